@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* The columns of status.def. */
 /* clang-format off */
@@ -169,6 +171,17 @@ void weir_status_text_form(FILE *out, const struct weir_status_count *row)
 void weir_status_text_run(FILE *out, const struct weir_status_count *row)
 {
     write_row(out, "run", run_fields, row);
+}
+
+FILE *weir_status_text_file(void)
+{
+    int fd = memfd_create("weir-stats", MFD_CLOEXEC);
+    FILE *out = fd >= 0 ? fdopen(fd, "w") : NULL;
+
+    if (out == NULL && fd >= 0) {
+        close(fd);
+    }
+    return out;
 }
 
 /* ---------------------------------------------------------------- several rows, others' rows */

@@ -73,6 +73,8 @@ void weir_status_end_texts(const struct weir_status_field *fields, void *row);
 /** Write all rows, the last one {"row":"end"}. @thread any */
 void weir_status_text_write(FILE *out, const struct weir_status_report *report);
 
+/** Make a file in memory for rows of `weir stats`. @return for fclose(), or NULL @thread any */
+FILE *weir_status_text_file(void);
 /** Write one row of `weir stats`; the session's functions follow it. @thread any */
 void weir_status_text_counted(FILE *out, const struct weir_status_counted *row);
 void weir_status_text_prediction(FILE *out, const struct weir_status_prediction *row);

@@ -166,15 +166,10 @@ static bool free_gone(struct weir_worker *worker)
             message.tenant.index = i;
             message.tenant.goings = tenant->goings;
             weir_tenant_destroy(tenant);
-            (void)!weir_link_send(worker->link, &message, -1); /* receive notices a lost link */
+            weir_worker_tell(worker, &message);
         }
     }
     return others;
-}
-
-static void send_message(struct weir_worker *worker, const struct weir_link_message *message)
-{
-    (void)!weir_link_send(worker->link, message, -1); /* receive notices a lost link */
 }
 
 /* A region comes in two messages, a descriptor each. */
@@ -278,7 +273,7 @@ static void on_release(struct weir_worker *worker, struct weir_link_heard *heard
     (void)heard;
     told.stop = weir_guests_close(worker);
     if (!told.stop) {
-        send_message(worker, &(struct weir_link_message){.type = WEIR_LINK_STAYS});
+        weir_worker_tell(worker, &(struct weir_link_message){.type = WEIR_LINK_STAYS});
     }
 }
 
@@ -340,7 +335,7 @@ static void report_idle(struct weir_worker *worker)
     if (idle) {
         told.n_reported = told.n_guests;
         message.idle.soiled = weir_worker_limits_changed(worker);
-        (void)!weir_link_send(worker->link, &message, -1); /* receive notices a lost link */
+        weir_worker_tell(worker, &message);
     }
 }
 
@@ -433,7 +428,7 @@ static void tell_sms(struct weir_worker *worker)
     for (uint32_t i = 0; i < message.sms.n; i++) {
         message.sms.sms[i] = weir_worker_sms(worker, i);
     }
-    send_message(worker, &message);
+    weir_worker_tell(worker, &message);
 }
 
 static int open_worker(struct weir_worker *worker)
@@ -509,7 +504,7 @@ static int open_worker(struct weir_worker *worker)
     weir_start_stage_ends(WEIR_START_WARM);
     message = (struct weir_link_message){.type = WEIR_LINK_READS};
     weir_gates_describe(worker, &message.reads);
-    send_message(worker, &message);
+    weir_worker_tell(worker, &message);
     told.gate_known = !worker->config.gate_comes;
     while (!told.may_listen || !told.gate_known) {
         if (!on_message(worker)) {

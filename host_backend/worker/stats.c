@@ -19,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #define FILE_MAX_BYTES (8l << 20)
@@ -124,21 +123,13 @@ static void write_live(FILE *out, const struct weir_session *s)
     }
 }
 
-/* A file with the statistics of all sessions, as rows of status_text.h; -1: none could be made. */
-static int stats_file(struct weir_worker *worker)
+/* Make a file with the statistics of all sessions. @return NULL: it could not be made */
+static FILE *stats_file(struct weir_worker *worker)
 {
-    int fd = memfd_create("weir-stats", MFD_CLOEXEC);
-    int copy = fd >= 0 ? dup(fd) : -1;
-    FILE *out = copy >= 0 ? fdopen(copy, "w") : NULL;
+    FILE *out = weir_status_text_file();
 
     if (out == NULL) {
-        if (copy >= 0) {
-            close(copy);
-        }
-        if (fd >= 0) {
-            close(fd);
-        }
-        return -1;
+        return NULL;
     }
     pthread_mutex_lock(&worker->lock);
     for (const struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
@@ -149,8 +140,8 @@ static int stats_file(struct weir_worker *worker)
     }
     pthread_mutex_unlock(&worker->lock);
     weir_forms_write_runs(out, worker->forms);
-    fclose(out);
-    return fd;
+    fflush(out);
+    return out;
 }
 
 /* ---------------------------------------------------------------- status */
@@ -246,11 +237,6 @@ void weir_worker_status_fill(struct weir_worker *worker, struct weir_status_work
     row->chunk_bytes = atomic_load(&worker->counts.chunk_bytes);
 }
 
-static void send_message(struct weir_worker *worker, const struct weir_link_message *message)
-{
-    (void)!weir_link_send(worker->link, message, -1); /* receive notices a lost link */
-}
-
 /* Report the devices. The platform's context is current in this thread afterwards. */
 static void tell_devices(struct weir_worker *worker, bool looks)
 {
@@ -260,7 +246,7 @@ static void tell_devices(struct weir_worker *worker, bool looks)
     for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
         weir_device_status(worker, i, looks, &message.device_row);
         message.device_row.scheduled = scheduled;
-        send_message(worker, &message);
+        weir_worker_tell(worker, &message);
     }
     (void)weir_platform_enter(&worker->platform);
 }
@@ -268,6 +254,7 @@ static void tell_devices(struct weir_worker *worker, bool looks)
 void weir_worker_tell_status(struct weir_worker *worker, bool stats, bool devices)
 {
     struct weir_link_message message = {0};
+    FILE *file;
 
     tell_devices(worker, devices);
     weir_worker_ask_sockets(worker, NULL);
@@ -279,7 +266,7 @@ void weir_worker_tell_status(struct weir_worker *worker, bool stats, bool device
         }
         message.type = WEIR_LINK_ROW_SESSION;
         fill_session_row(s, &message.session_row);
-        send_message(worker, &message);
+        weir_worker_tell(worker, &message);
     }
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         struct weir_tenant *t = worker->tenants[i];
@@ -296,20 +283,17 @@ void weir_worker_tell_status(struct weir_worker *worker, bool stats, bool device
         row->refused_device = weir_refusals_take(t, WEIR_ACCOUNT_DEVICE_MEMORY);
         row->refused_pinned = weir_refusals_take(t, WEIR_ACCOUNT_PINNED_MEMORY);
         weir_gates_usage(t, row);
-        send_message(worker, &message);
+        weir_worker_tell(worker, &message);
     }
     pthread_mutex_unlock(&worker->lock);
     memset(&message, 0, sizeof message);
     message.type = WEIR_LINK_STATUS_END;
     weir_worker_status_fill(worker, &message.worker);
-    if (stats) {
-        int fd = stats_file(worker);
-
-        (void)!weir_link_send(worker->link, &message, fd); /* as in send_message() */
-        if (fd >= 0) {
-            close(fd);
-        }
+    file = stats ? stats_file(worker) : NULL;
+    if (file == NULL) {
+        weir_worker_tell(worker, &message);
         return;
     }
-    send_message(worker, &message);
+    (void)!weir_link_send(worker->link, &message, fileno(file)); /* as in weir_worker_tell() */
+    fclose(file);
 }

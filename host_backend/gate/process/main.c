@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -96,34 +95,24 @@ static void on_tenant_gone(struct host *host, struct weir_link_heard *heard)
     }
 }
 
-/* Make a file with the rows of weir-stats(1). @return -1: it could not be made */
-static int stats_file(const struct host *host)
-{
-    struct weir_status_prediction row = {0};
-    int fd = memfd_create("weir-stats", MFD_CLOEXEC), copy = fd >= 0 ? dup(fd) : -1;
-    FILE *out = copy >= 0 ? fdopen(copy, "w") : NULL;
-
-    for (uint32_t i = 0; out != NULL && weir_gate_process_prediction(host->process, i, &row); i++) {
-        weir_status_text_prediction(out, &row);
-    }
-    if (out != NULL) {
-        fclose(out);
-    } else if (copy >= 0) {
-        close(copy);
-    }
-    return fd;
-}
-
+/* Send a file with the rows of weir-stats(1), or none if it could not be made. */
 static void on_stats(struct host *host, struct weir_link_heard *heard)
 {
     const struct weir_link_message message = {.type = WEIR_LINK_STATUS_END};
-    int fd = stats_file(host);
+    struct weir_status_prediction row = {0};
+    FILE *out = weir_status_text_file();
 
     (void)heard;
-    reply(host, &message, fd);
-    if (fd >= 0) {
-        close(fd);
+    if (out == NULL) {
+        reply(host, &message, -1);
+        return;
     }
+    for (uint32_t i = 0; weir_gate_process_prediction(host->process, i, &row); i++) {
+        weir_status_text_prediction(out, &row);
+    }
+    fflush(out);
+    reply(host, &message, fileno(out));
+    fclose(out);
 }
 
 static void tell_use(void *user, const struct weir_link_use *use)

@@ -130,7 +130,7 @@ bool weir_connections_admit(struct weir_worker *worker, const char *tenant, uint
     pthread_mutex_unlock(&worker->lock);
     if (ask) {
         message.connections = granted;
-        (void)!weir_link_send(worker->link, &message, -1); /* a lost link ends the worker */
+        weir_worker_tell(worker, &message);
     } else if (in && wanted != 0 && wanted != c->now) {
         weir_log_info("guest: connections not as wanted tenant=%s wanted=%u has=%u", tenant, wanted,
                       c->now);

@@ -437,7 +437,7 @@ static void tell_devices(const struct weir_worker *worker)
         }
     }
     if (message.gpus.n != 0) {
-        (void)!weir_link_send(worker->link, &message, -1); /* receive notices a lost link */
+        weir_worker_tell(worker, &message);
     }
 }
 

@@ -354,7 +354,7 @@ static void tell_supervisor(const struct weir_worker *worker, const struct suspe
                 .error = (int32_t)error,
                 .n_suspects = suspects->n_tenants,
                 .marks = worker->platform.devices[0].write_value_ok && worker->gates[0] != NULL};
-            (void)!weir_link_send(worker->link, &message, -1); /* lost link: no supervisor left */
+            weir_worker_tell(worker, &message);
         }
     }
 }

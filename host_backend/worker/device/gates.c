@@ -37,7 +37,7 @@ static void deaf(void *user)
 {
     const struct weir_link_message message = {.type = WEIR_LINK_GATE_DEAF};
 
-    (void)!weir_link_send(((struct weir_device_gate *)user)->worker->link, &message, -1);
+    weir_worker_tell(((struct weir_device_gate *)user)->worker, &message);
 }
 
 /* ---------------------------------------------------------------- begin */

@@ -156,7 +156,7 @@ void weir_memory_drop(struct weir_worker *worker, uint64_t id)
     struct weir_link_message message = {.type = WEIR_LINK_DROP};
 
     message.chunk.id = id;
-    (void)!weir_link_send(worker->link, &message, -1);
+    weir_worker_tell(worker, &message);
 }
 
 /* Can a device of users reach another one's memory? */

@@ -150,7 +150,7 @@ void weir_event_tell(struct weir_worker *worker, const struct weir_tenant *tenan
     message.event.tenant_index = tenant->index;
     message.event.goings = __atomic_load_n(&tenant->goings, __ATOMIC_RELAXED);
     message.event.n = event.n != 0 ? event.n : 1;
-    (void)!weir_link_send(worker->link, &message, -1); /* receive notices a lost link */
+    weir_worker_tell(worker, &message);
 }
 
 static struct weir_link_event describe(const struct weir_session *s, enum weir_event_kind kind,

@@ -96,6 +96,10 @@ struct weir_platform {
 /** A worker's. Sessions have it as session->platform. @thread any */
 const struct weir_platform *weir_worker_platform(const struct weir_worker *worker);
 
+/** Send the supervisor a message without a descriptor. If the link is lost, the main thread finds
+ * that out when it next receives. @thread any */
+void weir_worker_tell(const struct weir_worker *worker, const struct weir_link_message *message);
+
 /**
  * Send the supervisor a message, and wait at most a second until it has processed that message and
  * all that this thread sent before.

@@ -72,6 +72,11 @@ void weir_sessions_unlock(struct weir_worker *worker)
     pthread_mutex_unlock(&worker->lock);
 }
 
+void weir_worker_tell(const struct weir_worker *worker, const struct weir_link_message *message)
+{
+    (void)!weir_link_send(worker->link, message, -1);
+}
+
 static bool send_first(struct weir_worker *worker, enum weir_link_type first, unsigned *ret_ticket)
 {
     const struct weir_link_message message = {.type = first}, sync = {.type = WEIR_LINK_SYNC};
