@@ -10,7 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Lines of each level in an interval; ten times as many if debug lines are logged. */
+/* The most lines of one level that are logged in an interval. If debug lines are logged, the limit
+ * is ten times as high. */
 #define WEIR_LOG_RATE_LINES      200
 #define WEIR_LOG_RATE_INTERVAL_S 10
 

@@ -163,13 +163,14 @@ CUresult weir_jit_read(const struct weir_guest_jit_options *options,
                        struct weir_jit_wire *ret_wire);
 
 /**
- * The host was asked to load an image: hand the logs to the program, and if the image prints, or
- * may, have synchronising calls fetch the text from now on.
+ * The host was asked to load an image: hand the logs to the program. If the image calls printf, or
+ * may call it, synchronising calls fetch the text from now on.
  *
- * @param asked   what the call gave; the others are of its answer, and count if that is
- * CUDA_SUCCESS.
- * @param result  the driver's.
- * @return asked or result
+ * @param asked        the result of the call to the host. The parameters below come from its
+ *                     answer, and are read only if this is CUDA_SUCCESS.
+ * @param info, error  the compiler's logs. @param uses_printf  whether the image calls printf.
+ * @param result       the result of the driver's call that loaded the image.
+ * @return asked if that is an error; else result
  * @thread any
  */
 CUresult weir_guest_image_loaded(const struct weir_jit_wire *jit, CUresult asked, const char *info,

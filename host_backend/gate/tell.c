@@ -249,7 +249,7 @@ void weir_gate_attach(struct weir_gate *gate, struct weir_gate_client *client)
     pthread_mutex_unlock(&gate->lock);
 }
 
-/* Let waiting items pass and stopped runs go on: nobody will grant or resume them. */
+/* Resume the runs that the gate process stopped, since it will not resume them any more. */
 static void let_go_locked(struct weir_gate *gate, struct weir_gate_client *client)
 {
     static const struct weir_sched_place everywhere;

@@ -42,7 +42,7 @@ uint64_t weir_host_loop_now_ns(const struct weir_host_loop *loop);
  * Watch a descriptor in this turn.
  *
  * @param fd      -1: nothing happens.
- * @param events  as for poll(); 0: its end and errors, which are always told.
+ * @param events  as for poll(); 0: its end and errors, which poll() always reports.
  * @param handle  called in weir_host_loop_turn(), in the order of the calls of this function.
  */
 void weir_host_loop_watch(struct weir_host_loop *loop, int fd, short events,

@@ -68,7 +68,7 @@ static struct {
 static struct weir_compiler compiler = WEIR_COMPILER_NONE;
 static struct weir_log_rate lost_messages = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* The tenant may have other workers, too. No guest of it has come yet. */
+/* Map the account page that all workers of the tenant charge. It has no session here yet. */
 static void share_account(struct weir_tenant *tenant, const struct weir_link_tenant *message,
                           int page_fd)
 {
@@ -213,7 +213,7 @@ static void on_gate_port(struct weir_worker *worker, struct weir_link_heard *hea
 
 static void on_gate_bell(struct weir_worker *worker, struct weir_link_heard *heard)
 {
-    (void)weir_platform_enter(&worker->platform); /* what the last gate has stopped goes on */
+    (void)weir_platform_enter(&worker->platform); /* to resume kernels that the last gate stopped */
     if (told.gate_port_fd >= 0 && heard->fd >= 0) {
         weir_gates_attach(worker, told.gate_port_fd, weir_link_take_fd(heard));
     }

@@ -8,7 +8,7 @@ enum weir_sim_unit_state {
     WEIR_SIM_UNIT_QUEUED, /* not ready, or waits for its stream or engine */
     WEIR_SIM_UNIT_RUNNING,
     WEIR_SIM_UNIT_STOPPING, /* ordered to stop; works until stop_ns */
-    WEIR_SIM_UNIT_DRAINING, /* does no work, but holds its SMs until stop_ns */
+    WEIR_SIM_UNIT_DRAINING, /* works no more, but occupies its SMs until stop_ns */
     WEIR_SIM_UNIT_STOPPED,
     WEIR_SIM_UNIT_DONE, /* has ended on the GPU; the host knows at notice_ns */
 };

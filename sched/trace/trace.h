@@ -181,7 +181,8 @@ enum weir_status weir_sched_trace_flush(struct weir_sched_trace *trace);
 uint64_t weir_sched_trace_lost(const struct weir_sched_trace *trace);
 
 /**
- * Flush, write the END record, close. The producer must have stopped. Accepts NULL.
+ * Write the records that are left and the END record, close the file, and free the trace. The
+ * producer must have stopped. Accepts NULL.
  * @return as weir_sched_trace_flush()
  * @thread consumer
  */

@@ -436,7 +436,7 @@ static bool on_queue_gone(const struct about *a)
 
 static const struct kind {
     bool (*handle)(const struct about *about);
-    bool opens;       /* begins or ends a device or a queue; others need a device that exists */
+    bool opens;       /* announces a device, or opens or closes a queue; others need a device */
     bool names_queue; /* requests about an item leave the queue 0, which names some queue */
 } kinds[] = {
     [WEIR_GATE_REQUEST_DEVICE] = {on_device, true, false},

@@ -18,7 +18,7 @@ struct served_item {
     struct served_queue *queue;
     struct served_item *next, **link; /* in the list of the queue's items in use */
     weir_sched_id id;                 /* 0: the item is not in use */
-    uint32_t generation;              /* the worker counts the uses of the index by it */
+    uint32_t generation;              /* the worker's number for this use of the index */
     uint32_t index;
     uint32_t sequence; /* sequence number of its arrival; 0: it was STARTED */
 };

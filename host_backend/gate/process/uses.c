@@ -1,8 +1,9 @@
 /*
  * Counts the use of the SMs by each session, and by the programs of a tenant by their names.
  *
- * Guests choose the names, so a tenant has places for 16; all others are counted as one. A name
- * keeps its place until the tenant is removed.
+ * A guest can make up as many program names as it likes. So each tenant has 17 entries: the first
+ * 16 names that come get one each, until the tenant is removed. The last entry counts all programs
+ * with further names together.
  */
 #include "host_backend/gate/process/served.h"
 

@@ -34,9 +34,9 @@
 #include <unistd.h>
 
 #define HELLO_WAIT_NS   (5 * WEIR_NS_PER_S)
-#define PLACE_WAIT_NS   WEIR_NS_PER_S        /* time to wait for a session that is about to end */
-#define PENDING_WAIT_NS (60 * WEIR_NS_PER_S) /* the guest's library waits as long */
-#define START_WAIT_NS   (60 * WEIR_NS_PER_S) /* for a worker's start: no program waits for longer */
+#define PLACE_WAIT_NS   WEIR_NS_PER_S          /* time to wait for a session that is about to end */
+#define PENDING_WAIT_NS (60 * WEIR_NS_PER_S)   /* a program waits no longer; nor does its library */
+#define START_WAIT_NS   (60 * WEIR_NS_PER_S)   /* a worker that takes longer to start is killed */
 #define SPARE_PAUSE_NS  (100 * WEIR_NS_PER_MS) /* pause of spares after one went to a program */
 #define CALM_NS         (2 * WEIR_NS_PER_S)    /* pause before spares change their domain */
 #define SLOW_START_NS   WEIR_NS_PER_S          /* a start that takes longer does not delay others */

@@ -338,7 +338,8 @@ static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
 /*
  * Wait between two turns until the devices have done what they had, or a capture may have ended.
  * Other sessions may make their calls meanwhile: a capture ends only by such a call. After a while
- * kernels may be stopped again, or an endless one would keep the others from their turns.
+ * this allows the scheduler to stop kernels again. Otherwise a kernel that never ends would keep
+ * the other tenants waiting.
  */
 static void wait_apart(struct weir_worker *w, const struct turn *t, uint64_t end_ns)
 {

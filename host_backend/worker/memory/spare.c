@@ -41,7 +41,8 @@ static struct weir_spares *spares_of(const struct weir_worker *worker)
     return weir_worker_platform(worker)->spares;
 }
 
-/* Others that lack memory see it there. */
+/* Publish the number of spares on the worker's page. The supervisor reads it when other workers
+ * lack memory. */
 static void show_locked(const struct weir_worker *worker, const struct weir_spares *spares)
 {
     atomic_store(&weir_worker_platform(worker)->spin.page->spares, spares->n);
@@ -56,7 +57,8 @@ static void release_at_locked(struct weir_spares *spares, struct weir_host_chunk
     weir_chunk_release(chunk);
 }
 
-/* What a session may have. Its tenant's quota is less than that of the device, or there is none. */
+/* The most bytes that a session's spares may take: a part of the device's memory, or of its
+ * tenant's quota if that is less. */
 static uint64_t most_bytes(const struct weir_session *session, uint32_t device)
 {
     uint64_t total = session->platform->devices[device].about.total_memory_bytes;
@@ -65,7 +67,7 @@ static uint64_t most_bytes(const struct weir_session *session, uint32_t device)
     return (quota < total ? quota : total) / PART;
 }
 
-/* The oldest of a session's, until the others are few enough. */
+/* Release the session's oldest spares until the rest are within both bounds. */
 static void trim_locked(struct weir_spares *spares, const struct weir_session *session,
                         uint64_t most)
 {
@@ -91,7 +93,7 @@ bool weir_spare_keep(struct weir_session *session, struct weir_host_chunk *chunk
     struct weir_spares *spares = spares_of(session->worker);
     uint64_t most = most_bytes(session, chunk->device);
 
-    /* Another process may have it mapped, or may find it by its key. */
+    /* Another process may have mapped a shared chunk, or may find a published one by its key. */
     if (spares == NULL || chunk->pinned || chunk->shared || chunk->published ||
         chunk->bytes > most || weir_session_is_unloading(session)) {
         return false;

@@ -17,7 +17,7 @@ struct weir_session;
 /**
  * Make a condition of a graph.
  * @param context        the real one.
- * @param default_value  of cuGraphConditionalHandleCreate(). @param flags  of it, too.
+ * @param default_value, flags  as cuGraphConditionalHandleCreate() takes them.
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY (too many, too), the driver's
  * @thread session
  */

@@ -79,7 +79,7 @@ uint64_t weir_tenant_held_by_ended(struct weir_tenant *tenant, uint64_t max_age_
 
 /* ---------------------------------------------------------------- what others have */
 
-/* How many programs have ended in this worker, whosever they were. */
+/* Count the programs of all tenants that have ended in this worker and still hold something. */
 static uint32_t n_ending_here(struct weir_worker *worker)
 {
     weir_worker_ask_sockets(worker, NULL);
@@ -122,7 +122,7 @@ CUresult weir_session_note_lack(struct weir_session *session, CUresult result)
     return result;
 }
 
-/* Since it first lacked something, or since now. */
+/* The time since the operation first lacked something. The first call starts it. */
 static uint64_t waited_ns(struct weir_session *session)
 {
     uint64_t now_ns = weir_clock_now_ns();
