@@ -25,7 +25,6 @@
 #include "host_backend/worker/twins/forms.h"
 #include "proto/host_dispatch.h"
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define IDLE_WAIT_NS   WEIR_NS_PER_S
@@ -36,7 +35,6 @@
 #define SLOW_CALL_NS   (100 * WEIR_NS_PER_US) /* a timed call that takes longer is logged */
 #define GATE_SPIN_NS   (5 * WEIR_NS_PER_US)   /* idle time before ends of work are looked for */
 #define SLICE_NS       (50 * WEIR_NS_PER_MS)  /* between looks whether a waiter still exists */
-#define TRY_NS         (4 * WEIR_NS_PER_MS)   /* between tries while the device has no memory */
 #define FREE_TRIES     3 /* before others are asked: the driver frees memory with a delay */
 #define GATE_SHARED_NS (30 * WEIR_NS_PER_US) /* GATE_SPIN_NS, if others share: marks delay */
 
@@ -160,15 +158,13 @@ static void await_end(struct weir_session *session)
 
 static bool device_may_have_some(struct weir_session *session)
 {
-    const struct timespec pause = {0, TRY_NS};
-
     if (weir_spares_release(session->worker)) {
         return true;
     }
     if (session->op.tries++ >= FREE_TRIES && !weir_memory_may_come(session->worker)) {
         return false;
     }
-    (void)nanosleep(&pause, NULL);
+    weir_memory_pause();
     return true;
 }
 
@@ -211,8 +207,8 @@ static bool tries_again(struct weir_session *session, CUresult result)
     return false;
 }
 
-/* What it lacks programs may hold that have just ended (state/ending.h): then it is carried out
- * again. */
+/* Carry out an operation. If it lacks memory that programs which have just ended may still hold
+ * (state/ending.h), do so again. */
 static CUresult carry_out(struct weir_session *s, const struct weir_record *record,
                           const union weir_op_any_in *in, union weir_op_any_out *out)
 {

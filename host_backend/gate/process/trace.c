@@ -63,10 +63,7 @@ static void *flush(void *user)
     (void)prctl(PR_SET_NAME, "weir-trace");
     pthread_mutex_lock(&t->lock);
     while (!t->quit) {
-        uint64_t end_ns = weir_clock_now_ns() + FLUSH_NS;
-        struct timespec end = {(time_t)(end_ns / WEIR_NS_PER_S), (long)(end_ns % WEIR_NS_PER_S)};
-
-        (void)pthread_cond_timedwait(&t->wake, &t->lock, &end);
+        (void)weir_thread_condition_wait(&t->wake, &t->lock, weir_clock_now_ns() + FLUSH_NS);
         pthread_mutex_unlock(&t->lock);
         (void)weir_sched_trace_flush(t->trace); /* a failure is reported when the recording ends */
         pthread_mutex_lock(&t->lock);

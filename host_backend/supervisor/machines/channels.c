@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "host_backend/supervisor/machines/private.h"
+#include "proto/cuda_abi.h"
 #include "proto/transport/stream.h"
 #include "proto/wire/accept.h"
 #include "proto/wire/accept_stream.h"
@@ -86,7 +87,7 @@ static void refuse(int fd, enum weir_status reason, const char *text)
     struct weir_transport *stream;
 
     if (link != NULL && weir_stream_create(link, &stream) == WEIR_OK) {
-        weir_stream_refuse(stream, reason, 999 /* CUDA_ERROR_UNKNOWN */, text);
+        weir_stream_refuse(stream, reason, CUDA_ERROR_UNKNOWN, text);
         stream->ops->destroy(stream);
     }
 }

@@ -11,14 +11,14 @@
 #include "host_backend/supervisor/state/supervisor.h"
 
 #include "base/log.h"
+#include "proto/cuda_abi.h"
 #include "proto/wire/accept.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define SAY_NS        (10 * WEIR_NS_PER_S)
-#define OUT_OF_MEMORY 2 /* CUDA_ERROR_OUT_OF_MEMORY */
+#define SAY_NS (10 * WEIR_NS_PER_S)
 
 static bool is_shortage(int error)
 {
@@ -68,7 +68,7 @@ int weir_sup_accept_guest(struct weir_supervisor *sup, int listen_fd, struct soc
     }
     fd = accept_with_reserve(sup, listen_fd, address, bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
-        weir_refuse(fd, WEIR_ERR_NO_DESCRIPTOR, OUT_OF_MEMORY,
+        weir_refuse(fd, WEIR_ERR_NO_DESCRIPTOR, CUDA_ERROR_OUT_OF_MEMORY,
                     "the host has no file descriptor left");
         close(fd);
     }

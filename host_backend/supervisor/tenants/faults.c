@@ -28,10 +28,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "proto/cuda_abi.h"
 
-#define CUDA_ASSERT        710           /* CUDA_ERROR_ASSERT */
-#define CUDA_LAUNCH_FAILED 719           /* CUDA_ERROR_LAUNCH_FAILED */
-#define RELEASE_PAUSE_NS   WEIR_NS_PER_S /* pause between asking a worker whether it can end */
+#define RELEASE_PAUSE_NS WEIR_NS_PER_S /* pause between asking a worker whether it can end */
 
 /* The tenant that the report is about; NULL: it was removed, and another may have its slot. */
 static struct weir_sup_tenant *tenant_of(struct weir_supervisor *sup,
@@ -286,7 +285,7 @@ void weir_sup_fault(struct weir_supervisor *sup, int worker, const struct weir_l
     struct weir_sup_worker *w = &sup->workers[worker];
     struct weir_sup_mps *domain = weir_mps_of(sup, w);
 
-    if (domain == NULL || fault->error == CUDA_ASSERT) {
+    if (domain == NULL || fault->error == CUDA_ERROR_ASSERT) {
         w->program.asserted = domain != NULL;
         count(sup, fault, w->kind == WEIR_WORKER_SHARED ? PLACE_SHARED_WORKER : PLACE_OWN_WORKER,
               user_of(sup, fault));
@@ -300,7 +299,7 @@ void weir_sup_fault_of_dead(struct weir_supervisor *sup, int worker, bool by_sig
 {
     struct weir_sup_worker *w = &sup->workers[worker];
     struct weir_sup_mps *domain = weir_mps_of(sup, w);
-    struct weir_link_fault fault = {.error = CUDA_LAUNCH_FAILED, .n_suspects = 1};
+    struct weir_link_fault fault = {.error = CUDA_ERROR_LAUNCH_FAILED, .n_suspects = 1};
 
     /* If a fault with a known cause makes the domain leave, a death by signal is no new fault. */
     if (by_signal && w->tenant >= 0 && (!domain->leaving || domain->blame.open)) {

@@ -14,9 +14,9 @@
 #include "host_backend/supervisor/state/users.h"
 #include "host_backend/supervisor/tenants/tenants.h"
 
+#include "base/clock.h"
+
 #include <limits.h>
-#include <linux/futex.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define SLACK_BYTES (UINT64_C(64) << 20) /* granted on top, so that few ask twice in a row */
@@ -93,5 +93,5 @@ void weir_sup_grant(struct weir_supervisor *sup, int worker, const struct weir_l
     }
     answered = &tenant->account->answered[worker];
     atomic_store(answered, more->question);
-    (void)syscall(SYS_futex, answered, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    weir_futex_wake((uint32_t *)(void *)answered, INT_MAX);
 }

@@ -18,6 +18,7 @@
 #include "host_backend/supervisor/workers/workers.h"
 
 #include "base/log.h"
+#include "proto/cuda_abi.h"
 #include "proto/wire/accept.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -507,7 +508,7 @@ static void accept_program(struct weir_supervisor *sup, const struct weir_sup_te
         return;
     }
     if (!weir_sup_worker_send(sup, tenant->worker, &message, fd)) {
-        weir_refuse(fd, WEIR_ERR_AGAIN, 999 /* CUDA_ERROR_UNKNOWN */,
+        weir_refuse(fd, WEIR_ERR_AGAIN, CUDA_ERROR_UNKNOWN,
                     tenant->faults.quarantine_end_ns != 0
                         ? "the tenant is in quarantine, and its own worker is not ready"
                         : "the worker is not ready");

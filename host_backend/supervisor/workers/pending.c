@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "proto/cuda_abi.h"
 #include "proto/wire/accept.h"
 #include "proto/wire/control.h"
 #include "proto/wire/control_codec.h"
@@ -24,9 +25,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#define OUT_OF_MEMORY 2   /* CUDA_ERROR_OUT_OF_MEMORY */
-#define UNKNOWN       999 /* CUDA_ERROR_UNKNOWN */
 
 void weir_sup_pending_forget(struct weir_sup_pending *p)
 {
@@ -68,8 +66,8 @@ void weir_sup_pending_close(struct weir_supervisor *sup)
 {
     for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
         if (sup->programs.pending[i].used) { /* the host stops, so it need not try again */
-            weir_sup_turn_away(sup, &sup->programs.pending[i], WEIR_ERR_NOT_FOUND, UNKNOWN,
-                               "the host is shutting down");
+            weir_sup_turn_away(sup, &sup->programs.pending[i], WEIR_ERR_NOT_FOUND,
+                               CUDA_ERROR_UNKNOWN, "the host is shutting down");
         }
     }
 }
@@ -92,7 +90,8 @@ static void peek_hello(struct weir_supervisor *sup, struct weir_sup_pending *p)
         p->native = !hello->monitor && hello->wish.launches_on_device;
         weir_hello_destroy(hello);
     } else if (n > 0) {
-        weir_sup_turn_away(sup, p, WEIR_ERR_PEER, UNKNOWN, "not a hello of this protocol");
+        weir_sup_turn_away(sup, p, WEIR_ERR_PEER, CUDA_ERROR_UNKNOWN,
+                           "not a hello of this protocol");
     } else if (!later) {
         weir_sup_pending_forget(p);
     }
@@ -176,7 +175,7 @@ static struct weir_sup_pending *find_place(struct weir_supervisor *sup, uint32_t
     }
     if (place != NULL) {
         weir_sup_turn_away(
-            sup, place, WEIR_ERR_AGAIN, UNKNOWN,
+            sup, place, WEIR_ERR_AGAIN, CUDA_ERROR_UNKNOWN,
             place->said_hello
                 ? "too many programs of the tenant wait for a worker: others come first"
                 : "it said no hello, and its place was wanted");
@@ -193,7 +192,8 @@ void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup
 
     if (place == NULL) {
         refuse(
-            sup, guest, fd, spoke ? WEIR_ERR_FULL : WEIR_ERR_AGAIN, spoke ? OUT_OF_MEMORY : UNKNOWN,
+            sup, guest, fd, spoke ? WEIR_ERR_FULL : WEIR_ERR_AGAIN,
+            spoke ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN,
             "as many programs wait for a worker as the host has places for, and the tenant's have "
             "their part of these");
         close(fd);

@@ -26,6 +26,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/programs.h"
+#include "proto/cuda_abi.h"
 #include "proto/wire/accept.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,9 +41,7 @@
 #define SPARE_PAUSE_NS  (100 * WEIR_NS_PER_MS) /* pause of spares after one went to a program */
 #define CALM_NS         (2 * WEIR_NS_PER_S)    /* pause before spares change their domain */
 #define SLOW_START_NS   WEIR_NS_PER_S          /* a start that takes longer does not delay others */
-#define STARTS_AT_ONCE  3   /* starts with the same devices that keep the driver busy */
-#define OUT_OF_MEMORY   2   /* CUDA_ERROR_OUT_OF_MEMORY */
-#define UNKNOWN         999 /* CUDA_ERROR_UNKNOWN */
+#define STARTS_AT_ONCE  3 /* starts with the same devices that keep the driver busy */
 
 static const struct weir_sup_tenant *tenant_of(const struct weir_supervisor *sup,
                                                const struct weir_sup_pending *p)
@@ -202,7 +201,7 @@ static void send_to(struct weir_supervisor *sup, struct weir_sup_pending *p, int
     }
     w->program.n_guests++;
     if (!weir_sup_worker_send(sup, worker, &message, p->fd)) {
-        weir_refuse(p->fd, WEIR_ERR_AGAIN, UNKNOWN, "the worker is not ready");
+        weir_refuse(p->fd, WEIR_ERR_AGAIN, CUDA_ERROR_UNKNOWN, "the worker is not ready");
     }
     weir_sup_pending_forget(p);
 }
@@ -406,7 +405,7 @@ static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
     } else if (may_come(sup, p, wanted, lack->reason, now_ns)) {
         return; /* wait for what ended programs still hold */
     } else if (lack->stays || !make_room(sup, wanted->devices)) {
-        weir_sup_turn_away(sup, p, lack->reason, OUT_OF_MEMORY, lack->why);
+        weir_sup_turn_away(sup, p, lack->reason, CUDA_ERROR_OUT_OF_MEMORY, lack->why);
     }
 }
 
@@ -417,7 +416,7 @@ static void refuse_session(struct weir_supervisor *sup, struct weir_sup_pending 
     char why[WEIR_TENANT_NAME_BYTES + 64];
 
     weir_sessions_refusal(tenant->config.name, tenant->config.sessions_max, why, sizeof why);
-    weir_sup_turn_away(sup, p, WEIR_ERR_QUOTA, OUT_OF_MEMORY, why);
+    weir_sup_turn_away(sup, p, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, why);
 }
 
 /* When a program stops waiting for one of its tenant's places. */
@@ -491,11 +490,12 @@ static bool look_at(struct weir_supervisor *sup, struct weir_sup_pending *p, uin
                     struct weir_sup_contexts *contexts, uint64_t now_ns)
 {
     if (tenant_of(sup, p)->gone || tenant_of(sup, p)->goings != p->guest.goings) {
-        weir_sup_turn_away(sup, p, WEIR_ERR_DENIED, UNKNOWN, "the tenant was removed");
+        weir_sup_turn_away(sup, p, WEIR_ERR_DENIED, CUDA_ERROR_UNKNOWN, "the tenant was removed");
     } else if (!p->said_hello && now_ns - p->since_ns >= HELLO_WAIT_NS) {
-        weir_sup_turn_away(sup, p, WEIR_ERR_TIMED_OUT, UNKNOWN, "it said no hello");
+        weir_sup_turn_away(sup, p, WEIR_ERR_TIMED_OUT, CUDA_ERROR_UNKNOWN, "it said no hello");
     } else if (now_ns - p->since_ns >= PENDING_WAIT_NS) {
-        weir_sup_turn_away(sup, p, WEIR_ERR_TIMED_OUT, UNKNOWN, "no worker was ready in time");
+        weir_sup_turn_away(sup, p, WEIR_ERR_TIMED_OUT, CUDA_ERROR_UNKNOWN,
+                           "no worker was ready in time");
     } else if (p->said_hello) {
         return place(sup, p, ahead, contexts, now_ns);
     }

@@ -93,15 +93,21 @@ bool weir_memory_may_come(struct weir_worker *worker)
             atomic_load(&weir_worker_platform(worker)->spin.page->giving) != 0);
 }
 
+void weir_memory_pause(void)
+{
+    const struct timespec pause = {0, TRY_NS};
+
+    (void)nanosleep(&pause, NULL);
+}
+
 bool weir_memory_came(struct weir_worker *worker)
 {
     uint64_t end_ns = weir_clock_now_ns() + WEIR_ENDING_NS;
-    const struct timespec pause = {0, TRY_NS};
     bool waited = false;
 
     while (weir_clock_now_ns() < end_ns && weir_memory_may_come(worker)) {
         waited = true;
-        (void)nanosleep(&pause, NULL);
+        weir_memory_pause();
     }
     return waited;
 }

@@ -64,6 +64,8 @@ void weir_session_lack_text(struct weir_session *session, const char *why, char 
  * @thread any, holding no lock
  */
 bool weir_memory_may_come(struct weir_worker *worker);
+/** Pause between two tries to get memory. @thread any */
+void weir_memory_pause(void);
 /** Wait while some may come. @return true: try again. @thread as weir_memory_may_come() */
 bool weir_memory_came(struct weir_worker *worker);
 

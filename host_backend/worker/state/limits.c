@@ -11,19 +11,15 @@
 #include "host_backend/worker/state/session.h"
 #include "host_backend/worker/state/worker.h"
 #include "proto/ops.h"
-#include <errno.h>
 #include <inttypes.h>
-#include <linux/futex.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
-#define PAUSE_NS   (100 * WEIR_NS_PER_MS) /* time between two reports of refusals */
-#define ASK_WAIT_S 2                      /* the supervisor answers in its next turn */
+#define PAUSE_NS    (100 * WEIR_NS_PER_MS) /* time between two reports of refusals */
+#define ASK_WAIT_NS (2 * WEIR_NS_PER_S)    /* the supervisor answers in its next turn */
 
 void weir_tenant_refused(struct weir_tenant *tenant, enum weir_account_item item)
 {
@@ -102,11 +98,8 @@ static struct weir_tenant *tenant_of(struct weir_account *account)
 /* The supervisor's other turns take less than that; it may have died. */
 static void wait_for_answer(atomic_uint *answered, unsigned before)
 {
-    struct timespec most = {ASK_WAIT_S, 0};
-
     while (atomic_load(answered) == before &&
-           (syscall(SYS_futex, answered, FUTEX_WAIT, before, &most, NULL, 0) == 0 ||
-            errno != ETIMEDOUT)) {
+           weir_futex_wait((const uint32_t *)(const void *)answered, before, ASK_WAIT_NS)) {
     }
 }
 
