@@ -73,11 +73,11 @@ CUresult weir_guest_texture_find(CUtexObject object, struct weir_guest_texture *
 CUresult weir_guest_surface_find(CUsurfObject object, struct weir_guest_texture *ret_texture);
 
 /**
- * What is kept of a graph's node.
+ * Look up what is kept of a graph's node.
  *
- * @param type  that it must have.
- * @return CUDA_ERROR_NOT_SUPPORTED  nothing is kept of it
- * @return CUDA_ERROR_INVALID_VALUE  it has another type
+ * @param type  the type that the node must have.
+ * @return CUDA_ERROR_NOT_SUPPORTED  nothing is kept of the node
+ * @return CUDA_ERROR_INVALID_VALUE  the node has another type
  */
 CUresult weir_guest_node_record(CUgraphNode node, CUgraphNodeType type,
                                 struct weir_graph_node *ret_record);
@@ -136,14 +136,14 @@ CUresult weir_guest_copy(uint64_t dst, CUmemorytype dst_type, uint64_t src, CUme
 /** Copy device memory between contexts, as the function above. */
 CUresult weir_guest_copy_peer(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src,
                               CUcontext src_context, size_t bytes, CUstream stream, bool sync);
-/** One row of an array, or memory; at: the offset in the array, or the address. */
+/** Copy one row. Each side is an array, with the offset at in it, or memory at the address at. */
 CUresult weir_guest_copy_row(CUmemorytype dst_type, CUarray dst_array, uint64_t dst_at,
                              CUmemorytype src_type, CUarray src_array, uint64_t src_at,
                              size_t bytes, CUstream stream, bool sync);
 CUresult weir_guest_copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream, bool sync);
 CUresult weir_guest_copy_3d_peer(const CUDA_MEMCPY3D_PEER *copy, CUstream stream, bool sync);
 
-/** Is it a multiple of what virtual memory is mapped in? */
+/** Is a value a multiple of the granularity in which virtual memory is mapped? */
 bool weir_guest_vmm_aligned(uint64_t value);
 
 /** The device's pool for cuMemAllocAsync, and its default one. */
@@ -152,7 +152,7 @@ CUresult weir_guest_pool_give(CUdevice device, bool want_default, CUmemoryPool *
 
 /* ---------------------------------------------------------------- contexts, code */
 
-/** Give back a primary context, or with reset what everybody has of it. */
+/** Release a primary context once. reset: end it for all who have retained it. */
 CUresult weir_guest_primary_release(const struct weir_guest_device *device, bool reset);
 
 CUresult weir_guest_function_attribute_set(struct weir_guest_function *function, CUdevice device,
@@ -184,7 +184,7 @@ CUresult weir_guest_occupancy_clusters(int *ret_value, CUfunction function,
 
 /* ---------------------------------------------------------------- nodes of graphs */
 
-/** The host has destroyed it: forget what is kept of it. */
+/** Forget what is kept of a graph, an instantiated graph or a node: the host has destroyed it. */
 void weir_guest_graph_forget(uint64_t graph);
 void weir_guest_exec_forget(uint64_t exec);
 void weir_guest_node_forget(uint64_t node);
