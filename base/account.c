@@ -74,7 +74,7 @@ bool weir_supply_allows(const struct weir_supply *supply, uint32_t who, uint64_t
 static uint64_t from_pool(const struct weir_account *account, enum weir_account_item item,
                           uint64_t less, uint64_t more)
 {
-    uint64_t share = account->pool != NULL ? account->pool->share[item] : UINT64_MAX;
+    uint64_t share = account->pool ? account->pool->share[item] : UINT64_MAX;
 
     return more > share ? more - (less > share ? less : share) : 0;
 }
@@ -117,7 +117,7 @@ static uint64_t granted_to(const struct weir_account *account, enum weir_account
 {
     uint64_t limit = weir_account_limit(account, item), granted = limit;
 
-    if (account->ask != NULL && weir_account_is_divided(item)) {
+    if (account->ask && weir_account_is_divided(item)) {
         granted = atomic_load_explicit(&account->page->granted[item], memory_order_relaxed);
     }
     return granted < limit ? granted : limit;
@@ -132,7 +132,7 @@ static void release_page(struct weir_account *account, enum weir_account_item it
 {
     struct weir_account_page *page = page_for(account, item);
 
-    if (page != NULL) {
+    if (page) {
         atomic_fetch_sub_explicit(&page->of[account->place][item], amount, memory_order_relaxed);
         atomic_fetch_sub_explicit(&page->used[item], amount, memory_order_relaxed);
     }
@@ -152,7 +152,7 @@ static bool try_page(struct weir_account *account, enum weir_account_item item, 
                                                     memory_order_relaxed, memory_order_relaxed));
     atomic_fetch_add_explicit(&page->of[account->place][item], amount, memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst); /* see weir_account_page_trim() */
-    if (account->ask != NULL && used + amount > granted_to(account, item)) {
+    if (account->ask && used + amount > granted_to(account, item)) {
         release_page(account, item, amount);
         return false;
     }
@@ -162,11 +162,11 @@ static bool try_page(struct weir_account *account, enum weir_account_item item, 
 static bool charge_page(struct weir_account *account, enum weir_account_item item, uint64_t amount)
 {
     const struct weir_account_page *page = page_for(account, item);
-    bool charged = page == NULL || try_page(account, item, amount);
+    bool charged = !page || try_page(account, item, amount);
 
     /* Another user may take what this one was granted. */
-    for (int i = 0;
-         !charged && i < ASKS_MAX && account->ask != NULL && weir_account_is_divided(item); i++) {
+    for (int i = 0; !charged && i < ASKS_MAX && account->ask && weir_account_is_divided(item);
+         i++) {
         if (!has_room(weir_account_limit(account, item),
                       atomic_load_explicit(&page->used[item], memory_order_relaxed), amount)) {
             return false; /* this user is over the limit */
@@ -348,8 +348,8 @@ uint64_t weir_account_left(const struct weir_account *account, enum weir_account
 {
     const struct weir_account_page *page = page_for(account, item);
     uint64_t limit = weir_account_limit(account, item);
-    uint64_t used = page != NULL ? atomic_load_explicit(&page->used[item], memory_order_relaxed)
-                                 : weir_account_used(account, item);
+    uint64_t used = page ? atomic_load_explicit(&page->used[item], memory_order_relaxed)
+                         : weir_account_used(account, item);
 
     return used < limit ? limit - used : 0;
 }
@@ -370,7 +370,7 @@ uint64_t weir_account_of_ended(const struct weir_account *account, struct weir_p
     const enum weir_account_item item = WEIR_ACCOUNT_DEVICE_MEMORY;
     uint64_t bytes = 0;
 
-    if (account->page == NULL) {
+    if (!account->page) {
         return of_ended_at(account, programs, account->place, weir_account_used(account, item),
                            besides, max_age_ns);
     }

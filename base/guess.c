@@ -58,7 +58,7 @@ void weir_guess_offer(struct weir_guess *guess, const char *name)
         return;
     }
     n = edits(guess->word, a, name, b);
-    if (n < guess->most_edits || (n == guess->most_edits && guess->best == NULL)) {
+    if (n < guess->most_edits || (n == guess->most_edits && !guess->best)) {
         guess->best = name;
         guess->most_edits = n;
     }
@@ -66,7 +66,7 @@ void weir_guess_offer(struct weir_guess *guess, const char *name)
 
 const char *weir_guess_text(const struct weir_guess *guess, char room[64])
 {
-    snprintf(room, 64, guess->best != NULL ? "; did you mean '%.40s'?" : "%s",
-             guess->best != NULL ? guess->best : "");
+    snprintf(room, 64, guess->best ? "; did you mean '%.40s'?" : "%s",
+             guess->best ? guess->best : "");
     return room;
 }

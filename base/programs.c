@@ -74,7 +74,7 @@ void weir_programs_show(struct weir_programs *programs, uint32_t number, uint32_
 {
     struct weir_program_row *row = row_of(programs, number);
 
-    if (row != NULL) {
+    if (row) {
         atomic_store_explicit(&row->pid, pid, memory_order_relaxed);
     }
 }
@@ -83,7 +83,7 @@ void weir_programs_hold(struct weir_programs *programs, uint32_t number, uint64_
 {
     struct weir_program_row *row = row_of(programs, number);
 
-    if (row != NULL) {
+    if (row) {
         atomic_store_explicit(&row->bytes, bytes, memory_order_relaxed);
     }
 }
@@ -102,7 +102,7 @@ void weir_programs_end(struct weir_programs *programs, uint32_t number)
 {
     struct weir_program_row *row = row_of(programs, number);
 
-    if (row != NULL) {
+    if (row) {
         end(row, load(&row->token));
     }
 }
@@ -127,7 +127,7 @@ void weir_programs_remove(struct weir_programs *programs, uint32_t number)
 {
     struct weir_program_row *row = row_of(programs, number);
 
-    if (row != NULL) {
+    if (row) {
         take_out(row);
     }
     given_back(programs);

@@ -25,7 +25,7 @@ bool weir_cdi_name_ok(const char *tenant)
     size_t n = strlen(tenant);
 
     for (size_t i = 0; i < n; i++) {
-        if (!is_alnum(tenant[i]) && strchr("_-.", tenant[i]) == NULL) {
+        if (!is_alnum(tenant[i]) && !strchr("_-.", tenant[i])) {
             return false;
         }
     }
@@ -71,7 +71,7 @@ static void put_edits(FILE *out, const struct weir_container_edits *edits,
         put_mount(out, &edits->mounts[i], "");
     }
     fprintf(out, "\n%s  ]", indent);
-    if (hooked != NULL) {
+    if (hooked) {
         fputs(",\n", out);
         put_hook(out, hooked, indent);
     }
@@ -85,16 +85,16 @@ static enum weir_status put_device(FILE *out, const struct weir_cdi_spec *spec, 
     struct weir_container_edits *edits = malloc(sizeof *edits);
     enum weir_status status = WEIR_ERR_NO_MEMORY;
 
-    if (edits != NULL) {
-        status = tenant != NULL ? weir_container_edits_tenant(spec->run_dir, tenant, edits)
-                                : weir_container_edits_new(spec->run_dir, edits);
+    if (edits) {
+        status = tenant ? weir_container_edits_tenant(spec->run_dir, tenant, edits)
+                        : weir_container_edits_new(spec->run_dir, edits);
     }
     if (status == WEIR_OK) {
         fputs(*first ? "\n" : ",\n", out);
         fputs("    {\n      \"name\": ", out);
         weir_json_put(out, name);
         fputs(",\n", out);
-        put_edits(out, edits, tenant == NULL ? spec : NULL, "      ");
+        put_edits(out, edits, !tenant ? spec : NULL, "      ");
         fputs("\n    }", out);
     }
     *first = false;
@@ -118,7 +118,7 @@ const char *weir_cdi_all(const struct weir_cdi_spec *spec)
 /* Before anything is written, count the devices and check that all texts are fit for JSON. */
 static enum weir_status check(const struct weir_cdi_spec *spec, const char **ret_version)
 {
-    bool good = weir_text_ok(spec->run_dir) && (spec->hook == NULL || weir_text_ok(spec->hook));
+    bool good = weir_text_ok(spec->run_dir) && (!spec->hook || weir_text_ok(spec->hook));
     size_t n = spec->hook != NULL;
 
     *ret_version = "0.3.0";
@@ -155,10 +155,10 @@ enum weir_status weir_cdi_write(FILE *out, const struct weir_cdi_spec *spec)
             status = put_device(out, spec, spec->tenants[i], spec->tenants[i], &first);
         }
     }
-    if (status == WEIR_OK && weir_cdi_all(spec) != NULL) {
+    if (status == WEIR_OK && weir_cdi_all(spec)) {
         status = put_device(out, spec, WEIR_CDI_ALL, weir_cdi_all(spec), &first);
     }
-    if (status == WEIR_OK && spec->hook != NULL) {
+    if (status == WEIR_OK && spec->hook) {
         status = put_device(out, spec, WEIR_CDI_NEW, NULL, &first);
     }
     fputs("\n  ],\n", out);
@@ -178,7 +178,7 @@ static enum weir_status make_folder(const char *path)
     char folder[PATH_MAX];
     const char *slash = strrchr(path, '/');
 
-    if (slash == NULL || slash == path || (size_t)(slash - path) >= sizeof folder) {
+    if (!slash || slash == path || (size_t)(slash - path) >= sizeof folder) {
         return WEIR_OK;
     }
     memcpy(folder, path, (size_t)(slash - path));
@@ -191,7 +191,7 @@ static enum weir_status write_file(const char *path, const struct weir_cdi_spec 
     enum weir_status status;
     FILE *out = fopen(path, "we");
 
-    if (out == NULL) {
+    if (!out) {
         return status_of_errno();
     }
     status = weir_cdi_write(out, spec);

@@ -24,7 +24,7 @@ static const char *find_wrong(const struct weir_container_edits *const *edits, s
 static bool plain(const char *path)
 {
     for (const char *c = path; *c != 0; c++) {
-        if ((unsigned char)*c <= 0x20 || *c == 0x7f || strchr(",\"'\\*?[]", *c) != NULL) {
+        if ((unsigned char)*c <= 0x20 || *c == 0x7f || strchr(",\"'\\*?[]", *c)) {
             return false;
         }
     }
@@ -37,7 +37,7 @@ enum weir_status weir_docker_args_write(FILE *out, const struct weir_container_e
     const char *wrong = find_wrong(edits, n_edits, plain);
     const char *blank = "";
 
-    if (wrong != NULL) {
+    if (wrong) {
         *ret_wrong = wrong;
         return WEIR_ERR_INVALID;
     }
@@ -58,7 +58,7 @@ enum weir_status weir_docker_args_write(FILE *out, const struct weir_container_e
 
 static bool fit_for_compose(const char *path)
 {
-    return weir_text_ok(path) && strchr(path, '$') == NULL;
+    return weir_text_ok(path) && !strchr(path, '$');
 }
 
 static bool service_ok(const char *service)
@@ -75,7 +75,7 @@ enum weir_status weir_docker_compose_write(FILE *out, const char *service,
 {
     const char *wrong = service_ok(service) ? find_wrong(edits, n_edits, fit_for_compose) : service;
 
-    if (wrong != NULL) {
+    if (wrong) {
         *ret_wrong = wrong;
         return WEIR_ERR_INVALID;
     }

@@ -52,7 +52,7 @@ static enum weir_status add_file(struct weir_container_edits *edits, const char 
 {
     struct weir_container_mount *mount = &edits->mounts[edits->n_mounts];
 
-    if (realpath(path, mount->source) == NULL || access(mount->source, R_OK) != 0) {
+    if (!realpath(path, mount->source) || access(mount->source, R_OK) != 0) {
         return WEIR_ERR_NOT_FOUND;
     }
     mount->target = target;
@@ -82,14 +82,14 @@ enum weir_status weir_container_edits_common(const char *guest_lib, const char *
     struct weir_container_edits *edits = calloc(1, sizeof *edits);
     enum weir_status status;
 
-    if (edits == NULL) {
+    if (!edits) {
         return WEIR_ERR_NO_MEMORY;
     }
     edits->env[edits->n_env++] = "NVIDIA_VISIBLE_DEVICES=void";
     edits->env[edits->n_env++] = "TRITON_LIBCUDA_PATH=" NVIDIA_FOLDER;
     status = add_libraries(edits, guest_lib);
     if (status == WEIR_OK) {
-        if (nvidia_smi != NULL) {
+        if (nvidia_smi) {
             /* Only if the file exists. */
             (void)!add_file(edits, nvidia_smi, WEIR_CONTAINER_NVIDIA_SMI);
         }

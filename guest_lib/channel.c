@@ -103,7 +103,7 @@ enum weir_status weir_channel_init(struct weir_channel *channel, struct weir_tra
     const struct weir_segment_view *view = transport->ops->view(transport);
     channel->transport = transport;
     channel->wait = *wait;
-    channel->remote = view->base == NULL;
+    channel->remote = !view->base;
     channel->header = channel->remote ? &channel->shadow : view->header;
     channel->passes_fds = transport->ops->send_fd != NULL;
     channel->polled = view->polled;

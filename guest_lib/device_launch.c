@@ -95,7 +95,7 @@ static bool cubin_launches(int fd, uint64_t at)
     for (char *name = names; name && !launches && name < names + part.bytes;
          name += strlen(name) + 1) {
         launches = strncmp(name, SYSCALL_PREFIX, strlen(SYSCALL_PREFIX)) == 0 &&
-                   strstr(name, SYSCALL_LAUNCH) != NULL;
+                   strstr(name, SYSCALL_LAUNCH);
     }
     free(names);
     return launches;

@@ -94,7 +94,7 @@ static bool is_dead(const struct alone *alone, pid_t tid)
     }
     text[got > 0 ? got : 0] = 0;
     const char *name_end = strrchr(text, ')'); /* "TID (NAME) STATE ..." */
-    return !name_end || name_end[1] == 0 || strchr("ZX", name_end[2]) != NULL;
+    return !name_end || name_end[1] == 0 || strchr("ZX", name_end[2]);
 }
 
 static bool is_known(const struct alone *alone, pid_t tid)

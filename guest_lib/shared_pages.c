@@ -204,7 +204,7 @@ static bool is_of_piece(const struct weir_mapping *map, uint64_t from)
 static bool note_part(const struct weir_mapping *map, void *user)
 {
     struct parts *parts = user;
-    parts->queues |= strstr(map->path, "[aio]") != NULL || strstr(map->path, "[io_uring]") != NULL;
+    parts->queues |= strstr(map->path, "[aio]") || strstr(map->path, "[io_uring]");
     bool wanted = parts->of_pieces ? is_of_piece(map, parts->from)
                                    : !map->shared && (map->protection & PROT_READ) &&
                                          !(parts->no_files && map->inode);

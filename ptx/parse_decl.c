@@ -541,7 +541,7 @@ bool weir_ptx_parse_params(struct weir_ptx_parser *p, struct weir_ptx_func *func
             ok ? weir_ptx_push(p, &vec, sizeof(*slot), WEIR_PTX_MAX_SYMBOLS, "parameters") : NULL;
         ok = slot != NULL;
         if (ok) {
-            assert(var != NULL);
+            assert(var);
             var->id = vec.n - 1;
             *slot = var;
         }

@@ -21,7 +21,7 @@ static bool is_at_front(const struct weir_sched *sched, enum weir_sched_resource
 {
     const struct item *front = sched->front_first[resource];
 
-    while (front != NULL && front->queue->tenant != tenant) {
+    while (front && front->queue->tenant != tenant) {
         front = front->front_next;
     }
     return front != NULL;
@@ -35,13 +35,13 @@ static enum weir_sched_cause cause_of_due(const struct weir_sched *sched, const 
     if (!limit_has_room(sched, queue)) {
         return WEIR_SCHED_CAUSE_LIMIT;
     }
-    if (front == NULL) {
+    if (!front) {
         return WEIR_SCHED_CAUSE_IDLE;
     }
-    while (front != NULL && is_beside(front->queue->tenant, queue->tenant)) {
+    while (front && is_beside(front->queue->tenant, queue->tenant)) {
         front = front->front_next;
     }
-    return front != NULL ? WEIR_SCHED_CAUSE_DOMAIN : WEIR_SCHED_CAUSE_FLIGHT;
+    return front ? WEIR_SCHED_CAUSE_DOMAIN : WEIR_SCHED_CAUSE_FLIGHT;
 }
 
 static enum weir_sched_cause cause_of_compute(const struct weir_sched *sched,
@@ -55,7 +55,7 @@ static enum weir_sched_cause cause_of_compute(const struct weir_sched *sched,
     if (is_at_front(sched, WEIR_SCHED_COMPUTE, tenant)) {
         return WEIR_SCHED_CAUSE_OWN;
     }
-    if (leader == NULL || leader == tenant || tenant->view.member) {
+    if (!leader || leader == tenant || tenant->view.member) {
         return cause_of_due(sched, queue);
     }
     if (leader->view.priority != tenant->view.priority) {
@@ -73,24 +73,24 @@ static enum weir_sched_cause cause_of_copy(const struct weir_sched *sched,
     if (is_at_front(sched, way, queue->tenant)) {
         return WEIR_SCHED_CAUSE_OWN;
     }
-    if (front == NULL) {
+    if (!front) {
         return sched->copy_share[way].idle_since_ns != 0 ? WEIR_SCHED_CAUSE_LINGER
                                                          : WEIR_SCHED_CAUSE_IDLE;
     }
-    while (front != NULL && front->queue->tenant->view.priority <= queue->tenant->view.priority) {
+    while (front && front->queue->tenant->view.priority <= queue->tenant->view.priority) {
         front = front->front_next;
     }
-    return front != NULL ? WEIR_SCHED_CAUSE_CLASS : WEIR_SCHED_CAUSE_TURN;
+    return front ? WEIR_SCHED_CAUSE_CLASS : WEIR_SCHED_CAUSE_TURN;
 }
 
 /* Record the cause of a queue's first item that waits: a stopped one, or the next to be granted. */
 static void look(struct weir_sched *sched, const struct queue *queue)
 {
-    bool is_stopped = queue->first != NULL && queue->first->state == WEIR_SCHED_STOPPED;
+    bool is_stopped = queue->first && queue->first->state == WEIR_SCHED_STOPPED;
     struct item *item = is_stopped ? queue->first : queue->candidate;
     enum weir_sched_cause cause;
 
-    if (item == NULL) {
+    if (!item) {
         return;
     }
     cause = !is_stopped && queue->on_device != 0 ? WEIR_SCHED_CAUSE_OWN
@@ -104,24 +104,24 @@ static void look(struct weir_sched *sched, const struct queue *queue)
 
 static void look_at_all(struct weir_sched *sched, const struct tenant *tenant)
 {
-    for (const struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
+    for (const struct queue *queue = tenant->queues; queue; queue = queue->next) {
         look(sched, queue);
     }
 }
 
 void causes_look(struct weir_sched *sched)
 {
-    if (sched->env.trace == NULL || sched->allow_alone) {
+    if (!sched->env.trace || sched->allow_alone) {
         return;
     }
     for (uint32_t i = 0; i < sched->ready_count; i++) {
         look_at_all(sched, tenant_of(sched->ready[i]));
     }
-    for (const struct tenant *t = sched->limited; t != NULL; t = t->limited_next) {
+    for (const struct tenant *t = sched->limited; t; t = t->limited_next) {
         look_at_all(sched, t);
     }
     for (int way = WEIR_SCHED_TO_DEVICE; way < RESOURCES; way++) {
-        for (const struct queue *q = sched->copy_first[way]; q != NULL; q = q->list_next) {
+        for (const struct queue *q = sched->copy_first[way]; q; q = q->list_next) {
             look(sched, q);
         }
     }

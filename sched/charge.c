@@ -45,17 +45,16 @@ void front_add(struct weir_sched *sched, struct item *item)
     enum weir_sched_resource resource = resource_of(item);
     struct item *after = sched->front_last[resource];
 
-    while (after != NULL && goes_before(item, after)) {
+    while (after && goes_before(item, after)) {
         after = after->front_prev;
     }
     item->is_front = true;
     item->head_ns = item->waits ? item->head_ns : sched->now_ns;
     item->beside_filler |= sched->fillers != 0;
     item->front_prev = after;
-    item->front_next = after != NULL ? after->front_next : sched->front_first[resource];
-    *(item->front_next != NULL ? &item->front_next->front_prev : &sched->front_last[resource]) =
-        item;
-    *(after != NULL ? &after->front_next : &sched->front_first[resource]) = item;
+    item->front_next = after ? after->front_next : sched->front_first[resource];
+    *(item->front_next ? &item->front_next->front_prev : &sched->front_last[resource]) = item;
+    *(after ? &after->front_next : &sched->front_first[resource]) = item;
 }
 
 void front_remove(struct weir_sched *sched, struct item *item)
@@ -65,9 +64,9 @@ void front_remove(struct weir_sched *sched, struct item *item)
     if (!item->is_front) {
         return;
     }
-    *(item->front_prev != NULL ? &item->front_prev->front_next : &sched->front_first[resource]) =
+    *(item->front_prev ? &item->front_prev->front_next : &sched->front_first[resource]) =
         item->front_next;
-    *(item->front_next != NULL ? &item->front_next->front_prev : &sched->front_last[resource]) =
+    *(item->front_next ? &item->front_next->front_prev : &sched->front_last[resource]) =
         item->front_prev;
     item->front_next = item->front_prev = NULL;
     item->is_front = false;
@@ -112,7 +111,7 @@ static bool went_past(const struct weir_sched *sched, const struct item *before,
 
 void fronts_disturb(struct weir_sched *sched)
 {
-    for (struct item *i = sched->front_first[WEIR_SCHED_COMPUTE]; i != NULL; i = i->front_next) {
+    for (struct item *i = sched->front_first[WEIR_SCHED_COMPUTE]; i; i = i->front_next) {
         i->beside_filler = true;
     }
 }
@@ -127,7 +126,7 @@ static uint64_t charge_claim(struct weir_sched *sched, struct item *done, struct
     limit_pay(sched, done, claim * sched->config.sms, claim);
     done->beyond_ns += (int64_t)(claim * sched->config.sms);
     done->disturbed = true;
-    if (before != NULL) {
+    if (before) {
         before->beside_ns += claim;
     }
     return claim;
@@ -147,7 +146,7 @@ void fronts_yield(struct weir_sched *sched, struct item *done)
         (void)charge_claim(sched, done, before);
         return;
     }
-    if (is_placed(done) || before == NULL) {
+    if (is_placed(done) || !before) {
         return;
     }
     claim = charge_claim(sched, done, before) * sched->config.sms;
@@ -188,8 +187,7 @@ static int64_t owed_by_small(const struct weir_sched *sched, const struct item *
     int64_t owed_ns = (int64_t)done->served_ns - costs_ns;
     int64_t most_ns = (int64_t)done->served_ns / 2;
 
-    if (!done->beside_small || sched->turn.leader == NULL ||
-        class != sched->turn.leader->view.priority) {
+    if (!done->beside_small || !sched->turn.leader || class != sched->turn.leader->view.priority) {
         return 0;
     }
     return owed_ns < most_ns ? owed_ns : most_ns;
@@ -290,14 +288,14 @@ static void charge_copies(struct weir_sched *sched, enum weir_sched_resource dir
     uint64_t count = 0;
     uint64_t left = ns;
 
-    for (struct item *i = sched->front_first[direction]; i != NULL; i = i->front_next) {
+    for (struct item *i = sched->front_first[direction]; i; i = i->front_next) {
         count++;
     }
-    for (struct item *i = sched->front_first[direction]; i != NULL; i = i->front_next) {
+    for (struct item *i = sched->front_first[direction]; i; i = i->front_next) {
         uint64_t part = left / count;
 
         pay(sched, i, direction, part, ns);
-        i->alone_ns += i->front_next == NULL && i->front_prev == NULL ? ns : 0;
+        i->alone_ns += !i->front_next && !i->front_prev ? ns : 0;
         left -= part;
         count--;
     }
@@ -344,7 +342,7 @@ static bool keeps_waiting(const struct weir_sched *sched)
 {
     const struct tenant *leader = sched->turn.leader;
 
-    for (uint32_t i = 0; i < sched->ready_count && leader != NULL; i++) {
+    for (uint32_t i = 0; i < sched->ready_count && leader; i++) {
         if (sched->ready[i]->priority >= leader->view.priority && sched->ready[i]->waiting != 0 &&
             tenant_of(sched->ready[i])->heads == 0) {
             return true;
@@ -372,7 +370,7 @@ static uint32_t deal_small(const struct weir_sched *sched, uint64_t ns, struct p
     uint32_t count = 0;
     bool only = true, shared = false, whole;
 
-    for (const struct item *i = first; i != NULL; i = i->front_next) {
+    for (const struct item *i = first; i; i = i->front_next) {
         needed += small_sms(i);
         claims += small_claim(sched, i);
         only &= small_sms(i) != 0;
@@ -380,7 +378,7 @@ static uint32_t deal_small(const struct weir_sched *sched, uint64_t ns, struct p
     }
     dealt = needed >= *left || (only && (shared || keeps_waiting(sched))) ? *left : needed;
     whole = dealt == *left;
-    for (struct item *i = sched->front_first[0]; i != NULL && needed != 0 && count < PARTS_MAX;
+    for (struct item *i = sched->front_first[0]; i && needed != 0 && count < PARTS_MAX;
          i = i->front_next) {
         if (small_sms(i) != 0) {
             parts[count] = (struct part){
@@ -405,8 +403,7 @@ static uint32_t deal(struct weir_sched *sched, uint64_t ns, struct part *parts)
     uint64_t sharing = 0;
     uint64_t shared_ns;
 
-    for (struct item *i = sched->front_first[0]; i != NULL && count < PARTS_MAX;
-         i = i->front_next) {
+    for (struct item *i = sched->front_first[0]; i && count < PARTS_MAX; i = i->front_next) {
         uint32_t sms = i->place.sm_count != 0 ? i->place.sm_count : sched->config.sms;
         uint32_t with;
 
@@ -470,8 +467,8 @@ static void charge_lingering(struct weir_sched *sched, uint64_t ns)
     uint64_t from_ns = sched->charged_ns - ns; /* up to charged_ns */
     uint64_t until_ns = max_u64(turn->linger_until_ns, turn->kept_until_ns);
 
-    if (turn->leader != NULL && turn->linger_until_ns != 0 && until_ns > from_ns &&
-        sched->ready_count != 0 && sched->front_first[0] == NULL) {
+    if (turn->leader && turn->linger_until_ns != 0 && until_ns > from_ns &&
+        sched->ready_count != 0 && !sched->front_first[0]) {
         ns = min_u64(ns, until_ns - from_ns);
         turn->leader->view.service_ns[WEIR_SCHED_COMPUTE] += ns * sched->config.sms;
         turn->used_ns += ns;
@@ -509,7 +506,7 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
 {
     struct part parts[PARTS_MAX];
     uint32_t count = deal(sched, ns, parts);
-    bool waits = sched->front_last[0] != NULL && sched->front_last[0]->waits;
+    bool waits = sched->front_last[0] && sched->front_last[0]->waits;
     bool led = false;
 
     bool crowd = is_crowd(sched, ns, parts, count);
@@ -543,7 +540,7 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
     }
     if (count != 0 && small_sms(parts[0].item) != 0) { /* small items come first */
         settle_with_small(sched, parts, count);
-        for (struct item *i = sched->front_first[0]; i != NULL; i = i->front_next) {
+        for (struct item *i = sched->front_first[0]; i; i = i->front_next) {
             i->beside_small = true;
         }
     }

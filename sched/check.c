@@ -46,19 +46,19 @@ static const char *check_queue(const struct queue *queue, struct sums *sums, uin
     uint32_t stoppable = 0;
     const struct item *candidate = NULL;
 
-    for (const struct item *item = queue->first; item != NULL; item = item->next) {
+    for (const struct item *item = queue->first; item; item = item->next) {
         const char *wrong = check_item(item, item == queue->first, sums);
 
-        if (wrong != NULL) {
+        if (wrong) {
             return wrong;
         }
-        if (item->queue != queue || (item->next == NULL) != (item == queue->last) ||
-            (item->prev == NULL) != (item == queue->first)) {
+        if (item->queue != queue || !item->next != (item == queue->last) ||
+            !item->prev != (item == queue->first)) {
             return "a queue's list is broken";
         }
         if (item->state == WEIR_SCHED_WAITING) {
-            candidate = candidate != NULL ? candidate : item;
-        } else if (candidate != NULL) {
+            candidate = candidate ? candidate : item;
+        } else if (candidate) {
             return "an item overtook another of its queue";
         } else {
             on_device++;
@@ -78,10 +78,10 @@ static const char *check_queue(const struct queue *queue, struct sums *sums, uin
         queue->kernels != kernels || queue->stoppable != stoppable || queue->fixed_ns != fixed_ns) {
         return "a queue's sums are wrong";
     }
-    if (queue->listed != NULL && queue->listed != candidate) {
+    if (queue->listed && queue->listed != candidate) {
         return "a queue lists what is not its candidate";
     }
-    if (candidate != NULL && !is_compute(candidate) && queue->listed == NULL) {
+    if (candidate && !is_compute(candidate) && !queue->listed) {
         return "a copy that could be granted is not listed";
     }
     if (queue->heads != (on_device > 0 && is_compute(queue->first) && !queue->held)) {
@@ -101,21 +101,21 @@ static const char *check_tenant(const struct weir_sched *sched, const struct ten
     uint32_t limits = tenant->limit.sms < sched->config.sms;
     bool is_ready = false;
 
-    for (const struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
+    for (const struct queue *queue = tenant->queues; queue; queue = queue->next) {
         uint32_t before[RESOURCES] = {sums->on[0], sums->on[1], sums->on[2]};
         const char *wrong = queue->tenant == tenant ? check_queue(queue, sums, state_count)
                                                     : "a queue is in another tenant's list";
 
-        if (wrong != NULL) {
+        if (wrong) {
             return wrong;
         }
         for (int i = 0; i < RESOURCES; i++) {
-            bool listed = queue->listed != NULL && (int)resource_of(queue->listed) == i;
+            bool listed = queue->listed && (int)resource_of(queue->listed) == i;
 
             sums->listed[i] += listed;
             copies[i] += sums->on[i] - before[i] + listed;
         }
-        waiting += queue->listed != NULL && is_compute(queue->listed);
+        waiting += queue->listed && is_compute(queue->listed);
         heads += queue->heads;
         limits += queue->limit.sms < sched->config.sms;
         sums->memory += queue->task.memory_bytes;
@@ -165,28 +165,26 @@ static const char *check_lists(const struct weir_sched *sched, const struct sums
     for (int i = 0; i < RESOURCES; i++) {
         uint32_t fronts = 0;
         uint32_t listed = 0;
-        bool next_listed = sched->copy_next[i] == NULL;
+        bool next_listed = !sched->copy_next[i];
 
-        for (const struct item *item = sched->front_first[i]; item != NULL;
-             item = item->front_next) {
+        for (const struct item *item = sched->front_first[i]; item; item = item->front_next) {
             const struct item *next = item->front_next;
 
-            if (next != NULL && item->waits && !next->waits) {
+            if (next && item->waits && !next->waits) {
                 return "what waits is before what works on the device";
             }
-            if (next != NULL && item->waits == next->waits && item->filler && !next->filler) {
+            if (next && item->waits == next->waits && item->filler && !next->filler) {
                 return "a filler is before what it fills the gaps of";
             }
-            if (next != NULL && item->waits == next->waits && item->filler == next->filler &&
+            if (next && item->waits == next->waits && item->filler == next->filler &&
                 item->queue->tenant->view.priority < next->queue->tenant->view.priority) {
                 return "a lower class is before a higher one on the device";
             }
             fronts++;
         }
-        for (const struct queue *queue = sched->copy_first[i]; queue != NULL;
-             queue = queue->list_next) {
+        for (const struct queue *queue = sched->copy_first[i]; queue; queue = queue->list_next) {
             if (!queue->listed->tagged ||
-                (queue->list_next != NULL && !is_in_order(queue, queue->list_next))) {
+                (queue->list_next && !is_in_order(queue, queue->list_next))) {
                 return "copies do not wait in the order of their shares";
             }
             listed++;
@@ -232,7 +230,7 @@ static const char *check_turn(const struct weir_sched *sched)
     if (turn->members > WEIR_POLICY_GROUP_MAX) {
         return "a group is too large";
     }
-    if (turn->leader != NULL && (turn->members == 0 || turn->member[0].tenant != turn->leader)) {
+    if (turn->leader && (turn->members == 0 || turn->member[0].tenant != turn->leader)) {
         return "the leader is not the first of its group";
     }
     for (uint32_t i = 0; i < turn->members; i++) {
@@ -242,7 +240,7 @@ static const char *check_turn(const struct weir_sched *sched)
             return "a member of the group is gone, or its place is not on the device";
         }
     }
-    if (sched->ready_count > 0 && (turn->leader == NULL)) {
+    if (sched->ready_count > 0 && !turn->leader) {
         return "there is work and nobody has the device";
     }
     if (turn->beside && (!turn->spatial || turn->members < 2 || places_overlap(turn))) {
@@ -258,16 +256,16 @@ const char *weir_sched_check(const struct weir_sched *sched)
     const struct tenant *tenant;
     const char *wrong = NULL;
 
-    while (wrong == NULL && (tenant = table_next(&sched->tenants, &at)) != NULL) {
+    while (!wrong && (tenant = table_next(&sched->tenants, &at))) {
         wrong = check_tenant(sched, tenant, &sums);
     }
-    if (wrong == NULL) {
+    if (!wrong) {
         wrong = check_lists(sched, &sums);
     }
-    if (wrong == NULL) {
+    if (!wrong) {
         wrong = check_turn(sched);
     }
-    if (wrong != NULL) {
+    if (wrong) {
         return wrong;
     }
     if (sums.items != sched->items.live || sums.queues != sched->queues.live ||

@@ -58,8 +58,8 @@ void task_shrink(struct weir_sched *sched, struct queue *queue)
 {
     const struct item *next = queue->candidate;
 
-    if (queue->on_device == 0 && (next == NULL || begins_task(&queue->task, resource_of(next))) &&
-        (queue->task.ns[WEIR_SCHED_FROM_DEVICE] > 0 || next == NULL)) {
+    if (queue->on_device == 0 && (!next || begins_task(&queue->task, resource_of(next))) &&
+        (queue->task.ns[WEIR_SCHED_FROM_DEVICE] > 0 || !next)) {
         sched->memory_bytes -= queue->task.memory_bytes;
         queue->task.memory_bytes = 0;
     }
@@ -68,7 +68,7 @@ void task_shrink(struct weir_sched *sched, struct queue *queue)
 /* The time of the pieces of a copy that have not arrived yet. */
 static uint64_t rest_behind_ns(const struct item *item)
 {
-    return item->next == NULL ? item->rest_ns : 0;
+    return !item->next ? item->rest_ns : 0;
 }
 
 /* The rest of the task from the queue's listed copy on. */
@@ -86,11 +86,11 @@ static struct weir_policy_task task_ahead(const struct queue *queue)
         .copy_ns = copy->predicted_ns != 0 ? copy->predicted_ns + copy->rest_ns : 0,
     };
 
-    for (; item != NULL && !begins_task(&ahead, resource_of(item)); item = item->next) {
+    for (; item && !begins_task(&ahead, resource_of(item)); item = item->next) {
         ahead.ns[resource_of(item)] += item->counted_ns + rest_behind_ns(item);
         ahead.memory_bytes += item->params.memory_bytes;
     }
-    task.complete = item != NULL || ahead.ns[WEIR_SCHED_FROM_DEVICE] > 0;
+    task.complete = item || ahead.ns[WEIR_SCHED_FROM_DEVICE] > 0;
     if (!task.complete) {
         if (ahead.ns[WEIR_SCHED_COMPUTE] == 0) {
             ahead.ns[WEIR_SCHED_COMPUTE] = last->ns[WEIR_SCHED_COMPUTE];
@@ -116,7 +116,7 @@ static uint64_t busy_ns(const struct weir_sched *sched, enum weir_sched_resource
 {
     uint64_t sum_ns = 0;
 
-    for (const struct item *i = sched->front_first[way]; i != NULL; i = i->front_next) {
+    for (const struct item *i = sched->front_first[way]; i; i = i->front_next) {
         sum_ns += i->queue->copies_ns - i->counted_ns + rest_ns(sched, i);
     }
     return sum_ns;
@@ -146,13 +146,13 @@ static void task_rest(const struct weir_sched *sched, const struct queue *queue,
     for (; item != queue->candidate; item = item->next) {
         ret_rest->ns[resource_of(item)] += rest_ns(sched, item) + rest_behind_ns(item);
     }
-    for (; item != NULL && resource_of(item) != WEIR_SCHED_TO_DEVICE &&
+    for (; item && resource_of(item) != WEIR_SCHED_TO_DEVICE &&
            !begins_task(&known, resource_of(item));
          item = item->next) {
         ret_rest->ns[resource_of(item)] += item->counted_ns;
         known.ns[resource_of(item)] += item->counted_ns;
     }
-    if (item == NULL && queue->first != NULL && known.ns[WEIR_SCHED_TO_DEVICE] > 0) {
+    if (!item && queue->first && known.ns[WEIR_SCHED_TO_DEVICE] > 0) {
         if (known.ns[WEIR_SCHED_FROM_DEVICE] == 0) {
             ret_rest->ns[WEIR_SCHED_COMPUTE] += missing_ns(queue, &known, WEIR_SCHED_COMPUTE);
         }
@@ -187,15 +187,14 @@ static void busy_with_tasks(const struct weir_sched *sched, uint64_t *ret_busy_n
     uint32_t at = 0;
 
     memset(ret_busy_ns, 0, RESOURCES * sizeof(*ret_busy_ns));
-    while ((queue = table_next(&sched->queues, &at)) != NULL) {
-        if (queue->first != NULL &&
+    while ((queue = table_next(&sched->queues, &at))) {
+        if (queue->first &&
             !(queue->first->is_front && resource_of(queue->first) == WEIR_SCHED_TO_DEVICE)) {
             task_rest(sched, queue, &rest);
             busy_append(ret_busy_ns, &rest);
         }
     }
-    for (const struct item *i = sched->front_first[WEIR_SCHED_TO_DEVICE]; i != NULL;
-         i = i->front_next) {
+    for (const struct item *i = sched->front_first[WEIR_SCHED_TO_DEVICE]; i; i = i->front_next) {
         task_rest(sched, i->queue, &rest);
         busy_append(ret_busy_ns, &rest);
     }
@@ -219,7 +218,7 @@ static bool has_to_wait(const struct weir_sched *sched, enum weir_sched_resource
 {
     uint64_t hold = 0;
 
-    for (const struct item *i = sched->front_first[way]; i != NULL; i = i->front_next) {
+    for (const struct item *i = sched->front_first[way]; i; i = i->front_next) {
         uint64_t patience_ns = copy_patience_ns(sched, i);
 
         if (i->queue != own && (is_long(i) || for_any) && i->busy_ns < patience_ns) {
@@ -253,7 +252,7 @@ static void name_next(struct weir_sched *sched, enum weir_sched_resource way, st
 {
     const struct item *copy = queue->listed;
 
-    if (sched->copy_next[way] != queue && sched->env.soon != NULL) {
+    if (sched->copy_next[way] != queue && sched->env.soon) {
         sched->env.soon(sched->env.user, copy->id, copy->params.user);
     }
     sched->copy_next[way] = queue;
@@ -273,8 +272,7 @@ static struct queue *next_piece(const struct weir_sched *sched, enum weir_sched_
 {
     struct queue *queue = copy_going_on(sched, way, next);
 
-    return queue != NULL && queue->listed != NULL && resource_of(queue->listed) == way ? queue
-                                                                                       : NULL;
+    return queue && queue->listed && resource_of(queue->listed) == way ? queue : NULL;
 }
 
 /*
@@ -289,12 +287,12 @@ static struct queue *shortest_with_room(const struct weir_sched *sched,
     struct queue *best = NULL;
     uint32_t seen = 0;
 
-    for (struct queue *queue = sched->copy_first[way]; queue != NULL && seen < LOOK_AT;
+    for (struct queue *queue = sched->copy_first[way]; queue && seen < LOOK_AT;
          queue = queue->list_next) {
         if (queue->on_device != 0 && queue_rest_ns(sched, queue) >= bound_ns) {
             continue;
         }
-        if (first == NULL) {
+        if (!first) {
             first = best = queue;
         } else if (queue->tenant->view.priority < first->tenant->view.priority ||
                    !copy_is_within(queue, first->listed->copy_start, SHORT_SLACK_NS)) {
@@ -312,9 +310,9 @@ static struct queue *next_by_shares(const struct weir_sched *sched, enum weir_sc
                                     uint64_t bound_ns)
 {
     struct queue *best = shortest_with_room(sched, way, bound_ns);
-    struct queue *whole = next_piece(sched, way, best != NULL ? best : sched->copy_first[way]);
+    struct queue *whole = next_piece(sched, way, best ? best : sched->copy_first[way]);
 
-    if (whole == NULL) {
+    if (!whole) {
         return best;
     }
     return whole->on_device == 0 || queue_rest_ns(sched, whole) < bound_ns ? whole : NULL;
@@ -328,7 +326,7 @@ static struct queue *starved(struct weir_sched *sched, enum weir_sched_resource 
     if (sched->now_ns < sched->copy_check_ns[way]) {
         return NULL;
     }
-    for (struct queue *queue = oldest; queue != NULL; queue = queue->list_next) {
+    for (struct queue *queue = oldest; queue; queue = queue->list_next) {
         oldest = queue->listed->since_ns < oldest->listed->since_ns ? queue : oldest;
     }
     sched->copy_check_ns[way] = oldest->listed->since_ns + sched->config.starve_ns;
@@ -356,7 +354,7 @@ static bool grant_first(struct weir_sched *sched, enum weir_sched_resource way, 
     struct queue *queue = next_by_shares(
         sched, way, sched->copy_tenants[way] > 1 ? config->inflight_ns : config->alone_ns);
 
-    if (queue != NULL && is_held(sched, way, queue, wake_ns)) {
+    if (queue && is_held(sched, way, queue, wake_ns)) {
         if (rest_ns <= config->inflight_ns) {
             name_next(sched, way, queue);
         } else {
@@ -364,9 +362,8 @@ static bool grant_first(struct weir_sched *sched, enum weir_sched_resource way, 
         }
         return false;
     }
-    if (queue == NULL ||
-        (shared && sched->front_first[way] != NULL && rest_ns >= config->inflight_ns)) {
-        if (sched->front_first[way] != NULL) {
+    if (!queue || (shared && sched->front_first[way] && rest_ns >= config->inflight_ns)) {
+        if (sched->front_first[way]) {
             wake_near_end(sched, rest_ns, wake_ns);
         }
         return false;
@@ -380,13 +377,13 @@ static void grant_by_shares(struct weir_sched *sched, enum weir_sched_resource w
 {
     struct queue *queue = starved(sched, way);
 
-    if (queue != NULL) {
+    if (queue) {
         sched->counts.rescues++;
         grant_copy(sched, queue);
     }
-    while (sched->copy_first[way] != NULL && grant_first(sched, way, wake_ns)) {
+    while (sched->copy_first[way] && grant_first(sched, way, wake_ns)) {
     }
-    if (sched->copy_first[way] != NULL) {
+    if (sched->copy_first[way]) {
         *wake_ns = min_u64(*wake_ns, sched->copy_check_ns[way]);
     }
 }
@@ -402,8 +399,8 @@ static uint32_t collect(const struct weir_sched *sched, enum weir_sched_resource
 {
     uint32_t count = 0;
 
-    for (struct queue *queue = sched->copy_first[way];
-         queue != NULL && count < WEIR_POLICY_TASKS_MAX; queue = queue->list_next) {
+    for (struct queue *queue = sched->copy_first[way]; queue && count < WEIR_POLICY_TASKS_MAX;
+         queue = queue->list_next) {
         if (count > 0 && queue->tenant->view.priority < queues[0]->tenant->view.priority) {
             break;
         }
@@ -444,8 +441,8 @@ static uint32_t ask_order(struct weir_sched *sched, enum weir_sched_resource way
 static bool is_due(const struct weir_sched *sched, enum weir_sched_resource way, uint64_t *wake_ns)
 {
     uint64_t left_ns = busy_ns(sched, way);
-    bool has_room = sched->copies_on[way] < ORDERED_ON_DEVICE ||
-                    next_piece(sched, way, sched->copy_first[way]) != NULL;
+    bool has_room =
+        sched->copies_on[way] < ORDERED_ON_DEVICE || next_piece(sched, way, sched->copy_first[way]);
 
     if (sched->copies_on[way] == 0 || (has_room && left_ns <= sched->config.inflight_ns)) {
         return true;
@@ -469,11 +466,10 @@ static struct queue *next_in_order(struct weir_sched *sched, enum weir_sched_res
     uint32_t count;
     uint32_t pick;
 
-    if (next_piece(sched, way, sched->copy_first[way]) != NULL) {
+    if (next_piece(sched, way, sched->copy_first[way])) {
         return next_piece(sched, way, sched->copy_first[way]);
     }
-    if (chosen != NULL &&
-        chosen->tenant->view.priority >= sched->copy_first[way]->tenant->view.priority &&
+    if (chosen && chosen->tenant->view.priority >= sched->copy_first[way]->tenant->view.priority &&
         copy_is_within(chosen, sched->copy_first[way]->listed->copy_start, ORDER_SLACK_NS)) {
         return chosen;
     }
@@ -485,11 +481,11 @@ static struct queue *next_in_order(struct weir_sched *sched, enum weir_sched_res
 static void grant_in_order(struct weir_sched *sched, enum weir_sched_resource way,
                            uint64_t *wake_ns)
 {
-    while (sched->copy_first[way] != NULL && is_due(sched, way, wake_ns)) {
+    while (sched->copy_first[way] && is_due(sched, way, wake_ns)) {
         struct queue *queue =
             has_to_wait(sched, way, NULL, false, wake_ns) ? NULL : starved(sched, way);
 
-        if (queue != NULL) {
+        if (queue) {
             policy_blame(sched, WEIR_POLICY_ORDER, MISTAKE_STARVED, "let somebody wait",
                          queue->tenant);
             sched->counts.rescues++;
@@ -497,8 +493,8 @@ static void grant_in_order(struct weir_sched *sched, enum weir_sched_resource wa
             continue;
         }
         queue = next_in_order(sched, way);
-        if (queue == NULL || is_held(sched, way, queue, wake_ns)) {
-            if (queue != NULL) {
+        if (!queue || is_held(sched, way, queue, wake_ns)) {
+            if (queue) {
                 name_next(sched, way, queue);
             }
             *wake_ns = min_u64(*wake_ns, sched->copy_check_ns[way]);
@@ -511,11 +507,11 @@ static void grant_in_order(struct weir_sched *sched, enum weir_sched_resource wa
 void copies_decide(struct weir_sched *sched, uint64_t *wake_ns)
 {
     for (int way = WEIR_SCHED_TO_DEVICE; way < RESOURCES; way++) {
-        if (sched->copy_first[way] == NULL) {
+        if (!sched->copy_first[way]) {
             sched->copy_share[way].idle_since_ns = 0;
             continue;
         }
-        if (sched->policy[WEIR_POLICY_ORDER].ops != NULL) {
+        if (sched->policy[WEIR_POLICY_ORDER].ops) {
             grant_in_order(sched, (enum weir_sched_resource)way, wake_ns);
         } else {
             grant_by_shares(sched, (enum weir_sched_resource)way, wake_ns);

@@ -125,13 +125,13 @@ void copy_list(struct weir_sched *sched, struct queue *queue)
     struct queue *after = sched->copy_last[way];
 
     copy_tag(sched, queue->listed);
-    while (after != NULL && goes_before(queue, after)) {
+    while (after && goes_before(queue, after)) {
         after = after->list_prev;
     }
     queue->list_prev = after;
-    queue->list_next = after != NULL ? after->list_next : sched->copy_first[way];
-    *(queue->list_next != NULL ? &queue->list_next->list_prev : &sched->copy_last[way]) = queue;
-    *(after != NULL ? &after->list_next : &sched->copy_first[way]) = queue;
+    queue->list_next = after ? after->list_next : sched->copy_first[way];
+    *(queue->list_next ? &queue->list_next->list_prev : &sched->copy_last[way]) = queue;
+    *(after ? &after->list_next : &sched->copy_first[way]) = queue;
     copies_count(sched, queue->tenant, way, true);
 }
 
@@ -139,10 +139,8 @@ void copy_unlist(struct weir_sched *sched, struct queue *queue)
 {
     enum weir_sched_resource way = resource_of(queue->listed);
 
-    *(queue->list_prev != NULL ? &queue->list_prev->list_next : &sched->copy_first[way]) =
-        queue->list_next;
-    *(queue->list_next != NULL ? &queue->list_next->list_prev : &sched->copy_last[way]) =
-        queue->list_prev;
+    *(queue->list_prev ? &queue->list_prev->list_next : &sched->copy_first[way]) = queue->list_next;
+    *(queue->list_next ? &queue->list_next->list_prev : &sched->copy_last[way]) = queue->list_prev;
     queue->list_next = queue->list_prev = NULL;
     copies_count(sched, queue->tenant, way, false);
     if (sched->copy_next[way] == queue) {
@@ -156,8 +154,8 @@ void copies_change_class(struct weir_sched *sched, struct tenant *tenant)
     for (int way = WEIR_SCHED_TO_DEVICE; way < RESOURCES; way++) {
         tenant->copy_end[way] = sched->copy_share[way].now[tenant->view.priority];
     }
-    for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
-        if (queue->listed != NULL) {
+    for (struct queue *queue = tenant->queues; queue; queue = queue->next) {
+        if (queue->listed) {
             queue->listed->tagged = false;
         }
     }
@@ -169,7 +167,7 @@ static void pay_for_waiting(struct weir_sched *sched, struct copy_share *share,
 {
     struct tenant *tenant = table_get(&sched->tenants, share->tenant);
 
-    if (share->idle_since_ns != 0 && tenant != NULL) {
+    if (share->idle_since_ns != 0 && tenant) {
         tenant->copy_end[way] += to_virtual(tenant, sched->now_ns - share->idle_since_ns);
         share->latest = later_of(share->latest, tenant->copy_end[way]);
     }
@@ -184,11 +182,11 @@ void copy_share_grant(struct weir_sched *sched, struct item *copy)
     const struct queue *first = sched->copy_first[way];
     uint64_t now = copy->copy_start;
 
-    if (first != NULL && first->tenant->view.priority == class &&
+    if (first && first->tenant->view.priority == class &&
         is_before(first->listed->copy_start, now)) {
         now = first->listed->copy_start;
     }
-    for (const struct item *i = sched->front_first[way]; i != NULL; i = i->front_next) {
+    for (const struct item *i = sched->front_first[way]; i; i = i->front_next) {
         if (i->queue->tenant->view.priority == class && is_before(i->copy_start, now)) {
             now = i->copy_start;
         }
@@ -237,7 +235,7 @@ bool copy_is_within(const struct queue *queue, uint64_t start, uint64_t slack_ns
 static bool has_front(const struct weir_sched *sched, enum weir_sched_resource way,
                       const struct tenant *tenant)
 {
-    for (const struct item *i = sched->front_first[way]; i != NULL; i = i->front_next) {
+    for (const struct item *i = sched->front_first[way]; i; i = i->front_next) {
         if (i->queue->tenant == tenant) {
             return true;
         }
@@ -248,7 +246,7 @@ static bool has_front(const struct weir_sched *sched, enum weir_sched_resource w
 /* The sum of both copies' ends is least if the shorter goes first. An order policy knows better. */
 static bool is_shorter(const struct weir_sched *sched, const struct queue *next, uint64_t left_ns)
 {
-    return sched->policy[WEIR_POLICY_ORDER].ops == NULL &&
+    return !sched->policy[WEIR_POLICY_ORDER].ops &&
            copy_whole_ns(next->listed) + END_SEEN_NS < left_ns;
 }
 
@@ -258,7 +256,7 @@ struct queue *copy_going_on(const struct weir_sched *sched, enum weir_sched_reso
     const struct copy_share *share = &sched->copy_share[way];
     struct queue *queue = share->whole != 0 ? table_get(&sched->queues, share->whole) : NULL;
 
-    if (queue == NULL || next->tenant->view.priority > queue->tenant->view.priority ||
+    if (!queue || next->tenant->view.priority > queue->tenant->view.priority ||
         (share->whole_ns >= COPY_SLICE_NS && share->left_ns > COPY_TAIL_NS) ||
         is_shorter(sched, next, share->left_ns)) {
         return NULL;
@@ -289,15 +287,13 @@ uint64_t copy_expected_ns(struct weir_sched *sched, enum weir_sched_resource way
     const struct copy_gap *gap;
     uint64_t until_ns;
 
-    if (tenant == NULL || tenant == next->tenant ||
-        tenant->view.priority != next->tenant->view.priority ||
-        (whole == NULL && !is_before(tenant->copy_end[way], next->listed->copy_start))) {
+    if (!tenant || tenant == next->tenant || tenant->view.priority != next->tenant->view.priority ||
+        (!whole && !is_before(tenant->copy_end[way], next->listed->copy_start))) {
         return 0;
     }
     gap = &tenant->copy_gap[way];
     if (tenant->copies[way] > 0) {
-        bool comes =
-            is_soon_back(gap) || goes_on(tenant, way) || (whole != NULL && gap->usual_ns == NEVER);
+        bool comes = is_soon_back(gap) || goes_on(tenant, way) || (whole && gap->usual_ns == NEVER);
 
         return comes && has_front(sched, way, tenant) ? NEVER : 0;
     }

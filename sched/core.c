@@ -64,12 +64,11 @@ enum weir_status weir_sched_create(const struct weir_sched_config *config,
     struct weir_sched *sched;
     enum weir_status status;
 
-    if (!config_is_sound(config) || env->start == NULL || env->timer == NULL ||
-        (env->stop == NULL) != (env->resume == NULL)) {
+    if (!config_is_sound(config) || !env->start || !env->timer || !env->stop != !env->resume) {
         return WEIR_ERR_INVALID;
     }
     sched = calloc(1, sizeof(*sched));
-    if (sched == NULL) {
+    if (!sched) {
         return WEIR_ERR_NO_MEMORY;
     }
     sched->config = *config;
@@ -90,7 +89,7 @@ enum weir_status weir_sched_create(const struct weir_sched_config *config,
 
 void weir_sched_destroy(struct weir_sched *sched)
 {
-    if (sched == NULL) {
+    if (!sched) {
         return;
     }
     policies_finish(sched);
@@ -113,7 +112,7 @@ weir_sched_id weir_sched_close(struct weir_sched *sched)
     weir_sched_id alone = atomic_exchange(&sched->shared.alone, 0);
     struct tenant *tenant = table_get(&sched->tenants, alone);
 
-    if (tenant != NULL) {
+    if (tenant) {
         tenant->view.passed = true;
     }
     return alone;
@@ -172,7 +171,7 @@ enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns
     }
     tenant->view.id = id;
     time_is(sched, now_ns);
-    snprintf(tenant->name, sizeof(tenant->name), "%s", params->name != NULL ? params->name : "");
+    snprintf(tenant->name, sizeof(tenant->name), "%s", params->name ? params->name : "");
     tenant->user = params->user;
     take_params(sched, tenant, params);
     tenant->idle_ns = NEVER;
@@ -205,21 +204,21 @@ enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns
  * again. */
 static void resort(struct weir_sched *sched, struct tenant *tenant, enum weir_priority priority)
 {
-    for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
-        if (queue->first != NULL && queue->first->is_front) {
+    for (struct queue *queue = tenant->queues; queue; queue = queue->next) {
+        if (queue->first && queue->first->is_front) {
             front_remove(sched, queue->first);
         }
-        if (queue->listed != NULL && !is_compute(queue->listed)) {
+        if (queue->listed && !is_compute(queue->listed)) {
             copy_unlist(sched, queue);
         }
     }
     tenant->view.priority = priority;
     copies_change_class(sched, tenant);
-    for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
-        if (queue->first != NULL && is_at_work(queue->first)) {
+    for (struct queue *queue = tenant->queues; queue; queue = queue->next) {
+        if (queue->first && is_at_work(queue->first)) {
             front_add(sched, queue->first);
         }
-        if (queue->listed != NULL && !is_compute(queue->listed)) {
+        if (queue->listed && !is_compute(queue->listed)) {
             copy_list(sched, queue);
         }
     }
@@ -230,7 +229,7 @@ enum weir_status weir_sched_tenant_set(struct weir_sched *sched, uint64_t now_ns
 {
     struct tenant *tenant = table_get(&sched->tenants, id);
 
-    if (tenant == NULL) {
+    if (!tenant) {
         return WEIR_ERR_STALE;
     }
     if (!params_are_sound(params)) {
@@ -259,9 +258,9 @@ static bool are_apart(const struct weir_sched *sched)
     const struct tenant *first = NULL, *tenant;
     uint32_t index = 0;
 
-    while ((tenant = table_next(&sched->tenants, &index)) != NULL) {
-        if (tenant->queues != NULL) {
-            first = first != NULL ? first : tenant;
+    while ((tenant = table_next(&sched->tenants, &index))) {
+        if (tenant->queues) {
+            first = first ? first : tenant;
             if (!is_beside(first, tenant)) {
                 return true;
             }
@@ -276,15 +275,14 @@ static void domain_refresh(struct weir_sched *sched, struct tenant *tenant)
     uint32_t index = 0;
     const struct queue *queue = tenant->queues;
 
-    tenant->domain = queue != NULL ? queue->domain : 0;
+    tenant->domain = queue ? queue->domain : 0;
     tenant->one_domain = true;
-    for (; queue != NULL; queue = queue->next) {
+    for (; queue; queue = queue->next) {
         tenant->one_domain &= queue->domain == tenant->domain;
     }
-    tenant->view.domain =
-        tenant->queues != NULL && tenant->one_domain ? (uint64_t)tenant->domain + 1 : 0;
+    tenant->view.domain = tenant->queues && tenant->one_domain ? (uint64_t)tenant->domain + 1 : 0;
     sched->switch_ns = are_apart(sched) ? SWITCH_NS : 0;
-    while ((tenant = table_next(&sched->tenants, &index)) != NULL) {
+    while ((tenant = table_next(&sched->tenants, &index))) {
         tenant->view.switch_ns = sched->switch_ns;
     }
 }
@@ -293,11 +291,11 @@ static void drop_queue(struct weir_sched *sched, struct queue *queue)
 {
     struct tenant *tenant = queue->tenant;
 
-    while (queue->first != NULL) {
+    while (queue->first) {
         item_drop(sched, queue->first);
     }
-    *(queue->prev != NULL ? &queue->prev->next : &tenant->queues) = queue->next;
-    if (queue->next != NULL) {
+    *(queue->prev ? &queue->prev->next : &tenant->queues) = queue->next;
+    if (queue->next) {
         queue->next->prev = queue->prev;
     }
     tenant->queue_count--;
@@ -311,12 +309,12 @@ enum weir_status weir_sched_tenant_remove(struct weir_sched *sched, uint64_t now
 {
     struct tenant *tenant = table_get(&sched->tenants, id);
 
-    if (tenant == NULL) {
+    if (!tenant) {
         return WEIR_ERR_STALE;
     }
     time_is(sched, now_ns);
     trace(sched, WEIR_SCHED_REC_TENANT_REMOVE, tenant, NULL, NULL, 0);
-    while (tenant->queues != NULL) {
+    while (tenant->queues) {
         drop_queue(sched, tenant->queues);
     }
     if (atomic_load_explicit(&sched->shared.alone, memory_order_relaxed) == id) {
@@ -339,7 +337,7 @@ enum weir_status weir_sched_queue_add(struct weir_sched *sched, weir_sched_id te
     struct queue *queue;
     enum weir_status status;
 
-    if (tenant == NULL) {
+    if (!tenant) {
         return WEIR_ERR_STALE;
     }
     if (sm_limit < 1 || sm_limit > 100) {
@@ -353,7 +351,7 @@ enum weir_status weir_sched_queue_add(struct weir_sched *sched, weir_sched_id te
     queue->tenant = tenant;
     queue->domain = domain;
     queue->next = tenant->queues;
-    if (queue->next != NULL) {
+    if (queue->next) {
         queue->next->prev = queue;
     }
     tenant->queues = queue;
@@ -371,7 +369,7 @@ enum weir_status weir_sched_queue_remove(struct weir_sched *sched, uint64_t now_
     struct queue *queue = table_get(&sched->queues, id);
     struct tenant *tenant;
 
-    if (queue == NULL) {
+    if (!queue) {
         return WEIR_ERR_STALE;
     }
     time_is(sched, now_ns);
@@ -388,7 +386,7 @@ enum weir_status weir_sched_tenant_query(const struct weir_sched *sched, weir_sc
 {
     const struct tenant *tenant = table_get(&sched->tenants, id);
 
-    if (tenant == NULL) {
+    if (!tenant) {
         return WEIR_ERR_STALE;
     }
     *ret_info = (struct weir_sched_tenant_info){
@@ -410,7 +408,7 @@ uint64_t weir_sched_queue_service(const struct weir_sched *sched, weir_sched_id 
 {
     const struct queue *queue = table_get(&sched->queues, id);
 
-    return queue != NULL ? queue->service_ns : 0;
+    return queue ? queue->service_ns : 0;
 }
 
 void weir_sched_count(const struct weir_sched *sched, struct weir_sched_counts *ret_counts)

@@ -84,7 +84,7 @@ static struct weir_policy_choice ask_next(struct weir_sched *sched, enum weir_po
         .why = why,
         .ready = ready,
         .ready_count = count,
-        .leader = leader != NULL ? &leader->view : NULL,
+        .leader = leader ? &leader->view : NULL,
         .used_ns = sched->turn.used_ns,
         .slice_ns = sched->turn.slice_ns,
     };
@@ -106,11 +106,10 @@ static struct weir_policy_choice ask_next(struct weir_sched *sched, enum weir_po
 /* Can all of a tenant's compute on the device be moved? */
 static bool all_movable(const struct weir_sched *sched, const struct tenant *tenant)
 {
-    if (sched->env.resize == NULL) {
+    if (!sched->env.resize) {
         return false;
     }
-    for (const struct item *i = sched->front_first[WEIR_SCHED_COMPUTE]; i != NULL;
-         i = i->front_next) {
+    for (const struct item *i = sched->front_first[WEIR_SCHED_COMPUTE]; i; i = i->front_next) {
         if (i->queue->tenant == tenant &&
             ((i->params.flags & WEIR_SCHED_MOVABLE) == 0 || i->state != WEIR_SCHED_GRANTED)) {
             return false;
@@ -143,7 +142,7 @@ static void choose(struct weir_sched *sched, enum weir_policy_why why)
     if (leader == old) {
         return; /* a new slice for the same group */
     }
-    if (choice.sms != 0 && choice.sms < sched->config.sms && old != NULL && old != leader &&
+    if (choice.sms != 0 && choice.sms < sched->config.sms && old && old != leader &&
         old->is_ready && !old->exclusive && !leader->exclusive && is_beside(old, leader) &&
         old->view.priority < leader->view.priority && all_movable(sched, old)) {
         group_spatial(sched, old, choice.sms);
@@ -165,16 +164,15 @@ static bool is_spent(const struct weir_sched *sched, uint64_t *wake_ns)
     const struct tenant *leader = sched->turn.leader;
     uint64_t rest_ns = 0;
 
-    if (leader == NULL || leader->heads == 0 || leader->view.waiting != 0) {
+    if (!leader || leader->heads == 0 || leader->view.waiting != 0) {
         return false;
     }
-    for (const struct queue *queue = leader->queues; queue != NULL; queue = queue->next) {
+    for (const struct queue *queue = leader->queues; queue; queue = queue->next) {
         if (queue->kernels == 0) {
             continue;
         }
-        if (queue->kernels > 1 || queue->stoppable != 0 || !queue->heads ||
-            queue->first->next == NULL || is_compute(queue->first->next) ||
-            queue->first->predicted_ns == 0) {
+        if (queue->kernels > 1 || queue->stoppable != 0 || !queue->heads || !queue->first->next ||
+            is_compute(queue->first->next) || queue->first->predicted_ns == 0) {
             return false;
         }
         rest_ns = max_u64(rest_ns, item_rest_ns(sched, queue->first));
@@ -211,7 +209,7 @@ static void hand_over(struct weir_sched *sched, uint64_t *wake_ns)
     uint32_t others = 0;
 
     if (turn->rescue || turn->linger_ns != 0 || turn->members != 1 || turn->spatial ||
-        sched->policy[WEIR_POLICY_TOGETHER].ops != NULL || !is_spent(sched, wake_ns) ||
+        sched->policy[WEIR_POLICY_TOGETHER].ops || !is_spent(sched, wake_ns) ||
         !has_heirs(sched, old)) {
         return;
     }
@@ -286,7 +284,7 @@ static enum weir_policy_why reason_to_ask(struct weir_sched *sched)
 {
     struct turn *turn = &sched->turn;
 
-    if (turn->leader == NULL) {
+    if (!turn->leader) {
         return WEIR_POLICY_EMPTY;
     }
     if (!turn->leader->is_ready) {
@@ -349,7 +347,7 @@ static void evict(struct weir_sched *sched, uint64_t *wake_ns)
 {
     struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
 
-    for (; front != NULL && sched->turn.preempt; front = front->front_next) {
+    for (; front && sched->turn.preempt; front = front->front_next) {
         if (!front->queue->tenant->view.member) {
             stop_queue(sched, front->queue, wake_ns);
         }
@@ -361,7 +359,7 @@ static void hold(struct weir_sched *sched, uint64_t *wake_ns)
 {
     struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
 
-    for (; front != NULL && sched->limited != NULL; front = front->front_next) {
+    for (; front && sched->limited; front = front->front_next) {
         if (front->queue->held) {
             stop_queue(sched, front->queue, wake_ns);
         } else if (front->place.sm_count == 0 && is_stoppable(front)) {
@@ -416,7 +414,7 @@ static void settle(struct weir_sched *sched, struct queue *queue,
         } else if (item->state == WEIR_SCHED_GRANTED && !same_place(&item->place, &place)) {
             if ((item->params.flags & WEIR_SCHED_MOVABLE) == 0) {
                 item->place = place;
-            } else if (sched->env.resize != NULL) {
+            } else if (sched->env.resize) {
                 item_resize(sched, item, &place);
             }
         }
@@ -470,8 +468,8 @@ bool weir_sched_waits_for_room(const struct weir_sched *sched, weir_sched_id id)
     const struct tenant *tenant;
     uint64_t rest_ns;
 
-    if (item == NULL || item->queue->listed != item || !is_compute(item) ||
-        item->queue->on_device == 0 || turn->leader == NULL) {
+    if (!item || item->queue->listed != item || !is_compute(item) || item->queue->on_device == 0 ||
+        !turn->leader) {
         return false;
     }
     tenant = item->queue->tenant;
@@ -510,7 +508,7 @@ static void grant_queue(struct weir_sched *sched, struct queue *queue,
     bool restricted =
         member_place->sm_count != 0 && (queue->tenant != sched->turn.leader || sched->turn.beside);
 
-    while ((item = queue->listed) != NULL && is_compute(item) && has_room(sched, queue, bound_ns)) {
+    while ((item = queue->listed) && is_compute(item) && has_room(sched, queue, bound_ns)) {
         struct weir_sched_place place = place_of(sched, item, member_place);
 
         if ((restricted && (item->params.flags & WEIR_SCHED_MOVABLE) == 0) ||
@@ -528,7 +526,7 @@ void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_
 {
     uint64_t rest_ns = queue_rest_ns(sched, queue);
 
-    if (queue->listed == NULL || !is_compute(queue->listed) || queue->on_device == 0 ||
+    if (!queue->listed || !is_compute(queue->listed) || queue->on_device == 0 ||
         !queue->first->is_front) {
         return;
     }
@@ -547,9 +545,8 @@ static bool is_foreign(const struct weir_sched *sched)
     if (sched->switch_ns == 0 || sched->now_ns >= sched->turn.clear_by_ns + CLEAR_DOMAIN_NS) {
         return false;
     }
-    while (front != NULL &&
-           (front->queue->tenant->view.member || front->state != WEIR_SCHED_GRANTED ||
-            is_beside(front->queue->tenant, sched->turn.leader))) {
+    while (front && (front->queue->tenant->view.member || front->state != WEIR_SCHED_GRANTED ||
+                     is_beside(front->queue->tenant, sched->turn.leader))) {
         front = front->front_next;
     }
     return front != NULL;
@@ -569,7 +566,7 @@ static bool is_crowded(const struct weir_sched *sched)
     if (sched->now_ns >= sched->turn.clear_by_ns) {
         return false; /* that work may wait for the members' items */
     }
-    for (; front != NULL; front = front->front_next) {
+    for (; front; front = front->front_next) {
         const struct tenant *tenant = front->queue->tenant;
 
         if (fill_drains(sched, front) ||
@@ -586,7 +583,7 @@ static bool is_crowded(const struct weir_sched *sched)
 static void serve_member(struct weir_sched *sched, struct tenant *tenant,
                          const struct weir_sched_place *place, uint64_t *wake_ns)
 {
-    for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
+    for (struct queue *queue = tenant->queues; queue; queue = queue->next) {
         settle(sched, queue, place);
         grant_queue(sched, queue, place, bound_of(sched, queue));
         wake_for(sched, queue, bound_of(sched, queue), wake_ns);
@@ -607,10 +604,10 @@ static void serve_alone(struct weir_sched *sched, struct tenant *tenant, uint64_
                            : weir_sched_fill_bound_ns(&sched->config, WEIR_SCHED_BELOW_EQUAL);
     uint64_t rest_ns = 0;
 
-    for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
+    for (struct queue *queue = tenant->queues; queue; queue = queue->next) {
         rest_ns += queue_rest_ns(sched, queue);
     }
-    for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
+    for (struct queue *queue = tenant->queues; queue; queue = queue->next) {
         uint64_t own_ns = queue_rest_ns(sched, queue);
         uint64_t others_ns = rest_ns - own_ns;
         uint64_t bound_ns = others_ns < most_ns ? most_ns - others_ns : 0;
@@ -627,7 +624,7 @@ static void rule_alone(struct weir_sched *sched, uint64_t *wake_ns)
 {
     struct tenant *tenant = tenant_of(sched->ready[0]);
 
-    assert(tenant != NULL);
+    assert(tenant);
     if (sched->turn.leader != tenant || sched->turn.members != 1 || sched->turn.slice_ns != 0) {
         turn_begin(sched, tenant, 0, 0);
         group_alone(sched);
@@ -653,7 +650,7 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
         choose(sched, why);
     }
     hand_over(sched, wake_ns);
-    turn->has_equals = turn->leader == NULL || has_equals(sched);
+    turn->has_equals = !turn->leader || has_equals(sched);
     group_outgrown(sched);
     if (group_is_over(sched)) {
         group_ask(sched, sched->group_why);
@@ -692,7 +689,7 @@ static void look_at_leader(struct weir_sched *sched)
 {
     struct turn *turn = &sched->turn;
 
-    if (turn->leader == NULL) {
+    if (!turn->leader) {
         return;
     }
     if (turn->leader->is_ready) {
@@ -712,7 +709,7 @@ static void decide_compute(struct weir_sched *sched, uint64_t *wake_ns)
 
     limits_look(sched, wake_ns);
     look_at_leader(sched);
-    lingers = sched->turn.leader != NULL && !sched->turn.leader->is_ready;
+    lingers = sched->turn.leader && !sched->turn.leader->is_ready;
     if (sched->ready_count > 1 || (sched->ready_count == 1 && lingers)) {
         rule(sched, wake_ns);
         if (sched->turn.has_equals) {

@@ -54,7 +54,7 @@ static bool has_to_learn(const struct tenant *tenant)
 {
     const struct queue *queue = tenant->queues;
 
-    while (queue != NULL && (queue->listed == NULL || !is_to_learn(queue->listed))) {
+    while (queue && (!queue->listed || !is_to_learn(queue->listed))) {
         queue = queue->next;
     }
     return queue != NULL;
@@ -155,8 +155,7 @@ static bool is_below_lower(const struct weir_sched *sched)
 {
     const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
 
-    while (front != NULL &&
-           front->queue->tenant->view.priority >= sched->turn.leader->view.priority) {
+    while (front && front->queue->tenant->view.priority >= sched->turn.leader->view.priority) {
         front = front->front_next;
     }
     return front != NULL;
@@ -169,7 +168,7 @@ static bool is_short_here(const struct weir_sched *sched, const struct item *ite
     const struct queue *queue = sched->turn.leader->queues;
     uint64_t long_ns = max_u64(LONG_NS, SHORT_PART * item->predicted_ns);
 
-    while (queue != NULL &&
+    while (queue &&
            (!queue->heads || !is_stoppable(queue->first) || queue->first->predicted_ns < long_ns)) {
         queue = queue->next;
     }
@@ -205,7 +204,7 @@ static struct tenant *ask(struct weir_sched *sched)
     };
     uint32_t i;
 
-    if (policy->ops->filler == NULL) {
+    if (!policy->ops->filler) {
         return NULL;
     }
     order_ready(sched);
@@ -225,7 +224,7 @@ static void fill_queue(struct weir_sched *sched, struct queue *queue, uint64_t *
     if (queue->on_device != 0 && queue->first->state != WEIR_SCHED_GRANTED) {
         return; /* an item would wait behind the stopped one */
     }
-    while ((item = queue->listed) != NULL && fills(sched, item)) {
+    while ((item = queue->listed) && fills(sched, item)) {
         if (queue->on_device != 0 && queue_rest_ns(sched, queue) >= bound_ns) {
             break;
         }
@@ -236,7 +235,7 @@ static void fill_queue(struct weir_sched *sched, struct queue *queue, uint64_t *
         }
         item_start(sched, item, &anywhere);
     }
-    if (item != NULL && fills(sched, item)) {
+    if (item && fills(sched, item)) {
         wake_for(sched, queue, bound_ns, wake_ns);
     }
 }
@@ -249,20 +248,19 @@ void fill(struct weir_sched *sched, uint64_t *wake_ns)
         (turn->leader->is_ready ? sched->ready_count < 2 : turn->kept_until_ns <= sched->now_ns)) {
         return;
     }
-    if (turn->filler == NULL
-            ? sched->now_ns >= turn->nobody_until_ns
-            : !turn->filler->is_ready || turn->filler->view.member || turn->filler->exclusive ||
-                  sched->now_ns >= turn->filler_until_ns) {
+    if (!turn->filler ? sched->now_ns >= turn->nobody_until_ns
+                      : !turn->filler->is_ready || turn->filler->view.member ||
+                            turn->filler->exclusive || sched->now_ns >= turn->filler_until_ns) {
         turn->filler = ask(sched);
         turn->filler_until_ns = sched->now_ns + TURN_NS;
         turn->nobody_until_ns =
             sched->now_ns + (sched->ready_count > FEW ? sched->ready_count * ASK_NS : 0);
     }
     *wake_ns = min_u64(*wake_ns, max_u64(turn->filler_until_ns, turn->nobody_until_ns));
-    if (turn->filler == NULL) {
+    if (!turn->filler) {
         return;
     }
-    for (struct queue *queue = turn->filler->queues; queue != NULL; queue = queue->next) {
+    for (struct queue *queue = turn->filler->queues; queue; queue = queue->next) {
         fill_queue(sched, queue, wake_ns);
     }
     tenant_refresh(sched, turn->filler);

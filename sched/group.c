@@ -47,7 +47,7 @@ static struct weir_sched_place whole(const struct weir_sched *sched, const struc
 void group_alone(struct weir_sched *sched)
 {
     group_clear(sched);
-    if (sched->turn.leader != NULL) {
+    if (sched->turn.leader) {
         struct weir_sched_place place = whole(sched, sched->turn.leader);
 
         group_join(sched, sched->turn.leader, &place);
@@ -59,8 +59,8 @@ static bool wants_all(const struct tenant *tenant)
 {
     const struct queue *queue = tenant->queues;
 
-    while (queue != NULL && (queue->listed == NULL || !is_compute(queue->listed) ||
-                             (queue->listed->params.flags & WEIR_SCHED_MOVABLE) != 0)) {
+    while (queue && (!queue->listed || !is_compute(queue->listed) ||
+                     (queue->listed->params.flags & WEIR_SCHED_MOVABLE) != 0)) {
         queue = queue->next;
     }
     return queue != NULL;
@@ -71,7 +71,7 @@ static uint32_t widest(const struct tenant *tenant)
 {
     uint32_t sms = 0;
 
-    for (const struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
+    for (const struct queue *queue = tenant->queues; queue; queue = queue->next) {
         sms = limit_sms(queue) > sms ? limit_sms(queue) : sms;
     }
     return sms;
@@ -83,8 +83,8 @@ static bool leaves_sms(const struct weir_sched *sched)
     const struct tenant *leader = sched->turn.leader;
 
     return leader->limits != 0 && !leader->exclusive && widest(leader) < sched->config.sms &&
-           leader->view.kernel.movable && !wants_all(leader) && sched->env.resize != NULL &&
-           sched->policy[WEIR_POLICY_TOGETHER].ops == NULL;
+           leader->view.kernel.movable && !wants_all(leader) && sched->env.resize &&
+           !sched->policy[WEIR_POLICY_TOGETHER].ops;
 }
 
 /* May the new leader stay where it is in a group of those with SM limits? */
@@ -164,7 +164,7 @@ static struct tenant *next_beside(struct weir_sched *sched, uint32_t sms)
         view_refresh(sched, tenant);
         if (!tenant->view.member && suits(sched, tenant) &&
             (tenant->view.kernel.stoppable || widest(tenant) <= sms) &&
-            (best == NULL || goes_before(&tenant->view, &best->view))) {
+            (!best || goes_before(&tenant->view, &best->view))) {
             best = tenant;
         }
     }
@@ -223,7 +223,7 @@ static void group_fill(struct weir_sched *sched)
         turn->member[0].place = (struct weir_sched_place){.sm_count = widest(turn->leader)};
     }
     while (turn->members < WEIR_POLICY_GROUP_MAX && (place = free_sms(sched)).sm_count != 0 &&
-           (next = next_beside(sched, place.sm_count)) != NULL) {
+           (next = next_beside(sched, place.sm_count))) {
         uint32_t most = widest(next);
 
         place.sm_count = most < place.sm_count ? most : place.sm_count;
@@ -267,7 +267,7 @@ static bool is_lower_beside(struct weir_sched *sched)
     uint32_t i = 1;
 
     while (i < turn->members &&
-           (next == NULL || turn->member[i].tenant->view.priority >= next->view.priority)) {
+           (!next || turn->member[i].tenant->view.priority >= next->view.priority)) {
         i++;
     }
     return i < turn->members;
@@ -283,7 +283,7 @@ void group_outgrown(struct weir_sched *sched)
     struct turn *turn = &sched->turn;
     struct tenant *leader = turn->leader;
 
-    if (leader == NULL || !leader->is_ready) {
+    if (!leader || !leader->is_ready) {
         return;
     }
     if (turn->beside || (turn->members == 1 && leader->limits != 0)) {
@@ -314,8 +314,8 @@ bool group_is_over(struct weir_sched *sched)
     struct turn *turn = &sched->turn;
     bool tried = turn->sample;
 
-    if (sched->policy[WEIR_POLICY_TOGETHER].ops == NULL || turn->spatial || turn->rescue ||
-        turn->leader == NULL || !turn->leader->is_ready) {
+    if (!sched->policy[WEIR_POLICY_TOGETHER].ops || turn->spatial || turn->rescue ||
+        !turn->leader || !turn->leader->is_ready) {
         return false;
     }
     if (group_settle(sched)) {
@@ -562,7 +562,7 @@ void group_note(struct weir_sched *sched)
 {
     const struct weir_policy_kernel *kernel = &sched->turn.leader->view.kernel;
 
-    if (sched->policy[WEIR_POLICY_TOGETHER].ops == NULL && kernel->key != 0 &&
+    if (!sched->policy[WEIR_POLICY_TOGETHER].ops && kernel->key != 0 &&
         kernel->class == WEIR_SCHED_KERNEL &&
         (kernel->stoppable || sched->unpaired[unpaired_slot(kernel->key)].key == kernel->key)) {
         order_ready(sched);

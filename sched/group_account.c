@@ -72,7 +72,7 @@ void group_serve(struct weir_sched *sched, struct item *item, uint64_t service_n
         group_is_policys(sched) ? member_of(&sched->turn, item->queue->tenant) : NULL;
     uint64_t before_ns, hoped_ns;
 
-    if (member == NULL) {
+    if (!member) {
         return;
     }
     before_ns = item->busy_ns - ns;

@@ -27,20 +27,20 @@ static void trace_flagged(struct weir_sched *sched, enum weir_sched_record_kind 
 {
     struct weir_sched_record record;
 
-    if (sched->env.trace == NULL) {
+    if (!sched->env.trace) {
         return;
     }
-    queue = item != NULL ? item->queue : queue;
-    tenant = queue != NULL ? queue->tenant : tenant;
+    queue = item ? item->queue : queue;
+    tenant = queue ? queue->tenant : tenant;
     record = (struct weir_sched_record){
         .at_ns = sched->now_ns,
-        .tenant = tenant != NULL ? tenant->view.id : 0,
-        .queue = queue != NULL ? queue->id : 0,
+        .tenant = tenant ? tenant->view.id : 0,
+        .queue = queue ? queue->id : 0,
         .value = value,
         .kind = (uint8_t)kind,
         .flags = flags,
     };
-    if (item != NULL) {
+    if (item) {
         record.item = item->id;
         record.class = (uint8_t)item->params.class;
         record.flags |= (uint16_t)item->params.flags;
@@ -66,7 +66,7 @@ static uint64_t predict(struct weir_sched *sched, struct weir_sched_item_params 
 {
     bool kernel = params->class == WEIR_SCHED_KERNEL || params->class == WEIR_SCHED_GRAPH;
 
-    if (params->predicted_ns != 0 || sched->config.predict == NULL) {
+    if (params->predicted_ns != 0 || !sched->config.predict) {
         return params->predicted_ns;
     }
     if (!weir_predict_is_sure(sched->config.predict, params->class, params->key)) {
@@ -82,9 +82,9 @@ static void append(struct weir_sched *sched, struct queue *queue, struct item *i
 
     item->queue = queue;
     item->prev = queue->last;
-    *(queue->last != NULL ? &queue->last->next : &queue->first) = item;
+    *(queue->last ? &queue->last->next : &queue->first) = item;
     queue->last = item;
-    if (queue->candidate == NULL) {
+    if (!queue->candidate) {
         queue->candidate = item;
     }
     sched->busy_tenants += tenant->waiting + tenant->granted + tenant->stopped == 0;
@@ -232,7 +232,7 @@ static void look_alone(struct weir_sched *sched, struct tenant *tenant)
     if (sched->busy_tenants > 1 || sched->sole != tenant) {
         sched->sole = sched->busy_tenants == 1 ? tenant : NULL;
         sched->sole_since_ns = sched->now_ns;
-        if (alone != 0 && (alone != tenant->view.id || sched->sole == NULL)) {
+        if (alone != 0 && (alone != tenant->view.id || !sched->sole)) {
             weir_sched_close(sched);
         }
     } else if (sched->allow_alone && alone == 0 && tenant->stopped == 0 && tenant->limits == 0 &&
@@ -258,7 +258,7 @@ static void params_take(struct weir_sched *sched, struct item *item,
                         const struct weir_sched_item_params *params)
 {
     item->params = *params;
-    if (sched->env.stop == NULL) {
+    if (!sched->env.stop) {
         item->params.flags &= ~(uint32_t)WEIR_SCHED_STOPPABLE;
     }
     item->predicted_ns = min_u64(predict(sched, &item->params), PREDICTED_MAX_NS);
@@ -283,11 +283,11 @@ enum weir_status weir_sched_arrive(struct weir_sched *sched, uint64_t now_ns,
     struct item *item;
     enum weir_status status;
 
-    if (queue == NULL) {
+    if (!queue) {
         return WEIR_ERR_STALE;
     }
     if ((unsigned)params->class >= WEIR_SCHED_CLASS_COUNT || (params->flags & ~ITEM_FLAGS) != 0 ||
-        (started && queue->candidate != NULL)) {
+        (started && queue->candidate)) {
         return WEIR_ERR_INVALID;
     }
     status = table_add(&sched->items, ret_item, (void **)&item);
@@ -356,10 +356,10 @@ void item_drop(struct weir_sched *sched, struct item *item)
     } else {
         leave_device(sched, item);
     }
-    *(item->prev != NULL ? &item->prev->next : &queue->first) = item->next;
-    *(item->next != NULL ? &item->next->prev : &queue->last) = item->prev;
+    *(item->prev ? &item->prev->next : &queue->first) = item->next;
+    *(item->next ? &item->next->prev : &queue->last) = item->prev;
     sched->busy_tenants -= tenant->waiting + tenant->granted + tenant->stopped == 0;
-    if (was_first && next != NULL && is_at_work(next)) {
+    if (was_first && next && is_at_work(next)) {
         front_add(sched, next);
     }
     queue_refresh(sched, queue);
@@ -403,7 +403,7 @@ enum weir_status weir_sched_finished(struct weir_sched *sched, uint64_t now_ns, 
     struct item *item = table_get(&sched->items, id);
     struct tenant *tenant;
 
-    if (item == NULL) {
+    if (!item) {
         return WEIR_ERR_STALE;
     }
     if (item->state == WEIR_SCHED_WAITING) {
@@ -456,7 +456,7 @@ enum weir_status weir_sched_finished_through(struct weir_sched *sched, uint64_t 
     struct queue *queue;
     bool last;
 
-    if (item == NULL) {
+    if (!item) {
         return WEIR_ERR_STALE;
     }
     if (item->state == WEIR_SCHED_WAITING) {
@@ -481,7 +481,7 @@ enum weir_status weir_sched_withdraw(struct weir_sched *sched, uint64_t now_ns, 
     struct item *item = table_get(&sched->items, id);
     struct tenant *tenant;
 
-    if (item == NULL) {
+    if (!item) {
         return WEIR_ERR_STALE;
     }
     time_is(sched, now_ns);
@@ -516,7 +516,7 @@ enum weir_status weir_sched_stopped(struct weir_sched *sched, uint64_t now_ns, w
     struct item *item = table_get(&sched->items, id);
     struct tenant *tenant;
 
-    if (item == NULL) {
+    if (!item) {
         return WEIR_ERR_STALE;
     }
     if (item->state != WEIR_SCHED_STOPPING) {
@@ -543,7 +543,7 @@ enum weir_status weir_sched_running(struct weir_sched *sched, uint64_t now_ns, w
 {
     struct item *item = table_get(&sched->items, id);
 
-    if (item == NULL) {
+    if (!item) {
         return WEIR_ERR_STALE;
     }
     if (item->state == WEIR_SCHED_WAITING) {
@@ -579,7 +579,7 @@ enum weir_status weir_sched_item_query(const struct weir_sched *sched, weir_sche
 {
     const struct item *item = table_get(&sched->items, id);
 
-    if (item == NULL) {
+    if (!item) {
         return WEIR_ERR_STALE;
     }
     *ret_info = (struct weir_sched_item_info){

@@ -50,7 +50,7 @@ static void learn_kernel(struct weir_sched *sched, struct item *item, uint64_t t
     const struct weir_policy_measure *measure;
 
     if (nearly_alone && place->block_limit == 0 && sms >= limit_sms(item->queue) &&
-        sched->config.predict != NULL) {
+        sched->config.predict) {
         uint64_t on_all_ns = took_ns * sms / sched->config.sms;
 
         if (supposed) {
@@ -67,8 +67,8 @@ static void learn_kernel(struct weir_sched *sched, struct item *item, uint64_t t
     }
     measure = measures_add(&sched->measures, item->params.key, place,
                            alone ? &nobody : &item->partner, item->params.blocks, took_ns);
-    for (uint32_t i = 0; i < WEIR_POLICY_KIND_COUNT && measure != NULL; i++) {
-        if (sched->policy[i].ops != NULL && sched->policy[i].ops->measured != NULL) {
+    for (uint32_t i = 0; i < WEIR_POLICY_KIND_COUNT && measure; i++) {
+        if (sched->policy[i].ops && sched->policy[i].ops->measured) {
             sched->policy[i].ops->measured(&sched->policy[i], measure);
         }
     }
@@ -128,9 +128,9 @@ static bool is_hint(const struct weir_sched *sched, const struct item *item, uin
  */
 static bool is_doubtful(const struct weir_sched *sched, const struct item *item, uint64_t took_ns)
 {
-    return sched->policy[WEIR_POLICY_TOGETHER].ops != NULL && item->interrupted &&
-           item->beside_waits && item->predicted_ns != 0 && !is_unsure(item) &&
-           took_ns > item->predicted_ns && took_ns / DOUBTED <= item->predicted_ns;
+    return sched->policy[WEIR_POLICY_TOGETHER].ops && item->interrupted && item->beside_waits &&
+           item->predicted_ns != 0 && !is_unsure(item) && took_ns > item->predicted_ns &&
+           took_ns / DOUBTED <= item->predicted_ns;
 }
 
 /*
@@ -208,7 +208,7 @@ void learn(struct weir_sched *sched, struct item *item, uint64_t took_ns)
         if (took_ns != 0) {
             learn_kernel(sched, item, took_ns, supposed);
         }
-    } else if (sched->config.predict != NULL) {
+    } else if (sched->config.predict) {
         learn_copy(sched, item, took_ns);
     }
 }
@@ -239,11 +239,11 @@ void weir_sched_done_together(struct weir_sched *sched, uint64_t now_ns, const w
     double ratio;
 
     time_is(sched, now_ns);
-    if (first == NULL) {
+    if (!first) {
         return;
     }
     for (uint32_t i = 0; i < count; i++, item = item->next) {
-        if (item == NULL || item->id != ids[i] || !is_plain(item)) {
+        if (!item || item->id != ids[i] || !is_plain(item)) {
             return;
         }
         predicted_ns += item->predicted_ns;
@@ -254,7 +254,7 @@ void weir_sched_done_together(struct weir_sched *sched, uint64_t now_ns, const w
         first->alike = count;
         return;
     }
-    if (!sure || sched->config.predict == NULL || !were_alone(sched, first)) {
+    if (!sure || !sched->config.predict || !were_alone(sched, first)) {
         return;
     }
     ratio = (double)(sched->now_ns - first->head_ns) / (double)predicted_ns;

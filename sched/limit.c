@@ -41,7 +41,7 @@ static void list(struct weir_sched *sched, struct tenant *tenant)
 {
     tenant->limited_prev = NULL;
     tenant->limited_next = sched->limited;
-    if (sched->limited != NULL) {
+    if (sched->limited) {
         sched->limited->limited_prev = tenant;
     }
     sched->limited = tenant;
@@ -49,9 +49,9 @@ static void list(struct weir_sched *sched, struct tenant *tenant)
 
 static void unlist(struct weir_sched *sched, struct tenant *tenant)
 {
-    *(tenant->limited_prev != NULL ? &tenant->limited_prev->limited_next : &sched->limited) =
+    *(tenant->limited_prev ? &tenant->limited_prev->limited_next : &sched->limited) =
         tenant->limited_next;
-    if (tenant->limited_next != NULL) {
+    if (tenant->limited_next) {
         tenant->limited_next->limited_prev = tenant->limited_prev;
     }
 }
@@ -92,8 +92,7 @@ void limit_set(struct weir_sched *sched, struct tenant *tenant, struct budget *b
     } else if (was && !is && --tenant->limits == 0) {
         unlist(sched, tenant);
     }
-    for (struct queue *queue = tenant->queues; tenant->limits == 0 && queue != NULL;
-         queue = queue->next) {
+    for (struct queue *queue = tenant->queues; tenant->limits == 0 && queue; queue = queue->next) {
         release(sched, queue);
     }
     if (tenant->limits != 0 &&
@@ -173,11 +172,11 @@ static bool look(const struct weir_sched *sched, struct budget *budget, uint64_t
 
 void limits_look(struct weir_sched *sched, uint64_t *wake_ns)
 {
-    for (struct tenant *tenant = sched->limited; tenant != NULL; tenant = tenant->limited_next) {
+    for (struct tenant *tenant = sched->limited; tenant; tenant = tenant->limited_next) {
         bool all = look(sched, &tenant->limit, wake_ns);
         bool changed = false;
 
-        for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
+        for (struct queue *queue = tenant->queues; queue; queue = queue->next) {
             bool held = look(sched, &queue->limit, wake_ns) || all;
 
             if (held != queue->held) {

@@ -81,10 +81,10 @@ const struct weir_policy_measure *measures_add(struct measures *measures, uint64
     uint32_t at;
     struct weir_policy_measure *m;
 
-    if (measures->slot == NULL) {
+    if (!measures->slot) {
         measures->slot = calloc(MEASURES_SLOTS, sizeof(*measures->slot));
         measures->used = calloc(MEASURES_SLOTS, sizeof(*measures->used));
-        if (measures->slot == NULL || measures->used == NULL) {
+        if (!measures->slot || !measures->used) {
             measures_finish(measures);
             return NULL;
         }

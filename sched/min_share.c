@@ -51,7 +51,7 @@ static struct tenant *next_active(const struct weir_sched *sched, enum weir_prio
 {
     struct tenant *tenant;
 
-    while ((tenant = table_next(&sched->tenants, index)) != NULL) {
+    while ((tenant = table_next(&sched->tenants, index))) {
         if (tenant->active && tenant->view.priority == class) {
             return tenant;
         }
@@ -68,14 +68,14 @@ static struct division divide(struct weir_sched *sched, enum weir_priority class
     bool again = true;
     uint32_t at = 0;
 
-    while ((tenant = next_active(sched, class, &at)) != NULL) {
+    while ((tenant = next_active(sched, class, &at))) {
         tenant->guaranteed = false;
         d.weights += tenant->weight;
     }
     while (again) {
         again = false;
         at = 0;
-        while ((tenant = next_active(sched, class, &at)) != NULL) {
+        while ((tenant = next_active(sched, class, &at))) {
             if (!tenant->guaranteed && tenant->weight * rest_of(&d) < part_of(tenant) * d.weights) {
                 tenant->guaranteed = true;
                 d.weights -= tenant->weight;
@@ -103,7 +103,7 @@ static void weigh_class(struct weir_sched *sched, enum weir_priority class)
     struct tenant *tenant;
     uint32_t at = 0;
 
-    while ((tenant = next_active(sched, class, &at)) != NULL) {
+    while ((tenant = next_active(sched, class, &at))) {
         if (d.parts == 0) {
             weigh(sched, tenant, tenant->weight);
         } else if (tenant->guaranteed) {
@@ -134,7 +134,7 @@ void min_share_look(struct weir_sched *sched)
     if (!sched->shares_stale && (sched->with_min_share == 0 || sched->now_ns < sched->shares_ns)) {
         return;
     }
-    while ((tenant = table_next(&sched->tenants, &at)) != NULL) {
+    while ((tenant = table_next(&sched->tenants, &at))) {
         bool active = sched->with_min_share != 0 && is_active(sched, tenant);
 
         changed |= active != tenant->active;

@@ -81,9 +81,9 @@ static void note_beside(struct item *item, const struct item *other, uint64_t ns
 void pair_gain_pass(struct weir_sched *sched, uint64_t ns)
 {
     struct item *first = sched->front_first[WEIR_SCHED_COMPUTE];
-    struct item *second = first != NULL ? first->front_next : NULL;
+    struct item *second = first ? first->front_next : NULL;
 
-    if (sched->equal_fillers != 0 && second != NULL && second->front_next == NULL &&
+    if (sched->equal_fillers != 0 && second && !second->front_next &&
         first->queue->tenant != second->queue->tenant) {
         note_beside(first, second, ns);
         note_beside(second, first, ns);

@@ -7,7 +7,7 @@
 
 static bool ops_are_sound(const struct weir_policy_ops *ops)
 {
-    if (ops->name == NULL) {
+    if (!ops->name) {
         return false;
     }
     switch (ops->kind) {
@@ -35,13 +35,13 @@ static void slot_finish(struct weir_sched *sched, int kind)
     uint32_t at = 0;
     struct tenant *tenant;
 
-    if (policy->ops == NULL) {
+    if (!policy->ops) {
         return;
     }
-    if (policy->ops->finish != NULL) {
+    if (policy->ops->finish) {
         policy->ops->finish(policy);
     }
-    while ((tenant = table_next(&sched->tenants, &at)) != NULL) {
+    while ((tenant = table_next(&sched->tenants, &at))) {
         tenant_forget(tenant, kind);
     }
     free(policy->state);
@@ -64,7 +64,7 @@ static enum weir_status tenant_state(const struct weir_policy_ops *ops, void **r
     *ret_state = NULL;
     if (ops->tenant_bytes != 0) {
         *ret_state = calloc(1, ops->tenant_bytes);
-        return *ret_state != NULL ? WEIR_OK : WEIR_ERR_NO_MEMORY;
+        return *ret_state ? WEIR_OK : WEIR_ERR_NO_MEMORY;
     }
     return WEIR_OK;
 }
@@ -74,7 +74,7 @@ static void **all_states(struct weir_sched *sched, const struct weir_policy_ops 
 {
     void **states = calloc((size_t)sched->tenants.live + 1, sizeof(*states));
 
-    for (uint32_t i = 0; states != NULL && i < sched->tenants.live; i++) {
+    for (uint32_t i = 0; states && i < sched->tenants.live; i++) {
         if (tenant_state(ops, &states[i]) != WEIR_OK) {
             while (i > 0) {
                 free(states[--i]);
@@ -93,14 +93,14 @@ static void all_join(struct weir_sched *sched, struct weir_policy *policy, void 
     uint32_t at = 0;
     uint32_t i = 0;
 
-    while ((tenant = table_next(&sched->tenants, &at)) != NULL) {
+    while ((tenant = table_next(&sched->tenants, &at))) {
         tenant->view.state[kind] = states[i++];
-        if (policy->ops->joined != NULL) {
+        if (policy->ops->joined) {
             policy->ops->joined(policy, &tenant->view);
         }
     }
     for (i = 0; i < sched->ready_count; i++) {
-        if (policy->ops->ready != NULL) {
+        if (policy->ops->ready) {
             policy->ops->ready(policy, sched->now_ns, &tenant_of(sched->ready[i])->view);
         }
     }
@@ -119,13 +119,13 @@ enum weir_status weir_sched_policy_set(struct weir_sched *sched, uint64_t now_ns
     time_is(sched, now_ns);
     policy.state = calloc(1, ops->state_bytes != 0 ? ops->state_bytes : 1);
     states = all_states(sched, ops);
-    if (policy.state == NULL || states == NULL) {
+    if (!policy.state || !states) {
         status = WEIR_ERR_NO_MEMORY;
-    } else if (ops->init != NULL) {
+    } else if (ops->init) {
         status = ops->init(&policy);
     }
     if (status != WEIR_OK) {
-        for (uint32_t i = 0; states != NULL && i < sched->tenants.live; i++) {
+        for (uint32_t i = 0; states && i < sched->tenants.live; i++) {
             free(states[i]);
         }
         free(states);
@@ -168,7 +168,7 @@ enum weir_status policies_join(struct weir_sched *sched, struct tenant *tenant)
     for (int i = 0; i < WEIR_POLICY_KIND_COUNT; i++) {
         const struct weir_policy_ops *ops = sched->policy[i].ops;
 
-        if (ops != NULL && tenant_state(ops, &tenant->view.state[i]) != WEIR_OK) {
+        if (ops && tenant_state(ops, &tenant->view.state[i]) != WEIR_OK) {
             while (i > 0) {
                 tenant_forget(tenant, --i);
             }
@@ -178,7 +178,7 @@ enum weir_status policies_join(struct weir_sched *sched, struct tenant *tenant)
     for (int i = 0; i < WEIR_POLICY_KIND_COUNT; i++) {
         struct weir_policy *policy = &sched->policy[i];
 
-        if (policy->ops != NULL && policy->ops->joined != NULL) {
+        if (policy->ops && policy->ops->joined) {
             policy->ops->joined(policy, &tenant->view);
         }
     }
@@ -190,7 +190,7 @@ void policies_leave(struct weir_sched *sched, struct tenant *tenant)
     for (int i = 0; i < WEIR_POLICY_KIND_COUNT; i++) {
         struct weir_policy *policy = &sched->policy[i];
 
-        if (policy->ops != NULL && policy->ops->left != NULL) {
+        if (policy->ops && policy->ops->left) {
             policy->ops->left(policy, &tenant->view);
         }
         tenant_forget(tenant, i);
@@ -202,7 +202,7 @@ void policies_changing(struct weir_sched *sched, struct tenant *tenant)
     for (int i = 0; i < WEIR_POLICY_KIND_COUNT; i++) {
         struct weir_policy *policy = &sched->policy[i];
 
-        if (policy->ops != NULL && policy->ops->changing != NULL) {
+        if (policy->ops && policy->ops->changing) {
             policy->ops->changing(policy, &tenant->view);
         }
     }
@@ -213,12 +213,12 @@ void policies_ready(struct weir_sched *sched, struct tenant *tenant, bool ready)
     for (int i = 0; i < WEIR_POLICY_KIND_COUNT; i++) {
         struct weir_policy *policy = &sched->policy[i];
 
-        if (policy->ops == NULL) {
+        if (!policy->ops) {
             continue;
         }
-        if (ready && policy->ops->ready != NULL) {
+        if (ready && policy->ops->ready) {
             policy->ops->ready(policy, sched->now_ns, &tenant->view);
-        } else if (!ready && policy->ops->idle != NULL) {
+        } else if (!ready && policy->ops->idle) {
             policy->ops->idle(policy, sched->now_ns, &tenant->view);
         }
     }
@@ -234,10 +234,10 @@ void policy_blame(struct weir_sched *sched, enum weir_policy_kind kind, enum mis
         return;
     }
     sched->named[kind] |= 1u << mistake;
-    if (sched->env.log == NULL) {
+    if (!sched->env.log) {
         return;
     }
-    if (tenant != NULL) {
+    if (tenant) {
         snprintf(line, sizeof(line),
                  "sched: policy %s too long; its work is granted all the same "
                  "policy=%s tenant=%s",

@@ -21,7 +21,7 @@ const struct weir_policy_ops *weir_policy_at(uint32_t index)
 
 static const struct weir_policy_ops *find(const char *name, size_t len)
 {
-    for (uint32_t i = 0; policies[i] != NULL; i++) {
+    for (uint32_t i = 0; policies[i]; i++) {
         if (strlen(policies[i]->name) == len && memcmp(policies[i]->name, name, len) == 0) {
             return policies[i];
         }
@@ -47,7 +47,7 @@ static void name_unknown(struct weir_diag *diag, uint32_t column, const char *na
     const struct weir_policy_ops *ops;
     char names[120] = "";
 
-    for (uint32_t i = 0; (ops = weir_policy_at(i)) != NULL; i++) {
+    for (uint32_t i = 0; (ops = weir_policy_at(i)); i++) {
         size_t n = strlen(names);
 
         snprintf(names + n, sizeof names - n, "%s%s", n == 0 ? "" : ", ", ops->name);
@@ -71,11 +71,11 @@ enum weir_status weir_policy_set_parse(const char *text, struct weir_policy_set 
             weir_diag_set(ret_diag, 1, column, "a policy's name is missing");
             return WEIR_ERR_SYNTAX;
         }
-        if (ops == NULL) {
+        if (!ops) {
             name_unknown(ret_diag, column, at, len);
             return WEIR_ERR_NOT_FOUND;
         }
-        if (set.policy[ops->kind] != NULL) {
+        if (set.policy[ops->kind]) {
             weir_diag_set(ret_diag, 1, column, "'%s' and '%s' are both of kind %s",
                           set.policy[ops->kind]->name, ops->name, weir_policy_kind_text(ops->kind));
             return WEIR_ERR_EXISTS;
@@ -86,7 +86,7 @@ enum weir_status weir_policy_set_parse(const char *text, struct weir_policy_set 
         }
         at += len + 1;
     }
-    if (set.policy[WEIR_POLICY_NEXT] == NULL) {
+    if (!set.policy[WEIR_POLICY_NEXT]) {
         set.policy[WEIR_POLICY_NEXT] = weir_policy_find("fair");
     }
     *ret_set = set;

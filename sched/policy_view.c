@@ -5,8 +5,8 @@
  * longest. */
 static const struct item *better(const struct item *a, const struct item *b)
 {
-    if (a == NULL || b == NULL) {
-        return a == NULL ? b : a;
+    if (!a || !b) {
+        return !a ? b : a;
     }
     if (a->is_front != b->is_front) {
         return a->is_front ? a : b;
@@ -23,7 +23,7 @@ static void view_kernel(const struct weir_sched *sched, struct weir_policy_kerne
     uint32_t need = sched->config.sms;
 
     *kernel = (struct weir_policy_kernel){.need_sms = need};
-    if (item == NULL) {
+    if (!item) {
         return;
     }
     if (item->params.blocks != 0 && item->params.blocks_per_sm != 0) {
@@ -52,7 +52,7 @@ static const struct item *first_kernel(const struct queue *queue)
 {
     const struct item *item = queue->kernels != 0 ? queue->first : NULL;
 
-    while (item != NULL && !is_compute(item)) {
+    while (item && !is_compute(item)) {
         item = item->next;
     }
     return item;
@@ -65,14 +65,13 @@ static const struct item *view_fixed(const struct weir_sched *sched, const struc
     const struct item *first = first_kernel(queue);
     uint64_t served_ns = 0;
 
-    if (first != NULL) {
+    if (first) {
         served_ns = min_u64(served_time_ns(sched, first), first->predicted_ns);
         view->stoppable = false;
     }
     view->granted += queue->kernels;
-    view->committed_ns +=
-        (queue->fixed_ns - served_ns) *
-        (first != NULL && small_sms(first) != 0 ? small_sms(first) : sched->config.sms);
+    view->committed_ns += (queue->fixed_ns - served_ns) *
+                          (first && small_sms(first) != 0 ? small_sms(first) : sched->config.sms);
     return first;
 }
 
@@ -90,7 +89,7 @@ static const struct item *view_device(const struct weir_sched *sched, struct que
         if (!is_compute(item)) {
             continue;
         }
-        first = first != NULL ? first : item;
+        first = first ? first : item;
         if (item->state == WEIR_SCHED_STOPPED) {
             view->waiting_since_ns = min_u64(view->waiting_since_ns, item->since_ns);
             continue;
@@ -117,12 +116,12 @@ void view_refresh(struct weir_sched *sched, struct tenant *tenant)
     view->granted = 0;
     view->committed_ns = 0;
     view->stoppable = true;
-    for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
+    for (struct queue *queue = tenant->queues; queue; queue = queue->next) {
         const struct item *item = view_device(sched, queue, view);
 
-        if (queue->listed != NULL && is_compute(queue->listed)) {
+        if (queue->listed && is_compute(queue->listed)) {
             view->waiting_since_ns = min_u64(view->waiting_since_ns, queue->listed->since_ns);
-            item = item != NULL ? item : queue->listed;
+            item = item ? item : queue->listed;
         }
         first = better(first, item);
     }

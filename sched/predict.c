@@ -53,7 +53,7 @@ enum weir_status weir_predict_create(uint32_t capacity, struct weir_predict **re
         buckets *= 2;
     }
     predict = calloc(1, sizeof(*predict));
-    if (predict == NULL) {
+    if (!predict) {
         return WEIR_ERR_NO_MEMORY;
     }
     predict->capacity = capacity;
@@ -62,7 +62,7 @@ enum weir_status weir_predict_create(uint32_t capacity, struct weir_predict **re
     predict->entry = calloc(capacity, sizeof(*predict->entry));
     predict->owner = calloc(1, sizeof(*predict->owner));
     predict->n_owners = predict->owners_room = 1;
-    if (predict->bucket == NULL || predict->entry == NULL || predict->owner == NULL) {
+    if (!predict->bucket || !predict->entry || !predict->owner) {
         weir_predict_destroy(predict);
         return WEIR_ERR_NO_MEMORY;
     }
@@ -73,7 +73,7 @@ enum weir_status weir_predict_create(uint32_t capacity, struct weir_predict **re
 
 void weir_predict_destroy(struct weir_predict *predict)
 {
-    if (predict != NULL) {
+    if (predict) {
         free(predict->bucket);
         free(predict->entry);
         free(predict->owner);
@@ -170,8 +170,8 @@ static struct entry *entry_for(struct weir_predict *predict, struct owner *owner
     struct owner *gives = giver(predict, owner);
     uint32_t name;
 
-    assert(owner != NULL);
-    if (gives != NULL) {
+    assert(owner);
+    if (gives) {
         evict_oldest(predict, gives);
     }
     name = predict->free;
@@ -214,7 +214,7 @@ struct entry *predict_entry(struct weir_predict *predict, enum weir_sched_class 
     struct entry *entry = find(predict, class, key);
     uint32_t owner = predict_owner_of(predict, key), *bucket;
 
-    if (entry != NULL) {
+    if (entry) {
         unlink_age(predict, entry);
         link_newest(predict, entry);
         return entry;
@@ -241,7 +241,7 @@ static uint32_t owner_place(struct weir_predict *predict)
 
     if (predict->n_owners == predict->owners_room && room <= OWNERS_MAX) {
         grown = realloc(predict->owner, room * sizeof(*grown));
-        if (grown == NULL) {
+        if (!grown) {
             return 0;
         }
         predict->owner = grown;
@@ -366,7 +366,7 @@ uint64_t weir_predict_ask(struct weir_predict *predict, enum weir_sched_class cl
         return 0;
     }
     entry = predict_entry(predict, class, key, false);
-    if (entry == NULL) {
+    if (!entry) {
         return 0;
     }
     predict->known++;
@@ -458,7 +458,7 @@ void weir_predict_learn_alike(struct weir_predict *predict, enum weir_sched_clas
     double y = (double)took_ns;
     struct model *m;
 
-    if (entry == NULL) {
+    if (!entry) {
         return;
     }
     m = &entry->model;
@@ -488,7 +488,7 @@ void weir_predict_suppose(struct weir_predict *predict, enum weir_sched_class cl
 {
     struct entry *entry = entry_to_teach(predict, class, key, took_ns);
 
-    if (entry == NULL) {
+    if (!entry) {
         return;
     }
     entry->supposed |= entry->model.samples == 0;
@@ -507,7 +507,7 @@ bool weir_predict_is_sure(const struct weir_predict *predict, enum weir_sched_cl
 {
     const struct entry *entry = find(predict, class, key);
 
-    return entry != NULL && predict_is_sure(entry);
+    return entry && predict_is_sure(entry);
 }
 
 bool weir_predict_query(const struct weir_predict *predict, enum weir_sched_class class,
@@ -515,7 +515,7 @@ bool weir_predict_query(const struct weir_predict *predict, enum weir_sched_clas
 {
     const struct entry *entry = find(predict, class, key);
 
-    if (entry == NULL) {
+    if (!entry) {
         return false;
     }
     mean_line_of(&entry->model, is_kernel(class), &ret_info->launch_ns, &ret_info->size_ns);

@@ -299,7 +299,7 @@ void weir_predict_take_row(struct weir_predict *predict,
         return;
     }
     known = predict_entry(predict, (enum weir_sched_class)entry.class, entry.key, false);
-    if (known == NULL || known->supposed) {
+    if (!known || known->supposed) {
         take_over(predict, &entry, 0);
     }
 }

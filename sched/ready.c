@@ -44,12 +44,12 @@ enum weir_status ready_reserve(struct weir_sched *sched)
         return WEIR_OK;
     }
     grown = realloc(sched->ready, capacity * sizeof(*grown));
-    if (grown == NULL) {
+    if (!grown) {
         return WEIR_ERR_NO_MEMORY;
     }
     sched->ready = grown;
     grown = realloc(sched->order, capacity * sizeof(*grown));
-    if (grown == NULL) {
+    if (!grown) {
         return WEIR_ERR_NO_MEMORY;
     }
     sched->order = grown;
@@ -61,7 +61,7 @@ static bool can_be_granted(const struct weir_sched *sched, const struct queue *q
 {
     const struct item *item = queue->candidate;
 
-    return item != NULL &&
+    return item &&
            (!is_compute(item) || (queue->copies_ns <= sched->config.inflight_ns && !queue->held));
 }
 
@@ -85,11 +85,11 @@ void queue_refresh(struct weir_sched *sched, struct queue *queue)
     if (item == queue->listed) {
         return;
     }
-    if (queue->listed != NULL) {
+    if (queue->listed) {
         unlist(sched, queue);
     }
     queue->listed = item;
-    if (item == NULL) {
+    if (!item) {
         return;
     }
     item->since_ns = sched->now_ns;

@@ -37,7 +37,7 @@ void room_pass(struct weir_sched *sched, const struct item *small, uint64_t ns)
     if (sched->config.room_sms == 0 || sched->config.room_sms >= sched->config.sms) {
         return;
     }
-    if (small != NULL) {
+    if (small) {
         sched->room_ns = min_u64(sched->room_ns + ns, ROOM_MOST_NS);
         sched->room_for = small->queue->tenant->view.id;
         sched->room_class = small->queue->tenant->view.priority;
@@ -59,8 +59,8 @@ static bool is_for_another(const struct weir_sched *sched, const struct tenant *
     if (sched->room_for != tenant->view.id) {
         return sched->room_class >= tenant->view.priority;
     }
-    while (front != NULL && (small_sms(front) == 0 || front->queue->tenant == tenant ||
-                             front->queue->tenant->view.priority < tenant->view.priority)) {
+    while (front && (small_sms(front) == 0 || front->queue->tenant == tenant ||
+                     front->queue->tenant->view.priority < tenant->view.priority)) {
         front = front->front_next;
     }
     return front != NULL;

@@ -79,8 +79,7 @@ static uint32_t in_use(const struct weir_sched *sched)
 {
     uint32_t sms = 0;
 
-    for (const struct item *i = sched->front_first[WEIR_SCHED_COMPUTE]; i != NULL;
-         i = i->front_next) {
+    for (const struct item *i = sched->front_first[WEIR_SCHED_COMPUTE]; i; i = i->front_next) {
         sms += small_sms(i);
     }
     return sms;
@@ -90,11 +89,10 @@ static uint32_t in_use(const struct weir_sched *sched)
  * may have other small items on the device. */
 static struct queue *queue_of_small(const struct weir_sched *sched, const struct tenant *tenant)
 {
-    for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
+    for (struct queue *queue = tenant->queues; queue; queue = queue->next) {
         const struct item *item = queue->listed;
 
-        if (item != NULL && item->small_sms != 0 && !queue->held &&
-            limit_sms(queue) >= sched->config.sms &&
+        if (item && item->small_sms != 0 && !queue->held && limit_sms(queue) >= sched->config.sms &&
             (queue->on_device == 0 || (queue->first->small_sms != 0 &&
                                        queue_rest_ns(sched, queue) < sched->config.inflight_ns))) {
             return queue;
@@ -123,7 +121,7 @@ static struct tenant *ask(struct weir_sched *sched, uint32_t room)
                 ? NULL
                 : queue_of_small(sched, tenant);
 
-        tenant->view.small = queue != NULL && queue->listed->small_sms <= room;
+        tenant->view.small = queue && queue->listed->small_sms <= room;
         any |= tenant->view.small;
         view_refresh(sched, tenant);
     }
@@ -143,7 +141,7 @@ static bool is_leader_below(const struct weir_sched *sched)
 {
     const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
 
-    while (front != NULL && (!front->fills_equal || front->queue->tenant != sched->turn.leader)) {
+    while (front && (!front->fills_equal || front->queue->tenant != sched->turn.leader)) {
         front = front->front_next;
     }
     return front != NULL;
@@ -155,7 +153,7 @@ void small_pass(struct weir_sched *sched)
     const struct turn *turn = &sched->turn;
     uint32_t used;
 
-    if (sched->config.small_sms == 0 || sched->policy[WEIR_POLICY_NEXT].ops->small == NULL ||
+    if (sched->config.small_sms == 0 || !sched->policy[WEIR_POLICY_NEXT].ops->small ||
         turn->members != 1 || turn->leader->exclusive ||
         sched->ready_count < (turn->leader->is_ready ? 2 : 1) || is_leader_below(sched)) {
         return;
@@ -163,9 +161,9 @@ void small_pass(struct weir_sched *sched)
     used = in_use(sched);
     while (used < sched->config.small_sms) {
         struct tenant *tenant = ask(sched, sched->config.small_sms - used);
-        struct queue *queue = tenant != NULL ? queue_of_small(sched, tenant) : NULL;
+        struct queue *queue = tenant ? queue_of_small(sched, tenant) : NULL;
 
-        if (queue == NULL) {
+        if (!queue) {
             return;
         }
         used += queue->on_device == 0 ? queue->listed->small_sms : 0;
@@ -182,12 +180,11 @@ static const struct tenant *large_beside(const struct weir_sched *sched,
 {
     const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
 
-    while (front != NULL &&
-           (small_sms(front) != 0 || front->filler || front->queue->tenant == tenant ||
-            front->queue->tenant->view.priority != tenant->view.priority)) {
+    while (front && (small_sms(front) != 0 || front->filler || front->queue->tenant == tenant ||
+                     front->queue->tenant->view.priority != tenant->view.priority)) {
         front = front->front_next;
     }
-    return front != NULL ? front->queue->tenant : NULL;
+    return front ? front->queue->tenant : NULL;
 }
 
 /* SMs that the items above on the device need together. */
@@ -195,8 +192,7 @@ static uint32_t above_sms(const struct weir_sched *sched)
 {
     uint32_t sms = 0;
 
-    for (const struct item *i = sched->front_first[WEIR_SCHED_COMPUTE]; i != NULL;
-         i = i->front_next) {
+    for (const struct item *i = sched->front_first[WEIR_SCHED_COMPUTE]; i; i = i->front_next) {
         sms += i->above ? small_sms(i) : 0;
     }
     return sms;
@@ -223,12 +219,12 @@ bool small_goes_above(const struct weir_sched *sched, const struct item *item)
 
     if (small_sms(item) == 0 || item->filler || sched->config.above == 0 ||
         tenant->view.priority != WEIR_PRIORITY_NORMAL || sched->ready_count < 2 ||
-        (item->params.flags & WEIR_SCHED_OWN_LEVELS) != 0 || policy->ops->lag_ns == NULL) {
+        (item->params.flags & WEIR_SCHED_OWN_LEVELS) != 0 || !policy->ops->lag_ns) {
         return false;
     }
     lag_ns = policy->ops->lag_ns(policy, &tenant->view);
     large = large_beside(sched, tenant);
-    if (large == NULL) {
+    if (!large) {
         return lag_ns > LAG_NS && in_use(sched) >= sched->config.small_sms / CROWD_PART &&
                has_unequals(sched, tenant);
     }

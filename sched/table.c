@@ -42,12 +42,12 @@ static enum weir_status grow(struct table *table)
     void **grown = realloc(table->chunk, (table->chunks + 1) * sizeof(*grown));
     void *chunk;
 
-    if (grown == NULL) {
+    if (!grown) {
         return WEIR_ERR_NO_MEMORY;
     }
     table->chunk = grown;
     chunk = calloc(TABLE_CHUNK, stride_of(table));
-    if (chunk == NULL) {
+    if (!chunk) {
         return WEIR_ERR_NO_MEMORY;
     }
     table->chunk[table->chunks++] = chunk;

@@ -30,7 +30,7 @@ static bool is_due(const struct weir_sched *sched, const struct tenant *tenant)
     const struct tenant *leader = sched->turn.leader;
 
     return tenant->view.service_ns[WEIR_SCHED_COMPUTE] < tenant->due_ns &&
-           (leader == NULL || tenant->view.priority >= leader->view.priority);
+           (!leader || tenant->view.priority >= leader->view.priority);
 }
 
 /* Since when has the tenant waited without help? */
@@ -56,7 +56,7 @@ static struct tenant *to_help(struct weir_sched *sched, uint64_t *ret_next_ns)
         at_ns = is_due(sched, tenant) ? 0 : tenant->view.waiting_since_ns + patience_ns(sched);
         if (at_ns > sched->now_ns) {
             *ret_next_ns = min_u64(*ret_next_ns, at_ns);
-        } else if (best == NULL || since_ns(tenant) < since_ns(best)) {
+        } else if (!best || since_ns(tenant) < since_ns(best)) {
             best = tenant;
         }
     }
@@ -84,7 +84,7 @@ void watchdog_look(struct weir_sched *sched)
         return;
     }
     tenant = to_help(sched, &sched->rescue_after_ns);
-    if (tenant == NULL) {
+    if (!tenant) {
         return;
     }
     if (!is_due(sched, tenant)) {

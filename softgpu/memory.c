@@ -51,7 +51,7 @@ static void snapshot_leave(uint32_t slot)
 static uint32_t search(const struct snapshot *map, uint64_t address)
 {
     uint32_t low = 0;
-    uint32_t high = map == NULL ? 0 : map->n;
+    uint32_t high = !map ? 0 : map->n;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         const struct weir_soft_range *range = &map->ranges[middle];
@@ -83,7 +83,7 @@ static void publish_locked(struct snapshot *next)
 static struct snapshot *snapshot_alloc(uint32_t n)
 {
     struct snapshot *map = malloc(sizeof *map + n * sizeof map->ranges[0]);
-    if (map != NULL) {
+    if (map) {
         map->n = n;
     }
     return map;
@@ -92,14 +92,14 @@ static struct snapshot *snapshot_alloc(uint32_t n)
 static enum weir_status add_locked(const struct weir_soft_range *range)
 {
     const struct snapshot *map = __atomic_load_n(&current, __ATOMIC_RELAXED);
-    uint32_t n = map == NULL ? 0 : map->n;
+    uint32_t n = !map ? 0 : map->n;
     uint32_t at = search(map, range->base);
     assert(at <= n);
     if (at < n && map->ranges[at].base < range->base + range->bytes) {
         return WEIR_ERR_EXISTS;
     }
     struct snapshot *next = snapshot_alloc(n + 1);
-    if (next == NULL) {
+    if (!next) {
         return WEIR_ERR_NO_MEMORY;
     }
     if (at != 0) {
@@ -129,7 +129,7 @@ enum weir_status weir_soft_memory_add(uint64_t base, uint64_t bytes, uint32_t ac
 static enum weir_status remove_locked(uint64_t base)
 {
     const struct snapshot *map = __atomic_load_n(&current, __ATOMIC_RELAXED);
-    uint32_t n = map == NULL ? 0 : map->n;
+    uint32_t n = !map ? 0 : map->n;
     uint32_t at = search(map, base);
     if (at >= n || map->ranges[at].base != base) {
         return WEIR_ERR_NOT_FOUND;
@@ -137,7 +137,7 @@ static enum weir_status remove_locked(uint64_t base)
     struct snapshot *next = NULL;
     if (n > 1) {
         next = snapshot_alloc(n - 1);
-        if (next == NULL) {
+        if (!next) {
             return WEIR_ERR_NO_MEMORY;
         }
         memcpy(next->ranges, map->ranges, at * sizeof next->ranges[0]);
@@ -165,7 +165,7 @@ bool weir_soft_memory_find(uint64_t address, struct weir_soft_range *ret_range)
     uint32_t slot;
     const struct snapshot *map = snapshot_enter(&slot);
     uint32_t at = search(map, address);
-    bool found = map != NULL && at < map->n && address >= map->ranges[at].base;
+    bool found = map && at < map->n && address >= map->ranges[at].base;
     if (found) {
         *ret_range = map->ranges[at];
     }
@@ -181,7 +181,7 @@ bool weir_soft_memory_covers(uint64_t base, uint64_t bytes, uint32_t access)
     uint32_t at = search(map, base);
     bool covered = end >= base;
     while (covered && base < end) {
-        covered = map != NULL && at < map->n && base >= map->ranges[at].base &&
+        covered = map && at < map->n && base >= map->ranges[at].base &&
                   (map->ranges[at].access & access) == access;
         if (covered) {
             base = map->ranges[at].base + map->ranges[at].bytes;

@@ -16,7 +16,7 @@ static struct weir_status_policy describe(enum weir_policy_kind kind,
     snprintf(row.kind, sizeof row.kind, "%s", weir_policy_kind_text(kind));
     snprintf(row.in_force, sizeof row.in_force, "%s",
              set->policy[kind] ? set->policy[kind]->name : "");
-    for (uint32_t i = 0; (ops = weir_policy_at(i)) != NULL; i++) {
+    for (uint32_t i = 0; (ops = weir_policy_at(i)); i++) {
         if (ops->kind == kind && used < sizeof row.known) {
             used += (size_t)snprintf(row.known + used, sizeof row.known - used, "%s%s",
                                      used ? ", " : "", ops->name);

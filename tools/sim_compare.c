@@ -26,7 +26,7 @@ static bool fill_waits(struct side *side)
 {
     uint64_t *waits = calloc(side->result.n_items + 1u, sizeof *waits);
     uint32_t n = 0;
-    if (waits == NULL) {
+    if (!waits) {
         return false;
     }
     for (uint32_t i = 0; i < side->result.n_items; i++) {

@@ -60,10 +60,10 @@ static bool set_number(struct weir_sched_config *config, const struct number *nu
 static bool set_fill(struct weir_sim_params *params, const char *value)
 {
     uint32_t i = 0;
-    while (weir_sched_fill_words[i] != NULL && strcmp(weir_sched_fill_words[i], value) != 0) {
+    while (weir_sched_fill_words[i] && strcmp(weir_sched_fill_words[i], value) != 0) {
         i++;
     }
-    if (weir_sched_fill_words[i] == NULL) {
+    if (!weir_sched_fill_words[i]) {
         return false;
     }
     params->config.fill = (enum weir_sched_fill)i;
@@ -75,7 +75,7 @@ static bool set_fill(struct weir_sim_params *params, const char *value)
 /* Read names with '+' between them, because commas separate settings. */
 static bool set_policies(struct weir_sim_params *params, char *value)
 {
-    for (char *at = strchr(value, '+'); at != NULL; at = strchr(at, '+')) {
+    for (char *at = strchr(value, '+'); at; at = strchr(at, '+')) {
         *at = ',';
     }
     return weir_policy_set_parse(value, &params->policies, NULL) == WEIR_OK;
@@ -87,7 +87,7 @@ static bool set_one(struct weir_sim_params *params, const char *word)
     char *value;
     (void)snprintf(copy, sizeof copy, "%s", word);
     value = strchr(copy, '=');
-    if (value == NULL || strlen(word) >= sizeof copy) {
+    if (!value || strlen(word) >= sizeof copy) {
         return false;
     }
     *value++ = '\0';

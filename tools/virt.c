@@ -94,7 +94,7 @@ char *weir_virt_xml(struct weir_virt_domain *domain, bool live)
 
 bool weir_virt_is_q35(const char *xml)
 {
-    return strstr(xml, "machine='pc-q35") != NULL || strstr(xml, "machine='q35'") != NULL;
+    return strstr(xml, "machine='pc-q35") || strstr(xml, "machine='q35'");
 }
 
 bool weir_virt_attach(struct weir_virt_domain *domain, const char *xml, unsigned int flags)

@@ -56,13 +56,13 @@ static void read_domain(struct watch *w, virDomainPtr domain)
     char *text;
 
     memset(&message, 0, sizeof message);
-    if (name == NULL) {
+    if (!name) {
         return;
     }
     snprintf(message.domain, sizeof message.domain, "%s", name);
     text = virDomainGetMetadata(domain, VIR_DOMAIN_METADATA_ELEMENT, WEIR_LIBVIRT_URI,
                                 VIR_DOMAIN_AFFECT_CURRENT);
-    if (text == NULL) {
+    if (!text) {
         int code = virGetLastErrorCode();
 
         if (code != VIR_ERR_NO_DOMAIN_METADATA && code != VIR_ERR_NO_DOMAIN) {
@@ -83,7 +83,7 @@ static void on_metadata(virConnectPtr connection, virDomainPtr domain, int type,
                         void *user)
 {
     (void)connection;
-    if (type == VIR_DOMAIN_METADATA_ELEMENT && uri != NULL && strcmp(uri, WEIR_LIBVIRT_URI) == 0) {
+    if (type == VIR_DOMAIN_METADATA_ELEMENT && uri && strcmp(uri, WEIR_LIBVIRT_URI) == 0) {
         read_domain(user, domain);
     }
 }
@@ -155,7 +155,7 @@ static bool read_all(struct watch *w)
 
 static void part(struct watch *w)
 {
-    if (w->connection != NULL) {
+    if (w->connection) {
         (void)virConnectUnregisterCloseCallback(w->connection, on_close);
         (void)virConnectClose(w->connection);
         w->connection = NULL;
@@ -166,7 +166,7 @@ static void part(struct watch *w)
 static bool connect_to(struct watch *w, const char *uri, bool complain)
 {
     w->connection = virConnectOpenReadOnly(uri);
-    if (w->connection != NULL) {
+    if (w->connection) {
         (void)virConnectSetKeepAlive(w->connection, KEEPALIVE_S, KEEPALIVE_COUNT);
         if (read_all(w)) {
             weir_log_info("libvirt: connected uri=%s", uri);
@@ -210,7 +210,7 @@ int main(int argc, char **argv)
         return 1;
     }
     while (!w.parted) {
-        if (w.connection == NULL) {
+        if (!w.connection) {
             if (connect_to(&w, argv[1], complain)) {
                 wait_ms = RETRY_FIRST_MS;
                 complain = true;

@@ -60,11 +60,11 @@ static enum weir_status take_attribute(struct weir_libvirt_element *element, xml
     enum weir_status status = WEIR_OK;
     xmlChar *value;
 
-    if (attribute->ns != NULL) {
+    if (attribute->ns) {
         return WEIR_OK;
     }
     value = xmlNodeListGetString(node->doc, attribute->children, 1);
-    const char *text = value != NULL ? (const char *)value : "";
+    const char *text = value ? (const char *)value : "";
 
     if (strcmp((const char *)attribute->name, "name") == 0) {
         if (*text == 0 || strlen(text) >= sizeof element->tenant || !is_plain(text)) {
@@ -113,10 +113,10 @@ static enum weir_status take_root(struct weir_libvirt_element *element, xmlNode 
     if (strcmp((const char *)root->name, "tenant") != 0) {
         return FAIL("the element is '%.40s', not 'tenant'", (const char *)root->name);
     }
-    for (const xmlAttr *a = root->properties; status == WEIR_OK && a != NULL; a = a->next) {
+    for (const xmlAttr *a = root->properties; status == WEIR_OK && a; a = a->next) {
         status = take_attribute(element, root, a, unit, diag);
     }
-    for (const xmlNode *n = root->children; status == WEIR_OK && n != NULL; n = n->next) {
+    for (const xmlNode *n = root->children; status == WEIR_OK && n; n = n->next) {
         if (n->type == XML_ELEMENT_NODE) {
             status = add(element, "<%s>", n->name, "", diag);
         }
@@ -142,12 +142,12 @@ enum weir_status weir_metadata_parse(const char *text, size_t bytes,
     /* The encoding is given, so that no other can hide a document type from the look above. */
     doc = xmlReadMemory(text, (int)bytes, NULL, "UTF-8",
                         XML_PARSE_NONET | XML_PARSE_NOERROR | XML_PARSE_NOWARNING);
-    if (doc == NULL || xmlDocGetRootElement(doc) == NULL) {
+    if (!doc || !xmlDocGetRootElement(doc)) {
         status = FAIL("the element is not well-formed XML");
     } else {
         status = take_root(&element, xmlDocGetRootElement(doc), diag);
     }
-    if (doc != NULL) {
+    if (doc) {
         xmlFreeDoc(doc);
     }
     if (status == WEIR_OK) {

@@ -34,7 +34,7 @@ static char *read_all(int fd, size_t *ret_bytes)
     char *text = malloc(room);
     ssize_t n = -1;
 
-    while (text != NULL && (n = read(fd, text + used, room - used)) != 0) {
+    while (text && (n = read(fd, text + used, room - used)) != 0) {
         if (n < 0 && errno != EINTR) {
             break;
         }
@@ -42,7 +42,7 @@ static char *read_all(int fd, size_t *ret_bytes)
         if (used == room) {
             char *bigger = room < TEXT_MAX ? realloc(text, room * 2) : NULL;
 
-            if (bigger == NULL) {
+            if (!bigger) {
                 n = -1;
                 break;
             }
@@ -62,9 +62,9 @@ static bool read_state(struct weir_oci_container *container, struct weir_diag *d
 {
     size_t bytes = 0;
     char *text = read_all(STDIN_FILENO, &bytes);
-    bool good = text != NULL && weir_oci_state_read(text, bytes, container, diag) == WEIR_OK;
+    bool good = text && weir_oci_state_read(text, bytes, container, diag) == WEIR_OK;
 
-    if (text == NULL) {
+    if (!text) {
         weir_diag_set(diag, 0, 0, "the container's state cannot be read");
     }
     free(text);
@@ -85,8 +85,8 @@ static bool read_config(struct weir_oci_container *container, struct weir_diag *
         text = read_all(fd, &bytes);
         close(fd);
     }
-    good = text != NULL && weir_oci_config_read(text, bytes, container, diag) == WEIR_OK;
-    if (text == NULL) {
+    good = text && weir_oci_config_read(text, bytes, container, diag) == WEIR_OK;
+    if (!text) {
         weir_diag_set(diag, 0, 0, "%.150s cannot be read", path);
     }
     free(text);
@@ -121,7 +121,7 @@ int main(int argc, char **argv)
     char none[PATH_MAX];
     bool good;
 
-    if (argc != 2 || container == NULL) {
+    if (argc != 2 || !container) {
         free(container);
         return fail("weir-oci-hook is what container engines execute (see weir-cdi(1))");
     }

@@ -28,7 +28,7 @@ static enum weir_status parse(const char *what, const char *text, size_t bytes, 
     }
     weir_diag_set(ret_diag, error.line > 0 ? (uint32_t)error.line : 0,
                   error.column > 0 ? (uint32_t)error.column : 0, "%s: %.100s", what,
-                  *ret_object == NULL ? error.text : "not an object");
+                  !*ret_object ? error.text : "not an object");
     json_decref(*ret_object);
     *ret_object = NULL;
     return WEIR_ERR_SYNTAX;
@@ -39,7 +39,7 @@ static bool take_text(const json_t *value, char *to, size_t bytes)
     /* NULL: the value is no string; a string never has a NUL inside */
     const char *text = json_string_value(value);
 
-    return text != NULL && *text != 0 && (size_t)snprintf(to, bytes, "%s", text) < bytes;
+    return text && *text != 0 && (size_t)snprintf(to, bytes, "%s", text) < bytes;
 }
 
 /* "sm-limit" and "sm_limit" are one key. */
@@ -64,7 +64,7 @@ static enum weir_status add_wish(struct weir_oci_container *container, const cha
             return WEIR_OK;
         }
     }
-    if (strchr(key, '=') != NULL || container->n_wishes == WEIR_OCI_WISHES_MAX) {
+    if (strchr(key, '=') || container->n_wishes == WEIR_OCI_WISHES_MAX) {
         return WRONG("too many or odd annotations " WEIR_OCI_ANNOTATION "...");
     }
     n = snprintf(container->wishes[container->n_wishes], WEIR_OCI_WISH_BYTES, "%s=%s", key, value);
@@ -132,7 +132,7 @@ static enum weir_status take_root(json_t *config, struct weir_oci_container *con
     const char *path = json_string_value(json_object_get(json_object_get(config, "root"), "path"));
     int n = -1;
 
-    if (path != NULL && path[0] != 0) {
+    if (path && path[0] != 0) {
         n = snprintf(container->root, sizeof container->root, "%s%s%s",
                      path[0] == '/' ? "" : container->bundle, path[0] == '/' ? "" : "/", path);
     }
@@ -145,7 +145,7 @@ static enum weir_status take_root(json_t *config, struct weir_oci_container *con
 static enum weir_status take_variable(const char *text, struct weir_oci_container *container,
                                       struct weir_diag *ret_diag)
 {
-    for (size_t i = 0; text != NULL && i < sizeof variables / sizeof variables[0]; i++) {
+    for (size_t i = 0; text && i < sizeof variables / sizeof variables[0]; i++) {
         size_t n = strlen(variables[i].variable);
 
         if (strncmp(text, variables[i].variable, n) == 0 && text[n] == '=' && text[n + 1] != 0) {

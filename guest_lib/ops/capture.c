@@ -334,7 +334,7 @@ CUresult weir_guest_refuse_unsafe(const struct weir_guest_ctx *ctx)
 {
     struct weir_guest_stream *stream;
     bool forbidden = false;
-    while ((stream = find_forbidding(ctx, &forbidden)) != NULL) {
+    while ((stream = find_forbidding(ctx, &forbidden))) {
         (void)weir_guest_stream_ask_host(stream); /* this invalidates the capture */
     }
     return forbidden ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;

@@ -734,8 +734,8 @@ CUresult weir_guest_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool me
     if (rc != CUDA_SUCCESS || !flags || !location) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    bool device = location->type == CU_MEM_LOCATION_TYPE_DEVICE &&
-                  weir_guest_device_get(location->id) != NULL;
+    bool device =
+        location->type == CU_MEM_LOCATION_TYPE_DEVICE && weir_guest_device_get(location->id);
     bool in = device && (location->id == found->device ||
                          (__atomic_load_n(&found->access, __ATOMIC_RELAXED) >> location->id & 1));
     *flags = in ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;

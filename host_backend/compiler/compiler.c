@@ -87,7 +87,7 @@ static bool prepare(struct files *f, const struct weir_compile_job *p)
     job->limits = p->limits;
     snprintf(job->folder, sizeof job->folder, "%s/ptxas.XXXXXX",
              p->tmp_dir[0] != 0 ? p->tmp_dir : "/tmp");
-    if (mkdtemp(job->folder) == NULL) {
+    if (!mkdtemp(job->folder)) {
         job->folder[0] = 0;
         return false;
     }
@@ -112,7 +112,7 @@ static bool write_file(const char *path, const char *text, size_t bytes)
     FILE *file = fopen(path, "wxe");
     bool good;
 
-    if (file == NULL) {
+    if (!file) {
         return false;
     }
     good = fwrite(text, 1, bytes, file) == bytes;
@@ -125,14 +125,14 @@ static bool read_image(const char *path, struct weir_compile_result *result)
     struct stat info;
     bool good = false;
 
-    if (file == NULL) {
+    if (!file) {
         return false;
     }
     if (fstat(fileno(file), &info) == 0 && info.st_size > 0 &&
         (uint64_t)info.st_size <= FILE_BYTES) {
         uint8_t *bytes = malloc((size_t)info.st_size + 1);
 
-        good = bytes != NULL && fread(bytes, 1, (size_t)info.st_size, file) == (size_t)info.st_size;
+        good = bytes && fread(bytes, 1, (size_t)info.st_size, file) == (size_t)info.st_size;
         if (good) {
             bytes[info.st_size] = 0;
             result->image = bytes;
@@ -152,13 +152,13 @@ static void read_log(const struct files *f, struct weir_compile_result *result)
     size_t n, name = strlen(f->in);
     char *at;
 
-    if (file == NULL) {
+    if (!file) {
         return;
     }
     n = fread(result->log, 1, sizeof result->log - 1, file);
     result->log[n] = 0;
     (void)fclose(file);
-    while ((at = strstr(result->log, f->in)) != NULL) {
+    while ((at = strstr(result->log, f->in))) {
         memmove(at + strlen("input"), at + name, strlen(at + name) + 1);
         memcpy(at, "input", strlen("input"));
     }
@@ -167,8 +167,8 @@ static void read_log(const struct files *f, struct weir_compile_result *result)
 /* Did ptxas run out of memory? It then exits and reports that as an error of the text. */
 static bool ran_out(const char *log)
 {
-    return strstr(log, "Memory allocation failure") != NULL ||
-           strstr(log, "out of memory") != NULL || strstr(log, "std::bad_alloc") != NULL;
+    return strstr(log, "Memory allocation failure") || strstr(log, "out of memory") ||
+           strstr(log, "std::bad_alloc");
 }
 
 enum weir_compile_end weir_compiler_run(const struct weir_compiler *compiler,
@@ -179,7 +179,7 @@ enum weir_compile_end weir_compiler_run(const struct weir_compiler *compiler,
     enum weir_compile_end end = WEIR_COMPILE_NOT_DONE;
 
     *ret_result = (struct weir_compile_result){.image = NULL};
-    if (f == NULL) {
+    if (!f) {
         return end;
     }
     if (weir_compiler_is_there(compiler) && prepare(f, job) &&

@@ -122,7 +122,7 @@ static uint64_t resident_bytes(pid_t pid)
 
     snprintf(path, sizeof path, "/proc/%d/statm", (int)pid);
     file = fopen(path, "re");
-    if (file == NULL) {
+    if (!file) {
         return 0;
     }
     if (fscanf(file, "%llu %llu", &all, &resident) != 2) {
@@ -310,8 +310,8 @@ static enum weir_compile_end await(int fd, bool (*give_up)(void *user), void *us
     int n;
 
     do {
-        n = poll(&at, 1, give_up != NULL ? GIVE_UP_MS : -1);
-        if (n == 0 && give_up != NULL && give_up(user)) {
+        n = poll(&at, 1, give_up ? GIVE_UP_MS : -1);
+        if (n == 0 && give_up && give_up(user)) {
             return WEIR_COMPILE_GIVEN_UP;
         }
     } while (n == 0 || (n < 0 && errno == EINTR));

@@ -244,7 +244,7 @@ static bool read_rows(const struct table *table, const struct weir_toml_value *f
     bool many = table == &tenant_table;
     const char *by[32] = {NULL}; /* for each row, the key that has set it */
 
-    for (const struct weir_toml_value *item = from->items; item != NULL; item = item->next) {
+    for (const struct weir_toml_value *item = from->items; item; item = item->next) {
         struct weir_guess guess = weir_guess_begin(item->key);
         char where[32];
         size_t i = 0, first;
@@ -257,7 +257,7 @@ static bool read_rows(const struct table *table, const struct weir_toml_value *f
             return unknown(item, "key", where, &guess, diag);
         }
         first = first_row(table, i);
-        if (by[first] != NULL) {
+        if (by[first]) {
             weir_diag_set(diag, item->key_line, item->key_column,
                           "'%s' says again what '%s' has said", item->key, by[first]);
             return false;
@@ -300,7 +300,7 @@ static bool read_tenant(const struct weir_toml_value *from, struct weir_host_con
         }
         const char *same = weir_tenants_clash(other, tenant);
 
-        if (same != NULL) {
+        if (same) {
             return WEIR_WRONG(from, "tenants '%s' and '%s' have the same %s", other->name,
                               tenant->name, same);
         }
@@ -315,7 +315,7 @@ static bool read_tenants(const struct weir_toml_value *from, struct weir_host_co
     if (from->kind != WEIR_TOML_ARRAY) {
         return WEIR_WRONG(from, "each tenant is a table in two brackets: [[tenant]]");
     }
-    for (const struct weir_toml_value *item = from->items; item != NULL; item = item->next) {
+    for (const struct weir_toml_value *item = from->items; item; item = item->next) {
         if (!read_tenant(item, config, diag)) {
             return false;
         }
@@ -350,10 +350,9 @@ static bool read_table(const struct weir_toml_value *from, struct weir_host_conf
         return false;
     }
     return unknown(from, "table",
-                   guess.best == NULL
-                       ? ": [host], [default], [forms], [scheduler], [metrics], [libvirt] "
-                         "or [[tenant]]"
-                       : "",
+                   !guess.best ? ": [host], [default], [forms], [scheduler], [metrics], [libvirt] "
+                                 "or [[tenant]]"
+                               : "",
                    &guess, diag);
 }
 
@@ -579,7 +578,7 @@ static bool read_tree(const struct weir_toml_value *root, struct weir_host_confi
 {
     const struct weir_toml_value *host = weir_toml_find(root, "host");
 
-    for (const struct weir_toml_value *item = root->items; item != NULL; item = item->next) {
+    for (const struct weir_toml_value *item = root->items; item; item = item->next) {
         if (!read_table(item, config, diag)) {
             return false;
         }
@@ -589,7 +588,7 @@ static bool read_tree(const struct weir_toml_value *root, struct weir_host_confi
     } else if (weir_config_areas_ok(config, diag)) {
         return true;
     }
-    if (diag != NULL && host != NULL) { /* the fault of several keys together */
+    if (diag && host) { /* the fault of several keys together */
         diag->line = host->line;
         diag->column = host->column;
     }
@@ -604,7 +603,7 @@ enum weir_status weir_config_parse(const char *text, size_t bytes,
     struct weir_arena arena;
     enum weir_status status;
 
-    if (config == NULL) {
+    if (!config) {
         return WEIR_ERR_NO_MEMORY;
     }
     weir_arena_init(&arena, WEIR_TOML_ARENA_BASE + bytes * WEIR_TOML_ARENA_PER_BYTE);
@@ -641,11 +640,11 @@ enum weir_status weir_config_load(const char *path, struct weir_host_config *ret
                                  : WEIR_ERR_IO;
     }
     text = malloc(FILE_MAX_BYTES + 1);
-    while (text != NULL && bytes <= FILE_MAX_BYTES &&
+    while (text && bytes <= FILE_MAX_BYTES &&
            (n = read(fd, text + bytes, FILE_MAX_BYTES + 1 - bytes)) > 0) {
         bytes += (size_t)n;
     }
-    if (text != NULL) {
+    if (text) {
         if (n < 0) {
             status = WEIR_ERR_IO;
         } else if (bytes > FILE_MAX_BYTES) {

@@ -69,7 +69,7 @@ static bool list_text(const struct weir_toml_value *value, char *to, size_t byte
     size_t at = 0;
 
     *to = 0;
-    for (; item != NULL; item = value->kind == WEIR_TOML_ARRAY ? item->next : NULL) {
+    for (; item; item = value->kind == WEIR_TOML_ARRAY ? item->next : NULL) {
         int n;
 
         if (item->kind == WEIR_TOML_INTEGER) {
@@ -200,7 +200,7 @@ static bool store_choice(const struct weir_row *row, char *to, const struct weir
 {
     char all[80] = "";
 
-    for (int i = 0; row->choices[i] != NULL; i++) {
+    for (int i = 0; row->choices[i]; i++) {
         if (value->kind == WEIR_TOML_STRING && strcmp(value->string, row->choices[i]) == 0) {
             int stored = row->choices == weir_isolation_words && i == WEIR_ISOLATION_WORD_OLD_TENANT
                              ? WEIR_ISOLATION_TENANT

@@ -168,7 +168,7 @@ enum weir_status weir_user_id(const char *text, uint32_t *ret_uid)
         return WEIR_OK;
     }
     known = getpwnam(text);
-    if (known == NULL) {
+    if (!known) {
         return WEIR_ERR_NOT_FOUND;
     }
     *ret_uid = known->pw_uid;

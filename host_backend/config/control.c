@@ -25,7 +25,7 @@ const char *weir_control_default_run_dir(void)
     static char path[108];
     const char *user = getenv("XDG_RUNTIME_DIR");
 
-    if (geteuid() == 0 || user == NULL || user[0] != '/' || strlen(user) > 80) {
+    if (geteuid() == 0 || !user || user[0] != '/' || strlen(user) > 80) {
         return "/run/weir";
     }
     snprintf(path, sizeof path, "%s/weir", user);
@@ -55,7 +55,7 @@ static bool name_folder(const char *dir, char *text, size_t bytes)
 
 bool weir_control_vm_memory(const char *run_dir, const char *tenant, char *text, size_t bytes)
 {
-    const char *dir = run_dir != NULL ? run_dir : weir_control_default_run_dir();
+    const char *dir = run_dir ? run_dir : weir_control_default_run_dir();
     char folder[256] = "";
     int len;
 
@@ -71,7 +71,7 @@ static enum weir_status connect_to(const char *run_dir, const char *name, int ty
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int n = snprintf(address.sun_path, sizeof address.sun_path, "%s/%s",
-                     run_dir != NULL ? run_dir : weir_control_default_run_dir(), name);
+                     run_dir ? run_dir : weir_control_default_run_dir(), name);
     int fd;
 
     if (n < 0 || (size_t)n >= sizeof address.sun_path) {
@@ -99,7 +99,7 @@ static enum weir_status read_answer(int fd, char **ret_text)
     size_t used = 0, room = 4096;
     char *text = malloc(room + 1);
 
-    while (text != NULL && used < ANSWER_MAX_BYTES) {
+    while (text && used < ANSWER_MAX_BYTES) {
         struct pollfd wait = {fd, POLLIN, 0};
         uint64_t now_ns = weir_clock_now_ns();
         ssize_t n;
@@ -112,7 +112,7 @@ static enum weir_status read_answer(int fd, char **ret_text)
         if (used == room) {
             char *bigger = realloc(text, room * 2 + 1);
 
-            if (bigger == NULL) {
+            if (!bigger) {
                 break;
             }
             text = bigger;
@@ -131,7 +131,7 @@ static enum weir_status read_answer(int fd, char **ret_text)
         used += n > 0 ? (size_t)n : 0;
     }
     free(text);
-    return text == NULL ? WEIR_ERR_NO_MEMORY : WEIR_ERR_PEER;
+    return !text ? WEIR_ERR_NO_MEMORY : WEIR_ERR_PEER;
 }
 
 /* Ask, and return the answer with its end row. */
@@ -162,7 +162,7 @@ enum weir_status weir_control_status_text(const char *run_dir, char **ret_text)
         return status;
     }
     end = strstr(text, WEIR_STATUS_TEXT_END); /* quotes in values are escaped: it stands alone */
-    if (end == NULL) {
+    if (!end) {
         free(text); /* the answer was cut off */
         return WEIR_ERR_PEER;
     }
@@ -242,7 +242,7 @@ enum weir_status weir_control_follow(const char *run_dir, weir_event_fn take, vo
         return status;
     }
     stream = fdopen(fd, "r");
-    if (stream == NULL) {
+    if (!stream) {
         close(fd);
         return WEIR_ERR_NO_MEMORY;
     }
@@ -301,9 +301,9 @@ enum weir_status weir_control_new(const char *run_dir, const char *container, pi
     int n;
 
     *ret_share = (struct weir_new_share){.why = ""};
-    n = container == NULL ? snprintf(request, sizeof request, "run\tself=%d", (int)getpid())
-                          : snprintf(request, sizeof request, "container\tself=%d\tpid=%d\tid=%s",
-                                     (int)getpid(), (int)pid, container);
+    n = !container ? snprintf(request, sizeof request, "run\tself=%d", (int)getpid())
+                   : snprintf(request, sizeof request, "container\tself=%d\tpid=%d\tid=%s",
+                              (int)getpid(), (int)pid, container);
     if (n < 0 || (size_t)n >= sizeof request) {
         return WEIR_ERR_TOO_BIG;
     }
@@ -323,8 +323,8 @@ enum weir_status weir_control_new(const char *run_dir, const char *container, pi
         return WEIR_ERR_INVALID;
     }
     name = strncmp(reply, "ok\t", 3) == 0 ? reply + 3 : NULL;
-    folder = name != NULL ? strchr(name, '\t') : NULL;
-    if (folder == NULL || (size_t)(folder - name) >= sizeof ret_share->name ||
+    folder = name ? strchr(name, '\t') : NULL;
+    if (!folder || (size_t)(folder - name) >= sizeof ret_share->name ||
         strlen(folder + 1) >= sizeof ret_share->folder) {
         return WEIR_ERR_PEER;
     }

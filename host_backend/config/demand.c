@@ -87,15 +87,15 @@ bool weir_demand_complete(struct weir_demand_config *demand, uint32_t socket_mod
         return false;
     }
     wrong = find_excess(usual, most);
-    if (wrong != NULL) {
+    if (wrong) {
         weir_diag_set(ret_diag, 0, 0, "[default]: '%s' is not within 'max_%s'", wrong, wrong);
     }
-    return wrong == NULL;
+    return !wrong;
 }
 
 static bool is_askable(const char *key)
 {
-    for (size_t i = 0; askable[i] != NULL; i++) {
+    for (size_t i = 0; askable[i]; i++) {
         if (strcmp(askable[i], key) == 0) {
             return true;
         }
@@ -109,7 +109,7 @@ static enum weir_status take(char *word, struct weir_tenant_config *wanted,
     char *equals = strchr(word, '=');
     int setting;
 
-    if (equals == NULL) {
+    if (!equals) {
         weir_diag_set(ret_diag, 0, 0, "'%.60s': a setting is written KEY=VALUE", word);
         return WEIR_ERR_INVALID;
     }
@@ -154,7 +154,7 @@ enum weir_status weir_demand_take(const struct weir_demand_config *demand, char 
         }
     }
     excess = find_excess(&wanted, &demand->most);
-    if (excess != NULL) {
+    if (excess) {
         return refuse(excess, &wanted, &demand->most, ret_diag);
     }
     *ret_tenant = wanted;

@@ -33,11 +33,11 @@ static void default_dir(char *dir, size_t bytes)
 {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
 
-    if (xdg != NULL && xdg[0] == '/') {
+    if (xdg && xdg[0] == '/') {
         snprintf(dir, bytes, "%s/weir", xdg);
     } else if (geteuid() == 0) {
         snprintf(dir, bytes, "/var/cache/weir");
-    } else if (home != NULL && home[0] == '/') {
+    } else if (home && home[0] == '/') {
         snprintf(dir, bytes, "%s/.cache/weir", home);
     } else {
         dir[0] = 0;
@@ -46,7 +46,7 @@ static void default_dir(char *dir, size_t bytes)
 
 static void make_parents(char *path)
 {
-    for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;
         (void)mkdir(path, 0755);
         *slash = '/';
@@ -89,14 +89,14 @@ static bool for_each_file(int dir, bool give, uid_t uid, gid_t gid)
     const struct dirent *entry;
     bool good = entries != NULL;
 
-    if (entries == NULL) {
+    if (!entries) {
         if (copy >= 0) {
             close(copy);
         }
         return false;
     }
     rewinddir(entries);
-    while (good && (entry = readdir(entries)) != NULL) {
+    while (good && (entry = readdir(entries))) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) {
             continue;
         }
@@ -245,7 +245,7 @@ static enum weir_status read_file(int fd, const struct weir_hash *key, uint8_t *
         return WEIR_ERR_INVALID;
     }
     bytes = malloc(header.bytes + 1);
-    if (bytes == NULL) {
+    if (!bytes) {
         return WEIR_ERR_NO_MEMORY;
     }
     if (!read_all(fd, bytes, header.bytes)) {
@@ -343,7 +343,7 @@ static void list_file(const struct weir_file_cache *cache, struct listing *list,
         size_t room = list->room != 0 ? list->room * 2 : 256;
         struct old_file *bigger = realloc(list->files, room * sizeof *bigger);
 
-        if (bigger == NULL) {
+        if (!bigger) {
             return; /* without memory the file is not counted */
         }
         list->files = bigger;
@@ -363,14 +363,14 @@ static void make_room(struct weir_file_cache *cache, int dir, uint64_t bytes)
     DIR *entries = copy >= 0 ? fdopendir(copy) : NULL;
     struct dirent *entry;
 
-    if (entries == NULL) {
+    if (!entries) {
         if (copy >= 0) {
             close(copy);
         }
         return;
     }
     rewinddir(entries);
-    while ((entry = readdir(entries)) != NULL) {
+    while ((entry = readdir(entries))) {
         list_file(cache, &list, dir, entry->d_name);
     }
     closedir(entries);

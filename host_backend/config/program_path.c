@@ -18,7 +18,7 @@ bool weir_program_find(const char *name, char *ret_path, size_t bytes)
     const char *at = getenv("PATH");
 
     ret_path[0] = 0;
-    while (at != NULL && *at != 0) {
+    while (at && *at != 0) {
         size_t n = strcspn(at, ":");
 
         if (at[0] == '/') {

@@ -38,7 +38,7 @@ enum weir_status weir_spin_page_map(int fd, struct weir_spin_page **ret_page)
 
 void weir_spin_page_unmap(struct weir_spin_page *page)
 {
-    if (page != NULL) {
+    if (page) {
         (void)munmap(page, PAGE_BYTES);
     }
 }

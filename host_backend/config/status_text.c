@@ -95,7 +95,7 @@ static void write_row(FILE *out, const char *row, const struct weir_status_field
                       const void *object)
 {
     fprintf(out, "{\"row\":\"%s\"", row);
-    for (const struct weir_status_field *f = fields; f->name != NULL; f++) {
+    for (const struct weir_status_field *f = fields; f->name; f++) {
         const char *at = (const char *)object + f->offset;
 
         fprintf(out, ",\"%s\":", f->name);
@@ -178,7 +178,7 @@ FILE *weir_status_text_file(void)
     int fd = memfd_create("weir-stats", MFD_CLOEXEC);
     FILE *out = fd >= 0 ? fdopen(fd, "w") : NULL;
 
-    if (out == NULL && fd >= 0) {
+    if (!out && fd >= 0) {
         close(fd);
     }
     return out;
@@ -214,7 +214,7 @@ static void add(const struct weir_status_field *f, void *sum, const void *row)
 
 void weir_status_merge(const struct weir_status_field *fields, void *sum, const void *row)
 {
-    for (const struct weir_status_field *f = fields; f->name != NULL; f++) {
+    for (const struct weir_status_field *f = fields; f->name; f++) {
         switch (f->merge) {
         case WEIR_STATUS_SUM:
             add(f, sum, row);
@@ -233,7 +233,7 @@ void weir_status_merge(const struct weir_status_field *fields, void *sum, const 
 
 void weir_status_end_texts(const struct weir_status_field *fields, void *row)
 {
-    for (const struct weir_status_field *f = fields; f->name != NULL; f++) {
+    for (const struct weir_status_field *f = fields; f->name; f++) {
         if (f->kind == WEIR_STATUS_TEXT) {
             ((char *)at(row, f->offset))[f->size - 1] = 0;
         }
@@ -301,7 +301,7 @@ static bool read_string(char **at, char *room, size_t room_bytes)
 static void store(const struct weir_status_field *fields, void *object, const char *key,
                   bool is_text, const char *text)
 {
-    for (const struct weir_status_field *f = fields; fields != NULL && f->name != NULL; f++) {
+    for (const struct weir_status_field *f = fields; fields && f->name; f++) {
         char *at = (char *)object + f->offset;
 
         if (strcmp(f->name, key) != 0 || is_text != (f->kind == WEIR_STATUS_TEXT)) {
@@ -358,7 +358,7 @@ static void *grow(void **array, size_t *n, size_t size)
 {
     void *bigger = realloc(*array, (*n + 1) * size);
 
-    if (bigger == NULL) {
+    if (!bigger) {
         return NULL;
     }
     *array = bigger;
@@ -374,7 +374,7 @@ static void *make_object(struct weir_status_report *report, size_t k)
         return report;
     }
     object = grow(at(report, rows[k].array), at(report, rows[k].n), rows[k].size);
-    if (object != NULL && rows[k].counted != 0) {
+    if (object && rows[k].counted != 0) {
         *(uint32_t *)at(object, rows[k].counted) = (uint32_t)report->n_counted - 1;
     }
     return object;
@@ -400,7 +400,7 @@ static enum weir_status read_line(char *line, struct weir_status_report *report,
     }
     if (k < N_ROWS) {
         object = make_object(report, k);
-        if (object == NULL) {
+        if (!object) {
             return WEIR_ERR_NO_MEMORY;
         }
     } else {
@@ -412,11 +412,11 @@ static enum weir_status read_line(char *line, struct weir_status_report *report,
 enum weir_status weir_status_text_read(char *text, struct weir_status_report **ret_report)
 {
     struct weir_status_report *report = calloc(1, sizeof *report);
-    enum weir_status status = report != NULL ? WEIR_OK : WEIR_ERR_NO_MEMORY;
+    enum weir_status status = report ? WEIR_OK : WEIR_ERR_NO_MEMORY;
     bool end = false;
     char *rest = NULL;
 
-    for (char *line = strtok_r(text, "\n", &rest); status == WEIR_OK && line != NULL && !end;
+    for (char *line = strtok_r(text, "\n", &rest); status == WEIR_OK && line && !end;
          line = strtok_r(NULL, "\n", &rest)) {
         status = read_line(line, report, &end);
     }
@@ -433,7 +433,7 @@ enum weir_status weir_status_text_read(char *text, struct weir_status_report **r
 
 void weir_status_report_destroy(struct weir_status_report *report)
 {
-    for (size_t k = 1; report != NULL && k < N_ROWS; k++) {
+    for (size_t k = 1; report && k < N_ROWS; k++) {
         free(*(void **)at(report, rows[k].array));
     }
     free(report);

@@ -92,7 +92,7 @@ static struct weir_toml_value *find(const struct weir_toml_value *table, const c
 {
     struct weir_toml_value *item = table->items;
 
-    while (item != NULL && (item->key_bytes != n || memcmp(item->key, key, n) != 0)) {
+    while (item && (item->key_bytes != n || memcmp(item->key, key, n) != 0)) {
         item = item->next;
     }
     return item;
@@ -125,24 +125,24 @@ static struct weir_toml_value *add(struct weir_toml_reader *r, struct weir_toml_
 {
     struct weir_toml_value *value;
 
-    if (part != NULL && ++to->n_keys > KEYS_MAX) {
+    if (part && ++to->n_keys > KEYS_MAX) {
         refuse(r, part, "is one key too many for its table");
         return NULL;
     }
     value = weir_arena_alloc(r->arena, sizeof *value);
-    if (value == NULL) {
+    if (!value) {
         r->no_memory = true;
         return NULL;
     }
     *value = (struct weir_toml_value){.line = r->line, .column = weir_toml_column(r)};
-    if (part != NULL) {
+    if (part) {
         value->key = part->name;
         value->key_bytes = part->bytes;
         value->key_line = part->line;
         value->key_column = part->column;
         value->key_at = part->at;
     }
-    *(to->last != NULL ? &to->last->next : &to->items) = value;
+    *(to->last ? &to->last->next : &to->items) = value;
     to->last = value;
     return value;
 }
@@ -181,7 +181,7 @@ static bool read_escape(struct weir_toml_reader *r, char **to)
     static const char from[] = "btnfr\"\\", meant[] = "\b\t\n\f\r\"\\";
     const char *found = *r->at != 0 ? strchr(from, *r->at) : NULL;
 
-    if (found != NULL) {
+    if (found) {
         *(*to)++ = meant[found - from];
         r->at++;
         return true;
@@ -301,7 +301,7 @@ static bool read_part(struct weir_toml_reader *r, struct part *part)
     part->name = weir_arena_strndup(r->arena, r->at, n);
     part->bytes = n;
     r->at += n;
-    r->no_memory |= part->name == NULL;
+    r->no_memory |= !part->name;
     return part->name != NULL;
 }
 
@@ -311,9 +311,9 @@ static struct weir_toml_value *step(struct weir_toml_reader *r, struct weir_toml
 {
     struct weir_toml_value *item = find(table, part->name, part->bytes);
 
-    if (item == NULL) {
+    if (!item) {
         item = add(r, table, part);
-        if (item != NULL) {
+        if (item) {
             item->kind = WEIR_TOML_TABLE;
             item->made = header ? WEIR_TOML_MADE_IMPLIED : WEIR_TOML_MADE_DOTTED;
             item->line = part->line;
@@ -354,7 +354,7 @@ static struct weir_toml_value *read_path(struct weir_toml_reader *r, struct weir
         r->at++;
         skip_blanks(r);
         table = step(r, table, last, header);
-        if (table == NULL) {
+        if (!table) {
             return NULL;
         }
     }
@@ -380,7 +380,7 @@ static bool read_array(struct weir_toml_reader *r, struct weir_toml_value *array
             return true;
         }
         item = add(r, array, NULL);
-        if (item == NULL || !weir_toml_read_value(r, item) || !skip_lines(r)) {
+        if (!item || !weir_toml_read_value(r, item) || !skip_lines(r)) {
             return false;
         }
         if (*r->at == ',') {
@@ -445,10 +445,10 @@ static bool read_assignment(struct weir_toml_reader *r, struct weir_toml_value *
     struct weir_toml_value *value;
 
     table = read_path(r, table, false, &part);
-    if (table == NULL) {
+    if (!table) {
         return false;
     }
-    if (find(table, part.name, part.bytes) != NULL) {
+    if (find(table, part.name, part.bytes)) {
         return refuse(r, &part, "is given twice");
     }
     if (*r->at != '=') {
@@ -460,7 +460,7 @@ static bool read_assignment(struct weir_toml_reader *r, struct weir_toml_value *
     r->at++;
     skip_blanks(r);
     value = add(r, table, &part);
-    return value != NULL && weir_toml_read_value(r, value);
+    return value && weir_toml_read_value(r, value);
 }
 
 /* ---------------------------------------------------------------- headers */
@@ -472,19 +472,19 @@ static struct weir_toml_value *open_table(struct weir_toml_reader *r,
 {
     struct weir_toml_value *item = find(parent, part->name, part->bytes);
 
-    if (rows && item != NULL && item->made != WEIR_TOML_MADE_ROWS) {
+    if (rows && item && item->made != WEIR_TOML_MADE_ROWS) {
         refuse(r, part, "is no [[...]] above");
         return NULL;
     }
-    if (!rows && item != NULL && item->made != WEIR_TOML_MADE_IMPLIED) {
+    if (!rows && item && item->made != WEIR_TOML_MADE_IMPLIED) {
         refuse(r, part,
                item->made == WEIR_TOML_MADE_ROWS ? "is [[...]] above: use two brackets here, too"
                                                  : "has a table above already: put its keys there");
         return NULL;
     }
-    if (item == NULL) {
+    if (!item) {
         item = add(r, parent, part);
-        if (item == NULL) {
+        if (!item) {
             return NULL;
         }
         item->column = column;
@@ -493,7 +493,7 @@ static struct weir_toml_value *open_table(struct weir_toml_reader *r,
     }
     if (rows) {
         item = add(r, item, NULL);
-        if (item == NULL) {
+        if (!item) {
             return NULL;
         }
         item->kind = WEIR_TOML_TABLE;
@@ -517,7 +517,7 @@ static bool read_header(struct weir_toml_reader *r, struct weir_toml_value *root
     r->at += rows ? 2 : 1;
     skip_blanks(r);
     parent = read_path(r, root, true, &part);
-    if (parent == NULL) {
+    if (!parent) {
         return false;
     }
     if (strncmp(r->at, "]]", rows ? 2 : 1) != 0) {
@@ -525,7 +525,7 @@ static bool read_header(struct weir_toml_reader *r, struct weir_toml_value *root
     }
     r->at += rows ? 2 : 1;
     *table = open_table(r, parent, &part, rows, column);
-    if (*table == NULL) {
+    if (!*table) {
         return false;
     }
     (*table)->begin = begin;
@@ -589,7 +589,7 @@ enum weir_status weir_toml_parse(const char *text, size_t bytes, struct weir_are
     char *copy = weir_arena_strndup(arena, text, bytes);
     struct weir_toml_value *root = weir_arena_alloc(arena, sizeof *root);
 
-    if (copy == NULL || root == NULL) {
+    if (!copy || !root) {
         return WEIR_ERR_NO_MEMORY;
     }
     struct weir_toml_reader r = {.at = copy,

@@ -17,7 +17,7 @@ static const char *take_digits(const char *at, int base, char **to)
         const char lower = (char)(*at >= 'A' && *at <= 'F' ? *at - 'A' + 'a' : *at);
         const char *found = lower != 0 ? strchr(all, lower) : NULL;
 
-        if (found != NULL && found - all < base) {
+        if (found && found - all < base) {
             *(*to)++ = *at;
             digit_before = true;
         } else if (*at == '_' && digit_before) {
@@ -64,7 +64,7 @@ static bool based_integer(struct weir_toml_reader *r, const char *word, int base
     char digits[WORD_MAX], *to = digits;
     const char *end = take_digits(word + 2, base, &to);
 
-    if (end == NULL || *end != 0) {
+    if (!end || *end != 0) {
         return not_a_value(r);
     }
     *to = 0;
@@ -83,22 +83,22 @@ static bool number(struct weir_toml_reader *r, const char *word, struct weir_tom
         value->number = strtod(word, NULL);
         return true;
     }
-    if (at == word && *at == '0' && at[1] != 0 && strchr("xob", at[1]) != NULL) {
+    if (at == word && *at == '0' && at[1] != 0 && strchr("xob", at[1])) {
         return based_integer(r, word, at[1] == 'x' ? 16 : at[1] == 'o' ? 8 : 2, value);
     }
     *to = '-';
     to += negative;
     digits = to;
     at = take_digits(at, 10, &to);
-    if (at != NULL && is_zero_led(digits, to)) {
+    if (at && is_zero_led(digits, to)) {
         return WEIR_TOML_FAIL(r, "a number does not begin with 0 (an octal one with 0o)");
     }
-    if (at != NULL && *at == '.') {
+    if (at && *at == '.') {
         is_float = true;
         *to++ = *at++;
         at = take_digits(at, 10, &to);
     }
-    if (at != NULL && (*at == 'e' || *at == 'E')) {
+    if (at && (*at == 'e' || *at == 'E')) {
         is_float = true;
         *to++ = *at++;
         if (*at == '-' || *at == '+') {
@@ -106,7 +106,7 @@ static bool number(struct weir_toml_reader *r, const char *word, struct weir_tom
         }
         at = take_digits(at, 10, &to);
     }
-    if (at == NULL || *at != 0) {
+    if (!at || *at != 0) {
         return not_a_value(r);
     }
     *to = 0;
@@ -132,7 +132,7 @@ static const char *take_figures(const char *at, int n, int low, int high, int *r
 
 static const char *take_char(const char *at, const char *any_of)
 {
-    return at != NULL && *at != 0 && strchr(any_of, *at) != NULL ? at + 1 : NULL;
+    return at && *at != 0 && strchr(any_of, *at) ? at + 1 : NULL;
 }
 
 static const char *take_date(const char *at)
@@ -142,9 +142,9 @@ static const char *take_date(const char *at)
 
     at = take_figures(at, 4, 0, 9999, &year);
     at = take_char(at, "-");
-    at = at != NULL ? take_figures(at, 2, 1, 12, &month) : NULL;
+    at = at ? take_figures(at, 2, 1, 12, &month) : NULL;
     at = take_char(at, "-");
-    if (at == NULL) {
+    if (!at) {
         return NULL;
     }
     bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
@@ -158,7 +158,7 @@ static const char *take_hour_minute(const char *at)
 
     at = take_figures(at, 2, 0, 23, &figures);
     at = take_char(at, ":");
-    return at != NULL ? take_figures(at, 2, 0, 59, &figures) : NULL;
+    return at ? take_figures(at, 2, 0, 59, &figures) : NULL;
 }
 
 static const char *take_time(const char *at)
@@ -166,8 +166,8 @@ static const char *take_time(const char *at)
     int figures;
 
     at = take_char(take_hour_minute(at), ":");
-    at = at != NULL ? take_figures(at, 2, 0, 60, &figures) : NULL; /* 60 for a leap second */
-    if (at != NULL && *at == '.') {
+    at = at ? take_figures(at, 2, 0, 60, &figures) : NULL; /* 60 for a leap second */
+    if (at && *at == '.') {
         size_t n = strspn(at + 1, "0123456789");
 
         return n != 0 ? at + 1 + n : NULL;
@@ -179,25 +179,25 @@ static const char *take_offset(const char *at)
 {
     const char *behind = take_char(at, "Zz");
 
-    if (behind == NULL && (behind = take_char(at, "+-")) != NULL) {
+    if (!behind && (behind = take_char(at, "+-"))) {
         return take_hour_minute(behind);
     }
-    return behind != NULL ? behind : at;
+    return behind ? behind : at;
 }
 
 static bool is_time(const char *word)
 {
     const char *at = take_time(word);
 
-    if (at == NULL) {
+    if (!at) {
         at = take_date(word);
-        if (at != NULL && *at != 0) {
+        if (at && *at != 0) {
             at = take_char(at, "Tt ");
-            at = at != NULL ? take_time(at) : NULL;
-            at = at != NULL ? take_offset(at) : NULL;
+            at = at ? take_time(at) : NULL;
+            at = at ? take_offset(at) : NULL;
         }
     }
-    return at != NULL && *at == 0;
+    return at && *at == 0;
 }
 
 /* Number of bytes of the word; a date and a time may have a blank between them. */
@@ -230,12 +230,12 @@ bool weir_toml_scalar(struct weir_toml_reader *r, struct weir_toml_value *value)
     if (strcmp(word, "true") == 0 || strcmp(word, "false") == 0) {
         value->kind = WEIR_TOML_BOOLEAN;
         value->boolean = word[0] == 't';
-    } else if (strchr(word, ':') != NULL || (n >= 10 && word[4] == '-' && word[7] == '-')) {
+    } else if (strchr(word, ':') || (n >= 10 && word[4] == '-' && word[7] == '-')) {
         value->kind = WEIR_TOML_TIME;
         value->string = weir_arena_strndup(r->arena, word, n);
         value->string_bytes = n;
-        r->no_memory |= value->string == NULL;
-        good = value->string != NULL &&
+        r->no_memory |= !value->string;
+        good = value->string &&
                (is_time(word) || WEIR_TOML_FAIL(r, "no such date or time (2026-01-31T23:59:59Z)"));
     } else {
         good = number(r, word, value);

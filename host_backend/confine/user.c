@@ -68,13 +68,13 @@ enum weir_status weir_confine_user_find(const char *wanted, struct weir_confine_
 
     if (*wanted != 0) {
         entry = entry_of(wanted);
-        if (entry == NULL) {
+        if (!entry) {
             return WEIR_ERR_NOT_FOUND;
         }
     } else if (geteuid() == 0) {
         entry = getpwnam(WEIR_CONFINE_USER);
     }
-    if (entry != NULL && entry->pw_uid != geteuid()) {
+    if (entry && entry->pw_uid != geteuid()) {
         if (geteuid() != 0) {
             return WEIR_ERR_DENIED;
         }

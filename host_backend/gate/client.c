@@ -18,14 +18,14 @@ enum weir_status weir_gate_client_create(int port_fd, int bell_fd, struct weir_g
     struct weir_gate_client *client = calloc(1, sizeof *client);
     enum weir_status status = WEIR_ERR_NO_MEMORY;
 
-    if (client != NULL) {
+    if (client) {
         client->handles = calloc(WEIR_GATE_PORT_ITEMS, sizeof *client->handles);
     }
-    if (client != NULL && client->handles != NULL) {
+    if (client && client->handles) {
         status = weir_gate_port_map(port_fd, &client->port);
     }
     if (status != WEIR_OK) {
-        if (client != NULL) {
+        if (client) {
             free(client->handles);
         }
         free(client);
@@ -33,7 +33,7 @@ enum weir_status weir_gate_client_create(int port_fd, int bell_fd, struct weir_g
     }
     client->bell = bell_fd;
     client->older = older;
-    client->epoch = older != NULL ? older->epoch % EPOCHS + 1 : 1;
+    client->epoch = older ? older->epoch % EPOCHS + 1 : 1;
     pthread_mutex_init(&client->lock, NULL);
     *ret_client = client;
     return WEIR_OK;
@@ -41,7 +41,7 @@ enum weir_status weir_gate_client_create(int port_fd, int bell_fd, struct weir_g
 
 void weir_gate_client_destroy(struct weir_gate_client *client)
 {
-    while (client != NULL) {
+    while (client) {
         struct weir_gate_client *older = client->older;
 
         weir_gate_port_unmap(client->port);
@@ -86,7 +86,7 @@ void weir_gate_client_post_item(struct weir_gate_client *client, weir_gate_name 
 
     pthread_mutex_lock(&client->lock);
     handle = handle_of_locked(client, name);
-    if (handle != NULL) {
+    if (handle) {
         request->item = (uint32_t)(handle - client->handles);
         request->generation = handle->generation;
         post_locked(client, request);
@@ -152,7 +152,7 @@ weir_gate_name weir_gate_client_name(struct weir_gate_client *client, struct wei
     } else if (client->handles_made != WEIR_GATE_PORT_ITEMS) {
         handle = &client->handles[client->handles_made++];
     }
-    if (handle != NULL) {
+    if (handle) {
         handle->generation++;
         handle->item = item;
         name = (uint64_t)client->epoch << EPOCH_SHIFT | (uint64_t)handle->generation << INDEX_BITS |
@@ -168,7 +168,7 @@ void weir_gate_client_unname(struct weir_gate_client *client, weir_gate_name nam
 
     pthread_mutex_lock(&client->lock);
     handle = handle_of_locked(client, name);
-    if (handle != NULL) {
+    if (handle) {
         handle->generation++;
         handle->item = NULL;
         handle->next_free = client->free_handle;

@@ -47,7 +47,7 @@ enum weir_status weir_gate_queue_create(struct weir_gate *gate, uint32_t slot, c
 {
     struct weir_gate_queue *q = calloc(1, sizeof *q);
 
-    if (q == NULL) {
+    if (!q) {
         return WEIR_ERR_NO_MEMORY;
     }
     q->gate = gate;
@@ -93,7 +93,7 @@ void weir_gate_batch_close(struct weir_gate_queue *queue, struct weir_gate_batch
 void weir_gate_batch_drop(struct weir_gate_queue *queue, struct weir_gate_batch *batch)
 {
     pthread_mutex_lock(&queue->gate->lock);
-    while (batch->first != NULL) {
+    while (batch->first) {
         struct weir_gate_item *item = batch->first;
 
         batch->first = item->next;
@@ -125,16 +125,16 @@ static struct weir_gate_item *take_item_locked(struct weir_gate_queue *q)
     struct weir_gate *gate = q->gate;
     struct weir_gate_item *item = gate->free_items;
 
-    if (item != NULL) {
+    if (item) {
         gate->free_items = item->next;
         memset((char *)item + kept, 0, sizeof *item - kept + gate->item_room);
     } else {
         item = calloc(1, sizeof *item + gate->item_room);
-        if (item != NULL) {
+        if (item) {
             item->gate = gate;
         }
     }
-    if (item != NULL) {
+    if (item) {
         item->queue = q;
         item->refs = 1;
     }
@@ -189,7 +189,7 @@ static enum weir_status bring_locked(struct weir_gate_queue *q, const struct wei
     struct weir_gate_item *item = take_item_locked(q);
     enum weir_status status;
 
-    if (item == NULL) {
+    if (!item) {
         return WEIR_ERR_NO_MEMORY;
     }
     item->sure =
@@ -223,7 +223,7 @@ static enum weir_status bring(struct weir_gate_queue *q, const struct weir_gate_
     pthread_mutex_lock(&gate->lock);
     weir_gate_look_locked(q, now_ns);
     weir_gate_ask_locked(gate, work, pass);
-    if (weir_gate_client_of(gate) != NULL) {
+    if (weir_gate_client_of(gate)) {
         weir_gate_enlist_locked(q);
         if (!weir_gate_may_pass(q)) {
             weir_gate_adopt_locked(q, now_ns);
@@ -241,7 +241,7 @@ static enum weir_status through(struct weir_gate_queue *q, const struct weir_gat
     struct weir_gate_item *item;
     enum weir_status status = bring(q, work, pass, &item);
 
-    if (status != WEIR_OK || item == NULL) {
+    if (status != WEIR_OK || !item) {
         return status;
     }
     if (!weir_gate_is_granted(item) && !weir_gate_wait_room(q, item)) {
@@ -292,8 +292,8 @@ static bool is_timed(const struct weir_gate_pass *pass)
  */
 bool weir_gate_begins_apart(const struct weir_gate_pass *pass, const struct weir_gate_batch *batch)
 {
-    return pass->item != NULL && batch->n != 0 &&
-           (batch->first == NULL || is_timed(pass) ||
+    return pass->item && batch->n != 0 &&
+           (!batch->first || is_timed(pass) ||
             (weir_gate_is_copy(batch->last_class) && pass->class != batch->last_class));
 }
 
@@ -347,7 +347,7 @@ enum weir_status weir_gate_enter(struct weir_gate_queue *queue, const struct wei
                                         .size = weir_gate_size_of(work)};
     /* Stoppable work passes undecided only where no gate process could stop it. */
     if (weir_gate_may_pass(q) &&
-        ((work->flags & WEIR_SCHED_STOPPABLE) == 0 || weir_gate_client_of(q->gate) == NULL)) {
+        ((work->flags & WEIR_SCHED_STOPPABLE) == 0 || !weir_gate_client_of(q->gate))) {
         status = beside(q, work, ret_pass);
     }
     if (status == WEIR_ERR_AGAIN) {
@@ -378,8 +378,8 @@ static void add_unmarked(const struct weir_gate_pass *pass, struct weir_gate_bat
     unmarked->guessed |= pass->guessed;
     unmarked->ns += pass->ns;
     unmarked->n++;
-    if (pass->item != NULL) {
-        *(unmarked->last != NULL ? &unmarked->last->next : &unmarked->first) = pass->item;
+    if (pass->item) {
+        *(unmarked->last ? &unmarked->last->next : &unmarked->first) = pass->item;
         unmarked->last = pass->item;
         return;
     }
@@ -419,7 +419,7 @@ static void take_back(const struct weir_gate_pass *pass)
     atomic_store_explicit(&q->given_ns,
                           atomic_load_explicit(&q->given_ns, memory_order_relaxed) - pass->ns,
                           memory_order_relaxed);
-    if (pass->item != NULL) {
+    if (pass->item) {
         pthread_mutex_lock(&q->gate->lock);
         weir_gate_withdraw_locked(pass->item, weir_clock_now_ns());
         weir_gate_unlock(q->gate);
@@ -439,7 +439,7 @@ bool weir_gate_leave(struct weir_gate_pass *pass, struct weir_gate_batch *batch,
                                   memory_order_relaxed);
     }
     add_unmarked(pass, batch);
-    if (pass->item == NULL) {
+    if (!pass->item) {
         atomic_store_explicit(&q->passed,
                               atomic_load_explicit(&q->passed, memory_order_relaxed) + 1,
                               memory_order_relaxed);
@@ -457,8 +457,7 @@ static bool is_crowded(const struct weir_gate *gate, unsigned crowd)
 {
     const struct weir_gate_news *news = weir_gate_news_of(gate);
 
-    return news != NULL &&
-           (atomic_load_explicit(&news->crowded, memory_order_relaxed) >> crowd & 1) != 0;
+    return news && (atomic_load_explicit(&news->crowded, memory_order_relaxed) >> crowd & 1) != 0;
 }
 
 /* A stoppable launch costs about 10 us of its stream, and slows the kernel by a few percent. */
@@ -479,7 +478,7 @@ bool weir_gate_wants_runs(const struct weir_gate *gate, enum weir_priority prior
 {
     const struct weir_gate_news *news = weir_gate_news_of(gate);
 
-    if (news == NULL ||
+    if (!news ||
         (hint->ns != 0 && hint->ns < worth_stopping_ns(gate, news, sm_limit_pct, hint->unpaired))) {
         return false;
     }
@@ -503,7 +502,7 @@ void weir_gate_queue_ends(struct weir_gate_queue *queue)
     for (uint32_t k = 0; k < q->n; k++) {
         struct weir_gate_entry *e = &q->ring[(q->first + k) % WEIR_GATE_ENTRIES];
 
-        for (struct weir_gate_item *item = e->work.first; item != NULL; item = item->next) {
+        for (struct weir_gate_item *item = e->work.first; item; item = item->next) {
             weir_gate_tell_locked(
                 q->gate, item->name,
                 (struct weir_gate_request){.kind = WEIR_GATE_REQUEST_RUNNING, .at_ns = now_ns});
@@ -535,7 +534,7 @@ void weir_gate_queue_destroy(struct weir_gate_queue *queue)
     for (; q->n != 0; q->first = (q->first + 1) % WEIR_GATE_ENTRIES) {
         struct weir_gate_entry *e = &q->ring[q->first];
 
-        while (e->work.first != NULL) {
+        while (e->work.first) {
             struct weir_gate_item *item = e->work.first;
 
             e->work.first = item->next;

@@ -20,14 +20,14 @@ static void destroy(struct weir_gate *gate)
         pthread_mutex_lock(&gate->lock);
         gate->quit = true;
         pthread_cond_signal(&gate->work);
-        if (weir_gate_client_of(gate) != NULL) {
+        if (weir_gate_client_of(gate)) {
             weir_gate_port_call(weir_gate_client_of(gate)->port);
         }
         pthread_mutex_unlock(&gate->lock);
         pthread_join(gate->watcher, NULL);
     }
     weir_predict_destroy(gate->predict);
-    while (gate->free_items != NULL) {
+    while (gate->free_items) {
         struct weir_gate_item *item = gate->free_items;
 
         gate->free_items = item->next;
@@ -59,7 +59,7 @@ enum weir_status weir_gate_create(const struct weir_gate_params *params,
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     enum weir_status status;
 
-    if (gate == NULL) {
+    if (!gate) {
         return WEIR_ERR_NO_MEMORY;
     }
     gate->ops = params->ops;
@@ -107,7 +107,7 @@ static void log_counts(struct weir_gate *gate)
 
 void weir_gate_destroy(struct weir_gate *gate)
 {
-    if (gate != NULL) {
+    if (gate) {
         log_counts(gate);
         destroy(gate);
     }
@@ -133,7 +133,7 @@ void weir_gate_tenant_usage(struct weir_gate *gate, uint32_t slot, struct weir_s
     row->copy_h2d_bytes += member->bytes[0];
     row->copy_d2h_bytes += member->bytes[1];
     row->items += member->passed;
-    for (const struct weir_gate_queue *q = gate->queues; q != NULL; q = q->next) {
+    for (const struct weir_gate_queue *q = gate->queues; q; q = q->next) {
         if (q->member == member) {
             row->items += atomic_load_explicit(&q->passed, memory_order_relaxed);
             row->copy_h2d_bytes += atomic_load_explicit(&q->bytes[0], memory_order_relaxed);

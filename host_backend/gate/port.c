@@ -61,7 +61,7 @@ enum weir_status weir_gate_port_map(int fd, struct weir_gate_port **ret_port)
 
 void weir_gate_port_unmap(struct weir_gate_port *port)
 {
-    if (port != NULL) {
+    if (port) {
         (void)munmap(port, sizeof *port);
     }
 }

@@ -22,7 +22,7 @@ static void take_known_locked(struct weir_gate *gate)
     struct weir_gate_client *client = weir_gate_client_of(gate);
     uint8_t row[WEIR_PREDICT_ROW_BYTES];
 
-    while (client != NULL && weir_gate_port_known(client->port, gate->device, row)) {
+    while (client && weir_gate_port_known(client->port, gate->device, row)) {
         weir_predict_take_row(gate->predict, row);
     }
 }
@@ -35,7 +35,7 @@ void weir_gate_ask_locked(struct weir_gate *gate, const struct weir_gate_work *w
 
     take_known_locked(gate);
     ns = weir_predict_ask(gate->predict, work->class, work->key, weir_gate_size_of(work));
-    if (hint != NULL) {
+    if (hint) {
         if (hint->item_key != work->key || hint->blocks != work->blocks) {
             hint->blind_max = 0;
         }
@@ -55,7 +55,7 @@ void weir_gate_predict(struct weir_gate *gate, const struct weir_gate_work *work
 {
     struct weir_gate_hint *hint = work->hint;
 
-    if (hint != NULL && hint->item_key == work->key && hint->blocks == work->blocks &&
+    if (hint && hint->item_key == work->key && hint->blocks == work->blocks &&
         hint->uses++ < (hint->ns != 0 ? HINT_USES : HINT_RETRY)) {
         pass->guessed = hint->ns == 0;
         pass->ns = pass->guessed ? guess_ns(gate, work) : hint->ns;
@@ -89,7 +89,7 @@ bool weir_gate_is_blind(struct weir_gate_queue *q, struct weir_gate_hint *hint)
     bool again = q->last == hint;
 
     q->last = hint;
-    if (hint == NULL || hint->sure) {
+    if (!hint || hint->sure) {
         return false;
     }
     if (hint->blind_max == 0 || !again) {

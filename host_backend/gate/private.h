@@ -159,7 +159,7 @@ static inline const struct weir_gate_news *weir_gate_news_of(const struct weir_g
 {
     const struct weir_gate_client *client = weir_gate_client_of(gate);
 
-    return client != NULL ? &client->port->news[gate->device] : NULL;
+    return client ? &client->port->news[gate->device] : NULL;
 }
 
 /* tell.c: reports to the gate process. These functions do nothing while there is none. */

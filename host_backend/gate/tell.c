@@ -19,7 +19,7 @@ void weir_gate_tell_locked(struct weir_gate *gate, weir_gate_name name,
     struct weir_gate_client *client = weir_gate_client_of(gate);
 
     request.device = gate->device;
-    if (client == NULL) {
+    if (!client) {
         return;
     }
     weir_gate_client_post_item(client, name, &request);
@@ -32,13 +32,13 @@ enum weir_status weir_gate_arrive_locked(struct weir_gate_queue *q,
                                          struct weir_gate_request *request,
                                          struct weir_gate_item *item, weir_gate_name *ret_name)
 {
-    *ret_name = q->client != NULL ? weir_gate_client_name(q->client, item) : 0;
+    *ret_name = q->client ? weir_gate_client_name(q->client, item) : 0;
     if (*ret_name == 0) {
         return WEIR_ERR_NO_MEMORY;
     }
     request->kind = WEIR_GATE_REQUEST_ARRIVE;
     request->queue = q->slot;
-    if (item != NULL) {
+    if (item) {
         request->sequence = ++q->client->sequence[q->slot];
         request->sequence += request->sequence == 0; /* 0 means none, so skip it */
         q->client->sequence[q->slot] = request->sequence;
@@ -64,7 +64,7 @@ static void post_of_queue(struct weir_gate_queue *q, struct weir_gate_request *r
 {
     request->device = q->gate->device;
     request->queue = q->slot;
-    if (q->client != NULL) {
+    if (q->client) {
         weir_gate_client_post(q->client, request);
     }
 }
@@ -128,7 +128,7 @@ static void take_prediction(const struct weir_gate_slot *slot, struct weir_gate 
                              slot->ns);
     }
     pass->ns = slot->ns;
-    if (hint != NULL) {
+    if (hint) {
         hint->ns = slot->ns;
         hint->sure = slot->sure != 0;
         hint->unpaired = slot->unpaired <= WEIR_SCHED_STEADY_UNPAIRED
@@ -168,7 +168,7 @@ static void take_order_locked(struct weir_gate *gate, struct weir_gate_client *c
 {
     struct weir_gate_item *item = weir_gate_client_item(client, order->item, order->generation);
 
-    if (item == NULL || item->gate != gate) {
+    if (!item || item->gate != gate) {
         return;
     }
     switch (order->kind) {
@@ -195,7 +195,7 @@ static void enlist_locked(struct weir_gate_queue *q, struct weir_gate_client *cl
                                         .blocks = q->sm_limit_pct};
     uint32_t slot = weir_gate_client_slot_take(client);
 
-    if (q->ops->name != NULL) {
+    if (q->ops->name) {
         weir_gate_port_name(&request, q->ops->name, q->session);
     }
     if (slot == WEIR_GATE_PORT_QUEUES) {
@@ -216,7 +216,7 @@ void weir_gate_enlist_locked(struct weir_gate_queue *q)
 {
     struct weir_gate_client *client = weir_gate_client_of(q->gate);
 
-    if (client != NULL && q->client == NULL) {
+    if (client && !q->client) {
         enlist_locked(q, client);
     }
 }
@@ -226,7 +226,7 @@ void weir_gate_delist_locked(struct weir_gate_queue *q)
     struct weir_gate_request request = {
         .kind = WEIR_GATE_REQUEST_QUEUE_GONE, .device = q->gate->device, .queue = q->slot};
 
-    if (q->client != NULL) {
+    if (q->client) {
         weir_gate_client_post(q->client, &request);
         weir_gate_client_slot_put(q->client, q->slot);
         q->client = NULL;
@@ -241,7 +241,7 @@ void weir_gate_attach(struct weir_gate *gate, struct weir_gate_client *client)
     memcpy(&request.size, gate->uuid + sizeof request.key, sizeof request.size);
     pthread_mutex_lock(&gate->lock);
     weir_gate_client_post(client, &request);
-    for (struct weir_gate_queue *q = gate->queues; q != NULL; q = q->next) {
+    for (struct weir_gate_queue *q = gate->queues; q; q = q->next) {
         enlist_locked(q, client);
     }
     weir_gate_kick_locked(gate);
@@ -257,7 +257,7 @@ static void let_go_locked(struct weir_gate *gate, struct weir_gate_client *clien
     for (uint32_t i = 0; i < WEIR_GATE_PORT_ITEMS; i++) {
         struct weir_gate_item *item = weir_gate_client_item_at(client, i);
 
-        if (item != NULL && item->gate == gate && atomic_load(&item->halted)) {
+        if (item && item->gate == gate && atomic_load(&item->halted)) {
             item->stop_late = false;
             weir_gate_resume_locked(item, &everywhere);
         }
@@ -270,15 +270,15 @@ bool weir_gate_detach(struct weir_gate *gate)
 
     pthread_mutex_lock(&gate->lock);
     client = weir_gate_client_of(gate);
-    if (client == NULL) {
+    if (!client) {
         pthread_mutex_unlock(&gate->lock);
         return false;
     }
-    for (struct weir_gate_queue *q = gate->queues; q != NULL; q = q->next) {
+    for (struct weir_gate_queue *q = gate->queues; q; q = q->next) {
         struct weir_gate_item *item = q->waiting;
 
         q->client = NULL;
-        if (item != NULL) {
+        if (item) {
             q->waiting = NULL;
             atomic_store_explicit(&item->granted, true, memory_order_release); /* G1 */
             weir_gate_slot_changed(item->slot);
@@ -299,7 +299,7 @@ void weir_gate_take_orders_locked(struct weir_gate *gate)
     struct weir_gate_client *client = weir_gate_client_of(gate);
     struct weir_gate_order order;
 
-    while (client != NULL && weir_gate_port_order(client->port, gate->device, &order)) {
+    while (client && weir_gate_port_order(client->port, gate->device, &order)) {
         take_order_locked(gate, client, &order);
     }
 }

@@ -51,8 +51,8 @@ bool weir_gate_may_pass(const struct weir_gate_queue *q)
     const struct weir_gate_client *client = weir_gate_queue_client(q);
     uint32_t tenant = (uint32_t)(q->member - q->gate->members);
 
-    if (client == NULL) {
-        return weir_gate_client_of(q->gate) == NULL; /* an attached one has no room for the queue */
+    if (!client) {
+        return !weir_gate_client_of(q->gate); /* an attached one has no room for the queue */
     }
     return atomic_load_explicit(&client->port->news[q->gate->device].alone, memory_order_acquire) ==
            tenant + 1;
@@ -79,7 +79,7 @@ static struct oldest oldest_of(struct weir_gate_queue *q)
     oldest =
         (struct oldest){.n = q->n,
                         .known = !work->guessed,
-                        .halted = q->n != 0 && work->first != NULL && work->first->halted,
+                        .halted = q->n != 0 && work->first && work->first->halted,
                         .ns = work->ns,
                         .since_ns = work->since_ns > q->first_ns ? work->since_ns : q->first_ns};
     pthread_mutex_unlock(&q->lock);
@@ -224,7 +224,7 @@ static void tell_of_stuck_locked(struct weir_gate_queue *q, uint64_t now_ns)
         member->stuck_unsaid++;
         return;
     }
-    if (item != NULL) {
+    if (item) {
         q->gate->ops->describe(item->room, run, sizeof run);
     }
     weir_log_warn("sched: work is slow, or waits for work behind it, which may pass it now "
@@ -299,7 +299,7 @@ static void leave_deaf(struct weir_gate_queue *q)
 {
     struct weir_gate_client *client = weir_gate_queue_client(q);
 
-    if (client != NULL && weir_gate_client_is_deaf(client) && weir_gate_detach(q->gate)) {
+    if (client && weir_gate_client_is_deaf(client) && weir_gate_detach(q->gate)) {
         q->gate->ops->deaf(q->gate->user);
     }
 }
@@ -391,7 +391,7 @@ bool weir_gate_wait_granted(struct weir_gate_queue *q, struct weir_gate_item *it
 void weir_gate_queue_wake(struct weir_gate_queue *queue)
 {
     pthread_mutex_lock(&queue->gate->lock);
-    if (weir_gate_queue_client(queue) != NULL) {
+    if (weir_gate_queue_client(queue)) {
         weir_gate_slot_changed(&queue->client->port->slot[queue->slot]);
     }
     pthread_mutex_unlock(&queue->gate->lock);

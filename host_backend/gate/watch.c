@@ -67,7 +67,7 @@ void weir_gate_kick_locked(struct weir_gate *gate)
     if (gate->idle) {
         gate->idle = false;
         pthread_cond_signal(&gate->work);
-        if (weir_gate_client_of(gate) != NULL) {
+        if (weir_gate_client_of(gate)) {
             weir_gate_port_call(weir_gate_client_of(gate)->port);
         }
     }
@@ -84,7 +84,7 @@ static void note_locked(struct weir_gate_item *item, enum weir_gate_act act,
         uint32_t room = gate->actions_room * 2 + 64;
         struct weir_gate_action *bigger = calloc(room, sizeof *bigger);
 
-        if (bigger == NULL) {
+        if (!bigger) {
             return; /* no memory: leases and the watchdog end the run without it */
         }
         for (uint32_t i = 0; i < gate->n_actions; i++) {
@@ -100,7 +100,7 @@ static void note_locked(struct weir_gate_item *item, enum weir_gate_act act,
         (struct weir_gate_action){.item = item,
                                   .act = act,
                                   .lease_ns = lease_ns,
-                                  .place = place != NULL ? *place : (struct weir_sched_place){0}};
+                                  .place = place ? *place : (struct weir_sched_place){0}};
 }
 
 void weir_gate_stop_locked(struct weir_gate_item *item, uint64_t lease_ns)
@@ -251,7 +251,7 @@ void weir_gate_run_goes_on(struct weir_gate_item *item, bool may_stop)
 /* Has the GPU written the mark's word, or reached its event? After an error of the device: yes. */
 static bool is_reached(const struct weir_gate *gate, const struct weir_gate_mark *mark)
 {
-    if (mark->word != NULL) {
+    if (mark->word) {
         /* A1: acquires what the stream has done; meets the GPU's write of the word. */
         return (int32_t)(__atomic_load_n(mark->word, __ATOMIC_ACQUIRE) - mark->value) >= 0;
     }
@@ -260,7 +260,7 @@ static bool is_reached(const struct weir_gate *gate, const struct weir_gate_mark
 
 void weir_gate_mark_put(const struct weir_gate *gate, const struct weir_gate_mark *mark)
 {
-    if (mark->event != NULL) {
+    if (mark->event) {
         gate->ops->event_put(gate->user, mark->event);
     }
 }
@@ -325,10 +325,10 @@ static void tell_together_locked(struct weir_gate *gate, const struct weir_gate_
 {
     uint32_t n = 0;
 
-    for (const struct weir_gate_item *item = first; item != NULL; item = item->next) {
+    for (const struct weir_gate_item *item = first; item; item = item->next) {
         n++;
     }
-    for (const struct weir_gate_item *item = first; item != NULL; item = item->next) {
+    for (const struct weir_gate_item *item = first; item; item = item->next) {
         weir_gate_tell_locked(gate, item->name,
                               (struct weir_gate_request){.kind = WEIR_GATE_REQUEST_TOGETHER,
                                                          .at_ns = now_ns,
@@ -347,7 +347,7 @@ static void finish_items_locked(struct weir_gate_queue *q, struct weir_gate_batc
     bool teaches;
     uint64_t took_ns;
 
-    if (work->first == NULL) {
+    if (!work->first) {
         return;
     }
     teaches = all_ns != 0 && !(vague && work->first->sure);
@@ -360,7 +360,7 @@ static void finish_items_locked(struct weir_gate_queue *q, struct weir_gate_batc
     } else if (work->class != WEIR_SCHED_KERNEL) {
         took_ns = 0;
     }
-    while (work->first != NULL) {
+    while (work->first) {
         struct weir_gate_item *item = work->first;
 
         work->first = item->next;
@@ -378,7 +378,7 @@ static void entry_done_locked(struct weir_gate_queue *q, struct weir_gate_entry 
     if (e->started != 0) {
         finished_locked(gate, e->started, now_ns, 0);
         gate->n_items--;
-    } else if (e->work.first == NULL) {
+    } else if (!e->work.first) {
         account_alone(q, &e->work, now_ns, late_ns);
     }
     finish_items_locked(q, &e->work, now_ns, late_ns);
@@ -402,7 +402,7 @@ static void settle_unmarked_locked(struct weir_gate_queue *q, uint64_t now_ns)
         return;
     }
     last = q->n != 0 ? &q->ring[(q->first + q->n - 1) % WEIR_GATE_ENTRIES] : NULL;
-    if (last != NULL && last->pending && last->started == 0 && last->work.first == NULL) {
+    if (last && last->pending && last->started == 0 && !last->work.first) {
         last->started = q->unmarked_started;
     } else {
         finished_locked(q->gate, q->unmarked_started, now_ns, 0);
@@ -457,7 +457,7 @@ void weir_gate_adopt_locked(struct weir_gate_queue *q, uint64_t now_ns)
     for (uint32_t i = 0; i < n; i++) {
         struct weir_gate_entry *e = &q->ring[(q->first + i) % WEIR_GATE_ENTRIES];
 
-        if (e->pending && e->started == 0 && e->work.first == NULL) {
+        if (e->pending && e->started == 0 && !e->work.first) {
             e->started = adopt_one(q, e->work.class, e->work.ns, now_ns);
         }
     }
@@ -473,15 +473,14 @@ void weir_gate_adopt_locked(struct weir_gate_queue *q, uint64_t now_ns)
 /* Report work that passed undecided just while that was being forbidden. */
 static void adopt_stragglers_locked(struct weir_gate_queue *q, uint64_t now_ns)
 {
-    if (!weir_gate_may_pass(q) && q->waiting == NULL &&
-        (q->n != 0 || atomic_load(&q->unmarked_ns) != 0)) {
+    if (!weir_gate_may_pass(q) && !q->waiting && (q->n != 0 || atomic_load(&q->unmarked_ns) != 0)) {
         weir_gate_adopt_locked(q, now_ns);
     }
 }
 
 static void look_all_locked(struct weir_gate *gate, uint64_t now_ns)
 {
-    for (struct weir_gate_queue *q = gate->queues; q != NULL; q = q->next) {
+    for (struct weir_gate_queue *q = gate->queues; q; q = q->next) {
         if (q->n != 0 || q->unmarked_started != 0) {
             weir_gate_look_locked(q, now_ns);
         }
@@ -508,7 +507,7 @@ static void sleep_locked(struct weir_gate *gate, struct weir_gate_client *client
                          uint32_t attention)
 {
     gate->idle = true;
-    if (client != NULL) {
+    if (client) {
         sleep_attached_locked(gate, client->port, attention);
     } else {
         (void)pthread_cond_wait(&gate->work, &gate->lock);
@@ -540,7 +539,7 @@ void *weir_gate_watch(void *user)
     while (!gate->quit) {
         struct weir_gate_client *client = weir_gate_client_of(gate);
         uint32_t attention =
-            client != NULL ? __atomic_load_n(&client->port->attention, __ATOMIC_SEQ_CST) : 0;
+            client ? __atomic_load_n(&client->port->attention, __ATOMIC_SEQ_CST) : 0;
         uint64_t now_ns = weir_clock_now_ns(), event_ns;
 
         look_all_locked(gate, now_ns);

@@ -23,13 +23,13 @@ enum weir_status weir_host_loop_create(size_t watches_max, struct weir_host_loop
 {
     struct weir_host_loop *loop = calloc(1, sizeof *loop);
 
-    if (loop == NULL) {
+    if (!loop) {
         return WEIR_ERR_NO_MEMORY;
     }
     loop->fds = calloc(watches_max, sizeof *loop->fds);
     loop->sources = calloc(watches_max, sizeof *loop->sources);
     loop->max = watches_max;
-    if (loop->fds == NULL || loop->sources == NULL) {
+    if (!loop->fds || !loop->sources) {
         weir_host_loop_destroy(loop);
         return WEIR_ERR_NO_MEMORY;
     }
@@ -39,7 +39,7 @@ enum weir_status weir_host_loop_create(size_t watches_max, struct weir_host_loop
 
 void weir_host_loop_destroy(struct weir_host_loop *loop)
 {
-    if (loop != NULL) {
+    if (loop) {
         free(loop->fds);
         free(loop->sources);
         free(loop);

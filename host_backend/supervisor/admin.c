@@ -175,7 +175,7 @@ static bool take_request(struct weir_supervisor *sup, struct weir_admin_client *
     char *words[WEIR_ADMIN_WORDS_MAX], *rest = NULL;
     size_t n = 0;
 
-    for (char *word = strtok_r(client->request, "\t", &rest); word != NULL;
+    for (char *word = strtok_r(client->request, "\t", &rest); word;
          word = strtok_r(NULL, "\t", &rest)) {
         if (n == WEIR_ADMIN_WORDS_MAX) {
             return false;
@@ -183,8 +183,7 @@ static bool take_request(struct weir_supervisor *sup, struct weir_admin_client *
         words[n++] = word;
     }
     client->report = calloc(1, sizeof *client->report);
-    for (size_t i = 0; n != 0 && client->report != NULL && i < sizeof requests / sizeof requests[0];
-         i++) {
+    for (size_t i = 0; n != 0 && client->report && i < sizeof requests / sizeof requests[0]; i++) {
         if (strcmp(requests[i].name, words[0]) == 0) {
             return requests[i].handle(sup, client, words, n);
         }
@@ -219,10 +218,10 @@ static void read_request(struct weir_supervisor *sup, struct weir_admin_client *
     client->request_bytes += n > 0 ? (size_t)n : 0;
     client->request[client->request_bytes] = 0;
     end = strchr(client->request, '\n');
-    if (end == NULL && n > 0 && (size_t)n < room) {
+    if (!end && n > 0 && (size_t)n < room) {
         return; /* the rest of the line may come, or the deadline ends it */
     }
-    if (end == NULL || end[1] != 0) {
+    if (!end || end[1] != 0) {
         close_client(client);
         return;
     }
@@ -257,7 +256,7 @@ static void take_stats(struct weir_supervisor *sup, int fd)
         return;
     }
     bigger = realloc(sup->admin.stats_text, sup->admin.stats_bytes + (size_t)bytes);
-    if (bigger == NULL) {
+    if (!bigger) {
         return;
     }
     sup->admin.stats_text = bigger;
@@ -325,7 +324,7 @@ static void take_refusals(struct weir_supervisor *sup, const struct weir_status_
 {
     struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, row->name);
 
-    if (tenant != NULL) {
+    if (tenant) {
         tenant->refused.device += row->refused_device;
         tenant->refused.pinned += row->refused_pinned;
     }
@@ -370,7 +369,7 @@ void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
         const struct weir_sup_tenant *t = &sup->tenants[i];
         struct weir_status_tenant row = {0};
 
-        if (!t->used || t->gone || (name != NULL && strcmp(t->config.name, name) != 0)) {
+        if (!t->used || t->gone || (name && strcmp(t->config.name, name) != 0)) {
             continue;
         }
         for (size_t k = 0; k < sup->admin.gathered.n_tenants; k++) {
@@ -443,7 +442,7 @@ static short events_of(const struct weir_admin_client *client)
     if (!client->asked) {
         return POLLIN;
     }
-    return client->reply != NULL ? POLLOUT : 0;
+    return client->reply ? POLLOUT : 0;
 }
 
 static void on_client(void *user, int index)
@@ -453,7 +452,7 @@ static void on_client(void *user, int index)
 
     if (client->fd >= 0 && !client->asked) {
         read_request(sup, client);
-    } else if (client->fd >= 0 && client->reply != NULL) {
+    } else if (client->fd >= 0 && client->reply) {
         send_some(client);
     }
 }
@@ -463,7 +462,7 @@ static void fill_config_path(const struct weir_supervisor *sup, struct weir_stat
 {
     char path[PATH_MAX];
 
-    if (sup->params.config_path != NULL && realpath(sup->params.config_path, path) != NULL &&
+    if (sup->params.config_path && realpath(sup->params.config_path, path) &&
         strlen(path) < sizeof report->config) {
         memcpy(report->config, path, strlen(path) + 1);
     }
@@ -530,14 +529,14 @@ static void answer(struct weir_supervisor *sup, struct weir_admin_client *client
     FILE *out = open_memstream(&client->reply, &client->reply_bytes);
 
     fill_host(sup, &report);
-    if (client->answer != NULL) {
+    if (client->answer) {
         client->answer(sup, client, &report);
     }
     report.settings = client->report->settings;
     report.n_settings = client->report->n_settings;
     report.notes = client->report->notes;
     report.n_notes = client->report->n_notes;
-    if (out != NULL) {
+    if (out) {
         weir_status_text_write(out, &report);
         fclose(out);
     }
@@ -550,7 +549,7 @@ static void answer_stats(const struct weir_supervisor *sup, struct weir_admin_cl
 {
     FILE *out = open_memstream(&client->reply, &client->reply_bytes);
 
-    if (out != NULL) {
+    if (out) {
         if (sup->admin.stats_bytes != 0) {
             (void)fwrite(sup->admin.stats_text, 1, sup->admin.stats_bytes, out);
         }
@@ -575,7 +574,7 @@ static bool answer_all(struct weir_supervisor *sup, uint64_t now_ns, bool *ret_s
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
         struct weir_admin_client *client = &sup->admin.clients[i];
 
-        if (client->fd < 0 || !client->asked || client->reply != NULL) {
+        if (client->fd < 0 || !client->asked || client->reply) {
             continue;
         }
         if (!is_answered(sup, client)) {
@@ -597,7 +596,7 @@ static bool answer_all(struct weir_supervisor *sup, uint64_t now_ns, bool *ret_s
 /* A client has a deadline until it has asked, and until it has its answer. */
 static bool has_deadline(const struct weir_admin_client *client)
 {
-    return client->fd >= 0 && (!client->asked || client->reply != NULL);
+    return client->fd >= 0 && (!client->asked || client->reply);
 }
 
 void weir_sup_admin_tick(struct weir_supervisor *sup, uint64_t now_ns)

@@ -88,7 +88,7 @@ static const char *parent_of(const char *path, char room[WEIR_CONFIG_PATH_BYTES]
         end[-1] = 0;
     }
     end = strrchr(room, '/');
-    if (end == NULL) {
+    if (!end) {
         return ".";
     }
     end[end == room ? 1 : 0] = 0;
@@ -162,7 +162,7 @@ static bool check_log(const char *log)
     const char *path = strchr(log, ':');
     char room[WEIR_CONFIG_PATH_BYTES];
 
-    return path == NULL || access(path + 1, W_OK) == 0 ||
+    return !path || access(path + 1, W_OK) == 0 ||
            (errno == ENOENT && is_usable_folder(parent_of(path + 1, room))) ||
            complain("log", log, strerror(errno));
 }
@@ -175,7 +175,7 @@ static _Noreturn void become_probe(const struct weir_supervisor *sup,
                                    int out)
 {
     const struct weir_host_config *config = &sup->config;
-    const char *program = sup->params.program != NULL ? sup->params.program : "/proc/self/exe";
+    const char *program = sup->params.program ? sup->params.program : "/proc/self/exe";
     const char *const words[] = {
         "weir", "worker", WEIR_WORKER_PROBE, config->driver, config->softgpu, devices, NULL};
     char *argv[sizeof words / sizeof words[0]];
@@ -237,7 +237,7 @@ static bool check_tenant_devices(const struct weir_supervisor *sup)
     for (uint32_t i = 0; i < sup->config.n_tenants; i++) {
         const char *list = weir_config_new_devices(&sup->config, i);
 
-        good = (list == NULL || check_devices(sup, list, &bytes, &contexts)) && good;
+        good = (!list || check_devices(sup, list, &bytes, &contexts)) && good;
     }
     return good;
 }

@@ -133,7 +133,7 @@ static bool may_say(struct weir_supervisor *sup, int worker, const struct rule *
         return true;
     }
     tenant = subject(sup, rule, message);
-    if (tenant != NULL && weir_sup_serves(sup, worker, tenant)) {
+    if (tenant && weir_sup_serves(sup, worker, tenant)) {
         return true;
     }
     weir_log_debug("supervisor: not about a tenant of the worker worker=%d type=%u", worker,
@@ -145,7 +145,7 @@ void weir_sup_hear(struct weir_supervisor *sup, int worker, struct weir_link_hea
 {
     uint32_t type = heard->message.type;
 
-    if (type >= WEIR_LINK_COUNT || rules[type].handle == NULL) {
+    if (type >= WEIR_LINK_COUNT || !rules[type].handle) {
         weir_log_warn("supervisor: unknown message worker=%d type=%u", worker, type);
     } else if (may_say(sup, worker, &rules[type], &heard->message)) {
         rules[type].handle(sup, worker, heard);

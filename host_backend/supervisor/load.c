@@ -20,7 +20,7 @@ static void override(struct weir_host_config *config, const struct weir_serve_pa
                  {config->cdi, params->cdi}};
 
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        if (texts[i].from != NULL) {
+        if (texts[i].from) {
             snprintf(texts[i].to, WEIR_CONFIG_PATH_BYTES, "%s", texts[i].from);
         }
     }
@@ -41,7 +41,7 @@ enum weir_status weir_sup_load(const struct weir_serve_params *params,
     struct weir_diag diag = {0};
     enum weir_status status;
 
-    if (params->config_path == NULL) {
+    if (!params->config_path) {
         weir_config_default(config);
         status = WEIR_OK;
     } else {
@@ -61,7 +61,7 @@ enum weir_status weir_sup_load(const struct weir_serve_params *params,
             status = WEIR_ERR_INVALID;
         }
     }
-    if (status == WEIR_OK && params->policy != NULL) {
+    if (status == WEIR_OK && params->policy) {
         if (strlen(params->policy) >= sizeof config->scheduler.policy ||
             !weir_config_policy_ok(params->policy, &diag)) {
             fprintf(stderr, "weir serve: --policy '%s': %s\n", params->policy, diag.message);
@@ -69,7 +69,7 @@ enum weir_status weir_sup_load(const struct weir_serve_params *params,
         }
         snprintf(config->scheduler.policy, sizeof config->scheduler.policy, "%s", params->policy);
     }
-    if (status == WEIR_OK && params->devices != NULL &&
+    if (status == WEIR_OK && params->devices &&
         weir_devices_parse(params->devices, config->devices) != WEIR_OK) {
         fprintf(stderr, "weir serve: --devices '%s': a list such as 0,1 or GPU-4a8f is wanted\n",
                 params->devices);

@@ -88,7 +88,7 @@ static bool turn(struct weir_supervisor *sup, struct weir_host_loop *loop)
     }
     now_ns = weir_clock_now_ns();
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-        if (parts[i].tick != NULL) {
+        if (parts[i].tick) {
             parts[i].tick(sup, now_ns);
         }
     }
@@ -162,7 +162,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     struct weir_supervisor *sup = calloc(1, sizeof *sup);
     int exit_status;
 
-    if (sup == NULL) {
+    if (!sup) {
         return 1;
     }
     signal(SIGPIPE, SIG_IGN); /* a program that it talks to may have ended */

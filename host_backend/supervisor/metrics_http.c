@@ -89,7 +89,7 @@ enum weir_status weir_sup_metrics_open(struct weir_supervisor *sup)
         return WEIR_OK;
     }
     sup->metrics = calloc(1, sizeof *sup->metrics);
-    if (sup->metrics == NULL) {
+    if (!sup->metrics) {
         return WEIR_ERR_NO_MEMORY;
     }
     sup->metrics->fd = -1;
@@ -169,7 +169,7 @@ static char *metrics_text(struct weir_supervisor *sup, size_t *ret_bytes)
     char *text = NULL;
     FILE *out = open_memstream(&text, ret_bytes);
 
-    if (out == NULL) {
+    if (!out) {
         return NULL;
     }
     weir_sup_admin_report(sup, &report);
@@ -210,12 +210,12 @@ static void answer(struct weir_supervisor *sup, struct weir_metrics_client *c, i
     char *body = status == 200 ? metrics_text(sup, &body_bytes) : NULL;
     FILE *out = open_memstream(&c->text, &c->bytes);
 
-    if (status == 200 && body == NULL) {
+    if (status == 200 && !body) {
         status = 503;
     }
-    if (out != NULL) {
-        const char *text = body != NULL ? body : weir_http_reason(status);
-        size_t bytes = body != NULL ? body_bytes : strlen(text);
+    if (out) {
+        const char *text = body ? body : weir_http_reason(status);
+        size_t bytes = body ? body_bytes : strlen(text);
 
         fprintf(out,
                 "HTTP/1.1 %s\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
@@ -226,7 +226,7 @@ static void answer(struct weir_supervisor *sup, struct weir_metrics_client *c, i
         }
     }
     free(body);
-    if (out == NULL || fclose(out) != 0) {
+    if (!out || fclose(out) != 0) {
         close_client(c);
         return;
     }
@@ -308,7 +308,7 @@ static void on_client(void *user, int index)
 
 void weir_sup_metrics_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
-    for (int i = 0; sup->metrics != NULL && i < WEIR_METRICS_CLIENTS_MAX; i++) {
+    for (int i = 0; sup->metrics && i < WEIR_METRICS_CLIENTS_MAX; i++) {
         struct weir_metrics_client *c = &sup->metrics->clients[i];
 
         if (c->fd < 0) {
@@ -325,7 +325,7 @@ void weir_sup_metrics_tick(struct weir_supervisor *sup, uint64_t now_ns)
 
 void weir_sup_metrics_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
 {
-    if (sup->metrics == NULL) {
+    if (!sup->metrics) {
         return;
     }
     weir_host_loop_watch(loop, sup->metrics->fd, POLLIN, on_connection, sup, 0);
@@ -341,7 +341,7 @@ void weir_sup_metrics_watch(struct weir_supervisor *sup, struct weir_host_loop *
 
 void weir_sup_metrics_close(struct weir_supervisor *sup)
 {
-    if (sup->metrics == NULL) {
+    if (!sup->metrics) {
         return;
     }
     for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {

@@ -51,8 +51,7 @@ static void reload(struct weir_supervisor *sup)
     struct weir_host_config *config = malloc(sizeof *config);
 
     weir_notify("RELOADING=1");
-    if (config != NULL && sup->params.config_path != NULL &&
-        weir_sup_load(&sup->params, config) == WEIR_OK) {
+    if (config && sup->params.config_path && weir_sup_load(&sup->params, config) == WEIR_OK) {
         weir_log_info("supervisor: reloading path=%s", sup->params.config_path);
         weir_sup_remark_restart(sup, config);
         (void)!weir_sup_tenants_apply(sup, config); /* failures are in the log */

@@ -43,7 +43,7 @@ static int split(struct weir_status_report *report, char *word, char **ret_value
     char *equals = strchr(word, '='), text[256], keys[160] = "";
     int setting;
 
-    if (equals == NULL) {
+    if (!equals) {
         snprintf(text, sizeof text, "'%.60s': a setting is written KEY=VALUE", word);
         weir_sup_note(report, "error", text);
         return -1;
@@ -61,7 +61,7 @@ static int split(struct weir_status_report *report, char *word, char **ret_value
             weir_guess_offer(&guess, weir_setting_key(i));
         }
         snprintf(text, sizeof text, "unknown setting '%.40s'%s", word,
-                 guess.best != NULL ? weir_guess_text(&guess, meant) : keys);
+                 guess.best ? weir_guess_text(&guess, meant) : keys);
         weir_sup_note(report, "error", text);
     }
     return setting;
@@ -141,7 +141,7 @@ static void add(struct weir_supervisor *sup, struct weir_status_report *report, 
 
         const char *same = weir_tenants_clash(&other->config, &config);
 
-        if (other->used && !other->gone && same != NULL) {
+        if (other->used && !other->gone && same) {
             char text[160];
 
             snprintf(text, sizeof text, "tenant '%s' has the same %s", other->config.name, same);
@@ -157,7 +157,7 @@ static void add(struct weir_supervisor *sup, struct weir_status_report *report, 
     }
     weir_sup_libvirt_again(sup);
     tenant = weir_sup_tenant_find(sup, name);
-    for (size_t i = 0; tenant != NULL && i < weir_setting_count(); i++) {
+    for (size_t i = 0; tenant && i < weir_setting_count(); i++) {
         show(sup, report, tenant, i, &config);
     }
 }
@@ -201,7 +201,7 @@ static void answer(struct weir_supervisor *sup, struct weir_admin_client *client
     const struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, client->tenant);
 
     weir_sup_admin_tenants(sup, client->tenant, report);
-    if (tenant != NULL && is_any_late(sup, tenant)) {
+    if (tenant && is_any_late(sup, tenant)) {
         weir_sup_note(client->report, "warning", "its worker has not said yet that it has this");
     }
 }
@@ -227,7 +227,7 @@ bool weir_sup_tenant_request(struct weir_supervisor *sup, struct weir_admin_clie
         add(sup, client->report, words[2], words + 3, n_words - 3);
         return true;
     }
-    if (tenant == NULL || tenant->gone) {
+    if (!tenant || tenant->gone) {
         snprintf(text, sizeof text, "there is no tenant '%.64s'", words[2]);
         weir_sup_note(client->report, "error", text);
         return true;

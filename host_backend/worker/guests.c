@@ -54,7 +54,7 @@ struct weir_guests *weir_guests_create(void)
 {
     struct weir_guests *guests = calloc(1, sizeof *guests);
 
-    if (guests != NULL) {
+    if (guests) {
         guests->gone_fd = epoll_create1(EPOLL_CLOEXEC);
     }
     return guests;
@@ -101,9 +101,9 @@ struct arrival {
 static bool is_for(const struct weir_tenant *t, const struct weir_link_guest *guest,
                    const char *name)
 {
-    assert(name != NULL || guest != NULL);
-    return name != NULL ? strcmp(t->name, name) == 0
-                        : t->index == guest->tenant_index && t->goings == guest->goings;
+    assert(name || guest);
+    return name ? strcmp(t->name, name) == 0
+                : t->index == guest->tenant_index && t->goings == guest->goings;
 }
 
 static bool is_ending_locked(const struct weir_worker *worker)
@@ -122,7 +122,7 @@ static struct weir_tenant *admit(struct weir_worker *worker, const struct weir_l
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         struct weir_tenant *t = worker->tenants[i];
 
-        if (t != NULL && !t->gone && is_for(t, guest, name) &&
+        if (t && !t->gone && is_for(t, guest, name) &&
             t->n_arrivals < weir_account_limit(&t->account, WEIR_ACCOUNT_SESSIONS) + ARRIVALS_MAX &&
             !is_ending_locked(worker)) {
             t->n_arrivals++;
@@ -189,12 +189,12 @@ static struct arrival *arrive(struct weir_worker *worker, const struct weir_link
 {
     struct arrival *a = calloc(1, sizeof *a);
 
-    if (a != NULL) {
+    if (a) {
         a->worker = worker;
         a->stages.taken_ns = weir_clock_now_ns();
         a->fd = -1;
         a->tenant = admit(worker, guest, name);
-        if (a->tenant == NULL) {
+        if (!a->tenant) {
             free(a);
             a = NULL;
         }
@@ -226,16 +226,16 @@ static void refuse(struct arrival *a, enum weir_status reason, CUresult result, 
         weir_event_tell(a->worker, a->tenant, event);
     }
 #ifdef WEIR_WITH_ZMQ
-    if (a->pending != NULL) {
+    if (a->pending) {
         weir_zmq_refuse(a->pending, reason, (int32_t)result, message);
         a->pending = NULL;
     }
 #endif
-    if (a->mail != NULL) {
+    if (a->mail) {
         weir_region_refuse(a->mail, reason, (int32_t)result, message);
         a->mail = NULL;
     }
-    if (a->stream != NULL) {
+    if (a->stream) {
         weir_stream_refuse(a->stream, reason, (int32_t)result, message);
         a->stream->ops->destroy(a->stream);
         a->stream = NULL;
@@ -270,13 +270,13 @@ static enum weir_status welcome(struct arrival *a, const struct weir_hello *hell
             devices[i].total_memory_bytes = a->wish.memory_bytes[i];
         }
     }
-    if (a->mail != NULL) {
+    if (a->mail) {
         struct weir_region_mail *mail = a->mail;
 
         a->mail = NULL; /* weir_region_welcome() frees the mail in any case */
         return weir_region_welcome(mail, &params, a->monitor, ret_transport, &a->region_end);
     }
-    if (a->stream != NULL) {
+    if (a->stream) {
         enum weir_status status = weir_stream_welcome(a->stream, &params);
 
         if (status == WEIR_OK) {
@@ -286,7 +286,7 @@ static enum weir_status welcome(struct arrival *a, const struct weir_hello *hell
         return status;
     }
 #ifdef WEIR_WITH_ZMQ
-    if (a->pending != NULL) {
+    if (a->pending) {
         struct weir_zmq_pending *pending = a->pending;
 
         a->pending = NULL; /* weir_zmq_accept() frees it in any case */
@@ -317,7 +317,7 @@ static void delist(struct weir_session *session)
     struct weir_worker *w = session->worker;
 
     pthread_mutex_lock(&w->lock);
-    for (struct weir_session **at = &w->sessions; *at != NULL; at = &(*at)->next) {
+    for (struct weir_session **at = &w->sessions; *at; at = &(*at)->next) {
         if (*at == session) {
             *at = session->next;
             break;
@@ -341,7 +341,7 @@ static void watch(struct weir_session *session)
     struct weir_transport *transport = session->channel->transport;
     int fd = session->worker->guests->gone_fd;
 
-    if (fd >= 0 && transport->ops->watch != NULL) {
+    if (fd >= 0 && transport->ops->watch) {
         (void)transport->ops->watch(transport, fd, session->id);
     }
 }
@@ -353,7 +353,7 @@ void weir_guests_look(struct weir_worker *worker)
 
     pthread_mutex_lock(&worker->lock); /* a listed session has its transport */
     for (int i = 0; i < n; i++) {
-        for (struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
+        for (struct weir_session *s = worker->sessions; s; s = s->next) {
             if (s->id == events[i].data.u64) {
                 weir_session_ended(s);
                 s->channel->transport->ops->look(s->channel->transport);
@@ -397,8 +397,8 @@ bool weir_guests_keep_segments(struct weir_worker *worker)
     bool all;
 
     pthread_mutex_lock(&worker->lock);
-    for (const struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
-        n += !weir_session_is_remote(s) && weir_session_region(s) == NULL;
+    for (const struct weir_session *s = worker->sessions; s; s = s->next) {
+        n += !weir_session_is_remote(s) && !weir_session_region(s);
     }
     all = n + worker->guests->n_going == worker->n_sessions;
     pthread_mutex_unlock(&worker->lock);
@@ -411,7 +411,7 @@ bool weir_guests_only_orphans(struct weir_worker *worker)
     bool only;
 
     pthread_mutex_lock(&worker->lock);
-    for (const struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
+    for (const struct weir_session *s = worker->sessions; s; s = s->next) {
         n += atomic_load(&s->about->orphaned_ns) != 0;
     }
     only = n + worker->guests->n_going == worker->n_sessions;
@@ -512,17 +512,17 @@ static void *guest_thread(void *argument)
     pthread_mutex_unlock(&a->worker->lock);
     if (a->fd >= 0) {
         status = weir_accept_hello(a->fd, weir_op_hash(), HELLO_WAIT_NS, &hello);
-    } else if (a->stream != NULL) {
+    } else if (a->stream) {
         status = weir_stream_hello(a->stream, weir_op_hash(), HELLO_WAIT_NS, &hello);
     }
     a->stages.hello_ns = weir_clock_now_ns();
-    if (status == WEIR_OK && hello != NULL) {
+    if (status == WEIR_OK && hello) {
         a->guest_pid = hello->pid;
         a->pid = a->pid != 0 ? a->pid : hello->pid; /* over vsock nobody else reports a pid */
         a->monitor = hello->monitor;
         a->wish = hello->wish;
     }
-    if (status == WEIR_OK && hello != NULL && hello->program[0] != 0) {
+    if (status == WEIR_OK && hello && hello->program[0] != 0) {
         snprintf(a->program, sizeof a->program, "%.*s", (int)sizeof a->program - 1, hello->program);
     }
     if (status != WEIR_OK) {
@@ -553,14 +553,14 @@ static void *guest_thread(void *argument)
         if (status == WEIR_OK) {
             a->fd = -1; /* the transport owns it now */
             serve(a, transport, id);
-        } else if (a->fd >= 0 || a->stream != NULL) {
+        } else if (a->fd >= 0 || a->stream) {
             refuse(a, status, CUDA_ERROR_UNKNOWN, weir_status_text(status));
         }
     }
     if (a->fd >= 0) {
         close(a->fd);
     }
-    if (a->stream != NULL) {
+    if (a->stream) {
         a->stream->ops->destroy(a->stream);
     }
     weir_hello_destroy(hello);
@@ -593,11 +593,11 @@ static void vsock_arrived(struct weir_worker *worker, const struct weir_link_gue
     struct weir_transport *stream;
     struct arrival *a;
 
-    if (link == NULL || weir_stream_create(link, &stream) != WEIR_OK) {
+    if (!link || weir_stream_create(link, &stream) != WEIR_OK) {
         return;
     }
     a = arrive(worker, guest, NULL);
-    if (a == NULL) {
+    if (!a) {
         const char *text;
         enum weir_status reason = why_not(worker, &text);
 
@@ -617,7 +617,7 @@ void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest
     }
     struct arrival *a = arrive(worker, guest, NULL);
 
-    if (a == NULL) {
+    if (!a) {
         const char *text;
         enum weir_status reason = why_not(worker, &text);
 
@@ -650,7 +650,7 @@ void weir_guest_wrote(struct weir_worker *worker, const struct weir_link_guest *
 {
     struct arrival *a = arrive(worker, guest, NULL);
 
-    if (a == NULL) {
+    if (!a) {
         const char *text;
         enum weir_status reason = why_not(worker, &text);
 
@@ -675,8 +675,7 @@ static bool tenant_of_key(void *user, const char *public_key, char *ret_tenant, 
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX && !found; i++) {
         struct weir_tenant *t = worker->tenants[i];
 
-        if (t != NULL && !t->gone && t->config.key[0] != 0 &&
-            strcmp(t->config.key, public_key) == 0) {
+        if (t && !t->gone && t->config.key[0] != 0 && strcmp(t->config.key, public_key) == 0) {
             snprintf(ret_tenant, tenant_bytes, "%s", t->name);
             found = true;
         }
@@ -691,7 +690,7 @@ static void on_hello(void *user, const char *tenant_name, const struct weir_hell
     struct weir_worker *worker = user;
     struct arrival *a = arrive(worker, NULL, tenant_name);
 
-    if (a == NULL) {
+    if (!a) {
         const char *text;
         enum weir_status reason = why_not(worker, &text);
 
@@ -747,7 +746,7 @@ enum weir_status weir_guests_listen(struct weir_worker *worker, int tcp_fd)
 
 void weir_guests_destroy(struct weir_guests *guests)
 {
-    if (guests->zmq != NULL) {
+    if (guests->zmq) {
         weir_zmq_server_destroy(guests->zmq);
     }
     close_own(guests);

@@ -93,7 +93,7 @@ static void on_tenant(struct weir_worker *worker, struct weir_link_heard *heard)
         return;
     }
     tenant = worker->tenants[message->index];
-    if (tenant != NULL) {
+    if (tenant) {
         pthread_mutex_lock(&worker->lock);
         __atomic_store_n(&tenant->goings, message->goings, __ATOMIC_RELAXED);
         pthread_mutex_unlock(&worker->lock);
@@ -101,7 +101,7 @@ static void on_tenant(struct weir_worker *worker, struct weir_link_heard *heard)
         return;
     }
     tenant = weir_tenant_create(worker, message->index, &message->config);
-    if (tenant == NULL) {
+    if (!tenant) {
         weir_log_error("worker: no memory for a tenant tenant=%s", message->config.name);
         return;
     }
@@ -118,8 +118,8 @@ static void on_tenant(struct weir_worker *worker, struct weir_link_heard *heard)
 static void end_sessions(struct weir_worker *worker, const struct weir_tenant *tenant)
 {
     pthread_mutex_lock(&worker->lock);
-    for (struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
-        if (tenant == NULL || s->tenant == tenant) {
+    for (struct weir_session *s = worker->sessions; s; s = s->next) {
+        if (!tenant || s->tenant == tenant) {
             weir_session_end(s);
         }
     }
@@ -132,7 +132,7 @@ static void on_tenant_gone(struct weir_worker *worker, struct weir_link_heard *h
     struct weir_tenant *tenant =
         message->index < WEIR_CONFIG_TENANTS_MAX ? worker->tenants[message->index] : NULL;
 
-    if (tenant != NULL) {
+    if (tenant) {
         pthread_mutex_lock(&worker->lock);
         tenant->gone = true;
         __atomic_store_n(&tenant->goings, message->goings, __ATOMIC_RELAXED);
@@ -151,7 +151,7 @@ static bool free_gone(struct weir_worker *worker)
         struct weir_tenant *tenant = worker->tenants[i];
         bool busy;
 
-        if (tenant == NULL || !tenant->gone) {
+        if (!tenant || !tenant->gone) {
             continue;
         }
         pthread_mutex_lock(&worker->lock);
@@ -310,7 +310,7 @@ static bool on_message(struct weir_worker *worker)
         weir_log_warn("worker: the supervisor is gone");
         return false;
     }
-    if (type < WEIR_LINK_COUNT && handlers[type] != NULL) {
+    if (type < WEIR_LINK_COUNT && handlers[type]) {
         handlers[type](worker, &heard);
     } else {
         weir_log_warn("worker: unknown message type=%u", type);
@@ -460,8 +460,8 @@ static int open_worker(struct weir_worker *worker)
     worker->device_idle = weir_device_idle_create();
     worker->counts.pool = weir_worker_pool_create();
     worker->platform.spares = weir_spares_create();
-    if (worker->guests == NULL || worker->vmm_area == NULL || worker->directory == NULL ||
-        worker->device_idle == NULL || worker->counts.pool == NULL) {
+    if (!worker->guests || !worker->vmm_area || !worker->directory || !worker->device_idle ||
+        !worker->counts.pool) {
         return WEIR_WORKER_EXIT_FAILED;
     }
     worker->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -486,7 +486,7 @@ static int open_worker(struct weir_worker *worker)
     }
     worker->platform.program_ptx =
         weir_program_ptx_create(&worker->platform, &worker->config.forms, &compiler);
-    if (worker->platform.driver.cuFuncLoad == NULL) {
+    if (!worker->platform.driver.cuFuncLoad) {
         weir_log_info("worker: kernels cannot be stopped: the driver is older than CUDA 12.4");
     } else if (worker->platform.devices[0].write_value_ok) {
         if (weir_forms_create(worker, &worker->config.forms, &compiler, &worker->forms) !=
@@ -534,7 +534,7 @@ static void close_worker(struct weir_worker *worker)
     worker->hooks = NULL;
     worker->forms = NULL; /* tenants end with the device idle, without them */
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        if (worker->tenants[i] != NULL) {
+        if (worker->tenants[i]) {
             weir_tenant_destroy(worker->tenants[i]);
         }
     }
@@ -634,12 +634,12 @@ int weir_worker_main(int argc, char **argv)
     struct weir_worker *worker = calloc(1, sizeof *worker);
     int result;
 
-    if (worker != NULL && argc == 5 && strcmp(argv[1], WEIR_WORKER_PROBE) == 0) {
+    if (worker && argc == 5 && strcmp(argv[1], WEIR_WORKER_PROBE) == 0) {
         result = probe(worker, argv + 2);
         free(worker);
         return result;
     }
-    if (worker == NULL || argc > 1) {
+    if (!worker || argc > 1) {
         fprintf(stderr, "weir worker: started by weir serve, not by hand\n");
         free(worker);
         return WEIR_WORKER_EXIT_USAGE;

@@ -102,7 +102,7 @@ static void take_hello(struct region *region, uint32_t i, uint32_t state)
     uint8_t *bytes = len <= WEIR_REGION_MAIL_BYTES ? malloc(len + 1) : NULL;
     char why[WEIR_CONTROL_TEXT_BYTES];
 
-    if (mail == NULL || bytes == NULL) {
+    if (!mail || !bytes) {
         free(mail);
         free(bytes);
         (void)change(box, state, WEIR_MAIL_FREE);
@@ -252,7 +252,7 @@ enum weir_status weir_region_welcome(struct weir_region_mail *mail,
     struct weir_welcome *welcome = calloc(1, sizeof *welcome);
     enum weir_status status = WEIR_ERR_NO_MEMORY;
 
-    if (end != NULL && welcome != NULL) {
+    if (end && welcome) {
         weir_welcome_prepare(params, welcome);
         snprintf(welcome->transport, sizeof welcome->transport, "%s",
                  weir_transport_kind((enum weir_transport_id)mail->region->about.transport)->name);

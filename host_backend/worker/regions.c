@@ -70,7 +70,7 @@ static void end_slot_locked(struct region *region, uint32_t i)
 
     if (slot->state == SLOT_KEPT) {
         weir_region_free_slot_locked(region, i);
-    } else if (slot->state == SLOT_OPEN && slot->end != NULL) {
+    } else if (slot->state == SLOT_OPEN && slot->end) {
         atomic_store(&slot->end->gone, true); /* the session sees it and frees the slot */
         weir_region_wake_end(slot->end);
     }
@@ -214,7 +214,7 @@ static struct region *make_region(struct weir_worker *worker, const struct weir_
 {
     struct region *region = calloc(1, sizeof *region);
 
-    if (region == NULL) {
+    if (!region) {
         return NULL;
     }
     region->worker = worker;
@@ -228,7 +228,7 @@ static struct region *make_region(struct weir_worker *worker, const struct weir_
     region->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     region->base = mmap(NULL, about->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd,
                         (off_t)about->offset);
-    if (region->owners == NULL || region->stop_fd < 0 || region->base == MAP_FAILED ||
+    if (!region->owners || region->stop_fd < 0 || region->base == MAP_FAILED ||
         (weir_region_is_loose(region) &&
          !weir_bus_guard((uint64_t)(uintptr_t)region->base, about->bytes)) ||
         getrandom(&region->epoch, sizeof region->epoch, 0) != (ssize_t)sizeof region->epoch) {
@@ -257,7 +257,7 @@ void weir_region_attach(struct weir_worker *worker, const struct weir_link_regio
         about->bytes % WEIR_REGION_UNIT_BYTES == 0) {
         region = make_region(worker, about, fd, bell_fd);
     }
-    if (region != NULL) {
+    if (region) {
         inherit(region); /* no other thread knows the region yet */
         if (pthread_create(&region->thread, NULL, look_after, region) == 0) {
             region->running = true;
@@ -298,7 +298,7 @@ void weir_region_detach(struct weir_worker *worker, uint64_t id)
     struct region *found = NULL;
 
     pthread_mutex_lock(&worker->lock);
-    for (struct region **at = &worker->regions; *at != NULL; at = &(*at)->next) {
+    for (struct region **at = &worker->regions; *at; at = &(*at)->next) {
         if ((*at)->about.id == id) {
             found = *at;
             *at = found->next;
@@ -306,7 +306,7 @@ void weir_region_detach(struct weir_worker *worker, uint64_t id)
         }
     }
     pthread_mutex_unlock(&worker->lock);
-    if (found != NULL) {
+    if (found) {
         stop(found);
     }
 }
@@ -314,7 +314,7 @@ void weir_region_detach(struct weir_worker *worker, uint64_t id)
 void weir_regions_leave(struct weir_worker *worker)
 {
     pthread_mutex_lock(&worker->lock);
-    for (struct region *region = worker->regions; region != NULL; region = region->next) {
+    for (struct region *region = worker->regions; region; region = region->next) {
         __atomic_store_n(&header_of(region)->epoch, 0, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&worker->lock);
@@ -322,7 +322,7 @@ void weir_regions_leave(struct weir_worker *worker)
 
 void weir_regions_finish(struct weir_worker *worker)
 {
-    while (worker->regions != NULL) {
+    while (worker->regions) {
         weir_region_detach(worker, worker->regions->about.id);
     }
 }

@@ -39,25 +39,22 @@ static bool make_parts(struct weir_session *s)
 {
     s->about = calloc(1, sizeof *s->about);
     s->channel = calloc(1, sizeof *s->channel);
-    if (s->channel != NULL) {
+    if (s->channel) {
         pthread_mutex_init(&s->channel->send_lock, NULL);
     }
-    return s->about != NULL && s->channel != NULL &&
-           (s->host_calls = weir_host_calls_create()) != NULL &&
-           (s->handles = weir_handles_create()) != NULL &&
-           (s->holdings = weir_holdings_create()) != NULL &&
-           (s->awaited = weir_awaited_create()) != NULL &&
-           (s->idle = weir_session_idle_create()) != NULL &&
-           (s->faults = weir_session_faults_create()) != NULL;
+    return s->about && s->channel && (s->host_calls = weir_host_calls_create()) &&
+           (s->handles = weir_handles_create()) && (s->holdings = weir_holdings_create()) &&
+           (s->awaited = weir_awaited_create()) && (s->idle = weir_session_idle_create()) &&
+           (s->faults = weir_session_faults_create());
 }
 
 static void free_parts(struct weir_session *s)
 {
-    if (s->about != NULL) {
+    if (s->about) {
         free(s->about->stats);
         free(s->about);
     }
-    if (s->channel != NULL) {
+    if (s->channel) {
         pthread_mutex_destroy(&s->channel->send_lock);
         free(s->channel->reply);
         free(s->channel);
@@ -78,8 +75,8 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     struct weir_session *s = calloc(1, sizeof *s);
     CUstream work;
 
-    if (s == NULL || !make_parts(s)) {
-        if (s != NULL) {
+    if (!s || !make_parts(s)) {
+        if (s) {
             free_parts(s);
         }
         free(s);
@@ -99,7 +96,7 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     s->about->pid = params->pid;
     s->about->guest_pid = params->guest_pid;
     s->about->monitor = params->monitor;
-    if (params->wish != NULL) {
+    if (params->wish) {
         s->about->wish = *params->wish;
     }
     s->id = params->id;
@@ -179,8 +176,8 @@ static bool stream_drained(struct weir_session *s, struct weir_host_stream *stre
 
     (void)weir_session_enter(s, stream->o.device);
     if (stream->capturing) {
-        if (s->driver->cuStreamEndCapture(stream->o.native, &graph) == CUDA_SUCCESS &&
-            graph != NULL && weir_host_object_find(s, WEIR_KIND_GRAPH, graph) == NULL) {
+        if (s->driver->cuStreamEndCapture(stream->o.native, &graph) == CUDA_SUCCESS && graph &&
+            !weir_host_object_find(s, WEIR_KIND_GRAPH, graph)) {
             (void)s->driver->cuGraphDestroy(graph);
         }
         weir_session_capture_end(s, stream);
@@ -205,9 +202,8 @@ static void drain(struct weir_session *s)
 {
     uint64_t since_ns = weir_clock_now_ns();
 
-    for (struct weir_host_ctx *ctx = weir_session_contexts(s); ctx != NULL; ctx = ctx->next) {
-        for (struct weir_host_stream *stream = ctx->streams; stream != NULL;
-             stream = stream->next) {
+    for (struct weir_host_ctx *ctx = weir_session_contexts(s); ctx; ctx = ctx->next) {
+        for (struct weir_host_stream *stream = ctx->streams; stream; stream = stream->next) {
             if (!stream_drained(s, stream, since_ns)) {
                 return;
             }
@@ -228,9 +224,8 @@ static bool only_runs_pending(const struct weir_session *s)
 {
     bool any = false;
 
-    for (struct weir_host_ctx *ctx = weir_session_contexts(s); ctx != NULL; ctx = ctx->next) {
-        for (struct weir_host_stream *stream = ctx->streams; stream != NULL;
-             stream = stream->next) {
+    for (struct weir_host_ctx *ctx = weir_session_contexts(s); ctx; ctx = ctx->next) {
+        for (struct weir_host_stream *stream = ctx->streams; stream; stream = stream->next) {
             if (weir_mark_originals_pending(&stream->gate.word)) {
                 return false;
             }
@@ -268,7 +263,7 @@ void weir_session_finish(struct weir_session *session)
 {
     weir_session_end(session);
     weir_session_ended(session);
-    if (session->channel->region_end != NULL) {
+    if (session->channel->region_end) {
         weir_region_end_closing(session->channel->region_end);
     }
     end_runs(session);
@@ -286,7 +281,7 @@ static void destroy_objects(struct weir_session *s)
         weir_host_objects_destroy_all(s, kinds[i], NULL);
     }
     weir_host_objects_kept_try(s);
-    while (weir_session_contexts(s) != NULL) {
+    while (weir_session_contexts(s)) {
         weir_ctx_destroy(s, weir_session_contexts(s));
     }
     for (int kind = 1; kind < WEIR_KIND_COUNT; kind++) {
@@ -303,7 +298,7 @@ static void release_memory(struct weir_session *s)
     }
     weir_session_vmm_finish(s);
     weir_spares_end(s);
-    while (s->holdings->grants != NULL) {
+    while (s->holdings->grants) {
         weir_grant_drop(s, s->holdings->grants);
     }
     weir_uploads_free(&s->tenant->images, s->uploads);
@@ -340,7 +335,7 @@ void weir_session_destroy(struct weir_session *session)
     struct weir_session *s = session;
     uint32_t idle;
 
-    if (s == NULL) {
+    if (!s) {
         return;
     }
     weir_session_gone(s);

@@ -270,7 +270,7 @@ static void handle(struct weir_session *s, const struct weir_record *record)
     union weir_op_any_out out;
     CUresult result;
 
-    if (record->op >= WEIR_OP_COUNT || weir_host_table[record->op] == NULL) {
+    if (record->op >= WEIR_OP_COUNT || !weir_host_table[record->op]) {
         protocol_error(s, record, "no such operation");
         return;
     }
@@ -342,7 +342,7 @@ static void note_spin(struct weir_session *s)
     enum weir_spin_level level = weir_spin_note(s->platform->spin.page, &s->channel->spin_epoch);
     uint32_t told = level == WEIR_SPIN_NOBODY ? WEIR_SEGMENT_SPIN_NO : WEIR_SEGMENT_SPIN_YES;
 
-    if (s->channel->remote || s->channel->region_end != NULL) {
+    if (s->channel->remote || s->channel->region_end) {
         return; /* the guest's cores are not the host's */
     }
     if (__atomic_load_n(&s->channel->view.header->spin, __ATOMIC_RELAXED) != told) {

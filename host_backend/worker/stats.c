@@ -53,7 +53,7 @@ void weir_stats_keep_locked(struct weir_session *session)
     struct weir_ended_session *ended = calloc(1, sizeof *ended), **at;
     int n = 0;
 
-    if (ended == NULL) {
+    if (!ended) {
         return;
     }
     ended->about = describe(session);
@@ -64,10 +64,10 @@ void weir_stats_keep_locked(struct weir_session *session)
     read_launched(session, ended->launched);
     ended->next = session->worker->ended;
     session->worker->ended = ended;
-    for (at = &session->worker->ended; *at != NULL && n < WEIR_STATS_ENDED_MAX; n++) {
+    for (at = &session->worker->ended; *at && n < WEIR_STATS_ENDED_MAX; n++) {
         at = &(*at)->next;
     }
-    if (*at != NULL) {
+    if (*at) {
         free((*at)->set);
         free(*at);
         *at = NULL;
@@ -76,7 +76,7 @@ void weir_stats_keep_locked(struct weir_session *session)
 
 void weir_stats_finish(struct weir_worker *worker)
 {
-    while (worker->ended != NULL) {
+    while (worker->ended) {
         struct weir_ended_session *ended = worker->ended;
 
         worker->ended = ended->next;
@@ -93,7 +93,7 @@ static void write_set(FILE *out, const struct weir_status_counted *about, const 
     }
     weir_status_text_counted(out, about);
     weir_forms_write_launched(out, launched);
-    for (size_t i = 0; set != NULL && i < set->n; i++) {
+    for (size_t i = 0; set && i < set->n; i++) {
         const struct weir_stats_counts *c = &set->rows[i].counts;
         struct weir_status_function row = {.guest = c->guest,
                                            .posted = c->posted,
@@ -128,14 +128,14 @@ static FILE *stats_file(struct weir_worker *worker)
 {
     FILE *out = weir_status_text_file();
 
-    if (out == NULL) {
+    if (!out) {
         return NULL;
     }
     pthread_mutex_lock(&worker->lock);
-    for (const struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
+    for (const struct weir_session *s = worker->sessions; s; s = s->next) {
         write_live(out, s);
     }
-    for (const struct weir_ended_session *e = worker->ended; e != NULL; e = e->next) {
+    for (const struct weir_ended_session *e = worker->ended; e; e = e->next) {
         write_set(out, &e->about, e->launched, e->set);
     }
     pthread_mutex_unlock(&worker->lock);
@@ -172,7 +172,7 @@ static void fill_holdings_locked(const struct weir_worker *worker, const struct 
     uint64_t used_bytes = 0, pinned_bytes = 0;
     uint32_t n = 0;
 
-    for (const struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
+    for (const struct weir_session *s = worker->sessions; s; s = s->next) {
         if (s->tenant != t || s->about->monitor || is_on_its_way_out(s)) {
             continue;
         }
@@ -260,7 +260,7 @@ void weir_worker_tell_status(struct weir_worker *worker, bool stats, bool device
     weir_worker_ask_sockets(worker, NULL);
 
     pthread_mutex_lock(&worker->lock);
-    for (struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
+    for (struct weir_session *s = worker->sessions; s; s = s->next) {
         if (is_on_its_way_out(s)) {
             continue;
         }
@@ -272,7 +272,7 @@ void weir_worker_tell_status(struct weir_worker *worker, bool stats, bool device
         struct weir_tenant *t = worker->tenants[i];
         struct weir_status_tenant *row = &message.tenant_row;
 
-        if (t == NULL || t->gone) {
+        if (!t || t->gone) {
             continue;
         }
         memset(&message, 0, sizeof message);
@@ -290,7 +290,7 @@ void weir_worker_tell_status(struct weir_worker *worker, bool stats, bool device
     message.type = WEIR_LINK_STATUS_END;
     weir_worker_status_fill(worker, &message.worker);
     file = stats ? stats_file(worker) : NULL;
-    if (file == NULL) {
+    if (!file) {
         weir_worker_tell(worker, &message);
         return;
     }

@@ -45,7 +45,7 @@ enum weir_status weir_ptx_passes_run(struct weir_ptx_twin *twin)
         if (passes[i].forms & WEIR_PTX_FORM_BIT(twin->form)) {
             status = passes[i].run(twin);
         }
-        twin->block_barrier = blocks_interfere(twin) || twin->index != NULL;
+        twin->block_barrier = blocks_interfere(twin) || twin->index;
     }
     return status;
 }

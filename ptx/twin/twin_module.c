@@ -119,7 +119,7 @@ static enum weir_status make_all(struct weir_ptx_module *module,
 
 static bool has_kernel(const struct weir_ptx_analysis *analysis, const char *name)
 {
-    return !name || weir_ptx_analysis_find(analysis, name) != NULL;
+    return !name || weir_ptx_analysis_find(analysis, name);
 }
 
 static enum weir_status analyze_and_make(struct weir_ptx_module *module,

@@ -354,7 +354,7 @@ static void complement_together(struct weir_policy *self,
             best_gain = gain;
         }
     }
-    if (best != NULL) {
+    if (best) {
         share(self, view, best_index, best, group);
         pair_limit(&((struct complement *)self->state)->brake, group);
     }

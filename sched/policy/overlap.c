@@ -293,8 +293,8 @@ static bool move_window(struct overlap *overlap, uint32_t window,
     for (uint32_t i = 0; i < count; i++) {
         const struct waiting *before = find_waiting(overlap, view->tasks[i].item);
 
-        now[i] = before != NULL ? *before : (struct waiting){.item = view->tasks[i].item};
-        grown |= before == NULL;
+        now[i] = before ? *before : (struct waiting){.item = view->tasks[i].item};
+        grown |= !before;
     }
     memcpy(overlap->window, now, count * sizeof(*now));
     overlap->count = count;

@@ -81,7 +81,7 @@ static bool may_finish(const struct weir_policy_tenant *tenant)
 /* Would the leader's work have to be stopped for another? Unstoppable work ends before that. */
 static bool is_to_stop(const struct weir_policy_tenant *leader)
 {
-    return leader != NULL && leader->granted > 0 && leader->stoppable;
+    return leader && leader->granted > 0 && leader->stoppable;
 }
 
 static uint32_t shortest(const struct weir_policy *self, const struct weir_policy_next_view *view,
@@ -149,7 +149,7 @@ static void priority_next(struct weir_policy *self, const struct weir_policy_nex
         choose_equal(self, view, &top, choice);
     }
     tenant = view->ready[choice->ready];
-    if (view->leader != NULL && view->leader->priority < tenant->priority &&
+    if (view->leader && view->leader->priority < tenant->priority &&
         tenant->kernel.need_sms < self->config->sms / 2) {
         choice->sms = tenant->kernel.need_sms;
     }

@@ -315,7 +315,7 @@ static void tensor_together(struct weir_policy *self, const struct weir_policy_t
     uint32_t best_index = 0;
     double best_ns = 0;
 
-    if (self->config->sms < 2 || kernel[0] == NULL) {
+    if (self->config->sms < 2 || !kernel[0]) {
         return;
     }
     for (uint32_t i = 1; i < view->ready_count; i++) {
@@ -325,7 +325,7 @@ static void tensor_together(struct weir_policy *self, const struct weir_policy_t
 
         if (tenant->priority != leader->priority ||
             tenant->kernel.tensor == leader->kernel.tensor ||
-            (both[1] = kernel_of(self, tenant)) == NULL || both[1] == kernel[0]) {
+            !(both[1] = kernel_of(self, tenant)) || both[1] == kernel[0]) {
             continue;
         }
         if (leader->kernel.tensor) {
@@ -342,7 +342,7 @@ static void tensor_together(struct weir_policy *self, const struct weir_policy_t
         }
     }
     /* Keys with the same slot replace each other; then no kernels share this time. */
-    if (kernel[1] != NULL && kernel[0]->key == leader->kernel.key &&
+    if (kernel[1] && kernel[0]->key == leader->kernel.key &&
         kernel[1]->key == view->ready[best_index]->kernel.key) {
         share(self, view, best_index, kernel, group);
         pair_limit(&((struct tensor *)self->state)->brake, group);

@@ -559,13 +559,13 @@ static void waterfill_together(struct weir_policy *self,
     uint32_t best_index = 0;
     double best = 0;
 
-    if (self->config->sms < 2 || kernel[0] == NULL) {
+    if (self->config->sms < 2 || !kernel[0]) {
         return;
     }
     for (uint32_t i = 1; i < view->ready_count; i++) {
         struct known_kernel *other =
             view->ready[i]->priority == leader->priority ? kernel_of(self, view->ready[i]) : NULL;
-        double gain = other != NULL && (other != kernel[0] || other->key == leader->kernel.key)
+        double gain = other && (other != kernel[0] || other->key == leader->kernel.key)
                           ? gain_of(self, kernel[0], other)
                           : 0;
 
@@ -575,7 +575,7 @@ static void waterfill_together(struct weir_policy *self,
             kernel[1] = other;
         }
     }
-    if (kernel[1] != NULL && kernel[0]->key == leader->kernel.key &&
+    if (kernel[1] && kernel[0]->key == leader->kernel.key &&
         kernel[1]->key == view->ready[best_index]->kernel.key) {
         share(self, view, best_index, kernel, group);
         pair_limit(&((struct waterfill *)self->state)->brake, group);

@@ -266,7 +266,7 @@ static bool make_item(struct generator *g, uint32_t index)
 {
     struct stream *s = &g->streams[index];
     const struct weir_sim_group *group = s->group;
-    assert(group != NULL);
+    assert(group);
     bool has_h2d = group->h2d_bytes.high > 0;
     bool is_first = s->part == 0;
     bool is_last = s->part + 1 == parts_of(group);

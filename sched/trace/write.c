@@ -190,7 +190,7 @@ void weir_sched_trace_policy(struct weir_sched_trace *trace, uint64_t at_ns, uin
                              const char *name)
 {
     struct weir_sched_record record = {
-        .at_ns = at_ns, .kind = WEIR_SCHED_TRACE_POLICY, .class = kind, .flags = name == NULL};
+        .at_ns = at_ns, .kind = WEIR_SCHED_TRACE_POLICY, .class = kind, .flags = !name};
     if (name) {
         set_text(&record, name, strnlen(name, WEIR_SCHED_TRACE_TEXT_BYTES));
     }

@@ -78,7 +78,7 @@ static void *take_memory(struct weir_soft_device *device, uint64_t bytes)
     }
     uint64_t room = (bytes + TEXTURE_ALIGN - 1) & ~(uint64_t)(TEXTURE_ALIGN - 1);
     void *memory = aligned_alloc(TEXTURE_ALIGN, room);
-    if (memory == NULL) {
+    if (!memory) {
         return NULL;
     }
     memset(memory, STALE_BYTE, room);
@@ -101,7 +101,7 @@ static void give_memory(struct weir_soft_device *device, void *memory, uint64_t 
 static void array_release(void *object)
 {
     struct weir_soft_array *array = object;
-    if (array->memory != NULL) {
+    if (array->memory) {
         give_memory(array->object.ctx->device, array->memory, array->bytes);
     }
     weir_soft_object_put(array->mipmap);
@@ -111,19 +111,19 @@ CUresult weir_soft_cuArray3DCreate_v2(CUarray *ret, const CUDA_ARRAY3D_DESCRIPTO
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (ret == NULL || desc == NULL) {
+    if (!ret || !desc) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     WEIR_SOFT_TRY(check_desc(desc));
     struct weir_soft_array *array =
         weir_soft_object_new(WEIR_SOFT_ARRAY, sizeof(*array), ctx, array_release);
-    if (array == NULL) {
+    if (!array) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     array_shape(array, desc);
     array->memory = take_memory(ctx->device, array->bytes);
-    if (array->memory == NULL) {
+    if (!array->memory) {
         weir_soft_object_retire(array);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -135,7 +135,7 @@ CUresult weir_soft_cuArray3DCreate_v2(CUarray *ret, const CUDA_ARRAY3D_DESCRIPTO
 CUresult weir_soft_cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *desc, CUarray handle)
 {
     CUDA_ARRAY3D_DESCRIPTOR full;
-    if (desc == NULL) {
+    if (!desc) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_cuArray3DGetDescriptor_v2(&full, handle));
@@ -151,16 +151,16 @@ CUresult weir_soft_cuArrayDestroy(CUarray handle)
     weir_soft_device_free_slowly();
     WEIR_SOFT_LOCKED();
     struct weir_soft_array *array = weir_soft_object_find(WEIR_SOFT_ARRAY, handle);
-    if (array == NULL) {
+    if (!array) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (array->mipmap != NULL) {
+    if (array->mipmap) {
         return CUDA_ERROR_ARRAY_IS_MAPPED; /* a level belongs to its mipmapped array */
     }
     weir_soft_ctx_settle(array->object.ctx);
     /* The array may have been destroyed meanwhile. */
     array = weir_soft_object_find(WEIR_SOFT_ARRAY, handle);
-    if (array != NULL) {
+    if (array) {
         weir_soft_object_retire(array);
     }
     return CUDA_SUCCESS;
@@ -171,10 +171,10 @@ CUresult weir_soft_cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *
 {
     WEIR_SOFT_LOCKED();
     const struct weir_soft_array *array = weir_soft_object_find(WEIR_SOFT_ARRAY, handle);
-    if (out == NULL || weir_soft_device_at(dev) == NULL) {
+    if (!out || !weir_soft_device_at(dev)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (array == NULL) {
+    if (!array) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     memset(out, 0, sizeof(*out));
@@ -188,7 +188,7 @@ CUresult weir_soft_cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *
 static void mipmap_release(void *object)
 {
     struct weir_soft_mipmap *mipmap = object;
-    if (mipmap->memory != NULL) {
+    if (mipmap->memory) {
         give_memory(mipmap->object.ctx->device, mipmap->memory, mipmap->bytes);
     }
 }
@@ -209,7 +209,7 @@ CUresult weir_soft_cuMipmappedArrayCreate(CUmipmappedArray *ret,
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (ret == NULL || desc == NULL || n_levels == 0) {
+    if (!ret || !desc || n_levels == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
@@ -217,7 +217,7 @@ CUresult weir_soft_cuMipmappedArrayCreate(CUmipmappedArray *ret,
     n_levels = n_levels > WEIR_SOFT_MAX_LEVELS ? WEIR_SOFT_MAX_LEVELS : n_levels;
     struct weir_soft_mipmap *mipmap =
         weir_soft_object_new(WEIR_SOFT_MIPMAP, sizeof(*mipmap), ctx, mipmap_release);
-    if (mipmap == NULL) {
+    if (!mipmap) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     mipmap->desc = *desc;
@@ -230,7 +230,7 @@ CUresult weir_soft_cuMipmappedArrayCreate(CUmipmappedArray *ret,
         bytes += (shapes[i].bytes + TEXTURE_ALIGN - 1) & ~(uint64_t)(TEXTURE_ALIGN - 1);
     }
     mipmap->memory = take_memory(ctx->device, bytes);
-    mipmap->bytes = mipmap->memory == NULL ? 0 : bytes;
+    mipmap->bytes = !mipmap->memory ? 0 : bytes;
     bool good = mipmap->memory != NULL;
     for (unsigned i = 0; i < n_levels && good; i++) {
         struct weir_soft_array *level =
@@ -260,10 +260,10 @@ CUresult weir_soft_cuMipmappedArrayGetLevel(CUarray *ret, CUmipmappedArray handl
 {
     WEIR_SOFT_LOCKED();
     const struct weir_soft_mipmap *mipmap = weir_soft_object_find(WEIR_SOFT_MIPMAP, handle);
-    if (mipmap == NULL) {
+    if (!mipmap) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (ret == NULL || level >= mipmap->n_levels) {
+    if (!ret || level >= mipmap->n_levels) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     *ret = (CUarray)mipmap->levels[level];
@@ -274,13 +274,13 @@ CUresult weir_soft_cuMipmappedArrayDestroy(CUmipmappedArray handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_mipmap *mipmap = weir_soft_object_find(WEIR_SOFT_MIPMAP, handle);
-    if (mipmap == NULL) {
+    if (!mipmap) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     weir_soft_ctx_settle(mipmap->object.ctx);
     /* The array may have been destroyed meanwhile. */
     mipmap = weir_soft_object_find(WEIR_SOFT_MIPMAP, handle);
-    if (mipmap == NULL) {
+    if (!mipmap) {
         return CUDA_SUCCESS;
     }
     weir_soft_object_ref(mipmap);
@@ -347,7 +347,7 @@ static CUresult fill_linear(CUdeviceptr base, CUarray_format format, unsigned ch
     uint64_t bytes;
     if (!exec_format(format, &out->format) || (channels != 1 && channels != 2 && channels != 4) ||
         width == 0 || width > UINT32_MAX ||
-        __builtin_mul_overflow(pitch, height == 0 ? 1 : height, &bytes) || alloc == NULL ||
+        __builtin_mul_overflow(pitch, height == 0 ? 1 : height, &bytes) || !alloc ||
         pitch < width * texel || bytes > alloc->bytes - (base - alloc->base)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -365,7 +365,7 @@ static CUresult fill_resource(const CUDA_RESOURCE_DESC *r, struct weir_exec_text
     switch ((int)r->resType) {
     case CU_RESOURCE_TYPE_ARRAY: {
         struct weir_soft_array *array = weir_soft_object_find(WEIR_SOFT_ARRAY, r->res.array.hArray);
-        if (array == NULL) {
+        if (!array) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         level_of(array, &out->levels[0]);
@@ -376,7 +376,7 @@ static CUresult fill_resource(const CUDA_RESOURCE_DESC *r, struct weir_exec_text
     case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY: {
         struct weir_soft_mipmap *mipmap =
             weir_soft_object_find(WEIR_SOFT_MIPMAP, r->res.mipmap.hMipmappedArray);
-        if (mipmap == NULL) {
+        if (!mipmap) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         for (unsigned i = 0; i < mipmap->n_levels; i++) {
@@ -428,27 +428,27 @@ static CUresult object_make(uint64_t *ret, const CUDA_RESOURCE_DESC *resource,
                             const CUDA_TEXTURE_DESC *desc, const CUDA_RESOURCE_VIEW_DESC *view)
 {
     struct weir_soft_ctx *ctx;
-    struct weir_exec_texture exec = {.surface = desc == NULL};
+    struct weir_exec_texture exec = {.surface = !desc};
     void *owner;
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     WEIR_SOFT_TRY(fill_resource(resource, &exec, &owner));
-    if (desc != NULL) {
+    if (desc) {
         WEIR_SOFT_TRY(fill_sampling(desc, &exec));
     }
     struct weir_soft_texture *texture = calloc(1, sizeof(*texture));
     enum weir_status status =
-        texture == NULL ? WEIR_ERR_NO_MEMORY : weir_exec_texture_register(&exec, &texture->value);
+        !texture ? WEIR_ERR_NO_MEMORY : weir_exec_texture_register(&exec, &texture->value);
     if (status != WEIR_OK) {
         free(texture);
         return status == WEIR_ERR_UNSUPPORTED ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_OUT_OF_MEMORY;
     }
-    texture->is_surface = desc == NULL;
+    texture->is_surface = !desc;
     texture->resource = *resource;
     texture->owner = weir_soft_object_ref(owner);
-    if (desc != NULL) {
+    if (desc) {
         texture->desc = *desc;
     }
-    if (view != NULL) {
+    if (view) {
         texture->view = *view;
     }
     texture->next = textures;
@@ -459,7 +459,7 @@ static CUresult object_make(uint64_t *ret, const CUDA_RESOURCE_DESC *resource,
 
 static CUresult object_destroy(uint64_t value, bool is_surface)
 {
-    for (struct weir_soft_texture **at = &textures; *at != NULL; at = &(*at)->next) {
+    for (struct weir_soft_texture **at = &textures; *at; at = &(*at)->next) {
         struct weir_soft_texture *texture = *at;
         if (texture->value == value && texture->is_surface == is_surface) {
             *at = texture->next;
@@ -474,7 +474,7 @@ static CUresult object_destroy(uint64_t value, bool is_surface)
 
 static const struct weir_soft_texture *object_find(uint64_t value, bool is_surface)
 {
-    for (const struct weir_soft_texture *t = textures; t != NULL; t = t->next) {
+    for (const struct weir_soft_texture *t = textures; t; t = t->next) {
         if (t->value == value && t->is_surface == is_surface) {
             return t;
         }
@@ -498,7 +498,7 @@ CUresult weir_soft_cuTexObjectCreate(CUtexObject *ret, const CUDA_RESOURCE_DESC 
 {
     WEIR_SOFT_LOCKED();
     uint64_t value;
-    if (ret == NULL || resource == NULL || desc == NULL) {
+    if (!ret || !resource || !desc) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(object_make(&value, resource, desc, view));
@@ -516,12 +516,12 @@ CUresult weir_soft_cuSurfObjectCreate(CUsurfObject *ret, const CUDA_RESOURCE_DES
 {
     WEIR_SOFT_LOCKED();
     uint64_t value;
-    if (ret == NULL || resource == NULL || resource->resType != CU_RESOURCE_TYPE_ARRAY) {
+    if (!ret || !resource || resource->resType != CU_RESOURCE_TYPE_ARRAY) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     const struct weir_soft_array *array =
         weir_soft_object_find(WEIR_SOFT_ARRAY, resource->res.array.hArray);
-    if (array == NULL || (array->desc.Flags & CUDA_ARRAY3D_SURFACE_LDST) == 0) {
+    if (!array || (array->desc.Flags & CUDA_ARRAY3D_SURFACE_LDST) == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(object_make(&value, resource, NULL, NULL));

@@ -27,16 +27,16 @@ bool weir_soft_nodes_add(struct weir_soft_nodes *nodes, struct weir_soft_node *n
     if (nodes->n == nodes->cap) {
         uint32_t cap = nodes->cap == 0 ? 4 : nodes->cap * 2;
         struct weir_soft_node **at = realloc(nodes->at, cap * sizeof(struct weir_soft_node *));
-        nodes->at = at != NULL ? at : nodes->at;
+        nodes->at = at ? at : nodes->at;
         CUgraphEdgeData *edges = realloc(nodes->edges, cap * sizeof(*edges));
-        nodes->edges = edges != NULL ? edges : nodes->edges;
-        if (at == NULL || edges == NULL) {
+        nodes->edges = edges ? edges : nodes->edges;
+        if (!at || !edges) {
             return false;
         }
         nodes->cap = cap;
     }
     nodes->at[nodes->n] = node;
-    if (edge != NULL) {
+    if (edge) {
         nodes->edges[nodes->n] = *edge;
     } else {
         memset(&nodes->edges[nodes->n], 0, sizeof(nodes->edges[0]));
@@ -67,7 +67,7 @@ static bool nodes_merge(struct weir_soft_nodes *to, const struct weir_soft_nodes
 CUresult weir_soft_capture_check(const struct weir_soft_ctx *ctx)
 {
     CUresult rc = CUDA_SUCCESS;
-    for (struct weir_soft_capture *c = captures; c != NULL; c = c->next) {
+    for (struct weir_soft_capture *c = captures; c; c = c->next) {
         if (weir_capture_forbids(c->mode, c->thread) || c->origin->object.ctx == ctx) {
             c->invalidated = true;
             rc = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -84,12 +84,12 @@ CUresult weir_soft_enter_unsafe(void)
 
 CUresult weir_soft_capture_check_legacy(struct weir_soft_ctx *ctx)
 {
-    if (ctx == NULL || ctx->n_captures == 0) {
+    if (!ctx || ctx->n_captures == 0) {
         return CUDA_SUCCESS;
     }
     CUresult rc = CUDA_SUCCESS;
-    for (struct weir_soft_stream *s = ctx->streams; s != NULL; s = s->next) {
-        if (s->capture != NULL && (s->flags & CU_STREAM_NON_BLOCKING) == 0) {
+    for (struct weir_soft_stream *s = ctx->streams; s; s = s->next) {
+        if (s->capture && (s->flags & CU_STREAM_NON_BLOCKING) == 0) {
             s->capture->invalidated = true;
             rc = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
         }
@@ -101,7 +101,7 @@ CUresult weir_soft_capture_check_legacy(struct weir_soft_ctx *ctx)
 
 void weir_soft_capture_put(struct weir_soft_capture *capture)
 {
-    if (capture != NULL && --capture->refs == 0) {
+    if (capture && --capture->refs == 0) {
         weir_soft_object_put(capture->graph);
         weir_soft_nodes_clear(&capture->left);
         free(capture);
@@ -134,7 +134,7 @@ static void leave_if_in(void *object, void *user)
 
 static void capture_end(struct weir_soft_capture *capture)
 {
-    for (struct weir_soft_capture **at = &captures; *at != NULL; at = &(*at)->next) {
+    for (struct weir_soft_capture **at = &captures; *at; at = &(*at)->next) {
         if (*at == capture) {
             *at = capture->next;
             break;
@@ -146,7 +146,7 @@ static void capture_end(struct weir_soft_capture *capture)
 void weir_soft_capture_abandon(struct weir_soft_stream *stream)
 {
     struct weir_soft_capture *capture = stream->capture;
-    if (capture == NULL) {
+    if (!capture) {
         return;
     }
     if (capture->origin != stream) { /* the work stays in the graph */
@@ -173,15 +173,15 @@ static CUresult begin(CUstream handle, struct weir_soft_graph *graph, const CUgr
     if (stream->legacy) {
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
-    if (stream->capture != NULL) {
+    if (stream->capture) {
         return CUDA_ERROR_ILLEGAL_STATE;
     }
     struct weir_soft_capture *capture = calloc(1, sizeof(*capture));
-    if (capture == NULL) {
+    if (!capture) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    capture->own_graph = graph == NULL;
-    if (graph == NULL && weir_soft_graph_make(&graph) != CUDA_SUCCESS) {
+    capture->own_graph = !graph;
+    if (!graph && weir_soft_graph_make(&graph) != CUDA_SUCCESS) {
         free(capture);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -192,7 +192,7 @@ static CUresult begin(CUstream handle, struct weir_soft_graph *graph, const CUgr
     capture->thread = pthread_self();
     for (size_t i = 0; i < n_nodes; i++) {
         if (!weir_soft_nodes_add(&stream->capture_nodes, (struct weir_soft_node *)nodes[i],
-                                 edges != NULL ? &edges[i] : NULL)) {
+                                 edges ? &edges[i] : NULL)) {
             weir_soft_nodes_clear(&stream->capture_nodes);
             weir_soft_object_put(capture->graph);
             free(capture);
@@ -218,12 +218,12 @@ CUresult weir_soft_cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_ha
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph *graph = weir_soft_object_find(WEIR_SOFT_GRAPH, graph_handle);
-    if (graph == NULL || (n_nodes != 0 && nodes == NULL)) {
+    if (!graph || (n_nodes != 0 && !nodes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (size_t i = 0; i < n_nodes; i++) {
         const struct weir_soft_node *node = weir_soft_object_find(WEIR_SOFT_NODE, nodes[i]);
-        if (node == NULL || node->graph != graph) {
+        if (!node || node->graph != graph) {
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
@@ -234,11 +234,11 @@ CUresult weir_soft_cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_ha
 static bool mark_ancestors(const struct weir_soft_graph *graph, const struct weir_soft_nodes *nodes)
 {
     struct weir_soft_node **todo = malloc((graph->n_nodes + 1) * sizeof(struct weir_soft_node *));
-    if (todo == NULL) {
+    if (!todo) {
         return false;
     }
     uint32_t n = 0;
-    for (struct weir_soft_node *node = graph->first; node != NULL; node = node->next) {
+    for (struct weir_soft_node *node = graph->first; node; node = node->next) {
         node->mark = 0;
     }
     for (uint32_t i = 0; i < nodes->n; i++) {
@@ -290,10 +290,10 @@ CUresult weir_soft_cuStreamEndCapture(CUstream handle, CUgraph *ret)
     struct weir_soft_stream *stream;
     WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
     struct weir_soft_capture *capture = stream->capture;
-    if (ret == NULL && (capture == NULL || capture->own_graph)) {
+    if (!ret && (!capture || capture->own_graph)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (capture == NULL) {
+    if (!capture) {
         return CUDA_ERROR_ILLEGAL_STATE;
     }
     if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
@@ -318,7 +318,7 @@ CUresult weir_soft_cuStreamEndCapture(CUstream handle, CUgraph *ret)
     bool own = capture->own_graph;
     capture->refs++;
     capture_end(capture);
-    if (ret != NULL) {
+    if (ret) {
         *ret = rc == CUDA_SUCCESS ? (CUgraph)graph : NULL;
     }
     if (rc != CUDA_SUCCESS && own) {
@@ -372,7 +372,7 @@ CUresult weir_soft_capture_record(struct weir_soft_event *event, struct weir_sof
 
 static bool is_under_way(const struct weir_soft_capture *capture)
 {
-    for (const struct weir_soft_capture *c = captures; c != NULL; c = c->next) {
+    for (const struct weir_soft_capture *c = captures; c; c = c->next) {
         if (c == capture) {
             return true;
         }
@@ -390,9 +390,9 @@ CUresult weir_soft_capture_wait(struct weir_soft_stream *stream, struct weir_sof
                                 bool *ret_handled)
 {
     *ret_handled = true;
-    if (event->capture == NULL) {
+    if (!event->capture) {
         *ret_handled = false;
-        if (stream->capture != NULL) { /* work from outside cannot enter a capture */
+        if (stream->capture) { /* work from outside cannot enter a capture */
             stream->capture->invalidated = true;
             return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
         }
@@ -404,7 +404,7 @@ CUresult weir_soft_capture_wait(struct weir_soft_stream *stream, struct weir_sof
     if (event->capture->invalidated) {
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     }
-    if (stream->capture != NULL && stream->capture != event->capture) {
+    if (stream->capture && stream->capture != event->capture) {
         stream->capture->invalidated = event->capture->invalidated = true;
         return CUDA_ERROR_STREAM_CAPTURE_MERGE;
     }
@@ -415,7 +415,7 @@ CUresult weir_soft_capture_wait(struct weir_soft_stream *stream, struct weir_sof
     if (!nodes_merge(&stream->capture_nodes, &event->capture_nodes)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (stream->capture == NULL) {
+    if (!stream->capture) {
         stream_join(stream, event->capture);
     }
     return CUDA_SUCCESS;
@@ -425,15 +425,14 @@ CUresult weir_soft_capture_wait(struct weir_soft_stream *stream, struct weir_sof
 
 static CUresult status_of(const struct weir_soft_stream *stream, CUstreamCaptureStatus *ret_status)
 {
-    if (stream->legacy && stream->capture == NULL) {
-        for (const struct weir_soft_stream *s = stream->object.ctx->streams; s != NULL;
-             s = s->next) {
-            if (s->capture != NULL && (s->flags & CU_STREAM_NON_BLOCKING) == 0) {
+    if (stream->legacy && !stream->capture) {
+        for (const struct weir_soft_stream *s = stream->object.ctx->streams; s; s = s->next) {
+            if (s->capture && (s->flags & CU_STREAM_NON_BLOCKING) == 0) {
                 return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
             }
         }
     }
-    *ret_status = stream->capture == NULL        ? CU_STREAM_CAPTURE_STATUS_NONE
+    *ret_status = !stream->capture               ? CU_STREAM_CAPTURE_STATUS_NONE
                   : stream->capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                                  : CU_STREAM_CAPTURE_STATUS_ACTIVE;
     return CUDA_SUCCESS;
@@ -443,7 +442,7 @@ CUresult weir_soft_cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *s
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
-    if (status == NULL) {
+    if (!status) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
@@ -457,7 +456,7 @@ CUresult weir_soft_cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureSta
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
-    if (status == NULL) {
+    if (!status) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
@@ -465,19 +464,19 @@ CUresult weir_soft_cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureSta
     if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
         return CUDA_SUCCESS;
     }
-    if (id != NULL) {
+    if (id) {
         *id = stream->capture->id;
     }
-    if (graph != NULL) {
+    if (graph) {
         *graph = (CUgraph)stream->capture->graph;
     }
-    if (nodes != NULL) {
+    if (nodes) {
         *nodes = (const CUgraphNode *)stream->capture_nodes.at;
     }
-    if (edges != NULL) {
+    if (edges) {
         *edges = stream->capture_nodes.edges;
     }
-    if (n_nodes != NULL) {
+    if (n_nodes) {
         *n_nodes = stream->capture_nodes.n;
     }
     return CUDA_SUCCESS;
@@ -489,11 +488,11 @@ CUresult weir_soft_cuStreamUpdateCaptureDependencies_v2(CUstream handle, CUgraph
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
-    if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES || (n_nodes != 0 && nodes == NULL)) {
+    if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES || (n_nodes != 0 && !nodes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
-    if (stream->capture == NULL) {
+    if (!stream->capture) {
         return CUDA_ERROR_ILLEGAL_STATE;
     }
     if (stream->capture->invalidated) {
@@ -501,7 +500,7 @@ CUresult weir_soft_cuStreamUpdateCaptureDependencies_v2(CUstream handle, CUgraph
     }
     for (size_t i = 0; i < n_nodes; i++) {
         const struct weir_soft_node *node = weir_soft_object_find(WEIR_SOFT_NODE, nodes[i]);
-        if (node == NULL || node->graph != stream->capture->graph) {
+        if (!node || node->graph != stream->capture->graph) {
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
@@ -510,7 +509,7 @@ CUresult weir_soft_cuStreamUpdateCaptureDependencies_v2(CUstream handle, CUgraph
     }
     for (size_t i = 0; i < n_nodes; i++) {
         if (!weir_soft_nodes_add(&stream->capture_nodes, (struct weir_soft_node *)nodes[i],
-                                 edges != NULL ? &edges[i] : NULL)) {
+                                 edges ? &edges[i] : NULL)) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
     }
@@ -519,7 +518,7 @@ CUresult weir_soft_cuStreamUpdateCaptureDependencies_v2(CUstream handle, CUgraph
 
 bool weir_soft_capture_uses(const struct weir_soft_graph *graph)
 {
-    for (const struct weir_soft_capture *c = captures; c != NULL; c = c->next) {
+    for (const struct weir_soft_capture *c = captures; c; c = c->next) {
         if (c->graph == graph) {
             return true;
         }

@@ -34,7 +34,7 @@ static struct weir_soft_ctx *ctx_new(struct weir_soft_device *device)
 {
     struct weir_soft_ctx *ctx =
         weir_soft_object_new(WEIR_SOFT_CONTEXT, sizeof(*ctx), NULL, ctx_release);
-    if (ctx == NULL) {
+    if (!ctx) {
         return NULL;
     }
     ctx->device = device;
@@ -52,7 +52,7 @@ static CUresult ctx_activate(struct weir_soft_ctx *ctx)
     ctx->cancel = 0;
     ctx->closing = 0;
     ctx->legacy = weir_soft_stream_make(ctx, CU_STREAM_DEFAULT, 0);
-    if (ctx->legacy == NULL) {
+    if (!ctx->legacy) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     ctx->legacy->legacy = true;
@@ -63,7 +63,7 @@ static CUresult ctx_activate(struct weir_soft_ctx *ctx)
 CUresult weir_soft_ctx_make_primary(struct weir_soft_device *device)
 {
     struct weir_soft_ctx *ctx = ctx_new(device);
-    if (ctx == NULL) {
+    if (!ctx) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     ctx->primary = true;
@@ -98,11 +98,11 @@ CUresult weir_soft_ctx_tell(struct weir_soft_ctx *ctx)
 
 CUresult weir_soft_ctx_find(CUcontext handle, struct weir_soft_ctx **ret_ctx)
 {
-    if (handle == NULL) {
+    if (!handle) {
         return weir_soft_ctx_current(ret_ctx);
     }
     struct weir_soft_ctx *ctx = weir_soft_object_find(WEIR_SOFT_CONTEXT, handle);
-    if (ctx == NULL) {
+    if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     if (!ctx->active) {
@@ -115,11 +115,11 @@ CUresult weir_soft_ctx_find(CUcontext handle, struct weir_soft_ctx **ret_ctx)
 CUresult weir_soft_ctx_current(struct weir_soft_ctx **ret_ctx)
 {
     CUcontext handle = weir_ctx_stack_current();
-    if (handle == NULL) {
+    if (!handle) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     struct weir_soft_ctx *ctx = weir_soft_object_find(WEIR_SOFT_CONTEXT, handle);
-    if (ctx == NULL) {
+    if (!ctx) {
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     }
     if (!ctx->active) {
@@ -146,9 +146,9 @@ static void free_alloc(struct weir_soft_alloc *alloc)
 
 static void wait_for_work(struct weir_soft_ctx *ctx)
 {
-    while (ctx->tasks != NULL && !weir_soft_exiting()) {
+    while (ctx->tasks && !weir_soft_exiting()) {
         struct weir_soft_task *barrier = weir_soft_task_barrier(ctx);
-        if (barrier == NULL) {
+        if (!barrier) {
             return;
         }
         weir_soft_task_wait_unlocked(barrier);
@@ -158,7 +158,7 @@ static void wait_for_work(struct weir_soft_ctx *ctx)
 
 static void retire_streams(struct weir_soft_ctx *ctx)
 {
-    while (ctx->streams != NULL) {
+    while (ctx->streams) {
         struct weir_soft_stream *stream = ctx->streams;
         ctx->streams = stream->next;
         weir_soft_capture_abandon(stream);
@@ -227,10 +227,10 @@ static bool is_active(const struct weir_soft_device *device)
 CUresult weir_soft_cuDevicePrimaryCtxRetain(CUcontext *ret, CUdevice dev)
 {
     struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (ret == NULL) {
+    if (!ret) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (device == NULL) {
+    if (!device) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     if (!is_active(device)) {
@@ -246,14 +246,14 @@ CUresult weir_soft_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_device *device = weir_soft_device_at(dev);
-    return device == NULL ? CUDA_ERROR_INVALID_DEVICE : weir_soft_ctx_release_primary(device);
+    return !device ? CUDA_ERROR_INVALID_DEVICE : weir_soft_ctx_release_primary(device);
 }
 
 CUresult weir_soft_cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
     WEIR_SOFT_LOCKED();
     const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (device == NULL) {
+    if (!device) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     if (device->primary->active) {
@@ -276,7 +276,7 @@ CUresult weir_soft_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flag
 {
     WEIR_SOFT_LOCKED();
     const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (device == NULL) {
+    if (!device) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     if (!ctx_flags_valid(flags)) {
@@ -290,10 +290,10 @@ CUresult weir_soft_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags,
 {
     WEIR_SOFT_LOCKED();
     const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (flags == NULL || active == NULL) {
+    if (!flags || !active) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (device == NULL) {
+    if (!device) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     *flags = device->primary->flags;
@@ -307,14 +307,14 @@ CUresult weir_soft_cuCtxCreate_v2(CUcontext *ret, unsigned int flags, CUdevice d
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (ret == NULL || !ctx_flags_valid(flags)) {
+    if (!ret || !ctx_flags_valid(flags)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (device == NULL) {
+    if (!device) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     struct weir_soft_ctx *ctx = ctx_new(device);
-    if (ctx == NULL || ctx_activate(ctx) != CUDA_SUCCESS) {
+    if (!ctx || ctx_activate(ctx) != CUDA_SUCCESS) {
         weir_soft_object_retire(ctx);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -332,7 +332,7 @@ CUresult weir_soft_cuCtxCreate_v2(CUcontext *ret, unsigned int flags, CUdevice d
 CUresult weir_soft_cuCtxCreate_v3(CUcontext *ret, CUexecAffinityParam *params, int n_params,
                                   unsigned int flags, CUdevice dev)
 {
-    if (n_params < 0 || (n_params > 0 && params == NULL)) {
+    if (n_params < 0 || (n_params > 0 && !params)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (n_params > 0) {
@@ -344,21 +344,21 @@ CUresult weir_soft_cuCtxCreate_v3(CUcontext *ret, CUexecAffinityParam *params, i
 CUresult weir_soft_cuCtxCreate_v4(CUcontext *ret, CUctxCreateParams *params, unsigned int flags,
                                   CUdevice dev)
 {
-    if (params != NULL && params->cigParams != NULL) {
+    if (params && params->cigParams) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    return weir_soft_cuCtxCreate_v3(ret, params != NULL ? params->execAffinityParams : NULL,
-                                    params != NULL ? params->numExecAffinityParams : 0, flags, dev);
+    return weir_soft_cuCtxCreate_v3(ret, params ? params->execAffinityParams : NULL,
+                                    params ? params->numExecAffinityParams : 0, flags, dev);
 }
 
 CUresult weir_soft_cuCtxDestroy_v2(CUcontext handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx = weir_soft_object_find(WEIR_SOFT_CONTEXT, handle);
-    if (handle == NULL) {
+    if (!handle) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (ctx == NULL || ctx->primary || !ctx->active) {
+    if (!ctx || ctx->primary || !ctx->active) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     ctx_teardown(ctx);
@@ -373,7 +373,7 @@ CUresult weir_soft_cuCtxAttach(CUcontext *ret, unsigned int flags)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (ret == NULL || flags != 0) {
+    if (!ret || flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
@@ -386,7 +386,7 @@ CUresult weir_soft_cuCtxDetach(CUcontext handle)
 {
     weir_soft_lock();
     struct weir_soft_ctx *ctx = weir_soft_object_find(WEIR_SOFT_CONTEXT, handle);
-    if (ctx == NULL || ctx->primary || handle != weir_ctx_stack_current()) {
+    if (!ctx || ctx->primary || handle != weir_ctx_stack_current()) {
         weir_soft_unlock();
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -400,8 +400,8 @@ CUresult weir_soft_cuCtxDetach(CUcontext handle)
 static CUresult check_usable(CUcontext handle)
 {
     WEIR_SOFT_LOCKED();
-    return weir_soft_object_find(WEIR_SOFT_CONTEXT, handle) != NULL ? CUDA_SUCCESS
-                                                                    : CUDA_ERROR_INVALID_CONTEXT;
+    return weir_soft_object_find(WEIR_SOFT_CONTEXT, handle) ? CUDA_SUCCESS
+                                                            : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult weir_soft_cuCtxPushCurrent_v2(CUcontext handle)
@@ -417,7 +417,7 @@ CUresult weir_soft_cuCtxPopCurrent_v2(CUcontext *ret)
 
 CUresult weir_soft_cuCtxSetCurrent(CUcontext handle)
 {
-    if (handle != NULL) {
+    if (handle) {
         WEIR_SOFT_TRY(check_usable(handle));
     }
     weir_ctx_stack_set(handle);
@@ -426,13 +426,13 @@ CUresult weir_soft_cuCtxSetCurrent(CUcontext handle)
 
 CUresult weir_soft_ctx_any(CUcontext handle, struct weir_soft_ctx **ret_ctx)
 {
-    CUcontext wanted = handle != NULL ? handle : weir_ctx_stack_current();
-    if (wanted == NULL) {
+    CUcontext wanted = handle ? handle : weir_ctx_stack_current();
+    if (!wanted) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     *ret_ctx = weir_soft_object_find(WEIR_SOFT_CONTEXT, wanted);
-    if (*ret_ctx == NULL) {
-        return handle != NULL ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (!*ret_ctx) {
+        return handle ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_CONTEXT_IS_DESTROYED;
     }
     return CUDA_SUCCESS;
 }
@@ -460,8 +460,8 @@ CUresult weir_soft_cuCtxSynchronize_v2(CUcontext handle)
     if (rc == CUDA_SUCCESS) {
         weir_soft_object_ref(ctx);
         struct weir_soft_task *barrier = weir_soft_task_barrier(ctx);
-        rc = barrier == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-        if (barrier != NULL) {
+        rc = !barrier ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+        if (barrier) {
             weir_soft_task_wait_unlocked(barrier);
             weir_soft_task_put(barrier);
             rc = weir_soft_ctx_tell(ctx);
@@ -517,7 +517,7 @@ CUresult weir_soft_cuCtxGetLimit(size_t *value, CUlimit limit)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (value == NULL || (unsigned)limit >= WEIR_SOFT_LIMIT_COUNT) {
+    if (!value || (unsigned)limit >= WEIR_SOFT_LIMIT_COUNT) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (limit >= CU_LIMIT_SHMEM_SIZE) {
@@ -532,7 +532,7 @@ CUresult weir_soft_cuCtxGetExecAffinity(CUexecAffinityParam *param, CUexecAffini
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (param == NULL || type != CU_EXEC_AFFINITY_TYPE_SM_COUNT) {
+    if (!param || type != CU_EXEC_AFFINITY_TYPE_SM_COUNT) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
@@ -553,7 +553,7 @@ CUresult weir_soft_cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    if (peer == NULL || weir_soft_ctx_find(peer, &other) != CUDA_SUCCESS || other == ctx) {
+    if (!peer || weir_soft_ctx_find(peer, &other) != CUDA_SUCCESS || other == ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     if (other->device == ctx->device) {
@@ -572,7 +572,7 @@ CUresult weir_soft_cuCtxDisablePeerAccess(CUcontext peer)
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx, *other;
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    if (peer == NULL || weir_soft_ctx_find(peer, &other) != CUDA_SUCCESS) {
+    if (!peer || weir_soft_ctx_find(peer, &other) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     uint32_t bit = 1u << other->device->ordinal;
@@ -594,7 +594,7 @@ CUresult weir_soft_cuCtxRecordEvent(CUcontext handle, CUevent event_handle)
         return CUDA_ERROR_INVALID_HANDLE;
     }
     struct weir_soft_task *barrier = weir_soft_task_barrier(ctx);
-    if (barrier == NULL) {
+    if (!barrier) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     weir_soft_event_set_task(event, barrier);
@@ -609,9 +609,9 @@ CUresult weir_soft_cuCtxWaitEvent(CUcontext handle, CUevent event_handle)
     struct weir_soft_event *event;
     WEIR_SOFT_TRY(weir_soft_ctx_find(handle, &ctx));
     WEIR_SOFT_TRY(weir_soft_event_find(event_handle, &event));
-    for (struct weir_soft_stream *stream = ctx->streams; stream != NULL; stream = stream->next) {
+    for (struct weir_soft_stream *stream = ctx->streams; stream; stream = stream->next) {
         struct weir_soft_task *mark = weir_soft_task_new(ctx, NULL, 0);
-        if (mark == NULL) {
+        if (!mark) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
         CUresult rc = weir_soft_event_wait_in(event, mark);

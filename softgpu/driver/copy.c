@@ -24,7 +24,7 @@ static enum place place_of(uint64_t base, uint64_t bytes, bool must_be_device)
     if (base == 0 || base + bytes < base) {
         return PLACE_BAD;
     }
-    if (alloc == NULL) {
+    if (!alloc) {
         return must_be_device || weir_soft_space_in_arena(base) ? PLACE_BAD : PLACE_HOST;
     }
     bool fits = bytes <= alloc->bytes - (base - alloc->base);
@@ -57,14 +57,14 @@ struct resolved {
 static bool is_mapped(uint64_t address)
 {
     const struct weir_soft_alloc *alloc = weir_soft_space_find(address);
-    return alloc != NULL && alloc->kind == WEIR_SOFT_ALLOC_MAPPED;
+    return alloc && alloc->kind == WEIR_SOFT_ALLOC_MAPPED;
 }
 
 static CUresult resolve_array(const struct end *end, const CUDA_MEMCPY3D *asked,
                               struct resolved *out)
 {
     struct weir_soft_array *array = weir_soft_object_find(WEIR_SOFT_ARRAY, end->array);
-    if (array == NULL) {
+    if (!array) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     size_t row = array->row_bytes;
@@ -152,7 +152,7 @@ CUresult weir_soft_copy_resolve(const CUDA_MEMCPY3D *asked, struct weir_soft_ctx
         WEIR_SOFT_TRY(resolve_end(&dst, asked, &to));
     }
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_COPY, ctx);
-    if (op == NULL) {
+    if (!op) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     op->copy.asked = *asked;
@@ -184,7 +184,7 @@ static bool stage(struct weir_soft_op *op)
         return false;
     }
     void *copy = malloc(bytes);
-    if (copy == NULL) {
+    if (!copy) {
         return false;
     }
     struct weir_soft_copy in = *box;
@@ -204,7 +204,7 @@ static CUresult copy_in(struct weir_soft_stream *stream, const CUDA_MEMCPY3D *as
     struct weir_soft_op *op;
     bool host_src, host_dst;
     WEIR_SOFT_TRY(weir_soft_copy_resolve(asked, stream->object.ctx, &op, &host_src, &host_dst));
-    if (stream->capture != NULL) {
+    if (stream->capture) {
         if (wait) {
             weir_soft_op_put(op);
             stream->capture->invalidated = true;
@@ -289,12 +289,12 @@ CUresult weir_soft_copy_row(CUmemorytype dst_type, CUarray dst_array, uint64_t d
 {
     CUDA_MEMCPY3D asked = {.srcMemoryType = src_type,
                            .srcArray = src_array,
-                           .srcXInBytes = src_array != NULL ? src_at : 0,
+                           .srcXInBytes = src_array ? src_at : 0,
                            .srcHost = (const void *)(uintptr_t)src_at,
                            .srcDevice = src_at,
                            .dstMemoryType = dst_type,
                            .dstArray = dst_array,
-                           .dstXInBytes = dst_array != NULL ? dst_at : 0,
+                           .dstXInBytes = dst_array ? dst_at : 0,
                            .dstHost = (void *)(uintptr_t)dst_at,
                            .dstDevice = dst_at,
                            .WidthInBytes = bytes,
@@ -317,9 +317,8 @@ CUresult weir_soft_cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, s
                                          size_t count, CUmemcpyAttributes *attributes,
                                          size_t *first, size_t n_attributes, CUstream stream)
 {
-    if (dsts == NULL || srcs == NULL || sizes == NULL || count == 0 || n_attributes > count ||
-        attributes == NULL || first == NULL || n_attributes == 0 || first[0] != 0 ||
-        stream == CU_STREAM_LEGACY) {
+    if (!dsts || !srcs || !sizes || count == 0 || n_attributes > count || !attributes || !first ||
+        n_attributes == 0 || first[0] != 0 || stream == CU_STREAM_LEGACY) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (size_t i = 0; i < count; i++) {
@@ -335,7 +334,7 @@ CUresult weir_soft_cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size
                                       size_t count, CUmemcpyAttributes *attributes, size_t *first,
                                       size_t n_attributes, size_t *fail_index, CUstream stream)
 {
-    if (fail_index != NULL) {
+    if (fail_index) {
         *fail_index = SIZE_MAX;
     }
     return weir_soft_cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attributes, first,
@@ -349,7 +348,7 @@ static CUresult element_of(const CUDA_MEMCPY3D_BATCH_OP *op, size_t *ret_bytes)
                                                                                     : NULL;
     CUDA_ARRAY3D_DESCRIPTOR shape;
     *ret_bytes = 1;
-    if (array == NULL) {
+    if (!array) {
         return CUDA_SUCCESS;
     }
     WEIR_SOFT_TRY(weir_soft_cuArray3DGetDescriptor_v2(&shape, array->op.array.array));
@@ -406,7 +405,7 @@ static CUresult box_of(const CUDA_MEMCPY3D_BATCH_OP *op, CUDA_MEMCPY3D *c)
 CUresult weir_soft_cuMemcpy3DBatchAsync_v2(size_t count, CUDA_MEMCPY3D_BATCH_OP *ops,
                                            unsigned long long flags, CUstream stream)
 {
-    if (count == 0 || ops == NULL || flags != 0 || stream == CU_STREAM_LEGACY) {
+    if (count == 0 || !ops || flags != 0 || stream == CU_STREAM_LEGACY) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (size_t i = 0; i < count; i++) {
@@ -421,7 +420,7 @@ CUresult weir_soft_cuMemcpy3DBatchAsync(size_t count, CUDA_MEMCPY3D_BATCH_OP *op
                                         size_t *fail_index, unsigned long long flags,
                                         CUstream stream)
 {
-    if (fail_index != NULL) {
+    if (fail_index) {
         *fail_index = SIZE_MAX;
     }
     return weir_soft_cuMemcpy3DBatchAsync_v2(count, ops, flags, stream);
@@ -452,7 +451,7 @@ static CUresult set_make(const CUDA_MEMSET_NODE_PARAMS *set, struct weir_soft_ct
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_SET, ctx);
-    if (op == NULL) {
+    if (!op) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     op->set = *set;

@@ -43,14 +43,14 @@ struct weir_soft_device *weir_soft_device_at(int ordinal)
 static uint64_t env_number(const char *name, uint64_t fallback, uint64_t least, uint64_t most)
 {
     const char *text = getenv(name);
-    if (text == NULL || text[0] == '\0') {
+    if (!text || text[0] == '\0') {
         return fallback;
     }
     char *end;
     uint64_t value = strtoull(text, &end, 10);
     static const char units[] = "KMGT";
     const char *unit = *end != '\0' ? strchr(units, toupper((unsigned char)*end)) : NULL;
-    if (unit != NULL) {
+    if (unit) {
         value <<= 10 * (unsigned)(unit - units + 1);
     }
     if (value < least || value > most) {
@@ -65,12 +65,11 @@ static uint64_t env_number(const char *name, uint64_t fallback, uint64_t least, 
  * a device at a time, each with a lock on a byte of it. */
 static CUresult take_place(struct weir_soft_device *device)
 {
-    const char *text = getenv("WEIR_SOFTGPU_CONTEXTS"),
-               *path = text != NULL ? strchr(text, ':') : NULL;
-    unsigned long n = text != NULL ? strtoul(text, NULL, 10) : 0;
-    int fd = path != NULL ? open(path + 1, O_RDWR | O_CLOEXEC) : -1;
+    const char *text = getenv("WEIR_SOFTGPU_CONTEXTS"), *path = text ? strchr(text, ':') : NULL;
+    unsigned long n = text ? strtoul(text, NULL, 10) : 0;
+    int fd = path ? open(path + 1, O_RDWR | O_CLOEXEC) : -1;
 
-    if (path == NULL) {
+    if (!path) {
         return CUDA_SUCCESS;
     }
     for (unsigned long i = 0; fd >= 0 && i < n; i++) {
@@ -108,7 +107,7 @@ CUresult weir_soft_device_make_room(struct weir_soft_device *device)
     if (ms != 0) {
         nanosleep(&pause, NULL);
     }
-    return full != NULL && access(full, F_OK) == 0 ? CUDA_ERROR_OUT_OF_MEMORY : take_place(device);
+    return full && access(full, F_OK) == 0 ? CUDA_ERROR_OUT_OF_MEMORY : take_place(device);
 }
 
 /* For tests: freeing memory takes time. The lock is not held. */
@@ -129,7 +128,7 @@ static bool mps_is_there(void)
     const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
     char path[PATH_MAX];
 
-    if (folder == NULL) { /* the usual place is not searched: a real GPU's MPS may be there */
+    if (!folder) { /* the usual place is not searched: a real GPU's MPS may be there */
         return false;
     }
     snprintf(path, sizeof path, "%s/control", folder);
@@ -204,7 +203,7 @@ CUresult weir_soft_devices_init(void)
         uuids[i] = devices[i].uuid;
         order[i] = i;
     }
-    if (visible != NULL) {
+    if (visible) {
         n = weir_visible_order(visible, uuids, n_physical, order);
     }
     for (int i = 0; i < n; i++) {
@@ -218,7 +217,7 @@ CUresult weir_soft_devices_init(void)
 CUresult weir_soft_device_engine(struct weir_soft_device *device,
                                  struct weir_exec_device **ret_engine)
 {
-    if (device->engine == NULL) {
+    if (!device->engine) {
         long online = sysconf(_SC_NPROCESSORS_ONLN);
         uint32_t threads = online < 1 ? 1 : (uint32_t)online;
         struct weir_exec_device_params params = {

@@ -10,10 +10,10 @@
 CUresult weir_soft_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice dev)
 {
     const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (value == NULL) {
+    if (!value) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (device == NULL) {
+    if (!device) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     return weir_soft_device_attribute(device, (int)attribute, value);
@@ -28,10 +28,10 @@ static int attribute_of(const struct weir_soft_device *device, CUdevice_attribut
 CUresult weir_soft_cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
 {
     const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (major == NULL || minor == NULL) {
+    if (!major || !minor) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (device == NULL) {
+    if (!device) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     *major = (int)device->compute_capability / 10;
@@ -42,10 +42,10 @@ CUresult weir_soft_cuDeviceComputeCapability(int *major, int *minor, CUdevice de
 CUresult weir_soft_cuDeviceGetPCIBusId(char *text, int len, CUdevice dev)
 {
     const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (text == NULL || len <= 0) {
+    if (!text || len <= 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (device == NULL) {
+    if (!device) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     snprintf(text, (size_t)len, "0000:%02X:00.0", (unsigned)device->pci_bus);
@@ -54,7 +54,7 @@ CUresult weir_soft_cuDeviceGetPCIBusId(char *text, int len, CUdevice dev)
 
 CUresult weir_soft_cuDeviceGetByPCIBusId(CUdevice *dev, const char *text)
 {
-    if (dev == NULL || text == NULL) {
+    if (!dev || !text) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     unsigned domain = 0, bus = 0, slot = 0, function = 0;
@@ -78,11 +78,11 @@ CUresult weir_soft_cuDeviceGetTexture1DLinearMaxWidth(size_t *width, CUarray_for
                                                       unsigned channels, CUdevice dev)
 {
     const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (width == NULL || weir_soft_format_bytes(format) == 0 ||
+    if (!width || weir_soft_format_bytes(format) == 0 ||
         (channels != 1 && channels != 2 && channels != 4)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (device == NULL) {
+    if (!device) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     *width = (size_t)attribute_of(device, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH);
@@ -91,10 +91,10 @@ CUresult weir_soft_cuDeviceGetTexture1DLinearMaxWidth(size_t *width, CUarray_for
 
 CUresult weir_soft_cuDeviceCanAccessPeer(int *can, CUdevice dev, CUdevice peer)
 {
-    if (can == NULL) {
+    if (!can) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (weir_soft_device_at(dev) == NULL || weir_soft_device_at(peer) == NULL) {
+    if (!weir_soft_device_at(dev) || !weir_soft_device_at(peer)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     *can = dev != peer; /* all memory of the devices belongs to this process */
@@ -104,10 +104,10 @@ CUresult weir_soft_cuDeviceCanAccessPeer(int *can, CUdevice dev, CUdevice peer)
 CUresult weir_soft_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute,
                                            CUdevice src, CUdevice dst)
 {
-    if (value == NULL) {
+    if (!value) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (weir_soft_device_at(src) == NULL || weir_soft_device_at(dst) == NULL || src == dst) {
+    if (!weir_soft_device_at(src) || !weir_soft_device_at(dst) || src == dst) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     if (attribute < CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK ||
@@ -123,7 +123,7 @@ CUresult weir_soft_cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities,
                                                     const CUatomicOperation *operations,
                                                     unsigned int count, CUdevice src, CUdevice dst)
 {
-    if (weir_soft_device_at(dst) == NULL || src == dst) {
+    if (!weir_soft_device_at(dst) || src == dst) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     return weir_soft_cuDeviceGetHostAtomicCapabilities(capabilities, operations, count, src);

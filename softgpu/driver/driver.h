@@ -444,7 +444,7 @@ void weir_soft_ctx_wait_keeping_out(struct weir_soft_ctx *ctx);
 void weir_soft_ctx_wait_for_code(struct weir_soft_ctx *ctx);
 static inline bool weir_soft_task_is_done(const struct weir_soft_task *task)
 {
-    return task == NULL || __atomic_load_n(&task->done, __ATOMIC_ACQUIRE) != 0;
+    return !task || __atomic_load_n(&task->done, __ATOMIC_ACQUIRE) != 0;
 }
 void weir_soft_tasks_forget(void);
 

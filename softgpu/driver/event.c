@@ -20,7 +20,7 @@ static void event_release(void *object)
     weir_soft_task_put(event->task);
     weir_soft_capture_put(event->capture);
     weir_soft_nodes_clear(&event->capture_nodes);
-    if (event->shared != NULL) {
+    if (event->shared) {
         munmap(event->shared, PAGE_BYTES);
     }
     if (event->shared_fd >= 0) {
@@ -33,7 +33,7 @@ CUresult weir_soft_event_make(struct weir_soft_ctx *ctx, unsigned flags, int fd,
 {
     struct weir_soft_event *event =
         weir_soft_object_new(WEIR_SOFT_EVENT, sizeof(*event), ctx, event_release);
-    if (event == NULL) {
+    if (!event) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     event->flags = flags;
@@ -41,7 +41,7 @@ CUresult weir_soft_event_make(struct weir_soft_ctx *ctx, unsigned flags, int fd,
     if (fd >= 0) {
         void *page = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         event->shared = page == MAP_FAILED ? NULL : page;
-        if (event->shared == NULL) {
+        if (!event->shared) {
             weir_soft_object_retire(event);
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
@@ -53,7 +53,7 @@ CUresult weir_soft_event_make(struct weir_soft_ctx *ctx, unsigned flags, int fd,
 CUresult weir_soft_event_find(CUevent handle, struct weir_soft_event **ret_event)
 {
     struct weir_soft_event *event = weir_soft_object_find(WEIR_SOFT_EVENT, handle);
-    if (event == NULL) {
+    if (!event) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     *ret_event = event;
@@ -62,7 +62,7 @@ CUresult weir_soft_event_find(CUevent handle, struct weir_soft_event **ret_event
 
 void weir_soft_event_set_task(struct weir_soft_event *event, struct weir_soft_task *task)
 {
-    if (task != NULL) {
+    if (task) {
         task->refs++;
     }
     weir_soft_task_put(event->task);
@@ -82,7 +82,7 @@ static struct weir_soft_op *ipc_op(enum weir_soft_op_kind kind, struct weir_soft
                                    struct weir_soft_ctx *ctx)
 {
     struct weir_soft_op *op = weir_soft_op_new(kind, ctx);
-    if (op != NULL) {
+    if (op) {
         op->ipc.event = weir_soft_object_ref(event);
         op->ipc.value = kind == WEIR_SOFT_OP_IPC_SIGNAL
                             ? __atomic_add_fetch(&event->shared->recorded, 1, __ATOMIC_ACQ_REL)
@@ -94,12 +94,12 @@ static struct weir_soft_op *ipc_op(enum weir_soft_op_kind kind, struct weir_soft
 CUresult weir_soft_event_record(struct weir_soft_event *event, struct weir_soft_stream *stream,
                                 unsigned flags)
 {
-    if (stream->capture != NULL && flags != CU_EVENT_RECORD_EXTERNAL) {
+    if (stream->capture && flags != CU_EVENT_RECORD_EXTERNAL) {
         return weir_soft_capture_record(event, stream);
     }
-    if (stream->capture != NULL) {
+    if (stream->capture) {
         struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_RECORD, stream->object.ctx);
-        if (op == NULL) {
+        if (!op) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
         op->event = weir_soft_object_ref(event);
@@ -109,15 +109,15 @@ CUresult weir_soft_event_record(struct weir_soft_event *event, struct weir_soft_
         WEIR_SOFT_TRY(weir_soft_capture_check_legacy(stream->object.ctx));
     }
     struct weir_soft_op *op = NULL;
-    if (event->shared != NULL) {
+    if (event->shared) {
         op = ipc_op(WEIR_SOFT_OP_IPC_SIGNAL, event, stream->object.ctx);
-        if (op == NULL) {
+        if (!op) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
     }
     struct weir_soft_task *mark = weir_soft_task_new(stream->object.ctx, op, stream->priority);
     weir_soft_op_put(op);
-    if (mark == NULL) {
+    if (!mark) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUresult rc = weir_soft_stream_push(stream, mark);
@@ -133,7 +133,7 @@ CUresult weir_soft_cuEventCreate(CUevent *ret, unsigned int flags)
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
     struct weir_soft_event *event;
-    if (ret == NULL ||
+    if (!ret ||
         (flags & ~(unsigned)(CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING |
                              CU_EVENT_INTERPROCESS)) != 0 ||
         ((flags & CU_EVENT_INTERPROCESS) != 0 && (flags & CU_EVENT_DISABLE_TIMING) == 0)) {
@@ -159,7 +159,7 @@ CUresult weir_soft_cuEventDestroy_v2(CUevent handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_event *event = weir_soft_object_find(WEIR_SOFT_EVENT, handle);
-    if (event == NULL) {
+    if (!event) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     weir_soft_task_put(
@@ -183,7 +183,7 @@ CUresult weir_soft_cuEventRecordWithFlags(CUevent event_handle, CUstream stream_
     if (event->object.ctx != stream->object.ctx) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (flags == CU_EVENT_RECORD_EXTERNAL && stream->capture == NULL) {
+    if (flags == CU_EVENT_RECORD_EXTERNAL && !stream->capture) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     return weir_soft_event_record(event, stream, flags);
@@ -191,8 +191,8 @@ CUresult weir_soft_cuEventRecordWithFlags(CUevent event_handle, CUstream stream_
 
 static bool event_is_done(const struct weir_soft_event *event)
 {
-    if (event->shared != NULL && __atomic_load_n(&event->shared->happened, __ATOMIC_ACQUIRE) <
-                                     __atomic_load_n(&event->shared->recorded, __ATOMIC_ACQUIRE)) {
+    if (event->shared && __atomic_load_n(&event->shared->happened, __ATOMIC_ACQUIRE) <
+                             __atomic_load_n(&event->shared->recorded, __ATOMIC_ACQUIRE)) {
         return false;
     }
     return weir_soft_task_is_done(event->task);
@@ -203,7 +203,7 @@ CUresult weir_soft_cuEventQuery(CUevent handle)
     WEIR_SOFT_LOCKED();
     struct weir_soft_event *event;
     WEIR_SOFT_TRY(weir_soft_event_find(handle, &event));
-    if (event->capture != NULL) {
+    if (event->capture) {
         return weir_soft_capture_refuse_event(event);
     }
     WEIR_SOFT_TRY(weir_soft_capture_check(NULL));
@@ -215,16 +215,16 @@ static CUresult synchronize(CUevent handle)
     WEIR_SOFT_LOCKED();
     struct weir_soft_event *event;
     WEIR_SOFT_TRY(weir_soft_event_find(handle, &event));
-    if (event->capture != NULL) {
+    if (event->capture) {
         return weir_soft_capture_refuse_event(event);
     }
     WEIR_SOFT_TRY(weir_soft_capture_check(NULL));
     struct weir_soft_ctx *ctx = weir_soft_object_ref(event->object.ctx);
     weir_soft_object_ref(event);
     weir_soft_task_wait_unlocked(event->task);
-    if (event->shared != NULL) {
+    if (event->shared) {
         struct weir_soft_op *op = ipc_op(WEIR_SOFT_OP_IPC_WAIT, event, ctx);
-        if (op != NULL) {
+        if (op) {
             weir_soft_unlock();
             (void)weir_soft_op_run(op);
             weir_soft_lock();
@@ -249,7 +249,7 @@ CUresult weir_soft_cuEventElapsedTime_v2(float *milliseconds, CUevent start_hand
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_event *start, *end;
-    if (milliseconds == NULL) {
+    if (!milliseconds) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_event_find(start_handle, &start));
@@ -278,9 +278,9 @@ CUresult weir_soft_cuStreamWaitEvent(CUstream stream_handle, CUevent event_handl
     WEIR_SOFT_TRY(weir_soft_stream_find(stream_handle, &stream));
     WEIR_SOFT_TRY(weir_soft_event_find(event_handle, &event));
     bool external = flags == CU_EVENT_WAIT_EXTERNAL;
-    if (external && stream->capture != NULL) {
+    if (external && stream->capture) {
         struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_WAIT, stream->object.ctx);
-        if (op == NULL) {
+        if (!op) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
         op->event = weir_soft_object_ref(event);
@@ -295,9 +295,9 @@ CUresult weir_soft_cuStreamWaitEvent(CUstream stream_handle, CUevent event_handl
         WEIR_SOFT_TRY(weir_soft_capture_check_legacy(stream->object.ctx));
     }
     struct weir_soft_op *op = NULL;
-    if (event->shared != NULL) {
+    if (event->shared) {
         op = ipc_op(WEIR_SOFT_OP_IPC_WAIT, event, stream->object.ctx);
-        if (op == NULL) {
+        if (!op) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
     } else if (weir_soft_task_is_done(event->task)) {
@@ -305,7 +305,7 @@ CUresult weir_soft_cuStreamWaitEvent(CUstream stream_handle, CUevent event_handl
     }
     struct weir_soft_task *mark = weir_soft_task_new(stream->object.ctx, op, stream->priority);
     weir_soft_op_put(op);
-    if (mark == NULL) {
+    if (!mark) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUresult rc = weir_soft_event_wait_in(event, mark);

@@ -56,7 +56,7 @@ static uint64_t read64(const uint8_t *at)
 
 static void say(struct weir_soft_log *log, const char *text)
 {
-    if (log != NULL) {
+    if (log) {
         snprintf(log->text, sizeof(log->text), "%s", text);
     }
 }
@@ -68,12 +68,12 @@ CUresult weir_soft_image_add(struct weir_soft_image *image, const char *text, si
     }
     struct weir_exec_source *grown =
         realloc(image->sources, (image->n_sources + 1) * sizeof(*grown));
-    if (grown == NULL) {
+    if (!grown) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     image->sources = grown;
     char *copy = malloc(bytes + 1);
-    if (copy == NULL) {
+    if (!copy) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memcpy(copy, text, bytes);
@@ -151,7 +151,7 @@ static CUresult entry_add(const struct entry *entry, struct weir_soft_image *ima
         return CUDA_ERROR_INVALID_IMAGE;
     }
     char *text = malloc(entry->text_bytes);
-    if (text == NULL) {
+    if (!text) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     bool good;
@@ -246,7 +246,7 @@ static const char *first_word(const char *at, const char *end)
         } else if (end - at > 2 && at[0] == '/' && (at[1] == '/' || at[1] == '*')) {
             stop = at[1] == '/' ? memchr(at, '\n', (size_t)(end - at))
                                 : memmem(at + 2, (size_t)(end - at) - 2, "*/", 2);
-            at = stop == NULL ? end : stop + (at[1] == '/' ? 1 : 2);
+            at = !stop ? end : stop + (at[1] == '/' ? 1 : 2);
         } else {
             break;
         }
@@ -287,7 +287,7 @@ CUresult weir_soft_image_read_sized(const void *data, size_t bytes, uint32_t com
 static CUresult fatbin_read_unsized(const uint8_t *data, uint32_t compute_capability,
                                     struct weir_soft_image *image, struct weir_soft_log *log)
 {
-    if (data == NULL || read32(data) != FATBIN_MAGIC) {
+    if (!data || read32(data) != FATBIN_MAGIC) {
         say(log, "the fatbin wrapper points to something else");
         return CUDA_ERROR_INVALID_IMAGE;
     }
@@ -313,10 +313,10 @@ static CUresult wrapper_read(const uint8_t *wrapper, uint32_t compute_capability
     WEIR_SOFT_TRY(fatbin_read_unsized(data, compute_capability, image, log));
     const uint8_t *const *parts =
         (const uint8_t *const *)(uintptr_t)(version == 2 ? read64(wrapper + 16) : 0);
-    if (image->n_sources > 0 || parts == NULL) {
+    if (image->n_sources > 0 || !parts) {
         return CUDA_SUCCESS;
     }
-    for (; *parts != NULL; parts++) {
+    for (; *parts; parts++) {
         WEIR_SOFT_TRY(fatbin_read_unsized(*parts, compute_capability, image, log));
     }
     return CUDA_SUCCESS;

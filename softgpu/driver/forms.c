@@ -48,7 +48,7 @@ bool weir_soft_forms_are_apart(uint32_t n_sources)
 {
     const char *text = getenv("WEIR_SOFTGPU_FORM_APART");
 
-    return weir_soft_forms_on() && n_sources == 1 && text != NULL && strcmp(text, "1") == 0;
+    return weir_soft_forms_on() && n_sources == 1 && text && strcmp(text, "1") == 0;
 }
 
 static bool make_twins(struct weir_ptx_module *module, enum weir_ptx_form form)
@@ -281,7 +281,7 @@ static const struct weir_exec_kernel *twin_of(const struct weir_exec_module *mod
     const char *name = weir_exec_kernel_info(kernel)->name;
     char twin[4096];
 
-    if (apart != NULL) {
+    if (apart) {
         return weir_soft_apart_twin(apart, name, ret_dynamic);
     }
     int len = snprintf(twin, sizeof(twin), "%s$%s", name, weir_ptx_form_text(form));
@@ -299,7 +299,7 @@ static char *twin_params(const struct weir_exec_launch *launch,
     uint32_t at = info->params[info->n_params - 1].offset;
     char *params = calloc(1, info->param_bytes);
 
-    if (params != NULL) {
+    if (params) {
         memcpy(params, launch->params, launch->params_bytes < at ? launch->params_bytes : at);
         memcpy(params + at, args, sizeof(*args));
         *ret_args = (struct weir_ptx_form_args *)(void *)(params + at);
@@ -327,8 +327,7 @@ enum weir_status weir_soft_forms_run(struct weir_exec_device *engine,
     bool clusters = launch->cluster[0] != 0;
 
     /* A launch that takes all the shared memory there is leaves no room for a twin's slot. */
-    if (twin == NULL || launch->cooperative || clusters ||
-        !weir_ptx_form_args_init(launch->grid, &args) ||
+    if (!twin || launch->cooperative || clusters || !weir_ptx_form_args_init(launch->grid, &args) ||
         weir_exec_occupancy(engine, twin, launch->block[0] * launch->block[1] * launch->block[2],
                             run.launch.dynamic_shared_bytes) == 0) {
         return weir_exec_run(engine, launch, ret_fault);
@@ -336,10 +335,10 @@ enum weir_status weir_soft_forms_run(struct weir_exec_device *engine,
     const struct weir_exec_kernel_info *info = weir_exec_kernel_info(twin);
     char *params = twin_params(launch, info, &args, &run.args);
 
-    if (params == NULL) {
+    if (!params) {
         return WEIR_ERR_NO_MEMORY;
     }
-    if (apart != NULL) {
+    if (apart) {
         weir_soft_apart_copy_consts(apart);
     }
     run.total = args.total;

@@ -27,7 +27,7 @@ struct weir_soft_apart {
 
 void weir_soft_apart_destroy(struct weir_soft_apart *apart)
 {
-    if (apart != NULL) {
+    if (apart) {
         weir_exec_module_destroy(apart->exec);
         weir_ptx_destroy(apart->ptx);
         free(apart->consts);

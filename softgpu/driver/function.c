@@ -109,7 +109,7 @@ CUresult weir_soft_cuFuncGetAttribute(int *value, CUfunction_attribute id, CUfun
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_function *f;
-    if (value == NULL) {
+    if (!value) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
@@ -137,11 +137,11 @@ CUresult weir_soft_cuFuncSetSharedMemConfig(CUfunction handle, CUsharedconfig co
 CUresult weir_soft_function_parameter(const struct weir_soft_function *f, size_t index,
                                       size_t *offset, size_t *bytes)
 {
-    if (offset == NULL || index >= f->info->n_params) {
+    if (!offset || index >= f->info->n_params) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     *offset = f->info->params[index].offset;
-    if (bytes != NULL) {
+    if (bytes) {
         *bytes = f->info->params[index].bytes;
     }
     return CUDA_SUCCESS;
@@ -163,10 +163,10 @@ static CUresult kernel_function(CUkernel handle, CUdevice dev, struct weir_soft_
     struct weir_soft_kernel *kernel = weir_soft_object_find(WEIR_SOFT_KERNEL, handle);
     struct weir_soft_device *device = weir_soft_device_at(dev);
     struct weir_soft_ctx *ctx;
-    if (kernel == NULL) {
+    if (!kernel) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (device == NULL) {
+    if (!device) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     if (weir_soft_ctx_current(&ctx) != CUDA_SUCCESS || ctx->device != device) {
@@ -182,7 +182,7 @@ CUresult weir_soft_cuKernelGetAttribute(int *value, CUfunction_attribute id, CUk
     WEIR_SOFT_LOCKED();
     struct weir_soft_kernel *kernel;
     struct weir_soft_function *f;
-    if (value == NULL) {
+    if (!value) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(kernel_function(handle, dev, &kernel, &f));
@@ -243,7 +243,7 @@ CUresult weir_soft_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_function *f;
-    if (n_blocks == NULL || threads <= 0 || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) {
+    if (!n_blocks || threads <= 0 || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
@@ -257,8 +257,7 @@ CUresult weir_soft_cuOccupancyMaxPotentialBlockSizeWithFlags(int *min_grid, int 
                                                              size_t shared_bytes, int limit,
                                                              unsigned int flags)
 {
-    if (min_grid == NULL || block == NULL || limit < 0 ||
-        flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) {
+    if (!min_grid || !block || limit < 0 || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     int max_threads, best = 0, best_threads = 0, sm_count = 0;
@@ -267,7 +266,7 @@ CUresult weir_soft_cuOccupancyMaxPotentialBlockSizeWithFlags(int *min_grid, int 
     limit = limit == 0 || limit > max_threads ? max_threads : limit;
     for (int threads = limit; threads > 0; threads = (threads - 1) & ~31) {
         int n_blocks;
-        size_t shared = shared_of != NULL ? shared_of(threads) : shared_bytes; /* no lock held */
+        size_t shared = shared_of ? shared_of(threads) : shared_bytes; /* no lock held */
         WEIR_SOFT_TRY(weir_soft_cuOccupancyMaxActiveBlocksPerMultiprocessor(&n_blocks, handle,
                                                                             threads, shared));
         if (n_blocks * threads > best) {
@@ -289,7 +288,7 @@ CUresult weir_soft_cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, CUfunc
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_function *f;
-    if (bytes == NULL || n_blocks <= 0 || threads <= 0) {
+    if (!bytes || n_blocks <= 0 || threads <= 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
@@ -315,7 +314,7 @@ CUresult weir_soft_cuOccupancyMaxPotentialClusterSize(int *size, CUfunction hand
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_function *f;
-    if (size == NULL || config == NULL) {
+    if (!size || !config) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
@@ -328,7 +327,7 @@ CUresult weir_soft_cuOccupancyMaxActiveClusters(int *n_clusters, CUfunction hand
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_function *f;
-    if (n_clusters == NULL || config == NULL || (config->numAttrs > 0 && config->attrs == NULL)) {
+    if (!n_clusters || !config || (config->numAttrs > 0 && !config->attrs)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));

@@ -17,7 +17,7 @@ static void node_release(void *object)
     struct weir_soft_node *node = object;
     weir_soft_op_put(node->op);
     weir_soft_nodes_clear(&node->before);
-    if (node->child != NULL) {
+    if (node->child) {
         weir_soft_object_retire(node->child);
         weir_soft_object_put(node->child);
     }
@@ -39,8 +39,8 @@ void weir_soft_user_object_drop(struct weir_soft_user_object *object, uint64_t c
 static uint32_t count_users(const struct weir_soft_graph *graph)
 {
     uint32_t n = graph->n_user_objects;
-    for (const struct weir_soft_node *node = graph->first; node != NULL; node = node->next) {
-        n += node->child != NULL ? count_users(node->child) : 0;
+    for (const struct weir_soft_node *node = graph->first; node; node = node->next) {
+        n += node->child ? count_users(node->child) : 0;
     }
     return n;
 }
@@ -52,8 +52,8 @@ static void add_users(const struct weir_soft_graph *graph, struct weir_soft_user
         users->at[users->n].object->count += users->at[users->n].count;
         users->n++;
     }
-    for (const struct weir_soft_node *node = graph->first; node != NULL; node = node->next) {
-        if (node->child != NULL) {
+    for (const struct weir_soft_node *node = graph->first; node; node = node->next) {
+        if (node->child) {
             add_users(node->child, users);
         }
     }
@@ -62,12 +62,12 @@ static void add_users(const struct weir_soft_graph *graph, struct weir_soft_user
 CUresult weir_soft_users_add(struct weir_soft_users **users, const struct weir_soft_graph *graph)
 {
     struct weir_soft_users *old = *users, *both;
-    uint32_t n_old = old != NULL ? old->n : 0, n = n_old + count_users(graph);
+    uint32_t n_old = old ? old->n : 0, n = n_old + count_users(graph);
     if (n == n_old) {
         return CUDA_SUCCESS;
     }
     both = calloc(1, sizeof(*both) + n * sizeof(both->at[0]));
-    if (both == NULL) {
+    if (!both) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     both->refs = 1;
@@ -83,7 +83,7 @@ CUresult weir_soft_users_add(struct weir_soft_users **users, const struct weir_s
 
 void weir_soft_users_put(struct weir_soft_users *users)
 {
-    if (users == NULL || --users->refs != 0) {
+    if (!users || --users->refs != 0) {
         return;
     }
     for (uint32_t i = 0; i < users->n; i++) {
@@ -99,7 +99,7 @@ static CUresult clone_users(const struct weir_soft_graph *graph, struct weir_sof
         return CUDA_SUCCESS;
     }
     clone->user_objects = calloc(n, sizeof(clone->user_objects[0]));
-    if (clone->user_objects == NULL) {
+    if (!clone->user_objects) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -114,7 +114,7 @@ static void graph_release(void *object)
 {
     struct weir_soft_graph *graph = object;
     struct weir_soft_node *node = graph->first;
-    while (node != NULL) {
+    while (node) {
         struct weir_soft_node *next = node->next;
         weir_soft_object_retire(node);
         node = next;
@@ -130,7 +130,7 @@ CUresult weir_soft_graph_make(struct weir_soft_graph **ret_graph)
     struct weir_soft_graph *graph =
         weir_soft_object_new(WEIR_SOFT_GRAPH, sizeof(*graph), NULL, graph_release);
     *ret_graph = graph;
-    return graph == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+    return !graph ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
 CUgraphNodeType weir_soft_op_node_type(const struct weir_soft_op *op)
@@ -169,7 +169,7 @@ CUresult weir_soft_graph_add(struct weir_soft_graph *graph, CUgraphNodeType type
 {
     struct weir_soft_node *node =
         weir_soft_object_new(WEIR_SOFT_NODE, sizeof(*node), NULL, node_release);
-    if (node == NULL) {
+    if (!node) {
         weir_soft_op_put(op);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -182,7 +182,7 @@ CUresult weir_soft_graph_add(struct weir_soft_graph *graph, CUgraphNodeType type
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
     }
-    if (graph->last != NULL) {
+    if (graph->last) {
         graph->last->next = node;
     } else {
         graph->first = node;
@@ -197,7 +197,7 @@ CUresult weir_soft_graph_add(struct weir_soft_graph *graph, CUgraphNodeType type
 static struct weir_soft_node *clone_of(const struct weir_soft_graph *clone,
                                        const struct weir_soft_node *original)
 {
-    for (struct weir_soft_node *node = clone->first; node != NULL; node = node->next) {
+    for (struct weir_soft_node *node = clone->first; node; node = node->next) {
         if (node->cloned_from == original) {
             return node;
         }
@@ -211,16 +211,16 @@ static CUresult clone_nodes(const struct weir_soft_graph *graph, struct weir_sof
 {
     const struct weir_soft_nodes none = {0};
     uint32_t number = 0;
-    for (struct weir_soft_node *n = graph->first; n != NULL; n = n->next) {
+    for (struct weir_soft_node *n = graph->first; n; n = n->next) {
         struct weir_soft_node *copy;
-        if (n->op != NULL) {
+        if (n->op) {
             n->op->refs++;
         }
         WEIR_SOFT_TRY(weir_soft_graph_add(clone, n->type, n->op, &none, &copy));
         copy->cloned_from = n;
         n->order = number;
         ret_copies[number++] = copy;
-        if (n->child != NULL) {
+        if (n->child) {
             WEIR_SOFT_TRY(weir_soft_graph_clone(n->child, &copy->child));
             weir_soft_object_ref(copy->child);
             copy->child->is_child = true;
@@ -232,7 +232,7 @@ static CUresult clone_nodes(const struct weir_soft_graph *graph, struct weir_sof
 static CUresult clone_edges(const struct weir_soft_graph *graph,
                             struct weir_soft_node *const *copies)
 {
-    for (struct weir_soft_node *n = graph->first; n != NULL; n = n->next) {
+    for (struct weir_soft_node *n = graph->first; n; n = n->next) {
         for (uint32_t i = 0; i < n->before.n; i++) {
             if (!weir_soft_nodes_add(&copies[n->order]->before, copies[n->before.at[i]->order],
                                      &n->before.edges[i])) {
@@ -248,7 +248,7 @@ CUresult weir_soft_graph_clone(const struct weir_soft_graph *graph,
 {
     struct weir_soft_graph *clone;
     struct weir_soft_node **copies = calloc((size_t)graph->n_nodes + 1, sizeof(*copies));
-    CUresult rc = copies != NULL ? weir_soft_graph_make(&clone) : CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult rc = copies ? weir_soft_graph_make(&clone) : CUDA_ERROR_OUT_OF_MEMORY;
     if (rc != CUDA_SUCCESS) {
         free(copies);
         return rc;
@@ -275,20 +275,20 @@ CUresult weir_soft_graph_clone(const struct weir_soft_graph *graph,
 CUresult weir_soft_graph_find(CUgraph handle, struct weir_soft_graph **ret_graph)
 {
     *ret_graph = weir_soft_object_find(WEIR_SOFT_GRAPH, handle);
-    return *ret_graph != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return *ret_graph ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult weir_soft_node_find(CUgraphNode handle, struct weir_soft_node **ret_node)
 {
     *ret_node = weir_soft_object_find(WEIR_SOFT_NODE, handle);
-    return *ret_node != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return *ret_node ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult weir_soft_cuGraphCreate(CUgraph *ret, unsigned int flags)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph *graph;
-    if (ret == NULL || flags != 0) {
+    if (!ret || flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_graph_make(&graph));
@@ -315,7 +315,7 @@ CUresult weir_soft_cuGraphClone(CUgraph *ret, CUgraph handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph *graph, *clone;
-    if (ret == NULL) {
+    if (!ret) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
@@ -330,13 +330,13 @@ CUresult weir_soft_cuGraphNodeFindInClone(CUgraphNode *ret, CUgraphNode original
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph *clone;
     struct weir_soft_node *node;
-    if (ret == NULL) {
+    if (!ret) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_graph_find(clone_handle, &clone));
     WEIR_SOFT_TRY(weir_soft_node_find(original, &node));
     struct weir_soft_node *found = clone_of(clone, node);
-    if (found == NULL) {
+    if (!found) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     *ret = (CUgraphNode)found;
@@ -348,22 +348,22 @@ static CUresult list_nodes(const struct weir_soft_graph *graph, bool roots, CUgr
                            size_t *n_nodes)
 {
     size_t n = 0;
-    if (n_nodes == NULL) {
+    if (!n_nodes) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    for (struct weir_soft_node *node = graph->first; node != NULL; node = node->next) {
+    for (struct weir_soft_node *node = graph->first; node; node = node->next) {
         if (roots && node->before.n != 0) {
             continue;
         }
-        if (nodes != NULL && n < *n_nodes) {
+        if (nodes && n < *n_nodes) {
             nodes[n] = (CUgraphNode)node;
         }
         n++;
     }
-    for (size_t i = n; nodes != NULL && i < *n_nodes; i++) {
+    for (size_t i = n; nodes && i < *n_nodes; i++) {
         nodes[i] = NULL;
     }
-    *n_nodes = nodes == NULL || n < *n_nodes ? n : *n_nodes;
+    *n_nodes = !nodes || n < *n_nodes ? n : *n_nodes;
     return CUDA_SUCCESS;
 }
 
@@ -389,25 +389,25 @@ CUresult weir_soft_cuGraphGetEdges_v2(CUgraph handle, CUgraphNode *from, CUgraph
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph *graph;
     WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
-    if (n_edges == NULL || (from == NULL) != (to == NULL)) {
+    if (!n_edges || !from != !to) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     size_t n = 0;
-    for (struct weir_soft_node *node = graph->first; node != NULL; node = node->next) {
+    for (struct weir_soft_node *node = graph->first; node; node = node->next) {
         for (uint32_t i = 0; i < node->before.n; i++, n++) {
-            if (from != NULL && n < *n_edges) {
+            if (from && n < *n_edges) {
                 from[n] = (CUgraphNode)node->before.at[i];
                 to[n] = (CUgraphNode)node;
-                if (data != NULL) {
+                if (data) {
                     data[n] = node->before.edges[i];
                 }
             }
         }
     }
-    for (size_t i = n; from != NULL && i < *n_edges; i++) {
+    for (size_t i = n; from && i < *n_edges; i++) {
         from[i] = to[i] = NULL;
     }
-    *n_edges = from == NULL || n < *n_edges ? n : *n_edges;
+    *n_edges = !from || n < *n_edges ? n : *n_edges;
     return CUDA_SUCCESS;
 }
 
@@ -417,17 +417,17 @@ CUresult weir_soft_cuGraphNodeGetDependencies_v2(CUgraphNode handle, CUgraphNode
     WEIR_SOFT_LOCKED();
     struct weir_soft_node *node;
     WEIR_SOFT_TRY(weir_soft_node_find(handle, &node));
-    if (n_nodes == NULL) {
+    if (!n_nodes) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     size_t n = node->before.n;
-    for (size_t i = 0; nodes != NULL && i < *n_nodes; i++) {
+    for (size_t i = 0; nodes && i < *n_nodes; i++) {
         nodes[i] = i < n ? (CUgraphNode)node->before.at[i] : NULL;
-        if (data != NULL && i < n) {
+        if (data && i < n) {
             data[i] = node->before.edges[i];
         }
     }
-    *n_nodes = nodes == NULL || n < *n_nodes ? n : *n_nodes;
+    *n_nodes = !nodes || n < *n_nodes ? n : *n_nodes;
     return CUDA_SUCCESS;
 }
 
@@ -437,35 +437,35 @@ CUresult weir_soft_cuGraphNodeGetDependentNodes_v2(CUgraphNode handle, CUgraphNo
     WEIR_SOFT_LOCKED();
     struct weir_soft_node *node;
     WEIR_SOFT_TRY(weir_soft_node_find(handle, &node));
-    if (n_nodes == NULL) {
+    if (!n_nodes) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     size_t n = 0;
-    for (struct weir_soft_node *other = node->graph->first; other != NULL; other = other->next) {
+    for (struct weir_soft_node *other = node->graph->first; other; other = other->next) {
         for (uint32_t i = 0; i < other->before.n; i++) {
             if (other->before.at[i] != node) {
                 continue;
             }
-            if (nodes != NULL && n < *n_nodes) {
+            if (nodes && n < *n_nodes) {
                 nodes[n] = (CUgraphNode)other;
-                if (data != NULL) {
+                if (data) {
                     data[n] = other->before.edges[i];
                 }
             }
             n++;
         }
     }
-    for (size_t i = n; nodes != NULL && i < *n_nodes; i++) {
+    for (size_t i = n; nodes && i < *n_nodes; i++) {
         nodes[i] = NULL;
     }
-    *n_nodes = nodes == NULL || n < *n_nodes ? n : *n_nodes;
+    *n_nodes = !nodes || n < *n_nodes ? n : *n_nodes;
     return CUDA_SUCCESS;
 }
 
 static CUresult check_edges(const struct weir_soft_graph *graph, const CUgraphNode *from,
                             const CUgraphNode *to, size_t n)
 {
-    if (n > 0 && (from == NULL || to == NULL)) {
+    if (n > 0 && (!from || !to)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (size_t i = 0; i < n; i++) {
@@ -491,7 +491,7 @@ CUresult weir_soft_cuGraphAddDependencies_v2(CUgraph handle, const CUgraphNode *
         struct weir_soft_node *node = (struct weir_soft_node *)to[i];
         uint32_t had = node->before.n;
         if (!weir_soft_nodes_add(&node->before, (struct weir_soft_node *)from[i],
-                                 data != NULL ? &data[i] : NULL)) {
+                                 data ? &data[i] : NULL)) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
         if (node->before.n == had) {
@@ -546,7 +546,7 @@ CUresult weir_soft_cuGraphDestroyNode(CUgraphNode handle)
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct weir_soft_node *last = NULL;
-    for (struct weir_soft_node **at = &graph->first; *at != NULL;) {
+    for (struct weir_soft_node **at = &graph->first; *at;) {
         struct weir_soft_node *other = *at;
         if (other == node) {
             *at = node->next;
@@ -570,16 +570,16 @@ CUresult weir_soft_cuGraphDebugDotPrint(CUgraph handle, const char *path, unsign
                                         "empty",  "wait",   "record", "sem signal", "sem wait",
                                         "alloc",  "free",   "mem op", "conditional"};
     struct weir_soft_graph *graph;
-    if (path == NULL) {
+    if (!path) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
     FILE *file = fopen(path, "w");
-    if (file == NULL) {
+    if (!file) {
         return CUDA_ERROR_OPERATING_SYSTEM;
     }
     fprintf(file, "digraph graph_%p {\n", (void *)graph);
-    for (struct weir_soft_node *node = graph->first; node != NULL; node = node->next) {
+    for (struct weir_soft_node *node = graph->first; node; node = node->next) {
         const char *kernel =
             node->type == CU_GRAPH_NODE_TYPE_KERNEL ? node->op->kernel.function->info->name : "";
         fprintf(file, "  n%p [label=\"%s %s\"];\n", (void *)node, names[node->type], kernel);
@@ -597,13 +597,13 @@ CUresult weir_soft_cuUserObjectCreate(CUuserObject *ret, void *ptr, CUhostFn des
                                       unsigned int count, unsigned int flags)
 {
     WEIR_SOFT_LOCKED();
-    if (ret == NULL || destroy == NULL || count == 0 || count > INT32_MAX ||
+    if (!ret || !destroy || count == 0 || count > INT32_MAX ||
         flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct weir_soft_user_object *object =
         weir_soft_object_new(WEIR_SOFT_USER_OBJECT, sizeof(*object), NULL, NULL);
-    if (object == NULL) {
+    if (!object) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     object->ptr = ptr;
@@ -617,7 +617,7 @@ CUresult weir_soft_cuUserObjectRetain(CUuserObject handle, unsigned int count)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_user_object *object = weir_soft_object_find(WEIR_SOFT_USER_OBJECT, handle);
-    if (object == NULL || count == 0 || count > INT32_MAX) {
+    if (!object || count == 0 || count > INT32_MAX) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     object->count += count;
@@ -628,7 +628,7 @@ CUresult weir_soft_cuUserObjectRelease(CUuserObject handle, unsigned int count)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_user_object *object = weir_soft_object_find(WEIR_SOFT_USER_OBJECT, handle);
-    if (object == NULL || count == 0 || count > object->count) {
+    if (!object || count == 0 || count > object->count) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     weir_soft_user_object_drop(object, count);
@@ -643,7 +643,7 @@ CUresult weir_soft_cuGraphRetainUserObject(CUgraph handle, CUuserObject object_h
     struct weir_soft_user_object *object =
         weir_soft_object_find(WEIR_SOFT_USER_OBJECT, object_handle);
     WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
-    if (object == NULL || count == 0 || count > INT32_MAX ||
+    if (!object || count == 0 || count > INT32_MAX ||
         (flags & ~(unsigned)CU_GRAPH_USER_OBJECT_MOVE) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -656,7 +656,7 @@ CUresult weir_soft_cuGraphRetainUserObject(CUgraph handle, CUuserObject object_h
     }
     void *grown =
         realloc(graph->user_objects, (graph->n_user_objects + 1) * sizeof(graph->user_objects[0]));
-    if (grown == NULL) {
+    if (!grown) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     graph->user_objects = grown;
@@ -674,7 +674,7 @@ CUresult weir_soft_cuGraphReleaseUserObject(CUgraph handle, CUuserObject object_
     struct weir_soft_user_object *object =
         weir_soft_object_find(WEIR_SOFT_USER_OBJECT, object_handle);
     WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
-    for (uint32_t i = 0; object != NULL && i < graph->n_user_objects; i++) {
+    for (uint32_t i = 0; object && i < graph->n_user_objects; i++) {
         if (graph->user_objects[i].object == object && count != 0 &&
             count <= graph->user_objects[i].count) {
             graph->user_objects[i].count -= count;

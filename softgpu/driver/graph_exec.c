@@ -58,13 +58,13 @@ static void exec_release(void *object)
 static bool sort_nodes(struct weir_soft_graph *graph, struct weir_soft_node **order)
 {
     uint32_t n = 0;
-    for (struct weir_soft_node *node = graph->first; node != NULL; node = node->next) {
+    for (struct weir_soft_node *node = graph->first; node; node = node->next) {
         node->order = UINT32_MAX;
     }
     bool progress = true;
     while (progress && n < graph->n_nodes) {
         progress = false;
-        for (struct weir_soft_node *node = graph->first; node != NULL; node = node->next) {
+        for (struct weir_soft_node *node = graph->first; node; node = node->next) {
             bool ready = node->order == UINT32_MAX;
             for (uint32_t i = 0; ready && i < node->before.n; i++) {
                 ready = node->before.at[i]->order != UINT32_MAX;
@@ -82,16 +82,15 @@ static bool sort_nodes(struct weir_soft_graph *graph, struct weir_soft_node **or
 /* Does it name something that was destroyed? NVIDIA's driver faults on such a node. */
 static bool names_gone(const struct weir_soft_op *op)
 {
-    switch (op != NULL ? (int)op->kind : -1) {
+    switch (op ? (int)op->kind : -1) {
     case WEIR_SOFT_OP_KERNEL:
-        return weir_soft_object_find(WEIR_SOFT_MODULE, op->kernel.function->module) == NULL;
+        return !weir_soft_object_find(WEIR_SOFT_MODULE, op->kernel.function->module);
     case WEIR_SOFT_OP_RECORD:
     case WEIR_SOFT_OP_WAIT:
-        return weir_soft_object_find(WEIR_SOFT_EVENT, op->event) == NULL;
+        return !weir_soft_object_find(WEIR_SOFT_EVENT, op->event);
     case WEIR_SOFT_OP_COPY:
         for (int i = 0; i < 2; i++) {
-            if (op->copy.arrays[i] != NULL &&
-                weir_soft_object_find(WEIR_SOFT_ARRAY, op->copy.arrays[i]) == NULL) {
+            if (op->copy.arrays[i] && !weir_soft_object_find(WEIR_SOFT_ARRAY, op->copy.arrays[i])) {
                 return true;
             }
         }
@@ -105,7 +104,7 @@ static bool any_names_gone(const struct weir_soft_graph_exec *exec)
 {
     for (uint32_t i = 0; i < exec->n_nodes; i++) {
         if (names_gone(exec->nodes[i].op) ||
-            (exec->nodes[i].child != NULL && any_names_gone(exec->nodes[i].child))) {
+            (exec->nodes[i].child && any_names_gone(exec->nodes[i].child))) {
             return true;
         }
     }
@@ -123,14 +122,14 @@ static CUresult exec_fill(struct weir_soft_graph_exec *exec, struct weir_soft_no
         struct exec_node *out = &exec->nodes[i];
         *out = (struct exec_node){.source = order[i], .type = node->type, .op = node->op};
         exec->n_nodes = i + 1;
-        if (node->op != NULL) {
+        if (node->op) {
             node->op->refs++;
         }
         if (names_gone(node->op)) {
             return CUDA_ERROR_INVALID_HANDLE;
         }
         out->before = calloc(node->before.n + 1u, sizeof(uint32_t));
-        if (out->before == NULL) {
+        if (!out->before) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
         out->n_before = node->before.n;
@@ -138,7 +137,7 @@ static CUresult exec_fill(struct weir_soft_graph_exec *exec, struct weir_soft_no
             out->before[b] = node->before.at[b]->order;
             exec->nodes[out->before[b]].has_next = true;
         }
-        if (node->child != NULL) {
+        if (node->child) {
             WEIR_SOFT_TRY(exec_make(node->child, exec->flags, exec->object.ctx, &out->child));
         }
     }
@@ -152,10 +151,10 @@ static CUresult exec_make(struct weir_soft_graph *graph, cuuint64_t flags,
     struct weir_soft_graph_exec *exec =
         weir_soft_object_new(WEIR_SOFT_GRAPH_EXEC, sizeof(*exec), ctx, exec_release);
     CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;
-    if (order != NULL && exec != NULL) {
+    if (order && exec) {
         exec->flags = flags;
         exec->nodes = calloc(graph->n_nodes + 1u, sizeof(struct exec_node));
-        if (exec->nodes != NULL) {
+        if (exec->nodes) {
             rc = sort_nodes(graph, order) ? exec_fill(exec, order, graph->n_nodes)
                                           : CUDA_ERROR_INVALID_VALUE;
         }
@@ -184,7 +183,7 @@ static CUresult instantiate(CUgraphExec *ret, CUgraph handle, unsigned long long
     struct weir_soft_graph *graph;
     struct weir_soft_graph_exec *exec;
     struct weir_soft_ctx *ctx;
-    if (ret == NULL) {
+    if (!ret) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) {
@@ -215,10 +214,10 @@ CUresult weir_soft_cuGraphInstantiateWithFlags(CUgraphExec *ret, CUgraph graph,
 CUresult weir_soft_cuGraphInstantiate_v2(CUgraphExec *ret, CUgraph graph, CUgraphNode *error_node,
                                          char *log, size_t log_bytes)
 {
-    if (error_node != NULL) {
+    if (error_node) {
         *error_node = NULL;
     }
-    if (log != NULL && log_bytes > 0) {
+    if (log && log_bytes > 0) {
         log[0] = '\0';
     }
     return instantiate(ret, graph, 0);
@@ -229,7 +228,7 @@ CUresult weir_soft_cuGraphInstantiateWithParams(CUgraphExec *ret, CUgraph graph,
                                                 CUstream default_stream)
 {
     (void)default_stream; /* there is nothing to upload */
-    if (params == NULL) {
+    if (!params) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     params->hErrNode_out = NULL;
@@ -244,7 +243,7 @@ CUresult weir_soft_cuGraphInstantiateWithParams(CUgraphExec *ret, CUgraph graph,
 CUresult weir_soft_exec_find(CUgraphExec handle, struct weir_soft_graph_exec **ret_exec)
 {
     *ret_exec = weir_soft_object_find(WEIR_SOFT_GRAPH_EXEC, handle);
-    return *ret_exec != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return *ret_exec ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult weir_soft_cuGraphExecDestroy(CUgraphExec handle)
@@ -260,7 +259,7 @@ CUresult weir_soft_cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t *flags)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph_exec *exec;
-    if (flags == NULL) {
+    if (!flags) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_exec_find(handle, &exec));
@@ -279,32 +278,31 @@ static bool queue_node(struct weir_soft_graph_exec *exec, struct exec_node *node
 {
     struct weir_soft_ctx *ctx = exec->object.ctx;
     struct weir_soft_op *op = node->disabled ? NULL : node->op;
-    struct weir_soft_task *begin =
-        weir_soft_task_new(ctx, node->child != NULL ? NULL : op, priority);
-    if (begin == NULL) {
+    struct weir_soft_task *begin = weir_soft_task_new(ctx, node->child ? NULL : op, priority);
+    if (!begin) {
         return false;
     }
     bool good = node->n_before > 0 || weir_soft_task_after(begin, first);
     for (uint32_t i = 0; i < node->n_before; i++) {
         good = weir_soft_task_after(begin, exec->nodes[node->before[i]].task) && good;
     }
-    if (op != NULL && op->kind == WEIR_SOFT_OP_WAIT) {
+    if (op && op->kind == WEIR_SOFT_OP_WAIT) {
         good = weir_soft_event_wait_in(op->event, begin) == CUDA_SUCCESS && good;
-    } else if (op != NULL && op->kind == WEIR_SOFT_OP_RECORD) {
+    } else if (op && op->kind == WEIR_SOFT_OP_RECORD) {
         weir_soft_event_set_task(op->event, begin);
     }
     node->task = begin;
-    if (node->child != NULL) {
+    if (node->child) {
         struct weir_soft_task *end = weir_soft_task_new(ctx, NULL, priority);
-        if (end != NULL) {
+        if (end) {
             good = weir_soft_task_after(end, begin) && good;
             good = queue_nodes(node->child, begin, end, priority) && good;
             weir_soft_task_start(end);
             node->task = end;
         }
-        good = good && end != NULL;
+        good = good && end;
         weir_soft_task_start(begin);
-        if (end != NULL) {
+        if (end) {
             weir_soft_task_put(begin);
         }
     } else {
@@ -332,7 +330,7 @@ static bool queue_nodes(struct weir_soft_graph_exec *exec, struct weir_soft_task
 /* The memory that a node of this kind allocates or frees, or NULL. */
 static struct weir_soft_alloc *memory_of(const struct exec_node *node, CUgraphNodeType type)
 {
-    if (node->type != type || node->op == NULL) {
+    if (node->type != type || !node->op) {
         return NULL;
     }
     return weir_soft_space_at(type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ? node->op->alloc.memory->base
@@ -345,8 +343,8 @@ static bool any_live(const struct weir_soft_graph_exec *exec)
     for (uint32_t i = 0; i < exec->n_nodes; i++) {
         const struct weir_soft_alloc *alloc =
             memory_of(&exec->nodes[i], CU_GRAPH_NODE_TYPE_MEM_ALLOC);
-        if ((alloc != NULL && alloc->graph_live) ||
-            (exec->nodes[i].child != NULL && any_live(exec->nodes[i].child))) {
+        if ((alloc && alloc->graph_live) ||
+            (exec->nodes[i].child && any_live(exec->nodes[i].child))) {
             return true;
         }
     }
@@ -357,10 +355,10 @@ static void note_live(const struct weir_soft_graph_exec *exec, CUgraphNodeType t
 {
     for (uint32_t i = 0; i < exec->n_nodes; i++) {
         struct weir_soft_alloc *alloc = memory_of(&exec->nodes[i], type);
-        if (alloc != NULL) {
+        if (alloc) {
             alloc->graph_live = type == CU_GRAPH_NODE_TYPE_MEM_ALLOC;
         }
-        if (exec->nodes[i].child != NULL) {
+        if (exec->nodes[i].child) {
             note_live(exec->nodes[i].child, type);
         }
     }
@@ -373,7 +371,7 @@ CUresult weir_soft_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle)
     struct weir_soft_stream *stream;
     WEIR_SOFT_TRY(weir_soft_exec_find(handle, &exec));
     WEIR_SOFT_TRY(weir_soft_stream_find(stream_handle, &stream));
-    if (stream->capture != NULL) {
+    if (stream->capture) {
         stream->capture->invalidated = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
@@ -391,11 +389,11 @@ CUresult weir_soft_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle)
     struct weir_soft_ctx *ctx = stream->object.ctx;
     struct weir_soft_task *first = weir_soft_task_new(ctx, NULL, stream->priority);
     struct weir_soft_task *last = weir_soft_task_new(ctx, NULL, stream->priority);
-    if (first == NULL || last == NULL) {
+    if (!first || !last) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     last->users = exec->users;
-    if (last->users != NULL) {
+    if (last->users) {
         last->users->refs++;
     }
     /* The first mark is held back until all tasks exist,
@@ -424,8 +422,8 @@ static struct exec_node *exec_node_of(struct weir_soft_graph_exec *exec, const v
             return &exec->nodes[i];
         }
         struct exec_node *inside =
-            exec->nodes[i].child != NULL ? exec_node_of(exec->nodes[i].child, source) : NULL;
-        if (inside != NULL) {
+            exec->nodes[i].child ? exec_node_of(exec->nodes[i].child, source) : NULL;
+        if (inside) {
             return inside;
         }
     }
@@ -437,15 +435,14 @@ static CUresult exec_node_find(CUgraphExec handle, CUgraphNode node, const void 
 {
     struct weir_soft_graph_exec *exec;
     WEIR_SOFT_TRY(weir_soft_exec_find(handle, &exec));
-    *ret_node = node == NULL ? NULL : exec_node_of(exec, node);
-    return *ret_node == NULL || params == NULL || (*ret_node)->type != type
-               ? CUDA_ERROR_INVALID_VALUE
-               : CUDA_SUCCESS;
+    *ret_node = !node ? NULL : exec_node_of(exec, node);
+    return !*ret_node || !params || (*ret_node)->type != type ? CUDA_ERROR_INVALID_VALUE
+                                                              : CUDA_SUCCESS;
 }
 
 static CUresult exec_replace(struct exec_node *node, CUresult made, struct weir_soft_op *op)
 {
-    if (made == CUDA_SUCCESS && op != NULL) {
+    if (made == CUDA_SUCCESS && op) {
         weir_soft_op_put(node->op);
         node->op = op;
     }
@@ -519,7 +516,7 @@ CUresult weir_soft_cuGraphExecNodeSetParams(CUgraphExec handle, CUgraphNode sour
     WEIR_SOFT_LOCKED();
     struct exec_node *node;
     struct weir_soft_op *op = NULL;
-    if (params == NULL || params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
+    if (!params || params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
         params->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -566,18 +563,18 @@ static CUgraphExecUpdateResult exec_update(struct weir_soft_graph_exec *exec,
 {
     struct weir_soft_node **order = calloc(graph->n_nodes + 1u, sizeof(struct weir_soft_node *));
     *ret_bad = NULL;
-    if (order == NULL || !sort_nodes(graph, order)) {
+    if (!order || !sort_nodes(graph, order)) {
         free(order);
         return CU_GRAPH_EXEC_UPDATE_ERROR;
     }
     CUgraphExecUpdateResult result = compare(exec, order, graph->n_nodes, ret_bad);
     for (uint32_t i = 0; i < graph->n_nodes && result == CU_GRAPH_EXEC_UPDATE_SUCCESS; i++) {
-        if (exec->nodes[i].child != NULL) {
+        if (exec->nodes[i].child) {
             result = exec_update(exec->nodes[i].child, order[i]->child, ret_bad);
         }
     }
     for (uint32_t i = 0; i < graph->n_nodes && result == CU_GRAPH_EXEC_UPDATE_SUCCESS; i++) {
-        if (order[i]->op != NULL) {
+        if (order[i]->op) {
             order[i]->op->refs++;
         }
         weir_soft_op_put(exec->nodes[i].op);
@@ -611,7 +608,7 @@ CUresult weir_soft_cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph_handle
     struct weir_soft_graph_exec *exec;
     struct weir_soft_graph *graph;
     struct weir_soft_node *bad;
-    if (info == NULL) {
+    if (!info) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_exec_find(handle, &exec));
@@ -634,12 +631,12 @@ CUresult weir_soft_cuGraphExecUpdate(CUgraphExec handle, CUgraph graph, CUgraphN
                                      CUgraphExecUpdateResult *result)
 {
     CUgraphExecUpdateResultInfo info = {0};
-    if (result == NULL) {
+    if (!result) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult rc = weir_soft_cuGraphExecUpdate_v2(handle, graph, &info);
     *result = info.result;
-    if (error_node != NULL) {
+    if (error_node) {
         *error_node = info.errorNode;
     }
     return rc;
@@ -651,8 +648,8 @@ CUresult weir_soft_cuGraphNodeSetEnabled(CUgraphExec handle, CUgraphNode source,
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph_exec *exec;
     WEIR_SOFT_TRY(weir_soft_exec_find(handle, &exec));
-    struct exec_node *node = source == NULL ? NULL : exec_node_of(exec, source);
-    if (node == NULL ||
+    struct exec_node *node = !source ? NULL : exec_node_of(exec, source);
+    if (!node ||
         (node->type != CU_GRAPH_NODE_TYPE_KERNEL && node->type != CU_GRAPH_NODE_TYPE_MEMCPY &&
          node->type != CU_GRAPH_NODE_TYPE_MEMSET)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -667,8 +664,8 @@ CUresult weir_soft_cuGraphNodeGetEnabled(CUgraphExec handle, CUgraphNode source,
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph_exec *exec;
     WEIR_SOFT_TRY(weir_soft_exec_find(handle, &exec));
-    const struct exec_node *node = source == NULL ? NULL : exec_node_of(exec, source);
-    if (node == NULL || enabled == NULL) {
+    const struct exec_node *node = !source ? NULL : exec_node_of(exec, source);
+    if (!node || !enabled) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     *enabled = !node->disabled;
@@ -681,10 +678,10 @@ CUresult weir_soft_cuDeviceGetGraphMemAttribute(CUdevice dev, CUgraphMem_attribu
 {
     WEIR_SOFT_LOCKED();
     const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (device == NULL) {
+    if (!device) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    if (value == NULL || (unsigned)id > CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) {
+    if (!value || (unsigned)id > CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     bool high = id == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH || id == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH;
@@ -696,10 +693,10 @@ CUresult weir_soft_cuDeviceSetGraphMemAttribute(CUdevice dev, CUgraphMem_attribu
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (device == NULL) {
+    if (!device) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    if (value == NULL || *(const cuuint64_t *)value != 0 ||
+    if (!value || *(const cuuint64_t *)value != 0 ||
         (id != CU_GRAPH_MEM_ATTR_USED_MEM_HIGH && id != CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)) {
         return CUDA_ERROR_INVALID_VALUE;
     }

@@ -11,22 +11,22 @@ CUresult weir_soft_node_kernel(const CUDA_KERNEL_NODE_PARAMS *params,
                                const struct weir_soft_op *old, struct weir_soft_op **ret_op)
 {
     struct weir_soft_ctx *ctx;
-    if (params == NULL) {
+    if (!params) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_find(params->ctx, &ctx));
-    void *function = params->func != NULL ? (void *)params->func : (void *)params->kern;
+    void *function = params->func ? (void *)params->func : (void *)params->kern;
     struct weir_soft_launch_args args = {
         .function = function,
         .grid = {params->gridDimX, params->gridDimY, params->gridDimZ},
         .block = {params->blockDimX, params->blockDimY, params->blockDimZ},
         .shared_bytes = params->sharedMemBytes,
-        .cooperative = old != NULL && old->kernel.cooperative,
-        .sms = old != NULL && old->kernel.in_part ? &old->kernel.sms : NULL,
+        .cooperative = old && old->kernel.cooperative,
+        .sms = old && old->kernel.in_part ? &old->kernel.sms : NULL,
         .params = params->kernelParams,
         .extra = params->extra};
     WEIR_SOFT_TRY(weir_soft_launch_make(ctx, &args, ret_op));
-    if (old != NULL) { /* attributes stay when parameters change */
+    if (old) { /* attributes stay when parameters change */
         memcpy((*ret_op)->kernel.attributes, old->kernel.attributes,
                sizeof(old->kernel.attributes));
         (*ret_op)->kernel.attributes_set = old->kernel.attributes_set;
@@ -40,7 +40,7 @@ CUresult weir_soft_node_copy(const CUDA_MEMCPY3D *params, CUcontext ctx_handle,
 {
     struct weir_soft_ctx *ctx;
     bool host_src, host_dst;
-    if (params == NULL) {
+    if (!params) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_find(ctx_handle, &ctx));
@@ -51,7 +51,7 @@ CUresult weir_soft_node_set(const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ctx
                             struct weir_soft_op **ret_op)
 {
     struct weir_soft_ctx *ctx;
-    if (params == NULL) {
+    if (!params) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_find(ctx_handle, &ctx));
@@ -61,12 +61,12 @@ CUresult weir_soft_node_set(const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ctx
 CUresult weir_soft_node_host(const CUDA_HOST_NODE_PARAMS *params, struct weir_soft_op **ret_op)
 {
     struct weir_soft_ctx *ctx;
-    if (params == NULL || params->fn == NULL) {
+    if (!params || !params->fn) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_HOST, ctx);
-    if (op == NULL) {
+    if (!op) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     op->host.fn = params->fn;
@@ -81,7 +81,7 @@ CUresult weir_soft_node_event(enum weir_soft_op_kind kind, CUevent handle,
     struct weir_soft_event *event;
     WEIR_SOFT_TRY(weir_soft_event_find(handle, &event));
     struct weir_soft_op *op = weir_soft_op_new(kind, event->object.ctx);
-    if (op == NULL) {
+    if (!op) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     op->event = weir_soft_object_ref(event);
@@ -93,7 +93,7 @@ CUresult weir_soft_node_memops(const CUDA_BATCH_MEM_OP_NODE_PARAMS *params,
                                struct weir_soft_op **ret_op)
 {
     struct weir_soft_ctx *ctx;
-    if (params == NULL) {
+    if (!params) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_find(params->ctx, &ctx));
@@ -102,10 +102,10 @@ CUresult weir_soft_node_memops(const CUDA_BATCH_MEM_OP_NODE_PARAMS *params,
 
 void weir_soft_graph_memory_put(struct weir_soft_graph_memory *memory)
 {
-    if (memory != NULL && --memory->refs == 0) {
+    if (memory && --memory->refs == 0) {
         /* The context may have freed it: then another allocation, or none, has its address. */
         struct weir_soft_alloc *alloc = weir_soft_space_at(memory->base);
-        if (alloc != NULL && alloc->id == memory->id) {
+        if (alloc && alloc->id == memory->id) {
             alloc->device->graph_used_bytes -= alloc->bytes;
             weir_soft_space_free(alloc);
         }
@@ -118,7 +118,7 @@ CUresult weir_soft_graph_memory_make(struct weir_soft_op *op)
     struct weir_soft_graph_memory *memory = calloc(1, sizeof(*memory));
     struct weir_soft_alloc *alloc = NULL;
     CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;
-    if (memory != NULL) {
+    if (memory) {
         rc = weir_soft_space_alloc(op->ctx, op->alloc.asked.bytesize, 0, WEIR_SOFT_ALLOC_GRAPH,
                                    &alloc);
     }
@@ -146,14 +146,14 @@ CUresult weir_soft_graph_memory_make(struct weir_soft_op *op)
 static CUresult node_alloc(CUDA_MEM_ALLOC_NODE_PARAMS *params, struct weir_soft_op **ret_op)
 {
     struct weir_soft_ctx *ctx;
-    if (params == NULL || params->bytesize == 0 ||
+    if (!params || params->bytesize == 0 ||
         params->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
         params->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_ALLOC, ctx);
-    if (op == NULL) {
+    if (!op) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     op->alloc.asked = *params;
@@ -168,11 +168,11 @@ static CUresult node_free(CUdeviceptr address, struct weir_soft_op **ret_op)
     struct weir_soft_ctx *ctx;
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     const struct weir_soft_alloc *alloc = weir_soft_space_at(address);
-    if (alloc == NULL || alloc->kind != WEIR_SOFT_ALLOC_GRAPH) {
+    if (!alloc || alloc->kind != WEIR_SOFT_ALLOC_GRAPH) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_FREE, ctx);
-    if (op == NULL) {
+    if (!op) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     op->free.address = address;
@@ -240,15 +240,15 @@ static CUresult add_begin(CUgraphNode *ret, CUgraph handle, const CUgraphNode *b
                           struct weir_soft_graph **ret_graph, struct weir_soft_nodes *ret_before)
 {
     memset(ret_before, 0, sizeof(*ret_before));
-    if (ret == NULL || (n > 0 && before == NULL)) {
+    if (!ret || (n > 0 && !before)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_graph_find(handle, ret_graph));
     for (size_t i = 0; i < n; i++) {
         struct weir_soft_node *node = weir_soft_object_find(WEIR_SOFT_NODE, before[i]);
         uint32_t had = ret_before->n;
-        if (node == NULL || node->graph != *ret_graph ||
-            !weir_soft_nodes_add(ret_before, node, edges != NULL ? &edges[i] : NULL) ||
+        if (!node || node->graph != *ret_graph ||
+            !weir_soft_nodes_add(ret_before, node, edges ? &edges[i] : NULL) ||
             ret_before->n == had) {
             weir_soft_nodes_clear(ret_before);
             return CUDA_ERROR_INVALID_VALUE;
@@ -267,7 +267,7 @@ static CUresult add_end(CUgraphNode *ret, struct weir_soft_graph *graph, CUgraph
     if (rc == CUDA_SUCCESS) {
         rc = weir_soft_graph_add(graph, type, op, before, &node);
     }
-    if (rc == CUDA_SUCCESS && child != NULL) {
+    if (rc == CUDA_SUCCESS && child) {
         rc = weir_soft_graph_clone(child, &node->child);
         if (rc == CUDA_SUCCESS) {
             weir_soft_object_ref(node->child);
@@ -388,7 +388,7 @@ CUresult weir_soft_cuGraphAddNode_v2(CUgraphNode *ret, CUgraph handle, const CUg
     struct weir_soft_graph *graph, *child = NULL;
     struct weir_soft_nodes nodes;
     struct weir_soft_op *op = NULL;
-    if (params == NULL) {
+    if (!params) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (params->type == CU_GRAPH_NODE_TYPE_GRAPH) {
@@ -412,7 +412,7 @@ CUresult weir_soft_node_of(CUgraphNode handle, CUgraphNodeType type,
 static CUresult node_of(CUgraphNode handle, CUgraphNodeType type, const void *given,
                         struct weir_soft_node **ret_node)
 {
-    return given == NULL ? CUDA_ERROR_INVALID_VALUE : weir_soft_node_of(handle, type, ret_node);
+    return !given ? CUDA_ERROR_INVALID_VALUE : weir_soft_node_of(handle, type, ret_node);
 }
 
 CUresult weir_soft_cuGraphKernelNodeGetParams_v2(CUgraphNode handle,
@@ -461,7 +461,7 @@ CUresult weir_soft_cuGraphBatchMemOpNodeGetParams(CUgraphNode handle,
 
 static CUresult node_replace(struct weir_soft_node *node, CUresult made, struct weir_soft_op *op)
 {
-    if (made == CUDA_SUCCESS && op != NULL) {
+    if (made == CUDA_SUCCESS && op) {
         weir_soft_op_put(node->op);
         node->op = op;
     }
@@ -532,8 +532,8 @@ CUresult weir_soft_cuGraphNodeSetParams(CUgraphNode handle, CUgraphNodeParams *p
     struct weir_soft_node *node;
     struct weir_soft_op *op = NULL;
     WEIR_SOFT_TRY(weir_soft_node_find(handle, &node));
-    if (params == NULL || params->type != node->type ||
-        node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+    if (!params || params->type != node->type || node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
+        node->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult made = weir_soft_node_any(params, node->op, &op);

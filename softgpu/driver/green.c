@@ -22,7 +22,7 @@ static void green_release(void *object)
 CUresult weir_soft_green_find(CUgreenCtx handle, struct weir_soft_green **ret_green)
 {
     struct weir_soft_green *green = weir_soft_object_find(WEIR_SOFT_GREEN, handle);
-    if (green == NULL) {
+    if (!green) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     *ret_green = green;
@@ -38,10 +38,10 @@ CUresult weir_soft_cuGreenCtxCreate(CUgreenCtx *ret, CUdevResourceDesc desc_hand
     struct weir_soft_device *device = weir_soft_device_at(dev);
     const struct weir_soft_resource_desc *desc =
         weir_soft_object_find(WEIR_SOFT_RESOURCE_DESC, desc_handle);
-    if (ret == NULL || desc == NULL || flags != CU_GREEN_CTX_DEFAULT_STREAM) {
+    if (!ret || !desc || flags != CU_GREEN_CTX_DEFAULT_STREAM) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (device == NULL) {
+    if (!device) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     if (desc->device != device) {
@@ -50,7 +50,7 @@ CUresult weir_soft_cuGreenCtxCreate(CUgreenCtx *ret, CUdevResourceDesc desc_hand
     WEIR_SOFT_TRY(weir_soft_ctx_retain_primary(device));
     struct weir_soft_green *green =
         weir_soft_object_new(WEIR_SOFT_GREEN, sizeof(*green), device->primary, green_release);
-    if (green == NULL) {
+    if (!green) {
         (void)weir_soft_ctx_release_primary(device);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -64,12 +64,12 @@ CUresult weir_soft_cuGreenCtxDestroy(CUgreenCtx handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_green *green = weir_soft_object_find(WEIR_SOFT_GREEN, handle);
-    if (green == NULL) {
+    if (!green) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     struct weir_soft_ctx *ctx = green->object.ctx;
     green->destroyed = true;
-    for (struct weir_soft_stream *s = ctx->streams; s != NULL; s = s->next) {
+    for (struct weir_soft_stream *s = ctx->streams; s; s = s->next) {
         if (s->green == green) {
             weir_soft_capture_abandon(s);
         }
@@ -94,16 +94,16 @@ CUresult weir_soft_cuGreenCtxStreamCreate(CUstream *ret, CUgreenCtx handle, unsi
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_green *green;
-    if (ret == NULL || flags != CU_STREAM_NON_BLOCKING) {
+    if (!ret || flags != CU_STREAM_NON_BLOCKING) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_green_find(handle, &green));
     struct weir_soft_stream *stream = weir_soft_stream_make(green->object.ctx, flags, priority);
-    if (stream == NULL) {
+    if (!stream) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     stream->green = weir_soft_object_ref(green);
-    if (green->held != NULL) {
+    if (green->held) {
         green->held->refs++;
         stream->tail = green->held;
     }
@@ -117,8 +117,8 @@ CUresult weir_soft_cuGreenCtxStreamCreate(CUstream *ret, CUgreenCtx handle, unsi
 static CUresult refuse_captures(const struct weir_soft_green *green)
 {
     CUresult rc = CUDA_SUCCESS;
-    for (struct weir_soft_stream *s = green->object.ctx->streams; s != NULL; s = s->next) {
-        if (s->green == green && s->capture != NULL) {
+    for (struct weir_soft_stream *s = green->object.ctx->streams; s; s = s->next) {
+        if (s->green == green && s->capture) {
             s->capture->invalidated = true;
             rc = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         }
@@ -138,11 +138,11 @@ CUresult weir_soft_cuGreenCtxRecordEvent(CUgreenCtx handle, CUevent event_handle
     }
     WEIR_SOFT_TRY(refuse_captures(green));
     struct weir_soft_task *mark = weir_soft_task_new(green->object.ctx, NULL, 0);
-    if (mark == NULL) {
+    if (!mark) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     bool ordered = true;
-    for (const struct weir_soft_stream *s = green->object.ctx->streams; s != NULL; s = s->next) {
+    for (const struct weir_soft_stream *s = green->object.ctx->streams; s; s = s->next) {
         ordered = (s->green != green || weir_soft_task_after(mark, s->tail)) && ordered;
     }
     weir_soft_task_start(mark);
@@ -160,26 +160,26 @@ CUresult weir_soft_cuGreenCtxWaitEvent(CUgreenCtx handle, CUevent event_handle)
     WEIR_SOFT_TRY(weir_soft_green_find(handle, &green));
     WEIR_SOFT_TRY(weir_soft_event_find(event_handle, &event));
     WEIR_SOFT_TRY(refuse_captures(green));
-    if (event->capture != NULL) {
+    if (event->capture) {
         event->capture->invalidated = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     struct weir_soft_ctx *ctx = green->object.ctx;
     struct weir_soft_task *held = weir_soft_task_new(ctx, NULL, 0);
-    if (held == NULL) {
+    if (!held) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUresult rc = weir_soft_event_wait_in(event, held);
     bool ordered = weir_soft_task_after(held, green->held);
-    for (struct weir_soft_stream *s = ctx->streams; s != NULL && ordered; s = s->next) {
+    for (struct weir_soft_stream *s = ctx->streams; s && ordered; s = s->next) {
         struct weir_soft_task *mark =
             s->green == green ? weir_soft_task_new(ctx, NULL, s->priority) : NULL;
-        if (mark != NULL) {
+        if (mark) {
             ordered = weir_soft_task_after(mark, held);
             ordered = weir_soft_stream_push(s, mark) == CUDA_SUCCESS && ordered;
             weir_soft_task_put(mark);
         }
-        ordered = ordered && (s->green != green || mark != NULL);
+        ordered = ordered && (s->green != green || mark);
     }
     weir_soft_task_start(held);
     weir_soft_task_put(green->held);

@@ -64,7 +64,7 @@ static void front_device(int ordinal, struct weir_common_device *ret_device)
 static CUresult front_primary(CUdevice dev, CUcontext *ret_context)
 {
     const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (device == NULL) {
+    if (!device) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     *ret_context = (CUcontext)device->primary;
@@ -75,19 +75,19 @@ static struct weir_ctx_storage *front_storage(CUcontext context)
 {
     /* The hottest call: the primary context of device 0 never dies and needs no look-up. */
     struct weir_soft_device *first = weir_soft_device_at(0);
-    if (first != NULL && context == (CUcontext)first->primary) {
+    if (first && context == (CUcontext)first->primary) {
         return &first->primary->storage;
     }
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx = weir_soft_object_find(WEIR_SOFT_CONTEXT, context);
-    return ctx == NULL ? NULL : &ctx->storage;
+    return !ctx ? NULL : &ctx->storage;
 }
 
 static CUresult front_module_function(CUmodule module, unsigned int index, CUfunction *ret_function)
 {
     WEIR_SOFT_LOCKED();
     const struct weir_soft_module *m = weir_soft_object_find(WEIR_SOFT_MODULE, module);
-    if (m == NULL) {
+    if (!m) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     if (index >= m->n_functions) {
@@ -102,7 +102,7 @@ static CUresult front_stream_id(CUcontext context, CUstream stream, unsigned lon
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
     WEIR_SOFT_TRY(weir_soft_ctx_find(context, &ctx));
-    CUstream named = stream == NULL ? CU_STREAM_LEGACY : stream;
+    CUstream named = !stream ? CU_STREAM_LEGACY : stream;
     if (named == CU_STREAM_LEGACY) {
         *ret_id = ctx->legacy->id;
         return CUDA_SUCCESS;

@@ -43,14 +43,13 @@ static struct opened {
 
 static struct opened *find_opened(const struct handle *handle, uint64_t base)
 {
-    for (struct opened **at = &opened; *at != NULL;) {
+    for (struct opened **at = &opened; *at;) {
         struct opened *o = *at;
         const struct weir_soft_alloc *alloc = weir_soft_space_at(o->base);
-        if (alloc == NULL || alloc->id != o->id) {
+        if (!alloc || alloc->id != o->id) {
             *at = o->next;
             free(o);
-        } else if (handle != NULL ? memcmp(&o->handle, handle, sizeof(*handle)) == 0
-                                  : o->base == base) {
+        } else if (handle ? memcmp(&o->handle, handle, sizeof(*handle)) == 0 : o->base == base) {
             return o;
         } else {
             at = &o->next;
@@ -82,7 +81,7 @@ CUresult weir_soft_cuIpcGetMemHandle(CUipcMemHandle *ret, CUdeviceptr address)
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     const struct weir_soft_alloc *alloc = weir_soft_space_find(address);
     int fd = weir_soft_space_arena(&arena);
-    if (ret == NULL || alloc == NULL || alloc->kind != WEIR_SOFT_ALLOC_DEVICE) {
+    if (!ret || !alloc || alloc->kind != WEIR_SOFT_ALLOC_DEVICE) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (fd < 0) {
@@ -107,8 +106,8 @@ CUresult weir_soft_cuIpcOpenMemHandle_v2(CUdeviceptr *ret, CUipcMemHandle opaque
     struct handle handle;
     struct stat info;
     memcpy(&handle, &opaque, sizeof(handle));
-    if (ret == NULL || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ||
-        handle.magic != MEMORY_MAGIC || handle.bytes == 0) {
+    if (!ret || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || handle.magic != MEMORY_MAGIC ||
+        handle.bytes == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
@@ -117,7 +116,7 @@ CUresult weir_soft_cuIpcOpenMemHandle_v2(CUdeviceptr *ret, CUipcMemHandle opaque
                                               the handle */
     }
     struct opened *before = find_opened(&handle, 0);
-    if (before != NULL) {
+    if (before) {
         before->count++;
         *ret = before->base;
         return CUDA_SUCCESS;
@@ -147,9 +146,8 @@ CUresult weir_soft_cuIpcOpenMemHandle_v2(CUdeviceptr *ret, CUipcMemHandle opaque
                                    .map_base = (uint64_t)(uintptr_t)at};
     struct weir_soft_alloc *alloc;
     struct opened *o = malloc(sizeof(*o));
-    CUresult rc = o == NULL
-                      ? CUDA_ERROR_OUT_OF_MEMORY
-                      : weir_soft_space_adopt(&like, WEIR_SOFT_READ | WEIR_SOFT_WRITE, &alloc);
+    CUresult rc = !o ? CUDA_ERROR_OUT_OF_MEMORY
+                     : weir_soft_space_adopt(&like, WEIR_SOFT_READ | WEIR_SOFT_WRITE, &alloc);
     if (rc != CUDA_SUCCESS) {
         free(o);
         munmap(at, span);
@@ -167,11 +165,11 @@ CUresult weir_soft_cuIpcCloseMemHandle(CUdeviceptr address)
     struct weir_soft_ctx *ctx;
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_alloc *alloc = weir_soft_space_at(address);
-    if (alloc == NULL || alloc->kind != WEIR_SOFT_ALLOC_IPC || alloc->freeing) {
+    if (!alloc || alloc->kind != WEIR_SOFT_ALLOC_IPC || alloc->freeing) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct opened *o = find_opened(NULL, address);
-    if (o != NULL && --o->count != 0) {
+    if (o && --o->count != 0) {
         return CUDA_SUCCESS;
     }
     uint64_t id = alloc->id;
@@ -180,7 +178,7 @@ CUresult weir_soft_cuIpcCloseMemHandle(CUdeviceptr address)
     weir_soft_task_wait_unlocked(barrier);
     weir_soft_task_put(barrier);
     alloc = weir_soft_space_at(address);
-    if (alloc != NULL && alloc->id == id) {
+    if (alloc && alloc->id == id) {
         weir_soft_space_free(alloc);
     }
     return CUDA_SUCCESS;
@@ -190,11 +188,11 @@ CUresult weir_soft_cuIpcGetEventHandle(CUipcEventHandle *ret, CUevent event_hand
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_event *event;
-    if (ret == NULL) {
+    if (!ret) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_event_find(event_handle, &event));
-    if (event->shared == NULL) {
+    if (!event->shared) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     struct handle handle = {.magic = EVENT_MAGIC, .pid = getpid(), .fd = event->shared_fd};
@@ -210,7 +208,7 @@ CUresult weir_soft_cuIpcOpenEventHandle(CUevent *ret, CUipcEventHandle opaque)
     struct weir_soft_event *event;
     struct handle handle;
     memcpy(&handle, &opaque, sizeof(handle));
-    if (ret == NULL || handle.magic != EVENT_MAGIC) {
+    if (!ret || handle.magic != EVENT_MAGIC) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));

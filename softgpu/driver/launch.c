@@ -35,7 +35,7 @@ static CUresult check_resources(const struct weir_soft_launch_args *args,
                                 const struct weir_soft_function *function, bool cooperative)
 {
     const struct weir_exec_kernel_info *info = function->info;
-    if (info->unsupported != NULL) {
+    if (info->unsupported) {
         weir_log_warn("softgpu: kernel %s cannot run: %s", info->name, info->unsupported);
         return info->launches ? CUDA_ERROR_CDP_NOT_SUPPORTED : CUDA_ERROR_NOT_SUPPORTED;
     }
@@ -49,7 +49,7 @@ static CUresult check_resources(const struct weir_soft_launch_args *args,
         return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
     }
     uint64_t blocks = (uint64_t)args->grid[0] * args->grid[1] * args->grid[2];
-    uint32_t n_sms = args->sms != NULL ? weir_exec_sms_count(args->sms) : ctx->device->usable_sms;
+    uint32_t n_sms = args->sms ? weir_exec_sms_count(args->sms) : ctx->device->usable_sms;
     if (cooperative && blocks > (uint64_t)per_sm * n_sms) {
         return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
     }
@@ -70,7 +70,7 @@ static CUresult read_extra(void **extra, const void **ret_data, size_t *ret_byte
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
-    if (bytes == NULL || (data == NULL && *bytes != 0)) {
+    if (!bytes || (!data && *bytes != 0)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     *ret_data = data;
@@ -84,13 +84,13 @@ static CUresult pack_params(struct weir_soft_op_kernel *k, const struct weir_sof
     k->params_bytes = info->param_bytes;
     k->params = calloc(1, info->param_bytes + 8u);
     k->pointers = calloc(info->n_params + 1u, sizeof(void *));
-    if (k->params == NULL || k->pointers == NULL) {
+    if (!k->params || !k->pointers) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     for (uint32_t i = 0; i < info->n_params; i++) {
         k->pointers[i] = (char *)k->params + info->params[i].offset;
     }
-    if (args->extra != NULL) {
+    if (args->extra) {
         const void *data;
         size_t bytes;
         WEIR_SOFT_TRY(read_extra(args->extra, &data, &bytes));
@@ -102,11 +102,11 @@ static CUresult pack_params(struct weir_soft_op_kernel *k, const struct weir_sof
         }
         return CUDA_SUCCESS;
     }
-    if (info->n_params > 0 && args->params == NULL) {
+    if (info->n_params > 0 && !args->params) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (uint32_t i = 0; i < info->n_params; i++) {
-        if (args->params[i] == NULL) {
+        if (!args->params[i]) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         memcpy(k->pointers[i], args->params[i], info->params[i].bytes);
@@ -140,7 +140,7 @@ CUresult weir_soft_attribute_check(unsigned id, const CUlaunchAttributeValue *v)
 static CUresult take_attributes(struct weir_soft_op_kernel *k, const CUlaunchAttribute *attributes,
                                 unsigned n)
 {
-    if (n > 0 && attributes == NULL) {
+    if (n > 0 && !attributes) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (unsigned i = 0; i < n; i++) {
@@ -184,13 +184,13 @@ CUresult weir_soft_launch_make(struct weir_soft_ctx *ctx, const struct weir_soft
                                struct weir_soft_op **ret_op)
 {
     struct weir_soft_function *function;
-    if (args->params != NULL && args->extra != NULL) {
+    if (args->params && args->extra) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_function_find(args->function, ctx, &function));
     WEIR_SOFT_TRY(check_geometry(args, function));
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_KERNEL, ctx);
-    if (op == NULL) {
+    if (!op) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     struct weir_soft_op_kernel *k = &op->kernel;
@@ -200,7 +200,7 @@ CUresult weir_soft_launch_make(struct weir_soft_ctx *ctx, const struct weir_soft
     memcpy(k->block, args->block, sizeof(k->block));
     k->shared_bytes = args->shared_bytes;
     k->cooperative = args->cooperative;
-    if (args->sms != NULL) {
+    if (args->sms) {
         k->in_part = true;
         k->sms = *args->sms;
     }
@@ -233,7 +233,7 @@ static CUresult launch(struct weir_soft_launch_args *args, CUstream stream_handl
     if (stream->object.ctx->device != current->device) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    args->sms = stream->green != NULL ? &stream->green->sms : NULL;
+    args->sms = stream->green ? &stream->green->sms : NULL;
     WEIR_SOFT_TRY(weir_soft_launch_make(stream->object.ctx, args, &op));
     CUevent events[2] = {NULL, NULL};
     const struct weir_soft_op_kernel *k = &op->kernel;
@@ -247,7 +247,7 @@ static CUresult launch(struct weir_soft_launch_args *args, CUstream stream_handl
     WEIR_SOFT_TRY(weir_soft_stream_submit(stream, op));
     for (int i = 0; i < 2; i++) {
         struct weir_soft_event *event;
-        if (events[i] != NULL) {
+        if (events[i]) {
             WEIR_SOFT_TRY(weir_soft_event_find(events[i], &event));
             WEIR_SOFT_TRY(weir_soft_event_record(event, stream, 0));
         }
@@ -272,7 +272,7 @@ CUresult weir_soft_cuLaunchKernel(CUfunction f, unsigned int gx, unsigned int gy
 CUresult weir_soft_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **params,
                                     void **extra, CUstream default_stream)
 {
-    if (config == NULL) {
+    if (!config) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct weir_soft_launch_args args = {
@@ -284,7 +284,7 @@ CUresult weir_soft_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, 
         .extra = extra,
         .attributes = config->attrs,
         .n_attributes = config->numAttrs};
-    return launch(&args, config->hStream != NULL ? config->hStream : default_stream);
+    return launch(&args, config->hStream ? config->hStream : default_stream);
 }
 
 CUresult weir_soft_cuLaunchCooperativeKernel(CUfunction f, unsigned int gx, unsigned int gy,

@@ -38,7 +38,7 @@ static void instance_adopt(const struct weir_soft_library *library,
 {
     for (uint32_t i = 0; i < library->n_kernels; i++) {
         struct weir_soft_function *f = weir_soft_module_function(module, library->kernels[i]->name);
-        if (f != NULL) {
+        if (f) {
             function_adopt(f, library->kernels[i], module->object.ctx->device->ordinal);
         }
     }
@@ -49,7 +49,7 @@ static CUresult instance_load(struct weir_soft_library *library, struct weir_sof
 {
     struct weir_soft_module **grown =
         realloc(library->instances, (library->n_instances + 1) * sizeof(struct weir_soft_module *));
-    if (grown == NULL) {
+    if (!grown) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     library->instances = grown;
@@ -111,7 +111,7 @@ static CUresult any_instance(struct weir_soft_library *library,
 CUresult weir_soft_library_find(CUlibrary handle, struct weir_soft_library **ret_library)
 {
     struct weir_soft_library *library = weir_soft_object_find(WEIR_SOFT_LIBRARY, handle);
-    if (library == NULL) {
+    if (!library) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     *ret_library = library;
@@ -126,7 +126,7 @@ static CUresult library_make(CUlibrary *ret, struct weir_soft_image *image, bool
     WEIR_SOFT_TRY(weir_soft_image_verdict(image));
     struct weir_soft_library *library =
         weir_soft_object_new(WEIR_SOFT_LIBRARY, sizeof(*library), NULL, library_release);
-    if (library == NULL) {
+    if (!library) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     library->image = *image;
@@ -172,8 +172,7 @@ CUresult weir_soft_cuLibraryLoadData(CUlibrary *ret, const void *data, CUjit_opt
     struct weir_soft_jit jit;
     struct weir_soft_log log = {{0}};
     struct weir_soft_image image = {0};
-    if (ret == NULL || data == NULL ||
-        (n_library_options > 0 && (library_options == NULL || library_values == NULL))) {
+    if (!ret || !data || (n_library_options > 0 && (!library_options || !library_values))) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
@@ -200,8 +199,7 @@ CUresult weir_soft_cuLibraryLoadFromFile(CUlibrary *ret, const char *path, CUjit
     struct weir_soft_image image = {0};
     char *data;
     size_t bytes;
-    if (ret == NULL || path == NULL ||
-        (n_library_options > 0 && (library_options == NULL || library_values == NULL))) {
+    if (!ret || !path || (n_library_options > 0 && (!library_options || !library_values))) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
@@ -246,14 +244,14 @@ static struct weir_soft_kernel *kernel_of(struct weir_soft_library *library, con
     }
     struct weir_soft_kernel **grown =
         realloc(library->kernels, (library->n_kernels + 1) * sizeof(struct weir_soft_kernel *));
-    if (grown == NULL) {
+    if (!grown) {
         return NULL;
     }
     library->kernels = grown;
     struct weir_soft_kernel *kernel =
         weir_soft_object_new(WEIR_SOFT_KERNEL, sizeof(*kernel), NULL, kernel_release);
     char *copy = strdup(name);
-    if (kernel == NULL || copy == NULL) {
+    if (!kernel || !copy) {
         free(copy);
         weir_soft_object_retire(kernel);
         return NULL;
@@ -267,7 +265,7 @@ static struct weir_soft_kernel *kernel_of(struct weir_soft_library *library, con
     library->kernels[library->n_kernels++] = kernel;
     for (uint32_t i = 0; i < library->n_instances; i++) {
         struct weir_soft_function *f = weir_soft_module_function(library->instances[i], name);
-        if (f != NULL) {
+        if (f) {
             f->of_kernel = kernel;
         }
     }
@@ -279,16 +277,16 @@ CUresult weir_soft_cuLibraryGetKernel(CUkernel *ret, CUlibrary handle, const cha
     WEIR_SOFT_LOCKED();
     struct weir_soft_library *library;
     struct weir_soft_module *module;
-    if (ret == NULL || name == NULL || name[0] == '\0') {
+    if (!ret || !name || name[0] == '\0') {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_library_find(handle, &library));
     WEIR_SOFT_TRY(any_instance(library, &module));
-    if (weir_soft_module_function(module, name) == NULL) {
+    if (!weir_soft_module_function(module, name)) {
         return CUDA_ERROR_NOT_FOUND;
     }
     struct weir_soft_kernel *kernel = kernel_of(library, name);
-    if (kernel == NULL) {
+    if (!kernel) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *ret = (CUkernel)kernel;
@@ -300,7 +298,7 @@ CUresult weir_soft_cuLibraryGetKernelCount(unsigned int *count, CUlibrary handle
     WEIR_SOFT_LOCKED();
     struct weir_soft_library *library;
     struct weir_soft_module *module;
-    if (count == NULL) {
+    if (!count) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_library_find(handle, &library));
@@ -314,14 +312,14 @@ CUresult weir_soft_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int n, 
     WEIR_SOFT_LOCKED();
     struct weir_soft_library *library;
     struct weir_soft_module *module;
-    if (kernels == NULL || n == 0) {
+    if (!kernels || n == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_library_find(handle, &library));
     WEIR_SOFT_TRY(any_instance(library, &module));
     for (unsigned i = 0; i < n && i < module->n_functions; i++) {
         struct weir_soft_kernel *kernel = kernel_of(library, module->functions[i]->info->name);
-        if (kernel == NULL) {
+        if (!kernel) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
         kernels[i] = (CUkernel)kernel;
@@ -335,7 +333,7 @@ CUresult weir_soft_cuLibraryGetModule(CUmodule *ret, CUlibrary handle)
     struct weir_soft_library *library;
     struct weir_soft_module *module;
     struct weir_soft_ctx *ctx;
-    if (ret == NULL) {
+    if (!ret) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
@@ -352,7 +350,7 @@ CUresult weir_soft_library_global(CUlibrary handle, const char *name, bool manag
     struct weir_soft_library *library;
     struct weir_soft_module *module;
     struct weir_soft_ctx *ctx;
-    if (name == NULL || name[0] == '\0' || (address == NULL && bytes == NULL)) {
+    if (!name || name[0] == '\0' || (!address && !bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_library_find(handle, &library));
@@ -371,15 +369,15 @@ CUresult weir_soft_function_find(void *handle, struct weir_soft_ctx *ctx,
                                  struct weir_soft_function **ret_function)
 {
     struct weir_soft_function *function = weir_soft_object_find(WEIR_SOFT_FUNCTION, handle);
-    if (function == NULL) {
+    if (!function) {
         struct weir_soft_kernel *kernel = weir_soft_object_find(WEIR_SOFT_KERNEL, handle);
         struct weir_soft_module *module;
-        if (kernel == NULL) {
+        if (!kernel) {
             return CUDA_ERROR_INVALID_HANDLE;
         }
         WEIR_SOFT_TRY(weir_soft_library_instance(kernel->library, ctx, &module));
         function = weir_soft_module_function(module, kernel->name);
-        if (function == NULL) {
+        if (!function) {
             return CUDA_ERROR_NOT_FOUND;
         }
     } else if (function->object.ctx != ctx) {
@@ -394,10 +392,10 @@ CUresult weir_soft_cuKernelGetFunction(CUfunction *ret, CUkernel handle)
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
     struct weir_soft_function *function;
-    if (ret == NULL) {
+    if (!ret) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (weir_soft_object_find(WEIR_SOFT_KERNEL, handle) == NULL) {
+    if (!weir_soft_object_find(WEIR_SOFT_KERNEL, handle)) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));

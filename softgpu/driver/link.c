@@ -31,14 +31,14 @@ CUresult weir_soft_cuLinkCreate_v2(unsigned int n_options, CUjit_option *options
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
     struct weir_soft_jit jit;
-    if (ret == NULL) {
+    if (!ret) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_link *link =
         weir_soft_object_new(WEIR_SOFT_LINK, sizeof(*link), ctx, link_release);
-    if (link == NULL) {
+    if (!link) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     link->jit = jit;
@@ -82,10 +82,10 @@ CUresult weir_soft_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void
     (void)name;
     struct weir_soft_jit jit;
     struct weir_soft_link *link = weir_soft_object_find(WEIR_SOFT_LINK, state);
-    if (data == NULL || bytes == 0) {
+    if (!data || bytes == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (link == NULL || link->output != NULL) {
+    if (!link || link->output) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_SOFT_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
@@ -100,10 +100,10 @@ CUresult weir_soft_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, cons
     struct weir_soft_link *link = weir_soft_object_find(WEIR_SOFT_LINK, state);
     char *data;
     size_t bytes;
-    if (path == NULL) {
+    if (!path) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (link == NULL || link->output != NULL) {
+    if (!link || link->output) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_SOFT_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
@@ -120,7 +120,7 @@ static char *serialize(const struct weir_soft_image *image, size_t *ret_bytes)
         bytes += 8 + image->sources[i].bytes;
     }
     char *out = malloc(bytes);
-    if (out == NULL) {
+    if (!out) {
         return NULL;
     }
     uint32_t magic = LINKED_MAGIC;
@@ -144,10 +144,10 @@ CUresult weir_soft_cuLinkComplete(CUlinkState state, void **ret, size_t *ret_byt
     struct weir_soft_link *link = weir_soft_object_find(WEIR_SOFT_LINK, state);
     struct weir_soft_log log = {{0}};
     struct weir_soft_module *module;
-    if (link == NULL || link->output != NULL) {
+    if (!link || link->output) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (ret == NULL || link->image.n_sources == 0) {
+    if (!ret || link->image.n_sources == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     /* Link once now, so that errors appear where the program looks for them. */
@@ -159,11 +159,11 @@ CUresult weir_soft_cuLinkComplete(CUlinkState state, void **ret, size_t *ret_byt
     weir_soft_module_drop(module);
     size_t bytes;
     link->output = serialize(&link->image, &bytes);
-    if (link->output == NULL) {
+    if (!link->output) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *ret = link->output;
-    if (ret_bytes != NULL) {
+    if (ret_bytes) {
         *ret_bytes = bytes;
     }
     return CUDA_SUCCESS;
@@ -173,7 +173,7 @@ CUresult weir_soft_cuLinkDestroy(CUlinkState state)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_link *link = weir_soft_object_find(WEIR_SOFT_LINK, state);
-    if (link == NULL) {
+    if (!link) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     weir_soft_object_retire(link);

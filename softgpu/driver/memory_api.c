@@ -16,10 +16,10 @@ CUresult weir_soft_cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    if (total_bytes != NULL) {
+    if (total_bytes) {
         *total_bytes = ctx->device->total_bytes;
     }
-    if (free_bytes != NULL) {
+    if (free_bytes) {
         *free_bytes = ctx->device->total_bytes - ctx->device->used_bytes;
     }
     return CUDA_SUCCESS;
@@ -30,7 +30,7 @@ CUresult weir_soft_cuMemAlloc_v2(CUdeviceptr *ret, size_t bytes)
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
     struct weir_soft_alloc *alloc;
-    if (ret == NULL || bytes == 0) {
+    if (!ret || bytes == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
@@ -42,7 +42,7 @@ CUresult weir_soft_cuMemAlloc_v2(CUdeviceptr *ret, size_t bytes)
 CUresult weir_soft_cuMemAllocPitch_v2(CUdeviceptr *ret, size_t *pitch, size_t width_bytes,
                                       size_t height, unsigned int element_bytes)
 {
-    if (ret == NULL || pitch == NULL || width_bytes == 0 || height == 0 ||
+    if (!ret || !pitch || width_bytes == 0 || height == 0 ||
         (element_bytes != 4 && element_bytes != 8 && element_bytes != 16)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -64,8 +64,7 @@ CUresult weir_soft_cuMemAllocManaged(CUdeviceptr *ret, size_t bytes, unsigned in
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
     struct weir_soft_alloc *alloc;
-    if (ret == NULL || bytes == 0 ||
-        (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
+    if (!ret || bytes == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
@@ -81,8 +80,8 @@ void weir_soft_ctx_settle(struct weir_soft_ctx *ctx)
         weir_soft_ctx_wait_keeping_out(ctx);
         return;
     }
-    struct weir_soft_task *barrier = ctx->tasks == NULL ? NULL : weir_soft_task_barrier(ctx);
-    if (barrier != NULL) {
+    struct weir_soft_task *barrier = !ctx->tasks ? NULL : weir_soft_task_barrier(ctx);
+    if (barrier) {
         weir_soft_task_wait_unlocked(barrier);
         weir_soft_task_put(barrier);
     }
@@ -97,7 +96,7 @@ CUresult weir_soft_cuMemFree_v2(CUdeviceptr address)
         return CUDA_SUCCESS;
     }
     struct weir_soft_alloc *alloc = weir_soft_space_at(address);
-    if (alloc == NULL || alloc->freeing ||
+    if (!alloc || alloc->freeing ||
         (alloc->kind != WEIR_SOFT_ALLOC_DEVICE && alloc->kind != WEIR_SOFT_ALLOC_MANAGED &&
          alloc->kind != WEIR_SOFT_ALLOC_POOL && alloc->kind != WEIR_SOFT_ALLOC_GRAPH)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -107,7 +106,7 @@ CUresult weir_soft_cuMemFree_v2(CUdeviceptr address)
     weir_soft_ctx_settle(alloc->ctx);
     alloc =
         weir_soft_space_at(address); /* the context may have gone meanwhile, with all its memory */
-    if (alloc == NULL || alloc->id != id) {
+    if (!alloc || alloc->id != id) {
         return CUDA_SUCCESS;
     }
     if (alloc->kind == WEIR_SOFT_ALLOC_GRAPH) {
@@ -124,13 +123,13 @@ CUresult weir_soft_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUd
     struct weir_soft_ctx *ctx;
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     const struct weir_soft_alloc *alloc = weir_soft_space_find(address);
-    if (alloc == NULL) {
+    if (!alloc) {
         return CUDA_ERROR_NOT_FOUND;
     }
-    if (base != NULL) {
+    if (base) {
         *base = alloc->base;
     }
-    if (bytes != NULL) {
+    if (bytes) {
         *bytes = alloc->bytes;
     }
     return CUDA_SUCCESS;
@@ -147,7 +146,7 @@ CUresult weir_soft_cuMemHostAlloc(void **ret, size_t bytes, unsigned int flags)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (ret == NULL || (flags & ~HOST_ALLOC_FLAGS) != 0) {
+    if (!ret || (flags & ~HOST_ALLOC_FLAGS) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
@@ -186,18 +185,18 @@ CUresult weir_soft_cuMemFreeHost(void *p)
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    if (p == NULL) {
+    if (!p) {
         return CUDA_SUCCESS;
     }
     struct weir_soft_alloc *alloc = weir_soft_space_at((uint64_t)(uintptr_t)p);
-    if (alloc == NULL || alloc->kind != WEIR_SOFT_ALLOC_HOST || alloc->freeing) {
+    if (!alloc || alloc->kind != WEIR_SOFT_ALLOC_HOST || alloc->freeing) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     uint64_t id = alloc->id;
     alloc->freeing = true;
     weir_soft_ctx_settle(alloc->ctx);
     alloc = weir_soft_space_at((uint64_t)(uintptr_t)p);
-    if (alloc != NULL && alloc->id == id) {
+    if (alloc && alloc->id == id) {
         weir_soft_space_free(alloc);
     }
     return CUDA_SUCCESS;
@@ -226,7 +225,7 @@ CUresult weir_soft_cuMemHostRegister_v2(void *p, size_t bytes, unsigned int flag
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
     uint64_t base = (uint64_t)(uintptr_t)p;
-    if (p == NULL || bytes == 0 || base + bytes < base ||
+    if (!p || bytes == 0 || base + bytes < base ||
         (flags & ~(HOST_REGISTER_FLAGS | CU_MEMHOSTREGISTER_IOMEMORY)) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -257,19 +256,19 @@ CUresult weir_soft_cuMemHostUnregister(void *p)
     weir_soft_device_free_slowly();
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (p == NULL) {
+    if (!p) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_alloc *alloc = weir_soft_space_at((uint64_t)(uintptr_t)p);
-    if (alloc == NULL || alloc->kind != WEIR_SOFT_ALLOC_REGISTERED || alloc->freeing) {
+    if (!alloc || alloc->kind != WEIR_SOFT_ALLOC_REGISTERED || alloc->freeing) {
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     }
     uint64_t id = alloc->id;
     alloc->freeing = true;
     weir_soft_ctx_settle(alloc->ctx);
     alloc = weir_soft_space_at((uint64_t)(uintptr_t)p);
-    if (alloc != NULL && alloc->id == id) {
+    if (alloc && alloc->id == id) {
         weir_soft_space_free(alloc);
     }
     return CUDA_SUCCESS;
@@ -278,19 +277,19 @@ CUresult weir_soft_cuMemHostUnregister(void *p)
 static bool is_host(const struct weir_soft_alloc *alloc)
 {
     return alloc->kind == WEIR_SOFT_ALLOC_HOST || alloc->kind == WEIR_SOFT_ALLOC_REGISTERED ||
-           (alloc->kind == WEIR_SOFT_ALLOC_MAPPED && alloc->chunk->device == NULL);
+           (alloc->kind == WEIR_SOFT_ALLOC_MAPPED && !alloc->chunk->device);
 }
 
 CUresult weir_soft_cuMemHostGetDevicePointer_v2(CUdeviceptr *ret, void *p, unsigned int flags)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (ret == NULL || p == NULL || flags != 0) {
+    if (!ret || !p || flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     const struct weir_soft_alloc *alloc = weir_soft_space_find((uint64_t)(uintptr_t)p);
-    if (alloc == NULL || !is_host(alloc)) {
+    if (!alloc || !is_host(alloc)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     *ret = (CUdeviceptr)(uintptr_t)p;
@@ -301,12 +300,12 @@ CUresult weir_soft_cuMemHostGetFlags(unsigned int *flags, void *p)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (flags == NULL || p == NULL) {
+    if (!flags || !p) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     const struct weir_soft_alloc *alloc = weir_soft_space_find((uint64_t)(uintptr_t)p);
-    if (alloc == NULL || alloc->kind != WEIR_SOFT_ALLOC_HOST) {
+    if (!alloc || alloc->kind != WEIR_SOFT_ALLOC_HOST) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     *flags = alloc->flags;

@@ -18,7 +18,7 @@ CUresult weir_soft_jit_parse(unsigned n, const CUjit_option *options, void **val
 {
     memset(jit, 0, sizeof(*jit));
     jit->error_size_at = jit->info_size_at = -1;
-    if (n > 0 && (options == NULL || values == NULL)) {
+    if (n > 0 && (!options || !values)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (unsigned i = 0; i < n; i++) {
@@ -50,13 +50,13 @@ CUresult weir_soft_jit_parse(unsigned n, const CUjit_option *options, void **val
 static void fill_log(char *buffer, size_t room, void **size_slot, const char *text)
 {
     size_t used = 0;
-    if (buffer != NULL && room > 0) {
+    if (buffer && room > 0) {
         used = strlen(text);
         used = used >= room ? room - 1 : used;
         memcpy(buffer, text, used);
         buffer[used] = '\0';
     }
-    if (size_slot != NULL) {
+    if (size_slot) {
         *size_slot = (void *)(uintptr_t)used;
     }
 }
@@ -91,7 +91,7 @@ static void variable_release(void *user, uint64_t address)
 {
     (void)user;
     struct weir_soft_alloc *alloc = weir_soft_space_at(address);
-    if (alloc != NULL) { /* otherwise the context has destroyed it */
+    if (alloc) { /* otherwise the context has destroyed it */
         weir_soft_space_free(alloc);
     }
 }
@@ -129,7 +129,7 @@ static bool module_add_function(struct weir_soft_module *module,
 {
     struct weir_soft_function *function = weir_soft_object_new(
         WEIR_SOFT_FUNCTION, sizeof(*function), module->object.ctx, function_release);
-    if (function == NULL) {
+    if (!function) {
         return false;
     }
     function->module = weir_soft_object_ref(module);
@@ -151,7 +151,7 @@ static bool is_too_new(const struct weir_exec_source *source)
 {
     unsigned major, minor;
     const char *at = memmem(source->text, source->bytes, ".version", 8);
-    return at != NULL && sscanf(at, ".version %u.%u", &major, &minor) == 2 && major < 1000 &&
+    return at && sscanf(at, ".version %u.%u", &major, &minor) == 2 && major < 1000 &&
            major * 10 + minor > MAX_PTX_VERSION;
 }
 
@@ -166,11 +166,11 @@ static enum weir_status load_with_twins(struct weir_exec_device *engine,
     char **texts = calloc(image->n_sources, sizeof(char *));
     enum weir_status status = WEIR_ERR_NO_MEMORY;
 
-    if (sources != NULL && texts != NULL) {
+    if (sources && texts) {
         for (uint32_t i = 0; i < image->n_sources; i++) {
             sources[i] = image->sources[i];
             weir_soft_forms_rewrite(&image->sources[i], &texts[i], &sources[i].bytes);
-            sources[i].text = texts[i] != NULL ? texts[i] : image->sources[i].text;
+            sources[i].text = texts[i] ? texts[i] : image->sources[i].text;
         }
         status = weir_exec_module_load(engine, sources, image->n_sources, memory, diag, ret_module);
         for (uint32_t i = 0; i < image->n_sources; i++) {
@@ -197,7 +197,7 @@ CUresult weir_soft_module_load(struct weir_soft_ctx *ctx, const struct weir_soft
     WEIR_SOFT_TRY(weir_soft_device_engine(ctx->device, &engine));
     struct weir_soft_module *module =
         weir_soft_object_new(WEIR_SOFT_MODULE, sizeof(*module), ctx, module_release);
-    if (module == NULL) {
+    if (!module) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     const struct weir_exec_memory memory = {variable_allocate, variable_release, ctx};
@@ -217,7 +217,7 @@ CUresult weir_soft_module_load(struct weir_soft_ctx *ctx, const struct weir_soft
         return rc;
     }
     uint32_t n = 0;
-    while (weir_exec_module_kernel_at(module->exec, n) != NULL) {
+    while (weir_exec_module_kernel_at(module->exec, n)) {
         n++;
     }
     module->functions = calloc(n + 1, sizeof(struct weir_soft_function *));
@@ -275,7 +275,7 @@ CUresult weir_soft_cuModuleLoadDataEx(CUmodule *ret, const void *data, unsigned 
     struct weir_soft_ctx *ctx;
     struct weir_soft_log log = {{0}};
     struct weir_soft_image image = {0};
-    if (ret == NULL || data == NULL) {
+    if (!ret || !data) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
@@ -292,7 +292,7 @@ CUresult weir_soft_cuModuleLoadDataEx(CUmodule *ret, const void *data, unsigned 
 CUresult weir_soft_file_read(const char *path, char **ret_data, size_t *ret_bytes)
 {
     FILE *file = fopen(path, "rb");
-    if (file == NULL) {
+    if (!file) {
         return CUDA_ERROR_FILE_NOT_FOUND;
     }
     CUresult rc = CUDA_ERROR_INVALID_IMAGE;
@@ -300,8 +300,8 @@ CUresult weir_soft_file_read(const char *path, char **ret_data, size_t *ret_byte
     long end = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
     if (end > 0 && fseek(file, 0, SEEK_SET) == 0) {
         data = malloc((size_t)end + 1);
-        rc = data == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-        if (data != NULL && fread(data, 1, (size_t)end, file) != (size_t)end) {
+        rc = !data ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+        if (data && fread(data, 1, (size_t)end, file) != (size_t)end) {
             rc = CUDA_ERROR_FILE_NOT_FOUND;
         }
     }
@@ -324,7 +324,7 @@ CUresult weir_soft_cuModuleLoad(CUmodule *ret, const char *path)
     struct weir_soft_image image = {0};
     char *data;
     size_t bytes;
-    if (ret == NULL || path == NULL) {
+    if (!ret || !path) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
@@ -346,13 +346,13 @@ CUresult weir_soft_cuModuleUnload(CUmodule handle)
     struct weir_soft_ctx *ctx;
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_module *module = weir_soft_object_find(WEIR_SOFT_MODULE, handle);
-    if (module == NULL || module->library != NULL) {
+    if (!module || module->library) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     weir_soft_ctx_wait_for_code(ctx);
     /* The module may have been unloaded meanwhile. */
     module = weir_soft_object_find(WEIR_SOFT_MODULE, handle);
-    if (module == NULL) {
+    if (!module) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     weir_soft_module_drop(module);
@@ -361,7 +361,7 @@ CUresult weir_soft_cuModuleUnload(CUmodule handle)
 
 CUresult weir_soft_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 {
-    if (mode == NULL) {
+    if (!mode) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     *mode = CU_MODULE_LAZY_LOADING;
@@ -375,7 +375,7 @@ CUresult weir_soft_module_find(CUmodule handle, struct weir_soft_module **ret_mo
     struct weir_soft_ctx *ctx;
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_module *module = weir_soft_object_find(WEIR_SOFT_MODULE, handle);
-    if (module == NULL) {
+    if (!module) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     *ret_module = module;
@@ -386,7 +386,7 @@ struct weir_soft_function *weir_soft_module_function(const struct weir_soft_modu
                                                      const char *name)
 {
     const struct weir_exec_kernel *kernel = weir_exec_module_kernel(module->exec, name);
-    for (uint32_t i = 0; kernel != NULL && i < module->n_functions; i++) {
+    for (uint32_t i = 0; kernel && i < module->n_functions; i++) {
         if (module->functions[i]->kernel == kernel) {
             return module->functions[i];
         }
@@ -398,12 +398,12 @@ CUresult weir_soft_cuModuleGetFunction(CUfunction *ret, CUmodule handle, const c
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_module *module;
-    if (ret == NULL || name == NULL || name[0] == '\0') {
+    if (!ret || !name || name[0] == '\0') {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_module_find(handle, &module));
     struct weir_soft_function *function = weir_soft_module_function(module, name);
-    if (function == NULL) {
+    if (!function) {
         return CUDA_ERROR_NOT_FOUND;
     }
     *ret = (CUfunction)function;
@@ -415,7 +415,7 @@ CUresult weir_soft_cuModuleEnumerateFunctions(CUfunction *functions, unsigned in
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_module *module;
-    if (functions == NULL || n == 0) {
+    if (!functions || n == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_module_find(handle, &module));
@@ -433,10 +433,10 @@ CUresult weir_soft_module_global(const struct weir_soft_module *module, const ch
         (managed && !global.managed)) {
         return CUDA_ERROR_NOT_FOUND;
     }
-    if (address != NULL) {
+    if (address) {
         *address = global.address;
     }
-    if (bytes != NULL) {
+    if (bytes) {
         *bytes = global.bytes;
     }
     return CUDA_SUCCESS;
@@ -447,7 +447,7 @@ CUresult weir_soft_cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUm
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_module *module;
-    if (name == NULL || name[0] == '\0' || (address == NULL && bytes == NULL)) {
+    if (!name || name[0] == '\0' || (!address && !bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_module_find(handle, &module));
@@ -458,7 +458,7 @@ CUresult weir_soft_cuModuleGetTexRef(CUtexref *ret, CUmodule handle, const char 
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_module *module;
-    if (ret == NULL || name == NULL) {
+    if (!ret || !name) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_module_find(handle, &module));

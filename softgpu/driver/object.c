@@ -54,7 +54,7 @@ void weir_soft_ctx_wait_keeping_out(struct weir_soft_ctx *ctx)
     keeper.busy = true;
     keeper.by = pthread_self();
     barrier = weir_soft_task_barrier(ctx);
-    if (barrier != NULL) {
+    if (barrier) {
         weir_soft_task_wait_unlocked(barrier);
         weir_soft_task_put(barrier);
     }
@@ -88,7 +88,7 @@ static void insert(struct weir_soft_object **slots, uint32_t n_slots,
                    struct weir_soft_object *object)
 {
     uint32_t i = slot_of(object, n_slots);
-    while (slots[i] != NULL) {
+    while (slots[i]) {
         i = (i + 1) & (n_slots - 1);
     }
     slots[i] = object;
@@ -101,11 +101,11 @@ static bool grow(void)
         n_slots *= 2;
     }
     struct weir_soft_object **slots = calloc(n_slots, sizeof(*slots));
-    if (slots == NULL) {
+    if (!slots) {
         return false;
     }
     for (uint32_t i = 0; i < table.n_slots; i++) {
-        if (table.slots[i] != NULL && table.slots[i] != TOMBSTONE) {
+        if (table.slots[i] && table.slots[i] != TOMBSTONE) {
             insert(slots, n_slots, table.slots[i]);
         }
     }
@@ -118,11 +118,11 @@ static bool grow(void)
 
 static struct weir_soft_object **find_slot(const void *object)
 {
-    if (table.n_slots == 0 || object == NULL || object == TOMBSTONE) {
+    if (table.n_slots == 0 || !object || object == TOMBSTONE) {
         return NULL;
     }
     uint32_t i = slot_of(object, table.n_slots);
-    while (table.slots[i] != NULL) {
+    while (table.slots[i]) {
         if (table.slots[i] == object) {
             return &table.slots[i];
         }
@@ -138,7 +138,7 @@ void *weir_soft_object_new(enum weir_soft_kind kind, size_t bytes, struct weir_s
         return NULL;
     }
     struct weir_soft_object *object = calloc(1, bytes);
-    if (object == NULL) {
+    if (!object) {
         return NULL;
     }
     object->kind = kind;
@@ -154,12 +154,12 @@ void *weir_soft_object_new(enum weir_soft_kind kind, size_t bytes, struct weir_s
 void *weir_soft_object_find(enum weir_soft_kind kind, const void *handle)
 {
     struct weir_soft_object **slot = find_slot(handle);
-    return slot != NULL && (*slot)->kind == kind ? *slot : NULL;
+    return slot && (*slot)->kind == kind ? *slot : NULL;
 }
 
 void *weir_soft_object_ref(void *object)
 {
-    if (object != NULL) {
+    if (object) {
         ((struct weir_soft_object *)object)->refs++;
     }
     return object;
@@ -168,8 +168,8 @@ void *weir_soft_object_ref(void *object)
 void weir_soft_object_put(void *object)
 {
     struct weir_soft_object *o = object;
-    if (o != NULL && --o->refs == 0) {
-        if (o->release != NULL) {
+    if (o && --o->refs == 0) {
+        if (o->release) {
             o->release(o);
         }
         free(o);
@@ -179,7 +179,7 @@ void weir_soft_object_put(void *object)
 void weir_soft_object_retire(void *object)
 {
     struct weir_soft_object **slot = find_slot(object);
-    if (slot != NULL) {
+    if (slot) {
         *slot = TOMBSTONE;
         table.n_live--;
         weir_soft_object_put(object);
@@ -192,7 +192,7 @@ void weir_soft_object_visit(enum weir_soft_kind kind, void (*fn)(void *object, v
     /* Objects that fn makes may be missed; a growth restarts nothing as slots only move then. */
     for (uint32_t i = 0; i < table.n_slots; i++) {
         struct weir_soft_object *object = table.slots[i];
-        if (object != NULL && object != TOMBSTONE && object->kind == kind) {
+        if (object && object != TOMBSTONE && object->kind == kind) {
             fn(object, user);
         }
     }

@@ -16,7 +16,7 @@
 struct weir_soft_op *weir_soft_op_new(enum weir_soft_op_kind kind, struct weir_soft_ctx *ctx)
 {
     struct weir_soft_op *op = calloc(1, sizeof(*op));
-    if (op != NULL) {
+    if (op) {
         op->kind = kind;
         op->refs = 1;
         op->ctx = weir_soft_object_ref(ctx);
@@ -64,7 +64,7 @@ static void op_finish(struct weir_soft_op *op)
 
 void weir_soft_op_put(struct weir_soft_op *op)
 {
-    if (op != NULL && --op->refs == 0) {
+    if (op && --op->refs == 0) {
         op_finish(op);
     }
 }
@@ -197,15 +197,15 @@ static CUresult run_copy(const struct weir_soft_op *op)
     if (box.width_bytes == 0 || box.height == 0 || box.depth == 0) {
         return CUDA_SUCCESS;
     }
-    if (op->copy.staged != NULL) {
+    if (op->copy.staged) {
         box.src = (uint64_t)(uintptr_t)op->copy.staged;
     }
     bool src_good =
-        op->copy.staged != NULL || op->copy.arrays[0] != NULL ||
+        op->copy.staged || op->copy.arrays[0] ||
         end_is_good(box.src, op->copy.mapped[0],
                     span_of(box.src_row_bytes, box.src_slice_bytes, &box), WEIR_SOFT_READ);
     bool dst_good =
-        op->copy.arrays[1] != NULL ||
+        op->copy.arrays[1] ||
         end_is_good(box.dst, op->copy.mapped[1],
                     span_of(box.dst_row_bytes, box.dst_slice_bytes, &box), WEIR_SOFT_WRITE);
     if (!src_good || !dst_good) {
@@ -368,7 +368,7 @@ static CUresult run_free(const struct weir_soft_op *op)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_alloc *alloc = weir_soft_space_at(op->free.address);
-    if (alloc == NULL || alloc->id != op->free.id) {
+    if (!alloc || alloc->id != op->free.id) {
         return CUDA_SUCCESS; /* the end of its context freed it */
     }
     if (alloc->kind == WEIR_SOFT_ALLOC_GRAPH) {
@@ -382,7 +382,7 @@ static CUresult run_alloc(const struct weir_soft_op *op)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_alloc *alloc = weir_soft_space_at(op->alloc.memory->base);
-    return alloc == NULL || alloc->id != op->alloc.memory->id
+    return !alloc || alloc->id != op->alloc.memory->id
                ? CUDA_ERROR_ILLEGAL_ADDRESS
                : weir_soft_space_set_accessible(alloc, true);
 }
@@ -468,7 +468,7 @@ void weir_soft_print(void *user, const char *text, size_t bytes)
     if (print_bytes + bytes > print_room) {
         size_t room = (print_bytes + bytes) * 2 + 4096;
         char *grown = realloc(print_text, room);
-        if (grown == NULL) {
+        if (!grown) {
             pthread_mutex_unlock(&print_lock);
             return;
         }

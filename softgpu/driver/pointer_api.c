@@ -12,7 +12,7 @@
 static bool is_host(const struct weir_soft_alloc *alloc)
 {
     return alloc->kind == WEIR_SOFT_ALLOC_HOST || alloc->kind == WEIR_SOFT_ALLOC_REGISTERED ||
-           (alloc->kind == WEIR_SOFT_ALLOC_MAPPED && alloc->chunk->device == NULL);
+           (alloc->kind == WEIR_SOFT_ALLOC_MAPPED && !alloc->chunk->device);
 }
 
 static size_t attribute_bytes(CUpointer_attribute attribute)
@@ -92,9 +92,9 @@ static CUresult attribute_value(const struct weir_soft_alloc *a, CUpointer_attri
         *ret_value = a->accessible;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        *ret_value = a->chunk != NULL  ? (uint64_t)a->chunk->prop.requestedHandleTypes
-                     : a->pool != NULL ? (uint64_t)a->pool->props.handleTypes
-                                       : 0;
+        *ret_value = a->chunk  ? (uint64_t)a->chunk->prop.requestedHandleTypes
+                     : a->pool ? (uint64_t)a->pool->props.handleTypes
+                               : 0;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
@@ -119,13 +119,13 @@ CUresult weir_soft_cuPointerGetAttribute(void *data, CUpointer_attribute attribu
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
     size_t bytes = attribute_bytes(attribute);
-    if (data == NULL || bytes == 0) {
+    if (!data || bytes == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     const struct weir_soft_alloc *alloc = weir_soft_space_find(address);
     uint64_t value;
-    if (alloc == NULL) {
+    if (!alloc) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(attribute_value(alloc, attribute, address, &value));
@@ -138,19 +138,19 @@ CUresult weir_soft_cuPointerGetAttributes(unsigned int n, CUpointer_attribute *a
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (n == 0 || attributes == NULL || data == NULL) {
+    if (n == 0 || !attributes || !data) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     for (unsigned i = 0; i < n; i++) {
-        if (data[i] == NULL || attribute_bytes(attributes[i]) == 0) {
+        if (!data[i] || attribute_bytes(attributes[i]) == 0) {
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
     const struct weir_soft_alloc *alloc = weir_soft_space_find(address);
     for (unsigned i = 0; i < n; i++) {
         uint64_t value = 0;
-        if (alloc == NULL) {
+        if (!alloc) {
             value = attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? (uint64_t)-2
                     : attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER ? address
                                                                          : 0;
@@ -167,12 +167,12 @@ CUresult weir_soft_cuPointerSetAttribute(const void *value, CUpointer_attribute 
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (value == NULL || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
+    if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_alloc *alloc = weir_soft_space_find(address);
-    if (alloc == NULL || is_host(alloc)) {
+    if (!alloc || is_host(alloc)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     alloc->sync_memops = *(const unsigned int *)value != 0;
@@ -186,7 +186,7 @@ static CUresult managed_range(CUdeviceptr address, size_t bytes, struct weir_sof
     struct weir_soft_ctx *ctx;
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_alloc *alloc = weir_soft_space_find(address);
-    if (bytes == 0 || alloc == NULL || alloc->kind != WEIR_SOFT_ALLOC_MANAGED ||
+    if (bytes == 0 || !alloc || alloc->kind != WEIR_SOFT_ALLOC_MANAGED ||
         bytes > alloc->bytes - (address - alloc->base)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -197,7 +197,7 @@ static CUresult managed_range(CUdeviceptr address, size_t bytes, struct weir_sof
 static CUresult check_location(CUmemLocation location)
 {
     if (location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
-        return weir_soft_device_at(location.id) != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+        return weir_soft_device_at(location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
     }
     return location.type == CU_MEM_LOCATION_TYPE_HOST ||
                    location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
@@ -274,8 +274,8 @@ CUresult weir_soft_cuMemPrefetchBatchAsync(CUdeviceptr *addresses, size_t *sizes
                                            size_t n_locations, unsigned long long flags,
                                            CUstream stream)
 {
-    if (addresses == NULL || sizes == NULL || count == 0 || locations == NULL || first == NULL ||
-        n_locations == 0 || n_locations > count || first[0] != 0 || flags != 0) {
+    if (!addresses || !sizes || count == 0 || !locations || !first || n_locations == 0 ||
+        n_locations > count || first[0] != 0 || flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     size_t location = 0;
@@ -295,7 +295,7 @@ CUresult weir_soft_cuMemDiscardBatchAsync(CUdeviceptr *addresses, size_t *sizes,
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *s;
     struct weir_soft_alloc *alloc;
-    if (addresses == NULL || sizes == NULL || count == 0 || flags != 0) {
+    if (!addresses || !sizes || count == 0 || flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_stream_find(stream, &s));
@@ -322,7 +322,7 @@ CUresult weir_soft_cuMemRangeGetAttribute(void *data, size_t data_bytes,
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_alloc *alloc;
-    if (data == NULL || data_bytes == 0 || data_bytes % 4 != 0) {
+    if (!data || data_bytes == 0 || data_bytes % 4 != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(managed_range(address, bytes, &alloc));
@@ -364,7 +364,7 @@ CUresult weir_soft_cuMemRangeGetAttributes(void **data, size_t *data_bytes,
                                            CUmem_range_attribute *attributes, size_t n,
                                            CUdeviceptr address, size_t bytes)
 {
-    if (data == NULL || data_bytes == NULL || attributes == NULL || n == 0) {
+    if (!data || !data_bytes || !attributes || n == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (size_t i = 0; i < n; i++) {

@@ -14,7 +14,7 @@ CUresult weir_soft_pool_make(struct weir_soft_device *device, const CUmemPoolPro
                              struct weir_soft_pool **ret_pool)
 {
     struct weir_soft_pool *pool = weir_soft_object_new(WEIR_SOFT_POOL, sizeof(*pool), NULL, NULL);
-    if (pool == NULL) {
+    if (!pool) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     pool->device = device;
@@ -44,14 +44,14 @@ CUresult weir_soft_cuMemPoolCreate(CUmemoryPool *ret, const CUmemPoolProps *prop
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_pool *pool;
-    if (ret == NULL || props == NULL || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) {
+    if (!ret || !props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     struct weir_soft_device *device = weir_soft_device_at(props->location.id);
-    if (device == NULL) {
+    if (!device) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     if (props->handleTypes != CU_MEM_HANDLE_TYPE_NONE) {
@@ -66,7 +66,7 @@ CUresult weir_soft_cuMemPoolDestroy(CUmemoryPool handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_pool *pool = weir_soft_object_find(WEIR_SOFT_POOL, handle);
-    if (pool == NULL || pool->is_default) {
+    if (!pool || pool->is_default) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (pool->device->current_pool == pool) {
@@ -80,7 +80,7 @@ CUresult weir_soft_cuMemPoolTrimTo(CUmemoryPool handle, size_t keep)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_pool *pool = weir_soft_object_find(WEIR_SOFT_POOL, handle);
-    if (pool == NULL) {
+    if (!pool) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     uint64_t least = pool->used > keep ? pool->used : keep;
@@ -93,7 +93,7 @@ CUresult weir_soft_cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribut
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_pool *pool = weir_soft_object_find(WEIR_SOFT_POOL, handle);
-    if (pool == NULL || value == NULL) {
+    if (!pool || !value) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     switch ((int)attribute) {
@@ -127,7 +127,7 @@ CUresult weir_soft_cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribut
 {
     WEIR_SOFT_LOCKED();
     const struct weir_soft_pool *pool = weir_soft_object_find(WEIR_SOFT_POOL, handle);
-    if (pool == NULL || value == NULL) {
+    if (!pool || !value) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     uint64_t *wide = value;
@@ -162,12 +162,12 @@ CUresult weir_soft_cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc
 {
     WEIR_SOFT_LOCKED();
     const struct weir_soft_pool *pool = weir_soft_object_find(WEIR_SOFT_POOL, handle);
-    if (pool == NULL || (descs == NULL && count != 0)) {
+    if (!pool || (!descs && count != 0)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (size_t i = 0; i < count; i++) {
         if (descs[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-            weir_soft_device_at(descs[i].location.id) == NULL) {
+            !weir_soft_device_at(descs[i].location.id)) {
             return CUDA_ERROR_INVALID_DEVICE;
         }
         bool own = descs[i].location.id == pool->device->ordinal;
@@ -186,11 +186,10 @@ CUresult weir_soft_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool han
 {
     WEIR_SOFT_LOCKED();
     const struct weir_soft_pool *pool = weir_soft_object_find(WEIR_SOFT_POOL, handle);
-    if (flags == NULL || location == NULL || pool == NULL ||
-        location->type != CU_MEM_LOCATION_TYPE_DEVICE) {
+    if (!flags || !location || !pool || location->type != CU_MEM_LOCATION_TYPE_DEVICE) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (weir_soft_device_at(location->id) == NULL) {
+    if (!weir_soft_device_at(location->id)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     *flags = location->id == pool->device->ordinal ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
@@ -205,10 +204,10 @@ CUresult weir_soft_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool handle)
     WEIR_SOFT_LOCKED();
     struct weir_soft_device *device = weir_soft_device_at(dev);
     struct weir_soft_pool *pool = weir_soft_object_find(WEIR_SOFT_POOL, handle);
-    if (device == NULL) {
+    if (!device) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    if (pool == NULL || pool->device != device) {
+    if (!pool || pool->device != device) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     device->current_pool = pool;
@@ -217,7 +216,7 @@ CUresult weir_soft_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool handle)
 
 static CUresult check_place(const CUmemLocation *location, CUmemAllocationType type)
 {
-    if (location == NULL || type != CU_MEM_ALLOCATION_TYPE_PINNED) {
+    if (!location || type != CU_MEM_ALLOCATION_TYPE_PINNED) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     return location->type == CU_MEM_LOCATION_TYPE_DEVICE ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
@@ -256,13 +255,13 @@ static CUresult alloc_from(CUdeviceptr *ret, size_t bytes, CUmemoryPool handle, 
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_pool *pool =
         current ? ctx->device->current_pool : weir_soft_object_find(WEIR_SOFT_POOL, handle);
-    if (ret == NULL || bytes == 0 || pool == NULL) {
+    if (!ret || bytes == 0 || !pool) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_stream_find(stream_handle, &stream));
-    if (stream->capture != NULL) {
+    if (stream->capture) {
         struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_ALLOC, ctx);
-        if (op == NULL) {
+        if (!op) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
         op->alloc.asked.poolProps = pool->props;
@@ -304,22 +303,22 @@ CUresult weir_soft_cuMemFreeAsync(CUdeviceptr address, CUstream stream_handle)
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     WEIR_SOFT_TRY(weir_soft_stream_find(stream_handle, &stream));
     struct weir_soft_alloc *alloc = weir_soft_space_at(address);
-    if (alloc == NULL || alloc->freeing ||
+    if (!alloc || alloc->freeing ||
         (alloc->kind != WEIR_SOFT_ALLOC_POOL && alloc->kind != WEIR_SOFT_ALLOC_GRAPH &&
          alloc->kind != WEIR_SOFT_ALLOC_DEVICE)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (stream->capture == NULL) {
+    if (!stream->capture) {
         WEIR_SOFT_TRY(weir_soft_capture_check(NULL));
         alloc->graph_live = false;
     }
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_FREE, ctx);
-    if (op == NULL) {
+    if (!op) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     op->free.address = address;
     op->free.id = alloc->id;
-    bool once = alloc->kind != WEIR_SOFT_ALLOC_GRAPH && stream->capture == NULL;
+    bool once = alloc->kind != WEIR_SOFT_ALLOC_GRAPH && !stream->capture;
     alloc->freeing = alloc->freeing || once;
     CUresult rc = weir_soft_stream_submit(stream, op);
     if (rc != CUDA_SUCCESS && once) {

@@ -62,7 +62,7 @@ static CUresult resource_read(const CUdevResource *resource, struct resource_dat
     memcpy(ret_data, resource->_internal_padding, sizeof(*ret_data));
     const struct weir_soft_device *device =
         ret_data->magic == MAGIC ? weir_soft_device_at(ret_data->device) : NULL;
-    if (device == NULL || resource->sm.smCount == 0 ||
+    if (!device || resource->sm.smCount == 0 ||
         resource->sm.smCount != weir_exec_sms_count(&ret_data->sms)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -79,14 +79,14 @@ CUresult weir_soft_resource_get(const struct weir_soft_device *device,
                                 CUdevResourceType type)
 {
     struct resource_data data = {.magic = MAGIC, .device = device->ordinal};
-    if (resource == NULL) {
+    if (!resource) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (type != CU_DEV_RESOURCE_TYPE_SM) {
         return CUDA_ERROR_INVALID_RESOURCE_TYPE;
     }
     for (uint32_t sm = 0; sm < device->sm_count; sm++) {
-        if (weir_exec_sms_has(sms != NULL ? sms : &device->sms, sm)) {
+        if (weir_exec_sms_has(sms ? sms : &device->sms, sm)) {
             weir_exec_sms_add(&data.sms, sm);
         }
     }
@@ -98,8 +98,8 @@ CUresult weir_soft_cuDeviceGetDevResource(CUdevice dev, CUdevResource *resource,
                                           CUdevResourceType type)
 {
     const struct weir_soft_device *device = weir_soft_device_at(dev);
-    return device == NULL ? CUDA_ERROR_INVALID_DEVICE
-                          : weir_soft_resource_get(device, NULL, resource, type);
+    return !device ? CUDA_ERROR_INVALID_DEVICE
+                   : weir_soft_resource_get(device, NULL, resource, type);
 }
 
 CUresult weir_soft_cuCtxGetDevResource(CUcontext handle, CUdevResource *resource,
@@ -144,7 +144,7 @@ CUresult weir_soft_cuDevSmResourceSplitByCount(CUdevResource *result, unsigned i
 {
     WEIR_SOFT_LOCKED();
     struct resource_data whole;
-    if (n_groups == NULL || input == NULL || (result != NULL && *n_groups == 0)) {
+    if (!n_groups || !input || (result && *n_groups == 0)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(resource_read(input, &whole));
@@ -161,18 +161,18 @@ CUresult weir_soft_cuDevSmResourceSplitByCount(CUdevResource *result, unsigned i
     }
     WEIR_SOFT_TRY(weir_soft_device_engine(device, &engine));
     uint32_t n = n_sms / size, place = 0;
-    if (result != NULL && *n_groups < n) {
+    if (result && *n_groups < n) {
         n = *n_groups;
     }
     struct resource_data part = {.magic = MAGIC, .device = whole.device};
     part.cut = weir_soft_next_id();
     for (uint32_t i = 0; i < n; i++) {
         part.sms = take_sms(device, &whole.sms, &place, size);
-        if (result != NULL) {
+        if (result) {
             resource_write(&result[i], &part, flags);
         }
     }
-    if (remaining != NULL) { /* the output may be the input, which has been read already */
+    if (remaining) { /* the output may be the input, which has been read already */
         part.sms = take_sms(device, &whole.sms, &place, n_sms);
         resource_write(remaining, &part, CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING);
     }
@@ -203,9 +203,9 @@ static CUresult desc_of(struct weir_soft_device *device, const struct weir_exec_
 {
     struct same_desc same = {.device = device, .sms = sms};
     weir_soft_object_visit(WEIR_SOFT_RESOURCE_DESC, compare_desc, &same);
-    if (same.found == NULL) {
+    if (!same.found) {
         same.found = weir_soft_object_new(WEIR_SOFT_RESOURCE_DESC, sizeof(*same.found), NULL, NULL);
-        if (same.found == NULL) {
+        if (!same.found) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
         same.found->device = device;
@@ -237,7 +237,7 @@ CUresult weir_soft_cuDevResourceGenerateDesc(CUdevResourceDesc *ret, CUdevResour
 {
     WEIR_SOFT_LOCKED();
     struct resource_data sum, part;
-    if (ret == NULL || resources == NULL || n == 0) {
+    if (!ret || !resources || n == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(resource_read(&resources[0], &sum));

@@ -79,7 +79,7 @@ CUresult weir_soft_space_init(uint64_t memory_bytes)
     uint64_t bytes = memory_bytes * 2 + ARENA_MARGIN;
     void *at = map_arena(bytes);
     space.free_at = calloc(16, sizeof(*space.free_at));
-    if (at == MAP_FAILED || space.free_at == NULL) {
+    if (at == MAP_FAILED || !space.free_at) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     space.cap_free = 16;
@@ -98,7 +98,7 @@ static bool extent_room(void)
         return true;
     }
     struct extent *grown = realloc(space.free_at, 2 * space.cap_free * sizeof(*grown));
-    if (grown == NULL) {
+    if (!grown) {
         return false;
     }
     space.free_at = grown;
@@ -217,12 +217,12 @@ struct weir_soft_alloc *weir_soft_space_find(uint64_t address)
 struct weir_soft_alloc *weir_soft_space_at(uint64_t base)
 {
     struct weir_soft_alloc *alloc = weir_soft_space_find(base);
-    return alloc != NULL && alloc->base == base ? alloc : NULL;
+    return alloc && alloc->base == base ? alloc : NULL;
 }
 
 bool weir_soft_space_is_empty(uint64_t base, uint64_t bytes)
 {
-    if (weir_soft_space_find(base) != NULL) {
+    if (weir_soft_space_find(base)) {
         return false;
     }
     uint32_t above = alloc_above(base);
@@ -234,7 +234,7 @@ static bool list_insert(struct weir_soft_alloc *alloc)
     if (space.n_allocs == space.cap_allocs) {
         uint32_t cap = space.cap_allocs == 0 ? 256 : space.cap_allocs * 2;
         struct weir_soft_alloc **grown = realloc(space.allocs, cap * sizeof(*grown));
-        if (grown == NULL) {
+        if (!grown) {
             return false;
         }
         space.allocs = grown;
@@ -276,7 +276,7 @@ CUresult weir_soft_space_set_accessible(struct weir_soft_alloc *alloc, bool acce
 static struct weir_soft_alloc *alloc_new(const struct weir_soft_alloc *like)
 {
     struct weir_soft_alloc *alloc = malloc(sizeof(*alloc));
-    if (alloc != NULL) {
+    if (alloc) {
         *alloc = *like;
         alloc->id = weir_soft_next_id();
         alloc->accessible = false;
@@ -316,7 +316,7 @@ CUresult weir_soft_space_alloc(struct weir_soft_ctx *ctx, uint64_t bytes, uint64
                                                                         .ctx = ctx,
                                                                         .device = device,
                                                                         .span_bytes = span});
-    if (alloc == NULL || !list_insert(alloc)) {
+    if (!alloc || !list_insert(alloc)) {
         free(alloc);
         arena_give(base, span);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -335,7 +335,7 @@ CUresult weir_soft_space_adopt(const struct weir_soft_alloc *like, uint32_t acce
                                struct weir_soft_alloc **ret_alloc)
 {
     struct weir_soft_alloc *alloc = alloc_new(like);
-    if (alloc == NULL || !list_insert(alloc)) {
+    if (!alloc || !list_insert(alloc)) {
         free(alloc);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -360,7 +360,7 @@ void weir_soft_space_free(struct weir_soft_alloc *alloc)
     } else if (alloc->kind == WEIR_SOFT_ALLOC_HOST || alloc->kind == WEIR_SOFT_ALLOC_IPC) {
         munmap((void *)(uintptr_t)alloc->map_base, alloc->span_bytes);
     }
-    if (alloc->pool != NULL) {
+    if (alloc->pool) {
         weir_soft_pool_account(alloc->pool, -(int64_t)alloc->bytes);
         weir_soft_object_put(alloc->pool);
     }

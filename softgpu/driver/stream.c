@@ -35,7 +35,7 @@ struct weir_soft_stream *weir_soft_stream_make(struct weir_soft_ctx *ctx, unsign
 {
     struct weir_soft_stream *stream =
         weir_soft_object_new(WEIR_SOFT_STREAM, sizeof(*stream), ctx, stream_release);
-    if (stream == NULL) {
+    if (!stream) {
         return NULL;
     }
     stream->flags = flags;
@@ -50,7 +50,7 @@ struct weir_soft_stream *weir_soft_stream_make(struct weir_soft_ctx *ctx, unsign
 static void purge_zombies(struct weir_soft_ctx *ctx)
 {
     struct weir_soft_stream **at = &ctx->streams;
-    while (*at != NULL) {
+    while (*at) {
         struct weir_soft_stream *stream = *at;
         if (stream->zombie && weir_soft_task_is_done(stream->tail)) {
             *at = stream->next;
@@ -93,7 +93,7 @@ static void thread_ends(void *value)
     for (uint32_t i = 0; i < mine->n; i++) {
         struct weir_soft_stream *stream =
             weir_soft_object_find(WEIR_SOFT_STREAM, mine->at[i].stream);
-        if (stream != NULL && stream->id == mine->at[i].id) {
+        if (stream && stream->id == mine->at[i].id) {
             stream_destroy(stream);
         }
     }
@@ -110,9 +110,9 @@ static struct weir_soft_stream *per_thread_stream(struct weir_soft_ctx *ctx)
 {
     pthread_once(&thread_once, make_key);
     struct thread_streams *mine = pthread_getspecific(thread_key);
-    if (mine == NULL) {
+    if (!mine) {
         mine = calloc(1, sizeof(*mine));
-        if (mine == NULL || pthread_setspecific(thread_key, mine) != 0) {
+        if (!mine || pthread_setspecific(thread_key, mine) != 0) {
             free(mine);
             return NULL;
         }
@@ -121,7 +121,7 @@ static struct weir_soft_stream *per_thread_stream(struct weir_soft_ctx *ctx)
     for (uint32_t i = 0; i < mine->n; i++) {
         struct weir_soft_stream *stream =
             weir_soft_object_find(WEIR_SOFT_STREAM, mine->at[i].stream);
-        bool live = stream != NULL && stream->id == mine->at[i].id;
+        bool live = stream && stream->id == mine->at[i].id;
         if (live && stream->object.ctx == ctx) {
             return stream;
         }
@@ -129,7 +129,7 @@ static struct weir_soft_stream *per_thread_stream(struct weir_soft_ctx *ctx)
     }
     struct weir_soft_stream *stream =
         slot < THREAD_STREAMS ? weir_soft_stream_make(ctx, CU_STREAM_DEFAULT, 0) : NULL;
-    if (stream != NULL) {
+    if (stream) {
         stream->per_thread = true;
         mine->at[slot].stream = stream;
         mine->at[slot].ctx = ctx;
@@ -141,17 +141,17 @@ static struct weir_soft_stream *per_thread_stream(struct weir_soft_ctx *ctx)
 
 CUresult weir_soft_stream_find(CUstream handle, struct weir_soft_stream **ret_stream)
 {
-    if (handle == NULL || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
+    if (!handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
         struct weir_soft_ctx *ctx;
         WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
         *ret_stream = handle == CU_STREAM_PER_THREAD ? per_thread_stream(ctx) : ctx->legacy;
-        return *ret_stream != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+        return *ret_stream ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     }
     struct weir_soft_stream *stream = weir_soft_object_find(WEIR_SOFT_STREAM, handle);
-    if (stream == NULL) {
+    if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (stream->green != NULL && stream->green->destroyed) {
+    if (stream->green && stream->green->destroyed) {
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     }
     *ret_stream = stream;
@@ -166,7 +166,7 @@ CUresult weir_soft_stream_push(struct weir_soft_stream *stream, struct weir_soft
     bool ordered = weir_soft_task_after(task, stream->tail);
     if (stream->legacy) {
         purge_zombies(ctx);
-        for (struct weir_soft_stream *s = ctx->streams; s != NULL; s = s->next) {
+        for (struct weir_soft_stream *s = ctx->streams; s; s = s->next) {
             ordered = (!is_blocking(s) || weir_soft_task_after(task, s->tail)) && ordered;
         }
     } else if (is_blocking(stream)) {
@@ -181,7 +181,7 @@ CUresult weir_soft_stream_push(struct weir_soft_stream *stream, struct weir_soft
 
 CUresult weir_soft_stream_submit(struct weir_soft_stream *stream, struct weir_soft_op *op)
 {
-    if (stream->capture != NULL) {
+    if (stream->capture) {
         return weir_soft_capture_op(stream, op);
     }
     CUresult rc = CUDA_SUCCESS;
@@ -194,7 +194,7 @@ CUresult weir_soft_stream_submit(struct weir_soft_stream *stream, struct weir_so
                            ? op->kernel.priority
                            : stream->priority;
         task = weir_soft_task_new(stream->object.ctx, op, priority);
-        rc = task == NULL ? CUDA_ERROR_OUT_OF_MEMORY : weir_soft_stream_push(stream, task);
+        rc = !task ? CUDA_ERROR_OUT_OF_MEMORY : weir_soft_stream_push(stream, task);
         weir_soft_task_put(task);
     }
     weir_soft_op_put(op);
@@ -205,13 +205,13 @@ CUresult weir_soft_stream_submit(struct weir_soft_stream *stream, struct weir_so
 static struct weir_soft_task *stream_mark(struct weir_soft_stream *stream)
 {
     if (!stream->legacy) {
-        if (stream->tail != NULL) {
+        if (stream->tail) {
             stream->tail->refs++;
         }
         return stream->tail;
     }
     struct weir_soft_task *mark = weir_soft_task_new(stream->object.ctx, NULL, 0);
-    if (mark != NULL) {
+    if (mark) {
         (void)weir_soft_stream_push(stream, mark);
     }
     return mark;
@@ -234,12 +234,12 @@ CUresult weir_soft_cuStreamCreateWithPriority(CUstream *ret, unsigned int flags,
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (ret == NULL || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0) {
+    if (!ret || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_stream *stream = weir_soft_stream_make(ctx, flags, priority);
-    if (stream == NULL) {
+    if (!stream) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *ret = (CUstream)stream;
@@ -249,14 +249,14 @@ CUresult weir_soft_cuStreamCreateWithPriority(CUstream *ret, unsigned int flags,
 CUresult weir_soft_cuStreamDestroy_v2(CUstream handle)
 {
     WEIR_SOFT_LOCKED();
-    if (handle == NULL || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
+    if (!handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct weir_soft_stream *stream = weir_soft_object_find(WEIR_SOFT_STREAM, handle);
-    if (stream == NULL || stream->legacy || stream->per_thread) {
+    if (!stream || stream->legacy || stream->per_thread) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (stream->green != NULL && stream->green->destroyed) {
+    if (stream->green && stream->green->destroyed) {
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     }
     stream_destroy(stream);
@@ -268,7 +268,7 @@ CUresult weir_soft_cuStreamQuery(CUstream handle)
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
     WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
-    if (stream->capture != NULL) {
+    if (stream->capture) {
         stream->capture->invalidated = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
@@ -286,7 +286,7 @@ static CUresult synchronize(CUstream handle)
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
     WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
-    if (stream->capture != NULL) {
+    if (stream->capture) {
         stream->capture->invalidated = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
@@ -310,8 +310,7 @@ CUresult weir_soft_cuStreamAttachMemAsync(CUstream handle, CUdeviceptr address, 
     struct weir_soft_stream *stream;
     WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
     const struct weir_soft_alloc *alloc = weir_soft_space_find(address);
-    if (alloc == NULL || alloc->kind != WEIR_SOFT_ALLOC_MANAGED ||
-        (bytes != 0 && bytes != alloc->bytes) ||
+    if (!alloc || alloc->kind != WEIR_SOFT_ALLOC_MANAGED || (bytes != 0 && bytes != alloc->bytes) ||
         (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
          flags != CU_MEM_ATTACH_SINGLE)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -345,7 +344,7 @@ CUresult weir_soft_cuStreamGetAttribute(CUstream handle, CUstreamAttrID id,
     struct weir_soft_stream *stream;
     WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
     const CUstreamAttrValue *mine = attribute_of(stream, id);
-    if (value == NULL || (mine == NULL && id != CU_LAUNCH_ATTRIBUTE_PRIORITY)) {
+    if (!value || (!mine && id != CU_LAUNCH_ATTRIBUTE_PRIORITY)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
@@ -364,7 +363,7 @@ CUresult weir_soft_cuStreamSetAttribute(CUstream handle, CUstreamAttrID id,
     struct weir_soft_stream *stream;
     WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
     CUstreamAttrValue *mine = attribute_of(stream, id);
-    if (value == NULL || (mine == NULL && id != CU_LAUNCH_ATTRIBUTE_PRIORITY)) {
+    if (!value || (!mine && id != CU_LAUNCH_ATTRIBUTE_PRIORITY)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
@@ -394,12 +393,12 @@ CUresult weir_soft_cuLaunchHostFunc(CUstream handle, CUhostFn fn, void *user)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
-    if (fn == NULL) {
+    if (!fn) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_HOST, stream->object.ctx);
-    if (op == NULL) {
+    if (!op) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     op->host.fn = fn;
@@ -412,16 +411,16 @@ CUresult weir_soft_cuStreamAddCallback(CUstream handle, CUstreamCallback fn, voi
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
-    if (fn == NULL || flags != 0) {
+    if (!fn || flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
-    if (stream->capture != NULL) {
+    if (stream->capture) {
         stream->capture->invalidated = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_CALLBACK, stream->object.ctx);
-    if (op == NULL) {
+    if (!op) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     op->callback.fn = fn;
@@ -444,8 +443,7 @@ static CUresult check_item(const CUstreamBatchMemOpParams *item)
         uint64_t bytes = wide ? 8 : 4;
         uint64_t address = item->waitValue.address; /* both structs begin with the same members */
         struct weir_soft_alloc *alloc = weir_soft_space_find(address);
-        return address % bytes == 0 && alloc != NULL &&
-                       alloc->bytes - (address - alloc->base) >= bytes
+        return address % bytes == 0 && alloc && alloc->bytes - (address - alloc->base) >= bytes
                    ? CUDA_SUCCESS
                    : CUDA_ERROR_INVALID_VALUE;
     }
@@ -463,18 +461,18 @@ CUresult weir_soft_memops_make(struct weir_soft_ctx *ctx, unsigned count,
                                const CUstreamBatchMemOpParams *items, unsigned flags,
                                struct weir_soft_op **ret_op)
 {
-    if (items == NULL || count == 0 || count > MAX_MEMOPS || flags != 0) {
+    if (!items || count == 0 || count > MAX_MEMOPS || flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (unsigned i = 0; i < count; i++) {
         WEIR_SOFT_TRY(check_item(&items[i]));
     }
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_MEMOPS, ctx);
-    if (op == NULL) {
+    if (!op) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     op->memops.items = malloc(count * sizeof(*items));
-    if (op->memops.items == NULL) {
+    if (!op->memops.items) {
         weir_soft_op_put(op);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -34,21 +34,21 @@ struct weir_soft_task *weir_soft_task_new(struct weir_soft_ctx *ctx, struct weir
                                           int priority)
 {
     struct weir_soft_task *task = calloc(1, sizeof(*task));
-    if (task == NULL) {
+    if (!task) {
         return NULL;
     }
     task->refs = 2; /* one reference for the caller, and the task's own until it has run */
     task->n_waits = 1;
     task->op = op;
-    if (op != NULL) {
+    if (op) {
         op->refs++;
     }
     task->priority = priority;
     task->ctx = weir_soft_object_ref(ctx);
-    if (ctx != NULL) {
+    if (ctx) {
         task->live_next = ctx->tasks;
         task->live_prev = &ctx->tasks;
-        if (ctx->tasks != NULL) {
+        if (ctx->tasks) {
             ctx->tasks->live_prev = &task->live_next;
         }
         ctx->tasks = task;
@@ -58,7 +58,7 @@ struct weir_soft_task *weir_soft_task_new(struct weir_soft_ctx *ctx, struct weir
 
 void weir_soft_task_put(struct weir_soft_task *task)
 {
-    if (task == NULL || --task->refs != 0) {
+    if (!task || --task->refs != 0) {
         return;
     }
     weir_soft_op_put(task->op);
@@ -76,7 +76,7 @@ bool weir_soft_task_after(struct weir_soft_task *task, struct weir_soft_task *ea
         uint32_t cap = earlier->cap_next == 0 ? 4 : earlier->cap_next * 2;
         struct weir_soft_task **next =
             realloc(earlier->next, cap * sizeof(struct weir_soft_task *));
-        if (next == NULL) {
+        if (!next) {
             return false;
         }
         earlier->next = next;
@@ -105,7 +105,7 @@ static void add_thread(void)
 static void make_ready(struct weir_soft_task *task)
 {
     struct weir_soft_task **at = &pool.first;
-    while (*at != NULL && (*at)->priority <= task->priority) {
+    while (*at && (*at)->priority <= task->priority) {
         at = &(*at)->queue_next;
     }
     task->queue_next = *at;
@@ -120,7 +120,7 @@ static void make_ready(struct weir_soft_task *task)
 
 static bool is_mark(const struct weir_soft_task *task)
 {
-    return task->op == NULL || task->op->kind == WEIR_SOFT_OP_EMPTY ||
+    return !task->op || task->op->kind == WEIR_SOFT_OP_EMPTY ||
            task->op->kind == WEIR_SOFT_OP_RECORD || task->op->kind == WEIR_SOFT_OP_WAIT;
 }
 
@@ -129,13 +129,13 @@ static void finish(struct weir_soft_task *task)
 {
     struct weir_soft_task *list = task;
     task->queue_next = NULL;
-    while (list != NULL) {
+    while (list) {
         struct weir_soft_task *t = list;
         list = t->queue_next;
         t->finished_ns = weir_clock_now_ns();
-        if (t->live_prev != NULL) {
+        if (t->live_prev) {
             *t->live_prev = t->live_next;
-            if (t->live_next != NULL) {
+            if (t->live_next) {
                 t->live_next->live_prev = t->live_prev;
             }
             t->live_prev = NULL;
@@ -189,14 +189,14 @@ static bool runs_after_fault(const struct weir_soft_op *op)
 static void run_one(struct weir_soft_task *task)
 {
     struct weir_soft_ctx *ctx = task->ctx;
-    CUresult rc = ctx != NULL ? ctx->sticky : CUDA_SUCCESS;
+    CUresult rc = ctx ? ctx->sticky : CUDA_SUCCESS;
     if (rc == CUDA_SUCCESS || runs_after_fault(task->op)) {
         weir_soft_unlock();
         rc = weir_soft_op_run(task->op);
         weir_soft_lock();
     }
     task->result = rc;
-    if (rc != CUDA_SUCCESS && ctx != NULL) {
+    if (rc != CUDA_SUCCESS && ctx) {
         weir_soft_ctx_kernel_failed(ctx, rc);
     }
     finish(task);
@@ -210,7 +210,7 @@ static void *worker(void *unused)
     weir_soft_lock();
     for (;;) {
         struct weir_soft_task *task = pool.first;
-        if (task != NULL) {
+        if (task) {
             pool.first = task->queue_next;
             pool.n_ready--;
             run_one(task);
@@ -222,7 +222,7 @@ static void *worker(void *unused)
         pool.n_idle++;
         bool late = !weir_soft_lock_wait(&pool.more, &until);
         pool.n_idle--;
-        if (late && pool.first == NULL) {
+        if (late && !pool.first) {
             break;
         }
     }
@@ -248,10 +248,10 @@ void weir_soft_task_wait_unlocked(struct weir_soft_task *task)
 struct weir_soft_task *weir_soft_task_barrier(struct weir_soft_ctx *ctx)
 {
     struct weir_soft_task *mark = weir_soft_task_new(NULL, NULL, 0);
-    if (mark == NULL) {
+    if (!mark) {
         return NULL;
     }
-    for (struct weir_soft_task *t = ctx->tasks; t != NULL; t = t->live_next) {
+    for (struct weir_soft_task *t = ctx->tasks; t; t = t->live_next) {
         if (!weir_soft_task_after(mark, t)) {
             break; /* without memory the barrier covers fewer tasks, and the caller waits again */
         }

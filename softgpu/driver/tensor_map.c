@@ -47,8 +47,8 @@ static bool common_good(const struct request *r)
 {
     uint64_t align = r->interleave == CU_TENSOR_MAP_INTERLEAVE_32B ? 32 : 16;
 
-    if (r->rank == 0 || r->rank > MAX_RANK || r->dims == NULL || r->element_strides == NULL ||
-        (r->rank > 1 && r->strides == NULL) || bits_of(r->type) == 0 ||
+    if (r->rank == 0 || r->rank > MAX_RANK || !r->dims || !r->element_strides ||
+        (r->rank > 1 && !r->strides) || bits_of(r->type) == 0 ||
         r->interleave > CU_TENSOR_MAP_INTERLEAVE_32B ||
         r->swizzle > CU_TENSOR_MAP_SWIZZLE_128B_ATOM_64B ||
         r->l2 > CU_TENSOR_MAP_L2_PROMOTION_L2_256B ||
@@ -116,7 +116,7 @@ CUresult weir_soft_cuTensorMapEncodeTiled(
                               (uint32_t)l2Promotion,
                               (uint32_t)oobFill};
 
-    if (tensorMap == NULL || boxDim == NULL || !common_good(&r) || !inner_good(&r, boxDim[0])) {
+    if (!tensorMap || !boxDim || !common_good(&r) || !inner_good(&r, boxDim[0])) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (uint32_t i = 0; i < tensorRank; i++) {
@@ -134,8 +134,8 @@ CUresult weir_soft_cuTensorMapEncodeTiled(
 static CUresult write_im2col(const struct request *r, const int *lower, const int *upper,
                              uint32_t corners, uint32_t channels, uint32_t pixels, CUtensorMap *map)
 {
-    if (map == NULL || !common_good(r) || r->rank < 3 || channels == 0 || channels > 256 ||
-        pixels == 0 || pixels > 1024 || !inner_good(r, channels)) {
+    if (!map || !common_good(r) || r->rank < 3 || channels == 0 || channels > 256 || pixels == 0 ||
+        pixels > 1024 || !inner_good(r, channels)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     write_common(r, map);
@@ -152,7 +152,7 @@ static bool corners_good(const int *lower, const int *upper, uint32_t n)
 {
     static const int room[] = {0, 32768, 128, 16};
 
-    if (lower == NULL || upper == NULL || n == 0 || n > 3) {
+    if (!lower || !upper || n == 0 || n > 3) {
         return false;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -216,7 +216,7 @@ CUresult weir_soft_cuTensorMapEncodeIm2colWide(
 
 CUresult weir_soft_cuTensorMapReplaceAddress(CUtensorMap *tensorMap, void *globalAddress)
 {
-    if (tensorMap == NULL || tensorMap->opaque[15] != SEAL) {
+    if (!tensorMap || tensorMap->opaque[15] != SEAL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     uint64_t align = (tensorMap->opaque[1] >> 24 & 0xff) == 2 ? 32 : 16;

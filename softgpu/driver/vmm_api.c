@@ -38,7 +38,7 @@ static void *map_nothing(uint64_t at, uint64_t bytes, int extra_flags)
 
 static struct reservation *reservation_of(uint64_t base, uint64_t bytes)
 {
-    for (struct reservation *r = reservations; r != NULL; r = r->next) {
+    for (struct reservation *r = reservations; r; r = r->next) {
         if (base >= r->base && base - r->base < r->bytes && bytes <= r->bytes - (base - r->base)) {
             return r;
         }
@@ -80,7 +80,7 @@ static uint64_t reserve_range(uint64_t hint, uint64_t bytes, uint64_t alignment)
 static void order_after_all(void *object, void *user)
 {
     const struct weir_soft_ctx *ctx = object;
-    for (struct weir_soft_task *t = ctx->tasks; t != NULL; t = t->live_next) {
+    for (struct weir_soft_task *t = ctx->tasks; t; t = t->live_next) {
         (void)weir_soft_task_after(user, t);
     }
 }
@@ -88,7 +88,7 @@ static void order_after_all(void *object, void *user)
 /* Give back the addresses that no work can touch any more. */
 static void give_freed(void)
 {
-    for (struct reservation **at = &freed; *at != NULL;) {
+    for (struct reservation **at = &freed; *at;) {
         struct reservation *r = *at;
         if (!weir_soft_task_is_done(r->last)) {
             at = &r->next;
@@ -105,14 +105,14 @@ CUresult weir_soft_cuMemAddressReserve(CUdeviceptr *ret, size_t bytes, size_t al
                                        CUdeviceptr hint, unsigned long long flags)
 {
     WEIR_SOFT_LOCKED();
-    if (ret == NULL || bytes == 0 || bytes % GRANULARITY_BYTES != 0 || flags != 0 ||
+    if (!ret || bytes == 0 || bytes % GRANULARITY_BYTES != 0 || flags != 0 ||
         (alignment & (alignment - 1)) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     alignment = alignment < GRANULARITY_BYTES ? GRANULARITY_BYTES : alignment;
     give_freed();
     struct reservation *r = malloc(sizeof(*r));
-    uint64_t base = r == NULL ? 0 : reserve_range(hint, bytes, alignment);
+    uint64_t base = !r ? 0 : reserve_range(hint, bytes, alignment);
     if (base == 0) {
         free(r);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -126,14 +126,14 @@ CUresult weir_soft_cuMemAddressReserve(CUdeviceptr *ret, size_t bytes, size_t al
 CUresult weir_soft_cuMemAddressFree(CUdeviceptr base, size_t bytes)
 {
     WEIR_SOFT_LOCKED();
-    for (struct reservation **at = &reservations; *at != NULL; at = &(*at)->next) {
+    for (struct reservation **at = &reservations; *at; at = &(*at)->next) {
         struct reservation *r = *at;
         if (r->base == base && r->bytes == bytes) {
             if (!weir_soft_space_is_empty(base, bytes)) {
                 return CUDA_ERROR_INVALID_VALUE; /* something is still mapped there */
             }
             r->last = weir_soft_task_new(NULL, NULL, 0);
-            if (r->last == NULL) {
+            if (!r->last) {
                 return CUDA_ERROR_OUT_OF_MEMORY;
             }
             weir_soft_object_visit(WEIR_SOFT_CONTEXT, order_after_all, r->last);
@@ -154,7 +154,7 @@ static void chunk_release(void *object)
 {
     struct weir_soft_chunk *chunk = object;
     close(chunk->fd);
-    if (chunk->device != NULL) {
+    if (chunk->device) {
         chunk->device->used_bytes -= chunk->bytes;
     }
 }
@@ -163,12 +163,12 @@ struct weir_soft_chunk *weir_soft_chunk_find(CUmemGenericAllocationHandle handle
 {
     struct weir_soft_chunk *chunk =
         weir_soft_object_find(WEIR_SOFT_CHUNK, (void *)(uintptr_t)handle);
-    return chunk != NULL && chunk->handles > 0 ? chunk : NULL;
+    return chunk && chunk->handles > 0 ? chunk : NULL;
 }
 
 static CUresult check_prop(const CUmemAllocationProp *prop, struct weir_soft_device **ret_device)
 {
-    if (prop == NULL || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED) {
+    if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if ((prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0) {
@@ -176,7 +176,7 @@ static CUresult check_prop(const CUmemAllocationProp *prop, struct weir_soft_dev
     }
     if (prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
         *ret_device = weir_soft_device_at(prop->location.id);
-        return *ret_device != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+        return *ret_device ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
     }
     *ret_device = NULL;
     return CUDA_ERROR_NOT_SUPPORTED; /* attributes 141 and 145 say so */
@@ -187,7 +187,7 @@ static CUresult chunk_make(int fd, uint64_t bytes, const CUmemAllocationProp *pr
 {
     struct weir_soft_chunk *chunk =
         weir_soft_object_new(WEIR_SOFT_CHUNK, sizeof(*chunk), NULL, chunk_release);
-    if (chunk == NULL) {
+    if (!chunk) {
         close(fd);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -196,7 +196,7 @@ static CUresult chunk_make(int fd, uint64_t bytes, const CUmemAllocationProp *pr
     chunk->prop = *prop;
     chunk->device = device;
     chunk->handles = 1;
-    if (device != NULL) {
+    if (device) {
         device->used_bytes += bytes;
     }
     *ret = (CUmemGenericAllocationHandle)(uintptr_t)chunk;
@@ -240,7 +240,7 @@ CUresult weir_soft_cuMemCreate(CUmemGenericAllocationHandle *ret, size_t bytes,
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_device *device;
-    if (ret == NULL || bytes == 0 || bytes % GRANULARITY_BYTES != 0 || flags != 0) {
+    if (!ret || bytes == 0 || bytes % GRANULARITY_BYTES != 0 || flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(check_prop(prop, &device));
@@ -262,7 +262,7 @@ CUresult weir_soft_cuMemRelease(CUmemGenericAllocationHandle handle)
     weir_soft_device_free_slowly();
     WEIR_SOFT_LOCKED();
     struct weir_soft_chunk *chunk = weir_soft_chunk_find(handle);
-    if (chunk == NULL) {
+    if (!chunk) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     chunk->handles--;
@@ -279,10 +279,10 @@ CUresult weir_soft_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_chunk *chunk = weir_soft_chunk_find(handle);
-    if (chunk == NULL || bytes == 0 || flags != 0 || bytes % GRANULARITY_BYTES != 0 ||
+    if (!chunk || bytes == 0 || flags != 0 || bytes % GRANULARITY_BYTES != 0 ||
         address % GRANULARITY_BYTES != 0 || offset % GRANULARITY_BYTES != 0 ||
-        offset > chunk->bytes || bytes > chunk->bytes - offset ||
-        reservation_of(address, bytes) == NULL || !weir_soft_space_is_empty(address, bytes)) {
+        offset > chunk->bytes || bytes > chunk->bytes - offset || !reservation_of(address, bytes) ||
+        !weir_soft_space_is_empty(address, bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     void *at = mmap((void *)(uintptr_t)address, bytes, PROT_READ | PROT_WRITE,
@@ -290,8 +290,7 @@ CUresult weir_soft_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
     if (at == MAP_FAILED) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    struct weir_soft_device *device =
-        chunk->device != NULL ? chunk->device : weir_soft_device_at(0);
+    struct weir_soft_device *device = chunk->device ? chunk->device : weir_soft_device_at(0);
     struct weir_soft_alloc like = {.base = address,
                                    .bytes = bytes,
                                    .kind = WEIR_SOFT_ALLOC_MAPPED,
@@ -319,7 +318,7 @@ static bool mappings_cover(uint64_t base, uint64_t bytes)
     }
     while (at < base + bytes) {
         const struct weir_soft_alloc *alloc = weir_soft_space_at(at);
-        if (alloc == NULL || alloc->kind != WEIR_SOFT_ALLOC_MAPPED) {
+        if (!alloc || alloc->kind != WEIR_SOFT_ALLOC_MAPPED) {
             return false;
         }
         at += alloc->bytes;
@@ -354,7 +353,7 @@ CUresult weir_soft_cuMemSetAccess(CUdeviceptr base, size_t bytes, const CUmemAcc
                                   size_t count)
 {
     WEIR_SOFT_LOCKED();
-    if (descs == NULL || count == 0 || !mappings_cover(base, bytes)) {
+    if (!descs || count == 0 || !mappings_cover(base, bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (size_t i = 0; i < count; i++) {
@@ -364,7 +363,7 @@ CUresult weir_soft_cuMemSetAccess(CUdeviceptr base, size_t bytes, const CUmemAcc
              descs[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        if (weir_soft_device_at(descs[i].location.id) == NULL) {
+        if (!weir_soft_device_at(descs[i].location.id)) {
             return CUDA_ERROR_INVALID_DEVICE;
         }
     }
@@ -386,11 +385,11 @@ CUresult weir_soft_cuMemGetAccess(unsigned long long *flags, const CUmemLocation
 {
     WEIR_SOFT_LOCKED();
     const struct weir_soft_alloc *alloc = weir_soft_space_find(address);
-    if (flags == NULL || location == NULL || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        alloc == NULL || alloc->kind != WEIR_SOFT_ALLOC_MAPPED) {
+    if (!flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE || !alloc ||
+        alloc->kind != WEIR_SOFT_ALLOC_MAPPED) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (weir_soft_device_at(location->id) == NULL) {
+    if (!weir_soft_device_at(location->id)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     *flags = !alloc->accessible ? CU_MEM_ACCESS_FLAGS_PROT_NONE
@@ -407,8 +406,7 @@ CUresult weir_soft_cuMemExportToShareableHandle(void *ret, CUmemGenericAllocatio
 {
     WEIR_SOFT_LOCKED();
     const struct weir_soft_chunk *chunk = weir_soft_chunk_find(handle);
-    if (ret == NULL || chunk == NULL || flags != 0 ||
-        type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+    if (!ret || !chunk || flags != 0 || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
         (chunk->prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -424,7 +422,7 @@ CUresult weir_soft_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *
                                                   void *os_handle, CUmemAllocationHandleType type)
 {
     WEIR_SOFT_LOCKED();
-    if (ret == NULL || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+    if (!ret || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct stat info;
@@ -433,7 +431,7 @@ CUresult weir_soft_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct weir_soft_device *device = chunk_file_device(fd);
-    if (device == NULL || fstat(fd, &info) != 0 || info.st_size <= 0) {
+    if (!device || fstat(fd, &info) != 0 || info.st_size <= 0) {
         close(fd);
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -449,8 +447,8 @@ CUresult weir_soft_cuMemGetAllocationGranularity(size_t *granularity,
                                                  CUmemAllocationGranularity_flags option)
 {
     struct weir_soft_device *device;
-    if (granularity == NULL || (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM &&
-                                option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)) {
+    if (!granularity || (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM &&
+                         option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(check_prop(prop, &device));
@@ -462,7 +460,7 @@ CUresult weir_soft_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *ret
 {
     WEIR_SOFT_LOCKED();
     const struct weir_soft_alloc *alloc = weir_soft_space_find((uint64_t)(uintptr_t)address);
-    if (ret == NULL || alloc == NULL || alloc->chunk == NULL) {
+    if (!ret || !alloc || !alloc->chunk) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     alloc->chunk->handles++;

@@ -195,7 +195,7 @@ static bool translate_local(struct weir_x_warp *w, const struct weir_x_inst *i,
     uint64_t base = space == WEIR_X_FRAME ? w->frame->local_base : 0;
     WEIR_X_EACH_ACTIVE(w, l, {
         char *p = local_pointer(w, l, addr[l] + base, bytes);
-        if (p == NULL) {
+        if (!p) {
             return bad_address(w, i, l, space, addr[l], bytes, access);
         }
         addr[l] = (uintptr_t)p;
@@ -208,7 +208,7 @@ static bool translate_cluster(struct weir_x_warp *w, const struct weir_x_inst *i
 {
     WEIR_X_EACH_ACTIVE(w, l, {
         char *p = cluster_pointer(w, addr[l], bytes);
-        if (p == NULL) {
+        if (!p) {
             return bad_address(w, i, l, WEIR_X_CLUSTER, addr[l], bytes, access);
         }
         addr[l] = (uintptr_t)p;
@@ -237,7 +237,7 @@ static bool translate_global(struct weir_x_warp *w, const struct weir_x_inst *i,
         void *p = space == WEIR_X_GENERIC ? weir_x_generic(w, l, addr[l], bytes, access)
                   : global_ok(w->core, addr[l], bytes, access) ? (void *)(uintptr_t)addr[l]
                                                                : NULL;
-        if (p == NULL) {
+        if (!p) {
             return bad_address(w, i, l, space, addr[l], bytes, access);
         }
         addr[l] = (uintptr_t)p;

@@ -27,22 +27,21 @@ static struct weir_x_block *block_get(struct weir_exec_device *device, uint64_t 
 {
     pthread_mutex_lock(&device->lock);
     struct weir_x_block **best = NULL;
-    for (struct weir_x_block **p = &device->spare_blocks; *p != NULL; p = &(*p)->next) {
-        if ((*p)->arena_bytes >= bytes &&
-            (best == NULL || (*p)->arena_bytes < (*best)->arena_bytes)) {
+    for (struct weir_x_block **p = &device->spare_blocks; *p; p = &(*p)->next) {
+        if ((*p)->arena_bytes >= bytes && (!best || (*p)->arena_bytes < (*best)->arena_bytes)) {
             best = p;
         }
     }
     struct weir_x_block *block = NULL;
-    if (best != NULL) {
+    if (best) {
         block = *best;
         *best = block->next;
         device->n_spare--;
     }
     pthread_mutex_unlock(&device->lock);
-    if (block == NULL) {
+    if (!block) {
         block = aligned_alloc(64, bytes);
-        if (block != NULL) {
+        if (block) {
             block->arena_bytes = bytes;
         }
     }
@@ -139,7 +138,7 @@ static bool start_warp(struct weir_x_block *block, struct weir_x_warp *w, uint32
     fill(w->stack_top, w->lowest_top);
     set_specials(w, grid);
     struct weir_x_frame *frame = weir_x_frame_get(block->core, grid->kernel->entry);
-    if (frame == NULL) {
+    if (!frame) {
         return false;
     }
     frame->mask = w->live;
@@ -152,7 +151,7 @@ static bool start_warp(struct weir_x_block *block, struct weir_x_warp *w, uint32
 static struct weir_x_block *block_layout(struct weir_x_grid *grid)
 {
     struct weir_x_block *block = block_get(grid->device, grid->arena_bytes);
-    if (block == NULL) {
+    if (!block) {
         return NULL;
     }
     uint64_t arena_bytes = block->arena_bytes;
@@ -192,7 +191,7 @@ struct weir_x_block *weir_x_block_start(struct weir_x_core *core, struct weir_x_
                                         uint64_t linear)
 {
     struct weir_x_block *block = block_layout(grid);
-    if (block == NULL) {
+    if (!block) {
         return NULL;
     }
     block->core = core;
@@ -222,7 +221,7 @@ static void drop_frames(struct weir_x_warp *w)
 {
     for (uint32_t g = 0; g < w->n_groups; g++) {
         struct weir_x_frame *frame = w->groups[g].frame;
-        while (frame != NULL) {
+        while (frame) {
             struct weir_x_frame *parent = frame->parent;
             frame->mask &= ~w->groups[g].mask;
             if (frame->mask == 0) {

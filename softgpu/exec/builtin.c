@@ -80,7 +80,7 @@ static bool read_string(struct weir_x_warp *w, uint32_t lane, uint64_t address, 
 {
     for (uint32_t n = 0; n < max; n++) {
         const char *p = weir_x_generic(w, lane, address + n, 1, WEIR_SOFT_READ);
-        if (p == NULL) {
+        if (!p) {
             return false;
         }
         text[n] = __atomic_load_n(p, __ATOMIC_RELAXED);
@@ -108,7 +108,7 @@ static uint64_t next_arg(struct print *p, uint32_t bytes)
     uint64_t value = 0;
     const void *from = weir_x_generic(p->w, p->lane, p->args + p->at, bytes, WEIR_SOFT_READ);
     p->at += bytes;
-    if (from == NULL) {
+    if (!from) {
         p->bad = true;
         return 0;
     }
@@ -186,7 +186,7 @@ static void convert(struct print *p, const char *spec, char letter, uint32_t len
 static uint32_t length_of(const char **f)
 {
     uint32_t length = 4;
-    for (; **f != '\0' && strchr("hlLqjzt", **f) != NULL; (*f)++) {
+    for (; **f != '\0' && strchr("hlLqjzt", **f); (*f)++) {
         length = **f == 'h' ? (length == 2 ? 1 : 2) : 8;
     }
     return length;
@@ -212,7 +212,7 @@ static const char *copy_spec(struct print *p, const char *f, char *spec, size_t 
     size_t n = 0;
     uint32_t digits = 0;
     spec[n++] = '%';
-    while (*f != '\0' && strchr("-+ #0123456789.*", *f) != NULL && n < room - 24) {
+    while (*f != '\0' && strchr("-+ #0123456789.*", *f) && n < room - 24) {
         if (*f == '*') {
             n = copy_star(p, spec, n, room);
         } else if (digits < 4 || !isdigit((unsigned char)*f)) {
@@ -241,13 +241,13 @@ static void format_all(struct print *p, const char *f)
         f = copy_spec(p, f, spec, sizeof spec);
         uint32_t length = length_of(&f);
         char letter = *f;
-        if (letter == '\0' || strchr("diuxXocpsfFeEgGaA", letter) == NULL) {
+        if (letter == '\0' || !strchr("diuxXocpsfFeEgGaA", letter)) {
             put(p, "%s", spec);
             continue;
         }
         f++;
         size_t n = strlen(spec);
-        if (strchr("diuxXo", letter) != NULL) {
+        if (strchr("diuxXo", letter)) {
             spec[n++] = 'l';
             spec[n++] = 'l';
         }
@@ -263,7 +263,7 @@ WEIR_X_HANDLER(vprintf)
     char *out = malloc(PRINT_MAX);
     char *format = malloc(STRING_MAX);
     const struct weir_x_inst *next = i + 1;
-    if (out == NULL || format == NULL) {
+    if (!out || !format) {
         next = weir_x_fault(w, i, 719, (uint32_t)__builtin_ctz(w->mask), 0, "no memory for printf");
         goto done;
     }
@@ -279,7 +279,7 @@ WEIR_X_HANDLER(vprintf)
             next = weir_x_fault(w, i, 700, l, p.args, "printf's arguments are not readable");
             goto done;
         }
-        if (launch->print != NULL) {
+        if (launch->print) {
             launch->print(launch->print_user, out, p.n);
         }
         give_result(w, i, l, p.at);
@@ -312,7 +312,7 @@ WEIR_X_HANDLER(assertfail)
                      file, (uint32_t)argument(w, i, 2, l), function, block[0], block[1], block[2],
                      w->specials[WEIR_X_TID_X][l], w->specials[WEIR_X_TID_Y][l],
                      w->specials[WEIR_X_TID_Z][l], message);
-        if (launch->print != NULL && n > 0) {
+        if (launch->print && n > 0) {
             launch->print(launch->print_user, text, (size_t)n);
         }
     });
@@ -322,7 +322,7 @@ WEIR_X_HANDLER(assertfail)
 static struct weir_x_heap *heap_create(uint64_t bytes)
 {
     struct weir_x_heap *heap = calloc(1, sizeof *heap);
-    if (heap == NULL) {
+    if (!heap) {
         return NULL;
     }
     bytes = (bytes + 4095) & ~4095ull;
@@ -353,7 +353,7 @@ static bool heap_holds(const struct weir_x_heap *heap, uint64_t block, uint32_t 
 static void *heap_take(struct weir_x_heap *heap, uint32_t class)
 {
     struct heap_block *block = heap->spare[class];
-    if (block != NULL && heap_holds(heap, (uintptr_t)block, class)) {
+    if (block && heap_holds(heap, (uintptr_t)block, class)) {
         heap->spare[class] = block->next;
     } else if (heap->used + (1ull << class) <= heap->bytes) {
         block = (struct heap_block *)(void *)(heap->base + heap->used);
@@ -375,14 +375,14 @@ static void *heap_alloc(struct weir_exec_device *device, uint64_t limit, uint64_
     uint32_t class = bytes <= 32 ? 5 : 64u - (uint32_t)__builtin_clzll(bytes - 1);
     void *p = NULL;
     pthread_mutex_lock(&device->heap_lock);
-    if (device->heaps == NULL || device->heaps->bytes < limit) {
+    if (!device->heaps || device->heaps->bytes < limit) {
         struct weir_x_heap *heap = heap_create(limit);
-        if (heap != NULL) {
+        if (heap) {
             heap->next = device->heaps;
             device->heaps = heap;
         }
     }
-    if (device->heaps != NULL && class < HEAP_CLASSES) {
+    if (device->heaps && class < HEAP_CLASSES) {
         p = heap_take(device->heaps, class);
     }
     pthread_mutex_unlock(&device->heap_lock);
@@ -393,7 +393,7 @@ static bool heap_free(struct weir_exec_device *device, uint64_t address)
 {
     bool ok = false;
     pthread_mutex_lock(&device->heap_lock);
-    for (struct weir_x_heap *heap = device->heaps; heap != NULL && !ok; heap = heap->next) {
+    for (struct weir_x_heap *heap = device->heaps; heap && !ok; heap = heap->next) {
         uint64_t at = address - sizeof(struct heap_block);
         if (!heap_holds(heap, at, 5)) {
             continue;
@@ -413,7 +413,7 @@ static bool heap_free(struct weir_exec_device *device, uint64_t address)
 
 void weir_x_heap_destroy(struct weir_exec_device *device)
 {
-    while (device->heaps != NULL) {
+    while (device->heaps) {
         struct weir_x_heap *heap = device->heaps;
         device->heaps = heap->next;
         if (weir_soft_memory_remove((uintptr_t)heap->base) == WEIR_OK) {

@@ -34,7 +34,7 @@ WEIR_X_HANDLER(guarded_split)
     }
     weir_x_warp_fork(w, w->mask & ~mask, i + 1);
     const struct weir_x_inst *next = i->inner(w, i);
-    return next == NULL ? NULL : weir_x_leave(w, next, WEIR_X_EVENT_SWITCH);
+    return !next ? NULL : weir_x_leave(w, next, WEIR_X_EVENT_SWITCH);
 }
 
 WEIR_X_HANDLER(bra)
@@ -78,7 +78,7 @@ WEIR_X_HANDLER(brx)
             }
         }
         left &= ~same;
-        if (mine == NULL) {
+        if (!mine) {
             mine = target;
             mine_mask = same;
         } else {
@@ -120,7 +120,7 @@ static const struct weir_x_inst *call_function(struct weir_x_warp *w, const stru
 {
     const struct weir_x_call *call = i->ext;
     uint32_t lane = (uint32_t)__builtin_ctz(w->mask);
-    if (callee->unsupported != NULL) {
+    if (callee->unsupported) {
         return weir_x_fault(w, i, 715, lane, 0, "%s: %s", callee->name, callee->unsupported);
     }
     struct weir_x_frame *from = w->frame;
@@ -129,7 +129,7 @@ static const struct weir_x_inst *call_function(struct weir_x_warp *w, const stru
         return weir_x_fault(w, i, 714, lane, 0, "stack overflow calling %s", callee->name);
     }
     struct weir_x_frame *frame = weir_x_frame_get(w->core, callee);
-    if (frame == NULL) {
+    if (!frame) {
         return weir_x_fault(w, i, 714, lane, 0, "no memory for the frame of %s", callee->name);
     }
     frame->parent = from;
@@ -158,7 +158,7 @@ static const struct weir_x_inst *call_indirect(struct weir_x_warp *w, const stru
     struct weir_exec_kernel *kernel = w->block->grid->kernel;
     uint64_t id = (target & ~WEIR_X_FUNC_TAG) / 16;
     if ((target & WEIR_X_FUNC_TAG) != WEIR_X_FUNC_TAG || target % 16 != 0 || id == 0 ||
-        id > kernel->module->n_functions || kernel->by_id[id - 1] == NULL) {
+        id > kernel->module->n_functions || !kernel->by_id[id - 1]) {
         return weir_x_fault(w, i, 718, first, target, "call through a bad function pointer");
     }
     const struct weir_x_func *callee = kernel->by_id[id - 1];
@@ -258,7 +258,7 @@ WEIR_X_HANDLER(cluster_wait)
 WEIR_X_HANDLER(call)
 {
     const struct weir_x_call *call = i->ext;
-    return call->callee != NULL ? call_function(w, i, call->callee) : call_indirect(w, i);
+    return call->callee ? call_function(w, i, call->callee) : call_indirect(w, i);
 }
 
 WEIR_X_HANDLER(exit)
@@ -272,7 +272,7 @@ WEIR_X_HANDLER(exit)
 WEIR_X_HANDLER(ret)
 {
     struct weir_x_frame *frame = w->frame;
-    if (frame->parent == NULL) {
+    if (!frame->parent) {
         return weir_x_exec_exit(w, i);
     }
     const struct weir_x_inst *next = frame->return_to;

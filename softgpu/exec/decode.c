@@ -26,7 +26,7 @@
 void *weir_x_decode_alloc(struct weir_x_decoder *x, size_t bytes)
 {
     struct weir_x_piece *piece = calloc(1, sizeof *piece + bytes);
-    if (piece == NULL) {
+    if (!piece) {
         x->no_memory = true;
         return NULL;
     }
@@ -41,7 +41,7 @@ struct weir_x_inst *weir_x_emit(struct weir_x_decoder *x)
     if (x->func->n_code == x->code_room) {
         uint32_t room = x->code_room * 2 + 64;
         struct weir_x_inst *grown = realloc(x->func->code, room * sizeof *grown);
-        if (grown == NULL) {
+        if (!grown) {
             x->no_memory = true;
             return &spare;
         }
@@ -51,7 +51,7 @@ struct weir_x_inst *weir_x_emit(struct weir_x_decoder *x)
     struct weir_x_inst *i = &x->func->code[x->func->n_code++];
     memset(i, 0, sizeof *i);
     i->d = i->a = i->b = i->c = i->e = i->guard = WEIR_X_NO_REF;
-    i->line = x->ir != NULL ? x->ir->line : 0;
+    i->line = x->ir ? x->ir->line : 0;
     return i;
 }
 
@@ -86,7 +86,7 @@ static bool place_registers(struct weir_x_decoder *x)
     const struct weir_ptx_func *f = x->func->ir;
     x->regs = calloc((size_t)f->n_regs + 1, sizeof *x->regs);
     x->starts = calloc((size_t)f->n_insts + 1, sizeof *x->starts);
-    if (x->regs == NULL || x->starts == NULL) {
+    if (!x->regs || !x->starts) {
         return false;
     }
     uint32_t preds = 0;
@@ -123,7 +123,7 @@ static bool place_variables(struct weir_x_decoder *x)
     const struct weir_ptx_func *f = x->func->ir;
     x->places = calloc((size_t)f->n_vars + 1, sizeof *x->places);
     x->param_places = calloc((size_t)f->n_params + f->n_returns + 1, sizeof *x->param_places);
-    if (x->places == NULL || x->param_places == NULL) {
+    if (!x->places || !x->param_places) {
         return false;
     }
     uint32_t at = 0;
@@ -194,8 +194,8 @@ static void refuse(struct weir_x_decoder *x, uint32_t first)
     x->func->n_code = first;
     struct weir_x_inst *i = weir_x_emit(x);
     i->fn = weir_x_exec_unsupported;
-    i->ext = kept != NULL ? strcpy(kept, text) : "unsupported instruction";
-    if (x->func->unsupported == NULL) {
+    i->ext = kept ? strcpy(kept, text) : "unsupported instruction";
+    if (!x->func->unsupported) {
         x->func->unsupported = kept;
     }
 }
@@ -226,7 +226,7 @@ static void link_labels(struct weir_x_decoder *x)
             const struct weir_ptx_table *from = i->ext;
             struct weir_x_table *table =
                 weir_x_decode_alloc(x, sizeof *table + from->n * sizeof table->targets[0]);
-            if (table == NULL) {
+            if (!table) {
                 return;
             }
             table->n = from->n;
@@ -243,7 +243,7 @@ static bool keep_constants(struct weir_x_decoder *x)
     size_t bytes = (((size_t)x->consts_bytes + 63) & ~(size_t)63) + SLACK_BYTES;
     x->func->consts_bytes = x->consts_bytes;
     x->func->consts = aligned_alloc(64, bytes);
-    if (x->func->consts == NULL) {
+    if (!x->func->consts) {
         return false;
     }
     memset(x->func->consts, 0, bytes);
@@ -281,13 +281,13 @@ static struct weir_x_func *decode_func(struct weir_exec_kernel *kernel,
                                        const struct weir_ptx_func *ir)
 {
     struct weir_x_func *func = calloc(1, sizeof *func);
-    if (func == NULL) {
+    if (!func) {
         return NULL;
     }
     func->name = ir->name;
     func->ir = ir;
     struct weir_x_func **end = &kernel->funcs;
-    while (*end != NULL) {
+    while (*end) {
         end = &(*end)->next;
     }
     *end = func; /* released with the kernel whatever happens now */
@@ -300,7 +300,7 @@ static struct weir_x_func *decode_func(struct weir_exec_kernel *kernel,
         func->unsupported = "too much local memory";
     }
     if (ok) {
-        if (func->unsupported == NULL) {
+        if (!func->unsupported) {
             decode_body(&x);
         }
         end_body(&x);
@@ -319,7 +319,7 @@ static struct weir_x_func *decode_func(struct weir_exec_kernel *kernel,
 
 struct weir_x_func *weir_x_func_for(struct weir_exec_kernel *kernel, const struct weir_ptx_func *ir)
 {
-    for (struct weir_x_func *f = kernel->funcs; f != NULL; f = f->next) {
+    for (struct weir_x_func *f = kernel->funcs; f; f = f->next) {
         if (f->ir == ir) {
             return f;
         }
@@ -359,10 +359,10 @@ static uint64_t measure_stack(struct weir_x_func *func)
 static const char *first_unsupported(const struct weir_exec_kernel *kernel)
 {
     const struct weir_x_func *f = kernel->funcs;
-    while (f != NULL && f->unsupported == NULL) {
+    while (f && !f->unsupported) {
         f = f->next;
     }
-    return f == NULL ? NULL : f->unsupported;
+    return !f ? NULL : f->unsupported;
 }
 
 /* Decode everything that can be called through a pointer. */
@@ -374,7 +374,7 @@ static bool decode_pointed_to(struct weir_exec_kernel *kernel)
             continue;
         }
         kernel->by_id[k] = weir_x_func_for(kernel, module->functions[k]);
-        if (kernel->by_id[k] == NULL) {
+        if (!kernel->by_id[k]) {
             return false;
         }
         measure_stack(kernel->by_id[k]);
@@ -404,14 +404,14 @@ static enum weir_status decode_locked(struct weir_exec_kernel *kernel)
 {
     struct weir_exec_module *module = kernel->module;
     kernel->by_id = calloc((size_t)module->n_functions + 1, sizeof *kernel->by_id);
-    if (kernel->by_id == NULL) {
+    if (!kernel->by_id) {
         return WEIR_ERR_NO_MEMORY;
     }
     if (!weir_x_place_shared(kernel)) {
         return WEIR_ERR_NO_MEMORY;
     }
     kernel->entry = weir_x_func_for(kernel, kernel->ir);
-    if (kernel->entry == NULL) {
+    if (!kernel->entry) {
         return WEIR_ERR_NO_MEMORY;
     }
     kernel->stack_bytes = measure_stack(kernel->entry);
@@ -432,7 +432,7 @@ static enum weir_status decode_locked(struct weir_exec_kernel *kernel)
     info->unsupported = kernel->ir->params_size_bytes > MAX_PARAM_BYTES
                             ? "more than 32764 bytes of parameters"
                             : unsupported;
-    for (const struct weir_x_func *f = kernel->funcs; f != NULL; f = f->next) {
+    for (const struct weir_x_func *f = kernel->funcs; f; f = f->next) {
         info->uses_printf = info->uses_printf || f->uses_printf;
         info->launches = info->launches || f->launches;
     }
@@ -456,10 +456,10 @@ enum weir_status weir_x_kernel_decode(struct weir_exec_kernel *kernel)
 
 void weir_x_kernel_release(struct weir_exec_kernel *kernel)
 {
-    while (kernel->funcs != NULL) {
+    while (kernel->funcs) {
         struct weir_x_func *func = kernel->funcs;
         kernel->funcs = func->next;
-        while (func->pieces != NULL) {
+        while (func->pieces) {
             struct weir_x_piece *piece = func->pieces;
             func->pieces = piece->next;
             free(piece);

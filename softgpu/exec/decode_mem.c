@@ -30,7 +30,7 @@ static bool data_operand(struct weir_x_decoder *x, struct weir_x_inst *out,
     }
     weir_x_ref *refs = weir_x_decode_alloc(x, o->n_elems * sizeof *refs);
     uint32_t n = o->n_elems;
-    if (refs == NULL || (n != 1 && n != 2 && n != 4 && n != 8)) {
+    if (!refs || (n != 1 && n != 2 && n != 4 && n != 8)) {
         return false;
     }
     for (uint32_t e = 0; e < o->n_elems; e++) {
@@ -134,7 +134,7 @@ static bool decode_atom(struct weir_x_decoder *x)
         uint32_t n = o[1].n_elems;
         const struct weir_ptx_operand *to = &ir->operands[0];
         weir_x_ref *refs = weir_x_decode_alloc(x, 2 * n * sizeof *refs);
-        if (refs == NULL || (n != 2 && n != 4 && n != 8) ||
+        if (!refs || (n != 2 && n != 4 && n != 8) ||
             (!red && (to->kind != WEIR_PTX_OPERAND_VECTOR || to->n_elems != n))) {
             return false;
         }
@@ -159,7 +159,7 @@ static bool decode_atom(struct weir_x_decoder *x)
     } else {
         out.fn = weir_x_exec_atom;
         out.rmw = weir_x_find_rmw(ir);
-        if (out.rmw == NULL) {
+        if (!out.rmw) {
             return false;
         }
     }
@@ -180,8 +180,7 @@ static bool decode_async(struct weir_x_decoder *x)
     struct weir_x_inst to = {0};
     struct weir_x_inst gate = {0};
     weir_x_ref *refs = weir_x_decode_alloc(x, n * sizeof *refs);
-    if (refs == NULL || ir->n_operands < 3 || (n != 1 && n != 2 && n != 4) ||
-        (bytes != 4 && bytes != 8) ||
+    if (!refs || ir->n_operands < 3 || (n != 1 && n != 2 && n != 4) || (bytes != 4 && bytes != 8) ||
         !weir_x_memory(x, &to, &ir->operands[0], WEIR_PTX_SPACE_SHARED_CLUSTER, false) ||
         !weir_x_memory(x, &gate, &ir->operands[2], WEIR_PTX_SPACE_SHARED_CLUSTER, true) ||
         ((to.flags ^ gate.flags) & WEIR_X_F_ADDR64) != 0) {
@@ -203,7 +202,7 @@ static bool decode_async(struct weir_x_decoder *x)
     i->vec = (uint8_t)n;
     i->refs = refs;
     i->rmw = rmw;
-    return ir->op != WEIR_PTX_OP_RED || (rmw != NULL && n == 1);
+    return ir->op != WEIR_PTX_OP_RED || (rmw && n == 1);
 }
 
 static uint8_t window_space(uint8_t space)
@@ -400,8 +399,7 @@ static bool decode_args(struct weir_x_decoder *x, const struct weir_ptx_operand 
         /* A register in the callee is known only while it is decoded, but its rows have the same
          * layout. */
         uint32_t theirs = theirs_reg ? vars[k]->reg : places[k];
-        if ((theirs_reg && vars[k]->func == NULL) ||
-            arg.bytes > (theirs_reg || ours_reg ? 8u : ~0u)) {
+        if ((theirs_reg && !vars[k]->func) || arg.bytes > (theirs_reg || ours_reg ? 8u : ~0u)) {
             return false;
         }
         arg.wide = bits > 32;
@@ -433,7 +431,7 @@ static bool add_callee(struct weir_x_decoder *x, struct weir_x_func *callee)
 {
     struct weir_x_func **grown =
         realloc(x->func->callees, (x->func->n_callees + 1) * sizeof(struct weir_x_func *));
-    if (grown == NULL) {
+    if (!grown) {
         x->no_memory = true;
         return false;
     }
@@ -460,14 +458,14 @@ bool weir_x_decode_call(struct weir_x_decoder *x)
     bool direct = target->kind == WEIR_PTX_OPERAND_FUNC;
     const struct weir_ptx_func *shape =
         direct ? weir_x_func_resolve(x->kernel->module, target->func) : prototype_of(ir);
-    if (shape == NULL || shape->n_params > 256 || shape->n_returns > 16) {
+    if (!shape || shape->n_params > 256 || shape->n_returns > 16) {
         return false;
     }
     struct weir_x_call *call = weir_x_decode_alloc(x, sizeof *call);
     struct weir_x_arg *args =
         weir_x_decode_alloc(x, (shape->n_params + shape->n_returns + 1) * sizeof *args);
     uint32_t places[256 + 16] = {0};
-    if (call == NULL || args == NULL) {
+    if (!call || !args) {
         return false;
     }
     call->param_bytes = weir_x_place_params(shape, places);
@@ -502,7 +500,7 @@ bool weir_x_decode_call(struct weir_x_decoder *x)
         }
         struct weir_x_func *callee = shape->has_body ? weir_x_func_for(x->kernel, shape) : NULL;
         x->func->launches = x->func->launches || !shape->has_body;
-        if (callee == NULL || !add_callee(x, callee)) {
+        if (!callee || !add_callee(x, callee)) {
             return false;
         }
         call->callee = callee;

@@ -78,10 +78,10 @@ static bool decode_arithmetic(struct weir_x_decoder *x)
     i->flags = float_flags(ir);
     i->fn = weir_ptx_type_class(ir->types[0]) == 'F' ? weir_x_find_float(ir, i)
                                                      : weir_x_find_int(ir, i);
-    if (i->fn == NULL) {
+    if (!i->fn) {
         i->fn = weir_x_find_half(ir, i);
     }
-    return i->fn != NULL && i->d != WEIR_X_NO_REF;
+    return i->fn && i->d != WEIR_X_NO_REF;
 }
 
 /* and, or, xor, not on predicates */
@@ -108,7 +108,7 @@ static bool decode_pack(struct weir_x_decoder *x, const struct weir_ptx_operand 
     uint32_t total = weir_ptx_type_bits(x->ir->types[0]) / 8;
     uint32_t n = vector->n_elems;
     weir_x_ref *refs = weir_x_decode_alloc(x, n * sizeof *refs);
-    if (refs == NULL || n == 0 || n > 8 || total < 4 || total % n != 0) {
+    if (!refs || n == 0 || n > 8 || total < 4 || total % n != 0) {
         return false;
     }
     for (uint32_t e = 0; e < n; e++) {
@@ -239,7 +239,7 @@ static bool decode_lop3_pred(struct weir_x_decoder *x)
     for (uint32_t k = 0; k < 3; k++) {
         sources[k] = weir_x_source(x, &ir->operands[k + 1], 32, WEIR_PTX_TYPE_B32);
     }
-    if (refs == NULL || ir->operands[0].reg2 == WEIR_PTX_NONE) {
+    if (!refs || ir->operands[0].reg2 == WEIR_PTX_NONE) {
         return false;
     }
     refs[0] = x->regs[ir->operands[0].reg2];
@@ -308,7 +308,7 @@ static bool decode_cvt(struct weir_x_decoder *x)
         i->sub |= 2;
     }
     i->fn = weir_x_find_cvt(ir, i);
-    return i->fn != NULL && i->d != WEIR_X_NO_REF;
+    return i->fn && i->d != WEIR_X_NO_REF;
 }
 
 /* bar{rier}.{sync,arrive,red}, bar.warp.sync, barrier.cluster.* */
@@ -367,7 +367,7 @@ static uint8_t action_index(const struct weir_ptx_inst *ir, const uint16_t *list
 static bool pair_ref(struct weir_x_decoder *x, struct weir_x_inst *i)
 {
     weir_x_ref *refs = weir_x_decode_alloc(x, sizeof *refs);
-    if (refs == NULL) {
+    if (!refs) {
         return false;
     }
     uint32_t second = x->ir->operands[0].reg2;

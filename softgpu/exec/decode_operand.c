@@ -21,7 +21,7 @@ weir_x_ref weir_x_const(struct weir_x_decoder *x, uint64_t bits, bool wide)
     if (x->n_consts == x->consts_room) {
         uint32_t room = x->consts_room * 2 + 32;
         struct weir_x_const *grown = realloc(x->consts, room * sizeof *grown);
-        if (grown == NULL) {
+        if (!grown) {
             x->no_memory = true;
             return WEIR_X_BASE_CONSTS;
         }
@@ -76,7 +76,7 @@ static bool is_entry_param(const struct weir_x_decoder *x, const struct weir_ptx
 
 static bool in_frame(const struct weir_x_decoder *x, const struct weir_ptx_var *var)
 {
-    return (var->space == WEIR_PTX_SPACE_LOCAL && var->func != NULL) ||
+    return (var->space == WEIR_PTX_SPACE_LOCAL && var->func) ||
            (var->space == WEIR_PTX_SPACE_PARAM && !is_entry_param(x, var));
 }
 
@@ -91,8 +91,7 @@ bool weir_x_var_address(struct weir_x_decoder *x, const struct weir_ptx_var *var
         return true;
     }
     const struct weir_exec_module *module = x->kernel->module;
-    const struct weir_ptx_var *definition =
-        var->func == NULL ? weir_x_var_resolve(module, var) : var;
+    const struct weir_ptx_var *definition = !var->func ? weir_x_var_resolve(module, var) : var;
     if (is_shared(definition->space)) {
         for (uint32_t s = 0; s < x->kernel->n_shared; s++) {
             if (x->kernel->shared[s].var == definition) {
@@ -459,7 +458,7 @@ static bool add_shared(struct weir_exec_kernel *kernel, const struct weir_ptx_va
     }
     struct weir_x_shared_place *grown =
         realloc(kernel->shared, (kernel->n_shared + 1) * sizeof *grown);
-    if (grown == NULL) {
+    if (!grown) {
         return false;
     }
     kernel->shared = grown;
@@ -486,7 +485,7 @@ static bool scan_add(struct scan *scan, const struct weir_ptx_func *func)
     if (scan->n_seen == scan->room) {
         uint32_t room = scan->room * 2 + 16;
         const struct weir_ptx_func **grown = realloc(scan->seen, room * sizeof *grown);
-        if (grown == NULL) {
+        if (!grown) {
             return false;
         }
         scan->seen = grown;
@@ -504,7 +503,7 @@ static bool scan_inst(struct weir_exec_kernel *kernel, struct scan *scan,
         bool is_var = operand->kind == WEIR_PTX_OPERAND_VAR ||
                       (operand->kind == WEIR_PTX_OPERAND_MEM && operand->base == WEIR_PTX_BASE_VAR);
         if (is_var && is_shared(operand->var->space)) {
-            const struct weir_ptx_var *var = operand->var->func == NULL
+            const struct weir_ptx_var *var = !operand->var->func
                                                  ? weir_x_var_resolve(kernel->module, operand->var)
                                                  : operand->var;
             if (!add_shared(kernel, var)) {

@@ -105,7 +105,7 @@ static bool find_places(struct weir_x_decoder *x, const struct weir_x_matrix_op 
 {
     uint32_t per_lane = (uint32_t)f->n_regs * f->pack;
     uint16_t *places = weir_x_decode_alloc(x, (size_t)WEIR_X_LANES * per_lane * sizeof *places);
-    if (places == NULL) {
+    if (!places) {
         return false;
     }
     for (uint32_t lane = 0; lane < WEIR_X_LANES; lane++) {
@@ -457,7 +457,7 @@ bool weir_x_take_fragment(struct weir_x_decoder *x, const struct weir_ptx_operan
         return false;
     }
     weir_x_ref *refs = weir_x_decode_alloc(x, n * sizeof *refs);
-    if (refs == NULL) {
+    if (!refs) {
         return false;
     }
     for (uint32_t k = 0; k < n; k++) {
@@ -563,7 +563,7 @@ bool weir_x_decode_matrix(struct weir_x_decoder *x)
 {
     const struct weir_ptx_inst *ir = x->ir;
     struct weir_x_matrix_op *op = weir_x_decode_alloc(x, sizeof *op);
-    if (op == NULL) {
+    if (!op) {
         return false;
     }
     op->m = ir->shape.m;

@@ -100,7 +100,7 @@ static bool move_matrix(struct weir_x_warp *w, const struct weir_x_inst *i, uint
     for (uint32_t r = 0; r < 8; r++) {
         places[r] = reach(w, i, m * 8 + r, addresses[m * 8 + r],
                           op->store ? WEIR_SOFT_WRITE : WEIR_SOFT_READ);
-        if (places[r] == NULL) {
+        if (!places[r]) {
             return false;
         }
         memcpy(rows[r], places[r], 16);
@@ -204,7 +204,7 @@ static bool take_registers(struct weir_x_decoder *x, const struct weir_ptx_opera
     const struct weir_ptx_operand *list = o->kind == WEIR_PTX_OPERAND_VECTOR ? o->elems : o;
     uint32_t n = o->kind == WEIR_PTX_OPERAND_VECTOR ? o->n_elems : 1;
     weir_x_ref *refs = weir_x_decode_alloc(x, n * sizeof *refs);
-    if (refs == NULL || n == 0 || n > 4) {
+    if (!refs || n == 0 || n > 4) {
         return false;
     }
     for (uint32_t k = 0; k < n; k++) {

@@ -111,7 +111,7 @@ static const struct weir_x_inst *copy_arrive(struct weir_x_warp *w, const struct
     arrive.fn = weir_x_exec_mbarrier;
     arrive.sub = M_ARRIVE;
     arrive.sub2 = 0;
-    if (i->sub == 0 && weir_x_exec_mbarrier(w, &arrive) == NULL) {
+    if (i->sub == 0 && !weir_x_exec_mbarrier(w, &arrive)) {
         w->resume = i;
         return NULL;
     }
@@ -166,7 +166,7 @@ WEIR_X_HANDLER(store_async)
             void *place = (void *)(uintptr_t)(to[l] + e * i->bytes);
             uint64_t value = (i->flags & WEIR_X_F_WIDE) != 0 ? weir_x_w64(w, i->refs[e])[l]
                                                              : weir_x_w32(w, i->refs[e])[l];
-            if (i->rmw != NULL) {
+            if (i->rmw) {
                 i->rmw(place, value, 0);
             } else {
                 memcpy(place, &value, i->bytes);

@@ -61,14 +61,14 @@ const struct weir_x_symbol *weir_x_symbol_find(const struct weir_exec_module *mo
 struct weir_ptx_func *weir_x_func_resolve(const struct weir_exec_module *module,
                                           struct weir_ptx_func *func)
 {
-    if (func->is_alias && func->alias_of != NULL) {
+    if (func->is_alias && func->alias_of) {
         func = func->alias_of;
     }
     if (func->has_body && func->linkage != WEIR_PTX_LINKAGE_WEAK) {
         return func;
     }
     const struct weir_x_symbol *symbol = weir_x_symbol_find(module, func->name);
-    return symbol != NULL && symbol->func != NULL && symbol->rank < 3 ? symbol->func : func;
+    return symbol && symbol->func && symbol->rank < 3 ? symbol->func : func;
 }
 
 const struct weir_ptx_var *weir_x_var_resolve(const struct weir_exec_module *module,
@@ -79,7 +79,7 @@ const struct weir_ptx_var *weir_x_var_resolve(const struct weir_exec_module *mod
         return var;
     }
     const struct weir_x_symbol *symbol = weir_x_symbol_find(module, var->name);
-    return symbol != NULL && symbol->var != NULL ? symbol->var : var;
+    return symbol && symbol->var ? symbol->var : var;
 }
 
 static uint8_t rank_of(uint8_t linkage)
@@ -107,8 +107,7 @@ static bool collect_symbols(struct weir_exec_module *module)
     module->functions = calloc(room, sizeof(struct weir_ptx_func *));
     module->address_taken = calloc(room, sizeof *module->address_taken);
     module->kernels = calloc(room, sizeof *module->kernels);
-    if (module->symbols == NULL || module->functions == NULL || module->address_taken == NULL ||
-        module->kernels == NULL) {
+    if (!module->symbols || !module->functions || !module->address_taken || !module->kernels) {
         return false;
     }
     for (uint32_t s = 0; s < module->n_sources; s++) {
@@ -277,7 +276,7 @@ static enum weir_status check_operand(struct weir_exec_module *module,
         weir_diag_set(diag, inst->line, 0, "undefined function %s", func->name);
         return WEIR_ERR_NOT_FOUND;
     }
-    if (!called && func->user != NULL) {
+    if (!called && func->user) {
         module->address_taken[(uintptr_t)func->user - 1] = true;
     }
     return WEIR_OK;
@@ -313,7 +312,7 @@ static bool describe_kernel(struct weir_exec_module *module, const struct weir_p
     kernel->module = module;
     kernel->ir = func;
     kernel->params = calloc((size_t)func->n_params + 1, sizeof *kernel->params);
-    if (kernel->params == NULL) {
+    if (!kernel->params) {
         return false;
     }
     pthread_mutex_init(&kernel->lock, NULL);
@@ -363,7 +362,7 @@ static enum weir_status parse_all(struct weir_exec_module *module,
         uint32_t target = module->sources[s]->sm;
         if (target > module->device->params.compute_capability) {
             weir_diag_set(diag, 0, 0, "%s is for sm_%u, the device is sm_%u",
-                          sources[s].name != NULL ? sources[s].name : "the module", target,
+                          sources[s].name ? sources[s].name : "the module", target,
                           module->device->params.compute_capability);
             return WEIR_ERR_VERSION;
         }
@@ -405,14 +404,14 @@ enum weir_status weir_exec_module_load(struct weir_exec_device *device,
         return WEIR_ERR_INVALID;
     }
     struct weir_exec_module *module = calloc(1, sizeof *module);
-    if (module == NULL) {
+    if (!module) {
         return WEIR_ERR_NO_MEMORY;
     }
     module->device = device;
     module->memory = *memory;
     module->sources = calloc(n_sources, sizeof(struct weir_ptx_module *));
     enum weir_status status =
-        module->sources == NULL ? WEIR_ERR_NO_MEMORY : parse_all(module, sources, n_sources, diag);
+        !module->sources ? WEIR_ERR_NO_MEMORY : parse_all(module, sources, n_sources, diag);
     if (status == WEIR_OK) {
         status = load(module, diag);
     }
@@ -426,7 +425,7 @@ enum weir_status weir_exec_module_load(struct weir_exec_device *device,
 
 void weir_exec_module_destroy(struct weir_exec_module *module)
 {
-    if (module == NULL) {
+    if (!module) {
         return;
     }
     for (uint32_t k = 0; k < module->n_kernels; k++) {
@@ -480,7 +479,7 @@ enum weir_status weir_exec_module_global(const struct weir_exec_module *module, 
                                          struct weir_exec_global *ret_global)
 {
     const struct weir_x_symbol *symbol = weir_x_symbol_find(module, name);
-    if (symbol == NULL || symbol->var == NULL || !in_memory(symbol->var) ||
+    if (!symbol || !symbol->var || !in_memory(symbol->var) ||
         weir_ptx_type_class(symbol->var->type) == 'O') {
         return WEIR_ERR_NOT_FOUND;
     }

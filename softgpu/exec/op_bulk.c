@@ -78,7 +78,7 @@ bool weir_x_decode_bulk(struct weir_x_decoder *x)
 {
     const struct weir_ptx_inst *ir = x->ir;
     struct bulk *bulk = weir_x_decode_alloc(x, sizeof *bulk);
-    if (bulk == NULL || (ir->flags & WEIR_PTX_FLAG_TENSOR) != 0 || ir->n_operands < 3 ||
+    if (!bulk || (ir->flags & WEIR_PTX_FLAG_TENSOR) != 0 || ir->n_operands < 3 ||
         weir_ptx_inst_has(ir, WEIR_PTX_MOD_REDUCE) ||
         weir_ptx_inst_has(ir, WEIR_PTX_MOD_MULTICAST_CLUSTER) ||
         weir_ptx_inst_has(ir, WEIR_PTX_MOD_CP_MASK) ||

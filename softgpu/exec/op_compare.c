@@ -119,7 +119,7 @@ static weir_x_compare_fn find(const struct compare_row *list, size_t n, uint16_t
     ({                                                                                             \
         bool ftz_ = ((ir)->flags & WEIR_PTX_FLAG_FTZ) != 0;                                        \
         weir_x_compare_fn fn_ = ftz_ ? FIND(ftz_list, (ir)->cmp, type) : NULL;                     \
-        fn_ != NULL ? fn_ : FIND(list, (ir)->cmp, type);                                           \
+        fn_ ? fn_ : FIND(list, (ir)->cmp, type);                                                   \
     })
 
 static const struct weir_x_inst *setp_simple(struct weir_x_warp *w, const struct weir_x_inst *i)
@@ -192,13 +192,13 @@ static const struct weir_x_inst *set(struct weir_x_warp *w, const struct weir_x_
     uint32_t low = combine(w, i, i->compare(w, i));
     uint32_t high = low;
     uint32_t value = true_value(i->type);
-    if (i->refs != NULL) {
+    if (i->refs) {
         high = combine(w, i, ((weir_x_compare_fn)(uintptr_t)i->refs)(w, i));
     }
     weir_x_u32 *d = weir_x_w32(w, i->d);
     WEIR_X_EACH_ACTIVE(w, l, {
-        uint32_t r = (low >> l & 1u) != 0 ? value & (i->refs != NULL ? 0xffffu : UINT32_MAX) : 0;
-        if (i->refs != NULL) {
+        uint32_t r = (low >> l & 1u) != 0 ? value & (i->refs ? 0xffffu : UINT32_MAX) : 0;
+        if (i->refs) {
             r |= (high >> l & 1u) != 0 ? value & 0xffff0000u : 0;
         }
         d[l] = r;
@@ -227,7 +227,7 @@ weir_x_fn weir_x_find_compare(const struct weir_ptx_inst *ir, struct weir_x_inst
 {
     uint8_t type = ir->types[ir->op == WEIR_PTX_OP_SET ? 1 : 0];
     weir_x_compare_fn fn = FIND_FTZ(rows, ftz_rows, ir, type);
-    if (fn == NULL) {
+    if (!fn) {
         return NULL;
     }
     out->compare = fn;

@@ -309,7 +309,7 @@ static const struct weir_x_inst *pack(struct weir_x_warp *w, const struct weir_x
         int32_t y = (int32_t)b[l];
         uint32_t r = ((uint32_t)(x > high ? high : x < low ? low : x) & mask) << bits;
         r |= (uint32_t)(y > high ? high : y < low ? low : y) & mask;
-        d[l] = r | (c != NULL ? c[l] << (2 * bits) : 0);
+        d[l] = r | (c ? c[l] << (2 * bits) : 0);
     });
     return i + 1;
 }
@@ -424,8 +424,8 @@ weir_x_fn weir_x_find_cvt(const struct weir_ptx_inst *ir, struct weir_x_inst *ou
     if (is_pair(out->type) || is_pair(out->type2)) {
         return find_pair(ir, out);
     }
-    if ((to == 'F' && format_of(out->type) == NULL) ||
-        (from == 'F' && format_of(out->type2) == NULL) || ir->n_operands != 2) {
+    if ((to == 'F' && !format_of(out->type)) || (from == 'F' && !format_of(out->type2)) ||
+        ir->n_operands != 2) {
         return NULL;
     }
     if (to == 'F' && from == 'F') {

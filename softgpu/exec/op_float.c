@@ -356,7 +356,7 @@ static const struct weir_x_inst *minmax_f32(struct weir_x_warp *w, const struct 
             y = fabsf(y);
         }
         float r = i->sub == G_MIN ? min_f32(x, y, i->flags) : max_f32(x, y, i->flags);
-        if (c != NULL) {
+        if (c) {
             float z = ftz ? flush(c[l]) : c[l];
             r = i->sub == G_MIN ? min_f32(r, z, i->flags) : max_f32(r, z, i->flags);
         }
@@ -660,7 +660,7 @@ weir_x_fn weir_x_find_float(const struct weir_ptx_inst *ir, struct weir_x_inst *
         return NULL;
     }
     weir_x_fn fn = find_unary(ir, out, f64);
-    if (fn != NULL) {
+    if (fn) {
         return fn;
     }
     uint8_t op = general_op(ir->op);
@@ -678,5 +678,5 @@ weir_x_fn weir_x_find_float(const struct weir_ptx_inst *ir, struct weir_x_inst *
         out->round == WEIR_X_RN && (ir->flags & (WEIR_PTX_FLAG_SAT | WEIR_PTX_FLAG_RELU)) == 0;
     fn = !plain ? NULL : f64 ? fast_f64(op) : fast_f32(op, (ir->flags & WEIR_PTX_FLAG_FTZ) != 0);
     out->sub = op;
-    return fn != NULL ? fn : f64 ? general_f64 : general_f32;
+    return fn ? fn : f64 ? general_f64 : general_f32;
 }

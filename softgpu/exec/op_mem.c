@@ -312,7 +312,7 @@ WEIR_X_HANDLER(cp_async)
     uint32_t all = w->mask;
     uint32_t reading = all;
     const weir_x_u32 *size = i->c != WEIR_X_NO_REF ? weir_x_w32(w, i->c) : NULL;
-    if (size != NULL) {
+    if (size) {
         WEIR_X_EACH_ACTIVE(w, l, reading &= size[l] == 0 ? ~(1u << l) : WEIR_X_FULL);
     }
     if (i->sub == 1) {
@@ -328,7 +328,7 @@ WEIR_X_HANDLER(cp_async)
         char *d = PTR(char, to[l]);
         memset(d, 0, bytes);
         if ((reading >> l & 1u) != 0) {
-            uint32_t n = size != NULL && size[l] < bytes ? size[l] : bytes;
+            uint32_t n = size && size[l] < bytes ? size[l] : bytes;
             for (uint32_t k = 0; k < n; k++) {
                 d[k] = __atomic_load_n(PTR(const char, from[l] + k), __ATOMIC_RELAXED);
             }

@@ -216,7 +216,7 @@ static bool scalar_part(const char *selector, uint8_t *ret_at, uint8_t *ret_bits
 {
     *ret_at = 0;
     *ret_bits = 32;
-    if (selector == NULL) {
+    if (!selector) {
         return true;
     }
     if (strlen(selector) != 2) {
@@ -232,11 +232,11 @@ static bool scalar_part(const char *selector, uint8_t *ret_at, uint8_t *ret_bits
 /* h10, b7654: from the highest element down. first: what the lowest one is if nothing is said */
 static bool several_parts(const char *selector, uint32_t n, uint8_t first, uint8_t *ret_pick)
 {
-    if (selector != NULL && strlen(selector) != n + 1) {
+    if (selector && strlen(selector) != n + 1) {
         return false;
     }
     for (uint32_t e = 0; e < n; e++) {
-        ret_pick[e] = (uint8_t)(selector != NULL ? selector[n - e] - '0' : (int)(first + e));
+        ret_pick[e] = (uint8_t)(selector ? selector[n - e] - '0' : (int)(first + e));
         if (ret_pick[e] >= 2 * n) {
             return false;
         }
@@ -246,7 +246,7 @@ static bool several_parts(const char *selector, uint32_t n, uint8_t first, uint8
 
 static uint8_t write_mask(const char *selector, uint32_t n)
 {
-    if (selector == NULL) {
+    if (!selector) {
         return (uint8_t)((1u << n) - 1);
     }
     uint32_t mask = 0;
@@ -335,7 +335,7 @@ bool weir_x_decode_video(struct weir_x_decoder *x)
 {
     const struct weir_ptx_inst *ir = x->ir;
     struct video *v = weir_x_decode_alloc(x, sizeof *v);
-    if (v == NULL || !find_operation(ir->op, v) || ir->n_types < (v->operation == V_SET ? 2 : 3)) {
+    if (!v || !find_operation(ir->op, v) || ir->n_types < (v->operation == V_SET ? 2 : 3)) {
         return false;
     }
     take_suffixes(ir, v);

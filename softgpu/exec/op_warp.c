@@ -269,7 +269,7 @@ WEIR_X_HANDLER(match)
     if (i->d != WEIR_X_NO_REF) {
         WEIR_X_EACH_ACTIVE(w, l, weir_x_w32(w, i->d)[l] = result[l]);
     }
-    if (i->refs != NULL && i->refs[0] != WEIR_X_NO_REF) {
+    if (i->refs && i->refs[0] != WEIR_X_NO_REF) {
         weir_x_set_pred(w, i->refs[0], agreed);
     }
     return done(w, i);

@@ -57,14 +57,14 @@ enum weir_status weir_exec_device_create(const struct weir_exec_device_params *p
     }
     pthread_once(&windows_once, reserve_windows);
     struct weir_exec_device *device = calloc(1, sizeof *device);
-    if (device == NULL || weir_x_window_shared == 0) {
+    if (!device || weir_x_window_shared == 0) {
         free(device);
         return WEIR_ERR_NO_MEMORY;
     }
     device->params = *params;
     device->threads = calloc(params->thread_count, sizeof *device->threads);
     device->cores = calloc(params->thread_count, sizeof *device->cores);
-    if (device->threads == NULL || device->cores == NULL) {
+    if (!device->threads || !device->cores) {
         free(device->threads);
         free(device->cores);
         free(device);
@@ -79,7 +79,7 @@ enum weir_status weir_exec_device_create(const struct weir_exec_device_params *p
 
 void weir_exec_device_destroy(struct weir_exec_device *device)
 {
-    if (device == NULL) {
+    if (!device) {
         return;
     }
     pthread_mutex_lock(&device->lock);
@@ -90,13 +90,13 @@ void weir_exec_device_destroy(struct weir_exec_device *device)
         pthread_join(device->threads[t], NULL);
         weir_x_core_finish(&device->cores[t]);
     }
-    while (device->spare_cores != NULL) {
+    while (device->spare_cores) {
         struct weir_x_core *core = device->spare_cores;
         device->spare_cores = core->next;
         weir_x_core_finish(core);
         free(core);
     }
-    while (device->spare_blocks != NULL) {
+    while (device->spare_blocks) {
         struct weir_x_block *block = device->spare_blocks;
         device->spare_blocks = block->next;
         free(block);
@@ -143,7 +143,7 @@ static uint32_t room_of(const struct weir_x_core *core, const struct weir_x_grid
 static uint32_t resident_of(const struct weir_x_core *core, const struct weir_x_grid *grid)
 {
     uint32_t n = 0;
-    for (const struct weir_x_block *b = core->resident; b != NULL; b = b->next) {
+    for (const struct weir_x_block *b = core->resident; b; b = b->next) {
         n += b->grid == grid;
     }
     return n;
@@ -162,17 +162,17 @@ static struct weir_x_grid *take_block_locked(struct weir_x_core *core, struct we
 {
     struct weir_exec_device *device = core->device;
     struct weir_x_grid *grid = only;
-    if (only == NULL) {
+    if (!only) {
         struct weir_x_grid **p = &device->grids;
-        while (*p != NULL && !has_block_locked(core, *p)) {
+        while (*p && !has_block_locked(core, *p)) {
             p = &(*p)->next;
         }
         grid = *p;
-        if (grid != NULL && grid->next != NULL) {
+        if (grid && grid->next) {
             *p = grid->next;
             grid->next = NULL;
             struct weir_x_grid **end = p;
-            while (*end != NULL) {
+            while (*end) {
                 end = &(*end)->next;
             }
             *end = grid;
@@ -180,7 +180,7 @@ static struct weir_x_grid *take_block_locked(struct weir_x_core *core, struct we
     } else if (!has_block_locked(core, only)) {
         grid = NULL;
     }
-    if (grid != NULL) {
+    if (grid) {
         *ret_linear = grid->next_block;
         grid->next_block += grid->cluster_blocks;
         grid->active += grid->cluster_blocks;
@@ -238,7 +238,7 @@ static uint64_t in_order(const struct weir_x_grid *grid, uint64_t i)
 /* The blocks are one cluster from here on. */
 static void join_cluster(struct weir_x_block **blocks, uint32_t n)
 {
-    assert(blocks[0] != NULL);
+    assert(blocks[0]);
     struct weir_x_cluster *cluster = &blocks[0]->own_cluster;
     cluster->n_blocks = n;
     cluster->live_threads = n * blocks[0]->live_threads;
@@ -255,8 +255,7 @@ static void begin_blocks(struct weir_x_core *core, struct weir_x_grid *grid, uin
     struct weir_x_block *blocks[WEIR_X_MAX_CLUSTER] = {NULL};
     uint32_t n = 0;
     uint64_t first = in_order(grid, linear / grid->cluster_blocks) * grid->cluster_blocks;
-    while (n < grid->cluster_blocks &&
-           (blocks[n] = weir_x_block_start(core, grid, first + n)) != NULL) {
+    while (n < grid->cluster_blocks && (blocks[n] = weir_x_block_start(core, grid, first + n))) {
         n++;
     }
     if (n < grid->cluster_blocks) {
@@ -279,7 +278,7 @@ static void begin_blocks(struct weir_x_core *core, struct weir_x_grid *grid, uin
 static void check_cancel(struct weir_x_grid *grid)
 {
     const uint32_t *cancel = grid->launch->cancel;
-    if (cancel != NULL && __atomic_load_n(cancel, __ATOMIC_RELAXED) != 0) {
+    if (cancel && __atomic_load_n(cancel, __ATOMIC_RELAXED) != 0) {
         __atomic_store_n(&grid->stop, 1, __ATOMIC_RELEASE);
     }
 }
@@ -303,7 +302,7 @@ static bool run_resident(struct weir_x_core *core)
 {
     bool finished = false;
     struct weir_x_block **p = &core->resident;
-    while (*p != NULL) {
+    while (*p) {
         struct weir_x_block *block = *p;
         struct weir_x_grid *grid = block->grid;
         check_cancel(grid);
@@ -324,7 +323,7 @@ static bool run_resident(struct weir_x_core *core)
 
 static bool any_work_locked(const struct weir_x_core *core)
 {
-    for (const struct weir_x_grid *g = core->device->grids; g != NULL; g = g->next) {
+    for (const struct weir_x_grid *g = core->device->grids; g; g = g->next) {
         if (has_block_locked(core, g)) {
             return true;
         }
@@ -352,11 +351,11 @@ static void *sm_main(void *arg)
             grid = take_block_locked(core, NULL, &linear);
         }
         pthread_mutex_unlock(&device->lock);
-        if (grid != NULL) {
+        if (grid) {
             begin_blocks(core, grid, linear);
         }
         hungry = !run_resident(core);
-        if (hungry && grid == NULL) {
+        if (hungry && !grid) {
             sched_yield();
         }
         pthread_mutex_lock(&device->lock);
@@ -378,11 +377,11 @@ static void run_here(struct weir_x_grid *grid, struct weir_x_core *core)
             own = take_block_locked(core, grid, &linear);
         }
         pthread_mutex_unlock(&device->lock);
-        if (own != NULL) {
+        if (own) {
             begin_blocks(core, grid, linear);
         }
         hungry = !run_resident(core);
-        if (hungry && own == NULL) {
+        if (hungry && !own) {
             sched_yield();
         }
         pthread_mutex_lock(&device->lock);
@@ -424,7 +423,7 @@ static enum weir_status run_on_pool(struct weir_x_grid *grid)
         return WEIR_ERR_NO_MEMORY;
     }
     struct weir_x_grid **end = &device->grids;
-    while (*end != NULL) {
+    while (*end) {
         end = &(*end)->next;
     }
     *end = grid;
@@ -445,13 +444,13 @@ static struct weir_x_core *core_get(struct weir_exec_device *device)
 {
     pthread_mutex_lock(&device->lock);
     struct weir_x_core *core = device->spare_cores;
-    if (core != NULL) {
+    if (core) {
         device->spare_cores = core->next;
     }
     pthread_mutex_unlock(&device->lock);
-    if (core == NULL) {
+    if (!core) {
         core = calloc(1, sizeof *core);
-        if (core != NULL) {
+        if (core) {
             core_init(core, device, 0);
         }
     }
@@ -472,7 +471,7 @@ static enum weir_status run_grid(struct weir_x_grid *grid)
         return run_on_pool(grid);
     }
     struct weir_x_core *core = core_get(grid->device);
-    if (core == NULL) {
+    if (!core) {
         return WEIR_ERR_NO_MEMORY;
     }
     run_here(grid, core);
@@ -513,7 +512,7 @@ uint32_t weir_exec_occupancy(const struct weir_exec_device *device,
                              const struct weir_exec_kernel *kernel, uint32_t threads_per_block,
                              uint32_t dynamic_shared_bytes)
 {
-    if (weir_exec_kernel_info(kernel)->unsupported != NULL && kernel->entry == NULL) {
+    if (weir_exec_kernel_info(kernel)->unsupported && !kernel->entry) {
         return 0;
     }
     return occupancy(device, kernel, threads_per_block, dynamic_shared_bytes);
@@ -600,7 +599,7 @@ static enum weir_status make_workspace(struct weir_x_grid *grid)
 
 static void drop_workspace(struct weir_x_grid *grid)
 {
-    if (grid->workspace != NULL && weir_soft_memory_remove((uintptr_t)grid->workspace) == WEIR_OK) {
+    if (grid->workspace && weir_soft_memory_remove((uintptr_t)grid->workspace) == WEIR_OK) {
         munmap(grid->workspace, 4096);
     }
 }
@@ -624,7 +623,7 @@ enum weir_status weir_exec_run(struct weir_exec_device *device,
     if (status != WEIR_OK) {
         return status;
     }
-    if (kernel->info.unsupported != NULL) {
+    if (kernel->info.unsupported) {
         return WEIR_ERR_UNSUPPORTED;
     }
     struct weir_x_grid grid = {.launch = launch, .kernel = kernel, .device = device};

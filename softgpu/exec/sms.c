@@ -34,7 +34,7 @@ struct weir_exec_sms weir_x_sms_of_launch(const struct weir_exec_device *device,
     for (uint32_t sm = 0; sm < device->params.sm_count; sm++) {
         weir_exec_sms_add(&sms, sm);
     }
-    return launch->sms == NULL ? sms : weir_x_sms_common(&sms, launch->sms);
+    return !launch->sms ? sms : weir_x_sms_common(&sms, launch->sms);
 }
 
 struct weir_exec_sms weir_x_sms_common(const struct weir_exec_sms *a, const struct weir_exec_sms *b)

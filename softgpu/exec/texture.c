@@ -33,7 +33,7 @@ enum weir_status weir_exec_texture_register(const struct weir_exec_texture *text
                                             uint64_t *ret_object)
 {
     struct weir_exec_texture *copy = malloc(sizeof *copy);
-    if (copy == NULL) {
+    if (!copy) {
         return WEIR_ERR_NO_MEMORY;
     }
     *copy = *texture;
@@ -41,7 +41,7 @@ enum weir_status weir_exec_texture_register(const struct weir_exec_texture *text
     pthread_mutex_lock(&lock);
     for (uint32_t k = 0; k < OBJECTS && status != WEIR_OK; k++) {
         uint32_t at = (first_free + k) % OBJECTS;
-        if (objects[at] == NULL) {
+        if (!objects[at]) {
             __atomic_store_n(&objects[at], copy, __ATOMIC_RELEASE);
             first_free = at + 1;
             *ret_object = at + 1;
@@ -57,7 +57,7 @@ enum weir_status weir_exec_texture_register(const struct weir_exec_texture *text
 
 static void free_retired_locked(void)
 {
-    while (retired != NULL) {
+    while (retired) {
         struct retired *r = retired;
         retired = r->next;
         free(r->texture);
@@ -88,12 +88,12 @@ enum weir_status weir_exec_texture_unregister(uint64_t object)
         return WEIR_ERR_NOT_FOUND;
     }
     struct retired *entry = malloc(sizeof *entry);
-    if (entry == NULL) {
+    if (!entry) {
         return WEIR_ERR_NO_MEMORY;
     }
     pthread_mutex_lock(&lock);
     struct weir_exec_texture *old = objects[object - 1];
-    if (old == NULL) {
+    if (!old) {
         free(entry);
     } else {
         __atomic_store_n(&objects[object - 1], NULL, __ATOMIC_SEQ_CST);
@@ -104,7 +104,7 @@ enum weir_status weir_exec_texture_unregister(uint64_t object)
         }
     }
     pthread_mutex_unlock(&lock);
-    return old != NULL ? WEIR_OK : WEIR_ERR_NOT_FOUND;
+    return old ? WEIR_OK : WEIR_ERR_NOT_FOUND;
 }
 
 static const struct weir_exec_texture *object_of(uint64_t value)
@@ -169,7 +169,7 @@ static const char *texel_pointer(struct sampler *s, int64_t x, int64_t y, int64_
     uint64_t at = s->level->base + (uint64_t)z * s->level->slice_bytes +
                   (uint64_t)y * s->level->row_bytes + (uint64_t)x * bytes;
     const char *p = weir_x_generic(s->w, 0, at, bytes, WEIR_SOFT_READ);
-    s->bad = s->bad || p == NULL;
+    s->bad = s->bad || !p;
     return p;
 }
 
@@ -244,7 +244,7 @@ static void texel_float(struct sampler *s, const int64_t at[3], float out[4])
         p = texel_pointer(s, at[0], at[1], at[2]);
     }
     for (uint32_t c = 0; c < 4; c++) {
-        out[c] = p == NULL            ? s->t->border[c]
+        out[c] = !p                   ? s->t->border[c]
                  : c < s->t->channels ? float_channel(s->t, p, c)
                                       : (c == 3 ? 1.0f : 0.0f);
     }
@@ -257,7 +257,7 @@ static void texel_raw(struct sampler *s, const int64_t at[3], uint32_t out[4])
         p = texel_pointer(s, at[0], at[1], at[2]);
     }
     for (uint32_t c = 0; c < 4; c++) {
-        out[c] = p == NULL            ? (uint32_t)s->t->border[c]
+        out[c] = !p                   ? (uint32_t)s->t->border[c]
                  : c < s->t->channels ? (uint32_t)raw_channel(s->t, p, c)
                                       : (c == 3 ? 1 : 0);
     }
@@ -477,7 +477,7 @@ WEIR_X_HANDLER(tex)
     const weir_x_u64 *a = weir_x_w64(w, i->a);
     WEIR_X_EACH_ACTIVE(w, l, {
         const struct weir_exec_texture *t = object_of(a[l]);
-        if (t == NULL) {
+        if (!t) {
             return weir_x_fault(w, i, 700, l, a[l], "no texture object 0x%llx",
                                 (unsigned long long)a[l]);
         }
@@ -494,7 +494,7 @@ WEIR_X_HANDLER(txq)
     const weir_x_u64 *a = weir_x_w64(w, i->a);
     WEIR_X_EACH_ACTIVE(w, l, {
         const struct weir_exec_texture *t = object_of(a[l]);
-        if (t == NULL) {
+        if (!t) {
             return weir_x_fault(w, i, 700, l, a[l], "no texture object 0x%llx",
                                 (unsigned long long)a[l]);
         }
@@ -547,7 +547,7 @@ static char *surface_pointer(struct weir_x_warp *w, const struct weir_x_inst *i,
     uint64_t address = level->base + (uint64_t)at[2] * level->slice_bytes +
                        (uint64_t)at[1] * level->row_bytes + (uint64_t)at[0] * texel;
     char *p = weir_x_generic(w, l, address, bytes, i->sub != 0 ? WEIR_SOFT_WRITE : WEIR_SOFT_READ);
-    *ok = *ok && p != NULL;
+    *ok = *ok && p;
     return p;
 }
 
@@ -562,12 +562,12 @@ static void surface_element(struct weir_x_warp *w, const struct weir_x_inst *i, 
     }
     if (i->sub != 0) {
         value = wide ? weir_x_w64(w, ref)[l] : weir_x_w32(w, ref)[l];
-        if (p != NULL) {
+        if (p) {
             memcpy(p + e * i->bytes, &value, i->bytes);
         }
         return;
     }
-    if (p != NULL) {
+    if (p) {
         memcpy(&value, p + e * i->bytes, i->bytes);
     }
     if (wide) {
@@ -716,7 +716,7 @@ bool weir_x_decode_texture(struct weir_x_decoder *x)
     struct weir_x_inst out = {0};
     weir_x_ref *refs = weir_x_decode_alloc(x, 9 * sizeof *refs);
     uint32_t n = 0;
-    if (!known || refs == NULL || !geometry(ir->geom, &out.space) ||
+    if (!known || !refs || !geometry(ir->geom, &out.space) ||
         (is_surface && weir_ptx_inst_has(ir, WEIR_PTX_MOD_P)) ||
         weir_ptx_inst_has(ir, WEIR_PTX_MOD_GRAD) || ir->operands[0].reg2 != WEIR_PTX_NONE) {
         return false;

@@ -33,7 +33,7 @@ struct weir_x_frame *weir_x_frame_get(struct weir_x_core *core, const struct wei
     uint32_t bytes = (uint32_t)sizeof(struct weir_x_frame) + func->frame_bytes;
     uint32_t class = size_class(bytes) - 10;
     struct weir_x_frame *frame;
-    if (class < 24 && core->spare_frames[class] != NULL) {
+    if (class < 24 && core->spare_frames[class]) {
         frame = core->spare_frames[class];
         core->spare_frames[class] = frame->parent;
     } else {
@@ -41,7 +41,7 @@ struct weir_x_frame *weir_x_frame_get(struct weir_x_core *core, const struct wei
         frame = class < 24 && alloc <= MAX_FRAME_BYTES - core->frame_bytes
                     ? aligned_alloc(64, alloc)
                     : NULL;
-        if (frame == NULL) {
+        if (!frame) {
             return NULL;
         }
         core->frame_bytes += alloc;
@@ -65,7 +65,7 @@ void weir_x_frame_put(struct weir_x_core *core, struct weir_x_frame *frame)
 void weir_x_core_finish(struct weir_x_core *core)
 {
     for (uint32_t c = 0; c < 24; c++) {
-        while (core->spare_frames[c] != NULL) {
+        while (core->spare_frames[c]) {
             struct weir_x_frame *frame = core->spare_frames[c];
             core->spare_frames[c] = frame->parent;
             free(frame);
@@ -95,7 +95,7 @@ void weir_x_warp_fork(struct weir_x_warp *w, uint32_t mask, const struct weir_x_
 void weir_x_warp_exit_lanes(struct weir_x_warp *w, uint32_t mask)
 {
     struct weir_x_frame *frame = w->frame;
-    while (frame != NULL) {
+    while (frame) {
         struct weir_x_frame *parent = frame->parent;
         frame->mask &= ~mask;
         if (frame->mask == 0) {
@@ -156,8 +156,7 @@ static struct weir_x_group *pick_group(struct weir_x_warp *w)
     struct weir_x_group *best = NULL;
     for (uint32_t g = 0; g < w->n_groups; g++) {
         struct weir_x_group *group = &w->groups[g];
-        if (group->state == WEIR_X_RUNNABLE &&
-            (best == NULL || runs_before(group, best, w->fair))) {
+        if (group->state == WEIR_X_RUNNABLE && (!best || runs_before(group, best, w->fair))) {
             best = group;
         }
     }
@@ -204,7 +203,7 @@ static uint32_t run_group(struct weir_x_warp *w, struct weir_x_group *g, uint32_
         *g = w->groups[--w->n_groups];
         return n;
     }
-    g->ip = ip != NULL ? ip : w->resume;
+    g->ip = ip ? ip : w->resume;
     g->mask = w->group_mask;
     g->frame = w->frame;
     return n;
@@ -221,7 +220,7 @@ enum weir_x_warp_state weir_x_warp_run(struct weir_x_warp *w, uint32_t budget)
             return WEIR_X_WARP_DONE;
         }
         struct weir_x_group *g = pick_group(w);
-        if (g == NULL) {
+        if (!g) {
             return WEIR_X_WARP_BLOCKED;
         }
         uint32_t quantum = budget - used;

@@ -189,7 +189,7 @@ static int start(int n, const char *how)
     }
     printf("start %d: %d ready, the last after %.2f s, error of the others %d\n", n, good, last_s,
            error);
-    if (how != NULL) {
+    if (how) {
         return end(how, pids, n);
     }
     end_children(pids, n);
@@ -237,7 +237,7 @@ static void open_streams(struct streams *s, int n, int held, const char *late)
 
     (void)load_driver();
     CHECK(cu.cuInit(0));
-    if (late != NULL) {
+    if (late) {
         setenv("CUDA_DEVICE_MAX_CONNECTIONS", late, 1);
     }
     CHECK(cu.cuDeviceGet(&device, 0));

@@ -46,13 +46,13 @@ static inline bool load_driver(void)
     void *library = dlopen("libcuda.so.1", RTLD_NOW);
     bool all = true;
 
-    if (library == NULL) {
+    if (!library) {
         fprintf(stderr, PROGRAM ": %s\n", dlerror());
         exit(EXIT_NONE);
     }
 #define F(name)                                                                                    \
     *(void **)&cu.name = dlsym(library, #name);                                                    \
-    if (cu.name == NULL) {                                                                         \
+    if (!cu.name) {                                                                                \
         fprintf(stderr, PROGRAM ": no %s\n", #name);                                               \
         exit(1);                                                                                   \
     }

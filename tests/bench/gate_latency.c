@@ -139,7 +139,7 @@ static float *new_samples(void)
 {
     float *us = malloc(SAMPLES_MAX * sizeof *us);
 
-    if (us == NULL) {
+    if (!us) {
         must(WEIR_ERR_NO_MEMORY, "samples");
     }
     return us;
@@ -183,7 +183,7 @@ static void *run_session(void *user)
         if (weir_gate_enter(s->queue, &work, &pass) != WEIR_OK) {
             break;
         }
-        if (pass.item != NULL && s->n < SAMPLES_MAX) { /* not one that passed undecided */
+        if (pass.item && s->n < SAMPLES_MAX) { /* not one that passed undecided */
             s->us[s->n++] = (float)(weir_clock_now_ns() - begin_ns) * 1e-3f;
         }
         __atomic_store_n(&s->words[s->given++ % WORDS], 0, __ATOMIC_RELAXED);
@@ -230,7 +230,7 @@ static size_t print_times(const struct session *sessions)
         room += sessions[i].n;
     }
     float *all = malloc(room * sizeof *all);
-    if (all == NULL) {
+    if (!all) {
         must(WEIR_ERR_NO_MEMORY, "samples");
     }
     for (unsigned i = 0; i < o.sessions; i++) {
@@ -314,7 +314,7 @@ static void measure_echo(void)
 
     echoes = mmap(NULL, o.sessions * sizeof *echoes, PROT_READ | PROT_WRITE,
                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (sessions != NULL && echoes != MAP_FAILED) {
+    if (sessions && echoes != MAP_FAILED) {
         child = fork();
     }
     if (child < 0) {
@@ -378,7 +378,7 @@ static void measure(enum weir_spin_level level, bool gate_may, const char *word)
     struct rusage rusage;
     int spin_fd, ends[2], status;
 
-    if (sessions == NULL || counted == MAP_FAILED || pipe(ends) != 0) {
+    if (!sessions || counted == MAP_FAILED || pipe(ends) != 0) {
         must(WEIR_ERR_NO_MEMORY, "sessions");
     }
     must(weir_spin_page_create(&spin_fd, &spin), "page");
@@ -411,10 +411,10 @@ static void measure(enum weir_spin_level level, bool gate_may, const char *word)
 static double number(const char *text)
 {
     char *rest;
-    double value = text != NULL ? strtod(text, &rest) : -1;
+    double value = text ? strtod(text, &rest) : -1;
 
-    if (text == NULL || *text == 0 || *rest != 0 || !(value >= 0 && value <= 1e9)) {
-        fprintf(stderr, "gate_latency: not a number: %s\n", text != NULL ? text : "(nothing)");
+    if (!text || *text == 0 || *rest != 0 || !(value >= 0 && value <= 1e9)) {
+        fprintf(stderr, "gate_latency: not a number: %s\n", text ? text : "(nothing)");
         exit(2);
     }
     return value;

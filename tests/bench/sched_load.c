@@ -154,7 +154,7 @@ static void make_graph(void)
 
 static void launch_one(void)
 {
-    if (graph != NULL) {
+    if (graph) {
         CHECK(cu.cuGraphLaunch(graph, stream));
     } else {
         launch(o.rounds);
@@ -231,7 +231,7 @@ static void begin(void)
         make_graph();
     }
     printf("ready\n");
-    if (o.wait && fgets(line, sizeof line, stdin) == NULL) {
+    if (o.wait && !fgets(line, sizeof line, stdin)) {
         exit(0);
     }
     count.begin_ms = bench_now_ms();
@@ -265,7 +265,7 @@ static void loop(bool copies)
     if (copies) {
         CHECK(cu.cuMemAlloc_v2(&device, o.bytes));
         host = o.pageable ? calloc(1, o.bytes) : NULL;
-        if (host == NULL) {
+        if (!host) {
             CHECK(cu.cuMemHostAlloc(&host, o.bytes, 0));
         }
     }
@@ -416,7 +416,7 @@ static void run_tasks(void)
     launch(1); /* its code is loaded */
     CHECK(cu.cuStreamSynchronize(stream));
     printf("ready\n");
-    while (fgets(line, sizeof line, stdin) != NULL) {
+    while (fgets(line, sizeof line, stdin)) {
         if (!run_line(line, ++number)) {
             fprintf(stderr, "sched_load: not a time and tasks: %s\n", line);
             exit(2);
@@ -429,10 +429,10 @@ static void run_tasks(void)
 static double number(const char *text)
 {
     char *rest;
-    double value = text != NULL ? strtod(text, &rest) : -1;
+    double value = text ? strtod(text, &rest) : -1;
 
-    if (text == NULL || *text == 0 || *rest != 0 || value < 0) {
-        fprintf(stderr, "sched_load: not a number: %s\n", text != NULL ? text : "(nothing)");
+    if (!text || *text == 0 || *rest != 0 || value < 0) {
+        fprintf(stderr, "sched_load: not a number: %s\n", text ? text : "(nothing)");
         exit(2);
     }
     return value;
@@ -467,7 +467,7 @@ static int option(char **argv)
         if (strcmp(argv[0], numbers[i].name) == 0) {
             double value = number(argv[1]);
 
-            if (numbers[i].real != NULL) {
+            if (numbers[i].real) {
                 *numbers[i].real = value;
             } else {
                 *numbers[i].whole = (unsigned)value;
@@ -479,7 +479,7 @@ static int option(char **argv)
         o.bytes = (size_t)number(argv[1]);
         return 2;
     }
-    if (strcmp(argv[0], "--way") == 0 && argv[1] != NULL) {
+    if (strcmp(argv[0], "--way") == 0 && argv[1]) {
         o.way = argv[1];
         return 2;
     }

@@ -40,9 +40,9 @@ void bench_wait_until_ms(double ms)
 
 void bench_latency_add(double us)
 {
-    if (latencies.us == NULL) {
+    if (!latencies.us) {
         latencies.us = malloc(LATENCY_MAX * sizeof *latencies.us);
-        if (latencies.us == NULL) {
+        if (!latencies.us) {
             fprintf(stderr, "no memory for latencies\n");
             exit(1);
         }

@@ -184,7 +184,7 @@ template <class T> static T *host_new(size_t count)
 {
     T *p = (T *)calloc(count, sizeof(T));
 
-    if (p == NULL) {
+    if (!p) {
         check_die("out of host memory");
     }
     return p;

@@ -258,7 +258,7 @@ CHECK_UNUSED static void *check_driver_symbol(void *library, const char *name)
 {
     void *symbol = dlsym(library, name);
 
-    if (symbol == NULL) {
+    if (!symbol) {
         check_die("libcuda.so.1 has no %s", name);
     }
     return symbol;
@@ -276,7 +276,7 @@ CHECK_UNUSED static void driver_open(const char *name)
 #else
 #define CHECK_DRIVER_LOAD(fn) *(void **)&cu.fn = check_driver_symbol(library, "cu" #fn);
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
-    if (library == NULL) {
+    if (!library) {
         check_die("dlopen: %s", dlerror());
     }
 #endif

@@ -45,7 +45,7 @@ static CUmemcpy3DOperand pointer(void *address, CUdeviceptr device, size_t row, 
 
     memset(&operand, 0, sizeof(operand));
     operand.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
-    operand.op.ptr.ptr = address != NULL ? (CUdeviceptr)(size_t)address : device;
+    operand.op.ptr.ptr = address ? (CUdeviceptr)(size_t)address : device;
     operand.op.ptr.rowLength = row;
     operand.op.ptr.layerHeight = rows;
     return operand;

@@ -47,7 +47,7 @@ int main(void)
 
     driver_begin("drv_capture_copies");
     unsigned char *host = malloc(LARGE);
-    if (host == NULL) {
+    if (!host) {
         check_die("no memory");
     }
     DRV(cu.MemAlloc_v2(&device, 2 * LARGE));

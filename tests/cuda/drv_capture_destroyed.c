@@ -110,7 +110,7 @@ static void joined_stream(int back)
     check_code(cu.StreamDestroy_v2(side), CUDA_SUCCESS, "a stream that has joined a capture");
     check_code(cu.StreamEndCapture(stream, &graph),
                back ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "the end of the capture");
-    if (graph != NULL) {
+    if (graph) {
         check_int(run(graph), 13, "a step of each stream");
         DRV(cu.GraphDestroy(graph));
     }

@@ -450,7 +450,7 @@ static void beside(unsigned which, CUstreamCaptureMode mode, CUresult want)
     check_code(got, want, label);
     snprintf(label, sizeof(label), "the capture beside it");
     check_code(end, good, label);
-    if (graph != NULL) {
+    if (graph) {
         DRV(cu.GraphDestroy(graph));
     }
     bool done = got == CUDA_SUCCESS;
@@ -519,7 +519,7 @@ static void own_calls(void)
                    rows[i].allowed ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
                    "the capture beside it");
         DRV(cu.ThreadExchangeStreamCaptureMode(&mode));
-        if (graph != NULL) {
+        if (graph) {
             DRV(cu.GraphDestroy(graph));
         }
     }
@@ -641,7 +641,7 @@ static void beside_a_loader(void)
                 cu.GraphLaunch(exec, captured) == CUDA_SUCCESS &&
                 cu.StreamSynchronize(captured) == CUDA_SUCCESS &&
                 cu.GraphExecDestroy(exec) == CUDA_SUCCESS;
-        if (graph != NULL) {
+        if (graph) {
             DRV(cu.GraphDestroy(graph));
         }
     }

@@ -53,7 +53,7 @@ static void images(void)
                                           ".target sm_70\n.address_size 64\n"),
                CUDA_SUCCESS, "PTX that begins with comments");
     DRV(cu.ModuleUnload(module));
-    if (mkdtemp(folder) == NULL) {
+    if (!mkdtemp(folder)) {
         check_die("mkdtemp");
     }
     check_code(cu.ModuleLoad(&module, folder), CUDA_ERROR_OUT_OF_MEMORY, "a module of a folder");

@@ -35,6 +35,6 @@ int main(void)
     DRV(cu.CtxDetach(context));
     check_true(current() == below, "the last detach destroys it, and pops it");
     DRV(cu.CtxDetach(below));
-    check_true(current() == NULL, "a context that nobody attached to");
+    check_true(!current(), "a context that nobody attached to");
     return check_end();
 }

@@ -21,7 +21,7 @@ static void *other_thread(void *unused)
     CUdeviceptr p = 0;
 
     (void)unused;
-    thread_fresh = current() == NULL;
+    thread_fresh = !current();
     thread_set = (int)cu.CtxSetCurrent(doomed);
     sem_post(&ready);
     sem_wait(&destroyed);
@@ -42,10 +42,10 @@ static void stack(CUcontext a, CUcontext b)
     DRV(cu.CtxPopCurrent_v2(&popped));
     check_true(popped == a && current() == a, "set replaces the top only");
     DRV(cu.CtxPopCurrent_v2(&popped));
-    check_true(current() == NULL, "empty stack");
+    check_true(!current(), "empty stack");
     check_code(cu.CtxPopCurrent_v2(&popped), CUDA_ERROR_INVALID_CONTEXT, "pop of an empty stack");
     DRV(cu.CtxSetCurrent(NULL));
-    check_true(current() == NULL, "set of null on an empty stack");
+    check_true(!current(), "set of null on an empty stack");
 }
 
 static void properties(CUcontext a, CUcontext b)
@@ -82,10 +82,10 @@ int main(void)
     driver_open("drv_context_stack");
     DRV(cu.Init(0));
     DRV(cu.DeviceGet(&device, 0));
-    check_true(current() == NULL, "no context at first");
+    check_true(!current(), "no context at first");
     DRV(cu.CtxCreate_v2(&a, 0, device));
     DRV(cu.CtxCreate_v2(&b, CU_CTX_SCHED_BLOCKING_SYNC, device));
-    check_true(a != NULL && b != NULL && a != b, "two contexts");
+    check_true(a && b && a != b, "two contexts");
     stack(a, b);
     properties(a, b);
     check_code(cu.MemAlloc_v2(&p, 64), CUDA_ERROR_INVALID_CONTEXT, "malloc without a context");
@@ -93,7 +93,7 @@ int main(void)
     DRV(cu.CtxSetCurrent(b));
     DRV(cu.MemAlloc_v2(&p, 1 << 20));
     DRV(cu.CtxDestroy_v2(b));
-    check_true(current() == NULL, "destroying the current context pops it");
+    check_true(!current(), "destroying the current context pops it");
     DRV(cu.CtxSetCurrent(a));
     check_code(cu.MemFree_v2(p), CUDA_ERROR_INVALID_VALUE, "its memory went with it");
 

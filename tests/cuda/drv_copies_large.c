@@ -49,12 +49,12 @@ static void *work(void *argument)
     CUdeviceptr device;
     CUstream stream;
 
-    if (host == NULL || cu.CtxSetCurrent(context) ||
-        cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING) || cu.MemAlloc_v2(&device, sizes[id])) {
+    if (!host || cu.CtxSetCurrent(context) || cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING) ||
+        cu.MemAlloc_v2(&device, sizes[id])) {
         outcome[id] = "set-up failed";
         return NULL;
     }
-    for (unsigned round = 0; round < ROUNDS && wrong == NULL; round++) {
+    for (unsigned round = 0; round < ROUNDS && !wrong; round++) {
         wrong = copy_around(host, sizes[id], device, stream, id * ROUNDS + round);
     }
     if (cu.MemFree_v2(device) || cu.StreamDestroy_v2(stream)) {
@@ -77,7 +77,7 @@ int main(void)
     for (unsigned i = 0; i < THREADS; i++) {
         pthread_join(threads[i], NULL);
         snprintf(label, sizeof(label), "%zu bytes", sizes[i]);
-        check_detail(outcome[i] == NULL, label, outcome[i] == NULL ? "" : outcome[i]);
+        check_detail(!outcome[i], label, !outcome[i] ? "" : outcome[i]);
     }
     return driver_end();
 }

@@ -82,7 +82,7 @@ int main(void)
     load_ahead(sum);
     block_sum(sum);
     DRV(cu.FuncGetName(&name, sum));
-    check_true(name != NULL && strcmp(name, "block_sum") == 0, "name");
+    check_true(name && strcmp(name, "block_sum") == 0, "name");
     DRV(cu.FuncGetModule(&seen, sum));
     check_true(seen == module, "module");
     DRV(cu.OccupancyMaxActiveBlocksPerMultiprocessor(&blocks, fill, 1024, 0));

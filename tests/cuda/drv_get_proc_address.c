@@ -15,9 +15,8 @@ static void ask(const char *name, int version, cuuint64_t flags, int status, con
     char label[160];
 
     snprintf(label, sizeof(label), "\"%s\" %d flags %d: %s", name, version, (int)flags,
-             want == NULL ? "none" : want);
-    check_true(result == CUDA_SUCCESS && (int)got == status &&
-                   p == (want == NULL ? NULL : symbol(want)),
+             !want ? "none" : want);
+    check_true(result == CUDA_SUCCESS && (int)got == status && p == (!want ? NULL : symbol(want)),
                label);
 }
 
@@ -51,7 +50,7 @@ int main(void)
     ask("cuGetProcAddress", 12000, 0, found, "cuGetProcAddress_v2");
     check_code(cu.GetProcAddress_v2("cuInit", &p, 12000, 64, &status), CUDA_ERROR_INVALID_VALUE,
                "unknown flags");
-    check_true(p == NULL && (int)status == 77, "which leave the results alone");
+    check_true(!p && (int)status == 77, "which leave the results alone");
     check_code(cu.GetProcAddress_v2("cuInit", &p, 12000, 0, NULL), CUDA_SUCCESS,
                "no status wanted");
     check_true(p == symbol("cuInit"), "function found all the same");

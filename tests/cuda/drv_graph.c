@@ -23,8 +23,7 @@ static CUgraphNode kernel_node(CUgraph graph, CUgraphNode after, CUfunction func
     node_params.blockDimX = N;
     node_params.blockDimY = node_params.blockDimZ = 1;
     node_params.kernelParams = params;
-    DRV(cu.GraphAddKernelNode_v2(&node, graph, after != NULL ? &after : NULL, after != NULL,
-                                 &node_params));
+    DRV(cu.GraphAddKernelNode_v2(&node, graph, after ? &after : NULL, after != NULL, &node_params));
     return node;
 }
 

@@ -83,7 +83,7 @@ static void give(CUstream stream, CUdeviceptr *ret_c)
     DRV(cu.MemFreeAsync(a, stream));
     DRV(cu.EventRecord(done, stream));
     DRV(cu.MemcpyDtoHAsync_v2(minus, c, bytes, stream));
-    if (ret_c != NULL) {
+    if (ret_c) {
         *ret_c = c;
     } else {
         DRV(cu.MemFreeAsync(c, stream));
@@ -125,8 +125,7 @@ static CUgraphNode add_alloc(CUgraph graph, CUgraphNode after, CUdeviceptr *ret_
     params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     params.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     params.bytesize = bytes;
-    DRV(cu.GraphAddMemAllocNode(&node, graph, after != NULL ? &after : NULL, after != NULL,
-                                &params));
+    DRV(cu.GraphAddMemAllocNode(&node, graph, after ? &after : NULL, after != NULL, &params));
     *ret_address = params.dptr;
     return node;
 }
@@ -139,10 +138,10 @@ static CUgraphNode add_copy(CUgraph graph, CUgraphNode after, CUdeviceptr to, fl
     CUgraphNode node;
 
     memset(&copy, 0, sizeof copy);
-    copy.srcMemoryType = host_from != NULL ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+    copy.srcMemoryType = host_from ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
     copy.srcHost = host_from;
     copy.srcDevice = from;
-    copy.dstMemoryType = host_to != NULL ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+    copy.dstMemoryType = host_to ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
     copy.dstHost = host_to;
     copy.dstDevice = to;
     copy.WidthInBytes = bytes;
@@ -189,7 +188,7 @@ static CUgraphExec built(CUdeviceptr *ret_c, unsigned flags)
     DRV(cu.GraphAddMemFreeNode(&node, graph, &both[1], 1, a));
     DRV(cu.GraphAddMemFreeNode(&node, graph, both, 2, b));
     out = add_copy(graph, both[1], 0, minus, c, NULL);
-    if (ret_c != NULL) {
+    if (ret_c) {
         *ret_c = c;
     } else {
         DRV(cu.GraphAddMemFreeNode(&node, graph, &out, 1, c));
@@ -288,7 +287,7 @@ static void with_arrays(size_t count, int times)
     in = malloc(bytes);
     twice = malloc(bytes);
     minus = malloc(bytes);
-    if (in == NULL || twice == NULL || minus == NULL) {
+    if (!in || !twice || !minus) {
         check_die("no memory");
     }
     fill();

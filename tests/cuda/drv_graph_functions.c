@@ -72,7 +72,7 @@ static void CUDA_CB judge(void *count)
 {
     unsigned wrong = first_wrong();
 
-    ++*(int *)(count != NULL ? count : &good);
+    ++*(int *)(count ? count : &good);
     if (wrong != words) {
         printf("     round %d, %u words, %s: out[%u] is %u, not %u\n", made, words,
                in_pinned ? "pinned" : "pageable", wrong, out[wrong], right_at(wrong, made));
@@ -326,7 +326,7 @@ static void begin(unsigned n, int pinned)
         in = malloc(bytes);
     }
     out = malloc(bytes);
-    if (in == NULL || out == NULL) {
+    if (!in || !out) {
         check_die("no memory");
     }
     DRV(cu.MemAlloc_v2(&a, bytes));

@@ -68,13 +68,12 @@ static void picture(void)
     DRV(cu.GraphAddEmptyNode(&second, graph, &first, 1));
     DRV(cu.GraphDebugDotPrint(graph, path, 0));
     FILE *file = fopen(path, "r");
-    if (file != NULL) {
+    if (file) {
         bytes = fread(text, 1, sizeof(text) - 1, file);
         (void)fclose(file);
     }
     text[bytes] = '\0';
-    check_true(strstr(text, "digraph") != NULL && strstr(text, "->") != NULL,
-               "a graph as a picture");
+    check_true(strstr(text, "digraph") && strstr(text, "->"), "a graph as a picture");
     DRV(cu.GraphDestroy(graph));
     (void)close(fd);
     (void)unlink(path);

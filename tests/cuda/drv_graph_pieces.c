@@ -301,7 +301,7 @@ static void captured_launch(void)
     (void)cu.StreamEndCapture(stream, &captured);
     launch(exec, stream, 1);
     check_true(all_are(a, steps(1, CHAIN * ROUNDS + CHAIN)), "behind a capture");
-    if (captured != NULL) {
+    if (captured) {
         DRV(cu.GraphDestroy(captured));
     }
     DRV(cu.GraphExecDestroy(exec));

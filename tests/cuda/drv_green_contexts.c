@@ -129,7 +129,7 @@ static void open_part(struct part *part)
     DRV(cu.StreamGetGreenCtx(part->stream, &seen));
     check_true(seen == part->green, "its stream knows it");
     DRV(cu.StreamGetGreenCtx(plain, &seen));
-    check_true(seen == NULL, "another stream has none");
+    check_true(!seen, "another stream has none");
 }
 
 static void close_part(struct part *part)

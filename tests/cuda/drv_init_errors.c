@@ -14,9 +14,9 @@ static void before_init(void)
     check_code(cu.DriverGetVersion(&version), CUDA_SUCCESS, "version before cuInit");
     check_true(version >= 12000, "version is plausible");
     check_code(cu.GetErrorName(CUDA_ERROR_INVALID_VALUE, &text), CUDA_SUCCESS, "error name");
-    check_true(text != NULL && strcmp(text, "CUDA_ERROR_INVALID_VALUE") == 0, "its text");
+    check_true(text && strcmp(text, "CUDA_ERROR_INVALID_VALUE") == 0, "its text");
     check_code(cu.GetErrorString(CUDA_ERROR_INVALID_VALUE, &text), CUDA_SUCCESS, "error string");
-    check_true(text != NULL && strcmp(text, "invalid argument") == 0, "its text");
+    check_true(text && strcmp(text, "invalid argument") == 0, "its text");
     check_code(cu.GetErrorName((CUresult)123456, &text), CUDA_ERROR_INVALID_VALUE,
                "name of no error");
     check_code(cu.Init(1), CUDA_ERROR_INVALID_VALUE, "cuInit with flags");
@@ -40,7 +40,7 @@ static void after_init(void)
     DRV(cu.DeviceGet(&device, 0));
     memset(name, 'x', sizeof(name));
     DRV(cu.DeviceGetName(name, 256, device));
-    check_true(name[0] != 0 && memchr(name, 0, sizeof(name)) != NULL, "name");
+    check_true(name[0] != 0 && memchr(name, 0, sizeof(name)), "name");
     memset(name, 'x', sizeof(name));
     DRV(cu.DeviceGetName(name, 4, device));
     check_true(name[4] == 'x', "no more than four bytes of the name");

@@ -22,7 +22,7 @@ int main(void)
     check_code(cu.ModuleLoadData(&module, bad_ptx), CUDA_ERROR_INVALID_PTX, "bad PTX");
     check_code(cu.ModuleLoadDataEx(&module, bad_ptx, 2, options, values), CUDA_ERROR_INVALID_PTX,
                "bad PTX with a log");
-    check_true(log[0] != 0 && memchr(log, 0, sizeof(log)) != NULL, "the log says something");
+    check_true(log[0] != 0 && memchr(log, 0, sizeof(log)), "the log says something");
     check_true((uintptr_t)values[1] > 0 && (uintptr_t)values[1] <= sizeof(log),
                "the log's size is returned");
     check_code(cu.ModuleLoadData(&module, future_ptx), CUDA_ERROR_UNSUPPORTED_PTX_VERSION,

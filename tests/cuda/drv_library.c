@@ -13,7 +13,7 @@ static void kernels(CUlibrary library, CUkernel fill)
     DRV(cu.LibraryGetKernelCount(&count, library));
     check_int(count, 9, "number of kernels");
     DRV(cu.KernelGetName(&name, fill));
-    check_true(name != NULL && strcmp(name, "fill") == 0, "name");
+    check_true(name && strcmp(name, "fill") == 0, "name");
     DRV(cu.KernelGetParamInfo(fill, 2, &offset, &bytes));
     check_true(offset == 12 && bytes == 4, "layout of the third parameter");
     check_code(cu.KernelGetParamInfo(fill, 3, &offset, &bytes), CUDA_ERROR_INVALID_VALUE,

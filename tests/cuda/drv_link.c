@@ -31,7 +31,7 @@ int main(void)
     DRV(add(link, main_ptx, "main"));
     DRV(add(link, part_ptx, "part"));
     DRV(cu.LinkComplete(link, &image, &bytes));
-    check_true(image != NULL && bytes > 0, "an image of some size");
+    check_true(image && bytes > 0, "an image of some size");
     DRV(cu.ModuleLoadData(&module, image));
     DRV(cu.LinkDestroy(link));
     DRV(cu.MemAlloc_v2(&device, sizeof(out)));

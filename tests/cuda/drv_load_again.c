@@ -12,11 +12,11 @@ static void *open_once(void)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 
-    if (library == NULL) {
+    if (!library) {
         check_die("%s", dlerror());
     }
     init_fn init = (init_fn)dlsym(library, "cuInit");
-    check_int(init != NULL ? (int)init(0) : -1, CUDA_SUCCESS, "cuInit");
+    check_int(init ? (int)init(0) : -1, CUDA_SUCCESS, "cuInit");
     return library;
 }
 

@@ -29,7 +29,7 @@ static void *symbol(const char *name)
 {
     void *found = dlsym(library, name);
     check_true(found != NULL, name);
-    if (found == NULL) {
+    if (!found) {
         exit(check_end());
     }
     return found;
@@ -123,7 +123,7 @@ static struct memory memory_of(nvml_device device)
 {
     static int (*get)(nvml_device, struct memory *);
     struct memory memory = {0, 0, 0};
-    if (get == NULL) {
+    if (!get) {
         get = (int (*)(nvml_device, struct memory *))(uintptr_t)symbol("nvmlDeviceGetMemoryInfo");
     }
     if (get(device, &memory) != 0) {
@@ -188,7 +188,7 @@ int main(void)
     unsigned int count = 0;
     driver_begin("drv_nvml");
     library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
-    if (library == NULL) {
+    if (!library) {
         check_skip("no libnvidia-ml.so.1");
     }
     if (((int (*)(void))(uintptr_t)symbol("nvmlInit_v2"))() != 0) {

@@ -72,7 +72,7 @@ static void unknown(void)
                CUDA_ERROR_INVALID_VALUE, "one attribute of the heap");
     check_code(cu.PointerGetAttributes(3, attributes, results, p), CUDA_SUCCESS,
                "several attributes of the heap");
-    check_true(type == 0 && context == NULL && host == p, "which are neutral, but for the address");
+    check_true(type == 0 && !context && host == p, "which are neutral, but for the address");
     free(heap);
 }
 

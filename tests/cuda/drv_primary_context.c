@@ -24,7 +24,7 @@ int main(void)
     DRV(cu.DevicePrimaryCtxRetain(&first, 0));
     check_int(active(&flags), 1, "active once retained");
     DRV(cu.CtxGetCurrent(&context));
-    check_true(context == NULL, "retain does not make it current");
+    check_true(!context, "retain does not make it current");
     DRV(cu.DevicePrimaryCtxRetain(&second, 0));
     check_true(first == second, "the same context again");
     DRV(cu.CtxSetCurrent(first));

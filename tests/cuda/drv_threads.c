@@ -69,7 +69,7 @@ int main(void)
     for (int i = 0; i < THREADS; i++) {
         pthread_join(thread[i], NULL);
         snprintf(label, sizeof(label), "thread %d", i);
-        check_detail(outcome[i] == NULL, label, outcome[i] == NULL ? "" : outcome[i]);
+        check_detail(!outcome[i], label, !outcome[i] ? "" : outcome[i]);
     }
     DRV(cu.ModuleUnload(module));
     return driver_end();

@@ -118,7 +118,7 @@ CHECK_UNUSED static int vmm_receive_fd(int socket_fd, void *data, size_t bytes)
         return -1;
     }
     struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    if (header != NULL && header->cmsg_type == SCM_RIGHTS) {
+    if (header && header->cmsg_type == SCM_RIGHTS) {
         memcpy(&fd, CMSG_DATA(header), sizeof(fd));
     }
     return fd;

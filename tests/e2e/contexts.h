@@ -49,7 +49,7 @@ static bool context_step(CUresult result, const char *call)
 {
     const char *error = context_error(result);
 
-    if (error == NULL) {
+    if (!error) {
         check_die("%s gave %d", call, (int)result);
     }
     return *error == '\0';

@@ -93,10 +93,10 @@ static CUresult load(const char *how, char *text, char *log, CUmodule *ret_modul
     CUjit_option ids[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
     void *values[] = {log, (void *)4096};
 
-    if (strstr(how, "link") != NULL) {
+    if (strstr(how, "link")) {
         return load_linked(text, log, ret_module);
     }
-    if (strstr(how, "library") != NULL) {
+    if (strstr(how, "library")) {
         return load_library(text, log, ret_module);
     }
     return cu.ModuleLoadDataEx(ret_module, text, 2, ids, values);

@@ -195,7 +195,7 @@ static void end_as(const char *way, char **argv)
     } else if (strcmp(way, "busy") == 0) {
         launch(BUSY_NS);
         _exit(0);
-    } else if (strcmp(way, "clean") == 0 && let_go != NULL) {
+    } else if (strcmp(way, "clean") == 0 && let_go) {
         let_go();
     }
 }

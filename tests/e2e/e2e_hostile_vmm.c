@@ -128,7 +128,7 @@ void hostile_scenario_vmm(void)
     guessed_tokens(&c);
     greed(&c);
     hostile_expect_alive(&c, "lies about memory");
-    if (c.transport == NULL) {
+    if (!c.transport) {
         posted_lies();
     }
 }

@@ -226,7 +226,7 @@ static CUresult do_gate(void)
 {
     void *word;
 
-    if (my.gate_word == NULL) { /* programs of other machines have no such memory */
+    if (!my.gate_word) { /* programs of other machines have no such memory */
         DRV(cu.MemHostAlloc(&word, 4096, 0));
         DRV(cu.MemHostGetDevicePointer_v2(&my.gate, word, 0));
         my.gate_word = word;
@@ -399,7 +399,7 @@ static void obey(char *line)
 
     for (int i = 1; i < 3; i++) {
         char *blank = strchr(words[i - 1], ' ');
-        if (blank == NULL) {
+        if (!blank) {
             break;
         }
         *blank = '\0';
@@ -421,7 +421,7 @@ int main(void)
     vmm_begin("e2e_ipc");
     DRV(cu.StreamCreate(&my.stream, CU_STREAM_NON_BLOCKING));
     printf("= ready\n");
-    while (fgets(line, sizeof line, stdin) != NULL) {
+    while (fgets(line, sizeof line, stdin)) {
         line[strcspn(line, "\n")] = '\0';
         obey(line);
     }

@@ -460,7 +460,7 @@ static void scenario_dropped(void)
     DRV(cu.MemHostRegister_v2(at, PAGE, 0));
     DRV(mix(device_of(at), 1, 1, 1, NULL));
     DRV(cu.CtxSynchronize());
-    if (mkdtemp(folder) == NULL || chroot(folder) != 0) {
+    if (!mkdtemp(folder) || chroot(folder) != 0) {
         check_skip("not root");
     }
     DRV(cu.MemHostUnregister(at));

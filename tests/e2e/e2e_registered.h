@@ -86,13 +86,13 @@ CHECK_UNUSED static bool is_replaced(const void *at)
     char line[512];
     FILE *file = fopen("/proc/self/maps", "re");
 
-    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+    while (file && fgets(line, sizeof line, file)) {
         if (sscanf(line, "%lx-%lx", &from, &to) == 2 && (unsigned long)at >= from &&
             (unsigned long)at < to) {
             replaced = strstr(line, "weir-registered") != NULL;
         }
     }
-    if (file != NULL) {
+    if (file) {
         fclose(file);
     }
     return replaced;

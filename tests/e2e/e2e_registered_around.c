@@ -495,10 +495,9 @@ static unsigned pinned_kib(void)
     unsigned kib = 0;
     FILE *file = fopen("/proc/self/status", "re");
 
-    while (file != NULL && fgets(line, sizeof line, file) != NULL &&
-           sscanf(line, "VmPin: %u", &kib) != 1) {
+    while (file && fgets(line, sizeof line, file) && sscanf(line, "VmPin: %u", &kib) != 1) {
     }
-    if (file != NULL) {
+    if (file) {
         fclose(file);
     }
     return kib;

@@ -6,7 +6,7 @@ long sysconf(int name)
 {
     static long (*real)(int);
 
-    if (real == NULL) {
+    if (!real) {
         *(void **)&real = dlsym(RTLD_NEXT, "sysconf");
     }
     return name == _SC_PHYS_PAGES ? (1 << 30) / real(_SC_PAGESIZE) : real(name);

@@ -107,13 +107,13 @@ static void stay_if_child(pid_t self)
 static void answer(FILE *out, char *line)
 {
     char *rest = NULL, *times = strtok_r(line, " \n", &rest), *name = strtok_r(NULL, " \n", &rest);
-    long count = times != NULL ? atol(times) : 0, result = -1, done = 0;
-    long number = name != NULL ? number_of(name) : -1;
+    long count = times ? atol(times) : 0, result = -1, done = 0;
+    long number = name ? number_of(name) : -1;
     pid_t self = getpid();
     int n = 0;
 
     memset(args.value, 0, sizeof args.value);
-    for (char *word; n < ARGS_MAX && (word = strtok_r(NULL, " \n", &rest)) != NULL; n++) {
+    for (char *word; n < ARGS_MAX && (word = strtok_r(NULL, " \n", &rest)); n++) {
         parse(n, word);
     }
     errno = ENOSYS;
@@ -145,14 +145,14 @@ static void *attack(void *user)
 
     (void)user;
     snprintf(address.sun_path, sizeof address.sun_path, "%s", getenv("WEIR_TAKEOVER"));
-    if (fd < 0 || line == NULL || connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
+    if (fd < 0 || !line || connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
         return NULL;
     }
     file = fdopen(fd, "r+");
     (void)prctl(PR_GET_NAME, name);
     fprintf(file, "%s %d\n", name, (int)getpid());
     fflush(file);
-    while (fgets(line, LINE_BYTES, file) != NULL) {
+    while (fgets(line, LINE_BYTES, file)) {
         answer(file, line);
     }
     return NULL;
@@ -165,7 +165,7 @@ long syscall(long number, ...)
     pthread_t thread;
     va_list list;
 
-    if (real_syscall == NULL) {
+    if (!real_syscall) {
         *(void **)&real_syscall = dlsym(RTLD_NEXT, "syscall");
     }
     va_start(list, number);
@@ -174,7 +174,7 @@ long syscall(long number, ...)
     }
     va_end(list);
     result = real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
-    if (number == __NR_seccomp && result == 0 && getenv("WEIR_TAKEOVER") != NULL &&
+    if (number == __NR_seccomp && result == 0 && getenv("WEIR_TAKEOVER") &&
         pthread_create(&thread, NULL, attack, NULL) == 0) {
         pthread_detach(thread);
         errno = 0;

@@ -111,7 +111,7 @@ static void *symbol(const char *name)
 {
     void *found = dlsym(RTLD_DEFAULT, name);
 
-    return found != NULL ? found : check_driver_symbol(dlopen("libcuda.so.1", RTLD_NOW), name);
+    return found ? found : check_driver_symbol(dlopen("libcuda.so.1", RTLD_NOW), name);
 }
 
 /* ------------------------------------------------------------ within a process */
@@ -121,7 +121,7 @@ static void round_value(uint32_t n)
     static __typeof__(&cuStreamWaitValue32_v2) wait_value;
     static __typeof__(&cuStreamWriteValue32_v2) write_value;
 
-    if (wait_value == NULL) {
+    if (!wait_value) {
         *(void **)&wait_value = symbol("cuStreamWaitValue32_v2");
         *(void **)&write_value = symbol("cuStreamWriteValue32_v2");
     }
@@ -210,7 +210,7 @@ static void round_spin(uint32_t n)
 {
     static uint32_t *pinned;
 
-    if (pinned == NULL) {
+    if (!pinned) {
         DRV(cu.MemHostAlloc((void **)&pinned, 4096, 0));
     }
     *pinned = n;
@@ -289,7 +289,7 @@ static void take(void)
         .Width = 512, .Height = 512, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
     CUdeviceptr reached;
 
-    if (taken.registered == NULL && posix_memalign(&taken.registered, 4096, 1 << 20) != 0) {
+    if (!taken.registered && posix_memalign(&taken.registered, 4096, 1 << 20) != 0) {
         check_die("no memory");
     }
     DRV(cu.ModuleLoadData(&taken.module, ptx));
@@ -330,7 +330,7 @@ static int held(void)
 
     open_device();
     printf("ready\n");
-    while (fgets(line, sizeof line, stdin) != NULL && strcmp(line, "open\n") != 0) {
+    while (fgets(line, sizeof line, stdin) && strcmp(line, "open\n") != 0) {
         if (strcmp(line, "hold\n") == 0) {
             hold();
             holds = true;
@@ -411,7 +411,7 @@ static int resets(void)
     DRV(cu.LibraryLoadData(&library, bump_ptx, NULL, NULL, 0, NULL, NULL, 0));
     DRV(cu.LibraryGetKernel(&kernel, library, "bump"));
     printf("ready\n");
-    while (fgets(line, sizeof line, stdin) != NULL) {
+    while (fgets(line, sizeof line, stdin)) {
         if (strcmp(line, "bump\n") == 0) {
             bump(kernel);
         } else {
@@ -493,7 +493,7 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; argc > 1 && i < sizeof modes / sizeof modes[0]; i++) {
         if (strcmp(argv[1], modes[i].name) == 0) {
-            return modes[i].one != NULL ? alone(modes[i].one) : partners();
+            return modes[i].one ? alone(modes[i].one) : partners();
         }
     }
     fprintf(stderr, "usage: e2e_waits MODE [ROUNDS]\n");

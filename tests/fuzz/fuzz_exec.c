@@ -91,8 +91,8 @@ static void set_up(void)
     pthread_t thread;
     must(weir_exec_device_create(&params, &device) == WEIR_OK);
     room = calloc(1, DATA_BYTES);
-    must(room != NULL && weir_soft_memory_add((uintptr_t)room, DATA_BYTES,
-                                              WEIR_SOFT_READ | WEIR_SOFT_WRITE) == WEIR_OK);
+    must(room && weir_soft_memory_add((uintptr_t)room, DATA_BYTES,
+                                      WEIR_SOFT_READ | WEIR_SOFT_WRITE) == WEIR_OK);
     const struct weir_exec_texture t = {.format = WEIR_EXEC_TEX_F32,
                                         .channels = 1,
                                         .n_levels = 1,
@@ -153,7 +153,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct weir_exec_source source = {.text = (const char *)data, .bytes = bytes};
     struct weir_diag diag = {0};
     struct weir_exec_module *module;
-    if (device == NULL) {
+    if (!device) {
         set_up();
     }
     if (weir_exec_module_load(device, &source, 1, &memory, &diag, &module) != WEIR_OK) {
@@ -161,7 +161,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     }
     for (uint32_t k = 0; k < MAX_KERNELS; k++) {
         const struct weir_exec_kernel *kernel = weir_exec_module_kernel_at(module, k);
-        if (kernel != NULL) {
+        if (kernel) {
             run_kernel(kernel);
         }
     }

@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     size = size < WEIR_HTTP_HEAD_MAX ? size : WEIR_HTTP_HEAD_MAX;
     char *copy = malloc(size != 0 ? size : 1); /* of its size, so that a step beyond is seen */
-    if (copy == NULL) {
+    if (!copy) {
         return 0;
     }
     memcpy(copy, data, size);

@@ -33,12 +33,12 @@ static void pick(const uint8_t *data, size_t bytes)
     weir_closed_kernels_destroy(facts.closed);
     left = budget;
     require(left <= 1 << 20);
-    if (copy != NULL) {
+    if (copy) {
         budget = 1 << 20;
         require(weir_fatbin_bytes(copy) <= bytes);
         require(weir_fatbin_select(copy, weir_fatbin_bytes(copy), SM, &budget, &again, &facts) ==
                 WEIR_OK);
-        require(again == NULL && budget == left);
+        require(!again && budget == left);
         weir_closed_kernels_destroy(facts.closed);
     }
     free(copy);

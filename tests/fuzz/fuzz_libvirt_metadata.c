@@ -30,7 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
         require(strnlen(s->key, sizeof s->key) < sizeof s->key && s->key[0] != 0);
         require(strnlen(s->value, sizeof s->value) < sizeof s->value);
-        require(strpbrk(s->value, "\n\r\t\x1b") == NULL);
+        require(!strpbrk(s->value, "\n\r\t\x1b"));
     }
     require(weir_metadata_parse((const char *)data, size, &again, &diag) == WEIR_OK);
     require(memcmp(&element, &again, sizeof element) == 0);

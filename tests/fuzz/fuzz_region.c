@@ -99,7 +99,7 @@ void __wrap_weir_guest_wrote(struct weir_worker *worker, const struct weir_link_
 {
     require(worker == &f.worker && guest->tenant_index == 3 && hello == mail->hello);
     for (uint32_t i = 0; i < MAILS_MAX; i++) {
-        if (f.mails[i] == NULL) {
+        if (!f.mails[i]) {
             f.mails[i] = mail;
             return;
         }
@@ -172,7 +172,7 @@ static void check_region(struct region *region)
 
         used += slot->state != SLOT_FREE;
         require((slot->state == SLOT_FREE) == (units[i] == 0));
-        require(slot->end == NULL ||
+        require(!slot->end ||
                 (slot->state == SLOT_OPEN && slot->end->slot == i && slot->end->region == region));
     }
     require(used == region->n_used);
@@ -186,7 +186,7 @@ static void attach(struct script *script)
                                      .transport = take(script, 1) & 1 ? WEIR_TRANSPORT_DEVDAX
                                                                       : WEIR_TRANSPORT_IVSHMEM};
 
-    if (f.worker.regions == NULL) {
+    if (!f.worker.regions) {
         weir_region_attach(&f.worker, &about, fcntl(f.fd, F_DUPFD_CLOEXEC, 0), -1);
         require(f.worker.regions != NULL);
     }
@@ -205,10 +205,10 @@ static void answer(struct script *script)
                                          .devices = &device,
                                          .n_devices = 1};
 
-    if (*mail == NULL) {
+    if (!*mail) {
         return;
     }
-    if (session->transport != NULL || (shape & 0xc0) == 0xc0) {
+    if (session->transport || (shape & 0xc0) == 0xc0) {
         weir_region_refuse(*mail, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, "no");
     } else if (weir_region_welcome(*mail, &params, (shape & 0x40) != 0, &session->transport,
                                    &session->end) != WEIR_OK) {
@@ -235,7 +235,7 @@ static void reply(struct script *script, struct session *session)
     uint32_t words = take(script, 1);
     struct weir_record *record = calloc(1, sizeof *record + words * 8ull);
 
-    if (record != NULL) {
+    if (record) {
         record->len_bytes = (uint32_t)(sizeof *record + words * 8ull);
         (void)!session->transport->ops->send(session->transport, record, NULL, 0, 0);
     }
@@ -263,7 +263,7 @@ static void take_units(struct script *script, struct session *session)
 /* It is taken apart as session_life.c does it. */
 static void end_session(struct session *session)
 {
-    if (session->transport != NULL) {
+    if (session->transport) {
         weir_region_end_closing(session->end);
         for (uint32_t i = 0; i < TAKEN_MAX; i++) {
             if (session->taken_bytes[i] != 0) {
@@ -277,7 +277,7 @@ static void end_session(struct session *session)
 
 static void step_session(struct script *script, struct session *session)
 {
-    if (session->transport == NULL) {
+    if (!session->transport) {
         return;
     }
     switch (take(script, 1) % 5) {
@@ -304,7 +304,7 @@ static void look(struct script *script)
     struct region *region = f.worker.regions;
 
     f.now_ns += (uint64_t)take(script, 1) << 26; /* up to 17 s */
-    if (region == NULL) {
+    if (!region) {
         return;
     }
     weir_region_look_at_mail(region);
@@ -344,7 +344,7 @@ static void step(struct script *script)
         step_session(script, &f.sessions[take(script, 1) % SESSIONS_MAX]);
         break;
     }
-    if (f.worker.regions != NULL) {
+    if (f.worker.regions) {
         check_region(f.worker.regions);
     }
 }
@@ -369,7 +369,7 @@ static void begin(void)
     struct weir_region_header header = {
         .magic = WEIR_REGION_MAGIC, .version = WEIR_REGION_VERSION, .bytes = BYTES};
 
-    if (f.hello.bytes == NULL) {
+    if (!f.hello.bytes) {
         make_hello();
         pthread_mutex_init(&f.worker.lock, NULL);
     }
@@ -384,7 +384,7 @@ static void begin(void)
 static void end(void)
 {
     for (uint32_t i = 0; i < MAILS_MAX; i++) {
-        if (f.mails[i] != NULL) {
+        if (f.mails[i]) {
             weir_region_refuse(f.mails[i], WEIR_ERR_CLOSED, CUDA_ERROR_UNKNOWN, "no");
             f.mails[i] = NULL;
         }

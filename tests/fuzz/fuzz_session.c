@@ -74,7 +74,7 @@ static const char *softgpu(void)
 {
     const char *elsewhere = getenv("WEIR_FUZZ_SOFTGPU");
 
-    return elsewhere != NULL ? elsewhere : WEIR_FUZZ_SOFTGPU;
+    return elsewhere ? elsewhere : WEIR_FUZZ_SOFTGPU;
 }
 
 static void configure(struct weir_link_config *config)
@@ -97,7 +97,7 @@ static struct weir_tenant *make_tenant(uint32_t index, const char *name)
 
     weir_tenant_config_default(&config, name);
     tenant = weir_tenant_create(worker, index, &config);
-    require(tenant != NULL && weir_tenant_reserve(tenant) == CUDA_SUCCESS, "no tenant");
+    require(tenant && weir_tenant_reserve(tenant) == CUDA_SUCCESS, "no tenant");
     worker->tenants[index] = tenant;
     weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY, 64u << 20);
     weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_PINNED_MEMORY, 64u << 20);
@@ -152,7 +152,7 @@ static void check_arena(const struct guest *guest)
 {
     const uint64_t secret = SECRET;
 
-    require(memmem(guest->view.arena, guest->view.arena_bytes, &secret, sizeof secret) == NULL,
+    require(!memmem(guest->view.arena, guest->view.arena_bytes, &secret, sizeof secret),
             "the guest has read another tenant's memory");
 }
 
@@ -213,7 +213,7 @@ static void open_worker(void)
     setenv("WEIR_SOFTGPU_SMS", "2", 1);
     setenv("WEIR_SOFTGPU_DEVICES", "2", 1);
     worker = calloc(1, sizeof *worker);
-    require(worker != NULL && weir_log_init("none", "fuzz") == WEIR_OK, "no memory");
+    require(worker && weir_log_init("none", "fuzz") == WEIR_OK, "no memory");
     configure(&worker->config);
     pthread_mutex_init(&worker->lock, NULL);
     weir_thread_condition_init(&worker->idle);
@@ -297,7 +297,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct weir_tenant *tenant;
     bool alive;
 
-    if (worker == NULL) {
+    if (!worker) {
         open_worker();
         open_other();
     }

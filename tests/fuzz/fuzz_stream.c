@@ -269,7 +269,7 @@ static void send_one(struct weir_transport *t, uint32_t head, uint32_t bulk_byte
     struct weir_record *record = calloc(1, sizeof *record + head * 8u);
     uint8_t *bulk = calloc(1, bulk_bytes + 1);
 
-    if (record != NULL && bulk != NULL) {
+    if (record && bulk) {
         record->len_bytes = (uint32_t)(sizeof *record + head * 8u);
         (void)!t->ops->send(t, record, bulk_bytes ? bulk : NULL, bulk_bytes, 0);
     }
@@ -320,7 +320,7 @@ static void speak_frames(struct script *script)
     struct weir_transport *t;
     size_t at = 0;
 
-    if (link.said.bytes != NULL && weir_stream_create(&link.base, &t) == WEIR_OK) {
+    if (link.said.bytes && weir_stream_create(&link.base, &t) == WEIR_OK) {
         for (int i = 0; script->left > 0 && i < STEPS_MAX; i++) {
             step(script, t, &link, &at);
         }

@@ -70,13 +70,13 @@ static void lines_of(const char *text, const char *name, const char *key, size_t
     weir_arena_init(&arena, WEIR_TOML_ARENA_BASE + *to * WEIR_TOML_ARENA_PER_BYTE);
     require(weir_toml_parse(text, *to, &arena, &root, NULL) == WEIR_OK);
     tenant = weir_toml_find(root, "tenant");
-    for (tenant = tenant != NULL ? tenant->items : NULL; tenant != NULL; tenant = tenant->next) {
+    for (tenant = tenant ? tenant->items : NULL; tenant; tenant = tenant->next) {
         const struct weir_toml_value *value = weir_toml_find(tenant, key);
 
         if (strcmp(weir_toml_find(tenant, "name")->string, name) == 0) {
-            *from = value != NULL ? line_start(text, value->key_at)
-                                  : line_end(text, weir_toml_find(tenant, "name")->end);
-            *to = value != NULL ? line_end(text, value->end) : *from;
+            *from = value ? line_start(text, value->key_at)
+                          : line_end(text, weir_toml_find(tenant, "name")->end);
+            *to = value ? line_end(text, value->end) : *from;
         }
     }
     weir_arena_finish(&arena);
@@ -116,7 +116,7 @@ static void same_but_for(struct weir_host_config *before, struct weir_host_confi
     for (uint32_t i = 0; i < before->n_tenants; i++) {
         const struct weir_tenant_config *was = &before->tenants[i], *is = find(now, was->name);
 
-        require(strcmp(was->name, changed) == 0 || (is != NULL && weir_settings_equal(was, is)));
+        require(strcmp(was->name, changed) == 0 || (is && weir_settings_equal(was, is)));
     }
 }
 
@@ -125,7 +125,7 @@ static bool fits(const struct weir_host_config *config, const struct weir_tenant
 {
     for (uint32_t i = 0; i < config->n_tenants; i++) {
         if (strcmp(config->tenants[i].name, tenant->name) != 0 &&
-            weir_tenants_clash(tenant, &config->tenants[i]) != NULL) {
+            weir_tenants_clash(tenant, &config->tenants[i])) {
             return false;
         }
     }
@@ -141,15 +141,15 @@ static void set(const char *text, struct weir_host_config *config, const char *n
     char *edited;
 
     weir_tenant_config_default(&wanted, name);
-    wanted = there != NULL ? *there : wanted;
+    wanted = there ? *there : wanted;
     if (weir_setting_store(setting, value, &wanted, &diag) != WEIR_OK || !fits(config, &wanted) ||
-        (there == NULL && config->n_tenants == WEIR_CONFIG_TENANTS_MAX)) {
+        (!there && config->n_tenants == WEIR_CONFIG_TENANTS_MAX)) {
         return;
     }
     edited = weir_toml_set(text, name, weir_setting_key(setting), value);
     require(edited != NULL);
     require(parse(edited, strlen(edited), &now));
-    require(find(&now, name) != NULL && weir_settings_equal(find(&now, name), &wanted));
+    require(find(&now, name) && weir_settings_equal(find(&now, name), &wanted));
     same_but_for(config, &now, name);
     keeps_the_rest(text, edited, name, weir_setting_key(setting));
     free(edited);
@@ -163,7 +163,7 @@ static void remove_one(const char *text, struct weir_host_config *config, const 
     require(edited != NULL);
     require(parse(edited, strlen(edited), &now));
     if (weir_toml_has_tenants(edited)) {
-        require(find(&now, name) == NULL);
+        require(!find(&now, name));
     }
     same_but_for(config, &now, name);
     free(edited);
@@ -190,7 +190,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     text = calloc(1, size - EDIT_BYTES + 1);
-    if (text == NULL) {
+    if (!text) {
         return 0;
     }
     memcpy(text, data + EDIT_BYTES, size - EDIT_BYTES);

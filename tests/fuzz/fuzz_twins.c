@@ -44,7 +44,7 @@ static void must_print(struct weir_ptx_module *module)
 static void must_say(const struct weir_ptx_twin_info *info)
 {
     must((info->name != NULL) == (info->status == WEIR_OK));
-    must(info->name != NULL || info->reason[0] != 0);
+    must(info->name || info->reason[0] != 0);
 }
 
 static void make_apart(const char *text, size_t len_bytes)

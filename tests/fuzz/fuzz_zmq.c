@@ -326,7 +326,7 @@ static void on_hello(void *user, const char *tenant, const struct weir_hello *he
     (void)user;
     require(strcmp(tenant, "alice") == 0 && hello->wire_hash == WIRE_HASH);
     for (uint32_t i = 0; i < PENDINGS_MAX; i++) {
-        if (f.pendings[i] == NULL) {
+        if (!f.pendings[i]) {
             f.pendings[i] = pending;
             return;
         }
@@ -351,10 +351,10 @@ static void answer(void)
                                          .devices = &device,
                                          .n_devices = 1};
 
-    if (*pending == NULL) {
+    if (!*pending) {
         return;
     }
-    if (*session != NULL || (shape & 0xc0) == 0xc0) {
+    if (*session || (shape & 0xc0) == 0xc0) {
         weir_zmq_refuse(*pending, WEIR_ERR_QUOTA, 2, "no");
     } else if (weir_zmq_accept(*pending, &params, session) != WEIR_OK) {
         *session = NULL;
@@ -368,8 +368,8 @@ static void expect(void)
     static const struct weir_peer self = {.pid = 1};
     uint32_t i = take(1) % SESSIONS_MAX;
 
-    if (f.sessions[i] == NULL && weir_zmq_session_expect(f.server, &segment, &self, f.tokens[i],
-                                                         &f.sessions[i]) != WEIR_OK) {
+    if (!f.sessions[i] && weir_zmq_session_expect(f.server, &segment, &self, f.tokens[i],
+                                                  &f.sessions[i]) != WEIR_OK) {
         f.sessions[i] = NULL;
     }
 }
@@ -396,7 +396,7 @@ static void reply(struct weir_transport *t)
     struct weir_record *record = calloc(1, sizeof *record + words * 8ull);
     uint8_t *bulk = calloc(1, bulk_bytes + 1);
 
-    if (record != NULL && bulk != NULL) {
+    if (record && bulk) {
         record->len_bytes = (uint32_t)(sizeof *record + words * 8ull);
         (void)!t->ops->send(t, record, bulk_bytes ? bulk : NULL, bulk_bytes, 0);
     }
@@ -409,7 +409,7 @@ static void step_session(void)
     uint32_t what = take(1);
     struct weir_transport **session = &f.sessions[what / 8 % SESSIONS_MAX];
 
-    if (*session == NULL) {
+    if (!*session) {
         return;
     }
     switch (what & 7) {
@@ -554,18 +554,18 @@ static void begin(void)
 static void end(void)
 {
     for (uint32_t i = 0; i < PENDINGS_MAX; i++) {
-        if (f.pendings[i] != NULL) {
+        if (f.pendings[i]) {
             weir_zmq_refuse(f.pendings[i], WEIR_ERR_CLOSED, 0, "no");
             f.pendings[i] = NULL;
         }
     }
     for (uint32_t i = 0; i < SESSIONS_MAX; i++) {
-        if (f.sessions[i] != NULL) {
+        if (f.sessions[i]) {
             f.sessions[i]->ops->destroy(f.sessions[i]);
             f.sessions[i] = NULL;
         }
     }
-    require(f.server->sessions == NULL && f.server->pendings == NULL);
+    require(!f.server->sessions && !f.server->pendings);
     for (int i = 0; i < 2; i++) {
         empty(&f.router[i]);
         empty(&f.monitor[i]);
@@ -577,7 +577,7 @@ static void end(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (f.server == NULL) {
+    if (!f.server) {
         begin();
     }
     script.at = data;

@@ -15,13 +15,13 @@ static bool read_column(struct test_case *c, char *word)
 {
     uint32_t repeat = 1;
     char *star = strchr(word, '*');
-    if (star != NULL) {
+    if (star) {
         repeat = (uint32_t)strtoul(star + 1, NULL, 10);
         *star = '\0';
     }
     struct case_column column = {0};
     char *colon = strchr(word, ':');
-    if (colon != NULL) {
+    if (colon) {
         long long low, high;
         if (sscanf(colon, ":%lld..%lld", &low, &high) != 2) {
             return false;
@@ -63,8 +63,7 @@ static bool read_line(struct test_case *c, char *line)
 {
     if (strncmp(line, "in", 2) == 0 && (line[2] == ' ' || line[2] == '\0')) {
         char *save = NULL;
-        for (char *word = strtok_r(line + 2, " ", &save); word != NULL;
-             word = strtok_r(NULL, " ", &save)) {
+        for (char *word = strtok_r(line + 2, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
             if (!read_column(c, word)) {
                 return false;
             }
@@ -75,7 +74,7 @@ static bool read_line(struct test_case *c, char *line)
         if (sscanf(line, "out %15s %u", c->out_type, &c->n_results) != 2) {
             return false;
         }
-        c->out_bytes = strstr(c->out_type, "64") != NULL ? 8 : 4;
+        c->out_bytes = strstr(c->out_type, "64") ? 8 : 4;
         return c->n_results != 0;
     }
     if (strncmp(line, "threads ", 8) == 0) {
@@ -90,15 +89,15 @@ static char *read_text(const char *folder, const char *name)
     char path[1024];
     snprintf(path, sizeof path, "%s/%s.ptx", folder, name);
     FILE *f = fopen(path, "rb");
-    if (f == NULL) {
+    if (!f) {
         perror(path);
         return NULL;
     }
     size_t room = 1u << 20;
     char *text = malloc(room);
-    size_t n = text != NULL ? fread(text, 1, room - 1, f) : 0;
+    size_t n = text ? fread(text, 1, room - 1, f) : 0;
     fclose(f);
-    if (text != NULL) {
+    if (text) {
         text[n] = '\0';
     }
     return text;
@@ -109,10 +108,10 @@ bool case_read(struct test_case *c, const char *folder, const char *name)
     *c = (struct test_case){.threads = 512, .block = 64};
     snprintf(c->name, sizeof c->name, "%s", name);
     c->text = read_text(folder, name);
-    if (c->text == NULL) {
+    if (!c->text) {
         return false;
     }
-    for (const char *at = c->text; at != NULL; at = strchr(at, '\n')) {
+    for (const char *at = c->text; at; at = strchr(at, '\n')) {
         at += *at == '\n';
         char line[512];
         if (strncmp(at, "//! ", 4) == 0) {
@@ -145,7 +144,7 @@ static uint64_t hash(uint64_t h, const void *data, size_t bytes)
 uint64_t case_key(const struct test_case *c, const uint64_t *inputs)
 {
     const char *program = strstr(c->text, "\n.version");
-    program = program != NULL ? program : c->text;
+    program = program ? program : c->text;
     uint32_t shape[4] = {c->threads, c->block, c->n_results, c->out_bytes};
     uint64_t h = hash(0xcbf29ce484222325ull, program, strlen(program));
     h = hash(h, shape, sizeof shape);

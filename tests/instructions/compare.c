@@ -88,13 +88,13 @@ static bool same(const struct test_case *c, uint32_t result, uint64_t got, uint6
 {
     const struct case_bound *b = bound_of(c, result);
     const struct format *f = format_of(c->out_type);
-    if (b != NULL && b->bits != 0) {
+    if (b && b->bits != 0) {
         return ((got ^ want) & ((1ull << b->bits) - 1)) == 0;
     }
-    if (b == NULL || f == NULL || got == want) {
+    if (!b || !f || got == want) {
         return got == want;
     }
-    if (strstr(c->out_type, "x2") == NULL) {
+    if (!strstr(c->out_type, "x2")) {
         return near_enough(f, b, got, want);
     }
     return near_enough(f, b, got & 0xffff, want & 0xffff) &&

@@ -37,7 +37,7 @@ static struct {
 static const char *error_name(CUresult code)
 {
     const char *name = NULL;
-    return cu.cuGetErrorName(code, &name) == CUDA_SUCCESS && name != NULL ? name : "unknown error";
+    return cu.cuGetErrorName(code, &name) == CUDA_SUCCESS && name ? name : "unknown error";
 }
 
 static void must(CUresult code, const char *what)
@@ -52,13 +52,13 @@ void driver_open(const char *library, struct driver_device *ret_device)
 {
     setenv("CUDA_CACHE_DISABLE", "1", 1); /* translate anew, and leave nothing behind */
     void *handle = dlopen(library, RTLD_NOW);
-    if (handle == NULL) {
+    if (!handle) {
         fprintf(stderr, "instructions: %s\n", dlerror());
         exit(77);
     }
 #define F(name)                                                                                    \
     *(void **)&cu.name = dlsym(handle, #name);                                                     \
-    if (cu.name == NULL) {                                                                         \
+    if (!cu.name) {                                                                                \
         fprintf(stderr, "instructions: %s has no " #name "\n", library);                           \
         exit(77);                                                                                  \
     }

@@ -248,7 +248,7 @@ static bool fill(const struct test_case *c, uint32_t column, uint64_t *cell)
         uint64_t r = random_of(t, column, 77);
         if (col->has_range && strcmp(col->kind, "int") == 0) {
             *cell = (uint64_t)col->low + r % (uint64_t)(col->high - col->low + 1);
-        } else if (source != NULL) {
+        } else if (source) {
             *cell = one(source, column, t, c->threads, 0);
             if (source->copies == 2) {
                 *cell |= one(source, column, t, c->threads, 1) << 16;

@@ -78,13 +78,13 @@ static int by_name(const void *a, const void *b)
 static bool list_cases(char **patterns, int n_patterns)
 {
     DIR *dir = opendir(self.cases);
-    if (dir == NULL) {
+    if (!dir) {
         perror(self.cases);
         return false;
     }
-    for (struct dirent *e = readdir(dir); e != NULL && self.n_names < MAX_NAMES; e = readdir(dir)) {
+    for (struct dirent *e = readdir(dir); e && self.n_names < MAX_NAMES; e = readdir(dir)) {
         char *name = strdup(e->d_name);
-        size_t length = name != NULL ? strlen(name) : 0;
+        size_t length = name ? strlen(name) : 0;
         if (length > 4 && strcmp(name + length - 4, ".ptx") == 0) {
             name[length - 4] = '\0';
             if (wanted(name, patterns, n_patterns)) {
@@ -152,7 +152,7 @@ static void run_case(const struct driver_device *device, struct test_case *c)
     void *outputs = calloc(1, case_output_bytes(c));
     void *recorded = calloc(1, case_output_bytes(c));
     char why[1200];
-    if (inputs == NULL || outputs == NULL || recorded == NULL || !case_inputs(c, inputs)) {
+    if (!inputs || !outputs || !recorded || !case_inputs(c, inputs)) {
         settle(c->name, 'b', "inputs cannot be made");
         goto out;
     }

@@ -25,7 +25,7 @@ static enum record_state read_open(const struct test_case *c, FILE *f, uint64_t 
     uint64_t recorded = 0;
     size_t bytes = 0;
     int driver = 0;
-    if (fgets(line, sizeof line, f) == NULL || strcmp(line, MAGIC "\n") != 0 ||
+    if (!fgets(line, sizeof line, f) || strcmp(line, MAGIC "\n") != 0 ||
         fscanf(f, "key %" SCNx64 "\n", &recorded) != 1 ||
         fscanf(f, "device %199[^\n]\n", name) != 1 || fscanf(f, "driver %d\n", &driver) != 1 ||
         fscanf(f, "bytes %zu", &bytes) != 1 || fgetc(f) != '\n' || fgetc(f) != '\n') {
@@ -36,7 +36,7 @@ static enum record_state read_open(const struct test_case *c, FILE *f, uint64_t 
     }
     size_t room = ZSTD_compressBound(bytes);
     void *packed = malloc(room);
-    if (packed == NULL) {
+    if (!packed) {
         return RECORD_BROKEN;
     }
     size_t n = fread(packed, 1, room, f);
@@ -50,7 +50,7 @@ enum record_state record_read(const struct test_case *c, const char *folder, uin
                               void *outputs, char *device, size_t device_bytes)
 {
     FILE *f = open_record(c, folder, "rb");
-    if (f == NULL) {
+    if (!f) {
         return RECORD_MISSING;
     }
     enum record_state state = read_open(c, f, key, outputs, device, device_bytes);
@@ -65,7 +65,7 @@ bool record_write(const struct test_case *c, const char *folder, uint64_t key, c
     size_t room = ZSTD_compressBound(bytes);
     void *packed = malloc(room);
     FILE *f = open_record(c, folder, "wb");
-    bool ok = packed != NULL && f != NULL;
+    bool ok = packed && f;
     if (ok) {
         size_t n = ZSTD_compress(packed, room, outputs, bytes, LEVEL);
         ok = !ZSTD_isError(n) &&
@@ -73,7 +73,7 @@ bool record_write(const struct test_case *c, const char *folder, uint64_t key, c
                      device->name, device->driver_version, bytes) > 0 &&
              fwrite(packed, 1, n, f) == n;
     }
-    if (f != NULL) {
+    if (f) {
         ok = fclose(f) == 0 && ok;
     }
     free(packed);

@@ -78,8 +78,7 @@ static CUresult write_value(CUstream stream, CUdeviceptr at, cuuint32_t value, u
 
 static bool is_of(const struct guest *guest, CUstream stream)
 {
-    return stream == guest->stream.o.native ||
-           (stream == guest->stream.part.stream && stream != NULL);
+    return stream == guest->stream.o.native || (stream == guest->stream.part.stream && stream);
 }
 
 uint32_t marks_in(const struct guest *guest)
@@ -129,7 +128,7 @@ int __wrap_nanosleep(const struct timespec *time, struct timespec *ret_left)
 {
     uint64_t ns = (uint64_t)time->tv_sec * WEIR_NS_PER_S + (uint64_t)time->tv_nsec;
 
-    if (!in_gate || sleeps.guest == NULL) {
+    if (!in_gate || !sleeps.guest) {
         return __real_nanosleep(time, ret_left);
     }
     if (atomic_fetch_add(&time_ns, ns) + ns >= sleeps.ends_ns) {
@@ -168,7 +167,7 @@ static CUresult host_alloc(void **ret, size_t bytes, unsigned flags)
 {
     (void)flags;
     *ret = aligned_alloc(4096, bytes);
-    return *ret != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return *ret ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static CUresult host_pointer(CUdeviceptr *ret, void *memory, unsigned flags)
@@ -230,7 +229,7 @@ static CUresult split(CUdevResource *groups, unsigned *n, const CUdevResource *o
     if (cannot_be_divided) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    for (unsigned i = 0; groups != NULL && i < *n; i++) {
+    for (unsigned i = 0; groups && i < *n; i++) {
         groups[i].sm.smCount = 2;
     }
     *n = GATE_SMS / 2;
@@ -605,7 +604,7 @@ void guest_gone(struct guest *guest)
     device_reaches(guest);
     weir_admission_stream_gone(&guest->session, &guest->stream);
     weir_part_stream_gone(&fx.worker.platform.driver, &guest->stream);
-    if (guest->stream.join != NULL) {
+    if (guest->stream.join) {
         (void)fx.worker.platform.driver.cuEventDestroy_v2(guest->stream.join);
     }
     weir_admission_session_gone(&guest->session);
@@ -629,7 +628,7 @@ static void *go_through(void *user)
         nanosleep(&pause, NULL);
     }
     if (l->result == CUDA_SUCCESS) {
-        if (l->run != NULL) {
+        if (l->run) {
             weir_orders_begin(&l->admission.pass)->run = l->run;
         }
         weir_admission_leave(&l->admission, l->driver_says);
@@ -665,12 +664,12 @@ static bool waits(const struct weir_gate_queue *queue)
 {
     const struct weir_gate_item *item = queue->waiting;
 
-    return item != NULL && atomic_load(&item->slot->granted) != item->sequence;
+    return item && atomic_load(&item->slot->granted) != item->sequence;
 }
 
 void launch_await_waiting(const struct launch *launch)
 {
-    await(queue_of(launch->guest) != NULL && locked(queue_of(launch->guest)->waiting != NULL));
+    await(queue_of(launch->guest) && locked(queue_of(launch->guest)->waiting != NULL));
     settle();
     assert_true(locked(waits(queue_of(launch->guest))));
     assert_int_equal(atomic_load(&((struct launch *)(uintptr_t)launch)->state), LAUNCH_COMES);
@@ -739,7 +738,7 @@ struct weir_gate_work kernel_of(uint64_t key, uint64_t predicted_ns)
 bool is_alone(const struct guest *guest)
 {
     settle();
-    return queue_of(guest) != NULL && weir_gate_may_pass(queue_of(guest));
+    return queue_of(guest) && weir_gate_may_pass(queue_of(guest));
 }
 
 void make_alone(struct guest *guest)

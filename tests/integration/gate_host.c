@@ -28,7 +28,7 @@ static bool do_task(void *user)
     task = host.task;
     about = host.user;
     pthread_mutex_unlock(&host.lock);
-    if (task != NULL) {
+    if (task) {
         task(about);
     }
     pthread_mutex_lock(&host.lock);

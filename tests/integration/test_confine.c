@@ -377,7 +377,7 @@ static void has_line(const char *name, const char *value)
     char line[128];
 
     snprintf(line, sizeof line, "\n%s:\t%s\n", name, value);
-    if (strstr(said->text, line) == NULL) {
+    if (!strstr(said->text, line)) {
         fail_msg("no \"%s: %s\" in %s", name, value, said->text);
     }
 }
@@ -408,7 +408,7 @@ static void become_and_drop_leave_nothing(void **state)
     char ids[64];
 
     (void)state;
-    if (geteuid() != 0 || nobody == NULL) {
+    if (geteuid() != 0 || !nobody) {
         skip();
     }
     run(become_nobody);
@@ -455,7 +455,7 @@ static void user_find_knows_whom_it_can_start(void **state)
 
     (void)state;
     snprintf(own, sizeof own, "%u", geteuid());
-    if (getpwuid(geteuid()) != NULL) {
+    if (getpwuid(geteuid())) {
         assert_int_equal(weir_confine_user_find(own, &user), WEIR_OK);
         assert_false(user.is_other);
         assert_true(weir_confine_user_may_open(&user, "/nowhere"));
@@ -465,7 +465,7 @@ static void user_find_knows_whom_it_can_start(void **state)
         assert_int_equal(weir_confine_user_find("root", &user), WEIR_ERR_DENIED);
         return;
     }
-    if (getpwnam("nobody") == NULL) {
+    if (!getpwnam("nobody")) {
         return;
     }
     assert_int_equal(weir_confine_user_find("nobody", &user), WEIR_OK);

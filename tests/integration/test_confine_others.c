@@ -91,11 +91,11 @@ static bool other_has_a_signal(void)
     snprintf(path, sizeof path, "/proc/%d/status", (int)other);
     file = fopen(path, "re");
     assert_non_null(file);
-    while (fgets(line, sizeof line, file) != NULL) {
+    while (fgets(line, sizeof line, file)) {
         if (sscanf(line, "SigPnd: %llx", &bits) == 1 || sscanf(line, "ShdPnd: %llx", &bits) == 1) {
             all |= bits;
         }
-        all |= strncmp(line, "State:\t", 7) == 0 && strchr("TZX", line[7]) != NULL;
+        all |= strncmp(line, "State:\t", 7) == 0 && strchr("TZX", line[7]);
     }
     (void)fclose(file);
     return all != 0;

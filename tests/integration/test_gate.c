@@ -275,7 +275,7 @@ static int n_lines(int log, const char *with)
     int n = 0;
 
     text[bytes > 0 ? bytes : 0] = 0;
-    for (const char *at = text; (at = strstr(at, with)) != NULL; at++) {
+    for (const char *at = text; (at = strstr(at, with)); at++) {
         n++;
     }
     return n;

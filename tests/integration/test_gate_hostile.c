@@ -264,7 +264,7 @@ static void name_gpu(struct worker *w, uint32_t device, const char uuid[16])
                                         .key = w->id << 8 | device,
                                         .blocks = 1};
 
-    if (uuid != NULL) {
+    if (uuid) {
         memcpy(&request.key, uuid, sizeof request.key);
         memcpy(&request.size, uuid + sizeof request.key, sizeof request.size);
     }

@@ -100,10 +100,10 @@ static CUresult get_nodes(CUgraph graph, CUgraphNode *nodes, size_t *n)
     bool child = graph == handle_of(2);
 
     *n = child ? 1 : 3;
-    for (size_t i = 0; nodes != NULL && i < *n; i++) {
+    for (size_t i = 0; nodes && i < *n; i++) {
         nodes[i] = (CUgraphNode)(uintptr_t)(child ? 3 : i + 1);
     }
-    if (nodes != NULL && !child) {
+    if (nodes && !child) {
         nodes[2] = (CUgraphNode)(uintptr_t)4;
     }
     return CUDA_SUCCESS;

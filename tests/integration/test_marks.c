@@ -67,9 +67,8 @@ static void go_on(void)
 
 static bool is_reached(const struct weir_gate_mark *mark)
 {
-    return mark->word != NULL
-               ? (int32_t)(__atomic_load_n(mark->word, __ATOMIC_ACQUIRE) - mark->value) >= 0
-               : weir_mark_event_reached(f.marks, mark->event);
+    return mark->word ? (int32_t)(__atomic_load_n(mark->word, __ATOMIC_ACQUIRE) - mark->value) >= 0
+                      : weir_mark_event_reached(f.marks, mark->event);
 }
 
 static void await(const struct weir_gate_mark *mark)
@@ -95,7 +94,7 @@ static void marks_come_in_their_order(bool words)
     await(&marks[2]);
     assert_true(is_reached(&marks[1]));
     for (int i = 0; i < 3; i++) {
-        if (marks[i].event != NULL) {
+        if (marks[i].event) {
             weir_mark_event_put(f.marks, marks[i].event);
         }
     }

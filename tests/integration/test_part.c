@@ -70,7 +70,7 @@ static int tear_down(void **state)
 {
     (void)state;
     weir_part_stream_gone(&f.driver, &f.stream);
-    if (f.stream.join != NULL) {
+    if (f.stream.join) {
         DRV(cuEventDestroy_v2(f.stream.join));
     }
     DRV(cuStreamDestroy_v2(f.stream.o.native));

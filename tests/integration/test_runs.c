@@ -153,7 +153,7 @@ static enum weir_run_state state_of(struct weir_run *run, uint32_t *ret_done)
     struct weir_run_info info;
 
     weir_run_query(run, &info);
-    if (ret_done != NULL) {
+    if (ret_done) {
         *ret_done = info.done_blocks;
     }
     return info.state;

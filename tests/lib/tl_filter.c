@@ -10,7 +10,7 @@ __attribute__((constructor)) static void set_filter(void)
 {
     const char *pattern = getenv("WEIR_TEST_FILTER");
 
-    if (pattern != NULL) {
+    if (pattern) {
         cmocka_set_test_filter(pattern);
     }
 }

@@ -30,12 +30,12 @@ static inline struct tl_lived tl_lived_now(void)
     clock_gettime(CLOCK_MONOTONIC, &now);
     lived.clock_ns = now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
     DIR *tasks = opendir("/proc/self/task");
-    while (tasks != NULL && (task = readdir(tasks)) != NULL) {
+    while (tasks && (task = readdir(tasks))) {
         char path[300];
         int64_t ran_ns, waited_ns;
         snprintf(path, sizeof path, "/proc/self/task/%s/schedstat", task->d_name);
         FILE *file = fopen(path, "re");
-        if (file == NULL) {
+        if (!file) {
             continue; /* ".", "..", or it has ended */
         }
         if (fscanf(file, "%" SCNd64 " %" SCNd64, &ran_ns, &waited_ns) == 2) {
@@ -43,7 +43,7 @@ static inline struct tl_lived tl_lived_now(void)
         }
         fclose(file);
     }
-    if (tasks != NULL) {
+    if (tasks) {
         closedir(tasks);
     }
     return lived;

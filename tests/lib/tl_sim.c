@@ -24,7 +24,7 @@ void sim_push(struct tl_sim *sim, struct event event)
 
     assert_true(i < HEAP_MAX);
     event.order = sim->orders++;
-    if (event.work != NULL) {
+    if (event.work) {
         event.work->references++;
         event.version = event.work->version;
     }
@@ -74,8 +74,8 @@ void sim_dev_remove(struct tl_sim *sim, struct work *work)
     if (!work->on_device) {
         return;
     }
-    *(work->dev_prev != NULL ? &work->dev_prev->dev_next : &sim->dev_first) = work->dev_next;
-    *(work->dev_next != NULL ? &work->dev_next->dev_prev : &sim->dev_last) = work->dev_prev;
+    *(work->dev_prev ? &work->dev_prev->dev_next : &sim->dev_first) = work->dev_next;
+    *(work->dev_next ? &work->dev_next->dev_prev : &sim->dev_last) = work->dev_prev;
     work->dev_next = work->dev_prev = NULL;
     work->on_device = false;
 }
@@ -86,13 +86,13 @@ static void dev_add(struct tl_sim *sim, struct work *work)
     struct work *after = sim->dev_last;
     enum weir_priority priority = sim->tenant[work->lane->tenant]->priority;
 
-    while (after != NULL && sim->tenant[after->lane->tenant]->priority < priority) {
+    while (after && sim->tenant[after->lane->tenant]->priority < priority) {
         after = after->dev_prev;
     }
     work->dev_prev = after;
-    work->dev_next = after != NULL ? after->dev_next : sim->dev_first;
-    *(work->dev_next != NULL ? &work->dev_next->dev_prev : &sim->dev_last) = work;
-    *(after != NULL ? &after->dev_next : &sim->dev_first) = work;
+    work->dev_next = after ? after->dev_next : sim->dev_first;
+    *(work->dev_next ? &work->dev_next->dev_prev : &sim->dev_last) = work;
+    *(after ? &after->dev_next : &sim->dev_first) = work;
     work->on_device = true;
 }
 
@@ -144,7 +144,7 @@ static bool has_company(const struct tl_sim *sim, const struct work *work)
 {
     const struct work *w = sim->dev_first;
 
-    while (w != NULL && (!w->has_sms || w->lane->tenant == work->lane->tenant)) {
+    while (w && (!w->has_sms || w->lane->tenant == work->lane->tenant)) {
         w = w->dev_next;
     }
     return w != NULL;
@@ -156,7 +156,7 @@ static void set_rates(struct tl_sim *sim)
     uint32_t engine[WEIR_SCHED_CLASS_COUNT] = {0};
     bool taken[SMS_MAX] = {false};
 
-    for (struct work *w = sim->dev_first; w != NULL; w = w->dev_next) {
+    for (struct work *w = sim->dev_first; w; w = w->dev_next) {
         w->rate = 0;
         w->has_sms = false;
         if (w != w->lane->first) {
@@ -169,7 +169,7 @@ static void set_rates(struct tl_sim *sim)
         left -= set_rate(sim, w, left_of_range(w, taken, left));
         w->has_sms = w->rate > 0;
     }
-    for (struct work *w = sim->dev_first; w != NULL; w = w->dev_next) {
+    for (struct work *w = sim->dev_first; w; w = w->dev_next) {
         w->rate *= w->lost_beside != 0 && has_company(sim, w) ? 1 - w->lost_beside : 1;
     }
 }
@@ -178,7 +178,7 @@ static void advance(struct tl_sim *sim, uint64_t to_ns)
 {
     double dt = (double)(to_ns - sim->now_ns);
 
-    for (struct work *w = sim->dev_first; w != NULL; w = w->dev_next) {
+    for (struct work *w = sim->dev_first; w; w = w->dev_next) {
         struct sim_tenant *tenant = sim->tenant[w->lane->tenant];
 
         if (w->rate == 0) {
@@ -206,7 +206,7 @@ static uint64_t next_done(const struct tl_sim *sim, struct work **ret_work)
 {
     uint64_t best = UINT64_MAX;
 
-    for (struct work *w = sim->dev_first; w != NULL; w = w->dev_next) {
+    for (struct work *w = sim->dev_first; w; w = w->dev_next) {
         if (w->rate > 0) {
             double ns = w->rest > 0 ? w->rest / w->rate : 0;
             uint64_t at = sim->now_ns + (uint64_t)(ns + 0.999);
@@ -255,7 +255,7 @@ static void sim_start(void *user, weir_sched_id item, void *item_user,
     struct tl_sim *sim = user;
     struct work *work = item_user;
 
-    if (work == NULL) {
+    if (!work) {
         return; /* tl_sim_bring() */
     }
     sim->tenant[work->lane->tenant]->stats.fillers +=
@@ -366,7 +366,7 @@ void sim_leave(struct tl_sim *sim)
             assert_int_equal(weir_sched_item_query(sim->sched, sim->last_item, &info), WEIR_OK);
             assert_int_equal(info.state, WEIR_SCHED_WAITING);
         }
-        if (wrong != NULL) {
+        if (wrong) {
             fail_msg("at %llu ns: %s", (unsigned long long)sim->now_ns, wrong);
         }
     }
@@ -402,7 +402,7 @@ static struct work *make_work(struct tl_sim *sim, struct lane *lane)
     }
     work->rest = (double)duration * (is_copy(work) ? 1 : work->need_sms);
     work->whole = work->rest;
-    *(lane->last != NULL ? &lane->last->next : &lane->first) = work;
+    *(lane->last ? &lane->last->next : &lane->first) = work;
     lane->last = work;
     return work;
 }
@@ -500,7 +500,7 @@ static void tell_refused(struct tl_sim *sim, struct work *work)
 static void happen(struct tl_sim *sim, const struct event *event)
 {
     struct work *work = event->work;
-    bool stale = work != NULL && (work->gone || work->version != event->version);
+    bool stale = work && (work->gone || work->version != event->version);
 
     switch (event->kind) {
     case EVENT_ARRIVE:
@@ -549,7 +549,7 @@ static void happen(struct tl_sim *sim, const struct event *event)
         sim_push(sim, (struct event){.at_ns = sim->now_ns + SAMPLE_NS, .kind = EVENT_SAMPLE});
         break;
     }
-    if (work != NULL) {
+    if (work) {
         work->references--;
         sim_work_put(work);
     }
@@ -564,7 +564,7 @@ static void done(struct tl_sim *sim, struct work *work)
     work->version++;
     assert_ptr_equal(lane->first, work);
     lane->first = work->next;
-    if (lane->first == NULL) {
+    if (!lane->first) {
         lane->last = NULL;
     } else if (lane->first->on_device) {
         /* Of a stream the device looks at the first kernel only: others were there before. */

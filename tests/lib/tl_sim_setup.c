@@ -34,7 +34,7 @@ struct tl_sim *tl_sim_create(const struct tl_sim_params *params)
 
 static void lane_clear(struct tl_sim *sim, struct lane *lane)
 {
-    while (lane->first != NULL) {
+    while (lane->first) {
         struct work *work = lane->first;
 
         lane->first = work->next;
@@ -64,7 +64,7 @@ void tl_sim_destroy(struct tl_sim *sim)
     while (sim->heap_count > 0) {
         struct event event = sim_pop(sim);
 
-        if (event.work != NULL) {
+        if (event.work) {
             event.work->gone = true;
             event.work->references--;
             sim_work_put(event.work);
@@ -138,7 +138,7 @@ void tl_sim_leave(struct tl_sim *sim, uint32_t number)
     for (uint32_t i = 0; i < sim->heap_count; i++) { /* done, and not told yet */
         struct work *work = sim->heap[i].work;
 
-        if (work != NULL && work->lane->tenant == number && !work->gone) {
+        if (work && work->lane->tenant == number && !work->gone) {
             work->gone = true;
             sim->pending--;
             sim->dropped++;
@@ -186,8 +186,8 @@ void tl_sim_bring(struct tl_sim *sim, weir_sched_id queue,
 void tl_sim_policy(struct tl_sim *sim, int kind, const struct weir_policy_ops *ops)
 {
     sim_enter(sim);
-    assert_int_equal(ops != NULL ? weir_sched_policy_set(sim->sched, sim->now_ns, ops)
-                                 : weir_sched_policy_clear(sim->sched, sim->now_ns, kind),
+    assert_int_equal(ops ? weir_sched_policy_set(sim->sched, sim->now_ns, ops)
+                         : weir_sched_policy_clear(sim->sched, sim->now_ns, kind),
                      WEIR_OK);
     sim_leave(sim);
 }

@@ -72,7 +72,7 @@ __attribute__((constructor)) static void watch(void)
     struct sigaction action = {.sa_handler = on_limit};
     void *frame;
 
-    if (given == NULL || atoi(given) <= 0) {
+    if (!given || atoi(given) <= 0) {
         return;
     }
     snprintf(limit, sizeof limit, "%d", atoi(given));

@@ -177,7 +177,7 @@ static void drop_part(struct part *part)
 {
     CHECK(cu.cuStreamSynchronize(part->stream));
     CHECK(cu.cuStreamDestroy_v2(part->stream));
-    if (part->green != NULL) {
+    if (part->green) {
         CHECK(cu.cuGreenCtxDestroy(part->green));
     }
 }
@@ -281,7 +281,7 @@ static void creation(void)
         CHECK(cu.cuStreamDestroy_v2(streams[i]));
     }
     start = now_ms();
-    for (int i = 0; i < 8 && part[i].green != NULL; i++) {
+    for (int i = 0; i < 8 && part[i].green; i++) {
         CHECK(cu.cuGreenCtxDestroy(part[i].green));
     }
     printf("destroying one takes %.3f ms\n", (now_ms() - start) / 8);

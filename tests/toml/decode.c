@@ -37,7 +37,7 @@ static const char *time_type(const char *time)
     if (time[2] == ':') {
         return "time-local";
     }
-    if (clock == NULL) {
+    if (!clock) {
         return "date-local";
     }
     return clock[strcspn(clock, "Zz+-")] != 0 ? "datetime" : "datetime-local";
@@ -82,13 +82,13 @@ static void put(const struct weir_toml_value *value)
         return;
     }
     putchar(table ? '{' : '[');
-    for (const struct weir_toml_value *item = value->items; item != NULL; item = item->next) {
+    for (const struct weir_toml_value *item = value->items; item; item = item->next) {
         if (table) {
             put_text(item->key, item->key_bytes);
             putchar(':');
         }
         put(item);
-        putchar(item->next != NULL ? ',' : '\n');
+        putchar(item->next ? ',' : '\n');
     }
     putchar(table ? '}' : ']');
 }

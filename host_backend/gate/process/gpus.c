@@ -55,8 +55,7 @@ static bool send(struct served_item *item, enum weir_gate_order_kind kind,
     const struct weir_gate_order order = {.kind = kind,
                                           .item = item->index,
                                           .generation = item->generation,
-                                          .place =
-                                              place != NULL ? *place : (struct weir_sched_place){0},
+                                          .place = place ? *place : (struct weir_sched_place){0},
                                           .lease_ns = lease_ns};
     bool sent = weir_gate_port_send(queue->port->port, queue->device, &order);
 
@@ -126,7 +125,7 @@ static void note_company(struct served_gpu *gpu, struct served_member *member, u
         const struct served_member *last =
             gpu->last_member[weir_gate_company((enum weir_priority)other)];
 
-        if (last != NULL && last != member && now_ns - last->seen_ns < CROWDED_NS) {
+        if (last && last != member && now_ns - last->seen_ns < CROWDED_NS) {
             crowd(gpu, weir_gate_company((int)own < other ? own : (enum weir_priority)other),
                   now_ns);
         }
@@ -138,7 +137,7 @@ static void note_peers(struct served_gpu *gpu, struct served_member *member, uin
 {
     unsigned peers = weir_gate_peers(gpu->of->levels, priority_of(gpu, member));
 
-    if (gpu->last_member[peers] != member && gpu->last_member[peers] != NULL) {
+    if (gpu->last_member[peers] != member && gpu->last_member[peers]) {
         crowd(gpu, peers, now_ns);
     }
     gpu->last_member[peers] = member;
@@ -193,7 +192,7 @@ void served_gpu_tell(const struct served_gpu *gpu, struct served_port *port, uin
 static bool has_queue_of(const struct served_port *port, const struct served_gpu *gpu,
                          uint32_t tenant)
 {
-    for (const struct served_queue *q = port->queues; q != NULL; q = q->next) {
+    for (const struct served_queue *q = port->queues; q; q = q->next) {
         if (q->gpu == gpu && q->tenant == tenant) {
             return true;
         }
@@ -221,7 +220,7 @@ static void tell_all(struct weir_gate_process *process, const struct served_gpu 
 
 static uint64_t worth_stopping_ns(const struct served_gpu *gpu)
 {
-    bool turns = gpu->of->levels && gpu->policies.policy[WEIR_POLICY_TOGETHER] == NULL;
+    bool turns = gpu->of->levels && !gpu->policies.policy[WEIR_POLICY_TOGETHER];
 
     return turns ? WEIR_GATE_TURN_NS : WEIR_GATE_MOVABLE_NS;
 }
@@ -271,15 +270,15 @@ static void put_in_force(struct served_gpu *gpu, int kind, const struct weir_pol
     if (ops == gpu->policies.policy[kind]) {
         return; /* the scheduler goes on with the policies that it has */
     }
-    status = ops != NULL ? weir_sched_policy_set(gpu->sched, now_ns, ops)
-                         : weir_sched_policy_clear(gpu->sched, now_ns, kind);
+    status = ops ? weir_sched_policy_set(gpu->sched, now_ns, ops)
+                 : weir_sched_policy_clear(gpu->sched, now_ns, kind);
     if (status != WEIR_OK) {
         weir_log_error("sched: policy not changed device=%u policy=%s why=\"%s\"", gpu->index,
-                       ops != NULL ? ops->name : "none", weir_status_text(status));
+                       ops ? ops->name : "none", weir_status_text(status));
         return;
     }
     gpu->policies.policy[kind] = ops;
-    served_trace_policy(gpu, kind, ops != NULL ? ops->name : NULL);
+    served_trace_policy(gpu, kind, ops ? ops->name : NULL);
 }
 
 void served_gpu_policies(struct served_gpu *gpu, const struct weir_policy_set *policies)
@@ -312,7 +311,7 @@ void weir_gate_process_gpu(struct weir_gate_process *process, const struct weir_
     uint64_t uuid[2];
 
     memcpy(uuid, gpu->uuid, sizeof uuid);
-    if (named(process, uuid) != NULL) {
+    if (named(process, uuid)) {
         return;
     }
     if (process->n_named == WEIR_LINK_GPUS_MAX || gpu->sms == 0 || gpu->sms > SMS_MAX ||
@@ -399,10 +398,10 @@ struct served_gpu *served_gpu_of(struct weir_gate_process *process,
     const uint64_t uuid[2] = {request->key, request->size};
     const struct weir_link_gpu *of = named(process, uuid);
 
-    for (uint32_t i = 0; of != NULL && i < process->n_gpus; i++) {
+    for (uint32_t i = 0; of && i < process->n_gpus; i++) {
         if (process->gpus[i].of == of) {
             return &process->gpus[i];
         }
     }
-    return of != NULL ? make(process, of) : NULL;
+    return of ? make(process, of) : NULL;
 }

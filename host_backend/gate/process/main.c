@@ -103,7 +103,7 @@ static void on_stats(struct host *host, struct weir_link_heard *heard)
     FILE *out = weir_status_text_file();
 
     (void)heard;
-    if (out == NULL) {
+    if (!out) {
         reply(host, &message, -1);
         return;
     }
@@ -174,7 +174,7 @@ static void on_request(struct host *host, struct weir_link_heard *heard)
 
     request->text[sizeof request->text - 1] = 0;
     message.text.client = request->client;
-    for (char *word = strtok_r(request->text, "\t", &rest); word != NULL && n < WORDS_MAX;
+    for (char *word = strtok_r(request->text, "\t", &rest); word && n < WORDS_MAX;
          word = strtok_r(NULL, "\t", &rest)) {
         words[n++] = word;
     }
@@ -243,7 +243,7 @@ static bool on_message(void *user)
     } else if (status != WEIR_OK) {
         return false;
     }
-    if (type < WEIR_LINK_COUNT && handlers[type] != NULL) {
+    if (type < WEIR_LINK_COUNT && handlers[type]) {
         handlers[type](host, &heard);
     } else {
         weir_log_warn("gate: unknown message type=%u", type);
@@ -288,7 +288,7 @@ int weir_gate_main(int argc, char **argv)
     int result;
 
     (void)argv;
-    if (host == NULL || argc > 1) {
+    if (!host || argc > 1) {
         fprintf(stderr, "weir gate: started by weir serve, not by hand\n");
         free(host);
         return WEIR_WORKER_EXIT_USAGE;

@@ -34,7 +34,7 @@ enum weir_status weir_gate_process_create(const struct weir_gate_process_params 
 {
     struct weir_gate_process *process = calloc(1, sizeof *process);
 
-    if (process == NULL) {
+    if (!process) {
         return WEIR_ERR_NO_MEMORY;
     }
     process->settings = *params->settings;
@@ -54,7 +54,7 @@ void weir_gate_process_destroy(struct weir_gate_process *process)
 {
     char text[WEIR_HOST_TEXT_BYTES];
 
-    if (process == NULL) {
+    if (!process) {
         return;
     }
     while (process->n_ports != 0) {
@@ -110,11 +110,11 @@ enum weir_status weir_gate_process_port_add(struct weir_gate_process *process, u
     enum weir_status status;
     uint32_t index;
 
-    if (port_of(process, id, &index) != NULL || process->n_ports == SERVED_PORTS_MAX) {
+    if (port_of(process, id, &index) || process->n_ports == SERVED_PORTS_MAX) {
         return WEIR_ERR_EXISTS;
     }
     port = calloc(1, sizeof *port);
-    if (port == NULL) {
+    if (!port) {
         return WEIR_ERR_NO_MEMORY;
     }
     port->id = id;
@@ -136,7 +136,7 @@ void weir_gate_process_port_tenant(struct weir_gate_process *process, uint32_t i
     uint32_t index;
     struct served_port *port = port_of(process, id, &index);
 
-    if (port != NULL && tenant < WEIR_CONFIG_TENANTS_MAX) {
+    if (port && tenant < WEIR_CONFIG_TENANTS_MAX) {
         served_tenants_put(&port->may_serve, tenant, true);
     }
 }
@@ -146,7 +146,7 @@ void weir_gate_process_port_remove(struct weir_gate_process *process, uint32_t i
     uint32_t index;
     struct served_port *port = port_of(process, id, &index);
 
-    if (port != NULL) {
+    if (port) {
         process->ports[index] = process->ports[--process->n_ports];
         (void)epoll_ctl(process->epoll, EPOLL_CTL_DEL, port->bell, NULL);
         close(port->bell);

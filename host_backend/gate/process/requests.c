@@ -59,10 +59,10 @@ static struct served_item *item_at(struct served_port *port, uint32_t index)
 {
     struct served_item **chunk = &port->items[index / SERVED_ITEMS_CHUNK];
 
-    if (*chunk == NULL) {
+    if (!*chunk) {
         *chunk = calloc(SERVED_ITEMS_CHUNK, sizeof **chunk);
     }
-    return *chunk != NULL ? &(*chunk)[index % SERVED_ITEMS_CHUNK] : NULL;
+    return *chunk ? &(*chunk)[index % SERVED_ITEMS_CHUNK] : NULL;
 }
 
 static struct served_item *item_of(struct served_port *port,
@@ -74,8 +74,8 @@ static struct served_item *item_of(struct served_port *port,
         return NULL;
     }
     chunk = port->items[request->item / SERVED_ITEMS_CHUNK];
-    item = chunk != NULL ? &chunk[request->item % SERVED_ITEMS_CHUNK] : NULL;
-    return item != NULL && item->id != 0 && item->generation == request->generation ? item : NULL;
+    item = chunk ? &chunk[request->item % SERVED_ITEMS_CHUNK] : NULL;
+    return item && item->id != 0 && item->generation == request->generation ? item : NULL;
 }
 
 static void use(struct served_item *item)
@@ -84,7 +84,7 @@ static void use(struct served_item *item)
 
     item->next = queue->items;
     item->link = &queue->items;
-    if (item->next != NULL) {
+    if (item->next) {
         item->next->link = &item->next;
     }
     queue->items = item;
@@ -93,7 +93,7 @@ static void use(struct served_item *item)
 static void forget(struct served_item *item)
 {
     *item->link = item->next;
-    if (item->next != NULL) {
+    if (item->next) {
         item->next->link = item->link;
     }
     if (item->queue->waiting == item) {
@@ -171,7 +171,7 @@ static bool on_arrive(const struct about *a)
     bool copies = weir_gate_is_copy((enum weir_sched_class)r->class);
     struct weir_sched_item_params params = {.class = (enum weir_sched_class)r->class,
                                             .flags = r->flags & ITEM_FLAGS,
-                                            .key = a->queue != NULL ? key_of(a) : 0,
+                                            .key = a->queue ? key_of(a) : 0,
                                             .bytes = r->size,
                                             .rest_bytes = copies ? r->key : 0,
                                             .blocks = r->blocks,
@@ -180,17 +180,17 @@ static bool on_arrive(const struct about *a)
     bool started = (r->flags & WEIR_SCHED_STARTED) != 0;
     struct served_item *item;
 
-    if (a->queue == NULL) {
+    if (!a->queue) {
         pass(a); /* its tenant has gone, or the port may not serve it */
         return true;
     }
     if (!is_class(r->class) || r->item >= WEIR_GATE_PORT_ITEMS || started != (r->sequence == 0) ||
-        (!started && a->queue->waiting != NULL)) {
+        (!started && a->queue->waiting)) {
         pass(a);
         return false;
     }
     item = item_at(a->port, r->item);
-    if (item == NULL || item->id != 0) {
+    if (!item || item->id != 0) {
         pass(a);
         return false;
     }
@@ -208,7 +208,7 @@ static bool on_stuck(const struct about *a)
     struct weir_sched *sched = a->gpu->sched;
     struct weir_sched_item_info info;
 
-    if (a->item == NULL) {
+    if (!a->item) {
         return true; /* the item was granted and has ended meanwhile */
     }
     if (a->item->queue->waiting != a->item ||
@@ -233,7 +233,7 @@ static bool on_finished(const struct about *a)
     const struct weir_gate_request *r = a->request;
     uint64_t took_ns = r->ns == WEIR_SCHED_UNKNOWN || r->ns < NS_MAX ? r->ns : NS_MAX;
 
-    if (a->item != NULL) {
+    if (a->item) {
         if (a->item->queue->waiting == a->item) { /* a waiting item cannot have ended */
             (void)weir_sched_withdraw(a->gpu->sched, a->now_ns, a->item->id);
         } else {
@@ -247,7 +247,7 @@ static bool on_finished(const struct about *a)
 static bool on_together(const struct about *a)
 {
     struct served_port *port = a->port;
-    bool good = a->item != NULL && port->n_together < WEIR_GATE_BATCH_MAX;
+    bool good = a->item && port->n_together < WEIR_GATE_BATCH_MAX;
 
     if (good) {
         port->together[port->n_together++] = a->item->id;
@@ -262,7 +262,7 @@ static bool on_together(const struct about *a)
 
 static bool on_withdraw(const struct about *a)
 {
-    if (a->item != NULL) {
+    if (a->item) {
         (void)weir_sched_withdraw(a->gpu->sched, a->now_ns, a->item->id);
         forget(a->item);
     }
@@ -271,14 +271,14 @@ static bool on_withdraw(const struct about *a)
 
 static bool on_stopped(const struct about *a)
 {
-    return a->item == NULL || weir_sched_stopped(a->gpu->sched, a->now_ns, a->item->id,
-                                                 a->request->blocks) != WEIR_ERR_STALE;
+    return !a->item || weir_sched_stopped(a->gpu->sched, a->now_ns, a->item->id,
+                                          a->request->blocks) != WEIR_ERR_STALE;
 }
 
 static bool on_running(const struct about *a)
 {
-    return a->item == NULL || weir_sched_running(a->gpu->sched, a->now_ns, a->item->id,
-                                                 a->request->flags != 0) != WEIR_ERR_STALE;
+    return !a->item || weir_sched_running(a->gpu->sched, a->now_ns, a->item->id,
+                                          a->request->flags != 0) != WEIR_ERR_STALE;
 }
 
 static bool on_learn(const struct about *a)
@@ -288,7 +288,7 @@ static bool on_learn(const struct about *a)
     if (!is_class(r->class) || r->blocks == 0 || r->ns > NS_MAX) {
         return false;
     }
-    if (a->queue == NULL) {
+    if (!a->queue) {
         return true; /* its tenant has gone */
     }
     weir_predict_learn_alike(a->gpu->predict, (enum weir_sched_class)r->class, key_of(a), r->size,
@@ -303,7 +303,7 @@ static bool on_charge(const struct about *a)
     if (!is_class(r->class)) {
         return false;
     }
-    if (a->queue == NULL) {
+    if (!a->queue) {
         return true; /* its tenant has gone, and its queues with it */
     }
     served_queue_charge(a->queue, r->class, r->ns < NS_MAX ? r->ns : NS_MAX);
@@ -317,11 +317,11 @@ static bool on_device(const struct about *a)
     const struct weir_gate_request *r = a->request;
     struct served_gpu *gpu;
 
-    if (a->gpu != NULL) {
+    if (a->gpu) {
         return false;
     }
     gpu = served_gpu_of(a->process, r);
-    if (gpu == NULL) {
+    if (!gpu) {
         if (!a->port->told_not_served) {
             weir_log_error("gate: a worker's GPU is not scheduled port=%u", a->port->id);
         }
@@ -376,7 +376,7 @@ static bool on_queue(const struct about *a)
     const struct weir_gate_request *r = a->request;
     struct served_queue *queue;
 
-    if (a->gpu == NULL || a->queue != NULL || r->queue >= WEIR_GATE_PORT_QUEUES ||
+    if (!a->gpu || a->queue || r->queue >= WEIR_GATE_PORT_QUEUES ||
         r->item >= WEIR_CONFIG_TENANTS_MAX || r->blocks == 0 || r->blocks > 100) {
         return false;
     }
@@ -384,7 +384,7 @@ static bool on_queue(const struct about *a)
         return hold(a);
     }
     queue = calloc(1, sizeof *queue);
-    if (queue == NULL) {
+    if (!queue) {
         return false; /* work that arrives there passes */
     }
     *queue = (struct served_queue){.port = a->port,
@@ -411,7 +411,7 @@ void served_queue_close(struct served_queue *queue)
     struct served_port *port = queue->port;
     struct served_queue **at = &port->queues;
 
-    while (queue->items != NULL) {
+    while (queue->items) {
         forget(queue->items);
     }
     while (*at != queue) {
@@ -426,7 +426,7 @@ void served_queue_close(struct served_queue *queue)
 
 static bool on_queue_gone(const struct about *a)
 {
-    if (a->queue != NULL) {
+    if (a->queue) {
         served_queue_close(a->queue);
     }
     return true; /* its tenant may have gone first, and its queues with it */
@@ -459,15 +459,14 @@ static bool handle(struct about *a)
     const struct weir_gate_request *r = a->request;
     const struct kind *kind = &kinds[r->kind < sizeof kinds / sizeof *kinds ? r->kind : 0];
 
-    if (r->device >= WEIR_GATE_PORT_DEVICES || kind->handle == NULL) {
+    if (r->device >= WEIR_GATE_PORT_DEVICES || !kind->handle) {
         return false;
     }
     a->gpu = a->port->gpu[r->device];
     a->queue = r->queue < WEIR_GATE_PORT_QUEUES ? a->port->queue[r->queue] : NULL;
     a->item = item_of(a->port, r);
-    if (!kind->opens &&
-        (a->gpu == NULL || (kind->names_queue && a->queue != NULL && a->queue->gpu != a->gpu) ||
-         (a->item != NULL && a->item->queue->gpu != a->gpu))) {
+    if (!kind->opens && (!a->gpu || (kind->names_queue && a->queue && a->queue->gpu != a->gpu) ||
+                         (a->item && a->item->queue->gpu != a->gpu))) {
         return false;
     }
     return kind->handle(a);
@@ -510,10 +509,10 @@ uint32_t served_port_read(struct weir_gate_process *process, struct served_port 
 
 void served_port_rooms(struct served_port *port)
 {
-    for (struct served_queue *q = port->queues; q != NULL; q = q->next) {
+    for (struct served_queue *q = port->queues; q; q = q->next) {
         bool room;
 
-        if (q->waiting == NULL) {
+        if (!q->waiting) {
             continue;
         }
         room = weir_sched_waits_for_room(q->gpu->sched, q->waiting->id);
@@ -525,7 +524,7 @@ void served_port_close(struct served_port *port)
 {
     struct served_queue *next;
 
-    for (struct served_queue *q = port->queues; q != NULL; q = next) {
+    for (struct served_queue *q = port->queues; q; q = next) {
         next = q->next;
         served_queue_close(q);
     }

@@ -42,7 +42,7 @@ static void leave_port(struct served_port *port, uint32_t tenant)
     for (uint32_t i = 0; i < WEIR_GATE_PORT_DEVICES; i++) {
         served_tenants_put(&port->told[i], tenant, false);
     }
-    for (struct served_queue *q = port->queues; q != NULL; q = next) {
+    for (struct served_queue *q = port->queues; q; q = next) {
         next = q->next;
         if (q->tenant == tenant) {
             served_queue_close(q);

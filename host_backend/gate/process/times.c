@@ -81,7 +81,7 @@ static uint8_t *read_half(int fd, uint64_t half, struct header *ret_header)
     }
     bytes =
         ret_header->bytes <= HALF_BYTES - sizeof *ret_header ? malloc(ret_header->bytes + 1) : NULL;
-    if (bytes != NULL && memcmp(ret_header->magic, MAGIC, sizeof ret_header->magic) == 0 &&
+    if (bytes && memcmp(ret_header->magic, MAGIC, sizeof ret_header->magic) == 0 &&
         ret_header->version == VERSION && ret_header->generation % 2 == half &&
         read_at(fd, bytes, ret_header->bytes, half * HALF_BYTES + sizeof *ret_header)) {
         hash = weir_hash_of(bytes, ret_header->bytes);
@@ -99,11 +99,10 @@ void weir_gate_process_times(struct weir_gate_process *process, int fd)
     struct served_times *times = &process->times;
     struct header header[2];
     uint8_t *bytes[2] = {read_half(fd, 0, &header[0]), read_half(fd, 1, &header[1])};
-    int newer =
-        bytes[1] != NULL && (bytes[0] == NULL || header[1].generation > header[0].generation);
+    int newer = bytes[1] && (!bytes[0] || header[1].generation > header[0].generation);
 
     times->fd = fd;
-    if (bytes[newer] != NULL) {
+    if (bytes[newer]) {
         times->found = bytes[newer];
         times->n_found = header[newer].bytes;
         times->generation = header[newer].generation;

@@ -34,14 +34,14 @@ void served_trace_record(void *user, const struct weir_sched_record *record)
 {
     struct served_gpu *gpu = user;
 
-    if (gpu->trace != NULL) {
+    if (gpu->trace) {
         gpu->trace->records += weir_sched_trace_put(gpu->trace->trace, record);
     }
 }
 
 void served_trace_name(struct served_gpu *gpu, uint32_t tenant)
 {
-    if (gpu->trace != NULL && gpu->members[tenant].id != 0) {
+    if (gpu->trace && gpu->members[tenant].id != 0) {
         weir_sched_trace_tenant_name(gpu->trace->trace, weir_clock_now_ns(),
                                      gpu->members[tenant].id, gpu->process->tenants[tenant].name);
     }
@@ -49,7 +49,7 @@ void served_trace_name(struct served_gpu *gpu, uint32_t tenant)
 
 void served_trace_policy(struct served_gpu *gpu, int kind, const char *name)
 {
-    if (gpu->trace != NULL) {
+    if (gpu->trace) {
         weir_sched_trace_policy(gpu->trace->trace, weir_clock_now_ns(), (uint8_t)kind, name);
     }
 }
@@ -98,7 +98,7 @@ static void put_queues(const struct served_gpu *gpu, struct served_trace *t, uin
     for (uint32_t i = 0; i < gpu->process->n_ports; i++) {
         const struct served_port *port = gpu->process->ports[i];
 
-        for (const struct served_queue *q = port->queues; q != NULL; q = q->next) {
+        for (const struct served_queue *q = port->queues; q; q = q->next) {
             const struct weir_sched_record record = {
                 .at_ns = now_ns,
                 .tenant = q->member->id,
@@ -115,7 +115,7 @@ static void put_queues(const struct served_gpu *gpu, struct served_trace *t, uin
 static void put_beginning(const struct served_gpu *gpu, struct served_trace *t, uint64_t now_ns)
 {
     for (int kind = 0; kind < WEIR_POLICY_KIND_COUNT; kind++) {
-        if (gpu->policies.policy[kind] != NULL) {
+        if (gpu->policies.policy[kind]) {
             weir_sched_trace_policy(t->trace, now_ns, (uint8_t)kind,
                                     gpu->policies.policy[kind]->name);
         }
@@ -159,7 +159,7 @@ static enum weir_status start(struct served_gpu *gpu, int fd)
     enum weir_status status = WEIR_ERR_NO_MEMORY;
     uint64_t now_ns = weir_clock_now_ns();
 
-    if (t == NULL) {
+    if (!t) {
         close(fd);
         return status;
     }
@@ -188,10 +188,9 @@ void served_trace_start(struct served_gpu *gpu, int fd, char *text, size_t bytes
     enum weir_status status;
     struct stat info;
 
-    if (gpu->trace != NULL || fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    if (gpu->trace || fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         snprintf(text, bytes, "error: %s",
-                 gpu->trace != NULL ? "the device is being recorded already"
-                                    : "a regular file is wanted");
+                 gpu->trace ? "the device is being recorded already" : "a regular file is wanted");
         close(fd);
         return;
     }
@@ -212,7 +211,7 @@ void served_trace_stop(struct served_gpu *gpu, char *text, size_t bytes)
     uint64_t lost, records;
     enum weir_status status;
 
-    if (t == NULL) {
+    if (!t) {
         return;
     }
     gpu->trace = NULL;

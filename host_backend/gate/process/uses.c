@@ -49,7 +49,7 @@ static uint64_t sm_ns_of(const struct weir_gate_process *process, const struct s
     uint64_t sm_ns = use->sm_ns;
 
     for (uint32_t i = 0; i < process->n_ports; i++) {
-        for (struct served_queue *q = process->ports[i]->queues; q != NULL; q = q->next) {
+        for (struct served_queue *q = process->ports[i]->queues; q; q = q->next) {
             sm_ns += q->use == use ? served_queue_sm_ns(q) : 0;
         }
     }
@@ -59,7 +59,7 @@ static uint64_t sm_ns_of(const struct weir_gate_process *process, const struct s
 void weir_gate_process_uses(struct weir_gate_process *process, weir_gate_use_fn tell, void *user)
 {
     for (uint32_t i = 0; i < process->n_ports; i++) {
-        for (struct served_queue *q = process->ports[i]->queues; q != NULL; q = q->next) {
+        for (struct served_queue *q = process->ports[i]->queues; q; q = q->next) {
             tell(user, &(struct weir_link_use){.port = process->ports[i]->id,
                                                .tenant_index = q->tenant,
                                                .session = q->session,

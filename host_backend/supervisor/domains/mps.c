@@ -100,7 +100,7 @@ void weir_mps_sms_told(struct weir_supervisor *sup, const struct weir_sup_worker
 {
     struct weir_sup_mps *m = weir_mps_of(sup, worker);
 
-    if (m != NULL && !worker->ready && worker->program.sm_share_pct == 0 && m->sms.n == 0 &&
+    if (m && !worker->ready && worker->program.sm_share_pct == 0 && m->sms.n == 0 &&
         sms->n <= WEIR_LINK_DEVICES_MAX) {
         m->sms = *sms;
     }
@@ -156,10 +156,10 @@ bool weir_mps_open(struct weir_supervisor *sup, const char *devices)
 {
     struct weir_sup_mps *reserve = reserve_of(sup, devices);
 
-    if (reserve != NULL) {
+    if (reserve) {
         use_reserve(sup, reserve);
     }
-    return reserve != NULL || open_one(sup, devices, weir_clock_now_ns()) != NULL;
+    return reserve || open_one(sup, devices, weir_clock_now_ns());
 }
 
 /* Kill the daemon's children, which are its servers. */
@@ -176,7 +176,7 @@ static void kill_servers(const struct weir_sup_mps *m)
         close(fd);
     }
     pids[n > 0 ? n : 0] = 0;
-    for (char *pid = strtok_r(pids, " ", &rest); pid != NULL; pid = strtok_r(NULL, " ", &rest)) {
+    for (char *pid = strtok_r(pids, " ", &rest); pid; pid = strtok_r(NULL, " ", &rest)) {
         long value = strtol(pid, NULL, 10);
 
         if (value > 1) {
@@ -207,7 +207,7 @@ static struct weir_sup_mps *least_needed(struct weir_supervisor *sup)
         if (m->reserve) {
             return m;
         }
-        least = least == NULL || n_workers(sup, m) < n_workers(sup, least) ? m : least;
+        least = !least || n_workers(sup, m) < n_workers(sup, least) ? m : least;
     }
     return least;
 }
@@ -222,7 +222,7 @@ bool weir_mps_make_place(struct weir_supervisor *sup)
         }
     }
     m = least_needed(sup);
-    if (m == NULL) {
+    if (!m) {
         return false;
     }
     weir_log_info("mps: a domain ends for programs with other devices folder=%s devices=%s",
@@ -285,7 +285,7 @@ static struct weir_sup_mps *first_open(struct weir_supervisor *sup, const char *
             continue;
         }
         if (is_open(sup, m)) {
-            first = first == NULL || m->turn < first->turn ? m : first;
+            first = !first || m->turn < first->turn ? m : first;
         }
         if (has_room(sup, m)) {
             *ret_room = WEIR_MPS_ROOM_SOON;
@@ -302,14 +302,14 @@ enum weir_mps_room weir_mps_room(struct weir_supervisor *sup, const char *device
     enum weir_mps_room room;
     struct weir_sup_mps *m = first_open(sup, devices, &room), *reserve;
 
-    if (m == NULL && room == WEIR_MPS_ROOM_SOON) { /* there was a fault, or a daemon has ended */
+    if (!m && room == WEIR_MPS_ROOM_SOON) { /* there was a fault, or a daemon has ended */
         reserve = reserve_of(sup, devices);
-        if (reserve != NULL && reserve->serves && is_open(sup, reserve)) {
+        if (reserve && reserve->serves && is_open(sup, reserve)) {
             use_reserve(sup, reserve);
             m = reserve;
         }
     }
-    if (m != NULL) {
+    if (m) {
         *ret_domain = (uint32_t)(m - sup->mps.of) + 1;
         return WEIR_MPS_ROOM;
     }
@@ -365,7 +365,7 @@ void weir_mps_kill(struct weir_supervisor *sup, struct weir_sup_worker *worker)
     pid_t helper;
 
     worker->program.terminated = true;
-    if (m == NULL || m->leaving || pidfd < 0) { /* without a context it can do no harm */
+    if (!m || m->leaving || pidfd < 0) { /* without a context it can do no harm */
         kill(worker->pid, SIGKILL);
         if (pidfd >= 0) {
             close(pidfd);
@@ -389,7 +389,7 @@ void weir_mps_kill(struct weir_supervisor *sup, struct weir_sup_worker *worker)
             (void)close_range((unsigned)pidfd + 1, ~0u, 0);
         }
         (void)weir_mps_say(m, "get_server_list\n", WEIR_MPS_SAY_MS, servers, sizeof servers);
-        for (const char *server = strtok_r(servers, " \n", &rest); server != NULL;
+        for (const char *server = strtok_r(servers, " \n", &rest); server;
              server = strtok_r(NULL, " \n", &rest)) {
             snprintf(line, sizeof line, "terminate_client %.20s %d\n", server, (int)worker->pid);
             (void)weir_mps_say(m, line, WEIR_MPS_SAY_MS, answer, sizeof answer);
@@ -428,7 +428,7 @@ void weir_mps_serves(struct weir_supervisor *sup, const struct weir_sup_worker *
 {
     struct weir_sup_mps *m = weir_mps_of(sup, worker);
 
-    if (m != NULL) {
+    if (m) {
         sup->mps.proved = true;
         m->served_ns = weir_clock_now_ns();
     }
@@ -501,7 +501,7 @@ static bool is_replaced(struct weir_supervisor *sup, const struct weir_sup_mps *
 
         if (other->turn > m->turn && has_devices(other, m->devices) && !other->reserve &&
             is_open(sup, other)) {
-            return reserve_of(sup, m->devices) == NULL;
+            return !reserve_of(sup, m->devices);
         }
     }
     return false;
@@ -585,7 +585,7 @@ static void keep_reserve(struct weir_supervisor *sup, const struct weir_sup_mps 
         return;
     }
     reserve = open_one(sup, m->devices, now_ns);
-    if (reserve != NULL) {
+    if (reserve) {
         reserve->reserve = true;
     }
 }

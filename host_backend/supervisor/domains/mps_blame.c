@@ -29,11 +29,11 @@ pid_t weir_mps_log_culprit(const char *text)
     const char *at = strstr(text, fatal);
     const char *line = at;
 
-    while (line != NULL && line > text && line[-1] != '\n') {
+    while (line && line > text && line[-1] != '\n') {
         line--;
     }
-    line = line != NULL ? strstr(line, client) : NULL;
-    return line != NULL && line < at ? (pid_t)strtol(line + sizeof client - 1, NULL, 10) : 0;
+    line = line ? strstr(line, client) : NULL;
+    return line && line < at ? (pid_t)strtol(line + sizeof client - 1, NULL, 10) : 0;
 }
 
 /* The process that the end of the log names since the domain's last fault; 0: none yet. Earlier

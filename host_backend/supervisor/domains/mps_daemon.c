@@ -307,11 +307,11 @@ void weir_mps_environment(struct weir_supervisor *sup, const struct weir_sup_wor
     if (worker->kind == WEIR_WORKER_PROGRAM) {
         unsetenv(PERCENTAGE); /* the host's own value is not meant for workers */
     }
-    if (m != NULL && worker->program.sm_share_pct != 0) {
+    if (m && worker->program.sm_share_pct != 0) {
         snprintf(percent, sizeof percent, "%u", worker->program.sm_share_pct);
         setenv(PERCENTAGE, percent, 1);
     }
-    if (m != NULL) {
+    if (m) {
         set_folders(m);
     } else if (worker->kind == WEIR_WORKER_PROGRAM && worker->program.native) {
         /* A folder without a daemon: the worker does not find the site's own either. */

@@ -57,7 +57,7 @@ static int listen_vsock(uint32_t port)
 
 void weir_sup_vsock_follow(struct weir_supervisor *sup)
 {
-    bool wanted = sup->config.vsock_port != 0 && tenant_of_cid(sup, 0) != NULL;
+    bool wanted = sup->config.vsock_port != 0 && tenant_of_cid(sup, 0);
 
     if (!wanted) {
         weir_sup_vsock_close(sup);
@@ -86,7 +86,7 @@ static void refuse(int fd, enum weir_status reason, const char *text)
     struct weir_stream_link *link = weir_stream_socket(fd);
     struct weir_transport *stream;
 
-    if (link != NULL && weir_stream_create(link, &stream) == WEIR_OK) {
+    if (link && weir_stream_create(link, &stream) == WEIR_OK) {
         weir_stream_refuse(stream, reason, CUDA_ERROR_UNKNOWN, text);
         stream->ops->destroy(stream);
     }
@@ -106,7 +106,7 @@ static void accept_vsock(struct weir_supervisor *sup)
         return;
     }
     tenant = tenant_of_cid(sup, peer.svm_cid == 0 ? UINT32_MAX : peer.svm_cid);
-    if (tenant == NULL) {
+    if (!tenant) {
         weir_log_limit_thread(&sup->rates.strangers, "-");
         weir_log_warn("supervisor: no tenant has this vsock_cid cid=%u", peer.svm_cid);
         weir_log_limit_thread(NULL, NULL);

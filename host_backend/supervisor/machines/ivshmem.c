@@ -52,7 +52,7 @@
 bool weir_sup_machines_open(struct weir_supervisor *sup)
 {
     sup->machines = calloc(1, sizeof *sup->machines);
-    if (sup->machines != NULL) {
+    if (sup->machines) {
         sup->machines->nvdimm_watch_fd = sup->machines->vsock_fd = -1;
     }
     return sup->machines != NULL;
@@ -85,16 +85,16 @@ void weir_sup_give_to_qemu(const struct weir_supervisor *sup, const struct weir_
     }
     if (sup->config.vm_user[0] != 0) {
         user = getpwnam(sup->config.vm_user);
-        if (user == NULL) {
+        if (!user) {
             weir_log_warn("supervisor: vm_user is not known user=%.60s", sup->config.vm_user);
         }
     }
-    for (size_t i = 0; sup->config.vm_user[0] == 0 && user == NULL &&
-                       i < sizeof qemu_users / sizeof qemu_users[0];
+    for (size_t i = 0;
+         sup->config.vm_user[0] == 0 && !user && i < sizeof qemu_users / sizeof qemu_users[0];
          i++) {
         user = getpwnam(qemu_users[i]);
     }
-    if (user != NULL && chown(path, user->pw_uid, (gid_t)-1) != 0) {
+    if (user && chown(path, user->pw_uid, (gid_t)-1) != 0) {
         weir_log_warn("supervisor: QEMU cannot have its file path=%s why=\"%s\"", path,
                       strerror(errno));
     }
@@ -291,7 +291,7 @@ bool weir_sup_vm_enter(struct weir_supervisor *sup, const struct weir_sup_vm *vm
     struct weir_sup_tenant *tenant = &sup->tenants[vm->tenant];
     struct weir_sup_vm *slot = find_place(sup, tenant);
 
-    if (slot == NULL) {
+    if (!slot) {
         return false;
     }
     *slot = *vm;
@@ -310,7 +310,7 @@ static void accept_vm(struct weir_supervisor *sup, struct weir_sup_tenant *tenan
     struct weir_sup_vm *vm = fd >= 0 ? find_place(sup, tenant) : NULL;
     struct weir_peer peer = {0};
 
-    if (vm == NULL) {
+    if (!vm) {
         if (fd >= 0) {
             weir_log_warn("supervisor: too many virtual machines tenant=%s", tenant->config.name);
             close(fd);

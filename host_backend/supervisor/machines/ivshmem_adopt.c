@@ -54,10 +54,10 @@ unsigned long long weir_sup_process_started(int pid)
         return 0;
     }
     at = strrchr(text, ')'); /* the program's name may contain anything */
-    if (at == NULL || sscanf(at + 1,
-                             " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d "
-                             "%*d %*d %*d %llu",
-                             &started) != 1) {
+    if (!at || sscanf(at + 1,
+                      " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d "
+                      "%*d %*d %*d %llu",
+                      &started) != 1) {
         return 0;
     }
     return started;
@@ -72,7 +72,7 @@ static int eventfd_number(const char *pid, const char *fd)
 
     snprintf(path, sizeof path, "/proc/%s/fdinfo/%s", pid, fd);
     at = weir_proc_text(path, text, sizeof text) ? strstr(text, "eventfd-id:") : NULL;
-    return at != NULL && sscanf(at, "eventfd-id: %d", &number) == 1 ? number : -1;
+    return at && sscanf(at, "eventfd-id: %d", &number) == 1 ? number : -1;
 }
 
 static int bell_number(const struct weir_sup_vm *vm)
@@ -101,17 +101,17 @@ void weir_sup_vms_note(struct weir_supervisor *sup, const struct weir_sup_tenant
         if (vm->id == 0 || vm->tenant != tenant->index || vm->pid <= 0) {
             continue;
         }
-        if (file == NULL) {
+        if (!file) {
             fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
             file = fd >= 0 ? fdopen(fd, "w") : NULL;
-            if (file == NULL) {
+            if (!file) {
                 break;
             }
         }
         good &= fprintf(file, "%d %llu %d\n", (int)vm->pid, weir_sup_process_started((int)vm->pid),
                         bell_number(vm)) > 0;
     }
-    if (file == NULL) {
+    if (!file) {
         unlink(path); /* there is no machine, or the note cannot be written */
     } else if (fclose(file) != 0 || !good || rename(part, path) != 0) {
         weir_log_warn("supervisor: running machines are not noted tenant=%s why=\"%s\"",
@@ -150,7 +150,7 @@ static void search(const struct note *note, int pid_fd, const char *memory_name,
     snprintf(folder, sizeof folder, "/proc/%d/fd", note->pid);
     snprintf(pid, sizeof pid, "%d", note->pid);
     fds = opendir(folder);
-    while (fds != NULL && (entry = readdir(fds)) != NULL) {
+    while (fds && (entry = readdir(fds))) {
         ssize_t n;
 
         snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
@@ -162,12 +162,12 @@ static void search(const struct note *note, int pid_fd, const char *memory_name,
                 close(vm->region_fd);
                 vm->region_fd = -1;
             }
-        } else if (vm->bell_fd < 0 && note->bell >= 0 && strstr(target, "[eventfd]") != NULL &&
+        } else if (vm->bell_fd < 0 && note->bell >= 0 && strstr(target, "[eventfd]") &&
                    eventfd_number(pid, entry->d_name) == note->bell) {
             vm->bell_fd = (int)syscall(SYS_pidfd_getfd, pid_fd, atoi(entry->d_name), 0);
         }
     }
-    if (fds != NULL) {
+    if (fds) {
         closedir(fds);
     }
 }
@@ -217,7 +217,7 @@ void weir_sup_vms_adopt(struct weir_supervisor *sup, struct weir_sup_tenant *ten
 
     path_of(sup, tenant, "", path, sizeof path);
     file = fopen(path, "re");
-    while (file != NULL && fscanf(file, "%d %llu %d", &note.pid, &note.started, &note.bell) == 3) {
+    while (file && fscanf(file, "%d %llu %d", &note.pid, &note.started, &note.bell) == 3) {
         if (note.bell == NVDIMM_BELL) {
             tenant->nvdimm.noted_pid = note.pid;
             tenant->nvdimm.noted_at = note.started;
@@ -225,7 +225,7 @@ void weir_sup_vms_adopt(struct weir_supervisor *sup, struct weir_sup_tenant *ten
             adopt(sup, tenant, &note);
         }
     }
-    if (file != NULL) {
+    if (file) {
         fclose(file);
     }
 }

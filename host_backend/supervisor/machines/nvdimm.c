@@ -299,7 +299,7 @@ void weir_sup_nvdimm_close(struct weir_supervisor *sup, struct weir_sup_tenant *
 {
     struct weir_sup_nvdimm *n = &tenant->nvdimm;
 
-    if (n->fd >= 0 && (!sup->life.stopping || machine_of(sup, tenant) == NULL)) {
+    if (n->fd >= 0 && (!sup->life.stopping || !machine_of(sup, tenant))) {
         unlink(n->path);
     }
     forget(sup, n);
@@ -371,7 +371,7 @@ void weir_sup_nvdimm_tick(struct weir_supervisor *sup, uint64_t now_ns)
         struct weir_sup_nvdimm *n = &tenant->nvdimm;
 
         if (tenant->used && n->look_until_ns != 0 &&
-            (n->look_until_ns <= now_ns || machine_of(sup, tenant) != NULL || look(sup, tenant))) {
+            (n->look_until_ns <= now_ns || machine_of(sup, tenant) || look(sup, tenant))) {
             n->look_until_ns = 0;
         }
         if (tenant->used && n->again_ns != 0 && n->again_ns <= now_ns) {

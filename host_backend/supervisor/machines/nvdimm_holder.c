@@ -56,7 +56,7 @@ static bool has_open(const char *pid, const struct stat *file)
 
     snprintf(path, sizeof path, "/proc/%s/fd", pid);
     fds = opendir(path);
-    while (fds != NULL && !found && (entry = readdir(fds)) != NULL) {
+    while (fds && !found && (entry = readdir(fds))) {
         /* Whatever else it has open is asked for no more than the kernel knows by itself: a server
          * of files that hangs must not hang us. The link's mode is what it is open for. */
         found = statx(dirfd(fds), entry->d_name, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, STATX_INO,
@@ -66,7 +66,7 @@ static bool has_open(const char *pid, const struct stat *file)
                 fstatat(dirfd(fds), entry->d_name, &link, AT_SYMLINK_NOFOLLOW) == 0 &&
                 (link.st_mode & S_IWUSR) != 0;
     }
-    if (fds != NULL) {
+    if (fds) {
         closedir(fds);
     }
     return found;
@@ -83,13 +83,13 @@ static bool has_mapped(const char *pid, const struct stat *file)
 
     snprintf(path, sizeof path, "/proc/%s/maps", pid);
     maps = fopen(path, "re");
-    while (maps != NULL && !found && fgets(line, sizeof line, maps) != NULL) {
+    while (maps && !found && fgets(line, sizeof line, maps)) {
         found = sscanf(line, "%*s %7s %*s %x:%x %llu", flags, &major_number, &minor_number,
                        &inode) == 4 &&
                 flags[1] == 'w' && flags[3] == 's' && inode == file->st_ino &&
                 major_number == major(file->st_dev) && minor_number == minor(file->st_dev);
     }
-    if (maps != NULL) {
+    if (maps) {
         fclose(maps);
     }
     return found;
@@ -120,7 +120,7 @@ pid_t weir_sup_holder_of(const struct weir_supervisor *sup, int fd, int *ret_pid
         return 0;
     }
     processes = opendir("/proc");
-    while (processes != NULL && found == 0 && (entry = readdir(processes)) != NULL) {
+    while (processes && found == 0 && (entry = readdir(processes))) {
         pid_t pid = isdigit((unsigned char)entry->d_name[0]) ? (pid_t)atoi(entry->d_name) : 0;
 
         if (pid > 0 && pid != getpid() && !is_worker(sup, pid) &&
@@ -128,7 +128,7 @@ pid_t weir_sup_holder_of(const struct weir_supervisor *sup, int fd, int *ret_pid
             found = pid;
         }
     }
-    if (processes != NULL) {
+    if (processes) {
         closedir(processes);
     }
     return found;

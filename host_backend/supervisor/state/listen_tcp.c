@@ -23,8 +23,8 @@ bool weir_sup_listen_address(const char *address, int *ret_fd)
 
     snprintf(host, sizeof host, "%s", address);
     colon = strrchr(host, ':');
-    if (colon == NULL || strspn(colon + 1, "0123456789") != strlen(colon + 1) ||
-        strlen(colon + 1) > 5 || atoi(colon + 1) > 65535) {
+    if (!colon || strspn(colon + 1, "0123456789") != strlen(colon + 1) || strlen(colon + 1) > 5 ||
+        atoi(colon + 1) > 65535) {
         errno = EINVAL; /* getaddrinfo would only take a port's lower bits */
         return false;
     }

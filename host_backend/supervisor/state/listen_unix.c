@@ -66,7 +66,7 @@ void weir_sup_sweep_endpoints(const struct weir_supervisor *sup)
     DIR *dir = opendir(sup->config.run_dir);
     const struct dirent *entry;
 
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+    while (dir && (entry = readdir(dir))) {
         struct sockaddr_un address = {.sun_family = AF_UNIX};
         size_t room = sizeof address.sun_path;
         int n = snprintf(address.sun_path, room, "%s/%s", sup->config.run_dir, entry->d_name);
@@ -77,7 +77,7 @@ void weir_sup_sweep_endpoints(const struct weir_supervisor *sup)
             unlink(address.sun_path);
         }
     }
-    if (dir != NULL) {
+    if (dir) {
         closedir(dir);
     }
 }

@@ -12,7 +12,7 @@ void weir_notify(const char *state)
 {
     const char *path = getenv("NOTIFY_SOCKET");
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    size_t n = path != NULL ? strlen(path) : 0;
+    size_t n = path ? strlen(path) : 0;
     int fd;
 
     if (n < 2 || n >= sizeof address.sun_path || (path[0] != '/' && path[0] != '@')) {

@@ -51,7 +51,7 @@ static enum weir_status append(struct weir_outbox *box, const struct weir_link_m
         return WEIR_ERR_AGAIN;
     }
     item = malloc(sizeof *item);
-    if (item == NULL) {
+    if (!item) {
         return WEIR_ERR_NO_MEMORY;
     }
     *item = (struct weir_outbox_item){.message = *message, .fd = -1};

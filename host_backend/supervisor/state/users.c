@@ -59,7 +59,7 @@ static bool line_has(char *line, uint32_t uid, uint32_t *ret_owner)
          *count = strtok_r(NULL, ":\n", &rest);
     unsigned long long from, n;
 
-    if (name == NULL || first == NULL || count == NULL) {
+    if (!name || !first || !count) {
         return false;
     }
     from = strtoull(first, NULL, 10);
@@ -80,11 +80,11 @@ static bool owner_of_range(uint32_t uid, uint32_t *ret_uid)
     char *line = NULL;
     size_t room = 0;
 
-    while (file != NULL && !found && getline(&line, &room, file) > 0) {
+    while (file && !found && getline(&line, &room, file) > 0) {
         found = line_has(line, uid, ret_uid);
     }
     free(line);
-    if (file != NULL) {
+    if (file) {
         fclose(file);
     }
     return found;
@@ -136,11 +136,11 @@ struct weir_sup_user *weir_sup_user(struct weir_supervisor *sup, uint32_t uid)
             user->seen_ns = now_ns;
             return user;
         }
-        if ((calm == NULL || calm_from_ns(user) < calm_from_ns(calm)) && !has_shares(sup, i)) {
+        if ((!calm || calm_from_ns(user) < calm_from_ns(calm)) && !has_shares(sup, i)) {
             calm = user;
         }
     }
-    assert(calm != NULL); /* there are fewer shares than users */
+    assert(calm); /* there are fewer shares than users */
     if (calm->seen_ns != 0) {
         weir_log_rate_finish(&calm->log_rate);
     }

@@ -101,7 +101,7 @@ static void sweep(struct weir_supervisor *sup, const char *folder)
     DIR *dir = opendir(folder);
     const struct dirent *entry;
 
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+    while (dir && (entry = readdir(dir))) {
         bool kept = entry->d_name[0] == '.';
         char path[PATH_MAX + 512];
 
@@ -116,7 +116,7 @@ static void sweep(struct weir_supervisor *sup, const char *folder)
             rmdir(path); /* fails if it has files that are not ours */
         }
     }
-    if (dir != NULL) {
+    if (dir) {
         closedir(dir);
     }
 }
@@ -134,18 +134,18 @@ static void write_cdi(const struct weir_supervisor *sup, const char *path)
             names[spec.n_tenants++] = sup->tenants[i].config.name;
         }
     }
-    if (realpath(sup->config.run_dir, run_dir) == NULL) {
+    if (!realpath(sup->config.run_dir, run_dir)) {
         run_dir[0] = 0; /* refused below */
     }
-    if (common != NULL && sup->params.guest_lib == NULL) {
+    if (common && !sup->params.guest_lib) {
         weir_log_error("supervisor: no CDI file, the guest's libcuda.so.1 is not to be found");
-    } else if (common != NULL) {
+    } else if (common) {
         status =
             weir_container_edits_common(sup->params.guest_lib, WEIR_CONTAINER_NVIDIA_SMI, common);
         if (status == WEIR_OK) {
             status = weir_cdi_store(path, &spec);
         }
-        if (status != WEIR_OK && (spec.n_tenants != 0 || spec.hook != NULL)) {
+        if (status != WEIR_OK && (spec.n_tenants != 0 || spec.hook)) {
             weir_log_error("supervisor: no CDI file path=%s why=\"%s\"", path,
                            weir_status_text(status));
         }
@@ -159,7 +159,7 @@ void weir_sup_containers_follow(struct weir_supervisor *sup)
     mode_t shared = (mode_t)sup->config.socket_mode >> 1 & 011; /* who may write may also pass */
     char folder[PATH_MAX];
 
-    if (path == NULL) {
+    if (!path) {
         return;
     }
     snprintf(folder, sizeof folder, "%s/" WEIR_CONTAINER_FOLDER, sup->config.run_dir);
@@ -197,7 +197,7 @@ void weir_sup_containers_close(struct weir_supervisor *sup)
             close_socket(sup, &sup->tenants[i]);
         }
     }
-    if (path != NULL && any) {
+    if (path && any) {
         unlink(path);
     }
 }

@@ -94,7 +94,7 @@ static void sweep(const char *folder, bool inner)
     DIR *dir = opendir(folder);
     const struct dirent *entry;
 
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+    while (dir && (entry = readdir(dir))) {
         char path[PATH_MAX];
         int n = snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
 
@@ -109,7 +109,7 @@ static void sweep(const char *folder, bool inner)
         }
         rmdir(path);
     }
-    if (dir != NULL) {
+    if (dir) {
         closedir(dir);
     }
 }
@@ -244,7 +244,7 @@ static bool begins_with(char *word, const char *key, const char **ret_value)
 static bool read_pid(const char *text, pid_t *ret_pid)
 {
     char *end;
-    long long number = text != NULL ? strtoll(text, &end, 10) : 0;
+    long long number = text ? strtoll(text, &end, 10) : 0;
 
     *ret_pid = (pid_t)number;
     return number > 0 && number <= INT32_MAX && *text >= '1' && *text <= '9' && *end == 0;
@@ -263,13 +263,13 @@ static bool read_wish(char *text, struct wish *wish, struct weir_diag *diag)
 {
     const char *pid = NULL;
     char *rest = NULL, *word = strtok_r(text, "\t", &rest);
-    bool container = word != NULL && strcmp(word, "container") == 0;
+    bool container = word && strcmp(word, "container") == 0;
 
-    if (!container && (word == NULL || strcmp(word, "run") != 0)) {
+    if (!container && (!word || strcmp(word, "run") != 0)) {
         weir_diag_set(diag, 0, 0, "no such request: are host and program of one version?");
         return false;
     }
-    while ((word = strtok_r(NULL, "\t", &rest)) != NULL) {
+    while ((word = strtok_r(NULL, "\t", &rest))) {
         if (begins_with(word, "pid=", &pid) || begins_with(word, "self=", &wish->self) ||
             begins_with(word, "id=", &wish->container) || begins_with(word, "user=", &wish->user)) {
             continue;
@@ -281,8 +281,7 @@ static bool read_wish(char *text, struct wish *wish, struct weir_diag *diag)
         wish->settings[wish->n_settings++] = word;
     }
     wish->container = container ? wish->container : NULL;
-    if (container &&
-        (!read_pid(pid, &wish->pid) || wish->container == NULL || !id_ok(wish->container))) {
+    if (container && (!read_pid(pid, &wish->pid) || !wish->container || !id_ok(wish->container))) {
         weir_diag_set(diag, 0, 0, "a container has a pid and an id");
         return false;
     }
@@ -306,9 +305,9 @@ static bool has_our_pids(const struct wish *wish, struct weir_diag *diag)
 static bool find_owner(struct weir_supervisor *sup, struct wish *wish, struct weir_diag *diag)
 {
     uint32_t own = geteuid();
-    pid_t asker = wish->user == NULL ? wish->asker : 0; /* 0 if root has named the user */
+    pid_t asker = !wish->user ? wish->asker : 0; /* 0 if root has named the user */
 
-    if (wish->user != NULL) {
+    if (wish->user) {
         if (wish->uid != 0 && wish->uid != own) {
             weir_diag_set(diag, 0, 0, "only root makes shares of other users");
             return false;
@@ -390,10 +389,10 @@ static int64_t user_of_process(pid_t pid)
 
     snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
     file = fopen(path, "re");
-    while (file != NULL && found < 0 && fgets(line, sizeof line, file) != NULL) {
+    while (file && found < 0 && fgets(line, sizeof line, file)) {
         found = sscanf(line, "Uid: %u", &uid) == 1 ? (int64_t)uid : -1;
     }
-    if (file != NULL) {
+    if (file) {
         fclose(file);
     }
     return found;
@@ -435,7 +434,7 @@ static bool name_share(struct weir_supervisor *sup, const struct wish *wish,
 {
     const struct weir_sup_tenant *other;
 
-    if (wish->container != NULL) {
+    if (wish->container) {
         snprintf(config->name, sizeof config->name, "ctr-%u-%.*s", wish->uid, ID_SHOWN,
                  wish->container);
     } else {
@@ -444,7 +443,7 @@ static bool name_share(struct weir_supervisor *sup, const struct wish *wish,
     }
     weir_sup_own(config, wish->uid);
     other = weir_sup_tenant_find(sup, config->name);
-    if (other != NULL && !other->gone) {
+    if (other && !other->gone) {
         weir_diag_set(diag, 0, 0, "there is a tenant '%s' already", config->name);
         return false;
     }
@@ -531,7 +530,7 @@ static void answer(struct weir_supervisor *sup, int fd, char *text)
     wish.by_root = peer.uid == 0;
     wish.asker = wish.pid = peer.pid;
     tenant = make(sup, text, &wish, &diag);
-    if (tenant != NULL && path_of_share(sup, tenant, folder, sizeof folder)) {
+    if (tenant && path_of_share(sup, tenant, folder, sizeof folder)) {
         snprintf(reply, sizeof reply, "ok\t%s\t%s", tenant->config.name, folder);
     } else {
         log_refusal(sup, &peer, diag.message);
@@ -554,7 +553,7 @@ static void read_asker(struct weir_supervisor *sup, struct weir_sup_asker *asker
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
     }
-    if (n > 0 && memchr(text, 0, (size_t)n) == NULL) {
+    if (n > 0 && !memchr(text, 0, (size_t)n)) {
         text[n] = 0;
         answer(sup, asker->fd, text);
     }

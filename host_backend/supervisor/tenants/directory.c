@@ -58,7 +58,7 @@ static struct weir_sup_entry *find(struct weir_supervisor *sup, uint32_t tenant,
 {
     struct weir_sup_entry *e = *bucket_of(sup, key);
 
-    while (e != NULL && !is_called(e, tenant, kind, key)) {
+    while (e && !is_called(e, tenant, kind, key)) {
         e = e->next;
     }
     return e;
@@ -76,7 +76,7 @@ static bool add_worker(struct weir_sup_entry *e, int worker)
     }
     if (e->n_workers == e->workers_room) {
         bigger = realloc(e->workers, room * sizeof *bigger);
-        if (bigger == NULL) {
+        if (!bigger) {
             return false;
         }
         e->workers = bigger;
@@ -156,7 +156,7 @@ static void drop(struct weir_supervisor *sup, struct weir_sup_entry *e)
     struct weir_sup_entry *memory = e->memory;
 
     drop_one(sup, e);
-    if (memory != NULL) {
+    if (memory) {
         memory->n_descriptors--;
         if (is_unused(memory)) {
             drop_one(sup, memory);
@@ -194,7 +194,7 @@ static enum weir_status prepare(struct weir_supervisor *sup, int worker, struct 
 
     if (e->about.kind == WEIR_ENTRY_DESCRIPTOR) {
         e->memory = find(sup, tenant->index, WEIR_ENTRY_MEMORY, e->about.value);
-        if (e->memory == NULL) {
+        if (!e->memory) {
             return WEIR_ERR_INVALID;
         }
     }
@@ -215,7 +215,7 @@ static void enter(struct weir_supervisor *sup, struct weir_sup_entry *e)
 {
     struct weir_sup_entry **bucket = bucket_of(sup, e->about.key);
 
-    if (e->memory != NULL) {
+    if (e->memory) {
         e->memory->n_descriptors++;
     }
     e->next = *bucket;
@@ -230,7 +230,7 @@ static enum weir_status make(struct weir_supervisor *sup, int worker,
     struct weir_sup_entry *e = calloc(1, sizeof *e);
     enum weir_status status;
 
-    if (e == NULL) {
+    if (!e) {
         close(fd);
         return WEIR_ERR_QUOTA;
     }
@@ -252,7 +252,7 @@ static bool serves(const struct weir_supervisor *sup, int worker, uint32_t tenan
 {
     return tenant < WEIR_CONFIG_TENANTS_MAX &&
            weir_sup_serves(sup, worker, &sup->tenants[tenant]) && !sup->tenants[tenant].gone &&
-           sup->tenants[tenant].account != NULL;
+           sup->tenants[tenant].account;
 }
 
 static enum weir_status publish(struct weir_supervisor *sup, int worker,
@@ -262,7 +262,7 @@ static enum weir_status publish(struct weir_supervisor *sup, int worker,
     enum weir_status status = WEIR_ERR_INVALID;
 
     if (serves(sup, worker, about->tenant_index) && is_sound(about, fd) &&
-        find(sup, about->tenant_index, about->kind, about->key) == NULL) {
+        !find(sup, about->tenant_index, about->kind, about->key)) {
         status = weir_account_charge(kept, WEIR_ACCOUNT_DESCRIPTORS, 1) ? WEIR_OK : WEIR_ERR_QUOTA;
     }
     if (status != WEIR_OK) {
@@ -299,11 +299,11 @@ static enum weir_status hand_out(struct weir_sup_entry *e, int worker,
 {
     struct weir_sup_entry *memory = e->about.kind == WEIR_ENTRY_MEMORY ? e : e->memory;
 
-    if (memory != NULL && !add_worker(memory, worker)) {
+    if (memory && !add_worker(memory, worker)) {
         return WEIR_ERR_QUOTA;
     }
     memcpy(found->value, e->about.value, sizeof found->value);
-    if (memory != NULL) {
+    if (memory) {
         found->device = memory->about.device;
         found->handle_types = memory->about.handle_types;
         found->bytes = memory->about.bytes;
@@ -322,7 +322,7 @@ void weir_sup_find(struct weir_supervisor *sup, int worker, const struct weir_li
     if (serves(sup, worker, entry->tenant_index)) {
         e = find(sup, entry->tenant_index, entry->kind, entry->key);
     }
-    if (e != NULL) {
+    if (e) {
         status = hand_out(e, worker, &found, &fd);
     }
     answer(sup, worker, &found, status, fd);
@@ -334,7 +334,7 @@ void weir_sup_withdraw(struct weir_supervisor *sup, int worker, const struct wei
                                    ? find(sup, entry->tenant_index, entry->kind, entry->key)
                                    : NULL;
 
-    if (e == NULL || is_descriptor(e)) {
+    if (!e || is_descriptor(e)) {
         return; /* its tenant was removed, or the worker lies */
     }
     remove_worker(e, worker);
@@ -365,7 +365,7 @@ static void drop_if(struct weir_supervisor *sup, bool (*goes)(struct weir_sup_en
     for (size_t i = 0; i < WEIR_DIRECTORY_BUCKETS; i++) {
         struct weir_sup_entry *e = sup->directory.buckets[i];
 
-        while (e != NULL) {
+        while (e) {
             if (goes(e, which)) {
                 drop(sup, e);
                 e = sup->directory.buckets[i];
@@ -423,7 +423,7 @@ void weir_sup_directory_close(struct weir_supervisor *sup)
 
 uint64_t weir_sup_directory_bytes(const struct weir_sup_tenant *tenant)
 {
-    return tenant->account == NULL
+    return !tenant->account
                ? 0
                : atomic_load_explicit(
                      &tenant->account->of[WEIR_ACCOUNT_KEPT][WEIR_ACCOUNT_DEVICE_MEMORY],

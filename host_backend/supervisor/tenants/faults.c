@@ -141,7 +141,7 @@ bool weir_sup_quarantine_end(struct weir_supervisor *sup, int worker)
     bool quarantined;
     int shared;
 
-    if (tenant == NULL || !is_moved(sup, tenant) || tenant->gone ||
+    if (!tenant || !is_moved(sup, tenant) || tenant->gone ||
         !is_over(tenant, weir_clock_now_ns())) {
         return false;
     }
@@ -244,16 +244,16 @@ static void count(struct weir_supervisor *sup, const struct weir_link_fault *fau
     struct weir_sup_tenant *tenant = tenant_of(sup, fault);
     struct weir_sup_faults *f;
 
-    if (quarantined && tenant != NULL && place == PLACE_MPS) {
+    if (quarantined && tenant && place == PLACE_MPS) {
         take_out_of_mps(sup, tenant, end_ns);
-    } else if (quarantined && tenant != NULL) {
+    } else if (quarantined && tenant) {
         tenant->faults.quarantine_end_ns = end_ns;
         tenant->faults.leaves = true;
     }
     if (quarantined && user >= 0) {
         blame_user(sup, (uint32_t)user, place, end_ns);
     }
-    if (tenant == NULL) {
+    if (!tenant) {
         return;
     }
     f = &tenant->faults;
@@ -277,7 +277,7 @@ static int64_t user_of(const struct weir_supervisor *sup, const struct weir_link
     int64_t user = weir_sup_share_user(sup, fault->tenant_index);
     const struct weir_sup_tenant *tenant = user >= 0 ? &sup->tenants[fault->tenant_index] : NULL;
 
-    return tenant != NULL && tenant->goings - fault->goings <= (tenant->gone ? 1u : 0u) ? user : -1;
+    return tenant && tenant->goings - fault->goings <= (tenant->gone ? 1u : 0u) ? user : -1;
 }
 
 void weir_sup_fault(struct weir_supervisor *sup, int worker, const struct weir_link_fault *fault)
@@ -285,7 +285,7 @@ void weir_sup_fault(struct weir_supervisor *sup, int worker, const struct weir_l
     struct weir_sup_worker *w = &sup->workers[worker];
     struct weir_sup_mps *domain = weir_mps_of(sup, w);
 
-    if (domain == NULL || fault->error == CUDA_ERROR_ASSERT) {
+    if (!domain || fault->error == CUDA_ERROR_ASSERT) {
         w->program.asserted = domain != NULL;
         count(sup, fault, w->kind == WEIR_WORKER_SHARED ? PLACE_SHARED_WORKER : PLACE_OWN_WORKER,
               user_of(sup, fault));

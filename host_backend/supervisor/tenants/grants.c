@@ -41,7 +41,7 @@ static bool grant(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
         const struct weir_sup_tenant *t = &sup->tenants[i];
         uint64_t *own = &granted[weir_sup_holder(t)];
 
-        if (t->used && t->account != NULL) { /* tenants that are being removed count, too */
+        if (t->used && t->account) { /* tenants that are being removed count, too */
             *own = (*own == WEIR_SUPPLY_NOBODY ? 0 : *own) + t->granted[item];
         }
     }
@@ -58,7 +58,7 @@ static void take_back(struct weir_supervisor *sup, enum weir_account_item item)
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         struct weir_sup_tenant *t = &sup->tenants[i];
 
-        if (t->used && t->account != NULL) {
+        if (t->used && t->account) {
             t->granted[item] = weir_account_page_trim(t->account, item, t->granted[item]);
         }
     }
@@ -81,8 +81,7 @@ void weir_sup_grant(struct weir_supervisor *sup, int worker, const struct weir_l
     atomic_uint *answered;
     uint64_t bytes;
 
-    if (tenant->account == NULL || more->item >= WEIR_ACCOUNT_COUNT ||
-        !weir_account_is_divided(item)) {
+    if (!tenant->account || more->item >= WEIR_ACCOUNT_COUNT || !weir_account_is_divided(item)) {
         return;
     }
     bytes = lack(tenant, item, more->amount);

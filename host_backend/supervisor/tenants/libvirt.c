@@ -58,7 +58,7 @@ static struct weir_sup_domain *add_domain(struct weir_supervisor *sup, const cha
         return NULL;
     }
     bigger = realloc(l->domains, (l->n_domains + 1) * sizeof *bigger);
-    if (bigger == NULL) {
+    if (!bigger) {
         return NULL;
     }
     l->domains = bigger;
@@ -77,7 +77,7 @@ static struct weir_sup_tenant *living(struct weir_supervisor *sup, const char *n
 {
     struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, name);
 
-    return tenant != NULL && !tenant->gone ? tenant : NULL;
+    return tenant && !tenant->gone ? tenant : NULL;
 }
 
 static void complain(const struct weir_sup_domain *d, const char *why)
@@ -188,7 +188,7 @@ static struct weir_sup_tenant *tenant_of(struct weir_supervisor *sup, struct wei
     struct weir_tenant_config config;
     struct weir_diag diag = {0};
 
-    if (tenant != NULL || !sup->config.libvirt_create || !weir_tenant_name_ok(d->tenant)) {
+    if (tenant || !sup->config.libvirt_create || !weir_tenant_name_ok(d->tenant)) {
         return tenant;
     }
     weir_tenant_config_default(&config, d->tenant);
@@ -204,7 +204,7 @@ static void leave_tenant(struct weir_supervisor *sup, struct weir_sup_domain *d)
 {
     struct weir_sup_tenant *tenant = living(sup, d->tenant);
 
-    if (tenant != NULL) {
+    if (tenant) {
         struct weir_tenant_config config = tenant->config;
 
         give_back(tenant, d->set, &config);
@@ -219,9 +219,9 @@ static void on_element(struct weir_supervisor *sup, const struct weir_libvirt_me
     struct weir_sup_domain *d = find_domain(sup, message->domain);
     struct weir_sup_tenant *tenant;
 
-    if (d == NULL) {
+    if (!d) {
         d = add_domain(sup, message->domain);
-        if (d == NULL) {
+        if (!d) {
             weir_log_warn("libvirt: domain=\"%s\" more than %d domains with an element",
                           message->domain, WEIR_DOMAINS_MAX);
             return;
@@ -238,8 +238,8 @@ static void on_element(struct weir_supervisor *sup, const struct weir_libvirt_me
         memcpy(d->tenant, name, strlen(name) + 1);
     }
     tenant = tenant_of(sup, d);
-    d->missing = tenant == NULL;
-    if (tenant == NULL) {
+    d->missing = !tenant;
+    if (!tenant) {
         weir_log_warn("libvirt: domain=\"%s\" there is no tenant '%s'", message->domain, name);
         return;
     }
@@ -259,10 +259,10 @@ static void on_bad(struct weir_supervisor *sup, const struct weir_libvirt_messag
 {
     struct weir_sup_domain *d = find_domain(sup, message->domain);
 
-    if (d == NULL) {
+    if (!d) {
         d = add_domain(sup, message->domain);
     }
-    if (d != NULL && memcmp(&d->said, message, sizeof *message) != 0) {
+    if (d && memcmp(&d->said, message, sizeof *message) != 0) {
         d->said = *message; /* settings that it has made stay */
         complain(d, message->complaint);
     }
@@ -313,13 +313,13 @@ void weir_sup_libvirt_message(struct weir_supervisor *sup, struct weir_libvirt_m
         on_bad(sup, message);
         break;
     case WEIR_LIBVIRT_NONE:
-        if (d != NULL) {
+        if (d) {
             leave_tenant(sup, d);
             forget_domain(sup, d);
         }
         break;
     case WEIR_LIBVIRT_GONE:
-        if (d != NULL) {
+        if (d) {
             forget_domain(sup, d);
         }
         break;
@@ -335,11 +335,11 @@ void weir_sup_libvirt_again(struct weir_supervisor *sup)
         struct weir_sup_domain *d = &sup->libvirt.domains[i];
         struct weir_sup_tenant *tenant = living(sup, d->tenant);
 
-        if (d->said.type == WEIR_LIBVIRT_ELEMENT && tenant != NULL) {
+        if (d->said.type == WEIR_LIBVIRT_ELEMENT && tenant) {
             apply(sup, d, tenant, !d->missing);
             d->missing = false;
         } else {
-            d->missing = tenant == NULL;
+            d->missing = !tenant;
         }
     }
 }
@@ -391,7 +391,7 @@ enum weir_status weir_sup_libvirt_open(struct weir_supervisor *sup)
     if (sup->config.libvirt_uri[0] == 0) {
         return WEIR_OK;
     }
-    if (sup->params.libvirt == NULL) {
+    if (!sup->params.libvirt) {
         fprintf(stderr,
                 "[libvirt] uri: this installation has no weir-libvirt (a package of its own)\n");
         return WEIR_ERR_UNSUPPORTED;

@@ -108,8 +108,7 @@ const char *weir_origin_text(const struct weir_supervisor *sup, enum weir_origin
     static const char *const texts[] = {"weir.toml", "weir tenant", "libvirt",
                                         WEIR_CONTROL_ON_DEMAND};
 
-    return origin == WEIR_ORIGIN_FILE && sup->params.config_path == NULL ? "built in"
-                                                                         : texts[origin];
+    return origin == WEIR_ORIGIN_FILE && !sup->params.config_path ? "built in" : texts[origin];
 }
 
 /* Merge a source's settings with those that others have made since. */
@@ -153,7 +152,7 @@ enum weir_status weir_sup_setting_try(const struct weir_supervisor *sup,
 
         const char *same = weir_tenants_clash(&other->config, config);
 
-        if (other != tenant && other->used && !other->gone && same != NULL) {
+        if (other != tenant && other->used && !other->gone && same) {
             weir_diag_set(ret_diag, 0, 0, "tenant '%s' has the same %s", other->config.name, same);
             status = WEIR_ERR_INVALID;
         }
@@ -166,9 +165,9 @@ static struct weir_sup_tenant *slot_for(struct weir_supervisor *sup, const char 
 {
     struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, name);
 
-    if (tenant == NULL) {
+    if (!tenant) {
         tenant = find_free(sup);
-        if (tenant == NULL) {
+        if (!tenant) {
             weir_log_error("supervisor: a host has room for %d tenants, so not for tenant=%s",
                            WEIR_CONFIG_TENANTS_MAX, name);
             return NULL;
@@ -211,9 +210,9 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
     struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, config->name);
     struct weir_tenant_config base = *config, merged;
 
-    if (tenant == NULL) {
+    if (!tenant) {
         tenant = slot_for(sup, config->name);
-        if (tenant == NULL) {
+        if (!tenant) {
             return WEIR_ERR_TOO_BIG;
         }
     } else if (weir_sup_worker_keep(tenant, &base) && !tenant->gone &&
@@ -269,10 +268,10 @@ static void release(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     struct weir_sup_worker *own = tenant->worker >= 0 ? &sup->workers[tenant->worker] : NULL;
 
-    if (own != NULL && own->tenant == (int)tenant->index && own->pid == 0) {
+    if (own && own->tenant == (int)tenant->index && own->pid == 0) {
         own->used = false;
     }
-    if (tenant->account != NULL) {
+    if (tenant->account) {
         munmap(tenant->account, sizeof *tenant->account);
         close(tenant->account_fd);
         tenant->account = NULL;
@@ -305,7 +304,7 @@ static enum weir_status apply(struct weir_supervisor *sup, enum weir_origin sour
     enum weir_status status = apply_one(sup, source, config);
     struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, config->name);
 
-    if (status != WEIR_OK && tenant != NULL && tenant->gone) {
+    if (status != WEIR_OK && tenant && tenant->gone) {
         release_if_free(sup, tenant);
     }
     return status;
@@ -315,7 +314,7 @@ void weir_sup_tenant_worker_gone(struct weir_supervisor *sup, uint32_t index)
 {
     struct weir_sup_tenant *tenant = &sup->tenants[index];
 
-    if (tenant->account != NULL && !has_workers(sup, tenant)) {
+    if (tenant->account && !has_workers(sup, tenant)) {
         weir_account_page_clear(tenant->account);
     }
     if (tenant->used && tenant->gone) {
@@ -348,7 +347,7 @@ void weir_sup_tenant_freed(struct weir_supervisor *sup, uint32_t index, uint32_t
     struct weir_sup_tenant *tenant = index < WEIR_CONFIG_TENANTS_MAX ? &sup->tenants[index] : NULL;
     struct weir_link_message stop = {.type = WEIR_LINK_STOP};
 
-    if (tenant == NULL || !tenant->used || !tenant->gone || tenant->goings != goings) {
+    if (!tenant || !tenant->used || !tenant->gone || tenant->goings != goings) {
         return; /* the tenant was added again */
     }
     if (tenant->worker < 0) {
@@ -384,7 +383,7 @@ enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,
     const struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, config->name);
     enum weir_status status;
 
-    if (tenant != NULL && !tenant->gone) {
+    if (tenant && !tenant->gone) {
         weir_diag_set(ret_diag, 0, 0, "there is a tenant '%s' already", config->name);
         return WEIR_ERR_EXISTS;
     }
@@ -400,10 +399,10 @@ enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,
     if (status != WEIR_OK) {
         struct weir_sup_tenant *half = weir_sup_tenant_find(sup, config->name);
 
-        if (half != NULL && !half->gone) {
+        if (half && !half->gone) {
             weir_sup_tenant_remove(sup, half);
         }
-        if (status == WEIR_ERR_TOO_BIG && half == NULL) {
+        if (status == WEIR_ERR_TOO_BIG && !half) {
             weir_diag_set(ret_diag, 0, 0,
                           "tenant '%s' cannot be made: a host has room for %d tenants",
                           config->name, WEIR_CONFIG_TENANTS_MAX);
@@ -439,7 +438,7 @@ enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
         struct weir_sup_tenant *there = weir_sup_tenant_find(sup, config->tenants[k].name);
         enum weir_status one;
 
-        if (there != NULL && !there->gone && there->source == WEIR_ORIGIN_DEMAND) {
+        if (there && !there->gone && there->source == WEIR_ORIGIN_DEMAND) {
             weir_sup_tenant_remove(sup, there); /* the file may use the name */
         }
         one = apply(sup, WEIR_ORIGIN_FILE, &config->tenants[k]);

@@ -11,7 +11,7 @@ static inline void weir_sup_append(void **array, size_t *n, const void *element,
 {
     void *bigger = realloc(*array, (*n + 1) * size);
 
-    if (bigger != NULL) {
+    if (bigger) {
         *array = bigger;
         memcpy((char *)bigger + (*n)++ * size, element, size);
     }

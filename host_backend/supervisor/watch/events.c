@@ -76,10 +76,10 @@ static const struct {
 bool weir_sup_events_open(struct weir_supervisor *sup)
 {
     sup->events = calloc(1, sizeof *sup->events);
-    for (uint32_t i = 0; sup->events != NULL && i < WEIR_FOLLOWERS_MAX; i++) {
+    for (uint32_t i = 0; sup->events && i < WEIR_FOLLOWERS_MAX; i++) {
         sup->events->followers[i].fd = -1;
     }
-    for (uint32_t i = 0; sup->events != NULL && i < KEPT_MAX; i++) {
+    for (uint32_t i = 0; sup->events && i < KEPT_MAX; i++) {
         sup->events->kept[i] = &sup->events->room[i];
     }
     return sup->events != NULL;
@@ -94,7 +94,7 @@ static void drop(struct follower *f)
 
 void weir_sup_events_close(struct weir_supervisor *sup)
 {
-    if (sup->events == NULL) {
+    if (!sup->events) {
         return;
     }
     for (uint32_t i = 0; i < WEIR_FOLLOWERS_MAX; i++) {
@@ -124,9 +124,9 @@ static const struct weir_status_event *first_from(const struct weir_sup_events *
 static bool next_line(struct weir_sup_events *events, struct follower *f)
 {
     const struct weir_status_event *event = first_from(events, f->next);
-    FILE *out = event != NULL ? open_memstream(&f->line, &f->bytes) : NULL;
+    FILE *out = event ? open_memstream(&f->line, &f->bytes) : NULL;
 
-    if (out == NULL) {
+    if (!out) {
         return false;
     }
     weir_status_text_event(out, event);
@@ -142,7 +142,7 @@ static bool next_line(struct weir_sup_events *events, struct follower *f)
 
 static void send_some(struct weir_sup_events *events, struct follower *f)
 {
-    while (f->line != NULL || next_line(events, f)) {
+    while (f->line || next_line(events, f)) {
         ssize_t n = send(f->fd, f->line + f->sent, f->bytes - f->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
 
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
@@ -180,7 +180,7 @@ void weir_sup_events_watch(struct weir_supervisor *sup, struct weir_host_loop *l
 {
     for (int i = 0; i < (int)WEIR_FOLLOWERS_MAX; i++) {
         const struct follower *f = &sup->events->followers[i];
-        short events = f->line != NULL ? POLLIN | POLLOUT : POLLIN;
+        short events = f->line ? POLLIN | POLLOUT : POLLIN;
 
         weir_host_loop_watch(loop, f->fd, events, on_follower, sup, i);
     }
@@ -280,7 +280,7 @@ static bool may_tell(struct weir_sup_events *events, const struct weir_sup_tenan
 /* Can a tenant cause the event often? Its user can start and end a share on demand. */
 static bool is_limited(const struct weir_sup_event *what)
 {
-    return what->tenant != NULL &&
+    return what->tenant &&
            (kinds[what->kind].limited || what->tenant->source == WEIR_ORIGIN_DEMAND);
 }
 
@@ -294,19 +294,19 @@ void weir_sup_event(struct weir_supervisor *sup, const struct weir_sup_event *wh
                                       .n = what->n != 0 ? what->n : 1};
     va_list args;
 
-    if (sup->events == NULL || (is_limited(what) && !may_tell(sup->events, what->tenant))) {
+    if (!sup->events || (is_limited(what) && !may_tell(sup->events, what->tenant))) {
         return;
     }
     snprintf(event.kind, sizeof event.kind, "%s", kinds[what->kind].name);
-    if (what->tenant != NULL) {
+    if (what->tenant) {
         snprintf(event.tenant, sizeof event.tenant, "%s", what->tenant->config.name);
     }
-    snprintf(event.program, sizeof event.program, "%s", what->program != NULL ? what->program : "");
-    snprintf(event.call, sizeof event.call, "%s", what->call != NULL ? what->call : "");
+    snprintf(event.program, sizeof event.program, "%s", what->program ? what->program : "");
+    snprintf(event.call, sizeof event.call, "%s", what->call ? what->call : "");
     va_start(args, why);
     vsnprintf(event.why, sizeof event.why, why, args);
     va_end(args);
-    append(sup->events, what->tenant != NULL ? weir_sup_holder(what->tenant) : NOBODY, &event);
+    append(sup->events, what->tenant ? weir_sup_holder(what->tenant) : NOBODY, &event);
 }
 
 /* ---------------------------------------------------------------- what workers tell */
@@ -334,7 +334,7 @@ void weir_sup_worker_event(struct weir_supervisor *sup, int worker, struct weir_
 {
     struct weir_sup_tenant *tenant = tenant_of(sup, event);
 
-    if (tenant == NULL || !is_from_workers(event->kind)) {
+    if (!tenant || !is_from_workers(event->kind)) {
         return;
     }
     if (event->kind == WEIR_EVENT_SESSION_REFUSED) {

@@ -82,18 +82,18 @@ static void print_tenants(FILE *out, const struct weir_status_report *report)
             "weir_tenant_info{tenant=\"%s\",priority=\"%s\",isolation=\"%s\",source=\"%s\"} 1\n",
             t->name, t->priority, t->isolation, t->source);
     }
-    for (const struct weir_status_field *f = weir_status_tenant_fields; f->name != NULL; f++) {
+    for (const struct weir_status_field *f = weir_status_tenant_fields; f->name; f++) {
         const struct weir_status_metric *m = &f->metric;
 
-        if (m->name == NULL || (m->scheduled && !scheduled)) {
+        if (!m->name || (m->scheduled && !scheduled)) {
             continue;
         }
-        if (f[-1].metric.name == NULL || strcmp(m->name, f[-1].metric.name) != 0) {
+        if (!f[-1].metric.name || strcmp(m->name, f[-1].metric.name) != 0) {
             print_head(out, m->name, m->type, m->help);
         }
         for (size_t i = 0; i < report->n_tenants; i++) {
             fprintf(out, "%s{tenant=\"%s\"%s}", m->name, report->tenants[i].name,
-                    m->label != NULL ? m->label : "");
+                    m->label ? m->label : "");
             print_number(out, f, &report->tenants[i]);
         }
     }
@@ -109,8 +109,8 @@ static void print_waits(FILE *out, const struct weir_status_report *report)
         const struct weir_status_tenant *t = &report->tenants[i];
         unsigned long long n = 0;
 
-        for (const struct weir_status_field *f = weir_status_tenant_fields; f->name != NULL; f++) {
-            if (f->metric.bucket != NULL) {
+        for (const struct weir_status_field *f = weir_status_tenant_fields; f->name; f++) {
+            if (f->metric.bucket) {
                 n += whole_of(f, t);
                 fprintf(out, "%s_bucket{tenant=\"%s\",le=\"%s\"} %llu\n", name, t->name,
                         f->metric.bucket, n);
@@ -139,7 +139,7 @@ static void print_programs(FILE *out, const struct weir_status_report *report)
 /* Does the metric have a value in this row? */
 static bool is_known(const struct weir_status_field *f, const struct weir_status_device *row)
 {
-    return f->metric.name != NULL && !(f->metric.scheduled && row->scheduled == 0) &&
+    return f->metric.name && !(f->metric.scheduled && row->scheduled == 0) &&
            !(f->kind == WEIR_STATUS_REAL && isnan(real_of(f, row)));
 }
 
@@ -153,7 +153,7 @@ static void print_devices(FILE *out, const struct weir_status_report *report)
         print_escaped(out, d->name);
         fprintf(out, "\"} 1\n");
     }
-    for (const struct weir_status_field *f = weir_status_device_fields; f->name != NULL; f++) {
+    for (const struct weir_status_field *f = weir_status_device_fields; f->name; f++) {
         const struct weir_status_metric *m = &f->metric;
         bool headed = false;
 
@@ -182,8 +182,8 @@ static void print_workers(FILE *out, const struct weir_status_report *report)
         print_escaped(out, w->device);
         fprintf(out, "\"} %d\n", w->pid != 0);
     }
-    for (const struct weir_status_field *f = weir_status_worker_fields; f->name != NULL; f++) {
-        if (f->metric.name == NULL) {
+    for (const struct weir_status_field *f = weir_status_worker_fields; f->name; f++) {
+        if (!f->metric.name) {
             continue;
         }
         print_head(out, f->metric.name, f->metric.type, f->metric.help);
@@ -275,7 +275,7 @@ int weir_http_judge(const char *head, size_t bytes, bool *ret_head)
     if (!*ret_head && !is(method, n_method, "GET")) {
         return 405;
     }
-    n_path = memchr(target, '?', n_target) != NULL
+    n_path = memchr(target, '?', n_target)
                  ? (size_t)((const char *)memchr(target, '?', n_target) - target)
                  : n_target;
     return is(target, n_path, "/metrics") ? 200 : 404;

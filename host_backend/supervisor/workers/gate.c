@@ -345,7 +345,7 @@ void weir_sup_gate_receive(struct weir_supervisor *sup)
         lose_link(&sup->gate);
         return;
     }
-    if (type < WEIR_LINK_COUNT && handlers[type] != NULL) {
+    if (type < WEIR_LINK_COUNT && handlers[type]) {
         handlers[type](sup, &heard);
     } else {
         weir_log_warn("supervisor: unknown message of the gate type=%u", type);

@@ -23,7 +23,7 @@
 /* Has its program ended? The worker, which looks at the program's socket, or the kernel says so. */
 static bool has_ended(const struct weir_sup_worker *w)
 {
-    return w->used && ((w->spin_page != NULL && atomic_load(&w->spin_page->ending) != 0) ||
+    return w->used && ((w->spin_page && atomic_load(&w->spin_page->ending) != 0) ||
                        (w->program.busy && weir_process_is_gone((uint32_t)w->program.pid)));
 }
 
@@ -31,9 +31,9 @@ static bool has_ended(const struct weir_sup_worker *w)
 static bool is_asked_for(const struct weir_supervisor *sup, const struct weir_sup_worker *w,
                          const struct weir_sup_tenant *tenant, const char *devices)
 {
-    return (tenant == NULL || (w->tenant >= 0 && weir_sup_holder(&sup->tenants[w->tenant]) ==
-                                                     weir_sup_holder(tenant))) &&
-           (devices == NULL || weir_devices_meet(w->devices, devices));
+    return (!tenant || (w->tenant >= 0 &&
+                        weir_sup_holder(&sup->tenants[w->tenant]) == weir_sup_holder(tenant))) &&
+           (!devices || weir_devices_meet(w->devices, devices));
 }
 
 bool weir_sup_any_has_ended(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
@@ -51,7 +51,7 @@ bool weir_sup_any_has_ended(const struct weir_supervisor *sup, const struct weir
 
 static bool has_spares(const struct weir_sup_worker *w)
 {
-    return w->used && w->spin_page != NULL && atomic_load(&w->spin_page->spares) != 0;
+    return w->used && w->spin_page && atomic_load(&w->spin_page->spares) != 0;
 }
 
 /* Will the worker give memory back? A guest may control it: it is believed for a while only. */
@@ -161,7 +161,7 @@ void weir_sup_giving_answer(struct weir_supervisor *sup, uint64_t now_ns)
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         struct weir_sup_worker *w = &sup->workers[i];
 
-        if (w->spin_page == NULL) {
+        if (!w->spin_page) {
             continue;
         }
         if (w->giving.asks) {

@@ -47,7 +47,7 @@ static bool make_room(struct weir_supervisor *sup)
         return true;
     }
     bigger = realloc(sup->keeper.kept, room * sizeof *bigger);
-    if (bigger != NULL) {
+    if (bigger) {
         sup->keeper.kept = bigger;
         sup->keeper.room = room;
     }

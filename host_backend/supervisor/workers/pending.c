@@ -77,9 +77,8 @@ static void peek_hello(struct weir_supervisor *sup, struct weir_sup_pending *p)
 {
     struct weir_hello *hello = NULL;
     uint8_t *bytes = malloc(WEIR_CONTROL_MAX_BYTES);
-    ssize_t n =
-        bytes == NULL ? -1 : recv(p->fd, bytes, WEIR_CONTROL_MAX_BYTES, MSG_PEEK | MSG_DONTWAIT);
-    bool later = n < 0 && (bytes == NULL || errno == EAGAIN || errno == EINTR);
+    ssize_t n = !bytes ? -1 : recv(p->fd, bytes, WEIR_CONTROL_MAX_BYTES, MSG_PEEK | MSG_DONTWAIT);
+    bool later = n < 0 && (!bytes || errno == EAGAIN || errno == EINTR);
 
     if (n > 0 && weir_hello_decode(bytes, (size_t)n, &hello) == WEIR_OK) {
         p->said_hello = true;
@@ -143,7 +142,7 @@ static struct weir_sup_pending *one_of(struct weir_supervisor *sup, uint32_t hol
         struct weir_sup_pending *p = &sup->programs.pending[i];
 
         if (p->used && holder_of(sup, p) == holder && p->said_hello != silent &&
-            (found == NULL || (p->since_ns < found->since_ns) == silent)) {
+            (!found || (p->since_ns < found->since_ns) == silent)) {
             found = p;
         }
     }
@@ -173,7 +172,7 @@ static struct weir_sup_pending *find_place(struct weir_supervisor *sup, uint32_t
         most = largest(crowd.all);
         place = crowd.all[most] > crowd.all[holder] + 1 ? one_of(sup, most, false) : NULL;
     }
-    if (place != NULL) {
+    if (place) {
         weir_sup_turn_away(
             sup, place, WEIR_ERR_AGAIN, CUDA_ERROR_UNKNOWN,
             place->said_hello
@@ -190,7 +189,7 @@ void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup
     bool spoke = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
     struct weir_sup_pending *place = find_place(sup, weir_sup_holder(tenant), spoke);
 
-    if (place == NULL) {
+    if (!place) {
         refuse(
             sup, guest, fd, spoke ? WEIR_ERR_FULL : WEIR_ERR_AGAIN,
             spoke ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN,

@@ -72,7 +72,7 @@ void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status)
     weir_log_limit_thread(tenant >= 0 ? weir_sup_log_rate(sup, &sup->tenants[tenant])
                                       : &sup->rates.starts,
                           tenant >= 0 ? name : "-");
-    if (failed && domain != NULL && !weir_sup_others_may_serve(sup, worker, true) &&
+    if (failed && domain && !weir_sup_others_may_serve(sup, worker, true) &&
         weir_mps_give_up(sup, "a worker cannot be its client")) {
         failed = false; /* a worker without MPS may do better */
         memset(sup->programs.shortages, 0, sizeof sup->programs.shortages);
@@ -90,7 +90,7 @@ void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status)
     if (failed && !(is_full(status) && weir_sup_take_spares(sup))) {
         weir_sup_shortage_begin(sup, w->devices, status, weir_clock_now_ns());
     }
-    if (domain != NULL && is_fault(w, status)) {
+    if (domain && is_fault(w, status)) {
         sup->listener->domain_died(sup, worker, WIFSIGNALED(status));
     }
     *w = (struct weir_sup_worker){.link = -1, .tenant = -1};

@@ -15,7 +15,7 @@ static uint32_t share_of(const struct weir_supervisor *sup, const struct weir_su
 {
     bool limited = weir_tenant_sm_limit(&tenant->config, 0) < 100;
 
-    return limited && weir_mps_sms(sup, weir_sup_devices_of(sup, tenant)) != NULL
+    return limited && weir_mps_sms(sup, weir_sup_devices_of(sup, tenant))
                ? weir_tenant_sm_limit(&tenant->config, wish_pct)
                : 0;
 }

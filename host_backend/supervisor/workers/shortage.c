@@ -32,7 +32,7 @@ static struct weir_sup_shortage *make(struct weir_supervisor *sup, const char *d
     const struct weir_sup_shortage *known = find(sup, devices);
     struct weir_sup_shortage *s = &sup->programs.shortages[0];
 
-    if (known != NULL) {
+    if (known) {
         return &sup->programs.shortages[known - sup->programs.shortages];
     }
     for (int i = 1; i < WEIR_SHORTAGES_MAX; i++) {
@@ -64,7 +64,7 @@ enum weir_status weir_sup_shortage_cause(const struct weir_supervisor *sup, cons
                                          const char **ret_why)
 {
     const struct weir_sup_shortage *s = find(sup, devices);
-    int exit_status = s != NULL && WIFEXITED(s->wait_status) ? WEXITSTATUS(s->wait_status) : -1;
+    int exit_status = s && WIFEXITED(s->wait_status) ? WEXITSTATUS(s->wait_status) : -1;
 
     if (exit_status == WEIR_WORKER_EXIT_FULL) {
         *ret_why = "the GPU has no room for another context";
@@ -86,7 +86,7 @@ bool weir_sup_has_room(const struct weir_supervisor *sup, const char *devices, u
 {
     const struct weir_sup_shortage *s = find(sup, devices);
 
-    return s == NULL || s->room_ns <= now_ns;
+    return !s || s->room_ns <= now_ns;
 }
 
 bool weir_sup_has_room_for_spares(const struct weir_supervisor *sup, const char *devices,
@@ -94,7 +94,7 @@ bool weir_sup_has_room_for_spares(const struct weir_supervisor *sup, const char 
 {
     const struct weir_sup_shortage *s = find(sup, devices);
 
-    return s == NULL || s->spares_ns <= now_ns;
+    return !s || s->spares_ns <= now_ns;
 }
 
 static uint64_t next_of(uint64_t at_ns, uint64_t now_ns, uint64_t next_ns)

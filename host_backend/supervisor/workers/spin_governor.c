@@ -58,7 +58,7 @@ static void show_all(struct weir_supervisor *sup)
 {
     show(&sup->spin, sup->spin.page);
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (sup->workers[i].spin_page != NULL) {
+        if (sup->workers[i].spin_page) {
             show(&sup->spin, sup->workers[i].spin_page);
         }
     }
@@ -66,7 +66,7 @@ static void show_all(struct weir_supervisor *sup)
 
 void weir_sup_spin_show(struct weir_supervisor *sup, uint32_t tenants)
 {
-    if (sup->spin.page != NULL && sup->spin.tenants != tenants) {
+    if (sup->spin.page && sup->spin.tenants != tenants) {
         sup->spin.tenants = tenants;
         show_all(sup);
     }
@@ -99,9 +99,8 @@ static uint32_t take_active(const struct weir_supervisor *sup, uint32_t epoch)
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         struct weir_spin_page *page = sup->workers[i].spin_page;
-        uint32_t n = page != NULL ? atomic_exchange_explicit(&page->active[epoch & 1], 0,
-                                                             memory_order_relaxed)
-                                  : 0;
+        uint32_t n =
+            page ? atomic_exchange_explicit(&page->active[epoch & 1], 0, memory_order_relaxed) : 0;
 
         all += n < ACTIVE_MAX ? n : ACTIVE_MAX;
     }
@@ -138,10 +137,10 @@ static bool count_running(int fd, uint32_t *ret_running)
     }
     text[n] = 0;
     at = strchr(text, '/');
-    while (at != NULL && at > text && at[-1] != ' ') {
+    while (at && at > text && at[-1] != ' ') {
         at--;
     }
-    running = at != NULL ? strtoul(at, NULL, 10) : 0;
+    running = at ? strtoul(at, NULL, 10) : 0;
     *ret_running = running > 1 ? (uint32_t)running - 1 : 0;
     return at != NULL;
 }

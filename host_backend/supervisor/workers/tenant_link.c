@@ -20,8 +20,8 @@ static bool has_account(struct weir_sup_tenant *tenant)
 {
     void *page;
 
-    if (tenant->account == NULL && weir_shared_page_create("weir-account", sizeof *tenant->account,
-                                                           &tenant->account_fd, &page) == WEIR_OK) {
+    if (!tenant->account && weir_shared_page_create("weir-account", sizeof *tenant->account,
+                                                    &tenant->account_fd, &page) == WEIR_OK) {
         tenant->account = page;
     }
     return tenant->account != NULL;
@@ -89,7 +89,7 @@ void weir_sup_tenants_tell_gate(struct weir_supervisor *sup)
 void weir_sup_tenants_settle(struct weir_supervisor *sup, int worker)
 {
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        if (sup->tenants[i].account != NULL) {
+        if (sup->tenants[i].account) {
             weir_account_page_settle(sup->tenants[i].account, (uint32_t)worker);
         }
     }

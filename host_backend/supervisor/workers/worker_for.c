@@ -90,13 +90,13 @@ bool weir_sup_worker_keep(const struct weir_sup_tenant *tenant, struct weir_tena
     } else if (strcmp(now->devices, settings->devices) != 0) {
         changed = "devices change";
     }
-    if (changed != NULL) {
+    if (changed) {
         weir_log_warn("supervisor: %s with a restart tenant=%s", changed, now->name);
     }
     settings->isolation = now->isolation;
     memcpy(settings->group, now->group, sizeof settings->group);
     memcpy(settings->devices, now->devices, sizeof settings->devices);
-    return changed == NULL;
+    return !changed;
 }
 
 bool weir_sup_is_of_program(const struct weir_sup_worker *w, const struct weir_sup_tenant *tenant)

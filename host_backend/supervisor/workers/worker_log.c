@@ -37,7 +37,7 @@ enum weir_status weir_sup_log_open(struct weir_sup_log **ret_log, int *ret_fd)
     struct weir_sup_log *log = calloc(1, sizeof *log);
     int ends[2];
 
-    if (log == NULL) {
+    if (!log) {
         return WEIR_ERR_NO_MEMORY;
     }
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
@@ -56,7 +56,7 @@ enum weir_status weir_sup_log_open(struct weir_sup_log **ret_log, int *ret_fd)
 
 void weir_sup_log_free(struct weir_sup_log *log)
 {
-    if (log != NULL) {
+    if (log) {
         close(log->fd);
         weir_log_rate_finish(&log->rate);
         free(log);
@@ -103,8 +103,7 @@ static uint32_t n_served(const struct weir_supervisor *sup, const struct weir_su
     uint32_t n = 0;
 
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        n += sup->tenants[i].used &&
-             (w == NULL || sup->tenants[i].worker == (int)(w - sup->workers));
+        n += sup->tenants[i].used && (!w || sup->tenants[i].worker == (int)(w - sup->workers));
     }
     return n;
 }
@@ -114,7 +113,7 @@ static uint32_t n_served(const struct weir_supervisor *sup, const struct weir_su
 static void limit_lines(struct weir_supervisor *sup, const struct weir_sup_worker *w,
                         struct weir_sup_log *log)
 {
-    if (w != NULL && w->tenant >= 0) {
+    if (w && w->tenant >= 0) {
         weir_log_limit_thread(weir_sup_log_rate(sup, &sup->tenants[w->tenant]),
                               sup->tenants[w->tenant].config.name);
         return;
@@ -125,12 +124,12 @@ static void limit_lines(struct weir_supervisor *sup, const struct weir_sup_worke
 
 static struct weir_sup_log **log_of(struct weir_supervisor *sup, struct weir_sup_worker *w)
 {
-    return w != NULL ? &w->log : &sup->gate.log;
+    return w ? &w->log : &sup->gate.log;
 }
 
 static const char *who_is(const struct weir_sup_worker *w)
 {
-    return w != NULL ? "worker" : "gate";
+    return w ? "worker" : "gate";
 }
 
 static void read_pieces(struct weir_supervisor *sup, struct weir_sup_worker *w, unsigned n)
@@ -138,7 +137,7 @@ static void read_pieces(struct weir_supervisor *sup, struct weir_sup_worker *w, 
     struct weir_sup_log *log = *log_of(sup, w);
     bool more = true;
 
-    if (log == NULL) {
+    if (!log) {
         return;
     }
     limit_lines(sup, w, log);
@@ -170,7 +169,7 @@ void weir_sup_log_close(struct weir_supervisor *sup, struct weir_sup_worker *wor
 {
     struct weir_sup_log **at = log_of(sup, worker), *log = *at;
 
-    if (log == NULL) {
+    if (!log) {
         return;
     }
     read_pieces(sup, worker, LAST_PIECES);
@@ -188,9 +187,9 @@ void weir_sup_log_watch(struct weir_supervisor *sup, struct weir_sup_worker *wor
 {
     const struct weir_sup_log *log = *log_of(sup, worker);
 
-    if (log != NULL && log->next_ns > weir_host_loop_now_ns(loop)) {
+    if (log && log->next_ns > weir_host_loop_now_ns(loop)) {
         weir_host_loop_wake(loop, log->next_ns);
-    } else if (log != NULL) {
+    } else if (log) {
         weir_host_loop_watch(loop, log->fd, POLLIN, handle, sup, index);
     }
 }

@@ -117,12 +117,11 @@ static void confine(const struct weir_confine_user *user)
 static _Noreturn void become(struct weir_supervisor *sup, const struct weir_sup_worker *w,
                              const struct weir_sup_ends *ends, pid_t supervisor)
 {
-    const char *program = sup->params.program != NULL ? sup->params.program : "/proc/self/exe";
-    char *argv[] = {(char *)(uintptr_t) "weir", (char *)(uintptr_t)(w != NULL ? "worker" : "gate"),
-                    NULL};
+    const char *program = sup->params.program ? sup->params.program : "/proc/self/exe";
+    char *argv[] = {(char *)(uintptr_t) "weir", (char *)(uintptr_t)(w ? "worker" : "gate"), NULL};
     sigset_t none;
 
-    if (w != NULL) {
+    if (w) {
         be_ended_first();
         lower_mappings();
         weir_mps_environment(sup, w);

@@ -121,7 +121,7 @@ static bool send_config(struct weir_supervisor *sup, int worker, int page_fd)
     c->connections = w->kind == WEIR_WORKER_SHARED ? SHARED_CONNECTIONS : w->connections;
     c->connections_of_guest = w->kind == WEIR_WORKER_TENANT && !w->connections_failed;
     c->under_mps = weir_mps_of(sup, w) != NULL;
-    if (w->program.sm_share_pct != 0 && sms != NULL) {
+    if (w->program.sm_share_pct != 0 && sms) {
         c->sm_share_pct = w->program.sm_share_pct;
         c->sms = *sms;
     }

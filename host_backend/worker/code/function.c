@@ -15,18 +15,18 @@ CUresult weir_function_here(struct weir_session *s, struct weir_host_function *f
 {
     CUfunction *native;
 
-    if (f->kernel == NULL || s->device == f->o.device) {
+    if (!f->kernel || s->device == f->o.device) {
         *ret_native = f->o.native;
         return CUDA_SUCCESS;
     }
-    if (f->elsewhere == NULL) {
+    if (!f->elsewhere) {
         f->elsewhere = calloc(WEIR_DEVICES_MAX, sizeof(CUfunction));
-        if (f->elsewhere == NULL) {
+        if (!f->elsewhere) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
     }
     native = &f->elsewhere[s->device];
-    if (*native == NULL) { /* cuKernelGetFunction() loads the library into the context */
+    if (!*native) { /* cuKernelGetFunction() loads the library into the context */
         CUresult result;
         uint32_t idle;
 
@@ -48,12 +48,11 @@ CUresult weir_function_load(struct weir_session *s, struct weir_host_function *f
     if ((f->loaded_on >> s->device & 1) != 0) {
         return CUDA_SUCCESS;
     }
-    if (hooks != NULL) {
+    if (hooks) {
         (void)hooks->device_idle_begin(weir_worker_forms(s->worker), RUNS_WAIT_NS, &idle);
     }
-    result =
-        s->driver->cuFuncLoad != NULL ? s->driver->cuFuncLoad(native) : CUDA_ERROR_NOT_SUPPORTED;
-    if (hooks != NULL) {
+    result = s->driver->cuFuncLoad ? s->driver->cuFuncLoad(native) : CUDA_ERROR_NOT_SUPPORTED;
+    if (hooks) {
         hooks->device_idle_end(weir_worker_forms(s->worker), idle);
     }
     f->loaded_on |= result == CUDA_SUCCESS ? 1u << s->device : 0;

@@ -164,7 +164,7 @@ static uint8_t *unpack(const struct entry *entry, uint64_t *budget, uint64_t *re
     }
     *budget -= entry->unpacked;
     room = malloc(entry->unpacked);
-    if (room == NULL) {
+    if (!room) {
         return NULL;
     }
     if (entry->flags & ENTRY_ZSTD) {
@@ -214,11 +214,11 @@ static void note_calls(struct tally *tally, const uint8_t *data, uint64_t bytes,
     }
     tally->uses_printf |= prints;
     tally->may_assert |= asserts;
-    if (is_elf && !tally->has_unknown_kernels && tally->closed == NULL) {
+    if (is_elf && !tally->has_unknown_kernels && !tally->closed) {
         tally->closed = weir_closed_kernels_create();
     }
     tally->has_unknown_kernels |=
-        !is_elf || tally->closed == NULL || !weir_closed_kernels_add(tally->closed, data, bytes);
+        !is_elf || !tally->closed || !weir_closed_kernels_add(tally->closed, data, bytes);
 }
 
 static void add_globals(struct tally *tally, const struct entry *entry, uint64_t bytes)
@@ -247,7 +247,7 @@ static struct weir_closed_kernels *closed_of(struct tally *tally)
     if (tally->has_unknown_kernels) {
         weir_closed_kernels_destroy(closed);
         closed = NULL;
-    } else if (closed != NULL) {
+    } else if (closed) {
         weir_closed_kernels_end(closed);
     }
     return closed;
@@ -306,7 +306,7 @@ static bool packed_ok(const struct entry *entry, uint64_t *budget, struct tally 
         return false;
     }
     room = unpack(entry, budget, &n);
-    if (room == NULL) {
+    if (!room) {
         return false;
     }
     good = entry->kind == KIND_ELF ? is_good_elf(room, n) : n == entry->unpacked;
@@ -393,7 +393,7 @@ enum weir_status weir_fatbin_select(const uint8_t *data, uint64_t bytes, uint32_
         return WEIR_ERR_INVALID;
     }
     copy = calloc(1, FATBIN_HEADER + payload + WEIR_IMAGE_TAIL_BYTES);
-    if (copy == NULL) {
+    if (!copy) {
         return WEIR_ERR_NO_MEMORY;
     }
     while (at < payload && next_entry(data + FATBIN_HEADER, payload, &at, &entry)) {
@@ -416,7 +416,7 @@ enum weir_status weir_fatbin_select(const uint8_t *data, uint64_t bytes, uint32_
     } else {
         uint8_t *fitting = realloc(copy, FATBIN_HEADER + kept + WEIR_IMAGE_TAIL_BYTES);
 
-        copy = fitting != NULL ? fitting : copy;
+        copy = fitting ? fitting : copy;
         memcpy(copy, data, FATBIN_HEADER);
         memcpy(copy + 8, &kept, sizeof kept);
     }
@@ -452,21 +452,21 @@ static char *text_of(const struct entry *entry, uint64_t max_bytes, size_t *ret_
 
     if (entry->packed != 0) {
         text = (char *)unpack(entry, &budget, &n);
-        if (text != NULL) {
+        if (text) {
             char *longer = realloc(text, n + 1);
 
-            if (longer == NULL) {
+            if (!longer) {
                 free(text);
             }
             text = longer;
         }
     } else {
         text = n <= max_bytes ? malloc(n + 1) : NULL;
-        if (text != NULL) {
+        if (text) {
             memcpy(text, entry->data, n);
         }
     }
-    if (text != NULL) {
+    if (text) {
         text[n] = 0;
         *ret_bytes = strlen(text);
     }
@@ -508,7 +508,7 @@ static enum weir_status fatbin_ptx(const uint8_t *data, uint64_t bytes,
         return WEIR_ERR_NOT_FOUND; /* several entries of one architecture belong together */
     }
     *ret_text = text_of(&best, want->max_bytes, ret_bytes);
-    return *ret_text != NULL ? WEIR_OK : WEIR_ERR_TOO_BIG;
+    return *ret_text ? WEIR_OK : WEIR_ERR_TOO_BIG;
 }
 
 enum weir_status weir_image_ptx(const uint8_t *data, uint64_t bytes,
@@ -530,7 +530,7 @@ enum weir_status weir_image_ptx(const uint8_t *data, uint64_t bytes,
     }
     *ret_text = strndup((const char *)data, n);
     *ret_bytes = n;
-    return *ret_text != NULL ? WEIR_OK : WEIR_ERR_NO_MEMORY;
+    return *ret_text ? WEIR_OK : WEIR_ERR_NO_MEMORY;
 }
 
 bool weir_fatbin_begins(const uint8_t *data, uint64_t bytes)
@@ -606,7 +606,7 @@ enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
         return WEIR_ERR_INVALID;
     }
     parts = malloc(header.n_parts * sizeof *parts);
-    if (parts == NULL) {
+    if (!parts) {
         return WEIR_ERR_NO_MEMORY;
     }
     at = weir_bundle_header_bytes(header.n_parts);

@@ -58,7 +58,7 @@ struct weir_closed_kernels *weir_closed_kernels_create(void)
 
 void weir_closed_kernels_destroy(struct weir_closed_kernels *closed)
 {
-    if (closed != NULL) {
+    if (closed) {
         free(closed->kernels);
         free(closed);
     }
@@ -159,15 +159,14 @@ static void look_at_section(struct file *file, uint32_t i)
     if (section.sh_type == SHT_PROGBITS && (section.sh_flags & SHF_EXECINSTR) != 0) {
         data = contents(file, &section);
         file->sections[i].code = true;
-        file->sections[i].open |= data == NULL || section.sh_size % INSTRUCTION != 0 ||
-                                  code_leads_out(data, section.sh_size);
+        file->sections[i].open |=
+            !data || section.sh_size % INSTRUCTION != 0 || code_leads_out(data, section.sh_size);
     } else if (section.sh_info >= file->header.e_shnum) {
         return; /* the record names no section */
     } else if (section.sh_type == TYPE_CUDA_INFO) {
         data = contents(file, &section);
         file->sections[section.sh_info].has_info = true;
-        file->sections[section.sh_info].open |=
-            data == NULL || info_leads_out(data, section.sh_size);
+        file->sections[section.sh_info].open |= !data || info_leads_out(data, section.sh_size);
     } else if ((section.sh_type == SHT_REL || section.sh_type == SHT_RELA) &&
                section.sh_size != 0) {
         file->sections[section.sh_info].open = true;
@@ -183,7 +182,7 @@ static bool add_kernel(struct weir_closed_kernels *closed, const char *name, siz
         uint32_t room = closed->room != 0 ? 2 * closed->room : 16;
         struct kernel *longer = realloc(closed->kernels, room * sizeof *longer);
 
-        if (longer == NULL) {
+        if (!longer) {
             return false;
         }
         closed->kernels = longer;
@@ -222,12 +221,11 @@ static bool add_symbols(struct weir_closed_kernels *closed, struct file *file,
     const uint8_t *names;
     Elf64_Shdr strings;
 
-    if (symbols == NULL || !section_at(file, table->sh_link, &strings) ||
-        strings.sh_type != SHT_STRTAB) {
+    if (!symbols || !section_at(file, table->sh_link, &strings) || strings.sh_type != SHT_STRTAB) {
         return false;
     }
     names = contents(file, &strings);
-    for (uint64_t at = 0; names != NULL && table->sh_size - at >= sizeof(Elf64_Sym);
+    for (uint64_t at = 0; names && table->sh_size - at >= sizeof(Elf64_Sym);
          at += sizeof(Elf64_Sym)) {
         Elf64_Sym symbol;
 
@@ -263,7 +261,7 @@ bool weir_closed_kernels_add(struct weir_closed_kernels *closed, const uint8_t *
         return false;
     }
     file.sections = calloc(file.header.e_shnum, sizeof *file.sections);
-    if (file.sections == NULL) {
+    if (!file.sections) {
         return false;
     }
     for (uint32_t i = 0; i < file.header.e_shnum; i++) {
@@ -305,14 +303,13 @@ bool weir_closed_kernels_has(const struct weir_closed_kernels *closed, const cha
 {
     struct kernel key = {weir_hash64_of(kernel, strlen(kernel)), false};
     const struct kernel *found =
-        closed != NULL && closed->n != 0
-            ? bsearch(&key, closed->kernels, closed->n, sizeof key, compare)
-            : NULL;
+        closed && closed->n != 0 ? bsearch(&key, closed->kernels, closed->n, sizeof key, compare)
+                                 : NULL;
 
-    return found != NULL && !found->open;
+    return found && !found->open;
 }
 
 uint64_t weir_closed_kernels_bytes(const struct weir_closed_kernels *closed)
 {
-    return closed != NULL ? (uint64_t)closed->n * sizeof *closed->kernels : 0;
+    return closed ? (uint64_t)closed->n * sizeof *closed->kernels : 0;
 }

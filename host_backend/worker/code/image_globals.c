@@ -24,7 +24,7 @@ static bool may_have_globals(const char *text, uint64_t bytes)
 {
     const char *at = text, *end = text + bytes;
 
-    while ((at = memmem(at, (size_t)(end - at), directive, DIRECTIVE_BYTES)) != NULL) {
+    while ((at = memmem(at, (size_t)(end - at), directive, DIRECTIVE_BYTES))) {
         if (at == text || (!isalnum((unsigned char)at[-1]) && at[-1] != '_')) {
             return true;
         }
@@ -72,14 +72,14 @@ static const char *skip_quiet(const char *at, const char *end)
         stop = memchr(at, '\n', (size_t)(end - at));
     } else if (end - at >= 2 && at[0] == '/' && at[1] == '*') {
         stop = memmem(at + 2, (size_t)(end - at - 2), "*/", 2);
-        stop = stop != NULL ? stop + 2 : NULL;
+        stop = stop ? stop + 2 : NULL;
     } else if (at < end && *at == '"') {
         for (stop = at + 1; stop < end && *stop != '"'; stop++) {
             stop += *stop == '\\' && stop + 1 < end;
         }
         stop = stop < end ? stop + 1 : NULL;
     }
-    return stop != NULL ? stop : end;
+    return stop ? stop : end;
 }
 
 static bool is_of_name(char c)

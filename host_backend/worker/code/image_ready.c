@@ -46,7 +46,7 @@ static void destroy_code(struct weir_image_code *code)
 
 void weir_image_codes_destroy(struct weir_image_code *codes)
 {
-    while (codes != NULL) {
+    while (codes) {
         struct weir_image_code *code = codes;
 
         codes = code->next;
@@ -70,13 +70,13 @@ static enum weir_status select_part(struct weir_image_code *code, uint32_t i, co
         code->facts.may_assert |= facts.may_assert;
         code->facts.has_unknown_globals |= facts.has_unknown_globals;
         code->facts.global_bytes = weir_globals_sum(code->facts.global_bytes, facts.global_bytes);
-        code->bytes += copy != NULL ? weir_fatbin_bytes(copy) : 0;
+        code->bytes += copy ? weir_fatbin_bytes(copy) : 0;
         if (code->is_bundle) {
             weir_closed_kernels_destroy(facts.closed);
         } else {
             code->facts.closed = facts.closed;
         }
-        *ret_given = copy != NULL ? copy : data;
+        *ret_given = copy ? copy : data;
     }
     return status;
 }
@@ -95,7 +95,7 @@ static enum weir_status ready_bundle(struct weir_image_code *code,
     }
     code->copies = calloc(n, sizeof *code->copies);
     code->wrapper = calloc(1, sizeof *code->wrapper + n * sizeof *list);
-    if (code->copies == NULL || code->wrapper == NULL) {
+    if (!code->copies || !code->wrapper) {
         status = WEIR_ERR_NO_MEMORY;
         goto out;
     }
@@ -120,7 +120,7 @@ static enum weir_status ready_plain(struct weir_image_code *code,
 
     if (weir_fatbin_begins(image->data, image->bytes)) {
         code->copies = calloc(1, sizeof *code->copies);
-        if (code->copies == NULL) {
+        if (!code->copies) {
             return WEIR_ERR_NO_MEMORY;
         }
         code->n_copies = 1;
@@ -139,7 +139,7 @@ static struct weir_image_code *find_locked(struct weir_host_image *image, bool i
 {
     struct weir_image_code *code = image->codes;
 
-    while (code != NULL && (code->is_bundle != is_bundle || code->sm != sm)) {
+    while (code && (code->is_bundle != is_bundle || code->sm != sm)) {
         code = code->next;
     }
     return code;
@@ -154,7 +154,7 @@ static enum weir_status make_locked(struct weir_host_image_store *store,
     struct weir_image_code *code = calloc(1, sizeof *code);
     enum weir_status status;
 
-    if (code == NULL) {
+    if (!code) {
         return WEIR_ERR_NO_MEMORY;
     }
     code->sm = sm;
@@ -183,7 +183,7 @@ enum weir_status weir_image_ready(struct weir_host_image_store *store,
 
     pthread_mutex_lock(&image->lock);
     code = find_locked(image, is_bundle, sm);
-    if (code == NULL) {
+    if (!code) {
         status = make_locked(store, image, is_bundle, sm, &code);
     }
     pthread_mutex_unlock(&image->lock);

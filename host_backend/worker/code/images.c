@@ -26,7 +26,7 @@ static void destroy_image(struct weir_host_image *image)
 
 void weir_host_image_store_finish(struct weir_host_image_store *store)
 {
-    while (store->images != NULL) {
+    while (store->images) {
         struct weir_host_image *image = store->images;
 
         store->images = image->next;
@@ -40,7 +40,7 @@ void weir_host_image_store_finish(struct weir_host_image_store *store)
 static struct weir_host_image *find_locked(struct weir_host_image_store *store,
                                            const struct weir_hash *hash, uint64_t bytes)
 {
-    for (struct weir_host_image **at = &store->images; *at != NULL; at = &(*at)->next) {
+    for (struct weir_host_image **at = &store->images; *at; at = &(*at)->next) {
         struct weir_host_image *image = *at;
 
         if ((bytes == ANY_BYTES || image->bytes == bytes) &&
@@ -61,7 +61,7 @@ struct weir_host_image *weir_image_get(struct weir_host_image_store *store,
 
     pthread_mutex_lock(&store->lock);
     image = find_locked(store, hash, bytes);
-    if (image != NULL) {
+    if (image) {
         image->refs++;
     }
     pthread_mutex_unlock(&store->lock);
@@ -76,7 +76,7 @@ struct weir_host_image *weir_image_get_any(struct weir_host_image_store *store,
 
 void weir_image_put(struct weir_host_image_store *store, struct weir_host_image *image)
 {
-    if (image != NULL) {
+    if (image) {
         pthread_mutex_lock(&store->lock);
         image->refs--;
         pthread_mutex_unlock(&store->lock);
@@ -89,10 +89,10 @@ static bool drop_one_locked(struct weir_host_image_store *store)
     struct weir_host_image **last = NULL, *victim;
     uint64_t bytes;
 
-    for (struct weir_host_image **at = &store->images; *at != NULL; at = &(*at)->next) {
+    for (struct weir_host_image **at = &store->images; *at; at = &(*at)->next) {
         last = (*at)->refs == 0 ? at : last;
     }
-    if (last == NULL) {
+    if (!last) {
         return false;
     }
     victim = *last;
@@ -137,23 +137,23 @@ enum weir_status weir_image_add(struct weir_host_image_store *store, const struc
     }
     pthread_mutex_lock(&store->lock);
     image = find_locked(store, hash, bytes); /* another session may have inserted it meanwhile */
-    if (image == NULL && (made = calloc(1, sizeof *made)) != NULL) {
+    if (!image && (made = calloc(1, sizeof *made))) {
         *made = (struct weir_host_image){
             .next = store->images, .hash = real, .data = data, .bytes = bytes};
         pthread_mutex_init(&made->lock, NULL);
         store->images = image = made;
         store->bytes += bytes;
     }
-    if (image != NULL) {
+    if (image) {
         image->refs++;
         *ret_image = image;
     }
     pthread_mutex_unlock(&store->lock);
-    if (made == NULL) {
+    if (!made) {
         weir_image_unreserve(store, bytes);
         free(data);
     }
-    return image != NULL ? WEIR_OK : WEIR_ERR_NO_MEMORY;
+    return image ? WEIR_OK : WEIR_ERR_NO_MEMORY;
 }
 
 void weir_image_grew(struct weir_host_image_store *store, struct weir_host_image *image,
@@ -170,7 +170,7 @@ bool weir_host_image_store_in_use(struct weir_host_image_store *store)
     bool used = false;
 
     pthread_mutex_lock(&store->lock);
-    for (const struct weir_host_image *image = store->images; image != NULL; image = image->next) {
+    for (const struct weir_host_image *image = store->images; image; image = image->next) {
         used |= image->refs != 0;
     }
     pthread_mutex_unlock(&store->lock);
@@ -189,7 +189,7 @@ uint64_t weir_host_image_store_bytes(struct weir_host_image_store *store)
 
 void weir_uploads_free(struct weir_host_image_store *store, struct weir_upload *first)
 {
-    while (first != NULL) {
+    while (first) {
         struct weir_upload *upload = first;
 
         first = upload->next;

@@ -54,7 +54,7 @@ static CUresult link_text(const struct weir_driver *d, CUlinkState state, const 
     }
     if (done == CUDA_SUCCESS) {
         result->image = malloc(bytes + 1);
-        if (result->image != NULL) {
+        if (result->image) {
             memcpy(result->image, image, bytes); /* the linker frees this memory with its state */
             result->image[bytes] = 0;
             result->bytes = bytes;
@@ -94,7 +94,7 @@ enum weir_status weir_jit_by_driver(const struct weir_driver *driver, const char
         }
         return WEIR_ERR_DRIVER;
     }
-    return ret_result->image != NULL ? WEIR_OK : WEIR_ERR_NO_MEMORY;
+    return ret_result->image ? WEIR_OK : WEIR_ERR_NO_MEMORY;
 }
 
 /* ---------------------------------------------------------------- either */
@@ -133,7 +133,7 @@ enum weir_status weir_jit(const struct weir_jit_params *params, uint8_t **ret_im
     struct weir_compile_result *result = malloc(sizeof *result);
 
     why[0] = 0;
-    if (result == NULL) {
+    if (!result) {
         return WEIR_ERR_NO_MEMORY;
     }
     if (weir_jit_ptxas_options(&params->options, &job.options)) {

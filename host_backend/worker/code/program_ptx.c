@@ -71,7 +71,7 @@ struct weir_program_ptx *weir_program_ptx_create(const struct weir_platform *pla
         return NULL;
     }
     ptx = calloc(1, sizeof *ptx);
-    if (ptx != NULL) {
+    if (ptx) {
         ptx->compiler = compiler;
         ptx->limits = (struct weir_compile_limits){.memory_bytes = config->compile_memory_bytes,
                                                    .cpu_s = config->compile_s};
@@ -82,7 +82,7 @@ struct weir_program_ptx *weir_program_ptx_create(const struct weir_platform *pla
 
 void weir_program_ptx_destroy(struct weir_program_ptx *ptx)
 {
-    if (ptx != NULL) {
+    if (ptx) {
         weir_file_cache_finish(&ptx->cache);
         free(ptx);
     }
@@ -90,7 +90,7 @@ void weir_program_ptx_destroy(struct weir_program_ptx *ptx)
 
 void weir_image_compiled_destroy(struct weir_image_compiled *compiled)
 {
-    while (compiled != NULL) {
+    while (compiled) {
         struct weir_image_compiled *next = compiled->next;
 
         free(compiled);
@@ -118,7 +118,7 @@ static const char *skip_comments(const char *at)
             at += strcspn(at, "\n");
         } else if (at[0] == '/' && at[1] == '*') {
             end = strstr(at + 2, "*/");
-            if (end == NULL) {
+            if (!end) {
                 return at + strlen(at);
             }
             at = end + 2;
@@ -192,7 +192,7 @@ static const struct weir_image_compiled *find(struct weir_host_image *image,
 
     pthread_mutex_lock(&image->lock);
     c = image->compiled;
-    while (c != NULL && memcmp(&c->key, key, sizeof *key) != 0) {
+    while (c && memcmp(&c->key, key, sizeof *key) != 0) {
         c = c->next;
     }
     pthread_mutex_unlock(&image->lock);
@@ -212,7 +212,7 @@ static const struct weir_image_compiled *keep(struct text *t, struct weir_host_i
         return NULL;
     }
     c = calloc(1, sizeof *c + bytes + WEIR_IMAGE_TAIL_BYTES);
-    if (c == NULL) {
+    if (!c) {
         weir_image_unreserve(store, bytes);
         return NULL;
     }
@@ -229,7 +229,7 @@ static const struct weir_image_compiled *keep(struct text *t, struct weir_host_i
 
 static void give(struct weir_program_code *code, const struct weir_image_compiled *kept)
 {
-    if (kept == NULL) {
+    if (!kept) {
         code->refused = CUDA_ERROR_OUT_OF_MEMORY;
         return;
     }
@@ -245,13 +245,13 @@ static bool get_kept(struct text *t, struct weir_host_image *image, const struct
     uint8_t *bytes;
     size_t n;
 
-    if (kept == NULL && weir_file_cache_get(&t->ptx->cache, key, &bytes, &n) == WEIR_OK) {
+    if (!kept && weir_file_cache_get(&t->ptx->cache, key, &bytes, &n) == WEIR_OK) {
         kept = keep(t, image, key, bytes, n);
         free(bytes);
         give(code, kept);
         return true;
     }
-    if (kept != NULL) {
+    if (kept) {
         give(code, kept);
     }
     return kept != NULL;
@@ -281,7 +281,7 @@ static void say_stopped(struct text *t, enum weir_compile_end end, struct weir_p
                   (unsigned long long)s->id, s->tenant->name,
                   weir_text_visible(weir_session_program(s), program, sizeof program),
                   weir_compile_end_text(end), t->ptx->limits.memory_bytes, t->ptx->limits.cpu_s);
-    if (log != NULL) {
+    if (log) {
         snprintf(log, WEIR_COMPILE_LOG_BYTES, "weir: the PTX was not compiled: %s\n",
                  weir_compile_end_text(end));
         code->log = log;
@@ -343,7 +343,7 @@ static void compile_image(struct text *t, struct weir_host_image *image,
     (void)!weir_file_cache_put(&t->ptx->cache, &key, t->result->image, t->result->bytes);
     give(code, keep(t, image, &key, t->result->image, t->result->bytes));
     log = t->result->log[0] != 0 ? weir_session_alloc(t->session, WEIR_COMPILE_LOG_BYTES) : NULL;
-    if (log != NULL) {
+    if (log) {
         memcpy(log, t->result->log, WEIR_COMPILE_LOG_BYTES);
         code->log = log;
     }
@@ -382,11 +382,11 @@ void weir_program_ptx_compile(struct weir_session *session, struct weir_host_ima
                      .sm = device_sm(session)};
 
     *ret_code = (struct weir_program_code){.code = NULL, .log = ""};
-    if (t.ptx == NULL || t.sm == 0) {
+    if (!t.ptx || t.sm == 0) {
         return;
     }
     t.result = calloc(1, sizeof *t.result);
-    if (t.result == NULL) {
+    if (!t.result) {
         ret_code->refused = CUDA_ERROR_OUT_OF_MEMORY;
         return;
     }
@@ -417,7 +417,7 @@ static bool takes_the_least(struct weir_session *s, struct weir_program_ptx *ptx
     bool taken = true;
     CUmodule module;
 
-    if (result == NULL) {
+    if (!result) {
         return true;
     }
     if (weir_compiler_run(ptx->compiler, &job, result) == WEIR_COMPILE_DONE) {

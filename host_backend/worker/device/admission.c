@@ -42,26 +42,23 @@ bool weir_admission_wants_runs(const struct weir_session *session,
 {
     const struct weir_device_gate *g = gate_of(session);
 
-    return g == NULL ||
-           weir_gate_wants_runs(g->gate, weir_tenant_setting(session->tenant, priority),
-                                sm_limit_pct(session), hint);
+    return !g || weir_gate_wants_runs(g->gate, weir_tenant_setting(session->tenant, priority),
+                                      sm_limit_pct(session), hint);
 }
 
 bool weir_admission_may_want_runs(const struct weir_session *session)
 {
     const struct weir_spin_page *host = session->platform->spin.page;
 
-    return gate_of(session) != NULL &&
-           (sm_limit_pct(session) < 100 ||
-            atomic_load_explicit(&host->tenants, memory_order_relaxed) > 1);
+    return gate_of(session) && (sm_limit_pct(session) < 100 ||
+                                atomic_load_explicit(&host->tenants, memory_order_relaxed) > 1);
 }
 
 bool weir_admission_has_company(const struct weir_session *session)
 {
     const struct weir_device_gate *g = gate_of(session);
 
-    return g != NULL &&
-           weir_gate_has_company(g->gate, weir_tenant_setting(session->tenant, priority));
+    return g && weir_gate_has_company(g->gate, weir_tenant_setting(session->tenant, priority));
 }
 
 bool weir_admission_on_several_devices(const struct weir_session *session)
@@ -76,21 +73,19 @@ bool weir_admission_on_several_devices(const struct weir_session *session)
 
 bool weir_admission_is_small(const struct weir_session *session, uint32_t sms)
 {
-    return gate_of(session) != NULL && weir_gate_is_small(gate_of(session)->gate, sms);
+    return gate_of(session) && weir_gate_is_small(gate_of(session)->gate, sms);
 }
 
 uint64_t weir_admission_graph_piece_ns(const struct weir_session *session)
 {
-    return gate_of(session) != NULL
-               ? session->worker->config.scheduler.graph_piece_us * WEIR_NS_PER_US
-               : 0;
+    return gate_of(session) ? session->worker->config.scheduler.graph_piece_us * WEIR_NS_PER_US : 0;
 }
 
 bool weir_admission_contends(const struct weir_session *session)
 {
     const struct weir_gate_queue *q = weir_admission_queue(session, session->device);
 
-    return q != NULL && weir_gate_contends(q);
+    return q && weir_gate_contends(q);
 }
 
 /* ---------------------------------------------------------------- marks */
@@ -127,7 +122,7 @@ static void mark_all(void *session, struct weir_gate_queue *queue)
 {
     struct weir_session *s = session;
 
-    for (struct weir_host_stream *stream = s->unmarked, *next; stream != NULL; stream = next) {
+    for (struct weir_host_stream *stream = s->unmarked, *next; stream; stream = next) {
         next = stream->gate.next;
         if (stream->gate.queue == queue) {
             mark(s, stream);
@@ -144,7 +139,7 @@ static bool has_unmarked_on(const struct weir_session *s, const struct weir_gate
 {
     const struct weir_host_stream *stream = s->unmarked;
 
-    while (stream != NULL && stream->gate.queue != queue) {
+    while (stream && stream->gate.queue != queue) {
         stream = stream->gate.next;
     }
     return stream != NULL;
@@ -157,11 +152,10 @@ void weir_admission_idle(struct weir_session *session)
     for (uint32_t i = 0; i < session->platform->n_devices; i++) {
         struct weir_gate_queue *q = weir_admission_queue(session, i);
 
-        if (q != NULL && has_unmarked_on(session, q) &&
-            weir_session_enter(session, i) == CUDA_SUCCESS) {
+        if (q && has_unmarked_on(session, q) && weir_session_enter(session, i) == CUDA_SUCCESS) {
             mark_all(session, q);
         }
-        if (q != NULL && weir_gate_in_flight(q)) {
+        if (q && weir_gate_in_flight(q)) {
             weir_gate_look(q);
         }
     }
@@ -196,7 +190,7 @@ void weir_admission_stream_gone(struct weir_session *session, struct weir_host_s
         weir_gate_batch_drop(gate->queue, &gate->unmarked);
         unlist(session, stream);
     }
-    if (gate->queue != NULL) {
+    if (gate->queue) {
         weir_mark_word_put(session->worker->gates[stream->o.device]->marks, &gate->word);
     }
 }
@@ -209,7 +203,7 @@ static bool may_move_in(struct weir_session *session, const struct weir_host_str
 {
     const struct weir_session_hooks *hooks = weir_worker_hooks(session->worker);
 
-    return hooks == NULL || !hooks->has_runs(session, stream);
+    return !hooks || !hooks->has_runs(session, stream);
 }
 
 /* Give a stream the part of the device, or all of it, for kernels that are launched as they are. */
@@ -218,7 +212,7 @@ static void place_stream(struct weir_session *session, struct weir_host_stream *
     const struct weir_device_gate *g = session->worker->gates[stream->o.device];
 
     in = in && (stream->part.in || may_move_in(session, stream));
-    if (g->part != NULL && (in || stream->part.in)) {
+    if (g->part && (in || stream->part.in)) {
         /* If it cannot be moved, its work runs where the stream is. */
         (void)weir_part_move(g->part, stream, in, stream->gate.priority);
     }
@@ -233,7 +227,7 @@ void weir_admission_stream_whole(struct weir_session *session, struct weir_host_
 
 void weir_admission_stream_part(struct weir_session *session, struct weir_host_stream *stream)
 {
-    if (session->worker->gates[stream->o.device] != NULL && session->n_captures == 0) {
+    if (session->worker->gates[stream->o.device] && session->n_captures == 0) {
         place_stream(session, stream, true);
     }
 }
@@ -247,14 +241,14 @@ static int priority_of(const struct weir_session *s, enum weir_sched_level level
 
 int weir_admission_stream_priority(const struct weir_session *session, int asked)
 {
-    return gate_of(session) == NULL
+    return !gate_of(session)
                ? asked
                : priority_of(session, WEIR_SCHED_PLAIN, weir_admission_contends(session), asked);
 }
 
 int weir_admission_asked_priority(const struct weir_session *session, int native)
 {
-    return gate_of(session) == NULL
+    return !gate_of(session)
                ? native
                : weir_device_gate_asked(gate_of(session),
                                         weir_tenant_setting(session->tenant, priority), native);
@@ -262,7 +256,7 @@ int weir_admission_asked_priority(const struct weir_session *session, int native
 
 bool weir_admission_has_levels(const struct weir_session *session)
 {
-    return gate_of(session) != NULL && weir_device_gate_has_levels(gate_of(session));
+    return gate_of(session) && weir_device_gate_has_levels(gate_of(session));
 }
 
 void weir_admission_stream_made(struct weir_host_stream *stream, int native)
@@ -280,10 +274,10 @@ static void apply_priority(struct weir_session *s, struct weir_host_stream *stre
 void weir_admission_stream_captures(struct weir_session *session, struct weir_host_stream *stream)
 {
     close_stream(session, stream);
-    for (struct weir_host_ctx *ctx = weir_session_contexts(session); ctx != NULL; ctx = ctx->next) {
-        for (struct weir_host_stream *s = ctx->streams; s != NULL; s = s->next) {
+    for (struct weir_host_ctx *ctx = weir_session_contexts(session); ctx; ctx = ctx->next) {
+        for (struct weir_host_stream *s = ctx->streams; s; s = s->next) {
             weir_admission_stream_whole(session, s); /* events may draw any stream into a capture */
-            if (gate_of(session) != NULL) {
+            if (gate_of(session)) {
                 apply_priority(session, s,
                                priority_of(session, WEIR_SCHED_PLAIN, false, s->priority));
             }
@@ -294,7 +288,7 @@ void weir_admission_stream_captures(struct weir_session *session, struct weir_ho
 /* Other places are for kernels that can be moved. */
 static bool is_part(const struct weir_device_gate *g, const struct weir_sched_place *place)
 {
-    return g->part != NULL && place->sm_first == 0 && place->block_limit == 0 &&
+    return g->part && place->sm_first == 0 && place->block_limit == 0 &&
            place->sm_count == weir_part_sms(g->part);
 }
 
@@ -303,8 +297,8 @@ static void apply_place(struct weir_session *s, struct weir_host_stream *stream,
                         const struct weir_gate_pass *pass)
 {
     const struct weir_device_gate *g = gate_of(s);
-    bool heeds = pass->class == WEIR_SCHED_KERNEL && pass->item != NULL && !pass->stoppable &&
-                 s->n_captures == 0;
+    bool heeds =
+        pass->class == WEIR_SCHED_KERNEL && pass->item && !pass->stoppable && s->n_captures == 0;
 
     if (pass->class == WEIR_SCHED_KERNEL || pass->class == WEIR_SCHED_GRAPH) {
         place_stream(s, stream, heeds && is_part(g, &pass->place));
@@ -395,11 +389,11 @@ CUresult weir_admission_enter(struct weir_session *session, struct weir_host_str
     pass->item = NULL;
     ret_admission->stream = stream;
     ret_admission->session = session;
-    if (gate_of(session) == NULL || weir_host_stream_capturing(session, stream)) {
+    if (!gate_of(session) || weir_host_stream_capturing(session, stream)) {
         return CUDA_SUCCESS;
     }
     q = weir_admission_queue(session, session->device);
-    if (q == NULL && (q = make_queue(session)) == NULL) {
+    if (!q && !(q = make_queue(session))) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     status = weir_gate_enter(q, work, pass);
@@ -412,8 +406,8 @@ CUresult weir_admission_enter(struct weir_session *session, struct weir_host_str
     }
     apply_priority(session, stream,
                    priority_of(session, session->n_captures == 0 ? pass->level : WEIR_SCHED_PLAIN,
-                               session->n_captures == 0 && pass->item != NULL,
-                               priority != NULL ? *priority : stream->priority));
+                               session->n_captures == 0 && pass->item,
+                               priority ? *priority : stream->priority));
     apply_place(session, stream, pass);
     return CUDA_SUCCESS;
 }
@@ -425,7 +419,7 @@ void weir_admission_leave(struct weir_admission *admission, CUresult result)
     struct weir_gate_pass *pass = &admission->pass;
     bool due;
 
-    if (pass->queue == NULL) {
+    if (!pass->queue) {
         return;
     }
     due = weir_gate_leave(pass, &stream->gate.unmarked, result == CUDA_SUCCESS);
@@ -438,7 +432,7 @@ void weir_admission_leave(struct weir_admission *admission, CUresult result)
     if (due) {
         mark(s, stream);
     }
-    if (due && pass->item == NULL) {
+    if (due && !pass->item) {
         weir_gate_look(pass->queue);
     }
 }
@@ -450,7 +444,7 @@ void weir_admission_session_ends(struct weir_session *session)
     for (uint32_t i = 0; i < session->platform->n_devices; i++) {
         struct weir_gate_queue *q = weir_admission_queue(session, i);
 
-        if (q != NULL && weir_session_enter(session, i) == CUDA_SUCCESS) {
+        if (q && weir_session_enter(session, i) == CUDA_SUCCESS) {
             mark_all(session, q);
             weir_gate_queue_ends(q);
         }
@@ -462,7 +456,7 @@ void weir_admission_session_gone(struct weir_session *session)
     for (uint32_t i = 0; i < session->platform->n_devices; i++) {
         struct weir_gate_queue *q = weir_admission_queue(session, i);
 
-        if (q != NULL && weir_session_enter(session, i) == CUDA_SUCCESS) {
+        if (q && weir_session_enter(session, i) == CUDA_SUCCESS) {
             atomic_store(&session->about->gate_queues[i], NULL);
             weir_gate_queue_destroy(q);
         }

@@ -39,7 +39,7 @@ struct weir_awaited *weir_awaited_create(void)
 
 void weir_awaited_destroy(struct weir_awaited *awaited)
 {
-    if (awaited != NULL) {
+    if (awaited) {
         free(awaited->values);
         free(awaited);
     }
@@ -80,8 +80,7 @@ static void put_event(struct weir_session *s, struct weir_host_stream *stream)
 
     if (mark->pending || weir_host_stream_capturing(s, stream) ||
         weir_session_enter(s, stream->o.device) != CUDA_SUCCESS ||
-        (mark->event == NULL &&
-         d->cuEventCreate(&mark->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) ||
+        (!mark->event && d->cuEventCreate(&mark->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) ||
         d->cuEventRecord(mark->event, weir_host_stream_at(stream)) != CUDA_SUCCESS) {
         return;
     }
@@ -93,9 +92,8 @@ static void visit_streams(struct weir_session *s, bool marks)
 {
     uint32_t here = s->device;
 
-    for (struct weir_host_ctx *ctx = weir_session_contexts(s); ctx != NULL; ctx = ctx->next) {
-        for (struct weir_host_stream *stream = ctx->streams; stream != NULL;
-             stream = stream->next) {
+    for (struct weir_host_ctx *ctx = weir_session_contexts(s); ctx; ctx = ctx->next) {
+        for (struct weir_host_stream *stream = ctx->streams; stream; stream = stream->next) {
             if (!marks) {
                 look_at(s->driver, stream);
             } else if (stream->awaited.last > stream->awaited.passed) {
@@ -145,7 +143,7 @@ static void drop_passed(struct weir_session *s)
     for (size_t i = 0; i < a->n; i++) {
         const struct value *v = &a->values[i];
 
-        if (v->stream == NULL || v->number > v->stream->awaited.passed) {
+        if (!v->stream || v->number > v->stream->awaited.passed) {
             a->values[n++] = *v;
         }
     }
@@ -179,7 +177,7 @@ static CUresult make_room(struct weir_session *s)
         return CUDA_SUCCESS;
     }
     bigger = room <= WEIR_AWAITED_MAX ? realloc(a->values, room * sizeof *bigger) : NULL;
-    if (bigger == NULL) {
+    if (!bigger) {
         return a->n < a->room ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     }
     a->values = bigger;
@@ -198,7 +196,7 @@ CUresult weir_awaited_note(struct weir_session *session, struct weir_host_stream
     }
     a->values[a->n++] = (struct value){
         .stream = stream, .address = address, .value = value, .number = ++a->noted, .wide = wide};
-    if (stream != NULL) {
+    if (stream) {
         stream->awaited.last = a->noted;
     }
     return CUDA_SUCCESS;
@@ -225,7 +223,7 @@ void weir_awaited_stream_gone(struct weir_session *session, struct weir_host_str
         }
         a->n = n;
     }
-    if (mark->event != NULL) {
+    if (mark->event) {
         (void)session->driver->cuEventDestroy_v2(mark->event);
     }
     *mark = (struct weir_awaited_stream){0};
@@ -317,8 +315,8 @@ bool weir_awaited_settle_all(struct weir_session *session)
     /* The driver must not be asked about a stream under capture. */
     for (const struct weir_host_ctx *ctx = session->n_captures == 0 ? weir_session_contexts(session)
                                                                     : NULL;
-         ctx != NULL; ctx = ctx->next) {
-        for (const struct weir_host_stream *s = ctx->streams; s != NULL && settled; s = s->next) {
+         ctx; ctx = ctx->next) {
+        for (const struct weir_host_stream *s = ctx->streams; s && settled; s = s->next) {
             settled = settle_stream(session, s);
         }
     }

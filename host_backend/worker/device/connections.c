@@ -48,7 +48,7 @@ enum weir_status weir_connections_choose(struct weir_worker *worker)
     uint32_t most = weir_site_mps_is_there() ? MPS_CONNECTIONS : DRIVER_CONNECTIONS;
     char text[16];
 
-    if (c == NULL) {
+    if (!c) {
         return WEIR_ERR_NO_MEMORY;
     }
     c->bound = bound != NULL;
@@ -56,12 +56,12 @@ enum weir_status weir_connections_choose(struct weir_worker *worker)
     if (worker->config.by_program && connections > most) {
         connections = most;
     }
-    if (bound != NULL) {
+    if (bound) {
         connections = (uint32_t)strtoul(bound, NULL, 10);
     } else if (connections == 0 && most == MPS_CONNECTIONS) {
         connections = most;
     }
-    if (bound == NULL && connections != 0) {
+    if (!bound && connections != 0) {
         snprintf(text, sizeof text, "%u", connections);
         setenv(VARIABLE, text, 0);
     }

@@ -54,7 +54,7 @@ static void *map_registered(const struct weir_driver *driver, size_t bytes)
 
 static void unmap_registered(const struct weir_driver *driver, void *at, size_t bytes)
 {
-    if (at != NULL) {
+    if (at) {
         (void)driver->cuMemHostUnregister(at);
         munmap(at, bytes);
     }
@@ -70,7 +70,7 @@ static bool try_write_value(const struct weir_platform *platform, uint32_t index
     CUstream stream;
     bool ok = false;
 
-    if (platform->trial == NULL) {
+    if (!platform->trial) {
         return false;
     }
     __atomic_store_n(word, 0, __ATOMIC_RELEASE);
@@ -128,7 +128,7 @@ static uint64_t attribute_of(const struct weir_worker_device *device, CUdevice_a
 {
     const struct weir_device_attribute *a = weir_device_attribute_get(&device->about, attribute);
 
-    return a != NULL && a->value > 0 ? (uint64_t)a->value : 1;
+    return a && a->value > 0 ? (uint64_t)a->value : 1;
 }
 
 /*
@@ -409,7 +409,7 @@ CUresult weir_session_work_stream(struct weir_session *session, CUstream *ret_st
     CUstream *stream = &session->devices.work_streams[session->device];
     CUresult result = CUDA_SUCCESS;
 
-    if (*stream == NULL) {
+    if (!*stream) {
         result = session->driver->cuStreamCreate(stream, CU_STREAM_NON_BLOCKING);
     }
     *ret_stream = *stream;
@@ -423,7 +423,7 @@ void weir_session_work_streams_end(struct weir_session *session)
     for (uint32_t i = 0; i < WEIR_DEVICES_MAX; i++) {
         CUstream stream = session->devices.work_streams[i];
 
-        if (stream != NULL && weir_session_enter(session, i) == CUDA_SUCCESS) {
+        if (stream && weir_session_enter(session, i) == CUDA_SUCCESS) {
             (void)d->cuStreamSynchronize(stream);
             (void)d->cuStreamDestroy_v2(stream);
         }

@@ -70,7 +70,7 @@ static enum weir_status open_softgpu(struct weir_worker *worker, int *ret_device
     }
     n = readlink("/proc/self/exe", program, sizeof program - 1);
     program[n > 0 ? n : 0] = 0;
-    if (strrchr(program, '/') != NULL) {
+    if (strrchr(program, '/')) {
         *strrchr(program, '/') = 0;
     }
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
@@ -100,7 +100,7 @@ static enum weir_status choose_driver(struct weir_worker *worker, int *ret_devic
         status = open_softgpu(worker, ret_devices);
     } else if (strcmp(wanted, "auto") != 0 && strcmp(wanted, "nvidia") != 0) {
         status = open_driver(worker, wanted, false, ret_devices);
-        worker->platform.real = status == WEIR_OK && strstr(wanted, "softgpu") == NULL;
+        worker->platform.real = status == WEIR_OK && !strstr(wanted, "softgpu");
     } else {
         bool tried = strcmp(wanted, "auto") == 0;
 
@@ -130,7 +130,7 @@ static enum weir_status describe_attributes(struct weir_worker *worker,
 
     d->attributes = calloc(N_ATTRIBUTES, sizeof *d->attributes);
     d->facts = calloc(FACTS_MAX, sizeof *d->facts);
-    if (d->attributes == NULL || d->facts == NULL) {
+    if (!d->attributes || !d->facts) {
         return WEIR_ERR_NO_MEMORY;
     }
     for (int id = 1; id <= N_ATTRIBUTES; id++) {
@@ -181,7 +181,7 @@ uint32_t weir_device_capability(const struct weir_device *device)
     const struct weir_device_attribute *minor =
         weir_device_attribute_get(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
 
-    return major != NULL && minor != NULL ? (uint32_t)(major->value * 10 + minor->value) : 0;
+    return major && minor ? (uint32_t)(major->value * 10 + minor->value) : 0;
 }
 
 /* What the driver says without a context. */
@@ -352,9 +352,9 @@ static bool add_device(struct weir_worker *worker, const char *item, int ordinal
 {
     CUdevice device;
 
-    for (int i = item != NULL ? 0 : ordinal; i < n_driver; i++) {
+    for (int i = item ? 0 : ordinal; i < n_driver; i++) {
         if (worker->platform.driver.cuDeviceGet(&device, i) != CUDA_SUCCESS ||
-            (item != NULL && !names_device(worker, item, device, i))) {
+            (item && !names_device(worker, item, device, i))) {
             continue;
         }
         for (uint32_t k = 0; k < worker->platform.n_devices; k++) {
@@ -403,7 +403,7 @@ static enum weir_status choose_devices(struct weir_worker *worker, int n_driver,
         }
         return worker->platform.n_devices != 0 ? WEIR_OK : WEIR_ERR_NOT_FOUND;
     }
-    while ((item = strsep(&rest, ",")) != NULL) {
+    while ((item = strsep(&rest, ","))) {
         if (!add_device(worker, item, 0, n_driver)) {
             explain(why, worker, item, n_driver);
             return WEIR_ERR_NOT_FOUND;
@@ -446,7 +446,7 @@ static bool softgpu_waits(void)
 {
     const char *waits = getenv("WEIR_SOFTGPU_WAITS");
 
-    return waits != NULL && strcmp(waits, "1") == 0;
+    return waits && strcmp(waits, "1") == 0;
 }
 
 enum weir_status weir_worker_open_device(struct weir_worker *worker)
@@ -515,7 +515,7 @@ void weir_worker_close_device(struct weir_worker *worker)
 static uint32_t softgpu_contexts(void)
 {
     const char *text = getenv("WEIR_SOFTGPU_CONTEXTS");
-    unsigned long n = text != NULL ? strtoul(text, NULL, 10) : 0;
+    unsigned long n = text ? strtoul(text, NULL, 10) : 0;
 
     return n != 0 && n < CONTEXTS_MAX ? (uint32_t)n : CONTEXTS_MAX;
 }

@@ -41,7 +41,7 @@ struct weir_device_idle *weir_device_idle_create(void)
     struct weir_device_idle *d = calloc(1, sizeof *d);
     pthread_mutexattr_t attr;
 
-    if (d == NULL) {
+    if (!d) {
         return NULL;
     }
     pthread_mutexattr_init(&attr);
@@ -60,7 +60,7 @@ void weir_device_idle_destroy(struct weir_worker *worker)
     for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
         CUevent event = atomic_load(&d->events[i]);
 
-        if (event != NULL) {
+        if (event) {
             (void)worker->platform.driver.cuEventDestroy_v2(event);
         }
     }
@@ -76,7 +76,7 @@ struct weir_session_idle *weir_session_idle_create(void)
 {
     struct weir_session_idle *idle = calloc(1, sizeof *idle);
 
-    if (idle != NULL && (idle->put_off = weir_put_off_create()) == NULL) {
+    if (idle && !(idle->put_off = weir_put_off_create())) {
         free(idle);
         return NULL;
     }
@@ -85,7 +85,7 @@ struct weir_session_idle *weir_session_idle_create(void)
 
 void weir_session_idle_destroy(struct weir_session_idle *idle)
 {
-    if (idle != NULL) {
+    if (idle) {
         weir_put_off_destroy(idle->put_off);
     }
     free(idle);
@@ -132,7 +132,7 @@ struct weir_session *weir_device_barrier_pause(void)
 {
     struct weir_session *session = inside_of;
 
-    if (session != NULL) {
+    if (session) {
         weir_device_barrier_leave(session);
     }
     return session;
@@ -140,7 +140,7 @@ struct weir_session *weir_device_barrier_pause(void)
 
 void weir_device_barrier_resume(struct weir_session *session)
 {
-    if (session != NULL) {
+    if (session) {
         weir_device_barrier_enter(session);
     }
 }
@@ -163,7 +163,7 @@ static bool others_may_come(struct weir_worker *w, const struct weir_session *se
     }
     pthread_mutex_lock(&w->lock);
     others = w->n_sessions - (self != NULL); /* also counts sessions that are starting or ending */
-    for (const struct weir_session *s = w->sessions; s != NULL; s = s->next) {
+    for (const struct weir_session *s = w->sessions; s; s = s->next) {
         others -= s->about->monitor && s != self;
     }
     pthread_mutex_unlock(&w->lock);
@@ -174,7 +174,7 @@ static bool others_may_come(struct weir_worker *w, const struct weir_session *se
  * useless; and until then the driver does not say what the device still has to do. */
 static bool captures_itself(const struct weir_session *self)
 {
-    return self != NULL && self->n_captures != 0;
+    return self && self->n_captures != 0;
 }
 
 static bool any_inside(struct weir_worker *w)
@@ -182,7 +182,7 @@ static bool any_inside(struct weir_worker *w)
     bool any = false;
 
     pthread_mutex_lock(&w->lock);
-    for (struct weir_session *s = w->sessions; s != NULL && !any; s = s->next) {
+    for (struct weir_session *s = w->sessions; s && !any; s = s->next) {
         any = atomic_load(&s->idle->inside) != 0;
     }
     pthread_mutex_unlock(&w->lock);
@@ -241,7 +241,7 @@ static CUresult record_on(struct weir_worker *w, uint32_t device)
     CUevent event = atomic_load(&w->device_idle->events[device]);
 
     WEIR_TRY(driver->cuCtxSetCurrent(context));
-    if (event == NULL) {
+    if (!event) {
         WEIR_TRY(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
         atomic_store(&w->device_idle->events[device], event);
     }
@@ -269,8 +269,8 @@ static bool wait_until(struct weir_worker *w, uint64_t end_ns, const atomic_bool
     for (uint32_t i = 0; i < w->platform.n_devices; i++) {
         CUevent event = atomic_load(&w->device_idle->events[i]);
 
-        while (event != NULL && w->platform.driver.cuEventQuery(event) == CUDA_ERROR_NOT_READY) {
-            if (weir_clock_now_ns() >= end_ns || (give_up != NULL && atomic_load(give_up))) {
+        while (event && w->platform.driver.cuEventQuery(event) == CUDA_ERROR_NOT_READY) {
+            if (weir_clock_now_ns() >= end_ns || (give_up && atomic_load(give_up))) {
                 return false;
             }
             rest(now_ns);
@@ -287,12 +287,12 @@ bool weir_device_may_be_idle(struct weir_worker *worker)
 static bool begin_runs(struct weir_worker *w, uint32_t *ret_idle)
 {
     *ret_idle = 0;
-    return w->hooks == NULL || w->hooks->device_idle_begin(w->forms, HOLD_NS, ret_idle);
+    return !w->hooks || w->hooks->device_idle_begin(w->forms, HOLD_NS, ret_idle);
 }
 
 static void end_runs(struct weir_worker *w, uint32_t idle)
 {
-    if (w->hooks != NULL) {
+    if (w->hooks) {
         w->hooks->device_idle_end(w->forms, idle);
     }
 }
@@ -371,11 +371,11 @@ static void say(struct weir_worker *w, const struct weir_session *self, uint64_t
                 const char *what)
 {
     char running[WEIR_FAULT_TEXT_BYTES];
-    bool ours = self != NULL && self->tenant != NULL;
+    bool ours = self && self->tenant;
 
     weir_fault_running(w, running, sizeof running);
     weir_log_warn("worker: %s session=%llu tenant=%s after_s=%.1f running=\"%s\"", what,
-                  self != NULL ? (unsigned long long)self->id : 0, ours ? self->tenant->name : "-",
+                  self ? (unsigned long long)self->id : 0, ours ? self->tenant->name : "-",
                   (double)waited_ns / (double)WEIR_NS_PER_S, running);
 }
 
@@ -386,13 +386,13 @@ static bool wait_for_turn(struct weir_worker *w, const struct weir_session *self
     struct weir_device_idle *d = w->device_idle;
     uint64_t start_ns = weir_clock_now_ns(), now_ns, moment_ns = MOMENT_NS, end_ns;
     uint64_t say_ns = start_ns + SAID_NS;
-    struct turn t = {.give_up = self != NULL && limit_ns != UINT64_MAX ? &self->ending : NULL};
+    struct turn t = {.give_up = self && limit_ns != UINT64_MAX ? &self->ending : NULL};
 
     end_ns = limit_ns < UINT64_MAX - start_ns ? start_ns + limit_ns : UINT64_MAX;
     while (!turn(w, moment_ns, &t)) {
         atomic_fetch_add(&d->turns, 1);
         moment_ns = moment_ns < MOMENT_MAX_NS ? 2 * moment_ns : moment_ns;
-        if (weir_clock_now_ns() >= end_ns || (t.give_up != NULL && atomic_load(t.give_up))) {
+        if (weir_clock_now_ns() >= end_ns || (t.give_up && atomic_load(t.give_up))) {
             end_runs(w, t.idle);
             return false;
         }
@@ -412,10 +412,10 @@ CUresult weir_device_idle_begin_within(struct weir_worker *worker,
                                        uint32_t *ret_idle)
 {
     struct weir_session *inside = inside_of;
-    const struct weir_session *self = caller != NULL ? caller : inside;
+    const struct weir_session *self = caller ? caller : inside;
     struct weir_device_idle *d = worker->device_idle;
 
-    if (inside != NULL) { /* otherwise two calls waiting for idle devices block each other */
+    if (inside) { /* otherwise two calls waiting for idle devices block each other */
         atomic_store_explicit(&inside->idle->inside, 0, memory_order_release);
     }
     if (!worker->platform.keeps_out) { /* a call that waits does not block other threads */
@@ -433,7 +433,7 @@ CUresult weir_device_idle_begin_within(struct weir_worker *worker,
     atomic_fetch_add(&d->late, 1);
     d->depth--;
     pthread_mutex_unlock(&d->lock);
-    if (inside != NULL) {
+    if (inside) {
         enter(inside);
     }
     return CUDA_ERROR_TIMEOUT;
@@ -472,7 +472,7 @@ void weir_device_idle_end(struct weir_worker *worker, uint32_t idle)
         pthread_mutex_unlock(&d->lock);
     }
     end_runs(worker, idle);
-    if (self != NULL) {
+    if (self) {
         enter(self);
     }
 }

@@ -34,7 +34,7 @@ struct weir_session_faults *weir_session_faults_create(void)
 {
     struct weir_session_faults *faults = calloc(1, sizeof *faults);
 
-    if (faults != NULL) {
+    if (faults) {
         pthread_mutex_init(&faults->lock, NULL);
     }
     return faults;
@@ -42,7 +42,7 @@ struct weir_session_faults *weir_session_faults_create(void)
 
 void weir_session_faults_destroy(struct weir_session_faults *faults)
 {
-    if (faults != NULL) {
+    if (faults) {
         pthread_mutex_destroy(&faults->lock);
         free(faults);
     }
@@ -84,8 +84,8 @@ CUresult weir_fault_check_asserts(struct weir_session *session)
         return CUDA_SUCCESS; /* a query of a stream under capture might break the capture */
     }
     /* Only this thread changes the list. */
-    for (struct weir_fault_stream *s = session->faults->streams;
-         s != NULL && !weir_error_is_sticky(result); s = s->next) {
+    for (struct weir_fault_stream *s = session->faults->streams; s && !weir_error_is_sticky(result);
+         s = s->next) {
         if (atomic_load_explicit(&s->unchecked, memory_order_relaxed)) {
             bool done = is_done(session, s); /* read the marks before the driver is asked */
 
@@ -105,9 +105,9 @@ CUresult weir_fault_check_asserts(struct weir_session *session)
 static void store_name(struct weir_fault_stream *stream, const char *name)
 {
     uint64_t words[WEIR_FAULT_NAME_WORDS] = {0};
-    size_t n = name != NULL ? strnlen(name, NAME_BYTES - 1) : 0;
+    size_t n = name ? strnlen(name, NAME_BYTES - 1) : 0;
 
-    memcpy(words, name != NULL ? name : "", n);
+    memcpy(words, name ? name : "", n);
     for (size_t i = 0; i <= n / 8; i++) { /* stop behind the word that holds the NUL */
         atomic_store_explicit(&stream->name[i], words[i], memory_order_relaxed);
     }
@@ -170,7 +170,7 @@ void weir_fault_stream_gone(struct weir_session *session, struct weir_host_strea
 static void quotable(const char *name, char *text, size_t bytes)
 {
     (void)weir_text_visible(name, text, bytes);
-    for (char *quote = text; (quote = strchr(quote, '"')) != NULL;) {
+    for (char *quote = text; (quote = strchr(quote, '"'));) {
         *quote = '\'';
     }
 }
@@ -201,7 +201,7 @@ bool weir_fault_kernels(const struct weir_session *session, char *text, size_t b
 
     text[0] = 0;
     pthread_mutex_lock(&faults->lock);
-    for (const struct weir_fault_stream *s = faults->streams; s != NULL; s = s->next) {
+    for (const struct weir_fault_stream *s = faults->streams; s; s = s->next) {
         if (!weir_mark_kernels_pending(s->marks) &&
             !atomic_load_explicit(&s->unchecked, memory_order_relaxed)) {
             continue;
@@ -238,8 +238,7 @@ void weir_fault_running(struct weir_worker *worker, char *text, size_t bytes)
 
     text[0] = 0;
     pthread_mutex_lock(&worker->lock);
-    for (const struct weir_session *s = worker->sessions; s != NULL && used + 3 < bytes;
-         s = s->next) {
+    for (const struct weir_session *s = worker->sessions; s && used + 3 < bytes; s = s->next) {
         size_t gap = used != 0 ? 2 : 0;
         size_t n = describe(s, text + used + gap, bytes - used - gap);
 
@@ -290,7 +289,7 @@ static bool is_suspect(const struct weir_session *s, const struct weir_session *
 {
     bool has_kernels = weir_fault_kernels(s, kernels, bytes);
 
-    return culprit != NULL ? s == culprit : has_kernels;
+    return culprit ? s == culprit : has_kernels;
 }
 
 static void find_suspects_locked(const struct weir_worker *worker,
@@ -298,7 +297,7 @@ static void find_suspects_locked(const struct weir_worker *worker,
 {
     char kernels[WEIR_FAULT_TEXT_BYTES];
 
-    for (const struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
+    for (const struct weir_session *s = worker->sessions; s; s = s->next) {
         if (is_suspect(s, culprit, kernels, sizeof kernels)) {
             add_suspect(suspects, s->tenant);
         }
@@ -320,14 +319,14 @@ static void log_sessions_locked(const struct weir_worker *worker, const struct r
 {
     char kernels[WEIR_FAULT_TEXT_BYTES], program[2 * WEIR_HOST_TEXT_BYTES];
 
-    for (const struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
+    for (const struct weir_session *s = worker->sessions; s; s = s->next) {
         if (weir_session_is_monitor(s)) {
             continue;
         }
         quotable(weir_session_program(s), program, sizeof program);
         if (is_suspect(s, report->culprit, kernels, sizeof kernels) && suspects->n_tenants != 0) {
             weir_log_error("fault: %s session=%llu tenant=%s program=\"%s\" kernels=\"%s\"%s",
-                           worker->config.under_mps && report->culprit == NULL ? "may be caused by"
+                           worker->config.under_mps && !report->culprit ? "may be caused by"
                            : suspects->n_sessions > 1 ? "caused by one of those with kernels:"
                                                       : "caused by",
                            (unsigned long long)s->id, s->tenant->name, program, kernels,
@@ -353,7 +352,7 @@ static void tell_supervisor(const struct weir_worker *worker, const struct suspe
                 .goings = worker->tenants[i]->goings,
                 .error = (int32_t)error,
                 .n_suspects = suspects->n_tenants,
-                .marks = worker->platform.devices[0].write_value_ok && worker->gates[0] != NULL};
+                .marks = worker->platform.devices[0].write_value_ok && worker->gates[0]};
             weir_worker_tell(worker, &message);
         }
     }
@@ -363,9 +362,8 @@ static const char *error_name(const struct weir_worker *worker, CUresult error)
 {
     const char *name = NULL;
 
-    return worker->platform.driver.cuGetErrorName != NULL &&
-                   worker->platform.driver.cuGetErrorName(error, &name) == CUDA_SUCCESS &&
-                   name != NULL
+    return worker->platform.driver.cuGetErrorName &&
+                   worker->platform.driver.cuGetErrorName(error, &name) == CUDA_SUCCESS && name
                ? name
                : "unknown";
 }
@@ -401,7 +399,7 @@ static void end_context(struct weir_worker *worker, const struct report *report)
     }
     pthread_mutex_lock(&worker->lock);
     report_locked(worker, report);
-    for (struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
+    for (struct weir_session *s = worker->sessions; s; s = s->next) {
         weir_session_show_sticky(s, report->error);
     }
     pthread_mutex_unlock(&worker->lock);
@@ -432,7 +430,7 @@ void weir_session_look_at_contexts(struct weir_session *session)
 {
     for (uint32_t i = 0; i < session->platform->n_devices; i++) {
         CUstream stream = session->devices.work_streams[i];
-        CUresult result = stream != NULL ? session->driver->cuStreamQuery(stream) : CUDA_SUCCESS;
+        CUresult result = stream ? session->driver->cuStreamQuery(stream) : CUDA_SUCCESS;
 
         if (result != CUDA_SUCCESS && weir_error_is_sticky(result)) {
             weir_session_fault(session, result);

@@ -51,7 +51,7 @@ uint32_t weir_worker_sms(const struct weir_worker *worker, uint32_t device)
     if (device < told->n && told->sms[device] != 0) {
         return told->sms[device]; /* the driver reports the SMs of its context's share */
     }
-    return a != NULL && a->value > 0 ? (uint32_t)a->value : 1;
+    return a && a->value > 0 ? (uint32_t)a->value : 1;
 }
 
 static int levels_on(const struct weir_device_gate *g)
@@ -85,7 +85,7 @@ static bool has_part(const struct weir_worker *worker, uint32_t device)
     const struct weir_worker_device *d = &worker->platform.devices[device];
     uint32_t sms = weir_sched_room_sms(weir_worker_sms(worker, device));
 
-    return worker->gates[device] != NULL && d->share_pct == 0
+    return worker->gates[device] && d->share_pct == 0
                ? worker->gates[device]->part != NULL
                : sms != 0 && weir_part_is_possible(&worker->platform.driver, d->cu, sms);
 }
@@ -159,7 +159,7 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
     struct weir_device_gate *g = calloc(1, sizeof *g);
     enum weir_status status;
 
-    if (g == NULL) {
+    if (!g) {
         return WEIR_ERR_NO_MEMORY;
     }
     pthread_mutex_init(&g->lock, NULL);
@@ -229,7 +229,7 @@ enum weir_status weir_gates_add(struct weir_worker *worker, uint32_t device)
     struct weir_device_gate *first = worker->gates[0], *g;
     enum weir_status status;
 
-    if (first == NULL) { /* nothing is scheduled, or the first device is being opened */
+    if (!first) { /* nothing is scheduled, or the first device is being opened */
         return WEIR_OK;
     }
     status = create(worker, device, &first->ops, first->item_room, &g);
@@ -253,10 +253,10 @@ enum weir_status weir_gates_add(struct weir_worker *worker, uint32_t device)
 
 void weir_gates_destroy(struct weir_worker *worker)
 {
-    struct weir_gate_client *client = worker->gates[0] != NULL ? worker->gates[0]->client : NULL;
+    struct weir_gate_client *client = worker->gates[0] ? worker->gates[0]->client : NULL;
 
     for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
-        if (worker->gates[i] != NULL) {
+        if (worker->gates[i]) {
             destroy(worker->gates[i]);
             worker->gates[i] = NULL;
         }
@@ -269,7 +269,7 @@ void weir_gates_destroy(struct weir_worker *worker)
 /* The next one from a device on, while none is made or attached. NULL: there are no more. */
 static struct weir_device_gate *next_locked(struct weir_worker *worker, uint32_t device)
 {
-    while (device < worker->platform.n_devices && worker->gates[device] == NULL) {
+    while (device < worker->platform.n_devices && !worker->gates[device]) {
         device++;
     }
     return device < worker->platform.n_devices ? worker->gates[device] : NULL;
@@ -280,7 +280,7 @@ static struct weir_device_gate *lock_all(struct weir_worker *worker)
 {
     struct weir_device_gate *first = worker->gates[0];
 
-    if (first != NULL) {
+    if (first) {
         pthread_mutex_lock(&first->lock);
     }
     return first;
@@ -288,7 +288,7 @@ static struct weir_device_gate *lock_all(struct weir_worker *worker)
 
 static void unlock_all(struct weir_device_gate *first)
 {
-    if (first != NULL) {
+    if (first) {
         pthread_mutex_unlock(&first->lock);
     }
 }
@@ -300,7 +300,7 @@ void weir_gates_attach(struct weir_worker *worker, int port_fd, int bell_fd)
     enum weir_status status = WEIR_ERR_INVALID;
 
     weir_gates_detach(worker);
-    if (first != NULL) {
+    if (first) {
         status = weir_gate_client_create(port_fd, bell_fd, first->client, &client);
     }
     if (status != WEIR_OK) {
@@ -311,7 +311,7 @@ void weir_gates_attach(struct weir_worker *worker, int port_fd, int bell_fd)
     (void)lock_all(worker);
     first->client = client;
     first->attached = true;
-    for (struct weir_device_gate *g = first; g != NULL; g = next_locked(worker, g->device + 1)) {
+    for (struct weir_device_gate *g = first; g; g = next_locked(worker, g->device + 1)) {
         weir_gate_attach(g->gate, client);
     }
     unlock_all(first);
@@ -321,7 +321,7 @@ void weir_gates_detach(struct weir_worker *worker)
 {
     struct weir_device_gate *first = lock_all(worker);
 
-    for (struct weir_device_gate *g = first; g != NULL; g = next_locked(worker, g->device + 1)) {
+    for (struct weir_device_gate *g = first; g; g = next_locked(worker, g->device + 1)) {
         g->attached = false;
         weir_gate_detach(g->gate);
     }
@@ -334,7 +334,7 @@ void weir_gates_tenant_gone(struct weir_tenant *tenant)
 {
     struct weir_device_gate *first = lock_all(tenant->worker), *g;
 
-    for (g = first; g != NULL; g = next_locked(tenant->worker, g->device + 1)) {
+    for (g = first; g; g = next_locked(tenant->worker, g->device + 1)) {
         weir_gate_tenant_remove(g->gate, tenant->index);
     }
     unlock_all(first);
@@ -344,7 +344,7 @@ void weir_gates_usage(struct weir_tenant *tenant, struct weir_status_tenant *row
 {
     struct weir_device_gate *first = lock_all(tenant->worker), *g;
 
-    for (g = first; g != NULL; g = next_locked(tenant->worker, g->device + 1)) {
+    for (g = first; g; g = next_locked(tenant->worker, g->device + 1)) {
         weir_gate_tenant_usage(g->gate, tenant->index, row);
     }
     row->scheduled = first != NULL;

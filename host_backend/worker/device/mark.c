@@ -34,7 +34,7 @@ enum weir_status weir_marks_create(const struct weir_driver *driver, bool words,
 {
     struct weir_marks *marks = calloc(1, sizeof *marks);
 
-    if (marks == NULL) {
+    if (!marks) {
         return WEIR_ERR_NO_MEMORY;
     }
     marks->driver = driver;
@@ -46,10 +46,10 @@ enum weir_status weir_marks_create(const struct weir_driver *driver, bool words,
 
 void weir_marks_destroy(struct weir_marks *marks)
 {
-    if (marks == NULL) {
+    if (!marks) {
         return;
     }
-    while (marks->pages != NULL) {
+    while (marks->pages) {
         struct page *page = marks->pages;
 
         marks->pages = page->next;
@@ -71,7 +71,7 @@ static struct page *add_page_locked(struct weir_marks *marks)
     unsigned flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
     struct page *page = calloc(1, sizeof *page);
 
-    if (page == NULL) {
+    if (!page) {
         return NULL;
     }
     if (marks->driver->cuMemHostAlloc((void **)&page->host, PAGE_BYTES, flags) != CUDA_SUCCESS) {
@@ -92,7 +92,7 @@ static struct page *add_page_locked(struct weir_marks *marks)
 void weir_marks_prepare(struct weir_marks *marks)
 {
     pthread_mutex_lock(&marks->lock);
-    if (marks->words && marks->pages == NULL) {
+    if (marks->words && !marks->pages) {
         (void)add_page_locked(marks);
     }
     pthread_mutex_unlock(&marks->lock);
@@ -118,16 +118,16 @@ static bool take_word(struct weir_marks *marks, struct weir_mark_word *word)
     struct page *page;
 
     pthread_mutex_lock(&marks->lock);
-    for (page = marks->pages; page != NULL; page = page->next) {
+    for (page = marks->pages; page; page = page->next) {
         reclaim_locked(page);
         if (page->used != UINT64_MAX) {
             break;
         }
     }
-    if (page == NULL) {
+    if (!page) {
         page = add_page_locked(marks);
     }
-    if (page != NULL) {
+    if (page) {
         int i = __builtin_ctzll(~page->used);
 
         page->used |= UINT64_C(1) << i;
@@ -145,7 +145,7 @@ void weir_mark_word_put(struct weir_marks *marks, struct weir_mark_word *word)
     struct page *page = word->page;
     size_t i;
 
-    if (page == NULL) {
+    if (!page) {
         return;
     }
     i = (size_t)((uint8_t *)word->word - page->host) / LINE_BYTES;
@@ -167,8 +167,7 @@ static CUevent take_event(struct weir_marks *marks)
         event = marks->events[--marks->n_events];
     }
     pthread_mutex_unlock(&marks->lock);
-    if (event == NULL &&
-        marks->driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+    if (!event && marks->driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
         return NULL;
     }
     return event;
@@ -181,7 +180,7 @@ void weir_mark_event_put(struct weir_marks *marks, CUevent event)
         uint32_t room = marks->room * 2 + 64;
         CUevent *bigger = realloc(marks->events, room * sizeof(CUevent));
 
-        if (bigger != NULL) {
+        if (bigger) {
             marks->events = bigger;
             marks->room = room;
         }
@@ -191,7 +190,7 @@ void weir_mark_event_put(struct weir_marks *marks, CUevent event)
         event = NULL;
     }
     pthread_mutex_unlock(&marks->lock);
-    if (event != NULL) {
+    if (event) {
         (void)marks->driver->cuEventDestroy_v2(event);
     }
 }
@@ -259,7 +258,7 @@ CUresult weir_mark_stream(struct weir_marks *marks, struct weir_mark_word *word,
     CUresult result;
 
     if (marks->words) {
-        if (word->word == NULL && !take_word(marks, word)) {
+        if (!word->word && !take_word(marks, word)) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
         mark.word = word->word;
@@ -272,7 +271,7 @@ CUresult weir_mark_stream(struct weir_marks *marks, struct weir_mark_word *word,
         }
     } else {
         mark.event = take_event(marks);
-        if (mark.event == NULL) {
+        if (!mark.event) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
         result = marks->driver->cuEventRecord(mark.event, stream);

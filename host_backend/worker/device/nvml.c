@@ -72,7 +72,7 @@ enum weir_status weir_nvml_create(const char *library, const struct weir_device 
 {
     struct weir_nvml *nvml = calloc(1, sizeof *nvml);
 
-    if (nvml == NULL) {
+    if (!nvml) {
         return WEIR_ERR_NO_MEMORY;
     }
     nvml->path = library;
@@ -90,14 +90,14 @@ static void unload(struct weir_nvml *nvml)
 
 void weir_nvml_destroy(struct weir_nvml *nvml)
 {
-    if (nvml == NULL) {
+    if (!nvml) {
         return;
     }
-    if (nvml->library != NULL) {
+    if (nvml->library) {
         nvmlReturn_t (*shutdown)(void);
 
         *(void **)&shutdown = dlsym(nvml->library, "nvmlShutdown");
-        if (shutdown != NULL) {
+        if (shutdown) {
             (void)shutdown();
         }
         unload(nvml);
@@ -118,7 +118,7 @@ static bool is_weirs_own(void *library)
     const void *table = NULL;
 
     *(void **)&get_table = dlsym(library, "nvmlInternalGetExportTable");
-    return get_table != NULL && get_table(&table, id) == NVML_SUCCESS && table != NULL;
+    return get_table && get_table(&table, id) == NVML_SUCCESS && table;
 }
 
 static bool find_handle(struct weir_nvml *nvml)
@@ -130,8 +130,8 @@ static bool find_handle(struct weir_nvml *nvml)
     weir_gpu_uuid_text(nvml->device->uuid, text);
     *(void **)&by_uuid = dlsym(nvml->library, "nvmlDeviceGetHandleByUUID");
     *(void **)&by_bus = dlsym(nvml->library, "nvmlDeviceGetHandleByPciBusId_v2");
-    return (by_uuid != NULL && by_uuid(text, &nvml->handle) == NVML_SUCCESS) ||
-           (by_bus != NULL && by_bus(nvml->device->pci_bus_id, &nvml->handle) == NVML_SUCCESS);
+    return (by_uuid && by_uuid(text, &nvml->handle) == NVML_SUCCESS) ||
+           (by_bus && by_bus(nvml->device->pci_bus_id, &nvml->handle) == NVML_SUCCESS);
 }
 
 static void load_locked(struct weir_nvml *nvml)
@@ -140,16 +140,16 @@ static void load_locked(struct weir_nvml *nvml)
     nvmlReturn_t result = NVML_ERROR_FUNCTION_NOT_FOUND;
 
     nvml->tried = true;
-    if (nvml->path == NULL) {
+    if (!nvml->path) {
         return;
     }
     nvml->library = dlopen(nvml->path, RTLD_NOW | RTLD_LOCAL);
-    if (nvml->library == NULL) {
+    if (!nvml->library) {
         weir_log_info("nvml: not loaded path=%s why=\"%s\"", nvml->path, dlerror());
         return;
     }
     *(void **)&init = dlsym(nvml->library, "nvmlInit_v2");
-    if (!is_weirs_own(nvml->library) && init != NULL) {
+    if (!is_weirs_own(nvml->library) && init) {
         result = init();
     }
     if (result != NVML_SUCCESS || !find_handle(nvml)) {
@@ -421,7 +421,7 @@ static void keep(struct kept *k, const struct key *key, nvmlReturn_t result,
 
     free(k->data);
     *k = (struct kept){.key = *key, .result = result, .n_data = answer->n_data, .data = data};
-    if (data != NULL) {
+    if (data) {
         memcpy(data, answer->data, answer->n_data);
         k->time_ns = weir_clock_now_ns();
     }
@@ -436,7 +436,7 @@ static nvmlReturn_t ask_locked(struct weir_nvml *nvml, const struct key *key, ui
     nvmlReturn_t result;
     bool fresh;
 
-    if (fn == NULL) {
+    if (!fn) {
         return NVML_ERROR_FUNCTION_NOT_FOUND;
     }
     k = find_kept(nvml, key, &fresh);
@@ -464,10 +464,10 @@ nvmlReturn_t weir_nvml_ask(struct weir_nvml *nvml, const struct weir_nvml_questi
     uint32_t bytes;
 
     answer->n_data = 0;
-    while (rows[key.row].name != NULL && strcmp(rows[key.row].name, question->function) != 0) {
+    while (rows[key.row].name && strcmp(rows[key.row].name, question->function) != 0) {
         key.row++;
     }
-    if (rows[key.row].name == NULL) {
+    if (!rows[key.row].name) {
         return NVML_ERROR_FUNCTION_NOT_FOUND;
     }
     result = measure(&rows[key.row], question, &bytes);
@@ -484,7 +484,7 @@ nvmlReturn_t weir_nvml_ask(struct weir_nvml *nvml, const struct weir_nvml_questi
     if (!nvml->tried) {
         load_locked(nvml);
     }
-    if (nvml->library != NULL) {
+    if (nvml->library) {
         result = ask_locked(nvml, &key, bytes, answer);
     } else {
         memcpy(answer->data, key.data, key.n_data < KEY_BYTES ? key.n_data : KEY_BYTES);
@@ -510,10 +510,10 @@ bool weir_nvml_free_bytes(struct weir_nvml *nvml, uint64_t *ret_bytes)
     if (!nvml->tried) {
         load_locked(nvml);
     }
-    if (nvml->library != NULL) {
+    if (nvml->library) {
         *(void **)&memory_info = dlsym(nvml->library, "nvmlDeviceGetMemoryInfo");
     }
-    known = memory_info != NULL && memory_info(nvml->handle, &memory) == NVML_SUCCESS;
+    known = memory_info && memory_info(nvml->handle, &memory) == NVML_SUCCESS;
     pthread_mutex_unlock(&nvml->lock);
     if (known) {
         *ret_bytes = memory.free;

@@ -17,7 +17,7 @@ static uint32_t attribute(const struct weir_device *device, CUdevice_attribute i
 {
     const struct weir_device_attribute *found = weir_device_attribute_get(device, (int32_t)id);
 
-    return found != NULL && found->result == 0 ? (uint32_t)found->value : 0;
+    return found && found->result == 0 ? (uint32_t)found->value : 0;
 }
 
 static nvmlReturn_t give_text(struct weir_nvml_answer *answer, const char *text)

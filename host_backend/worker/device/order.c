@@ -35,10 +35,10 @@ CUresult weir_order_join(const struct weir_driver *driver, CUevent *event, CUstr
 {
     CUresult result = CUDA_SUCCESS;
 
-    if (*event == NULL) {
+    if (!*event) {
         result = driver->cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
     }
-    if (result == CUDA_SUCCESS && stream != NULL) {
+    if (result == CUDA_SUCCESS && stream) {
         result = driver->cuEventRecord(*event, stream);
     }
     if (result == CUDA_SUCCESS) {
@@ -55,7 +55,7 @@ CUresult weir_order_refuse(struct weir_session *session, const struct weir_host_
     if (!stream->legacy || session->n_captures == 0) {
         return CUDA_SUCCESS;
     }
-    for (struct weir_host_stream *s = stream->o.ctx->streams; s != NULL; s = s->next) {
+    for (struct weir_host_stream *s = stream->o.ctx->streams; s; s = s->next) {
         if (s->blocking && !s->legacy && weir_host_stream_capturing(session, s)) {
             result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
             if (invalidate) {
@@ -68,7 +68,7 @@ CUresult weir_order_refuse(struct weir_session *session, const struct weir_host_
 
 static CUresult legacy_takes_in(struct weir_session *session, struct weir_host_ctx *ctx)
 {
-    for (struct weir_host_stream *s = ctx->streams; s != NULL; s = s->next) {
+    for (struct weir_host_stream *s = ctx->streams; s; s = s->next) {
         CUresult result;
 
         if (!s->blocking || s->legacy || !s->dirty || weir_host_stream_capturing(session, s)) {
@@ -90,7 +90,7 @@ CUresult weir_order_begin(struct weir_session *session, struct weir_host_stream 
     struct weir_host_ctx *ctx = stream->o.ctx;
     CUresult result = CUDA_SUCCESS;
 
-    if (hooks != NULL && !weir_host_stream_capturing(session, stream)) {
+    if (hooks && !weir_host_stream_capturing(session, stream)) {
         hooks->stream_given(session, stream, forks);
     }
     if (stream->legacy) {
@@ -126,7 +126,7 @@ CUresult weir_order_leave(struct weir_session *session, struct weir_host_stream 
 {
     struct weir_host_ctx *ctx = stream->o.ctx;
 
-    if (!stream->dirty || !stream->blocking || stream->legacy || ctx->legacy == NULL) {
+    if (!stream->dirty || !stream->blocking || stream->legacy || !ctx->legacy) {
         return CUDA_SUCCESS;
     }
     stream->dirty = false;

@@ -25,8 +25,7 @@ static CUdevResource *split(const struct weir_driver *d, CUdevice device, unsign
         return NULL;
     }
     groups = calloc(n, sizeof *groups);
-    if (groups == NULL ||
-        d->cuDevSmResourceSplitByCount(groups, &n, &whole, NULL, 0, 1) != CUDA_SUCCESS) {
+    if (!groups || d->cuDevSmResourceSplitByCount(groups, &n, &whole, NULL, 0, 1) != CUDA_SUCCESS) {
         free(groups);
         return NULL;
     }
@@ -89,13 +88,13 @@ static bool keeps_order(const struct weir_part *part)
                 weir_order_join(d, &event, there, here) == CUDA_SUCCESS &&
                 d->cuStreamSynchronize(here) == CUDA_SUCCESS;
 
-    if (event != NULL) {
+    if (event) {
         (void)d->cuEventDestroy_v2(event);
     }
-    if (here != NULL) {
+    if (here) {
         (void)d->cuStreamDestroy_v2(here);
     }
-    if (there != NULL) {
+    if (there) {
         (void)d->cuStreamDestroy_v2(there);
     }
     return good;
@@ -106,7 +105,7 @@ enum weir_status weir_part_create(const struct weir_driver *driver, CUdevice dev
 {
     struct weir_part *part = calloc(1, sizeof *part);
 
-    if (part == NULL) {
+    if (!part) {
         return WEIR_ERR_NO_MEMORY;
     }
     part->driver = driver;
@@ -121,10 +120,10 @@ enum weir_status weir_part_create(const struct weir_driver *driver, CUdevice dev
 
 void weir_part_destroy(struct weir_part *part)
 {
-    if (part == NULL) {
+    if (!part) {
         return;
     }
-    if (part->ctx != NULL) {
+    if (part->ctx) {
         (void)part->driver->cuGreenCtxDestroy(part->ctx);
     }
     free(part);
@@ -162,7 +161,7 @@ CUresult weir_part_move(const struct weir_part *part, struct weir_host_stream *s
 {
     struct weir_stream_part *p = &stream->part;
 
-    if (in && p->stream == NULL) {
+    if (in && !p->stream) {
         WEIR_TRY(make_stream(part, priority, &p->stream));
         p->priority = priority;
     }
@@ -180,7 +179,7 @@ CUresult weir_part_move(const struct weir_part *part, struct weir_host_stream *s
 
 void weir_part_stream_gone(const struct weir_driver *driver, struct weir_host_stream *stream)
 {
-    if (stream->part.stream != NULL) {
+    if (stream->part.stream) {
         (void)driver->cuStreamDestroy_v2(stream->part.stream);
         stream->part = (struct weir_stream_part){0};
     }

@@ -57,7 +57,7 @@ enum weir_status weir_prints_create(uint64_t settle_ns, struct weir_prints **ret
 {
     struct weir_prints *prints = calloc(1, sizeof *prints);
 
-    if (prints == NULL) {
+    if (!prints) {
         return WEIR_ERR_NO_MEMORY;
     }
     pthread_mutex_init(&prints->turn, NULL);
@@ -74,7 +74,7 @@ enum weir_status weir_prints_create(uint64_t settle_ns, struct weir_prints **ret
 
 void weir_prints_destroy(struct weir_prints *prints)
 {
-    if (prints == NULL) {
+    if (!prints) {
         return;
     }
     if (prints->fd >= 0) {
@@ -87,15 +87,15 @@ void weir_prints_destroy(struct weir_prints *prints)
 
 CUresult weir_prints_expect(struct weir_session *session)
 {
-    if (session->prints == NULL) {
+    if (!session->prints) {
         session->prints = calloc(1, sizeof *session->prints);
     }
-    return session->prints != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return session->prints ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 void weir_session_prints_destroy(struct weir_session_prints *prints)
 {
-    if (prints != NULL) {
+    if (prints) {
         free(prints->streams);
         free(prints->text);
         free(prints);
@@ -118,7 +118,7 @@ static void collect_locked(struct weir_prints *prints, struct weir_session_print
         bytes = TEXT_MAX_BYTES - owner->bytes;
     }
     bigger = bytes != 0 ? realloc(owner->text, owner->bytes + bytes) : NULL;
-    if (bigger != NULL) {
+    if (bigger) {
         ssize_t n = pread(prints->fd, bigger + owner->bytes, bytes, 0);
 
         owner->text = bigger;
@@ -189,10 +189,10 @@ static bool take_over_locked(struct weir_prints *prints, struct weir_session *se
                              uint64_t begin_ns)
 {
     struct weir_session_prints *owner =
-        prints->owner != NULL && prints->owner != self ? prints->owner->prints : NULL;
+        prints->owner && prints->owner != self ? prints->owner->prints : NULL;
     bool left = false;
 
-    if (owner != NULL) {
+    if (owner) {
         (void)look_locked(self, owner, &left); /* another session reports its own error */
         if (left && weir_clock_now_ns() - begin_ns < prints->settle_ns) {
             return false;
@@ -280,8 +280,7 @@ static void forget_gone_locked(struct weir_session *self)
     for (size_t i = own->n; i-- > 0;) {
         struct print_stream *s = &own->streams[i];
 
-        if (s->stream != NULL ||
-            (s->pending && d->cuEventQuery(s->event) == CUDA_ERROR_NOT_READY)) {
+        if (s->stream || (s->pending && d->cuEventQuery(s->event) == CUDA_ERROR_NOT_READY)) {
             continue;
         }
         if (s->pending) {
@@ -307,7 +306,7 @@ static CUresult remember_locked(struct weir_session *self, CUstream stream)
         size_t room = own->room != 0 ? own->room * 2 : 8;
         struct print_stream *bigger = realloc(own->streams, room * sizeof *bigger);
 
-        if (bigger == NULL) {
+        if (!bigger) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
         own->streams = bigger;
@@ -361,7 +360,7 @@ CUresult weir_prints_collect(struct weir_session *session)
     CUresult result = CUDA_SUCCESS;
     bool left;
 
-    if (session->prints == NULL) {
+    if (!session->prints) {
         return CUDA_SUCCESS;
     }
     pthread_mutex_lock(&prints->lock);
@@ -379,7 +378,7 @@ size_t weir_prints_bytes(const struct weir_session *session)
     struct weir_prints *prints = session->worker->prints;
     size_t bytes;
 
-    if (session->prints == NULL) {
+    if (!session->prints) {
         return 0;
     }
     pthread_mutex_lock(&prints->lock);
@@ -405,18 +404,18 @@ void weir_prints_forget(struct weir_session *session, CUstream stream)
     struct weir_prints *prints = session->worker->prints;
     struct weir_session_prints *own = session->prints;
 
-    if (own == NULL) {
+    if (!own) {
         return;
     }
     pthread_mutex_lock(&prints->lock);
     for (size_t i = 0; i < own->n; i++) {
-        if (stream == NULL || own->streams[i].stream == stream) {
+        if (!stream || own->streams[i].stream == stream) {
             own->streams[i].stream = NULL;
             own->streams[i].late = false;
             own->streams[i].pending &= stream != NULL;
         }
     }
-    if (stream == NULL && prints->owner == session) {
+    if (!stream && prints->owner == session) {
         collect_locked(prints, own);
         prints->owner = NULL;
     }

@@ -24,7 +24,7 @@ struct weir_put_off *weir_put_off_create(void)
 {
     struct weir_put_off *p = calloc(1, sizeof *p);
 
-    if (p != NULL) {
+    if (p) {
         p->last = &p->first;
     }
     return p;
@@ -42,7 +42,7 @@ bool weir_put_off_any(const struct weir_session *session)
 
 bool weir_put_off_holds(const struct weir_session *session, uint64_t address, uint64_t bytes)
 {
-    for (const struct item *i = weir_session_put_off(session)->first; i != NULL; i = i->next) {
+    for (const struct item *i = weir_session_put_off(session)->first; i; i = i->next) {
         if (i->address < address + bytes && address < i->address + i->bytes) {
             return true;
         }
@@ -68,14 +68,14 @@ void weir_put_off(struct weir_session *session, weir_put_off_fn make, void *what
     struct weir_put_off *p = weir_session_put_off(session);
     struct item *item = malloc(sizeof *item);
 
-    if (item == NULL) {
+    if (!item) {
         uint32_t idle = weir_device_idle_begin(session->worker, session);
 
         make(session, what);
         weir_device_idle_end(session->worker, idle);
         return;
     }
-    if (p->first == NULL) {
+    if (!p->first) {
         weir_log_info("session: the GPU does not become idle, so what its program frees is freed "
                       "later session=%llu tenant=%s",
                       (unsigned long long)session->id, session->tenant->name);
@@ -91,9 +91,9 @@ static void make_all(struct weir_session *session)
     struct weir_put_off *p = weir_session_put_off(session);
     struct item *item;
 
-    while ((item = p->first) != NULL) {
+    while ((item = p->first)) {
         p->first = item->next;
-        p->last = p->first == NULL ? &p->first : p->last;
+        p->last = !p->first ? &p->first : p->last;
         item->make(session, item->what);
         free(item);
     }
@@ -105,7 +105,7 @@ void weir_put_off_try(struct weir_session *session)
     uint64_t now_ns = weir_clock_now_ns();
     uint32_t idle;
 
-    if (p->first == NULL || now_ns < p->retry_ns) {
+    if (!p->first || now_ns < p->retry_ns) {
         return;
     }
     p->retry_ns = now_ns + RETRY_NS;

@@ -37,7 +37,7 @@
 /* Can QEMU take its pages away? */
 static bool is_loose(const struct weir_host_chunk *chunk)
 {
-    return chunk->region_end != NULL && weir_region_end_is_loose(chunk->region_end);
+    return chunk->region_end && weir_region_end_is_loose(chunk->region_end);
 }
 
 /* What another worker has published is charged already. */
@@ -264,7 +264,7 @@ static CUresult map_device(struct weir_host_chunk *chunk, struct weir_session *s
 /* Get a pinned chunk's pages: from the region, or from a new memfd. */
 static bool take_pages(struct weir_host_chunk *chunk, int *ret_fd)
 {
-    if (chunk->region_end != NULL) {
+    if (chunk->region_end) {
         return weir_region_take(chunk->region_end, chunk->bytes, ret_fd, &chunk->region_offset) ==
                WEIR_OK;
     }
@@ -282,7 +282,7 @@ void weir_chunk_close_file(struct weir_host_chunk *chunk)
 
 static void give_pages(struct weir_host_chunk *chunk)
 {
-    if (chunk->region_end != NULL) {
+    if (chunk->region_end) {
         if (is_loose(chunk)) {
             weir_bus_unguard(chunk->base, chunk->bytes);
         }
@@ -295,7 +295,7 @@ static void give_pages(struct weir_host_chunk *chunk)
 /* The file's offset of its pages. */
 static off_t offset_of_pages(const struct weir_host_chunk *chunk)
 {
-    return chunk->region_end == NULL
+    return !chunk->region_end
                ? 0
                : (off_t)weir_region_file_offset(chunk->region_end, chunk->region_offset);
 }
@@ -411,7 +411,7 @@ static CUresult await_cleared(const struct weir_driver *d, const struct weir_rea
 {
     CUresult result = CUDA_SUCCESS;
 
-    if (ready->clearing != NULL) {
+    if (ready->clearing) {
         result = d->cuStreamSynchronize(ready->clearing);
         (void)d->cuStreamDestroy_v2(ready->clearing);
     }
@@ -492,7 +492,7 @@ static bool use_spare(struct weir_session *session, uint32_t device, uint64_t by
 {
     struct weir_host_chunk *chunk = weir_spare_take(session, device, bytes);
 
-    if (chunk == NULL) {
+    if (!chunk) {
         return false;
     }
     *ret_result = charge(session, chunk);
@@ -524,7 +524,7 @@ CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64
         return result;
     }
     chunk = calloc(1, sizeof *chunk);
-    if (chunk == NULL) {
+    if (!chunk) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *chunk = (struct weir_host_chunk){.tenant = session->tenant,
@@ -571,7 +571,7 @@ static void enter_shared(struct weir_host_chunk *chunk)
 
 static void leave_shared_locked(struct weir_host_chunk *chunk)
 {
-    for (struct weir_host_chunk **at = &chunk->tenant->shared_chunks; *at != NULL;
+    for (struct weir_host_chunk **at = &chunk->tenant->shared_chunks; *at;
          at = &(*at)->next_shared) {
         if (*at == chunk) {
             *at = chunk->next_shared;
@@ -614,10 +614,10 @@ static struct weir_host_chunk *find_shared(struct weir_tenant *t, const uint8_t 
 
     pthread_mutex_lock(&t->lock);
     chunk = t->shared_chunks;
-    while (chunk != NULL && !is_same_key(chunk->key, key)) {
+    while (chunk && !is_same_key(chunk->key, key)) {
         chunk = chunk->next_shared;
     }
-    if (chunk != NULL) {
+    if (chunk) {
         chunk->refs++;
     }
     pthread_mutex_unlock(&t->lock);
@@ -630,7 +630,7 @@ static CUresult import_chunk(struct weir_session *session, const uint8_t *key,
     struct weir_tenant *t = session->tenant;
     struct weir_link_entry entry = {.kind = WEIR_ENTRY_MEMORY};
     struct weir_host_chunk *chunk = calloc(1, sizeof *chunk);
-    CUresult result = chunk != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = chunk ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 
     WEIR_TRY(result);
     memcpy(entry.key, key, sizeof entry.key);
@@ -660,7 +660,7 @@ CUresult weir_chunk_open(struct weir_session *session, const uint8_t key[WEIR_EN
                          struct weir_host_chunk **ret_chunk)
 {
     *ret_chunk = find_shared(session->tenant, key);
-    if (*ret_chunk != NULL) {
+    if (*ret_chunk) {
         weir_chunk_reach(session, *ret_chunk, session->devices.used);
         return CUDA_SUCCESS;
     }

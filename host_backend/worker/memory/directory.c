@@ -38,7 +38,7 @@ struct weir_directory *weir_directory_create(int link)
 {
     struct weir_directory *directory = calloc(1, sizeof *directory);
 
-    if (directory == NULL) {
+    if (!directory) {
         return NULL;
     }
     directory->link = link;
@@ -54,7 +54,7 @@ struct weir_directory *weir_directory_create(int link)
 
 void weir_directory_destroy(struct weir_directory *directory)
 {
-    if (directory != NULL) {
+    if (directory) {
         close(directory->watch_fd);
         pthread_cond_destroy(&directory->answered);
         pthread_mutex_destroy(&directory->lock);
@@ -79,7 +79,7 @@ bool weir_directory_new_key(uint8_t ret_key[WEIR_ENTRY_KEY_BYTES])
 
 static void forget_locked(struct weir_directory *d, const struct question *question)
 {
-    for (struct question **at = &d->questions; *at != NULL; at = &(*at)->next) {
+    for (struct question **at = &d->questions; *at; at = &(*at)->next) {
         if (*at == question) {
             *at = question->next;
             return;
@@ -188,7 +188,7 @@ void weir_directory_answered(struct weir_worker *worker, const struct weir_link_
     struct question *question;
 
     pthread_mutex_lock(&d->lock);
-    for (question = d->questions; question != NULL; question = question->next) {
+    for (question = d->questions; question; question = question->next) {
         if (question->entry->question == entry->question && !question->is_answered) {
             *question->entry = *entry;
             question->fd = fd;
@@ -198,7 +198,7 @@ void weir_directory_answered(struct weir_worker *worker, const struct weir_link_
         }
     }
     pthread_mutex_unlock(&d->lock);
-    if (question == NULL && fd >= 0) {
+    if (!question && fd >= 0) {
         close(fd);
     }
 }

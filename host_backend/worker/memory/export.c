@@ -44,7 +44,7 @@ static void free_export(struct weir_export *export)
                     NULL);
     close(export->fd);
     weir_account_release_all(&export->tenant->account, &cost);
-    if (export->alloc != NULL) {
+    if (export->alloc) {
         weir_vmm_alloc_put(export->alloc);
     }
     free(export);
@@ -82,7 +82,7 @@ static bool enter(struct weir_export *export)
     if (epoll_ctl(weir_directory_watch_fd(t->worker), EPOLL_CTL_ADD, export->fd, &event) == 0) {
         export->next = t->exports;
         t->exports = export;
-        if (export->alloc != NULL) {
+        if (export->alloc) {
             export->alloc->refs++;
         }
         ok = true;
@@ -112,7 +112,7 @@ static CUresult publish_locked(const struct weir_export *export)
 
     memcpy(entry.key, export->token, sizeof export->token);
     memcpy(entry.value, export->name, sizeof export->name);
-    if (export->alloc != NULL) {
+    if (export->alloc) {
         WEIR_TRY(publish_alloc(export->tenant, export->alloc));
         entry.kind = WEIR_ENTRY_DESCRIPTOR;
         memcpy(entry.value, export->alloc->key, sizeof export->alloc->key);
@@ -139,7 +139,7 @@ static CUresult create(struct weir_tenant *tenant, struct weir_vmm_alloc *alloc,
     CUresult result;
     struct weir_export *export = calloc(1, sizeof *export);
 
-    if (export == NULL) {
+    if (!export) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     export->tenant = tenant;
@@ -181,7 +181,7 @@ static struct weir_export *find_locked(struct weir_tenant *t, const uint8_t toke
 {
     struct weir_export *found = NULL;
 
-    for (struct weir_export *s = t->exports; s != NULL; s = s->next) {
+    for (struct weir_export *s = t->exports; s; s = s->next) {
         unsigned differ = 0;
 
         for (size_t i = 0; i < sizeof s->token; i++) {
@@ -202,12 +202,12 @@ CUresult weir_export_find_alloc(struct weir_tenant *tenant, const uint8_t token[
 
     pthread_mutex_lock(&tenant->lock);
     export = find_locked(tenant, token);
-    if (export != NULL && export->alloc != NULL) {
+    if (export && export->alloc) {
         alloc = export->alloc;
         alloc->refs++;
     }
     pthread_mutex_unlock(&tenant->lock);
-    if (alloc != NULL) {
+    if (alloc) {
         *ret_alloc = alloc;
         return CUDA_SUCCESS;
     }
@@ -239,7 +239,7 @@ CUresult weir_export_find_name(struct weir_tenant *tenant, const uint8_t token[1
 
     pthread_mutex_lock(&tenant->lock);
     export = find_locked(tenant, token);
-    found = export != NULL && export->alloc == NULL;
+    found = export && !export->alloc;
     if (found) {
         memcpy(ret_name, export->name, sizeof export->name);
     }
@@ -257,7 +257,7 @@ void weir_exports_look(struct weir_worker *worker)
         struct weir_tenant *t = export->tenant;
 
         pthread_mutex_lock(&t->lock);
-        for (struct weir_export **at = &t->exports; *at != NULL; at = &(*at)->next) {
+        for (struct weir_export **at = &t->exports; *at; at = &(*at)->next) {
             if (*at == export) {
                 *at = export->next;
                 break;
@@ -270,7 +270,7 @@ void weir_exports_look(struct weir_worker *worker)
 
 void weir_exports_drop_all(struct weir_tenant *tenant)
 {
-    while (tenant->exports != NULL) {
+    while (tenant->exports) {
         struct weir_export *export = tenant->exports;
 
         tenant->exports = export->next;

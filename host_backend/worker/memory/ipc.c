@@ -100,7 +100,7 @@ static CUresult new_event(struct weir_session *session, struct weir_ipc_event **
 
     WEIR_TRY(weir_tenant_charge(session->tenant, &cost));
     event = calloc(1, sizeof *event);
-    if (event == NULL) {
+    if (!event) {
         weir_account_release_all(&session->tenant->account, &cost);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -181,7 +181,7 @@ static struct weir_ipc_event *find_event(struct weir_tenant *tenant, const uint8
     struct weir_ipc_event *event;
 
     pthread_mutex_lock(&tenant->lock);
-    for (event = tenant->events; event != NULL; event = event->next) {
+    for (event = tenant->events; event; event = event->next) {
         if (memcmp(event->key, key, sizeof event->key) == 0) {
             event->refs++;
             break;
@@ -219,7 +219,7 @@ CUresult weir_ipc_event_open(struct weir_session *session, const uint8_t key[WEI
                              struct weir_ipc_event **ret_event)
 {
     *ret_event = find_event(session->tenant, key);
-    if (*ret_event != NULL) {
+    if (*ret_event) {
         return CUDA_SUCCESS;
     }
     return weir_directory_is_used(session->tenant) ? import_event(session, key, ret_event)
@@ -228,7 +228,7 @@ CUresult weir_ipc_event_open(struct weir_session *session, const uint8_t key[WEI
 
 static void leave_locked(struct weir_tenant *tenant, const struct weir_ipc_event *event)
 {
-    for (struct weir_ipc_event **at = &tenant->events; *at != NULL; at = &(*at)->next) {
+    for (struct weir_ipc_event **at = &tenant->events; *at; at = &(*at)->next) {
         if (*at == event) {
             *at = event->next;
             return;

@@ -15,7 +15,7 @@ struct weir_holdings *weir_holdings_create(void)
 
 void weir_holdings_destroy(struct weir_holdings *holdings)
 {
-    if (holdings != NULL) {
+    if (holdings) {
         weir_host_range_finish(&holdings->ranges);
         weir_host_range_finish(&holdings->registered);
         free(holdings);
@@ -89,7 +89,7 @@ void weir_session_memory_reach(struct weir_session *session, uint32_t device)
 {
     const struct weir_vmm_book *vmm = &session->holdings->vmm;
 
-    for (const struct weir_grant *g = session->holdings->grants; g != NULL; g = g->next) {
+    for (const struct weir_grant *g = session->holdings->grants; g; g = g->next) {
         weir_chunk_reach(session, g->chunk, 1u << device);
     }
     for (size_t i = 0; i < vmm->n_maps; i++) {

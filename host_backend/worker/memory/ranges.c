@@ -33,7 +33,7 @@ enum weir_status weir_host_range_add(struct weir_range_set *set, uint64_t base, 
         size_t room = set->room != 0 ? set->room * 2 : 16;
         struct weir_range *bigger = realloc(set->ranges, room * sizeof *bigger);
 
-        if (bigger == NULL) {
+        if (!bigger) {
             return WEIR_ERR_NO_MEMORY;
         }
         set->ranges = bigger;
@@ -74,7 +74,7 @@ const struct weir_range *weir_host_range_find(const struct weir_range_set *set, 
     size_t at = upper(set, address);
     const struct weir_range *r = at > 0 ? &set->ranges[at - 1] : NULL;
 
-    return r != NULL && address - r->base < r->bytes ? r : NULL;
+    return r && address - r->base < r->bytes ? r : NULL;
 }
 
 bool weir_host_range_covers(const struct weir_range_set *set, uint64_t base, uint64_t bytes)

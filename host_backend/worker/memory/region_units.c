@@ -215,7 +215,7 @@ bool weir_region_wake_all_locked(struct region *region)
     bool changed = false;
 
     for (uint32_t i = 0; i < WEIR_REGION_SLOTS && region->n_used != 0; i++) {
-        if (region->slots[i].end != NULL) {
+        if (region->slots[i].end) {
             changed |= weir_region_wake_end(region->slots[i].end);
         }
     }

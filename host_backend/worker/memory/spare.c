@@ -22,7 +22,7 @@ struct weir_spares *weir_spares_create(void)
 {
     struct weir_spares *spares = calloc(1, sizeof *spares);
 
-    if (spares != NULL) {
+    if (spares) {
         pthread_mutex_init(&spares->lock, NULL);
     }
     return spares;
@@ -30,7 +30,7 @@ struct weir_spares *weir_spares_create(void)
 
 void weir_spares_destroy(struct weir_spares *spares)
 {
-    if (spares != NULL) {
+    if (spares) {
         pthread_mutex_destroy(&spares->lock);
     }
     free(spares);
@@ -75,7 +75,7 @@ static void trim_locked(struct weir_spares *spares, const struct weir_session *s
     uint64_t bytes = 0;
     uint32_t n = 0;
 
-    while (*at != NULL) {
+    while (*at) {
         bool own = (*at)->spare.session == session;
 
         bytes += own ? (*at)->bytes : 0;
@@ -94,8 +94,8 @@ bool weir_spare_keep(struct weir_session *session, struct weir_host_chunk *chunk
     uint64_t most = most_bytes(session, chunk->device);
 
     /* Another process may have mapped a shared chunk, or may find a published one by its key. */
-    if (spares == NULL || chunk->pinned || chunk->shared || chunk->published ||
-        chunk->bytes > most || weir_session_is_unloading(session)) {
+    if (!spares || chunk->pinned || chunk->shared || chunk->published || chunk->bytes > most ||
+        weir_session_is_unloading(session)) {
         return false;
     }
     weir_account_release_all(&chunk->tenant->account, &chunk->charged);
@@ -118,12 +118,11 @@ struct weir_host_chunk *weir_spare_take(struct weir_session *session, uint32_t d
     struct weir_spares *spares = spares_of(session->worker);
     struct weir_host_chunk *chunk = NULL;
 
-    if (spares == NULL) {
+    if (!spares) {
         return NULL;
     }
     pthread_mutex_lock(&spares->lock);
-    for (struct weir_host_chunk **at = &spares->first; (chunk = *at) != NULL;
-         at = &chunk->spare.next) {
+    for (struct weir_host_chunk **at = &spares->first; (chunk = *at); at = &chunk->spare.next) {
         if (chunk->spare.session == session && chunk->device == device && chunk->bytes == bytes) {
             *at = chunk->spare.next;
             spares->n--;
@@ -140,12 +139,11 @@ uint64_t weir_spare_bytes(const struct weir_session *session, uint32_t device)
     struct weir_spares *spares = spares_of(session->worker);
     uint64_t bytes = 0;
 
-    if (spares == NULL) {
+    if (!spares) {
         return 0;
     }
     pthread_mutex_lock(&spares->lock);
-    for (const struct weir_host_chunk *chunk = spares->first; chunk != NULL;
-         chunk = chunk->spare.next) {
+    for (const struct weir_host_chunk *chunk = spares->first; chunk; chunk = chunk->spare.next) {
         if (chunk->device == device && chunk->spare.session->about->pid == session->about->pid) {
             bytes += chunk->bytes;
         }
@@ -161,13 +159,12 @@ static bool release(struct weir_worker *worker, const struct weir_session *sessi
     struct weir_spares *spares = spares_of(worker);
     bool any = false;
 
-    if (spares == NULL) {
+    if (!spares) {
         return false;
     }
     pthread_mutex_lock(&spares->lock);
-    for (struct weir_host_chunk **at = &spares->first; *at != NULL;) {
-        if ((session == NULL || (*at)->spare.session == session) &&
-            (*at)->spare.since_ns <= before_ns) {
+    for (struct weir_host_chunk **at = &spares->first; *at;) {
+        if ((!session || (*at)->spare.session == session) && (*at)->spare.since_ns <= before_ns) {
             release_at_locked(spares, at);
             any = true;
         } else {
@@ -196,7 +193,7 @@ bool weir_spares_age(struct weir_worker *worker, uint64_t now_ns)
     struct weir_spares *spares = spares_of(worker);
     bool any;
 
-    if (spares == NULL) {
+    if (!spares) {
         return false;
     }
     (void)release(worker, NULL, now_ns - AGE_NS);

@@ -25,7 +25,7 @@ static uint64_t number_of(const char *text, const char *name)
 {
     const char *at = strstr(text, name);
 
-    return at != NULL ? strtoull(at + strlen(name), NULL, 10) : 0;
+    return at ? strtoull(at + strlen(name), NULL, 10) : 0;
 }
 
 /*
@@ -44,8 +44,8 @@ static bool signs_of_thread(const char *folder, const char *thread, char name[32
         return false;
     }
     at = strrchr(text, ')'); /* the process name may contain anything */
-    if (at == NULL || sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu",
-                             &user, &system) != 2) {
+    if (!at || sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user,
+                      &system) != 2) {
         return false;
     }
     snprintf(path, sizeof path, "%s/%.20s/status", folder, thread);
@@ -74,10 +74,10 @@ uint64_t weir_vm_signs(int64_t pid)
     snprintf(folder, sizeof folder, "/proc/%lld/task", (long long)pid);
     snprintf(first, sizeof first, "%lld", (long long)pid);
     threads = pid > 0 ? opendir(folder) : NULL;
-    if (threads == NULL) {
+    if (!threads) {
         return WEIR_VM_SIGNS_UNKNOWN;
     }
-    while ((entry = readdir(threads)) != NULL) {
+    while ((entry = readdir(threads))) {
         if (entry->d_name[0] == '.' || !signs_of_thread(folder, entry->d_name, name, &signs)) {
             continue;
         }

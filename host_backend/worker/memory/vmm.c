@@ -51,7 +51,7 @@ CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, ui
     WEIR_TRY(weir_worker_device_open(w, device));
     WEIR_TRY(weir_session_charge_all(session, device, &cost));
     alloc = calloc(1, sizeof *alloc);
-    if (alloc == NULL) {
+    if (!alloc) {
         weir_account_release_all(&tenant->account, &cost);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -99,7 +99,7 @@ CUresult weir_vmm_alloc_import(struct weir_tenant *tenant, const uint8_t token[1
     WEIR_TRY(weir_tenant_charge(tenant, &cost));
     alloc = calloc(1, sizeof *alloc);
     result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (alloc != NULL) {
+    if (alloc) {
         *alloc = (struct weir_vmm_alloc){.tenant = tenant, .charged = cost, .refs = 1};
         result = import_memory(alloc, token);
     }
@@ -174,7 +174,7 @@ CUresult weir_vmm_alloc_clear(struct weir_vmm_alloc *alloc, CUstream stream)
 
 void weir_vmm_handle_drop(struct weir_session *session, struct weir_host_vmm_handle *handle)
 {
-    if (handle->alloc == NULL) {
+    if (!handle->alloc) {
         return;
     }
     if (!handle->imported) {
@@ -190,7 +190,7 @@ struct weir_vmm_area *weir_vmm_area_create(void)
 {
     struct weir_vmm_area *area = calloc(1, sizeof *area);
 
-    if (area != NULL) {
+    if (area) {
         pthread_mutex_init(&area->lock, NULL);
     }
     return area;
@@ -198,7 +198,7 @@ struct weir_vmm_area *weir_vmm_area_create(void)
 
 void weir_vmm_area_destroy(struct weir_vmm_area *area)
 {
-    if (area != NULL) {
+    if (area) {
         weir_window_finish(&area->window);
         pthread_mutex_destroy(&area->lock);
         free(area);
@@ -401,14 +401,14 @@ static CUresult clear_new(struct weir_session *s, size_t first, size_t n)
         }
         WEIR_TRY(weir_session_enter(s, map->alloc->device));
         WEIR_TRY(weir_session_work_stream(s, &stream));
-        if (busy != NULL && busy != stream) {
+        if (busy && busy != stream) {
             WEIR_TRY(weir_memory_cleared(s->driver, busy));
         }
         busy = stream;
         WEIR_TRY(s->driver->cuMemsetD8Async(map->base + done, 0, map->bytes - done, stream));
         map->alloc->cleared_bytes = map->bytes;
     }
-    return busy != NULL ? weir_memory_cleared(s->driver, busy) : CUDA_SUCCESS;
+    return busy ? weir_memory_cleared(s->driver, busy) : CUDA_SUCCESS;
 }
 
 /* Set access to a range, in one call if all its memory lies on one device. */

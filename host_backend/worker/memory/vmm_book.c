@@ -40,7 +40,7 @@ static bool overlaps(const void *array, size_t stride, size_t n, uint64_t base, 
     size_t at = upper(array, stride, n, base + bytes - 1);
     const struct entry *before = at > 0 ? entry_at(array, stride, at - 1) : NULL;
 
-    return before != NULL && before->base + before->bytes > base;
+    return before && before->base + before->bytes > base;
 }
 
 /* Put a copy of an entry where its base belongs.
@@ -53,7 +53,7 @@ static void *insert(void *array, size_t stride, size_t *n, size_t *room, const v
     if (*n == *room) {
         void *bigger = realloc(array, more * stride);
 
-        if (bigger == NULL) {
+        if (!bigger) {
             return NULL;
         }
         array = bigger;
@@ -80,8 +80,8 @@ enum weir_status weir_vmm_space_add(struct weir_vmm_book *book, struct weir_vmm_
         return WEIR_ERR_QUOTA;
     }
     array = insert(book->spaces, sizeof space, &book->n_spaces, &book->spaces_room, &space);
-    book->spaces = array != NULL ? array : book->spaces;
-    return array != NULL ? WEIR_OK : WEIR_ERR_NO_MEMORY;
+    book->spaces = array ? array : book->spaces;
+    return array ? WEIR_OK : WEIR_ERR_NO_MEMORY;
 }
 
 enum weir_status weir_vmm_space_remove(struct weir_vmm_book *book, uint64_t base,
@@ -107,7 +107,7 @@ static bool in_one_space(const struct weir_vmm_book *book, uint64_t base, uint64
     size_t at = upper(book->spaces, sizeof *book->spaces, book->n_spaces, base);
     const struct weir_vmm_space *space = at > 0 ? &book->spaces[at - 1] : NULL;
 
-    return space != NULL && base - space->base < space->bytes &&
+    return space && base - space->base < space->bytes &&
            bytes <= space->bytes - (base - space->base);
 }
 
@@ -124,7 +124,7 @@ enum weir_status weir_vmm_map_add(struct weir_vmm_book *book, struct weir_sessio
         return WEIR_ERR_QUOTA;
     }
     array = insert(book->maps, sizeof map, &book->n_maps, &book->maps_room, &map);
-    if (array == NULL) {
+    if (!array) {
         return WEIR_ERR_NO_MEMORY;
     }
     book->maps = array;

@@ -63,10 +63,10 @@ static CUresult load_kernel(struct warm *w, CUfunction *ret_kernel)
 
     WEIR_TRY(d->cuModuleLoadDataEx(&w->module, text, 0, NULL, NULL));
     WEIR_TRY(d->cuModuleGetFunction(ret_kernel, w->module, "weir_warm"));
-    if (d->cuFuncGetParamInfo != NULL) {
+    if (d->cuFuncGetParamInfo) {
         (void)d->cuFuncGetParamInfo(*ret_kernel, 0, &offset, &bytes);
     }
-    if (d->cuFuncLoad != NULL) {
+    if (d->cuFuncLoad) {
         (void)d->cuFuncLoad(*ret_kernel);
     }
     (void)d->cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, *ret_kernel);
@@ -125,16 +125,16 @@ static void give_back(struct warm *w)
 {
     const struct weir_driver *d = w->driver;
 
-    if (w->module != NULL) {
+    if (w->module) {
         (void)d->cuModuleUnload(w->module);
     }
-    if (w->other != NULL) {
+    if (w->other) {
         (void)d->cuStreamDestroy_v2(w->other);
     }
-    if (w->stream != NULL) {
+    if (w->stream) {
         (void)d->cuStreamDestroy_v2(w->stream);
     }
-    if (w->staged != NULL) {
+    if (w->staged) {
         (void)d->cuMemHostUnregister(w->staged);
         munmap(w->staged, STAGED_BYTES);
     }
@@ -160,7 +160,7 @@ void weir_worker_warm_up(struct weir_worker *worker)
     struct warm w = {.driver = &weir_worker_platform(worker)->driver};
     uint64_t start_ns = weir_clock_now_ns();
     CUresult result = run_through(worker, &w);
-    bool done = w.stream == NULL || wait_for(&w);
+    bool done = !w.stream || wait_for(&w);
 
     if (done) {
         weir_chunk_ready_cleared(worker);

@@ -226,7 +226,7 @@ static CUresult clear(struct weir_session *s, const struct weir_object *o,
     if (s->platform->by_program || is_hollow(desc)) {
         return CUDA_SUCCESS;
     }
-    if (s->platform->zeroes == NULL) {
+    if (!s->platform->zeroes) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     WEIR_TRY(weir_session_work_stream(s, &stream));
@@ -268,8 +268,8 @@ CUresult weir_host_array_create(struct weir_session *s, const struct weir_op_arr
     CUresult made;
 
     (void)out;
-    if (ctx == NULL || !array_bytes(&in->desc, &bytes)) {
-        return ctx == NULL ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
+    if (!ctx || !array_bytes(&in->desc, &bytes)) {
+        return !ctx ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(check_clearable(s, &in->desc));
     WEIR_TRY(begin(s, WEIR_KIND_ARRAY, in->a, ctx, bytes, &o));
@@ -287,8 +287,8 @@ CUresult weir_host_mipmap_create(struct weir_session *s, const struct weir_op_mi
     CUresult made;
 
     (void)out;
-    if (ctx == NULL || !mipmap_bytes(&in->desc, in->levels, &bytes)) {
-        return ctx == NULL ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
+    if (!ctx || !mipmap_bytes(&in->desc, in->levels, &bytes)) {
+        return !ctx ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(check_clearable(s, &in->desc));
     WEIR_TRY(begin(s, WEIR_KIND_MIPMAP, in->m, ctx, bytes, &o));

@@ -34,7 +34,7 @@ CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_c
     }
     WEIR_TRY(weir_session_enter(s, (uint32_t)in->device));
     WEIR_TRY(weir_session_work_stream(s, &native)); /* this call notices a dead context */
-    if (weir_session_contexts(s) == NULL) {
+    if (!weir_session_contexts(s)) {
         WEIR_TRY(weir_ops_libraries_reload(s));
     }
     priority = weir_admission_stream_priority(s, 0);
@@ -70,12 +70,12 @@ CUresult weir_host_ctx_destroy(struct weir_session *s, const struct weir_op_ctx_
     struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
 
     (void)out;
-    if (ctx == NULL) {
+    if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     weir_ctx_destroy(s, ctx);
     weir_ops_streams_sweep(s); /* sweep streams whose capture began in one of this context's */
-    if (weir_session_contexts(s) == NULL) {
+    if (!weir_session_contexts(s)) {
         weir_ops_libraries_unload(s);
     }
     return CUDA_SUCCESS;
@@ -108,7 +108,7 @@ static bool has_company(const struct weir_session *s)
 {
     bool any = false;
 
-    for (const struct weir_session *other = weir_sessions_lock(s->worker); other != NULL;
+    for (const struct weir_session *other = weir_sessions_lock(s->worker); other;
          other = other->next) {
         any |= other != s && !weir_session_is_monitor(other);
     }
@@ -121,7 +121,7 @@ CUresult weir_host_ctx_limit_set(struct weir_session *s, const struct weir_op_ct
 {
     bool alone = s->platform->by_program && !has_company(s);
 
-    if (weir_ops_ctx(s, in->c) == NULL) {
+    if (!weir_ops_ctx(s, in->c)) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     if (in->limit >= CU_LIMIT_MAX || !limit_ok(in->limit, in->value, alone)) {
@@ -138,7 +138,7 @@ CUresult weir_host_ctx_limit_get(struct weir_session *s, const struct weir_op_ct
 {
     size_t now = 0;
 
-    if (weir_ops_ctx(s, in->c) == NULL) {
+    if (!weir_ops_ctx(s, in->c)) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     WEIR_TRY(s->driver->cuCtxGetLimit(&now, (CUlimit)in->limit));
@@ -162,7 +162,7 @@ CUresult weir_host_printf_flush(struct weir_session *s, const struct weir_op_pri
         return result;
     }
     text = weir_session_alloc(s, n);
-    if (text == NULL) {
+    if (!text) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     weir_prints_take(s, text, n);

@@ -93,7 +93,7 @@ CUresult weir_host_copy(struct weir_session *s, const struct weir_op_copy_in *in
     struct weir_gate_work work;
 
     (void)out;
-    if (stream == NULL) {
+    if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     if (in->bytes == 0) {
@@ -136,7 +136,7 @@ static CUresult check_side(struct weir_session *s, const struct weir_host_copy_s
     }
     if (side->kind == WEIR_SIDE_ARRAY) {
         array = weir_host_object_get(s, WEIR_KIND_ARRAY, side->addr);
-        if (array == NULL) {
+        if (!array) {
             return CUDA_ERROR_INVALID_HANDLE;
         }
         *ret_type = CU_MEMORYTYPE_ARRAY;
@@ -212,7 +212,7 @@ CUresult weir_host_copy_3d(struct weir_session *s, const struct weir_op_copy_3d_
     struct weir_submission what = {.call = call_copy_3d, .user = &copy};
 
     (void)out;
-    if (stream == NULL) {
+    if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     if (in->width == 0 || in->height == 0 || in->depth == 0) {
@@ -221,7 +221,7 @@ CUresult weir_host_copy_3d(struct weir_session *s, const struct weir_op_copy_3d_
     WEIR_TRY(WEIR_HAND_COPY_3D(s, in, &copy));
     weir_ops_copy_arrays(s, &copy, arrays);
     for (int i = 0; i < 2; i++) {
-        WEIR_TRY(arrays[i] != NULL ? weir_graph_hold_captured(s, stream, arrays[i]) : CUDA_SUCCESS);
+        WEIR_TRY(arrays[i] ? weir_graph_hold_captured(s, stream, arrays[i]) : CUDA_SUCCESS);
     }
     what.work = work_of(in->dst_kind != WEIR_SIDE_ARRAY &&
                             of_host(s, in->dst_kind == WEIR_SIDE_ARENA, in->dst_addr),
@@ -292,7 +292,7 @@ CUresult weir_host_memset(struct weir_session *s, const struct weir_op_memset_in
         .user = in};
 
     (void)out;
-    if (stream == NULL) {
+    if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     if (in->width == 0 || in->height == 0) {
@@ -308,7 +308,7 @@ CUresult weir_host_arena_write(struct weir_session *s, const struct weir_op_aren
     uint8_t *at = weir_session_arena(s, in->offset, in->bytes);
 
     (void)out;
-    if (in->bytes != s->op.bulk_bytes || at == NULL) {
+    if (in->bytes != s->op.bulk_bytes || !at) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (in->bytes != 0) {
@@ -323,7 +323,7 @@ CUresult weir_host_arena_read(struct weir_session *s, const struct weir_op_arena
     const uint8_t *at = weir_session_arena(s, in->offset, in->bytes);
 
     (void)out;
-    if (!weir_session_is_remote(s) || in->bytes > WEIR_BULK_MAX_BYTES || at == NULL) {
+    if (!weir_session_is_remote(s) || in->bytes > WEIR_BULK_MAX_BYTES || !at) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     s->op.reply_bulk = at;

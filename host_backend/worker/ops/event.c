@@ -31,7 +31,7 @@ CUresult weir_host_event_create(struct weir_session *s, const struct weir_op_eve
     CUresult result;
 
     (void)out;
-    if (ctx == NULL) {
+    if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     if ((in->flags & ~known) != 0 || !weir_session_word_ok(s, in->word) ||
@@ -42,8 +42,7 @@ CUresult weir_host_event_create(struct weir_session *s, const struct weir_op_eve
     result = weir_host_object_create(s, WEIR_KIND_EVENT, sizeof(struct weir_host_event), in->e,
                                      native, ctx, &o);
     if (result != CUDA_SUCCESS) {
-        (void)(shared != NULL ? weir_ipc_event_put(s, shared)
-                              : s->driver->cuEventDestroy_v2(native));
+        (void)(shared ? weir_ipc_event_put(s, shared) : s->driver->cuEventDestroy_v2(native));
         return result;
     }
     ((struct weir_host_event *)o)->shared = shared;
@@ -58,7 +57,7 @@ CUresult weir_host_event_destroy(struct weir_session *s, const struct weir_op_ev
     struct weir_host_event *event = weir_ops_event(s, in->e);
 
     (void)out;
-    return event != NULL ? weir_host_object_destroy(s, &event->o) : CUDA_ERROR_INVALID_HANDLE;
+    return event ? weir_host_object_destroy(s, &event->o) : CUDA_ERROR_INVALID_HANDLE;
 }
 
 /*
@@ -72,7 +71,7 @@ CUresult weir_host_event_record(struct weir_session *s, const struct weir_op_eve
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct weir_host_event *event = weir_ops_event(s, in->e);
 
-    if (stream == NULL || event == NULL) {
+    if (!stream || !event) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_order_begin(s, stream, false));
@@ -95,7 +94,7 @@ CUresult weir_host_event_mark(struct weir_session *s, const struct weir_op_event
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct weir_host_event *event = weir_ops_event(s, in->e);
 
-    if (stream == NULL || event == NULL) {
+    if (!stream || !event) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     if (weir_host_stream_capturing(s, stream)) {
@@ -118,7 +117,7 @@ CUresult weir_host_event_elapsed(struct weir_session *s, const struct weir_op_ev
 {
     struct weir_host_event *start = weir_ops_event(s, in->start), *end = weir_ops_event(s, in->end);
 
-    if (start == NULL || end == NULL) {
+    if (!start || !end) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     /* The guest has seen both words; the events themselves come right behind them. */
@@ -138,5 +137,5 @@ CUresult weir_host_event_query(struct weir_session *s, const struct weir_op_even
     struct weir_host_event *event = weir_ops_event(s, in->e);
 
     (void)out;
-    return event != NULL ? s->driver->cuEventQuery(event->o.native) : CUDA_ERROR_INVALID_HANDLE;
+    return event ? s->driver->cuEventQuery(event->o.native) : CUDA_ERROR_INVALID_HANDLE;
 }

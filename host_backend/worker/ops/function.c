@@ -19,8 +19,8 @@ static CUresult read_layout(struct weir_session *s, struct weir_host_function *f
     size_t offset, size;
 
     for (uint32_t i = 0; i < PARAMS_MAX; i++) {
-        CUresult result = f->kernel != NULL ? d->cuKernelGetParamInfo(f->kernel, i, &offset, &size)
-                                            : d->cuFuncGetParamInfo(f->o.native, i, &offset, &size);
+        CUresult result = f->kernel ? d->cuKernelGetParamInfo(f->kernel, i, &offset, &size)
+                                    : d->cuFuncGetParamInfo(f->o.native, i, &offset, &size);
 
         if (result == CUDA_ERROR_INVALID_VALUE) {
             f->layout_known = true; /* index i is one past the last parameter */
@@ -52,10 +52,9 @@ static void read_attributes(struct weir_session *s, const struct weir_host_funct
     for (int i = 0; i < CU_FUNC_ATTRIBUTE_MAX && i < ATTRIBUTES_MAX; i++) {
         CUfunction_attribute id = (CUfunction_attribute)i;
         int value = 0;
-        CUresult result =
-            f->kernel != NULL
-                ? d->cuKernelGetAttribute(&value, id, f->kernel, s->platform->devices[s->device].cu)
-                : d->cuFuncGetAttribute(&value, id, f->o.native);
+        CUresult result = f->kernel ? d->cuKernelGetAttribute(&value, id, f->kernel,
+                                                              s->platform->devices[s->device].cu)
+                                    : d->cuFuncGetAttribute(&value, id, f->o.native);
 
         if (result == CUDA_SUCCESS) {
             values[i] = value;
@@ -74,7 +73,7 @@ static CUresult enter(struct weir_session *s, struct weir_host_module *owner, ui
     struct weir_object *o;
     CUresult result;
 
-    if (offsets == NULL || sizes == NULL) {
+    if (!offsets || !sizes) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     WEIR_TRY(weir_host_object_create(s, WEIR_KIND_FUNCTION, sizeof *f, handle, native, NULL, &o));
@@ -103,7 +102,7 @@ static CUresult keep_name(struct weir_session *s, uint64_t handle, const char *n
     const struct weir_host_module *owner = (const struct weir_host_module *)f->o.owner;
 
     f->name = strdup(name);
-    if (f->name == NULL) {
+    if (!f->name) {
         weir_host_object_forget(s, &f->o);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -120,7 +119,7 @@ CUresult weir_host_module_function(struct weir_session *s,
     struct weir_host_module *m = weir_host_object_get(s, WEIR_KIND_MODULE, in->m);
     CUfunction native;
 
-    if (m == NULL) {
+    if (!m) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(s->driver->cuModuleGetFunction(&native, m->o.native, in->name));
@@ -179,12 +178,12 @@ CUresult weir_host_module_functions(struct weir_session *s,
     struct names names = {weir_session_alloc(s, NAMES_BYTES), 0};
     CUfunction *functions;
 
-    if (m == NULL) {
+    if (!m) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(s->driver->cuModuleGetFunctionCount(&out->count, m->o.native));
     functions = weir_session_alloc(s, (out->count + 1) * sizeof *functions);
-    if (functions == NULL || names.text == NULL) {
+    if (!functions || !names.text) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     WEIR_TRY(s->driver->cuModuleEnumerateFunctions(functions, out->count, m->o.native));
@@ -210,7 +209,7 @@ CUresult weir_host_library_kernels(struct weir_session *s,
     WEIR_TRY(weir_ops_library(s, in->l, &m));
     WEIR_TRY(s->driver->cuLibraryGetKernelCount(&out->count, m->o.native));
     kernels = weir_session_alloc(s, (out->count + 1) * sizeof *kernels);
-    if (kernels == NULL || names.text == NULL) {
+    if (!kernels || !names.text) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     WEIR_TRY(s->driver->cuLibraryEnumerateKernels(kernels, out->count, m->o.native));
@@ -234,7 +233,7 @@ static CUresult enter_device(struct weir_session *s, const struct weir_host_func
     if (device < 0 || (uint32_t)device >= s->platform->n_devices) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    return weir_session_enter(s, f->kernel != NULL ? (uint32_t)device : f->o.device);
+    return weir_session_enter(s, f->kernel ? (uint32_t)device : f->o.device);
 }
 
 CUresult weir_host_function_attribute_get(struct weir_session *s,
@@ -244,13 +243,13 @@ CUresult weir_host_function_attribute_get(struct weir_session *s,
     struct weir_host_function *f = weir_ops_function(s, in->f);
     CUfunction_attribute id = (CUfunction_attribute)in->attribute;
 
-    if (f == NULL) {
+    if (!f) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(enter_device(s, f, in->device));
-    return f->kernel != NULL ? s->driver->cuKernelGetAttribute(&out->value, id, f->kernel,
-                                                               s->platform->devices[s->device].cu)
-                             : s->driver->cuFuncGetAttribute(&out->value, id, f->o.native);
+    return f->kernel ? s->driver->cuKernelGetAttribute(&out->value, id, f->kernel,
+                                                       s->platform->devices[s->device].cu)
+                     : s->driver->cuFuncGetAttribute(&out->value, id, f->o.native);
 }
 
 CUresult weir_ops_set_attribute(struct weir_session *s, struct weir_host_function *f,
@@ -259,7 +258,7 @@ CUresult weir_ops_set_attribute(struct weir_session *s, struct weir_host_functio
     CUfunction native;
 
     WEIR_TRY(weir_function_here(s, f, &native));
-    if (f->kernel != NULL) {
+    if (f->kernel) {
         WEIR_TRY(s->driver->cuKernelSetAttribute(id, value, f->kernel,
                                                  s->platform->devices[s->device].cu));
     }
@@ -274,7 +273,7 @@ CUresult weir_host_function_load(struct weir_session *s, const struct weir_op_fu
     CUfunction native;
 
     (void)out;
-    if (f == NULL) {
+    if (!f) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(enter_device(s, f, in->device));
@@ -290,7 +289,7 @@ CUresult weir_host_function_attribute_set(struct weir_session *s,
     CUfunction_attribute id = (CUfunction_attribute)in->attribute;
 
     (void)out;
-    if (f == NULL) {
+    if (!f) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(enter_device(s, f, in->device));
@@ -311,7 +310,7 @@ CUresult weir_host_function_cache_config(struct weir_session *s,
     CUfunction native;
 
     (void)out;
-    if (f == NULL) {
+    if (!f) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_function_here(s, f, &native));

@@ -17,7 +17,7 @@ static CUresult nodes_of(struct weir_session *s, const uint64_t *handles, uint32
 {
     CUgraphNode *nodes = weir_session_alloc(s, (n + 1) * sizeof *nodes);
 
-    if (nodes == NULL) {
+    if (!nodes) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -44,7 +44,7 @@ CUresult weir_host_capture_begin(struct weir_session *s, const struct weir_op_ca
     CUgraphNode *nodes;
     CUresult result;
 
-    if (stream == NULL) {
+    if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     if (stream->legacy) {
@@ -61,7 +61,7 @@ CUresult weir_host_capture_begin(struct weir_session *s, const struct weir_op_ca
      * sessions' calls. */
     if (in->g != 0) {
         graph = weir_host_object_get(s, WEIR_KIND_GRAPH, in->g);
-        if (graph == NULL) {
+        if (!graph) {
             return CUDA_ERROR_INVALID_HANDLE;
         }
         WEIR_TRY(nodes_of(s, in->dependencies, in->n_dependencies, &nodes));
@@ -75,7 +75,7 @@ CUresult weir_host_capture_begin(struct weir_session *s, const struct weir_op_ca
     }
     if (result == CUDA_SUCCESS) {
         weir_session_capture_begin(s, stream);
-        stream->capture_graph = graph != NULL ? graph->handle : 0;
+        stream->capture_graph = graph ? graph->handle : 0;
         stream->capture_given = graph != NULL;
         weir_graph_nest_capture_begin(s, stream, graph);
         out->id = weir_capture_read(s, stream, &c) == CUDA_SUCCESS ? c.id : 0;
@@ -107,23 +107,23 @@ static CUresult name_captured(struct weir_session *s, struct weir_host_stream *s
     struct weir_object *o;
     CUresult result;
 
-    if (known != NULL && known->handle == handle) { /* the guest has it already under this handle */
+    if (known && known->handle == handle) { /* the guest has it already under this handle */
         known->borrowed = false;
         weir_graph_nest_capture_end(s, stream, known);
         return CUDA_SUCCESS;
     }
-    if (known != NULL) {
+    if (known) {
         weir_host_object_hide(s, known);
     }
     result = weir_host_object_create(s, WEIR_KIND_GRAPH, sizeof *o, handle, native, NULL, &o);
     if (result != CUDA_SUCCESS) {
-        if (known != NULL) {
+        if (known) {
             weir_host_object_forget(s, known);
         }
         (void)s->driver->cuGraphDestroy(native);
         return result;
     }
-    if (known != NULL) {
+    if (known) {
         struct adoption a = {known, o};
 
         weir_graph_nest_copy(s, o, known);
@@ -147,16 +147,16 @@ static CUresult end_capture(struct weir_session *s, struct weir_host_stream *str
     weir_session_capture_end(s, stream);
     graph = weir_host_object_get(s, WEIR_KIND_GRAPH, stream->capture_graph);
     stream->capture_graph = 0;
-    if (graph != NULL && stream->capture_given) {
+    if (graph && stream->capture_given) {
         weir_graph_nest_capture_end(s, stream, graph);
     }
     if (result == CUDA_SUCCESS && stream->capture_given) { /* the graph has its name already */
-        return graph != NULL && graph->handle == handle ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+        return graph && graph->handle == handle ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
     }
-    if (result == CUDA_SUCCESS && native != NULL) {
+    if (result == CUDA_SUCCESS && native) {
         return name_captured(s, stream, native, handle);
     }
-    if (graph != NULL && !stream->capture_given) {
+    if (graph && !stream->capture_given) {
         weir_host_object_forget(s, graph); /* the driver has destroyed the graph and its nodes */
     }
     return result == CUDA_SUCCESS ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : result;
@@ -170,7 +170,7 @@ CUresult weir_host_capture_end(struct weir_session *s, const struct weir_op_capt
     CUresult result;
 
     (void)out;
-    if (stream == NULL) {
+    if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     if (!stream->capturing) {
@@ -190,7 +190,7 @@ static void name_of_its_own(struct weir_session *s, const struct weir_host_ctx *
 {
     CUgraph its;
 
-    for (struct weir_host_stream *origin = ctx->streams; origin != NULL; origin = origin->next) {
+    for (struct weir_host_stream *origin = ctx->streams; origin; origin = origin->next) {
         if (origin->capturing && origin->capture_graph == 0 &&
             weir_capture_graph(s, origin, &its) == CUDA_SUCCESS && its == graph) {
             origin->capture_graph = name;
@@ -206,11 +206,11 @@ static CUresult name_capture(struct weir_session *s, CUgraph graph, const CUgrap
     uint64_t *names;
 
     WEIR_TRY(weir_session_name(s, WEIR_KIND_GRAPH, graph, &out->graph));
-    for (struct weir_host_ctx *ctx = weir_session_contexts(s); ctx != NULL; ctx = ctx->next) {
+    for (struct weir_host_ctx *ctx = weir_session_contexts(s); ctx; ctx = ctx->next) {
         name_of_its_own(s, ctx, graph, out->graph);
     }
     names = weir_session_alloc(s, (n + 1) * sizeof *names);
-    if (names == NULL || n > 4096) {
+    if (!names || n > 4096) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     s->op.first = weir_host_object_get(s, WEIR_KIND_GRAPH, out->graph);
@@ -228,7 +228,7 @@ CUresult weir_host_capture_info(struct weir_session *s, const struct weir_op_cap
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct weir_capture c;
 
-    if (stream == NULL) {
+    if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_order_refuse(s, stream, false));
@@ -238,10 +238,10 @@ CUresult weir_host_capture_info(struct weir_session *s, const struct weir_op_cap
         return CUDA_SUCCESS;
     }
     out->id = c.id;
-    if (c.edges != NULL && c.n <= 4096) {
+    if (c.edges && c.n <= 4096) {
         CUgraphEdgeData *kept = weir_session_alloc(s, (c.n + 1) * sizeof *kept);
 
-        if (kept == NULL) {
+        if (!kept) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
         memcpy(kept, c.edges, c.n * sizeof *kept); /* the driver reuses its array */
@@ -260,7 +260,7 @@ CUresult weir_host_capture_update(struct weir_session *s,
     CUgraphNode *nodes;
 
     (void)out;
-    if (stream == NULL) {
+    if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(nodes_of(s, in->dependencies, in->n_dependencies, &nodes));
@@ -288,7 +288,7 @@ CUresult weir_host_graph_instantiate(struct weir_session *s,
     size_t nodes = 0;
     CUresult result;
 
-    if (graph == NULL) {
+    if (!graph) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     if ((in->flags & ~known) != 0) {
@@ -325,7 +325,7 @@ CUresult weir_host_graph_exec_flags(struct weir_session *s,
     const struct weir_exec *exec = weir_host_object_get(s, WEIR_KIND_EXEC, in->x);
     cuuint64_t flags = 0;
 
-    if (exec == NULL) {
+    if (!exec) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(s->driver->cuGraphExecGetFlags(exec->o.native, &flags));
@@ -337,10 +337,9 @@ CUresult weir_host_graph_exec_flags(struct weir_session *s,
 /* The guest's name of a node, or 0. */
 static uint64_t known_node(const struct weir_session *s, CUgraphNode node)
 {
-    const struct weir_object *o =
-        node != NULL ? weir_host_object_find(s, WEIR_KIND_NODE, node) : NULL;
+    const struct weir_object *o = node ? weir_host_object_find(s, WEIR_KIND_NODE, node) : NULL;
 
-    return o != NULL ? o->handle : 0;
+    return o ? o->handle : 0;
 }
 
 CUresult weir_host_graph_exec_update(struct weir_session *s,
@@ -352,7 +351,7 @@ CUresult weir_host_graph_exec_update(struct weir_session *s,
     CUgraphExecUpdateResultInfo info;
     CUresult result;
 
-    if (exec == NULL || graph == NULL) {
+    if (!exec || !graph) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     weir_exec_stays_whole(s->driver, (struct weir_exec *)exec);
@@ -391,7 +390,7 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
         .user = &exec};
 
     (void)out;
-    if (exec == NULL || stream == NULL) {
+    if (!exec || !stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     weir_forms_note(s, WEIR_FORMS_LAUNCHED_GRAPHS);

@@ -13,7 +13,7 @@ CUresult weir_host_graph_condition(struct weir_session *s,
     struct weir_object *graph = weir_host_object_get(s, WEIR_KIND_GRAPH, in->g);
     CUgraphConditionalHandle handle;
 
-    if (graph == NULL) {
+    if (!graph) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_condition_create(s, graph, weir_ops_context(s), in->default_value, in->flags,
@@ -37,7 +37,7 @@ CUresult weir_host_graph_add_conditional(struct weir_session *s,
     WEIR_TRY(weir_ops_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
     WEIR_TRY(weir_graph_nest_body_check(weir_host_object_get(s, WEIR_KIND_GRAPH, in->g)));
     uint64_t *bodies = weir_session_alloc(s, BODIES_MAX * sizeof *bodies);
-    if (bodies == NULL) {
+    if (!bodies) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memset(&params, 0, sizeof params);
@@ -57,7 +57,7 @@ CUresult weir_host_graph_add_conditional(struct weir_session *s,
         WEIR_TRY(
             weir_session_name(s, WEIR_KIND_GRAPH, params.conditional.phGraph_out[i], &bodies[i]));
         body = weir_host_object_get(s, WEIR_KIND_GRAPH, bodies[i]);
-        if (body != NULL && body->borrowed) {
+        if (body && body->borrowed) {
             body->owner = node_object; /* the body dies with its node */
         }
     }

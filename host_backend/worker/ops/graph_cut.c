@@ -40,15 +40,15 @@ static bool find_ends(const struct weir_graph_level *level, uint32_t *ret_ends)
 static bool weigh(struct weir_session *s, const struct weir_graph_level *level,
                   struct weir_exec_inside *inside)
 {
-    if (inside->weights != NULL) {
+    if (inside->weights) {
         return true;
     }
     inside->weights = calloc(level->n_nodes, sizeof *inside->weights);
     inside->piece_of = calloc(level->n_nodes, sizeof *inside->piece_of);
-    for (size_t i = 0; i < level->n_nodes && inside->weights != NULL; i++) {
+    for (size_t i = 0; i < level->n_nodes && inside->weights; i++) {
         inside->weights[i] = weir_ops_node_weight(s, level->nodes[i]);
     }
-    return inside->weights != NULL && inside->piece_of != NULL;
+    return inside->weights && inside->piece_of;
 }
 
 /* @return the number of pieces; 0: the graph cannot be divided */
@@ -60,7 +60,7 @@ static uint32_t divide(struct weir_session *s, const struct weir_graph_level *le
     uint32_t *ends = calloc(2 * level->n_edges + 1, sizeof *ends);
     uint32_t n = 0;
 
-    if (ends != NULL && level->n_nodes == inside->n_nodes && weigh(s, level, inside) &&
+    if (ends && level->n_nodes == inside->n_nodes && weigh(s, level, inside) &&
         find_ends(level, ends)) {
         shape.from = ends;
         shape.to = ends + level->n_edges;
@@ -89,7 +89,7 @@ struct workshop {
 
 static void part_finish(const struct weir_driver *d, struct part *part)
 {
-    if (part->graph != NULL) {
+    if (part->graph) {
         (void)d->cuGraphDestroy(part->graph);
     }
     free(part->nodes);
@@ -105,7 +105,7 @@ static CUresult clone_part(const struct workshop *w, const struct part *part, st
     const struct weir_driver *d = w->session->driver;
 
     ret->nodes = calloc(w->inside->n_nodes, sizeof(CUgraphNode));
-    if (ret->nodes == NULL) {
+    if (!ret->nodes) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     ret->first = part->first;
@@ -214,11 +214,11 @@ CUresult weir_graph_cut(struct weir_session *session, struct weir_exec *exec, ui
     if (n > 1) {
         pieces = calloc(1, sizeof *pieces + n * sizeof pieces->piece[0]);
     }
-    if (pieces != NULL) {
+    if (pieces) {
         pieces->n = n;
         result = make_pieces(s, &level, &exec->inside, n, stream, pieces);
     }
-    if (pieces != NULL && result == CUDA_SUCCESS && exec->done == NULL) {
+    if (pieces && result == CUDA_SUCCESS && !exec->done) {
         result = s->driver->cuEventCreate(&exec->done, CU_EVENT_DISABLE_TIMING);
     }
     if (result != CUDA_SUCCESS) {

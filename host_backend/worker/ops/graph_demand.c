@@ -30,7 +30,7 @@ static bool count_blocks(struct weir_session *s, const CUDA_KERNEL_NODE_PARAMS *
     CUfunction function = params->func;
     int per_sm = 0;
 
-    if ((function == NULL && d->cuKernelGetFunction(&function, params->kern) != CUDA_SUCCESS) ||
+    if ((!function && d->cuKernelGetFunction(&function, params->kern) != CUDA_SUCCESS) ||
         d->cuOccupancyMaxActiveBlocksPerMultiprocessor(
             &per_sm, function, (int)(params->blockDimX * params->blockDimY * params->blockDimZ),
             params->sharedMemBytes) != CUDA_SUCCESS ||
@@ -126,7 +126,7 @@ static void add_graph(struct weir_session *s, CUgraph graph, unsigned depth, str
 
     if (known && n != 0) {
         nodes = calloc(n, sizeof(CUgraphNode));
-        known = nodes != NULL && s->driver->cuGraphGetNodes(graph, nodes, &n) == CUDA_SUCCESS;
+        known = nodes && s->driver->cuGraphGetNodes(graph, nodes, &n) == CUDA_SUCCESS;
     }
     demand->unknown |= !known;
     for (size_t i = 0; i < n && !demand->unknown; i++) {

@@ -77,7 +77,7 @@ static bool make_room(void **array, uint32_t *room, uint32_t n, size_t more, siz
     }
     wanted = wanted < 64 ? 64 : wanted > limit / 2 ? limit : 2 * wanted;
     larger = realloc(*array, wanted * element_bytes);
-    if (larger == NULL) {
+    if (!larger) {
         return false;
     }
     *array = larger;
@@ -110,7 +110,7 @@ static CUresult name_blocks(struct weir_session *s,
 {
     p->n_blocks = in->n_places;
     p->blocks = calloc(in->n_places + 1u, sizeof *p->blocks);
-    if (p->blocks == NULL) {
+    if (!p->blocks) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     for (uint32_t i = 0; i < in->n_places; i++) {
@@ -133,7 +133,7 @@ static uint32_t find_block(const struct plan *p, CUmemorytype type, const void *
     const struct named_block *found =
         bsearch(&key, p->blocks, p->n_blocks, sizeof key, compare_blocks);
 
-    return type != CU_MEMORYTYPE_ARRAY && found != NULL ? found->number : NONE;
+    return type != CU_MEMORYTYPE_ARRAY && found ? found->number : NONE;
 }
 
 static uint32_t block_of(const struct plan *p, CUgraphNode node)
@@ -186,7 +186,7 @@ static CUresult add_edges(struct plan *p, const struct weir_graph_level *level, 
         if (from == WEIR_GRAPH_NO_NODE || to == WEIR_GRAPH_NO_NODE) {
             return CUDA_ERROR_UNKNOWN; /* an edge names a node that the driver did not list */
         }
-        assert(p->items != NULL);
+        assert(p->items);
         if (!add_link(p, p->items[first + from].end, first + to)) {
             return CUDA_ERROR_NOT_SUPPORTED;
         }
@@ -262,7 +262,7 @@ static CUresult list_neighbours(const struct plan *p, bool back, struct neighbou
     uint32_t *items = calloc(p->n_links + 1u, sizeof *items);
 
     *ret = (struct neighbours){first, items};
-    if (first == NULL || items == NULL) {
+    if (!first || !items) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     for (uint32_t i = 0; i < p->n_links; i++) {
@@ -345,7 +345,7 @@ static CUresult find_pairs(struct weir_session *s, const struct weir_op_graph_fu
     p->queue = calloc(p->n_items + 1u, sizeof *p->queue);
     p->tokens = weir_session_alloc(s, most * sizeof *p->tokens);
     p->found = weir_session_alloc(s, most * sizeof *p->found);
-    if (p->queue == NULL || p->tokens == NULL || p->found == NULL) {
+    if (!p->queue || !p->tokens || !p->found) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     WEIR_TRY(search_all(p, in, true));
@@ -360,7 +360,7 @@ CUresult weir_host_graph_function_order(struct weir_session *s,
     struct plan plan = {.driver = s->driver};
     CUresult result;
 
-    if (graph == NULL) {
+    if (!graph) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     if (in->n_in_arena != in->n_places || in->n_to_gpu != in->n_places) {

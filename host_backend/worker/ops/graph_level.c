@@ -21,9 +21,9 @@ static CUresult read_edges(const struct weir_driver *d, CUgraph graph,
     if (!weir_driver_has(d, cuGraphGetEdges_v2)) {
         return d->cuGraphGetEdges(graph, level->from, level->to, &level->n_edges);
     }
-    if (level->from != NULL) { /* without room for edge data, the driver refuses special edges */
+    if (level->from) { /* without room for edge data, the driver refuses special edges */
         data = calloc(level->n_edges + 1, sizeof *data);
-        if (data == NULL) {
+        if (!data) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
     }
@@ -45,7 +45,7 @@ CUresult weir_graph_level_read(const struct weir_driver *driver, CUgraph graph,
     level->nodes = calloc(level->n_nodes + 1, sizeof(CUgraphNode));
     level->from = calloc(level->n_edges + 1, sizeof(CUgraphNode));
     level->to = calloc(level->n_edges + 1, sizeof(CUgraphNode));
-    if (level->nodes == NULL || level->from == NULL || level->to == NULL) {
+    if (!level->nodes || !level->from || !level->to) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (level->n_nodes != 0) {
@@ -67,5 +67,5 @@ uint32_t weir_graph_level_find(const struct weir_graph_level *level, CUgraphNode
     const CUgraphNode *at =
         bsearch(&node, level->nodes, level->n_nodes, sizeof node, compare_nodes);
 
-    return at != NULL ? (uint32_t)(at - level->nodes) : WEIR_GRAPH_NO_NODE;
+    return at ? (uint32_t)(at - level->nodes) : WEIR_GRAPH_NO_NODE;
 }

@@ -21,7 +21,7 @@ static CUresult read_memops(struct weir_session *s, const CUstreamBatchMemOpPara
 {
     CUstreamBatchMemOpParams *copy = weir_session_alloc(s, (n + 1) * sizeof *copy);
 
-    if (copy == NULL) {
+    if (!copy) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -78,6 +78,6 @@ CUresult weir_host_graph_memops_set(struct weir_session *s,
     }
     WEIR_TRY(weir_session_use(s, WEIR_KIND_NODE, in->n, (void **)&node));
     WEIR_TRY(read_memops(s, in->ops, in->n_ops, &params));
-    return exec != NULL ? s->driver->cuGraphExecBatchMemOpNodeSetParams(exec, node, &params)
-                        : s->driver->cuGraphBatchMemOpNodeSetParams(node, &params);
+    return exec ? s->driver->cuGraphExecBatchMemOpNodeSetParams(exec, node, &params)
+                : s->driver->cuGraphBatchMemOpNodeSetParams(node, &params);
 }

@@ -16,7 +16,7 @@ CUresult weir_ops_node_begin(struct weir_session *s, uint64_t graph, uint64_t no
     WEIR_TRY(weir_session_use(s, WEIR_KIND_GRAPH, graph, (void **)&ret->graph));
     WEIR_TRY(weir_session_free_name(s, WEIR_KIND_NODE, node));
     ret->nodes = weir_session_alloc(s, (n + 1) * sizeof *ret->nodes);
-    if (ret->nodes == NULL) {
+    if (!ret->nodes) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -46,7 +46,7 @@ static CUresult node_holds(struct weir_session *s, uint64_t node, uint64_t exec,
     if (exec != 0) {
         return weir_graph_hold_exec(s, object, weir_host_object_get(s, WEIR_KIND_EXEC, exec));
     }
-    return o->owner != NULL ? weir_graph_hold(s, object, o->owner->native) : CUDA_SUCCESS;
+    return o->owner ? weir_graph_hold(s, object, o->owner->native) : CUDA_SUCCESS;
 }
 
 /* ---------------------------------------------------------------- kernels */
@@ -63,11 +63,11 @@ static CUresult fill_kernel(struct weir_session *s, uint64_t function, const uin
 {
     struct weir_host_function *f = weir_ops_function(s, function);
 
-    if (f == NULL) {
+    if (!f) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     memset(k, 0, sizeof *k);
-    if (s->exposures != NULL) {
+    if (s->exposures) {
         weir_forms_arguments(s, params, n_params);
     }
     k->bytes = n_params;
@@ -124,7 +124,7 @@ CUresult weir_host_graph_kernel_set(struct weir_session *s,
         fill_kernel(s, in->f, in->grid, in->block, in->shared_bytes, in->params, in->n_params, &k));
     WEIR_TRY(node_holds(s, in->n, in->x, &weir_ops_function(s, in->f)->o));
     o = weir_host_object_get(s, WEIR_KIND_NODE, in->n);
-    if (exec == NULL) {
+    if (!exec) {
         o->altered = true;
         return s->driver->cuGraphKernelNodeSetParams_v2(node, &k.params);
     }
@@ -138,7 +138,7 @@ static CUresult pack_params(struct weir_session *s, const struct weir_host_funct
                             const CUDA_KERNEL_NODE_PARAMS *params, uint8_t *room, uint32_t *ret_n)
 {
     *ret_n = 0;
-    if (params->extra != NULL) {
+    if (params->extra) {
         const void *from = NULL;
         size_t bytes = 0;
 
@@ -149,18 +149,18 @@ static CUresult pack_params(struct weir_session *s, const struct weir_host_funct
                 bytes = *(const size_t *)e[1];
             }
         }
-        if (from == NULL || bytes > PARAMS_BYTES) {
+        if (!from || bytes > PARAMS_BYTES) {
             return CUDA_ERROR_NOT_SUPPORTED;
         }
         memcpy(room, from, bytes);
         *ret_n = (uint32_t)bytes;
         return CUDA_SUCCESS;
     }
-    for (uint32_t i = 0; params->kernelParams != NULL && i < f->n_params; i++) {
+    for (uint32_t i = 0; params->kernelParams && i < f->n_params; i++) {
         size_t offset, size;
 
-        WEIR_TRY(f->kernel != NULL ? s->driver->cuKernelGetParamInfo(f->kernel, i, &offset, &size)
-                                   : s->driver->cuFuncGetParamInfo(f->o.native, i, &offset, &size));
+        WEIR_TRY(f->kernel ? s->driver->cuKernelGetParamInfo(f->kernel, i, &offset, &size)
+                           : s->driver->cuFuncGetParamInfo(f->o.native, i, &offset, &size));
         if (offset + size > PARAMS_BYTES) {
             return CUDA_ERROR_NOT_SUPPORTED;
         }
@@ -182,7 +182,7 @@ static void look_at_function(weir_handle handle, void *object, void *user)
     struct weir_host_function *f = object;
 
     (void)handle;
-    for (uint32_t i = 0; f->elsewhere != NULL && i < search->session->platform->n_devices; i++) {
+    for (uint32_t i = 0; f->elsewhere && i < search->session->platform->n_devices; i++) {
         if (f->elsewhere[i] == search->wanted) {
             search->found = &f->o;
         }
@@ -195,7 +195,7 @@ static struct weir_object *find_function(struct weir_session *s, CUfunction nati
     struct kernel_search search = {s, native, NULL};
 
     search.found = weir_host_object_find(s, WEIR_KIND_FUNCTION, native);
-    if (search.found == NULL && native != NULL && s->platform->n_devices > 1) {
+    if (!search.found && native && s->platform->n_devices > 1) {
         weir_host_objects_visit(s, WEIR_KIND_FUNCTION, look_at_function, &search);
     }
     return search.found;
@@ -213,13 +213,13 @@ CUresult weir_host_graph_kernel_get(struct weir_session *s,
     WEIR_TRY(node_of(s, in->n, &node));
     memset(&params, 0, sizeof params);
     WEIR_TRY(s->driver->cuGraphKernelNodeGetParams_v2(node, &params));
-    if (params.func == NULL && params.kern != NULL) {
+    if (!params.func && params.kern) {
         WEIR_TRY(s->driver->cuKernelGetFunction(&params.func, params.kern));
     }
     o = find_function(s, params.func);
     room = weir_session_alloc(s, PARAMS_BYTES);
-    if (o == NULL || room == NULL) {
-        return o == NULL ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_OUT_OF_MEMORY;
+    if (!o || !room) {
+        return !o ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_OUT_OF_MEMORY;
     }
     WEIR_TRY(pack_params(s, (struct weir_host_function *)o, &params, room, &out->n_params));
     out->f = o->handle;
@@ -282,14 +282,14 @@ CUresult weir_host_graph_add_copy(struct weir_session *s,
     CUgraphNode node;
 
     (void)out;
-    if (weir_ops_ctx(s, in->c) == NULL) {
+    if (!weir_ops_ctx(s, in->c)) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     WEIR_TRY(weir_ops_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
     WEIR_TRY(WEIR_HAND_COPY_3D(s, in, &copy));
     weir_ops_copy_arrays(s, &copy, arrays);
     for (int i = 0; i < 2; i++) {
-        WEIR_TRY(arrays[i] != NULL ? weir_graph_hold(s, arrays[i], p.graph) : CUDA_SUCCESS);
+        WEIR_TRY(arrays[i] ? weir_graph_hold(s, arrays[i], p.graph) : CUDA_SUCCESS);
     }
     WEIR_TRY(s->driver->cuGraphAddMemcpyNode(&node, p.graph, p.nodes, in->n_dependencies, &copy,
                                              weir_ops_context(s)));
@@ -311,11 +311,10 @@ CUresult weir_host_graph_copy_set(struct weir_session *s,
     WEIR_TRY(WEIR_HAND_COPY_3D(s, in, &copy));
     weir_ops_copy_arrays(s, &copy, arrays);
     for (int i = 0; i < 2; i++) {
-        WEIR_TRY(arrays[i] != NULL ? node_holds(s, in->n, in->x, arrays[i]) : CUDA_SUCCESS);
+        WEIR_TRY(arrays[i] ? node_holds(s, in->n, in->x, arrays[i]) : CUDA_SUCCESS);
     }
-    return exec != NULL
-               ? s->driver->cuGraphExecMemcpyNodeSetParams(exec, node, &copy, weir_ops_context(s))
-               : s->driver->cuGraphMemcpyNodeSetParams(node, &copy);
+    return exec ? s->driver->cuGraphExecMemcpyNodeSetParams(exec, node, &copy, weir_ops_context(s))
+                : s->driver->cuGraphMemcpyNodeSetParams(node, &copy);
 }
 
 static CUresult fill_memset(struct weir_session *s, uint64_t dst, uint64_t pitch, uint32_t value,
@@ -342,7 +341,7 @@ CUresult weir_host_graph_add_memset(struct weir_session *s,
     CUgraphNode node;
 
     (void)out;
-    if (weir_ops_ctx(s, in->c) == NULL) {
+    if (!weir_ops_ctx(s, in->c)) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     WEIR_TRY(weir_ops_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
@@ -366,7 +365,7 @@ CUresult weir_host_graph_memset_set(struct weir_session *s,
     WEIR_TRY(node_of(s, in->n, &node));
     WEIR_TRY(fill_memset(s, in->dst, in->pitch, in->value, in->element_bytes, in->width, in->height,
                          &params));
-    return exec != NULL
+    return exec
                ? s->driver->cuGraphExecMemsetNodeSetParams(exec, node, &params, weir_ops_context(s))
                : s->driver->cuGraphMemsetNodeSetParams(node, &params);
 }
@@ -386,7 +385,7 @@ CUresult weir_host_graph_add_host(struct weir_session *s,
     (void)out;
     WEIR_TRY(weir_ops_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
     call = weir_host_call_create(s, in->token, false);
-    if (call == NULL) {
+    if (!call) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memset(&params, 0, sizeof params);
@@ -407,7 +406,7 @@ static void replace_call(struct weir_session *s, uint64_t node, const CUDA_HOST_
 {
     const struct weir_object *o = weir_host_object_get(s, WEIR_KIND_NODE, node);
 
-    if (o->owner == NULL || o->owner->native == NULL) {
+    if (!o->owner || !o->owner->native) {
         return;
     }
     weir_host_call_keep(call, o->owner->native);
@@ -431,17 +430,17 @@ CUresult weir_host_graph_host_set(struct weir_session *s,
     WEIR_TRY(s->driver->cuGraphHostNodeGetParams(node, &old));
     out->replaced = old.fn == weir_host_call_run ? weir_host_call_token(old.userData) : 0;
     call = weir_host_call_create(s, in->token, false);
-    if (call == NULL) {
+    if (!call) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memset(&params, 0, sizeof params);
     params.fn = weir_host_call_run;
     params.userData = call;
-    result = exec != NULL ? s->driver->cuGraphExecHostNodeSetParams(exec, node, &params)
-                          : s->driver->cuGraphHostNodeSetParams(node, &params);
+    result = exec ? s->driver->cuGraphExecHostNodeSetParams(exec, node, &params)
+                  : s->driver->cuGraphHostNodeSetParams(node, &params);
     if (result != CUDA_SUCCESS) {
         weir_host_call_cancel(call);
-    } else if (exec == NULL) {
+    } else if (!exec) {
         replace_call(s, in->n, &old, call);
     }
     return result;

@@ -79,7 +79,7 @@ static bool has_only_plain_nodes(const struct weir_driver *d, CUgraph graph, uns
 
     if (plain && n != 0) {
         nodes = calloc(n, sizeof(CUgraphNode));
-        plain = nodes != NULL && d->cuGraphGetNodes(graph, nodes, &n) == CUDA_SUCCESS;
+        plain = nodes && d->cuGraphGetNodes(graph, nodes, &n) == CUDA_SUCCESS;
     }
     for (size_t i = 0; i < n && plain; i++) {
         plain = is_plain(d, nodes[i], depth);
@@ -140,8 +140,8 @@ static uint32_t pieces_for(const struct weir_session *s, uint64_t ns)
 static void cut_as_needed(struct weir_session *s, struct weir_exec *exec, uint64_t ns,
                           CUstream stream)
 {
-    if (exec->pieces != NULL) {
-        if (exec->inside.graph == NULL || !are_measured(exec->pieces)) {
+    if (exec->pieces) {
+        if (!exec->inside.graph || !are_measured(exec->pieces)) {
             return;
         }
         if (longest_ns(exec->pieces) <= LONG_PIECE * weir_admission_graph_piece_ns(s)) {
@@ -173,12 +173,12 @@ static void cut_as_needed(struct weir_session *s, struct weir_exec *exec, uint64
 /* Mode "explore" launches some graphs in pieces, and some as a whole. */
 static bool explore(struct weir_session *s, struct weir_exec *exec, uint64_t draw, CUstream stream)
 {
-    if (exec->pieces == NULL && exec->inside.graph != NULL &&
+    if (!exec->pieces && exec->inside.graph &&
         weir_graph_cut(s, exec, 2 + (uint32_t)(draw >> 8) % (EXPLORE_MAX - 1), stream) !=
             CUDA_SUCCESS) {
         weir_exec_stays_whole(s->driver, exec);
     }
-    return exec->pieces != NULL && draw % 4 != 0;
+    return exec->pieces && draw % 4 != 0;
 }
 
 bool weir_graph_pieces_wanted(struct weir_session *session, struct weir_exec *exec,
@@ -187,7 +187,7 @@ bool weir_graph_pieces_wanted(struct weir_session *session, struct weir_exec *ex
     struct weir_session *s = session;
     uint64_t draw, ns, piece_ns = weir_admission_graph_piece_ns(s);
 
-    if ((exec->inside.graph == NULL && exec->pieces == NULL) || s->prints != NULL ||
+    if ((!exec->inside.graph && !exec->pieces) || s->prints ||
         (exec->stream != 0 && exec->stream != stream->o.handle)) {
         return false;
     }

@@ -55,7 +55,7 @@ static void look_at_graph(const struct weir_driver *d, CUgraph graph, unsigned d
 
     if (known && n != 0) {
         nodes = calloc(n, sizeof(CUgraphNode));
-        known = nodes != NULL && d->cuGraphGetNodes(graph, nodes, &n) == CUDA_SUCCESS;
+        known = nodes && d->cuGraphGetNodes(graph, nodes, &n) == CUDA_SUCCESS;
     }
     span->unknown |= !known;
     for (size_t i = 0; i < n && !span->unknown; i++) {

@@ -9,7 +9,7 @@
 /* Can the graph be cut, is nothing known of it, and may other work wait for it? */
 static bool is_wanted(const struct weir_session *s, const struct weir_exec *exec)
 {
-    return exec->inside.graph != NULL && exec->hint.ns == 0 && exec->probe.n < PROBES &&
+    return exec->inside.graph && exec->hint.ns == 0 && exec->probe.n < PROBES &&
            !exec->probe.under_way && s->n_captures == 0 && weir_admission_has_company(s);
 }
 
@@ -24,7 +24,7 @@ static CUresult elapsed_ms(const struct weir_driver *d, const struct weir_exec_p
 static CUresult begin(const struct weir_driver *d, struct weir_exec_probe *probe, CUstream at)
 {
     for (int i = 0; i < 2; i++) {
-        if (probe->event[i] == NULL) {
+        if (!probe->event[i]) {
             WEIR_TRY(d->cuEventCreate(&probe->event[i], CU_EVENT_DEFAULT));
         }
     }

@@ -43,8 +43,8 @@ static bool make_room(struct split *s)
     s->position = calloc(n + 1, sizeof *s->position);
     s->before = calloc(n + 1, sizeof *s->before);
     s->open = calloc(n + 2, sizeof *s->open);
-    return s->first != NULL && s->after != NULL && s->waits_for != NULL && s->start != NULL &&
-           s->order != NULL && s->position != NULL && s->before != NULL && s->open != NULL;
+    return s->first && s->after && s->waits_for && s->start && s->order && s->position &&
+           s->before && s->open;
 }
 
 static void free_room(struct split *s)

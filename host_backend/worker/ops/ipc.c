@@ -11,7 +11,7 @@ CUresult weir_host_ipc_export(struct weir_session *s, const struct weir_op_ipc_e
     struct weir_host_chunk *chunk = weir_ops_granted(s, in->base, in->bytes);
     struct weir_ipc_handle handle = {.bytes = in->bytes};
 
-    if (chunk == NULL) {
+    if (!chunk) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(weir_chunk_share(chunk));
@@ -28,10 +28,10 @@ CUresult weir_host_ipc_event_export(struct weir_session *s,
     const struct weir_host_event *e = weir_ops_event(s, in->e);
     struct weir_ipc_handle handle = {0};
 
-    if (e == NULL) {
+    if (!e) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (e->shared == NULL) {
+    if (!e->shared) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(weir_ipc_event_share(s, e->shared));
@@ -51,7 +51,7 @@ CUresult weir_host_ipc_event_open(struct weir_session *s,
     CUresult result;
 
     (void)out;
-    if (ctx == NULL) {
+    if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     memcpy(&handle, in->handle, sizeof handle);

@@ -47,7 +47,7 @@ static CUresult translate(struct weir_session *s, CUlaunchAttribute *a)
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     event = weir_ops_event(s, (uintptr_t)*place);
-    if (event == NULL) {
+    if (!event) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     *place = event->o.native;
@@ -114,7 +114,7 @@ CUresult weir_host_occupancy_clusters(struct weir_session *s,
     CUfunction native;
     struct config c;
 
-    if (f == NULL) {
+    if (!f) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_function_here(s, f, &native));
@@ -134,7 +134,7 @@ CUresult weir_ops_params(struct weir_session *s, const struct weir_host_function
         return CUDA_SUCCESS;
     }
     whole = weir_session_alloc(s, f->param_bytes);
-    if (whole == NULL) {
+    if (!whole) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memset(whole, 0, f->param_bytes);
@@ -158,7 +158,7 @@ static uint64_t kernel_key(struct weir_session *s, struct weir_host_function *f)
     if (f->hint.kernel != 0) {
         return f->hint.kernel;
     }
-    if (m != NULL && m->image != NULL && f->name != NULL) {
+    if (m && m->image && f->name) {
         memcpy(&of[0], m->image->hash.bytes, sizeof of[0]);
         of[1] = weir_hash64_of(f->name, strlen(f->name));
         of[2] = weir_hash64_of(s->tenant->name, strlen(s->tenant->name));
@@ -220,15 +220,15 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
     struct weir_submission what = {.kernel = &kernel, .call = call_launch, .user = &launch};
 
     (void)out;
-    if (f == NULL || stream == NULL) {
+    if (!f || !stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_ops_params(s, f, &launch.params, &launch.bytes));
     WEIR_TRY(weir_function_here(s, f, &launch.native));
-    if (weir_worker_forms(s->worker) != NULL) {
+    if (weir_worker_forms(s->worker)) {
         WEIR_TRY(weir_function_load(s, f, launch.native));
     }
-    if (s->exposures != NULL) {
+    if (s->exposures) {
         weir_forms_arguments(s, in->params, in->n_params);
     }
     kernel.native = launch.native;

@@ -51,7 +51,7 @@ static CUresult copy_logs(struct weir_session *s, const struct link *link, const
     char *info = weir_session_alloc(s, WEIR_LOG_BYTES);
     char *error = weir_session_alloc(s, WEIR_LOG_BYTES);
 
-    if (info == NULL || error == NULL) {
+    if (!info || !error) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memcpy(info, link->info, WEIR_LOG_BYTES - 1);
@@ -90,7 +90,7 @@ static CUresult add(struct weir_session *s, struct link *link, const struct weir
     CUlinkState state = link->o.native;
     uint64_t bytes = image->bytes;
 
-    if (code->code != NULL &&
+    if (code->code &&
         s->driver->cuLinkAddData_v2(state, CU_JIT_INPUT_CUBIN, (void *)(uintptr_t)code->code,
                                     code->bytes, in->name, 0, NULL, NULL) == CUDA_SUCCESS) {
         return CUDA_SUCCESS;
@@ -110,11 +110,11 @@ CUresult weir_host_link_add(struct weir_session *s, const struct weir_op_link_ad
     struct weir_program_code code = {.log = ""};
     struct weir_host_image *image;
 
-    if (link == NULL) {
+    if (!link) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     image = weir_ops_image(s, in->hash, in->bytes);
-    if (image == NULL) {
+    if (!image) {
         return CUDA_ERROR_NOT_FOUND;
     }
     if (!input_ok(in->type, image)) {
@@ -147,7 +147,7 @@ CUresult weir_host_link_complete(struct weir_session *s, const struct weir_op_li
     void *cubin = NULL;
     uint8_t *data;
 
-    if (link == NULL) {
+    if (!link) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     out->result = (int32_t)s->driver->cuLinkComplete(link->o.native, &cubin, &bytes);
@@ -160,7 +160,7 @@ CUresult weir_host_link_complete(struct weir_session *s, const struct weir_op_li
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     data = calloc(1, bytes + WEIR_IMAGE_TAIL_BYTES);
-    if (data == NULL) {
+    if (!data) {
         weir_image_unreserve(&s->tenant->images, bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -181,5 +181,5 @@ CUresult weir_host_link_destroy(struct weir_session *s, const struct weir_op_lin
     struct weir_object *o = weir_host_object_get(s, WEIR_KIND_LINK, in->l);
 
     (void)out;
-    return o != NULL ? weir_host_object_destroy(s, o) : CUDA_ERROR_INVALID_HANDLE;
+    return o ? weir_host_object_destroy(s, o) : CUDA_ERROR_INVALID_HANDLE;
 }

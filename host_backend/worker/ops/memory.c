@@ -35,7 +35,7 @@
 
 void weir_grant_drop(struct weir_session *session, struct weir_grant *grant)
 {
-    for (struct weir_grant **at = &session->holdings->grants; *at != NULL; at = &(*at)->next) {
+    for (struct weir_grant **at = &session->holdings->grants; *at; at = &(*at)->next) {
         if (*at == grant) {
             *at = grant->next;
             break;
@@ -58,7 +58,7 @@ static CUresult add_grant(struct weir_session *s, struct weir_host_chunk *chunk,
 {
     struct weir_grant *grant = s->holdings->n_grants < GRANTS_MAX ? calloc(1, sizeof *grant) : NULL;
 
-    if (grant == NULL || weir_session_admit(s, base, bytes, grant) != WEIR_OK) {
+    if (!grant || weir_session_admit(s, base, bytes, grant) != WEIR_OK) {
         free(grant);
         weir_chunk_put(s, chunk);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -87,7 +87,7 @@ CUresult weir_host_mem_grant(struct weir_session *s, const struct weir_op_mem_gr
     struct weir_grant *grant;
     CUstream work;
 
-    if (weir_ops_ctx(s, in->c) == NULL) {
+    if (!weir_ops_ctx(s, in->c)) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     if (in->kind >= WEIR_GRANT_KIND_COUNT) {
@@ -114,7 +114,7 @@ CUresult weir_host_mem_grant(struct weir_session *s, const struct weir_op_mem_gr
 
 static struct weir_grant *find_grant(struct weir_session *s, uint64_t reference, bool opened)
 {
-    for (struct weir_grant *g = s->holdings->grants; g != NULL; g = g->next) {
+    for (struct weir_grant *g = s->holdings->grants; g; g = g->next) {
         if (g->reference == reference && g->opened == opened) {
             return g;
         }
@@ -125,7 +125,7 @@ static struct weir_grant *find_grant(struct weir_session *s, uint64_t reference,
 struct weir_host_chunk *weir_ops_granted(const struct weir_session *s, uint64_t base,
                                          uint64_t bytes)
 {
-    for (const struct weir_grant *g = s->holdings->grants; g != NULL; g = g->next) {
+    for (const struct weir_grant *g = s->holdings->grants; g; g = g->next) {
         if (!g->opened && !g->chunk->pinned && base >= g->base && bytes != 0 &&
             base - g->base < g->bytes && bytes <= g->bytes - (base - g->base)) {
             return g->chunk;
@@ -145,7 +145,7 @@ CUresult weir_host_mem_return(struct weir_session *s, const struct weir_op_mem_r
     struct weir_grant *grant = find_grant(s, in->chunk, false);
 
     (void)out;
-    if (grant == NULL) {
+    if (!grant) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     /* The driver waits to unregister pinned memory. In other memory, values that streams wait for
@@ -343,7 +343,7 @@ static CUresult begin(struct weir_session *s, uint64_t address, uint64_t bytes, 
         WEIR_TRY(weir_put_off_settle(s));
     }
     r = calloc(1, sizeof *r);
-    if (r == NULL) {
+    if (!r) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     r->bytes = bytes;
@@ -381,7 +381,7 @@ static CUresult register_fd(struct weir_session *s, const struct weir_op_host_re
     CUresult result;
     bool sealed;
 
-    if (weir_ops_ctx(s, in->c) == NULL) {
+    if (!weir_ops_ctx(s, in->c)) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     if (in->offset % (uint64_t)sysconf(_SC_PAGESIZE) != 0 ||
@@ -426,7 +426,7 @@ static bool take_pages(struct weir_session *s, struct weir_registration *r, int 
     struct weir_region_end *end = weir_session_region(s);
 
     *ret_offset = 0;
-    if (end == NULL) {
+    if (!end) {
         *ret_fd = weir_memfd_sealed("weir-registered", r->bytes);
         return *ret_fd >= 0;
     }
@@ -443,10 +443,10 @@ CUresult weir_host_host_replace(struct weir_session *s, const struct weir_op_hos
     CUresult result;
     int fd;
 
-    if (weir_ops_ctx(s, in->c) == NULL) {
+    if (!weir_ops_ctx(s, in->c)) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    if (weir_session_region(s) == NULL && !weir_session_passes_fds(s)) {
+    if (!weir_session_region(s) && !weir_session_passes_fds(s)) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     WEIR_TRY(begin(s, in->address, in->bytes, false, &r));
@@ -455,7 +455,7 @@ CUresult weir_host_host_replace(struct weir_session *s, const struct weir_op_hos
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     result = place(s, r, in->address, fd, offset);
-    if (weir_session_region(s) == NULL) {
+    if (!weir_session_region(s)) {
         if (result == CUDA_SUCCESS && weir_session_send_fd(s, fd) != WEIR_OK) {
             weir_registration_drop(s, r);
             result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -475,7 +475,7 @@ static struct weir_registration *find(const struct weir_session *s, uint64_t dev
 {
     const struct weir_range *range = weir_host_range_find(&s->holdings->registered, device);
 
-    return range != NULL && range->base == device ? (void *)(uintptr_t)range->owner : NULL;
+    return range && range->base == device ? (void *)(uintptr_t)range->owner : NULL;
 }
 
 CUresult weir_host_host_replaced(struct weir_session *s, const struct weir_op_host_replaced_in *in,
@@ -484,7 +484,7 @@ CUresult weir_host_host_replaced(struct weir_session *s, const struct weir_op_ho
     struct weir_registration *r = find(s, in->device_address);
 
     (void)out;
-    return r == NULL || r->pinned ? CUDA_ERROR_INVALID_VALUE : pin(s, r);
+    return !r || r->pinned ? CUDA_ERROR_INVALID_VALUE : pin(s, r);
 }
 
 CUresult weir_host_host_unregister(struct weir_session *s,
@@ -494,7 +494,7 @@ CUresult weir_host_host_unregister(struct weir_session *s,
     struct weir_registration *r = find(s, in->device_address);
 
     (void)out;
-    if (r == NULL) {
+    if (!r) {
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     }
     if (!weir_awaited_settle_all(s)) {
@@ -540,7 +540,7 @@ CUresult weir_host_ipc_close(struct weir_session *s, const struct weir_op_ipc_cl
     struct weir_grant *grant = find_grant(s, in->reference, true);
 
     (void)out;
-    if (grant == NULL) {
+    if (!grant) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     weir_grant_drop(s, grant);

@@ -43,11 +43,11 @@ static struct weir_upload *new_upload(struct weir_session *s, const struct weir_
 {
     struct weir_upload *u = calloc(1, sizeof *u);
 
-    if (u == NULL) {
+    if (!u) {
         return NULL;
     }
     u->data = malloc(in->bytes + WEIR_IMAGE_TAIL_BYTES);
-    if (u->data == NULL) {
+    if (!u->data) {
         free(u);
         return NULL;
     }
@@ -67,7 +67,7 @@ static CUresult find_upload(struct weir_session *s, const struct weir_op_image_p
     struct weir_upload *u;
     unsigned n = 0;
 
-    for (u = s->uploads; u != NULL; u = u->next, n++) {
+    for (u = s->uploads; u; u = u->next, n++) {
         if (u->bytes == in->bytes && memcmp(u->hash.bytes, in->hash, sizeof in->hash) == 0) {
             *ret_upload = u;
             return CUDA_SUCCESS;
@@ -84,7 +84,7 @@ static CUresult find_upload(struct weir_session *s, const struct weir_op_image_p
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *ret_upload = new_upload(s, in);
-    if (*ret_upload == NULL) {
+    if (!*ret_upload) {
         weir_image_unreserve(store, in->bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -126,7 +126,7 @@ CUresult weir_host_image_put(struct weir_session *s, const struct weir_op_image_
 
     (void)out;
     WEIR_TRY(find_upload(s, in, &u));
-    if (in->offset != u->received || in->piece_bytes > u->bytes - u->received || piece == NULL) {
+    if (in->offset != u->received || in->piece_bytes > u->bytes - u->received || !piece) {
         unlist_upload(s, u);
         u->next = NULL;
         weir_uploads_free(&s->tenant->images, u);
@@ -149,11 +149,10 @@ CUresult weir_host_image_get(struct weir_session *s, const struct weir_op_image_
     (void)out;
     memcpy(hash.bytes, in->hash, sizeof hash.bytes);
     image = weir_image_get_any(store, &hash);
-    if (image == NULL) {
+    if (!image) {
         return CUDA_ERROR_NOT_FOUND;
     }
-    if (in->offset <= image->bytes && in->piece_bytes <= image->bytes - in->offset &&
-        piece != NULL) {
+    if (in->offset <= image->bytes && in->piece_bytes <= image->bytes - in->offset && piece) {
         memcpy(piece, image->data + in->offset, in->piece_bytes);
         result = CUDA_SUCCESS;
     }
@@ -248,7 +247,7 @@ static CUresult prepare(struct weir_session *s, const uint8_t hash[16], uint64_t
     }
     *load = (struct load){.image = weir_ops_image(s, hash, bytes),
                           .is_bundle = kind == WEIR_IMAGE_BUNDLE};
-    if (load->image == NULL) {
+    if (!load->image) {
         return CUDA_ERROR_NOT_FOUND;
     }
     switch ((int)weir_image_ready(&s->tenant->images, load->image, load->is_bundle, s->platform->sm,
@@ -267,7 +266,7 @@ static CUresult prepare(struct weir_session *s, const uint8_t hash[16], uint64_t
     if (result == CUDA_SUCCESS && want_logs) {
         load->info = weir_session_alloc(s, WEIR_LOG_BYTES);
         load->error = weir_session_alloc(s, WEIR_LOG_BYTES);
-        if (load->info == NULL || load->error == NULL) {
+        if (!load->info || !load->error) {
             result = CUDA_ERROR_OUT_OF_MEMORY;
         }
     }
@@ -297,9 +296,9 @@ static CUresult charge_unknown(struct weir_session *s, struct load *load,
     enum weir_image_form form;
     uint64_t bytes;
 
-    if (code->code == NULL || weir_image_check(code->code, code->bytes, &form) != WEIR_OK ||
+    if (!code->code || weir_image_check(code->code, code->bytes, &form) != WEIR_OK ||
         form != WEIR_IMAGE_ELF) {
-        if (load->error != NULL) {
+        if (load->error) {
             snprintf(load->error, WEIR_LOG_BYTES,
                      "weir: the size of a .global variable cannot be read, so it cannot be charged "
                      "to the tenant");
@@ -326,7 +325,7 @@ static bool compile(struct weir_session *s, const struct weir_host_jit_options *
                              load->is_bundle ? WEIR_PROGRAM_LOADS_BUNDLE : WEIR_PROGRAM_LOADS,
                              &given, &code);
     load->compiled = code.code;
-    if (load->error != NULL) {
+    if (load->error) {
         snprintf(code.refused != CUDA_SUCCESS ? load->error : load->info, WEIR_LOG_BYTES, "%s",
                  code.log);
     }
@@ -345,7 +344,7 @@ static CUresult begin(struct weir_session *s, struct load *load, uint32_t *ret_i
     weir_admission_idle(s);
     result = weir_device_idle_begin_or_fail(s, ret_idle);
     if (result != CUDA_SUCCESS) {
-        if (load->error != NULL) {
+        if (load->error) {
             snprintf(load->error, WEIR_LOG_BYTES,
                      "the GPU was not idle within %llu s, as loading code in a shared worker needs",
                      (unsigned long long)(weir_device_idle_limit_ns(s) / WEIR_NS_PER_S));
@@ -358,7 +357,7 @@ static CUresult begin(struct weir_session *s, struct load *load, uint32_t *ret_i
 /* Did the driver not take compiled code, so that it is to be given the image itself? */
 static bool try_itself(struct weir_session *s, struct load *load, CUresult result)
 {
-    if (load->compiled == NULL || result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY ||
+    if (!load->compiled || result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY ||
         weir_error_is_sticky(result)) {
         return false;
     }
@@ -378,10 +377,10 @@ static CUresult enter(struct weir_session *s, enum weir_kind kind, uint64_t hand
     m = (struct weir_host_module *)o;
     m->library = kind == WEIR_KIND_LIBRARY;
     m->image = load->image;
-    m->code = load->compiled != NULL ? load->compiled : load->code;
+    m->code = load->compiled ? load->compiled : load->code;
     m->uses_printf = load->facts.uses_printf;
     m->may_assert = load->facts.may_assert;
-    m->closed = load->compiled == NULL ? load->facts.closed : NULL;
+    m->closed = !load->compiled ? load->facts.closed : NULL;
     o->charged_bytes = load->facts.global_bytes;
     weir_session_hold(s, o->device, o->charged_bytes);
     m->is_bundle = load->is_bundle;
@@ -406,13 +405,13 @@ static CUresult load_module(struct weir_session *s, struct load *load,
     const struct weir_driver *d = s->driver;
     CUresult result;
 
-    if (load->compiled != NULL) {
+    if (load->compiled) {
         result = d->cuModuleLoadDataEx(ret_module, load->compiled, 0, NULL, NULL);
         if (!try_itself(s, load, result)) {
             return result;
         }
     }
-    if (load->info != NULL) {
+    if (load->info) {
         weir_ops_jit_logs(options, load->info, load->error);
     }
     return d->cuModuleLoadDataEx(ret_module, load->code, options->n, options->ids, options->values);
@@ -451,7 +450,7 @@ CUresult weir_host_module_load(struct weir_session *s, const struct weir_op_modu
     CUresult result;
     uint32_t idle;
 
-    if (ctx == NULL) {
+    if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     WEIR_TRY(weir_session_free_name(s, WEIR_KIND_MODULE, in->m));
@@ -482,7 +481,7 @@ static CUresult keep_options(struct weir_session *s, const struct weir_op_librar
         return CUDA_SUCCESS;
     }
     m->options = malloc(sizeof *m->options);
-    if (m->options == NULL) {
+    if (!m->options) {
         (void)weir_host_object_destroy(s, &m->o);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -498,14 +497,14 @@ static CUresult load_library(struct weir_session *s, struct load *load,
     void *library_values[] = {(void *)1};
     CUresult result;
 
-    if (load->compiled != NULL) {
+    if (load->compiled) {
         result = s->driver->cuLibraryLoadData(ret_library, load->compiled, NULL, NULL, 0,
                                               library_ids, library_values, 1);
         if (!try_itself(s, load, result)) {
             return result;
         }
     }
-    if (load->info != NULL) {
+    if (load->info) {
         weir_ops_jit_logs(options, load->info, load->error);
     }
     return s->driver->cuLibraryLoadData(ret_library, load->code, options->ids, options->values,
@@ -577,7 +576,7 @@ CUresult weir_host_module_unload(struct weir_session *s, const struct weir_op_mo
     struct weir_host_module *m = weir_host_object_get(s, WEIR_KIND_MODULE, in->m);
 
     (void)out;
-    if (m == NULL || m->of_library) {
+    if (!m || m->of_library) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     return weir_host_object_destroy(s, &m->o);
@@ -590,7 +589,7 @@ CUresult weir_host_library_unload(struct weir_session *s,
     struct weir_host_module *m = weir_host_object_get(s, WEIR_KIND_LIBRARY, in->l);
 
     (void)out;
-    return m != NULL ? weir_host_object_destroy(s, &m->o) : CUDA_ERROR_INVALID_HANDLE;
+    return m ? weir_host_object_destroy(s, &m->o) : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult weir_host_library_module(struct weir_session *s,
@@ -604,7 +603,7 @@ CUresult weir_host_library_module(struct weir_session *s,
 
     (void)out;
     WEIR_TRY(weir_ops_library(s, in->l, &library));
-    if (ctx == NULL) {
+    if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     WEIR_TRY(s->driver->cuLibraryGetModule(&native, library->o.native));
@@ -641,7 +640,7 @@ static CUresult admit_global(struct weir_session *s, struct weir_host_module *m,
         weir_session_admit(s, address, bytes, m) != WEIR_OK) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (m->forms != NULL && bytes != 0) {
+    if (m->forms && bytes != 0) {
         weir_forms_exposed(s, m, address, bytes);
     }
     *ret_address = address;
@@ -656,7 +655,7 @@ CUresult weir_host_module_global(struct weir_session *s, const struct weir_op_mo
     CUdeviceptr address;
     size_t bytes;
 
-    if (m == NULL) {
+    if (!m) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(s->driver->cuModuleGetGlobal_v2(&address, &bytes, m->o.native, in->name));

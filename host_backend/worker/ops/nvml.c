@@ -17,7 +17,7 @@ CUresult weir_host_nvml_call(struct weir_session *s, const struct weir_op_nvml_c
     struct weir_nvml_question question = {
         .function = in->function, .data = in->data, .n_data = in->n_data};
 
-    if (answer == NULL) {
+    if (!answer) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memcpy(question.arguments, in->arguments, sizeof question.arguments);
@@ -75,7 +75,7 @@ CUresult weir_host_nvml_processes(struct weir_session *s,
                             .names = weir_session_alloc(s, PROCESSES_MAX * NAME_BYTES)};
 
     (void)in;
-    if (all.pids == NULL || all.used == NULL || all.names == NULL) {
+    if (!all.pids || !all.used || !all.names) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     add_programs(&all, s->tenant);

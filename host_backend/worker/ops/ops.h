@@ -19,14 +19,13 @@ static inline struct weir_host_ctx *weir_ops_ctx(struct weir_session *s, uint64_
 {
     struct weir_host_ctx *ctx = weir_host_object_get(s, WEIR_KIND_CONTEXT, handle);
 
-    return ctx != NULL && weir_session_enter(s, ctx->o.device) == CUDA_SUCCESS ? ctx : NULL;
+    return ctx && weir_session_enter(s, ctx->o.device) == CUDA_SUCCESS ? ctx : NULL;
 }
 static inline struct weir_host_stream *weir_ops_stream(struct weir_session *s, uint64_t handle)
 {
     struct weir_host_stream *stream = weir_host_object_get(s, WEIR_KIND_STREAM, handle);
 
-    return stream != NULL && !stream->left &&
-                   weir_session_enter(s, stream->o.device) == CUDA_SUCCESS
+    return stream && !stream->left && weir_session_enter(s, stream->o.device) == CUDA_SUCCESS
                ? stream
                : NULL;
 }
@@ -38,7 +37,7 @@ static inline struct weir_host_function *weir_ops_function(struct weir_session *
 {
     struct weir_host_function *f = weir_host_object_get(s, WEIR_KIND_FUNCTION, handle);
 
-    return f != NULL && f->o.native != NULL ? f : NULL; /* a function's library may be unloaded */
+    return f && f->o.native ? f : NULL; /* a function's library may be unloaded */
 }
 /** The real context that is current: of the device of the context or the record in hand
  * (ops/context.c). */

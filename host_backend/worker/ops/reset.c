@@ -85,7 +85,7 @@ static void note_if_due(weir_handle handle, void *object, void *user)
     struct weir_host_module *m = object;
 
     (void)handle;
-    m->reset_due |= m->used && m->o.native != NULL;
+    m->reset_due |= m->used && m->o.native;
     *(bool *)user |= m->reset_due;
 }
 
@@ -112,7 +112,7 @@ static void bind_kernel(weir_handle handle, void *object, void *user)
     CUkernel kernel;
 
     (void)handle;
-    if (f->o.owner != &visit->library->o || f->name == NULL) {
+    if (f->o.owner != &visit->library->o || !f->name) {
         return;
     }
     if (s->driver->cuLibraryGetKernel(&kernel, visit->library->o.native, f->name) == CUDA_SUCCESS &&
@@ -136,7 +136,7 @@ static CUresult load_again(struct weir_session *s, struct weir_host_module *m)
     void *library_values[] = {(void *)1};
     struct visit visit = {s, m};
     struct weir_host_jit_options none = {.n = 0};
-    struct weir_host_jit_options *options = m->options != NULL ? m->options : &none;
+    struct weir_host_jit_options *options = m->options ? m->options : &none;
     CUlibrary native;
     CUresult result;
 
@@ -162,7 +162,7 @@ static void look_if_stale(weir_handle handle, void *object, void *user)
     const struct weir_host_module *m = object;
 
     (void)handle;
-    *(bool *)user |= m->reset_due || m->o.native == NULL;
+    *(bool *)user |= m->reset_due || !m->o.native;
 }
 
 static void load_if_gone(weir_handle handle, void *object, void *user)
@@ -170,7 +170,7 @@ static void load_if_gone(weir_handle handle, void *object, void *user)
     struct weir_host_module *m = object;
 
     (void)handle;
-    if (m->o.native == NULL) {
+    if (!m->o.native) {
         (void)load_again(user, m); /* if this fails, all handles of the library are invalid */
     }
 }
@@ -199,10 +199,10 @@ CUresult weir_ops_library(struct weir_session *s, uint64_t handle,
     CUresult result = CUDA_SUCCESS;
     uint32_t idle;
 
-    if (m == NULL) {
+    if (!m) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (m->o.native == NULL) {
+    if (!m->o.native) {
         WEIR_TRY(weir_device_idle_begin_or_fail(s, &idle));
         result = load_again(s, m);
         weir_device_idle_end(s->worker, idle);

@@ -12,7 +12,7 @@ CUresult weir_host_stats_put(struct weir_session *s, const struct weir_op_stats_
         return CUDA_ERROR_NOT_SUPPORTED; /* its page says it */
     }
     set = weir_stats_read_rows(in->data, in->n_data);
-    if (set == NULL) {
+    if (!set) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     weir_session_say_stats(s, set);

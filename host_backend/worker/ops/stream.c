@@ -17,7 +17,7 @@ CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_st
     int priority;
 
     (void)out;
-    if (ctx == NULL) {
+    if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     if ((in->flags & ~(uint32_t)CU_STREAM_NON_BLOCKING) != 0 ||
@@ -45,7 +45,7 @@ CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_st
 /* A query of a stream under capture would invalidate the capture. */
 static void sweep(struct weir_session *s, const struct weir_host_ctx *ctx)
 {
-    for (struct weir_host_stream *stream = ctx->streams, *next; stream != NULL; stream = next) {
+    for (struct weir_host_stream *stream = ctx->streams, *next; stream; stream = next) {
         next = stream->next;
         if (stream->left && !weir_host_stream_capturing(s, stream) &&
             s->driver->cuStreamQuery(weir_host_stream_at(stream)) != CUDA_ERROR_NOT_READY) {
@@ -56,7 +56,7 @@ static void sweep(struct weir_session *s, const struct weir_host_ctx *ctx)
 
 void weir_ops_streams_sweep(struct weir_session *s)
 {
-    for (struct weir_host_ctx *ctx = weir_session_contexts(s); ctx != NULL; ctx = ctx->next) {
+    for (struct weir_host_ctx *ctx = weir_session_contexts(s); ctx; ctx = ctx->next) {
         sweep(s, ctx);
     }
 }
@@ -75,7 +75,7 @@ CUresult weir_host_stream_destroy(struct weir_session *s,
     CUresult result = CUDA_SUCCESS;
 
     (void)out;
-    if (stream == NULL || stream->legacy) {
+    if (!stream || stream->legacy) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     if (stream->capturing) {
@@ -96,7 +96,7 @@ CUresult weir_host_stream_mark(struct weir_session *s, const struct weir_op_stre
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
 
     (void)out;
-    if (stream == NULL) {
+    if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     if (weir_host_stream_capturing(s, stream)) {
@@ -116,7 +116,7 @@ CUresult weir_host_stream_wait_event(struct weir_session *s,
     struct weir_host_event *event = weir_ops_event(s, in->e);
 
     (void)out;
-    if (stream == NULL || event == NULL) {
+    if (!stream || !event) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_order_begin(s, stream, false));
@@ -136,7 +136,7 @@ CUresult weir_host_stream_value(struct weir_session *s, const struct weir_op_str
     uint32_t small = (uint32_t)in->value;
 
     (void)out;
-    if (stream == NULL) {
+    if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     if (in->kind >= WEIR_VALUE_KIND_COUNT || in->address % (wide ? 8 : 4) != 0 ||
@@ -167,7 +167,7 @@ CUresult weir_host_stream_query(struct weir_session *s, const struct weir_op_str
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
 
     (void)out;
-    if (stream == NULL) {
+    if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_order_refuse(s, stream, true));
@@ -183,7 +183,7 @@ CUresult weir_host_stream_attribute(struct weir_session *s,
     CUlaunchAttributeID id = (CUlaunchAttributeID)in->attribute;
     CUlaunchAttributeValue value = in->value;
 
-    if (stream == NULL) {
+    if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     if (id != CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW &&
@@ -224,14 +224,14 @@ static CUresult launch_function(struct weir_session *s, const struct weir_op_hos
     CUresult result;
     bool captured;
 
-    if (stream == NULL) {
+    if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_order_begin(s, stream, false));
     /* Captured, it becomes a graph's node and may run any number of times. */
     captured = weir_host_stream_capturing(s, stream);
     call = weir_host_call_create(s, in->token, !captured);
-    if (call == NULL) {
+    if (!call) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     result = s->driver->cuLaunchHostFunc(weir_host_stream_at(stream), weir_host_call_run, call);

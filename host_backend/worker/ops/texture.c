@@ -61,7 +61,7 @@ CUresult weir_host_texture_create(struct weir_session *s,
     CUtexObject object;
     CUresult result;
 
-    if (ctx == NULL) {
+    if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     WEIR_TRY(fill_resource(s, in, &resource));
@@ -84,7 +84,7 @@ CUresult weir_host_texture_destroy(struct weir_session *s,
         weir_host_object_find(s, WEIR_KIND_TEXTURE, (void *)(uintptr_t)in->object);
 
     (void)out;
-    return o != NULL ? weir_host_object_destroy(s, o) : CUDA_ERROR_INVALID_HANDLE;
+    return o ? weir_host_object_destroy(s, o) : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult weir_host_surface_create(struct weir_session *s,
@@ -96,7 +96,7 @@ CUresult weir_host_surface_create(struct weir_session *s,
     CUsurfObject object;
     CUresult result;
 
-    if (ctx == NULL) {
+    if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     memset(&resource, 0, sizeof resource);
@@ -120,5 +120,5 @@ CUresult weir_host_surface_destroy(struct weir_session *s,
         weir_host_object_find(s, WEIR_KIND_SURFACE, (void *)(uintptr_t)in->object);
 
     (void)out;
-    return o != NULL ? weir_host_object_destroy(s, o) : CUDA_ERROR_INVALID_HANDLE;
+    return o ? weir_host_object_destroy(s, o) : CUDA_ERROR_INVALID_HANDLE;
 }

@@ -88,7 +88,7 @@ CUresult weir_host_vmm_release(struct weir_session *s, const struct weir_op_vmm_
     struct weir_host_vmm_handle *handle = find(s, in->h);
 
     (void)out;
-    return handle != NULL ? weir_host_object_destroy(s, &handle->o) : CUDA_ERROR_INVALID_VALUE;
+    return handle ? weir_host_object_destroy(s, &handle->o) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult weir_host_vmm_map(struct weir_session *s, const struct weir_op_vmm_map_in *in,
@@ -98,8 +98,8 @@ CUresult weir_host_vmm_map(struct weir_session *s, const struct weir_op_vmm_map_
 
     (void)out;
     return must(s,
-                handle != NULL ? weir_session_vmm_map(s, in->address, in->bytes, handle->alloc)
-                               : CUDA_ERROR_INVALID_VALUE,
+                handle ? weir_session_vmm_map(s, in->address, in->bytes, handle->alloc)
+                       : CUDA_ERROR_INVALID_VALUE,
                 "mapping");
 }
 
@@ -142,8 +142,7 @@ CUresult weir_host_vmm_export(struct weir_session *s, const struct weir_op_vmm_e
     CUstream work;
 
     (void)out;
-    if (handle == NULL ||
-        (handle->alloc->handle_types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0) {
+    if (!handle || (handle->alloc->handle_types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(weir_session_enter(s, handle->alloc->device));

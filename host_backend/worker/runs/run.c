@@ -43,7 +43,7 @@ enum weir_status weir_runs_create(const struct weir_driver *driver, CUcontext co
     uint64_t end_ns = weir_clock_now_ns() + FIRST_WAIT_NS;
     struct timespec pause = {0, 50 * 1000};
 
-    if (runs == NULL) {
+    if (!runs) {
         return WEIR_ERR_NO_MEMORY;
     }
     runs->driver = driver;
@@ -74,7 +74,7 @@ void weir_runs_destroy(struct weir_runs *runs)
 {
     const struct weir_driver *d;
 
-    if (runs == NULL) {
+    if (!runs) {
         return;
     }
     d = runs->driver;
@@ -87,13 +87,13 @@ void weir_runs_destroy(struct weir_runs *runs)
     }
     weir_run_lanes_finish(runs);
     weir_run_chunks_finish(runs);
-    if (runs->words != NULL) {
+    if (runs->words) {
         (void)d->cuMemFreeHost(runs->words);
     }
-    if (runs->control != NULL) {
+    if (runs->control) {
         (void)d->cuStreamDestroy_v2(runs->control);
     }
-    if (runs->keeping != NULL) {
+    if (runs->keeping) {
         (void)d->cuStreamDestroy_v2(runs->keeping);
     }
     pthread_cond_destroy(&runs->ended);
@@ -230,7 +230,7 @@ static CUresult fill(struct weir_run *run, const struct weir_run_params *p, bool
     }
     run->place = run->p.place;
     run->params = p->param_bytes <= sizeof run->inside ? run->inside : malloc(p->param_bytes);
-    if (run->params == NULL) {
+    if (!run->params) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (!weir_ptx_form_args_init(p->grid, &run->args)) {
@@ -255,7 +255,7 @@ static CUresult fill(struct weir_run *run, const struct weir_run_params *p, bool
 static void link_locked(struct weir_runs *runs, struct weir_run *run)
 {
     run->previous = runs->last;
-    *(runs->last != NULL ? &runs->last->next : &runs->first) = run;
+    *(runs->last ? &runs->last->next : &runs->first) = run;
     runs->last = run;
     run->linked = true;
     runs->counts.started++;
@@ -277,13 +277,13 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
     if (weir_run_streams_are_many(runs->streams, params->stream)) {
         runs->counts.crowded++;
         result = CUDA_ERROR_NOT_PERMITTED;
-    } else if ((run = weir_run_take_locked(runs)) == NULL) {
+    } else if (!(run = weir_run_take_locked(runs))) {
         pthread_cond_signal(&runs->work); /* the watcher looks for a free lane */
     } else if (!idle) {
         runs->starting++;
     }
     pthread_mutex_unlock(&runs->lock);
-    if (run == NULL) {
+    if (!run) {
         goto out;
     }
     result = fill(run, params, idle);
@@ -306,7 +306,7 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
         } else if (params->look_always && !idle && runs->idle_wanted == 0) {
             (void)weir_run_ask(run, runs->control, false); /* if it fails, changes take longer */
         }
-        if (ret_run != NULL) {
+        if (ret_run) {
             run->refs++;
             *ret_run = run;
         }
@@ -317,7 +317,7 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
     }
     pthread_mutex_unlock(&runs->lock);
 out:
-    if (result != CUDA_SUCCESS && params->ended != NULL) {
+    if (result != CUDA_SUCCESS && params->ended) {
         params->ended(params->user);
     }
     return result;
@@ -391,7 +391,7 @@ CUresult weir_run_again_locked(struct weir_run *run)
     struct weir_run_lane *lane = weir_run_lane_take_locked(run);
     CUresult result;
 
-    if (lane == NULL) {
+    if (!lane) {
         return CUDA_ERROR_NOT_READY;
     }
     run->plain = false;
@@ -543,8 +543,8 @@ void weir_run_put(struct weir_run *run)
 void weir_runs_release(struct weir_runs *runs, const void *owner)
 {
     pthread_mutex_lock(&runs->lock);
-    for (struct weir_run *run = runs->first; run != NULL; run = run->next) {
-        if (owner == NULL || run->p.owner == owner) {
+    for (struct weir_run *run = runs->first; run; run = run->next) {
+        if (!owner || run->p.owner == owner) {
             run->no_stop = true;
             (void)weir_run_resume_locked(run);
         }
@@ -558,7 +558,7 @@ void weir_runs_release(struct weir_runs *runs, const void *owner)
 void weir_runs_withdraw(struct weir_runs *runs, const void *owner)
 {
     pthread_mutex_lock(&runs->lock);
-    for (struct weir_run *run = runs->first; run != NULL; run = run->next) {
+    for (struct weir_run *run = runs->first; run; run = run->next) {
         if (run->p.owner != owner || run->state == WEIR_RUN_FINISHED) {
             continue;
         }
@@ -576,7 +576,7 @@ bool weir_runs_any_stopped_locked(const struct weir_runs *runs)
 {
     const struct weir_run *run = runs->first;
 
-    while (run != NULL && run->state != WEIR_RUN_STOPPED &&
+    while (run && run->state != WEIR_RUN_STOPPED &&
            (run->state != WEIR_RUN_STOPPING || run->stuck)) {
         run = run->next;
     }
@@ -589,11 +589,10 @@ static bool any_needs_us_locked(const struct weir_runs *runs)
 {
     const struct weir_run *run = runs->first;
 
-    while (run != NULL &&
-           (run->plain || run->sure || run->let_on || run->state == WEIR_RUN_FINISHED)) {
+    while (run && (run->plain || run->sure || run->let_on || run->state == WEIR_RUN_FINISHED)) {
         run = run->next;
     }
-    return run != NULL || runs->starting != 0;
+    return run || runs->starting != 0;
 }
 
 /* Everything goes on, and where it likes. */
@@ -601,7 +600,7 @@ static void let_go_locked(struct weir_runs *runs)
 {
     const struct weir_run_place all = {0};
 
-    for (struct weir_run *run = runs->first; run != NULL; run = run->next) {
+    for (struct weir_run *run = runs->first; run; run = run->next) {
         if (!run->plain && !run->sure && run->p.form == WEIR_PTX_FORM_PERSISTENT) {
             (void)resize_locked(run, &all);
         }
@@ -646,7 +645,7 @@ static bool any_of(const struct weir_runs *runs, const void *owner)
 {
     const struct weir_run *run = runs->first;
 
-    while (run != NULL && owner != NULL && run->p.owner != owner) {
+    while (run && owner && run->p.owner != owner) {
         run = run->next;
     }
     return run != NULL;
@@ -683,7 +682,7 @@ bool weir_runs_are_under_way(struct weir_runs *runs)
 {
     struct weir_runs_counts counts = {0};
 
-    if (runs != NULL) {
+    if (runs) {
         weir_runs_count(runs, &counts);
     }
     return counts.flying != 0;
@@ -696,10 +695,10 @@ struct weir_run *weir_runs_pick(struct weir_runs *runs, uint32_t pick)
     pthread_mutex_lock(&runs->lock);
     run = runs->first;
     for (uint32_t i = runs->counts.flying != 0 ? pick % runs->counts.flying : 0;
-         i != 0 && run != NULL && run->next != NULL; i--) {
+         i != 0 && run && run->next; i--) {
         run = run->next;
     }
-    if (run != NULL) {
+    if (run) {
         run->refs++;
     }
     pthread_mutex_unlock(&runs->lock);

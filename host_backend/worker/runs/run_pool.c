@@ -24,17 +24,17 @@ static void chunk_destroy(struct weir_runs *runs, struct weir_run_chunk *chunk)
     const struct weir_driver *d = runs->driver;
 
     for (uint32_t i = 0; i < WEIR_RUN_CHUNK_SLOTS; i++) {
-        if (chunk->runs[i].before != NULL) {
+        if (chunk->runs[i].before) {
             (void)d->cuEventDestroy_v2(chunk->runs[i].before);
         }
-        if (chunk->runs[i].first != NULL) {
+        if (chunk->runs[i].first) {
             (void)d->cuEventDestroy_v2(chunk->runs[i].first);
         }
     }
-    if (chunk->zeroed != NULL) {
+    if (chunk->zeroed) {
         (void)d->cuEventDestroy_v2(chunk->zeroed);
     }
-    if (chunk->passed != NULL) {
+    if (chunk->passed) {
         (void)d->cuMemFreeHost(chunk->passed);
     }
     if (chunk->control != 0) {
@@ -50,7 +50,7 @@ static struct weir_run_chunk *chunk_create(struct weir_runs *runs)
     unsigned flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
     size_t words = WEIR_RUN_CHUNK_SLOTS * sizeof(uint32_t);
 
-    if (chunk == NULL) {
+    if (!chunk) {
         return NULL;
     }
     if (d->cuMemAlloc_v2(&chunk->control, WEIR_RUN_CHUNK_SLOTS * CONTROL_BYTES) != CUDA_SUCCESS ||
@@ -113,7 +113,7 @@ void weir_run_chunks_look_locked(struct weir_runs *runs)
     if (!spare && runs->n_chunks < WEIR_RUN_CHUNKS_MAX && !weir_runs_any_stopped_locked(runs)) {
         struct weir_run_chunk *chunk = chunk_create(runs);
 
-        if (chunk != NULL) {
+        if (chunk) {
             runs->chunks[runs->n_chunks++] = chunk;
         }
     }
@@ -145,7 +145,7 @@ static bool open_another(struct weir_runs *runs)
 
 static bool have_event(const struct weir_driver *d, CUevent *event)
 {
-    return *event != NULL || d->cuEventCreate(event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
+    return *event || d->cuEventCreate(event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
 }
 
 struct weir_run *weir_run_take_locked(struct weir_runs *runs)
@@ -154,7 +154,7 @@ struct weir_run *weir_run_take_locked(struct weir_runs *runs)
     struct weir_run *run;
     CUevent before, first;
 
-    if (chunk == NULL || chunk->state != WEIR_RUN_CHUNK_OPEN) {
+    if (!chunk || chunk->state != WEIR_RUN_CHUNK_OPEN) {
         if (!open_another(runs)) {
             return NULL;
         }
@@ -255,7 +255,7 @@ struct weir_run_lane *weir_run_lane_take_locked(struct weir_run *run)
     struct weir_runs *runs = run->runs;
     uint32_t i = 0;
 
-    while (i < runs->n_lanes && runs->lanes[i].run != NULL) {
+    while (i < runs->n_lanes && runs->lanes[i].run) {
         i++;
     }
     if (i == runs->n_lanes && !add_lane(runs)) {
@@ -272,7 +272,7 @@ void weir_run_lanes_look_locked(struct weir_runs *runs)
     for (uint32_t i = 0; i < runs->n_lanes; i++) {
         struct weir_run_lane *lane = &runs->lanes[i];
 
-        if (lane->run != NULL && runs->driver->cuEventQuery(lane->event) == CUDA_SUCCESS) {
+        if (lane->run && runs->driver->cuEventQuery(lane->event) == CUDA_SUCCESS) {
             lane->run->lanes &= ~(1u << i);
             lane->run = NULL;
         }

@@ -44,7 +44,7 @@ struct weir_run_streams *weir_run_streams_create(const struct weir_driver *drive
 {
     struct weir_run_streams *streams = calloc(1, sizeof *streams);
 
-    if (streams != NULL) {
+    if (streams) {
         streams->driver = driver;
         streams->most = connections - 1;
         atomic_init(&streams->changes, 1);
@@ -55,7 +55,7 @@ struct weir_run_streams *weir_run_streams_create(const struct weir_driver *drive
 
 void weir_run_streams_destroy(struct weir_run_streams *streams)
 {
-    if (streams != NULL) {
+    if (streams) {
         pthread_mutex_destroy(&streams->lock);
         free(streams);
     }
@@ -158,12 +158,12 @@ void weir_run_streams_given(struct weir_run_streams *streams, struct weir_runs *
         told->since != atomic_load_explicit(&streams->changes, memory_order_acquire)) {
         add(streams, told, stream);
     }
-    if (runs == NULL) {
+    if (!runs) {
         return;
     }
     pthread_mutex_lock(&runs->lock);
     let_go = runs->counts.flying != 0 && (forks || weir_run_streams_are_many(streams, stream));
-    for (struct weir_run *run = runs->first; run != NULL && let_go; run = run->next) {
+    for (struct weir_run *run = runs->first; run && let_go; run = run->next) {
         run->no_stop = true;
     }
     pthread_mutex_unlock(&runs->lock);

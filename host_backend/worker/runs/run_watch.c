@@ -24,7 +24,7 @@
 
 static void tell(struct weir_runs *runs, struct weir_run *run, enum weir_run_event event)
 {
-    if (run->p.notify != NULL) {
+    if (run->p.notify) {
         run->refs++;
         pthread_mutex_unlock(&runs->lock);
         run->p.notify(run->p.user, run, event);
@@ -271,14 +271,14 @@ static void end_locked(struct weir_run *run)
     void (*ended)(void *user) = run->p.ended;
     void *user = run->p.user;
 
-    *(run->previous != NULL ? &run->previous->next : &runs->first) = run->next;
-    *(run->next != NULL ? &run->next->previous : &runs->last) = run->previous;
+    *(run->previous ? &run->previous->next : &runs->first) = run->next;
+    *(run->next ? &run->next->previous : &runs->last) = run->previous;
     run->next = run->previous = NULL;
     run->linked = false;
     runs->counts.flying--;
     runs->counts.finished++;
     weir_run_drop_locked(run);
-    if (ended != NULL) {
+    if (ended) {
         pthread_mutex_unlock(&runs->lock);
         ended(user);
         pthread_mutex_lock(&runs->lock);
@@ -335,7 +335,7 @@ static bool look_at_all(struct weir_runs *runs)
     if (runs->n_lanes != 0) {
         weir_run_lanes_look_locked(runs);
     }
-    for (struct weir_run *run = runs->first, *next; run != NULL; run = next) {
+    for (struct weir_run *run = runs->first, *next; run; run = next) {
         next = run->next;
         soon |= look(run);
     }
@@ -362,7 +362,7 @@ void *weir_runs_watch(void *user)
         if (runs->quit) {
             break; /* quit was set while the lock was dropped */
         }
-        if (runs->first == NULL && !weir_run_chunks_busy_locked(runs)) {
+        if (!runs->first && !weir_run_chunks_busy_locked(runs)) {
             runs->idle = true;
             pthread_cond_wait(&runs->work, &runs->lock);
             runs->idle = false;

@@ -40,7 +40,7 @@ static bool is_within(const struct weir_object *graph, const struct weir_object 
     if (object->kind == WEIR_KIND_NODE && object->owner == graph) {
         return true;
     }
-    while (o != NULL && o != object) {
+    while (o && o != object) {
         o = o->owner;
     }
     return o != NULL;
@@ -51,13 +51,13 @@ bool weir_capture_within(struct weir_session *session, const struct weir_object 
     const struct weir_host_ctx *ctx =
         session->n_captures != 0 ? weir_session_contexts(session) : NULL;
 
-    for (; ctx != NULL; ctx = ctx->next) {
-        for (const struct weir_host_stream *s = ctx->streams; s != NULL; s = s->next) {
+    for (; ctx; ctx = ctx->next) {
+        for (const struct weir_host_stream *s = ctx->streams; s; s = s->next) {
             const struct weir_object *graph =
                 s->capturing ? weir_host_object_get(session, WEIR_KIND_GRAPH, s->capture_graph)
                              : NULL;
 
-            if (graph != NULL && is_within(graph, object)) {
+            if (graph && is_within(graph, object)) {
                 return true;
             }
         }
@@ -74,15 +74,15 @@ void weir_capture_abandon(struct weir_session *session, struct weir_host_stream 
     (void)session->driver->cuStreamEndCapture(stream->o.native, &native);
     weir_session_capture_end(session, stream);
     if (stream->capture_given) {
-        if (graph != NULL) {
+        if (graph) {
             weir_graph_nest_capture_end(session, stream, graph);
         }
         return;
     }
-    if (native != NULL) {
+    if (native) {
         (void)session->driver->cuGraphDestroy(native);
     }
-    if (graph != NULL) {
+    if (graph) {
         weir_host_object_forget(session, graph);
     }
 }

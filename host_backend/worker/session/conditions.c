@@ -19,16 +19,16 @@ CUresult weir_condition_create(struct weir_session *session, const struct weir_o
                                CUgraphConditionalHandle *ret_handle)
 {
     struct weir_conditions *c = session->conditions;
-    uint32_t n = c != NULL ? c->n : 0, at = 0;
+    uint32_t n = c ? c->n : 0, at = 0;
     CUresult result;
 
     /* Use the entry of a condition whose graph is gone, or a new one. */
-    while (at < n && c->of[at].graph != NULL) {
+    while (at < n && c->of[at].graph) {
         at++;
     }
     if (at == n) {
         c = at == WEIR_CONDITIONS_MAX ? NULL : realloc(c, sizeof *c + (n + 1) * sizeof c->of[0]);
-        if (c == NULL) {
+        if (!c) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
         c->n = n;
@@ -47,8 +47,8 @@ bool weir_condition_good(const struct weir_session *session, CUgraphConditionalH
 {
     const struct weir_conditions *c = session->conditions;
 
-    for (uint32_t i = 0; c != NULL && i < c->n; i++) {
-        if (c->of[i].native == handle && c->of[i].graph != NULL) {
+    for (uint32_t i = 0; c && i < c->n; i++) {
+        if (c->of[i].native == handle && c->of[i].graph) {
             return true;
         }
     }
@@ -59,7 +59,7 @@ void weir_conditions_graph_gone(struct weir_session *session, const struct weir_
 {
     struct weir_conditions *c = session->conditions;
 
-    for (uint32_t i = 0; c != NULL && i < c->n; i++) {
+    for (uint32_t i = 0; c && i < c->n; i++) {
         if (c->of[i].graph == graph) {
             c->of[i].graph = NULL;
         }

@@ -39,7 +39,7 @@ static void CUDA_CB graphs_gone(void *user)
 /* What is destroyed when the guest destroys it: a function's library, a level's mipmapped array. */
 static struct weir_object *whole_of(struct weir_object *object)
 {
-    while (object->owner != NULL) {
+    while (object->owner) {
         object = object->owner;
     }
     return object;
@@ -49,11 +49,11 @@ static struct weir_graph_hold *hold_of(struct weir_session *session, struct weir
 {
     struct weir_graph_hold *hold = object->hold;
 
-    if (hold != NULL && !hold->released) {
+    if (hold && !hold->released) {
         return hold;
     }
     hold = session->handles->n_kept < WEIR_GRAPH_KEPT_MAX ? calloc(1, sizeof *hold) : NULL;
-    if (hold == NULL) {
+    if (!hold) {
         return NULL;
     }
     atomic_init(&hold->refs, 2);
@@ -72,7 +72,7 @@ CUresult weir_graph_hold(struct weir_session *session, struct weir_object *objec
 {
     struct weir_graph_hold *hold = hold_of(session, whole_of(object));
 
-    if (hold == NULL) {
+    if (!hold) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (hold->for_ever || (hold->last == graph && hold->at == session->handles->graphs_gone)) {
@@ -103,7 +103,7 @@ CUresult weir_graph_hold_exec(struct weir_session *session, struct weir_object *
     struct weir_graph_hold *hold = hold_of(session, whole_of(object));
     CUuserObject *more;
 
-    if (hold == NULL) {
+    if (!hold) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     for (uint32_t i = 0; i < exec->n_held; i++) {
@@ -112,7 +112,7 @@ CUresult weir_graph_hold_exec(struct weir_session *session, struct weir_object *
         }
     }
     more = hold->for_ever ? NULL : realloc(exec->held, (exec->n_held + 1) * sizeof *more);
-    if (more == NULL) {
+    if (!more) {
         return hold->for_ever ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     }
     exec->held = more;
@@ -134,9 +134,8 @@ CUresult weir_graph_hold_event(struct weir_session *session, struct weir_object 
     if (first->kind == WEIR_KIND_NODE) {
         first = first->owner;
     }
-    return first != NULL && first->kind == WEIR_KIND_GRAPH
-               ? weir_graph_hold(session, event, first->native)
-               : CUDA_SUCCESS;
+    return first && first->kind == WEIR_KIND_GRAPH ? weir_graph_hold(session, event, first->native)
+                                                   : CUDA_SUCCESS;
 }
 
 void weir_graph_hold_exec_gone(const struct weir_driver *driver, struct weir_exec *exec)
@@ -151,7 +150,7 @@ void weir_graph_hold_exec_gone(const struct weir_driver *driver, struct weir_exe
 
 static void release(const struct weir_driver *driver, struct weir_graph_hold *hold)
 {
-    if (!hold->released && hold->native != NULL) {
+    if (!hold->released && hold->native) {
         (void)driver->cuUserObjectRelease(hold->native, 1);
     }
     hold->released = true;
@@ -161,7 +160,7 @@ bool weir_graph_holds(struct weir_session *session, struct weir_object *object)
 {
     struct weir_graph_hold **at = &object->hold;
 
-    while (*at != NULL) {
+    while (*at) {
         struct weir_graph_hold *hold = *at;
 
         if (!hold->for_ever) {
@@ -179,7 +178,7 @@ bool weir_graph_holds(struct weir_session *session, struct weir_object *object)
 
 void weir_graph_holds_drop(struct weir_session *session, struct weir_object *object)
 {
-    while (object->hold != NULL) {
+    while (object->hold) {
         struct weir_graph_hold *hold = object->hold;
 
         object->hold = hold->older;
@@ -192,11 +191,11 @@ void weir_graph_holds_drop(struct weir_session *session, struct weir_object *obj
 
 void weir_exec_pieces_destroy(const struct weir_driver *driver, struct weir_exec_pieces *pieces)
 {
-    if (pieces == NULL) {
+    if (!pieces) {
         return;
     }
     for (uint32_t i = 0; i < pieces->n; i++) {
-        if (pieces->piece[i].native != NULL) {
+        if (pieces->piece[i].native) {
             (void)driver->cuGraphExecDestroy(pieces->piece[i].native);
         }
     }
@@ -205,7 +204,7 @@ void weir_exec_pieces_destroy(const struct weir_driver *driver, struct weir_exec
 
 void weir_exec_inside_forget(const struct weir_driver *driver, struct weir_exec_inside *inside)
 {
-    if (inside->graph != NULL) {
+    if (inside->graph) {
         (void)driver->cuGraphDestroy(inside->graph);
     }
     free(inside->weights);
@@ -224,11 +223,11 @@ void weir_exec_gone(const struct weir_driver *driver, struct weir_exec *exec)
 {
     weir_exec_stays_whole(driver, exec);
     for (int i = 0; i < 2; i++) {
-        if (exec->probe.event[i] != NULL) {
+        if (exec->probe.event[i]) {
             (void)driver->cuEventDestroy_v2(exec->probe.event[i]);
         }
     }
-    if (exec->done != NULL) {
+    if (exec->done) {
         (void)driver->cuEventDestroy_v2(exec->done);
     }
     weir_graph_hold_exec_gone(driver, exec);

@@ -8,9 +8,8 @@ static const struct weir_object *whole(const struct weir_object *graph)
 {
     const struct weir_object *owner = graph->owner;
 
-    return owner != NULL && owner->kind == WEIR_KIND_GRAPH && owner->native == graph->native
-               ? owner
-               : graph;
+    return owner && owner->kind == WEIR_KIND_GRAPH && owner->native == graph->native ? owner
+                                                                                     : graph;
 }
 
 static uint64_t own_nodes(struct weir_session *session, const struct weir_object *graph)
@@ -30,14 +29,14 @@ static uint64_t total(struct weir_session *session, const struct weir_object *gr
 /* Count nodes more within a graph or node, and within all that is around it. */
 static void grow(struct weir_object *object, uint64_t nodes)
 {
-    for (struct weir_object *o = object; o != NULL; o = o->owner) {
+    for (struct weir_object *o = object; o; o = o->owner) {
         o->within = (uint32_t)(nodes < UINT32_MAX - o->within ? o->within + nodes : UINT32_MAX);
     }
 }
 
 static void shrink(struct weir_object *object, uint32_t nodes)
 {
-    for (struct weir_object *o = object; o != NULL; o = o->owner) {
+    for (struct weir_object *o = object; o; o = o->owner) {
         o->within -= o->within < nodes ? o->within : nodes;
     }
 }
@@ -47,7 +46,7 @@ static uint32_t depth_of(const struct weir_object *graph)
 {
     uint32_t n = 0;
 
-    for (const struct weir_object *o = graph->owner; o != NULL; o = o->owner) {
+    for (const struct weir_object *o = graph->owner; o; o = o->owner) {
         n += o->kind == WEIR_KIND_NODE;
     }
     return n;
@@ -55,7 +54,7 @@ static uint32_t depth_of(const struct weir_object *graph)
 
 static const struct weir_object *outermost(const struct weir_object *o)
 {
-    while (o->owner != NULL) {
+    while (o->owner) {
         o = o->owner;
     }
     return o;
@@ -75,14 +74,14 @@ static void count_captured(struct weir_session *session)
 {
     struct weir_host_ctx *ctx = session->n_captures != 0 ? weir_session_contexts(session) : NULL;
 
-    for (; ctx != NULL; ctx = ctx->next) {
-        for (struct weir_host_stream *s = ctx->streams; s != NULL; s = s->next) {
+    for (; ctx; ctx = ctx->next) {
+        for (struct weir_host_stream *s = ctx->streams; s; s = s->next) {
             struct weir_object *graph =
                 s->capturing && s->capture_given
                     ? weir_host_object_get(session, WEIR_KIND_GRAPH, s->capture_graph)
                     : NULL;
 
-            if (graph != NULL) {
+            if (graph) {
                 weir_graph_nest_capture_end(session, s, graph);
             }
         }
@@ -92,7 +91,7 @@ static void count_captured(struct weir_session *session)
 CUresult weir_graph_nest_check(struct weir_session *session, const struct weir_object *parent,
                                const struct weir_object *child)
 {
-    for (const struct weir_object *o = parent; o != NULL; o = o->owner) {
+    for (const struct weir_object *o = parent; o; o = o->owner) {
         if (o->native == child->native) { /* one graph may have two names */
             return CUDA_ERROR_INVALID_VALUE;
         }
@@ -104,7 +103,7 @@ CUresult weir_graph_nest_check(struct weir_session *session, const struct weir_o
 /* Note that at least so many levels lie within a graph, and adapt the graphs around it. */
 static void deepen(struct weir_object *graph, uint32_t levels)
 {
-    for (struct weir_object *o = graph; o != NULL; o = o->owner) {
+    for (struct weir_object *o = graph; o; o = o->owner) {
         if (o->kind == WEIR_KIND_GRAPH) {
             o->depth = (uint16_t)(o->depth > levels ? o->depth : levels);
         } else {
@@ -117,7 +116,7 @@ void weir_graph_nested(struct weir_session *session, struct weir_object *node,
                        const struct weir_object *child)
 {
     grow(node, total(session, child));
-    if (node->owner != NULL) {
+    if (node->owner) {
         deepen(node->owner, whole(child)->depth + 1u);
     }
 }
@@ -125,7 +124,7 @@ void weir_graph_nested(struct weir_session *session, struct weir_object *node,
 /* A graph's own nodes the driver counts; they lie within what is around it. */
 void weir_graph_nest_node_made(struct weir_object *node)
 {
-    if (node->owner != NULL) {
+    if (node->owner) {
         grow(whole(node->owner)->owner, 1);
     }
 }
@@ -133,7 +132,7 @@ void weir_graph_nest_node_made(struct weir_object *node)
 void weir_graph_nest_node_gone(struct weir_object *node)
 {
     shrink(node->owner, node->within);
-    if (node->owner != NULL && !node->borrowed) { /* a node that was found may not be counted */
+    if (node->owner && !node->borrowed) { /* a node that was found may not be counted */
         shrink(whole(node->owner)->owner, 1);
     }
 }
@@ -160,7 +159,7 @@ void weir_graph_nest_named(struct weir_object *graph)
 {
     const struct weir_object *node = graph->owner;
 
-    if (node != NULL && node->kind == WEIR_KIND_NODE && node->owner != NULL) {
+    if (node && node->kind == WEIR_KIND_NODE && node->owner) {
         /* Of a node that was found, as in a clone, only the count of the whole graph is known. */
         graph->within = node->borrowed ? node->owner->within : node->within;
         graph->depth = (uint16_t)(node->owner->depth - (node->owner->depth != 0));
@@ -172,7 +171,7 @@ void weir_graph_nest_capture_begin(struct weir_session *session, struct weir_hos
 {
     stream->capture_depth = 0;
     stream->capture_within = 0;
-    stream->capture_nodes = graph != NULL ? (uint32_t)own_nodes(session, graph) : 0;
+    stream->capture_nodes = graph ? (uint32_t)own_nodes(session, graph) : 0;
 }
 
 void weir_graph_nest_capture_end(struct weir_session *session, struct weir_host_stream *stream,
@@ -197,7 +196,7 @@ static CUresult check_capture(struct weir_session *session, const struct weir_ho
     const struct weir_object *graph =
         weir_host_object_get(session, WEIR_KIND_GRAPH, stream->capture_graph);
 
-    if (graph != NULL) {
+    if (graph) {
         return check(graph, levels, nodes);
     }
     return stream->capture_within + nodes <= WEIR_GRAPH_WITHIN_MAX ? CUDA_SUCCESS
@@ -210,7 +209,7 @@ static void add_to_capture(struct weir_session *session, struct weir_host_stream
     struct weir_object *graph =
         weir_host_object_get(session, WEIR_KIND_GRAPH, stream->capture_graph);
 
-    if (graph != NULL) {
+    if (graph) {
         grow(graph, nodes);
         deepen(graph, levels);
         return;
@@ -229,15 +228,15 @@ CUresult weir_graph_nest_captured(struct weir_session *session, const struct wei
     if (levels > WEIR_GRAPH_DEPTH_MAX) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    for (struct weir_host_ctx *ctx = weir_session_contexts(session); ctx != NULL; ctx = ctx->next) {
-        for (struct weir_host_stream *s = ctx->streams; s != NULL; s = s->next) {
+    for (struct weir_host_ctx *ctx = weir_session_contexts(session); ctx; ctx = ctx->next) {
+        for (struct weir_host_stream *s = ctx->streams; s; s = s->next) {
             if (s->capturing) {
                 WEIR_TRY(check_capture(session, s, levels, nodes));
             }
         }
     }
-    for (struct weir_host_ctx *ctx = weir_session_contexts(session); ctx != NULL; ctx = ctx->next) {
-        for (struct weir_host_stream *s = ctx->streams; s != NULL; s = s->next) {
+    for (struct weir_host_ctx *ctx = weir_session_contexts(session); ctx; ctx = ctx->next) {
+        for (struct weir_host_stream *s = ctx->streams; s; s = s->next) {
             if (s->capturing) {
                 add_to_capture(session, s, levels, nodes);
             }

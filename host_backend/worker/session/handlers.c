@@ -15,7 +15,7 @@ CUresult weir_session_stream_begin(struct weir_session *session, uint64_t handle
     struct weir_host_stream *stream = weir_host_object_get(session, WEIR_KIND_STREAM, handle);
     CUresult result;
 
-    if (stream == NULL) {
+    if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_session_enter(session, stream->o.device));

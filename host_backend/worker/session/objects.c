@@ -53,7 +53,7 @@ struct weir_handles *weir_handles_create(void)
 {
     struct weir_handles *h = calloc(1, sizeof *h);
 
-    for (int kind = 1; h != NULL && kind < WEIR_KIND_COUNT; kind++) {
+    for (int kind = 1; h && kind < WEIR_KIND_COUNT; kind++) {
         if (weir_id_table_create((uint8_t)kind, true, capacity(kind), &h->tables[kind]) !=
             WEIR_OK) {
             weir_handles_destroy(h);
@@ -65,7 +65,7 @@ struct weir_handles *weir_handles_create(void)
 
 void weir_handles_destroy(struct weir_handles *handles)
 {
-    if (handles == NULL) {
+    if (!handles) {
         return;
     }
     for (int kind = 1; kind < WEIR_KIND_COUNT; kind++) {
@@ -80,7 +80,7 @@ static struct weir_object *make(const struct weir_session *session, enum weir_ki
 {
     struct weir_object *o = calloc(1, bytes);
 
-    if (o != NULL) {
+    if (o) {
         o->kind = (uint8_t)kind;
         o->device = (uint8_t)session->device;
         o->native = native;
@@ -99,7 +99,7 @@ static CUresult enter(struct weir_session *session, struct weir_object *o, enum 
                                                                         : CUDA_ERROR_INVALID_HANDLE;
     }
     /* A second name for one native (two look-ups of a kernel) is found by its first. */
-    if (o->native != NULL && weir_native_add(&session->handles->natives, o) == WEIR_ERR_NO_MEMORY) {
+    if (o->native && weir_native_add(&session->handles->natives, o) == WEIR_ERR_NO_MEMORY) {
         (void)weir_id_table_remove(session->handles->tables[o->kind], o->handle);
         free(o);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -116,7 +116,7 @@ CUresult weir_host_object_create(struct weir_session *session, enum weir_kind ki
 {
     struct weir_object *o = make(session, kind, bytes, native, ctx);
 
-    if (o == NULL) {
+    if (!o) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     o->handle = handle;
@@ -130,7 +130,7 @@ CUresult weir_host_object_create_own(struct weir_session *session, enum weir_kin
 {
     struct weir_object *o = make(session, kind, bytes, native, ctx);
 
-    if (o == NULL) {
+    if (!o) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     return enter(session, o, weir_id_table_add(session->handles->tables[kind], o, &o->handle),
@@ -257,13 +257,13 @@ static void release_parts(struct weir_session *session, struct weir_object *o)
     if (o->kind == WEIR_KIND_EXEC) {
         weir_exec_gone(session->driver, (struct weir_exec *)o);
     }
-    if (o->kind == WEIR_KIND_STREAM && o->ctx != NULL) {
+    if (o->kind == WEIR_KIND_STREAM && o->ctx) {
         struct weir_host_stream **at = &o->ctx->streams;
 
-        while (*at != NULL && &(*at)->o != o) {
+        while (*at && &(*at)->o != o) {
             at = &(*at)->next;
         }
-        if (*at != NULL) {
+        if (*at) {
             *at = (*at)->next;
         }
         if (o->ctx->legacy == (struct weir_host_stream *)o) {
@@ -309,10 +309,10 @@ static CUresult destroy_stream(struct weir_session *session, struct weir_host_st
     if (!weir_host_stream_capturing(session, s)) {
         (void)weir_order_leave(session, s);
     }
-    if (session->worker->hooks != NULL) {
+    if (session->worker->hooks) {
         session->worker->hooks->stream_gone(session, s);
     }
-    if (s->join != NULL) {
+    if (s->join) {
         (void)driver->cuEventDestroy_v2(s->join);
     }
     weir_part_stream_gone(driver, s);
@@ -322,8 +322,8 @@ static CUresult destroy_stream(struct weir_session *session, struct weir_host_st
 /* The last reference to a shared event destroys the event. */
 static CUresult destroy_event(struct weir_session *session, struct weir_host_event *e)
 {
-    return e->shared != NULL ? weir_ipc_event_put(session, e->shared)
-                             : session->driver->cuEventDestroy_v2(e->o.native);
+    return e->shared ? weir_ipc_event_put(session, e->shared)
+                     : session->driver->cuEventDestroy_v2(e->o.native);
 }
 
 /* What is no more than the driver's handle. */
@@ -358,7 +358,7 @@ static CUresult destroy_native(struct weir_session *session, struct weir_object 
     if (o->kind == WEIR_KIND_CHUNK) { /* shared memory's handle has no native object */
         weir_vmm_handle_drop(session, (struct weir_host_vmm_handle *)o);
     }
-    if (o->native == NULL || o->borrowed) {
+    if (!o->native || o->borrowed) {
         return CUDA_SUCCESS;
     }
     (void)weir_session_enter(session, o->device);
@@ -375,16 +375,15 @@ static CUresult destroy_native(struct weir_session *session, struct weir_object 
 /* Does the driver wait for the device to destroy it? */
 static bool needs_idle_device(const struct weir_object *o)
 {
-    return (is_code(o) || o->kind == WEIR_KIND_ARRAY || o->kind == WEIR_KIND_MIPMAP) &&
-           o->native != NULL && !o->borrowed;
+    return (is_code(o) || o->kind == WEIR_KIND_ARRAY || o->kind == WEIR_KIND_MIPMAP) && o->native &&
+           !o->borrowed;
 }
 
 static bool is_left_to_its_runs(struct weir_session *session, struct weir_object *o)
 {
     const struct weir_session_hooks *hooks = session->worker->hooks;
 
-    return is_code(o) && hooks != NULL &&
-           hooks->module_unloading(session, (struct weir_host_module *)o);
+    return is_code(o) && hooks && hooks->module_unloading(session, (struct weir_host_module *)o);
 }
 
 static void destroy_put_off(struct weir_session *session, void *object)
@@ -434,7 +433,7 @@ static CUresult destroy_when_idle(struct weir_session *session, struct weir_obje
 /* Keep an object that a graph may use. A session that ends has destroyed its graphs. */
 static bool keep(struct weir_session *session, struct weir_object *o)
 {
-    if (o->hold == NULL || o->native == NULL || o->borrowed || weir_session_is_unloading(session) ||
+    if (!o->hold || !o->native || o->borrowed || weir_session_is_unloading(session) ||
         !weir_graph_holds(session, o)) {
         return false;
     }
@@ -457,7 +456,7 @@ static void destroy_kept(struct weir_session *session, struct weir_object *o)
 
 void weir_host_objects_kept_try(struct weir_session *session)
 {
-    for (struct weir_object **at = &session->handles->kept, *o; (o = *at) != NULL;) {
+    for (struct weir_object **at = &session->handles->kept, *o; (o = *at);) {
         if (!weir_session_is_unloading(session) && weir_graph_holds(session, o)) {
             at = &o->next_kept;
             continue;
@@ -495,7 +494,7 @@ static void find_one(weir_handle handle, void *object, void *user)
     struct weir_object *o = object;
 
     (void)handle;
-    if (sweep->found == NULL && (sweep->ctx == NULL || o->ctx == sweep->ctx)) {
+    if (!sweep->found && (!sweep->ctx || o->ctx == sweep->ctx)) {
         sweep->found = o;
     }
 }
@@ -506,7 +505,7 @@ static void destroy_one(weir_handle handle, void *object, void *user)
     struct weir_object *o = object;
 
     (void)handle;
-    if (sweep->ctx == NULL || o->ctx == sweep->ctx) {
+    if (!sweep->ctx || o->ctx == sweep->ctx) {
         enum weir_kind kind = o->kind;
         CUresult result = weir_host_object_destroy(sweep->session, o);
 
@@ -528,10 +527,10 @@ void weir_host_objects_destroy_all(struct weir_session *session, enum weir_kind 
     do {
         sweep.found = NULL;
         weir_id_table_visit(session->handles->tables[kind], find_one, &sweep);
-        if (sweep.found != NULL) {
+        if (sweep.found) {
             (void)weir_host_object_destroy(session, sweep.found);
         }
-    } while (sweep.found != NULL);
+    } while (sweep.found);
 }
 
 /* Show the program in lists of processes (ops/nvml.c) while it has a context. */
@@ -547,21 +546,21 @@ void weir_ctx_destroy(struct weir_session *session, struct weir_host_ctx *ctx)
                                            WEIR_KIND_MIPMAP,  WEIR_KIND_LINK,    WEIR_KIND_MODULE,
                                            WEIR_KIND_EVENT,   WEIR_KIND_STREAM};
 
-    if (session->worker->hooks != NULL) { /* otherwise the streams would wait for stopped runs */
+    if (session->worker->hooks) { /* otherwise the streams would wait for stopped runs */
         session->worker->hooks->streams_end(session);
     }
     (void)weir_session_enter(session, ctx->o.device);
-    for (struct weir_host_stream *s = ctx->streams; s != NULL; s = s->next) {
+    for (struct weir_host_stream *s = ctx->streams; s; s = s->next) {
         (void)weir_host_stream_wait(session->driver, weir_host_stream_at(s), DESTROY_WAIT_NS);
     }
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         weir_host_objects_destroy_all(session, kinds[i], ctx);
     }
     (void)weir_session_enter(session, ctx->o.device);
-    if (ctx->legacy_event != NULL) {
+    if (ctx->legacy_event) {
         (void)session->driver->cuEventDestroy_v2(ctx->legacy_event);
     }
-    for (struct weir_host_ctx **at = &session->handles->contexts; *at != NULL; at = &(*at)->next) {
+    for (struct weir_host_ctx **at = &session->handles->contexts; *at; at = &(*at)->next) {
         if (*at == ctx) {
             *at = ctx->next;
             if (atomic_fetch_sub(&session->about->n_contexts, 1) == 1) {
@@ -604,11 +603,11 @@ static struct weir_object *get_any(struct weir_session *session, enum weir_kind 
                                 ? weir_host_object_get(session, kind, handle)
                                 : NULL;
 
-    if (o != NULL) {
-        session->op.first = session->op.first == NULL ? o : session->op.first;
+    if (o) {
+        session->op.first = !session->op.first ? o : session->op.first;
         session->op.last = o;
     }
-    if (o != NULL && kind == WEIR_KIND_EXEC && !only_reads_exec(session->op.code)) {
+    if (o && kind == WEIR_KIND_EXEC && !only_reads_exec(session->op.code)) {
         weir_exec_stays_whole(session->driver, (struct weir_exec *)o);
         if (changes_kernels(session->op.code)) {
             ((struct weir_exec *)o)->sms = 0;
@@ -623,11 +622,10 @@ CUresult weir_session_use(struct weir_session *session, enum weir_kind kind, uin
     const struct weir_object *first = session->op.first;
     struct weir_object *o = get_any(session, kind, handle);
 
-    if (o == NULL || (o->native == NULL && kind != WEIR_KIND_CONTEXT)) {
+    if (!o || (!o->native && kind != WEIR_KIND_CONTEXT)) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (kind == WEIR_KIND_GRAPH && first != NULL &&
-        session->op.code == WEIR_OP_cuGraphAddChildGraphNode) {
+    if (kind == WEIR_KIND_GRAPH && first && session->op.code == WEIR_OP_cuGraphAddChildGraphNode) {
         WEIR_TRY(weir_graph_nest_check(session, first, o));
     }
     *ret_object = o->native;
@@ -649,7 +647,7 @@ CUresult weir_session_use(struct weir_session *session, enum weir_kind kind, uin
 CUresult weir_session_free_name(struct weir_session *session, enum weir_kind kind, uint64_t handle)
 {
     return weir_handle_kind(handle) == kind && !weir_handle_origin_host(handle) &&
-                   weir_host_object_get(session, kind, handle) == NULL
+                   !weir_host_object_get(session, kind, handle)
                ? CUDA_SUCCESS
                : CUDA_ERROR_INVALID_HANDLE;
 }
@@ -660,10 +658,10 @@ static struct weir_object *owner_of_node(const struct weir_session *session)
     const struct weir_object *o =
         session->op.code == WEIR_OP_cuGraphNodeFindInClone ? session->op.last : session->op.first;
 
-    if (o != NULL && o->kind == WEIR_KIND_NODE) {
+    if (o && o->kind == WEIR_KIND_NODE) {
         return o->owner;
     }
-    return o != NULL && o->kind == WEIR_KIND_GRAPH ? (struct weir_object *)(uintptr_t)o : NULL;
+    return o && o->kind == WEIR_KIND_GRAPH ? (struct weir_object *)(uintptr_t)o : NULL;
 }
 
 /* Is struct weir_object the whole struct? The driver may make one, such as a mipmap's level. */
@@ -683,7 +681,7 @@ CUresult weir_session_put(struct weir_session *session, enum weir_kind kind, uin
         result = weir_host_object_create(session, kind, sizeof *o, handle, object, NULL, &o);
     }
     if (result != CUDA_SUCCESS) {
-        if (object != NULL) {
+        if (object) {
             (void)destroy_handle(session->driver, (int)kind, object);
         }
         return result;
@@ -705,12 +703,12 @@ CUresult weir_session_name(struct weir_session *session, enum weir_kind kind, vo
 {
     struct weir_object *o;
 
-    if (object == NULL) {
+    if (!object) {
         *ret_handle = 0;
         return CUDA_SUCCESS;
     }
     o = weir_native_find(&session->handles->natives, kind, object);
-    if (o == NULL) {
+    if (!o) {
         if (!is_plain(kind)) {
             return CUDA_ERROR_INVALID_HANDLE; /* the object was not made in this session */
         }
@@ -729,7 +727,7 @@ void weir_session_drop(struct weir_session *session, enum weir_kind kind, uint64
 {
     struct weir_object *o = weir_host_object_get(session, kind, handle);
 
-    if (o != NULL) {
+    if (o) {
         weir_host_object_forget(session, o);
     }
 }
@@ -739,13 +737,13 @@ CUresult weir_session_remove(struct weir_session *session, enum weir_kind kind, 
     struct weir_object *o = get_any(session, kind, handle);
     CUresult result;
 
-    if (o == NULL || o->native == NULL) {
+    if (!o || !o->native) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     if (kind == WEIR_KIND_GRAPH && weir_capture_within(session, o)) {
         return CUDA_ERROR_ILLEGAL_STATE;
     }
-    if (kind == WEIR_KIND_GRAPH && o->owner != NULL && o->owner->native == o->native) {
+    if (kind == WEIR_KIND_GRAPH && o->owner && o->owner->native == o->native) {
         o = o->owner; /* a captured graph's name from before its capture ended */
     }
     if (!o->borrowed) {

@@ -58,7 +58,7 @@ struct weir_stats_set *weir_stats_read_page(const struct weir_stats_page *page)
     uint32_t n;
 
     /* T1: meets the guest's release once the names are there. */
-    if (page == NULL || __atomic_load_n(&page->magic, __ATOMIC_ACQUIRE) != WEIR_STATS_MAGIC) {
+    if (!page || __atomic_load_n(&page->magic, __ATOMIC_ACQUIRE) != WEIR_STATS_MAGIC) {
         return NULL;
     }
     n = __atomic_load_n(&page->n_functions, __ATOMIC_RELAXED);
@@ -66,7 +66,7 @@ struct weir_stats_set *weir_stats_read_page(const struct weir_stats_page *page)
         return NULL;
     }
     set = new_set(n);
-    for (uint32_t i = 0; set != NULL && i < n; i++) {
+    for (uint32_t i = 0; set && i < n; i++) {
         struct weir_stats_row row = {0};
 
         for (int block = 0; block < WEIR_STATS_BLOCKS; block++) {
@@ -85,7 +85,7 @@ struct weir_stats_set *weir_stats_read_rows(const void *data, size_t bytes)
     size_t n = bytes / sizeof(struct weir_stats_row);
     struct weir_stats_set *set = n <= WEIR_STATS_MAX_FUNCTIONS ? new_set(n) : NULL;
 
-    for (size_t i = 0; set != NULL && i < n; i++) {
+    for (size_t i = 0; set && i < n; i++) {
         struct weir_stats_row from, *to = &set->rows[set->n];
 
         memcpy(&from, (const char *)data + i * sizeof from, sizeof from);

@@ -74,7 +74,7 @@ struct weir_tenant *weir_tenant_create(struct weir_worker *worker, uint32_t inde
 {
     struct weir_tenant *tenant = calloc(1, sizeof *tenant);
 
-    if (tenant == NULL || (tenant->programs = own_programs()) == NULL) {
+    if (!tenant || !(tenant->programs = own_programs())) {
         free(tenant);
         return NULL;
     }
@@ -98,7 +98,7 @@ void weir_tenant_destroy(struct weir_tenant *tenant)
     weir_tenant_unreserve(tenant);
     weir_host_image_store_finish(&tenant->images);
     weir_log_rate_finish(&tenant->log_rate);
-    if (tenant->account.page != NULL) {
+    if (tenant->account.page) {
         munmap(tenant->account.page, sizeof *tenant->account.page);
     } else {
         munmap(tenant->programs, sizeof *tenant->programs);

@@ -48,8 +48,8 @@ void weir_session_gone(struct weir_session *session)
 
 void weir_worker_ask_sockets(struct weir_worker *worker, const struct weir_tenant *tenant)
 {
-    for (struct weir_session *s = weir_sessions_lock(worker); s != NULL; s = s->next) {
-        if ((tenant == NULL || s->tenant == tenant) &&
+    for (struct weir_session *s = weir_sessions_lock(worker); s; s = s->next) {
+        if ((!tenant || s->tenant == tenant) &&
             (atomic_load(&s->ending) || weir_session_peer_gone(s))) {
             weir_session_ended(s);
         }

@@ -71,7 +71,7 @@ struct weir_host_calls *weir_host_calls_create(void)
 {
     struct weir_host_calls *calls = calloc(1, sizeof *calls);
 
-    if (calls != NULL) {
+    if (calls) {
         pthread_mutex_init(&calls->lock, NULL);
         weir_thread_condition_init(&calls->done);
     }
@@ -80,7 +80,7 @@ struct weir_host_calls *weir_host_calls_create(void)
 
 void weir_host_calls_destroy(struct weir_host_calls *calls)
 {
-    if (calls != NULL) {
+    if (calls) {
         pthread_cond_destroy(&calls->done);
         pthread_mutex_destroy(&calls->lock);
         free(calls);
@@ -100,7 +100,7 @@ struct weir_host_call *weir_host_call_create(struct weir_session *session, uint6
 {
     struct weir_host_call *call = malloc(sizeof *call);
 
-    if (call == NULL) {
+    if (!call) {
         return NULL;
     }
     pthread_mutex_lock(&session->host_calls->lock);
@@ -110,7 +110,7 @@ struct weir_host_call *weir_host_call_create(struct weir_session *session, uint6
     } else {
         *call = (struct weir_host_call){
             .next = session->host_calls->calls, .session = session, .token = token, .once = once};
-        if (session->host_calls->calls != NULL) {
+        if (session->host_calls->calls) {
             session->host_calls->calls->back = &call->next;
         }
         call->back = &session->host_calls->calls;
@@ -124,7 +124,7 @@ struct weir_host_call *weir_host_call_create(struct weir_session *session, uint6
 static void unlink_locked(struct weir_host_call *call)
 {
     *call->back = call->next;
-    if (call->next != NULL) {
+    if (call->next) {
         call->next->back = call->back;
     }
     call->session->host_calls->n_calls--;
@@ -151,7 +151,7 @@ static void CUDA_CB graphs_gone(void *user)
     struct weir_host_call *call = user;
 
     pthread_mutex_lock(&graphs_lock);
-    if (call->session != NULL) {
+    if (call->session) {
         struct weir_host_calls *calls = call->session->host_calls;
 
         pthread_mutex_lock(&calls->lock);
@@ -178,7 +178,7 @@ void weir_host_call_keep(struct weir_host_call *call, CUgraph graph)
 
 void weir_host_call_let_go(struct weir_host_call *call, CUgraph graph)
 {
-    if (call->kept != NULL) {
+    if (call->kept) {
         (void)call->session->driver->cuGraphReleaseUserObject(graph, call->kept, 1);
     }
 }
@@ -212,12 +212,12 @@ void weir_host_call_refuse(struct weir_session *session, uint64_t token)
 static void send_data(struct weir_session *session, uint64_t offset, uint64_t bytes)
 {
     const uint8_t *from = weir_session_arena(session, offset, bytes);
-    bool good = from != NULL && bytes <= WEIR_HOST_FUNC_DATA_BYTES;
+    bool good = from && bytes <= WEIR_HOST_FUNC_DATA_BYTES;
     struct weir_op_host_func_data_in in = {.data = from, .n_data = good ? (uint32_t)bytes : 0};
     size_t body_bytes = weir_ops[WEIR_OP_host_func_data].in_bytes(&in);
     struct weir_record *record = calloc(1, sizeof *record + body_bytes);
 
-    if (record == NULL) {
+    if (!record) {
         weir_session_end(session);
         return;
     }
@@ -277,7 +277,7 @@ static void wait_for_change(struct weir_session *session, const struct ticket *t
 {
     void (*attend)(struct weir_transport *, uint64_t) = session->channel->transport->ops->attend;
 
-    if (attend != NULL) {
+    if (attend) {
         attend(session->channel->transport, SLICE_NS);
         return;
     }
@@ -375,7 +375,7 @@ static struct ticket *find_ticket_locked(struct weir_session *session, uint64_t 
 {
     struct ticket *t = session->host_calls->tickets;
 
-    while (t != NULL && (t->ticket != number || t->done)) {
+    while (t && (t->ticket != number || t->done)) {
         t = t->next;
     }
     return t;
@@ -388,7 +388,7 @@ CUresult weir_host_call_done(struct weir_session *session, uint64_t ticket)
     pthread_mutex_lock(&session->host_calls->lock);
     struct ticket *found = find_ticket_locked(session, ticket);
 
-    if (found != NULL) {
+    if (found) {
         found->done = true;
         result = CUDA_SUCCESS;
         pthread_cond_broadcast(&session->host_calls->done);
@@ -402,7 +402,7 @@ static void note_read(struct weir_session *session, const struct weir_op_host_fu
     pthread_mutex_lock(&session->host_calls->lock);
     struct ticket *ticket = find_ticket_locked(session, in->ticket);
 
-    if (ticket != NULL) {
+    if (ticket) {
         ticket->wants = true;
         ticket->read_offset = in->offset;
         ticket->read_bytes = in->bytes;
@@ -414,11 +414,11 @@ static void note_read(struct weir_session *session, const struct weir_op_host_fu
 static void write_arena(struct weir_session *session, const struct weir_op_host_func_write_in *in)
 {
     pthread_mutex_lock(&session->host_calls->lock);
-    uint8_t *to = find_ticket_locked(session, in->ticket) != NULL
+    uint8_t *to = find_ticket_locked(session, in->ticket)
                       ? weir_session_arena(session, in->offset, in->n_data)
                       : NULL;
 
-    if (to != NULL && in->n_data != 0) {
+    if (to && in->n_data != 0) {
         memcpy(to, in->data, in->n_data);
     }
     pthread_mutex_unlock(&session->host_calls->lock);
@@ -458,9 +458,9 @@ void weir_host_calls_finish(struct weir_session *session)
     }
     pthread_mutex_unlock(&calls->lock);
     pthread_mutex_lock(&graphs_lock); /* no thread is left that would take the other lock */
-    for (struct weir_host_call *call = calls->calls, *next; call != NULL; call = next) {
+    for (struct weir_host_call *call = calls->calls, *next; call; call = next) {
         next = call->next;
-        if (call->kept != NULL) {
+        if (call->kept) {
             call->session = NULL; /* the driver still has to destroy the graphs */
         } else {
             free(call);

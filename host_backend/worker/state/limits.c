@@ -64,7 +64,7 @@ static uint64_t mappings_of_tenants(void)
     FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
     uint64_t most = 65530; /* the kernel's default */
 
-    if (file != NULL) {
+    if (file) {
         (void)!fscanf(file, "%" SCNu64, &most);
         fclose(file);
     }
@@ -75,7 +75,7 @@ struct weir_account_pool *weir_worker_pool_create(void)
 {
     struct weir_account_pool *pool = malloc(sizeof *pool);
 
-    if (pool != NULL) {
+    if (pool) {
         weir_account_pool_init(pool);
         weir_account_pool_divide(pool, WEIR_ACCOUNT_DESCRIPTORS, descriptors_of_tenants(),
                                  WEIR_WINDOWS_MAX);
@@ -294,8 +294,7 @@ static uint64_t held_by_process(const struct weir_session *session, uint32_t dev
     if (!session->about->monitor) {
         return atomic_load(&session->about->device_bytes[device]);
     }
-    for (const struct weir_session *s = weir_sessions_lock(session->worker); s != NULL;
-         s = s->next) {
+    for (const struct weir_session *s = weir_sessions_lock(session->worker); s; s = s->next) {
         if (s->tenant == session->tenant && s->about->pid == session->about->pid &&
             !weir_session_has_ended(s)) {
             held += atomic_load(&s->about->device_bytes[device]);

@@ -16,18 +16,18 @@ static enum weir_status grow(struct weir_native_map *map)
     struct weir_native_map bigger = {.room = map->room != 0 ? map->room * 2 : 64, .n = map->n};
 
     bigger.slots = calloc(bigger.room, sizeof(struct weir_object *));
-    if (bigger.slots == NULL) {
+    if (!bigger.slots) {
         return WEIR_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < map->room; i++) {
         struct weir_object *o = map->slots[i];
         size_t at;
 
-        if (o == NULL) {
+        if (!o) {
             continue;
         }
         at = place(&bigger, o->kind, o->native);
-        while (bigger.slots[at] != NULL) {
+        while (bigger.slots[at]) {
             at = (at + 1) & (bigger.room - 1);
         }
         bigger.slots[at] = o;
@@ -43,8 +43,7 @@ struct weir_object *weir_native_find(const struct weir_native_map *map, int kind
     if (map->room == 0) {
         return NULL;
     }
-    for (size_t at = place(map, kind, native); map->slots[at] != NULL;
-         at = (at + 1) & (map->room - 1)) {
+    for (size_t at = place(map, kind, native); map->slots[at]; at = (at + 1) & (map->room - 1)) {
         if (map->slots[at]->native == native && map->slots[at]->kind == kind) {
             return map->slots[at];
         }
@@ -56,14 +55,14 @@ enum weir_status weir_native_add(struct weir_native_map *map, struct weir_object
 {
     size_t at;
 
-    if (weir_native_find(map, object->kind, object->native) != NULL) {
+    if (weir_native_find(map, object->kind, object->native)) {
         return WEIR_ERR_EXISTS;
     }
     if (map->n * 2 >= map->room && grow(map) != WEIR_OK) {
         return WEIR_ERR_NO_MEMORY;
     }
     at = place(map, object->kind, object->native);
-    while (map->slots[at] != NULL) {
+    while (map->slots[at]) {
         at = (at + 1) & (map->room - 1);
     }
     map->slots[at] = object;
@@ -79,14 +78,14 @@ void weir_native_remove(struct weir_native_map *map, const struct weir_object *o
         return;
     }
     hole = place(map, object->kind, object->native);
-    while (map->slots[hole] != NULL && map->slots[hole] != object) {
+    while (map->slots[hole] && map->slots[hole] != object) {
         hole = (hole + 1) & mask;
     }
-    if (map->slots[hole] == NULL) {
+    if (!map->slots[hole]) {
         return;
     }
     map->n--;
-    for (at = (hole + 1) & mask; map->slots[at] != NULL; at = (at + 1) & mask) {
+    for (at = (hole + 1) & mask; map->slots[at]; at = (at + 1) & mask) {
         size_t home = place(map, map->slots[at]->kind, map->slots[at]->native);
 
         /* An entry may move back if its home does not lie between the hole and itself. */

@@ -47,7 +47,7 @@ CUresult weir_session_register(struct weir_session *session)
 
     c->n_parts = c->view.arena_bytes != 0 ? weir_segment_part(c->view.arena_bytes - 1) + 1 : 0;
     c->part_dptrs = calloc(c->n_parts + 1, sizeof *c->part_dptrs);
-    if (c->part_dptrs == NULL) {
+    if (!c->part_dptrs) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     return register_range(session, c->view.words, UINT64_C(4) * c->view.n_words, &c->words_dptr);
@@ -80,7 +80,7 @@ void weir_session_unregister(struct weir_session *session)
 {
     struct weir_session_channel *c = session->channel;
 
-    for (uint32_t i = 0; c->part_dptrs != NULL && i < c->n_parts; i++) {
+    for (uint32_t i = 0; c->part_dptrs && i < c->n_parts; i++) {
         if (c->part_dptrs[i] != 0) {
             (void)session->driver->cuMemHostUnregister(c->view.arena + weir_segment_part_start(i));
         }
@@ -144,7 +144,7 @@ CUresult weir_session_word_write(struct weir_session *session, CUstream stream, 
                                                         value, CU_STREAM_WRITE_VALUE_DEFAULT);
     }
     write = malloc(sizeof *write);
-    if (write == NULL) {
+    if (!write) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *write = (struct word_write){&c->view.words[word], value};

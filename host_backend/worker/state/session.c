@@ -26,7 +26,7 @@ void weir_session_gates_wake(struct weir_session *session)
         struct weir_gate_queue *q =
             atomic_load_explicit(&session->about->gate_queues[i], memory_order_acquire);
 
-        if (q != NULL) {
+        if (q) {
             weir_gate_queue_wake(q);
         }
     }
@@ -87,7 +87,7 @@ static bool grow_reply(struct weir_session *s, size_t bytes)
         return true;
     }
     bigger = realloc(channel->reply, bytes + 4096);
-    if (bigger == NULL) {
+    if (!bigger) {
         return false;
     }
     channel->reply = bigger;
@@ -175,7 +175,7 @@ void *weir_session_alloc(struct weir_session *session, size_t bytes)
 {
     void *memory = weir_arena_alloc(&session->op.arena, bytes);
 
-    return memory != NULL ? memset(memory, 0, bytes) : NULL;
+    return memory ? memset(memory, 0, bytes) : NULL;
 }
 
 /* ---------------------------------------------------------------- the transport */
@@ -184,7 +184,7 @@ void weir_session_show_unchecked(struct weir_session *session, bool unchecked)
 {
     struct weir_segment_header *header = session->channel->view.header;
 
-    if (header != NULL) {
+    if (header) {
         __atomic_store_n(&header->unchecked, unchecked, __ATOMIC_RELAXED);
     }
 }
@@ -222,7 +222,7 @@ enum weir_status weir_session_send_fd(struct weir_session *session, int fd)
 {
     struct weir_transport *t = session->channel->transport;
 
-    return t->ops->send_fd != NULL ? t->ops->send_fd(t, fd) : WEIR_ERR_UNSUPPORTED;
+    return t->ops->send_fd ? t->ops->send_fd(t, fd) : WEIR_ERR_UNSUPPORTED;
 }
 
 enum weir_status weir_session_receive_fd(struct weir_session *session, uint64_t timeout_ns,
@@ -230,6 +230,5 @@ enum weir_status weir_session_receive_fd(struct weir_session *session, uint64_t 
 {
     struct weir_transport *t = session->channel->transport;
 
-    return t->ops->receive_fd != NULL ? t->ops->receive_fd(t, timeout_ns, ret_fd)
-                                      : WEIR_ERR_UNSUPPORTED;
+    return t->ops->receive_fd ? t->ops->receive_fd(t, timeout_ns, ret_fd) : WEIR_ERR_UNSUPPORTED;
 }

@@ -11,7 +11,7 @@ static enum weir_status insert(struct weir_window *w, size_t at, struct weir_ext
         size_t room = w->room != 0 ? w->room * 2 : 16;
         struct weir_extent *bigger = realloc(w->free_extents, room * sizeof *bigger);
 
-        if (bigger == NULL) {
+        if (!bigger) {
             return WEIR_ERR_NO_MEMORY;
         }
         w->free_extents = bigger;

@@ -15,7 +15,7 @@
 static bool choose_twin(struct weir_session *s, const struct weir_host_stream *stream,
                         const struct weir_submit_kernel *k, struct weir_forms_choice *ret_choice)
 {
-    if (k->function->forms == NULL) {
+    if (!k->function->forms) {
         weir_forms_note(s, WEIR_FORMS_LAUNCHED_NO_TWIN);
         return false;
     }
@@ -69,18 +69,18 @@ static bool choose_form(struct weir_session *s, const struct weir_host_stream *s
 static bool note_kernel(struct weir_session *s, struct weir_host_stream *stream,
                         const struct weir_submission *what)
 {
-    const struct weir_host_function *f = what->kernel != NULL ? what->kernel->function : NULL;
+    const struct weir_host_function *f = what->kernel ? what->kernel->function : NULL;
     bool runs_code = what->work.class == WEIR_SCHED_KERNEL || what->work.class == WEIR_SCHED_GRAPH;
 
     if (!runs_code) {
         return false;
     }
     if (weir_host_stream_capturing(s, stream)) {
-        weir_fault_kernel_in_graph(s, f != NULL && f->may_assert);
+        weir_fault_kernel_in_graph(s, f && f->may_assert);
         return false;
     }
-    weir_fault_kernel_given(s, stream, f != NULL ? f->name : NULL, f != NULL ? f->hint.kernel : 0,
-                            f != NULL && f->may_assert);
+    weir_fault_kernel_given(s, stream, f ? f->name : NULL, f ? f->hint.kernel : 0,
+                            f && f->may_assert);
     return true;
 }
 
@@ -122,7 +122,7 @@ static CUresult give(struct weir_session *s, struct weir_host_stream *stream,
     CUresult result = CUDA_SUCCESS;
     bool twin = false, noted;
 
-    if (what->kernel != NULL) {
+    if (what->kernel) {
         twin = choose_form(s, stream, what, &work, &choice);
     }
     WEIR_TRY(weir_admission_enter(s, stream, &work, what->priority, &admission));
@@ -150,7 +150,7 @@ CUresult weir_submit(struct weir_session *session, struct weir_host_stream *stre
     CUresult result;
 
     WEIR_TRY(weir_order_begin(session, stream, what->work.class == WEIR_SCHED_GRAPH));
-    if (what->kernel != NULL) {
+    if (what->kernel) {
         WEIR_TRY(weir_graph_hold_captured(session, stream, &what->kernel->function->o));
     }
     if (!what->may_print) {

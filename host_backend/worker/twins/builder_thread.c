@@ -40,7 +40,7 @@ void weir_forms_refuse(struct weir_forms_module *module, const char *why)
 
 static void log_counts(const struct weir_forms_module *m)
 {
-    for (uint32_t i = 0; m->kernels != NULL && i < m->set->n_kernels; i++) {
+    for (uint32_t i = 0; m->kernels && i < m->set->n_kernels; i++) {
         const struct weir_forms_kernel *k = &m->kernels[i];
 
         if (k->launches[WEIR_PTX_FORM_ORIGINAL] + k->launches[WEIR_PTX_FORM_TICKET] +
@@ -69,10 +69,10 @@ static void module_destroy(struct weir_forms_module *m)
     CUcontext before;
 
     if (d->cuCtxPushCurrent_v2(m->device->gpu->context) == CUDA_SUCCESS) {
-        if (m->twins != NULL) {
+        if (m->twins) {
             (void)d->cuModuleUnload(m->twins);
         }
-        for (uint32_t i = 0; m->kernels != NULL && i < m->set->n_kernels; i++) {
+        for (uint32_t i = 0; m->kernels && i < m->set->n_kernels; i++) {
             weir_forms_variant_finish(&m->kernels[i]);
         }
         if (m->orphan) {
@@ -121,7 +121,7 @@ void weir_forms_module_put_later(struct weir_forms_module *module)
 
 static void destroy_all(struct weir_forms_module *first)
 {
-    while (first != NULL) {
+    while (first) {
         struct weir_forms_module *next = first->next;
 
         module_destroy(first);
@@ -170,8 +170,7 @@ static CUresult find_twins(const struct weir_driver *d, struct weir_forms_module
         for (uint32_t form = 0; form < WEIR_PTX_FORM_COUNT; form++) {
             const char *name = k->info->twins[form].name;
 
-            k->useless |=
-                name != NULL && find_twin(d, m->twins, name, &k->twins[form]) != CUDA_SUCCESS;
+            k->useless |= name && find_twin(d, m->twins, name, &k->twins[form]) != CUDA_SUCCESS;
         }
         ticket |= k->twins[WEIR_PTX_FORM_TICKET] != NULL;
     }
@@ -188,7 +187,7 @@ static enum weir_status load(struct weir_forms_module *m)
     uint32_t idle;
 
     m->kernels = calloc(m->set->n_kernels + 1u, sizeof *m->kernels);
-    if (m->kernels == NULL) {
+    if (!m->kernels) {
         return WEIR_ERR_NO_MEMORY;
     }
     for (uint32_t i = 0; i < m->set->n_kernels; i++) {
@@ -229,13 +228,13 @@ static void build_here(struct build *b)
         .sm = m->device->sm,
         .twins = forms->config.twins,
         .compile_memory_bytes = forms->config.compile_memory_bytes,
-        .kernel = b->kernel != NULL ? b->kernel->info->name : NULL,
-        .max_regs = o != NULL ? o->max_regs : 0,
+        .kernel = b->kernel ? b->kernel->info->name : NULL,
+        .max_regs = o ? o->max_regs : 0,
         .options = {m->option_ids, m->option_values, m->n_options},
         .tenant = m->tenant};
     char *text;
 
-    b->status = extract(m, o != NULL ? &b->other->image : &m->image, &text, &params.text_bytes);
+    b->status = extract(m, o ? &b->other->image : &m->image, &text, &params.text_bytes);
     if (b->status != WEIR_OK) {
         snprintf(b->report.why, sizeof b->report.why, "no text that its code was made from");
         return;
@@ -280,7 +279,7 @@ static bool load_other(struct weir_forms_kernel *k, struct weir_forms_other *c)
         return false;
     }
     twin = &c->set->kernels[0].twins[WEIR_PTX_FORM_PERSISTENT];
-    if (twin->name == NULL) {
+    if (!twin->name) {
         return false;
     }
     idle = weir_device_idle_begin(k->module->device->forms->worker, NULL);
@@ -317,8 +316,8 @@ static bool have_runs(struct weir_forms_device *device)
     struct weir_forms *forms = device->forms;
     struct weir_runs *runs = atomic_load(&device->runs);
 
-    if (runs == NULL && weir_runs_create(forms->driver, device->gpu->context, device->sms,
-                                         device->streams, &runs) == WEIR_OK) {
+    if (!runs && weir_runs_create(forms->driver, device->gpu->context, device->sms, device->streams,
+                                  &runs) == WEIR_OK) {
         atomic_store(&device->runs, runs);
         if (forms->config.mode == WEIR_FORMS_EXPLORE) {
             device->exploring =
@@ -387,8 +386,8 @@ static struct weir_forms_job next_job_locked(struct weir_forms_device *device)
 {
     struct weir_forms_job job;
 
-    while (!device->quit && (due_ns_locked(device) != 0 || device->dead != NULL)) {
-        if (device->dead != NULL) {
+    while (!device->quit && (due_ns_locked(device) != 0 || device->dead)) {
+        if (device->dead) {
             bury_locked(device);
         } else {
             wait_locked(device, due_ns_locked(device));
@@ -415,15 +414,15 @@ static void *builder(void *user)
         pthread_mutex_lock(&device->lock);
         job = next_job_locked(device);
         pthread_mutex_unlock(&device->lock);
-        if (job.kernel != NULL) {
+        if (job.kernel) {
             do_other(job.kernel, job.variant);
-        } else if (job.module != NULL && atomic_load(&job.module->refs) > 1) {
+        } else if (job.module && atomic_load(&job.module->refs) > 1) {
             do_job(job.module); /* else only the job has it still */
         }
-        if (job.module != NULL) {
+        if (job.module) {
             weir_forms_module_put(job.module);
         }
-    } while (job.module != NULL);
+    } while (job.module);
     return NULL;
 }
 
@@ -454,7 +453,7 @@ static uint32_t attribute(const struct weir_worker_device *device, int32_t id)
 {
     const struct weir_device_attribute *a = weir_device_attribute_get(&device->about, id);
 
-    return a != NULL && a->value > 0 ? (uint32_t)a->value : 0;
+    return a && a->value > 0 ? (uint32_t)a->value : 0;
 }
 
 enum weir_status weir_forms_create(struct weir_worker *worker,
@@ -465,7 +464,7 @@ enum weir_status weir_forms_create(struct weir_worker *worker,
     const struct weir_platform *platform = weir_worker_platform(worker);
     struct weir_forms *forms = calloc(1, sizeof *forms);
 
-    if (forms == NULL) {
+    if (!forms) {
         return WEIR_ERR_NO_MEMORY;
     }
     forms->worker = worker;
@@ -481,7 +480,7 @@ enum weir_status weir_forms_create(struct weir_worker *worker,
         const struct weir_worker_device *gpu = &platform->devices[i];
 
         device->streams = weir_run_streams_create(forms->driver, weir_connections_count(worker));
-        if (device->streams == NULL) {
+        if (!device->streams) {
             forms->n_devices = i;
             weir_forms_destroy(forms);
             return WEIR_ERR_NO_MEMORY;
@@ -532,7 +531,7 @@ static void device_finish(struct weir_forms_device *device)
     if (device->exploring) {
         pthread_join(device->explorer, NULL);
     }
-    if (runs != NULL) {
+    if (runs) {
         weir_runs_release(runs, NULL);
         if (!weir_runs_wait(runs, NULL, WEIR_NS_PER_S)) {
             weir_log_warn("forms: runs do not end device=%u", device->index);
@@ -554,7 +553,7 @@ static void device_finish(struct weir_forms_device *device)
 
 void weir_forms_destroy(struct weir_forms *forms)
 {
-    if (forms == NULL) {
+    if (!forms) {
         return;
     }
     for (uint32_t i = 0; i < forms->n_devices; i++) {
@@ -571,11 +570,11 @@ bool weir_forms_device_idle_begin(struct weir_forms *forms, uint64_t limit_ns, u
     bool all = true;
 
     *ret_idle = 0;
-    for (uint32_t i = 0; forms != NULL && i < forms->n_devices; i++) {
+    for (uint32_t i = 0; forms && i < forms->n_devices; i++) {
         struct weir_runs *runs = atomic_load(&forms->devices[i].runs);
         uint64_t now_ns = weir_clock_now_ns();
 
-        if (runs != NULL) {
+        if (runs) {
             all &= weir_runs_device_idle_begin(runs, now_ns < end_ns ? end_ns - now_ns : 0);
             *ret_idle |= 1u << i;
         }
@@ -594,6 +593,5 @@ void weir_forms_device_idle_end(struct weir_forms *forms, uint32_t idle)
 
 struct weir_runs *weir_forms_runs_of(struct weir_forms *forms, uint32_t device)
 {
-    return forms != NULL && device < forms->n_devices ? atomic_load(&forms->devices[device].runs)
-                                                      : NULL;
+    return forms && device < forms->n_devices ? atomic_load(&forms->devices[device].runs) : NULL;
 }

@@ -69,7 +69,7 @@ static void ask_for(struct weir_forms_kernel *k, enum weir_forms_variant variant
     o->max_regs = max_regs;
     o->image = weir_image_get(m->store, &m->image_hash, m->image_bytes);
     atomic_store(&o->state, WEIR_FORMS_OTHER_PENDING);
-    if (o->image == NULL || !weir_forms_enqueue(m, k, variant)) {
+    if (!o->image || !weir_forms_enqueue(m, k, variant)) {
         weir_image_put(m->store, o->image);
         o->image = NULL;
         atomic_store(&o->state, WEIR_FORMS_OTHER_NONE);
@@ -335,11 +335,11 @@ bool weir_forms_timing_begin(const struct weir_driver *d, struct weir_forms_kern
         atomic_load(&t->state) != WEIR_FORMS_TIMED_NOTHING) {
         return false;
     }
-    if (t->begin == NULL && d->cuEventCreate(&t->begin, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
+    if (!t->begin && d->cuEventCreate(&t->begin, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
         t->begin = NULL;
         return false;
     }
-    if (t->end == NULL && d->cuEventCreate(&t->end, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
+    if (!t->end && d->cuEventCreate(&t->end, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
         t->end = NULL;
         return false;
     }
@@ -379,14 +379,14 @@ void weir_forms_variant_finish(struct weir_forms_kernel *k)
 {
     const struct weir_driver *d = k->module->device->forms->driver;
 
-    if (k->timing.begin != NULL) {
+    if (k->timing.begin) {
         (void)d->cuEventDestroy_v2(k->timing.begin);
     }
-    if (k->timing.end != NULL) {
+    if (k->timing.end) {
         (void)d->cuEventDestroy_v2(k->timing.end);
     }
     for (uint32_t v = WEIR_FORMS_PLAIN + 1; v < WEIR_FORMS_VARIANTS; v++) {
-        if (k->others[v].module != NULL) {
+        if (k->others[v].module) {
             (void)d->cuModuleUnload(k->others[v].module);
         }
         weir_forms_set_destroy(k->others[v].set);

@@ -20,7 +20,7 @@ void weir_forms_note(struct weir_session *session, enum weir_forms_launched what
 {
     atomic_uint_fast64_t *n = &session->about->launched[what];
 
-    if (weir_worker_forms(session->worker) != NULL) {
+    if (weir_worker_forms(session->worker)) {
         atomic_store_explicit(n, atomic_load_explicit(n, memory_order_relaxed) + 1,
                               memory_order_relaxed);
     }
@@ -55,15 +55,15 @@ static void write_run(FILE *out, int device, const char *name, uint64_t n)
 
 void weir_forms_write_runs(FILE *out, struct weir_forms *forms)
 {
-    for (uint32_t i = 0; forms != NULL && i < forms->n_devices; i++) {
+    for (uint32_t i = 0; forms && i < forms->n_devices; i++) {
         struct weir_runs *runs = weir_forms_runs_of(forms, i);
         int device = (int)forms->devices[i].gpu->cu;
         struct weir_runs_counts c;
 
-        if (runs != NULL) {
+        if (runs) {
             weir_runs_count(runs, &c);
         }
-        if (runs == NULL || has_nothing(&c)) {
+        if (!runs || has_nothing(&c)) {
             continue;
         }
 #define WEIR_RUNS_ROW(name) write_run(out, device, #name, c.name);
@@ -76,7 +76,7 @@ void weir_forms_stop_missed(struct weir_forms *forms, uint32_t device)
 {
     struct weir_runs *runs = weir_forms_runs_of(forms, device);
 
-    if (runs != NULL) {
+    if (runs) {
         weir_runs_stop_missed(runs);
     }
 }

@@ -32,7 +32,7 @@ bool weir_forms_explores(struct weir_session *session, uint64_t *ret_draw)
 {
     struct weir_forms *forms = weir_worker_forms(session->worker);
 
-    if (forms == NULL ||
+    if (!forms ||
         weir_forms_mode_of(forms->config.mode, weir_tenant_setting(session->tenant, forms)) !=
             WEIR_FORMS_EXPLORE) {
         return false;
@@ -99,9 +99,9 @@ void *weir_forms_explore(void *user)
     while (!quit) {
         uint64_t draw = weir_forms_draw(device->forms);
         struct weir_run *run = weir_runs_pick(runs, (uint32_t)draw);
-        struct timespec pause = {0, (long)(run == NULL ? IDLE_NS : (draw >> 32) % PAUSE_MAX_NS)};
+        struct timespec pause = {0, (long)(!run ? IDLE_NS : (draw >> 32) % PAUSE_MAX_NS)};
 
-        if (run != NULL) {
+        if (run) {
             act(device, run);
             weir_run_put(run);
         }

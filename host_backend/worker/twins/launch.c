@@ -56,11 +56,11 @@ static bool geometry_ok(const struct weir_op_launch_in *in)
 static struct weir_forms_kernel *find_kernel(struct weir_forms_module *m,
                                              struct weir_host_function *f)
 {
-    if (f->form == NULL || f->form->module != m) {
+    if (!f->form || f->form->module != m) {
         const struct weir_forms_kernel_info *info =
-            f->name != NULL ? weir_forms_set_find(m->set, f->name) : NULL;
+            f->name ? weir_forms_set_find(m->set, f->name) : NULL;
 
-        f->form = info != NULL ? &m->kernels[info - m->set->kernels] : NULL;
+        f->form = info ? &m->kernels[info - m->set->kernels] : NULL;
     }
     return f->form;
 }
@@ -74,7 +74,7 @@ static bool mirror_one(const struct weir_driver *d, const struct weir_forms_kern
                           ? NULL
                           : weir_forms_twin_function(k, form, variant);
 
-    if (twin == NULL) {
+    if (!twin) {
         return true;
     }
     if (shared) {
@@ -253,9 +253,9 @@ static CUresult start(struct weir_session *s, const struct weir_forms_choice *c,
     } else {
         p.place.task_blocks = c->task_blocks;
     }
-    if (order != NULL && !explore) {
+    if (order && !explore) {
         take_order(k, order, &p);
-    } else if (order != NULL) { /* the explorer drew the order's place */
+    } else if (order) { /* the explorer drew the order's place */
         struct weir_run_place drawn = p.place;
 
         take_order(k, order, &p);
@@ -265,14 +265,14 @@ static CUresult start(struct weir_session *s, const struct weir_forms_choice *c,
     p.timed =
         !explore && weir_forms_timing_begin(s->driver, k, variant, c->blocks, c->workers, stream);
     atomic_fetch_add(&k->module->refs, 1);
-    result = weir_run_start(atomic_load(&device->runs), &p, explore || order != NULL ? &run : NULL);
+    result = weir_run_start(atomic_load(&device->runs), &p, explore || order ? &run : NULL);
     if (p.timed) {
         weir_forms_timing_end(s->driver, k, result == CUDA_SUCCESS, stream);
     }
     if (explore && result == CUDA_SUCCESS) {
         weir_forms_explore_begun(device, run);
     }
-    if (order != NULL && result == CUDA_SUCCESS) {
+    if (order && result == CUDA_SUCCESS) {
         order->run = run;
     } else if (explore && result == CUDA_SUCCESS) {
         weir_run_put(run);
@@ -295,7 +295,7 @@ bool weir_forms_is_auto(const struct weir_session *session,
     const struct weir_forms_module *m = function->forms;
 
     (void)session;
-    return m != NULL && m->mode == WEIR_FORMS_AUTO;
+    return m && m->mode == WEIR_FORMS_AUTO;
 }
 
 /* The kernel of a launch, or why it can only be the original. */
@@ -313,11 +313,11 @@ static struct weir_forms_kernel *find(struct weir_session *session,
         return NULL;
     }
     m = weir_forms_here(session, function->forms);
-    k = m != NULL && !m->refused ? find_kernel(m, function) : NULL;
-    *ret_why = m == NULL                 ? WEIR_FORMS_LAUNCHED_NOT_YET
-               : k == NULL || k->useless ? WEIR_FORMS_LAUNCHED_NO_TWIN
-               : !attributes_ok(in)      ? WEIR_FORMS_LAUNCHED_ATTRIBUTES
-               : !geometry_ok(in)        ? WEIR_FORMS_LAUNCHED_GRID
+    k = m && !m->refused ? find_kernel(m, function) : NULL;
+    *ret_why = !m                   ? WEIR_FORMS_LAUNCHED_NOT_YET
+               : !k || k->useless   ? WEIR_FORMS_LAUNCHED_NO_TWIN
+               : !attributes_ok(in) ? WEIR_FORMS_LAUNCHED_ATTRIBUTES
+               : !geometry_ok(in)   ? WEIR_FORMS_LAUNCHED_GRID
                : atomic_load_explicit(&k->never_stop, memory_order_relaxed)
                    ? WEIR_FORMS_LAUNCHED_NEVER
                : !weir_forms_bind(session, m) ? WEIR_FORMS_LAUNCHED_NOT_YET
@@ -368,7 +368,7 @@ bool weir_forms_choose(struct weir_session *session, struct weir_host_function *
     enum weir_forms_launched why;
     struct weir_forms_kernel *k = find(session, function, stream, in, &why);
 
-    if (k != NULL) {
+    if (k) {
         *ret_choice = (struct weir_forms_choice){.kernel = k};
         why = choose(session, k, native, in, ret_choice);
         k->launches[WEIR_PTX_FORM_ORIGINAL] += why != WEIR_FORMS_LAUNCHED_PERSISTENT;

@@ -19,7 +19,7 @@ static bool copy_options(struct weir_forms_module *m, const struct weir_jit_opti
 {
     m->option_ids = calloc(options->n + 1u, sizeof *m->option_ids);
     m->option_values = calloc(options->n + 1u, sizeof(void *));
-    if (m->option_ids == NULL || m->option_values == NULL) {
+    if (!m->option_ids || !m->option_values) {
         return false;
     }
     for (uint32_t i = 0; i < options->n; i++) {
@@ -39,7 +39,7 @@ void weir_forms_loaded(struct weir_session *session, struct weir_host_module *mo
     enum weir_forms_mode mode;
     bool asked;
 
-    if (forms == NULL || module->image == NULL || module->is_bundle) {
+    if (!forms || !module->image || module->is_bundle) {
         return;
     }
     if (!forms->devices[session->device].gpu->write_value_ok) {
@@ -54,7 +54,7 @@ void weir_forms_loaded(struct weir_session *session, struct weir_host_module *mo
         return;
     }
     m = calloc(1, sizeof *m);
-    if (m == NULL) {
+    if (!m) {
         return;
     }
     atomic_init(&m->refs, 1);
@@ -70,8 +70,7 @@ void weir_forms_loaded(struct weir_session *session, struct weir_host_module *mo
     m->image_hash = module->image->hash;
     m->image_bytes = module->image->bytes;
     m->image = weir_image_get(m->store, &m->image_hash, m->image_bytes);
-    if (m->image == NULL || !copy_options(m, options) ||
-        !weir_forms_enqueue(m, NULL, WEIR_FORMS_PLAIN)) {
+    if (!m->image || !copy_options(m, options) || !weir_forms_enqueue(m, NULL, WEIR_FORMS_PLAIN)) {
         weir_forms_module_put(m);
         return;
     }
@@ -101,16 +100,15 @@ struct weir_forms_module *weir_forms_here(struct weir_session *session,
 {
     struct weir_forms_module *m = first;
 
-    while (m != NULL && m->device->index != session->device) {
+    while (m && m->device->index != session->device) {
         m = m->next;
     }
-    if (m != NULL && m->mode == WEIR_FORMS_EXPLORE) {
+    if (m && m->mode == WEIR_FORMS_EXPLORE) {
         wait_for_builder(session, m);
     }
     /* A1: acquires the builder's fields; meets R1 in do_job(). */
-    return m != NULL && atomic_load_explicit(&m->state, memory_order_acquire) == WEIR_FORMS_READY
-               ? m
-               : NULL;
+    return m && atomic_load_explicit(&m->state, memory_order_acquire) == WEIR_FORMS_READY ? m
+                                                                                          : NULL;
 }
 
 /* ---------------------------------------------------------------- the end of a module */
@@ -122,7 +120,7 @@ bool weir_forms_unloading(struct weir_session *session, struct weir_host_module 
 
     weir_forms_exposures_drop(session, module);
     module->forms = NULL;
-    for (; m != NULL; m = next) {
+    for (; m; m = next) {
         /* A run has a reference if there are more than ours and the builder's. Only this thread
          * adds runs. */
         bool pending = atomic_load_explicit(&m->state, memory_order_acquire) == WEIR_FORMS_PENDING;
@@ -140,7 +138,7 @@ bool weir_forms_unloading(struct weir_session *session, struct weir_host_module 
 void weir_forms_attribute_set(struct weir_session *session, struct weir_host_function *function)
 {
     (void)session;
-    for (struct weir_forms_module *m = function->forms; m != NULL; m = m->next) {
+    for (struct weir_forms_module *m = function->forms; m; m = m->next) {
         m->attributes_set++;
     }
 }
@@ -153,10 +151,10 @@ static void with_runs(struct weir_session *session,
 {
     struct weir_forms *forms = weir_worker_forms(session->worker);
 
-    for (uint32_t i = 0; forms != NULL && i < forms->n_devices; i++) {
+    for (uint32_t i = 0; forms && i < forms->n_devices; i++) {
         struct weir_runs *runs = atomic_load(&forms->devices[i].runs);
 
-        if (runs != NULL && weir_session_enter(session, i) == CUDA_SUCCESS) {
+        if (runs && weir_session_enter(session, i) == CUDA_SUCCESS) {
             act(runs, session);
         }
     }
@@ -191,7 +189,7 @@ static void stream_given(struct weir_session *session, struct weir_host_stream *
 {
     struct weir_forms_device *device = device_of(session, stream);
 
-    if (device != NULL) {
+    if (device) {
         weir_run_streams_given(device->streams, atomic_load(&device->runs), &stream->told,
                                weir_host_stream_at(stream), forks);
     }
@@ -201,14 +199,14 @@ static bool has_runs(struct weir_session *session, const struct weir_host_stream
 {
     struct weir_forms_device *device = device_of(session, stream);
 
-    return device != NULL && weir_runs_are_under_way(atomic_load(&device->runs));
+    return device && weir_runs_are_under_way(atomic_load(&device->runs));
 }
 
 static void stream_gone(struct weir_session *session, struct weir_host_stream *stream)
 {
     struct weir_forms_device *device = device_of(session, stream);
 
-    if (device != NULL) {
+    if (device) {
         weir_run_streams_gone(device->streams, &stream->told);
     }
 }

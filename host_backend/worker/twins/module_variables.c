@@ -47,7 +47,7 @@ bool weir_forms_bind_globals(struct weir_session *session, struct weir_forms_mod
         return true;
     }
     addresses = calloc(n, sizeof *addresses);
-    if (addresses == NULL || weir_session_work_stream(session, &work) != CUDA_SUCCESS ||
+    if (!addresses || weir_session_work_stream(session, &work) != CUDA_SUCCESS ||
         d->cuModuleGetGlobal_v2(&table, &bytes, twins, WEIR_PTX_BINDS_NAME) != CUDA_SUCCESS ||
         bytes < n * sizeof *addresses) {
         free(addresses);
@@ -79,7 +79,7 @@ static bool bind_consts(struct weir_session *s, struct weir_forms_module *m, CUs
         return true;
     }
     m->consts = calloc(n, sizeof *m->consts);
-    if (m->consts == NULL) {
+    if (!m->consts) {
         return false;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -113,13 +113,13 @@ static CUdeviceptr twin_of(const struct weir_forms_module *m, CUdeviceptr addres
 
 static struct weir_forms_exposure *exposures_of(const struct weir_session *s)
 {
-    return s->exposures != NULL ? s->exposures->first : NULL;
+    return s->exposures ? s->exposures->first : NULL;
 }
 
 /* Exposures were taken out: without any, session->exposures is NULL. */
 static void free_if_empty(struct weir_session *session)
 {
-    if (session->exposures != NULL && session->exposures->first == NULL) {
+    if (session->exposures && !session->exposures->first) {
         free(session->exposures);
         session->exposures = NULL;
     }
@@ -128,9 +128,8 @@ static void free_if_empty(struct weir_session *session)
 /* Is a write from before still under way? */
 static bool writes_open(struct weir_session *s, const struct weir_forms_module *m)
 {
-    for (const struct weir_forms_exposure *e = exposures_of(s); e != NULL; e = e->next) {
-        if (e->forms == m && e->written != NULL &&
-            s->driver->cuEventQuery(e->written) != CUDA_SUCCESS) {
+    for (const struct weir_forms_exposure *e = exposures_of(s); e; e = e->next) {
+        if (e->forms == m && e->written && s->driver->cuEventQuery(e->written) != CUDA_SUCCESS) {
             return true;
         }
     }
@@ -140,10 +139,10 @@ static bool writes_open(struct weir_session *s, const struct weir_forms_module *
 /* What is no constant need not be watched any longer. */
 static void settle_exposures(struct weir_session *s, struct weir_forms_module *m)
 {
-    if (s->exposures == NULL) {
+    if (!s->exposures) {
         return;
     }
-    for (struct weir_forms_exposure **at = &s->exposures->first; *at != NULL;) {
+    for (struct weir_forms_exposure **at = &s->exposures->first; *at;) {
         struct weir_forms_exposure *e = *at;
 
         if (e->forms != m) {
@@ -151,7 +150,7 @@ static void settle_exposures(struct weir_session *s, struct weir_forms_module *m
             continue;
         }
         e->twin = twin_of(m, e->address);
-        if (e->written != NULL) {
+        if (e->written) {
             (void)s->driver->cuEventDestroy_v2(e->written);
             e->written = NULL;
         }
@@ -202,10 +201,10 @@ static bool expose(struct weir_session *s, const struct weir_forms_exposure *exp
 {
     struct weir_forms_exposure *e = malloc(sizeof *e);
 
-    if (e != NULL && s->exposures == NULL) {
+    if (e && !s->exposures) {
         s->exposures = calloc(1, sizeof *s->exposures);
     }
-    if (e == NULL || s->exposures == NULL) {
+    if (!e || !s->exposures) {
         free(e);
         return false;
     }
@@ -217,18 +216,18 @@ static bool expose(struct weir_session *s, const struct weir_forms_exposure *exp
 
 void weir_forms_exposures_drop(struct weir_session *session, const struct weir_host_module *module)
 {
-    if (session->exposures == NULL) {
+    if (!session->exposures) {
         return;
     }
-    for (struct weir_forms_exposure **at = &session->exposures->first; *at != NULL;) {
+    for (struct weir_forms_exposure **at = &session->exposures->first; *at;) {
         struct weir_forms_exposure *e = *at;
 
-        if (module != NULL && e->module != module) {
+        if (module && e->module != module) {
             at = &e->next;
             continue;
         }
         *at = e->next;
-        if (e->written != NULL) {
+        if (e->written) {
             (void)session->driver->cuEventDestroy_v2(e->written);
         }
         free(e);
@@ -239,17 +238,17 @@ void weir_forms_exposures_drop(struct weir_session *session, const struct weir_h
 void weir_forms_exposed(struct weir_session *session, struct weir_host_module *module,
                         CUdeviceptr address, size_t bytes)
 {
-    for (struct weir_forms_module *m = module->forms; m != NULL; m = m->next) {
+    for (struct weir_forms_module *m = module->forms; m; m = m->next) {
         const struct weir_forms_exposure *e = exposures_of(session);
 
         if (m->refused || atomic_load(&m->state) == WEIR_FORMS_NONE ||
             m->device->index != session->device || (m->bound && twin_of(m, address) == 0)) {
             continue;
         }
-        while (e != NULL && (e->forms != m || e->address != address)) {
+        while (e && (e->forms != m || e->address != address)) {
             e = e->next;
         }
-        if (e != NULL) {
+        if (e) {
             continue;
         }
         if (!expose(session,
@@ -272,7 +271,7 @@ void weir_forms_touch(struct weir_session *session, uint64_t address, uint64_t b
 {
     struct weir_forms_exposures *x = session->exposures;
 
-    for (const struct weir_forms_exposure *e = exposures_of(session); e != NULL; e = e->next) {
+    for (const struct weir_forms_exposure *e = exposures_of(session); e; e = e->next) {
         if (!overlaps(e, address, bytes)) {
             continue;
         }
@@ -294,13 +293,12 @@ static void note_write(struct weir_session *s, struct weir_forms_exposure *e,
     if (e->forms->refused || atomic_load(&e->forms->state) == WEIR_FORMS_NONE) {
         return;
     }
-    if (e->written != NULL && e->stream != stream->o.handle &&
+    if (e->written && e->stream != stream->o.handle &&
         d->cuEventQuery(e->written) != CUDA_SUCCESS) {
         weir_forms_refuse(e->forms, "several streams write a variable at once");
         return;
     }
-    if ((e->written == NULL &&
-         d->cuEventCreate(&e->written, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) ||
+    if ((!e->written && d->cuEventCreate(&e->written, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) ||
         d->cuEventRecord(e->written, weir_host_stream_at(stream)) != CUDA_SUCCESS) {
         weir_forms_refuse(e->forms, "a write cannot be followed");
         return;
@@ -333,7 +331,7 @@ void weir_forms_wrote(struct weir_session *session, struct weir_host_stream *str
         weir_forms_wrote_unseen(session);
         return;
     }
-    for (struct weir_forms_exposure *e = x->first; e != NULL; e = e->next) {
+    for (struct weir_forms_exposure *e = x->first; e; e = e->next) {
         if (!overlaps(e, x->touched_address, x->touched_bytes)) {
             continue;
         }
@@ -357,7 +355,7 @@ void weir_forms_wrote_unseen(struct weir_session *session)
     if (x->touched_bytes == 0) {
         return;
     }
-    for (struct weir_forms_exposure *e = x->first; e != NULL; e = e->next) {
+    for (struct weir_forms_exposure *e = x->first; e; e = e->next) {
         if (!overlaps(e, x->touched_address, x->touched_bytes)) {
             continue;
         }
@@ -375,7 +373,7 @@ void weir_forms_arguments(struct weir_session *session, const uint8_t *arguments
         uint64_t value;
 
         memcpy(&value, arguments + at, sizeof value);
-        for (struct weir_forms_exposure *e = exposures_of(session); e != NULL; e = e->next) {
+        for (struct weir_forms_exposure *e = exposures_of(session); e; e = e->next) {
             if (value - e->address < e->bytes) {
                 if (e->twin != 0) {
                     weir_forms_refuse(e->forms, "a kernel is given the address of a constant");

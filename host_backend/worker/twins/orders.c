@@ -39,7 +39,7 @@ struct weir_forms_order *weir_orders_begin(const struct weir_gate_pass *pass)
 {
     struct weir_forms_order *order;
 
-    if (pass->item == NULL) {
+    if (!pass->item) {
         return NULL;
     }
     order = weir_gate_item_room(pass->item);
@@ -59,7 +59,7 @@ static enum weir_gate_stop stop(void *user, void *room, uint64_t lease_ns)
     struct weir_run *run = ((struct weir_forms_order *)room)->run;
     CUresult result;
 
-    if (run == NULL) { /* the kernel was launched in its original form */
+    if (!run) { /* the kernel was launched in its original form */
         weir_forms_stop_missed(weir_worker_forms(gate->worker), gate->device);
         return WEIR_GATE_STOPS_NEVER;
     }
@@ -75,7 +75,7 @@ static void resize(void *user, void *room, const struct weir_sched_place *place)
     struct weir_run_place to = run_place(place);
 
     (void)user;
-    if (run != NULL) {
+    if (run) {
         (void)weir_run_resize(run, &to);
     }
 }
@@ -85,7 +85,7 @@ static void resume(void *user, void *room, const struct weir_sched_place *place)
     struct weir_run *run = ((struct weir_forms_order *)room)->run;
 
     resize(user, room, place);
-    if (run != NULL) {
+    if (run) {
         (void)weir_run_resume(run);
     }
 }
@@ -95,7 +95,7 @@ static void describe(const void *room, char *text, size_t bytes)
     struct weir_run *run = ((const struct weir_forms_order *)room)->run;
     struct weir_run_info info;
 
-    if (run == NULL) {
+    if (!run) {
         snprintf(text, bytes, "run=0");
         return;
     }
@@ -111,7 +111,7 @@ static void item_gone(void *room)
 {
     struct weir_forms_order *order = room;
 
-    if (order->run != NULL) {
+    if (order->run) {
         weir_run_put(order->run);
         order->run = NULL;
     }

@@ -23,7 +23,7 @@ static void put_u32(FILE *out, uint32_t value)
 
 static void put_text(FILE *out, const char *text)
 {
-    size_t n = text != NULL ? strlen(text) : 0;
+    size_t n = text ? strlen(text) : 0;
 
     put_u32(out, (uint32_t)n);
     (void)fwrite(n != 0 ? text : "", 1, n + 1, out);
@@ -80,16 +80,16 @@ enum weir_status weir_forms_set_encode(const struct weir_ptx_twins *twins, const
     uint32_t n = 0;
     bool good;
 
-    if (made == NULL || out == NULL) {
+    if (!made || !out) {
         free(made);
-        if (out != NULL) {
+        if (out) {
             (void)fclose(out);
             free(bytes);
         }
         return WEIR_ERR_NO_MEMORY;
     }
     for (uint32_t i = 0; i < twins->n_infos; i++) {
-        if (twins->infos[i].name != NULL) {
+        if (twins->infos[i].name) {
             made[n++] = &twins->infos[i];
         }
     }
@@ -106,7 +106,7 @@ enum weir_status weir_forms_set_encode(const struct weir_ptx_twins *twins, const
     for (uint32_t i = 0; i < twins->n_consts; i++) {
         put_text(out, twins->consts[i]);
     }
-    (void)fwrite(image != NULL ? image : (const uint8_t *)"", 1, image_bytes, out);
+    (void)fwrite(image ? image : (const uint8_t *)"", 1, image_bytes, out);
     good = ferror(out) == 0;
     good = fclose(out) == 0 && good;
     free(made);
@@ -159,8 +159,7 @@ static void get_kernels(struct reader *r, struct weir_forms_set *set)
 
         kernel->name = get_text(r);
         kernel->uses_matrix = get_u32(r) != 0;
-        r->good = r->good && kernel->name != NULL &&
-                  (i == 0 || strcmp(kernel[-1].name, kernel->name) < 0);
+        r->good = r->good && kernel->name && (i == 0 || strcmp(kernel[-1].name, kernel->name) < 0);
         for (uint32_t form = 0; form < WEIR_PTX_FORM_COUNT; form++) {
             struct weir_forms_twin *twin = &kernel->twins[form];
 
@@ -168,7 +167,7 @@ static void get_kernels(struct reader *r, struct weir_forms_set *set)
             twin->args_offset = get_u32(r);
             twin->param_bytes = get_u32(r);
             twin->dynamic_shared_bytes = get_u32(r);
-            r->good = r->good && (twin->name == NULL ||
+            r->good = r->good && (!twin->name ||
                                   (uint64_t)twin->args_offset + sizeof(struct weir_ptx_form_args) <=
                                       twin->param_bytes);
         }
@@ -179,7 +178,7 @@ static void get_names(struct reader *r, const char **names, uint32_t n)
 {
     for (uint32_t i = 0; i < n && r->good; i++) {
         names[i] = get_text(r);
-        r->good = r->good && names[i] != NULL;
+        r->good = r->good && names[i];
     }
 }
 
@@ -199,7 +198,7 @@ static enum weir_status decode(struct weir_forms_set *set)
     set->kernels = calloc(set->n_kernels + (size_t)1, sizeof *set->kernels);
     set->binds = calloc(set->n_binds + (size_t)1, sizeof *set->binds);
     set->consts = calloc(set->n_consts + (size_t)1, sizeof *set->consts);
-    if (set->kernels == NULL || set->binds == NULL || set->consts == NULL) {
+    if (!set->kernels || !set->binds || !set->consts) {
         return WEIR_ERR_NO_MEMORY;
     }
     get_kernels(&r, set);
@@ -217,10 +216,10 @@ enum weir_status weir_forms_set_decode(uint8_t *bytes, size_t n_bytes,
                                        struct weir_forms_set **ret_set)
 {
     struct weir_forms_set *set = calloc(1, sizeof *set);
-    uint8_t *longer = set != NULL ? realloc(bytes, n_bytes + TAIL_BYTES) : NULL;
+    uint8_t *longer = set ? realloc(bytes, n_bytes + TAIL_BYTES) : NULL;
     enum weir_status status;
 
-    if (longer == NULL) {
+    if (!longer) {
         free(set);
         free(bytes);
         return WEIR_ERR_NO_MEMORY;
@@ -239,7 +238,7 @@ enum weir_status weir_forms_set_decode(uint8_t *bytes, size_t n_bytes,
 
 void weir_forms_set_destroy(struct weir_forms_set *set)
 {
-    if (set != NULL) {
+    if (set) {
         free(set->kernels);
         free(set->binds);
         free(set->consts);

@@ -50,14 +50,14 @@ static enum weir_status make_key(const struct weir_forms_build_params *p, struct
     size_t n = 0;
     FILE *out = open_memstream(&bytes, &n);
 
-    if (out == NULL) {
+    if (!out) {
         return WEIR_ERR_NO_MEMORY;
     }
     (void)dl_iterate_phdr(find_build_id, out);
     fprintf(out, "|%s|%s|%s|%u|%d|%u|%zu|", WEIR_VERSION, p->tenant, p->compiler->id, p->sm,
             p->driver_version, (unsigned)p->twins, p->text_bytes);
     (void)fwrite(&text, sizeof text, 1, out);
-    fprintf(out, "|%s|%u", p->kernel != NULL ? p->kernel : "", p->max_regs);
+    fprintf(out, "|%s|%u", p->kernel ? p->kernel : "", p->max_regs);
     for (uint32_t i = 0; i < p->options.n; i++) {
         fprintf(out, "|%d=%llu", (int)p->options.ids[i],
                 (unsigned long long)(uintptr_t)p->options.values[i]);
@@ -109,7 +109,7 @@ static enum weir_status make_twins(struct weir_ptx_module *module, enum weir_for
     }
     *ret_n_kernels = analysis->n_kernels;
     wants = calloc(analysis->n_kernels + 1u, sizeof *wants);
-    for (uint32_t i = 0; wants != NULL && i < analysis->n_kernels; i++) {
+    for (uint32_t i = 0; wants && i < analysis->n_kernels; i++) {
         const struct weir_ptx_kernel *kernel = &analysis->kernels[i];
         uint32_t forms = wanted_forms(kernel, which);
 
@@ -118,7 +118,7 @@ static enum weir_status make_twins(struct weir_ptx_module *module, enum weir_for
         }
     }
     weir_ptx_analysis_destroy(analysis);
-    if (wants == NULL) {
+    if (!wants) {
         return WEIR_ERR_NO_MEMORY;
     }
     *ret_twins = (struct weir_ptx_twins){0};
@@ -179,8 +179,8 @@ static enum weir_status build(const struct weir_forms_build_params *p, uint8_t *
     }
     char suffix = module->sm == p->sm ? module->sm_suffix : 0;
 
-    status = p->kernel != NULL ? make_capped(module, p->kernel, p->max_regs, &twins)
-                               : make_twins(module, p->twins, &twins, &report->n_kernels);
+    status = p->kernel ? make_capped(module, p->kernel, p->max_regs, &twins)
+                       : make_twins(module, p->twins, &twins, &report->n_kernels);
     if (status == WEIR_OK) {
         status = finish(p, module, suffix, &twins, ret_bytes, ret_n_bytes, report->why);
     }

@@ -128,7 +128,7 @@ static bool make_input(const char *name, const char *size_name)
     while (size < WEIR_FORMS_SIZE_COUNT && strcmp(weir_forms_size_names[size], size_name) != 0) {
         size++;
     }
-    if (k == weir_forms_n_kernels || load.functions[k] == NULL || size == WEIR_FORMS_SIZE_COUNT) {
+    if (k == weir_forms_n_kernels || !load.functions[k] || size == WEIR_FORMS_SIZE_COUNT) {
         return weir_forms_fail("no such input: %s %s", name, size_name);
     }
     weir_forms_work_finish(&load.work);
@@ -253,7 +253,7 @@ static bool run(const char *line)
     if (sscanf(line, "input %15s %15s", name, size) == 2) {
         return make_input(name, size);
     }
-    if (load.work.kernel == NULL) {
+    if (!load.work.kernel) {
         return weir_forms_fail("no input yet, or not understood: %.40s", line);
     }
     if (sscanf(line, "loop %lf %lf", &seconds, &warm) == 2) {
@@ -279,7 +279,7 @@ int main(int argc, char **argv)
         return 1;
     }
     printf("ready %u\n", argc > 1 ? (unsigned)argc - 1 : weir_forms_n_kernels);
-    while (fgets(line, sizeof(line), stdin) != NULL) {
+    while (fgets(line, sizeof(line), stdin)) {
         line[strcspn(line, "\n")] = '\0';
         if (!run(line)) {
             printf("failed %s\n", weir_forms_reason());

@@ -86,7 +86,7 @@ static bool is_listed(const char *list, const char *word)
         }
         at = at[part] ? at + part + 1 : NULL;
     }
-    return list == NULL;
+    return !list;
 }
 
 /* ------------------------------------------------------------ the measuring process */

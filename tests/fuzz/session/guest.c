@@ -80,7 +80,7 @@ static void see_field(struct guest *guest, const struct weir_op_field *field, co
 
         memcpy(&value, at + 8ull * i, sizeof value);
         guest_see(guest, value);
-        if (strcmp(field->name, "base") == 0 || strstr(field->name, "address") != NULL) {
+        if (strcmp(field->name, "base") == 0 || strstr(field->name, "address")) {
             guest_see_address(guest, value);
         }
     }
@@ -253,7 +253,7 @@ static bool encode(struct guest *guest, enum weir_op op, const void *message, ui
         return false;
     }
     record = malloc(sizeof *record + bytes);
-    if (record == NULL) {
+    if (!record) {
         return false;
     }
     *record = (struct weir_record){.len_bytes = (uint32_t)(sizeof *record + bytes),
@@ -320,7 +320,7 @@ static bool next_record(struct guest *guest)
         return made;
     }
     op = (enum weir_op)((step & STEP_OP) % WEIR_OP_COUNT);
-    if (weir_ops[op].name == NULL) {
+    if (!weir_ops[op].name) {
         return false;
     }
     memset(&message, 0, sizeof message);
@@ -337,7 +337,7 @@ static void add_bulk(struct guest *guest, const void **ret_bulk, size_t *ret_bul
     free(guest->bulk);
     guest->bulk = calloc(1, bytes + 1);
     *ret_bulk = guest->bulk;
-    *ret_bulk_bytes = guest->bulk != NULL ? bytes : 0;
+    *ret_bulk_bytes = guest->bulk ? bytes : 0;
 }
 
 static enum weir_status guest_receive(struct weir_transport *t,
@@ -363,7 +363,7 @@ static enum weir_status guest_receive(struct weir_transport *t,
             return WEIR_ERR_CLOSED;
         }
     } while (!next_record(guest));
-    if (guest->base.ops->receive_fd == NULL) {
+    if (!guest->base.ops->receive_fd) {
         add_bulk(guest, ret_bulk, ret_bulk_bytes);
     }
     *ret_record = guest->record;
@@ -411,7 +411,7 @@ struct guest *guest_create(const uint8_t *data, size_t size)
     struct weir_segment_params sizes = {.n_words = 1024, .arena_bytes = ARENA_BYTES};
     struct guest *guest = calloc(1, sizeof *guest);
 
-    if (guest == NULL || weir_segment_create_private(&sizes, &guest->view) != WEIR_OK) {
+    if (!guest || weir_segment_create_private(&sizes, &guest->view) != WEIR_OK) {
         abort();
     }
     guest->input = (struct guest_input){data, size};

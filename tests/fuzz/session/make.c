@@ -81,8 +81,8 @@ static uint64_t make_size(struct guest *guest)
 
 static bool is_any_of(const char *name, const char *const *words)
 {
-    for (; *words != NULL; words++) {
-        if (strstr(name, *words) != NULL) {
+    for (; *words; words++) {
+        if (strstr(name, *words)) {
             return true;
         }
     }
@@ -149,9 +149,9 @@ static void make_usual(struct guest *guest, const char *name, uint8_t *at, size_
     if (strcmp(name, "ops") == 0 && bytes == sizeof op) {
         op.writeValue.address = make_address(guest);
         memcpy(at, &op, sizeof op);
-    } else if (strstr(name, "Array") != NULL && bytes == sizeof plane) {
+    } else if (strstr(name, "Array") && bytes == sizeof plane) {
         memcpy(at, &plane, sizeof plane);
-    } else if (strstr(name, "Array") != NULL && bytes == sizeof solid) {
+    } else if (strstr(name, "Array") && bytes == sizeof solid) {
         memcpy(at, &solid, sizeof solid);
     }
 }
@@ -177,7 +177,7 @@ static void make_element(struct guest *guest, const struct weir_op_field *field,
     uint64_t value;
 
     if (field->elem_bytes == 8) {
-        bool image = guest->image != NULL && strcmp(field->name, "bytes") == 0;
+        bool image = guest->image && strcmp(field->name, "bytes") == 0;
 
         value = field->kind != 0 ? make_handle(guest, field->kind) : make_wide(guest, field->name);
         value = image ? guest->image->bytes : value;
@@ -221,7 +221,7 @@ static void make_array(struct guest *guest, const struct weir_op_field *field, u
     n = n < field->max ? n : field->max;
     n *= field->shape == WEIR_FIELD_BYTES && field->max > 8 * ELEMENTS_MAX ? 8 : 1;
     elements = make_room(guest, (size_t)n * field->elem_bytes);
-    if (elements == NULL) {
+    if (!elements) {
         return;
     }
     if (field->shape == WEIR_FIELD_BYTES) { /* parameters of kernels, for instance */

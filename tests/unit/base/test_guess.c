@@ -37,7 +37,7 @@ static void guess_offers_the_closest_name(void **state)
         for (size_t j = 0; j < sizeof names / sizeof names[0]; j++) {
             weir_guess_offer(&guess, names[j]);
         }
-        if (rows[i].meant != NULL) {
+        if (rows[i].meant) {
             snprintf(expected, sizeof expected, "; did you mean '%s'?", rows[i].meant);
         }
         if (strcmp(weir_guess_text(&guess, text), expected) != 0) {

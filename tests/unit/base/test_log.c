@@ -95,7 +95,7 @@ static void write_more_than_a_pipe_holds(void)
         weir_log_info("%s", longer);
     }
     take_text(); /* as the reader would */
-    for (const char *at = text; (at = strchr(at, '\n')) != NULL; at++) {
+    for (const char *at = text; (at = strchr(at, '\n')); at++) {
         kept++;
     }
     weir_log_info("kept=%d", kept);

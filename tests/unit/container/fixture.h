@@ -41,7 +41,7 @@ static inline int fixture_make(void **state)
     char link[128];
 
     strcpy(f->root, "/tmp/weir-container-XXXXXX");
-    if (mkdtemp(f->root) == NULL) {
+    if (!mkdtemp(f->root)) {
         return -1;
     }
     snprintf(f->lib, sizeof f->lib, "%s/guest", f->root);

@@ -20,7 +20,7 @@ static void write_is_one_line_of_plain_words(void **state)
                                  "target=/run/weir,readonly"));
     assert_non_null(strstr(text, " --env NVIDIA_VISIBLE_DEVICES=void "));
     assert_ptr_equal(strchr(text, '\n'), text + bytes - 1);
-    for (char *word = strtok(text, " \n"); word != NULL; word = strtok(NULL, " \n")) {
+    for (char *word = strtok(text, " \n"); word; word = strtok(NULL, " \n")) {
         bool option = words % 2 == 0;
 
         assert_int_equal(strncmp(word, "--", 2) == 0, option);

@@ -95,7 +95,7 @@ static void parse_of_anything_else_says_why(void **state)
 
         if (weir_metadata_parse(bad_rows[i].text, strlen(bad_rows[i].text), &e, &diag) !=
                 WEIR_ERR_SYNTAX ||
-            strstr(diag.message, bad_rows[i].message) == NULL) {
+            !strstr(diag.message, bad_rows[i].message)) {
             print_error("row %zu: '%s'\n", i, diag.message);
             fail();
         }

@@ -76,7 +76,7 @@ static void refuses_states_that_lack_something(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         assert_int_equal(state_of(rows[i].text, &c, why), rows[i].status);
-        if (strstr(why, rows[i].why) == NULL) {
+        if (!strstr(why, rows[i].why)) {
             fail_msg("%s: '%s'", rows[i].text, why);
         }
     }

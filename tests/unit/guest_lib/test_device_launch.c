@@ -93,7 +93,7 @@ static void others_are_not(void **state)
     /* Not linked by nvlink: no section of that name; the name is in code, too. */
     char *name;
     (void)changed(&copy, "__nv_relfatbin", 15);
-    while ((name = memmem(copy, own.n, "__nv_relfatbin", 15)) != NULL) {
+    while ((name = memmem(copy, own.n, "__nv_relfatbin", 15))) {
         name[5] = 'x';
     }
     assert_false(is_in(copy, own.n));

@@ -8,7 +8,7 @@ static const char *const *environment; /* name, value, ..., NULL */
 
 static char *lookup(const char *name)
 {
-    for (const char *const *at = environment; *at != NULL; at += 2) {
+    for (const char *const *at = environment; *at; at += 2) {
         if (strcmp(at[0], name) == 0) {
             return (char *)(uintptr_t)at[1];
         }

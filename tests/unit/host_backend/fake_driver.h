@@ -46,7 +46,7 @@ static inline size_t fake_noted(const char *call)
 
     pthread_mutex_lock(&fake_log_lock);
     at = strstr(fake_log, call);
-    place = at != NULL ? (size_t)(at - fake_log) + 1 : 0;
+    place = at ? (size_t)(at - fake_log) + 1 : 0;
     pthread_mutex_unlock(&fake_log_lock);
     return place;
 }

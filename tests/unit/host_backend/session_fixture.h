@@ -121,7 +121,7 @@ static inline int set_up(void **state)
     f.worker.config.vmm_bytes = FAKE_VMM_BYTES;
     f.worker.vmm_area = weir_vmm_area_create();
     f.worker.device_idle = weir_device_idle_create();
-    assert_true(f.worker.vmm_area != NULL && f.worker.device_idle != NULL);
+    assert_true(f.worker.vmm_area && f.worker.device_idle);
     f.worker.platform.n_devices = 2;
     for (uint32_t i = 0; i < 2; i++) {
         f.worker.platform.devices[i].context = (CUcontext)(uintptr_t)(100 + i);
@@ -137,7 +137,7 @@ static inline int set_up(void **state)
     assert_int_equal(weir_loop_create(&sizes, &params.transport, &f.guest), WEIR_OK);
     put_in_order(params.transport, f.guest);
     params.tenant = f.tenant;
-    if (prepare != NULL) {
+    if (prepare) {
         prepare();
     }
     assert_int_equal(weir_session_create(&params, &f.session), WEIR_OK);
@@ -191,7 +191,7 @@ static inline CUresult call(enum weir_op op, const void *in, struct weir_record 
     await_handled();
     assert_int_equal(record->op, op);
     assert_true(record->seq == f.seq);
-    if (ret_record != NULL) {
+    if (ret_record) {
         *ret_record = *record;
     }
     return (CUresult)record->status;

@@ -45,7 +45,7 @@ static int set_up(void **state)
     sup.admin.n_gatherings = 1;
     sup.admin.stats_text = calloc(1, TEXT_BYTES);
     sup.admin.stats_bytes = TEXT_BYTES;
-    return sup.admin.stats_text != NULL ? 0 : 1;
+    return sup.admin.stats_text ? 0 : 1;
 }
 
 static int tear_down(void **state)

@@ -207,7 +207,7 @@ static void parse_wrong_text_says_where_and_why(void **state)
         enum weir_status status = weir_config_parse(row->text, strlen(row->text), &c, &diag);
 
         if (status != WEIR_ERR_SYNTAX || diag.line != row->line || diag.column != row->column ||
-            strstr(diag.message, row->message) == NULL) {
+            !strstr(diag.message, row->message)) {
             print_error("row %zu: %u:%u: %s\n", i, diag.line, diag.column, diag.message);
             fail();
         }
@@ -409,11 +409,10 @@ static void setting_store_takes_what_a_file_may_say(void **state)
         after = copy = before;
         status = weir_setting_store((size_t)setting, row->value, &after, &diag);
         weir_setting_text((size_t)setting, &after, text);
-        if (status != (row->text != NULL ? WEIR_OK : WEIR_ERR_INVALID) ||
-            (row->text != NULL && strcmp(text, row->text) != 0) ||
-            (row->text == NULL &&
-             (!same_settings(&after, &before) ||
-              strstr(diag.message, weir_setting_key((size_t)setting)) == NULL))) {
+        if (status != (row->text ? WEIR_OK : WEIR_ERR_INVALID) ||
+            (row->text && strcmp(text, row->text) != 0) ||
+            (!row->text && (!same_settings(&after, &before) ||
+                            !strstr(diag.message, weir_setting_key((size_t)setting))))) {
             print_error("%s=%s gave '%s' (%s)\n", row->key, row->value, text, diag.message);
             fail();
         }

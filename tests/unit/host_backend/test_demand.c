@@ -19,7 +19,7 @@ static void refused_text(const char *text, const char *why)
     struct weir_diag diag = {0};
 
     assert_int_equal(weir_config_parse(text, strlen(text), &config, &diag), WEIR_ERR_SYNTAX);
-    if (strstr(diag.message, why) == NULL) {
+    if (!strstr(diag.message, why)) {
         fail_msg("'%s' is not in '%s'", why, diag.message);
     }
 }
@@ -82,8 +82,8 @@ static enum weir_status take(const struct weir_host_config *config, const char *
     enum weir_status status;
 
     snprintf(words[0], sizeof words[0], "%s", one);
-    snprintf(words[1], sizeof words[1], "%s", two != NULL ? two : "");
-    status = weir_demand_take(&config->demand, list, two != NULL ? 2 : 1, tenant, &diag);
+    snprintf(words[1], sizeof words[1], "%s", two ? two : "");
+    status = weir_demand_take(&config->demand, list, two ? 2 : 1, tenant, &diag);
     memcpy(why, diag.message, sizeof diag.message);
     return status;
 }
@@ -139,7 +139,7 @@ static void take_says_what_is_wrong_and_writes_nothing(void **state)
     before = tenant;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         assert_int_equal(take(&config, rows[i].word, NULL, &tenant, why), WEIR_ERR_INVALID);
-        if (strstr(why, rows[i].why) == NULL) {
+        if (!strstr(why, rows[i].why)) {
             fail_msg("'%s': '%s'", rows[i].word, why);
         }
     }

@@ -31,9 +31,9 @@ static unsigned files(bool remove, char *ret_one)
     unsigned n = 0;
 
     assert_non_null(entries);
-    for (struct dirent *e; (e = readdir(entries)) != NULL;) {
+    for (struct dirent *e; (e = readdir(entries));) {
         if (e->d_name[0] != '.') {
-            if (ret_one != NULL) {
+            if (ret_one) {
                 snprintf(ret_one, 400, "%s/%s", dir, e->d_name);
             }
             if (remove) {
@@ -178,8 +178,8 @@ static void put_over_the_limit_removes_the_longest_unused(void **state)
         char path[400];
 
         assert_int_equal(put(n, 1000), WEIR_OK);
-        for (DIR *entries = opendir(dir); entries != NULL; closedir(entries), entries = NULL) {
-            for (struct dirent *e; (e = readdir(entries)) != NULL;) {
+        for (DIR *entries = opendir(dir); entries; closedir(entries), entries = NULL) {
+            for (struct dirent *e; (e = readdir(entries));) {
                 struct stat info;
 
                 snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
@@ -249,7 +249,7 @@ static void give_takes_the_files_of_caches_along(void **state)
     if (geteuid() == 0) {
         assert_true(weir_file_cache_give(dir, 1234, 1235));
         assert_int_equal(owner_of("."), 1234);
-        for (const struct dirent *e; (e = readdir(entries)) != NULL;) {
+        for (const struct dirent *e; (e = readdir(entries));) {
             assert_true(e->d_name[0] == '.' || owner_of(e->d_name) == 1234);
         }
         assert_true(weir_file_cache_give(dir, 1234, 1235)); /* at the next start */

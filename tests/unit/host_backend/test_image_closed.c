@@ -84,10 +84,10 @@ static void kernel_is_closed_where_no_route_leads_to_an_assert(void **state)
         for (size_t i = 0; i < sizeof asserting / sizeof asserting[0]; i++) {
             assert_false(weir_closed_kernels_has(facts.closed, asserting[i]));
         }
-        for (size_t i = 0; i < 4 && rows[r].closed[i] != NULL; i++) {
+        for (size_t i = 0; i < 4 && rows[r].closed[i]; i++) {
             assert_true(weir_closed_kernels_has(facts.closed, rows[r].closed[i]));
         }
-        for (size_t i = 0; i < 2 && rows[r].open[i] != NULL; i++) {
+        for (size_t i = 0; i < 2 && rows[r].open[i]; i++) {
             assert_false(weir_closed_kernels_has(facts.closed, rows[r].open[i]));
         }
         weir_closed_kernels_destroy(facts.closed);

@@ -351,7 +351,7 @@ static void select_keeps_what_the_device_runs(void **state)
         if (rows[r].refused) {
             continue;
         }
-        given = copy != NULL ? copy : data;
+        given = copy ? copy : data;
         for (size_t i = 0; i < rows[r].n_parts; i++) {
             if (rows[r].kept & (1u << i)) {
                 assert_memory_equal(given + at, data + 16 + i * 224, 224);

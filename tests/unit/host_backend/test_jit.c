@@ -37,7 +37,7 @@ static int tear_down(void **state)
 
     (void)state;
     (void)unlink(script);
-    for (struct dirent *e; (e = readdir(entries)) != NULL;) {
+    for (struct dirent *e; (e = readdir(entries));) {
         n += e->d_name[0] != '.';
     }
     closedir(entries);

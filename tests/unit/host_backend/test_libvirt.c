@@ -51,7 +51,7 @@ static void say(struct weir_supervisor *sup, uint32_t type, const char *domain, 
     m.type = type;
     strcpy(m.domain, domain);
     strcpy(copy, text);
-    for (char *word = strtok_r(copy, " ", &rest); word != NULL; word = strtok_r(NULL, " ", &rest)) {
+    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
         char *equals = strchr(word, '=');
 
         *equals = 0;
@@ -75,8 +75,8 @@ static int complaints(const char *text)
 
     assert_non_null(log);
     fseek(log, at, SEEK_SET);
-    while (fgets(line, sizeof line, log) != NULL) {
-        n += strstr(line, " warn ") != NULL && strstr(line, text) != NULL;
+    while (fgets(line, sizeof line, log)) {
+        n += strstr(line, " warn ") && strstr(line, text);
     }
     at = ftell(log);
     fclose(log);

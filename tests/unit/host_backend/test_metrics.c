@@ -121,7 +121,7 @@ static void write_gives_every_tenant_every_series(void **state)
         assert_null(strstr(text, sample));
     }
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
-        if (strstr(text, lines[i]) == NULL) {
+        if (!strstr(text, lines[i])) {
             print_error("missing: %s in\n%s", lines[i], text);
             fail();
         }
@@ -136,8 +136,7 @@ static void write_follows_the_formats_rules(void **state)
     char name[96] = "", type[16] = "";
 
     (void)state;
-    for (char *line = strtok_r(text, "\n", &rest); line != NULL;
-         line = strtok_r(NULL, "\n", &rest)) {
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         if (strncmp(line, "# HELP ", 7) == 0) {
             char again[128];
 

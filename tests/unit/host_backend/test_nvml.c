@@ -269,7 +269,7 @@ static void plain_never_gives_more_than_asked(void **state)
 {
     (void)state;
     const uint32_t block[2] = {WEIR_NVML_VERSION(8, 1), 0};
-    for (const struct weir_nvml_row *row = weir_nvml_rows(); row->name != NULL; row++) {
+    for (const struct weir_nvml_row *row = weir_nvml_rows(); row->name; row++) {
         for (uint32_t room = 0; room < 100; room += 33) {
             nvmlReturn_t got = ask_with(row->name, room, room, 0, block, 0);
             got = got == NVML_ERROR_ARGUMENT_VERSION_MISMATCH
@@ -337,16 +337,16 @@ static void device_status_has_what_is_known(void **state)
     assert_int_equal(row.memory_bytes, 100);
     assert_int_equal(row.scheduled, 0);
     assert_true(row.free_bytes == 30);
-    assert_true(calls == NULL ? isnan(row.temperature_c) && isnan(row.utilization_pct)
-                              : row.temperature_c == 50 && row.utilization_pct == 40);
-    assert_true(calls == NULL ? isnan(row.power_w) : row.power_w == 70);
+    assert_true(!calls ? isnan(row.temperature_c) && isnan(row.utilization_pct)
+                       : row.temperature_c == 50 && row.utilization_pct == 40);
+    assert_true(!calls ? isnan(row.power_w) : row.power_w == 70);
     worker.platform.driver.cuMemGetInfo_v2 = mem_info_fails; /* its context is gone */
     weir_device_status(&worker, 0, true, &row);
     assert_true(isnan(row.free_bytes));
     atomic_store(&worker.platform.devices[0].is_open, false); /* it has none yet */
     weir_device_status(&worker, 0, true, &row);
     assert_int_equal(row.memory_bytes, 100);
-    assert_true(calls == NULL ? isnan(row.free_bytes) : row.free_bytes == 20);
+    assert_true(!calls ? isnan(row.free_bytes) : row.free_bytes == 20);
     weir_device_status(&worker, 0, false, &row);
     assert_true(isnan(row.free_bytes) && isnan(row.temperature_c) && isnan(row.power_w));
 }

@@ -51,7 +51,7 @@ static unsigned n_descriptors(void)
     unsigned n = 0;
 
     assert_non_null(dir);
-    while (readdir(dir) != NULL) {
+    while (readdir(dir)) {
         n++;
     }
     closedir(dir);

@@ -22,14 +22,14 @@ static int set_up(void **state)
     FILE *file;
 
     (void)state;
-    if (mkdtemp(folder) == NULL) {
+    if (!mkdtemp(folder)) {
         return 1;
     }
     snprintf(program, sizeof program, "%s/" NAME, folder);
     snprintf(other, sizeof other, "%s/other", folder);
     snprintf(path, sizeof path, "%s/" NAME, other);
-    if (mkdir(other, 0700) != 0 || (file = fopen(path, "w")) == NULL || fclose(file) != 0 ||
-        (file = fopen(program, "w")) == NULL || fclose(file) != 0) {
+    if (mkdir(other, 0700) != 0 || !(file = fopen(path, "w")) || fclose(file) != 0 ||
+        !(file = fopen(program, "w")) || fclose(file) != 0) {
         return 1;
     }
     return chmod(program, 0700);

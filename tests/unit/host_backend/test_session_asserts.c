@@ -92,7 +92,7 @@ static struct weir_op_module_load_in store(const char *file)
 
     snprintf(path, sizeof path, "%s/asserts/%s.fatbin", WEIR_TEST_DATA, file);
     from = fopen(path, "rb");
-    assert_true(data != NULL && from != NULL);
+    assert_true(data && from);
     in.bytes = fread(data, 1, FILE_BYTES, from);
     fclose(from);
     hash = weir_hash_of(data, in.bytes);

@@ -106,7 +106,7 @@ static CUresult add_event_record(CUgraphNode *ret, CUgraph graph, const CUgraphN
 
 static void destroy_object(uintptr_t i)
 {
-    if (g.destroy[i] != NULL) {
+    if (g.destroy[i]) {
         g.destroy[i](g.user[i]);
         g.destroy[i] = NULL;
     }
@@ -157,7 +157,7 @@ static int set_up_graphs(void **state)
     int result;
 
     memset(&g, 0, sizeof g);
-    prepare = prepare != NULL ? prepare : use_graphs;
+    prepare = prepare ? prepare : use_graphs;
     result = set_up(state);
     prepare = NULL;
     make_graph(1);
@@ -205,8 +205,7 @@ static uint32_t calls_there(void)
     static struct weir_host_call *calls[WEIR_HOST_CALLS_MAX];
     uint32_t n = 0;
 
-    while (n < WEIR_HOST_CALLS_MAX &&
-           (calls[n] = weir_host_call_create(f.session, 0, false)) != NULL) {
+    while (n < WEIR_HOST_CALLS_MAX && (calls[n] = weir_host_call_create(f.session, 0, false))) {
         n++;
     }
     for (uint32_t i = 0; i < n; i++) {

@@ -15,7 +15,7 @@ static CUresult end_capture(CUstream stream, CUgraph *ret)
 
 static CUresult is_capturing(CUstream stream, CUstreamCaptureStatus *ret)
 {
-    *ret = fake_capturing != NULL && (stream == fake_capturing || stream == joined)
+    *ret = fake_capturing && (stream == fake_capturing || stream == joined)
                ? CU_STREAM_CAPTURE_STATUS_ACTIVE
                : CU_STREAM_CAPTURE_STATUS_NONE;
     return CUDA_SUCCESS;

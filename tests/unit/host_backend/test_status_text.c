@@ -100,7 +100,7 @@ static void program_may_be_called_anything(void **state)
         }
         assert_int_equal(weir_status_text_read(text, &back), WEIR_OK);
         assert_string_equal(back->sessions[0].program,
-                            cases[i].read != NULL ? cases[i].read : cases[i].program);
+                            cases[i].read ? cases[i].read : cases[i].program);
         weir_status_report_destroy(back);
         free(text);
     }

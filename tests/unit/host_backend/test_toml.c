@@ -42,7 +42,7 @@ static void show(FILE *out, const struct weir_toml_value *value)
     case WEIR_TOML_ARRAY:
     case WEIR_TOML_TABLE:
         putc(table ? '{' : '[', out);
-        for (const struct weir_toml_value *item = value->items; item != NULL; item = item->next) {
+        for (const struct weir_toml_value *item = value->items; item; item = item->next) {
             fprintf(out, "%s%s%s", item == value->items ? "" : " ", table ? item->key : "",
                     table ? "=" : "");
             show(out, item);
@@ -171,7 +171,7 @@ static void parse_of_what_is_no_toml_says_where(void **state)
         enum weir_status status = parse(&arena, row->text, &root, &diag);
 
         if (status != WEIR_ERR_SYNTAX || diag.line != row->line || diag.column != row->column ||
-            strstr(diag.message, row->message) == NULL) {
+            !strstr(diag.message, row->message)) {
             print_error("row %zu: %u:%u: %s\n", i, diag.line, diag.column, diag.message);
             fail();
         }

@@ -109,7 +109,7 @@ static void *doze(void *user)
     struct sleeper *s = user;
     char byte;
 
-    if (s->name != NULL) {
+    if (s->name) {
         (void)prctl(PR_SET_NAME, s->name);
     }
     s->tid = (pid_t)syscall(SYS_gettid);
@@ -128,7 +128,7 @@ static unsigned long turns_of(const struct sleeper *s, char *ret_letter)
     snprintf(path, sizeof path, "/proc/self/task/%d/status", (int)s->tid);
     file = fopen(path, "re");
     assert_non_null(file);
-    while (fgets(line, sizeof line, file) != NULL) {
+    while (fgets(line, sizeof line, file)) {
         (void)!sscanf(line, "State: %c", ret_letter);
         (void)!sscanf(line, "voluntary_ctxt_switches: %lu", &turns);
     }

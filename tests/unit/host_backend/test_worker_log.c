@@ -74,7 +74,7 @@ static const char *log_text(void)
     char *to = text;
 
     all[n > 0 ? n : 0] = 0;
-    for (char *line = strtok(all, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+    for (char *line = strtok(all, "\n"); line; line = strtok(NULL, "\n")) {
         to += sprintf(to, "%s\n", strchr(line, ' ') + 1);
     }
     *to = 0;
@@ -85,7 +85,7 @@ static unsigned n_lines(const char *which)
 {
     unsigned n = 0;
 
-    for (const char *at = log_text(); (at = strstr(at, which)) != NULL; at++) {
+    for (const char *at = log_text(); (at = strstr(at, which)); at++) {
         n++;
     }
     return n;

@@ -74,7 +74,7 @@ static int tear_down(void **state)
     close(link_end);
     weir_sup_machines_close(&sup);
     for (int i = 0; i < 2; i++) { /* their pages stay mapped */
-        if (sup.tenants[i].account != NULL) {
+        if (sup.tenants[i].account) {
             close(sup.tenants[i].account_fd);
         }
     }
@@ -354,7 +354,7 @@ static void a_worker_is_not_heard_with_messages_of_others(void **state)
     (void)state;
     say(WEIR_LINK_READS);
     for (uint32_t type = 0; type < WEIR_LINK_COUNT + 2; type++) {
-        if (handlers[type] != NULL && strcmp(handlers[type], "NO") != 0) {
+        if (handlers[type] && strcmp(handlers[type], "NO") != 0) {
             continue;
         }
         before = sup;

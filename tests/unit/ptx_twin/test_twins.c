@@ -57,7 +57,7 @@ static uint32_t count(const struct made *made, const char *piece)
 {
     uint32_t n = 0;
 
-    for (const char *at = made->text; (at = strstr(at, piece)) != NULL; at += strlen(piece)) {
+    for (const char *at = made->text; (at = strstr(at, piece)); at += strlen(piece)) {
         n++;
     }
     return n;

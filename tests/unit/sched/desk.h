@@ -35,7 +35,7 @@ static inline void note(struct desk *b, enum told what, weir_sched_id item,
 {
     assert_true(b->count < LOG_MAX);
     b->order[b->count] = (struct order){.what = what, .item = item};
-    if (place != NULL) {
+    if (place) {
         b->order[b->count].place = *place;
     }
     b->count++;
@@ -47,7 +47,7 @@ static inline void on_start(void *user, weir_sched_id item, void *item_user,
     struct desk *desk = user;
 
     (void)item_user;
-    assert_true(desk->arriving == NULL || *desk->arriving != 0); /* known before it is started */
+    assert_true(!desk->arriving || *desk->arriving != 0); /* known before it is started */
     note(desk, START, item, place);
     desk->order[desk->count - 1].level = level;
 }

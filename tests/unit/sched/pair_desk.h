@@ -182,7 +182,7 @@ static inline double run_two(const char *policies, const struct tl_sim_load *loa
     sim = tl_sim_create(&params);
     assert_int_equal(weir_policy_set_parse(policies, &set, NULL), WEIR_OK);
     for (int i = 0; i < WEIR_POLICY_KIND_COUNT; i++) {
-        if (set.policy[i] != NULL) {
+        if (set.policy[i]) {
             assert_int_equal(weir_sched_policy_set(tl_sim_sched(sim), 0, set.policy[i]), WEIR_OK);
         }
     }

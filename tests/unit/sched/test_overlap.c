@@ -374,10 +374,10 @@ static void engines_start(void *user, weir_sched_id item, void *item_user,
     (void)level;
     (void)place;
     piece->item = item;
-    if (*end == NULL) {
+    if (!*end) {
         engines->free_at_ns[engine] = engines->now_ns + piece->ns;
     }
-    while (*end != NULL) {
+    while (*end) {
         end = &(*end)->next;
     }
     *end = piece;
@@ -395,7 +395,7 @@ static bool engines_step(struct engines *engines)
     struct piece *piece;
 
     for (int i = 0; i < WEIR_SCHED_RESOURCE_COUNT; i++) {
-        if (engines->first[i] != NULL && engines->free_at_ns[i] <= at_ns) {
+        if (engines->first[i] && engines->free_at_ns[i] <= at_ns) {
             at_ns = engines->free_at_ns[i];
             engine = i;
         }
@@ -411,7 +411,7 @@ static bool engines_step(struct engines *engines)
     }
     piece = engines->first[engine];
     engines->first[engine] = piece->next;
-    if (piece->next != NULL) {
+    if (piece->next) {
         engines->free_at_ns[engine] = at_ns + piece->next->ns;
     }
     assert_int_equal(weir_sched_finished(engines->sched, at_ns, piece->item, 0), WEIR_OK);
@@ -430,7 +430,7 @@ static uint64_t run_apps(const struct overlap_task *tasks, const uint8_t *arriva
 
     weir_sched_config_init(&config, 132);
     assert_int_equal(weir_sched_create(&config, &env, &engines.sched), WEIR_OK);
-    if (order != NULL) {
+    if (order) {
         assert_int_equal(weir_sched_policy_set(engines.sched, 0, order), WEIR_OK);
     }
     for (uint32_t i = 0; i < APPS; i++) {

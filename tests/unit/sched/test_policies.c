@@ -12,7 +12,7 @@ static void rows_are_complete_and_found_by_name(void **state)
     uint32_t row = 0;
 
     (void)state;
-    for (; weir_policy_at(row) != NULL; row++) {
+    for (; weir_policy_at(row); row++) {
         const struct weir_policy_ops *ops = weir_policy_at(row);
 
         assert_ptr_equal(weir_policy_find(ops->name), ops);
@@ -79,7 +79,7 @@ static struct tl_sim *run_mix(const struct weir_policy_ops *ops, uint64_t seed)
     params.check = true;
     params.seed = seed;
     sim = tl_sim_create(&params);
-    if (ops != NULL) {
+    if (ops) {
         assert_int_equal(weir_sched_policy_set(tl_sim_sched(sim), 0, ops), WEIR_OK);
     }
     for (uint32_t i = 0; i < 14; i++) {
@@ -99,7 +99,7 @@ static struct tl_sim *run_mix(const struct weir_policy_ops *ops, uint64_t seed)
 static void rows_answer_soundly_and_the_same_each_time(void **state)
 {
     (void)state;
-    for (uint32_t row = 0; weir_policy_at(row) != NULL; row++) {
+    for (uint32_t row = 0; weir_policy_at(row); row++) {
         struct tl_sim *first = run_mix(weir_policy_at(row), 7);
         struct tl_sim *second = run_mix(weir_policy_at(row), 7);
         struct weir_sched_counts counts;
@@ -121,7 +121,7 @@ static void rows_replace_each_other_while_there_is_work(void **state)
     uint64_t decisions = 0;
 
     (void)state;
-    for (uint32_t row = 0; weir_policy_at(row) != NULL; row++) {
+    for (uint32_t row = 0; weir_policy_at(row); row++) {
         struct weir_sched_counts counts;
 
         tl_sim_policy(sim, 0, weir_policy_at(row));
@@ -192,14 +192,14 @@ static void policy_set_parse_reads_lists(void **state)
 
         assert_int_equal(weir_policy_set_parse(cases[i].text, &set, &diag), cases[i].status);
         assert_int_equal(diag.column, cases[i].column);
-        if (cases[i].next != NULL) {
+        if (cases[i].next) {
             assert_string_equal(set.policy[WEIR_POLICY_NEXT]->name, cases[i].next);
             for (int kind = WEIR_POLICY_TOGETHER; kind < WEIR_POLICY_KIND_COUNT; kind++) {
                 const struct weir_policy_ops *ops = set.policy[kind]; /* named, and of that kind */
 
                 assert_int_equal(ops != NULL, kind == WEIR_POLICY_TOGETHER ? cases[i].together
                                                                            : cases[i].orders);
-                assert_true(ops == NULL || strstr(cases[i].text, ops->name) != NULL);
+                assert_true(!ops || strstr(cases[i].text, ops->name));
             }
         } else {
             assert_null(set.policy[WEIR_POLICY_NEXT]);

@@ -209,7 +209,7 @@ static struct tl_sim *make(uint64_t seed)
 static void everything_ends_under_every_policy(void **state)
 {
     (void)state;
-    for (uint32_t row = 0; weir_policy_at(row) != NULL; row++) {
+    for (uint32_t row = 0; weir_policy_at(row); row++) {
         for (uint64_t seed = 1; seed <= 6; seed++) {
             struct tl_sim *sim = make(seed);
 

@@ -472,10 +472,10 @@ static void a_filler_of_the_leader_uses_up_none_of_its_turn(void **state)
     later(&d, 100);
     next = wave(&d, second_queue, 400);
     finished(&d, leads);
-    assert_true(d.sched->turn.leader != NULL && d.sched->turn.leader->view.id == second);
+    assert_true(d.sched->turn.leader && d.sched->turn.leader->view.id == second);
     later(&d, 350);
     weir_sched_tick(d.sched, d.now_ns);
-    assert_true(d.sched->turn.leader != NULL && d.sched->turn.leader->view.id == second);
+    assert_true(d.sched->turn.leader && d.sched->turn.leader->view.id == second);
     assert_int_equal(d.sched->turn.used_ns, 0);
     finished(&d, fills);
     assert_int_equal(how(&d, next), 0);

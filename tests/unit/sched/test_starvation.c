@@ -250,7 +250,7 @@ static void check_shares(const struct company *company, const struct weir_policy
             before_ns[i] += ns;
             if (ns < least_ns) {
                 fail_msg("%s, %s: in second %u tenant %u gets %.3f done, of %.3f",
-                         together != NULL ? together->name : "fair", company->what, second, i,
+                         together ? together->name : "fair", company->what, second, i,
                          ns / SECOND_NS, part);
             }
         }
@@ -263,7 +263,7 @@ static void with_fair_shares_hold_whoever_is_put_beside_whom(void **state)
     (void)state;
     for (size_t c = 0; c < COMPANIES; c++) {
         check_shares(&companies[c], NULL);
-        for (uint32_t row = 0; weir_policy_at(row) != NULL; row++) {
+        for (uint32_t row = 0; weir_policy_at(row); row++) {
             if (weir_policy_at(row)->kind == WEIR_POLICY_TOGETHER) {
                 check_shares(&companies[c], weir_policy_at(row));
             }
@@ -289,7 +289,7 @@ static void check_progress(const struct company *company, const struct weir_poli
 
         if (ns < LEAST_NS) {
             fail_msg("%s, %s, %s: tenant %u gets %.3f s done in 5", next->name,
-                     together != NULL ? together->name : "-", company->what, i, ns / SECOND_NS);
+                     together ? together->name : "-", company->what, i, ns / SECOND_NS);
         }
     }
     tl_sim_destroy(sim);
@@ -299,7 +299,7 @@ static void nobody_starves_under(const struct weir_policy_ops *next)
 {
     for (size_t c = 0; c < COMPANIES; c++) {
         check_progress(&companies[c], next, NULL);
-        for (uint32_t row = 0; weir_policy_at(row) != NULL; row++) {
+        for (uint32_t row = 0; weir_policy_at(row); row++) {
             if (weir_policy_at(row)->kind == WEIR_POLICY_TOGETHER) {
                 check_progress(&companies[c], next, weir_policy_at(row));
             }
@@ -310,7 +310,7 @@ static void nobody_starves_under(const struct weir_policy_ops *next)
 static void nobody_starves_whatever_policies_say(void **state)
 {
     (void)state;
-    for (uint32_t row = 0; weir_policy_at(row) != NULL; row++) {
+    for (uint32_t row = 0; weir_policy_at(row); row++) {
         if (weir_policy_at(row)->kind == WEIR_POLICY_NEXT) {
             nobody_starves_under(weir_policy_at(row));
         }
@@ -355,7 +355,7 @@ static void check_copies(const struct weir_policy_ops *order)
                                      .queues = 4,
                                      .predicted = true,
                                      .think_ns = 2000};
-    bool waits = order != NULL && order->order == none;
+    bool waits = order && order->order == none;
     struct tl_sim *sim = new_sim();
 
     tl_sim_policy(sim, WEIR_POLICY_ORDER, order);
@@ -369,7 +369,7 @@ static void check_copies(const struct weir_policy_ops *order)
 
         tl_sim_stats(sim, i, &stats);
         if ((double)stats.copied_ns < part * 4 * SECOND_NS) {
-            fail_msg("%s: tenant %u copies for %.3f s of 4", order != NULL ? order->name : "-", i,
+            fail_msg("%s: tenant %u copies for %.3f s of 4", order ? order->name : "-", i,
                      (double)stats.copied_ns / SECOND_NS);
         }
     }
@@ -380,7 +380,7 @@ static void copies_are_shared_in_whatever_order(void **state)
 {
     (void)state;
     check_copies(NULL);
-    for (uint32_t row = 0; weir_policy_at(row) != NULL; row++) {
+    for (uint32_t row = 0; weir_policy_at(row); row++) {
         if (weir_policy_at(row)->kind == WEIR_POLICY_ORDER) {
             check_copies(weir_policy_at(row));
         }

@@ -658,7 +658,7 @@ static void on_hold(void *user, const struct weir_sim_hold *hold)
 static unsigned count(const char *text, const char *word)
 {
     unsigned n = 0;
-    for (; (text = strstr(text, word)) != NULL; text += strlen(word)) {
+    for (; (text = strstr(text, word)); text += strlen(word)) {
         n++;
     }
     return n;

@@ -120,7 +120,7 @@ static void put_and_read_gives_the_same(void **state)
 static void who_may_fill_is_kept(void **state)
 {
     (void)state;
-    for (int fill = 0; weir_sched_fill_words[fill] != NULL; fill++) {
+    for (int fill = 0; weir_sched_fill_words[fill]; fill++) {
         struct weir_sched_config c = config();
         struct weir_sched_trace_reader reader;
         struct weir_sched_trace_error error;

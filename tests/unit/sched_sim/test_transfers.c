@@ -180,7 +180,7 @@ static double mean_ms(const struct applications *a, const char *device, const ch
     params.config.guess_ns = 20000; /* as the live gate has it */
     params.config.order_window = window;
     params.learns = true;
-    if (policies != NULL) {
+    if (policies) {
         assert_int_equal(weir_policy_set_parse(policies, &params.policies, NULL), WEIR_OK);
     } else {
         params.policies.policy[WEIR_POLICY_ORDER] = &as_issued;

@@ -40,11 +40,11 @@ static uint32_t draw(struct worker *w, uint32_t below)
 /* cmocka's assertions belong to the main thread: note the first failure and stop. */
 static bool good(struct worker *w, const char *what, int value)
 {
-    if (value != 0 && w->failed == NULL) {
+    if (value != 0 && !w->failed) {
         w->failed = what;
         w->value = value;
     }
-    return w->failed == NULL;
+    return !w->failed;
 }
 #define MUST(call)                                                                                 \
     if (!good(w, #call, (int)(call))) {                                                            \
@@ -113,7 +113,7 @@ static void life_of_a_module(struct worker *w, const char *text)
     MUST(cuModuleLoadData(&module, text));
     MUST(cuModuleGetFunction(&scale, module, "scale"));
     MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    for (uint32_t k = 0; k < 16 && now() < w->until && w->failed == NULL; k++) {
+    for (uint32_t k = 0; k < 16 && now() < w->until && !w->failed; k++) {
         switch (draw(w, 4)) {
         case 0:
             compute(w, scale, w->shared, false);
@@ -140,7 +140,7 @@ static void *work(void *arg)
     size_t bytes;
     char *text = sample_read("scale.ptx", &bytes);
     good(w, "cuCtxSetCurrent", (int)cuCtxSetCurrent(w->ctx));
-    while (w->failed == NULL && now() < w->until) {
+    while (!w->failed && now() < w->until) {
         life_of_a_module(w, text);
     }
     free(text);
@@ -152,7 +152,7 @@ static void threads_do_not_disturb_each_other(void **state)
     (void)state;
     static struct worker workers[THREADS];
     const char *seconds = getenv("WEIR_TEST_SECONDS");
-    double until = now() + (seconds != NULL ? atof(seconds) : 1.0);
+    double until = now() + (seconds ? atof(seconds) : 1.0);
     CUcontext ctx;
     CUstream shared;
     OK(cuCtxGetCurrent(&ctx));
@@ -165,7 +165,7 @@ static void threads_do_not_disturb_each_other(void **state)
         pthread_join(workers[k].thread, NULL);
     }
     for (uint32_t k = 0; k < THREADS; k++) {
-        if (workers[k].failed != NULL) {
+        if (workers[k].failed) {
             fail_msg("thread %u, round %u: %s: %d", k, workers[k].rounds, workers[k].failed,
                      workers[k].value);
         }

@@ -68,7 +68,7 @@ static char *read_file(const char *name, size_t *ret_bytes)
     char path[512];
     snprintf(path, sizeof path, WEIR_TEST_DATA "/ptx_exec/%s", name);
     FILE *file = fopen(path, "rb");
-    if (file == NULL) {
+    if (!file) {
         fail_msg("cannot open %s", path);
     }
     char *text = malloc(1u << 22);
@@ -123,7 +123,7 @@ enum weir_status tx_run(struct weir_exec_device *device, const struct weir_exec_
                         uint32_t params_bytes, struct weir_exec_fault *ret_fault)
 {
     const struct weir_exec_kernel *k = weir_exec_module_kernel(module, kernel);
-    if (k == NULL) {
+    if (!k) {
         fail_msg("no kernel %s", kernel);
         return WEIR_ERR_NOT_FOUND;
     }
@@ -150,7 +150,6 @@ void tx_must(struct weir_exec_device *device, const struct weir_exec_module *mod
         const struct weir_exec_kernel_info *info =
             weir_exec_kernel_info(weir_exec_module_kernel(module, kernel));
         fail_msg("%s: %s; fault %u at line %u: %s; %s", kernel, weir_status_text(status),
-                 fault.code, fault.line, fault.message,
-                 info->unsupported != NULL ? info->unsupported : "");
+                 fault.code, fault.line, fault.message, info->unsupported ? info->unsupported : "");
     }
 }

@@ -27,12 +27,12 @@ static bool parse(const char *line, struct test_case *c)
     snprintf(copy, sizeof copy, "%s", line);
     char *at = NULL;
     char *word = strtok_r(copy, " \n", &at);
-    if (word == NULL || word[0] == '#') {
+    if (!word || word[0] == '#') {
         return false;
     }
     snprintf(c->opcode, sizeof c->opcode, "%s", word);
     int part = 0;
-    while ((word = strtok_r(NULL, " \n", &at)) != NULL) {
+    while ((word = strtok_r(NULL, " \n", &at))) {
         if (strcmp(word, ":") == 0 || strcmp(word, "=") == 0) {
             part++;
         } else if (part == 0) {
@@ -136,7 +136,7 @@ static int run_case(struct weir_exec_device *device, const char *line, uint64_t 
     const struct weir_exec_kernel_info *info =
         weir_exec_kernel_info(weir_exec_module_kernel(module, "k"));
     int bad = 0;
-    if (info->unsupported != NULL) {
+    if (info->unsupported) {
         print_error("%s: %s", info->unsupported, line);
         bad = 1;
     }
@@ -173,7 +173,7 @@ static void every_case_gives_its_result(void **state)
     char line[256];
     int bad = 0;
     int n = 0;
-    while (fgets(line, sizeof line, file) != NULL) {
+    while (fgets(line, sizeof line, file)) {
         bad += run_case(device, line, in, out);
         n++;
     }

@@ -411,10 +411,10 @@ static void kernels_are_listed_in_order(void **state)
 {
     (void)state;
     uint32_t n = 0;
-    while (weir_exec_module_kernel_at(module, n) != NULL) {
+    while (weir_exec_module_kernel_at(module, n)) {
         const struct weir_exec_kernel_info *info =
             weir_exec_kernel_info(weir_exec_module_kernel_at(module, n++));
-        if (info->unsupported != NULL) {
+        if (info->unsupported) {
             fail_msg("%s: %s", info->name, info->unsupported);
         }
         assert_in_range(info->registers, 16, 255);

@@ -45,7 +45,7 @@ static int tear_down(void **state)
     DIR *entries = opendir(dir);
 
     (void)state;
-    for (struct dirent *e; (e = readdir(entries)) != NULL;) {
+    for (struct dirent *e; (e = readdir(entries));) {
         unlinkat(dirfd(entries), e->d_name, 0);
     }
     closedir(entries);
