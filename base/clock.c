@@ -17,9 +17,9 @@ bool weir_futex_wait(const uint32_t *word, uint32_t expected, uint64_t timeout_n
     int saved_errno = errno;
     struct timespec relative = {.tv_sec = (time_t)(timeout_ns / WEIR_NS_PER_S),
                                 .tv_nsec = (long)(timeout_ns % WEIR_NS_PER_S)};
-    long rc = syscall(SYS_futex, word, FUTEX_WAIT, expected,
-                      timeout_ns == WEIR_FOREVER ? NULL : &relative, NULL, 0);
-    bool again = rc == 0 || errno != ETIMEDOUT;
+    long result = syscall(SYS_futex, word, FUTEX_WAIT, expected,
+                          timeout_ns == WEIR_FOREVER ? NULL : &relative, NULL, 0);
+    bool again = result == 0 || errno != ETIMEDOUT;
     errno = saved_errno;
     return again;
 }

@@ -82,9 +82,9 @@ static void answer(const struct job *job)
         }
         return;
     }
-    CUresult rc = weir_post_host_func_done(
+    CUresult result = weir_post_host_func_done(
         channel, &(struct weir_op_host_func_done_in){.ticket = job->ticket});
-    (void)rc; /* the host is gone: no thread waits for the function any more */
+    (void)result; /* the host is gone: no thread waits for the function any more */
 }
 
 /* The stream will never reach the function: the host has refused the record that was posted. */
@@ -253,19 +253,19 @@ CUresult weir_callback_in_stream(struct weir_guest_stream *stream, weir_callback
                                  weir_callback_fn refused, void *user)
 {
     struct weir_op_host_func_in in = {.s = stream->handle};
-    CUresult rc = weir_callback_add(fn, refused, user, true, &in.token);
-    if (rc != CUDA_SUCCESS) {
+    CUresult result = weir_callback_add(fn, refused, user, true, &in.token);
+    if (result != CUDA_SUCCESS) {
         refused(user);
-        return rc;
+        return result;
     }
     weir_guest_stream_work_begin(stream);
-    rc = weir_guest_capturing() ? weir_call_host_func(weir_guest_channel(), &in, NULL)
-                                : weir_post_host_func(weir_guest_channel(), &in);
-    if (rc != CUDA_SUCCESS) {
+    result = weir_guest_capturing() ? weir_call_host_func(weir_guest_channel(), &in, NULL)
+                                    : weir_post_host_func(weir_guest_channel(), &in);
+    if (result != CUDA_SUCCESS) {
         weir_callback_remove(in.token);
         refused(user);
     }
-    return weir_guest_stream_work_end(stream, rc);
+    return weir_guest_stream_work_end(stream, result);
 }
 
 bool weir_callbacks_pending(void)
@@ -285,8 +285,8 @@ CUresult weir_callback_staging_write(uint64_t offset, const void *data, uint64_t
     if (!within_remote_function()) {
         return weir_staging_write(offset, data, bytes);
     }
-    CUresult rc = CUDA_SUCCESS;
-    for (uint64_t done = 0; done < bytes && rc == CUDA_SUCCESS;) {
+    CUresult result = CUDA_SUCCESS;
+    for (uint64_t done = 0; done < bytes && result == CUDA_SUCCESS;) {
         uint64_t left = bytes - done;
         uint32_t piece =
             left < WEIR_HOST_FUNC_DATA_BYTES ? (uint32_t)left : WEIR_HOST_FUNC_DATA_BYTES;
@@ -294,10 +294,10 @@ CUresult weir_callback_staging_write(uint64_t offset, const void *data, uint64_t
                                                       .offset = offset + done,
                                                       .data = (const uint8_t *)data + done,
                                                       .n_data = piece};
-        rc = weir_post_host_func_write(weir_guest_channel(), &in);
+        result = weir_post_host_func_write(weir_guest_channel(), &in);
         done += piece;
     }
-    return rc;
+    return result;
 }
 
 /* Ask for a piece, and read the channel until it has arrived, or until another thread has received
@@ -311,21 +311,21 @@ static CUresult read_piece(uint64_t offset, uint8_t *to, uint64_t bytes)
     wanted.bytes = bytes;
     wanted.answered = wanted.good = false;
     pthread_mutex_unlock(&runner.lock);
-    CUresult rc = weir_post_host_func_read(channel, &in);
+    CUresult result = weir_post_host_func_read(channel, &in);
     pthread_mutex_lock(&runner.lock);
-    while (rc == CUDA_SUCCESS && !wanted.answered) {
+    while (result == CUDA_SUCCESS && !wanted.answered) {
         pthread_mutex_unlock(&runner.lock);
         bool led = weir_channel_pump(channel, OTHER_READ_NS);
-        rc = (CUresult)__atomic_load_n(&channel->dead, __ATOMIC_ACQUIRE);
+        result = (CUresult)__atomic_load_n(&channel->dead, __ATOMIC_ACQUIRE);
         pthread_mutex_lock(&runner.lock);
         if (!led && !wanted.answered) {
             nap_locked(OTHER_READ_NS);
         }
     }
     wanted.to = NULL;
-    rc = rc == CUDA_SUCCESS && !wanted.good ? CUDA_ERROR_UNKNOWN : rc;
+    result = result == CUDA_SUCCESS && !wanted.good ? CUDA_ERROR_UNKNOWN : result;
     pthread_mutex_unlock(&runner.lock);
-    return rc;
+    return result;
 }
 
 CUresult weir_callback_staging_read(uint64_t offset, void *ret_data, uint64_t bytes)
@@ -333,14 +333,14 @@ CUresult weir_callback_staging_read(uint64_t offset, void *ret_data, uint64_t by
     if (!within_remote_function()) {
         return weir_staging_read(offset, ret_data, bytes);
     }
-    CUresult rc = CUDA_SUCCESS;
-    for (uint64_t done = 0; done < bytes && rc == CUDA_SUCCESS;) {
+    CUresult result = CUDA_SUCCESS;
+    for (uint64_t done = 0; done < bytes && result == CUDA_SUCCESS;) {
         uint64_t left = bytes - done;
         uint64_t piece = left < WEIR_HOST_FUNC_DATA_BYTES ? left : WEIR_HOST_FUNC_DATA_BYTES;
-        rc = read_piece(offset + done, (uint8_t *)ret_data + done, piece);
+        result = read_piece(offset + done, (uint8_t *)ret_data + done, piece);
         done += piece;
     }
-    return rc;
+    return result;
 }
 
 static void take_data(const void *body, size_t body_bytes)

@@ -504,17 +504,17 @@ CUresult weir_channel_call_extra(struct weir_channel *channel, enum weir_op op, 
                                      .reply = &buffers.reply,
                                      .ret_bulk = extra ? extra->ret_bulk : NULL,
                                      .ret_bulk_bytes = extra ? extra->ret_bulk_bytes : 0};
-    CUresult rc = transmit(channel, record, extra, &wait);
-    if (rc == CUDA_SUCCESS) {
-        rc = tell_of_launches(wait_for_reply(channel, &wait));
+    CUresult result = transmit(channel, record, extra, &wait);
+    if (result == CUDA_SUCCESS) {
+        result = tell_of_launches(wait_for_reply(channel, &wait));
     }
-    if (rc == CUDA_SUCCESS && out &&
+    if (result == CUDA_SUCCESS && out &&
         !weir_ops[op].out_decode(buffers.reply.data, wait.body_bytes, out)) {
         weir_log_error("guest: malformed reply, op=%s", weir_ops[op].name);
         weir_channel_kill(channel, HOST_GONE);
-        rc = HOST_GONE;
+        result = HOST_GONE;
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_channel_call_pieces(struct weir_channel *channel, enum weir_op op,
@@ -522,16 +522,16 @@ CUresult weir_channel_call_pieces(struct weir_channel *channel, enum weir_op op,
 {
     uint64_t space[(sizeof(struct weir_record) + INLINE_BYTES) / sizeof(uint64_t)];
     struct weir_channel_wait wait = {.op = op, .pieces = pieces, .n_open = n};
-    CUresult rc = CUDA_SUCCESS;
-    for (size_t i = 0; i < n && rc == CUDA_SUCCESS; i++) {
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; i < n && result == CUDA_SUCCESS; i++) {
         struct weir_record *record = encode(channel, op, pieces[i].in, false, space);
-        rc = record ? transmit(channel, record, NULL, &wait) : CUDA_ERROR_INVALID_VALUE;
+        result = record ? transmit(channel, record, NULL, &wait) : CUDA_ERROR_INVALID_VALUE;
     }
-    if (rc == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS) {
         return wait_for_reply(channel, &wait);
     }
     cancel_wait(channel, &wait); /* replies to the other pieces find no waiter */
-    return rc;
+    return result;
 }
 
 CUresult weir_channel_call(struct weir_channel *channel, enum weir_op op, const void *in, void *out)

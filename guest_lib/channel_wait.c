@@ -92,9 +92,9 @@ static CUresult sleep_on_word(struct weir_channel *channel, uint32_t word, uint3
         if (value_reached(seen, value)) {
             return CUDA_SUCCESS;
         }
-        CUresult rc = hopeless(channel);
-        if (rc) {
-            return rc;
+        CUresult result = hopeless(channel);
+        if (result) {
+            return result;
         }
         nap_on_word(channel, word, seen, slice_after(policy, now_ns - start_ns));
         now_ns = weir_clock_now_ns();
@@ -145,9 +145,9 @@ CUresult weir_channel_word_wait(struct weir_channel *channel, uint32_t word, uin
             }
             sched_yield();
         }
-        CUresult rc = hopeless(channel);
-        if (rc) {
-            return rc;
+        CUresult result = hopeless(channel);
+        if (result) {
+            return result;
         }
     }
 }

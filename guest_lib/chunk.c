@@ -109,9 +109,9 @@ static CUresult map_pinned(const struct weir_op_mem_grant_out *grant)
     if (!grant->n_fds) {
         return weir_guest.same_process ? CUDA_SUCCESS : CUDA_ERROR_DEVICE_UNAVAILABLE;
     }
-    CUresult rc = weir_channel_receive_fd(weir_guest_channel(), &fd);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = weir_channel_receive_fd(weir_guest_channel(), &fd);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     void *got = weir_guest.same_process ? want
                                         : mmap(want, grant->bytes, PROT_READ | PROT_WRITE,
@@ -134,10 +134,10 @@ static void unmap_pinned(uint64_t base, uint64_t bytes)
 
 static void return_chunk(uint64_t id)
 {
-    CUresult rc = weir_call_mem_return(weir_guest_channel(),
-                                       &(struct weir_op_mem_return_in){.chunk = id}, NULL);
-    if (rc != CUDA_SUCCESS) {
-        weir_log_warn("guest: a chunk was not taken back, result=%d", (int)rc);
+    CUresult result = weir_call_mem_return(weir_guest_channel(),
+                                           &(struct weir_op_mem_return_in){.chunk = id}, NULL);
+    if (result != CUDA_SUCCESS) {
+        weir_log_warn("guest: a chunk was not taken back, result=%d", (int)result);
     }
 }
 
@@ -148,31 +148,31 @@ static CUresult grant_chunk(const struct weir_mem_heap *heap, uint64_t bytes,
                                       .bytes = bytes,
                                       .kind = heap->pinned ? WEIR_GRANT_PINNED : WEIR_GRANT_DEVICE};
     weir_lock_acquire(&grant_lock);
-    CUresult rc = weir_call_mem_grant(weir_guest_channel(), &in, ret_grant);
-    if (rc == CUDA_SUCCESS &&
+    CUresult result = weir_call_mem_grant(weir_guest_channel(), &in, ret_grant);
+    if (result == CUDA_SUCCESS &&
         (!in_window(ret_grant->base, ret_grant->bytes) || ret_grant->bytes < bytes ||
          ret_grant->base % PINNED_GRAIN || ret_grant->bytes % PINNED_GRAIN)) {
         weir_log_error("guest: the host granted an impossible chunk");
         /* The failed grant's descriptor may be on its way: the next descriptor that arrives could
          * be that one. */
-        rc = CUDA_ERROR_DEVICE_UNAVAILABLE;
-        weir_channel_kill(weir_guest_channel(), rc);
-    } else if (rc == CUDA_SUCCESS && heap->pinned) {
-        rc = map_pinned(ret_grant);
-        if (rc != CUDA_SUCCESS) {
+        result = CUDA_ERROR_DEVICE_UNAVAILABLE;
+        weir_channel_kill(weir_guest_channel(), result);
+    } else if (result == CUDA_SUCCESS && heap->pinned) {
+        result = map_pinned(ret_grant);
+        if (result != CUDA_SUCCESS) {
             return_chunk(ret_grant->chunk);
         }
     }
     weir_lock_release(&grant_lock);
-    return rc;
+    return result;
 }
 
 static CUresult add_chunk_locked(struct weir_mem_heap *heap, uint64_t bytes)
 {
     struct weir_op_mem_grant_out grant = {0};
-    CUresult rc = grant_chunk(heap, bytes, &grant);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = grant_chunk(heap, bytes, &grant);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     struct weir_guest_chunk *chunk = calloc(1, sizeof *chunk);
     if (!chunk || !weir_guest_range_add(&heap->ranges, &chunk->region, grant.base, grant.bytes)) {
@@ -224,25 +224,25 @@ static CUresult grow_locked(struct weir_mem_heap *heap, uint64_t bytes)
 {
     uint64_t exact = (bytes + ROUND_BYTES - 1) & ~(ROUND_BYTES - 1);
     uint64_t want = bytes > CHUNK_BYTES / 2 ? exact : CHUNK_BYTES;
-    CUresult rc = add_chunk_locked(heap, want);
-    if (rc == CUDA_ERROR_OUT_OF_MEMORY && trim_locked(heap, 0)) {
-        rc = add_chunk_locked(heap, want);
+    CUresult result = add_chunk_locked(heap, want);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && trim_locked(heap, 0)) {
+        result = add_chunk_locked(heap, want);
     }
-    if (rc == CUDA_ERROR_OUT_OF_MEMORY && want > exact) {
-        rc = add_chunk_locked(heap, exact);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && want > exact) {
+        result = add_chunk_locked(heap, exact);
     }
-    return rc;
+    return result;
 }
 
 static CUresult take_block(struct weir_mem_heap *heap, uint64_t bytes, struct weir_mem *mem)
 {
     weir_lock_acquire(&heap->lock);
     uint64_t before = heap->ranges.free_bytes;
-    CUresult rc = CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS;
     struct weir_range_block *block = weir_guest_range_take(&heap->ranges, bytes);
     if (!block) {
-        rc = grow_locked(heap, bytes);
-        block = rc == CUDA_SUCCESS ? weir_guest_range_take(&heap->ranges, bytes) : NULL;
+        result = grow_locked(heap, bytes);
+        block = result == CUDA_SUCCESS ? weir_guest_range_take(&heap->ranges, bytes) : NULL;
     }
     count_free(heap, before);
     if (block) {
@@ -251,7 +251,7 @@ static CUresult take_block(struct weir_mem_heap *heap, uint64_t bytes, struct we
         mem->heap_epoch = heap->epoch;
     }
     weir_lock_release(&heap->lock);
-    return block ? CUDA_SUCCESS : rc == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : rc;
+    return block ? CUDA_SUCCESS : result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
 
 static void give_block(const struct weir_mem *mem)
@@ -319,12 +319,13 @@ CUresult weir_mem_alloc(struct weir_guest_ctx *ctx, enum weir_mem_kind kind, uin
     }
     mem.buffer_id = weir_guest_objects_next_id();
     bool plain = kind == WEIR_MEM_PINNED && weir_guest.channel.remote;
-    CUresult rc = plain ? alloc_plain(&mem) : alloc_block(&mem);
-    if (rc == CUDA_ERROR_OUT_OF_MEMORY && kind == WEIR_MEM_DEVICE && weir_pools_give_back(true)) {
-        rc = alloc_block(&mem);
+    CUresult result = plain ? alloc_plain(&mem) : alloc_block(&mem);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && kind == WEIR_MEM_DEVICE &&
+        weir_pools_give_back(true)) {
+        result = alloc_block(&mem);
     }
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     if (!weir_mem_insert(&mem)) {
         weir_mem_release(&mem);

@@ -110,10 +110,10 @@ CUresult weir_ctx_new(CUdevice device, bool primary, unsigned int flags,
     ctx->id = weir_guest_objects_next_id();
     ctx->api_version = 3020;
     weir_ctx_storage_init(&ctx->storage);
-    CUresult rc = weir_guest_object_add(WEIR_KIND_CONTEXT, ctx, &ctx->handle);
-    if (rc != CUDA_SUCCESS) {
+    CUresult result = weir_guest_object_add(WEIR_KIND_CONTEXT, ctx, &ctx->handle);
+    if (result != CUDA_SUCCESS) {
         free(ctx);
-        return rc;
+        return result;
     }
     *ret_ctx = ctx;
     return CUDA_SUCCESS;
@@ -124,9 +124,9 @@ static bool any_was_active; /* atomic; a context of this process was active */
 CUresult weir_ctx_activate(struct weir_guest_ctx *ctx)
 {
     struct weir_guest_stream *legacy;
-    CUresult rc = weir_guest_stream_new_legacy(ctx, &legacy);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = weir_guest_stream_new_legacy(ctx, &legacy);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     const struct weir_guest_device *device = &weir_guest.devices[ctx->device];
     struct weir_op_ctx_create_in in = {
@@ -141,12 +141,12 @@ CUresult weir_ctx_activate(struct weir_guest_ctx *ctx)
      * and the GPU may be busy for too long. This call returns such errors, not a later one. */
     bool again = __atomic_exchange_n(&any_was_active, true, __ATOMIC_RELAXED);
     if (device->host_ordinal == 0 && !again) {
-        rc = weir_post_ctx_create(weir_guest_channel(), &in);
+        result = weir_post_ctx_create(weir_guest_channel(), &in);
     } else {
-        rc = weir_call_ctx_create(weir_guest_channel(), &in, NULL);
-        if (rc != CUDA_SUCCESS) {
+        result = weir_call_ctx_create(weir_guest_channel(), &in, NULL);
+        if (result != CUDA_SUCCESS) {
             weir_streams_forget(ctx);
-            return rc;
+            return result;
         }
     }
     ctx->limit_known = device->limits_known;
@@ -155,7 +155,7 @@ CUresult weir_ctx_activate(struct weir_guest_ctx *ctx)
     __atomic_store_n(&ctx->legacy, legacy, __ATOMIC_RELEASE);
     __atomic_add_fetch(&ctx->epoch, 1, __ATOMIC_RELAXED);
     __atomic_store_n(&ctx->state, WEIR_CTX_ACTIVE, __ATOMIC_RELEASE);
-    return rc;
+    return result;
 }
 
 CUresult weir_ctx_deactivate(struct weir_guest_ctx *ctx)
@@ -175,14 +175,14 @@ CUresult weir_ctx_deactivate(struct weir_guest_ctx *ctx)
     weir_modules_context_gone(ctx);
     weir_arrays_context_gone(ctx);
     weir_streams_forget(ctx);
-    CUresult rc = weir_call_ctx_destroy(weir_guest_channel(),
-                                        &(struct weir_op_ctx_destroy_in){.c = ctx->handle}, NULL);
-    return waited != CUDA_SUCCESS ? waited : rc;
+    CUresult result = weir_call_ctx_destroy(
+        weir_guest_channel(), &(struct weir_op_ctx_destroy_in){.c = ctx->handle}, NULL);
+    return waited != CUDA_SUCCESS ? waited : result;
 }
 
 CUresult weir_ctx_synchronize(struct weir_guest_ctx *ctx)
 {
-    CUresult rc = weir_streams_wait_all(ctx);
+    CUresult result = weir_streams_wait_all(ctx);
     CUresult settled = weir_guest_stream_settled(ctx);
-    return weir_guest_result(rc != CUDA_SUCCESS ? rc : settled);
+    return weir_guest_result(result != CUDA_SUCCESS ? result : settled);
 }

@@ -50,9 +50,9 @@ CUresult weir_copy_post(uint64_t dst, uint64_t src, uint64_t bytes, uint64_t res
     struct weir_op_copy_in in = {
         .dst = dst, .src = src, .bytes = bytes, .rest = rest, .s = stream->handle, .flags = flags};
     weir_guest_stream_work_begin(stream);
-    CUresult rc = weir_guest_capturing() ? weir_call_copy(weir_guest_channel(), &in, NULL)
-                                         : weir_post_copy(weir_guest_channel(), &in);
-    return weir_guest_stream_work_end(stream, rc);
+    CUresult result = weir_guest_capturing() ? weir_call_copy(weir_guest_channel(), &in, NULL)
+                                             : weir_post_copy(weir_guest_channel(), &in);
+    return weir_guest_stream_work_end(stream, result);
 }
 
 static CUresult post_copy(uint64_t dst, uint64_t src, uint64_t bytes,
@@ -76,23 +76,23 @@ static CUresult copy_in(uint64_t dst, const uint8_t *src, uint64_t bytes,
                         struct weir_guest_stream *stream)
 {
     uint64_t piece = piece_bytes(bytes);
-    CUresult rc = CUDA_SUCCESS;
-    for (uint64_t done = 0; done < bytes && rc == CUDA_SUCCESS; done += piece) {
+    CUresult result = CUDA_SUCCESS;
+    for (uint64_t done = 0; done < bytes && result == CUDA_SUCCESS; done += piece) {
         uint64_t n = bytes - done < piece ? bytes - done : piece;
         uint64_t offset;
-        rc = weir_staging_take(n, &offset);
-        if (rc != CUDA_SUCCESS) {
+        result = weir_staging_take(n, &offset);
+        if (result != CUDA_SUCCESS) {
             break;
         }
-        rc = weir_staging_write(offset, src + done, n);
-        if (rc == CUDA_SUCCESS) {
-            rc = weir_copy_post(dst + done, offset, n, bytes - done - n, stream,
-                                WEIR_COPY_SRC_IN_ARENA);
+        result = weir_staging_write(offset, src + done, n);
+        if (result == CUDA_SUCCESS) {
+            result = weir_copy_post(dst + done, offset, n, bytes - done - n, stream,
+                                    WEIR_COPY_SRC_IN_ARENA);
         }
         struct weir_stream_point point = weir_guest_stream_here(stream);
         weir_staging_free_after(offset, &point);
     }
-    return rc;
+    return result;
 }
 
 /* A piece on its way from the GPU. */
@@ -105,28 +105,28 @@ struct incoming {
 
 static CUresult receive_piece(const struct incoming *piece)
 {
-    CUresult rc = weir_guest_stream_wait(&piece->point);
-    if (rc == CUDA_SUCCESS) {
-        rc = weir_staging_read(piece->offset, piece->dst, piece->bytes);
+    CUresult result = weir_guest_stream_wait(&piece->point);
+    if (result == CUDA_SUCCESS) {
+        result = weir_staging_read(piece->offset, piece->dst, piece->bytes);
     }
     weir_staging_free_after(piece->offset, &piece->point);
-    return rc;
+    return result;
 }
 
 /* Post one piece, whose staging block is taken already. */
 static CUresult send_for_piece(struct incoming *piece, uint64_t src, uint64_t rest,
                                struct weir_guest_stream *stream)
 {
-    CUresult rc =
+    CUresult result =
         weir_copy_post(piece->offset, src, piece->bytes, rest, stream, WEIR_COPY_DST_IN_ARENA);
     piece->point = weir_guest_stream_here(stream);
-    if (rc == CUDA_SUCCESS) {
-        rc = weir_guest_stream_mark(&piece->point);
+    if (result == CUDA_SUCCESS) {
+        result = weir_guest_stream_mark(&piece->point);
     }
-    if (rc != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS) {
         weir_staging_free_after(piece->offset, &piece->point);
     }
-    return rc;
+    return result;
 }
 
 /*
@@ -140,33 +140,33 @@ static CUresult copy_out(uint8_t *dst, uint64_t src, uint64_t bytes,
     uint64_t piece = piece_bytes(bytes);
     uint64_t sent = 0;
     unsigned int first = 0, count = 0;
-    CUresult rc = CUDA_SUCCESS;
-    while (count || (sent < bytes && rc == CUDA_SUCCESS)) {
+    CUresult result = CUDA_SUCCESS;
+    while (count || (sent < bytes && result == CUDA_SUCCESS)) {
         struct incoming *next = &ring[(first + count) % DEPTH];
-        if (sent < bytes && count < DEPTH && rc == CUDA_SUCCESS) {
+        if (sent < bytes && count < DEPTH && result == CUDA_SUCCESS) {
             uint64_t n = bytes - sent < piece ? bytes - sent : piece;
             bool room = weir_staging_try(n, &next->offset);
             if (!room && !count) {
-                rc = weir_staging_take(n, &next->offset);
-                room = rc == CUDA_SUCCESS;
+                result = weir_staging_take(n, &next->offset);
+                room = result == CUDA_SUCCESS;
             }
             if (room) {
                 next->bytes = n;
                 next->dst = dst + sent;
-                rc = send_for_piece(next, src + sent, bytes - sent - n, stream);
-                count += rc == CUDA_SUCCESS;
+                result = send_for_piece(next, src + sent, bytes - sent - n, stream);
+                count += result == CUDA_SUCCESS;
                 sent += n;
                 continue;
             }
         }
         if (count) {
             CUresult received = receive_piece(&ring[first]);
-            rc = rc == CUDA_SUCCESS ? received : rc;
+            result = result == CUDA_SUCCESS ? received : result;
             first = (first + 1) % DEPTH;
             count--;
         }
     }
-    return rc;
+    return result;
 }
 
 /* A copy that the graph code may keep; see stream.h.
@@ -201,11 +201,11 @@ static CUresult copy_in_program(const struct weir_guest_copy_side *dst,
                                 const struct weir_guest_copy_side *src, uint64_t bytes,
                                 struct weir_guest_stream *stream)
 {
-    CUresult rc = weir_guest_stream_synchronize(stream);
-    if (rc == CUDA_SUCCESS) {
+    CUresult result = weir_guest_stream_synchronize(stream);
+    if (result == CUDA_SUCCESS) {
         memmove((void *)(uintptr_t)dst->address, (const void *)(uintptr_t)src->address, bytes);
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_copy_source_ready(struct weir_guest_stream *stream, bool sync)
@@ -246,29 +246,30 @@ CUresult weir_copy_linear(const struct weir_guest_copy_side *dst,
     }
     bool from_program = src->kind == WEIR_COPY_PAGEABLE;
     bool to_program = dst->kind == WEIR_COPY_PAGEABLE;
-    CUresult rc;
+    CUresult result;
     bool both = src->registered && dst->registered && !weir_guest_capturing();
     if (from_program && to_program && (sync || !both)) {
         return copy_in_program(dst, src, bytes, stream);
     }
-    if (from_program != to_program && captured(dst, src, bytes, stream, &rc)) {
-        return rc;
+    if (from_program != to_program && captured(dst, src, bytes, stream, &result)) {
+        return result;
     }
     if (is_ordered(dst, src, stream, sync)) {
         return weir_copy_ordered(dst, src, bytes, stream);
     }
     if (from_program) {
-        rc = weir_copy_source_ready(stream, sync);
-        rc = rc != CUDA_SUCCESS
-                 ? rc
-                 : copy_in(dst->address, (const uint8_t *)(uintptr_t)src->address, bytes, stream);
+        result = weir_copy_source_ready(stream, sync);
+        result =
+            result != CUDA_SUCCESS
+                ? result
+                : copy_in(dst->address, (const uint8_t *)(uintptr_t)src->address, bytes, stream);
     } else if (to_program) {
-        rc = copy_out((uint8_t *)(uintptr_t)dst->address, src->address, bytes, stream);
+        result = copy_out((uint8_t *)(uintptr_t)dst->address, src->address, bytes, stream);
     } else {
-        rc = post_copy(dst->address, src->address, bytes, stream, 0);
+        result = post_copy(dst->address, src->address, bytes, stream, 0);
     }
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     bool on_device = dst->on_device && src->on_device;
     return sync && !on_device ? weir_guest_stream_synchronize(stream) : weir_guest_report();

@@ -45,9 +45,9 @@ static CUresult post_box(const struct weir_guest_copy_side *dst,
                                     .depth = box->depth,
                                     .s = stream->handle};
     weir_guest_stream_work_begin(stream);
-    CUresult rc = weir_guest_capturing() ? weir_call_copy_3d(weir_guest_channel(), &in, NULL)
-                                         : weir_post_copy_3d(weir_guest_channel(), &in);
-    return weir_guest_stream_work_end(stream, rc);
+    CUresult result = weir_guest_capturing() ? weir_call_copy_3d(weir_guest_channel(), &in, NULL)
+                                             : weir_post_copy_3d(weir_guest_channel(), &in);
+    return weir_guest_stream_work_end(stream, result);
 }
 
 static uint8_t *row_of(const struct weir_guest_copy_side *side, uint64_t y, uint64_t z)
@@ -59,16 +59,16 @@ static uint8_t *row_of(const struct weir_guest_copy_side *side, uint64_t y, uint
 static CUresult move_rows(const struct weir_guest_copy_side *side, const struct box *box,
                           uint64_t offset, bool to_arena)
 {
-    CUresult rc = CUDA_SUCCESS;
-    for (uint64_t z = 0; z < box->depth && rc == CUDA_SUCCESS; z++) {
-        for (uint64_t y = 0; y < box->height && rc == CUDA_SUCCESS; y++) {
+    CUresult result = CUDA_SUCCESS;
+    for (uint64_t z = 0; z < box->depth && result == CUDA_SUCCESS; z++) {
+        for (uint64_t y = 0; y < box->height && result == CUDA_SUCCESS; y++) {
             uint8_t *row = row_of(side, y, z);
-            rc = to_arena ? weir_staging_write(offset, row, box->width)
-                          : weir_staging_read(offset, row, box->width);
+            result = to_arena ? weir_staging_write(offset, row, box->width)
+                              : weir_staging_read(offset, row, box->width);
             offset += box->width;
         }
     }
-    return rc;
+    return result;
 }
 
 static struct weir_guest_copy_side packed_side(uint64_t offset, const struct box *box)
@@ -109,24 +109,24 @@ static CUresult stage_box(const struct weir_guest_copy_side *dst,
 {
     bool to_gpu = src->kind == WEIR_COPY_PAGEABLE;
     uint64_t offset;
-    CUresult rc = weir_staging_take(box->width * box->height * box->depth, &offset);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = weir_staging_take(box->width * box->height * box->depth, &offset);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     struct weir_guest_copy_side arena = packed_side(offset, box);
     if (to_gpu) {
-        rc = move_rows(src, box, offset, true);
-        rc = rc == CUDA_SUCCESS ? post_box(dst, &arena, box, stream) : rc;
+        result = move_rows(src, box, offset, true);
+        result = result == CUDA_SUCCESS ? post_box(dst, &arena, box, stream) : result;
     } else {
-        rc = post_box(&arena, src, box, stream);
+        result = post_box(&arena, src, box, stream);
     }
     struct weir_stream_point point = weir_guest_stream_here(stream);
-    if (!to_gpu && rc == CUDA_SUCCESS) {
-        rc = weir_guest_stream_wait(&point);
-        rc = rc == CUDA_SUCCESS ? move_rows(dst, box, offset, false) : rc;
+    if (!to_gpu && result == CUDA_SUCCESS) {
+        result = weir_guest_stream_wait(&point);
+        result = result == CUDA_SUCCESS ? move_rows(dst, box, offset, false) : result;
     }
     weir_staging_free_after(offset, &point);
-    return rc;
+    return result;
 }
 
 static struct weir_guest_copy_side moved(const struct weir_guest_copy_side *side, uint64_t x,
@@ -166,9 +166,9 @@ static CUresult cut_box(const struct weir_guest_copy_side *dst,
         first.width = x = (box->width / 2 + 15) & ~15ull;
         second.width -= x;
     }
-    CUresult rc = cut_box(dst, src, &first, stream);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = cut_box(dst, src, &first, stream);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     struct weir_guest_copy_side dst2 = moved(dst, x, y, z);
     struct weir_guest_copy_side src2 = moved(src, x, y, z);
@@ -179,13 +179,13 @@ static CUresult copy_in_program(const struct weir_guest_copy_side *dst,
                                 const struct weir_guest_copy_side *src, const struct box *box,
                                 struct weir_guest_stream *stream)
 {
-    CUresult rc = weir_guest_stream_synchronize(stream);
-    for (uint64_t z = 0; z < box->depth && rc == CUDA_SUCCESS; z++) {
+    CUresult result = weir_guest_stream_synchronize(stream);
+    for (uint64_t z = 0; z < box->depth && result == CUDA_SUCCESS; z++) {
         for (uint64_t y = 0; y < box->height; y++) {
             memmove(row_of(dst, y, z), row_of(src, y, z), box->width);
         }
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_copy_box(const struct weir_guest_copy_side *dst,
@@ -203,24 +203,24 @@ CUresult weir_copy_box(const struct weir_guest_copy_side *dst,
     }
     bool from_program = src->kind == WEIR_COPY_PAGEABLE;
     bool to_program = dst->kind == WEIR_COPY_PAGEABLE;
-    CUresult rc;
+    CUresult result;
     if (from_program && to_program) {
         return copy_in_program(dst, src, &box, stream);
     }
-    if ((from_program || to_program) && captured(dst, src, &box, stream, &rc)) {
-        return rc;
+    if ((from_program || to_program) && captured(dst, src, &box, stream, &result)) {
+        return result;
     }
     /* The GPU would read pinned memory only when the stream gets to the copy. */
-    rc = src->registered && !sync ? weir_guest_stream_synchronize(stream)
-         : from_program           ? weir_copy_source_ready(stream, sync)
-                                  : CUDA_SUCCESS;
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    result = src->registered && !sync ? weir_guest_stream_synchronize(stream)
+             : from_program           ? weir_copy_source_ready(stream, sync)
+                                      : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
-    rc = from_program || to_program ? cut_box(dst, src, &box, stream)
-                                    : post_box(dst, src, &box, stream);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    result = from_program || to_program ? cut_box(dst, src, &box, stream)
+                                        : post_box(dst, src, &box, stream);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     bool on_device = dst->on_device && src->on_device;
     return sync && !on_device ? weir_guest_stream_synchronize(stream) : weir_guest_report();

@@ -105,26 +105,27 @@ static CUresult copy_through(const struct weir_guest_copy_side *dst,
                              struct block *block, struct weir_guest_stream *stream)
 {
     uint8_t *place = weir_guest.channel.arena + block->at;
-    CUresult rc = CUDA_SUCCESS;
-    for (uint64_t at = 0, n; at < bytes && rc == CUDA_SUCCESS; at += n) {
+    CUresult result = CUDA_SUCCESS;
+    for (uint64_t at = 0, n; at < bytes && result == CUDA_SUCCESS; at += n) {
         n = bytes - at < block->bytes ? bytes - at : block->bytes;
         uint64_t rest = bytes - at - n;
         if (src->kind == WEIR_COPY_PAGEABLE) {
-            rc = post_part(place, (const uint8_t *)(uintptr_t)src->address + at, n, block, stream);
-            rc = rc == CUDA_SUCCESS ? weir_copy_post(dst->address + at, block->at, n, rest, stream,
-                                                     WEIR_COPY_SRC_IN_ARENA)
-                                    : rc;
+            result =
+                post_part(place, (const uint8_t *)(uintptr_t)src->address + at, n, block, stream);
+            result = result == CUDA_SUCCESS ? weir_copy_post(dst->address + at, block->at, n, rest,
+                                                             stream, WEIR_COPY_SRC_IN_ARENA)
+                                            : result;
         } else {
-            rc = weir_copy_post(block->at, src->address + at, n, rest, stream,
-                                WEIR_COPY_DST_IN_ARENA);
-            rc = rc == CUDA_SUCCESS
-                     ? post_part((uint8_t *)(uintptr_t)dst->address + at, place, n, block, stream)
-                     : rc;
+            result = weir_copy_post(block->at, src->address + at, n, rest, stream,
+                                    WEIR_COPY_DST_IN_ARENA);
+            result = result == CUDA_SUCCESS ? post_part((uint8_t *)(uintptr_t)dst->address + at,
+                                                        place, n, block, stream)
+                                            : result;
         }
     }
     struct weir_stream_point point = weir_guest_stream_here(stream);
     weir_staging_free_after(block->at, &point);
-    return rc;
+    return result;
 }
 
 CUresult weir_copy_ordered(const struct weir_guest_copy_side *dst,
@@ -153,7 +154,7 @@ CUresult weir_copy_ordered(const struct weir_guest_copy_side *dst,
     if (!block) {
         return weir_guest_result(CUDA_ERROR_OUT_OF_MEMORY);
     }
-    CUresult rc = copy_through(dst, src, bytes, block, stream);
+    CUresult result = copy_through(dst, src, bytes, block, stream);
     put_block(block);
-    return rc;
+    return result;
 }

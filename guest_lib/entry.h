@@ -67,10 +67,10 @@ static inline CUresult weir_guest_report(void)
     return weir_channel_report(&weir_guest.channel);
 }
 
-/** Returns rc, or if that is CUDA_SUCCESS the error that earlier posted work left. @thread any */
-static inline CUresult weir_guest_result(CUresult rc)
+/** Returns result, or after CUDA_SUCCESS the error that earlier posted work left. @thread any */
+static inline CUresult weir_guest_result(CUresult result)
 {
-    return rc != CUDA_SUCCESS ? rc : weir_guest_report();
+    return result != CUDA_SUCCESS ? result : weir_guest_report();
 }
 
 /** Write a line at WEIR_LOG=warn when a program called something that Weir does not support.

@@ -90,16 +90,16 @@ CUresult weir_event_new(struct weir_guest_ctx *ctx, unsigned int flags, bool imp
     event->at = (struct weir_stream_point){0};
     event->word = WEIR_WORD_NONE;
     event->value = 0;
-    CUresult rc = imported ? CUDA_SUCCESS : weir_word_take(&event->word, &event->value);
-    if (rc == CUDA_SUCCESS) {
-        rc = weir_guest_object_add(WEIR_KIND_EVENT, event, &event->handle);
-        if (rc != CUDA_SUCCESS && !imported) {
+    CUresult result = imported ? CUDA_SUCCESS : weir_word_take(&event->word, &event->value);
+    if (result == CUDA_SUCCESS) {
+        result = weir_guest_object_add(WEIR_KIND_EVENT, event, &event->handle);
+        if (result != CUDA_SUCCESS && !imported) {
             weir_word_give(event->word, event->value);
         }
     }
-    if (rc != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS) {
         give_struct(event);
-        return rc;
+        return result;
     }
     event->wire = event->handle;
     *ret_event = event;
@@ -113,9 +113,9 @@ void weir_event_drop(struct weir_guest_event *event, bool tell_host)
         weir_guest_object_remove(WEIR_KIND_EVENT, event->wire);
     }
     if (tell_host) {
-        CUresult rc = weir_post_event_destroy(weir_guest_channel(),
-                                              &(struct weir_op_event_destroy_in){.e = event->wire});
-        (void)rc; /* a dead host has no events, so it need not be sent anything */
+        CUresult result = weir_post_event_destroy(
+            weir_guest_channel(), &(struct weir_op_event_destroy_in){.e = event->wire});
+        (void)result; /* a dead host has no events, so it need not be sent anything */
     }
     if (event->word != WEIR_WORD_NONE) {
         weir_word_give(event->word, event->value);
@@ -141,17 +141,17 @@ static CUresult move_locked(struct weir_guest_event *event)
 {
     uint32_t word, value;
     uint64_t wire;
-    CUresult rc = weir_word_take(&word, &value);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = weir_word_take(&word, &value);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
-    rc = weir_guest_object_add(WEIR_KIND_EVENT, event, &wire);
-    if (rc != CUDA_SUCCESS) {
+    result = weir_guest_object_add(WEIR_KIND_EVENT, event, &wire);
+    if (result != CUDA_SUCCESS) {
         weir_word_give(word, value);
-        return rc;
+        return result;
     }
-    rc = weir_post_event_destroy(weir_guest_channel(),
-                                 &(struct weir_op_event_destroy_in){.e = event->wire});
+    result = weir_post_event_destroy(weir_guest_channel(),
+                                     &(struct weir_op_event_destroy_in){.e = event->wire});
     if (event->wire != event->handle) {
         weir_guest_object_remove(WEIR_KIND_EVENT, event->wire);
     }
@@ -159,7 +159,7 @@ static CUresult move_locked(struct weir_guest_event *event)
     event->wire = wire;
     event->word = word;
     event->value = value;
-    return rc != CUDA_SUCCESS ? rc : post_create(event);
+    return result != CUDA_SUCCESS ? result : post_create(event);
 }
 
 static bool must_move_locked(struct weir_guest_event *event, const struct weir_guest_stream *stream)
@@ -171,9 +171,9 @@ static bool must_move_locked(struct weir_guest_event *event, const struct weir_g
 static CUresult record_locked(struct weir_guest_event *event, struct weir_guest_stream *stream,
                               unsigned int flags)
 {
-    CUresult rc = must_move_locked(event, stream) ? move_locked(event) : CUDA_SUCCESS;
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = must_move_locked(event, stream) ? move_locked(event) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     struct weir_op_event_record_in in = {
         .e = event->wire, .s = stream->handle, .value = event->value + 1, .flags = flags};
@@ -183,15 +183,15 @@ static CUresult record_locked(struct weir_guest_event *event, struct weir_guest_
      * another ring. */
     if (weir_guest_capturing() || weir_event_is_shared(event)) {
         struct weir_op_event_record_out out = {0};
-        rc = weir_call_event_record(weir_guest_channel(), &in, &out);
+        result = weir_call_event_record(weir_guest_channel(), &in, &out);
         captured = out.captured != 0;
     } else {
-        rc = weir_post_event_record(weir_guest_channel(), &in);
+        result = weir_post_event_record(weir_guest_channel(), &in);
     }
-    rc = weir_guest_stream_work_end(stream, rc);
-    if (rc == CUDA_SUCCESS && captured && flags == CU_EVENT_RECORD_EXTERNAL) {
+    result = weir_guest_stream_work_end(stream, result);
+    if (result == CUDA_SUCCESS && captured && flags == CU_EVENT_RECORD_EXTERNAL) {
         __atomic_store_n(&event->in_graph, true, __ATOMIC_RELAXED);
-    } else if (rc == CUDA_SUCCESS) {
+    } else if (result == CUDA_SUCCESS) {
         event->captured = captured;
         event->recorded = true;
         if (!captured) {
@@ -199,7 +199,7 @@ static CUresult record_locked(struct weir_guest_event *event, struct weir_guest_
             event->at = weir_guest_stream_here(stream);
         }
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_event_record(struct weir_guest_event *event, struct weir_guest_stream *stream,
@@ -209,9 +209,9 @@ CUresult weir_event_record(struct weir_guest_event *event, struct weir_guest_str
         return CUDA_ERROR_INVALID_VALUE;
     }
     weir_lock_acquire(&event->lock);
-    CUresult rc = record_locked(event, stream, flags);
+    CUresult result = record_locked(event, stream, flags);
     weir_lock_release(&event->lock);
-    return rc;
+    return result;
 }
 
 CUresult weir_event_launch_begin(struct weir_guest_event *event, struct weir_guest_stream *stream,
@@ -224,10 +224,10 @@ CUresult weir_event_launch_begin(struct weir_guest_event *event, struct weir_gue
         return CUDA_ERROR_INVALID_VALUE;
     }
     weir_lock_acquire(&event->lock);
-    CUresult rc = must_move_locked(event, stream) ? move_locked(event) : CUDA_SUCCESS;
-    if (rc != CUDA_SUCCESS) {
+    CUresult result = must_move_locked(event, stream) ? move_locked(event) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS) {
         weir_lock_release(&event->lock);
-        return rc;
+        return result;
     }
     *ret_wire = event->wire;
     return CUDA_SUCCESS;
@@ -239,10 +239,10 @@ static CUresult mark_locked(struct weir_guest_event *event, struct weir_guest_st
         .e = event->wire, .s = stream->handle, .value = event->value + 1};
     struct weir_op_event_mark_out out = {0};
     weir_guest_stream_work_begin(stream);
-    CUresult rc = weir_guest_capturing() ? weir_call_event_mark(weir_guest_channel(), &in, &out)
-                                         : weir_post_event_mark(weir_guest_channel(), &in);
-    rc = weir_guest_stream_work_end(stream, rc);
-    if (rc == CUDA_SUCCESS) {
+    CUresult result = weir_guest_capturing() ? weir_call_event_mark(weir_guest_channel(), &in, &out)
+                                             : weir_post_event_mark(weir_guest_channel(), &in);
+    result = weir_guest_stream_work_end(stream, result);
+    if (result == CUDA_SUCCESS) {
         event->captured = out.captured != 0;
         event->recorded = true;
         if (!event->captured) {
@@ -250,15 +250,15 @@ static CUresult mark_locked(struct weir_guest_event *event, struct weir_guest_st
             event->at = weir_guest_stream_here(stream);
         }
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_event_launch_end(struct weir_guest_event *event, struct weir_guest_stream *stream,
                                CUresult launched)
 {
-    CUresult rc = launched == CUDA_SUCCESS ? mark_locked(event, stream) : launched;
+    CUresult result = launched == CUDA_SUCCESS ? mark_locked(event, stream) : launched;
     weir_lock_release(&event->lock);
-    return rc;
+    return result;
 }
 
 bool weir_event_is_shared(const struct weir_guest_event *event)
@@ -281,10 +281,10 @@ CUresult weir_event_query(struct weir_guest_event *event)
     bool ask = weir_event_is_shared(event) || (weir_guest.channel.remote && event->recorded);
     weir_lock_acquire(&event->lock);
     ask |= event->captured; /* the driver refuses the call and invalidates the capture */
-    CUresult rc = ask || complete_locked(event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    CUresult result = ask || complete_locked(event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
     const struct weir_op_event_query_in in = {.e = event->wire};
     weir_lock_release(&event->lock);
-    return ask ? weir_call_event_query(weir_guest_channel(), &in, NULL) : rc;
+    return ask ? weir_call_event_query(weir_guest_channel(), &in, NULL) : result;
 }
 
 /* A record of another process or of a graph has no word here: ask the host in growing intervals. */
@@ -292,12 +292,12 @@ static CUresult wait_shared(struct weir_guest_event *event)
 {
     uint32_t nobody = 0;
     uint64_t pause_ns = 20 * WEIR_NS_PER_US;
-    CUresult rc;
-    while ((rc = weir_event_query(event)) == CUDA_ERROR_NOT_READY) {
+    CUresult result;
+    while ((result = weir_event_query(event)) == CUDA_ERROR_NOT_READY) {
         weir_futex_wait(&nobody, 0, pause_ns);
         pause_ns += pause_ns < WEIR_NS_PER_MS ? pause_ns / 4 : 0;
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_event_wait(struct weir_guest_event *event)
@@ -318,10 +318,10 @@ CUresult weir_event_wait(struct weir_guest_event *event)
     if (complete) {
         return CUDA_SUCCESS;
     }
-    CUresult rc = weir_channel_word_wait(weir_guest_channel(), word, value,
-                                         (event->flags & CU_EVENT_BLOCKING_SYNC) != 0);
-    if (rc == CUDA_SUCCESS) {
+    CUresult result = weir_channel_word_wait(weir_guest_channel(), word, value,
+                                             (event->flags & CU_EVENT_BLOCKING_SYNC) != 0);
+    if (result == CUDA_SUCCESS) {
         weir_guest_stream_note_done(&at);
     }
-    return rc;
+    return result;
 }

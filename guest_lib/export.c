@@ -24,10 +24,11 @@ CUresult weir_export_pool(const uint8_t name[16], int *ret_fd)
     struct weir_op_pool_export_in in;
     memcpy(in.name, name, sizeof in.name);
     weir_mem_fd_lock();
-    CUresult rc = weir_call_pool_export(weir_guest_channel(), &in, NULL);
-    rc = rc == CUDA_SUCCESS ? weir_channel_receive_fd(weir_guest_channel(), ret_fd) : rc;
+    CUresult result = weir_call_pool_export(weir_guest_channel(), &in, NULL);
+    result =
+        result == CUDA_SUCCESS ? weir_channel_receive_fd(weir_guest_channel(), ret_fd) : result;
     weir_mem_fd_unlock();
-    return rc;
+    return result;
 }
 
 CUresult weir_import_pool(int fd, uint8_t ret_name[16])
@@ -37,9 +38,9 @@ CUresult weir_import_pool(int fd, uint8_t ret_name[16])
     if (!weir_export_token(fd, in.token)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult rc = weir_call_pool_import(weir_guest_channel(), &in, &out);
-    if (rc == CUDA_SUCCESS) {
+    CUresult result = weir_call_pool_import(weir_guest_channel(), &in, &out);
+    if (result == CUDA_SUCCESS) {
         memcpy(ret_name, out.name, sizeof out.name);
     }
-    return rc;
+    return result;
 }

@@ -68,26 +68,26 @@ static CUresult front_context_id(CUcontext context, unsigned long long *ret_id)
 static CUresult front_stream_id(CUcontext context, CUstream stream, unsigned long long *ret_id)
 {
     struct weir_guest_stream *found;
-    CUresult rc;
+    CUresult result;
     if (!stream || stream == CU_STREAM_LEGACY) {
         struct weir_guest_ctx *ctx;
-        rc = weir_ctx_resolve(context, &ctx);
-        found = rc == CUDA_SUCCESS ? ctx->legacy : NULL;
+        result = weir_ctx_resolve(context, &ctx);
+        found = result == CUDA_SUCCESS ? ctx->legacy : NULL;
     } else {
-        rc = weir_guest_stream_get(stream, &found);
+        result = weir_guest_stream_get(stream, &found);
     }
-    if (rc == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS) {
         *ret_id = found->id;
     }
     weir_calls_leave(&weir_calls_thread); /* this is no export, which would */
-    return rc;
+    return result;
 }
 
 static CUresult front_module_function(CUmodule module, unsigned int index, CUfunction *ret_function)
 {
-    CUresult rc = weir_guest_module_function_at(module, index, ret_function);
+    CUresult result = weir_guest_module_function_at(module, index, ret_function);
     weir_calls_leave(&weir_calls_thread);
-    return rc;
+    return result;
 }
 
 static const struct weir_common_ops ops = {

@@ -153,10 +153,10 @@ static nvmlReturn_t monitor_open(void)
 {
     WEIR_GUEST_KEEP_ERRNO;
     pthread_mutex_lock(&lock);
-    nvmlReturn_t rc = connected ? NVML_SUCCESS : connect_locked();
-    wanted = wanted || rc == NVML_SUCCESS;
+    nvmlReturn_t result = connected ? NVML_SUCCESS : connect_locked();
+    wanted = wanted || result == NVML_SUCCESS;
     pthread_mutex_unlock(&lock);
-    return rc;
+    return result;
 }
 
 static void monitor_close(void)
@@ -210,10 +210,10 @@ static nvmlReturn_t monitor_call(uint32_t device, struct weir_nvml_request *requ
     WEIR_GUEST_KEEP_ERRNO;
     request->ret_bytes = 0;
     pthread_mutex_lock(&lock);
-    nvmlReturn_t rc = ready_locked(device);
-    rc = rc == NVML_SUCCESS ? call_locked(request) : rc;
+    nvmlReturn_t result = ready_locked(device);
+    result = result == NVML_SUCCESS ? call_locked(request) : result;
     pthread_mutex_unlock(&lock);
-    return rc;
+    return result;
 }
 
 static uint64_t cached_bytes(uint32_t device)
@@ -231,19 +231,19 @@ static nvmlReturn_t monitor_memory(uint32_t device, uint64_t *ret_free_bytes,
     WEIR_GUEST_KEEP_ERRNO;
     struct weir_op_mem_info_out out = {0};
     pthread_mutex_lock(&lock);
-    nvmlReturn_t rc = ready_locked(device);
-    if (rc == NVML_SUCCESS) {
-        CUresult result = weir_call_mem_info(&channel, NULL, &out);
-        rc = result == CUDA_SUCCESS ? NVML_SUCCESS : from_result(result);
+    nvmlReturn_t result = ready_locked(device);
+    if (result == NVML_SUCCESS) {
+        CUresult cuda_result = weir_call_mem_info(&channel, NULL, &out);
+        result = cuda_result == CUDA_SUCCESS ? NVML_SUCCESS : from_result(cuda_result);
     }
     pthread_mutex_unlock(&lock);
-    if (rc == NVML_SUCCESS) {
+    if (result == NVML_SUCCESS) {
         /* As cuMemGetInfo: memory that was granted to this process and is unused counts as free. */
         uint64_t available = out.free + cached_bytes(device);
         *ret_free_bytes = available < out.total ? available : out.total;
         *ret_total_bytes = out.total;
     }
-    return rc;
+    return result;
 }
 
 static nvmlReturn_t take_processes(const struct weir_op_nvml_processes_out *out,
@@ -274,15 +274,15 @@ static nvmlReturn_t monitor_processes(uint32_t device, struct weir_nvml_process 
 {
     WEIR_GUEST_KEEP_ERRNO;
     pthread_mutex_lock(&lock);
-    nvmlReturn_t rc = ready_locked(device);
-    if (rc == NVML_SUCCESS) {
+    nvmlReturn_t result = ready_locked(device);
+    if (result == NVML_SUCCESS) {
         struct weir_op_nvml_processes_out out = {0};
-        CUresult result = weir_call_nvml_processes(&channel, NULL, &out);
-        rc = result == CUDA_SUCCESS ? take_processes(&out, processes, ret_count)
-                                    : from_result(result);
+        CUresult cuda_result = weir_call_nvml_processes(&channel, NULL, &out);
+        result = cuda_result == CUDA_SUCCESS ? take_processes(&out, processes, ret_count)
+                                             : from_result(cuda_result);
     }
     pthread_mutex_unlock(&lock);
-    return rc;
+    return result;
 }
 
 static int monitor_cuda_version(void)

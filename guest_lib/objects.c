@@ -124,12 +124,12 @@ CUresult weir_guest_adopt(enum weir_kind kind, uint64_t *handles, uint32_t n)
 static CUresult use_stream(const void *value, uint64_t *ret_handle)
 {
     struct weir_guest_stream *stream;
-    CUresult rc =
+    CUresult result =
         weir_guest_stream_get(value ? (CUstream)(uintptr_t)value : CU_STREAM_LEGACY, &stream);
-    if (rc == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS) {
         *ret_handle = stream->handle;
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_guest_use(enum weir_kind kind, const void *value, uint64_t *ret_handle)
@@ -139,9 +139,9 @@ CUresult weir_guest_use(enum weir_kind kind, const void *value, uint64_t *ret_ha
     }
     if (kind == WEIR_KIND_CONTEXT) {
         struct weir_guest_ctx *ctx;
-        CUresult rc = weir_ctx_resolve((CUcontext)(uintptr_t)value, &ctx);
-        *ret_handle = rc == CUDA_SUCCESS ? ctx->handle : 0;
-        return rc;
+        CUresult result = weir_ctx_resolve((CUcontext)(uintptr_t)value, &ctx);
+        *ret_handle = result == CUDA_SUCCESS ? ctx->handle : 0;
+        return result;
     }
     void *object = weir_guest_object_get(kind, value);
     if (!object) {

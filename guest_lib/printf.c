@@ -13,9 +13,9 @@ void weir_guest_printf_flush(struct weir_guest_ctx *ctx)
     bool wrote = false;
     do {
         out = (struct weir_op_printf_flush_out){0};
-        CUresult rc = weir_call_printf_flush(
+        CUresult result = weir_call_printf_flush(
             weir_guest_channel(), &(struct weir_op_printf_flush_in){.c = ctx->handle}, &out);
-        if (rc != CUDA_SUCCESS) {
+        if (result != CUDA_SUCCESS) {
             break; /* the call that flushes reports errors of the session */
         }
         if (out.n_text) {

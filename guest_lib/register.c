@@ -132,30 +132,30 @@ static CUresult share_locked(struct registration **regs, size_t n, bool must)
 {
     struct runs runs = {0};
     const char *why = NULL;
-    CUresult rc = CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS;
     bool good = true;
     qsort(regs, n, sizeof(struct registration *), by_address);
     for (size_t i = 0; i < n && good; i++) {
         good = weir_pages_visit_gaps(regs[i]->first, regs[i]->bytes, add_run, &runs);
     }
-    rc = !good    ? CUDA_ERROR_OUT_OF_MEMORY
-         : runs.n ? weir_pages_share(regs[0]->ctx, runs.all, runs.n, must, &why)
-                  : CUDA_SUCCESS;
+    result = !good    ? CUDA_ERROR_OUT_OF_MEMORY
+             : runs.n ? weir_pages_share(regs[0]->ctx, runs.all, runs.n, must, &why)
+                      : CUDA_SUCCESS;
     free(runs.all);
     for (size_t i = 0; i < n; i++) {
         if (!use_pieces(regs[i])) {
             weir_pages_sweep(regs[i]->first, regs[i]->bytes);
             regs[i]->hopeless = true;
-            rc = rc == CUDA_SUCCESS ? CUDA_ERROR_NOT_SUPPORTED : rc;
+            result = result == CUDA_SUCCESS ? CUDA_ERROR_NOT_SUPPORTED : result;
         }
     }
-    if (rc != CUDA_SUCCESS && must) {
+    if (result != CUDA_SUCCESS && must) {
         weir_log_warn("guest: kernels do not reach registered memory; copies from and to it go on, "
                       "result=%d address=0x%llx ranges=%zu why=\"%s\"",
-                      (int)rc, (unsigned long long)regs[0]->base, n,
+                      (int)result, (unsigned long long)regs[0]->base, n,
                       why ? why : "the host has no memory, or no such addresses, for it");
     }
-    return rc;
+    return result;
 }
 
 /* Find the private range that an address lies in. */
@@ -172,15 +172,15 @@ static CUresult reach(uint64_t address, bool behind)
 {
     WEIR_GUEST_KEEP_ERRNO;
     struct weir_mem mem;
-    CUresult rc = CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&lock);
     bool known = weir_mem_find(address, &mem);
     struct registration *reg = known || !behind ? find_locked(address) : find_locked(address - 1);
     if (reg) {
-        rc = weir_guest.channel.remote ? CUDA_ERROR_NOT_SUPPORTED : share_locked(&reg, 1, true);
+        result = weir_guest.channel.remote ? CUDA_ERROR_NOT_SUPPORTED : share_locked(&reg, 1, true);
     }
     pthread_mutex_unlock(&lock);
-    return rc;
+    return result;
 }
 
 CUresult weir_register_reach(uint64_t address)
@@ -190,19 +190,19 @@ CUresult weir_register_reach(uint64_t address)
 
 CUresult weir_register_reach_words(const void *data, uint64_t bytes)
 {
-    CUresult rc = CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS;
     if (!weir_register_any_private() || weir_guest.channel.remote) {
-        return rc;
+        return result;
     }
     uint64_t low = __atomic_load_n(&lowest, __ATOMIC_RELAXED);
     uint64_t high = __atomic_load_n(&highest, __ATOMIC_RELAXED);
-    for (uint64_t at = 0; at + sizeof(uint64_t) <= bytes && rc == CUDA_SUCCESS;
+    for (uint64_t at = 0; at + sizeof(uint64_t) <= bytes && result == CUDA_SUCCESS;
          at += sizeof(uint64_t)) {
         uint64_t word;
         memcpy(&word, (const uint8_t *)data + at, sizeof(word));
-        rc = word - low <= high - low ? reach(word, true) : rc;
+        result = word - low <= high - low ? reach(word, true) : result;
     }
-    return rc;
+    return result;
 }
 
 /* A range that cannot be shared stays as it is: most kernels do not read it. */
@@ -496,19 +496,19 @@ CUresult weir_register_memory(struct weir_guest_ctx *ctx, uint64_t base, uint64_
     reg->bytes = ((base + bytes + WEIR_PAGE_BYTES - 1) & ~(WEIR_PAGE_BYTES - 1)) - reg->first;
     pthread_once(&once, prepare_once);
     pthread_mutex_lock(&lock);
-    CUresult rc;
+    CUresult result;
     if (weir_mem_overlapping(base, bytes, &other)) {
-        rc = other.kind == WEIR_MEM_REGISTERED ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
-                                               : CUDA_ERROR_INVALID_VALUE;
+        result = other.kind == WEIR_MEM_REGISTERED ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
+                                                   : CUDA_ERROR_INVALID_VALUE;
     } else {
-        rc = check_pages(reg->first, reg->bytes, !(flags & CU_MEMHOSTREGISTER_READ_ONLY));
+        result = check_pages(reg->first, reg->bytes, !(flags & CU_MEMHOSTREGISTER_READ_ONLY));
     }
-    rc = rc == CUDA_SUCCESS ? enter_locked(&mem, reg) : rc;
+    result = result == CUDA_SUCCESS ? enter_locked(&mem, reg) : result;
     pthread_mutex_unlock(&lock);
-    if (rc != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS) {
         free(reg);
     }
-    return rc;
+    return result;
 }
 
 void weir_register_undo(const struct weir_mem *mem)

@@ -456,21 +456,21 @@ static CUresult begin_piece(struct weir_guest_ctx *ctx, const struct weir_page_r
     bool passed = fd < 0;
     *piece = (struct piece){.first = run->first, .bytes = run->bytes};
     weir_mem_fd_lock();
-    CUresult rc = weir_call_host_replace(weir_guest_channel(), &in, &out);
-    piece->of_host = rc == CUDA_SUCCESS;
-    if (rc == CUDA_SUCCESS && passed) {
-        rc = out.n_fds ? weir_channel_receive_fd(weir_guest_channel(), &fd)
-                       : CUDA_ERROR_NOT_SUPPORTED;
+    CUresult result = weir_call_host_replace(weir_guest_channel(), &in, &out);
+    piece->of_host = result == CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS && passed) {
+        result = out.n_fds ? weir_channel_receive_fd(weir_guest_channel(), &fd)
+                           : CUDA_ERROR_NOT_SUPPORTED;
     }
     weir_mem_fd_unlock();
     piece->device = out.device_address;
     piece->offset = out.offset;
-    rc = rc == CUDA_SUCCESS ? map_file(piece, fd) : rc;
+    result = result == CUDA_SUCCESS ? map_file(piece, fd) : result;
     if (passed && fd >= 0) {
         close(fd);
     }
     keep_growing(run->first);
-    return rc;
+    return result;
 }
 
 static bool move_piece_in(struct piece *piece, const struct parts *parts)
@@ -566,13 +566,13 @@ void weir_pages_leave(uint64_t first, uint64_t bytes)
 static CUresult finish_piece(struct piece *piece)
 {
     const struct weir_op_host_replaced_in in = {.device_address = piece->device};
-    CUresult rc = CUDA_ERROR_NOT_SUPPORTED;
+    CUresult result = CUDA_ERROR_NOT_SUPPORTED;
     if (piece->moved == piece->bytes) {
-        rc = weir_call_host_replaced(weir_guest_channel(), &in, NULL);
+        result = weir_call_host_replaced(weir_guest_channel(), &in, NULL);
     }
-    if (rc == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS) {
         enter(piece);
-        return rc;
+        return result;
     }
     /* Unmap the rest; another mapping may be in its place. */
     if (piece->file && piece->moved < piece->bytes) {
@@ -581,13 +581,13 @@ static CUresult finish_piece(struct piece *piece)
     if (piece->moved != 0) {
         enter(piece);
         weir_pages_sweep(piece->first, piece->bytes);
-        return rc;
+        return result;
     }
     if (piece->of_host) {
         (void)forget_at_host(piece);
     }
     free(piece);
-    return rc;
+    return result;
 }
 
 /* May the kernel use some of the pages for other purposes? Then each page is tested for that. */
@@ -611,23 +611,23 @@ static CUresult share_parts(struct weir_guest_ctx *ctx, const struct weir_page_r
     CUresult result = CUDA_SUCCESS;
     bool going = true;
     for (size_t i = 0; i < n; i++) {
-        CUresult rc = CUDA_ERROR_NOT_SUPPORTED;
+        CUresult piece_result = CUDA_ERROR_NOT_SUPPORTED;
         if (!are_there(parts, &runs[i])) {
             step.why = "it is not all private memory that the program may read";
         } else if (going) {
             made[i] = malloc(sizeof(**made));
-            rc = made[i] ? begin_piece(ctx, &runs[i], made[i]) : CUDA_ERROR_OUT_OF_MEMORY;
+            piece_result = made[i] ? begin_piece(ctx, &runs[i], made[i]) : CUDA_ERROR_OUT_OF_MEMORY;
         }
-        if (rc == CUDA_SUCCESS) {
+        if (piece_result == CUDA_SUCCESS) {
             going = move_piece_in(made[i], parts);
         } else {
-            result = rc;
+            result = piece_result;
         }
     }
     (void)take_step_in();
     for (size_t i = 0; i < n; i++) {
-        CUresult rc = made[i] ? finish_piece(made[i]) : CUDA_SUCCESS;
-        result = result == CUDA_SUCCESS ? rc : result;
+        CUresult piece_result = made[i] ? finish_piece(made[i]) : CUDA_SUCCESS;
+        result = result == CUDA_SUCCESS ? piece_result : result;
     }
     return result;
 }
@@ -638,11 +638,11 @@ CUresult weir_pages_share(struct weir_guest_ctx *ctx, const struct weir_page_run
     struct parts parts = {
         .from = runs[0].first, .to = runs[n - 1].first + runs[n - 1].bytes, .no_files = !must};
     struct piece **made = calloc(n, sizeof(*made));
-    CUresult rc = CUDA_ERROR_NOT_SUPPORTED;
+    CUresult result = CUDA_ERROR_NOT_SUPPORTED;
     step.why = made && make_room(n) ? read_parts(&parts) : "the program has no memory for it";
     step.why = step.why ? step.why : look_for_pins(&parts, must);
     if (!step.why) {
-        rc = share_parts(ctx, runs, n, &parts, made);
+        result = share_parts(ctx, runs, n, &parts, made);
     }
     if (step.uffd >= 0) {
         close(step.uffd);
@@ -651,7 +651,7 @@ CUresult weir_pages_share(struct weir_guest_ctx *ctx, const struct weir_page_run
     *ret_why = step.why;
     free(parts.all);
     free(made);
-    return rc;
+    return result;
 }
 
 /* ---------------------------------------------------------------- fork */

@@ -148,11 +148,11 @@ static CUresult mark_oldest(struct weir_stream_point *ret_oldest)
     }
     weir_lock_release(&staging.lock);
     *ret_oldest = n ? points[0] : (struct weir_stream_point){0};
-    CUresult rc = CUDA_SUCCESS;
-    for (unsigned int i = 0; i < n && rc == CUDA_SUCCESS; i++) {
-        rc = weir_guest_stream_mark(&points[i]);
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned int i = 0; i < n && result == CUDA_SUCCESS; i++) {
+        result = weir_guest_stream_mark(&points[i]);
     }
-    return rc;
+    return result;
 }
 
 /* The arena is full. A stream may be stuck for long, so wait for any of them, not only for the
@@ -160,9 +160,9 @@ static CUresult mark_oldest(struct weir_stream_point *ret_oldest)
 static CUresult wait_for_room(void)
 {
     struct weir_stream_point oldest;
-    CUresult rc = mark_oldest(&oldest);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = mark_oldest(&oldest);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     if (weir_guest.channel.remote) {
         return weir_guest_stream_wait(&oldest);
@@ -200,11 +200,11 @@ CUresult weir_staging_take(uint64_t bytes, uint64_t *ret_offset)
     if (!bytes || bytes > weir_staging_max_bytes()) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    CUresult rc = CUDA_SUCCESS;
-    while (rc == CUDA_SUCCESS && !weir_staging_try(bytes, ret_offset)) {
-        rc = wait_for_room();
+    CUresult result = CUDA_SUCCESS;
+    while (result == CUDA_SUCCESS && !weir_staging_try(bytes, ret_offset)) {
+        result = wait_for_room();
     }
-    return rc;
+    return result;
 }
 
 void weir_staging_free(uint64_t offset)
@@ -234,8 +234,8 @@ void weir_staging_free_after(uint64_t offset, const struct weir_stream_point *po
     }
     weir_lock_release(&staging.lock);
     if (!flight) { /* there is no memory to remember the flight: wait instead */
-        CUresult rc = weir_guest_stream_wait(point);
-        (void)rc; /* on error nothing runs any more, so the block is free as well */
+        CUresult result = weir_guest_stream_wait(point);
+        (void)result; /* on error nothing runs any more, so the block is free as well */
         weir_staging_free(offset);
     }
 }
@@ -247,16 +247,16 @@ CUresult weir_staging_write(uint64_t offset, const void *data, uint64_t bytes)
         return CUDA_SUCCESS;
     }
     const uint8_t *from = data;
-    CUresult rc = CUDA_SUCCESS;
-    for (uint64_t done = 0; done < bytes && rc == CUDA_SUCCESS;) {
+    CUresult result = CUDA_SUCCESS;
+    for (uint64_t done = 0; done < bytes && result == CUDA_SUCCESS;) {
         uint64_t piece = bytes - done < REMOTE_BYTES ? bytes - done : REMOTE_BYTES;
         struct weir_op_arena_write_in in = {.offset = offset + done, .bytes = piece};
         struct weir_channel_extra extra = {.bulk = from + done, .bulk_bytes = piece};
-        rc = weir_channel_call_extra(weir_guest_channel(), WEIR_OP_arena_write, &in, NULL, &extra,
-                                     true);
+        result = weir_channel_call_extra(weir_guest_channel(), WEIR_OP_arena_write, &in, NULL,
+                                         &extra, true);
         done += piece;
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_staging_read(uint64_t offset, void *ret_data, uint64_t bytes)
@@ -266,8 +266,8 @@ CUresult weir_staging_read(uint64_t offset, void *ret_data, uint64_t bytes)
         return CUDA_SUCCESS;
     }
     uint8_t *to = ret_data;
-    CUresult rc = CUDA_SUCCESS;
-    for (uint64_t done = 0; done < bytes && rc == CUDA_SUCCESS;) {
+    CUresult result = CUDA_SUCCESS;
+    for (uint64_t done = 0; done < bytes && result == CUDA_SUCCESS;) {
         struct weir_op_arena_read_in in[REMOTE_AT_ONCE];
         struct weir_channel_piece pieces[REMOTE_AT_ONCE];
         size_t n = 0;
@@ -278,7 +278,7 @@ CUresult weir_staging_read(uint64_t offset, void *ret_data, uint64_t bytes)
                 (struct weir_channel_piece){.in = &in[n], .ret_bulk = to + done, .bytes = piece};
             done += piece;
         }
-        rc = weir_channel_call_pieces(weir_guest_channel(), WEIR_OP_arena_read, pieces, n);
+        result = weir_channel_call_pieces(weir_guest_channel(), WEIR_OP_arena_read, pieces, n);
     }
-    return rc;
+    return result;
 }

@@ -179,9 +179,9 @@ static uint8_t device_of_thread(void)
 static CUresult make_primaries(void)
 {
     for (int i = 0; i < weir_guest.n_devices; i++) {
-        CUresult rc = weir_ctx_new(i, true, 0, &weir_guest.devices[i].primary);
-        if (rc != CUDA_SUCCESS) {
-            return rc;
+        CUresult result = weir_ctx_new(i, true, 0, &weir_guest.devices[i].primary);
+        if (result != CUDA_SUCCESS) {
+            return result;
         }
     }
     return CUDA_SUCCESS;
@@ -189,16 +189,16 @@ static CUresult make_primaries(void)
 
 static CUresult start_parts(const struct weir_welcome *welcome)
 {
-    CUresult rc = reserve_window(welcome);
-    if (rc == CUDA_SUCCESS) {
-        rc = weir_guest_objects_init(&weir_guest.objects) == WEIR_OK ? CUDA_SUCCESS
-                                                                     : CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = reserve_window(welcome);
+    if (result == CUDA_SUCCESS) {
+        result = weir_guest_objects_init(&weir_guest.objects) == WEIR_OK ? CUDA_SUCCESS
+                                                                         : CUDA_ERROR_OUT_OF_MEMORY;
     }
-    rc = rc == CUDA_SUCCESS ? weir_words_init() : rc;
-    rc = rc == CUDA_SUCCESS ? weir_mem_init() : rc;
-    rc = rc == CUDA_SUCCESS ? weir_staging_init(weir_guest.channel.arena_bytes) : rc;
-    rc = rc == CUDA_SUCCESS ? make_primaries() : rc;
-    return rc;
+    result = result == CUDA_SUCCESS ? weir_words_init() : result;
+    result = result == CUDA_SUCCESS ? weir_mem_init() : result;
+    result = result == CUDA_SUCCESS ? weir_staging_init(weir_guest.channel.arena_bytes) : result;
+    result = result == CUDA_SUCCESS ? make_primaries() : result;
+    return result;
 }
 
 CUresult weir_guest_start(struct weir_transport *transport, const struct weir_welcome *welcome)
@@ -225,13 +225,13 @@ CUresult weir_guest_start(struct weir_transport *transport, const struct weir_we
     if (welcome->n_devices > 1) {
         weir_guest.channel.device_of_thread = device_of_thread;
     }
-    CUresult rc = start_parts(welcome);
-    if (rc == CUDA_SUCCESS) {
+    CUresult result = start_parts(welcome);
+    if (result == CUDA_SUCCESS) {
         weir_guest_export_tables_start();
         weir_calls_session(transport->ops->view(transport)->stats);
         set_phase(WEIR_PHASE_READY);
     }
-    return rc;
+    return result;
 }
 
 static void free_context(weir_handle handle, void *object, void *user)
@@ -376,10 +376,10 @@ static CUresult connect_and_start(void)
     struct weir_welcome *welcome = NULL;
     weir_calls_mark_waiting();
     enum weir_status status = weir_guest_connect(false, &transport, &welcome);
-    CUresult rc =
+    CUresult result =
         status == WEIR_OK ? weir_guest_start(transport, welcome) : connect_failed(status, welcome);
     weir_welcome_destroy(welcome);
-    return rc;
+    return result;
 }
 
 static void init_log(void)
@@ -403,12 +403,12 @@ static CUresult init_locked(void)
         return CUDA_ERROR_NO_DEVICE; /* no need to ask a host */
     }
     starting = true;
-    CUresult rc = connect_and_start();
+    CUresult result = connect_and_start();
     starting = false;
-    if (rc != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS) {
         weir_guest_stop();
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_guest_init(void)
@@ -418,9 +418,9 @@ CUresult weir_guest_init(void)
     if (phase == WEIR_PHASE_NEW) {
         pthread_mutex_lock(&weir_guest.init_lock);
         phase = weir_guest_phase_now();
-        CUresult rc = phase == WEIR_PHASE_NEW ? init_locked() : weir_guest_phase_error(phase);
+        CUresult result = phase == WEIR_PHASE_NEW ? init_locked() : weir_guest_phase_error(phase);
         pthread_mutex_unlock(&weir_guest.init_lock);
-        return rc;
+        return result;
     }
     return weir_guest_phase_error(phase);
 }

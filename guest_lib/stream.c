@@ -103,17 +103,17 @@ static CUresult new_stream(struct weir_guest_ctx *ctx, unsigned int flags, int p
     if (!stream) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    CUresult rc = weir_word_take(&stream->word, &stream->mark_value);
-    if (rc != CUDA_SUCCESS) {
+    CUresult result = weir_word_take(&stream->word, &stream->mark_value);
+    if (result != CUDA_SUCCESS) {
         give_struct(stream);
-        return rc;
+        return result;
     }
     fill_stream(stream, ctx, flags, priority, legacy);
-    rc = weir_guest_object_add(WEIR_KIND_STREAM, stream, &stream->handle);
-    if (rc != CUDA_SUCCESS) {
+    result = weir_guest_object_add(WEIR_KIND_STREAM, stream, &stream->handle);
+    if (result != CUDA_SUCCESS) {
         weir_word_give(stream->word, stream->mark_value);
         give_struct(stream);
-        return rc;
+        return result;
     }
     weir_lock_acquire(&ctx->lock);
     stream->next_in_ctx = ctx->streams;
@@ -134,18 +134,18 @@ CUresult weir_guest_stream_new(struct weir_guest_ctx *ctx, unsigned int flags, i
 {
     weir_streams_reap(ctx);
     struct weir_guest_stream *stream;
-    CUresult rc = new_stream(ctx, flags, priority, false, &stream);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = new_stream(ctx, flags, priority, false, &stream);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
-    rc = weir_post_stream_create(weir_guest_channel(),
-                                 &(struct weir_op_stream_create_in){.s = stream->handle,
-                                                                    .c = ctx->handle,
-                                                                    .flags = flags,
-                                                                    .priority = priority,
-                                                                    .word = stream->word});
+    result = weir_post_stream_create(weir_guest_channel(),
+                                     &(struct weir_op_stream_create_in){.s = stream->handle,
+                                                                        .c = ctx->handle,
+                                                                        .flags = flags,
+                                                                        .priority = priority,
+                                                                        .word = stream->word});
     *ret_stream = stream;
-    return rc;
+    return result;
 }
 
 static void unlink_locked(struct weir_guest_stream **list, const struct weir_guest_stream *stream)
@@ -164,8 +164,8 @@ static CUresult take_leave(struct weir_guest_stream *stream)
     struct weir_stream_point point = weir_guest_stream_here(stream);
     weir_guest_object_remove(WEIR_KIND_STREAM, stream->handle);
     if (!weir_guest_stream_passed(&point)) {
-        CUresult rc = weir_guest_stream_mark(&point);
-        (void)rc; /* the host is dead, so no work is under way, and the post below reports it */
+        CUresult result = weir_guest_stream_mark(&point);
+        (void)result; /* the host is dead, so no work is under way, and the post below reports it */
     }
     return weir_post_stream_destroy(weir_guest_channel(),
                                     &(struct weir_op_stream_destroy_in){.s = stream->handle});
@@ -192,14 +192,14 @@ CUresult weir_guest_stream_drop(struct weir_guest_stream *stream)
 {
     struct weir_guest_ctx *ctx = stream->ctx;
     bool later = is_captured(stream);
-    CUresult rc = later ? CUDA_SUCCESS : take_leave(stream);
+    CUresult result = later ? CUDA_SUCCESS : take_leave(stream);
     weir_lock_acquire(&ctx->lock);
     stream->goes_later = later;
     unlink_locked(&ctx->streams, stream);
     zombify_locked(ctx, stream);
     weir_lock_release(&ctx->lock);
     weir_streams_reap(ctx);
-    return rc;
+    return result;
 }
 
 /* No capture is under way: mark the destroyed streams that could not be marked before. */
@@ -221,8 +221,8 @@ static void let_go(struct weir_guest_ctx *ctx)
     weir_lock_release(&ctx->lock);
     while (going) {
         struct weir_guest_stream *next = going->next_in_ctx;
-        CUresult rc = take_leave(going);
-        (void)rc; /* the program believes that the stream is gone */
+        CUresult result = take_leave(going);
+        (void)result; /* the program believes that the stream is gone */
         weir_lock_acquire(&ctx->lock);
         zombify_locked(ctx, going);
         weir_lock_release(&ctx->lock);
@@ -343,25 +343,25 @@ static CUresult mark_point(const struct weir_stream_point *point, uint32_t *ret_
                            uint64_t *ret_covers)
 {
     struct weir_guest_stream *stream = point->stream;
-    CUresult rc = CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS;
     weir_lock_acquire(&stream->lock);
     if (stream->mark_covers < point->count) {
         uint64_t covers = __atomic_load_n(weir_guest_stream_finished(stream), __ATOMIC_ACQUIRE);
         uint32_t value = stream->mark_value + 1;
         struct weir_op_stream_mark_in in = {.s = stream->handle, .value = value};
-        rc = weir_guest_capturing() ? weir_call_stream_mark(weir_guest_channel(), &in, NULL)
-                                    : weir_post_stream_mark(weir_guest_channel(), &in);
-        if (rc == CUDA_SUCCESS) {
+        result = weir_guest_capturing() ? weir_call_stream_mark(weir_guest_channel(), &in, NULL)
+                                        : weir_post_stream_mark(weir_guest_channel(), &in);
+        if (result == CUDA_SUCCESS) {
             stream->mark_covers = covers;
             stream->mark_value = value;
         }
     }
-    bool captured = rc == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    rc = captured ? CUDA_SUCCESS : rc;
+    bool captured = result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    result = captured ? CUDA_SUCCESS : result;
     *ret_value = stream->mark_value;
     *ret_covers = captured ? point->count : stream->mark_covers;
     weir_lock_release(&stream->lock);
-    return rc;
+    return result;
 }
 
 CUresult weir_guest_stream_mark(const struct weir_stream_point *point)
@@ -378,13 +378,13 @@ CUresult weir_guest_stream_mark_before_capture(struct weir_guest_stream *stream)
 {
     struct weir_guest_stream *legacy = __atomic_load_n(&stream->ctx->legacy, __ATOMIC_ACQUIRE);
     struct weir_stream_point point = weir_guest_stream_here(stream);
-    CUresult rc = weir_guest_stream_mark(&point);
-    if (rc == CUDA_SUCCESS && legacy && !(stream->flags & CU_STREAM_NON_BLOCKING)) {
+    CUresult result = weir_guest_stream_mark(&point);
+    if (result == CUDA_SUCCESS && legacy && !(stream->flags & CU_STREAM_NON_BLOCKING)) {
         point = weir_guest_stream_here(
             legacy); /* the host takes no mark of it either during a blocking stream's capture */
-        rc = weir_guest_stream_mark(&point);
+        result = weir_guest_stream_mark(&point);
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_guest_stream_wait(const struct weir_stream_point *point)
@@ -395,18 +395,18 @@ CUresult weir_guest_stream_wait(const struct weir_stream_point *point)
     }
     uint32_t value;
     uint64_t covers;
-    CUresult rc = mark_point(point, &value, &covers);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = mark_point(point, &value, &covers);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     unsigned int flags = __atomic_load_n(&stream->ctx->flags, __ATOMIC_RELAXED);
     bool soon = (flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC;
-    rc = weir_channel_word_wait(weir_guest_channel(), stream->word, value, soon);
-    if (rc == CUDA_SUCCESS) {
+    result = weir_channel_word_wait(weir_guest_channel(), stream->word, value, soon);
+    if (result == CUDA_SUCCESS) {
         raise_done(stream, covers);
-        rc = weir_guest_stream_asserts(stream->ctx);
+        result = weir_guest_stream_asserts(stream->ctx);
     }
-    return rc;
+    return result;
 }
 
 /* ---------------------------------------------------------------- what entry points use */
@@ -414,12 +414,12 @@ CUresult weir_guest_stream_wait(const struct weir_stream_point *point)
 CUresult weir_guest_stream_ask_host(struct weir_guest_stream *stream)
 {
     struct weir_stream_point point = weir_guest_stream_here(stream);
-    CUresult rc = weir_call_stream_query(
+    CUresult result = weir_call_stream_query(
         weir_guest_channel(), &(struct weir_op_stream_query_in){.s = stream->handle}, NULL);
-    if (rc == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS) {
         weir_guest_stream_note_done(&point);
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_guest_stream_settled(struct weir_guest_ctx *ctx)
@@ -436,15 +436,15 @@ CUresult weir_guest_stream_settled(struct weir_guest_ctx *ctx)
 CUresult weir_guest_stream_synchronize(struct weir_guest_stream *stream)
 {
     if (__builtin_expect(weir_guest_capturing(), 0)) {
-        CUresult rc = weir_guest_stream_ask_host(stream);
-        if (rc != CUDA_SUCCESS && rc != CUDA_ERROR_NOT_READY) {
-            return rc;
+        CUresult result = weir_guest_stream_ask_host(stream);
+        if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {
+            return result;
         }
     }
     struct weir_stream_point point = weir_guest_stream_here(stream);
-    CUresult rc = weir_guest_stream_wait(&point);
+    CUresult result = weir_guest_stream_wait(&point);
     CUresult settled = weir_guest_stream_settled(stream->ctx);
-    return weir_guest_result(rc != CUDA_SUCCESS ? rc : settled);
+    return weir_guest_result(result != CUDA_SUCCESS ? result : settled);
 }
 
 static bool sent_just_now(struct weir_guest_stream *stream)
@@ -459,16 +459,16 @@ static bool sent_just_now(struct weir_guest_stream *stream)
  */
 static CUresult query_host(const struct weir_stream_point *point)
 {
-    CUresult rc = weir_guest_stream_ask_host(point->stream);
-    if (rc == CUDA_ERROR_NOT_READY) {
-        rc = weir_guest_stream_mark(point);
+    CUresult result = weir_guest_stream_ask_host(point->stream);
+    if (result == CUDA_ERROR_NOT_READY) {
+        result = weir_guest_stream_mark(point);
         uint64_t end_ns = weir_clock_now_ns() + (point->stream->legacy ? QUERY_SPIN_NS : 0);
-        while (rc == CUDA_SUCCESS && !weir_guest_stream_passed(point)) {
-            rc = weir_clock_now_ns() < end_ns ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+        while (result == CUDA_SUCCESS && !weir_guest_stream_passed(point)) {
+            result = weir_clock_now_ns() < end_ns ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
             weir_cpu_pause();
         }
     }
-    return rc;
+    return result;
 }
 
 /*
@@ -490,35 +490,35 @@ static CUresult query_local(const struct weir_stream_point *point)
     if (!sent_just_now(stream)) {
         return query_host(point);
     }
-    CUresult rc = weir_guest_stream_mark(point);
-    return rc == CUDA_SUCCESS ? CUDA_ERROR_NOT_READY : rc;
+    CUresult result = weir_guest_stream_mark(point);
+    return result == CUDA_SUCCESS ? CUDA_ERROR_NOT_READY : result;
 }
 
 CUresult weir_guest_stream_query(struct weir_guest_stream *stream)
 {
     struct weir_stream_point point = weir_guest_stream_here(stream);
-    CUresult rc;
+    CUresult result;
     if (weir_guest.channel.remote || weir_guest_capturing()) {
-        rc = weir_guest_stream_ask_host(stream);
+        result = weir_guest_stream_ask_host(stream);
     } else {
-        rc = query_local(&point);
+        result = query_local(&point);
     }
-    rc = rc == CUDA_SUCCESS ? weir_guest_stream_asserts(stream->ctx) : rc;
-    if (rc == CUDA_SUCCESS) {
+    result = result == CUDA_SUCCESS ? weir_guest_stream_asserts(stream->ctx) : result;
+    if (result == CUDA_SUCCESS) {
         weir_guest_stream_run_actions();
         return weir_guest_result(weir_managed_pull());
     }
     CUresult error = weir_guest_report();
-    return error != CUDA_SUCCESS ? error : rc;
+    return error != CUDA_SUCCESS ? error : result;
 }
 
-CUresult weir_guest_stream_work_settle(struct weir_guest_stream *stream, CUresult rc)
+CUresult weir_guest_stream_work_settle(struct weir_guest_stream *stream, CUresult result)
 {
-    if (rc == CUDA_SUCCESS && !weir_guest_capturing()) {
+    if (result == CUDA_SUCCESS && !weir_guest_capturing()) {
         struct weir_stream_point point = weir_guest_stream_here(stream);
-        rc = weir_guest_result(weir_guest_stream_wait(&point));
+        result = weir_guest_result(weir_guest_stream_wait(&point));
     }
-    return rc;
+    return result;
 }
 
 /* ---------------------------------------------------------------- a whole context */
@@ -575,40 +575,40 @@ static bool covered_by_legacy(const struct weir_guest_stream *stream)
 
 static CUresult wait_points(struct weir_guest_ctx *ctx, const struct points *points)
 {
-    CUresult rc = CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS;
     struct weir_stream_point legacy = weir_guest_stream_here(ctx->legacy);
     bool passed = weir_guest_stream_passed(&legacy);
-    for (size_t i = 0; i < points->count && rc == CUDA_SUCCESS; i++) {
+    for (size_t i = 0; i < points->count && result == CUDA_SUCCESS; i++) {
         if (!covered_by_legacy(points->all[i].stream)) {
-            rc = weir_guest_stream_mark(&points->all[i]);
+            result = weir_guest_stream_mark(&points->all[i]);
         }
     }
-    if (rc == CUDA_SUCCESS && !passed) {
-        rc = weir_guest_stream_wait(&legacy);
+    if (result == CUDA_SUCCESS && !passed) {
+        result = weir_guest_stream_wait(&legacy);
     }
-    for (size_t i = 0; i < points->count && rc == CUDA_SUCCESS; i++) {
+    for (size_t i = 0; i < points->count && result == CUDA_SUCCESS; i++) {
         if (covered_by_legacy(points->all[i].stream)) {
             weir_guest_stream_note_done(&points->all[i]);
         } else {
-            rc = weir_guest_stream_wait(&points->all[i]);
+            result = weir_guest_stream_wait(&points->all[i]);
         }
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_streams_wait_all(struct weir_guest_ctx *ctx)
 {
     struct points points = {.cap = SYNC_POINTS};
     points.all = points.fixed;
-    CUresult rc = collect(ctx, &points) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    if (rc == CUDA_SUCCESS) {
-        rc = wait_points(ctx, &points);
+    CUresult result = collect(ctx, &points) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS) {
+        result = wait_points(ctx, &points);
     }
     if (points.all != points.fixed) {
         free(points.all);
     }
     weir_streams_reap(ctx);
-    return rc;
+    return result;
 }
 
 static void forget_event(weir_handle handle, void *object, void *user)
@@ -631,8 +631,8 @@ void weir_streams_forget(struct weir_guest_ctx *ctx)
         while (lists[i]) {
             struct weir_guest_stream *stream = lists[i];
             lists[i] = stream->next_in_ctx;
-            CUresult rc = weir_guest_capture_leave(stream, 0);
-            (void)rc; /* there is no graph to miss anything */
+            CUresult result = weir_guest_capture_leave(stream, 0);
+            (void)result; /* there is no graph to miss anything */
             weir_guest_object_remove(WEIR_KIND_STREAM, stream->handle);
             recycle(stream);
         }

@@ -15,12 +15,12 @@
  *
  * Posting work, the whole pattern:
  *
- *     rc = weir_guest_stream_get(hStream, &stream); // checks context, sticky error, handle
- *     if (rc != CUDA_SUCCESS) return rc;
+ *     result = weir_guest_stream_get(hStream, &stream); // checks context, sticky error, handle
+ *     if (result != CUDA_SUCCESS) return result;
  *     in = (struct weir_op_launch_in){.s = stream->handle, ...};
  *     weir_guest_stream_work_begin(stream);
- *     rc = weir_post_launch(weir_guest_channel(), &in);
- *     return weir_guest_stream_work_end(stream, rc); // deferred errors, honours blocking
+ *     result = weir_post_launch(weir_guest_channel(), &in);
+ *     return weir_guest_stream_work_end(stream, result); // deferred errors, honours blocking
  *
  * While weir_guest_capturing(), use weir_call_<op>() in place of weir_post_<op>(): capture errors
  * are synchronous.
@@ -147,14 +147,14 @@ static inline void weir_guest_stream_work_begin(struct weir_guest_stream *stream
 }
 
 /** The slow half of weir_guest_stream_work_end(): blocking mode, errors. */
-CUresult weir_guest_stream_work_settle(struct weir_guest_stream *stream, CUresult rc);
+CUresult weir_guest_stream_work_settle(struct weir_guest_stream *stream, CUresult result);
 
 /**
- * The record is sent (or failed: rc). Returns what the entry point returns: rc, else a deferred
- * error; with WEIR_LAUNCH_BLOCKING it waits for the work first.
+ * The record is sent (or failed: result). Returns what the entry point returns: result, else a
+ * deferred error; with WEIR_LAUNCH_BLOCKING it waits for the work first.
  * @thread any
  */
-static inline CUresult weir_guest_stream_work_end(struct weir_guest_stream *stream, CUresult rc)
+static inline CUresult weir_guest_stream_work_end(struct weir_guest_stream *stream, CUresult result)
 {
     uint64_t ticks = weir_clock_ticks();
     __atomic_store_n(weir_guest_stream_ticks(stream), ticks, __ATOMIC_RELAXED);
@@ -164,8 +164,8 @@ static inline CUresult weir_guest_stream_work_end(struct weir_guest_stream *stre
         __atomic_store_n(&stream->ctx->blocking_ticks, ticks, __ATOMIC_RELAXED);
         __atomic_fetch_add(&stream->ctx->blocking_finished, 1, __ATOMIC_RELEASE);
     }
-    if (__builtin_expect(rc != CUDA_SUCCESS || weir_guest.launch_blocking, 0)) {
-        return weir_guest_stream_work_settle(stream, rc);
+    if (__builtin_expect(result != CUDA_SUCCESS || weir_guest.launch_blocking, 0)) {
+        return weir_guest_stream_work_settle(stream, result);
     }
     return weir_guest_report();
 }
@@ -339,7 +339,7 @@ struct weir_stream_capture_copy {
 };
 
 /*
- * weir_guest.capture_copy(stream, copy, &side, &rc): if the stream is capturing, take the copy,
+ * weir_guest.capture_copy(stream, copy, &side, &result): if the stream is capturing, take the copy,
  * give its block as a side of the copy's operation, which is then posted by the caller as usual and
  * captured, and give true; on an error there is nothing to post. False: the stream is not
  * capturing, copy as usual. Called with no lock held.

@@ -35,8 +35,8 @@ static void drop_own_streams(void *list)
     for (struct own_stream *own = list; own;) {
         struct own_stream *next = own->next;
         if (ready && weir_ctx_use(own->ctx, NULL) && is_alive(own)) {
-            CUresult rc = weir_guest_stream_drop(own->stream);
-            (void)rc; /* the thread is ending, so it ignores errors */
+            CUresult result = weir_guest_stream_drop(own->stream);
+            (void)result; /* the thread is ending, so it ignores errors */
         }
         weir_calls_leave(&weir_calls_thread);
         free(own);
@@ -52,14 +52,14 @@ static void make_key(void)
 
 static CUresult new_own_stream(struct weir_guest_ctx *ctx, struct own_stream *slot)
 {
-    CUresult rc = weir_guest_stream_new(ctx, 0, 0, &slot->stream);
-    if (rc == CUDA_SUCCESS) {
+    CUresult result = weir_guest_stream_new(ctx, 0, 0, &slot->stream);
+    if (result == CUDA_SUCCESS) {
         slot->ctx = ctx;
         slot->stream->per_thread = true;
         slot->stream_id = slot->stream->id;
         slot->session = weir_guest.session;
     }
-    return rc;
+    return result;
 }
 
 static CUresult per_thread_stream(struct weir_guest_ctx *ctx, struct weir_guest_stream **ret_stream)
@@ -77,10 +77,10 @@ static CUresult per_thread_stream(struct weir_guest_ctx *ctx, struct weir_guest_
         if (!own) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        CUresult rc = new_own_stream(ctx, own);
-        if (rc != CUDA_SUCCESS) {
+        CUresult result = new_own_stream(ctx, own);
+        if (result != CUDA_SUCCESS) {
             free(own);
-            return rc;
+            return result;
         }
         own->next = own_streams;
         own_streams = own;
@@ -89,9 +89,9 @@ static CUresult per_thread_stream(struct weir_guest_ctx *ctx, struct weir_guest_
             pthread_setspecific(own_key, own_streams);
         }
     } else {
-        CUresult rc = new_own_stream(ctx, own);
-        if (rc != CUDA_SUCCESS) {
-            return rc;
+        CUresult result = new_own_stream(ctx, own);
+        if (result != CUDA_SUCCESS) {
+            return result;
         }
     }
     *ret_stream = own->stream;
@@ -111,9 +111,9 @@ bool weir_guest_stream_find(CUstream handle, struct weir_guest_stream **ret_stre
 CUresult weir_guest_stream_get(CUstream handle, struct weir_guest_stream **ret_stream)
 {
     struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = weir_ctx_current(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     if (handle == CU_STREAM_LEGACY) {
         *ret_stream = __atomic_load_n(&ctx->legacy, __ATOMIC_ACQUIRE);

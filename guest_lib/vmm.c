@@ -63,14 +63,14 @@ CUresult weir_guest_vmm_create(uint64_t bytes, const CUmemAllocationProp *prop,
                                        .bytes = bytes,
                                        .device = made->host_device,
                                        .handle_types = (uint32_t)prop->requestedHandleTypes};
-    CUresult rc = weir_call_vmm_create(weir_guest_channel(), &in, NULL);
-    if (rc == CUDA_ERROR_OUT_OF_MEMORY) {
+    CUresult result = weir_call_vmm_create(weir_guest_channel(), &in, NULL);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
         weir_mem_make_room();
-        rc = weir_call_vmm_create(weir_guest_channel(), &in, NULL);
+        result = weir_call_vmm_create(weir_guest_channel(), &in, NULL);
     }
-    if (rc != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS) {
         drop_handle(made);
-        return rc;
+        return result;
     }
     *ret_handle = made->handle;
     return CUDA_SUCCESS;
@@ -119,12 +119,13 @@ static CUresult map_locked(const struct weir_mem *mem, struct weir_guest_vmm_han
 {
     struct weir_op_vmm_map_in in = {.address = mem->base, .bytes = mem->bytes, .h = handle->handle};
     /* Mapping a part of the memory: the driver decides whether that is allowed. */
-    CUresult rc = mem->bytes < handle->bytes ? weir_call_vmm_map(weir_guest_channel(), &in, NULL)
-                                             : weir_post_vmm_map(weir_guest_channel(), &in);
-    if (rc == CUDA_SUCCESS) {
+    CUresult result = mem->bytes < handle->bytes
+                          ? weir_call_vmm_map(weir_guest_channel(), &in, NULL)
+                          : weir_post_vmm_map(weir_guest_channel(), &in);
+    if (result == CUDA_SUCCESS) {
         handle->maps++;
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_guest_vmm_map(uint64_t address, uint64_t bytes, uint64_t handle)
@@ -145,15 +146,15 @@ CUresult weir_guest_vmm_map(uint64_t address, uint64_t bytes, uint64_t handle)
         mem.device = found->prop.location.id;
         mem.handle_types = (uint32_t)found->prop.requestedHandleTypes;
     }
-    CUresult rc = CUDA_ERROR_INVALID_VALUE;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
     if (found && bytes <= found->bytes && weir_mem_insert(&mem)) {
-        rc = map_locked(&mem, found);
-        if (rc != CUDA_SUCCESS) {
+        result = map_locked(&mem, found);
+        if (result != CUDA_SUCCESS) {
             weir_mem_remove(address, 1u << WEIR_MEM_MAPPED, &mem);
         }
     }
     weir_lock_release(&vmm_lock);
-    return rc;
+    return result;
 }
 
 /* Do whole mappings together make up the range? */
@@ -179,8 +180,8 @@ static void wait_context(weir_handle handle, void *object, void *user)
     (void)user;
     struct weir_guest_ctx *ctx = object;
     if (weir_ctx_use(ctx, NULL)) {
-        CUresult rc = weir_streams_wait_all(ctx);
-        (void)rc; /* a capture, or an error that the next call reports */
+        CUresult result = weir_streams_wait_all(ctx);
+        (void)result; /* a capture, or an error that the next call reports */
     }
 }
 
@@ -195,8 +196,8 @@ static void wait_for_work(void)
 static CUresult unmap_locked(uint64_t address, uint64_t bytes)
 {
     struct weir_op_vmm_unmap_in in = {.address = address, .bytes = bytes};
-    CUresult rc = weir_post_vmm_unmap(weir_guest_channel(), &in);
-    for (uint64_t at = address; at < address + bytes && rc == CUDA_SUCCESS;) {
+    CUresult result = weir_post_vmm_unmap(weir_guest_channel(), &in);
+    for (uint64_t at = address; at < address + bytes && result == CUDA_SUCCESS;) {
         struct weir_mem mem;
         if (!weir_mem_remove(at, 1u << WEIR_MEM_MAPPED, &mem)) {
             return CUDA_ERROR_UNKNOWN;
@@ -206,27 +207,27 @@ static CUresult unmap_locked(uint64_t address, uint64_t bytes)
         release_if_unused_locked(handle);
         at += mem.bytes;
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_guest_vmm_unmap(uint64_t address, uint64_t bytes)
 {
     wait_for_work();
     weir_lock_acquire(&vmm_lock);
-    CUresult rc =
+    CUresult result =
         covered_locked(address, bytes) ? unmap_locked(address, bytes) : CUDA_ERROR_INVALID_VALUE;
     weir_lock_release(&vmm_lock);
-    return rc;
+    return result;
 }
 
 static CUresult access_locked(uint64_t address, uint64_t bytes, uint32_t flags)
 {
     struct weir_op_vmm_access_in in = {.address = address, .bytes = bytes, .flags = flags};
     /* Not every driver knows memory that may only be read. */
-    CUresult rc = flags == CU_MEM_ACCESS_FLAGS_PROT_READ
-                      ? weir_call_vmm_access(weir_guest_channel(), &in, NULL)
-                      : weir_post_vmm_access(weir_guest_channel(), &in);
-    for (uint64_t at = address; at < address + bytes && rc == CUDA_SUCCESS;) {
+    CUresult result = flags == CU_MEM_ACCESS_FLAGS_PROT_READ
+                          ? weir_call_vmm_access(weir_guest_channel(), &in, NULL)
+                          : weir_post_vmm_access(weir_guest_channel(), &in);
+    for (uint64_t at = address; at < address + bytes && result == CUDA_SUCCESS;) {
         struct weir_mem mem;
         if (!weir_mem_find(at, &mem)) {
             return CUDA_ERROR_UNKNOWN;
@@ -234,7 +235,7 @@ static CUresult access_locked(uint64_t address, uint64_t bytes, uint32_t flags)
         weir_mem_set_flags(at, flags);
         at += mem.bytes;
     }
-    return rc;
+    return result;
 }
 
 bool weir_guest_vmm_reachable(const struct weir_mem *mem, CUdevice device)
@@ -250,21 +251,21 @@ CUresult weir_guest_vmm_access(uint64_t address, uint64_t bytes, CUdevice device
         wait_for_work();
     }
     weir_lock_acquire(&vmm_lock);
-    CUresult rc = CUDA_ERROR_INVALID_VALUE;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
     if (covered_locked(address, bytes)) {
         struct weir_mem mem;
         bool known = weir_mem_find(address, &mem);
         bool own = known && weir_mem_device(&mem) == device;
         if (!known || !weir_guest_vmm_reachable(&mem, device)) {
-            rc = CUDA_ERROR_INVALID_DEVICE;
+            result = CUDA_ERROR_INVALID_DEVICE;
         } else if (!own && flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) {
-            rc = CUDA_SUCCESS;
+            result = CUDA_SUCCESS;
         } else {
-            rc = access_locked(address, bytes, flags);
+            result = access_locked(address, bytes, flags);
         }
     }
     weir_lock_release(&vmm_lock);
-    return rc;
+    return result;
 }
 
 /* ---------------------------------------------------------------- between processes */
@@ -273,10 +274,11 @@ CUresult weir_guest_vmm_export(uint64_t handle, int *ret_fd)
 {
     struct weir_op_vmm_export_in in = {.h = handle};
     weir_mem_fd_lock();
-    CUresult rc = weir_call_vmm_export(weir_guest_channel(), &in, NULL);
-    rc = rc == CUDA_SUCCESS ? weir_channel_receive_fd(weir_guest_channel(), ret_fd) : rc;
+    CUresult result = weir_call_vmm_export(weir_guest_channel(), &in, NULL);
+    result =
+        result == CUDA_SUCCESS ? weir_channel_receive_fd(weir_guest_channel(), ret_fd) : result;
     weir_mem_fd_unlock();
-    return rc;
+    return result;
 }
 
 CUresult weir_guest_vmm_import(int fd, uint64_t *ret_handle)
@@ -288,12 +290,12 @@ CUresult weir_guest_vmm_import(int fd, uint64_t *ret_handle)
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     in.h = made->handle;
-    CUresult rc = weir_export_token(fd, in.token)
-                      ? weir_call_vmm_import(weir_guest_channel(), &in, &out)
-                      : CUDA_ERROR_INVALID_VALUE;
-    if (rc != CUDA_SUCCESS) {
+    CUresult result = weir_export_token(fd, in.token)
+                          ? weir_call_vmm_import(weir_guest_channel(), &in, &out)
+                          : CUDA_ERROR_INVALID_VALUE;
+    if (result != CUDA_SUCCESS) {
         drop_handle(made);
-        return rc;
+        return result;
     }
     made->bytes = out.bytes;
     made->prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;

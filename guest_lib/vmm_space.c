@@ -131,9 +131,9 @@ static CUresult ask_host(uint64_t bytes, uint64_t alignment, uint64_t hint, uint
 {
     struct weir_op_vmm_reserve_in in = {.bytes = bytes, .alignment = alignment, .hint = hint};
     struct weir_op_vmm_reserve_out out = {0};
-    CUresult rc = weir_call_vmm_reserve(weir_guest_channel(), &in, &out);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = weir_call_vmm_reserve(weir_guest_channel(), &in, &out);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     if (out.base % weir_guest_vmm_unit() || out.base + bytes < out.base || !out.base) {
         weir_log_error("guest: the host reserved impossible addresses");
@@ -151,15 +151,15 @@ static CUresult add_slab_locked(void)
 {
     uint64_t base;
     struct slab *slab = calloc(1, sizeof *slab);
-    CUresult rc = slab ? ask_host(SLAB_BYTES, 0, 0, &base) : CUDA_ERROR_OUT_OF_MEMORY;
-    if (rc == CUDA_SUCCESS &&
+    CUresult result = slab ? ask_host(SLAB_BYTES, 0, 0, &base) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS &&
         !weir_guest_range_add(&spaces.small, &slab->region, base, SLAB_BYTES)) {
         give_back(base, SLAB_BYTES, true);
-        rc = CUDA_ERROR_OUT_OF_MEMORY;
+        result = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (rc != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS) {
         free(slab);
-        return rc;
+        return result;
     }
     slab->next = spaces.slabs;
     spaces.slabs = slab;
@@ -174,10 +174,10 @@ static CUresult reserve_small_locked(uint64_t bytes, uint64_t alignment, uint64_
     spaces.small.grain_bytes = unit;
     struct weir_range_block *block = weir_guest_range_take(&spaces.small, room);
     if (!block) {
-        CUresult rc = add_slab_locked();
-        block = rc == CUDA_SUCCESS ? weir_guest_range_take(&spaces.small, room) : NULL;
+        CUresult result = add_slab_locked();
+        block = result == CUDA_SUCCESS ? weir_guest_range_take(&spaces.small, room) : NULL;
         if (!block) {
-            return rc != CUDA_SUCCESS ? rc : CUDA_ERROR_OUT_OF_MEMORY;
+            return result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
         }
     }
     uint64_t base =
@@ -194,15 +194,15 @@ static CUresult reserve_large_locked(uint64_t bytes, uint64_t alignment, uint64_
                                      uint64_t *ret_base)
 {
     uint64_t base;
-    CUresult rc = ask_host(bytes, alignment, hint, &base);
-    if (rc == CUDA_SUCCESS && !add_locked(base, bytes, NULL)) {
+    CUresult result = ask_host(bytes, alignment, hint, &base);
+    if (result == CUDA_SUCCESS && !add_locked(base, bytes, NULL)) {
         give_back(base, bytes, true);
-        rc = CUDA_ERROR_OUT_OF_MEMORY;
+        result = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (rc == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS) {
         *ret_base = base;
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_guest_vmm_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint,
@@ -211,14 +211,14 @@ CUresult weir_guest_vmm_reserve(uint64_t bytes, uint64_t alignment, uint64_t hin
     bool small = bytes <= SMALL_BYTES && alignment <= SMALL_BYTES;
     hint = bytes < WISH_BYTES ? 0 : hint;
     weir_lock_acquire(&spaces.lock);
-    CUresult rc = small && !hint ? reserve_small_locked(bytes, alignment, ret_base)
-                                 : CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = small && !hint ? reserve_small_locked(bytes, alignment, ret_base)
+                                     : CUDA_ERROR_OUT_OF_MEMORY;
     /* If there is no room for a slab, there may be some for this reservation alone. */
-    if (rc == CUDA_ERROR_OUT_OF_MEMORY) {
-        rc = reserve_large_locked(bytes, alignment, hint, ret_base);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+        result = reserve_large_locked(bytes, alignment, hint, ret_base);
     }
     weir_lock_release(&spaces.lock);
-    return rc;
+    return result;
 }
 
 CUresult weir_guest_vmm_unreserve(uint64_t base, uint64_t bytes)
@@ -227,7 +227,7 @@ CUresult weir_guest_vmm_unreserve(uint64_t base, uint64_t bytes)
     struct weir_mem mapped;
     size_t at = upper_locked(base);
     struct space *space = at > 0 ? &spaces.all[at - 1] : NULL;
-    CUresult rc = CUDA_ERROR_INVALID_VALUE;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
     if (space && space->base == base && space->bytes == bytes &&
         !weir_mem_overlapping(base, bytes, &mapped)) {
         if (space->block) {
@@ -237,10 +237,10 @@ CUresult weir_guest_vmm_unreserve(uint64_t base, uint64_t bytes)
         }
         spaces.n--;
         memmove(space, space + 1, (spaces.n - (at - 1)) * sizeof *space);
-        rc = CUDA_SUCCESS;
+        result = CUDA_SUCCESS;
     }
     weir_lock_release(&spaces.lock);
-    return rc;
+    return result;
 }
 
 bool weir_guest_vmm_in_one_space(uint64_t base, uint64_t bytes)

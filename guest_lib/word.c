@@ -82,9 +82,9 @@ static CUresult take_locked(uint32_t *ret_word, uint32_t *ret_value)
 CUresult weir_word_take(uint32_t *ret_word, uint32_t *ret_value)
 {
     weir_lock_acquire(&words.lock);
-    CUresult rc = take_locked(ret_word, ret_value);
+    CUresult result = take_locked(ret_word, ret_value);
     weir_lock_release(&words.lock);
-    return rc;
+    return result;
 }
 
 void weir_word_give(uint32_t word, uint32_t last_value)

@@ -54,9 +54,9 @@ static nvmlReturn_t near(nvmlDevice_t device, cpu_set_t *ret_set)
     nvmlPciInfo_t pci;
     struct weir_nvml_carry carry = {
         .function = "nvmlDeviceGetPciInfo_v3", .data = &pci, .out_bytes = sizeof pci};
-    nvmlReturn_t rc = weir_nvml_carry(device, true, &carry);
-    if (rc != NVML_SUCCESS) {
-        return rc;
+    nvmlReturn_t result = weir_nvml_carry(device, true, &carry);
+    if (result != NVML_SUCCESS) {
+        return result;
     }
     int saved = errno;
     char folder[64], path[96], text[TEXT_BYTES];
@@ -76,22 +76,22 @@ static nvmlReturn_t near(nvmlDevice_t device, cpu_set_t *ret_set)
 static nvmlReturn_t stay_on(const cpu_set_t *set)
 {
     int saved = errno;
-    int rc = sched_setaffinity(0, sizeof *set, set);
+    int result = sched_setaffinity(0, sizeof *set, set);
     errno = saved;
-    return rc == 0 ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
+    return result == 0 ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 
 EXPORT(nvmlDeviceGetCpuAffinity, (nvmlDevice_t device, unsigned int words, unsigned long *set))
 {
     uint32_t index;
     cpu_set_t processors;
-    nvmlReturn_t rc = weir_nvml_enter_device(device, &index);
-    if (rc == NVML_SUCCESS && (!set || words == 0)) {
-        rc = NVML_ERROR_INVALID_ARGUMENT;
+    nvmlReturn_t result = weir_nvml_enter_device(device, &index);
+    if (result == NVML_SUCCESS && (!set || words == 0)) {
+        result = NVML_ERROR_INVALID_ARGUMENT;
     }
-    rc = rc == NVML_SUCCESS ? near(device, &processors) : rc;
-    if (rc != NVML_SUCCESS) {
-        return rc;
+    result = result == NVML_SUCCESS ? near(device, &processors) : result;
+    if (result != NVML_SUCCESS) {
+        return result;
     }
     memset(set, 0, words * sizeof *set);
     for (size_t i = 0; i < CPU_SETSIZE && i / WORD_BITS < words; i++) {
@@ -113,16 +113,16 @@ EXPORT(nvmlDeviceSetCpuAffinity, (nvmlDevice_t device))
 {
     uint32_t index;
     cpu_set_t processors;
-    nvmlReturn_t rc = weir_nvml_enter_device(device, &index);
-    rc = rc == NVML_SUCCESS ? near(device, &processors) : rc;
-    return rc == NVML_SUCCESS ? stay_on(&processors) : rc;
+    nvmlReturn_t result = weir_nvml_enter_device(device, &index);
+    result = result == NVML_SUCCESS ? near(device, &processors) : result;
+    return result == NVML_SUCCESS ? stay_on(&processors) : result;
 }
 
 EXPORT(nvmlDeviceClearCpuAffinity, (nvmlDevice_t device))
 {
     uint32_t index;
     cpu_set_t all;
-    nvmlReturn_t rc = weir_nvml_enter_device(device, &index);
+    nvmlReturn_t result = weir_nvml_enter_device(device, &index);
     memset(&all, 0xff, sizeof all);
-    return rc == NVML_SUCCESS ? stay_on(&all) : rc;
+    return result == NVML_SUCCESS ? stay_on(&all) : result;
 }

@@ -13,8 +13,8 @@ typedef unsigned long long u64;
 static nvmlReturn_t send(nvmlDevice_t device, bool has_device, struct weir_nvml_request *request)
 {
     uint32_t index = 0;
-    nvmlReturn_t rc = has_device ? weir_nvml_enter_device(device, &index) : weir_nvml_enter();
-    return rc == NVML_SUCCESS ? weir_nvml_session()->call(index, request) : rc;
+    nvmlReturn_t result = has_device ? weir_nvml_enter_device(device, &index) : weir_nvml_enter();
+    return result == NVML_SUCCESS ? weir_nvml_session()->call(index, request) : result;
 }
 
 nvmlReturn_t weir_nvml_carry(nvmlDevice_t device, bool has_device,
@@ -32,14 +32,14 @@ nvmlReturn_t weir_nvml_carry(nvmlDevice_t device, bool has_device,
     if (carry->in_bytes) {
         memcpy(stack, carry->data, carry->in_bytes);
     }
-    nvmlReturn_t rc = send(device, has_device, &request);
-    if (rc == NVML_SUCCESS && request.ret_bytes != carry->out_bytes) {
-        rc = NVML_ERROR_UNKNOWN;
+    nvmlReturn_t result = send(device, has_device, &request);
+    if (result == NVML_SUCCESS && request.ret_bytes != carry->out_bytes) {
+        result = NVML_ERROR_UNKNOWN;
     }
-    if (rc == NVML_SUCCESS) {
+    if (result == NVML_SUCCESS) {
         memcpy(carry->data, stack, carry->out_bytes);
     }
-    return rc;
+    return result;
 }
 
 nvmlReturn_t weir_nvml_carry_text(nvmlDevice_t device, bool has_device, const char *function,
@@ -54,11 +54,11 @@ nvmlReturn_t weir_nvml_carry_text(nvmlDevice_t device, bool has_device, const ch
     }
     request.arguments[0] = first ? *first : room;
     request.arguments[1] = first ? room : 0;
-    nvmlReturn_t rc = send(device, has_device, &request);
-    if (rc == NVML_SUCCESS) {
+    nvmlReturn_t result = send(device, has_device, &request);
+    if (result == NVML_SUCCESS) {
         memcpy(text, stack, request.ret_bytes);
     }
-    return rc;
+    return result;
 }
 
 /* Numbers as outputs: up to four words or two double words, each for its own pointer. */
@@ -77,22 +77,23 @@ static nvmlReturn_t carry_numbers(const char *function, nvmlDevice_t device,
         u64 wides[2];
     } got;
     uint32_t index;
-    nvmlReturn_t rc = weir_nvml_enter_device(device, &index);
-    for (u32 i = 0; rc == NVML_SUCCESS && i < n_words; i++) {
-        rc = outs->words[i] ? rc : NVML_ERROR_INVALID_ARGUMENT;
+    nvmlReturn_t result = weir_nvml_enter_device(device, &index);
+    for (u32 i = 0; result == NVML_SUCCESS && i < n_words; i++) {
+        result = outs->words[i] ? result : NVML_ERROR_INVALID_ARGUMENT;
     }
-    if (rc == NVML_SUCCESS && n_wides && (!outs->wides[0] || (n_wides == 2 && !outs->duration))) {
-        rc = NVML_ERROR_INVALID_ARGUMENT;
+    if (result == NVML_SUCCESS && n_wides &&
+        (!outs->wides[0] || (n_wides == 2 && !outs->duration))) {
+        result = NVML_ERROR_INVALID_ARGUMENT;
     }
-    if (rc != NVML_SUCCESS) {
-        return rc;
+    if (result != NVML_SUCCESS) {
+        return result;
     }
     struct weir_nvml_carry carry = {
         .function = function, .data = &got, .out_bytes = n_words * 4 + n_wides * 8};
     memcpy(carry.arguments, arguments, sizeof carry.arguments);
-    rc = weir_nvml_carry(device, true, &carry);
-    if (rc != NVML_SUCCESS) {
-        return rc;
+    result = weir_nvml_carry(device, true, &carry);
+    if (result != NVML_SUCCESS) {
+        return result;
     }
     for (u32 i = 0; i < n_words; i++) {
         *outs->words[i] = got.words[i];
@@ -112,11 +113,11 @@ static nvmlReturn_t carry_struct(const char *function, nvmlDevice_t device, bool
 {
     struct weir_nvml_carry carry = {
         .function = function, .arguments = {a, b}, .data = out, .out_bytes = bytes};
-    nvmlReturn_t rc = weir_nvml_enter();
-    if (rc == NVML_SUCCESS && !out) {
-        rc = NVML_ERROR_INVALID_ARGUMENT;
+    nvmlReturn_t result = weir_nvml_enter();
+    if (result == NVML_SUCCESS && !out) {
+        result = NVML_ERROR_INVALID_ARGUMENT;
     }
-    return rc == NVML_SUCCESS ? weir_nvml_carry(device, has_device, &carry) : rc;
+    return result == NVML_SUCCESS ? weir_nvml_carry(device, has_device, &carry) : result;
 }
 
 static u32 versioned_bytes(const void *at)
@@ -130,9 +131,9 @@ static u32 versioned_bytes(const void *at)
 static nvmlReturn_t carry_versioned(const char *function, nvmlDevice_t device, bool has_device,
                                     u32 a, void *inout)
 {
-    nvmlReturn_t rc = weir_nvml_enter();
-    if (rc != NVML_SUCCESS) {
-        return rc;
+    nvmlReturn_t result = weir_nvml_enter();
+    if (result != NVML_SUCCESS) {
+        return result;
     }
     if (!inout) {
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -154,9 +155,9 @@ static nvmlReturn_t carry_versioned(const char *function, nvmlDevice_t device, b
 static nvmlReturn_t carry_pair(const char *function, nvmlDevice_t device, void *a, void *b)
 {
     uint8_t both[PAIR_MAX];
-    nvmlReturn_t rc = weir_nvml_enter();
-    if (rc != NVML_SUCCESS) {
-        return rc;
+    nvmlReturn_t result = weir_nvml_enter();
+    if (result != NVML_SUCCESS) {
+        return result;
     }
     if (!a || !b) {
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -169,12 +170,12 @@ static nvmlReturn_t carry_pair(const char *function, nvmlDevice_t device, void *
     memcpy(both + bytes, b, bytes);
     struct weir_nvml_carry carry = {
         .function = function, .data = both, .in_bytes = 2 * bytes, .out_bytes = 2 * bytes};
-    rc = weir_nvml_carry(device, true, &carry);
-    if (rc == NVML_SUCCESS) {
+    result = weir_nvml_carry(device, true, &carry);
+    if (result == NVML_SUCCESS) {
         memcpy(a, both, bytes);
         memcpy(b, both + bytes, bytes);
     }
-    return rc;
+    return result;
 }
 
 /* A list: the number of entries is returned even if they do not fit. */
@@ -182,9 +183,9 @@ static nvmlReturn_t carry_list(const char *function, nvmlDevice_t device, const 
                                u32 *count, void *list, u32 each)
 {
     uint8_t got[sizeof(u32) + WEIR_NVML_ARRAY_MAX * sizeof(u64)];
-    nvmlReturn_t rc = weir_nvml_enter();
-    if (rc != NVML_SUCCESS) {
-        return rc;
+    nvmlReturn_t result = weir_nvml_enter();
+    if (result != NVML_SUCCESS) {
+        return result;
     }
     if (!count || (*count && !list)) {
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -193,15 +194,15 @@ static nvmlReturn_t carry_list(const char *function, nvmlDevice_t device, const 
     struct weir_nvml_request request = {.function = function, .data = got, .out_bytes = sizeof got};
     request.arguments[0] = first ? *first : room;
     request.arguments[1] = first ? room : 0;
-    rc = send(device, true, &request);
+    result = send(device, true, &request);
     if (request.ret_bytes >= sizeof *count) {
         memcpy(count, got, sizeof *count);
-        if (rc == NVML_SUCCESS && request.ret_bytes == sizeof *count + (size_t)*count * each &&
+        if (result == NVML_SUCCESS && request.ret_bytes == sizeof *count + (size_t)*count * each &&
             *count <= room) {
             memcpy(list, got + sizeof *count, (size_t)*count * each);
         }
     }
-    return rc;
+    return result;
 }
 
 #define DEVICE nvmlDevice_t device

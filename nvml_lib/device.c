@@ -46,36 +46,36 @@ static bool index_of(nvmlDevice_t device, uint32_t *ret_index)
 
 nvmlReturn_t weir_nvml_enter_device(nvmlDevice_t device, uint32_t *ret_index)
 {
-    nvmlReturn_t rc = weir_nvml_enter();
-    if (rc == NVML_SUCCESS && !index_of(device, ret_index)) {
-        rc = NVML_ERROR_INVALID_ARGUMENT;
+    nvmlReturn_t result = weir_nvml_enter();
+    if (result == NVML_SUCCESS && !index_of(device, ret_index)) {
+        result = NVML_ERROR_INVALID_ARGUMENT;
     }
-    return rc;
+    return result;
 }
 
 /* Check that the library is initialised, the device valid and the output pointer set. */
 static nvmlReturn_t enter_with(nvmlDevice_t device, const void *out)
 {
     uint32_t index;
-    nvmlReturn_t rc = weir_nvml_enter_device(device, &index);
-    return rc == NVML_SUCCESS && !out ? NVML_ERROR_INVALID_ARGUMENT : rc;
+    nvmlReturn_t result = weir_nvml_enter_device(device, &index);
+    return result == NVML_SUCCESS && !out ? NVML_ERROR_INVALID_ARGUMENT : result;
 }
 
 static nvmlReturn_t enter_system(const void *out)
 {
-    nvmlReturn_t rc = weir_nvml_enter();
-    return rc == NVML_SUCCESS && !out ? NVML_ERROR_INVALID_ARGUMENT : rc;
+    nvmlReturn_t result = weir_nvml_enter();
+    return result == NVML_SUCCESS && !out ? NVML_ERROR_INVALID_ARGUMENT : result;
 }
 
 /* ---------------------------------------------------------------- which devices */
 
 EXPORT(nvmlDeviceGetCount_v2, (unsigned int *count))
 {
-    nvmlReturn_t rc = enter_system(count);
-    if (rc == NVML_SUCCESS) {
+    nvmlReturn_t result = enter_system(count);
+    if (result == NVML_SUCCESS) {
         *count = weir_nvml_session()->device_count();
     }
-    return rc;
+    return result;
 }
 
 EXPORT(nvmlDeviceGetCount, (unsigned int *count))
@@ -85,9 +85,9 @@ EXPORT(nvmlDeviceGetCount, (unsigned int *count))
 
 EXPORT(nvmlDeviceGetHandleByIndex_v2, (unsigned int index, nvmlDevice_t *device))
 {
-    nvmlReturn_t rc = enter_system(device);
-    if (rc != NVML_SUCCESS) {
-        return rc;
+    nvmlReturn_t result = enter_system(device);
+    if (result != NVML_SUCCESS) {
+        return result;
     }
     if (index >= weir_nvml_session()->device_count() || index >= DEVICES_MAX) {
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -104,20 +104,20 @@ EXPORT(nvmlDeviceGetHandleByIndex, (unsigned int index, nvmlDevice_t *device))
 /* Find the device for which a carried function returns this text. */
 static nvmlReturn_t find_by_text(const char *function, const char *text, nvmlDevice_t *device)
 {
-    nvmlReturn_t rc = enter_system(device);
-    if (rc != NVML_SUCCESS || !text) {
-        return rc == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : rc;
+    nvmlReturn_t result = enter_system(device);
+    if (result != NVML_SUCCESS || !text) {
+        return result == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : result;
     }
     uint32_t count = weir_nvml_session()->device_count();
     for (uint32_t i = 0; i < count; i++) {
         char have[TEXT_BYTES];
-        rc = weir_nvml_carry_text(&devices[i], true, function, NULL, have, sizeof have);
-        if (rc == NVML_SUCCESS && strcasecmp(have, text) == 0) {
+        result = weir_nvml_carry_text(&devices[i], true, function, NULL, have, sizeof have);
+        if (result == NVML_SUCCESS && strcasecmp(have, text) == 0) {
             *device = &devices[i];
             return NVML_SUCCESS;
         }
     }
-    return rc == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : rc;
+    return result == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : result;
 }
 
 EXPORT(nvmlDeviceGetHandleByUUID, (const char *uuid, nvmlDevice_t *device))
@@ -133,9 +133,9 @@ EXPORT(nvmlDeviceGetHandleBySerial, (const char *serial, nvmlDevice_t *device))
 EXPORT(nvmlDeviceGetHandleByUUIDV, (const nvmlUUID_v1_t *uuid, nvmlDevice_t *device))
 {
     char text[sizeof uuid->value.str + 1] = "";
-    nvmlReturn_t rc = enter_system(uuid);
-    if (rc != NVML_SUCCESS) {
-        return rc;
+    nvmlReturn_t result = enter_system(uuid);
+    if (result != NVML_SUCCESS) {
+        return result;
     }
     if (uuid->version != WEIR_NVML_VERSION(sizeof *uuid, 1)) {
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
@@ -165,9 +165,9 @@ static bool parse_bus_id(const char *text, unsigned int ret_id[3])
 EXPORT(nvmlDeviceGetHandleByPciBusId_v2, (const char *bus_id, nvmlDevice_t *device))
 {
     unsigned int id[3];
-    nvmlReturn_t rc = enter_system(device);
-    if (rc != NVML_SUCCESS) {
-        return rc;
+    nvmlReturn_t result = enter_system(device);
+    if (result != NVML_SUCCESS) {
+        return result;
     }
     if (!bus_id || !parse_bus_id(bus_id, id)) {
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -177,13 +177,14 @@ EXPORT(nvmlDeviceGetHandleByPciBusId_v2, (const char *bus_id, nvmlDevice_t *devi
         nvmlPciInfo_t pci;
         struct weir_nvml_carry carry = {
             .function = "nvmlDeviceGetPciInfo_v3", .data = &pci, .out_bytes = sizeof pci};
-        rc = weir_nvml_carry(&devices[i], true, &carry);
-        if (rc == NVML_SUCCESS && pci.domain == id[0] && pci.bus == id[1] && pci.device == id[2]) {
+        result = weir_nvml_carry(&devices[i], true, &carry);
+        if (result == NVML_SUCCESS && pci.domain == id[0] && pci.bus == id[1] &&
+            pci.device == id[2]) {
             *device = &devices[i];
             return NVML_SUCCESS;
         }
     }
-    return rc == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : rc;
+    return result == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : result;
 }
 
 EXPORT(nvmlDeviceGetHandleByPciBusId, (const char *bus_id, nvmlDevice_t *device))
@@ -194,8 +195,8 @@ EXPORT(nvmlDeviceGetHandleByPciBusId, (const char *bus_id, nvmlDevice_t *device)
 /* The guest's number of the device, not the host's. */
 EXPORT(nvmlDeviceGetIndex, (nvmlDevice_t device, unsigned int *index))
 {
-    nvmlReturn_t rc = enter_with(device, index);
-    return rc == NVML_SUCCESS ? weir_nvml_enter_device(device, index) : rc;
+    nvmlReturn_t result = enter_with(device, index);
+    return result == NVML_SUCCESS ? weir_nvml_enter_device(device, index) : result;
 }
 
 /* ---------------------------------------------------------------- memory */
@@ -204,42 +205,43 @@ static nvmlReturn_t memory_of(nvmlDevice_t device, const void *out, nvmlMemory_t
 {
     uint32_t index;
     uint64_t free_bytes, total_bytes;
-    nvmlReturn_t rc = enter_with(device, out);
-    rc = rc == NVML_SUCCESS ? weir_nvml_enter_device(device, &index) : rc;
-    rc = rc == NVML_SUCCESS ? weir_nvml_session()->memory(index, &free_bytes, &total_bytes) : rc;
-    if (rc == NVML_SUCCESS) {
+    nvmlReturn_t result = enter_with(device, out);
+    result = result == NVML_SUCCESS ? weir_nvml_enter_device(device, &index) : result;
+    result = result == NVML_SUCCESS ? weir_nvml_session()->memory(index, &free_bytes, &total_bytes)
+                                    : result;
+    if (result == NVML_SUCCESS) {
         *ret_memory = (nvmlMemory_t){
             .total = total_bytes, .free = free_bytes, .used = total_bytes - free_bytes};
     }
-    return rc;
+    return result;
 }
 
 EXPORT(nvmlDeviceGetMemoryInfo, (nvmlDevice_t device, nvmlMemory_t *memory))
 {
     nvmlMemory_t got;
-    nvmlReturn_t rc = memory_of(device, memory, &got);
-    if (rc == NVML_SUCCESS) {
+    nvmlReturn_t result = memory_of(device, memory, &got);
+    if (result == NVML_SUCCESS) {
         *memory = got;
     }
-    return rc;
+    return result;
 }
 
 /* No memory is reserved: the total is that of cuMemGetInfo. */
 EXPORT(nvmlDeviceGetMemoryInfo_v2, (nvmlDevice_t device, nvmlMemory_v2_t *memory))
 {
     nvmlMemory_t got;
-    nvmlReturn_t rc = enter_with(device, memory);
-    if (rc == NVML_SUCCESS && memory->version != WEIR_NVML_VERSION(sizeof *memory, 2)) {
-        rc = NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    nvmlReturn_t result = enter_with(device, memory);
+    if (result == NVML_SUCCESS && memory->version != WEIR_NVML_VERSION(sizeof *memory, 2)) {
+        result = NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     }
-    rc = rc == NVML_SUCCESS ? memory_of(device, memory, &got) : rc;
-    if (rc == NVML_SUCCESS) {
+    result = result == NVML_SUCCESS ? memory_of(device, memory, &got) : result;
+    if (result == NVML_SUCCESS) {
         memory->total = got.total;
         memory->reserved = 0;
         memory->free = got.free;
         memory->used = got.used;
     }
-    return rc;
+    return result;
 }
 
 /* ---------------------------------------------------------------- neighbours and divisions */
@@ -249,29 +251,29 @@ EXPORT(nvmlDeviceGetP2PStatus,
        (nvmlDevice_t device, nvmlDevice_t peer, unsigned int capability, unsigned int *status))
 {
     uint32_t one, other;
-    nvmlReturn_t rc = enter_with(device, status);
-    rc = rc == NVML_SUCCESS ? weir_nvml_enter_device(device, &one) : rc;
-    rc = rc == NVML_SUCCESS ? weir_nvml_enter_device(peer, &other) : rc;
-    if (rc == NVML_SUCCESS) {
+    nvmlReturn_t result = enter_with(device, status);
+    result = result == NVML_SUCCESS ? weir_nvml_enter_device(device, &one) : result;
+    result = result == NVML_SUCCESS ? weir_nvml_enter_device(peer, &other) : result;
+    if (result == NVML_SUCCESS) {
         bool can = capability <= P2P_WRITE && weir_nvml_session()->can_access(one, other);
         *status = can ? P2P_OK : P2P_NOT_SUPPORTED;
     }
-    return rc;
+    return result;
 }
 
 /* The distance between two devices is not revealed. */
 EXPORT(nvmlDeviceGetTopologyCommonAncestor,
        (nvmlDevice_t device, nvmlDevice_t peer, unsigned int *level))
 {
-    nvmlReturn_t rc = enter_with(device, level);
-    rc = rc == NVML_SUCCESS ? enter_with(peer, level) : rc;
-    if (rc == NVML_SUCCESS && device != peer) {
-        rc = NVML_ERROR_NOT_SUPPORTED;
+    nvmlReturn_t result = enter_with(device, level);
+    result = result == NVML_SUCCESS ? enter_with(peer, level) : result;
+    if (result == NVML_SUCCESS && device != peer) {
+        result = NVML_ERROR_NOT_SUPPORTED;
     }
-    if (rc == NVML_SUCCESS) {
+    if (result == NVML_SUCCESS) {
         *level = 0; /* internal: one board */
     }
-    return rc;
+    return result;
 }
 
 EXPORT(nvmlDeviceGetTopologyNearestGpus,
@@ -279,30 +281,30 @@ EXPORT(nvmlDeviceGetTopologyNearestGpus,
 {
     (void)level;
     (void)list;
-    nvmlReturn_t rc = enter_with(device, count);
-    if (rc == NVML_SUCCESS) {
+    nvmlReturn_t result = enter_with(device, count);
+    if (result == NVML_SUCCESS) {
         *count = 0;
     }
-    return rc;
+    return result;
 }
 
 EXPORT(nvmlDeviceOnSameBoard, (nvmlDevice_t device, nvmlDevice_t other, int *same))
 {
-    nvmlReturn_t rc = enter_with(device, same);
-    rc = rc == NVML_SUCCESS ? enter_with(other, same) : rc;
-    if (rc == NVML_SUCCESS) {
+    nvmlReturn_t result = enter_with(device, same);
+    result = result == NVML_SUCCESS ? enter_with(other, same) : result;
+    if (result == NVML_SUCCESS) {
         *same = device == other;
     }
-    return rc;
+    return result;
 }
 
 EXPORT(nvmlDeviceIsMigDeviceHandle, (nvmlDevice_t device, unsigned int *is_mig))
 {
-    nvmlReturn_t rc = enter_with(device, is_mig);
-    if (rc == NVML_SUCCESS) {
+    nvmlReturn_t result = enter_with(device, is_mig);
+    if (result == NVML_SUCCESS) {
         *is_mig = 0;
     }
-    return rc;
+    return result;
 }
 
 EXPORT(nvmlDeviceValidateInforom, (nvmlDevice_t device))
@@ -316,9 +318,9 @@ EXPORT(nvmlDeviceValidateInforom, (nvmlDevice_t device))
 /* Each field has a result of its own; the call fails only for bad arguments. */
 EXPORT(nvmlDeviceGetFieldValues, (nvmlDevice_t device, int count, nvmlFieldValue_t *values))
 {
-    nvmlReturn_t rc = enter_with(device, values);
-    if (rc != NVML_SUCCESS || count <= 0 || count > FIELDS_MAX) {
-        return rc == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : rc;
+    nvmlReturn_t result = enter_with(device, values);
+    if (result != NVML_SUCCESS || count <= 0 || count > FIELDS_MAX) {
+        return result == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : result;
     }
     for (int i = 0; i < count; i++) {
         nvmlFieldValue_t got;
@@ -326,13 +328,13 @@ EXPORT(nvmlDeviceGetFieldValues, (nvmlDevice_t device, int count, nvmlFieldValue
                                         .arguments = {values[i].fieldId, values[i].scopeId},
                                         .data = &got,
                                         .out_bytes = sizeof got};
-        rc = weir_nvml_carry(device, true, &carry);
-        if (rc == NVML_SUCCESS) {
+        result = weir_nvml_carry(device, true, &carry);
+        if (result == NVML_SUCCESS) {
             values[i] = got;
-        } else if (rc == NVML_ERROR_GPU_IS_LOST) {
-            return rc;
+        } else if (result == NVML_ERROR_GPU_IS_LOST) {
+            return result;
         } else {
-            values[i].nvmlReturn = rc;
+            values[i].nvmlReturn = result;
         }
     }
     return NVML_SUCCESS;
@@ -353,11 +355,11 @@ EXPORT(nvmlSystemGetCudaDriverVersion, (int *version))
 
 static nvmlReturn_t none(unsigned int *count)
 {
-    nvmlReturn_t rc = enter_system(count);
-    if (rc == NVML_SUCCESS) {
+    nvmlReturn_t result = enter_system(count);
+    if (result == NVML_SUCCESS) {
         *count = 0;
     }
-    return rc;
+    return result;
 }
 
 EXPORT(nvmlUnitGetCount, (unsigned int *count))

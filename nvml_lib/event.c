@@ -18,9 +18,9 @@ struct nvmlEventSet_st {
 
 EXPORT(nvmlEventSetCreate, (nvmlEventSet_t * set))
 {
-    nvmlReturn_t rc = weir_nvml_enter();
-    if (rc != NVML_SUCCESS || !set) {
-        return rc == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : rc;
+    nvmlReturn_t result = weir_nvml_enter();
+    if (result != NVML_SUCCESS || !set) {
+        return result == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : result;
     }
     nvmlEventSet_t made = calloc(1, sizeof *made);
     if (!made) {
@@ -32,9 +32,9 @@ EXPORT(nvmlEventSetCreate, (nvmlEventSet_t * set))
 
 EXPORT(nvmlEventSetFree, (nvmlEventSet_t set))
 {
-    nvmlReturn_t rc = weir_nvml_enter();
-    if (rc != NVML_SUCCESS || !set) {
-        return rc == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : rc;
+    nvmlReturn_t result = weir_nvml_enter();
+    if (result != NVML_SUCCESS || !set) {
+        return result == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : result;
     }
     free(set);
     return NVML_SUCCESS;
@@ -43,9 +43,9 @@ EXPORT(nvmlEventSetFree, (nvmlEventSet_t set))
 EXPORT(nvmlDeviceGetSupportedEventTypes, (nvmlDevice_t device, unsigned long long *types))
 {
     uint32_t index;
-    nvmlReturn_t rc = weir_nvml_enter_device(device, &index);
-    if (rc != NVML_SUCCESS || !types) {
-        return rc == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : rc;
+    nvmlReturn_t result = weir_nvml_enter_device(device, &index);
+    if (result != NVML_SUCCESS || !types) {
+        return result == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : result;
     }
     *types = 0;
     return NVML_SUCCESS;
@@ -55,18 +55,18 @@ EXPORT(nvmlDeviceRegisterEvents,
        (nvmlDevice_t device, unsigned long long types, nvmlEventSet_t set))
 {
     uint32_t index;
-    nvmlReturn_t rc = weir_nvml_enter_device(device, &index);
-    if (rc != NVML_SUCCESS || !set) {
-        return rc == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : rc;
+    nvmlReturn_t result = weir_nvml_enter_device(device, &index);
+    if (result != NVML_SUCCESS || !set) {
+        return result == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : result;
     }
     return types ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
 }
 
 EXPORT(nvmlEventSetWait_v2, (nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeout_ms))
 {
-    nvmlReturn_t rc = weir_nvml_enter();
-    if (rc != NVML_SUCCESS || !set || !data) {
-        return rc == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : rc;
+    nvmlReturn_t result = weir_nvml_enter();
+    if (result != NVML_SUCCESS || !set || !data) {
+        return result == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : result;
     }
     int saved = errno;
     struct timespec left = {.tv_sec = timeout_ms / 1000,

@@ -40,24 +40,24 @@ static nvmlReturn_t not_supported(void)
 static nvmlReturn_t monitored(nvmlDevice_t device, unsigned int *yes)
 {
     uint32_t index;
-    nvmlReturn_t rc = weir_nvml_enter_device(device, &index);
-    if (rc == NVML_SUCCESS) {
+    nvmlReturn_t result = weir_nvml_enter_device(device, &index);
+    if (result == NVML_SUCCESS) {
         *yes = 1;
     }
-    return rc;
+    return result;
 }
 
 static nvmlReturn_t compute(nvmlDevice_t device, unsigned int *count, struct smi_process *entries)
 {
     struct weir_nvml_process_list *list;
-    nvmlReturn_t rc = weir_nvml_processes(device, &list);
-    if (rc != NVML_SUCCESS) {
-        return rc;
+    nvmlReturn_t result = weir_nvml_processes(device, &list);
+    if (result != NVML_SUCCESS) {
+        return result;
     }
     if (list->n > *count) {
-        rc = NVML_ERROR_INSUFFICIENT_SIZE;
+        result = NVML_ERROR_INSUFFICIENT_SIZE;
     }
-    for (uint32_t i = 0; rc == NVML_SUCCESS && i < list->n; i++) {
+    for (uint32_t i = 0; result == NVML_SUCCESS && i < list->n; i++) {
         memset(&entries[i], 0, sizeof entries[i]);
         entries[i].detail = (nvmlProcessDetail_v1_t){.pid = list->entries[i].pid,
                                                      .usedGpuMemory = list->entries[i].used_bytes,
@@ -67,18 +67,18 @@ static nvmlReturn_t compute(nvmlDevice_t device, unsigned int *count, struct smi
     }
     *count = list->n;
     free(list);
-    return rc;
+    return result;
 }
 
 static nvmlReturn_t none(nvmlDevice_t device, unsigned int *count, struct smi_process *entries)
 {
     uint32_t index;
     (void)entries;
-    nvmlReturn_t rc = weir_nvml_enter_device(device, &index);
-    if (rc == NVML_SUCCESS) {
+    nvmlReturn_t result = weir_nvml_enter_device(device, &index);
+    if (result == NVML_SUCCESS) {
         *count = 0;
     }
-    return rc;
+    return result;
 }
 
 static void *smi_table[SLOTS];

@@ -109,16 +109,16 @@ static nvmlReturn_t init(void)
         prepared = true;
     }
     const struct weir_nvml_table *found = find_table_locked();
-    nvmlReturn_t rc = NVML_ERROR_LIBRARY_NOT_FOUND;
+    nvmlReturn_t result = NVML_ERROR_LIBRARY_NOT_FOUND;
     if (found) {
-        rc = n_inits ? NVML_SUCCESS : found->open();
+        result = n_inits ? NVML_SUCCESS : found->open();
     }
-    if (rc == NVML_SUCCESS) {
+    if (result == NVML_SUCCESS) {
         __atomic_add_fetch(&n_inits, 1, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&lock);
     errno = saved;
-    return rc;
+    return result;
 }
 
 WEIR_NVML_EXPORT nvmlReturn_t nvmlInit_v2(void);
@@ -147,13 +147,13 @@ nvmlReturn_t nvmlShutdown(void)
 {
     int saved = errno;
     pthread_mutex_lock(&lock);
-    nvmlReturn_t rc = n_inits ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
+    nvmlReturn_t result = n_inits ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
     if (n_inits && __atomic_sub_fetch(&n_inits, 1, __ATOMIC_RELEASE) == 0) {
         table->close();
     }
     pthread_mutex_unlock(&lock);
     errno = saved;
-    return rc;
+    return result;
 }
 
 const char *nvmlErrorString(nvmlReturn_t result)

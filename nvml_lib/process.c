@@ -19,18 +19,18 @@
 nvmlReturn_t weir_nvml_processes(nvmlDevice_t device, struct weir_nvml_process_list **ret_list)
 {
     uint32_t index;
-    nvmlReturn_t rc = weir_nvml_enter_device(device, &index);
-    if (rc != NVML_SUCCESS) {
-        return rc;
+    nvmlReturn_t result = weir_nvml_enter_device(device, &index);
+    if (result != NVML_SUCCESS) {
+        return result;
     }
     struct weir_nvml_process_list *list = malloc(sizeof *list);
     if (!list) {
         return NVML_ERROR_MEMORY;
     }
-    rc = weir_nvml_session()->processes(index, list->entries, &list->n);
-    if (rc != NVML_SUCCESS) {
+    result = weir_nvml_session()->processes(index, list->entries, &list->n);
+    if (result != NVML_SUCCESS) {
         free(list);
-        return rc;
+        return result;
     }
     *ret_list = list;
     return NVML_SUCCESS;
@@ -50,16 +50,16 @@ static nvmlReturn_t compute_processes(nvmlDevice_t device, unsigned int *count, 
                                       size_t each)
 {
     struct weir_nvml_process_list *list;
-    nvmlReturn_t rc = weir_nvml_enter();
-    if (rc == NVML_SUCCESS && (!count || (*count && !infos))) {
-        rc = NVML_ERROR_INVALID_ARGUMENT;
+    nvmlReturn_t result = weir_nvml_enter();
+    if (result == NVML_SUCCESS && (!count || (*count && !infos))) {
+        result = NVML_ERROR_INVALID_ARGUMENT;
     }
-    rc = rc == NVML_SUCCESS ? weir_nvml_processes(device, &list) : rc;
-    if (rc != NVML_SUCCESS) {
-        return rc;
+    result = result == NVML_SUCCESS ? weir_nvml_processes(device, &list) : result;
+    if (result != NVML_SUCCESS) {
+        return result;
     }
     if (list->n > *count) {
-        rc = NVML_ERROR_INSUFFICIENT_SIZE;
+        result = NVML_ERROR_INSUFFICIENT_SIZE;
     } else {
         for (uint32_t i = 0; i < list->n; i++) {
             fill(infos, i, each, &list->entries[i]);
@@ -67,20 +67,20 @@ static nvmlReturn_t compute_processes(nvmlDevice_t device, unsigned int *count, 
     }
     *count = list->n;
     free(list);
-    return rc;
+    return result;
 }
 
 static nvmlReturn_t no_processes(nvmlDevice_t device, unsigned int *count)
 {
     uint32_t index;
-    nvmlReturn_t rc = weir_nvml_enter_device(device, &index);
-    if (rc == NVML_SUCCESS && !count) {
-        rc = NVML_ERROR_INVALID_ARGUMENT;
+    nvmlReturn_t result = weir_nvml_enter_device(device, &index);
+    if (result == NVML_SUCCESS && !count) {
+        result = NVML_ERROR_INVALID_ARGUMENT;
     }
-    if (rc == NVML_SUCCESS) {
+    if (result == NVML_SUCCESS) {
         *count = 0;
     }
-    return rc;
+    return result;
 }
 
 EXPORT(nvmlDeviceGetComputeRunningProcesses,
@@ -118,9 +118,9 @@ NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3)
 EXPORT(nvmlDeviceGetRunningProcessDetailList,
        (nvmlDevice_t device, nvmlProcessDetailList_v1_t *details))
 {
-    nvmlReturn_t rc = weir_nvml_enter();
-    if (rc != NVML_SUCCESS || !details) {
-        return rc == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : rc;
+    nvmlReturn_t result = weir_nvml_enter();
+    if (result != NVML_SUCCESS || !details) {
+        return result == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : result;
     }
     if (details->version != WEIR_NVML_VERSION(sizeof *details, 1)) {
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
@@ -139,18 +139,18 @@ EXPORT(nvmlDeviceGetProcessUtilization,
 {
     (void)samples;
     (void)since;
-    nvmlReturn_t rc = no_processes(device, count);
-    return rc == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : rc;
+    nvmlReturn_t result = no_processes(device, count);
+    return result == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : result;
 }
 
 EXPORT(nvmlDeviceGetProcessesUtilizationInfo, (nvmlDevice_t device, void *info))
 {
     uint32_t index;
-    nvmlReturn_t rc = weir_nvml_enter_device(device, &index);
-    if (rc == NVML_SUCCESS && !info) {
-        rc = NVML_ERROR_INVALID_ARGUMENT;
+    nvmlReturn_t result = weir_nvml_enter_device(device, &index);
+    if (result == NVML_SUCCESS && !info) {
+        result = NVML_ERROR_INVALID_ARGUMENT;
     }
-    return rc == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : rc;
+    return result == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : result;
 }
 
 EXPORT(nvmlDeviceGetAccountingMode, (nvmlDevice_t device, unsigned int *mode))
@@ -214,9 +214,9 @@ static bool name_from_host(unsigned int pid, char *name, size_t bytes)
 EXPORT(nvmlSystemGetProcessName, (unsigned int pid, char *name, unsigned int length))
 {
     char text[4096];
-    nvmlReturn_t rc = weir_nvml_enter();
-    if (rc != NVML_SUCCESS || !name || !length) {
-        return rc == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : rc;
+    nvmlReturn_t result = weir_nvml_enter();
+    if (result != NVML_SUCCESS || !name || !length) {
+        return result == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : result;
     }
     if (!name_from_host(pid, text, sizeof text) && !name_from_proc(pid, text, sizeof text)) {
         return NVML_ERROR_NOT_FOUND;

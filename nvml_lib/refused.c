@@ -6,8 +6,8 @@
 
 static nvmlReturn_t refuse(nvmlReturn_t with)
 {
-    nvmlReturn_t rc = weir_nvml_enter();
-    return rc == NVML_SUCCESS ? with : rc;
+    nvmlReturn_t result = weir_nvml_enter();
+    return result == NVML_SUCCESS ? with : result;
 }
 
 #define REFUSED(name, with)                                                                        \

@@ -24,11 +24,11 @@ static CUresult check_settable(CUcontext handle)
 CUresult weir_guest_device_current(const struct weir_guest_device **ret_device)
 {
     struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc == CUDA_SUCCESS) {
+    CUresult result = weir_ctx_current(&ctx);
+    if (result == CUDA_SUCCESS) {
         *ret_device = &weir_guest.devices[ctx->device];
     }
-    return rc;
+    return result;
 }
 
 bool weir_guest_ctx_flags_valid(unsigned int flags)
@@ -46,15 +46,15 @@ static CUresult create(CUcontext *pctx, unsigned int flags, CUdevice dev)
         return CUDA_ERROR_INVALID_DEVICE;
     }
     struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_new(dev, false, flags, &ctx);
-    rc = rc == CUDA_SUCCESS ? weir_ctx_activate(ctx) : rc;
-    if (rc == CUDA_SUCCESS && weir_ctx_stack_push(handle_of(ctx)) != WEIR_OK) {
-        rc = CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = weir_ctx_new(dev, false, flags, &ctx);
+    result = result == CUDA_SUCCESS ? weir_ctx_activate(ctx) : result;
+    if (result == CUDA_SUCCESS && weir_ctx_stack_push(handle_of(ctx)) != WEIR_OK) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (rc == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS) {
         *pctx = handle_of(ctx);
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_guest_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
@@ -89,11 +89,11 @@ CUresult weir_guest_cuCtxDestroy_v2(CUcontext ctx)
     if (__atomic_exchange_n(&found->going, true, __ATOMIC_RELAXED)) {
         return CUDA_ERROR_CONTEXT_IS_DESTROYED; /* another thread destroys it, or is about to */
     }
-    CUresult rc = weir_ctx_deactivate(found);
+    CUresult result = weir_ctx_deactivate(found);
     if (weir_ctx_stack_current() == ctx) {
         weir_ctx_stack_set(NULL);
     }
-    return rc;
+    return result;
 }
 
 /* Deprecated, but PyCUDA lets go of each context by cuCtxDetach. */
@@ -103,12 +103,12 @@ CUresult weir_guest_cuCtxAttach(CUcontext *pctx, unsigned int flags)
     if (!pctx || flags) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc == CUDA_SUCCESS) {
+    CUresult result = weir_ctx_current(&ctx);
+    if (result == CUDA_SUCCESS) {
         __atomic_fetch_add(&ctx->attached, 1, __ATOMIC_RELAXED);
         *pctx = handle_of(ctx);
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_guest_cuCtxDetach(CUcontext ctx)
@@ -124,9 +124,9 @@ CUresult weir_guest_cuCtxDetach(CUcontext ctx)
 
 CUresult weir_guest_cuCtxPushCurrent_v2(CUcontext ctx)
 {
-    CUresult rc = check_settable(ctx);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = check_settable(ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     return weir_ctx_stack_push(ctx) == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -138,11 +138,11 @@ CUresult weir_guest_cuCtxPopCurrent_v2(CUcontext *pctx)
 
 CUresult weir_guest_cuCtxSetCurrent(CUcontext ctx)
 {
-    CUresult rc = ctx ? check_settable(ctx) : CUDA_SUCCESS;
-    if (rc == CUDA_SUCCESS) {
+    CUresult result = ctx ? check_settable(ctx) : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS) {
         weir_ctx_stack_set(ctx);
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_guest_ctx_any(CUcontext handle, struct weir_guest_ctx **ret_ctx)
@@ -160,11 +160,11 @@ CUresult weir_guest_ctx_any(CUcontext handle, struct weir_guest_ctx **ret_ctx)
 CUresult weir_guest_cuCtxSynchronize_v2(CUcontext ctx)
 {
     struct weir_guest_ctx *found;
-    CUresult rc = weir_ctx_resolve(ctx, &found);
-    if (rc == CUDA_SUCCESS && weir_guest_capturing()) {
-        rc = weir_guest_refuse_unsafe(found);
+    CUresult result = weir_ctx_resolve(ctx, &found);
+    if (result == CUDA_SUCCESS && weir_guest_capturing()) {
+        result = weir_guest_refuse_unsafe(found);
     }
-    return rc == CUDA_SUCCESS ? weir_ctx_synchronize(found) : rc;
+    return result == CUDA_SUCCESS ? weir_ctx_synchronize(found) : result;
 }
 
 static void remember_limit(struct weir_guest_ctx *ctx, CUlimit limit, uint64_t value)
@@ -194,26 +194,26 @@ static bool recall_limit(struct weir_guest_ctx *ctx, CUlimit limit, size_t *ret_
 CUresult weir_guest_cuCtxSetLimit(CUlimit limit, size_t value)
 {
     struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = weir_ctx_current(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     struct weir_op_ctx_limit_set_out out = {0};
-    rc = weir_call_ctx_limit_set(
+    result = weir_call_ctx_limit_set(
         weir_guest_channel(),
         &(struct weir_op_ctx_limit_set_in){.c = ctx->handle, .limit = limit, .value = value}, &out);
-    if (rc == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS) {
         remember_limit(ctx, limit, out.value);
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_guest_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
 {
     struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = weir_ctx_current(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     if (!pvalue) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -222,14 +222,14 @@ CUresult weir_guest_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
         return CUDA_SUCCESS;
     }
     struct weir_op_ctx_limit_get_out out = {0};
-    rc = weir_call_ctx_limit_get(
+    result = weir_call_ctx_limit_get(
         weir_guest_channel(), &(struct weir_op_ctx_limit_get_in){.c = ctx->handle, .limit = limit},
         &out);
-    if (rc == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS) {
         remember_limit(ctx, limit, out.value);
         *pvalue = out.value;
     }
-    return rc;
+    return result;
 }
 
 /*
@@ -239,10 +239,10 @@ CUresult weir_guest_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
 CUresult weir_guest_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 {
     struct weir_guest_ctx *ctx, *peer;
-    CUresult rc = weir_ctx_current(&ctx);
-    rc = rc == CUDA_SUCCESS ? weir_ctx_resolve(peerContext, &peer) : rc;
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = weir_ctx_current(&ctx);
+    result = result == CUDA_SUCCESS ? weir_ctx_resolve(peerContext, &peer) : result;
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     if (Flags || !peerContext) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -261,9 +261,9 @@ CUresult weir_guest_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Fl
 CUresult weir_guest_cuCtxDisablePeerAccess(CUcontext peerContext)
 {
     struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = weir_ctx_current(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     const struct weir_guest_ctx *peer = weir_ctx_get(peerContext);
     if (!peer) {

@@ -13,14 +13,14 @@
 static CUresult make_side(uint64_t address, uint64_t bytes, CUmemorytype type,
                           struct weir_guest_copy_side *ret_side)
 {
-    CUresult rc = weir_managed_push();
-    rc = rc == CUDA_SUCCESS ? weir_copy_classify(address, bytes, ret_side) : rc;
-    if (rc == CUDA_SUCCESS && type == CU_MEMORYTYPE_DEVICE &&
+    CUresult result = weir_managed_push();
+    result = result == CUDA_SUCCESS ? weir_copy_classify(address, bytes, ret_side) : result;
+    if (result == CUDA_SUCCESS && type == CU_MEMORYTYPE_DEVICE &&
         ret_side->kind == WEIR_COPY_PAGEABLE) {
         struct weir_mem mem; /* remote: "pinned" memory has a device address only in name */
-        rc = weir_mem_find(address, &mem) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        result = weir_mem_find(address, &mem) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     }
-    return rc;
+    return result;
 }
 
 /* The context, of another device than the stream's, whose memory this is; or NULL. */
@@ -46,15 +46,15 @@ static CUresult linear_between(uint64_t dst, uint64_t src, const struct weir_gue
                                struct weir_guest_stream *stream)
 {
     struct weir_guest_ctx *others[2] = {owner_elsewhere(dst, stream), owner_elsewhere(src, stream)};
-    CUresult rc = CUDA_SUCCESS;
-    for (int i = 0; i < 2 && rc == CUDA_SUCCESS; i++) {
-        rc = others[i] ? weir_streams_wait_all(others[i]) : CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS;
+    for (int i = 0; i < 2 && result == CUDA_SUCCESS; i++) {
+        result = others[i] ? weir_streams_wait_all(others[i]) : CUDA_SUCCESS;
     }
-    rc = rc == CUDA_SUCCESS ? weir_copy_linear(to, from, bytes, stream, true) : rc;
-    if (rc == CUDA_SUCCESS && (others[0] || others[1])) {
-        rc = weir_ctx_synchronize(stream->ctx);
+    result = result == CUDA_SUCCESS ? weir_copy_linear(to, from, bytes, stream, true) : result;
+    if (result == CUDA_SUCCESS && (others[0] || others[1])) {
+        result = weir_ctx_synchronize(stream->ctx);
     }
-    return rc;
+    return result;
 }
 
 static CUresult linear_alike(uint64_t dst, CUmemorytype dst_type, uint64_t src,
@@ -62,15 +62,15 @@ static CUresult linear_alike(uint64_t dst, CUmemorytype dst_type, uint64_t src,
                              struct weir_guest_stream *stream, bool sync)
 {
     struct weir_guest_copy_side to, from;
-    CUresult rc = make_side(dst, bytes, dst_type, &to);
-    rc = rc == CUDA_SUCCESS ? make_side(src, bytes, src_type, &from) : rc;
-    if (rc == CUDA_SUCCESS && to.on_device && !from.on_device && bytes <= ADDRESSES_BYTES) {
+    CUresult result = make_side(dst, bytes, dst_type, &to);
+    result = result == CUDA_SUCCESS ? make_side(src, bytes, src_type, &from) : result;
+    if (result == CUDA_SUCCESS && to.on_device && !from.on_device && bytes <= ADDRESSES_BYTES) {
         (void)weir_register_reach_words((const void *)(uintptr_t)src, bytes);
     }
-    if (rc == CUDA_SUCCESS && sync && weir_guest.n_devices > 1 && !weir_guest_capturing()) {
+    if (result == CUDA_SUCCESS && sync && weir_guest.n_devices > 1 && !weir_guest_capturing()) {
         return linear_between(dst, src, &to, &from, bytes, stream);
     }
-    return rc == CUDA_SUCCESS ? weir_copy_linear(&to, &from, bytes, stream, sync) : rc;
+    return result == CUDA_SUCCESS ? weir_copy_linear(&to, &from, bytes, stream, sync) : result;
 }
 
 /*
@@ -83,25 +83,25 @@ static CUresult note_sides(uint64_t dst, uint64_t src, uint64_t bytes, bool asyn
         (void)weir_register_reach(dst);
         (void)weir_register_reach(src);
     }
-    CUresult rc = weir_register_note_copy(dst, bytes, true, async);
-    return rc == CUDA_SUCCESS ? weir_register_note_copy(src, bytes, false, async) : rc;
+    CUresult result = weir_register_note_copy(dst, bytes, true, async);
+    return result == CUDA_SUCCESS ? weir_register_note_copy(src, bytes, false, async) : result;
 }
 
 CUresult weir_guest_copy(uint64_t dst, CUmemorytype dst_type, uint64_t src, CUmemorytype src_type,
                          uint64_t bytes, CUstream hStream, bool sync)
 {
     struct weir_guest_stream *stream;
-    CUresult rc = weir_guest_stream_get(hStream, &stream);
-    if (rc != CUDA_SUCCESS || !bytes) {
-        return rc != CUDA_SUCCESS ? rc : weir_guest_report();
+    CUresult result = weir_guest_stream_get(hStream, &stream);
+    if (result != CUDA_SUCCESS || !bytes) {
+        return result != CUDA_SUCCESS ? result : weir_guest_report();
     }
-    rc = note_sides(dst, src, bytes, !sync, weir_guest_capturing());
-    for (uint64_t done = 0, n; done < bytes && rc == CUDA_SUCCESS; done += n) {
+    result = note_sides(dst, src, bytes, !sync, weir_guest_capturing());
+    for (uint64_t done = 0, n; done < bytes && result == CUDA_SUCCESS; done += n) {
         uint64_t left = weir_register_alike(dst + done, bytes - done);
         n = weir_register_alike(src + done, left);
-        rc = linear_alike(dst + done, dst_type, src + done, src_type, n, stream, sync);
+        result = linear_alike(dst + done, dst_type, src + done, src_type, n, stream, sync);
     }
-    return rc;
+    return result;
 }
 
 static uint64_t bits(const void *pointer)
@@ -113,17 +113,17 @@ static uint64_t bits(const void *pointer)
 static CUresult check_contexts(CUcontext dst, CUcontext src)
 {
     struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_resolve(dst, &ctx);
-    return rc == CUDA_SUCCESS ? weir_ctx_resolve(src, &ctx) : rc;
+    CUresult result = weir_ctx_resolve(dst, &ctx);
+    return result == CUDA_SUCCESS ? weir_ctx_resolve(src, &ctx) : result;
 }
 
 CUresult weir_guest_copy_peer(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src,
                               CUcontext src_context, size_t bytes, CUstream hStream, bool sync)
 {
-    CUresult rc = check_contexts(dst_context, src_context);
-    return rc == CUDA_SUCCESS ? weir_guest_copy(dst, CU_MEMORYTYPE_DEVICE, src,
-                                                CU_MEMORYTYPE_DEVICE, bytes, hStream, sync)
-                              : rc;
+    CUresult result = check_contexts(dst_context, src_context);
+    return result == CUDA_SUCCESS ? weir_guest_copy(dst, CU_MEMORYTYPE_DEVICE, src,
+                                                    CU_MEMORYTYPE_DEVICE, bytes, hStream, sync)
+                                  : result;
 }
 
 /* ---------------------------------------------------------------- boxes */
@@ -176,10 +176,10 @@ static CUresult memory_side(const struct raw_side *raw, uint64_t width, uint64_t
     }
     bool host = raw->type == CU_MEMORYTYPE_HOST;
     uint64_t address = (host ? raw->host : raw->device) + start + raw->x;
-    CUresult rc = make_side(address, bytes, raw->type, ret_side);
+    CUresult result = make_side(address, bytes, raw->type, ret_side);
     ret_side->pitch = pitch;
     ret_side->height = slice_rows;
-    return rc;
+    return result;
 }
 
 static CUresult any_side(const struct raw_side *raw, uint64_t width, uint64_t height,
@@ -213,17 +213,18 @@ static CUresult box(const struct raw_side *dst, const struct raw_side *src, uint
                     uint64_t height, uint64_t depth, CUstream hStream, bool sync)
 {
     struct weir_guest_stream *stream;
-    CUresult rc = weir_guest_stream_get(hStream, &stream);
-    if (rc != CUDA_SUCCESS || !width || !height || !depth) {
-        return rc;
+    CUresult result = weir_guest_stream_get(hStream, &stream);
+    if (result != CUDA_SUCCESS || !width || !height || !depth) {
+        return result;
     }
     struct weir_guest_copy_side to, from;
     bool shares = !sync || weir_guest_capturing();
-    rc = note_box(dst, width * height * depth, true, shares);
-    rc = rc == CUDA_SUCCESS ? note_box(src, width * height * depth, false, shares) : rc;
-    rc = rc == CUDA_SUCCESS ? any_side(dst, width, height, depth, &to) : rc;
-    rc = rc == CUDA_SUCCESS ? any_side(src, width, height, depth, &from) : rc;
-    return rc == CUDA_SUCCESS ? weir_copy_box(&to, &from, width, height, depth, stream, sync) : rc;
+    result = note_box(dst, width * height * depth, true, shares);
+    result = result == CUDA_SUCCESS ? note_box(src, width * height * depth, false, shares) : result;
+    result = result == CUDA_SUCCESS ? any_side(dst, width, height, depth, &to) : result;
+    result = result == CUDA_SUCCESS ? any_side(src, width, height, depth, &from) : result;
+    return result == CUDA_SUCCESS ? weir_copy_box(&to, &from, width, height, depth, stream, sync)
+                                  : result;
 }
 
 CUresult weir_guest_copy_3d(const CUDA_MEMCPY3D *c, CUstream hStream, bool sync)
@@ -253,9 +254,9 @@ CUresult weir_guest_copy_3d(const CUDA_MEMCPY3D *c, CUstream hStream, bool sync)
 
 CUresult weir_guest_copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream hStream, bool sync)
 {
-    CUresult rc = check_contexts(p->dstContext, p->srcContext);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = check_contexts(p->dstContext, p->srcContext);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     const CUDA_MEMCPY3D c = weir_struct_memcpy_3d_of_peer(p);
     return weir_guest_copy_3d(&c, hStream, sync);

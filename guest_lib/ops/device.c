@@ -127,9 +127,9 @@ CUresult weir_guest_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute at
 
 static CUresult retain_locked(struct weir_guest_ctx *ctx)
 {
-    CUresult rc = ctx->retain_count ? CUDA_SUCCESS : weir_ctx_activate(ctx);
-    ctx->retain_count += rc == CUDA_SUCCESS;
-    return rc;
+    CUresult result = ctx->retain_count ? CUDA_SUCCESS : weir_ctx_activate(ctx);
+    ctx->retain_count += result == CUDA_SUCCESS;
+    return result;
 }
 
 /*
@@ -162,24 +162,24 @@ CUresult weir_guest_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
     if (!lock_primary(device->primary)) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    CUresult rc = retain_locked(device->primary);
+    CUresult result = retain_locked(device->primary);
     pthread_mutex_unlock(&primary_lock);
-    if (rc == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS) {
         *pctx = (CUcontext)(uintptr_t)device->primary->handle;
     }
-    return rc;
+    return result;
 }
 
 static CUresult take_apart(struct weir_guest_ctx *ctx)
 {
     goes_here = true;
-    CUresult rc = weir_ctx_deactivate(ctx);
+    CUresult result = weir_ctx_deactivate(ctx);
     goes_here = false;
     pthread_mutex_lock(&primary_lock);
     ctx->going = false;
     pthread_cond_broadcast(&primary_gone);
     pthread_mutex_unlock(&primary_lock);
-    return rc;
+    return result;
 }
 
 CUresult weir_guest_primary_release(const struct weir_guest_device *device, bool reset)
@@ -188,13 +188,13 @@ CUresult weir_guest_primary_release(const struct weir_guest_device *device, bool
     if (!lock_primary(ctx)) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    CUresult rc = ctx->retain_count || reset ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    CUresult result = ctx->retain_count || reset ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
     bool had = ctx->retain_count != 0;
     ctx->retain_count -= had ? reset ? ctx->retain_count : 1 : 0;
     bool last = had && !ctx->retain_count;
     ctx->going = last;
     pthread_mutex_unlock(&primary_lock);
-    return last ? take_apart(ctx) : rc;
+    return last ? take_apart(ctx) : result;
 }
 
 CUresult weir_guest_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)

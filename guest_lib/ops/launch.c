@@ -350,12 +350,12 @@ static CUresult check_device(struct weir_guest_function *function,
         return CUDA_ERROR_INVALID_HANDLE;
     }
     int value;
-    CUresult rc =
+    CUresult result =
         weir_function_attribute(function, device, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, &value);
-    return rc == CUDA_SUCCESS
+    return result == CUDA_SUCCESS
                ? weir_function_attribute(function, device,
                                          CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, &value)
-               : rc;
+               : result;
 }
 
 /* As send(), around the record of an event that an attribute asks for; one at most. */

@@ -12,15 +12,15 @@
 CUresult weir_guest_cuMemGetInfo_v2(size_t *free, size_t *total)
 {
     struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = weir_ctx_current(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     struct weir_op_mem_info_out out = {0};
     (void)weir_pools_give_back(false);
-    rc = weir_call_mem_info(weir_guest_channel(), NULL, &out);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    result = weir_call_mem_info(weir_guest_channel(), NULL, &out);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     uint64_t available = out.free + weir_mem_cached_bytes(ctx->device);
     if (free) {
@@ -35,19 +35,19 @@ CUresult weir_guest_cuMemGetInfo_v2(size_t *free, size_t *total)
 CUresult weir_guest_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
     struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = weir_ctx_current(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     if (!dptr) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct weir_mem mem;
-    rc = weir_mem_alloc(ctx, WEIR_MEM_DEVICE, bytesize, 0, NULL, &mem);
-    if (rc == CUDA_SUCCESS) {
+    result = weir_mem_alloc(ctx, WEIR_MEM_DEVICE, bytesize, 0, NULL, &mem);
+    if (result == CUDA_SUCCESS) {
         *dptr = mem.base;
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_guest_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes,
@@ -63,11 +63,11 @@ CUresult weir_guest_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t
     if (__builtin_mul_overflow(pitch, Height, &bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult rc = weir_guest_cuMemAlloc_v2(dptr, bytes);
-    if (rc == CUDA_SUCCESS) {
+    CUresult result = weir_guest_cuMemAlloc_v2(dptr, bytes);
+    if (result == CUDA_SUCCESS) {
         *pPitch = pitch;
     }
-    return rc;
+    return result;
 }
 
 /* Nothing may use the memory once it is free: wait for its context, as the driver does. */
@@ -95,17 +95,17 @@ static CUresult free_memory(uint64_t address, uint32_t kinds)
 CUresult weir_guest_cuMemFree_v2(CUdeviceptr dptr)
 {
     struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc != CUDA_SUCCESS || !dptr) {
-        return rc;
+    CUresult result = weir_ctx_current(&ctx);
+    if (result != CUDA_SUCCESS || !dptr) {
+        return result;
     }
     struct weir_mem mem;
-    if (weir_graph_mem_free(dptr, &rc)) {
-        return rc;
+    if (weir_graph_mem_free(dptr, &result)) {
+        return result;
     }
     if (weir_mem_find(dptr, &mem) && mem.base == dptr && weir_mem_is_pool_import(&mem)) {
-        rc = weir_ctx_synchronize(ctx);
-        return rc == CUDA_SUCCESS ? weir_pool_free_import(dptr) : rc;
+        result = weir_ctx_synchronize(ctx);
+        return result == CUDA_SUCCESS ? weir_pool_free_import(dptr) : result;
     }
     return free_memory(dptr, KIND(WEIR_MEM_DEVICE) | KIND(WEIR_MEM_MANAGED));
 }
@@ -113,9 +113,9 @@ CUresult weir_guest_cuMemFree_v2(CUdeviceptr dptr)
 CUresult weir_guest_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
 {
     struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = weir_ctx_current(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     struct weir_mem mem;
     if (!weir_mem_find(dptr, &mem) || mem.kind == WEIR_MEM_HOST) {
@@ -137,9 +137,9 @@ CUresult weir_guest_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flag
     const unsigned int known =
         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
     struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = weir_ctx_current(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     if (!pp || Flags & ~known) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -151,19 +151,19 @@ CUresult weir_guest_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flag
     struct weir_mem mem;
     unsigned int flags =
         Flags | CU_MEMHOSTALLOC_DEVICEMAP; /* with unified addresses all of it is mapped */
-    rc = weir_mem_alloc(ctx, WEIR_MEM_PINNED, bytesize, flags, NULL, &mem);
-    if (rc == CUDA_SUCCESS) {
+    result = weir_mem_alloc(ctx, WEIR_MEM_PINNED, bytesize, flags, NULL, &mem);
+    if (result == CUDA_SUCCESS) {
         *pp = (void *)(uintptr_t)mem.base;
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_guest_cuMemFreeHost(void *p)
 {
     struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = weir_ctx_current(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     if (!p) {
         return CUDA_SUCCESS;
@@ -174,18 +174,18 @@ CUresult weir_guest_cuMemFreeHost(void *p)
 CUresult weir_guest_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags)
 {
     struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = weir_ctx_current(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     uint64_t address = (uint64_t)(uintptr_t)p;
     struct weir_mem mem;
     if (!pdptr || Flags) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    rc = weir_register_reach(address);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    result = weir_register_reach(address);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     if (!weir_mem_find(address, &mem) || weir_mem_on_device(&mem)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -214,9 +214,9 @@ CUresult weir_guest_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int 
     const unsigned int known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
                                CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
     struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = weir_ctx_current(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     uint64_t base = (uint64_t)(uintptr_t)p;
     if (!p || !bytesize || Flags & ~known || bytesize > UINT64_MAX / 2 - base) {
@@ -229,9 +229,9 @@ CUresult weir_guest_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int 
 CUresult weir_guest_cuMemHostUnregister(void *p)
 {
     struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = weir_ctx_current(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     uint64_t address = (uint64_t)(uintptr_t)p;
     struct weir_mem mem;
@@ -254,9 +254,9 @@ CUresult weir_guest_cuMemHostUnregister(void *p)
 CUresult weir_guest_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
 {
     struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = weir_ctx_current(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     if (!dptr || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -265,9 +265,9 @@ CUresult weir_guest_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsign
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     struct weir_mem mem;
-    rc = weir_mem_alloc(ctx, WEIR_MEM_MANAGED, bytesize, flags, NULL, &mem);
-    if (rc == CUDA_SUCCESS) {
+    result = weir_mem_alloc(ctx, WEIR_MEM_MANAGED, bytesize, flags, NULL, &mem);
+    if (result == CUDA_SUCCESS) {
         *dptr = mem.base;
     }
-    return rc;
+    return result;
 }

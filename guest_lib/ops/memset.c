@@ -36,9 +36,9 @@ static CUresult post_fill(const struct fill *fill, const struct weir_mem *mem,
                                    .height = fill->height,
                                    .s = stream->handle};
     weir_guest_stream_work_begin(stream);
-    CUresult rc = weir_guest_capturing() ? weir_call_memset(weir_guest_channel(), &in, NULL)
-                                         : weir_post_memset(weir_guest_channel(), &in);
-    return weir_guest_stream_work_end(stream, rc);
+    CUresult result = weir_guest_capturing() ? weir_call_memset(weir_guest_channel(), &in, NULL)
+                                             : weir_post_memset(weir_guest_channel(), &in);
+    return weir_guest_stream_work_end(stream, result);
 }
 
 CUresult weir_guest_memset(CUdeviceptr dst, size_t pitch, uint32_t value, uint32_t element_bytes,
@@ -46,25 +46,25 @@ CUresult weir_guest_memset(CUdeviceptr dst, size_t pitch, uint32_t value, uint32
 {
     const struct fill fill = {dst, pitch, value, element_bytes, width, height};
     struct weir_guest_stream *stream;
-    CUresult rc = weir_guest_stream_get(hStream, &stream);
-    if (rc != CUDA_SUCCESS || !width || !height) {
-        return rc;
+    CUresult result = weir_guest_stream_get(hStream, &stream);
+    if (result != CUDA_SUCCESS || !width || !height) {
+        return result;
     }
     uint64_t bytes = extent(&fill);
     struct weir_mem mem;
-    rc =
+    result =
         !bytes || dst % element_bytes ? CUDA_ERROR_INVALID_VALUE : weir_mem_check(dst, bytes, &mem);
-    if (rc == CUDA_SUCCESS && mem.kind == WEIR_MEM_REGISTERED &&
+    if (result == CUDA_SUCCESS && mem.kind == WEIR_MEM_REGISTERED &&
         mem.flags & CU_MEMHOSTREGISTER_READ_ONLY) {
-        rc = CUDA_ERROR_INVALID_VALUE;
+        result = CUDA_ERROR_INVALID_VALUE;
     }
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
-    rc = weir_managed_push();
-    rc = rc == CUDA_SUCCESS ? post_fill(&fill, &mem, stream) : rc;
-    if (rc == CUDA_SUCCESS && sync && !weir_mem_on_device(&mem)) {
-        rc = weir_guest_stream_synchronize(stream);
+    result = weir_managed_push();
+    result = result == CUDA_SUCCESS ? post_fill(&fill, &mem, stream) : result;
+    if (result == CUDA_SUCCESS && sync && !weir_mem_on_device(&mem)) {
+        result = weir_guest_stream_synchronize(stream);
     }
-    return rc;
+    return result;
 }

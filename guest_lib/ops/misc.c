@@ -72,9 +72,9 @@ CUresult weir_guest_cuCtxGetExecAffinity(CUexecAffinityParam *pExecAffinity,
     if (!pExecAffinity || type != CU_EXEC_AFFINITY_TYPE_SM_COUNT) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = weir_ctx_current(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     uint64_t sms = weir_guest.devices[ctx->device].affinity_sms;
     if (sms == 0) {

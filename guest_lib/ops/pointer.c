@@ -141,11 +141,11 @@ CUresult weir_guest_cuPointerGetAttribute(void *data, CUpointer_attribute attrib
     if (!data || !weir_mem_find(ptr, &mem)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult rc = value_of(&mem, attribute, ptr, &value);
-    if (rc == CUDA_SUCCESS) {
+    CUresult result = value_of(&mem, attribute, ptr, &value);
+    if (result == CUDA_SUCCESS) {
         memcpy(data, &value.bits, value.bytes);
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_guest_cuPointerGetAttributes(unsigned int numAttributes,
@@ -191,9 +191,9 @@ static CUresult check_managed(CUdeviceptr ptr, size_t count)
 {
     struct weir_mem mem;
     struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = weir_ctx_current(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     return count && weir_mem_check(ptr, count, &mem) == CUDA_SUCCESS && weir_mem_is_managed(&mem)
                ? CUDA_SUCCESS
@@ -221,11 +221,11 @@ CUresult weir_guest_cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevic
                                        CUstream hStream)
 {
     struct weir_guest_stream *stream;
-    CUresult rc = weir_guest_stream_get(hStream, &stream);
-    if (rc == CUDA_SUCCESS && dstDevice != CU_DEVICE_CPU && !weir_guest_device_get(dstDevice)) {
-        rc = CUDA_ERROR_INVALID_DEVICE;
+    CUresult result = weir_guest_stream_get(hStream, &stream);
+    if (result == CUDA_SUCCESS && dstDevice != CU_DEVICE_CPU && !weir_guest_device_get(dstDevice)) {
+        result = CUDA_ERROR_INVALID_DEVICE;
     }
-    return rc == CUDA_SUCCESS ? check_managed(devPtr, count) : rc;
+    return result == CUDA_SUCCESS ? check_managed(devPtr, count) : result;
 }
 
 CUresult weir_guest_cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location,
@@ -243,9 +243,9 @@ CUresult weir_guest_cuMemRangeGetAttribute(void *data, size_t dataSize,
                                            CUmem_range_attribute attribute, CUdeviceptr devPtr,
                                            size_t count)
 {
-    CUresult rc = check_managed(devPtr, count);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = check_managed(devPtr, count);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     if (!data || dataSize < 4 || dataSize % 4) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -264,9 +264,10 @@ CUresult weir_guest_cuMemRangeGetAttributes(void **data, size_t *dataSizes,
     if (!data || !dataSizes || !attributes || !numAttributes) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult rc = CUDA_SUCCESS;
-    for (size_t i = 0; i < numAttributes && rc == CUDA_SUCCESS; i++) {
-        rc = weir_guest_cuMemRangeGetAttribute(data[i], dataSizes[i], attributes[i], devPtr, count);
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; i < numAttributes && result == CUDA_SUCCESS; i++) {
+        result =
+            weir_guest_cuMemRangeGetAttribute(data[i], dataSizes[i], attributes[i], devPtr, count);
     }
-    return rc;
+    return result;
 }

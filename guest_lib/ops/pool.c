@@ -66,10 +66,10 @@ static CUresult new_pool(CUdevice device, bool is_default, struct weir_pool **re
     pool->device = device;
     pool->is_default = is_default;
     pool->reuse[0] = pool->reuse[1] = pool->reuse[2] = 1;
-    CUresult rc = weir_guest_object_add(WEIR_KIND_POOL, pool, &pool->handle);
-    if (rc != CUDA_SUCCESS) {
+    CUresult result = weir_guest_object_add(WEIR_KIND_POOL, pool, &pool->handle);
+    if (result != CUDA_SUCCESS) {
         free(pool);
-        return rc;
+        return result;
     }
     *ret_pool = pool;
     return CUDA_SUCCESS;
@@ -78,9 +78,9 @@ static CUresult new_pool(CUdevice device, bool is_default, struct weir_pool **re
 static CUresult default_pool_locked(CUdevice device, struct weir_pool **ret_pool)
 {
     if (!pools.defaults[device]) {
-        CUresult rc = new_pool(device, true, &pools.defaults[device]);
-        if (rc != CUDA_SUCCESS) {
-            return rc;
+        CUresult result = new_pool(device, true, &pools.defaults[device]);
+        if (result != CUDA_SUCCESS) {
+            return result;
         }
         pools.defaults[device]->next = pools.all;
         pools.all = pools.defaults[device];
@@ -95,14 +95,14 @@ static CUresult device_pool(CUdevice device, bool want_default, struct weir_pool
         return CUDA_ERROR_INVALID_DEVICE;
     }
     weir_lock_acquire(&pools.lock);
-    CUresult rc = CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS;
     if (!want_default && pools.current[device]) {
         *ret_pool = pools.current[device];
     } else {
-        rc = default_pool_locked(device, ret_pool);
+        result = default_pool_locked(device, ret_pool);
     }
     weir_lock_release(&pools.lock);
-    return rc;
+    return result;
 }
 
 static CUresult get_pool(CUmemoryPool handle, struct weir_pool **ret_pool)
@@ -194,16 +194,16 @@ bool weir_pools_give_back(bool all)
 /* Wait for every pending block of the pool, then give them all back. */
 static CUresult drain(struct weir_pool *pool)
 {
-    CUresult rc = CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS;
     for (;;) {
         weir_lock_acquire(&pool->lock);
         struct pending *first = pool->pending;
         struct weir_stream_point point = first ? first->point : (struct weir_stream_point){0};
         weir_lock_release(&pool->lock);
-        if (!first || rc != CUDA_SUCCESS) {
-            return rc;
+        if (!first || result != CUDA_SUCCESS) {
+            return result;
         }
-        rc = weir_guest_stream_wait(&point);
+        result = weir_guest_stream_wait(&point);
         harvest(pool, 0);
     }
 }
@@ -264,12 +264,12 @@ static CUresult new_block(struct weir_pool *pool, struct weir_guest_ctx *ctx, ui
                           CUdeviceptr *dptr)
 {
     struct weir_mem mem;
-    CUresult rc = weir_mem_alloc(ctx, WEIR_MEM_DEVICE, bytes, 0, pool, &mem);
-    if (rc == CUDA_ERROR_OUT_OF_MEMORY && drain(pool) == CUDA_SUCCESS) {
-        rc = weir_mem_alloc(ctx, WEIR_MEM_DEVICE, bytes, 0, pool, &mem);
+    CUresult result = weir_mem_alloc(ctx, WEIR_MEM_DEVICE, bytes, 0, pool, &mem);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && drain(pool) == CUDA_SUCCESS) {
+        result = weir_mem_alloc(ctx, WEIR_MEM_DEVICE, bytes, 0, pool, &mem);
     }
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     weir_lock_acquire(&pool->lock);
     count_locked(pool, block_bytes(&mem), block_bytes(&mem));
@@ -282,20 +282,20 @@ static CUresult alloc_from(struct weir_pool *pool, CUdeviceptr *dptr, size_t byt
                            CUstream hStream)
 {
     struct weir_guest_stream *stream;
-    CUresult rc = weir_guest_stream_get(hStream, &stream);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = weir_guest_stream_get(hStream, &stream);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     if (!dptr || !bytes) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (weir_guest_capturing() && weir_graph_capture_alloc(stream, hStream, bytes, dptr, &rc)) {
-        return rc;
+    if (weir_guest_capturing() && weir_graph_capture_alloc(stream, hStream, bytes, dptr, &result)) {
+        return result;
     }
     struct weir_guest_ctx *ctx;
-    rc = weir_ctx_on_device(stream->ctx, pool->device, &ctx);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    result = weir_ctx_on_device(stream->ctx, pool->device, &ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     struct pending *pending = take_pending(pool, ctx, stream, bytes);
     if (pending) {
@@ -309,20 +309,20 @@ CUresult weir_guest_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream
 {
     struct weir_guest_ctx *ctx;
     struct weir_pool *pool;
-    CUresult rc = weir_ctx_current(&ctx);
-    rc = rc == CUDA_SUCCESS ? device_pool(ctx->device, false, &pool) : rc;
-    return rc == CUDA_SUCCESS ? alloc_from(pool, dptr, bytesize, hStream) : rc;
+    CUresult result = weir_ctx_current(&ctx);
+    result = result == CUDA_SUCCESS ? device_pool(ctx->device, false, &pool) : result;
+    return result == CUDA_SUCCESS ? alloc_from(pool, dptr, bytesize, hStream) : result;
 }
 
 CUresult weir_guest_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
                                             CUstream hStream)
 {
     struct weir_pool *found;
-    CUresult rc = get_pool(pool, &found);
-    if (rc == CUDA_SUCCESS && found->imported) {
-        rc = CUDA_ERROR_INVALID_VALUE;
+    CUresult result = get_pool(pool, &found);
+    if (result == CUDA_SUCCESS && found->imported) {
+        result = CUDA_ERROR_INVALID_VALUE;
     }
-    return rc == CUDA_SUCCESS ? alloc_from(found, dptr, bytesize, hStream) : rc;
+    return result == CUDA_SUCCESS ? alloc_from(found, dptr, bytesize, hStream) : result;
 }
 
 static CUresult free_later(const struct weir_mem *mem, struct weir_guest_stream *stream)
@@ -331,10 +331,10 @@ static CUresult free_later(const struct weir_mem *mem, struct weir_guest_stream 
     struct pending *pending = malloc(sizeof *pending);
     struct weir_stream_point point = weir_guest_stream_here(stream);
     if (!pending) { /* no memory to remember it: wait instead */
-        CUresult rc = weir_guest_stream_wait(&point);
+        CUresult result = weir_guest_stream_wait(&point);
         weir_pool_forget(mem);
         weir_mem_release(mem);
-        return rc;
+        return result;
     }
     *pending = (struct pending){.mem = *mem, .block_bytes = block_bytes(mem), .point = point};
     weir_lock_acquire(&pool->lock);
@@ -348,19 +348,19 @@ static CUresult free_later(const struct weir_mem *mem, struct weir_guest_stream 
 CUresult weir_guest_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {
     struct weir_guest_stream *stream;
-    CUresult rc = weir_guest_stream_get(hStream, &stream);
-    if (rc != CUDA_SUCCESS || !dptr) {
-        return rc;
+    CUresult result = weir_guest_stream_get(hStream, &stream);
+    if (result != CUDA_SUCCESS || !dptr) {
+        return result;
     }
-    if ((weir_guest_capturing() && weir_graph_capture_free(stream, hStream, dptr, &rc)) ||
-        weir_graph_mem_free(dptr, &rc)) {
-        return rc;
+    if ((weir_guest_capturing() && weir_graph_capture_free(stream, hStream, dptr, &result)) ||
+        weir_graph_mem_free(dptr, &result)) {
+        return result;
     }
     struct weir_mem mem;
     if (weir_mem_find(dptr, &mem) && weir_mem_is_pool_import(&mem)) {
         struct weir_stream_point point = weir_guest_stream_here(stream);
-        rc = weir_guest_stream_wait(&point);
-        return rc == CUDA_SUCCESS ? weir_pool_free_import(dptr) : rc;
+        result = weir_guest_stream_wait(&point);
+        return result == CUDA_SUCCESS ? weir_pool_free_import(dptr) : result;
     }
     if (!weir_mem_remove(dptr, 1u << WEIR_MEM_DEVICE, &mem)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -369,9 +369,9 @@ CUresult weir_guest_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
         return free_later(&mem, stream);
     }
     /* Memory of cuMemAlloc: an account of the default pool from here on. */
-    rc = device_pool(mem.device, true, &mem.pool);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    result = device_pool(mem.device, true, &mem.pool);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     weir_lock_acquire(&mem.pool->lock);
     count_locked(mem.pool, block_bytes(&mem), block_bytes(&mem));
@@ -409,9 +409,9 @@ CUresult weir_guest_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *po
         return CUDA_ERROR_INVALID_DEVICE;
     }
     struct weir_pool *made;
-    CUresult rc = new_pool(poolProps->location.id, false, &made);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = new_pool(poolProps->location.id, false, &made);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     made->exportable = shared;
     if (shared && getrandom(made->name, NAME_BYTES, 0) != NAME_BYTES) {
@@ -427,9 +427,9 @@ CUresult weir_guest_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *po
 CUresult weir_guest_cuMemPoolDestroy(CUmemoryPool pool)
 {
     struct weir_pool *found;
-    CUresult rc = get_pool(pool, &found);
-    if (rc != CUDA_SUCCESS || found->is_default) {
-        return rc != CUDA_SUCCESS ? rc : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = get_pool(pool, &found);
+    if (result != CUDA_SUCCESS || found->is_default) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     }
     weir_guest_object_remove(WEIR_KIND_POOL, found->handle);
     weir_lock_acquire(&pools.lock);
@@ -445,20 +445,20 @@ CUresult weir_guest_cuMemPoolDestroy(CUmemoryPool pool)
 CUresult weir_guest_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 {
     struct weir_pool *found;
-    CUresult rc = get_pool(pool, &found);
-    if (rc == CUDA_SUCCESS) {
+    CUresult result = get_pool(pool, &found);
+    if (result == CUDA_SUCCESS) {
         harvest(found, minBytesToKeep);
         weir_mem_trim();
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_guest_pool_set(CUdevice device, CUmemoryPool pool)
 {
     struct weir_pool *found;
-    CUresult rc = get_pool(pool, &found);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = get_pool(pool, &found);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     if (!weir_guest_device_get(device) || found->device != device) {
         return CUDA_ERROR_INVALID_DEVICE;
@@ -475,11 +475,11 @@ CUresult weir_guest_pool_give(CUdevice device, bool want_default, CUmemoryPool *
     if (!ret_pool) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult rc = device_pool(device, want_default, &pool);
-    if (rc == CUDA_SUCCESS) {
+    CUresult result = device_pool(device, want_default, &pool);
+    if (result == CUDA_SUCCESS) {
         *ret_pool = handle_of(pool);
     }
-    return rc;
+    return result;
 }
 
 /* Pools of the device only: host and managed pools are not carried. */
@@ -496,22 +496,22 @@ static CUresult check_location(const CUmemLocation *location, CUmemAllocationTyp
 CUresult weir_guest_cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
                                            CUmemAllocationType type)
 {
-    CUresult rc = check_location(location, type);
-    return rc == CUDA_SUCCESS ? weir_guest_pool_give(location->id, true, pool_out) : rc;
+    CUresult result = check_location(location, type);
+    return result == CUDA_SUCCESS ? weir_guest_pool_give(location->id, true, pool_out) : result;
 }
 
 CUresult weir_guest_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location,
                                     CUmemAllocationType type)
 {
-    CUresult rc = check_location(location, type);
-    return rc == CUDA_SUCCESS ? weir_guest_pool_give(location->id, false, pool) : rc;
+    CUresult result = check_location(location, type);
+    return result == CUDA_SUCCESS ? weir_guest_pool_give(location->id, false, pool) : result;
 }
 
 CUresult weir_guest_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
                                     CUmemoryPool pool)
 {
-    CUresult rc = check_location(location, type);
-    return rc == CUDA_SUCCESS ? weir_guest_pool_set(location->id, pool) : rc;
+    CUresult result = check_location(location, type);
+    return result == CUDA_SUCCESS ? weir_guest_pool_set(location->id, pool) : result;
 }
 
 /* ---------------------------------------------------------------- between processes */
@@ -522,16 +522,16 @@ CUresult weir_guest_cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryP
 {
     struct weir_pool *found;
     int fd;
-    CUresult rc = get_pool(pool, &found);
-    if (rc != CUDA_SUCCESS || !handle_out || flags ||
+    CUresult result = get_pool(pool, &found);
+    if (result != CUDA_SUCCESS || !handle_out || flags ||
         handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !found->exportable) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    rc = weir_export_pool(found->name, &fd);
-    if (rc == CUDA_SUCCESS) {
+    result = weir_export_pool(found->name, &fd);
+    if (result == CUDA_SUCCESS) {
         memcpy(handle_out, &fd, sizeof fd);
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_guest_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle,
@@ -543,15 +543,15 @@ CUresult weir_guest_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, v
     if (!pool_out || flags || handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult rc = weir_import_pool((int)(intptr_t)handle, name);
-    rc = rc == CUDA_SUCCESS ? new_pool(0, false, &made) : rc;
-    if (rc == CUDA_SUCCESS) {
+    CUresult result = weir_import_pool((int)(intptr_t)handle, name);
+    result = result == CUDA_SUCCESS ? new_pool(0, false, &made) : result;
+    if (result == CUDA_SUCCESS) {
         made->imported = true;
         memcpy(made->name, name, NAME_BYTES);
         enter_pool(made);
         *pool_out = handle_of(made);
     }
-    return rc;
+    return result;
 }
 
 /* The pointer's name is that of cuIpcGetMemHandle. */
@@ -564,12 +564,12 @@ CUresult weir_guest_cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out
     }
     const struct weir_op_ipc_export_in in = {.base = mem.base, .bytes = mem.bytes};
     struct weir_op_ipc_export_out out;
-    CUresult rc = weir_call_ipc_export(weir_guest_channel(), &in, &out);
-    if (rc == CUDA_SUCCESS) {
+    CUresult result = weir_call_ipc_export(weir_guest_channel(), &in, &out);
+    if (result == CUDA_SUCCESS) {
         _Static_assert(sizeof out.handle == sizeof shareData_out->reserved, "64 bytes both");
         memcpy(shareData_out->reserved, out.handle, sizeof out.handle);
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_guest_cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
@@ -578,14 +578,14 @@ CUresult weir_guest_cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool po
     struct weir_pool *found;
     struct weir_op_ipc_open_in in;
     struct weir_op_ipc_open_out out;
-    CUresult rc = get_pool(pool, &found);
-    if (rc != CUDA_SUCCESS || !ptr_out || !shareData || !found->imported) {
+    CUresult result = get_pool(pool, &found);
+    if (result != CUDA_SUCCESS || !ptr_out || !shareData || !found->imported) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     memcpy(in.handle, shareData->reserved, sizeof in.handle);
-    rc = weir_call_ipc_open(weir_guest_channel(), &in, &out);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    result = weir_call_ipc_open(weir_guest_channel(), &in, &out);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     const struct weir_mem mem = {.base = out.base,
                                  .bytes = out.bytes,
@@ -644,8 +644,8 @@ static bool is_reuse(CUmemPool_attribute attr)
 CUresult weir_guest_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 {
     struct weir_pool *found;
-    CUresult rc = get_pool(pool, &found);
-    if (rc != CUDA_SUCCESS || !value) {
+    CUresult result = get_pool(pool, &found);
+    if (result != CUDA_SUCCESS || !value) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     harvest(found, found->release_threshold);
@@ -657,10 +657,10 @@ CUresult weir_guest_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute
     } else if (counter) {
         memcpy(value, counter, sizeof *counter);
     } else {
-        rc = CUDA_ERROR_INVALID_VALUE;
+        result = CUDA_ERROR_INVALID_VALUE;
     }
     weir_lock_release(&found->lock);
-    return rc;
+    return result;
 }
 
 /* The high-water marks may only be reset, to 0, which means to the present value. */
@@ -681,8 +681,8 @@ static CUresult set_counter_locked(struct weir_pool *pool, CUmemPool_attribute a
 CUresult weir_guest_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 {
     struct weir_pool *found;
-    CUresult rc = get_pool(pool, &found);
-    if (rc != CUDA_SUCCESS || !value) {
+    CUresult result = get_pool(pool, &found);
+    if (result != CUDA_SUCCESS || !value) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     weir_lock_acquire(&found->lock);
@@ -692,17 +692,17 @@ CUresult weir_guest_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute
     } else {
         uint64_t number;
         memcpy(&number, value, sizeof number);
-        rc = set_counter_locked(found, attr, number);
+        result = set_counter_locked(found, attr, number);
     }
     weir_lock_release(&found->lock);
-    return rc;
+    return result;
 }
 
 CUresult weir_guest_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
 {
     struct weir_pool *found;
-    CUresult rc = get_pool(pool, &found);
-    if (rc != CUDA_SUCCESS || (count && !map)) {
+    CUresult result = get_pool(pool, &found);
+    if (result != CUDA_SUCCESS || (count && !map)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (size_t i = 0; i < count; i++) {
@@ -730,8 +730,8 @@ CUresult weir_guest_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool me
                                        CUmemLocation *location)
 {
     struct weir_pool *found;
-    CUresult rc = get_pool(memPool, &found);
-    if (rc != CUDA_SUCCESS || !flags || !location) {
+    CUresult result = get_pool(memPool, &found);
+    if (result != CUDA_SUCCESS || !flags || !location) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     bool device =

@@ -14,9 +14,9 @@ static CUstream handle_of(const struct weir_guest_stream *stream)
 CUresult weir_guest_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
 {
     struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = weir_ctx_current(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     if (!phStream || flags & ~(unsigned int)CU_STREAM_NON_BLOCKING) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -25,11 +25,11 @@ CUresult weir_guest_cuStreamCreateWithPriority(CUstream *phStream, unsigned int 
     priority = priority > device->priority_least ? device->priority_least : priority;
     priority = priority < device->priority_greatest ? device->priority_greatest : priority;
     struct weir_guest_stream *stream;
-    rc = weir_guest_stream_new(ctx, flags, priority, &stream);
-    if (rc == CUDA_SUCCESS) {
+    result = weir_guest_stream_new(ctx, flags, priority, &stream);
+    if (result == CUDA_SUCCESS) {
         *phStream = handle_of(stream);
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_guest_cuStreamDestroy_v2(CUstream hStream)
@@ -49,10 +49,10 @@ CUresult weir_guest_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned
 {
     struct weir_guest_stream *stream;
     struct weir_guest_event *event;
-    CUresult rc = weir_guest_stream_get(hStream, &stream);
-    rc = rc == CUDA_SUCCESS ? weir_event_get(hEvent, &event) : rc;
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = weir_guest_stream_get(hStream, &stream);
+    result = result == CUDA_SUCCESS ? weir_event_get(hEvent, &event) : result;
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     if (Flags & ~(unsigned int)CU_EVENT_WAIT_EXTERNAL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -64,9 +64,9 @@ CUresult weir_guest_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned
         return weir_guest_report(); /* nothing to wait for */
     }
     if (capturing) { /* the stream may join a capture by this wait */
-        rc = weir_guest_stream_mark_before_capture(stream);
-        if (rc != CUDA_SUCCESS) {
-            return rc;
+        result = weir_guest_stream_mark_before_capture(stream);
+        if (result != CUDA_SUCCESS) {
+            return result;
         }
     }
     if (capturing && Flags == CU_EVENT_WAIT_EXTERNAL) {
@@ -78,10 +78,10 @@ CUresult weir_guest_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned
     weir_guest_stream_work_begin(stream);
     /* Another process that learns of this wait may record a shared event again, so the host must
      * have taken the wait before. */
-    rc = capturing || shared ? weir_call_stream_wait_event(weir_guest_channel(), &in, NULL)
-                             : weir_post_stream_wait_event(weir_guest_channel(), &in);
+    result = capturing || shared ? weir_call_stream_wait_event(weir_guest_channel(), &in, NULL)
+                                 : weir_post_stream_wait_event(weir_guest_channel(), &in);
     weir_lock_release(&event->lock);
-    return weir_guest_stream_work_end(stream, rc);
+    return weir_guest_stream_work_end(stream, result);
 }
 
 /* ---------------------------------------------------------------- values in memory */
@@ -95,14 +95,14 @@ CUresult weir_guest_stream_value(CUstream hStream, CUstreamBatchMemOpType operat
                                                                                : WEIR_VALUE_WAIT64;
     uint64_t bytes = kind == WEIR_VALUE_WRITE64 || kind == WEIR_VALUE_WAIT64 ? 8 : 4;
     struct weir_guest_stream *stream;
-    CUresult rc = weir_guest_stream_get(hStream, &stream);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = weir_guest_stream_get(hStream, &stream);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     struct weir_mem mem;
-    rc = addr % bytes ? CUDA_ERROR_INVALID_VALUE : weir_mem_check(addr, bytes, &mem);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    result = addr % bytes ? CUDA_ERROR_INVALID_VALUE : weir_mem_check(addr, bytes, &mem);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     struct weir_op_stream_value_in in = {.s = stream->handle,
                                          .address = mem.device_base + (addr - mem.base),
@@ -110,9 +110,9 @@ CUresult weir_guest_stream_value(CUstream hStream, CUstreamBatchMemOpType operat
                                          .flags = flags,
                                          .kind = kind};
     weir_guest_stream_work_begin(stream);
-    rc = weir_guest_capturing() ? weir_call_stream_value(weir_guest_channel(), &in, NULL)
-                                : weir_post_stream_value(weir_guest_channel(), &in);
-    return weir_guest_stream_work_end(stream, rc);
+    result = weir_guest_capturing() ? weir_call_stream_value(weir_guest_channel(), &in, NULL)
+                                    : weir_post_stream_value(weir_guest_channel(), &in);
+    return weir_guest_stream_work_end(stream, result);
 }
 
 static CUresult one_mem_op(CUstream stream, const CUstreamBatchMemOpParams *op)
@@ -143,11 +143,11 @@ CUresult weir_guest_cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
     if (!paramArray || !count || count > 256 || flags) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult rc = CUDA_SUCCESS;
-    for (unsigned int i = 0; i < count && rc == CUDA_SUCCESS; i++) {
-        rc = one_mem_op(stream, &paramArray[i]);
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned int i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        result = one_mem_op(stream, &paramArray[i]);
     }
-    return rc;
+    return result;
 }
 
 /* ---------------------------------------------------------------- host functions */
@@ -156,22 +156,22 @@ CUresult weir_guest_stream_function(struct weir_guest_stream *stream, CUhostFn f
 {
     struct weir_op_host_func_in in = {.s = stream->handle};
     bool capturing = weir_guest_capturing();
-    CUresult rc;
+    CUresult result;
     /* Captured it becomes a node, which runs at every launch; the graph has it, or its capture. */
-    bool captured = capturing && weir_graph_capture_function(stream, fn, user, &in.token, &rc);
+    bool captured = capturing && weir_graph_capture_function(stream, fn, user, &in.token, &result);
     if (!captured) {
-        rc = weir_callback_add(fn, NULL, user, true, &in.token);
+        result = weir_callback_add(fn, NULL, user, true, &in.token);
     }
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     weir_guest_stream_work_begin(stream);
-    rc = capturing ? weir_call_host_func(weir_guest_channel(), &in, NULL)
-                   : weir_post_host_func(weir_guest_channel(), &in);
-    if (rc != CUDA_SUCCESS && !captured) {
+    result = capturing ? weir_call_host_func(weir_guest_channel(), &in, NULL)
+                       : weir_post_host_func(weir_guest_channel(), &in);
+    if (result != CUDA_SUCCESS && !captured) {
         weir_callback_remove(in.token);
     }
-    return weir_guest_stream_work_end(stream, rc);
+    return weir_guest_stream_work_end(stream, result);
 }
 
 struct stream_callback {
@@ -192,9 +192,9 @@ CUresult weir_guest_cuStreamAddCallback(CUstream hStream, CUstreamCallback callb
                                         unsigned int flags)
 {
     struct weir_guest_stream *stream;
-    CUresult rc = weir_guest_stream_get(hStream, &stream);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = weir_guest_stream_get(hStream, &stream);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     if (!callback || flags) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -204,14 +204,14 @@ CUresult weir_guest_cuStreamAddCallback(CUstream hStream, CUstreamCallback callb
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *call = (struct stream_callback){.stream = hStream, .fn = callback, .user = userData};
-    rc = weir_guest_capturing() ? weir_guest_stream_ask_host(stream) : CUDA_SUCCESS;
-    if (rc == CUDA_SUCCESS || rc == CUDA_ERROR_NOT_READY) {
-        rc = weir_guest_stream_function(stream, run_stream_callback, call);
+    result = weir_guest_capturing() ? weir_guest_stream_ask_host(stream) : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) {
+        result = weir_guest_stream_function(stream, run_stream_callback, call);
     }
-    if (rc != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS) {
         free(call);
     }
-    return rc;
+    return result;
 }
 
 /* Managed memory is shared memory here: nothing to attach. */
@@ -220,12 +220,12 @@ CUresult weir_guest_cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, s
 {
     (void)length;
     struct weir_guest_stream *stream;
-    CUresult rc = weir_guest_stream_get(hStream, &stream);
+    CUresult result = weir_guest_stream_get(hStream, &stream);
     struct weir_mem mem;
-    if (rc == CUDA_SUCCESS && (!flags || flags > 4 || !weir_mem_find(dptr, &mem))) {
-        rc = CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS && (!flags || flags > 4 || !weir_mem_find(dptr, &mem))) {
+        result = CUDA_ERROR_INVALID_VALUE;
     }
-    return rc;
+    return result;
 }
 
 /* ---------------------------------------------------------------- attributes */
@@ -237,11 +237,12 @@ CUresult weir_guest_cuStreamCopyAttributes(CUstream dstStream, CUstream srcStrea
                                             CU_LAUNCH_ATTRIBUTE_PRIORITY};
     for (size_t i = 0; i < sizeof copied / sizeof copied[0]; i++) {
         CUstreamAttrValue value;
-        CUresult rc = weir_guest_cuStreamGetAttribute(srcStream, copied[i], &value);
-        rc =
-            rc == CUDA_SUCCESS ? weir_guest_cuStreamSetAttribute(dstStream, copied[i], &value) : rc;
-        if (rc != CUDA_SUCCESS) {
-            return rc;
+        CUresult result = weir_guest_cuStreamGetAttribute(srcStream, copied[i], &value);
+        result = result == CUDA_SUCCESS
+                     ? weir_guest_cuStreamSetAttribute(dstStream, copied[i], &value)
+                     : result;
+        if (result != CUDA_SUCCESS) {
+            return result;
         }
     }
     return CUDA_SUCCESS;

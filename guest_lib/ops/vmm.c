@@ -40,12 +40,14 @@ static CUresult check_prop(const CUmemAllocationProp *prop)
     if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult rc = check_place(&prop->location);
-    rc = rc == CUDA_SUCCESS ? check_handle_types((unsigned int)prop->requestedHandleTypes) : rc;
-    if (rc == CUDA_SUCCESS && (prop->allocFlags.gpuDirectRDMACapable || prop->allocFlags.usage)) {
-        rc = CUDA_ERROR_NOT_SUPPORTED;
+    CUresult result = check_place(&prop->location);
+    result = result == CUDA_SUCCESS ? check_handle_types((unsigned int)prop->requestedHandleTypes)
+                                    : result;
+    if (result == CUDA_SUCCESS &&
+        (prop->allocFlags.gpuDirectRDMACapable || prop->allocFlags.usage)) {
+        result = CUDA_ERROR_NOT_SUPPORTED;
     }
-    return rc;
+    return result;
 }
 
 bool weir_guest_vmm_aligned(uint64_t value)
@@ -61,14 +63,14 @@ CUresult weir_guest_cuMemGetAllocationGranularity(size_t *granularity,
                          option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult rc = check_prop(prop);
+    CUresult result = check_prop(prop);
     /* Asked of host memory too, before it is tried: NCCL falls back only if cuMemCreate refuses. */
-    if (rc == CUDA_SUCCESS ||
-        (rc == CUDA_ERROR_NOT_SUPPORTED && prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)) {
+    if (result == CUDA_SUCCESS || (result == CUDA_ERROR_NOT_SUPPORTED &&
+                                   prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)) {
         *granularity = weir_guest_vmm_unit();
-        rc = CUDA_SUCCESS;
+        result = CUDA_SUCCESS;
     }
-    return rc;
+    return result;
 }
 
 /* ---------------------------------------------------------------- addresses */
@@ -80,11 +82,11 @@ CUresult weir_guest_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t al
         return CUDA_ERROR_INVALID_VALUE;
     }
     uint64_t base;
-    CUresult rc = weir_guest_vmm_reserve(size, alignment, addr, &base);
-    if (rc == CUDA_SUCCESS) {
+    CUresult result = weir_guest_vmm_reserve(size, alignment, addr, &base);
+    if (result == CUDA_SUCCESS) {
         *ptr = base;
     }
-    return rc;
+    return result;
 }
 
 /* ---------------------------------------------------------------- memory */
@@ -96,12 +98,12 @@ CUresult weir_guest_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t siz
         return CUDA_ERROR_INVALID_VALUE;
     }
     uint64_t made;
-    CUresult rc = check_prop(prop);
-    rc = rc == CUDA_SUCCESS ? weir_guest_vmm_create(size, prop, &made) : rc;
-    if (rc == CUDA_SUCCESS) {
+    CUresult result = check_prop(prop);
+    result = result == CUDA_SUCCESS ? weir_guest_vmm_create(size, prop, &made) : result;
+    if (result == CUDA_SUCCESS) {
         *handle = made;
     }
-    return rc;
+    return result;
 }
 
 /* ---------------------------------------------------------------- mappings */
@@ -114,9 +116,9 @@ CUresult weir_guest_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAcce
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (size_t i = 0; i < count; i++) {
-        CUresult rc = check_place(&desc[i].location);
-        if (rc != CUDA_SUCCESS) {
-            return rc;
+        CUresult result = check_place(&desc[i].location);
+        if (result != CUDA_SUCCESS) {
+            return result;
         }
         if (desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
             desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
@@ -124,11 +126,11 @@ CUresult weir_guest_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAcce
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
-    CUresult rc = CUDA_SUCCESS;
-    for (size_t i = 0; i < count && rc == CUDA_SUCCESS; i++) {
-        rc = weir_guest_vmm_access(ptr, size, desc[i].location.id, (uint32_t)desc[i].flags);
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        result = weir_guest_vmm_access(ptr, size, desc[i].location.id, (uint32_t)desc[i].flags);
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_guest_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
@@ -173,15 +175,15 @@ CUresult weir_guest_cuMemExportToShareableHandle(void *shareableHandle,
         return CUDA_ERROR_INVALID_VALUE;
     }
     int fd;
-    CUresult rc = check_export_type(handleType);
-    if (rc == CUDA_SUCCESS && !(facts.prop.requestedHandleTypes & handleType)) {
-        rc = CUDA_ERROR_INVALID_VALUE;
+    CUresult result = check_export_type(handleType);
+    if (result == CUDA_SUCCESS && !(facts.prop.requestedHandleTypes & handleType)) {
+        result = CUDA_ERROR_INVALID_VALUE;
     }
-    rc = rc == CUDA_SUCCESS ? weir_guest_vmm_export(handle, &fd) : rc;
-    if (rc == CUDA_SUCCESS) {
+    result = result == CUDA_SUCCESS ? weir_guest_vmm_export(handle, &fd) : result;
+    if (result == CUDA_SUCCESS) {
         memcpy(shareableHandle, &fd, sizeof fd);
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_guest_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
@@ -192,10 +194,11 @@ CUresult weir_guest_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle 
     if (!handle) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult rc = check_export_type(shHandleType);
-    rc = rc == CUDA_SUCCESS ? weir_guest_vmm_import((int)(intptr_t)osHandle, &made) : rc;
-    if (rc == CUDA_SUCCESS) {
+    CUresult result = check_export_type(shHandleType);
+    result =
+        result == CUDA_SUCCESS ? weir_guest_vmm_import((int)(intptr_t)osHandle, &made) : result;
+    if (result == CUDA_SUCCESS) {
         *handle = made;
     }
-    return rc;
+    return result;
 }

@@ -53,8 +53,8 @@ static enum weir_status wait_ready(int fd, short events, uint64_t deadline_ns)
     }
     uint64_t left_ms = left_ns == WEIR_FOREVER ? 60000 : left_ns / WEIR_NS_PER_MS + 1;
     struct pollfd poll_fd = {.fd = fd, .events = events};
-    int rc = poll(&poll_fd, 1, left_ms > 60000 ? 60000 : (int)left_ms);
-    return rc < 0 && errno != EINTR ? WEIR_ERR_IO : WEIR_OK;
+    int result = poll(&poll_fd, 1, left_ms > 60000 ? 60000 : (int)left_ms);
+    return result < 0 && errno != EINTR ? WEIR_ERR_IO : WEIR_OK;
 }
 
 static enum weir_status status_of_errno(int error)

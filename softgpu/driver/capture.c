@@ -66,14 +66,14 @@ static bool nodes_merge(struct weir_soft_nodes *to, const struct weir_soft_nodes
 
 CUresult weir_soft_capture_check(const struct weir_soft_ctx *ctx)
 {
-    CUresult rc = CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS;
     for (struct weir_soft_capture *c = captures; c; c = c->next) {
         if (weir_capture_forbids(c->mode, c->thread) || c->origin->object.ctx == ctx) {
             c->invalidated = true;
-            rc = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+            result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         }
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_soft_enter_unsafe(void)
@@ -87,14 +87,14 @@ CUresult weir_soft_capture_check_legacy(struct weir_soft_ctx *ctx)
     if (!ctx || ctx->n_captures == 0) {
         return CUDA_SUCCESS;
     }
-    CUresult rc = CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS;
     for (struct weir_soft_stream *s = ctx->streams; s; s = s->next) {
         if (s->capture && (s->flags & CU_STREAM_NON_BLOCKING) == 0) {
             s->capture->invalidated = true;
-            rc = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+            result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
         }
     }
-    return rc;
+    return result;
 }
 
 /* ------------------------------------------------------------------ life of a capture */
@@ -305,27 +305,27 @@ CUresult weir_soft_cuStreamEndCapture(CUstream handle, CUgraph *ret)
         return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
     }
     struct join_check check = {.capture = capture};
-    CUresult rc = capture->invalidated ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
-    if (rc == CUDA_SUCCESS) {
+    CUresult result = capture->invalidated ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS) {
         if (!mark_ancestors(capture->graph, &stream->capture_nodes)) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
         check.unjoined = any_unmarked(&capture->left);
         weir_soft_object_visit(WEIR_SOFT_STREAM, check_joined, &check);
-        rc = check.unjoined ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED : CUDA_SUCCESS;
+        result = check.unjoined ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED : CUDA_SUCCESS;
     }
     struct weir_soft_graph *graph = capture->graph;
     bool own = capture->own_graph;
     capture->refs++;
     capture_end(capture);
     if (ret) {
-        *ret = rc == CUDA_SUCCESS ? (CUgraph)graph : NULL;
+        *ret = result == CUDA_SUCCESS ? (CUgraph)graph : NULL;
     }
-    if (rc != CUDA_SUCCESS && own) {
+    if (result != CUDA_SUCCESS && own) {
         weir_soft_object_retire(graph);
     }
     weir_soft_capture_put(capture);
-    return rc;
+    return result;
 }
 
 /* ------------------------------------------------------------------ what goes in */
@@ -338,18 +338,18 @@ CUresult weir_soft_capture_op(struct weir_soft_stream *stream, struct weir_soft_
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     }
     struct weir_soft_node *node;
-    CUresult rc = weir_soft_graph_add(capture->graph, weir_soft_op_node_type(op), op,
-                                      &stream->capture_nodes, &node);
-    if (rc == CUDA_SUCCESS) {
+    CUresult result = weir_soft_graph_add(capture->graph, weir_soft_op_node_type(op), op,
+                                          &stream->capture_nodes, &node);
+    if (result == CUDA_SUCCESS) {
         stream->capture_nodes.n = 0;
         if (!weir_soft_nodes_add(&stream->capture_nodes, node, NULL)) {
-            rc = CUDA_ERROR_OUT_OF_MEMORY;
+            result = CUDA_ERROR_OUT_OF_MEMORY;
         }
     }
-    if (rc != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS) {
         capture->invalidated = true;
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_soft_capture_record(struct weir_soft_event *event, struct weir_soft_stream *stream)

@@ -71,20 +71,20 @@ CUresult weir_soft_ctx_make_primary(struct weir_soft_device *device)
     return CUDA_SUCCESS;
 }
 
-void weir_soft_ctx_fail(struct weir_soft_ctx *ctx, CUresult rc)
+void weir_soft_ctx_fail(struct weir_soft_ctx *ctx, CUresult result)
 {
     if (ctx->sticky == CUDA_SUCCESS) {
-        ctx->sticky = rc;
+        ctx->sticky = result;
     }
 }
 
 /* As a client of MPS: the work behind a failed assert goes on (seen on an H200, driver 580). */
-void weir_soft_ctx_kernel_failed(struct weir_soft_ctx *ctx, CUresult rc)
+void weir_soft_ctx_kernel_failed(struct weir_soft_ctx *ctx, CUresult result)
 {
-    if (rc == CUDA_ERROR_ASSERT && ctx->device->under_mps) {
-        ctx->untold = rc;
+    if (result == CUDA_ERROR_ASSERT && ctx->device->under_mps) {
+        ctx->untold = result;
     } else {
-        weir_soft_ctx_fail(ctx, rc);
+        weir_soft_ctx_fail(ctx, result);
     }
 }
 
@@ -455,22 +455,22 @@ CUresult weir_soft_cuCtxSynchronize_v2(CUcontext handle)
 {
     weir_soft_lock();
     struct weir_soft_ctx *ctx;
-    CUresult rc = weir_soft_ctx_find(handle, &ctx);
-    rc = rc == CUDA_SUCCESS ? weir_soft_capture_check(ctx) : rc;
-    if (rc == CUDA_SUCCESS) {
+    CUresult result = weir_soft_ctx_find(handle, &ctx);
+    result = result == CUDA_SUCCESS ? weir_soft_capture_check(ctx) : result;
+    if (result == CUDA_SUCCESS) {
         weir_soft_object_ref(ctx);
         struct weir_soft_task *barrier = weir_soft_task_barrier(ctx);
-        rc = !barrier ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+        result = !barrier ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
         if (barrier) {
             weir_soft_task_wait_unlocked(barrier);
             weir_soft_task_put(barrier);
-            rc = weir_soft_ctx_tell(ctx);
+            result = weir_soft_ctx_tell(ctx);
         }
         weir_soft_object_put(ctx);
     }
     weir_soft_unlock();
     weir_soft_print_flush();
-    return rc;
+    return result;
 }
 
 CUresult weir_soft_cuCtxSetLimit(CUlimit limit, size_t value)
@@ -614,10 +614,10 @@ CUresult weir_soft_cuCtxWaitEvent(CUcontext handle, CUevent event_handle)
         if (!mark) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        CUresult rc = weir_soft_event_wait_in(event, mark);
+        CUresult result = weir_soft_event_wait_in(event, mark);
         CUresult pushed = weir_soft_stream_push(stream, mark);
         weir_soft_task_put(mark);
-        WEIR_SOFT_TRY(rc != CUDA_SUCCESS ? rc : pushed);
+        WEIR_SOFT_TRY(result != CUDA_SUCCESS ? result : pushed);
     }
     return CUDA_SUCCESS;
 }

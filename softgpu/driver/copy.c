@@ -222,17 +222,17 @@ static CUresult copy_in(struct weir_soft_stream *stream, const CUDA_MEMCPY3D *as
 
 CUresult weir_soft_copy_3d(const CUDA_MEMCPY3D *asked, CUstream handle, bool wait)
 {
-    CUresult rc;
+    CUresult result;
     {
         WEIR_SOFT_LOCKED();
         struct weir_soft_stream *stream;
         WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
-        rc = copy_in(stream, asked, wait);
+        result = copy_in(stream, asked, wait);
     }
     if (wait) {
         weir_soft_print_flush();
     }
-    return rc;
+    return result;
 }
 
 static CUresult copy_1d(uint64_t dst, CUmemorytype dst_type, uint64_t src, CUmemorytype src_type,

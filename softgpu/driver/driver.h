@@ -51,9 +51,9 @@ static inline void weir_soft_unlock_scope(int *scope)
 
 #define WEIR_SOFT_TRY(call)                                                                        \
     do {                                                                                           \
-        CUresult try_rc = (call);                                                                  \
-        if (try_rc != CUDA_SUCCESS) {                                                              \
-            return try_rc;                                                                         \
+        CUresult try_result = (call);                                                              \
+        if (try_result != CUDA_SUCCESS) {                                                          \
+            return try_result;                                                                     \
         }                                                                                          \
     } while (0)
 
@@ -189,9 +189,9 @@ CUresult weir_soft_ctx_make_primary(struct weir_soft_device *device);
 CUresult weir_soft_ctx_retain_primary(struct weir_soft_device *device);
 /** 201 when nobody holds it. The last one's waits for its work, letting go of the lock. */
 CUresult weir_soft_ctx_release_primary(struct weir_soft_device *device);
-void weir_soft_ctx_fail(struct weir_soft_ctx *ctx, CUresult rc);
+void weir_soft_ctx_fail(struct weir_soft_ctx *ctx, CUresult result);
 /** Work in the context has failed. Like weir_soft_ctx_fail(), but an assert is reported late. */
-void weir_soft_ctx_kernel_failed(struct weir_soft_ctx *ctx, CUresult rc);
+void weir_soft_ctx_kernel_failed(struct weir_soft_ctx *ctx, CUresult result);
 /** Somebody asks about a stream or has waited for one. Gives the sticky error. */
 CUresult weir_soft_ctx_tell(struct weir_soft_ctx *ctx);
 

@@ -120,10 +120,10 @@ CUresult weir_soft_event_record(struct weir_soft_event *event, struct weir_soft_
     if (!mark) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    CUresult rc = weir_soft_stream_push(stream, mark);
+    CUresult result = weir_soft_stream_push(stream, mark);
     weir_soft_event_set_task(event, mark);
     weir_soft_task_put(mark);
-    return rc;
+    return result;
 }
 
 /* ------------------------------------------------------------------ entries */
@@ -231,17 +231,17 @@ static CUresult synchronize(CUevent handle)
             weir_soft_op_put(op);
         }
     }
-    CUresult rc = weir_soft_ctx_tell(ctx);
+    CUresult result = weir_soft_ctx_tell(ctx);
     weir_soft_object_put(event);
     weir_soft_object_put(ctx);
-    return rc;
+    return result;
 }
 
 CUresult weir_soft_cuEventSynchronize(CUevent handle)
 {
-    CUresult rc = synchronize(handle);
+    CUresult result = synchronize(handle);
     weir_soft_print_flush();
-    return rc;
+    return result;
 }
 
 CUresult weir_soft_cuEventElapsedTime_v2(float *milliseconds, CUevent start_handle,
@@ -308,8 +308,8 @@ CUresult weir_soft_cuStreamWaitEvent(CUstream stream_handle, CUevent event_handl
     if (!mark) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    CUresult rc = weir_soft_event_wait_in(event, mark);
+    CUresult result = weir_soft_event_wait_in(event, mark);
     CUresult pushed = weir_soft_stream_push(stream, mark);
     weir_soft_task_put(mark);
-    return rc != CUDA_SUCCESS ? rc : pushed;
+    return result != CUDA_SUCCESS ? result : pushed;
 }

@@ -166,14 +166,14 @@ static CUresult entry_add(const struct entry *entry, struct weir_soft_image *ima
                                           (int)entry->compressed_bytes, (int)entry->text_bytes);
         good = n >= 0 && (uint64_t)n == entry->text_bytes;
     }
-    CUresult rc = CUDA_ERROR_INVALID_IMAGE;
+    CUresult result = CUDA_ERROR_INVALID_IMAGE;
     if (good) {
-        rc = weir_soft_image_add(image, text, entry->text_bytes);
+        result = weir_soft_image_add(image, text, entry->text_bytes);
     } else {
         say(log, "fatbin: a compressed entry is damaged");
     }
     free(text);
-    return rc;
+    return result;
 }
 
 CUresult weir_soft_fatbin_read(const uint8_t *data, size_t bytes, uint32_t compute_capability,

@@ -248,23 +248,23 @@ CUresult weir_soft_graph_clone(const struct weir_soft_graph *graph,
 {
     struct weir_soft_graph *clone;
     struct weir_soft_node **copies = calloc((size_t)graph->n_nodes + 1, sizeof(*copies));
-    CUresult rc = copies ? weir_soft_graph_make(&clone) : CUDA_ERROR_OUT_OF_MEMORY;
-    if (rc != CUDA_SUCCESS) {
+    CUresult result = copies ? weir_soft_graph_make(&clone) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result != CUDA_SUCCESS) {
         free(copies);
-        return rc;
+        return result;
     }
     clone->cloned_from = (struct weir_soft_graph *)(uintptr_t)graph;
-    rc = clone_nodes(graph, clone, copies);
-    if (rc == CUDA_SUCCESS) {
-        rc = clone_edges(graph, copies);
+    result = clone_nodes(graph, clone, copies);
+    if (result == CUDA_SUCCESS) {
+        result = clone_edges(graph, copies);
     }
-    if (rc == CUDA_SUCCESS) {
-        rc = clone_users(graph, clone);
+    if (result == CUDA_SUCCESS) {
+        result = clone_users(graph, clone);
     }
     free(copies);
-    if (rc != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS) {
         weir_soft_object_retire(clone);
-        return rc;
+        return result;
     }
     *ret_clone = clone;
     return CUDA_SUCCESS;

@@ -150,19 +150,19 @@ static CUresult exec_make(struct weir_soft_graph *graph, cuuint64_t flags,
     struct weir_soft_node **order = calloc(graph->n_nodes + 1u, sizeof(struct weir_soft_node *));
     struct weir_soft_graph_exec *exec =
         weir_soft_object_new(WEIR_SOFT_GRAPH_EXEC, sizeof(*exec), ctx, exec_release);
-    CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     if (order && exec) {
         exec->flags = flags;
         exec->nodes = calloc(graph->n_nodes + 1u, sizeof(struct exec_node));
         if (exec->nodes) {
-            rc = sort_nodes(graph, order) ? exec_fill(exec, order, graph->n_nodes)
-                                          : CUDA_ERROR_INVALID_VALUE;
+            result = sort_nodes(graph, order) ? exec_fill(exec, order, graph->n_nodes)
+                                              : CUDA_ERROR_INVALID_VALUE;
         }
     }
     free(order);
-    if (rc != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS) {
         weir_soft_object_retire(exec);
-        return rc;
+        return result;
     }
     *ret_exec = exec;
     return CUDA_SUCCESS;
@@ -195,10 +195,10 @@ static CUresult instantiate(CUgraphExec *ret, CUgraph handle, unsigned long long
     WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     WEIR_SOFT_TRY(exec_make(graph, flags, ctx, &exec));
-    CUresult rc = weir_soft_users_add(&exec->users, graph);
-    if (rc != CUDA_SUCCESS) {
+    CUresult result = weir_soft_users_add(&exec->users, graph);
+    if (result != CUDA_SUCCESS) {
         weir_soft_object_retire(exec);
-        return rc;
+        return result;
     }
     *ret = (CUgraphExec)exec;
     return CUDA_SUCCESS;
@@ -232,12 +232,12 @@ CUresult weir_soft_cuGraphInstantiateWithParams(CUgraphExec *ret, CUgraph graph,
         return CUDA_ERROR_INVALID_VALUE;
     }
     params->hErrNode_out = NULL;
-    CUresult rc = instantiate(ret, graph, params->flags);
-    params->result_out = rc == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS
-                         : rc == CUDA_ERROR_NOT_SUPPORTED
+    CUresult result = instantiate(ret, graph, params->flags);
+    params->result_out = result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS
+                         : result == CUDA_ERROR_NOT_SUPPORTED
                              ? CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED
                              : CUDA_GRAPH_INSTANTIATE_ERROR;
-    return rc;
+    return result;
 }
 
 CUresult weir_soft_exec_find(CUgraphExec handle, struct weir_soft_graph_exec **ret_exec)
@@ -400,7 +400,7 @@ CUresult weir_soft_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle)
      * so that no node runs ahead of the order. */
     first->n_waits++;
     bool good = weir_soft_task_after(first, exec->last);
-    CUresult rc = weir_soft_stream_push(stream, first);
+    CUresult result = weir_soft_stream_push(stream, first);
     good = weir_soft_task_after(last, first) && good;
     good = queue_nodes(exec, first, last, stream->priority) && good;
     CUresult pushed = weir_soft_stream_push(stream, last);
@@ -409,8 +409,8 @@ CUresult weir_soft_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle)
     weir_soft_task_start(first);
     weir_soft_task_put(first);
     weir_soft_task_put(before);
-    rc = rc != CUDA_SUCCESS ? rc : pushed;
-    return rc != CUDA_SUCCESS ? rc : good ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    result = result != CUDA_SUCCESS ? result : pushed;
+    return result != CUDA_SUCCESS ? result : good ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* ------------------------------------------------------------------ updates */
@@ -628,18 +628,18 @@ CUresult weir_soft_cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph_handle
 }
 
 CUresult weir_soft_cuGraphExecUpdate(CUgraphExec handle, CUgraph graph, CUgraphNode *error_node,
-                                     CUgraphExecUpdateResult *result)
+                                     CUgraphExecUpdateResult *ret_update)
 {
     CUgraphExecUpdateResultInfo info = {0};
-    if (!result) {
+    if (!ret_update) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult rc = weir_soft_cuGraphExecUpdate_v2(handle, graph, &info);
-    *result = info.result;
+    CUresult result = weir_soft_cuGraphExecUpdate_v2(handle, graph, &info);
+    *ret_update = info.result;
     if (error_node) {
         *error_node = info.errorNode;
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_soft_cuGraphNodeSetEnabled(CUgraphExec handle, CUgraphNode source,

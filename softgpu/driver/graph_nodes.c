@@ -117,15 +117,15 @@ CUresult weir_soft_graph_memory_make(struct weir_soft_op *op)
 {
     struct weir_soft_graph_memory *memory = calloc(1, sizeof(*memory));
     struct weir_soft_alloc *alloc = NULL;
-    CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     if (memory) {
-        rc = weir_soft_space_alloc(op->ctx, op->alloc.asked.bytesize, 0, WEIR_SOFT_ALLOC_GRAPH,
-                                   &alloc);
+        result = weir_soft_space_alloc(op->ctx, op->alloc.asked.bytesize, 0, WEIR_SOFT_ALLOC_GRAPH,
+                                       &alloc);
     }
-    if (rc != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS) {
         free(memory);
         weir_soft_op_put(op);
-        return rc;
+        return result;
     }
     struct weir_soft_device *device = op->ctx->device;
     device->graph_used_bytes += alloc->bytes;
@@ -263,22 +263,22 @@ static CUresult add_end(CUgraphNode *ret, struct weir_soft_graph *graph, CUgraph
                         struct weir_soft_nodes *before)
 {
     struct weir_soft_node *node;
-    CUresult rc = made;
-    if (rc == CUDA_SUCCESS) {
-        rc = weir_soft_graph_add(graph, type, op, before, &node);
+    CUresult result = made;
+    if (result == CUDA_SUCCESS) {
+        result = weir_soft_graph_add(graph, type, op, before, &node);
     }
-    if (rc == CUDA_SUCCESS && child) {
-        rc = weir_soft_graph_clone(child, &node->child);
-        if (rc == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS && child) {
+        result = weir_soft_graph_clone(child, &node->child);
+        if (result == CUDA_SUCCESS) {
             weir_soft_object_ref(node->child);
             node->child->is_child = true;
         }
     }
     weir_soft_nodes_clear(before);
-    if (rc == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS) {
         *ret = (CUgraphNode)node;
     }
-    return rc;
+    return result;
 }
 
 #define ADD_NODE(type, make, child)                                                                \

@@ -116,14 +116,14 @@ CUresult weir_soft_cuGreenCtxStreamCreate(CUstream *ret, CUgreenCtx handle, unsi
 /* No stream may be capturing; captures under way end invalid. */
 static CUresult refuse_captures(const struct weir_soft_green *green)
 {
-    CUresult rc = CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS;
     for (struct weir_soft_stream *s = green->object.ctx->streams; s; s = s->next) {
         if (s->green == green && s->capture) {
             s->capture->invalidated = true;
-            rc = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+            result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         }
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_soft_cuGreenCtxRecordEvent(CUgreenCtx handle, CUevent event_handle)
@@ -169,7 +169,7 @@ CUresult weir_soft_cuGreenCtxWaitEvent(CUgreenCtx handle, CUevent event_handle)
     if (!held) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    CUresult rc = weir_soft_event_wait_in(event, held);
+    CUresult result = weir_soft_event_wait_in(event, held);
     bool ordered = weir_soft_task_after(held, green->held);
     for (struct weir_soft_stream *s = ctx->streams; s && ordered; s = s->next) {
         struct weir_soft_task *mark =
@@ -184,5 +184,5 @@ CUresult weir_soft_cuGreenCtxWaitEvent(CUgreenCtx handle, CUevent event_handle)
     weir_soft_task_start(held);
     weir_soft_task_put(green->held);
     green->held = held;
-    return rc != CUDA_SUCCESS ? rc : ordered ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return result != CUDA_SUCCESS ? result : ordered ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }

@@ -146,12 +146,12 @@ CUresult weir_soft_cuIpcOpenMemHandle_v2(CUdeviceptr *ret, CUipcMemHandle opaque
                                    .map_base = (uint64_t)(uintptr_t)at};
     struct weir_soft_alloc *alloc;
     struct opened *o = malloc(sizeof(*o));
-    CUresult rc = !o ? CUDA_ERROR_OUT_OF_MEMORY
-                     : weir_soft_space_adopt(&like, WEIR_SOFT_READ | WEIR_SOFT_WRITE, &alloc);
-    if (rc != CUDA_SUCCESS) {
+    CUresult result = !o ? CUDA_ERROR_OUT_OF_MEMORY
+                         : weir_soft_space_adopt(&like, WEIR_SOFT_READ | WEIR_SOFT_WRITE, &alloc);
+    if (result != CUDA_SUCCESS) {
         free(o);
         munmap(at, span);
-        return rc;
+        return result;
     }
     *o = (struct opened){handle, alloc->base, alloc->id, 1, opened};
     opened = o;

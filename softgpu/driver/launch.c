@@ -204,19 +204,19 @@ CUresult weir_soft_launch_make(struct weir_soft_ctx *ctx, const struct weir_soft
         k->in_part = true;
         k->sms = *args->sms;
     }
-    CUresult rc = take_attributes(k, args->attributes, args->n_attributes);
-    if (rc == CUDA_SUCCESS) {
-        rc = check_cluster(k, function);
+    CUresult result = take_attributes(k, args->attributes, args->n_attributes);
+    if (result == CUDA_SUCCESS) {
+        result = check_cluster(k, function);
     }
-    if (rc == CUDA_SUCCESS) {
-        rc = check_resources(args, ctx, function, k->cooperative);
+    if (result == CUDA_SUCCESS) {
+        result = check_resources(args, ctx, function, k->cooperative);
     }
-    if (rc == CUDA_SUCCESS) {
-        rc = pack_params(k, args);
+    if (result == CUDA_SUCCESS) {
+        result = pack_params(k, args);
     }
-    if (rc != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS) {
         weir_soft_op_put(op);
-        return rc;
+        return result;
     }
     *ret_op = op;
     return CUDA_SUCCESS;

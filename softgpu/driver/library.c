@@ -137,10 +137,10 @@ static CUresult library_make(CUlibrary *ret, struct weir_soft_image *image, bool
         if (weir_soft_ctx_current(&ctx) != CUDA_SUCCESS) {
             ctx = weir_soft_device_at(0)->primary;
         }
-        CUresult rc = instance_load(library, ctx, log, &module);
-        if (rc != CUDA_SUCCESS) {
+        CUresult result = instance_load(library, ctx, log, &module);
+        if (result != CUDA_SUCCESS) {
             weir_soft_object_retire(library);
-            return rc;
+            return result;
         }
     }
     *ret = (CUlibrary)library;
@@ -176,16 +176,16 @@ CUresult weir_soft_cuLibraryLoadData(CUlibrary *ret, const void *data, CUjit_opt
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
-    CUresult rc = weir_soft_image_read(data, capability_here(), &image, &log);
-    if (rc == CUDA_SUCCESS) {
+    CUresult result = weir_soft_image_read(data, capability_here(), &image, &log);
+    if (result == CUDA_SUCCESS) {
         bool text = ((const char *)data)[0] == '/' || ((const char *)data)[0] == '.' ||
                     ((const char *)data)[0] == '\n';
         wait_here();
-        rc = library_make(ret, &image, text || n_options > 0, &log);
+        result = library_make(ret, &image, text || n_options > 0, &log);
     }
     weir_soft_image_finish(&image);
     weir_soft_jit_report(&jit, values, &log);
-    return rc;
+    return result;
 }
 
 CUresult weir_soft_cuLibraryLoadFromFile(CUlibrary *ret, const char *path, CUjit_option *options,
@@ -204,15 +204,15 @@ CUresult weir_soft_cuLibraryLoadFromFile(CUlibrary *ret, const char *path, CUjit
     }
     WEIR_SOFT_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
     WEIR_SOFT_TRY(weir_soft_file_read(path, &data, &bytes));
-    CUresult rc = weir_soft_image_read_sized(data, bytes, capability_here(), &image, &log);
-    if (rc == CUDA_SUCCESS) {
+    CUresult result = weir_soft_image_read_sized(data, bytes, capability_here(), &image, &log);
+    if (result == CUDA_SUCCESS) {
         wait_here();
-        rc = library_make(ret, &image, true, &log);
+        result = library_make(ret, &image, true, &log);
     }
     weir_soft_image_finish(&image);
     free(data);
     weir_soft_jit_report(&jit, values, &log);
-    return rc;
+    return result;
 }
 
 CUresult weir_soft_cuLibraryUnload(CUlibrary handle)
@@ -354,9 +354,9 @@ CUresult weir_soft_library_global(CUlibrary handle, const char *name, bool manag
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_library_find(handle, &library));
-    CUresult rc = weir_soft_ctx_current(&ctx);
-    if (rc != CUDA_SUCCESS && !managed) {
-        return rc;
+    CUresult result = weir_soft_ctx_current(&ctx);
+    if (result != CUDA_SUCCESS && !managed) {
+        return result;
     }
     WEIR_SOFT_TRY(managed ? any_instance(library, &module)
                           : weir_soft_library_instance(library, ctx, &module));

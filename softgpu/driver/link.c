@@ -60,18 +60,18 @@ static CUresult add(struct weir_soft_link *link, CUjitInputType type, const void
         return CUDA_ERROR_INVALID_VALUE;
     }
     uint32_t before = link->image.n_sources;
-    CUresult rc = weir_soft_image_read_sized(
+    CUresult result = weir_soft_image_read_sized(
         data, bytes, link->object.ctx->device->compute_capability, &link->image, &log);
-    if (rc == CUDA_SUCCESS && link->image.n_sources == before) {
-        rc = CUDA_ERROR_NO_BINARY_FOR_GPU;
+    if (result == CUDA_SUCCESS && link->image.n_sources == before) {
+        result = CUDA_ERROR_NO_BINARY_FOR_GPU;
     }
-    if (rc == CUDA_ERROR_INVALID_IMAGE && type == CU_JIT_INPUT_PTX) {
-        rc = CUDA_ERROR_INVALID_PTX;
+    if (result == CUDA_ERROR_INVALID_IMAGE && type == CU_JIT_INPUT_PTX) {
+        result = CUDA_ERROR_INVALID_PTX;
     }
-    if (rc != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS) {
         weir_soft_jit_report(&link->jit, link->values, &log);
     }
-    return rc;
+    return result;
 }
 
 CUresult weir_soft_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data,
@@ -108,9 +108,9 @@ CUresult weir_soft_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, cons
     }
     WEIR_SOFT_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
     WEIR_SOFT_TRY(weir_soft_file_read(path, &data, &bytes));
-    CUresult rc = add(link, type, data, bytes);
+    CUresult result = add(link, type, data, bytes);
     free(data);
-    return rc;
+    return result;
 }
 
 static char *serialize(const struct weir_soft_image *image, size_t *ret_bytes)
@@ -151,10 +151,10 @@ CUresult weir_soft_cuLinkComplete(CUlinkState state, void **ret, size_t *ret_byt
         return CUDA_ERROR_INVALID_VALUE;
     }
     /* Link once now, so that errors appear where the program looks for them. */
-    CUresult rc = weir_soft_module_load(link->object.ctx, &link->image, &log, &module);
+    CUresult result = weir_soft_module_load(link->object.ctx, &link->image, &log, &module);
     weir_soft_jit_report(&link->jit, link->values, &log);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     weir_soft_module_drop(module);
     size_t bytes;

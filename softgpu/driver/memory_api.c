@@ -171,8 +171,8 @@ CUresult weir_soft_cuMemHostAlloc(void **ret, size_t bytes, unsigned int flags)
                                    .span_bytes = span,
                                    .map_base = (uint64_t)(uintptr_t)at};
     struct weir_soft_alloc *alloc;
-    CUresult rc = weir_soft_space_adopt(&like, WEIR_SOFT_READ | WEIR_SOFT_WRITE, &alloc);
-    if (rc != CUDA_SUCCESS) {
+    CUresult result = weir_soft_space_adopt(&like, WEIR_SOFT_READ | WEIR_SOFT_WRITE, &alloc);
+    if (result != CUDA_SUCCESS) {
         munmap(at, span);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -76,10 +76,10 @@ static enum weir_status variable_allocate(void *user, uint64_t bytes, uint64_t a
                                           bool managed, uint64_t *ret_address)
 {
     struct weir_soft_alloc *alloc;
-    CUresult rc =
+    CUresult result =
         weir_soft_space_alloc(user, bytes == 0 ? 1 : bytes, alignment,
                               managed ? WEIR_SOFT_ALLOC_MANAGED : WEIR_SOFT_ALLOC_MODULE, &alloc);
-    if (rc != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS) {
         return WEIR_ERR_NO_MEMORY;
     }
     memset((void *)(uintptr_t)alloc->base, 0, alloc->bytes);
@@ -209,12 +209,12 @@ CUresult weir_soft_module_load(struct weir_soft_ctx *ctx, const struct weir_soft
         status =
             weir_soft_apart_load(engine, image->sources, &memory, module->exec, &module->apart);
     }
-    CUresult rc = load_result(status);
-    if (rc != CUDA_SUCCESS) {
+    CUresult result = load_result(status);
+    if (result != CUDA_SUCCESS) {
         snprintf(log->text, sizeof(log->text), "ptxas application ptx input, line %u; error   : %s",
                  diag.line, diag.message[0] != '\0' ? diag.message : weir_status_text(status));
         weir_soft_object_retire(module);
-        return rc;
+        return result;
     }
     uint32_t n = 0;
     while (weir_exec_module_kernel_at(module->exec, n)) {
@@ -280,13 +280,13 @@ CUresult weir_soft_cuModuleLoadDataEx(CUmodule *ret, const void *data, unsigned 
     }
     WEIR_SOFT_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    CUresult rc = weir_soft_image_read(data, ctx->device->compute_capability, &image, &log);
-    if (rc == CUDA_SUCCESS) {
-        rc = load_image(ret, &image, &log);
+    CUresult result = weir_soft_image_read(data, ctx->device->compute_capability, &image, &log);
+    if (result == CUDA_SUCCESS) {
+        result = load_image(ret, &image, &log);
     }
     weir_soft_image_finish(&image);
     weir_soft_jit_report(&jit, values, &log);
-    return rc;
+    return result;
 }
 
 CUresult weir_soft_file_read(const char *path, char **ret_data, size_t *ret_bytes)
@@ -295,20 +295,20 @@ CUresult weir_soft_file_read(const char *path, char **ret_data, size_t *ret_byte
     if (!file) {
         return CUDA_ERROR_FILE_NOT_FOUND;
     }
-    CUresult rc = CUDA_ERROR_INVALID_IMAGE;
+    CUresult result = CUDA_ERROR_INVALID_IMAGE;
     char *data = NULL;
     long end = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
     if (end > 0 && fseek(file, 0, SEEK_SET) == 0) {
         data = malloc((size_t)end + 1);
-        rc = !data ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+        result = !data ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
         if (data && fread(data, 1, (size_t)end, file) != (size_t)end) {
-            rc = CUDA_ERROR_FILE_NOT_FOUND;
+            result = CUDA_ERROR_FILE_NOT_FOUND;
         }
     }
     fclose(file);
-    if (rc != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS) {
         free(data);
-        return rc;
+        return result;
     }
     data[end] = '\0';
     *ret_data = data;
@@ -329,14 +329,14 @@ CUresult weir_soft_cuModuleLoad(CUmodule *ret, const char *path)
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     WEIR_SOFT_TRY(weir_soft_file_read(path, &data, &bytes));
-    CUresult rc =
+    CUresult result =
         weir_soft_image_read_sized(data, bytes, ctx->device->compute_capability, &image, &log);
-    if (rc == CUDA_SUCCESS) {
-        rc = load_image(ret, &image, &log);
+    if (result == CUDA_SUCCESS) {
+        result = load_image(ret, &image, &log);
     }
     weir_soft_image_finish(&image);
     free(data);
-    return rc;
+    return result;
 }
 
 CUresult weir_soft_cuModuleUnload(CUmodule handle)

@@ -320,9 +320,9 @@ CUresult weir_soft_cuMemFreeAsync(CUdeviceptr address, CUstream stream_handle)
     op->free.id = alloc->id;
     bool once = alloc->kind != WEIR_SOFT_ALLOC_GRAPH && !stream->capture;
     alloc->freeing = alloc->freeing || once;
-    CUresult rc = weir_soft_stream_submit(stream, op);
-    if (rc != CUDA_SUCCESS && once) {
+    CUresult result = weir_soft_stream_submit(stream, op);
+    if (result != CUDA_SUCCESS && once) {
         alloc->freeing = false;
     }
-    return rc;
+    return result;
 }

@@ -322,8 +322,8 @@ CUresult weir_soft_space_alloc(struct weir_soft_ctx *ctx, uint64_t bytes, uint64
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     device->used_bytes += bytes;
-    CUresult rc = weir_soft_space_set_accessible(alloc, true);
-    if (rc != CUDA_SUCCESS) {
+    CUresult result = weir_soft_space_set_accessible(alloc, true);
+    if (result != CUDA_SUCCESS) {
         weir_soft_space_free(alloc);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -340,11 +340,11 @@ CUresult weir_soft_space_adopt(const struct weir_soft_alloc *like, uint32_t acce
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     alloc->read_only = (access & WEIR_SOFT_WRITE) == 0;
-    CUresult rc = access != 0 ? weir_soft_space_set_accessible(alloc, true) : CUDA_SUCCESS;
-    if (rc != CUDA_SUCCESS) {
+    CUresult result = access != 0 ? weir_soft_space_set_accessible(alloc, true) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS) {
         list_remove(alloc);
         free(alloc);
-        return rc;
+        return result;
     }
     *ret_alloc = alloc;
     return CUDA_SUCCESS;

@@ -184,21 +184,21 @@ CUresult weir_soft_stream_submit(struct weir_soft_stream *stream, struct weir_so
     if (stream->capture) {
         return weir_soft_capture_op(stream, op);
     }
-    CUresult rc = CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS;
     if (stream->legacy) {
-        rc = weir_soft_capture_check_legacy(stream->object.ctx);
+        result = weir_soft_capture_check_legacy(stream->object.ctx);
     }
     struct weir_soft_task *task = NULL;
-    if (rc == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS) {
         int priority = op->kind == WEIR_SOFT_OP_KERNEL && op->kernel.priority != 0
                            ? op->kernel.priority
                            : stream->priority;
         task = weir_soft_task_new(stream->object.ctx, op, priority);
-        rc = !task ? CUDA_ERROR_OUT_OF_MEMORY : weir_soft_stream_push(stream, task);
+        result = !task ? CUDA_ERROR_OUT_OF_MEMORY : weir_soft_stream_push(stream, task);
         weir_soft_task_put(task);
     }
     weir_soft_op_put(op);
-    return rc;
+    return result;
 }
 
 /* A task that is done when everything queued in the stream so far is; counted for the caller. */
@@ -223,9 +223,9 @@ CUresult weir_soft_stream_sync(struct weir_soft_stream *stream)
     struct weir_soft_task *mark = stream_mark(stream);
     weir_soft_task_wait_unlocked(mark);
     weir_soft_task_put(mark);
-    CUresult rc = weir_soft_ctx_tell(ctx);
+    CUresult result = weir_soft_ctx_tell(ctx);
     weir_soft_object_put(ctx);
-    return rc;
+    return result;
 }
 
 /* ------------------------------------------------------------------ entries */
@@ -298,9 +298,9 @@ static CUresult synchronize(CUstream handle)
 
 CUresult weir_soft_cuStreamSynchronize(CUstream handle)
 {
-    CUresult rc = synchronize(handle);
+    CUresult result = synchronize(handle);
     weir_soft_print_flush();
-    return rc;
+    return result;
 }
 
 CUresult weir_soft_cuStreamAttachMemAsync(CUstream handle, CUdeviceptr address, size_t bytes,

@@ -189,15 +189,15 @@ static bool runs_after_fault(const struct weir_soft_op *op)
 static void run_one(struct weir_soft_task *task)
 {
     struct weir_soft_ctx *ctx = task->ctx;
-    CUresult rc = ctx ? ctx->sticky : CUDA_SUCCESS;
-    if (rc == CUDA_SUCCESS || runs_after_fault(task->op)) {
+    CUresult result = ctx ? ctx->sticky : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS || runs_after_fault(task->op)) {
         weir_soft_unlock();
-        rc = weir_soft_op_run(task->op);
+        result = weir_soft_op_run(task->op);
         weir_soft_lock();
     }
-    task->result = rc;
-    if (rc != CUDA_SUCCESS && ctx) {
-        weir_soft_ctx_kernel_failed(ctx, rc);
+    task->result = result;
+    if (result != CUDA_SUCCESS && ctx) {
+        weir_soft_ctx_kernel_failed(ctx, result);
     }
     finish(task);
 }

@@ -300,10 +300,10 @@ CUresult weir_soft_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                                    .chunk = chunk,
                                    .chunk_offset = offset};
     struct weir_soft_alloc *alloc;
-    CUresult rc = weir_soft_space_adopt(&like, 0, &alloc);
-    if (rc != CUDA_SUCCESS) {
+    CUresult result = weir_soft_space_adopt(&like, 0, &alloc);
+    if (result != CUDA_SUCCESS) {
         map_nothing(address, bytes, MAP_FIXED);
-        return rc;
+        return result;
     }
     weir_soft_object_ref(chunk);
     return CUDA_SUCCESS;

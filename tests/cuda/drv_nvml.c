@@ -169,14 +169,15 @@ static void check_state(nvml_device device)
 {
     unsigned int pair[2] = {0, 0};
     unsigned int value = 0;
-    int rc = NVML(DeviceGetUtilizationRates, nvml_device, unsigned int *)(device, pair);
-    check_true(rc == 3 || (rc == 0 && pair[0] <= 100 && pair[1] <= 100), "utilization");
-    rc = NVML(DeviceGetTemperature, nvml_device, unsigned int, unsigned int *)(device, 0, &value);
-    check_true(rc == 3 || (rc == 0 && value > 0 && value < 130), "temperature");
-    rc = NVML(DeviceGetPowerUsage, nvml_device, unsigned int *)(device, &value);
-    check_true(rc == 3 || (rc == 0 && value > 1000 && value < 3000000), "power");
-    rc = NVML(DeviceGetPerformanceState, nvml_device, unsigned int *)(device, &value);
-    check_true(rc == 3 || (rc == 0 && value <= 32), "performance state");
+    int result = NVML(DeviceGetUtilizationRates, nvml_device, unsigned int *)(device, pair);
+    check_true(result == 3 || (result == 0 && pair[0] <= 100 && pair[1] <= 100), "utilization");
+    result =
+        NVML(DeviceGetTemperature, nvml_device, unsigned int, unsigned int *)(device, 0, &value);
+    check_true(result == 3 || (result == 0 && value > 0 && value < 130), "temperature");
+    result = NVML(DeviceGetPowerUsage, nvml_device, unsigned int *)(device, &value);
+    check_true(result == 3 || (result == 0 && value > 1000 && value < 3000000), "power");
+    result = NVML(DeviceGetPerformanceState, nvml_device, unsigned int *)(device, &value);
+    check_true(result == 3 || (result == 0 && value <= 32), "performance state");
     check_int(NVML(DeviceGetComputeMode, nvml_device, unsigned int *)(device, &value), 0,
               "compute mode");
 }

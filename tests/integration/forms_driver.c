@@ -144,12 +144,13 @@ bool fb_run(void *module, const char *kernel, const struct fb_launch *launch)
         MUST(cu.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                    (int)launch->dynamic_bytes));
     }
-    CUresult rc = cu.cuLaunchKernel(function, launch->grid[0], launch->grid[1], launch->grid[2],
-                                    launch->block, 1, 1, launch->dynamic_bytes, NULL, NULL, extra);
+    CUresult result =
+        cu.cuLaunchKernel(function, launch->grid[0], launch->grid[1], launch->grid[2],
+                          launch->block, 1, 1, launch->dynamic_bytes, NULL, NULL, extra);
 
-    rc = rc == CUDA_SUCCESS ? cu.cuCtxSynchronize() : rc;
-    if (rc != CUDA_SUCCESS) {
-        print_message("%s: %d\n", kernel, (int)rc);
+    result = result == CUDA_SUCCESS ? cu.cuCtxSynchronize() : result;
+    if (result != CUDA_SUCCESS) {
+        print_message("%s: %d\n", kernel, (int)result);
     }
-    return rc == CUDA_SUCCESS;
+    return result == CUDA_SUCCESS;
 }

@@ -313,9 +313,9 @@ struct tl_host *tl_host_start(void)
         .n_devices = 1,
         .devices = {
             {.name = "test", .total_memory_bytes = WINDOW_BYTES, .stream_priority_greatest = -5}}};
-    CUresult rc = weir_guest_start(guest, &welcome);
-    assert(rc == CUDA_SUCCESS);
-    (void)rc;
+    CUresult result = weir_guest_start(guest, &welcome);
+    assert(result == CUDA_SUCCESS);
+    (void)result;
     (void)status;
     return host;
 }
@@ -383,7 +383,8 @@ void tl_host_fail(struct tl_host *host, int error, bool sticky)
 void tl_host_drain(void)
 {
     struct weir_op_echo_out out = {0};
-    CUresult rc = weir_call_echo(weir_guest_channel(), &(struct weir_op_echo_in){.value = 7}, &out);
-    assert(rc == CUDA_SUCCESS && out.value == 7);
-    (void)rc;
+    CUresult result =
+        weir_call_echo(weir_guest_channel(), &(struct weir_op_echo_in){.value = 7}, &out);
+    assert(result == CUDA_SUCCESS && out.value == 7);
+    (void)result;
 }

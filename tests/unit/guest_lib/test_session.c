@@ -605,7 +605,7 @@ static void a_host_function_without_memory_ends_the_session(void **state)
     const struct weir_op_echo_in in = {.value = 7};
     struct weir_op_echo_out out;
     unsigned int calls = 0;
-    CUresult rc;
+    CUresult result;
     (void)state;
     OK(weir_guest_cuLaunchHostFunc(CU_STREAM_LEGACY, count_call, &calls));
     while (__atomic_load_n(&calls, __ATOMIC_ACQUIRE) == 0) {
@@ -615,11 +615,11 @@ static void a_host_function_without_memory_ends_the_session(void **state)
     (void)weir_guest_cuLaunchHostFunc(CU_STREAM_LEGACY, count_call, &calls);
     alarm(10); /* else its stream would wait for ever */
     do {
-        rc = weir_call_echo(weir_guest_channel(), &in, &out);
-    } while (rc == CUDA_SUCCESS);
+        result = weir_call_echo(weir_guest_channel(), &in, &out);
+    } while (result == CUDA_SUCCESS);
     alarm(0);
     atomic_store(&refused_bytes, 0);
-    assert_int_equal(rc, CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(result, CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(__atomic_load_n(&calls, __ATOMIC_ACQUIRE), 1);
 }
 

@@ -8,8 +8,8 @@ static CUresult read_all(const void *data, size_t bytes, uint32_t capability,
 {
     struct weir_soft_log log = {{0}};
     memset(image, 0, sizeof(*image));
-    CUresult rc = weir_soft_fatbin_read(data, bytes, capability, image, &log);
-    return rc != CUDA_SUCCESS ? rc : weir_soft_image_verdict(image);
+    CUresult result = weir_soft_fatbin_read(data, bytes, capability, image, &log);
+    return result != CUDA_SUCCESS ? result : weir_soft_image_verdict(image);
 }
 
 static void newest_ptx_that_the_device_runs_is_taken(void **state)

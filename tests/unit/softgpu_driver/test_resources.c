@@ -52,16 +52,16 @@ static void cuts_are_as_asked(void **state)
     for (size_t i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++) {
         CUdevResource all = sms_whole(), groups[SMS], rest;
         unsigned n = cuts[i].wanted;
-        CUresult rc = cuDevSmResourceSplitByCount(n == 0 ? NULL : groups, &n, &all, &rest,
-                                                  cuts[i].flags, cuts[i].least);
-        if (rc != cuts[i].result || (rc == CUDA_SUCCESS && n != cuts[i].groups)) {
-            fail_msg("%s: result %d, %u groups", cuts[i].what, rc, n);
+        CUresult result = cuDevSmResourceSplitByCount(n == 0 ? NULL : groups, &n, &all, &rest,
+                                                      cuts[i].flags, cuts[i].least);
+        if (result != cuts[i].result || (result == CUDA_SUCCESS && n != cuts[i].groups)) {
+            fail_msg("%s: result %d, %u groups", cuts[i].what, result, n);
         }
-        for (unsigned g = 0; rc == CUDA_SUCCESS && g < n && cuts[i].wanted != 0; g++) {
+        for (unsigned g = 0; result == CUDA_SUCCESS && g < n && cuts[i].wanted != 0; g++) {
             assert_int_equal(groups[g].type, CU_DEV_RESOURCE_TYPE_SM);
             assert_int_equal(groups[g].sm.smCount, cuts[i].size);
         }
-        if (rc == CUDA_SUCCESS) {
+        if (result == CUDA_SUCCESS) {
             assert_int_equal(rest.type, cuts[i].remaining != 0 ? CU_DEV_RESOURCE_TYPE_SM
                                                                : CU_DEV_RESOURCE_TYPE_INVALID);
             assert_int_equal(rest.sm.smCount, cuts[i].remaining);
@@ -109,10 +109,10 @@ static void resources_that_nobody_made_are_refused(void **state)
         bad = all;
         ((unsigned char *)&bad)[i] ^= 0xff;
         n = SMS;
-        CUresult rc = cuDevSmResourceSplitByCount(groups, &n, &bad, NULL, 0, 2);
-        assert_true(rc == CUDA_SUCCESS || rc == CUDA_ERROR_INVALID_VALUE ||
-                    rc == CUDA_ERROR_INVALID_RESOURCE_TYPE ||
-                    rc == CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+        CUresult result = cuDevSmResourceSplitByCount(groups, &n, &bad, NULL, 0, 2);
+        assert_true(result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_VALUE ||
+                    result == CUDA_ERROR_INVALID_RESOURCE_TYPE ||
+                    result == CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
     }
     bad = all;
     bad.sm.smCount = 100;
