@@ -55,7 +55,7 @@ def emit_find(found, argument, side):
     if how.missing:
         return [f"    {declared} = {how.find}({', '.join(given)});", *fail_if(f"!{name}", how.missing)]
     call = f"{how.find}({', '.join([*given, '&' + name])})"
-    return [f"    {declared};", f"    rc = {call};", *fail_if("rc != CUDA_SUCCESS", "rc")]
+    return [f"    {declared};", f"    result = {call};", *fail_if("result != CUDA_SUCCESS", "result")]
 
 
 def pointee(model, param):
@@ -120,7 +120,8 @@ def emit_operation(planner, name, arguments):
     results += emit_then(planner)
     if not results:
         return [*lines, f"    return {call};"]
-    return [*lines, f"    rc = {call};", *fail_if("rc != CUDA_SUCCESS", "rc"), *results, "    return CUDA_SUCCESS;"]
+    return [*lines, f"    result = {call};", *fail_if("result != CUDA_SUCCESS", "result"), *results,
+            "    return CUDA_SUCCESS;"]
 
 
 def emit_call(planner, opening, target, arguments):
@@ -172,9 +173,8 @@ def emit_body(model, entry, side):
     lines += [f"    (void){p.name};" for p in entry.params if not re.search(rf"\b{p.name}\b", text)]
     if entry.passes_default_stream and "default_stream" not in text:
         lines.append("    (void)default_stream;")
-    if re.search(r"\brc\b", text):
-        body = re.sub(r"^    rc = ", "    CUresult rc = ", text, count=1, flags=re.M).split("\n")
-    return "\n".join([*lines, *body, "}"])
+    text = re.sub(r"^    result = ", "    CUresult result = ", text, count=1, flags=re.M)
+    return "\n".join([*lines, text, "}"])
 
 
 def emit_structs(model):

@@ -7,9 +7,9 @@
 CUresult weir_guest_cuGraphGetShade(CUgraph hGraph, int *shade, CUgraphNode *node)
 {
     struct guest_painting *found_painting;
-    CUresult rc = guest_painting_find(hGraph, &found_painting);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = guest_painting_find(hGraph, &found_painting);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     if (!shade) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -27,9 +27,9 @@ CUresult weir_guest_cuGraphSetShade(int shade, CUgraph hGraph, unsigned int flag
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct guest_painting *found_painting;
-    CUresult rc = guest_painting_find(hGraph, &found_painting);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = guest_painting_find(hGraph, &found_painting);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     if ((unsigned int)shade > CU_SMALL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -41,9 +41,9 @@ CUresult weir_guest_cuGraphSetShade(int shade, CUgraph hGraph, unsigned int flag
 CUresult weir_guest_cuGraphDraw(CUgraph hGraph, const CUpoint *from, int width, unsigned int flags)
 {
     struct guest_painting *found_painting;
-    CUresult rc = guest_painting_find(hGraph, &found_painting);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = guest_painting_find(hGraph, &found_painting);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     if (!from || width <= 0 || (flags & ~(unsigned int)CU_SMALL)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -61,9 +61,9 @@ CUresult weir_guest_cuGraphPaintOne(CUgraph hGraph, const CUpoint *point, CUcolo
 CUresult weir_guest_cuGraphTouch(CUgraph hGraph, const unsigned char *shade, unsigned int *painted)
 {
     struct guest_painting *found_painting;
-    CUresult rc = guest_painting_find(hGraph, &found_painting);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = guest_painting_find(hGraph, &found_painting);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     if (!shade || !painted) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -72,9 +72,9 @@ CUresult weir_guest_cuGraphTouch(CUgraph hGraph, const unsigned char *shade, uns
         .shade = *shade,
     };
     struct weir_op_paint_out out = {0};
-    rc = weir_call_paint(weir_guest_channel(), &in, &out);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    result = weir_call_paint(weir_guest_channel(), &in, &out);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     *painted = (unsigned int)out.painted;
     return CUDA_SUCCESS;
@@ -83,9 +83,9 @@ CUresult weir_guest_cuGraphTouch(CUgraph hGraph, const unsigned char *shade, uns
 CUresult weir_guest_cuGraphLook(CUgraph hGraph)
 {
     struct guest_painting *found_painting;
-    CUresult rc = guest_painting_find(hGraph, &found_painting);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = guest_painting_find(hGraph, &found_painting);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     return CUDA_SUCCESS;
 }
@@ -97,9 +97,9 @@ CUresult weir_guest_cuGraphMark(CUgraph hGraph, const CUpoint *at, int which, CU
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct guest_painting *found_painting;
-    CUresult rc = guest_painting_find(hGraph, &found_painting);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = guest_painting_find(hGraph, &found_painting);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     if (!weir_guest_shade_valid(which)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -112,17 +112,17 @@ CUresult weir_guest_cuGraphMark(CUgraph hGraph, const CUpoint *at, int which, CU
 CUresult weir_guest_cuGraphErase(int number)
 {
     struct guest_painting *found_painting;
-    CUresult rc = guest_painting_find(number, &found_painting);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    CUresult result = guest_painting_find(number, &found_painting);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     const struct weir_op_paint_in in = {
         .shade = __atomic_load_n(&found_painting->shade, __ATOMIC_RELAXED),
     };
     struct weir_op_paint_out out = {0};
-    rc = weir_call_paint(weir_guest_channel(), &in, &out);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    result = weir_call_paint(weir_guest_channel(), &in, &out);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     weir_guest_erase(found_painting);
     return CUDA_SUCCESS;
