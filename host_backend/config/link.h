@@ -88,10 +88,10 @@ struct weir_link_config {
 };
 
 struct weir_link_tenant {
-    uint32_t index;  /* number of the tenant's window; free for others only after TENANT_FREE */
-    uint32_t goings; /* counts TENANT_GONE for this index; TENANT_FREE repeats it */
-    uint32_t place;  /* the worker's place in the page that comes with it, if one does */
-    bool many;       /* the tenant has other workers, too */
+    uint32_t index;      /* number of the tenant's window; free for others only after TENANT_FREE */
+    uint32_t generation; /* counts TENANT_GONE for this index; TENANT_FREE repeats it */
+    uint32_t place;      /* the worker's place in the page that comes with it, if one does */
+    bool many;           /* the tenant has other workers, too */
     struct weir_tenant_config config;
 };
 
@@ -116,8 +116,8 @@ struct weir_link_start {
 
 struct weir_link_guest {
     uint32_t tenant_index;
-    uint32_t goings;  /* of weir_link_tenant: guests of an earlier generation are refused */
-    uint32_t channel; /* enum weir_link_channel */
+    uint32_t generation; /* of weir_link_tenant: guests of an earlier generation are refused */
+    uint32_t channel;    /* enum weir_link_channel */
     int64_t pid;
     uint32_t uid;
     char program[WEIR_HOST_TEXT_BYTES];
@@ -131,7 +131,7 @@ struct weir_link_region {
     uint32_t transport; /* enum weir_transport_id: IVSHMEM or DEVDAX */
     int64_t pid;        /* pid of QEMU; 0: not known */
     uint32_t tenant_index;
-    uint32_t goings; /* as of weir_link_guest */
+    uint32_t generation; /* as of weir_link_guest */
 };
 
 struct weir_link_chunk {
@@ -185,7 +185,7 @@ struct weir_link_more {
 
 struct weir_link_fault {
     uint32_t tenant_index;
-    uint32_t goings;     /* as of weir_link_guest */
+    uint32_t generation; /* as of weir_link_guest */
     int32_t error;       /* CUresult */
     uint32_t n_suspects; /* how many tenants may have caused it; 1: this one did */
     bool marks;          /* marks had shown which kernels had ended */
@@ -196,9 +196,9 @@ struct weir_link_fault {
 struct weir_link_event {
     uint32_t kind; /* enum weir_event_kind */
     uint32_t tenant_index;
-    uint32_t goings; /* as of weir_link_guest */
-    bool pinned;     /* the refused allocation was pinned host memory, not device memory */
-    int64_t pid;     /* pid of the program */
+    uint32_t generation; /* as of weir_link_guest */
+    bool pinned;         /* the refused allocation was pinned host memory, not device memory */
+    int64_t pid;         /* pid of the program */
     uint64_t session;
     uint64_t bytes;
     uint64_t n; /* how many events this one stands for */

@@ -68,7 +68,7 @@ static void on_tenant_free(struct weir_supervisor *sup, int worker, struct weir_
     const struct weir_link_tenant *tenant = &heard->message.tenant;
 
     if (sup->tenants[tenant->index].worker == worker) {
-        weir_sup_tenant_freed(sup, tenant->index, tenant->goings);
+        weir_sup_tenant_freed(sup, tenant->index, tenant->generation);
     }
 }
 

@@ -103,7 +103,7 @@ static bool is_for(const struct weir_tenant *t, const struct weir_link_guest *gu
 {
     assert(name || guest);
     return name ? strcmp(t->name, name) == 0
-                : t->index == guest->tenant_index && t->goings == guest->goings;
+                : t->index == guest->tenant_index && t->generation == guest->generation;
 }
 
 static bool is_ending_locked(const struct weir_worker *worker)

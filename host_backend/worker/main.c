@@ -95,7 +95,7 @@ static void on_tenant(struct weir_worker *worker, struct weir_link_heard *heard)
     tenant = worker->tenants[message->index];
     if (tenant) {
         pthread_mutex_lock(&worker->lock);
-        __atomic_store_n(&tenant->goings, message->goings, __ATOMIC_RELAXED);
+        __atomic_store_n(&tenant->generation, message->generation, __ATOMIC_RELAXED);
         pthread_mutex_unlock(&worker->lock);
         weir_tenant_configure(tenant, &message->config);
         return;
@@ -105,7 +105,7 @@ static void on_tenant(struct weir_worker *worker, struct weir_link_heard *heard)
         weir_log_error("worker: no memory for a tenant tenant=%s", message->config.name);
         return;
     }
-    tenant->goings = message->goings;
+    tenant->generation = message->generation;
     if (heard->fd >= 0) {
         share_account(tenant, message, heard->fd);
     }
@@ -135,7 +135,7 @@ static void on_tenant_gone(struct weir_worker *worker, struct weir_link_heard *h
     if (tenant) {
         pthread_mutex_lock(&worker->lock);
         tenant->gone = true;
-        __atomic_store_n(&tenant->goings, message->goings, __ATOMIC_RELAXED);
+        __atomic_store_n(&tenant->generation, message->generation, __ATOMIC_RELAXED);
         pthread_mutex_unlock(&worker->lock);
         end_sessions(worker, tenant);
     }
@@ -164,7 +164,7 @@ static bool free_gone(struct weir_worker *worker)
         others |= busy;
         if (!busy) {
             message.tenant.index = i;
-            message.tenant.goings = tenant->goings;
+            message.tenant.generation = tenant->generation;
             weir_tenant_destroy(tenant);
             weir_worker_tell(worker, &message);
         }

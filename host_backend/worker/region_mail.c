@@ -120,7 +120,7 @@ static void take_hello(struct region *region, uint32_t i, uint32_t state)
     } else {
         note_boot(region, boot_id);
         const struct weir_link_guest guest = {.tenant_index = region->about.tenant_index,
-                                              .goings = region->about.goings,
+                                              .generation = region->about.generation,
                                               .pid = region->about.pid};
 
         weir_guest_wrote(region->worker, &guest, mail, mail->hello);

@@ -79,7 +79,7 @@ void weir_mps_blame_begin(struct weir_supervisor *sup, struct weir_sup_mps *m,
             b->clients[b->n++] =
                 (struct weir_mps_client){.pid = w->pid,
                                          .tenant_index = (uint32_t)w->tenant,
-                                         .goings = sup->tenants[w->tenant].goings,
+                                         .generation = sup->tenants[w->tenant].generation,
                                          .user = weir_sup_share_user(sup, (uint32_t)w->tenant)};
         }
     }
@@ -93,7 +93,7 @@ static bool find(struct weir_sup_mps *m, struct weir_link_fault *fault, int64_t 
     for (uint32_t i = 0; pid != 0 && i < m->blame.n; i++) {
         if (m->blame.clients[i].pid == pid) {
             fault->tenant_index = m->blame.clients[i].tenant_index;
-            fault->goings = m->blame.clients[i].goings;
+            fault->generation = m->blame.clients[i].generation;
             fault->n_suspects = 1;
             *user = m->blame.clients[i].user;
             return true;

@@ -225,7 +225,7 @@ static void tell(struct weir_supervisor *sup, int worker, const struct weir_sup_
     message.region.transport = vm->nvdimm ? WEIR_TRANSPORT_DEVDAX : WEIR_TRANSPORT_IVSHMEM;
     message.region.pid = vm->pid;
     message.region.tenant_index = vm->tenant;
-    message.region.goings = sup->tenants[vm->tenant].goings;
+    message.region.generation = sup->tenants[vm->tenant].generation;
     if (weir_sup_worker_send(sup, worker, &message, vm->region_fd)) {
         message.type = WEIR_LINK_REGION_BELL;
         (void)weir_sup_worker_send(sup, worker, &message, vm->bell_fd);

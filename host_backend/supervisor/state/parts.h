@@ -44,8 +44,8 @@ struct weir_sup_nvdimm {
 /* A program's worker that was running when its domain died. */
 struct weir_mps_client {
     pid_t pid;
-    uint32_t tenant_index, goings; /* as of weir_link_fault */
-    int64_t user;                  /* as of weir_sup_share_user() */
+    uint32_t tenant_index, generation; /* as of weir_link_fault */
+    int64_t user;                      /* as of weir_sup_share_user() */
 };
 
 /* A fault whose cause is still being searched (mps_blame.c). */

@@ -77,7 +77,7 @@ struct weir_sup_tenant {
     uint32_t demand_uid; /* .. uid that may use it */
     uint32_t demand_user;          /* .. slot of the user for whom it counts */
     struct weir_log_rate log_rate; /* rate of log lines of its guests; weir_sup_log_rate() */
-    uint32_t goings;               /* generation of this slot: how often its tenant was removed */
+    uint32_t generation;           /* generation of this slot: how often its tenant was removed */
     bool used;                     /* the slot is used until no worker has anything of the tenant */
     bool gone;                     /* the tenant was removed */
 };

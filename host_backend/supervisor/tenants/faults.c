@@ -42,7 +42,7 @@ static struct weir_sup_tenant *tenant_of(struct weir_supervisor *sup,
         return NULL;
     }
     tenant = &sup->tenants[fault->tenant_index];
-    return tenant->used && !tenant->gone && tenant->goings == fault->goings ? tenant : NULL;
+    return tenant->used && !tenant->gone && tenant->generation == fault->generation ? tenant : NULL;
 }
 
 /* ---------------------------------------------------------------- quarantine */
@@ -277,7 +277,7 @@ static int64_t user_of(const struct weir_supervisor *sup, const struct weir_link
     int64_t user = weir_sup_share_user(sup, fault->tenant_index);
     const struct weir_sup_tenant *tenant = user >= 0 ? &sup->tenants[fault->tenant_index] : NULL;
 
-    return tenant && tenant->goings - fault->goings <= (tenant->gone ? 1u : 0u) ? user : -1;
+    return tenant && tenant->generation - fault->generation <= (tenant->gone ? 1u : 0u) ? user : -1;
 }
 
 void weir_sup_fault(struct weir_supervisor *sup, int worker, const struct weir_link_fault *fault)
@@ -304,7 +304,7 @@ void weir_sup_fault_of_dead(struct weir_supervisor *sup, int worker, bool by_sig
     /* If a fault with a known cause makes the domain leave, a death by signal is no new fault. */
     if (by_signal && w->tenant >= 0 && (!domain->leaving || domain->blame.open)) {
         fault.tenant_index = (uint32_t)w->tenant;
-        fault.goings = sup->tenants[w->tenant].goings;
+        fault.generation = sup->tenants[w->tenant].generation;
         weir_mps_blame_settled(domain);
         count(sup, &fault, PLACE_MPS, user_of(sup, &fault));
     }

@@ -34,7 +34,7 @@ static struct weir_sup_tenant *find_free(struct weir_supervisor *sup)
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (!sup->tenants[i].used) {
             sup->tenants[i] = (struct weir_sup_tenant){.index = (uint32_t)i,
-                                                       .goings = sup->tenants[i].goings,
+                                                       .generation = sup->tenants[i].generation,
                                                        .listen_fd = -1,
                                                        .container_fd = -1,
                                                        .vm_listen_fd = -1,
@@ -326,7 +326,7 @@ void weir_sup_tenant_remove(struct weir_supervisor *sup, struct weir_sup_tenant 
 {
     close_tenant(sup, tenant);
     tenant->gone = true;
-    tenant->goings++;
+    tenant->generation++;
     show_count(sup);
     weir_sup_tenant_tell(sup, tenant, WEIR_LINK_TENANT_GONE);
     weir_log_info("supervisor: tenant removed tenant=%s", tenant->config.name);
@@ -342,12 +342,12 @@ void weir_sup_tenant_remove(struct weir_supervisor *sup, struct weir_sup_tenant 
     release_if_free(sup, tenant);
 }
 
-void weir_sup_tenant_freed(struct weir_supervisor *sup, uint32_t index, uint32_t goings)
+void weir_sup_tenant_freed(struct weir_supervisor *sup, uint32_t index, uint32_t generation)
 {
     struct weir_sup_tenant *tenant = index < WEIR_CONFIG_TENANTS_MAX ? &sup->tenants[index] : NULL;
     struct weir_link_message stop = {.type = WEIR_LINK_STOP};
 
-    if (!tenant || !tenant->used || !tenant->gone || tenant->goings != goings) {
+    if (!tenant || !tenant->used || !tenant->gone || tenant->generation != generation) {
         return; /* the tenant was added again */
     }
     if (tenant->worker < 0) {
@@ -458,7 +458,7 @@ void weir_sup_tenants_tell(struct weir_supervisor *sup, int worker)
             continue;
         }
         if (tenant->gone) { /* no worker has heard of it */
-            weir_sup_tenant_freed(sup, tenant->index, tenant->goings);
+            weir_sup_tenant_freed(sup, tenant->index, tenant->generation);
         } else {
             weir_sup_tenant_join(sup, tenant, worker);
         }
@@ -499,7 +499,7 @@ static void accept_program(struct weir_supervisor *sup, const struct weir_sup_te
         program_of(peer.pid, message.guest.program, sizeof message.guest.program);
     }
     message.guest.tenant_index = tenant->index;
-    message.guest.goings = tenant->goings;
+    message.guest.generation = tenant->generation;
     message.guest.pid = peer.pid;
     message.guest.uid = peer.uid;
     if (weir_sup_by_program(tenant)) {

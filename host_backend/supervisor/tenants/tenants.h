@@ -17,7 +17,7 @@ enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,
 /** Remove a tenant: its socket is closed and its sessions end. */
 void weir_sup_tenant_remove(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /** A worker has nothing left of the tenant that was removed as this generation. */
-void weir_sup_tenant_freed(struct weir_supervisor *sup, uint32_t index, uint32_t goings);
+void weir_sup_tenant_freed(struct weir_supervisor *sup, uint32_t index, uint32_t generation);
 /** A worker has died, and with it all that it had of removed tenants. */
 void weir_sup_tenants_died(struct weir_supervisor *sup, int worker);
 /** A worker of one of the tenant's programs has died; the tenant may have been removed before. */

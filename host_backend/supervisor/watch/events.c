@@ -320,7 +320,7 @@ static struct weir_sup_tenant *tenant_of(struct weir_supervisor *sup,
         return NULL;
     }
     tenant = &sup->tenants[event->tenant_index];
-    return tenant->used && !tenant->gone && tenant->goings == event->goings ? tenant : NULL;
+    return tenant->used && !tenant->gone && tenant->generation == event->generation ? tenant : NULL;
 }
 
 static bool is_from_workers(uint32_t kind)

@@ -489,7 +489,7 @@ static void start_for(struct weir_supervisor *sup, struct weir_sup_pending *p, u
 static bool look_at(struct weir_supervisor *sup, struct weir_sup_pending *p, uint32_t ahead,
                     struct weir_sup_contexts *contexts, uint64_t now_ns)
 {
-    if (tenant_of(sup, p)->gone || tenant_of(sup, p)->goings != p->guest.goings) {
+    if (tenant_of(sup, p)->gone || tenant_of(sup, p)->generation != p->guest.generation) {
         weir_sup_turn_away(sup, p, WEIR_ERR_DENIED, CUDA_ERROR_UNKNOWN, "the tenant was removed");
     } else if (!p->said_hello && now_ns - p->since_ns >= HELLO_WAIT_NS) {
         weir_sup_turn_away(sup, p, WEIR_ERR_TIMED_OUT, CUDA_ERROR_UNKNOWN, "it said no hello");

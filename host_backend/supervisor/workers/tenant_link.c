@@ -10,9 +10,10 @@
 
 static struct weir_link_message message_of(const struct weir_sup_tenant *tenant, uint32_t type)
 {
-    return (struct weir_link_message){
-        .type = type,
-        .tenant = {.index = tenant->index, .goings = tenant->goings, .config = tenant->config}};
+    return (struct weir_link_message){.type = type,
+                                      .tenant = {.index = tenant->index,
+                                                 .generation = tenant->generation,
+                                                 .config = tenant->config}};
 }
 
 /* Has the tenant its account page? Made for its first worker. */

@@ -349,7 +349,7 @@ static void tell_supervisor(const struct weir_worker *worker, const struct suspe
         if (suspects->tenant[i]) {
             message.fault = (struct weir_link_fault){
                 .tenant_index = i,
-                .goings = worker->tenants[i]->goings,
+                .generation = worker->tenants[i]->generation,
                 .error = (int32_t)error,
                 .n_suspects = suspects->n_tenants,
                 .marks = worker->platform.devices[0].write_value_ok && worker->gates[0]};

@@ -141,7 +141,7 @@ void weir_event_tell(struct weir_worker *worker, const struct weir_tenant *tenan
     struct weir_link_message message = {.type = WEIR_LINK_EVENT, .event = event};
 
     message.event.tenant_index = tenant->index;
-    message.event.goings = __atomic_load_n(&tenant->goings, __ATOMIC_RELAXED);
+    message.event.generation = __atomic_load_n(&tenant->generation, __ATOMIC_RELAXED);
     message.event.n = event.n != 0 ? event.n : 1;
     weir_worker_tell(worker, &message);
 }

@@ -35,10 +35,10 @@ struct weir_tenant {
     /* Guarded by the worker's lock; weir_tenant_setting() reads single settings without it. */
     struct weir_tenant_config config;
     uint32_t n_arrivals; /* sessions, monitors, connections without hello. Under the worker's
- lock, as is all up to goings. */
+ lock, as is all up to generation. */
     bool gone;
     bool has_others; /* other workers serve its other programs; then it has an account page, too */
-    uint32_t goings; /* generation (weir_link_tenant); weir_event_tell() reads it unlocked */
+    uint32_t generation; /* generation (weir_link_tenant); weir_event_tell() reads it unlocked */
     struct weir_account account;    /* what the tenant uses and may use; internally locked */
     struct weir_programs *programs; /* the account page's programs, or its own; internally locked */
     struct weir_refusals refusals;  /* internally locked */

@@ -22,7 +22,7 @@ static void have_share(uint32_t slot, uint32_t uid)
 
     *t = (struct weir_sup_tenant){.used = true,
                                   .index = slot,
-                                  .goings = t->goings,
+                                  .generation = t->generation,
                                   .worker = -1,
                                   .source = WEIR_ORIGIN_DEMAND,
                                   .demand_user = (uint32_t)(weir_sup_user(&sup, uid) - sup.users)};
@@ -57,8 +57,9 @@ static bool begins_in_quarantine(uint32_t uid)
 
 static void fault(int worker)
 {
-    const struct weir_link_fault what = {
-        .tenant_index = (uint32_t)worker, .goings = sup.tenants[worker].goings, .error = 700};
+    const struct weir_link_fault what = {.tenant_index = (uint32_t)worker,
+                                         .generation = sup.tenants[worker].generation,
+                                         .error = 700};
 
     weir_sup_fault(&sup, worker, &what);
 }
@@ -67,7 +68,7 @@ static void fault(int worker)
 static void go(uint32_t slot)
 {
     sup.tenants[slot].gone = true;
-    sup.tenants[slot].goings++;
+    sup.tenants[slot].generation++;
     sup.tenants[slot].used = false;
 }
 
@@ -114,16 +115,17 @@ static void one_that_ends_no_others_work_is_in_none(void **state)
 
 static void no_report_of_an_earlier_tenant_counts_against_the_slots_next(void **state)
 {
-    struct weir_link_fault old = {.tenant_index = 0, .goings = 7, .error = 700, .n_suspects = 1};
+    struct weir_link_fault old = {
+        .tenant_index = 0, .generation = 7, .error = 700, .n_suspects = 1};
 
     (void)state;
     sup.workers[0] = (struct weir_sup_worker){.used = true, .link = -1, .tenant = -1};
     sup.tenants[0].config.isolation = WEIR_ISOLATION_GROUP;
-    sup.tenants[0].goings = 9;
+    sup.tenants[0].generation = 9;
     weir_sup_fault(&sup, 0, &old);
     assert_false(begins_in_quarantine(ALICE));
     sup.tenants[0].gone = true;
-    sup.tenants[0].goings = 8; /* it has just gone */
+    sup.tenants[0].generation = 8; /* it has just gone */
     weir_sup_fault(&sup, 0, &old);
     assert_true(begins_in_quarantine(ALICE));
 }

@@ -130,7 +130,7 @@ static void a_tenant_that_goes_before_that_leaves_its_slot(void **state)
 
     (void)state;
     sup.tenants[0].gone = true;
-    sup.tenants[0].goings = 1;
+    sup.tenants[0].generation = 1;
     say(WEIR_LINK_READS);
     assert_false(sup.tenants[0].used);
     assert_int_equal(heard(&message), WEIR_LINK_TENANT);
