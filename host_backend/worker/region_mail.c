@@ -187,7 +187,7 @@ static enum weir_status open_end(struct weir_region_mail *mail, struct weir_welc
                                  const struct weir_segment_params *params,
                                  struct weir_transport **ret_transport, struct weir_region_end *end)
 {
-    struct weir_ivshmem_keeper keeper = {weir_region_end_gone, weir_region_end_close, end};
+    struct weir_ivshmem_owner owner = {weir_region_end_gone, weir_region_end_close, end};
     struct weir_segment_view view = {0};
     bool loose = weir_region_is_loose(mail->region);
     enum weir_status status =
@@ -213,7 +213,7 @@ static enum weir_status open_end(struct weir_region_mail *mail, struct weir_welc
     welcome->arena_bytes = view.arena_bytes;
     if (status == WEIR_OK) {
         status = weir_ivshmem_host((enum weir_transport_id)mail->region->about.transport, &view,
-                                   &keeper, ret_transport);
+                                   &owner, ret_transport);
     }
     if (status != WEIR_OK) {
         weir_segment_unmap(&view);

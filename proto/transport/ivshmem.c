@@ -316,32 +316,32 @@ enum weir_status weir_ivshmem_guest(const struct weir_region *region, uint32_t s
 /* ---------------------------------------------------------------- the host's end */
 
 struct host_end {
-    struct weir_ivshmem_keeper keeper;
+    struct weir_ivshmem_owner owner;
 };
 
 static bool host_end_gone(void *user)
 {
     struct host_end *end = user;
-    return end->keeper.gone(end->keeper.user);
+    return end->owner.gone(end->owner.user);
 }
 
 static void host_end_close(void *user, bool child)
 {
     struct host_end *end = user;
     (void)child; /* a worker does not fork */
-    end->keeper.close(end->keeper.user);
+    end->owner.close(end->owner.user);
     free(end);
 }
 
 enum weir_status weir_ivshmem_host(enum weir_transport_id id, const struct weir_segment_view *view,
-                                   const struct weir_ivshmem_keeper *keeper,
+                                   const struct weir_ivshmem_owner *owner,
                                    struct weir_transport **ret_transport)
 {
     struct host_end *end = malloc(sizeof *end);
     if (!end) {
         return WEIR_ERR_NO_MEMORY;
     }
-    end->keeper = *keeper;
+    end->owner = *owner;
     struct weir_shm_params params = {
         .id = id,
         .is_host = true,

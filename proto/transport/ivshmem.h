@@ -70,7 +70,7 @@ enum weir_status weir_ivshmem_guest(const struct weir_region *region, uint32_t s
                                     struct weir_transport **ret_transport) WEIR_MUST_CHECK;
 
 /* What the host's end requires from the code that owns the region. */
-struct weir_ivshmem_keeper {
+struct weir_ivshmem_owner {
     bool (*gone)(void *user);  /* tests whether the guest's process has ended; it is cheap; any
                                   thread may call it */
     void (*close)(void *user); /* called when the end is being destroyed and its mapping is gone */
@@ -82,12 +82,12 @@ struct weir_ivshmem_keeper {
  *
  * @param id      IVSHMEM or DEVDAX.
  * @param view    its segment, mapped; taken on success.
- * @param keeper  copied; its functions are called until the end is destroyed.
+ * @param owner  copied; its functions are called until the end is destroyed.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY
  * @thread any
  */
 enum weir_status weir_ivshmem_host(enum weir_transport_id id, const struct weir_segment_view *view,
-                                   const struct weir_ivshmem_keeper *keeper,
+                                   const struct weir_ivshmem_owner *owner,
                                    struct weir_transport **ret_transport) WEIR_MUST_CHECK;
 
 #endif

@@ -170,8 +170,8 @@ static void make_region(struct tl_pair *pair, enum weir_transport_id id,
     assert_int_equal(weir_segment_create_at(params, region->fd, WEIR_REGION_CONTROL_BYTES,
                                             WEIR_REGION_UNIT_BYTES, &host_view),
                      WEIR_OK);
-    struct weir_ivshmem_keeper keeper = {guest_left, host_closed, region};
-    assert_int_equal(weir_ivshmem_host(id, &host_view, &keeper, &pair->host), WEIR_OK);
+    struct weir_ivshmem_owner owner = {guest_left, host_closed, region};
+    assert_int_equal(weir_ivshmem_host(id, &host_view, &owner, &pair->host), WEIR_OK);
     snprintf(path, sizeof path, "/proc/self/fd/%d", region->fd);
     assert_int_equal(weir_region_open(path, &guest), WEIR_OK);
     guest.id = id; /* here it is a file either way */

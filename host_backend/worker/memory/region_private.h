@@ -82,7 +82,7 @@ bool weir_region_take_locked(struct region *region, uint32_t slot, uint32_t n, u
 void weir_region_own_locked(struct region *region, uint32_t unit, uint16_t owner);
 /** The guest's process is over: all that was its own becomes free. */
 void weir_region_free_slot_locked(struct region *region, uint32_t slot);
-/** Functions of a session's host end (struct weir_ivshmem_keeper). */
+/** Functions of a session's host end (struct weir_ivshmem_owner). */
 bool weir_region_end_gone(void *end);
 void weir_region_end_close(void *end);
 /** Wake threads that sleep on words that this end's guest has changed. @return has it? */
