@@ -26,15 +26,15 @@ static struct {
     bool busy;
     pthread_t by;
     pthread_cond_t over;
-} keeper = {.over = PTHREAD_COND_INITIALIZER};
+} holder = {.over = PTHREAD_COND_INITIALIZER};
 
 static __thread bool runs_tasks;
 
 void weir_soft_lock(void)
 {
     pthread_mutex_lock(&lock);
-    while (keeper.busy && !runs_tasks && !pthread_equal(keeper.by, pthread_self())) {
-        pthread_cond_wait(&keeper.over, &lock);
+    while (holder.busy && !runs_tasks && !pthread_equal(holder.by, pthread_self())) {
+        pthread_cond_wait(&holder.over, &lock);
     }
 }
 
@@ -48,19 +48,19 @@ void weir_soft_ctx_wait_keeping_out(struct weir_soft_ctx *ctx)
     struct weir_soft_task *barrier;
 
     weir_soft_object_ref(ctx);
-    while (keeper.busy) {
-        pthread_cond_wait(&keeper.over, &lock);
+    while (holder.busy) {
+        pthread_cond_wait(&holder.over, &lock);
     }
-    keeper.busy = true;
-    keeper.by = pthread_self();
+    holder.busy = true;
+    holder.by = pthread_self();
     barrier = weir_soft_task_barrier(ctx);
     if (barrier) {
         weir_soft_task_wait_unlocked(barrier);
         weir_soft_task_put(barrier);
     }
     weir_soft_object_put(ctx);
-    keeper.busy = false;
-    pthread_cond_broadcast(&keeper.over);
+    holder.busy = false;
+    pthread_cond_broadcast(&holder.over);
 }
 
 void weir_soft_unlock(void)
