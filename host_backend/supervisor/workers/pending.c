@@ -100,7 +100,7 @@ static void peek_hello(struct weir_supervisor *sup, struct weir_sup_pending *p)
 /* ---------------------------------------------------------------- places */
 
 /* How many pending connections each holder has. */
-struct crowd {
+struct counts {
     uint32_t silent[WEIR_HOLDERS_MAX]; /* those that have said no hello */
     uint32_t all[WEIR_HOLDERS_MAX];
 };
@@ -110,15 +110,15 @@ static uint32_t holder_of(const struct weir_supervisor *sup, const struct weir_s
     return weir_sup_holder(&sup->tenants[p->guest.tenant_index]);
 }
 
-static void count(const struct weir_supervisor *sup, struct crowd *crowd)
+static void count(const struct weir_supervisor *sup, struct counts *counts)
 {
-    memset(crowd, 0, sizeof *crowd);
+    memset(counts, 0, sizeof *counts);
     for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
         const struct weir_sup_pending *p = &sup->programs.pending[i];
 
         if (p->used) {
-            crowd->all[holder_of(sup, p)]++;
-            crowd->silent[holder_of(sup, p)] += !p->said_hello;
+            counts->all[holder_of(sup, p)]++;
+            counts->silent[holder_of(sup, p)] += !p->said_hello;
         }
     }
 }
@@ -154,7 +154,7 @@ static struct weir_sup_pending *one_of(struct weir_supervisor *sup, uint32_t hol
 static struct weir_sup_pending *find_place(struct weir_supervisor *sup, uint32_t holder, bool spoke)
 {
     struct weir_sup_pending *place = NULL;
-    struct crowd crowd;
+    struct counts counts;
     uint32_t most;
 
     for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
@@ -162,15 +162,15 @@ static struct weir_sup_pending *find_place(struct weir_supervisor *sup, uint32_t
             return &sup->programs.pending[i];
         }
     }
-    count(sup, &crowd);
-    most = largest(crowd.silent);
-    if (crowd.silent[most] != 0) {
-        place = spoke || most == holder || crowd.silent[most] > crowd.silent[holder] + 1
+    count(sup, &counts);
+    most = largest(counts.silent);
+    if (counts.silent[most] != 0) {
+        place = spoke || most == holder || counts.silent[most] > counts.silent[holder] + 1
                     ? one_of(sup, most, true)
                     : NULL;
     } else if (spoke) {
-        most = largest(crowd.all);
-        place = crowd.all[most] > crowd.all[holder] + 1 ? one_of(sup, most, false) : NULL;
+        most = largest(counts.all);
+        place = counts.all[most] > counts.all[holder] + 1 ? one_of(sup, most, false) : NULL;
     }
     if (place) {
         weir_sup_turn_away(
