@@ -33,7 +33,7 @@
 
 #define WATCHES_MAX                                                                                \
     (10 + 5 * WEIR_CONFIG_TENANTS_MAX + 2 * WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX +            \
-     WEIR_ASKERS_MAX + WEIR_METRICS_CLIENTS_MAX + WEIR_VMS_MAX + WEIR_PENDING_MAX +                \
+     WEIR_DEMAND_CLIENTS_MAX + WEIR_METRICS_CLIENTS_MAX + WEIR_VMS_MAX + WEIR_PENDING_MAX +        \
      WEIR_FOLLOWERS_MAX + WEIR_CLAIMS_MAX)
 
 #define SLOW_TURN_NS (2 * WEIR_NS_PER_MS)
@@ -182,8 +182,8 @@ int weir_serve_main(const struct weir_serve_params *params)
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
         sup->admin.clients[i].fd = -1;
     }
-    for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
-        sup->demand.askers[i].fd = -1;
+    for (int i = 0; i < WEIR_DEMAND_CLIENTS_MAX; i++) {
+        sup->demand.clients[i].fd = -1;
     }
     if (weir_sup_load(params, &sup->config) != WEIR_OK) {
         free(sup);

@@ -21,9 +21,9 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
-#define WEIR_WORKERS_MAX       (WEIR_CONFIG_TENANTS_MAX + 1 + WEIR_PROGRAMS_MAX)
-#define WEIR_ADMIN_CLIENTS_MAX 16
-#define WEIR_ASKERS_MAX        16 /* connections that ask for shares on demand */
+#define WEIR_WORKERS_MAX        (WEIR_CONFIG_TENANTS_MAX + 1 + WEIR_PROGRAMS_MAX)
+#define WEIR_ADMIN_CLIENTS_MAX  16
+#define WEIR_DEMAND_CLIENTS_MAX 16 /* connections that ask for shares on demand */
 
 struct weir_sup_log;
 struct weir_sup_machines;
@@ -200,7 +200,7 @@ struct weir_admin_client {
 };
 
 /* A connection of a user who asks for a share on demand. */
-struct weir_sup_asker {
+struct weir_sup_demand_client {
     int fd; /* -1: free */
     uint64_t deadline_ns;
     uint32_t uid;
@@ -303,7 +303,7 @@ struct weir_sup_admin {
 struct weir_sup_demand {
     int fd; /* listens for users who want a share on demand; -1: not yet */
     char path[108];
-    struct weir_sup_asker askers[WEIR_ASKERS_MAX];
+    struct weir_sup_demand_client clients[WEIR_DEMAND_CLIENTS_MAX];
     uint32_t asking_user; /* slot of the user for whom a share is being made */
     uint64_t n_runs;      /* programs that were given a share */
 };

@@ -221,7 +221,7 @@ struct wish {
     uint32_t uid;       /* user who may use the share */
     uint32_t user_slot; /* slot of the user for whom it counts */
     bool by_root;
-    pid_t asker;
+    pid_t client;
     pid_t pid;             /* the process with which the share ends */
     const char *self;      /* the pid that the requester believes to have */
     const char *container; /* a container's id; NULL: the share is for a program */
@@ -292,7 +292,7 @@ static bool read_wish(char *text, struct wish *wish, struct weir_diag *diag)
 static bool has_our_pids(const struct wish *wish, struct weir_diag *diag)
 {
     pid_t self;
-    bool same = read_pid(wish->self, &self) && self == wish->asker;
+    bool same = read_pid(wish->self, &self) && self == wish->client;
 
     if (!same) {
         weir_diag_set(diag, 0, 0,
@@ -305,7 +305,7 @@ static bool has_our_pids(const struct wish *wish, struct weir_diag *diag)
 static bool find_owner(struct weir_supervisor *sup, struct wish *wish, struct weir_diag *diag)
 {
     uint32_t own = geteuid();
-    pid_t asker = !wish->user ? wish->asker : 0; /* 0 if root has named the user */
+    pid_t client = !wish->user ? wish->client : 0; /* 0 if root has named the user */
 
     if (wish->user) {
         if (wish->uid != 0 && wish->uid != own) {
@@ -322,7 +322,7 @@ static bool find_owner(struct weir_supervisor *sup, struct wish *wish, struct we
         return false;
     }
     wish->user_slot =
-        (uint32_t)(weir_sup_user(sup, weir_sup_user_owner(wish->uid, asker)) - sup->users);
+        (uint32_t)(weir_sup_user(sup, weir_sup_user_owner(wish->uid, client)) - sup->users);
     return true;
 }
 
@@ -400,11 +400,11 @@ static int64_t user_of_process(pid_t pid)
 
 /* May the sender let the share end with this process? Another user's process might run for ever,
  * and the share would stay. The process may be a container's first, of a subordinate user. */
-static bool is_askers(const struct weir_supervisor *sup, const struct wish *wish)
+static bool may_name(const struct weir_supervisor *sup, const struct wish *wish)
 {
     int64_t uid = user_of_process(wish->pid);
 
-    return wish->by_root || wish->pid == wish->asker ||
+    return wish->by_root || wish->pid == wish->client ||
            (uid >= 0 &&
             weir_sup_user_owner((uint32_t)uid, wish->pid) == sup->users[wish->user_slot].uid);
 }
@@ -418,7 +418,7 @@ static bool watch_process(const struct weir_supervisor *sup, const struct wish *
         weir_diag_set(diag, 0, 0, "process %d: %s", (int)wish->pid, strerror(errno));
         return false;
     }
-    if (!is_askers(sup, wish) || has_ended(*ret_fd)) { /* the pid may be another process's by now */
+    if (!may_name(sup, wish) || has_ended(*ret_fd)) { /* the pid may be another process's by now */
         weir_diag_set(diag, 0, 0,
                       "process %d is another user's, or has ended: a share ends with a process of "
                       "whoever asks for it",
@@ -528,7 +528,7 @@ static void answer(struct weir_supervisor *sup, int fd, char *text)
     }
     wish.uid = peer.uid;
     wish.by_root = peer.uid == 0;
-    wish.asker = wish.pid = peer.pid;
+    wish.client = wish.pid = peer.pid;
     tenant = make(sup, text, &wish, &diag);
     if (tenant && path_of_share(sup, tenant, folder, sizeof folder)) {
         snprintf(reply, sizeof reply, "ok\t%s\t%s", tenant->config.name, folder);
@@ -539,42 +539,42 @@ static void answer(struct weir_supervisor *sup, int fd, char *text)
     (void)!send(fd, reply, strlen(reply), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-static void close_client(struct weir_sup_asker *asker)
+static void close_client(struct weir_sup_demand_client *client)
 {
-    close(asker->fd);
-    asker->fd = -1;
+    close(client->fd);
+    client->fd = -1;
 }
 
-static void read_asker(struct weir_supervisor *sup, struct weir_sup_asker *asker)
+static void read_client(struct weir_supervisor *sup, struct weir_sup_demand_client *client)
 {
     char text[REQUEST_BYTES + 1];
-    ssize_t n = recv(asker->fd, text, REQUEST_BYTES, MSG_DONTWAIT); /* passed descriptors close */
+    ssize_t n = recv(client->fd, text, REQUEST_BYTES, MSG_DONTWAIT); /* passed descriptors close */
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
     }
     if (n > 0 && !memchr(text, 0, (size_t)n)) {
         text[n] = 0;
-        answer(sup, asker->fd, text);
+        answer(sup, client->fd, text);
     }
-    close_client(asker);
+    close_client(client);
 }
 
 /* A free place for a connection, or that of the oldest one of the user with most. */
-static struct weir_sup_asker *find_asker(struct weir_supervisor *sup)
+static struct weir_sup_demand_client *find_client(struct weir_supervisor *sup)
 {
-    struct weir_sup_asker *found = NULL;
+    struct weir_sup_demand_client *found = NULL;
     uint32_t most = 0;
 
-    for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
-        struct weir_sup_asker *a = &sup->demand.askers[i];
+    for (int i = 0; i < WEIR_DEMAND_CLIENTS_MAX; i++) {
+        struct weir_sup_demand_client *a = &sup->demand.clients[i];
         uint32_t n = 0;
 
         if (a->fd < 0) {
             return a;
         }
-        for (int k = 0; k < WEIR_ASKERS_MAX; k++) {
-            n += sup->demand.askers[k].fd >= 0 && sup->demand.askers[k].uid == a->uid;
+        for (int k = 0; k < WEIR_DEMAND_CLIENTS_MAX; k++) {
+            n += sup->demand.clients[k].fd >= 0 && sup->demand.clients[k].uid == a->uid;
         }
         if (n > most || (n == most && a->deadline_ns < found->deadline_ns)) {
             most = n;
@@ -587,18 +587,18 @@ static struct weir_sup_asker *find_asker(struct weir_supervisor *sup)
 void weir_sup_demand_accept(struct weir_supervisor *sup)
 {
     int fd = weir_sup_accept_guest(sup, sup->demand.fd, NULL, NULL);
-    struct weir_sup_asker *asker;
+    struct weir_sup_demand_client *client;
     struct weir_peer peer = {0};
 
     if (fd < 0) {
         return;
     }
     (void)!weir_peer_of(fd, &peer);
-    asker = find_asker(sup);
-    if (asker->fd >= 0) {
-        close_client(asker); /* the oldest connection makes room */
+    client = find_client(sup);
+    if (client->fd >= 0) {
+        close_client(client); /* the oldest connection makes room */
     }
-    *asker = (struct weir_sup_asker){fd, weir_clock_now_ns() + REQUEST_WAIT_NS, peer.uid};
+    *client = (struct weir_sup_demand_client){fd, weir_clock_now_ns() + REQUEST_WAIT_NS, peer.uid};
 }
 
 void weir_sup_share_gone(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
@@ -622,9 +622,9 @@ void weir_sup_share_gone(struct weir_supervisor *sup, struct weir_sup_tenant *te
 
 void weir_sup_demand_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
-    for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
-        if (sup->demand.askers[i].fd >= 0 && now_ns >= sup->demand.askers[i].deadline_ns) {
-            close_client(&sup->demand.askers[i]);
+    for (int i = 0; i < WEIR_DEMAND_CLIENTS_MAX; i++) {
+        if (sup->demand.clients[i].fd >= 0 && now_ns >= sup->demand.clients[i].deadline_ns) {
+            close_client(&sup->demand.clients[i]);
         }
     }
 }
@@ -635,12 +635,12 @@ static void on_connection(void *user, int index)
     weir_sup_demand_accept(user);
 }
 
-static void on_asker(void *user, int index)
+static void on_client(void *user, int index)
 {
     struct weir_supervisor *sup = user;
 
-    if (sup->demand.askers[index].fd >= 0) {
-        read_asker(sup, &sup->demand.askers[index]);
+    if (sup->demand.clients[index].fd >= 0) {
+        read_client(sup, &sup->demand.clients[index]);
     }
 }
 
@@ -659,10 +659,10 @@ void weir_sup_demand_watch(struct weir_supervisor *sup, struct weir_host_loop *l
             weir_host_loop_watch(loop, sup->tenants[i].demand_fd, POLLIN, on_process, sup, i);
         }
     }
-    for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
-        if (sup->demand.askers[i].fd >= 0) {
-            weir_host_loop_watch(loop, sup->demand.askers[i].fd, POLLIN, on_asker, sup, i);
-            weir_host_loop_wake(loop, sup->demand.askers[i].deadline_ns);
+    for (int i = 0; i < WEIR_DEMAND_CLIENTS_MAX; i++) {
+        if (sup->demand.clients[i].fd >= 0) {
+            weir_host_loop_watch(loop, sup->demand.clients[i].fd, POLLIN, on_client, sup, i);
+            weir_host_loop_wake(loop, sup->demand.clients[i].deadline_ns);
         }
     }
 }
@@ -703,9 +703,9 @@ enum weir_status weir_sup_demand_open(struct weir_supervisor *sup)
 
 void weir_sup_demand_close(struct weir_supervisor *sup)
 {
-    for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
-        if (sup->demand.askers[i].fd >= 0) {
-            close_client(&sup->demand.askers[i]);
+    for (int i = 0; i < WEIR_DEMAND_CLIENTS_MAX; i++) {
+        if (sup->demand.clients[i].fd >= 0) {
+            close_client(&sup->demand.clients[i]);
         }
     }
     if (sup->demand.fd >= 0) {

@@ -19,11 +19,11 @@ static int set_up(void **state)
 {
     (void)state;
     memset(&sup, 0, sizeof sup);
-    for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
-        sup.demand.askers[i] =
-            (struct weir_sup_asker){.fd = open("/dev/null", O_RDONLY | O_CLOEXEC),
-                                    .deadline_ns = 1000 + (uint64_t)i,
-                                    .uid = i == BOBS ? BOB : ALICE};
+    for (int i = 0; i < WEIR_DEMAND_CLIENTS_MAX; i++) {
+        sup.demand.clients[i] =
+            (struct weir_sup_demand_client){.fd = open("/dev/null", O_RDONLY | O_CLOEXEC),
+                                            .deadline_ns = 1000 + (uint64_t)i,
+                                            .uid = i == BOBS ? BOB : ALICE};
     }
     sup.demand.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     return 0;
@@ -32,8 +32,8 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
-        close(sup.demand.askers[i].fd);
+    for (int i = 0; i < WEIR_DEMAND_CLIENTS_MAX; i++) {
+        close(sup.demand.clients[i].fd);
     }
     close(sup.demand.fd);
     return 0;
@@ -61,13 +61,13 @@ static void the_oldest_makes_room_of_the_user_with_most(void **state)
                      0);
     assert_int_equal(listen(sup.demand.fd, 4), 0);
     int first = ask(), second = ask();
-    assert_int_equal(sup.demand.askers[BOBS].uid, BOB);
-    assert_true(sup.demand.askers[BOBS].deadline_ns == 1000);
+    assert_int_equal(sup.demand.clients[BOBS].uid, BOB);
+    assert_true(sup.demand.clients[BOBS].deadline_ns == 1000);
     for (int i = 1; i <= 2; i++) { /* this process's own are there */
-        assert_int_equal(sup.demand.askers[i].uid, getuid());
-        assert_true(sup.demand.askers[i].deadline_ns > weir_clock_now_ns());
+        assert_int_equal(sup.demand.clients[i].uid, getuid());
+        assert_true(sup.demand.clients[i].deadline_ns > weir_clock_now_ns());
     }
-    assert_true(sup.demand.askers[3].deadline_ns == 1003);
+    assert_true(sup.demand.clients[3].deadline_ns == 1003);
     close(first);
     close(second);
 }
