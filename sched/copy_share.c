@@ -243,13 +243,6 @@ static bool has_front(const struct weir_sched *sched, enum weir_sched_resource w
     return false;
 }
 
-/* The sum of both copies' ends is least if the shorter goes first. An order policy knows better. */
-static bool is_shorter(const struct weir_sched *sched, const struct queue *next, uint64_t left_ns)
-{
-    return !sched->policy[WEIR_POLICY_ORDER].ops &&
-           copy_whole_ns(next->listed) + END_SEEN_NS < left_ns;
-}
-
 struct queue *copy_going_on(const struct weir_sched *sched, enum weir_sched_resource way,
                             const struct queue *next)
 {
@@ -258,7 +251,8 @@ struct queue *copy_going_on(const struct weir_sched *sched, enum weir_sched_reso
 
     if (!queue || next->tenant->view.priority > queue->tenant->view.priority ||
         (share->whole_ns >= COPY_SLICE_NS && share->left_ns > COPY_TAIL_NS) ||
-        is_shorter(sched, next, share->left_ns)) {
+        /* The sum of both copies' ends is least if the shorter goes first. */
+        copy_whole_ns(next->listed) + END_SEEN_NS < share->left_ns) {
         return NULL;
     }
     return queue;

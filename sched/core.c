@@ -25,7 +25,6 @@ void weir_sched_config_init(struct weir_sched_config *config, uint32_t sms)
         .stop_ns = 25000,   /* 11-20 us until the stop is seen, and a task of about 10 us */
         .launch_ns = 12000, /* until the host sees an end, launches, and the first block runs */
         .overhead_ppm = 15000,
-        .order_window = 8,
     };
 }
 
@@ -52,8 +51,7 @@ static bool config_is_sound(const struct weir_sched_config *config)
     return config->sms > 0 && config->sms <= 65536 && config->alone_ns > 0 &&
            config->inflight_ns > 0 && config->guess_ns > 0 && config->quiet_ns > 0 &&
            config->starve_ns > 0 && config->lease_ns > 0 && config->stop_ns > 0 &&
-           config->launch_ns > 0 && config->overhead_ppm > 0 && config->order_window >= 2 &&
-           config->order_window <= WEIR_SCHED_WINDOW_MAX;
+           config->launch_ns > 0 && config->overhead_ppm > 0;
 }
 
 const char *const weir_sched_fill_words[] = {"none", "lower", "all", NULL};

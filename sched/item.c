@@ -146,7 +146,6 @@ static void grant(struct weir_sched *sched, struct item *item)
         sched->copies_on[resource]++;
         copies_count(sched, tenant, resource, true);
     }
-    task_grow(sched, item);
     if (item == queue->first) {
         front_add(sched, item);
     }
@@ -363,7 +362,6 @@ void item_drop(struct weir_sched *sched, struct item *item)
         front_add(sched, next);
     }
     queue_refresh(sched, queue);
-    task_shrink(sched, queue);
     table_remove(&sched->items, item->id);
 }
 

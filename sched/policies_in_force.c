@@ -15,8 +15,6 @@ static bool ops_are_sound(const struct weir_policy_ops *ops)
         return ops->next != NULL;
     case WEIR_POLICY_TOGETHER:
         return ops->together != NULL;
-    case WEIR_POLICY_ORDER:
-        return ops->order != NULL;
     case WEIR_POLICY_KIND_COUNT:
     default:
         return false;
@@ -46,9 +44,6 @@ static void slot_finish(struct weir_sched *sched, int kind)
     }
     free(policy->state);
     *policy = (struct weir_policy){0};
-    if (kind == WEIR_POLICY_ORDER) {
-        memset(sched->copy_next, 0, sizeof(sched->copy_next));
-    }
 }
 
 void policies_finish(struct weir_sched *sched)

@@ -2,17 +2,15 @@
  * The interface of policies. A policy is one table of functions, one row in policies.def and one
  * file in policy/.
  *
- * A policy names tenants, places and orders. It never holds items, so it cannot lose one. The
- * scheduler checks each answer. It logs an invalid one once, and replaces it by a plain
- * answer: the tenant that has waited longest, alone, on all SMs; for copies, the one that is next
- * by shares. An item that waits longer than config.starve_ns is granted whatever the policy
- * says.
+ * A policy names tenants and places. It never holds items, so it cannot lose one. The scheduler
+ * checks each answer. It logs an invalid one once, and replaces it by a plain answer: the tenant
+ * that has waited longest, alone, on all SMs. An item that waits longer than config.starve_ns is
+ * granted whatever the policy says. Copies are ordered without a policy (copies.c).
  *
  * At most one policy of each kind is in force:
  *
  *     NEXT      which tenant leads, for how long, and whether others' kernels are stopped for it
  *     TOGETHER  which tenants run beside the leader, on which SMs, with how many blocks on each
- *     ORDER     which waiting copy goes first
  *
  * A policy's arguments are valid during the call. It may keep only a struct weir_policy_tenant,
  * from joined() to left(); it is current whenever one of the policy's functions is called. A policy
@@ -27,12 +25,7 @@
 
 #include "sched/sched.h"
 
-enum weir_policy_kind {
-    WEIR_POLICY_NEXT,
-    WEIR_POLICY_TOGETHER,
-    WEIR_POLICY_ORDER,
-    WEIR_POLICY_KIND_COUNT
-};
+enum weir_policy_kind { WEIR_POLICY_NEXT, WEIR_POLICY_TOGETHER, WEIR_POLICY_KIND_COUNT };
 
 #define WEIR_POLICY_GROUP_MAX 8u /* tenants that share the device at a time */
 
@@ -159,36 +152,6 @@ struct weir_policy_measure {
     double error;           /* mean relative deviation from block_ns */
 };
 
-/* A candidate for the next copy. Each queue whose next item is a copy in view->direction has one,
- * unless its tenant is ahead of its share. */
-struct weir_policy_task {
-    weir_sched_id item; /* the copy */
-    const struct weir_policy_tenant *tenant;
-    uint64_t arrived_ns;     /* when the copy arrived */
-    uint64_t copy_ns;        /* predicted time of the copy; 0: not known, as below */
-    uint64_t to_device_ns;   /* the whole task: time of its copies to the device, */
-    uint64_t compute_ns;     /* of its kernels, */
-    uint64_t from_device_ns; /* and of its copies back. Items that have not come yet are assumed
-                                as in this queue's last task */
-    uint64_t memory_bytes;   /* device memory that it holds from its first copy to its last */
-    bool complete;           /* all three times come from waiting items */
-};
-
-struct weir_policy_order_view {
-    uint64_t now_ns;
-    enum weir_sched_resource direction;
-    const struct weir_policy_task *tasks;
-    uint32_t task_count; /* 1 .. WEIR_POLICY_TASKS_MAX: of the highest class that has any, in the
-                            order in which they could have begun */
-    /* Time until the tasks under way leave each resource free, by predictions and, for items that
-     * have not come yet, by their queues' last tasks. Tasks that copy to the device count last. */
-    uint64_t busy_ns[WEIR_SCHED_RESOURCE_COUNT];
-    uint64_t memory_used_bytes, memory_limit_bytes; /* limit 0: none */
-};
-
-#define WEIR_POLICY_TASKS_MAX 64u
-#define WEIR_POLICY_WAIT      UINT32_MAX
-
 /* A policy in force. */
 struct weir_policy {
     const struct weir_policy_ops *ops;
@@ -248,16 +211,6 @@ struct weir_policy_ops {
      *  Mandatory. */
     void (*together)(struct weir_policy *policy, const struct weir_policy_together_view *view,
                      struct weir_policy_group *group);
-    /**
-     * Kind ORDER. Names the copy that goes next in one direction. Mandatory.
-     * The scheduler asks when the copies under way in that direction need less than inflight_ns.
-     * It then grants at most two copies at a time in a direction. The named copy may have to wait
-     * for copies that are running. The policy is not asked again before that, unless a tenant of a
-     * higher class arrives.
-     * @return index into view->tasks, or WEIR_POLICY_WAIT: none now. Then the scheduler asks again
-     *         when something changes, and grants a copy by itself after starve_ns.
-     */
-    uint32_t (*order)(struct weir_policy *policy, const struct weir_policy_order_view *view);
 };
 
 /** A policy by its name in policies.def, or NULL. @thread any */
@@ -266,7 +219,7 @@ const struct weir_policy_ops *weir_policy_find(const char *name);
 /** The policy in a row of policies.def, from 0; NULL behind the last. @thread any */
 const struct weir_policy_ops *weir_policy_at(uint32_t index);
 
-/** "next", "together", "order"; "?" for others. @thread any */
+/** "next", "together"; "?" for others. @thread any */
 const char *weir_policy_kind_text(enum weir_policy_kind kind);
 
 struct weir_policy_set {
@@ -274,7 +227,7 @@ struct weir_policy_set {
 };
 
 /**
- * Read "fair,complement,overlap": names in any order, one of a kind at most; without one of kind
+ * Read "fair,complement": names in any order, one of a kind at most; without one of kind
  * NEXT it is fair.
  *
  * @param ret_diag  says what is wrong, with the column; may be NULL.

@@ -36,17 +36,31 @@ const struct weir_policy_ops *weir_policy_find(const char *name)
 
 const char *weir_policy_kind_text(enum weir_policy_kind kind)
 {
-    static const char *const text[] = {"next", "together", "order"};
+    static const char *const text[] = {"next", "together"};
 
     return (unsigned)kind < WEIR_POLICY_KIND_COUNT ? text[kind] : "?";
 }
 
-/* Report an unknown name, with a list of the known ones. */
+/* Names that earlier versions knew. */
+static const struct {
+    const char *name, *advice;
+} gone[] = {
+    {"overlap", "remove the word, because copies are ordered without a policy"},
+};
+
+/* Report an unknown name, with what to write instead or with a list of the known ones. */
 static void name_unknown(struct weir_diag *diag, uint32_t column, const char *name, size_t len)
 {
     const struct weir_policy_ops *ops;
     char names[120] = "";
 
+    for (size_t i = 0; i < sizeof gone / sizeof gone[0]; i++) {
+        if (strlen(gone[i].name) == len && memcmp(gone[i].name, name, len) == 0) {
+            weir_diag_set(diag, 1, column, "the policy '%s' is gone: %s", gone[i].name,
+                          gone[i].advice);
+            return;
+        }
+    }
     for (uint32_t i = 0; (ops = weir_policy_at(i)); i++) {
         size_t n = strlen(names);
 

@@ -91,12 +91,6 @@ struct item {
     uint64_t rest_ns;    /* a copy in pieces: predicted time of the later pieces */
 };
 
-/* A task in CuMAS's sense: copies to the device, then compute, then copies back. */
-struct task {
-    uint64_t ns[RESOURCES];
-    uint64_t memory_bytes;
-};
-
 /* The SM limit of a tenant or queue, and what is left of it: limit.c. */
 struct budget {
     uint32_t sms;  /* all SMs of the device: no limit */
@@ -132,8 +126,6 @@ struct queue {
     uint32_t stoppable; /* how many of `kernels` can be stopped */
     uint64_t fixed_ns;  /* predicted time of the `kernels` that cannot be stopped */
     struct settled settled;
-    struct task task; /* the granted part of the task under way */
-    struct task last_task;
     struct budget limit;
     uint64_t service_ns; /* compute that was charged to it, in SM-nanoseconds */
     bool held;           /* its own or its tenant's limit is used up: its compute waits */
@@ -318,7 +310,6 @@ struct weir_sched {
     uint64_t copy_check_ns[RESOURCES];  /* no copy can have starved before */
     uint64_t copy_done_ns[RESOURCES];   /* when the last copy of a direction ended */
     struct copy_share copy_share[RESOURCES];
-    uint64_t memory_bytes; /* of tasks under way */
 
     uint32_t busy_tenants; /* tenants with items */
     uint64_t switch_ns;    /* 0: all tenants are in one domain */
@@ -618,8 +609,6 @@ uint64_t copy_expected_ns(struct weir_sched *sched, enum weir_sched_resource way
 
 /* copies.c */
 void copies_decide(struct weir_sched *sched, uint64_t *wake_ns);
-void task_grow(struct weir_sched *sched, struct item *item);
-void task_shrink(struct weir_sched *sched, struct queue *queue);
 
 /* policies_in_force.c */
 void policies_finish(struct weir_sched *sched);

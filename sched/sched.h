@@ -110,7 +110,6 @@ struct weir_sched_item_params {
     uint32_t blocks;     /* kernels: blocks of the grid; graphs: SMs needed; 0: not known */
     uint32_t blocks_per_sm; /* kernels: blocks that fit on an SM; graphs: 1; 0: not known */
     uint64_t predicted_ns;  /* duration alone on the device; 0: ask config.predict */
-    uint64_t memory_bytes;  /* simulation: device memory that it allocates while it runs; live: 0 */
     void *user;             /* passed to the environment */
 };
 
@@ -180,8 +179,7 @@ struct weir_sched_env {
     void (*log)(void *user, const char *line);
 };
 
-#define WEIR_SCHED_UNKNOWN    UINT64_MAX
-#define WEIR_SCHED_WINDOW_MAX 10u /* CuMAS looks at no larger ones */
+#define WEIR_SCHED_UNKNOWN UINT64_MAX
 
 struct weir_sched_config {
     uint32_t sms;              /* number of SMs of the device, 1 or more */
@@ -196,14 +194,12 @@ struct weir_sched_config {
     uint64_t launch_ns;        /* time from grant to first block */
     uint32_t overhead_ppm;     /* part of the time that may be lost by switching between tenants */
     enum weir_sched_fill fill; /* who may fill what the leader leaves: see env.start */
-    uint32_t small_sms;    /* graphs that need only a part of the device may run beside the leader
-                              until they need this many SMs together (small.c); 0: none may */
-    uint32_t above;        /* 1: the device has a level for small items of the normal class, between
-                              that class and the high one */
-    uint32_t room_sms;     /* beside small graphs other tenants' kernels get only the first room_sms
-                              SMs (room.c); 0: all of them */
-    uint32_t order_window; /* tasks that an order policy looks at; 2 .. WEIR_SCHED_WINDOW_MAX */
-    uint64_t memory_limit_bytes;  /* most memory_bytes of running items together; 0: no limit */
+    uint32_t small_sms; /* graphs that need only a part of the device may run beside the leader
+                           until they need this many SMs together (small.c); 0: none may */
+    uint32_t above;     /* 1: the device has a level for small items of the normal class, between
+                           that class and the high one */
+    uint32_t room_sms;  /* beside small graphs other tenants' kernels get only the first room_sms
+                           SMs (room.c); 0: all of them */
     struct weir_predict *predict; /* borrowed; predicts, and learns from what ended; NULL: none */
 };
 
@@ -269,8 +265,7 @@ struct weir_sched_shared {
  * @param config  copied.
  * @param env     copied; the functions must be callable until destroy.
  * @return WEIR_OK
- * @return WEIR_ERR_INVALID    no SMs, a mandatory function missing, a zero among the times, no such
- * window.
+ * @return WEIR_ERR_INVALID    no SMs, a mandatory function missing, a zero among the times.
  * @return WEIR_ERR_NO_MEMORY
  * @thread any
  */

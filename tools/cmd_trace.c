@@ -42,9 +42,9 @@ static void print_header(const struct weir_sched_trace_header *h)
            h->flags & WEIR_SCHED_TRACE_GENERATED ? ", made up" : "");
     printf("# alone_ns=%" PRIu64 " inflight_ns=%" PRIu64 " guess_ns=%" PRIu64 " quiet_ns=%" PRIu64
            " starve_ns=%" PRIu64 " lease_ns=%" PRIu64 " stop_ns=%" PRIu64 " launch_ns=%" PRIu64
-           " overhead_ppm=%u memory_limit_bytes=%" PRIu64 " order_window=%u\n",
+           " overhead_ppm=%u\n",
            h->alone_ns, h->inflight_ns, h->guess_ns, h->quiet_ns, h->starve_ns, h->lease_ns,
-           h->stop_ns, h->launch_ns, h->overhead_ppm, h->memory_limit_bytes, h->order_window);
+           h->stop_ns, h->launch_ns, h->overhead_ppm);
 }
 
 static int show_data(const char *path, const void *data, uint64_t bytes)

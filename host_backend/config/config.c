@@ -82,7 +82,6 @@ static const struct weir_row scheduler_rows[] = {
     {"starve_ms", ROW_U32, AT(weir_host_config, scheduler.starve_ms), 1, 60000, NULL},
     {"overhead_ppm", ROW_U32, AT(weir_host_config, scheduler.overhead_ppm), 100, 500000, NULL},
     {"fill", ROW_CHOICE, AT(weir_host_config, scheduler.fill), 0, 0, weir_sched_fill_words},
-    {"order_window", ROW_U32, AT(weir_host_config, scheduler.order_window), 2, 10, NULL},
 };
 static const struct weir_row metrics_rows[] = {
     {"listen", ROW_TEXT, AT(weir_host_config, metrics_listen), 0, 0, NULL},

@@ -19,7 +19,6 @@ void weir_scheduler_config(const struct weir_sched_settings *settings, uint32_t 
     ret_config->inflight_ns = settings->inflight_us * WEIR_NS_PER_US;
     ret_config->starve_ns = settings->starve_ms * WEIR_NS_PER_MS;
     ret_config->overhead_ppm = settings->overhead_ppm;
-    ret_config->order_window = settings->order_window;
     ret_config->guess_ns = GUESS_NS;
     ret_config->fill = fill;
     ret_config->small_sms = fill == WEIR_SCHED_FILL_ALL ? SMALL_DEVICES * sms : 0;

@@ -8,12 +8,11 @@
 #define WEIR_SCHED_POLICY_BYTES 128
 
 struct weir_sched_settings {
-    char policy[WEIR_SCHED_POLICY_BYTES]; /* "fair", "priority,overlap", ..; "off": no scheduler */
+    char policy[WEIR_SCHED_POLICY_BYTES]; /* "fair", "priority", ..; "off": no scheduler */
     uint32_t inflight_us;      /* predicted work that a session may have granted, contended */
     uint32_t alone_us;         /* predicted work in flight while its tenant is alone */
     uint32_t graph_piece_us;   /* longer graphs are launched in pieces of this length; 0: none is */
     uint32_t starve_ms;        /* work that waited longer is granted, whatever a policy says */
-    uint32_t order_window;     /* tasks that an ordering policy sorts at a time */
     uint32_t overhead_ppm;     /* part of the time that switching may cost: epochs follow from it */
     enum weir_sched_fill fill; /* which tenants may fill what another leaves free in its turn */
 };
@@ -27,8 +26,7 @@ static inline struct weir_sched_settings weir_sched_settings_default(void)
                                         .graph_piece_us = 1000,
                                         .starve_ms = 1000,
                                         .overhead_ppm = 15000,
-                                        .fill = WEIR_SCHED_FILL_ALL,
-                                        .order_window = 8};
+                                        .fill = WEIR_SCHED_FILL_ALL};
 }
 
 /**

@@ -287,8 +287,6 @@ static bool make_item(struct generator *g, uint32_t index)
     uint64_t took_ns = (uint64_t)fmax(1, ns);
     r->value = group->is_predicted ? took_ns : 0;
     r->place.block_limit = group->arrivals != WEIR_SIM_LOOP; /* see weir_sched_trace_is_open() */
-    r->place.sm_first = is_first ? (uint32_t)group->memory_bytes : 0;
-    r->place.sm_count = is_first ? (uint32_t)(group->memory_bytes >> 32) : 0;
     s->next.finish_ns = (s->finish_ns > arrive_ns ? s->finish_ns : arrive_ns) + took_ns;
     s->last_start_ns = s->next.finish_ns - took_ns;
     s->finish_ns = s->next.finish_ns;

@@ -204,8 +204,7 @@ static void fill_item(struct reading *r, const struct weir_sched_record *rec, ui
                    .rest_bytes = weir_sched_trace_rest_bytes(rec),
                    .blocks = rec->blocks,
                    .blocks_per_sm = rec->blocks_per_sm,
-                   .predicted_ns = rec->value,
-                   .memory_bytes = weir_sched_trace_memory_bytes(rec)},
+                   .predicted_ns = rec->value},
         /* Without a known geometry the kernel fills the device once. */
         .blocks = rec->blocks && rec->blocks_per_sm ? rec->blocks : load->header.sms,
         .blocks_per_sm = rec->blocks && rec->blocks_per_sm ? rec->blocks_per_sm : 1,

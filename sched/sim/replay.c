@@ -125,7 +125,6 @@ static enum weir_status tell_arrival(struct replay *r, const struct weir_sched_r
         .blocks = rec->blocks,
         .blocks_per_sm = rec->blocks_per_sm,
         .predicted_ns = rec->value,
-        .memory_bytes = weir_sched_trace_memory_bytes(rec),
     };
     weir_sched_id id;
     enum weir_status status =

@@ -44,7 +44,6 @@ static const struct key keys[] = {
     {"kernels", COUNT, AT(kernels), 0, 1000},
     {"h2d", SIZE, AT(h2d_bytes), 1, 1e13},
     {"d2h", SIZE, AT(d2h_bytes), 1, 1e13},
-    {"memory_bytes", AMOUNT_BYTES, AT(memory_bytes), 0, 1e15},
     {"cut", AMOUNT_BYTES, AT(cut_bytes), 4096, 1e13},
     {"stage", SPAN, AT(stage_ns), 0, SECONDS_MAX * 1e9},
     {"think", SPAN, AT(think_ns), 0, SECONDS_MAX * 1e9},

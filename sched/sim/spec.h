@@ -45,7 +45,6 @@ struct weir_sim_group {
     uint32_t kernels;                /* number of kernels of a task */
     struct weir_sim_range h2d_bytes; /* copy before the kernels; 0: none */
     struct weir_sim_range d2h_bytes; /* copy behind the kernels; 0: none */
-    uint64_t memory_bytes;           /* device memory of a task */
     uint64_t cut_bytes;              /* size of the pieces of copies; 0: whole copies */
     struct weir_sim_range stage_ns;  /* from the start of a piece until the next one comes */
     enum weir_sim_arrivals arrivals;

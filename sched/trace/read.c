@@ -59,10 +59,6 @@ static enum weir_status check_header(const struct weir_sched_trace_header *h,
         return fail(error, offsetof(struct weir_sched_trace_header, flags), WEIR_ERR_SYNTAX,
                     "unknown flags 0x%x", h->flags);
     }
-    if (h->order_window == 1 || h->order_window > WEIR_SCHED_WINDOW_MAX) {
-        return fail(error, offsetof(struct weir_sched_trace_header, order_window), WEIR_ERR_SYNTAX,
-                    "a window of %u tasks", h->order_window);
-    }
     for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
         if (times[i] > AT_MAX_NS) {
             return fail(error, offsetof(struct weir_sched_trace_header, alone_ns) + 8 * i,
@@ -275,12 +271,8 @@ void weir_sched_trace_config(const struct weir_sched_trace_header *header,
     config->stop_ns = header->stop_ns;
     config->launch_ns = header->launch_ns;
     config->overhead_ppm = header->overhead_ppm;
-    config->memory_limit_bytes = header->memory_limit_bytes;
     config->fill = fill_of(header->flags);
     config->small_sms = header->small_sms;
     config->room_sms = header->room_sms;
     config->above = (header->flags & WEIR_SCHED_TRACE_ABOVE) != 0;
-    if (header->order_window != 0) {
-        config->order_window = header->order_window;
-    }
 }

@@ -67,9 +67,6 @@ static void print_arrival(FILE *out, const struct weir_sched_record *r)
     if (weir_sched_trace_rest_bytes(r)) {
         fprintf(out, " rest=%" PRIu64, weir_sched_trace_rest_bytes(r));
     }
-    if (weir_sched_trace_memory_bytes(r)) {
-        fprintf(out, " memory=%" PRIu64, weir_sched_trace_memory_bytes(r));
-    }
     fprintf(out, " predicted_ns=%" PRIu64 "%s%s%s%s%s%s", r->value,
             r->flags & WEIR_SCHED_STOPPABLE ? " stoppable" : "",
             r->flags & WEIR_SCHED_MOVABLE ? " movable" : "",

@@ -54,26 +54,16 @@ struct weir_sched_trace_header {
     uint32_t overhead_ppm;
     uint64_t wall_ns; /* beginning of the trace, since 1970; 0: not known */
     uint64_t alone_ns, inflight_ns, guess_ns, quiet_ns, starve_ns, lease_ns, stop_ns, launch_ns;
-    uint64_t memory_limit_bytes;
-    uint32_t order_window; /* 0: the default */
-    uint32_t small_sms;    /* config.small_sms */
-    uint32_t room_sms;     /* config.room_sms */
-    uint32_t reserved2;    /* 0 */
+    uint32_t unused[3]; /* 0; may be anything in old files */
+    uint32_t small_sms; /* config.small_sms */
+    uint32_t room_sms;  /* config.room_sms */
+    uint32_t reserved;  /* 0 */
 };
 _Static_assert(sizeof(struct weir_sched_trace_header) == WEIR_SCHED_TRACE_HEADER_BYTES,
                "part of the format");
 _Static_assert(sizeof(struct weir_sched_record) == WEIR_SCHED_TRACE_RECORD_BYTES,
                "part of the format");
 _Static_assert(offsetof(struct weir_sched_record, kind) == 76, "part of the format");
-
-/*
- * In files an ARRIVE record also has memory_bytes, which the core's lacks: in place.sm_first (low
- * half) and place.sm_count (high half). The core leaves the place of an arrival zero.
- */
-static inline uint64_t weir_sched_trace_memory_bytes(const struct weir_sched_record *arrive)
-{
-    return arrive->place.sm_first | (uint64_t)arrive->place.sm_count << 32;
-}
 
 /* The field `key` of an arrival is the key of a kernel or graph, or the rest_bytes of a copy. */
 static inline bool weir_sched_trace_is_copy(const struct weir_sched_record *arrive)

@@ -78,8 +78,6 @@ static enum weir_status write_header(int fd, const struct weir_sched_config *con
         .lease_ns = config->lease_ns,
         .stop_ns = config->stop_ns,
         .launch_ns = config->launch_ns,
-        .memory_limit_bytes = config->memory_limit_bytes,
-        .order_window = config->order_window,
         .small_sms = config->small_sms,
         .room_sms = config->room_sms,
     };

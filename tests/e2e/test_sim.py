@@ -73,7 +73,7 @@ class Simulation(lib.Case):
                          "--compare", "domains=contexts").stdout
         row, = [line.split() for line in text.splitlines() if line.startswith("finished, items a second")]
         self.assertNotEqual(row[-3], row[-2], "a scheduler that knows of contexts lets nothing pass beside another's")
-        for wrong in ("small_sms=x", "nothing=1", "fill", "policy=fair+fair", "order_window=99", "sms=0"):
+        for wrong in ("small_sms=x", "nothing=1", "fill", "policy=fair+fair", "sms=0"):
             self.assertIn("no setting", self.weir("sim", "--generate", spec, "--compare", wrong,
                                                   expect=1).stderr)
 

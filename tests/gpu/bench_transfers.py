@@ -1,4 +1,4 @@
-"""The measure transfers of the step "sched": CuMAS's twelve applications, 25 orders, windows of 2 to 10.
+"""The measure transfers of the step "sched": CuMAS's twelve applications in 25 orders.
 
 An application is a task of copies to the device, kernels and copies back, with the paper's bytes (its Table 1) by
 SCALE. How long its kernels take the paper shows in a picture only, so those are ours: in all about as long as the
@@ -7,14 +7,13 @@ data). All twelve arrive in an order, GAP_MS apart, behind a copy of one more (F
 the first is chosen. What is measured is the time from that copy's beginning to the end of the last one. Natively,
 with MPS and through Weir each is a process with a stream; "plain streams" is one native process with all of them.
 "Weir fair" lets short copies go first; "Weir fair MPS" does the same with nothing configured, a worker each under an MPS
-server of Weir's; "fair,overlap N" re-orders in a window of N tasks. The same with "priority", which lets kernels end that
-fair would take turns with.
+server of Weir's; "Weir priority" lets kernels end that fair would take turns with.
 
 Model: three resources that serve one task at a time, with each part's time alone: in order of issue (ISSUED), and in the
 best order that a search over all twelve finds. So much can be won. The paper's 14 % are the mean over orders, its
 44 % against the worst order of issue; so one more is measured, the worst that the search finds with BUS_GB_S.
 
-Of TRACED arrangements one order more is recorded (weir-trace(1)): RESULTS/transfers-POLICIES-WINDOW.trace, for
+Of TRACED arrangements one order more is recorded (weir-trace(1)): RESULTS/transfers-POLICIES.trace, for
 `weir trace show` and `weir sim`.
 """
 import os
@@ -35,8 +34,7 @@ KERNEL_US = 500
 BUS_GB_S = 55
 TWINS_S = 0.7  # idle, so that twins which have been asked for are loaded
 ORDERS, WARM = 25, 3  # the first ones are for learning
-FIRST_WINDOWS, OTHER_WINDOWS = (8, 10, 4, 2, 6), (9, 7, 5, 3)  # what is cut off misses the least
-TRACED = ("Weir fair", "Weir fair MPS", "Weir fair,overlap 8")
+TRACED = ("Weir fair", "Weir fair MPS")
 ISSUED = "model, issue order"  # what gains are measured against: no arrangement serves in order of issue
 GAP_MS, HEAD_MS = 0.05, 0.1  # between arrivals, and of the first one's before them
 AHEAD_MS = 12  # of the first arrival, to tell everybody: with 3 the last two of an order came 1.5 to 2 ms late
@@ -81,9 +79,8 @@ class Transfers:
         self.rehearse = self.suite.options.rehearse
         chance = random.Random(2016)
         self.orders = [chance.sample(range(len(TASKS)), len(TASKS)) for _ in range(ORDERS + WARM)]
-        self.windows = FIRST_WINDOWS, OTHER_WINDOWS
         if self.rehearse:  # softgpu: less of everything
-            self.orders, self.windows = self.orders[:WARM + 2], ((8,), (2,))
+            self.orders = self.orders[:WARM + 2]
         self.worst = worst_order()
         self.cells = {}  # of each arrangement, ms: of the orders, and of the worst
         self.worsts = {}
@@ -197,21 +194,18 @@ class Transfers:
 
     def processes(self, kind):
         """Each task a process."""
-        words = kind.split(" ")
-        lines = ["", "[scheduler]", f"order_window = {words[-1]}"] if words[-1].isdigit() else []
         tenants = [self.bench.tenant(self.argv([row])) for row in (*TASKS, FIRST)]
-        with stage.Stage(self.bench, kind, tenants, 1, lines=lines) as up:
+        with stage.Stage(self.bench, kind, tenants, 1) as up:
             self.arrangement(kind, up, self.arrive)
             if kind in TRACED and up.host:
                 self.record(kind, up)
 
     def transfers(self):
-        first, others = ([f"Weir fair,overlap {window}" for window in windows] for windows in self.windows)
         if self.bench.wanted(["model"]):
             self.model()
         self.streams()
-        for kind in self.bench.arrangements(["Weir fair", "Weir fair MPS", *first], ["MPS"]):
+        for kind in self.bench.arrangements(["Weir fair", "Weir fair MPS"], ["MPS"]):
             self.processes(kind)
-        for kind in self.bench.wanted([*others, "Weir priority", "Weir priority,overlap 8"]):
+        for kind in self.bench.wanted(["Weir priority"]):
             self.processes(kind)
         return sum(not times for times in self.cells.values())

@@ -18,7 +18,6 @@ COLORS = (("time slicing", "#888888"), ("alone", "#cccccc"), ("plain streams", "
           ("Weir fair", "#56b4e9"), ("", "#009e73"))
 LEFT, RIGHT, TOP, PLOT_HEIGHT, FONT = 60, 20, 44, 240, 11
 GROUP_GAP = 8
-LINES_WIDTH = 560
 
 
 def color_of(name):
@@ -125,35 +124,6 @@ def bars(title, unit, cases, series, log=False, level=None):
     return svg
 
 
-def curve(title, unit, x_unit, points, levels):
-    """points: [(x, mean, least, most)], joined; levels: {name: value}, lines across."""
-    axis = Axis([p[3] for p in points] + list(levels.values()))
-    first, last = points[0][0], points[-1][0]
-    colors = {name: color_of(name) for name in ("Weir fair,overlap", *levels)}
-    svg = Svg(max(LEFT + LINES_WIDTH + RIGHT, legend_width(colors)), TOP + PLOT_HEIGHT + 44)
-    frame(svg, axis, title, unit, LINES_WIDTH, colors.items())
-    bottom = TOP + PLOT_HEIGHT
-
-    def place(x):
-        return LEFT + 20 + (LINES_WIDTH - 40) * (x - first) / max(last - first, 1)
-
-    for name, value in levels.items():
-        y = bottom - axis.height(value)
-        svg.add("line", hint=f"{name}: {value:.4g}", x1=LEFT, x2=LEFT + LINES_WIDTH, y1=y, y2=y, stroke=colors[name],
-                stroke_width=1.5)
-    color = colors["Weir fair,overlap"]
-    for x, mean, least, most in points:
-        svg.add("line", x1=place(x), x2=place(x), y1=bottom - axis.height(least), y2=bottom - axis.height(most),
-                stroke=color)
-        svg.add("circle", hint=f"{x:g}: {mean:.4g}", cx=place(x), cy=bottom - axis.height(mean), r=3.5, fill=color)
-        svg.add("text", f"{x:g}", x=place(x), y=bottom + 16, text_anchor="middle")
-    svg.add("polyline", points=" ".join(f"{place(p[0]):.6g},{bottom - axis.height(p[1]):.6g}" for p in points),
-            fill="none", stroke=color, stroke_width=2)
-    svg.add("line", x1=LEFT, x2=LEFT + LINES_WIDTH, y1=bottom, y2=bottom, stroke="black")
-    svg.add("text", x_unit, x=LEFT + LINES_WIDTH / 2, y=bottom + 34, text_anchor="middle")
-    return svg
-
-
 # -------------------------------------------------------------------- what the measures say
 
 class Figures:
@@ -214,11 +184,8 @@ class Figures:
         times = {}
         for (kind, _), values in self.of("transfers", "ms").items():
             times.setdefault(kind, []).extend(values)
-        windows = sorted((int(kind.split()[-1]), sum(v) / len(v), min(v), max(v)) for kind, v in times.items()
-                         if kind.startswith("Weir fair,overlap"))
-        levels = {kind: sum(v) / len(v) for kind, v in times.items() if not kind.startswith("Weir fair,overlap")}
-        return windows and curve("CuMAS's twelve applications: all done after", "ms, mean; least to most",
-                                 "window, tasks", windows, levels)
+        means = {(kind, "all orders"): sum(v) / len(v) for kind, v in times.items()}
+        return means and self.draw_bars("CuMAS's twelve applications: all done after", "ms, mean", means)
 
     def torch(self):
         p99 = {k: v[0] for k, v in self.of("torch", "p99").items()}

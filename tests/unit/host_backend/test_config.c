@@ -90,7 +90,7 @@ static void parse_whole_file_reads_every_key(void **state)
 static void parse_takes_all_forms_of_toml(void **state)
 {
     static const char text[] =
-        "scheduler = {policy = [\"fair\", \"overlap\"], order_window = 5}\n"
+        "scheduler = {policy = [\"fair\", \"complement\"], starve_ms = 5}\n"
         "host.devices = [\n  0, # first\n  \"GPU-12\",\n]\n"
         "host.'run_dir' = \"\"\"\n/tmp/\\\n   w\"\"\"\n"
         "tenant = [{name = \"a\", weight = 0b11}, {name = '''b''', devices = [0]}]\n";
@@ -99,8 +99,8 @@ static void parse_takes_all_forms_of_toml(void **state)
 
     (void)state;
     assert_int_equal(weir_config_parse(text, sizeof text - 1, &c, &diag), WEIR_OK);
-    assert_string_equal(c.scheduler.policy, "fair,overlap");
-    assert_int_equal(c.scheduler.order_window, 5);
+    assert_string_equal(c.scheduler.policy, "fair,complement");
+    assert_int_equal(c.scheduler.starve_ms, 5);
     assert_string_equal(c.devices, "0,GPU-12");
     assert_string_equal(c.run_dir, "/tmp/w");
     assert_int_equal(c.n_tenants, 2);

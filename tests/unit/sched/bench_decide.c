@@ -165,7 +165,6 @@ static void deciding_is_quick(void **state)
         {"complement", NONE, 64, KERNEL, 400000, 2}, {"waterfill", NONE, 64, KERNEL, 400000, 2},
         {"tensor", NONE, 64, KERNEL, 400000, 2},     {"fair", NONE, 2, H2D, 80000, 2},
         {"fair", NONE, 64, H2D, 80000, 2},           {"fair", NONE, 1000, H2D, 80000, 2},
-        {"overlap", NONE, 64, H2D, 1000000, 2},
     };
 
     (void)state;

@@ -1,6 +1,6 @@
 /*
- * Copies: bounds of a direction, shares of it, whose end is waited for, what a policy of order is
- * asked, and what copies teach that always have company.
+ * Copies: bounds of a direction, shares of it, whose end is waited for, and what copies teach that
+ * always have company.
  */
 #include "sched/policy.h"
 #include "sched/predict.h"
@@ -112,66 +112,6 @@ static void a_long_copy_waits_for_the_end_of_a_short_one(void **state)
     desk_finish(&b);
 }
 
-static uint32_t last_asked, last_count;
-
-static uint32_t last_order(struct weir_policy *self, const struct weir_policy_order_view *view)
-{
-    (void)self;
-    last_asked++;
-    last_count = view->task_count;
-    return view->task_count - 1;
-}
-
-static const struct weir_policy_ops last_first = {
-    .name = "last", .kind = WEIR_POLICY_ORDER, .order = last_order};
-
-/* Who is named while a long copy is under way is next, unless it goes, or a higher class comes. */
-static void an_ordered_copy_is_named_once_and_waits_for_a_long_one(void **state)
-{
-    struct desk b;
-    weir_sched_id q[4];
-    weir_sched_id up[4];
-
-    (void)state;
-    desk_init(&b);
-    assert_int_equal(weir_sched_policy_set(b.sched, b.now_ns, &last_first), WEIR_OK);
-    for (int i = 0; i < 4; i++) {
-        q[i] = queue(&b, tenant(&b, i == 3 ? WEIR_PRIORITY_HIGH : WEIR_PRIORITY_NORMAL, 100));
-    }
-    for (int i = 0; i < 3; i++) {
-        up[i] = work(&b, q[i], WEIR_SCHED_H2D, 1000, 0);
-    }
-    last_asked = 0;
-    later(&b, 890);
-    assert_int_equal(last_asked, 0); /* too soon */
-    later(&b, 20);
-    assert_int_equal(last_asked, 1);
-    assert_int_equal(last_count, 2);
-    assert_int_equal(b.order[b.count - 1].what, SOON);
-    assert_int_equal(b.order[b.count - 1].item, up[2]);
-    later(&b, 200);
-    weir_sched_tick(b.sched, b.now_ns);
-    assert_int_equal(last_asked, 1);
-    assert_int_equal(state_of(&b, up[2]), WEIR_SCHED_WAITING);
-    assert_null(weir_sched_check(b.sched));
-    assert_int_equal(weir_sched_queue_remove(b.sched, b.now_ns, q[2]), WEIR_OK);
-    assert_int_equal(last_asked, 2);
-    assert_int_equal(last_count, 1);
-    up[3] = work(&b, q[3], WEIR_SCHED_H2D, 1000, 0);
-    assert_int_equal(last_asked, 3);
-    assert_null(weir_sched_check(b.sched));
-    finished(&b, up[0]);
-    assert_int_equal(state_of(&b, up[3]), WEIR_SCHED_GRANTED);
-    later(&b, 950);
-    assert_int_equal(last_asked, 4);
-    assert_int_equal(weir_sched_policy_clear(b.sched, b.now_ns, WEIR_POLICY_ORDER), WEIR_OK);
-    assert_null(weir_sched_check(b.sched));
-    finished(&b, up[3]);
-    assert_int_equal(state_of(&b, up[1]), WEIR_SCHED_GRANTED);
-    assert_int_equal(last_asked, 4);
-    desk_finish(&b);
-}
-
 /* Long copies of a higher class, one after the other: a lower one goes between two, at last. */
 static void long_copies_do_not_keep_a_lower_class_for_ever(void **state)
 {
@@ -184,7 +124,6 @@ static void long_copies_do_not_keep_a_lower_class_for_ever(void **state)
 
     (void)state;
     desk_init(&b);
-    assert_int_equal(weir_sched_policy_set(b.sched, b.now_ns, &last_first), WEIR_OK);
     for (int i = 0; i < 3; i++) {
         q[i] = queue(&b, tenant(&b, i == 2 ? WEIR_PRIORITY_LOW : WEIR_PRIORITY_HIGH, 100));
     }
@@ -299,22 +238,6 @@ static void a_newcomer_has_its_share_from_now_on(void **state)
     copiers_run(&c, 20);
     assert_in_range(c.done[0], 59, 61);
     assert_in_range(c.done[1], 9, 11);
-    desk_finish(&c.desk);
-}
-
-/* An order policy that always prefers whoever came last, of those that it is shown. */
-static void an_order_policy_is_kept_within_shares(void **state)
-{
-    struct copiers c;
-
-    (void)state;
-    copiers_init(&c, WEIR_SCHED_H2D);
-    assert_int_equal(weir_sched_policy_set(c.desk.sched, c.desk.now_ns, &last_first), WEIR_OK);
-    copier_joins(&c, 3);
-    copier_joins(&c, 1);
-    copiers_run(&c, 400);
-    assert_in_range(c.done[0], 288, 312); /* 300, and the slack of 10 ms, and a copy */
-    assert_in_range(c.done[1], 88, 112);
     desk_finish(&c.desk);
 }
 
@@ -499,11 +422,9 @@ int main(void)
         cmocka_unit_test(copies_are_served_apart_and_each_direction_for_itself),
         cmocka_unit_test(the_end_of_a_long_copy_is_awaited_but_not_for_ever),
         cmocka_unit_test(a_long_copy_waits_for_the_end_of_a_short_one),
-        cmocka_unit_test(an_ordered_copy_is_named_once_and_waits_for_a_long_one),
         cmocka_unit_test(long_copies_do_not_keep_a_lower_class_for_ever),
         cmocka_unit_test(both_directions_are_shared_by_weight),
         cmocka_unit_test(a_newcomer_has_its_share_from_now_on),
-        cmocka_unit_test(an_order_policy_is_kept_within_shares),
         cmocka_unit_test(the_shortest_of_those_whose_turn_it_is_goes_first),
         cmocka_unit_test(a_copy_in_pieces_has_the_direction_for_all_of_them),
         cmocka_unit_test(a_copy_that_is_expected_soon_is_waited_for),

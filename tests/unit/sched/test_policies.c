@@ -19,7 +19,6 @@ static void rows_are_complete_and_found_by_name(void **state)
         assert_in_range(ops->kind, 0, WEIR_POLICY_KIND_COUNT - 1);
         assert_int_equal(ops->next != NULL, ops->kind == WEIR_POLICY_NEXT);
         assert_int_equal(ops->together != NULL, ops->kind == WEIR_POLICY_TOGETHER);
-        assert_int_equal(ops->order != NULL, ops->kind == WEIR_POLICY_ORDER);
         assert_null(strpbrk(ops->name, ", "));
     }
     assert_true(row >= 2);
@@ -145,7 +144,6 @@ static void policy_set_refuses_incomplete_tables(void **state)
     static const struct weir_policy_ops bad[] = {
         {.name = "x", .kind = WEIR_POLICY_NEXT},
         {.name = "x", .kind = WEIR_POLICY_TOGETHER},
-        {.name = "x", .kind = WEIR_POLICY_ORDER},
         {.name = "x", .kind = WEIR_POLICY_KIND_COUNT},
         {.kind = WEIR_POLICY_NEXT},
     };
@@ -167,22 +165,22 @@ static void policy_set_parse_reads_lists(void **state)
         enum weir_status status;
         const char *next;
         uint32_t column;
-        bool together, orders;
+        bool together;
     } cases[] = {
-        {"fair", WEIR_OK, "fair", 0, false, false},
-        {"priority", WEIR_OK, "priority", 0, false, false},
-        {"fair,complement,overlap", WEIR_OK, "fair", 0, true, true},
-        {"overlap,tensor,priority", WEIR_OK, "priority", 0, true, true},
-        {"waterfill", WEIR_OK, "fair", 0, true, false},
-        {"complement,waterfill", WEIR_ERR_EXISTS, NULL, 12, false, false},
-        {"", WEIR_ERR_SYNTAX, NULL, 1, false, false},
-        {",fair", WEIR_ERR_SYNTAX, NULL, 1, false, false},
-        {"fair,", WEIR_ERR_SYNTAX, NULL, 6, false, false},
-        {"fair,nobody", WEIR_ERR_NOT_FOUND, NULL, 6, false, false},
-        {"fai", WEIR_ERR_NOT_FOUND, NULL, 1, false, false},
-        {"fair ", WEIR_ERR_NOT_FOUND, NULL, 1, false, false},
-        {"fair,priority", WEIR_ERR_EXISTS, NULL, 6, false, false},
-        {"fair,fair", WEIR_ERR_EXISTS, NULL, 6, false, false},
+        {"fair", WEIR_OK, "fair", 0, false},
+        {"priority", WEIR_OK, "priority", 0, false},
+        {"fair,complement", WEIR_OK, "fair", 0, true},
+        {"tensor,priority", WEIR_OK, "priority", 0, true},
+        {"waterfill", WEIR_OK, "fair", 0, true},
+        {"complement,waterfill", WEIR_ERR_EXISTS, NULL, 12, false},
+        {"", WEIR_ERR_SYNTAX, NULL, 1, false},
+        {",fair", WEIR_ERR_SYNTAX, NULL, 1, false},
+        {"fair,", WEIR_ERR_SYNTAX, NULL, 6, false},
+        {"fair,nobody", WEIR_ERR_NOT_FOUND, NULL, 6, false},
+        {"fai", WEIR_ERR_NOT_FOUND, NULL, 1, false},
+        {"fair ", WEIR_ERR_NOT_FOUND, NULL, 1, false},
+        {"fair,priority", WEIR_ERR_EXISTS, NULL, 6, false},
+        {"fair,fair", WEIR_ERR_EXISTS, NULL, 6, false},
     };
 
     (void)state;
@@ -194,21 +192,40 @@ static void policy_set_parse_reads_lists(void **state)
         assert_int_equal(diag.column, cases[i].column);
         if (cases[i].next) {
             assert_string_equal(set.policy[WEIR_POLICY_NEXT]->name, cases[i].next);
-            for (int kind = WEIR_POLICY_TOGETHER; kind < WEIR_POLICY_KIND_COUNT; kind++) {
-                const struct weir_policy_ops *ops = set.policy[kind]; /* named, and of that kind */
+            const struct weir_policy_ops *together = set.policy[WEIR_POLICY_TOGETHER];
 
-                assert_int_equal(ops != NULL, kind == WEIR_POLICY_TOGETHER ? cases[i].together
-                                                                           : cases[i].orders);
-                assert_true(!ops || strstr(cases[i].text, ops->name));
-            }
+            assert_int_equal(together != NULL, cases[i].together);
+            assert_true(!together || strstr(cases[i].text, together->name));
         } else {
             assert_null(set.policy[WEIR_POLICY_NEXT]);
             assert_true(diag.message[0] != '\0');
         }
         assert_int_equal(weir_policy_set_parse(cases[i].text, &set, NULL), cases[i].status);
     }
-    assert_string_equal(weir_policy_kind_text(WEIR_POLICY_ORDER), "order");
+    assert_string_equal(weir_policy_kind_text(WEIR_POLICY_TOGETHER), "together");
     assert_string_equal(weir_policy_kind_text(WEIR_POLICY_KIND_COUNT), "?");
+}
+
+/* Files of earlier versions name policies that are gone: the message says what to write. */
+static void policy_set_parse_says_what_to_write_instead(void **state)
+{
+    static const char *const cases[][2] = {
+        {"overlap", "remove"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct weir_policy_set set = {{NULL}};
+        struct weir_diag diag = {0};
+        char text[64];
+
+        snprintf(text, sizeof(text), "fair,%s", cases[i][0]);
+        assert_int_equal(weir_policy_set_parse(text, &set, &diag), WEIR_ERR_NOT_FOUND);
+        assert_int_equal(diag.column, 6);
+        assert_non_null(strstr(diag.message, cases[i][0]));
+        assert_non_null(strstr(diag.message, cases[i][1]));
+        assert_null(strstr(diag.message, "priority")); /* not the list of all names */
+    }
 }
 
 int main(void)
@@ -219,6 +236,7 @@ int main(void)
         cmocka_unit_test(rows_replace_each_other_while_there_is_work),
         cmocka_unit_test(policy_set_refuses_incomplete_tables),
         cmocka_unit_test(policy_set_parse_reads_lists),
+        cmocka_unit_test(policy_set_parse_says_what_to_write_instead),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -306,38 +306,6 @@ static void group_of_a_sample_is_asked_about_when_all_were_tried(void **state)
     tl_sim_destroy(sim);
 }
 
-/* ---- a policy that takes the shortest copy first, and notes ---- */
-
-static struct {
-    uint32_t asked, complete, learned;
-    uint32_t most;
-} order_seen;
-
-static uint32_t shortest(struct weir_policy *self, const struct weir_policy_order_view *view)
-{
-    uint32_t best = 0;
-
-    (void)self;
-    order_seen.asked++;
-    order_seen.most = view->task_count > order_seen.most ? view->task_count : order_seen.most;
-    for (uint32_t i = 0; i < view->task_count; i++) {
-        const struct weir_policy_task *task = &view->tasks[i];
-
-        assert_true(task->copy_ns > 0);
-        assert_true(task->to_device_ns + task->from_device_ns >= task->copy_ns);
-        order_seen.complete += task->complete;
-        order_seen.learned += !task->complete && task->compute_ns > 0;
-        best = task->copy_ns < view->tasks[best].copy_ns ? i : best;
-    }
-    return best;
-}
-
-static const struct weir_policy_ops shortest_first = {
-    .name = "shortest",
-    .kind = WEIR_POLICY_ORDER,
-    .order = shortest,
-};
-
 static bool company; /* what the hermit makes of two */
 
 static void hermit_together(struct weir_policy *self, const struct weir_policy_together_view *view,
@@ -537,73 +505,6 @@ static void long_kernels_among_long_ones_are_steadily_unpaired(void **state)
     tl_sim_destroy(sim);
 }
 
-/* Until whoever it prefers is 10 ms ahead of its share. */
-static void order_policy_decides_which_copy_goes_first(void **state)
-{
-    struct tl_sim *sim = make(&shortest_first);
-    struct tl_sim_stats stats;
-    uint64_t sum[4];
-
-    (void)state;
-    memset(&order_seen, 0, sizeof(order_seen));
-    for (uint32_t i = 0; i < 4; i++) {
-        struct tl_sim_load load = {.duration_ns = (4 - i) * 300000,
-                                   .class = WEIR_SCHED_H2D,
-                                   .bytes = 1000000,
-                                   .predicted = true,
-                                   .queues = 3,
-                                   .think_ns = 4000,
-                                   .from_ns = 1000};
-
-        tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &load);
-    }
-    tl_sim_run(sim, 10000000);
-    for (uint32_t i = 0; i < 4; i++) {
-        tl_sim_stats(sim, i, &stats);
-        sum[i] = stats.finished;
-    }
-    assert_in_range(sum[3], 24, 33); /* two were on the device when it came */
-    assert_in_range(sum[0] + sum[1] + sum[2], 0, 3);
-    tl_sim_run(sim, 90000000);
-    for (uint32_t i = 0; i < 4; i++) {
-        tl_sim_stats(sim, i, &stats);
-        assert_in_range(stats.copied_ns, 25000000 - 11200000, 25000000 + 11200000);
-    }
-    assert_in_range(order_seen.most, 9, 12);
-    assert_true(order_seen.asked > 50);
-    tl_sim_destroy(sim);
-}
-
-/* H2D, kernel, D2H again and again: by the second time the whole task is known
- * from its first copy. */
-static void order_policy_sees_what_the_last_task_was_like(void **state)
-{
-    struct tl_sim *sim = make(&shortest_first);
-    static const enum weir_sched_class classes[] = {WEIR_SCHED_H2D, WEIR_SCHED_KERNEL,
-                                                    WEIR_SCHED_D2H};
-    struct tl_sim_load idle = {.duration_ns = 1000, .from_ns = UINT64_MAX / 2};
-    struct weir_sched *sched = tl_sim_sched(sim);
-    weir_sched_id queue;
-    uint32_t tenant;
-
-    (void)state;
-    memset(&order_seen, 0, sizeof(order_seen));
-    tenant = tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &idle);
-    assert_int_equal(weir_sched_queue_add(sched, tl_sim_id(sim, tenant), 100, 0, &queue), WEIR_OK);
-    for (int i = 0; i < 6; i++) {
-        struct weir_sched_item_params params = {.class = classes[i % 3], .predicted_ns = 70000};
-        weir_sched_id item;
-
-        tl_sim_bring(sim, queue, &params, &item);
-        assert_int_equal(weir_sched_finished(sched, tl_sim_now(sim), item, 0), WEIR_OK);
-    }
-    assert_int_equal(order_seen.asked, 4);
-    assert_int_equal(order_seen.learned, 1);  /* the second task's first copy */
-    assert_int_equal(order_seen.complete, 2); /* copies back end theirs */
-    assert_null(weir_sched_check(sched));
-    tl_sim_destroy(sim);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -620,8 +521,6 @@ int main(void)
         cmocka_unit_test(kernels_that_are_slower_as_they_are_are_runs_again),
         cmocka_unit_test(kernels_whose_company_changes_are_not_steadily_unpaired),
         cmocka_unit_test(long_kernels_among_long_ones_are_steadily_unpaired),
-        cmocka_unit_test(order_policy_decides_which_copy_goes_first),
-        cmocka_unit_test(order_policy_sees_what_the_last_task_was_like),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

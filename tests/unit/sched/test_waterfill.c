@@ -223,7 +223,7 @@ static double run_pair(const char *policies, uint64_t duration_us, uint32_t enou
 
 static void memory_and_compute_gain_and_likes_lose_nothing(void **state)
 {
-    static const char *const policies[] = {"fair,waterfill,overlap", "priority,waterfill"};
+    static const char *const policies[] = {"fair,waterfill", "priority,waterfill"};
 
     (void)state;
     for (int i = 0; i < 2; i++) {

@@ -235,7 +235,7 @@ static void generate_makes_what_the_line_says(void **state)
         made("name=loop weight=4 priority=high limit=40 kernel=2ms need=0.5 memory=0.25 tensor=1 "
              "blocks=500 per_sm=4 items=3 think=1ms form=ticket; # a comment; with a semicolon\n"
              "name=task kernels=2 kernel=10us h2d=55471000 d2h=4K arrive=burst:2:5ms items=8 "
-             "predicted=no memory_bytes=8G form=original",
+             "predicted=no form=original",
              1, 1000000000));
     assert_int_equal(load.n_tenants, 2);
     assert_string_equal(load.tenants[0].name, "loop");
@@ -262,7 +262,6 @@ static void generate_makes_what_the_line_says(void **state)
         assert_int_equal(item->params.class, classes[i % 4]);
         assert_int_equal(item->params.predicted_ns, 0);
         assert_int_equal(item->after, WEIR_SIM_AT);
-        assert_int_equal(item->params.memory_bytes, i % 4 ? 0 : UINT64_C(8) << 30);
         assert_int_equal(item->params.flags, 0);
         item = i < 7 ? &load.items[item->next] : item;
     }

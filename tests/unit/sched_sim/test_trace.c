@@ -91,7 +91,6 @@ static void put_and_read_gives_the_same(void **state)
     assert_int_equal(reader.header.sms, 132);
     assert_int_equal(reader.header.wall_ns, 7);
     assert_int_equal(reader.header.starve_ns, config().starve_ns);
-    assert_int_equal(reader.header.order_window, 8);
     assert_int_equal(weir_sched_trace_next(&reader, &r, &error), WEIR_OK);
     weir_sched_trace_text(&r, text);
     assert_string_equal(text, "fair");
@@ -278,8 +277,6 @@ static void open_refuses_other_files(void **state)
         {"SMs", 20, 1u << 20, WEIR_ERR_SYNTAX, 20},
         {"flags", 24, 0x80, WEIR_ERR_SYNTAX, 24},
         {"a time", 44, 0x80000000u, WEIR_ERR_SYNTAX, 40},
-        {"a window of one", 112, 1, WEIR_ERR_SYNTAX, 112},
-        {"a window", 112, 11, WEIR_ERR_SYNTAX, 112},
     };
     const struct weir_sched_record one = arrival(1, 1);
     struct weir_sched_trace_reader reader;
