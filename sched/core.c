@@ -54,7 +54,7 @@ static bool config_is_sound(const struct weir_sched_config *config)
            config->launch_ns > 0 && config->overhead_ppm > 0;
 }
 
-const char *const weir_sched_fill_words[] = {"none", "lower", "all", NULL};
+const char *const weir_sched_fill_words[] = {"none", "all", NULL};
 
 enum weir_status weir_sched_create(const struct weir_sched_config *config,
                                    const struct weir_sched_env *env, struct weir_sched **ret_sched)

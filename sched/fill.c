@@ -66,7 +66,7 @@ void fill_begin(struct weir_sched *sched)
 
     turn->filler = NULL;
     turn->clean =
-        sched->config.fill >= WEIR_SCHED_FILL_ALL && turn->keep_ns == 0 &&
+        sched->config.fill == WEIR_SCHED_FILL_ALL && turn->keep_ns == 0 &&
         (sched->now_ns - turn->leader->clean_ns >= CLEAN_NS || has_to_learn(turn->leader));
     if (turn->clean) {
         turn->leader->clean_ns = sched->now_ns;
@@ -187,7 +187,7 @@ bool fills(const struct weir_sched *sched, const struct item *item)
     if (tenant->view.priority < leader->view.priority) {
         return sched->equal_fillers == 0;
     }
-    return sched->config.fill >= WEIR_SCHED_FILL_ALL && !is_too_unsure(item) &&
+    return !is_too_unsure(item) &&
            (sched->turn.keep_ns != 0 || (is_known_well(sched, tenant) && !is_learning(sched))) &&
            pair_gain_may_fill(sched, leader, tenant) && block_ns(sched, item) <= BLOCK_MAX_NS &&
            !is_short_here(sched, item) && !is_below_lower(sched);
@@ -244,7 +244,8 @@ void fill(struct weir_sched *sched, uint64_t *wake_ns)
 {
     struct turn *turn = &sched->turn;
 
-    if (!sched->config.fill || turn->members != 1 || turn->leader->exclusive ||
+    if (sched->config.fill != WEIR_SCHED_FILL_ALL || turn->members != 1 ||
+        turn->leader->exclusive ||
         (turn->leader->is_ready ? sched->ready_count < 2 : turn->kept_until_ns <= sched->now_ns)) {
         return;
     }

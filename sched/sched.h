@@ -113,14 +113,11 @@ struct weir_sched_item_params {
     void *user;             /* passed to the environment */
 };
 
-/*
- * Which tenants may fill the gaps that the leader's work leaves on the device. Their streams have a
- * lower priority. Each value also allows what those before it do.
- */
+/* Which tenants may fill the gaps that the leader's work leaves on the device. Their streams have a
+ * lower priority. */
 enum weir_sched_fill {
     WEIR_SCHED_FILL_NONE,
-    WEIR_SCHED_FILL_LOWER, /* tenants of lower priority classes */
-    WEIR_SCHED_FILL_ALL,   /* tenants of the leader's class, up to their shares */
+    WEIR_SCHED_FILL_ALL, /* those of lower classes and, up to their shares, of the leader's */
 };
 
 extern const char *const weir_sched_fill_words[]; /* by enum weir_sched_fill; then NULL */
@@ -144,10 +141,9 @@ struct weir_sched_env {
     /**
      * Give an item to the device. Mandatory. Never called for a STARTED item.
      *
-     * level: BELOW only with config.fill of LOWER or more, BELOW_EQUAL with ALL or more; ABOVE for
-     * graphs of the normal class only, and with config.above.
-     * place: also meant for items that are not MOVABLE, as far as the device can do it. The first
-     * config.room_sms are for such kernels only.
+     * level: BELOW and BELOW_EQUAL only with config.fill of ALL; ABOVE for graphs of the normal
+     * class only, and with config.above. place: also meant for items that are not MOVABLE, as far
+     * as the device can do it. The first config.room_sms are for such kernels only.
      */
     void (*start)(void *user, weir_sched_id item, void *item_user,
                   const struct weir_sched_place *place, enum weir_sched_level level);

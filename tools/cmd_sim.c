@@ -181,7 +181,7 @@ static bool set_fill(const struct wish *wish, struct weir_sim_params *params)
     char setting[64], error[WEIR_SIM_SETTINGS_ERROR_BYTES];
     (void)snprintf(setting, sizeof setting, "fill=%.40s", wish->fill ? wish->fill : "");
     if (wish->fill && !weir_sim_settings_apply(params, setting, error)) {
-        fprintf(stderr, "weir sim: --fill %s: not one of none, lower, all, parts\n", wish->fill);
+        fprintf(stderr, "weir sim: --fill %s: not one of none, all\n", wish->fill);
         return false;
     }
     return true;
@@ -348,9 +348,8 @@ int weir_cmd_sim(int argc, char **argv)
         {"shares", NULL, "print shares over time", NULL, &wish.shares},
         {"all", NULL, "all tenants, not only the first 25", NULL, &wish.all},
         {"quick", NULL, "without each tenant alone: no STP, no ANTT", NULL, &wish.quick},
-        {"fill", "WHO",
-         "none, lower or all: who may have what a leader leaves (default: the trace's)", &wish.fill,
-         NULL},
+        {"fill", "WHO", "none or all: who may have what a leader leaves (default: the trace's)",
+         &wish.fill, NULL},
         {"set", "KEY=VALUE,...", "settings of the scheduler and the device: see weir-sim(1)",
          &wish.set, NULL},
         {"compare", "KEY=VALUE,...", "run it with these settings, too, and show both side by side",

@@ -281,7 +281,7 @@ static bool is_below(const struct weir_gate_pass *pass)
 static bool is_timed(const struct weir_gate_pass *pass)
 {
     bool sure = pass->item->sure;
-    bool each = !sure && pass->queue->gate->config.fill >= WEIR_SCHED_FILL_ALL;
+    bool each = !sure && pass->queue->gate->config.fill == WEIR_SCHED_FILL_ALL;
 
     return (each || pass->queue->gated % (sure ? TIMED_SURE : TIMED_EVERY) == 0) && !is_below(pass);
 }

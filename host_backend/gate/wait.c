@@ -357,7 +357,7 @@ bool weir_gate_wait_room(struct weir_gate_queue *q, struct weir_gate_item *item)
     struct weir_gate *gate = q->gate;
     uint64_t left_ns = weir_sched_fill_bound_ns(
         &gate->config,
-        gate->config.fill >= WEIR_SCHED_FILL_ALL ? WEIR_SCHED_BELOW_EQUAL : WEIR_SCHED_BELOW);
+        gate->config.fill == WEIR_SCHED_FILL_ALL ? WEIR_SCHED_BELOW_EQUAL : WEIR_SCHED_BELOW);
     bool room = true;
 
     look_for_answer(gate, item);

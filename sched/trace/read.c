@@ -54,7 +54,7 @@ static enum weir_status check_header(const struct weir_sched_trace_header *h,
                     "a device of %u SMs", h->sms);
     }
     if (h->flags &
-        ~(uint32_t)(WEIR_SCHED_TRACE_MIDDLE | WEIR_SCHED_TRACE_GENERATED | WEIR_SCHED_TRACE_FILL |
+        ~(uint32_t)(WEIR_SCHED_TRACE_MIDDLE | WEIR_SCHED_TRACE_GENERATED |
                     WEIR_SCHED_TRACE_FILL_ALL | WEIR_SCHED_TRACE_ABOVE | WEIR_SCHED_TRACE_CAUSES)) {
         return fail(error, offsetof(struct weir_sched_trace_header, flags), WEIR_ERR_SYNTAX,
                     "unknown flags 0x%x", h->flags);
@@ -251,13 +251,6 @@ struct weir_sched_trace_nature weir_sched_trace_nature_of(const struct weir_sche
                                             .tensor_ppm = (uint32_t)(record->value >> 40 & mask)};
 }
 
-static enum weir_sched_fill fill_of(uint32_t flags)
-{
-    return (flags & WEIR_SCHED_TRACE_FILL_ALL) != 0 ? WEIR_SCHED_FILL_ALL
-           : (flags & WEIR_SCHED_TRACE_FILL) != 0   ? WEIR_SCHED_FILL_LOWER
-                                                    : WEIR_SCHED_FILL_NONE;
-}
-
 void weir_sched_trace_config(const struct weir_sched_trace_header *header,
                              struct weir_sched_config *config)
 {
@@ -271,7 +264,8 @@ void weir_sched_trace_config(const struct weir_sched_trace_header *header,
     config->stop_ns = header->stop_ns;
     config->launch_ns = header->launch_ns;
     config->overhead_ppm = header->overhead_ppm;
-    config->fill = fill_of(header->flags);
+    config->fill = (header->flags & WEIR_SCHED_TRACE_FILL_ALL) != 0 ? WEIR_SCHED_FILL_ALL
+                                                                    : WEIR_SCHED_FILL_NONE;
     config->small_sms = header->small_sms;
     config->room_sms = header->room_sms;
     config->above = (header->flags & WEIR_SCHED_TRACE_ABOVE) != 0;

@@ -50,13 +50,6 @@ static enum weir_status write_all(int fd, const void *data, size_t bytes)
     return WEIR_OK;
 }
 
-static uint32_t fill_flag(enum weir_sched_fill fill)
-{
-    return fill == WEIR_SCHED_FILL_ALL     ? WEIR_SCHED_TRACE_FILL_ALL
-           : fill == WEIR_SCHED_FILL_LOWER ? WEIR_SCHED_TRACE_FILL
-                                           : 0;
-}
-
 static enum weir_status write_header(int fd, const struct weir_sched_config *config, uint32_t flags,
                                      uint64_t wall_ns)
 {
@@ -65,7 +58,7 @@ static enum weir_status write_header(int fd, const struct weir_sched_config *con
         .header_bytes = WEIR_SCHED_TRACE_HEADER_BYTES,
         .record_bytes = WEIR_SCHED_TRACE_RECORD_BYTES,
         .sms = config->sms,
-        .flags = flags | fill_flag(config->fill) |
+        .flags = flags | (config->fill == WEIR_SCHED_FILL_ALL ? WEIR_SCHED_TRACE_FILL_ALL : 0) |
                  (config->above != 0 ? WEIR_SCHED_TRACE_ABOVE : 0) |
                  (flags & WEIR_SCHED_TRACE_GENERATED ? 0 : WEIR_SCHED_TRACE_CAUSES),
         .overhead_ppm = config->overhead_ppm,

@@ -105,7 +105,7 @@ class Simulation(lib.Case):
                              r"^\d+ records, \d+ decisions: all equal\n$")
         shared = os.path.join(self.folder(), "shared.trace")
         spec = "name=a priority=high kernel=300us; name=b priority=low kernel=50us form=original depth=8"
-        self.weir("sim", "--generate", spec, "--duration", "5ms", "--quick", "--policy", "priority", "--fill", "lower",
+        self.weir("sim", "--generate", spec, "--duration", "5ms", "--quick", "--policy", "priority", "--fill", "all",
                   "--record", shared)
         self.assertRegex(self.weir("sim", "--replay", shared).stdout, "all equal")
         self.assertRegex(self.weir("trace", "show", shared).stdout, r" start tenant=\w+ item=\w+ sms=all filler\n")
@@ -139,7 +139,7 @@ class Simulation(lib.Case):
                 (("sim", broken), 1, f"offset {128 + 80 * 3}: "),
                 (("trace", "show", broken), 1, f"offset {128 + 80 * 3}: "),
                 (("sim", "--policy", "magic", path), 1, "magic"),
-                (("sim", "--fill", "some", path), 1, "none, lower, all"),
+                (("sim", "--fill", "some", path), 1, "none, all"),
                 (("sim", "--gpu", "h100", path), 1, "there are: h200"),
                 (("sim", "--gpu", "h200,sms=0", path), 1, "sms=0"),
                 (("sim", "--until", "5", path), 1, "not a time"),

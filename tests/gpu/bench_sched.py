@@ -19,8 +19,8 @@ torch       ResNet-18 inference every 2 ms with high priority beside ResNet-50 t
             weights 3:1. Needs PyTorch in --python.
 
 Natively every tenant is a process of its own: time slicing. MPS has a daemon of its own folder; "MPS threads"
-gives each client the share of its weight as CUDA_MPS_ACTIVE_THREAD_PERCENTAGE. "Weir fair lower" is "Weir fair" with
-fill = "lower": equals do not fill what the one whose turn it is leaves; with MPS in its name each tenant has a worker under Weir's own MPS server. Everything in one run, the arrangements in turn;
+gives each client the share of its weight as CUDA_MPS_ACTIVE_THREAD_PERCENTAGE. With MPS in its name an
+arrangement of Weir's gives each tenant a worker under Weir's own MPS server. Everything in one run, the arrangements in turn;
 kernels' times are calibrated natively, alone, before.
 
 As a program this file is such a tenant: bench_sched.py infer|train SECONDS.
@@ -48,7 +48,6 @@ FAIR = (((2, 1), (200, 2000)), ((1, 1, 2), (20, 2000, 200)), ((1, 2, 3, 4, 10), 
 PAIRS = ((100, 2000, 40), (100, 10000, 40), (1000, 20000, 40), (100, 10000, 1250))
 BLOCK_US = 40  # of all others: as in programs, whatever the kernel takes
 SECONDS = 4.6
-FILLS = {"lower": "lower"}  # an arrangement's last word, and weir.toml's
 MEASURES = ("fairness", "priority", "newcomer", "graphs", "workers", "services", "flep", "antt", "slate", "waterfill",
             "tensor", "transfers", "torch", "copies", "mixes", "llm", "gate", "decode")
 TORCH_MEASURES = ("torch", "services", "mixes", "llm", "decode")
@@ -280,8 +279,7 @@ class Bench:
     def host_for(self, kind, tenants, log="info", lines=()):
         policy = kind.split(" ")[1]
         last = kind.split(" ")[-1]
-        fill = FILLS.get(last, self.suite.options.fill)
-        own = [f'fill = "{fill}"'] if fill else []
+        own = [f'fill = "{self.suite.options.fill}"'] if self.suite.options.fill else []
         own += [f"graph_piece_us = {bench_graphs.PIECES[last]}"] if last in bench_graphs.PIECES else []
         if own:
             lines = [*(lines or ["[scheduler]"]), *own]
@@ -446,8 +444,6 @@ class Bench:
         for kind in kinds:
             if self.suite.left_s() < 40 or "inference and training" not in cases:
                 break
-            if kind.split(" ")[-1] in FILLS:  # of equals: there are none
-                continue
             say(kind, "inference and training",
                 self.torch_pair(kind, ["infer", "train"], [1, 1], ["high", "low"]))
         for kind in kinds:
@@ -519,13 +515,13 @@ class Bench:
             return "no sched_load", False
         wanted = suite.options.sched
         rows_of = {
-            "fairness": (self.fairness, ["Weir fair", "Weir fair MPS", "Weir fair lower"], ["MPS", "MPS threads"],
+            "fairness": (self.fairness, ["Weir fair", "Weir fair MPS"], ["MPS", "MPS threads"],
                          ["weights", "arrangement", "shares, %", "wanted", "worst second off by", "total of alone"]),
             "priority": (self.priority, ["Weir priority", "Weir priority MPS"], ["MPS", "MPS priority"],
                          ["case", "arrangement", "p50 us", "p99 us", "max us", "the long one, of alone"]),
             "newcomer": (bench_alone.Alone(self).newcomer, ["Weir fair"], ["MPS"],
                          ["the first one's kernel", "arrangement", "the newcomer waits, ms", "the first, alone"]),
-            "torch": (self.torch, ["Weir priority", "Weir fair", "Weir fair lower", "Weir off"], ["MPS priority", "MPS"],
+            "torch": (self.torch, ["Weir priority", "Weir fair", "Weir off"], ["MPS priority", "MPS"],
                       ["case", "arrangement", "first", "second"])}
         graphs = bench_graphs.Graphs(self)
         rows_of["graphs"] = (graphs.graphs, graphs.weir(), ["MPS"],

@@ -519,7 +519,7 @@ void gate_open_share(const char *policy, uint32_t percent)
 
 void gate_open_leveled(const char *policy)
 {
-    open_gate(policy, true, WEIR_SCHED_FILL_LOWER);
+    open_gate(policy, true, WEIR_SCHED_FILL_NONE);
 }
 
 void gate_open_filling(const char *policy)

@@ -91,7 +91,7 @@ static void fillers_marks_are_farther_apart(void **state)
     struct guest *a, *b;
 
     (void)state;
-    gate_open_leveled("fair");
+    gate_open_filling("fair");
     a = guest_new(1, 0);
     b = guest_new(0, 0);
     launch_once(a, kernel_of(2, 0)); /* stays there */

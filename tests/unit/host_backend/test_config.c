@@ -178,6 +178,10 @@ static const struct bad_row {
     {"[[tenant]]\nname = \"a\"\nuser.name = \"root\"\n", 3, 1, "must be a user's name or number"},
     {"[scheduler]\npolicy = \"fifo\"\n", 2, 10, "no policy is called 'fifo': fair, priority, "},
     {"[scheduler]\npolicy = [\"fair\", \"priority\"]\n", 2, 10, "both of kind"},
+    /* keys and words of earlier versions */
+    {"[scheduler]\npolicy = \"fair,overlap\"\n", 2, 10, "'overlap' is gone: remove the word"},
+    {"[scheduler]\norder_window = 8\n", 2, 1, "unknown key 'order_window'"},
+    {"[scheduler]\nfill = \"lower\"\n", 2, 8, "'fill' must be one of: none, all"},
     {"[host\n", 1, 6, "']' is missing"},
     {"[host]\ndevice\n", 2, 7, "'=' is missing"},
     {"[host]\ndevice =\n", 2, 9, "a value is missing"},

@@ -19,7 +19,7 @@ static void lower_class_fills_and_pays_when_done(void **state)
     weir_sched_id high, low, high_queue, low_queue, leads, fills;
 
     (void)state;
-    desk_init_filling(&d, WEIR_SCHED_FILL_LOWER);
+    desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
     high_queue = queue_of(&d, WEIR_PRIORITY_HIGH, &high);
     low_queue = queue_of(&d, WEIR_PRIORITY_LOW, &low);
     leads = wave(&d, high_queue, 1000);
@@ -109,7 +109,7 @@ static void nobody_fills_where_it_is_not_asked_for(void **state)
     assert_int_equal(how(&d, b), -1);
     desk_finish(&d);
 
-    desk_init_filling(&d, WEIR_SCHED_FILL_LOWER); /* equals do not */
+    desk_init_filling(&d, WEIR_SCHED_FILL_NONE);
     a = wave(&d, queue_of(&d, WEIR_PRIORITY_NORMAL, &tenant), 1000);
     b = wave(&d, queue_of(&d, WEIR_PRIORITY_NORMAL, &tenant), 100);
     assert_int_equal(how(&d, a), 0);
@@ -547,7 +547,7 @@ static void who_may_not_fill_wakes_nobody(void **state)
     uint32_t ticks = 0;
 
     (void)state;
-    desk_init_filling(&d, WEIR_SCHED_FILL_LOWER);
+    desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
     waits = queue_of(&d, WEIR_PRIORITY_NORMAL, &tenant);
     leads = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &tenant);
     long_one = wave(&d, waits, 3000);

@@ -57,7 +57,7 @@ static void a_sum_is_learned_from_if_nothing_disturbed_it(void **state)
         for (uint64_t us = 50; us <= 150; us += 50) {
             teach(predict, us, 8);
         }
-        desk_init_learning(&d, WEIR_SCHED_FILL_LOWER, predict);
+        desk_init_learning(&d, WEIR_SCHED_FILL_ALL, predict);
         queue = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &tenant);
         before = wave(&d, queue, 30);
         if (disturbed == 2) {

@@ -181,7 +181,7 @@ static struct tl_sim *make(uint64_t seed)
     params.check = true;
     params.seed = seed;
     params.refuse_stop = seed % 2;
-    params.config.fill = (enum weir_sched_fill)(seed % 4);
+    params.config.fill = seed % 4 < 2 ? WEIR_SCHED_FILL_NONE : WEIR_SCHED_FILL_ALL;
     params.config.small_sms = seed % 3 == 0 ? 0 : (uint32_t)(seed % 3) * params.config.sms;
     params.config.above = (uint32_t)(seed % 2);
     params.config.starve_ns = params.config.lease_ns = 20000000;
