@@ -344,9 +344,6 @@ static void scan_memory(struct scanner *s)
     if (flags & WEIR_PTX_OPF_TEXTURE) {
         note(s, flags & WEIR_PTX_OPF_STORE ? WEIR_PTX_FACT_SURFACE_STORE : WEIR_PTX_FACT_TEXTURE);
     }
-    if (flags & WEIR_PTX_OPF_MATRIX) {
-        note(s, WEIR_PTX_FACT_MATRIX);
-    }
     if (weir_ptx_inst_has(inst, WEIR_PTX_MOD_MULTICAST_CLUSTER) ||
         weir_ptx_inst_has(inst, WEIR_PTX_MOD_MULTICAST_CLUSTER_ALL)) {
         note(s, WEIR_PTX_FACT_CLUSTER);

@@ -6,7 +6,6 @@
 #include "sched/measure.h"
 #include "base/hash.h"
 #include "sched/private.h"
-#include <math.h>
 #include <stdlib.h>
 
 #define MEASURES_WINDOW 32u /* slots for the measures of keys with one hash */
@@ -58,17 +57,7 @@ static void observe(struct weir_policy_measure *m, uint32_t blocks, uint64_t too
     uint32_t n = m->samples < MEAN_WINDOW ? m->samples + 1 : MEAN_WINDOW;
     double block_ns = (double)took_ns / (blocks != 0 ? blocks : 1);
 
-    if (m->samples == 0 || m->blocks != blocks) {
-        m->duration_ns = took_ns;
-    } else {
-        m->duration_ns =
-            (uint64_t)((double)m->duration_ns + ((double)took_ns - (double)m->duration_ns) / n);
-    }
-    if (m->samples > 0) {
-        m->error += (fabs(block_ns - m->block_ns) / m->block_ns - m->error) / n;
-    }
     m->block_ns += (block_ns - m->block_ns) / n;
-    m->blocks = blocks;
     m->latest_block_ns = block_ns;
     m->samples += m->samples < UINT32_MAX;
 }

@@ -43,7 +43,6 @@ struct weir_policy_kernel {
     bool begun;  /* it has been granted */
     bool stoppable;
     bool movable; /* the kernel keeps to the place that it is given */
-    bool tensor;
 };
 
 /* A tenant as policies see it. The core keeps it; state[] belongs to the policies. */
@@ -144,12 +143,9 @@ struct weir_policy_measure {
     uint32_t block_limit; /* 0: as many as fit */
     uint64_t partner_key; /* key of the kernel beside it; 0: alone. Two or more: not measured */
     uint32_t partner_sm_count, partner_block_limit; /* 0 when alone */
-    uint64_t duration_ns;                           /* mean of launches with `blocks` */
-    uint32_t blocks;                                /* blocks of the latest launch */
     uint32_t samples;
     double block_ns;        /* mean of duration / blocks */
     double latest_block_ns; /* duration / blocks of the latest launch */
-    double error;           /* mean relative deviation from block_ns */
 };
 
 /* A policy in force. */
@@ -227,7 +223,7 @@ struct weir_policy_set {
 };
 
 /**
- * Read "fair,complement": names in any order, one of a kind at most; without one of kind
+ * Read "fair,waterfill": names in any order, one of a kind at most; without one of kind
  * NEXT it is fair.
  *
  * @param ret_diag  says what is wrong, with the column; may be NULL.

@@ -46,6 +46,8 @@ static const struct {
     const char *name, *advice;
 } gone[] = {
     {"overlap", "remove the word, because copies are ordered without a policy"},
+    {"complement", "write 'waterfill', which finds out more about two kernels"},
+    {"tensor", "write 'waterfill', which finds out more about two kernels"},
 };
 
 /* Report an unknown name, with what to write instead or with a list of the known ones. */

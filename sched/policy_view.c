@@ -44,7 +44,6 @@ static void view_kernel(const struct weir_sched *sched, struct weir_policy_kerne
         .begun = item->state != WEIR_SCHED_WAITING,
         .stoppable = is_stoppable(item),
         .movable = (item->params.flags & WEIR_SCHED_MOVABLE) != 0,
-        .tensor = (item->params.flags & WEIR_SCHED_TENSOR) != 0,
     };
 }
 

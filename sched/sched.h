@@ -92,7 +92,6 @@ enum weir_sched_item_flags {
     WEIR_SCHED_MOVABLE = 2,    /* env.start, resume and resize can choose its SMs */
     WEIR_SCHED_STARTED = 4,    /* the item bypassed the scheduler and is on the device already. The
                                   scheduler does not call env.start, and charges it from now on */
-    WEIR_SCHED_TENSOR = 8,     /* a kernel that uses tensor cores */
     WEIR_SCHED_UNSURE = 16,    /* predicted_ns is unreliable (weir_predict_is_sure()). The scheduler
                                   itself sets this when it asks config.predict */
     WEIR_SCHED_OWN_LEVELS = 32 /* a graph whose kernels have different priorities of their own */

@@ -155,7 +155,6 @@ enum weir_status weir_ptx_twin(struct weir_ptx_module *module, const struct weir
     *ret_info = (struct weir_ptx_twin_info){
         .kernel = entry->name,
         .form = form,
-        .uses_matrix = weir_ptx_kernel_has(kernel, WEIR_PTX_FACT_MATRIX),
     };
     if (form == WEIR_PTX_FORM_ORIGINAL || form >= WEIR_PTX_FORM_COUNT) {
         return refuse(ret_info, WEIR_ERR_INVALID, "no form that has a twin");

@@ -43,7 +43,6 @@ struct weir_ptx_twin_info {
     uint32_t dynamic_shared_bytes; /* add this to each launch's size, and to the attribute
                                       MAX_DYNAMIC_SHARED_SIZE_BYTES; the kernel's own size must
                                       be rounded up to 16 before */
-    bool uses_matrix;              /* the kernel has matrix instructions: tensor cores */
     uint32_t barriers; /* block-wide barriers that the form adds for one block of a task of one */
 };
 

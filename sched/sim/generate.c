@@ -321,7 +321,6 @@ static void introduce_kernels(struct generator *g, const struct weir_sim_group *
     const struct weir_sched_trace_nature nature = {
         .need_ppm = (uint32_t)lround(group->need * PPM),
         .memory_ppm = (uint32_t)lround(group->memory * PPM),
-        .tensor_ppm = (uint32_t)lround(group->tensor * PPM),
     };
     for (uint32_t i = 0; group->kernels && i < group->keys; i++) {
         weir_sched_trace_kernel(g->trace, 0, kernel_of(g, group, i).key, &nature);

@@ -102,8 +102,7 @@ static bool is_work(const struct weir_sim_work *work)
         return work->engine < WEIR_SIM_ENGINES;
     }
     return work->blocks && work->blocks_per_sm && work->sm_ns <= TIME_MAX_NS * WEIR_SIM_SMS_MAX &&
-           work->need >= 0 && work->need <= 1 && work->memory >= 0 && work->memory <= 1 &&
-           work->tensor >= 0 && work->tensor <= 1;
+           work->need >= 0 && work->need <= 1 && work->memory >= 0 && work->memory <= 1;
 }
 
 static uint64_t copy_ns(const struct weir_sim_gpu *gpu, const struct weir_sim_work *work)

@@ -84,11 +84,10 @@ struct weir_sim_work {
     uint32_t blocks_per_sm; /* how many fit on an SM; 1 or more */
     uint32_t task_blocks;   /* persistent form: blocks of a task, which a stop waits for; 0: 1 */
     bool one_shot;          /* ticket form: at a stop the other blocks begin and end at once */
-    /* need: the part of its blocks on an SM that is enough for full speed (0 means 1). memory and
-     * tensor: the part of the GPU's bandwidth and tensor cores that it uses alone. All 0 .. 1. */
+    /* need: the part of its blocks on an SM that is enough for full speed (0 means 1). memory:
+     * the part of the GPU's bandwidth that it uses alone. Both 0 .. 1. */
     double need;
     double memory;
-    double tensor;
 };
 
 /* The SMs for a unit; sm_count 0: all of them; block_limit 0: as many blocks on an SM as fit. */

@@ -10,8 +10,8 @@
  *
  * Speeds. A kernel that holds A SMs runs at the part A / (need * full) of its full speed, at most
  * 1: one that is limited by memory needs few of its blocks. Then what all of them together take of
- * the memory's bandwidth and of the tensor cores is cut down to what there is, the greediest first
- * (max-min), as Slate (IPDPS 2019, section III) and ISPA describe from measurements.
+ * the memory's bandwidth is cut down to what there is, the greediest first (max-min), as Slate
+ * (IPDPS 2019, section III) describes from measurements.
  */
 #include "sched/sim/gpu_private.h"
 
@@ -95,13 +95,13 @@ static double full_speed(const struct weir_sim_gpu *gpu, const struct weir_sim_u
     return fmin((double)unit->work.blocks / unit->work.blocks_per_sm, gpu->params.sms);
 }
 
-/* Graphs that need more of a resource than there is share it. One of a higher rank gets this many
+/* Graphs that need more bandwidth than there is share it. One of a higher rank gets this many
  * times the part of one of a lower rank. */
 #define GRAPH_RANK_GAIN 6.0
 /* The speed of a graph each of whose kernels waits for SMs that others of its rank hold. */
 #define GRAPH_BESIDE 0.48
 
-/* The weight of a unit where a resource is short: more for a graph above other graphs. */
+/* The weight of a unit where bandwidth is short: more for a graph above other graphs. */
 static double claim_of(struct weir_sim_unit **units, size_t n, const struct weir_sim_unit *unit)
 {
     uint32_t rank = unit->work.rank;
@@ -112,12 +112,12 @@ static double claim_of(struct weir_sim_unit **units, size_t n, const struct weir
     return has_lower ? GRAPH_RANK_GAIN : 1;
 }
 
-/* Cut what the kernels take of one resource, part[i] of each at full speed, down to all of it. */
-static void limit(struct weir_sim_unit **units, size_t n, double (*part_of)(const void *work))
+/* Cut what the kernels take of the memory's bandwidth down to all of it. */
+static void limit_memory(struct weir_sim_unit **units, size_t n)
 {
     double wanted = 0;
     for (size_t i = 0; i < n; i++) {
-        wanted += units[i]->speed * part_of(&units[i]->work);
+        wanted += units[i]->speed * units[i]->work.memory;
         units[i]->claim = claim_of(units, n, units[i]);
     }
     double level = 1;
@@ -127,7 +127,7 @@ static void limit(struct weir_sim_unit **units, size_t n, double (*part_of)(cons
         double kept = 0;
         double greedy = 0;
         for (size_t i = 0; i < n; i++) {
-            double used = units[i]->speed * part_of(&units[i]->work);
+            double used = units[i]->speed * units[i]->work.memory;
             if (round && used <= level * units[i]->claim) {
                 kept += used;
             } else if (used > 0) {
@@ -141,7 +141,7 @@ static void limit(struct weir_sim_unit **units, size_t n, double (*part_of)(cons
         level = next;
     }
     for (size_t i = 0; wanted > 1 && i < n; i++) {
-        double part = part_of(&units[i]->work);
+        double part = units[i]->work.memory;
         if (part > 0) {
             units[i]->speed = fmin(units[i]->speed, level * units[i]->claim / part);
         }
@@ -160,16 +160,6 @@ static bool waits_for_sms(const struct weir_sim_gpu *gpu, size_t n,
         }
     }
     return false;
-}
-
-static double memory_of(const void *work)
-{
-    return ((const struct weir_sim_work *)work)->memory;
-}
-
-static double tensor_of(const void *work)
-{
-    return ((const struct weir_sim_work *)work)->tensor;
 }
 
 void weir_sim_gpu_tell_held(struct weir_sim_gpu *gpu, struct weir_sim_unit *unit)
@@ -229,8 +219,7 @@ void weir_sim_gpu_share(struct weir_sim_gpu *gpu)
     for (size_t i = 0; i < n; i++) {
         gpu->sorted[i]->speed *= waits_for_sms(gpu, n, gpu->sorted[i]) ? GRAPH_BESIDE : 1;
     }
-    limit(gpu->sorted, n, memory_of);
-    limit(gpu->sorted, n, tensor_of);
+    limit_memory(gpu->sorted, n);
     for (size_t i = 0; i < n; i++) {
         struct weir_sim_unit *unit = gpu->sorted[i];
         unit->rate = unit->speed * full_speed(gpu, unit);

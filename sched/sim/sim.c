@@ -321,7 +321,6 @@ static struct weir_sim_work work_of(const struct run *run, uint32_t i)
                     !(item->params.flags & WEIR_SCHED_MOVABLE),
         .need = item->nature.need_ppm / 1e6,
         .memory = item->nature.memory_ppm / 1e6,
-        .tensor = item->nature.tensor_ppm / 1e6,
     };
 }
 

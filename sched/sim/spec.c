@@ -40,7 +40,6 @@ static const struct key keys[] = {
     {"jitter", PART, AT(jitter), 0, 0.99},
     {"need", PART, AT(need), 0, 1},
     {"memory", PART, AT(memory), 0, 1},
-    {"tensor", PART, AT(tensor), 0, 1},
     {"kernels", COUNT, AT(kernels), 0, 1000},
     {"h2d", SIZE, AT(h2d_bytes), 1, 1e13},
     {"d2h", SIZE, AT(d2h_bytes), 1, 1e13},
@@ -355,7 +354,6 @@ static enum weir_status read_group(struct scan *scan, struct weir_sim_group *gro
         group->blocks = group->graph_sms;
         group->blocks_per_sm = 1;
     }
-    group->flags |= group->tensor > 0 ? WEIR_SCHED_TENSOR : 0;
     return WEIR_OK;
 }
 

@@ -41,7 +41,7 @@ struct weir_sim_group {
     struct weir_sim_range graph_sms; /* SMs of graphs instead of kernels; 0: no graphs */
     uint32_t flags;                  /* the kernels' enum weir_sched_item_flags */
     double jitter; /* a launch's time differs from the kernel's by at most this part */
-    double need, memory, tensor;
+    double need, memory;
     uint32_t kernels;                /* number of kernels of a task */
     struct weir_sim_range h2d_bytes; /* copy before the kernels; 0: none */
     struct weir_sim_range d2h_bytes; /* copy behind the kernels; 0: none */

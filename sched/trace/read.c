@@ -100,7 +100,7 @@ static const char *check_tenant(const struct weir_sched_record *r)
 static const char *check_arrival(const struct weir_sched_record *r)
 {
     const uint16_t known = WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE | WEIR_SCHED_STARTED |
-                           WEIR_SCHED_TENSOR | WEIR_SCHED_UNSURE | WEIR_SCHED_OWN_LEVELS;
+                           WEIR_SCHED_UNSURE | WEIR_SCHED_OWN_LEVELS;
     return !r->tenant || !r->queue || !r->item  ? "an arrival without tenant, queue or item"
            : r->class >= WEIR_SCHED_CLASS_COUNT ? "an unknown class of work"
            : (r->flags & ~known) != 0           ? "unknown flags of an item"
@@ -194,8 +194,7 @@ static const char *check_own(const struct weir_sched_record *r)
         return r->flags > 1 ? "unknown flags of a policy" : !is_text(r) ? "no policy's name" : NULL;
     case WEIR_SCHED_TRACE_KERNEL:
         nature = weir_sched_trace_nature_of(r);
-        return nature.need_ppm > PPM || nature.memory_ppm > PPM || nature.tensor_ppm > PPM ||
-                       r->value >> 60
+        return nature.need_ppm > PPM || nature.memory_ppm > PPM || r->value >> 40
                    ? "a part of the device above all of it"
                    : NULL;
     case WEIR_SCHED_TRACE_LOST:
@@ -247,8 +246,7 @@ struct weir_sched_trace_nature weir_sched_trace_nature_of(const struct weir_sche
 {
     const uint64_t mask = (1u << 20) - 1;
     return (struct weir_sched_trace_nature){.need_ppm = (uint32_t)(record->value & mask),
-                                            .memory_ppm = (uint32_t)(record->value >> 20 & mask),
-                                            .tensor_ppm = (uint32_t)(record->value >> 40 & mask)};
+                                            .memory_ppm = (uint32_t)(record->value >> 20 & mask)};
 }
 
 void weir_sched_trace_config(const struct weir_sched_trace_header *header,

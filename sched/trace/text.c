@@ -67,11 +67,10 @@ static void print_arrival(FILE *out, const struct weir_sched_record *r)
     if (weir_sched_trace_rest_bytes(r)) {
         fprintf(out, " rest=%" PRIu64, weir_sched_trace_rest_bytes(r));
     }
-    fprintf(out, " predicted_ns=%" PRIu64 "%s%s%s%s%s%s", r->value,
+    fprintf(out, " predicted_ns=%" PRIu64 "%s%s%s%s%s", r->value,
             r->flags & WEIR_SCHED_STOPPABLE ? " stoppable" : "",
             r->flags & WEIR_SCHED_MOVABLE ? " movable" : "",
             r->flags & WEIR_SCHED_STARTED ? " started" : "",
-            r->flags & WEIR_SCHED_TENSOR ? " tensor" : "",
             r->flags & WEIR_SCHED_UNSURE ? " unsure" : "",
             r->flags & WEIR_SCHED_OWN_LEVELS ? " own-levels" : "");
 }
@@ -175,8 +174,8 @@ static void print_own(FILE *out, const struct weir_sched_record *r)
         break;
     case WEIR_SCHED_TRACE_KERNEL:
         nature = weir_sched_trace_nature_of(r);
-        fprintf(out, " key=%" PRIx64 " need=%.6f memory=%.6f tensor=%.6f", r->key,
-                nature.need_ppm / 1e6, nature.memory_ppm / 1e6, nature.tensor_ppm / 1e6);
+        fprintf(out, " key=%" PRIx64 " need=%.6f memory=%.6f", r->key, nature.need_ppm / 1e6,
+                nature.memory_ppm / 1e6);
         break;
     case WEIR_SCHED_TRACE_END:
         break;

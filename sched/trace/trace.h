@@ -101,7 +101,6 @@ static inline uint32_t weir_sched_trace_context(const struct weir_sched_record *
 struct weir_sched_trace_nature {
     uint32_t need_ppm;
     uint32_t memory_ppm;
-    uint32_t tensor_ppm;
 };
 
 /* Is this a record of the core's, which a replay repeats or compares? */

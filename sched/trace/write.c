@@ -195,8 +195,7 @@ void weir_sched_trace_kernel(struct weir_sched_trace *trace, uint64_t at_ns, uin
                                              .kind = WEIR_SCHED_TRACE_KERNEL,
                                              .key = key,
                                              .value = nature->need_ppm |
-                                                      (uint64_t)nature->memory_ppm << 20 |
-                                                      (uint64_t)nature->tensor_ppm << 40};
+                                                      (uint64_t)nature->memory_ppm << 20};
     put_own(trace, record);
 }
 

@@ -134,26 +134,6 @@ class Trace(lib.Case):
         self.check_load(path)
         self.assertIn("under way", self.weir("sim", "--replay", path, expect=1).stderr)
 
-    def test_tensor_cores_are_seen(self):
-        host = self.tenants()
-        path = os.path.join(self.folder(), "tensor.trace")
-        self.trace(host, "start", path)
-        guests = [self.guest(host, "forms_load", kernel, tenant=tenant)
-                  for kernel, tenant in (("tg", "alice"), ("pf", "bob"))]
-        for guest, kernel in zip(guests, ("tg", "pf")):
-            guest.say(f"input {kernel} quick")
-            guest.wait_line("^done$")
-        for guest in guests:
-            guest.say("loop 3 0")
-        for guest in guests:
-            guest.wait_line("^right$")
-        self.trace(host, "stop")
-        arrivals = [line.split() for line in self.weir("trace", "show", path).stdout.splitlines()
-                    if " arrive " in line]
-        movable, tensor = ({words[2] for words in arrivals if flag in words} for flag in ("movable", "tensor"))
-        self.assertEqual(len(movable), 2)
-        self.assertEqual(len(tensor), 1)
-
     def copies(self, host, *options):
         """(bytes, rest) of the copies that came, in order."""
         path = os.path.join(self.folder(), "copies.trace")

@@ -28,6 +28,7 @@ SLATE = ("bs", "gs", "sgemm", "rg", "tr")
 WATERFILL = (("sgemm", "md"), ("mm", "pl"), ("rg", "spmv"), ("sgemm", "va"), ("mm", "tr"), ("rg", "nn"),
              ("sgemm", "mm"), ("sgemm", "rg"), ("pf", "mm"))
 TENSOR = tuple(("tg", other) for other in ("cfd", "md", "spmv", "pl", "pf", "mm", "sgemm", "bs", "va"))
+TOGETHER = ["Weir fair", "Weir fair,waterfill", "Weir fair MPS", "Weir fair,waterfill MPS"]
 
 PULSE_S, LOOP_S, ALONE_S = 0.35, 0.5, 0.25
 WARM_S, LEARN_S = 0.1, 1.5  # trials may cost a sixteenth of the time (sched/group_account.c)
@@ -258,13 +259,10 @@ class Pairs:
 
     def slate(self):
         pairs = [(a, b) for i, a in enumerate(SLATE) for b in SLATE[i:]]
-        return self.throughput("slate", pairs, ["Weir fair", "Weir fair,complement", "Weir fair,waterfill",
-                                                "Weir fair MPS", "Weir fair,complement MPS"])
+        return self.throughput("slate", pairs, TOGETHER)
 
     def waterfill(self):
-        return self.throughput("waterfill", WATERFILL, ["Weir fair", "Weir fair,waterfill", "Weir fair MPS",
-                                                        "Weir fair,waterfill MPS"])
+        return self.throughput("waterfill", WATERFILL, TOGETHER)
 
     def tensor(self):
-        return self.throughput("tensor", TENSOR, ["Weir fair", "Weir fair,tensor", "Weir fair,waterfill", "Weir fair MPS",
-                                                  "Weir fair,tensor MPS", "Weir fair,waterfill MPS"])
+        return self.throughput("tensor", TENSOR, TOGETHER)

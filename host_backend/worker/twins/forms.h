@@ -154,7 +154,6 @@ struct weir_forms_choice {
     struct weir_forms_kernel *kernel;
     enum weir_ptx_form form;
     int variant;      /* enum weir_forms_variant */
-    bool uses_matrix; /* the kernel has matrix instructions (tensor cores) */
     bool look_always; /* tasks are long: worker blocks look for orders before each */
     uint32_t task_blocks, blocks_per_sm;
     uint64_t blocks, workers;

@@ -338,7 +338,6 @@ static enum weir_forms_launched choose(struct weir_session *session, struct weir
     if (!mirror_attributes(d, k, native)) {
         return WEIR_FORMS_LAUNCHED_ROOM;
     }
-    c->uses_matrix = k->info->uses_matrix;
     c->form = choose_form(m->device->forms, k, m->mode);
     weir_forms_fit(session, k, native, c->form, threads, in->shared_bytes);
     if (!mirror_attributes(d, k, native)) { /* a twin more */

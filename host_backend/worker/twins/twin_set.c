@@ -1,9 +1,8 @@
 /*
  * A set as bytes: {magic, kernels, binds, constants, bytes of the image}, then the kernels (name,
- * whether it uses matrix instructions, and for each form name, args_offset, param_bytes,
- * dynamic_shared_bytes), the names of binds and constants, the image. A text is its length, its
- * characters and a NUL; length 0 is none. Numbers are 32 bits in the machine's order: a cache does
- * not travel.
+ * and for each form name, args_offset, param_bytes, dynamic_shared_bytes), the names of binds and
+ * constants, the image. A text is its length, its characters and a NUL; length 0 is none. Numbers
+ * are 32 bits in the machine's order: a cache does not travel.
  */
 #include "host_backend/worker/twins/twin_set.h"
 
@@ -11,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SET_MAGIC  0x32544657u /* "WFT2" */
+#define SET_MAGIC  0x33544657u /* "WFT3" */
 #define TAIL_BYTES 64u         /* NUL bytes behind the set, as behind every image */
 
 /* ---------------------------------------------------------------- writing */
@@ -54,7 +53,6 @@ static void put_kernels(FILE *out, const struct weir_ptx_twin_info *const *infos
         const char *kernel = infos[i]->kernel;
 
         put_text(out, kernel);
-        put_u32(out, infos[i]->uses_matrix);
         for (uint32_t form = 0; form < WEIR_PTX_FORM_COUNT; form++) {
             static const struct weir_ptx_twin_info none;
             bool is =
@@ -158,7 +156,6 @@ static void get_kernels(struct reader *r, struct weir_forms_set *set)
         struct weir_forms_kernel_info *kernel = &set->kernels[i];
 
         kernel->name = get_text(r);
-        kernel->uses_matrix = get_u32(r) != 0;
         r->good = r->good && kernel->name && (i == 0 || strcmp(kernel[-1].name, kernel->name) < 0);
         for (uint32_t form = 0; form < WEIR_PTX_FORM_COUNT; form++) {
             struct weir_forms_twin *twin = &kernel->twins[form];

@@ -22,7 +22,6 @@ struct weir_forms_twin {
 
 struct weir_forms_kernel_info {
     const char *name; /* name of the original kernel */
-    bool uses_matrix; /* the kernel has matrix instructions (tensor cores) */
     struct weir_forms_twin twins[WEIR_PTX_FORM_COUNT];
 };
 

@@ -59,7 +59,7 @@ static const struct row rows[] = {
     COPY("cp.async.bulk.prefetch.L2.global [%d1], 128;", 0),
     COPY("cp.async.bulk.global.shared::cta.bulk_group [%d1], [%d2], 128;", 0),
     COPY("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%d1], %r1, [%d2];", 0),
-    ROW(WGMMA, "", "wgmma.fence.sync.aligned;", F(MATRIX)),
+    ROW(WGMMA, "", "wgmma.fence.sync.aligned;", 0),
     BODY(SETMAXNREG, "setmaxnreg.inc.sync.aligned.u32 96;"),
     ROW(EXIT_IN_FUNC, ".func f () { exit; }\n", "call f, ();", 0),
     ROW(ALLOCA, "", "alloca.u64 %d1, 16;", 0),
@@ -120,7 +120,6 @@ static const struct row rows[] = {
     BODY(LOCAL, "{ .local .align 4 .b8 l[16]; st.local.u32 [l], %r1; }"),
     BODY(TEXTURE, "tex.1d.v4.u32.s32 {%r1, %r2, %r3, %r4}, [%d1, {%r5}];"),
     BODY(SURFACE_STORE, "sust.b.1d.b32.trap [%d1, {%r1}], %r2;"),
-    BODY(MATRIX, "movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r2;"),
     ROW(PRINTF, ".extern .func (.param .b32 r) vprintf (.param .b64 a, .param .b64 b);\n",
         "{ .param .b64 a; .param .b64 b; .param .b32 r; call.uni (r), vprintf, (a, b); }", 0),
     ROW(HEAP, ".extern .func free (.param .b64 a);\n", "{ .param .b64 a; call free, (a); }", 0),
@@ -298,7 +297,7 @@ static void analyze_tensor_memory_is_found(void **state)
                 0, &module);
 
     (void)state;
-    assert_int_equal(analysis->kernels[0].facts, F(TENSOR_MEMORY) | F(MATRIX));
+    assert_int_equal(analysis->kernels[0].facts, F(TENSOR_MEMORY));
     check_forms(&analysis->kernels[0]);
     weir_ptx_analysis_destroy(analysis);
     weir_ptx_destroy(module);

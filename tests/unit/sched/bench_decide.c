@@ -59,8 +59,7 @@ static void bring(struct weir_sched *sched, uint64_t now_ns, const weir_sched_id
                   uint32_t index, enum weir_sched_class class, uint64_t duration_ns)
 {
     struct weir_sched_item_params params = {.class = class,
-                                            .flags = WEIR_SCHED_MOVABLE |
-                                                     (index % 2 != 0 ? WEIR_SCHED_TENSOR : 0),
+                                            .flags = WEIR_SCHED_MOVABLE,
                                             .key = index + 1,
                                             .blocks = 10000,
                                             .blocks_per_sm = 8,
@@ -156,15 +155,14 @@ static void deciding_is_quick(void **state)
         uint64_t duration_ns;
         uint32_t depth; /* of each queue */
     } cases[] = {
-        {"fair", NONE, 1, KERNEL, 20000, 2},         {"fair", NONE, 1, KERNEL, 2000, 2000},
-        {"fair", NONE, 2, KERNEL, 20000, 2},         {"fair", NONE, 2, KERNEL, 2000, 2000},
-        {"fair", NONE, 64, KERNEL, 20000, 2},        {"fair", NONE, 64, KERNEL, 20000000, 2},
-        {"fair", ALL, 2, KERNEL, 20000, 2},          {"fair", ALL, 64, KERNEL, 20000, 2},
-        {"fair", ALL, 64, KERNEL, 400000, 2},        {"priority", NONE, 64, KERNEL, 20000, 2},
-        {"fair", NONE, 1000, KERNEL, 20000, 2},      {"fair", ALL, 1000, KERNEL, 20000, 2},
-        {"complement", NONE, 64, KERNEL, 400000, 2}, {"waterfill", NONE, 64, KERNEL, 400000, 2},
-        {"tensor", NONE, 64, KERNEL, 400000, 2},     {"fair", NONE, 2, H2D, 80000, 2},
-        {"fair", NONE, 64, H2D, 80000, 2},           {"fair", NONE, 1000, H2D, 80000, 2},
+        {"fair", NONE, 1, KERNEL, 20000, 2},        {"fair", NONE, 1, KERNEL, 2000, 2000},
+        {"fair", NONE, 2, KERNEL, 20000, 2},        {"fair", NONE, 2, KERNEL, 2000, 2000},
+        {"fair", NONE, 64, KERNEL, 20000, 2},       {"fair", NONE, 64, KERNEL, 20000000, 2},
+        {"fair", ALL, 2, KERNEL, 20000, 2},         {"fair", ALL, 64, KERNEL, 20000, 2},
+        {"fair", ALL, 64, KERNEL, 400000, 2},       {"priority", NONE, 64, KERNEL, 20000, 2},
+        {"fair", NONE, 1000, KERNEL, 20000, 2},     {"fair", ALL, 1000, KERNEL, 20000, 2},
+        {"waterfill", NONE, 64, KERNEL, 400000, 2}, {"fair", NONE, 2, H2D, 80000, 2},
+        {"fair", NONE, 64, H2D, 80000, 2},          {"fair", NONE, 1000, H2D, 80000, 2},
     };
 
     (void)state;

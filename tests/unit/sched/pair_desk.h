@@ -17,9 +17,8 @@
 struct pair_desk {
     struct weir_sched_config config;
     struct weir_policy policy;
-    struct weir_policy_tenant
-        tenant[4];                  /* a, b, c, d; the first one's kernel is for tensor cores */
-    struct weir_policy_group group; /* the last answer */
+    struct weir_policy_tenant tenant[4]; /* a, b, c, d */
+    struct weir_policy_group group;      /* the last answer */
 };
 
 static inline int pair_desk_make(void **state, const char *policy)
@@ -44,8 +43,7 @@ static inline int pair_desk_make(void **state, const char *policy)
                        .need_sms = SMS,
                        .predicted_ns = 1000000,
                        .class = WEIR_SCHED_KERNEL,
-                       .movable = true,
-                       .tensor = i == 0},
+                       .movable = true},
         };
     }
     *state = desk;
@@ -110,7 +108,6 @@ static inline void finish(struct pair_desk *desk, int a, int b, double speed_a, 
             .partner_key = tenant[1 - i]->kernel.key,
             .partner_sm_count = desk->group.member[1 - i].place.sm_count,
             .partner_block_limit = desk->group.member[1 - i].place.block_limit,
-            .blocks = 1000,
             .samples = 1,
             .block_ns = 1000 / speed[i],
             .latest_block_ns = 1000 / speed[i],

@@ -32,7 +32,7 @@ static struct tl_sim *run_mix(const struct weir_policy_ops *ops, uint64_t seed)
 {
     static const struct tl_sim_load loads[] = {
         {.duration_ns = 3000000,
-         .flags = BOTH | WEIR_SCHED_TENSOR,
+         .flags = BOTH,
          .key = 1,
          .blocks = 5000,
          .blocks_per_sm = 4,
@@ -169,10 +169,10 @@ static void policy_set_parse_reads_lists(void **state)
     } cases[] = {
         {"fair", WEIR_OK, "fair", 0, false},
         {"priority", WEIR_OK, "priority", 0, false},
-        {"fair,complement", WEIR_OK, "fair", 0, true},
-        {"tensor,priority", WEIR_OK, "priority", 0, true},
+        {"fair,waterfill", WEIR_OK, "fair", 0, true},
+        {"waterfill,priority", WEIR_OK, "priority", 0, true},
         {"waterfill", WEIR_OK, "fair", 0, true},
-        {"complement,waterfill", WEIR_ERR_EXISTS, NULL, 12, false},
+        {"waterfill,waterfill", WEIR_ERR_EXISTS, NULL, 11, false},
         {"", WEIR_ERR_SYNTAX, NULL, 1, false},
         {",fair", WEIR_ERR_SYNTAX, NULL, 1, false},
         {"fair,", WEIR_ERR_SYNTAX, NULL, 6, false},
@@ -211,6 +211,8 @@ static void policy_set_parse_says_what_to_write_instead(void **state)
 {
     static const char *const cases[][2] = {
         {"overlap", "remove"},
+        {"complement", "waterfill"},
+        {"tensor", "waterfill"},
     };
 
     (void)state;

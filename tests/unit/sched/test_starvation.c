@@ -23,8 +23,8 @@ struct kernel {
 
 static const struct company {
     const char *what;
-    uint32_t weight[TENANTS];      /* 0: there is no such tenant */
-    struct kernel kernel[TENANTS]; /* the first is on tensor cores */
+    uint32_t weight[TENANTS]; /* 0: there is no such tenant */
+    struct kernel kernel[TENANTS];
 } companies[] = {
     {"one stands still beside the other", {1, 1}, {{.us = 10000, .lost_beside = 1}, {.us = 5000}}},
     {"so does one of three times the weight",
@@ -57,7 +57,7 @@ static struct tl_sim_load load_of(const struct company *company, uint32_t tenant
     uint32_t flags = kernel->fixed ? 0 : WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE;
 
     return (struct tl_sim_load){.duration_ns = kernel->us * 1000u,
-                                .flags = flags | (tenant == 0 ? WEIR_SCHED_TENSOR : 0),
+                                .flags = flags,
                                 .key = 1 + tenant,
                                 .blocks = 10000,
                                 .blocks_per_sm = 8,

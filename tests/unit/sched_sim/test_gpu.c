@@ -263,23 +263,6 @@ static void memory_is_shared_evenly_and_complements_do_not_wait(void **state)
     finish(&b);
 }
 
-static void tensor_cores_are_shared(void **state)
-{
-    (void)state;
-    struct bench b;
-    struct weir_sim_work work = kernel(1, 100);
-    work.need = 0.5;
-    work.tensor = 0.8;
-    make(&b, "ideal,sms=10");
-    start(&b, 0, 1, work, (struct weir_sim_place){0, 5, 0});
-    work.stream = 2;
-    start(&b, 0, 2, work, (struct weir_sim_place){5, 5, 0});
-    until(&b, 90000);
-    assert_ends(&b, 1, 16000); /* 0.5 / 0.8 of full speed */
-    assert_ends(&b, 2, 16000);
-    finish(&b);
-}
-
 static void rank_takes_what_becomes_free(void **state)
 {
     (void)state;
@@ -470,7 +453,6 @@ int main(void)
         cmocka_unit_test(places_and_block_limits_bound_kernels),
         cmocka_unit_test(resize_takes_effect_after_its_time),
         cmocka_unit_test(memory_is_shared_evenly_and_complements_do_not_wait),
-        cmocka_unit_test(tensor_cores_are_shared),
         cmocka_unit_test(rank_takes_what_becomes_free),
         cmocka_unit_test(copies_queue_by_direction_and_streams_keep_order),
         cmocka_unit_test(advance_in_small_steps_gives_the_same),

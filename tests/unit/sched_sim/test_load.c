@@ -232,7 +232,7 @@ static void generate_makes_what_the_line_says(void **state)
 {
     (void)state;
     struct weir_sim_load load = loaded(
-        made("name=loop weight=4 priority=high limit=40 kernel=2ms need=0.5 memory=0.25 tensor=1 "
+        made("name=loop weight=4 priority=high limit=40 kernel=2ms need=0.5 memory=0.25 "
              "blocks=500 per_sm=4 items=3 think=1ms form=ticket; # a comment; with a semicolon\n"
              "name=task kernels=2 kernel=10us h2d=55471000 d2h=4K arrive=burst:2:5ms items=8 "
              "predicted=no form=original",
@@ -247,7 +247,7 @@ static void generate_makes_what_the_line_says(void **state)
     const struct weir_sim_item *item = &load.items[load.queues[0].first];
     assert_int_equal(item->params.blocks, 500);
     assert_int_equal(item->params.blocks_per_sm, 4);
-    assert_int_equal(item->params.flags, WEIR_SCHED_STOPPABLE | WEIR_SCHED_TENSOR);
+    assert_int_equal(item->params.flags, WEIR_SCHED_STOPPABLE);
     assert_int_equal(item->params.predicted_ns, 2000000);
     assert_int_equal(item->sm_ns, 2000000 * UINT64_C(125)); /* of 132 SMs it fills 125 */
     assert_int_equal(item->nature.need_ppm, 500000);

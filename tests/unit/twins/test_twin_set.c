@@ -9,7 +9,6 @@ static struct weir_ptx_twin_info infos[] = {
     {.kernel = "saxpy",
      .form = WEIR_PTX_FORM_PERSISTENT,
      .name = "saxpy$persistent",
-     .uses_matrix = true,
      .args_offset = 24,
      .param_bytes = 88},
     {.kernel = "refused", .form = WEIR_PTX_FORM_TICKET, .reason = "it polls"},
@@ -22,7 +21,6 @@ static struct weir_ptx_twin_info infos[] = {
     {.kernel = "saxpy",
      .form = WEIR_PTX_FORM_TICKET,
      .name = "saxpy$ticket",
-     .uses_matrix = true,
      .args_offset = 24,
      .param_bytes = 88},
 };
@@ -68,10 +66,8 @@ static void decode_of_encoded_gives_the_same(void **state)
     assert_string_equal(k->twins[WEIR_PTX_FORM_TICKET].name, "add$ticket");
     assert_int_equal(k->twins[WEIR_PTX_FORM_TICKET].dynamic_shared_bytes, 48);
     assert_null(k->twins[WEIR_PTX_FORM_PERSISTENT].name);
-    assert_false(k->uses_matrix);
     k = weir_forms_set_find(set, "saxpy");
     assert_non_null(k);
-    assert_true(k->uses_matrix);
     assert_int_equal(k->twins[WEIR_PTX_FORM_PERSISTENT].args_offset, 24);
     assert_int_equal(k->twins[WEIR_PTX_FORM_TICKET].param_bytes, 88);
     weir_forms_set_destroy(set);
