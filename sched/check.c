@@ -241,7 +241,7 @@ static const char *check_turn(const struct weir_sched *sched)
     if (sched->ready_count > 0 && !turn->leader) {
         return "there is work and nobody has the device";
     }
-    if (turn->beside && (!turn->spatial || turn->members < 2 || places_overlap(turn))) {
+    if (turn->beside && (turn->members < 2 || places_overlap(turn))) {
         return "those beside a leader with a limit are not beside it";
     }
     return NULL;

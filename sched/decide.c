@@ -93,7 +93,7 @@ static struct weir_policy_choice ask_next(struct weir_sched *sched, enum weir_po
     choice = plain;
     sched->counts.decisions++;
     policy->ops->next(policy, &view, &choice);
-    if (choice.ready >= count || choice.sms > sched->config.sms) {
+    if (choice.ready >= count) {
         policy_blame(sched, WEIR_POLICY_NEXT, MISTAKE_NONSENSE, "named nobody", NULL);
         choice = plain;
     }
@@ -101,21 +101,6 @@ static struct weir_policy_choice ask_next(struct weir_sched *sched, enum weir_po
     choice.slice_ns = min_u64(choice.slice_ns, SLICE_MAX_NS);
     choice.linger_ns = min_u64(choice.linger_ns, choice.slice_ns);
     return choice;
-}
-
-/* Can all of a tenant's compute on the device be moved? */
-static bool all_movable(const struct weir_sched *sched, const struct tenant *tenant)
-{
-    if (!sched->env.resize) {
-        return false;
-    }
-    for (const struct item *i = sched->front_first[WEIR_SCHED_COMPUTE]; i; i = i->front_next) {
-        if (i->queue->tenant == tenant &&
-            ((i->params.flags & WEIR_SCHED_MOVABLE) == 0 || i->state != WEIR_SCHED_GRANTED)) {
-            return false;
-        }
-    }
-    return true;
 }
 
 static void lead(struct weir_sched *sched, struct tenant *leader,
@@ -142,11 +127,7 @@ static void choose(struct weir_sched *sched, enum weir_policy_why why)
     if (leader == old) {
         return; /* a new slice for the same group */
     }
-    if (choice.sms != 0 && choice.sms < sched->config.sms && old && old != leader &&
-        old->is_ready && !old->exclusive && !leader->exclusive && is_beside(old, leader) &&
-        old->view.priority < leader->view.priority && all_movable(sched, old)) {
-        group_spatial(sched, old, choice.sms);
-    } else if (!group_keeps(sched, leader)) {
+    if (!group_keeps(sched, leader)) {
         group_of(sched);
         group_note(sched);
         sched->group_stale = true;
@@ -208,7 +189,7 @@ static void hand_over(struct weir_sched *sched, uint64_t *wake_ns)
     struct tenant *next;
     uint32_t others = 0;
 
-    if (turn->rescue || turn->linger_ns != 0 || turn->members != 1 || turn->spatial ||
+    if (turn->rescue || turn->linger_ns != 0 || turn->members != 1 ||
         sched->policy[WEIR_POLICY_TOGETHER].ops || !is_spent(sched, wake_ns) ||
         !has_heirs(sched, old)) {
         return;

@@ -1,10 +1,9 @@
 /*
  * The group: the leader and the tenants that share the device with it, each with its place.
  *
- * There are four kinds of groups: the leader alone; a leader that needs few SMs beside the tenant
- * that it took the device from (FLEP's spatial preemption); a leader with an SM limit beside the
- * tenants that wait longest for the SMs that the limit leaves; a group that the policy `together`
- * makes. group_account.c sees to it that no tenant loses by the last kind.
+ * There are three kinds of groups: the leader alone; a leader with an SM limit beside the tenants
+ * that wait longest for the SMs that the limit leaves; a group that the policy `together` makes.
+ * group_account.c sees to it that no tenant loses by the last kind.
  */
 #include "base/hash.h"
 #include "sched/private.h"
@@ -18,7 +17,6 @@ static void group_clear(struct weir_sched *sched)
     }
     turn->members = 0;
     turn->sample = false;
-    turn->spatial = false;
     turn->beside = false;
     turn->valid_until_ns = 0;
 }
@@ -118,24 +116,6 @@ bool group_keeps(struct weir_sched *sched, const struct tenant *leader)
     return true;
 }
 
-void group_spatial(struct weir_sched *sched, struct tenant *other, uint32_t sms)
-{
-    struct tenant *leader = sched->turn.leader;
-    struct weir_sched_place first = {.sm_count = sms};
-    struct weir_sched_place rest = {.sm_first = sms, .sm_count = sched->config.sms - sms};
-
-    if (first.sm_count > leader->view.sm_limit) {
-        first.sm_count = leader->view.sm_limit;
-    }
-    if (rest.sm_count > other->view.sm_limit) {
-        rest.sm_count = other->view.sm_limit;
-    }
-    group_clear(sched);
-    group_join(sched, leader, &first);
-    group_join(sched, other, &rest);
-    sched->turn.spatial = true;
-}
-
 /* Can a tenant work in a range of SMs beside the leader? */
 static bool suits(const struct weir_sched *sched, const struct tenant *tenant)
 {
@@ -229,7 +209,7 @@ static void group_fill(struct weir_sched *sched)
         place.sm_count = most < place.sm_count ? most : place.sm_count;
         group_join(sched, next, &place);
     }
-    turn->spatial = turn->beside = turn->members > 1;
+    turn->beside = turn->members > 1;
 }
 
 void group_of(struct weir_sched *sched)
@@ -274,9 +254,8 @@ static bool is_lower_beside(struct weir_sched *sched)
 }
 
 /*
- * If a spatial leader now needs more SMs, it gets all, and the other member is stopped. If the next
- * item of a leader with a limit cannot be moved, it is alone, too: its limit then bounds its time.
- * Otherwise other tenants join and leave beside a leader with a limit.
+ * If the next item of a leader with a limit cannot be moved, it is alone: its limit then bounds its
+ * time. Otherwise other tenants join and leave beside a leader with a limit.
  */
 void group_outgrown(struct weir_sched *sched)
 {
@@ -299,12 +278,6 @@ void group_outgrown(struct weir_sched *sched)
             drop_idle(sched);
             group_fill(sched);
         }
-    } else if (turn->spatial) {
-        view_refresh(sched, leader);
-        if (leader->view.kernel.need_sms > turn->member[0].place.sm_count &&
-            turn->member[0].place.sm_count < leader->view.sm_limit) {
-            group_alone(sched);
-        }
     }
 }
 
@@ -314,8 +287,8 @@ bool group_is_over(struct weir_sched *sched)
     struct turn *turn = &sched->turn;
     bool tried = turn->sample;
 
-    if (!sched->policy[WEIR_POLICY_TOGETHER].ops || turn->spatial || turn->rescue ||
-        !turn->leader || !turn->leader->is_ready) {
+    if (!sched->policy[WEIR_POLICY_TOGETHER].ops || turn->beside || turn->rescue || !turn->leader ||
+        !turn->leader->is_ready) {
         return false;
     }
     if (group_settle(sched)) {

@@ -40,7 +40,7 @@
 
 bool group_is_policys(const struct weir_sched *sched)
 {
-    return sched->turn.members > 1 && !sched->turn.spatial && !sched->turn.beside;
+    return sched->turn.members > 1 && !sched->turn.beside;
 }
 
 bool group_is_barred(const struct weir_sched *sched, const struct tenant *tenant)

@@ -97,15 +97,13 @@ struct weir_policy_next_view {
     bool has_room;     /* for `small`: small items leave over 5/12 of config.small_sms unused */
 };
 
-/* Preset: the tenant that waited longest, 1 ms, no lingering, preemption, all SMs. */
+/* Preset: the tenant that waited longest, 1 ms, no lingering, preemption. */
 struct weir_policy_choice {
     uint32_t ready;     /* index. If it names the leader within its slice, the rest is ignored */
     uint64_t slice_ns;  /* service until the policy is asked again; 20 us at least */
     uint64_t linger_ns; /* how long it stays the leader without work, within its slice */
     uint64_t keep_ns;   /* the same while others fill what it leaves, at most */
     bool preempt;       /* stop other tenants' work on the device; false: let it end */
-    uint32_t sms;       /* not 0: it needs only this many SMs. An old leader of a lower class keeps
-                           the others if all its work can be moved there, else it is stopped */
 };
 
 /* What a policy of kind TOGETHER sees when it chooses the leader's group. */

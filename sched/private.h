@@ -236,8 +236,8 @@ struct turn {
     bool rescue;     /* the watchdog's turn: no policy is asked before its end */
     struct turn_member member[WEIR_POLICY_GROUP_MAX]; /* the leader is the first */
     uint32_t members;
-    bool sample, spatial;
-    bool beside;             /* spatial, because SM limits leave SMs for other members */
+    bool sample;
+    bool beside;             /* the others have SMs that the leader's SM limit leaves */
     uint64_t valid_until_ns; /* 0: the group is valid until a member's kernel changes */
 };
 
@@ -545,7 +545,6 @@ uint64_t pair_gain_small_done(struct weir_sched *sched, const struct item *done)
 void group_alone(struct weir_sched *sched);
 void group_of(
     struct weir_sched *sched); /* the leader, and tenants on the SMs that its limit leaves */
-void group_spatial(struct weir_sched *sched, struct tenant *other, uint32_t sms);
 void group_ask(struct weir_sched *sched, enum weir_policy_why why);
 bool group_keeps(struct weir_sched *sched, const struct tenant *leader);
 void group_outgrown(struct weir_sched *sched);

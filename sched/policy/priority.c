@@ -1,10 +1,9 @@
 /*
  * priority: a higher class at once, the shortest rest among equals.
  *
- * FLEP's HPF keeps a queue per class. A newcomer of a higher class preempts what runs; it takes
- * just the SMs it needs where that is less than all (spatial preemption), so that what ran goes on
- * beside it. Among equals the one with the shortest remaining time goes first, and preempts only if
- * its rest and the cost of the preemption together are less than what remains of the running one.
+ * FLEP's HPF keeps a queue per class. A newcomer of a higher class preempts what runs. Among equals
+ * the one with the shortest remaining time goes first, and preempts only if its rest and the cost
+ * of the preemption together are less than what remains of the running one.
  *
  * What differs:
  *
@@ -13,8 +12,8 @@
  * - FLEP's programs end. Here one that launches short kernels for ever would keep longer ones out
  * for good, so a rest counts for less the longer its kernel has waited: it is divided by the
  * slowdown so far, whose mean HPF minimizes. A tenant chosen by that may finish its kernel.
- * - Spatially only where the newcomer needs less than half of the SMs: else what remains is not
- * worth resizing twice. (Measured on an H200: a resize takes 11 to 25 us, as long as a stop.)
+ * - A newcomer that needs few SMs takes all of them: FLEP lets what ran go on beside it (spatial
+ * preemption). On devices with stream priorities the lower class fills instead.
  *
  * Source: FLEP (ASPLOS 2017) 5.2.1
  */
@@ -137,7 +136,6 @@ static void priority_next(struct weir_policy *self, const struct weir_policy_nex
                           struct weir_policy_choice *choice)
 {
     struct top top = look(view);
-    const struct weir_policy_tenant *tenant;
 
     choice->preempt = true;
     if (top.count == 1) {
@@ -147,11 +145,6 @@ static void priority_next(struct weir_policy *self, const struct weir_policy_nex
         fair_next(self, view, choice);
     } else {
         choose_equal(self, view, &top, choice);
-    }
-    tenant = view->ready[choice->ready];
-    if (view->leader && view->leader->priority < tenant->priority &&
-        tenant->kernel.need_sms < self->config->sms / 2) {
-        choice->sms = tenant->kernel.need_sms;
     }
 }
 

@@ -64,52 +64,6 @@ static void priority_high_class_waits_for_a_stop_only(void **state)
     tl_sim_destroy(sim);
 }
 
-static void priority_small_newcomer_takes_the_sms_it_needs(void **state)
-{
-    struct tl_sim *sim = make("priority");
-    struct tl_sim_load low = kernels(10000, BOTH);
-    struct tl_sim_load high = asking(100, 700);
-    struct tl_sim_stats stats;
-    struct weir_sched_counts counts;
-
-    (void)state;
-    high.blocks = 64; /* 8 SMs */
-    high.from_ns = 1000000;
-    tl_sim_tenant(sim, 1, WEIR_PRIORITY_LOW, &low);
-    tl_sim_tenant(sim, 1, WEIR_PRIORITY_HIGH, &high);
-    tl_sim_run(sim, 200000000);
-    weir_sched_count(tl_sim_sched(sim), &counts);
-    assert_int_equal(counts.stops, 0);
-    assert_true(counts.resizes > 200);
-    tl_sim_stats(sim, 1, &stats);
-    assert_in_range(stats.wait_max_ns, 1, 25000);
-    tl_sim_stats(sim, 0, &stats);
-    assert_true(stats.service_ns > 0.97 * 200000000);
-    tl_sim_destroy(sim);
-}
-
-/* A newcomer that stays: the other keeps the rest of the SMs, slice after slice. */
-static void priority_small_endless_newcomer_leaves_the_rest(void **state)
-{
-    struct tl_sim *sim = make("priority");
-    struct tl_sim_load low = kernels(10000, BOTH);
-    struct tl_sim_load high = kernels(300, BOTH);
-    struct tl_sim_stats stats;
-    struct weir_sched_counts counts;
-
-    (void)state;
-    high.blocks = 64; /* 8 SMs */
-    high.from_ns = 1000000;
-    tl_sim_tenant(sim, 1, WEIR_PRIORITY_LOW, &low);
-    tl_sim_tenant(sim, 1, WEIR_PRIORITY_HIGH, &high);
-    tl_sim_run(sim, 100000000);
-    weir_sched_count(tl_sim_sched(sim), &counts);
-    assert_int_equal(counts.stops, 0);
-    tl_sim_stats(sim, 0, &stats);
-    assert_in_range(stats.service_ns, 0.92 * 124 / 132 * 100000000, 0.96 * 100000000);
-    tl_sim_destroy(sim);
-}
-
 static void priority_shorter_of_equals_goes_first_and_longer_ones_end(void **state)
 {
     struct tl_sim *sim = make("priority");
@@ -285,8 +239,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(priority_high_class_waits_for_a_stop_only),
-        cmocka_unit_test(priority_small_newcomer_takes_the_sms_it_needs),
-        cmocka_unit_test(priority_small_endless_newcomer_leaves_the_rest),
         cmocka_unit_test(priority_shorter_of_equals_goes_first_and_longer_ones_end),
         cmocka_unit_test(priority_shorter_of_equals_waits_for_no_more_than_is_there),
         cmocka_unit_test(priority_not_stoppable_runs_out_and_low_is_not_forgotten),

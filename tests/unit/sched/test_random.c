@@ -30,7 +30,6 @@ static void nonsense_next(struct weir_policy *self, const struct weir_policy_nex
     choice->linger_ns = any(4) == 0 ? any(UINT64_MAX) : any(10000);
     choice->keep_ns = any(4) == 0 ? any(UINT64_MAX) : any(100000);
     choice->preempt = any(2);
-    choice->sms = any(3) == 0 ? (uint32_t)any(SMS + 10) : 0;
 }
 
 static void nonsense_together(struct weir_policy *self,

@@ -153,7 +153,7 @@ static const struct weir_policy_ops bad_together[] = {
 };
 #define BAD_TOGETHER (sizeof(bad_together) / sizeof(bad_together[0]))
 
-/* Whoever came first, for as long as it has work; and it needs but one SM. */
+/* Whoever came first, for as long as it has work. */
 static void always_the_first(struct weir_policy *self, const struct weir_policy_next_view *view,
                              struct weir_policy_choice *choice)
 {
@@ -163,7 +163,6 @@ static void always_the_first(struct weir_policy *self, const struct weir_policy_
     }
     choice->slice_ns = UINT64_MAX;
     choice->linger_ns = UINT64_MAX;
-    choice->sms = 1;
 }
 
 static void stops_nobody(struct weir_policy *self, const struct weir_policy_next_view *view,
