@@ -153,7 +153,7 @@ const char *weir_ptx_kernel_why_not(const struct weir_ptx_kernel *kernel, enum w
 /** Row of facts.def. @param fact  below WEIR_PTX_FACT_COUNT. @thread any */
 const struct weir_ptx_fact_info *weir_ptx_fact_info(enum weir_ptx_fact fact);
 
-/** "original", "slice" .. @param form  below WEIR_PTX_FORM_COUNT. @thread any */
+/** "original", "ticket" .. @param form  below WEIR_PTX_FORM_COUNT. @thread any */
 const char *weir_ptx_form_text(enum weir_ptx_form form);
 
 /** The form of that text, WEIR_PTX_FORM_COUNT when there is none. @thread any */

@@ -115,7 +115,7 @@ int weir_ptx_transform_main(int argc, char **argv)
 {
     struct transform t = {.form = "persistent"};
     const struct weir_option options[] = {
-        {.name = "form", .value = "FORM", .help = "slice, ticket or persistent", .text = &t.form},
+        {.name = "form", .value = "FORM", .help = "ticket or persistent", .text = &t.form},
         {.name = "kernel", .value = "NAME", .help = "only this kernel", .text = &t.kernel},
         {.name = "only", .help = "leave the originals out", .flag = &t.only},
         {.name = "apart",

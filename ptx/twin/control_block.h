@@ -69,7 +69,6 @@ struct weir_ptx_form_args {
     uint32_t plane_magic; /* as row_magic, for grid[0] * grid[1] */
     uint32_t row_shift;
     uint32_t plane_shift;
-    uint32_t first;       /* slice: the first block of the slice */
     uint32_t end;         /* ticket, persistent: blocks from here on are not begun */
     uint32_t task_blocks; /* persistent: blocks a worker takes at once, 1 .. MAX_TASK */
     uint32_t sm_range;    /* persistent: the SMs where workers may work, 0: all */

@@ -121,7 +121,7 @@ static enum weir_status make_entry(struct weir_ptx_twin *twin, struct weir_ptx_f
     if (status == WEIR_OK) {
         status = weir_ptx_add_args(module, twin->entry, &twin->args);
     }
-    if (status == WEIR_OK && twin->form != WEIR_PTX_FORM_SLICE) {
+    if (status == WEIR_OK) {
         status = weir_ptx_slot_make(twin, WEIR_PTX_TASK_NAME, WEIR_PTX_TASK_BYTES, &twin->task);
     }
     if (status == WEIR_OK) {

@@ -17,8 +17,7 @@
 
 #define WEIR_PTX_FORM_BIT(form) (1u << (form))
 #define WEIR_PTX_FORM_TWINS                                                                        \
-    (WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_SLICE) | WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_TICKET) |            \
-     WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_PERSISTENT))
+    (WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_TICKET) | WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_PERSISTENT))
 
 /* In a module of twins: 64-bit addresses of the original's variables, in .const. */
 #define WEIR_PTX_BINDS_NAME "weir$binds"

@@ -101,7 +101,7 @@ static enum weir_status make_all(struct weir_ptx_module *module,
         const struct weir_ptx_kernel *kernel = &analysis->kernels[i];
         const struct weir_ptx_twin_want *want = want_for(wants, n_wants, kernel->entry->name);
 
-        for (int form = WEIR_PTX_FORM_SLICE; want && form < WEIR_PTX_FORM_COUNT; form++) {
+        for (int form = WEIR_PTX_FORM_TICKET; want && form < WEIR_PTX_FORM_COUNT; form++) {
             struct weir_ptx_twin_info *info = &twins->infos[twins->n_infos];
 
             if (want->forms & WEIR_PTX_FORM_BIT(form) && status == WEIR_OK) {

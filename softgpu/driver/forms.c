@@ -104,7 +104,6 @@ struct run {
     struct weir_ptx_form_args *args; /* the arguments' place in launch.params */
     struct weir_ptx_control *control;
     struct weir_exec_fault *fault;
-    uint64_t total;
     uint32_t starts;
     uint64_t random;
     uint64_t stop_turns; /* how long the thread that stops the launch waits */
@@ -135,22 +134,6 @@ static enum weir_status start(struct run *run, uint64_t blocks)
     run->launch.grid[1] = 1;
     run->launch.grid[2] = 1;
     return weir_exec_run(run->engine, &run->launch, run->fault);
-}
-
-static enum weir_status run_slices(struct run *run)
-{
-    enum weir_status status = WEIR_OK;
-    uint64_t mean = run->total / 4 + 1;
-
-    for (uint64_t at = 0; at < run->total && status == WEIR_OK;) {
-        uint64_t n = 1 + random_below(run, 2 * mean);
-
-        n = n < run->total - at ? n : run->total - at;
-        run->args->first = (uint32_t)at;
-        status = start(run, n);
-        at += n;
-    }
-    return status;
 }
 
 /* Sets the stop flag while the kernel runs, at a time nobody knows. */
@@ -251,9 +234,6 @@ static enum weir_status run_controlled(struct run *run, bool persistent)
 
 static enum weir_status run_twin(struct run *run, enum weir_ptx_form form)
 {
-    if (form == WEIR_PTX_FORM_SLICE) {
-        return run_slices(run);
-    }
     run->control = calloc(1, sizeof(*run->control));
     if (!run->control) {
         return WEIR_ERR_NO_MEMORY;
@@ -341,15 +321,14 @@ enum weir_status weir_soft_forms_run(struct weir_exec_device *engine,
     if (apart) {
         weir_soft_apart_copy_consts(apart);
     }
-    run.total = args.total;
     run.launch.kernel = twin;
     run.launch.params = params;
     run.launch.params_bytes = info->param_bytes;
     seed(&run);
     enum weir_status status = run_twin(&run, form);
 
-    weir_log_debug("softgpu: form ran kernel=%s blocks=%llu starts=%u", info->name,
-                   (unsigned long long)run.total, run.starts);
+    weir_log_debug("softgpu: form ran kernel=%s blocks=%u starts=%u", info->name, args.total,
+                   run.starts);
     free(params);
     return status;
 }

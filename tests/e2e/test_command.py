@@ -125,15 +125,15 @@ class Command(lib.Case):
                                  "mov.u32 r, %envreg1;\nret;\n}\n")
         text = lib.run_weir("ptx", "inspect", path)
         self.assertEqual((text.returncode, text.stderr), (0, ""))
-        self.assertIn("plain (line 4)\n  forms: original, slice, ticket, persistent\n", text.stdout)
+        self.assertIn("plain (line 4)\n  forms: original, ticket, persistent\n", text.stdout)
         self.assertIn("\n  reads %ctaid (line 6)\n", text.stdout)
-        self.assertIn("\n  not slice: all blocks of a grid-wide barrier must be resident at once\n",
+        self.assertIn("\n  not ticket: all blocks of a grid-wide barrier must be resident at once\n",
                       text.stdout)
         self.assertIn("\n  barrier 3: 2 sync, 0 arrive, 0 reduction, 2 with a count of 64 threads\n",
                       text.stdout)
         rows = lib.run_weir("ptx", "inspect", "--json", path).stdout.splitlines()
         plain, sync = (json.loads(row) for row in rows)
-        self.assertEqual(plain["forms"], ["original", "slice", "ticket", "persistent"])
+        self.assertEqual(plain["forms"], ["original", "ticket", "persistent"])
         self.assertEqual((plain["refused"], plain["facts"]["ctaid"]),
                          ({}, {"count": 1, "line": 6, "function": "plain"}))
         self.assertEqual((sync["forms"], sync["refused"]["ticket"]["facts"]),

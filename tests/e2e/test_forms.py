@@ -27,7 +27,7 @@ class Forms(lib.Case):
         out = {"as they are": base}
         for seed in seeds:
             out[f"order {seed}"] = f"{base} WEIR_SOFTGPU_ORDER_SEED={seed}"
-            for form in ("slice", "ticket", "persistent"):
+            for form in ("ticket", "persistent"):
                 for apart in (0, 1):
                     out[f"{form} {'apart ' if apart else ''}{seed}"] = (
                         f"{base} WEIR_SOFTGPU_FORM={form} WEIR_SOFTGPU_FORM_APART={apart} "

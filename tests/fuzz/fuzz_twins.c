@@ -69,7 +69,7 @@ static void make_inside(const char *text, size_t len_bytes)
 
     if (weir_ptx_analyze(module, WEIR_PTX_ASSUME_OWN_POINTERS, &analysis) == WEIR_OK) {
         for (uint32_t i = 0; i < analysis->n_kernels; i++) {
-            for (int form = WEIR_PTX_FORM_SLICE; form < WEIR_PTX_FORM_COUNT; form++) {
+            for (int form = WEIR_PTX_FORM_TICKET; form < WEIR_PTX_FORM_COUNT; form++) {
                 struct weir_ptx_twin_info info;
 
                 must(weir_ptx_twin(module, &analysis->kernels[i], (enum weir_ptx_form)form,

@@ -26,7 +26,6 @@
 #else
 #define ROUNDS 8u
 #endif
-#define S WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_SLICE)
 #define T WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_TICKET)
 #define P WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_PERSISTENT)
 
@@ -41,27 +40,27 @@ struct row {
 };
 
 static const struct row rows[] = {
-    {"compiled.ptx", "one_dimension", {61, 1, 1}, 64, 0, S | T | P, NULL},
-    {"compiled.ptx", "three_dimensions", {5, 3, 4}, 64, 0, S | T | P, NULL},
-    {"compiled.ptx", "counts", {7, 5, 3}, 33, 0, S | T | P, NULL},
-    {"compiled.ptx", "slow_warps", {40, 2, 1}, 128, 0, S | T | P, NULL},
-    {"compiled.ptx", "shared_reused", {32, 1, 1}, 128, 0, S | T | P, NULL},
-    {"compiled.ptx", "early_return", {8, 4, 1}, 128, 0, S | T, NULL},
-    {"compiled.ptx", "functions", {9, 7, 1}, 64, 0, S | T | P, NULL},
-    {"compiled.ptx", "aligned_dynamic", {31, 1, 1}, 100, 400, S | T | P, NULL},
-    {"compiled.ptx", "variables", {10, 10, 1}, 64, 0, S | T | P, "show_variables"},
-    {"compiled.ptx", "votes", {40, 1, 1}, 96, 0, S | T | P, NULL},
-    {"compiled.ptx", "shuffles", {64, 1, 1}, 64, 0, S | T | P, NULL},
-    {"compiled.ptx", "async_copies", {32, 1, 1}, 128, 0, S | T | P, NULL},
-    {"compiled.ptx", "recursion", {32, 2, 1}, 64, 0, S | T | P, NULL},
-    {"written.ptx", "predicated_ret", {64, 1, 1}, 64, 0, S | T | P, NULL},
-    {"written.ptx", "exit_before_barriers", {64, 1, 1}, 64, 0, S | T, NULL},
-    {"written.ptx", "index_in_other_words", {4, 4, 4}, 64, 0, S | T | P, NULL},
-    {"written.ptx", "named_barriers", {32, 1, 1}, 128, 0, S | T | P, NULL},
-    {"written.ptx", "reducing_barriers", {64, 1, 1}, 64, 0, S | T | P, NULL},
-    {"written.ptx", "barrier_in_register", {2, 1, 1}, 32, 0, S | T, NULL},
-    {"written.ptx", "all_barriers", {2, 1, 1}, 32, 0, S | T, NULL},
-    {"written.ptx", "exit_before_reduction", {2, 1, 1}, 32, 0, S | T, NULL},
+    {"compiled.ptx", "one_dimension", {61, 1, 1}, 64, 0, T | P, NULL},
+    {"compiled.ptx", "three_dimensions", {5, 3, 4}, 64, 0, T | P, NULL},
+    {"compiled.ptx", "counts", {7, 5, 3}, 33, 0, T | P, NULL},
+    {"compiled.ptx", "slow_warps", {40, 2, 1}, 128, 0, T | P, NULL},
+    {"compiled.ptx", "shared_reused", {32, 1, 1}, 128, 0, T | P, NULL},
+    {"compiled.ptx", "early_return", {8, 4, 1}, 128, 0, T, NULL},
+    {"compiled.ptx", "functions", {9, 7, 1}, 64, 0, T | P, NULL},
+    {"compiled.ptx", "aligned_dynamic", {31, 1, 1}, 100, 400, T | P, NULL},
+    {"compiled.ptx", "variables", {10, 10, 1}, 64, 0, T | P, "show_variables"},
+    {"compiled.ptx", "votes", {40, 1, 1}, 96, 0, T | P, NULL},
+    {"compiled.ptx", "shuffles", {64, 1, 1}, 64, 0, T | P, NULL},
+    {"compiled.ptx", "async_copies", {32, 1, 1}, 128, 0, T | P, NULL},
+    {"compiled.ptx", "recursion", {32, 2, 1}, 64, 0, T | P, NULL},
+    {"written.ptx", "predicated_ret", {64, 1, 1}, 64, 0, T | P, NULL},
+    {"written.ptx", "exit_before_barriers", {64, 1, 1}, 64, 0, T, NULL},
+    {"written.ptx", "index_in_other_words", {4, 4, 4}, 64, 0, T | P, NULL},
+    {"written.ptx", "named_barriers", {32, 1, 1}, 128, 0, T | P, NULL},
+    {"written.ptx", "reducing_barriers", {64, 1, 1}, 64, 0, T | P, NULL},
+    {"written.ptx", "barrier_in_register", {2, 1, 1}, 32, 0, T, NULL},
+    {"written.ptx", "all_barriers", {2, 1, 1}, 32, 0, T, NULL},
+    {"written.ptx", "exit_before_reduction", {2, 1, 1}, 32, 0, T, NULL},
     {"written.ptx", "index_of_cluster", {2, 1, 1}, 32, 0, 0, NULL},
     {"compiled.ptx", "pointers", {2, 1, 1}, 32, 0, 0, NULL},
 };
@@ -252,19 +251,6 @@ static bool start(struct state *st, const struct twin *twin, const struct row *r
                twin->info->param_bytes);
 }
 
-static bool run_slices(struct state *st, const struct twin *twin, const struct row *row,
-                       struct params *params)
-{
-    bool ok = true;
-
-    for (uint32_t n, at = 0; at < params->args.total && ok; at += n) {
-        n = 1 + below(st, params->args.total - at);
-        params->args.first = at;
-        ok = start(st, twin, row, params, n);
-    }
-    return ok;
-}
-
 /* What a host could say before a start; in the parameter or in the control block. */
 static void choose(struct state *st, struct weir_ptx_form_args *args,
                    struct weir_ptx_control *control)
@@ -389,8 +375,6 @@ static bool run_twin(struct state *st, const struct twin *twin, const struct row
     assert_int_equal(twin->info->param_bytes, sizeof(params));
     assert_true(weir_ptx_form_args_init(row->grid, &params.args));
     switch (twin->info->form) {
-    case WEIR_PTX_FORM_SLICE:
-        return run_slices(st, twin, row, &params);
     case WEIR_PTX_FORM_TICKET:
         return run_controlled(st, twin, row, &params, false);
     case WEIR_PTX_FORM_PERSISTENT:
@@ -457,12 +441,6 @@ static void all_rows(struct state *st, uint32_t form_bit)
     }
 }
 
-static void slice_any_cut_gives_equal_memory(void **state)
-{
-    (void)state;
-    all_rows(&the_state, S);
-}
-
 static void any_stop_gives_equal_memory(uint32_t form_bit)
 {
     the_state.stopped = 0;
@@ -495,11 +473,10 @@ static void twins_broken_on_purpose_are_found_out(void **state)
         size_t row;
         struct damage damage;
     } cases[] = {
-        {S, 2, {"[weir$args+40]", "[weir$args+44]"}}, /* first: end */
-        {T, 2, {"[weir$args+44]", "[weir$args+20]"}}, /* end: total */
+        {T, 2, {"[weir$args+40]", "[weir$args+20]"}}, /* end: total */
         {T, 2, {"+128], 1;", "+128], 2;"}},           /* every second block */
         {P, 1, {"[weir$args+12]", "[weir$args+16]"}}, /* rows of the grid: planes */
-        {P, 2, {"[weir$args+44]", "[weir$args+20]"}}, /* end: total */
+        {P, 2, {"[weir$args+40]", "[weir$args+20]"}}, /* end: total */
         {P, 2, {"+144], %r", "+148], %r"}},           /* finished: another word */
         {P, 2, {"min.u32 ", "max.u32 "}},             /* the last task: not cut */
     };
@@ -587,7 +564,6 @@ static void order_seed_begins_every_block_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slice_any_cut_gives_equal_memory),
         cmocka_unit_test(ticket_any_stop_gives_equal_memory),
         cmocka_unit_test(persistent_any_stop_gives_equal_memory),
         cmocka_unit_test(a_worker_that_is_sent_away_ends_its_task_and_leaves),

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SET_MAGIC  0x33544657u /* "WFT3" */
+#define SET_MAGIC  0x34544657u /* "WFT4" */
 #define TAIL_BYTES 64u         /* NUL bytes behind the set, as behind every image */
 
 /* ---------------------------------------------------------------- writing */

@@ -13,7 +13,7 @@
 
 #define CONTROL_STRIDE 1280u /* a control block, on lines of its own */
 
-const char *const weir_forms_build_names[] = {"original", "slice",  "ticket", "persistent",
+const char *const weir_forms_build_names[] = {"original", "ticket", "persistent",
                                               "capped",   "carved", "roomy"};
 
 static struct {
@@ -86,9 +86,7 @@ static bool bind_variables(struct weir_forms_set *set, CUmodule module,
 
 static enum weir_forms_build build_of(enum weir_ptx_form form, enum weir_forms_build loop)
 {
-    return form == WEIR_PTX_FORM_SLICE    ? WEIR_FORMS_SLICE
-           : form == WEIR_PTX_FORM_TICKET ? WEIR_FORMS_TICKET
-                                          : loop;
+    return form == WEIR_PTX_FORM_TICKET ? WEIR_FORMS_TICKET : loop;
 }
 
 static bool load_twins(struct weir_forms_set *set, const struct weir_ptx_module *module,
@@ -232,7 +230,7 @@ bool weir_forms_set_init(struct weir_forms_set *set, const struct weir_forms_ker
     } else {
         const char *why = weir_forms_reason();
 
-        for (uint32_t build = WEIR_FORMS_SLICE; build < WEIR_FORMS_BUILD_COUNT; build++) {
+        for (uint32_t build = WEIR_FORMS_TICKET; build < WEIR_FORMS_BUILD_COUNT; build++) {
             set->facts[build].there = false;
             if (set->facts[build].reason[0] == '\0') {
                 snprintf(set->facts[build].reason, sizeof(set->facts[0].reason), "%.150s", why);

@@ -11,7 +11,6 @@
  * and with more registers than the original has, for which fewer blocks may fit on an SM. */
 enum weir_forms_build {
     WEIR_FORMS_ORIGINAL,
-    WEIR_FORMS_SLICE,
     WEIR_FORMS_TICKET,
     WEIR_FORMS_PERSISTENT,
     WEIR_FORMS_CAPPED,
@@ -76,7 +75,7 @@ CUdeviceptr weir_forms_control_word(uint32_t index, size_t offset);
 bool weir_forms_control_read(uint32_t index, struct weir_ptx_control *ret_control);
 
 /**
- * Start a form: the original whole, slices from args->first, the others with a control block.
+ * Start a form: the original whole, the others with a control block.
  *
  * @param blocks  of the start; not read for the original.
  */

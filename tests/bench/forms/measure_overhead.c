@@ -16,8 +16,7 @@
 #include <string.h>
 
 #define BATCH_US     1000.0
-#define MAX_BATCH    64u  /* runs */
-#define MAX_LAUNCHES 256u /* that a stream takes without waiting for the gate, by far */
+#define MAX_BATCH    64u /* runs */
 #define MIN_ROUNDS   5u
 #define MAX_ROUNDS   61u
 #define MIN_WAVES    2u /* of tasks, or the last of them is too long */
@@ -96,24 +95,11 @@ bool weir_forms_args(const struct weir_forms_subject *subject,
 bool weir_forms_run(const struct weir_forms_bench *bench, const struct weir_forms_subject *subject,
                     const struct weir_forms_variant *variant, uint32_t control)
 {
-    uint32_t blocks = subject->work->blocks, first = 0;
+    uint32_t blocks = subject->work->blocks;
     struct weir_ptx_form_args args;
 
     if (!weir_forms_args(subject, variant, control, &args)) {
         return false;
-    }
-    if (variant->build == WEIR_FORMS_SLICE) {
-        for (uint32_t slice = 0; slice < variant->setting; slice++) {
-            uint32_t end = (uint32_t)((uint64_t)blocks * (slice + 1) / variant->setting);
-
-            args.first = first;
-            if (!weir_forms_start(subject->set, variant->build, subject->work, &args, end - first,
-                                  bench->main)) {
-                return false;
-            }
-            first = end;
-        }
-        return true;
     }
     if (weir_forms_is_loop(variant->build)) {
         blocks = weir_forms_workers(bench, subject, variant);
@@ -135,9 +121,6 @@ static bool is_worth_it(const struct weir_forms_bench *bench,
     }
     if (variant->setting <= 1) {
         return true;
-    }
-    if (variant->build == WEIR_FORMS_SLICE) {
-        return variant->setting * MIN_WAVES <= blocks;
     }
     uint64_t wave =
         (uint64_t)subject->set->facts[variant->build].per_sm * bench->sms * variant->setting;
@@ -181,7 +164,7 @@ static bool time_batch(const struct weir_forms_bench *bench,
     float ms = 0;
 
     gate_number++;
-    if (variant->build != WEIR_FORMS_ORIGINAL && variant->build != WEIR_FORMS_SLICE &&
+    if (variant->build != WEIR_FORMS_ORIGINAL &&
         !weir_forms_controls_begin(bench, subject, variant, n)) {
         return false;
     }
@@ -284,7 +267,6 @@ static bool list_variants(const struct weir_forms_bench *bench,
                           const struct weir_forms_subject *subject,
                           struct weir_forms_choice *choice)
 {
-    static const uint32_t slices[] = {1, 4, 16};
     static const uint32_t tasks[] = {1, 2, 4, 8};
     uint32_t n_tasks = choice->is_made ? 1 : sizeof(tasks) / sizeof(tasks[0]);
 
@@ -292,9 +274,6 @@ static bool list_variants(const struct weir_forms_bench *bench,
         add_candidate(bench, subject, choice, choice->build);
     } else if (!list_candidates(bench, subject, choice)) {
         return false;
-    }
-    for (uint32_t i = 0; i < (choice->is_made ? 2 : sizeof(slices) / sizeof(slices[0])); i++) {
-        add_variant(bench, subject, WEIR_FORMS_SLICE, slices[i]);
     }
     add_variant(bench, subject, WEIR_FORMS_TICKET, 0);
     for (uint32_t i = 0; i < n_tasks; i++) {
@@ -360,13 +339,11 @@ static void summarise(struct weir_forms_timing *timing, const double *original, 
     timing->ran = true;
 }
 
-static uint32_t batch_of(const struct weir_forms_variant *variant, double us)
+static uint32_t batch_of(double us)
 {
-    uint32_t launches = variant->build == WEIR_FORMS_SLICE ? variant->setting : 1;
     uint32_t n = us > 0 ? (uint32_t)(BATCH_US / us) : MAX_BATCH;
 
-    n = n < 1 ? 1 : n > MAX_BATCH ? MAX_BATCH : n;
-    return n * launches > MAX_LAUNCHES ? MAX_LAUNCHES / launches : n;
+    return n < 1 ? 1 : n > MAX_BATCH ? MAX_BATCH : n;
 }
 
 /* Rounds of turns until the time is over. */
@@ -389,7 +366,7 @@ static bool time_rounds(const struct weir_forms_bench *bench,
             /* Every other round backwards: nobody always comes behind the same. */
             uint32_t at = round % 2 ? item->n_timings - 1 - i : i;
             const struct weir_forms_variant *variant = &item->timings[at].variant;
-            uint32_t n = bench->quick ? 1 : batch_of(variant, item->original_us);
+            uint32_t n = bench->quick ? 1 : batch_of(item->original_us);
 
             if (!time_batch(bench, subject, variant, n, &times[at][round])) {
                 return false;

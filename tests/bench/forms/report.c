@@ -66,9 +66,9 @@ static void write_twins(const struct weir_forms_results *results, FILE *out)
 {
     fputs(
         "### Twins\n\nRegisters of a thread / static shared bytes of a block / blocks on an SM.\n\n"
-        "| kernel | original | slice | ticket | persistent | registers limited | cache kept | "
+        "| kernel | original | ticket | persistent | registers limited | cache kept | "
         "more registers | passes ms | driver's compiler ms |\n"
-        "|---|---|---|---|---|---|---|---|---|---|\n",
+        "|---|---|---|---|---|---|---|---|---|\n",
         out);
     for (uint32_t k = 0; k < weir_forms_n_kernels; k++) {
         if (!results->kernels[k].facts[WEIR_FORMS_ORIGINAL].there) {
@@ -124,10 +124,11 @@ static const struct weir_forms_timing *find_timing(const struct weir_forms_item 
 /* clang-format off */
 #define TASKS(build) {build, 1}, {build, 2}, {build, 4}, {build, 8}
 /* clang-format on */
-static const struct weir_forms_variant columns[] = {
-    {WEIR_FORMS_SLICE, 1},    {WEIR_FORMS_SLICE, 4},        {WEIR_FORMS_SLICE, 16},
-    {WEIR_FORMS_TICKET, 0},   TASKS(WEIR_FORMS_PERSISTENT), TASKS(WEIR_FORMS_CAPPED),
-    TASKS(WEIR_FORMS_CARVED), TASKS(WEIR_FORMS_ROOMY)};
+static const struct weir_forms_variant columns[] = {{WEIR_FORMS_TICKET, 0},
+                                                    TASKS(WEIR_FORMS_PERSISTENT),
+                                                    TASKS(WEIR_FORMS_CAPPED),
+                                                    TASKS(WEIR_FORMS_CARVED),
+                                                    TASKS(WEIR_FORMS_ROOMY)};
 #define N_COLUMNS (sizeof(columns) / sizeof(columns[0]))
 
 static void write_mean(const char *name, const struct mean *mean, FILE *out)
@@ -193,7 +194,7 @@ static void write_overhead(const struct weir_forms_results *results, enum weir_f
     fprintf(out,
             "### Never stopped, %s inputs: time above the original's, %%\n\n"
             "Medians; behind +-, half of the distance between the quartiles. Behind the form: "
-            "slices, or blocks of a task. **The chosen one**, as the worker would; != results are "
+            "blocks of a task. **The chosen one**, as the worker would; != results are "
             "wrong; ~ they are not the original's to the bit, but right.\n\n"
             "| kernel | blocks | original us | block us | chosen |",
             weir_forms_size_names[size]);

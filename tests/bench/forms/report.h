@@ -23,7 +23,7 @@
 
 #define WEIR_FORMS_LATE_US 10.0 /* a thread that spins and is not seen for so long did not run */
 
-/* A form with its setting: slices of a launch, or blocks of a task. */
+/* A form with its setting: blocks of a task. */
 struct weir_forms_variant {
     uint32_t build; /* enum weir_forms_build */
     uint32_t setting;

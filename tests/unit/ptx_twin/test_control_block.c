@@ -82,7 +82,6 @@ static void args_init_asks_for_everything(void **state)
     (void)state;
     assert_true(weir_ptx_form_args_init(grid, &args));
     assert_int_equal(args.end, 24);
-    assert_int_equal(args.first, 0);
     assert_int_equal(args.task_blocks, 1);
     assert_int_equal(args.sm_range, 0);
     assert_int_equal(args.block_limit, 0);

@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define S    WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_SLICE)
 #define T    WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_TICKET)
 #define P    WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_PERSISTENT)
 #define HEAD ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -85,18 +84,17 @@ static const char plain[] = HEAD ".visible .entry k(.param .u64 p)\n{\n"
 
 static void twins_have_names_parameters_and_no_originals(void **state)
 {
-    struct made made = make(plain, S | T | P);
+    struct made made = make(plain, T | P);
 
     (void)state;
-    assert_int_equal(made.twins.n_infos, 6);
-    assert_int_equal(made.twins.n_made, 6);
+    assert_int_equal(made.twins.n_infos, 4);
+    assert_int_equal(made.twins.n_made, 4);
     assert_string_equal(made.twins.infos[0].kernel, "k");
-    assert_string_equal(made.twins.infos[0].name, "k$slice");
-    assert_string_equal(made.twins.infos[1].name, "k$ticket");
-    assert_string_equal(made.twins.infos[2].name, "k$persistent");
-    assert_int_equal(made.twins.infos[2].args_offset, 8);
-    assert_int_equal(made.twins.infos[2].param_bytes, 8 + sizeof(struct weir_ptx_form_args));
-    assert_has(&made, ".visible .entry k$slice(");
+    assert_string_equal(made.twins.infos[0].name, "k$ticket");
+    assert_string_equal(made.twins.infos[1].name, "k$persistent");
+    assert_int_equal(made.twins.infos[1].args_offset, 8);
+    assert_int_equal(made.twins.infos[1].param_bytes, 8 + sizeof(struct weir_ptx_form_args));
+    assert_has(&made, ".visible .entry k$ticket(");
     assert_has_not(&made, ".entry k(");
     assert_has(&made, ".visible .entry weir$finish(");
     drop(&made);
@@ -104,21 +102,21 @@ static void twins_have_names_parameters_and_no_originals(void **state)
 
 static void twins_are_made_of_wanted_kernels_only(void **state)
 {
-    const struct weir_ptx_twin_want wants[] = {{.kernel = "other", .forms = S, .max_regs = 40}};
+    const struct weir_ptx_twin_want wants[] = {{.kernel = "other", .forms = P, .max_regs = 40}};
     struct made made = make_wants(plain, wants, 1);
 
     (void)state;
     assert_int_equal(made.twins.n_infos, 1);
-    assert_has(&made, "other$slice");
+    assert_has(&made, "other$persistent");
     assert_has(&made, ".maxnreg 40");
-    assert_has_not(&made, "k$slice");
+    assert_has_not(&made, "k$persistent");
     assert_has_not(&made, "weir$finish");
     drop(&made);
 }
 
 static void twins_of_unknown_kernel_are_not_found(void **state)
 {
-    const struct weir_ptx_twin_want want = {.kernel = "none", .forms = S};
+    const struct weir_ptx_twin_want want = {.kernel = "none", .forms = T};
     struct weir_ptx_module *module;
     struct weir_ptx_twins twins;
 
@@ -161,12 +159,11 @@ static void no_read_of_the_index_is_left(void **state)
         "{\n.param .b32 r;\ncall (r), caller, ();\nld.param.b32 %r7, [r];\n}\nret;\n}\n";
 
     (void)state;
-    for (uint32_t form = S; form <= P; form <<= 1) {
+    for (uint32_t form = T; form <= P; form <<= 1) {
         struct made made = make(text, form);
 
         assert_int_equal(made.twins.n_made, 1);
-        /* The slice's own block number is the only one that may stay. */
-        assert_int_equal(count(&made, "%ctaid"), form == S ? 1 : 0);
+        assert_has_not(&made, "%ctaid");
         assert_has_not(&made, "%nctaid");
         assert_has(&made, "weir$index");
         drop(&made);
@@ -178,7 +175,7 @@ static void fourth_component_is_zero_and_guards_stay(void **state)
     static const char text[] = HEAD
         ".visible .entry k(.param .u64 p)\n{\n.reg .b32 %r<9>; .reg .pred %q;\n"
         "mov.u32 %r5, %tid.x;\nsetp.eq.u32 %q, %r5, 0;\n@!%q mov.u32 %r6, %ctaid.x;\nret;\n}\n";
-    struct made made = make(text, S);
+    struct made made = make(text, T);
 
     (void)state;
     assert_has(&made, "@!%p");
@@ -365,7 +362,7 @@ static void statics_of_bodies_and_indirect_calls_are_refused_apart(void **state)
         HEAD ".func f()\n{\nret;\n}\n.global .u64 table[1] = {f};\n.visible .entry k()\n{\n"
              ".reg .b64 %d<2>;\nld.global.u64 %d1, [table];\np: .callprototype _ ();\n"
              "call %d1, (), p;\nret;\n}\n";
-    struct made a = make(statics, S | T | P), b = make(indirect, S | T | P);
+    struct made a = make(statics, T | P), b = make(indirect, T | P);
 
     (void)state;
     assert_int_equal(a.twins.n_made, 0);
@@ -416,9 +413,9 @@ static void our_names_and_old_versions_are_refused(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
-        struct made made = make(texts[i], S | T | P);
+        struct made made = make(texts[i], T | P);
 
-        assert_int_equal(made.twins.n_infos, 3);
+        assert_int_equal(made.twins.n_infos, 2);
         assert_int_equal(made.twins.n_made, 0);
         drop(&made);
     }
@@ -437,9 +434,9 @@ static void many_kernels_get_their_twins(void **state)
     for (int i = 0; i < KERNELS; i++) {
         at += (size_t)sprintf(text + at, ".visible .entry k%d(.param .u64 p)\n{\nret;\n}\n", i);
     }
-    struct made made = make(text, S | T | P);
+    struct made made = make(text, T | P);
 
-    assert_int_equal(made.twins.n_made, 3 * KERNELS);
+    assert_int_equal(made.twins.n_made, 2 * KERNELS);
     drop(&made);
     free(text);
 }
@@ -454,7 +451,7 @@ static void every_pass_has_a_row(void **state)
         assert_true(name[0] && summary[0] && forms && !(forms & ~WEIR_PTX_FORM_TWINS));
         n++;
     }
-    assert_int_equal(n, 5);
+    assert_int_equal(n, 4);
 }
 
 int main(void)
