@@ -387,7 +387,6 @@ static void group_take(struct weir_sched *sched, const struct weir_policy_group 
             place.sm_count = tenant->view.sm_limit;
         }
         group_join(sched, tenant, &place);
-        tenant->view.place = place;
     }
     sched->turn.sample = group->sample;
     if (group->valid_ns != 0) {
@@ -606,7 +605,6 @@ void group_ask(struct weir_sched *sched, enum weir_policy_why why)
         .why = why,
         .ready = sched->order,
         .ready_count = sched->order_count,
-        .slice_ns = turn->slice_ns - min_u64(turn->used_ns, turn->slice_ns),
     };
     plain.member[0].place = whole(sched, turn->leader);
     group = plain;

@@ -35,12 +35,10 @@ struct weir_policy_kernel {
     uint32_t blocks;        /* 0: not known */
     uint32_t blocks_per_sm; /* blocks that fit on an SM; 0: not known */
     uint32_t need_sms;      /* SMs that hold all its blocks at once; all SMs if not known */
-    uint32_t done_blocks;   /* blocks done, as last reported */
     uint64_t predicted_ns;  /* the duration alone on all SMs; 0: not known */
     uint64_t rest_ns;       /* what is left of that now; 0: not known */
     enum weir_sched_class class;
     bool unsure; /* predicted_ns is unreliable, and not known to be short */
-    bool begun;  /* it has been granted */
     bool stoppable;
     bool movable; /* the kernel keeps to the place that it is given */
 };
@@ -70,7 +68,6 @@ struct weir_policy_tenant {
     bool member;        /* it is the leader or in the leader's group */
     bool passed;        /* since it was idle, work of it bypassed the scheduler */
     bool small;         /* its next item is small, and enough SMs are free for it */
-    struct weir_sched_place place; /* its place in the last group */
     struct weir_policy_kernel kernel;
     void *state[WEIR_POLICY_KIND_COUNT]; /* ops.tenant_bytes, zeroed before joined() */
 };
@@ -113,7 +110,6 @@ struct weir_policy_together_view {
     const struct weir_policy_tenant *const *ready; /* ready[0] is the leader; the others are those
                                                       of its class and domain that may share */
     uint32_t ready_count;
-    uint64_t slice_ns; /* rest of the leader's slice */
 };
 
 struct weir_policy_member {

@@ -36,12 +36,10 @@ static void view_kernel(const struct weir_sched *sched, struct weir_policy_kerne
         .blocks = item->params.blocks,
         .blocks_per_sm = item->params.blocks_per_sm,
         .need_sms = need,
-        .done_blocks = item->done_blocks,
         .predicted_ns = item->predicted_ns,
         .rest_ns = item_rest_ns(sched, item),
         .class = item->params.class,
         .unsure = is_too_unsure(item),
-        .begun = item->state != WEIR_SCHED_WAITING,
         .stoppable = is_stoppable(item),
         .movable = (item->params.flags & WEIR_SCHED_MOVABLE) != 0,
     };

@@ -78,7 +78,7 @@ static inline void check_places(const struct weir_sched_place *a, const struct w
 static inline int ask(struct pair_desk *desk, const char *ready)
 {
     const struct weir_policy_tenant *list[4];
-    struct weir_policy_together_view view = {.ready = list, .slice_ns = 1000000};
+    struct weir_policy_together_view view = {.ready = list};
 
     for (; ready[view.ready_count] != '\0'; view.ready_count++) {
         list[view.ready_count] = &desk->tenant[ready[view.ready_count] - 'a'];
