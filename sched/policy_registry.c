@@ -41,13 +41,14 @@ const char *weir_policy_kind_text(enum weir_policy_kind kind)
     return (unsigned)kind < WEIR_POLICY_KIND_COUNT ? text[kind] : "?";
 }
 
-/* Names that earlier versions knew. */
+/* Names of earlier versions. */
 static const struct {
     const char *name, *advice;
 } gone[] = {
     {"overlap", "remove the word, because copies are ordered without a policy"},
-    {"complement", "write 'waterfill', which finds out more about two kernels"},
-    {"tensor", "write 'waterfill', which finds out more about two kernels"},
+    {"complement", "write 'corun', which finds out more about two kernels"},
+    {"tensor", "write 'corun', which finds out more about two kernels"},
+    {"waterfill", "write 'corun', its name now"},
 };
 
 /* Report an unknown name, with what to write instead or with a list of the known ones. */
