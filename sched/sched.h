@@ -86,7 +86,8 @@ struct weir_sched_tenant_params {
     void *user;     /* the owner's; returned by weir_sched_tenant_query() and not used otherwise */
 };
 
-/* What the scheduler may do to an item, and what is known about it. */
+/* What the scheduler may do to an item, and what is known about it. Traces hold these numbers;
+ * older ones have an 8, too. */
 enum weir_sched_item_flags {
     WEIR_SCHED_STOPPABLE = 1,  /* env.stop and env.resume may be called for it */
     WEIR_SCHED_MOVABLE = 2,    /* env.start, resume and resize can choose its SMs */
@@ -140,9 +141,10 @@ struct weir_sched_env {
     /**
      * Give an item to the device. Mandatory. Never called for a STARTED item.
      *
-     * level: BELOW and BELOW_EQUAL only with config.fill of ALL; ABOVE for graphs of the normal
-     * class only, and with config.above. place: also meant for items that are not MOVABLE, as far
-     * as the device can do it. The first config.room_sms are for such kernels only.
+     * level: BELOW and BELOW_EQUAL only with config.fill of ALL.
+     * ABOVE for graphs of the normal class only, and with config.above.
+     * place: also meant for items that are not MOVABLE, as far as the device can do it. The first
+     * config.room_sms are for such kernels only.
      */
     void (*start)(void *user, weir_sched_id item, void *item_user,
                   const struct weir_sched_place *place, enum weir_sched_level level);
