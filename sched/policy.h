@@ -217,7 +217,7 @@ struct weir_policy_set {
 };
 
 /**
- * Read "fair,corun": names in any order, one of a kind at most; without one of kind
+ * Read "fair,waterfill": names in any order, one of a kind at most; without one of kind
  * NEXT it is fair.
  *
  * @param ret_diag  says what is wrong, with the column; may be NULL.

@@ -41,14 +41,13 @@ const char *weir_policy_kind_text(enum weir_policy_kind kind)
     return (unsigned)kind < WEIR_POLICY_KIND_COUNT ? text[kind] : "?";
 }
 
-/* Names of earlier versions. */
+/* Names that earlier versions knew. */
 static const struct {
     const char *name, *advice;
 } gone[] = {
     {"overlap", "remove the word, because copies are ordered without a policy"},
-    {"complement", "write 'corun', which finds out more about two kernels"},
-    {"tensor", "write 'corun', which finds out more about two kernels"},
-    {"waterfill", "write 'corun', its name now"},
+    {"complement", "write 'waterfill', which finds out more about two kernels"},
+    {"tensor", "write 'waterfill', which finds out more about two kernels"},
 };
 
 /* Report an unknown name, with what to write instead or with a list of the known ones. */

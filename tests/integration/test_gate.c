@@ -147,7 +147,7 @@ static void unpaired_kernels_are_launched_as_they_are(void **state)
     struct guest *a, *b, *limited;
 
     (void)state;
-    gate_open_leveled("fair,corun");
+    gate_open_leveled("fair,waterfill");
     a = guest_new(0, 0);
     b = guest_new(2, 0);
     limited = guest_new(0, 50);

@@ -513,7 +513,8 @@ static void what_was_beside_one_that_seemed_to_wait_is_doubted(void **state)
         weir_predict_learn(config.predict, WEIR_SCHED_KERNEL, 3000, 10000, 3000000);
     }
     desk_init_with(&b, &config);
-    assert_int_equal(weir_sched_policy_set(b.sched, b.now_ns, weir_policy_find("corun")), WEIR_OK);
+    assert_int_equal(weir_sched_policy_set(b.sched, b.now_ns, weir_policy_find("waterfill")),
+                     WEIR_OK);
     q[0] = queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 100));
     q[1] = queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 100));
     other = kernel(&b, q[0], 5000, 0);

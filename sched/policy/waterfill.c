@@ -1,5 +1,5 @@
 /*
- * corun: two kernels on the same SMs, each with as many blocks on each as costs both least.
+ * waterfill: two kernels on the same SMs, each with as many blocks on each as costs both least.
  *
  * Warped-Slicer measures each kernel's performance against its blocks per SM: a kernel that
  * computes gains with each block, one that waits for memory or is short of cache has its best with
@@ -36,7 +36,7 @@
  *
  * Source: Warped-Slicer (ISCA 2016) IV (Algorithm 1, threshold), IV-A (profiling)
  */
-#include "sched/policy/corun.h"
+#include "sched/policy/waterfill.h"
 #include "sched/policy/pair.h"
 
 #define KERNELS  256u
@@ -52,13 +52,13 @@
 
 /* The steps up of a kernel's curve: numbers of blocks that are faster than all smaller ones. */
 struct steps {
-    double best[CORUN_BLOCKS_MAX];
-    uint32_t blocks[CORUN_BLOCKS_MAX];
+    double best[WATERFILL_BLOCKS_MAX];
+    uint32_t blocks[WATERFILL_BLOCKS_MAX];
     uint32_t count, at;
     bool full;
 };
 
-static void steps_make(const struct corun_curve *curve, struct steps *steps)
+static void steps_make(const struct waterfill_curve *curve, struct steps *steps)
 {
     double most = 0;
 
@@ -93,10 +93,10 @@ static uint32_t lowest(const struct steps *steps, uint32_t count)
     return low;
 }
 
-bool corun_divide(const struct corun_curve *const *curves, uint32_t count, uint32_t *ret_blocks,
-                  double *ret_kept)
+bool waterfill_divide(const struct waterfill_curve *const *curves, uint32_t count,
+                      uint32_t *ret_blocks, double *ret_kept)
 {
-    struct steps steps[CORUN_KERNELS_MAX];
+    struct steps steps[WATERFILL_KERNELS_MAX];
     double left = 1 + 1e-9; /* free part of an SM; the excess lets three thirds fit */
     uint32_t low;
 
@@ -125,7 +125,7 @@ bool corun_divide(const struct corun_curve *const *curves, uint32_t count, uint3
     return true;
 }
 
-bool corun_is_tolerable(const double *kept, uint32_t count)
+bool waterfill_is_tolerable(const double *kept, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         if (1 - kept[i] > LIMIT / count) {
@@ -173,18 +173,18 @@ struct known_pair {
     uint32_t asked;
 };
 
-struct corun {
+struct waterfill {
     struct pair_brake brake;
     struct known_kernel kernel[KERNELS];
     struct known_pair pair[PAIRS];
 };
 
-static struct known_kernel *kernel_slot(struct corun *state, uint64_t key)
+static struct known_kernel *kernel_slot(struct waterfill *state, uint64_t key)
 {
     return &state->kernel[weir_hash_slot(key, KERNELS)];
 }
 
-static struct known_pair *pair_slot(struct corun *state, uint64_t a, uint64_t b)
+static struct known_pair *pair_slot(struct waterfill *state, uint64_t a, uint64_t b)
 {
     return &state->pair[weir_hash_slot(pair_key(a, b), PAIRS)];
 }
@@ -234,7 +234,7 @@ static bool is_searched(const struct known_pair *pair)
 }
 
 /* Try a division with one more block for one kernel, and for the other what fits beside it. */
-static bool take_step(struct corun *state, struct known_pair *pair)
+static bool take_step(struct waterfill *state, struct known_pair *pair)
 {
     const struct search *search = &pair->search;
     uint32_t more = search->way == FIRST_MORE ? 0 : 1;
@@ -275,7 +275,7 @@ static void turn_round(struct search *search)
 }
 
 /* The division was measured: keep it if it is the best so far, and choose the next one. */
-static void search_on(struct corun *state, struct known_pair *pair)
+static void search_on(struct waterfill *state, struct known_pair *pair)
 {
     struct search *search = &pair->search;
     double best = together(&search->best);
@@ -298,7 +298,7 @@ static void search_on(struct corun *state, struct known_pair *pair)
 }
 
 /* Take a measure of a kernel in the division that is tried. */
-static void learn_division(struct corun *state, struct known_pair *pair, uint32_t side,
+static void learn_division(struct waterfill *state, struct known_pair *pair, uint32_t side,
                            double block_ns)
 {
     struct search *search = &pair->search;
@@ -321,7 +321,8 @@ static void learn_division(struct corun *state, struct known_pair *pair, uint32_
     search_on(state, pair);
 }
 
-static void learn_pair(struct corun *state, const struct weir_policy_measure *measure, double speed)
+static void learn_pair(struct waterfill *state, const struct weir_policy_measure *measure,
+                       double speed)
 {
     struct known_pair *pair = pair_slot(state, measure->key, measure->partner_key);
     uint32_t side = measure->key > measure->partner_key;
@@ -350,9 +351,9 @@ static void learn_pair(struct corun *state, const struct weir_policy_measure *me
     }
 }
 
-static void corun_measured(struct weir_policy *self, const struct weir_policy_measure *measure)
+static void waterfill_measured(struct weir_policy *self, const struct weir_policy_measure *measure)
 {
-    struct corun *state = self->state;
+    struct waterfill *state = self->state;
     struct known_kernel *kernel = kernel_slot(state, measure->key);
 
     if (kernel->key != measure->key || measure->block_ns <= 0) {
@@ -380,7 +381,7 @@ static struct known_kernel *kernel_of(struct weir_policy *self,
     struct known_kernel *known;
 
     if (!pair_is_able(self, tenant) || kernel->blocks_per_sm == 0 ||
-        kernel->blocks_per_sm > CORUN_BLOCKS_MAX) {
+        kernel->blocks_per_sm > WATERFILL_BLOCKS_MAX) {
         return NULL;
     }
     known = kernel_slot(self->state, kernel->key);
@@ -405,7 +406,7 @@ static uint32_t missing(const struct known_kernel *kernel)
 }
 
 /* Make the curve of straight lines through the samples and zero. */
-static void curve_of(const struct known_kernel *kernel, struct corun_curve *ret_curve)
+static void curve_of(const struct known_kernel *kernel, struct waterfill_curve *ret_curve)
 {
     uint32_t from = 0;
     double from_speed = 0;
@@ -428,8 +429,8 @@ static struct known_pair *pair_of(struct weir_policy *self, const struct known_k
 {
     struct known_pair *pair = pair_slot(self->state, a->key, b->key);
     const struct known_kernel *kernel[] = {a->key <= b->key ? a : b, a->key <= b->key ? b : a};
-    struct corun_curve curve[2];
-    const struct corun_curve *const curves[] = {&curve[0], &curve[1]};
+    struct waterfill_curve curve[2];
+    const struct waterfill_curve *const curves[] = {&curve[0], &curve[1]};
     double kept[2];
 
     if (pair->key[0] == kernel[0]->key && pair->key[1] == kernel[1]->key) {
@@ -439,7 +440,8 @@ static struct known_pair *pair_of(struct weir_policy *self, const struct known_k
     for (int i = 0; i < 2; i++) {
         curve_of(kernel[i], &curve[i]);
     }
-    if (corun_divide(curves, 2, pair->now.block_limit, kept) && corun_is_tolerable(kept, 2)) {
+    if (waterfill_divide(curves, 2, pair->now.block_limit, kept) &&
+        waterfill_is_tolerable(kept, 2)) {
         pair->expected = kept[0] + kept[1];
     } else {
         pair->mode = APART;
@@ -548,8 +550,9 @@ static void share(struct weir_policy *self, const struct weir_policy_together_vi
     }
 }
 
-static void corun_together(struct weir_policy *self, const struct weir_policy_together_view *view,
-                           struct weir_policy_group *group)
+static void waterfill_together(struct weir_policy *self,
+                               const struct weir_policy_together_view *view,
+                               struct weir_policy_group *group)
 {
     const struct weir_policy_tenant *leader = view->ready[0];
     struct known_kernel *kernel[2] = {kernel_of(self, leader), NULL};
@@ -575,14 +578,14 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
     if (kernel[1] && kernel[0]->key == leader->kernel.key &&
         kernel[1]->key == view->ready[best_index]->kernel.key) {
         share(self, view, best_index, kernel, group);
-        pair_limit(&((struct corun *)self->state)->brake, group);
+        pair_limit(&((struct waterfill *)self->state)->brake, group);
     }
 }
 
-const struct weir_policy_ops weir_policy_corun = {
-    .name = "corun",
+const struct weir_policy_ops weir_policy_waterfill = {
+    .name = "waterfill",
     .kind = WEIR_POLICY_TOGETHER,
-    .state_bytes = sizeof(struct corun),
-    .measured = corun_measured,
-    .together = corun_together,
+    .state_bytes = sizeof(struct waterfill),
+    .measured = waterfill_measured,
+    .together = waterfill_together,
 };

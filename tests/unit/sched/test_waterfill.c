@@ -1,49 +1,51 @@
 /*
- * `corun`: Algorithm 1 and the threshold by hand; the policy from measures as the core would
+ * `waterfill`: Algorithm 1 and the threshold by hand; the policy from measures as the core would
  * bring them; and on a device with a kernel that has its best with half of its blocks.
  */
-#include "sched/policy/corun.h"
+#include "sched/policy/waterfill.h"
 #include "tests/unit/sched/pair_desk.h"
 
 /* ---- the division ---- */
 
-static const struct corun_curve compute = {.performance = {0, 1, 2, 3, 4, 5, 6, 7, 8}, .blocks = 8};
-static const struct corun_curve memory = {.performance = {0, 1, 2, 3, 4, 4, 4, 4, 4}, .blocks = 8};
+static const struct waterfill_curve compute = {.performance = {0, 1, 2, 3, 4, 5, 6, 7, 8},
+                                               .blocks = 8};
+static const struct waterfill_curve memory = {.performance = {0, 1, 2, 3, 4, 4, 4, 4, 4},
+                                              .blocks = 8};
 /* Short of cache: its best with 3 blocks, worse with more. */
-static const struct corun_curve cache = {.performance = {0, 3, 6, 8, 5, 4, 4}, .blocks = 6};
+static const struct waterfill_curve cache = {.performance = {0, 3, 6, 8, 5, 4, 4}, .blocks = 6};
 /* Two blocks are no better than one. */
-static const struct corun_curve stairs = {.performance = {0, 2, 2, 4, 4}, .blocks = 4};
+static const struct waterfill_curve stairs = {.performance = {0, 2, 2, 4, 4}, .blocks = 4};
 
-/* The drawing in corun.c, step by step: c m: 1 1, 2 1, 3 1 (then m, .25 against .375), 3 2,
+/* The drawing in waterfill.c, step by step: c m: 1 1, 2 1, 3 1 (then m, .25 against .375), 3 2,
  * 4 2, 5 2 (both .5: the first), 5 3: full. */
 static void divide_fills_the_lowest(void **state)
 {
-    const struct corun_curve *const curves[] = {&compute, &memory};
+    const struct waterfill_curve *const curves[] = {&compute, &memory};
     uint32_t blocks[2];
     double kept[2];
 
     (void)state;
-    assert_true(corun_divide(curves, 2, blocks, kept));
+    assert_true(waterfill_divide(curves, 2, blocks, kept));
     assert_int_equal(blocks[0], 5);
     assert_int_equal(blocks[1], 3);
     assert_true(kept[0] == 5.0 / 8 && kept[1] == 3.0 / 4);
-    assert_true(corun_is_tolerable(kept, 2));
+    assert_true(waterfill_is_tolerable(kept, 2));
 }
 
 static void divide_gives_nobody_more_than_its_best(void **state)
 {
-    const struct corun_curve *curves[] = {&cache, &compute};
+    const struct waterfill_curve *curves[] = {&cache, &compute};
     uint32_t blocks[2];
     double kept[2];
 
     (void)state;
     /* c 1 (.38), the other 3 (.38), c 2 (.75), the other 5 (.63); 1/24 is left. */
-    assert_true(corun_divide(curves, 2, blocks, kept));
+    assert_true(waterfill_divide(curves, 2, blocks, kept));
     assert_int_equal(blocks[0], 2);
     assert_int_equal(blocks[1], 5);
     assert_true(kept[0] == 0.75 && kept[1] == 0.625);
     curves[1] = &memory; /* best with 4 of 8: both have it */
-    assert_true(corun_divide(curves, 2, blocks, kept));
+    assert_true(waterfill_divide(curves, 2, blocks, kept));
     assert_int_equal(blocks[0], 3);
     assert_int_equal(blocks[1], 4);
     assert_true(kept[0] == 1 && kept[1] == 1);
@@ -51,44 +53,44 @@ static void divide_gives_nobody_more_than_its_best(void **state)
 
 static void divide_takes_steps_as_a_whole(void **state)
 {
-    const struct corun_curve *const curves[] = {&stairs, &compute};
+    const struct waterfill_curve *const curves[] = {&stairs, &compute};
     uint32_t blocks[2];
     double kept[2];
 
     (void)state;
     /* 1 (.5) and 4 (.5); then two more for the first do not fit (1/4 is left): 1 and 6. */
-    assert_true(corun_divide(curves, 2, blocks, kept));
+    assert_true(waterfill_divide(curves, 2, blocks, kept));
     assert_int_equal(blocks[0], 1);
     assert_int_equal(blocks[1], 6);
 }
 
 static void divide_of_three_and_the_threshold(void **state)
 {
-    const struct corun_curve *const curves[] = {&compute, &compute, &compute};
-    static const struct corun_curve whole = {.performance = {0, 1}, .blocks = 1};
-    static const struct corun_curve large = {.performance = {0, 1, 2}, .blocks = 2};
-    const struct corun_curve *const both[] = {&whole, &large};
-    const struct corun_curve *const twins[] = {&large, &large};
+    const struct waterfill_curve *const curves[] = {&compute, &compute, &compute};
+    static const struct waterfill_curve whole = {.performance = {0, 1}, .blocks = 1};
+    static const struct waterfill_curve large = {.performance = {0, 1, 2}, .blocks = 2};
+    const struct waterfill_curve *const both[] = {&whole, &large};
+    const struct waterfill_curve *const twins[] = {&large, &large};
     uint32_t blocks[3];
     double kept[3];
 
     (void)state;
-    assert_true(corun_divide(curves, 3, blocks, kept));
+    assert_true(waterfill_divide(curves, 3, blocks, kept));
     assert_int_equal(blocks[0] + blocks[1] + blocks[2], 8);
     assert_true(blocks[2] >= 2 && blocks[0] == 3);
-    assert_false(corun_is_tolerable(kept, 3)); /* 2/8: lost 75 %, more than 40 % */
-    assert_false(corun_divide(both, 2, blocks, kept));
-    assert_true(corun_divide(twins, 2, blocks, kept));
-    assert_true(corun_is_tolerable(kept, 2)); /* half lost, 60 % allowed */
+    assert_false(waterfill_is_tolerable(kept, 3)); /* 2/8: lost 75 %, more than 40 % */
+    assert_false(waterfill_divide(both, 2, blocks, kept));
+    assert_true(waterfill_divide(twins, 2, blocks, kept));
+    assert_true(waterfill_is_tolerable(kept, 2)); /* half lost, 60 % allowed */
     kept[1] = 0.39;
-    assert_false(corun_is_tolerable(kept, 2));
+    assert_false(waterfill_is_tolerable(kept, 2));
 }
 
 /* ---- by hand ---- */
 
 static int desk_make(void **state)
 {
-    return pair_desk_make(state, "corun");
+    return pair_desk_make(state, "waterfill");
 }
 
 /* Speed of a kernel of 8 blocks per SM with `block limit` of them: 'c' gains with each, 'm' up to
@@ -221,7 +223,7 @@ static double run_pair(const char *policies, uint64_t duration_us, uint32_t enou
 
 static void memory_and_compute_gain_and_likes_lose_nothing(void **state)
 {
-    static const char *const policies[] = {"fair,corun", "priority,corun"};
+    static const char *const policies[] = {"fair,waterfill", "priority,waterfill"};
 
     (void)state;
     for (int i = 0; i < 2; i++) {
