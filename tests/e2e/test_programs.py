@@ -830,6 +830,20 @@ class Runs(UnderMps):
         for runs in self.runs(host):
             self.assertEqual((runs["started"], runs["stuck"]), (runs["finished"], 0))
 
+    def test_kernels_that_share_sms_set_memory_aside_for_each_other(self):
+        """Each in a worker of its own: what the other one's blocks need comes with the grant."""
+        forms = lib.forms_lines(self.folder(), mode="always")
+        host = self.under_mps(lines=[*forms, "", "[scheduler]", 'policy = "fair,waterfill"'], log="debug")
+        guests = [self.guest(host, "forms_load", kernel, tenant=tenant)
+                  for kernel, tenant in (("bs", "alice"), ("rg", "bob"))]
+        for guest, kernel in zip(guests, ("bs", "rg")):
+            guest.say(f"input {kernel} quick")
+            guest.wait_line("^done$")
+            guest.say("loop 40 0")
+        said = r"forms: shares SMs kernel=\S*{} block_limit=\d+ own_bytes=\d+ beside_bytes=[1-9]"
+        for kernel in ("bs", "rg"):
+            host.process.wait_log(said.format(kernel), 40)
+
     def test_spares_have_the_connections_that_ended_programs_had(self):
         """Four workers have 8; those that come later have 2, until the first ones have ended."""
         host = self.under_mps(lines=["spare_workers = 1", "worker_idle_s = 1"])

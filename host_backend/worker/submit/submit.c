@@ -57,6 +57,7 @@ static bool choose_form(struct weir_session *s, const struct weir_host_stream *s
                       (ret_choice->form == WEIR_PTX_FORM_PERSISTENT ? WEIR_SCHED_MOVABLE : 0) |
                       (ret_choice->uses_matrix ? WEIR_SCHED_TENSOR : 0);
         work->blocks_per_sm = ret_choice->blocks_per_sm;
+        work->bytes = ret_choice->block_bytes;
     } else if (weir_admission_contends(s) && !what->may_print) {
         work->blocks_per_sm = blocks_per_sm(s, what->kernel, work->key);
     }

@@ -493,7 +493,6 @@ enum weir_status weir_forms_create(struct weir_worker *worker,
             attribute(gpu, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
         device->sm = weir_device_capability(&gpu->about);
         pthread_mutex_init(&device->lock, NULL);
-        pthread_mutex_init(&device->needs.lock, NULL);
         weir_thread_condition_init(&device->work);
     }
     weir_log_debug("forms: compiler=\"%s\" cache=%s", forms->compiler->id,
@@ -547,7 +546,6 @@ static void device_finish(struct weir_forms_device *device)
     destroy_all(device->dead);
     weir_run_streams_destroy(device->streams);
     pthread_cond_destroy(&device->work);
-    pthread_mutex_destroy(&device->needs.lock);
     pthread_mutex_destroy(&device->lock);
 }
 

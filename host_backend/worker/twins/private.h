@@ -153,7 +153,6 @@ struct weir_forms_device {
     struct weir_forms_module *dead; /* modules that the builder is to unload */
     struct weir_run_streams *streams;
     struct weir_runs *_Atomic runs; /* made before the first twin is READY */
-    struct weir_forms_needs needs;
 };
 
 struct weir_forms {
