@@ -844,6 +844,27 @@ class Runs(UnderMps):
         for kernel in ("bs", "rg"):
             host.process.wait_log(said.format(kernel), 40)
 
+    def test_a_program_that_was_alone_has_runs_once_there_is_another_tenant(self):
+        host = self.own({"alice": {"isolation": "program"}}, lines=lib.forms_lines(self.folder(), mode="default"))
+        first = self.guest(host, "forms_load", "rg", tenant="alice")
+        first.say("input rg quick")
+        first.wait_line("^done$")
+        self.assertEqual(self.runs(host), [])
+        first.say("loop 40 0")
+        added = lib.run_weir("tenant", "add", "bob", "isolation=program", "--run-dir", host.run_dir)
+        self.assertEqual(added.returncode, 0, added.stderr)
+        second = self.guest(host, "forms_load", "bs", tenant="bob")
+        second.say("input bs quick")
+        second.wait_line("^done$")
+        second.say("loop 40 0")
+
+        def has_runs():
+            result = lib.run_weir("stats", "--run-dir", host.run_dir, "--json")
+            return any(line.get("tenant") == "alice" and line["kernels"].get("persistent", 0) > 0
+                       for line in map(json.loads, result.stdout.splitlines()))
+
+        lib.until(has_runs, 30, "kernels of the first program can be stopped")
+
     def test_spares_have_the_connections_that_ended_programs_had(self):
         """Four workers have 8; those that come later have 2, until the first ones have ended."""
         host = self.under_mps(lines=["spare_workers = 1", "worker_idle_s = 1"])

@@ -61,7 +61,8 @@ static void log_counts(const struct weir_forms_module *m)
     }
 }
 
-static void module_destroy(struct weir_forms_module *m)
+/* Unload what the builder has loaded, and an original that was left to it. */
+static void unload(struct weir_forms_module *m)
 {
     struct weir_worker *worker = m->device->forms->worker;
     const struct weir_driver *d = m->device->forms->driver;
@@ -82,6 +83,13 @@ static void module_destroy(struct weir_forms_module *m)
         (void)d->cuCtxPopCurrent_v2(&before);
     }
     weir_device_idle_end(worker, idle);
+}
+
+static void module_destroy(struct weir_forms_module *m)
+{
+    if (m->twins || m->orphan) {
+        unload(m);
+    }
     log_counts(m);
     weir_image_put(m->store, m->kept);
     weir_image_put(m->store, m->image);

@@ -111,6 +111,7 @@ struct weir_forms_module {
     uint32_t attributes_set; /* how often the guest has set attributes */
 
     /* The job. */
+    bool waits;       /* it is no job until another tenant may want runs: session's thread */
     uint64_t from_ns; /* do not begin the job before */
     struct weir_host_image_store *store;
     struct weir_host_image *image; /* a reference, until the text was read from the image */
