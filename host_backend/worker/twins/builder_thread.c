@@ -91,6 +91,7 @@ static void module_destroy(struct weir_forms_module *m)
         unload(m);
     }
     log_counts(m);
+    weir_forms_learned_keep(m);
     weir_image_put(m->store, m->kept);
     weir_image_put(m->store, m->image);
     weir_forms_set_destroy(m->set);
@@ -339,7 +340,7 @@ static void do_job(struct weir_forms_module *m)
 {
     struct build b = {.module = m};
     uint64_t start_ns = weir_clock_now_ns();
-    bool ready;
+    bool ready, learned;
 
     build(&b);
     m->set = b.set;
@@ -347,13 +348,15 @@ static void do_job(struct weir_forms_module *m)
         b.status = load(m);
     }
     ready = b.status == WEIR_OK && m->set->n_kernels != 0 && have_runs(m->device);
+    m->learned_key = weir_hash_of(&b.report.key, sizeof b.report.key);
+    learned = ready && weir_forms_learned_take(m);
 
     if (b.status != WEIR_OK) {
         weir_log_debug("forms: no twins tenant=%s status=\"%s\" why=\"%s\"", m->tenant,
                        weir_status_text(b.status), b.report.why);
     } else {
-        weir_log_debug("forms: twins tenant=%s kernels=%u of=%u cached=%d ms=%llu", m->tenant,
-                       m->set->n_kernels, b.report.n_kernels, b.report.cached,
+        weir_log_debug("forms: twins tenant=%s kernels=%u of=%u cached=%d learned=%d ms=%llu",
+                       m->tenant, m->set->n_kernels, b.report.n_kernels, b.report.cached, learned,
                        (unsigned long long)((weir_clock_now_ns() - start_ns) / WEIR_NS_PER_MS));
     }
     /* R1: publishes the builder's fields; meets A1 in weir_forms_here(). */
