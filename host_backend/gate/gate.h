@@ -63,7 +63,8 @@ struct weir_gate_hint {
 struct weir_gate_work {
     enum weir_sched_class class;
     uint64_t key;                /* set for kernels and graphs */
-    uint64_t bytes;              /* set for copies and memsets */
+    uint64_t bytes;              /* set for copies and memsets; of a kernel that can be moved what a
+                                    block takes of an SM's shared memory */
     uint64_t rest_bytes;         /* of a copy in pieces: bytes behind this one; 0: it is the last */
     uint32_t blocks;             /* set for kernels */
     uint32_t blocks_per_sm;      /* 0: not known */
@@ -80,6 +81,8 @@ struct weir_gate_pass {
     bool guessed;  /* ns is a default, not a prediction */
     /* The scheduler's decision about the item; zero without one. */
     struct weir_sched_place place; /* the part of the device that it may use */
+    uint32_t beside_bytes; /* with a block limit: what others' blocks need of an SM's shared memory
+                              beside its own */
     enum weir_sched_level level; /* the work's level on the device; WEIR_SCHED_PLAIN if undecided */
     bool stoppable;              /* copied from the work's flags */
 };

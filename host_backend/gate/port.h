@@ -33,7 +33,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define WEIR_GATE_PORT_VERSION  2u
+#define WEIR_GATE_PORT_VERSION  3u
 #define WEIR_GATE_PORT_DEVICES  16u    /* devices of a worker */
 #define WEIR_GATE_PORT_REQUESTS 8192u  /* a power of two */
 #define WEIR_GATE_PORT_ORDERS   256u   /* a power of two */
@@ -58,9 +58,10 @@ enum weir_gate_request_kind {
     WEIR_GATE_REQUEST_QUEUE,      /* a queue begins: item is its tenant's slot, blocks its own SM
                                      limit in percent */
     WEIR_GATE_REQUEST_QUEUE_GONE, /* a queue ends: its items are withdrawn */
-    WEIR_GATE_REQUEST_ARRIVE,     /* class, flags, key (of a copy: rest_bytes), size, blocks,
-                                     blocks_per_sm; ns: predicted, 0: not known; sequence: number
-                                     that the grant repeats, 0 if the item is STARTED */
+    WEIR_GATE_REQUEST_ARRIVE,     /* class, flags, key (of a copy: rest_bytes), size: bytes as in
+                                     weir_gate_work, blocks, blocks_per_sm; ns: predicted, 0: not
+                                     known; sequence: number that the grant repeats, 0 if the item
+                                     is STARTED */
     WEIR_GATE_REQUEST_STUCK,      /* a waiting item has passed without a grant */
     WEIR_GATE_REQUEST_FINISHED,   /* ns: as took_ns of weir_sched_finished() */
     WEIR_GATE_REQUEST_TOGETHER,   /* one of several items that ended together; blocks: how many
@@ -138,10 +139,11 @@ struct weir_gate_slot {
     uint32_t word;           /* a futex; changes with each of the members above */
     /* What the gate says about the item; valid once `granted` has its number. */
     struct weir_sched_place place;
-    uint32_t level;    /* enum weir_sched_level */
-    uint32_t sure;     /* ns is reliable */
-    uint32_t unpaired; /* enum weir_sched_unpaired */
-    uint64_t ns;       /* the predicted duration; 0: not known */
+    uint32_t level;        /* enum weir_sched_level */
+    uint32_t sure;         /* ns is reliable */
+    uint32_t unpaired;     /* enum weir_sched_unpaired */
+    uint64_t ns;           /* the predicted duration; 0: not known */
+    uint32_t beside_bytes; /* as in weir_gate_pass */
 };
 
 struct weir_gate_orders {

@@ -24,6 +24,7 @@ struct weir_gate_item {
     bool stoppable;
     enum weir_sched_level level; /* valid once granted, like place */
     struct weir_sched_place place;
+    uint32_t beside_bytes;       /* as in weir_gate_pass */
     bool sure;                   /* its predicted duration is reliable */
     struct weir_gate_slot *slot; /* the gate process grants the item in this slot */
     uint32_t sequence;           /* number of its arrival in that slot */

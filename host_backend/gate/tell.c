@@ -106,6 +106,7 @@ bool weir_gate_is_granted(struct weir_gate_item *item)
         return false;
     }
     item->place = slot->place;
+    item->beside_bytes = slot->beside_bytes;
     item->level = slot->level < WEIR_SCHED_LEVEL_COUNT ? (enum weir_sched_level)slot->level
                                                        : WEIR_SCHED_PLAIN;
     item->sure = slot->sure != 0;

@@ -7,6 +7,7 @@
  *     contexts end HOW N        the same, and how long until all have ended; HOW is release (of the
  *                               context, then exit), exit, or kill
  *     contexts fill MAX         one process after the other: how many contexts the GPU takes
+ *     contexts fill FIRST MAX   the same; the first ones have 8 connections, the others 2
  *     contexts meet STREAMS     a kernel in each stream waits for the kernels in all others
  *     contexts held HELD STREAMS
  *                               HELD streams wait for a value, as a stream does that waits for a
@@ -196,7 +197,8 @@ static int start(int n, const char *how)
     return 0;
 }
 
-static int fill(int most)
+/* @param first  how many have 8 connections; the others have 2. -1: as the variable says */
+static int fill(int first, int most)
 {
     pid_t pids[PROCESSES_MAX];
     double begin_s = now_s(), last_s = 0;
@@ -206,6 +208,9 @@ static int fill(int most)
     while (n < most && error == 0 && now_s() - begin_s < LIMIT_S) {
         double s = now_s();
 
+        if (first >= 0) {
+            setenv("CUDA_DEVICE_MAX_CONNECTIONS", n < first ? "8" : "2", 1);
+        }
         pids[n] = start_child(&board->rows[n]);
         while (atomic_load(&board->rows[n].result) == 0 && now_s() - s < LIMIT_S) {
             usleep(1000);
@@ -325,8 +330,9 @@ static int held(int held_n, int n, const char *late)
 
 static int usage(void)
 {
-    fprintf(stderr, "contexts start N | end HOW N | fill MAX | meet STREAMS | held HELD STREAMS | "
-                    "late VALUE HELD STREAMS\n");
+    fprintf(stderr,
+            "contexts start N | end HOW N | fill [FIRST] MAX | meet STREAMS | held HELD STREAMS | "
+            "late VALUE HELD STREAMS\n");
     return 2;
 }
 
@@ -345,7 +351,10 @@ int main(int argc, char **argv)
         return start(n, argv[2]);
     }
     if (argc == 3 && n <= PROCESSES_MAX && strcmp(argv[1], "fill") == 0) {
-        return fill(n);
+        return fill(-1, n);
+    }
+    if (argc == 4 && n <= PROCESSES_MAX && first >= 0 && strcmp(argv[1], "fill") == 0) {
+        return fill(first, n);
     }
     if (argc == 3 && n <= STREAMS_MAX && strcmp(argv[1], "meet") == 0) {
         return meet(n);

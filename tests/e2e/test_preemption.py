@@ -180,6 +180,23 @@ class Forms(lib.Case):
         self.assertEqual(host.stop(), 0)
         return {m[1] for m in self.said(host, r"forms: twins .*cached=(\d)")}, host
 
+    def test_the_next_program_knows_how_long_blocks_take(self):
+        folder, learned = self.folder(), []
+        for _ in range(2):
+            host = self.host(host_lines=lib.forms_lines(folder, mode="always"), log="debug")
+            guest = self.guest(host, "forms_load", "rg")
+            for command in ("input rg quick", "loop 1 0"):
+                said = len(guest.lines)
+                guest.say(command)
+                guest.wait_line("^done$", after=said)
+            guest.close_stdin()
+            self.assertEqual(guest.wait(), 0)
+            host.wait_idle()
+            self.assertEqual(host.stop(), 0)
+            learned.append({m[1] for m in self.said(host, r"forms: twins .*learned=(\d)")})
+        self.assertEqual(learned[0], {"0"})
+        self.assertIn("1", learned[1])
+
     def test_cache_is_used_by_the_next_host(self):
         folder = self.folder()
         self.assertEqual(self.run_with(folder)[0], {"0"})

@@ -2,6 +2,7 @@
 """isolation = "program": a worker for each program, spares, kept workers, ends and shortages."""
 import contextlib
 import datetime
+import json
 import os
 import pathlib
 import re
@@ -521,8 +522,8 @@ class UnderMps(Base):
         with open(self.said_path, "w"):
             os.chmod(self.said_path, 0o666)  # the daemon runs as the workers' user
         tenants = tenants or {name: {"isolation": "program"} for name in ("alice", "bob")}
-        return self.own({**tenants, "carol": {"isolation": "strict"}}, lines=['mps = "on"', *lines],
-                        env={"PATH": f"{folder}:{os.environ['PATH']}", "WEIR_TEST_SAID": self.said_path}, **kwargs)
+        env = {"PATH": f"{folder}:{os.environ['PATH']}", "WEIR_TEST_SAID": self.said_path, **kwargs.pop("env", {})}
+        return self.own({**tenants, "carol": {"isolation": "strict"}}, lines=['mps = "on"', *lines], env=env, **kwargs)
 
     def said(self, domain="mps-0"):
         """What the daemon of a domain was told."""
@@ -538,6 +539,13 @@ class UnderMps(Base):
         with lib.looking_into(pid), open(f"/proc/{pid}/environ", "rb") as f:
             found = dict(line.split(b"=", 1) for line in f.read().split(b"\0") if b"=" in line)
         return found.get(b"CUDA_MPS_PIPE_DIRECTORY", b"").decode()
+
+    def hold(self, host, tenant, n, **options):
+        """So many programs that have a context and do nothing."""
+        held = [self.guest(host, "e2e_quota", "hold", 4096, tenant=tenant, **options) for _ in range(n)]
+        for guest in held:
+            guest.wait_line("^held$")
+        return held
 
 
 class Domains(UnderMps):
@@ -743,13 +751,6 @@ class Domains(UnderMps):
     def spares_are_in(self, host, domain):
         lib.until(lambda: self.domains(self.pids(host, state="spare")) == [domain], 20, f"spares are in {domain}")
 
-    def hold(self, host, tenant, n, **options):
-        """So many programs that have a context and do nothing."""
-        held = [self.guest(host, "e2e_quota", "hold", 4096, tenant=tenant, **options) for _ in range(n)]
-        for guest in held:
-            guest.wait_line("^held$")
-        return held
-
     def test_a_second_domain_opens_when_the_first_is_full_of_programs(self):
         """Programs of two domains take turns, so workers that serve nobody leave first."""
         host = self.under_mps(lines=["spare_workers = 32"])
@@ -775,6 +776,103 @@ class Domains(UnderMps):
         for guest in held[:2]:
             guest.kill()
         self.spares_are_in(host, "mps-0")
+
+
+class Runs(UnderMps):
+    """Connections to the GPU of workers under MPS, and kernels that can be stopped there."""
+
+    STREAMS = 4
+
+    def explored(self, **kwargs):
+        return self.under_mps(lines=lib.forms_lines(self.folder()), log="debug", **kwargs)
+
+    def connections(self, host):
+        return [int(m[1]) for m in (re.search(r"worker: connections to the GPU connections=(\d+)", line)
+                                    for line in host.process.errors) if m]
+
+    def runs(self, host):
+        """What the device of each worker counts, by name."""
+        result = lib.run_weir("stats", "--run-dir", host.run_dir, "--json")
+        return [line["runs"] for line in map(json.loads, result.stdout.splitlines()) if line.get("runs")]
+
+    def run_streams(self, host, **options):
+        """A program with kernels under way in several streams at a time; its worker's counts."""
+        guest = self.guest(host, "sched_load", "tasks", "--rounds", "200", *["4096:8:4096"] * self.STREAMS,
+                           tenant="alice", **options)
+        guest.wait_line("^ready$")
+        for _ in range(5):
+            said = len(guest.lines)
+            guest.say(" ".join(["0", *map(str, range(self.STREAMS))]))
+            guest.wait_line("^done ", after=said)
+        runs, = self.runs(host)
+        return runs
+
+    def test_a_program_of_several_streams_has_runs_where_there_are_eight_connections(self):
+        host = self.explored()
+        runs = self.run_streams(host)
+        self.assertEqual(set(self.connections(host)), {8})
+        self.assertEqual(runs["crowded"], 0)
+        self.assertGreaterEqual(runs["started"], 5 * 8 * self.STREAMS)
+
+    def test_and_few_where_there_are_two(self):
+        """The host's environment goes before what the supervisor says."""
+        host = self.explored(env={"CUDA_DEVICE_MAX_CONNECTIONS": "2"})
+        runs = self.run_streams(host)
+        self.assertEqual(set(self.connections(host)), {2})
+        self.assertGreater(runs["crowded"], 0)
+
+    def test_programs_of_many_streams_and_threads_end_right(self):
+        host = self.explored()
+        for program in ("drv_streams_many", "drv_threads"):
+            guests = [self.guest(host, program, tenant=tenant) for tenant in ("alice", "bob")]
+            for guest in guests:
+                self.assertEqual(guest.wait(lib.CASE_LIMIT_S), 0, guest.tail())
+        for runs in self.runs(host):
+            self.assertEqual((runs["started"], runs["stuck"]), (runs["finished"], 0))
+
+    def test_kernels_that_share_sms_set_memory_aside_for_each_other(self):
+        """Each in a worker of its own: what the other one's blocks need comes with the grant."""
+        forms = lib.forms_lines(self.folder(), mode="always")
+        host = self.under_mps(lines=[*forms, "", "[scheduler]", 'policy = "fair,waterfill"'], log="debug")
+        guests = [self.guest(host, "forms_load", kernel, tenant=tenant)
+                  for kernel, tenant in (("bs", "alice"), ("rg", "bob"))]
+        for guest, kernel in zip(guests, ("bs", "rg")):
+            guest.say(f"input {kernel} quick")
+            guest.wait_line("^done$")
+            guest.say("loop 40 0")
+        said = r"forms: shares SMs kernel=\S*{} block_limit=\d+ own_bytes=\d+ beside_bytes=[1-9]"
+        for kernel in ("bs", "rg"):
+            host.process.wait_log(said.format(kernel), 40)
+
+    def test_a_program_that_was_alone_has_runs_once_there_is_another_tenant(self):
+        host = self.own({"alice": {"isolation": "program"}}, lines=lib.forms_lines(self.folder(), mode="default"))
+        first = self.guest(host, "forms_load", "rg", tenant="alice")
+        first.say("input rg quick")
+        first.wait_line("^done$")
+        self.assertEqual(self.runs(host), [])
+        first.say("loop 40 0")
+        added = lib.run_weir("tenant", "add", "bob", "isolation=program", "--run-dir", host.run_dir)
+        self.assertEqual(added.returncode, 0, added.stderr)
+        second = self.guest(host, "forms_load", "bs", tenant="bob")
+        second.say("input bs quick")
+        second.wait_line("^done$")
+        second.say("loop 40 0")
+
+        def has_runs():
+            result = lib.run_weir("stats", "--run-dir", host.run_dir, "--json")
+            return any(line.get("tenant") == "alice" and line["kernels"].get("persistent", 0) > 0
+                       for line in map(json.loads, result.stdout.splitlines()))
+
+        lib.until(has_runs, 30, "kernels of the first program can be stopped")
+
+    def test_spares_have_the_connections_that_ended_programs_had(self):
+        """Four workers have 8; those that come later have 2, until the first ones have ended."""
+        host = self.under_mps(lines=["spare_workers = 1", "worker_idle_s = 1"])
+        held = self.hold(host, "alice", 5)
+        lib.until(lambda: len(self.connections(host)) == 6, 10, "a spare starts")
+        self.assertEqual(sorted(self.connections(host)), [2, 2, 8, 8, 8, 8])  # they may start at the same time
+        held[0].kill()
+        lib.until(lambda: self.connections(host)[6:] == [8], 20, "another spare with 8 comes instead")
 
 
 class Shares(UnderMps):

@@ -645,33 +645,53 @@ static void a_run_leaves_a_connection_to_go_on(void **state)
     assert_true(f.runs->counts.crowded >= 2);
 }
 
-/* With two connections there are no runs any more once two streams were at work, until they go. */
+/* Have a stream at work until a word is `value`. */
+static void have_at_work(struct weir_run_streams *streams, struct weir_stream_told *told,
+                         CUstream stream, uint32_t word, uint32_t value)
+{
+    weir_run_streams_given(streams, NULL, told, stream, false);
+    DRV(cuStreamWaitValue32_v2(stream, f.counts + word * sizeof value, value,
+                               CU_STREAM_WAIT_VALUE_GEQ));
+}
+
+static void have_ended(CUstream stream, uint32_t word, uint32_t value)
+{
+    DRV(cuMemcpyHtoD_v2(f.counts + word * sizeof value, &value, sizeof value));
+    DRV(cuStreamSynchronize(stream));
+}
+
+/* With two connections there are no runs any more once two streams were at work, until both are
+ * idle at the same time, or gone. */
 static void with_two_connections_one_stream_has_runs(void **state)
 {
+    const struct timespec until_looked_again = {.tv_nsec = WEIR_NS_PER_MS};
     struct weir_run_streams *streams = weir_run_streams_create(&f.driver, 2);
     struct weir_stream_told told[2] = {{0}};
-    uint32_t value = 7;
     CUstream other;
 
     (void)state;
     assert_non_null(streams);
     DRV(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
-    DRV(cuMemsetD32Async(f.counts, 0, 1, f.stream));
+    DRV(cuMemsetD32Async(f.counts, 0, 2, f.stream));
     DRV(cuStreamSynchronize(f.stream));
     weir_run_streams_given(streams, NULL, &told[0], f.stream, false);
-    weir_run_streams_given(streams, NULL, &told[1], other, false); /* the first one is idle */
+    have_at_work(streams, &told[1], other, 1, 7); /* the first one is idle */
     assert_false(weir_run_streams_are_many(streams, other));
-    DRV(cuStreamWaitValue32_v2(other, f.counts, 7, CU_STREAM_WAIT_VALUE_GEQ));
-    weir_run_streams_given(streams, NULL, &told[0], f.stream, false);
+    have_at_work(streams, &told[0], f.stream, 0, 7);
     assert_true(weir_run_streams_are_many(streams, f.stream));
-    DRV(cuMemcpyHtoDAsync_v2(f.counts, &value, sizeof value, f.stream));
-    DRV(cuStreamSynchronize(f.stream));
-    DRV(cuStreamSynchronize(other));
+    have_ended(other, 1, 7); /* now one is at work, but two were */
+    nanosleep(&until_looked_again, NULL);
     assert_true(weir_run_streams_are_many(streams, f.stream));
+    have_ended(f.stream, 0, 7);
+    tl_await(!weir_run_streams_are_many(streams, f.stream));
+    have_at_work(streams, &told[0], f.stream, 0, 8);
+    have_at_work(streams, &told[1], other, 1, 8);
+    assert_true(weir_run_streams_are_many(streams, other));
     weir_run_streams_gone(streams, &told[0]);
     weir_run_streams_gone(streams, &told[1]);
-    weir_run_streams_given(streams, NULL, &told[0], f.stream, false);
     assert_false(weir_run_streams_are_many(streams, f.stream));
+    have_ended(f.stream, 0, 8);
+    have_ended(other, 1, 8);
     DRV(cuStreamDestroy_v2(other));
     weir_run_streams_destroy(streams);
 }

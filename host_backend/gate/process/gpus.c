@@ -25,6 +25,9 @@ static void on_start(void *user, weir_sched_id id, void *item_user,
     (void)id;
     slot->place = *place;
     slot->level = (uint32_t)level;
+    slot->beside_bytes = place->block_limit != 0
+                             ? served_beside_bytes(item, place->block_limit, weir_clock_now_ns())
+                             : 0;
     if (item->queue->waiting == item) {
         item->queue->waiting = NULL;
     }

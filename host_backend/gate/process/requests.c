@@ -169,10 +169,11 @@ static bool on_arrive(const struct about *a)
 {
     const struct weir_gate_request *r = a->request;
     bool copies = weir_gate_is_copy((enum weir_sched_class)r->class);
+    bool is_kernel = r->class == WEIR_SCHED_KERNEL;
     struct weir_sched_item_params params = {.class = (enum weir_sched_class)r->class,
                                             .flags = r->flags & ITEM_FLAGS,
                                             .key = a->queue ? key_of(a) : 0,
-                                            .bytes = r->size,
+                                            .bytes = is_kernel ? 0 : r->size,
                                             .rest_bytes = copies ? r->key : 0,
                                             .blocks = r->blocks,
                                             .blocks_per_sm = r->blocks_per_sm,
@@ -194,9 +195,15 @@ static bool on_arrive(const struct about *a)
         pass(a);
         return false;
     }
-    *item = (struct served_item){
-        .queue = a->queue, .generation = r->generation, .index = r->item, .sequence = r->sequence};
+    *item = (struct served_item){.queue = a->queue,
+                                 .generation = r->generation,
+                                 .index = r->item,
+                                 .sequence = r->sequence,
+                                 .blocks_per_sm = r->blocks_per_sm};
     use(item);
+    if (is_kernel && !started && (r->flags & WEIR_SCHED_MOVABLE) != 0) {
+        served_need_note(&a->queue->need, r, a->now_ns);
+    }
     params.user = item;
     arrive(a, item, &params);
     return true;

@@ -20,7 +20,8 @@ struct served_item {
     weir_sched_id id;                 /* 0: the item is not in use */
     uint32_t generation;              /* the worker's number for this use of the index */
     uint32_t index;
-    uint32_t sequence; /* sequence number of its arrival; 0: it was STARTED */
+    uint32_t sequence;      /* sequence number of its arrival; 0: it was STARTED */
+    uint32_t blocks_per_sm; /* of a kernel, as its worker says; 0: not known */
 };
 
 /* A tenant on a GPU. */
@@ -68,6 +69,14 @@ struct served_use {
     uint64_t sm_ns;
 };
 
+/* Of the kernels that came to a queue of late and can be moved: what the one that needs most needs
+ * of an SM. Zeroed: none came. */
+struct served_need {
+    uint32_t block_bytes; /* of shared memory, for a block */
+    uint32_t blocks_per_sm;
+    uint64_t at_ns; /* when it came last */
+};
+
 struct served_queue {
     struct served_queue *next; /* the next queue of its port */
     struct served_port *port;
@@ -82,6 +91,7 @@ struct served_queue {
     struct served_item *waiting; /* its item that is not granted yet */
     uint64_t session;            /* the worker's number for its session */
     struct served_use *use;      /* the use that is counted for its program */
+    struct served_need need;
 };
 
 /* A set of tenants: one bit for each slot. */
@@ -173,6 +183,14 @@ uint64_t served_gpu_next_ns(const struct served_gpu *gpu);
 void served_gpu_tell(const struct served_gpu *gpu, struct served_port *port, uint32_t device);
 /** Work of a tenant comes to be decided about: the tenant that was alone no longer is. */
 void served_gpu_comes(struct served_gpu *gpu, struct served_member *member, uint64_t now_ns);
+
+/* needs.c */
+
+/** A kernel that can be moved comes to a queue. */
+void served_need_note(struct served_need *need, const struct weir_gate_request *arrival,
+                      uint64_t now_ns);
+/** What blocks of others need of an SM's shared memory beside block_limit blocks of an item's. */
+uint32_t served_beside_bytes(const struct served_item *item, uint32_t block_limit, uint64_t now_ns);
 
 /* tenants.c */
 

@@ -38,6 +38,13 @@
 #define CLOSE_WAIT_NS    (5 * WEIR_NS_PER_S)    /* time for a daemon that was told to quit */
 #define STUCK_NS         (15 * WEIR_NS_PER_S)   /* no client for this long: the server is stuck */
 
+/* Connections to the GPU of a server's clients. A server on an H100 bore 15 clients with 8 each and
+ * no 16th, so 120. 48 clients, the most that it takes, need 96 of these. */
+#define CONNECTIONS_MOST  8u /* as the driver chooses outside MPS */
+#define CONNECTIONS_LEAST 2u /* as the driver chooses under MPS */
+#define CLIENTS_WITH_MOST                                                                          \
+    ((120u - WEIR_MPS_CLIENTS_MAX * CONNECTIONS_LEAST) / (CONNECTIONS_MOST - CONNECTIONS_LEAST))
+
 /* ---------------------------------------------------------------- domains and workers */
 
 struct weir_sup_mps *weir_mps_of(struct weir_supervisor *sup, const struct weir_sup_worker *worker)
@@ -116,6 +123,30 @@ uint32_t weir_mps_busy(const struct weir_supervisor *sup, const struct weir_sup_
     }
     return n;
 }
+
+/* ---------------------------------------------------------------- connections */
+
+uint32_t weir_mps_connections(const struct weir_supervisor *sup,
+                              const struct weir_sup_worker *worker)
+{
+    uint32_t n = 0;
+
+    if (worker->program.domain == 0) {
+        return 0;
+    }
+    if (worker->connections != 0) {
+        return worker->connections < CONNECTIONS_LEAST ? worker->connections : CONNECTIONS_LEAST;
+    }
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        n += w->used && w != worker && w->program.domain == worker->program.domain &&
+             w->program.connections == CONNECTIONS_MOST;
+    }
+    return n < CLIENTS_WITH_MOST ? CONNECTIONS_MOST : CONNECTIONS_LEAST;
+}
+
+/* ---------------------------------------------------------------- opening */
 
 static struct weir_sup_mps *open_one(struct weir_supervisor *sup, const char *devices,
                                      uint64_t now_ns)

@@ -42,6 +42,13 @@ bool weir_mps_make_place(struct weir_supervisor *sup);
 uint32_t weir_mps_busy(const struct weir_supervisor *sup, const struct weir_sup_worker *worker);
 /** Does a domain with the same devices that is filled earlier have room for the worker? */
 bool weir_mps_is_surplus(const struct weir_supervisor *sup, const struct weir_sup_worker *worker);
+/**
+ * How many connections to the GPU a worker gets if it starts in its domain now: 8 if fewer than 4
+ * other workers there have 8, else 2; or what its program asks for, 2 at most.
+ * @return 0: it is in no domain
+ */
+uint32_t weir_mps_connections(const struct weir_supervisor *sup,
+                              const struct weir_sup_worker *worker);
 /** The worker's domain; NULL: it is under no MPS server. */
 struct weir_sup_mps *weir_mps_of(struct weir_supervisor *sup, const struct weir_sup_worker *worker);
 /** Is the worker in the domain? */

@@ -98,6 +98,7 @@ struct weir_sup_program {
     bool asserted;          /* an assert has ended its context, which is no fault of its domain */
     bool native;            /* it never runs under MPS */
     uint32_t domain;        /* number of its MPS domain, from 1; 0: none */
+    uint32_t connections;   /* CUDA_DEVICE_MAX_CONNECTIONS there; 0: it is in no domain */
     uint32_t sm_share_pct;  /* percent of the SMs that its contexts have there; 0: all */
     uint64_t n_guests;      /* connections that it has received */
     uint64_t idle_since_ns; /* when its last program ended; 0: it has served nobody */

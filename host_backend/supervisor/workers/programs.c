@@ -28,6 +28,7 @@
 #include "base/programs.h"
 #include "proto/cuda_abi.h"
 #include "proto/wire/accept.h"
+#include "proto/wire/control.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,7 +108,7 @@ static int worker_of_process(const struct weir_supervisor *sup, const struct wei
 }
 
 /* A free worker that was the tenant's before, or else a spare. It prefers the domain with most
- * programs, because the GPU takes turns between domains. */
+ * programs, because the GPU takes turns between domains, and then more connections. */
 static int free_worker(const struct weir_supervisor *sup, const struct weir_sup_pending *p,
                        const struct weir_program_kind *wanted)
 {
@@ -122,7 +123,8 @@ static int free_worker(const struct weir_supervisor *sup, const struct weir_sup_
         if (!is_free(w) || (!kept && w->tenant >= 0) || !is_of_kind(w, wanted)) {
             continue;
         }
-        worth = 2 * weir_mps_busy(sup, w) + kept + 1;
+        worth = (2 * weir_mps_busy(sup, w) + kept + 1) * (WEIR_CONTROL_MAX_CONNECTIONS + 1) +
+                w->program.connections;
         if (worth > best_worth) {
             best_worth = worth;
             best = i;
@@ -361,6 +363,7 @@ static enum started start_one(struct weir_supervisor *sup, const struct weir_pro
         return weir_mps_make_place(sup) ? STARTS_LATER : lacks_domain(room, ret_lack);
     }
     if (room == WEIR_MPS_ROOM) {
+        worker.program.connections = weir_mps_connections(sup, &worker);
         status = weir_sup_worker_new(sup, &worker, &started);
         return status == WEIR_OK ? STARTED : lacks_process(status, ret_lack);
     }
@@ -597,8 +600,23 @@ static uint64_t calm_from_ns(const struct weir_supervisor *sup)
     return sup->programs.spares_paused_ns != 0 ? sup->programs.spares_paused_ns + CALM_NS : 0;
 }
 
-/* Stop kept workers whose time is over, spares in a domain that later programs need not use, and
- * spares that nobody can use. */
+/* Would a spare that is started instead of this one have more connections? Only one at a time is
+ * replaced: not while another worker of the domain starts or ends. */
+static bool lacks_connections(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
+{
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        const struct weir_sup_worker *other = &sup->workers[i];
+
+        if (is_of_programs(other) && other->program.domain == w->program.domain &&
+            (!other->ready || other->program.stopping)) {
+            return false;
+        }
+    }
+    return w->program.connections < weir_mps_connections(sup, w);
+}
+
+/* Stop kept workers whose time is over, spares in a domain that later programs need not use, those
+ * that others with more connections can replace, and spares that nobody can use. */
 static void stop_idle(struct weir_supervisor *sup, const struct weir_spare_kinds *kinds,
                       uint64_t now_ns)
 {
@@ -609,7 +627,8 @@ static void stop_idle(struct weir_supervisor *sup, const struct weir_spare_kinds
         bool spare = is_free(w) && w->tenant < 0;
 
         if ((is_kept(w) && idle_until_ns(sup, w) <= now_ns) ||
-            (spare && ((calm && weir_mps_is_surplus(sup, w)) || !has_use(sup, kinds, w)))) {
+            (spare && ((calm && (weir_mps_is_surplus(sup, w) || lacks_connections(sup, w))) ||
+                       !has_use(sup, kinds, w)))) {
             weir_sup_program_stop(sup, i);
         }
     }

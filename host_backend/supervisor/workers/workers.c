@@ -118,7 +118,9 @@ static bool send_config(struct weir_supervisor *sup, int worker, int page_fd)
     }
     (void)name_of(sup, w, c->name, sizeof c->name);
     snprintf(c->devices, sizeof c->devices, "%s", w->devices);
-    c->connections = w->kind == WEIR_WORKER_SHARED ? SHARED_CONNECTIONS : w->connections;
+    c->connections = w->kind == WEIR_WORKER_SHARED ? SHARED_CONNECTIONS
+                     : w->program.domain != 0      ? w->program.connections
+                                                   : w->connections;
     c->connections_of_guest = w->kind == WEIR_WORKER_TENANT && !w->connections_failed;
     c->under_mps = weir_mps_of(sup, w) != NULL;
     if (w->program.sm_share_pct != 0 && sms) {

@@ -5,8 +5,8 @@
  * kernel holds up all streams on the same one. And a pool bounds them: of 24 contexts with 32 each,
  * 1 to 3 come to be; of 24 with 8 under MPS, 15 (docs/measurements/contexts.md). So a worker of
  * many tenants has the most there are, and one of a single tenant the driver's own number. Under
- * MPS that is 2, and to say so saves a third of the start. What the host's environment says goes
- * before.
+ * the host's MPS servers the supervisor chooses, 8 or 2. Under another server it is 2, and to say
+ * so saves a third of the start. What the host's environment says goes before.
  *
  * The driver reads the variable in cuInit(), and the worker has called that before a program comes.
  * So when a program wants another number of its tenant's own worker and nobody else is there, the
@@ -53,7 +53,7 @@ enum weir_status weir_connections_choose(struct weir_worker *worker)
     }
     c->bound = bound != NULL;
     c->most = most;
-    if (worker->config.by_program && connections > most) {
+    if (worker->config.by_program && !worker->config.under_mps && connections > most) {
         connections = most;
     }
     if (bound) {

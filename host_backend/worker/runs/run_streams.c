@@ -1,11 +1,12 @@
 /*
  * Streams at work beside runs.
  *
- * A context has few connections to the GPU (CUDA_DEVICE_MAX_CONNECTIONS; 2 under MPS, 8 otherwise),
- * and a stream that waits keeps one to itself. Measured (H100): while fewer streams wait than there
- * are connections, the driver finds a free one for all others. When as many wait, nothing else gets
- * to the GPU, whatever its priority. A stream waits behind a run until all its blocks are done. So
- * a run that was stopped could never go on, since what starts it again would not get there.
+ * A context has few connections to the GPU (CUDA_DEVICE_MAX_CONNECTIONS; 2 or 8 under MPS, 8
+ * otherwise), and a stream that waits keeps one to itself. Measured (H100): while fewer streams
+ * wait than there are connections, the driver finds a free one for all others. When as many wait,
+ * nothing else gets to the GPU, whatever its priority. A stream waits behind a run until all its
+ * blocks are done. So a run that was stopped could never go on, since what starts it again would
+ * not get there.
  *
  * Any stream at work may wait: for an event, a value, a copy. So a kernel becomes a run only if
  * one connection is left. Before one more stream gets work, or a graph is launched, which has
@@ -34,7 +35,8 @@ struct weir_run_streams {
     } busy[STREAMS_MAX]; /* streams that may have work under way */
     uint32_t n;
     uint32_t most; /* most streams that may be at work while one of them has a run */
-    bool lost;     /* more streams were at work than can be noted or allowed; until all are idle */
+    bool lost;     /* more streams were at work than allowed; until all are idle */
+    bool full;     /* .. or than can be noted; until those that are noted are gone */
     atomic_bool warned;
     uint64_t seen_ns; /* when idle streams were last removed */
 };
@@ -106,10 +108,31 @@ static uint32_t others_locked(const struct weir_run_streams *streams, CUstream s
     return n;
 }
 
+/* Asks the driver about no more streams than it takes to find one that is at work. */
+static bool are_all_idle_locked(const struct weir_run_streams *streams)
+{
+    uint32_t i = 0;
+
+    while (i < streams->n && is_idle(streams->driver, streams->busy[i].stream)) {
+        i++;
+    }
+    return i == streams->n;
+}
+
 static bool are_many_locked(struct weir_run_streams *streams, CUstream stream)
 {
-    if (!streams->lost && others_locked(streams, stream) >= streams->most &&
-        weir_clock_now_ns() - streams->seen_ns >= SEEN_NS) {
+    uint64_t now_ns;
+
+    if (!streams->lost && others_locked(streams, stream) < streams->most) {
+        return false;
+    }
+    now_ns = weir_clock_now_ns();
+    if (streams->full || now_ns - streams->seen_ns < SEEN_NS) {
+        return true;
+    }
+    streams->seen_ns = now_ns;
+    streams->lost = streams->lost && !are_all_idle_locked(streams);
+    if (!streams->lost) {
         take_out_idle_locked(streams, stream);
     }
     return streams->lost || others_locked(streams, stream) >= streams->most;
@@ -125,22 +148,22 @@ bool weir_run_streams_are_many(struct weir_run_streams *streams, CUstream stream
     return many;
 }
 
-/* Note a stream at work. With two connections the driver does not always find the free one, so a
- * program with several streams at work has no runs after that. */
+/* Note a stream at work. With two connections the driver does not always find the free one, so once
+ * several streams were at work, there are no runs until all are idle at the same time. */
 static void add(struct weir_run_streams *streams, struct weir_stream_told *told, CUstream stream)
 {
     pthread_mutex_lock(&streams->lock);
-    if (streams->lost || others_locked(streams, stream) < streams->n) {
-        /* streams are not noted any more, or this one is noted already */
+    if (others_locked(streams, stream) < streams->n) {
+        /* it is noted already */
     } else if (streams->n < STREAMS_MAX) {
-        if (streams->most <= FEW && streams->n != 0) {
+        if (streams->most <= FEW && streams->n != 0 && !streams->lost) {
             take_out_idle_locked(streams, stream);
             streams->lost = streams->n != 0;
         }
         streams->busy[streams->n].owner = told;
         streams->busy[streams->n++].stream = stream;
     } else {
-        streams->lost = true;
+        streams->lost = streams->full = true;
     }
     told->stream = stream;
     told->since = atomic_load_explicit(&streams->changes, memory_order_relaxed);
@@ -188,6 +211,7 @@ void weir_run_streams_gone(struct weir_run_streams *streams, struct weir_stream_
     }
     streams->n = n;
     streams->lost = streams->lost && n != 0;
+    streams->full = streams->full && n != 0;
     changed_locked(streams);
     *told = (struct weir_stream_told){NULL, 0};
     pthread_mutex_unlock(&streams->lock);

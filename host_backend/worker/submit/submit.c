@@ -56,6 +56,7 @@ static bool choose_form(struct weir_session *s, const struct weir_host_stream *s
         work->flags = WEIR_SCHED_STOPPABLE |
                       (ret_choice->form == WEIR_PTX_FORM_PERSISTENT ? WEIR_SCHED_MOVABLE : 0);
         work->blocks_per_sm = ret_choice->blocks_per_sm;
+        work->bytes = ret_choice->block_bytes;
     } else if (weir_admission_contends(s) && !what->may_print) {
         work->blocks_per_sm = blocks_per_sm(s, what->kernel, work->key);
     }

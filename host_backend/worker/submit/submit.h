@@ -29,7 +29,7 @@ struct weir_submit_kernel {
 /* Borrowed for the call. */
 struct weir_submission {
     struct weir_gate_work
-        work;       /* for the gate; weir_submit() adds a kernel's flags and blocks_per_sm */
+        work;       /* for the gate; weir_submit() adds a kernel's flags, bytes and blocks_per_sm */
     bool may_print; /* a kernel of the work may use the device's printf */
     const struct weir_submit_kernel *kernel; /* NULL: it is not a single kernel */
     const int *priority; /* priority that the guest asks for the work; NULL: its stream's */

@@ -61,7 +61,8 @@ static void log_counts(const struct weir_forms_module *m)
     }
 }
 
-static void module_destroy(struct weir_forms_module *m)
+/* Unload what the builder has loaded, and an original that was left to it. */
+static void unload(struct weir_forms_module *m)
 {
     struct weir_worker *worker = m->device->forms->worker;
     const struct weir_driver *d = m->device->forms->driver;
@@ -82,7 +83,15 @@ static void module_destroy(struct weir_forms_module *m)
         (void)d->cuCtxPopCurrent_v2(&before);
     }
     weir_device_idle_end(worker, idle);
+}
+
+static void module_destroy(struct weir_forms_module *m)
+{
+    if (m->twins || m->orphan) {
+        unload(m);
+    }
     log_counts(m);
+    weir_forms_learned_keep(m);
     weir_image_put(m->store, m->kept);
     weir_image_put(m->store, m->image);
     weir_forms_set_destroy(m->set);
@@ -331,7 +340,7 @@ static void do_job(struct weir_forms_module *m)
 {
     struct build b = {.module = m};
     uint64_t start_ns = weir_clock_now_ns();
-    bool ready;
+    bool ready, learned;
 
     build(&b);
     m->set = b.set;
@@ -339,13 +348,15 @@ static void do_job(struct weir_forms_module *m)
         b.status = load(m);
     }
     ready = b.status == WEIR_OK && m->set->n_kernels != 0 && have_runs(m->device);
+    m->learned_key = weir_hash_of(&b.report.key, sizeof b.report.key);
+    learned = ready && weir_forms_learned_take(m);
 
     if (b.status != WEIR_OK) {
         weir_log_debug("forms: no twins tenant=%s status=\"%s\" why=\"%s\"", m->tenant,
                        weir_status_text(b.status), b.report.why);
     } else {
-        weir_log_debug("forms: twins tenant=%s kernels=%u of=%u cached=%d ms=%llu", m->tenant,
-                       m->set->n_kernels, b.report.n_kernels, b.report.cached,
+        weir_log_debug("forms: twins tenant=%s kernels=%u of=%u cached=%d learned=%d ms=%llu",
+                       m->tenant, m->set->n_kernels, b.report.n_kernels, b.report.cached, learned,
                        (unsigned long long)((weir_clock_now_ns() - start_ns) / WEIR_NS_PER_MS));
     }
     /* R1: publishes the builder's fields; meets A1 in weir_forms_here(). */
@@ -493,7 +504,6 @@ enum weir_status weir_forms_create(struct weir_worker *worker,
             attribute(gpu, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
         device->sm = weir_device_capability(&gpu->about);
         pthread_mutex_init(&device->lock, NULL);
-        pthread_mutex_init(&device->needs.lock, NULL);
         weir_thread_condition_init(&device->work);
     }
     weir_log_debug("forms: compiler=\"%s\" cache=%s", forms->compiler->id,
@@ -547,7 +557,6 @@ static void device_finish(struct weir_forms_device *device)
     destroy_all(device->dead);
     weir_run_streams_destroy(device->streams);
     pthread_cond_destroy(&device->work);
-    pthread_mutex_destroy(&device->needs.lock);
     pthread_mutex_destroy(&device->lock);
 }
 

@@ -13,10 +13,7 @@
  * bandwidth (1.57 of one alone became 0.86 when both ended at once, so that the SMs were empty and
  * divided anew; H200, 2026-11-23).
  *
- * At a launch the neighbour is unknown. But policies give two kernels together no
- * more than an SM holds, a block of a kernel being 1/blocks of it. So it is enough to fill what a
- * block limit leaves with blocks of the one kernel that needs most, of those that other sessions
- * launched lately.
+ * What they need comes with the grant, since they may be in other workers (gate/process/needs.c).
  *
  * Source: CUDA C++ Programming Guide, "Shared Memory" of compute capability 9.0.
  */
@@ -24,27 +21,8 @@
 #define WEIR_HOST_BACKEND_WORKER_TWINS_CARVE_OUT_H
 
 #include "proto/driver_table.h"
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-#define WEIR_FORMS_NEEDS    16u         /* most kernels remembered for a device */
-#define WEIR_FORMS_NEEDS_NS 1000000000u /* how long a launched kernel is remembered */
-
-/* How much of an SM a kernel's twin needs. */
-struct weir_forms_need {
-    const void *kernel;   /* identifies the kernel with all its twins; never dereferenced */
-    const void *owner;    /* identifies the session; never dereferenced */
-    uint64_t block_bytes; /* weir_forms_block_bytes() */
-    uint32_t per_sm;      /* blocks that fit on an SM */
-};
-
-/* The kernels that were launched lately. Empty: zeroes and an initialized lock. */
-struct weir_forms_needs {
-    pthread_mutex_t lock;
-    struct weir_forms_need of[WEIR_FORMS_NEEDS];
-    uint64_t at_ns[WEIR_FORMS_NEEDS];
-};
 
 /* A twin's carve-out. Zeroes: it does not share SMs. */
 struct weir_forms_carve_out {
@@ -52,19 +30,6 @@ struct weir_forms_carve_out {
     int own; /* while it shares SMs: the function attribute's value before */
     int set; /* while it shares SMs: the value that the attribute was given */
 };
-
-/**
- * Note a kernel that is about to be launched, and say how much its SMs should set aside.
- *
- * @param own          what the kernel needs.
- * @param block_limit  most blocks of it on an SM, 1 or more.
- * @param now_ns       weir_clock_now_ns().
- * @return KiB: room for block_limit blocks, and in what they leave of an SM for the kernel that
- *         needs most there, of other owners' that were noted within WEIR_FORMS_NEEDS_NS.
- * @thread any
- */
-uint32_t weir_forms_needs_kib(struct weir_forms_needs *needs, const struct weir_forms_need *own,
-                              uint32_t block_limit, uint64_t now_ns);
 
 /**
  * Set a twin's carve-out before it is launched. Costs two driver calls if it changes.

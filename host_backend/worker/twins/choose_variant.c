@@ -14,7 +14,7 @@
  *
  * Each of these twins is tried, and the fastest stays; until that is known, the one that fits most
  * often on an SM, so that a kernel that is launched a few times does not pay for the trial. A
- * launch is timed by two events in the guest's stream, TIMINGS of them for each twin and one in
+ * launch is timed by two events in the guest's stream, four of them for each twin and one in
  * AGAIN later; never two at a time for one kernel. A launch that
  * was stopped or moved is not counted.
  */
@@ -24,8 +24,7 @@
 #include "host_backend/worker/twins/fit.h"
 #include <string.h>
 
-#define TIMINGS 4u /* timings of each twin before one is chosen */
-#define TRIAL   4u /* launches between two that only try a twin */
+#define TRIAL 4u /* launches between two that only try a twin */
 /* A twin that is often stopped may not get enough timings in so many tries: it is not chosen. */
 #define TRIES  10u
 #define AGAIN  32u /* launches between two timings after the choice */
@@ -61,7 +60,8 @@ static bool other_is_ready(const struct weir_forms_other *o)
     return atomic_load_explicit(&o->state, memory_order_acquire) == WEIR_FORMS_OTHER_READY;
 }
 
-static void ask_for(struct weir_forms_kernel *k, enum weir_forms_variant variant, uint32_t max_regs)
+void weir_forms_variant_ask(struct weir_forms_kernel *k, enum weir_forms_variant variant,
+                            uint32_t max_regs)
 {
     struct weir_forms_module *m = k->module;
     struct weir_forms_other *o = &k->others[variant];
@@ -139,7 +139,7 @@ static bool wants_other(const struct weir_forms_kernel *k, enum weir_forms_varia
     const struct weir_forms *forms = k->module->device->forms;
     bool test = k->module->mode == WEIR_FORMS_EXPLORE && forms->config.seed % 2 == 0;
     bool fits_less = k->fit.per_sm[WEIR_FORMS_PLAIN] < k->fit.native_blocks;
-    bool often = k->timing.n[WEIR_FORMS_PLAIN] >= TIMINGS;
+    bool often = k->timing.n[WEIR_FORMS_PLAIN] >= WEIR_FORMS_TIMINGS;
 
     return atomic_load_explicit(&k->others[variant].state, memory_order_relaxed) ==
                WEIR_FORMS_OTHER_UNKNOWN &&
@@ -151,14 +151,15 @@ static void look_for_others(const struct weir_driver *d, struct weir_forms_kerne
                             CUfunction native)
 {
     if (wants_other(k, WEIR_FORMS_CAPPED)) {
-        ask_for(k, WEIR_FORMS_CAPPED,
-                weir_forms_register_limit(k->fit.threads,
-                                          attribute(d, native, CU_FUNC_ATTRIBUTE_NUM_REGS),
-                                          k->fit.native_blocks, k->fit.per_sm[WEIR_FORMS_PLAIN]));
+        weir_forms_variant_ask(k, WEIR_FORMS_CAPPED,
+                               weir_forms_register_limit(
+                                   k->fit.threads, attribute(d, native, CU_FUNC_ATTRIBUTE_NUM_REGS),
+                                   k->fit.native_blocks, k->fit.per_sm[WEIR_FORMS_PLAIN]));
     }
     if (wants_other(k, WEIR_FORMS_ROOMY)) {
-        ask_for(k, WEIR_FORMS_ROOMY,
-                weir_forms_register_room(attribute(d, native, CU_FUNC_ATTRIBUTE_NUM_REGS)));
+        weir_forms_variant_ask(
+            k, WEIR_FORMS_ROOMY,
+            weir_forms_register_room(attribute(d, native, CU_FUNC_ATTRIBUTE_NUM_REGS)));
     }
 }
 
@@ -257,7 +258,7 @@ static void harvest(const struct weir_driver *d, struct weir_forms_kernel *k)
 
 static bool is_due(const struct weir_forms_timing *t, uint32_t variant)
 {
-    return t->n[variant] < TIMINGS && t->tries[variant] < TRIES;
+    return t->n[variant] < WEIR_FORMS_TIMINGS && t->tries[variant] < TRIES;
 }
 
 /* The faster, if that is known of both; else the one that fits more often. */

@@ -115,6 +115,7 @@ static inline void weir_forms_written(struct weir_session *session, struct weir_
  */
 struct weir_forms_order {
     struct weir_run_place place; /* where it may run; task_blocks is chosen by the callee */
+    uint32_t beside_bytes;       /* as in weir_gate_pass */
     void *item;                  /* first argument of both functions */
     void (*notify)(void *item, struct weir_run *run, enum weir_run_event event);
     void (*ended)(void *item); /* the run is gone; called also when it cannot be started */
@@ -156,6 +157,7 @@ struct weir_forms_choice {
     int variant;      /* enum weir_forms_variant */
     bool look_always; /* tasks are long: worker blocks look for orders before each */
     uint32_t task_blocks, blocks_per_sm;
+    uint64_t block_bytes; /* what a block takes of an SM's shared memory */
     uint64_t blocks, workers;
 };
 

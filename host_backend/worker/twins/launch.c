@@ -6,7 +6,7 @@
  */
 #include "host_backend/worker/twins/private.h"
 
-#include "base/clock.h"
+#include "base/log.h"
 #include "host_backend/worker/device/order.h"
 #include <string.h>
 
@@ -199,24 +199,26 @@ static void take_order(struct weir_forms_kernel *k, struct weir_forms_order *ord
     p->ended = on_order_ended;
 }
 
-/* On its SMs there may be others' blocks, of kernels of which it is not known yet which. */
+/* On its SMs there may be others' blocks. @param beside_bytes  shared memory that these need */
 static void set_carveout(struct weir_session *s, const struct weir_forms_choice *c,
-                         const struct weir_run_params *p)
+                         const struct weir_run_params *p, uint32_t beside_bytes)
 {
-    struct weir_forms_kernel *k = c->kernel;
-    struct weir_forms_device *device = k->module->device;
-    struct weir_forms_need own = {.kernel = k,
-                                  .owner = s,
-                                  .block_bytes = k->fit.block_bytes[c->variant],
-                                  .per_sm = c->blocks_per_sm};
-    uint32_t block_limit = p->place.block_limit != 0 ? p->place.block_limit : c->blocks_per_sm;
-    uint32_t kib = weir_forms_needs_kib(&device->needs, &own, block_limit, weir_clock_now_ns());
+    struct weir_forms_carve_out *carve_out = &c->kernel->fit.carve_out[c->variant];
+    uint64_t own_bytes = p->place.block_limit * c->block_bytes;
+    uint32_t sm_bytes = c->kernel->module->device->sm_shared_bytes;
+    uint32_t kib = weir_forms_aside_kib(own_bytes + beside_bytes);
     bool shares = p->place.block_limit != 0 && p->place.sm_count == 0;
+    int set = carve_out->shares ? carve_out->set : WEIR_FORMS_NO_CARVEOUT;
 
-    weir_forms_carve_out_set(s->driver, p->twin,
-                             shares ? weir_forms_carveout_percent(kib, device->sm_shared_bytes)
-                                    : WEIR_FORMS_NO_CARVEOUT,
-                             &k->fit.carve_out[c->variant]);
+    weir_forms_carve_out_set(
+        s->driver, p->twin,
+        shares ? weir_forms_carveout_percent(kib, sm_bytes) : WEIR_FORMS_NO_CARVEOUT, carve_out);
+    if (carve_out->shares && carve_out->set != set) {
+        weir_log_debug("forms: shares SMs kernel=%s block_limit=%u own_bytes=%llu beside_bytes=%u "
+                       "carve_out_pct=%d",
+                       c->kernel->info->name, p->place.block_limit, (unsigned long long)own_bytes,
+                       beside_bytes, carve_out->set);
+    }
 }
 
 static CUresult start(struct weir_session *s, const struct weir_forms_choice *c, CUstream stream,
@@ -261,7 +263,7 @@ static CUresult start(struct weir_session *s, const struct weir_forms_choice *c,
         take_order(k, order, &p);
         p.place = drawn;
     }
-    set_carveout(s, c, &p);
+    set_carveout(s, c, &p, order ? order->beside_bytes : 0);
     p.timed =
         !explore && weir_forms_timing_begin(s->driver, k, variant, c->blocks, c->workers, stream);
     atomic_fetch_add(&k->module->refs, 1);
@@ -345,6 +347,7 @@ static enum weir_forms_launched choose(struct weir_session *session, struct weir
     }
     c->variant = (int)weir_forms_variant_next(d, k);
     c->blocks_per_sm = k->fit.per_sm[c->variant];
+    c->block_bytes = k->fit.block_bytes[c->variant];
     c->blocks = (uint64_t)in->grid[0] * in->grid[1] * in->grid[2];
     c->workers = (uint64_t)m->device->sms * c->blocks_per_sm;
     if (c->blocks_per_sm == 0) {

@@ -47,9 +47,7 @@ void weir_forms_loaded(struct weir_session *session, struct weir_host_module *mo
     }
     mode = weir_forms_mode_of(forms->config.mode, weir_tenant_setting(tenant, forms));
     asked = mode != WEIR_FORMS_DEFAULT;
-    if (!asked) {
-        mode = weir_admission_may_want_runs(session) ? WEIR_FORMS_AUTO : WEIR_FORMS_OFF;
-    }
+    mode = asked ? mode : WEIR_FORMS_AUTO;
     if (mode == WEIR_FORMS_OFF) {
         return;
     }
@@ -61,6 +59,7 @@ void weir_forms_loaded(struct weir_session *session, struct weir_host_module *mo
     atomic_init(&m->state, WEIR_FORMS_PENDING);
     m->device = &forms->devices[session->device];
     m->mode = mode;
+    m->waits = !asked && !weir_admission_may_want_runs(session);
     /* Most programs that come and go would end before their twins are used. */
     m->from_ns = asked || !session->platform->by_program ? 0 : weir_clock_now_ns() + PATIENCE_NS;
     m->original = module->o.native;
@@ -70,7 +69,8 @@ void weir_forms_loaded(struct weir_session *session, struct weir_host_module *mo
     m->image_hash = module->image->hash;
     m->image_bytes = module->image->bytes;
     m->image = weir_image_get(m->store, &m->image_hash, m->image_bytes);
-    if (!m->image || !copy_options(m, options) || !weir_forms_enqueue(m, NULL, WEIR_FORMS_PLAIN)) {
+    if (!m->image || !copy_options(m, options) ||
+        (!m->waits && !weir_forms_enqueue(m, NULL, WEIR_FORMS_PLAIN))) {
         weir_forms_module_put(m);
         return;
     }
@@ -103,6 +103,9 @@ struct weir_forms_module *weir_forms_here(struct weir_session *session,
     while (m && m->device->index != session->device) {
         m = m->next;
     }
+    if (m && m->waits && weir_admission_may_want_runs(session)) {
+        m->waits = !weir_forms_enqueue(m, NULL, WEIR_FORMS_PLAIN);
+    }
     if (m && m->mode == WEIR_FORMS_EXPLORE) {
         wait_for_builder(session, m);
     }
@@ -130,7 +133,11 @@ bool weir_forms_unloading(struct weir_session *session, struct weir_host_module 
             m->kept = weir_image_get(m->store, &module->image->hash, module->image->bytes);
             m->orphan = taken = true;
         }
-        weir_forms_module_put_later(m); /* the session must not wait for an idle device */
+        if (m->waits) { /* there may be no builder, and nothing to unload */
+            weir_forms_module_put(m);
+        } else {
+            weir_forms_module_put_later(m); /* the session must not wait for an idle device */
+        }
     }
     return taken;
 }

@@ -44,6 +44,7 @@ struct weir_forms_order *weir_orders_begin(const struct weir_gate_pass *pass)
     }
     order = weir_gate_item_room(pass->item);
     *order = (struct weir_forms_order){.place = run_place(&pass->place),
+                                       .beside_bytes = pass->beside_bytes,
                                        .item = pass->item,
                                        .notify = on_run_event,
                                        .ended = on_run_ended};

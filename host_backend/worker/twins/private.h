@@ -54,6 +54,8 @@ enum weir_forms_timed {
     WEIR_FORMS_TIMED_SPOILT, /* the launch was stopped or moved */
 };
 
+#define WEIR_FORMS_TIMINGS 4u /* timings of each twin before one is chosen */
+
 /* The launch that is timed, and what came of those before. */
 struct weir_forms_timing {
     atomic_int state; /* enum weir_forms_timed */
@@ -79,6 +81,7 @@ struct weir_forms_kernel {
     struct weir_forms_timing timing;
     uint64_t launches[WEIR_PTX_FORM_COUNT]; /* ORIGINAL: a twin was there, but not wanted */
     atomic_bool never_stop;
+    uint32_t learned;              /* what the cache had of it (learned.c) */
     atomic_uint_fast64_t block_ns; /* time of one block: the shortest seen, slowly forgotten */
 };
 
@@ -111,6 +114,7 @@ struct weir_forms_module {
     uint32_t attributes_set; /* how often the guest has set attributes */
 
     /* The job. */
+    bool waits;       /* it is no job until another tenant may want runs: session's thread */
     uint64_t from_ns; /* do not begin the job before */
     struct weir_host_image_store *store;
     struct weir_host_image *image; /* a reference, until the text was read from the image */
@@ -122,6 +126,7 @@ struct weir_forms_module {
 
     /* Written by the builder before it says READY. */
     struct weir_forms_set *set;
+    struct weir_hash learned_key; /* in the cache: what was learned of the set's kernels */
     CUmodule twins;
     CUfunction finish;                 /* NULL: no ticket form */
     struct weir_forms_kernel *kernels; /* in the order of set->kernels */
@@ -153,7 +158,6 @@ struct weir_forms_device {
     struct weir_forms_module *dead; /* modules that the builder is to unload */
     struct weir_run_streams *streams;
     struct weir_runs *_Atomic runs; /* made before the first twin is READY */
-    struct weir_forms_needs needs;
 };
 
 struct weir_forms {
@@ -228,6 +232,21 @@ void weir_forms_timing_end(const struct weir_driver *driver, struct weir_forms_k
                            bool started, CUstream stream);
 /** The timed launch has ended. @thread the watcher */
 void weir_forms_timing_over(struct weir_forms_kernel *k, bool whole);
+
+/** Have the builder make another variant with at most max_regs registers.
+ * @thread session, or the builder before the module is READY */
+void weir_forms_variant_ask(struct weir_forms_kernel *k, enum weir_forms_variant variant,
+                            uint32_t max_regs);
+
+/* ---- learned.c */
+
+/** Take what was learned of the module's kernels in an earlier program. @return was there anything?
+ * @thread builder, before the module is READY */
+bool weir_forms_learned_take(struct weir_forms_module *module);
+/** Keep what was learned. @thread any; the last that has the module */
+void weir_forms_learned_keep(const struct weir_forms_module *module);
+
+/* ---- choose_variant.c, explore.c */
 
 /** Free what these have made. The context is current. @thread any; the last */
 void weir_forms_variant_finish(struct weir_forms_kernel *k);

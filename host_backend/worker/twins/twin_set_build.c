@@ -205,6 +205,7 @@ enum weir_status weir_forms_build(const struct weir_forms_build_params *params,
     if (status != WEIR_OK) {
         return status;
     }
+    ret_report->key = key;
     if (weir_file_cache_get(params->cache, &key, &bytes, &n_bytes) == WEIR_OK &&
         weir_forms_set_decode(bytes, n_bytes, ret_set) == WEIR_OK) {
         ret_report->cached = true;

@@ -29,8 +29,9 @@ struct weir_forms_build_params {
 /* What happened, for the log. */
 struct weir_forms_build_report {
     bool cached;
-    uint32_t n_kernels; /* kernels in the text; 0 when the set came from the cache */
-    char why[200];      /* reason why the build failed */
+    uint32_t n_kernels;   /* kernels in the text; 0 when the set came from the cache */
+    char why[200];        /* reason why the build failed */
+    struct weir_hash key; /* the set's in the cache */
 };
 
 /**

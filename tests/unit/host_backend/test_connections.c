@@ -54,19 +54,20 @@ static void the_time_of_day_makes_no_wait_longer(void **state)
 }
 
 /* The supervisor asks for 32, the most there are. A program's own worker gets what the driver gives
- * by itself. */
+ * by itself, but under one of the supervisor's MPS servers what the supervisor says. */
 static void a_worker_of_many_programs_has_all_that_it_is_to_have(void **state)
 {
     (void)state;
-    for (int by_program = 0; by_program < 2; by_program++) {
+    for (int kind = 0; kind < 3; kind++) {
         struct weir_worker *worker = calloc(1, sizeof *worker);
 
         assert_non_null(worker);
-        worker->config.by_program = by_program != 0;
+        worker->config.by_program = kind != 0;
+        worker->config.under_mps = kind == 2;
         worker->config.connections = 32;
         unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
         assert_int_equal(weir_connections_choose(worker), WEIR_OK);
-        assert_int_equal(weir_connections_count(worker), by_program ? 8 : 32);
+        assert_int_equal(weir_connections_count(worker), kind == 1 ? 8 : 32);
         weir_connections_destroy(worker);
         free(worker);
     }

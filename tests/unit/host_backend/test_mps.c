@@ -1,6 +1,6 @@
 /*
  * host_backend/supervisor/domains/mps_blame.c: what an MPS server's log says about a fault; and
- * mps.c: a server that takes no clients is replaced; the domain in reserve.
+ * mps.c: a server that takes no clients is replaced; the domain in reserve; connections.
  */
 #include "base/clock.h"
 #include "host_backend/supervisor/admin.h"
@@ -250,6 +250,48 @@ static void the_one_in_reserve_is_what_opens_when_the_first_is_full(void **state
     assert_int_equal(domain, 2);
 }
 
+/* What a server bears is enough for each of its clients, and who starts first has more. */
+static void the_first_clients_have_more_connections(void **state)
+{
+    struct weir_sup_worker like = sup.workers[READY];
+    uint32_t sum = 0;
+
+    (void)state;
+    sup.workers[READY].used = sup.workers[STARTING].used = false;
+    for (int i = 0; i < WEIR_MPS_CLIENTS_MAX; i++) {
+        like.program.connections = weir_mps_connections(&sup, &like);
+        assert_int_equal(like.program.connections, i < 4 ? 8 : 2);
+        sup.workers[i] = like;
+        sum += like.program.connections;
+    }
+    assert_int_equal(sum, 120);
+    sup.workers[0].used = false; /* its connections are free again */
+    assert_int_equal(weir_mps_connections(&sup, &sup.workers[7]), 8);
+    sup.workers[0] = like;                                            /* one with 2 */
+    assert_int_equal(weir_mps_connections(&sup, &sup.workers[1]), 8); /* it has them itself */
+    assert_int_equal(weir_mps_connections(&sup, &sup.workers[0]), 8);
+}
+
+static void other_servers_and_what_a_program_asks_for(void **state)
+{
+    struct weir_sup_worker like = sup.workers[READY];
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        like.program.connections = weir_mps_connections(&sup, &like);
+        sup.workers[STARTING + 1 + i] = like;
+    }
+    assert_int_equal(weir_mps_connections(&sup, &like), 2);
+    like.program.domain = 2;
+    assert_int_equal(weir_mps_connections(&sup, &like), 8);
+    like.connections = 1;
+    assert_int_equal(weir_mps_connections(&sup, &like), 1);
+    like.connections = 32;
+    assert_int_equal(weir_mps_connections(&sup, &like), 2);
+    like.program.domain = 0;
+    assert_int_equal(weir_mps_connections(&sup, &like), 0);
+}
+
 /* Domains in all places, with devices of their own, the last ones in reserve; no daemons. */
 static void have_all_places_taken(int n_reserves)
 {
@@ -366,6 +408,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_without_a_server_does_not, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_one_in_reserve_is_what_opens_when_the_first_is_full,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_first_clients_have_more_connections, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(other_servers_and_what_a_program_asks_for, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(one_in_reserve_makes_place_for_other_devices, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(one_without_programs_makes_place_and_its_workers_end,

@@ -187,6 +187,7 @@ static void a_spare_of_no_use_ends(void **state)
     sup.mps.of[0] = (struct weir_sup_mps){.used = true};
     sup.workers[SPARE].program.native = false;
     sup.workers[SPARE].program.domain = 1;
+    sup.workers[SPARE].program.connections = 8;
     sup.tenants[0].config.sm_limit_pct = 50;
     weir_sup_programs_tick(&sup, now_ns);
     assert_false(was_stopped(SPARE)); /* it has not told how many SMs there are */
@@ -202,6 +203,45 @@ static void a_spare_of_no_use_ends(void **state)
 }
 
 /* The worker's death before it was ready, as waitpid() tells it. */
+/* Two spares have few connections, and others that had more have ended. */
+static void spares_with_few_connections_are_replaced_one_by_one(void **state)
+{
+    struct weir_sup_worker *first = &sup.workers[SPARE], *second = &sup.workers[KEPT];
+    uint64_t now_ns = weir_clock_now_ns();
+
+    (void)state;
+    sup.mps.wanted = true;
+    sup.mps.of[0] = (struct weir_sup_mps){.used = true, .ready = true};
+    first->program = second->program = (struct weir_sup_program){.domain = 1, .connections = 2};
+    second->tenant = -1;
+    for (int i = 0; i < 4; i++) {
+        sup.workers[N + i] = sup.workers[BUSY];
+        sup.workers[N + i].link = -1;
+        sup.workers[N + i].program.domain = 1;
+        sup.workers[N + i].program.connections = 8;
+    }
+    weir_sup_programs_tick(&sup, now_ns);
+    assert_false(was_stopped(SPARE) || was_stopped(KEPT));
+    sup.workers[N].used = sup.workers[N + 1].used = false;
+    sup.programs.spares_paused_ns = now_ns; /* a spare has just been given out */
+    weir_sup_programs_tick(&sup, now_ns);
+    assert_false(was_stopped(SPARE) || was_stopped(KEPT));
+    now_ns += 3 * WEIR_NS_PER_S;
+    weir_sup_programs_tick(&sup, now_ns);
+    weir_sup_programs_tick(&sup, now_ns);
+    assert_true(was_stopped(SPARE));
+    assert_false(was_stopped(KEPT)); /* while the first one ends .. */
+    first->program = (struct weir_sup_program){.domain = 1, .connections = 8};
+    first->stop_by_ns = 0;
+    first->ready = false;
+    weir_sup_programs_tick(&sup, now_ns);
+    assert_false(was_stopped(KEPT)); /* .. and the next one starts */
+    first->ready = true;
+    weir_sup_programs_tick(&sup, now_ns);
+    assert_false(was_stopped(SPARE));
+    assert_true(was_stopped(KEPT));
+}
+
 static void cannot_start(const char *devices)
 {
     sup.workers[N] = (struct weir_sup_worker){
@@ -645,6 +685,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(only_kept_workers_end_with_time, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_spare_of_no_use_ends, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(spares_with_few_connections_are_replaced_one_by_one, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(one_that_cannot_start_says_nothing_about_other_devices,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_program_is_told_why_no_worker_starts, set_up, tear_down),
