@@ -26,6 +26,7 @@ static const struct number {
     {"small_sms", AT(small_sms), 0, 0, 1000000},
     {"above", AT(above), 0, 0, 1},
     {"room_sms", AT(room_sms), 0, 0, 1000000},
+    {"part_step", AT(part_step), 0, 0, 1000000},
     {"order_window", AT(order_window), 0, 2, WEIR_SCHED_WINDOW_MAX},
 };
 

@@ -104,7 +104,8 @@ static const char *check_tenant(const struct weir_sched_record *r)
 static const char *check_arrival(const struct weir_sched_record *r)
 {
     const uint16_t known = WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE | WEIR_SCHED_STARTED |
-                           WEIR_SCHED_TENSOR | WEIR_SCHED_UNSURE | WEIR_SCHED_OWN_LEVELS;
+                           WEIR_SCHED_TENSOR | WEIR_SCHED_UNSURE | WEIR_SCHED_OWN_LEVELS |
+                           WEIR_SCHED_PARTABLE;
     return !r->tenant || !r->queue || !r->item  ? "an arrival without tenant, queue or item"
            : r->class >= WEIR_SCHED_CLASS_COUNT ? "an unknown class of work"
            : (r->flags & ~known) != 0           ? "unknown flags of an item"
@@ -279,6 +280,7 @@ void weir_sched_trace_config(const struct weir_sched_trace_header *header,
     config->fill = fill_of(header->flags);
     config->small_sms = header->small_sms;
     config->room_sms = header->room_sms;
+    config->part_step = header->part_step;
     config->above = (header->flags & WEIR_SCHED_TRACE_ABOVE) != 0;
     if (header->order_window != 0) {
         config->order_window = header->order_window;

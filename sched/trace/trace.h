@@ -58,7 +58,7 @@ struct weir_sched_trace_header {
     uint32_t order_window; /* 0: the default */
     uint32_t small_sms;    /* config.small_sms */
     uint32_t room_sms;     /* config.room_sms */
-    uint32_t reserved2;    /* 0 */
+    uint32_t part_step;    /* config.part_step; 0 in older files */
 };
 _Static_assert(sizeof(struct weir_sched_trace_header) == WEIR_SCHED_TRACE_HEADER_BYTES,
                "part of the format");
