@@ -14,7 +14,7 @@
 
 #define ITEM_FLAGS                                                                                 \
     (WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE | WEIR_SCHED_STARTED | WEIR_SCHED_UNSURE |          \
-     WEIR_SCHED_OWN_LEVELS)
+     WEIR_SCHED_OWN_LEVELS | WEIR_SCHED_PARTABLE)
 
 /* Bounds on the answers of policies, and on the watchdog's rescues. */
 #define SLICE_MIN_NS      20000u

@@ -32,6 +32,13 @@ uint32_t weir_sched_room_sms(uint32_t sms)
     return sms * 5 / 8 / STEP * STEP;
 }
 
+/* 16 SMs are an eighth of a large GPU: finer parts would only be more of them to make. 8 is the
+ * coarsest step that a GPU asks for (compute capability 9.0), and softgpu's is 2. */
+uint32_t weir_sched_part_step(uint32_t sms)
+{
+    return sms >= 64 ? 16 : sms >= 32 ? STEP : sms >= 4 ? 2 : 0;
+}
+
 void room_pass(struct weir_sched *sched, const struct item *small, uint64_t ns)
 {
     if (sched->config.room_sms == 0 || sched->config.room_sms >= sched->config.sms) {

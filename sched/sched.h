@@ -89,13 +89,15 @@ struct weir_sched_tenant_params {
 /* What the scheduler may do to an item, and what is known about it. Traces hold these numbers;
  * older ones have an 8, too. */
 enum weir_sched_item_flags {
-    WEIR_SCHED_STOPPABLE = 1,  /* env.stop and env.resume may be called for it */
-    WEIR_SCHED_MOVABLE = 2,    /* env.start, resume and resize can choose its SMs */
-    WEIR_SCHED_STARTED = 4,    /* the item bypassed the scheduler and is on the device already. The
-                                  scheduler does not call env.start, and charges it from now on */
-    WEIR_SCHED_UNSURE = 16,    /* predicted_ns is unreliable (weir_predict_is_sure()). The scheduler
-                                  itself sets this when it asks config.predict */
-    WEIR_SCHED_OWN_LEVELS = 32 /* a graph whose kernels have different priorities of their own */
+    WEIR_SCHED_STOPPABLE = 1, /* env.stop and env.resume may be called for it */
+    WEIR_SCHED_MOVABLE = 2,   /* env.start, resume and resize can choose its SMs */
+    WEIR_SCHED_STARTED = 4,   /* the item bypassed the scheduler and is on the device already. The
+                                 scheduler does not call env.start, and charges it from now on */
+    WEIR_SCHED_UNSURE = 16,   /* predicted_ns is unreliable (weir_predict_is_sure()). The scheduler
+                                 itself sets this when it asks config.predict */
+    WEIR_SCHED_OWN_LEVELS = 32, /* a graph whose kernels have different priorities of their own */
+    WEIR_SCHED_PARTABLE = 64    /* a kernel or graph, not MOVABLE, that can be kept to a part of the
+                                   SMs: the first n, or all behind the first n (config.part_step) */
 };
 
 /* Borrowed for the call of weir_sched_arrive(). */
@@ -145,6 +147,8 @@ struct weir_sched_env {
      * ABOVE for graphs of the normal class only, and with config.above.
      * place: also meant for items that are not MOVABLE, as far as the device can do it. The first
      * config.room_sms are for such kernels only.
+     * place: of an item that is not MOVABLE it is heeded only if the item is PARTABLE, and the
+     * place is a part of the device (config.part_step) or the first config.room_sms.
      */
     void (*start)(void *user, weir_sched_id item, void *item_user,
                   const struct weir_sched_place *place, enum weir_sched_level level);
@@ -197,6 +201,8 @@ struct weir_sched_config {
                            that class and the high one */
     uint32_t room_sms;  /* beside small graphs other tenants' kernels get only the first room_sms
                            SMs (room.c); 0: all of them */
+    uint32_t part_step; /* parts of the device for PARTABLE items are its first n SMs, or all SMs
+                           behind these, where n is a multiple of part_step; 0: it has none */
     struct weir_predict *predict; /* borrowed; predicts, and learns from what ended; NULL: none */
 };
 
@@ -211,6 +217,14 @@ void weir_sched_config_init(struct weir_sched_config *config, uint32_t sms);
  * @thread any
  */
 uint32_t weir_sched_room_sms(uint32_t sms);
+
+/**
+ * The config.part_step of a device that can be divided.
+ * @param sms  of the device.
+ * @return 0  it has too few to be divided.
+ * @thread any
+ */
+uint32_t weir_sched_part_step(uint32_t sms);
 
 /**
  * May a graph run beside the leader (small.c)?

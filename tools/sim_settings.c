@@ -26,6 +26,7 @@ static const struct number {
     {"small_sms", AT(small_sms), 0, 0, 1000000},
     {"above", AT(above), 0, 0, 1},
     {"room_sms", AT(room_sms), 0, 0, 1000000},
+    {"part_step", AT(part_step), 0, 0, 1000000},
 };
 
 static bool read_whole(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value)

@@ -50,7 +50,7 @@ struct weir_link_gpu {
     uint32_t fill;     /* enum weir_sched_fill: the setting, lowered to what the device supports */
     bool levels;       /* the device runs work in streams of a higher priority first */
     bool above;        /* the device has a stream priority for WEIR_SCHED_ABOVE */
-    bool part;         /* kernels can be kept to weir_sched_room_sms() SMs */
+    bool parts;        /* kernels and graphs can be kept to parts by weir_sched_part_step() */
     bool real;         /* a GPU, not softgpu */
     uint32_t contexts; /* contexts that fit on the device, of all processes together */
 };

@@ -100,7 +100,7 @@ static const char *check_tenant(const struct weir_sched_record *r)
 static const char *check_arrival(const struct weir_sched_record *r)
 {
     const uint16_t known = WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE | WEIR_SCHED_STARTED |
-                           WEIR_SCHED_UNSURE | WEIR_SCHED_OWN_LEVELS;
+                           WEIR_SCHED_UNSURE | WEIR_SCHED_OWN_LEVELS | WEIR_SCHED_PARTABLE;
     return !r->tenant || !r->queue || !r->item  ? "an arrival without tenant, queue or item"
            : r->class >= WEIR_SCHED_CLASS_COUNT ? "an unknown class of work"
            : (r->flags & ~known) != 0           ? "unknown flags of an item"
@@ -266,5 +266,6 @@ void weir_sched_trace_config(const struct weir_sched_trace_header *header,
                                                                     : WEIR_SCHED_FILL_NONE;
     config->small_sms = header->small_sms;
     config->room_sms = header->room_sms;
+    config->part_step = header->part_step;
     config->above = (header->flags & WEIR_SCHED_TRACE_ABOVE) != 0;
 }

@@ -56,7 +56,7 @@ struct weir_sched_trace_header {
     uint32_t unused[3]; /* 0; may be anything in old files */
     uint32_t small_sms; /* config.small_sms */
     uint32_t room_sms;  /* config.room_sms */
-    uint32_t reserved;  /* 0 */
+    uint32_t part_step; /* config.part_step; 0 in older files */
 };
 _Static_assert(sizeof(struct weir_sched_trace_header) == WEIR_SCHED_TRACE_HEADER_BYTES,
                "part of the format");

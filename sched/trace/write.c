@@ -73,6 +73,7 @@ static enum weir_status write_header(int fd, const struct weir_sched_config *con
         .launch_ns = config->launch_ns,
         .small_sms = config->small_sms,
         .room_sms = config->room_sms,
+        .part_step = config->part_step,
     };
     memcpy(header.magic, WEIR_SCHED_TRACE_MAGIC, sizeof header.magic);
     return write_all(fd, &header, sizeof header);

@@ -96,12 +96,21 @@ CUresult weir_soft_ctx_tell(struct weir_soft_ctx *ctx)
     return ctx->sticky;
 }
 
+/* What cuCtxFromGreenCtx gave stands for the primary context. */
+static struct weir_soft_ctx *context_of(CUcontext handle)
+{
+    struct weir_soft_ctx *ctx = weir_soft_object_find(WEIR_SOFT_CONTEXT, handle);
+    const struct weir_soft_green *green =
+        !ctx ? weir_soft_object_find(WEIR_SOFT_GREEN, handle) : NULL;
+    return green ? green->object.ctx : ctx;
+}
+
 CUresult weir_soft_ctx_find(CUcontext handle, struct weir_soft_ctx **ret_ctx)
 {
     if (!handle) {
         return weir_soft_ctx_current(ret_ctx);
     }
-    struct weir_soft_ctx *ctx = weir_soft_object_find(WEIR_SOFT_CONTEXT, handle);
+    struct weir_soft_ctx *ctx = context_of(handle);
     if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -112,13 +121,18 @@ CUresult weir_soft_ctx_find(CUcontext handle, struct weir_soft_ctx **ret_ctx)
     return ctx->sticky;
 }
 
+struct weir_soft_green *weir_soft_green_current(void)
+{
+    return weir_soft_object_find(WEIR_SOFT_GREEN, weir_ctx_stack_current());
+}
+
 CUresult weir_soft_ctx_current(struct weir_soft_ctx **ret_ctx)
 {
     CUcontext handle = weir_ctx_stack_current();
     if (!handle) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    struct weir_soft_ctx *ctx = weir_soft_object_find(WEIR_SOFT_CONTEXT, handle);
+    struct weir_soft_ctx *ctx = context_of(handle);
     if (!ctx) {
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     }
@@ -400,8 +414,7 @@ CUresult weir_soft_cuCtxDetach(CUcontext handle)
 static CUresult check_usable(CUcontext handle)
 {
     WEIR_SOFT_LOCKED();
-    return weir_soft_object_find(WEIR_SOFT_CONTEXT, handle) ? CUDA_SUCCESS
-                                                            : CUDA_ERROR_INVALID_CONTEXT;
+    return context_of(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult weir_soft_cuCtxPushCurrent_v2(CUcontext handle)

@@ -22,6 +22,8 @@ CUresult weir_soft_ctx_any(CUcontext handle, struct weir_soft_ctx **ret_ctx);
 
 /** A green context by handle; the error of its primary context, if that has one. */
 CUresult weir_soft_green_find(CUgreenCtx handle, struct weir_soft_green **ret_green);
+/** The green context that the calling thread has made current by cuCtxFromGreenCtx; or NULL. */
+struct weir_soft_green *weir_soft_green_current(void);
 
 /** The function behind a CUfunction or CUkernel in the current context. */
 CUresult weir_soft_function_here(CUfunction handle, struct weir_soft_function **ret_function);

@@ -7,6 +7,15 @@
 
 /* ------------------------------------------------------------------ operations from parameters */
 
+/* The SMs that a kernel node keeps to; NULL: all. A node that is added has those of the green
+ * context that is current; one that is changed keeps what it has. */
+static const struct weir_exec_sms *node_sms(const CUDA_KERNEL_NODE_PARAMS *params,
+                                            const struct weir_soft_op *old)
+{
+    const struct weir_soft_green *green = !old && !params->ctx ? weir_soft_green_current() : NULL;
+    return old && old->kernel.in_part ? &old->kernel.sms : green ? &green->sms : NULL;
+}
+
 CUresult weir_soft_node_kernel(const CUDA_KERNEL_NODE_PARAMS *params,
                                const struct weir_soft_op *old, struct weir_soft_op **ret_op)
 {
@@ -22,7 +31,7 @@ CUresult weir_soft_node_kernel(const CUDA_KERNEL_NODE_PARAMS *params,
         .block = {params->blockDimX, params->blockDimY, params->blockDimZ},
         .shared_bytes = params->sharedMemBytes,
         .cooperative = old && old->kernel.cooperative,
-        .sms = old && old->kernel.in_part ? &old->kernel.sms : NULL,
+        .sms = node_sms(params, old),
         .params = params->kernelParams,
         .extra = params->extra};
     WEIR_SOFT_TRY(weir_soft_launch_make(ctx, &args, ret_op));

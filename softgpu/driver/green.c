@@ -8,8 +8,9 @@
  * whatever stream the graph is launched.
  *
  * Streams outlive their green context as handles that answer CUDA_ERROR_CONTEXT_IS_DESTROYED, until
- * the primary context goes. A green context cannot be made current (cuCtxFromGreenCtx), so its
- * default stream cannot be reached and is not made.
+ * the primary context goes. What cuCtxFromGreenCtx gives stands for the primary context, with one
+ * difference: kernel nodes that are added to a graph while it is current keep to the part. Its
+ * default stream is the primary context's.
  */
 #include "softgpu/driver/forward.h"
 
@@ -48,6 +49,9 @@ CUresult weir_soft_cuGreenCtxCreate(CUgreenCtx *ret, CUdevResourceDesc desc_hand
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_retain_primary(device));
+    if (weir_soft_device_waits()) {
+        weir_soft_ctx_wait_keeping_out(device->primary);
+    }
     struct weir_soft_green *green =
         weir_soft_object_new(WEIR_SOFT_GREEN, sizeof(*green), device->primary, green_release);
     if (!green) {
@@ -76,6 +80,18 @@ CUresult weir_soft_cuGreenCtxDestroy(CUgreenCtx handle)
     }
     weir_soft_object_retire(green);
     return weir_soft_ctx_release_primary(ctx->device);
+}
+
+CUresult weir_soft_cuCtxFromGreenCtx(CUcontext *ret, CUgreenCtx handle)
+{
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_green *green;
+    if (!ret) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_green_find(handle, &green));
+    *ret = (CUcontext)green;
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_soft_cuGreenCtxGetDevResource(CUgreenCtx handle, CUdevResource *resource,

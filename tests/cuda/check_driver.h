@@ -63,6 +63,7 @@
     X(DeviceGetDevResource)                                                                        \
     X(DevSmResourceSplitByCount)                                                                   \
     X(DevResourceGenerateDesc)                                                                     \
+    X(CtxFromGreenCtx)                                                                             \
     X(GreenCtxCreate)                                                                              \
     X(GreenCtxDestroy)                                                                             \
     X(GreenCtxGetDevResource)                                                                      \

@@ -176,6 +176,35 @@ static void run_captured(struct part *part)
     DRV(cu.GraphDestroy(graph));
 }
 
+/* A node that is added while the green context is current, in a stream of the other context. */
+static void run_added(struct part *part)
+{
+    void *params[] = {&marks};
+    CUDA_KERNEL_NODE_PARAMS node = {.func = where,
+                                    .gridDimX = BLOCKS,
+                                    .gridDimY = 1,
+                                    .gridDimZ = 1,
+                                    .blockDimX = 32,
+                                    .blockDimY = 1,
+                                    .blockDimZ = 1,
+                                    .kernelParams = params};
+    CUcontext green;
+    CUgraphNode added;
+    CUgraphExec exec;
+    CUgraph graph;
+
+    DRV(cu.CtxFromGreenCtx(&green, part->green));
+    DRV(cu.GraphCreate(&graph, 0));
+    DRV(cu.CtxSetCurrent(green));
+    DRV(cu.GraphAddKernelNode_v2(&added, graph, NULL, 0, &node));
+    DRV(cu.CtxSetCurrent(context));
+    DRV(cu.GraphInstantiateWithFlags(&exec, graph, 0));
+    DRV(cu.GraphLaunch(exec, plain));
+    note_marks(part);
+    DRV(cu.GraphExecDestroy(exec));
+    DRV(cu.GraphDestroy(graph));
+}
+
 static void places(void)
 {
     unsigned shared = 0, used[2] = {0, 0};
@@ -185,6 +214,7 @@ static void places(void)
         run_where(&parts[i], 1);
         run_where(&parts[i], 7);
         run_captured(&parts[i]);
+        run_added(&parts[i]);
     }
     for (int i = 0; i < SMS_MAX; i++) {
         used[0] += parts[0].used[i];

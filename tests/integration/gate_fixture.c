@@ -223,16 +223,13 @@ static CUresult split(CUdevResource *groups, unsigned *n, const CUdevResource *o
                       CUdevResource *rest, unsigned flags, unsigned least)
 {
     (void)of;
-    (void)rest;
     (void)flags;
-    (void)least;
     if (cannot_be_divided) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    for (unsigned i = 0; groups && i < *n; i++) {
-        groups[i].sm.smCount = 2;
-    }
-    *n = GATE_SMS / 2;
+    *n = 1;
+    groups[0].sm.smCount = least;
+    rest->sm.smCount = GATE_SMS - least;
     return CUDA_SUCCESS;
 }
 
@@ -246,7 +243,14 @@ static CUresult green_create(CUgreenCtx *ret, CUdevResourceDesc desc, CUdevice d
 {
     (void)d;
     *ret = (CUgreenCtx)(uintptr_t)desc;
+    part.made++;
     return flags == CU_GREEN_CTX_DEFAULT_STREAM ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult green_context(CUcontext *ret, CUgreenCtx ctx)
+{
+    *ret = (CUcontext)ctx;
+    return CUDA_SUCCESS;
 }
 
 static CUresult green_destroy(CUgreenCtx ctx)
@@ -316,6 +320,7 @@ static void have_part(struct weir_driver *d)
     d->cuDevSmResourceSplitByCount = split;
     d->cuDevResourceGenerateDesc = describe;
     d->cuGreenCtxCreate = green_create;
+    d->cuCtxFromGreenCtx = green_context;
     d->cuGreenCtxDestroy = green_destroy;
     d->cuGreenCtxStreamCreate = green_stream;
     d->cuStreamCreate = stream_create;
@@ -575,6 +580,7 @@ struct guest *guest_new(uint32_t tenant, uint32_t sm_pct)
     guest->session.channel = &guest->channel;
     guest->about.wish.sm_pct = sm_pct;
     guest->session.about = &guest->about;
+    guest->session.handles = &guest->handles;
     guest->session.idle = weir_session_idle_create();
     assert_non_null(guest->session.idle);
     guest->stream.o.native = guest; /* any name */

@@ -13,6 +13,7 @@
 #include "host_backend/worker/device/gates.h"
 #include "host_backend/worker/state/about.h"
 #include "host_backend/worker/state/channel.h"
+#include "host_backend/worker/state/handles.h"
 #include "host_backend/worker/state/tenant.h"
 #include "host_backend/worker/state/worker.h"
 #include "host_backend/worker/twins/orders.h"
@@ -26,6 +27,7 @@ struct guest {
     struct weir_session_about about;
     struct weir_session_channel channel;
     struct weir_transport transport;
+    struct weir_handles handles;
     struct weir_host_stream stream;
     atomic_uint looks; /* so often it has looked up in the gate */
 };
@@ -133,11 +135,12 @@ struct priority_log {
 };
 extern struct priority_log priorities;
 
-/* What the driver was last told of the part of the device. */
+/* What the driver was last told of parts of the device. */
 struct part_log {
     uint32_t sms;      /* of it, when a stream was made there */
     int priority;      /* of that stream */
     CUstream from, to; /* of which one waits for what the other has been given */
+    uint32_t made;     /* how many green contexts */
 };
 extern struct part_log part;
 

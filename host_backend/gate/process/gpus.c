@@ -342,7 +342,8 @@ static enum weir_status make_sched(struct served_gpu *gpu)
     weir_scheduler_config(&gpu->process->settings, of->sms, (enum weir_sched_fill)of->fill, config);
     config->predict = gpu->predict;
     config->above = of->above && config->small_sms != 0;
-    config->room_sms = config->above != 0 && of->part ? weir_sched_room_sms(of->sms) : 0;
+    config->part_step = of->parts ? weir_sched_part_step(of->sms) : 0;
+    config->room_sms = config->above != 0 && of->parts ? weir_sched_room_sms(of->sms) : 0;
     return weir_sched_create(config, &env, &gpu->sched);
 }
 

@@ -10,7 +10,7 @@
 #define NS_MAX           (3600 * WEIR_NS_PER_S) /* no work may claim a longer duration */
 #define ITEM_FLAGS                                                                                 \
     ((uint32_t)(WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE | WEIR_SCHED_STARTED |                   \
-                WEIR_SCHED_UNSURE | WEIR_SCHED_OWN_LEVELS))
+                WEIR_SCHED_UNSURE | WEIR_SCHED_OWN_LEVELS | WEIR_SCHED_PARTABLE))
 
 /* A request, and the objects that it is about. */
 struct about {

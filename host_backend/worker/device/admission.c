@@ -4,6 +4,7 @@
 #include "host_backend/worker/device/device_idle.h"
 #include "host_backend/worker/device/gates.h"
 #include "host_backend/worker/device/order.h"
+#include "host_backend/worker/device/place.h"
 #include "host_backend/worker/device/streams.h"
 #include "host_backend/worker/state/about.h"
 #include "host_backend/worker/state/segment.h"
@@ -195,40 +196,12 @@ void weir_admission_stream_gone(struct weir_session *session, struct weir_host_s
     }
 }
 
-/* ---------------------------------------------------------------- the part, and priorities */
-
-/* What waits in the part for a stopped run would keep a second connection to the GPU from what lets
- * it go on (runs/run_streams.c). */
-static bool may_move_in(struct weir_session *session, const struct weir_host_stream *stream)
-{
-    const struct weir_session_hooks *hooks = weir_worker_hooks(session->worker);
-
-    return !hooks || !hooks->has_runs(session, stream);
-}
-
-/* Give a stream the part of the device, or all of it, for kernels that are launched as they are. */
-static void place_stream(struct weir_session *session, struct weir_host_stream *stream, bool in)
-{
-    const struct weir_device_gate *g = session->worker->gates[stream->o.device];
-
-    in = in && (stream->part.in || may_move_in(session, stream));
-    if (g->part && (in || stream->part.in)) {
-        /* If it cannot be moved, its work runs where the stream is. */
-        (void)weir_part_move(g->part, stream, in, stream->gate.priority);
-    }
-}
+/* ---------------------------------------------------------------- places, and priorities */
 
 void weir_admission_stream_whole(struct weir_session *session, struct weir_host_stream *stream)
 {
     if (stream->part.in) {
-        place_stream(session, stream, false);
-    }
-}
-
-void weir_admission_stream_part(struct weir_session *session, struct weir_host_stream *stream)
-{
-    if (session->worker->gates[stream->o.device] && session->n_captures == 0) {
-        place_stream(session, stream, true);
+        weir_place_stream(session, stream, NULL);
     }
 }
 
@@ -285,24 +258,24 @@ void weir_admission_stream_captures(struct weir_session *session, struct weir_ho
     }
 }
 
-/* Other places are for kernels that can be moved. */
-static bool is_part(const struct weir_device_gate *g, const struct weir_sched_place *place)
+/* A kernel's stream goes to the part that was granted. Graphs do not, and copies need no SMs.
+ * @return the part for a graph, counted; NULL: it has all SMs */
+static struct weir_part *apply_place(struct weir_session *s, struct weir_host_stream *stream,
+                                     const struct weir_gate_pass *pass, uint32_t flags)
 {
-    return g->part && place->sm_first == 0 && place->block_limit == 0 &&
-           place->sm_count == weir_part_sms(g->part);
-}
+    bool heeds = (flags & WEIR_SCHED_PARTABLE) != 0 && pass->item && pass->place.sm_count != 0 &&
+                 s->n_captures == 0;
+    struct weir_part *part = heeds ? weir_place_part(s, stream, &pass->place) : NULL;
 
-/* Move the stream into the part of the device, if that was granted. Copies need no SMs. */
-static void apply_place(struct weir_session *s, struct weir_host_stream *stream,
-                        const struct weir_gate_pass *pass)
-{
-    const struct weir_device_gate *g = gate_of(s);
-    bool heeds =
-        pass->class == WEIR_SCHED_KERNEL && pass->item && !pass->stoppable && s->n_captures == 0;
-
-    if (pass->class == WEIR_SCHED_KERNEL || pass->class == WEIR_SCHED_GRAPH) {
-        place_stream(s, stream, heeds && is_part(g, &pass->place));
+    if (pass->class == WEIR_SCHED_KERNEL) {
+        weir_place_stream(s, stream, part);
+        weir_part_put(part);
+        return NULL;
     }
+    if (pass->class == WEIR_SCHED_GRAPH) {
+        weir_place_stream(s, stream, NULL);
+    }
+    return part;
 }
 
 /* ---------------------------------------------------------------- while it waits in the gate */
@@ -387,6 +360,7 @@ CUresult weir_admission_enter(struct weir_session *session, struct weir_host_str
 
     pass->queue = NULL;
     pass->item = NULL;
+    ret_admission->part = NULL;
     ret_admission->stream = stream;
     ret_admission->session = session;
     if (!gate_of(session) || weir_host_stream_capturing(session, stream)) {
@@ -408,7 +382,7 @@ CUresult weir_admission_enter(struct weir_session *session, struct weir_host_str
                    priority_of(session, session->n_captures == 0 ? pass->level : WEIR_SCHED_PLAIN,
                                session->n_captures == 0 && pass->item,
                                priority ? *priority : stream->priority));
-    apply_place(session, stream, pass);
+    ret_admission->part = apply_place(session, stream, pass, work->flags);
     return CUDA_SUCCESS;
 }
 
@@ -419,6 +393,7 @@ void weir_admission_leave(struct weir_admission *admission, CUresult result)
     struct weir_gate_pass *pass = &admission->pass;
     bool due;
 
+    weir_part_put(admission->part);
     if (!pass->queue) {
         return;
     }

@@ -22,6 +22,7 @@
 #include "host_backend/worker/device/mark.h"
 #include "proto/cuda_abi.h"
 
+struct weir_part;
 struct weir_session;
 struct weir_host_stream;
 
@@ -40,6 +41,7 @@ struct weir_admission {
     struct weir_gate_pass pass; /* queue NULL: there is no gate */
     struct weir_session *session;
     struct weir_host_stream *stream;
+    struct weir_part *part; /* counted until leave: the part that a graph was granted; NULL: none */
 };
 
 /** The session's queue at the gate of a device; NULL: it has not given the device work yet. */
@@ -92,8 +94,6 @@ bool weir_admission_has_unmarked(const struct weir_session *session);
 void weir_admission_stream_awaited(struct weir_session *session, struct weir_host_stream *stream);
 /** Take a stream out of its part of the device: its next work may use all SMs. */
 void weir_admission_stream_whole(struct weir_session *session, struct weir_host_stream *stream);
-/** Move the stream into the part of the device, where that can be: tests do. @thread session */
-void weir_admission_stream_part(struct weir_session *session, struct weir_host_stream *stream);
 /** A stream is about to be captured: put a mark behind its unmarked work. Take all of the session's
  * streams out of their parts of the device, and away from a filler's priority, because a capture
  * may draw any of them in. */

@@ -407,9 +407,9 @@ static bool wait_for_turn(struct weir_worker *w, const struct weir_session *self
     return true;
 }
 
-CUresult weir_device_idle_begin_within(struct weir_worker *worker,
-                                       const struct weir_session *caller, uint64_t limit_ns,
-                                       uint32_t *ret_idle)
+/* @param own  wait also where nobody but the caller may give the device work */
+static CUresult begin_within(struct weir_worker *worker, const struct weir_session *caller,
+                             bool own, uint64_t limit_ns, uint32_t *ret_idle)
 {
     struct weir_session *inside = inside_of;
     const struct weir_session *self = caller ? caller : inside;
@@ -423,7 +423,7 @@ CUresult weir_device_idle_begin_within(struct weir_worker *worker,
         return CUDA_SUCCESS;
     }
     pthread_mutex_lock(&d->lock);
-    if (d->depth++ != 0 || captures_itself(self) || !others_may_come(worker, self)) {
+    if (d->depth++ != 0 || captures_itself(self) || (!own && !others_may_come(worker, self))) {
         (void)begin_runs(worker, ret_idle);
         return CUDA_SUCCESS;
     }
@@ -437,6 +437,19 @@ CUresult weir_device_idle_begin_within(struct weir_worker *worker,
         enter(inside);
     }
     return CUDA_ERROR_TIMEOUT;
+}
+
+CUresult weir_device_idle_begin_within(struct weir_worker *worker,
+                                       const struct weir_session *caller, uint64_t limit_ns,
+                                       uint32_t *ret_idle)
+{
+    return begin_within(worker, caller, false, limit_ns, ret_idle);
+}
+
+CUresult weir_device_idle_begin_own(struct weir_worker *worker, const struct weir_session *caller,
+                                    uint64_t limit_ns, uint32_t *ret_idle)
+{
+    return begin_within(worker, caller, true, limit_ns, ret_idle);
 }
 
 CUresult weir_device_idle_begin_or_fail(struct weir_session *session, uint32_t *ret_idle)

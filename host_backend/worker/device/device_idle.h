@@ -79,6 +79,10 @@ void weir_device_barrier_resume(struct weir_session *session);
 CUresult weir_device_idle_begin_within(struct weir_worker *worker,
                                        const struct weir_session *caller, uint64_t limit_ns,
                                        uint32_t *ret_idle);
+/** Like weir_device_idle_begin_within(), but also waits for the caller's own work if no other
+ * session may give the device any, where the driver keeps other threads out. */
+CUresult weir_device_idle_begin_own(struct weir_worker *worker, const struct weir_session *caller,
+                                    uint64_t limit_ns, uint32_t *ret_idle);
 /** Like weir_device_idle_begin_within(), for a session's call that may fail: limited by the
  * tenant's load_wait_s. The log names what the call waited for. @thread session */
 CUresult weir_device_idle_begin_or_fail(struct weir_session *session, uint32_t *ret_idle);

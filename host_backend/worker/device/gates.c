@@ -79,15 +79,15 @@ static void find_levels(struct weir_device_gate *g, struct weir_worker *worker, 
     g->fill = has_levels(g) ? worker->config.scheduler.fill : WEIR_SCHED_FILL_NONE;
 }
 
-/* Has a context of all of the device a part of it? Where there is none yet, it probably has. */
-static bool has_part(const struct weir_worker *worker, uint32_t device)
+/* In which steps can a context of all of the device be kept to parts of it? 0: it cannot. */
+static uint32_t part_step(const struct weir_worker *worker, uint32_t device)
 {
-    const struct weir_worker_device *d = &worker->platform.devices[device];
-    uint32_t sms = weir_sched_room_sms(weir_worker_sms(worker, device));
+    uint32_t step = weir_sched_part_step(weir_worker_sms(worker, device));
 
-    return worker->gates[device] && d->share_pct == 0
-               ? worker->gates[device]->part != NULL
-               : sms != 0 && weir_part_is_possible(&worker->platform.driver, d->cu, sms);
+    return step != 0 && weir_part_is_possible(&worker->platform.driver,
+                                              worker->platform.devices[device].cu, step)
+               ? step
+               : 0;
 }
 
 void weir_gates_describe(struct weir_worker *worker, struct weir_link_reads *ret_gpus)
@@ -103,42 +103,9 @@ void weir_gates_describe(struct weir_worker *worker, struct weir_link_reads *ret
         gpu->fill = g.fill;
         gpu->levels = has_levels(&g);
         gpu->above = has_above(&g);
-        gpu->part = has_above(&g) && has_part(worker, i);
+        gpu->parts = part_step(worker, i) != 0;
         gpu->real = worker->platform.real;
         gpu->contexts = weir_platform_n_contexts(&worker->platform, i);
-    }
-}
-
-/* How many SMs the part has; 0: it is not wanted. Tests have one on softgpu, too. */
-static uint32_t wanted_part(const struct weir_device_gate *g)
-{
-    uint32_t all = weir_worker_sms(g->worker, g->device);
-
-    if (g->worker->platform.devices[g->device].share_pct != 0) {
-        return 0;
-    }
-    if (has_above(g)) {
-        return weir_sched_room_sms(all);
-    }
-    return g->worker->config.forms.mode == WEIR_FORMS_EXPLORE ? all / 2 : 0;
-}
-
-/* What kernels keep to beside small graphs, where the device can be divided. */
-static void make_part(struct weir_device_gate *g)
-{
-    const struct weir_worker_device *device = &g->worker->platform.devices[g->device];
-    uint32_t sms = wanted_part(g);
-    enum weir_status status;
-
-    if (sms == 0) {
-        return;
-    }
-    (void)g->worker->platform.driver.cuCtxSetCurrent(device->context);
-    status = weir_part_create(&g->worker->platform.driver, device->cu, sms, &g->part);
-    if (status != WEIR_OK) {
-        weir_log_info("sched: no part of the device can be made, so kernels leave small graphs no "
-                      "room device=%u why=\"%s\"",
-                      g->device, weir_status_text(status));
     }
 }
 
@@ -146,7 +113,7 @@ static void destroy(struct weir_device_gate *g)
 {
     weir_gate_destroy(g->gate);
     weir_marks_destroy(g->marks);
-    weir_part_destroy(g->part);
+    weir_parts_destroy(g->parts);
     pthread_mutex_destroy(&g->lock);
     free(g);
 }
@@ -177,7 +144,10 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
         return status;
     }
     weir_marks_prepare(g->marks);
-    make_part(g);
+    g->part_step = part_step(worker, device);
+    if (worker->platform.devices[device].share_pct == 0 && g->part_step != 0) {
+        g->parts = weir_parts_create(&worker->platform.driver, worker->platform.devices[device].cu);
+    }
     *ret_gate = g;
     return WEIR_OK;
 }

@@ -1,6 +1,6 @@
 /*
  * A worker's gates: one for each device that is open, and what it needs beside that to admit work:
- * marks in streams, a part of its SMs, and levels of stream priorities.
+ * marks in streams, parts of its SMs, and levels of stream priorities.
  *
  * Source: docs/design/gate.md
  */
@@ -30,7 +30,9 @@ struct weir_device_gate {
     size_t item_room;
     enum weir_sched_fill fill;
     struct weir_marks *marks;
-    struct weir_part *part;                /* NULL: kernels as they are have all SMs */
+    struct weir_parts *parts; /* NULL: work cannot be kept to parts of the device */
+    uint32_t part_step;       /* weir_sched_part_step() of the device; 0: it has no parts */
+    atomic_uint_fast64_t parts_retry_ns;   /* when a part may be made again that could not be */
     int priority_least, priority_greatest; /* the range of stream priorities, as CUDA counts them */
 };
 

@@ -1,85 +1,79 @@
-/* A part of a device by a green context: see part.h. */
+/* Parts of a device by green contexts: see part.h. */
 #include "host_backend/worker/device/part.h"
 
 #include "host_backend/worker/device/order.h"
 #include "host_backend/worker/device/streams.h"
 #include "proto/driver_table.h"
+#include <pthread.h>
 #include <stdlib.h>
 
 struct weir_part {
-    const struct weir_driver *driver;
-    CUgreenCtx ctx; /* NULL: not made */
-    uint32_t sms;   /* the number of SMs that was asked for */
+    struct weir_parts *parts;
+    CUgreenCtx green;            /* NULL: the place in the table is free */
+    CUcontext context;           /* the same, as nodes of graphs name it */
+    uint32_t sm_first, sm_count; /* as in struct weir_sched_place */
+    uint32_t users;              /* guarded by the table's lock, as the others are */
+    uint64_t found;              /* value of parts->finds when it was last found */
 };
 
-/* ---------------------------------------------------------------- making */
+struct weir_parts {
+    const struct weir_driver *driver;
+    CUdevice device;
+    pthread_mutex_t lock;
+    uint64_t finds;
+    bool keeps_order; /* the driver was seen to keep streams of parts in order with others */
+    struct weir_part part[WEIR_PARTS_MAX];
+};
 
-/* The device's SMs in groups as small as it allows. NULL: it cannot be divided. */
-static CUdevResource *split(const struct weir_driver *d, CUdevice device, unsigned *ret_n)
+/* ---------------------------------------------------------------- dividing the device */
+
+/* Which SMs are the first sms, and which are the others? */
+static bool split(const struct weir_driver *d, CUdevice device, uint32_t sms,
+                  CUdevResource *ret_first, CUdevResource *ret_rest)
 {
-    CUdevResource whole, *groups;
-    unsigned n = 0;
+    CUdevResource whole;
+    unsigned groups = 1;
 
-    if (d->cuDeviceGetDevResource(device, &whole, CU_DEV_RESOURCE_TYPE_SM) != CUDA_SUCCESS ||
-        d->cuDevSmResourceSplitByCount(NULL, &n, &whole, NULL, 0, 1) != CUDA_SUCCESS || n == 0) {
-        return NULL;
-    }
-    groups = calloc(n, sizeof *groups);
-    if (!groups || d->cuDevSmResourceSplitByCount(groups, &n, &whole, NULL, 0, 1) != CUDA_SUCCESS) {
-        free(groups);
-        return NULL;
-    }
-    *ret_n = n;
-    return groups;
-}
-
-/* How many of the first groups have sms SMs together. 0: only all groups together have as many. */
-static unsigned groups_with(const CUdevResource *group, unsigned groups, uint32_t sms)
-{
-    unsigned n = 0;
-
-    for (uint32_t have = 0; n < groups && have < sms; n++) {
-        have += group[n].sm.smCount;
-    }
-    return n < groups ? n : 0;
+    return d->cuDeviceGetDevResource(device, &whole, CU_DEV_RESOURCE_TYPE_SM) == CUDA_SUCCESS &&
+           sms < whole.sm.smCount &&
+           d->cuDevSmResourceSplitByCount(ret_first, &groups, &whole, ret_rest, 0, sms) ==
+               CUDA_SUCCESS &&
+           groups == 1 && ret_first->sm.smCount == sms &&
+           ret_rest->sm.smCount == whole.sm.smCount - sms;
 }
 
 bool weir_part_is_possible(const struct weir_driver *driver, CUdevice device, uint32_t sms)
 {
-    unsigned groups = 0;
-    CUdevResource *group = split(driver, device, &groups);
-    bool possible = groups_with(group, groups, sms) != 0;
+    CUdevResource first, rest;
 
-    free(group);
-    return possible;
+    return split(driver, device, sms, &first, &rest);
 }
 
-/* A green context of the first groups. */
-static bool make_context(struct weir_part *part, CUdevice device)
+static bool make_context(struct weir_part *part, const struct weir_parts *parts)
 {
-    const struct weir_driver *d = part->driver;
-    unsigned groups = 0;
-    CUdevResource *group = split(d, device, &groups);
-    unsigned n = groups_with(group, groups, part->sms);
+    const struct weir_driver *d = parts->driver;
+    CUdevResource first, rest;
     CUdevResourceDesc desc;
-    bool good =
-        n > 0 && d->cuDevResourceGenerateDesc(&desc, group, n) == CUDA_SUCCESS &&
-        d->cuGreenCtxCreate(&part->ctx, desc, device, CU_GREEN_CTX_DEFAULT_STREAM) == CUDA_SUCCESS;
+    bool is_rest = part->sm_first != 0;
+    bool made = split(d, parts->device, is_rest ? part->sm_first : part->sm_count, &first, &rest) &&
+                (!is_rest || rest.sm.smCount == part->sm_count) &&
+                d->cuDevResourceGenerateDesc(&desc, is_rest ? &rest : &first, 1) == CUDA_SUCCESS &&
+                d->cuGreenCtxCreate(&part->green, desc, parts->device,
+                                    CU_GREEN_CTX_DEFAULT_STREAM) == CUDA_SUCCESS;
 
-    free(group);
-    return good;
+    return made && d->cuCtxFromGreenCtx(&part->context, part->green) == CUDA_SUCCESS;
 }
 
 static CUresult make_stream(const struct weir_part *part, int priority, CUstream *ret_stream)
 {
-    return part->driver->cuGreenCtxStreamCreate(ret_stream, part->ctx, CU_STREAM_NON_BLOCKING,
-                                                priority);
+    return part->parts->driver->cuGreenCtxStreamCreate(ret_stream, part->green,
+                                                       CU_STREAM_NON_BLOCKING, priority);
 }
 
 /* Do streams of the part and of the primary context take each other's events? */
 static bool keeps_order(const struct weir_part *part)
 {
-    const struct weir_driver *d = part->driver;
+    const struct weir_driver *d = part->parts->driver;
     CUstream there = NULL, here = NULL;
     CUevent event = NULL;
     bool good = make_stream(part, 0, &there) == CUDA_SUCCESS &&
@@ -100,38 +94,146 @@ static bool keeps_order(const struct weir_part *part)
     return good;
 }
 
-enum weir_status weir_part_create(const struct weir_driver *driver, CUdevice device, uint32_t sms,
-                                  struct weir_part **ret_part)
+/* ---------------------------------------------------------------- the table */
+
+struct weir_parts *weir_parts_create(const struct weir_driver *driver, CUdevice device)
 {
-    struct weir_part *part = calloc(1, sizeof *part);
+    struct weir_parts *parts = calloc(1, sizeof *parts);
+
+    if (parts) {
+        parts->driver = driver;
+        parts->device = device;
+        pthread_mutex_init(&parts->lock, NULL);
+    }
+    return parts;
+}
+
+static void unmake(struct weir_part *part)
+{
+    if (part->green) {
+        (void)part->parts->driver->cuGreenCtxDestroy(part->green);
+    }
+    *part = (struct weir_part){0};
+}
+
+void weir_parts_destroy(struct weir_parts *parts)
+{
+    if (!parts) {
+        return;
+    }
+    for (uint32_t i = 0; i < WEIR_PARTS_MAX; i++) {
+        unmake(&parts->part[i]);
+    }
+    pthread_mutex_destroy(&parts->lock);
+    free(parts);
+}
+
+static struct weir_part *find_locked(struct weir_parts *parts, uint32_t sm_first, uint32_t sm_count)
+{
+    for (uint32_t i = 0; i < WEIR_PARTS_MAX; i++) {
+        struct weir_part *part = &parts->part[i];
+
+        if (part->green && part->sm_first == sm_first && part->sm_count == sm_count) {
+            part->users++;
+            part->found = ++parts->finds;
+            return part;
+        }
+    }
+    return NULL;
+}
+
+struct weir_part *weir_parts_find(struct weir_parts *parts, uint32_t sm_first, uint32_t sm_count)
+{
+    struct weir_part *part;
+
+    pthread_mutex_lock(&parts->lock);
+    part = find_locked(parts, sm_first, sm_count);
+    pthread_mutex_unlock(&parts->lock);
+    return part;
+}
+
+void weir_part_use(struct weir_part *part)
+{
+    pthread_mutex_lock(&part->parts->lock);
+    part->users++;
+    pthread_mutex_unlock(&part->parts->lock);
+}
+
+void weir_part_put(struct weir_part *part)
+{
+    if (part) {
+        pthread_mutex_lock(&part->parts->lock);
+        part->users--;
+        pthread_mutex_unlock(&part->parts->lock);
+    }
+}
+
+/* A free place, or the part that was found longest ago. NULL: all of these parts are in use. */
+static struct weir_part *oldest_locked(struct weir_parts *parts, bool unused)
+{
+    struct weir_part *oldest = NULL;
+
+    for (uint32_t i = 0; i < WEIR_PARTS_MAX; i++) {
+        struct weir_part *part = &parts->part[i];
+
+        if ((!unused || part->users == 0) && (!oldest || part->found < oldest->found)) {
+            oldest = part;
+        }
+    }
+    return oldest;
+}
+
+const struct weir_part *weir_parts_oldest(struct weir_parts *parts)
+{
+    const struct weir_part *part;
+
+    pthread_mutex_lock(&parts->lock);
+    part = oldest_locked(parts, false);
+    pthread_mutex_unlock(&parts->lock);
+    return part;
+}
+
+static enum weir_status make_locked(struct weir_parts *parts, uint32_t sm_first, uint32_t sm_count,
+                                    struct weir_part **ret_part)
+{
+    struct weir_part *part = oldest_locked(parts, true);
 
     if (!part) {
-        return WEIR_ERR_NO_MEMORY;
+        return WEIR_ERR_AGAIN;
     }
-    part->driver = driver;
-    part->sms = sms;
-    if (!make_context(part, device) || !keeps_order(part)) {
-        weir_part_destroy(part);
+    unmake(part);
+    *part = (struct weir_part){.parts = parts, .sm_first = sm_first, .sm_count = sm_count};
+    if (!make_context(part, parts) || !(parts->keeps_order || keeps_order(part))) {
+        unmake(part);
         return WEIR_ERR_UNSUPPORTED;
     }
-    *ret_part = part;
+    parts->keeps_order = true;
+    *ret_part = find_locked(parts, sm_first, sm_count);
     return WEIR_OK;
 }
 
-void weir_part_destroy(struct weir_part *part)
+enum weir_status weir_parts_make(struct weir_parts *parts, uint32_t sm_first, uint32_t sm_count,
+                                 struct weir_part **ret_part)
 {
-    if (!part) {
-        return;
+    enum weir_status status = WEIR_OK;
+
+    pthread_mutex_lock(&parts->lock);
+    *ret_part = find_locked(parts, sm_first, sm_count);
+    if (!*ret_part) {
+        status = make_locked(parts, sm_first, sm_count, ret_part);
     }
-    if (part->ctx) {
-        (void)part->driver->cuGreenCtxDestroy(part->ctx);
-    }
-    free(part);
+    pthread_mutex_unlock(&parts->lock);
+    return status;
+}
+
+CUcontext weir_part_context(const struct weir_part *part)
+{
+    return part->context;
 }
 
 uint32_t weir_part_sms(const struct weir_part *part)
 {
-    return part->sms;
+    return part->sm_count;
 }
 
 /* ---------------------------------------------------------------- moving */
@@ -139,6 +241,7 @@ uint32_t weir_part_sms(const struct weir_part *part)
 void weir_part_attribute_set(struct weir_host_stream *stream, CUlaunchAttributeID id)
 {
     stream->part.set |= 1u << id;
+    stream->part.lacks |= 1u << id;
 }
 
 /* Some drivers lack attributes in a green context: an attribute that is refused is left out. */
@@ -146,41 +249,60 @@ static void copy_attributes(const struct weir_driver *d, struct weir_host_stream
 {
     struct weir_stream_part *p = &stream->part;
 
-    for (unsigned id = 0; p->set != 0; id++, p->set >>= 1) {
+    for (unsigned id = 0; p->lacks != 0; id++, p->lacks >>= 1) {
         CUlaunchAttributeValue value;
 
-        if ((p->set & 1) != 0 && d->cuStreamGetAttribute(stream->o.native, (CUlaunchAttributeID)id,
-                                                         &value) == CUDA_SUCCESS) {
+        if ((p->lacks & 1) != 0 &&
+            d->cuStreamGetAttribute(stream->o.native, (CUlaunchAttributeID)id, &value) ==
+                CUDA_SUCCESS) {
             (void)d->cuStreamSetAttribute(p->stream, (CUlaunchAttributeID)id, &value);
         }
     }
 }
 
-CUresult weir_part_move(const struct weir_part *part, struct weir_host_stream *stream, bool in,
-                        int priority)
+static CUresult move_in(const struct weir_driver *d, struct weir_host_stream *stream,
+                        struct weir_part *part, int priority)
 {
     struct weir_stream_part *p = &stream->part;
 
-    if (in && !p->stream) {
+    if (!p->part) {
         WEIR_TRY(make_stream(part, priority, &p->stream));
+        weir_part_use(part);
+        p->part = part;
         p->priority = priority;
+        p->lacks = p->set;
     }
-    if (in) {
-        weir_host_stream_set_priority(part->driver, p->stream, &p->priority, priority);
-        copy_attributes(part->driver, stream);
+    if (!p->in) {
+        WEIR_TRY(weir_order_join(d, &stream->join, stream->o.native, p->stream));
+        p->in = true;
     }
-    if (p->in != in) {
-        WEIR_TRY(weir_order_join(part->driver, &stream->join, weir_host_stream_at(stream),
-                                 in ? p->stream : stream->o.native));
-        p->in = in;
+    weir_host_stream_set_priority(d, p->stream, &p->priority, priority);
+    copy_attributes(d, stream);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_part_move(const struct weir_driver *driver, struct weir_host_stream *stream,
+                        struct weir_part *part, int priority)
+{
+    struct weir_stream_part *p = &stream->part;
+
+    if (part) {
+        return move_in(driver, stream, part, priority);
+    }
+    if (p->in) {
+        WEIR_TRY(weir_order_join(driver, &stream->join, p->stream, stream->o.native));
+        p->in = false;
     }
     return CUDA_SUCCESS;
 }
 
 void weir_part_stream_gone(const struct weir_driver *driver, struct weir_host_stream *stream)
 {
-    if (stream->part.stream) {
-        (void)driver->cuStreamDestroy_v2(stream->part.stream);
-        stream->part = (struct weir_stream_part){0};
+    struct weir_stream_part *p = &stream->part;
+
+    if (p->part) {
+        (void)driver->cuStreamDestroy_v2(p->stream);
+        weir_part_put(p->part);
+        *p = (struct weir_stream_part){.set = p->set};
     }
 }

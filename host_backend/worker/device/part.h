@@ -1,14 +1,21 @@
 /*
- * A part of a device's SMs for kernels as they are, by a green context of CUDA: what a kernel keeps
- * to while it leaves room for small graphs (sched/room.c).
+ * Parts of a device's SMs, by green contexts of CUDA: what work that nothing can move once it runs
+ * keeps to, if the scheduler says so (weir_sched_config.part_step, sched/room.c). A part is the
+ * device's first SMs, or all SMs behind these; so a first part of one process and the rest of
+ * another one share no SM.
  *
- * A stream is moved into the part: what it is given next goes to a stream of its own there, behind
- * what it had, and so again when it is moved back. What it is to the guest stays the same. See
- * docs/design/scheduling.md, "Stream priorities and the part of the device".
+ * A stream is moved into a part: what it is given next goes to a stream of its own there, behind
+ * what it had, and so again when it is moved elsewhere. What it is to the guest stays the same. A
+ * graph is not moved, but launched in another form (ops/graph_parts.h).
  *
- * A device's part is made once, while its context is idle (the driver waits for the context's
- * kernels when it makes a green context), and then only read: any thread. A stream is moved by its
- * session's thread, with the device's context current.
+ * A part is made when it is first wanted (place.c), since it takes 1.2 to 2.0 ms and 4 to 6 MiB of
+ * the GPU's memory (H200, driver 580), and most workers never want one. Its users count it. The
+ * device has WEIR_PARTS_MAX at most: the one that was unused for longest goes.
+ *
+ * The table is locked inside: any thread. A stream is moved by its session's thread, with the
+ * device's context current.
+ *
+ * Source: docs/design/scheduling.md, "Stream priorities and parts of the device"
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_PART_H
 #define WEIR_HOST_BACKEND_WORKER_DEVICE_PART_H
@@ -18,63 +25,92 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct weir_driver;
-struct weir_part;
-struct weir_host_stream;
+/* Some 40 MiB of the GPU's memory. Both sides of four divisions: the scheduler goes from one to the
+ * next only now and then. */
+#define WEIR_PARTS_MAX 8u
 
-/* The part's state of a stream that may have been moved. */
+struct weir_driver;
+struct weir_host_stream;
+struct weir_part;
+struct weir_parts; /* those of one device */
+
+/* The state in parts of a stream that may have been moved. */
 struct weir_stream_part {
-    CUstream stream; /* the stream that stands for it in the part; NULL: not made yet */
-    int priority;    /* the priority of stream */
-    uint32_t set;    /* bit mask of attributes that the guest has set and stream lacks */
-    bool in;         /* the work goes to stream now */
+    struct weir_part *part; /* counted: where stream is; NULL: it was not made yet */
+    CUstream stream;        /* stands for the guest's stream there */
+    int priority;           /* the priority of stream */
+    uint32_t set;           /* bit mask of attributes that the guest has set */
+    uint32_t lacks;         /* those of them that stream lacks */
+    bool in;                /* the work goes to stream now */
 };
 
-/**
- * Make the part: of the device's first SMs as few as it allows that are at least `sms`. The
- * device's primary context is current.
- *
- * @param driver  outlives the part.
- * @param sms     1 .. less than the device has.
- * @return WEIR_OK
- * @return WEIR_ERR_UNSUPPORTED  the driver has no green contexts, cannot divide this device so, or
- *                               does not keep their streams in order with others.
- * @return WEIR_ERR_NO_MEMORY
- * @thread main, before there are sessions
- */
-enum weir_status weir_part_create(const struct weir_driver *driver, CUdevice device, uint32_t sms,
-                                  struct weir_part **ret_part) WEIR_MUST_CHECK;
-
-/**
- * Does the driver divide the device so? It may still not make the part.
- *
- * @param sms  as weir_part_create() takes it.
- * @thread any
- */
+/** Does the driver divide the device into its first sms SMs and the others? It may still not make
+ * the parts. @param sms  1 .. less than the device has. @thread any */
 bool weir_part_is_possible(const struct weir_driver *driver, CUdevice device, uint32_t sms);
 
-/** No stream may have been left there. Accepts NULL. @thread main */
-void weir_part_destroy(struct weir_part *part);
+/** Without a part yet. @param driver  outlives it. @return NULL: out of memory. @thread any */
+struct weir_parts *weir_parts_create(const struct weir_driver *driver, CUdevice device);
 
-/** @return how many SMs were asked for. @thread any */
+/** Nobody may use a part any more. Accepts NULL. @thread main, with the device's context */
+void weir_parts_destroy(struct weir_parts *parts);
+
+/**
+ * Find a part that was made.
+ * @param sm_first, sm_count  as in struct weir_sched_place.
+ * @return counted, for weir_part_put(); NULL: it was not made.
+ * @thread any
+ */
+struct weir_part *weir_parts_find(struct weir_parts *parts, uint32_t sm_first, uint32_t sm_count);
+
+/** One more user, of a part that has one. @thread any */
+void weir_part_use(struct weir_part *part);
+/** Stop using it. Accepts NULL. @thread any */
+void weir_part_put(struct weir_part *part);
+
+/**
+ * Make a part, while the device's context is idle: the driver waits for its kernels. If there is no
+ * room for it, the part goes that nobody uses and that was unused for longest.
+ *
+ * @param sm_first, sm_count  0 and n, or n and the device's SMs less n.
+ * @param ret_part  counted, for weir_part_put().
+ * @return WEIR_OK               also if another thread has made it meanwhile
+ * @return WEIR_ERR_AGAIN        there is no room, and all parts are in use (weir_parts_oldest())
+ * @return WEIR_ERR_UNSUPPORTED  the driver has no green contexts, cannot divide this device so,
+ *                               does not keep their streams in order with others, or has no memory
+ * @thread any, with the device's context
+ */
+enum weir_status weir_parts_make(struct weir_parts *parts, uint32_t sm_first, uint32_t sm_count,
+                                 struct weir_part **ret_part) WEIR_MUST_CHECK;
+
+/** The part that was last found longest ago: who uses it may stop. Not counted: only for comparing.
+ * NULL: there is none. @thread any */
+const struct weir_part *weir_parts_oldest(struct weir_parts *parts);
+
+/** Its green context, as nodes of graphs name it. Valid as long as the part is used. @thread any */
+CUcontext weir_part_context(const struct weir_part *part);
+
+/** How many SMs it has. @thread any */
 uint32_t weir_part_sms(const struct weir_part *part);
 
 /**
- * Have what a stream is given from now on run on the part, or on all of the device.
+ * Have what a stream is given from now on run on a part, or on all of the device.
  *
+ * @param part      NULL: all of the device. Else the stream has no stream in another part
+ *                  (weir_part_stream_gone()).
  * @param priority  of the stream there, as cuGreenCtxStreamCreate takes it.
  * @return CUDA_SUCCESS, also where it is there already. Else it is where it was: an error of the
  *         driver.
  * @thread session
  */
-CUresult weir_part_move(const struct weir_part *part, struct weir_host_stream *stream, bool in,
-                        int priority);
+CUresult weir_part_move(const struct weir_driver *driver, struct weir_host_stream *stream,
+                        struct weir_part *part, int priority);
 
-/** The guest has set an attribute of the stream other than its priority, which one in the part is
+/** The guest has set an attribute of the stream other than its priority, which one in a part is
  * given before its next work. @thread session */
 void weir_part_attribute_set(struct weir_host_stream *stream, CUlaunchAttributeID id);
 
-/** A stream goes: the one that it has in the part does, too. @thread session */
+/** A stream goes, or will go to another part: the one that it has in its part goes. If it is in, no
+ * work may follow. @thread session */
 void weir_part_stream_gone(const struct weir_driver *driver, struct weir_host_stream *stream);
 
 #endif

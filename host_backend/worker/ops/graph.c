@@ -1,5 +1,6 @@
 /* Capture, instantiation and launch of graphs. */
 #include "host_backend/worker/device/device_idle.h"
+#include "host_backend/worker/ops/graph_parts.h"
 #include "host_backend/worker/ops/graph_pieces.h"
 #include "host_backend/worker/ops/graph_priority.h"
 #include "host_backend/worker/ops/graph_probe.h"
@@ -354,7 +355,7 @@ CUresult weir_host_graph_exec_update(struct weir_session *s,
     if (!exec || !graph) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    weir_exec_stays_whole(s->driver, (struct weir_exec *)exec);
+    weir_exec_changes(s->driver, (struct weir_exec *)exec);
     memset(&info, 0, sizeof info);
     result = s->driver->cuGraphExecUpdate_v2(exec->native, graph->native, &info);
     if (result == CUDA_SUCCESS) {
@@ -373,9 +374,18 @@ CUresult weir_host_graph_exec_update(struct weir_session *s,
     return CUDA_SUCCESS;
 }
 
+struct graph_launch {
+    struct weir_exec *exec;
+    struct weir_part *part; /* that it is to keep to; NULL: none */
+};
+
 static CUresult call_graph(struct weir_session *s, CUstream at, const void *user)
 {
-    return weir_graph_probe_launch(s, *(struct weir_exec *const *)user, at);
+    const struct graph_launch *launch = user;
+
+    return weir_graph_parts_launch(s, launch->exec, launch->part, at)
+               ? CUDA_SUCCESS
+               : weir_graph_probe_launch(s, launch->exec, at);
 }
 
 CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_graph_launch_in *in,
@@ -383,22 +393,28 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
 {
     struct weir_exec *exec = weir_host_object_get(s, WEIR_KIND_EXEC, in->x);
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
+    struct graph_launch launch = {.exec = exec};
     struct weir_submission what = {
         .work = {.class = WEIR_SCHED_GRAPH, .key = s->id << 40 ^ in->x},
         .may_print = s->prints != NULL, /* unknown: whether one of the graph's kernels prints */
         .call = call_graph,
-        .user = &exec};
+        .user = &launch};
 
     (void)out;
     if (!exec || !stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     weir_forms_note(s, WEIR_FORMS_LAUNCHED_GRAPHS);
+    what.work.flags = weir_graph_priority_work_flags(exec);
     if (weir_host_stream_capturing(s, stream)) {
         WEIR_TRY(weir_graph_nest_captured(s, exec));
     } else {
         bool pieces = weir_graph_pieces_wanted(s, exec, stream);
 
+        if (weir_graph_parts_possible(s, exec, stream)) {
+            what.work.flags |= WEIR_SCHED_PARTABLE;
+            what.ret_part = &launch.part;
+        }
         WEIR_TRY(weir_graph_pieces_follow(s, exec, stream));
         if (pieces) {
             return weir_graph_pieces_launch(s, exec, stream);
@@ -407,7 +423,6 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
     what.work.hint = &exec->hint;
     what.work.blocks = exec->sms;
     what.work.blocks_per_sm = exec->sms != 0;
-    what.work.flags = weir_graph_priority_work_flags(exec);
     what.priority = weir_graph_priority_asked(exec);
     return weir_submit(s, stream, &what);
 }

@@ -42,17 +42,20 @@ static bool count_blocks(struct weir_session *s, const CUDA_KERNEL_NODE_PARAMS *
     return true;
 }
 
-/* SMs that hold all blocks of a kernel at once; all of them if that is not known. */
+uint64_t weir_ops_kernel_sms(struct weir_session *s, const CUDA_KERNEL_NODE_PARAMS *params)
+{
+    uint64_t blocks;
+    uint32_t per_sm;
+
+    return count_blocks(s, params, &blocks, &per_sm) ? (blocks + per_sm - 1) / per_sm : 0;
+}
+
+/* At most all of them; all if that is not known. */
 static uint32_t kernel_sms(struct weir_session *s, const CUDA_KERNEL_NODE_PARAMS *params)
 {
-    uint32_t all = weir_worker_sms(s->worker, s->device), per_sm;
-    uint64_t blocks;
+    uint64_t all = weir_worker_sms(s->worker, s->device), sms = weir_ops_kernel_sms(s, params);
 
-    if (!count_blocks(s, params, &blocks, &per_sm)) {
-        return all;
-    }
-    blocks = (blocks + per_sm - 1) / per_sm;
-    return blocks < all ? (uint32_t)blocks : all;
+    return (uint32_t)(sms != 0 && sms < all ? sms : all);
 }
 
 static bool is_kernel(struct weir_session *s, CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *ret_params)

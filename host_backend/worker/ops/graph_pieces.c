@@ -93,12 +93,17 @@ void weir_graph_pieces_keep(struct weir_session *session, struct weir_exec *exec
                             uint64_t flags)
 {
     const struct weir_driver *d = session->driver;
+    bool pieces = are_pieces_used(session), partable = weir_place_has_parts(session);
     CUgraph copy = NULL;
     uint32_t n;
 
-    if (are_pieces_used(session) && has_only_plain_nodes(d, graph, 0, &n) && n > 1 &&
+    if ((pieces || partable) && has_only_plain_nodes(d, graph, 0, &n) && n > (partable ? 0 : 1) &&
         d->cuGraphClone(&copy, graph) == CUDA_SUCCESS) {
-        exec->inside = (struct weir_exec_inside){.graph = copy, .flags = flags, .n_nodes = n};
+        exec->inside = (struct weir_exec_inside){.graph = copy,
+                                                 .cuttable = pieces && n > 1,
+                                                 .partable = partable,
+                                                 .flags = flags,
+                                                 .n_nodes = n};
     }
 }
 
@@ -141,11 +146,11 @@ static void cut_as_needed(struct weir_session *s, struct weir_exec *exec, uint64
                           CUstream stream)
 {
     if (exec->pieces) {
-        if (!exec->inside.graph || !are_measured(exec->pieces)) {
+        if (!exec->inside.cuttable || !are_measured(exec->pieces)) {
             return;
         }
         if (longest_ns(exec->pieces) <= LONG_PIECE * weir_admission_graph_piece_ns(s)) {
-            weir_exec_inside_forget(s->driver, &exec->inside);
+            weir_exec_cut_over(s->driver, &exec->inside);
             return;
         }
         weir_graph_weigh_again(exec);
@@ -164,7 +169,7 @@ static void cut_as_needed(struct weir_session *s, struct weir_exec *exec, uint64
                    (unsigned long long)(ns / WEIR_NS_PER_US));
     exec->pieces->cut = ++exec->inside.cuts;
     if (exec->inside.cuts == CUTS_MAX) {
-        weir_exec_inside_forget(s->driver, &exec->inside);
+        weir_exec_cut_over(s->driver, &exec->inside);
     }
 }
 
@@ -173,7 +178,7 @@ static void cut_as_needed(struct weir_session *s, struct weir_exec *exec, uint64
 /* Mode "explore" launches some graphs in pieces, and some as a whole. */
 static bool explore(struct weir_session *s, struct weir_exec *exec, uint64_t draw, CUstream stream)
 {
-    if (!exec->pieces && exec->inside.graph &&
+    if (!exec->pieces && exec->inside.cuttable &&
         weir_graph_cut(s, exec, 2 + (uint32_t)(draw >> 8) % (EXPLORE_MAX - 1), stream) !=
             CUDA_SUCCESS) {
         weir_exec_stays_whole(s->driver, exec);
@@ -187,7 +192,7 @@ bool weir_graph_pieces_wanted(struct weir_session *session, struct weir_exec *ex
     struct weir_session *s = session;
     uint64_t draw, ns, piece_ns = weir_admission_graph_piece_ns(s);
 
-    if ((!exec->inside.graph && !exec->pieces) || s->prints ||
+    if ((!exec->inside.cuttable && !exec->pieces) || s->prints ||
         (exec->stream != 0 && exec->stream != stream->o.handle)) {
         return false;
     }
@@ -200,7 +205,7 @@ bool weir_graph_pieces_wanted(struct weir_session *session, struct weir_exec *ex
     ns = weir_graph_probe_ns(s, exec);
     if (ns <= piece_ns) {
         if (exec->hint.sure && ns < piece_ns / CERTAINLY_SHORT) {
-            weir_exec_inside_forget(s->driver, &exec->inside);
+            weir_exec_cut_over(s->driver, &exec->inside);
         }
         return false;
     }
@@ -246,7 +251,7 @@ CUresult weir_graph_pieces_launch(struct weir_session *session, struct weir_exec
         result = launch_piece(session, exec, i, stream);
     }
     exec->stream = stream->o.handle;
-    exec->was_pieces = true;
+    exec->was_other = true;
     marked = session->driver->cuEventRecord(exec->done, weir_host_stream_at(stream));
     weir_forms_note(session, WEIR_FORMS_LAUNCHED_CUT_GRAPHS);
     return result != CUDA_SUCCESS ? result : marked;
@@ -255,10 +260,10 @@ CUresult weir_graph_pieces_launch(struct weir_session *session, struct weir_exec
 CUresult weir_graph_pieces_follow(struct weir_session *session, struct weir_exec *exec,
                                   const struct weir_host_stream *stream)
 {
-    if (exec->was_pieces && exec->stream != stream->o.handle) {
+    if (exec->was_other && exec->stream != stream->o.handle) {
         WEIR_TRY(weir_order_join(session->driver, &exec->done, NULL, weir_host_stream_at(stream)));
     }
     exec->stream = stream->o.handle;
-    exec->was_pieces = false;
+    exec->was_other = false;
     return CUDA_SUCCESS;
 }

@@ -9,7 +9,8 @@
 #include "host_backend/worker/session/objects.h"
 
 /**
- * A graph was instantiated: keep what pieces of it can be made of, if it can be cut.
+ * A graph was instantiated: keep what pieces of it, and graphs for parts (graph_parts.h), can be
+ * made of, if it can be cut or kept to a part.
  * @param graph  what was instantiated. Borrowed; the guest may change it afterwards.
  * @param flags  of the instantiation.
  * @thread session
@@ -36,9 +37,9 @@ CUresult weir_graph_pieces_launch(struct weir_session *session, struct weir_exec
                                   struct weir_host_stream *stream);
 
 /**
- * Call this before each launch of the graph. If its last launch was in pieces, in another stream,
- * these may not have ended yet: the stream waits for them. The driver itself does that for launches
- * of the whole graph.
+ * Call this before each launch of the graph. If its last launch was in pieces or in a part, in
+ * another stream, that may not have ended yet: the stream waits for it. The driver itself does that
+ * for launches of the graph itself.
  * @return CUDA_SUCCESS, or the driver's
  * @thread session
  */

@@ -9,7 +9,7 @@
 /* Can the graph be cut, is nothing known of it, and may other work wait for it? */
 static bool is_wanted(const struct weir_session *s, const struct weir_exec *exec)
 {
-    return exec->inside.graph && exec->hint.ns == 0 && exec->probe.n < PROBES &&
+    return exec->inside.cuttable && exec->hint.ns == 0 && exec->probe.n < PROBES &&
            !exec->probe.under_way && s->n_captures == 0 && weir_admission_has_company(s);
 }
 

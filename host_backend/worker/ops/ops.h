@@ -148,6 +148,8 @@ void weir_ops_graph_sms_updated(struct weir_session *s, struct weir_exec *exec, 
 /** A kernel of an executable graph, in which it is of this node, has got other parameters. */
 void weir_ops_graph_sms_set(struct weir_session *s, struct weir_exec *exec,
                             const struct weir_object *node, const CUDA_KERNEL_NODE_PARAMS *params);
+/** SMs that would hold all blocks of a kernel at once, even more than there are; 0: not known. */
+uint64_t weir_ops_kernel_sms(struct weir_session *s, const CUDA_KERNEL_NODE_PARAMS *params);
 /** How long a node takes, compared with others of its graph; 1 or more (ops/graph_demand.c). */
 uint64_t weir_ops_node_weight(struct weir_session *s, CUgraphNode node);
 

@@ -1,7 +1,8 @@
 /*
- * The type of executable graphs. One may hold, besides the driver's handle, a copy of its graph and
- * the pieces that it is launched in where a launch of the whole would hold the GPU for too long.
- * This file is about having and losing them; ops/graph_pieces.c makes and launches them.
+ * The type of executable graphs. One may hold, besides the driver's handle, a copy of its graph,
+ * the pieces that it is launched in where a launch of the whole would hold the GPU for too long,
+ * and executable graphs whose kernels keep to a part of the SMs. This file is about having and
+ * losing them; ops/graph_pieces.c and ops/graph_parts.c make and launch them.
  *
  * Source: docs/design/graphs.md
  */
@@ -9,15 +10,21 @@
 #define WEIR_HOST_BACKEND_WORKER_SESSION_EXEC_H
 
 #include "host_backend/gate/gate.h"
+#include "host_backend/worker/device/place.h"
 #include "host_backend/worker/state/object.h"
 #include "proto/cuda_abi.h"
 #include "proto/driver_table.h"
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What pieces are made of. Zeroed: the graph stays whole. */
+/* Parts in which one graph can be at a time. Each costs as much memory as the graph. */
+#define WEIR_EXEC_PARTS_MAX 3u
+
+/* What pieces and graphs for parts are made of. Zeroed: the graph stays as it is. */
 struct weir_exec_inside {
-    CUgraph graph;      /* a copy of the graph that was instantiated; NULL: it cannot be cut */
+    CUgraph graph;      /* a copy of the graph that was instantiated; NULL: none */
+    bool cuttable;      /* pieces may still be made of it */
+    bool partable;      /* its kernels may be kept to a part */
     uint64_t flags;     /* the flags of the instantiation */
     uint32_t n_nodes;   /* the number of nodes of the copy */
     uint32_t cuts;      /* how often the graph was cut */
@@ -64,24 +71,31 @@ struct weir_exec {
     struct weir_exec_inside inside;
     struct weir_exec_pieces *pieces; /* NULL: it has none */
     struct weir_exec_probe probe;
-    uint64_t stream;    /* handle of the stream of the last launch; 0: none */
-    bool was_pieces;    /* that launch was in pieces, and done was recorded behind it */
-    CUevent done;       /* NULL until the first such launch */
-    CUuserObject *held; /* references to the objects that the graph uses (graph_holds.h) */
+    struct weir_placed_graph placed[WEIR_EXEC_PARTS_MAX];
+    uint64_t placed_uses; /* launches of those */
+    uint64_t stream;      /* handle of the stream of the last launch; 0: none */
+    bool was_other;       /* it was not of the graph itself, and done was recorded behind it */
+    CUevent done;         /* NULL until the first such launch */
+    CUuserObject *held;   /* references to the objects that the graph uses (graph_holds.h) */
     uint32_t n_held;
 };
 
 /** Free pieces; what runs of them ends as it would. Accepts NULL. @thread session */
 void weir_exec_pieces_destroy(const struct weir_driver *driver, struct weir_exec_pieces *pieces);
 
-/** Free the copy of the graph: the pieces, if there are any, stay as they are. @thread session */
-void weir_exec_inside_forget(const struct weir_driver *driver, struct weir_exec_inside *inside);
+/** Make no pieces any more: those that there are stay. Frees the copy of the graph, if nothing else
+ * needs it. @thread session */
+void weir_exec_cut_over(const struct weir_driver *driver, struct weir_exec_inside *inside);
 
-/**
- * The executable graph changes, or its launches cannot be in pieces: from now on it is launched as
- * a whole. @thread session
- */
+/** Its launches cannot be in pieces. @thread session */
 void weir_exec_stays_whole(const struct weir_driver *driver, struct weir_exec *exec);
+
+/** It cannot be kept to a part. Frees the copy, as above. @thread session */
+void weir_exec_not_partable(const struct weir_driver *driver, struct weir_exec *exec);
+
+/** The executable graph changes: from now on nothing else is launched in its place.
+ * @thread session */
+void weir_exec_changes(const struct weir_driver *driver, struct weir_exec *exec);
 
 /** The object goes. @thread session */
 void weir_exec_gone(const struct weir_driver *driver, struct weir_exec *exec);

@@ -202,26 +202,49 @@ void weir_exec_pieces_destroy(const struct weir_driver *driver, struct weir_exec
     free(pieces);
 }
 
-void weir_exec_inside_forget(const struct weir_driver *driver, struct weir_exec_inside *inside)
+static void free_unneeded(const struct weir_driver *driver, struct weir_exec_inside *inside)
 {
-    if (inside->graph) {
+    if (inside->graph && !inside->cuttable && !inside->partable) {
         (void)driver->cuGraphDestroy(inside->graph);
+        inside->graph = NULL;
     }
+}
+
+void weir_exec_cut_over(const struct weir_driver *driver, struct weir_exec_inside *inside)
+{
     free(inside->weights);
     free(inside->piece_of);
-    *inside = (struct weir_exec_inside){0};
+    inside->weights = NULL;
+    inside->piece_of = NULL;
+    inside->cuttable = false;
+    free_unneeded(driver, inside);
 }
 
 void weir_exec_stays_whole(const struct weir_driver *driver, struct weir_exec *exec)
 {
-    weir_exec_inside_forget(driver, &exec->inside);
+    weir_exec_cut_over(driver, &exec->inside);
     weir_exec_pieces_destroy(driver, exec->pieces);
     exec->pieces = NULL;
 }
 
+void weir_exec_not_partable(const struct weir_driver *driver, struct weir_exec *exec)
+{
+    exec->inside.partable = false;
+    free_unneeded(driver, &exec->inside);
+}
+
+void weir_exec_changes(const struct weir_driver *driver, struct weir_exec *exec)
+{
+    weir_exec_not_partable(driver, exec);
+    weir_exec_stays_whole(driver, exec);
+    for (uint32_t i = 0; i < WEIR_EXEC_PARTS_MAX; i++) {
+        weir_placed_graph_drop(driver, &exec->placed[i]);
+    }
+}
+
 void weir_exec_gone(const struct weir_driver *driver, struct weir_exec *exec)
 {
-    weir_exec_stays_whole(driver, exec);
+    weir_exec_changes(driver, exec);
     for (int i = 0; i < 2; i++) {
         if (exec->probe.event[i]) {
             (void)driver->cuEventDestroy_v2(exec->probe.event[i]);

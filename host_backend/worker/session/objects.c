@@ -608,7 +608,7 @@ static struct weir_object *get_any(struct weir_session *session, enum weir_kind 
         session->op.last = o;
     }
     if (o && kind == WEIR_KIND_EXEC && !only_reads_exec(session->op.code)) {
-        weir_exec_stays_whole(session->driver, (struct weir_exec *)o);
+        weir_exec_changes(session->driver, (struct weir_exec *)o);
         if (changes_kernels(session->op.code)) {
             ((struct weir_exec *)o)->sms = 0;
         }

@@ -79,6 +79,7 @@ struct weir_session_devices {
     /* A stream on each device to clear memory with, made when first needed. Guests' work never
      * goes there. */
     CUstream work_streams[WEIR_DEVICES_MAX];
+    struct weir_placed_graph *placed; /* executable graphs for parts of them (device/place.c) */
 };
 
 /*

@@ -4,6 +4,7 @@
 #include "host_backend/worker/device/admission.h"
 #include "host_backend/worker/device/fault.h"
 #include "host_backend/worker/device/order.h"
+#include "host_backend/worker/device/place.h"
 #include "host_backend/worker/device/prints.h"
 #include "host_backend/worker/session/graph_holds.h"
 #include "host_backend/worker/twins/forms.h"
@@ -59,6 +60,8 @@ static bool choose_form(struct weir_session *s, const struct weir_host_stream *s
         work->bytes = ret_choice->block_bytes;
     } else if (weir_admission_contends(s) && !what->may_print) {
         work->blocks_per_sm = blocks_per_sm(s, what->kernel, work->key);
+        work->flags |=
+            work->blocks_per_sm != 0 && weir_place_has_parts(s) ? WEIR_SCHED_PARTABLE : 0;
     }
     return twin;
 }
@@ -86,24 +89,37 @@ static bool note_kernel(struct weir_session *s, struct weir_host_stream *stream,
 
 /* ---------------------------------------------------------------- the call */
 
-/* Mode "explore" runs some kernels on a part of the device, as if beside small graphs. */
-static void explore_part(struct weir_session *s, struct weir_host_stream *stream,
-                         const struct weir_submission *what)
+/* Mode "explore" runs some kernels and graphs on parts of the device, as a scheduler might. */
+static void explore_parts(struct weir_session *s, struct weir_host_stream *stream,
+                          const struct weir_submission *what, struct weir_admission *admission)
 {
+    struct weir_part *part;
     uint64_t draw;
 
-    if (what->work.class == WEIR_SCHED_KERNEL && !what->may_print &&
-        weir_forms_explores(s, &draw) && (draw & 1) != 0) {
-        weir_admission_stream_part(s, stream);
+    if ((what->work.class != WEIR_SCHED_KERNEL && !what->ret_part) || what->may_print ||
+        !weir_place_has_parts(s) || s->n_captures != 0 || !weir_forms_explores(s, &draw) ||
+        (draw & 1) == 0) {
+        return;
+    }
+    part = weir_place_any_part(s, stream, draw >> 1);
+    if (what->work.class == WEIR_SCHED_KERNEL) {
+        weir_place_stream(s, stream, part);
+        weir_part_put(part);
+    } else {
+        weir_part_put(admission->part);
+        admission->part = part;
     }
 }
 
 static CUresult call_driver(struct weir_session *s, struct weir_host_stream *stream,
-                            const struct weir_submission *what)
+                            const struct weir_submission *what, struct weir_admission *admission)
 {
     CUresult result;
 
-    explore_part(s, stream, what);
+    explore_parts(s, stream, what, admission);
+    if (what->ret_part) {
+        *what->ret_part = admission->part;
+    }
     result = what->call(s, weir_host_stream_at(stream), what->user);
     if (result != CUDA_SUCCESS && weir_host_stream_at(stream) != stream->o.native) {
         weir_admission_stream_whole(s, stream); /* perhaps a cluster does not fit the part */
@@ -130,7 +146,7 @@ static CUresult give(struct weir_session *s, struct weir_host_stream *stream,
     twin = twin && weir_forms_launch(s, &choice, stream, what->kernel->in,
                                      weir_orders_begin(&admission.pass));
     if (!twin) {
-        result = call_driver(s, stream, what);
+        result = call_driver(s, stream, what, &admission);
     }
     if (noted && result != CUDA_SUCCESS) {
         weir_fault_kernel_refused(stream);

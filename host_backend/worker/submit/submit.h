@@ -33,6 +33,9 @@ struct weir_submission {
     bool may_print; /* a kernel of the work may use the device's printf */
     const struct weir_submit_kernel *kernel; /* NULL: it is not a single kernel */
     const int *priority; /* priority that the guest asks for the work; NULL: its stream's */
+    /* Of PARTABLE graphs: set before the call to the part that its kernels are to keep to, or NULL:
+     * none. Valid until weir_submit() returns. */
+    struct weir_part **ret_part;
     /**
      * The driver's call.
      * @param at    the stream to give it to.

@@ -224,12 +224,14 @@ static void durations_in_a_part_teach_what_is_not_known(void **state)
 static void the_part_is_a_whole_number_of_groups(void **state)
 {
     static const struct {
-        uint32_t sms, room;
-    } cases[] = {{132, 80}, {144, 88}, {108, 64}, {46, 24}, {16, 8}, {12, 0}, {1, 0}};
+        uint32_t sms, room, step;
+    } cases[] = {{132, 80, 16}, {144, 88, 16}, {108, 64, 16}, {64, 40, 16}, {46, 24, 8},
+                 {16, 8, 2},    {12, 0, 2},    {4, 0, 2},     {3, 0, 0},    {1, 0, 0}};
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_int_equal(weir_sched_room_sms(cases[i].sms), cases[i].room);
+        assert_int_equal(weir_sched_part_step(cases[i].sms), cases[i].step);
     }
 }
 

@@ -1,0 +1,255 @@
+/* Launches of graphs that keep to a part: see graph_parts.h. */
+#include "host_backend/worker/ops/graph_parts.h"
+
+#include "base/log.h"
+#include "host_backend/worker/device/gates.h"
+#include "host_backend/worker/ops/graph_level.h"
+#include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/state/platform.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool weir_graph_parts_possible(struct weir_session *session, const struct weir_exec *exec,
+                               const struct weir_host_stream *stream)
+{
+    return exec->inside.partable && session->n_captures == 0 && !session->prints &&
+           exec->o.device == stream->o.device &&
+           (exec->stream == 0 || exec->stream == stream->o.handle);
+}
+
+/* ---------------------------------------------------------------- making */
+
+/* A graph that is made for a part. */
+struct placing {
+    struct weir_session *session;
+    const struct weir_part *part;
+    CUgraph graph;     /* a clone of the copy */
+    uint32_t n_placed; /* kernels that keep to the part */
+};
+
+static CUcontext context_of(const struct weir_session *s)
+{
+    return s->platform->devices[s->device].context;
+}
+
+/* Blocks that would all be on the device at once, but not on the part, may wait for each other, and
+ * those of a cooperative kernel do: such a kernel keeps all SMs (as in sched/room.c). So does one
+ * on another device. */
+static bool suits(const struct placing *p, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params)
+{
+    struct weir_session *s = p->session;
+    CUlaunchAttributeValue value = {.cooperative = 0};
+    uint64_t sms = weir_ops_kernel_sms(s, params);
+
+    return sms != 0 &&
+           (s->platform->n_devices == 1 || !params->ctx || params->ctx == context_of(s)) &&
+           (sms <= weir_part_sms(p->part) || sms > weir_worker_sms(s->worker, s->device)) &&
+           s->driver->cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
+                                                    &value) == CUDA_SUCCESS &&
+           value.cooperative == 0;
+}
+
+typedef CUresult (*neighbours_fn)(CUgraphNode, CUgraphNode *, CUgraphEdgeData *, size_t *);
+
+/* Give a node the edges that another one has from before it, or to behind it. */
+static CUresult copy_edges(const struct placing *p, CUgraphNode of, CUgraphNode to, bool before)
+{
+    const struct weir_driver *d = p->session->driver;
+    neighbours_fn list =
+        before ? d->cuGraphNodeGetDependencies_v2 : d->cuGraphNodeGetDependentNodes_v2;
+    CUgraphEdgeData *data;
+    CUgraphNode *other, *same;
+    CUresult result;
+    size_t n = 0;
+
+    WEIR_TRY(list(of, NULL, NULL, &n));
+    if (n == 0) {
+        return CUDA_SUCCESS;
+    }
+    other = calloc(n, sizeof(CUgraphNode));
+    same = calloc(n, sizeof(CUgraphNode));
+    data = calloc(n, sizeof *data);
+    result = other && same && data ? list(of, other, data, &n) : CUDA_ERROR_OUT_OF_MEMORY;
+    for (size_t i = 0; i < n && same; i++) {
+        same[i] = to;
+    }
+    if (result == CUDA_SUCCESS) {
+        result = d->cuGraphAddDependencies_v2(p->graph, before ? other : same,
+                                              before ? same : other, data, n);
+    }
+    free(other);
+    free(same);
+    free(data);
+    return result;
+}
+
+/* What a program or a capture can have given a node. cuGraphKernelNodeCopyAttributes is for nodes
+ * of one context. */
+static const CUlaunchAttributeID attributes[] = {
+    CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
+    CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+    CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE,
+    CU_LAUNCH_ATTRIBUTE_PRIORITY,
+    CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP,
+    CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN,
+    CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION,
+    CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING,
+    CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+};
+
+static CUresult copy_attributes(const struct weir_driver *d, CUgraphNode from, CUgraphNode to)
+{
+    for (size_t i = 0; i < sizeof attributes / sizeof attributes[0]; i++) {
+        CUlaunchAttributeValue has, wanted;
+
+        memset(&has, 0, sizeof has);
+        memset(&wanted, 0, sizeof wanted);
+        if (d->cuGraphKernelNodeGetAttribute(from, attributes[i], &wanted) == CUDA_SUCCESS &&
+            d->cuGraphKernelNodeGetAttribute(to, attributes[i], &has) == CUDA_SUCCESS &&
+            memcmp(has.pad, wanted.pad, sizeof has.pad) != 0) {
+            WEIR_TRY(d->cuGraphKernelNodeSetAttribute(to, attributes[i], &wanted));
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+/* Put another node in the place of a node of the clone, which has the context that is current. */
+static CUresult replace(const struct placing *p, CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *params)
+{
+    const struct weir_driver *d = p->session->driver;
+    CUgraphNode other;
+
+    params->ctx = NULL;
+    WEIR_TRY(d->cuGraphAddKernelNode_v2(&other, p->graph, NULL, 0, params));
+    WEIR_TRY(copy_attributes(d, node, other));
+    WEIR_TRY(copy_edges(p, node, other, true));
+    WEIR_TRY(copy_edges(p, node, other, false));
+    return d->cuGraphDestroyNode(node);
+}
+
+/* @return CUDA_ERROR_NOT_SUPPORTED: the graph can be in no part */
+static CUresult place_node(struct placing *p, CUgraphNode node)
+{
+    const struct weir_driver *d = p->session->driver;
+    CUDA_KERNEL_NODE_PARAMS params;
+    CUgraphNodeType type;
+
+    WEIR_TRY(d->cuGraphNodeGetType(node, &type));
+    if (type != CU_GRAPH_NODE_TYPE_KERNEL) {
+        return type == CU_GRAPH_NODE_TYPE_GRAPH ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+    }
+    memset(&params, 0, sizeof params);
+    WEIR_TRY(d->cuGraphKernelNodeGetParams_v2(node, &params));
+    if (!suits(p, node, &params)) {
+        return CUDA_SUCCESS;
+    }
+    p->n_placed++;
+    return replace(p, node, &params);
+}
+
+static CUresult place_nodes(struct placing *p, size_t n)
+{
+    struct weir_session *s = p->session;
+    CUgraphNode *nodes = calloc(n + 1, sizeof(CUgraphNode));
+    CUresult result =
+        nodes ? s->driver->cuGraphGetNodes(p->graph, nodes, &n) : CUDA_ERROR_OUT_OF_MEMORY;
+
+    if (result == CUDA_SUCCESS) {
+        result = s->driver->cuCtxSetCurrent(weir_part_context(p->part));
+    }
+    for (size_t i = 0; i < n && result == CUDA_SUCCESS; i++) {
+        result = place_node(p, nodes[i]);
+    }
+    (void)s->driver->cuCtxSetCurrent(context_of(s));
+    free(nodes);
+    return result;
+}
+
+/* @param ret_native  stays NULL where no kernel suits the part, or on failure. */
+static CUresult make(struct weir_session *s, const struct weir_exec *exec,
+                     const struct weir_part *part, CUgraphExec *ret_native)
+{
+    CUDA_GRAPH_INSTANTIATE_PARAMS params = {.flags = exec->inside.flags};
+    struct placing p = {.session = s, .part = part};
+    CUresult result;
+
+    WEIR_TRY(s->driver->cuGraphClone(&p.graph, exec->inside.graph));
+    result = place_nodes(&p, exec->inside.n_nodes);
+    if (result == CUDA_SUCCESS && p.n_placed != 0) {
+        result = s->driver->cuGraphInstantiateWithParams(ret_native, p.graph, &params);
+    }
+    (void)s->driver->cuGraphDestroy(p.graph);
+    weir_log_debug("graph: for a part session=%llu nodes=%u sms=%u kernels=%u result=%d",
+                   (unsigned long long)s->id, exec->inside.n_nodes, weir_part_sms(part), p.n_placed,
+                   (int)result);
+    return result;
+}
+
+/* ---------------------------------------------------------------- launching */
+
+static struct weir_placed_graph *find(struct weir_exec *exec, const struct weir_part *part)
+{
+    struct weir_placed_graph *found = NULL;
+
+    for (uint32_t i = 0; i < WEIR_EXEC_PARTS_MAX; i++) {
+        found = exec->placed[i].part == part ? &exec->placed[i] : found;
+    }
+    return found;
+}
+
+/* The place of the one that was launched longest ago, or that is free. */
+static struct weir_placed_graph *oldest(struct weir_exec *exec)
+{
+    struct weir_placed_graph *oldest = &exec->placed[0];
+
+    for (uint32_t i = 1; i < WEIR_EXEC_PARTS_MAX; i++) {
+        oldest = exec->placed[i].used < oldest->used ? &exec->placed[i] : oldest;
+    }
+    return oldest;
+}
+
+static struct weir_placed_graph *find_or_make(struct weir_session *s, struct weir_exec *exec,
+                                              struct weir_part *part)
+{
+    struct weir_placed_graph *graph = find(exec, part);
+    CUgraphExec native = NULL;
+    CUresult result = CUDA_SUCCESS;
+
+    if (!graph) {
+        if (!exec->done) {
+            result = s->driver->cuEventCreate(&exec->done, CU_EVENT_DISABLE_TIMING);
+        }
+        if (result == CUDA_SUCCESS) {
+            result = make(s, exec, part, &native);
+        }
+        if (result == CUDA_ERROR_NOT_SUPPORTED) {
+            weir_exec_not_partable(s->driver, exec);
+            return NULL;
+        }
+        graph = oldest(exec);
+        weir_placed_graph_drop(s->driver, graph);
+        weir_placed_graph_keep(s, graph, part, native);
+    }
+    graph->used = ++exec->placed_uses;
+    return graph;
+}
+
+bool weir_graph_parts_launch(struct weir_session *session, struct weir_exec *exec,
+                             struct weir_part *part, CUstream at)
+{
+    const struct weir_driver *d = session->driver;
+    struct weir_placed_graph *graph = part ? find_or_make(session, exec, part) : NULL;
+
+    if (!graph || !graph->native) {
+        return false;
+    }
+    if (d->cuGraphLaunch(graph->native, at) != CUDA_SUCCESS) { /* nor will it again */
+        weir_placed_graph_drop(d, graph);
+        weir_placed_graph_keep(session, graph, part, NULL);
+        return false;
+    }
+    exec->was_other = true;
+    (void)d->cuEventRecord(exec->done, at); /* it fails only where all later calls do, too */
+    return true;
+}
