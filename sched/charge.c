@@ -78,8 +78,7 @@ static bool is_placed(const struct item *item)
     return !is_everywhere(&item->place) || item->small_sms != 0;
 }
 
-/* The first head item that holds the device without a place, if it is before `item`; or NULL. */
-static struct item *front_before(const struct weir_sched *sched, const struct item *item)
+struct item *front_before(const struct weir_sched *sched, const struct item *item)
 {
     struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
 
@@ -90,12 +89,13 @@ static struct item *front_before(const struct weir_sched *sched, const struct it
 }
 
 /* The time that an ended item must have been served beside those before it. */
-static uint64_t claim_ns(const struct weir_sched *sched, const struct item *done)
+static uint64_t claim_ns(const struct weir_sched *sched, const struct item *done,
+                         const struct item *before)
 {
     uint64_t served_ns = done->served_ns / sched->config.sms;
-    uint64_t claim = done->predicted_ns > served_ns ? done->predicted_ns - served_ns : 0;
+    uint64_t had_ns = is_first(done) ? first_took_ns(sched, done, before) : done->predicted_ns;
 
-    return min_u64(claim, sched->now_ns - done->started_ns);
+    return min_u64(had_ns > served_ns ? had_ns - served_ns : 0, sched->now_ns - done->started_ns);
 }
 
 /* Did an item end as if nothing had been before it? Or has `before` been there for very long? */
@@ -119,7 +119,7 @@ void fronts_disturb(struct weir_sched *sched)
 /* Charge an ended item its claim, in which the item before it was not served. */
 static uint64_t charge_claim(struct weir_sched *sched, struct item *done, struct item *before)
 {
-    uint64_t claim = claim_ns(sched, done);
+    uint64_t claim = claim_ns(sched, done, before);
 
     done->queue->tenant->view.service_ns[WEIR_SCHED_COMPUTE] += claim * sched->config.sms;
     done->queue->service_ns += claim * sched->config.sms;
@@ -153,7 +153,12 @@ void fronts_yield(struct weir_sched *sched, struct item *done)
     before->queue->tenant->credit_ns += claim;
     before->beyond_ns -= (int64_t)claim;
     before->disturbed |= done->predicted_ns == 0;
-    past = went_past(sched, before, done);
+    if (is_first(done)) {
+        first_doubt(sched, done, before, claim / sched->config.sms);
+        sched->turn.used_ns +=
+            done->queue->tenant == sched->turn.leader ? claim / sched->config.sms : 0;
+    }
+    past = !is_first(done) && went_past(sched, before, done);
     for (front = before; front != done; front = next) {
         next = front->front_next;
         if (past && !front->waits && !is_placed(front) &&

@@ -29,8 +29,8 @@ static const char *check_item(const struct item *item, bool first, struct sums *
     if (item->filler && item->state == WEIR_SCHED_WAITING) {
         return "a filler has not been granted";
     }
-    if (item->above && (item->filler || item->small_sms == 0)) {
-        return "what goes above is not small, or fills";
+    if (item->above && item->filler) {
+        return "what goes above fills";
     }
     return NULL;
 }

@@ -480,9 +480,11 @@ static bool has_room(const struct weir_sched *sched, const struct queue *queue, 
                                       limit_has_room(sched, queue)));
 }
 
-/* Grant a queue's next items, as far as the bound allows. */
+/* Grant a queue's next items, as far as the bound allows; beside a crowd only those that go above
+ * it. */
 static void grant_queue(struct weir_sched *sched, struct queue *queue,
-                        const struct weir_sched_place *member_place, uint64_t bound_ns)
+                        const struct weir_sched_place *member_place, uint64_t bound_ns,
+                        bool crowded)
 {
     struct item *item;
     bool settled = queue->settled.valid;
@@ -493,7 +495,7 @@ static void grant_queue(struct weir_sched *sched, struct queue *queue,
         struct weir_sched_place place = place_of(sched, item, member_place);
 
         if ((restricted && (item->params.flags & WEIR_SCHED_MOVABLE) == 0) ||
-            ends_before(sched, queue)) {
+            (crowded && !first_goes_above(sched, item)) || ends_before(sched, queue)) {
             break;
         }
         item_start(sched, item, &place);
@@ -562,11 +564,13 @@ static bool is_crowded(const struct weir_sched *sched)
 }
 
 static void serve_member(struct weir_sched *sched, struct tenant *tenant,
-                         const struct weir_sched_place *place, uint64_t *wake_ns)
+                         const struct weir_sched_place *place, bool crowded, uint64_t *wake_ns)
 {
     for (struct queue *queue = tenant->queues; queue; queue = queue->next) {
-        settle(sched, queue, place);
-        grant_queue(sched, queue, place, bound_of(sched, queue));
+        if (!crowded) {
+            settle(sched, queue, place);
+        }
+        grant_queue(sched, queue, place, bound_of(sched, queue), crowded);
         wake_for(sched, queue, bound_of(sched, queue), wake_ns);
     }
     tenant_refresh(sched, tenant);
@@ -594,7 +598,7 @@ static void serve_alone(struct weir_sched *sched, struct tenant *tenant, uint64_
         uint64_t bound_ns = others_ns < most_ns ? most_ns - others_ns : 0;
 
         settle(sched, queue, place);
-        grant_queue(sched, queue, place, bound_ns);
+        grant_queue(sched, queue, place, bound_ns, false);
         wake_for(sched, queue, bound_ns, wake_ns);
         rest_ns = others_ns + queue_rest_ns(sched, queue);
     }
@@ -639,14 +643,14 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
     evict(sched, wake_ns);
     if (is_foreign(sched)) {
         *wake_ns = min_u64(*wake_ns, turn->clear_by_ns + CLEAR_DOMAIN_NS);
-    } else if (is_crowded(sched)) {
-        *wake_ns = min_u64(*wake_ns, turn->clear_by_ns);
     } else {
+        bool crowded = is_crowded(sched);
+
+        *wake_ns = crowded ? min_u64(*wake_ns, turn->clear_by_ns) : *wake_ns;
         for (uint32_t i = 0; i < turn->members; i++) {
-            serve_member(sched, turn->member[i].tenant, &turn->member[i].place, wake_ns);
+            serve_member(sched, turn->member[i].tenant, &turn->member[i].place, crowded, wake_ns);
         }
-    }
-    if (!is_foreign(sched)) {
+        first_pass(sched);
         small_pass(sched);
         fill(sched, wake_ns);
     }

@@ -67,6 +67,7 @@ void fill_begin(struct weir_sched *sched)
     turn->filler = NULL;
     turn->clean =
         sched->config.fill == WEIR_SCHED_FILL_ALL && turn->keep_ns == 0 &&
+        !first_goes(sched, turn->leader) &&
         (sched->now_ns - turn->leader->clean_ns >= CLEAN_NS || has_to_learn(turn->leader));
     if (turn->clean) {
         turn->leader->clean_ns = sched->now_ns;
@@ -122,15 +123,6 @@ static bool is_known_well(const struct weir_sched *sched, const struct tenant *f
 
     return !sched->turn.clean && sched->now_ns >= leader->unsure_ns &&
            sched->now_ns >= filler->unsure_ns && sched->now_ns - filler->clean_ns < 2 * CLEAN_NS;
-}
-
-/* How long the item's blocks keep their SMs. */
-static uint64_t block_ns(const struct weir_sched *sched, const struct item *item)
-{
-    uint64_t at_once = (uint64_t)item->params.blocks_per_sm * sched->config.sms;
-    uint64_t waves = at_once != 0 ? (item->params.blocks + at_once - 1) / at_once : 1;
-
-    return item->predicted_ns / (waves != 0 ? waves : 1);
 }
 
 uint64_t weir_sched_fill_bound_ns(const struct weir_sched_config *config,
@@ -189,8 +181,9 @@ bool fills(const struct weir_sched *sched, const struct item *item)
     }
     return !is_too_unsure(item) &&
            (sched->turn.keep_ns != 0 || (is_known_well(sched, tenant) && !is_learning(sched))) &&
-           pair_gain_may_fill(sched, leader, tenant) && block_ns(sched, item) <= BLOCK_MAX_NS &&
-           !is_short_here(sched, item) && !is_below_lower(sched);
+           pair_gain_may_fill(sched, leader, tenant) &&
+           item_block_ns(sched, item) <= BLOCK_MAX_NS && !is_short_here(sched, item) &&
+           !is_below_lower(sched);
 }
 
 static struct tenant *ask(struct weir_sched *sched)
@@ -223,6 +216,9 @@ static void fill_queue(struct weir_sched *sched, struct queue *queue, uint64_t *
 
     if (queue->on_device != 0 && queue->first->state != WEIR_SCHED_GRANTED) {
         return; /* an item would wait behind the stopped one */
+    }
+    if (queue->on_device != 0 && is_first(queue->first)) {
+        return; /* what comes behind it may go above, too */
     }
     while ((item = queue->listed) && fills(sched, item)) {
         if (queue->on_device != 0 && queue_rest_ns(sched, queue) >= bound_ns) {

@@ -162,7 +162,8 @@ void item_start(struct weir_sched *sched, struct item *item, const struct weir_s
     item->place = *place;
     item->part_sms = is_everywhere(place) ? room_part(sched, item) : 0;
     on_device = place_on_device(item);
-    item->above = small_goes_above(sched, item);
+    item->above =
+        small_goes_above(sched, item) || (is_everywhere(place) && first_goes_above(sched, item));
     grant(sched, item);
     sched->counts.starts++;
     trace(sched, WEIR_SCHED_REC_START, NULL, NULL, item,
@@ -362,6 +363,7 @@ void item_drop(struct weir_sched *sched, struct item *item)
         front_add(sched, next);
     }
     queue_refresh(sched, queue);
+    first_note(sched, tenant);
     table_remove(&sched->items, item->id);
 }
 
@@ -389,6 +391,7 @@ static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns
         *usual_ns = *usual_ns != 0 ? (7 * *usual_ns + item->busy_ns) / 8 : item->busy_ns;
     }
     fronts_yield(sched, item);
+    first_settle(sched, item);
     charge_by_work(sched, item);
     small_done(sched, item);
     pair_gain_done(sched, item);
@@ -435,7 +438,7 @@ static bool learn_alike(struct weir_sched *sched, struct queue *queue, const str
     return true;
 }
 
-/* Correct the group's account: the first item was served for the time of all. */
+/* Correct the accounts: the first item was served for the time of all. */
 static void correct_all(struct queue *queue, const struct item *last)
 {
     uint64_t done_ns = last->counted_ns;
@@ -445,6 +448,7 @@ static void correct_all(struct queue *queue, const struct item *last)
     }
     group_correct(queue->first, done_ns);
     queue->first->group_ns = 0;
+    queue->first->later_ns = done_ns - queue->first->counted_ns;
 }
 
 enum weir_status weir_sched_finished_through(struct weir_sched *sched, uint64_t now_ns,

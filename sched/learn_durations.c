@@ -189,6 +189,9 @@ void learn(struct weir_sched *sched, struct item *item, uint64_t took_ns)
         item->beside_filler || item->filler || (item->part_sms != 0 && !is_unsure(item));
     bool supposed = disturbed && is_unsure(item);
 
+    if (is_first(item) && item->busy_ns == 0) {
+        first_learn(sched, item);
+    }
     took_ns = took_ns != 0 && !item->interrupted ? min_u64(took_ns, item->busy_ns) : item->busy_ns;
     if (item->disturbed || item->beside_ns > took_ns / 2 || item->busy_ns == 0) {
         return;

@@ -197,6 +197,13 @@ struct weir_policy_ops {
      * NULL: no items go above.
      */
     int64_t (*lag_ns)(const struct weir_policy *policy, const struct weir_policy_tenant *tenant);
+    /**
+     * Kind NEXT. Does a tenant go first, as of the last decision? Then its items go above others of
+     * its class, beside what runs (first.c). It has to count what was granted (committed_ns).
+     * NULL: nobody goes first.
+     * @return the longest item that may go above, in ns; 0: the tenant does not go first.
+     */
+    uint64_t (*first_ns)(const struct weir_policy *policy, const struct weir_policy_tenant *tenant);
     /** Kind TOGETHER. Asked after each choice that changes something, and as the group says.
      *  Mandatory. */
     void (*together)(struct weir_policy *policy, const struct weir_policy_together_view *view,

@@ -46,9 +46,12 @@ struct item {
     bool waits;                /* seen not to hold the device though it is a head item */
     bool filler;               /* was granted below the leader's work */
     bool fills_equal;          /* a filler of the leader's own class */
-    bool above;                /* was granted above its class's plain items: small.c */
+    bool above;                /* was granted above its class's plain items: small.c, first.c */
     bool teaches;              /* no equal may fill while it is on the device: fill.c */
     uint32_t alike;            /* the first of this many identical items that ended together */
+    uint64_t later_ns;         /* predicted time of others that were seen to end with it */
+    weir_sched_id doubt_of;    /* the tenant of items that ended above it, and for how long they */
+    uint64_t doubt_ns;         /* had it wait, or waited for it: first.c */
     uint32_t part_sms;         /* a kernel: it is kept to this many SMs: room.c; 0: all */
     uint32_t small_sms;        /* it needs only this many SMs: small.c; 0: perhaps all */
     weir_sched_id sharer;      /* the only other tenant on the device while an equal filled, */
@@ -230,6 +233,7 @@ struct turn {
     struct tenant *filler;           /* may fill what the leader leaves, */
     uint64_t filler_until_ns;        /* until then; after that one is chosen anew */
     uint64_t nobody_until_ns;        /* no filler: do not ask the policy again before */
+    weir_sched_id fresh;             /* has a new next item, which may go above: first.c */
     bool clean;                      /* no equal fills, so that durations can be learned */
     bool preempt;
     bool has_equals; /* other tenants of the leader's class or above are ready */
@@ -417,6 +421,8 @@ bool is_served(struct weir_sched *sched, const struct tenant *tenant); /* does i
 void charge_more(struct tenant *tenant, int64_t more_ns);
 void front_add(struct weir_sched *sched, struct item *item);
 void front_remove(struct weir_sched *sched, struct item *item);
+/** The first head item that holds the device without a place, if it is before `item`; or NULL. */
+struct item *front_before(const struct weir_sched *sched, const struct item *item);
 /** Is the item an equal filler, or has an equal filler been on the device beside it? */
 bool is_among_equals(const struct weir_sched *sched, const struct item *item);
 
@@ -457,6 +463,8 @@ void learn(struct weir_sched *sched, struct item *item, uint64_t took_ns);
 
 /* ready.c: who is ready for what */
 uint64_t item_rest_ns(const struct weir_sched *sched, const struct item *item); /* 0: not known */
+/** How long the item's blocks keep their SMs; 0: not known. */
+uint64_t item_block_ns(const struct weir_sched *sched, const struct item *item);
 uint64_t queue_rest_ns(const struct weir_sched *sched, const struct queue *queue);
 void queue_refresh(struct weir_sched *sched, struct queue *queue);
 void tenant_refresh(struct weir_sched *sched, struct tenant *tenant);
@@ -518,6 +526,35 @@ void small_done(struct weir_sched *sched, const struct item *done);
 void small_init(struct weir_sched *sched);
 /** Grant small items beside the leader, up to config.small_sms. */
 void small_pass(struct weir_sched *sched);
+
+/* first.c */
+/** Does a tenant go first, above others of its class? */
+bool first_goes(struct weir_sched *sched, struct tenant *tenant);
+/** Is an item to go above if it is granted now, anywhere, because its tenant goes first? */
+bool first_goes_above(struct weir_sched *sched, const struct item *item);
+/** A tenant may have a new next item. */
+static inline void first_note(struct weir_sched *sched, const struct tenant *tenant)
+{
+    sched->turn.fresh = tenant->view.member ? sched->turn.fresh : tenant->view.id;
+}
+/** Grant such items of a tenant that does not lead, if it may have a new next item. */
+void first_pass(struct weir_sched *sched);
+/** The time of its own that such an item had when it ends. @param before  a head item before it, or
+ * NULL */
+uint64_t first_took_ns(const struct weir_sched *sched, const struct item *item,
+                       const struct item *before);
+/** Such an item ends, is charged claim_ns, and was behind `before`: the rest of its time is in
+ * doubt. */
+void first_doubt(const struct weir_sched *sched, const struct item *item, struct item *before,
+                 uint64_t claim_ns);
+/** An item ends: if it took longer than is known, what is in doubt was that of items above. */
+void first_settle(struct weir_sched *sched, struct item *done);
+/** Such an item ends that was never charged: correct the prediction of its duration. */
+void first_learn(const struct weir_sched *sched, const struct item *item);
+static inline bool is_first(const struct item *item)
+{
+    return item->above && item->small_sms == 0;
+}
 
 /* room.c */
 /** Note that `ns` have passed. @param small  a small head item; NULL: there is none */

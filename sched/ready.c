@@ -25,6 +25,14 @@ uint64_t item_rest_ns(const struct weir_sched *sched, const struct item *item)
     return served_ns < item->predicted_ns ? item->predicted_ns - served_ns : 1;
 }
 
+uint64_t item_block_ns(const struct weir_sched *sched, const struct item *item)
+{
+    uint64_t at_once = (uint64_t)item->params.blocks_per_sm * sched->config.sms;
+    uint64_t waves = at_once != 0 ? (item->params.blocks + at_once - 1) / at_once : 1;
+
+    return item->predicted_ns / (waves != 0 ? waves : 1);
+}
+
 uint64_t queue_rest_ns(const struct weir_sched *sched, const struct queue *queue)
 {
     const struct item *first = queue->first;
@@ -95,6 +103,7 @@ void queue_refresh(struct weir_sched *sched, struct queue *queue)
     item->since_ns = sched->now_ns;
     if (is_compute(item)) {
         queue->tenant->view.waiting++;
+        first_note(sched, queue->tenant);
     } else {
         copy_list(sched, queue);
     }

@@ -144,7 +144,7 @@ struct weir_sched_env {
      * Give an item to the device. Mandatory. Never called for a STARTED item.
      *
      * level: BELOW and BELOW_EQUAL only with config.fill of ALL.
-     * ABOVE for graphs of the normal class only, and with config.above.
+     * ABOVE for work of the normal class only, and with config.above.
      * place: also meant for items that are not MOVABLE, as far as the device can do it. The first
      * config.room_sms are for such kernels only.
      * place: of an item that is not MOVABLE it is heeded only if the item is PARTABLE, and the
@@ -197,8 +197,8 @@ struct weir_sched_config {
     enum weir_sched_fill fill; /* who may fill what the leader leaves: see env.start */
     uint32_t small_sms; /* graphs that need only a part of the device may run beside the leader
                            until they need this many SMs together (small.c); 0: none may */
-    uint32_t above;     /* 1: the device has a level for small items of the normal class, between
-                           that class and the high one */
+    uint32_t above;     /* 1: the device has a level for some items of the normal class (small.c,
+                           first.c), between that class and the high one */
     uint32_t room_sms;  /* beside small graphs other tenants' kernels get only the first room_sms
                            SMs (room.c); 0: all of them */
     uint32_t part_step; /* parts of the device for PARTABLE items are its first n SMs, or all SMs

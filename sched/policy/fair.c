@@ -43,7 +43,8 @@
  * - A filler is chosen from the classes below the leader's. If there is none, it is the tenant of
  * the leader's class that is furthest behind, unless it is ahead of V by more than a slice.
  * - A tenant that was away often needs little when it comes back, as a program that answers
- * requests or a person who tries something. It goes first, also within another's slice, until it
+ * requests or a person who tries something. It goes first, also within another's slice and above
+ * what runs of its class (first.c), until it
  * has had as much of the device as it was away for, at most 4 ms, and only while it is ahead of its
  * share by at most its part of 4 ms. It gains no more than that once, since its virtual time goes
  * on. While it launches one kernel after the other it keeps its place between them, and for 3 ms
@@ -275,6 +276,7 @@ static struct round look(const struct weir_policy *self, const struct weir_polic
     round.mean = mean_of(&round);
     ((struct fair *)self->state)->mean_ns = round.mean;
     ((struct fair *)self->state)->mean_class = round.class;
+    ((struct fair *)self->state)->weights = round.weights;
     return round;
 }
 
@@ -331,6 +333,13 @@ static bool is_small_graph(const struct weir_policy *self, const struct weir_pol
            weir_sched_is_small(self->config, tenant->kernel.need_sms);
 }
 
+/* Is a tenant at this virtual time ahead of V by no more than it may be to go first? */
+static bool is_within_credit(uint64_t position, uint64_t mean, uint64_t weights)
+{
+    return (int64_t)(position - mean) <=
+           (int64_t)(((uint64_t)REST_MAX_NS << FRACTION_BITS) / weights);
+}
+
 /* Does a tenant go first after an absence: has it not used it up, and is it not too far ahead of
  * its share? Small graphs run beside the leader and need not lead. */
 static bool goes_first(const struct weir_policy *self, const struct round *round,
@@ -340,8 +349,7 @@ static bool goes_first(const struct weir_policy *self, const struct round *round
 
     return tenant->priority == round->class && fair->rested_ns >= REST_MIN_NS &&
            !is_small_graph(self, tenant) &&
-           (int64_t)(fair->position - round->mean) <=
-               (int64_t)(((uint64_t)REST_MAX_NS << FRACTION_BITS) / round->weights);
+           is_within_credit(fair->position, round->mean, round->weights);
 }
 
 static uint32_t pick_rested(const struct weir_policy *self,
@@ -553,6 +561,22 @@ int64_t fair_lag_ns(const struct weir_policy *self, const struct weir_policy_ten
                : 0;
 }
 
+/* A tenant's items go above others while it goes first, and has no more granted than it may still
+ * have. One item may be longer than that: a program that is away as long as it works would wait
+ * for others' kernels each time otherwise. */
+uint64_t fair_first_ns(const struct weir_policy *self, const struct weir_policy_tenant *tenant)
+{
+    const struct fair *fair = self->state;
+
+    settle(self, tenant);
+    return tenant->priority == fair->mean_class && fair->weights != 0 &&
+                   fair_of(tenant)->rested_ns >=
+                       REST_MIN_NS + tenant->committed_ns / self->config->sms &&
+                   is_within_credit(position(self, tenant), fair->mean_ns, fair->weights)
+               ? REST_MAX_NS
+               : 0;
+}
+
 /* A filler of the next lower class: in turns by weight (stride scheduling). An absence saves few
  * turns. */
 static uint32_t filler_below(const struct weir_policy_next_view *view)
@@ -650,4 +674,5 @@ const struct weir_policy_ops weir_policy_fair = {
     .filler = fair_filler,
     .small = fair_small,
     .lag_ns = fair_lag_ns,
+    .first_ns = fair_first_ns,
 };

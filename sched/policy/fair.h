@@ -9,7 +9,8 @@ struct fair {
     /* By class: virtual time of the tenant that ran out of work last; V while none is ready. */
     uint64_t last_ns[WEIR_PRIORITY_COUNT];
     uint64_t mean_ns;              /* V of the last round, */
-    enum weir_priority mean_class; /* and its class */
+    enum weir_priority mean_class; /* and its class; */
+    uint64_t weights;              /* and the sum of its weights */
     uint64_t domain;               /* the domain whose work the device has, */
     uint64_t domain_ns;            /* since this time */
 };
@@ -35,6 +36,7 @@ void fair_next(struct weir_policy *self, const struct weir_policy_next_view *vie
 uint32_t fair_filler(struct weir_policy *self, const struct weir_policy_next_view *view);
 uint32_t fair_small(struct weir_policy *self, const struct weir_policy_next_view *view);
 int64_t fair_lag_ns(const struct weir_policy *self, const struct weir_policy_tenant *tenant);
+uint64_t fair_first_ns(const struct weir_policy *self, const struct weir_policy_tenant *tenant);
 void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant);
 void fair_idle(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant);
 void fair_changing(struct weir_policy *self, struct weir_policy_tenant *tenant);

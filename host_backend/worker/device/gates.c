@@ -334,8 +334,9 @@ struct levels {
  *     0  what fills others' gaps (WEIR_SCHED_BELOW)
  *     1  low
  *     2  normal
- *     3  normal, above: small graphs whose tenants are behind (WEIR_SCHED_ABOVE). Where no level is
- *        above, or its tenant is alone: what the guest asks a high priority for
+ *     3  normal, above: small graphs whose tenants are behind, and work of tenants that were away
+ *        (WEIR_SCHED_ABOVE). Where no level is above, or its tenant is alone: what the guest asks a
+ *        high priority for
  *     4  high
  *     5  control of runs
  *

@@ -103,6 +103,7 @@ static struct result measure(const char *policy, enum weir_sched_fill fill, uint
     assert_non_null(queues);
     weir_sched_config_init(&config, SMS);
     config.fill = fill;
+    config.above = config.fill == ALL;
     assert_int_equal(weir_sched_create(&config, &env, &sched), WEIR_OK);
     assert_int_equal(weir_sched_policy_set(sched, 0, weir_policy_find(policy)), WEIR_OK);
     for (uint32_t i = 0; i < tenants; i++) {
