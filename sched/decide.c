@@ -393,7 +393,9 @@ static void settle(struct weir_sched *sched, struct queue *queue,
         if (item->state == WEIR_SCHED_STOPPED) {
             item_resume(sched, item, &place);
         } else if (item->state == WEIR_SCHED_GRANTED && !same_place(&item->place, &place)) {
-            if ((item->params.flags & WEIR_SCHED_MOVABLE) == 0) {
+            if ((item->params.flags & WEIR_SCHED_PARTABLE) != 0) {
+                /* it stays where it was started */
+            } else if ((item->params.flags & WEIR_SCHED_MOVABLE) == 0) {
                 item->place = place;
             } else if (sched->env.resize) {
                 item_resize(sched, item, &place);
@@ -433,7 +435,8 @@ static uint64_t bound_of(const struct weir_sched *sched, const struct queue *que
 {
     uint64_t bound_ns = sched->config.inflight_ns;
 
-    if (queue->tenant == sched->turn.leader && !sched->turn.has_equals) {
+    if (queue->tenant == sched->turn.leader && !sched->turn.has_equals &&
+        sched->turn.members == 1) {
         return sched->config.alone_ns;
     }
     if (queue->on_device == 0 || queue->first->counted_ns <= bound_ns) {
@@ -488,8 +491,8 @@ static void grant_queue(struct weir_sched *sched, struct queue *queue,
 {
     struct item *item;
     bool settled = queue->settled.valid;
-    bool restricted =
-        member_place->sm_count != 0 && (queue->tenant != sched->turn.leader || sched->turn.beside);
+    bool restricted = member_place->sm_count != 0 && sched->turn.hold_ns == 0 &&
+                      (queue->tenant != sched->turn.leader || sched->turn.beside);
 
     while ((item = queue->listed) && is_compute(item) && has_room(sched, queue, bound_ns)) {
         struct weir_sched_place place = place_of(sched, item, member_place);
@@ -690,14 +693,15 @@ static void look_at_leader(struct weir_sched *sched)
 
 static void decide_compute(struct weir_sched *sched, uint64_t *wake_ns)
 {
-    bool lingers;
+    bool lingers, held;
 
     limits_look(sched, wake_ns);
     look_at_leader(sched);
     lingers = sched->turn.leader && !sched->turn.leader->is_ready;
-    if (sched->ready_count > 1 || (sched->ready_count == 1 && lingers)) {
+    held = group_is_held(sched);
+    if (sched->ready_count > 1 || (sched->ready_count == 1 && (lingers || held))) {
         rule(sched, wake_ns);
-        if (sched->turn.has_equals) {
+        if (sched->turn.has_equals || held) {
             sched->quiet_from_ns = sched->now_ns + sched->config.quiet_ns;
         }
     } else if (sched->ready_count == 1) {

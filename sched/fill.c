@@ -240,7 +240,7 @@ void fill(struct weir_sched *sched, uint64_t *wake_ns)
 {
     struct turn *turn = &sched->turn;
 
-    if (sched->config.fill != WEIR_SCHED_FILL_ALL || turn->members != 1 ||
+    if (sched->config.fill != WEIR_SCHED_FILL_ALL || turn->members != 1 || turn->hold_ns != 0 ||
         turn->leader->exclusive ||
         (turn->leader->is_ready ? sched->ready_count < 2 : turn->kept_until_ns <= sched->now_ns)) {
         return;

@@ -19,6 +19,8 @@ static void group_clear(struct weir_sched *sched)
     turn->sample = false;
     turn->beside = false;
     turn->valid_until_ns = 0;
+    turn->hold_ns = 0;
+    turn->by_work = false;
 }
 
 static void group_join(struct weir_sched *sched, struct tenant *tenant,
@@ -298,7 +300,7 @@ bool group_is_over(struct weir_sched *sched)
     for (uint32_t i = 0; i < turn->members; i++) {
         struct tenant *tenant = turn->member[i].tenant;
 
-        if (!tenant->is_ready) {
+        if (!tenant->is_ready && !group_is_held(sched)) {
             sched->group_why = WEIR_POLICY_EMPTY;
             return true;
         }
@@ -322,7 +324,8 @@ static bool place_is_sound(const struct weir_sched *sched, const struct weir_sch
 
     return place->sm_first < sms && place->sm_count <= sms &&
            place->sm_first + place->sm_count <= sms &&
-           (place->sm_count != 0 || place->sm_first == 0) && place->block_limit <= 1024;
+           (place->sm_count != 0 || place->sm_first == 0) &&
+           place->block_limit <= WEIR_POLICY_BLOCKS_MAX;
 }
 
 static bool group_is_sound(const struct weir_sched *sched, const struct weir_policy_group *group)
@@ -393,6 +396,11 @@ static void group_take(struct weir_sched *sched, const struct weir_policy_group 
         uint64_t valid_ns = group->valid_ns < SLICE_MIN_NS ? SLICE_MIN_NS : group->valid_ns;
 
         sched->turn.valid_until_ns = sched->now_ns + min_u64(valid_ns, SLICE_MAX_NS);
+        sched->turn.hold_ns = group->hold_ns;
+    }
+    for (uint32_t i = 1; i < group->count && group->hold_ns != 0; i++) {
+        sched->turn.by_work |=
+            sched->turn.member[i].tenant->view.weight != sched->turn.member[0].tenant->view.weight;
     }
 }
 
@@ -594,6 +602,7 @@ enum weir_sched_unpaired weir_sched_is_unpaired(const struct weir_sched *sched, 
 void group_ask(struct weir_sched *sched, enum weir_policy_why why)
 {
     struct weir_policy *policy = &sched->policy[WEIR_POLICY_TOGETHER];
+    const struct weir_policy *next = &sched->policy[WEIR_POLICY_NEXT];
     struct turn *turn = &sched->turn;
     struct weir_policy_group plain = {.count = 1};
     struct weir_policy_group group;
@@ -605,6 +614,7 @@ void group_ask(struct weir_sched *sched, enum weir_policy_why why)
         .why = why,
         .ready = sched->order,
         .ready_count = sched->order_count,
+        .behind_ns = next->ops->lag_ns ? next->ops->lag_ns(next, &turn->leader->view) : 0,
     };
     plain.member[0].place = whole(sched, turn->leader);
     group = plain;

@@ -71,15 +71,24 @@ void group_serve(struct weir_sched *sched, struct item *item, uint64_t service_n
     struct turn_member *member =
         group_is_policys(sched) ? member_of(&sched->turn, item->queue->tenant) : NULL;
     uint64_t before_ns, hoped_ns;
+    double speed;
 
     if (!member) {
+        item->late_ns += item->by_work ? service_ns : 0;
         return;
     }
-    before_ns = item->busy_ns - ns;
-    hoped_ns = item->counted_ns > before_ns ? min_u64(item->counted_ns - before_ns, ns) : 0;
+    speed = member->tenant->group_speed != 0 ? member->tenant->group_speed : 1;
+    before_ns = item->busy_ns - item->group_ns - ns + item->hoped_ns;
+    hoped_ns = item->counted_ns > before_ns
+                   ? min_u64(item->counted_ns - before_ns, (uint64_t)((double)ns * speed))
+                   : 0;
     member->paid_ns += service_ns;
+    member->done_ns += hoped_ns;
+    item->by_work = sched->turn.by_work;
     item->group_ns += ns;
     item->hoped_ns += hoped_ns;
+    item->counted_work_ns += hoped_ns;
+    member->tenant->view.work_ns += hoped_ns;
     owe(member->tenant, -(double)hoped_ns);
 }
 
@@ -113,25 +122,41 @@ void group_pass(struct weir_sched *sched, uint64_t ns)
     for (uint32_t i = 0; i < turn->members; i++) {
         struct turn_member *member = &turn->member[i];
 
-        if (weights > 0 && member->tenant->is_ready) {
-            double part = member->tenant->view.weight / weights;
+        bool counts = weights > 0 && member->tenant->is_ready;
+        double part = counts ? member->tenant->view.weight / weights : 0;
+        double costs_ns = turn->by_work ? (double)member->done_ns * sched->config.sms
+                          : counts      ? part * (double)paid_ns
+                                        : (double)member->paid_ns;
 
-            charge_more(member->tenant,
-                        (int64_t)(part * (double)paid_ns) - (int64_t)member->paid_ns);
+        charge_more(member->tenant, (int64_t)costs_ns - (int64_t)member->paid_ns);
+        if (counts) {
             owe(member->tenant, part * (double)ns * (LOSS_PART - 1) / LOSS_PART);
         }
-        member->paid_ns = 0;
+        member->paid_ns = member->done_ns = 0;
     }
 }
 
-void group_correct(struct item *item, uint64_t done_ns)
+static void note_speed(struct tenant *tenant, double speed)
+{
+    speed = speed < 1 ? speed : 1;
+    tenant->group_speed += (speed - tenant->group_speed) / (tenant->group_speed != 0 ? 2 : 1);
+}
+
+void group_correct(const struct weir_sched *sched, struct item *item, uint64_t done_ns)
 {
     uint64_t alone_ns = item->busy_ns - item->group_ns;
 
     if (item->group_ns == 0) {
         return;
     }
+    if (item->by_work) {
+        charge_more(item->queue->tenant,
+                    ((int64_t)done_ns - (int64_t)item->hoped_ns) * sched->config.sms -
+                        (int64_t)item->late_ns);
+        item->late_ns = 0;
+    }
     done_ns = done_ns > alone_ns ? done_ns - alone_ns : 0;
+    note_speed(item->queue->tenant, (double)done_ns / (double)item->group_ns);
     owe(item->queue->tenant, (double)item->hoped_ns - (double)done_ns);
     item->hoped_ns = done_ns;
 }
@@ -159,7 +184,7 @@ static void settle(struct weir_sched *sched)
         double due_ns = (double)tenant->owed_ns - part * lost_ns;
         double alone_ns = due_ns / (1 - part); /* time to get due_ns in addition to its part */
 
-        charge_more(tenant, -(int64_t)(due_ns * sched->config.sms));
+        charge_more(tenant, turn->by_work ? 0 : -(int64_t)(due_ns * sched->config.sms));
         tenant->owed_ns = 0;
         wait_ns = alone_ns > wait_ns ? alone_ns : wait_ns;
     }
@@ -186,6 +211,26 @@ bool group_settle(struct weir_sched *sched)
     return true;
 }
 
+/* When the group ends if the member stays without work. */
+static uint64_t held_until_ns(const struct weir_sched *sched, const struct turn_member *member)
+{
+    return member->tenant->is_ready ? NEVER : member->tenant->idle_ns + sched->turn.hold_ns;
+}
+
+bool group_is_held(const struct weir_sched *sched)
+{
+    const struct turn *turn = &sched->turn;
+    uint32_t i = 0;
+
+    if (turn->members < 2 || turn->hold_ns == 0 || sched->now_ns >= turn->valid_until_ns) {
+        return false;
+    }
+    while (i < turn->members && held_until_ns(sched, &turn->member[i]) > sched->now_ns) {
+        i++;
+    }
+    return i == turn->members;
+}
+
 void group_wake(const struct weir_sched *sched, uint64_t *wake_ns)
 {
     uint64_t paid_ns;
@@ -197,5 +242,8 @@ void group_wake(const struct weir_sched *sched, uint64_t *wake_ns)
             (double)(most_ns(sched) + 1 - tenant->owed_ns) * weights / tenant->view.weight;
 
         *wake_ns = min_u64(*wake_ns, sched->now_ns + (uint64_t)left_ns + WAKE_MIN_NS);
+    }
+    for (uint32_t i = 0; i < sched->turn.members && sched->turn.hold_ns != 0; i++) {
+        *wake_ns = min_u64(*wake_ns, held_until_ns(sched, &sched->turn.member[i]));
     }
 }

@@ -14,11 +14,27 @@ void time_is(struct weir_sched *sched, uint64_t now_ns)
     charge_until(sched, sched->now_ns);
 }
 
-/* The place given to the device. An item kept to part_sms is charged as if it were anywhere. */
+/* Can the device keep the item to its place? If its blocks would be on the device all at once, but
+ * not on the place's SMs, they may wait for each other. */
+static bool keeps_to_place(const struct item *item)
+{
+    const struct weir_sched_item_params *p = &item->params;
+
+    if ((p->flags & (WEIR_SCHED_MOVABLE | WEIR_SCHED_STOPPABLE)) != 0) {
+        return true;
+    }
+    return (p->flags & WEIR_SCHED_PARTABLE) != 0 && item->place.block_limit == 0 &&
+           !item->fills_all;
+}
+
+/* The place given to the device. An item kept to part_sms is charged as if it were anywhere, and
+ * one that cannot be placed as if it were at its tenant's place. */
 static struct weir_sched_place place_on_device(const struct item *item)
 {
-    return item->part_sms != 0 ? (struct weir_sched_place){.sm_count = item->part_sms}
-                               : item->place;
+    if (item->part_sms != 0) {
+        return (struct weir_sched_place){.sm_count = item->part_sms};
+    }
+    return keeps_to_place(item) ? item->place : (struct weir_sched_place){0};
 }
 
 static void trace_flagged(struct weir_sched *sched, enum weir_sched_record_kind kind,
@@ -161,6 +177,7 @@ void item_start(struct weir_sched *sched, struct item *item, const struct weir_s
 
     item->place = *place;
     item->part_sms = is_everywhere(place) ? room_part(sched, item) : 0;
+    item->fills_all = room_needs_all(sched, item, place->sm_count);
     on_device = place_on_device(item);
     item->above =
         small_goes_above(sched, item) || (is_everywhere(place) && first_goes_above(sched, item));
@@ -374,13 +391,14 @@ static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns
     struct turn *turn = &sched->turn;
 
     tenant->finished++;
+    tenant->view.work_ns += is_compute(item) ? item->counted_ns - item->counted_work_ns : 0;
     sched->counts.finishes++;
     trace_flagged(sched, WEIR_SCHED_REC_FINISH, NULL, NULL, item, took_ns, flags);
     if (taught) {
         learn(sched, item, took_ns);
     }
     group_learn(sched, item);
-    group_correct(item, item->counted_ns);
+    group_correct(sched, item, item->counted_ns);
     sched->copy_done_ns[resource_of(item)] = sched->now_ns; /* used for copies only */
     for (uint32_t i = 0; i < turn->members && is_compute(item); i++) {
         turn->member[i].tried |= turn->member[i].tenant == tenant;
@@ -439,14 +457,15 @@ static bool learn_alike(struct weir_sched *sched, struct queue *queue, const str
 }
 
 /* Correct the accounts: the first item was served for the time of all. */
-static void correct_all(struct queue *queue, const struct item *last)
+static void correct_all(const struct weir_sched *sched, struct queue *queue,
+                        const struct item *last)
 {
     uint64_t done_ns = last->counted_ns;
 
     for (const struct item *i = queue->first; i != last; i = i->next) {
         done_ns += i->counted_ns;
     }
-    group_correct(queue->first, done_ns);
+    group_correct(sched, queue->first, done_ns);
     queue->first->group_ns = 0;
     queue->first->later_ns = done_ns - queue->first->counted_ns;
 }
@@ -467,7 +486,7 @@ enum weir_status weir_sched_finished_through(struct weir_sched *sched, uint64_t 
     time_is(sched, now_ns);
     queue = item->queue;
     (void)learn_alike(sched, queue, item);
-    correct_all(queue, item);
+    correct_all(sched, queue, item);
     do {
         last = queue->first == item;
         finish(sched, queue->first, 0, false,
@@ -508,7 +527,7 @@ static void note_done(struct weir_sched *sched, struct item *item, uint32_t done
     if (blocks != 0 && item->predicted_ns != 0) {
         item->served_ns =
             (uint64_t)((double)item->predicted_ns * sched->config.sms * item->done_blocks / blocks);
-        group_correct(item, item->served_ns / sched->config.sms);
+        group_correct(sched, item, item->served_ns / sched->config.sms);
     }
 }
 

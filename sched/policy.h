@@ -27,7 +27,8 @@
 
 enum weir_policy_kind { WEIR_POLICY_NEXT, WEIR_POLICY_TOGETHER, WEIR_POLICY_KIND_COUNT };
 
-#define WEIR_POLICY_GROUP_MAX 8u /* tenants that share the device at a time */
+#define WEIR_POLICY_GROUP_MAX  8u    /* tenants that share the device at a time */
+#define WEIR_POLICY_BLOCKS_MAX 1024u /* largest block limit of a place: as many as fit */
 
 /* A tenant's first compute item: the one that runs, or else the one that would be granted next. */
 struct weir_policy_kernel {
@@ -40,7 +41,8 @@ struct weir_policy_kernel {
     enum weir_sched_class class;
     bool unsure; /* predicted_ns is unreliable, and not known to be short */
     bool stoppable;
-    bool movable; /* the kernel keeps to the place that it is given */
+    bool movable;  /* the kernel keeps to the place that it is given */
+    bool partable; /* it can be kept to a part (config.part_step) */
 };
 
 /* A tenant as policies see it. The core keeps it; state[] belongs to the policies. */
@@ -51,6 +53,8 @@ struct weir_policy_tenant {
     uint32_t sm_limit; /* SMs, 1 .. config.sms */
     enum weir_priority priority;
     uint64_t service_ns[WEIR_SCHED_RESOURCE_COUNT]; /* total service; compute in SM-nanoseconds */
+    uint64_t work_ns; /* compute that it got done, as time alone: what its ended items take, and in
+                groups what its others are assumed to have done */
     uint64_t committed_ns;     /* predicted compute that was granted, will not be stopped and is not
                                   charged yet, in SM-nanoseconds */
     uint64_t waiting_since_ns; /* when its oldest waiting compute item came; UINT64_MAX: none */
@@ -110,6 +114,8 @@ struct weir_policy_together_view {
     const struct weir_policy_tenant *const *ready; /* ready[0] is the leader; the others are those
                                                       of its class and domain that may share */
     uint32_t ready_count;
+    int64_t behind_ns; /* by how much of the device's time the policy NEXT has the leader behind its
+                          share; negative: ahead; 0 where that policy does not say */
 };
 
 struct weir_policy_member {
@@ -125,6 +131,8 @@ struct weir_policy_group {
                           there. Without valid_ns the next change of leader ends the trial */
     uint64_t valid_ns; /* ask again after this time, but not when another member becomes leader; 0:
                           ask again when the leader or a member's first kernel changes */
+    uint64_t hold_ns;  /* with valid_ns: the group is of tenants, and not of their kernels. Members
+                          are granted whatever they bring, and keep their SMs so long without work */
 };
 
 /*

@@ -43,19 +43,20 @@ struct item {
     struct item *next, *prev;             /* in the queue */
     struct item *front_next, *front_prev; /* among the head items: charge.c */
     bool is_front;
-    bool waits;                /* seen not to hold the device though it is a head item */
-    bool filler;               /* was granted below the leader's work */
-    bool fills_equal;          /* a filler of the leader's own class */
-    bool above;                /* was granted above its class's plain items: small.c, first.c */
-    bool teaches;              /* no equal may fill while it is on the device: fill.c */
-    uint32_t alike;            /* the first of this many identical items that ended together */
-    uint64_t later_ns;         /* predicted time of others that were seen to end with it */
-    weir_sched_id doubt_of;    /* the tenant of items that ended above it, and for how long they */
-    uint64_t doubt_ns;         /* had it wait, or waited for it: first.c */
-    uint32_t part_sms;         /* a kernel: it is kept to this many SMs: room.c; 0: all */
-    uint32_t small_sms;        /* it needs only this many SMs: small.c; 0: perhaps all */
-    weir_sched_id sharer;      /* the only other tenant on the device while an equal filled, */
-    uint64_t shared_ns;        /* or SEVERAL (pair_gain.c); and how long that lasted */
+    bool waits;             /* seen not to hold the device though it is a head item */
+    bool filler;            /* was granted below the leader's work */
+    bool fills_equal;       /* a filler of the leader's own class */
+    bool above;             /* was granted above its class's plain items: small.c, first.c */
+    bool teaches;           /* no equal may fill while it is on the device: fill.c */
+    uint32_t alike;         /* the first of this many identical items that ended together */
+    uint64_t later_ns;      /* predicted time of others that were seen to end with it */
+    weir_sched_id doubt_of; /* the tenant of items that ended above it, and for how long they */
+    uint64_t doubt_ns;      /* had it wait, or waited for it: first.c */
+    uint32_t part_sms;      /* a kernel: it is kept to this many SMs: room.c; 0: all */
+    bool fills_all;         /* it has all SMs, since its blocks may wait for each other: room.c */
+    uint32_t small_sms;     /* it needs only this many SMs: small.c; 0: perhaps all */
+    weir_sched_id sharer;   /* the only other tenant on the device while an equal filled, */
+    uint64_t shared_ns;     /* or SEVERAL (pair_gain.c); and how long that lasted */
     weir_sched_id small_other; /* a small item: the other tenant with small items */
     uint64_t two_ns;           /* time beside one item of small_other and nothing else */
     uint64_t two_service_ns;   /* service charged to it in that time */
@@ -88,10 +89,13 @@ struct item {
     int64_t beyond_ns;      /* other charges for it: its claims, less credits: charge.c */
     uint64_t partner_ns;    /* part of busy_ns with only `partner` beside it */
     struct company partner;
-    uint64_t group_ns;   /* part of busy_ns while its tenant was in a policy's group */
-    uint64_t hoped_ns;   /* work assumed done in group_ns: group_account.c */
-    uint64_t copy_start; /* start tag of a copy, in virtual time */
-    uint64_t rest_ns;    /* a copy in pieces: predicted time of the later pieces */
+    uint64_t group_ns;        /* part of busy_ns while its tenant was in a policy's group */
+    uint64_t hoped_ns;        /* work assumed done in group_ns: group_account.c */
+    uint64_t counted_work_ns; /* part of its work that view.work_ns has already */
+    bool by_work;             /* its tenant pays for the work that it is, */
+    uint64_t late_ns;         /* and has paid this service for its time outside the group */
+    uint64_t copy_start;      /* start tag of a copy, in virtual time */
+    uint64_t rest_ns;         /* a copy in pieces: predicted time of the later pieces */
 };
 
 /* The SM limit of a tenant or queue, and what is left of it: limit.c. */
@@ -169,6 +173,7 @@ struct tenant {
     uint32_t domain;            /* of its queues, if one_domain */
     bool one_domain;            /* all its queues have the same domain */
     int64_t owed_ns;            /* work that it is behind in groups: group_account.c */
+    double group_speed;         /* its last items' speed there, relative to alone; 0: not known */
     uint64_t barred_until_ns;   /* until then it joins no group */
     bool is_ready;
     bool stale;                   /* view.kernel and its neighbours must be computed again */
@@ -219,7 +224,8 @@ struct turn_member {
     struct weir_sched_place place;
     uint64_t key;     /* of its kernel when the group was made */
     bool tried;       /* in a sample: it has finished an item */
-    uint64_t paid_ns; /* service charged to it in the step that is being charged */
+    uint64_t paid_ns; /* service charged to it in the step that is being charged, */
+    uint64_t done_ns; /* and the work that it is assumed to have got done */
 };
 
 /* The turn: which tenants have the compute resource now. */
@@ -243,6 +249,8 @@ struct turn {
     bool sample;
     bool beside;             /* the others have SMs that the leader's SM limit leaves */
     uint64_t valid_until_ns; /* 0: the group is valid until a member's kernel changes */
+    uint64_t hold_ns;        /* so long a member keeps its SMs without work; 0: not at all */
+    bool by_work;            /* members pay for the work that they get done */
 };
 
 /* How a copy direction is shared: copy_share.c. */
@@ -406,12 +414,13 @@ static inline uint32_t small_sms(const struct item *item)
 {
     return is_everywhere(&item->place) ? item->small_sms : 0;
 }
-/* The item's service as time: of its copy engine, of all SMs or, if it is small, of its own SMs. */
+/* The item's service as time: of its copy engine, of all SMs or, if it is small or in a policy's
+ * group, of its own SMs. */
 static inline uint64_t served_time_ns(const struct weir_sched *sched, const struct item *item)
 {
-    return small_sms(item) != 0 ? item->busy_ns
-           : is_compute(item)   ? item->served_ns / sched->config.sms
-                                : item->served_ns;
+    return small_sms(item) != 0 || item->group_ns != 0 ? item->busy_ns
+           : is_compute(item)                          ? item->served_ns / sched->config.sms
+                                                       : item->served_ns;
 }
 
 /* charge.c */
@@ -561,6 +570,9 @@ static inline bool is_first(const struct item *item)
 void room_pass(struct weir_sched *sched, const struct item *small, uint64_t ns);
 /** Must kernels leave room for small items now? */
 bool room_is_made(const struct weir_sched *sched);
+/** Would a kernel's blocks be on the device all at once, but not on `sms` of its SMs (0: all)? Then
+ * they may wait for each other, and the kernel must have all SMs. */
+bool room_needs_all(const struct weir_sched *sched, const struct item *item, uint32_t sms);
 /** The SMs that an item is to have if it is granted now; 0: all. */
 uint32_t room_part(const struct weir_sched *sched, const struct item *item);
 
@@ -592,6 +604,8 @@ void group_learn(struct weir_sched *sched, const struct item *item);
 /** Set sched->order to the leader and the tenants that may run beside it; refresh their views. */
 void order_ready(struct weir_sched *sched);
 bool group_is_over(struct weir_sched *sched);
+/** Has the turn a group whose members keep their SMs while they have no work? */
+bool group_is_held(const struct weir_sched *sched);
 
 /* group_account.c: compares the work done in groups with what turns would give */
 /** Has the turn a group of several members that a policy has made? */
@@ -601,7 +615,7 @@ void group_serve(struct weir_sched *sched, struct item *item, uint64_t service_n
 /** Charge the step of `ns` to the group's members by weight, after group_serve() for each item. */
 void group_pass(struct weir_sched *sched, uint64_t ns);
 /** Correct the account: `done_ns` of an item's work, as time alone, is known to be done. */
-void group_correct(struct item *item, uint64_t done_ns);
+void group_correct(const struct weir_sched *sched, struct item *item, uint64_t done_ns);
 /** If a member has got too little done, settle accounts and bar all members from groups. */
 bool group_settle(struct weir_sched *sched);
 bool group_is_barred(const struct weir_sched *sched, const struct tenant *tenant);

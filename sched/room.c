@@ -73,17 +73,26 @@ static bool is_for_another(const struct weir_sched *sched, const struct tenant *
     return front != NULL;
 }
 
-uint32_t room_part(const struct weir_sched *sched, const struct item *item)
+bool room_needs_all(const struct weir_sched *sched, const struct item *item, uint32_t sms)
 {
     const struct weir_sched_item_params *p = &item->params;
     uint32_t needed;
+
+    if (sms == 0 || p->class != WEIR_SCHED_KERNEL || p->blocks == 0 || p->blocks_per_sm == 0) {
+        return sms != 0 && p->class == WEIR_SCHED_KERNEL;
+    }
+    needed = (p->blocks - 1) / p->blocks_per_sm + 1;
+    return needed > sms && needed <= sched->config.sms;
+}
+
+uint32_t room_part(const struct weir_sched *sched, const struct item *item)
+{
+    const struct weir_sched_item_params *p = &item->params;
 
     if (!room_is_made(sched) || p->class != WEIR_SCHED_KERNEL ||
         (p->flags & (WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE)) != 0 || p->blocks == 0 ||
         p->blocks_per_sm == 0 || !is_for_another(sched, item->queue->tenant)) {
         return 0;
     }
-    needed = (p->blocks - 1) / p->blocks_per_sm + 1;
-    return needed > sched->config.room_sms && needed <= sched->config.sms ? 0
-                                                                          : sched->config.room_sms;
+    return room_needs_all(sched, item, sched->config.room_sms) ? 0 : sched->config.room_sms;
 }

@@ -154,7 +154,7 @@ void small_pass(struct weir_sched *sched)
     uint32_t used;
 
     if (sched->config.small_sms == 0 || !sched->policy[WEIR_POLICY_NEXT].ops->small ||
-        turn->members != 1 || turn->leader->exclusive ||
+        turn->members != 1 || turn->hold_ns != 0 || turn->leader->exclusive ||
         sched->ready_count < (turn->leader->is_ready ? 2 : 1) || is_leader_below(sched)) {
         return;
     }

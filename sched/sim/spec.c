@@ -148,6 +148,11 @@ static bool set_priority(struct weir_sim_group *group, const char *text)
 static bool set_form(struct weir_sim_group *group, const char *text)
 {
     const uint32_t forms = WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE;
+
+    if (strcmp(text, "closed") == 0) {
+        group->flags = (group->flags & ~forms) | WEIR_SCHED_PARTABLE;
+        return true;
+    }
     uint32_t flags = strcmp(text, "persistent") == 0 ? forms
                      : strcmp(text, "ticket") == 0   ? (uint32_t)WEIR_SCHED_STOPPABLE
                                                      : 0;

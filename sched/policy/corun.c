@@ -1,0 +1,456 @@
+/*
+ * corun: two tenants at a time, side by side, in the division of the GPU that gets most done.
+ *
+ * Which division suits two programs cannot be seen from outside: a kernel that waits for memory has
+ * nearly all of its speed on half of the SMs, one that computes has half; two kernels that need
+ * different units of an SM share each SM well, and two that need the same cache do not. So the
+ * divisions are tried, and compared by what both tenants get done in them:
+ *
+ *     turns     one at a time, as the policy `next` says, with fillers and small items
+ *     beside    both on all SMs, as the hardware places their blocks
+ *     blocks    both on all SMs, each with so many blocks on each (waterfill.c); kernels that can
+ * be moved only part n    the first n SMs for one, the others for the other, n in steps of
+ * config.part_step
+ *
+ * A tenant's rate in a division is the work that it got done there, measured by what its items are
+ * known to take alone, for each second. Each division is tried for a window, several times, and now
+ * and then again, since programs change.
+ *
+ * The weights. With equal weights each of two tenants is to have half of its rate alone; beyond
+ * that the division with the largest sum is best. With unequal weights the rates are to be in
+ * proportion to the weights. What a division does not give, turns do: while a tenant is behind, it
+ * has the device to itself. So a division counts with the sum of both rates in the mixture with
+ * such turns that keeps the shares, and is used only if that is more than turns give.
+ *
+ * Only while two tenants of a class have work. More take turns, or pass beside each other as small
+ * items do.
+ *
+ * Sources: Slate (IPDPS 2019) III, parts of the SMs and the choice of partners by what they need;
+ * Warped-Slicer (ISCA 2016) IV and ISPA (TPDS 2023), blocks; here the measure is the work done, and
+ * not what counters say of one kernel, so it holds for programs of many kernels and for code
+ * without PTX.
+ */
+#include "base/hash.h"
+#include "sched/policy.h"
+
+#include <stdlib.h>
+
+#define NEVER     UINT64_MAX
+#define PAIRS     64u
+#define PARTS_MAX 8u
+#define MIN_GAIN  1.03 /* a division must get so many times as much done as turns */
+#define PART_OF_SHARE                                                                              \
+    0.98 /* of a share by equal weights is as good as all of it, as rates vary by 2 % */
+#define TRIALS        2u         /* windows in each division before they are compared */
+#define WINDOW_NS     10000000u  /* shortest window, */
+#define WINDOW_ITEMS  4u         /* in times of the longest item, */
+#define SETTLE_ITEMS  2u         /* before it, so many of them for what is on the device, */
+#define WINDOW_MAX_NS 400000000u /* and the longest */
+#define TURNS_TIMES   4u         /* a window in turns is so many times as long */
+#define AGAIN_NS      500000000u /* pause before another division is tried again, doubled each time */
+#define AGAIN_MAX_NS  UINT64_C(8000000000)
+#define HOLD_NS       1000000u  /* so long a tenant keeps its SMs without work */
+#define UNSURE_CALLS  16        /* mean of the last so many kernels: how many have unsure times, */
+#define UNSURE_FROM   0.1       /* and divisions are compared from this part on, */
+#define UNSURE_TO     0.3       /* and up to this one */
+#define CROWD_NS      50000000u /* a third tenant counts for so long after its work */
+#define BEHIND_NS     1000000   /* behind by so much a tenant has the device to itself */
+
+enum { TURNS, BESIDE, BLOCKS, PART };
+#define DIVISIONS (PART + PARTS_MAX)
+
+struct division {
+    double rate[2]; /* work for each unit of time; of the tenant with the smaller id first */
+    uint32_t windows;
+};
+
+/* Two tenants. */
+struct couple {
+    weir_sched_id id[2]; /* the smaller one first; 0: the slot is free */
+    struct division division[DIVISIONS];
+    uint32_t now, best;
+    bool tries;          /* `now` is tried */
+    bool alone;          /* who was behind has the device to itself */
+    uint64_t again_ns;   /* when another division is tried, */
+    uint64_t pause_ns;   /* and how long after that the next one */
+    uint64_t seen_ns;    /* up to when time and work were counted, */
+    uint64_t work_ns[2]; /* with this work of each */
+    uint64_t window_ns;  /* time in the window so far, */
+    uint64_t done_ns[2]; /* and work */
+    uint64_t longest_ns; /* longest item seen */
+    uint64_t settled_ns; /* until then work of the division before is on the device */
+    bool mixed;          /* it had turns in between, so it says little about the division */
+    bool counts;         /* the time from seen_ns on is time in `now` */
+    double unsure;       /* part of their kernels whose times are not known well */
+    bool knows;          /* little enough to compare divisions */
+};
+
+struct corun {
+    struct couple couple[PAIRS];
+    const struct weir_policy_tenant *last[2]; /* the tenants that had work last */
+    uint64_t last_ns[2];                      /* when one of them had work last; NEVER: it has */
+    uint64_t crowd_until_ns;                  /* a third one has, or had, work until then */
+    bool broke;                               /* one of the two was away since together() */
+    bool blocks;                              /* the last answer was by blocks */
+    struct weir_policy waterfill;             /* divides by blocks */
+};
+
+/* ---- who has work ---- */
+
+static uint32_t place_of(const struct corun *state, const struct weir_policy_tenant *tenant)
+{
+    return state->last[0] == tenant ? 0 : state->last[1] == tenant ? 1 : 2;
+}
+
+static void corun_ready(struct weir_policy *self, uint64_t now_ns,
+                        struct weir_policy_tenant *tenant)
+{
+    struct corun *state = self->state;
+    uint32_t at = place_of(state, tenant);
+
+    if (at == 2) {
+        at = state->last_ns[0] <= state->last_ns[1] ? 0 : 1;
+        if (state->last[at] &&
+            (state->last_ns[at] == NEVER || now_ns - state->last_ns[at] < CROWD_NS)) {
+            state->crowd_until_ns = now_ns + CROWD_NS;
+        }
+        if (state->last[at] && state->last_ns[at] == NEVER) {
+            return; /* both have work */
+        }
+        state->last[at] = tenant;
+    }
+    state->broke |= now_ns - state->last_ns[at] >= HOLD_NS;
+    state->last_ns[at] = NEVER;
+}
+
+static void corun_idle(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant)
+{
+    struct corun *state = self->state;
+    uint32_t at = place_of(state, tenant);
+
+    if (at < 2) {
+        state->last_ns[at] = now_ns;
+    } else {
+        state->crowd_until_ns = now_ns + CROWD_NS;
+    }
+}
+
+static void corun_left(struct weir_policy *self, struct weir_policy_tenant *tenant)
+{
+    struct corun *state = self->state;
+    uint32_t at = place_of(state, tenant);
+
+    if (at < 2) {
+        state->last[at] = NULL;
+        state->last_ns[at] = 0;
+    }
+    for (uint32_t i = 0; i < PAIRS; i++) {
+        if (state->couple[i].id[0] == tenant->id || state->couple[i].id[1] == tenant->id) {
+            state->couple[i] = (struct couple){0};
+        }
+    }
+}
+
+/* ---- what a division is worth ---- */
+
+/*
+ * The sum of both rates in the mixture of a division with turns of one tenant alone that keeps the
+ * shares.
+ */
+static double worth(const struct division *division, const double *share)
+{
+    const double *rate = division->rate;
+    double least[2], mixed;
+    uint32_t who;
+
+    if (share[0] == share[1]) {
+        who = rate[0] <= rate[1] ? 0 : 1;
+        if (rate[who] >= share[who] * PART_OF_SHARE) {
+            return rate[0] + rate[1];
+        }
+        mixed = (1 - share[who]) / (1 - rate[who]); /* part of the time in the division */
+        return share[who] + mixed * rate[1 - who];
+    }
+    least[0] = rate[0] / share[0];
+    least[1] = rate[1] / share[1];
+    who = least[0] <= least[1] ? 0 : 1;
+    mixed = 1 / (1 - rate[who] + share[who] * least[1 - who]);
+    return mixed * (rate[0] + rate[1]) + 1 - mixed;
+}
+
+static void shares_of(const struct weir_policy_tenant *const *tenant, double *ret_share)
+{
+    double sum = (double)tenant[0]->weight + tenant[1]->weight;
+
+    ret_share[0] = tenant[0]->weight / sum;
+    ret_share[1] = tenant[1]->weight / sum;
+}
+
+/* How many sizes a part may have: both tenants get a step at least. */
+static uint32_t n_parts(const struct weir_policy *self)
+{
+    const struct weir_sched_config *c = self->config;
+    uint32_t n = c->part_step != 0 ? c->sms / c->part_step : 0;
+
+    n = n != 0 ? n - 1 : 0;
+    return n < PARTS_MAX ? n : PARTS_MAX;
+}
+
+static bool is_possible(const struct weir_policy *self,
+                        const struct weir_policy_tenant *const *tenant, uint32_t index)
+{
+    bool movable = tenant[0]->kernel.movable && tenant[1]->kernel.movable;
+
+    return index < BLOCKS    ? true
+           : index == BLOCKS ? movable
+                             : index - PART < n_parts(self) &&
+                                   (tenant[0]->kernel.movable || tenant[0]->kernel.partable) &&
+                                   (tenant[1]->kernel.movable || tenant[1]->kernel.partable);
+}
+
+/* ---- which division is tried or used next ---- */
+
+/* The division from `from` on that gets most done; `from`: none is known. */
+static uint32_t best_from(const struct couple *couple, uint32_t from, const double *share)
+{
+    uint32_t best = from;
+    double most = 0;
+
+    for (uint32_t i = from; i < DIVISIONS; i++) {
+        const struct division *d = &couple->division[i];
+        double sum = i == TURNS ? MIN_GAIN * (d->rate[0] + d->rate[1]) : worth(d, share);
+
+        if (d->windows != 0 && sum > most) {
+            most = sum;
+            best = i;
+        }
+    }
+    return best;
+}
+
+/*
+ * Is this one of the divisions that are compared? Parts are searched from equal ones on: next to
+ * the best part both neighbours are tried, as what is got done has one maximum over the sizes.
+ */
+static bool is_compared(const struct weir_policy *self, const struct couple *couple, uint32_t index,
+                        uint32_t best_part)
+{
+    uint32_t middle = PART + n_parts(self) / 2;
+
+    if (index < PART || couple->division[middle].windows == 0) {
+        return index <= BLOCKS || index == middle;
+    }
+    return index + 1 >= best_part && index <= best_part + 1;
+}
+
+static void choose(struct weir_policy *self, struct couple *couple, uint64_t now_ns,
+                   const struct weir_policy_tenant *const *tenant)
+{
+    uint32_t least = TURNS, best_part, was = couple->best, used = couple->now;
+    double share[2];
+    bool is_new;
+
+    shares_of(tenant, share);
+    couple->best = best_from(couple, TURNS, share);
+    best_part = best_from(couple, PART, share);
+    for (uint32_t i = 1; i < DIVISIONS; i++) {
+        if (is_possible(self, tenant, i) && is_compared(self, couple, i, best_part) &&
+            couple->division[i].windows < couple->division[least].windows) {
+            least = i;
+        }
+    }
+    is_new = couple->division[least].windows < TRIALS;
+    couple->tries = is_new || now_ns >= couple->again_ns;
+    couple->now = couple->tries ? least : couple->best;
+    if (is_new || was != couple->best) {
+        couple->pause_ns = AGAIN_NS;
+    }
+    if (couple->tries) {
+        couple->again_ns = now_ns + couple->pause_ns;
+        couple->pause_ns = couple->pause_ns < AGAIN_MAX_NS ? 2 * couple->pause_ns : AGAIN_MAX_NS;
+    }
+    couple->settled_ns = couple->now != used ? now_ns + SETTLE_ITEMS * couple->longest_ns : 0;
+    couple->window_ns = 0;
+    couple->done_ns[0] = couple->done_ns[1] = 0;
+    couple->alone = couple->mixed = false;
+}
+
+/* The window is over: its rates count, together with those of earlier ones. */
+static void close_window(struct couple *couple)
+{
+    struct division *d = &couple->division[couple->now];
+
+    if (couple->mixed) {
+        return;
+    }
+    d->windows++;
+    for (uint32_t i = 0; i < 2; i++) {
+        double rate = (double)couple->done_ns[i] / (double)couple->window_ns;
+
+        d->rate[i] += (rate - d->rate[i]) / (d->windows < 4 ? d->windows : 4);
+    }
+}
+
+static bool is_full(const struct couple *couple)
+{
+    uint64_t ns = WINDOW_ITEMS * couple->longest_ns;
+
+    ns = ns > WINDOW_NS ? ns : WINDOW_NS;
+    ns = ns < WINDOW_MAX_NS ? ns : WINDOW_MAX_NS;
+    return couple->window_ns >= (couple->now == TURNS ? TURNS_TIMES * ns : ns);
+}
+
+/* Count the time and work since the last call. */
+static void count(struct couple *couple, uint64_t now_ns,
+                  const struct weir_policy_tenant *const *tenant)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        uint64_t ns = tenant[i]->kernel.predicted_ns;
+
+        couple->done_ns[i] += couple->counts ? tenant[i]->work_ns - couple->work_ns[i] : 0;
+        couple->work_ns[i] = tenant[i]->work_ns;
+        couple->longest_ns = ns > couple->longest_ns ? ns : couple->longest_ns;
+    }
+    couple->window_ns += couple->counts ? now_ns - couple->seen_ns : 0;
+    couple->seen_ns = now_ns;
+    couple->counts = false;
+}
+
+/* How well are the times of their kernels known? */
+static void look_how_sure(struct couple *couple, const struct weir_policy_tenant *const *tenant)
+{
+    bool unsure = tenant[0]->kernel.unsure || tenant[1]->kernel.unsure;
+
+    couple->unsure += ((unsure ? 1 : 0) - couple->unsure) / UNSURE_CALLS;
+    couple->knows = couple->unsure < (couple->knows ? UNSURE_TO : UNSURE_FROM);
+}
+
+static struct couple *couple_of(struct corun *state, const struct weir_policy_tenant *const *tenant)
+{
+    const uint64_t of[] = {tenant[0]->id, tenant[1]->id};
+    struct couple *couple = &state->couple[weir_hash_slot(weir_hash64_of(of, sizeof of), PAIRS)];
+
+    if (couple->id[0] != of[0] || couple->id[1] != of[1]) {
+        *couple = (struct couple){.id = {of[0], of[1]}, .unsure = 1};
+    }
+    return couple;
+}
+
+/* Put both into the group, each at its place in the division. */
+static void divide(const struct weir_policy *self, uint32_t division, uint32_t leader,
+                   struct weir_policy_group *group)
+{
+    uint32_t sms = self->config->sms;
+    uint32_t first = division >= PART ? (division - PART + 1) * self->config->part_step : 0;
+
+    group->count = 2;
+    group->member[1].ready = 1;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct weir_sched_place *place = &group->member[i == leader ? 0 : 1].place;
+
+        *place = division < PART ? (struct weir_sched_place){.block_limit = WEIR_POLICY_BLOCKS_MAX}
+                 : i == 0        ? (struct weir_sched_place){.sm_count = first}
+                          : (struct weir_sched_place){.sm_first = first, .sm_count = sms - first};
+    }
+}
+
+/* Are the two ready tenants the only ones at work? Puts the one with the smaller id first. */
+static bool are_two(const struct corun *state, const struct weir_policy_together_view *view,
+                    const struct weir_policy_tenant **ret_tenant)
+{
+    bool swapped = view->ready_count == 2 && view->ready[1]->id < view->ready[0]->id;
+
+    if (view->now_ns < state->crowd_until_ns || view->ready_count != 2 ||
+        view->ready[0]->priority != view->ready[1]->priority) {
+        return false;
+    }
+    ret_tenant[0] = view->ready[swapped ? 1 : 0];
+    ret_tenant[1] = view->ready[swapped ? 0 : 1];
+    return true;
+}
+
+static void corun_together(struct weir_policy *self, const struct weir_policy_together_view *view,
+                           struct weir_policy_group *group)
+{
+    struct corun *state = self->state;
+    const struct weir_policy_tenant *tenant[2];
+    struct couple *couple;
+
+    state->blocks = false;
+    if (!are_two(state, view, tenant)) {
+        return;
+    }
+    couple = couple_of(state, tenant);
+    couple->counts &= !state->broke;
+    state->broke = false;
+    count(couple, view->now_ns, tenant);
+    look_how_sure(couple, tenant);
+    if (!couple->knows) {
+        return;
+    }
+    if (is_full(couple)) {
+        close_window(couple);
+        choose(self, couple, view->now_ns, tenant);
+    }
+    if (!is_possible(self, tenant, couple->now)) {
+        return; /* for these kernels; the window goes on with the next ones */
+    }
+    couple->alone = couple->now != TURNS && !couple->tries &&
+                    tenant[0]->weight != tenant[1]->weight &&
+                    view->behind_ns > (couple->alone ? 0 : BEHIND_NS);
+    if (couple->alone) {
+        couple->mixed = true;
+        group->valid_ns = BEHIND_NS / 2;
+        group->hold_ns = HOLD_NS;
+        return;
+    }
+    couple->counts = view->now_ns >= couple->settled_ns;
+    if (couple->now == BLOCKS) {
+        state->blocks = true;
+        state->waterfill.ops->together(&state->waterfill, view, group);
+    } else if (couple->now != TURNS) {
+        divide(self, couple->now, tenant[0] == view->ready[0] ? 0 : 1, group);
+        group->sample = couple->tries;
+        group->hold_ns = HOLD_NS;
+        group->valid_ns = couple->counts ? WINDOW_NS : couple->settled_ns - view->now_ns;
+    }
+}
+
+/* ---- the policy ---- */
+
+static enum weir_status corun_init(struct weir_policy *self)
+{
+    struct corun *state = self->state;
+    const struct weir_policy_ops *ops = weir_policy_find("waterfill");
+
+    state->waterfill = (struct weir_policy){
+        .ops = ops, .config = self->config, .state = calloc(1, ops->state_bytes)};
+    return state->waterfill.state ? WEIR_OK : WEIR_ERR_NO_MEMORY;
+}
+
+static void corun_finish(struct weir_policy *self)
+{
+    free(((struct corun *)self->state)->waterfill.state);
+}
+
+static void corun_measured(struct weir_policy *self, const struct weir_policy_measure *measure)
+{
+    struct corun *state = self->state;
+
+    if (state->blocks || measure->partner_key == 0) {
+        state->waterfill.ops->measured(&state->waterfill, measure);
+    }
+}
+
+const struct weir_policy_ops weir_policy_corun = {
+    .name = "corun",
+    .kind = WEIR_POLICY_TOGETHER,
+    .state_bytes = sizeof(struct corun),
+    .init = corun_init,
+    .finish = corun_finish,
+    .left = corun_left,
+    .ready = corun_ready,
+    .idle = corun_idle,
+    .measured = corun_measured,
+    .together = corun_together,
+};
