@@ -178,8 +178,8 @@ static bool has_heirs(const struct weir_sched *sched, const struct tenant *leade
 /*
  * If the leader's work is about to end, choose its successor now from the others. Otherwise the
  * choice would wait until the last kernel is seen to end, and the device until the next thread
- * wakes (some 60 us at each end of a task on an H200, 2026-11-23). Not with a policy `together`,
- * which goes by what runs, nor for a leader that may linger.
+ * wakes (some 60 us at each end of a task on an H200, 2026-11-23). Not for a leader that may
+ * linger, nor for one that a policy has the device to itself to catch up.
  */
 static void hand_over(struct weir_sched *sched, uint64_t *wake_ns)
 {
@@ -189,9 +189,8 @@ static void hand_over(struct weir_sched *sched, uint64_t *wake_ns)
     struct tenant *next;
     uint32_t others = 0;
 
-    if (turn->rescue || turn->linger_ns != 0 || turn->members != 1 ||
-        sched->policy[WEIR_POLICY_TOGETHER].ops || !is_spent(sched, wake_ns) ||
-        !has_heirs(sched, old)) {
+    if (turn->rescue || turn->linger_ns != 0 || turn->members != 1 || turn->hold_ns != 0 ||
+        !is_spent(sched, wake_ns) || !has_heirs(sched, old)) {
         return;
     }
     /* The old leader stays ready until its last item ends, so leave it out. */
@@ -205,6 +204,7 @@ static void hand_over(struct weir_sched *sched, uint64_t *wake_ns)
     if (next->view.waiting != 0) {
         lead(sched, next, &choice);
         group_of(sched);
+        sched->group_stale = true;
     }
 }
 

@@ -83,8 +83,7 @@ static bool leaves_sms(const struct weir_sched *sched)
     const struct tenant *leader = sched->turn.leader;
 
     return leader->limits != 0 && !leader->exclusive && widest(leader) < sched->config.sms &&
-           leader->view.kernel.movable && !wants_all(leader) && sched->env.resize &&
-           !sched->policy[WEIR_POLICY_TOGETHER].ops;
+           leader->view.kernel.movable && !wants_all(leader) && sched->env.resize;
 }
 
 /* May the new leader stay where it is in a group of those with SM limits? */

@@ -20,7 +20,7 @@ struct weir_sched_settings {
 /** The settings without a table [scheduler]. @thread any */
 static inline struct weir_sched_settings weir_sched_settings_default(void)
 {
-    return (struct weir_sched_settings){.policy = "fair",
+    return (struct weir_sched_settings){.policy = "fair,corun",
                                         .inflight_us = 200,
                                         .alone_us = 10000,
                                         .graph_piece_us = 1000,

@@ -355,13 +355,16 @@ static void divide(const struct weir_policy *self, uint32_t division, uint32_t l
 }
 
 /* Are the two ready tenants the only ones at work? Puts the one with the smaller id first. */
-static bool are_two(const struct corun *state, const struct weir_policy_together_view *view,
+static bool are_two(const struct weir_policy *self, const struct weir_policy_together_view *view,
                     const struct weir_policy_tenant **ret_tenant)
 {
+    const struct corun *state = self->state;
+    uint32_t sms = self->config->sms;
     bool swapped = view->ready_count == 2 && view->ready[1]->id < view->ready[0]->id;
 
     if (view->now_ns < state->crowd_until_ns || view->ready_count != 2 ||
-        view->ready[0]->priority != view->ready[1]->priority) {
+        view->ready[0]->priority != view->ready[1]->priority || view->ready[0]->sm_limit < sms ||
+        view->ready[1]->sm_limit < sms) {
         return false;
     }
     ret_tenant[0] = view->ready[swapped ? 1 : 0];
@@ -377,7 +380,7 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
     struct couple *couple;
 
     state->blocks = false;
-    if (!are_two(state, view, tenant)) {
+    if (!are_two(self, view, tenant)) {
         return;
     }
     couple = couple_of(state, tenant);
