@@ -54,6 +54,8 @@
 #define UNSURE_FROM   0.1       /* and divisions are compared from this part on, */
 #define UNSURE_TO     0.3       /* and up to this one */
 #define CROWD_NS      50000000u /* a third tenant counts for so long after its work */
+#define AWAY_NS       5000000u  /* who was away for so long may need little: there are turns, */
+#define BUSY_NS       20000000u /* and for so long after it is back */
 #define BEHIND_NS     1000000   /* behind by so much a tenant has the device to itself */
 
 enum { TURNS, BESIDE, BLOCKS, PART };
@@ -90,6 +92,7 @@ struct corun {
     const struct weir_policy_tenant *last[2]; /* the tenants that had work last */
     uint64_t last_ns[2];                      /* when one of them had work last; NEVER: it has */
     uint64_t crowd_until_ns;                  /* a third one has, or had, work until then */
+    uint64_t busy_from_ns;                    /* from then on both count as busy */
     bool broke;                               /* one of the two was away since together() */
     bool blocks;                              /* the last answer was by blocks */
     struct weir_policy waterfill;             /* divides by blocks */
@@ -118,6 +121,9 @@ static void corun_ready(struct weir_policy *self, uint64_t now_ns,
             return; /* both have work */
         }
         state->last[at] = tenant;
+    }
+    if (now_ns - state->last_ns[at] >= AWAY_NS) {
+        state->busy_from_ns = now_ns + BUSY_NS;
     }
     state->broke |= now_ns - state->last_ns[at] >= HOLD_NS;
     state->last_ns[at] = NEVER;
@@ -362,9 +368,9 @@ static bool are_two(const struct weir_policy *self, const struct weir_policy_tog
     uint32_t sms = self->config->sms;
     bool swapped = view->ready_count == 2 && view->ready[1]->id < view->ready[0]->id;
 
-    if (view->now_ns < state->crowd_until_ns || view->ready_count != 2 ||
-        view->ready[0]->priority != view->ready[1]->priority || view->ready[0]->sm_limit < sms ||
-        view->ready[1]->sm_limit < sms) {
+    if (view->now_ns < state->crowd_until_ns || view->now_ns < state->busy_from_ns ||
+        view->ready_count != 2 || view->ready[0]->priority != view->ready[1]->priority ||
+        view->ready[0]->sm_limit < sms || view->ready[1]->sm_limit < sms) {
         return false;
     }
     ret_tenant[0] = view->ready[swapped ? 1 : 0];
