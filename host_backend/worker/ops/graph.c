@@ -383,6 +383,7 @@ static CUresult call_graph(struct weir_session *s, CUstream at, const void *user
 {
     const struct graph_launch *launch = user;
 
+    launch->exec->is_divided = launch->part != NULL;
     return weir_graph_parts_launch(s, launch->exec, launch->part, at)
                ? CUDA_SUCCESS
                : weir_graph_probe_launch(s, launch->exec, at);
@@ -409,9 +410,10 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
     if (weir_host_stream_capturing(s, stream)) {
         WEIR_TRY(weir_graph_nest_captured(s, exec));
     } else {
-        bool pieces = weir_graph_pieces_wanted(s, exec, stream);
+        bool in_part = weir_graph_parts_possible(s, exec, stream);
+        bool pieces = !(in_part && exec->is_divided) && weir_graph_pieces_wanted(s, exec, stream);
 
-        if (weir_graph_parts_possible(s, exec, stream)) {
+        if (in_part) {
             what.work.flags |= WEIR_SCHED_PARTABLE;
             what.ret_part = &launch.part;
         }

@@ -1,6 +1,7 @@
 /* Launches of graphs that keep to a part: see graph_parts.h. */
 #include "host_backend/worker/ops/graph_parts.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/worker/device/gates.h"
 #include "host_backend/worker/ops/graph_level.h"
@@ -172,6 +173,7 @@ static CUresult make(struct weir_session *s, const struct weir_exec *exec,
 {
     CUDA_GRAPH_INSTANTIATE_PARAMS params = {.flags = exec->inside.flags};
     struct placing p = {.session = s, .part = part};
+    uint64_t start_ns = weir_clock_now_ns();
     CUresult result;
 
     WEIR_TRY(s->driver->cuGraphClone(&p.graph, exec->inside.graph));
@@ -180,9 +182,10 @@ static CUresult make(struct weir_session *s, const struct weir_exec *exec,
         result = s->driver->cuGraphInstantiateWithParams(ret_native, p.graph, &params);
     }
     (void)s->driver->cuGraphDestroy(p.graph);
-    weir_log_debug("graph: for a part session=%llu nodes=%u sms=%u kernels=%u result=%d",
+    weir_log_debug("graph: for a part session=%llu nodes=%u sms=%u kernels=%u result=%d us=%llu",
                    (unsigned long long)s->id, exec->inside.n_nodes, weir_part_sms(part), p.n_placed,
-                   (int)result);
+                   (int)result,
+                   (unsigned long long)((weir_clock_now_ns() - start_ns) / WEIR_NS_PER_US));
     return result;
 }
 

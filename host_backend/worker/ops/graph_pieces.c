@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "host_backend/worker/ops/graph_cut.h"
 #include "host_backend/worker/ops/graph_level.h"
+#include "host_backend/worker/ops/graph_parts.h"
 #include "host_backend/worker/ops/graph_priority.h"
 #include "host_backend/worker/ops/graph_probe.h"
 #include "host_backend/worker/ops/ops.h"
@@ -223,22 +224,32 @@ static CUresult call_piece(struct weir_session *s, CUstream at, const void *user
     return s->driver->cuGraphLaunch(piece->native, at);
 }
 
-static CUresult launch_piece(struct weir_session *s, const struct weir_exec *exec, uint32_t i,
+/* A piece has all SMs. A part that is granted to it says that the device is divided now, so the
+ * next launch is of the whole, in a part. */
+static CUresult launch_piece(struct weir_session *s, struct weir_exec *exec, uint32_t i,
                              struct weir_host_stream *stream)
 {
     const uint64_t of[] = {s->id, exec->o.handle, exec->pieces->cut, i};
     struct weir_exec_piece *piece = &exec->pieces->piece[i];
-    const struct weir_submission what = {.work = {.class = WEIR_SCHED_GRAPH,
-                                                  .key = weir_hash64_of(of, sizeof of),
-                                                  .hint = &piece->hint,
-                                                  .flags = weir_graph_priority_work_flags(exec),
-                                                  .blocks = exec->sms,
-                                                  .blocks_per_sm = exec->sms != 0},
-                                         .priority = weir_graph_priority_asked(exec),
-                                         .call = call_piece,
-                                         .user = piece};
+    struct weir_part *part = NULL;
+    struct weir_submission what = {.work = {.class = WEIR_SCHED_GRAPH,
+                                            .key = weir_hash64_of(of, sizeof of),
+                                            .hint = &piece->hint,
+                                            .flags = weir_graph_priority_work_flags(exec),
+                                            .blocks = exec->sms,
+                                            .blocks_per_sm = exec->sms != 0},
+                                   .priority = weir_graph_priority_asked(exec),
+                                   .call = call_piece,
+                                   .user = piece};
+    CUresult result;
 
-    return weir_submit(s, stream, &what);
+    if (weir_graph_parts_possible(s, exec, stream)) {
+        what.work.flags |= WEIR_SCHED_PARTABLE;
+        what.ret_part = &part;
+    }
+    result = weir_submit(s, stream, &what);
+    exec->is_divided |= part != NULL;
+    return result;
 }
 
 CUresult weir_graph_pieces_launch(struct weir_session *session, struct weir_exec *exec,
@@ -247,6 +258,7 @@ CUresult weir_graph_pieces_launch(struct weir_session *session, struct weir_exec
     CUresult result = CUDA_SUCCESS;
     CUresult marked;
 
+    exec->is_divided = false;
     for (uint32_t i = 0; i < exec->pieces->n && result == CUDA_SUCCESS; i++) {
         result = launch_piece(session, exec, i, stream);
     }

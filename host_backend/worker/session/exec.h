@@ -73,6 +73,7 @@ struct weir_exec {
     struct weir_exec_probe probe;
     struct weir_placed_graph placed[WEIR_EXEC_PARTS_MAX];
     uint64_t placed_uses; /* launches of those */
+    bool is_divided;      /* the last launch, or one of its pieces, was granted a part */
     uint64_t stream;      /* handle of the stream of the last launch; 0: none */
     bool was_other;       /* it was not of the graph itself, and done was recorded behind it */
     CUevent done;         /* NULL until the first such launch */
