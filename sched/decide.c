@@ -129,7 +129,6 @@ static void choose(struct weir_sched *sched, enum weir_policy_why why)
     }
     if (!group_keeps(sched, leader)) {
         group_of(sched);
-        group_note(sched);
         sched->group_stale = true;
         sched->group_why = why;
     }
@@ -293,13 +292,15 @@ static bool same_place(const struct weir_sched_place *a, const struct weir_sched
            a->block_limit == b->block_limit;
 }
 
-/* May the item be stopped, and does that pay? */
+/* May the item be stopped, and does that pay: does who waits gain more than a stop costs, and a
+ * launch to go on? */
 static bool should_stop(const struct weir_sched *sched, const struct item *item, uint64_t *wake_ns)
 {
     uint64_t rest_ns = item_rest_ns(sched, item);
+    uint64_t costs_ns = item->queue->tenant->view.stop_ns + sched->config.launch_ns;
 
     if (item->state != WEIR_SCHED_GRANTED || !is_compute(item) || !is_stoppable(item) ||
-        (rest_ns > 1 && rest_ns <= item->queue->tenant->view.stop_ns)) {
+        (rest_ns > 1 && rest_ns <= costs_ns)) {
         return false; /* a rest of 1: the prediction was too short, the rest is unknown */
     }
     if (sched->now_ns < item->no_stop_before_ns) {

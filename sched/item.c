@@ -397,7 +397,6 @@ static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns
     if (taught) {
         learn(sched, item, took_ns);
     }
-    group_learn(sched, item);
     group_correct(sched, item, item->counted_ns);
     sched->copy_done_ns[resource_of(item)] = sched->now_ns; /* used for copies only */
     for (uint32_t i = 0; i < turn->members && is_compute(item); i++) {

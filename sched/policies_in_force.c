@@ -134,7 +134,6 @@ enum weir_status weir_sched_policy_set(struct weir_sched *sched, uint64_t now_ns
     free(states);
     sched->changed = true;
     sched->group_stale = true;
-    memset(sched->unpaired, 0, sizeof(sched->unpaired));
     sched->group_why = WEIR_POLICY_CHANGED;
     decide(sched);
     return WEIR_OK;
@@ -152,7 +151,6 @@ enum weir_status weir_sched_policy_clear(struct weir_sched *sched, uint64_t now_
     slot_finish(sched, kind);
     if (kind == WEIR_POLICY_TOGETHER) {
         group_alone(sched);
-        memset(sched->unpaired, 0, sizeof(sched->unpaired));
     }
     decide(sched);
     return WEIR_OK;

@@ -26,7 +26,6 @@
 #define CLEAR_DOMAIN_NS   50000000u /* and so much longer if that is of another domain */
 #define SWITCH_NS         150000u   /* a GPU changes its context: 148 us on an H100 */
 #define UNKNOWN_MAX       2u /* most items of a queue on the device if the last has no prediction */
-#define UNPAIRED_SLOTS    256u
 #define PAIR_GAIN_SLOTS   256u
 #define SMALL_PRICE_SLOTS 1024u
 #define UNSURE_PART       8u       /* an item may end sooner by 1/8 of its predicted time, */
@@ -182,24 +181,6 @@ struct tenant {
     struct copy_gap copy_gap[RESOURCES];
 };
 
-/* Time and blocks of kernels that were launched in one form. */
-struct spent {
-    double ns, blocks;
-    uint32_t count;
-};
-
-/* A kernel that ran alone in its turns though other tenants had work: group.c. */
-struct unpaired {
-    uint64_t key;
-    uint64_t until_ns; /* it counts as unpaired until then; 0: it does not */
-    uint32_t count;
-    uint64_t company;           /* sum of hashes of the other tenants' kernels */
-    uint32_t steady;            /* how often in a row `company` was the same and all long */
-    uint64_t other;             /* key of the other tenant's kernel, if there is just one */
-    struct spent as_run, as_is; /* stoppable launches; other launches */
-    uint64_t not_before_ns;     /* stoppable launches are faster: not unpaired before then */
-};
-
 /* Two tenants of one class that fill for each other: how fast both are: pair_gain.c. */
 struct pair_gain {
     weir_sched_id of[2]; /* tenants, the lesser id first */
@@ -306,8 +287,7 @@ struct weir_sched {
         weir_sched_id queue;
         uint64_t at_ns;
         struct pair_gain_side *side;
-    } seen; /* the last end that was added to pair_gain: queue, time and side */
-    struct unpaired unpaired[UNPAIRED_SLOTS];
+    } seen;            /* the last end that was added to pair_gain: queue, time and side */
     int64_t filled_ns; /* charges to equal fillers, less what leaders got back: charge.c */
     struct small_price small_price[SMALL_PRICE_SLOTS];
     double above_counts;           /* a small item above counts as so many plain ones */
@@ -597,10 +577,6 @@ void group_of(
 void group_ask(struct weir_sched *sched, enum weir_policy_why why);
 bool group_keeps(struct weir_sched *sched, const struct tenant *leader);
 void group_outgrown(struct weir_sched *sched);
-/** The leader's turn begins without a policy `together`: note that its kernel runs alone. */
-void group_note(struct weir_sched *sched);
-/** An item ends: find out whether its kernel is slower when it is not launched stoppable. */
-void group_learn(struct weir_sched *sched, const struct item *item);
 /** Set sched->order to the leader and the tenants that may run beside it; refresh their views. */
 void order_ready(struct weir_sched *sched);
 bool group_is_over(struct weir_sched *sched);

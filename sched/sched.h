@@ -496,23 +496,6 @@ enum weir_status weir_sched_item_query(const struct weir_sched *sched, weir_sche
  */
 bool weir_sched_waits_for_room(const struct weir_sched *sched, weir_sched_id item);
 
-enum weir_sched_unpaired {
-    WEIR_SCHED_NOT_UNPAIRED,
-    WEIR_SCHED_UNPAIRED,       /* the kernel need not be movable for a while */
-    WEIR_SCHED_STEADY_UNPAIRED /* nor stoppable: all tenants of its class always launch the same
-                                  long kernels */
-};
-
-/**
- * Has a kernel run alone many times in a row although other tenants of its class had work, because
- * the policy of kind `together` left it alone or there is none?
- *
- * @param key  as in weir_sched_item_params
- * @thread owner
- */
-enum weir_sched_unpaired weir_sched_is_unpaired(const struct weir_sched *sched, uint64_t now_ns,
-                                                uint64_t key);
-
 struct weir_sched_counts {
     uint64_t arrivals, starts, stops, resumes, resizes, finishes, withdrawals;
     uint64_t decisions; /* times that the policy `next` was asked */

@@ -461,29 +461,26 @@ static bool is_crowded(const struct weir_gate *gate, unsigned crowd)
     return news && (atomic_load_explicit(&news->crowded, memory_order_relaxed) >> crowd & 1) != 0;
 }
 
-/* A stoppable launch costs about 10 us of its stream, and slows the kernel by a few percent. */
-static uint64_t worth_stopping_ns(const struct weir_gate *gate, const struct weir_gate_news *news,
-                                  uint32_t sm_limit_pct, enum weir_sched_unpaired unpaired)
+/* What a launch in a form that can be stopped may cost beside others (FLEP's bound), and alone: so
+ * much that nobody notices, for a newcomer who would wait longer than behind other work. */
+#define RUN_COST_PCT       4u
+#define RUN_COST_ALONE_PCT 1u
+/* Of a shorter kernel the launch and the mark behind it cost more than that: some 10 us (H200). */
+#define SHORT_NS (250 * WEIR_NS_PER_US)
+
+uint32_t weir_gate_run_cost_pct(const struct weir_gate *gate, enum weir_priority priority,
+                                uint32_t sm_limit_pct, const struct weir_gate_hint *hint)
 {
+    if (!weir_gate_news_of(gate) || (hint->ns != 0 && hint->ns < SHORT_NS)) {
+        return 0;
+    }
     if (sm_limit_pct < 100) {
-        return WEIR_GATE_MOVABLE_NS;
+        return UINT32_MAX; /* its SMs hold the limit, which others rely on */
     }
-    if (!gate->levels || unpaired == WEIR_SCHED_NOT_UNPAIRED) {
-        return atomic_load_explicit(&news->worth_stopping_ns, memory_order_relaxed);
+    if (is_crowded(gate, weir_gate_peers(gate->levels, priority))) {
+        return RUN_COST_PCT;
     }
-    return unpaired == WEIR_SCHED_STEADY_UNPAIRED ? WEIR_GATE_STEADY_TURN_NS : WEIR_GATE_TURN_NS;
-}
-
-bool weir_gate_wants_runs(const struct weir_gate *gate, enum weir_priority priority,
-                          uint32_t sm_limit_pct, const struct weir_gate_hint *hint)
-{
-    const struct weir_gate_news *news = weir_gate_news_of(gate);
-
-    if (!news ||
-        (hint->ns != 0 && hint->ns < worth_stopping_ns(gate, news, sm_limit_pct, hint->unpaired))) {
-        return false;
-    }
-    return is_crowded(gate, weir_gate_peers(gate->levels, priority)) || sm_limit_pct < 100;
+    return hint->ns > gate->config.alone_ns ? RUN_COST_ALONE_PCT : 0;
 }
 
 bool weir_gate_has_company(const struct weir_gate *gate, enum weir_priority priority)

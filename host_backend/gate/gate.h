@@ -46,15 +46,14 @@ struct weir_status_tenant;
  * launches need not ask the scheduler. Zeroed: empty. Used by the session's thread only.
  */
 struct weir_gate_hint {
-    uint64_t kernel;   /* the kernel's key, without block geometry; 0: not computed yet */
-    uint64_t item_key; /* the prediction was made for this key .. */
-    uint32_t blocks;   /* .. and this number of blocks */
-    enum weir_sched_unpaired unpaired; /* does the policy run this kernel alone? */
-    uint32_t uses;                     /* launches since the prediction was made */
-    uint64_t ns;                       /* the predicted duration; 0: not known */
-    bool sure;                         /* measurements have confirmed ns */
-    uint64_t fit_key;                  /* the key with block geometry for which .. */
-    uint32_t blocks_per_sm;            /* .. blocks_per_sm was computed */
+    uint64_t kernel;           /* the kernel's key, without block geometry; 0: not computed yet */
+    uint64_t item_key;         /* the prediction was made for this key .. */
+    uint32_t blocks;           /* .. and this number of blocks */
+    uint32_t uses;             /* launches since the prediction was made */
+    uint64_t ns;               /* the predicted duration; 0: not known */
+    bool sure;                 /* measurements have confirmed ns */
+    uint64_t fit_key;          /* the key with block geometry for which .. */
+    uint32_t blocks_per_sm;    /* .. blocks_per_sm was computed */
     uint32_t blind, blind_max; /* launches since then without a sure prediction; their maximum */
     uint64_t blind_given_ns;   /* predict again when the queue's done_ns has reached this */
 };
@@ -244,10 +243,12 @@ bool weir_gate_contends(const struct weir_gate_queue *queue);
  * Should a kernel be launched in a form that can be stopped?
  *
  * @param sm_limit_pct  the lower of the tenant's and the session's.
+ * @return by how many percent longer than the original that form may take; 0: the original;
+ *         UINT32_MAX: however long
  * @thread any
  */
-bool weir_gate_wants_runs(const struct weir_gate *gate, enum weir_priority priority,
-                          uint32_t sm_limit_pct, const struct weir_gate_hint *hint);
+uint32_t weir_gate_run_cost_pct(const struct weir_gate *gate, enum weir_priority priority,
+                                uint32_t sm_limit_pct, const struct weir_gate_hint *hint);
 
 /**
  * Did another tenant, of this class or a higher one, have work beside one of this class in the last

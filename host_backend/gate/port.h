@@ -42,17 +42,6 @@
 #define WEIR_GATE_PORT_ITEMS    65536u /* items of a worker that have not ended */
 #define WEIR_GATE_BATCH_MAX     64u    /* the most items between two marks, which end together */
 
-/*
- * A kernel is worth stopping if it is predicted to take at least this long:
- *   MOVABLE      policies move kernels between SMs, or kernels stop for a higher class
- *   TURN         tenants of one class take turns: they can wait for the end of a shorter kernel,
- *                and get that time back later
- *   STEADY_TURN  tenants take turns, and each of them always launches the same long kernels
- */
-#define WEIR_GATE_MOVABLE_NS     (500 * WEIR_NS_PER_US)
-#define WEIR_GATE_TURN_NS        (5 * WEIR_NS_PER_MS)
-#define WEIR_GATE_STEADY_TURN_NS (9 * WEIR_NS_PER_MS)
-
 enum weir_gate_request_kind {
     WEIR_GATE_REQUEST_DEVICE = 1, /* a device is used: key and size are its UUID */
     WEIR_GATE_REQUEST_QUEUE,      /* a queue begins: item is its tenant's slot, blocks its own SM
@@ -141,7 +130,6 @@ struct weir_gate_slot {
     struct weir_sched_place place;
     uint32_t level;        /* enum weir_sched_level */
     uint32_t sure;         /* ns is reliable */
-    uint32_t unpaired;     /* enum weir_sched_unpaired */
     uint64_t ns;           /* the predicted duration; 0: not known */
     uint32_t beside_bytes; /* as in weir_gate_pass */
 };
@@ -164,7 +152,6 @@ struct weir_gate_news {
     /* 1 + the slot of the tenant that may pass undecided; 0: none may. */
     _Alignas(64) _Atomic uint32_t alone;
     _Atomic uint32_t crowded; /* bits by weir_gate_peers() and weir_gate_company() */
-    _Atomic uint64_t worth_stopping_ns;
 };
 
 /*

@@ -132,9 +132,6 @@ static void take_prediction(const struct weir_gate_slot *slot, struct weir_gate 
     if (hint) {
         hint->ns = slot->ns;
         hint->sure = slot->sure != 0;
-        hint->unpaired = slot->unpaired <= WEIR_SCHED_STEADY_UNPAIRED
-                             ? (enum weir_sched_unpaired)slot->unpaired
-                             : WEIR_SCHED_NOT_UNPAIRED;
     }
 }
 

@@ -139,31 +139,32 @@ static void who_waits_for_room_marks_what_is_open_in_the_end(void **state)
     gate_close();
 }
 
-/* Where kernels may share the device, shorter ones are made to move,
- * but not those that never do. */
-static void unpaired_kernels_are_launched_as_they_are(void **state)
+/* Beside others a form that can be stopped may cost more than alone, where only a kernel for which
+ * a newcomer would wait for longer than for all else is worth it. */
+static void what_a_stoppable_form_may_cost(void **state)
 {
-    struct weir_gate_hint hint = {.ns = WEIR_NS_PER_MS};
+    struct weir_gate_hint brief = {.ns = 240 * WEIR_NS_PER_US};
+    struct weir_gate_hint some = {.ns = 260 * WEIR_NS_PER_US};
+    struct weir_gate_hint lasts = {.ns = 20 * WEIR_NS_PER_MS};
+    struct weir_gate_hint unknown = {0};
     struct guest *a, *b, *limited;
 
     (void)state;
-    gate_open_leveled("fair,waterfill");
+    gate_open_leveled("fair");
     a = guest_new(0, 0);
     b = guest_new(2, 0);
     limited = guest_new(0, 50);
-    assert_false(weir_admission_wants_runs(&a->session, &hint)); /* nobody else is there */
+    assert_int_equal(weir_admission_run_cost_pct(&a->session, &some), 0); /* nobody else is there */
+    assert_int_equal(weir_admission_run_cost_pct(&a->session, &unknown), 0);
+    assert_int_equal(weir_admission_run_cost_pct(&a->session, &lasts), 1);
+    assert_int_equal(weir_admission_run_cost_pct(&limited->session, &some), UINT32_MAX);
     launch_once(a, kernel_of(1, 0));
     launch_once(b, kernel_of(1, 0));
-    assert_true(weir_admission_wants_runs(&a->session, &hint));
-    hint.unpaired = WEIR_SCHED_UNPAIRED;
-    assert_false(weir_admission_wants_runs(&a->session, &hint));
-    assert_true(weir_admission_wants_runs(&limited->session, &hint));
-    hint.ns = 6 * WEIR_NS_PER_MS; /* equals do not wait for so long .. */
-    assert_true(weir_admission_wants_runs(&a->session, &hint));
-    hint.unpaired = WEIR_SCHED_STEADY_UNPAIRED; /* .. unless all have such kernels */
-    assert_false(weir_admission_wants_runs(&a->session, &hint));
-    hint.ns = 11 * WEIR_NS_PER_MS;
-    assert_true(weir_admission_wants_runs(&a->session, &hint));
+    assert_int_equal(weir_admission_run_cost_pct(&a->session, &brief), 0);
+    assert_int_equal(weir_admission_run_cost_pct(&limited->session, &brief), 0);
+    assert_int_equal(weir_admission_run_cost_pct(&a->session, &some), 4);
+    assert_int_equal(weir_admission_run_cost_pct(&a->session, &unknown), 4);
+    assert_int_equal(weir_admission_run_cost_pct(&a->session, &lasts), 4);
     finish(a);
     finish(b);
     guest_gone(a);
@@ -730,7 +731,7 @@ int main(void)
         cmocka_unit_test(contended_marks_part_copies_from_what_follows),
         cmocka_unit_test(fillers_marks_are_farther_apart),
         cmocka_unit_test(who_waits_for_room_marks_what_is_open_in_the_end),
-        cmocka_unit_test(unpaired_kernels_are_launched_as_they_are),
+        cmocka_unit_test(what_a_stoppable_form_may_cost),
         cmocka_unit_test(company_is_of_the_own_class_or_higher),
         cmocka_unit_test(a_failed_call_leaves_nothing_behind),
         cmocka_unit_test(stuck_work_lets_the_next_one_pass),

@@ -264,9 +264,10 @@ static void work_passes_until_there_is_a_process(void **state)
     assert_int_equal(weir_gate_enter(second.queue, &run, &pass), WEIR_OK);
     assert_null(pass.item); /* nobody could order it to stop .. */
     (void)weir_gate_leave(&pass, &second.batch, false);
-    assert_false(weir_gate_wants_runs(second.gate, WEIR_PRIORITY_NORMAL, 50, &hint)); /* .. so */
+    assert_int_equal(weir_gate_run_cost_pct(second.gate, WEIR_PRIORITY_NORMAL, 50, &hint), 0);
     weir_gate_attach(second.gate, second.client);
-    assert_true(weir_gate_wants_runs(second.gate, WEIR_PRIORITY_NORMAL, 50, &hint));
+    assert_int_equal(weir_gate_run_cost_pct(second.gate, WEIR_PRIORITY_NORMAL, 50, &hint),
+                     UINT32_MAX);
     launch(&second, 7);
     assert_int_equal(counts_of(1).items, 4);
     device_reaches(&second);

@@ -187,7 +187,6 @@ void served_gpu_tell(const struct served_gpu *gpu, struct served_port *port, uin
     struct weir_gate_news *news = &port->port->news[device];
 
     atomic_store_explicit(&news->crowded, gpu->crowded, memory_order_relaxed);
-    atomic_store_explicit(&news->worth_stopping_ns, gpu->worth_stopping_ns, memory_order_relaxed);
     /* Like P4: a worker that reads its tenant's slot here has seen all before it. */
     atomic_store_explicit(&news->alone, gpu->alone_slot, memory_order_release);
 }
@@ -221,16 +220,8 @@ static void tell_all(struct weir_gate_process *process, const struct served_gpu 
     }
 }
 
-static uint64_t worth_stopping_ns(const struct served_gpu *gpu)
-{
-    bool turns = gpu->of->levels && !gpu->policies.policy[WEIR_POLICY_TOGETHER];
-
-    return turns ? WEIR_GATE_TURN_NS : WEIR_GATE_MOVABLE_NS;
-}
-
 void served_gpu_tick(struct weir_gate_process *process, struct served_gpu *gpu, uint64_t now_ns)
 {
-    uint64_t worth_ns = worth_stopping_ns(gpu);
     uint32_t crowded = crowded_at(gpu, now_ns), was_slot = gpu->alone_slot;
     weir_sched_id alone;
 
@@ -239,7 +230,7 @@ void served_gpu_tick(struct weir_gate_process *process, struct served_gpu *gpu, 
         weir_sched_tick(gpu->sched, now_ns);
     }
     alone = atomic_load(&gpu->shared->alone);
-    if (alone == gpu->alone && crowded == gpu->crowded && worth_ns == gpu->worth_stopping_ns) {
+    if (alone == gpu->alone && crowded == gpu->crowded) {
         return;
     }
     if (alone != gpu->alone) {
@@ -247,7 +238,6 @@ void served_gpu_tick(struct weir_gate_process *process, struct served_gpu *gpu, 
     }
     gpu->alone = alone;
     gpu->crowded = crowded;
-    gpu->worth_stopping_ns = worth_ns;
     tell_all(process, gpu, was_slot);
 }
 

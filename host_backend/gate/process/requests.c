@@ -127,7 +127,6 @@ static void predict(const struct about *a, struct weir_sched_item_params *params
     params->flags |= sure ? 0 : WEIR_SCHED_UNSURE;
     slot->ns = params->predicted_ns;
     slot->sure = sure;
-    slot->unpaired = (uint32_t)weir_sched_is_unpaired(gpu->sched, a->now_ns, params->key);
 }
 
 /* Let an item pass about which nothing can be decided; else its thread would wait for ever. */

@@ -57,7 +57,6 @@ struct served_gpu {
     weir_sched_id alone; /* the tenant alone, as last published to the ports .. */
     uint32_t alone_slot; /* .. and that tenant's slot + 1 */
     uint32_t crowded;    /* bits as in struct weir_gate_news */
-    uint64_t worth_stopping_ns;
     struct served_member members[WEIR_CONFIG_TENANTS_MAX]; /* indexed by the tenants' slots */
 };
 

@@ -38,13 +38,14 @@ static uint32_t sm_limit_pct(const struct weir_session *session)
                : weir_tenant_sm_limit(&session->tenant->config, session->about->wish.sm_pct);
 }
 
-bool weir_admission_wants_runs(const struct weir_session *session,
-                               const struct weir_gate_hint *hint)
+uint32_t weir_admission_run_cost_pct(const struct weir_session *session,
+                                     const struct weir_gate_hint *hint)
 {
     const struct weir_device_gate *g = gate_of(session);
 
-    return !g || weir_gate_wants_runs(g->gate, weir_tenant_setting(session->tenant, priority),
-                                      sm_limit_pct(session), hint);
+    return !g ? UINT32_MAX
+              : weir_gate_run_cost_pct(g->gate, weir_tenant_setting(session->tenant, priority),
+                                       sm_limit_pct(session), hint);
 }
 
 bool weir_admission_may_want_runs(const struct weir_session *session)

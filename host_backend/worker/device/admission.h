@@ -64,11 +64,11 @@ CUresult weir_admission_enter(struct weir_session *session, struct weir_host_str
  * got nothing. */
 void weir_admission_leave(struct weir_admission *admission, CUresult result);
 
-/** Should a kernel be launched in a form that can be stopped? Without a scheduler: true. */
-bool weir_admission_wants_runs(const struct weir_session *session,
-                               const struct weir_gate_hint *hint);
-/** Might weir_admission_wants_runs() say so for some kernel: is there a scheduler, and an SM limit
- * or a second tenant on the host, whichever worker serves it? */
+/** As weir_gate_run_cost_pct(). Without a scheduler: UINT32_MAX. */
+uint32_t weir_admission_run_cost_pct(const struct weir_session *session,
+                                     const struct weir_gate_hint *hint);
+/** Might some kernel be launched in a form that can be stopped: is there a scheduler, and an SM
+ * limit or a second tenant on the host, whichever worker serves it? */
 bool weir_admission_may_want_runs(const struct weir_session *session);
 /**
  * Did another tenant, of the session's class or a higher one, have work on the current device in

@@ -8,7 +8,7 @@
 #include "host_backend/worker/state/session.h"
 #include <stdatomic.h>
 
-#define WEIR_FORMS_LAUNCHED_COUNT 14u /* number of rows of twins/counts.def */
+#define WEIR_FORMS_LAUNCHED_COUNT 15u /* number of rows of twins/counts.def */
 
 struct weir_gate_queue;
 struct weir_stats_set;

@@ -16,15 +16,21 @@
 static bool choose_twin(struct weir_session *s, const struct weir_host_stream *stream,
                         const struct weir_submit_kernel *k, struct weir_forms_choice *ret_choice)
 {
+    uint32_t cost_pct;
+
+    ret_choice->times_original = false;
     if (!k->function->forms) {
         weir_forms_note(s, WEIR_FORMS_LAUNCHED_NO_TWIN);
         return false;
     }
-    if (weir_forms_is_auto(s, k->function) && !weir_admission_wants_runs(s, &k->function->hint)) {
+    cost_pct = weir_forms_is_auto(s, k->function)
+                   ? weir_admission_run_cost_pct(s, &k->function->hint)
+                   : UINT32_MAX;
+    if (cost_pct == 0) {
         weir_forms_note(s, WEIR_FORMS_LAUNCHED_ALONE);
         return false;
     }
-    return weir_forms_choose(s, k->function, k->native, stream, k->in, ret_choice);
+    return weir_forms_choose(s, k->function, k->native, stream, k->in, cost_pct, ret_choice);
 }
 
 /* How many of its blocks fit on an SM: asked for once, for those whose blocks stay the same. */
@@ -146,7 +152,13 @@ static CUresult give(struct weir_session *s, struct weir_host_stream *stream,
     twin = twin && weir_forms_launch(s, &choice, stream, what->kernel->in,
                                      weir_orders_begin(&admission.pass));
     if (!twin) {
+        bool timed = what->kernel && admission.pass.place.sm_count == 0 &&
+                     weir_forms_original_begins(s, &choice, stream);
+
         result = call_driver(s, stream, what, &admission);
+        if (timed) {
+            weir_forms_original_given(s, &choice, stream, result == CUDA_SUCCESS);
+        }
     }
     if (noted && result != CUDA_SUCCESS) {
         weir_fault_kernel_refused(stream);

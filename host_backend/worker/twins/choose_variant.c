@@ -17,10 +17,15 @@
  * launch is timed by two events in the guest's stream, four of them for each twin and one in
  * AGAIN later; never two at a time for one kernel. A launch that
  * was stopped or moved is not counted.
+ *
+ * Whether a twin is launched at all depends on what it costs: the original and the twins are timed
+ * likewise, with one number of blocks, and the shortest times are compared. A twin that costs too
+ * much is not used until both are timed again.
  */
 #include "host_backend/worker/code/images.h"
 #include "host_backend/worker/twins/private.h"
 
+#include "base/clock.h"
 #include "host_backend/worker/twins/fit.h"
 #include <string.h>
 
@@ -29,6 +34,13 @@
 #define TRIES  10u
 #define AGAIN  32u /* launches between two timings after the choice */
 #define FORGET 16u
+/* How long what was measured of a twin and its original holds. An H200's own speed changes by 15 %
+ * within seconds, and so do neighbours. The comparison has four launches of the other form, which
+ * is one in a hundred with kernels of 50 ms. */
+#define JUDGED_NS (30 * WEIR_NS_PER_S)
+/* softgpu takes 1.3 times as long for twins of most kernels, and 1.8 to 2.5 times where blocks are
+ * a few instructions long, on a busy machine (2026-11-29). */
+#define SOFT_COST_PCT 60u
 
 /* ---------------------------------------------------------------- functions */
 
@@ -183,6 +195,7 @@ void weir_forms_fit(struct weir_session *s, struct weir_forms_kernel *k, CUfunct
             WEIR_FORMS_NO_CARVEOUT, &k->fit.carve_out[v]);
     }
     native_blocks = blocks_on_sm(d, native, threads, shared_bytes);
+    k->cost = (struct weir_forms_cost){0};
     k->fit = (struct weir_forms_fit){.threads = threads,
                                      .shared_bytes = shared_bytes,
                                      .form = form,
@@ -225,14 +238,30 @@ static uint64_t shortest(uint64_t before, uint64_t now)
     return before == 0 || now < before ? now : before + (now - before) / FORGET;
 }
 
+static void note_cost(struct weir_forms_kernel *k, uint64_t ns)
+{
+    struct weir_forms_cost *cost = &k->cost;
+    uint32_t twin = k->timing.variant != WEIR_FORMS_ORIGINAL;
+
+    if (k->timing.blocks == cost->blocks) {
+        cost->ns[twin] = cost->n[twin]++ == 0 || ns < cost->ns[twin] ? ns : cost->ns[twin];
+    }
+}
+
 static void note(struct weir_forms_kernel *k, double ns)
 {
     struct weir_forms_timing *t = &k->timing;
-    uint64_t *ps = &t->grid_ps[t->variant], now_ps = (uint64_t)(ns * 1e3 / (double)t->blocks) + 1;
+    uint64_t now_ps = (uint64_t)(ns * 1e3 / (double)t->blocks) + 1;
     uint64_t waves = (t->blocks + t->workers - 1) / t->workers;
     uint64_t block_ns = (uint64_t)(ns / (double)waves) + 1;
+    uint64_t *ps;
 
+    note_cost(k, (uint64_t)ns);
+    if (t->variant == WEIR_FORMS_ORIGINAL) {
+        return;
+    }
     /* The first time, with tasks of any size, says how large they should be. */
+    ps = &t->grid_ps[t->variant];
     *ps = t->n[t->variant] == 1 ? now_ps : shortest(*ps, now_ps);
     t->n[t->variant]++;
     atomic_store_explicit(
@@ -305,6 +334,39 @@ enum weir_forms_variant weir_forms_variant_next(const struct weir_driver *d,
     return (enum weir_forms_variant)there[best];
 }
 
+/* Was it timed often enough, or tried so often that it never will be? */
+static bool is_timed(const struct weir_forms_cost *cost, bool twin)
+{
+    return cost->n[twin] >= WEIR_FORMS_TIMINGS || cost->tries[twin] >= TRIES;
+}
+
+enum weir_forms_verdict weir_forms_judge(struct weir_forms_kernel *k, uint64_t blocks,
+                                         uint32_t cost_pct)
+{
+    struct weir_forms_cost *cost = &k->cost;
+    uint64_t now_ns = weir_clock_now_ns();
+
+    if (cost_pct == UINT32_MAX) {
+        return WEIR_FORMS_TAKES_TWIN;
+    }
+    if (!k->module->device->forms->real && cost_pct < SOFT_COST_PCT) {
+        cost_pct = SOFT_COST_PCT;
+    }
+    if (now_ns >= cost->until_ns) {
+        *cost = (struct weir_forms_cost){.blocks = blocks, .until_ns = now_ns + JUDGED_NS};
+    }
+    if (blocks == cost->blocks && !is_timed(cost, false) && ++cost->launches % TRIAL == 0) {
+        return WEIR_FORMS_TIMES_ORIGINAL;
+    }
+    if (!is_timed(cost, false) || !is_timed(cost, true) || cost->n[false] == 0 ||
+        cost->n[true] == 0) {
+        return WEIR_FORMS_TAKES_TWIN;
+    }
+    return (double)cost->ns[true] * 100 > (double)cost->ns[false] * (100.0 + cost_pct)
+               ? WEIR_FORMS_TAKES_ORIGINAL
+               : WEIR_FORMS_TAKES_TWIN;
+}
+
 /* The time of one of a variant's blocks, while as many are under way as fit; 0: not known. */
 static uint64_t variant_block_ns(const struct weir_forms_kernel *k, enum weir_forms_variant variant)
 {
@@ -330,10 +392,11 @@ bool weir_forms_timing_begin(const struct weir_driver *d, struct weir_forms_kern
                              CUstream stream)
 {
     struct weir_forms_timing *t = &k->timing;
-    bool due = is_due(t, variant) || ++t->since >= AGAIN;
+    bool twin = variant != WEIR_FORMS_ORIGINAL;
+    bool compared = blocks == k->cost.blocks && !is_timed(&k->cost, twin);
 
-    if (!due || blocks < workers || workers == 0 ||
-        atomic_load(&t->state) != WEIR_FORMS_TIMED_NOTHING) {
+    if ((!compared && (!twin || (!is_due(t, variant) && ++t->since < AGAIN))) || blocks < workers ||
+        workers == 0 || atomic_load(&t->state) != WEIR_FORMS_TIMED_NOTHING) {
         return false;
     }
     if (!t->begin && d->cuEventCreate(&t->begin, CU_EVENT_DEFAULT) != CUDA_SUCCESS) {
@@ -347,8 +410,11 @@ bool weir_forms_timing_begin(const struct weir_driver *d, struct weir_forms_kern
     if (d->cuEventRecord(t->begin, stream) != CUDA_SUCCESS) {
         return false;
     }
-    t->since = 0;
-    t->tries[variant]++;
+    k->cost.tries[twin] += compared;
+    if (twin) {
+        t->since = 0;
+        t->tries[variant]++;
+    }
     t->variant = variant;
     t->blocks = blocks;
     t->workers = workers;

@@ -154,8 +154,9 @@ void weir_forms_stop_missed(struct weir_forms *forms, uint32_t device);
 struct weir_forms_choice {
     struct weir_forms_kernel *kernel;
     enum weir_ptx_form form;
-    int variant;      /* enum weir_forms_variant */
-    bool look_always; /* tasks are long: worker blocks look for orders before each */
+    int variant;         /* enum weir_forms_variant */
+    bool look_always;    /* tasks are long: worker blocks look for orders before each */
+    bool times_original; /* none was chosen, and the original is to be timed */
     uint32_t task_blocks, blocks_per_sm;
     uint64_t block_bytes; /* what a block takes of an SM's shared memory */
     uint64_t blocks, workers;
@@ -166,10 +167,25 @@ struct weir_forms_choice {
  *
  * @param function  has forms that are not NULL.
  * @param native    the driver's function on the current device.
+ * @param cost_pct  by how many percent longer than the original it may take, as measured;
+ *                  UINT32_MAX: however long.
  */
 bool weir_forms_choose(struct weir_session *session, struct weir_host_function *function,
                        CUfunction native, const struct weir_host_stream *stream,
-                       const struct weir_op_launch_in *in, struct weir_forms_choice *ret_choice);
+                       const struct weir_op_launch_in *in, uint32_t cost_pct,
+                       struct weir_forms_choice *ret_choice);
+
+/**
+ * The original is launched, because weir_forms_choose() chose no twin. Is it timed?
+ * @param choice  of that call.
+ * @return true: weir_forms_original_given() follows.
+ */
+bool weir_forms_original_begins(struct weir_session *session,
+                                const struct weir_forms_choice *choice,
+                                struct weir_host_stream *stream);
+/** @param given  the driver took it. */
+void weir_forms_original_given(struct weir_session *session, const struct weir_forms_choice *choice,
+                               struct weir_host_stream *stream, bool given);
 
 /** Does the tenant use twins only when the scheduler may want to stop the kernel? */
 bool weir_forms_is_auto(const struct weir_session *session,

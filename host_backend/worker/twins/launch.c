@@ -330,8 +330,9 @@ static struct weir_forms_kernel *find(struct weir_session *session,
 /* How it would be launched as a twin; PERSISTENT, or why not. */
 static enum weir_forms_launched choose(struct weir_session *session, struct weir_forms_kernel *k,
                                        CUfunction native, const struct weir_op_launch_in *in,
-                                       struct weir_forms_choice *c)
+                                       uint32_t cost_pct, struct weir_forms_choice *c)
 {
+    enum weir_forms_verdict verdict;
     const struct weir_driver *d = session->driver;
     struct weir_forms_module *m = k->module;
     uint32_t threads = in->block[0] * in->block[1] * in->block[2];
@@ -356,6 +357,11 @@ static enum weir_forms_launched choose(struct weir_session *session, struct weir
     if (m->mode == WEIR_FORMS_AUTO && !worth_it(k, c->blocks, c->workers)) {
         return WEIR_FORMS_LAUNCHED_SHORT;
     }
+    verdict = weir_forms_judge(k, c->blocks, cost_pct);
+    if (verdict != WEIR_FORMS_TAKES_TWIN) {
+        c->times_original = verdict == WEIR_FORMS_TIMES_ORIGINAL;
+        return WEIR_FORMS_LAUNCHED_COSTS;
+    }
     c->task_blocks =
         weir_forms_task_next(k, (enum weir_forms_variant)c->variant, c->blocks, c->workers);
     c->look_always =
@@ -365,14 +371,15 @@ static enum weir_forms_launched choose(struct weir_session *session, struct weir
 
 bool weir_forms_choose(struct weir_session *session, struct weir_host_function *function,
                        CUfunction native, const struct weir_host_stream *stream,
-                       const struct weir_op_launch_in *in, struct weir_forms_choice *ret_choice)
+                       const struct weir_op_launch_in *in, uint32_t cost_pct,
+                       struct weir_forms_choice *ret_choice)
 {
     enum weir_forms_launched why;
     struct weir_forms_kernel *k = find(session, function, stream, in, &why);
 
+    *ret_choice = (struct weir_forms_choice){.kernel = k};
     if (k) {
-        *ret_choice = (struct weir_forms_choice){.kernel = k};
-        why = choose(session, k, native, in, ret_choice);
+        why = choose(session, k, native, in, cost_pct, ret_choice);
         k->launches[WEIR_PTX_FORM_ORIGINAL] += why != WEIR_FORMS_LAUNCHED_PERSISTENT;
     }
     if (why != WEIR_FORMS_LAUNCHED_PERSISTENT) {
@@ -396,4 +403,24 @@ bool weir_forms_launch(struct weir_session *session, const struct weir_forms_cho
     }
     k->launches[choice->form]++;
     return true;
+}
+
+bool weir_forms_original_begins(struct weir_session *session,
+                                const struct weir_forms_choice *choice,
+                                struct weir_host_stream *stream)
+{
+    return choice->times_original &&
+           weir_forms_timing_begin(session->driver, choice->kernel, WEIR_FORMS_ORIGINAL,
+                                   choice->blocks, choice->workers, weir_host_stream_at(stream));
+}
+
+void weir_forms_original_given(struct weir_session *session, const struct weir_forms_choice *choice,
+                               struct weir_host_stream *stream, bool given)
+{
+    struct weir_forms_kernel *k = choice->kernel;
+
+    weir_forms_timing_end(session->driver, k, given, weir_host_stream_at(stream));
+    if (atomic_load(&k->timing.state) == WEIR_FORMS_TIMED_FLYING) {
+        weir_forms_timing_over(k, true); /* nobody stops it, so its end is all that is missing */
+    }
 }

@@ -16,7 +16,8 @@ enum weir_forms_variant {
     WEIR_FORMS_PLAIN,
     WEIR_FORMS_CAPPED,
     WEIR_FORMS_ROOMY,
-    WEIR_FORMS_VARIANTS
+    WEIR_FORMS_VARIANTS,
+    WEIR_FORMS_ORIGINAL = WEIR_FORMS_VARIANTS /* of a launch that is timed: none of them */
 };
 
 enum weir_forms_other_state {
@@ -68,6 +69,21 @@ struct weir_forms_timing {
     uint64_t grid_ps[WEIR_FORMS_VARIANTS]; /* shortest time of a grid divided by its blocks */
 };
 
+/* What a kernel's twins cost: the shortest times of its original [0] and of twins [1]. */
+struct weir_forms_cost {
+    uint64_t blocks;   /* of the launches that are compared */
+    uint64_t until_ns; /* then they are timed again */
+    uint32_t launches; /* since then */
+    uint32_t n[2], tries[2];
+    uint64_t ns[2];
+};
+
+enum weir_forms_verdict {
+    WEIR_FORMS_TAKES_TWIN, /* or what it costs is not known yet */
+    WEIR_FORMS_TAKES_ORIGINAL,
+    WEIR_FORMS_TIMES_ORIGINAL,
+};
+
 /* A kernel of a module that has a twin. Session thread, but for what is atomic. */
 struct weir_forms_kernel {
     struct weir_forms_module *module;
@@ -79,6 +95,7 @@ struct weir_forms_kernel {
     struct weir_forms_fit fit;
     struct weir_forms_other others[WEIR_FORMS_VARIANTS]; /* the one of PLAIN is unused */
     struct weir_forms_timing timing;
+    struct weir_forms_cost cost;
     uint64_t launches[WEIR_PTX_FORM_COUNT]; /* ORIGINAL: a twin was there, but not wanted */
     atomic_bool never_stop;
     uint32_t learned;              /* what the cache had of it (learned.c) */
@@ -216,6 +233,12 @@ void weir_forms_fit(struct weir_session *session, struct weir_forms_kernel *k, C
 /** The variant to launch next, of those that fit. */
 enum weir_forms_variant weir_forms_variant_next(const struct weir_driver *driver,
                                                 struct weir_forms_kernel *k);
+/**
+ * Is a launch to be a twin, if that may take cost_pct percent longer than the original?
+ * @param blocks  of the launch.
+ */
+enum weir_forms_verdict weir_forms_judge(struct weir_forms_kernel *k, uint64_t blocks,
+                                         uint32_t cost_pct);
 /** Blocks of a task for a launch of it. @param workers  1 or more */
 uint32_t weir_forms_task_next(const struct weir_forms_kernel *k, enum weir_forms_variant variant,
                               uint64_t blocks, uint64_t workers);
@@ -224,13 +247,14 @@ uint32_t weir_forms_task_next(const struct weir_forms_kernel *k, enum weir_forms
 bool weir_forms_tasks_are_long(const struct weir_forms_kernel *k, enum weir_forms_variant variant,
                                uint32_t task_blocks);
 
-/** Before a launch that may be timed. @return whether it is: then timing_end() behind it. */
+/** Before a launch that may be timed. @param variant  or WEIR_FORMS_ORIGINAL
+ * @return whether it is: then timing_end() behind it. */
 bool weir_forms_timing_begin(const struct weir_driver *driver, struct weir_forms_kernel *k,
                              enum weir_forms_variant variant, uint64_t blocks, uint64_t workers,
                              CUstream stream);
 void weir_forms_timing_end(const struct weir_driver *driver, struct weir_forms_kernel *k,
                            bool started, CUstream stream);
-/** The timed launch has ended. @thread the watcher */
+/** The timed launch has ended, or is an original. @thread the watcher; session */
 void weir_forms_timing_over(struct weir_forms_kernel *k, bool whole);
 
 /** Have the builder make another variant with at most max_regs registers.

@@ -284,6 +284,30 @@ static void switch_stops_and_resumes_with_what_was_done(void **state)
     desk_finish(&b);
 }
 
+/* Who waits must gain more than the stop takes (25 us) and a launch to go on (12 us). */
+static void what_ends_soon_is_not_stopped(void **state)
+{
+    static const struct {
+        uint64_t rest_us;
+        bool stops;
+    } cases[] = {{20, false}, {35, false}, {40, true}, {900, true}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct desk b;
+        weir_sched_id long_queue, item;
+
+        desk_init(&b);
+        long_queue = queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 100));
+        item = kernel(&b, long_queue, 1000, BOTH);
+        later(&b, 1000 - cases[i].rest_us);
+        (void)kernel(&b, queue(&b, tenant(&b, WEIR_PRIORITY_HIGH, 100)), 100, 0);
+        assert_int_equal(state_of(&b, item),
+                         cases[i].stops ? WEIR_SCHED_STOPPING : WEIR_SCHED_GRANTED);
+        desk_finish(&b);
+    }
+}
+
 static void stop_that_fails_is_not_tried_at_once_again(void **state)
 {
     struct desk b;
@@ -667,6 +691,7 @@ int main(void)
         cmocka_unit_test(contended_queue_has_little_in_flight),
         cmocka_unit_test(behind_a_long_kernel_the_next_is_granted_sooner),
         cmocka_unit_test(switch_stops_and_resumes_with_what_was_done),
+        cmocka_unit_test(what_ends_soon_is_not_stopped),
         cmocka_unit_test(stop_that_fails_is_not_tried_at_once_again),
         cmocka_unit_test(withdrawn_in_any_state_it_is_forgotten),
         cmocka_unit_test(limit_of_sms_places_movable_work),
