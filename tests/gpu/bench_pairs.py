@@ -204,7 +204,7 @@ class Pairs:
 
     def antt(self):
         return self.beside_long("antt", [(a, b) for b in FLEP_SHORT for a in FLEP if a != b], ["normal"] * 3,
-                                ["Weir fair", "Weir priority"], ["MPS"])
+                                ["Weir fair", "Weir fair MPS", "Weir priority"], ["MPS"])
 
     # ---------------------------------------------------------------- throughput
 

@@ -519,7 +519,7 @@ class Bench:
                          ["weights", "arrangement", "shares, %", "wanted", "worst second off by", "total of alone"]),
             "priority": (self.priority, ["Weir priority", "Weir priority MPS"], ["MPS", "MPS priority"],
                          ["case", "arrangement", "p50 us", "p99 us", "max us", "the long one, of alone"]),
-            "newcomer": (bench_alone.Alone(self).newcomer, ["Weir fair"], ["MPS"],
+            "newcomer": (bench_alone.Alone(self).newcomer, ["Weir fair", "Weir fair MPS"], ["MPS"],
                          ["the first one's kernel", "arrangement", "the newcomer waits, ms", "the first, alone"]),
             "torch": (self.torch, ["Weir priority", "Weir fair", "Weir off"], ["MPS priority", "MPS"],
                       ["case", "arrangement", "first", "second"])}
