@@ -20,11 +20,10 @@ static bool keeps_to_place(const struct item *item)
 {
     const struct weir_sched_item_params *p = &item->params;
 
-    if ((p->flags & (WEIR_SCHED_MOVABLE | WEIR_SCHED_STOPPABLE)) != 0) {
-        return true;
+    if ((p->flags & WEIR_SCHED_PARTABLE) != 0 && item->place.block_limit == 0) {
+        return !item->fills_all;
     }
-    return (p->flags & WEIR_SCHED_PARTABLE) != 0 && item->place.block_limit == 0 &&
-           !item->fills_all;
+    return (p->flags & (WEIR_SCHED_MOVABLE | WEIR_SCHED_STOPPABLE)) != 0;
 }
 
 /* The place given to the device. An item kept to part_sms is charged as if it were anywhere, and

@@ -96,8 +96,9 @@ enum weir_sched_item_flags {
     WEIR_SCHED_UNSURE = 16,   /* predicted_ns is unreliable (weir_predict_is_sure()). The scheduler
                                  itself sets this when it asks config.predict */
     WEIR_SCHED_OWN_LEVELS = 32, /* a graph whose kernels have different priorities of their own */
-    WEIR_SCHED_PARTABLE = 64    /* a kernel or graph, not MOVABLE, that can be kept to a part of the
-                                   SMs: the first n, or all behind the first n (config.part_step) */
+    WEIR_SCHED_PARTABLE = 64 /* a kernel or graph that can be kept, as it is, to a part of the SMs:
+                                the first n, or all behind the first n (config.part_step). If it
+                                is MOVABLE, too, it is launched as it is where it gets a part */
 };
 
 /* Borrowed for the call of weir_sched_arrive(). */

@@ -49,14 +49,15 @@
 #define TURNS_TIMES   4u         /* a window in turns is so many times as long */
 #define AGAIN_NS      500000000u /* pause before another division is tried again, doubled each time */
 #define AGAIN_MAX_NS  UINT64_C(8000000000)
-#define HOLD_NS       1000000u  /* so long a tenant keeps its SMs without work */
-#define UNSURE_CALLS  16        /* mean of the last so many kernels: how many have unsure times, */
-#define UNSURE_FROM   0.1       /* and divisions are compared from this part on, */
-#define UNSURE_TO     0.3       /* and up to this one */
-#define CROWD_NS      50000000u /* a third tenant counts for so long after its work */
-#define AWAY_NS       5000000u  /* who was away for so long may need little: there are turns, */
-#define BUSY_NS       20000000u /* and for so long after it is back */
-#define BEHIND_NS     1000000   /* behind by so much a tenant has the device to itself */
+#define HOLD_NS       1000000u /* so long a tenant keeps its SMs without work */
+#define UNSURE_CALLS  16       /* mean of the last so many kernels: how many have unsure times, */
+#define UNSURE_FROM   0.1      /* and divisions are compared from this part on, */
+#define UNSURE_TO     0.3      /* and up to this one */
+#define LEARN_NS      1000000000u /* before that they have turns without company for so long */
+#define CROWD_NS      50000000u   /* a third tenant counts for so long after its work */
+#define AWAY_NS       5000000u    /* who was away for so long may need little: there are turns, */
+#define BUSY_NS       20000000u   /* and for so long after it is back */
+#define BEHIND_NS     1000000     /* behind by so much a tenant has the device to itself */
 
 enum { TURNS, BESIDE, BLOCKS, PART };
 #define DIVISIONS (PART + PARTS_MAX)
@@ -85,6 +86,8 @@ struct couple {
     bool counts;         /* the time from seen_ns on is time in `now` */
     double unsure;       /* part of their kernels whose times are not known well */
     bool knows;          /* little enough to compare divisions */
+    bool learns;         /* they have turns without company, so that these can be learned, */
+    uint64_t learned_ns; /* and have had them for so long */
 };
 
 struct corun {
@@ -384,19 +387,27 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
     struct corun *state = self->state;
     const struct weir_policy_tenant *tenant[2];
     struct couple *couple;
+    uint64_t learns_ns;
 
     state->blocks = false;
     if (!are_two(self, view, tenant)) {
         return;
     }
     couple = couple_of(state, tenant);
+    learns_ns = couple->seen_ns;
+    couple->learns &= !state->broke;
     couple->counts &= !state->broke;
     state->broke = false;
     count(couple, view->now_ns, tenant);
     look_how_sure(couple, tenant);
-    if (!couple->knows) {
+    if (!couple->knows && couple->learned_ns < LEARN_NS) { /* turns without anybody else teach */
+        couple->learned_ns += couple->learns ? view->now_ns - learns_ns : 0;
+        couple->learns = true;
+        group->valid_ns = WINDOW_NS;
+        group->hold_ns = HOLD_NS;
         return;
     }
+    couple->learns = false;
     if (is_full(couple)) {
         close_window(couple);
         choose(self, couple, view->now_ns, tenant);

@@ -48,6 +48,11 @@ uint32_t weir_admission_run_cost_pct(const struct weir_session *session,
                                        sm_limit_pct(session), hint);
 }
 
+bool weir_admission_is_partable(const struct weir_session *session)
+{
+    return weir_place_has_parts(session) && sm_limit_pct(session) == 100;
+}
+
 bool weir_admission_may_want_runs(const struct weir_session *session)
 {
     const struct weir_spin_page *host = session->platform->spin.page;
@@ -262,12 +267,14 @@ void weir_admission_stream_captures(struct weir_session *session, struct weir_ho
 /* A kernel's stream goes to the part that was granted. Graphs do not, and copies need no SMs.
  * @return the part for a graph, counted; NULL: it has all SMs */
 static struct weir_part *apply_place(struct weir_session *s, struct weir_host_stream *stream,
-                                     const struct weir_gate_pass *pass, uint32_t flags)
+                                     const struct weir_gate_pass *pass, uint32_t flags,
+                                     bool *ret_in_part)
 {
     bool heeds = (flags & WEIR_SCHED_PARTABLE) != 0 && pass->item && pass->place.sm_count != 0 &&
                  s->n_captures == 0;
     struct weir_part *part = heeds ? weir_place_part(s, stream, &pass->place) : NULL;
 
+    *ret_in_part = heeds && weir_place_is_part(s, &pass->place);
     if (pass->class == WEIR_SCHED_KERNEL) {
         weir_place_stream(s, stream, part);
         weir_part_put(part);
@@ -362,6 +369,7 @@ CUresult weir_admission_enter(struct weir_session *session, struct weir_host_str
     pass->queue = NULL;
     pass->item = NULL;
     ret_admission->part = NULL;
+    ret_admission->in_part = false;
     ret_admission->stream = stream;
     ret_admission->session = session;
     if (!gate_of(session) || weir_host_stream_capturing(session, stream)) {
@@ -383,7 +391,7 @@ CUresult weir_admission_enter(struct weir_session *session, struct weir_host_str
                    priority_of(session, session->n_captures == 0 ? pass->level : WEIR_SCHED_PLAIN,
                                session->n_captures == 0 && pass->item,
                                priority ? *priority : stream->priority));
-    ret_admission->part = apply_place(session, stream, pass, work->flags);
+    ret_admission->part = apply_place(session, stream, pass, work->flags, &ret_admission->in_part);
     return CUDA_SUCCESS;
 }
 

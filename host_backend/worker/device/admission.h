@@ -42,10 +42,16 @@ struct weir_admission {
     struct weir_session *session;
     struct weir_host_stream *stream;
     struct weir_part *part; /* counted until leave: the part that a graph was granted; NULL: none */
+    bool in_part; /* a part was granted, so a kernel is launched as it is: a twin keeps to SMs by
+                     their numbers, which say nothing of the SMs of a green context */
 };
 
 /** The session's queue at the gate of a device; NULL: it has not given the device work yet. */
 struct weir_gate_queue *weir_admission_queue(const struct weir_session *session, uint32_t device);
+
+/** Can a kernel that has a twin be kept to a part as it is? Not one of a session with an SM limit,
+ * which only runs keep to. @thread session */
+bool weir_admission_is_partable(const struct weir_session *session);
 
 /**
  * Wait until work may be given to a stream, which is in order already and whose device is current.

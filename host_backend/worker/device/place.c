@@ -27,14 +27,15 @@ bool weir_place_has_parts(const struct weir_session *session)
 
 #define STEP 8u /* that of weir_sched_room_sms(): large GPUs' other parts have a larger one */
 
-/* What else a scheduler names is for work that can be moved. */
-static bool is_part(const struct weir_session *s, const struct weir_sched_place *place)
+bool weir_place_is_part(const struct weir_session *session, const struct weir_sched_place *place)
 {
+    const struct weir_session *s = session;
     uint32_t sms = weir_worker_sms(s->worker, s->device);
     uint32_t border = place->sm_first != 0 ? place->sm_first : place->sm_count;
     uint32_t step = gate_of(s)->part_step;
 
-    return border != 0 && border < sms && border % (step < STEP ? step : STEP) == 0 &&
+    return place->block_limit == 0 && border != 0 && border < sms &&
+           border % (step < STEP ? step : STEP) == 0 &&
            (place->sm_first == 0 || place->sm_first + place->sm_count == sms);
 }
 
@@ -136,7 +137,7 @@ struct weir_part *weir_place_part(struct weir_session *session, struct weir_host
         return NULL;
     }
     part = weir_parts_find(g->parts, place->sm_first, place->sm_count);
-    if (!part && is_part(s, place) && s->n_captures == 0 && !has_runs(s, stream) &&
+    if (!part && weir_place_is_part(s, place) && s->n_captures == 0 && !has_runs(s, stream) &&
         weir_clock_now_ns() >= atomic_load(&g->parts_retry_ns)) {
         part = make(s, place->sm_first, place->sm_count);
     }

@@ -35,6 +35,10 @@ struct weir_placed_graph {
 /** Can the current device's work be kept to parts? */
 bool weir_place_has_parts(const struct weir_session *session);
 
+/** Does a place name a part of the current device, which has parts? What else a scheduler names is
+ * for work that can be moved. */
+bool weir_place_is_part(const struct weir_session *session, const struct weir_sched_place *place);
+
 /**
  * The part that a place names. It is made if it is wanted for the first time.
  * @return counted, for weir_part_put(); NULL: the place is none, or the part cannot be made now

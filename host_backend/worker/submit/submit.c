@@ -64,10 +64,11 @@ static bool choose_form(struct weir_session *s, const struct weir_host_stream *s
                       (ret_choice->form == WEIR_PTX_FORM_PERSISTENT ? WEIR_SCHED_MOVABLE : 0);
         work->blocks_per_sm = ret_choice->blocks_per_sm;
         work->bytes = ret_choice->block_bytes;
+        work->flags |= weir_admission_is_partable(s) ? WEIR_SCHED_PARTABLE : 0;
     } else if (weir_admission_contends(s) && !what->may_print) {
         work->blocks_per_sm = blocks_per_sm(s, what->kernel, work->key);
         work->flags |=
-            work->blocks_per_sm != 0 && weir_place_has_parts(s) ? WEIR_SCHED_PARTABLE : 0;
+            work->blocks_per_sm != 0 && weir_admission_is_partable(s) ? WEIR_SCHED_PARTABLE : 0;
     }
     return twin;
 }
@@ -149,8 +150,9 @@ static CUresult give(struct weir_session *s, struct weir_host_stream *stream,
     }
     WEIR_TRY(weir_admission_enter(s, stream, &work, what->priority, &admission));
     noted = note_kernel(s, stream, what);
-    twin = twin && weir_forms_launch(s, &choice, stream, what->kernel->in,
-                                     weir_orders_begin(&admission.pass));
+    twin =
+        twin && !admission.in_part &&
+        weir_forms_launch(s, &choice, stream, what->kernel->in, weir_orders_begin(&admission.pass));
     if (!twin) {
         bool timed = what->kernel && admission.pass.place.sm_count == 0 &&
                      weir_forms_original_begins(s, &choice, stream);
