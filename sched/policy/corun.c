@@ -8,9 +8,9 @@
  *
  *     turns     one at a time, as the policy `next` says, with fillers and small items
  *     beside    both on all SMs, as the hardware places their blocks
- *     blocks    both on all SMs, each with so many blocks on each (waterfill.c); kernels that can
- * be moved only part n    the first n SMs for one, the others for the other, n in steps of
- * config.part_step
+ *     blocks k  both on all SMs: of the blocks that fit on one, k/8 of its own for one, and as much
+ *               as that leaves for the other; kernels that can be moved only
+ *     part n    the first n SMs for one, the others for the other, n in steps of config.part_step
  *
  * A tenant's rate in a division is the work that it got done there, measured by what its items are
  * known to take alone, for each second. Each division is tried for a window, several times, and now
@@ -33,10 +33,9 @@
 #include "base/hash.h"
 #include "sched/policy.h"
 
-#include <stdlib.h>
-
 #define NEVER     UINT64_MAX
 #define PAIRS     64u
+#define EIGHTHS   8u /* an SM's blocks are divided into so many parts */
 #define PARTS_MAX 8u
 #define MIN_GAIN  1.03 /* a division must get so many times as much done as turns */
 #define PART_OF_SHARE                                                                              \
@@ -59,8 +58,7 @@
 #define BUSY_NS       20000000u   /* and for so long after it is back */
 #define BEHIND_NS     1000000     /* behind by so much a tenant has the device to itself */
 
-enum { TURNS, BESIDE, BLOCKS, PART };
-#define DIVISIONS (PART + PARTS_MAX)
+enum { TURNS, BESIDE, BLOCKS, PART = BLOCKS + EIGHTHS - 1, DIVISIONS = PART + PARTS_MAX };
 
 struct division {
     double rate[2]; /* work for each unit of time; of the tenant with the smaller id first */
@@ -97,8 +95,6 @@ struct corun {
     uint64_t crowd_until_ns;                  /* a third one has, or had, work until then */
     uint64_t busy_from_ns;                    /* from then on both count as busy */
     bool broke;                               /* one of the two was away since together() */
-    bool blocks;                              /* the last answer was by blocks */
-    struct weir_policy waterfill;             /* divides by blocks */
 };
 
 /* ---- who has work ---- */
@@ -210,22 +206,23 @@ static bool is_possible(const struct weir_policy *self,
 {
     bool movable = tenant[0]->kernel.movable && tenant[1]->kernel.movable;
 
-    return index < BLOCKS    ? true
-           : index == BLOCKS ? movable
-                             : index - PART < n_parts(self) &&
-                                   (tenant[0]->kernel.movable || tenant[0]->kernel.partable) &&
-                                   (tenant[1]->kernel.movable || tenant[1]->kernel.partable);
+    return index == TURNS    ? true
+           : index == BESIDE ? !movable /* blocks are as good */
+           : index < PART    ? movable
+                             : index - PART < n_parts(self) && tenant[0]->kernel.partable &&
+                                tenant[1]->kernel.partable;
 }
 
 /* ---- which division is tried or used next ---- */
 
-/* The division from `from` on that gets most done; `from`: none is known. */
-static uint32_t best_from(const struct couple *couple, uint32_t from, const double *share)
+/* The division from `from` to `to` that gets most done; `from`: none is known. */
+static uint32_t best_of(const struct couple *couple, uint32_t from, uint32_t to,
+                        const double *share)
 {
     uint32_t best = from;
     double most = 0;
 
-    for (uint32_t i = from; i < DIVISIONS; i++) {
+    for (uint32_t i = from; i < to; i++) {
         const struct division *d = &couple->division[i];
         double sum = i == TURNS ? MIN_GAIN * (d->rate[0] + d->rate[1]) : worth(d, share);
 
@@ -238,32 +235,37 @@ static uint32_t best_from(const struct couple *couple, uint32_t from, const doub
 }
 
 /*
- * Is this one of the divisions that are compared? Parts are searched from equal ones on: next to
- * the best part both neighbours are tried, as what is got done has one maximum over the sizes.
+ * Is this one of the divisions that are compared? Blocks and parts are searched from equal ones on:
+ * next to the best both neighbours are tried, as what is got done has one maximum over the sizes.
  */
 static bool is_compared(const struct weir_policy *self, const struct couple *couple, uint32_t index,
-                        uint32_t best_part)
+                        const double *share)
 {
-    uint32_t middle = PART + n_parts(self) / 2;
+    bool part = index >= PART;
+    uint32_t from = part ? PART : BLOCKS, to = part ? DIVISIONS : PART, best;
+    uint32_t middle = part ? PART + n_parts(self) / 2 : BLOCKS + EIGHTHS / 2 - 1;
 
-    if (index < PART || couple->division[middle].windows == 0) {
-        return index <= BLOCKS || index == middle;
+    if (index < BLOCKS) {
+        return true;
     }
-    return index + 1 >= best_part && index <= best_part + 1;
+    if (couple->division[middle].windows == 0) {
+        return index == middle;
+    }
+    best = best_of(couple, from, to, share);
+    return index + 1 >= best && index <= best + 1;
 }
 
 static void choose(struct weir_policy *self, struct couple *couple, uint64_t now_ns,
                    const struct weir_policy_tenant *const *tenant)
 {
-    uint32_t least = TURNS, best_part, was = couple->best, used = couple->now;
+    uint32_t least = TURNS, was = couple->best, used = couple->now;
     double share[2];
     bool is_new;
 
     shares_of(tenant, share);
-    couple->best = best_from(couple, TURNS, share);
-    best_part = best_from(couple, PART, share);
+    couple->best = best_of(couple, TURNS, DIVISIONS, share);
     for (uint32_t i = 1; i < DIVISIONS; i++) {
-        if (is_possible(self, tenant, i) && is_compared(self, couple, i, best_part) &&
+        if (is_possible(self, tenant, i) && is_compared(self, couple, i, share) &&
             couple->division[i].windows < couple->division[least].windows) {
             least = i;
         }
@@ -345,21 +347,35 @@ static struct couple *couple_of(struct corun *state, const struct weir_policy_te
     return couple;
 }
 
+/* The place of the tenant with the smaller id, i = 0, or of the other one in a division. */
+static struct weir_sched_place place_in(const struct weir_policy *self, uint32_t division,
+                                        uint32_t i, const struct weir_policy_tenant *tenant)
+{
+    uint32_t first, eighths, blocks;
+
+    if (division >= PART) {
+        first = (division - PART + 1) * self->config->part_step;
+        return i == 0 ? (struct weir_sched_place){.sm_count = first}
+                      : (struct weir_sched_place){.sm_first = first,
+                                                  .sm_count = self->config->sms - first};
+    }
+    if (division == BESIDE) {
+        return (struct weir_sched_place){.block_limit = WEIR_POLICY_BLOCKS_MAX};
+    }
+    eighths = division - BLOCKS + 1;
+    blocks = tenant->kernel.blocks_per_sm * (i == 0 ? eighths : EIGHTHS - eighths) / EIGHTHS;
+    return (struct weir_sched_place){.block_limit = blocks != 0 ? blocks : 1};
+}
+
 /* Put both into the group, each at its place in the division. */
-static void divide(const struct weir_policy *self, uint32_t division, uint32_t leader,
+static void divide(const struct weir_policy *self, uint32_t division,
+                   const struct weir_policy_tenant *const *tenant, uint32_t leader,
                    struct weir_policy_group *group)
 {
-    uint32_t sms = self->config->sms;
-    uint32_t first = division >= PART ? (division - PART + 1) * self->config->part_step : 0;
-
     group->count = 2;
     group->member[1].ready = 1;
     for (uint32_t i = 0; i < 2; i++) {
-        struct weir_sched_place *place = &group->member[i == leader ? 0 : 1].place;
-
-        *place = division < PART ? (struct weir_sched_place){.block_limit = WEIR_POLICY_BLOCKS_MAX}
-                 : i == 0        ? (struct weir_sched_place){.sm_count = first}
-                          : (struct weir_sched_place){.sm_first = first, .sm_count = sms - first};
+        group->member[i == leader ? 0 : 1].place = place_in(self, division, i, tenant[i]);
     }
 }
 
@@ -389,7 +405,6 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
     struct couple *couple;
     uint64_t learns_ns;
 
-    state->blocks = false;
     if (!are_two(self, view, tenant)) {
         return;
     }
@@ -425,11 +440,8 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
         return;
     }
     couple->counts = view->now_ns >= couple->settled_ns;
-    if (couple->now == BLOCKS) {
-        state->blocks = true;
-        state->waterfill.ops->together(&state->waterfill, view, group);
-    } else if (couple->now != TURNS) {
-        divide(self, couple->now, tenant[0] == view->ready[0] ? 0 : 1, group);
+    if (couple->now != TURNS) {
+        divide(self, couple->now, tenant, tenant[0] == view->ready[0] ? 0 : 1, group);
         group->sample = couple->tries;
         group->hold_ns = HOLD_NS;
         group->valid_ns = couple->counts ? WINDOW_NS : couple->settled_ns - view->now_ns;
@@ -438,39 +450,12 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
 
 /* ---- the policy ---- */
 
-static enum weir_status corun_init(struct weir_policy *self)
-{
-    struct corun *state = self->state;
-    const struct weir_policy_ops *ops = weir_policy_find("waterfill");
-
-    state->waterfill = (struct weir_policy){
-        .ops = ops, .config = self->config, .state = calloc(1, ops->state_bytes)};
-    return state->waterfill.state ? WEIR_OK : WEIR_ERR_NO_MEMORY;
-}
-
-static void corun_finish(struct weir_policy *self)
-{
-    free(((struct corun *)self->state)->waterfill.state);
-}
-
-static void corun_measured(struct weir_policy *self, const struct weir_policy_measure *measure)
-{
-    struct corun *state = self->state;
-
-    if (state->blocks || measure->partner_key == 0) {
-        state->waterfill.ops->measured(&state->waterfill, measure);
-    }
-}
-
 const struct weir_policy_ops weir_policy_corun = {
     .name = "corun",
     .kind = WEIR_POLICY_TOGETHER,
     .state_bytes = sizeof(struct corun),
-    .init = corun_init,
-    .finish = corun_finish,
     .left = corun_left,
     .ready = corun_ready,
     .idle = corun_idle,
-    .measured = corun_measured,
     .together = corun_together,
 };
