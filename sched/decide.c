@@ -268,7 +268,7 @@ static enum weir_policy_why reason_to_ask(struct weir_sched *sched)
         return WEIR_POLICY_EMPTY;
     }
     if (!turn->leader->is_ready) {
-        return (turn->linger_until_ns > sched->now_ns || is_kept(sched)) &&
+        return (turn->linger_until_ns > sched->now_ns || is_kept(sched) || group_is_held(sched)) &&
                        (turn->slice_ns == 0 || turn->used_ns < turn->slice_ns) && !outranked(sched)
                    ? WEIR_POLICY_WHY_COUNT
                    : WEIR_POLICY_EMPTY;
@@ -686,7 +686,7 @@ static void look_at_leader(struct weir_sched *sched)
     } else if (turn->linger_until_ns == 0 && turn->linger_ns > 0) {
         turn->linger_until_ns = sched->now_ns + turn->linger_ns;
         turn->kept_until_ns = sched->now_ns + turn->keep_ns;
-    } else if (turn->linger_until_ns <= sched->now_ns && !is_kept(sched)) {
+    } else if (turn->linger_until_ns <= sched->now_ns && !is_kept(sched) && !group_is_held(sched)) {
         turn->leader = NULL;
         turn->linger_until_ns = 0;
     }

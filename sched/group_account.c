@@ -222,7 +222,7 @@ bool group_is_held(const struct weir_sched *sched)
     const struct turn *turn = &sched->turn;
     uint32_t i = 0;
 
-    if (turn->members < 2 || turn->hold_ns == 0 || sched->now_ns >= turn->valid_until_ns) {
+    if (turn->members == 0 || turn->hold_ns == 0 || sched->now_ns >= turn->valid_until_ns) {
         return false;
     }
     while (i < turn->members && held_until_ns(sched, &turn->member[i]) > sched->now_ns) {

@@ -132,7 +132,8 @@ struct weir_policy_group {
     uint64_t valid_ns; /* ask again after this time, but not when another member becomes leader; 0:
                           ask again when the leader or a member's first kernel changes */
     uint64_t hold_ns;  /* with valid_ns: the group is of tenants, and not of their kernels. Members
-                          are granted whatever they bring, and keep their SMs so long without work */
+                          are granted whatever they bring, and keep their SMs so long without work;
+                          nobody fills or passes beside them */
 };
 
 /*

@@ -66,7 +66,8 @@ static void unequal_weights_are_kept_by_space(void **unused)
 
     assert_true(turns.sum < 1.05);
     assert_true(parts.sum > 1.25);
-    assert_true(parts.of[0] / parts.of[1] > 2.75 && parts.of[0] / parts.of[1] < 3.25);
+    /* The heavier one has all that it could use, and the lighter one the rest. */
+    assert_true(parts.of[0] / parts.of[1] > 2.6 && parts.of[0] / parts.of[1] < 3.25);
 }
 
 /* A third program: all take turns as before. */
