@@ -395,10 +395,7 @@ static void group_take(struct weir_sched *sched, const struct weir_policy_group 
 
         sched->turn.valid_until_ns = sched->now_ns + min_u64(valid_ns, SLICE_MAX_NS);
         sched->turn.hold_ns = group->hold_ns;
-    }
-    for (uint32_t i = 1; i < group->count && group->hold_ns != 0; i++) {
-        sched->turn.by_work |=
-            sched->turn.member[i].tenant->view.weight != sched->turn.member[0].tenant->view.weight;
+        sched->turn.by_work = group->by_work;
     }
 }
 

@@ -40,7 +40,7 @@
 
 bool group_is_policys(const struct weir_sched *sched)
 {
-    return sched->turn.members > 1 && !sched->turn.beside;
+    return (sched->turn.members > 1 && !sched->turn.beside) || sched->turn.by_work;
 }
 
 bool group_is_barred(const struct weir_sched *sched, const struct tenant *tenant)

@@ -33,11 +33,12 @@
 #include "base/hash.h"
 #include "sched/policy.h"
 
-#define NEVER     UINT64_MAX
-#define PAIRS     64u
-#define EIGHTHS   8u /* an SM's blocks are divided into so many parts */
-#define PARTS_MAX 8u
-#define MIN_GAIN  1.03 /* a division must get so many times as much done as turns */
+#define NEVER            UINT64_MAX
+#define PAIRS            64u
+#define EIGHTHS          8u /* an SM's blocks are divided into so many parts */
+#define PARTS_MAX        8u
+#define MIN_GAIN         1.03 /* a division must get so many times as much done as turns */
+#define MIN_GAIN_UNEQUAL 1.1  /* the same with unequal weights, where turns have to be mixed in */
 #define PART_OF_SHARE                                                                              \
     0.98 /* of a share by equal weights is as good as all of it, as rates vary by 2 % */
 #define TRIALS        2u         /* windows in each division before they are compared */
@@ -52,6 +53,7 @@
 #define UNSURE_CALLS  16       /* mean of the last so many kernels: how many have unsure times, */
 #define UNSURE_FROM   0.1      /* and divisions are compared from this part on, */
 #define UNSURE_TO     0.3      /* and up to this one */
+#define RATE_CALLS    64       /* the rate alone is the mean over so many calls */
 #define LEARN_NS      1000000000u /* before that they have turns without company for so long */
 #define CROWD_NS      50000000u   /* a third tenant counts for so long after its work */
 #define AWAY_NS       5000000u    /* who was away for so long may need little: there are turns, */
@@ -71,7 +73,8 @@ struct couple {
     struct division division[DIVISIONS];
     uint32_t now, best;
     bool tries;          /* `now` is tried */
-    bool alone;          /* who was behind has the device to itself */
+    bool alone;          /* who was behind has the device to itself, */
+    double alone_rate;   /* with this rate: a program has pauses of its own */
     uint64_t again_ns;   /* when another division is tried, */
     uint64_t pause_ns;   /* and how long after that the next one */
     uint64_t seen_ns;    /* up to when time and work were counted, */
@@ -160,9 +163,9 @@ static void corun_left(struct weir_policy *self, struct weir_policy_tenant *tena
 
 /*
  * The sum of both rates in the mixture of a division with turns of one tenant alone that keeps the
- * shares.
+ * shares. alone: the rate of a tenant in such turns.
  */
-static double worth(const struct division *division, const double *share)
+static double worth(const struct division *division, const double *share, double alone)
 {
     const double *rate = division->rate;
     double least[2], mixed;
@@ -173,14 +176,14 @@ static double worth(const struct division *division, const double *share)
         if (rate[who] >= share[who] * PART_OF_SHARE) {
             return rate[0] + rate[1];
         }
-        mixed = (1 - share[who]) / (1 - rate[who]); /* part of the time in the division */
+        mixed = (alone - share[who]) / (alone - rate[who]); /* part of the time in the division */
         return share[who] + mixed * rate[1 - who];
     }
     least[0] = rate[0] / share[0];
     least[1] = rate[1] / share[1];
     who = least[0] <= least[1] ? 0 : 1;
-    mixed = 1 / (1 - rate[who] + share[who] * least[1 - who]);
-    return mixed * (rate[0] + rate[1]) + 1 - mixed;
+    mixed = alone / (alone - rate[who] + share[who] * least[1 - who]);
+    return mixed * (rate[0] + rate[1]) + (1 - mixed) * alone;
 }
 
 static void shares_of(const struct weir_policy_tenant *const *tenant, double *ret_share)
@@ -219,12 +222,14 @@ static bool is_possible(const struct weir_policy *self,
 static uint32_t best_of(const struct couple *couple, uint32_t from, uint32_t to,
                         const double *share)
 {
+    double gain = share[0] == share[1] ? MIN_GAIN : MIN_GAIN_UNEQUAL;
     uint32_t best = from;
     double most = 0;
 
     for (uint32_t i = from; i < to; i++) {
         const struct division *d = &couple->division[i];
-        double sum = i == TURNS ? MIN_GAIN * (d->rate[0] + d->rate[1]) : worth(d, share);
+        double sum =
+            i == TURNS ? gain * (d->rate[0] + d->rate[1]) : worth(d, share, couple->alone_rate);
 
         if (d->windows != 0 && sum > most) {
             most = sum;
@@ -315,6 +320,13 @@ static bool is_full(const struct couple *couple)
 static void count(struct couple *couple, uint64_t now_ns,
                   const struct weir_policy_tenant *const *tenant)
 {
+    if (couple->alone && now_ns > couple->seen_ns) {
+        uint64_t work_ns =
+            tenant[0]->work_ns - couple->work_ns[0] + tenant[1]->work_ns - couple->work_ns[1];
+        double rate = (double)work_ns / (double)(now_ns - couple->seen_ns);
+
+        couple->alone_rate += ((rate < 1 ? rate : 1) - couple->alone_rate) / RATE_CALLS;
+    }
     for (uint32_t i = 0; i < 2; i++) {
         uint64_t ns = tenant[i]->kernel.predicted_ns;
 
@@ -342,7 +354,7 @@ static struct couple *couple_of(struct corun *state, const struct weir_policy_te
     struct couple *couple = &state->couple[weir_hash_slot(weir_hash64_of(of, sizeof of), PAIRS)];
 
     if (couple->id[0] != of[0] || couple->id[1] != of[1]) {
-        *couple = (struct couple){.id = {of[0], of[1]}, .unsure = 1};
+        *couple = (struct couple){.id = {of[0], of[1]}, .unsure = 1, .alone_rate = 1};
     }
     return couple;
 }
@@ -412,6 +424,7 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
     learns_ns = couple->seen_ns;
     couple->learns &= !state->broke;
     couple->counts &= !state->broke;
+    couple->alone &= !state->broke;
     state->broke = false;
     count(couple, view->now_ns, tenant);
     look_how_sure(couple, tenant);
@@ -437,6 +450,7 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
         couple->mixed = true;
         group->valid_ns = BEHIND_NS / 2;
         group->hold_ns = HOLD_NS;
+        group->by_work = true;
         return;
     }
     couple->counts = view->now_ns >= couple->settled_ns;
@@ -444,6 +458,7 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
         divide(self, couple->now, tenant, tenant[0] == view->ready[0] ? 0 : 1, group);
         group->sample = couple->tries;
         group->hold_ns = HOLD_NS;
+        group->by_work = tenant[0]->weight != tenant[1]->weight;
         group->valid_ns = couple->counts ? WINDOW_NS : couple->settled_ns - view->now_ns;
     }
 }

@@ -33,7 +33,7 @@ READY_S = 120
 COPIES = tuple((way, mib, weights) for way in ("h2d", "d2h") for mib, weights in
                ((64, (10, 1)), (64, (3, 1)), (64, (1, 1)), (32, (10, 1)), (16, (10, 1))))
 NATIVE = ["time slicing"]
-WEIR = ["Weir fair", "Weir programs MPS fair"]
+WEIR = ["Weir programs MPS fair,corun", "Weir programs MPS fair", "Weir fair"]
 MPS = ["MPS"]
 
 

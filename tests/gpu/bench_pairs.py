@@ -28,7 +28,7 @@ SLATE = ("bs", "gs", "sgemm", "rg", "tr")
 WATERFILL = (("sgemm", "md"), ("mm", "pl"), ("rg", "spmv"), ("sgemm", "va"), ("mm", "tr"), ("rg", "nn"),
              ("sgemm", "mm"), ("sgemm", "rg"), ("pf", "mm"))
 TENSOR = tuple(("tg", other) for other in ("cfd", "md", "spmv", "pl", "pf", "mm", "sgemm", "bs", "va"))
-TOGETHER = ["Weir fair", "Weir fair,waterfill", "Weir fair MPS", "Weir fair,waterfill MPS"]
+TOGETHER = ["Weir fair,corun MPS", "Weir fair MPS", "Weir fair,corun", "Weir fair"]
 
 PULSE_S, LOOP_S, ALONE_S = 0.35, 0.5, 0.25
 WARM_S, LEARN_S = 0.1, 1.5  # trials may cost a sixteenth of the time (sched/group_account.c)
@@ -204,7 +204,7 @@ class Pairs:
 
     def antt(self):
         return self.beside_long("antt", [(a, b) for b in FLEP_SHORT for a in FLEP if a != b], ["normal"] * 3,
-                                ["Weir fair", "Weir fair MPS", "Weir priority"], ["MPS"])
+                                ["Weir fair,corun MPS", "Weir fair MPS", "Weir fair", "Weir priority"], ["MPS"])
 
     # ---------------------------------------------------------------- throughput
 

@@ -515,11 +515,11 @@ class Bench:
             return "no sched_load", False
         wanted = suite.options.sched
         rows_of = {
-            "fairness": (self.fairness, ["Weir fair", "Weir fair MPS"], ["MPS", "MPS threads"],
+            "fairness": (self.fairness, ["Weir fair,corun MPS", "Weir fair MPS", "Weir fair"], ["MPS", "MPS threads"],
                          ["weights", "arrangement", "shares, %", "wanted", "worst second off by", "total of alone"]),
             "priority": (self.priority, ["Weir priority", "Weir priority MPS"], ["MPS", "MPS priority"],
                          ["case", "arrangement", "p50 us", "p99 us", "max us", "the long one, of alone"]),
-            "newcomer": (bench_alone.Alone(self).newcomer, ["Weir fair", "Weir fair MPS"], ["MPS"],
+            "newcomer": (bench_alone.Alone(self).newcomer, ["Weir fair,corun MPS", "Weir fair MPS", "Weir fair"], ["MPS"],
                          ["the first one's kernel", "arrangement", "the newcomer waits, ms", "the first, alone"]),
             "torch": (self.torch, ["Weir priority", "Weir fair", "Weir off"], ["MPS priority", "MPS"],
                       ["case", "arrangement", "first", "second"])}
@@ -532,7 +532,7 @@ class Bench:
         rows_of["workers"] = (many.workers, ["Weir isolated off"], ["MPS", "MPS Weir off"],
                               ["arrangement", "ready", "the last after, s"])
         rows_of["services"] = (many.services, ["Weir fair", "Weir off", "Weir isolated off",
-                                                "Weir programs off", "Weir programs MPS off", "Weir programs MPS fair",
+                                                "Weir programs off", "Weir programs MPS off", "Weir programs MPS fair,corun", "Weir programs MPS fair",
                                                 "Weir programs MPS weights fair"],
                                ["MPS", "MPS Weir off", "MPS Weir fair"],
                                ["arrangement", "inferences a second", "of one service", "p50 ms", "worst p99 ms", "max ms",
