@@ -54,6 +54,7 @@
 #define UNSURE_FROM   0.1      /* and divisions are compared from this part on, */
 #define UNSURE_TO     0.3      /* and up to this one */
 #define RATE_CALLS    64       /* the rate alone is the mean over so many calls */
+#define REFUSED_MOST  16u      /* then another division is used */
 #define LEARN_NS      1000000000u /* before that they have turns without company for so long */
 #define CROWD_NS      50000000u   /* a third tenant counts for so long after its work */
 #define AWAY_NS       5000000u    /* who was away for so long may need little: there are turns, */
@@ -85,6 +86,7 @@ struct couple {
     uint64_t settled_ns; /* until then work of the division before is on the device */
     bool mixed;          /* it had turns in between, so it says little about the division */
     bool counts;         /* the time from seen_ns on is time in `now` */
+    uint32_t refused;    /* calls in a row with kernels that `now` is not for */
     double unsure;       /* part of their kernels whose times are not known well */
     bool knows;          /* little enough to compare divisions */
     bool learns;         /* they have turns without company, so that these can be learned, */
@@ -207,19 +209,26 @@ static uint32_t n_parts(const struct weir_policy *self)
 static bool is_possible(const struct weir_policy *self,
                         const struct weir_policy_tenant *const *tenant, uint32_t index)
 {
-    bool movable = tenant[0]->kernel.movable && tenant[1]->kernel.movable;
+    bool movable = true, partable = true;
 
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct weir_policy_kernel *kernel = &tenant[i]->kernel;
+        bool any = kernel->class != WEIR_SCHED_KERNEL && kernel->class != WEIR_SCHED_GRAPH;
+
+        movable &= any || kernel->movable;
+        partable &= any || kernel->partable;
+    }
     return index == TURNS    ? true
            : index == BESIDE ? !movable /* blocks are as good */
            : index < PART    ? movable
-                             : index - PART < n_parts(self) && tenant[0]->kernel.partable &&
-                                tenant[1]->kernel.partable;
+                             : index - PART < n_parts(self) && partable;
 }
 
 /* ---- which division is tried or used next ---- */
 
 /* The division from `from` to `to` that gets most done; `from`: none is known. */
-static uint32_t best_of(const struct couple *couple, uint32_t from, uint32_t to,
+static uint32_t best_of(const struct weir_policy *self, const struct couple *couple,
+                        const struct weir_policy_tenant *const *tenant, uint32_t from, uint32_t to,
                         const double *share)
 {
     double gain = share[0] == share[1] ? MIN_GAIN : MIN_GAIN_UNEQUAL;
@@ -231,7 +240,7 @@ static uint32_t best_of(const struct couple *couple, uint32_t from, uint32_t to,
         double sum =
             i == TURNS ? gain * (d->rate[0] + d->rate[1]) : worth(d, share, couple->alone_rate);
 
-        if (d->windows != 0 && sum > most) {
+        if (d->windows != 0 && sum > most && is_possible(self, tenant, i)) {
             most = sum;
             best = i;
         }
@@ -243,7 +252,8 @@ static uint32_t best_of(const struct couple *couple, uint32_t from, uint32_t to,
  * Is this one of the divisions that are compared? Blocks and parts are searched from equal ones on:
  * next to the best both neighbours are tried, as what is got done has one maximum over the sizes.
  */
-static bool is_compared(const struct weir_policy *self, const struct couple *couple, uint32_t index,
+static bool is_compared(const struct weir_policy *self, const struct couple *couple,
+                        const struct weir_policy_tenant *const *tenant, uint32_t index,
                         const double *share)
 {
     bool part = index >= PART;
@@ -256,7 +266,7 @@ static bool is_compared(const struct weir_policy *self, const struct couple *cou
     if (couple->division[middle].windows == 0) {
         return index == middle;
     }
-    best = best_of(couple, from, to, share);
+    best = best_of(self, couple, tenant, from, to, share);
     return index + 1 >= best && index <= best + 1;
 }
 
@@ -268,9 +278,9 @@ static void choose(struct weir_policy *self, struct couple *couple, uint64_t now
     bool is_new;
 
     shares_of(tenant, share);
-    couple->best = best_of(couple, TURNS, DIVISIONS, share);
+    couple->best = best_of(self, couple, tenant, TURNS, DIVISIONS, share);
     for (uint32_t i = 1; i < DIVISIONS; i++) {
-        if (is_possible(self, tenant, i) && is_compared(self, couple, i, share) &&
+        if (is_possible(self, tenant, i) && is_compared(self, couple, tenant, i, share) &&
             couple->division[i].windows < couple->division[least].windows) {
             least = i;
         }
@@ -286,6 +296,7 @@ static void choose(struct weir_policy *self, struct couple *couple, uint64_t now
         couple->pause_ns = couple->pause_ns < AGAIN_MAX_NS ? 2 * couple->pause_ns : AGAIN_MAX_NS;
     }
     couple->settled_ns = couple->now != used ? now_ns + SETTLE_ITEMS * couple->longest_ns : 0;
+    couple->refused = 0;
     couple->window_ns = 0;
     couple->done_ns[0] = couple->done_ns[1] = 0;
     couple->alone = couple->mixed = false;
@@ -441,8 +452,13 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
         choose(self, couple, view->now_ns, tenant);
     }
     if (!is_possible(self, tenant, couple->now)) {
-        return; /* for these kernels; the window goes on with the next ones */
+        /* For these kernels; the window goes on with the next ones, unless it is so for long. */
+        if (++couple->refused == REFUSED_MOST) {
+            choose(self, couple, view->now_ns, tenant);
+        }
+        return;
     }
+    couple->refused = 0;
     couple->alone = couple->now != TURNS && !couple->tries &&
                     tenant[0]->weight != tenant[1]->weight &&
                     view->behind_ns > (couple->alone ? 0 : BEHIND_NS);

@@ -264,8 +264,9 @@ static CUresult start(struct weir_session *s, const struct weir_forms_choice *c,
         p.place = drawn;
     }
     set_carveout(s, c, &p, order ? order->beside_bytes : 0);
-    p.timed =
-        !explore && weir_forms_timing_begin(s->driver, k, variant, c->blocks, c->workers, stream);
+    /* Beside others on the same SMs it would take longer. */
+    p.timed = !explore && p.place.sm_count == 0 && p.place.block_limit == 0 &&
+              weir_forms_timing_begin(s->driver, k, variant, c->blocks, c->workers, stream);
     atomic_fetch_add(&k->module->refs, 1);
     result = weir_run_start(atomic_load(&device->runs), &p, explore || order ? &run : NULL);
     if (p.timed) {
