@@ -33,6 +33,8 @@
 #include "base/hash.h"
 #include "sched/policy.h"
 
+#include <math.h>
+
 #define NEVER            UINT64_MAX
 #define PAIRS            64u
 #define EIGHTHS          8u /* an SM's blocks are divided into so many parts */
@@ -41,7 +43,9 @@
 #define MIN_GAIN_UNEQUAL 1.1  /* the same with unequal weights, where turns have to be mixed in */
 #define PART_OF_SHARE                                                                              \
     0.98 /* of a share by equal weights is as good as all of it, as rates vary by 2 % */
-#define TRIALS        2u         /* windows in each division before they are compared */
+#define TRIALS        2u         /* windows in each division before they are compared, */
+#define TRIALS_MOST   16u        /* and up to so many while their mean may err */
+#define ERROR         0.02       /* by more than this part of it */
 #define WINDOW_NS     10000000u  /* shortest window, */
 #define WINDOW_ITEMS  4u         /* in times of the longest item, */
 #define SETTLE_ITEMS  2u         /* before it, so many of them for what is on the device, */
@@ -65,6 +69,7 @@ enum { TURNS, BESIDE, BLOCKS, PART = BLOCKS + EIGHTHS - 1, DIVISIONS = PART + PA
 
 struct division {
     double rate[2]; /* work for each unit of time; of the tenant with the smaller id first */
+    double square;  /* mean of the square of both rates' sum */
     uint32_t windows;
 };
 
@@ -270,24 +275,63 @@ static bool is_compared(const struct weir_policy *self, const struct couple *cou
     return index + 1 >= best && index <= best + 1;
 }
 
+/*
+ * Is a division not known well, though it may be the best? A program of many kernels has windows of
+ * different rates, since it is now in this phase and now in that. So there are windows until the
+ * mean is known to ERROR, unless it is too small by more than twice what it may err.
+ */
+static bool is_open(const struct division *division, double best)
+{
+    double mean = division->rate[0] + division->rate[1];
+    double error = sqrt(fmax(division->square - mean * mean, 0) / division->windows);
+
+    return division->windows < TRIALS ||
+           (division->windows < TRIALS_MOST && error > ERROR * mean && mean + 2 * error > best);
+}
+
+/* The sum of both rates in the best division; 0: none is known. */
+static double best_sum(const struct couple *couple)
+{
+    const struct division *best = &couple->division[couple->best];
+
+    return best->rate[0] + best->rate[1];
+}
+
+/* The division to try next: an open one before others, and of these the one that was tried least.
+ */
+static uint32_t next_tried(const struct weir_policy *self, const struct couple *couple,
+                           const struct weir_policy_tenant *const *tenant, const double *share,
+                           bool *ret_is_open)
+{
+    double best = best_sum(couple);
+    uint32_t next = TURNS;
+
+    *ret_is_open = is_open(&couple->division[TURNS], best);
+    for (uint32_t i = 1; i < DIVISIONS; i++) {
+        const struct division *d = &couple->division[i];
+        bool open = is_open(d, best);
+
+        if (is_possible(self, tenant, i) && is_compared(self, couple, tenant, i, share) &&
+            (open != *ret_is_open ? open : d->windows < couple->division[next].windows)) {
+            next = i;
+            *ret_is_open = open;
+        }
+    }
+    return next;
+}
+
 static void choose(struct weir_policy *self, struct couple *couple, uint64_t now_ns,
                    const struct weir_policy_tenant *const *tenant)
 {
-    uint32_t least = TURNS, was = couple->best, used = couple->now;
+    uint32_t next, was = couple->best, used = couple->now;
     double share[2];
     bool is_new;
 
     shares_of(tenant, share);
     couple->best = best_of(self, couple, tenant, TURNS, DIVISIONS, share);
-    for (uint32_t i = 1; i < DIVISIONS; i++) {
-        if (is_possible(self, tenant, i) && is_compared(self, couple, tenant, i, share) &&
-            couple->division[i].windows < couple->division[least].windows) {
-            least = i;
-        }
-    }
-    is_new = couple->division[least].windows < TRIALS;
+    next = next_tried(self, couple, tenant, share, &is_new);
     couple->tries = is_new || now_ns >= couple->again_ns;
-    couple->now = couple->tries ? least : couple->best;
+    couple->now = couple->tries ? next : couple->best;
     if (is_new || was != couple->best) {
         couple->pause_ns = AGAIN_NS;
     }
@@ -306,16 +350,20 @@ static void choose(struct weir_policy *self, struct couple *couple, uint64_t now
 static void close_window(struct couple *couple)
 {
     struct division *d = &couple->division[couple->now];
+    double part, sum = 0;
 
     if (couple->mixed) {
         return;
     }
     d->windows++;
+    part = 1.0 / (d->windows < TRIALS_MOST ? d->windows : TRIALS_MOST);
     for (uint32_t i = 0; i < 2; i++) {
         double rate = (double)couple->done_ns[i] / (double)couple->window_ns;
 
-        d->rate[i] += (rate - d->rate[i]) / (d->windows < 4 ? d->windows : 4);
+        d->rate[i] += (rate - d->rate[i]) * part;
+        sum += rate;
     }
+    d->square += (sum * sum - d->square) * part;
 }
 
 static bool is_full(const struct couple *couple)
