@@ -449,22 +449,6 @@ static uint32_t deal(struct weir_sched *sched, uint64_t ns, struct part *parts)
     return count;
 }
 
-/* Note the item that ran beside another, for learn_durations.c. */
-static void note_company(struct item *item, const struct item *beside, uint64_t ns)
-{
-    struct company company = {.key = beside->params.key,
-                              .sm_count = beside->place.sm_count,
-                              .block_limit = beside->place.block_limit};
-
-    if (item->partner.key == 0) {
-        item->partner = company;
-    }
-    if (item->partner.key == company.key && item->partner.sm_count == company.sm_count &&
-        item->partner.block_limit == company.block_limit) {
-        item->partner_ns += ns;
-    }
-}
-
 /* A leader that lingers keeps waiting tenants from the device, so it pays for the idle time, unless
  * a policy has the tenants pay for the work that they get done. */
 static void charge_lingering(struct weir_sched *sched, uint64_t ns)
@@ -533,7 +517,6 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
         if (count == 1) {
             item->alone_ns += ns;
         } else if (count == 2) {
-            note_company(item, parts[1 - i].item, ns);
             if (small_sms(item) != 0 && small_sms(parts[1 - i].item) != 0 &&
                 item->queue->tenant != parts[1 - i].item->queue->tenant) {
                 pair_gain_two_small(item, parts[1 - i].item, ns, parts[i].service_ns);

@@ -91,7 +91,6 @@ void weir_sched_destroy(struct weir_sched *sched)
         return;
     }
     policies_finish(sched);
-    measures_finish(&sched->measures);
     free(sched->ready);
     free(sched->order);
     table_finish(&sched->tenants);

@@ -1,11 +1,10 @@
 /*
- * Learn from a finished item how long such items take (predict.c) and, if it is a kernel, how fast
- * it is at a place and beside a partner (measure.c). Only an undisturbed item teaches: it was never
- * moved, and had the same partner, or none, most of its time. Time that others are known to have
- * taken in between is subtracted. A kernel that was stopped teaches the time in which it was
- * served, because otherwise long kernels would never be known under contention; each stop adds some
- * microseconds of draining. It teaches nothing about places. If a limit keeps a kernel to fewer
- * SMs, its time on all SMs is computed from these.
+ * Learn from a finished item how long such items take (predict.c). Only an undisturbed item
+ * teaches: it was never moved, and nobody was beside it most of its time. Time that others are
+ * known to have taken in between is subtracted. A kernel that was stopped teaches the time in which
+ * it was served, because otherwise long kernels would never be known under contention; each stop
+ * adds some microseconds of draining. It teaches nothing about places. If a limit keeps a kernel to
+ * fewer SMs, its time on all SMs is computed from these.
  *
  * Several items that were seen to end together teach the sum of their times: each is assumed to
  * deviate from its known time in the same ratio as the sum. This is better than to time each kernel
@@ -15,7 +14,6 @@
 #include "sched/private.h"
 
 #define NEARLY(part, whole) ((part) >= (whole) - (whole) / 32)
-/* For time with a partner, whose kernels end and begin with something else between them. */
 #define MOSTLY(part, whole) ((part) >= (whole) - (whole) / 8)
 #define UNSURE              8u /* a kernel's first time counts if served 1/UNSURE of its span */
 #define TOGETHER_MAX                                                                               \
@@ -38,16 +36,13 @@ static uint32_t weight_of(const struct item *item)
 static void learn_kernel(struct weir_sched *sched, struct item *item, uint64_t took_ns,
                          bool supposed)
 {
-    static const struct company nobody;
     const struct weir_sched_place *place = &item->place;
     bool alone = NEARLY(item->alone_ns, item->busy_ns);
-    bool paired = item->partner.key != 0 && MOSTLY(item->partner_ns, item->busy_ns);
     uint32_t sms = place->sm_count != 0 ? place->sm_count : sched->config.sms;
     /* Otherwise a tenant that always has small graphs beside it would never have sure predictions,
      * and would pay for all the time in which its kernels are on the device. */
     bool nearly_alone =
         alone || (is_unsure(item) && NEARLY(item->alone_ns + item->with_small_ns, item->busy_ns));
-    const struct weir_policy_measure *measure;
 
     if (nearly_alone && place->block_limit == 0 && sms >= limit_sms(item->queue) &&
         sched->config.predict) {
@@ -60,21 +55,6 @@ static void learn_kernel(struct weir_sched *sched, struct item *item, uint64_t t
             weir_predict_learn_alike(sched->config.predict, item->params.class, item->params.key,
                                      item->params.blocks, on_all_ns, weight_of(item));
         }
-    }
-    if ((!alone && !paired) || item->interrupted || item->beside_waits || item->params.key == 0 ||
-        item->params.class != WEIR_SCHED_KERNEL) {
-        return;
-    }
-    measure = measures_add(&sched->measures, item->params.key, place,
-                           alone ? &nobody : &item->partner, item->params.blocks, took_ns);
-    for (uint32_t i = 0; i < WEIR_POLICY_KIND_COUNT && measure; i++) {
-        if (sched->policy[i].ops && sched->policy[i].ops->measured) {
-            sched->policy[i].ops->measured(&sched->policy[i], measure);
-        }
-    }
-    if (paired) { /* ask the policy whether this pair still pays */
-        sched->group_stale = true;
-        sched->group_why = WEIR_POLICY_RETRY;
     }
 }
 
@@ -124,7 +104,7 @@ static bool is_hint(const struct weir_sched *sched, const struct item *item, uin
  * Is an item's time doubtful? It was stopped in between, and was beside a kernel that seemed to
  * wait (item.waits) but may have been at work and made it slower. Such times contradicted a sure
  * prediction (md, 6.7 ms instead of 3.0; H200, 2026-11-23), and misled a policy that compares
- * kernels' times at a place with their times alone.
+ * what is done together with times alone.
  */
 static bool is_doubtful(const struct weir_sched *sched, const struct item *item, uint64_t took_ns)
 {

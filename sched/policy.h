@@ -138,21 +138,6 @@ struct weir_policy_group {
                           device by weight */
 };
 
-/*
- * The speed of a kernel at a place, measured from items whose place and neighbours did not change
- * while they ran. The core keeps the latest few thousand measures.
- */
-struct weir_policy_measure {
-    uint64_t key;
-    uint32_t sm_count;    /* 0: all */
-    uint32_t block_limit; /* 0: as many as fit */
-    uint64_t partner_key; /* key of the kernel beside it; 0: alone. Two or more: not measured */
-    uint32_t partner_sm_count, partner_block_limit; /* 0 when alone */
-    uint32_t samples;
-    double block_ns;        /* mean of duration / blocks */
-    double latest_block_ns; /* duration / blocks of the latest launch */
-};
-
 /* A policy in force. */
 struct weir_policy {
     const struct weir_policy_ops *ops;
@@ -185,8 +170,6 @@ struct weir_policy_ops {
     void (*ready)(struct weir_policy *policy, uint64_t now_ns, struct weir_policy_tenant *tenant);
     /** A tenant has no compute work left. NULL: nothing to do. */
     void (*idle)(struct weir_policy *policy, uint64_t now_ns, struct weir_policy_tenant *tenant);
-    /** A measure has changed, because an item was measured. NULL: nothing to do. */
-    void (*measured)(struct weir_policy *policy, const struct weir_policy_measure *measure);
 
     /** Kind NEXT. Asked while several tenants are ready, or one that does not lead. Mandatory. */
     void (*next)(struct weir_policy *policy, const struct weir_policy_next_view *view,
@@ -235,7 +218,7 @@ struct weir_policy_set {
 };
 
 /**
- * Read "fair,waterfill": names in any order, one of a kind at most; without one of kind
+ * Read "fair,corun": names in any order, one of a kind at most; without one of kind
  * NEXT it is fair.
  *
  * @param ret_diag  says what is wrong, with the column; may be NULL.

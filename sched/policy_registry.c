@@ -46,8 +46,9 @@ static const struct {
     const char *name, *advice;
 } gone[] = {
     {"overlap", "remove the word, because copies are ordered without a policy"},
-    {"complement", "write 'waterfill', which finds out more about two kernels"},
-    {"tensor", "write 'waterfill', which finds out more about two kernels"},
+    {"complement", "write 'corun', which divides the device between two programs"},
+    {"waterfill", "write 'corun', which divides the device between two programs"},
+    {"tensor", "write 'corun', which divides the device between two programs"},
 };
 
 /* Report an unknown name, with what to write instead or with a list of the known ones. */

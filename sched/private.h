@@ -2,7 +2,6 @@
 #ifndef WEIR_SCHED_PRIVATE_H
 #define WEIR_SCHED_PRIVATE_H
 
-#include "sched/measure.h"
 #include "sched/policy.h"
 #include "sched/predict.h"
 #include "sched/sched.h"
@@ -79,15 +78,13 @@ struct item {
     uint64_t head_ns;    /* when it became the first item of its queue on the device */
     uint64_t stop_asked_ns;
     uint64_t no_stop_before_ns;
-    uint64_t served_ns;     /* service charged as it ran; corrected by done_blocks */
-    uint64_t crowd_ns;      /* part of served_ns while small items had all SMs: small.c */
-    uint64_t busy_ns;       /* time in which it was served */
-    uint64_t alone_ns;      /* part of busy_ns in which it was alone on the device */
-    uint64_t with_small_ns; /* part of busy_ns with only small items beside it */
-    uint64_t beside_ns;     /* part of busy_ns that later items claimed: charge.c */
-    int64_t beyond_ns;      /* other charges for it: its claims, less credits: charge.c */
-    uint64_t partner_ns;    /* part of busy_ns with only `partner` beside it */
-    struct company partner;
+    uint64_t served_ns;       /* service charged as it ran; corrected by done_blocks */
+    uint64_t crowd_ns;        /* part of served_ns while small items had all SMs: small.c */
+    uint64_t busy_ns;         /* time in which it was served */
+    uint64_t alone_ns;        /* part of busy_ns in which it was alone on the device */
+    uint64_t with_small_ns;   /* part of busy_ns with only small items beside it */
+    uint64_t beside_ns;       /* part of busy_ns that later items claimed: charge.c */
+    int64_t beyond_ns;        /* other charges for it: its claims, less credits: charge.c */
     uint64_t group_ns;        /* part of busy_ns while its tenant was in a policy's group */
     uint64_t hoped_ns;        /* work assumed done in group_ns: group_account.c */
     uint64_t counted_work_ns; /* part of its work that view.work_ns has already */
@@ -314,7 +311,6 @@ struct weir_sched {
 
     struct weir_policy policy[WEIR_POLICY_KIND_COUNT];
     uint32_t named[WEIR_POLICY_KIND_COUNT]; /* bits of enum mistake, that have been logged */
-    struct measures measures;
 };
 
 enum mistake { MISTAKE_NONSENSE, MISTAKE_STARVED };

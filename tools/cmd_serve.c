@@ -30,7 +30,7 @@ int weir_cmd_serve(int argc, char **argv)
          &params.metrics, NULL},
         {"driver", "NAME", "auto, nvidia, softgpu, or the path of a libcuda.so (default auto)",
          &params.driver, NULL},
-        {"policy", "LIST", "of the scheduler, such as fair,waterfill; or off (default: fair)",
+        {"policy", "LIST", "of the scheduler, such as fair,corun; or off (default: fair,corun)",
          &params.policy, NULL},
         {"devices", "LIST", "ordinals or UUIDs of the GPUs, such as 0,1 (default: all)",
          &params.devices, NULL},

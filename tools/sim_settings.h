@@ -7,7 +7,7 @@
 #define WEIR_SIM_SETTINGS_ERROR_BYTES 256u
 
 /**
- * Change parameters of a run: "policy=fair+waterfill,fill=all,small_sms=0,switch_ns=140000".
+ * Change parameters of a run: "policy=fair+corun,fill=all,small_sms=0,switch_ns=140000".
  *
  * Names are those of the scheduler's settings, as weir-sim(1) lists them, and the columns of
  * gpus.def. fill=all also sets small_sms, as a host does; a small_sms behind it overrides that.

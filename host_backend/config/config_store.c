@@ -113,7 +113,7 @@ static bool store_policy(const struct weir_row *row, char *to, const struct weir
     struct weir_diag why;
 
     if (!list_text(value, list, row->size < sizeof list ? row->size : sizeof list)) {
-        return WEIR_WRONG(value, "'%s' must be a list such as \"fair,waterfill\", or \"off\"",
+        return WEIR_WRONG(value, "'%s' must be a list such as \"fair,corun\", or \"off\"",
                           row->key);
     }
     if (!weir_config_policy_ok(list, &why)) {

@@ -40,7 +40,7 @@ struct weir_serve_params {
     uint64_t window_base;   /* first tenant's window; 0: 0x200000000000 */
     uint64_t window_bytes;  /* size of each tenant's window, a power of two; 0: 1 TiB */
     const char
-        *policy;     /* policies of the scheduler: "fair,waterfill", or "off"; NULL: the file's */
+        *policy;     /* policies of the scheduler: "fair,corun", or "off"; NULL: the file's */
     bool check_only; /* read the configuration, report, and return */
     bool no_softgpu; /* "auto" never selects softgpu, even without a GPU */
     bool check_host; /* with check_only: also check that the machine has what is configured */
@@ -146,7 +146,7 @@ struct weir_status_report {
     uint64_t pid;
     double age_s;
     uint64_t kept_fds;                 /* descriptors of device memory that the supervisor holds */
-    char policy[WEIR_HOST_TEXT_BYTES]; /* policies of its schedulers: "fair,waterfill", or "off" */
+    char policy[WEIR_HOST_TEXT_BYTES]; /* policies of its schedulers: "fair,corun", or "off" */
     uint64_t worker_starts;            /* starts of processes that serve programs */
     char config[512];                  /* path of its weir.toml; "": none, or too long to say */
     uint32_t memory_promised_pct;      /* percent of a GPU's memory promised by quotas */

@@ -130,7 +130,7 @@ class Groups(test_programs.UnderMps):
 
     def test_who_stands_still_beside_another_has_its_share_all_the_same(self):
         # Equals do as much in turns. Before, five kernels ended beside a hundred.
-        self.assertGreater(self.beside("fair,waterfill"), (LAST - FIRST) / 3)
+        self.assertGreater(self.beside("fair,corun"), (LAST - FIRST) / 3)
 
 
 if __name__ == "__main__":

@@ -833,7 +833,7 @@ class Runs(UnderMps):
     def test_kernels_that_share_sms_set_memory_aside_for_each_other(self):
         """Each in a worker of its own: what the other one's blocks need comes with the grant."""
         forms = lib.forms_lines(self.folder(), mode="always")
-        host = self.under_mps(lines=[*forms, "", "[scheduler]", 'policy = "fair,waterfill"'], log="debug")
+        host = self.under_mps(lines=[*forms, "", "[scheduler]", 'policy = "fair,corun"'], log="debug")
         guests = [self.guest(host, "forms_load", kernel, tenant=tenant)
                   for kernel, tenant in (("bs", "alice"), ("rg", "bob"))]
         for guest, kernel in zip(guests, ("bs", "rg")):

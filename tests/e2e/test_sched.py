@@ -473,8 +473,8 @@ class Sched(lib.Case):
         self.settle()
         trace = os.path.join(self.folder(), "trace")
         self.assertEqual(host.weir("trace", "start", "--run-dir", host.run_dir, trace).returncode, 0)
-        for words, force in (("waterfill", ["fair", "waterfill"]), ("priority", ["priority", "-"]),
-                             ("waterfill,priority", ["priority", "waterfill"]), ("fair", ["fair", "-"])):
+        for words, force in (("corun", ["fair", "corun"]), ("priority", ["priority", "-"]),
+                             ("corun,priority", ["priority", "corun"]), ("fair", ["fair", "-"])):
             result = self.policy(host, "set", words)
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertEqual(self.in_force(host), force)
@@ -486,7 +486,7 @@ class Sched(lib.Case):
         text = host.weir("trace", "show", trace).stdout
         # Kinds: 0 who is next, 1 who together.
         self.assertEqual(re.findall(r" policy kind=(\d \w+)", text), [
-            "0 fair", "1 waterfill", "0 priority", "1 none", "1 waterfill", "0 fair", "1 none"])
+            "0 fair", "1 corun", "0 priority", "1 none", "1 corun", "0 fair", "1 none"])
         self.assertRegex(text, r" tenant-set .* exclusive")
         self.assertShare(host, "alice", 0.5)
         for wrong in ("fairy", "fair,priority", "", "off", "x" * 300, "fair\n", "overlap"):
@@ -513,11 +513,11 @@ class Sched(lib.Case):
         reload("priority")  # says what it said
         self.settle()
         self.assertEqual(self.in_force(host), ["fair", "-"])
-        reload("priority,waterfill")
-        lib.until(lambda: self.in_force(host) == ["priority", "waterfill"], 5, "the file is followed")
+        reload("priority,corun")
+        lib.until(lambda: self.in_force(host) == ["priority", "corun"], 5, "the file is followed")
         reload("off")
         self.settle()
-        self.assertEqual(self.in_force(host), ["priority", "waterfill"])
+        self.assertEqual(self.in_force(host), ["priority", "corun"])
 
     def predictions(self, host):
         result = host.weir("stats", "--run-dir", host.run_dir, "--predictions", "--json")

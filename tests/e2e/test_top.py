@@ -147,7 +147,7 @@ class Top(lib.Case):
                 "doctor": {"check"}, "policy": {"policy"}, "stats": {None, "prediction"}, "events": {"event"}}
         for argv in (("status",), ("top", "--once", "--interval-ms", "200"), ("tenant", "list"),
                      ("tenant", "show", "alice"), ("tenant", "set", "alice", "weight=7"), ("doctor",), ("policy",),
-                     ("policy", "set", "fair,waterfill"), ("stats",), ("stats", "--predictions"),
+                     ("policy", "set", "fair,corun"), ("stats",), ("stats", "--predictions"),
                      ("events",)):
             with self.subTest(argv=argv):
                 result = lib.run_weir(*argv, "--json", "--run-dir", host.run_dir)

@@ -78,7 +78,7 @@ class Usage(lib.Case):
             ("other table", lambda: self.toml("[gpu]\n"), 2,
              r"bad.toml:1:2: unknown table 'gpu': \[host\], \[default\], \[forms\], .* or \[\[tenant\]\]\n$"),
             ("policy", lambda: self.toml('[scheduler]\npolicy = "fifo"\n'), 2,
-             r"bad.toml:2:10: no policy is called 'fifo': fair, priority, .*waterfill.*\n$"),
+             r"bad.toml:2:10: no policy is called 'fifo': fair, priority, .*corun.*\n$"),
             ("no host", lambda: self.weir("status", *no_host), 1, r"admin.sock: not found \(is weir serve running\?\)\n$"),
             ("no tenant", lambda: self.weir("run", *here, "--tenant", "alcie", "true"), 1,
              r"^weir run: \S+/alcie.sock: the host has no tenant 'alcie' \(see weir tenant list\)\n$"),

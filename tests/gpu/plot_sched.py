@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape
 # By arrangement, the same in all pictures; the first whose name begins so.
 COLORS = (("time slicing", "#888888"), ("alone", "#cccccc"), ("plain streams", "#cc79a7"), ("one by one", "#444444"),
           ("model, best", "#009e73"), ("model", "#882255"), ("MPS threads", "#d55e00"), ("MPS priority", "#d55e00"),
-          ("MPS", "#e69f00"), ("Weir fair,waterfill", "#117733"), ("Weir fair,", "#0072b2"), ("Weir priority", "#0072b2"),
+          ("MPS", "#e69f00"), ("Weir fair,corun", "#117733"), ("Weir fair,", "#0072b2"), ("Weir priority", "#0072b2"),
           ("Weir fair", "#56b4e9"), ("", "#009e73"))
 LEFT, RIGHT, TOP, PLOT_HEIGHT, FONT = 60, 20, 44, 240, 11
 GROUP_GAP = 8

@@ -10,7 +10,7 @@ import xml.etree.ElementTree as tree
 HERE = os.path.dirname(os.path.abspath(__file__))
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 ROWS = (("slate", "MPS", "bs_rg", "all", 1.0, "STP"), ("slate", "MPS", "bs_rg", "0 bs", 0.4, "of alone"),
-        ("slate", "MPS", "<tr>", "all", 0.5, "STP"), ("slate", "Weir fair,waterfill", "bs_rg", "all", 1.5, "STP"),
+        ("slate", "MPS", "<tr>", "all", 0.5, "STP"), ("slate", "Weir fair,corun", "bs_rg", "all", 1.5, "STP"),
         ("flep", "MPS", "cfd_nn", "nn", 900, "p50 us"), ("flep", "MPS", "cfd_nn", "nn", 90, "p50 alone us"),
         ("flep", "Weir priority", "cfd_nn", "nn", 180, "p50 us"),
         ("flep", "Weir priority", "cfd_nn", "nn", 90, "p50 alone us"),
@@ -48,7 +48,7 @@ class Plot(unittest.TestCase):
         heights = {hint: float(e.get("height")) for hint, e in bars.items()}
         self.assertEqual(len(heights), 3)
         unit = heights["bs_rg, MPS: 1"]
-        self.assertAlmostEqual(heights["bs_rg, Weir fair,waterfill: 1.5"] / unit, 1.5, 3)
+        self.assertAlmostEqual(heights["bs_rg, Weir fair,corun: 1.5"] / unit, 1.5, 3)
         self.assertAlmostEqual(heights["<tr>, MPS: 0.5"] / unit, 0.5, 3)
 
     def test_ratios_on_a_logarithmic_scale(self):

@@ -90,7 +90,7 @@ static void parse_whole_file_reads_every_key(void **state)
 static void parse_takes_all_forms_of_toml(void **state)
 {
     static const char text[] =
-        "scheduler = {policy = [\"fair\", \"waterfill\"], starve_ms = 5}\n"
+        "scheduler = {policy = [\"fair\", \"corun\"], starve_ms = 5}\n"
         "host.devices = [\n  0, # first\n  \"GPU-12\",\n]\n"
         "host.'run_dir' = \"\"\"\n/tmp/\\\n   w\"\"\"\n"
         "tenant = [{name = \"a\", weight = 0b11}, {name = '''b''', devices = [0]}]\n";
@@ -99,7 +99,7 @@ static void parse_takes_all_forms_of_toml(void **state)
 
     (void)state;
     assert_int_equal(weir_config_parse(text, sizeof text - 1, &c, &diag), WEIR_OK);
-    assert_string_equal(c.scheduler.policy, "fair,waterfill");
+    assert_string_equal(c.scheduler.policy, "fair,corun");
     assert_int_equal(c.scheduler.starve_ms, 5);
     assert_string_equal(c.devices, "0,GPU-12");
     assert_string_equal(c.run_dir, "/tmp/w");
@@ -180,7 +180,7 @@ static const struct bad_row {
     {"[scheduler]\npolicy = [\"fair\", \"priority\"]\n", 2, 10, "both of kind"},
     /* keys and words of earlier versions */
     {"[scheduler]\npolicy = \"fair,overlap\"\n", 2, 10, "'overlap' is gone: remove the word"},
-    {"[scheduler]\npolicy = \"fair,tensor\"\n", 2, 10, "'tensor' is gone: write 'waterfill'"},
+    {"[scheduler]\npolicy = \"fair,tensor\"\n", 2, 10, "'tensor' is gone: write 'corun'"},
     {"[scheduler]\norder_window = 8\n", 2, 1, "unknown key 'order_window'"},
     {"[scheduler]\nfill = \"lower\"\n", 2, 8, "'fill' must be one of: none, all"},
     {"[host\n", 1, 6, "']' is missing"},

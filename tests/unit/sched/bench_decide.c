@@ -156,14 +156,14 @@ static void deciding_is_quick(void **state)
         uint64_t duration_ns;
         uint32_t depth; /* of each queue */
     } cases[] = {
-        {"fair", NONE, 1, KERNEL, 20000, 2},        {"fair", NONE, 1, KERNEL, 2000, 2000},
-        {"fair", NONE, 2, KERNEL, 20000, 2},        {"fair", NONE, 2, KERNEL, 2000, 2000},
-        {"fair", NONE, 64, KERNEL, 20000, 2},       {"fair", NONE, 64, KERNEL, 20000000, 2},
-        {"fair", ALL, 2, KERNEL, 20000, 2},         {"fair", ALL, 64, KERNEL, 20000, 2},
-        {"fair", ALL, 64, KERNEL, 400000, 2},       {"priority", NONE, 64, KERNEL, 20000, 2},
-        {"fair", NONE, 1000, KERNEL, 20000, 2},     {"fair", ALL, 1000, KERNEL, 20000, 2},
-        {"waterfill", NONE, 64, KERNEL, 400000, 2}, {"fair", NONE, 2, H2D, 80000, 2},
-        {"fair", NONE, 64, H2D, 80000, 2},          {"fair", NONE, 1000, H2D, 80000, 2},
+        {"fair", NONE, 1, KERNEL, 20000, 2},    {"fair", NONE, 1, KERNEL, 2000, 2000},
+        {"fair", NONE, 2, KERNEL, 20000, 2},    {"fair", NONE, 2, KERNEL, 2000, 2000},
+        {"fair", NONE, 64, KERNEL, 20000, 2},   {"fair", NONE, 64, KERNEL, 20000000, 2},
+        {"fair", ALL, 2, KERNEL, 20000, 2},     {"fair", ALL, 64, KERNEL, 20000, 2},
+        {"fair", ALL, 64, KERNEL, 400000, 2},   {"priority", NONE, 64, KERNEL, 20000, 2},
+        {"fair", NONE, 1000, KERNEL, 20000, 2}, {"fair", ALL, 1000, KERNEL, 20000, 2},
+        {"corun", NONE, 64, KERNEL, 400000, 2}, {"fair", NONE, 2, H2D, 80000, 2},
+        {"fair", NONE, 64, H2D, 80000, 2},      {"fair", NONE, 1000, H2D, 80000, 2},
     };
 
     (void)state;

@@ -169,10 +169,10 @@ static void policy_set_parse_reads_lists(void **state)
     } cases[] = {
         {"fair", WEIR_OK, "fair", 0, false},
         {"priority", WEIR_OK, "priority", 0, false},
-        {"fair,waterfill", WEIR_OK, "fair", 0, true},
-        {"waterfill,priority", WEIR_OK, "priority", 0, true},
-        {"waterfill", WEIR_OK, "fair", 0, true},
-        {"waterfill,waterfill", WEIR_ERR_EXISTS, NULL, 11, false},
+        {"fair,corun", WEIR_OK, "fair", 0, true},
+        {"corun,priority", WEIR_OK, "priority", 0, true},
+        {"corun", WEIR_OK, "fair", 0, true},
+        {"corun,corun", WEIR_ERR_EXISTS, NULL, 7, false},
         {"", WEIR_ERR_SYNTAX, NULL, 1, false},
         {",fair", WEIR_ERR_SYNTAX, NULL, 1, false},
         {"fair,", WEIR_ERR_SYNTAX, NULL, 6, false},
@@ -211,8 +211,9 @@ static void policy_set_parse_says_what_to_write_instead(void **state)
 {
     static const char *const cases[][2] = {
         {"overlap", "remove"},
-        {"complement", "waterfill"},
-        {"tensor", "waterfill"},
+        {"complement", "corun"},
+        {"waterfill", "corun"},
+        {"tensor", "corun"},
     };
 
     (void)state;

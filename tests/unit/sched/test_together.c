@@ -1,7 +1,4 @@
-/*
- * What `together` and `order` policies are shown, what becomes of their answers, and what is
- * measured meanwhile.
- */
+/* What `together` policies are shown, and what becomes of their answers. */
 #include "tests/lib/tl_cmocka.h"
 #include "tests/lib/tl_sim.h"
 #include <string.h>
@@ -13,8 +10,7 @@
 
 static struct {
     uint32_t asked[WEIR_POLICY_WHY_COUNT];
-    uint32_t measured, alone, paired;
-    struct weir_policy_measure pair_of_11, last_alone;
+    uint32_t groups; /* of two */
     bool sample;
     uint64_t valid_ns;
     const char *loner; /* name of a tenant that is never in a group */
@@ -37,6 +33,7 @@ static void halves(struct weir_policy *self, const struct weir_policy_together_v
     }
     if (view->ready_count > 1) {
         group->count = 2;
+        seen.groups++;
         group->member[1].ready = 1;
         for (uint32_t i = 0; i < 2; i++) { /* the same one always in the same half */
             bool second = view->ready[i]->id > view->ready[1 - i]->id;
@@ -49,26 +46,10 @@ static void halves(struct weir_policy *self, const struct weir_policy_together_v
     group->valid_ns = seen.valid_ns;
 }
 
-static void note_measure(struct weir_policy *self, const struct weir_policy_measure *measure)
-{
-    (void)self;
-    seen.measured++;
-    if (measure->partner_key != 0) {
-        seen.paired++;
-        if (measure->key == 11) {
-            seen.pair_of_11 = *measure;
-        }
-    } else {
-        seen.alone++;
-        seen.last_alone = *measure;
-    }
-}
-
 static const struct weir_policy_ops halving = {
     .name = "halving",
     .kind = WEIR_POLICY_TOGETHER,
     .together = halves,
-    .measured = note_measure,
 };
 
 static struct tl_sim *make(const struct weir_policy_ops *ops)
@@ -95,7 +76,7 @@ static struct tl_sim_load kernels(uint64_t key, uint64_t duration_us)
                                 .think_ns = 2000};
 }
 
-static void group_shares_the_device_and_is_measured(void **state)
+static void group_shares_the_device(void **state)
 {
     struct tl_sim *sim = make(&halving);
     struct tl_sim_load first = kernels(11, 1000);
@@ -108,11 +89,6 @@ static void group_shares_the_device_and_is_measured(void **state)
     second.from_ns = 20000000;
     tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &second);
     tl_sim_run(sim, 20000000);
-    assert_true(seen.alone > 10); /* alone nobody asks, but it is measured */
-    assert_int_equal(seen.last_alone.key, 11);
-    assert_int_equal(seen.last_alone.sm_count, 0);
-    assert_in_range((uint64_t)seen.last_alone.block_ns, 100, 102);
-    assert_true(seen.last_alone.samples > 10);
     tl_sim_run(sim, 100000000);
 
     /* Both at work all the time, each in its half: whoever leads, nobody is stopped. */
@@ -124,11 +100,6 @@ static void group_shares_the_device_and_is_measured(void **state)
     assert_int_equal(counts.nonsense, 0);
     assert_in_range(counts.stops, 0, 3);
     assert_true(counts.resizes >= 1);
-    assert_true(seen.paired > 20);
-    assert_int_equal(seen.pair_of_11.sm_count, SMS / 2);
-    assert_int_equal(seen.pair_of_11.partner_key, 22);
-    assert_int_equal(seen.pair_of_11.partner_sm_count, SMS / 2);
-    assert_in_range((uint64_t)seen.pair_of_11.block_ns, 200, 204);
     tl_sim_destroy(sim);
 }
 
@@ -178,21 +149,6 @@ static void nobody_gets_less_in_a_group_than_in_turns(void **state)
     }
 }
 
-/* Else a pair that has become slow would go on for as long as its kernels do. */
-static void group_is_asked_about_when_its_members_are_measured(void **state)
-{
-    struct tl_sim *sim = make(&halving);
-    struct tl_sim_load load[] = {kernels(11, 1000), kernels(22, 700)};
-
-    (void)state;
-    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &load[0]);
-    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &load[1]);
-    tl_sim_run(sim, 50000000);
-    assert_true(seen.paired > 20);
-    assert_true(seen.asked[WEIR_POLICY_RETRY] + 2 >= seen.paired);
-    tl_sim_destroy(sim);
-}
-
 /* Of three the first shares with nobody, from some time on; the others go on sharing. */
 static void exclusive_tenants_are_never_in_a_group(void **state)
 {
@@ -203,7 +159,7 @@ static void exclusive_tenants_are_never_in_a_group(void **state)
     struct weir_sched_tenant_info info;
     struct tl_sim_stats stats;
     double service_ns = 0;
-    uint32_t paired;
+    uint32_t groups;
 
     (void)state;
     for (uint32_t i = 0; i < 3; i++) {
@@ -215,9 +171,9 @@ static void exclusive_tenants_are_never_in_a_group(void **state)
     assert_true(info.params.exclusive);
     seen.loner = info.params.name;
     tl_sim_run(sim, 100000000); /* what was under way in a group is done */
-    paired = seen.paired;
+    groups = seen.groups;
     tl_sim_run(sim, 300000000);
-    assert_true(seen.paired > paired + 10);
+    assert_true(seen.groups > groups + 10);
     for (uint32_t i = 0; i < 3; i++) {
         tl_sim_stats(sim, i, &stats);
         service_ns += stats.service_ns;
@@ -308,9 +264,8 @@ static void group_of_a_sample_is_asked_about_when_all_were_tried(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(group_shares_the_device_and_is_measured),
+        cmocka_unit_test(group_shares_the_device),
         cmocka_unit_test(nobody_gets_less_in_a_group_than_in_turns),
-        cmocka_unit_test(group_is_asked_about_when_its_members_are_measured),
         cmocka_unit_test(exclusive_tenants_are_never_in_a_group),
         cmocka_unit_test(exclusive_tenants_fill_no_gaps),
         cmocka_unit_test(group_is_resized_when_a_member_goes),
