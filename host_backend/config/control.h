@@ -39,11 +39,10 @@ struct weir_serve_params {
     const char *devices;    /* ordinals or UUIDs, with commas; NULL: the file's, or all */
     uint64_t window_base;   /* first tenant's window; 0: 0x200000000000 */
     uint64_t window_bytes;  /* size of each tenant's window, a power of two; 0: 1 TiB */
-    const char
-        *policy;     /* policies of the scheduler: "fair,corun", or "off"; NULL: the file's */
-    bool check_only; /* read the configuration, report, and return */
-    bool no_softgpu; /* "auto" never selects softgpu, even without a GPU */
-    bool check_host; /* with check_only: also check that the machine has what is configured */
+    const char *policy; /* policies of the scheduler: "fair,corun", or "off"; NULL: the file's */
+    bool check_only;    /* read the configuration, report, and return */
+    bool no_softgpu;    /* "auto" never selects softgpu, even without a GPU */
+    bool check_host;    /* with check_only: also check that the machine has what is configured */
 };
 
 /**

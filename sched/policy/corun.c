@@ -304,8 +304,7 @@ static double best_sum(const struct couple *couple)
     return best->rate[0] + best->rate[1];
 }
 
-/* The division to try next: an open one before others, and of these the one that was tried least.
- */
+/* The division to try next: of the open ones, or else of all, the one that was tried least. */
 static uint32_t next_tried(const struct weir_policy *self, const struct couple *couple,
                            const struct weir_policy_tenant *const *tenant, const double *share,
                            bool *ret_is_open)

@@ -1,5 +1,4 @@
-/* corun on the model: what two programs of closed code get done side by side, and in what shares.
- */
+/* corun on the model: what two programs of closed code get done, and in what shares. */
 #include "sched/sim/metrics.h"
 #include "tests/lib/tl_cmocka.h"
 #include "tests/lib/tl_recorded.h"
