@@ -38,6 +38,7 @@
 
 #include <math.h>
 
+/* What half and twice of each do: docs/measurements/scheduling-notes.md, "Constants of corun". */
 #define NEVER            UINT64_MAX
 #define PAIRS            64u
 #define EIGHTHS          8u /* an SM's blocks are divided into so many parts */
@@ -60,11 +61,10 @@
 #define UNSURE_CALLS  16       /* mean of the last so many kernels: how many have unsure times, */
 #define UNSURE_FROM   0.1      /* and divisions are compared from this part on, */
 #define UNSURE_TO     0.3      /* and up to this one */
-#define RATE_CALLS    64       /* the rate alone is the mean over so many calls */
 #define USUAL_MIN_NS  200000.0 /* usual duration of kernels for which divisions are tried */
 #define GRAPHS_NS     1000000000u /* none are tried so long after a graph */
 #define REFUSED_MOST  16u         /* then another division is used */
-#define LEARN_NS      1000000000u /* before that they have turns without company for so long */
+#define LEARN_NS      250000000u  /* before that they have turns without company for so long */
 #define CROWD_NS      50000000u   /* a third tenant counts for so long after its work */
 #define AWAY_NS       5000000u    /* who was away for so long may need little: there are turns, */
 #define BUSY_NS       20000000u   /* and for so long after it is back */
@@ -84,8 +84,7 @@ struct couple {
     struct division division[DIVISIONS];
     uint32_t now, best;
     bool tries;               /* `now` is tried */
-    bool alone;               /* who was behind has the device to itself, */
-    double alone_rate;        /* with this rate: a program has pauses of its own */
+    bool alone;               /* who was behind has the device to itself */
     uint64_t again_ns;        /* when another division is tried, */
     uint64_t pause_ns;        /* and how long after that the next one */
     uint64_t seen_ns;         /* up to when time and work were counted, */
@@ -177,9 +176,9 @@ static void corun_left(struct weir_policy *self, struct weir_policy_tenant *tena
 
 /*
  * The sum of both rates in the mixture of a division with turns of one tenant alone that keeps the
- * shares. alone: the rate of a tenant in such turns.
+ * shares.
  */
-static double worth(const struct division *division, const double *share, double alone)
+static double worth(const struct division *division, const double *share)
 {
     const double *rate = division->rate;
     double least[2], mixed;
@@ -190,14 +189,14 @@ static double worth(const struct division *division, const double *share, double
         if (rate[who] >= share[who] * PART_OF_SHARE) {
             return rate[0] + rate[1];
         }
-        mixed = (alone - share[who]) / (alone - rate[who]); /* part of the time in the division */
+        mixed = (1 - share[who]) / (1 - rate[who]); /* part of the time in the division */
         return share[who] + mixed * rate[1 - who];
     }
     least[0] = rate[0] / share[0];
     least[1] = rate[1] / share[1];
     who = least[0] <= least[1] ? 0 : 1;
-    mixed = alone / (alone - rate[who] + share[who] * least[1 - who]);
-    return mixed * (rate[0] + rate[1]) + (1 - mixed) * alone;
+    mixed = 1 / (1 - rate[who] + share[who] * least[1 - who]);
+    return mixed * (rate[0] + rate[1]) + 1 - mixed;
 }
 
 static void shares_of(const struct weir_policy_tenant *const *tenant, double *ret_share)
@@ -249,8 +248,7 @@ static uint32_t best_of(const struct weir_policy *self, const struct couple *cou
 
     for (uint32_t i = from; i < to; i++) {
         const struct division *d = &couple->division[i];
-        double sum =
-            i == TURNS ? gain * (d->rate[0] + d->rate[1]) : worth(d, share, couple->alone_rate);
+        double sum = i == TURNS ? gain * (d->rate[0] + d->rate[1]) : worth(d, share);
 
         if (d->windows != 0 && sum > most && is_possible(self, tenant, i)) {
             most = sum;
@@ -385,13 +383,6 @@ static bool is_full(const struct couple *couple)
 static void count(struct couple *couple, uint64_t now_ns,
                   const struct weir_policy_tenant *const *tenant)
 {
-    if (couple->alone && now_ns > couple->seen_ns) {
-        uint64_t work_ns =
-            tenant[0]->work_ns - couple->work_ns[0] + tenant[1]->work_ns - couple->work_ns[1];
-        double rate = (double)work_ns / (double)(now_ns - couple->seen_ns);
-
-        couple->alone_rate += ((rate < 1 ? rate : 1) - couple->alone_rate) / RATE_CALLS;
-    }
     for (uint32_t i = 0; i < 2; i++) {
         uint64_t ns = tenant[i]->kernel.predicted_ns;
 
@@ -437,7 +428,7 @@ static struct couple *couple_of(struct corun *state, const struct weir_policy_te
     struct couple *couple = &state->couple[weir_hash_slot(weir_hash64_of(of, sizeof of), PAIRS)];
 
     if (couple->id[0] != of[0] || couple->id[1] != of[1]) {
-        *couple = (struct couple){.id = {of[0], of[1]}, .unsure = 1, .alone_rate = 1};
+        *couple = (struct couple){.id = {of[0], of[1]}, .unsure = 1};
     }
     return couple;
 }
