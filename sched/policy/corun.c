@@ -91,7 +91,7 @@ struct couple {
     uint64_t work_ns[2];      /* with this work of each */
     uint64_t window_ns;       /* time in the window so far, */
     uint64_t done_ns[2];      /* and work */
-    uint64_t longest_ns;      /* longest item seen */
+    uint64_t longest_ns;      /* longest item seen lately */
     uint64_t settled_ns;      /* until then work of the division before is on the device */
     bool mixed;               /* it had turns in between, so it says little about the division */
     bool counts;              /* the time from seen_ns on is time in `now` */
@@ -287,11 +287,13 @@ static bool is_compared(const struct weir_policy *self, const struct couple *cou
  */
 static bool is_open(const struct division *division, double best)
 {
-    double mean = division->rate[0] + division->rate[1];
-    double error = sqrt(fmax(division->square - mean * mean, 0) / division->windows);
+    double mean = division->rate[0] + division->rate[1], error;
 
-    return division->windows < TRIALS ||
-           (division->windows < TRIALS_MOST && error > ERROR * mean && mean + 2 * error > best);
+    if (division->windows < TRIALS) {
+        return true;
+    }
+    error = sqrt(fmax(division->square - mean * mean, 0) / division->windows);
+    return division->windows < TRIALS_MOST && error > ERROR * mean && mean + 2 * error > best;
 }
 
 /* The sum of both rates in the best division; 0: none is known. */
@@ -328,6 +330,7 @@ static void choose(struct weir_policy *self, struct couple *couple, uint64_t now
                    const struct weir_policy_tenant *const *tenant)
 {
     uint32_t next, was = couple->best, used = couple->now;
+    uint64_t settle_ns;
     double share[2];
     bool is_new;
 
@@ -343,7 +346,10 @@ static void choose(struct weir_policy *self, struct couple *couple, uint64_t now
         couple->again_ns = now_ns + couple->pause_ns;
         couple->pause_ns = couple->pause_ns < AGAIN_MAX_NS ? 2 * couple->pause_ns : AGAIN_MAX_NS;
     }
-    couple->settled_ns = couple->now != used ? now_ns + SETTLE_ITEMS * couple->longest_ns : 0;
+    settle_ns = SETTLE_ITEMS * couple->longest_ns;
+    settle_ns = settle_ns < WINDOW_MAX_NS ? settle_ns : WINDOW_MAX_NS;
+    couple->settled_ns = couple->now != used ? now_ns + settle_ns : 0;
+    couple->longest_ns -= couple->longest_ns / 4; /* a program may not have such items any more */
     couple->refused = 0;
     couple->window_ns = 0;
     couple->done_ns[0] = couple->done_ns[1] = 0;
