@@ -484,13 +484,19 @@ class Bench:
             if up:
                 self.mps.stop()
 
-    def arrangements(self, weir, mps):
-        """All in turn: natively and through Weir first, then with MPS's daemon up."""
+    def native_and_weir(self, weir):
+        """The arrangements without an MPS daemon of ours that are wanted and possible here."""
+        kinds = []
         for kind in self.wanted(["time slicing", *weir]):
             if "MPS" not in kind.split(" ") or shutil.which("nvidia-cuda-mps-control"):
-                yield kind
+                kinds.append(kind)
             else:
                 self.notes.append(f"{kind}: there is no nvidia-cuda-mps-control")
+        return kinds
+
+    def arrangements(self, weir, mps):
+        """All in turn: natively and through Weir first, then with MPS's daemon up."""
+        yield from self.native_and_weir(weir)
         with self.mps_for(mps) as kinds:
             yield from kinds
 
@@ -502,7 +508,7 @@ class Bench:
 
     def groups(self, name, measure, weir, mps, heads):
         """A measure that gives rows. @return how many arrangements failed"""
-        rows = measure(self.wanted(["time slicing", *weir]))
+        rows = measure(self.native_and_weir(weir))
         with self.mps_for(mps) as kinds:
             self.keep(name, self.suite.table_of(heads, rows))
             rows += measure(kinds) if kinds else []
