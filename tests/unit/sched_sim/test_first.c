@@ -104,7 +104,7 @@ static void nobody_gets_more_than_its_share_by_being_away(void **state)
         "tenants=3 kernel=1ms form=original think=300us" LOOP "3200us weight=3",
         "tenants=5 kernel=1ms form=original think=1ms" LOOP "3200us",
         "tenants=3 kernel=100us..4ms keys=1 jitter=0.9 form=original think=300us" LOOP "3200us",
-        "name=a kernel=4ms form=original think=4ms" TRAIN,
+        ("name=a kernel=4ms form=original think=4ms" TRAIN),
     };
     (void)state;
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
