@@ -394,12 +394,12 @@ static void settle(struct weir_sched *sched, struct queue *queue,
         if (item->state == WEIR_SCHED_STOPPED) {
             item_resume(sched, item, &place);
         } else if (item->state == WEIR_SCHED_GRANTED && !same_place(&item->place, &place)) {
-            if ((item->params.flags & WEIR_SCHED_PARTABLE) != 0) {
-                /* it stays where it was started */
-            } else if ((item->params.flags & WEIR_SCHED_MOVABLE) == 0) {
-                item->place = place;
-            } else if (sched->env.resize) {
-                item_resize(sched, item, &place);
+            if ((item->params.flags & WEIR_SCHED_MOVABLE) != 0) {
+                if (sched->env.resize) { /* the environment ignores it for what is in a part */
+                    item_resize(sched, item, &place);
+                }
+            } else if ((item->params.flags & WEIR_SCHED_PARTABLE) == 0) {
+                item->place = place; /* else it stays where it was started */
             }
         }
     }

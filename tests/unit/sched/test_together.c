@@ -220,14 +220,15 @@ static void exclusive_tenants_fill_no_gaps(void **state)
     tl_sim_destroy(sim);
 }
 
-static void group_is_resized_when_a_member_goes(void **state)
+static void resize_when_a_member_goes(uint32_t flags)
 {
     struct tl_sim *sim = make(&halving);
     struct tl_sim_load first = kernels(11, 50000);
     struct tl_sim_load second = kernels(22, 700);
+    struct weir_sched_counts counts;
     struct tl_sim_stats stats;
 
-    (void)state;
+    first.flags = flags;
     tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &first);
     second.count = 5;
     tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &second);
@@ -236,7 +237,16 @@ static void group_is_resized_when_a_member_goes(void **state)
     assert_int_equal(stats.finished, 5); /* 7 ms in its half */
     tl_sim_stats(sim, 0, &stats);
     assert_in_range(stats.service_ns, 55000000, 57500000); /* and all of it from then on */
+    weir_sched_count(tl_sim_sched(sim), &counts);
+    assert_true(counts.resizes >= 2);
     tl_sim_destroy(sim);
+}
+
+static void group_is_resized_when_a_member_goes(void **state)
+{
+    (void)state;
+    resize_when_a_member_goes(BOTH);
+    resize_when_a_member_goes(BOTH | WEIR_SCHED_PARTABLE); /* it could also be kept to a part */
 }
 
 static void group_of_a_sample_is_asked_about_when_all_were_tried(void **state)
