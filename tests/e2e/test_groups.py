@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 import lib
-import test_programs
+import test_programs_mps
 
 # A program that launches one kernel after the other, and tells when each has ended. Kernels of "steady" say in a word of a file that both
 # programs map how many of their blocks are at work. Those of "shy" all but stand still while there are any, as a kernel does
@@ -97,7 +97,7 @@ KERNELS = {"shy": (30, 2048), "steady": (150, 2048)}  # rounds of a block, and b
 FIRST, LAST = 20, 200  # of the steady one's kernels
 
 
-class Groups(test_programs.UnderMps):
+class Groups(test_programs_mps.UnderMps):
     def ended(self, program):
         return sum(line == "ended" for line in list(program.lines))
 

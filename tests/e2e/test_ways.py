@@ -8,6 +8,7 @@ import sys
 import kvm
 import lib
 import test_programs
+import test_programs_mps
 from test_programs import ASKS
 
 LONG_ROUNDS = 180000000  # a kernel of some seconds in softgpu, which the end of its session waits for
@@ -133,7 +134,7 @@ class Ways(test_programs.Base):
         self.assertNotIn("quarantine", host.process.err)
 
 
-class UnderMps(test_programs.UnderMps):
+class UnderMps(test_programs_mps.UnderMps):
     def test_another_tenants_fault_turns_no_remote_guests_away(self):
         """Of a tenant in quarantine for a fault under MPS, which has done nothing to the worker of several tenants."""
         host = self.under_mps(lines=["quarantine_s = 60"], remote=self.remote(("alice", "bob", "carol")))
