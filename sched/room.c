@@ -78,8 +78,11 @@ bool room_needs_all(const struct weir_sched *sched, const struct item *item, uin
     const struct weir_sched_item_params *p = &item->params;
     uint32_t needed;
 
-    if (sms == 0 || p->class != WEIR_SCHED_KERNEL || p->blocks == 0 || p->blocks_per_sm == 0) {
-        return sms != 0 && p->class == WEIR_SCHED_KERNEL;
+    if (sms == 0 || p->class != WEIR_SCHED_KERNEL) {
+        return false;
+    }
+    if (p->blocks == 0 || p->blocks_per_sm == 0) {
+        return true; /* it is not known */
     }
     needed = (p->blocks - 1) / p->blocks_per_sm + 1;
     return needed > sms && needed <= sched->config.sms;

@@ -133,11 +133,11 @@ struct weir_part *weir_place_part(struct weir_session *session, struct weir_host
     struct weir_device_gate *g = gate_of(s);
     struct weir_part *part;
 
-    if (!weir_place_has_parts(s) || place->block_limit != 0) {
+    if (!weir_place_has_parts(s) || !weir_place_is_part(s, place)) {
         return NULL;
     }
     part = weir_parts_find(g->parts, place->sm_first, place->sm_count);
-    if (!part && weir_place_is_part(s, place) && s->n_captures == 0 && !has_runs(s, stream) &&
+    if (!part && s->n_captures == 0 && !has_runs(s, stream) &&
         weir_clock_now_ns() >= atomic_load(&g->parts_retry_ns)) {
         part = make(s, place->sm_first, place->sm_count);
     }

@@ -52,12 +52,6 @@ static uint32_t blocks_per_sm(struct weir_session *s, const struct weir_submit_k
     return hint->blocks_per_sm;
 }
 
-/* Has work all SMs, and as many blocks on each as fit? */
-static bool is_everywhere(const struct weir_sched_place *place)
-{
-    return place->sm_count == 0 && place->block_limit == 0;
-}
-
 /* Choose the kernel's form, and describe the work to the gate accordingly. @return is it a twin? */
 static bool choose_form(struct weir_session *s, const struct weir_host_stream *stream,
                         const struct weir_submission *what, struct weir_gate_work *work,
@@ -160,7 +154,8 @@ static CUresult give(struct weir_session *s, struct weir_host_stream *stream,
         twin && !admission.in_part &&
         weir_forms_launch(s, &choice, stream, what->kernel->in, weir_orders_begin(&admission.pass));
     if (!twin) {
-        bool timed = what->kernel && is_everywhere(&admission.pass.place) &&
+        const struct weir_sched_place *place = &admission.pass.place;
+        bool timed = what->kernel && place->sm_count == 0 && place->block_limit == 0 &&
                      weir_forms_original_begins(s, &choice, stream);
 
         result = call_driver(s, stream, what, &admission);
