@@ -82,8 +82,10 @@ void weir_programs_hold(struct weir_programs *programs, uint32_t number, uint64_
 /** Mark that a program has ended. @param number 0: do nothing. @thread any */
 void weir_programs_end(struct weir_programs *programs, uint32_t number);
 
-/** A program holds nothing any more: remove it, and wake those who wait. @param number 0: remove
- * nothing. @thread any */
+/**
+ * Remove a program that has given back everything that was charged to it, and wake the threads that
+ * wait for such an end. @param number  of the program; 0: none, then nothing is done. @thread any
+ */
 void weir_programs_remove(struct weir_programs *programs, uint32_t number);
 
 /** Remove all programs that a dead process served. @thread any */

@@ -106,7 +106,8 @@ struct weir_predict_info {
 bool weir_predict_query(const struct weir_predict *predict, enum weir_sched_class class,
                         uint64_t key, struct weir_predict_info *ret_info);
 
-/* Errors of predictions relative to the observed durations: 0.05 is 5 %. All zero at first. */
+/* How far predictions were from the durations observed afterwards, as parts of these: 0.05 is 5 %.
+ * All members are 0 until something was observed. */
 struct weir_predict_error {
     uint64_t count;      /* observations of keys that had been seen before */
     double mean, median; /* the median to within 3 % of itself, from 0.1 % to 6400 % */

@@ -39,7 +39,7 @@
 #define PLACE_WAIT_NS WEIR_NS_PER_S
 #define HELLO_WAIT_NS (5 * WEIR_NS_PER_S)
 #define STACK_BYTES   (8u << 20) /* the driver compiles PTX on this stack */
-#define LOOK_AT       64         /* guests handled at once; epoll reports the others again */
+#define LOOK_AT       64         /* most events that epoll returns at once */
 
 struct weir_guests {
     uint64_t next_session; /* this and the next two: under the worker's lock */

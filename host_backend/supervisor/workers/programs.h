@@ -14,8 +14,9 @@
 
 /* pending.c */
 
-/** Keep a new connection of a tenant with a worker for each program; takes the descriptor. If all
- * places are used, another connection gives way, or this one is refused. */
+/** A program of a tenant whose programs have a worker each has connected: keep the connection until
+ * there is a worker for it. The function owns the descriptor. If all places for such connections
+ * are used, another connection is closed for this one, or this one is. */
 void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
                               int fd, const struct weir_link_guest *guest);
 /** Watch for the hello and the end of a pending connection. @param i  in sup->programs.pending */
@@ -53,7 +54,7 @@ void weir_sup_announce(struct weir_supervisor *sup);
 /** A worker has no session left; n_guests: how many connections it had received by then. */
 void weir_sup_program_ended(struct weir_supervisor *sup, int worker,
                             const struct weir_link_idle *idle);
-/** A worker's program is gone, but its work does not end: kill the worker. */
+/** Kill a worker whose program has ended while work of the program on the GPU does not end. */
 void weir_sup_program_left_behind(struct weir_supervisor *sup, int worker);
 /** A worker of kind PROGRAM is gone. @param status  as waitpid() gives it. */
 void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status);

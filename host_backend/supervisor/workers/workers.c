@@ -134,7 +134,8 @@ static bool send_config(struct weir_supervisor *sup, int worker, int page_fd)
     return weir_sup_worker_send(sup, worker, &message, page_fd);
 }
 
-/* Path of the socket for guests that come through a tenant's and cannot share memory. */
+/* The path of the worker's ZeroMQ socket. Guests that connect to the tenant's socket and cannot
+ * share memory with the host are sent there. */
 static void endpoint_of(const struct weir_supervisor *sup, const struct weir_sup_worker *w,
                         char path[ENDPOINT_BYTES])
 {

@@ -256,7 +256,7 @@ static void look_running(struct weir_run *run)
     if (run->want_grow && (run->begun || read_words(run, &finished)) &&
         run->state == WEIR_RUN_RUNNING) {
         if (!run->begun) {
-            run->want_grow = false; /* the run's own first grid will read the new words */
+            run->want_grow = false; /* its first grid has not begun, and will read the new order */
         } else if (weir_run_again_locked(run) != CUDA_ERROR_NOT_READY) {
             run->want_grow = false;
         }

@@ -254,7 +254,11 @@ bool weir_forms_timing_begin(const struct weir_driver *driver, struct weir_forms
                              CUstream stream);
 void weir_forms_timing_end(const struct weir_driver *driver, struct weir_forms_kernel *k,
                            bool started, CUstream stream);
-/** The timed launch has ended, or is an original. @thread the watcher; session */
+/**
+ * Say that the launch which weir_forms_timing_begin() began to time has ended.
+ * @param whole  it ran to its end without a stop or a move, so its time counts.
+ * @thread the watcher, for a run; the session, for a kernel that was launched as it is
+ */
 void weir_forms_timing_over(struct weir_forms_kernel *k, bool whole);
 
 /** Have the builder make another variant with at most max_regs registers.
