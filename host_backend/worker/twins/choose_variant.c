@@ -38,6 +38,11 @@
  * within seconds, and so do neighbours. The comparison has four launches of the other form, which
  * is one in a hundred with kernels of 50 ms. */
 #define JUDGED_NS (30 * WEIR_NS_PER_S)
+/* What a twin may cost whose blocks shared SMs with another tenant's in the last DIVIDED_NS: the
+ * policy found that more gets done so. gs, which costs 5 %, and rg get 1.25 of one alone done, and
+ * rg and spmv, which costs 7 to 15 %, 1.4 (H200). */
+#define DIVIDED_COST_PCT 20u
+#define DIVIDED_NS       (2 * WEIR_NS_PER_S) /* while it is tried, too */
 /* softgpu takes 1.3 times as long for twins of most kernels, and 1.8 to 2.5 times where blocks are
  * a few instructions long, on a busy machine (2026-11-29). */
 #define SOFT_COST_PCT 60u
@@ -334,6 +339,11 @@ enum weir_forms_variant weir_forms_variant_next(const struct weir_driver *d,
     return (enum weir_forms_variant)there[best];
 }
 
+void weir_forms_divided(struct weir_forms_kernel *k)
+{
+    k->divided_until_ns = weir_clock_now_ns() + DIVIDED_NS;
+}
+
 /* Was it timed often enough, or tried so often that it never will be? */
 static bool is_timed(const struct weir_forms_cost *cost, bool twin)
 {
@@ -351,6 +361,9 @@ enum weir_forms_verdict weir_forms_judge(struct weir_forms_kernel *k, uint64_t b
     }
     if (!k->module->device->forms->real && cost_pct < SOFT_COST_PCT) {
         cost_pct = SOFT_COST_PCT;
+    }
+    if (now_ns < k->divided_until_ns && cost_pct < DIVIDED_COST_PCT) {
+        cost_pct = DIVIDED_COST_PCT;
     }
     if (now_ns >= cost->until_ns) {
         *cost = (struct weir_forms_cost){.blocks = blocks, .until_ns = now_ns + JUDGED_NS};

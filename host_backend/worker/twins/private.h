@@ -96,6 +96,7 @@ struct weir_forms_kernel {
     struct weir_forms_other others[WEIR_FORMS_VARIANTS]; /* the one of PLAIN is unused */
     struct weir_forms_timing timing;
     struct weir_forms_cost cost;
+    uint64_t divided_until_ns; /* until then it counts as a kernel of a division by blocks */
     uint64_t launches[WEIR_PTX_FORM_COUNT]; /* ORIGINAL: a twin was there, but not wanted */
     atomic_bool never_stop;
     uint32_t learned;              /* what the cache had of it (learned.c) */
@@ -233,6 +234,8 @@ void weir_forms_fit(struct weir_session *session, struct weir_forms_kernel *k, C
 /** The variant to launch next, of those that fit. */
 enum weir_forms_variant weir_forms_variant_next(const struct weir_driver *driver,
                                                 struct weir_forms_kernel *k);
+/** A launch shares SMs with another tenant's blocks, each with a number of them. */
+void weir_forms_divided(struct weir_forms_kernel *k);
 /**
  * Is a launch to be a twin, if that may take cost_pct percent longer than the original?
  * @param blocks  of the launch.

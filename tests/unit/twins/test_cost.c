@@ -79,9 +79,25 @@ static void both_are_timed_again_after_a_while(void **state)
     assert_int_equal(originals, 2);
 }
 
+/* A division by blocks gains more than this twin costs; another one is too dear even there. */
+static void a_kernel_of_a_division_may_cost_more(void **state)
+{
+    struct weir_forms_kernel k = timed(1000000, 1100000), dear = timed(1000000, 1300000);
+
+    (void)state;
+    assert_int_equal(weir_forms_judge(&k, BLOCKS, 4), WEIR_FORMS_TAKES_ORIGINAL);
+    weir_forms_divided(&k);
+    weir_forms_divided(&dear);
+    assert_int_equal(weir_forms_judge(&k, BLOCKS, 4), WEIR_FORMS_TAKES_TWIN);
+    assert_int_equal(weir_forms_judge(&dear, BLOCKS, 4), WEIR_FORMS_TAKES_ORIGINAL);
+    k.divided_until_ns = 1; /* it was for a while only */
+    assert_int_equal(weir_forms_judge(&k, BLOCKS, 4), WEIR_FORMS_TAKES_ORIGINAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_kernel_of_a_division_may_cost_more),
         cmocka_unit_test(the_shortest_times_are_compared),
         cmocka_unit_test(a_kernel_that_is_not_known_is_timed_in_both_forms),
         cmocka_unit_test(both_are_timed_again_after_a_while),
