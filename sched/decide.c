@@ -523,17 +523,22 @@ void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_
 
 /*
  * Has a tenant of another domain work on the device? The device would slice its time between the
- * domains, so charges would be wrong, and items would seem to take longer than they do.
+ * domains, so charges would be wrong, and items would seem to take longer than they do. In a quiet
+ * turn any other tenant's work counts: under MPS kernels of two programs run side by side, and
+ * which of them was served when cannot be seen.
  */
 static bool is_foreign(const struct weir_sched *sched)
 {
     const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
 
-    if (sched->switch_ns == 0 || sched->now_ns >= sched->turn.clear_by_ns + CLEAR_DOMAIN_NS) {
+    bool quiet = sched->turn.quiet;
+
+    if ((sched->switch_ns == 0 && !quiet) ||
+        sched->now_ns >= sched->turn.clear_by_ns + CLEAR_DOMAIN_NS) {
         return false;
     }
     while (front && (front->queue->tenant->view.member || front->state != WEIR_SCHED_GRANTED ||
-                     is_beside(front->queue->tenant, sched->turn.leader))) {
+                     (!quiet && is_beside(front->queue->tenant, sched->turn.leader)))) {
         front = front->front_next;
     }
     return front != NULL;

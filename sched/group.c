@@ -19,7 +19,7 @@ static void group_clear(struct weir_sched *sched)
     turn->beside = false;
     turn->valid_until_ns = 0;
     turn->hold_ns = 0;
-    turn->by_work = false;
+    turn->by_work = turn->quiet = false;
 }
 
 static void group_join(struct weir_sched *sched, struct tenant *tenant,
@@ -396,6 +396,7 @@ static void group_take(struct weir_sched *sched, const struct weir_policy_group 
         sched->turn.valid_until_ns = sched->now_ns + min_u64(valid_ns, SLICE_MAX_NS);
         sched->turn.hold_ns = group->hold_ns;
         sched->turn.by_work = group->by_work;
+        sched->turn.quiet = group->quiet;
     }
 }
 

@@ -48,12 +48,18 @@ bool group_is_barred(const struct weir_sched *sched, const struct tenant *tenant
     return sched->now_ns < tenant->barred_until_ns;
 }
 
+static int64_t added(int64_t ns, double more_ns, int64_t least_ns)
+{
+    double sum_ns = (double)ns + more_ns;
+
+    sum_ns = sum_ns > (double)least_ns ? sum_ns : (double)least_ns;
+    return (int64_t)(sum_ns < OWED_CAP_NS ? sum_ns : OWED_CAP_NS);
+}
+
 static void owe(struct tenant *tenant, double more_ns)
 {
-    double owed_ns = (double)tenant->owed_ns + more_ns;
-
-    owed_ns = owed_ns > -OWED_MOST_NS ? owed_ns : -OWED_MOST_NS;
-    tenant->owed_ns = (int64_t)(owed_ns < OWED_CAP_NS ? owed_ns : OWED_CAP_NS);
+    tenant->owed_ns = added(tenant->owed_ns, more_ns, -OWED_MOST_NS);
+    tenant->lost_ns = added(tenant->lost_ns, more_ns, -TRIAL_MOST_NS);
 }
 
 static struct turn_member *member_of(struct turn *turn, const struct tenant *tenant)
@@ -166,31 +172,48 @@ static int64_t most_ns(const struct weir_sched *sched)
     return sched->turn.sample ? TRIAL_MOST_NS : OWED_MOST_NS;
 }
 
-/* Let members that got more done than their part pay those that got less. Bar all of them from
- * groups until that and their common loss are made up for. */
+/* The work that a member is due beyond its part of the common loss; negative: it pays. */
+static double due_ns(const struct turn_member *member, double weights, double lost_ns)
+{
+    return (double)member->tenant->lost_ns - member->tenant->view.weight / weights * lost_ns;
+}
+
+/*
+ * Let members that got more done than their part pay those that got less. Bar all of them from
+ * groups until that and their common loss are made up for. Who gained more than others lost pays
+ * only for that.
+ */
 static void settle(struct weir_sched *sched)
 {
     struct turn *turn = &sched->turn;
-    double weights = 0, lost_ns = 0, wait_ns;
+    double weights = 0, lost_ns = 0, due = 0, paid = 0, wait_ns;
 
     for (uint32_t i = 0; i < turn->members; i++) {
         weights += turn->member[i].tenant->view.weight;
-        lost_ns += (double)turn->member[i].tenant->owed_ns;
+        lost_ns += (double)turn->member[i].tenant->lost_ns;
+    }
+    lost_ns = lost_ns > 0 ? lost_ns : 0;
+    for (uint32_t i = 0; i < turn->members; i++) {
+        double ns = due_ns(&turn->member[i], weights, lost_ns);
+
+        due += ns > 0 ? ns : 0;
+        paid -= ns < 0 ? ns : 0;
     }
     wait_ns = lost_ns * (turn->sample ? TRIAL_PART : LOSS_PART);
     for (uint32_t i = 0; i < turn->members; i++) {
         struct tenant *tenant = turn->member[i].tenant;
-        double part = tenant->view.weight / weights;
-        double due_ns = (double)tenant->owed_ns - part * lost_ns;
-        double alone_ns = due_ns / (1 - part); /* time to get due_ns in addition to its part */
+        double ns = due_ns(&turn->member[i], weights, lost_ns);
+        double alone_ns = ns / (1 - tenant->view.weight / weights); /* ns beyond its part take */
 
-        charge_more(tenant, turn->by_work ? 0 : -(int64_t)(due_ns * sched->config.sms));
-        tenant->owed_ns = 0;
+        ns *= ns < 0 && paid > due ? due / paid : 1;
+        charge_more(tenant, turn->by_work ? 0 : -(int64_t)(ns * sched->config.sms));
         wait_ns = alone_ns > wait_ns ? alone_ns : wait_ns;
     }
     for (uint32_t i = 0; i < turn->members; i++) {
-        turn->member[i].tenant->barred_until_ns =
-            sched->now_ns + min_u64((uint64_t)wait_ns, BARRED_MAX_NS);
+        struct tenant *tenant = turn->member[i].tenant;
+
+        tenant->owed_ns = tenant->lost_ns = 0;
+        tenant->barred_until_ns = sched->now_ns + min_u64((uint64_t)wait_ns, BARRED_MAX_NS);
     }
 }
 

@@ -169,8 +169,9 @@ struct tenant {
     uint32_t domain;            /* of its queues, if one_domain */
     bool one_domain;            /* all its queues have the same domain */
     int64_t owed_ns;            /* work that it is behind in groups: group_account.c */
-    double group_speed;         /* its last items' speed there, relative to alone; 0: not known */
-    uint64_t barred_until_ns;   /* until then it joins no group */
+    int64_t lost_ns;            /* the same, with more of what it was ahead: what is paid back */
+    double group_speed;       /* its last items' speed there, relative to alone; 0: not known */
+    uint64_t barred_until_ns; /* until then it joins no group */
     bool is_ready;
     bool stale;                   /* view.kernel and its neighbours must be computed again */
     uint64_t idle_ns;             /* when it was last ready; NEVER: not yet */
@@ -228,6 +229,7 @@ struct turn {
     bool beside;             /* the others have SMs that the leader's SM limit leaves */
     uint64_t valid_until_ns; /* 0: the group is valid until a member's kernel changes */
     uint64_t hold_ns;        /* so long a member keeps its SMs without work; 0: not at all */
+    bool quiet;              /* members begin when others' kernels have left the device */
     bool by_work;            /* members pay for the work that they get done */
 };
 

@@ -47,21 +47,27 @@
 #define MIN_GAIN_UNEQUAL 1.1  /* the same with unequal weights, where turns have to be mixed in */
 #define PART_OF_SHARE                                                                              \
     0.98 /* of a share by equal weights is as good as all of it, as rates vary by 2 % */
-#define TRIALS        2u         /* windows in each division before they are compared, */
-#define TRIALS_MOST   16u        /* and up to so many while their mean may err */
-#define ERROR         0.02       /* by more than this part of it */
-#define WINDOW_NS     10000000u  /* shortest window, */
-#define WINDOW_ITEMS  4u         /* in times of the longest item, */
-#define SETTLE_ITEMS  2u         /* before it, so many of them for what is on the device, */
+#define TRIALS        2u        /* windows in each division before they are compared, */
+#define CLEARLY       1.1       /* but once if they get so many times as little as the best done, */
+#define TRIALS_MOST   16u       /* and up to so many while their mean may err */
+#define ERROR         0.02      /* by more than this part of it */
+#define WINDOW_NS     10000000u /* shortest window, */
+#define WINDOW_ITEMS  4u        /* in times of the longest item, */
+#define SETTLE_ITEMS  2u        /* before it, so many of them for what is on the device, */
 #define WINDOW_MAX_NS 400000000u /* and the longest */
 #define TURNS_TIMES   4u         /* a window in turns is so many times as long */
 #define AGAIN_NS      500000000u /* pause before another division is tried again, doubled each time */
 #define AGAIN_MAX_NS  UINT64_C(8000000000)
 #define HOLD_NS       1000000u /* so long a tenant keeps its SMs without work */
-#define UNSURE_CALLS  16       /* mean of the last so many kernels: how many have unsure times, */
-#define UNSURE_FROM   0.1      /* and divisions are compared from this part on, */
-#define UNSURE_TO     0.3      /* and up to this one */
+#define UNSURE_CALLS  16  /* mean of the last so many calls: how many kernels have unsure times, */
+#define UNSURE_FROM   0.1 /* and divisions are compared from this part on, */
+#define UNSURE_TO     0.3 /* and up to this one */
 #define USUAL_MIN_NS  200000.0 /* usual duration of kernels for which divisions are tried */
+#define KINDS         16u      /* kernels are told apart by so many kinds, */
+#define CHANGED       0.5 /* and a tenant's work has changed when so much of it is of other kinds */
+#define OTHER_TIME    0.2 /* or its kernels take so much longer or shorter, */
+#define STEADY        8u  /* a new program has the same kernels for so many periods */
+#define CHANGED_TIMES 2u  /* in so many periods in a row */
 #define GRAPHS_NS     1000000000u /* none are tried so long after a graph */
 #define REFUSED_MOST  16u         /* then another division is used */
 #define LEARN_NS      250000000u  /* before that they have turns without company for so long */
@@ -78,24 +84,36 @@ struct division {
     uint32_t windows;
 };
 
+/* What a tenant runs. */
+struct habit {
+    double work_ns[KINDS];  /* work in this period, by the kind of kernel */
+    double part[KINDS];     /* parts of all work, in the periods before; all 0: there were none */
+    double kernels, sum_ns; /* kernels that were seen in this period, and what they take alone */
+    double usual_ns;        /* what one took in the period before */
+};
+
 /* Two tenants. */
 struct couple {
     weir_sched_id id[2]; /* the smaller one first; 0: the slot is free */
     struct division division[DIVISIONS];
     uint32_t now, best;
-    bool tries;               /* `now` is tried */
-    bool alone;               /* who was behind has the device to itself */
-    uint64_t again_ns;        /* when another division is tried, */
-    uint64_t pause_ns;        /* and how long after that the next one */
-    uint64_t seen_ns;         /* up to when time and work were counted, */
-    uint64_t work_ns[2];      /* with this work of each */
-    uint64_t window_ns;       /* time in the window so far, */
-    uint64_t done_ns[2];      /* and work */
-    uint64_t longest_ns;      /* longest item seen lately */
-    uint64_t settled_ns;      /* until then work of the division before is on the device */
-    bool mixed;               /* it had turns in between, so it says little about the division */
-    bool counts;              /* the time from seen_ns on is time in `now` */
-    double usual_ns[2];       /* usual duration of their kernels */
+    bool tries;          /* `now` is tried */
+    bool alone;          /* who was behind has the device to itself */
+    uint64_t again_ns;   /* when another division is tried, */
+    uint64_t pause_ns;   /* and how long after that the next one */
+    uint64_t seen_ns;    /* up to when time and work were counted, */
+    uint64_t work_ns[2]; /* with this work of each */
+    uint64_t window_ns;  /* time in the window so far, */
+    uint64_t done_ns[2]; /* and work */
+    uint64_t longest_ns; /* longest item seen lately */
+    uint64_t settled_ns; /* until then work of the division before is on the device */
+    bool mixed;          /* it had turns in between, so it says little about the division */
+    bool counts;         /* the time from seen_ns on is time in `now` */
+    struct habit habit[2];
+    uint64_t period_ns;       /* time between looks at what they run, */
+    uint64_t period_from_ns;  /* and when the last one was */
+    uint32_t changed;         /* so many periods in a row had other kernels than before, */
+    uint32_t steady;          /* and so many, since all was forgotten, had the same ones */
     uint64_t graphs_until_ns; /* one of them brought a graph less than GRAPHS_NS before */
     uint32_t refused;         /* calls in a row with kernels that `now` is not for */
     double unsure;            /* part of their kernels whose times are not known well */
@@ -235,6 +253,97 @@ static bool is_possible(const struct weir_policy *self,
                              : index - PART < n_parts(self) && partable;
 }
 
+/* ---- what they run ---- */
+
+/* What they get done in which division is not known any more. */
+static void forget(struct couple *couple, const double *share)
+{
+    for (uint32_t i = 0; i < DIVISIONS; i++) {
+        couple->division[i] = (struct division){0};
+    }
+    /* In turns each has its share. That it is a little less is seen when they are tried. */
+    couple->division[TURNS] =
+        (struct division){.rate = {share[0], share[1]}, .square = 1, .windows = 1};
+    couple->habit[0] = couple->habit[1] = (struct habit){.usual_ns = 0};
+    couple->now = couple->best = TURNS;
+    couple->changed = couple->steady = 0;
+    couple->learned_ns = couple->again_ns = couple->window_ns = 0;
+    couple->done_ns[0] = couple->done_ns[1] = 0;
+    couple->unsure = 1;
+    couple->tries = couple->alone = couple->mixed = couple->knows = false;
+}
+
+static void note_kernel(struct habit *habit, const struct weir_policy_kernel *kernel,
+                        uint64_t work_ns)
+{
+    if (kernel->class == WEIR_SCHED_KERNEL && kernel->predicted_ns != 0) {
+        habit->kernels++;
+        habit->sum_ns += (double)kernel->predicted_ns;
+        habit->work_ns[weir_hash_slot(kernel->key, KINDS)] += (double)work_ns;
+    }
+}
+
+/* The usual duration of a tenant's kernels; 0: not known. */
+static double usual_of(const struct habit *habit)
+{
+    return habit->usual_ns != 0 || habit->kernels == 0 ? habit->usual_ns
+                                                       : habit->sum_ns / habit->kernels;
+}
+
+/* A period is over. @return how much of its work was of kinds that are not usual, 0 .. 1 */
+static double end_period(struct habit *habit)
+{
+    double sum = 0, usual = 0, other = 0, mean_ns;
+
+    for (uint32_t i = 0; i < KINDS; i++) {
+        sum += habit->work_ns[i];
+        usual += habit->part[i];
+    }
+    for (uint32_t i = 0; i < KINDS; i++) {
+        double part = sum != 0 ? habit->work_ns[i] / sum : habit->part[i];
+
+        other += fabs(part - habit->part[i]) / 2;
+        habit->part[i] += (part - habit->part[i]) / (usual != 0 ? CHANGED_TIMES + 1 : 1);
+        habit->work_ns[i] = 0;
+    }
+    mean_ns = habit->kernels != 0 ? habit->sum_ns / habit->kernels : habit->usual_ns;
+    if (habit->usual_ns != 0 && fabs(mean_ns - habit->usual_ns) > OTHER_TIME * habit->usual_ns) {
+        other = 1; /* of other sizes, or their times are known better now */
+    }
+    habit->usual_ns += (mean_ns - habit->usual_ns) / (habit->usual_ns != 0 ? CHANGED_TIMES + 1 : 1);
+    habit->kernels = habit->sum_ns = 0;
+    return usual != 0 ? other : 0;
+}
+
+/*
+ * Look at what both ran in the period that is over. If that is something else than before, all that
+ * is known of the divisions is forgotten. If there are changes soon after each other, a program
+ * has phases of different kernels in turn; periods then become longer, until they hold all phases.
+ */
+static void look_what_they_run(struct couple *couple, uint64_t now_ns,
+                               const struct weir_policy_tenant *const *tenant)
+{
+    double other, share[2];
+
+    if (couple->period_from_ns == 0 || now_ns - couple->period_from_ns < couple->period_ns) {
+        couple->period_from_ns += couple->period_from_ns == 0 ? now_ns : 0;
+        return;
+    }
+    couple->period_from_ns = now_ns;
+    other = fmax(end_period(&couple->habit[0]), end_period(&couple->habit[1]));
+    couple->changed = other < CHANGED ? 0 : couple->changed + 1;
+    couple->steady += couple->changed == 0;
+    if (couple->changed == CHANGED_TIMES) {
+        bool phases = couple->steady < STEADY && couple->period_ns < AGAIN_MAX_NS / 2;
+
+        couple->period_ns = phases                     ? 2 * couple->period_ns
+                            : couple->steady >= STEADY ? LEARN_NS
+                                                       : couple->period_ns;
+        shares_of(tenant, share);
+        forget(couple, share);
+    }
+}
+
 /* ---- which division is tried or used next ---- */
 
 /* The division from `from` to `to` that gets most done; `from`: none is known. */
@@ -290,7 +399,7 @@ static bool is_open(const struct division *division, double best)
     double mean = division->rate[0] + division->rate[1], error;
 
     if (division->windows < TRIALS) {
-        return true;
+        return division->windows == 0 || mean * CLEARLY > best;
     }
     error = sqrt(fmax(division->square - mean * mean, 0) / division->windows);
     return division->windows < TRIALS_MOST && error > ERROR * mean && mean + 2 * error > best;
@@ -312,7 +421,7 @@ static uint32_t next_tried(const struct weir_policy *self, const struct couple *
     double best = best_sum(couple);
     uint32_t next = TURNS;
 
-    *ret_is_open = is_open(&couple->division[TURNS], best);
+    *ret_is_open = false; /* what turns give is known */
     for (uint32_t i = 1; i < DIVISIONS; i++) {
         const struct division *d = &couple->division[i];
         bool open = is_open(d, best);
@@ -326,11 +435,18 @@ static uint32_t next_tried(const struct weir_policy *self, const struct couple *
     return next;
 }
 
+/* What is on the device now says nothing about the division. */
+static void settle(struct couple *couple, uint64_t now_ns)
+{
+    uint64_t ns = SETTLE_ITEMS * couple->longest_ns;
+
+    couple->settled_ns = now_ns + (ns < WINDOW_MAX_NS ? ns : WINDOW_MAX_NS);
+}
+
 static void choose(struct weir_policy *self, struct couple *couple, uint64_t now_ns,
                    const struct weir_policy_tenant *const *tenant)
 {
     uint32_t next, was = couple->best, used = couple->now;
-    uint64_t settle_ns;
     double share[2];
     bool is_new;
 
@@ -346,9 +462,10 @@ static void choose(struct weir_policy *self, struct couple *couple, uint64_t now
         couple->again_ns = now_ns + couple->pause_ns;
         couple->pause_ns = couple->pause_ns < AGAIN_MAX_NS ? 2 * couple->pause_ns : AGAIN_MAX_NS;
     }
-    settle_ns = SETTLE_ITEMS * couple->longest_ns;
-    settle_ns = settle_ns < WINDOW_MAX_NS ? settle_ns : WINDOW_MAX_NS;
-    couple->settled_ns = couple->now != used ? now_ns + settle_ns : 0;
+    couple->settled_ns = 0;
+    if (couple->now != used) {
+        settle(couple, now_ns);
+    }
     couple->longest_ns -= couple->longest_ns / 4; /* a program may not have such items any more */
     couple->refused = 0;
     couple->window_ns = 0;
@@ -393,6 +510,7 @@ static void count(struct couple *couple, uint64_t now_ns,
         uint64_t ns = tenant[i]->kernel.predicted_ns;
 
         couple->done_ns[i] += couple->counts ? tenant[i]->work_ns - couple->work_ns[i] : 0;
+        note_kernel(&couple->habit[i], &tenant[i]->kernel, tenant[i]->work_ns - couple->work_ns[i]);
         couple->work_ns[i] = tenant[i]->work_ns;
         couple->longest_ns = ns > couple->longest_ns ? ns : couple->longest_ns;
     }
@@ -405,18 +523,12 @@ static void count(struct couple *couple, uint64_t now_ns,
 static bool is_suited(struct couple *couple, uint64_t now_ns,
                       const struct weir_policy_tenant *const *tenant)
 {
-    for (uint32_t i = 0; i < 2; i++) {
-        const struct weir_policy_kernel *kernel = &tenant[i]->kernel;
-
-        if (kernel->class == WEIR_SCHED_GRAPH) {
-            couple->graphs_until_ns = now_ns + GRAPHS_NS;
-        } else if (kernel->class == WEIR_SCHED_KERNEL && kernel->predicted_ns != 0) {
-            couple->usual_ns[i] += ((double)kernel->predicted_ns - couple->usual_ns[i]) /
-                                   (couple->usual_ns[i] != 0 ? UNSURE_CALLS : 1);
-        }
+    if (tenant[0]->kernel.class == WEIR_SCHED_GRAPH ||
+        tenant[1]->kernel.class == WEIR_SCHED_GRAPH) {
+        couple->graphs_until_ns = now_ns + GRAPHS_NS;
     }
-    return now_ns >= couple->graphs_until_ns && couple->usual_ns[0] >= USUAL_MIN_NS &&
-           couple->usual_ns[1] >= USUAL_MIN_NS;
+    return now_ns >= couple->graphs_until_ns && usual_of(&couple->habit[0]) >= USUAL_MIN_NS &&
+           usual_of(&couple->habit[1]) >= USUAL_MIN_NS;
 }
 
 /* How well are the times of their kernels known? */
@@ -432,24 +544,32 @@ static struct couple *couple_of(struct corun *state, const struct weir_policy_te
 {
     const uint64_t of[] = {tenant[0]->id, tenant[1]->id};
     struct couple *couple = &state->couple[weir_hash_slot(weir_hash64_of(of, sizeof of), PAIRS)];
+    double share[2];
 
     if (couple->id[0] != of[0] || couple->id[1] != of[1]) {
-        *couple = (struct couple){.id = {of[0], of[1]}, .unsure = 1};
+        *couple = (struct couple){.id = {of[0], of[1]}, .period_ns = LEARN_NS};
+        shares_of(tenant, share);
+        forget(couple, share);
     }
     return couple;
 }
 
-/* The place of the tenant with the smaller id, i = 0, or of the other one in a division. */
+/*
+ * The place of the tenant with the smaller id, i = 0, or of the other one in a division. Kernels
+ * that can be moved keep to their SMs by themselves: a block limit says that they need no part.
+ */
 static struct weir_sched_place place_in(const struct weir_policy *self, uint32_t division,
-                                        uint32_t i, const struct weir_policy_tenant *tenant)
+                                        uint32_t i, const struct weir_policy_tenant *const *pair)
 {
+    const struct weir_policy_tenant *tenant = pair[i];
+    bool movable = pair[0]->kernel.movable && pair[1]->kernel.movable;
     uint32_t first, eighths, blocks;
 
     if (division >= PART) {
         first = (division - PART + 1) * self->config->part_step;
-        return i == 0 ? (struct weir_sched_place){.sm_count = first}
-                      : (struct weir_sched_place){.sm_first = first,
-                                                  .sm_count = self->config->sms - first};
+        return (struct weir_sched_place){.sm_first = i == 0 ? 0 : first,
+                                         .sm_count = i == 0 ? first : self->config->sms - first,
+                                         .block_limit = movable ? WEIR_POLICY_BLOCKS_MAX : 0};
     }
     if (division == BESIDE) {
         return (struct weir_sched_place){.block_limit = WEIR_POLICY_BLOCKS_MAX};
@@ -467,7 +587,7 @@ static void divide(const struct weir_policy *self, uint32_t division,
     group->count = 2;
     group->member[1].ready = 1;
     for (uint32_t i = 0; i < 2; i++) {
-        group->member[i == leader ? 0 : 1].place = place_in(self, division, i, tenant[i]);
+        group->member[i == leader ? 0 : 1].place = place_in(self, division, i, tenant);
     }
 }
 
@@ -495,7 +615,7 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
     struct corun *state = self->state;
     const struct weir_policy_tenant *tenant[2];
     struct couple *couple;
-    uint64_t learns_ns;
+    uint64_t learns_ns, usual_ns;
 
     if (!are_two(self, view, tenant)) {
         return;
@@ -504,10 +624,16 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
     learns_ns = couple->seen_ns;
     couple->learns &= !state->broke;
     couple->counts &= !state->broke;
+    usual_ns = couple->longest_ns > WINDOW_NS ? couple->longest_ns : WINDOW_NS;
+    if (view->now_ns - couple->seen_ns > 2 * usual_ns) { /* they were barred from groups */
+        couple->counts = false;
+        settle(couple, view->now_ns);
+    }
     couple->alone &= !state->broke;
     state->broke = false;
     count(couple, view->now_ns, tenant);
     look_how_sure(couple, tenant);
+    look_what_they_run(couple, view->now_ns, tenant);
     if (!is_suited(couple, view->now_ns, tenant)) {
         couple->alone = couple->learns = false;
         return;
@@ -517,6 +643,7 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
         couple->learns = true;
         group->valid_ns = WINDOW_NS;
         group->hold_ns = HOLD_NS;
+        group->quiet = true;
         return;
     }
     couple->learns = false;
