@@ -141,7 +141,7 @@ def serve():
 
 # -------------------------------------------------------------------- the measuring process
 
-WEIR = [f"Weir fair{where} {word}" for where in ("", " programs", " MPS") for word in ("whole", "pieces", "half")] + \
+WEIR = [f"Weir fair{where} {word}" for where in ("", " programs", " MPS", ",corun MPS") for word in ("whole", "pieces", "half")] + \
     ["Weir priority whole", "Weir priority pieces"]
 REHEARSED = ["Weir fair programs pieces"]
 

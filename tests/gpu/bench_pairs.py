@@ -31,7 +31,7 @@ TENSOR = tuple(("tg", other) for other in ("cfd", "md", "spmv", "pl", "pf", "mm"
 TOGETHER = ["Weir fair,corun MPS", "Weir fair MPS", "Weir fair,corun", "Weir fair"]
 
 PULSE_S, LOOP_S, ALONE_S = 0.35, 0.5, 0.25
-WARM_S, LEARN_S = 0.1, 1.5  # trials may cost a sixteenth of the time (sched/group_account.c)
+WARM_S, LEARN_S = 0.1, 4  # of two new kernels: corun takes 1 to 3 s (docs/measurements/sharing-pairs.md)
 SETTLE_S = 0.5  # of each kernel in a new host, whose twins are timed and built once more then
 
 
