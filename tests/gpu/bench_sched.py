@@ -260,7 +260,20 @@ class Bench:
         done.append(host.weir("trace", "stop", *where))
         self.notes += [f"{path}: {step.stderr.strip()}" for step in done if step.returncode != 0]
 
+    def note_predictions(self, kind, host):
+        """How far off the host's predictions of durations were, % (weir-stats(1))."""
+        said = host.weir("stats", "--run-dir", host.run_dir, "--predictions", "--json")
+        for line in said.stdout.splitlines() if said.returncode == 0 else ():
+            row = json.loads(line)
+            for of, seen in (("kernel", "kernels"), ("copy", "copies")):
+                if row.get(seen):
+                    median, mean = 100 * row[f"{of}_median"], 100 * row[f"{of}_mean"]
+                    self.notes.append(f"{kind}: predictions of {of} times were off by {median:.1f} % (median), {mean:.1f} % (mean)")
+                    self.note("predictions", kind, of, "median", median, "%")
+                    self.note("predictions", kind, of, "mean", mean, "%")
+
     def end_host(self, kind, host):
+        self.note_predictions(kind, host)
         host.stop()
         self.notes += [f"{kind}: {line.split('worker ')[-1]}" for line in host.process.errors
                        if " sched: " in line or "forms: runs" in line or " warn " in line]
