@@ -170,8 +170,8 @@ struct tenant {
     bool one_domain;            /* all its queues have the same domain */
     int64_t owed_ns;            /* work that it is behind in groups: group_account.c */
     int64_t lost_ns;            /* the same, with more of what it was ahead: what is paid back */
-    double group_speed;       /* its last items' speed there, relative to alone; 0: not known */
-    uint64_t barred_until_ns; /* until then it joins no group */
+    double group_speed;         /* its last items' speed there, relative to alone; 0: not known */
+    uint64_t barred_until_ns;   /* until then it joins no group */
     bool is_ready;
     bool stale;                   /* view.kernel and its neighbours must be computed again */
     uint64_t idle_ns;             /* when it was last ready; NEVER: not yet */
