@@ -14,7 +14,10 @@
 #define TEXT_BYTES        96
 #define P2P_OK            0u
 #define P2P_NOT_SUPPORTED 5u
-#define P2P_WRITE         1u /* index of a capability: read is 0, write is 1 */
+#define P2P_WRITE         1u /* index of a capability: read is 0, write is 1, */
+#define P2P_NVLINK        2u
+#define P2P_ATOMICS       3u /* between GPUs they need NVLink */
+#define LINKS_MAX         18u
 #define FIELDS_MAX        256
 
 #define EXPORT(name, parameters)                                                                   \
@@ -246,6 +249,22 @@ EXPORT(nvmlDeviceGetMemoryInfo_v2, (nvmlDevice_t device, nvmlMemory_v2_t *memory
 
 /* ---------------------------------------------------------------- neighbours and divisions */
 
+/* Is a link of the device up? */
+static bool is_linked(nvmlDevice_t device)
+{
+    for (uint32_t link = 0; link < LINKS_MAX; link++) {
+        uint32_t active = 0;
+        struct weir_nvml_carry carry = {.function = "nvmlDeviceGetNvLinkState",
+                                        .arguments = {link},
+                                        .data = &active,
+                                        .out_bytes = sizeof active};
+        if (weir_nvml_carry(device, true, &carry) == NVML_SUCCESS && active != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* At its start NCCL also asks this about a device and itself, and accepts no error. */
 EXPORT(nvmlDeviceGetP2PStatus,
        (nvmlDevice_t device, nvmlDevice_t peer, unsigned int capability, unsigned int *status))
@@ -255,7 +274,10 @@ EXPORT(nvmlDeviceGetP2PStatus,
     result = result == NVML_SUCCESS ? weir_nvml_enter_device(device, &one) : result;
     result = result == NVML_SUCCESS ? weir_nvml_enter_device(peer, &other) : result;
     if (result == NVML_SUCCESS) {
-        bool can = capability <= P2P_WRITE && weir_nvml_session()->can_access(one, other);
+        bool can = capability <= P2P_ATOMICS && weir_nvml_session()->can_access(one, other);
+        if (can && capability > P2P_WRITE) {
+            can = is_linked(device) && is_linked(peer);
+        }
         *status = can ? P2P_OK : P2P_NOT_SUPPORTED;
     }
     return result;

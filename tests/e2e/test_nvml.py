@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import unittest
 
 import lib
 
@@ -93,6 +94,41 @@ call("nvmlShutdown", want=1)
 print("done")
 """
 
+# What NCCL asks of each device and each pair of them.
+LINKS = r"""
+import ctypes
+ml = ctypes.CDLL("libnvidia-ml.so.1")
+def call(name, *args):
+    return getattr(ml, name)(*args)
+def number(name, *args):
+    value = ctypes.c_uint(77)
+    result = call(name, *args, ctypes.byref(value))
+    return value.value if result == 0 else -result
+class Pci(ctypes.Structure):
+    _fields_ = [("legacy", ctypes.c_char * 16), ("numbers", ctypes.c_uint * 5), ("id", ctypes.c_char * 32)]
+class Field(ctypes.Structure):
+    _fields_ = [("id", ctypes.c_uint), ("scope", ctypes.c_uint), ("time", ctypes.c_longlong),
+                ("latency", ctypes.c_longlong), ("type", ctypes.c_uint), ("result", ctypes.c_uint),
+                ("value", ctypes.c_ulonglong)]
+assert call("nvmlInit_v2") == 0
+count = number("nvmlDeviceGetCount_v2")
+devices = [ctypes.c_void_p() for _ in range(count)]
+for i, device in enumerate(devices):
+    assert call("nvmlDeviceGetHandleByIndex_v2", i, ctypes.byref(device)) == 0
+for i, device in enumerate(devices):
+    links = [number("nvmlDeviceGetNvLinkState", device, link) for link in range(19)]
+    p2p = number("nvmlDeviceGetNvLinkCapability", device, 0, 0)
+    kind = number("nvmlDeviceGetNvLinkRemoteDeviceType", device, 0)
+    pci = Pci()
+    remote = pci.id.decode() if call("nvmlDeviceGetNvLinkRemotePciInfo_v2", device, 0, ctypes.byref(pci)) == 0 else "none"
+    field = Field(id=165, scope=3)
+    assert call("nvmlDeviceGetFieldValues", device, 1, ctypes.byref(field)) == 0
+    field = field.value if field.result == 0 else -field.result
+    pairs = ["".join("1" if number("nvmlDeviceGetP2PStatus", device, other, index) == 0 else "0" for index in range(5))
+             for other in devices]
+    print("device", i, sum(link == 1 for link in links), links[18], p2p, kind, remote, field, *pairs)
+"""
+
 SMI = (["-L"], ["-q"], ["-q", "-x"], [], ["--query-gpu=name,memory.total,memory.used,utilization.gpu",
                                           "--format=csv"],
        ["--query-compute-apps=pid,name,used_memory", "--format=csv,noheader"], ["pmon", "-c", "1"],
@@ -162,6 +198,20 @@ class Nvml(lib.Case):
         self.client(host)
         holder.close_stdin()
         self.assertEqual(holder.wait(), 0)
+
+    def test_links_between_the_tenants_devices(self):
+        """All of a device's links lead to what NCCL takes for a switch, and pairs are told by what they can do."""
+        if lib.DRIVER != "softgpu":
+            raise unittest.SkipTest("what is told of a GPU is its own")
+        for n in (1, 2, 8):
+            host = super().host({"alice": {}, "bob": {"devices": "0"}}, env={"WEIR_SOFTGPU_DEVICES": str(n)})
+            for tenant, seen in (("alice", n), ("bob", 1)):
+                guest = self.finished(host, sys.executable, "-c", LINKS, tenant=tenant)
+                linked = "18 -2 1 2 fffffff:ffff:ff 1" if seen > 1 else "0 -3 -3 -3 none -3"
+                want = [f"device {i} {linked} " + " ".join("00000" if i == other else "11110" for other in range(seen))
+                        for i in range(seen)]
+                self.assertEqual([line for line in guest.lines if line.startswith("device")], want)
+            host.stop()
 
     def test_without_a_host(self):
         env = lib.clean_environment()

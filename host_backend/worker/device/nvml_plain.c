@@ -12,6 +12,13 @@
 
 #define ARCHITECTURE_UNKNOWN 0xffffffffu
 #define BRAND_NVIDIA         14
+/* NVLink as nvml.h has it: 18 links of the fourth generation, to a switch. */
+#define LINKS            18u
+#define LINK_VERSION     6u
+#define LINK_TO_SWITCH   2u
+#define FIELD_LINK_COUNT 91u
+#define FIELD_LINK_STATE 165u
+#define FIELD_UNSIGNED   1u
 
 static uint32_t attribute(const struct weir_device *device, CUdevice_attribute id)
 {
@@ -138,6 +145,60 @@ static nvmlReturn_t give_zeros(struct weir_nvml_answer *answer, bool versioned)
     return NVML_SUCCESS;
 }
 
+/* Can it make atomic operations in another device's memory? NVIDIA's can over NVLink only. */
+static bool is_linked(const struct weir_device *device)
+{
+    for (uint32_t peer = 0; peer < WEIR_CONTROL_MAX_DEVICES; peer++) {
+        uint64_t value;
+        char key[32];
+
+        snprintf(key, sizeof key, "p2p.%u.%d", peer,
+                 CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED);
+        if (weir_device_fact_get(device, key, &value) && value != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Links of a device that has some: all of them up, to a switch. */
+static nvmlReturn_t give_link(const char *what, uint32_t link, struct weir_nvml_answer *answer)
+{
+    if (link >= LINKS) {
+        return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    if (strncmp(what, "NvLinkRemotePciInfo", strlen("NvLinkRemotePciInfo")) == 0) {
+        memset(answer->data, 0xff, answer->n_data); /* ops/nvml.c hides it */
+        return NVML_SUCCESS;
+    }
+    if (strcmp(what, "NvLinkErrorCounter") == 0) {
+        return give_zeros(answer, false);
+    }
+    return give_words(answer,
+                      strcmp(what, "NvLinkVersion") == 0            ? LINK_VERSION
+                      : strcmp(what, "NvLinkRemoteDeviceType") == 0 ? LINK_TO_SWITCH
+                                                                    : 1,
+                      0);
+}
+
+/* A field of nvmlDeviceGetFieldValues. */
+static nvmlReturn_t give_field(const struct weir_device *device, const uint32_t *arguments,
+                               struct weir_nvml_answer *answer)
+{
+    nvmlFieldValue_t *field = (nvmlFieldValue_t *)(void *)answer->data;
+    bool counts = arguments[0] == FIELD_LINK_COUNT;
+
+    if (!is_linked(device) || (!counts && arguments[0] != FIELD_LINK_STATE)) {
+        return NVML_ERROR_NOT_SUPPORTED;
+    }
+    *field = (nvmlFieldValue_t){.fieldId = arguments[0],
+                                .scopeId = arguments[1],
+                                .valueType = FIELD_UNSIGNED,
+                                .nvmlReturn = NVML_SUCCESS};
+    memcpy(field->value, &(uint32_t){counts ? LINKS : arguments[1] < LINKS}, sizeof(uint32_t));
+    return NVML_SUCCESS;
+}
+
 /* One flat chain: a name, an answer. */
 nvmlReturn_t weir_nvml_plain(const struct weir_device *device, const struct weir_nvml_row *row,
                              const uint32_t *arguments, struct weir_nvml_answer *answer)
@@ -166,6 +227,12 @@ nvmlReturn_t weir_nvml_plain(const struct weir_device *device, const struct weir
     if (IS("CudaComputeCapability")) {
         return give_words(answer, attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
                           attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
+    }
+    if (strncmp(what, "NvLink", strlen("NvLink")) == 0) {
+        return is_linked(device) ? give_link(what, arguments[0], answer) : NVML_ERROR_NOT_SUPPORTED;
+    }
+    if (IS("FieldValues")) {
+        return give_field(device, arguments, answer);
     }
     if (IS("EccMode")) {
         return give_words(answer, ecc, ecc);

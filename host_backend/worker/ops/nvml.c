@@ -6,9 +6,47 @@
 #include "host_backend/worker/state/tenant.h"
 
 #include <string.h>
+#include <strings.h>
 
 #define PROCESSES_MAX 1024 /* the limit of proto/api/ops.toml */
 #define NAME_BYTES    128
+
+/* Is this the PCI address of one of the worker's devices, all of which its tenant has? */
+static bool is_own_device(const struct weir_session *s, const char *bus_id)
+{
+    const char *short_id = strchr(bus_id, ':'); /* its domain may have four digits or eight */
+
+    for (uint32_t i = 0; short_id && i < s->platform->n_devices; i++) {
+        const char *own = strchr(s->platform->devices[i].about.pci_bus_id, ':');
+
+        if (own && strcasecmp(own, short_id) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The other end of a link that is not a device of the tenant's is as in a virtual machine that does
+ * not see it. NCCL takes that for a switch. */
+static void hide_remote(const struct weir_session *s, const char *function,
+                        struct weir_nvml_answer *answer)
+{
+    static const char hidden[] = "fffffff:ffff:ff";
+    nvmlPciInfo_t *pci = (nvmlPciInfo_t *)(void *)answer->data;
+
+    if (strncmp(function, "nvmlDeviceGetNvLinkRemotePciInfo",
+                strlen("nvmlDeviceGetNvLinkRemotePciInfo")) != 0 ||
+        answer->n_data != sizeof *pci) {
+        return;
+    }
+    pci->busId[sizeof pci->busId - 1] = '\0';
+    if (!is_own_device(s, pci->busId)) {
+        memset(pci, 0xff, sizeof *pci);
+        memset(pci->busId, 0, sizeof pci->busId);
+        memcpy(pci->busId, hidden, sizeof hidden);
+        memcpy(pci->busIdLegacy, hidden, sizeof hidden);
+    }
+}
 
 CUresult weir_host_nvml_call(struct weir_session *s, const struct weir_op_nvml_call_in *in,
                              struct weir_op_nvml_call_out *out)
@@ -23,6 +61,7 @@ CUresult weir_host_nvml_call(struct weir_session *s, const struct weir_op_nvml_c
     memcpy(question.arguments, in->arguments, sizeof question.arguments);
     out->result =
         (int32_t)weir_nvml_ask(s->platform->devices[s->op.device].nvml, &question, answer);
+    hide_remote(s, question.function, answer);
     out->data = answer->data;
     out->n_data = answer->n_data;
     return CUDA_SUCCESS;

@@ -70,6 +70,7 @@ BODY(nvmlDeviceGetTemperature, (D, U sensor, U *a), OF_DEVICE *a = 50 + sensor;
 BODY(nvmlDeviceGetClock, (D, U i, U j, U *a), OF_DEVICE *a = i * 10 + j; return NVML_SUCCESS;)
 BODY(nvmlDeviceGetMinMaxClockOfPState, (D, U i, U j, U *a, U *b), OF_DEVICE *a = i; *b = j;
      return NVML_SUCCESS;)
+BODY(nvmlDeviceGetNvLinkState, (D, U i, U *a), OF_DEVICE *a = i < 18; return NVML_SUCCESS;)
 BODY(nvmlDeviceGetTotalEccErrors, (D, U i, U j, Q *a), OF_DEVICE *a = i * 10 + j;
      return NVML_SUCCESS;)
 BODY(nvmlDeviceGetMemoryErrorCounter, (D, U i, U j, U k, Q *a), OF_DEVICE *a = i * 100 + j * 10 + k;
