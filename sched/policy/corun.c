@@ -13,8 +13,9 @@
  *     part n    the first n SMs for one, the others for the other, n in steps of config.part_step
  *
  * A tenant's rate in a division is the work that it got done there, measured by what its items are
- * known to take alone, for each second. Each division is tried for a window, several times, and now
- * and then again, since programs change.
+ * known to take alone, for each second. If that is not known well, it is learned first, in turns in
+ * which nobody else is on the device. Then each division is tried for a window, several times, and
+ * now and then again. When one of the two runs something else, all that is forgotten.
  *
  * The weights. With equal weights each of two tenants is to have half of its rate alone; beyond
  * that the division with the largest sum is best. With unequal weights the rates are to be in
@@ -39,12 +40,12 @@
 #include <math.h>
 
 /* What half and twice of each do: docs/measurements/scheduling-notes.md, "Constants of corun". */
-#define NEVER            UINT64_MAX
-#define PAIRS            64u
-#define EIGHTHS          8u /* an SM's blocks are divided into so many parts */
-#define PARTS_MAX        8u
-#define MIN_GAIN         1.03 /* a division must get so many times as much done as turns */
-#define MIN_GAIN_UNEQUAL 1.1  /* the same with unequal weights, where turns have to be mixed in */
+#define NEVER          UINT64_MAX
+#define PAIRS          64u
+#define EIGHTHS        8u /* an SM's blocks are divided into so many parts */
+#define PARTS_MAX      8u
+#define MIN_GAIN       1.03 /* a division must get so many times as much done as turns */
+#define MIN_GAIN_MIXED 1.1  /* the same where turns have to be mixed in for the shares */
 #define PART_OF_SHARE                                                                              \
     0.98 /* of a share by equal weights is as good as all of it, as rates vary by 2 % */
 #define TRIALS        2u        /* windows in each division before they are compared, */
@@ -194,7 +195,7 @@ static void corun_left(struct weir_policy *self, struct weir_policy_tenant *tena
 
 /*
  * The sum of both rates in the mixture of a division with turns of one tenant alone that keeps the
- * shares.
+ * shares, less what a division must gain to be worth it.
  */
 static double worth(const struct division *division, const double *share)
 {
@@ -205,16 +206,16 @@ static double worth(const struct division *division, const double *share)
     if (share[0] == share[1]) {
         who = rate[0] <= rate[1] ? 0 : 1;
         if (rate[who] >= share[who] * PART_OF_SHARE) {
-            return rate[0] + rate[1];
+            return (rate[0] + rate[1]) / MIN_GAIN;
         }
         mixed = (1 - share[who]) / (1 - rate[who]); /* part of the time in the division */
-        return share[who] + mixed * rate[1 - who];
+        return (share[who] + mixed * rate[1 - who]) / MIN_GAIN_MIXED;
     }
     least[0] = rate[0] / share[0];
     least[1] = rate[1] / share[1];
     who = least[0] <= least[1] ? 0 : 1;
     mixed = 1 / (1 - rate[who] + share[who] * least[1 - who]);
-    return mixed * (rate[0] + rate[1]) + 1 - mixed;
+    return (mixed * (rate[0] + rate[1]) + 1 - mixed) / MIN_GAIN_MIXED;
 }
 
 static void shares_of(const struct weir_policy_tenant *const *tenant, double *ret_share)
@@ -346,20 +347,20 @@ static void look_what_they_run(struct couple *couple, uint64_t now_ns,
 
 /* ---- which division is tried or used next ---- */
 
-/* The division from `from` to `to` that gets most done; `from`: none is known. */
+/* The division from `from` to `to` that gets most done, of those with so many windows; `from`: none
+ * has. */
 static uint32_t best_of(const struct weir_policy *self, const struct couple *couple,
                         const struct weir_policy_tenant *const *tenant, uint32_t from, uint32_t to,
-                        const double *share)
+                        const double *share, uint32_t windows)
 {
-    double gain = share[0] == share[1] ? MIN_GAIN : MIN_GAIN_UNEQUAL;
     uint32_t best = from;
     double most = 0;
 
     for (uint32_t i = from; i < to; i++) {
         const struct division *d = &couple->division[i];
-        double sum = i == TURNS ? gain * (d->rate[0] + d->rate[1]) : worth(d, share);
+        double sum = i == TURNS ? d->rate[0] + d->rate[1] : worth(d, share);
 
-        if (d->windows != 0 && sum > most && is_possible(self, tenant, i)) {
+        if ((d->windows >= windows || i == TURNS) && sum > most && is_possible(self, tenant, i)) {
             most = sum;
             best = i;
         }
@@ -385,7 +386,7 @@ static bool is_compared(const struct weir_policy *self, const struct couple *cou
     if (couple->division[middle].windows == 0) {
         return index == middle;
     }
-    best = best_of(self, couple, tenant, from, to, share);
+    best = best_of(self, couple, tenant, from, to, share, 1);
     return index + 1 >= best && index <= best + 1;
 }
 
@@ -413,15 +414,16 @@ static double best_sum(const struct couple *couple)
     return best->rate[0] + best->rate[1];
 }
 
-/* The division to try next: of the open ones, or else of all, the one that was tried least. */
+/* The division to try next: of the open ones, or else of all but turns, the one that was tried
+ * least; the best one if there is none. */
 static uint32_t next_tried(const struct weir_policy *self, const struct couple *couple,
                            const struct weir_policy_tenant *const *tenant, const double *share,
                            bool *ret_is_open)
 {
     double best = best_sum(couple);
-    uint32_t next = TURNS;
+    uint32_t next = couple->best;
 
-    *ret_is_open = false; /* what turns give is known */
+    *ret_is_open = false;
     for (uint32_t i = 1; i < DIVISIONS; i++) {
         const struct division *d = &couple->division[i];
         bool open = is_open(d, best);
@@ -451,9 +453,9 @@ static void choose(struct weir_policy *self, struct couple *couple, uint64_t now
     bool is_new;
 
     shares_of(tenant, share);
-    couple->best = best_of(self, couple, tenant, TURNS, DIVISIONS, share);
+    couple->best = best_of(self, couple, tenant, TURNS, DIVISIONS, share, TRIALS);
     next = next_tried(self, couple, tenant, share, &is_new);
-    couple->tries = is_new || now_ns >= couple->again_ns;
+    couple->tries = next != couple->best && (is_new || now_ns >= couple->again_ns);
     couple->now = couple->tries ? next : couple->best;
     if (is_new || was != couple->best) {
         couple->pause_ns = AGAIN_NS;
