@@ -10,9 +10,9 @@ flep        A_B as in the paper: A's large input in a loop with low priority, B'
 antt        the same with others of FLEP's pairs and equal priorities: the paper's second experiment.
 slate, waterfill, tensor
             two large inputs in loops. STP is the sum of both speeds, 1.00 being as much as one alone. What
-            Weir's policies learn at first runs falls into the time before measuring (SETTLE_S, LEARN_S).
-            All arrangements, and each kernel alone, are measured as long after a loop's beginning: an H200
-            under load for half a second may become slower. In a trace bs took 1.00 of its usual time up to
+            Weir's policies learn at first runs falls into the time before measuring (SETTLE_S, --learn-s).
+            Kernels alone and MPS, which learn nothing, are measured WARM_LATE_S after a loop's beginning: an
+            H200 under load for half a second may become slower. In a trace bs took 1.00 of its usual time up to
             0.5 s, then up to 1.15 for half a second: in both tenants, stopped or not.
 """
 import re
@@ -31,7 +31,7 @@ TENSOR = tuple(("tg", other) for other in ("cfd", "md", "spmv", "pl", "pf", "mm"
 TOGETHER = ["Weir fair,corun MPS", "Weir fair MPS", "Weir fair,corun", "Weir fair"]
 
 PULSE_S, LOOP_S, ALONE_S = 0.35, 0.5, 0.25
-WARM_S, LEARN_S = 0.1, 4  # of two new kernels: corun takes 1 to 3 s (docs/measurements/sharing-pairs.md)
+WARM_S, WARM_LATE_S = 0.1, 1.0
 SETTLE_S = 0.5  # of each kernel in a new host, whose twins are timed and built once more then
 
 
@@ -210,7 +210,8 @@ class Pairs:
 
     def pair(self, tenants, measure, kind, pair, cells):
         with self.bench.recorded(f"{kind} {'_'.join(pair)}", tenants.host):
-            lines = tenants.run([(k, self.large) for k in pair], [self.loop(LEARN_S)] * 2)
+            warm = self.suite.options.learn_s if kind.startswith("Weir") else WARM_LATE_S
+            lines = tenants.run([(k, self.large) for k in pair], [self.loop(warm)] * 2)
         name = "_".join(pair)
         speeds = lines and [rate(lines[i]) / self.alone_late[k, self.large] for i, k in enumerate(pair)]
         cells[name, kind] = speeds
@@ -242,7 +243,7 @@ class Pairs:
 
     def throughput(self, measure, pairs, weir):
         pairs = self.cases(pairs[:self.first])
-        self.measure_alone([(k, self.large) for pair in pairs for k in pair], self.alone_late, LEARN_S)
+        self.measure_alone([(k, self.large) for pair in pairs for k in pair], self.alone_late, WARM_LATE_S)
         kernels = sorted({k for pair in pairs for k in pair})
         cells, kinds = {}, []
         for kind in self.bench.arrangements(weir, ["MPS", "MPS threads"]) if pairs else ():
