@@ -144,6 +144,30 @@ class Demand(lib.Case):
         guest.kill()
         self.gone(host)
 
+    def test_more_memory_than_there_is_is_refused(self):
+        """Without a bound in [default], too."""
+        host = self.serve('memory = "900TiB"', tenants={"alice": {"memory": "64MiB"}})
+        total = host.status()["worker"][0]["memory_bytes"] // MIB
+        more = rf"memory=900TiB is more than the GPU has, {total} MiB"
+        self.refused(host, "--memory", "900TiB", why=more)
+        self.refused(host, "--memory", f"{total + 1}MiB", why=f"is more than the GPU has, {total} MiB")
+        for words in (("set", "alice", "memory=900TiB"), ("add", "carol", "memory=900TiB"), ("add", "carol", "pinned=900TiB"),
+                      ("set", "alice", "pinned=900TiB")):
+            done = lib.run_weir("tenant", "--run-dir", host.run_dir, *words)
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertRegex(done.stderr, more if words[2].startswith("memory") else "pinned=900TiB is more than the machine has")
+        self.assertEqual(set(t["name"] for t in host.status()["tenant"]), {"alice"})
+        self.assertEqual(host.tenant("alice")["quota_bytes"], 64 * MIB)
+        # A share that does not ask has what there is, and all that there is may be asked for.
+        for share in (("--new",), ("--memory", f"{total}MiB"), ("--memory", "100%")):
+            guest = self.start(host, "e2e_quota", "hold", MIB, share=share)
+            guest.wait_line("^held$")
+            ((_, row),) = self.shares(host).items()
+            self.assertAlmostEqual(row["quota_bytes"], total * MIB, delta=MIB)
+            guest.close_stdin()
+            self.assertEqual(guest.wait(), 0)
+            self.gone(host)
+
     def finished_share(self, host):
         done = subprocess.run(self.run_argv(host, "e2e_minimal"), env=lib.clean_environment(), capture_output=True,
                               text=True, timeout=60)

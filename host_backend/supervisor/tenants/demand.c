@@ -482,8 +482,9 @@ static struct weir_sup_tenant *make(struct weir_supervisor *sup, char *text, str
         return NULL;
     }
     if (!find_owner(sup, wish, diag) || !has_room(sup, wish->user_slot, diag) ||
-        weir_demand_take(&sup->config.demand, wish->settings, wish->n_settings, &config, diag) !=
-            WEIR_OK ||
+        weir_demand_take(&sup->config.demand, wish->settings, wish->n_settings,
+                         weir_sup_device_bytes(sup, &sup->config.demand.usual), &config,
+                         diag) != WEIR_OK ||
         !name_share(sup, wish, &config, diag) || !watch_process(sup, wish, &pid_fd, diag)) {
         return NULL;
     }

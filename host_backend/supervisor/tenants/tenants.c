@@ -146,6 +146,10 @@ enum weir_status weir_sup_setting_try(const struct weir_supervisor *sup,
         weir_setting_copy(setting, &tenant->base, config);
     } else {
         status = weir_setting_store(setting, text, config, ret_diag);
+        if (status == WEIR_OK &&
+            !weir_setting_fits(setting, config, weir_sup_device_bytes(sup, config), ret_diag)) {
+            status = WEIR_ERR_INVALID;
+        }
     }
     for (int i = 0; status == WEIR_OK && i < WEIR_CONFIG_TENANTS_MAX; i++) {
         const struct weir_sup_tenant *other = &sup->tenants[i];
@@ -394,6 +398,11 @@ enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,
     if (!weir_tenant_devices_ok(config, &sup->config)) {
         weir_diag_set(ret_diag, 0, 0, "'devices' names some that the host has not");
         return WEIR_ERR_INVALID;
+    }
+    for (size_t i = 0; source != WEIR_ORIGIN_DEMAND && i < weir_setting_count(); i++) {
+        if (!weir_setting_fits(i, config, weir_sup_device_bytes(sup, config), ret_diag)) {
+            return WEIR_ERR_INVALID;
+        }
     }
     status = apply(sup, source, config);
     if (status != WEIR_OK) {

@@ -145,6 +145,12 @@ void weir_sup_remark_restart(const struct weir_supervisor *sup, const struct wei
  */
 uint64_t weir_sup_quota_bytes(const struct weir_supervisor *sup,
                               const struct weir_sup_tenant *tenant);
+/**
+ * The memory of the devices that a tenant with these settings has, in bytes; where no worker has
+ * told, of all the host's devices. 0: no worker of the host has told yet.
+ */
+uint64_t weir_sup_device_bytes(const struct weir_supervisor *sup,
+                               const struct weir_tenant_config *config);
 /** The percentage of a GPU's memory promised by quotas; the highest of all lists of devices. */
 uint32_t weir_sup_promised_pct(const struct weir_supervisor *sup);
 /** Log a percentage above 100, once for each value. */
