@@ -277,9 +277,8 @@ services:
         self.contained(*self.quota(160), tenant="all")  # by its other name
         self.contained(*self.quota(96), tenant="new", options=["--user", "1234:5678", "--read-only", "--cap-drop", "all"])
         self.contained(*self.quota(64), tenant="new", options=["--env", "WEIR_MEMORY=64MiB"])
-        # An annotation, which an image cannot have, goes before a variable.
         self.contained(*self.quota(32), tenant="new", options=["--annotation", "weir.dev/memory=32MiB",
-                                                               "--env", "WEIR_MEMORY=64MiB"])
+                                                               "--env", "WEIR_MEMORY=32MiB", "--env", "WEIR_PORT=tcp://a:1"])
         self.no_shares()
         container = self.engine.start(self.image, "sleep", "300", tenant="new", options=[
             *self.mounts, "--env", "WEIR_WEIGHT=300", "--env", "WEIR_PRIORITY=low", "--env", "WEIR_SM_LIMIT=50",
@@ -313,12 +312,28 @@ services:
                              (["--env", "WEIR_WEIGHT=much"], "weir: 'weight' must be an integer"),
                              (["--annotation", "weir.dev/priority=high"], "weir: priority=high is over the limit of normal"),
                              (["--annotation", "weir.dev/size=3"], "weir: 'size' cannot be asked for, only memory, weight"),
+                             (["--annotation", "weir.dev/memory=32MiB", "--env", "WEIR_MEMORY=64MiB"],
+                              "weir: memory=32MiB and memory=64MiB contradict each other"),
+                             (["--env", "WEIR_MEMROY=64MiB"], "weir: the variable WEIR_MEMROY .* did you mean WEIR_MEMORY"),
+                             (["--annotation", "wier.dev/memory=32MiB"], "weir: the annotation .* did you mean 'weir.dev/memory'"),
+                             (["--device", f"weir.dev/gpu={ALICE}"],
+                              f"weir: a container has one device of Weir, and not both weir.dev/gpu=(new|{ALICE}) and"),
                              (["--annotation", "weir.dev/user=no-such-user"], "there is no user 'no-such-user'"),
                              (["--env", "WEIR_MEMORY=6\t4"], "weir: a setting has control characters")):
             done = self.engine.run(self.image, "true", tenant="new", options=options)
             self.assertNotEqual(done.returncode, 0, options)
             self.assertRegex(done.stderr, why)
         self.no_shares()
+        # A tenant of the administrator's is what it is: nothing is asked of it, and none stands beside it.
+        for options, why in ((["--device", "weir.dev/gpu=default"], f"not both weir.dev/gpu=(default|{ALICE}) and"),
+                             (["--env", "WEIR_MEMORY=64MiB"], f"weir: memory=64MiB is asked for, and weir.dev/gpu={ALICE} is"),
+                             (["--env", "WEIR_MEMROY=64MiB"], "did you mean WEIR_MEMORY"),
+                             (["--annotation", "weir.dev/weight=3"], "weir: weight=3 is asked for")):
+            done = self.engine.run(self.image, "true", tenant=ALICE, options=options)
+            self.assertNotEqual(done.returncode, 0, options)
+            self.assertRegex(done.stderr, why)
+        same = ["--device", "weir.dev/gpu=all"]  # the tenant default by two names
+        self.contained(*self.quota(160), tenant="default", options=same)
         # A host that was killed leaves its file: no container is made with nothing behind it.
         host.process.kill()
         done = self.engine.run(self.image, "true", tenant="new")
