@@ -379,6 +379,11 @@ static const char *check_host(const char *run_dir, const char *url, char room[PA
         weir_status_report_destroy(report);
         return url;
     }
+    if (status == WEIR_ERR_STOPPED || status == WEIR_ERR_TIMED_OUT) {
+        mend("problem", "let it go on (kill -CONT), or restart it: systemctl restart weir",
+             "the host does not answer: %s", weir_status_text(status));
+        return NULL;
+    }
     const char *path = url + (strncmp(url, "ipc://", 6) == 0 ? 6 : 0);
     if (access(path, R_OK | W_OK) == 0) {
         ok("host: socket %s (its status is not for this user)", path);

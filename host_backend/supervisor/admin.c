@@ -66,7 +66,7 @@ static void on_connection(void *user, int index)
             sup->admin.clients[i] =
                 (struct weir_admin_client){.fd = fd,
                                            .id = ++sup->admin.last_client,
-                                           .deadline_ns = weir_clock_now_ns() + REQUEST_WAIT_NS};
+                                           .deadline_ns = weir_host_clock_ns() + REQUEST_WAIT_NS};
             return;
         }
     }
@@ -97,7 +97,7 @@ static void start_gathering(struct weir_supervisor *sup, bool stats)
     sup->admin.n_gatherings++;
     sup->admin.gathering_stats = stats;
     sup->admin.stats_bytes = 0;
-    sup->admin.deadline_ns = weir_clock_now_ns() + GATHER_WAIT_NS;
+    sup->admin.deadline_ns = weir_host_clock_ns() + GATHER_WAIT_NS;
     sup->admin.gathered.n_sessions = 0;
     sup->admin.gathered.n_tenants = 0;
     sup->admin.gathered.n_devices = 0;

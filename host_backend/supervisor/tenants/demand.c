@@ -599,7 +599,7 @@ void weir_sup_demand_accept(struct weir_supervisor *sup)
     if (client->fd >= 0) {
         close_client(client); /* the oldest connection makes room */
     }
-    *client = (struct weir_sup_demand_client){fd, weir_clock_now_ns() + REQUEST_WAIT_NS, peer.uid};
+    *client = (struct weir_sup_demand_client){fd, weir_host_clock_ns() + REQUEST_WAIT_NS, peer.uid};
 }
 
 void weir_sup_share_gone(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
