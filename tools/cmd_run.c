@@ -25,19 +25,32 @@ static const char *name_or_environment(const char *given, const char *variable)
     return given ? given : getenv(variable);
 }
 
-/* Is there a host with tenants' sockets in the folder of this socket? This user may not be allowed
- * to ask it. */
-static bool host_there(const char *path)
+/* Say why a tenant's socket is not there, if its folder is a host's; false: there is no host. This
+ * user may not be allowed to ask it. */
+static bool complain_of_missing(const char *path, const char *tenant)
 {
     char run_dir[PATH_MAX];
     struct weir_status_report *report = NULL;
     const char *name = strrchr(path, '/');
+    bool known = false;
     if (!name) {
         return false;
     }
     snprintf(run_dir, sizeof(run_dir), "%.*s", (int)(name - path), path);
     enum weir_status status = weir_control_status(run_dir, &report);
+    for (size_t i = 0; status == WEIR_OK && i < report->n_tenants; i++) {
+        known |= strcmp(report->tenants[i].name, tenant) == 0;
+    }
     weir_status_report_destroy(report);
+    if (known) {
+        fprintf(stderr,
+                "weir run: %s: the socket of tenant '%s' was removed: systemctl reload weir, or "
+                "SIGHUP, makes it again\n",
+                path, tenant);
+    } else if (status == WEIR_OK || status == WEIR_ERR_DENIED) {
+        fprintf(stderr, "weir run: %s: the host has no tenant '%s' (see weir tenant list)%s\n",
+                path, tenant, status == WEIR_OK ? "" : ", or its socket was removed");
+    }
     return status == WEIR_OK || status == WEIR_ERR_DENIED;
 }
 
@@ -53,10 +66,7 @@ static bool socket_there(const char *host, const char *tenant)
                 "weir run: %s: %s: this user may not be that tenant (see socket_mode and user in "
                 "weir.toml(5))\n",
                 path, strerror(reason));
-    } else if (reason == ENOENT && tenant && host_there(path)) {
-        fprintf(stderr, "weir run: %s: the host has no tenant '%s' (see weir tenant list)\n", path,
-                tenant);
-    } else {
+    } else if (!(reason == ENOENT && tenant && complain_of_missing(path, tenant))) {
         fprintf(stderr, "weir run: %s: %s (is weir serve running? see weir doctor)\n", path,
                 strerror(reason));
     }

@@ -677,6 +677,14 @@ bool weir_sup_may_change(const struct weir_admin_client *client)
     return weir_peer_of(client->fd, &peer) == WEIR_OK && (peer.uid == 0 || peer.uid == geteuid());
 }
 
+void weir_sup_admin_renew(struct weir_supervisor *sup)
+{
+    if (weir_sup_socket_lost(sup->admin.path, &sup->admin.fd) &&
+        weir_sup_listen(sup->admin.path, 0660, &sup->admin.fd) != WEIR_OK) {
+        sup->admin.fd = -1;
+    }
+}
+
 enum weir_status weir_sup_admin_open(struct weir_supervisor *sup)
 {
     int n = snprintf(sup->admin.path, sizeof sup->admin.path, "%s/admin.sock", sup->config.run_dir);

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import unittest
@@ -403,6 +404,38 @@ class HostCases(lib.Case):
         self.assertEqual(host.weir("docker-args", *place, "C").returncode, 1)
         listed = host.weir("cdi", *place, "--list").stdout.replace("weir.dev/gpu=new\n", "")
         self.assertEqual(listed, "weir.dev/gpu=A\n")
+
+    def test_a_reload_makes_removed_sockets_again(self):
+        host = self.serve(["A", "b"])
+        steady = self.steady(host, tenant="b")
+        names = ["A.sock", "admin.sock", "new.sock", "containers/A/default.sock"]
+        paths = [os.path.join(host.run_dir, name) for name in names]
+        modes = [self.mode(path) for path in paths]
+        os.unlink(paths[0])
+        run = ("run", "--run-dir", host.run_dir, "--tenant", "A", "--", lib.places.program("e2e_minimal"))
+        done = lib.run_weir(*run)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "A.sock: the socket of tenant 'A' was removed: systemctl reload weir")
+        for path in paths[1:]:
+            os.unlink(path)
+        shutil.rmtree(os.path.join(host.run_dir, "containers", "A"))
+        shutil.rmtree(os.path.join(host.run_dir, "shares"))
+        os.unlink(self.cdi)
+        host.process.signal(signal.SIGHUP)
+        lib.until(lambda: os.path.exists(self.cdi) and "reloading" in host.process.err, 5, "all is made again")
+        self.assertEqual([self.mode(path) for path in paths], modes)
+        self.assertEqual(lib.run_weir(*run).returncode, 0)
+        self.assertEqual(lib.run_weir("run", "--new", *run[1:3], *run[5:]).returncode, 0)
+        env = {"LD_LIBRARY_PATH": lib.places.guest_lib, "WEIR_HOST": f"ipc://{paths[3]}"}
+        self.finished(host, "e2e_minimal", arrangement=lib.NATIVE, env=env)
+        self.steady_undisturbed(steady)
+
+    def test_docker_args_of_devices_that_need_cdi(self):
+        host = self.serve(["A"])
+        for name, why in (("all", "Docker 25, .* weir docker-args default"), ("new", "Docker 25, .* name a tenant")):
+            done = host.weir("docker-args", "--run-dir", host.run_dir, name)
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertRegex(done.stderr, why)
 
     def test_modes_follow_the_sockets(self):
         for mode, folder in ((0o600, 0o700), (0o666, 0o711)):

@@ -702,6 +702,22 @@ enum weir_status weir_sup_demand_open(struct weir_supervisor *sup)
     return status;
 }
 
+void weir_sup_demand_renew(struct weir_supervisor *sup)
+{
+    char folder[PATH_MAX], none[PATH_MAX];
+
+    snprintf(folder, sizeof folder, "%s/" WEIR_CONTAINER_SHARES, sup->config.run_dir);
+    snprintf(none, sizeof none, "%s/" WEIR_CONTAINER_SHARES "/none", sup->config.run_dir);
+    if (sup->demand.fd >= 0 && (!make_folder(folder, 0711) || !make_folder(none, 0755))) {
+        weir_log_error("supervisor: no folder of shares path=%s why=\"%s\"", none, strerror(errno));
+    }
+    if (weir_sup_socket_lost(sup->demand.path, &sup->demand.fd) &&
+        weir_listen_unix(sup->demand.path, (mode_t)sup->config.demand.socket_mode,
+                         &sup->demand.fd) != WEIR_OK) {
+        sup->demand.fd = -1;
+    }
+}
+
 void weir_sup_demand_close(struct weir_supervisor *sup)
 {
     for (int i = 0; i < WEIR_DEMAND_CLIENTS_MAX; i++) {
