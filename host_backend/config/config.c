@@ -562,6 +562,16 @@ uint32_t weir_config_promised_pct(const struct weir_tenant_config *const *tenant
     return promised_pct < UINT32_MAX ? (uint32_t)promised_pct : UINT32_MAX;
 }
 
+const char *weir_config_user_of(const struct weir_host_config *config, const char *tenant)
+{
+    for (uint32_t i = 0; i < config->n_tenants; i++) {
+        if (strcmp(config->tenants[i].name, tenant) == 0) {
+            return config->tenants[i].user;
+        }
+    }
+    return "";
+}
+
 /* The area for reservations may lie anywhere beside all windows. */
 bool weir_config_areas_ok(const struct weir_host_config *c, struct weir_diag *ret_diag)
 {

@@ -207,6 +207,8 @@ bool weir_tenant_devices_ok(const struct weir_tenant_config *tenant,
                             const struct weir_host_config *host);
 /** A tenant's own devices; NULL: none of its own, or those of one before it. Borrowed. */
 const char *weir_config_new_devices(const struct weir_host_config *config, uint32_t tenant);
+/** The user of a tenant in weir.toml; "": it has none, or is not there. Borrowed. */
+const char *weir_config_user_of(const struct weir_host_config *config, const char *tenant);
 /** Is this a valid name of a tenant? */
 bool weir_tenant_name_ok(const char *name);
 size_t weir_setting_count(void);
