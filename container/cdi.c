@@ -41,19 +41,25 @@ static void put_mount(FILE *out, const struct weir_container_mount *mount, const
     fputs(", \"options\": [\"ro\", \"nosuid\", \"nodev\", \"bind\"]}", out);
 }
 
-/* What an engine executes when it makes a container, before the container's first program. */
-static void put_hook(FILE *out, const struct weir_cdi_spec *spec, const char *indent)
+/* What an engine executes when it makes a container, before the container's first program.
+ * tenant: NULL: the device is a share on demand. */
+static void put_hook(FILE *out, const struct weir_cdi_spec *spec, const char *tenant,
+                     const char *indent)
 {
     fprintf(out, "%s  \"hooks\": [{\"hookName\": \"createRuntime\", \"path\": ", indent);
     weir_json_put(out, spec->hook);
     fputs(", \"args\": [\"weir-oci-hook\", ", out);
     weir_json_put(out, spec->run_dir);
+    if (tenant) {
+        fputs(", ", out);
+        weir_json_put(out, tenant);
+    }
     fputs("]}]", out);
 }
 
-/* hooked: the specification whose hook is added; NULL: none. */
+/* hooked: the specification whose hook is added, for this tenant; NULL: none. */
 static void put_edits(FILE *out, const struct weir_container_edits *edits,
-                      const struct weir_cdi_spec *hooked, const char *indent)
+                      const struct weir_cdi_spec *hooked, const char *tenant, const char *indent)
 {
     fprintf(out, "%s\"containerEdits\": {\n", indent);
     if (edits->n_env != 0) {
@@ -73,7 +79,7 @@ static void put_edits(FILE *out, const struct weir_container_edits *edits,
     fprintf(out, "\n%s  ]", indent);
     if (hooked) {
         fputs(",\n", out);
-        put_hook(out, hooked, indent);
+        put_hook(out, hooked, tenant, indent);
     }
     fprintf(out, "\n%s}", indent);
 }
@@ -94,7 +100,7 @@ static enum weir_status put_device(FILE *out, const struct weir_cdi_spec *spec, 
         fputs("    {\n      \"name\": ", out);
         weir_json_put(out, name);
         fputs(",\n", out);
-        put_edits(out, edits, !tenant ? spec : NULL, "      ");
+        put_edits(out, edits, spec->hook ? spec : NULL, tenant, "      ");
         fputs("\n    }", out);
     }
     *first = false;
@@ -162,7 +168,7 @@ enum weir_status weir_cdi_write(FILE *out, const struct weir_cdi_spec *spec)
         status = put_device(out, spec, WEIR_CDI_NEW, NULL, &first);
     }
     fputs("\n  ],\n", out);
-    put_edits(out, spec->common, NULL, "  ");
+    put_edits(out, spec->common, NULL, NULL, "  ");
     fputs("\n}\n", out);
     return status == WEIR_OK && ferror(out) ? WEIR_ERR_IO : status;
 }

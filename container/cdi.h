@@ -18,7 +18,7 @@ struct weir_cdi_spec {
     const char *run_dir;                       /* the host's run directory; borrowed */
     const char *const *tenants; /* tenants, each of which becomes a device; borrowed */
     size_t n_tenants;
-    const char *hook; /* path of weir-oci-hook; borrowed; NULL: no share on demand */
+    const char *hook; /* path of weir-oci-hook; borrowed; NULL: no share on demand, and no check */
 };
 
 /* Devices that no tenant is called after: a share on demand, and the tenant WEIR_CDI_ALL_IS. */

@@ -3,7 +3,8 @@
  *
  * One list, from which both the CDI specification (cdi.h) and docker's arguments (docker_args.h)
  * are written, so that the two ways cannot differ. No LD_PRELOAD, no LD_LIBRARY_PATH, no device
- * node: bind mounts and environment only. A share on demand alone has a hook, too (cdi.c).
+ * node: bind mounts and environment only. A hook gives a share on demand, and refuses a second
+ * device (cdi.c).
  *
  * Source: docs/design/containers.md
  */

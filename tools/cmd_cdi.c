@@ -2,6 +2,7 @@
 #include "container/cdi.h"
 #include "host_backend/config/control.h"
 #include "tools/ask.h"
+#include "tools/cdi_file.h"
 #include "tools/command.h"
 
 #include <limits.h>
@@ -9,24 +10,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void list(const struct weir_cdi_spec *spec)
+static void list(FILE *out, const struct weir_cdi_spec *spec)
 {
     for (size_t i = 0; i < spec->n_tenants; i++) {
         if (weir_cdi_name_ok(spec->tenants[i])) {
-            printf(WEIR_CDI_KIND "=%s\n", spec->tenants[i]);
+            fprintf(out, WEIR_CDI_KIND "=%s\n", spec->tenants[i]);
         }
     }
     if (weir_cdi_all(spec)) {
-        printf(WEIR_CDI_KIND "=" WEIR_CDI_ALL "\n");
+        fprintf(out, WEIR_CDI_KIND "=" WEIR_CDI_ALL "\n");
     }
     if (spec->hook) {
-        printf(WEIR_CDI_KIND "=" WEIR_CDI_NEW "\n");
+        fprintf(out, WEIR_CDI_KIND "=" WEIR_CDI_NEW "\n");
     }
 }
 
-/* Write the specification for the tenants in a report; complains on stderr. */
-static enum weir_status generate(const struct weir_status_report *report, const char *output,
-                                 bool names)
+enum weir_status weir_cdi_generate(const struct weir_status_report *report, FILE *out,
+                                   const char *output, bool names)
 {
     char guest_lib[PATH_MAX];
     char run_dir[PATH_MAX];
@@ -46,15 +46,13 @@ static enum weir_status generate(const struct weir_status_report *report, const 
         status = WEIR_ERR_NOT_FOUND;
     }
     if (status == WEIR_OK && names) {
-        list(&spec);
+        list(out, &spec);
     } else if (status == WEIR_OK) {
         status = weir_path_guest_lib(guest_lib, sizeof(guest_lib))
                      ? weir_container_edits_common(guest_lib, WEIR_CONTAINER_NVIDIA_SMI, common)
                      : WEIR_ERR_NOT_FOUND;
-        if (status == WEIR_ERR_NOT_FOUND) {
-            fprintf(stderr, "weir cdi: the guest's libcuda.so.1 is not to be found\n");
-        } else if (status == WEIR_OK) {
-            status = output ? weir_cdi_store(output, &spec) : weir_cdi_write(stdout, &spec);
+        if (status == WEIR_OK) {
+            status = output ? weir_cdi_store(output, &spec) : weir_cdi_write(out, &spec);
         }
     }
     free(tenants);
@@ -88,10 +86,11 @@ int weir_cmd_cdi(int argc, char **argv)
     if (status != WEIR_OK) {
         return weir_ask_failed("cdi", run_dir, status);
     }
-    status = generate(report, output, names);
+    status = weir_cdi_generate(report, stdout, output, names);
     if (status != WEIR_OK) {
-        fprintf(stderr, "weir cdi: %s%s%s\n", output ? output : "", output ? ": " : "",
-                weir_status_text(status));
+        fprintf(stderr, "weir cdi: %s%s%s%s\n", output ? output : "", output ? ": " : "",
+                weir_status_text(status),
+                status == WEIR_ERR_NOT_FOUND ? " (the guest's libcuda.so.1, or any device)" : "");
     }
     weir_status_report_destroy(report);
     return status == WEIR_OK ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;

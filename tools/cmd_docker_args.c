@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 /* A user who may not look into the host's folders still gets an answer: docker's daemon
@@ -20,6 +21,18 @@ static bool tenant_is_there(const char *run_dir, const char *tenant)
     if (!weir_cdi_name_ok(tenant) ||
         weir_container_folder(run_dir, tenant, folder, sizeof(folder)) != WEIR_OK) {
         fprintf(stderr, "weir docker-args: '%s' cannot be a container's tenant\n", tenant);
+        return false;
+    }
+    if (stat(folder, &info) != 0 && errno != EACCES &&
+        (strcmp(tenant, WEIR_CDI_ALL) == 0 || strcmp(tenant, WEIR_CDI_NEW) == 0)) {
+        fprintf(
+            stderr,
+            "weir docker-args: '%s' is a device that only engines with CDI have (Docker 25, podman "
+            "4.1): %s\n",
+            tenant,
+            strcmp(tenant, WEIR_CDI_ALL) == 0
+                ? "name the tenant that it stands for: weir docker-args " WEIR_CDI_ALL_IS
+                : "without CDI nothing makes a share for a container: name a tenant");
         return false;
     }
     if (stat(folder, &info) != 0 && errno != EACCES) {

@@ -9,102 +9,46 @@
 #include "base/clock.h"
 #include "host_backend/config/control.h"
 #include "host_backend/config/proc_text.h"
-#include "host_backend/config/status_text.h"
 #include "host_backend/confine/confine.h"
 #include "proto/cuda_abi.h"
 #include "proto/wire/discover.h"
 #include "tools/ask.h"
 #include "tools/command.h"
+#include "tools/doctor.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
 #include <pwd.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static int n_problems;
-static int n_warnings;
-static bool as_json;
-
-static void ok(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void way(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void mend(const char *kind, const char *remedy, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-/* Print one line, and under it what would solve the problem. */
-static void tell(const char *result, const char *remedy, const char *format, va_list args)
-    __attribute__((format(printf, 3, 0)));
-
-static void tell(const char *result, const char *remedy, const char *format, va_list args)
-{
-    struct weir_status_check row = {.result = ""};
-    snprintf(row.result, sizeof row.result, "%s", result);
-    snprintf(row.remedy, sizeof row.remedy, "%s", remedy);
-    vsnprintf(row.text, sizeof row.text, format, args);
-    n_problems += strcmp(result, "problem") == 0;
-    n_warnings += strcmp(result, "warning") == 0;
-    if (as_json) {
-        weir_status_text_check(stdout, &row);
-        return;
-    }
-    printf("%-9s%s\n", strcmp(result, "way") == 0 ? "" : result, row.text);
-    if (*remedy) {
-        printf("           -> %s\n", remedy);
-    }
-}
-
-static void ok(const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    tell("ok", "", format, args);
-    va_end(args);
-}
-
-/* Print a line about a way to a host, which is no fault if it is closed. */
-static void way(const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    tell("way", "", format, args);
-    va_end(args);
-}
-
-static void mend(const char *kind, const char *remedy, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    tell(kind, remedy, format, args);
-    va_end(args);
-}
 
 static void check_kernel(void)
 {
     int fd = memfd_create("weir-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) {
-        mend("problem", "Linux 4.14 or later with memfd_create is needed", "memfd_create: %s",
-             strerror(errno));
+        weir_doctor_mend("problem", "Linux 4.14 or later with memfd_create is needed",
+                         "memfd_create: %s", strerror(errno));
         return;
     }
     close(fd);
-    ok("the kernel has sealed memory files");
+    weir_doctor_ok("the kernel has sealed memory files");
 }
 
 static void check_limits(void)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < 1024) {
-        mend("warning", "raise it: ulimit -n 65536, or LimitNOFILE= in the unit",
-             "only %llu open files are allowed", (unsigned long long)limit.rlim_cur);
+        weir_doctor_mend("warning", "raise it: ulimit -n 65536, or LimitNOFILE= in the unit",
+                         "only %llu open files are allowed", (unsigned long long)limit.rlim_cur);
     } else {
-        ok("open files: %llu", (unsigned long long)limit.rlim_cur);
+        weir_doctor_ok("open files: %llu", (unsigned long long)limit.rlim_cur);
     }
 }
 
@@ -115,23 +59,39 @@ static void check_nvml(const char *folder)
     char path[PATH_MAX + sizeof(file)];
     snprintf(path, sizeof(path), "%s/%s", folder, file);
     if (access(path, R_OK) == 0) {
-        ok("NVML for guests: %s", path);
+        weir_doctor_ok("NVML for guests: %s", path);
     } else {
-        mend("warning", "install Weir whole; nvidia-smi and NCCL need it in a guest",
-             "%s is missing", path);
+        weir_doctor_mend("warning", "install Weir whole; nvidia-smi and NCCL need it in a guest",
+                         "%s is missing", path);
     }
 }
 
-static void check_files(void)
+#ifdef WEIR_GUEST_TOOL
+#define LOOKS_AS_USERS true
+#else
+#define LOOKS_AS_USERS (geteuid() != 0) /* else weir_doctor_places() does, where a host is up */
+#endif
+
+/* Are the files there, and to be loaded by users? */
+static bool check_files(void)
 {
-    char path[PATH_MAX];
-    if (weir_path_guest_lib(path, sizeof(path))) {
-        ok("guest library: %s/libcuda.so.1", path);
-        check_nvml(path);
-    } else {
-        mend("problem", "install Weir whole (cmake --install), or set WEIR_LIB_DIR",
-             "the guest library is missing");
+    char path[PATH_MAX - 32], library[PATH_MAX], why[400];
+    struct weir_eyes users;
+    if (!weir_path_guest_lib(path, sizeof(path))) {
+        weir_doctor_mend("problem", "install Weir whole (cmake --install), or set WEIR_LIB_DIR",
+                         "the guest library is missing");
+        return false;
     }
+    snprintf(library, sizeof(library), "%s/libcuda.so.1", path);
+    weir_eyes_of_anybody(0, &users);
+    if (LOOKS_AS_USERS && !weir_eyes_load(&users, library, why, sizeof(why))) {
+        weir_doctor_mend_at("problem", "chmod a+rX its folders, and a+r", library,
+                            "programs of %s cannot load libcuda.so.1: %s", users.whose, why);
+        return false;
+    }
+    weir_doctor_ok("guest library: %s", library);
+    check_nvml(path);
+    return true;
 }
 
 #ifdef WEIR_GUEST_TOOL
@@ -143,17 +103,17 @@ static void check_driver(void)
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     Dl_info found = {.dli_fname = NULL};
     if (!library) {
-        mend("problem", "ldconfig", "programs find no libcuda.so.1: %s", dlerror());
+        weir_doctor_mend("problem", "ldconfig", "programs find no libcuda.so.1: %s", dlerror());
         return;
     }
     if (weir_path_guest_lib(folder, sizeof(folder)) && dladdr(dlsym(library, "cuInit"), &found)) {
         snprintf(wanted, sizeof(wanted), "%s/libcuda.so.1", folder);
         if (realpath(wanted, wanted_file) && realpath(found.dli_fname, found_file) &&
             strcmp(wanted_file, found_file) == 0) {
-            ok("programs load it by themselves");
+            weir_doctor_ok("programs load it by themselves");
         } else {
-            mend("warning", "remove it, or start programs with weir run",
-                 "programs load another libcuda.so.1: %s", found.dli_fname);
+            weir_doctor_mend("warning", "remove it, or start programs with weir run",
+                             "programs load another libcuda.so.1: %s", found.dli_fname);
         }
     }
     dlclose(library);
@@ -163,11 +123,24 @@ static void check_softgpu(void)
 {
     char path[PATH_MAX];
     if (weir_path_softgpu(path, sizeof(path))) {
-        ok("softgpu: %s", path);
+        weir_doctor_ok("softgpu: %s", path);
     } else {
-        mend("warning", "install Weir whole; without it a host needs an NVIDIA GPU",
-             "softgpu is missing");
+        weir_doctor_mend("warning", "install Weir whole; without it a host needs an NVIDIA GPU",
+                         "softgpu is missing");
     }
+}
+
+/* Is a function one of the guest library? */
+static bool is_ours(CUresult (*function)(int *))
+{
+    char folder[PATH_MAX - 32], wanted[PATH_MAX], ours[PATH_MAX], found[PATH_MAX];
+    Dl_info info;
+    if (!function || !weir_path_guest_lib(folder, sizeof(folder)) ||
+        !dladdr(*(void **)&function, &info)) {
+        return false;
+    }
+    snprintf(wanted, sizeof(wanted), "%s/libcuda.so.1", folder);
+    return realpath(wanted, ours) && realpath(info.dli_fname, found) && strcmp(ours, found) == 0;
 }
 
 static void check_driver(void)
@@ -182,15 +155,19 @@ static void check_driver(void)
     if (get_version) {
         (void)get_version(&version);
     }
-    if (device && library) {
-        ok("NVIDIA driver: CUDA %d.%d", version / 1000, version % 1000 / 10);
+    if (library && is_ours(get_version)) {
+        weir_doctor_mend(device ? "problem" : "warning",
+                         "take its folder out of /etc/ld.so.conf.d and LD_LIBRARY_PATH, then "
+                         "ldconfig",
+                         "libcuda.so.1 is Weir's guest library here: workers load it for a driver");
+    } else if (device && library) {
+        weir_doctor_ok("NVIDIA driver: CUDA %d.%d", version / 1000, version % 1000 / 10);
     } else if (device) {
-        mend("problem", "install NVIDIA's libcuda1 that matches the kernel module",
-             "there is an NVIDIA device but no libcuda.so.1: %s", dlerror());
+        weir_doctor_mend("problem", "install NVIDIA's libcuda1 that matches the kernel module",
+                         "there is an NVIDIA device but no libcuda.so.1: %s", dlerror());
     } else {
-        ok("no NVIDIA device: weir serve uses softgpu here; the package's service waits for a GPU, "
-           "or "
-           "for driver = \"softgpu\"");
+        weir_doctor_ok("no NVIDIA device: weir serve uses softgpu here; the package's service "
+                       "waits for a GPU, or for driver = \"softgpu\"");
     }
     if (library) {
         dlclose(library);
@@ -223,14 +200,14 @@ static void print_routes(const char *url)
     size_t n = weir_discover(routes);
     for (size_t i = 0; i < n; i++) {
         if (routes[i].status == WEIR_ERR_NOT_FOUND) {
-            way("no way by %s: %s", routes[i].kind, routes[i].about);
+            weir_doctor_way("no way by %s: %s", routes[i].kind, routes[i].about);
         } else if (routes[i].status != WEIR_OK) {
-            mend("warning", "see weir's kvm page", "the way by %s is closed: %s", routes[i].kind,
-                 routes[i].about);
+            weir_doctor_mend("warning", "see weir's kvm page", "the way by %s is closed: %s",
+                             routes[i].kind, routes[i].about);
         } else {
-            way("%s by %s: %s",
-                strcmp(routes[i].url, url) == 0 ? "taken: " : "open: ", routes[i].kind,
-                routes[i].about);
+            weir_doctor_way("%s by %s: %s",
+                            strcmp(routes[i].url, url) == 0 ? "taken: " : "open: ", routes[i].kind,
+                            routes[i].about);
         }
     }
 }
@@ -241,12 +218,17 @@ static const char *tenant_url(const char *run_dir, const struct weir_status_repo
 {
     const char *path = url + strlen("ipc://");
     const char *file = strrchr(path, '/');
-    if (!file || strcmp(file, "/default.sock") != 0 || access(path, F_OK) == 0 ||
+    bool has_default = false;
+    for (size_t i = 0; i < report->n_tenants; i++) {
+        has_default |= strcmp(report->tenants[i].name, "default") == 0;
+    }
+    if (!file || strcmp(file, "/default.sock") != 0 || access(path, F_OK) == 0 || has_default ||
         report->n_tenants == 0) {
         return url;
     }
     const char *tenant = report->tenants[0].name;
-    ok("no tenant 'default': programs name theirs, as here: weir run --tenant %s", tenant);
+    weir_doctor_ok("no tenant 'default': programs name theirs, as here: weir run --tenant %s",
+                   tenant);
     snprintf(room, PATH_MAX, "ipc://%s/%s.sock", run_dir ? run_dir : weir_control_default_run_dir(),
              tenant);
     return room;
@@ -287,13 +269,15 @@ static void check_worker_user(const struct confinement *worker, const struct con
     const struct passwd *known = getpwuid(worker->uid);
     const char *name = known ? known->pw_name : "?";
     if (worker->uid == 0) {
-        mend("warning", "make a system user " WEIR_CONFINE_USER ", or set worker_user in weir.toml",
-             "workers run as root");
+        weir_doctor_mend(
+            "warning", "make a system user " WEIR_CONFINE_USER ", or set worker_user in weir.toml",
+            "workers run as root");
     } else if (worker->uid == host->uid) {
-        mend("warning", "run the host as root, with a user " WEIR_CONFINE_USER " for its workers",
-             "workers run as the host's own user, %s", name);
+        weir_doctor_mend("warning",
+                         "run the host as root, with a user " WEIR_CONFINE_USER " for its workers",
+                         "workers run as the host's own user, %s", name);
     } else {
-        ok("workers run as %s", name);
+        weir_doctor_ok("workers run as %s", name);
     }
 }
 
@@ -307,14 +291,14 @@ static void check_workers(const struct weir_status_report *report)
     }
     check_worker_user(&worker, &host);
     if (worker.capable || !worker.no_new_privileges) {
-        mend("warning", "look at the host's log", "workers have privileges");
+        weir_doctor_mend("warning", "look at the host's log", "workers have privileges");
     }
     if (!worker.filtered) {
-        mend("warning", "use a kernel with seccomp filters (CONFIG_SECCOMP_FILTER)",
-             "no system calls are refused to workers");
+        weir_doctor_mend("warning", "use a kernel with seccomp filters (CONFIG_SECCOMP_FILTER)",
+                         "no system calls are refused to workers");
     } else {
-        ok("workers have %sprivileges, and system calls are refused to them",
-           worker.capable || !worker.no_new_privileges ? "" : "no ");
+        weir_doctor_ok("workers have %sprivileges, and system calls are refused to them",
+                       worker.capable || !worker.no_new_privileges ? "" : "no ");
     }
 }
 
@@ -329,10 +313,11 @@ static void map_workers(const struct weir_status_report *report)
                      report->workers[i].sm_share_pct);
         }
         if (report->workers[i].pid) {
-            ok("process %llu in the host's nvidia-smi is a worker%s%s%s: %s",
-               (unsigned long long)report->workers[i].pid,
-               report->workers[i].tenant[0] ? " of tenant " : "", report->workers[i].tenant, share,
-               weir_worker_programs(report, &report->workers[i], programs, sizeof programs));
+            weir_doctor_ok(
+                "process %llu in the host's nvidia-smi is a worker%s%s%s: %s",
+                (unsigned long long)report->workers[i].pid,
+                report->workers[i].tenant[0] ? " of tenant " : "", report->workers[i].tenant, share,
+                weir_worker_programs(report, &report->workers[i], programs, sizeof programs));
         }
     }
 }
@@ -341,9 +326,23 @@ static void map_workers(const struct weir_status_report *report)
 static void check_memory(const struct weir_status_report *report)
 {
     if (report->memory_promised_pct > 100) {
-        mend("warning", "lower memory of tenants (weir tenant list), if each must get its own",
-             "the memory quotas promise %u %% of a GPU's memory: who asks late may get none",
-             report->memory_promised_pct);
+        weir_doctor_mend(
+            "warning", "lower memory of tenants (weir tenant list), if each must get its own",
+            "the memory quotas promise %u %% of a GPU's memory: who asks late may get none",
+            report->memory_promised_pct);
+    }
+}
+
+/* A host whose admin.sock was removed serves programs, and nobody can ask it. In a container there
+ * is none, nor the other socket. */
+static void check_admin(const char *run_dir, enum weir_status status)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/" WEIR_CONTROL_NEW_SOCKET,
+             run_dir ? run_dir : weir_control_default_run_dir());
+    if (status == WEIR_ERR_NOT_FOUND && access(path, F_OK) == 0) {
+        weir_doctor_mend("problem", "systemctl reload weir",
+                         "nobody listens at the host's admin.sock: commands cannot ask it");
     }
 }
 
@@ -353,46 +352,64 @@ static const char *check_host(const char *run_dir, const char *url, char room[PA
     static const char *const of_machines[] = {"devdax://", "ivshmem://", "vsock://"};
     for (size_t i = 0; i < sizeof of_machines / sizeof of_machines[0]; i++) {
         if (strncmp(url, of_machines[i], strlen(of_machines[i])) == 0) {
-            ok("host: this is a virtual machine's guest, and the way is %s", url);
+            weir_doctor_ok("host: this is a virtual machine's guest, and the way is %s", url);
             print_routes(url);
             return url;
         }
     }
     if (strncmp(url, "tcp://", 6) == 0) {
-        ok("remote host: %s", url);
+        weir_doctor_ok("remote host: %s", url);
         return url;
     }
     struct weir_status_report *report;
     enum weir_status status = weir_control_status(run_dir, &report);
     if (status == WEIR_OK) {
-        ok("host: pid %llu, version %s, %zu tenant%s, %zu worker%s",
-           (unsigned long long)report->pid, report->version, report->n_tenants,
-           report->n_tenants == 1 ? "" : "s", report->n_workers, report->n_workers == 1 ? "" : "s");
+        weir_doctor_ok("host: pid %llu, version %s, %zu tenant%s, %zu worker%s",
+                       (unsigned long long)report->pid, report->version, report->n_tenants,
+                       report->n_tenants == 1 ? "" : "s", report->n_workers,
+                       report->n_workers == 1 ? "" : "s");
         if (strcmp(report->version, WEIR_VERSION) != 0) {
-            mend("problem", "restart the host after an upgrade: systemctl restart weir",
-                 "this is version %s", WEIR_VERSION);
+            weir_doctor_mend("problem", "restart the host after an upgrade: systemctl restart weir",
+                             "this is version %s", WEIR_VERSION);
         }
         check_workers(report);
         map_workers(report);
         check_memory(report);
+#ifndef WEIR_GUEST_TOOL
+        weir_doctor_host(report);
+#endif
         url = tenant_url(run_dir, report, url, room);
         weir_status_report_destroy(report);
         return url;
     }
-    const char *path = url + (strncmp(url, "ipc://", 6) == 0 ? 6 : 0);
-    if (access(path, R_OK | W_OK) == 0) {
-        ok("host: socket %s (its status is not for this user)", path);
-        return url;
-    }
-    if (status == WEIR_ERR_DENIED && errno == ENOENT) {
-        mend("problem", "run weir doctor as root, or try a tenant: weir run --tenant NAME",
-             "the host here has no tenant 'default', and this user may not ask it for others");
+    if (status == WEIR_ERR_STOPPED || status == WEIR_ERR_TIMED_OUT) {
+        weir_doctor_mend("problem",
+                         "let it go on (kill -CONT), or restart it: systemctl restart weir",
+                         "the host does not answer: %s", weir_status_text(status));
         return NULL;
     }
-    mend("problem",
-         errno == EACCES ? "add this user to the socket's group, or set socket_mode in weir.toml"
+    const char *path = url + (strncmp(url, "ipc://", 6) == 0 ? 6 : 0);
+    int reason = access(path, R_OK | W_OK) == 0 ? 0 : errno;
+    if (reason == 0 && weir_doctor_is_served(path, SOCK_SEQPACKET)) {
+        weir_doctor_ok("host: socket %s (its status is not for this user)", path);
+        check_admin(run_dir, status);
+        return url;
+    }
+    if (status == WEIR_ERR_DENIED && reason == ENOENT) {
+        weir_doctor_mend(
+            "problem", "run weir doctor as root, or try a tenant: weir run --tenant NAME",
+            "the host here has no tenant 'default', and this user may not ask it for others");
+        return NULL;
+    }
+    reason = reason == 0 ? ECONNREFUSED : reason;
+    weir_doctor_mend("problem",
+                     reason == EACCES
+                         ? "add this user to the socket's group, or set socket_mode in weir.toml"
                          : "start it: weir serve, or systemctl start weir",
-         "no host at %s: %s", path, strerror(errno));
+                     "no host at %s: %s", path, strerror(reason));
+#ifndef WEIR_GUEST_TOOL
+    weir_doctor_no_host(run_dir);
+#endif
     if (!run_dir) {
         print_routes(url);
     }
@@ -436,10 +453,10 @@ static int probe_guest(const char *library, const char *url)
             result = memory(&bytes, i);
         }
         if (result == CUDA_SUCCESS && i == 0) {
-            ok("a program here sees: %s, %zu MiB (cuInit took %.1f ms)", device, bytes >> 20,
-               took_ms);
+            weir_doctor_ok("a program here sees: %s, %zu MiB (cuInit took %.1f ms)", device,
+                           bytes >> 20, took_ms);
         } else if (result == CUDA_SUCCESS) {
-            ok("and device %d: %s, %zu MiB", i, device, bytes >> 20);
+            weir_doctor_ok("and device %d: %s, %zu MiB", i, device, bytes >> 20);
         }
     }
     fflush(stdout);
@@ -461,23 +478,26 @@ static void check_guest(const char *url)
     }
     int status = 0;
     if (child < 0 || waitpid(child, &status, 0) < 0) {
-        mend("problem", "look at the limits on processes", "cannot start a process: %s",
-             strerror(errno));
+        weir_doctor_mend("problem", "look at the limits on processes", "cannot start a process: %s",
+                         strerror(errno));
     } else if (WIFSIGNALED(status)) {
-        mend("problem", "please report this, with WEIR_LOG=debug", "the guest library crashed");
+        weir_doctor_mend("problem", "please report this, with WEIR_LOG=debug",
+                         "the guest library crashed");
     } else if (WEXITSTATUS(status) == 255) {
-        mend("problem", "use the library of this installation", "the guest library does not load");
+        weir_doctor_mend("problem", "use the library of this installation",
+                         "the guest library does not load");
     } else if (WEXITSTATUS(status)) {
-        mend("problem", "see the line above and the host's log",
-             "a program here gets CUDA error %d from the host", WEXITSTATUS(status));
+        weir_doctor_mend("problem", "see the line above and the host's log",
+                         "a program here gets CUDA error %d from the host", WEXITSTATUS(status));
     }
 }
 
 int weir_cmd_doctor(int argc, char **argv)
 {
     const char *run_dir = NULL;
+    bool json = false;
     const struct weir_option options[] = {
-        {"json", NULL, "one JSON object a line, a check each", NULL, &as_json},
+        {"json", NULL, "one JSON object a line, a check each", NULL, &json},
         {"run-dir", "DIR", "where the host's sockets are", &run_dir, NULL},
         {.name = NULL},
     };
@@ -491,21 +511,19 @@ int weir_cmd_doctor(int argc, char **argv)
     if (!weir_options_no_more(argc, argv, first)) {
         return WEIR_EXIT_USAGE;
     }
+    if (json) {
+        weir_doctor_use_json();
+    }
     char buffer[PATH_MAX];
     const char *url = host_url(run_dir, buffer, sizeof(buffer));
     check_kernel();
     check_limits();
-    check_files();
+    bool loads = check_files();
     check_driver();
     char tenant[PATH_MAX];
     url = check_host(run_dir, url, tenant);
-    if (url) {
+    if (url && loads) {
         check_guest(url);
     }
-    if (!as_json && !n_problems && n_warnings) {
-        printf("No problem, %d warning%s.\n", n_warnings, n_warnings == 1 ? "" : "s");
-    } else if (!as_json) {
-        printf("%s\n", n_problems ? "There are problems." : "All is well.");
-    }
-    return n_problems ? WEIR_EXIT_FAILED : WEIR_EXIT_OK;
+    return weir_doctor_end();
 }

@@ -135,7 +135,13 @@ static int show(struct wish *wish)
 
 static int follow(struct wish *wish)
 {
-    enum weir_status status = weir_control_follow(wish->run_dir, take, wish);
+    struct weir_status_report *report = NULL;
+    /* A host that is stopped would be followed in silence. */
+    enum weir_status status = weir_control_status(wish->run_dir, &report);
+    weir_status_report_destroy(report);
+    if (status == WEIR_OK) {
+        status = weir_control_follow(wish->run_dir, take, wish);
+    }
     if (status == WEIR_ERR_CLOSED) {
         fprintf(stderr, "weir events: the host has ended, or too many others follow its events\n");
         return WEIR_EXIT_FAILED;

@@ -1,5 +1,6 @@
 /* weir run: exec a program with the guest library in front of NVIDIA's. */
 #include "host_backend/config/control.h"
+#include "host_backend/config/request_names.h"
 #include "proto/transport/transport.h"
 #include "proto/wire/address.h"
 #include "proto/wire/keys.h"
@@ -11,9 +12,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #define WISH_BYTES 128
+#define WISHES_MAX 5 /* rows of weir_request_names */
 
 /* weir run reports what cannot work, because the program would only say "no CUDA device". */
 
@@ -22,19 +25,32 @@ static const char *name_or_environment(const char *given, const char *variable)
     return given ? given : getenv(variable);
 }
 
-/* Is there a host with tenants' sockets in the folder of this socket? This user may not be allowed
- * to ask it. */
-static bool host_there(const char *path)
+/* Say why a tenant's socket is not there, if its folder is a host's; false: there is no host. This
+ * user may not be allowed to ask it. */
+static bool complain_of_missing(const char *path, const char *tenant)
 {
     char run_dir[PATH_MAX];
     struct weir_status_report *report = NULL;
     const char *name = strrchr(path, '/');
+    bool known = false;
     if (!name) {
         return false;
     }
     snprintf(run_dir, sizeof(run_dir), "%.*s", (int)(name - path), path);
     enum weir_status status = weir_control_status(run_dir, &report);
+    for (size_t i = 0; status == WEIR_OK && i < report->n_tenants; i++) {
+        known |= strcmp(report->tenants[i].name, tenant) == 0;
+    }
     weir_status_report_destroy(report);
+    if (known) {
+        fprintf(stderr,
+                "weir run: %s: the socket of tenant '%s' was removed: systemctl reload weir, or "
+                "SIGHUP, makes it again\n",
+                path, tenant);
+    } else if (status == WEIR_OK || status == WEIR_ERR_DENIED) {
+        fprintf(stderr, "weir run: %s: the host has no tenant '%s' (see weir tenant list)%s\n",
+                path, tenant, status == WEIR_OK ? "" : ", or its socket was removed");
+    }
     return status == WEIR_OK || status == WEIR_ERR_DENIED;
 }
 
@@ -50,10 +66,7 @@ static bool socket_there(const char *host, const char *tenant)
                 "weir run: %s: %s: this user may not be that tenant (see socket_mode and user in "
                 "weir.toml(5))\n",
                 path, strerror(reason));
-    } else if (reason == ENOENT && tenant && host_there(path)) {
-        fprintf(stderr, "weir run: %s: the host has no tenant '%s' (see weir tenant list)\n", path,
-                tenant);
-    } else {
+    } else if (!(reason == ENOENT && tenant && complain_of_missing(path, tenant))) {
         fprintf(stderr, "weir run: %s: %s (is weir serve running? see weir doctor)\n", path,
                 strerror(reason));
     }
@@ -149,34 +162,83 @@ static bool set_library_path(const char *folder)
     return set;
 }
 
-/* Collect the options that a share on demand is requested with. */
+/* What a share on demand is asked for with: by options, and by variables as in containers. */
 struct wishes {
-    const char *memory, *weight, *priority, *sm_limit, *sessions;
+    const char *values[WISHES_MAX]; /* one for each of weir_request_names */
     bool any;
+    const char *variable; /* one that asks; NULL: none does */
 };
 
 static bool wants_share(const struct wishes *w)
 {
-    return w->any || w->memory || w->weight || w->priority || w->sm_limit || w->sessions;
+    bool wants = w->any;
+    for (size_t i = 0; i < WISHES_MAX; i++) {
+        wants |= w->values[i] != NULL;
+    }
+    return wants;
+}
+
+/* Is this a container whose engine has read the variables? It has a socket, and not a host's run
+ * directory. */
+static bool is_answered(const char *run_dir)
+{
+    static const char *const files[] = {"default.sock", "admin.sock", WEIR_CONTROL_NEW_SOCKET};
+    bool there[3];
+    for (size_t i = 0; i < 3; i++) {
+        char path[PATH_MAX];
+        snprintf(path, sizeof(path), "%s/%s", run_dir ? run_dir : weir_control_default_run_dir(),
+                 files[i]);
+        there[i] = access(path, F_OK) == 0 || errno != ENOENT;
+    }
+    return there[0] && !there[1] && !there[2];
+}
+
+/* Add the requests of the environment; complains on stderr. */
+static bool take_environment(struct wishes *w, const char *run_dir)
+{
+    bool answered = is_answered(run_dir);
+    for (char **variable = environ; *variable; variable++) {
+        const struct weir_request_name *row;
+        const char *value;
+        struct weir_diag diag = {0};
+        if (weir_request_variable(*variable, &row, &value, &diag) != WEIR_OK) {
+            fprintf(stderr, "weir run: %s\n", diag.message);
+            return false;
+        }
+        if (!row || answered) {
+            continue;
+        }
+        const char **wish = &w->values[row - weir_request_names];
+        if (*wish && strcasecmp(*wish, value) != 0) {
+            fprintf(stderr, "weir run: the option %s and %s=%s contradict each other\n", *wish,
+                    row->variable, value);
+            return false;
+        }
+        *wish = value;
+        w->variable = row->variable;
+    }
+    return true;
+}
+
+/* What is asked for is there: programs that this one starts through weir run do not ask again. */
+static void forget_environment(void)
+{
+    for (size_t i = 0; i < WISHES_MAX; i++) {
+        unsetenv(weir_request_names[i].variable);
+    }
 }
 
 /* Get the URL of a tenant that the host makes for this process; complains on stderr. */
 static int make_share(const struct wishes *w, const char *run_dir, char *url, size_t bytes)
 {
-    const struct {
-        const char *key, *value;
-    } rows[] = {{"memory", w->memory},
-                {"weight", w->weight},
-                {"priority", w->priority},
-                {"sm_limit", w->sm_limit},
-                {"sessions", w->sessions}};
-    char texts[5][WISH_BYTES];
-    const char *words[5];
+    char texts[WISHES_MAX][WISH_BYTES];
+    const char *words[WISHES_MAX];
     size_t n = 0;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        if (rows[i].value) {
-            if (snprintf(texts[n], WISH_BYTES, "%s=%s", rows[i].key, rows[i].value) >= WISH_BYTES) {
-                fprintf(stderr, "weir run: --%s is too long\n", rows[i].key);
+    for (size_t i = 0; i < WISHES_MAX; i++) {
+        const char *key = weir_request_names[i].key;
+        if (w->values[i]) {
+            if (snprintf(texts[n], WISH_BYTES, "%s=%s", key, w->values[i]) >= WISH_BYTES) {
+                fprintf(stderr, "weir run: --%s is too long\n", key);
                 return WEIR_EXIT_USAGE;
             }
             words[n] = texts[n];
@@ -224,12 +286,12 @@ int weir_cmd_run(int argc, char **argv)
         {"server-key", "FILE", "the server's public key (tcp)", &server_key, NULL},
         {"new", NULL, "have a share of its own, made for this run and gone with it", NULL,
          &wishes.any},
-        {"memory", "SIZE", "GPU memory of such a share", &wishes.memory, NULL},
-        {"weight", "N", "its weight against others, 1 to 10000", &wishes.weight, NULL},
-        {"priority", "CLASS", "low, normal or high", &wishes.priority, NULL},
-        {"sm-limit", "PERCENT", "how much of the multiprocessors it gets at most", &wishes.sm_limit,
-         NULL},
-        {"sessions", "N", "how many processes it may have at a time", &wishes.sessions, NULL},
+        {"memory", "SIZE", "GPU memory of such a share", &wishes.values[0], NULL},
+        {"weight", "N", "its weight against others, 1 to 10000", &wishes.values[1], NULL},
+        {"priority", "CLASS", "low, normal or high", &wishes.values[2], NULL},
+        {"sm-limit", "PERCENT", "how much of the multiprocessors it gets at most",
+         &wishes.values[3], NULL},
+        {"sessions", "N", "how many processes it may have at a time", &wishes.values[4], NULL},
         {.name = NULL},
     };
     int first;
@@ -250,16 +312,25 @@ int weir_cmd_run(int argc, char **argv)
         return WEIR_EXIT_FAILED;
     }
     char url[PATH_MAX];
+    if (!take_environment(&wishes, run_dir)) {
+        return WEIR_EXIT_USAGE;
+    }
     if (wants_share(&wishes)) {
-        if (host || tenant || key || server_key) {
-            fprintf(stderr, "weir run: a share is made by the host of this machine: it goes with "
-                            "no --tenant, --host, --key or --server-key\n");
+        const char *elsewhere = wishes.variable ? getenv("WEIR_HOST") : NULL;
+        if (host || tenant || key || server_key || (elsewhere && *elsewhere)) {
+            fprintf(stderr,
+                    "weir run: %s%sa share is made by the host of this machine: it goes with no "
+                    "--tenant, --host, --key or --server-key%s\n",
+                    wishes.variable ? wishes.variable : "",
+                    wishes.variable ? " asks for a share: " : "",
+                    wishes.variable ? ", nor with WEIR_HOST" : "");
             return WEIR_EXIT_USAGE;
         }
         exit_status = make_share(&wishes, run_dir, url, sizeof(url));
         if (exit_status != WEIR_EXIT_OK) {
             return exit_status;
         }
+        forget_environment();
         host = url;
     } else if (!host && !tenant && !run_dir) {
         host = getenv("WEIR_HOST");

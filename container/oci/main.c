@@ -1,6 +1,10 @@
 /*
- * weir-oci-hook RUN_DIR: the createRuntime hook of the device weir.dev/gpu=new.
+ * weir-oci-hook RUN_DIR [TENANT]: the createRuntime hook of the devices weir.dev/gpu=...
  *
+ * With a tenant it only refuses what would go unheard: a second device of Weir's for the same
+ * container, and a request for a share, which a tenant of the administrator's is not.
+ *
+ * Without one the device is "new".
  * A runtime executes it with the container's state on standard input when the container's mounts
  * are in place and its first process waits. It asks the host for a share that lives as long as that
  * process, and mounts the share's folder over the empty one at /run/weir. If that fails, the
@@ -17,12 +21,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <syslog.h>
 #include <unistd.h>
 
 #define TEXT_MAX (16u << 20)
 
+/* crun does not show what a hook says, so the machine's log has it, too. */
 static int fail(const char *why)
 {
+    syslog(LOG_ERR, "%s", why);
     fprintf(stderr, "weir: %s\n", why);
     return EXIT_FAILURE;
 }
@@ -113,23 +120,44 @@ static bool ask(const char *run_dir, const struct weir_oci_container *container,
     return status == WEIR_OK;
 }
 
+/* May the container have this tenant? */
+static bool check_tenant(const struct weir_oci_container *container, const char *tenant,
+                         struct weir_diag *diag)
+{
+    if (container->n_wishes != 0) {
+        weir_diag_set(diag, 0, 0,
+                      "%.80s is asked for, and weir.dev/gpu=%.40s is a tenant whose settings are "
+                      "the administrator's: the device new has what is asked for",
+                      container->wishes[0], tenant);
+    }
+    return container->n_wishes == 0;
+}
+
+static bool give_share(const char *run_dir, const struct weir_oci_container *container,
+                       struct weir_diag *diag)
+{
+    struct weir_new_share share;
+    char none[PATH_MAX];
+
+    snprintf(none, sizeof none, "%s/" WEIR_CONTAINER_SHARES "/none", run_dir);
+    return ask(run_dir, container, &share, diag) &&
+           weir_oci_mount(share.folder, container->pid, container->root, &WEIR_CONTAINER_RUN_DIR[1],
+                          none, diag) == WEIR_OK;
+}
+
 int main(int argc, char **argv)
 {
     struct weir_oci_container *container = malloc(sizeof *container);
-    struct weir_new_share share;
     struct weir_diag diag = {0};
-    char none[PATH_MAX];
     bool good;
 
-    if (argc != 2 || !container) {
+    if ((argc != 2 && argc != 3) || !container) {
         free(container);
         return fail("weir-oci-hook is what container engines execute (see weir-cdi(1))");
     }
-    snprintf(none, sizeof none, "%s/" WEIR_CONTAINER_SHARES "/none", argv[1]);
     good = read_state(container, &diag) && read_config(container, &diag) &&
-           ask(argv[1], container, &share, &diag) &&
-           weir_oci_mount(share.folder, container->pid, container->root, &WEIR_CONTAINER_RUN_DIR[1],
-                          none, &diag) == WEIR_OK;
+           (argc == 3 ? check_tenant(container, argv[2], &diag)
+                      : give_share(argv[1], container, &diag));
     free(container);
     return good ? EXIT_SUCCESS : fail(diag.message);
 }

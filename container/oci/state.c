@@ -1,21 +1,15 @@
 /* See state.h. Whoever makes a container chooses these texts, so each is checked before use. */
 #include "container/oci/state.h"
 
+#include "base/guess.h"
+#include "host_backend/config/request_names.h"
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #define WRONG(...) (weir_diag_set(ret_diag, 0, 0, __VA_ARGS__), WEIR_ERR_INVALID)
-
-/* Variables, and the key of what each requests. */
-static const struct {
-    const char *variable, *key;
-} variables[] = {{"WEIR_MEMORY", "memory"},
-                 {"WEIR_WEIGHT", "weight"},
-                 {"WEIR_PRIORITY", "priority"},
-                 {"WEIR_SM_LIMIT", "sm_limit"},
-                 {"WEIR_SESSIONS", "sessions"}};
 
 static enum weir_status parse(const char *what, const char *text, size_t bytes, json_t **ret_object,
                               struct weir_diag *ret_diag)
@@ -53,15 +47,22 @@ static bool same_key(const char *wish, const char *key, size_t key_bytes)
     return wish[key_bytes] == '=';
 }
 
-/* Add a wish, unless there is one with this key already. */
+/* Add a wish. One with this key may be there already, if it is the same. */
 static enum weir_status add_wish(struct weir_oci_container *container, const char *key,
                                  const char *value, struct weir_diag *ret_diag)
 {
     int n;
 
     for (size_t i = 0; i < container->n_wishes; i++) {
-        if (same_key(container->wishes[i], key, strlen(key))) {
-            return WEIR_OK;
+        const char *there = container->wishes[i];
+
+        if (same_key(there, key, strlen(key))) {
+            return strcasecmp(there + strlen(key) + 1, value) == 0
+                       ? WEIR_OK
+                       : WRONG("%.60s and %.40s=%.40s contradict each other: ask once, by an "
+                               "annotation "
+                               "or by a variable (an empty one counts as not set)",
+                               there, key, value);
         }
     }
     if (strchr(key, '=') || container->n_wishes == WEIR_OCI_WISHES_MAX) {
@@ -72,6 +73,30 @@ static enum weir_status add_wish(struct weir_oci_container *container, const cha
         return WRONG("'%.40s' is too long", key);
     }
     container->n_wishes++;
+    return WEIR_OK;
+}
+
+/* Refuse an annotation that has a wrong domain, such as "weir/memory" or "wier.dev/memory". What
+ * follows the right one, the host checks. */
+static enum weir_status check_annotation(const char *key, struct weir_diag *ret_diag)
+{
+    const char *slash = strrchr(key, '/'), *name = slash ? slash + 1 : key;
+    struct weir_guess whole = weir_guess_begin(key), last = weir_guess_begin(name);
+    bool is_ours = strcasestr(key, "weir") != NULL;
+
+    for (const struct weir_request_name *row = weir_request_names; row->variable; row++) {
+        char right[40];
+
+        snprintf(right, sizeof right, WEIR_OCI_ANNOTATION "%s", row->key);
+        whole.best = NULL;
+        weir_guess_offer(&whole, right);
+        last.best = NULL;
+        weir_guess_offer(&last, row->key);
+        if (whole.best || (is_ours && last.best)) {
+            return WRONG("the annotation '%.60s' is none of Weir's; did you mean '%s'?", key,
+                         right);
+        }
+    }
     return WEIR_OK;
 }
 
@@ -86,7 +111,12 @@ static enum weir_status take_annotations(json_t *object, struct weir_oci_contain
     {
         size_t n = strlen(WEIR_OCI_ANNOTATION);
 
-        if (status == WEIR_OK && strncmp(key, WEIR_OCI_ANNOTATION, n) == 0) {
+        if (status != WEIR_OK) {
+            break;
+        }
+        if (strncmp(key, WEIR_OCI_ANNOTATION, n) != 0) {
+            status = check_annotation(key, ret_diag);
+        } else {
             status = json_is_string(value)
                          ? add_wish(container, key + n, json_string_value(value), ret_diag)
                          : WRONG("the annotation '%.60s' is no text", key);
@@ -142,15 +172,56 @@ static enum weir_status take_root(json_t *config, struct weir_oci_container *con
     return WEIR_OK;
 }
 
-static enum weir_status take_variable(const char *text, struct weir_oci_container *container,
-                                      struct weir_diag *ret_diag)
+/* Take the variables. Of one that is there twice the last holds, as for programs. */
+static enum weir_status take_variables(const json_t *env, struct weir_oci_container *container,
+                                       struct weir_diag *ret_diag)
 {
-    for (size_t i = 0; text && i < sizeof variables / sizeof variables[0]; i++) {
-        size_t n = strlen(variables[i].variable);
+    uint32_t taken = 0;
 
-        if (strncmp(text, variables[i].variable, n) == 0 && text[n] == '=' && text[n + 1] != 0) {
-            return add_wish(container, variables[i].key, text + n + 1, ret_diag);
+    for (size_t i = json_array_size(env); i > 0; i--) {
+        const char *text = json_string_value(json_array_get(env, i - 1)), *value = NULL;
+        const struct weir_request_name *row = NULL;
+
+        if (text && weir_request_variable(text, &row, &value, ret_diag) != WEIR_OK) {
+            return WEIR_ERR_INVALID;
         }
+        if (!row || (taken >> (row - weir_request_names) & 1) != 0) {
+            continue;
+        }
+        taken |= 1u << (row - weir_request_names);
+        if (add_wish(container, row->key, value, ret_diag) != WEIR_OK) {
+            return WEIR_ERR_INVALID;
+        }
+    }
+    return WEIR_OK;
+}
+
+/* Weir's hook says which device it belongs to: a host's folder, and a tenant or "new". An engine
+ * that is given two such devices mounts the later one over the other. */
+static enum weir_status check_devices(const json_t *hooks, struct weir_diag *ret_diag)
+{
+    const json_t *rows = json_object_get(hooks, "createRuntime"), *row;
+    const char *folder = NULL, *name = NULL;
+    size_t i;
+
+    json_array_foreach(rows, i, row)
+    {
+        const json_t *args = json_object_get(row, "args");
+        const char *program = json_string_value(json_array_get(args, 0));
+        const char *this_folder = json_string_value(json_array_get(args, 1));
+        const char *this_name = json_string_value(json_array_get(args, 2));
+
+        if (!program || strcmp(program, WEIR_OCI_HOOK) != 0 || !this_folder) {
+            continue;
+        }
+        this_name = this_name ? this_name : "new";
+        if (name && (strcmp(name, this_name) != 0 || strcmp(folder, this_folder) != 0)) {
+            return WRONG("a container has one device of Weir, and not both weir.dev/gpu=%.40s and "
+                         "weir.dev/gpu=%.40s",
+                         name, this_name);
+        }
+        folder = this_folder;
+        name = this_name;
     }
     return WEIR_OK;
 }
@@ -168,9 +239,11 @@ enum weir_status weir_oci_config_read(const char *text, size_t bytes,
     }
     env = json_object_get(json_object_get(config, "process"), "env");
     status = take_root(config, container, ret_diag);
-    /* The last one of a name wins. */
-    for (size_t i = json_array_size(env); i > 0 && status == WEIR_OK; i--) {
-        status = take_variable(json_string_value(json_array_get(env, i - 1)), container, ret_diag);
+    if (status == WEIR_OK) {
+        status = check_devices(json_object_get(config, "hooks"), ret_diag);
+    }
+    if (status == WEIR_OK) {
+        status = take_variables(env, container, ret_diag);
     }
     json_decref(config);
     return status;

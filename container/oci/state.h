@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#define WEIR_OCI_HOOK       "weir-oci-hook" /* what a device's hook is called by (cdi.c) */
 #define WEIR_OCI_ANNOTATION "weir.dev/"
 #define WEIR_OCI_WISHES_MAX 16
 #define WEIR_OCI_WISH_BYTES 160
@@ -21,7 +22,7 @@ struct weir_oci_container {
     pid_t pid; /* pid of its first process, as the engine sees it */
     char bundle[PATH_MAX];
     char root[PATH_MAX]; /* folder of its files; absolute */
-    /* Requests as "KEY=VALUE". An annotation overrides a variable of the same meaning. */
+    /* Requests as "KEY=VALUE", each key once. */
     char wishes[WEIR_OCI_WISHES_MAX][WEIR_OCI_WISH_BYTES];
     size_t n_wishes;
 };
@@ -31,7 +32,8 @@ struct weir_oci_container {
  *
  * @param ret_container  written wholly, on success.
  * @param ret_diag       filled on failure.
- * @return WEIR_OK, WEIR_ERR_SYNTAX (no JSON), WEIR_ERR_INVALID (something is missing, or too long)
+ * @return WEIR_OK, WEIR_ERR_SYNTAX (no JSON), WEIR_ERR_INVALID (something is missing, too long or
+ *         misspelt)
  * @thread any
  */
 enum weir_status weir_oci_state_read(const char *text, size_t bytes,
@@ -39,11 +41,12 @@ enum weir_status weir_oci_state_read(const char *text, size_t bytes,
                                      struct weir_diag *ret_diag) WEIR_MUST_CHECK;
 
 /**
- * Read config.json: root, and of the environment WEIR_MEMORY, WEIR_WEIGHT, WEIR_PRIORITY,
- * WEIR_SM_LIMIT and WEIR_SESSIONS. Empty ones count as not set.
+ * Read config.json: root, and of the environment the variables that ask for a share
+ * (host_backend/config/request_names.h). Empty ones count as not set.
  *
  * @param container  of weir_oci_state_read().
- * @return as weir_oci_state_read()
+ * @return as weir_oci_state_read(); WEIR_ERR_INVALID also for a misspelt variable, for one that
+ *         contradicts an annotation, and where the container has two devices of Weir's
  * @thread any
  */
 enum weir_status weir_oci_config_read(const char *text, size_t bytes,

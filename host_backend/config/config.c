@@ -409,6 +409,27 @@ enum weir_status weir_setting_store(size_t setting, const char *text,
     return weir_row_store(row, config, &value, ret_diag) ? WEIR_OK : WEIR_ERR_INVALID;
 }
 
+bool weir_setting_fits(size_t setting, const struct weir_tenant_config *config,
+                       uint64_t device_bytes, struct weir_diag *ret_diag)
+{
+    const uint64_t machine_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)getpagesize();
+    const char *key = weir_setting_key(setting);
+    bool pinned = strcmp(key, "pinned") == 0;
+    uint64_t there = pinned ? machine_bytes : device_bytes;
+    uint64_t asked = pinned                       ? config->pinned.bytes
+                     : strcmp(key, "memory") == 0 ? config->memory.bytes
+                                                  : 0;
+    char text[WEIR_SETTING_TEXT_BYTES];
+
+    if (there == 0 || asked <= there) {
+        return true;
+    }
+    weir_setting_text(setting, config, text);
+    weir_diag_set(ret_diag, 0, 0, "%s=%.40s is more than the %s has, %llu MiB", key, text,
+                  pinned ? "machine" : "GPU", (unsigned long long)(there >> 20));
+    return false;
+}
+
 void weir_setting_copy(size_t setting, const struct weir_tenant_config *from,
                        struct weir_tenant_config *to)
 {
@@ -539,6 +560,16 @@ uint32_t weir_config_promised_pct(const struct weir_tenant_config *const *tenant
         }
     }
     return promised_pct < UINT32_MAX ? (uint32_t)promised_pct : UINT32_MAX;
+}
+
+const char *weir_config_user_of(const struct weir_host_config *config, const char *tenant)
+{
+    for (uint32_t i = 0; i < config->n_tenants; i++) {
+        if (strcmp(config->tenants[i].name, tenant) == 0) {
+            return config->tenants[i].user;
+        }
+    }
+    return "";
 }
 
 /* The area for reservations may lie anywhere beside all windows. */

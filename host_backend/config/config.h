@@ -207,6 +207,8 @@ bool weir_tenant_devices_ok(const struct weir_tenant_config *tenant,
                             const struct weir_host_config *host);
 /** A tenant's own devices; NULL: none of its own, or those of one before it. Borrowed. */
 const char *weir_config_new_devices(const struct weir_host_config *config, uint32_t tenant);
+/** The user of a tenant in weir.toml; "": it has none, or is not there. Borrowed. */
+const char *weir_config_user_of(const struct weir_host_config *config, const char *tenant);
 /** Is this a valid name of a tenant? */
 bool weir_tenant_name_ok(const char *name);
 size_t weir_setting_count(void);
@@ -226,6 +228,15 @@ int weir_setting_find(const char *key);
 enum weir_status weir_setting_store(size_t setting, const char *text,
                                     struct weir_tenant_config *config,
                                     struct weir_diag *ret_diag) WEIR_MUST_CHECK;
+/**
+ * Is there as much as a setting is for: device memory, the machine's memory? Percentages fit.
+ *
+ * @param device_bytes  0: not known, so that any amount fits.
+ * @param ret_diag      filled if not: says how much there is.
+ * @thread any
+ */
+bool weir_setting_fits(size_t setting, const struct weir_tenant_config *config,
+                       uint64_t device_bytes, struct weir_diag *ret_diag);
 void weir_setting_copy(size_t setting, const struct weir_tenant_config *from,
                        struct weir_tenant_config *to);
 bool weir_setting_equal(size_t setting, const struct weir_tenant_config *a,
@@ -246,9 +257,11 @@ void weir_demand_default(struct weir_demand_config *ret_demand);
 bool weir_demand_complete(struct weir_demand_config *demand, uint32_t socket_mode,
                           struct weir_diag *ret_diag);
 /**
- * Make the settings of a share on demand.
+ * Make the settings of a share on demand. Where [default] has more memory than there is, a share
+ * that asks for none has all that there is.
  *
  * @param words       n_words of "KEY=VALUE", as weir_setting_store() takes them; changed.
+ * @param device_bytes  memory of its devices; 0: not known.
  * @param ret_tenant  without a name and a user; written only on success.
  * @param ret_diag    filled on WEIR_ERR_INVALID: the first word that is wrong, or asks for too
  *                    much.
@@ -256,7 +269,8 @@ bool weir_demand_complete(struct weir_demand_config *demand, uint32_t socket_mod
  * @thread any
  */
 enum weir_status weir_demand_take(const struct weir_demand_config *demand, char *const *words,
-                                  size_t n_words, struct weir_tenant_config *ret_tenant,
+                                  size_t n_words, uint64_t device_bytes,
+                                  struct weir_tenant_config *ret_tenant,
                                   struct weir_diag *ret_diag) WEIR_MUST_CHECK;
 /**
  * Divide what shares weigh together in the ratio of what was asked for.

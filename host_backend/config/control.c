@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/fd_pass.h"
+#include "base/peer.h"
 #include "host_backend/config/status_text.h"
 #include <errno.h>
 #include <poll.h>
@@ -14,9 +15,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* How long to wait for an answer: as long as a guest looks for its host, since a host on a busy
- * machine may be slow. */
+/* How long to wait for an answer, since a host on a busy machine may be slow; one that is stopped
+ * is told after seconds (base/peer.h). */
 #define ANSWER_TIMEOUT_NS (15 * WEIR_NS_PER_S)
+#define CONNECT_TIMEOUT_S 4 /* others wait to be accepted, and nobody accepts them */
 #define ANSWER_MAX_BYTES  (16u << 20)
 #define REQUEST_BYTES     3072
 
@@ -70,6 +72,7 @@ bool weir_control_vm_memory(const char *run_dir, const char *tenant, char *text,
 static enum weir_status connect_to(const char *run_dir, const char *name, int type, int *ret_fd)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct timeval limit = {CONNECT_TIMEOUT_S, 0};
     int n = snprintf(address.sun_path, sizeof address.sun_path, "%s/%s",
                      run_dir ? run_dir : weir_control_default_run_dir(), name);
     int fd;
@@ -81,15 +84,39 @@ static enum weir_status connect_to(const char *run_dir, const char *name, int ty
     if (fd < 0) {
         return WEIR_ERR_IO;
     }
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit); /* for connect(), too */
     if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
-        enum weir_status status =
-            errno == EACCES || errno == EPERM ? WEIR_ERR_DENIED : WEIR_ERR_NOT_FOUND;
+        enum weir_status status = errno == EACCES || errno == EPERM ? WEIR_ERR_DENIED
+                                  : errno == EAGAIN                 ? WEIR_ERR_TIMED_OUT
+                                                                    : WEIR_ERR_NOT_FOUND;
 
         close(fd);
         return status;
     }
     *ret_fd = fd;
     return WEIR_OK;
+}
+
+/* Wait until there is something to read. WEIR_ERR_TIMED_OUT, WEIR_ERR_STOPPED */
+static enum weir_status await_answer(int fd, uint64_t end_ns)
+{
+    int looks = 0;
+
+    for (uint64_t now_ns; (now_ns = weir_clock_now_ns()) < end_ns;) {
+        uint64_t left_ns = end_ns - now_ns;
+        uint64_t wait_ns = left_ns < WEIR_PEER_LOOK_NS ? left_ns : WEIR_PEER_LOOK_NS;
+        struct pollfd wait = {fd, POLLIN, 0};
+        int n = poll(&wait, 1, (int)(wait_ns / WEIR_NS_PER_MS) + 1);
+
+        if (n > 0) {
+            return WEIR_OK;
+        }
+        looks = n == 0 && weir_peer_is_stopped(fd) ? looks + 1 : 0;
+        if (looks == WEIR_PEER_LOOKS) {
+            return WEIR_ERR_STOPPED;
+        }
+    }
+    return WEIR_ERR_TIMED_OUT;
 }
 
 /* Read until the other end closes; the caller frees the text. */
@@ -100,14 +127,12 @@ static enum weir_status read_answer(int fd, char **ret_text)
     char *text = malloc(room + 1);
 
     while (text && used < ANSWER_MAX_BYTES) {
-        struct pollfd wait = {fd, POLLIN, 0};
-        uint64_t now_ns = weir_clock_now_ns();
+        enum weir_status status = await_answer(fd, end_ns);
         ssize_t n;
 
-        if (now_ns >= end_ns ||
-            poll(&wait, 1, (int)((end_ns - now_ns) / WEIR_NS_PER_MS) + 1) == 0) {
+        if (status != WEIR_OK) {
             free(text);
-            return WEIR_ERR_TIMED_OUT;
+            return status;
         }
         if (used == room) {
             char *bigger = realloc(text, room * 2 + 1);
@@ -270,7 +295,6 @@ enum weir_status weir_control_follow(const char *run_dir, weir_event_fn take, vo
 static enum weir_status exchange(const char *run_dir, const char *request, char *reply,
                                  size_t bytes)
 {
-    struct timeval limit = {ANSWER_TIMEOUT_NS / WEIR_NS_PER_S, 0};
     enum weir_status status;
     ssize_t n;
     int fd;
@@ -279,13 +303,14 @@ static enum weir_status exchange(const char *run_dir, const char *request, char 
     if (status != WEIR_OK) {
         return status;
     }
-    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     if (send(fd, request, strlen(request), MSG_NOSIGNAL) != (ssize_t)strlen(request)) {
         status = WEIR_ERR_IO;
     } else {
+        status = await_answer(fd, weir_clock_now_ns() + ANSWER_TIMEOUT_NS);
+    }
+    if (status == WEIR_OK) {
         n = recv(fd, reply, bytes - 1, 0);
-        status = n > 0 ? WEIR_OK : n < 0 && errno == EAGAIN ? WEIR_ERR_TIMED_OUT : WEIR_ERR_PEER;
+        status = n > 0 ? WEIR_OK : WEIR_ERR_PEER;
         reply[n > 0 ? n : 0] = 0;
     }
     close(fd);

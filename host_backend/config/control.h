@@ -186,7 +186,8 @@ void weir_status_device_init(struct weir_status_device *row, const uint8_t *uuid
  * @param run_dir     NULL: the default one.
  * @param ret_report  owned by the caller until weir_status_report_destroy().
  * @return WEIR_OK
- * @return WEIR_ERR_NOT_FOUND  no host there; WEIR_ERR_DENIED; WEIR_ERR_TIMED_OUT (5 s)
+ * @return WEIR_ERR_NOT_FOUND  no host there; WEIR_ERR_DENIED; WEIR_ERR_TIMED_OUT (15 s);
+ *                             WEIR_ERR_STOPPED (its process is stopped: 2 s)
  * @return WEIR_ERR_PEER       it answers something else; WEIR_ERR_NO_MEMORY
  * @thread any
  */
@@ -254,7 +255,8 @@ struct weir_new_share {
  * @param ret_share  folder and name are there on success, why on WEIR_ERR_INVALID.
  * @return WEIR_OK
  * @return WEIR_ERR_INVALID    the host refuses it, or a word has control characters.
- * @return WEIR_ERR_NOT_FOUND  no host there; WEIR_ERR_DENIED; WEIR_ERR_TIMED_OUT (5 s)
+ * @return WEIR_ERR_NOT_FOUND  no host there; WEIR_ERR_DENIED; WEIR_ERR_TIMED_OUT (15 s);
+ *                             WEIR_ERR_STOPPED (its process is stopped: 2 s)
  * @return WEIR_ERR_TOO_BIG, WEIR_ERR_PEER, WEIR_ERR_IO
  * @thread any
  */

@@ -142,13 +142,17 @@ static enum weir_status refuse(const char *key, const struct weir_tenant_config 
 }
 
 enum weir_status weir_demand_take(const struct weir_demand_config *demand, char *const *words,
-                                  size_t n_words, struct weir_tenant_config *ret_tenant,
-                                  struct weir_diag *ret_diag)
+                                  size_t n_words, uint64_t device_bytes,
+                                  struct weir_tenant_config *ret_tenant, struct weir_diag *ret_diag)
 {
     struct weir_tenant_config wanted = demand->usual;
+    const size_t memory = (size_t)weir_setting_find("memory");
+    struct weir_diag ignored = {0};
     const char *excess;
+    bool asks = false;
 
     for (size_t i = 0; i < n_words; i++) {
+        asks |= strncmp(words[i], "memory=", strlen("memory=")) == 0;
         if (take(words[i], &wanted, ret_diag) != WEIR_OK) {
             return WEIR_ERR_INVALID;
         }
@@ -156,6 +160,12 @@ enum weir_status weir_demand_take(const struct weir_demand_config *demand, char 
     excess = find_excess(&wanted, &demand->most);
     if (excess) {
         return refuse(excess, &wanted, &demand->most, ret_diag);
+    }
+    if (asks && !weir_setting_fits(memory, &wanted, device_bytes, ret_diag)) {
+        return WEIR_ERR_INVALID;
+    }
+    if (!weir_setting_fits(memory, &wanted, device_bytes, &ignored)) {
+        wanted.memory = (struct weir_amount){0};
     }
     *ret_tenant = wanted;
     return WEIR_OK;

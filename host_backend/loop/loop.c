@@ -6,6 +6,14 @@
 #include <poll.h>
 #include <stdlib.h>
 
+/* A process that is stopped, or frozen, or gets no core, sleeps longer than it asked for. It sleeps
+ * LOOK_MS at most, so that it knows to this length for how long it was away; being AWAY_NS late is
+ * no scheduler's doing. */
+#define LOOK_MS 1000
+#define AWAY_NS WEIR_NS_PER_S
+
+static uint64_t away_ns; /* how long this process was away, all times together */
+
 struct source {
     weir_host_loop_fn handle;
     void *user;
@@ -77,14 +85,26 @@ int weir_host_loop_wait_ms(const struct weir_host_loop *loop)
     return weir_poll_ms(loop->wake_ns, loop->now_ns);
 }
 
+uint64_t weir_host_clock_ns(void)
+{
+    return weir_clock_now_ns() - away_ns;
+}
+
 enum weir_status weir_host_loop_turn(struct weir_host_loop *loop, uint64_t *ret_woken_ns)
 {
-    int n = poll(loop->fds, loop->n, weir_host_loop_wait_ms(loop));
+    int most_ms = weir_host_loop_wait_ms(loop);
+    int wait_ms = most_ms < 0 || most_ms > LOOK_MS ? LOOK_MS : most_ms;
+    uint64_t begin_ns = weir_host_clock_ns();
+    int n = poll(loop->fds, loop->n, wait_ms);
+    uint64_t took_ns = weir_host_clock_ns() - begin_ns;
 
     if (n < 0 && errno != EINTR) {
         return WEIR_ERR_IO;
     }
-    *ret_woken_ns = weir_clock_now_ns();
+    if (took_ns > (uint64_t)wait_ms * WEIR_NS_PER_MS + AWAY_NS) {
+        away_ns += took_ns - (uint64_t)wait_ms * WEIR_NS_PER_MS;
+    }
+    *ret_woken_ns = weir_host_clock_ns();
     for (size_t i = 0; n > 0 && i < loop->n; i++) {
         if (loop->fds[i].revents != 0) {
             loop->sources[i].handle(loop->sources[i].user, loop->sources[i].index);

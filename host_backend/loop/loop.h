@@ -33,7 +33,14 @@ enum weir_status weir_host_loop_create(size_t watches_max,
 /** Accepts NULL. The descriptors stay open. */
 void weir_host_loop_destroy(struct weir_host_loop *loop);
 
-/** Begin a turn at a time of the monotonic clock: nothing is watched, and no wake-up is set. */
+/**
+ * The monotonic clock without the times in which this process was stopped while it slept in a turn.
+ * Deadlines for others are times of this clock: what they sent meanwhile is read before they are
+ * held to anything.
+ */
+uint64_t weir_host_clock_ns(void);
+
+/** Begin a turn at a time of weir_host_clock_ns(): nothing is watched, and no wake-up is set. */
 void weir_host_loop_begin(struct weir_host_loop *loop, uint64_t now_ns);
 /** When the turn began. */
 uint64_t weir_host_loop_now_ns(const struct weir_host_loop *loop);
@@ -55,7 +62,8 @@ void weir_host_loop_wake(struct weir_host_loop *loop, uint64_t at_ns);
 int weir_host_loop_wait_ms(const struct weir_host_loop *loop);
 
 /**
- * Sleep until something happens or it is time, and call the handlers of what has happened.
+ * Sleep until something happens or it is time, a second at most, and call the handlers of what has
+ * happened.
  *
  * @param ret_woken_ns  when the sleep was over.
  * @return WEIR_OK, also after a signal; WEIR_ERR_IO  poll() failed: see errno

@@ -66,7 +66,7 @@ static void on_connection(void *user, int index)
             sup->admin.clients[i] =
                 (struct weir_admin_client){.fd = fd,
                                            .id = ++sup->admin.last_client,
-                                           .deadline_ns = weir_clock_now_ns() + REQUEST_WAIT_NS};
+                                           .deadline_ns = weir_host_clock_ns() + REQUEST_WAIT_NS};
             return;
         }
     }
@@ -97,7 +97,7 @@ static void start_gathering(struct weir_supervisor *sup, bool stats)
     sup->admin.n_gatherings++;
     sup->admin.gathering_stats = stats;
     sup->admin.stats_bytes = 0;
-    sup->admin.deadline_ns = weir_clock_now_ns() + GATHER_WAIT_NS;
+    sup->admin.deadline_ns = weir_host_clock_ns() + GATHER_WAIT_NS;
     sup->admin.gathered.n_sessions = 0;
     sup->admin.gathered.n_tenants = 0;
     sup->admin.gathered.n_devices = 0;
@@ -675,6 +675,14 @@ bool weir_sup_may_change(const struct weir_admin_client *client)
     struct weir_peer peer = {.uid = (uint32_t)-1};
 
     return weir_peer_of(client->fd, &peer) == WEIR_OK && (peer.uid == 0 || peer.uid == geteuid());
+}
+
+void weir_sup_admin_renew(struct weir_supervisor *sup)
+{
+    if (weir_sup_socket_lost(sup->admin.path, &sup->admin.fd) &&
+        weir_sup_listen(sup->admin.path, 0660, &sup->admin.fd) != WEIR_OK) {
+        sup->admin.fd = -1;
+    }
 }
 
 enum weir_status weir_sup_admin_open(struct weir_supervisor *sup)

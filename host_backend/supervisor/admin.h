@@ -7,6 +7,8 @@
 /* admin.c */
 
 /** Listen for clients; complains on stderr. @return as weir_sup_listen() */
+/** Listen again if somebody has removed the socket's file. */
+void weir_sup_admin_renew(struct weir_supervisor *sup);
 enum weir_status weir_sup_admin_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
 /** Add a note to a report; a lack of memory loses it. */
 void weir_sup_note(struct weir_status_report *report, const char *kind, const char *text);

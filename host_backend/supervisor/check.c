@@ -242,6 +242,23 @@ static bool check_tenant_devices(const struct weir_supervisor *sup)
     return good;
 }
 
+/* A quota may be larger than the devices, which a program notices late. */
+static void warn_of_quotas(const struct weir_host_config *config, uint64_t bytes)
+{
+    const size_t memory = (size_t)weir_setting_find("memory");
+    struct weir_diag diag = {0};
+
+    if (!weir_setting_fits(memory, &config->demand.usual, bytes, &diag)) {
+        fprintf(stderr, "weir serve: warning: [default]: %s\n", diag.message);
+    }
+    for (uint32_t i = 0; i < config->n_tenants; i++) {
+        if (!weir_setting_fits(memory, &config->tenants[i], bytes, &diag)) {
+            fprintf(stderr, "weir serve: warning: tenant '%s': %s\n", config->tenants[i].name,
+                    diag.message);
+        }
+    }
+}
+
 /* Contexts are divided among the tenants whose programs have workers of their own. */
 static void warn_of_contexts(const struct weir_host_config *config, uint32_t contexts)
 {
@@ -289,6 +306,7 @@ bool weir_sup_check(const struct weir_supervisor *sup)
             tenants[i] = &config->tenants[i];
         }
         warn_of_contexts(config, contexts);
+        warn_of_quotas(config, total_bytes);
         uint32_t pct = weir_config_promised_pct(tenants, config->n_tenants, "", total_bytes);
 
         if (pct > 100) {

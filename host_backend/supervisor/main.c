@@ -66,7 +66,7 @@ static const struct {
 /* Log a slow turn of the loop, for which all tenants wait. */
 static void remark_slow_turn(uint64_t begin_ns)
 {
-    uint64_t took_ns = weir_clock_now_ns() - begin_ns;
+    uint64_t took_ns = weir_host_clock_ns() - begin_ns;
 
     if (took_ns >= SLOW_TURN_NS) {
         weir_log_debug("supervisor: a slow turn us=%llu",
@@ -78,7 +78,7 @@ static bool turn(struct weir_supervisor *sup, struct weir_host_loop *loop)
 {
     uint64_t woken_ns, now_ns;
 
-    weir_host_loop_begin(loop, weir_clock_now_ns());
+    weir_host_loop_begin(loop, weir_host_clock_ns());
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         parts[i].watch(sup, loop);
     }
@@ -86,7 +86,7 @@ static bool turn(struct weir_supervisor *sup, struct weir_host_loop *loop)
         weir_log_error("supervisor: poll failed why=\"%s\"", strerror(errno));
         return false;
     }
-    now_ns = weir_clock_now_ns();
+    now_ns = weir_host_clock_ns();
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         if (parts[i].tick) {
             parts[i].tick(sup, now_ns);
@@ -139,7 +139,7 @@ static enum weir_status open_all(struct weir_supervisor *sup)
     status = status == WEIR_OK ? weir_sup_demand_open(sup) : status;
     if (status == WEIR_OK) {
         weir_sup_workers_listen(sup);
-        weir_sup_programs_tick(sup, weir_clock_now_ns()); /* starts spares */
+        weir_sup_programs_tick(sup, weir_host_clock_ns()); /* starts spares */
         weir_sup_remark_keys(sup);
     }
     return status == WEIR_OK ? weir_sup_libvirt_open(sup) : status;

@@ -151,7 +151,7 @@ static void on_connection(void *user, int index)
         return;
     }
     c = place(sup);
-    *c = (struct weir_metrics_client){.fd = fd, .deadline_ns = weir_clock_now_ns() + READ_WAIT_NS};
+    *c = (struct weir_metrics_client){.fd = fd, .deadline_ns = weir_host_clock_ns() + READ_WAIT_NS};
 }
 
 static double start_time_s(const struct weir_supervisor *sup)
@@ -200,7 +200,7 @@ static void send_some(struct weir_metrics_client *c)
     }
     shutdown(c->fd, SHUT_WR);
     c->state = WEIR_METRICS_DRAINING;
-    c->deadline_ns = weir_clock_now_ns() + DRAIN_WAIT_NS;
+    c->deadline_ns = weir_host_clock_ns() + DRAIN_WAIT_NS;
 }
 
 /* Build head and body of the answer. */
@@ -231,7 +231,7 @@ static void answer(struct weir_supervisor *sup, struct weir_metrics_client *c, i
         return;
     }
     c->state = WEIR_METRICS_SENDING;
-    c->deadline_ns = weir_clock_now_ns() + SEND_WAIT_NS;
+    c->deadline_ns = weir_host_clock_ns() + SEND_WAIT_NS;
     send_some(c);
 }
 
@@ -250,7 +250,7 @@ static void read_some(struct weir_supervisor *sup, struct weir_metrics_client *c
     c->n_head += (size_t)n;
     status = weir_http_judge(c->head, c->n_head, &c->head_only);
     if (status == 200 &&
-        (sup->admin.gathering || weir_clock_now_ns() - sup->admin.gathered_ns > FRESH_NS)) {
+        (sup->admin.gathering || weir_host_clock_ns() - sup->admin.gathered_ns > FRESH_NS)) {
         c->state = WEIR_METRICS_WAITING;
         c->gathering = weir_sup_admin_gather(sup);
     } else if (status != WEIR_HTTP_MORE) {

@@ -51,6 +51,8 @@ static void reload(struct weir_supervisor *sup)
     struct weir_host_config *config = malloc(sizeof *config);
 
     weir_notify("RELOADING=1");
+    weir_sup_sockets_renew(sup);
+    weir_sup_admin_renew(sup);
     if (config && sup->params.config_path && weir_sup_load(&sup->params, config) == WEIR_OK) {
         weir_log_info("supervisor: reloading path=%s", sup->params.config_path);
         weir_sup_remark_restart(sup, config);

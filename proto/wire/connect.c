@@ -6,6 +6,7 @@
  */
 #include "proto/wire/connect.h"
 #include "base/clock.h"
+#include "base/peer.h"
 #include "proto/transport/fd_message.h"
 #include "proto/transport/segment_map.h"
 #include "proto/transport/shm.h"
@@ -117,6 +118,22 @@ static enum weir_status connect_unix(const char *path, uint64_t deadline_ns, int
     return WEIR_OK;
 }
 
+/* Wait for the answer. A host that is stopped answers nobody, so that is told after seconds. */
+static enum weir_status await_answer(int fd, uint64_t deadline_ns)
+{
+    for (int looks = 0; looks < WEIR_PEER_LOOKS;) {
+        uint64_t left_ns = weir_deadline_left_ns(deadline_ns);
+        uint64_t wait_ns = left_ns < WEIR_PEER_LOOK_NS ? left_ns : WEIR_PEER_LOOK_NS;
+        struct pollfd wait = {fd, POLLIN, 0};
+        int n = poll(&wait, 1, (int)(wait_ns / WEIR_NS_PER_MS));
+        if (n > 0 || (n < 0 && errno != EINTR) || left_ns <= wait_ns) {
+            return WEIR_OK; /* whoever receives sees what it is */
+        }
+        looks = n == 0 && weir_peer_is_stopped(fd) ? looks + 1 : 0;
+    }
+    return WEIR_ERR_STOPPED;
+}
+
 /* Hello out, Welcome in, with the segment's descriptor if one came (else -1). */
 static enum weir_status exchange(int fd, const struct weir_hello *hello, uint64_t deadline_ns,
                                  struct weir_welcome **ret_welcome, int *ret_segment_fd)
@@ -131,7 +148,11 @@ static enum weir_status exchange(int fd, const struct weir_hello *hello, uint64_
     }
     /* A host that refuses at once may have closed before our Hello arrived: its answer can still be
      * read. */
-    if (status == WEIR_OK || (status == WEIR_ERR_CLOSED && answer)) {
+    bool sent = status == WEIR_OK || (status == WEIR_ERR_CLOSED && answer);
+    if (sent) {
+        status = await_answer(fd, deadline_ns);
+    }
+    if (sent && status == WEIR_OK) {
         status = weir_fd_message_receive(fd, answer, WEIR_CONTROL_MAX_BYTES, deadline_ns, &len,
                                          &segment_fd);
     }

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import unittest
@@ -277,9 +278,8 @@ services:
         self.contained(*self.quota(160), tenant="all")  # by its other name
         self.contained(*self.quota(96), tenant="new", options=["--user", "1234:5678", "--read-only", "--cap-drop", "all"])
         self.contained(*self.quota(64), tenant="new", options=["--env", "WEIR_MEMORY=64MiB"])
-        # An annotation, which an image cannot have, goes before a variable.
         self.contained(*self.quota(32), tenant="new", options=["--annotation", "weir.dev/memory=32MiB",
-                                                               "--env", "WEIR_MEMORY=64MiB"])
+                                                               "--env", "WEIR_MEMORY=32MiB", "--env", "WEIR_PORT=tcp://a:1"])
         self.no_shares()
         container = self.engine.start(self.image, "sleep", "300", tenant="new", options=[
             *self.mounts, "--env", "WEIR_WEIGHT=300", "--env", "WEIR_PRIORITY=low", "--env", "WEIR_SM_LIMIT=50",
@@ -313,12 +313,28 @@ services:
                              (["--env", "WEIR_WEIGHT=much"], "weir: 'weight' must be an integer"),
                              (["--annotation", "weir.dev/priority=high"], "weir: priority=high is over the limit of normal"),
                              (["--annotation", "weir.dev/size=3"], "weir: 'size' cannot be asked for, only memory, weight"),
+                             (["--annotation", "weir.dev/memory=32MiB", "--env", "WEIR_MEMORY=64MiB"],
+                              "weir: memory=32MiB and memory=64MiB contradict each other"),
+                             (["--env", "WEIR_MEMROY=64MiB"], "weir: the variable WEIR_MEMROY .* did you mean WEIR_MEMORY"),
+                             (["--annotation", "wier.dev/memory=32MiB"], "weir: the annotation .* did you mean 'weir.dev/memory'"),
+                             (["--device", f"weir.dev/gpu={ALICE}"],
+                              f"weir: a container has one device of Weir, and not both weir.dev/gpu=(new|{ALICE}) and"),
                              (["--annotation", "weir.dev/user=no-such-user"], "there is no user 'no-such-user'"),
                              (["--env", "WEIR_MEMORY=6\t4"], "weir: a setting has control characters")):
             done = self.engine.run(self.image, "true", tenant="new", options=options)
             self.assertNotEqual(done.returncode, 0, options)
             self.assertRegex(done.stderr, why)
         self.no_shares()
+        # A tenant of the administrator's is what it is: nothing is asked of it, and none stands beside it.
+        for options, why in ((["--device", "weir.dev/gpu=default"], f"not both weir.dev/gpu=(default|{ALICE}) and"),
+                             (["--env", "WEIR_MEMORY=64MiB"], f"weir: memory=64MiB is asked for, and weir.dev/gpu={ALICE} is"),
+                             (["--env", "WEIR_MEMROY=64MiB"], "did you mean WEIR_MEMORY"),
+                             (["--annotation", "weir.dev/weight=3"], "weir: weight=3 is asked for")):
+            done = self.engine.run(self.image, "true", tenant=ALICE, options=options)
+            self.assertNotEqual(done.returncode, 0, options)
+            self.assertRegex(done.stderr, why)
+        same = ["--device", "weir.dev/gpu=all"]  # the tenant default by two names
+        self.contained(*self.quota(160), tenant="default", options=same)
         # A host that was killed leaves its file: no container is made with nothing behind it.
         host.process.kill()
         done = self.engine.run(self.image, "true", tenant="new")
@@ -388,6 +404,38 @@ class HostCases(lib.Case):
         self.assertEqual(host.weir("docker-args", *place, "C").returncode, 1)
         listed = host.weir("cdi", *place, "--list").stdout.replace("weir.dev/gpu=new\n", "")
         self.assertEqual(listed, "weir.dev/gpu=A\n")
+
+    def test_a_reload_makes_removed_sockets_again(self):
+        host = self.serve(["A", "b"])
+        steady = self.steady(host, tenant="b")
+        names = ["A.sock", "admin.sock", "new.sock", "containers/A/default.sock"]
+        paths = [os.path.join(host.run_dir, name) for name in names]
+        modes = [self.mode(path) for path in paths]
+        os.unlink(paths[0])
+        run = ("run", "--run-dir", host.run_dir, "--tenant", "A", "--", lib.places.program("e2e_minimal"))
+        done = lib.run_weir(*run)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "A.sock: the socket of tenant 'A' was removed: systemctl reload weir")
+        for path in paths[1:]:
+            os.unlink(path)
+        shutil.rmtree(os.path.join(host.run_dir, "containers", "A"))
+        shutil.rmtree(os.path.join(host.run_dir, "shares"))
+        os.unlink(self.cdi)
+        host.process.signal(signal.SIGHUP)
+        lib.until(lambda: os.path.exists(self.cdi) and "reloading" in host.process.err, 5, "all is made again")
+        self.assertEqual([self.mode(path) for path in paths], modes)
+        self.assertEqual(lib.run_weir(*run).returncode, 0)
+        self.assertEqual(lib.run_weir("run", "--new", *run[1:3], *run[5:]).returncode, 0)
+        env = {"LD_LIBRARY_PATH": lib.places.guest_lib, "WEIR_HOST": f"ipc://{paths[3]}"}
+        self.finished(host, "e2e_minimal", arrangement=lib.NATIVE, env=env)
+        self.steady_undisturbed(steady)
+
+    def test_docker_args_of_devices_that_need_cdi(self):
+        host = self.serve(["A"])
+        for name, why in (("all", "Docker 25, .* weir docker-args default"), ("new", "Docker 25, .* name a tenant")):
+            done = host.weir("docker-args", "--run-dir", host.run_dir, name)
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertRegex(done.stderr, why)
 
     def test_modes_follow_the_sockets(self):
         for mode, folder in ((0o600, 0o700), (0o666, 0o711)):

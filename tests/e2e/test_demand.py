@@ -144,6 +144,62 @@ class Demand(lib.Case):
         guest.kill()
         self.gone(host)
 
+    def test_more_memory_than_there_is_is_refused(self):
+        """Without a bound in [default], too."""
+        host = self.serve('memory = "900TiB"', tenants={"alice": {"memory": "64MiB"}})
+        total = host.status()["worker"][0]["memory_bytes"] // MIB
+        more = rf"memory=900TiB is more than the GPU has, {total} MiB"
+        self.refused(host, "--memory", "900TiB", why=more)
+        self.refused(host, "--memory", f"{total + 1}MiB", why=f"is more than the GPU has, {total} MiB")
+        for words in (("set", "alice", "memory=900TiB"), ("add", "carol", "memory=900TiB"), ("add", "carol", "pinned=900TiB"),
+                      ("set", "alice", "pinned=900TiB")):
+            done = lib.run_weir("tenant", "--run-dir", host.run_dir, *words)
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertRegex(done.stderr, more if words[2].startswith("memory") else "pinned=900TiB is more than the machine has")
+        self.assertEqual(set(t["name"] for t in host.status()["tenant"]), {"alice"})
+        self.assertEqual(host.tenant("alice")["quota_bytes"], 64 * MIB)
+        # A share that does not ask has what there is, and all that there is may be asked for.
+        for share in (("--new",), ("--memory", f"{total}MiB"), ("--memory", "100%")):
+            guest = self.start(host, "e2e_quota", "hold", MIB, share=share)
+            guest.wait_line("^held$")
+            ((_, row),) = self.shares(host).items()
+            self.assertAlmostEqual(row["quota_bytes"], total * MIB, delta=MIB)
+            guest.close_stdin()
+            self.assertEqual(guest.wait(), 0)
+            self.gone(host)
+
+    def test_the_environment_asks_as_options_do(self):
+        host = self.serve('max_memory = "1GiB"')
+
+        def run(*argv, **env):
+            return lib.run_weir("run", "--run-dir", host.run_dir, *argv, env=dict(lib.clean_environment(), **env))
+
+        quota = lib.places.program("e2e_quota")
+        for argv, env in (((), {"WEIR_MEMORY": "64MiB"}), (("--memory", "64MiB"), {"WEIR_MEMORY": "64mib"})):
+            done = run(*argv, "--", quota, "shows", str(64 * MIB), **env)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        asks = {"WEIR_MEMORY": "64MiB"}
+        inner = run("--", "sh", "-c", 'echo "<$WEIR_MEMORY>"', **asks)
+        self.assertEqual(inner.stdout, "<>\n", "it has been answered")
+        for argv, env, status, why in (
+                ((), {"WEIR_MEMORY": "2GiB"}, 1, r"memory=2GiB is over the limit of 1GiB \(max_memory"),
+                ((), {"WEIR_MEMROY": "64MiB"}, 2, r"WEIR_MEMROY is none of Weir's; did you mean WEIR_MEMORY\?"),
+                (("--tenant", "alice"), {"WEIR_MEM": "64MiB"}, 2, r"WEIR_MEM is none of Weir's: WEIR_MEMORY, WEIR_WEIGHT"),
+                (("--memory", "32MiB"), asks, 2, "the option 32MiB and WEIR_MEMORY=64MiB contradict each other"),
+                (("--tenant", "alice"), asks, 2, "WEIR_MEMORY asks for a share: .*goes with no --tenant"),
+                ((), dict(asks, WEIR_HOST=f"ipc://{host.socket('alice')}"), 2, "nor with WEIR_HOST")):
+            with self.subTest(argv=argv, env=env):
+                done = run(*argv, "--", "echo", "ran", **env)
+                self.assertEqual((done.returncode, done.stdout), (status, ""))
+                self.assertRegex(done.stderr, "^weir run: .*" + why)
+        self.gone(host)
+        # A container has only its socket there: the engine has read its variables.
+        folder = self.folder()
+        os.symlink(host.socket("alice"), os.path.join(folder, "default.sock"))
+        done = lib.run_weir("run", "--run-dir", folder, "--", lib.places.program("e2e_minimal"),
+                            env=dict(lib.clean_environment(), **asks))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
     def finished_share(self, host):
         done = subprocess.run(self.run_argv(host, "e2e_minimal"), env=lib.clean_environment(), capture_output=True,
                               text=True, timeout=60)

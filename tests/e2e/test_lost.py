@@ -28,6 +28,36 @@ class Lost(lib.Case):
                 self.assertNotEqual(int(error), 0)
                 self.assertLess(late_s, LIMIT_S + SLACK_S, f"{kind} saw it after {late_s:.2f} s")
 
+    def test_a_stopped_host_is_told_and_goes_on(self):
+        """Nobody waits without a word, and who works does not lose its worker to it."""
+        host = self.host({"alice": {"isolation": "program"}, "bob": {"isolation": "program"}})
+        steady = self.steady(host)
+        worker = next(w["pid"] for w in host.status()["worker"] if w["tenant"] == "bob")
+        os.kill(host.pid, signal.SIGSTOP)
+        run = ("run", "--run-dir", host.run_dir)
+        program = lib.places.program("e2e_minimal")
+        for argv in (("status",), ("status", "--json"), ("doctor",), ("top", "--once"), ("stats",), ("tenant", "list"), ("events",),
+                     ("events", "--follow"), (*run, "--memory", "1GiB", "--", program), (*run, "--tenant", "alice", "--", program)):
+            with self.subTest(argv=argv):
+                place = () if argv[0] == "run" else ("--run-dir", host.run_dir)
+                done = lib.run_weir(*argv, *place)
+                self.assertEqual(done.returncode, 1, done.stdout)
+                self.assertIn("its process is stopped", done.stderr + (done.stdout if argv[0] in ("doctor", "run") else ""))
+        # What the host is to do within a time it may do after it: a worker that is let go after it is not killed.
+        os.kill(host.pid, signal.SIGCONT)
+        lib.until(lambda: host.status()["worker"], 10, "it answers")
+        os.kill(worker, signal.SIGSTOP)
+        lib.until(lambda: lib.run_weir("status", "--run-dir", host.run_dir).returncode == 0, 10, "it has seen that")
+        os.kill(host.pid, signal.SIGSTOP)
+        time.sleep(7)  # a stopped worker is killed after 5 s
+        os.kill(host.pid, signal.SIGCONT)
+        time.sleep(0.5)
+        os.kill(worker, signal.SIGCONT)
+        self.steady_undisturbed(steady)
+        self.finished(host, "e2e_minimal", tenant="alice")
+        self.assertEqual(host.stop(), 0)
+        self.assertNotIn(", killed ", host.process.err)
+
     def test_worker_killed(self):
         host = self.host()
         self.finished(host, "e2e_minimal")

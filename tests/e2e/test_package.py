@@ -150,6 +150,18 @@ class Package(lib.Case):
         self.assertIn("All is well.", doctor)
         self.assertRegex(doctor, r"ok +workers run as weir-worker\n")
         self.assertNotIn("warning  workers", doctor)
+        # It sees what root does not notice.
+        for breaks, mends in (("chmod 600 /usr/lib/weir/guest/libcuda.so.1", "chmod 644 /usr/lib/weir/guest/libcuda.so.1"),
+                              ("mv /run/cdi/weir.json /run", "mv /run/weir.json /run/cdi"),
+                              ("rm /run/weir/default.sock", "systemctl reload weir"),
+                              ("chmod 700 /run/weir", "chmod 755 /run/weir"),
+                              ("chmod 000 /run/weir/containers", "systemctl reload weir"),
+                              ("chmod 700 /usr/lib/weir/weir-oci-hook", "chmod 755 /usr/lib/weir/weir-oci-hook"),
+                              ("sed -i s,/usr/lib/weir/guest,/usr/lib/weir-0.0.1, /run/cdi/weir.json", "systemctl reload weir")):
+            found = self.on(f"{breaks}; weir doctor", expect=1)
+            self.assertRegex(found, "(?m)^problem ", breaks)
+            self.on(mends)
+        lib.until(lambda: "All is well." in self.on("weir doctor || true"), 20, "all is mended", 0.5)
         self.assertEqual(self.on("stat --format=%U /var/cache/weir"), "weir-worker")
         journal = "test -S /run/systemd/journal/socket"  # who reaches it writes lines in the service's name
         self.on(journal)

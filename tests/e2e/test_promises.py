@@ -150,7 +150,7 @@ class Reload(lib.Case):
         process.update(terminal=False, args=args)
         config["root"]["readonly"] = False  # places for mounts are made in it
         for edit in edits:
-            self.assertLessEqual(set(edit), {"env", "mounts"}, "no device node, no hook")
+            self.assertLessEqual(set(edit), {"env", "mounts", "hooks"}, "no device node")
             process["env"] += edit.get("env", [])
             config["mounts"] += [{"source": m["hostPath"], "destination": m["containerPath"], "options": m["options"]}
                                  for m in edit.get("mounts", [])]

@@ -159,6 +159,9 @@ class Slurm(Served):
         self.assertIn("PASS e2e_minimal", done.stdout)
         done = cluster.run("salloc", "srun", "--weir-mem=64M", minimal, user=ONE)
         self.assertIn("PASS e2e_minimal", done.stdout, done.stderr)
+        done = cluster.run("srun", "--weir-mem=900T", minimal, user=ONE)  # no rule forbids it
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        self.assertIn("memory=900TiB is more than the GPU has, ", done.stderr)
         self.quiet_end(host)
 
     # ------------------------------------------------------------ limits

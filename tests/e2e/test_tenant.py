@@ -175,7 +175,7 @@ class Tenant(lib.Case):
         while not held or held[-1] is not None:
             held.append(self.hold(host, names[len(held)]))
         self.assertGreater(len(held), 64)
-        self.assertTrue(any("no window is left" in line for line in host.process.errors))
+        lib.until(lambda: any("no window is left" in line for line in host.process.errors), 10, "the log says why")
         self.finished(host, "e2e_minimal", tenant="own")
         self.tenant(host, "remove", names[7])
         held[7].close_stdin()

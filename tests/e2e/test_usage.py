@@ -283,6 +283,14 @@ class Usage(lib.Case):
             lib.run_weir("tenant", "set", name, f"memory={total // 10 * 8}", "--run-dir", host.run_dir)
         self.assertEqual(host.status()["host"][0]["memory_promised_pct"], 159)
 
+    def test_check_warns_of_a_quota_that_no_gpu_has(self):
+        host = self.host({"a": {"memory": "900TiB"}, "b": {"memory": "1GiB"}}, host_lines=["", "[default]", 'max_memory = "800TiB"'])
+        check = lib.run_weir("serve", "--check", "--config", host.config, "--run-dir", host.run_dir, "--driver", lib.DRIVER)
+        self.assertEqual(check.returncode, 0, check.stderr)
+        self.assertRegex(check.stderr, r"warning: \[default\]: memory=800TiB is more than the GPU has, \d+ MiB\n")
+        for name in ("a", "b"):
+            self.assertEqual(f"warning: tenant '{name}': memory=" in check.stderr, name == "a")
+
     def test_check_looks_at_places(self):
         folder = self.folder()
         plain = os.path.join(folder, "plain")

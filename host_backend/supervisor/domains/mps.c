@@ -190,7 +190,7 @@ bool weir_mps_open(struct weir_supervisor *sup, const char *devices)
     if (reserve) {
         use_reserve(sup, reserve);
     }
-    return reserve || open_one(sup, devices, weir_clock_now_ns());
+    return reserve || open_one(sup, devices, weir_host_clock_ns());
 }
 
 /* Kill the daemon's children, which are its servers. */
@@ -299,7 +299,7 @@ static bool has_room(const struct weir_supervisor *sup, const struct weir_sup_mp
 /* Could a worker be started in the domain now? */
 static bool is_open(const struct weir_supervisor *sup, const struct weir_sup_mps *m)
 {
-    return has_room(sup, m) && m->ready && !m->leaving && m->again_ns <= weir_clock_now_ns();
+    return has_room(sup, m) && m->ready && !m->leaving && m->again_ns <= weir_host_clock_ns();
 }
 
 /* Of the domains that take a worker now, the one that is filled first; or NULL. */
@@ -370,7 +370,7 @@ static void have_all_leave(struct weir_supervisor *sup, struct weir_sup_mps *m)
     const struct weir_link_message message = {.type = WEIR_LINK_CONTEXT_GONE};
 
     m->leaving = true;
-    m->leave_by_ns = weir_clock_now_ns() + LEAVE_WAIT_NS;
+    m->leave_by_ns = weir_host_clock_ns() + LEAVE_WAIT_NS;
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         if (weir_mps_has(sup, m, &sup->workers[i])) {
             sup->workers[i].program.stopping = true;
@@ -461,7 +461,7 @@ void weir_mps_serves(struct weir_supervisor *sup, const struct weir_sup_worker *
 
     if (m) {
         sup->mps.proved = true;
-        m->served_ns = weir_clock_now_ns();
+        m->served_ns = weir_host_clock_ns();
     }
 }
 

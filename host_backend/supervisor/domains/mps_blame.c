@@ -68,7 +68,7 @@ void weir_mps_blame_begin(struct weir_supervisor *sup, struct weir_sup_mps *m,
     struct weir_mps_blame *b = &m->blame;
 
     *b = (struct weir_mps_blame){.open = true,
-                                 .by_ns = weir_clock_now_ns() + NAME_WAIT_NS,
+                                 .by_ns = weir_host_clock_ns() + NAME_WAIT_NS,
                                  .first = *first,
                                  .first_user = weir_sup_share_user(sup, first->tenant_index)};
     b->first.n_suspects = weir_mps_tenants(sup, m);

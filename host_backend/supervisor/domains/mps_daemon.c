@@ -157,7 +157,7 @@ void weir_mps_daemon_start(struct weir_supervisor *sup, struct weir_sup_mps *m, 
 bool weir_mps_say(const struct weir_sup_mps *m, const char *line, int wait_ms, char *answer,
                   size_t bytes)
 {
-    uint64_t end_ns = weir_clock_now_ns() + (uint64_t)wait_ms * WEIR_NS_PER_MS;
+    uint64_t end_ns = weir_host_clock_ns() + (uint64_t)wait_ms * WEIR_NS_PER_MS;
     int in[2], out[2];
     size_t n = 0;
     bool over = false;
@@ -183,7 +183,7 @@ bool weir_mps_say(const struct weir_sup_mps *m, const char *line, int wait_ms, c
     close(out[1]);
     (void)!write(in[1], line, strlen(line)); /* it fits into the pipe */
     close(in[1]);
-    while (pid > 0 && !over && n + 1 < bytes && weir_clock_now_ns() < end_ns) {
+    while (pid > 0 && !over && n + 1 < bytes && weir_host_clock_ns() < end_ns) {
         struct pollfd wait = {out[0], POLLIN, 0};
 
         if (poll(&wait, 1, WEIR_MPS_LOOK_MS) > 0) {
@@ -215,7 +215,7 @@ static void close_inherited(void)
 /* In a child: have the daemon start its server. */
 static _Noreturn void become_starter(const struct weir_sup_mps *m)
 {
-    uint64_t end_ns = weir_clock_now_ns() + SERVER_WAIT_NS;
+    uint64_t end_ns = weir_host_clock_ns() + SERVER_WAIT_NS;
     char line[64], answer[WEIR_MPS_ANSWER_BYTES];
     uid_t uid = m->user->is_other ? m->user->uid : geteuid();
 
@@ -229,7 +229,7 @@ static _Noreturn void become_starter(const struct weir_sup_mps *m)
             _exit(0);
         }
         poll(NULL, 0, WEIR_MPS_LOOK_MS);
-    } while (weir_clock_now_ns() < end_ns);
+    } while (weir_host_clock_ns() < end_ns);
     _exit(1);
 }
 

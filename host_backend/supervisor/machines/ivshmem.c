@@ -365,6 +365,21 @@ static void read_vm(struct weir_supervisor *sup, struct weir_sup_vm *vm)
     weir_log_limit_thread(NULL, NULL);
 }
 
+void weir_sup_vm_renew(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
+{
+    char *slash = strrchr(tenant->vm_path, '/');
+
+    if (!slash || !weir_sup_socket_lost(tenant->vm_path, &tenant->vm_listen_fd)) {
+        return;
+    }
+    *slash = 0;
+    (void)mkdir(tenant->vm_path, 0711);
+    *slash = '/';
+    if (weir_sup_listen_for_qemu(sup, tenant, tenant->vm_path, &tenant->vm_listen_fd) != WEIR_OK) {
+        tenant->vm_listen_fd = -1;
+    }
+}
+
 void weir_sup_vm_close(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     weir_sup_nvdimm_close(sup, tenant);

@@ -50,6 +50,8 @@ bool weir_sup_machines_open(struct weir_supervisor *sup);
 void weir_sup_machines_close(struct weir_supervisor *sup);
 /** Listen for a tenant's virtual machines; a tenant whose path is too long has none. */
 void weir_sup_vm_listen(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
+/** Listen again if somebody has removed the socket's file; machines that are there stay. */
+void weir_sup_vm_renew(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /** Stop listening and hang up on the tenant's machines. */
 void weir_sup_vm_close(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /** Accept a QEMU that connects. */

@@ -173,7 +173,7 @@ static void offer(const struct weir_supervisor *sup, struct weir_sup_tenant *ten
     }
     if (why ==
         ENOSPC) { /* another machine may have filled it, or this one, whose file is removed later */
-        n->again_ns = weir_clock_now_ns() + AGAIN_NS;
+        n->again_ns = weir_host_clock_ns() + AGAIN_NS;
     }
 }
 
@@ -340,7 +340,7 @@ static void on_open(void *user, int index)
 
             if (tenant->used && tenant->nvdimm.fd >= 0 &&
                 (event->wd == tenant->nvdimm.watch || (event->mask & IN_Q_OVERFLOW) != 0)) {
-                tenant->nvdimm.look_until_ns = weir_clock_now_ns() + LOOK_FOR_NS;
+                tenant->nvdimm.look_until_ns = weir_host_clock_ns() + LOOK_FOR_NS;
             }
         }
         at += (ssize_t)(sizeof *event + event->len);

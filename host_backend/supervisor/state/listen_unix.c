@@ -2,6 +2,7 @@
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
 
+#include "base/log.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fnmatch.h>
@@ -59,6 +60,19 @@ enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd)
     }
     *ret_fd = fd;
     return WEIR_OK;
+}
+
+bool weir_sup_socket_lost(const char *path, int *listen_fd)
+{
+    struct stat info;
+
+    if (*listen_fd < 0 || lstat(path, &info) == 0 || (errno != ENOENT && errno != ENOTDIR)) {
+        return false;
+    }
+    weir_log_warn("supervisor: a socket was removed, and is made again path=%s", path);
+    close(*listen_fd);
+    *listen_fd = -1;
+    return true;
 }
 
 void weir_sup_sweep_endpoints(const struct weir_supervisor *sup)

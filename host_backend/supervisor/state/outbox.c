@@ -1,5 +1,5 @@
-
 #include "host_backend/supervisor/state/outbox.h"
+#include "host_backend/loop/loop.h"
 
 #include "base/clock.h"
 #include <fcntl.h>
@@ -76,7 +76,7 @@ static enum weir_status append(struct weir_outbox *box, const struct weir_link_m
 enum weir_status weir_outbox_send(struct weir_outbox *box, int link,
                                   const struct weir_link_message *message, int fd)
 {
-    uint64_t now_ns = weir_clock_now_ns();
+    uint64_t now_ns = weir_host_clock_ns();
     enum weir_status status = weir_outbox_flush(box, link, now_ns);
 
     if (status == WEIR_OK && box->n == 0) {

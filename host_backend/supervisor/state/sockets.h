@@ -34,6 +34,13 @@ void weir_sup_sweep_endpoints(const struct weir_supervisor *sup);
  */
 enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd) WEIR_MUST_CHECK;
 
+/**
+ * Has somebody removed the file of a socket that is listened on? Then close that, and say so in the
+ * log: the caller listens anew.
+ * @param listen_fd  -1 afterwards, if so; -1 before: false.
+ */
+bool weir_sup_socket_lost(const char *path, int *listen_fd);
+
 /* listen_tcp.c */
 
 /**

@@ -360,6 +360,7 @@ struct weir_supervisor {
     uint64_t worker_starts;
     struct weir_sup_reserve reserve;
     struct weir_claims claims; /* claims of GPUs */
+    uint64_t memory_bytes;     /* of the host's devices; 0: no worker has told yet */
     uint32_t remarked_pct;     /* percent of memory promised, as last logged */
     struct weir_sup_life life;
     struct weir_sup_admin admin;

@@ -127,7 +127,7 @@ static uint64_t calm_from_ns(const struct weir_sup_user *user)
 struct weir_sup_user *weir_sup_user(struct weir_supervisor *sup, uint32_t uid)
 {
     struct weir_sup_user *calm = NULL;
-    uint64_t now_ns = weir_clock_now_ns();
+    uint64_t now_ns = weir_host_clock_ns();
 
     for (uint32_t i = 0; i < WEIR_USERS_MAX; i++) {
         struct weir_sup_user *user = &sup->users[i];

@@ -25,7 +25,7 @@ void weir_sup_worker_lose_link(struct weir_sup_worker *w)
 {
     weir_sup_worker_close_link(w);
     if (w->stop_by_ns == 0) {
-        w->stop_by_ns = weir_clock_now_ns() + WEIR_WORKER_STOP_WAIT_NS;
+        w->stop_by_ns = weir_host_clock_ns() + WEIR_WORKER_STOP_WAIT_NS;
     }
 }
 
@@ -78,6 +78,6 @@ void weir_sup_worker_stop(struct weir_supervisor *sup, int worker)
     const struct weir_link_message stop = {.type = WEIR_LINK_STOP};
 
     weir_log_debug("supervisor: worker told to stop worker=%d", worker);
-    sup->workers[worker].stop_by_ns = weir_clock_now_ns() + WEIR_WORKER_STOP_WAIT_NS;
+    sup->workers[worker].stop_by_ns = weir_host_clock_ns() + WEIR_WORKER_STOP_WAIT_NS;
     (void)weir_sup_worker_send(sup, worker, &stop, -1); /* a lost link ends the worker, too */
 }

@@ -157,7 +157,7 @@ void weir_sup_containers_follow(struct weir_supervisor *sup)
 {
     const char *path = cdi_path(sup);
     mode_t shared = (mode_t)sup->config.socket_mode >> 1 & 011; /* who may write may also pass */
-    char folder[PATH_MAX];
+    char folder[PATH_MAX], socket[108];
 
     if (!path) {
         return;
@@ -178,7 +178,12 @@ void weir_sup_containers_follow(struct weir_supervisor *sup)
                               "and end with a letter or digit tenant=%s",
                               tenant->config.name);
             }
-        } else if (tenant->used && tenant->container_fd < 0) {
+            continue;
+        }
+        if (tenant->used && socket_path(sup, tenant->config.name, socket)) {
+            (void)weir_sup_socket_lost(socket, &tenant->container_fd);
+        }
+        if (tenant->used && tenant->container_fd < 0) {
             open_socket(sup, tenant);
         }
     }

@@ -482,8 +482,9 @@ static struct weir_sup_tenant *make(struct weir_supervisor *sup, char *text, str
         return NULL;
     }
     if (!find_owner(sup, wish, diag) || !has_room(sup, wish->user_slot, diag) ||
-        weir_demand_take(&sup->config.demand, wish->settings, wish->n_settings, &config, diag) !=
-            WEIR_OK ||
+        weir_demand_take(&sup->config.demand, wish->settings, wish->n_settings,
+                         weir_sup_device_bytes(sup, &sup->config.demand.usual), &config,
+                         diag) != WEIR_OK ||
         !name_share(sup, wish, &config, diag) || !watch_process(sup, wish, &pid_fd, diag)) {
         return NULL;
     }
@@ -598,7 +599,7 @@ void weir_sup_demand_accept(struct weir_supervisor *sup)
     if (client->fd >= 0) {
         close_client(client); /* the oldest connection makes room */
     }
-    *client = (struct weir_sup_demand_client){fd, weir_clock_now_ns() + REQUEST_WAIT_NS, peer.uid};
+    *client = (struct weir_sup_demand_client){fd, weir_host_clock_ns() + REQUEST_WAIT_NS, peer.uid};
 }
 
 void weir_sup_share_gone(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
@@ -699,6 +700,22 @@ enum weir_status weir_sup_demand_open(struct weir_supervisor *sup)
         fprintf(stderr, "weir serve: %s: %s\n", sup->demand.path, weir_status_text(status));
     }
     return status;
+}
+
+void weir_sup_demand_renew(struct weir_supervisor *sup)
+{
+    char folder[PATH_MAX], none[PATH_MAX];
+
+    snprintf(folder, sizeof folder, "%s/" WEIR_CONTAINER_SHARES, sup->config.run_dir);
+    snprintf(none, sizeof none, "%s/" WEIR_CONTAINER_SHARES "/none", sup->config.run_dir);
+    if (sup->demand.fd >= 0 && (!make_folder(folder, 0711) || !make_folder(none, 0755))) {
+        weir_log_error("supervisor: no folder of shares path=%s why=\"%s\"", none, strerror(errno));
+    }
+    if (weir_sup_socket_lost(sup->demand.path, &sup->demand.fd) &&
+        weir_listen_unix(sup->demand.path, (mode_t)sup->config.demand.socket_mode,
+                         &sup->demand.fd) != WEIR_OK) {
+        sup->demand.fd = -1;
+    }
 }
 
 void weir_sup_demand_close(struct weir_supervisor *sup)

@@ -91,7 +91,7 @@ static void take_out_of_mps(struct weir_supervisor *sup, struct weir_sup_tenant 
 void weir_sup_quarantine_inherit(struct weir_supervisor *sup, struct weir_sup_tenant *share)
 {
     const struct weir_sup_user *user = &sup->users[share->demand_user];
-    uint64_t now_ns = weir_clock_now_ns();
+    uint64_t now_ns = weir_host_clock_ns();
 
     if (user->quarantine_end_ns > now_ns) {
         share->faults.quarantine_end_ns = user->quarantine_end_ns;
@@ -142,14 +142,14 @@ bool weir_sup_quarantine_end(struct weir_supervisor *sup, int worker)
     int shared;
 
     if (!tenant || !is_moved(sup, tenant) || tenant->gone ||
-        !is_over(tenant, weir_clock_now_ns())) {
+        !is_over(tenant, weir_host_clock_ns())) {
         return false;
     }
     quarantined = tenant->faults.quarantine_end_ns != 0;
     tenant->faults.quarantine_end_ns = 0;
     shared = weir_sup_worker_for(sup, tenant);
     if (shared < 0) { /* its next death tries again */
-        tenant->faults.quarantine_end_ns = quarantined ? weir_clock_now_ns() : 0;
+        tenant->faults.quarantine_end_ns = quarantined ? weir_host_clock_ns() : 0;
         return false;
     }
     sup->workers[worker].used = false;
@@ -239,7 +239,7 @@ static bool is_to_be_quarantined(const struct weir_supervisor *sup,
 static void count(struct weir_supervisor *sup, const struct weir_link_fault *fault,
                   enum place place, int64_t user)
 {
-    uint64_t end_ns = weir_clock_now_ns() + sup->config.quarantine_s * WEIR_NS_PER_S;
+    uint64_t end_ns = weir_host_clock_ns() + sup->config.quarantine_s * WEIR_NS_PER_S;
     bool quarantined = is_to_be_quarantined(sup, fault, place);
     struct weir_sup_tenant *tenant = tenant_of(sup, fault);
     struct weir_sup_faults *f;
@@ -259,7 +259,7 @@ static void count(struct weir_supervisor *sup, const struct weir_link_fault *fau
     f = &tenant->faults;
     f->sure += fault->n_suspects == 1;
     f->suspected += fault->n_suspects != 1;
-    f->last_ns = weir_clock_now_ns();
+    f->last_ns = weir_host_clock_ns();
     weir_log_warn(
         "supervisor: GPU fault tenant=%s suspects=%u result=%d faults=%llu suspected=%llu",
         tenant->config.name, fault->n_suspects, fault->error, (unsigned long long)f->sure,
@@ -332,7 +332,7 @@ static double seconds(uint64_t from_ns, uint64_t to_ns)
 void weir_sup_faults_show(const struct weir_sup_tenant *tenant, struct weir_status_tenant *row)
 {
     const struct weir_sup_faults *f = &tenant->faults;
-    uint64_t now_ns = weir_clock_now_ns();
+    uint64_t now_ns = weir_host_clock_ns();
 
     row->faults = f->sure;
     row->suspected_faults = f->suspected;

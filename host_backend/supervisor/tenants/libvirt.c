@@ -381,7 +381,7 @@ static bool start(struct weir_supervisor *sup)
         return false;
     }
     l->link = pair[0];
-    l->started_ns = weir_clock_now_ns();
+    l->started_ns = weir_host_clock_ns();
     l->restart_at_ns = 0;
     return true;
 }
@@ -424,7 +424,7 @@ static void on_link(void *user, int index)
 void weir_sup_libvirt_reap(struct weir_supervisor *sup)
 {
     struct weir_sup_libvirt *l = &sup->libvirt;
-    uint64_t now_ns = weir_clock_now_ns(), pause_ns = PAUSE_FIRST_NS;
+    uint64_t now_ns = weir_host_clock_ns(), pause_ns = PAUSE_FIRST_NS;
     int status;
 
     if (l->pid <= 0 || waitpid(l->pid, &status, WNOHANG) != l->pid) {

@@ -31,6 +31,22 @@ static uint64_t memory_of(const struct weir_supervisor *sup, const char *devices
     return bytes;
 }
 
+/* Memory of the devices that a tenant has or will have; 0: no worker has told yet. A list of which
+ * none has is a part of the host's. */
+static uint64_t memory_for(const struct weir_supervisor *sup, const char *devices)
+{
+    uint64_t bytes = *devices != 0 ? memory_of(sup, devices) : 0;
+
+    bytes = bytes != 0 ? bytes : memory_of(sup, sup->config.devices);
+    return bytes != 0 ? bytes : sup->memory_bytes;
+}
+
+uint64_t weir_sup_device_bytes(const struct weir_supervisor *sup,
+                               const struct weir_tenant_config *config)
+{
+    return memory_for(sup, config->devices);
+}
+
 uint64_t weir_sup_quota_bytes(const struct weir_supervisor *sup,
                               const struct weir_sup_tenant *tenant)
 {
@@ -68,6 +84,7 @@ void weir_sup_remark_memory(struct weir_supervisor *sup)
 {
     uint32_t pct = weir_sup_promised_pct(sup);
 
+    sup->memory_bytes = memory_for(sup, ""); /* known also while its worker is replaced */
     if (pct > 100 && pct != sup->remarked_pct) {
         weir_log_warn("supervisor: " WEIR_SUP_MEMORY_REMARK, pct);
     }

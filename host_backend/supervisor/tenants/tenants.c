@@ -27,6 +27,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static struct weir_sup_tenant *find_free(struct weir_supervisor *sup)
@@ -83,6 +84,35 @@ static enum weir_status open_tenant(struct weir_supervisor *sup, struct weir_sup
         weir_sup_vm_listen(sup, tenant);
     }
     return status;
+}
+
+static enum weir_status listen_again(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
+{
+    return tenant->source == WEIR_ORIGIN_DEMAND
+               ? weir_sup_share_listen(sup, tenant)
+               : weir_sup_listen_for(tenant, tenant->path, (mode_t)sup->config.socket_mode,
+                                     &tenant->listen_fd);
+}
+
+void weir_sup_sockets_renew(struct weir_supervisor *sup)
+{
+    if (mkdir(sup->config.run_dir, 0711) == 0) {
+        weir_log_warn("supervisor: the run directory was removed, and is made again path=%s",
+                      sup->config.run_dir);
+    }
+    weir_sup_demand_renew(sup);
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        struct weir_sup_tenant *tenant = &sup->tenants[i];
+
+        if (tenant->used && !tenant->gone) {
+            if (weir_sup_socket_lost(tenant->path, &tenant->listen_fd) &&
+                listen_again(sup, tenant) != WEIR_OK) {
+                tenant->listen_fd = -1;
+            }
+            weir_sup_vm_renew(sup, tenant);
+        }
+    }
+    weir_sup_containers_follow(sup);
 }
 
 /* Show workers on their pages how many tenants there are. */
@@ -146,6 +176,10 @@ enum weir_status weir_sup_setting_try(const struct weir_supervisor *sup,
         weir_setting_copy(setting, &tenant->base, config);
     } else {
         status = weir_setting_store(setting, text, config, ret_diag);
+        if (status == WEIR_OK &&
+            !weir_setting_fits(setting, config, weir_sup_device_bytes(sup, config), ret_diag)) {
+            status = WEIR_ERR_INVALID;
+        }
     }
     for (int i = 0; status == WEIR_OK && i < WEIR_CONFIG_TENANTS_MAX; i++) {
         const struct weir_sup_tenant *other = &sup->tenants[i];
@@ -394,6 +428,11 @@ enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,
     if (!weir_tenant_devices_ok(config, &sup->config)) {
         weir_diag_set(ret_diag, 0, 0, "'devices' names some that the host has not");
         return WEIR_ERR_INVALID;
+    }
+    for (size_t i = 0; source != WEIR_ORIGIN_DEMAND && i < weir_setting_count(); i++) {
+        if (!weir_setting_fits(i, config, weir_sup_device_bytes(sup, config), ret_diag)) {
+            return WEIR_ERR_INVALID;
+        }
     }
     status = apply(sup, source, config);
     if (status != WEIR_OK) {

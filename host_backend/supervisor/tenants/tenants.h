@@ -35,6 +35,8 @@ void weir_sup_tenant_commit(struct weir_supervisor *sup, struct weir_sup_tenant 
                             const struct weir_tenant_config *config);
 /** A text for people: "weir.toml", or "built in" where the host was given none, and so on. */
 const char *weir_origin_text(const struct weir_supervisor *sup, enum weir_origin origin);
+/** Make the run directory, and tenants' sockets in it, again where somebody has removed them. */
+void weir_sup_sockets_renew(struct weir_supervisor *sup);
 /**
  * Watch for connections to tenants' sockets. Guests of a worker that is not ready, or has others to
  * read about, wait in the socket's backlog. Where each program gets a worker of its own, guests are
@@ -63,6 +65,8 @@ void weir_sup_containers_close(struct weir_supervisor *sup);
 enum weir_status weir_sup_demand_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
 void weir_sup_demand_close(struct weir_supervisor *sup);
 void weir_sup_demand_accept(struct weir_supervisor *sup);
+/** Make new.sock and the folders of shares again where somebody has removed them. */
+void weir_sup_demand_renew(struct weir_supervisor *sup);
 /** Set other bounds for shares that are made from now on. */
 void weir_sup_demand_follow(struct weir_supervisor *sup, const struct weir_demand_config *demand);
 void weir_sup_demand_tick(struct weir_supervisor *sup, uint64_t now_ns);
@@ -145,6 +149,12 @@ void weir_sup_remark_restart(const struct weir_supervisor *sup, const struct wei
  */
 uint64_t weir_sup_quota_bytes(const struct weir_supervisor *sup,
                               const struct weir_sup_tenant *tenant);
+/**
+ * The memory of the devices that a tenant with these settings has, in bytes; where no worker has
+ * told, of all the host's devices. 0: no worker of the host has told yet.
+ */
+uint64_t weir_sup_device_bytes(const struct weir_supervisor *sup,
+                               const struct weir_tenant_config *config);
 /** The percentage of a GPU's memory promised by quotas; the highest of all lists of devices. */
 uint32_t weir_sup_promised_pct(const struct weir_supervisor *sup);
 /** Log a percentage above 100, once for each value. */

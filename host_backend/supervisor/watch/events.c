@@ -253,7 +253,7 @@ static void append(struct weir_sup_events *events, uint32_t holder, struct weir_
 static bool may_tell(struct weir_sup_events *events, const struct weir_sup_tenant *tenant)
 {
     struct limit *l = &events->limits[weir_sup_holder(tenant)];
-    uint64_t now_ns = weir_clock_now_ns();
+    uint64_t now_ns = weir_host_clock_ns();
 
     if (l->n == 0 || now_ns - l->since_ns >= INTERVAL_NS) {
         l->since_ns = now_ns;

@@ -51,7 +51,7 @@ static void lose_link(struct weir_sup_gate *gate)
     weir_outbox_clear(&gate->outbox);
     close(gate->link);
     gate->link = -1;
-    gate->alive_by_ns = weir_clock_now_ns() + PING_WAIT_NS;
+    gate->alive_by_ns = weir_host_clock_ns() + PING_WAIT_NS;
 }
 
 static void on_failure(struct weir_supervisor *sup, enum weir_status status)
@@ -167,7 +167,7 @@ void weir_sup_gate_worker_starts(struct weir_supervisor *sup, int worker)
         return;
     }
     w->gate.port = ++sup->gate.last_port;
-    w->gate.port_ns = weir_clock_now_ns();
+    w->gate.port_ns = weir_host_clock_ns();
     w->gate.deaf = false;
     message.gate_port = (struct weir_link_gate_port){
         .id = w->gate.port,
@@ -234,7 +234,7 @@ void weir_sup_gate_deaf(struct weir_supervisor *sup, int worker)
 {
     const struct weir_link_message ping = {.type = WEIR_LINK_PING};
     struct weir_sup_worker *w = &sup->workers[worker];
-    uint64_t now_ns = weir_clock_now_ns();
+    uint64_t now_ns = weir_host_clock_ns();
 
     if (w->gate.port == 0 || now_ns - w->gate.port_ns < RENEW_PAUSE_NS) {
         return;
@@ -280,7 +280,7 @@ static enum weir_status start(struct weir_supervisor *sup)
     if (status != WEIR_OK) {
         return status;
     }
-    gate->started_ns = weir_clock_now_ns();
+    gate->started_ns = weir_host_clock_ns();
     gate->restart_at_ns = 0;
     weir_log_info("supervisor: gate started pid=%d", (int)gate->pid);
     weir_sup_event(
@@ -358,7 +358,7 @@ static void on_death(struct weir_supervisor *sup, int wait_status)
 {
     const struct weir_link_message lost = {.type = WEIR_LINK_GATE_LOST};
     struct weir_sup_gate *gate = &sup->gate;
-    uint64_t now_ns = weir_clock_now_ns(), pause_ns = PAUSE_FIRST_NS;
+    uint64_t now_ns = weir_host_clock_ns(), pause_ns = PAUSE_FIRST_NS;
 
     weir_sup_log_close(sup, NULL);
     weir_outbox_clear(&gate->outbox);
@@ -434,7 +434,7 @@ static void on_link(void *user, int index)
     struct weir_supervisor *sup = user;
 
     (void)index;
-    flush(sup, weir_clock_now_ns());
+    flush(sup, weir_host_clock_ns());
     if (sup->gate.link >= 0) {
         weir_sup_gate_receive(sup);
     }
@@ -454,10 +454,10 @@ void weir_sup_gate_watch(struct weir_supervisor *sup, struct weir_host_loop *loo
 static void await_end(pid_t pid)
 {
     const struct timespec pause = {0, 5 * WEIR_NS_PER_MS};
-    uint64_t end_ns = weir_clock_now_ns() + STOP_WAIT_NS;
+    uint64_t end_ns = weir_host_clock_ns() + STOP_WAIT_NS;
 
     while (waitpid(pid, NULL, WNOHANG) == 0) {
-        if (weir_clock_now_ns() > end_ns) {
+        if (weir_host_clock_ns() > end_ns) {
             weir_log_warn("supervisor: the gate does not stop, killed");
             (void)kill(pid, SIGKILL);
             (void)waitpid(pid, NULL, 0);

@@ -199,7 +199,7 @@ void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup
         return;
     }
     *place = (struct weir_sup_pending){
-        .used = true, .fd = fd, .since_ns = weir_clock_now_ns(), .guest = *guest};
+        .used = true, .fd = fd, .since_ns = weir_host_clock_ns(), .guest = *guest};
     place->guest.start.arrived_ns = place->since_ns;
     peek_hello(sup, place); /* the hello may have arrived already */
 }

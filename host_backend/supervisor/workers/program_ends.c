@@ -21,7 +21,7 @@ void weir_sup_program_ended(struct weir_supervisor *sup, int worker,
     }
     w->program.busy = false;
     w->program.pid = 0;
-    w->program.idle_since_ns = weir_clock_now_ns();
+    w->program.idle_since_ns = weir_host_clock_ns();
     if (idle->soiled != 0 && !w->program.stopping) {
         weir_sup_program_stop(sup, worker);
     }
@@ -88,7 +88,7 @@ void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status)
     }
     weir_log_limit_thread(NULL, NULL);
     if (failed && !(is_full(status) && weir_sup_take_spares(sup))) {
-        weir_sup_shortage_begin(sup, w->devices, status, weir_clock_now_ns());
+        weir_sup_shortage_begin(sup, w->devices, status, weir_host_clock_ns());
     }
     if (domain && is_fault(w, status)) {
         sup->listener->domain_died(sup, worker, WIFSIGNALED(status));

@@ -63,19 +63,19 @@ static void wait_once(struct weir_supervisor *sup)
     }
     for (nfds_t i = 1; i < n; i++) {
         if (waits[i].revents != 0) {
-            weir_sup_worker_flush(sup, workers[i], weir_clock_now_ns());
+            weir_sup_worker_flush(sup, workers[i], weir_host_clock_ns());
         }
         if (waits[i].revents != 0 && sup->workers[workers[i]].link >= 0) {
             weir_sup_worker_receive(sup, workers[i]);
         }
     }
-    weir_sup_giving_answer(sup, weir_clock_now_ns()); /* ends of sessions wait for that */
+    weir_sup_giving_answer(sup, weir_host_clock_ns()); /* ends of sessions wait for that */
 }
 
 /* Wait until all have ended, or no further one ends in time. */
 static void wait_for_end(struct weir_supervisor *sup)
 {
-    uint64_t since_ns = weir_clock_now_ns(), now_ns = since_ns, next_ns = since_ns,
+    uint64_t since_ns = weir_host_clock_ns(), now_ns = since_ns, next_ns = since_ns,
              said_ns = since_ns;
     unsigned left;
 
@@ -85,7 +85,7 @@ static void wait_for_end(struct weir_supervisor *sup)
         wait_once(sup);
         weir_sup_logs_read(sup);
         weir_sup_workers_reap(sup);
-        now_ns = weir_clock_now_ns();
+        now_ns = weir_host_clock_ns();
         if (n_alive(sup) != left) {
             left = n_alive(sup);
             next_ns = now_ns;
@@ -115,7 +115,7 @@ static unsigned kill_left(struct weir_supervisor *sup)
 void weir_sup_workers_stop(struct weir_supervisor *sup)
 {
     const struct weir_link_message stop = {.type = WEIR_LINK_STOP};
-    uint64_t since_ns = weir_clock_now_ns();
+    uint64_t since_ns = weir_host_clock_ns();
     unsigned n = n_alive(sup), killed;
 
     sup->life.stopping = true;
@@ -133,7 +133,7 @@ void weir_sup_workers_stop(struct weir_supervisor *sup)
     }
     if (n != 0) {
         weir_log_info("supervisor: workers ended workers=%u killed=%u ms=%llu", n, killed,
-                      (unsigned long long)((weir_clock_now_ns() - since_ns) / WEIR_NS_PER_MS));
+                      (unsigned long long)((weir_host_clock_ns() - since_ns) / WEIR_NS_PER_MS));
     }
     weir_sup_workers_close(sup);
 }

@@ -146,7 +146,7 @@ static void read_pieces(struct weir_supervisor *sup, struct weir_sup_worker *w, 
     }
     weir_log_limit_thread(NULL, NULL);
     if (more) {
-        log->next_ns = weir_clock_now_ns() + PAUSE_NS;
+        log->next_ns = weir_host_clock_ns() + PAUSE_NS;
     }
 }
 

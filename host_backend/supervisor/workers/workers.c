@@ -236,7 +236,7 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
     enum weir_status status;
     int page_fd;
 
-    w->started_ns = weir_clock_now_ns();
+    w->started_ns = weir_host_clock_ns();
     status = weir_sup_spin_worker_starts(sup, w, &page_fd);
     if (status != WEIR_OK) {
         return status;
@@ -343,7 +343,7 @@ static void take_last_messages(struct weir_supervisor *sup, int worker)
 static void on_death(struct weir_supervisor *sup, int worker, int status)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
-    uint64_t now_ns = weir_clock_now_ns(), pause_ns = PAUSE_FIRST_NS;
+    uint64_t now_ns = weir_host_clock_ns(), pause_ns = PAUSE_FIRST_NS;
     pid_t pid = w->pid;
     char why[64];
 
@@ -411,7 +411,7 @@ static void on_stop(struct weir_supervisor *sup, int worker)
     bool serves = w->kind != WEIR_WORKER_PROGRAM || w->program.busy;
 
     w->program.stopping |= !serves;
-    w->stopped_by_ns = weir_clock_now_ns() + (serves ? STOPPED_WAIT_NS : 0);
+    w->stopped_by_ns = weir_host_clock_ns() + (serves ? STOPPED_WAIT_NS : 0);
 }
 
 void weir_sup_workers_reap(struct weir_supervisor *sup)
@@ -483,7 +483,7 @@ static void on_link(void *user, int index)
 {
     struct weir_supervisor *sup = user;
 
-    weir_sup_worker_flush(sup, index, weir_clock_now_ns());
+    weir_sup_worker_flush(sup, index, weir_host_clock_ns());
     if (sup->workers[index].link >= 0) {
         weir_sup_worker_receive(sup, index);
     }

@@ -40,13 +40,13 @@ static void reads_what_a_share_needs(void **state)
     assert_int_equal(c.pid, 42);
     assert_int_equal(
         config_of("{\"root\": {\"path\": \"rootfs\"}, \"process\": {\"env\": [\"A=1\", "
-                  "\"WEIR_WEIGHT=5\", \"WEIR_SM_LIMIT=90\", \"WEIR_MEMORY=1GiB\", "
+                  "\"WEIR_WEIGHT=5\", \"WEIR_SM_LIMIT=30\", \"WEIR_MEMORY=8gib\", "
                   "\"WEIR_WEIGHT=7\", \"WEIR_SESSIONS=\", \"WEIR_LOG=info\"]}}",
                   &c, why),
         WEIR_OK);
     assert_string_equal(c.root, "/b/rootfs");
     assert_int_equal(c.n_wishes, 3);
-    assert_string_equal(c.wishes[0], "memory=8GiB"); /* the annotation, not the variable */
+    assert_string_equal(c.wishes[0], "memory=8GiB"); /* said twice, once only */
     assert_string_equal(c.wishes[1], "sm-limit=30");
     assert_string_equal(c.wishes[2], "weight=7"); /* the later of two */
     assert_int_equal(config_of("{\"root\": {\"path\": \"/r\"}}", &c, why), WEIR_OK);
@@ -71,6 +71,14 @@ static void refuses_states_that_lack_something(void **state)
         {"{\"id\": \"a\", \"bundle\": \"b\", \"pid\": 3}", "no bundle", WEIR_ERR_INVALID},
         {STATE(", \"annotations\": {\"weir.dev/memory\": 8}"), "is no text", WEIR_ERR_INVALID},
         {STATE(", \"annotations\": {\"weir.dev/memory=1\": \"8\"}"), "odd", WEIR_ERR_INVALID},
+        {STATE(", \"annotations\": {\"wier.dev/memory\": \"8\"}"), "mean 'weir.dev/memory'",
+         WEIR_ERR_INVALID},
+        {STATE(", \"annotations\": {\"weir/sm-limit\": \"8\"}"), "mean 'weir.dev/sm_limit'",
+         WEIR_ERR_INVALID},
+        {STATE(", \"annotations\": {\"weir.dev.wieght\": \"8\"}"), "mean 'weir.dev/weight'",
+         WEIR_ERR_INVALID},
+        {STATE(", \"annotations\": {\"weir.dev/sm-limit\": \"8\", \"weir.dev/sm_limit\": \"9\"}"),
+         "contradict", WEIR_ERR_INVALID},
     };
 
     (void)state;
@@ -110,12 +118,55 @@ static void refuses_what_is_too_much(void **state)
     assert_int_equal(c.n_wishes, 0);
 }
 
+#define CONFIG(more) "{\"root\": {\"path\": \"r\"}" more "}"
+#define ENV(names)   ", \"process\": {\"env\": [" names "]}"
+#define HOOK(args)   "{\"path\": \"/usr/lib/weir/weir-oci-hook\", \"args\": [" args "]}"
+#define OURS         "\"weir-oci-hook\", \"/run/weir\""
+#define HOOKS(rows)  ", \"hooks\": {\"createRuntime\": [" rows "]}"
+
+static void refuses_what_contradicts(void **state)
+{
+    static const struct {
+        const char *config, *why;
+    } rows[] = {
+        {CONFIG(ENV("\"WEIR_MEMORY=4GiB\"")), "memory=8GiB and memory=4GiB contradict"},
+        {CONFIG(ENV("\"WEIR_MEMROY=8GiB\"")), "did you mean WEIR_MEMORY?"},
+        {CONFIG(HOOKS(HOOK(OURS ", \"alice\"") ", " HOOK(OURS ", \"bob\""))),
+         "not both weir.dev/gpu=alice and weir.dev/gpu=bob"},
+        {CONFIG(HOOKS(HOOK(OURS) ", " HOOK("\"other\", \"/x\"") ", " HOOK(OURS ", \"bob\""))),
+         "not both weir.dev/gpu=new and weir.dev/gpu=bob"},
+        {CONFIG(HOOKS(HOOK(OURS ", \"bob\"") ", " HOOK("\"weir-oci-hook\", \"/r\", \"bob\""))),
+         "not both weir.dev/gpu=bob and weir.dev/gpu=bob"},
+    };
+    static const char *const good[] = {
+        CONFIG(ENV("\"WEIR_MEMORY=\", \"WEIR_PORT=tcp://10.0.0.1:80\"")),
+        CONFIG(HOOKS(HOOK(OURS ", \"bob\"") ", " HOOK(OURS ", \"bob\""))),
+        CONFIG(HOOKS("3, {\"args\": 4}, " HOOK("1, 2") ", " HOOK("\"weir-oci-hook\""))),
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_int_equal(
+            state_of(STATE(", \"annotations\": {\"weir.dev/memory\": \"8GiB\"}"), &c, why),
+            WEIR_OK);
+        assert_int_equal(config_of(rows[i].config, &c, why), WEIR_ERR_INVALID);
+        if (!strstr(why, rows[i].why)) {
+            fail_msg("%s: '%s'", rows[i].config, why);
+        }
+    }
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        assert_int_equal(state_of(STATE(""), &c, why), WEIR_OK);
+        assert_int_equal(config_of(good[i], &c, why), WEIR_OK);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_what_a_share_needs),
         cmocka_unit_test(refuses_states_that_lack_something),
         cmocka_unit_test(refuses_what_is_too_much),
+        cmocka_unit_test(refuses_what_contradicts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -83,7 +83,8 @@ static enum weir_status take(const struct weir_host_config *config, const char *
 
     snprintf(words[0], sizeof words[0], "%s", one);
     snprintf(words[1], sizeof words[1], "%s", two ? two : "");
-    status = weir_demand_take(&config->demand, list, two ? 2 : 1, tenant, &diag);
+    status =
+        weir_demand_take(&config->demand, list, two ? 2 : 1, UINT64_C(64) << 30, tenant, &diag);
     memcpy(why, diag.message, sizeof diag.message);
     return status;
 }
@@ -204,9 +205,25 @@ static void divide_of_a_few(void **state)
     }
 }
 
+/* The device of take() has 64 GiB. */
+static void no_more_than_the_device_has(void **state)
+{
+    struct weir_host_config config = parse("[default]\nmemory = \"96GiB\"\n");
+    struct weir_tenant_config tenant;
+    char why[200];
+
+    (void)state;
+    assert_int_equal(take(&config, "memory=96GiB", NULL, &tenant, why), WEIR_ERR_INVALID);
+    assert_string_equal(why, "memory=96GiB is more than the GPU has, 65536 MiB");
+    assert_int_equal(take(&config, "memory=64GiB", NULL, &tenant, why), WEIR_OK);
+    assert_int_equal(take(&config, "weight=1", NULL, &tenant, why), WEIR_OK);
+    assert_true(tenant.memory.bytes == 0 && tenant.memory.pct == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_more_than_the_device_has),
         cmocka_unit_test(default_leaves_nothing_open),
         cmocka_unit_test(bounds_are_also_what_a_share_has),
         cmocka_unit_test(what_does_not_fit_together_is_refused),

@@ -4,6 +4,8 @@
 #include "../../lib/tl_cmocka.h"
 #include "base/clock.h"
 #include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static struct weir_host_loop *loop;
@@ -119,6 +121,40 @@ static void it_sleeps_until_the_first_time(void **state)
     assert_int_equal(weir_host_loop_wait_ms(loop), 0);
 }
 
+/* Whoever stops must be let go by somebody else. */
+static pid_t stop_for_3_s(void)
+{
+    pid_t parent = getpid(), child = fork();
+
+    if (child == 0) {
+        usleep(100000);
+        kill(parent, SIGSTOP);
+        sleep(3);
+        kill(parent, SIGCONT);
+        _exit(0);
+    }
+    return child;
+}
+
+/* A stop in a sleep is no time that has passed. */
+static void a_stop_does_not_count(void **state)
+{
+    uint64_t real_ns = weir_clock_now_ns(), own_ns = weir_host_clock_ns();
+    pid_t child = stop_for_3_s();
+
+    (void)state;
+    assert_true(child > 0);
+    while (waitpid(child, NULL, WNOHANG) == 0) {
+        weir_host_loop_begin(loop, weir_host_clock_ns());
+        weir_host_loop_wake(loop, weir_host_clock_ns() + 400 * WEIR_NS_PER_MS);
+        turn();
+    }
+    real_ns = weir_clock_now_ns() - real_ns;
+    own_ns = weir_host_clock_ns() - own_ns;
+    assert_true(real_ns >= 3 * WEIR_NS_PER_S);
+    assert_true(real_ns - own_ns >= 2 * WEIR_NS_PER_S);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -130,6 +166,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(more_than_it_has_room_for_are_not_watched, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(it_sleeps_until_the_first_time, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_stop_does_not_count, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

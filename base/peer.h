@@ -1,0 +1,21 @@
+/* The process at the other end of a unix socket. */
+#ifndef WEIR_BASE_PEER_H
+#define WEIR_BASE_PEER_H
+
+#include <stdbool.h>
+
+/* How long the other end may be silent before somebody who waits looks whether it is stopped, and
+ * looks again: a stop of a moment, as by a debugger that attaches, is no reason to give up. */
+#define WEIR_PEER_LOOK_NS (1 * 1000000000ull)
+#define WEIR_PEER_LOOKS   2
+
+/**
+ * Has a signal or a debugger stopped the process that listens at the socket's other end?
+ *
+ * @param socket_fd  connected to a unix socket.
+ * @return false also where that process cannot be seen: in another pid namespace, or without /proc.
+ * @thread any; errno is preserved
+ */
+bool weir_peer_is_stopped(int socket_fd);
+
+#endif

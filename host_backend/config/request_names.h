@@ -1,0 +1,40 @@
+/*
+ * The variables by which a program or a container asks for a share on demand: WEIR_MEMORY and so
+ * on.
+ *
+ * A misspelt one would be a request that nobody hears: the program would have more than its user
+ * wanted, in silence. So where requests are read, a variable that is meant for Weir but is none of
+ * its own is refused. Names that are only similar in their beginning pass: Kubernetes, for one,
+ * makes WEIR_PORT and WEIR_SERVICE_HOST of a service that is called weir.
+ */
+#ifndef WEIR_HOST_BACKEND_CONFIG_REQUEST_NAMES_H
+#define WEIR_HOST_BACKEND_CONFIG_REQUEST_NAMES_H
+
+#include "base/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+/* A variable, and the key of the setting that it asks for. */
+struct weir_request_name {
+    const char *variable, *key;
+};
+
+/** All of them, ended by a row without variable. */
+extern const struct weir_request_name weir_request_names[];
+
+/**
+ * Look at one variable of an environment.
+ *
+ * @param assignment  "NAME=VALUE"; an empty value counts as not set. Borrowed.
+ * @param ret_row     the row of the setting that it asks for; NULL: it asks for none.
+ * @param ret_value   in assignment, if it asks for one.
+ * @param ret_diag    filled on failure: names the variable, and the one that may be meant.
+ * @return WEIR_OK, WEIR_ERR_INVALID (a misspelt variable)
+ * @thread any
+ */
+enum weir_status weir_request_variable(const char *assignment,
+                                       const struct weir_request_name **ret_row,
+                                       const char **ret_value,
+                                       struct weir_diag *ret_diag) WEIR_MUST_CHECK;
+
+#endif

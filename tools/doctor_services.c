@@ -1,0 +1,215 @@
+/* What remote machines, virtual machines, Prometheus, MPS and Slurm need of a host. */
+#include "host_backend/config/config.h"
+#include "tools/command.h"
+#include "tools/doctor.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define SHM_LEAST (1u << 20) /* less is full: how much machines will need is not known here */
+#define MPS_NAME  "nvidia-cuda-mps-control"
+
+/* Does somebody listen at "ADDRESS:PORT" of this machine? Also where that cannot be told. */
+static bool listens(const char *address)
+{
+    char host[128];
+    const char *colon = strrchr(address, ':');
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
+    address = strncmp(address, "tcp://", 6) == 0 ? address + 6 : address;
+    if (!colon) {
+        return true;
+    }
+    snprintf(host, sizeof host, "%.*s", (int)(colon - address), address);
+    bool any = !host[0] || strcmp(host, "*") == 0 || strcmp(host, "0.0.0.0") == 0 ||
+               strcmp(host, "[::]") == 0;
+    size_t n = strlen(host);
+    if (host[0] == '[' && host[n - 1] == ']') {
+        memmove(host, host + 1, n);
+        host[n - 2] = 0;
+    }
+    if (getaddrinfo(any ? "127.0.0.1" : host, colon + 1, &hints, &found) != 0) {
+        return true;
+    }
+    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool there =
+        fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen) == 0 || errno != ECONNREFUSED;
+    if (fd >= 0) {
+        close(fd);
+    }
+    freeaddrinfo(found);
+    return there;
+}
+
+static void check_port(const char *key, const char *address)
+{
+    if (!listens(address)) {
+        weir_doctor_mend("problem", "systemctl restart weir", "%s: nobody listens at %s", key,
+                         address);
+    } else {
+        weir_doctor_ok("%s: %s", key, address);
+    }
+}
+
+/* A secret key is for the host alone. */
+static void check_key(const char *path)
+{
+    struct stat info;
+    if (stat(path, &info) != 0) {
+        weir_doctor_mend_at("problem", "put it back, or the next start fails:", path,
+                            "server_key %s: %s", path, strerror(errno));
+    } else if (info.st_mode & 077) {
+        weir_doctor_mend_at("problem", "chmod 600", path,
+                            "server_key %s has mode %o: others can read the host's secret key",
+                            path, info.st_mode & 0777);
+    }
+}
+
+static void check_remote(const struct weir_host_config *config)
+{
+    const char *metrics = config->metrics_listen;
+    if (config->server_key[0]) {
+        check_key(config->server_key);
+    }
+    if (config->listen_tcp[0]) {
+        check_port("listen_tcp", config->listen_tcp);
+    }
+    if (metrics[0] && metrics[0] != '/' && strncmp(metrics, "unix:", 5) != 0) {
+        check_port("metrics", metrics);
+    }
+}
+
+/* libvirt's sockets, of one daemon for all, or of one for QEMU. */
+static bool has_libvirt(void)
+{
+    static const char *const paths[] = {"/run/libvirt/libvirt-sock-ro",
+                                        "/run/libvirt/virtqemud-sock-ro", NULL};
+    for (size_t i = 0; paths[i]; i++) {
+        if (access(paths[i], F_OK) == 0 && weir_doctor_is_served(paths[i], SOCK_STREAM)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void check_libvirt(const struct weir_status_report *report,
+                          const struct weir_host_config *config)
+{
+    char path[PATH_MAX];
+    if (!config->libvirt_uri[0]) {
+        return;
+    }
+    if (!weir_path_libvirt(path, sizeof path)) {
+        weir_doctor_mend(
+            "problem", "install the package weir-libvirt, or take [libvirt] out of weir.toml",
+            "[libvirt] uri: weir-libvirt is not installed: metadata of machines is not "
+            "followed");
+    } else if (!weir_doctor_has_process("weir-libvirt", (pid_t)report->pid)) {
+        weir_doctor_mend("problem", "systemctl restart weir, which [libvirt] needs",
+                         "[libvirt] uri: weir-libvirt does not run: metadata of machines is not "
+                         "followed");
+    } else if (strncmp(config->libvirt_uri, "qemu:///", 8) == 0 && !has_libvirt()) {
+        weir_doctor_mend("problem", "systemctl start libvirtd",
+                         "[libvirt] uri %s: libvirt does not run", config->libvirt_uri);
+    } else {
+        weir_doctor_ok("libvirt: metadata of %s is followed", config->libvirt_uri);
+    }
+}
+
+/* A daemon that was killed leaves its pipe: CUDA programs then fail in place of doing without. */
+static void check_mps(const struct weir_host_config *config)
+{
+    const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
+    char path[PATH_MAX];
+    bool any = weir_doctor_has_process(MPS_NAME, 0);
+    snprintf(path, sizeof path, "%s", folder ? folder : "/tmp/nvidia-mps");
+    char control[PATH_MAX + 16];
+    snprintf(control, sizeof control, "%s/control", path);
+    if (access(control, F_OK) == 0 && !any) {
+        weir_doctor_mend_at(
+            "problem", "start it (" MPS_NAME " -d), or rm -r", path,
+            "the machine's MPS daemon is dead, and %s is left: CUDA programs beside "
+            "Weir fail",
+            path);
+    }
+    if (config->workers.mps == WEIR_MPS_ON && access("/dev/nvidiactl", F_OK) == 0 && !any) {
+        weir_doctor_mend(
+            "problem", "look at the host's log, then systemctl restart weir",
+            "mps = \"on\", and the host has no MPS daemon: programs' contexts take turns");
+    }
+}
+
+static void check_shm(const struct weir_host_config *config)
+{
+    struct statvfs room;
+    if (config->vm_region_bytes == 0) {
+        return;
+    }
+    if (statvfs("/dev/shm", &room) != 0) {
+        weir_doctor_mend("warning", "mount -t tmpfs tmpfs /dev/shm",
+                         "/dev/shm: %s: machines have no memory in common with the host",
+                         strerror(errno));
+    } else if ((unsigned long long)room.f_bavail * room.f_frsize < SHM_LEAST) {
+        weir_doctor_mend(
+            "warning", "mount -o remount,size=50% /dev/shm",
+            "/dev/shm is full: no further virtual machine finds room for what it has in "
+            "common with the host");
+    }
+}
+
+/* A line of plugstack.conf: "required /usr/lib/weir/weir_spank.so run_dir=/run/weir ...". */
+static void check_plugin(char *line, const char *conf, const char *run_dir)
+{
+    char *rest = NULL;
+    const char *kind = strtok_r(line, " \t\n", &rest), *plugin = strtok_r(NULL, " \t\n", &rest);
+    const char *dir = "/run/weir"; /* the plugin's default */
+    if (!kind || *kind == '#' || !plugin || !strstr(plugin, "weir_spank")) {
+        return;
+    }
+    if (*plugin == '/' && access(plugin, R_OK) != 0) {
+        weir_doctor_mend("problem", "install the package weir-slurm, or correct that line",
+                         "%s names %s: %s: jobs do not start", conf, plugin, strerror(errno));
+    }
+    for (const char *word; (word = strtok_r(NULL, " \t\n", &rest));) {
+        dir = strncmp(word, "run_dir=", 8) == 0 ? word + 8 : dir;
+    }
+    if (strcmp(dir, run_dir) != 0 && access(dir, F_OK) != 0) {
+        weir_doctor_mend_at("problem", "set run_dir there to", run_dir,
+                            "%s: jobs look for a host in %s, and it is in %s", conf, dir, run_dir);
+    }
+}
+
+/* By "required" Slurm starts no job without the plugin. */
+static void check_slurm(const struct weir_status_report *report)
+{
+    static const char *const files[] = {"/etc/slurm/plugstack.conf",
+                                        "/etc/slurm-llnl/plugstack.conf", NULL};
+    for (size_t i = 0; files[i]; i++) {
+        FILE *file = fopen(files[i], "re");
+        char line[2048];
+        while (file && fgets(line, sizeof line, file)) {
+            check_plugin(line, files[i], report->run_dir);
+        }
+        if (file) {
+            fclose(file);
+        }
+    }
+}
+
+void weir_doctor_services(const struct weir_status_report *report,
+                          const struct weir_host_config *config)
+{
+    check_remote(config);
+    check_libvirt(report, config);
+    check_mps(config);
+    check_shm(config);
+    check_slurm(report);
+}
