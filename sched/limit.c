@@ -119,6 +119,9 @@ void limit_pay(struct weir_sched *sched, const struct item *item, uint64_t servi
         item->params.blocks < sched->config.sms) {
         service_ns = min_u64(service_ns, ns * item->params.blocks);
     }
+    if (item->place.sm_count != 0) { /* a block limit beside it says nothing about other SMs */
+        service_ns = min_u64(service_ns, ns * item->place.sm_count);
+    }
     queue->limit.used += service_ns;
     queue->tenant->limit.used += service_ns;
 }
