@@ -26,9 +26,6 @@
 
 #include <assert.h>
 
-#define LONG_NS       50000000u /* no known item takes so long */
-#define FILLED_MAX_NS 5000000u  /* bound on filled_ns, as time of the device */
-
 static bool goes_before(const struct item *a, const struct item *b)
 {
     if (a->waits != b->waits) {
@@ -105,8 +102,8 @@ static bool went_past(const struct weir_sched *sched, const struct item *before,
     uint64_t alone_ns =
         done->predicted_ns != 0 ? done->predicted_ns * 3 / 2 + sched->config.launch_ns : 0;
 
-    return done->served_ns == 0 &&
-           (sched->now_ns - done->head_ns <= alone_ns || sched->now_ns - before->head_ns > LONG_NS);
+    return done->served_ns == 0 && (sched->now_ns - done->head_ns <= alone_ns ||
+                                    sched->now_ns - before->head_ns > tuning.overdue_ns);
 }
 
 void fronts_disturb(struct weir_sched *sched)
@@ -222,7 +219,7 @@ static void note_filled(struct weir_sched *sched, int64_t paid_ns, int64_t most_
 
 void charge_by_work(struct weir_sched *sched, const struct item *done)
 {
-    int64_t most_ns = (int64_t)FILLED_MAX_NS * sched->config.sms;
+    int64_t most_ns = (int64_t)tuning.fill_refund_max_ns * sched->config.sms;
     int64_t paid_ns = (int64_t)done->served_ns + done->beyond_ns;
     int64_t owed_ns, more_ns;
 

@@ -31,7 +31,7 @@ void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_
     turn->kept_until_ns = 0;
     turn->rescue = false;
     turn->preempt = true;
-    turn->clear_by_ns = sched->now_ns + CLEAR_MAX_NS;
+    turn->clear_by_ns = sched->now_ns + tuning.clear_max_ns;
     fill_begin(sched);
     trace(sched, WEIR_SCHED_REC_CHOOSE, leader, NULL, NULL, slice_ns);
 }
@@ -232,9 +232,7 @@ static bool outranked(const struct weir_sched *sched)
     return false;
 }
 
-#define KEPT_OUT_NS 4000000u /* longest wait of a tenant while others fill for an absent leader */
-
-/* Has a tenant of the leader's class that cannot fill waited for KEPT_OUT_NS? */
+/* Has a tenant of the leader's class that cannot fill waited for fill_kept_out_ns? */
 static bool keeps_out(struct weir_sched *sched)
 {
     const struct tenant *leader = sched->turn.leader;
@@ -244,7 +242,8 @@ static bool keeps_out(struct weir_sched *sched)
 
         view_refresh(sched, tenant);
         if (tenant->view.priority == leader->view.priority &&
-            tenant->view.waiting_since_ns < sched->now_ns - min_u64(sched->now_ns, KEPT_OUT_NS) &&
+            tenant->view.waiting_since_ns <
+                sched->now_ns - min_u64(sched->now_ns, tuning.fill_kept_out_ns) &&
             (tenant->exclusive || tenant->view.kernel.unsure || !is_beside(tenant, leader))) {
             return true;
         }
@@ -443,7 +442,7 @@ static uint64_t bound_of(const struct weir_sched *sched, const struct queue *que
     if (queue->on_device == 0 || queue->first->counted_ns <= bound_ns) {
         return bound_ns;
     }
-    return bound_ns + min_u64(queue->first->counted_ns / UNSURE_PART, UNSURE_MAX_NS);
+    return bound_ns + min_u64(queue->first->counted_ns / tuning.early_part, tuning.early_max_ns);
 }
 
 bool weir_sched_waits_for_room(const struct weir_sched *sched, weir_sched_id id)
@@ -470,12 +469,12 @@ bool weir_sched_waits_for_room(const struct weir_sched *sched, weir_sched_id id)
 }
 
 /*
- * May a queue have one more item on the device? The first always may. Only UNKNOWN_MAX may follow
+ * May a queue have one more item on the device? The first always may. Only unknown_max may follow
  * each other if the last has no prediction: it may be long, and delay others' turns.
  */
 static bool has_room(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns)
 {
-    if (queue->on_device >= UNKNOWN_MAX && sched->turn.has_equals &&
+    if (queue->on_device >= tuning.unknown_max && sched->turn.has_equals &&
         queue->listed->prev->predicted_ns == 0) {
         return false;
     }
@@ -518,7 +517,8 @@ void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_
         return;
     }
     rest_ns = rest_ns > bound_ns ? rest_ns - bound_ns : 0;
-    *wake_ns = min_u64(*wake_ns, sched->now_ns + (rest_ns > WAKE_MIN_NS ? rest_ns : WAKE_MIN_NS));
+    *wake_ns = min_u64(*wake_ns, sched->now_ns +
+                                     (rest_ns > tuning.wake_min_ns ? rest_ns : tuning.wake_min_ns));
 }
 
 /*
@@ -534,7 +534,7 @@ static bool is_foreign(const struct weir_sched *sched)
     bool quiet = sched->turn.quiet;
 
     if ((sched->switch_ns == 0 && !quiet) ||
-        sched->now_ns >= sched->turn.clear_by_ns + CLEAR_DOMAIN_NS) {
+        sched->now_ns >= sched->turn.clear_by_ns + tuning.clear_domain_ns) {
         return false;
     }
     while (front && (front->queue->tenant->view.member || front->state != WEIR_SCHED_GRANTED ||
@@ -651,7 +651,7 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
     }
     evict(sched, wake_ns);
     if (is_foreign(sched)) {
-        *wake_ns = min_u64(*wake_ns, turn->clear_by_ns + CLEAR_DOMAIN_NS);
+        *wake_ns = min_u64(*wake_ns, turn->clear_by_ns + tuning.clear_domain_ns);
     } else {
         bool crowded = is_crowded(sched);
 
@@ -670,7 +670,7 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
     } else if (is_served(sched, turn->leader)) {
         uint64_t left_ns = turn->slice_ns - min_u64(turn->used_ns, turn->slice_ns);
 
-        *wake_ns = min_u64(*wake_ns, sched->now_ns + (left_ns > 0 ? left_ns : WAKE_MIN_NS));
+        *wake_ns = min_u64(*wake_ns, sched->now_ns + (left_ns > 0 ? left_ns : tuning.wake_min_ns));
     }
     if (turn->valid_until_ns > sched->now_ns) {
         *wake_ns = min_u64(*wake_ns, turn->valid_until_ns);
@@ -730,7 +730,7 @@ void decide(struct weir_sched *sched)
     } while (sched->again);
     causes_look(sched);
     if (wake_ns <= sched->now_ns) {
-        wake_ns = sched->now_ns + WAKE_MIN_NS;
+        wake_ns = sched->now_ns + tuning.wake_min_ns;
     }
     if (wake_ns != sched->armed_ns) {
         sched->armed_ns = wake_ns;

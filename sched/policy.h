@@ -24,6 +24,7 @@
 #define WEIR_SCHED_POLICY_H
 
 #include "sched/sched.h"
+#include "sched/tuning.h"
 
 enum weir_policy_kind { WEIR_POLICY_NEXT, WEIR_POLICY_TOGETHER, WEIR_POLICY_KIND_COUNT };
 

@@ -6,6 +6,7 @@
 #include "sched/predict.h"
 #include "sched/sched.h"
 #include "sched/table.h"
+#include "sched/tuning.h"
 
 #define NAME_BYTES 64
 #define NEVER      UINT64_MAX
@@ -15,21 +16,11 @@
     (WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE | WEIR_SCHED_STARTED | WEIR_SCHED_UNSURE |          \
      WEIR_SCHED_OWN_LEVELS | WEIR_SCHED_PARTABLE)
 
-/* Bounds on the answers of policies, and on the watchdog's rescues. */
+/* Bounds on the answers of policies. */
 #define SLICE_MIN_NS      20000u
 #define SLICE_MAX_NS      1000000000u
-#define RESCUE_SLICE_NS   500000u
-#define RESCUE_EVERY      10u       /* rescues take at most 1/RESCUE_EVERY of the time */
-#define WAKE_MIN_NS       10000u    /* shortest time for which a timer is set */
-#define CLEAR_MAX_NS      1000000u  /* how long a turn waits for work queued before it, */
-#define CLEAR_DOMAIN_NS   50000000u /* and so much longer if that is of another domain */
-#define SWITCH_NS         150000u   /* a GPU changes its context: 148 us on an H100 */
-#define UNKNOWN_MAX       2u /* most items of a queue on the device if the last has no prediction */
 #define PAIR_GAIN_SLOTS   256u
 #define SMALL_PRICE_SLOTS 1024u
-#define UNSURE_PART       8u       /* an item may end sooner by 1/8 of its predicted time, */
-#define UNSURE_MAX_NS     1000000u /* and by no more than this */
-#define STOP_AGAIN_NS     1000000u /* pause after a stop that failed */
 #define PREDICTED_MAX_NS  1000000000000000u /* 11 days: sums and products stay in 64 bits */
 
 struct queue;
@@ -344,11 +335,10 @@ static inline bool is_unsure(const struct item *item)
 {
     return item->predicted_ns == 0 || (item->params.flags & WEIR_SCHED_UNSURE) != 0;
 }
-#define BRIEF_NS 50000u
 /* Could the item be so long that a wrong prediction would shift shares, if it filled? */
 static inline bool is_too_unsure(const struct item *item)
 {
-    return is_unsure(item) && (item->predicted_ns == 0 || item->predicted_ns > BRIEF_NS);
+    return is_unsure(item) && (item->predicted_ns == 0 || item->predicted_ns > tuning.brief_ns);
 }
 /* Is the item's duration still to be learned? */
 static inline bool is_to_learn(const struct item *item)
@@ -501,7 +491,6 @@ void min_share_set(struct weir_sched *sched, struct tenant *tenant, uint32_t wei
 void min_share_look(struct weir_sched *sched);
 
 /* small.c */
-#define SMALL_PART 2u /* an item that needs more than 1/SMALL_PART of the SMs is not small */
 /** Set item->small_sms of an item that has arrived. */
 void small_look(const struct weir_sched *sched, struct item *item);
 /** Is an item that is granted now to go above the plain items of its class? */
