@@ -103,7 +103,7 @@ static bool went_past(const struct weir_sched *sched, const struct item *before,
         done->predicted_ns != 0 ? done->predicted_ns * 3 / 2 + sched->config.launch_ns : 0;
 
     return done->served_ns == 0 && (sched->now_ns - done->head_ns <= alone_ns ||
-                                    sched->now_ns - before->head_ns > tuning.overdue_ns);
+                                    sched->now_ns - before->head_ns > tuning.patience_ns);
 }
 
 void fronts_disturb(struct weir_sched *sched)
@@ -219,7 +219,7 @@ static void note_filled(struct weir_sched *sched, int64_t paid_ns, int64_t most_
 
 void charge_by_work(struct weir_sched *sched, const struct item *done)
 {
-    int64_t most_ns = (int64_t)tuning.fill_refund_max_ns * sched->config.sms;
+    int64_t most_ns = (int64_t)tuning.slack_ns * sched->config.sms;
     int64_t paid_ns = (int64_t)done->served_ns + done->beyond_ns;
     int64_t owed_ns, more_ns;
 

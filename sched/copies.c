@@ -106,7 +106,7 @@ static struct queue *next_piece(const struct weir_sched *sched, enum weir_sched_
 
 /*
  * The queue with the shortest copy among the first copy_look_at that have room for more and whose
- * tenants are not ahead of the first by more than copy_slack_ns. Work that needs the data of a
+ * tenants are not ahead of the first by more than lag_ns. Work that needs the data of a
  * short copy then need not wait for a long one, too.
  */
 static struct queue *shortest_with_room(const struct weir_sched *sched,
@@ -124,7 +124,7 @@ static struct queue *shortest_with_room(const struct weir_sched *sched,
         if (!first) {
             first = best = queue;
         } else if (queue->tenant->view.priority < first->tenant->view.priority ||
-                   !copy_is_within(queue, first->listed->copy_start, tuning.copy_slack_ns)) {
+                   !copy_is_within(queue, first->listed->copy_start, tuning.lag_ns)) {
             break;
         } else if (copy_whole_ns(queue->listed) < copy_whole_ns(best->listed)) {
             best = queue;

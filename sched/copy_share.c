@@ -257,14 +257,14 @@ struct queue *copy_going_on(const struct weir_sched *sched, enum weir_sched_reso
 static bool goes_on(const struct tenant *tenant, enum weir_sched_resource way)
 {
     return tenant->view.service_ns[way] - tenant->copy_gap[way].before_ns >=
-           (uint64_t)tuning.copy_wait_part * tuning.copy_end_seen_ns;
+           (uint64_t)tuning.wait_part * tuning.copy_end_seen_ns;
 }
 
 /* Does a tenant usually have its next copy there before the bus would have been idle for long? */
 static bool is_soon_back(const struct copy_gap *gap)
 {
-    return gap->usual_ns <= tuning.copy_wait_max_ns &&
-           (gap->usual_ns + tuning.copy_end_seen_ns) * tuning.copy_wait_part <= gap->stretch_ns;
+    return gap->usual_ns <= tuning.wait_max_ns &&
+           (gap->usual_ns + tuning.copy_end_seen_ns) * tuning.wait_part <= gap->stretch_ns;
 }
 
 uint64_t copy_expected_ns(struct weir_sched *sched, enum weir_sched_resource way,

@@ -31,7 +31,7 @@ void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_
     turn->kept_until_ns = 0;
     turn->rescue = false;
     turn->preempt = true;
-    turn->clear_by_ns = sched->now_ns + tuning.clear_max_ns;
+    turn->clear_by_ns = sched->now_ns + tuning.wait_max_ns;
     fill_begin(sched);
     trace(sched, WEIR_SCHED_REC_CHOOSE, leader, NULL, NULL, slice_ns);
 }
@@ -442,7 +442,7 @@ static uint64_t bound_of(const struct weir_sched *sched, const struct queue *que
     if (queue->on_device == 0 || queue->first->counted_ns <= bound_ns) {
         return bound_ns;
     }
-    return bound_ns + min_u64(queue->first->counted_ns / tuning.early_part, tuning.early_max_ns);
+    return bound_ns + min_u64(queue->first->counted_ns / tuning.wait_part, tuning.wait_max_ns);
 }
 
 bool weir_sched_waits_for_room(const struct weir_sched *sched, weir_sched_id id)
@@ -534,7 +534,7 @@ static bool is_foreign(const struct weir_sched *sched)
     bool quiet = sched->turn.quiet;
 
     if ((sched->switch_ns == 0 && !quiet) ||
-        sched->now_ns >= sched->turn.clear_by_ns + tuning.clear_domain_ns) {
+        sched->now_ns >= sched->turn.clear_by_ns + tuning.patience_ns) {
         return false;
     }
     while (front && (front->queue->tenant->view.member || front->state != WEIR_SCHED_GRANTED ||
@@ -651,7 +651,7 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
     }
     evict(sched, wake_ns);
     if (is_foreign(sched)) {
-        *wake_ns = min_u64(*wake_ns, turn->clear_by_ns + tuning.clear_domain_ns);
+        *wake_ns = min_u64(*wake_ns, turn->clear_by_ns + tuning.patience_ns);
     } else {
         bool crowded = is_crowded(sched);
 

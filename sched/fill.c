@@ -67,13 +67,13 @@ void fill_arrival(struct weir_sched *sched, const struct item *item)
 {
     uint64_t *unsure_ns = &item->queue->tenant->unsure_ns;
     uint64_t bar_ns =
-        item->predicted_ns != 0 && item->predicted_ns < tuning.unsure_most_ns / tuning.unsure_times
+        item->predicted_ns != 0 && item->predicted_ns < tuning.patience_ns / tuning.unsure_times
             ? tuning.unsure_times * item->predicted_ns
-            : tuning.unsure_most_ns;
+            : tuning.patience_ns;
 
     if (is_to_learn(item)) {
         *unsure_ns = max_u64(*unsure_ns, sched->now_ns) + bar_ns;
-        *unsure_ns = min_u64(*unsure_ns, sched->now_ns + tuning.unsure_most_ns);
+        *unsure_ns = min_u64(*unsure_ns, sched->now_ns + tuning.patience_ns);
     }
 }
 
@@ -87,7 +87,7 @@ void fill_grant(struct weir_sched *sched, struct item *item)
                     (turn->clean && item->queue->tenant == turn->leader && is_compute(item));
     if (item->teaches) {
         sched->teachers++;
-        sched->teachers_ns = sched->now_ns + tuning.unsure_most_ns;
+        sched->teachers_ns = sched->now_ns + tuning.patience_ns;
     }
 }
 
@@ -233,10 +233,10 @@ void fill(struct weir_sched *sched, uint64_t *wake_ns)
                       : !turn->filler->is_ready || turn->filler->view.member ||
                             turn->filler->exclusive || sched->now_ns >= turn->filler_until_ns) {
         turn->filler = ask(sched);
-        turn->filler_until_ns = sched->now_ns + tuning.fill_turn_ns;
+        turn->filler_until_ns = sched->now_ns + tuning.again_ns;
         turn->nobody_until_ns =
             sched->now_ns +
-            (sched->ready_count > tuning.fill_few ? sched->ready_count * tuning.fill_ask_ns : 0);
+            (sched->ready_count > tuning.few ? sched->ready_count * tuning.fill_ask_ns : 0);
     }
     *wake_ns = min_u64(*wake_ns, max_u64(turn->filler_until_ns, turn->nobody_until_ns));
     if (!turn->filler) {

@@ -47,7 +47,7 @@ static int64_t added(int64_t ns, double more_ns, int64_t least_ns)
 
 static void owe(struct tenant *tenant, double more_ns)
 {
-    tenant->owed_ns = added(tenant->owed_ns, more_ns, -tuning.group_owed_ns);
+    tenant->owed_ns = added(tenant->owed_ns, more_ns, -(int64_t)tuning.slack_ns);
     tenant->lost_ns = added(tenant->lost_ns, more_ns, -tuning.group_trial_owed_ns);
 }
 
@@ -159,7 +159,7 @@ void group_correct(const struct weir_sched *sched, struct item *item, uint64_t d
 
 static int64_t most_ns(const struct weir_sched *sched)
 {
-    return sched->turn.sample ? tuning.group_trial_owed_ns : tuning.group_owed_ns;
+    return sched->turn.sample ? tuning.group_trial_owed_ns : (int64_t)tuning.slack_ns;
 }
 
 /* The work that a member is due beyond its part of the common loss; negative: it pays. */
@@ -203,8 +203,7 @@ static void settle(struct weir_sched *sched)
         struct tenant *tenant = turn->member[i].tenant;
 
         tenant->owed_ns = tenant->lost_ns = 0;
-        tenant->barred_until_ns =
-            sched->now_ns + min_u64((uint64_t)wait_ns, tuning.group_barred_max_ns);
+        tenant->barred_until_ns = sched->now_ns + min_u64((uint64_t)wait_ns, tuning.barred_max_ns);
     }
 }
 

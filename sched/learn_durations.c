@@ -62,7 +62,7 @@ static uint64_t queued_copy_ns(const struct weir_sched *sched, const struct item
     uint64_t begin_ns = max_u64(item->head_ns, sched->copy_done_ns[way]);
     uint64_t took_ns = sched->now_ns - begin_ns;
 
-    return sched->front_first[way] == item && took_ns >= tuning.learn_queued_min_ns ? took_ns : 0;
+    return sched->front_first[way] == item && took_ns >= tuning.seen_late_ns ? took_ns : 0;
 }
 
 static void learn_copy(struct weir_sched *sched, const struct item *item, uint64_t took_ns)
@@ -102,7 +102,7 @@ static bool is_doubtful(const struct weir_sched *sched, const struct item *item,
 {
     return sched->policy[WEIR_POLICY_TOGETHER].ops && item->interrupted && item->beside_waits &&
            item->predicted_ns != 0 && !is_unsure(item) && took_ns > item->predicted_ns &&
-           took_ns / tuning.learn_doubted <= item->predicted_ns;
+           took_ns / tuning.predict_pull <= item->predicted_ns;
 }
 
 /*

@@ -93,10 +93,10 @@ static void judge(const struct weir_sched *sched, struct pair_gain *gain)
         return;
     }
     if (a->alone_ns / (double)a->ns + b->alone_ns / (double)b->ns < 1 - tuning.pair_loss) {
-        gain->barred_until_ns = sched->now_ns + (tuning.pair_bar_ns << gain->bars);
-        gain->bars += gain->bars < tuning.pair_bars;
+        gain->bar_ns = min_u64(max_u64(2 * gain->bar_ns, tuning.pair_bar_ns), tuning.barred_max_ns);
+        gain->barred_until_ns = sched->now_ns + gain->bar_ns;
     } else {
-        gain->bars = 0;
+        gain->bar_ns = 0;
     }
     *a = *b = (struct pair_gain_side){0};
 }
@@ -152,7 +152,7 @@ uint64_t pair_gain_small_done(struct weir_sched *sched, const struct item *done)
         done->two_ns > done->busy_ns / 4) {
         speed = (double)(done->predicted_ns - done->alone_ns) / (double)done->two_ns;
         speed = speed < 1 ? speed : 1;
-        *mine += (speed - *mine) / (*mine != 0 ? tuning.pair_speeds : 1);
+        *mine += (speed - *mine) / (*mine != 0 ? tuning.smooth : 1);
     }
     least = *others != 0 && (*mine == 0 || *others < *mine) ? *others : *mine;
     return least > 0.5 ? (uint64_t)((2 * least - 1) * (double)done->two_service_ns) : 0;

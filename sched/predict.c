@@ -407,14 +407,13 @@ static void judge(struct weir_predict *predict, enum weir_sched_class class, str
 static void observe(struct weir_predict *predict, struct model *m, double x, double y,
                     uint32_t count)
 {
-    double mean_fade = 1 - 1.0 / tuning.predict_mean_memory;
     double fade = 1 - 1.0 / tuning.predict_memory;
     double weight;
 
     for (uint32_t i = 0; i < count; i++) {
-        m->n = m->n * mean_fade + 1;
-        m->x = m->x * mean_fade + x;
-        m->y = m->y * mean_fade + y;
+        m->n = m->n * fade + 1;
+        m->x = m->x * fade + x;
+        m->y = m->y * fade + y;
     }
     weight = 1 / (y * y);
     m->w = m->w * fade + weight;
@@ -465,14 +464,14 @@ void weir_predict_learn_alike(struct weir_predict *predict, enum weir_sched_clas
         if (!agrees && entry->size == size && is_kernel(class) &&
             entry->seen < tuning.predict_early) {
             *m = (struct model){.error = m->error, .samples = m->samples};
-        } else if (m->samples >= tuning.predict_trusted) {
+        } else if (m->samples >= tuning.predict_early) {
             y = fmin(fmax(y, said / tuning.predict_pull), said * tuning.predict_pull);
         }
     }
     entry->seen += entry->seen != UINT32_MAX;
     entry->size = size;
     observe(predict, m, (double)size, y,
-            count < tuning.predict_alike_max ? count : tuning.predict_alike_max);
+            count < tuning.predict_early ? count : tuning.predict_early);
 }
 
 void weir_predict_suppose(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,

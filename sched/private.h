@@ -178,7 +178,7 @@ struct pair_gain {
         double alone_ns; /* duration of the same items alone */
     } side[2];
     uint64_t barred_until_ns; /* they do not fill for each other until then */
-    uint32_t bars;            /* how often they were barred in a row */
+    uint64_t bar_ns;          /* how long they were barred last; 0: they were not */
     double small_speed[2];    /* of small items, relative to alone; 0: not known */
 };
 

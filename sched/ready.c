@@ -113,7 +113,7 @@ static void became_ready(struct weir_sched *sched, struct tenant *tenant)
     sched->ready[sched->ready_count++] = &tenant->view;
     tenant->view.ready_since_ns = sched->now_ns;
     if (tenant->idle_ns != NEVER) {
-        gap_ns = min_u64(sched->now_ns - tenant->idle_ns, tuning.gap_max_ns);
+        gap_ns = min_u64(sched->now_ns - tenant->idle_ns, tuning.wait_max_ns);
         tenant->view.gap_ns =
             tenant->view.gap_ns == NEVER ? gap_ns : (7 * tenant->view.gap_ns + gap_ns) / 8;
     }

@@ -207,12 +207,12 @@ bool small_goes_above(const struct weir_sched *sched, const struct item *item)
     lag_ns = policy->ops->lag_ns(policy, &tenant->view);
     large = large_beside(sched, tenant);
     if (!large) {
-        return lag_ns > tuning.small_lag_ns &&
+        return lag_ns > (int64_t)tuning.lag_ns &&
                in_use(sched) >= sched->config.small_sms / tuning.small_crowd_part &&
                has_unequals(sched, tenant);
     }
     return lag_ns >= policy->ops->lag_ns(policy, &large->view) -
-                         (room_is_made(sched) ? tuning.small_lag_room_ns : tuning.small_lag_ns) &&
+                         (int64_t)(room_is_made(sched) ? tuning.slack_ns : tuning.lag_ns) &&
            above_sms(sched) + small_sms(item) <= sched->config.sms / tuning.small_part;
 }
 
@@ -223,7 +223,7 @@ uint64_t small_claim(const struct weir_sched *sched, const struct item *item)
 
 static void add_price(double *mean_ns, uint64_t ns)
 {
-    *mean_ns += ((double)ns - *mean_ns) / (*mean_ns != 0 ? tuning.small_prices_seen : 1);
+    *mean_ns += ((double)ns - *mean_ns) / (*mean_ns != 0 ? tuning.smooth : 1);
 }
 
 void small_done(struct weir_sched *sched, const struct item *done)

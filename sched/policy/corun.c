@@ -117,8 +117,8 @@ static void corun_ready(struct weir_policy *self, uint64_t now_ns,
     if (at == 2) {
         at = state->last_ns[0] <= state->last_ns[1] ? 0 : 1;
         if (state->last[at] &&
-            (state->last_ns[at] == NEVER || now_ns - state->last_ns[at] < tuning.corun_crowd_ns)) {
-            state->crowd_until_ns = now_ns + tuning.corun_crowd_ns;
+            (state->last_ns[at] == NEVER || now_ns - state->last_ns[at] < tuning.lately_ns)) {
+            state->crowd_until_ns = now_ns + tuning.lately_ns;
         }
         if (state->last[at] && state->last_ns[at] == NEVER) {
             return; /* both have work */
@@ -128,7 +128,7 @@ static void corun_ready(struct weir_policy *self, uint64_t now_ns,
     if (now_ns - state->last_ns[at] >= tuning.corun_away_ns) {
         state->busy_from_ns = now_ns + tuning.corun_busy_ns;
     }
-    state->broke |= now_ns - state->last_ns[at] >= tuning.corun_hold_ns;
+    state->broke |= now_ns - state->last_ns[at] >= tuning.wait_max_ns;
     state->last_ns[at] = NEVER;
 }
 
@@ -140,7 +140,7 @@ static void corun_idle(struct weir_policy *self, uint64_t now_ns, struct weir_po
     if (at < 2) {
         state->last_ns[at] = now_ns;
     } else {
-        state->crowd_until_ns = now_ns + tuning.corun_crowd_ns;
+        state->crowd_until_ns = now_ns + tuning.lately_ns;
     }
 }
 
@@ -174,7 +174,7 @@ static double worth(const struct division *division, const double *share)
 
     if (share[0] == share[1]) {
         who = rate[0] <= rate[1] ? 0 : 1;
-        if (rate[who] >= share[who] * (1 - tuning.corun_short_of_share)) {
+        if (rate[who] >= share[who] * (1 - tuning.corun_error)) {
             return (rate[0] + rate[1]) / (1 + tuning.corun_min_gain);
         }
         mixed = (1 - share[who]) / (1 - rate[who]); /* part of the time in the division */
@@ -307,8 +307,8 @@ static void look_what_they_run(struct couple *couple, uint64_t now_ns,
     couple->changed = other < tuning.corun_changed ? 0 : couple->changed + 1;
     couple->steady += couple->changed == 0;
     if (couple->changed == tuning.corun_changed_times) {
-        bool phases = couple->steady < tuning.corun_steady &&
-                      couple->period_ns < tuning.corun_again_max_ns / 2;
+        bool phases =
+            couple->steady < tuning.corun_steady && couple->period_ns < tuning.barred_max_ns / 2;
 
         couple->period_ns = phases                                  ? 2 * couple->period_ns
                             : couple->steady >= tuning.corun_steady ? tuning.corun_learn_ns
@@ -416,8 +416,7 @@ static void settle(struct couple *couple, uint64_t now_ns)
 {
     uint64_t ns = tuning.corun_settle_items * couple->longest_ns;
 
-    couple->settled_ns =
-        now_ns + (ns < tuning.corun_window_max_ns ? ns : tuning.corun_window_max_ns);
+    couple->settled_ns = now_ns + (ns < tuning.corun_again_ns ? ns : tuning.corun_again_ns);
 }
 
 static void choose(struct weir_policy *self, struct couple *couple, uint64_t now_ns,
@@ -437,8 +436,8 @@ static void choose(struct weir_policy *self, struct couple *couple, uint64_t now
     }
     if (couple->tries) {
         couple->again_ns = now_ns + couple->pause_ns;
-        couple->pause_ns = couple->pause_ns < tuning.corun_again_max_ns ? 2 * couple->pause_ns
-                                                                        : tuning.corun_again_max_ns;
+        couple->pause_ns =
+            couple->pause_ns < tuning.barred_max_ns ? 2 * couple->pause_ns : tuning.barred_max_ns;
     }
     couple->settled_ns = 0;
     if (couple->now != used) {
@@ -476,8 +475,8 @@ static bool is_full(const struct couple *couple)
     uint64_t ns = tuning.corun_window_items * couple->longest_ns;
 
     ns = ns > tuning.corun_window_ns ? ns : tuning.corun_window_ns;
-    ns = ns < tuning.corun_window_max_ns ? ns : tuning.corun_window_max_ns;
-    return couple->window_ns >= (couple->now == TURNS ? tuning.corun_turns_times * ns : ns);
+    ns = ns < tuning.corun_again_ns ? ns : tuning.corun_again_ns;
+    return couple->window_ns >= (couple->now == TURNS ? tuning.corun_window_items * ns : ns);
 }
 
 /* Count the time and work since the last call. */
@@ -515,9 +514,8 @@ static void look_how_sure(struct couple *couple, const struct weir_policy_tenant
 {
     bool unsure = tenant[0]->kernel.unsure || tenant[1]->kernel.unsure;
 
-    couple->unsure += ((unsure ? 1 : 0) - couple->unsure) / tuning.corun_unsure_calls;
-    couple->knows =
-        couple->unsure < (couple->knows ? tuning.corun_unsure_to : tuning.corun_unsure_from);
+    couple->unsure += ((unsure ? 1 : 0) - couple->unsure) / tuning.corun_trials_most;
+    couple->knows = couple->unsure < tuning.corun_unsure;
 }
 
 static struct couple *couple_of(struct corun *state, const struct weir_policy_tenant *const *tenant)
@@ -624,7 +622,7 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
         couple->learned_ns += couple->learns ? view->now_ns - learns_ns : 0;
         couple->learns = true;
         group->valid_ns = tuning.corun_window_ns;
-        group->hold_ns = tuning.corun_hold_ns;
+        group->hold_ns = tuning.wait_max_ns;
         group->quiet = true;
         return;
     }
@@ -635,7 +633,7 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
     }
     if (!is_possible(self, tenant, couple->now)) {
         /* For these kernels; the window goes on with the next ones, unless it is so for long. */
-        if (++couple->refused == tuning.corun_refused_most) {
+        if (++couple->refused == tuning.corun_trials_most) {
             choose(self, couple, view->now_ns, tenant);
         }
         return;
@@ -643,11 +641,11 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
     couple->refused = 0;
     couple->alone = couple->now != TURNS && !couple->tries &&
                     tenant[0]->weight != tenant[1]->weight &&
-                    view->behind_ns > (couple->alone ? 0 : tuning.corun_behind_ns);
+                    view->behind_ns > (couple->alone ? 0 : (int64_t)tuning.lag_ns);
     if (couple->alone) {
         couple->mixed = true;
-        group->valid_ns = tuning.corun_behind_ns / 2;
-        group->hold_ns = tuning.corun_hold_ns;
+        group->valid_ns = tuning.lag_ns / 2;
+        group->hold_ns = tuning.wait_max_ns;
         group->by_work = true;
         return;
     }
@@ -655,7 +653,7 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
     if (couple->now != TURNS) {
         divide(self, couple->now, tenant, tenant[0] == view->ready[0] ? 0 : 1, group);
         group->sample = couple->tries;
-        group->hold_ns = tuning.corun_hold_ns;
+        group->hold_ns = tuning.wait_max_ns;
         group->by_work = tenant[0]->weight != tenant[1]->weight;
         group->valid_ns =
             couple->counts ? tuning.corun_window_ns : couple->settled_ns - view->now_ns;

@@ -36,7 +36,7 @@
  * between two pieces of work keeps what it is behind, up to a bound: a service with one graph at a
  * time is without work after each, and would never get a greater share otherwise.
  * - A tenant that synchronizes after each kernel is without work for some microseconds each time.
- * It keeps its place that long, and pays for it, if it usually is back within fair_linger_max_ns,
+ * It keeps its place that long, and pays for it, if it usually is back within brief_ns,
  * which is less than stopping another costs. After long kernels it keeps it longer: a tenant that
  * came in between would have the device for a whole kernel, and with one kernel at a time each, two
  * tenants would get the same whatever their weights.
@@ -265,7 +265,7 @@ static struct round look(const struct weir_policy *self, const struct weir_polic
 /* Are there many, with different weights? */
 static bool is_mixed(const struct round *round)
 {
-    return round->weight == 0 && round->count > tuning.fair_few;
+    return round->weight == 0 && round->count > tuning.few;
 }
 
 /* The longest slice among many tenants of different weights: the heaviest have their part of
@@ -318,8 +318,7 @@ static bool is_small_graph(const struct weir_policy *self, const struct weir_pol
 /* Is a tenant at this virtual time ahead of V by no more than it may be to go first? */
 static bool is_within_credit(uint64_t position, uint64_t mean, uint64_t weights)
 {
-    return (int64_t)(position - mean) <=
-           (int64_t)((tuning.fair_rest_max_ns << FRACTION_BITS) / weights);
+    return (int64_t)(position - mean) <= (int64_t)((tuning.slack_ns << FRACTION_BITS) / weights);
 }
 
 /* Does a tenant go first after an absence: has it not used it up, and is it not too far ahead of
@@ -416,10 +415,10 @@ static uint64_t pause_of(const struct weir_policy_tenant *tenant)
                       : kernel->predicted_ns != 0         ? kernel->predicted_ns
                       : kernel->class == WEIR_SCHED_GRAPH ? tenant->graph_ns
                                                           : 0;
-    uint64_t most_ns = has_ns / tuning.fair_linger_part;
+    uint64_t most_ns = has_ns / tuning.wait_part;
 
-    most_ns = most_ns < tuning.fair_linger_long_ns ? most_ns : tuning.fair_linger_long_ns;
-    return most_ns > tuning.fair_linger_max_ns ? most_ns : tuning.fair_linger_max_ns;
+    most_ns = most_ns < tuning.wait_max_ns ? most_ns : tuning.wait_max_ns;
+    return most_ns > tuning.brief_ns ? most_ns : tuning.brief_ns;
 }
 
 /* How long a leader without work keeps its place. */
@@ -528,8 +527,8 @@ static bool is_small(const struct weir_policy_next_view *view,
 
 uint32_t fair_small(struct weir_policy *self, const struct weir_policy_next_view *view)
 {
-    return furthest_behind(self, view, is_small, view->has_room ? tuning.fair_ahead_ns : 0,
-                           tuning.fair_ahead_ns, true);
+    return furthest_behind(self, view, is_small, view->has_room ? tuning.slack_ns : 0,
+                           tuning.slack_ns, true);
 }
 
 int64_t fair_lag_ns(const struct weir_policy *self, const struct weir_policy_tenant *tenant)
@@ -556,7 +555,7 @@ uint64_t fair_first_ns(const struct weir_policy *self, const struct weir_policy_
                    fair_of(tenant)->rested_ns >=
                        tuning.fair_rest_min_ns + tenant->committed_ns / self->config->sms &&
                    is_within_credit(position(self, tenant), fair->mean_ns, fair->weights)
-               ? tuning.fair_rest_max_ns
+               ? tuning.slack_ns
                : 0;
 }
 
@@ -616,8 +615,7 @@ void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_te
     fair->ready_ns = now_ns;
     if (fair->idle_ns != 0 && away_ns > forget_ns && !tenant->passed) {
         fair->rested_ns += away_ns;
-        fair->rested_ns =
-            fair->rested_ns < tuning.fair_rest_max_ns ? fair->rested_ns : tuning.fair_rest_max_ns;
+        fair->rested_ns = fair->rested_ns < tuning.slack_ns ? fair->rested_ns : tuning.slack_ns;
     } else if (fair->idle_ns != 0 && !tenant->passed) {
         fair->pause_ns = fair->pause_ns != 0 ? (7 * fair->pause_ns + away_ns) / 8 : away_ns + 1;
     }
