@@ -245,7 +245,7 @@ struct queue *copy_going_on(const struct weir_sched *sched, enum weir_sched_reso
     struct queue *queue = share->whole != 0 ? table_get(&sched->queues, share->whole) : NULL;
 
     if (!queue || next->tenant->view.priority > queue->tenant->view.priority ||
-        (share->whole_ns >= tuning.copy_slice_ns && share->left_ns > tuning.copy_tail_ns) ||
+        share->whole_ns >= tuning.copy_slice_ns ||
         /* The sum of both copies' ends is least if the shorter goes first. */
         copy_whole_ns(next->listed) + tuning.copy_end_seen_ns < share->left_ns) {
         return NULL;

@@ -17,7 +17,7 @@ void weir_sched_config_init(struct weir_sched_config *config, uint32_t sms)
         .guess_ns = 100000,
         .quiet_ns = tuning.quiet_ns,
         .starve_ns = 2000000000,
-        .lease_ns = tuning.lease_ns,
+        .lease_ns = 2000000000,
         .stop_ns = tuning.stop_ns,
         .launch_ns = tuning.launch_ns,
         .overhead_ppm = 15000,

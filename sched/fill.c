@@ -142,7 +142,7 @@ static bool is_below_lower(const struct weir_sched *sched)
 static bool is_short_here(const struct weir_sched *sched, const struct item *item)
 {
     const struct queue *queue = sched->turn.leader->queues;
-    uint64_t long_ns = max_u64(tuning.fill_long_ns, tuning.fill_short_part * item->predicted_ns);
+    uint64_t long_ns = max_u64(tuning.wait_max_ns, tuning.fill_short_part * item->predicted_ns);
 
     while (queue &&
            (!queue->heads || !is_stoppable(queue->first) || queue->first->predicted_ns < long_ns)) {

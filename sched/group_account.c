@@ -41,8 +41,7 @@ static int64_t added(int64_t ns, double more_ns, int64_t least_ns)
 {
     double sum_ns = (double)ns + more_ns;
 
-    sum_ns = sum_ns > (double)least_ns ? sum_ns : (double)least_ns;
-    return (int64_t)(sum_ns < tuning.group_owed_cap_ns ? sum_ns : tuning.group_owed_cap_ns);
+    return sum_ns > (double)least_ns ? (int64_t)sum_ns : least_ns;
 }
 
 static void owe(struct tenant *tenant, double more_ns)

@@ -24,6 +24,7 @@
 #include <string.h>
 
 #define CAPACITY_MAX (1u << 20)
+#define SPREAD_MIN   1e-4  /* relative spreads whose square is less are rounding */
 #define OWNER_PART   4u    /* an owner may have at most 1/OWNER_PART of the table */
 #define OWNERS_MAX   1024u /* a power of two; includes the owner without a name */
 #define ERROR_WINDOW 16u
@@ -293,8 +294,9 @@ void weir_predict_owner_goes(struct weir_predict *predict, uint64_t owner)
 static void line_of(const struct model *m, bool kernel, double *ret_launch, double *ret_size)
 {
     double spread = m->w * m->wxx - m->wx * m->wx;
+    double byte_max_ns = tuning.predict_pull / tuning.guess_bus_gb_s; /* nobody's bus is slower */
 
-    if (m->wxx > 0 && spread > tuning.predict_spread_min * m->w * m->wxx) {
+    if (m->wxx > 0 && spread > SPREAD_MIN * m->w * m->wxx) {
         double size = (m->w * m->wxy - m->wx * m->wy) / spread;
         double launch = (m->wy - size * m->wx) / m->w;
 
@@ -313,9 +315,9 @@ static void line_of(const struct model *m, bool kernel, double *ret_launch, doub
      * those of a few bytes. */
     *ret_size = m->wxx > 0 ? m->wxy / m->wxx : 0;
     *ret_launch = m->wxx > 0 ? 0 : m->wy / m->w;
-    if (!kernel && *ret_size > tuning.predict_byte_max_ns) {
-        *ret_size = tuning.predict_byte_max_ns;
-        *ret_launch = fmax((m->wy - tuning.predict_byte_max_ns * m->wx) / m->w, 0);
+    if (!kernel && *ret_size > byte_max_ns) {
+        *ret_size = byte_max_ns;
+        *ret_launch = fmax((m->wy - byte_max_ns * m->wx) / m->w, 0);
     }
 }
 
@@ -329,8 +331,7 @@ static void mean_line_of(const struct model *m, bool kernel, double *ret_launch,
         return;
     }
     said = *ret_launch * m->n + *ret_size * m->x;
-    ratio =
-        said > 0 ? fmin(fmax(m->y / said, tuning.predict_ratio_min), tuning.predict_ratio_max) : 1;
+    ratio = said > 0 ? m->y / said : 1;
     *ret_launch *= ratio;
     *ret_size *= ratio;
 }

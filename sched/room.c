@@ -39,7 +39,7 @@ void room_pass(struct weir_sched *sched, const struct item *small, uint64_t ns)
         return;
     }
     if (small) {
-        sched->room_ns = min_u64(sched->room_ns + ns, tuning.room_most_ns);
+        sched->room_ns = min_u64(sched->room_ns + ns, 2 * tuning.room_from_ns);
         sched->room_for = small->queue->tenant->view.id;
         sched->room_class = small->queue->tenant->view.priority;
     } else {

@@ -241,14 +241,10 @@ void small_done(struct weir_sched *sched, const struct item *done)
     }
     add_price(done->above ? &price->above_ns : &price->plain_ns, done->crowd_ns);
     if (price->above_ns != 0 && price->plain_ns != 0) {
-        double ratio = price->plain_ns / price->above_ns;
+        double error = price->plain_ns / price->above_ns - 1;
 
-        ratio = ratio < tuning.small_counts_ratio ? ratio : tuning.small_counts_ratio;
-        sched->above_counts *= 1 + (ratio - 1) / tuning.small_counts_steps;
-        sched->above_counts =
-            sched->above_counts < tuning.small_counts_min   ? tuning.small_counts_min
-            : sched->above_counts > tuning.small_counts_max ? tuning.small_counts_max
-                                                            : sched->above_counts;
+        sched->above_counts *= 1 + error / tuning.small_counts_steps;
+        sched->above_counts = sched->above_counts < 1 ? 1 : sched->above_counts;
     }
 }
 

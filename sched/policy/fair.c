@@ -65,6 +65,7 @@
 #define GOLDEN        UINT64_C(0x9e3779b97f4a7c15)
 #define ROUND_MAX_NS  10000000000u /* ten seconds: slices have their own bound */
 #define FILL_TURN     (1u << 20) /* cost of a turn as a filler below a higher class, at weight 1 */
+#define WEIGHT        100u       /* of a tenant for which nothing is configured */
 #define FRACTION_BITS 10         /* virtual time counts in 1/1024 ns at weight 1 */
 
 static struct fair_tenant *fair_of(const struct weir_policy_tenant *tenant)
@@ -563,7 +564,7 @@ uint64_t fair_first_ns(const struct weir_policy *self, const struct weir_policy_
  * turns. */
 static uint32_t filler_below(const struct weir_policy_next_view *view)
 {
-    uint64_t saved = (uint64_t)(tuning.fair_fill_saved * FILL_TURN);
+    uint64_t saved = tuning.few * FILL_TURN / WEIGHT;
     enum weir_priority class = WEIR_PRIORITY_LOW;
     uint32_t best = UINT32_MAX;
     uint64_t most = 0;
