@@ -105,7 +105,7 @@ static struct queue *next_piece(const struct weir_sched *sched, enum weir_sched_
 }
 
 /*
- * The queue with the shortest copy among the first copy_look_at that have room for more and whose
+ * The queue with the shortest copy among the first few that have room for more and whose
  * tenants are not ahead of the first by more than lag_ns. Work that needs the data of a
  * short copy then need not wait for a long one, too.
  */
@@ -116,7 +116,7 @@ static struct queue *shortest_with_room(const struct weir_sched *sched,
     struct queue *best = NULL;
     uint32_t seen = 0;
 
-    for (struct queue *queue = sched->copy_first[way]; queue && seen < tuning.copy_look_at;
+    for (struct queue *queue = sched->copy_first[way]; queue && seen < tuning.few;
          queue = queue->list_next) {
         if (queue->on_device != 0 && queue_rest_ns(sched, queue) >= bound_ns) {
             continue;

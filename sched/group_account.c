@@ -17,7 +17,7 @@
  * turns, as their policy `next` says, until both of these are true:
  *
  *   - members that got more done than their part have paid it back to those that got less;
- *   - the loss of all members together is at most 1/group_loss_part of the time.
+ *   - the loss of all members together is at most 1/error_part of the time.
  *
  * A member keeps what it gains by sharing: the others are not owed for it.
  *
@@ -124,8 +124,7 @@ void group_pass(struct weir_sched *sched, uint64_t ns)
 
         charge_more(member->tenant, (int64_t)costs_ns - (int64_t)member->paid_ns);
         if (counts) {
-            owe(member->tenant,
-                part * (double)ns * (tuning.group_loss_part - 1) / tuning.group_loss_part);
+            owe(member->tenant, part * (double)ns * (tuning.error_part - 1) / tuning.error_part);
         }
         member->paid_ns = member->done_ns = 0;
     }
@@ -188,7 +187,7 @@ static void settle(struct weir_sched *sched)
         due += ns > 0 ? ns : 0;
         paid -= ns < 0 ? ns : 0;
     }
-    wait_ns = lost_ns * (turn->sample ? tuning.group_trial_part : tuning.group_loss_part);
+    wait_ns = lost_ns * tuning.error_part / (turn->sample ? 2 : 1);
     for (uint32_t i = 0; i < turn->members; i++) {
         struct tenant *tenant = turn->member[i].tenant;
         double ns = due_ns(&turn->member[i], weights, lost_ns);

@@ -13,8 +13,8 @@
  */
 #include "sched/private.h"
 
-#define NEARLY(part, whole) ((part) >= (whole) - (whole) / 32)
-#define MOSTLY(part, whole) ((part) >= (whole) - (whole) / 8)
+#define NEARLY(part, whole) ((part) >= (whole) - (whole) / tuning.error_part)
+#define MOSTLY(part, whole) ((part) >= (whole) - (whole) / tuning.mostly_part)
 
 /* The weight of an observation. Where equals fill, few items teach, so a long item that kept equals
  * from filling gets more weight. The ends of short items are seen too late for that. */
@@ -122,7 +122,7 @@ static uint64_t between_ns(const struct weir_sched *sched, const struct item *it
     }
     *ret_supposed |= is_unsure(item);
     if (item->predicted_ns == 0) {
-        return item->busy_ns >= span_ns / tuning.learn_first_part ? took_ns : 0;
+        return item->busy_ns >= span_ns / tuning.mostly_part ? took_ns : 0;
     }
     return item->predicted_ns < took_ns ? took_ns : item->predicted_ns > span_ns ? span_ns : 0;
 }

@@ -8,7 +8,7 @@
  * ready, and items that can be stopped are. Other items run to their end, and the budget recovers
  * before anything else is granted. So over any time T the service is at most the limit times (T +
  * limit_burst_ns), and the items under way at its end: of each queue at least one, at most
- * limit_items, and in between as many as the budget is worth.
+ * few, and in between as many as the budget is worth.
  *
  * A kernel uses no more SMs than it has blocks, whatever it is charged for.
  *
@@ -148,7 +148,7 @@ uint64_t limit_room_ns(const struct weir_sched *sched, const struct queue *queue
 bool limit_has_room(const struct weir_sched *sched, const struct queue *queue)
 {
     return queue->tenant->limits == 0 ||
-           (queue->on_device < tuning.limit_items &&
+           (queue->on_device < tuning.few &&
             queue_rest_ns(sched, queue) < limit_room_ns(sched, queue));
 }
 

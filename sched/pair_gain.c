@@ -115,7 +115,8 @@ void pair_gain_done(struct weir_sched *sched, const struct item *done)
         sched->seen.side->alone_ns += (double)done->predicted_ns;
         return;
     }
-    if (done->sharer == 0 || done->sharer == SEVERAL || done->shared_ns < span_ns - span_ns / 8) {
+    if (done->sharer == 0 || done->sharer == SEVERAL ||
+        done->shared_ns < span_ns - span_ns / tuning.mostly_part) {
         return;
     }
     gain = gain_of(sched, own, done->sharer, of);
@@ -142,7 +143,7 @@ uint64_t pair_gain_small_done(struct weir_sched *sched, const struct item *done)
     double speed, least, *mine, *others;
 
     if (done->small_other == 0 || done->small_other == SEVERAL || done->interrupted ||
-        done->alone_ns + done->two_ns < done->busy_ns - done->busy_ns / 8) {
+        done->alone_ns + done->two_ns < done->busy_ns - done->busy_ns / tuning.mostly_part) {
         return 0;
     }
     gain = gain_of(sched, own, done->small_other, of);

@@ -96,7 +96,7 @@ struct weir_policy_next_view {
     const struct weir_policy_tenant *leader; /* may have no work at the moment; NULL: none */
     uint64_t used_ns;  /* the leader's service in this slice, as time of the whole device */
     uint64_t slice_ns; /* the leader's slice */
-    bool has_room;     /* for `small`: small items leave over 5/12 of config.small_sms unused */
+    bool has_room;     /* for `small`: small items leave half of config.small_sms unused */
 };
 
 /* Preset: the tenant that waited longest, 1 ms, no lingering, preemption. */

@@ -92,7 +92,8 @@ static struct tenant *ask(struct weir_sched *sched, uint32_t room)
                                          .ready = sched->ready,
                                          .ready_count = sched->ready_count,
                                          .leader = &sched->turn.leader->view,
-                                         .has_room = room > sched->config.small_sms * 5 / 12};
+                                         .has_room = room >= sched->config.small_sms /
+                                                                 tuning.small_crowd_part};
     bool any = false;
     uint32_t i;
 
@@ -232,7 +233,8 @@ void small_done(struct weir_sched *sched, const struct item *done)
     struct small_price *price;
 
     if (small_sms(done) == 0 || done->params.key == 0 || sched->config.above == 0 ||
-        done->crowd_ns == 0 || done->crowd_ns < done->served_ns - done->served_ns / 10) {
+        done->crowd_ns == 0 ||
+        done->crowd_ns < done->served_ns - done->served_ns / tuning.mostly_part) {
         return;
     }
     price = &sched->small_price[weir_hash_slot(weir_hash64_of(of, sizeof of), SMALL_PRICE_SLOTS)];
@@ -243,7 +245,7 @@ void small_done(struct weir_sched *sched, const struct item *done)
     if (price->above_ns != 0 && price->plain_ns != 0) {
         double error = price->plain_ns / price->above_ns - 1;
 
-        sched->above_counts *= 1 + error / tuning.small_counts_steps;
+        sched->above_counts *= 1 + error / tuning.error_part;
         sched->above_counts = sched->above_counts < 1 ? 1 : sched->above_counts;
     }
 }

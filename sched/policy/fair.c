@@ -23,8 +23,8 @@
  * own offset within a slice, and slices are short enough for six rounds in a second.
  * - Where tenants are in different domains, the device stays in one for as long as a change of
  * domain costs divided by max_overhead, if a tenant of that domain is entitled.
- * - A slice has at most fair_slice_max_ns: a heavy tenant's epoch is not one long block, others
- * come between. And at least fair_slice_min_ns: light tenants come seldom rather than too briefly.
+ * - A slice has at most slice_max_ns: a heavy tenant's epoch is not one long block, others
+ * come between. And at least slice_min_ns: light tenants come seldom rather than too briefly.
  * - Granted work that cannot be stopped counts as served already: otherwise a tenant with a long
  * kernel on the device would be chosen as if that cost nothing.
  * - A tenant that was away and had too much before pays for it, but waits at most
@@ -284,11 +284,11 @@ static uint64_t mixed_most_ns(const struct round *round, const struct weir_polic
 static uint64_t slice_of(const struct round *round, const struct weir_policy_tenant *tenant)
 {
     uint64_t slice_ns = round->unit * tenant->weight >> 16;
-    uint64_t most_ns = is_mixed(round) ? mixed_most_ns(round, tenant) : tuning.fair_slice_max_ns;
+    uint64_t most_ns = is_mixed(round) ? mixed_most_ns(round, tenant) : tuning.slice_max_ns;
 
     slice_ns = slice_ns < most_ns ? slice_ns : most_ns;
-    slice_ns = slice_ns < tuning.fair_slice_max_ns ? slice_ns : tuning.fair_slice_max_ns;
-    return slice_ns > tuning.fair_slice_min_ns ? slice_ns : tuning.fair_slice_min_ns;
+    slice_ns = slice_ns < tuning.slice_max_ns ? slice_ns : tuning.slice_max_ns;
+    return slice_ns > tuning.slice_min_ns ? slice_ns : tuning.slice_min_ns;
 }
 
 /* The virtual time of a tenant after its turn, which takes at least as long as a kernel that cannot
@@ -327,7 +327,7 @@ static bool goes_first(const struct weir_policy *self, const struct round *round
 {
     const struct fair_tenant *fair = fair_of(tenant);
 
-    return tenant->priority == round->class && fair->rested_ns >= tuning.fair_rest_min_ns &&
+    return tenant->priority == round->class && fair->rested_ns >= tuning.fair_rest_ns &&
            !is_small_graph(self, tenant) &&
            is_within_credit(fair->position, round->mean, round->weights);
 }
@@ -433,7 +433,7 @@ static bool has_short_pauses(const struct weir_policy_tenant *tenant)
 {
     uint64_t pause_ns = fair_of(tenant)->pause_ns;
 
-    return pause_ns != 0 && pause_ns <= tuning.fair_rest_linger_ns / 2;
+    return pause_ns != 0 && pause_ns <= tuning.fair_rest_ns / 2;
 }
 
 void fair_next(struct weir_policy *self, const struct weir_policy_next_view *view,
@@ -465,7 +465,7 @@ void fair_next(struct weir_policy *self, const struct weir_policy_next_view *vie
     choice->slice_ns = slice_of(&round, tenant);
     choice->linger_ns = linger_of(tenant);
     if (rested && has_short_pauses(tenant)) {
-        choice->linger_ns = tuning.fair_rest_linger_ns;
+        choice->linger_ns = tuning.fair_rest_ns;
         choice->first = true;
     }
     choice->preempt = true;
@@ -552,7 +552,7 @@ uint64_t fair_first_ns(const struct weir_policy *self, const struct weir_policy_
     settle(self, tenant);
     return tenant->priority == fair->mean_class && fair->weights != 0 &&
                    fair_of(tenant)->rested_ns >=
-                       tuning.fair_rest_min_ns + tenant->committed_ns / self->config->sms &&
+                       tuning.fair_rest_ns + tenant->committed_ns / self->config->sms &&
                    is_within_credit(position(self, tenant), fair->mean_ns, fair->weights)
                ? tuning.slack_ns
                : 0;

@@ -121,7 +121,7 @@ static void choose_equal(const struct weir_policy *self, const struct weir_polic
 
     choice->ready = shortest(self, view, top);
     tenant = view->ready[choice->ready];
-    choice->slice_ns = clamp(tenant->kernel.rest_ns, tuning.brief_ns, tuning.fair_slice_max_ns);
+    choice->slice_ns = clamp(tenant->kernel.rest_ns, tuning.brief_ns, tuning.slice_max_ns);
     if (aged_rest_ns(view, tenant) < tenant->kernel.rest_ns / 2) {
         priority_of(tenant)->finishes_at_ns =
             tenant->service_ns[WEIR_SCHED_COMPUTE] + tenant->kernel.rest_ns * self->config->sms;
@@ -136,7 +136,7 @@ static void priority_next(struct weir_policy *self, const struct weir_policy_nex
     choice->preempt = true;
     if (top.count == 1) {
         choice->ready = top.first;
-        choice->slice_ns = tuning.fair_slice_max_ns;
+        choice->slice_ns = tuning.slice_max_ns;
     } else if (top.unknown) {
         fair_next(self, view, choice);
     } else {
