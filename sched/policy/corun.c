@@ -126,7 +126,7 @@ static void corun_ready(struct weir_policy *self, uint64_t now_ns,
         state->last[at] = tenant;
     }
     if (now_ns - state->last_ns[at] >= tuning.corun_away_ns) {
-        state->busy_from_ns = now_ns + tuning.corun_busy_ns;
+        state->busy_from_ns = now_ns + tuning.corun_window_items * tuning.corun_away_ns;
     }
     state->broke |= now_ns - state->last_ns[at] >= tuning.wait_max_ns;
     state->last_ns[at] = NEVER;
@@ -178,13 +178,13 @@ static double worth(const struct division *division, const double *share)
             return (rate[0] + rate[1]) / (1 + tuning.corun_min_gain);
         }
         mixed = (1 - share[who]) / (1 - rate[who]); /* part of the time in the division */
-        return (share[who] + mixed * rate[1 - who]) / (1 + tuning.corun_min_gain_unequal);
+        return (share[who] + mixed * rate[1 - who]) / (1 + tuning.corun_clearly);
     }
     least[0] = rate[0] / share[0];
     least[1] = rate[1] / share[1];
     who = least[0] <= least[1] ? 0 : 1;
     mixed = 1 / (1 - rate[who] + share[who] * least[1 - who]);
-    return (mixed * (rate[0] + rate[1]) + 1 - mixed) / (1 + tuning.corun_min_gain_unequal);
+    return (mixed * (rate[0] + rate[1]) + 1 - mixed) / (1 + tuning.corun_clearly);
 }
 
 static void shares_of(const struct weir_policy_tenant *const *tenant, double *ret_share)
@@ -273,8 +273,7 @@ static double end_period(struct habit *habit)
         double part = sum != 0 ? habit->work_ns[i] / sum : habit->part[i];
 
         other += fabs(part - habit->part[i]) / 2;
-        habit->part[i] +=
-            (part - habit->part[i]) / (usual != 0 ? tuning.corun_changed_times + 1 : 1);
+        habit->part[i] += (part - habit->part[i]) / (usual != 0 ? tuning.corun_trials + 1 : 1);
         habit->work_ns[i] = 0;
     }
     mean_ns = habit->kernels != 0 ? habit->sum_ns / habit->kernels : habit->usual_ns;
@@ -283,7 +282,7 @@ static double end_period(struct habit *habit)
         other = 1; /* of other sizes, or their times are known better now */
     }
     habit->usual_ns +=
-        (mean_ns - habit->usual_ns) / (habit->usual_ns != 0 ? tuning.corun_changed_times + 1 : 1);
+        (mean_ns - habit->usual_ns) / (habit->usual_ns != 0 ? tuning.corun_trials + 1 : 1);
     habit->kernels = habit->sum_ns = 0;
     return usual != 0 ? other : 0;
 }
@@ -306,13 +305,12 @@ static void look_what_they_run(struct couple *couple, uint64_t now_ns,
     other = fmax(end_period(&couple->habit[0]), end_period(&couple->habit[1]));
     couple->changed = other < tuning.corun_changed ? 0 : couple->changed + 1;
     couple->steady += couple->changed == 0;
-    if (couple->changed == tuning.corun_changed_times) {
-        bool phases =
-            couple->steady < tuning.corun_steady && couple->period_ns < tuning.barred_max_ns / 2;
+    if (couple->changed == tuning.corun_trials) {
+        bool phases = couple->steady < tuning.few && couple->period_ns < tuning.barred_max_ns / 2;
 
-        couple->period_ns = phases                                  ? 2 * couple->period_ns
-                            : couple->steady >= tuning.corun_steady ? tuning.corun_learn_ns
-                                                                    : couple->period_ns;
+        couple->period_ns = phases                         ? 2 * couple->period_ns
+                            : couple->steady >= tuning.few ? tuning.corun_learn_ns
+                                                           : couple->period_ns;
         shares_of(tenant, share);
         forget(couple, share);
     }
