@@ -153,7 +153,7 @@ uint64_t pair_gain_small_done(struct weir_sched *sched, const struct item *done)
         done->two_ns > done->busy_ns / 4) {
         speed = (double)(done->predicted_ns - done->alone_ns) / (double)done->two_ns;
         speed = speed < 1 ? speed : 1;
-        *mine += (speed - *mine) / (*mine != 0 ? tuning.smooth : 1);
+        *mine += (speed - *mine) / (*mine != 0 ? tuning.few : 1);
     }
     least = *others != 0 && (*mine == 0 || *others < *mine) ? *others : *mine;
     return least > 0.5 ? (uint64_t)((2 * least - 1) * (double)done->two_service_ns) : 0;

@@ -224,7 +224,7 @@ uint64_t small_claim(const struct weir_sched *sched, const struct item *item)
 
 static void add_price(double *mean_ns, uint64_t ns)
 {
-    *mean_ns += ((double)ns - *mean_ns) / (*mean_ns != 0 ? tuning.smooth : 1);
+    *mean_ns += ((double)ns - *mean_ns) / (*mean_ns != 0 ? tuning.few : 1);
 }
 
 void small_done(struct weir_sched *sched, const struct item *done)
