@@ -18,7 +18,7 @@
 bool weir_sim_settings_apply(struct weir_sim_params *params, const char *text, char *ret_error);
 
 /**
- * Give constants of the scheduler other values for this process: "fair_slice_max_ns=4000000".
+ * Give constants of the scheduler other values for this process: "slice_max_ns=4000000".
  *
  * @param text  NAME=VALUE with commas between them: rows of sched/tuning.def, numbers above 0.
  * @param ret_error  as above.

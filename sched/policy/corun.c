@@ -513,7 +513,8 @@ static void look_how_sure(struct couple *couple, const struct weir_policy_tenant
     bool unsure = tenant[0]->kernel.unsure || tenant[1]->kernel.unsure;
 
     couple->unsure += ((unsure ? 1 : 0) - couple->unsure) / tuning.corun_trials_most;
-    couple->knows = couple->unsure < tuning.corun_unsure;
+    couple->knows =
+        couple->unsure < (couple->knows ? tuning.corun_unsure_again : tuning.corun_unsure);
 }
 
 static struct couple *couple_of(struct corun *state, const struct weir_policy_tenant *const *tenant)
