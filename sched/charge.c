@@ -26,9 +26,6 @@
 
 #include <assert.h>
 
-#define LONG_NS       50000000u /* no known item takes so long */
-#define FILLED_MAX_NS 5000000u  /* bound on filled_ns, as time of the device */
-
 static bool goes_before(const struct item *a, const struct item *b)
 {
     if (a->waits != b->waits) {
@@ -105,8 +102,8 @@ static bool went_past(const struct weir_sched *sched, const struct item *before,
     uint64_t alone_ns =
         done->predicted_ns != 0 ? done->predicted_ns * 3 / 2 + sched->config.launch_ns : 0;
 
-    return done->served_ns == 0 &&
-           (sched->now_ns - done->head_ns <= alone_ns || sched->now_ns - before->head_ns > LONG_NS);
+    return done->served_ns == 0 && (sched->now_ns - done->head_ns <= alone_ns ||
+                                    sched->now_ns - before->head_ns > tuning.patience_ns);
 }
 
 void fronts_disturb(struct weir_sched *sched)
@@ -222,7 +219,7 @@ static void note_filled(struct weir_sched *sched, int64_t paid_ns, int64_t most_
 
 void charge_by_work(struct weir_sched *sched, const struct item *done)
 {
-    int64_t most_ns = (int64_t)FILLED_MAX_NS * sched->config.sms;
+    int64_t most_ns = (int64_t)tuning.slack_ns * sched->config.sms;
     int64_t paid_ns = (int64_t)done->served_ns + done->beyond_ns;
     int64_t owed_ns, more_ns;
 
@@ -455,11 +452,10 @@ static void charge_lingering(struct weir_sched *sched, uint64_t ns)
 {
     struct turn *turn = &sched->turn;
     uint64_t from_ns = sched->charged_ns - ns; /* up to charged_ns */
-    uint64_t until_ns = max_u64(turn->linger_until_ns, turn->kept_until_ns);
 
-    if (turn->leader && turn->hold_ns == 0 && turn->linger_until_ns != 0 && until_ns > from_ns &&
+    if (turn->leader && turn->hold_ns == 0 && turn->linger_until_ns > from_ns &&
         sched->ready_count != 0 && !sched->front_first[0]) {
-        ns = min_u64(ns, until_ns - from_ns);
+        ns = min_u64(ns, turn->linger_until_ns - from_ns);
         turn->leader->view.service_ns[WEIR_SCHED_COMPUTE] += ns * sched->config.sms;
         turn->used_ns += ns;
     }

@@ -8,14 +8,10 @@
  * newcomer waits for little more than the copy that runs.
  *
  * A copy in pieces continues before another is chosen (copy_share.c). If several tenants copy, a
- * copy of LONG_COPY_NS or more has the direction for itself: it waits for the end of the copies
+ * copy of copy_long_ns or more has the direction for itself: it waits for the end of the copies
  * before it, and the next copy waits for its end.
  */
 #include "sched/private.h"
-
-#define LONG_COPY_NS   300000u
-#define SHORT_SLACK_NS 1000000u
-#define LOOK_AT        16u
 
 static uint64_t rest_ns(const struct weir_sched *sched, const struct item *item)
 {
@@ -35,7 +31,7 @@ static uint64_t busy_ns(const struct weir_sched *sched, enum weir_sched_resource
 
 static bool is_long(const struct item *copy)
 {
-    return copy->counted_ns >= LONG_COPY_NS;
+    return copy->counted_ns >= tuning.copy_long_ns;
 }
 
 /*
@@ -109,8 +105,8 @@ static struct queue *next_piece(const struct weir_sched *sched, enum weir_sched_
 }
 
 /*
- * The queue with the shortest copy among the first LOOK_AT that have room for more and whose
- * tenants are not ahead of the first by more than SHORT_SLACK_NS. Work that needs the data of a
+ * The queue with the shortest copy among the first few that have room for more and whose
+ * tenants are not ahead of the first by more than lag_ns. Work that needs the data of a
  * short copy then need not wait for a long one, too.
  */
 static struct queue *shortest_with_room(const struct weir_sched *sched,
@@ -120,7 +116,7 @@ static struct queue *shortest_with_room(const struct weir_sched *sched,
     struct queue *best = NULL;
     uint32_t seen = 0;
 
-    for (struct queue *queue = sched->copy_first[way]; queue && seen < LOOK_AT;
+    for (struct queue *queue = sched->copy_first[way]; queue && seen < tuning.few;
          queue = queue->list_next) {
         if (queue->on_device != 0 && queue_rest_ns(sched, queue) >= bound_ns) {
             continue;
@@ -128,7 +124,7 @@ static struct queue *shortest_with_room(const struct weir_sched *sched,
         if (!first) {
             first = best = queue;
         } else if (queue->tenant->view.priority < first->tenant->view.priority ||
-                   !copy_is_within(queue, first->listed->copy_start, SHORT_SLACK_NS)) {
+                   !copy_is_within(queue, first->listed->copy_start, tuning.lag_ns)) {
             break;
         } else if (copy_whole_ns(queue->listed) < copy_whole_ns(best->listed)) {
             best = queue;
@@ -166,7 +162,7 @@ static struct queue *starved(struct weir_sched *sched, enum weir_sched_resource 
     if (sched->now_ns < sched->copy_check_ns[way]) {
         return NULL;
     }
-    sched->copy_check_ns[way] = sched->now_ns + RESCUE_SLICE_NS * RESCUE_EVERY;
+    sched->copy_check_ns[way] = sched->now_ns + tuning.rescue_slice_ns * tuning.rescue_every;
     return oldest;
 }
 
@@ -175,7 +171,7 @@ static void wake_near_end(const struct weir_sched *sched, uint64_t rest_ns, uint
 {
     uint64_t early_ns = rest_ns - min_u64(sched->config.inflight_ns, rest_ns);
 
-    *wake_ns = min_u64(*wake_ns, sched->now_ns + max_u64(early_ns, WAKE_MIN_NS));
+    *wake_ns = min_u64(*wake_ns, sched->now_ns + max_u64(early_ns, tuning.wake_min_ns));
 }
 
 /* Grant the first copy of the list that may go now. @return false: none may */

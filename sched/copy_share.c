@@ -19,7 +19,7 @@
  *
  * A copy that comes in pieces (staged, or cut by the worker) is chosen once and then has the
  * direction for all its pieces, as if it were one item. It gives way to a higher class, and when it
- * has had the direction for COPY_SLICE_NS, the next one is chosen by tags again. While its next
+ * has had the direction for copy_slice_ns, the next one is chosen by tags again. While its next
  * piece is not there yet, it is waited for like any other copy that is expected soon.
  *
  * docs/design/scheduling.md states the bound on shares that follows.
@@ -29,12 +29,7 @@
  */
 #include "sched/private.h"
 
-#define FRACTION_BITS 10       /* virtual time counts in 1/1024 ns at weight 1 */
-#define WAIT_PART     8u       /* others wait at most 1/WAIT_PART of a tenant's stretch_ns, */
-#define WAIT_MAX_NS   500000u  /* and at most this long */
-#define COPY_SLICE_NS 5000000u /* a change of copies costs some 60 us: little more than 1 % */
-#define COPY_TAIL_NS  (COPY_SLICE_NS / 4) /* a copy with a shorter rest continues to its end */
-#define END_SEEN_NS   40000u              /* from the end of a copy until the next one begins */
+#define FRACTION_BITS 10 /* virtual time counts in 1/1024 ns at weight 1 */
 
 static uint64_t to_virtual(const struct tenant *tenant, uint64_t ns)
 {
@@ -250,9 +245,9 @@ struct queue *copy_going_on(const struct weir_sched *sched, enum weir_sched_reso
     struct queue *queue = share->whole != 0 ? table_get(&sched->queues, share->whole) : NULL;
 
     if (!queue || next->tenant->view.priority > queue->tenant->view.priority ||
-        (share->whole_ns >= COPY_SLICE_NS && share->left_ns > COPY_TAIL_NS) ||
+        share->whole_ns >= tuning.copy_slice_ns ||
         /* The sum of both copies' ends is least if the shorter goes first. */
-        copy_whole_ns(next->listed) + END_SEEN_NS < share->left_ns) {
+        copy_whole_ns(next->listed) + tuning.copy_end_seen_ns < share->left_ns) {
         return NULL;
     }
     return queue;
@@ -262,14 +257,14 @@ struct queue *copy_going_on(const struct weir_sched *sched, enum weir_sched_reso
 static bool goes_on(const struct tenant *tenant, enum weir_sched_resource way)
 {
     return tenant->view.service_ns[way] - tenant->copy_gap[way].before_ns >=
-           (uint64_t)WAIT_PART * END_SEEN_NS;
+           (uint64_t)tuning.wait_part * tuning.copy_end_seen_ns;
 }
 
 /* Does a tenant usually have its next copy there before the bus would have been idle for long? */
 static bool is_soon_back(const struct copy_gap *gap)
 {
-    return gap->usual_ns <= WAIT_MAX_NS &&
-           (gap->usual_ns + END_SEEN_NS) * WAIT_PART <= gap->stretch_ns;
+    return gap->usual_ns <= tuning.wait_max_ns &&
+           (gap->usual_ns + tuning.copy_end_seen_ns) * tuning.wait_part <= gap->stretch_ns;
 }
 
 uint64_t copy_expected_ns(struct weir_sched *sched, enum weir_sched_resource way,
@@ -294,7 +289,7 @@ uint64_t copy_expected_ns(struct weir_sched *sched, enum weir_sched_resource way
     if (!is_soon_back(gap)) {
         return 0;
     }
-    until_ns = gap->since_ns + 2 * gap->usual_ns + WAKE_MIN_NS;
+    until_ns = gap->since_ns + 2 * gap->usual_ns + tuning.wake_min_ns;
     if (until_ns <= sched->now_ns) {
         return 0;
     }

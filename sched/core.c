@@ -8,10 +8,6 @@
 #define QUEUES_MAX  (1u << 24)
 #define ITEMS_MAX   (1u << 26)
 
-/* Speeds in bytes a nanosecond assumed for copies and memsets without a prediction. */
-#define GUESS_BUS_GB_S    40u
-#define GUESS_MEMORY_GB_S 1000u
-
 void weir_sched_config_init(struct weir_sched_config *config, uint32_t sms)
 {
     *config = (struct weir_sched_config){
@@ -19,11 +15,11 @@ void weir_sched_config_init(struct weir_sched_config *config, uint32_t sms)
         .alone_ns = 2000000,
         .inflight_ns = 100000,
         .guess_ns = 100000,
-        .quiet_ns = 2000000,
+        .quiet_ns = tuning.quiet_ns,
         .starve_ns = 2000000000,
         .lease_ns = 2000000000,
-        .stop_ns = 25000,   /* 11-20 us until the stop is seen, and a task of about 10 us */
-        .launch_ns = 12000, /* until the host sees an end, launches, and the first block runs */
+        .stop_ns = tuning.stop_ns,
+        .launch_ns = tuning.launch_ns,
         .overhead_ppm = 15000,
     };
 }
@@ -34,10 +30,10 @@ uint64_t weir_sched_guess_ns(const struct weir_sched_config *config, enum weir_s
     switch (class) {
     case WEIR_SCHED_H2D:
     case WEIR_SCHED_D2H:
-        return config->guess_ns / 4 + bytes / GUESS_BUS_GB_S;
+        return config->guess_ns / 4 + bytes / tuning.guess_bus_gb_s;
     case WEIR_SCHED_D2D:
     case WEIR_SCHED_MEMSET:
-        return config->guess_ns / 4 + bytes / GUESS_MEMORY_GB_S;
+        return config->guess_ns / 4 + bytes / tuning.guess_memory_gb_s;
     case WEIR_SCHED_KERNEL:
     case WEIR_SCHED_GRAPH:
     case WEIR_SCHED_CLASS_COUNT:
@@ -278,7 +274,7 @@ static void domain_refresh(struct weir_sched *sched, struct tenant *tenant)
         tenant->one_domain &= queue->domain == tenant->domain;
     }
     tenant->view.domain = tenant->queues && tenant->one_domain ? (uint64_t)tenant->domain + 1 : 0;
-    sched->switch_ns = are_apart(sched) ? SWITCH_NS : 0;
+    sched->switch_ns = are_apart(sched) ? tuning.switch_ns : 0;
     while ((tenant = table_next(&sched->tenants, &index))) {
         tenant->view.switch_ns = sched->switch_ns;
     }

@@ -16,8 +16,7 @@
 
 #include <assert.h>
 
-void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns,
-                uint64_t keep_ns)
+void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns, bool learns)
 {
     struct turn *turn = &sched->turn;
 
@@ -27,11 +26,10 @@ void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_
     turn->used_ns = 0;
     turn->linger_ns = 0;
     turn->linger_until_ns = 0;
-    turn->keep_ns = keep_ns;
-    turn->kept_until_ns = 0;
+    turn->learns = learns;
     turn->rescue = false;
     turn->preempt = true;
-    turn->clear_by_ns = sched->now_ns + CLEAR_MAX_NS;
+    turn->clear_by_ns = sched->now_ns + tuning.wait_max_ns;
     fill_begin(sched);
     trace(sched, WEIR_SCHED_REC_CHOOSE, leader, NULL, NULL, slice_ns);
 }
@@ -106,7 +104,7 @@ static struct weir_policy_choice ask_next(struct weir_sched *sched, enum weir_po
 static void lead(struct weir_sched *sched, struct tenant *leader,
                  const struct weir_policy_choice *choice)
 {
-    turn_begin(sched, leader, choice->slice_ns, choice->keep_ns);
+    turn_begin(sched, leader, choice->slice_ns, !choice->first);
     sched->turn.linger_ns = choice->linger_ns;
     sched->turn.preempt = choice->preempt;
 }
@@ -232,33 +230,6 @@ static bool outranked(const struct weir_sched *sched)
     return false;
 }
 
-#define KEPT_OUT_NS 4000000u /* longest wait of a tenant while others fill for an absent leader */
-
-/* Has a tenant of the leader's class that cannot fill waited for KEPT_OUT_NS? */
-static bool keeps_out(struct weir_sched *sched)
-{
-    const struct tenant *leader = sched->turn.leader;
-
-    for (uint32_t i = 0; i < sched->ready_count; i++) {
-        struct tenant *tenant = tenant_of(sched->ready[i]);
-
-        view_refresh(sched, tenant);
-        if (tenant->view.priority == leader->view.priority &&
-            tenant->view.waiting_since_ns < sched->now_ns - min_u64(sched->now_ns, KEPT_OUT_NS) &&
-            (tenant->exclusive || tenant->view.kernel.unsure || !is_beside(tenant, leader))) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Does the absent leader keep its turn, because equals fill and no other tenant claims it? */
-static bool is_kept(struct weir_sched *sched)
-{
-    return sched->turn.kept_until_ns > sched->now_ns && sched->equal_fillers != 0 &&
-           (!sched->arrived || sched->ready_count < 2) && !keeps_out(sched);
-}
-
 /* The reason to ask the policy `next` now. WEIR_POLICY_WHY_COUNT: there is none. */
 static enum weir_policy_why reason_to_ask(struct weir_sched *sched)
 {
@@ -268,7 +239,7 @@ static enum weir_policy_why reason_to_ask(struct weir_sched *sched)
         return WEIR_POLICY_EMPTY;
     }
     if (!turn->leader->is_ready) {
-        return (turn->linger_until_ns > sched->now_ns || is_kept(sched) || group_is_held(sched)) &&
+        return (turn->linger_until_ns > sched->now_ns || group_is_held(sched)) &&
                        (turn->slice_ns == 0 || turn->used_ns < turn->slice_ns) && !outranked(sched)
                    ? WEIR_POLICY_WHY_COUNT
                    : WEIR_POLICY_EMPTY;
@@ -443,7 +414,7 @@ static uint64_t bound_of(const struct weir_sched *sched, const struct queue *que
     if (queue->on_device == 0 || queue->first->counted_ns <= bound_ns) {
         return bound_ns;
     }
-    return bound_ns + min_u64(queue->first->counted_ns / UNSURE_PART, UNSURE_MAX_NS);
+    return bound_ns + min_u64(queue->first->counted_ns / tuning.wait_part, tuning.wait_max_ns);
 }
 
 bool weir_sched_waits_for_room(const struct weir_sched *sched, weir_sched_id id)
@@ -470,12 +441,12 @@ bool weir_sched_waits_for_room(const struct weir_sched *sched, weir_sched_id id)
 }
 
 /*
- * May a queue have one more item on the device? The first always may. Only UNKNOWN_MAX may follow
+ * May a queue have one more item on the device? The first always may. Only unknown_max may follow
  * each other if the last has no prediction: it may be long, and delay others' turns.
  */
 static bool has_room(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns)
 {
-    if (queue->on_device >= UNKNOWN_MAX && sched->turn.has_equals &&
+    if (queue->on_device >= tuning.unknown_max && sched->turn.has_equals &&
         queue->listed->prev->predicted_ns == 0) {
         return false;
     }
@@ -518,7 +489,8 @@ void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_
         return;
     }
     rest_ns = rest_ns > bound_ns ? rest_ns - bound_ns : 0;
-    *wake_ns = min_u64(*wake_ns, sched->now_ns + (rest_ns > WAKE_MIN_NS ? rest_ns : WAKE_MIN_NS));
+    *wake_ns = min_u64(*wake_ns, sched->now_ns +
+                                     (rest_ns > tuning.wake_min_ns ? rest_ns : tuning.wake_min_ns));
 }
 
 /*
@@ -534,7 +506,7 @@ static bool is_foreign(const struct weir_sched *sched)
     bool quiet = sched->turn.quiet;
 
     if ((sched->switch_ns == 0 && !quiet) ||
-        sched->now_ns >= sched->turn.clear_by_ns + CLEAR_DOMAIN_NS) {
+        sched->now_ns >= sched->turn.clear_by_ns + tuning.patience_ns) {
         return false;
     }
     while (front && (front->queue->tenant->view.member || front->state != WEIR_SCHED_GRANTED ||
@@ -620,7 +592,7 @@ static void rule_alone(struct weir_sched *sched, uint64_t *wake_ns)
 
     assert(tenant);
     if (sched->turn.leader != tenant || sched->turn.members != 1 || sched->turn.slice_ns != 0) {
-        turn_begin(sched, tenant, 0, 0);
+        turn_begin(sched, tenant, 0, true);
         group_alone(sched);
         if (sched->now_ns < sched->quiet_from_ns) { /* let it linger, as equals are back soon */
             sched->turn.linger_ns =
@@ -651,7 +623,7 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
     }
     evict(sched, wake_ns);
     if (is_foreign(sched)) {
-        *wake_ns = min_u64(*wake_ns, turn->clear_by_ns + CLEAR_DOMAIN_NS);
+        *wake_ns = min_u64(*wake_ns, turn->clear_by_ns + tuning.patience_ns);
     } else {
         bool crowded = is_crowded(sched);
 
@@ -665,12 +637,11 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
     }
     *wake_ns = min_u64(*wake_ns, sched->rescue_after_ns);
     if (turn->linger_until_ns != 0) {
-        *wake_ns = min_u64(*wake_ns, turn->linger_until_ns > sched->now_ns ? turn->linger_until_ns
-                                                                           : turn->kept_until_ns);
+        *wake_ns = min_u64(*wake_ns, turn->linger_until_ns);
     } else if (is_served(sched, turn->leader)) {
         uint64_t left_ns = turn->slice_ns - min_u64(turn->used_ns, turn->slice_ns);
 
-        *wake_ns = min_u64(*wake_ns, sched->now_ns + (left_ns > 0 ? left_ns : WAKE_MIN_NS));
+        *wake_ns = min_u64(*wake_ns, sched->now_ns + (left_ns > 0 ? left_ns : tuning.wake_min_ns));
     }
     if (turn->valid_until_ns > sched->now_ns) {
         *wake_ns = min_u64(*wake_ns, turn->valid_until_ns);
@@ -690,8 +661,7 @@ static void look_at_leader(struct weir_sched *sched)
         turn->linger_until_ns = 0;
     } else if (turn->linger_until_ns == 0 && turn->linger_ns > 0) {
         turn->linger_until_ns = sched->now_ns + turn->linger_ns;
-        turn->kept_until_ns = sched->now_ns + turn->keep_ns;
-    } else if (turn->linger_until_ns <= sched->now_ns && !is_kept(sched) && !group_is_held(sched)) {
+    } else if (turn->linger_until_ns <= sched->now_ns && !group_is_held(sched)) {
         turn->leader = NULL;
         turn->linger_until_ns = 0;
     }
@@ -730,7 +700,7 @@ void decide(struct weir_sched *sched)
     } while (sched->again);
     causes_look(sched);
     if (wake_ns <= sched->now_ns) {
-        wake_ns = sched->now_ns + WAKE_MIN_NS;
+        wake_ns = sched->now_ns + tuning.wake_min_ns;
     }
     if (wake_ns != sched->armed_ns) {
         sched->armed_ns = wake_ns;

@@ -30,25 +30,6 @@
  */
 #include "sched/private.h"
 
-#define TURN_NS 1000000u /* a new filler is chosen after this time */
-/* If the policy names no filler, it is asked again at the next event or, if more than FEW tenants
- * are ready, after ASK_NS for each: each costs some tens of ns. */
-#define FEW          8u
-#define ASK_NS       1000u
-#define BLOCK_MAX_NS 500000u /* longest block of an equal that the leader may have to wait for */
-/* A filler may have so many inflight_ns of work in flight: it delays no higher class, but an
- * equal's queued work delays that tenant itself when its turn comes. */
-#define DEPTH        8u
-#define DEPTH_EQUALS 2u
-#define LONG_NS      1000000u   /* beside a stoppable kernel of the leader's of this length */
-#define SHORT_PART   8u         /* no equal fills with items shorter than 1/SHORT_PART of it */
-#define CLEAN_NS     200000000u /* time from one clean turn of a tenant to the next */
-#define DRAIN_NS     5000000u   /* longest wait of a clean turn for equal fillers under way */
-/* Time for which a tenant has turns of its own, in times the duration of an item that is still to
- * be learned, and the longest such time. */
-#define UNSURE_TIMES 16u
-#define UNSURE_NS    50000000u
-
 /* Is the duration of one of the tenant's listed items still to be learned? */
 static bool has_to_learn(const struct tenant *tenant)
 {
@@ -65,13 +46,13 @@ void fill_begin(struct weir_sched *sched)
     struct turn *turn = &sched->turn;
 
     turn->filler = NULL;
-    turn->clean =
-        sched->config.fill == WEIR_SCHED_FILL_ALL && turn->keep_ns == 0 &&
-        !first_goes(sched, turn->leader) &&
-        (sched->now_ns - turn->leader->clean_ns >= CLEAN_NS || has_to_learn(turn->leader));
+    turn->clean = sched->config.fill == WEIR_SCHED_FILL_ALL && turn->learns &&
+                  !first_goes(sched, turn->leader) &&
+                  (sched->now_ns - turn->leader->clean_ns >= tuning.clean_every_ns ||
+                   has_to_learn(turn->leader));
     if (turn->clean) {
         turn->leader->clean_ns = sched->now_ns;
-        turn->clear_by_ns = sched->now_ns + DRAIN_NS;
+        turn->clear_by_ns = sched->now_ns + tuning.clean_drain_ns;
     }
 }
 
@@ -85,13 +66,14 @@ bool fill_drains(const struct weir_sched *sched, const struct item *front)
 void fill_arrival(struct weir_sched *sched, const struct item *item)
 {
     uint64_t *unsure_ns = &item->queue->tenant->unsure_ns;
-    uint64_t bar_ns = item->predicted_ns != 0 && item->predicted_ns < UNSURE_NS / UNSURE_TIMES
-                          ? UNSURE_TIMES * item->predicted_ns
-                          : UNSURE_NS;
+    uint64_t bar_ns =
+        item->predicted_ns != 0 && item->predicted_ns < tuning.patience_ns / tuning.unsure_times
+            ? tuning.unsure_times * item->predicted_ns
+            : tuning.patience_ns;
 
     if (is_to_learn(item)) {
         *unsure_ns = max_u64(*unsure_ns, sched->now_ns) + bar_ns;
-        *unsure_ns = min_u64(*unsure_ns, sched->now_ns + UNSURE_NS);
+        *unsure_ns = min_u64(*unsure_ns, sched->now_ns + tuning.patience_ns);
     }
 }
 
@@ -105,7 +87,7 @@ void fill_grant(struct weir_sched *sched, struct item *item)
                     (turn->clean && item->queue->tenant == turn->leader && is_compute(item));
     if (item->teaches) {
         sched->teachers++;
-        sched->teachers_ns = sched->now_ns + UNSURE_NS;
+        sched->teachers_ns = sched->now_ns + tuning.patience_ns;
     }
 }
 
@@ -122,13 +104,15 @@ static bool is_known_well(const struct weir_sched *sched, const struct tenant *f
     const struct tenant *leader = sched->turn.leader;
 
     return !sched->turn.clean && sched->now_ns >= leader->unsure_ns &&
-           sched->now_ns >= filler->unsure_ns && sched->now_ns - filler->clean_ns < 2 * CLEAN_NS;
+           sched->now_ns >= filler->unsure_ns &&
+           sched->now_ns - filler->clean_ns < 2 * tuning.clean_every_ns;
 }
 
 uint64_t weir_sched_fill_bound_ns(const struct weir_sched_config *config,
                                   enum weir_sched_level level)
 {
-    return (level == WEIR_SCHED_BELOW_EQUAL ? DEPTH_EQUALS : DEPTH) * config->inflight_ns;
+    return (level == WEIR_SCHED_BELOW_EQUAL ? tuning.fill_depth_equals : tuning.fill_depth) *
+           config->inflight_ns;
 }
 
 static bool is_equal(const struct weir_sched *sched, const struct tenant *filler)
@@ -158,7 +142,7 @@ static bool is_below_lower(const struct weir_sched *sched)
 static bool is_short_here(const struct weir_sched *sched, const struct item *item)
 {
     const struct queue *queue = sched->turn.leader->queues;
-    uint64_t long_ns = max_u64(LONG_NS, SHORT_PART * item->predicted_ns);
+    uint64_t long_ns = max_u64(tuning.wait_max_ns, tuning.fill_short_part * item->predicted_ns);
 
     while (queue &&
            (!queue->heads || !is_stoppable(queue->first) || queue->first->predicted_ns < long_ns)) {
@@ -180,9 +164,9 @@ bool fills(const struct weir_sched *sched, const struct item *item)
         return sched->equal_fillers == 0;
     }
     return !is_too_unsure(item) &&
-           (sched->turn.keep_ns != 0 || (is_known_well(sched, tenant) && !is_learning(sched))) &&
+           (!sched->turn.learns || (is_known_well(sched, tenant) && !is_learning(sched))) &&
            pair_gain_may_fill(sched, leader, tenant) &&
-           item_block_ns(sched, item) <= BLOCK_MAX_NS && !is_short_here(sched, item) &&
+           item_block_ns(sched, item) <= tuning.fill_block_max_ns && !is_short_here(sched, item) &&
            !is_below_lower(sched);
 }
 
@@ -241,17 +225,17 @@ void fill(struct weir_sched *sched, uint64_t *wake_ns)
     struct turn *turn = &sched->turn;
 
     if (sched->config.fill != WEIR_SCHED_FILL_ALL || turn->members != 1 || turn->hold_ns != 0 ||
-        turn->leader->exclusive ||
-        (turn->leader->is_ready ? sched->ready_count < 2 : turn->kept_until_ns <= sched->now_ns)) {
+        turn->leader->exclusive || !turn->leader->is_ready || sched->ready_count < 2) {
         return;
     }
     if (!turn->filler ? sched->now_ns >= turn->nobody_until_ns
                       : !turn->filler->is_ready || turn->filler->view.member ||
                             turn->filler->exclusive || sched->now_ns >= turn->filler_until_ns) {
         turn->filler = ask(sched);
-        turn->filler_until_ns = sched->now_ns + TURN_NS;
+        turn->filler_until_ns = sched->now_ns + tuning.again_ns;
         turn->nobody_until_ns =
-            sched->now_ns + (sched->ready_count > FEW ? sched->ready_count * ASK_NS : 0);
+            sched->now_ns +
+            (sched->ready_count > tuning.few ? sched->ready_count * tuning.fill_ask_ns : 0);
     }
     *wake_ns = min_u64(*wake_ns, max_u64(turn->filler_until_ns, turn->nobody_until_ns));
     if (!turn->filler) {

@@ -17,8 +17,6 @@
  */
 #include "sched/private.h"
 
-#define SEEN_LATE_NS 100000u /* an end is seen so late at most, with few cores (watch.c) */
-
 /* The longest item of a tenant that may go above now; 0: none. */
 static uint64_t longest_ns(struct weir_sched *sched, struct tenant *tenant)
 {
@@ -79,7 +77,7 @@ static uint64_t least_ns(const struct weir_sched *sched, const struct item *item
     uint64_t span_ns = sched->now_ns - item->head_ns;
     uint64_t others_ns = item_block_ns(sched, before) + item->later_ns + sched->config.launch_ns;
 
-    return span_ns - min_u64(span_ns, others_ns + SEEN_LATE_NS);
+    return span_ns - min_u64(span_ns, others_ns + tuning.seen_late_ns);
 }
 
 uint64_t first_took_ns(const struct weir_sched *sched, const struct item *item,

@@ -17,7 +17,7 @@
  * turns, as their policy `next` says, until both of these are true:
  *
  *   - members that got more done than their part have paid it back to those that got less;
- *   - the loss of all members together is at most 1/LOSS_PART of the time.
+ *   - the loss of all members together is at most 1/error_part of the time.
  *
  * A member keeps what it gains by sharing: the others are not owed for it.
  *
@@ -26,17 +26,6 @@
  * and that tenant would wait accordingly longer for its turns after the group.
  */
 #include "sched/private.h"
-
-/* Most that a member may be owed: half of the longest slice of `fair`. In a trial it is enough for
- * a kernel of 14 ms to end with a quarter of its blocks on half of the SMs, eight times as long. */
-#define OWED_MOST_NS  4000000
-#define TRIAL_MOST_NS 40000000
-#define OWED_CAP_NS   200000000
-#define BARRED_MAX_NS 10000000000 /* longest bar from groups, since kernels change */
-/* Losses may be 1/LOSS_PART, as predictions err by 3 %. Trials may lose more, so that they take 1.5
- * s and not 3.5. */
-#define LOSS_PART  32
-#define TRIAL_PART 16
 
 bool group_is_policys(const struct weir_sched *sched)
 {
@@ -52,14 +41,13 @@ static int64_t added(int64_t ns, double more_ns, int64_t least_ns)
 {
     double sum_ns = (double)ns + more_ns;
 
-    sum_ns = sum_ns > (double)least_ns ? sum_ns : (double)least_ns;
-    return (int64_t)(sum_ns < OWED_CAP_NS ? sum_ns : OWED_CAP_NS);
+    return sum_ns > (double)least_ns ? (int64_t)sum_ns : least_ns;
 }
 
 static void owe(struct tenant *tenant, double more_ns)
 {
-    tenant->owed_ns = added(tenant->owed_ns, more_ns, -OWED_MOST_NS);
-    tenant->lost_ns = added(tenant->lost_ns, more_ns, -TRIAL_MOST_NS);
+    tenant->owed_ns = added(tenant->owed_ns, more_ns, -(int64_t)tuning.slack_ns);
+    tenant->lost_ns = added(tenant->lost_ns, more_ns, -tuning.group_trial_owed_ns);
 }
 
 static struct turn_member *member_of(struct turn *turn, const struct tenant *tenant)
@@ -136,7 +124,7 @@ void group_pass(struct weir_sched *sched, uint64_t ns)
 
         charge_more(member->tenant, (int64_t)costs_ns - (int64_t)member->paid_ns);
         if (counts) {
-            owe(member->tenant, part * (double)ns * (LOSS_PART - 1) / LOSS_PART);
+            owe(member->tenant, part * (double)ns * (tuning.error_part - 1) / tuning.error_part);
         }
         member->paid_ns = member->done_ns = 0;
     }
@@ -169,7 +157,7 @@ void group_correct(const struct weir_sched *sched, struct item *item, uint64_t d
 
 static int64_t most_ns(const struct weir_sched *sched)
 {
-    return sched->turn.sample ? TRIAL_MOST_NS : OWED_MOST_NS;
+    return sched->turn.sample ? tuning.group_trial_owed_ns : (int64_t)tuning.slack_ns;
 }
 
 /* The work that a member is due beyond its part of the common loss; negative: it pays. */
@@ -199,7 +187,7 @@ static void settle(struct weir_sched *sched)
         due += ns > 0 ? ns : 0;
         paid -= ns < 0 ? ns : 0;
     }
-    wait_ns = lost_ns * (turn->sample ? TRIAL_PART : LOSS_PART);
+    wait_ns = lost_ns * tuning.error_part / (turn->sample ? 2 : 1);
     for (uint32_t i = 0; i < turn->members; i++) {
         struct tenant *tenant = turn->member[i].tenant;
         double ns = due_ns(&turn->member[i], weights, lost_ns);
@@ -213,7 +201,7 @@ static void settle(struct weir_sched *sched)
         struct tenant *tenant = turn->member[i].tenant;
 
         tenant->owed_ns = tenant->lost_ns = 0;
-        tenant->barred_until_ns = sched->now_ns + min_u64((uint64_t)wait_ns, BARRED_MAX_NS);
+        tenant->barred_until_ns = sched->now_ns + min_u64((uint64_t)wait_ns, tuning.barred_max_ns);
     }
 }
 
@@ -264,7 +252,7 @@ void group_wake(const struct weir_sched *sched, uint64_t *wake_ns)
         double left_ns =
             (double)(most_ns(sched) + 1 - tenant->owed_ns) * weights / tenant->view.weight;
 
-        *wake_ns = min_u64(*wake_ns, sched->now_ns + (uint64_t)left_ns + WAKE_MIN_NS);
+        *wake_ns = min_u64(*wake_ns, sched->now_ns + (uint64_t)left_ns + tuning.wake_min_ns);
     }
     for (uint32_t i = 0; i < sched->turn.members && sched->turn.hold_ns != 0; i++) {
         *wake_ns = min_u64(*wake_ns, held_until_ns(sched, &sched->turn.member[i]));

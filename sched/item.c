@@ -574,7 +574,7 @@ enum weir_status weir_sched_running(struct weir_sched *sched, uint64_t now_ns, w
     }
     item->state = WEIR_SCHED_GRANTED;
     state_changed(item);
-    item->no_stop_before_ns = sched->now_ns + STOP_AGAIN_NS;
+    item->no_stop_before_ns = sched->now_ns + tuning.again_ns;
     if (!may_stop) {
         count_kernel(item, false);
         item->params.flags &= ~(uint32_t)WEIR_SCHED_STOPPABLE;

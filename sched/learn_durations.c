@@ -13,25 +13,8 @@
  */
 #include "sched/private.h"
 
-#define NEARLY(part, whole) ((part) >= (whole) - (whole) / 32)
-#define MOSTLY(part, whole) ((part) >= (whole) - (whole) / 8)
-#define UNSURE              8u /* a kernel's first time counts if served 1/UNSURE of its span */
-#define TOGETHER_MAX                                                                               \
-    2.0 /* largest ratio of times that teach to the prediction, for several items */
-#define DOUBTED       4u      /* a doubtful time over DOUBTED times the prediction still teaches */
-#define QUEUED_MIN_NS 100000u /* ends are seen up to some 20 us late */
-#define CLEAN         4u      /* weight of an item that kept equals from filling */
-#define CLEAN_MIN_NS  250000u
-#define SWITCH_MOST   16u /* a switch is negligible in an item of so many times SWITCH_NS */
-
-/* The weight of an observation. Where equals fill, few items teach, so a long item that kept equals
- * from filling gets more weight. The ends of short items are seen too late for that. */
-static uint32_t weight_of(const struct item *item)
-{
-    bool clean = item->teaches && !is_unsure(item) && item->busy_ns >= CLEAN_MIN_NS;
-
-    return (item->alike != 0 ? item->alike : 1) * (clean ? CLEAN : 1);
-}
+#define NEARLY(part, whole) ((part) >= (whole) - (whole) / tuning.error_part)
+#define MOSTLY(part, whole) ((part) >= (whole) - (whole) / tuning.mostly_part)
 
 static void learn_kernel(struct weir_sched *sched, struct item *item, uint64_t took_ns,
                          bool supposed)
@@ -53,7 +36,8 @@ static void learn_kernel(struct weir_sched *sched, struct item *item, uint64_t t
                                  item->params.blocks, on_all_ns);
         } else {
             weir_predict_learn_alike(sched->config.predict, item->params.class, item->params.key,
-                                     item->params.blocks, on_all_ns, weight_of(item));
+                                     item->params.blocks, on_all_ns,
+                                     item->alike != 0 ? item->alike : 1);
         }
     }
 }
@@ -70,7 +54,7 @@ static uint64_t queued_copy_ns(const struct weir_sched *sched, const struct item
     uint64_t begin_ns = max_u64(item->head_ns, sched->copy_done_ns[way]);
     uint64_t took_ns = sched->now_ns - begin_ns;
 
-    return sched->front_first[way] == item && took_ns >= QUEUED_MIN_NS ? took_ns : 0;
+    return sched->front_first[way] == item && took_ns >= tuning.seen_late_ns ? took_ns : 0;
 }
 
 static void learn_copy(struct weir_sched *sched, const struct item *item, uint64_t took_ns)
@@ -110,7 +94,7 @@ static bool is_doubtful(const struct weir_sched *sched, const struct item *item,
 {
     return sched->policy[WEIR_POLICY_TOGETHER].ops && item->interrupted && item->beside_waits &&
            item->predicted_ns != 0 && !is_unsure(item) && took_ns > item->predicted_ns &&
-           took_ns / DOUBTED <= item->predicted_ns;
+           took_ns / tuning.predict_pull <= item->predicted_ns;
 }
 
 /*
@@ -130,7 +114,7 @@ static uint64_t between_ns(const struct weir_sched *sched, const struct item *it
     }
     *ret_supposed |= is_unsure(item);
     if (item->predicted_ns == 0) {
-        return item->busy_ns >= span_ns / UNSURE ? took_ns : 0;
+        return item->busy_ns >= span_ns / tuning.mostly_part ? took_ns : 0;
     }
     return item->predicted_ns < took_ns ? took_ns : item->predicted_ns > span_ns ? span_ns : 0;
 }
@@ -144,7 +128,7 @@ static bool has_switch_in_it(const struct item *item, uint64_t took_ns)
 {
     uint64_t all_ns = took_ns * (item->alike != 0 ? item->alike : 1);
 
-    return item->after_switch && all_ns < SWITCH_MOST * SWITCH_NS;
+    return item->after_switch && all_ns < tuning.learn_switch_most * tuning.switch_ns;
 }
 
 /* The time on all SMs of an item that was kept to a part of them, estimated by waves of blocks. */
@@ -241,7 +225,7 @@ void weir_sched_done_together(struct weir_sched *sched, uint64_t now_ns, const w
         return;
     }
     ratio = (double)(sched->now_ns - first->head_ns) / (double)predicted_ns;
-    if (ratio < 1 / TOGETHER_MAX || ratio > TOGETHER_MAX) {
+    if (ratio < 1 / tuning.learn_together_max || ratio > tuning.learn_together_max) {
         return; /* an item worked differently, or something disturbed them */
     }
     item = first;

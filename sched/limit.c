@@ -3,22 +3,18 @@
  *
  * A movable item gets no more SMs than its limit (place_of() in decide.c). All other compute is
  * limited in time: each limit has a budget of SM-nanoseconds. The budget grows with time by the SMs
- * of the limit, up to BURST_NS of time, and shrinks by the service of its items. When it is used up
- * its queues are *held* until it is worth RESUME_NS again: none of their compute is ready, and
- * items that can be stopped are. Other items run to their end, and the budget recovers before
- * anything else is granted. So over any time T the service is at most the limit times (T +
- * BURST_NS), and the items under way at its end: of each queue at least one, at most ITEMS_MAX, and
- * in between as many as the budget is worth.
+ * of the limit, up to limit_burst_ns of time, and shrinks by the service of its items. When it is
+ * used up its queues are *held* until it is worth limit_resume_ns again: none of their compute is
+ * ready, and items that can be stopped are. Other items run to their end, and the budget recovers
+ * before anything else is granted. So over any time T the service is at most the limit times (T +
+ * limit_burst_ns), and the items under way at its end: of each queue at least one, at most
+ * few, and in between as many as the budget is worth.
  *
  * A kernel uses no more SMs than it has blocks, whatever it is charged for.
  *
  * Each decision looks at each tenant that has limits; without limits this costs nothing.
  */
 #include "sched/private.h"
-
-#define BURST_NS  10000000
-#define RESUME_NS 1000000 /* shortest run between holds: each ends with a wait for the timer */
-#define ITEMS_MAX 16u     /* most items of a queue on the device, as predictions may be wrong */
 
 static bool is_limited(const struct weir_sched *sched, const struct budget *budget)
 {
@@ -28,7 +24,7 @@ static bool is_limited(const struct weir_sched *sched, const struct budget *budg
 /* Update a budget by the time and the service since seen_ns. */
 static void settle(struct budget *budget, uint64_t now_ns)
 {
-    int64_t burst = BURST_NS * (int64_t)budget->sms;
+    int64_t burst = tuning.limit_burst_ns * (int64_t)budget->sms;
     uint64_t ns = min_u64(now_ns - budget->seen_ns, 1000000000000); /* 1000 s: no overflow */
 
     budget->left += (int64_t)(ns * budget->sms) - (int64_t)budget->used;
@@ -83,8 +79,9 @@ void limit_set(struct weir_sched *sched, struct tenant *tenant, struct budget *b
     budget->sms = sms_of(sched, pct);
     is = is_limited(sched, budget);
     if (!was) {
-        *budget = (struct budget){
-            .sms = budget->sms, .left = RESUME_NS * (int64_t)budget->sms, .seen_ns = sched->now_ns};
+        *budget = (struct budget){.sms = budget->sms,
+                                  .left = tuning.limit_resume_ns * (int64_t)budget->sms,
+                                  .seen_ns = sched->now_ns};
     }
     budget->held = budget->held && is;
     if (is && !was && tenant->limits++ == 0) {
@@ -119,6 +116,9 @@ void limit_pay(struct weir_sched *sched, const struct item *item, uint64_t servi
         item->params.blocks < sched->config.sms) {
         service_ns = min_u64(service_ns, ns * item->params.blocks);
     }
+    if (item->place.sm_count != 0) { /* a block limit beside it says nothing about other SMs */
+        service_ns = min_u64(service_ns, ns * item->place.sm_count);
+    }
     queue->limit.used += service_ns;
     queue->tenant->limit.used += service_ns;
 }
@@ -148,14 +148,14 @@ uint64_t limit_room_ns(const struct weir_sched *sched, const struct queue *queue
 bool limit_has_room(const struct weir_sched *sched, const struct queue *queue)
 {
     return queue->tenant->limits == 0 ||
-           (queue->on_device < ITEMS_MAX &&
+           (queue->on_device < tuning.few &&
             queue_rest_ns(sched, queue) < limit_room_ns(sched, queue));
 }
 
 /* Is the budget used up? *wake_ns is when it may be no more. */
 static bool look(const struct weir_sched *sched, struct budget *budget, uint64_t *wake_ns)
 {
-    int64_t enough = RESUME_NS * (int64_t)budget->sms;
+    int64_t enough = tuning.limit_resume_ns * (int64_t)budget->sms;
 
     settle(budget, sched->now_ns);
     if (!is_limited(sched, budget)) {
@@ -165,7 +165,8 @@ static bool look(const struct weir_sched *sched, struct budget *budget, uint64_t
     if (budget->held) {
         uint64_t ns = (uint64_t)(enough - budget->left) / budget->sms + 1;
 
-        *wake_ns = min_u64(*wake_ns, sched->now_ns + (ns > WAKE_MIN_NS ? ns : WAKE_MIN_NS));
+        *wake_ns =
+            min_u64(*wake_ns, sched->now_ns + (ns > tuning.wake_min_ns ? ns : tuning.wake_min_ns));
     }
     return budget->held;
 }

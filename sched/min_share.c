@@ -7,8 +7,8 @@
  * weight gives them less than their min_share get exactly that, and the others divide the rest by
  * weight. If no tenant needs its guarantee, policies see the configured weights.
  *
- * A tenant is active while it has work and for ACTIVE_NS after that, so a program that is back at
- * once does not change all others' weights twice for each of its kernels.
+ * A tenant is active while it has work and for lately_ns after that, so a program that is
+ * back at once does not change all others' weights twice for each of its kernels.
  *
  * Min_shares that sum up to more than 100 % are met in proportion, and other tenants get a weight
  * of 1. Min_shares count within a class: a higher class goes first.
@@ -19,15 +19,14 @@
  */
 #include "sched/private.h"
 
-#define ACTIVE_NS UINT64_C(100000000)
-#define WHOLE     10000u /* sum of the computed weights of a class */
+#define WHOLE 10000u /* sum of the computed weights of a class */
 
 _Static_assert(WHOLE <= WEIR_SCHED_WEIGHT_MAX, "policies see such weights");
 
 static bool is_active(const struct weir_sched *sched, const struct tenant *tenant)
 {
     return tenant->is_ready ||
-           (tenant->idle_ns != NEVER && sched->now_ns - tenant->idle_ns < ACTIVE_NS);
+           (tenant->idle_ns != NEVER && sched->now_ns - tenant->idle_ns < tuning.lately_ns);
 }
 
 static uint32_t part_of(const struct tenant *tenant) /* of WHOLE */
@@ -147,5 +146,5 @@ void min_share_look(struct weir_sched *sched)
         weigh_class(sched, (enum weir_priority) class);
     }
     sched->shares_stale = false;
-    sched->shares_ns = sched->now_ns + ACTIVE_NS / 4;
+    sched->shares_ns = sched->now_ns + tuning.lately_ns / 4;
 }

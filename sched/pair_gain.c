@@ -7,7 +7,7 @@
  *
  * So for each pair of tenants the core sums up the durations of items that had only the other's
  * beside them while an equal filled, and the durations of the same items alone. The quotient is the
- * speed of each tenant. If both speeds add up to less than LEAST, the two do not fill for each
+ * speed of each tenant. If both speeds add up to less than pair_least, the two do not fill for each
  * other for a while, and for twice as long each further time.
  *
  * If several items were seen to end together, the whole time is added with the first.
@@ -24,12 +24,7 @@
 #include "base/hash.h"
 #include "sched/private.h"
 
-#define SEEN_NS  50000000u   /* time of each tenant's items before the pair is judged */
-#define BAR_NS   2000000000u /* first time without filling; it doubles each time */
-#define BARS_MAX 4u
-#define LEAST    0.9 /* least sum of speeds; turns give 1 less some percent */
-#define SEVERAL  UINT64_MAX
-#define SPEEDS   8.0 /* a speed is the mean of about so many items */
+#define SEVERAL UINT64_MAX
 
 /* The slot of a pair of tenants, and their ids in its order. */
 static uint32_t slot_of(weir_sched_id a, weir_sched_id b, weir_sched_id ret_of[2])
@@ -94,14 +89,14 @@ static void judge(const struct weir_sched *sched, struct pair_gain *gain)
 {
     struct pair_gain_side *a = &gain->side[0], *b = &gain->side[1];
 
-    if (a->ns < SEEN_NS || b->ns < SEEN_NS) {
+    if (a->ns < tuning.pair_seen_ns || b->ns < tuning.pair_seen_ns) {
         return;
     }
-    if (a->alone_ns / (double)a->ns + b->alone_ns / (double)b->ns < LEAST) {
-        gain->barred_until_ns = sched->now_ns + ((uint64_t)BAR_NS << gain->bars);
-        gain->bars += gain->bars < BARS_MAX;
+    if (a->alone_ns / (double)a->ns + b->alone_ns / (double)b->ns < 1 - tuning.pair_loss) {
+        gain->bar_ns = min_u64(max_u64(2 * gain->bar_ns, tuning.pair_bar_ns), tuning.barred_max_ns);
+        gain->barred_until_ns = sched->now_ns + gain->bar_ns;
     } else {
-        gain->bars = 0;
+        gain->bar_ns = 0;
     }
     *a = *b = (struct pair_gain_side){0};
 }
@@ -120,7 +115,8 @@ void pair_gain_done(struct weir_sched *sched, const struct item *done)
         sched->seen.side->alone_ns += (double)done->predicted_ns;
         return;
     }
-    if (done->sharer == 0 || done->sharer == SEVERAL || done->shared_ns < span_ns - span_ns / 8) {
+    if (done->sharer == 0 || done->sharer == SEVERAL ||
+        done->shared_ns < span_ns - span_ns / tuning.mostly_part) {
         return;
     }
     gain = gain_of(sched, own, done->sharer, of);
@@ -147,7 +143,7 @@ uint64_t pair_gain_small_done(struct weir_sched *sched, const struct item *done)
     double speed, least, *mine, *others;
 
     if (done->small_other == 0 || done->small_other == SEVERAL || done->interrupted ||
-        done->alone_ns + done->two_ns < done->busy_ns - done->busy_ns / 8) {
+        done->alone_ns + done->two_ns < done->busy_ns - done->busy_ns / tuning.mostly_part) {
         return 0;
     }
     gain = gain_of(sched, own, done->small_other, of);
@@ -157,7 +153,7 @@ uint64_t pair_gain_small_done(struct weir_sched *sched, const struct item *done)
         done->two_ns > done->busy_ns / 4) {
         speed = (double)(done->predicted_ns - done->alone_ns) / (double)done->two_ns;
         speed = speed < 1 ? speed : 1;
-        *mine += (speed - *mine) / (*mine != 0 ? SPEEDS : 1);
+        *mine += (speed - *mine) / (*mine != 0 ? tuning.few : 1);
     }
     least = *others != 0 && (*mine == 0 || *others < *mine) ? *others : *mine;
     return least > 0.5 ? (uint64_t)((2 * least - 1) * (double)done->two_service_ns) : 0;

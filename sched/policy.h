@@ -24,6 +24,7 @@
 #define WEIR_SCHED_POLICY_H
 
 #include "sched/sched.h"
+#include "sched/tuning.h"
 
 enum weir_policy_kind { WEIR_POLICY_NEXT, WEIR_POLICY_TOGETHER, WEIR_POLICY_KIND_COUNT };
 
@@ -95,7 +96,7 @@ struct weir_policy_next_view {
     const struct weir_policy_tenant *leader; /* may have no work at the moment; NULL: none */
     uint64_t used_ns;  /* the leader's service in this slice, as time of the whole device */
     uint64_t slice_ns; /* the leader's slice */
-    bool has_room;     /* for `small`: small items leave over 5/12 of config.small_sms unused */
+    bool has_room;     /* for `small`: small items leave half of config.small_sms unused */
 };
 
 /* Preset: the tenant that waited longest, 1 ms, no lingering, preemption. */
@@ -103,7 +104,7 @@ struct weir_policy_choice {
     uint32_t ready;     /* index. If it names the leader within its slice, the rest is ignored */
     uint64_t slice_ns;  /* service until the policy is asked again; 20 us at least */
     uint64_t linger_ns; /* how long it stays the leader without work, within its slice */
-    uint64_t keep_ns;   /* the same while others fill what it leaves, at most */
+    bool first;         /* it goes first for a moment: others fill, whatever is to be learned */
     bool preempt;       /* stop other tenants' work on the device; false: let it end */
 };
 

@@ -7,8 +7,8 @@
  * block), which is exact for that very size. A single observation far off the prediction (a clock
  * that changed, an unseen disturbance) is limited to four times the prediction, so that one cannot
  * spoil what many taught, and five can still change it. A kernel's first observations are often
- * disturbed by other programs that start, too: among the first EARLY ones, each that disagrees
- * discards those before. Kernels' lines are raised to the mean (struct model).
+ * disturbed by other programs that start, too: among the first predict_early ones, each that
+ * disagrees discards those before. Kernels' lines are raised to the mean (struct model).
  *
  * Source: FLEP (ASPLOS 2017) 4.2: linear regression per kernel, there over grid, block, input and
  * shared memory sizes and offline, here over blocks alone and while running: block and shared
@@ -24,22 +24,10 @@
 #include <string.h>
 
 #define CAPACITY_MAX (1u << 20)
+#define SPREAD_MIN   1e-4  /* relative spreads whose square is less are rounding */
 #define OWNER_PART   4u    /* an owner may have at most 1/OWNER_PART of the table */
 #define OWNERS_MAX   1024u /* a power of two; includes the owner without a name */
-#define FADE         (1.0 - 1.0 / 64)
-#define MEAN_FADE    (1.0 - 1.0 / 32) /* fading of the unweighted sums */
-#define SPREAD_MIN   1e-4 /* square of the sizes' relative spread below which they count as equal */
 #define ERROR_WINDOW 16u
-#define TRUSTED      8u /* observations after which outliers are pulled in */
-#define PULL         4.0
-#define RATIO_MIN    0.0625
-#define RATIO_MAX    64.0
-#define EARLY        8u /* among the first EARLY observations one that disagrees starts anew */
-#define AGREES       0.25
-#define SURE_AGREED  2u  /* a key is sure after so many observations in a row that agree, */
-#define SURE_SEEN    16u /* or so many in all */
-#define BYTE_MAX_NS  0.1 /* most time per byte of copies and memsets with one known size */
-#define ALIKE_MAX    8u  /* most identical items that count in one observation */
 
 enum weir_status weir_predict_create(uint32_t capacity, struct weir_predict **ret_predict)
 {
@@ -306,6 +294,7 @@ void weir_predict_owner_goes(struct weir_predict *predict, uint64_t owner)
 static void line_of(const struct model *m, bool kernel, double *ret_launch, double *ret_size)
 {
     double spread = m->w * m->wxx - m->wx * m->wx;
+    double byte_max_ns = tuning.predict_pull / tuning.guess_bus_gb_s; /* nobody's bus is slower */
 
     if (m->wxx > 0 && spread > SPREAD_MIN * m->w * m->wxx) {
         double size = (m->w * m->wxy - m->wx * m->wy) / spread;
@@ -326,9 +315,9 @@ static void line_of(const struct model *m, bool kernel, double *ret_launch, doub
      * those of a few bytes. */
     *ret_size = m->wxx > 0 ? m->wxy / m->wxx : 0;
     *ret_launch = m->wxx > 0 ? 0 : m->wy / m->w;
-    if (!kernel && *ret_size > BYTE_MAX_NS) {
-        *ret_size = BYTE_MAX_NS;
-        *ret_launch = fmax((m->wy - BYTE_MAX_NS * m->wx) / m->w, 0);
+    if (!kernel && *ret_size > byte_max_ns) {
+        *ret_size = byte_max_ns;
+        *ret_launch = fmax((m->wy - byte_max_ns * m->wx) / m->w, 0);
     }
 }
 
@@ -342,7 +331,7 @@ static void mean_line_of(const struct model *m, bool kernel, double *ret_launch,
         return;
     }
     said = *ret_launch * m->n + *ret_size * m->x;
-    ratio = said > 0 ? fmin(fmax(m->y / said, RATIO_MIN), RATIO_MAX) : 1;
+    ratio = said > 0 ? m->y / said : 1;
     *ret_launch *= ratio;
     *ret_size *= ratio;
 }
@@ -419,19 +408,20 @@ static void judge(struct weir_predict *predict, enum weir_sched_class class, str
 static void observe(struct weir_predict *predict, struct model *m, double x, double y,
                     uint32_t count)
 {
+    double fade = 1 - 1.0 / tuning.predict_memory;
     double weight;
 
     for (uint32_t i = 0; i < count; i++) {
-        m->n = m->n * MEAN_FADE + 1;
-        m->x = m->x * MEAN_FADE + x;
-        m->y = m->y * MEAN_FADE + y;
+        m->n = m->n * fade + 1;
+        m->x = m->x * fade + x;
+        m->y = m->y * fade + y;
     }
     weight = 1 / (y * y);
-    m->w = m->w * FADE + weight;
-    m->wx = m->wx * FADE + weight * x;
-    m->wy = m->wy * FADE + weight * y;
-    m->wxx = m->wxx * FADE + weight * x * x;
-    m->wxy = m->wxy * FADE + weight * x * y;
+    m->w = m->w * fade + weight;
+    m->wx = m->wx * fade + weight * x;
+    m->wy = m->wy * fade + weight * y;
+    m->wxx = m->wxx * fade + weight * x * x;
+    m->wxy = m->wxy * fade + weight * x * y;
     m->samples++;
     predict->learned++;
 }
@@ -468,19 +458,21 @@ void weir_predict_learn_alike(struct weir_predict *predict, enum weir_sched_clas
     }
     if (m->samples != 0) {
         double said = value_of(m, is_kernel(class), size);
-        bool agrees = fabs(said - y) <= AGREES * y;
+        bool agrees = fabs(said - y) <= tuning.predict_agrees * y;
 
         judge(predict, class, m, said, y);
         entry->agreed = agrees ? entry->agreed + 1 : 0;
-        if (!agrees && entry->size == size && is_kernel(class) && entry->seen < EARLY) {
+        if (!agrees && entry->size == size && is_kernel(class) &&
+            entry->seen < tuning.predict_early) {
             *m = (struct model){.error = m->error, .samples = m->samples};
-        } else if (m->samples >= TRUSTED) {
-            y = fmin(fmax(y, said / PULL), said * PULL);
+        } else if (m->samples >= tuning.predict_early) {
+            y = fmin(fmax(y, said / tuning.predict_pull), said * tuning.predict_pull);
         }
     }
     entry->seen += entry->seen != UINT32_MAX;
     entry->size = size;
-    observe(predict, m, (double)size, y, count < ALIKE_MAX ? count : ALIKE_MAX);
+    observe(predict, m, (double)size, y,
+            count < tuning.predict_early ? count : tuning.predict_early);
 }
 
 void weir_predict_suppose(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
@@ -499,7 +491,8 @@ void weir_predict_suppose(struct weir_predict *predict, enum weir_sched_class cl
 
 bool predict_is_sure(const struct entry *entry)
 {
-    return !entry->supposed && (entry->agreed >= SURE_AGREED || entry->seen >= SURE_SEEN);
+    return !entry->supposed &&
+           (entry->agreed >= tuning.predict_sure_agreed || entry->seen >= tuning.predict_sure_seen);
 }
 
 bool weir_predict_is_sure(const struct weir_predict *predict, enum weir_sched_class class,

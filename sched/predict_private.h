@@ -3,6 +3,7 @@
 #define WEIR_SCHED_PREDICT_PRIVATE_H
 
 #include "sched/predict.h"
+#include "sched/tuning.h"
 
 /*
  * Sums over observations of size x and time y. Each is weighted 1 / y^2, so that the line through

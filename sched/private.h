@@ -6,6 +6,7 @@
 #include "sched/predict.h"
 #include "sched/sched.h"
 #include "sched/table.h"
+#include "sched/tuning.h"
 
 #define NAME_BYTES 64
 #define NEVER      UINT64_MAX
@@ -15,21 +16,11 @@
     (WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE | WEIR_SCHED_STARTED | WEIR_SCHED_UNSURE |          \
      WEIR_SCHED_OWN_LEVELS | WEIR_SCHED_PARTABLE)
 
-/* Bounds on the answers of policies, and on the watchdog's rescues. */
+/* Bounds on the answers of policies. */
 #define SLICE_MIN_NS      20000u
 #define SLICE_MAX_NS      1000000000u
-#define RESCUE_SLICE_NS   500000u
-#define RESCUE_EVERY      10u       /* rescues take at most 1/RESCUE_EVERY of the time */
-#define WAKE_MIN_NS       10000u    /* shortest time for which a timer is set */
-#define CLEAR_MAX_NS      1000000u  /* how long a turn waits for work queued before it, */
-#define CLEAR_DOMAIN_NS   50000000u /* and so much longer if that is of another domain */
-#define SWITCH_NS         150000u   /* a GPU changes its context: 148 us on an H100 */
-#define UNKNOWN_MAX       2u /* most items of a queue on the device if the last has no prediction */
 #define PAIR_GAIN_SLOTS   256u
 #define SMALL_PRICE_SLOTS 1024u
-#define UNSURE_PART       8u       /* an item may end sooner by 1/8 of its predicted time, */
-#define UNSURE_MAX_NS     1000000u /* and by no more than this */
-#define STOP_AGAIN_NS     1000000u /* pause after a stop that failed */
 #define PREDICTED_MAX_NS  1000000000000000u /* 11 days: sums and products stay in 64 bits */
 
 struct queue;
@@ -187,7 +178,7 @@ struct pair_gain {
         double alone_ns; /* duration of the same items alone */
     } side[2];
     uint64_t barred_until_ns; /* they do not fill for each other until then */
-    uint32_t bars;            /* how often they were barred in a row */
+    uint64_t bar_ns;          /* how long they were barred last; 0: they were not */
     double small_speed[2];    /* of small items, relative to alone; 0: not known */
 };
 
@@ -212,14 +203,14 @@ struct turn {
     struct tenant *leader;
     uint64_t slice_ns, used_ns; /* used_ns: time in which the leader was served */
     uint64_t linger_ns;
-    uint64_t linger_until_ns;        /* 0: the leader has work */
-    uint64_t keep_ns, kept_until_ns; /* as linger, while equals fill */
-    uint64_t clear_by_ns;            /* until then members wait for others' queued work to end */
-    struct tenant *filler;           /* may fill what the leader leaves, */
-    uint64_t filler_until_ns;        /* until then; after that one is chosen anew */
-    uint64_t nobody_until_ns;        /* no filler: do not ask the policy again before */
-    weir_sched_id fresh;             /* has a new next item, which may go above: first.c */
-    bool clean;                      /* no equal fills, so that durations can be learned */
+    uint64_t linger_until_ns; /* 0: the leader has work */
+    uint64_t clear_by_ns;     /* until then members wait for others' queued work to end */
+    struct tenant *filler;    /* may fill what the leader leaves, */
+    uint64_t filler_until_ns; /* until then; after that one is chosen anew */
+    uint64_t nobody_until_ns; /* no filler: do not ask the policy again before */
+    weir_sched_id fresh;      /* has a new next item, which may go above: first.c */
+    bool learns;              /* what is to be learned keeps equals from filling: fill.c */
+    bool clean;               /* no equal fills, so that durations can be learned */
     bool preempt;
     bool has_equals; /* other tenants of the leader's class or above are ready */
     bool rescue;     /* the watchdog's turn: no policy is asked before its end */
@@ -344,11 +335,10 @@ static inline bool is_unsure(const struct item *item)
 {
     return item->predicted_ns == 0 || (item->params.flags & WEIR_SCHED_UNSURE) != 0;
 }
-#define BRIEF_NS 50000u
 /* Could the item be so long that a wrong prediction would shift shares, if it filled? */
 static inline bool is_too_unsure(const struct item *item)
 {
-    return is_unsure(item) && (item->predicted_ns == 0 || item->predicted_ns > BRIEF_NS);
+    return is_unsure(item) && (item->predicted_ns == 0 || item->predicted_ns > tuning.brief_ns);
 }
 /* Is the item's duration still to be learned? */
 static inline bool is_to_learn(const struct item *item)
@@ -463,8 +453,7 @@ void view_refresh(struct weir_sched *sched, struct tenant *tenant);
 /* decide.c: every call into the core ends with decide() */
 void decide(struct weir_sched *sched);
 void turn_forget(struct weir_sched *sched, const struct tenant *tenant); /* is removed */
-void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns,
-                uint64_t keep_ns);
+void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns, bool learns);
 void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns,
               uint64_t *wake_ns); /* when the queue can be granted more */
 
@@ -501,7 +490,6 @@ void min_share_set(struct weir_sched *sched, struct tenant *tenant, uint32_t wei
 void min_share_look(struct weir_sched *sched);
 
 /* small.c */
-#define SMALL_PART 2u /* an item that needs more than 1/SMALL_PART of the SMs is not small */
 /** Set item->small_sms of an item that has arrived. */
 void small_look(const struct weir_sched *sched, struct item *item);
 /** Is an item that is granted now to go above the plain items of its class? */

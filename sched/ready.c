@@ -12,9 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GAP_MAX_NS                                                                                 \
-    1000000u /* longer gaps count as this: they do not tell whether the next is short */
-
 uint64_t item_rest_ns(const struct weir_sched *sched, const struct item *item)
 {
     uint64_t served_ns = served_time_ns(sched, item);
@@ -116,7 +113,7 @@ static void became_ready(struct weir_sched *sched, struct tenant *tenant)
     sched->ready[sched->ready_count++] = &tenant->view;
     tenant->view.ready_since_ns = sched->now_ns;
     if (tenant->idle_ns != NEVER) {
-        gap_ns = min_u64(sched->now_ns - tenant->idle_ns, GAP_MAX_NS);
+        gap_ns = min_u64(sched->now_ns - tenant->idle_ns, tuning.wait_max_ns);
         tenant->view.gap_ns =
             tenant->view.gap_ns == NEVER ? gap_ns : (7 * tenant->view.gap_ns + gap_ns) / 8;
     }

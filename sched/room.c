@@ -19,17 +19,11 @@
  */
 #include "sched/private.h"
 
-/* Bounds on room_ns, which grows while small graphs are on the device and shrinks while none is:
- * room is made from ROOM_FROM_NS on, and ROOM_MOST_NS is the most. So neither a short graph now and
- * then nor the pause between two graphs changes the SMs of others' kernels. */
-#define ROOM_FROM_NS 1000000u
-#define ROOM_MOST_NS 2000000u
-
 #define STEP 8u
 
 uint32_t weir_sched_room_sms(uint32_t sms)
 {
-    return sms * 5 / 8 / STEP * STEP;
+    return sms * tuning.room_eighths / 8 / STEP * STEP;
 }
 
 /* 16 SMs are an eighth of a large GPU: finer parts would only be more of them to make. 8 is the
@@ -45,7 +39,7 @@ void room_pass(struct weir_sched *sched, const struct item *small, uint64_t ns)
         return;
     }
     if (small) {
-        sched->room_ns = min_u64(sched->room_ns + ns, ROOM_MOST_NS);
+        sched->room_ns = min_u64(sched->room_ns + ns, 2 * tuning.room_from_ns);
         sched->room_for = small->queue->tenant->view.id;
         sched->room_class = small->queue->tenant->view.priority;
     } else {
@@ -55,7 +49,7 @@ void room_pass(struct weir_sched *sched, const struct item *small, uint64_t ns)
 
 bool room_is_made(const struct weir_sched *sched)
 {
-    return sched->room_ns >= ROOM_FROM_NS;
+    return sched->room_ns >= tuning.room_from_ns;
 }
 
 /* Is the room for another tenant, of this tenant's class or a higher one? */

@@ -35,29 +35,11 @@
 
 #include "base/hash.h"
 
-/* A tenant's items go above other small ones if it is this far behind its share, and above large
- * ones if it is at most this far ahead of their tenant. With less, equals would alternate all the
- * time; with 2 ms shares follow weights less well. */
-#define LAG_NS 1000000
-/* The same where kernels leave room (room.c), since small items then slow them less. */
-#define LAG_ROOM_NS 4000000
-
-/* Items go above other small ones only if those on the device need 1/CROWD_PART of the budget:
- * fewer do not slow each other much, and the heavier of two tenants gets its share by turns. */
-#define CROWD_PART 2
-
-/* The number of plain items that one above counts as: at first, at least, and at most. */
-#define COUNTS_BEGIN 4.0
-#define COUNTS_MIN   1.0
-#define COUNTS_MAX   16.0
-#define COUNTS_STEPS 64  /* a correction is 1/COUNTS_STEPS of the error, */
-#define COUNTS_RATIO 2.0 /* whose ratio is bounded, as one graph may take any time */
-#define PRICES_SEEN  8   /* a price is the mean of about so many items */
-#define CLAIM_UNIT   16  /* scale that makes claims whole numbers */
+#define CLAIM_UNIT 16 /* scale that makes claims whole numbers */
 
 bool weir_sched_is_small(const struct weir_sched_config *config, uint32_t sms)
 {
-    return config->small_sms != 0 && sms != 0 && sms <= config->sms / SMALL_PART;
+    return config->small_sms != 0 && sms != 0 && sms <= config->sms / tuning.small_part;
 }
 
 void small_look(const struct weir_sched *sched, struct item *item)
@@ -110,7 +92,8 @@ static struct tenant *ask(struct weir_sched *sched, uint32_t room)
                                          .ready = sched->ready,
                                          .ready_count = sched->ready_count,
                                          .leader = &sched->turn.leader->view,
-                                         .has_room = room > sched->config.small_sms * 5 / 12};
+                                         .has_room = room >= sched->config.small_sms /
+                                                                 tuning.small_crowd_part};
     bool any = false;
     uint32_t i;
 
@@ -225,12 +208,13 @@ bool small_goes_above(const struct weir_sched *sched, const struct item *item)
     lag_ns = policy->ops->lag_ns(policy, &tenant->view);
     large = large_beside(sched, tenant);
     if (!large) {
-        return lag_ns > LAG_NS && in_use(sched) >= sched->config.small_sms / CROWD_PART &&
+        return lag_ns > (int64_t)tuning.lag_ns &&
+               in_use(sched) >= sched->config.small_sms / tuning.small_crowd_part &&
                has_unequals(sched, tenant);
     }
     return lag_ns >= policy->ops->lag_ns(policy, &large->view) -
-                         (room_is_made(sched) ? LAG_ROOM_NS : LAG_NS) &&
-           above_sms(sched) + small_sms(item) <= sched->config.sms / SMALL_PART;
+                         (int64_t)(room_is_made(sched) ? tuning.slack_ns : tuning.lag_ns) &&
+           above_sms(sched) + small_sms(item) <= sched->config.sms / tuning.small_part;
 }
 
 uint64_t small_claim(const struct weir_sched *sched, const struct item *item)
@@ -240,7 +224,7 @@ uint64_t small_claim(const struct weir_sched *sched, const struct item *item)
 
 static void add_price(double *mean_ns, uint64_t ns)
 {
-    *mean_ns += ((double)ns - *mean_ns) / (*mean_ns != 0 ? PRICES_SEEN : 1);
+    *mean_ns += ((double)ns - *mean_ns) / (*mean_ns != 0 ? tuning.few : 1);
 }
 
 void small_done(struct weir_sched *sched, const struct item *done)
@@ -249,7 +233,8 @@ void small_done(struct weir_sched *sched, const struct item *done)
     struct small_price *price;
 
     if (small_sms(done) == 0 || done->params.key == 0 || sched->config.above == 0 ||
-        done->crowd_ns == 0 || done->crowd_ns < done->served_ns - done->served_ns / 10) {
+        done->crowd_ns == 0 ||
+        done->crowd_ns < done->served_ns - done->served_ns / tuning.mostly_part) {
         return;
     }
     price = &sched->small_price[weir_hash_slot(weir_hash64_of(of, sizeof of), SMALL_PRICE_SLOTS)];
@@ -258,17 +243,14 @@ void small_done(struct weir_sched *sched, const struct item *done)
     }
     add_price(done->above ? &price->above_ns : &price->plain_ns, done->crowd_ns);
     if (price->above_ns != 0 && price->plain_ns != 0) {
-        double ratio = price->plain_ns / price->above_ns;
+        double error = price->plain_ns / price->above_ns - 1;
 
-        ratio = ratio < COUNTS_RATIO ? ratio : COUNTS_RATIO;
-        sched->above_counts *= 1 + (ratio - 1) / COUNTS_STEPS;
-        sched->above_counts = sched->above_counts < COUNTS_MIN   ? COUNTS_MIN
-                              : sched->above_counts > COUNTS_MAX ? COUNTS_MAX
-                                                                 : sched->above_counts;
+        sched->above_counts *= 1 + error / tuning.error_part;
+        sched->above_counts = sched->above_counts < 1 ? 1 : sched->above_counts;
     }
 }
 
 void small_init(struct weir_sched *sched)
 {
-    sched->above_counts = COUNTS_BEGIN;
+    sched->above_counts = tuning.small_counts_begin;
 }

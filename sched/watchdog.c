@@ -93,8 +93,8 @@ void watchdog_look(struct weir_sched *sched)
     policy_blame(sched, WEIR_POLICY_NEXT, MISTAKE_STARVED, "let somebody wait", tenant);
     tenant->helped_ns = sched->now_ns;
     sched->counts.rescues++;
-    sched->rescue_after_ns = sched->now_ns + RESCUE_SLICE_NS * RESCUE_EVERY;
-    turn_begin(sched, tenant, RESCUE_SLICE_NS, 0);
+    sched->rescue_after_ns = sched->now_ns + tuning.rescue_slice_ns * tuning.rescue_every;
+    turn_begin(sched, tenant, tuning.rescue_slice_ns, true);
     sched->turn.rescue = true;
     group_alone(sched);
 }

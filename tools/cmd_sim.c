@@ -21,7 +21,7 @@
 
 struct wish {
     const char *trace, *generate, *seed, *duration, *policy, *gpu, *until, *interval, *fill;
-    const char *timeline, *svg, *record, *set, *compare;
+    const char *timeline, *svg, *record, *set, *compare, *tune;
     bool open, learn, replay, quick, shares, all, json, cost;
 };
 
@@ -303,6 +303,16 @@ static bool replay(const struct wish *wish, const struct weir_policy_set *polici
     return true;
 }
 
+static bool tune(const char *values)
+{
+    char error[WEIR_SIM_SETTINGS_ERROR_BYTES];
+    if (values && !weir_sim_settings_tune(values, error)) {
+        fprintf(stderr, "weir sim: --tune: %s\n", error);
+        return false;
+    }
+    return true;
+}
+
 static bool run(const struct wish *wish)
 {
     struct weir_sim_gpu_params gpu;
@@ -312,6 +322,9 @@ static bool run(const struct wish *wish)
     void *data;
     uint64_t bytes;
     const char *policy = wish->policy ? wish->policy : "fair";
+    if (!tune(wish->tune)) {
+        return false;
+    }
     if (weir_sim_gpu_find(wish->gpu ? wish->gpu : "h200", &gpu, error) != WEIR_OK) {
         fprintf(stderr, "weir sim: --gpu: %s\n", error);
         return false;
@@ -352,6 +365,8 @@ int weir_cmd_sim(int argc, char **argv)
          &wish.fill, NULL},
         {"set", "KEY=VALUE,...", "settings of the scheduler and the device: see weir-sim(1)",
          &wish.set, NULL},
+        {"tune", "NAME=VALUE,...", "other values of constants of sched/tuning.def", &wish.tune,
+         NULL},
         {"compare", "KEY=VALUE,...", "run it with these settings, too, and show both side by side",
          &wish.compare, NULL},
         {"open", NULL, "everything arrives when it did, waiting for nothing", NULL, &wish.open},

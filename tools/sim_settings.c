@@ -1,13 +1,14 @@
 #include "tools/sim_settings.h"
 
+#include "sched/tuning.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define WORD_BYTES    128u
-#define SMALL_DEVICES 3u /* the same number as in host_backend/gate/make.c */
-#define AT(field)     offsetof(struct weir_sched_config, field)
+#define WORD_BYTES 128u
+#define AT(field)  offsetof(struct weir_sched_config, field)
 
 /* A number of struct weir_sched_config; numbers of 64 bits are times. */
 static const struct number {
@@ -67,8 +68,77 @@ static bool set_fill(struct weir_sim_params *params, const char *value)
         return false;
     }
     params->config.fill = (enum weir_sched_fill)i;
-    params->config.small_sms = i == WEIR_SCHED_FILL_ALL ? SMALL_DEVICES * params->gpu.sms : 0;
+    params->config.small_sms =
+        i == WEIR_SCHED_FILL_ALL ? tuning.small_devices * params->gpu.sms : 0;
     params->config.above = i == WEIR_SCHED_FILL_ALL;
+    return true;
+}
+
+/* A row of sched/tuning.def. */
+static const struct row {
+    const char *name;
+    size_t offset;
+    enum { ROW_COUNT, ROW_TIME, ROW_FACTOR } kind;
+} rows[] = {
+#define WEIR_TUNING(name, type, value, unit, reason, measurement)                                  \
+    {#name, offsetof(struct weir_tuning, name),                                                    \
+     _Generic((type)0, uint32_t                                                                    \
+              : ROW_COUNT, uint64_t                                                                \
+              : ROW_TIME, int64_t                                                                  \
+              : ROW_TIME, double                                                                   \
+              : ROW_FACTOR)},
+#include "sched/tuning.def"
+#undef WEIR_TUNING
+};
+
+static const struct row *row_named(const char *name, size_t length)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (strlen(rows[i].name) == length && memcmp(rows[i].name, name, length) == 0) {
+            return &rows[i];
+        }
+    }
+    return NULL;
+}
+
+/* Integers are 1 or more, because some of them divide. */
+static bool tune_row(const struct row *row, double value)
+{
+    char *field = (char *)&tuning + row->offset;
+    double most = row->kind == ROW_COUNT ? UINT32_MAX : 1e18;
+    int64_t time;
+    uint32_t count;
+
+    if (!(value > 0 && value <= most) || (row->kind != ROW_FACTOR && value < 1)) {
+        return false;
+    }
+    time = (int64_t)value;
+    count = (uint32_t)time;
+    memcpy(field,
+           row->kind == ROW_FACTOR  ? (const void *)&value
+           : row->kind == ROW_COUNT ? (const void *)&count
+                                    : (const void *)&time,
+           row->kind == ROW_COUNT ? sizeof count : sizeof time);
+    return true;
+}
+
+bool weir_sim_settings_tune(const char *text, char *ret_error)
+{
+    while (*text != '\0') {
+        size_t length = strcspn(text, ",");
+        size_t name = strcspn(text, "=,");
+        const struct row *row = text[name] == '=' ? row_named(text, name) : NULL;
+        char *end = NULL;
+        double value = row ? strtod(text + name + 1, &end) : 0;
+
+        if (!row || end != text + length || !tune_row(row, value)) {
+            (void)snprintf(ret_error, WEIR_SIM_SETTINGS_ERROR_BYTES,
+                           "'%.*s' is no row of sched/tuning.def with a value that it may have",
+                           (int)(length < 60 ? length : 60), text);
+            return false;
+        }
+        text += length + (text[length] == ',');
+    }
     return true;
 }
 

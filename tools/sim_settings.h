@@ -17,4 +17,14 @@
  */
 bool weir_sim_settings_apply(struct weir_sim_params *params, const char *text, char *ret_error);
 
+/**
+ * Give constants of the scheduler other values for this process: "slice_max_ns=4000000".
+ *
+ * @param text  NAME=VALUE with commas between them: rows of sched/tuning.def, numbers above 0.
+ * @param ret_error  as above.
+ * @return false: a name is not known, or a value is none of its. Those before it are changed.
+ * @thread one, before any scheduler is made.
+ */
+bool weir_sim_settings_tune(const char *text, char *ret_error);
+
 #endif

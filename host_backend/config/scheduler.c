@@ -1,15 +1,9 @@
 #include "host_backend/config/scheduler.h"
 
 #include "base/clock.h"
+#include "sched/tuning.h"
 
 #define GUESS_NS (20 * WEIR_NS_PER_US) /* assumed for work of unknown duration */
-/*
- * The small graphs that run at one time may need this many times the device's SMs together, since a
- * graph uses its SMs only while one of its kernels runs. Measured on an H100 (2026-11-25) with 20
- * services that need 19 of 132 SMs each: 1.5 times gives 6,636 inferences a second, 3 times 7,344,
- * 6 times 7,351.
- */
-#define SMALL_DEVICES 3u
 
 void weir_scheduler_config(const struct weir_sched_settings *settings, uint32_t sms,
                            enum weir_sched_fill fill, struct weir_sched_config *ret_config)
@@ -21,5 +15,5 @@ void weir_scheduler_config(const struct weir_sched_settings *settings, uint32_t 
     ret_config->overhead_ppm = settings->overhead_ppm;
     ret_config->guess_ns = GUESS_NS;
     ret_config->fill = fill;
-    ret_config->small_sms = fill == WEIR_SCHED_FILL_ALL ? SMALL_DEVICES * sms : 0;
+    ret_config->small_sms = fill == WEIR_SCHED_FILL_ALL ? tuning.small_devices * sms : 0;
 }

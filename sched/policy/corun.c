@@ -40,42 +40,11 @@
 #include <math.h>
 
 /* What half and twice of each do: docs/measurements/scheduling-notes.md, "Constants of corun". */
-#define NEVER          UINT64_MAX
-#define PAIRS          64u
-#define EIGHTHS        8u /* an SM's blocks are divided into so many parts */
-#define PARTS_MAX      8u
-#define MIN_GAIN       1.03 /* a division must get so many times as much done as turns */
-#define MIN_GAIN_MIXED 1.1  /* the same where turns have to be mixed in for the shares */
-#define PART_OF_SHARE                                                                              \
-    0.98 /* of a share by equal weights is as good as all of it, as rates vary by 2 % */
-#define TRIALS        2u        /* windows in each division before they are compared, */
-#define CLEARLY       1.1       /* but once if they get so many times as little as the best done, */
-#define TRIALS_MOST   16u       /* and up to so many while their mean may err */
-#define ERROR         0.02      /* by more than this part of it */
-#define WINDOW_NS     10000000u /* shortest window, */
-#define WINDOW_ITEMS  4u        /* in times of the longest item, */
-#define SETTLE_ITEMS  2u        /* before it, so many of them for what is on the device, */
-#define WINDOW_MAX_NS 400000000u /* and the longest */
-#define TURNS_TIMES   4u         /* a window in turns is so many times as long */
-#define AGAIN_NS      500000000u /* pause before another division is tried again, doubled each time */
-#define AGAIN_MAX_NS  UINT64_C(8000000000)
-#define HOLD_NS       1000000u /* so long a tenant keeps its SMs without work */
-#define UNSURE_CALLS  16  /* mean of the last so many calls: how many kernels have unsure times, */
-#define UNSURE_FROM   0.1 /* and divisions are compared from this part on, */
-#define UNSURE_TO     0.3 /* and up to this one */
-#define USUAL_MIN_NS  200000.0 /* usual duration of kernels for which divisions are tried */
-#define KINDS         16u      /* kernels are told apart by so many kinds, */
-#define CHANGED       0.5 /* and a tenant's work has changed when so much of it is of other kinds */
-#define OTHER_TIME    0.2 /* or its kernels take so much longer or shorter, */
-#define STEADY        8u  /* a new program has the same kernels for so many periods */
-#define CHANGED_TIMES 2u  /* in so many periods in a row */
-#define GRAPHS_NS     1000000000u /* none are tried so long after a graph */
-#define REFUSED_MOST  16u         /* then another division is used */
-#define LEARN_NS      250000000u  /* before that they have turns without company for so long */
-#define CROWD_NS      50000000u   /* a third tenant counts for so long after its work */
-#define AWAY_NS       5000000u    /* who was away for so long may need little: there are turns, */
-#define BUSY_NS       20000000u   /* and for so long after it is back */
-#define BEHIND_NS     1000000     /* behind by so much a tenant has the device to itself */
+#define NEVER     UINT64_MAX
+#define PAIRS     64u
+#define EIGHTHS   8u /* an SM's blocks are divided into so many parts */
+#define PARTS_MAX 8u
+#define KINDS     16u /* kernels are told apart by so many kinds, */
 
 enum { TURNS, BESIDE, BLOCKS, PART = BLOCKS + EIGHTHS - 1, DIVISIONS = PART + PARTS_MAX };
 
@@ -115,7 +84,7 @@ struct couple {
     uint64_t period_from_ns;  /* and when the last one was */
     uint32_t changed;         /* so many periods in a row had other kernels than before, */
     uint32_t steady;          /* and so many, since all was forgotten, had the same ones */
-    uint64_t graphs_until_ns; /* one of them brought a graph less than GRAPHS_NS before */
+    uint64_t graphs_until_ns; /* one of them brought a graph less than corun_graphs_ns before */
     uint32_t refused;         /* calls in a row with kernels that `now` is not for */
     double unsure;            /* part of their kernels whose times are not known well */
     bool knows;               /* little enough to compare divisions */
@@ -148,18 +117,18 @@ static void corun_ready(struct weir_policy *self, uint64_t now_ns,
     if (at == 2) {
         at = state->last_ns[0] <= state->last_ns[1] ? 0 : 1;
         if (state->last[at] &&
-            (state->last_ns[at] == NEVER || now_ns - state->last_ns[at] < CROWD_NS)) {
-            state->crowd_until_ns = now_ns + CROWD_NS;
+            (state->last_ns[at] == NEVER || now_ns - state->last_ns[at] < tuning.lately_ns)) {
+            state->crowd_until_ns = now_ns + tuning.lately_ns;
         }
         if (state->last[at] && state->last_ns[at] == NEVER) {
             return; /* both have work */
         }
         state->last[at] = tenant;
     }
-    if (now_ns - state->last_ns[at] >= AWAY_NS) {
-        state->busy_from_ns = now_ns + BUSY_NS;
+    if (now_ns - state->last_ns[at] >= tuning.corun_away_ns) {
+        state->busy_from_ns = now_ns + tuning.corun_window_items * tuning.corun_away_ns;
     }
-    state->broke |= now_ns - state->last_ns[at] >= HOLD_NS;
+    state->broke |= now_ns - state->last_ns[at] >= tuning.wait_max_ns;
     state->last_ns[at] = NEVER;
 }
 
@@ -171,7 +140,7 @@ static void corun_idle(struct weir_policy *self, uint64_t now_ns, struct weir_po
     if (at < 2) {
         state->last_ns[at] = now_ns;
     } else {
-        state->crowd_until_ns = now_ns + CROWD_NS;
+        state->crowd_until_ns = now_ns + tuning.lately_ns;
     }
 }
 
@@ -205,17 +174,17 @@ static double worth(const struct division *division, const double *share)
 
     if (share[0] == share[1]) {
         who = rate[0] <= rate[1] ? 0 : 1;
-        if (rate[who] >= share[who] * PART_OF_SHARE) {
-            return (rate[0] + rate[1]) / MIN_GAIN;
+        if (rate[who] >= share[who] * (1 - tuning.corun_error)) {
+            return (rate[0] + rate[1]) / (1 + tuning.corun_min_gain);
         }
         mixed = (1 - share[who]) / (1 - rate[who]); /* part of the time in the division */
-        return (share[who] + mixed * rate[1 - who]) / MIN_GAIN_MIXED;
+        return (share[who] + mixed * rate[1 - who]) / (1 + tuning.corun_clearly);
     }
     least[0] = rate[0] / share[0];
     least[1] = rate[1] / share[1];
     who = least[0] <= least[1] ? 0 : 1;
     mixed = 1 / (1 - rate[who] + share[who] * least[1 - who]);
-    return (mixed * (rate[0] + rate[1]) + 1 - mixed) / MIN_GAIN_MIXED;
+    return (mixed * (rate[0] + rate[1]) + 1 - mixed) / (1 + tuning.corun_clearly);
 }
 
 static void shares_of(const struct weir_policy_tenant *const *tenant, double *ret_share)
@@ -304,14 +273,16 @@ static double end_period(struct habit *habit)
         double part = sum != 0 ? habit->work_ns[i] / sum : habit->part[i];
 
         other += fabs(part - habit->part[i]) / 2;
-        habit->part[i] += (part - habit->part[i]) / (usual != 0 ? CHANGED_TIMES + 1 : 1);
+        habit->part[i] += (part - habit->part[i]) / (usual != 0 ? tuning.corun_trials + 1 : 1);
         habit->work_ns[i] = 0;
     }
     mean_ns = habit->kernels != 0 ? habit->sum_ns / habit->kernels : habit->usual_ns;
-    if (habit->usual_ns != 0 && fabs(mean_ns - habit->usual_ns) > OTHER_TIME * habit->usual_ns) {
+    if (habit->usual_ns != 0 &&
+        fabs(mean_ns - habit->usual_ns) > tuning.corun_other_time * habit->usual_ns) {
         other = 1; /* of other sizes, or their times are known better now */
     }
-    habit->usual_ns += (mean_ns - habit->usual_ns) / (habit->usual_ns != 0 ? CHANGED_TIMES + 1 : 1);
+    habit->usual_ns +=
+        (mean_ns - habit->usual_ns) / (habit->usual_ns != 0 ? tuning.corun_trials + 1 : 1);
     habit->kernels = habit->sum_ns = 0;
     return usual != 0 ? other : 0;
 }
@@ -332,14 +303,14 @@ static void look_what_they_run(struct couple *couple, uint64_t now_ns,
     }
     couple->period_from_ns = now_ns;
     other = fmax(end_period(&couple->habit[0]), end_period(&couple->habit[1]));
-    couple->changed = other < CHANGED ? 0 : couple->changed + 1;
+    couple->changed = other < tuning.corun_changed ? 0 : couple->changed + 1;
     couple->steady += couple->changed == 0;
-    if (couple->changed == CHANGED_TIMES) {
-        bool phases = couple->steady < STEADY && couple->period_ns < AGAIN_MAX_NS / 2;
+    if (couple->changed == tuning.corun_trials) {
+        bool phases = couple->steady < tuning.few && couple->period_ns < tuning.barred_max_ns / 2;
 
-        couple->period_ns = phases                     ? 2 * couple->period_ns
-                            : couple->steady >= STEADY ? LEARN_NS
-                                                       : couple->period_ns;
+        couple->period_ns = phases                         ? 2 * couple->period_ns
+                            : couple->steady >= tuning.few ? tuning.corun_learn_ns
+                                                           : couple->period_ns;
         shares_of(tenant, share);
         forget(couple, share);
     }
@@ -393,17 +364,18 @@ static bool is_compared(const struct weir_policy *self, const struct couple *cou
 /*
  * Is a division not known well, though it may be the best? A program of many kernels has windows of
  * different rates, since it is now in this phase and now in that. So there are windows until the
- * mean is known to ERROR, unless it is too small by more than twice what it may err.
+ * mean is known to corun_error, unless it is too small by more than twice what it may err.
  */
 static bool is_open(const struct division *division, double best)
 {
     double mean = division->rate[0] + division->rate[1], error;
 
-    if (division->windows < TRIALS) {
-        return division->windows == 0 || mean * CLEARLY > best;
+    if (division->windows < tuning.corun_trials) {
+        return division->windows == 0 || mean * (1 + tuning.corun_clearly) > best;
     }
     error = sqrt(fmax(division->square - mean * mean, 0) / division->windows);
-    return division->windows < TRIALS_MOST && error > ERROR * mean && mean + 2 * error > best;
+    return division->windows < tuning.corun_trials_most && error > tuning.corun_error * mean &&
+           mean + 2 * error > best;
 }
 
 /* The sum of both rates in the best division; 0: none is known. */
@@ -440,9 +412,9 @@ static uint32_t next_tried(const struct weir_policy *self, const struct couple *
 /* What is on the device now says nothing about the division. */
 static void settle(struct couple *couple, uint64_t now_ns)
 {
-    uint64_t ns = SETTLE_ITEMS * couple->longest_ns;
+    uint64_t ns = tuning.corun_settle_items * couple->longest_ns;
 
-    couple->settled_ns = now_ns + (ns < WINDOW_MAX_NS ? ns : WINDOW_MAX_NS);
+    couple->settled_ns = now_ns + (ns < tuning.corun_again_ns ? ns : tuning.corun_again_ns);
 }
 
 static void choose(struct weir_policy *self, struct couple *couple, uint64_t now_ns,
@@ -453,16 +425,17 @@ static void choose(struct weir_policy *self, struct couple *couple, uint64_t now
     bool is_new;
 
     shares_of(tenant, share);
-    couple->best = best_of(self, couple, tenant, TURNS, DIVISIONS, share, TRIALS);
+    couple->best = best_of(self, couple, tenant, TURNS, DIVISIONS, share, tuning.corun_trials);
     next = next_tried(self, couple, tenant, share, &is_new);
     couple->tries = next != couple->best && (is_new || now_ns >= couple->again_ns);
     couple->now = couple->tries ? next : couple->best;
     if (is_new || was != couple->best) {
-        couple->pause_ns = AGAIN_NS;
+        couple->pause_ns = tuning.corun_again_ns;
     }
     if (couple->tries) {
         couple->again_ns = now_ns + couple->pause_ns;
-        couple->pause_ns = couple->pause_ns < AGAIN_MAX_NS ? 2 * couple->pause_ns : AGAIN_MAX_NS;
+        couple->pause_ns =
+            couple->pause_ns < tuning.barred_max_ns ? 2 * couple->pause_ns : tuning.barred_max_ns;
     }
     couple->settled_ns = 0;
     if (couple->now != used) {
@@ -485,7 +458,7 @@ static void close_window(struct couple *couple)
         return;
     }
     d->windows++;
-    part = 1.0 / (d->windows < TRIALS_MOST ? d->windows : TRIALS_MOST);
+    part = 1.0 / (d->windows < tuning.corun_trials_most ? d->windows : tuning.corun_trials_most);
     for (uint32_t i = 0; i < 2; i++) {
         double rate = (double)couple->done_ns[i] / (double)couple->window_ns;
 
@@ -497,11 +470,11 @@ static void close_window(struct couple *couple)
 
 static bool is_full(const struct couple *couple)
 {
-    uint64_t ns = WINDOW_ITEMS * couple->longest_ns;
+    uint64_t ns = tuning.corun_window_items * couple->longest_ns;
 
-    ns = ns > WINDOW_NS ? ns : WINDOW_NS;
-    ns = ns < WINDOW_MAX_NS ? ns : WINDOW_MAX_NS;
-    return couple->window_ns >= (couple->now == TURNS ? TURNS_TIMES * ns : ns);
+    ns = ns > tuning.corun_window_ns ? ns : tuning.corun_window_ns;
+    ns = ns < tuning.corun_again_ns ? ns : tuning.corun_again_ns;
+    return couple->window_ns >= (couple->now == TURNS ? tuning.corun_window_items * ns : ns);
 }
 
 /* Count the time and work since the last call. */
@@ -527,10 +500,11 @@ static bool is_suited(struct couple *couple, uint64_t now_ns,
 {
     if (tenant[0]->kernel.class == WEIR_SCHED_GRAPH ||
         tenant[1]->kernel.class == WEIR_SCHED_GRAPH) {
-        couple->graphs_until_ns = now_ns + GRAPHS_NS;
+        couple->graphs_until_ns = now_ns + tuning.corun_graphs_ns;
     }
-    return now_ns >= couple->graphs_until_ns && usual_of(&couple->habit[0]) >= USUAL_MIN_NS &&
-           usual_of(&couple->habit[1]) >= USUAL_MIN_NS;
+    return now_ns >= couple->graphs_until_ns &&
+           usual_of(&couple->habit[0]) >= tuning.corun_usual_min_ns &&
+           usual_of(&couple->habit[1]) >= tuning.corun_usual_min_ns;
 }
 
 /* How well are the times of their kernels known? */
@@ -538,8 +512,9 @@ static void look_how_sure(struct couple *couple, const struct weir_policy_tenant
 {
     bool unsure = tenant[0]->kernel.unsure || tenant[1]->kernel.unsure;
 
-    couple->unsure += ((unsure ? 1 : 0) - couple->unsure) / UNSURE_CALLS;
-    couple->knows = couple->unsure < (couple->knows ? UNSURE_TO : UNSURE_FROM);
+    couple->unsure += ((unsure ? 1 : 0) - couple->unsure) / tuning.corun_trials_most;
+    couple->knows =
+        couple->unsure < (couple->knows ? tuning.corun_unsure_again : tuning.corun_unsure);
 }
 
 static struct couple *couple_of(struct corun *state, const struct weir_policy_tenant *const *tenant)
@@ -549,7 +524,7 @@ static struct couple *couple_of(struct corun *state, const struct weir_policy_te
     double share[2];
 
     if (couple->id[0] != of[0] || couple->id[1] != of[1]) {
-        *couple = (struct couple){.id = {of[0], of[1]}, .period_ns = LEARN_NS};
+        *couple = (struct couple){.id = {of[0], of[1]}, .period_ns = tuning.corun_learn_ns};
         shares_of(tenant, share);
         forget(couple, share);
     }
@@ -626,7 +601,8 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
     learns_ns = couple->seen_ns;
     couple->learns &= !state->broke;
     couple->counts &= !state->broke;
-    usual_ns = couple->longest_ns > WINDOW_NS ? couple->longest_ns : WINDOW_NS;
+    usual_ns =
+        couple->longest_ns > tuning.corun_window_ns ? couple->longest_ns : tuning.corun_window_ns;
     if (view->now_ns - couple->seen_ns > 2 * usual_ns) { /* they were barred from groups */
         couple->counts = false;
         settle(couple, view->now_ns);
@@ -640,11 +616,12 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
         couple->alone = couple->learns = false;
         return;
     }
-    if (!couple->knows && couple->learned_ns < LEARN_NS) { /* turns without anybody else teach */
+    if (!couple->knows &&
+        couple->learned_ns < tuning.corun_learn_ns) { /* turns without anybody else teach */
         couple->learned_ns += couple->learns ? view->now_ns - learns_ns : 0;
         couple->learns = true;
-        group->valid_ns = WINDOW_NS;
-        group->hold_ns = HOLD_NS;
+        group->valid_ns = tuning.corun_window_ns;
+        group->hold_ns = tuning.wait_max_ns;
         group->quiet = true;
         return;
     }
@@ -655,7 +632,7 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
     }
     if (!is_possible(self, tenant, couple->now)) {
         /* For these kernels; the window goes on with the next ones, unless it is so for long. */
-        if (++couple->refused == REFUSED_MOST) {
+        if (++couple->refused == tuning.corun_trials_most) {
             choose(self, couple, view->now_ns, tenant);
         }
         return;
@@ -663,11 +640,11 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
     couple->refused = 0;
     couple->alone = couple->now != TURNS && !couple->tries &&
                     tenant[0]->weight != tenant[1]->weight &&
-                    view->behind_ns > (couple->alone ? 0 : BEHIND_NS);
+                    view->behind_ns > (couple->alone ? 0 : (int64_t)tuning.lag_ns);
     if (couple->alone) {
         couple->mixed = true;
-        group->valid_ns = BEHIND_NS / 2;
-        group->hold_ns = HOLD_NS;
+        group->valid_ns = tuning.lag_ns / 2;
+        group->hold_ns = tuning.wait_max_ns;
         group->by_work = true;
         return;
     }
@@ -675,9 +652,10 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
     if (couple->now != TURNS) {
         divide(self, couple->now, tenant, tenant[0] == view->ready[0] ? 0 : 1, group);
         group->sample = couple->tries;
-        group->hold_ns = HOLD_NS;
+        group->hold_ns = tuning.wait_max_ns;
         group->by_work = tenant[0]->weight != tenant[1]->weight;
-        group->valid_ns = couple->counts ? WINDOW_NS : couple->settled_ns - view->now_ns;
+        group->valid_ns =
+            couple->counts ? tuning.corun_window_ns : couple->settled_ns - view->now_ns;
     }
 }
 

@@ -23,23 +23,23 @@
  * own offset within a slice, and slices are short enough for six rounds in a second.
  * - Where tenants are in different domains, the device stays in one for as long as a change of
  * domain costs divided by max_overhead, if a tenant of that domain is entitled.
- * - A slice has at most SLICE_MAX_NS: a heavy tenant's epoch is not one long block, others come
- *   between. And at least SLICE_MIN_NS: light tenants come seldom rather than too briefly.
+ * - A slice has at most slice_max_ns: a heavy tenant's epoch is not one long block, others
+ * come between. And at least slice_min_ns: light tenants come seldom rather than too briefly.
  * - Granted work that cannot be stopped counts as served already: otherwise a tenant with a long
  * kernel on the device would be chosen as if that cost nothing.
- * - A tenant that was away and had too much before pays for it, but waits at most DEBT_WAIT_NS:
- * among many tenants its share is small, and a service that had used much while it started would
- * stand still for a second.
+ * - A tenant that was away and had too much before pays for it, but waits at most
+ * fair_debt_wait_ns: among many tenants its share is small, and a service that had used much while
+ * it started would stand still for a second.
  * - Idle tenants accumulate no credit: a tenant that becomes ready starts at V, or where it was if
  * that is ahead. V does not change while none is ready: otherwise a tenant that had the device to
  * itself would owe for that to the next one. A tenant that was away only as long as a program takes
  * between two pieces of work keeps what it is behind, up to a bound: a service with one graph at a
  * time is without work after each, and would never get a greater share otherwise.
  * - A tenant that synchronizes after each kernel is without work for some microseconds each time.
- * It keeps its place that long, and pays for it, if it usually is back within LINGER_MAX_NS, which
- * is less than stopping another costs. After long kernels it keeps it longer: a tenant that came in
- * between would have the device for a whole kernel, and with one kernel at a time each, two tenants
- * would get the same whatever their weights.
+ * It keeps its place that long, and pays for it, if it usually is back within brief_ns,
+ * which is less than stopping another costs. After long kernels it keeps it longer: a tenant that
+ * came in between would have the device for a whole kernel, and with one kernel at a time each, two
+ * tenants would get the same whatever their weights.
  * - A filler is chosen from the classes below the leader's. If there is none, it is the tenant of
  * the leader's class that is furthest behind, unless it is ahead of V by more than a slice.
  * - A tenant that was away often needs little when it comes back, as a program that answers
@@ -47,11 +47,9 @@
  * what runs of its class (first.c), until it
  * has had as much of the device as it was away for, at most 4 ms, and only while it is ahead of its
  * share by at most its part of 4 ms. It gains no more than that once, since its virtual time goes
- * on. While it launches one kernel after the other it keeps its place between them, and for 3 ms
- * after the last one if others fill meanwhile, so that its next item finds only items at the lowest
- * stream priority before it. This is borrowed virtual time (Duda and Cheriton, BVT, SOSP 1999),
- * where an absence gives the right to borrow. Work that bypassed the scheduler unseen is no
- * absence.
+ * on. While it launches one kernel after the other it keeps its place between them. This is
+ * borrowed virtual time (Duda and Cheriton, BVT, SOSP 1999), where an absence gives the right to
+ * borrow. Work that bypassed the scheduler unseen is no absence.
  * - Classes: the highest class with work has the device; a newcomer of a higher class gets it at
  * once.
  *
@@ -61,30 +59,12 @@
 
 #include <assert.h>
 
-#define SLICE_MIN_NS 200000u
-#define SLICE_MAX_NS 8000000u
-#define MIXED_NS     160000000u /* length of a round of many tenants with different weights */
-#define FEW          8u /* a round of so few tenants is so short that order does not matter */
 /* 2^64 by the golden ratio: multiples of it, for numbers in a row, are spread evenly. */
-#define GOLDEN         UINT64_C(0x9e3779b97f4a7c15)
-#define ROUND_MAX_NS   10000000000u /* ten seconds: slices have their own bound */
-#define LINGER_MAX_NS  50000u
-#define LINGER_PART    8u       /* or its place is kept for 1/LINGER_PART of its kernel's time, */
-#define LINGER_LONG_NS 1000000u /* and no longer than this */
-#define FORGET_NS      200000u  /* after a longer absence (or pause_of()) its credit is bounded */
-#define CREDIT_NS      8000000u /* by this much of the device's time, */
-#define AWAY_NS        2000000u /* and after a longer absence than this it has none */
-#define AHEAD_NS       4000000u /* small items' tenants may be so far ahead of V at equal weights */
-#define DEBT_MAX_NS    20000000u  /* most debt that a tenant keeps when it comes back, */
-#define DEBT_WAIT_NS   250000000u /* and the longest that it waits for this debt */
-#define FILL_TURN      (1u << 20) /* cost of a turn as a filler below a higher class, at weight 1 */
-#define FILL_SAVED     (8u * FILL_TURN / 100)
-#define REST_MAX_NS    4000000u /* most device time for which an absence lets a tenant go first, */
-#define REST_MIN_NS    100000u  /* and the least */
-#define REST_LINGER_NS                                                                             \
-    100000u /* a tenant that goes first keeps its place this long without work, */
-#define REST_KEEP_NS  3000000u /* and this long while others fill */
-#define FRACTION_BITS 10       /* virtual time counts in 1/1024 ns at weight 1 */
+#define GOLDEN        UINT64_C(0x9e3779b97f4a7c15)
+#define ROUND_MAX_NS  10000000000u /* ten seconds: slices have their own bound */
+#define FILL_TURN     (1u << 20) /* cost of a turn as a filler below a higher class, at weight 1 */
+#define WEIGHT        100u       /* of a tenant for which nothing is configured */
+#define FRACTION_BITS 10         /* virtual time counts in 1/1024 ns at weight 1 */
 
 static struct fair_tenant *fair_of(const struct weir_policy_tenant *tenant)
 {
@@ -159,7 +139,7 @@ static bool has_waited_for_debt(const struct weir_policy_next_view *view,
 {
     const struct fair_tenant *fair = fair_of(tenant);
 
-    return fair->owes && view->now_ns - fair->ready_ns > DEBT_WAIT_NS;
+    return fair->owes && view->now_ns - fair->ready_ns > tuning.fair_debt_wait_ns;
 }
 
 /*
@@ -171,15 +151,16 @@ static void place(const struct weir_policy *self, const struct round *round,
                   const struct weir_policy_tenant *tenant, bool has_waited)
 {
     struct fair_tenant *fair = fair_of(tenant);
-    uint64_t debt_max = to_virtual(self, tenant, (uint64_t)DEBT_MAX_NS * self->config->sms);
+    uint64_t debt_max = to_virtual(self, tenant, tuning.fair_debt_max_ns * self->config->sms);
     uint64_t credit_max;
     uint64_t mean = round->weights != 0
                         ? mean_of(round)
                         : ((const struct fair *)self->state)->last_ns[tenant->priority];
     int64_t ahead = (int64_t)(fair->virtual_ns - mean);
 
-    credit_max =
-        fair->keeps_credit ? to_virtual(self, tenant, (uint64_t)CREDIT_NS * self->config->sms) : 0;
+    credit_max = fair->keeps_credit
+                     ? to_virtual(self, tenant, tuning.fair_credit_ns * self->config->sms)
+                     : 0;
     if (fair->class != tenant->priority || fair->reweighed) {
         ahead = 0;
     }
@@ -283,16 +264,16 @@ static struct round look(const struct weir_policy *self, const struct weir_polic
 /* Are there many, with different weights? */
 static bool is_mixed(const struct round *round)
 {
-    return round->weight == 0 && round->count > FEW;
+    return round->weight == 0 && round->count > tuning.few;
 }
 
 /* The longest slice among many tenants of different weights: the heaviest have their part of
- * MIXED_NS, others less in proportion to their weight, so that each has a turn in each round. A
- * tenant with longer kernels than its slice has the slice of the heaviest: otherwise its kernel
+ * fair_mixed_ns, others less in proportion to their weight, so that each has a turn in each round.
+ * A tenant with longer kernels than its slice has the slice of the heaviest: otherwise its kernel
  * would be stopped in each turn. */
 static uint64_t mixed_most_ns(const struct round *round, const struct weir_policy_tenant *tenant)
 {
-    uint64_t heaviest_ns = MIXED_NS / round->count;
+    uint64_t heaviest_ns = tuning.fair_mixed_ns / round->count;
     uint64_t own_ns = heaviest_ns * tenant->weight / round->heaviest;
     uint64_t kernel_ns = tenant->kernel.predicted_ns; /* 0: not known */
 
@@ -303,11 +284,11 @@ static uint64_t mixed_most_ns(const struct round *round, const struct weir_polic
 static uint64_t slice_of(const struct round *round, const struct weir_policy_tenant *tenant)
 {
     uint64_t slice_ns = round->unit * tenant->weight >> 16;
-    uint64_t most_ns = is_mixed(round) ? mixed_most_ns(round, tenant) : SLICE_MAX_NS;
+    uint64_t most_ns = is_mixed(round) ? mixed_most_ns(round, tenant) : tuning.slice_max_ns;
 
     slice_ns = slice_ns < most_ns ? slice_ns : most_ns;
-    slice_ns = slice_ns < SLICE_MAX_NS ? slice_ns : SLICE_MAX_NS;
-    return slice_ns > SLICE_MIN_NS ? slice_ns : SLICE_MIN_NS;
+    slice_ns = slice_ns < tuning.slice_max_ns ? slice_ns : tuning.slice_max_ns;
+    return slice_ns > tuning.slice_min_ns ? slice_ns : tuning.slice_min_ns;
 }
 
 /* The virtual time of a tenant after its turn, which takes at least as long as a kernel that cannot
@@ -336,8 +317,7 @@ static bool is_small_graph(const struct weir_policy *self, const struct weir_pol
 /* Is a tenant at this virtual time ahead of V by no more than it may be to go first? */
 static bool is_within_credit(uint64_t position, uint64_t mean, uint64_t weights)
 {
-    return (int64_t)(position - mean) <=
-           (int64_t)(((uint64_t)REST_MAX_NS << FRACTION_BITS) / weights);
+    return (int64_t)(position - mean) <= (int64_t)((tuning.slack_ns << FRACTION_BITS) / weights);
 }
 
 /* Does a tenant go first after an absence: has it not used it up, and is it not too far ahead of
@@ -347,7 +327,7 @@ static bool goes_first(const struct weir_policy *self, const struct round *round
 {
     const struct fair_tenant *fair = fair_of(tenant);
 
-    return tenant->priority == round->class && fair->rested_ns >= REST_MIN_NS &&
+    return tenant->priority == round->class && fair->rested_ns >= tuning.fair_rest_ns &&
            !is_small_graph(self, tenant) &&
            is_within_credit(fair->position, round->mean, round->weights);
 }
@@ -434,10 +414,10 @@ static uint64_t pause_of(const struct weir_policy_tenant *tenant)
                       : kernel->predicted_ns != 0         ? kernel->predicted_ns
                       : kernel->class == WEIR_SCHED_GRAPH ? tenant->graph_ns
                                                           : 0;
-    uint64_t most_ns = has_ns / LINGER_PART;
+    uint64_t most_ns = has_ns / tuning.wait_part;
 
-    most_ns = most_ns < LINGER_LONG_NS ? most_ns : LINGER_LONG_NS;
-    return most_ns > LINGER_MAX_NS ? most_ns : LINGER_MAX_NS;
+    most_ns = most_ns < tuning.wait_max_ns ? most_ns : tuning.wait_max_ns;
+    return most_ns > tuning.brief_ns ? most_ns : tuning.brief_ns;
 }
 
 /* How long a leader without work keeps its place. */
@@ -453,7 +433,7 @@ static bool has_short_pauses(const struct weir_policy_tenant *tenant)
 {
     uint64_t pause_ns = fair_of(tenant)->pause_ns;
 
-    return pause_ns != 0 && pause_ns <= REST_LINGER_NS / 2;
+    return pause_ns != 0 && pause_ns <= tuning.fair_rest_ns / 2;
 }
 
 void fair_next(struct weir_policy *self, const struct weir_policy_next_view *view,
@@ -485,8 +465,8 @@ void fair_next(struct weir_policy *self, const struct weir_policy_next_view *vie
     choice->slice_ns = slice_of(&round, tenant);
     choice->linger_ns = linger_of(tenant);
     if (rested && has_short_pauses(tenant)) {
-        choice->linger_ns = REST_LINGER_NS;
-        choice->keep_ns = REST_KEEP_NS;
+        choice->linger_ns = tuning.fair_rest_ns;
+        choice->first = true;
     }
     choice->preempt = true;
 }
@@ -546,7 +526,8 @@ static bool is_small(const struct weir_policy_next_view *view,
 
 uint32_t fair_small(struct weir_policy *self, const struct weir_policy_next_view *view)
 {
-    return furthest_behind(self, view, is_small, view->has_room ? AHEAD_NS : 0, AHEAD_NS, true);
+    return furthest_behind(self, view, is_small, view->has_room ? tuning.slack_ns : 0,
+                           tuning.slack_ns, true);
 }
 
 int64_t fair_lag_ns(const struct weir_policy *self, const struct weir_policy_tenant *tenant)
@@ -571,9 +552,9 @@ uint64_t fair_first_ns(const struct weir_policy *self, const struct weir_policy_
     settle(self, tenant);
     return tenant->priority == fair->mean_class && fair->weights != 0 &&
                    fair_of(tenant)->rested_ns >=
-                       REST_MIN_NS + tenant->committed_ns / self->config->sms &&
+                       tuning.fair_rest_ns + tenant->committed_ns / self->config->sms &&
                    is_within_credit(position(self, tenant), fair->mean_ns, fair->weights)
-               ? REST_MAX_NS
+               ? tuning.slack_ns
                : 0;
 }
 
@@ -581,6 +562,7 @@ uint64_t fair_first_ns(const struct weir_policy *self, const struct weir_policy_
  * turns. */
 static uint32_t filler_below(const struct weir_policy_next_view *view)
 {
+    uint64_t saved = tuning.few * FILL_TURN / WEIGHT;
     enum weir_priority class = WEIR_PRIORITY_LOW;
     uint32_t best = UINT32_MAX;
     uint64_t most = 0;
@@ -601,8 +583,8 @@ static uint32_t filler_below(const struct weir_policy_next_view *view)
             view->ready[i]->waiting == 0) {
             continue;
         }
-        if (fair->fill_pass + FILL_SAVED < most) {
-            fair->fill_pass = most - FILL_SAVED;
+        if (fair->fill_pass + saved < most) {
+            fair->fill_pass = most - saved;
         }
         if (best == UINT32_MAX || fair->fill_pass < fair_of(view->ready[best])->fill_pass) {
             best = i;
@@ -626,17 +608,17 @@ void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_te
     struct fair_tenant *fair = fair_of(tenant);
     uint64_t away_ns = now_ns - fair->idle_ns;
     uint64_t pause_ns = pause_of(tenant);
-    uint64_t forget_ns = pause_ns > FORGET_NS ? pause_ns : FORGET_NS;
+    uint64_t forget_ns = pause_ns > tuning.fair_forget_ns ? pause_ns : tuning.fair_forget_ns;
 
     (void)self;
     fair->ready_ns = now_ns;
     if (fair->idle_ns != 0 && away_ns > forget_ns && !tenant->passed) {
         fair->rested_ns += away_ns;
-        fair->rested_ns = fair->rested_ns < REST_MAX_NS ? fair->rested_ns : REST_MAX_NS;
+        fair->rested_ns = fair->rested_ns < tuning.slack_ns ? fair->rested_ns : tuning.slack_ns;
     } else if (fair->idle_ns != 0 && !tenant->passed) {
         fair->pause_ns = fair->pause_ns != 0 ? (7 * fair->pause_ns + away_ns) / 8 : away_ns + 1;
     }
-    fair->keeps_credit = fair->idle_ns != 0 && now_ns - fair->idle_ns <= AWAY_NS;
+    fair->keeps_credit = fair->idle_ns != 0 && now_ns - fair->idle_ns <= tuning.fair_away_ns;
     fair->placed = fair->placed && now_ns - fair->idle_ns <= forget_ns;
 }
 

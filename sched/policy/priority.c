@@ -19,10 +19,6 @@
  */
 #include "sched/policy/fair.h"
 
-#define SLICE_MIN_NS 100000u
-#define SLICE_MAX_NS 20000000u
-#define TOP_SLICE_NS 10000000u /* slice without competitors: only how often the policy is asked */
-
 struct priority_tenant {
     struct fair_tenant fair;
     uint64_t finishes_at_ns; /* equals do not preempt it until its service reaches this */
@@ -125,7 +121,7 @@ static void choose_equal(const struct weir_policy *self, const struct weir_polic
 
     choice->ready = shortest(self, view, top);
     tenant = view->ready[choice->ready];
-    choice->slice_ns = clamp(tenant->kernel.rest_ns, SLICE_MIN_NS, SLICE_MAX_NS);
+    choice->slice_ns = clamp(tenant->kernel.rest_ns, tuning.brief_ns, tuning.slice_max_ns);
     if (aged_rest_ns(view, tenant) < tenant->kernel.rest_ns / 2) {
         priority_of(tenant)->finishes_at_ns =
             tenant->service_ns[WEIR_SCHED_COMPUTE] + tenant->kernel.rest_ns * self->config->sms;
@@ -140,7 +136,7 @@ static void priority_next(struct weir_policy *self, const struct weir_policy_nex
     choice->preempt = true;
     if (top.count == 1) {
         choice->ready = top.first;
-        choice->slice_ns = TOP_SLICE_NS;
+        choice->slice_ns = tuning.slice_max_ns;
     } else if (top.unknown) {
         fair_next(self, view, choice);
     } else {

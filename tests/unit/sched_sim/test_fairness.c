@@ -101,7 +101,6 @@ static void print_worst(const char *what, size_t row, const struct tl_unfair *wo
 /* As sched/copies.c and copy_share.c have them. */
 #define SHORT_SLACK_NS 1e6
 #define SLICE_NS       5e6
-#define TAIL_NS        1.25e6
 
 /* Of each tenant: its longest copy, or what it has of a longer one at a time; and its slack. */
 static double *longest_copies(const struct weir_sim_load *load)
@@ -112,7 +111,7 @@ static double *longest_copies(const struct weir_sim_load *load)
         const struct weir_sched_item_params *p = &load->items[i].params;
         double piece_ns = (double)p->bytes / 55.3;
         double whole_ns = (double)(p->bytes + p->rest_bytes) / 55.3;
-        double ns = fmin(whole_ns, SLICE_NS + TAIL_NS + piece_ns) + SHORT_SLACK_NS;
+        double ns = fmin(whole_ns, SLICE_NS + piece_ns) + SHORT_SLACK_NS;
         uint32_t t = load->items[i].tenant;
         longest[t] = fmax(longest[t], ns);
     }
