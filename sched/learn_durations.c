@@ -16,6 +16,15 @@
 #define NEARLY(part, whole) ((part) >= (whole) - (whole) / tuning.error_part)
 #define MOSTLY(part, whole) ((part) >= (whole) - (whole) / tuning.mostly_part)
 
+/* The weight of an observation. Where equals fill, few items teach, so a long item that kept equals
+ * from filling gets more weight. The ends of short items are seen too late for that. */
+static uint32_t weight_of(const struct item *item)
+{
+    bool clean = item->teaches && !is_unsure(item) && item->busy_ns >= tuning.learn_clean_min_ns;
+
+    return (item->alike != 0 ? item->alike : 1) * (clean ? tuning.learn_clean_weight : 1);
+}
+
 static void learn_kernel(struct weir_sched *sched, struct item *item, uint64_t took_ns,
                          bool supposed)
 {
@@ -36,8 +45,7 @@ static void learn_kernel(struct weir_sched *sched, struct item *item, uint64_t t
                                  item->params.blocks, on_all_ns);
         } else {
             weir_predict_learn_alike(sched->config.predict, item->params.class, item->params.key,
-                                     item->params.blocks, on_all_ns,
-                                     item->alike != 0 ? item->alike : 1);
+                                     item->params.blocks, on_all_ns, weight_of(item));
         }
     }
 }
