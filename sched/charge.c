@@ -452,10 +452,11 @@ static void charge_lingering(struct weir_sched *sched, uint64_t ns)
 {
     struct turn *turn = &sched->turn;
     uint64_t from_ns = sched->charged_ns - ns; /* up to charged_ns */
+    uint64_t until_ns = max_u64(turn->linger_until_ns, turn->kept_until_ns);
 
-    if (turn->leader && turn->hold_ns == 0 && turn->linger_until_ns > from_ns &&
+    if (turn->leader && turn->hold_ns == 0 && turn->linger_until_ns != 0 && until_ns > from_ns &&
         sched->ready_count != 0 && !sched->front_first[0]) {
-        ns = min_u64(ns, turn->linger_until_ns - from_ns);
+        ns = min_u64(ns, until_ns - from_ns);
         turn->leader->view.service_ns[WEIR_SCHED_COMPUTE] += ns * sched->config.sms;
         turn->used_ns += ns;
     }

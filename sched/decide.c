@@ -16,7 +16,8 @@
 
 #include <assert.h>
 
-void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns, bool learns)
+void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns,
+                uint64_t keep_ns)
 {
     struct turn *turn = &sched->turn;
 
@@ -26,7 +27,8 @@ void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_
     turn->used_ns = 0;
     turn->linger_ns = 0;
     turn->linger_until_ns = 0;
-    turn->learns = learns;
+    turn->keep_ns = keep_ns;
+    turn->kept_until_ns = 0;
     turn->rescue = false;
     turn->preempt = true;
     turn->clear_by_ns = sched->now_ns + tuning.wait_max_ns;
@@ -104,7 +106,7 @@ static struct weir_policy_choice ask_next(struct weir_sched *sched, enum weir_po
 static void lead(struct weir_sched *sched, struct tenant *leader,
                  const struct weir_policy_choice *choice)
 {
-    turn_begin(sched, leader, choice->slice_ns, !choice->first);
+    turn_begin(sched, leader, choice->slice_ns, choice->keep_ns);
     sched->turn.linger_ns = choice->linger_ns;
     sched->turn.preempt = choice->preempt;
 }
@@ -230,6 +232,32 @@ static bool outranked(const struct weir_sched *sched)
     return false;
 }
 
+/* Has a tenant of the leader's class that cannot fill waited for slack_ns? */
+static bool keeps_out(struct weir_sched *sched)
+{
+    const struct tenant *leader = sched->turn.leader;
+
+    for (uint32_t i = 0; i < sched->ready_count; i++) {
+        struct tenant *tenant = tenant_of(sched->ready[i]);
+
+        view_refresh(sched, tenant);
+        if (tenant->view.priority == leader->view.priority &&
+            tenant->view.waiting_since_ns <
+                sched->now_ns - min_u64(sched->now_ns, tuning.slack_ns) &&
+            (tenant->exclusive || tenant->view.kernel.unsure || !is_beside(tenant, leader))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Does the absent leader keep its turn, because equals fill and no other tenant claims it? */
+static bool is_kept(struct weir_sched *sched)
+{
+    return sched->turn.kept_until_ns > sched->now_ns && sched->equal_fillers != 0 &&
+           (!sched->arrived || sched->ready_count < 2) && !keeps_out(sched);
+}
+
 /* The reason to ask the policy `next` now. WEIR_POLICY_WHY_COUNT: there is none. */
 static enum weir_policy_why reason_to_ask(struct weir_sched *sched)
 {
@@ -239,7 +267,7 @@ static enum weir_policy_why reason_to_ask(struct weir_sched *sched)
         return WEIR_POLICY_EMPTY;
     }
     if (!turn->leader->is_ready) {
-        return (turn->linger_until_ns > sched->now_ns || group_is_held(sched)) &&
+        return (turn->linger_until_ns > sched->now_ns || is_kept(sched) || group_is_held(sched)) &&
                        (turn->slice_ns == 0 || turn->used_ns < turn->slice_ns) && !outranked(sched)
                    ? WEIR_POLICY_WHY_COUNT
                    : WEIR_POLICY_EMPTY;
@@ -592,7 +620,7 @@ static void rule_alone(struct weir_sched *sched, uint64_t *wake_ns)
 
     assert(tenant);
     if (sched->turn.leader != tenant || sched->turn.members != 1 || sched->turn.slice_ns != 0) {
-        turn_begin(sched, tenant, 0, true);
+        turn_begin(sched, tenant, 0, 0);
         group_alone(sched);
         if (sched->now_ns < sched->quiet_from_ns) { /* let it linger, as equals are back soon */
             sched->turn.linger_ns =
@@ -637,7 +665,8 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
     }
     *wake_ns = min_u64(*wake_ns, sched->rescue_after_ns);
     if (turn->linger_until_ns != 0) {
-        *wake_ns = min_u64(*wake_ns, turn->linger_until_ns);
+        *wake_ns = min_u64(*wake_ns, turn->linger_until_ns > sched->now_ns ? turn->linger_until_ns
+                                                                           : turn->kept_until_ns);
     } else if (is_served(sched, turn->leader)) {
         uint64_t left_ns = turn->slice_ns - min_u64(turn->used_ns, turn->slice_ns);
 
@@ -661,7 +690,8 @@ static void look_at_leader(struct weir_sched *sched)
         turn->linger_until_ns = 0;
     } else if (turn->linger_until_ns == 0 && turn->linger_ns > 0) {
         turn->linger_until_ns = sched->now_ns + turn->linger_ns;
-    } else if (turn->linger_until_ns <= sched->now_ns && !group_is_held(sched)) {
+        turn->kept_until_ns = sched->now_ns + turn->keep_ns;
+    } else if (turn->linger_until_ns <= sched->now_ns && !is_kept(sched) && !group_is_held(sched)) {
         turn->leader = NULL;
         turn->linger_until_ns = 0;
     }

@@ -46,7 +46,7 @@ void fill_begin(struct weir_sched *sched)
     struct turn *turn = &sched->turn;
 
     turn->filler = NULL;
-    turn->clean = sched->config.fill == WEIR_SCHED_FILL_ALL && turn->learns &&
+    turn->clean = sched->config.fill == WEIR_SCHED_FILL_ALL && turn->keep_ns == 0 &&
                   !first_goes(sched, turn->leader) &&
                   (sched->now_ns - turn->leader->clean_ns >= tuning.clean_every_ns ||
                    has_to_learn(turn->leader));
@@ -164,7 +164,7 @@ bool fills(const struct weir_sched *sched, const struct item *item)
         return sched->equal_fillers == 0;
     }
     return !is_too_unsure(item) &&
-           (!sched->turn.learns || (is_known_well(sched, tenant) && !is_learning(sched))) &&
+           (sched->turn.keep_ns != 0 || (is_known_well(sched, tenant) && !is_learning(sched))) &&
            pair_gain_may_fill(sched, leader, tenant) &&
            item_block_ns(sched, item) <= tuning.fill_block_max_ns && !is_short_here(sched, item) &&
            !is_below_lower(sched);
@@ -225,7 +225,8 @@ void fill(struct weir_sched *sched, uint64_t *wake_ns)
     struct turn *turn = &sched->turn;
 
     if (sched->config.fill != WEIR_SCHED_FILL_ALL || turn->members != 1 || turn->hold_ns != 0 ||
-        turn->leader->exclusive || !turn->leader->is_ready || sched->ready_count < 2) {
+        turn->leader->exclusive ||
+        (turn->leader->is_ready ? sched->ready_count < 2 : turn->kept_until_ns <= sched->now_ns)) {
         return;
     }
     if (!turn->filler ? sched->now_ns >= turn->nobody_until_ns

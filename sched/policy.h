@@ -104,7 +104,7 @@ struct weir_policy_choice {
     uint32_t ready;     /* index. If it names the leader within its slice, the rest is ignored */
     uint64_t slice_ns;  /* service until the policy is asked again; 20 us at least */
     uint64_t linger_ns; /* how long it stays the leader without work, within its slice */
-    bool first;         /* it goes first for a moment: others fill, whatever is to be learned */
+    uint64_t keep_ns;   /* the same while others fill what it leaves, at most */
     bool preempt;       /* stop other tenants' work on the device; false: let it end */
 };
 

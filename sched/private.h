@@ -203,14 +203,14 @@ struct turn {
     struct tenant *leader;
     uint64_t slice_ns, used_ns; /* used_ns: time in which the leader was served */
     uint64_t linger_ns;
-    uint64_t linger_until_ns; /* 0: the leader has work */
-    uint64_t clear_by_ns;     /* until then members wait for others' queued work to end */
-    struct tenant *filler;    /* may fill what the leader leaves, */
-    uint64_t filler_until_ns; /* until then; after that one is chosen anew */
-    uint64_t nobody_until_ns; /* no filler: do not ask the policy again before */
-    weir_sched_id fresh;      /* has a new next item, which may go above: first.c */
-    bool learns;              /* what is to be learned keeps equals from filling: fill.c */
-    bool clean;               /* no equal fills, so that durations can be learned */
+    uint64_t linger_until_ns;        /* 0: the leader has work */
+    uint64_t keep_ns, kept_until_ns; /* as linger, while equals fill */
+    uint64_t clear_by_ns;            /* until then members wait for others' queued work to end */
+    struct tenant *filler;           /* may fill what the leader leaves, */
+    uint64_t filler_until_ns;        /* until then; after that one is chosen anew */
+    uint64_t nobody_until_ns;        /* no filler: do not ask the policy again before */
+    weir_sched_id fresh;             /* has a new next item, which may go above: first.c */
+    bool clean;                      /* no equal fills, so that durations can be learned */
     bool preempt;
     bool has_equals; /* other tenants of the leader's class or above are ready */
     bool rescue;     /* the watchdog's turn: no policy is asked before its end */
@@ -453,7 +453,8 @@ void view_refresh(struct weir_sched *sched, struct tenant *tenant);
 /* decide.c: every call into the core ends with decide() */
 void decide(struct weir_sched *sched);
 void turn_forget(struct weir_sched *sched, const struct tenant *tenant); /* is removed */
-void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns, bool learns);
+void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns,
+                uint64_t keep_ns);
 void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns,
               uint64_t *wake_ns); /* when the queue can be granted more */
 

@@ -94,7 +94,7 @@ void watchdog_look(struct weir_sched *sched)
     tenant->helped_ns = sched->now_ns;
     sched->counts.rescues++;
     sched->rescue_after_ns = sched->now_ns + tuning.rescue_slice_ns * tuning.rescue_every;
-    turn_begin(sched, tenant, tuning.rescue_slice_ns, true);
+    turn_begin(sched, tenant, tuning.rescue_slice_ns, 0);
     sched->turn.rescue = true;
     group_alone(sched);
 }

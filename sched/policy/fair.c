@@ -47,9 +47,11 @@
  * what runs of its class (first.c), until it
  * has had as much of the device as it was away for, at most 4 ms, and only while it is ahead of its
  * share by at most its part of 4 ms. It gains no more than that once, since its virtual time goes
- * on. While it launches one kernel after the other it keeps its place between them. This is
- * borrowed virtual time (Duda and Cheriton, BVT, SOSP 1999), where an absence gives the right to
- * borrow. Work that bypassed the scheduler unseen is no absence.
+ * on. While it launches one kernel after the other it keeps its place between them, and for 3 ms
+ * after the last one if others fill meanwhile, so that its next item finds only items at the lowest
+ * stream priority before it. This is borrowed virtual time (Duda and Cheriton, BVT, SOSP 1999),
+ * where an absence gives the right to borrow. Work that bypassed the scheduler unseen is no
+ * absence.
  * - Classes: the highest class with work has the device; a newcomer of a higher class gets it at
  * once.
  *
@@ -466,7 +468,7 @@ void fair_next(struct weir_policy *self, const struct weir_policy_next_view *vie
     choice->linger_ns = linger_of(tenant);
     if (rested && has_short_pauses(tenant)) {
         choice->linger_ns = tuning.fair_rest_ns;
-        choice->first = true;
+        choice->keep_ns = tuning.fair_rest_keep_ns;
     }
     choice->preempt = true;
 }

@@ -28,7 +28,7 @@ static void nonsense_next(struct weir_policy *self, const struct weir_policy_nex
         (uint32_t)any(3) == 0 ? (uint32_t)any(UINT32_MAX) : (uint32_t)any(view->ready_count);
     choice->slice_ns = any(4) == 0 ? any(UINT64_MAX) : any(1000000);
     choice->linger_ns = any(4) == 0 ? any(UINT64_MAX) : any(10000);
-    choice->first = any(4) == 0;
+    choice->keep_ns = any(4) == 0 ? any(UINT64_MAX) : any(100000);
     choice->preempt = any(2);
 }
 

@@ -103,6 +103,79 @@ static void it_goes_first_for_as_long_as_it_was_away(void **state)
     desk_finish(&p.d);
 }
 
+/* Others' kernels are at the lowest level until 3 ms after its last one. */
+static void its_place_is_kept_while_others_fill(void **state)
+{
+    struct pair p;
+    weir_sched_id item, asked, fills;
+
+    (void)state;
+    open_pair(&p, WEIR_SCHED_FILL_ALL, 3000);
+    item = wave(&p.d, p.trains_queue, 100);
+    later(&p.d, 10);
+    asked = wave(&p.d, p.asks_queue, 50);
+    later(&p.d, 90);
+    finished(&p.d, item);
+    fills = wave(&p.d, p.trains_queue, 100);
+    assert_int_equal(how(&p.d, fills), 1);
+    later(&p.d, 50);
+    finished(&p.d, asked);
+    for (int i = 0; i < 28; i++) {
+        item = wave(&p.d, p.trains_queue, 100);
+        later(&p.d, 100);
+        finished(&p.d, fills);
+        assert_int_equal(how(&p.d, item), 1);
+        fills = item;
+        p.d.count = 0;
+    }
+    later(&p.d, 500);
+    item = wave(&p.d, p.trains_queue, 100);
+    later(&p.d, 10);
+    finished(&p.d, fills);
+    later(&p.d, 10);
+    assert_int_equal(how(&p.d, item), 0);
+    desk_finish(&p.d);
+}
+
+/* One of another context waits while the place is kept for one that comes again before that is
+ * over. */
+static void nobody_is_kept_out_for_long(void **state)
+{
+    struct pair p;
+    weir_sched_id other, foreign, asked, fills;
+    bool granted = false;
+
+    (void)state;
+    open_pair(&p, WEIR_SCHED_FILL_ALL, 3000);
+    assert_int_equal(
+        weir_sched_queue_add(p.d.sched, tenant(&p.d, WEIR_PRIORITY_NORMAL, 100), 100, 1, &other),
+        WEIR_OK);
+    fills = wave(&p.d, p.trains_queue, 100);
+    later(&p.d, 10);
+    asked = wave(&p.d, p.asks_queue, 50);
+    later(&p.d, 20);
+    foreign = wave(&p.d, other, 100);
+    for (int request = 0; request < 4; request++) {
+        for (int i = 0; i < 28; i++) {
+            weir_sched_id next = wave(&p.d, p.trains_queue, 100);
+
+            later(&p.d, 100);
+            if (state_of(&p.d, fills) == WEIR_SCHED_GRANTED) {
+                finished(&p.d, fills);
+                fills = next;
+            }
+            if (state_of(&p.d, asked) == WEIR_SCHED_GRANTED) {
+                finished(&p.d, asked);
+            }
+            granted |= state_of(&p.d, foreign) != WEIR_SCHED_WAITING;
+        }
+        asked = wave(&p.d, p.asks_queue, 50);
+        later(&p.d, 10);
+    }
+    assert_true(granted);
+    desk_finish(&p.d);
+}
+
 /* Its place is kept for a moment, which it pays for; not for as long as nobody has work. */
 static void who_lingers_pays_for_no_more_than_that(void **state)
 {
@@ -143,6 +216,8 @@ int main(void)
         cmocka_unit_test(a_pause_between_two_kernels_is_no_rest),
         cmocka_unit_test(who_passed_alone_was_not_away),
         cmocka_unit_test(it_goes_first_for_as_long_as_it_was_away),
+        cmocka_unit_test(its_place_is_kept_while_others_fill),
+        cmocka_unit_test(nobody_is_kept_out_for_long),
         cmocka_unit_test(who_lingers_pays_for_no_more_than_that),
     };
 
