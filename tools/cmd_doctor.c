@@ -347,6 +347,28 @@ static void check_memory(const struct weir_status_report *report)
     }
 }
 
+/* An upgrade leaves a host alone that programs use. */
+static void check_version(const struct weir_status_report *report)
+{
+    if (strcmp(report->version, WEIR_VERSION) != 0) {
+        mend("warning",
+             report->restart[0] ? "sooner: weir drain; at once, which ends all programs: systemctl "
+                                  "restart weir"
+                                : "weir restart, which waits until no program runs",
+             "host runs %s, installed is %s%s%s", report->version, WEIR_VERSION,
+             report->restart[0] ? ": its restart waits for " : "", report->restart);
+    }
+    if (report->drained) {
+        mend("warning", "weir undrain", "all tenants are drained: new programs are refused");
+    }
+    for (size_t i = 0; !report->drained && i < report->n_tenants; i++) {
+        if (report->tenants[i].drained) {
+            mend("warning", "weir undrain", "tenant %s is drained: its new programs are refused",
+                 report->tenants[i].name);
+        }
+    }
+}
+
 /* Returns the host's address for the trial of a program; NULL: there is no host. */
 static const char *check_host(const char *run_dir, const char *url, char room[PATH_MAX])
 {
@@ -368,10 +390,7 @@ static const char *check_host(const char *run_dir, const char *url, char room[PA
         ok("host: pid %llu, version %s, %zu tenant%s, %zu worker%s",
            (unsigned long long)report->pid, report->version, report->n_tenants,
            report->n_tenants == 1 ? "" : "s", report->n_workers, report->n_workers == 1 ? "" : "s");
-        if (strcmp(report->version, WEIR_VERSION) != 0) {
-            mend("problem", "restart the host after an upgrade: systemctl restart weir",
-                 "this is version %s", WEIR_VERSION);
-        }
+        check_version(report);
         check_workers(report);
         map_workers(report);
         check_memory(report);

@@ -17,6 +17,8 @@
 /* How long to wait for an answer: as long as a guest looks for its host, since a host on a busy
  * machine may be slow. */
 #define ANSWER_TIMEOUT_NS (15 * WEIR_NS_PER_S)
+#define COMES_BACK_MS     5000 /* as proto/wire/connect.c waits */
+#define RETRY_MS          50
 #define ANSWER_MAX_BYTES  (16u << 20)
 #define REQUEST_BYTES     3072
 
@@ -81,7 +83,14 @@ static enum weir_status connect_to(const char *run_dir, const char *name, int ty
     if (fd < 0) {
         return WEIR_ERR_IO;
     }
-    if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
+    /* The file of a host that is being restarted: new.sock alone stays for that. */
+    for (int ms = 0; connect(fd, (struct sockaddr *)&address, sizeof address) != 0;
+         ms += RETRY_MS) {
+        if (errno == ECONNREFUSED && strcmp(name, WEIR_CONTROL_NEW_SOCKET) == 0 &&
+            ms < COMES_BACK_MS) {
+            (void)poll(NULL, 0, RETRY_MS);
+            continue;
+        }
         enum weir_status status =
             errno == EACCES || errno == EPERM ? WEIR_ERR_DENIED : WEIR_ERR_NOT_FOUND;
 

@@ -44,7 +44,8 @@ static const struct weir_status_field host_fields[] = {
     HOST(U64, pid),           HOST(REAL, age_s),
     HOST(U64, kept_fds),      HOST(TEXT(), policy),
     HOST(TEXT(), config),     HOST(U32, memory_promised_pct),
-    HOST(U64, worker_starts), {.name = NULL}};
+    HOST(U64, worker_starts), HOST(U32, drained),
+    HOST(TEXT(), restart),    {.name = NULL}};
 static const struct weir_status_field form_fields[] = {
     COUNT(TEXT(), name), COUNT(U64, n), {.name = NULL}};
 static const struct weir_status_field run_fields[] = {

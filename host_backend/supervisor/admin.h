@@ -38,6 +38,12 @@ void weir_sup_admin_close(struct weir_supervisor *sup);
 /** Put other policies in force in all schedulers. @return false: the diagnosis says why not */
 bool weir_sup_policy_set(struct weir_supervisor *sup, const char *policy, struct weir_diag *diag);
 
+/* drain_admin.c */
+
+/** End the host for a restart that was asked for, once no program runs. */
+void weir_sup_restart_tick(struct weir_supervisor *sup, uint64_t now_ns);
+void weir_sup_restart_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
+
 /* metrics_http.c */
 
 #define WEIR_METRICS_CLIENTS_MAX 8 /* connections at a time */

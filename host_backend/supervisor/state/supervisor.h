@@ -78,6 +78,7 @@ struct weir_sup_tenant {
     uint32_t demand_user;          /* .. slot of the user for whom it counts */
     struct weir_log_rate log_rate; /* rate of log lines of its guests; weir_sup_log_rate() */
     uint32_t generation;           /* generation of this slot: how often its tenant was removed */
+    bool drained;                  /* it takes no new programs */
     bool used;                     /* the slot is used until no worker has anything of the tenant */
     bool gone;                     /* the tenant was removed */
 };
@@ -276,6 +277,7 @@ struct weir_worker_events {
 struct weir_sup_life {
     uint64_t started_ns;
     bool stopping;
+    bool restarts; /* .. to be started again: sockets' files stay, so that programs wait for that */
     int exit_status;
     bool listening; /* the first tenants are applied: workers listen when they know theirs */
     bool announced; /* systemd was sent READY=1 */
@@ -306,6 +308,16 @@ struct weir_sup_demand {
     struct weir_sup_demand_client clients[WEIR_DEMAND_CLIENTS_MAX];
     uint32_t asking_user; /* slot of the user for whom a share is being made */
     uint64_t n_runs;      /* programs that were given a share */
+};
+
+/* weir drain, and weir restart (drain_admin.c). */
+struct weir_sup_drain {
+    bool all;         /* no tenant takes new programs */
+    bool restart;     /* the host ends once no program runs, to be started again */
+    bool closing;     /* .. perhaps now: new programs wait until that is known */
+    bool asked;       /* the workers are asked whether programs run */
+    uint64_t next_ns; /* when to look again */
+    char waits_for[WEIR_HOST_TEXT_BYTES]; /* what the restart waits for; "": has not looked yet */
 };
 
 /* Programs that wait for a worker, and shortages that delay workers (workers/programs.c). */
@@ -362,6 +374,7 @@ struct weir_supervisor {
     struct weir_claims claims; /* claims of GPUs */
     uint32_t remarked_pct;     /* percent of memory promised, as last logged */
     struct weir_sup_life life;
+    struct weir_sup_drain drain;
     struct weir_sup_admin admin;
     struct weir_sup_demand demand;
     struct weir_sup_metrics *metrics; /* NULL: metrics are not served */

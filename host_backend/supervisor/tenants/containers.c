@@ -66,7 +66,7 @@ static void close_socket(const struct weir_supervisor *sup, struct weir_sup_tena
     }
     close(tenant->container_fd);
     tenant->container_fd = -1;
-    if (socket_path(sup, tenant->config.name, path)) {
+    if (!sup->life.restarts && socket_path(sup, tenant->config.name, path)) {
         unlink(path);
     }
 }
@@ -197,7 +197,7 @@ void weir_sup_containers_close(struct weir_supervisor *sup)
             close_socket(sup, &sup->tenants[i]);
         }
     }
-    if (path && any) {
+    if (path && any && !sup->life.restarts) {
         unlink(path);
     }
 }

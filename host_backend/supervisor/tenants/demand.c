@@ -350,7 +350,11 @@ static bool has_room(const struct weir_supervisor *sup, uint32_t user, struct we
         n += is_share(&sup->tenants[i]) && sup->tenants[i].demand_user == user;
         used += sup->tenants[i].used;
     }
-    if (most == 0) {
+    if (sup->drain.all) {
+        weir_diag_set(diag, 0, 0,
+                      "the host is drained (weir drain): it takes no new programs until weir "
+                      "undrain");
+    } else if (most == 0) {
         weir_diag_set(diag, 0, 0, "this host makes no shares on demand (per_user = 0)");
     } else if (n >= most) {
         weir_diag_set(diag, 0, 0,
@@ -653,7 +657,9 @@ static void on_process(void *user, int index)
 
 void weir_sup_demand_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
 {
-    weir_host_loop_watch(loop, sup->demand.fd, POLLIN, on_connection, sup, 0);
+    if (!sup->drain.closing) {
+        weir_host_loop_watch(loop, sup->demand.fd, POLLIN, on_connection, sup, 0);
+    }
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (sup->tenants[i].used && !sup->tenants[i].gone) {
             weir_host_loop_watch(loop, sup->tenants[i].demand_fd, POLLIN, on_process, sup, i);
@@ -712,6 +718,9 @@ void weir_sup_demand_close(struct weir_supervisor *sup)
         char folder[PATH_MAX];
 
         close(sup->demand.fd);
+        if (sup->life.restarts) {
+            return;
+        }
         unlink(sup->demand.path);
         snprintf(folder, sizeof folder, "%s/" WEIR_CONTAINER_SHARES "/none", sup->config.run_dir);
         (void)rmdir(folder);

@@ -76,6 +76,20 @@ void weir_sup_share_gone(struct weir_supervisor *sup, struct weir_sup_tenant *te
 /** Divide the shares' weight again: all of it, and each user's. */
 void weir_sup_shares_weigh(struct weir_supervisor *sup);
 
+/* drain.c */
+
+/**
+ * Let a tenant, or all, take no new programs, or take them again. It holds over restarts, as long
+ * as the run directory keeps its files.
+ * @param tenant  NULL: all; with drained = false also those that were drained one by one.
+ * @return false: it holds until this host ends, since the file that keeps it cannot be written
+ */
+bool weir_sup_drain_set(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, bool drained);
+/** A tenant is removed, and with it that it was drained. */
+void weir_sup_drain_forget(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
+/** At the host's start, when its tenants are there: drain what an earlier host had drained. */
+void weir_sup_drain_load(struct weir_supervisor *sup);
+
 /* faults.c */
 
 /** A worker's death has ended its MPS domain; if by_signal, its tenant is to blame. */
