@@ -181,6 +181,12 @@ class Package(lib.Case):
         self.assertEqual(len(self.said("unknown key .wieght.")), 1)
         self.on(f"mv /root/good {CONFIG} && systemctl restart weir")
 
+        before = self.service("MainPID")
+        self.on(f"cp {CONFIG} /root/good && echo 'wieght = 1' >> {CONFIG}")
+        self.on("systemctl reload weir", expect=1)
+        self.on(f"mv /root/good {CONFIG} && systemctl reload weir")
+        self.assertEqual((self.service("ActiveState"), self.service("MainPID")), ("active", before))
+
         self.on("journalctl --rotate --vacuum-time=1s")
         self.on("systemctl reload weir")
         lib.until(lambda: self.said("reloading"), 20, "the log goes on", 0.2)
