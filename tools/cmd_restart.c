@@ -59,7 +59,7 @@ static int leave(const struct weir_status_report *report)
                 "weir restart: weir %s cannot wait for its programs, and none runs: systemctl "
                 "restart weir\n",
                 report->version);
-        return WEIR_EXIT_NO_HOST;
+        return WEIR_EXIT_UNUSED;
     }
     fprintf(stderr,
             "weir restart: weir %s goes on, since %s run%s. It cannot wait for their ends: once "
@@ -90,8 +90,7 @@ int weir_cmd_restart(int argc, char **argv)
     struct weir_status_report *before, *report;
     enum weir_status status = weir_control_status(run_dir, &before);
     if (status != WEIR_OK) {
-        (void)weir_ask_failed("restart", run_dir, status);
-        return status == WEIR_ERR_NOT_FOUND ? WEIR_EXIT_NO_HOST : WEIR_EXIT_FAILED;
+        return weir_ask_failed("restart", run_dir, status);
     }
     status = weir_control_ask(run_dir, words, 1, -1, &report);
     if (status == WEIR_ERR_PEER) {

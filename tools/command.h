@@ -9,7 +9,7 @@
 #define WEIR_EXIT_OK          0
 #define WEIR_EXIT_FAILED      1
 #define WEIR_EXIT_USAGE       2
-#define WEIR_EXIT_NO_HOST     3 /* of weir restart, for the packages */
+#define WEIR_EXIT_UNUSED      3 /* of weir restart: an older host that no program uses */
 #define WEIR_EXIT_CANNOT_EXEC 126
 #define WEIR_EXIT_NO_PROGRAM  127
 

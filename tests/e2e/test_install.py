@@ -125,7 +125,7 @@ class Install(lib.Case):
             subprocess.run(["dpkg-deb", "--extract", package, os.path.join(folder, component)], check=True)
             self.has(folder, f"{component}/usr/share/doc/weir-{component}/copyright")
         host = os.path.join(folder, "host")
-        self.has(host, "usr/lib/systemd/system/weir.service", "etc/weir/weir.toml")
+        self.has(host, "usr/lib/systemd/system/weir.service", "etc/weir/weir.toml", "etc/needrestart/conf.d/weir.conf", "usr/lib/weir/take-over")
         self.assertEqual(self.find_prefix(host), os.path.join(host, "usr"))
         self.prefix_works(os.path.join(host, "usr"))
         self.has(folder, "guest/etc/ld.so.conf.d/weir-guest.conf")
@@ -149,7 +149,7 @@ class Install(lib.Case):
             return subprocess.run(["rpm", "--query", "--package", *query, made[component]], capture_output=True,
                                   text=True, check=True).stdout.splitlines()
 
-        self.assertEqual(ask("host", "--configfiles"), ["/etc/weir/weir.toml"])
+        self.assertEqual(ask("host", "--configfiles"), ["/etc/needrestart/conf.d/weir.conf", "/etc/weir/weir.toml"])
         self.assertIn("libzmq.so.5()(64bit)", ask("host", "--requires"))
         self.assertNotIn("libcuda.so.1()(64bit)", ask("host", "--provides"))
         self.assertIn("libcuda.so.1()(64bit)", ask("guest", "--provides"))
