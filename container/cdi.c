@@ -169,6 +169,9 @@ enum weir_status weir_cdi_write(FILE *out, const struct weir_cdi_spec *spec)
 
 static enum weir_status status_of_errno(void)
 {
+    if (errno == ENOSPC || errno == EDQUOT) {
+        return WEIR_ERR_NO_SPACE;
+    }
     return errno == EACCES || errno == EPERM || errno == EROFS ? WEIR_ERR_DENIED : WEIR_ERR_IO;
 }
 
@@ -195,6 +198,9 @@ static enum weir_status write_file(const char *path, const struct weir_cdi_spec 
         return status_of_errno();
     }
     status = weir_cdi_write(out, spec);
+    if (status == WEIR_OK && fflush(out) != 0) { /* a full disk shows here */
+        status = status_of_errno();
+    }
     if (fchmod(fileno(out), 0644) != 0 && status == WEIR_OK) {
         status = status_of_errno();
     }

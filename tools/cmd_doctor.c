@@ -337,6 +337,19 @@ static void map_workers(const struct weir_status_report *report)
     }
 }
 
+/* The host goes on without what it could not serve. */
+static void check_extras(const struct weir_status_report *report)
+{
+    for (size_t i = 0; i < report->n_extras; i++) {
+        const struct weir_status_extra *e = &report->extras[i];
+        if (!e->up) {
+            mend("warning",
+                 "mend that, or ask for something else in weir.toml: the host tries again",
+                 "%s does not work: %s", e->name, e->why);
+        }
+    }
+}
+
 /* Quotas are limits, no reservations. */
 static void check_memory(const struct weir_status_report *report)
 {
@@ -394,6 +407,7 @@ static const char *check_host(const char *run_dir, const char *url, char room[PA
         check_workers(report);
         map_workers(report);
         check_memory(report);
+        check_extras(report);
         url = tenant_url(run_dir, report, url, room);
         weir_status_report_destroy(report);
         return url;

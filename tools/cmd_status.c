@@ -54,6 +54,11 @@ static void print_host(const struct weir_status_report *report)
     if (report->restart[0]) {
         printf("a restart waits for %s\n", report->restart);
     }
+    for (size_t i = 0; i < report->n_extras; i++) {
+        if (!report->extras[i].up) {
+            printf("%s does not work: %s\n", report->extras[i].name, report->extras[i].why);
+        }
+    }
     if (report->drained) {
         printf("drained: no new programs until weir undrain\n");
     }

@@ -97,7 +97,8 @@ bool weir_path_guest_lib(char *ret_path, size_t bytes);
 /** Find softgpu's library in the same way. */
 bool weir_path_softgpu(char *ret_path, size_t bytes);
 
-/** Find the program that follows libvirt's domains, in the same way. */
+/** Find the program that follows libvirt's domains, in the same way, or else where its package will
+ * install it. */
 bool weir_path_libvirt(char *ret_path, size_t bytes);
 
 /** Find the program that gives a container a share on demand, in the same way. */

@@ -34,7 +34,7 @@ struct weir_serve_params {
     const char *log;        /* "LEVEL[:FILE]" for the workers; NULL: the file's or "info" */
     const char *program;    /* what is executed as "PROGRAM worker ..."; NULL: /proc/self/exe */
     const char *metrics;    /* "ADDRESS:PORT" or a socket's path; NULL: the file's, or none */
-    const char *libvirt;    /* path of weir-libvirt; NULL: there is none */
+    const char *libvirt;    /* path of weir-libvirt, which may not be installed; NULL: not known */
     const char *oci_hook;   /* path of weir-oci-hook; NULL: there is none */
     const char *devices;    /* ordinals or UUIDs, with commas; NULL: the file's, or all */
     uint64_t window_base;   /* first tenant's window; 0: 0x200000000000 */
@@ -156,6 +156,8 @@ struct weir_status_report {
                                            "": none was asked for, or it has not looked yet */
     struct weir_status_tenant *tenants;
     size_t n_tenants;
+    struct weir_status_extra *extras;
+    size_t n_extras;
     struct weir_status_session *sessions;
     size_t n_sessions;
     struct weir_status_worker *workers;

@@ -67,6 +67,7 @@ static const struct {
     {ROWS("device", weir_status_device_fields, devices), 0},
     {ROWS("worker", weir_status_worker_fields, workers), 0},
     {ROWS("tenant", weir_status_tenant_fields, tenants), 0},
+    {ROWS("extra", weir_status_extra_fields, extras), 0},
     {ROWS("session", weir_status_session_fields, sessions), 0},
     {ROWS("program", weir_status_program_fields, programs), 0},
     {ROWS("setting", weir_status_setting_fields, settings), 0},
@@ -80,7 +81,7 @@ static const struct {
     {ROWS("run", run_fields, runs), 0},
 };
 #define N_ROWS  (sizeof rows / sizeof rows[0])
-#define WRITTEN 9 /* weir_status_text_write() writes this many of them */
+#define WRITTEN 10 /* weir_status_text_write() writes this many of them */
 
 /* Write a number. JSON has no NAN. */
 static void put_real(FILE *out, double value)

@@ -490,6 +490,7 @@ void weir_sup_admin_report(struct weir_supervisor *sup, struct weir_status_repor
 {
     fill_host(sup, report);
     weir_sup_admin_tenants(sup, NULL, report);
+    weir_sup_extras_report(sup, report);
     fill_workers(sup, report);
     join_uses(sup);
     report->devices = sup->admin.gathered.devices;
@@ -545,6 +546,7 @@ static void answer(struct weir_supervisor *sup, struct weir_admin_client *client
         fclose(out);
     }
     free(report.tenants);
+    free(report.extras);
     free(report.workers);
     free(report.events);
 }

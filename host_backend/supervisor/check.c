@@ -6,6 +6,7 @@
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/tenants/libvirt.h"
 #include "host_backend/supervisor/tenants/tenants.h"
 
 #include "proto/wire/keys.h"
@@ -33,7 +34,6 @@ bool weir_sup_check_names(const struct weir_supervisor *sup)
 {
     const struct weir_host_config *config = &sup->config;
     size_t folder = strlen(config->run_dir) + sizeof "/.sock"; /* length with the NUL */
-    char key[WEIR_KEY_Z85_BYTES];
     bool good = true;
 
     for (uint32_t i = 0; i < config->n_tenants; i++) {
@@ -46,17 +46,6 @@ bool weir_sup_check_names(const struct weir_supervisor *sup)
                     config->run_dir, config->tenants[i].name, bytes - 1, SOCKET_PATH_BYTES - 1);
             good = false;
             break;
-        }
-    }
-    if (config->listen_tcp[0] != 0) {
-        enum weir_status status = weir_key_read(config->server_key, key);
-
-        explicit_bzero(key, sizeof key);
-        if (status != WEIR_OK) {
-            good = complain("server_key", config->server_key,
-                            status == WEIR_ERR_INVALID
-                                ? "no key: a key is a line of 40 characters (weir keygen)"
-                                : weir_status_text(status));
         }
     }
     return good;
@@ -122,6 +111,24 @@ static bool check_address(const char *key, const char *address, bool is_running)
     }
     return (is_running && errno == EADDRINUSE) ||
            complain(key, address, weir_sup_address_error(errno));
+}
+
+static bool check_key(const struct weir_host_config *config)
+{
+    char key[WEIR_KEY_Z85_BYTES];
+    enum weir_status status =
+        config->listen_tcp[0] != 0 ? weir_key_read(config->server_key, key) : WEIR_OK;
+
+    explicit_bzero(key, sizeof key);
+    return status == WEIR_OK ||
+           complain("server_key", config->server_key, weir_sup_key_error(status));
+}
+
+static bool check_libvirt(const struct weir_supervisor *sup)
+{
+    return sup->config.libvirt_uri[0] == 0 ||
+           (sup->params.libvirt && access(sup->params.libvirt, X_OK) == 0) ||
+           complain("[libvirt] uri", sup->config.libvirt_uri, WEIR_SUP_NO_LIBVIRT);
 }
 
 static bool check_metrics(const char *listen, bool is_running)
@@ -279,7 +286,9 @@ bool weir_sup_check(const struct weir_supervisor *sup)
                              is_running) &&
                good;
     }
+    good = check_key(config) && good;
     good = check_log(config->log) && good;
+    good = check_libvirt(sup) && good;
     good = check_devices(sup, config->devices, &total_bytes, &contexts) && good;
     good = good && check_tenant_devices(sup); /* else they would complain about the same devices */
     if (good) {

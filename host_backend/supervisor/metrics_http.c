@@ -8,6 +8,7 @@
  * out. Workers are asked at most ten times a second however many ask here.
  */
 #include "host_backend/supervisor/admin.h"
+#include "host_backend/supervisor/state/extras.h"
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/watch/metrics.h"
@@ -50,7 +51,7 @@ struct weir_metrics_client {
 
 /* All connections, and the socket that accepts them. */
 struct weir_sup_metrics {
-    int fd;         /* -1: none */
+    int fd;         /* -1: none yet */
     char path[108]; /* path of a unix socket; else "" */
     struct weir_metrics_client clients[WEIR_METRICS_CLIENTS_MAX];
 };
@@ -80,45 +81,83 @@ static void log_listening(const struct weir_supervisor *sup)
     }
 }
 
+/* Listen at ADDRESS:PORT. */
+static enum weir_status listen_at(struct weir_supervisor *sup, const char *address)
+{
+    if (weir_sup_listen_address(address, &sup->metrics->fd)) {
+        return WEIR_OK;
+    }
+    if (errno == EINVAL) {
+        fprintf(stderr,
+                "weir serve: metrics '%s': a socket's path is wanted, or ADDRESS:PORT with a "
+                "numeric address, localhost or *\n",
+                address);
+        return WEIR_ERR_INVALID;
+    }
+    weir_sup_extra_fails(sup, WEIR_EXTRA_METRICS, "'%.80s': %s", address, strerror(errno));
+    return WEIR_ERR_IO;
+}
+
+static enum weir_status listen_unix(struct weir_supervisor *sup, const char *path)
+{
+    mode_t mode = (mode_t)sup->config.socket_mode;
+    enum weir_status status = strlen(path) < sizeof sup->metrics->path
+                                  ? weir_sup_listen(path, mode, &sup->metrics->fd)
+                                  : WEIR_ERR_TOO_BIG;
+
+    if (status == WEIR_OK) {
+        strcpy(sup->metrics->path, path);
+    } else if (status == WEIR_ERR_TOO_BIG) {
+        fprintf(stderr, "weir serve: metrics '%s': too long for the path of a socket\n", path);
+        status = WEIR_ERR_INVALID;
+    } else {
+        weir_sup_extra_fails(sup, WEIR_EXTRA_METRICS, "'%.80s': %s", path,
+                             status == WEIR_ERR_IO ? strerror(errno) : weir_status_text(status));
+    }
+    return status;
+}
+
+static bool make_places(struct weir_supervisor *sup)
+{
+    sup->metrics = calloc(1, sizeof *sup->metrics);
+    for (int i = 0; sup->metrics && i < WEIR_METRICS_CLIENTS_MAX; i++) {
+        sup->metrics->clients[i].fd = -1;
+    }
+    return sup->metrics != NULL;
+}
+
 enum weir_status weir_sup_metrics_open(struct weir_supervisor *sup)
 {
     const char *listen = sup->config.metrics_listen;
     const char *path = strncmp(listen, "unix:", 5) == 0 ? listen + 5 : listen;
+    enum weir_status status;
 
     if (*listen == 0) {
+        weir_sup_extra_unwanted(sup, WEIR_EXTRA_METRICS);
         return WEIR_OK;
     }
-    sup->metrics = calloc(1, sizeof *sup->metrics);
-    if (!sup->metrics) {
+    if (!sup->metrics && !make_places(sup)) {
         return WEIR_ERR_NO_MEMORY;
     }
     sup->metrics->fd = -1;
-    for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
-        sup->metrics->clients[i].fd = -1;
+    status = *path == '/' ? listen_unix(sup, path) : listen_at(sup, listen);
+    if (status == WEIR_OK) {
+        weir_sup_extra_works(sup, WEIR_EXTRA_METRICS);
+        log_listening(sup);
     }
-    if (*path != '/') {
-        if (!weir_sup_listen_address(listen, &sup->metrics->fd)) {
-            fprintf(stderr, "weir serve: metrics '%s': %s\n", listen,
-                    errno == EINVAL ? "a socket's path is wanted, or ADDRESS:PORT with a numeric "
-                                      "address, localhost or *"
-                                    : strerror(errno));
-            return WEIR_ERR_IO;
-        }
-    } else {
-        enum weir_status status =
-            strlen(path) < sizeof sup->metrics->path
-                ? weir_sup_listen(path, (mode_t)sup->config.socket_mode, &sup->metrics->fd)
-                : WEIR_ERR_TOO_BIG;
+    return status == WEIR_ERR_INVALID ? status : WEIR_OK;
+}
 
-        if (status != WEIR_OK) {
-            sup->metrics->fd = -1;
-            fprintf(stderr, "weir serve: metrics '%s': %s\n", listen, weir_status_text(status));
-            return status;
-        }
-        strcpy(sup->metrics->path, path);
+void weir_sup_metrics_follow(struct weir_supervisor *sup, const char *listen)
+{
+    if (strcmp(listen, sup->config.metrics_listen) == 0) {
+        return;
     }
-    log_listening(sup);
-    return WEIR_OK;
+    weir_sup_metrics_close(sup);
+    snprintf(sup->config.metrics_listen, sizeof sup->config.metrics_listen, "%s", listen);
+    if (weir_sup_metrics_open(sup) != WEIR_OK) {
+        weir_sup_extra_fails(sup, WEIR_EXTRA_METRICS, "'%.80s' is no address", listen);
+    }
 }
 
 /* A free place, or that of the client with the nearest deadline. */
@@ -175,6 +214,7 @@ static char *metrics_text(struct weir_supervisor *sup, size_t *ret_bytes)
     weir_sup_admin_report(sup, &report);
     weir_metrics_write(out, &report, start_time_s(sup));
     free(report.tenants);
+    free(report.extras);
     free(report.workers);
     if (fclose(out) != 0) {
         free(text);

@@ -9,7 +9,7 @@ import unittest
 import lib
 
 ALICE = '[[tenant]]\nname = "alice"\n'
-COMMANDS = ("serve", "run", "status", "top", "tenant", "policy", "attach", "detach", "stats", "doctor", "cdi", "docker-args", "keygen",
+COMMANDS = ("serve", "run", "status", "top", "tenant", "drain", "undrain", "restart", "policy", "attach", "detach", "stats", "doctor", "cdi", "docker-args", "keygen",
             "ptx", "trace", "sim")
 TENANTS_MAX = 256  # WEIR_CONFIG_TENANTS_MAX
 # Actions with an option that has a value: the value is an action's name, too, to be mistaken for one.
@@ -125,7 +125,7 @@ class Usage(lib.Case):
         path = os.path.join(folder, "weir.toml")
         with open(path, "w") as f:
             f.write(f'[host]\nlisten_tcp = "127.0.0.1:{lib.free_port()}"\nserver_key = "{folder}/none"\n')
-        code, err = self.weir("serve", "--config", path, "--run-dir", os.path.join(folder, "run"), "--driver", "softgpu")
+        code, err = self.weir("serve", "--check", "--config", path, "--run-dir", os.path.join(folder, "run"), "--driver", "softgpu")
         self.assertFalse(os.path.exists(os.path.join(folder, "run")), "nothing was begun")
         return code, err
 
@@ -255,13 +255,13 @@ class Usage(lib.Case):
         host.host_lines += ["quarantine_s = 7", 'log = "warn"']
         host.write_config({"alice": {"weight": 2}})
         with open(host.config, "a") as f:
-            f.write(f'[metrics]\nlisten = "{self.folder()}/m.sock"\n[scheduler]\npolicy = "priority"\n')
+            f.write(f'[libvirt]\nuri = "test:///"\n[scheduler]\npolicy = "priority"\n')
         host.process.signal(signal.SIGHUP)
         lib.until(lambda: host.tenant("alice")["weight"] == 2, 5, "the new weight")
         lib.until(lambda: host.status()["host"][0]["policy"].startswith("priority"), 5, "the new policy")
         lines = [line for line in host.process.errors if "change with a restart" in line]
         self.assertEqual(len(lines), 1)
-        self.assertTrue(lines[0].endswith('keys="[host] quarantine_s, [metrics] listen"'), lines[0])
+        self.assertTrue(lines[0].endswith('keys="[host] quarantine_s, [libvirt] uri"'), lines[0])
 
     def test_overcommitted_memory_is_remarked(self):
         """80 % and 80 % of a GPU; 25 % and what there is of it are not too much, nor is no quota at all."""

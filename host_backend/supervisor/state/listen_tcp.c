@@ -1,7 +1,9 @@
 /* Opens a listening TCP socket, from an address as people write it. */
+#include "host_backend/supervisor/state/extras.h"
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
 
+#include "proto/wire/keys.h"
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -65,14 +67,41 @@ const char *weir_sup_address_error(int error)
                            : strerror(error);
 }
 
+/* Is the key there without which no guest can come? */
+static bool has_key(struct weir_supervisor *sup)
+{
+    char key[WEIR_KEY_Z85_BYTES];
+    enum weir_status status = weir_key_read(sup->config.server_key, key);
+
+    explicit_bzero(key, sizeof key);
+    if (status != WEIR_OK) {
+        weir_sup_extra_fails(sup, WEIR_EXTRA_TCP, "server_key '%.80s': %s", sup->config.server_key,
+                             weir_sup_key_error(status));
+    }
+    return status == WEIR_OK;
+}
+
+const char *weir_sup_key_error(enum weir_status status)
+{
+    return status == WEIR_ERR_INVALID ? "no key: a key is a line of 40 characters (weir keygen)"
+                                      : weir_status_text(status);
+}
+
 enum weir_status weir_sup_tcp_open(struct weir_supervisor *sup)
 {
     const char *listen = sup->config.listen_tcp;
     const char *address = strncmp(listen, "tcp://", 6) == 0 ? listen + 6 : listen;
 
-    if (*listen == 0 || weir_sup_listen_address(address, &sup->tcp_fd)) {
+    if (*listen == 0 || sup->tcp_fd >= 0 || !has_key(sup)) {
         return WEIR_OK;
     }
-    fprintf(stderr, "weir serve: listen_tcp '%s': %s\n", listen, weir_sup_address_error(errno));
-    return WEIR_ERR_IO;
+    if (weir_sup_listen_address(address, &sup->tcp_fd)) {
+        weir_sup_extra_works(sup, WEIR_EXTRA_TCP);
+    } else if (errno == EINVAL) {
+        fprintf(stderr, "weir serve: listen_tcp '%s': %s\n", listen, weir_sup_address_error(errno));
+        return WEIR_ERR_INVALID;
+    } else {
+        weir_sup_extra_fails(sup, WEIR_EXTRA_TCP, "'%.80s': %s", listen, strerror(errno));
+    }
+    return WEIR_OK;
 }

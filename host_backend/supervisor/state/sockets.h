@@ -43,11 +43,13 @@ enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd) WEI
 bool weir_sup_listen_address(const char *address, int *ret_fd) WEIR_MUST_CHECK;
 /** What is wrong with such an address, for people. @param error  the errno */
 const char *weir_sup_address_error(int error);
+/** What is wrong with a key's file, for people. @param status  of weir_key_read() */
+const char *weir_sup_key_error(enum weir_status status);
 /**
- * Listen where listen_tcp says, if it says so, and tell people on stderr why not. The socket
- * outlives the workers that accept from it: guests that come while one is being replaced wait in
- * its backlog, as they do in that of a tenant's socket.
- * @return WEIR_OK, WEIR_ERR_IO
+ * Listen where listen_tcp says, if it says so, or say that this extra fails. The socket outlives
+ * the workers that accept from it: guests that come while one is being replaced wait in its
+ * backlog, as they do in that of a tenant's socket.
+ * @return WEIR_OK; WEIR_ERR_INVALID with a complaint on stderr: it is no address
  */
 enum weir_status weir_sup_tcp_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
 

@@ -138,9 +138,10 @@ struct weir_sup_worker {
     struct weir_spin_page *spin_page; /* page of this worker alone; NULL: it does not run */
     bool told;                        /* it reads its link, and was sent its tenants */
     bool ready;
-    bool renewing;   /* it must end, and start again with other connections */
-    bool answering;  /* it still has to answer STATUS */
-    uint32_t n_rows; /* rows of its answer so far */
+    bool without_tcp; /* it began when remote guests could not be listened for */
+    bool renewing;    /* it must end, and start again with other connections */
+    bool answering;   /* it still has to answer STATUS */
+    uint32_t n_rows;  /* rows of its answer so far */
     uint32_t restarts;
     uint32_t failures;       /* consecutive failures, which lengthen the pause */
     uint32_t connections;    /* number that a program of its tenant asked for; 0: none did */
@@ -310,6 +311,22 @@ struct weir_sup_demand {
     uint64_t n_runs;      /* programs that were given a share */
 };
 
+enum weir_extra {
+#define WEIR_EXTRA(extra, name) WEIR_EXTRA_##extra,
+#include "host_backend/supervisor/state/extras.def"
+#undef WEIR_EXTRA
+    WEIR_EXTRA_COUNT
+};
+
+/* What is served beside the GPU (extras.c). */
+struct weir_sup_extras {
+    struct weir_sup_extra {
+        bool wanted;   /* the configuration asks for it */
+        char why[160]; /* why it fails; "": it does not */
+    } of[WEIR_EXTRA_COUNT];
+    uint64_t again_ns; /* when those that fail are tried again; 0: none has failed yet */
+};
+
 /* weir drain, and weir restart (drain_admin.c). */
 struct weir_sup_drain {
     bool all;         /* no tenant takes new programs */
@@ -375,6 +392,7 @@ struct weir_supervisor {
     uint32_t remarked_pct;     /* percent of memory promised, as last logged */
     struct weir_sup_life life;
     struct weir_sup_drain drain;
+    struct weir_sup_extras extras;
     struct weir_sup_admin admin;
     struct weir_sup_demand demand;
     struct weir_sup_metrics *metrics; /* NULL: metrics are not served */

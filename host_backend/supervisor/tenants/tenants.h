@@ -57,10 +57,9 @@ void weir_sup_containers_close(struct weir_supervisor *sup);
 
 /* demand.c */
 
-/**
- * Listen for who wants a share; complains on stderr. Nothing is left of an earlier host's shares.
- */
-enum weir_status weir_sup_demand_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
+/** Listen for who wants a share, or say that this extra fails. Nothing is left of an earlier host's
+ * shares. */
+void weir_sup_demand_open(struct weir_supervisor *sup);
 void weir_sup_demand_close(struct weir_supervisor *sup);
 void weir_sup_demand_accept(struct weir_supervisor *sup);
 /** Set other bounds for shares that are made from now on. */
