@@ -83,11 +83,13 @@ static const struct {
 #define N_ROWS  (sizeof rows / sizeof rows[0])
 #define WRITTEN 10 /* weir_status_text_write() writes this many of them */
 
-/* Write a number. JSON has no NAN. */
+/* Write a number: a whole one, such as bytes that may be unknown, as one. JSON has no NAN. */
 static void put_real(FILE *out, double value)
 {
     if (isnan(value)) {
         fputs("null", out);
+    } else if (value > -1e15 && value < 1e15 && value == (double)(int64_t)value) {
+        fprintf(out, "%lld", (long long)value);
     } else {
         fprintf(out, "%.3f", value);
     }
