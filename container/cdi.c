@@ -172,6 +172,9 @@ static enum weir_status status_of_errno(void)
     if (errno == ENOSPC || errno == EDQUOT) {
         return WEIR_ERR_NO_SPACE;
     }
+    if (errno == ENOENT || errno == ENOTDIR) {
+        return WEIR_ERR_NOT_FOUND;
+    }
     return errno == EACCES || errno == EPERM || errno == EROFS ? WEIR_ERR_DENIED : WEIR_ERR_IO;
 }
 

@@ -57,9 +57,10 @@ void weir_sup_extras_report(const struct weir_supervisor *sup, struct weir_statu
 
 #define WEIR_METRICS_CLIENTS_MAX 8 /* connections at a time */
 
-/** Listen at the configured address, if there is one, or say that this extra fails.
- * @return WEIR_OK; WEIR_ERR_INVALID with a complaint on stderr: it is no address */
-enum weir_status weir_sup_metrics_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
+/** Is that "", an address, or a path that fits? */
+bool weir_sup_metrics_ok(const char *listen);
+/** Listen at the configured address, if there is one, or say that this extra fails. */
+void weir_sup_metrics_open(struct weir_supervisor *sup);
 /** A reload: listen at this address from now on. */
 void weir_sup_metrics_follow(struct weir_supervisor *sup, const char *listen);
 /** Watch for clients, and for their requests and room for replies. */

@@ -109,8 +109,7 @@ static bool check_address(const char *key, const char *address, bool is_running)
         close(fd);
         return true;
     }
-    return (is_running && errno == EADDRINUSE) ||
-           complain(key, address, weir_sup_address_error(errno));
+    return (is_running && errno == EADDRINUSE) || complain(key, address, strerror(errno));
 }
 
 static bool check_key(const struct weir_host_config *config)
@@ -141,9 +140,6 @@ static bool check_metrics(const char *listen, bool is_running)
     }
     if (*path != '/') {
         return check_address("metrics", listen, is_running);
-    }
-    if (strlen(path) >= SOCKET_PATH_BYTES) {
-        return complain("metrics", path, "too long for the path of a socket");
     }
     return is_usable_folder(parent_of(path, room)) || complain("metrics", path, strerror(errno));
 }
@@ -272,7 +268,7 @@ static void warn_of_contexts(const struct weir_host_config *config, uint32_t con
 bool weir_sup_check(const struct weir_supervisor *sup)
 {
     const struct weir_host_config *config = &sup->config;
-    const char *tcp = config->listen_tcp;
+    const char *tcp = weir_sup_tcp_address(config);
     uint64_t total_bytes = 0;
     uint32_t contexts = 0;
     bool is_running, good;
@@ -282,9 +278,7 @@ bool weir_sup_check(const struct weir_supervisor *sup)
     good = check_admin(config->run_dir, &is_running) && good;
     good = check_metrics(config->metrics_listen, is_running) && good;
     if (*tcp != 0) {
-        good = check_address("listen_tcp", strncmp(tcp, "tcp://", 6) == 0 ? tcp + 6 : tcp,
-                             is_running) &&
-               good;
+        good = check_address("listen_tcp", tcp, is_running) && good;
     }
     good = check_key(config) && good;
     good = check_log(config->log) && good;

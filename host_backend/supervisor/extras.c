@@ -17,14 +17,9 @@ static void log_again(struct weir_supervisor *sup)
     (void)weir_sup_open_log(sup);
 }
 
-static void metrics_again(struct weir_supervisor *sup)
-{
-    (void)!weir_sup_metrics_open(sup);
-}
-
 static void (*const again[WEIR_EXTRA_COUNT])(struct weir_supervisor *sup) = {
     [WEIR_EXTRA_LOG] = log_again,
-    [WEIR_EXTRA_METRICS] = metrics_again,
+    [WEIR_EXTRA_METRICS] = weir_sup_metrics_open,
     [WEIR_EXTRA_TCP] = weir_sup_tcp_again,
     [WEIR_EXTRA_CONTAINERS] = weir_sup_containers_follow,
     [WEIR_EXTRA_SHARES] = weir_sup_demand_open,

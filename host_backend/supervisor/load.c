@@ -1,6 +1,7 @@
 /* Loads the host's settings, at its start and at a reload: weir.toml under the command line. */
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/state/extras.h"
+#include "host_backend/supervisor/state/sockets.h"
 
 #include "base/log.h"
 #include <stdio.h>
@@ -86,6 +87,21 @@ enum weir_status weir_sup_load(const struct weir_serve_params *params,
     if (status == WEIR_OK && !weir_config_cdi_ok(config->cdi)) {
         fprintf(stderr,
                 "weir serve: cdi must be \"none\" or an absolute path that ends in .json\n");
+        return WEIR_ERR_INVALID;
+    }
+    if (status == WEIR_OK && !weir_sup_metrics_ok(config->metrics_listen)) {
+        fprintf(stderr,
+                "weir serve: metrics '%s': a socket's path is wanted, or ADDRESS:PORT with a "
+                "numeric address, localhost or *\n",
+                config->metrics_listen);
+        return WEIR_ERR_INVALID;
+    }
+    if (status == WEIR_OK && config->listen_tcp[0] != 0 &&
+        !weir_sup_address_ok(weir_sup_tcp_address(config))) {
+        fprintf(stderr,
+                "weir serve: listen_tcp '%s': ADDRESS:PORT is wanted, with a numeric address, "
+                "localhost or *\n",
+                config->listen_tcp);
         return WEIR_ERR_INVALID;
     }
     if (status == WEIR_OK && config->listen_tcp[0] != 0 && config->server_key[0] == 0) {

@@ -149,9 +149,11 @@ static enum weir_status open_all(struct weir_supervisor *sup)
     }
     status = status == WEIR_OK ? weir_sup_spin_open(sup) : status;
     status = status == WEIR_OK ? weir_sup_gate_open(sup) : status;
-    status = status == WEIR_OK ? weir_sup_tcp_open(sup) : status;
-    status = status == WEIR_OK ? weir_sup_metrics_open(sup) : status;
-    status = status == WEIR_OK ? open_tenants(sup) : status;
+    if (status == WEIR_OK) {
+        weir_sup_tcp_open(sup);
+        weir_sup_metrics_open(sup);
+        status = open_tenants(sup);
+    }
     if (status == WEIR_OK) {
         weir_sup_demand_open(sup);
         weir_sup_drain_load(sup);

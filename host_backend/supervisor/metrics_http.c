@@ -81,40 +81,37 @@ static void log_listening(const struct weir_supervisor *sup)
     }
 }
 
-/* Listen at ADDRESS:PORT. */
-static enum weir_status listen_at(struct weir_supervisor *sup, const char *address)
+/* The path of a unix socket; NULL: it is to be an address. */
+static const char *path_of(const char *listen)
 {
-    if (weir_sup_listen_address(address, &sup->metrics->fd)) {
-        return WEIR_OK;
-    }
-    if (errno == EINVAL) {
-        fprintf(stderr,
-                "weir serve: metrics '%s': a socket's path is wanted, or ADDRESS:PORT with a "
-                "numeric address, localhost or *\n",
-                address);
-        return WEIR_ERR_INVALID;
-    }
-    weir_sup_extra_fails(sup, WEIR_EXTRA_METRICS, "'%.80s': %s", address, strerror(errno));
-    return WEIR_ERR_IO;
+    const char *path = strncmp(listen, "unix:", 5) == 0 ? listen + 5 : listen;
+
+    return *path == '/' ? path : NULL;
 }
 
-static enum weir_status listen_unix(struct weir_supervisor *sup, const char *path)
+bool weir_sup_metrics_ok(const char *listen)
 {
-    mode_t mode = (mode_t)sup->config.socket_mode;
-    enum weir_status status = strlen(path) < sizeof sup->metrics->path
-                                  ? weir_sup_listen(path, mode, &sup->metrics->fd)
-                                  : WEIR_ERR_TOO_BIG;
+    const char *path = path_of(listen);
 
-    if (status == WEIR_OK) {
-        strcpy(sup->metrics->path, path);
-    } else if (status == WEIR_ERR_TOO_BIG) {
-        fprintf(stderr, "weir serve: metrics '%s': too long for the path of a socket\n", path);
-        status = WEIR_ERR_INVALID;
-    } else {
-        weir_sup_extra_fails(sup, WEIR_EXTRA_METRICS, "'%.80s': %s", path,
-                             status == WEIR_ERR_IO ? strerror(errno) : weir_status_text(status));
+    return path ? strlen(path) < sizeof((struct weir_sup_metrics *)NULL)->path
+                : *listen == 0 || weir_sup_address_ok(listen);
+}
+
+/* Listen there. @return NULL, or why not */
+static const char *listen_at(struct weir_supervisor *sup, const char *listen)
+{
+    const char *path = path_of(listen);
+    enum weir_status status;
+
+    if (!path) {
+        return weir_sup_listen_address(listen, &sup->metrics->fd) ? NULL : strerror(errno);
     }
-    return status;
+    status = weir_sup_listen(path, (mode_t)sup->config.socket_mode, &sup->metrics->fd);
+    if (status == WEIR_OK) {
+        strcpy(sup->metrics->path, path); /* weir_sup_metrics_ok() has said that it fits */
+        return NULL;
+    }
+    return status == WEIR_ERR_IO ? strerror(errno) : weir_status_text(status);
 }
 
 static bool make_places(struct weir_supervisor *sup)
@@ -126,37 +123,32 @@ static bool make_places(struct weir_supervisor *sup)
     return sup->metrics != NULL;
 }
 
-enum weir_status weir_sup_metrics_open(struct weir_supervisor *sup)
+void weir_sup_metrics_open(struct weir_supervisor *sup)
 {
-    const char *listen = sup->config.metrics_listen;
-    const char *path = strncmp(listen, "unix:", 5) == 0 ? listen + 5 : listen;
-    enum weir_status status;
+    const char *listen = sup->config.metrics_listen, *why = "out of memory";
 
     if (*listen == 0) {
         weir_sup_extra_unwanted(sup, WEIR_EXTRA_METRICS);
-        return WEIR_OK;
+        return;
     }
-    if (!sup->metrics && !make_places(sup)) {
-        return WEIR_ERR_NO_MEMORY;
+    if (sup->metrics || make_places(sup)) {
+        sup->metrics->fd = -1;
+        why = listen_at(sup, listen);
     }
-    sup->metrics->fd = -1;
-    status = *path == '/' ? listen_unix(sup, path) : listen_at(sup, listen);
-    if (status == WEIR_OK) {
+    if (why) {
+        weir_sup_extra_fails(sup, WEIR_EXTRA_METRICS, "'%.80s': %s", listen, why);
+    } else {
         weir_sup_extra_works(sup, WEIR_EXTRA_METRICS);
         log_listening(sup);
     }
-    return status == WEIR_ERR_INVALID ? status : WEIR_OK;
 }
 
 void weir_sup_metrics_follow(struct weir_supervisor *sup, const char *listen)
 {
-    if (strcmp(listen, sup->config.metrics_listen) == 0) {
-        return;
-    }
-    weir_sup_metrics_close(sup);
-    snprintf(sup->config.metrics_listen, sizeof sup->config.metrics_listen, "%s", listen);
-    if (weir_sup_metrics_open(sup) != WEIR_OK) {
-        weir_sup_extra_fails(sup, WEIR_EXTRA_METRICS, "'%.80s' is no address", listen);
+    if (strcmp(listen, sup->config.metrics_listen) != 0) {
+        weir_sup_metrics_close(sup);
+        snprintf(sup->config.metrics_listen, sizeof sup->config.metrics_listen, "%s", listen);
+        weir_sup_metrics_open(sup);
     }
 }
 

@@ -96,8 +96,17 @@ class Extras(lib.Case):
     def test_nonsense_is_an_error(self):
         for words in (["--metrics", "9835"], ["--log", "loud"]):
             host = self.host(start=False, args=words)
-            with self.assertRaisesRegex(lib.Stuck, "the host ended"):
+            with self.assertRaisesRegex(lib.Stuck, r"the host ended \(2\)"):
                 host.start()
+
+    def test_a_reload_with_nonsense_changes_nothing(self):
+        address = f"127.0.0.1:{lib.free_port()}"
+        host = self.host(host_lines=["", "[metrics]", f'listen = "{address}"'])
+        host.host_lines[-1] = 'listen = "9835"'
+        host.write_config(host.tenants)
+        host.process.signal(signal.SIGHUP)
+        host.process.wait_log("not reloaded, the previous settings stay")
+        self.assertEqual(self.gauge(address, "metrics"), "1")
 
     def test_a_port_for_remote_programs_in_use(self):
         remote = self.remote()

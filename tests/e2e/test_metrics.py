@@ -126,7 +126,7 @@ class Metrics(lib.Case):
         with open(path, "w") as f:
             f.write("mine")
         other = self.host(("alice",), args=["--metrics", f"unix:{path}"])
-        other.process.wait_log(f"warn supervisor: metrics: '{path}': exists already")
+        other.process.wait_log(f"warn supervisor: metrics: 'unix:{path}': exists already")
         self.assertEqual(other.stop(), 0)
         with open(path) as f:
             self.assertEqual(f.read(), "mine")

@@ -218,7 +218,8 @@ void weir_sup_tcp_again(struct weir_supervisor *sup)
     const struct weir_link_message release = {.type = WEIR_LINK_RELEASE};
     int worker;
 
-    if (weir_sup_tcp_open(sup) != WEIR_OK || sup->tcp_fd < 0) {
+    weir_sup_tcp_open(sup);
+    if (sup->tcp_fd < 0) {
         return;
     }
     worker = find_without_tcp(sup);
