@@ -175,6 +175,12 @@ enum weir_status weir_cdi_write(FILE *out, const struct weir_cdi_spec *spec)
 
 static enum weir_status status_of_errno(void)
 {
+    if (errno == ENOSPC || errno == EDQUOT) {
+        return WEIR_ERR_NO_SPACE;
+    }
+    if (errno == ENOENT || errno == ENOTDIR) {
+        return WEIR_ERR_NOT_FOUND;
+    }
     return errno == EACCES || errno == EPERM || errno == EROFS ? WEIR_ERR_DENIED : WEIR_ERR_IO;
 }
 
@@ -201,6 +207,9 @@ static enum weir_status write_file(const char *path, const struct weir_cdi_spec 
         return status_of_errno();
     }
     status = weir_cdi_write(out, spec);
+    if (status == WEIR_OK && fflush(out) != 0) { /* a full disk shows here */
+        status = status_of_errno();
+    }
     if (fchmod(fileno(out), 0644) != 0 && status == WEIR_OK) {
         status = status_of_errno();
     }

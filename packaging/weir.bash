@@ -51,7 +51,7 @@ _weir() {
     *)
         case "${COMP_WORDS[first]},$action" in
         run,) [ "$COMP_CWORD" -gt $((first + 1)) ] && [ "$before" != -- ] || COMPREPLY=($(compgen -c -- "$word")) ;;
-        docker-args, | tenant,show | tenant,set | tenant,remove) words=$(_weir_tenants "$weir") ;;
+        docker-args, | drain, | undrain, | tenant,show | tenant,set | tenant,remove) words=$(_weir_tenants "$weir") ;;
         *,) words=$actions ;;
         esac
         ;;

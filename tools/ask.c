@@ -4,6 +4,7 @@
 #include "tools/command.h"
 
 #include <stdio.h>
+#include <string.h>
 
 int weir_ask_failed(const char *command, const char *run_dir, enum weir_status status)
 {
@@ -29,6 +30,38 @@ struct weir_status_report *weir_ask(const char *command, const char *run_dir,
         return NULL;
     }
     return report;
+}
+
+bool weir_ask_notes(const char *command, const struct weir_status_report *report)
+{
+    bool good = true;
+    for (size_t i = 0; i < report->n_notes; i++) {
+        const struct weir_status_note *n = &report->notes[i];
+        bool error = strcmp(n->kind, "error") == 0;
+        fprintf(stderr, "weir %s: %s%s\n", command, error ? "" : "warning: ", n->text);
+        good &= !error;
+    }
+    return good;
+}
+
+unsigned weir_ask_programs(const struct weir_status_report *report, const char *tenant,
+                           char names[256])
+{
+    char list[200] = "";
+    unsigned n = 0;
+    for (size_t i = 0; i < report->n_tenants; i++) {
+        const struct weir_status_tenant *t = &report->tenants[i];
+        size_t at = strlen(list);
+        if (t->sessions && (!tenant || strcmp(t->name, tenant) == 0)) {
+            snprintf(list + at, sizeof list - at, "%s%s %u", at ? ", " : " (", t->name,
+                     t->sessions);
+            n += t->sessions;
+        }
+    }
+    if (names) {
+        snprintf(names, 256, n ? "%u program%s%s)" : "no program", n, n == 1 ? "" : "s", list);
+    }
+    return n;
 }
 
 const char *weir_worker_programs(const struct weir_status_report *report,

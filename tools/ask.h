@@ -15,6 +15,18 @@ struct weir_status_report *weir_ask(const char *command, const char *run_dir,
                                     const char *const *words, size_t n_words, int fd,
                                     int *ret_exit);
 
+/** Print the host's notes on stderr. @return false: it refused the request */
+bool weir_ask_notes(const char *command, const struct weir_status_report *report);
+
+/**
+ * Count the programs that run.
+ *
+ * @param tenant  of this tenant; NULL: of all.
+ * @param names   gets "3 programs (alice 2, bob 1)" or so; NULL: not wanted.
+ */
+unsigned weir_ask_programs(const struct weir_status_report *report, const char *tenant,
+                           char names[256]);
+
 /**
  * List the programs that a worker serves, by tenant: "alice: train (12), bob: infer (34)", or "no
  * program".

@@ -322,6 +322,20 @@ static void map_workers(const struct weir_status_report *report)
     }
 }
 
+/* The host goes on without what it could not serve. */
+static void check_extras(const struct weir_status_report *report)
+{
+    for (size_t i = 0; i < report->n_extras; i++) {
+        const struct weir_status_extra *e = &report->extras[i];
+        if (!e->up) {
+            weir_doctor_mend(
+                "warning",
+                "mend that, or ask for something else in weir.toml: the host tries again",
+                "%s does not work: %s", e->name, e->why);
+        }
+    }
+}
+
 /* Quotas are limits, no reservations. */
 static void check_memory(const struct weir_status_report *report)
 {
@@ -343,6 +357,31 @@ static void check_admin(const char *run_dir, enum weir_status status)
     if (status == WEIR_ERR_NOT_FOUND && access(path, F_OK) == 0) {
         weir_doctor_mend("problem", "systemctl reload weir",
                          "nobody listens at the host's admin.sock: commands cannot ask it");
+    }
+}
+
+/* An upgrade leaves a host alone that programs use. */
+static void check_version(const struct weir_status_report *report)
+{
+    if (strcmp(report->version, WEIR_VERSION) != 0) {
+        weir_doctor_mend("warning",
+                         report->restart[0]
+                             ? "sooner: weir drain; at once, which ends all programs: systemctl "
+                               "restart weir"
+                             : "weir restart, which waits until no program runs",
+                         "host runs %s, installed is %s%s%s", report->version, WEIR_VERSION,
+                         report->restart[0] ? ": its restart waits for " : "", report->restart);
+    }
+    if (report->drained) {
+        weir_doctor_mend("warning", "weir undrain",
+                         "all tenants are drained: new programs are refused");
+    }
+    for (size_t i = 0; !report->drained && i < report->n_tenants; i++) {
+        if (report->tenants[i].drained) {
+            weir_doctor_mend("warning", "weir undrain",
+                             "tenant %s is drained: its new programs are refused",
+                             report->tenants[i].name);
+        }
     }
 }
 
@@ -368,13 +407,11 @@ static const char *check_host(const char *run_dir, const char *url, char room[PA
                        (unsigned long long)report->pid, report->version, report->n_tenants,
                        report->n_tenants == 1 ? "" : "s", report->n_workers,
                        report->n_workers == 1 ? "" : "s");
-        if (strcmp(report->version, WEIR_VERSION) != 0) {
-            weir_doctor_mend("problem", "restart the host after an upgrade: systemctl restart weir",
-                             "this is version %s", WEIR_VERSION);
-        }
+        check_version(report);
         check_workers(report);
         map_workers(report);
         check_memory(report);
+        check_extras(report);
 #ifndef WEIR_GUEST_TOOL
         weir_doctor_host(report);
 #endif

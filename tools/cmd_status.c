@@ -35,10 +35,34 @@ static void print_tenants(const struct weir_status_report *report)
         char used[16];
         char quota[16];
         char pinned[16];
-        printf("%-20s %6u %-8s %-8s %8u %12s %12s %12s\n", t->name, t->weight, t->priority,
+        printf("%-20s %6u %-8s %-8s %8u %12s %12s %12s%s\n", t->name, t->weight, t->priority,
                t->isolation, t->sessions, weir_human_bytes(t->used_bytes, used),
-               weir_human_bytes(t->quota_bytes, quota), weir_human_bytes(t->pinned_bytes, pinned));
+               weir_human_bytes(t->quota_bytes, quota), weir_human_bytes(t->pinned_bytes, pinned),
+               t->drained ? "  drained" : "");
     }
+}
+
+/* Print what an operator must know of the host as a whole. */
+static void print_host(const struct weir_status_report *report)
+{
+    printf("weir %s, pid %llu, up %.0f s, %s, %llu kept memory handles\n", report->version,
+           (unsigned long long)report->pid, report->age_s, report->run_dir,
+           (unsigned long long)report->kept_fds);
+    if (strcmp(report->version, WEIR_VERSION) != 0) {
+        printf("host runs %s, installed is %s\n", report->version, WEIR_VERSION);
+    }
+    if (report->restart[0]) {
+        printf("a restart waits for %s\n", report->restart);
+    }
+    for (size_t i = 0; i < report->n_extras; i++) {
+        if (!report->extras[i].up) {
+            printf("%s does not work: %s\n", report->extras[i].name, report->extras[i].why);
+        }
+    }
+    if (report->drained) {
+        printf("drained: no new programs until weir undrain\n");
+    }
+    printf("\n");
 }
 
 static void print_faults(const struct weir_status_report *report)
@@ -134,9 +158,7 @@ int weir_cmd_status(int argc, char **argv)
     if (status != WEIR_OK) {
         return weir_ask_failed("status", run_dir, status);
     }
-    printf("weir %s, pid %llu, up %.0f s, %s, %llu kept memory handles\n\n", report->version,
-           (unsigned long long)report->pid, report->age_s, report->run_dir,
-           (unsigned long long)report->kept_fds);
+    print_host(report);
     print_workers(report);
     print_tenants(report);
     print_faults(report);

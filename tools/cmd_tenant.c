@@ -53,19 +53,6 @@ static int list(const struct request *r)
     return WEIR_EXIT_OK;
 }
 
-/* Print the host's notes; false: it refused the request. */
-static bool print_notes(const struct weir_status_report *report)
-{
-    bool good = true;
-    for (size_t i = 0; i < report->n_notes; i++) {
-        const struct weir_status_note *n = &report->notes[i];
-        bool error = strcmp(n->kind, "error") == 0;
-        fprintf(stderr, "weir tenant: %s%s\n", error ? "" : "warning: ", n->text);
-        good &= !error;
-    }
-    return good;
-}
-
 static const char *shown(const char *value)
 {
     return *value ? value : "(none)";
@@ -250,7 +237,7 @@ static int act(const struct request *r)
     if (!report) {
         return exit_status;
     }
-    bool good = print_notes(report);
+    bool good = weir_ask_notes("tenant", report);
     if (good && r->json) {
         print_json(report);
     } else if (good && strcmp(action, "show") == 0) {

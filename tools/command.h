@@ -9,6 +9,7 @@
 #define WEIR_EXIT_OK          0
 #define WEIR_EXIT_FAILED      1
 #define WEIR_EXIT_USAGE       2
+#define WEIR_EXIT_UNUSED      3 /* of weir restart: an older host that no program uses */
 #define WEIR_EXIT_CANNOT_EXEC 126
 #define WEIR_EXIT_NO_PROGRAM  127
 
@@ -96,7 +97,8 @@ bool weir_path_guest_lib(char *ret_path, size_t bytes);
 /** Find softgpu's library in the same way. */
 bool weir_path_softgpu(char *ret_path, size_t bytes);
 
-/** Find the program that follows libvirt's domains, in the same way. */
+/** Find the program that follows libvirt's domains, in the same way, or else where its package will
+ * install it. */
 bool weir_path_libvirt(char *ret_path, size_t bytes);
 
 /** Find the program that gives a container a share on demand, in the same way. */

@@ -80,7 +80,11 @@ static bool find_program(const char *file, const char *folder, char *ret_path, s
 
 bool weir_path_libvirt(char *ret_path, size_t bytes)
 {
-    return find_program("weir-libvirt", "../container/libvirt", ret_path, bytes);
+    static const char file[] = "weir-libvirt";
+    char base[PATH_MAX];
+    return find_program(file, "../container/libvirt", ret_path, bytes) ||
+           (program_folder(base, sizeof(base)) &&
+            snprintf(ret_path, bytes, "%s/../" WEIR_LIBDIR "/weir/%s", base, file) < (int)bytes);
 }
 
 bool weir_path_oci_hook(char *ret_path, size_t bytes)

@@ -138,6 +138,9 @@ static void draw_tenant(struct page *page, const struct weir_status_tenant *t,
     if (t->quarantined) {
         put(page, RED, "  quarantined");
     }
+    if (t->drained) {
+        put(page, YELLOW, "  drained");
+    }
     uint64_t refused = t->refused_device + t->refused_pinned;
     if (refused) {
         put(page, YELLOW, "  refused %llu", (unsigned long long)refused);

@@ -532,8 +532,9 @@ void weir_config_restart_keys(const struct weir_host_config *before,
         for (size_t i = 0; i < tables[t].n_rows && at < bytes; i++) {
             const struct weir_row *row = &tables[t].rows[i];
 
-            if (tables[t].rows == default_rows || row->kind == ROW_POLICY ||
-                first_row(&tables[t], i) != i || row_equal(row, before, now)) {
+            if (tables[t].rows == default_rows || tables[t].rows == metrics_rows ||
+                row->kind == ROW_POLICY || first_row(&tables[t], i) != i ||
+                row_equal(row, before, now)) {
                 continue;
             }
             at += (size_t)snprintf(text + at, bytes - at, "%s[%s] %s", at == 0 ? "" : ", ",

@@ -199,6 +199,8 @@ extern const char weir_tenant_name_rule[];
 extern const char weir_group_rule[];
 /** The text for a program that was refused because its tenant has too many sessions. */
 void weir_sessions_refusal(const char *tenant, uint64_t sessions_max, char *text, size_t bytes);
+/** The text for a program that was refused because its tenant is drained. */
+void weir_drain_refusal(const char *tenant, char *text, size_t bytes);
 /** Which key two tenants have in common that must differ: "key", "vsock_cid"; NULL: none. */
 const char *weir_tenants_clash(const struct weir_tenant_config *a,
                                const struct weir_tenant_config *b);

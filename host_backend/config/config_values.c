@@ -192,6 +192,13 @@ void weir_sessions_refusal(const char *tenant, uint64_t sessions_max, char *text
              (unsigned long long)sessions_max);
 }
 
+void weir_drain_refusal(const char *tenant, char *text, size_t bytes)
+{
+    snprintf(text, bytes,
+             "tenant '%s' is drained (weir drain): it takes no new programs until weir undrain",
+             tenant);
+}
+
 bool weir_tenant_devices_ok(const struct weir_tenant_config *tenant,
                             const struct weir_host_config *host)
 {

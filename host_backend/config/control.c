@@ -18,7 +18,9 @@
 /* How long to wait for an answer, since a host on a busy machine may be slow; one that is stopped
  * is told after seconds (base/peer.h). */
 #define ANSWER_TIMEOUT_NS (15 * WEIR_NS_PER_S)
-#define CONNECT_TIMEOUT_S 4 /* others wait to be accepted, and nobody accepts them */
+#define CONNECT_TIMEOUT_S 4    /* others wait to be accepted, and nobody accepts them */
+#define COMES_BACK_MS     5000 /* as proto/wire/connect.c waits */
+#define RETRY_MS          50
 #define ANSWER_MAX_BYTES  (16u << 20)
 #define REQUEST_BYTES     3072
 
@@ -85,7 +87,14 @@ static enum weir_status connect_to(const char *run_dir, const char *name, int ty
         return WEIR_ERR_IO;
     }
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit); /* for connect(), too */
-    if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
+    /* The file of a host that is being restarted: new.sock alone stays for that. */
+    for (int ms = 0; connect(fd, (struct sockaddr *)&address, sizeof address) != 0;
+         ms += RETRY_MS) {
+        if (errno == ECONNREFUSED && strcmp(name, WEIR_CONTROL_NEW_SOCKET) == 0 &&
+            ms < COMES_BACK_MS) {
+            (void)poll(NULL, 0, RETRY_MS);
+            continue;
+        }
         enum weir_status status = errno == EACCES || errno == EPERM ? WEIR_ERR_DENIED
                                   : errno == EAGAIN                 ? WEIR_ERR_TIMED_OUT
                                                                     : WEIR_ERR_NOT_FOUND;

@@ -34,7 +34,7 @@ struct weir_serve_params {
     const char *log;        /* "LEVEL[:FILE]" for the workers; NULL: the file's or "info" */
     const char *program;    /* what is executed as "PROGRAM worker ..."; NULL: /proc/self/exe */
     const char *metrics;    /* "ADDRESS:PORT" or a socket's path; NULL: the file's, or none */
-    const char *libvirt;    /* path of weir-libvirt; NULL: there is none */
+    const char *libvirt;    /* path of weir-libvirt, which may not be installed; NULL: not known */
     const char *oci_hook;   /* path of weir-oci-hook; NULL: there is none */
     const char *devices;    /* ordinals or UUIDs, with commas; NULL: the file's, or all */
     uint64_t window_base;   /* first tenant's window; 0: 0x200000000000 */
@@ -76,6 +76,8 @@ int weir_gate_main(int argc, char **argv);
 
 #define WEIR_SERVE_EXIT_NO_GPU 69 /* EX_UNAVAILABLE of sysexits.h; weir.service names it */
 #define WEIR_SERVE_EXIT_TAKEN  75 /* EX_TEMPFAIL: another host serves the GPU (weir.service) */
+/* weir restart: no program runs, and the service is to be started again (weir.service). */
+#define WEIR_SERVE_EXIT_RESTART 85
 /* A worker's first word when it only looks for the devices: --probe DRIVER SOFTGPU DEVICES. It
  * prints how much memory they have, or says on standard error what is wrong. */
 #define WEIR_WORKER_PROBE "--probe"
@@ -144,13 +146,18 @@ struct weir_status_report {
     char run_dir[WEIR_HOST_TEXT_BYTES];
     uint64_t pid;
     double age_s;
-    uint64_t kept_fds;                 /* descriptors of device memory that the supervisor holds */
-    char policy[WEIR_HOST_TEXT_BYTES]; /* policies of its schedulers: "fair,corun", or "off" */
-    uint64_t worker_starts;            /* starts of processes that serve programs */
-    char config[512];                  /* path of its weir.toml; "": none, or too long to say */
-    uint32_t memory_promised_pct;      /* percent of a GPU's memory promised by quotas */
+    uint64_t kept_fds;                  /* descriptors of device memory that the supervisor holds */
+    char policy[WEIR_HOST_TEXT_BYTES];  /* policies of its schedulers: "fair,corun", or "off" */
+    uint64_t worker_starts;             /* starts of processes that serve programs */
+    char config[512];                   /* path of its weir.toml; "": none, or too long to say */
+    uint32_t memory_promised_pct;       /* percent of a GPU's memory promised by quotas */
+    uint32_t drained;                   /* 1: no tenant takes new programs (weir drain) */
+    char restart[WEIR_HOST_TEXT_BYTES]; /* what a restart that was asked for waits for, for people;
+                                           "": none was asked for, or it has not looked yet */
     struct weir_status_tenant *tenants;
     size_t n_tenants;
+    struct weir_status_extra *extras;
+    size_t n_extras;
     struct weir_status_session *sessions;
     size_t n_sessions;
     struct weir_status_worker *workers;
@@ -204,6 +211,9 @@ enum weir_status weir_control_status(const char *run_dir,
  *     tenant add NAME KEY=VALUE ..
  *     tenant remove NAME
  *     events                  what happened lately
+ *     drain [NAME]            the tenant, or each one, takes no new programs; they go on that run
+ *     undrain [NAME]          the opposite; without NAME of all that are drained
+ *     restart                 the host ends once no program runs, to be started again
  *     policy LIST             other policies for the schedulers of all workers
  *     trace start DEVICE      record scheduling into fd (sched/trace/trace.h): a device of the list
  *                             of the worker that all tenants share, from 0

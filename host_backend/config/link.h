@@ -87,11 +87,19 @@ struct weir_link_config {
     struct weir_sched_settings scheduler;
 };
 
+/* Are new programs of a tenant let in? Monitors always are. */
+enum weir_drain {
+    WEIR_DRAIN_OFF,
+    WEIR_DRAIN_ON,       /* the tenant is drained: they are refused */
+    WEIR_DRAIN_RESTARTS, /* the host may be about to restart: they are told to come again */
+};
+
 struct weir_link_tenant {
     uint32_t index;      /* number of the tenant's window; free for others only after TENANT_FREE */
     uint32_t generation; /* counts TENANT_GONE for this index; TENANT_FREE repeats it */
     uint32_t place;      /* the worker's place in the page that comes with it, if one does */
     bool many;           /* the tenant has other workers, too */
+    uint32_t drain;      /* enum weir_drain */
     struct weir_tenant_config config;
 };
 

@@ -44,7 +44,8 @@ static const struct weir_status_field host_fields[] = {
     HOST(U64, pid),           HOST(REAL, age_s),
     HOST(U64, kept_fds),      HOST(TEXT(), policy),
     HOST(TEXT(), config),     HOST(U32, memory_promised_pct),
-    HOST(U64, worker_starts), {.name = NULL}};
+    HOST(U64, worker_starts), HOST(U32, drained),
+    HOST(TEXT(), restart),    {.name = NULL}};
 static const struct weir_status_field form_fields[] = {
     COUNT(TEXT(), name), COUNT(U64, n), {.name = NULL}};
 static const struct weir_status_field run_fields[] = {
@@ -66,6 +67,7 @@ static const struct {
     {ROWS("device", weir_status_device_fields, devices), 0},
     {ROWS("worker", weir_status_worker_fields, workers), 0},
     {ROWS("tenant", weir_status_tenant_fields, tenants), 0},
+    {ROWS("extra", weir_status_extra_fields, extras), 0},
     {ROWS("session", weir_status_session_fields, sessions), 0},
     {ROWS("program", weir_status_program_fields, programs), 0},
     {ROWS("setting", weir_status_setting_fields, settings), 0},
@@ -79,13 +81,15 @@ static const struct {
     {ROWS("run", run_fields, runs), 0},
 };
 #define N_ROWS  (sizeof rows / sizeof rows[0])
-#define WRITTEN 9 /* weir_status_text_write() writes this many of them */
+#define WRITTEN 10 /* weir_status_text_write() writes this many of them */
 
-/* Write a number. JSON has no NAN. */
+/* Write a number: a whole one, such as bytes that may be unknown, as one. JSON has no NAN. */
 static void put_real(FILE *out, double value)
 {
     if (isnan(value)) {
         fputs("null", out);
+    } else if (value > -1e15 && value < 1e15 && value == (double)(int64_t)value) {
+        fprintf(out, "%lld", (long long)value);
     } else {
         fprintf(out, "%.3f", value);
     }

@@ -55,6 +55,7 @@ struct weir_status_field {
 };
 
 extern const struct weir_status_field weir_status_tenant_fields[];
+extern const struct weir_status_field weir_status_extra_fields[];
 extern const struct weir_status_field weir_status_device_fields[];
 extern const struct weir_status_field weir_status_session_fields[];
 extern const struct weir_status_field weir_status_worker_fields[];

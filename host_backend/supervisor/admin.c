@@ -17,6 +17,7 @@
 #include "host_backend/supervisor/tenants/tenants.h"
 #include "host_backend/supervisor/watch/append.h"
 #include "host_backend/supervisor/workers/programs.h"
+#include "host_backend/supervisor/workers/worker_for.h"
 #include "host_backend/supervisor/workers/workers.h"
 
 #include "base/clock.h"
@@ -390,6 +391,7 @@ void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
         row.refused_device = t->refused.device;
         row.refused_pinned = t->refused.pinned;
         row.refused_sessions = t->refused.sessions;
+        row.drained = weir_sup_drain_of(sup, t) == WEIR_DRAIN_ON;
         row.changed = 0;
         for (size_t k = 0; k < weir_setting_count(); k++) {
             row.changed +=
@@ -478,6 +480,8 @@ static void fill_host(const struct weir_supervisor *sup, struct weir_status_repo
            strnlen(sup->config.run_dir, sizeof report->run_dir - 1));
     snprintf(report->policy, sizeof report->policy, "%s", sup->config.scheduler.policy);
     report->memory_promised_pct = weir_sup_promised_pct(sup);
+    report->drained = sup->drain.all;
+    memcpy(report->restart, sup->drain.waits_for, sizeof report->restart);
     fill_config_path(sup, report);
     report->age_s = (double)(weir_clock_now_ns() - sup->life.started_ns) / (double)WEIR_NS_PER_S;
 }
@@ -486,6 +490,7 @@ void weir_sup_admin_report(struct weir_supervisor *sup, struct weir_status_repor
 {
     fill_host(sup, report);
     weir_sup_admin_tenants(sup, NULL, report);
+    weir_sup_extras_report(sup, report);
     fill_workers(sup, report);
     join_uses(sup);
     report->devices = sup->admin.gathered.devices;
@@ -541,6 +546,7 @@ static void answer(struct weir_supervisor *sup, struct weir_admin_client *client
         fclose(out);
     }
     free(report.tenants);
+    free(report.extras);
     free(report.workers);
     free(report.events);
 }

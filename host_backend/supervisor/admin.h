@@ -14,7 +14,8 @@ enum weir_status weir_sup_admin_open(struct weir_supervisor *sup) WEIR_MUST_CHEC
 void weir_sup_note(struct weir_status_report *report, const char *kind, const char *text);
 /** May the client change something? root and the host's own user may. */
 bool weir_sup_may_change(const struct weir_admin_client *client);
-/** Fill a zeroed report with the last gathered state; the caller frees its tenants and workers. */
+/** Fill a zeroed report with the last gathered state; the caller frees its tenants, extras and
+ * workers. */
 void weir_sup_admin_report(struct weir_supervisor *sup, struct weir_status_report *report);
 /** Add a row of each tenant, or of the one of this name, with its worker's last figures. */
 void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
@@ -40,12 +41,30 @@ void weir_sup_admin_close(struct weir_supervisor *sup);
 /** Put other policies in force in all schedulers. @return false: the diagnosis says why not */
 bool weir_sup_policy_set(struct weir_supervisor *sup, const char *policy, struct weir_diag *diag);
 
+/* drain_admin.c */
+
+/** End the host for a restart that was asked for, once no program runs. */
+void weir_sup_restart_tick(struct weir_supervisor *sup, uint64_t now_ns);
+void weir_sup_restart_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
+
+/* extras.c */
+
+/** Try again what has failed. */
+void weir_sup_extras_tick(struct weir_supervisor *sup, uint64_t now_ns);
+void weir_sup_extras_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
+/** Add a row for each extra that the configuration asks for. */
+void weir_sup_extras_report(const struct weir_supervisor *sup, struct weir_status_report *report);
+
 /* metrics_http.c */
 
 #define WEIR_METRICS_CLIENTS_MAX 8 /* connections at a time */
 
-/** Listen at the configured address; complains on stderr. */
-enum weir_status weir_sup_metrics_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
+/** Is that "", an address, or a path that fits? */
+bool weir_sup_metrics_ok(const char *listen);
+/** Listen at the configured address, if there is one, or say that this extra fails. */
+void weir_sup_metrics_open(struct weir_supervisor *sup);
+/** A reload: listen at this address from now on. */
+void weir_sup_metrics_follow(struct weir_supervisor *sup, const char *listen);
 /** Watch for clients, and for their requests and room for replies. */
 void weir_sup_metrics_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 /** Answer clients whose gathering is over; drop those that are late. */
@@ -54,7 +73,7 @@ void weir_sup_metrics_close(struct weir_supervisor *sup);
 
 /* check.c */
 
-/** Do the sockets' paths fit, and is the server's key there? Prints what is wrong. */
+/** Do the sockets' paths fit? Prints what is wrong. */
 bool weir_sup_check_names(const struct weir_supervisor *sup);
 /** Does all that the configuration asks for exist on this machine? Prints what is missing. */
 bool weir_sup_check(const struct weir_supervisor *sup);
@@ -65,9 +84,10 @@ bool weir_sup_check(const struct weir_supervisor *sup);
  * @return WEIR_OK, or why not */
 enum weir_status weir_sup_load(const struct weir_serve_params *params,
                                struct weir_host_config *config) WEIR_MUST_CHECK;
-/** Open the log as the configuration says. With --check nothing is made, so not its file either.
- * Complains on stderr. */
-bool weir_sup_open_log(const struct weir_supervisor *sup);
+/** Open the log as the configuration says, or on standard error where its file cannot be opened.
+ * With --check nothing is made, so not its file either.
+ * @return false, with a complaint on stderr: the setting is wrong */
+bool weir_sup_open_log(struct weir_supervisor *sup);
 
 /* signals.c */
 

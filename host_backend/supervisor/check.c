@@ -6,6 +6,7 @@
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/tenants/libvirt.h"
 #include "host_backend/supervisor/tenants/tenants.h"
 
 #include "proto/wire/keys.h"
@@ -33,7 +34,6 @@ bool weir_sup_check_names(const struct weir_supervisor *sup)
 {
     const struct weir_host_config *config = &sup->config;
     size_t folder = strlen(config->run_dir) + sizeof "/.sock"; /* length with the NUL */
-    char key[WEIR_KEY_Z85_BYTES];
     bool good = true;
 
     for (uint32_t i = 0; i < config->n_tenants; i++) {
@@ -46,17 +46,6 @@ bool weir_sup_check_names(const struct weir_supervisor *sup)
                     config->run_dir, config->tenants[i].name, bytes - 1, SOCKET_PATH_BYTES - 1);
             good = false;
             break;
-        }
-    }
-    if (config->listen_tcp[0] != 0) {
-        enum weir_status status = weir_key_read(config->server_key, key);
-
-        explicit_bzero(key, sizeof key);
-        if (status != WEIR_OK) {
-            good = complain("server_key", config->server_key,
-                            status == WEIR_ERR_INVALID
-                                ? "no key: a key is a line of 40 characters (weir keygen)"
-                                : weir_status_text(status));
         }
     }
     return good;
@@ -120,8 +109,25 @@ static bool check_address(const char *key, const char *address, bool is_running)
         close(fd);
         return true;
     }
-    return (is_running && errno == EADDRINUSE) ||
-           complain(key, address, weir_sup_address_error(errno));
+    return (is_running && errno == EADDRINUSE) || complain(key, address, strerror(errno));
+}
+
+static bool check_key(const struct weir_host_config *config)
+{
+    char key[WEIR_KEY_Z85_BYTES];
+    enum weir_status status =
+        config->listen_tcp[0] != 0 ? weir_key_read(config->server_key, key) : WEIR_OK;
+
+    explicit_bzero(key, sizeof key);
+    return status == WEIR_OK ||
+           complain("server_key", config->server_key, weir_sup_key_error(status));
+}
+
+static bool check_libvirt(const struct weir_supervisor *sup)
+{
+    return sup->config.libvirt_uri[0] == 0 ||
+           (sup->params.libvirt && access(sup->params.libvirt, X_OK) == 0) ||
+           complain("[libvirt] uri", sup->config.libvirt_uri, WEIR_SUP_NO_LIBVIRT);
 }
 
 static bool check_metrics(const char *listen, bool is_running)
@@ -134,9 +140,6 @@ static bool check_metrics(const char *listen, bool is_running)
     }
     if (*path != '/') {
         return check_address("metrics", listen, is_running);
-    }
-    if (strlen(path) >= SOCKET_PATH_BYTES) {
-        return complain("metrics", path, "too long for the path of a socket");
     }
     return is_usable_folder(parent_of(path, room)) || complain("metrics", path, strerror(errno));
 }
@@ -282,7 +285,7 @@ static void warn_of_contexts(const struct weir_host_config *config, uint32_t con
 bool weir_sup_check(const struct weir_supervisor *sup)
 {
     const struct weir_host_config *config = &sup->config;
-    const char *tcp = config->listen_tcp;
+    const char *tcp = weir_sup_tcp_address(config);
     uint64_t total_bytes = 0;
     uint32_t contexts = 0;
     bool is_running, good;
@@ -292,11 +295,11 @@ bool weir_sup_check(const struct weir_supervisor *sup)
     good = check_admin(config->run_dir, &is_running) && good;
     good = check_metrics(config->metrics_listen, is_running) && good;
     if (*tcp != 0) {
-        good = check_address("listen_tcp", strncmp(tcp, "tcp://", 6) == 0 ? tcp + 6 : tcp,
-                             is_running) &&
-               good;
+        good = check_address("listen_tcp", tcp, is_running) && good;
     }
+    good = check_key(config) && good;
     good = check_log(config->log) && good;
+    good = check_libvirt(sup) && good;
     good = check_devices(sup, config->devices, &total_bytes, &contexts) && good;
     good = good && check_tenant_devices(sup); /* else they would complain about the same devices */
     if (good) {

@@ -1,5 +1,7 @@
 /* Loads the host's settings, at its start and at a reload: weir.toml under the command line. */
 #include "host_backend/supervisor/admin.h"
+#include "host_backend/supervisor/state/extras.h"
+#include "host_backend/supervisor/state/sockets.h"
 
 #include "base/log.h"
 #include <stdio.h>
@@ -87,6 +89,21 @@ enum weir_status weir_sup_load(const struct weir_serve_params *params,
                 "weir serve: cdi must be \"none\" or an absolute path that ends in .json\n");
         return WEIR_ERR_INVALID;
     }
+    if (status == WEIR_OK && !weir_sup_metrics_ok(config->metrics_listen)) {
+        fprintf(stderr,
+                "weir serve: metrics '%s': a socket's path is wanted, or ADDRESS:PORT with a "
+                "numeric address, localhost or *\n",
+                config->metrics_listen);
+        return WEIR_ERR_INVALID;
+    }
+    if (status == WEIR_OK && config->listen_tcp[0] != 0 &&
+        !weir_sup_address_ok(weir_sup_tcp_address(config))) {
+        fprintf(stderr,
+                "weir serve: listen_tcp '%s': ADDRESS:PORT is wanted, with a numeric address, "
+                "localhost or *\n",
+                config->listen_tcp);
+        return WEIR_ERR_INVALID;
+    }
     if (status == WEIR_OK && config->listen_tcp[0] != 0 && config->server_key[0] == 0) {
         fprintf(stderr,
                 "weir serve: listen_tcp, or --listen, needs server_key in [host] of weir.toml "
@@ -96,25 +113,29 @@ enum weir_status weir_sup_load(const struct weir_serve_params *params,
     return status;
 }
 
-bool weir_sup_open_log(const struct weir_supervisor *sup)
+bool weir_sup_open_log(struct weir_supervisor *sup)
 {
-    const char *log = sup->config.log;
-    size_t n = sup->params.check_only ? strcspn(log, ":") : strlen(log);
-    char spec[WEIR_CONFIG_PATH_BYTES];
+    const char *log = sup->config.log, *path = strchr(log, ':');
+    char level[WEIR_CONFIG_PATH_BYTES];
     enum weir_status status = WEIR_OK;
 
-    snprintf(spec, sizeof spec, "%.*s", (int)n, log);
-    if (weir_log_level() == WEIR_LOG_NONE) {
-        status = weir_log_init(spec, "weir serve");
+    if (weir_log_level() != WEIR_LOG_NONE && sup->extras.of[WEIR_EXTRA_LOG].why[0] == 0) {
+        return true; /* it is open */
     }
+    snprintf(level, sizeof level, "%.*s", (int)strcspn(log, ":"), log);
+    status = weir_log_init(sup->params.check_only ? level : log, "weir serve");
     if (status == WEIR_ERR_INVALID) {
         fprintf(
             stderr,
             "weir serve: log '%s': LEVEL or LEVEL:FILE is wanted; levels are none, error, warn, "
             "info and debug\n",
             log);
-    } else if (status != WEIR_OK) {
-        fprintf(stderr, "weir serve: log '%s': the file cannot be opened for writing\n", log);
+        return false;
     }
-    return status == WEIR_OK;
+    if (status != WEIR_OK && weir_log_init(level, "weir serve") == WEIR_OK) {
+        weir_sup_extra_fails(sup, WEIR_EXTRA_LOG, "'%.80s' cannot be opened for writing", path + 1);
+    } else if (path && !sup->params.check_only) {
+        weir_sup_extra_works(sup, WEIR_EXTRA_LOG);
+    }
+    return true;
 }

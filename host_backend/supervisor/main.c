@@ -61,6 +61,8 @@ static const struct {
     {weir_sup_spin_watch, weir_sup_spin_tick},
     {weir_sup_faults_watch, weir_sup_faults_tick},
     {weir_sup_claims_watch, NULL},
+    {weir_sup_restart_watch, weir_sup_restart_tick},
+    {weir_sup_extras_watch, weir_sup_extras_tick},
 };
 
 /* Log a slow turn of the loop, for which all tenants wait. */
@@ -109,6 +111,20 @@ static void run(struct weir_supervisor *sup)
     weir_host_loop_destroy(loop);
 }
 
+/* Make the tenants. One that has no socket costs its own programs theirs: the log says so, and a
+ * reload tries again. */
+static enum weir_status open_tenants(struct weir_supervisor *sup)
+{
+    enum weir_status status = weir_sup_tenants_apply(sup, &sup->config);
+
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        if (sup->tenants[i].used && sup->tenants[i].listen_fd >= 0) {
+            return WEIR_OK;
+        }
+    }
+    return status;
+}
+
 static enum weir_status open_all(struct weir_supervisor *sup)
 {
     enum weir_status status;
@@ -133,16 +149,20 @@ static enum weir_status open_all(struct weir_supervisor *sup)
     }
     status = status == WEIR_OK ? weir_sup_spin_open(sup) : status;
     status = status == WEIR_OK ? weir_sup_gate_open(sup) : status;
-    status = status == WEIR_OK ? weir_sup_tcp_open(sup) : status;
-    status = status == WEIR_OK ? weir_sup_metrics_open(sup) : status;
-    status = status == WEIR_OK ? weir_sup_tenants_apply(sup, &sup->config) : status;
-    status = status == WEIR_OK ? weir_sup_demand_open(sup) : status;
     if (status == WEIR_OK) {
+        weir_sup_tcp_open(sup);
+        weir_sup_metrics_open(sup);
+        status = open_tenants(sup);
+    }
+    if (status == WEIR_OK) {
+        weir_sup_demand_open(sup);
+        weir_sup_drain_load(sup);
         weir_sup_workers_listen(sup);
         weir_sup_programs_tick(sup, weir_host_clock_ns()); /* starts spares */
         weir_sup_remark_keys(sup);
+        weir_sup_libvirt_open(sup);
     }
-    return status == WEIR_OK ? weir_sup_libvirt_open(sup) : status;
+    return status;
 }
 
 /* Raise the limit: each piece of device memory is a descriptor here, each exported one a descriptor
@@ -155,6 +175,13 @@ static void allow_descriptors(void)
         limit.rlim_cur = limit.rlim_max;
         (void)setrlimit(RLIMIT_NOFILE, &limit);
     }
+}
+
+/* From now on programs find nobody. */
+static void close_doors(struct weir_supervisor *sup)
+{
+    weir_sup_tenants_close(sup);
+    weir_sup_demand_close(sup);
 }
 
 int weir_serve_main(const struct weir_serve_params *params)
@@ -212,13 +239,17 @@ int weir_serve_main(const struct weir_serve_params *params)
     if (sup->tcp_fd >= 0) {
         close(sup->tcp_fd); /* new guests find a closed port, and try again for the next host */
     }
-    weir_sup_tenants_close(sup);
-    weir_sup_demand_close(sup);
+    if (!sup->life.restarts) {
+        close_doors(sup);
+    }
     weir_sup_libvirt_close(sup);
     if (sup->signal_fd >= 0) {
         weir_sup_workers_stop(sup);
         weir_sup_gate_close(sup);
         weir_mps_close(sup);
+    }
+    if (sup->life.restarts) { /* programs that come meanwhile wait in the sockets' backlogs */
+        close_doors(sup);
     }
     weir_sup_admin_close(sup);
     weir_sup_events_close(sup);

@@ -8,6 +8,7 @@
  * out. Workers are asked at most ten times a second however many ask here.
  */
 #include "host_backend/supervisor/admin.h"
+#include "host_backend/supervisor/state/extras.h"
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/watch/metrics.h"
@@ -50,7 +51,7 @@ struct weir_metrics_client {
 
 /* All connections, and the socket that accepts them. */
 struct weir_sup_metrics {
-    int fd;         /* -1: none */
+    int fd;         /* -1: none yet */
     char path[108]; /* path of a unix socket; else "" */
     struct weir_metrics_client clients[WEIR_METRICS_CLIENTS_MAX];
 };
@@ -80,45 +81,75 @@ static void log_listening(const struct weir_supervisor *sup)
     }
 }
 
-enum weir_status weir_sup_metrics_open(struct weir_supervisor *sup)
+/* The path of a unix socket; NULL: it is to be an address. */
+static const char *path_of(const char *listen)
 {
-    const char *listen = sup->config.metrics_listen;
     const char *path = strncmp(listen, "unix:", 5) == 0 ? listen + 5 : listen;
 
-    if (*listen == 0) {
-        return WEIR_OK;
+    return *path == '/' ? path : NULL;
+}
+
+bool weir_sup_metrics_ok(const char *listen)
+{
+    const char *path = path_of(listen);
+
+    return path ? strlen(path) < sizeof((struct weir_sup_metrics *)NULL)->path
+                : *listen == 0 || weir_sup_address_ok(listen);
+}
+
+/* Listen there. @return NULL, or why not */
+static const char *listen_at(struct weir_supervisor *sup, const char *listen)
+{
+    const char *path = path_of(listen);
+    enum weir_status status;
+
+    if (!path) {
+        return weir_sup_listen_address(listen, &sup->metrics->fd) ? NULL : strerror(errno);
     }
+    status = weir_sup_listen(path, (mode_t)sup->config.socket_mode, &sup->metrics->fd);
+    if (status == WEIR_OK) {
+        strcpy(sup->metrics->path, path); /* weir_sup_metrics_ok() has said that it fits */
+        return NULL;
+    }
+    return status == WEIR_ERR_IO ? strerror(errno) : weir_status_text(status);
+}
+
+static bool make_places(struct weir_supervisor *sup)
+{
     sup->metrics = calloc(1, sizeof *sup->metrics);
-    if (!sup->metrics) {
-        return WEIR_ERR_NO_MEMORY;
-    }
-    sup->metrics->fd = -1;
-    for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
+    for (int i = 0; sup->metrics && i < WEIR_METRICS_CLIENTS_MAX; i++) {
         sup->metrics->clients[i].fd = -1;
     }
-    if (*path != '/') {
-        if (!weir_sup_listen_address(listen, &sup->metrics->fd)) {
-            fprintf(stderr, "weir serve: metrics '%s': %s\n", listen,
-                    errno == EINVAL ? "a socket's path is wanted, or ADDRESS:PORT with a numeric "
-                                      "address, localhost or *"
-                                    : strerror(errno));
-            return WEIR_ERR_IO;
-        }
-    } else {
-        enum weir_status status =
-            strlen(path) < sizeof sup->metrics->path
-                ? weir_sup_listen(path, (mode_t)sup->config.socket_mode, &sup->metrics->fd)
-                : WEIR_ERR_TOO_BIG;
+    return sup->metrics != NULL;
+}
 
-        if (status != WEIR_OK) {
-            sup->metrics->fd = -1;
-            fprintf(stderr, "weir serve: metrics '%s': %s\n", listen, weir_status_text(status));
-            return status;
-        }
-        strcpy(sup->metrics->path, path);
+void weir_sup_metrics_open(struct weir_supervisor *sup)
+{
+    const char *listen = sup->config.metrics_listen, *why = "out of memory";
+
+    if (*listen == 0) {
+        weir_sup_extra_unwanted(sup, WEIR_EXTRA_METRICS);
+        return;
     }
-    log_listening(sup);
-    return WEIR_OK;
+    if (sup->metrics || make_places(sup)) {
+        sup->metrics->fd = -1;
+        why = listen_at(sup, listen);
+    }
+    if (why) {
+        weir_sup_extra_fails(sup, WEIR_EXTRA_METRICS, "'%.80s': %s", listen, why);
+    } else {
+        weir_sup_extra_works(sup, WEIR_EXTRA_METRICS);
+        log_listening(sup);
+    }
+}
+
+void weir_sup_metrics_follow(struct weir_supervisor *sup, const char *listen)
+{
+    if (strcmp(listen, sup->config.metrics_listen) != 0) {
+        weir_sup_metrics_close(sup);
+        snprintf(sup->config.metrics_listen, sizeof sup->config.metrics_listen, "%s", listen);
+        weir_sup_metrics_open(sup);
+    }
 }
 
 /* A free place, or that of the client with the nearest deadline. */
@@ -175,6 +206,7 @@ static char *metrics_text(struct weir_supervisor *sup, size_t *ret_bytes)
     weir_sup_admin_report(sup, &report);
     weir_metrics_write(out, &report, start_time_s(sup));
     free(report.tenants);
+    free(report.extras);
     free(report.workers);
     if (fclose(out) != 0) {
         free(text);

@@ -59,6 +59,7 @@ static void reload(struct weir_supervisor *sup)
         (void)!weir_sup_tenants_apply(sup, config); /* failures are in the log */
         follow_policy(sup, config->scheduler.policy);
         weir_sup_demand_follow(sup, &config->demand);
+        weir_sup_metrics_follow(sup, config->metrics_listen);
         weir_sup_libvirt_again(sup);
         weir_sup_remark_memory(sup);
         weir_sup_remark_keys(sup);

@@ -498,6 +498,24 @@ static bool let_in(struct arrival *a)
     return a->let_in;
 }
 
+/* Does its tenant take new programs? A monitor is none. */
+static bool may_begin(const struct arrival *a)
+{
+    return a->monitor || atomic_load(&a->tenant->drain) == WEIR_DRAIN_OFF;
+}
+
+static void refuse_for_now(struct arrival *a)
+{
+    char why[WEIR_TENANT_NAME_BYTES + 96];
+
+    if (atomic_load(&a->tenant->drain) == WEIR_DRAIN_ON) {
+        weir_drain_refusal(a->tenant->name, why, sizeof why);
+        refuse(a, WEIR_ERR_DENIED, CUDA_ERROR_NO_DEVICE, why);
+    } else {
+        refuse(a, WEIR_ERR_AGAIN, CUDA_ERROR_UNKNOWN, "the host is about to restart");
+    }
+}
+
 static void *guest_thread(void *argument)
 {
     struct arrival *a = argument;
@@ -539,6 +557,8 @@ static void *guest_thread(void *argument)
                                   why, sizeof why);
         }
         refuse(a, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, why);
+    } else if (!may_begin(a)) { /* asked last: from here on the status counts the session */
+        refuse_for_now(a);
     } else if (atomic_load(&a->worker->sticky) != 0) {
         refuse(a, WEIR_ERR_AGAIN, CUDA_ERROR_UNKNOWN, "the worker is being replaced");
     } else if (weir_platform_enter(&a->worker->platform) != CUDA_SUCCESS) {

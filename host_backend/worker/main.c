@@ -97,6 +97,7 @@ static void on_tenant(struct weir_worker *worker, struct weir_link_heard *heard)
         pthread_mutex_lock(&worker->lock);
         __atomic_store_n(&tenant->generation, message->generation, __ATOMIC_RELAXED);
         pthread_mutex_unlock(&worker->lock);
+        atomic_store(&tenant->drain, message->drain);
         weir_tenant_configure(tenant, &message->config);
         return;
     }
@@ -106,6 +107,7 @@ static void on_tenant(struct weir_worker *worker, struct weir_link_heard *heard)
         return;
     }
     tenant->generation = message->generation;
+    atomic_store(&tenant->drain, message->drain);
     if (heard->fd >= 0) {
         share_account(tenant, message, heard->fd);
     }

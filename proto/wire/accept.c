@@ -152,7 +152,7 @@ bool weir_hello_fits(const struct weir_hello *hello, uint64_t wire_hash, char *r
     if (hello->wire_hash != wire_hash) {
         snprintf(ret_why, why_bytes,
                  "the guest library (%.60s) was built with other operations than this host (%s): "
-                 "install the same version (a container from before an upgrade has the old one)",
+                 "install the same version; after an upgrade, weir restart and new containers",
                  hello->version, WEIR_VERSION);
         return false;
     }

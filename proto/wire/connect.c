@@ -31,7 +31,10 @@
 #define AGAIN_FIRST_MS     10 /* pause between attempts while a worker restarts */
 #define AGAIN_LAST_MS      160
 #define CLOSED_PORT_NS     (1500 * WEIR_NS_PER_MS)
-#define CONNECT_RETRY_MS   2 /* a full backlog of a non-blocking unix socket cannot be polled for */
+/* How long a host may take to come back that has left its sockets' files: a service manager starts
+ * it after 0.1 s, and it listens long before its workers are ready. */
+#define COMES_BACK_NS    (5 * WEIR_NS_PER_S)
+#define CONNECT_RETRY_MS 2 /* a full backlog of a non-blocking unix socket cannot be polled for */
 
 static bool transport_is_offered(enum weir_transport_id id)
 {
@@ -373,19 +376,26 @@ static bool was_hung_up_on(enum weir_status status, const struct weir_welcome *w
 }
 
 /*
- * The port of a host that is being restarted is closed for a moment: that does not mean yet that no
- * host is there. A host that hangs up in the handshake is flooded, or has another key.
+ * Until when an attempt that has ended like this is made again. 0: not at all.
+ *
+ * The port of a host that is being restarted is closed for a moment, and its sockets' files lie
+ * there: that does not mean yet that no host is there. A host that is stopped takes the files away.
+ * A host that hangs up in the handshake is flooded, or has another key.
  */
-static bool is_reason_to_insist(const struct weir_connect_params *params, enum weir_status status,
-                                const struct weir_welcome *welcome, uint64_t closed_port_end_ns)
+static uint64_t insists_until_ns(const struct weir_connect_params *params, enum weir_status status,
+                                 const struct weir_welcome *welcome, uint64_t seen_ns)
 {
     const char *place;
     enum weir_scheme scheme = weir_address_scheme(params->host, &place);
-    if ((status == WEIR_ERR_NOT_FOUND && scheme == WEIR_SCHEME_TCP) ||
+    if ((status == WEIR_ERR_NOT_FOUND &&
+         (scheme == WEIR_SCHEME_TCP || scheme == WEIR_SCHEME_VSOCK)) ||
         was_hung_up_on(status, welcome)) {
-        return weir_deadline_left_ns(closed_port_end_ns) != 0;
+        return seen_ns + CLOSED_PORT_NS;
     }
-    return status == WEIR_ERR_AGAIN || status == WEIR_ERR_CLOSED;
+    if (status == WEIR_ERR_NOT_FOUND && scheme == WEIR_SCHEME_IPC && access(place, F_OK) == 0) {
+        return seen_ns + COMES_BACK_NS;
+    }
+    return status == WEIR_ERR_AGAIN || status == WEIR_ERR_CLOSED ? UINT64_MAX : 0;
 }
 
 /*
@@ -398,17 +408,19 @@ static enum weir_status insist(const struct weir_connect_params *params,
                                struct weir_welcome **ret_welcome)
 {
     enum weir_status before = WEIR_ERR_TIMED_OUT;
-    uint64_t closed_port_end_ns = weir_deadline_after(CLOSED_PORT_NS);
+    uint64_t seen_ns = weir_clock_now_ns(); /* when the host was last there */
     for (int pause_ms = AGAIN_FIRST_MS;;) {
         struct weir_hello again = *hello;
         enum weir_status status = attempt(params, &again, deadline_ns, ret_transport, ret_welcome);
         if (status == WEIR_ERR_TIMED_OUT) {
             return before;
         }
-        if (!is_reason_to_insist(params, status, *ret_welcome, closed_port_end_ns) ||
+        uint64_t now_ns = weir_clock_now_ns();
+        if (now_ns >= insists_until_ns(params, status, *ret_welcome, seen_ns) ||
             weir_deadline_left_ns(deadline_ns) <= (uint64_t)pause_ms * WEIR_NS_PER_MS) {
             return was_hung_up_on(status, *ret_welcome) ? WEIR_ERR_DENIED : status;
         }
+        seen_ns = status == WEIR_ERR_AGAIN || status == WEIR_ERR_CLOSED ? now_ns : seen_ns;
         before = status;
         weir_welcome_destroy(*ret_welcome);
         *ret_welcome = NULL;

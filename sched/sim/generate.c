@@ -453,9 +453,8 @@ enum weir_status weir_sim_generate(const char *spec, const struct weir_sim_gener
         weir_sched_trace_create(&config, WEIR_SCHED_TRACE_GENERATED, 0, RING_RECORDS, fd, &g.trace);
     if (status == WEIR_OK) {
         status = generate(&g);
-        if (weir_sched_trace_destroy(g.trace) != WEIR_OK && status == WEIR_OK) {
-            status = WEIR_ERR_IO;
-        }
+        enum weir_status written = weir_sched_trace_destroy(g.trace);
+        status = status == WEIR_OK ? written : status;
     }
     if (status == WEIR_ERR_TOO_BIG) {
         weir_diag_set(ret_diag, 0, 0, "more than %u tenants or %u items",

@@ -126,7 +126,8 @@ struct weir_sched_trace;
  * @param ring_records  most records that wait for a flush: rounded up to a power of two, 16 ..
  * 2^24.
  * @param fd            the output, blocking; it is taken over, also on failure.
- * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_INVALID (ring_records, no SMs), WEIR_ERR_IO
+ * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_INVALID (ring_records, no SMs), WEIR_ERR_NO_SPACE,
+ *         WEIR_ERR_IO
  * @thread any
  */
 enum weir_status weir_sched_trace_create(const struct weir_sched_config *config, uint32_t flags,
@@ -160,7 +161,8 @@ void weir_sched_trace_kernel(struct weir_sched_trace *trace, uint64_t at_ns, uin
  * Write the records that have been put.
  *
  * @return WEIR_OK      all records are written.
- * @return WEIR_ERR_IO  writing failed; from then on records are dropped, and this is returned.
+ * @return WEIR_ERR_NO_SPACE, WEIR_ERR_IO  writing failed; from then on records are dropped, and
+ * this is returned.
  * @thread consumer
  */
 enum weir_status weir_sched_trace_flush(struct weir_sched_trace *trace);

@@ -24,7 +24,7 @@ struct weir_sched_trace {
     struct weir_sched_record *ring;
     uint32_t mask;
     int fd;
-    bool has_failed;          /* consumer's: writing has failed */
+    enum weir_status status;  /* consumer's: how writing has failed */
     uint64_t lost_told;       /* producer's: lost records that LOST records report */
     uint64_t at_ns;           /* producer's: time of the last record that was put */
     _Atomic uint64_t put;     /* records put; T1 publishes, T2 acquires */
@@ -42,7 +42,7 @@ static enum weir_status write_all(int fd, const void *data, size_t bytes)
             continue;
         }
         if (n <= 0) {
-            return WEIR_ERR_IO;
+            return n < 0 && (errno == ENOSPC || errno == EDQUOT) ? WEIR_ERR_NO_SPACE : WEIR_ERR_IO;
         }
         at += n;
         bytes -= (size_t)n;
@@ -209,15 +209,15 @@ enum weir_status weir_sched_trace_flush(struct weir_sched_trace *trace)
         uint64_t slot = from & trace->mask;
         uint64_t n = put - from;
         n = n < trace->mask + 1 - slot ? n : trace->mask + 1 - slot;
-        if (!trace->has_failed &&
-            write_all(trace->fd, trace->ring + slot, (size_t)n * sizeof *trace->ring) != WEIR_OK) {
-            trace->has_failed = true;
+        if (trace->status == WEIR_OK) {
+            trace->status =
+                write_all(trace->fd, trace->ring + slot, (size_t)n * sizeof *trace->ring);
         }
         from += n;
         /* T3: publishes that the slots may be written again; meets T4 in has_room. */
         atomic_store_explicit(&trace->flushed, from, memory_order_release);
     }
-    return trace->has_failed ? WEIR_ERR_IO : WEIR_OK;
+    return trace->status;
 }
 
 uint64_t weir_sched_trace_lost(const struct weir_sched_trace *trace)

@@ -452,7 +452,7 @@ class HostCases(lib.Case):
         self.assertEqual(host.stop(), 0)
         self.cdi = "/proc/none/weir.json"
         host = self.serve(["A"])
-        lib.until(lambda: "no CDI file path=/proc/none/weir.json" in host.process.err, 5, "the host says why")
+        lib.until(lambda: "no CDI file '/proc/none/weir.json': " in host.process.err, 5, "the host says why")
         self.assertEqual(host.weir("docker-args", "--run-dir", host.run_dir, "A").returncode, 0)
 
     def test_wrong_paths_are_refused(self):

@@ -104,6 +104,21 @@ class Install(lib.Case):
         with open(os.path.join(lib.places.build, "CPackConfig.cmake")) as f:
             return set(re.search(r'CPACK_COMPONENTS_ALL "(.*)"', f.read())[1].split(";"))
 
+    def test_what_is_left_out_is_told(self):
+        """ci/package, with tools that make the packages of a machine without libvirt's and Slurm's headers."""
+        tools, out = self.folder(), self.folder()
+        for name, line in (("cmake", ":"), ("ninja", ":"), ("cpack", 'touch "$6/weir-host_0_amd64.deb" "$6/weir-guest_0_amd64.deb"')):
+            path = os.path.join(tools, name)
+            with open(path, "w") as f:
+                f.write(f"#!/bin/sh\n{line}\n")
+            os.chmod(path, 0o755)
+        done = subprocess.run([os.path.join(lib.places.source, "ci/package"), out], capture_output=True, text=True, timeout=60,
+                              env=dict(os.environ, PATH=f"{tools}:{os.environ['PATH']}", WEIR_SKIP_INSTALL="1"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([line for line in done.stderr.splitlines() if ".rpm" not in line],
+                         ["left out: weir-libvirt, which needs libvirt-dev and libxml2-dev when it is built",
+                          "left out: weir-slurm, which needs libslurm-dev when it is built"])
+
     def guest_needs_libc_alone(self, folder):
         for path in ("usr/bin/weir", "usr/lib/weir/guest/libcuda.so.1", "usr/lib/weir/guest/libnvidia-ml.so.1"):
             said = subprocess.run(["readelf", "--dynamic", "--dyn-syms", "--wide", os.path.join(folder, path)],
@@ -125,7 +140,7 @@ class Install(lib.Case):
             subprocess.run(["dpkg-deb", "--extract", package, os.path.join(folder, component)], check=True)
             self.has(folder, f"{component}/usr/share/doc/weir-{component}/copyright")
         host = os.path.join(folder, "host")
-        self.has(host, "usr/lib/systemd/system/weir.service", "etc/weir/weir.toml")
+        self.has(host, "usr/lib/systemd/system/weir.service", "etc/weir/weir.toml", "etc/needrestart/conf.d/weir.conf", "usr/lib/weir/take-over")
         self.assertEqual(self.find_prefix(host), os.path.join(host, "usr"))
         self.prefix_works(os.path.join(host, "usr"))
         self.has(folder, "guest/etc/ld.so.conf.d/weir-guest.conf")
@@ -149,7 +164,7 @@ class Install(lib.Case):
             return subprocess.run(["rpm", "--query", "--package", *query, made[component]], capture_output=True,
                                   text=True, check=True).stdout.splitlines()
 
-        self.assertEqual(ask("host", "--configfiles"), ["/etc/weir/weir.toml"])
+        self.assertEqual(ask("host", "--configfiles"), ["/etc/needrestart/conf.d/weir.conf", "/etc/weir/weir.toml"])
         self.assertIn("libzmq.so.5()(64bit)", ask("host", "--requires"))
         self.assertNotIn("libcuda.so.1()(64bit)", ask("host", "--provides"))
         self.assertIn("libcuda.so.1()(64bit)", ask("guest", "--provides"))

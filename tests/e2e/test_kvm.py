@@ -188,6 +188,28 @@ class Region(Base):
         self.finished_in(machine, "drv_host_memory")
         host.wait_idle()
 
+    def test_drained_programs_and_those_that_come_in_a_restart(self):
+        host = self.host()
+        machine = self.stand_in(host)
+        steady = self.start(machine, "e2e_steady")
+        steady.wait_line("^round 0$")
+        self.assertEqual(lib.run_weir("drain", "--run-dir", host.run_dir, "alice").returncode, 0)
+        refused = self.start(machine, "drv_host_memory")
+        self.assertNotEqual(refused.wait(30), 0, refused.tail())
+        self.assertIn("is drained (weir drain)", refused.tail())
+        self.assertEqual(lib.run_weir("undrain", "--run-dir", host.run_dir).returncode, 0)
+        self.finished_in(machine, "drv_host_memory")
+        self.assertIn("it waits for 1 program", lib.run_weir("restart", "--run-dir", host.run_dir).stdout)
+        steady.close_stdin()
+        self.assertEqual(steady.wait(30), 0, steady.tail())
+        self.assertEqual(host.process.wait(20), 85)
+        early = self.start(machine, "drv_host_memory")
+        time.sleep(0.5)
+        self.assertTrue(early.alive(), early.tail())
+        host.start()
+        self.assertEqual(early.wait(30), 0, early.tail())
+        host.wait_idle()
+
     def test_a_worker_without_a_host_tells_its_guests_before_their_calls_fail(self):
         host = self.host()
         machine = self.stand_in(host)

@@ -90,10 +90,9 @@ class Transports(lib.Case):
     def test_tcp_addresses(self):
         remote = self.remote()
         self.host(remote=remote)
-        for listen, complaint in ((remote.listen, "Address already in use"), ("gpuhost:7070", "ADDRESS:PORT is wanted"),
-                                  ("127.0.0.1", "ADDRESS:PORT is wanted"), ("127.0.0.1:70700", "ADDRESS:PORT is wanted")):
+        for listen in ("gpuhost:7070", "127.0.0.1", "127.0.0.1:70700"):
             other = self.host(remote=remote, start=False, args=["--listen", listen])
-            with self.assertRaisesRegex(lib.Stuck, complaint):
+            with self.assertRaisesRegex(lib.Stuck, "ADDRESS:PORT is wanted"):
                 other.start()
         for listen in ("*:0", "tcp://127.0.0.1:0", ":0", *(["[::1]:0"] if os.path.exists("/proc/net/if_inet6") else [])):
             other = self.host(remote=remote, args=["--listen", listen])

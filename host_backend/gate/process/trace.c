@@ -59,13 +59,19 @@ void served_trace_policy(struct served_gpu *gpu, int kind, const char *name)
 static void *flush(void *user)
 {
     struct served_trace *t = user;
+    enum weir_status status = WEIR_OK, before;
 
     (void)prctl(PR_SET_NAME, "weir-trace");
     pthread_mutex_lock(&t->lock);
     while (!t->quit) {
         (void)weir_thread_condition_wait(&t->wake, &t->lock, weir_clock_now_ns() + FLUSH_NS);
         pthread_mutex_unlock(&t->lock);
-        (void)weir_sched_trace_flush(t->trace); /* a failure is reported when the recording ends */
+        before = status;
+        status = weir_sched_trace_flush(t->trace); /* a failure stays one */
+        if (status != before) {
+            weir_log_warn("sched: a recording cannot be written any more why=\"%s\"",
+                          weir_status_text(status));
+        }
         pthread_mutex_lock(&t->lock);
     }
     pthread_mutex_unlock(&t->lock);
@@ -227,10 +233,11 @@ void served_trace_stop(struct served_gpu *gpu, char *text, size_t bytes)
     pthread_cond_destroy(&t->wake);
     pthread_mutex_destroy(&t->lock);
     free(t);
-    snprintf(text, bytes, "%sdevice %u: %llu records, %llu lost%s",
+    snprintf(text, bytes, "%sdevice %u: %llu records, %llu lost%s%s",
              status == WEIR_OK ? "" : "error: ", gpu->index, (unsigned long long)records,
              (unsigned long long)lost,
-             status == WEIR_OK ? "" : ", and the file could not be written");
+             status == WEIR_OK ? "" : ", and the file could not be written: ",
+             status == WEIR_OK ? "" : weir_status_text(status));
     weir_log_info("sched: recorded device=%u records=%llu lost=%llu status=\"%s\"", gpu->index,
                   (unsigned long long)records, (unsigned long long)lost, weir_status_text(status));
 }

@@ -2,6 +2,7 @@
 #include "host_backend/supervisor/machines/channels.h"
 
 #include "host_backend/supervisor/machines/ivshmem.h"
+#include "host_backend/supervisor/state/extras.h"
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/users.h"
@@ -61,12 +62,14 @@ void weir_sup_vsock_follow(struct weir_supervisor *sup)
 
     if (!wanted) {
         weir_sup_vsock_close(sup);
+        weir_sup_extra_unwanted(sup, WEIR_EXTRA_VSOCK);
     } else if (sup->machines->vsock_fd < 0) {
         sup->machines->vsock_fd = listen_vsock(sup->config.vsock_port);
         if (sup->machines->vsock_fd < 0) {
-            weir_log_error("supervisor: cannot listen on vsock port=%u why=\"%s\"",
-                           sup->config.vsock_port, strerror(errno));
+            weir_sup_extra_fails(sup, WEIR_EXTRA_VSOCK, "vsock_port %u: %s", sup->config.vsock_port,
+                                 strerror(errno));
         } else {
+            weir_sup_extra_works(sup, WEIR_EXTRA_VSOCK);
             weir_log_info("supervisor: listening on vsock port=%u", sup->config.vsock_port);
         }
     }

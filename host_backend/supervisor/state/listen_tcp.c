@@ -1,7 +1,9 @@
 /* Opens a listening TCP socket, from an address as people write it. */
+#include "host_backend/supervisor/state/extras.h"
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
 
+#include "proto/wire/keys.h"
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -12,25 +14,22 @@
 
 #define BACKLOG 64 /* remote guests wait in it while their worker is being replaced */
 
-bool weir_sup_listen_address(const char *address, int *ret_fd)
+/* The address to listen on, for freeaddrinfo(); NULL: the text has none of the forms. */
+static struct addrinfo *read_address(const char *address)
 {
     const struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV,
                                    .ai_socktype = SOCK_STREAM};
     struct addrinfo *found = NULL;
     char host[WEIR_CONFIG_PATH_BYTES];
-    char *colon;
-    int one = 1, fd = -1;
+    char *colon, *name = host;
 
     snprintf(host, sizeof host, "%s", address);
     colon = strrchr(host, ':');
     if (!colon || strspn(colon + 1, "0123456789") != strlen(colon + 1) || strlen(colon + 1) > 5 ||
         atoi(colon + 1) > 65535) {
-        errno = EINVAL; /* getaddrinfo would only take a port's lower bits */
-        return false;
+        return NULL; /* getaddrinfo would only take a port's lower bits */
     }
     *colon = 0;
-    char *name = host;
-
     if (*name == '[' && colon > host && colon[-1] == ']') {
         colon[-1] = 0;
         name++;
@@ -41,7 +40,25 @@ bool weir_sup_listen_address(const char *address, int *ret_fd)
     if (strcmp(name, "*") == 0) {
         *name = 0;
     }
-    if (getaddrinfo(*name != 0 ? name : NULL, colon + 1, &hints, &found) != 0) {
+    return getaddrinfo(*name != 0 ? name : NULL, colon + 1, &hints, &found) == 0 ? found : NULL;
+}
+
+bool weir_sup_address_ok(const char *address)
+{
+    struct addrinfo *found = read_address(address);
+
+    if (found) {
+        freeaddrinfo(found);
+    }
+    return found != NULL;
+}
+
+bool weir_sup_listen_address(const char *address, int *ret_fd)
+{
+    struct addrinfo *found = read_address(address);
+    int one = 1, fd;
+
+    if (!found) {
         errno = EINVAL;
         return false;
     }
@@ -59,20 +76,43 @@ bool weir_sup_listen_address(const char *address, int *ret_fd)
     return fd >= 0;
 }
 
-const char *weir_sup_address_error(int error)
+/* Is the key there without which no guest can come? */
+static bool has_key(struct weir_supervisor *sup)
 {
-    return error == EINVAL ? "ADDRESS:PORT is wanted, with a numeric address, localhost or *"
-                           : strerror(error);
+    char key[WEIR_KEY_Z85_BYTES];
+    enum weir_status status = weir_key_read(sup->config.server_key, key);
+
+    explicit_bzero(key, sizeof key);
+    if (status != WEIR_OK) {
+        weir_sup_extra_fails(sup, WEIR_EXTRA_TCP, "server_key '%.80s': %s", sup->config.server_key,
+                             weir_sup_key_error(status));
+    }
+    return status == WEIR_OK;
 }
 
-enum weir_status weir_sup_tcp_open(struct weir_supervisor *sup)
+const char *weir_sup_key_error(enum weir_status status)
 {
-    const char *listen = sup->config.listen_tcp;
-    const char *address = strncmp(listen, "tcp://", 6) == 0 ? listen + 6 : listen;
+    return status == WEIR_ERR_INVALID ? "no key: a key is a line of 40 characters (weir keygen)"
+                                      : weir_status_text(status);
+}
 
-    if (*listen == 0 || weir_sup_listen_address(address, &sup->tcp_fd)) {
-        return WEIR_OK;
+const char *weir_sup_tcp_address(const struct weir_host_config *config)
+{
+    const char *listen = config->listen_tcp;
+
+    return strncmp(listen, "tcp://", 6) == 0 ? listen + 6 : listen;
+}
+
+void weir_sup_tcp_open(struct weir_supervisor *sup)
+{
+    const char *address = weir_sup_tcp_address(&sup->config);
+
+    if (*address == 0 || sup->tcp_fd >= 0 || !has_key(sup)) {
+        return;
     }
-    fprintf(stderr, "weir serve: listen_tcp '%s': %s\n", listen, weir_sup_address_error(errno));
-    return WEIR_ERR_IO;
+    if (weir_sup_listen_address(address, &sup->tcp_fd)) {
+        weir_sup_extra_works(sup, WEIR_EXTRA_TCP);
+    } else {
+        weir_sup_extra_fails(sup, WEIR_EXTRA_TCP, "'%.80s': %s", address, strerror(errno));
+    }
 }

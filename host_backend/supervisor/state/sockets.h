@@ -43,20 +43,21 @@ bool weir_sup_socket_lost(const char *path, int *listen_fd);
 
 /* listen_tcp.c */
 
-/**
- * Listen on "ADDRESS:PORT", "[ADDRESS]:PORT", "localhost:PORT", ":PORT" or "*:PORT".
- * @return false, with errno; EINVAL: the address has none of these forms
- */
+/** Has a text one of the forms "ADDRESS:PORT", "[ADDRESS]:PORT", "localhost:PORT", ":PORT",
+ * "*:PORT" with a numeric address? */
+bool weir_sup_address_ok(const char *address);
+/** Listen on such an address. @return false, with errno */
 bool weir_sup_listen_address(const char *address, int *ret_fd) WEIR_MUST_CHECK;
-/** What is wrong with such an address, for people. @param error  the errno */
-const char *weir_sup_address_error(int error);
+/** What is wrong with a key's file, for people. @param status  of weir_key_read() */
+const char *weir_sup_key_error(enum weir_status status);
+/** The address of listen_tcp; "": none. Borrowed from the configuration. */
+const char *weir_sup_tcp_address(const struct weir_host_config *config);
 /**
- * Listen where listen_tcp says, if it says so, and tell people on stderr why not. The socket
- * outlives the workers that accept from it: guests that come while one is being replaced wait in
- * its backlog, as they do in that of a tenant's socket.
- * @return WEIR_OK, WEIR_ERR_IO
+ * Listen where listen_tcp says, if it says so, or say that this extra fails. The socket outlives
+ * the workers that accept from it: guests that come while one is being replaced wait in its
+ * backlog, as they do in that of a tenant's socket.
  */
-enum weir_status weir_sup_tcp_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
+void weir_sup_tcp_open(struct weir_supervisor *sup);
 
 /* owner.c */
 

@@ -78,6 +78,7 @@ struct weir_sup_tenant {
     uint32_t demand_user;          /* .. slot of the user for whom it counts */
     struct weir_log_rate log_rate; /* rate of log lines of its guests; weir_sup_log_rate() */
     uint32_t generation;           /* generation of this slot: how often its tenant was removed */
+    bool drained;                  /* it takes no new programs */
     bool used;                     /* the slot is used until no worker has anything of the tenant */
     bool gone;                     /* the tenant was removed */
 };
@@ -137,9 +138,10 @@ struct weir_sup_worker {
     struct weir_spin_page *spin_page; /* page of this worker alone; NULL: it does not run */
     bool told;                        /* it reads its link, and was sent its tenants */
     bool ready;
-    bool renewing;   /* it must end, and start again with other connections */
-    bool answering;  /* it still has to answer STATUS */
-    uint32_t n_rows; /* rows of its answer so far */
+    bool without_tcp; /* it began when remote guests could not be listened for */
+    bool renewing;    /* it must end, and start again with other connections */
+    bool answering;   /* it still has to answer STATUS */
+    uint32_t n_rows;  /* rows of its answer so far */
     uint32_t restarts;
     uint32_t failures;       /* consecutive failures, which lengthen the pause */
     uint32_t connections;    /* number that a program of its tenant asked for; 0: none did */
@@ -276,6 +278,7 @@ struct weir_worker_events {
 struct weir_sup_life {
     uint64_t started_ns;
     bool stopping;
+    bool restarts; /* .. to be started again: sockets' files stay, so that programs wait for that */
     int exit_status;
     bool listening; /* the first tenants are applied: workers listen when they know theirs */
     bool announced; /* systemd was sent READY=1 */
@@ -306,6 +309,32 @@ struct weir_sup_demand {
     struct weir_sup_demand_client clients[WEIR_DEMAND_CLIENTS_MAX];
     uint32_t asking_user; /* slot of the user for whom a share is being made */
     uint64_t n_runs;      /* programs that were given a share */
+};
+
+enum weir_extra {
+#define WEIR_EXTRA(extra, name) WEIR_EXTRA_##extra,
+#include "host_backend/supervisor/state/extras.def"
+#undef WEIR_EXTRA
+    WEIR_EXTRA_COUNT
+};
+
+/* What is served beside the GPU (extras.c). */
+struct weir_sup_extras {
+    struct weir_sup_extra {
+        bool wanted;   /* the configuration asks for it */
+        char why[160]; /* why it fails; "": it does not */
+    } of[WEIR_EXTRA_COUNT];
+    uint64_t again_ns; /* when those that fail are tried again; 0: none has failed yet */
+};
+
+/* weir drain, and weir restart (drain_admin.c). */
+struct weir_sup_drain {
+    bool all;         /* no tenant takes new programs */
+    bool restart;     /* the host ends once no program runs, to be started again */
+    bool closing;     /* .. perhaps now: new programs wait until that is known */
+    bool asked;       /* the workers are asked whether programs run */
+    uint64_t next_ns; /* when to look again */
+    char waits_for[WEIR_HOST_TEXT_BYTES]; /* what the restart waits for; "": has not looked yet */
 };
 
 /* Programs that wait for a worker, and shortages that delay workers (workers/programs.c). */
@@ -363,6 +392,8 @@ struct weir_supervisor {
     uint64_t memory_bytes;     /* of the host's devices; 0: no worker has told yet */
     uint32_t remarked_pct;     /* percent of memory promised, as last logged */
     struct weir_sup_life life;
+    struct weir_sup_drain drain;
+    struct weir_sup_extras extras;
     struct weir_sup_admin admin;
     struct weir_sup_demand demand;
     struct weir_sup_metrics *metrics; /* NULL: metrics are not served */

@@ -14,6 +14,7 @@
  * when it comes back. Those of tenants that are gone are removed, also such that an earlier host
  * left.
  */
+#include "host_backend/supervisor/state/extras.h"
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/tenants/tenants.h"
@@ -66,7 +67,7 @@ static void close_socket(const struct weir_supervisor *sup, struct weir_sup_tena
     }
     close(tenant->container_fd);
     tenant->container_fd = -1;
-    if (socket_path(sup, tenant->config.name, path)) {
+    if (!sup->life.restarts && socket_path(sup, tenant->config.name, path)) {
         unlink(path);
     }
 }
@@ -121,7 +122,7 @@ static void sweep(struct weir_supervisor *sup, const char *folder)
     }
 }
 
-static void write_cdi(const struct weir_supervisor *sup, const char *path)
+static void write_cdi(struct weir_supervisor *sup, const char *path)
 {
     const char *names[WEIR_CONFIG_TENANTS_MAX];
     char run_dir[PATH_MAX];
@@ -138,7 +139,8 @@ static void write_cdi(const struct weir_supervisor *sup, const char *path)
         run_dir[0] = 0; /* refused below */
     }
     if (common && !sup->params.guest_lib) {
-        weir_log_error("supervisor: no CDI file, the guest's libcuda.so.1 is not to be found");
+        weir_sup_extra_fails(sup, WEIR_EXTRA_CONTAINERS,
+                             "no CDI file, the guest's libcuda.so.1 is not to be found");
     } else if (common) {
         status =
             weir_container_edits_common(sup->params.guest_lib, WEIR_CONTAINER_NVIDIA_SMI, common);
@@ -146,8 +148,10 @@ static void write_cdi(const struct weir_supervisor *sup, const char *path)
             status = weir_cdi_store(path, &spec);
         }
         if (status != WEIR_OK && (spec.n_tenants != 0 || spec.hook)) {
-            weir_log_error("supervisor: no CDI file path=%s why=\"%s\"", path,
-                           weir_status_text(status));
+            weir_sup_extra_fails(sup, WEIR_EXTRA_CONTAINERS, "no CDI file '%.80s': %s", path,
+                                 weir_status_text(status));
+        } else {
+            weir_sup_extra_works(sup, WEIR_EXTRA_CONTAINERS);
         }
     }
     free(common);
@@ -164,8 +168,7 @@ void weir_sup_containers_follow(struct weir_supervisor *sup)
     }
     snprintf(folder, sizeof folder, "%s/" WEIR_CONTAINER_FOLDER, sup->config.run_dir);
     if (!make_folder(folder, 0700 | shared)) {
-        weir_log_error("supervisor: containers are not served path=%s why=\"%s\"", folder,
-                       strerror(errno));
+        weir_sup_extra_fails(sup, WEIR_EXTRA_CONTAINERS, "'%.80s': %s", folder, strerror(errno));
         return;
     }
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
@@ -202,7 +205,7 @@ void weir_sup_containers_close(struct weir_supervisor *sup)
             close_socket(sup, &sup->tenants[i]);
         }
     }
-    if (path && any) {
+    if (path && any && !sup->life.restarts) {
         unlink(path);
     }
 }

@@ -17,6 +17,7 @@
  *
  * Nobody but the host's user can write in these folders, so names in them lead where they say.
  */
+#include "host_backend/supervisor/state/extras.h"
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/users.h"
@@ -350,7 +351,11 @@ static bool has_room(const struct weir_supervisor *sup, uint32_t user, struct we
         n += is_share(&sup->tenants[i]) && sup->tenants[i].demand_user == user;
         used += sup->tenants[i].used;
     }
-    if (most == 0) {
+    if (sup->drain.all) {
+        weir_diag_set(diag, 0, 0,
+                      "the host is drained (weir drain): it takes no new programs until weir "
+                      "undrain");
+    } else if (most == 0) {
         weir_diag_set(diag, 0, 0, "this host makes no shares on demand (per_user = 0)");
     } else if (n >= most) {
         weir_diag_set(diag, 0, 0,
@@ -654,7 +659,9 @@ static void on_process(void *user, int index)
 
 void weir_sup_demand_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
 {
-    weir_host_loop_watch(loop, sup->demand.fd, POLLIN, on_connection, sup, 0);
+    if (!sup->drain.closing) {
+        weir_host_loop_watch(loop, sup->demand.fd, POLLIN, on_connection, sup, 0);
+    }
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (sup->tenants[i].used && !sup->tenants[i].gone) {
             weir_host_loop_watch(loop, sup->tenants[i].demand_fd, POLLIN, on_process, sup, i);
@@ -672,34 +679,35 @@ void weir_sup_demand_follow(struct weir_supervisor *sup, const struct weir_deman
 {
     sup->config.demand = *demand;
     weir_sup_shares_weigh(sup);
-    if (chmod(sup->demand.path, (mode_t)demand->socket_mode) != 0) {
+    if (sup->demand.fd >= 0 && chmod(sup->demand.path, (mode_t)demand->socket_mode) != 0) {
         weir_log_warn("supervisor: socket_mode is not changed path=%s why=\"%s\"", sup->demand.path,
                       strerror(errno));
     }
 }
 
-enum weir_status weir_sup_demand_open(struct weir_supervisor *sup)
+void weir_sup_demand_open(struct weir_supervisor *sup)
 {
     char folder[PATH_MAX], none[PATH_MAX];
     int n = snprintf(sup->demand.path, sizeof sup->demand.path, "%s/" WEIR_CONTROL_NEW_SOCKET,
                      sup->config.run_dir);
-    enum weir_status status;
+    enum weir_status status = WEIR_ERR_TOO_BIG;
 
-    if (n < 0 || (size_t)n >= sizeof sup->demand.path) {
-        return WEIR_ERR_TOO_BIG;
-    }
     snprintf(folder, sizeof folder, "%s/" WEIR_CONTAINER_SHARES, sup->config.run_dir);
     snprintf(none, sizeof none, "%s/" WEIR_CONTAINER_SHARES "/none", sup->config.run_dir);
-    status = make_folder(folder, 0711) && make_folder(none, 0755) ? WEIR_OK : WEIR_ERR_IO;
+    if (n >= 0 && (size_t)n < sizeof sup->demand.path) {
+        status = make_folder(folder, 0711) && make_folder(none, 0755) ? WEIR_OK : WEIR_ERR_IO;
+    }
     if (status == WEIR_OK) {
         sweep(folder, false);
         status = weir_listen_unix(sup->demand.path, (mode_t)sup->config.demand.socket_mode,
                                   &sup->demand.fd);
     }
-    if (status != WEIR_OK) {
-        fprintf(stderr, "weir serve: %s: %s\n", sup->demand.path, weir_status_text(status));
+    if (status == WEIR_OK) {
+        weir_sup_extra_works(sup, WEIR_EXTRA_SHARES);
+    } else {
+        weir_sup_extra_fails(sup, WEIR_EXTRA_SHARES, "'%.80s': %s", sup->demand.path,
+                             status == WEIR_ERR_IO ? strerror(errno) : weir_status_text(status));
     }
-    return status;
 }
 
 void weir_sup_demand_renew(struct weir_supervisor *sup)
@@ -729,6 +737,9 @@ void weir_sup_demand_close(struct weir_supervisor *sup)
         char folder[PATH_MAX];
 
         close(sup->demand.fd);
+        if (sup->life.restarts) {
+            return;
+        }
         unlink(sup->demand.path);
         snprintf(folder, sizeof folder, "%s/" WEIR_CONTAINER_SHARES "/none", sup->config.run_dir);
         (void)rmdir(folder);

@@ -11,6 +11,7 @@
  */
 #include "host_backend/supervisor/tenants/libvirt.h"
 
+#include "host_backend/supervisor/state/extras.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/users.h"
 #include "host_backend/supervisor/tenants/tenants.h"
@@ -367,6 +368,10 @@ static bool start(struct weir_supervisor *sup)
     struct weir_sup_libvirt *l = &sup->libvirt;
     int pair[2];
 
+    if (!sup->params.libvirt || access(sup->params.libvirt, X_OK) != 0) {
+        weir_sup_extra_fails(sup, WEIR_EXTRA_LIBVIRT, WEIR_SUP_NO_LIBVIRT);
+        return false;
+    }
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
         return false;
     }
@@ -386,17 +391,18 @@ static bool start(struct weir_supervisor *sup)
     return true;
 }
 
-enum weir_status weir_sup_libvirt_open(struct weir_supervisor *sup)
+void weir_sup_libvirt_open(struct weir_supervisor *sup)
 {
-    if (sup->config.libvirt_uri[0] == 0) {
-        return WEIR_OK;
+    struct weir_sup_libvirt *l = &sup->libvirt;
+    bool fails = sup->extras.of[WEIR_EXTRA_LIBVIRT].why[0] != 0;
+
+    if (sup->config.libvirt_uri[0] == 0 || (l->pid == 0 && l->restart_at_ns == 0 && !start(sup))) {
+        return;
     }
-    if (!sup->params.libvirt) {
-        fprintf(stderr,
-                "[libvirt] uri: this installation has no weir-libvirt (a package of its own)\n");
-        return WEIR_ERR_UNSUPPORTED;
+    /* One that has failed works again when it has lived for a while. */
+    if (!fails || (l->pid != 0 && weir_clock_now_ns() - l->started_ns >= PAUSE_LAST_NS / 2)) {
+        weir_sup_extra_works(sup, WEIR_EXTRA_LIBVIRT);
     }
-    return start(sup) ? WEIR_OK : WEIR_ERR_IO;
 }
 
 static void close_link(struct weir_sup_libvirt *l)
@@ -432,8 +438,9 @@ void weir_sup_libvirt_reap(struct weir_supervisor *sup)
     }
     l->pid = 0;
     close_link(l);
-    weir_log_warn("supervisor: weir-libvirt ended %s=%d", WIFSIGNALED(status) ? "signal" : "status",
-                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    weir_sup_extra_fails(sup, WEIR_EXTRA_LIBVIRT, "weir-libvirt ended %s=%d",
+                         WIFSIGNALED(status) ? "signal" : "status",
+                         WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     l->failures = now_ns - l->started_ns > SOUND_AFTER_NS ? 1 : l->failures + 1;
     for (uint32_t i = 1; i < l->failures && pause_ns < PAUSE_LAST_NS; i++) {
         pause_ns *= 2;

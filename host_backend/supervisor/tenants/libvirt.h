@@ -5,8 +5,12 @@
 #include "container/libvirt_message.h"
 #include "host_backend/supervisor/state/supervisor.h"
 
-/** Start weir-libvirt, if weir.toml names a libvirt; complains on stderr. */
-enum weir_status weir_sup_libvirt_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
+/* The reason where the program is not installed. */
+#define WEIR_SUP_NO_LIBVIRT "this installation has no weir-libvirt (a package of its own)"
+
+/** Start weir-libvirt, if weir.toml names a libvirt and it does not run, or say that this extra
+ * fails. */
+void weir_sup_libvirt_open(struct weir_supervisor *sup);
 /** Handle a message. @param message  any bytes; changed */
 void weir_sup_libvirt_message(struct weir_supervisor *sup, struct weir_libvirt_message *message);
 /** Tenants were added or read anew: apply again what domains say of them. */

@@ -54,7 +54,9 @@ static void close_tenant(struct weir_supervisor *sup, struct weir_sup_tenant *te
     weir_sup_vm_close(sup, tenant);
     if (tenant->listen_fd >= 0) {
         close(tenant->listen_fd);
-        unlink(tenant->path);
+        if (!sup->life.restarts) {
+            unlink(tenant->path);
+        }
         tenant->listen_fd = -1;
     }
     weir_sup_share_gone(sup, tenant);
@@ -359,6 +361,7 @@ void weir_sup_tenant_worker_gone(struct weir_supervisor *sup, uint32_t index)
 void weir_sup_tenant_remove(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     close_tenant(sup, tenant);
+    weir_sup_drain_forget(sup, tenant);
     tenant->gone = true;
     tenant->generation++;
     show_count(sup);
@@ -577,7 +580,8 @@ void weir_sup_tenants_watch(struct weir_supervisor *sup, struct weir_host_loop *
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         const struct weir_sup_tenant *t = &sup->tenants[i];
 
-        if (t->used && !t->gone && (weir_sup_by_program(t) || weir_sup_takes_guests(sup, t))) {
+        if (t->used && !t->gone && !sup->drain.closing &&
+            (weir_sup_by_program(t) || weir_sup_takes_guests(sup, t))) {
             weir_host_loop_watch(loop, t->listen_fd, POLLIN, on_guest, sup, i);
             weir_host_loop_watch(loop, t->container_fd, POLLIN, on_container, sup, i);
         }

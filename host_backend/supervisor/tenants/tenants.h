@@ -59,10 +59,9 @@ void weir_sup_containers_close(struct weir_supervisor *sup);
 
 /* demand.c */
 
-/**
- * Listen for who wants a share; complains on stderr. Nothing is left of an earlier host's shares.
- */
-enum weir_status weir_sup_demand_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
+/** Listen for who wants a share, or say that this extra fails. Nothing is left of an earlier host's
+ * shares. */
+void weir_sup_demand_open(struct weir_supervisor *sup);
 void weir_sup_demand_close(struct weir_supervisor *sup);
 void weir_sup_demand_accept(struct weir_supervisor *sup);
 /** Make new.sock and the folders of shares again where somebody has removed them. */
@@ -79,6 +78,20 @@ enum weir_status weir_sup_share_listen(struct weir_supervisor *sup,
 void weir_sup_share_gone(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /** Divide the shares' weight again: all of it, and each user's. */
 void weir_sup_shares_weigh(struct weir_supervisor *sup);
+
+/* drain.c */
+
+/**
+ * Let a tenant, or all, take no new programs, or take them again. It holds over restarts, as long
+ * as the run directory keeps its files.
+ * @param tenant  NULL: all; with drained = false also those that were drained one by one.
+ * @return false: it holds until this host ends, since the file that keeps it cannot be written
+ */
+bool weir_sup_drain_set(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, bool drained);
+/** A tenant is removed, and with it that it was drained. */
+void weir_sup_drain_forget(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
+/** At the host's start, when its tenants are there: drain what an earlier host had drained. */
+void weir_sup_drain_load(struct weir_supervisor *sup);
 
 /* faults.c */
 

@@ -171,6 +171,19 @@ static void print_devices(FILE *out, const struct weir_status_report *report)
     }
 }
 
+static void print_extras(FILE *out, const struct weir_status_report *report)
+{
+    for (const struct weir_status_field *f = weir_status_extra_fields; f->name; f++) {
+        if (f->metric.name) {
+            print_head(out, f->metric.name, f->metric.type, f->metric.help);
+        }
+        for (size_t i = 0; f->metric.name && i < report->n_extras; i++) {
+            fprintf(out, "%s{extra=\"%s\"}", f->metric.name, report->extras[i].name);
+            print_number(out, f, &report->extras[i]);
+        }
+    }
+}
+
 static void print_workers(FILE *out, const struct weir_status_report *report)
 {
     print_head(out, "weir_worker_up", "gauge", "1 while it runs, 0 while it is being restarted.");
@@ -206,6 +219,7 @@ void weir_metrics_write(FILE *out, const struct weir_status_report *report, doub
     print_head(out, "weir_worker_starts_total", "counter",
                "Processes that serve programs and were started.");
     fprintf(out, "weir_worker_starts_total %llu\n", (unsigned long long)report->worker_starts);
+    print_extras(out, report);
     print_devices(out, report);
     print_tenants(out, report);
     if (is_scheduled(report)) {

@@ -101,10 +101,11 @@ uint32_t weir_program_n_waiting(const struct weir_supervisor *sup,
 }
 
 /* Are spares kept for the tenant? */
-static bool has_spares(const struct weir_sup_tenant *tenant)
+static bool has_spares(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
-    return tenant->used && !tenant->gone && weir_sup_by_program(tenant) &&
-           !weir_sup_is_strict(tenant) && tenant->faults.quarantine_end_ns == 0;
+    return weir_sup_drain_of(sup, tenant) != WEIR_DRAIN_ON && tenant->used && !tenant->gone &&
+           weir_sup_by_program(tenant) && !weir_sup_is_strict(tenant) &&
+           tenant->faults.quarantine_end_ns == 0;
 }
 
 static bool has_kind(const struct weir_spare_kinds *kinds, const struct weir_program_kind *kind)
@@ -131,7 +132,7 @@ void weir_spare_kinds_find(const struct weir_supervisor *sup, struct weir_spare_
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         const struct weir_sup_tenant *t = &sup->tenants[i];
 
-        if (has_spares(t)) {
+        if (has_spares(sup, t)) {
             struct weir_program_kind kind = kind_for(sup, t, &(struct weir_sup_pending){0});
 
             /* No spares with a share of the SMs: each would only fit one limit. */

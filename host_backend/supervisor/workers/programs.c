@@ -422,6 +422,14 @@ static void refuse_session(struct weir_supervisor *sup, struct weir_sup_pending 
     weir_sup_turn_away(sup, p, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, why);
 }
 
+static void refuse_drained(struct weir_supervisor *sup, struct weir_sup_pending *p)
+{
+    char why[WEIR_TENANT_NAME_BYTES + 96];
+
+    weir_drain_refusal(tenant_of(sup, p)->config.name, why, sizeof why);
+    weir_sup_turn_away(sup, p, WEIR_ERR_DENIED, CUDA_ERROR_NO_DEVICE, why);
+}
+
 /* When a program stops waiting for one of its tenant's places. */
 static uint64_t place_until_ns(const struct weir_supervisor *sup, const struct weir_sup_pending *p)
 {
@@ -499,6 +507,9 @@ static bool look_at(struct weir_supervisor *sup, struct weir_sup_pending *p, uin
     } else if (now_ns - p->since_ns >= PENDING_WAIT_NS) {
         weir_sup_turn_away(sup, p, WEIR_ERR_TIMED_OUT, CUDA_ERROR_UNKNOWN,
                            "no worker was ready in time");
+    } else if (p->said_hello && !p->monitor &&
+               weir_sup_drain_of(sup, tenant_of(sup, p)) == WEIR_DRAIN_ON) {
+        refuse_drained(sup, p);
     } else if (p->said_hello) {
         return place(sup, p, ahead, contexts, now_ns);
     }
@@ -615,6 +626,14 @@ static bool lacks_connections(const struct weir_supervisor *sup, const struct we
     return w->program.connections < weir_mps_connections(sup, w);
 }
 
+/* Is the time over for which a kept worker waits for its tenant's next program? */
+static bool is_kept_for_nobody(const struct weir_supervisor *sup, const struct weir_sup_worker *w,
+                               uint64_t now_ns)
+{
+    return is_kept(w) && (idle_until_ns(sup, w) <= now_ns ||
+                          weir_sup_drain_of(sup, &sup->tenants[w->tenant]) == WEIR_DRAIN_ON);
+}
+
 /* Stop kept workers whose time is over, spares in a domain that later programs need not use, those
  * that others with more connections can replace, and spares that nobody can use. */
 static void stop_idle(struct weir_supervisor *sup, const struct weir_spare_kinds *kinds,
@@ -626,7 +645,7 @@ static void stop_idle(struct weir_supervisor *sup, const struct weir_spare_kinds
         const struct weir_sup_worker *w = &sup->workers[i];
         bool spare = is_free(w) && w->tenant < 0;
 
-        if ((is_kept(w) && idle_until_ns(sup, w) <= now_ns) ||
+        if (is_kept_for_nobody(sup, w, now_ns) ||
             (spare && ((calm && (weir_mps_is_surplus(sup, w) || lacks_connections(sup, w))) ||
                        !has_use(sup, kinds, w)))) {
             weir_sup_program_stop(sup, i);

@@ -8,11 +8,13 @@
 #include "base/log.h"
 #include "host_backend/config/shared_page.h"
 
-static struct weir_link_message message_of(const struct weir_sup_tenant *tenant, uint32_t type)
+static struct weir_link_message message_of(const struct weir_supervisor *sup,
+                                           const struct weir_sup_tenant *tenant, uint32_t type)
 {
     return (struct weir_link_message){.type = type,
                                       .tenant = {.index = tenant->index,
                                                  .generation = tenant->generation,
+                                                 .drain = weir_sup_drain_of(sup, tenant),
                                                  .config = tenant->config}};
 }
 
@@ -30,7 +32,7 @@ static bool has_account(struct weir_sup_tenant *tenant)
 
 void weir_sup_tenant_join(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, int worker)
 {
-    struct weir_link_message message = message_of(tenant, WEIR_LINK_TENANT);
+    struct weir_link_message message = message_of(sup, tenant, WEIR_LINK_TENANT);
     bool shares;
 
     if (!weir_sup_worker_is_told(sup, worker)) {
@@ -50,7 +52,7 @@ void weir_sup_tenant_join(struct weir_supervisor *sup, struct weir_sup_tenant *t
 void weir_sup_tenant_tell(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
                           uint32_t type)
 {
-    struct weir_link_message message = message_of(tenant, type);
+    struct weir_link_message message = message_of(sup, tenant, type);
 
     (void)weir_sup_gate_send(sup, &message, -1);
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
@@ -80,7 +82,7 @@ void weir_sup_tenants_tell_gate(struct weir_supervisor *sup)
 {
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (sup->tenants[i].used && !sup->tenants[i].gone) {
-            struct weir_link_message message = message_of(&sup->tenants[i], WEIR_LINK_TENANT);
+            struct weir_link_message message = message_of(sup, &sup->tenants[i], WEIR_LINK_TENANT);
 
             (void)weir_sup_gate_send(sup, &message, -1);
         }

@@ -39,6 +39,15 @@ bool weir_sup_has_own_worker(const struct weir_supervisor *sup,
     return tenant->worker >= 0 && sup->workers[tenant->worker].tenant == (int)tenant->index;
 }
 
+enum weir_drain weir_sup_drain_of(const struct weir_supervisor *sup,
+                                  const struct weir_sup_tenant *tenant)
+{
+    if (sup->drain.all || tenant->drained) {
+        return WEIR_DRAIN_ON;
+    }
+    return sup->drain.closing ? WEIR_DRAIN_RESTARTS : WEIR_DRAIN_OFF;
+}
+
 const char *weir_sup_devices_of(const struct weir_supervisor *sup,
                                 const struct weir_sup_tenant *tenant)
 {

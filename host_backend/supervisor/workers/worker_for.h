@@ -21,6 +21,9 @@ bool weir_sup_uses_shared_worker(const struct weir_supervisor *sup,
                                  const struct weir_sup_tenant *tenant);
 /** May its workers neither be under MPS nor serve two programs at a time? */
 bool weir_sup_is_strict(const struct weir_sup_tenant *tenant);
+/** Are new programs of the tenant let in? */
+enum weir_drain weir_sup_drain_of(const struct weir_supervisor *sup,
+                                  const struct weir_sup_tenant *tenant);
 /** Is the worker of its guests that are no processes of this machine, or of all its guests, for
  * this tenant alone? */
 bool weir_sup_has_own_worker(const struct weir_supervisor *sup,

@@ -12,6 +12,7 @@
  */
 #include "host_backend/supervisor/workers/workers.h"
 #include "host_backend/supervisor/domains/mps.h"
+#include "host_backend/supervisor/state/extras.h"
 #include "host_backend/supervisor/state/outbox.h"
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -112,7 +113,8 @@ static bool send_config(struct weir_supervisor *sup, int worker, int page_fd)
     struct weir_link_config *c = &message.config;
 
     weir_sup_config_fill(sup, c);
-    if (is_main(sup, w)) {
+    w->without_tcp = is_main(sup, w) && sup->config.listen_tcp[0] != 0 && sup->tcp_fd < 0;
+    if (is_main(sup, w) && !w->without_tcp) {
         snprintf(c->listen_tcp, sizeof c->listen_tcp, "%s", sup->config.listen_tcp);
         read_server_key(sup->config.server_key, c->server_key);
     }
@@ -197,6 +199,41 @@ void weir_sup_workers_listen(struct weir_supervisor *sup)
         if (sup->workers[i].used && sup->workers[i].told) {
             let_listen(sup, i);
         }
+    }
+}
+
+/* The main worker that runs without remote guests; -1: there is none. */
+static int find_without_tcp(const struct weir_supervisor *sup)
+{
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (sup->workers[i].used && sup->workers[i].pid > 0 && sup->workers[i].without_tcp) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+void weir_sup_tcp_again(struct weir_supervisor *sup)
+{
+    const struct weir_link_message release = {.type = WEIR_LINK_RELEASE};
+    int worker;
+
+    weir_sup_tcp_open(sup);
+    if (sup->tcp_fd < 0) {
+        return;
+    }
+    worker = find_without_tcp(sup);
+    if (worker < 0) {
+        weir_sup_extra_works(sup, WEIR_EXTRA_TCP);
+        return;
+    }
+    weir_sup_extra_fails(sup, WEIR_EXTRA_TCP,
+                         "the worker of remote programs begins to listen when "
+                         "no virtual machine's program is in it");
+    if (sup->workers[worker].ready) { /* it says STAYS, or ends and is started again */
+        sup->workers[worker].ready = false;
+        sup->workers[worker].renewing = true;
+        (void)weir_sup_worker_send(sup, worker, &release, -1);
     }
 }
 

@@ -17,6 +17,9 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker) 
 enum weir_status weir_sup_worker_new(struct weir_supervisor *sup,
                                      const struct weir_sup_worker *like,
                                      int *ret_worker) WEIR_MUST_CHECK;
+/** Listen for remote guests, which could not be done before: the worker that is to have them must
+ * be started again, and no program may be in it. */
+void weir_sup_tcp_again(struct weir_supervisor *sup);
 /** All tenants of the configuration exist: workers that know theirs may listen for guests. */
 void weir_sup_workers_listen(struct weir_supervisor *sup);
 /** Start workers whose restart is due. */

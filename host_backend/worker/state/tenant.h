@@ -38,6 +38,7 @@ struct weir_tenant {
  lock, as is all up to generation. */
     bool gone;
     bool has_others; /* other workers serve its other programs; then it has an account page, too */
+    atomic_uint drain;   /* enum weir_drain; any thread may read it */
     uint32_t generation; /* generation (weir_link_tenant); weir_event_tell() reads it unlocked */
     struct weir_account account;    /* what the tenant uses and may use; internally locked */
     struct weir_programs *programs; /* the account page's programs, or its own; internally locked */

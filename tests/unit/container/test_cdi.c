@@ -170,9 +170,9 @@ static void store_says_why_it_cannot(void **state)
     char path[160];
 
     snprintf(path, sizeof path, "%s/guest/libnvidia-ml.so.1/weir.json", f->root);
-    assert_int_equal(weir_cdi_store(path, &spec), WEIR_ERR_IO);
+    assert_int_equal(weir_cdi_store(path, &spec), WEIR_ERR_NOT_FOUND);
     snprintf(path, sizeof path, "%s/none/none/weir.json", f->root);
-    assert_int_equal(weir_cdi_store(path, &spec), WEIR_ERR_IO);
+    assert_int_equal(weir_cdi_store(path, &spec), WEIR_ERR_NOT_FOUND);
 }
 
 static void common_wants_a_libcuda_and_adds_what_else_is_there(void **state)

@@ -53,6 +53,8 @@ static void read_gives_back_what_was_written(void **state)
 
     (void)state;
     assert_non_null(strstr(text, "\"temperature_c\":null,"));
+    assert_non_null(strstr(text, "\"free_bytes\":5,"));
+    assert_non_null(strstr(text, "\"calls_per_s\":1.500,"));
     assert_int_equal(weir_status_text_read(text, &back), WEIR_OK);
     assert_int_equal(back->pid, 42);
     assert_int_equal(back->n_tenants, 1);

@@ -223,7 +223,7 @@ static void flush_to_a_full_disk_fails_for_good(void **state)
     if (fd < 0) {
         skip();
     }
-    assert_int_equal(weir_sched_trace_create(&c, 0, 0, 64, fd, &trace), WEIR_ERR_IO);
+    assert_int_equal(weir_sched_trace_create(&c, 0, 0, 64, fd, &trace), WEIR_ERR_NO_SPACE);
     int ends[2];
     assert_int_equal(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
     assert_int_equal(weir_sched_trace_create(&c, 0, 0, 4096, ends[1], &trace), WEIR_OK);

@@ -193,6 +193,40 @@ static void connect_without_host_is_not_found(void **state)
     assert_int_equal(weir_connect(&params, &transport, &welcome), WEIR_ERR_NOT_FOUND);
 }
 
+static void serve_refusal_of_drained(int fd, void *user)
+{
+    (void)user;
+    weir_refuse(fd, WEIR_ERR_DENIED, 100, "drained");
+    close(fd);
+}
+
+static void *host_comes_back(void *user)
+{
+    poll(NULL, 0, 200);
+    host_start(user, serve_refusal_of_drained, NULL);
+    return NULL;
+}
+
+/* A host that is restarted leaves the file, so that its programs wait for it. */
+static void connect_waits_for_a_host_that_comes_back(void **state)
+{
+    (void)state;
+    struct weir_transport *transport;
+    struct weir_welcome *welcome;
+    struct weir_connect_params params = connect_params();
+    struct host host;
+    pthread_t thread;
+    int fd;
+    assert_int_equal(weir_listen_unix(path, 0600, &fd), WEIR_OK);
+    close(fd);
+    assert_int_equal(pthread_create(&thread, NULL, host_comes_back, &host), 0);
+    assert_int_equal(weir_connect(&params, &transport, &welcome), WEIR_ERR_DENIED);
+    assert_string_equal(welcome->message, "drained");
+    weir_welcome_destroy(welcome);
+    pthread_join(thread, NULL);
+    host_finish(&host);
+}
+
 static void listen_without_descriptors_says_so(void **state)
 {
     (void)state;
@@ -292,7 +326,7 @@ static void other_operations_are_refused_as_version(void **state)
     assert_int_equal(connect_to(serve_other_version, NULL, &welcome), WEIR_ERR_VERSION);
     assert_int_equal(welcome->result, WEIR_RESULT_VERSION);
     assert_non_null(strstr(welcome->message, "other operations"));
-    assert_non_null(strstr(welcome->message, "has the old one)")); /* it has room for all */
+    assert_non_null(strstr(welcome->message, "and new containers")); /* it has room for all */
     weir_welcome_destroy(welcome);
 }
 
@@ -652,6 +686,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         UNIX_TEST(connect_to_good_host_gives_all_of_welcome),
         UNIX_TEST(connect_without_host_is_not_found),
+        UNIX_TEST(connect_waits_for_a_host_that_comes_back),
         UNIX_TEST(listen_without_descriptors_says_so),
         UNIX_TEST(connect_with_bad_parameters_is_invalid),
         UNIX_TEST(refused_guest_learns_reason_result_and_message),
