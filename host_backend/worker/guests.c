@@ -252,13 +252,18 @@ static enum weir_status welcome(struct arrival *a, const struct weir_hello *hell
 {
     struct weir_worker *w = a->worker;
     struct weir_device devices[WEIR_DEVICES_MAX];
+    char weight[WEIR_SETTING_TEXT_BYTES];
     struct weir_welcome_params params = {.session = id,
                                          .tenant = a->tenant->name,
+                                         .weight = weight,
                                          .window_base = weir_tenant_window_base(a->tenant),
                                          .window_bytes = w->config.window_bytes,
                                          .devices = devices,
                                          .n_devices = w->platform.n_devices};
 
+    (void)weir_sessions_lock(w);
+    weir_setting_text((size_t)weir_setting_find("weight"), &a->tenant->config, weight);
+    weir_sessions_unlock(w);
     params.memory_quota_bytes = weir_account_limit(&a->tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY);
     for (uint32_t i = 0; i < w->platform.n_devices; i++) {
         devices[i] = w->platform.devices[i].about;

@@ -214,6 +214,7 @@ void weir_welcome_prepare(const struct weir_welcome_params *params,
     };
     memcpy(ret_welcome->devices, params->devices, params->n_devices * sizeof *params->devices);
     weir_text_set(ret_welcome->tenant, sizeof ret_welcome->tenant, params->tenant);
+    weir_text_set(ret_welcome->weight, sizeof ret_welcome->weight, params->weight);
 }
 
 static bool is_possible(const struct weir_welcome_params *params, enum weir_transport_id id)

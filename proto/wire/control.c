@@ -222,6 +222,7 @@ enum weir_status weir_welcome_encode(const struct weir_welcome *welcome,
         message.window_bytes = welcome->window_bytes;
         message.tenant = text_of(welcome->tenant);
         message.memory_quota_bytes = welcome->memory_quota_bytes;
+        message.weight = text_of(welcome->weight);
         message.spin_ns = welcome->spin_ns;
         message.devices = list;
         message.n_devices = welcome->n_devices;
@@ -391,6 +392,7 @@ static enum weir_status take_welcome(const Weir__Control__Welcome *message,
     welcome->window_bytes = message->window_bytes;
     take_text(&ok, welcome->tenant, sizeof welcome->tenant, message->tenant);
     welcome->memory_quota_bytes = message->memory_quota_bytes;
+    take_text(&ok, welcome->weight, sizeof welcome->weight, message->weight);
     welcome->spin_ns = message->spin_ns;
     if (welcome->status == WEIR_OK) {
         ok = ok && message->n_devices > 0 && message->n_devices <= WEIR_CONTROL_MAX_DEVICES &&

@@ -52,7 +52,7 @@ class Events(lib.Case):
         self.assertEqual((refused["tenant"], refused["program"], refused["bytes"], refused["n"]),
                          ("alice", "e2e_quota", 80 * MIB, 1))
         self.assertIn("quota", refused["why"])
-        self.assertEqual(refused["call"], "mem_grant")
+        self.assertEqual(refused["call"], "cuMemAlloc")
         self.assertEqual(host.tenant("alice")["refused_device"], 1)
         self.assertEqual((host.tenant("alice")["refused_sessions"], host.tenant("bob")["refused_device"]),
                          (1, 0))
