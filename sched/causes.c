@@ -106,28 +106,30 @@ static struct why why_of_copy(const struct weir_sched *sched, enum weir_sched_re
 
 /* ---------------------------------------------------------------- sums */
 
-/* The row for a cause and another tenant: its own, a free one, or that of all others. */
-static struct weir_sched_wait *row_for(struct weir_sched_wait *rows, uint8_t cause,
-                                       weir_sched_id other)
+void weir_sched_wait_add(struct weir_sched_wait *rows, const struct weir_sched_wait *wait)
 {
-    struct weir_sched_wait *row = &rows[WEIR_SCHED_CAUSE_COUNT];
+    /* The first rows are those of no tenant in particular. */
+    struct weir_sched_wait *row = &rows[WEIR_SCHED_CAUSE_COUNT], *end = rows + WEIR_SCHED_WAIT_ROWS;
+    bool named = wait->other != 0;
 
-    while (other != 0 && row < rows + WEIR_SCHED_WAIT_ROWS) {
-        if (row->ns == 0 || (row->other == other && row->cause == cause)) {
-            return row;
-        }
+    while (named && row < end && row->ns != 0 &&
+           (row->other != wait->other || row->cause != wait->cause)) {
         row++;
     }
-    return &rows[cause]; /* the first rows are those of no tenant in particular */
+    named = named && row < end;
+    row = named ? row : &rows[wait->cause];
+    *row = (struct weir_sched_wait){
+        .other = named ? wait->other : 0, .ns = row->ns + wait->ns, .cause = wait->cause};
 }
 
 void causes_count(const struct weir_sched *sched, struct item *item)
 {
     struct queue *queue = item->queue;
-    uint64_t ns = sched->now_ns - item->why.since_ns;
-    struct weir_sched_wait *row;
+    const struct weir_sched_wait wait = {.other = item->why.other,
+                                         .ns = sched->now_ns - item->why.since_ns,
+                                         .cause = item->why.cause};
 
-    if (item->why.since_ns == 0 || ns == 0) {
+    if (item->why.since_ns == 0 || wait.ns == 0) {
         return; /* it waited behind others of its queue, which count */
     }
     item->why.since_ns = sched->now_ns;
@@ -135,11 +137,7 @@ void causes_count(const struct weir_sched *sched, struct item *item)
         queue->waits = calloc(WEIR_SCHED_WAIT_ROWS, sizeof *queue->waits);
     }
     if (queue->waits) {
-        row = row_for(queue->waits, item->why.cause, item->why.other);
-        *row = (struct weir_sched_wait){
-            .other = row < queue->waits + WEIR_SCHED_CAUSE_COUNT ? 0 : item->why.other,
-            .ns = row->ns + ns,
-            .cause = item->why.cause};
+        weir_sched_wait_add(queue->waits, &wait);
     }
 }
 

@@ -394,6 +394,10 @@ struct weir_sched_wait {
 /* For each cause a row without a tenant, and the first eight pairs of a cause and a tenant. */
 #define WEIR_SCHED_WAIT_ROWS (WEIR_SCHED_CAUSE_COUNT + 8)
 
+/** Add a wait to a table: to the row of its pair, a free one, or the cause's without a tenant.
+ * @param rows  WEIR_SCHED_WAIT_ROWS of them; zeroed: empty. @thread owner */
+void weir_sched_wait_add(struct weir_sched_wait *rows, const struct weir_sched_wait *wait);
+
 /**
  * How long a queue's work waited so far, by cause. A wait under way counts when its cause changes
  * or it ends.

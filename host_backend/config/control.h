@@ -139,6 +139,10 @@ struct weir_status_count {
     char device[16];  /* the driver's ordinal, if the row counts for a device */
 };
 
+/* In place of a tenant's name, which has no parentheses. */
+#define WEIR_STATUS_OTHER_GONE   "(gone)"
+#define WEIR_STATUS_OTHER_HIDDEN "(another)"
+
 struct weir_status_report {
     char version[32];
     char run_dir[WEIR_HOST_TEXT_BYTES];
@@ -159,6 +163,8 @@ struct weir_status_report {
     size_t n_devices;
     struct weir_status_program *programs;
     size_t n_programs;
+    struct weir_status_wait *waits;
+    size_t n_waits;
     struct weir_status_counted *counted; /* only "stats" fills these five */
     size_t n_counted;
     struct weir_status_function *functions;

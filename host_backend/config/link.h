@@ -207,13 +207,18 @@ struct weir_link_event {
     char why[WEIR_LINK_WHY_BYTES];
 };
 
-/* The SM time that a session has used or, where port is 0, all programs of a name. */
+/* In struct weir_sched_wait of a use: a tenant that is gone. */
+#define WEIR_LINK_OTHER_GONE (WEIR_CONFIG_TENANTS_MAX + 1)
+
+/* The SM time that a session has used and how long it waited or, where port is 0, all programs of a
+ * name. */
 struct weir_link_use {
     uint32_t port; /* port of the session's worker */
     uint32_t tenant_index;
     uint64_t session;
     uint64_t sm_ns;
     char program[24];
+    struct weir_sched_wait waits[WEIR_SCHED_WAIT_ROWS]; /* other: a tenant's slot + 1 */
 };
 
 #define WEIR_LINK_TEXT_BYTES 512

@@ -68,6 +68,7 @@ static const struct {
     {ROWS("tenant", weir_status_tenant_fields, tenants), 0},
     {ROWS("session", weir_status_session_fields, sessions), 0},
     {ROWS("program", weir_status_program_fields, programs), 0},
+    {ROWS("wait", weir_status_wait_fields, waits), 0},
     {ROWS("setting", weir_status_setting_fields, settings), 0},
     {ROWS("note", weir_status_note_fields, notes), 0},
     {ROWS("event", weir_status_event_fields, events), 0},
@@ -79,7 +80,7 @@ static const struct {
     {ROWS("run", run_fields, runs), 0},
 };
 #define N_ROWS  (sizeof rows / sizeof rows[0])
-#define WRITTEN 9 /* weir_status_text_write() writes this many of them */
+#define WRITTEN 10 /* weir_status_text_write() writes this many of them */
 
 /* Write a number. JSON has no NAN. */
 static void put_real(FILE *out, double value)

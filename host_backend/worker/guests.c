@@ -503,6 +503,18 @@ static bool let_in(struct arrival *a)
     return a->let_in;
 }
 
+/* The supervisor answers those who want no session: it knows of the tenant's other workers. */
+static void pass_back(struct arrival *a)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_WHY,
+                                        .guest = {.tenant_index = a->tenant->index, .pid = a->pid}};
+
+    if (a->fd < 0 || weir_link_send(a->worker->link, &message, a->fd) != WEIR_OK) {
+        refuse(a, WEIR_ERR_UNSUPPORTED, CUDA_ERROR_NOT_SUPPORTED,
+               "why work waits is told at a tenant's socket on the host's machine only");
+    }
+}
+
 static void *guest_thread(void *argument)
 {
     struct arrival *a = argument;
@@ -530,7 +542,9 @@ static void *guest_thread(void *argument)
     if (status == WEIR_OK && hello && hello->program[0] != 0) {
         snprintf(a->program, sizeof a->program, "%.*s", (int)sizeof a->program - 1, hello->program);
     }
-    if (status != WEIR_OK) {
+    if (status == WEIR_OK && hello && hello->why) {
+        pass_back(a);
+    } else if (status != WEIR_OK) {
         weir_log_info("guest: no hello tenant=%s pid=%lld why=\"%s\"", a->tenant->name,
                       (long long)a->pid, weir_status_text(status));
     } else if (!let_in(a)) {

@@ -149,7 +149,7 @@ bool weir_hello_fits(const struct weir_hello *hello, uint64_t wire_hash, char *r
                  hello->protocol, WEIR_PROTOCOL);
         return false;
     }
-    if (hello->wire_hash != wire_hash) {
+    if (hello->wire_hash != wire_hash && !hello->why) { /* that needs no operation */
         snprintf(ret_why, why_bytes,
                  "the guest library (%.60s) was built with other operations than this host (%s): "
                  "install the same version (a container from before an upgrade has the old one)",

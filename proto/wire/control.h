@@ -57,6 +57,7 @@ struct weir_hello {
     uint8_t token[WEIR_CONTROL_TOKEN_BYTES];
     bool monitor; /* an NVML connection: it may only ask */
     struct weir_limit_wish wish;
+    bool why;              /* wants no session: weir_connect_why() */
     struct weir_peer peer; /* filled by the receiver, not from the message */
 };
 

@@ -142,7 +142,7 @@ class Top(lib.Case):
     def test_json_is_what_the_pages_say(self):
         host = self.working_host()
         common = (PAGES / "weir-status.1.scd").read_text()
-        rows = {"status": {"host", "device", "worker", "tenant", "session", "program"},
+        rows = {"status": {"host", "device", "worker", "tenant", "session", "program", "wait"},
                 "top": {"device", "device_rate", "tenant_rate", "process_rate"}, "tenant": {"tenant", "setting"},
                 "doctor": {"check"}, "policy": {"policy"}, "stats": {None, "prediction"}, "events": {"event"}}
         for argv in (("status",), ("top", "--once", "--interval-ms", "200"), ("tenant", "list"),

@@ -1,6 +1,11 @@
 #!/usr/bin/env python3
 """What a program's own user can find out: that it is Weir, why memory was refused, whom it waits for."""
+import json
 import os
+import re
+import select
+import socket
+import subprocess
 import sys
 
 import lib
@@ -78,6 +83,128 @@ class OneWorker(Lacks):
         said = self.refused(host, "cuMemAlloc", total // 2 // MIB, WEIR_LOG="error")
         self.assertRegex(said, r"tenant bob: .*asked .* by cuMemAlloc \(the device has no memory\)\n$")
         self.assertNotIn("alice", said)
+
+
+class Why(lib.Case):
+    """weir why, by a user who may do no more than run programs as the tenant."""
+
+    show = ["", "[default]", "show_others = true"]
+
+    def why(self, host, tenant, *args, expect=0, prefix=()):
+        done = subprocess.run([*prefix, lib.places.weir, "why", "--tenant", tenant, "--run-dir", host.run_dir, *args],
+                              env=lib.clean_environment(), capture_output=True, text=True, timeout=30)
+        self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
+        return done.stdout if expect == 0 else done.stderr
+
+    def rows(self, host, tenant, kind, **kwargs):
+        rows = [json.loads(line) for line in self.why(host, tenant, "--json", "--interval-ms", "0", **kwargs).splitlines()]
+        return [row for row in rows if row["row"] == kind]
+
+    def waits(self, host, tenant):
+        """{(cause, other): ns} of the tenant's live sessions."""
+        return {(row["cause"], row["other"]): row["wait_ns"] for row in self.rows(host, tenant, "wait") if row["session"]}
+
+    def meet(self, host):
+        guests = [self.busy(host, tenant) for tenant in ("alice", "bob")]
+        lib.until(lambda: all(any(other for _, other in self.waits(host, tenant)) for tenant in ("alice", "bob")), 20,
+                  "each has waited for the other", 0.2)
+        return guests
+
+    def test_it_names_the_other_where_the_operator_allows_it(self):
+        host = self.host({"alice": {"weight": 300}, "bob": {}}, host_lines=self.show)
+        guests = self.meet(host)
+        for tenant, other in (("alice", "bob"), ("bob", "alice")):
+            waits = self.waits(host, tenant)
+            self.assertEqual({name for _, name in waits} - {""}, {other}, waits)
+        text = self.why(host, "bob", "--interval-ms", "500")
+        self.assertRegex(text, r"^tenant bob: weight 100, .*; lately: the last 0\.5 s\n")
+        self.assertRegex(text, rf"\nsched_load \(pid {guests[1].pid}, session \d+\): lately it ran [\d.]+ s and waited [\d.]+ s;")
+        self.assertRegex(text, r"\n +[\d.]+ +[\d.]+ +(turn|in-flight|domain|linger) +alice +\w+")
+        # What has ended still counts, by its name.
+        for guest in guests:
+            guest.kill()
+        host.wait_idle()
+        self.assertEqual(self.rows(host, "bob", "session"), [])
+        ended = [row for row in self.rows(host, "bob", "wait") if row["program"] == "sched_load"]
+        self.assertIn("alice", {row["other"] for row in ended})
+        self.assertRegex(self.why(host, "bob", "--interval-ms", "0"), r"\nall programs named sched_load, .*\n(.*\n)*.*alice")
+        # A tenant that is gone has no name any more, and its slot may be another's.
+        self.assertEqual(lib.run_weir("tenant", "remove", "alice", "--run-dir", host.run_dir).returncode, 0)
+        self.assertEqual(lib.run_weir("tenant", "add", "carol", "--run-dir", host.run_dir).returncode, 0)
+        self.assertEqual({row["other"] for row in self.rows(host, "bob", "wait")} - {""}, {"(gone)"})
+
+    def test_by_default_others_have_no_names(self):
+        host = self.host({"alice": {"weight": 300}, "bob": {}})
+        self.meet(host)
+        text = self.why(host, "bob", "--interval-ms", "0") + self.why(host, "bob", "--json", "--interval-ms", "0")
+        self.assertNotIn("alice", text)
+        self.assertEqual({name for _, name in self.waits(host, "bob")} - {""}, {"(another)"})
+        # Nothing that tells of others, or of the host.
+        self.assertEqual({row["tenant"] for row in self.rows(host, "bob", "session")}, {"bob"})
+        self.assertEqual([row["name"] for row in self.rows(host, "bob", "tenant")], ["bob"])
+        device = self.rows(host, "bob", "device")[0]
+        self.assertEqual((device["free_bytes"], device["sm_ns"]), (None, 0))
+        # A reload may show them.
+        with open(host.config, "a") as f:
+            f.write("\n[default]\nshow_others = true\n")
+        host.process.signal(1)
+        lib.until(lambda: {name for _, name in self.waits(host, "bob")} - {""} == {"alice"}, 10, "the reload shows alice", 0.1)
+
+    def test_a_tenant_is_asked_by_who_may_be_it_and_by_no_other(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root has other users")
+        host = self.host({"alice": {"user": "65534"}, "bob": {"user": "0"}})
+        nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+        if not os.access(lib.places.weir, os.X_OK) or subprocess.run([*nobody, lib.places.weir, "version"], capture_output=True).returncode != 0:
+            self.skipTest("another user does not get to this build")
+        self.assertEqual([row["name"] for row in self.rows(host, "alice", "tenant", prefix=nobody)], ["alice"])
+        self.assertIn("this user may not be that tenant", self.why(host, "bob", expect=1, prefix=nobody))
+        self.assertIn("not found", self.why(host, "carol", expect=1))
+
+    def test_who_asks_without_end_is_bounded(self):
+        host = self.host({"alice": {}, "bob": {}})
+        asking = []
+        self.addCleanup(lambda: [s.close() for s in asking])
+        # A hello as weir why sends it: protocol 1, "why".
+        hello = bytes([0x08, 1, 0x68, 1])
+        for _ in range(40):
+            s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            s.connect(host.socket("bob"))
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            s.send(hello)
+            asking.append(s)
+        self.assertEqual(self.rows(host, "alice", "tenant")[0]["name"], "alice")
+        # They get rows, or a refusal; none keeps a place.
+        lib.until(lambda: self.rows(host, "bob", "tenant"), 20, "bob is answered again", 0.2)
+        self.assertEqual(len(host.status()["tenant"]), 2)
+        # An answer is whole, also where the asker is slow to read it.
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.addCleanup(s.close)
+        s.connect(host.socket("alice"))
+        s.send(hello)
+        poll = select.poll()
+        poll.register(s, select.POLLHUP)
+        self.assertTrue(poll.poll(10000), "the host has answered and closed")
+        text = b""
+        while piece := s.recv(1 << 20):
+            text += piece
+        self.assertTrue(text.endswith(b'{"row":"end"}\n'), text[-100:])
+
+    def test_wrong_usage(self):
+        host = self.host({"bob": {}})
+        self.why(host, "bob", "--interval-ms", "soon", expect=2)
+        self.why(host, "bob", "word", expect=2)
+        done = lib.run_weir("why", "--host", "tcp://127.0.0.1:1")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("only a tenant's socket of this machine tells it", done.stderr)
+
+
+class WhyOfOneWorker(Why):
+    isolation = "group"
+
+
+class WhyOfTenants(Why):
+    isolation = "tenant"
 
 
 if __name__ == "__main__":

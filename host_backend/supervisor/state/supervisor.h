@@ -266,6 +266,8 @@ struct weir_worker_events {
     void (*program_left)(struct weir_supervisor *sup, uint32_t tenant);
     /* A worker's death has ended its MPS domain; if by_signal, its tenant is to blame. */
     void (*domain_died)(struct weir_supervisor *sup, int worker, bool by_signal);
+    /* A guest only asks why its tenant's work waits; the descriptor is taken. */
+    void (*asks_why)(struct weir_supervisor *sup, uint32_t tenant, int fd);
     /* The gate process answers a client's request, reports use of the SMs, or its status. */
     void (*gate_answers)(struct weir_supervisor *sup, const struct weir_link_text *answer);
     void (*gate_uses)(struct weir_supervisor *sup, const struct weir_link_use *use);
@@ -281,11 +283,24 @@ struct weir_sup_life {
     bool announced; /* systemd was sent READY=1 */
 };
 
+#define WEIR_ASKERS_MAX 16
+
+/* A connection to a tenant's socket that asks why the tenant's work waits (why.c). */
+struct weir_sup_asker {
+    int fd; /* -1: free */
+    uint32_t tenant, generation;
+    uint64_t gathering; /* number of the gathering that it waits for */
+    char *text;         /* the answer; owned; NULL: there is none yet */
+    size_t bytes, sent;
+    uint64_t deadline_ns;
+};
+
 /* admin.sock: its clients, and the workers' answers (admin.c). */
 struct weir_sup_admin {
     int fd;
     char path[108];
     struct weir_admin_client clients[WEIR_ADMIN_CLIENTS_MAX];
+    struct weir_sup_asker askers[WEIR_ASKERS_MAX];
     uint64_t last_client; /* id of the last client */
     bool gathering;
     bool gathering_stats;  /* .. with statistics, too */
