@@ -21,6 +21,7 @@
 /* The socket in the run directory at which users ask for a share on demand. */
 #define WEIR_CONTROL_NEW_SOCKET "new.sock"
 #define WEIR_CONTROL_ON_DEMAND  "on demand" /* the source of such a tenant */
+#define WEIR_CONTROL_OF_USER    "user"      /* the source of a tenant made for a user who came */
 
 /* What `weir serve` can be given on its command line. NULL or 0: the file or the default. */
 struct weir_serve_params {

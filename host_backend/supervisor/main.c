@@ -55,6 +55,7 @@ static const struct {
     {weir_sup_metrics_watch, weir_sup_metrics_tick},
     {weir_sup_libvirt_watch, weir_sup_libvirt_tick},
     {weir_sup_tenants_watch, NULL},
+    {weir_sup_user_tenants_watch, weir_sup_user_tenants_tick},
     {weir_sup_channels_watch, NULL},
     {weir_sup_vms_watch, NULL},
     {weir_sup_nvdimm_watch, weir_sup_nvdimm_tick},

@@ -37,6 +37,7 @@ enum weir_origin {
     WEIR_ORIGIN_COMMAND, /* weir tenant */
     WEIR_ORIGIN_LIBVIRT, /* a domain's metadata */
     WEIR_ORIGIN_DEMAND,  /* a user's request: the tenant is a share on demand (demand.c) */
+    WEIR_ORIGIN_USER,    /* a user has come who names no tenant (user_tenants.c) */
 };
 
 /* A tenant's faults, as its workers report them. */
@@ -75,7 +76,8 @@ struct weir_sup_tenant {
     uint64_t granted[WEIR_ACCOUNT_COUNT]; /* the machine's memory granted on that page (grants.c) */
     int demand_fd;       /* of a share on demand: pidfd of the process that it ends with; else -1 */
     uint32_t demand_uid; /* .. uid that may use it */
-    uint32_t demand_user;          /* .. slot of the user for whom it counts */
+    uint32_t demand_user; /* .. or of a user's tenant: slot of the user for whom it counts */
+    uint64_t came_ns;     /* of a user's tenant: when its last program came */
     struct weir_log_rate log_rate; /* rate of log lines of its guests; weir_sup_log_rate() */
     uint32_t generation;           /* generation of this slot: how often its tenant was removed */
     bool used;                     /* the slot is used until no worker has anything of the tenant */
@@ -321,6 +323,7 @@ struct weir_sup_demand {
     struct weir_sup_demand_client clients[WEIR_DEMAND_CLIENTS_MAX];
     uint32_t asking_user; /* slot of the user for whom a share is being made */
     uint64_t n_runs;      /* programs that were given a share */
+    uint64_t looked_ns;   /* when users' tenants were last looked at (user_tenants.c) */
 };
 
 /* Programs that wait for a worker, and shortages that delay workers (workers/programs.c). */

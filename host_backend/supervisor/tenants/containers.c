@@ -21,6 +21,7 @@
  */
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/state/users.h"
 #include "host_backend/supervisor/tenants/tenants.h"
 
 #include "base/log.h"
@@ -46,7 +47,7 @@ static const char *cdi_path(const struct weir_supervisor *sup)
 
 static bool is_served(const struct weir_sup_tenant *tenant)
 {
-    return tenant->used && !tenant->gone && tenant->source != WEIR_ORIGIN_DEMAND &&
+    return tenant->used && !tenant->gone && !weir_sup_is_of_user(tenant) &&
            weir_cdi_name_ok(tenant->config.name);
 }
 
@@ -265,7 +266,7 @@ void weir_sup_containers_follow(struct weir_supervisor *sup)
 
         if (tenant->used && !is_served(tenant)) {
             close_socket(sup, tenant);
-            if (!tenant->gone && tenant->source != WEIR_ORIGIN_DEMAND) {
+            if (!tenant->gone && !weir_sup_is_of_user(tenant)) {
                 weir_log_warn("supervisor: containers cannot be this tenant's, its name must begin "
                               "and end with a letter or digit tenant=%s",
                               tenant->config.name);
