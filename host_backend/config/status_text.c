@@ -88,7 +88,7 @@ static void put_real(FILE *out, double value)
     if (isnan(value)) {
         fputs("null", out);
     } else {
-        fprintf(out, "%.3f", value);
+        fprintf(out, value == trunc(value) ? "%.0f" : "%.3f", value); /* 4051369984, not .000 */
     }
 }
 
