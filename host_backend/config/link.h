@@ -119,6 +119,7 @@ struct weir_link_guest {
     uint32_t generation; /* of weir_link_tenant: guests of an earlier generation are refused */
     uint32_t channel;    /* enum weir_link_channel */
     int64_t pid;
+    uint64_t session; /* number for its session, of which a host has no second one */
     uint32_t uid;
     char program[WEIR_HOST_TEXT_BYTES];
     struct weir_link_start start;

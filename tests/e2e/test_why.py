@@ -85,6 +85,37 @@ class OneWorker(Lacks):
         self.assertNotIn("alice", said)
 
 
+class Names(lib.Case):
+    """What operators see of the host's processes and sessions."""
+
+    def test_sessions_have_numbers_of_their_own(self):
+        host = self.host({"alice": {}, "bob": {"isolation": "group"}})
+        guests = [self.guest(host, "e2e_quota", "hold", MIB, tenant=tenant) for tenant in ("alice", "alice", "bob", "alice")]
+        for guest in guests:
+            guest.wait_line("^held$")
+        ids = [s["id"] for s in host.status()["session"]]
+        self.assertEqual(len(set(ids)), 4, ids)
+        stats = [json.loads(line) for line in lib.run_weir("stats", "--json", "--run-dir", host.run_dir).stdout.splitlines()]
+        self.assertEqual(sorted(s["session"] for s in stats), sorted(ids))
+        self.assertEqual(sorted(int(n) for n in re.findall(r"session: begun session=(\d+) ", host.process.err)), sorted(ids))
+
+    def test_processes_have_names(self):
+        host = self.host({"alice": {}})
+        guest = self.guest(host, "e2e_quota", "hold", MIB)
+        guest.wait_line("^held$")
+        names = set()
+        for pid in lib.children_of(host.pid):
+            with open(f"/proc/{pid}/comm") as f:
+                names.add(f.read().strip())
+        self.assertEqual(names, {"weir-worker", "weir-gate"})
+
+    def test_whole_numbers_are_whole_in_json(self):
+        host = self.host({"alice": {}})
+        text = lib.run_weir("status", "--json", "--run-dir", host.run_dir).stdout
+        self.assertRegex(text, r'"free_bytes":\d+,')
+        self.assertNotRegex(text, r"\.000\b")
+
+
 class Why(lib.Case):
     """weir why, by a user who may do no more than run programs as the tenant."""
 

@@ -328,6 +328,7 @@ struct weir_sup_demand {
 
 /* Programs that wait for a worker, and shortages that delay workers (workers/programs.c). */
 struct weir_sup_programs {
+    uint64_t n_guests; /* connections that were given a number */
     struct weir_sup_pending pending[WEIR_PENDING_MAX];
     struct weir_sup_waiting waiting;
     struct weir_sup_shortage shortages[WEIR_SHORTAGES_MAX];

@@ -520,6 +520,7 @@ static void accept_program(struct weir_supervisor *sup, struct weir_sup_tenant *
     message.guest.generation = tenant->generation;
     message.guest.pid = peer.pid;
     message.guest.uid = peer.uid;
+    message.guest.session = ++sup->programs.n_guests;
     if (weir_sup_by_program(tenant)) {
         weir_sup_program_arrived(sup, tenant, fd, &message.guest);
         return;
