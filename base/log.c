@@ -109,7 +109,7 @@ enum weir_log_level weir_log_level(void)
 /* Syslog's priorities, as the journal takes them before a line (sd-daemon(3)). */
 static const char *const priorities[WEIR_LOG_COUNT] = {"", "<3>", "<4>", "<6>", "<7>"};
 
-/* "2026-01-31T12:00:00.000Z who level ", at most LINE_MAX_BYTES. */
+/* "2026-01-31T12:00:00.000Z who level ", at most LINE_MAX_BYTES; no time for the journal. */
 static int format_prefix(char *line, const char *who, enum weir_log_level level)
 {
     struct timespec now;
@@ -118,12 +118,15 @@ static int format_prefix(char *line, const char *who, enum weir_log_level level)
     if (is_bare) {
         return len;
     }
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &utc);
-    len += (int)strftime(line + len, (size_t)(LINE_MAX_BYTES - len), "%Y-%m-%dT%H:%M:%S", &utc);
-    len += snprintf(line + len, (size_t)(LINE_MAX_BYTES - len), ".%03ldZ %.64s%s%s ",
-                    now.tv_nsec / 1000000, who ? who : "", who ? " " : "", level_names[level]);
-    return len;
+    if (!to_journal) {
+        clock_gettime(CLOCK_REALTIME, &now);
+        gmtime_r(&now.tv_sec, &utc);
+        len += (int)strftime(line + len, (size_t)(LINE_MAX_BYTES - len), "%Y-%m-%dT%H:%M:%S", &utc);
+        len +=
+            snprintf(line + len, (size_t)(LINE_MAX_BYTES - len), ".%03ldZ ", now.tv_nsec / 1000000);
+    }
+    return len + snprintf(line + len, (size_t)(LINE_MAX_BYTES - len), "%.64s%s%s ", who ? who : "",
+                          who ? " " : "", level_names[level]);
 }
 
 /* Returns false if the line cannot be written; if only room is missing now, it is counted. */

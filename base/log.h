@@ -2,7 +2,7 @@
  * Logging: one line per event, "area: what key=value ...", to stderr or to a file.
  *
  * Where standard error is systemd's journal (JOURNAL_STREAM), each line begins with its priority,
- * "<4>" for a warning, so that journalctl -p finds it.
+ * "<4>" for a warning, so that journalctl -p finds it, and has no time, which the journal adds.
  *
  * The host logs at info; the guest library logs nothing unless WEIR_LOG names a level, or
  * "level:path". Never payload bytes, never on a hot path.

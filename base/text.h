@@ -60,4 +60,7 @@ const char *weir_text_visible(const char *text, char *room, size_t room_bytes);
  */
 size_t weir_text_blot(char *text);
 
+/** Print a size as "512 MiB", "1.5 GiB" and so on. @return text @thread any */
+const char *weir_human_bytes(unsigned long long bytes, char text[16]);
+
 #endif

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #if defined(__aarch64__)
@@ -122,10 +123,16 @@ static enum weir_status only_folder(const char *run_dir, enum weir_status status
 enum weir_status weir_container_edits_tenant(const char *run_dir, const char *tenant,
                                              struct weir_container_edits *ret_edits)
 {
-    char *source = ret_edits->mounts[0].source;
+    char *source = ret_edits->mounts[0].source, resolved[PATH_MAX];
+    enum weir_status status = weir_container_folder(run_dir, tenant, source, PATH_MAX);
+    struct stat info;
 
-    return only_folder(run_dir, weir_container_folder(run_dir, tenant, source, PATH_MAX),
-                       ret_edits);
+    /* A user's engine may pass where the link leads, and not where the link is. */
+    if (status == WEIR_OK && lstat(source, &info) == 0 && S_ISLNK(info.st_mode) &&
+        realpath(source, resolved)) {
+        memcpy(source, resolved, sizeof resolved);
+    }
+    return only_folder(run_dir, status, ret_edits);
 }
 
 enum weir_status weir_container_edits_new(const char *run_dir,

@@ -25,6 +25,9 @@
 #define WEIR_CONTAINER_SOCKET "default.sock"
 /* The tenants' folders in the host's run directory. */
 #define WEIR_CONTAINER_FOLDER "containers"
+/* Folders of tenants that belong to a user: a user's, and in it one for each of the tenants. The
+ * tenant's entry in WEIR_CONTAINER_FOLDER is a link there. */
+#define WEIR_CONTAINER_USERS "users"
 /* Folders of shares on demand; a container has "none" before it has a share. */
 #define WEIR_CONTAINER_SHARES "shares"
 

@@ -7,6 +7,7 @@
 #include "guest_lib/calls.h"
 #include "base/clock.h"
 #include "guest_lib/calls_log.h"
+#include "guest_lib/state.h"
 #include "proto/calls_log_table.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -173,13 +174,16 @@ static void count_posted(struct weir_calls_thread *mine, enum weir_symbol symbol
     }
 }
 
-bool weir_calls_end_slow(struct weir_calls_thread *mine, enum weir_symbol symbol)
+bool weir_calls_end_slow(struct weir_calls_thread *mine, enum weir_symbol symbol, CUresult result)
 {
     uint32_t marks = mine->marks;
     /* Launches take this way: it must be as short as possible. */
     if (marks == WEIR_CALLS_POSTED && mine->counts) {
         count_posted(mine, symbol);
         return false;
+    }
+    if (marks & WEIR_CALLS_LACKED && result == CUDA_ERROR_OUT_OF_MEMORY) {
+        weir_guest_tell_lack();
     }
     struct weir_stats_counts more = {0};
     bool timed = marks & WEIR_CALLS_DETAIL;

@@ -15,6 +15,7 @@
 #include "proto/cuda_abi.h"
 #include "proto/symbols.h"
 #include "proto/transport/stats_page.h"
+#include "proto/wire/caller.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -22,6 +23,7 @@ enum weir_calls_mark {
     WEIR_CALLS_POSTED = 1, /* the thread sent a record that has no reply */
     WEIR_CALLS_WAITED = 2, /* the thread waited for a reply, a word, or room in the ring */
     WEIR_CALLS_DETAIL = 4, /* the call is timed */
+    WEIR_CALLS_LACKED = 8, /* the host had no memory for the thread */
 };
 
 enum weir_calls_detail {
@@ -41,6 +43,7 @@ struct weir_calls_thread {
     struct weir_stats_counts *counts;
     struct weir_inside *inside; /* NULL until the thread first uses a context */
     uint32_t marks;
+    int32_t caller; /* of the call under way (proto/wire/caller.h) */
     uint32_t block; /* number of the thread's block; 0: it has none */
     uint32_t posts;
     uint64_t start_ns;
@@ -61,7 +64,7 @@ extern uint32_t weir_calls_detail __attribute__((visibility("hidden"))); /* atom
 void weir_calls_begin_timed(struct weir_calls_thread *mine);
 
 /** The part of weir_calls_end() for all but calls answered in the guest. @thread any */
-bool weir_calls_end_slow(struct weir_calls_thread *mine, enum weir_symbol symbol);
+bool weir_calls_end_slow(struct weir_calls_thread *mine, enum weir_symbol symbol, CUresult result);
 
 /** The calling thread's place in the list of inside.h; NULL: no memory for one. @thread any */
 struct weir_inside *weir_calls_take_place(void);
@@ -88,10 +91,11 @@ static inline void weir_calls_leave(const struct weir_calls_thread *mine)
 }
 
 /** Begin a call. @return what weir_calls_end() needs @thread any */
-static inline struct weir_calls_thread *weir_calls_begin(void)
+static inline struct weir_calls_thread *weir_calls_begin(enum weir_symbol symbol)
 {
     struct weir_calls_thread *mine = &weir_calls_thread;
     mine->marks = 0;
+    mine->caller = weir_caller_of(symbol);
     if (__builtin_expect(__atomic_load_n(&weir_calls_detail, __ATOMIC_RELAXED) != 0, 0)) {
         weir_calls_begin_timed(mine);
     }
@@ -99,7 +103,8 @@ static inline struct weir_calls_thread *weir_calls_begin(void)
 }
 
 /** Count the call. @return true: the caller must print it (weir_calls_log_add()) @thread any */
-static inline bool weir_calls_end(struct weir_calls_thread *mine, enum weir_symbol symbol)
+static inline bool weir_calls_end(struct weir_calls_thread *mine, enum weir_symbol symbol,
+                                  CUresult result)
 {
     struct weir_stats_counts *counts = mine->counts;
     weir_calls_leave(mine);
@@ -109,13 +114,20 @@ static inline bool weir_calls_end(struct weir_calls_thread *mine, enum weir_symb
         __atomic_store_n(guest, *guest + 1, __ATOMIC_RELAXED);
         return false;
     }
-    return weir_calls_end_slow(mine, symbol);
+    return weir_calls_end_slow(mine, symbol, result);
 }
 
 /** Mark that the thread sent a record that has no reply. @thread any */
 static inline void weir_calls_mark_posted(void)
 {
     weir_calls_thread.marks |= WEIR_CALLS_POSTED;
+}
+
+/** Mark that the host had no memory for the thread: if the call fails for that, the log says why.
+ * @thread any */
+static inline void weir_calls_mark_lacked(void)
+{
+    weir_calls_thread.marks |= WEIR_CALLS_LACKED;
 }
 
 /** Mark that the thread is about to wait; the first time in a call this reads the clock. @thread

@@ -165,10 +165,13 @@ void weir_channel_kill(struct weir_channel *channel, CUresult error)
     weir_lock_release(&channel->receive_lock);
 }
 
-/* CUDA's text of this error does not say what the user can do. */
-static CUresult tell_of_launches(CUresult error)
+/* CUDA's texts of these errors do not say what the user can do. */
+static CUresult note_error(CUresult error)
 {
     static bool told;
+    if (error == CUDA_ERROR_OUT_OF_MEMORY) {
+        weir_calls_mark_lacked();
+    }
     if (error == CUDA_ERROR_CDP_NOT_SUPPORTED &&
         !__atomic_exchange_n(&told, true, __ATOMIC_RELAXED)) {
         weir_log_error(
@@ -412,6 +415,7 @@ static struct weir_record *encode(const struct weir_channel *channel, enum weir_
     record->len_bytes = (uint32_t)(sizeof *record + body);
     record->op = (uint16_t)op;
     record->flags = posted ? WEIR_RECORD_POSTED : 0;
+    record->status = weir_calls_thread.caller;
     if (channel->device_of_thread) {
         record->device = channel->device_of_thread();
     }
@@ -506,7 +510,7 @@ CUresult weir_channel_call_extra(struct weir_channel *channel, enum weir_op op, 
                                      .ret_bulk_bytes = extra ? extra->ret_bulk_bytes : 0};
     CUresult result = transmit(channel, record, extra, &wait);
     if (result == CUDA_SUCCESS) {
-        result = tell_of_launches(wait_for_reply(channel, &wait));
+        result = note_error(wait_for_reply(channel, &wait));
     }
     if (result == CUDA_SUCCESS && out &&
         !weir_ops[op].out_decode(buffers.reply.data, wait.body_bytes, out)) {
@@ -583,5 +587,5 @@ CUresult weir_channel_report_slow(struct weir_channel *channel)
         }
     } while (!__atomic_compare_exchange_n(&channel->reported_seq, &reported, seq, true,
                                           __ATOMIC_RELAXED, __ATOMIC_RELAXED));
-    return tell_of_launches((CUresult)error);
+    return note_error((CUresult)error);
 }

@@ -15,6 +15,7 @@
 #include "guest_lib/memory.h"
 #include "guest_lib/visible.h"
 #include "guest_lib/vmm.h"
+#include "proto/guest_calls.h"
 #include "proto/ops.h"
 #include "proto/wire/address.h"
 #include "proto/wire/connect.h"
@@ -65,6 +66,21 @@ struct weir_channel *weir_guest_channel(void)
 void weir_guest_unsupported(const char *symbol)
 {
     weir_log_warn("guest: not supported, function=%s", symbol);
+}
+
+/* The host makes the text: it knows quota and use. */
+void weir_guest_tell_lack(void)
+{
+    struct weir_op_memory_refused_out out = {0};
+    char visible[512], text[513];
+    if (weir_log_level() < WEIR_LOG_ERROR ||
+        weir_call_memory_refused(weir_guest_channel(), NULL, &out) != CUDA_SUCCESS ||
+        out.n_text == 0) {
+        return;
+    }
+    snprintf(text, sizeof text, "%.*s", (int)out.n_text, (const char *)out.text);
+    weir_log_error("cuda: out of memory (CUDA_ERROR_OUT_OF_MEMORY): %s",
+                   weir_text_visible(text, visible, sizeof visible));
 }
 
 static void set_phase(enum weir_guest_phase phase)
@@ -370,6 +386,19 @@ enum weir_status weir_guest_connect(bool monitor, struct weir_transport **ret_tr
     return weir_connect(&params, ret_transport, ret_welcome);
 }
 
+/* Say once that this is Weir, and as whom the program uses it. */
+static void log_welcome(const struct weir_welcome *welcome)
+{
+    char url[WEIR_ROUTE_URL_BYTES], quota[16], visible[3][256];
+    weir_log_info("cuda: this is Weir " WEIR_VERSION " tenant=%s quota=\"%s\" weight=%s "
+                  "transport=%s host=%s",
+                  weir_text_visible(welcome->tenant, visible[0], sizeof visible[0]),
+                  weir_human_bytes(welcome->memory_quota_bytes, quota),
+                  weir_text_visible(welcome->weight, visible[2], sizeof visible[2]),
+                  weir_guest.channel.transport->ops->name,
+                  weir_text_visible(host_url(url), visible[1], sizeof visible[1]));
+}
+
 static CUresult connect_and_start(void)
 {
     struct weir_transport *transport = NULL;
@@ -378,6 +407,9 @@ static CUresult connect_and_start(void)
     enum weir_status status = weir_guest_connect(false, &transport, &welcome);
     CUresult result =
         status == WEIR_OK ? weir_guest_start(transport, welcome) : connect_failed(status, welcome);
+    if (result == CUDA_SUCCESS) {
+        log_welcome(welcome);
+    }
     weir_welcome_destroy(welcome);
     return result;
 }

@@ -127,6 +127,10 @@ static inline CUdevice weir_guest_ordinal_of_host(int host_ordinal)
     return -1;
 }
 
+/** A call is about to fail with CUDA_ERROR_OUT_OF_MEMORY, since the host had no memory: ask the
+ * host why, and log that. @thread any; no lock held */
+void weir_guest_tell_lack(void);
+
 /** cuInit: connect, once. Later calls give the same answer. @thread any */
 CUresult weir_guest_init(void);
 

@@ -19,8 +19,13 @@ _weir_tenants() {
     "$1" tenant list 2>/dev/null | sed -n '2,$s/ .*//p' | tr '\n' ' '
 }
 
+# The settings that the help on stdin lists, each with the = that follows it.
+_weir_keys() {
+    sed -n 's/^Keys: *//p' | sed 's/[^ ][^ ]*/&=/g'
+}
+
 _weir() {
-    local weir=$1 word=$2 before=$3 first=1 i help actions action= words=
+    local weir=$1 word=$2 before=$3 first=1 i help actions action= named= words=
     COMPREPLY=()
     [ "$COMP_CWORD" -eq 1 ] || [ "${COMP_WORDS[1]}" != help ] || first=2
     if [ "$COMP_CWORD" -eq "$first" ]; then
@@ -34,7 +39,12 @@ _weir() {
         *" ${COMP_WORDS[i]} "*)
             action=${COMP_WORDS[i]}
             help=$("$weir" help "${COMP_WORDS[first]}" "$action")
-            break
+            for ((i++; i < COMP_CWORD; i++)); do
+                case "${COMP_WORDS[i - 1]},${COMP_WORDS[i]}" in
+                *,-* | --run-dir,*) ;;
+                *) named=yes ;;
+                esac
+            done
             ;;
         esac
     done
@@ -51,7 +61,15 @@ _weir() {
     *)
         case "${COMP_WORDS[first]},$action" in
         run,) [ "$COMP_CWORD" -gt $((first + 1)) ] && [ "$before" != -- ] || COMPREPLY=($(compgen -c -- "$word")) ;;
-        docker-args, | drain, | undrain, | tenant,show | tenant,set | tenant,remove) words=$(_weir_tenants "$weir") ;;
+        tenant,set | tenant,add)
+            if [ -n "$named" ]; then
+                words=$(_weir_keys <<<"$help")
+                ! type compopt >/dev/null 2>&1 || compopt -o nospace 2>/dev/null
+            elif [ "$action" = set ]; then
+                words=$(_weir_tenants "$weir")
+            fi
+            ;;
+        docker-args, | drain, | undrain, | tenant,show | tenant,remove) words=$(_weir_tenants "$weir") ;;
         *,) words=$actions ;;
         esac
         ;;

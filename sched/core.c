@@ -83,8 +83,13 @@ enum weir_status weir_sched_create(const struct weir_sched_config *config,
 
 void weir_sched_destroy(struct weir_sched *sched)
 {
+    const struct queue *queue;
+
     if (!sched) {
         return;
+    }
+    for (uint32_t i = 0; (queue = table_next(&sched->queues, &i));) {
+        free(queue->waits);
     }
     policies_finish(sched);
     free(sched->ready);
@@ -294,6 +299,7 @@ static void drop_queue(struct weir_sched *sched, struct queue *queue)
     tenant->queue_count--;
     domain_refresh(sched, tenant);
     limit_drop(sched, tenant, &queue->limit);
+    free(queue->waits);
     table_remove(&sched->queues, queue->id);
 }
 

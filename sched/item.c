@@ -67,6 +67,8 @@ static void trace_flagged(struct weir_sched *sched, enum weir_sched_record_kind 
         record.bytes = item->params.bytes;
         record.blocks = item->params.blocks;
         record.blocks_per_sm = item->params.blocks_per_sm;
+    } else if (kind == WEIR_SCHED_REC_WAIT) {
+        record.key = item->why.other;
     }
     sched->env.trace(sched->env.user, &record);
 }
@@ -148,6 +150,7 @@ static void grant(struct weir_sched *sched, struct item *item)
     tenant->waiting--;
     tenant->granted++;
     count_wait(tenant, sched->now_ns - item->arrived_ns);
+    causes_count(sched, item);
     item->state = WEIR_SCHED_GRANTED;
     item->started_ns = sched->now_ns;
     fill_grant(sched, item);
@@ -216,6 +219,7 @@ static void goes_on(struct weir_sched *sched, struct item *item)
     item->queue->tenant->stopped--;
     item->queue->tenant->granted++;
     count_wait(item->queue->tenant, sched->now_ns - item->since_ns);
+    causes_count(sched, item);
     item->queue->tenant->stale = true;
     if (item->queue->first == item) {
         front_add(sched, item);
@@ -546,7 +550,9 @@ enum weir_status weir_sched_stopped(struct weir_sched *sched, uint64_t now_ns, w
     note_done(sched, item, done_blocks);
     item->state = WEIR_SCHED_STOPPED;
     item->since_ns = sched->now_ns;
-    item->cause = WEIR_SCHED_CAUSE_OWN;
+    item->why.cause = WEIR_SCHED_CAUSE_OWN;
+    item->why.other = 0;
+    item->why.since_ns = sched->now_ns;
     tenant->granted--;
     tenant->stopped++;
     state_changed(item);

@@ -26,6 +26,13 @@
 struct queue;
 struct tenant;
 
+/* Why an item waits: causes.c. */
+struct waiting {
+    uint8_t cause;       /* enum weir_sched_cause */
+    weir_sched_id other; /* the tenant that it waits for; 0: none */
+    uint64_t since_ns;   /* since when that is not counted yet; 0: it was not seen */
+};
+
 struct item {
     weir_sched_id id;
     struct queue *queue;
@@ -56,7 +63,7 @@ struct item {
     bool disturbed;            /* was moved, or its start was not seen: do not learn from it */
     bool tagged;               /* a copy with a start tag: copy_share.c */
     bool interrupted;          /* was stopped: learn the time in which it was served */
-    uint8_t cause;             /* why it waits, as last recorded: enum weir_sched_cause */
+    struct waiting why;        /* why it waits, as last seen */
     struct weir_sched_item_params params;
     enum weir_sched_item_state state;
     struct weir_sched_place place;
@@ -121,8 +128,9 @@ struct queue {
     uint64_t fixed_ns;  /* predicted time of the `kernels` that cannot be stopped */
     struct settled settled;
     struct budget limit;
-    uint64_t service_ns; /* compute that was charged to it, in SM-nanoseconds */
-    bool held;           /* its own or its tenant's limit is used up: its compute waits */
+    uint64_t service_ns;           /* compute that was charged to it, in SM-nanoseconds */
+    bool held;                     /* its own or its tenant's limit is used up: its compute waits */
+    struct weir_sched_wait *waits; /* WEIR_SCHED_WAIT_ROWS; owned; NULL: it has not waited yet */
 };
 
 /* A tenant's pauses between its copies of a direction. */
@@ -459,8 +467,10 @@ void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_
               uint64_t *wake_ns); /* when the queue can be granted more */
 
 /* causes.c */
-/** After a decision: record in the trace, if one is wanted, why items wait now. */
+/** After a decision: find out why items wait now, and record it in the trace if one is wanted. */
 void causes_look(struct weir_sched *sched);
+/** An item waits no longer: count its last cause. */
+void causes_count(const struct weir_sched *sched, struct item *item);
 
 /* watchdog.c */
 /** Give the turn to a tenant that has waited for too long. */

@@ -373,6 +373,41 @@ enum weir_status weir_sched_queue_remove(struct weir_sched *sched, uint64_t now_
  * @thread owner */
 uint64_t weir_sched_queue_service(const struct weir_sched *sched, weir_sched_id queue);
 
+enum weir_sched_cause {
+#define WEIR_SCHED_CAUSE(name, word, explained, text) WEIR_SCHED_CAUSE_##name,
+#include "sched/causes.def"
+#undef WEIR_SCHED_CAUSE
+    WEIR_SCHED_CAUSE_COUNT
+};
+
+extern const struct weir_sched_cause_info {
+    const char *word, *text;
+    bool is_explained; /* the policy or the device's abilities justify this wait */
+} weir_sched_causes[WEIR_SCHED_CAUSE_COUNT];
+
+/* How long a queue's next item waited for a cause, and for which other tenant. */
+struct weir_sched_wait {
+    weir_sched_id other; /* 0: none, or several that are not told apart */
+    uint64_t ns;
+    uint8_t cause; /* enum weir_sched_cause */
+};
+/* For each cause a row without a tenant, and the first eight pairs of a cause and a tenant. */
+#define WEIR_SCHED_WAIT_ROWS (WEIR_SCHED_CAUSE_COUNT + 8)
+
+/** Add a wait to a table: to the row of its pair, a free one, or the cause's without a tenant.
+ * @param rows  WEIR_SCHED_WAIT_ROWS of them; zeroed: empty. @thread owner */
+void weir_sched_wait_add(struct weir_sched_wait *rows, const struct weir_sched_wait *wait);
+
+/**
+ * How long a queue's work waited so far, by cause. A wait under way counts when its cause changes
+ * or it ends.
+ * @return WEIR_SCHED_WAIT_ROWS rows, those without time unused; borrowed until the next call into
+ *         the scheduler. NULL: it has not waited, or there is no such queue.
+ * @thread owner
+ */
+const struct weir_sched_wait *weir_sched_queue_waits(const struct weir_sched *sched,
+                                                     weir_sched_id queue);
+
 /**
  * Append an item to a queue.
  *
@@ -534,22 +569,11 @@ enum weir_sched_record_kind {
     WEIR_SCHED_REC_WITHDRAW,
     WEIR_SCHED_REC_CHOOSE, /* tenant: the leader, 0: none; value: slice_ns */
     WEIR_SCHED_REC_TICK,
-    WEIR_SCHED_REC_WAIT, /* value: enum weir_sched_cause of the item's wait from now on. Before the
-                            first such record, from arrival or stop on, the cause is OWN */
+    WEIR_SCHED_REC_WAIT, /* value: enum weir_sched_cause of the item's wait from now on; key: the
+                            other tenant that it waits for, 0: none. Before the first such record,
+                            from arrival or stop on, the cause is OWN */
     WEIR_SCHED_REC_KIND_COUNT
 };
-
-enum weir_sched_cause {
-#define WEIR_SCHED_CAUSE(name, word, explained, text) WEIR_SCHED_CAUSE_##name,
-#include "sched/causes.def"
-#undef WEIR_SCHED_CAUSE
-    WEIR_SCHED_CAUSE_COUNT
-};
-
-extern const struct weir_sched_cause_info {
-    const char *word, *text;
-    bool is_explained; /* the policy or the device's abilities justify this wait */
-} weir_sched_causes[WEIR_SCHED_CAUSE_COUNT];
 
 /** Pack a queue's SM limit (none: 0) and domain into a record's value. @thread any */
 static inline uint64_t weir_sched_queue_packed(uint32_t sm_limit, uint32_t domain)

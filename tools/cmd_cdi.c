@@ -38,7 +38,8 @@ enum weir_status weir_cdi_generate(const struct weir_status_report *report, FILE
     enum weir_status status = tenants && common ? WEIR_OK : WEIR_ERR_NO_MEMORY;
 
     for (size_t i = 0; status == WEIR_OK && i < report->n_tenants; i++) {
-        if (strcmp(report->tenants[i].source, WEIR_CONTROL_ON_DEMAND) != 0) {
+        if (strcmp(report->tenants[i].source, WEIR_CONTROL_ON_DEMAND) != 0 &&
+            strcmp(report->tenants[i].source, WEIR_CONTROL_OF_USER) != 0) {
             tenants[spec.n_tenants++] = report->tenants[i].name;
         }
     }

@@ -1,4 +1,5 @@
 /* weir tenant: show and change the tenants of a running host, and its weir.toml with --save. */
+#include "host_backend/config/config.h"
 #include "host_backend/config/status_text.h"
 #include "tools/ask.h"
 #include "tools/command.h"
@@ -304,13 +305,27 @@ static int show_main(int argc, char **argv)
                : exit_status;
 }
 
+/* What an action does, and its keys; bash's completion reads them there. */
+static const char *with_keys(const char *about, bool live_only, char room[1024])
+{
+    int used = snprintf(room, 1024, "%s\nKeys:", about);
+    for (size_t i = 0; i < weir_setting_count(); i++) {
+        if (strcmp(weir_setting_key(i), "name") != 0 && (!live_only || weir_setting_is_live(i))) {
+            used += snprintf(room + used, (size_t)(1024 - used), " %s", weir_setting_key(i));
+        }
+    }
+    return room;
+}
+
 static int set_main(int argc, char **argv)
 {
     struct request r = {0};
+    char about[1024];
     int exit_status;
     return take_words(argc, argv, "[OPTIONS] NAME KEY=VALUE ...",
-                      "Change a running tenant at once. Keys are those of weir.toml(5); KEY= goes "
-                      "back to its value.",
+                      with_keys("Change a running tenant at once. Keys are those of weir.toml(5); "
+                                "KEY= goes back to its value.",
+                                true, about),
                       3, WORDS_MAX, &r, &exit_status)
                ? act(&r)
                : exit_status;
@@ -319,9 +334,10 @@ static int set_main(int argc, char **argv)
 static int add_main(int argc, char **argv)
 {
     struct request r = {0};
+    char about[1024];
     int exit_status;
-    return take_words(argc, argv, "[OPTIONS] NAME [KEY=VALUE ...]", "Make a tenant.", 2, WORDS_MAX,
-                      &r, &exit_status)
+    return take_words(argc, argv, "[OPTIONS] NAME [KEY=VALUE ...]",
+                      with_keys("Make a tenant.", false, about), 2, WORDS_MAX, &r, &exit_status)
                ? act(&r)
                : exit_status;
 }

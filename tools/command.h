@@ -2,6 +2,7 @@
 #ifndef WEIR_TOOLS_COMMAND_H
 #define WEIR_TOOLS_COMMAND_H
 
+#include "base/text.h"
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -84,9 +85,6 @@ bool weir_option_number(const char *name, const char *text, long long min, long 
 
 /** Read a size such as 512M or 8GiB in bytes; false with a complaint. */
 bool weir_option_bytes(const char *name, const char *text, unsigned long long *ret_bytes);
-
-/** Print a size as "512 MiB", "1.5 GiB" and so on. @return text */
-const char *weir_human_bytes(unsigned long long bytes, char text[16]);
 
 /**
  * The folder with the guest's libcuda.so.1: $WEIR_LIB_DIR, beside this program as installed, or in

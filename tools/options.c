@@ -153,16 +153,3 @@ bool weir_option_bytes(const char *name, const char *text, unsigned long long *r
     *ret_bytes = value << shift;
     return true;
 }
-
-const char *weir_human_bytes(unsigned long long bytes, char text[16])
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double value = (double)bytes;
-    size_t unit = 0;
-    while (value >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0])) {
-        value /= 1024;
-        unit++;
-    }
-    snprintf(text, 16, unit && value < 10 ? "%.1f %s" : "%.0f %s", value, units[unit]);
-    return text;
-}

@@ -10,12 +10,14 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
-#define BAR_CELLS 16
+#define BAR_CELLS    16
+#define BARS_COLUMNS 120u /* with bars a device's line is that long */
 
 enum colour { PLAIN, BOLD, DIM, GREEN, YELLOW, RED, REVERSE };
 
@@ -77,13 +79,16 @@ static enum colour colour_of(double pct)
     return pct >= 90 ? RED : pct >= 60 ? YELLOW : GREEN;
 }
 
-/* Print "[|||| ] 42%", or a dash for an unknown value. */
+/* Print "[|||| ] 42%", or a dash for an unknown value; on a narrow terminal without the bar. */
 static void put_bar(struct page *page, const char *name, double pct)
 {
     int cells = isnan(pct) ? 0 : (int)(fmin(fmax(pct, 0), 100) * BAR_CELLS / 100 + 0.5);
-    put(page, PLAIN, "  %s [", name);
-    put(page, colour_of(pct), "%.*s", cells, "||||||||||||||||");
-    put(page, PLAIN, "%*s]", BAR_CELLS - cells, "");
+    put(page, PLAIN, "  %s", name);
+    if (page->columns >= BARS_COLUMNS) {
+        put(page, PLAIN, " [");
+        put(page, colour_of(pct), "%.*s", cells, "||||||||||||||||");
+        put(page, PLAIN, "%*s]", BAR_CELLS - cells, "");
+    }
     if (isnan(pct)) {
         put(page, PLAIN, "    -");
     } else {
@@ -115,7 +120,8 @@ static void draw_device(struct page *page, const struct weir_status_device *d,
     if (!isnan(used)) {
         weir_human_bytes((unsigned long long)used, used_text);
     }
-    put(page, BOLD, "GPU %u %.24s", d->ordinal, weir_text_visible(d->name, name, sizeof name));
+    put(page, BOLD, "GPU %u %.*s", d->ordinal, page->columns >= BARS_COLUMNS ? 24 : 14,
+        weir_text_visible(d->name, name, sizeof name));
     put_bar(page, "busy", d->utilization_pct);
     put_bar(page, "SMs", rate->sm_pct);
     put_bar(page, "memory", d->memory_bytes ? 100 * used / (double)d->memory_bytes : NAN);
@@ -124,27 +130,117 @@ static void draw_device(struct page *page, const struct weir_status_device *d,
     end_line(page);
 }
 
-static void draw_tenant(struct page *page, const struct weir_status_tenant *t,
-                        const struct weir_status_rate *r)
+/* The columns of tenants. Where the terminal is too narrow, those of the highest rank go first;
+ * those of rank 0 stay. */
+enum {
+    TENANT,
+    WEIGHT,
+    PRIORITY,
+    SHARE,
+    SMS,
+    SM_S,
+    TO,
+    FROM,
+    MEMORY,
+    QUOTA,
+    WAIT,
+    SESSIONS,
+    COLUMNS
+};
+static const struct {
+    const char *head;
+    int width; /* below 0: left-aligned */
+    int rank;
+} columns[COLUMNS] = {
+    [TENANT] = {"TENANT", -16, 0},
+    [WEIGHT] = {"WEIGHT", 6, 4},
+    [PRIORITY] = {"PRIORITY", -8, 6},
+    [SHARE] = {"SHARE", 7, 1},
+    [SMS] = {"SMS", 7, 7},
+    [SM_S] = {"SM-SECONDS", 10, 10},
+    [TO] = {"TO-DEVICE", 12, 8},
+    [FROM] = {"FROM-DEVICE", 12, 9},
+    [MEMORY] = {"MEMORY", 10, 2},
+    [QUOTA] = {"QUOTA", 10, 3},
+    [WAIT] = {"WAIT", 8, 0},
+    [SESSIONS] = {"SESSIONS", 8, 5},
+};
+
+static size_t width_of(int column)
 {
-    char used[16], quota[16], share[24], in[24], out[24], wait[24], sm[24];
-    put(page, BOLD, "%-16.16s", r->tenant);
-    put(page, PLAIN, " %6u %-8s ", t->weight, t->priority);
-    put(page, colour_of(r->share_pct), "%7s", number(r->share_pct, "%", share));
-    put(page, PLAIN, " %7s %10.10s %12s %12s %10s %10s %8s %8u", number(r->sm_pct, "%", sm),
-        number(r->sm_s, "", (char[24]){0}), number(r->to_device_bytes_per_s, "bytes/s", in),
-        number(r->from_device_bytes_per_s, "bytes/s", out), weir_human_bytes(r->memory_bytes, used),
-        weir_human_bytes(r->quota_bytes, quota), number(r->wait_pct, "%", wait), r->sessions);
-    if (t->quarantined) {
-        put(page, RED, "  quarantined");
-    }
-    if (t->drained) {
-        put(page, YELLOW, "  drained");
-    }
+    return (size_t)abs(columns[column].width) + 1;
+}
+
+/* What stands behind a tenant's columns. */
+static const char *note_of(const struct weir_status_tenant *t, char text[64])
+{
     uint64_t refused = t->refused_device + t->refused_pinned;
+    int used = snprintf(text, 64, "%s%s", t->quarantined ? "  quarantined" : "",
+                        t->drained ? "  drained" : "");
     if (refused) {
-        put(page, YELLOW, "  refused %llu", (unsigned long long)refused);
+        snprintf(text + used, (size_t)(64 - used), "  refused %llu", (unsigned long long)refused);
     }
+    return text;
+}
+
+/* Which columns fit beside the notes: a bit for each. */
+static unsigned fitting(const struct page *page, const struct weir_top_rates *rates)
+{
+    unsigned shown = (1u << COLUMNS) - 1;
+    size_t width = 0, longest = 0;
+    for (int i = 0; i < COLUMNS; i++) {
+        width += width_of(i);
+    }
+    for (size_t i = 0; i < rates->n_tenants; i++) {
+        char note[64];
+        size_t length = strlen(note_of(rates->tenant_of[i], note));
+        longest = length > longest ? length : longest;
+    }
+    for (int rank = COLUMNS; rank > 0 && width - 1 + longest > page->columns; rank--) {
+        for (int i = 0; i < COLUMNS; i++) {
+            if (columns[i].rank == rank) {
+                shown &= ~(1u << i);
+                width -= width_of(i);
+            }
+        }
+    }
+    return shown;
+}
+
+static void draw_heads(struct page *page, unsigned shown)
+{
+    for (int i = 0; i < COLUMNS; i++) {
+        if (shown >> i & 1) {
+            put(page, REVERSE, "%s%*s", i ? " " : "", columns[i].width, columns[i].head);
+        }
+    }
+    end_line(page);
+}
+
+static void draw_tenant(struct page *page, const struct weir_status_tenant *t,
+                        const struct weir_status_rate *r, unsigned shown)
+{
+    char texts[COLUMNS][24], note[64];
+    snprintf(texts[TENANT], sizeof texts[0], "%.16s", r->tenant);
+    snprintf(texts[WEIGHT], sizeof texts[0], "%u", t->weight);
+    snprintf(texts[PRIORITY], sizeof texts[0], "%s", t->priority);
+    number(r->share_pct, "%", texts[SHARE]);
+    number(r->sm_pct, "%", texts[SMS]);
+    number(r->sm_s, "", texts[SM_S]);
+    number(r->to_device_bytes_per_s, "bytes/s", texts[TO]);
+    number(r->from_device_bytes_per_s, "bytes/s", texts[FROM]);
+    weir_human_bytes(r->memory_bytes, texts[MEMORY]);
+    weir_human_bytes(r->quota_bytes, texts[QUOTA]);
+    number(r->wait_pct, "%", texts[WAIT]);
+    snprintf(texts[SESSIONS], sizeof texts[0], "%u", r->sessions);
+    for (int i = 0; i < COLUMNS; i++) {
+        enum colour colour = i == TENANT ? BOLD : i == SHARE ? colour_of(r->share_pct) : PLAIN;
+        if (shown >> i & 1) {
+            put(page, PLAIN, "%s", i ? " " : "");
+            put(page, colour, "%*.*s", columns[i].width, abs(columns[i].width), texts[i]);
+        }
+    }
+    put(page, t->quarantined ? RED : YELLOW, "%s", note_of(t, note));
     end_line(page);
 }
 
@@ -153,9 +249,11 @@ static void draw_process(struct page *page, const struct weir_status_rate *r)
     char used[16], share[24], sm[24], calls[24], program[4 * sizeof r->program];
     put(page, PLAIN, "%8llu %-16.16s ", (unsigned long long)r->pid, r->tenant);
     put(page, colour_of(r->share_pct), "%7s", number(r->share_pct, "%", share));
-    put(page, PLAIN, " %7s %10s %10s  %s", number(r->sm_pct, "%", sm),
-        weir_human_bytes(r->memory_bytes, used), number(r->calls_per_s, "", calls),
-        weir_text_visible(r->program, program, sizeof program));
+    if (page->columns >= BARS_COLUMNS) {
+        put(page, PLAIN, " %7s", number(r->sm_pct, "%", sm));
+    }
+    put(page, PLAIN, " %10s %10s  %s", weir_human_bytes(r->memory_bytes, used),
+        number(r->calls_per_s, "", calls), weir_text_visible(r->program, program, sizeof program));
     end_line(page);
 }
 
@@ -184,17 +282,15 @@ void weir_top_draw(const struct weir_top_screen *screen, const struct weir_statu
         draw_device(&page, rates->device_of[i], &rates->devices[i]);
     }
     end_line(&page);
-    put(&page, REVERSE, "%-16s %6s %-8s %7s %7s %10s %12s %12s %10s %10s %8s %8s", "TENANT",
-        "WEIGHT", "PRIORITY", "SHARE", "SMS", "SM-SECONDS", "TO-DEVICE", "FROM-DEVICE", "MEMORY",
-        "QUOTA", "WAIT", "SESSIONS");
-    end_line(&page);
+    unsigned shown = fitting(&page, rates);
+    draw_heads(&page, shown);
     for (size_t i = 0; i < rates->n_tenants; i++) {
-        draw_tenant(&page, rates->tenant_of[i], &rates->tenants[i]);
+        draw_tenant(&page, rates->tenant_of[i], &rates->tenants[i], shown);
     }
     if (rates->n_processes) {
         end_line(&page);
-        put(&page, REVERSE, "%8s %-16s %7s %7s %10s %10s  %s", "PID", "TENANT", "SHARE", "SMS",
-            "MEMORY", "CALLS/S", "PROGRAM");
+        put(&page, REVERSE, "%8s %-16s %7s%s %10s %10s  %s", "PID", "TENANT", "SHARE",
+            page.columns >= BARS_COLUMNS ? "     SMS" : "", "MEMORY", "CALLS/S", "PROGRAM");
         end_line(&page);
     }
     for (size_t i = 0; i < rates->n_processes; i++) {

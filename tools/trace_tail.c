@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define TENANTS_MAX 25u /* most tenants in the text output */
@@ -85,6 +86,39 @@ static void print_causes(const struct weir_sim_waits_tenant *sum)
     }
 }
 
+static int longest_first(const void *left, const void *right)
+{
+    const struct weir_sim_waited_for *a = left, *b = right;
+    return a->ns != b->ns ? (a->ns < b->ns ? 1 : -1) : 0;
+}
+
+/* Who waited for whom. */
+static void print_others(const struct weir_sim_waits *waits)
+{
+    char scratch[2][WEIR_SCHED_TRACE_NAME_BYTES];
+    if (waits->n_waited_for) {
+        printf("\n%-24s %-10s %-24s %12s\n", "TENANT", "CAUSE", "WAITED FOR", "ALL ms");
+    }
+    for (uint32_t i = 0; i < waits->n_waited_for && i < TENANTS_MAX; i++) {
+        const struct weir_sim_waited_for *w = &waits->waited_for[i];
+        printf("%-24s %-10s %-24s %12.3f\n", name_of(waits, w->tenant, scratch[0]),
+               weir_sched_causes[w->cause].word, name_of(waits, w->other, scratch[1]), ms(w->ns));
+    }
+    if (waits->n_waited_for > TENANTS_MAX) {
+        printf("and %u more (--json has all)\n", waits->n_waited_for - TENANTS_MAX);
+    }
+}
+
+/* The tenant that a wait was for; "" for none. */
+static const char *other_of(const struct weir_sim_waits *waits, const struct weir_sim_wait *w,
+                            unsigned cause, char *scratch)
+{
+    uint32_t other = w->others[cause];
+    return other == 0                       ? ""
+           : other == WEIR_SIM_WAIT_SEVERAL ? "several"
+                                            : name_of(waits, other - 1, scratch);
+}
+
 static void print_worst(const struct weir_sim_waits *waits)
 {
     char scratch[WEIR_SCHED_TRACE_NAME_BYTES];
@@ -100,7 +134,9 @@ static void print_worst(const struct weir_sim_waits *waits)
                ms(w->waited.unexplained_ns));
         for (unsigned c = 0; c < WEIR_SCHED_CAUSE_COUNT; c++) {
             if (w->waited.cause_ns[c]) {
-                printf(" %s=%.3f", weir_sched_causes[c].word, ms(w->waited.cause_ns[c]));
+                const char *other = other_of(waits, w, c, scratch);
+                printf(" %s=%.3f%s%s", weir_sched_causes[c].word, ms(w->waited.cause_ns[c]),
+                       *other ? " for " : "", other);
             }
         }
         printf(event ? "; granted at: %s\n" : "; not granted\n", event);
@@ -120,6 +156,7 @@ static void print_text(const struct weir_sim_waits *waits, const struct weir_sim
            ms(sum->sum.unexplained_ns));
     print_tenants(waits);
     print_causes(sum);
+    print_others(waits);
     print_worst(waits);
 }
 
@@ -148,6 +185,40 @@ static void put_sums(const struct weir_sim_waits_tenant *t)
     printf("}");
 }
 
+static void put_others(const struct weir_sim_waits *waits, uint32_t tenant)
+{
+    char scratch[WEIR_SCHED_TRACE_NAME_BYTES];
+    const char *comma = "";
+    printf(",\"waited_for\":[");
+    for (uint32_t i = 0; i < waits->n_waited_for; i++) {
+        const struct weir_sim_waited_for *w = &waits->waited_for[i];
+        if (w->tenant == tenant) {
+            printf("%s{\"other\":", comma);
+            weir_json_put(stdout, name_of(waits, w->other, scratch));
+            printf(",\"cause\":\"%s\",\"waited_s\":%.9f}", weir_sched_causes[w->cause].word,
+                   (double)w->ns / 1e9);
+            comma = ",";
+        }
+    }
+    printf("]");
+}
+
+static void put_worst_others(const struct weir_sim_waits *waits, const struct weir_sim_wait *w)
+{
+    char scratch[WEIR_SCHED_TRACE_NAME_BYTES];
+    const char *comma = "";
+    printf("},\"waited_for\":{");
+    for (unsigned c = 0; c < WEIR_SCHED_CAUSE_COUNT; c++) {
+        const char *other = other_of(waits, w, c, scratch);
+        if (*other) {
+            printf("%s\"%s\":", comma, weir_sched_causes[c].word);
+            weir_json_put(stdout, other);
+            comma = ",";
+        }
+    }
+    printf("}}");
+}
+
 static void print_json(const struct weir_sim_waits *waits, const struct weir_sim_waits_tenant *sum)
 {
     char scratch[WEIR_SCHED_TRACE_NAME_BYTES];
@@ -161,6 +232,7 @@ static void print_json(const struct weir_sim_waits *waits, const struct weir_sim
         weir_json_put(stdout, name_of(waits, i, scratch));
         printf(",\"weight\":%u,\"priority\":\"%s\",", t->weight, weir_priority_names[t->priority]);
         put_sums(t);
+        put_others(waits, i);
         printf("}");
     }
     printf("],\"worst\":[");
@@ -175,7 +247,7 @@ static void print_json(const struct weir_sim_waits *waits, const struct weir_sim
                w->item, weir_sched_trace_class_word(w->class), (double)w->waited.ns / 1e9,
                (double)w->waited.unexplained_ns / 1e9, event ? event : "");
         put_causes(w->waited.cause_ns);
-        printf("}}");
+        put_worst_others(waits, w);
     }
     printf("]}\n");
 }
@@ -198,6 +270,9 @@ int weir_trace_tail(const char *path, const void *data, uint64_t bytes, uint32_t
         return WEIR_EXIT_FAILED;
     }
     struct weir_sim_waits_tenant sum = sum_of(&waits);
+    if (waits.n_waited_for) {
+        qsort(waits.waited_for, waits.n_waited_for, sizeof waits.waited_for[0], longest_first);
+    }
     if (is_json) {
         print_json(&waits, &sum);
     } else {

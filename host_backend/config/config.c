@@ -128,6 +128,9 @@ static const struct weir_row default_rows[] = {
     {"load_wait_s", ROW_U32, AT(weir_host_config, demand.usual.load_wait_s), 1, SECONDS_MAX, NULL},
     {"per_user", ROW_U32, AT(weir_host_config, demand.per_user), 0, WEIR_CONFIG_TENANTS_MAX, NULL},
     {"socket_mode", ROW_U32, AT(weir_host_config, demand.socket_mode), 0, 0777, NULL},
+    {"user_tenants", ROW_U32, AT(weir_host_config, demand.user_tenants), 0, WEIR_USER_TENANTS_MAX,
+     NULL},
+    {"show_others", ROW_BOOL, AT(weir_host_config, demand.show_others), 0, 0, NULL},
 };
 #define N_ROWS(rows) (sizeof(rows) / sizeof((rows)[0]))
 

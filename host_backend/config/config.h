@@ -59,11 +59,16 @@ struct weir_tenant_config {
 #undef TEXT
 };
 
+/* Of WEIR_CONFIG_TENANTS_MAX: the rest is for administrators. */
+#define WEIR_USER_TENANTS_MAX 192u
+
 /* Shares on demand ([default]): docs/design/demand.md. */
 struct weir_demand_config {
     struct weir_tenant_config usual; /* settings of a share whose user asked for nothing */
     struct weir_tenant_config most;  /* the most that a user may ask for */
     uint32_t per_user;               /* shares that a user may have at a time; 0: none are made */
+    uint32_t user_tenants;           /* most users who get a tenant of their own; 0: nobody does */
+    bool show_others;                /* all tenants may see whom their work waits for */
     uint32_t total_weight;           /* the most that all shares of all users weigh together */
     uint32_t socket_mode;            /* mode of the socket at which users ask */
 };

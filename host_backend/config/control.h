@@ -21,6 +21,7 @@
 /* The socket in the run directory at which users ask for a share on demand. */
 #define WEIR_CONTROL_NEW_SOCKET "new.sock"
 #define WEIR_CONTROL_ON_DEMAND  "on demand" /* the source of such a tenant */
+#define WEIR_CONTROL_OF_USER    "user"      /* the source of a tenant made for a user who came */
 
 /* What `weir serve` can be given on its command line. NULL or 0: the file or the default. */
 struct weir_serve_params {
@@ -141,6 +142,10 @@ struct weir_status_count {
     char device[16];  /* the driver's ordinal, if the row counts for a device */
 };
 
+/* In place of a tenant's name, which has no parentheses. */
+#define WEIR_STATUS_OTHER_GONE   "(gone)"
+#define WEIR_STATUS_OTHER_HIDDEN "(another)"
+
 struct weir_status_report {
     char version[32];
     char run_dir[WEIR_HOST_TEXT_BYTES];
@@ -166,6 +171,8 @@ struct weir_status_report {
     size_t n_devices;
     struct weir_status_program *programs;
     size_t n_programs;
+    struct weir_status_wait *waits;
+    size_t n_waits;
     struct weir_status_counted *counted; /* only "stats" fills these five */
     size_t n_counted;
     struct weir_status_function *functions;

@@ -127,6 +127,7 @@ struct weir_link_guest {
     uint32_t generation; /* of weir_link_tenant: guests of an earlier generation are refused */
     uint32_t channel;    /* enum weir_link_channel */
     int64_t pid;
+    uint64_t session; /* number for its session, of which a host has no second one */
     uint32_t uid;
     char program[WEIR_HOST_TEXT_BYTES];
     struct weir_link_start start;
@@ -215,13 +216,18 @@ struct weir_link_event {
     char why[WEIR_LINK_WHY_BYTES];
 };
 
-/* The SM time that a session has used or, where port is 0, all programs of a name. */
+/* In struct weir_sched_wait of a use: a tenant that is gone. */
+#define WEIR_LINK_OTHER_GONE (WEIR_CONFIG_TENANTS_MAX + 1)
+
+/* The SM time that a session has used and how long it waited or, where port is 0, all programs of a
+ * name. */
 struct weir_link_use {
     uint32_t port; /* port of the session's worker */
     uint32_t tenant_index;
     uint64_t session;
     uint64_t sm_ns;
     char program[24];
+    struct weir_sched_wait waits[WEIR_SCHED_WAIT_ROWS]; /* other: a tenant's slot + 1 */
 };
 
 #define WEIR_LINK_TEXT_BYTES 512

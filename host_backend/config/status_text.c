@@ -70,6 +70,7 @@ static const struct {
     {ROWS("extra", weir_status_extra_fields, extras), 0},
     {ROWS("session", weir_status_session_fields, sessions), 0},
     {ROWS("program", weir_status_program_fields, programs), 0},
+    {ROWS("wait", weir_status_wait_fields, waits), 0},
     {ROWS("setting", weir_status_setting_fields, settings), 0},
     {ROWS("note", weir_status_note_fields, notes), 0},
     {ROWS("event", weir_status_event_fields, events), 0},
@@ -91,7 +92,7 @@ static void put_real(FILE *out, double value)
     } else if (value > -1e15 && value < 1e15 && value == (double)(int64_t)value) {
         fprintf(out, "%lld", (long long)value);
     } else {
-        fprintf(out, "%.3f", value);
+        fprintf(out, value == trunc(value) ? "%.0f" : "%.3f", value); /* 4051369984, not .000 */
     }
 }
 

@@ -103,6 +103,7 @@ static void start_gathering(struct weir_supervisor *sup, bool stats)
     sup->admin.gathered.n_tenants = 0;
     sup->admin.gathered.n_devices = 0;
     sup->admin.gathered.n_programs = 0;
+    sup->admin.gathered.n_waits = 0;
     sup->admin.n_uses = 0;
     weir_sup_gate_ask(sup, &message);
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
@@ -279,47 +280,6 @@ static void take_device(struct weir_status_report *g, const struct weir_status_d
     weir_sup_append((void **)&g->devices, &g->n_devices, row, sizeof *row);
 }
 
-void weir_sup_admin_use(struct weir_supervisor *sup, const struct weir_link_use *use)
-{
-    struct weir_status_program row = {.sm_ns = use->sm_ns};
-    struct weir_link_use mine = *use;
-
-    if (use->tenant_index >= WEIR_CONFIG_TENANTS_MAX) {
-        return;
-    }
-    if (use->port == 0) {
-        snprintf(row.tenant, sizeof row.tenant, "%s", sup->tenants[use->tenant_index].config.name);
-        memcpy(row.program, use->program, sizeof row.program);
-        row.program[sizeof row.program - 1] = 0;
-        weir_sup_append((void **)&sup->admin.gathered.programs, &sup->admin.gathered.n_programs,
-                        &row, sizeof row);
-        return;
-    }
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (sup->workers[i].used && sup->workers[i].gate.port == use->port) {
-            mine.port = (uint32_t)sup->workers[i].pid;
-            weir_sup_append((void **)&sup->admin.uses, &sup->admin.n_uses, &mine, sizeof mine);
-        }
-    }
-}
-
-/* Add to the sessions' rows of workers what the gate process says that they have used. */
-static void join_uses(struct weir_supervisor *sup)
-{
-    for (size_t k = 0; k < sup->admin.n_uses; k++) {
-        const struct weir_link_use *use = &sup->admin.uses[k];
-
-        for (size_t i = 0; i < sup->admin.gathered.n_sessions; i++) {
-            struct weir_status_session *s = &sup->admin.gathered.sessions[i];
-
-            if (s->worker == use->port && s->id == use->session) {
-                s->sm_ns += use->sm_ns;
-            }
-        }
-    }
-    sup->admin.n_uses = 0;
-}
-
 /* Add refusals that the worker has not reported as events. */
 static void take_refusals(struct weir_supervisor *sup, const struct weir_status_tenant *row)
 {
@@ -492,11 +452,13 @@ void weir_sup_admin_report(struct weir_supervisor *sup, struct weir_status_repor
     weir_sup_admin_tenants(sup, NULL, report);
     weir_sup_extras_report(sup, report);
     fill_workers(sup, report);
-    join_uses(sup);
+    weir_sup_uses_join(sup);
     report->devices = sup->admin.gathered.devices;
     report->n_devices = sup->admin.gathered.n_devices;
     report->programs = sup->admin.gathered.programs;
     report->n_programs = sup->admin.gathered.n_programs;
+    report->waits = sup->admin.gathered.waits;
+    report->n_waits = sup->admin.gathered.n_waits;
     report->sessions = sup->admin.gathered.sessions;
     report->n_sessions = sup->admin.gathered.n_sessions;
 }
@@ -663,6 +625,7 @@ void weir_sup_admin_close(struct weir_supervisor *sup)
     free(sup->admin.gathered.tenants);
     free(sup->admin.gathered.devices);
     free(sup->admin.gathered.programs);
+    free(sup->admin.gathered.waits);
     free(sup->admin.uses);
 }
 

@@ -26,8 +26,6 @@ uint64_t weir_sup_admin_gather(struct weir_supervisor *sup);
 void weir_sup_admin_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 /** Take the gate process's answer to a client's request. */
 void weir_sup_admin_answer(struct weir_supervisor *sup, const struct weir_link_text *answer);
-/** Take the gate process's report of who has used the SMs. */
-void weir_sup_admin_use(struct weir_supervisor *sup, const struct weir_link_use *use);
 /** Take a status message of a worker, or of the gate process (-1), and the file that came with it,
  * borrowed, or -1. */
 void weir_sup_admin_row(struct weir_supervisor *sup, int worker, struct weir_link_message *message,
@@ -35,6 +33,23 @@ void weir_sup_admin_row(struct weir_supervisor *sup, int worker, struct weir_lin
 /** Answer complete and overdue requests. */
 void weir_sup_admin_tick(struct weir_supervisor *sup, uint64_t now_ns);
 void weir_sup_admin_close(struct weir_supervisor *sup);
+
+/* uses.c */
+
+/** Take the gate process's report of who has used the SMs, and of who has waited. */
+void weir_sup_admin_use(struct weir_supervisor *sup, const struct weir_link_use *use);
+/** Add to the sessions' rows what they have used, and make rows of how long they have waited. */
+void weir_sup_uses_join(struct weir_supervisor *sup);
+
+/* why.c */
+
+/** A connection to a tenant's socket asks why the tenant's work waits. @param fd  takes it */
+void weir_sup_asks_why(struct weir_supervisor *sup, uint32_t tenant, int fd);
+/** Watch for room for answers. */
+void weir_sup_why_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
+/** Answer those whose gathering is over; drop those that are late. */
+void weir_sup_why_tick(struct weir_supervisor *sup, uint64_t now_ns);
+void weir_sup_why_close(struct weir_supervisor *sup);
 
 /* policy_admin.c */
 

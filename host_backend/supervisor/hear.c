@@ -63,6 +63,14 @@ static void on_keep(struct weir_supervisor *sup, int worker, struct weir_link_he
     }
 }
 
+static void on_why(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
+{
+    (void)worker;
+    if (heard->fd >= 0) {
+        weir_sup_asks_why(sup, heard->message.guest.tenant_index, weir_link_take_fd(heard));
+    }
+}
+
 static void on_tenant_free(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
 {
     const struct weir_link_tenant *tenant = &heard->message.tenant;
@@ -185,6 +193,7 @@ const struct weir_worker_events weir_worker_events = {
     .program_died = weir_sup_program_died,
     .program_left = weir_sup_tenant_worker_gone,
     .domain_died = weir_sup_fault_of_dead,
+    .asks_why = weir_sup_asks_why,
     .gate_answers = weir_sup_admin_answer,
     .gate_uses = weir_sup_admin_use,
     .gate_row = tell_gate_row,

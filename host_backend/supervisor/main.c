@@ -34,7 +34,7 @@
 #define WATCHES_MAX                                                                                \
     (10 + 5 * WEIR_CONFIG_TENANTS_MAX + 2 * WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX +            \
      WEIR_DEMAND_CLIENTS_MAX + WEIR_METRICS_CLIENTS_MAX + WEIR_VMS_MAX + WEIR_PENDING_MAX +        \
-     WEIR_FOLLOWERS_MAX + WEIR_CLAIMS_MAX)
+     WEIR_FOLLOWERS_MAX + WEIR_CLAIMS_MAX + WEIR_ASKERS_MAX)
 
 #define SLOW_TURN_NS (2 * WEIR_NS_PER_MS)
 
@@ -49,11 +49,13 @@ static const struct {
     {weir_mps_watch, weir_mps_tick},
     {weir_sup_programs_watch, weir_sup_programs_tick},
     {weir_sup_admin_watch, weir_sup_admin_tick},
+    {weir_sup_why_watch, weir_sup_why_tick},
     {weir_sup_events_watch, NULL},
     {weir_sup_demand_watch, weir_sup_demand_tick},
     {weir_sup_metrics_watch, weir_sup_metrics_tick},
     {weir_sup_libvirt_watch, weir_sup_libvirt_tick},
     {weir_sup_tenants_watch, NULL},
+    {weir_sup_user_tenants_watch, weir_sup_user_tenants_tick},
     {weir_sup_channels_watch, NULL},
     {weir_sup_vms_watch, NULL},
     {weir_sup_nvdimm_watch, weir_sup_nvdimm_tick},
@@ -209,6 +211,9 @@ int weir_serve_main(const struct weir_serve_params *params)
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
         sup->admin.clients[i].fd = -1;
     }
+    for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
+        sup->admin.askers[i].fd = -1;
+    }
     for (int i = 0; i < WEIR_DEMAND_CLIENTS_MAX; i++) {
         sup->demand.clients[i].fd = -1;
     }
@@ -236,6 +241,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     }
     weir_notify("STOPPING=1");
     weir_sup_pending_close(sup);
+    weir_sup_why_close(sup);
     if (sup->tcp_fd >= 0) {
         close(sup->tcp_fd); /* new guests find a closed port, and try again for the next host */
     }

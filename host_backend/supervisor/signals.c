@@ -56,7 +56,8 @@ static void reload(struct weir_supervisor *sup)
     if (config && sup->params.config_path && weir_sup_load(&sup->params, config) == WEIR_OK) {
         weir_log_info("supervisor: reloading path=%s", sup->params.config_path);
         weir_sup_remark_restart(sup, config);
-        (void)!weir_sup_tenants_apply(sup, config); /* failures are in the log */
+        sup->config.demand.user_tenants = config->demand.user_tenants; /* tenants follow it */
+        (void)!weir_sup_tenants_apply(sup, config);                    /* failures are in the log */
         follow_policy(sup, config->scheduler.policy);
         weir_sup_demand_follow(sup, &config->demand);
         weir_sup_metrics_follow(sup, config->metrics_listen);

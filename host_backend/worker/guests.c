@@ -42,10 +42,10 @@
 #define LOOK_AT       64         /* most events that epoll returns at once */
 
 struct weir_guests {
-    uint64_t next_session; /* this and the next two: under the worker's lock */
-    bool closed;           /* the worker is ending */
-    uint32_t n_going;      /* sessions among the worker's n_sessions that hold nothing any more */
-    int gone_fd;           /* what weir_guests_gone_fd() returns; never changes */
+    atomic_uint_fast64_t next_session;
+    bool closed;      /* this and the next: under the worker's lock; the worker is ending */
+    uint32_t n_going; /* sessions among the worker's n_sessions that hold nothing any more */
+    int gone_fd;      /* what weir_guests_gone_fd() returns; never changes */
     struct weir_zmq_server *zmq;
     char zmq_path[WEIR_CONFIG_PATH_BYTES + 96]; /* path of its socket, beside the tenants' */
 };
@@ -77,8 +77,11 @@ struct stages {
     uint64_t welcome_ns;           /* its welcome was sent */
 };
 
+#define OWN_NUMBERS 1000000u /* how many sessions a worker numbers before numbers come again */
+
 struct arrival {
     struct weir_worker *worker;
+    uint64_t number;            /* that the supervisor gave it; 0: none */
     struct weir_tenant *tenant; /* counted in the tenant's n_arrivals */
     bool counted;               /* the tenant's account counts it as item */
     enum weir_account_item item;
@@ -252,13 +255,18 @@ static enum weir_status welcome(struct arrival *a, const struct weir_hello *hell
 {
     struct weir_worker *w = a->worker;
     struct weir_device devices[WEIR_DEVICES_MAX];
+    char weight[WEIR_SETTING_TEXT_BYTES];
     struct weir_welcome_params params = {.session = id,
                                          .tenant = a->tenant->name,
+                                         .weight = weight,
                                          .window_base = weir_tenant_window_base(a->tenant),
                                          .window_bytes = w->config.window_bytes,
                                          .devices = devices,
                                          .n_devices = w->platform.n_devices};
 
+    (void)weir_sessions_lock(w);
+    weir_setting_text((size_t)weir_setting_find("weight"), &a->tenant->config, weight);
+    weir_sessions_unlock(w);
     params.memory_quota_bytes = weir_account_limit(&a->tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY);
     for (uint32_t i = 0; i < w->platform.n_devices; i++) {
         devices[i] = w->platform.devices[i].about;
@@ -516,6 +524,26 @@ static void refuse_for_now(struct arrival *a)
     }
 }
 
+/* Guests that do not come through the supervisor get a number that begins with the worker's pid, so
+ * that no other session of the host has it. */
+static uint64_t number_of(const struct arrival *a)
+{
+    return a->number != 0
+               ? a->number
+               : (uint64_t)getpid() * OWN_NUMBERS + ++a->worker->guests->next_session % OWN_NUMBERS;
+}
+
+/* The supervisor answers those who want no session: it knows of the tenant's other workers. */
+static void pass_back(struct arrival *a)
+{
+    struct weir_link_message why = {.type = WEIR_LINK_WHY, .guest.tenant_index = a->tenant->index};
+
+    if (a->fd < 0 || weir_link_send(a->worker->link, &why, a->fd) != WEIR_OK) {
+        refuse(a, WEIR_ERR_UNSUPPORTED, CUDA_ERROR_NOT_SUPPORTED,
+               "why work waits is told at a tenant's socket on the host's machine only");
+    }
+}
+
 static void *guest_thread(void *argument)
 {
     struct arrival *a = argument;
@@ -525,9 +553,7 @@ static void *guest_thread(void *argument)
     uint64_t id;
 
     weir_log_limit_thread(&a->tenant->log_rate, a->tenant->name);
-    pthread_mutex_lock(&a->worker->lock);
-    id = ++a->worker->guests->next_session;
-    pthread_mutex_unlock(&a->worker->lock);
+    id = number_of(a);
     if (a->fd >= 0) {
         status = weir_accept_hello(a->fd, weir_op_hash(), HELLO_WAIT_NS, &hello);
     } else if (a->stream) {
@@ -543,7 +569,9 @@ static void *guest_thread(void *argument)
     if (status == WEIR_OK && hello && hello->program[0] != 0) {
         snprintf(a->program, sizeof a->program, "%.*s", (int)sizeof a->program - 1, hello->program);
     }
-    if (status != WEIR_OK) {
+    if (status == WEIR_OK && hello && hello->why) {
+        pass_back(a);
+    } else if (status != WEIR_OK) {
         weir_log_info("guest: no hello tenant=%s pid=%lld why=\"%s\"", a->tenant->name,
                       (long long)a->pid, weir_status_text(status));
     } else if (!let_in(a)) {
@@ -649,6 +677,7 @@ void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest
     }
     a->fd = fd;
     a->stages.before = guest->start;
+    a->number = guest->session;
     a->pid = guest->pid;
     a->pid_here = (uint32_t)guest->pid;
     memcpy(a->program, guest->program, sizeof a->program);

@@ -636,6 +636,7 @@ int weir_worker_main(int argc, char **argv)
     struct weir_worker *worker = calloc(1, sizeof *worker);
     int result;
 
+    (void)prctl(PR_SET_NAME, "weir-worker"); /* ps and the kernel's OOM killer show that */
     if (worker && argc == 5 && strcmp(argv[1], WEIR_WORKER_PROBE) == 0) {
         result = probe(worker, argv + 2);
         free(worker);

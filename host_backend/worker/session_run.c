@@ -172,10 +172,13 @@ static void say_device_is_full(struct weir_session *session)
 {
     char why[WEIR_LINK_WHY_BYTES];
 
+    char caller[WEIR_CALLER_NAME_BYTES];
+
     weir_session_lack_text(session, "the device has no memory", why, sizeof why);
     weir_log_info("session: allocation failed session=%llu tenant=%s call=%s why=\"%s\"",
                   (unsigned long long)session->id, session->tenant->name,
-                  weir_ops[session->op.code].name, why);
+                  weir_session_caller(session, caller), why);
+    weir_session_note_refusal(session, WEIR_ACCOUNT_DEVICE_MEMORY, session->op.asked_bytes, why);
 }
 
 /*
@@ -223,6 +226,10 @@ static CUresult carry_out(struct weir_session *s, const struct weir_record *reco
             result = run_handler(s, record->op, in, out);
         }
     } while (__builtin_expect(tries_again(s, result), 0));
+    if (__builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY && s->op.lack == WEIR_LACK_NONE, 0)) {
+        weir_session_note_refusal(s, WEIR_ACCOUNT_DEVICE_MEMORY, s->op.asked_bytes,
+                                  "the host or the driver has no memory or addresses left");
+    }
     if (s->op.fd >= 0) {
         close(s->op.fd);
         s->op.fd = -1;
@@ -288,9 +295,11 @@ static void handle(struct weir_session *s, const struct weir_record *record)
     }
     s->op.code = record->op;
     s->op.seq = record->seq;
+    s->op.caller = record->status;
     s->op.posted = posted;
     s->op.tries = 0;
     s->op.lacks_since_ns = 0;
+    s->op.asked_bytes = 0;
     s->op.reply_bulk = NULL;
     s->op.reply_bulk_bytes = 0;
     s->op.answer_later = false;

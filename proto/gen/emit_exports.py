@@ -59,8 +59,8 @@ def around_counted(model):
     """Every call of the guest is counted, and printed if somebody wants that (guest_lib/calls.h)."""
     def around(entry, symbol):
         words = ", ".join(as_word(model, p) for p in entry.params) or "0"
-        return (["    struct weir_calls_thread *weir_me = weir_calls_begin();"],
-                [f"    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_{symbol}), 0)) {{",
+        return ([f"    struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_{symbol});"],
+                [f"    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_{symbol}, weir_rc), 0)) {{",
                  f"        const uint64_t weir_words[] = {{{words}}};",
                  f"        weir_calls_log_add(WEIR_SYMBOL_{symbol}, weir_rc, weir_words);", "    }"])
     return around

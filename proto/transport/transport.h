@@ -25,7 +25,7 @@ struct weir_record {
     uint8_t flags;      /* WEIR_RECORD_* */
     uint8_t device; /* of a request: device of the sending thread, by its place in the welcome */
     uint64_t seq;   /* the sender's number; a reply has its request's number */
-    int32_t status; /* of a reply: its CUresult */
+    int32_t status; /* of a reply: its CUresult; of a request: who sends it (proto/wire/caller.h) */
     uint32_t deferred_seq; /* of a reply to a remote guest: deferred_seq of the segment's header */
     uint32_t deferred_error;
     uint32_t sticky_error;

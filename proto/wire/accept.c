@@ -149,7 +149,7 @@ bool weir_hello_fits(const struct weir_hello *hello, uint64_t wire_hash, char *r
                  hello->protocol, WEIR_PROTOCOL);
         return false;
     }
-    if (hello->wire_hash != wire_hash) {
+    if (hello->wire_hash != wire_hash && !hello->why) { /* that needs no operation */
         snprintf(ret_why, why_bytes,
                  "the guest library (%.60s) was built with other operations than this host (%s): "
                  "install the same version; after an upgrade, weir restart and new containers",
@@ -214,6 +214,7 @@ void weir_welcome_prepare(const struct weir_welcome_params *params,
     };
     memcpy(ret_welcome->devices, params->devices, params->n_devices * sizeof *params->devices);
     weir_text_set(ret_welcome->tenant, sizeof ret_welcome->tenant, params->tenant);
+    weir_text_set(ret_welcome->weight, sizeof ret_welcome->weight, params->weight);
 }
 
 static bool is_possible(const struct weir_welcome_params *params, enum weir_transport_id id)

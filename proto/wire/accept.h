@@ -58,6 +58,7 @@ struct weir_welcome_params {
     uint64_t session;
     const char *tenant;
     uint64_t memory_quota_bytes;
+    const char *weight; /* for people; NULL: "" */
     uint64_t window_base;
     uint64_t window_bytes;
     uint64_t spin_ns; /* a hint for the guest; 0: none */

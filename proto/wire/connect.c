@@ -137,18 +137,25 @@ static enum weir_status await_answer(int fd, uint64_t deadline_ns)
     return WEIR_ERR_STOPPED;
 }
 
+static enum weir_status send_hello(int fd, const struct weir_hello *hello, uint64_t deadline_ns)
+{
+    struct weir_control_bytes request = {0};
+    enum weir_status status = weir_hello_encode(hello, &request);
+    if (status == WEIR_OK) {
+        status = weir_fd_message_send(fd, request.bytes, request.len, -1, deadline_ns);
+    }
+    free(request.bytes);
+    return status;
+}
+
 /* Hello out, Welcome in, with the segment's descriptor if one came (else -1). */
 static enum weir_status exchange(int fd, const struct weir_hello *hello, uint64_t deadline_ns,
                                  struct weir_welcome **ret_welcome, int *ret_segment_fd)
 {
-    struct weir_control_bytes request = {0};
     size_t len;
     int segment_fd = -1;
     uint8_t *answer = malloc(WEIR_CONTROL_MAX_BYTES);
-    enum weir_status status = answer ? weir_hello_encode(hello, &request) : WEIR_ERR_NO_MEMORY;
-    if (status == WEIR_OK) {
-        status = weir_fd_message_send(fd, request.bytes, request.len, -1, deadline_ns);
-    }
+    enum weir_status status = answer ? send_hello(fd, hello, deadline_ns) : WEIR_ERR_NO_MEMORY;
     /* A host that refuses at once may have closed before our Hello arrived: its answer can still be
      * read. */
     bool sent = status == WEIR_OK || (status == WEIR_ERR_CLOSED && answer);
@@ -167,7 +174,6 @@ static enum weir_status exchange(int fd, const struct weir_hello *hello, uint64_
     } else if (segment_fd >= 0) {
         close(segment_fd);
     }
-    free(request.bytes);
     free(answer);
     return status;
 }
@@ -446,6 +452,85 @@ enum weir_status weir_connect(const struct weir_connect_params *params,
     if (status != WEIR_OK && *ret_welcome && (*ret_welcome)->status == WEIR_OK) {
         weir_welcome_destroy(*ret_welcome);
         *ret_welcome = NULL;
+    }
+    errno = saved_errno;
+    return status;
+}
+
+/* ---------------------------------------------------------------- why work waits */
+
+#define WHY_MAX_BYTES (8u << 20)
+
+/* A host that refuses, or is older, sends a Welcome. */
+static enum weir_status read_refusal(const uint8_t *bytes, size_t len, char **ret_text)
+{
+    struct weir_welcome *welcome = NULL;
+    enum weir_status status = weir_welcome_decode(bytes, len, &welcome);
+    if (status == WEIR_OK) {
+        status = welcome->status == WEIR_OK ? WEIR_ERR_VERSION : welcome->status;
+        *ret_text = strdup(welcome->message);
+    }
+    weir_welcome_destroy(welcome);
+    return status;
+}
+
+/* Read pieces of text until the host closes. */
+static enum weir_status read_text(int fd, uint64_t deadline_ns, char **ret_text)
+{
+    size_t used = 0, len;
+    char *text = malloc(1);
+    enum weir_status status = text ? WEIR_OK : WEIR_ERR_NO_MEMORY;
+    while (status == WEIR_OK) {
+        int passed = -1;
+        char *bigger =
+            used < WHY_MAX_BYTES ? realloc(text, used + WEIR_CONTROL_MAX_BYTES + 1) : NULL;
+        if (!bigger) {
+            status = WEIR_ERR_NO_MEMORY;
+            break;
+        }
+        text = bigger;
+        status = weir_fd_message_receive(fd, text + used, WEIR_CONTROL_MAX_BYTES, deadline_ns, &len,
+                                         &passed);
+        if (passed >= 0) {
+            close(passed);
+        }
+        if (status == WEIR_OK && used == 0 && text[0] != '{') {
+            status = read_refusal((const uint8_t *)text, len, ret_text);
+            status = status == WEIR_OK ? WEIR_ERR_PEER : status;
+        } else if (status == WEIR_OK) {
+            used += len;
+        }
+    }
+    if (status == WEIR_ERR_CLOSED && used) {
+        text[used] = '\0';
+        *ret_text = text;
+        return WEIR_OK;
+    }
+    free(text);
+    return status;
+}
+
+enum weir_status weir_connect_why(const char *host, uint64_t timeout_ns, char **ret_text)
+{
+    /* An older host takes this for a monitor, which costs it nothing. */
+    const struct weir_connect_params params = {.program = "weir why", .monitor = true};
+    struct weir_hello hello;
+    uint64_t deadline_ns = weir_deadline_after(timeout_ns);
+    const char *path;
+    int saved_errno = errno, fd = -1;
+    *ret_text = NULL;
+    if (weir_address_scheme(host, &path) != WEIR_SCHEME_IPC) {
+        return WEIR_ERR_UNSUPPORTED;
+    }
+    enum weir_status status = make_hello(&params, &hello);
+    hello.why = true;
+    status = status == WEIR_OK ? connect_unix(path, deadline_ns, &fd) : status;
+    status = status == WEIR_OK ? send_hello(fd, &hello, deadline_ns) : status;
+    if (fd >= 0 && (status == WEIR_OK || status == WEIR_ERR_CLOSED)) {
+        status = read_text(fd, deadline_ns, ret_text);
+    }
+    if (fd >= 0) {
+        close(fd);
     }
     errno = saved_errno;
     return status;

@@ -49,4 +49,20 @@ enum weir_status weir_connect(const struct weir_connect_params *params,
                               struct weir_transport **ret_transport,
                               struct weir_welcome **ret_welcome) WEIR_MUST_CHECK;
 
+/**
+ * Ask at a tenant's socket why the work of the tenant's programs waits.
+ *
+ * @param host        "ipc://PATH"; borrowed.
+ * @param timeout_ns  for all of it.
+ * @param ret_text    on WEIR_OK, rows as of weir_status_text_write(); else the host's reason for
+ *                    refusing, or NULL. Owned by the caller: free().
+ * @return WEIR_OK
+ * @return WEIR_ERR_UNSUPPORTED  not over this way.
+ * @return WEIR_ERR_VERSION      an older host, which does not answer this.
+ * @return any other status      as weir_connect()
+ * @thread any
+ */
+enum weir_status weir_connect_why(const char *host, uint64_t timeout_ns,
+                                  char **ret_text) WEIR_MUST_CHECK;
+
 #endif

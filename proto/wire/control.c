@@ -109,6 +109,7 @@ enum weir_status weir_hello_encode(const struct weir_hello *hello,
     message.wire_hash = hello->wire_hash;
     message.token = bytes_of(hello->token, hello->has_token ? sizeof hello->token : 0);
     message.monitor = hello->monitor;
+    message.why = hello->why;
     message.memory_limit_bytes = (uint64_t *)(uintptr_t)hello->wish.memory_bytes;
     for (uint32_t i = 0; i < WEIR_CONTROL_MAX_DEVICES; i++) {
         if (hello->wish.memory_bytes[i]) {
@@ -222,6 +223,7 @@ enum weir_status weir_welcome_encode(const struct weir_welcome *welcome,
         message.window_bytes = welcome->window_bytes;
         message.tenant = text_of(welcome->tenant);
         message.memory_quota_bytes = welcome->memory_quota_bytes;
+        message.weight = text_of(welcome->weight);
         message.spin_ns = welcome->spin_ns;
         message.devices = list;
         message.n_devices = welcome->n_devices;
@@ -290,6 +292,7 @@ static bool take_hello(const Weir__Control__Hello *message, struct weir_hello *h
         hello->n_transports++;
     }
     hello->monitor = message->monitor;
+    hello->why = message->why;
     ok = ok && message->n_memory_limit_bytes <= WEIR_CONTROL_MAX_DEVICES &&
          message->sm_limit_pct < 100 && message->connections <= WEIR_CONTROL_MAX_CONNECTIONS;
     for (size_t i = 0; ok && i < message->n_memory_limit_bytes; i++) {
@@ -391,6 +394,7 @@ static enum weir_status take_welcome(const Weir__Control__Welcome *message,
     welcome->window_bytes = message->window_bytes;
     take_text(&ok, welcome->tenant, sizeof welcome->tenant, message->tenant);
     welcome->memory_quota_bytes = message->memory_quota_bytes;
+    take_text(&ok, welcome->weight, sizeof welcome->weight, message->weight);
     welcome->spin_ns = message->spin_ns;
     if (welcome->status == WEIR_OK) {
         ok = ok && message->n_devices > 0 && message->n_devices <= WEIR_CONTROL_MAX_DEVICES &&

@@ -57,6 +57,7 @@ struct weir_hello {
     uint8_t token[WEIR_CONTROL_TOKEN_BYTES];
     bool monitor; /* an NVML connection: it may only ask */
     struct weir_limit_wish wish;
+    bool why;              /* wants no session: weir_connect_why() */
     struct weir_peer peer; /* filled by the receiver, not from the message */
 };
 
@@ -107,8 +108,9 @@ struct weir_welcome {
     uint64_t window_bytes;
     char tenant[WEIR_CONTROL_TEXT_BYTES];
     uint64_t memory_quota_bytes;
-    uint64_t spin_ns;   /* 0: the guest chooses */
-    uint32_t n_devices; /* at least 1 if status is WEIR_OK */
+    char weight[WEIR_CONTROL_NAME_BYTES]; /* the tenant's, for people */
+    uint64_t spin_ns;                     /* 0: the guest chooses */
+    uint32_t n_devices;                   /* at least 1 if status is WEIR_OK */
     struct weir_device devices[WEIR_CONTROL_MAX_DEVICES];
 };
 

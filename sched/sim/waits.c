@@ -9,14 +9,17 @@ struct item {
     struct weir_sim_wait wait;
     uint64_t since_ns; /* it has waited since then, for `cause` */
     uint8_t cause;
+    weir_sched_id waits_for; /* the other tenant; 0: none */
     bool is_waiting, was_granted;
 };
 
 struct reading {
     struct weir_sim_waits *waits;
     struct weir_sim_idmap tenants, queues, items; /* from ids to indices; a queue's: its tenant's */
+    struct weir_sim_idmap waited_for;             /* from tenant, other and cause */
     struct item *rows;
-    uint32_t n_rows, cap_rows, cap_tenants, cap_worst;
+    uint32_t n_rows, cap_rows, cap_tenants, cap_worst, cap_waited_for;
+    bool has_no_memory;
     uint64_t begin_ns, at_ns;
     uint8_t event; /* kind of the scheduler's last input */
     bool has_begun;
@@ -70,11 +73,36 @@ static void keep_worst(struct reading *r, const struct weir_sim_wait *wait)
     waits->worst[at] = *wait;
 }
 
+/* Add to what a tenant waited for another one. */
+static void count_other(struct reading *r, struct item *item, uint64_t ns)
+{
+    struct weir_sim_waits *waits = r->waits;
+    uint32_t *one = &item->wait.others[item->cause];
+    uint64_t other, triple, i = waits->n_waited_for;
+    if (ns == 0 || !weir_sim_idmap_get(&r->tenants, item->waits_for, &other)) {
+        return;
+    }
+    *one = *one == 0 || *one == other + 1 ? (uint32_t)other + 1 : WEIR_SIM_WAIT_SEVERAL;
+    triple = (item->wait.tenant + UINT64_C(1)) << 36 | (other + 1) << 8 | item->cause;
+    if (!weir_sim_idmap_get(&r->waited_for, triple, &i)) {
+        if (!grow((void **)&waits->waited_for, waits->n_waited_for, &r->cap_waited_for,
+                  sizeof *waits->waited_for) ||
+            !weir_sim_idmap_set(&r->waited_for, triple, i)) {
+            r->has_no_memory = true;
+            return;
+        }
+        waits->waited_for[waits->n_waited_for++] = (struct weir_sim_waited_for){
+            .tenant = item->wait.tenant, .other = (uint32_t)other, .cause = item->cause};
+    }
+    waits->waited_for[i].ns += ns;
+}
+
 /* Add the item's wait up to now to its cause. */
-static void count(const struct reading *r, struct item *item)
+static void count(struct reading *r, struct item *item)
 {
     if (item->is_waiting) {
         uint64_t ns = r->at_ns - item->since_ns;
+        count_other(r, item, ns);
         item->wait.waited.ns += ns;
         item->wait.waited.cause_ns[item->cause] += ns;
         item->wait.waited.unexplained_ns += weir_sched_causes[item->cause].is_explained ? 0 : ns;
@@ -148,6 +176,7 @@ static void follow(struct reading *r, const struct weir_sched_record *record)
     switch (record->kind) {
     case WEIR_SCHED_REC_WAIT:
         item->cause = (uint8_t)record->value;
+        item->waits_for = record->key;
         break;
     case WEIR_SCHED_REC_START:
         item->wait.ended_by = r->event;
@@ -162,6 +191,7 @@ static void follow(struct reading *r, const struct weir_sched_record *record)
         item->is_waiting = true;
         item->since_ns = r->at_ns;
         item->cause = WEIR_SCHED_CAUSE_OWN;
+        item->waits_for = 0;
         break;
     case WEIR_SCHED_REC_FINISH:
         tell(r, item);
@@ -312,11 +342,13 @@ enum weir_status weir_sim_waits_read(const void *data, uint64_t bytes, uint32_t 
         count(&r, &r.rows[i]);
         tell(&r, &r.rows[i]);
     }
+    status = status == WEIR_OK && r.has_no_memory ? WEIR_ERR_NO_MEMORY : status;
     waits.ns = r.at_ns - r.begin_ns;
     free(r.rows);
     weir_sim_idmap_finish(&r.tenants);
     weir_sim_idmap_finish(&r.queues);
     weir_sim_idmap_finish(&r.items);
+    weir_sim_idmap_finish(&r.waited_for);
     if (status == WEIR_OK) {
         *ret_waits = waits;
     } else {
@@ -329,5 +361,6 @@ void weir_sim_waits_finish(struct weir_sim_waits *waits)
 {
     free(waits->tenants);
     free(waits->worst);
+    free(waits->waited_for);
     memset(waits, 0, sizeof *waits);
 }

@@ -18,6 +18,15 @@ struct weir_sim_waited {
     uint64_t unexplained_ns; /* time of causes that are not explained */
 };
 
+/* How long a tenant's items waited for another tenant, for one cause. */
+struct weir_sim_waited_for {
+    uint32_t tenant, other; /* indices */
+    uint8_t cause;          /* enum weir_sched_cause */
+    uint64_t ns;
+};
+
+#define WEIR_SIM_WAIT_SEVERAL UINT32_MAX
+
 struct weir_sim_wait {
     uint32_t tenant;  /* index */
     uint8_t class;    /* enum weir_sched_class */
@@ -25,6 +34,8 @@ struct weir_sim_wait {
                          WEIR_SCHED_REC_KIND_COUNT: it was not granted */
     weir_sched_id item, queue;
     uint64_t arrived_ns; /* since the trace began */
+    /* For each cause the tenant that it waited for: index + 1; 0: none; WEIR_SIM_WAIT_SEVERAL. */
+    uint32_t others[WEIR_SCHED_CAUSE_COUNT];
     struct weir_sim_waited waited;
 };
 
@@ -42,6 +53,8 @@ struct weir_sim_waits {
     uint32_t n_tenants;
     struct weir_sim_wait *worst; /* most unexplained first, then the longest */
     uint32_t n_worst;
+    struct weir_sim_waited_for *waited_for; /* in no order; waits for nobody are not there */
+    uint32_t n_waited_for;
     uint64_t lost;    /* records missing in the recording */
     uint64_t unknown; /* records about objects from before the recording */
     uint64_t ns;      /* duration of the trace */

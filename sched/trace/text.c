@@ -148,6 +148,9 @@ static void print_core(FILE *out, const struct weir_sched_record *r)
         break;
     case WEIR_SCHED_REC_WAIT:
         fprintf(out, " cause=%s", weir_sched_causes[r->value].word);
+        if (r->key) {
+            fprintf(out, " for=%" PRIx64, r->key);
+        }
         break;
     case WEIR_SCHED_REC_TENANT_REMOVE:
     case WEIR_SCHED_REC_WITHDRAW:

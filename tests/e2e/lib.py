@@ -317,9 +317,10 @@ class Host:
         code = self.process.wait(limit_s)
         until(lambda: not any(pid_is_alive(p) for p in pids), 5, "all processes of the host are gone")
         if os.path.isdir(self.run_dir):
-            left = [n for n in os.listdir(self.run_dir) if n != "containers"]
-            for folder, _, files in os.walk(os.path.join(self.run_dir, "containers")):
-                left += [os.path.join(folder, name) for name in files]
+            left = [n for n in os.listdir(self.run_dir) if n not in ("containers", "users")]
+            for stays in ("containers", "users"):
+                for folder, _, files in os.walk(os.path.join(self.run_dir, stays)):
+                    left += [os.path.join(folder, name) for name in files]
             assert not left, f"left in the run directory: {left}"
         # What bears this host's name or one of its processes': others run at the same time, and
         # the letters of another's name may hold digits.

@@ -191,6 +191,15 @@ class Command(lib.Case):
         self.assertEqual(self.complete("weir ser", "weir stats --sort ", "weir trace show --", "weir bogus "),
                          [{"serve"}, {"time", "waited", "calls"}, {"--help"}, set()])
 
+    def test_completion_knows_settings(self):
+        keys = lambda action: re.search(r"(?m)^Keys: (.*)$", lib.run_weir("tenant", action, "--help").stdout)[1].split()
+        self.assertLessEqual({"weight", "memory", "priority"}, set(keys("set")))
+        self.assertNotIn("isolation", keys("set"), "it changes with a restart")
+        self.assertLessEqual({"isolation", "user", *keys("set")}, set(keys("add")))
+        self.assertEqual(self.complete("weir tenant set alice we", "weir tenant set alice ", "weir tenant add alice iso",
+                                       "weir tenant set --run-dir /run alice mem", "weir tenant add "),
+                         [{"weight="}, {f"{key}=" for key in keys("set")}, {"isolation="}, {"memory="}, set()])
+
     def test_run_exit_statuses(self):
         host = self.host()
         run = ("run", "--run-dir", host.run_dir, "--tenant", "alice", "--")

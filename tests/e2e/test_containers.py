@@ -12,6 +12,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import unittest
 
 import containers
@@ -455,6 +456,43 @@ class HostCases(lib.Case):
         lib.until(lambda: "no CDI file '/proc/none/weir.json': " in host.process.err, 5, "the host says why")
         self.assertEqual(host.weir("docker-args", "--run-dir", host.run_dir, "A").returncode, 0)
 
+    def test_folders_of_tenants_with_a_user(self):
+        """They can be reached by the user and by root, whatever the engine, and move with the user."""
+        containers.need(os.geteuid() == 0, "sockets of others are made by root")
+        host = self.serve({"ann": {"user": "47110"}, "bob": {"user": "47111"}, "carol": {}}, start=False)
+        run = host.run_dir
+        old = os.path.join(run, "containers", "ann")  # as a host before this one left it
+        os.makedirs(old)
+        os.chmod(run, 0o711)
+        os.close(os.open(os.path.join(old, "default.sock"), os.O_CREAT))
+        host.start()
+        os.chmod(host.folder, 0o755)
+        with open(self.cdi) as f:
+            sources = {d["name"]: d["containerEdits"]["mounts"][0]["hostPath"] for d in json.load(f)["devices"] if d["name"] != "new"}
+        self.assertEqual(sources, {"ann": f"{run}/users/47110/ann", "bob": f"{run}/users/47111/bob", "carol": f"{run}/containers/carol"})
+        self.assertEqual(os.readlink(os.path.join(run, "containers", "ann")), "../users/47110/ann")
+        self.assertEqual(self.mode(run, "users", "47110", "ann", "default.sock"), 0o666)
+
+        def reaches(uid, tenant):
+            return subprocess.run(["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", sys.executable, "-c",
+                                   "import socket, sys; socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect(sys.argv[1])",
+                                   f"{sources[tenant]}/default.sock"], capture_output=True).returncode == 0
+
+        self.assertEqual({(uid, t): reaches(uid, t) for uid in (0, 47110, 47111) for t in sources},
+                         {(0, "ann"): True, (0, "bob"): True, (0, "carol"): True,
+                          (47110, "ann"): True, (47110, "bob"): False, (47110, "carol"): False,
+                          (47111, "ann"): False, (47111, "bob"): True, (47111, "carol"): False})
+        done = host.weir("docker-args", "--run-dir", run, "ann")
+        self.assertIn(f"source={run}/users/47110/ann,target=/run/weir", done.stdout, done.stderr)
+        # Another user, and nobody, from the next start on.
+        self.assertEqual(host.stop(), 0)
+        host.write_config({"ann": {"user": "47111"}, "bob": {}})
+        host.start()
+        self.assertEqual(sorted(os.listdir(os.path.join(run, "containers"))), ["ann", "bob"])
+        self.assertEqual(os.readlink(os.path.join(run, "containers", "ann")), "../users/47111/ann")
+        self.assertFalse(os.path.islink(os.path.join(run, "containers", "bob")))
+        self.assertEqual({n: os.listdir(os.path.join(run, "users", n)) for n in os.listdir(os.path.join(run, "users"))}, {"47111": ["ann"]})
+
     def test_wrong_paths_are_refused(self):
         for path in ("weir.json", "/run/cdi/weir", "/.json"):
             done = lib.run_weir("serve", "--check", "--cdi", path)
@@ -517,6 +555,29 @@ class PodmanCases(Containers):
         done = rootless.run(image, "true", options=["--annotation", "weir.dev/user=0"], tenant="new")
         self.assertRegex(done.stderr, "weir: only root makes shares of other users")
         self.no_shares()
+
+    def test_tenants_of_an_ordinary_user(self):
+        """podman without root: a user's tenant is that user's in containers, too, and no other is."""
+        containers.need(lib.places.everybody_gets_there(), "ordinary users cannot get to the programs")
+        rootless = containers.RootlessPodman()
+        self.addCleanup(rootless.close)
+        host = self.serve({"ann": {"user": rootless.name, "memory": "64MiB"}, "bob": {"user": "65534"}, ALICE: {}})
+        image = rootless.image(self.tar)
+        os.chmod(host.folder, 0o755)
+        for options in ([], ["--user", "1234", "--read-only", "--cap-drop", "all"], ["--userns", "keep-id"]):
+            self.passed(rootless.run(image, *self.quota(64), options=[*self.mounts, *options], tenant="ann"), options)
+        for tenant in ("bob", ALICE):
+            done = rootless.run(image, *self.quota(64), options=self.mounts, tenant=tenant)
+            self.assertNotEqual(done.returncode, 0, tenant)
+            self.assertRegex(done.stderr, "ermission denied", tenant)
+        # Root's engine may use all of them, as any user in the container.
+        self.contained(*self.quota(64), options=["--user", "1234"], tenant="ann")
+        # A container that runs meets the next host at the same place.
+        container = rootless.start(image, "sleep", "300", options=self.mounts, tenant="ann")
+        self.addCleanup(rootless.remove, container)
+        self.assertEqual(host.stop(), 0)
+        host.start()
+        self.passed(rootless.command("exec", container, *self.quota(64)))
 
     @unittest.skipUnless(FULL, "only with WEIR_E2E_FULL=1")
     def test_compose(self):

@@ -204,14 +204,13 @@ class Tenant(lib.Case):
                          args=("--cdi", os.path.join(self.folder(), "weir.json")))
         self.tenant(host, "add", "carol", "user=12345")
         for name, uid in (("bob", 65534), ("carol", 12345)):
-            for path in (host.socket(name), f"{host.run_dir}/containers/{name}/default.sock",
-                         f"{host.run_dir}/vm/{name}.sock"):
+            for path in (host.socket(name), f"{host.run_dir}/vm/{name}.sock"):
                 info = os.stat(path)
                 self.assertEqual((info.st_uid, info.st_mode & 0o777), (uid, 0o600), path)
         self.assertEqual(os.stat(host.socket("alice")).st_mode & 0o777, 0o666)
         os.chmod(host.folder, 0o755)
 
-        def as_user(uid):
+        def as_user(uid, path=None):
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
                 pid = os.fork()
                 if pid == 0:
@@ -219,7 +218,7 @@ class Tenant(lib.Case):
                     os.setgid(uid)
                     os.setuid(uid)
                     try:
-                        s.connect(host.socket("carol"))
+                        s.connect(path or host.socket("carol"))
                         os._exit(0)
                     except PermissionError:
                         os._exit(1)
@@ -227,6 +226,10 @@ class Tenant(lib.Case):
 
         self.assertEqual(as_user(12345), 0)
         self.assertEqual(as_user(65534), 1)
+        # What is mounted into containers is open to any uid there, and on the host the folder above it is the user's.
+        for path in (f"{host.run_dir}/users/12345/carol/default.sock", f"{host.run_dir}/containers/carol/default.sock"):
+            self.assertEqual(os.stat(path).st_mode & 0o777, 0o666)
+            self.assertEqual((as_user(12345, path), as_user(65534, path)), (0, 1))
         for wrong, why in (("user=no-such-user", "there is no user 'no-such-user'"),
                            ("user=-1", "name or number"), ("user=4294967295", "name or number")):
             self.assertIn(why, self.tenant(host, "add", "dave", wrong, expect=1).stderr)

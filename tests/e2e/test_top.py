@@ -99,6 +99,31 @@ class Top(lib.Case):
         self.assertEqual(top.end(), 0)
         self.assertTrue(top.text.endswith("\x1b[?25h\x1b[?1049l"), repr(top.text[-40:]))
 
+    def test_columns_go_where_there_is_no_room(self):
+        """Those that matter least go first; who waits, and what was refused, is always seen."""
+        host = self.host({"alice": {"weight": 300, "memory": "64MiB"}, "bob": {}})
+        self.busy(host, "alice")
+        self.busy(host, "bob")
+        self.finished(host, "e2e_quota", "fails", 80 << 20)
+        seen = {}
+        for columns in (200, 130, 100, 80, 60):
+            top = self.top(host, columns=columns, TERM="xterm")
+            lib.until(lambda top=top: top.read().count("\x1b[J") >= 2, 10, "two frames")
+            os.write(top.fd, b"q")
+            self.assertEqual(top.end(), 0)
+            lines = shown(top.text.split("\x1b[J")[1]).replace("\r", "").splitlines()
+            self.assertLessEqual(max(map(len, lines)), columns, lines)
+            head = next(line for line in lines if line.startswith("TENANT"))
+            alice = next(line for line in lines if line.startswith("alice"))
+            seen[columns] = head.split()
+            self.assertIn("WAIT", head)
+            self.assertRegex(alice, r"^alice .* refused 1$")
+            self.assertRegex(alice[:head.index("WAIT") + 4], r" [\d.]+%$", "the value stands under its head")
+        self.assertEqual(len(seen[200]), 12)
+        self.assertEqual(seen[80], ["TENANT", "WEIGHT", "SHARE", "MEMORY", "QUOTA", "WAIT"])
+        for wide, narrow in zip(list(seen.values()), list(seen.values())[1:]):
+            self.assertLess(set(narrow), set(wide))
+
     def test_small_terminal_without_colours(self):
         host = self.working_host()
         top = self.top(host, rows=6, columns=40, TERM="xterm", NO_COLOR="1")
@@ -142,7 +167,7 @@ class Top(lib.Case):
     def test_json_is_what_the_pages_say(self):
         host = self.working_host()
         common = (PAGES / "weir-status.1.scd").read_text()
-        rows = {"status": {"host", "device", "worker", "tenant", "session", "program", "extra"},
+        rows = {"status": {"host", "device", "worker", "tenant", "session", "program", "extra", "wait"},
                 "top": {"device", "device_rate", "tenant_rate", "process_rate"}, "tenant": {"tenant", "setting"},
                 "doctor": {"check"}, "policy": {"policy"}, "stats": {None, "prediction"}, "events": {"event"}}
         for argv in (("status",), ("top", "--once", "--interval-ms", "200"), ("tenant", "list"),

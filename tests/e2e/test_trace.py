@@ -62,6 +62,12 @@ class Trace(lib.Case):
         for tenant in told["tenants"]:
             self.assertGreater(tenant["items"], 10)
             self.assertGreater(tenant["waited_s"], 0, "both want the device all the time")
+        for tenant, other in zip(told["tenants"], reversed(told["tenants"])):
+            self.assertEqual({w["other"] for w in tenant["waited_for"]}, {other["name"]}, tenant)
+            for cause in {w["cause"] for w in tenant["waited_for"]}:
+                self.assertLessEqual(sum(w["waited_s"] for w in tenant["waited_for"] if w["cause"] == cause),
+                                     tenant["causes"][cause] + 1e-6)
+        self.assertRegex(self.weir("trace", "tail", path).stdout, r"\nTENANT +CAUSE +WAITED FOR +ALL ms\n(alice|bob) +[a-z-]+ +(alice|bob) ")
         self.assertGreater(told["causes"].get("own", 0) + told["causes"].get("share", 0) + told["causes"].get("order", 0), 0)
         longest_us = told["longest_unexplained_s"] * 1e6
         self.assertIn("waited", self.weir("trace", "tail", "--bound", f"{longest_us + 1:.0f}us", path).stdout)

@@ -65,7 +65,9 @@ struct served_gpu {
 
 struct served_use {
     char program[WEIR_GATE_PROGRAM_BYTES];
+    /* Of queues that have ended. */
     uint64_t sm_ns;
+    struct weir_sched_wait waits[WEIR_SCHED_WAIT_ROWS]; /* other: as of struct weir_link_use */
 };
 
 /* Of the kernels that came to a queue of late and can be moved: what the one that needs most needs
@@ -223,6 +225,8 @@ void served_use_begin(struct weir_gate_process *process, struct served_queue *qu
                       const struct weir_gate_request *request);
 /** A queue ends: add what it has used to its program. */
 void served_use_end(struct served_queue *queue);
+/** A tenant goes: its slot may become another one's, whom nobody has waited for. */
+void served_use_forget(struct weir_gate_process *process, uint32_t slot);
 
 /* times.c */
 

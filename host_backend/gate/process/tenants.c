@@ -87,6 +87,7 @@ void weir_gate_process_tenant_remove(struct weir_gate_process *process, uint32_t
         leave_gpu(&process->gpus[i], &process->gpus[i].members[slot]);
     }
     process->tenants[slot].known = false;
+    served_use_forget(process, slot);
     memset(process->tenants[slot].uses, 0, sizeof process->tenants[slot].uses);
 }
 
@@ -109,11 +110,12 @@ enum weir_status served_queue_enlist(struct weir_gate_process *process, struct s
 {
     struct served_gpu *gpu = queue->gpu;
     struct served_member *member = &gpu->members[queue->tenant];
+    struct weir_sched_tenant_params params = process->tenants[queue->tenant].params;
     enum weir_status status = WEIR_OK;
 
     if (member->id == 0) {
-        status = weir_sched_tenant_add(gpu->sched, weir_clock_now_ns(),
-                                       &process->tenants[queue->tenant].params, &member->id);
+        params.user = (void *)(uintptr_t)(queue->tenant + 1); /* uses.c */
+        status = weir_sched_tenant_add(gpu->sched, weir_clock_now_ns(), &params, &member->id);
         served_trace_name(gpu, queue->tenant);
     }
     queue->member = member;

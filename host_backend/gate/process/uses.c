@@ -1,5 +1,6 @@
 /*
- * Counts the use of the SMs by each session, and by the programs of a tenant by their names.
+ * Counts the use of the SMs by each session, and by the programs of a tenant by their names; and
+ * how long they waited, by cause and by whom they waited for.
  *
  * A guest can make up as many program names as it likes. So each tenant has 17 entries: the first
  * 16 names that come get one each, until the tenant is removed. The last entry counts all programs
@@ -38,41 +39,90 @@ void served_use_begin(struct weir_gate_process *process, struct served_queue *qu
     queue->use = place_for(&process->tenants[queue->tenant], program[0] != 0 ? program : OTHERS);
 }
 
+/* The slot + 1 of a tenant that a queue waited for. */
+static uint64_t slot_of(const struct served_queue *queue, weir_sched_id other)
+{
+    struct weir_sched_tenant_info info;
+
+    if (other == 0) {
+        return 0;
+    }
+    return weir_sched_tenant_query(queue->gpu->sched, other, &info) == WEIR_OK
+               ? (uintptr_t)info.params.user
+               : WEIR_LINK_OTHER_GONE;
+}
+
+/* Add how long a queue waited to a table with slots. */
+static void add_waits(const struct served_queue *queue, struct weir_sched_wait *rows)
+{
+    const struct weir_sched_wait *own = weir_sched_queue_waits(queue->gpu->sched, queue->id);
+
+    for (uint32_t i = 0; own && i < WEIR_SCHED_WAIT_ROWS; i++) {
+        if (own[i].ns != 0) {
+            weir_sched_wait_add(rows,
+                                &(struct weir_sched_wait){.other = slot_of(queue, own[i].other),
+                                                          .ns = own[i].ns,
+                                                          .cause = own[i].cause});
+        }
+    }
+}
+
 void served_use_end(struct served_queue *queue)
 {
     queue->use->sm_ns += served_queue_sm_ns(queue);
+    add_waits(queue, queue->use->waits);
+}
+
+void served_use_forget(struct weir_gate_process *process, uint32_t slot)
+{
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        for (struct served_use *u = process->tenants[i].uses;
+             process->tenants[i].known && u < process->tenants[i].uses + SERVED_USES; u++) {
+            for (uint32_t k = 0; k < WEIR_SCHED_WAIT_ROWS; k++) {
+                u->waits[k].other =
+                    u->waits[k].other == slot + 1 ? WEIR_LINK_OTHER_GONE : u->waits[k].other;
+            }
+        }
+    }
 }
 
 /* The use of a program, including its queues that live. */
-static uint64_t sm_ns_of(const struct weir_gate_process *process, const struct served_use *use)
+static void add_live(const struct weir_gate_process *process, const struct served_use *use,
+                     struct weir_link_use *sum)
 {
-    uint64_t sm_ns = use->sm_ns;
-
+    sum->sm_ns = use->sm_ns;
+    memcpy(sum->waits, use->waits, sizeof sum->waits);
     for (uint32_t i = 0; i < process->n_ports; i++) {
         for (struct served_queue *q = process->ports[i]->queues; q; q = q->next) {
-            sm_ns += q->use == use ? served_queue_sm_ns(q) : 0;
+            if (q->use == use) {
+                sum->sm_ns += served_queue_sm_ns(q);
+                add_waits(q, sum->waits);
+            }
         }
     }
-    return sm_ns;
 }
 
 void weir_gate_process_uses(struct weir_gate_process *process, weir_gate_use_fn tell, void *user)
 {
     for (uint32_t i = 0; i < process->n_ports; i++) {
         for (struct served_queue *q = process->ports[i]->queues; q; q = q->next) {
-            tell(user, &(struct weir_link_use){.port = process->ports[i]->id,
-                                               .tenant_index = q->tenant,
-                                               .session = q->session,
-                                               .sm_ns = served_queue_sm_ns(q)});
+            struct weir_link_use use = {.port = process->ports[i]->id,
+                                        .tenant_index = q->tenant,
+                                        .session = q->session,
+                                        .sm_ns = served_queue_sm_ns(q)};
+
+            add_waits(q, use.waits);
+            tell(user, &use);
         }
     }
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         for (const struct served_use *u = process->tenants[i].uses;
              process->tenants[i].known && u < process->tenants[i].uses + SERVED_USES; u++) {
-            struct weir_link_use use = {.tenant_index = i, .sm_ns = sm_ns_of(process, u)};
+            struct weir_link_use use = {.tenant_index = i};
 
             if (u->program[0] != 0) {
                 memcpy(use.program, u->program, sizeof use.program);
+                add_live(process, u, &use);
                 tell(user, &use);
             }
         }

@@ -120,6 +120,7 @@ static void accept_vsock(struct weir_supervisor *sup)
     message.guest.channel = WEIR_CHANNEL_VSOCK;
     message.guest.tenant_index = tenant->index;
     message.guest.generation = tenant->generation;
+    message.guest.session = ++sup->programs.n_guests;
     worker = weir_sup_machine_worker(sup, tenant);
     if (worker >= 0 && sup->workers[worker].ready &&
         weir_sup_worker_send(sup, worker, &message, fd)) {

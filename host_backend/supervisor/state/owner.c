@@ -3,7 +3,10 @@
 #include "host_backend/supervisor/state/supervisor.h"
 
 #include "proto/wire/accept.h"
+#include <errno.h>
 #include <stdio.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 bool weir_sup_tenant_has_user(const struct weir_sup_tenant *tenant)
@@ -45,4 +48,35 @@ enum weir_status weir_sup_listen_for(const struct weir_sup_tenant *tenant, const
         *ret_fd = -1;
     }
     return status;
+}
+
+/* An access list as the kernel takes it (linux/posix_acl_xattr.h), in the machine's byte order,
+ * which is little-endian as the list's: the owner all, a user to pass, nobody else anything. */
+static bool let_pass(const char *path, uint32_t uid)
+{
+    const struct {
+        uint32_t version;
+        struct {
+            uint16_t tag, rights;
+            uint32_t id;
+        } row[5];
+    } list = {2,
+              {{0x01, 7, UINT32_MAX},
+               {0x02, 1, uid},
+               {0x04, 0, UINT32_MAX},
+               {0x10, 1, UINT32_MAX},
+               {0x20, 0, UINT32_MAX}}};
+
+    return setxattr(path, "system.posix_acl_access", &list, sizeof list, 0) == 0;
+}
+
+enum weir_status weir_sup_user_folder(const char *path, uint32_t uid)
+{
+    /* An existing one keeps its mode: chmod() would also change its access list. */
+    if (mkdir(path, 0700) == 0 ? chmod(path, 0700) != 0 : errno != EEXIST) {
+        return WEIR_ERR_IO;
+    }
+    return uid == geteuid() || let_pass(path, uid)
+               ? WEIR_OK
+               : WEIR_ERR_DENIED; /* a file system without access lists */
 }

@@ -71,6 +71,9 @@ void weir_sup_own(struct weir_tenant_config *config, uint32_t uid);
 /** Give a file to the tenant's user. @return WEIR_OK, as weir_user_id(), WEIR_ERR_DENIED */
 enum weir_status weir_sup_give_to_user(const struct weir_sup_tenant *tenant,
                                        const char *path) WEIR_MUST_CHECK;
+/** Make a folder through which a user may pass, and nobody else but the host's user and root.
+ * @return WEIR_OK, WEIR_ERR_IO, WEIR_ERR_DENIED (the file system has no access lists) */
+enum weir_status weir_sup_user_folder(const char *path, uint32_t uid) WEIR_MUST_CHECK;
 /**
  * weir_listen_unix() for a tenant's socket: with this mode, or for its user alone if it has one.
  * @return as weir_listen_unix(), WEIR_ERR_DENIED (only root gives sockets away)

@@ -37,6 +37,7 @@ enum weir_origin {
     WEIR_ORIGIN_COMMAND, /* weir tenant */
     WEIR_ORIGIN_LIBVIRT, /* a domain's metadata */
     WEIR_ORIGIN_DEMAND,  /* a user's request: the tenant is a share on demand (demand.c) */
+    WEIR_ORIGIN_USER,    /* a user has come who names no tenant (user_tenants.c) */
 };
 
 /* A tenant's faults, as its workers report them. */
@@ -75,7 +76,8 @@ struct weir_sup_tenant {
     uint64_t granted[WEIR_ACCOUNT_COUNT]; /* the machine's memory granted on that page (grants.c) */
     int demand_fd;       /* of a share on demand: pidfd of the process that it ends with; else -1 */
     uint32_t demand_uid; /* .. uid that may use it */
-    uint32_t demand_user;          /* .. slot of the user for whom it counts */
+    uint32_t demand_user; /* .. or of a user's tenant: slot of the user for whom it counts */
+    uint64_t came_ns;     /* of a user's tenant: when its last program came */
     struct weir_log_rate log_rate; /* rate of log lines of its guests; weir_sup_log_rate() */
     uint32_t generation;           /* generation of this slot: how often its tenant was removed */
     bool drained;                  /* it takes no new programs */
@@ -268,6 +270,8 @@ struct weir_worker_events {
     void (*program_left)(struct weir_supervisor *sup, uint32_t tenant);
     /* A worker's death has ended its MPS domain; if by_signal, its tenant is to blame. */
     void (*domain_died)(struct weir_supervisor *sup, int worker, bool by_signal);
+    /* A guest only asks why its tenant's work waits; the descriptor is taken. */
+    void (*asks_why)(struct weir_supervisor *sup, uint32_t tenant, int fd);
     /* The gate process answers a client's request, reports use of the SMs, or its status. */
     void (*gate_answers)(struct weir_supervisor *sup, const struct weir_link_text *answer);
     void (*gate_uses)(struct weir_supervisor *sup, const struct weir_link_use *use);
@@ -284,11 +288,24 @@ struct weir_sup_life {
     bool announced; /* systemd was sent READY=1 */
 };
 
+#define WEIR_ASKERS_MAX 16
+
+/* A connection to a tenant's socket that asks why the tenant's work waits (why.c). */
+struct weir_sup_asker {
+    int fd; /* -1: free */
+    uint32_t tenant, generation;
+    uint64_t gathering; /* number of the gathering that it waits for */
+    char *text;         /* the answer; owned; NULL: there is none yet */
+    size_t bytes, sent;
+    uint64_t deadline_ns;
+};
+
 /* admin.sock: its clients, and the workers' answers (admin.c). */
 struct weir_sup_admin {
     int fd;
     char path[108];
     struct weir_admin_client clients[WEIR_ADMIN_CLIENTS_MAX];
+    struct weir_sup_asker askers[WEIR_ASKERS_MAX];
     uint64_t last_client; /* id of the last client */
     bool gathering;
     bool gathering_stats;  /* .. with statistics, too */
@@ -309,6 +326,7 @@ struct weir_sup_demand {
     struct weir_sup_demand_client clients[WEIR_DEMAND_CLIENTS_MAX];
     uint32_t asking_user; /* slot of the user for whom a share is being made */
     uint64_t n_runs;      /* programs that were given a share */
+    uint64_t looked_ns;   /* when users' tenants were last looked at (user_tenants.c) */
 };
 
 enum weir_extra {
@@ -339,6 +357,7 @@ struct weir_sup_drain {
 
 /* Programs that wait for a worker, and shortages that delay workers (workers/programs.c). */
 struct weir_sup_programs {
+    uint64_t n_guests; /* connections that were given a number */
     struct weir_sup_pending pending[WEIR_PENDING_MAX];
     struct weir_sup_waiting waiting;
     struct weir_sup_shortage shortages[WEIR_SHORTAGES_MAX];

@@ -113,7 +113,7 @@ static bool has_shares(const struct weir_supervisor *sup, uint32_t user)
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         const struct weir_sup_tenant *t = &sup->tenants[i];
 
-        has |= t->used && t->source == WEIR_ORIGIN_DEMAND && t->demand_user == user;
+        has |= t->used && weir_sup_is_of_user(t) && t->demand_user == user;
     }
     return has;
 }
@@ -149,10 +149,15 @@ struct weir_sup_user *weir_sup_user(struct weir_supervisor *sup, uint32_t uid)
     return calm;
 }
 
+bool weir_sup_is_of_user(const struct weir_sup_tenant *tenant)
+{
+    return tenant->source == WEIR_ORIGIN_DEMAND || tenant->source == WEIR_ORIGIN_USER;
+}
+
 uint32_t weir_sup_holder(const struct weir_sup_tenant *tenant)
 {
-    return tenant->source == WEIR_ORIGIN_DEMAND ? WEIR_CONFIG_TENANTS_MAX + tenant->demand_user
-                                                : tenant->index;
+    return weir_sup_is_of_user(tenant) ? WEIR_CONFIG_TENANTS_MAX + tenant->demand_user
+                                       : tenant->index;
 }
 
 void weir_sup_holders(const struct weir_supervisor *sup, uint64_t ret_used[WEIR_HOLDERS_MAX])
@@ -176,8 +181,8 @@ void weir_sup_holder_uses(const struct weir_sup_tenant *tenant, uint64_t used[WE
 
 struct weir_log_rate *weir_sup_log_rate(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
-    return tenant->source == WEIR_ORIGIN_DEMAND ? &sup->users[tenant->demand_user].log_rate
-                                                : &tenant->log_rate;
+    return weir_sup_is_of_user(tenant) ? &sup->users[tenant->demand_user].log_rate
+                                       : &tenant->log_rate;
 }
 
 struct weir_sup_tenant *weir_sup_tenant_find(struct weir_supervisor *sup, const char *name)
@@ -193,7 +198,7 @@ struct weir_sup_tenant *weir_sup_tenant_find(struct weir_supervisor *sup, const 
 int64_t weir_sup_share_user(const struct weir_supervisor *sup, uint32_t tenant)
 {
     return tenant < WEIR_CONFIG_TENANTS_MAX && sup->tenants[tenant].used &&
-                   sup->tenants[tenant].source == WEIR_ORIGIN_DEMAND
+                   weir_sup_is_of_user(&sup->tenants[tenant])
                ? (int64_t)sup->users[sup->tenants[tenant].demand_user].uid
                : -1;
 }

@@ -40,6 +40,9 @@ uint32_t weir_sup_user_owner(uint32_t uid, pid_t pid);
 /** Find or make the entry of a user. If it needs room, it replaces the user without a share who was
  * silent for longest. Borrowed until the next call. */
 struct weir_sup_user *weir_sup_user(struct weir_supervisor *sup, uint32_t uid);
+/** Was the tenant made for a user, who has not chosen its name: a share on demand, or a user's
+ * tenant? */
+bool weir_sup_is_of_user(const struct weir_sup_tenant *tenant);
 /** The holder whose part a tenant uses: below WEIR_HOLDERS_MAX. */
 uint32_t weir_sup_holder(const struct weir_sup_tenant *tenant);
 /** Begin to count what holders use of a supply (base/account.h): nothing yet. Places of holders
@@ -52,7 +55,7 @@ struct weir_log_rate *weir_sup_log_rate(struct weir_supervisor *sup,
                                         struct weir_sup_tenant *tenant);
 
 struct weir_sup_tenant *weir_sup_tenant_find(struct weir_supervisor *sup, const char *name);
-/** The uid of the user for whom a share on demand counts, also one that is gone while workers have
+/** The uid of the user for whom such a tenant counts, also one that is gone while workers have
  * something of it. -1: the tenant is none. */
 int64_t weir_sup_share_user(const struct weir_supervisor *sup, uint32_t tenant);
 

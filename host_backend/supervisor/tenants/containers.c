@@ -6,9 +6,14 @@
  *   <run_dir>/containers/A/              0755, mounted read-only at /run/weir of a container
  *   <run_dir>/containers/A/default.sock  0666
  *
+ *   <run_dir>/users/1000/                0700 and an access list: passed by this user and by root
+ *   <run_dir>/users/1000/B/              as containers/A, of a tenant B that belongs to the user
+ *   <run_dir>/containers/B               a link there, for those who know the name alone
+ *
  * Any user of a container, in whatever user namespace, must be able to connect, so the socket is
- * open to all; what guards it on the host is the folder above, which only the engine passes. Who
- * can reach it is the tenant: a container sees its own folder and no way out of it.
+ * open to all; what guards it on the host is the folder above, which only the engine passes: root's
+ * and, to a tenant of a user, that user's. Who can reach it is the tenant: a container sees its own
+ * folder and no way out of it.
  *
  * Folders stay when the host stops: containers that have them mounted find the new socket there
  * when it comes back. Those of tenants that are gone are removed, also such that an earlier host
@@ -17,6 +22,7 @@
 #include "host_backend/supervisor/state/extras.h"
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/state/users.h"
 #include "host_backend/supervisor/tenants/tenants.h"
 
 #include "base/log.h"
@@ -42,19 +48,37 @@ static const char *cdi_path(const struct weir_supervisor *sup)
 
 static bool is_served(const struct weir_sup_tenant *tenant)
 {
-    return tenant->used && !tenant->gone && tenant->source != WEIR_ORIGIN_DEMAND &&
+    return tenant->used && !tenant->gone && !weir_sup_is_of_user(tenant) &&
            weir_cdi_name_ok(tenant->config.name);
 }
 
-static bool socket_path(const struct weir_supervisor *sup, const char *tenant, char path[108])
+/* The folder that is mounted into the tenant's containers. @return false: its path is too long, or
+ * there is no such user */
+static bool folder_of(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                      char folder[PATH_MAX])
 {
-    char folder[PATH_MAX];
+    uint32_t uid;
     int n;
 
-    if (weir_container_folder(sup->config.run_dir, tenant, folder, sizeof folder) != WEIR_OK) {
-        return false;
+    if (!weir_sup_tenant_has_user(tenant)) {
+        return weir_container_folder(sup->config.run_dir, tenant->config.name, folder, PATH_MAX) ==
+               WEIR_OK;
     }
-    n = snprintf(path, 108, "%s/" WEIR_CONTAINER_SOCKET, folder);
+    n = weir_sup_owner(&tenant->config, &uid) == WEIR_OK
+            ? snprintf(folder, PATH_MAX, "%s/" WEIR_CONTAINER_USERS "/%u/%s", sup->config.run_dir,
+                       uid, tenant->config.name)
+            : -1;
+    return n > 0 && n < PATH_MAX;
+}
+
+static bool socket_path(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                        char path[108])
+{
+    char folder[PATH_MAX];
+    int n = folder_of(sup, tenant, folder)
+                ? snprintf(path, 108, "%s/" WEIR_CONTAINER_SOCKET, folder)
+                : -1;
+
     return n > 0 && n < 108;
 }
 
@@ -67,8 +91,20 @@ static void close_socket(const struct weir_supervisor *sup, struct weir_sup_tena
     }
     close(tenant->container_fd);
     tenant->container_fd = -1;
-    if (!sup->life.restarts && socket_path(sup, tenant->config.name, path)) {
+    if (!sup->life.restarts && socket_path(sup, tenant, path)) {
         unlink(path);
+    }
+}
+
+/* Remove a tenant's folder, or the link to it. What is not ours stays. */
+static void remove_folder(const char *path)
+{
+    char socket[PATH_MAX + 1024];
+
+    if (unlink(path) != 0 && (errno == EISDIR || errno == EPERM)) {
+        snprintf(socket, sizeof socket, "%s/" WEIR_CONTAINER_SOCKET, path);
+        (void)unlink(socket);
+        (void)rmdir(path);
     }
 }
 
@@ -77,17 +113,44 @@ static bool make_folder(const char *path, mode_t mode)
     return (mkdir(path, mode) == 0 || errno == EEXIST) && chmod(path, mode) == 0;
 }
 
+/* Make what lies above and beside the folder of a tenant that belongs to a user. */
+static enum weir_status make_users_folder(const struct weir_supervisor *sup,
+                                          const struct weir_sup_tenant *tenant)
+{
+    char path[PATH_MAX], link[PATH_MAX], to[PATH_MAX];
+    enum weir_status status;
+    uint32_t uid;
+
+    status = weir_sup_owner(&tenant->config, &uid);
+    if (status != WEIR_OK || weir_container_folder(sup->config.run_dir, tenant->config.name, link,
+                                                   sizeof link) != WEIR_OK) {
+        return status;
+    }
+    snprintf(path, sizeof path, "%s/" WEIR_CONTAINER_USERS, sup->config.run_dir);
+    if (!make_folder(path, 0711)) {
+        return WEIR_ERR_IO;
+    }
+    snprintf(path, sizeof path, "%s/" WEIR_CONTAINER_USERS "/%u", sup->config.run_dir, uid);
+    snprintf(to, sizeof to, "../" WEIR_CONTAINER_USERS "/%u/%s", uid, tenant->config.name);
+    status = weir_sup_user_folder(path, uid);
+    remove_folder(link); /* of a host whose tenant belonged to nobody, or to another user */
+    return status == WEIR_OK && symlink(to, link) != 0 ? WEIR_ERR_IO : status;
+}
+
 static void open_socket(const struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     char folder[PATH_MAX], path[108];
-    enum weir_status status = WEIR_ERR_IO;
+    enum weir_status status = WEIR_ERR_TOO_BIG;
 
-    if (!socket_path(sup, tenant->config.name, path) ||
-        weir_container_folder(sup->config.run_dir, tenant->config.name, folder, sizeof folder) !=
-            WEIR_OK) {
-        status = WEIR_ERR_TOO_BIG;
-    } else if (make_folder(folder, 0755)) {
-        status = weir_sup_listen_for(tenant, path, 0666, &tenant->container_fd);
+    if (socket_path(sup, tenant, path) && folder_of(sup, tenant, folder)) {
+        if (weir_sup_tenant_has_user(tenant)) {
+            status = make_users_folder(sup, tenant);
+        } else {
+            (void)unlink(folder); /* a link, if the tenant was a user's */
+            status = WEIR_OK;
+        }
+        status = status == WEIR_OK && !make_folder(folder, 0755) ? WEIR_ERR_IO : status;
+        status = status == WEIR_OK ? weir_listen_unix(path, 0666, &tenant->container_fd) : status;
     }
     if (status != WEIR_OK) {
         tenant->container_fd = -1;
@@ -96,8 +159,20 @@ static void open_socket(const struct weir_supervisor *sup, struct weir_sup_tenan
     }
 }
 
-/* Remove the folders of tenants that are not served (any more). */
-static void sweep(struct weir_supervisor *sup, const char *folder)
+/* Is it the entry of a served tenant: a link if it belongs to a user, and that user's folder? */
+static bool is_entry_of(const struct weir_sup_tenant *tenant, const char *name, const char *user)
+{
+    uint32_t uid;
+    bool owned = weir_sup_tenant_has_user(tenant);
+
+    return is_served(tenant) && strcmp(tenant->config.name, name) == 0 &&
+           (!user || (owned && weir_sup_owner(&tenant->config, &uid) == WEIR_OK &&
+                      strtoul(user, NULL, 10) == uid));
+}
+
+/* Remove the folders of tenants that are not served (any more). @param user  whose folder it is;
+ * NULL: that of all tenants */
+static void sweep(struct weir_supervisor *sup, const char *folder, const char *user)
 {
     DIR *dir = opendir(folder);
     const struct dirent *entry;
@@ -107,18 +182,36 @@ static void sweep(struct weir_supervisor *sup, const char *folder)
         char path[PATH_MAX + 512];
 
         for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-            kept |= is_served(&sup->tenants[i]) &&
-                    strcmp(sup->tenants[i].config.name, entry->d_name) == 0;
+            kept |= is_entry_of(&sup->tenants[i], entry->d_name, user);
         }
         if (!kept) {
-            snprintf(path, sizeof path, "%s/%s/" WEIR_CONTAINER_SOCKET, folder, entry->d_name);
-            unlink(path);
             snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-            rmdir(path); /* fails if it has files that are not ours */
+            remove_folder(path);
         }
     }
     if (dir) {
         closedir(dir);
+    }
+}
+
+static void sweep_users(struct weir_supervisor *sup)
+{
+    char users[PATH_MAX], path[PATH_MAX + 512];
+    const struct dirent *entry;
+    DIR *dir;
+
+    snprintf(users, sizeof users, "%s/" WEIR_CONTAINER_USERS, sup->config.run_dir);
+    dir = opendir(users);
+    while (dir && (entry = readdir(dir))) {
+        if (entry->d_name[0] != '.') {
+            snprintf(path, sizeof path, "%s/%s", users, entry->d_name);
+            sweep(sup, path, entry->d_name);
+            (void)rmdir(path); /* fails unless it is empty */
+        }
+    }
+    if (dir) {
+        closedir(dir);
+        (void)rmdir(users);
     }
 }
 
@@ -176,7 +269,7 @@ void weir_sup_containers_follow(struct weir_supervisor *sup)
 
         if (tenant->used && !is_served(tenant)) {
             close_socket(sup, tenant);
-            if (!tenant->gone && tenant->source != WEIR_ORIGIN_DEMAND) {
+            if (!tenant->gone && !weir_sup_is_of_user(tenant)) {
                 weir_log_warn("supervisor: containers cannot be this tenant's, its name must begin "
                               "and end with a letter or digit tenant=%s",
                               tenant->config.name);
@@ -190,7 +283,8 @@ void weir_sup_containers_follow(struct weir_supervisor *sup)
             open_socket(sup, tenant);
         }
     }
-    sweep(sup, folder);
+    sweep(sup, folder, NULL);
+    sweep_users(sup);
     write_cdi(sup, path);
 }
 

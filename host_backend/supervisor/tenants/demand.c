@@ -35,7 +35,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #define REQUEST_BYTES   4096
@@ -51,26 +50,6 @@
 static bool make_folder(const char *path, mode_t mode)
 {
     return mkdir(path, mode) == 0 ? chmod(path, mode) == 0 : errno == EEXIST;
-}
-
-/* An access list as the kernel takes it (linux/posix_acl_xattr.h), in the machine's byte order,
- * which is little-endian as the list's: the owner all, a user to pass, nobody else anything. */
-static bool let_pass(const char *path, uint32_t uid)
-{
-    const struct {
-        uint32_t version;
-        struct {
-            uint16_t tag, rights;
-            uint32_t id;
-        } row[5];
-    } list = {2,
-              {{0x01, 7, UINT32_MAX},
-               {0x02, 1, uid},
-               {0x04, 0, UINT32_MAX},
-               {0x10, 1, UINT32_MAX},
-               {0x20, 0, UINT32_MAX}}};
-
-    return setxattr(path, "system.posix_acl_access", &list, sizeof list, 0) == 0;
 }
 
 static bool path_of_user(const struct weir_supervisor *sup, uint32_t uid, char *path, size_t bytes)
@@ -118,6 +97,7 @@ static void sweep(const char *folder, bool inner)
 enum weir_status weir_sup_share_listen(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     char user[PATH_MAX], folder[PATH_MAX];
+    enum weir_status status;
     int n;
 
     if (weir_sup_owner(&tenant->config, &tenant->demand_uid) != WEIR_OK) {
@@ -131,11 +111,9 @@ enum weir_status weir_sup_share_listen(struct weir_supervisor *sup, struct weir_
     if (n < 0 || (size_t)n >= sizeof tenant->path) {
         return WEIR_ERR_TOO_BIG;
     }
-    if (!make_folder(user, 0700)) {
-        return WEIR_ERR_IO;
-    }
-    if (tenant->demand_uid != geteuid() && !let_pass(user, tenant->demand_uid)) {
-        return WEIR_ERR_DENIED; /* a file system without access lists */
+    status = weir_sup_user_folder(user, tenant->demand_uid);
+    if (status != WEIR_OK) {
+        return status;
     }
     if (!make_folder(folder, 0755)) {
         return WEIR_ERR_IO;

@@ -71,10 +71,13 @@ static enum weir_status open_tenant(struct weir_supervisor *sup, struct weir_sup
     if (tenant->source == WEIR_ORIGIN_DEMAND) {
         return weir_sup_share_listen(sup, tenant);
     }
+    if (tenant->source == WEIR_ORIGIN_USER) {
+        return WEIR_OK; /* its programs come to another tenant's socket */
+    }
     if (n < 0 || (size_t)n >= sizeof tenant->path) {
         status = WEIR_ERR_TOO_BIG;
     } else {
-        status = weir_sup_listen_for(tenant, tenant->path, (mode_t)sup->config.socket_mode,
+        status = weir_sup_listen_for(tenant, tenant->path, weir_sup_tenant_mode(sup, tenant),
                                      &tenant->listen_fd);
     }
     if (status != WEIR_OK) {
@@ -138,7 +141,7 @@ void weir_sup_tenant_move(struct weir_supervisor *sup, struct weir_sup_tenant *t
 const char *weir_origin_text(const struct weir_supervisor *sup, enum weir_origin origin)
 {
     static const char *const texts[] = {"weir.toml", "weir tenant", "libvirt",
-                                        WEIR_CONTROL_ON_DEMAND};
+                                        WEIR_CONTROL_ON_DEMAND, WEIR_CONTROL_OF_USER};
 
     return origin == WEIR_ORIGIN_FILE && !sup->params.config_path ? "built in" : texts[origin];
 }
@@ -221,7 +224,7 @@ static void tell_event(struct weir_supervisor *sup, const struct weir_sup_tenant
     struct weir_sup_event event = {.kind = WEIR_EVENT_TENANT_ADDED, .tenant = tenant};
 
     if (tenant->gone) {
-        bool asked = tenant->source == WEIR_ORIGIN_DEMAND;
+        bool asked = weir_sup_is_of_user(tenant);
 
         weir_sup_event(sup, &event, "%s%s", asked ? "" : "by ",
                        weir_origin_text(sup, tenant->source));
@@ -268,8 +271,9 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
         tenant->faults = (struct weir_sup_faults){0}; /* earlier faults ended with its removal */
         memset(&tenant->refused, 0, sizeof tenant->refused);
     }
-    if (tenant->gone && source == WEIR_ORIGIN_DEMAND &&
-        weir_sup_owner(config, &tenant->demand_uid) == WEIR_OK) { /* a failure is reported later */
+    if (tenant->gone && weir_sup_is_of_user(tenant) &&
+        (source == WEIR_ORIGIN_USER || weir_sup_owner(config, &tenant->demand_uid) ==
+                                           WEIR_OK)) { /* a failure is reported later */
         tenant->demand_user = sup->demand.asking_user;
         weir_sup_quarantine_inherit(sup, tenant); /* its first worker depends on that */
     }
@@ -344,6 +348,12 @@ static enum weir_status apply(struct weir_supervisor *sup, enum weir_origin sour
         release_if_free(sup, tenant);
     }
     return status;
+}
+
+enum weir_status weir_sup_tenant_set_base(struct weir_supervisor *sup, enum weir_origin source,
+                                          const struct weir_tenant_config *config)
+{
+    return apply(sup, source, config);
 }
 
 void weir_sup_tenant_worker_gone(struct weir_supervisor *sup, uint32_t index)
@@ -480,13 +490,14 @@ enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
         struct weir_sup_tenant *there = weir_sup_tenant_find(sup, config->tenants[k].name);
         enum weir_status one;
 
-        if (there && !there->gone && there->source == WEIR_ORIGIN_DEMAND) {
+        if (there && !there->gone && weir_sup_is_of_user(there)) {
             weir_sup_tenant_remove(sup, there); /* the file may use the name */
         }
         one = apply(sup, WEIR_ORIGIN_FILE, &config->tenants[k]);
 
         status = status == WEIR_OK ? one : status;
     }
+    weir_sup_user_tenants_follow(sup);
     follow(sup);
     return status;
 }
@@ -527,7 +538,7 @@ static void program_of(pid_t pid, char *name, size_t bytes)
     name[strcspn(name, "\n")] = 0;
 }
 
-static void accept_program(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+static void accept_program(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
                            int listen_fd)
 {
     int fd = weir_sup_accept_guest(sup, listen_fd, NULL, NULL);
@@ -540,15 +551,25 @@ static void accept_program(struct weir_supervisor *sup, const struct weir_sup_te
     if (weir_peer_of(fd, &peer) == WEIR_OK && peer.pid > 0) {
         program_of(peer.pid, message.guest.program, sizeof message.guest.program);
     }
+    if (listen_fd == tenant->listen_fd) { /* and no container's, whose users are other people */
+        tenant = weir_sup_tenant_of_peer(sup, tenant, &peer, fd);
+    }
+    if (!tenant) {
+        close(fd);
+        return;
+    }
     message.guest.tenant_index = tenant->index;
     message.guest.generation = tenant->generation;
     message.guest.pid = peer.pid;
     message.guest.uid = peer.uid;
+    message.guest.session = ++sup->programs.n_guests;
     if (weir_sup_by_program(tenant)) {
         weir_sup_program_arrived(sup, tenant, fd, &message.guest);
         return;
     }
-    if (!weir_sup_worker_send(sup, tenant->worker, &message, fd)) {
+    /* The worker of a user's new tenant may still be starting. */
+    if (!weir_sup_takes_guests(sup, tenant) ||
+        !weir_sup_worker_send(sup, tenant->worker, &message, fd)) {
         weir_refuse(fd, WEIR_ERR_AGAIN, CUDA_ERROR_UNKNOWN,
                     tenant->faults.quarantine_end_ns != 0
                         ? "the tenant is in quarantine, and its own worker is not ready"

@@ -9,6 +9,9 @@
 /** Apply the configuration: open sockets of new tenants, close those of gone ones, tell workers. */
 enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
                                         const struct weir_host_config *config) WEIR_MUST_CHECK;
+/** A source has other settings for a tenant that it has made. */
+enum weir_status weir_sup_tenant_set_base(struct weir_supervisor *sup, enum weir_origin source,
+                                          const struct weir_tenant_config *config) WEIR_MUST_CHECK;
 /** Make a tenant while the host runs. The diagnosis says why not; later failures are logged. */
 enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,
                                      const struct weir_tenant_config *config,
@@ -117,6 +120,27 @@ void weir_sup_faults_tick(struct weir_supervisor *sup, uint64_t now_ns);
 void weir_sup_faults_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 /** Fill a tenant's row with its faults. */
 void weir_sup_faults_show(const struct weir_sup_tenant *tenant, struct weir_status_tenant *row);
+
+/* user_tenants.c */
+
+struct weir_peer;
+
+/** Permissions of a tenant's socket. */
+mode_t weir_sup_tenant_mode(const struct weir_supervisor *sup,
+                            const struct weir_sup_tenant *tenant);
+/**
+ * The tenant for a program that has come to a tenant's socket: that one, or the peer's own.
+ * @param fd  the connection, which is refused where NULL is returned.
+ */
+struct weir_sup_tenant *weir_sup_tenant_of_peer(struct weir_supervisor *sup,
+                                                struct weir_sup_tenant *tenant,
+                                                const struct weir_peer *peer, int fd);
+/** The configuration is another one: let users' tenants follow. */
+void weir_sup_user_tenants_follow(struct weir_supervisor *sup);
+/** Wake the loop when a user's tenant may go. */
+void weir_sup_user_tenants_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
+/** Remove users' tenants that have had no program for a while. */
+void weir_sup_user_tenants_tick(struct weir_supervisor *sup, uint64_t now_ns);
 
 /* grants.c */
 

@@ -280,8 +280,7 @@ static bool may_tell(struct weir_sup_events *events, const struct weir_sup_tenan
 /* Can a tenant cause the event often? Its user can start and end a share on demand. */
 static bool is_limited(const struct weir_sup_event *what)
 {
-    return what->tenant &&
-           (kinds[what->kind].limited || what->tenant->source == WEIR_ORIGIN_DEMAND);
+    return what->tenant && (kinds[what->kind].limited || weir_sup_is_of_user(what->tenant));
 }
 
 void weir_sup_event(struct weir_supervisor *sup, const struct weir_sup_event *what, const char *why,

@@ -80,7 +80,13 @@ static void peek_hello(struct weir_supervisor *sup, struct weir_sup_pending *p)
     ssize_t n = !bytes ? -1 : recv(p->fd, bytes, WEIR_CONTROL_MAX_BYTES, MSG_PEEK | MSG_DONTWAIT);
     bool later = n < 0 && (!bytes || errno == EAGAIN || errno == EINTR);
 
-    if (n > 0 && weir_hello_decode(bytes, (size_t)n, &hello) == WEIR_OK) {
+    bool decoded = n > 0 && weir_hello_decode(bytes, (size_t)n, &hello) == WEIR_OK;
+
+    if (decoded && hello->why) {
+        sup->listener->asks_why(sup, p->guest.tenant_index, p->fd);
+        *p = (struct weir_sup_pending){.fd = -1};
+        weir_hello_destroy(hello);
+    } else if (decoded) {
         p->said_hello = true;
         p->guest.start.hello_ns = weir_clock_now_ns();
         p->monitor = hello->monitor;

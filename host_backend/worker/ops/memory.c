@@ -158,6 +158,16 @@ CUresult weir_host_mem_return(struct weir_session *s, const struct weir_op_mem_r
     return CUDA_SUCCESS;
 }
 
+CUresult weir_host_memory_refused(struct weir_session *s,
+                                  const struct weir_op_memory_refused_in *in,
+                                  struct weir_op_memory_refused_out *out)
+{
+    (void)in;
+    out->text = (const void *)weir_session_last_refusal(s);
+    out->n_text = (uint32_t)strlen(weir_session_last_refusal(s));
+    return CUDA_SUCCESS;
+}
+
 CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_info_in *in,
                             struct weir_op_mem_info_out *out)
 {

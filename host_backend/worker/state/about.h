@@ -25,6 +25,7 @@ struct weir_session_about {
 
     /* The session's thread. */
     bool launches_told; /* the log says that the program cannot launch kernels from kernels */
+    char refused[256];  /* why memory was last refused, for the program's user; "": it never was */
     bool lasts, gone;   /* weir_session_lasts(), weir_session_gone() */
 
     /* The session's thread writes, anybody reads. */

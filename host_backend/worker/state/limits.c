@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "host_backend/worker/state/session.h"
 #include "host_backend/worker/state/worker.h"
 #include "proto/ops.h"
@@ -189,7 +190,7 @@ static void tell_of_refusal(struct weir_session *session, enum weir_account_item
     event.n = weir_refusals_take(tenant, item);
     event.bytes = bytes;
     event.pinned = item == WEIR_ACCOUNT_PINNED_MEMORY;
-    snprintf(event.call, sizeof event.call, "%s", weir_ops[session->op.code].name);
+    (void)weir_session_caller(session, event.call);
     if (event.n == 0) {
         return; /* the tenant's row has counted the refusals */
     }
@@ -202,6 +203,44 @@ static void tell_of_refusal(struct weir_session *session, enum weir_account_item
     weir_event_tell(session->worker, tenant, event);
 }
 
+const char *weir_session_caller(const struct weir_session *session, char *name)
+{
+    return weir_caller_name(session->op.caller, weir_ops[session->op.code].name, name);
+}
+
+/* An amount of an item for people: bytes with a unit, or a number. */
+static const char *amount_text(enum weir_account_item item, uint64_t amount, char text[24])
+{
+    if (item == WEIR_ACCOUNT_DEVICE_MEMORY || item == WEIR_ACCOUNT_PINNED_MEMORY ||
+        item == WEIR_ACCOUNT_HOST_MEMORY) {
+        return weir_human_bytes(amount, text);
+    }
+    snprintf(text, 24, "%llu", (unsigned long long)amount);
+    return text;
+}
+
+void weir_session_note_refusal(struct weir_session *session, enum weir_account_item item,
+                               uint64_t asked, const char *why)
+{
+    const struct weir_account *account = &session->tenant->account;
+    uint64_t limit = weir_account_limit(account, item);
+    char texts[3][24], caller[WEIR_CALLER_NAME_BYTES];
+
+    snprintf(session->about->refused, sizeof session->about->refused,
+             "%s of tenant %s: %s%s%s in use, asked %s by %s (%s)",
+             item == WEIR_ACCOUNT_DEVICE_MEMORY ? "quota" : weir_account_item_text(item),
+             session->tenant->name, amount_text(item, weir_account_used(account, item), texts[0]),
+             limit != UINT64_MAX ? " of " : "",
+             limit != UINT64_MAX ? amount_text(item, limit, texts[1]) : "",
+             asked != 0 ? amount_text(item, asked, texts[2]) : "for more",
+             weir_session_caller(session, caller), why);
+}
+
+const char *weir_session_last_refusal(const struct weir_session *session)
+{
+    return session->about->refused;
+}
+
 static const char over_quota[] = "over the tenant's quota";
 static const char over_own_limit[] = "over the limit that its environment sets";
 
@@ -209,6 +248,7 @@ static CUresult refuse(struct weir_session *session, enum weir_account_item item
                        const char *why)
 {
     session->op.lack = WEIR_LACK_REFUSED;
+    weir_session_note_refusal(session, item, bytes, why);
     if (item == WEIR_ACCOUNT_DEVICE_MEMORY || item == WEIR_ACCOUNT_PINNED_MEMORY) {
         tell_of_refusal(session, item, bytes, why);
     } else {
@@ -235,6 +275,7 @@ CUresult weir_session_charge_all(struct weir_session *session, uint32_t device,
     uint64_t bytes = amounts->of[WEIR_ACCOUNT_DEVICE_MEMORY];
     enum weir_account_item refused;
 
+    session->op.asked_bytes = bytes;
     if (bytes != 0 && !may_hold(session, device, bytes)) {
         return refuse(session, WEIR_ACCOUNT_DEVICE_MEMORY, bytes, over_own_limit);
     }
@@ -247,6 +288,7 @@ CUresult weir_session_charge_all(struct weir_session *session, uint32_t device,
 CUresult weir_session_charge(struct weir_session *session, uint32_t device,
                              enum weir_account_item item, uint64_t bytes)
 {
+    session->op.asked_bytes = item == WEIR_ACCOUNT_DEVICE_MEMORY ? bytes : 0;
     if (item == WEIR_ACCOUNT_DEVICE_MEMORY && !may_hold(session, device, bytes)) {
         return refuse(session, item, bytes, over_own_limit);
     }

@@ -11,6 +11,7 @@
 #include "base/account.h"
 #include "host_backend/config/link.h"
 #include "proto/cuda_abi.h"
+#include "proto/wire/caller.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -42,6 +43,22 @@ CUresult weir_session_charge(struct weir_session *session, uint32_t device,
  */
 CUresult weir_session_over_quota(struct weir_session *session, enum weir_account_item item,
                                  uint64_t bytes);
+
+/**
+ * Note for the program's user why memory was refused to the operation in hand; the guest asks for
+ * it (memory_refused).
+ * @param asked  in the item's unit; 0: not known.
+ * @param why    borrowed for the call.
+ */
+void weir_session_note_refusal(struct weir_session *session, enum weir_account_item item,
+                               uint64_t asked, const char *why);
+
+/** What was noted last; "": nothing. @return borrowed until the next note */
+const char *weir_session_last_refusal(const struct weir_session *session);
+
+/** The function of the Driver API that sent the operation in hand; else the operation's name.
+ * @param name  WEIR_CALLER_NAME_BYTES of room. @return name */
+const char *weir_session_caller(const struct weir_session *session, char *name);
 
 /** Like weir_session_charge(), for several items; a refusal of anything but memory is logged. */
 CUresult weir_session_charge_all(struct weir_session *session, uint32_t device,

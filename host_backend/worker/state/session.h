@@ -56,6 +56,7 @@ struct weir_operation {
     bool posted;
     bool answer_later; /* the reply comes once a word is there (weir_session_word_wait()) */
     uint64_t seq;
+    int32_t caller;   /* from the guest: which function sends it (proto/wire/caller.h) */
     const void *bulk; /* data that came with the record */
     size_t bulk_bytes;
     const void *reply_bulk; /* data that goes with the reply; borrowed from the segment */
@@ -65,6 +66,7 @@ struct weir_operation {
     uint32_t device; /* the device in the record's header; perhaps without a context */
     int fd;          /* descriptor that came with the record, once received; -1 */
     enum weir_lack lack;
+    uint64_t asked_bytes;    /* device memory that the operation last charged */
     uint32_t tries;          /* tries to get memory of the device */
     uint32_t ends;           /* weir_programs_ends() before the last try */
     uint64_t lacks_since_ns; /* since when the operation lacks memory; 0: it has not lacked any */

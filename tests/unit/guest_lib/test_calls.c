@@ -37,14 +37,14 @@ static struct weir_stats_counts sum(enum weir_symbol symbol)
 
 static void call(enum weir_symbol symbol, bool posts, bool waits)
 {
-    struct weir_calls_thread *mine = weir_calls_begin();
+    struct weir_calls_thread *mine = weir_calls_begin(symbol);
     if (posts) {
         weir_calls_mark_posted();
     }
     if (waits) {
         weir_calls_mark_waiting();
     }
-    assert_false(weir_calls_end(mine, symbol));
+    assert_false(weir_calls_end(mine, symbol, CUDA_SUCCESS));
 }
 
 static void class_is_what_happened_meanwhile(void **state)

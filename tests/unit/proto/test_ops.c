@@ -1,5 +1,6 @@
 /* The flat codec of every operation, both halves: round trips, limits, and hostile bodies. */
 #include "proto/transport/transport.h"
+#include "proto/wire/caller.h"
 #include "tests/lib/tl_cmocka.h"
 #include "tests/lib/wire_sample.h"
 
@@ -183,6 +184,34 @@ static void decode_string_without_its_end_is_refused(void **state)
     assert_false(op->in_decode(body.words, bytes, &out));
 }
 
+/* What the other end says about itself is a number that may be anything. */
+static void callers_that_are_no_function_of_this_build_are_not_believed(void **state)
+{
+    static const int32_t wrong[] = {0,
+                                    1,
+                                    -1,
+                                    INT32_MIN,
+                                    INT32_MAX,
+                                    WEIR_SYMBOL_COUNT << 16,
+                                    WEIR_SYMBOL_COUNT << 16 | (WEIR_SYMBOL_COUNT + 1),
+                                    WEIR_SYMBOL_COUNT << 16 | 0xffff,
+                                    (WEIR_SYMBOL_COUNT + 1) << 16 | 1};
+    char name[WEIR_CALLER_NAME_BYTES];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_string_equal(weir_caller_name(wrong[i], "mem_grant", name), "mem_grant");
+    }
+    for (int i = 0; i < WEIR_SYMBOL_COUNT; i++) {
+        (void)weir_caller_name(weir_caller_of((enum weir_symbol)i), "", name);
+        assert_true(strncmp(name, weir_symbol_name[i], strlen(name)) == 0 && name[0] == 'c');
+    }
+    (void)weir_caller_name(weir_caller_of(WEIR_SYMBOL_cuMemAlloc_v2), "", name);
+    assert_string_equal(name, "cuMemAlloc");
+    (void)weir_caller_name(weir_caller_of(WEIR_SYMBOL_cuMemAllocAsync_ptsz), "", name);
+    assert_string_equal(name, "cuMemAllocAsync");
+}
+
 static void ops_table_is_dense_and_named(void **state)
 {
     (void)state;
@@ -208,6 +237,7 @@ int main(void)
         cmocka_unit_test(decode_every_truncation_and_extension_is_refused),
         cmocka_unit_test(decode_hostile_words_never_leave_the_record),
         cmocka_unit_test(decode_string_without_its_end_is_refused),
+        cmocka_unit_test(callers_that_are_no_function_of_this_build_are_not_believed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,16 +48,23 @@ static struct hand begin(uint32_t flags)
     return h;
 }
 
-static void put(struct hand *h, uint64_t at_us, enum weir_sched_record_kind kind, uint64_t who,
-                uint64_t item, uint64_t value)
+static void put_for(struct hand *h, uint64_t at_us, enum weir_sched_record_kind kind, uint64_t who,
+                    uint64_t item, uint64_t value, uint64_t other)
 {
     const struct weir_sched_record r = {.at_ns = 1 + at_us * 1000,
                                         .tenant = who,
                                         .queue = who,
                                         .item = item,
                                         .value = value,
+                                        .key = other,
                                         .kind = (uint8_t)kind};
     assert_true(weir_sched_trace_put(h->trace, &r));
+}
+
+static void put(struct hand *h, uint64_t at_us, enum weir_sched_record_kind kind, uint64_t who,
+                uint64_t item, uint64_t value)
+{
+    put_for(h, at_us, kind, who, item, value, 0);
 }
 
 static enum weir_status read_fd(int fd, struct weir_sim_waits *ret_waits)
@@ -110,6 +117,33 @@ static void each_moment_counts_for_the_cause_that_was_said_last(void **state)
     assert_int_equal(waits.worst[0].ended_by, WEIR_SCHED_REC_TICK);
     assert_int_equal(waits.worst[1].waited.ns, 4 * MS);
     assert_int_equal(waits.unknown, 0);
+    weir_sim_waits_finish(&waits);
+}
+
+/* Item 10 waits for tenant 2 for two causes, then for one that nobody knows. */
+static void each_moment_counts_for_the_tenant_that_was_named(void **state)
+{
+    (void)state;
+    struct hand h = begin(0);
+    put(&h, 0, WEIR_SCHED_REC_ARRIVE, 1, 10, 0);
+    put_for(&h, 0, WEIR_SCHED_REC_WAIT, 1, 10, WEIR_SCHED_CAUSE_TURN, 2);
+    put_for(&h, 1000, WEIR_SCHED_REC_WAIT, 1, 10, WEIR_SCHED_CAUSE_FLIGHT, 2);
+    put_for(&h, 1500, WEIR_SCHED_REC_WAIT, 1, 10, WEIR_SCHED_CAUSE_TURN, 2);
+    put_for(&h, 3500, WEIR_SCHED_REC_WAIT, 1, 10, WEIR_SCHED_CAUSE_TURN, 77);
+    put(&h, 4000, WEIR_SCHED_REC_START, 1, 10, 0);
+    put(&h, 5000, WEIR_SCHED_REC_FINISH, 1, 10, 0);
+    struct weir_sim_waits waits = end(&h);
+    const struct weir_sim_waited_for *turn = &waits.waited_for[0], *flight = &waits.waited_for[1];
+    assert_int_equal(waits.n_waited_for, 2);
+    assert_int_equal(turn->cause, WEIR_SCHED_CAUSE_TURN);
+    assert_int_equal(turn->tenant, 0);
+    assert_int_equal(turn->other, 1);
+    assert_int_equal(turn->ns, 3 * MS);
+    assert_int_equal(flight->cause, WEIR_SCHED_CAUSE_FLIGHT);
+    assert_int_equal(flight->ns, MS / 2);
+    assert_int_equal(waits.tenants[0].sum.cause_ns[WEIR_SCHED_CAUSE_TURN], 3 * MS + MS / 2);
+    assert_int_equal(waits.worst[0].others[WEIR_SCHED_CAUSE_TURN], 2);
+    assert_int_equal(waits.worst[0].others[WEIR_SCHED_CAUSE_CLASS], 0);
     weir_sim_waits_finish(&waits);
 }
 
@@ -245,6 +279,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_moment_counts_for_the_cause_that_was_said_last),
+        cmocka_unit_test(each_moment_counts_for_the_tenant_that_was_named),
         cmocka_unit_test(a_stop_begins_a_wait_and_whoever_lets_it_go_on_ends_it),
         cmocka_unit_test(a_queue_that_goes_leaves_nothing),
         cmocka_unit_test(records_about_the_unknown_are_counted),

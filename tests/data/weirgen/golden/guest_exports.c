@@ -10,12 +10,12 @@
 
 WEIR_EXPORT CUresult cuGraphCreate(CUgraph *phGraph, unsigned int flags)
 {
-    struct weir_calls_thread *weir_me = weir_calls_begin();
+    struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphCreate);
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphCreate);
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphCreate(phGraph, flags);
     }
-    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphCreate), 0)) {
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphCreate, weir_rc), 0)) {
         const uint64_t weir_words[] = {(uint64_t)(uintptr_t)phGraph, (uint64_t)flags};
         weir_calls_log_add(WEIR_SYMBOL_cuGraphCreate, weir_rc, weir_words);
     }
@@ -24,12 +24,12 @@ WEIR_EXPORT CUresult cuGraphCreate(CUgraph *phGraph, unsigned int flags)
 
 WEIR_EXPORT CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes)
 {
-    struct weir_calls_thread *weir_me = weir_calls_begin();
+    struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphGetNodes);
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphGetNodes);
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphGetNodes(hGraph, nodes, numNodes);
     }
-    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphGetNodes), 0)) {
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphGetNodes, weir_rc), 0)) {
         const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)nodes, (uint64_t)(uintptr_t)numNodes};
         weir_calls_log_add(WEIR_SYMBOL_cuGraphGetNodes, weir_rc, weir_words);
     }
@@ -38,12 +38,12 @@ WEIR_EXPORT CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t 
 
 WEIR_EXPORT CUresult cuGraphPaint(CUgraph hGraph, const CUpoint *points, size_t count, CUcolour colour, CUdevice dev)
 {
-    struct weir_calls_thread *weir_me = weir_calls_begin();
+    struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphPaint);
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphPaint);
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphPaint(hGraph, points, count, colour, dev);
     }
-    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphPaint), 0)) {
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphPaint, weir_rc), 0)) {
         const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)points, (uint64_t)count, (uint64_t)colour, (uint64_t)dev};
         weir_calls_log_add(WEIR_SYMBOL_cuGraphPaint, weir_rc, weir_words);
     }
@@ -52,12 +52,12 @@ WEIR_EXPORT CUresult cuGraphPaint(CUgraph hGraph, const CUpoint *points, size_t 
 
 WEIR_EXPORT CUresult cuGraphLaunch(CUgraph hGraph, CUstream hStream)
 {
-    struct weir_calls_thread *weir_me = weir_calls_begin();
+    struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphLaunch);
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphLaunch);
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphLaunch(hGraph, hStream ? hStream : CU_STREAM_LEGACY);
     }
-    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphLaunch), 0)) {
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphLaunch, weir_rc), 0)) {
         const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)hStream};
         weir_calls_log_add(WEIR_SYMBOL_cuGraphLaunch, weir_rc, weir_words);
     }
@@ -66,12 +66,12 @@ WEIR_EXPORT CUresult cuGraphLaunch(CUgraph hGraph, CUstream hStream)
 
 WEIR_EXPORT CUresult cuGraphLaunch_ptsz(CUgraph hGraph, CUstream hStream)
 {
-    struct weir_calls_thread *weir_me = weir_calls_begin();
+    struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphLaunch_ptsz);
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphLaunch);
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphLaunch(hGraph, hStream ? hStream : CU_STREAM_PER_THREAD);
     }
-    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphLaunch_ptsz), 0)) {
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphLaunch_ptsz, weir_rc), 0)) {
         const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)hStream};
         weir_calls_log_add(WEIR_SYMBOL_cuGraphLaunch_ptsz, weir_rc, weir_words);
     }
@@ -81,12 +81,12 @@ WEIR_EXPORT CUresult cuGraphLaunch_ptsz(CUgraph hGraph, CUstream hStream)
 WEIR_EXPORT CUresult cuGraphGone(void)
 {
     static unsigned char told;
-    struct weir_calls_thread *weir_me = weir_calls_begin();
+    struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphGone);
     if (!__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED)) {
         weir_guest_unsupported("cuGraphGone");
     }
     CUresult weir_rc = CUDA_ERROR_NOT_SUPPORTED;
-    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphGone), 0)) {
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphGone, weir_rc), 0)) {
         const uint64_t weir_words[] = {0};
         weir_calls_log_add(WEIR_SYMBOL_cuGraphGone, weir_rc, weir_words);
     }
@@ -95,7 +95,7 @@ WEIR_EXPORT CUresult cuGraphGone(void)
 
 WEIR_EXPORT CUresult cuGraphPeek(CUgraph hGraph, float *depth)
 {
-    struct weir_calls_thread *weir_me = weir_calls_begin();
+    struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphPeek);
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphPeek);
     if (weir_rc == CUDA_SUCCESS && depth) {
         weir_rc = weir_guest_enter_unsafe();
@@ -103,7 +103,7 @@ WEIR_EXPORT CUresult cuGraphPeek(CUgraph hGraph, float *depth)
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphPeek(hGraph, depth);
     }
-    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphPeek), 0)) {
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphPeek, weir_rc), 0)) {
         const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)depth};
         weir_calls_log_add(WEIR_SYMBOL_cuGraphPeek, weir_rc, weir_words);
     }
@@ -112,12 +112,12 @@ WEIR_EXPORT CUresult cuGraphPeek(CUgraph hGraph, float *depth)
 
 WEIR_EXPORT CUresult cuGraphGetShade(CUgraph hGraph, int *shade, CUgraphNode *node)
 {
-    struct weir_calls_thread *weir_me = weir_calls_begin();
+    struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphGetShade);
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphGetShade);
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphGetShade(hGraph, shade, node);
     }
-    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphGetShade), 0)) {
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphGetShade, weir_rc), 0)) {
         const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)shade, (uint64_t)(uintptr_t)node};
         weir_calls_log_add(WEIR_SYMBOL_cuGraphGetShade, weir_rc, weir_words);
     }
@@ -126,12 +126,12 @@ WEIR_EXPORT CUresult cuGraphGetShade(CUgraph hGraph, int *shade, CUgraphNode *no
 
 WEIR_EXPORT CUresult cuGraphSetShade(int shade, CUgraph hGraph, unsigned int flags)
 {
-    struct weir_calls_thread *weir_me = weir_calls_begin();
+    struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphSetShade);
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphSetShade);
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphSetShade(shade, hGraph, flags);
     }
-    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphSetShade), 0)) {
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphSetShade, weir_rc), 0)) {
         const uint64_t weir_words[] = {(uint64_t)shade, (uint64_t)(uintptr_t)hGraph, (uint64_t)flags};
         weir_calls_log_add(WEIR_SYMBOL_cuGraphSetShade, weir_rc, weir_words);
     }
@@ -140,12 +140,12 @@ WEIR_EXPORT CUresult cuGraphSetShade(int shade, CUgraph hGraph, unsigned int fla
 
 WEIR_EXPORT CUresult cuGraphDraw(CUgraph hGraph, const CUpoint *from, int width, unsigned int flags)
 {
-    struct weir_calls_thread *weir_me = weir_calls_begin();
+    struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphDraw);
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphDraw);
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphDraw(hGraph, from, width, flags);
     }
-    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphDraw), 0)) {
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphDraw, weir_rc), 0)) {
         const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)from, (uint64_t)width, (uint64_t)flags};
         weir_calls_log_add(WEIR_SYMBOL_cuGraphDraw, weir_rc, weir_words);
     }
@@ -154,12 +154,12 @@ WEIR_EXPORT CUresult cuGraphDraw(CUgraph hGraph, const CUpoint *from, int width,
 
 WEIR_EXPORT CUresult cuGraphPaintOne(CUgraph hGraph, const CUpoint *point, CUcolour colour)
 {
-    struct weir_calls_thread *weir_me = weir_calls_begin();
+    struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphPaintOne);
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphPaintOne);
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphPaintOne(hGraph, point, colour);
     }
-    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphPaintOne), 0)) {
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphPaintOne, weir_rc), 0)) {
         const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)point, (uint64_t)colour};
         weir_calls_log_add(WEIR_SYMBOL_cuGraphPaintOne, weir_rc, weir_words);
     }
@@ -168,12 +168,12 @@ WEIR_EXPORT CUresult cuGraphPaintOne(CUgraph hGraph, const CUpoint *point, CUcol
 
 WEIR_EXPORT CUresult cuGraphTouch(CUgraph hGraph, const unsigned char *shade, unsigned int *painted)
 {
-    struct weir_calls_thread *weir_me = weir_calls_begin();
+    struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphTouch);
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphTouch);
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphTouch(hGraph, shade, painted);
     }
-    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphTouch), 0)) {
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphTouch, weir_rc), 0)) {
         const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)shade, (uint64_t)(uintptr_t)painted};
         weir_calls_log_add(WEIR_SYMBOL_cuGraphTouch, weir_rc, weir_words);
     }
@@ -182,12 +182,12 @@ WEIR_EXPORT CUresult cuGraphTouch(CUgraph hGraph, const unsigned char *shade, un
 
 WEIR_EXPORT CUresult cuGraphLook(CUgraph hGraph)
 {
-    struct weir_calls_thread *weir_me = weir_calls_begin();
+    struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphLook);
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphLook);
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphLook(hGraph);
     }
-    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphLook), 0)) {
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphLook, weir_rc), 0)) {
         const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph};
         weir_calls_log_add(WEIR_SYMBOL_cuGraphLook, weir_rc, weir_words);
     }
@@ -196,12 +196,12 @@ WEIR_EXPORT CUresult cuGraphLook(CUgraph hGraph)
 
 WEIR_EXPORT CUresult cuGraphMark(CUgraph hGraph, const CUpoint *at, int which, CUcolour *colour)
 {
-    struct weir_calls_thread *weir_me = weir_calls_begin();
+    struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphMark);
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphMark);
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphMark(hGraph, at, which, colour);
     }
-    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphMark), 0)) {
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphMark, weir_rc), 0)) {
         const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)at, (uint64_t)which, (uint64_t)(uintptr_t)colour};
         weir_calls_log_add(WEIR_SYMBOL_cuGraphMark, weir_rc, weir_words);
     }
@@ -210,12 +210,12 @@ WEIR_EXPORT CUresult cuGraphMark(CUgraph hGraph, const CUpoint *at, int which, C
 
 WEIR_EXPORT CUresult cuGraphErase(int number)
 {
-    struct weir_calls_thread *weir_me = weir_calls_begin();
+    struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphErase);
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphErase);
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphErase(number);
     }
-    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphErase), 0)) {
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphErase, weir_rc), 0)) {
         const uint64_t weir_words[] = {(uint64_t)number};
         weir_calls_log_add(WEIR_SYMBOL_cuGraphErase, weir_rc, weir_words);
     }

@@ -1,0 +1,230 @@
+/*
+ * A tenant for each user who names none ([default] user_tenants).
+ *
+ * Programs that name no tenant come to the socket of the tenant `default`. With user_tenants each
+ * user who comes there gets a tenant, uid-1000, with the settings of `default`: so two users are
+ * scheduled against each other, and the socket can be open to all. Root, the host's own user and
+ * containers stay `default`; a container's users are other people than the machine's.
+ *
+ * Who comes is the kernel's word (SO_PEERCRED), in the host's user namespace: the root of a
+ * rootless container is its user, and subordinate users count as their owner (state/users.c).
+ *
+ * Such a tenant goes when it has had no program for IDLE_NS. What is to outlive it, such as a
+ * quarantine, is the user's (state/users.h).
+ */
+#include "host_backend/supervisor/state/sockets.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/state/users.h"
+#include "host_backend/supervisor/tenants/tenants.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "container/cdi.h"
+#include "proto/cuda_abi.h"
+#include "proto/wire/accept.h"
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* As long as a worker is kept for a tenant's next program by default (worker_idle_s). */
+#define IDLE_NS (10 * WEIR_NS_PER_S)
+#define LOOK_NS WEIR_NS_PER_S
+
+/* Is it the tenant whose users get tenants of their own? */
+static bool is_divided(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
+{
+    return sup->config.demand.user_tenants != 0 && !weir_sup_is_of_user(tenant) &&
+           !weir_sup_tenant_has_user(tenant) && strcmp(tenant->config.name, WEIR_CDI_ALL_IS) == 0;
+}
+
+mode_t weir_sup_tenant_mode(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
+{
+    return is_divided(sup, tenant) ? 0666 : (mode_t)sup->config.socket_mode;
+}
+
+/* ---------------------------------------------------------------- which are there */
+
+static bool is_users(const struct weir_sup_tenant *tenant)
+{
+    return tenant->used && !tenant->gone && tenant->source == WEIR_ORIGIN_USER;
+}
+
+static struct weir_sup_tenant *find(struct weir_supervisor *sup, uint32_t user)
+{
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        if (is_users(&sup->tenants[i]) && sup->tenants[i].demand_user == user) {
+            return &sup->tenants[i];
+        }
+    }
+    return NULL;
+}
+
+/* Has the tenant a program, or one that waits for a worker? */
+static bool has_programs(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
+{
+    struct weir_program program;
+    uint32_t last = tenant->account ? weir_programs_last(&tenant->account->programs) : 0;
+
+    for (uint32_t number = 1; number <= last; number++) {
+        if (weir_programs_get(&tenant->account->programs, number, &program)) {
+            return true;
+        }
+    }
+    for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
+        if (sup->programs.pending[i].used &&
+            sup->programs.pending[i].guest.tenant_index == tenant->index) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static uint32_t count(const struct weir_supervisor *sup)
+{
+    uint32_t n = 0;
+
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        n += is_users(&sup->tenants[i]);
+    }
+    return n;
+}
+
+/* Remove a tenant whose user has no program; a moment ago the user may have had one. */
+static bool remove_idle(struct weir_supervisor *sup, uint64_t idle_ns)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+    bool any = false;
+
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        struct weir_sup_tenant *t = &sup->tenants[i];
+
+        if (is_users(t) && has_programs(sup, t)) {
+            t->came_ns = now_ns;
+        } else if (is_users(t) && now_ns - t->came_ns >= idle_ns) {
+            weir_log_limit_thread(weir_sup_log_rate(sup, t), t->config.name);
+            weir_sup_tenant_remove(sup, t);
+            weir_log_limit_thread(NULL, NULL);
+            any = true;
+        }
+    }
+    return any;
+}
+
+/* ---------------------------------------------------------------- a user comes */
+
+/* The settings of a user's tenant: those that its source gives the tenant that it is a part of, but
+ * for what makes somebody that tenant. */
+static struct weir_tenant_config settings_of(const struct weir_sup_tenant *whole, const char *name)
+{
+    static const char *const own[] = {"name", "key", "vsock_cid", "user"};
+    struct weir_tenant_config config;
+
+    weir_tenant_config_default(&config, name);
+    for (size_t i = 0; i < weir_setting_count(); i++) {
+        size_t k = 0;
+
+        while (k < sizeof own / sizeof own[0] && strcmp(weir_setting_key(i), own[k]) != 0) {
+            k++;
+        }
+        if (k == sizeof own / sizeof own[0]) {
+            weir_setting_copy(i, &whole->base, &config);
+        }
+    }
+    return config;
+}
+
+/* An administrator may have called a tenant so. */
+static void choose_name(struct weir_supervisor *sup, uint32_t uid,
+                        char name[WEIR_TENANT_NAME_BYTES])
+{
+    snprintf(name, WEIR_TENANT_NAME_BYTES, "uid-%u", uid);
+    if (weir_sup_tenant_find(sup, name)) {
+        snprintf(name, WEIR_TENANT_NAME_BYTES, "uid-%u.user", uid);
+    }
+}
+
+static struct weir_sup_tenant *make(struct weir_supervisor *sup,
+                                    const struct weir_sup_tenant *whole, uint32_t user,
+                                    struct weir_diag *diag)
+{
+    char name[WEIR_TENANT_NAME_BYTES] = "";
+    struct weir_tenant_config config;
+    uint32_t most = sup->config.demand.user_tenants;
+
+    if (count(sup) >= most && !remove_idle(sup, LOOK_NS)) {
+        weir_diag_set(diag, 0, 0,
+                      "the host has tenants for %u users at a time, and as many others use it "
+                      "(user_tenants in weir.toml): try again later",
+                      most);
+        return NULL;
+    }
+    choose_name(sup, sup->users[user].uid, name);
+    config = settings_of(whole, name);
+    sup->demand.asking_user = user;
+    return weir_sup_tenant_add(sup, &config, WEIR_ORIGIN_USER, diag) == WEIR_OK
+               ? weir_sup_tenant_find(sup, name)
+               : NULL;
+}
+
+struct weir_sup_tenant *weir_sup_tenant_of_peer(struct weir_supervisor *sup,
+                                                struct weir_sup_tenant *tenant,
+                                                const struct weir_peer *peer, int fd)
+{
+    struct weir_diag diag = {0};
+    struct weir_sup_tenant *own;
+    uint32_t user;
+
+    if (!is_divided(sup, tenant) || !peer->known || peer->uid == 0 || peer->uid == geteuid()) {
+        return tenant;
+    }
+    user = (uint32_t)(weir_sup_user(sup, weir_sup_user_owner(peer->uid, peer->pid)) - sup->users);
+    own = find(sup, user);
+    weir_log_limit_thread(&sup->users[user].log_rate, "(a user)");
+    own = own ? own : make(sup, tenant, user, &diag);
+    if (own) {
+        own->came_ns = weir_clock_now_ns();
+    } else {
+        weir_log_warn("supervisor: guest refused uid=%u pid=%d why=\"%s\"", peer->uid,
+                      (int)peer->pid, diag.message);
+        weir_refuse(fd, WEIR_ERR_FULL, CUDA_ERROR_OUT_OF_MEMORY, diag.message);
+    }
+    weir_log_limit_thread(NULL, NULL);
+    return own;
+}
+
+/* ---------------------------------------------------------------- the configuration, the loop */
+
+void weir_sup_user_tenants_follow(struct weir_supervisor *sup)
+{
+    const struct weir_sup_tenant *whole = weir_sup_tenant_find(sup, WEIR_CDI_ALL_IS);
+
+    if (!whole || whole->gone || weir_sup_tenant_has_user(whole)) {
+        return;
+    }
+    if (whole->listen_fd >= 0 && chmod(whole->path, weir_sup_tenant_mode(sup, whole)) != 0) {
+        weir_log_warn("supervisor: the mode of a socket is not changed path=%s", whole->path);
+    }
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        if (is_users(&sup->tenants[i])) {
+            struct weir_tenant_config config = settings_of(whole, sup->tenants[i].config.name);
+
+            (void)!weir_sup_tenant_set_base(sup, WEIR_ORIGIN_USER, &config);
+        }
+    }
+}
+
+void weir_sup_user_tenants_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
+{
+    if (count(sup) != 0) {
+        weir_host_loop_wake(loop, weir_host_loop_now_ns(loop) + LOOK_NS);
+    }
+}
+
+void weir_sup_user_tenants_tick(struct weir_supervisor *sup, uint64_t now_ns)
+{
+    if (now_ns - sup->demand.looked_ns >= LOOK_NS) {
+        sup->demand.looked_ns = now_ns;
+        (void)remove_idle(sup, IDLE_NS);
+    }
+}

@@ -1,0 +1,34 @@
+/*
+ * Which function of the Driver API sends a request: a number in the request's header, so that the
+ * host can name the function where it refuses something. Numbers of symbols mean nothing outside
+ * one build, so the number of symbols goes with it, and the host ignores those of another build.
+ */
+#ifndef WEIR_PROTO_WIRE_CALLER_H
+#define WEIR_PROTO_WIRE_CALLER_H
+
+#include "proto/symbols.h"
+#include <stddef.h>
+#include <stdint.h>
+
+#define WEIR_CALLER_NAME_BYTES 64
+
+/** The status of a request (struct weir_record) that this symbol sends. 0: no function of the
+ * Driver API sends it. @thread any */
+static inline int32_t weir_caller_of(enum weir_symbol symbol)
+{
+    _Static_assert(WEIR_SYMBOL_COUNT < 1 << 15, "two numbers fit");
+    return (int32_t)(WEIR_SYMBOL_COUNT << 16 | ((int32_t)symbol + 1));
+}
+
+/**
+ * The function's name as CUDA's documentation has it: without the suffix of a form (_v2, _ptsz).
+ *
+ * @param caller    from the other end.
+ * @param fallback  the name where the other end names no function of this build; borrowed.
+ * @param name      WEIR_CALLER_NAME_BYTES of room.
+ * @return name
+ * @thread any
+ */
+const char *weir_caller_name(int32_t caller, const char *fallback, char *name);
+
+#endif
