@@ -82,15 +82,13 @@ static const struct {
     {ROWS("run", run_fields, runs), 0},
 };
 #define N_ROWS  (sizeof rows / sizeof rows[0])
-#define WRITTEN 10 /* weir_status_text_write() writes this many of them */
+#define WRITTEN 11 /* weir_status_text_write() writes this many of them */
 
 /* Write a number: a whole one, such as bytes that may be unknown, as one. JSON has no NAN. */
 static void put_real(FILE *out, double value)
 {
     if (isnan(value)) {
         fputs("null", out);
-    } else if (value > -1e15 && value < 1e15 && value == (double)(int64_t)value) {
-        fprintf(out, "%lld", (long long)value);
     } else {
         fprintf(out, value == trunc(value) ? "%.0f" : "%.3f", value); /* 4051369984, not .000 */
     }

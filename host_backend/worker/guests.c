@@ -6,9 +6,11 @@
  * when they have said hello.
  */
 #include "host_backend/worker/guests.h"
+
 #include "host_backend/worker/device/device.h"
 #include "host_backend/worker/memory/tenant_window.h"
 #include "host_backend/worker/sessions.h"
+#include "host_backend/worker/stages.h"
 #include "host_backend/worker/state/tenant.h"
 #include "host_backend/worker/state/worker.h"
 
@@ -68,15 +70,6 @@ static void close_own(struct weir_guests *guests)
     free(guests);
 }
 
-/* When an arrival reached each stage of its start. */
-struct stages {
-    struct weir_link_start before; /* times that the supervisor measured */
-    uint64_t taken_ns;             /* the main thread took the connection */
-    uint64_t hello_ns;             /* its hello was read */
-    uint64_t window_ns;            /* it has a range of addresses */
-    uint64_t welcome_ns;           /* its welcome was sent */
-};
-
 #define OWN_NUMBERS 1000000u /* how many sessions a worker numbers before numbers come again */
 
 struct arrival {
@@ -98,7 +91,7 @@ struct arrival {
     struct weir_region_mail *mail;
     struct weir_region_end *region_end;
     struct weir_transport *stream; /* a virtual machine's transport before the handshake */
-    struct stages stages;
+    struct weir_stages stages;
 };
 
 static bool is_for(const struct weir_tenant *t, const struct weir_link_guest *guest,
@@ -427,31 +420,6 @@ bool weir_guests_only_orphans(struct weir_worker *worker)
     return only;
 }
 
-static uint64_t us_between(uint64_t from_ns, uint64_t to_ns)
-{
-    return from_ns != 0 && to_ns > from_ns ? (to_ns - from_ns) / WEIR_NS_PER_US : 0;
-}
-
-/* Log where the time of a program's start has gone. */
-static void log_stages(const struct arrival *a, uint64_t session)
-{
-    const struct stages *s = &a->stages;
-    uint64_t now_ns = weir_clock_now_ns();
-
-    weir_log_debug("session: its start session=%llu tenant=%s us: hello=%llu worker=%llu "
-                   "handover=%llu thread=%llu window=%llu welcome=%llu session=%llu all=%llu",
-                   (unsigned long long)session, a->tenant->name,
-                   (unsigned long long)us_between(s->before.arrived_ns, s->before.hello_ns),
-                   (unsigned long long)us_between(s->before.hello_ns, s->before.handed_ns),
-                   (unsigned long long)us_between(s->before.handed_ns, s->taken_ns),
-                   (unsigned long long)us_between(s->taken_ns, s->hello_ns),
-                   (unsigned long long)us_between(s->hello_ns, s->window_ns),
-                   (unsigned long long)us_between(s->window_ns, s->welcome_ns),
-                   (unsigned long long)us_between(s->welcome_ns, now_ns),
-                   (unsigned long long)us_between(
-                       s->before.arrived_ns != 0 ? s->before.arrived_ns : s->taken_ns, now_ns));
-}
-
 static void serve(struct arrival *a, struct weir_transport *transport, uint64_t id)
 {
     const char *name = transport->ops->name;
@@ -477,7 +445,7 @@ static void serve(struct arrival *a, struct weir_transport *transport, uint64_t 
     }
     weir_log_info("session: begun session=%llu tenant=%s pid=%lld program=\"%s\" transport=%s",
                   (unsigned long long)id, a->tenant->name, (long long)a->pid, a->program, name);
-    log_stages(a, id);
+    weir_stages_log(&a->stages, a->tenant->name, id);
     weir_session_event(session, WEIR_EVENT_SESSION_BEGAN, name);
     if (!enlist(session) || atomic_load(&a->worker->sticky) != 0) {
         weir_session_end(session);

@@ -276,7 +276,7 @@ void weir_sup_containers_follow(struct weir_supervisor *sup)
             }
             continue;
         }
-        if (tenant->used && socket_path(sup, tenant->config.name, socket)) {
+        if (tenant->used && socket_path(sup, tenant, socket)) {
             (void)weir_sup_socket_lost(socket, &tenant->container_fd);
         }
         if (tenant->used && tenant->container_fd < 0) {
