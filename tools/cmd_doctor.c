@@ -415,7 +415,8 @@ static const char *check_host(const char *run_dir, const char *url, char room[PA
 #ifndef WEIR_GUEST_TOOL
         weir_doctor_host(report);
 #endif
-        url = tenant_url(run_dir, report, url, room);
+        /* A drained host would refuse the trial of a program, too. */
+        url = report->drained ? NULL : tenant_url(run_dir, report, url, room);
         weir_status_report_destroy(report);
         return url;
     }

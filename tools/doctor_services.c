@@ -49,8 +49,23 @@ static bool listens(const char *address)
     return there;
 }
 
-static void check_port(const char *key, const char *address)
+/* Has the host said itself that this does not work? Then that line is enough. */
+static bool is_told(const struct weir_status_report *report, const char *extra)
 {
+    for (size_t i = 0; i < report->n_extras; i++) {
+        if (strcmp(report->extras[i].name, extra) == 0 && !report->extras[i].up) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void check_port(const struct weir_status_report *report, const char *extra, const char *key,
+                       const char *address)
+{
+    if (is_told(report, extra)) {
+        return;
+    }
     if (!listens(address)) {
         weir_doctor_mend("problem", "systemctl restart weir", "%s: nobody listens at %s", key,
                          address);
@@ -73,17 +88,18 @@ static void check_key(const char *path)
     }
 }
 
-static void check_remote(const struct weir_host_config *config)
+static void check_remote(const struct weir_status_report *report,
+                         const struct weir_host_config *config)
 {
     const char *metrics = config->metrics_listen;
     if (config->server_key[0]) {
         check_key(config->server_key);
     }
     if (config->listen_tcp[0]) {
-        check_port("listen_tcp", config->listen_tcp);
+        check_port(report, "tcp", "listen_tcp", config->listen_tcp);
     }
     if (metrics[0] && metrics[0] != '/' && strncmp(metrics, "unix:", 5) != 0) {
-        check_port("metrics", metrics);
+        check_port(report, "metrics", "metrics", metrics);
     }
 }
 
@@ -104,7 +120,7 @@ static void check_libvirt(const struct weir_status_report *report,
                           const struct weir_host_config *config)
 {
     char path[PATH_MAX];
-    if (!config->libvirt_uri[0]) {
+    if (!config->libvirt_uri[0] || is_told(report, "libvirt")) {
         return;
     }
     if (!weir_path_libvirt(path, sizeof path)) {
@@ -207,7 +223,7 @@ static void check_slurm(const struct weir_status_report *report)
 void weir_doctor_services(const struct weir_status_report *report,
                           const struct weir_host_config *config)
 {
-    check_remote(config);
+    check_remote(report, config);
     check_libvirt(report, config);
     check_mps(config);
     check_shm(config);
