@@ -269,7 +269,7 @@ class Forms(lib.Case):
         self.assertEqual(self.said(host, "forms: (twins|runs)"), [])
         threads = {open(p).read().strip()
                    for p in glob.glob(f"/proc/{host.worker_pid()}/task/*/comm")}
-        self.assertEqual([t for t in threads if t.startswith("weir-")], ["weir-sched"], threads)
+        self.assertEqual({t for t in threads if t.startswith("weir-")}, {"weir-worker", "weir-sched"}, threads)
 
     def test_by_default_it_takes_two_tenants(self):
         for tenants, expected in ((("alice",), 0), (("alice", "bob"), 1)):
