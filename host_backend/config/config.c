@@ -184,7 +184,7 @@ static void host_default(struct weir_host_config *config)
     config->forms.cache_bytes = UINT64_C(512) << 20;
     config->forms.compile_memory_bytes = UINT64_C(8) << 30;
     config->scheduler = weir_sched_settings_default();
-    snprintf(config->run_dir, sizeof config->run_dir, "%s", weir_control_default_run_dir());
+    snprintf(config->run_dir, sizeof config->run_dir, "%s", weir_control_own_run_dir());
 }
 
 void weir_config_default(struct weir_host_config *ret_config)

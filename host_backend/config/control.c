@@ -23,17 +23,27 @@
 #define RETRY_MS          50
 #define ANSWER_MAX_BYTES  (16u << 20)
 #define REQUEST_BYTES     3072
+#define MACHINE_RUN_DIR   "/run/weir"
 
-const char *weir_control_default_run_dir(void)
+const char *weir_control_own_run_dir(void)
 {
     static char path[108];
     const char *user = getenv("XDG_RUNTIME_DIR");
 
     if (geteuid() == 0 || !user || user[0] != '/' || strlen(user) > 80) {
-        return "/run/weir";
+        return MACHINE_RUN_DIR;
     }
     snprintf(path, sizeof path, "%s/weir", user);
     return path;
+}
+
+const char *weir_control_default_run_dir(void)
+{
+    const char *own = weir_control_own_run_dir();
+    char admin[128];
+
+    snprintf(admin, sizeof admin, "%s/admin.sock", own);
+    return access(admin, F_OK) != 0 && access(MACHINE_RUN_DIR, F_OK) == 0 ? MACHINE_RUN_DIR : own;
 }
 
 /* Name a folder for each directory: "/tmp/a-b/run" becomes "-tmp-a_-b-run". false: no room. */
@@ -64,7 +74,7 @@ bool weir_control_vm_memory(const char *run_dir, const char *tenant, char *text,
     int len;
 
     if (dir[0] != '/' ||
-        (strcmp(dir, "/run/weir") != 0 && !name_folder(dir, folder, sizeof folder))) {
+        (strcmp(dir, MACHINE_RUN_DIR) != 0 && !name_folder(dir, folder, sizeof folder))) {
         return false;
     }
     len = snprintf(text, bytes, "/dev/shm/weir%s/%s.nvdimm", folder, tenant);

@@ -101,7 +101,12 @@ int weir_gate_main(int argc, char **argv);
  * program's. */
 #define WEIR_WORKER_STACK_ROOM (UINT64_C(16) << 40)
 
-/** The default directory of the sockets; static buffer. @thread main */
+/** Where a host that this user starts has its sockets: /run/weir, or $XDG_RUNTIME_DIR/weir for an
+ * ordinary user; static buffer. @thread main */
+const char *weir_control_own_run_dir(void);
+
+/** Where commands look for a host: the user's own, if there is one, else the machine's, in
+ * /run/weir; static buffer. @thread main */
 const char *weir_control_default_run_dir(void);
 
 /**

@@ -15,6 +15,13 @@ def as_user(uid):
     return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
 
 
+# What somebody has who has logged in: a runtime directory, where a host of hers would be, and the machine's host in /run/weir.
+LOGGED_IN = """set -e
+mount -t tmpfs none /run && mkdir -m 755 /run/weir && mount --bind %s /run/weir
+install -d -o %d /run/user/%d /run/user/%d/weir && export XDG_RUNTIME_DIR=/run/user/%d
+"""
+
+
 class Users(lib.Case):
     def setUp(self):
         super().setUp()
@@ -67,6 +74,21 @@ class Users(lib.Case):
         lib.until(lambda: set(self.tenants(host)) == {"default", "bob"}, 30, "users' tenants are gone", 0.3)
         self.hold(host, BEN)
         self.assertEqual(self.sessions(host), [f"uid-{BEN}"])
+
+    def test_a_login_finds_the_machines_host(self):
+        host = self.users_host()
+
+        def logged_in(before, *command):
+            script = LOGGED_IN % (host.run_dir, ANN, ANN, ANN, ANN) + before + '; exec "$@"'
+            return subprocess.run(["unshare", "--mount", "sh", "-c", script, "sh", *as_user(ANN), lib.places.weir, *command],
+                                  capture_output=True, text=True, env=lib.clean_environment(), timeout=60)
+
+        done = logged_in("true", "run", "--", lib.places.program("e2e_minimal"))
+        self.assertIn("PASS e2e_minimal", done.stdout, done.stderr)
+        self.assertRegex(logged_in("true", "why", "--interval-ms", "0").stdout, rf"^tenant uid-{ANN}: ")
+        # A host of her own goes first.
+        done = logged_in(f"touch /run/user/{ANN}/weir/admin.sock", "run", "--", "true")
+        self.assertIn(f"/run/user/{ANN}/weir/default.sock: ", done.stderr)
 
     def test_two_users_are_scheduled_against_each_other(self):
         host = self.users_host()

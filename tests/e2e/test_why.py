@@ -59,6 +59,14 @@ class Lacks(lib.Case):
         said = self.refused(host, "cuMemAlloc", 40, WEIR_LOG="error", CUDA_DEVICE_MEMORY_LIMIT="16m")
         self.assertIn("asked 40 MiB by cuMemAlloc (over the limit that its environment sets)", said)
 
+    def test_what_other_programs_of_the_tenant_have_is_told(self):
+        host = self.host({"bob": {"memory": "64MiB"}})
+        for n in range(2):  # each in a worker of its own
+            self.guest(host, "e2e_quota", "hold", 20 * MIB, tenant="bob").wait_line("^held$")
+        said = self.refused(host, "cuMemAlloc", 40, WEIR_LOG="error")
+        used = re.search(r"quota of tenant bob: (\d+) MiB of 64 MiB in use, asked 40 MiB", said)
+        self.assertTrue(used and int(used[1]) >= 40, said)
+
     def test_the_library_says_nothing_unasked(self):
         host = self.host({"bob": {"memory": "64MiB"}})
         self.assertEqual(self.refused(host, "cuMemAlloc", 80), "")

@@ -175,6 +175,15 @@ static bool is_due(struct weir_refusals *refusals)
            atomic_compare_exchange_strong(&refusals->told_ns, &last_ns, now_ns);
 }
 
+/* How much the tenant has of an item, also in its other workers: what its limit is for. */
+static uint64_t tenant_has(const struct weir_account *account, enum weir_account_item item)
+{
+    uint64_t limit = weir_account_limit(account, item);
+
+    return limit != UINT64_MAX ? limit - weir_account_left(account, item)
+                               : weir_account_used(account, item);
+}
+
 /* Report ten refusals a second; others count for the next report or the tenant's row. */
 static void tell_of_refusal(struct weir_session *session, enum weir_account_item item,
                             uint64_t bytes, const char *why)
@@ -198,7 +207,7 @@ static void tell_of_refusal(struct weir_session *session, enum weir_account_item
                   "bytes=%llu times=%llu why=\"%s\" used=%llu limit=%llu",
                   (unsigned long long)session->id, tenant->name, event.program, event.call,
                   (unsigned long long)bytes, (unsigned long long)event.n, why,
-                  (unsigned long long)weir_account_used(&tenant->account, item),
+                  (unsigned long long)tenant_has(&tenant->account, item),
                   (unsigned long long)weir_account_limit(&tenant->account, item));
     weir_event_tell(session->worker, tenant, event);
 }
@@ -229,7 +238,7 @@ void weir_session_note_refusal(struct weir_session *session, enum weir_account_i
     snprintf(session->about->refused, sizeof session->about->refused,
              "%s of tenant %s: %s%s%s in use, asked %s by %s (%s)",
              item == WEIR_ACCOUNT_DEVICE_MEMORY ? "quota" : weir_account_item_text(item),
-             session->tenant->name, amount_text(item, weir_account_used(account, item), texts[0]),
+             session->tenant->name, amount_text(item, tenant_has(account, item), texts[0]),
              limit != UINT64_MAX ? " of " : "",
              limit != UINT64_MAX ? amount_text(item, limit, texts[1]) : "",
              asked != 0 ? amount_text(item, asked, texts[2]) : "for more",
