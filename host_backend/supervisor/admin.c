@@ -419,13 +419,17 @@ static void on_client(void *user, int index)
     }
 }
 
-/* Fill in an absolute path: a client may stand in another directory. */
+/* Fill in an absolute path: a client may stand in another directory. The file may be gone. */
 static void fill_config_path(const struct weir_supervisor *sup, struct weir_status_report *report)
 {
-    char path[PATH_MAX];
+    const char *given = sup->params.config_path;
+    char real[PATH_MAX];
+    const char *path = given ? realpath(given, real) : NULL;
 
-    if (sup->params.config_path && realpath(sup->params.config_path, path) &&
-        strlen(path) < sizeof report->config) {
+    if (!path && given && given[0] == '/') {
+        path = given;
+    }
+    if (path && strlen(path) < sizeof report->config) {
         memcpy(report->config, path, strlen(path) + 1);
     }
 }

@@ -124,7 +124,8 @@ class Doctor(lib.Case):
                 (text(cdi, '"options"', '"option'), [r"is not what this installation writes: changed"]),
                 (mode(host.remote.server_secret, 0o644), [r"server_key .*server.secret has mode 644: others can read"]),
                 (moved(host.remote.server_secret), [r"server_key .*server.secret: No such file"]),
-                (text(host.config, "socket_mode", "socket_mood"), [r"weir.toml:\d+:\d+: "])):
+                (text(host.config, "socket_mode", "socket_mood"), [r"weir.toml:\d+:\d+: "]),
+                (moved(host.config), [r"the host's configuration cannot be read: not found"])):
             with self.subTest(patterns[0]):
                 self.finds(host, broken, *patterns)
         self.assertNotRegex(self.ask(host), "(?m)^problem")

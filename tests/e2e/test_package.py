@@ -194,6 +194,8 @@ class Package(lib.Case):
         self.assertEqual((self.service("ActiveState"), self.service("ExecMainStatus"), self.service("NRestarts")),
                          ("failed", "2", "0"))
         self.assertEqual(len(self.said("unknown key .wieght.")), 1)
+        self.on(f"rm {CONFIG}; systemctl reset-failed weir; systemctl restart weir", expect=1)
+        self.assertIn(f"problem  weir serve --check: {CONFIG}: not found", self.on("weir doctor", expect=1))
         self.on(f"mv /root/good {CONFIG} && systemctl restart weir")
 
         before = self.service("MainPID")
