@@ -79,7 +79,7 @@ static void check_key(const char *path)
 {
     struct stat info;
     if (stat(path, &info) != 0) {
-        weir_doctor_mend_at("problem", "put it back, or the next start fails:", path,
+        weir_doctor_mend_at("problem", "put it back, or make one by weir keygen:", path,
                             "server_key %s: %s", path, strerror(errno));
     } else if (info.st_mode & 077) {
         weir_doctor_mend_at("problem", "chmod 600", path,

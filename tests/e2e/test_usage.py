@@ -226,6 +226,15 @@ class Usage(lib.Case):
         self.assertEqual(result.stderr.count("weir: "), 1, "once in a process")
 
     @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "wants root and setpriv")
+    def test_output_that_is_not_written_is_told(self):
+        host = self.host(["alice"])
+        for command in (("status",), ("tenant", "list"), ("cdi",), ("--version",)):
+            place = () if command == ("--version",) else ("--run-dir", host.run_dir)
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([lib.places.weir, *command, *place], stdout=full, stderr=subprocess.PIPE, text=True,
+                                      env=lib.clean_environment(), timeout=60)
+            self.assertEqual((done.returncode, done.stderr), (1, "weir: standard output: No space left on device\n"), command)
+
     def test_the_user_without_permission_is_told(self):
         host = self.host({"alice": {}}, host_lines=["socket_mode = 0o600"])
         os.chmod(host.folder, 0o711)
