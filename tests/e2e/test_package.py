@@ -169,7 +169,7 @@ class Package(lib.Case):
         journal = "test -S /run/systemd/journal/socket"  # who reaches it writes lines in the service's name
         self.on(journal)
         self.on(f"nsenter --mount --target {self.service('MainPID')} {journal}", expect=1)
-        self.assertTrue(self.said(" worker info worker: "), "what workers say comes there by the host")
+        self.assertTrue(self.said("^worker info worker: "), "what workers say comes there by the host")
         completion = (". /usr/share/bash-completion/completions/weir; COMP_WORDS=(weir run --tenant d) COMP_CWORD=3; "
                       "_weir weir d --tenant; echo $COMPREPLY")
         self.assertEqual(self.on(f"bash -c '{completion}'"), "default")
