@@ -6,6 +6,16 @@
 #include <stdio.h>
 #include <string.h>
 
+bool weir_ask_tenant_good(const char *command, const char *tenant)
+{
+    bool good = strcmp(tenant, "admin") != 0 && strcmp(tenant, "new") != 0 && !strchr(tenant, '/');
+    if (!good) {
+        fprintf(stderr, "weir %s: --tenant '%s': no tenant is called so%s\n", command, tenant,
+                strcmp(tenant, "new") == 0 ? "; weir run --new asks for a share" : "");
+    }
+    return good;
+}
+
 int weir_ask_failed(const char *command, const char *run_dir, enum weir_status status)
 {
     if (status == WEIR_ERR_INVALID || status == WEIR_ERR_TOO_BIG) {

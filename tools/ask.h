@@ -15,6 +15,9 @@ struct weir_status_report *weir_ask(const char *command, const char *run_dir,
                                     const char *const *words, size_t n_words, int fd,
                                     int *ret_exit);
 
+/** Complain on stderr of what no tenant can be called: a socket of another kind has the name. */
+bool weir_ask_tenant_good(const char *command, const char *tenant);
+
 /** Print the host's notes on stderr. @return false: it refused the request */
 bool weir_ask_notes(const char *command, const struct weir_status_report *report);
 

@@ -378,9 +378,9 @@ static void check_version(const struct weir_status_report *report)
     }
     for (size_t i = 0; !report->drained && i < report->n_tenants; i++) {
         if (report->tenants[i].drained) {
-            weir_doctor_mend("warning", "weir undrain",
-                             "tenant %s is drained: its new programs are refused",
-                             report->tenants[i].name);
+            weir_doctor_mend_at("warning", "weir undrain", report->tenants[i].name,
+                                "tenant %s is drained: its new programs are refused",
+                                report->tenants[i].name);
         }
     }
 }

@@ -4,6 +4,7 @@
 #include "proto/transport/transport.h"
 #include "proto/wire/address.h"
 #include "proto/wire/keys.h"
+#include "tools/ask.h"
 #include "tools/command.h"
 
 #include <errno.h>
@@ -32,17 +33,21 @@ static bool complain_of_missing(const char *path, const char *tenant)
     char run_dir[PATH_MAX];
     struct weir_status_report *report = NULL;
     const char *name = strrchr(path, '/');
-    bool known = false;
+    const char *source = NULL; /* of the tenant, if the host has it */
     if (!name) {
         return false;
     }
     snprintf(run_dir, sizeof(run_dir), "%.*s", (int)(name - path), path);
     enum weir_status status = weir_control_status(run_dir, &report);
     for (size_t i = 0; status == WEIR_OK && i < report->n_tenants; i++) {
-        known |= strcmp(report->tenants[i].name, tenant) == 0;
+        if (strcmp(report->tenants[i].name, tenant) == 0) {
+            source = report->tenants[i].source;
+        }
     }
-    weir_status_report_destroy(report);
-    if (known) {
+    if (source && strcmp(source, WEIR_CONTROL_OF_USER) == 0) {
+        fprintf(stderr, "weir run: tenant '%s' is for the programs of a user who names no tenant\n",
+                tenant);
+    } else if (source) {
         fprintf(stderr,
                 "weir run: %s: the socket of tenant '%s' was removed: systemctl reload weir, or "
                 "SIGHUP, makes it again\n",
@@ -51,6 +56,7 @@ static bool complain_of_missing(const char *path, const char *tenant)
         fprintf(stderr, "weir run: %s: the host has no tenant '%s' (see weir tenant list)%s\n",
                 path, tenant, status == WEIR_OK ? "" : ", or its socket was removed");
     }
+    weir_status_report_destroy(report);
     return status == WEIR_OK || status == WEIR_ERR_DENIED;
 }
 
@@ -303,6 +309,9 @@ int weir_cmd_run(int argc, char **argv)
     }
     if (first >= argc) {
         fprintf(stderr, "weir run: which program? (see weir run --help)\n");
+        return WEIR_EXIT_USAGE;
+    }
+    if (tenant && !weir_ask_tenant_good("run", tenant)) {
         return WEIR_EXIT_USAGE;
     }
     char folder[PATH_MAX];

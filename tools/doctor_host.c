@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define SERVICE_CONFIG "/etc/weir/weir.toml"
+#define SERVICE_UNIT   "/lib/systemd/system/weir.service" /* where the packages put it */
 #define CHECK_S        60 /* a driver that wakes a GPU takes seconds */
 #define JOURNAL_S      5
 #define SHOWN_MAX      4 /* lines of what the host said */
@@ -58,9 +59,9 @@ void weir_doctor_host(const struct weir_status_report *report)
                                 report->config, "%s:%u:%u: %s", report->config, diag.line,
                                 diag.column, diag.message);
         } else if (status != WEIR_OK) {
-            weir_doctor_mend_at("warning", "put it back, or the next start fails:", report->config,
-                                "the host's configuration cannot be read: %s",
-                                weir_status_text(status));
+            weir_doctor_mend_at(
+                "problem", "put it back, or the host will not start again:", report->config,
+                "the host's configuration cannot be read: %s", weir_status_text(status));
         }
     }
     weir_doctor_places(report, config);
@@ -97,7 +98,9 @@ static void show_lines(const char *text, const char *only, const char *remedy, c
 /* Would the host start? */
 static void check_start(const char *run_dir)
 {
-    const char *config = !run_dir && access(SERVICE_CONFIG, F_OK) == 0 ? SERVICE_CONFIG : NULL;
+    /* The service does not start without its file. */
+    bool service = access(SERVICE_CONFIG, F_OK) == 0 || access(SERVICE_UNIT, F_OK) == 0;
+    const char *config = !run_dir && service ? SERVICE_CONFIG : NULL;
     const char *argv[10] = {"/proc/self/exe", "serve", "--check"};
     char text[4096];
     size_t n = 3;

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +80,7 @@ static void check_key(const char *path)
 {
     struct stat info;
     if (stat(path, &info) != 0) {
-        weir_doctor_mend_at("problem", "put it back, or the next start fails:", path,
+        weir_doctor_mend_at("problem", "put it back, or make one by weir keygen:", path,
                             "server_key %s: %s", path, strerror(errno));
     } else if (info.st_mode & 077) {
         weir_doctor_mend_at("problem", "chmod 600", path,
@@ -140,6 +141,23 @@ static void check_libvirt(const struct weir_status_report *report,
     }
 }
 
+/* Does the daemon with its pipe in this folder run? NVIDIA's writes its pid beside it. */
+static bool mps_runs(const char *folder)
+{
+    char path[PATH_MAX + 64];
+    int pid = 0;
+    snprintf(path, sizeof path, "%s/" MPS_NAME ".pid", folder);
+    FILE *file = fopen(path, "re");
+    if (file) {
+        bool known = fscanf(file, "%d", &pid) == 1 && pid > 0;
+        fclose(file);
+        if (known) {
+            return kill(pid, 0) == 0 || errno == EPERM;
+        }
+    }
+    return weir_doctor_has_process(MPS_NAME, 0);
+}
+
 /* A daemon that was killed leaves its pipe: CUDA programs then fail in place of doing without. */
 static void check_mps(const struct weir_host_config *config)
 {
@@ -149,7 +167,7 @@ static void check_mps(const struct weir_host_config *config)
     snprintf(path, sizeof path, "%s", folder ? folder : "/tmp/nvidia-mps");
     char control[PATH_MAX + 16];
     snprintf(control, sizeof control, "%s/control", path);
-    if (access(control, F_OK) == 0 && !any) {
+    if (access(control, F_OK) == 0 && !mps_runs(path)) {
         weir_doctor_mend_at(
             "problem", "start it (" MPS_NAME " -d), or rm -r", path,
             "the machine's MPS daemon is dead, and %s is left: CUDA programs beside "

@@ -1,6 +1,7 @@
 #include "base/guess.h"
 #include "tools/command.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -42,6 +43,16 @@ int weir_cmd_version(int argc, char **argv)
     return WEIR_EXIT_OK;
 }
 
+/* What a command has printed counts only if it is written, as of a file on a full disk. */
+static int written(int exit_status)
+{
+    if ((fflush(stdout) != 0 || ferror(stdout)) && exit_status == WEIR_EXIT_OK) {
+        fprintf(stderr, "weir: standard output: %s\n", strerror(errno));
+        exit_status = WEIR_EXIT_FAILED;
+    }
+    return exit_status;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -66,7 +77,7 @@ int main(int argc, char **argv)
     struct weir_guess guess = weir_guess_begin(name);
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
         if (strcmp(commands[i].name, name) == 0) {
-            return commands[i].function(argc - 1, argv + 1);
+            return written(commands[i].function(argc - 1, argv + 1));
         }
         if (commands[i].summary) {
             weir_guess_offer(&guess, commands[i].name);

@@ -208,6 +208,14 @@ static ssize_t receive(struct weir_admin_client *client, void *buffer, size_t by
     return n;
 }
 
+/* Has the client gone? Then it has told its user that the request failed. */
+static bool has_gone(const struct weir_admin_client *client)
+{
+    struct pollfd look = {client->fd, 0, 0};
+
+    return poll(&look, 1, 0) == 1 && (look.revents & POLLHUP) != 0;
+}
+
 static void read_request(struct weir_supervisor *sup, struct weir_admin_client *client)
 {
     size_t room = sizeof client->request - 1 - client->request_bytes;
@@ -228,7 +236,7 @@ static void read_request(struct weir_supervisor *sup, struct weir_admin_client *
         return;
     }
     *end = 0;
-    if (!take_request(sup, client)) {
+    if (has_gone(client) || !take_request(sup, client)) {
         close_client(client);
         return;
     }
@@ -419,13 +427,17 @@ static void on_client(void *user, int index)
     }
 }
 
-/* Fill in an absolute path: a client may stand in another directory. */
+/* Fill in an absolute path: a client may stand in another directory. The file may be gone. */
 static void fill_config_path(const struct weir_supervisor *sup, struct weir_status_report *report)
 {
-    char path[PATH_MAX];
+    const char *given = sup->params.config_path;
+    char real[PATH_MAX];
+    const char *path = given ? realpath(given, real) : NULL;
 
-    if (sup->params.config_path && realpath(sup->params.config_path, path) &&
-        strlen(path) < sizeof report->config) {
+    if (!path && given && given[0] == '/') {
+        path = given;
+    }
+    if (path && strlen(path) < sizeof report->config) {
         memcpy(report->config, path, strlen(path) + 1);
     }
 }

@@ -527,7 +527,8 @@ enum weir_status weir_connect_why(const char *host, uint64_t timeout_ns, char **
     status = status == WEIR_OK ? connect_unix(path, deadline_ns, &fd) : status;
     status = status == WEIR_OK ? send_hello(fd, &hello, deadline_ns) : status;
     if (fd >= 0 && (status == WEIR_OK || status == WEIR_ERR_CLOSED)) {
-        status = read_text(fd, deadline_ns, ret_text);
+        status = await_answer(fd, deadline_ns);
+        status = status == WEIR_OK ? read_text(fd, deadline_ns, ret_text) : status;
     }
     if (fd >= 0) {
         close(fd);

@@ -40,6 +40,7 @@ struct weir_connect_params {
  * @return WEIR_ERR_VERSION      refused: protocol or operations differ.
  * @return WEIR_ERR_UNSUPPORTED  no transport in common, or libzmq is needed and not there.
  * @return WEIR_ERR_TIMED_OUT    the host does not answer.
+ * @return WEIR_ERR_STOPPED      nor can it: its process is stopped.
  * @return WEIR_ERR_CLOSED       the host went away meanwhile.
  * @return WEIR_ERR_PEER         the host broke the protocol.
  * @return WEIR_ERR_NO_MEMORY, WEIR_ERR_IO; any other status is the host's reason for refusing

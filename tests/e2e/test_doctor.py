@@ -124,7 +124,8 @@ class Doctor(lib.Case):
                 (text(cdi, '"options"', '"option'), [r"is not what this installation writes: changed"]),
                 (mode(host.remote.server_secret, 0o644), [r"server_key .*server.secret has mode 644: others can read"]),
                 (moved(host.remote.server_secret), [r"server_key .*server.secret: No such file"]),
-                (text(host.config, "socket_mode", "socket_mood"), [r"weir.toml:\d+:\d+: "])):
+                (text(host.config, "socket_mode", "socket_mood"), [r"weir.toml:\d+:\d+: "]),
+                (moved(host.config), [r"the host's configuration cannot be read: not found"])):
             with self.subTest(patterns[0]):
                 self.finds(host, broken, *patterns)
         self.assertNotRegex(self.ask(host), "(?m)^problem")
@@ -155,6 +156,8 @@ class Doctor(lib.Case):
         host = self.serve(["default"], f'[metrics]\nlisten = "127.0.0.1:{lib.free_port()}"')
         folder = self.folder()
         open(os.path.join(folder, "control"), "w").close()
+        with open(os.path.join(folder, "nvidia-cuda-mps-control.pid"), "w") as f:
+            f.write("999999999\n")  # nobody's
         env = dict(lib.clean_environment(), WEIR_LIB_DIR=self.lib)
         for more, kind, found in (({"LD_LIBRARY_PATH": self.lib}, "(warning|problem)", "libcuda.so.1 is Weir's guest library here"),
                                   ({"CUDA_MPS_PIPE_DIRECTORY": folder}, "problem", "the machine's MPS daemon is dead")):

@@ -37,7 +37,8 @@ class Lost(lib.Case):
         run = ("run", "--run-dir", host.run_dir)
         program = lib.places.program("e2e_minimal")
         for argv in (("status",), ("status", "--json"), ("doctor",), ("top", "--once"), ("stats",), ("tenant", "list"), ("events",),
-                     ("events", "--follow"), (*run, "--memory", "1GiB", "--", program), (*run, "--tenant", "alice", "--", program)):
+                     ("events", "--follow"), ("why", "--tenant", "bob"), ("drain",),
+                     ("tenant", "set", "alice", "weight=7"), (*run, "--memory", "1GiB", "--", program), (*run, "--tenant", "alice", "--", program)):
             with self.subTest(argv=argv):
                 place = () if argv[0] == "run" else ("--run-dir", host.run_dir)
                 done = lib.run_weir(*argv, *place)
@@ -46,6 +47,8 @@ class Lost(lib.Case):
         # What the host is to do within a time it may do after it: a worker that is let go after it is not killed.
         os.kill(host.pid, signal.SIGCONT)
         lib.until(lambda: host.status()["worker"], 10, "it answers")
+        # What it was asked meanwhile, and did not answer, it does not do.
+        self.assertEqual((host.status()["host"][0]["drained"], host.tenant("alice")["weight"]), (0, 100))
         os.kill(worker, signal.SIGSTOP)
         lib.until(lambda: lib.run_weir("status", "--run-dir", host.run_dir).returncode == 0, 10, "it has seen that")
         os.kill(host.pid, signal.SIGSTOP)

@@ -82,6 +82,12 @@ class Usage(lib.Case):
             ("no host", lambda: self.weir("status", *no_host), 1, r"admin.sock: not found \(is weir serve running\?\)\n$"),
             ("no tenant", lambda: self.weir("run", *here, "--tenant", "alcie", "true"), 1,
              r"^weir run: \S+/alcie.sock: the host has no tenant 'alcie' \(see weir tenant list\)\n$"),
+            ("new as a tenant", lambda: self.weir("run", *here, "--tenant", "new", "true"), 2,
+             r"^weir run: --tenant 'new': no tenant is called so; weir run --new asks for a share\n$"),
+            ("admin as a tenant", lambda: self.weir("why", *here, "--tenant", "admin"), 2,
+             r"^weir why: --tenant 'admin': no tenant is called so\n$"),
+            ("a path as a tenant", lambda: self.weir("run", *here, "--tenant", "../admin", "true"), 2,
+             r"^weir run: --tenant '../admin': no tenant is called so\n$"),
             ("no tenant of that name by default", lambda: self.weir("run", *here, "true"), 1, r": the host has no tenant 'default' "),
             ("no host for cdi", lambda: self.weir("cdi", *no_host), 1, r"^weir cdi: \S+/admin.sock: not found \(is weir serve running\?\)\n$"),
             ("host", lambda: self.weir("run", "--host", "http://x", "--", "ls"), 2, r"^weir run: the host 'http://x': .*ipc://.*\n$"),
@@ -220,6 +226,15 @@ class Usage(lib.Case):
         self.assertEqual(result.stderr.count("weir: "), 1, "once in a process")
 
     @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "wants root and setpriv")
+    def test_output_that_is_not_written_is_told(self):
+        host = self.host(["alice"])
+        for command in (("status",), ("tenant", "list"), ("cdi",), ("--version",)):
+            place = () if command == ("--version",) else ("--run-dir", host.run_dir)
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([lib.places.weir, *command, *place], stdout=full, stderr=subprocess.PIPE, text=True,
+                                      env=lib.clean_environment(), timeout=60)
+            self.assertEqual((done.returncode, done.stderr), (1, "weir: standard output: No space left on device\n"), command)
+
     def test_the_user_without_permission_is_told(self):
         host = self.host({"alice": {}}, host_lines=["socket_mode = 0o600"])
         os.chmod(host.folder, 0o711)

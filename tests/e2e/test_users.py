@@ -67,6 +67,8 @@ class Users(lib.Case):
         done = subprocess.run([*as_user(ANN), lib.places.weir, "run", "--tenant", "bob", "--run-dir", host.run_dir, "--", "true"],
                               capture_output=True, text=True, env=lib.clean_environment())
         self.assertIn("this user may not be that tenant", done.stderr)
+        done = lib.run_weir("run", "--tenant", f"uid-{ANN}", "--run-dir", host.run_dir, "--", "true")
+        self.assertIn(f"tenant 'uid-{ANN}' is for the programs of a user who names no tenant", done.stderr)
         # They go when their programs have gone, and come again.
         for guest in guests:
             guest.close_stdin()
