@@ -90,7 +90,9 @@ static void put_real(FILE *out, double value)
     if (isnan(value)) {
         fputs("null", out);
     } else {
-        fprintf(out, value == trunc(value) ? "%.0f" : "%.3f", value); /* 4051369984, not .000 */
+        bool whole = value > -1e15 && value < 1e15 && value == (double)(int64_t)value;
+
+        fprintf(out, whole ? "%.0f" : "%.3f", value); /* 4051369984, not .000 */
     }
 }
 
