@@ -1,7 +1,9 @@
 #include "base/peer.h"
 
+#include "base/clock.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -31,4 +33,23 @@ bool weir_peer_is_stopped(int socket_fd)
                    peer.pid > 0 && is_stopped(peer.pid);
     errno = saved_errno;
     return stopped;
+}
+
+enum weir_status weir_peer_await(int socket_fd, uint64_t end_ns)
+{
+    int looks = 0;
+    for (uint64_t now_ns; (now_ns = weir_clock_now_ns()) < end_ns;) {
+        uint64_t left_ns = end_ns - now_ns;
+        uint64_t wait_ns = left_ns < WEIR_PEER_LOOK_NS ? left_ns : WEIR_PEER_LOOK_NS;
+        struct pollfd wait = {socket_fd, POLLIN, 0};
+        int n = poll(&wait, 1, (int)(wait_ns / WEIR_NS_PER_MS) + 1);
+        if (n > 0 || (n < 0 && errno != EINTR)) {
+            return WEIR_OK;
+        }
+        looks = n == 0 && weir_peer_is_stopped(socket_fd) ? looks + 1 : 0;
+        if (looks == WEIR_PEER_LOOKS) {
+            return WEIR_ERR_STOPPED;
+        }
+    }
+    return WEIR_ERR_TIMED_OUT;
 }

@@ -2,7 +2,9 @@
 #ifndef WEIR_BASE_PEER_H
 #define WEIR_BASE_PEER_H
 
+#include "base/status.h"
 #include <stdbool.h>
+#include <stdint.h>
 
 /* How long the other end may be silent before somebody who waits looks whether it is stopped, and
  * looks again: a stop of a moment, as by a debugger that attaches, is no reason to give up. */
@@ -17,5 +19,16 @@
  * @thread any; errno is preserved
  */
 bool weir_peer_is_stopped(int socket_fd);
+
+/**
+ * Wait until there is something to read from the socket, or an error that a read tells.
+ *
+ * @param end_ns  when to give up, by weir_clock_now_ns().
+ * @return WEIR_OK
+ * @return WEIR_ERR_TIMED_OUT
+ * @return WEIR_ERR_STOPPED  the process at the other end is stopped, so no answer will come.
+ * @thread any
+ */
+enum weir_status weir_peer_await(int socket_fd, uint64_t end_ns) WEIR_MUST_CHECK;
 
 #endif

@@ -116,28 +116,6 @@ static enum weir_status connect_to(const char *run_dir, const char *name, int ty
     return WEIR_OK;
 }
 
-/* Wait until there is something to read. WEIR_ERR_TIMED_OUT, WEIR_ERR_STOPPED */
-static enum weir_status await_answer(int fd, uint64_t end_ns)
-{
-    int looks = 0;
-
-    for (uint64_t now_ns; (now_ns = weir_clock_now_ns()) < end_ns;) {
-        uint64_t left_ns = end_ns - now_ns;
-        uint64_t wait_ns = left_ns < WEIR_PEER_LOOK_NS ? left_ns : WEIR_PEER_LOOK_NS;
-        struct pollfd wait = {fd, POLLIN, 0};
-        int n = poll(&wait, 1, (int)(wait_ns / WEIR_NS_PER_MS) + 1);
-
-        if (n > 0) {
-            return WEIR_OK;
-        }
-        looks = n == 0 && weir_peer_is_stopped(fd) ? looks + 1 : 0;
-        if (looks == WEIR_PEER_LOOKS) {
-            return WEIR_ERR_STOPPED;
-        }
-    }
-    return WEIR_ERR_TIMED_OUT;
-}
-
 /* Read until the other end closes; the caller frees the text. */
 static enum weir_status read_answer(int fd, char **ret_text)
 {
@@ -146,7 +124,7 @@ static enum weir_status read_answer(int fd, char **ret_text)
     char *text = malloc(room + 1);
 
     while (text && used < ANSWER_MAX_BYTES) {
-        enum weir_status status = await_answer(fd, end_ns);
+        enum weir_status status = weir_peer_await(fd, end_ns);
         ssize_t n;
 
         if (status != WEIR_OK) {
@@ -325,7 +303,7 @@ static enum weir_status exchange(const char *run_dir, const char *request, char 
     if (send(fd, request, strlen(request), MSG_NOSIGNAL) != (ssize_t)strlen(request)) {
         status = WEIR_ERR_IO;
     } else {
-        status = await_answer(fd, weir_clock_now_ns() + ANSWER_TIMEOUT_NS);
+        status = weir_peer_await(fd, weir_clock_now_ns() + ANSWER_TIMEOUT_NS);
     }
     if (status == WEIR_OK) {
         n = recv(fd, reply, bytes - 1, 0);

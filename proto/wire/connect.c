@@ -121,22 +121,6 @@ static enum weir_status connect_unix(const char *path, uint64_t deadline_ns, int
     return WEIR_OK;
 }
 
-/* Wait for the answer. A host that is stopped answers nobody, so that is told after seconds. */
-static enum weir_status await_answer(int fd, uint64_t deadline_ns)
-{
-    for (int looks = 0; looks < WEIR_PEER_LOOKS;) {
-        uint64_t left_ns = weir_deadline_left_ns(deadline_ns);
-        uint64_t wait_ns = left_ns < WEIR_PEER_LOOK_NS ? left_ns : WEIR_PEER_LOOK_NS;
-        struct pollfd wait = {fd, POLLIN, 0};
-        int n = poll(&wait, 1, (int)(wait_ns / WEIR_NS_PER_MS));
-        if (n > 0 || (n < 0 && errno != EINTR) || left_ns <= wait_ns) {
-            return WEIR_OK; /* whoever receives sees what it is */
-        }
-        looks = n == 0 && weir_peer_is_stopped(fd) ? looks + 1 : 0;
-    }
-    return WEIR_ERR_STOPPED;
-}
-
 static enum weir_status send_hello(int fd, const struct weir_hello *hello, uint64_t deadline_ns)
 {
     struct weir_control_bytes request = {0};
@@ -160,9 +144,9 @@ static enum weir_status exchange(int fd, const struct weir_hello *hello, uint64_
      * read. */
     bool sent = status == WEIR_OK || (status == WEIR_ERR_CLOSED && answer);
     if (sent) {
-        status = await_answer(fd, deadline_ns);
+        status = weir_peer_await(fd, deadline_ns);
     }
-    if (sent && status == WEIR_OK) {
+    if (sent && status != WEIR_ERR_STOPPED) {
         status = weir_fd_message_receive(fd, answer, WEIR_CONTROL_MAX_BYTES, deadline_ns, &len,
                                          &segment_fd);
     }
@@ -527,7 +511,7 @@ enum weir_status weir_connect_why(const char *host, uint64_t timeout_ns, char **
     status = status == WEIR_OK ? connect_unix(path, deadline_ns, &fd) : status;
     status = status == WEIR_OK ? send_hello(fd, &hello, deadline_ns) : status;
     if (fd >= 0 && (status == WEIR_OK || status == WEIR_ERR_CLOSED)) {
-        status = await_answer(fd, deadline_ns);
+        status = weir_peer_await(fd, deadline_ns);
         status = status == WEIR_OK ? read_text(fd, deadline_ns, ret_text) : status;
     }
     if (fd >= 0) {
