@@ -243,6 +243,7 @@ static void forget(struct couple *couple, const double *share)
     couple->tries = couple->alone = couple->mixed = couple->knows = false;
 }
 
+/* A tenant's first kernel is seen, and its work since the last look counts as that kernel's. */
 static void note_kernel(struct habit *habit, const struct weir_policy_kernel *kernel,
                         uint64_t work_ns)
 {
@@ -297,8 +298,10 @@ static void look_what_they_run(struct couple *couple, uint64_t now_ns,
 {
     double other, share[2];
 
-    if (couple->period_from_ns == 0 || now_ns - couple->period_from_ns < couple->period_ns) {
-        couple->period_from_ns += couple->period_from_ns == 0 ? now_ns : 0;
+    if (couple->period_from_ns == 0) {
+        couple->period_from_ns = now_ns;
+    }
+    if (now_ns - couple->period_from_ns < couple->period_ns) {
         return;
     }
     couple->period_from_ns = now_ns;
@@ -306,11 +309,11 @@ static void look_what_they_run(struct couple *couple, uint64_t now_ns,
     couple->changed = other < tuning.corun_changed ? 0 : couple->changed + 1;
     couple->steady += couple->changed == 0;
     if (couple->changed == tuning.corun_trials) {
-        bool phases = couple->steady < tuning.few && couple->period_ns < tuning.barred_max_ns / 2;
-
-        couple->period_ns = phases                         ? 2 * couple->period_ns
-                            : couple->steady >= tuning.few ? tuning.corun_learn_ns
-                                                           : couple->period_ns;
+        if (couple->steady >= tuning.few) {
+            couple->period_ns = tuning.corun_learn_ns;
+        } else if (couple->period_ns < tuning.barred_max_ns / 2) { /* these are phases */
+            couple->period_ns *= 2;
+        }
         shares_of(tenant, share);
         forget(couple, share);
     }
