@@ -135,9 +135,9 @@ struct weir_policy_group {
     uint64_t hold_ns;  /* with valid_ns: the group is of tenants, and not of their kernels. Members
                           are granted whatever they bring, and keep their SMs so long without work;
                           nobody fills or passes beside them */
-    bool quiet;        /* with hold_ns: members begin when others' kernels have left the device */
-    bool by_work;      /* with hold_ns: members pay for the work that they get done, and not for the
-                          device by weight */
+    bool quiet;   /* with hold_ns: no member's kernel starts while kernels of other tenants run */
+    bool by_work; /* with hold_ns: members pay for the work that they get done, and not for the
+                     device by weight */
 };
 
 /* A policy in force. */

@@ -228,7 +228,7 @@ struct turn {
     bool beside;             /* the others have SMs that the leader's SM limit leaves */
     uint64_t valid_until_ns; /* 0: the group is valid until a member's kernel changes */
     uint64_t hold_ns;        /* so long a member keeps its SMs without work; 0: not at all */
-    bool quiet;              /* members begin when others' kernels have left the device */
+    bool quiet;              /* no member's kernel starts while kernels of other tenants run */
     bool by_work;            /* members pay for the work that they get done */
 };
 

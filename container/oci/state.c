@@ -76,8 +76,8 @@ static enum weir_status add_wish(struct weir_oci_container *container, const cha
     return WEIR_OK;
 }
 
-/* Refuse an annotation that has a wrong domain, such as "weir/memory" or "wier.dev/memory". What
- * follows the right one, the host checks. */
+/* Refuse an annotation whose domain is misspelt, such as "weir/memory" or "wier.dev/memory". The
+ * host checks the names that stand behind the right domain. */
 static enum weir_status check_annotation(const char *key, struct weir_diag *ret_diag)
 {
     const char *slash = strrchr(key, '/'), *name = slash ? slash + 1 : key;

@@ -42,7 +42,7 @@ struct weir_serve_params {
     uint64_t window_bytes;  /* size of each tenant's window, a power of two; 0: 1 TiB */
     const char *policy; /* policies of the scheduler: "fair,corun", or "off"; NULL: the file's */
     bool check_only;    /* read the configuration, report, and return */
-    bool no_softgpu;    /* "auto" never selects softgpu, even without a GPU */
+    bool no_softgpu;    /* without a GPU, driver = "auto" is an error */
     bool check_host;    /* with check_only: also check that the machine has what is configured */
 };
 
@@ -77,7 +77,7 @@ int weir_gate_main(int argc, char **argv);
 
 #define WEIR_SERVE_EXIT_NO_GPU 69 /* EX_UNAVAILABLE of sysexits.h; weir.service names it */
 #define WEIR_SERVE_EXIT_TAKEN  75 /* EX_TEMPFAIL: another host serves the GPU (weir.service) */
-/* weir restart: no program runs, and the service is to be started again (weir.service). */
+/* The host has ended for `weir restart`, so systemd starts it again (weir.service). */
 #define WEIR_SERVE_EXIT_RESTART 85
 /* A worker's first word when it only looks for the devices: --probe DRIVER SOFTGPU DEVICES. It
  * prints how much memory they have, or says on standard error what is wrong. */

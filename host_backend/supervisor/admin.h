@@ -58,7 +58,7 @@ bool weir_sup_policy_set(struct weir_supervisor *sup, const char *policy, struct
 
 /* drain_admin.c */
 
-/** End the host for a restart that was asked for, once no program runs. */
+/** If `weir restart` was asked for and no program runs, end the host; systemd starts it again. */
 void weir_sup_restart_tick(struct weir_supervisor *sup, uint64_t now_ns);
 void weir_sup_restart_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 

@@ -73,7 +73,7 @@ static void keep_worst(struct reading *r, const struct weir_sim_wait *wait)
     waits->worst[at] = *wait;
 }
 
-/* Add to what a tenant waited for another one. */
+/* An item has waited for ns: add this to its tenant's wait for the other tenant that caused it. */
 static void count_other(struct reading *r, struct item *item, uint64_t ns)
 {
     struct weir_sim_waits *waits = r->waits;
