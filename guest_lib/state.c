@@ -370,6 +370,13 @@ enum weir_status weir_guest_connect(bool monitor, struct weir_transport **ret_tr
     char program[WEIR_PROGRAM_BYTES];
     char url[WEIR_ROUTE_URL_BYTES];
     struct weir_limit_wish wish;
+    struct weir_op_hashes *ops = malloc(sizeof *ops); /* the stack may be small */
+    enum weir_status status;
+    *ret_welcome = NULL;
+    if (!ops) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    weir_op_hashes(ops);
     weir_program_name(program);
     weir_limits_read(getenv, &wish);
     wish.launches_on_device = !monitor && weir_device_launch_is_in("/proc/self/exe");
@@ -377,13 +384,15 @@ enum weir_status weir_guest_connect(bool monitor, struct weir_transport **ret_tr
                                          .transport = getenv("WEIR_TRANSPORT"),
                                          .program = program,
                                          .version = WEIR_VERSION,
-                                         .wire_hash = weir_op_hash(),
+                                         .ops = ops,
                                          .monitor = monitor,
                                          .wish = &wish,
                                          .secret_key = key,
                                          .public_key = weir_key_public_path(key, secret),
                                          .server_key = getenv("WEIR_SERVER_KEY")};
-    return weir_connect(&params, ret_transport, ret_welcome);
+    status = weir_connect(&params, ret_transport, ret_welcome);
+    free(ops);
+    return status;
 }
 
 /* Say once that this is Weir, and as whom the program uses it. */

@@ -25,7 +25,6 @@
 #include "proto/transport/stream.h"
 #include "proto/wire/accept.h"
 #include "proto/wire/accept_stream.h"
-#include "proto/wire/op_hash.h"
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,6 +85,7 @@ struct arrival {
     uint32_t guest_pid;
     bool monitor;
     struct weir_limit_wish wish;
+    struct weir_unknown_ops unknown;
     char program[WEIR_HOST_TEXT_BYTES];
     struct weir_zmq_pending *pending;
     struct weir_region_mail *mail;
@@ -435,6 +435,7 @@ static void serve(struct arrival *a, struct weir_transport *transport, uint64_t 
                                          .guest_pid = a->guest_pid,
                                          .monitor = a->monitor,
                                          .wish = &a->wish,
+                                         .unknown = &a->unknown,
                                          .program = a->program};
     struct weir_session *session;
 
@@ -512,6 +513,25 @@ static void pass_back(struct arrival *a)
     }
 }
 
+/* What a guest says of itself: its program's name and process number are for people. */
+static void note_hello(struct arrival *a, const struct weir_hello *hello)
+{
+    a->guest_pid = hello->pid;
+    a->monitor = hello->monitor;
+    a->wish = hello->wish;
+    if (hello->program[0] != 0) {
+        snprintf(a->program, sizeof a->program, "%.*s", (int)sizeof a->program - 1, hello->program);
+    }
+    weir_unknown_ops_find(hello->ops, &a->unknown);
+    if (a->unknown.any) {
+        weir_log_warn("guest: the guest library is of another release, so this host refuses %u "
+                      "operations tenant=%s pid=%lld program=\"%s\" library=\"%s\" "
+                      "host=" WEIR_VERSION,
+                      weir_unknown_ops_count(&a->unknown), a->tenant->name, (long long)a->pid,
+                      a->program, hello->version);
+    }
+}
+
 static void *guest_thread(void *argument)
 {
     struct arrival *a = argument;
@@ -523,19 +543,14 @@ static void *guest_thread(void *argument)
     weir_log_limit_thread(&a->tenant->log_rate, a->tenant->name);
     id = number_of(a);
     if (a->fd >= 0) {
-        status = weir_accept_hello(a->fd, weir_op_hash(), HELLO_WAIT_NS, &hello);
+        status = weir_accept_hello(a->fd, HELLO_WAIT_NS, &hello);
     } else if (a->stream) {
-        status = weir_stream_hello(a->stream, weir_op_hash(), HELLO_WAIT_NS, &hello);
+        status = weir_stream_hello(a->stream, HELLO_WAIT_NS, &hello);
     }
     a->stages.hello_ns = weir_clock_now_ns();
     if (status == WEIR_OK && hello) {
-        a->guest_pid = hello->pid;
         a->pid = a->pid != 0 ? a->pid : hello->pid; /* over vsock nobody else reports a pid */
-        a->monitor = hello->monitor;
-        a->wish = hello->wish;
-    }
-    if (status == WEIR_OK && hello && hello->program[0] != 0) {
-        snprintf(a->program, sizeof a->program, "%.*s", (int)sizeof a->program - 1, hello->program);
+        note_hello(a, hello);
     }
     if (status == WEIR_OK && hello && hello->why) {
         pass_back(a);
@@ -653,15 +668,6 @@ void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest
     start(a);
 }
 
-/* Who says hello without a socket: what it says of itself is for people. */
-static void note_hello(struct arrival *a, const struct weir_hello *hello)
-{
-    a->guest_pid = hello->pid;
-    a->monitor = hello->monitor;
-    a->wish = hello->wish;
-    snprintf(a->program, sizeof a->program, "%.*s", (int)sizeof a->program - 1, hello->program);
-}
-
 void weir_guest_wrote(struct weir_worker *worker, const struct weir_link_guest *guest,
                       struct weir_region_mail *mail, const struct weir_hello *hello)
 {
@@ -728,7 +734,6 @@ enum weir_status weir_guests_listen(struct weir_worker *worker, int tcp_fd)
     struct weir_zmq_server_params params = {.endpoints = endpoints,
                                             .n_endpoints = 1,
                                             .ipc_fd = WEIR_LINK_LISTENER_FD,
-                                            .wire_hash = weir_op_hash(),
                                             .tenant_of_key = tenant_of_key,
                                             .on_hello = on_hello,
                                             .user = worker};

@@ -15,7 +15,6 @@
 #include "proto/transport/ivshmem.h"
 #include "proto/transport/segment_map.h"
 #include "proto/wire/control_codec.h"
-#include "proto/wire/op_hash.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,7 +114,7 @@ static void take_hello(struct region *region, uint32_t i, uint32_t state)
     if (!change(box, state, taken) || weir_hello_decode(bytes, len, &mail->hello) != WEIR_OK) {
         (void)change(box, taken, WEIR_MAIL_FREE);
         free_mail(mail);
-    } else if (!weir_hello_fits(mail->hello, weir_op_hash(), why, sizeof why)) {
+    } else if (!weir_hello_fits(mail->hello, why, sizeof why)) {
         weir_region_refuse(mail, WEIR_ERR_VERSION, WEIR_RESULT_VERSION, why);
     } else {
         note_boot(region, boot_id);

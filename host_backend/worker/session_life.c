@@ -99,6 +99,9 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     if (params->wish) {
         s->about->wish = *params->wish;
     }
+    if (params->unknown) {
+        s->about->unknown = *params->unknown;
+    }
     s->id = params->id;
     s->op.fd = -1;
     s->about->started_ns = weir_clock_now_ns();

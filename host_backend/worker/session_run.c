@@ -270,6 +270,26 @@ static void tell_of_launches(struct weir_session *s)
     }
 }
 
+/* Refuse an operation that the guest's release and this one have otherwise, and nothing else. */
+static void refuse(struct weir_session *s, const struct weir_record *record)
+{
+    const char *name = record->op < WEIR_OP_COUNT ? weir_ops[record->op].name : NULL;
+
+    if (!s->about->unknown_told) {
+        s->about->unknown_told = true;
+        weir_log_error("session: the guest library is of another release and asks for an operation "
+                       "that this host (" WEIR_VERSION ") does not have as it has it: install the "
+                       "same version session=%llu tenant=%s program=\"%s\" op=%u name=%s",
+                       (unsigned long long)s->id, s->tenant->name, s->about->program, record->op,
+                       name ? name : "unknown");
+    }
+    if (record->flags == WEIR_RECORD_POSTED) {
+        weir_session_defer(s, CUDA_ERROR_NOT_SUPPORTED);
+    } else {
+        weir_session_reply_error(s, record->op, record->seq, CUDA_ERROR_NOT_SUPPORTED);
+    }
+}
+
 static void handle(struct weir_session *s, const struct weir_record *record)
 {
     bool posted = record->flags == WEIR_RECORD_POSTED;
@@ -277,6 +297,10 @@ static void handle(struct weir_session *s, const struct weir_record *record)
     union weir_op_any_out out;
     CUresult result;
 
+    if (s->about->unknown.any && weir_unknown_ops_has(&s->about->unknown, record->op)) {
+        refuse(s, record);
+        return;
+    }
     if (record->op >= WEIR_OP_COUNT || !weir_host_table[record->op]) {
         protocol_error(s, record, "no such operation");
         return;

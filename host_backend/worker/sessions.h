@@ -16,7 +16,8 @@ struct weir_session_params {
     uint32_t pid_here; /* the guest's process in this pid namespace; 0: unknown */
     uint32_t guest_pid;
     const char *program;
-    const struct weir_limit_wish *wish; /* borrowed for the call; NULL: no wish */
+    const struct weir_limit_wish *wish;     /* borrowed for the call; NULL: no wish */
+    const struct weir_unknown_ops *unknown; /* likewise; NULL: none */
 };
 
 /**

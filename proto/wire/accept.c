@@ -140,8 +140,7 @@ static enum weir_status make_nonblocking(int fd)
     return flags >= 0 && fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0 ? WEIR_OK : WEIR_ERR_IO;
 }
 
-bool weir_hello_fits(const struct weir_hello *hello, uint64_t wire_hash, char *ret_why,
-                     size_t why_bytes)
+bool weir_hello_fits(const struct weir_hello *hello, char *ret_why, size_t why_bytes)
 {
     if (hello->protocol != WEIR_PROTOCOL) {
         snprintf(ret_why, why_bytes,
@@ -149,28 +148,28 @@ bool weir_hello_fits(const struct weir_hello *hello, uint64_t wire_hash, char *r
                  hello->protocol, WEIR_PROTOCOL);
         return false;
     }
-    if (hello->wire_hash != wire_hash && !hello->why) { /* that needs no operation */
-        snprintf(ret_why, why_bytes,
-                 "the guest library (%.60s) was built with other operations than this host (%s): "
-                 "install the same version; after an upgrade, weir restart and new containers",
-                 hello->version, WEIR_VERSION);
+    if (!hello->ops && !hello->why) { /* that needs no operation */
+        snprintf(
+            ret_why, why_bytes,
+            "the guest library (%.60s) is too old for this host (%s), as it does not say which "
+            "operations it knows: install a newer one, or make the container anew",
+            hello->version, WEIR_VERSION);
         return false;
     }
     return true;
 }
 
-static enum weir_status check_hello(int fd, struct weir_hello *hello, uint64_t wire_hash)
+static enum weir_status check_hello(int fd, struct weir_hello *hello)
 {
     char why[WEIR_CONTROL_TEXT_BYTES];
-    if (!weir_hello_fits(hello, wire_hash, why, sizeof why)) {
+    if (!weir_hello_fits(hello, why, sizeof why)) {
         weir_refuse(fd, WEIR_ERR_VERSION, WEIR_RESULT_VERSION, why);
         return WEIR_ERR_VERSION;
     }
     return weir_peer_of(fd, &hello->peer);
 }
 
-enum weir_status weir_accept_hello(int fd, uint64_t wire_hash, uint64_t timeout_ns,
-                                   struct weir_hello **ret_hello)
+enum weir_status weir_accept_hello(int fd, uint64_t timeout_ns, struct weir_hello **ret_hello)
 {
     struct weir_hello *hello = NULL;
     size_t len;
@@ -188,7 +187,7 @@ enum weir_status weir_accept_hello(int fd, uint64_t wire_hash, uint64_t timeout_
     }
     free(bytes);
     if (status == WEIR_OK) {
-        status = check_hello(fd, hello, wire_hash);
+        status = check_hello(fd, hello);
     }
     if (status == WEIR_OK) {
         *ret_hello = hello;

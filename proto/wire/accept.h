@@ -39,10 +39,10 @@ enum weir_status weir_peer_of(int fd, struct weir_peer *ret_peer) WEIR_MUST_CHEC
 /**
  * Read a guest's Hello from an accepted socket and check its versions.
  *
- * A guest whose protocol or wire_hash differs is refused here with that reason (weir_refuse).
+ * A guest whose protocol differs, or that does not say which operations it knows, is refused here
+ * with that reason (weir_refuse).
  *
  * @param fd          accepted; borrowed; made non-blocking.
- * @param wire_hash   of the generated operations' layout of this side.
  * @param timeout_ns  how long to wait for it.
  * @param ret_hello   gives the hello.
  * @return WEIR_OK
@@ -50,7 +50,7 @@ enum weir_status weir_peer_of(int fd, struct weir_peer *ret_peer) WEIR_MUST_CHEC
  * @return WEIR_ERR_TIMED_OUT, WEIR_ERR_CLOSED, WEIR_ERR_PEER (not a Hello), WEIR_ERR_NO_MEMORY
  * @thread any
  */
-enum weir_status weir_accept_hello(int fd, uint64_t wire_hash, uint64_t timeout_ns,
+enum weir_status weir_accept_hello(int fd, uint64_t timeout_ns,
                                    struct weir_hello **ret_hello) WEIR_MUST_CHECK;
 
 /* What a worker sends a guest that it accepts. Strings and device are borrowed for the call. */

@@ -9,8 +9,8 @@
 
 #define SEND_TIMEOUT_NS (2 * WEIR_NS_PER_S) /* how long a guest may take to receive its Welcome */
 
-enum weir_status weir_stream_hello(struct weir_transport *t, uint64_t wire_hash,
-                                   uint64_t timeout_ns, struct weir_hello **ret_hello)
+enum weir_status weir_stream_hello(struct weir_transport *t, uint64_t timeout_ns,
+                                   struct weir_hello **ret_hello)
 {
     char why[WEIR_CONTROL_TEXT_BYTES];
     struct weir_hello *hello = NULL;
@@ -21,7 +21,7 @@ enum weir_status weir_stream_hello(struct weir_transport *t, uint64_t wire_hash,
     if (status == WEIR_OK) {
         status = weir_hello_decode(bytes, len, &hello);
     }
-    if (status == WEIR_OK && !weir_hello_fits(hello, wire_hash, why, sizeof why)) {
+    if (status == WEIR_OK && !weir_hello_fits(hello, why, sizeof why)) {
         weir_stream_refuse(t, WEIR_ERR_VERSION, WEIR_RESULT_VERSION, why);
         status = WEIR_ERR_VERSION;
     }

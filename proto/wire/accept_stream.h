@@ -17,8 +17,7 @@
  * @param t  of weir_stream_create(); stays the caller's.
  * @return as weir_accept_hello() @thread owner
  */
-enum weir_status weir_stream_hello(struct weir_transport *t, uint64_t wire_hash,
-                                   uint64_t timeout_ns,
+enum weir_status weir_stream_hello(struct weir_transport *t, uint64_t timeout_ns,
                                    struct weir_hello **ret_hello) WEIR_MUST_CHECK;
 
 /**

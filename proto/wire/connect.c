@@ -50,7 +50,7 @@ static enum weir_status make_hello(const struct weir_connect_params *params,
                                    struct weir_hello *hello)
 {
     *hello = (struct weir_hello){.protocol = WEIR_PROTOCOL,
-                                 .wire_hash = params->wire_hash,
+                                 .ops = params->ops,
                                  .pid = (uint32_t)getpid(),
                                  .monitor = params->monitor};
     if (params->wish) {

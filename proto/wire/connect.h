@@ -16,8 +16,8 @@ struct weir_connect_params {
     const char *transport; /* "shm" or "zmq" to use only that one over ipc; NULL: the best */
     const char *program;   /* the program's name, for people */
     const char *version;   /* the guest library's version, for people */
-    uint64_t wire_hash;    /* hash of the layout of the generated operations */
-    bool monitor;          /* the connection will only ask about device and tenant */
+    const struct weir_op_hashes *ops;   /* of weir_op_hashes() */
+    bool monitor;                       /* the connection will only ask about device and tenant */
     const struct weir_limit_wish *wish; /* limits to ask for; NULL: none */
     uint64_t timeout_ns;                /* time for all attempts; 0 means 60 s */
     const char *public_key; /* tcp: this client's CURVE key: 40 Z85 characters, or a file's path */
@@ -37,7 +37,7 @@ struct weir_connect_params {
  * @return WEIR_ERR_NOT_FOUND    no host is there (no such socket, nobody listens).
  * @return WEIR_ERR_DENIED       refused: no permission for the socket, key unknown, tenant barred.
  * @return WEIR_ERR_QUOTA        refused: too many sessions, or the like.
- * @return WEIR_ERR_VERSION      refused: protocol or operations differ.
+ * @return WEIR_ERR_VERSION      refused: the protocol differs.
  * @return WEIR_ERR_UNSUPPORTED  no transport in common, or libzmq is needed and not there.
  * @return WEIR_ERR_TIMED_OUT    the host does not answer.
  * @return WEIR_ERR_STOPPED      nor can it: its process is stopped.

@@ -17,6 +17,9 @@
 
 void weir_hello_destroy(struct weir_hello *hello)
 {
+    if (hello) {
+        free((void *)(uintptr_t)hello->ops);
+    }
     free(hello);
 }
 
@@ -92,7 +95,8 @@ static enum weir_status pack(const ProtobufCMessage *message, struct weir_contro
 enum weir_status weir_hello_encode(const struct weir_hello *hello,
                                    struct weir_control_bytes *ret_bytes)
 {
-    if (hello->n_transports > WEIR_CONTROL_MAX_TRANSPORTS) {
+    if (hello->n_transports > WEIR_CONTROL_MAX_TRANSPORTS ||
+        (hello->ops && hello->ops->n > WEIR_CONTROL_MAX_OPS)) {
         return WEIR_ERR_TOO_BIG;
     }
     char *transports[WEIR_CONTROL_MAX_TRANSPORTS];
@@ -106,7 +110,10 @@ enum weir_status weir_hello_encode(const struct weir_hello *hello,
     message.program = text_of(hello->program);
     message.n_transports = hello->n_transports;
     message.transports = transports;
-    message.wire_hash = hello->wire_hash;
+    if (hello->ops) {
+        message.n_op_hashes = hello->ops->n;
+        message.op_hashes = (uint32_t *)(uintptr_t)hello->ops->hash;
+    }
     message.token = bytes_of(hello->token, hello->has_token ? sizeof hello->token : 0);
     message.monitor = hello->monitor;
     message.why = hello->why;
@@ -279,11 +286,26 @@ static void take_bytes(bool *ok, uint8_t *field, size_t field_bytes, ProtobufCBi
     }
 }
 
+static bool take_ops(const Weir__Control__Hello *message, struct weir_hello *hello)
+{
+    struct weir_op_hashes *ops;
+    if (message->n_op_hashes == 0) {
+        return true;
+    }
+    ops = message->n_op_hashes <= WEIR_CONTROL_MAX_OPS ? calloc(1, sizeof *ops) : NULL;
+    if (!ops) {
+        return false;
+    }
+    ops->n = (uint32_t)message->n_op_hashes;
+    memcpy(ops->hash, message->op_hashes, ops->n * sizeof *ops->hash);
+    hello->ops = ops;
+    return true;
+}
+
 static bool take_hello(const Weir__Control__Hello *message, struct weir_hello *hello)
 {
-    bool ok = message->n_transports <= WEIR_CONTROL_MAX_TRANSPORTS;
+    bool ok = message->n_transports <= WEIR_CONTROL_MAX_TRANSPORTS && take_ops(message, hello);
     hello->protocol = message->protocol;
-    hello->wire_hash = message->wire_hash;
     hello->pid = message->pid;
     take_text(&ok, hello->version, sizeof hello->version, message->version);
     take_text(&ok, hello->program, sizeof hello->program, message->program);
@@ -325,7 +347,7 @@ enum weir_status weir_hello_decode(const uint8_t *bytes, size_t len, struct weir
         status = WEIR_OK;
     }
 out:
-    free(hello);
+    weir_hello_destroy(hello);
     weir_arena_finish(&arena);
     return status;
 }

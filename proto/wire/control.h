@@ -21,6 +21,7 @@
 #define WEIR_CONTROL_MAX_FACTS      1024u
 #define WEIR_CONTROL_MAX_TRANSPORTS 8u
 #define WEIR_CONTROL_MAX_DEVICES    16u
+#define WEIR_CONTROL_MAX_OPS        1024u
 /* Most connections of a context to its GPU: the driver's bound. */
 #define WEIR_CONTROL_MAX_CONNECTIONS 32u
 #define WEIR_CONTROL_NAME_BYTES      16
@@ -45,10 +46,16 @@ struct weir_limit_wish {
     bool launches_on_device; /* its kernels launch kernels, so it needs a worker outside MPS */
 };
 
+/* What each operation is to one side: see op_hash.h. */
+struct weir_op_hashes {
+    uint32_t n; /* numbers 0 .. n-1; 0 for an operation that it does not know */
+    uint32_t hash[WEIR_CONTROL_MAX_OPS];
+};
+
 struct weir_hello {
     uint32_t protocol;
-    uint64_t wire_hash;
-    uint32_t pid; /* as the guest says; peer has the kernel's answer */
+    const struct weir_op_hashes *ops; /* NULL: it does not say; a decoded hello owns it */
+    uint32_t pid;                     /* as the guest says; peer has the kernel's answer */
     char version[WEIR_CONTROL_TEXT_BYTES];
     char program[WEIR_CONTROL_TEXT_BYTES];
     uint32_t n_transports;

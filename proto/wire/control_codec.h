@@ -49,8 +49,7 @@ enum weir_status weir_refusal_encode(enum weir_status reason, int32_t result, co
                                      struct weir_control_bytes *ret_bytes) WEIR_MUST_CHECK;
 
 /** Does the hello's version fit ours? If not, why, for people. @thread any */
-bool weir_hello_fits(const struct weir_hello *hello, uint64_t wire_hash, char *ret_why,
-                     size_t why_bytes);
+bool weir_hello_fits(const struct weir_hello *hello, char *ret_why, size_t why_bytes);
 
 /** CUresult for a guest whose version does not fit: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH. */
 #define WEIR_RESULT_VERSION 803

@@ -27,19 +27,22 @@ static uint64_t mix_fields(uint64_t hash, const struct weir_op_field *fields, ui
     return hash;
 }
 
-uint64_t weir_op_hash(void)
+static uint32_t hash_of(uint32_t op, const struct weir_op_info *info)
 {
-    uint64_t hash = FNV_START;
-    for (int op = 0; op < WEIR_OP_COUNT; op++) {
-        const struct weir_op_info *info = &weir_ops[op];
-        if (!info->name) {
-            continue;
-        }
-        hash = mix(hash, &op, sizeof op);
-        hash = mix(hash, info->name, strlen(info->name) + 1);
-        hash = mix(hash, &info->flags, sizeof info->flags);
-        hash = mix_fields(hash, info->in_fields, info->n_in_fields);
-        hash = mix_fields(hash, info->out_fields, info->n_out_fields);
+    uint64_t hash = mix(FNV_START, &op, sizeof op);
+
+    hash = mix(hash, info->name, strlen(info->name) + 1);
+    hash = mix(hash, &info->flags, sizeof info->flags);
+    hash = mix_fields(hash, info->in_fields, info->n_in_fields);
+    hash = mix_fields(hash, info->out_fields, info->n_out_fields);
+    return (uint32_t)(hash ^ hash >> 32) | 1u; /* never 0 */
+}
+
+void weir_op_hashes(struct weir_op_hashes *ret_hashes)
+{
+    _Static_assert(WEIR_OP_COUNT <= WEIR_CONTROL_MAX_OPS, "a hello has room for all operations");
+    ret_hashes->n = WEIR_OP_COUNT;
+    for (uint32_t op = 0; op < WEIR_OP_COUNT; op++) {
+        ret_hashes->hash[op] = weir_ops[op].name ? hash_of(op, &weir_ops[op]) : 0;
     }
-    return hash;
 }

@@ -1,11 +1,16 @@
-/* A number for the layout of all operations: guest and worker that differ in it cannot talk. */
+/*
+ * Do guest and worker mean the same by an operation? Each tells the other a hash of every operation
+ * that it knows, so that a guest library and a host of different releases work together, but for
+ * the operations in which they differ.
+ */
 #ifndef WEIR_PROTO_WIRE_OP_HASH_H
 #define WEIR_PROTO_WIRE_OP_HASH_H
 
+#include "proto/wire/control.h"
 #include <stdint.h>
 
-/** Every build of the same description gives the same value; the worker compares it with that in
- * Hello. @thread any */
-uint64_t weir_op_hash(void);
+/** Fill in the hash of each operation of this build's description, by its number: over its name,
+ * flags and the layout of its fields; 0: no operation has that number. @thread any */
+void weir_op_hashes(struct weir_op_hashes *ret_hashes);
 
 #endif

@@ -287,7 +287,7 @@ static struct weir_zmq_pending *hello_tcp_locked(struct weir_zmq_server *server,
         weir_zmq_send_refusal_locked(server, address, WEIR_ERR_DENIED, 0, "no tenant");
         return NULL;
     }
-    if (!weir_hello_fits(hello, server->params.wire_hash, why, sizeof why)) {
+    if (!weir_hello_fits(hello, why, sizeof why)) {
         weir_zmq_send_refusal_locked(server, address, WEIR_ERR_VERSION, WEIR_RESULT_VERSION, why);
         return NULL;
     }

@@ -30,7 +30,6 @@ struct weir_zmq_server_params {
                  * none, the endpoint is bound here */
     int ipc_fd; /* a socket that listens at the ipc endpoint already; the caller removes its file */
     const char *secret_key; /* Z85; needed when there is a tcp endpoint */
-    uint64_t wire_hash;     /* a Hello with another hash is refused here */
 
     /*
      * Which tenant has this public key (Z85, NUL-terminated)? Copies the tenant's name, at most

@@ -62,14 +62,23 @@ uint64_t hostile_any(void)
 
 static bool as_monitor; /* what the next connections say that they are */
 
-enum weir_status hostile_try_connect(struct client *c, uint64_t wire_hash, char said[256])
+const struct weir_op_hashes *hostile_own_ops(void)
+{
+    static struct weir_op_hashes ops;
+
+    weir_op_hashes(&ops);
+    return &ops;
+}
+
+enum weir_status hostile_try_connect(struct client *c, const struct weir_op_hashes *ops,
+                                     char said[256])
 {
     struct weir_welcome *welcome = NULL;
     struct weir_connect_params params = {.host = hostile_url,
                                          .transport = wanted_transport,
                                          .program = "e2e_hostile",
                                          .version = "0",
-                                         .wire_hash = wire_hash,
+                                         .ops = ops,
                                          .monitor = as_monitor};
     *c = (struct client){.transport = NULL};
     enum weir_status status = weir_connect(&params, &c->transport, &welcome);
@@ -89,7 +98,7 @@ void hostile_as_monitor(void)
 void hostile_connect(struct client *c)
 {
     char said[256];
-    enum weir_status status = hostile_try_connect(c, weir_op_hash(), said);
+    enum weir_status status = hostile_try_connect(c, hostile_own_ops(), said);
     if (status != WEIR_OK) {
         hostile_fail("cannot connect: %s (%s)", weir_status_text(status), said);
     }
@@ -206,6 +215,19 @@ int32_t hostile_call(struct client *c, int op, const void *message)
     enum weir_status status = call(c, (enum weir_op)op, message, &result);
     if (status != WEIR_OK) {
         hostile_fail("no reply to %s: %s", weir_ops[op].name, weir_status_text(status));
+    }
+    return result;
+}
+
+int32_t hostile_call_number(struct client *c, uint16_t op)
+{
+    const struct weir_record record = {.len_bytes = sizeof record, .op = op, .seq = ++c->seq};
+    int32_t result = 0;
+
+    if (c->transport->ops->send(c->transport, &record, NULL, 0, hostile_limit_ns(SHORT_NS)) !=
+            WEIR_OK ||
+        await(c, record.seq, &result, hostile_limit_ns(SHORT_NS)) != WEIR_OK) {
+        hostile_fail("no reply to operation %u", op);
     }
     return result;
 }
@@ -736,7 +758,8 @@ static const struct {
     {"descriptor_flood", scenario_descriptor_flood, "descriptor"},
     {"garbage_hello", hostile_scenario_garbage_hello, "handshake"},
     {"silent", hostile_scenario_silent, "handshake"},
-    {"wrong_hash", hostile_scenario_wrong_hash, "handshake"},
+    {"no_operations", hostile_scenario_no_operations, "handshake"},
+    {"other_release", hostile_scenario_other_release, "handshake"},
     {"wrong_protocol", hostile_scenario_wrong_protocol, "handshake"},
     {"no_transport", hostile_scenario_no_transport, "handshake"},
     {"comings_and_goings", hostile_scenario_comings_and_goings, "handshake"},

@@ -27,8 +27,12 @@ uint64_t hostile_any(void);
  * a busier one. */
 uint64_t hostile_limit_ns(uint64_t calm_ns);
 
-/** Connect with this hash; said: the host's words. */
-enum weir_status hostile_try_connect(struct client *c, uint64_t wire_hash, char said[256]);
+struct weir_op_hashes;
+/** Connect as a guest that names these operations; said: the host's words. */
+enum weir_status hostile_try_connect(struct client *c, const struct weir_op_hashes *ops,
+                                     char said[256]);
+/** What an honest guest names. */
+const struct weir_op_hashes *hostile_own_ops(void);
 /** From now on connections say that they are monitors. */
 void hostile_as_monitor(void);
 void hostile_connect(struct client *c);
@@ -40,6 +44,8 @@ void hostile_expect_alive(struct client *c, const char *what);
 
 /** Call and give the result; the reply must come. */
 int32_t hostile_call(struct client *c, int op, const void *message);
+/** Call an operation by its number alone, without a body. */
+int32_t hostile_call_number(struct client *c, uint16_t op);
 /** The same, with a descriptor behind it (borrowed). */
 int32_t hostile_call_with_fd(struct client *c, int op, const void *message, int fd);
 void hostile_post(struct client *c, int op, const void *message);
@@ -57,7 +63,8 @@ void hostile_scenario_images(void);
 void hostile_scenario_windows(void);
 void hostile_scenario_garbage_hello(void);
 void hostile_scenario_silent(void);
-void hostile_scenario_wrong_hash(void);
+void hostile_scenario_no_operations(void);
+void hostile_scenario_other_release(void);
 void hostile_scenario_wrong_protocol(void);
 void hostile_scenario_no_transport(void);
 void hostile_scenario_comings_and_goings(void);

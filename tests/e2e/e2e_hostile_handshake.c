@@ -1,5 +1,7 @@
 /* Lies before there is a session: no hello, wrong ones, too many. */
 #include "base/clock.h"
+#include "proto/cuda_abi.h"
+#include "proto/ops.h"
 #include "proto/wire/connect.h"
 #include "proto/wire/control_codec.h"
 #include "proto/wire/op_hash.h"
@@ -78,21 +80,49 @@ void hostile_scenario_silent(void)
     }
 }
 
-void hostile_scenario_wrong_hash(void)
+void hostile_scenario_no_operations(void)
 {
     struct client c;
     char said[256];
-    enum weir_status status = hostile_try_connect(&c, weir_op_hash() ^ 1, said);
+    enum weir_status status = hostile_try_connect(&c, NULL, said);
     printf("refused: %s: %s\n", weir_status_text(status), said);
-    if (status != WEIR_ERR_VERSION || !strstr(said, "other operations")) {
-        hostile_fail("other operations must be refused by version");
+    if (status != WEIR_ERR_VERSION || !strstr(said, "is too old")) {
+        hostile_fail("a guest that names no operations must be refused by version");
     }
+}
+
+/* A guest of another release has all operations but those in which it differs. */
+void hostile_scenario_other_release(void)
+{
+    struct weir_op_hashes ops = *hostile_own_ops();
+    struct client c;
+    char said[256];
+    ops.hash[WEIR_OP_mem_info] ^= 2;
+    ops.hash[ops.n++] = 5; /* one that this host does not know */
+    if (hostile_try_connect(&c, &ops, said) != WEIR_OK) {
+        hostile_fail("a guest of another release must be let in: %s", said);
+    }
+    for (int i = 0; i < 3; i++) {
+        if (hostile_call_number(&c, WEIR_OP_mem_info) != CUDA_ERROR_NOT_SUPPORTED ||
+            hostile_call_number(&c, WEIR_OP_COUNT) != CUDA_ERROR_NOT_SUPPORTED) {
+            hostile_fail("operations in which a guest differs must be refused, one by one");
+        }
+        if (!hostile_echo_works(&c)) {
+            hostile_fail("what both know must work");
+        }
+    }
+    hostile_disconnect(&c);
+    hostile_connect(&c);
+    if (hostile_call_number(&c, WEIR_OP_mem_info) == CUDA_ERROR_NOT_SUPPORTED) {
+        hostile_fail("what is refused to one guest must not be refused to others");
+    }
+    hostile_expect_alive(&c, "a guest of another release");
 }
 
 void hostile_scenario_wrong_protocol(void)
 {
     struct weir_hello hello = {.protocol = WEIR_PROTOCOL + 7,
-                               .wire_hash = weir_op_hash(),
+                               .ops = hostile_own_ops(),
                                .n_transports = 1,
                                .transports = {"shm"},
                                .version = "9.9"};
@@ -123,7 +153,7 @@ void hostile_scenario_wrong_protocol(void)
 void hostile_scenario_no_transport(void)
 {
     struct weir_hello hello = {.protocol = WEIR_PROTOCOL,
-                               .wire_hash = weir_op_hash(),
+                               .ops = hostile_own_ops(),
                                .n_transports = 1,
                                .transports = {"pigeon"},
                                .version = "0"};
@@ -164,7 +194,7 @@ static void take_connections(const char *what)
     char said[256] = "";
     enum weir_status status = WEIR_OK;
     while (n < 4096 &&
-           (status = hostile_try_connect(&clients[n], weir_op_hash(), said)) == WEIR_OK) {
+           (status = hostile_try_connect(&clients[n], hostile_own_ops(), said)) == WEIR_OK) {
         n++;
     }
     printf("%s %d, then: %s: %s\n", what, n, weir_status_text(status), said);

@@ -25,7 +25,6 @@
 #define GUESTS       4u /* at each port */
 #define PENDINGS_MAX 8
 #define SESSIONS_MAX 8
-#define WIRE_HASH    UINT64_C(77)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -127,11 +126,13 @@ static void push_raw(struct queue *queue)
     push(queue, bytes, len);
 }
 
+static const struct weir_op_hashes ops = {.n = 2, .hash = {77, 78}};
+
 /* A Hello that is right, but for what the script changes. */
 static void push_hello(struct queue *queue, uint32_t shape)
 {
     struct weir_hello hello = {.protocol = WEIR_PROTOCOL,
-                               .wire_hash = WIRE_HASH,
+                               .ops = &ops,
                                .pid = 7,
                                .version = WEIR_VERSION,
                                .program = "fuzz",
@@ -324,7 +325,7 @@ static void on_hello(void *user, const char *tenant, const struct weir_hello *he
                      struct weir_zmq_pending *pending)
 {
     (void)user;
-    require(strcmp(tenant, "alice") == 0 && hello->wire_hash == WIRE_HASH);
+    require(strcmp(tenant, "alice") == 0 && hello->ops);
     for (uint32_t i = 0; i < PENDINGS_MAX; i++) {
         if (!f.pendings[i]) {
             f.pendings[i] = pending;
@@ -540,7 +541,6 @@ static void begin(void)
     struct weir_zmq_server_params params = {.endpoints = endpoints,
                                             .n_endpoints = 2,
                                             .secret_key = keys.secret_key,
-                                            .wire_hash = WIRE_HASH,
                                             .tenant_of_key = tenant_of_key,
                                             .on_hello = on_hello};
 

@@ -22,6 +22,8 @@
 #include "proto/wire/zmq_server.h"
 #endif
 
+const struct weir_op_hashes tl_ops = {.n = 2, .hash = {7, 9}};
+
 static struct weir_device_attribute attributes[] = {{.id = 16, .result = 0, .value = 132},
                                                     {.id = 75, .result = 0, .value = 9},
                                                     {.id = 119, .result = 801, .value = -1}};
@@ -86,7 +88,7 @@ static void make_unix(struct tl_pair *pair, const char *transport,
                                       .transport = transport,
                                       .program = "test",
                                       .version = "0",
-                                      .wire_hash = TL_WIRE_HASH,
+                                      .ops = &tl_ops,
                                       .timeout_ns = TL_LONG_NS}};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, dial, &dialled), 0);
@@ -95,7 +97,7 @@ static void make_unix(struct tl_pair *pair, const char *transport,
     int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
     assert_true(fd >= 0);
     struct weir_hello *hello;
-    assert_int_equal(weir_accept_hello(fd, TL_WIRE_HASH, TL_LONG_NS, &hello), WEIR_OK);
+    assert_int_equal(weir_accept_hello(fd, TL_LONG_NS, &hello), WEIR_OK);
     assert_int_equal(weir_accept_welcome(fd, hello, welcome, &pair->host), WEIR_OK);
     pthread_join(thread, NULL);
     assert_int_equal(dialled.status, WEIR_OK);
@@ -210,7 +212,7 @@ static void *greet(void *user)
 {
     struct greeting *greeting = user;
     struct weir_hello hello = {
-        .protocol = WEIR_PROTOCOL, .wire_hash = TL_WIRE_HASH, .program = "test", .version = "0"};
+        .protocol = WEIR_PROTOCOL, .ops = &tl_ops, .program = "test", .version = "0"};
     struct weir_welcome *welcome = NULL;
     struct weir_stream_link *link = weir_stream_socket(greeting->fd);
     uint64_t deadline_ns = weir_clock_now_ns() + TL_LONG_NS;
@@ -236,7 +238,7 @@ static void make_stream(struct tl_pair *pair, const struct weir_welcome_params *
     link = weir_stream_socket(fds[0]);
     assert_non_null(link);
     assert_int_equal(weir_stream_create(link, &pair->host), WEIR_OK);
-    assert_int_equal(weir_stream_hello(pair->host, TL_WIRE_HASH, TL_LONG_NS, &hello), WEIR_OK);
+    assert_int_equal(weir_stream_hello(pair->host, TL_LONG_NS, &hello), WEIR_OK);
     weir_hello_destroy(hello);
     assert_int_equal(weir_stream_welcome(pair->host, welcome), WEIR_OK);
     pthread_join(thread, NULL);
@@ -274,8 +276,7 @@ void tl_pair_make(enum weir_transport_id id, const struct weir_segment_params *p
     if (id == WEIR_TRANSPORT_ZMQ) {
         snprintf(endpoint, sizeof endpoint, "ipc://%s/zmq.sock", ret_pair->directory);
         const char *endpoints[] = {endpoint};
-        struct weir_zmq_server_params server = {
-            .endpoints = endpoints, .n_endpoints = 1, .wire_hash = TL_WIRE_HASH};
+        struct weir_zmq_server_params server = {.endpoints = endpoints, .n_endpoints = 1};
         assert_int_equal(weir_zmq_server_create(&server, &ret_pair->server), WEIR_OK);
         welcome.zmq = ret_pair->server;
         welcome.zmq_ipc_path = endpoint;

@@ -7,7 +7,7 @@
 #include "proto/wire/accept.h"
 #include "proto/wire/connect.h"
 
-#define TL_WIRE_HASH 0x1234567890abcdefull
+extern const struct weir_op_hashes tl_ops; /* what their hellos say */
 
 /* For what comes without fail: it only bounds a hang. */
 #define TL_LONG_NS (40 * WEIR_NS_PER_S)

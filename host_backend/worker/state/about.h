@@ -6,6 +6,7 @@
 #define WEIR_HOST_BACKEND_WORKER_STATE_ABOUT_H
 
 #include "host_backend/worker/state/session.h"
+#include "host_backend/worker/state/unknown_ops.h"
 #include <stdatomic.h>
 
 #define WEIR_FORMS_LAUNCHED_COUNT 15u /* number of rows of twins/counts.def */
@@ -21,9 +22,11 @@ struct weir_session_about {
     char program[128];
     uint64_t started_ns;
     struct weir_limit_wish wish;
+    struct weir_unknown_ops unknown;
     uint32_t number; /* number among the tenant's programs (base/programs.h); 0: none */
 
     /* The session's thread. */
+    bool unknown_told;  /* the log says that the program used an operation of these */
     bool launches_told; /* the log says that the program cannot launch kernels from kernels */
     char refused[256];  /* why memory was last refused, for the program's user; "": it never was */
     bool lasts, gone;   /* weir_session_lasts(), weir_session_gone() */

@@ -95,22 +95,15 @@ static bool grow_reply(struct weir_session *s, size_t bytes)
     return true;
 }
 
-void weir_session_reply(struct weir_session *session, uint16_t op, uint64_t seq, CUresult result,
-                        const void *out)
+/* A reply with room for a body; NULL: the session ends, as there is no memory. */
+static struct weir_record *begin_reply(struct weir_session *s, uint16_t op, uint64_t seq,
+                                       CUresult result, size_t body)
 {
-    struct weir_session *s = session;
-    const struct weir_op_info *info = &weir_ops[op];
-    size_t body = result == CUDA_SUCCESS ? info->out_bytes(out) : 0;
     struct weir_record *record;
 
-    if (body == WEIR_OP_BYTES_INVALID || body + sizeof *record > WEIR_RECORD_MAX_BYTES) {
-        weir_log_error("session: reply cannot be encoded op=%s", info->name);
-        body = 0;
-        result = CUDA_ERROR_UNKNOWN;
-    }
     if (!grow_reply(s, sizeof *record + body)) {
         weir_session_end(s);
-        return;
+        return NULL;
     }
     record = (struct weir_record *)(void *)s->channel->reply;
     *record = (struct weir_record){.len_bytes = (uint32_t)(sizeof *record + body),
@@ -118,11 +111,44 @@ void weir_session_reply(struct weir_session *session, uint16_t op, uint64_t seq,
                                    .flags = WEIR_RECORD_REPLY,
                                    .seq = seq,
                                    .status = (int32_t)result};
-    if (body != 0) {
-        info->out_encode(out, record + 1);
+    return record;
+}
+
+void weir_session_reply_error(struct weir_session *session, uint16_t op, uint64_t seq,
+                              CUresult result)
+{
+    struct weir_record *record = begin_reply(session, op, seq, result, 0);
+
+    if (record) {
+        (void)!weir_session_send(session, record, NULL, 0);
     }
-    (void)!weir_session_send(s, record, result == CUDA_SUCCESS ? s->op.reply_bulk : NULL,
-                             result == CUDA_SUCCESS ? s->op.reply_bulk_bytes : 0);
+}
+
+void weir_session_reply(struct weir_session *session, uint16_t op, uint64_t seq, CUresult result,
+                        const void *out)
+{
+    struct weir_session *s = session;
+    const struct weir_op_info *info = &weir_ops[op];
+    struct weir_record *record;
+    size_t body;
+
+    if (result != CUDA_SUCCESS) {
+        weir_session_reply_error(s, op, seq, result);
+        return;
+    }
+    body = info->out_bytes(out);
+    if (body == WEIR_OP_BYTES_INVALID || body + sizeof *record > WEIR_RECORD_MAX_BYTES) {
+        weir_log_error("session: reply cannot be encoded op=%s", info->name);
+        weir_session_reply_error(s, op, seq, CUDA_ERROR_UNKNOWN);
+        return;
+    }
+    record = begin_reply(s, op, seq, result, body);
+    if (record) {
+        if (body != 0) {
+            info->out_encode(out, record + 1);
+        }
+        (void)!weir_session_send(s, record, s->op.reply_bulk, s->op.reply_bulk_bytes);
+    }
 }
 
 /* ---------------------------------------------------------------- about it */

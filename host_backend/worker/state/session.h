@@ -146,6 +146,10 @@ CUresult weir_worker_sticky_error(const struct weir_worker *worker);
 /** Ask a session to end; it does so within a second. @thread any */
 void weir_session_end(struct weir_session *session);
 
+/** Answer a call with an error. @param op  whatever the call's record says @thread owner */
+void weir_session_reply_error(struct weir_session *session, uint16_t op, uint64_t seq,
+                              CUresult result);
+
 /**
  * Answer a call.
  * @param out  of the operation; not looked at where result is no success. With it go reply_bulk's

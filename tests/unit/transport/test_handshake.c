@@ -89,12 +89,14 @@ static const struct weir_limit_wish wish = {.memory_bytes = {[1] = 5, [3] = UINT
                                             .connections = WEIR_CONTROL_MAX_CONNECTIONS,
                                             .launches_on_device = true};
 
+static const struct weir_op_hashes *named = &tl_ops; /* what the next guests name */
+
 static struct weir_connect_params connect_params(void)
 {
     return (struct weir_connect_params){.host = url,
                                         .program = "prog",
                                         .version = "1.2",
-                                        .wire_hash = TL_WIRE_HASH,
+                                        .ops = named,
                                         .wish = &wish,
                                         .timeout_ns = TL_LONG_NS};
 }
@@ -128,9 +130,11 @@ static void serve_well(int fd, void *user)
     struct weir_hello *hello;
     struct weir_welcome_params welcome = tl_welcome_params();
     struct weir_transport **ret_transport = user;
-    assert_int_equal(weir_accept_hello(fd, TL_WIRE_HASH, TL_LONG_NS, &hello), WEIR_OK);
+    assert_int_equal(weir_accept_hello(fd, TL_LONG_NS, &hello), WEIR_OK);
     assert_string_equal(hello->program, "prog");
     assert_string_equal(hello->version, "1.2");
+    assert_int_equal(hello->ops->n, tl_ops.n);
+    assert_memory_equal(hello->ops->hash, tl_ops.hash, tl_ops.n * sizeof *tl_ops.hash);
     assert_int_equal(hello->pid, getpid());
     assert_int_equal(hello->peer.pid, getpid());
     assert_int_equal(hello->peer.uid, getuid());
@@ -288,7 +292,7 @@ static void serve_refusal(int fd, void *user)
 {
     const struct refusal *refusal = user;
     struct weir_hello *hello;
-    assert_int_equal(weir_accept_hello(fd, TL_WIRE_HASH, TL_LONG_NS, &hello), WEIR_OK);
+    assert_int_equal(weir_accept_hello(fd, TL_LONG_NS, &hello), WEIR_OK);
     weir_refuse(fd, refusal->reason, refusal->result, refusal->message);
     weir_hello_destroy(hello);
     close(fd);
@@ -315,18 +319,20 @@ static void serve_other_version(int fd, void *user)
 {
     struct weir_hello *hello;
     (void)user;
-    assert_int_equal(weir_accept_hello(fd, TL_WIRE_HASH + 1, TL_LONG_NS, &hello), WEIR_ERR_VERSION);
+    assert_int_equal(weir_accept_hello(fd, TL_LONG_NS, &hello), WEIR_ERR_VERSION);
     close(fd);
 }
 
-static void other_operations_are_refused_as_version(void **state)
+static void a_guest_that_names_no_operations_is_refused_as_version(void **state)
 {
     (void)state;
     struct weir_welcome *welcome;
+    named = NULL;
     assert_int_equal(connect_to(serve_other_version, NULL, &welcome), WEIR_ERR_VERSION);
+    named = &tl_ops;
     assert_int_equal(welcome->result, WEIR_RESULT_VERSION);
-    assert_non_null(strstr(welcome->message, "other operations"));
-    assert_non_null(strstr(welcome->message, "and new containers")); /* it has room for all */
+    assert_non_null(strstr(welcome->message, "is too old"));
+    assert_non_null(strstr(welcome->message, "make the container anew")); /* it has room for all */
     weir_welcome_destroy(welcome);
 }
 
@@ -402,7 +408,7 @@ static void serve_answer(int fd, void *user)
     const struct answer *answer = user;
     struct weir_hello *hello;
     struct weir_control_bytes bytes = {0};
-    assert_int_equal(weir_accept_hello(fd, TL_WIRE_HASH, TL_LONG_NS, &hello), WEIR_OK);
+    assert_int_equal(weir_accept_hello(fd, TL_LONG_NS, &hello), WEIR_OK);
     weir_hello_destroy(hello);
     if (!answer->bytes) {
         struct weir_welcome welcome = {
@@ -464,22 +470,20 @@ static void hello_of_a_bad_guest_is_an_exact_error(void **state)
     } rows[] = {{"\xff\xff", 2, WEIR_ERR_PEER},
                 {"\x08\x00", 2, WEIR_ERR_PEER}, /* protocol 0 */
                 {"\x08\x63", 2, WEIR_ERR_VERSION},
-                {"\x08\x01", 2, WEIR_ERR_VERSION},         /* wire_hash 0 */
+                {"\x08\x01", 2, WEIR_ERR_VERSION},         /* no operations */
                 {"\x08\x01\x58\x20", 4, WEIR_ERR_VERSION}, /* .. and 32 connections */
                 {"\x08\x01\x58\x21", 4, WEIR_ERR_PEER}};   /* 33 connections */
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
         assert_int_equal(send(fds[1], rows[i].bytes, rows[i].len, 0), rows[i].len);
-        assert_int_equal(weir_accept_hello(fds[0], TL_WIRE_HASH, TL_LONG_NS, &hello),
-                         rows[i].status);
+        assert_int_equal(weir_accept_hello(fds[0], TL_LONG_NS, &hello), rows[i].status);
         close(fds[0]);
         close(fds[1]);
     }
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
-    assert_int_equal(weir_accept_hello(fds[0], TL_WIRE_HASH, 20 * WEIR_NS_PER_MS, &hello),
-                     WEIR_ERR_TIMED_OUT);
+    assert_int_equal(weir_accept_hello(fds[0], 20 * WEIR_NS_PER_MS, &hello), WEIR_ERR_TIMED_OUT);
     close(fds[1]);
-    assert_int_equal(weir_accept_hello(fds[0], TL_WIRE_HASH, TL_LONG_NS, &hello), WEIR_ERR_CLOSED);
+    assert_int_equal(weir_accept_hello(fds[0], TL_LONG_NS, &hello), WEIR_ERR_CLOSED);
     close(fds[0]);
 }
 
@@ -539,7 +543,7 @@ static uint64_t end_is_seen_after_ns(void)
     struct pollfd wait = {.fd = listen_fd, .events = POLLIN};
     assert_int_equal(poll(&wait, 1, TL_LONG_NS / WEIR_NS_PER_MS), 1);
     int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
-    assert_int_equal(weir_accept_hello(fd, TL_WIRE_HASH, TL_LONG_NS, &hello), WEIR_OK);
+    assert_int_equal(weir_accept_hello(fd, TL_LONG_NS, &hello), WEIR_OK);
     assert_int_equal(weir_accept_welcome(fd, hello, &welcome, &transport), WEIR_OK);
     weir_hello_destroy(hello);
     assert_true(transport->ops->watch(transport, epoll_fd, 42));
@@ -604,7 +608,7 @@ static void killed_guest_is_noticed_though_its_child_lives(void **state)
     int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
     struct weir_hello *hello;
     struct weir_welcome_params welcome = tl_welcome_params();
-    assert_int_equal(weir_accept_hello(fd, TL_WIRE_HASH, TL_LONG_NS, &hello), WEIR_OK);
+    assert_int_equal(weir_accept_hello(fd, TL_LONG_NS, &hello), WEIR_OK);
     assert_int_equal(hello->peer.pid, child);
     assert_int_equal(weir_accept_welcome(fd, hello, &welcome, &transport), WEIR_OK);
     weir_hello_destroy(hello);
@@ -690,7 +694,7 @@ int main(void)
         UNIX_TEST(listen_without_descriptors_says_so),
         UNIX_TEST(connect_with_bad_parameters_is_invalid),
         UNIX_TEST(refused_guest_learns_reason_result_and_message),
-        UNIX_TEST(other_operations_are_refused_as_version),
+        UNIX_TEST(a_guest_that_names_no_operations_is_refused_as_version),
         UNIX_TEST(silent_host_times_out),
         UNIX_TEST(host_that_hangs_up_is_closed),
         UNIX_TEST(broken_welcome_is_peer_error),

@@ -104,7 +104,6 @@ static void start_server(struct network *network, int listening)
                                             .n_endpoints = 1,
                                             .tcp_fd = listening,
                                             .secret_key = network->server_keys.secret_key,
-                                            .wire_hash = TL_WIRE_HASH,
                                             .tenant_of_key = tenant_of_key,
                                             .on_hello = on_hello,
                                             .user = network};
@@ -142,7 +141,7 @@ static struct weir_connect_params tcp_params(struct network *network)
     return (struct weir_connect_params){.host = weir_zmq_server_endpoint(network->server, 0),
                                         .program = "far",
                                         .version = "1",
-                                        .wire_hash = TL_WIRE_HASH,
+                                        .ops = &tl_ops,
                                         .timeout_ns = TL_LONG_NS,
                                         .public_key = network->alice_keys.public_key,
                                         .secret_key = network->alice_keys.secret_key,
@@ -232,7 +231,7 @@ static void tcp_refusals_carry_reason_and_message(void **state)
     assert_string_equal(welcome->message, "not today");
     assert_int_equal(welcome->result, 2);
     weir_welcome_destroy(welcome);
-    params.wire_hash = 1;
+    params.ops = NULL;
     assert_int_equal(weir_connect(&params, &guest, &welcome), WEIR_ERR_VERSION);
     weir_welcome_destroy(welcome);
 }
@@ -395,7 +394,7 @@ static void dealer_close(struct dealer *dealer)
 static void dealer_hello(struct dealer *dealer, const uint8_t *token)
 {
     struct weir_hello hello = {
-        .protocol = WEIR_PROTOCOL, .wire_hash = TL_WIRE_HASH, .has_token = token != NULL};
+        .protocol = WEIR_PROTOCOL, .ops = &tl_ops, .has_token = token != NULL};
     struct weir_control_bytes bytes;
     struct weir_zmq_control control = {.magic = WEIR_ZMQ_CONTROL_MAGIC, .kind = WEIR_ZMQ_HELLO};
     if (token) {
@@ -488,8 +487,7 @@ static void zmq_case_start(struct zmq_case *zmq)
 {
     snprintf(zmq->endpoint, sizeof zmq->endpoint, "ipc://%s/zmq.sock", directory);
     const char *endpoints[] = {zmq->endpoint};
-    struct weir_zmq_server_params params = {
-        .endpoints = endpoints, .n_endpoints = 1, .wire_hash = TL_WIRE_HASH};
+    struct weir_zmq_server_params params = {.endpoints = endpoints, .n_endpoints = 1};
     assert_int_equal(weir_zmq_server_create(&params, &zmq->server), WEIR_OK);
 }
 
