@@ -48,7 +48,8 @@ struct weir_guest_capture {
     pthread_t thread; /* thread that began the capture */
     bool broken;      /* the host has been asked to invalidate it */
     uint64_t id;
-    uint64_t into; /* the program's graph that it extends; 0: the capture makes one */
+    uint64_t into;  /* the program's graph that it extends; 0: the capture makes one */
+    uint64_t named; /* the graph, once the program has asked for it; 0: it has no name yet */
 };
 
 /*

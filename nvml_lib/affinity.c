@@ -1,6 +1,6 @@
 /*
- * The processors near a device: those of the machine on which the program runs. Where that has no
- * NVIDIA device at the address (a VM, another machine), none is nearer than the others.
+ * The processors and memory near a device: those of the machine on which the program runs. Where
+ * that has no NVIDIA device at the address (a VM, another machine), none is nearer than the others.
  */
 #include "nvml_lib/lib.h"
 
@@ -32,7 +32,7 @@ static bool read_text(const char *path, char text[TEXT_BYTES])
 }
 
 /* "0-27,56-83" */
-static bool read_processors(const char *path, cpu_set_t *ret_set)
+static bool read_list(const char *path, cpu_set_t *ret_set)
 {
     char text[TEXT_BYTES];
     CPU_ZERO(ret_set);
@@ -49,7 +49,9 @@ static bool read_processors(const char *path, cpu_set_t *ret_set)
     return CPU_COUNT(ret_set) > 0;
 }
 
-static nvmlReturn_t near(nvmlDevice_t device, cpu_set_t *ret_set)
+/* Read a list near the device: file of its folder, or elsewhere of the whole machine. */
+static nvmlReturn_t near(nvmlDevice_t device, const char *file, const char *elsewhere,
+                         cpu_set_t *ret_set)
 {
     nvmlPciInfo_t pci;
     struct weir_nvml_carry carry = {
@@ -64,9 +66,8 @@ static nvmlReturn_t near(nvmlDevice_t device, cpu_set_t *ret_set)
              pci.device);
     snprintf(path, sizeof path, "%s/vendor", folder);
     bool here = read_text(path, text) && strncmp(text, VENDOR, strlen(VENDOR)) == 0;
-    snprintf(path, sizeof path, "%s/local_cpulist", folder);
-    bool known = (here && read_processors(path, ret_set)) ||
-                 read_processors("/sys/devices/system/cpu/online", ret_set);
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    bool known = (here && read_list(path, ret_set)) || read_list(elsewhere, ret_set);
     errno = saved;
     return known ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
@@ -81,25 +82,51 @@ static nvmlReturn_t stay_on(const cpu_set_t *set)
     return result == 0 ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 
-EXPORT(nvmlDeviceGetCpuAffinity, (nvmlDevice_t device, unsigned int words, unsigned long *set))
+static nvmlReturn_t near_processors(nvmlDevice_t device, cpu_set_t *ret_set)
 {
-    uint32_t index;
-    cpu_set_t processors;
-    nvmlReturn_t result = weir_nvml_enter_device(device, &index);
-    if (result == NVML_SUCCESS && (!set || words == 0)) {
-        result = NVML_ERROR_INVALID_ARGUMENT;
-    }
-    result = result == NVML_SUCCESS ? near(device, &processors) : result;
+    return near(device, "local_cpulist", "/sys/devices/system/cpu/online", ret_set);
+}
+
+static nvmlReturn_t give_set(nvmlReturn_t result, const cpu_set_t *found, unsigned int words,
+                             unsigned long *set)
+{
     if (result != NVML_SUCCESS) {
         return result;
     }
     memset(set, 0, words * sizeof *set);
     for (size_t i = 0; i < CPU_SETSIZE && i / WORD_BITS < words; i++) {
-        if (CPU_ISSET(i, &processors)) {
+        if (CPU_ISSET(i, found)) {
             set[i / WORD_BITS] |= 1ul << i % WORD_BITS;
         }
     }
     return NVML_SUCCESS;
+}
+
+static nvmlReturn_t enter_set(nvmlDevice_t device, unsigned int words, const unsigned long *set)
+{
+    uint32_t index;
+    nvmlReturn_t result = weir_nvml_enter_device(device, &index);
+    return result == NVML_SUCCESS && (!set || words == 0) ? NVML_ERROR_INVALID_ARGUMENT : result;
+}
+
+EXPORT(nvmlDeviceGetCpuAffinity, (nvmlDevice_t device, unsigned int words, unsigned long *set))
+{
+    cpu_set_t processors;
+    nvmlReturn_t result = enter_set(device, words, set);
+    result = result == NVML_SUCCESS ? near_processors(device, &processors) : result;
+    return give_set(result, &processors, words, set);
+}
+
+EXPORT(nvmlDeviceGetMemoryAffinity,
+       (nvmlDevice_t device, unsigned int words, unsigned long *set, unsigned int scope))
+{
+    cpu_set_t nodes;
+    (void)scope;
+    nvmlReturn_t result = enter_set(device, words, set);
+    result = result == NVML_SUCCESS
+                 ? near(device, "numa_node", "/sys/devices/system/node/online", &nodes)
+                 : result;
+    return give_set(result, &nodes, words, set);
 }
 
 EXPORT(nvmlDeviceGetCpuAffinityWithinScope,
@@ -114,7 +141,7 @@ EXPORT(nvmlDeviceSetCpuAffinity, (nvmlDevice_t device))
     uint32_t index;
     cpu_set_t processors;
     nvmlReturn_t result = weir_nvml_enter_device(device, &index);
-    result = result == NVML_SUCCESS ? near(device, &processors) : result;
+    result = result == NVML_SUCCESS ? near_processors(device, &processors) : result;
     return result == NVML_SUCCESS ? stay_on(&processors) : result;
 }
 

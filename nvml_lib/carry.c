@@ -274,6 +274,16 @@ static nvmlReturn_t carry_list(const char *function, nvmlDevice_t device, const 
     {                                                                                              \
         NUMBERS(name, 0, 1, ARGS(i, j, k), .wides = {a});                                          \
     }
+#define SHAPE_D_U(name, bytes)                                                                     \
+    FUNCTION(name, (DEVICE, nvmlDevice_t peer, u32 * a))                                           \
+    {                                                                                              \
+        u32 i;                                                                                     \
+        nvmlReturn_t result = weir_nvml_enter_device(peer, &i);                                    \
+        if (result != NVML_SUCCESS || device == peer) { /* NVIDIA's library tells nothing then */  \
+            return result != NVML_SUCCESS ? result : NVML_ERROR_NOT_SUPPORTED;                     \
+        }                                                                                          \
+        NUMBERS(name, 1, 0, ARGS(i), .words = {a});                                                \
+    }
 #define SHAPE_T(name, bytes)                                                                       \
     FUNCTION(name, (DEVICE, char *text, u32 length))                                               \
     {                                                                                              \

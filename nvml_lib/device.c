@@ -283,31 +283,33 @@ EXPORT(nvmlDeviceGetP2PStatus,
     return result;
 }
 
-/* The distance between two devices is not revealed. */
-EXPORT(nvmlDeviceGetTopologyCommonAncestor,
-       (nvmlDevice_t device, nvmlDevice_t peer, unsigned int *level))
-{
-    nvmlReturn_t result = enter_with(device, level);
-    result = result == NVML_SUCCESS ? enter_with(peer, level) : result;
-    if (result == NVML_SUCCESS && device != peer) {
-        result = NVML_ERROR_NOT_SUPPORTED;
-    }
-    if (result == NVML_SUCCESS) {
-        *level = 0; /* internal: one board */
-    }
-    return result;
-}
-
+/* The other devices of the tenant that are no farther than level. */
 EXPORT(nvmlDeviceGetTopologyNearestGpus,
        (nvmlDevice_t device, unsigned int level, unsigned int *count, nvmlDevice_t *list))
 {
-    (void)level;
-    (void)list;
+    unsigned int n = 0;
     nvmlReturn_t result = enter_with(device, count);
-    if (result == NVML_SUCCESS) {
-        *count = 0;
+    if (result != NVML_SUCCESS || (*count && !list)) {
+        return result == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : result;
     }
-    return result;
+    uint32_t all = weir_nvml_session()->device_count();
+    for (uint32_t i = 0; i < all && i < DEVICES_MAX; i++) {
+        uint32_t far = 0;
+        struct weir_nvml_carry carry = {.function = "nvmlDeviceGetTopologyCommonAncestor",
+                                        .arguments = {i},
+                                        .data = &far,
+                                        .out_bytes = sizeof far};
+        if (device == &devices[i] || weir_nvml_carry(device, true, &carry) != NVML_SUCCESS ||
+            far > level) {
+            continue;
+        }
+        if (n < *count) {
+            list[n] = &devices[i];
+        }
+        n++;
+    }
+    *count = n;
+    return NVML_SUCCESS;
 }
 
 EXPORT(nvmlDeviceOnSameBoard, (nvmlDevice_t device, nvmlDevice_t other, int *same))

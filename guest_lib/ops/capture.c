@@ -284,6 +284,7 @@ static bool enter(struct weir_guest_stream *stream, CUstreamCaptureMode mode, ui
         stream->capture.broken = false;
         stream->capture.id = 0;
         stream->capture.into = graph;
+        stream->capture.named = 0;
         weir_lock_acquire(&stream->lock);
         __atomic_fetch_add(&weir_guest.captures_active, 1, __ATOMIC_RELEASE);
         weir_lock_release(&stream->lock);
@@ -387,18 +388,34 @@ CUresult weir_guest_capture_begin(CUstream hStream, CUstreamCaptureMode mode, ui
     return result;
 }
 
-/* A capture into a graph ends in that graph, which has its name already. */
-static CUresult end(struct weir_guest_stream *stream, uint64_t into, CUgraph *ret_graph)
+/* Note the name of a graph under capture: at its end the program gets it by the same name. */
+static void name_capture(const struct weir_op_capture_info_out *out)
 {
-    struct weir_op_capture_end_in in = {.s = stream->handle, .g = into};
-    CUresult result = into ? CUDA_SUCCESS : weir_guest_reserve(WEIR_KIND_GRAPH, &in.g);
+    pthread_mutex_lock(&captures.lock);
+    for (struct weir_guest_stream *s = captures.first; s; s = s->capture.next) {
+        if (s->capture.id == out->id) {
+            s->capture.named = out->graph;
+        }
+    }
+    pthread_mutex_unlock(&captures.lock);
+}
+
+/* A graph that has a name already keeps it: what it was given under that name is the graph's. */
+static CUresult end(struct weir_guest_stream *stream, const struct weir_guest_capture *begun,
+                    CUgraph *ret_graph)
+{
+    struct weir_op_capture_end_in in = {.s = stream->handle,
+                                        .g = begun->into ? begun->into : begun->named};
+    CUresult result = in.g ? CUDA_SUCCESS : weir_guest_reserve(WEIR_KIND_GRAPH, &in.g);
     if (result != CUDA_SUCCESS) {
         return result;
     }
     result = weir_call_capture_end(weir_guest_channel(), &in, NULL);
     CUresult settled = weir_guest_capture_leave(stream, result == CUDA_SUCCESS ? in.g : 0);
     weir_streams_reap(stream->ctx);
-    if (result != CUDA_SUCCESS && !into) {
+    if (result != CUDA_SUCCESS && !begun->into) {
+        weir_graph_nodes_forget(in.g);
+        weir_graph_set_drop(in.g); /* its destructors run */
         weir_guest_drop(WEIR_KIND_GRAPH, in.g);
     }
     if (result == CUDA_SUCCESS) {
@@ -413,6 +430,9 @@ static bool how_begun(struct weir_guest_stream *stream, struct weir_guest_captur
     pthread_mutex_lock(&captures.lock);
     *ret_capture = stream->capture;
     pthread_mutex_unlock(&captures.lock);
+    if (!ret_capture->under_way) {
+        ret_capture->into = ret_capture->named = 0; /* of an earlier capture */
+    }
     return ret_capture->under_way;
 }
 
@@ -420,8 +440,7 @@ void weir_graph_capture_abandon(struct weir_guest_stream *stream)
 {
     struct weir_guest_capture begun;
     CUgraph graph;
-    if (how_begun(stream, &begun) && end(stream, begun.into, &graph) == CUDA_SUCCESS &&
-        !begun.into) {
+    if (how_begun(stream, &begun) && end(stream, &begun, &graph) == CUDA_SUCCESS && !begun.into) {
         (void)weir_guest_cuGraphDestroy(graph); /* no graph owns it */
     }
 }
@@ -443,7 +462,7 @@ CUresult weir_guest_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
         !pthread_equal(begun.thread, pthread_self())) {
         return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     }
-    result = end(stream, origin ? begun.into : 0, &graph);
+    result = end(stream, &begun, &graph);
     if (phGraph) {
         *phGraph = graph;
     }
@@ -527,6 +546,9 @@ CUresult weir_guest_cuStreamGetCaptureInfo_v3(CUstream hStream,
     }
     if (result != CUDA_SUCCESS) {
         return result;
+    }
+    if (out.graph) {
+        name_capture(&out);
     }
     *captureStatus_out = (CUstreamCaptureStatus)out.status;
     if (id_out) {

@@ -14,6 +14,7 @@
  *   II_UU     (device, u32, u32, u32 *out, u32 *out)                   2           u32 u32
  *   II_Q      (device, u32, u32, u64 *out)                             2           u64
  *   III_Q     (device, u32, u32, u32, u64 *out)                        3           u64
+ *   D_U       (device, device, u32 *out)                              its place   u32
  *   T         (device, char *, u32 length)                             length      text
  *   I_T       (device, u32, char *, u32 length)                        1, length   text
  *   T0        (device, char *) of a fixed length                                   text
@@ -45,6 +46,7 @@ enum weir_nvml_shape {
     WEIR_NVML_II_UU,
     WEIR_NVML_II_Q,
     WEIR_NVML_III_Q,
+    WEIR_NVML_D_U,
     WEIR_NVML_T,
     WEIR_NVML_I_T,
     WEIR_NVML_T0,

@@ -102,7 +102,6 @@ CUresult weir_soft_capture_check_legacy(struct weir_soft_ctx *ctx)
 void weir_soft_capture_put(struct weir_soft_capture *capture)
 {
     if (capture && --capture->refs == 0) {
-        weir_soft_object_put(capture->graph);
         weir_soft_nodes_clear(&capture->left);
         free(capture);
     }
@@ -140,6 +139,8 @@ static void capture_end(struct weir_soft_capture *capture)
             break;
         }
     }
+    weir_soft_object_put(capture->graph); /* events that were recorded in it may keep the capture */
+    capture->graph = NULL;
     weir_soft_object_visit(WEIR_SOFT_STREAM, leave_if_in, capture);
 }
 
@@ -154,12 +155,12 @@ void weir_soft_capture_abandon(struct weir_soft_stream *stream)
         stream_leave(stream);
         return;
     }
-    capture->refs++;
+    struct weir_soft_graph *graph = capture->graph;
+    bool own = capture->own_graph;
     capture_end(capture);
-    if (capture->own_graph) {
-        weir_soft_object_retire(capture->graph);
+    if (own) {
+        weir_soft_object_retire(graph);
     }
-    weir_soft_capture_put(capture);
 }
 
 static CUresult begin(CUstream handle, struct weir_soft_graph *graph, const CUgraphNode *nodes,
@@ -265,10 +266,11 @@ struct join_check {
     bool unjoined;
 };
 
+/* Nodes that the program added itself need not be joined: NCCL leaves such behind. */
 static bool any_unmarked(const struct weir_soft_nodes *nodes)
 {
     for (uint32_t i = 0; i < nodes->n; i++) {
-        if (nodes->at[i]->mark == 0) {
+        if (nodes->at[i]->mark == 0 && nodes->at[i]->captured) {
             return true;
         }
     }
@@ -316,7 +318,6 @@ CUresult weir_soft_cuStreamEndCapture(CUstream handle, CUgraph *ret)
     }
     struct weir_soft_graph *graph = capture->graph;
     bool own = capture->own_graph;
-    capture->refs++;
     capture_end(capture);
     if (ret) {
         *ret = result == CUDA_SUCCESS ? (CUgraph)graph : NULL;
@@ -324,7 +325,6 @@ CUresult weir_soft_cuStreamEndCapture(CUstream handle, CUgraph *ret)
     if (result != CUDA_SUCCESS && own) {
         weir_soft_object_retire(graph);
     }
-    weir_soft_capture_put(capture);
     return result;
 }
 
@@ -341,6 +341,7 @@ CUresult weir_soft_capture_op(struct weir_soft_stream *stream, struct weir_soft_
     CUresult result = weir_soft_graph_add(capture->graph, weir_soft_op_node_type(op), op,
                                           &stream->capture_nodes, &node);
     if (result == CUDA_SUCCESS) {
+        node->captured = true;
         stream->capture_nodes.n = 0;
         if (!weir_soft_nodes_add(&stream->capture_nodes, node, NULL)) {
             result = CUDA_ERROR_OUT_OF_MEMORY;

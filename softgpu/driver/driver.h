@@ -683,6 +683,7 @@ struct weir_soft_node {
     struct weir_soft_nodes before;      /* nodes that this one depends on */
     struct weir_soft_node *cloned_from; /* identity only: never followed */
     uint32_t mark;
+    bool captured; /* a stream was given it; otherwise the program added it by a call of its own */
     uint32_t order;
 };
 

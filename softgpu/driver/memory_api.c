@@ -276,8 +276,7 @@ CUresult weir_soft_cuMemHostUnregister(void *p)
 
 static bool is_host(const struct weir_soft_alloc *alloc)
 {
-    return alloc->kind == WEIR_SOFT_ALLOC_HOST || alloc->kind == WEIR_SOFT_ALLOC_REGISTERED ||
-           (alloc->kind == WEIR_SOFT_ALLOC_MAPPED && !alloc->chunk->device);
+    return alloc->kind == WEIR_SOFT_ALLOC_HOST || alloc->kind == WEIR_SOFT_ALLOC_REGISTERED;
 }
 
 CUresult weir_soft_cuMemHostGetDevicePointer_v2(CUdeviceptr *ret, void *p, unsigned int flags)

@@ -222,17 +222,20 @@ static struct weir_soft_device *device_on_bus(int pci_bus)
     return NULL;
 }
 
-/* NULL: the descriptor stands for no chunk, or its device is not visible in this process. */
-static struct weir_soft_device *chunk_file_device(int fd)
+/* Does the descriptor stand for a chunk, and of which device? NULL: of one that this process does
+ * not see, whose memory others may use all the same. */
+static bool is_chunk_file(int fd, struct weir_soft_device **ret_device)
 {
     static const char start[] = "/memfd:" CHUNK_NAME;
     char path[64], target[128];
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     ssize_t n = readlink(path, target, sizeof(target) - 1);
     target[n > 0 ? n : 0] = '\0';
-    return strncmp(target, start, sizeof(start) - 1) == 0
-               ? device_on_bus(atoi(target + sizeof(start) - 1))
-               : NULL;
+    if (strncmp(target, start, sizeof(start) - 1) != 0) {
+        return false;
+    }
+    *ret_device = device_on_bus(atoi(target + sizeof(start) - 1));
+    return true;
 }
 
 CUresult weir_soft_cuMemCreate(CUmemGenericAllocationHandle *ret, size_t bytes,
@@ -430,15 +433,15 @@ CUresult weir_soft_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *
     if (fd < 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct weir_soft_device *device = chunk_file_device(fd);
-    if (!device || fstat(fd, &info) != 0 || info.st_size <= 0) {
+    struct weir_soft_device *device;
+    if (!is_chunk_file(fd, &device) || fstat(fd, &info) != 0 || info.st_size <= 0) {
         close(fd);
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUmemAllocationProp prop = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->ordinal}};
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device ? device->ordinal : -1}};
     return chunk_make(fd, (uint64_t)info.st_size, &prop, device, ret);
 }
 

@@ -124,6 +124,29 @@ class Devices(Base):
                                       "--driver", "softgpu").returncode, 69)
 
 
+class Ranks(Base):
+    """Programs whose kernels wait for each other on all GPUs, as those of collective operations do."""
+
+    def ranks(self, n, isolation):
+        host = self.devices_host({"alice": {"isolation": isolation}, "bob": {"isolation": isolation}}, n=n)
+        guest = self.finished(host, "drv_collective")
+        self.assertEqual(guest.lines[-1], "PASS drv_collective")
+        host.wait_idle()
+
+    def test_on_two(self):
+        """In one worker for all, and in workers of their own."""
+        for isolation in ("group", "program"):
+            self.ranks(2, isolation)
+
+    @unittest.skipUnless(lib.DRIVER == "softgpu", "softgpu has as many devices as it is told")
+    def test_on_four(self):
+        self.ranks(4, "program")
+
+    @unittest.skipUnless(lib.DRIVER == "softgpu", "softgpu has as many devices as it is told")
+    def test_on_eight(self):
+        self.ranks(8, "program")
+
+
 class Contexts(Base):
     """A worker opens the context of its first device when it starts, and each other at its first use."""
 

@@ -127,6 +127,14 @@ for i, device in enumerate(devices):
     pairs = ["".join("1" if number("nvmlDeviceGetP2PStatus", device, other, index) == 0 else "0" for index in range(5))
              for other in devices]
     print("device", i, sum(link == 1 for link in links), links[18], p2p, kind, remote, field, *pairs)
+    print("far", i, *[number("nvmlDeviceGetTopologyCommonAncestor", device, other) for other in devices])
+    for level in (20, 30):
+        count, near = ctypes.c_uint(8), (ctypes.c_void_p * 8)()
+        assert call("nvmlDeviceGetTopologyNearestGpus", device, level, ctypes.byref(count), near) == 0
+        print("near", i, level, *[[other.value for other in devices].index(found) for found in near[:count.value]])
+    nodes = (ctypes.c_ulong * 4)(9, 9, 9, 9)
+    assert call("nvmlDeviceGetMemoryAffinity", device, 4, nodes, 0) == 0
+    assert nodes[0] & 1 and not any(nodes[1:])
 """
 
 SMI = (["-L"], ["-q"], ["-q", "-x"], [], ["--query-gpu=name,memory.total,memory.used,utilization.gpu",
@@ -211,6 +219,11 @@ class Nvml(lib.Case):
                 want = [f"device {i} {linked} " + " ".join("00000" if i == other else "11110" for other in range(seen))
                         for i in range(seen)]
                 self.assertEqual([line for line in guest.lines if line.startswith("device")], want)
+                want = ["far " + " ".join([str(i), *["-3" if i == other else "30" for other in range(seen)]]) for i in range(seen)]
+                self.assertEqual([line for line in guest.lines if line.startswith("far")], want)
+                want = ["near " + " ".join([str(i), level, *[str(o) for o in range(seen) if o != i and level == "30"]])
+                        for i in range(seen) for level in ("20", "30")]
+                self.assertEqual([line for line in guest.lines if line.startswith("near")], want)
             host.stop()
 
     def test_without_a_host(self):

@@ -121,17 +121,18 @@ static bool is_weirs_own(void *library)
     return get_table && get_table(&table, id) == NVML_SUCCESS && table;
 }
 
-static bool find_handle(struct weir_nvml *nvml)
+static bool find_handle(const struct weir_nvml *nvml, const struct weir_device *device,
+                        nvmlDevice_t *ret_handle)
 {
     nvmlReturn_t (*by_uuid)(const char *, nvmlDevice_t *);
     nvmlReturn_t (*by_bus)(const char *, nvmlDevice_t *);
     char text[WEIR_GPU_UUID_BYTES];
 
-    weir_gpu_uuid_text(nvml->device->uuid, text);
+    weir_gpu_uuid_text(device->uuid, text);
     *(void **)&by_uuid = dlsym(nvml->library, "nvmlDeviceGetHandleByUUID");
     *(void **)&by_bus = dlsym(nvml->library, "nvmlDeviceGetHandleByPciBusId_v2");
-    return (by_uuid && by_uuid(text, &nvml->handle) == NVML_SUCCESS) ||
-           (by_bus && by_bus(nvml->device->pci_bus_id, &nvml->handle) == NVML_SUCCESS);
+    return (by_uuid && by_uuid(text, ret_handle) == NVML_SUCCESS) ||
+           (by_bus && by_bus(device->pci_bus_id, ret_handle) == NVML_SUCCESS);
 }
 
 static void load_locked(struct weir_nvml *nvml)
@@ -152,7 +153,7 @@ static void load_locked(struct weir_nvml *nvml)
     if (!is_weirs_own(nvml->library) && init) {
         result = init();
     }
-    if (result != NVML_SUCCESS || !find_handle(nvml)) {
+    if (result != NVML_SUCCESS || !find_handle(nvml, nvml->device, &nvml->handle)) {
         weir_log_info("nvml: of no use path=%s result=%d", nvml->path, (int)result);
         unload(nvml);
         return;
@@ -224,7 +225,7 @@ static nvmlReturn_t call_last_flush(void *fn, D d, struct weir_nvml_answer *answ
 }
 
 /* One flat switch. The answer's data holds the input, its n_data what the shape gives. */
-static nvmlReturn_t call(void *fn, D d, const struct weir_nvml_row *row, const uint32_t *a,
+static nvmlReturn_t call(void *fn, D d, D peer, const struct weir_nvml_row *row, const uint32_t *a,
                          struct weir_nvml_answer *answer)
 {
     uint8_t *at = answer->data;
@@ -255,6 +256,8 @@ static nvmlReturn_t call(void *fn, D d, const struct weir_nvml_row *row, const u
         return CALL((D, U32, U32, OUT64), d, a[0], a[1], q);
     case WEIR_NVML_III_Q:
         return CALL((D, U32, U32, U32, OUT64), d, a[0], a[1], a[2], q);
+    case WEIR_NVML_D_U:
+        return CALL((D, D, OUT32), d, peer, w);
     case WEIR_NVML_T:
         return CALL((D, char *, U32), d, text, a[0]);
     case WEIR_NVML_I_T:
@@ -330,9 +333,9 @@ static nvmlReturn_t measure(const struct weir_nvml_row *row, const struct weir_n
                             uint32_t *ret_bytes)
 {
     static const uint8_t fixed[WEIR_NVML_SHAPE_COUNT] = {
-        [WEIR_NVML_U] = 4,     [WEIR_NVML_UU] = 8,   [WEIR_NVML_UUU] = 12, [WEIR_NVML_UUUU] = 16,
-        [WEIR_NVML_Q] = 8,     [WEIR_NVML_QL] = 16,  [WEIR_NVML_I_U] = 4,  [WEIR_NVML_II_U] = 4,
-        [WEIR_NVML_II_UU] = 8, [WEIR_NVML_II_Q] = 8, [WEIR_NVML_III_Q] = 8};
+        [WEIR_NVML_U] = 4,     [WEIR_NVML_UU] = 8,   [WEIR_NVML_UUU] = 12,  [WEIR_NVML_UUUU] = 16,
+        [WEIR_NVML_Q] = 8,     [WEIR_NVML_QL] = 16,  [WEIR_NVML_I_U] = 4,   [WEIR_NVML_II_U] = 4,
+        [WEIR_NVML_II_UU] = 8, [WEIR_NVML_II_Q] = 8, [WEIR_NVML_III_Q] = 8, [WEIR_NVML_D_U] = 4};
     const uint32_t *a = q->arguments;
 
     *ret_bytes = fixed[row->shape] != 0 ? fixed[row->shape] : row->bytes;
@@ -340,7 +343,7 @@ static nvmlReturn_t measure(const struct weir_nvml_row *row, const struct weir_n
         *ret_bytes = q->n_data;
         return check_versioned(row, q);
     }
-    if (q->n_data != 0) {
+    if (q->n_data != 0 || (row->shape == WEIR_NVML_D_U && !q->peer)) {
         return NVML_ERROR_INVALID_ARGUMENT;
     }
     switch ((int)row->shape) {
@@ -366,12 +369,11 @@ static nvmlReturn_t measure(const struct weir_nvml_row *row, const struct weir_n
 static uint32_t n_arguments(enum weir_nvml_shape shape)
 {
     static const uint8_t n[WEIR_NVML_SHAPE_COUNT] = {
-        [WEIR_NVML_I_U] = 1,  [WEIR_NVML_II_U] = 2,  [WEIR_NVML_II_UU] = 2,
-        [WEIR_NVML_II_Q] = 2, [WEIR_NVML_III_Q] = 3, [WEIR_NVML_T] = 1,
-        [WEIR_NVML_I_T] = 2,  [WEIR_NVML_I_S] = 1,   [WEIR_NVML_II_S] = 2,
-        [WEIR_NVML_N_U] = 1,  [WEIR_NVML_I_N_U] = 2, [WEIR_NVML_I_N_Q] = 2,
-        [WEIR_NVML_NU] = 1,   [WEIR_NVML_SYS_T] = 1, [WEIR_NVML_SYS_VT] = 1,
-        [WEIR_NVML_FIELD] = 2};
+        [WEIR_NVML_I_U] = 1,   [WEIR_NVML_II_U] = 2,  [WEIR_NVML_II_UU] = 2,  [WEIR_NVML_II_Q] = 2,
+        [WEIR_NVML_III_Q] = 3, [WEIR_NVML_T] = 1,     [WEIR_NVML_I_T] = 2,    [WEIR_NVML_I_S] = 1,
+        [WEIR_NVML_II_S] = 2,  [WEIR_NVML_N_U] = 1,   [WEIR_NVML_I_N_U] = 2,  [WEIR_NVML_I_N_Q] = 2,
+        [WEIR_NVML_NU] = 1,    [WEIR_NVML_SYS_T] = 1, [WEIR_NVML_SYS_VT] = 1, [WEIR_NVML_FIELD] = 2,
+        [WEIR_NVML_D_U] = 1};
 
     return n[shape];
 }
@@ -427,17 +429,19 @@ static void keep(struct kept *k, const struct key *key, nvmlReturn_t result,
     }
 }
 
-static nvmlReturn_t ask_locked(struct weir_nvml *nvml, const struct key *key, uint32_t bytes,
+static nvmlReturn_t ask_locked(struct weir_nvml *nvml, const struct key *key,
+                               const struct weir_device *peer_device, uint32_t bytes,
                                struct weir_nvml_answer *answer)
 {
     const struct weir_nvml_row *row = &rows[key->row];
     void *fn = nvml->functions[key->row];
+    nvmlDevice_t peer = NULL;
     struct kept *k;
     nvmlReturn_t result;
     bool fresh;
 
-    if (!fn) {
-        return NVML_ERROR_FUNCTION_NOT_FOUND;
+    if (!fn || (peer_device && !find_handle(nvml, peer_device, &peer))) {
+        return fn ? NVML_ERROR_NOT_FOUND : NVML_ERROR_FUNCTION_NOT_FOUND;
     }
     k = find_kept(nvml, key, &fresh);
     if (fresh) {
@@ -447,7 +451,7 @@ static nvmlReturn_t ask_locked(struct weir_nvml *nvml, const struct key *key, ui
     }
     memcpy(answer->data, key->data, key->n_data < KEY_BYTES ? key->n_data : KEY_BYTES);
     answer->n_data = bytes;
-    result = call(fn, nvml->handle, row, key->arguments, answer);
+    result = call(fn, nvml->handle, peer, row, key->arguments, answer);
     if (result != NVML_SUCCESS && result != NVML_ERROR_INSUFFICIENT_SIZE) {
         answer->n_data = 0;
     }
@@ -485,7 +489,7 @@ nvmlReturn_t weir_nvml_ask(struct weir_nvml *nvml, const struct weir_nvml_questi
         load_locked(nvml);
     }
     if (nvml->library) {
-        result = ask_locked(nvml, &key, bytes, answer);
+        result = ask_locked(nvml, &key, question->peer, bytes, answer);
     } else {
         memcpy(answer->data, key.data, key.n_data < KEY_BYTES ? key.n_data : KEY_BYTES);
         answer->n_data = bytes;

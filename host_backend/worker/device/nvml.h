@@ -27,6 +27,7 @@ struct weir_nvml_question {
     uint32_t arguments[WEIR_NVML_ARGUMENTS];
     const void *data;
     uint32_t n_data;
+    const struct weir_device *peer; /* the device that a row of shape D_U names; NULL: none */
 };
 
 /* Room for any answer; the real library writes here too, so a wrong size of ours stays harmless. */

@@ -13,12 +13,13 @@
 #define ARCHITECTURE_UNKNOWN 0xffffffffu
 #define BRAND_NVIDIA         14
 /* NVLink as nvml.h has it: 18 links of the fourth generation, to a switch. */
-#define LINKS            18u
-#define LINK_VERSION     6u
-#define LINK_TO_SWITCH   2u
-#define FIELD_LINK_COUNT 91u
-#define FIELD_LINK_STATE 165u
-#define FIELD_UNSIGNED   1u
+#define LINKS                18u
+#define LINK_VERSION         6u
+#define LINK_TO_SWITCH       2u
+#define ANCESTOR_HOST_BRIDGE 30u /* as two GPUs of one socket have it */
+#define FIELD_LINK_COUNT     91u
+#define FIELD_LINK_STATE     165u
+#define FIELD_UNSIGNED       1u
 
 static uint32_t attribute(const struct weir_device *device, CUdevice_attribute id)
 {
@@ -233,6 +234,9 @@ nvmlReturn_t weir_nvml_plain(const struct weir_device *device, const struct weir
     }
     if (IS("FieldValues")) {
         return give_field(device, arguments, answer);
+    }
+    if (IS("TopologyCommonAncestor")) {
+        return give_words(answer, ANCESTOR_HOST_BRIDGE, 0);
     }
     if (IS("EccMode")) {
         return give_words(answer, ecc, ecc);

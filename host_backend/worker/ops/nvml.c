@@ -59,6 +59,10 @@ CUresult weir_host_nvml_call(struct weir_session *s, const struct weir_op_nvml_c
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memcpy(question.arguments, in->arguments, sizeof question.arguments);
+    if (in->arguments[0] < s->platform->n_devices &&
+        strcmp(in->function, "nvmlDeviceGetTopologyCommonAncestor") == 0) {
+        question.peer = &s->platform->devices[in->arguments[0]].about;
+    }
     out->result =
         (int32_t)weir_nvml_ask(s->platform->devices[s->op.device].nvml, &question, answer);
     hide_remote(s, question.function, answer);

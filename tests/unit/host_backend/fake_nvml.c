@@ -42,11 +42,15 @@ nvmlReturn_t nvmlShutdown(void)
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device);
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 {
-    if (strcmp(uuid, "GPU-01020304-0506-0708-090a-0b0c0d0e0f10") != 0) {
-        return NVML_ERROR_NOT_FOUND;
+    static const char *const uuids[] = {"GPU-01020304-0506-0708-090a-0b0c0d0e0f10",
+                                        "GPU-02000000-0000-0000-0000-000000000000"};
+    for (unsigned int i = 0; i < 2; i++) {
+        if (strcmp(uuid, uuids[i]) == 0) {
+            *device = (nvmlDevice_t)(uintptr_t)(0x77 + i);
+            return NVML_SUCCESS;
+        }
     }
-    *device = (nvmlDevice_t)(uintptr_t)0x77;
-    return NVML_SUCCESS;
+    return NVML_ERROR_NOT_FOUND;
 }
 
 BODY(nvmlDeviceGetPowerUsage, (D, U *a), OF_DEVICE *a = 70000; return NVML_SUCCESS;)
@@ -71,6 +75,9 @@ BODY(nvmlDeviceGetClock, (D, U i, U j, U *a), OF_DEVICE *a = i * 10 + j; return 
 BODY(nvmlDeviceGetMinMaxClockOfPState, (D, U i, U j, U *a, U *b), OF_DEVICE *a = i; *b = j;
      return NVML_SUCCESS;)
 BODY(nvmlDeviceGetNvLinkState, (D, U i, U *a), OF_DEVICE *a = i < 18; return NVML_SUCCESS;)
+BODY(nvmlDeviceGetTopologyCommonAncestor, (D, nvmlDevice_t peer, U *a),
+     OF_DEVICE *a = (U)(uintptr_t)peer;
+     return NVML_SUCCESS;)
 BODY(nvmlDeviceGetTotalEccErrors, (D, U i, U j, Q *a), OF_DEVICE *a = i * 10 + j;
      return NVML_SUCCESS;)
 BODY(nvmlDeviceGetMemoryErrorCounter, (D, U i, U j, U k, Q *a), OF_DEVICE *a = i * 100 + j * 10 + k;

@@ -102,6 +102,21 @@ static void ask_numbers_arrive(void **state)
     WANT_WORDS(123, 0);
 }
 
+/* A second device is named by its UUID to the library, as the device itself is. */
+static void ask_of_two_devices_arrives(void **state)
+{
+    static const struct weir_device other = {.uuid = {2}}, unknown = {.uuid = {3}};
+    struct weir_nvml_question question = {.function = "nvmlDeviceGetTopologyCommonAncestor",
+                                          .arguments = {1}};
+    (void)state;
+    assert_int_equal(weir_nvml_ask(nvml, &question, &answer), NVML_ERROR_INVALID_ARGUMENT);
+    question.peer = &unknown;
+    assert_int_equal(weir_nvml_ask(nvml, &question, &answer), NVML_ERROR_NOT_FOUND);
+    question.peer = &other;
+    assert_int_equal(weir_nvml_ask(nvml, &question, &answer), NVML_SUCCESS);
+    WANT_WORDS(0x78);
+}
+
 static void ask_texts_arrive(void **state)
 {
     (void)state;
@@ -369,6 +384,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(ask_numbers_arrive, setup_fake, teardown),
+        cmocka_unit_test_setup_teardown(ask_of_two_devices_arrives, setup_fake, teardown),
         cmocka_unit_test_setup_teardown(ask_texts_arrive, setup_fake, teardown),
         cmocka_unit_test_setup_teardown(ask_structures_arrive, setup_fake, teardown),
         cmocka_unit_test_setup_teardown(ask_lists_arrive, setup_fake, teardown),
