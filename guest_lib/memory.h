@@ -28,7 +28,7 @@ enum weir_mem_kind {
     WEIR_MEM_IMPORTED, /* cuIpcOpenMemHandle */
     WEIR_MEM_MAPPED,   /* cuMemMap: flags are the access, owner is a struct weir_guest_vmm_handle */
     WEIR_MEM_PINNED,   /* cuMemHostAlloc: shared memory, device address == address */
-    WEIR_MEM_MANAGED,  /* cuMemAllocManaged: as PINNED, with other attributes */
+    WEIR_MEM_MANAGED,  /* cuMemAllocManaged: it moves, or is as PINNED with other attributes */
     WEIR_MEM_REGISTERED, /* cuMemHostRegister: the program's own; device_base is 0 where the GPU
                             does not reach it */
     WEIR_MEM_HOST,       /* "pinned" in a remote session: ordinary memory */
@@ -56,6 +56,7 @@ struct weir_mem {
     uint32_t handle_types;  /* handle types to which a mapping's memory may be exported */
     uint32_t heap_epoch;    /* epoch of the heap that its block comes from */
     uint32_t opens;         /* cuIpcOpenMemHandle() calls beyond the first */
+    bool moves;             /* managed memory that lies on the device, too (moves.h) */
     bool sync_memops;       /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
 };
 

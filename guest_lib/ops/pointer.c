@@ -1,5 +1,6 @@
 /* What an address is: pointer and range attributes, and hints on managed memory. */
 #include "guest_lib/memory.h"
+#include "guest_lib/moves.h"
 #include "guest_lib/register.h"
 #include "proto/guest_hand.h"
 #include <string.h>
@@ -186,18 +187,24 @@ CUresult weir_guest_cuPointerSetAttribute(const void *value, CUpointer_attribute
 
 /* ---------------------------------------------------------------- hints */
 
-/* Managed memory stays where it is, so hints are checked and have no effect. */
-static CUresult check_managed(CUdeviceptr ptr, size_t count)
+/* Advice is checked and has no effect. */
+static CUresult check_managed_at(CUdeviceptr ptr, size_t count, struct weir_mem *ret_mem)
 {
-    struct weir_mem mem;
     struct weir_guest_ctx *ctx;
     CUresult result = weir_ctx_current(&ctx);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    return count && weir_mem_check(ptr, count, &mem) == CUDA_SUCCESS && weir_mem_is_managed(&mem)
+    return count && weir_mem_check(ptr, count, ret_mem) == CUDA_SUCCESS &&
+                   weir_mem_is_managed(ret_mem)
                ? CUDA_SUCCESS
                : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult check_managed(CUdeviceptr ptr, size_t count)
+{
+    struct weir_mem mem;
+    return check_managed_at(ptr, count, &mem);
 }
 
 CUresult weir_guest_cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
@@ -225,7 +232,16 @@ CUresult weir_guest_cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevic
     if (result == CUDA_SUCCESS && dstDevice != CU_DEVICE_CPU && !weir_guest_device_get(dstDevice)) {
         result = CUDA_ERROR_INVALID_DEVICE;
     }
-    return result == CUDA_SUCCESS ? check_managed(devPtr, count) : result;
+    struct weir_mem mem;
+    result = result == CUDA_SUCCESS ? check_managed_at(devPtr, count, &mem) : result;
+    if (result != CUDA_SUCCESS || !mem.moves || weir_guest_capturing()) {
+        return result;
+    }
+    if (dstDevice != CU_DEVICE_CPU) {
+        return weir_moves_any() ? weir_moves_take(devPtr, count) : CUDA_SUCCESS;
+    }
+    result = weir_guest_stream_synchronize(stream);
+    return result == CUDA_SUCCESS ? weir_moves_fetch(devPtr, count) : result;
 }
 
 CUresult weir_guest_cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location,
