@@ -108,6 +108,9 @@ static bool agree(int fd, bool *ret_protects)
     return ioctl(fd, UFFDIO_API, &api) == 0;
 }
 
+/* The userfaultfd and the eventfd. */
+static const struct weir_amounts descriptors = {.of = {[WEIR_ACCOUNT_DESCRIPTORS] = 2}};
+
 static CUresult make_streams(struct weir_managed *m)
 {
     const struct weir_driver *d = m->session->driver;
@@ -125,6 +128,7 @@ static void destroy(struct weir_managed *m)
     if (m->threaded) {
         atomic_store(&m->ends, true);
         weir_managed_kick(m);
+        (void)pthread_cancel(m->thread);
         (void)pthread_join(m->thread, NULL);
     }
     if (m->copies) {
@@ -145,6 +149,7 @@ static void destroy(struct weir_managed *m)
         close(m->kick);
     }
     close(m->fd);
+    weir_account_release_all(&m->session->tenant->account, &descriptors);
     pthread_cond_destroy(&m->merged);
     pthread_mutex_destroy(&m->lock);
     free(m);
@@ -159,6 +164,12 @@ CUresult weir_managed_begin(struct weir_session *session, int fd)
         weir_session_region(session) || !(m = calloc(1, sizeof *m))) {
         close(fd);
         return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    result = weir_session_charge_all(session, session->device, &descriptors);
+    if (result != CUDA_SUCCESS) {
+        close(fd);
+        free(m);
+        return result;
     }
     m->session = session;
     m->device = session->device;

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "host_backend/worker/state/host_calls.h"
 #include "host_backend/worker/state/platform.h"
+#include "host_backend/worker/state/tenant.h"
 #include <errno.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
@@ -87,19 +88,36 @@ static void open_pages(const struct weir_managed *m, uint64_t address, uint64_t 
 
 /* ---------------------------------------------------------------- both at once */
 
+/* Charged while the range lives: the tenant's pinned memory is what this is as much as. */
+static bool make_before_locked(struct weir_managed *m, struct weir_managed_range *r)
+{
+    const struct weir_amounts cost = {.of = {[WEIR_ACCOUNT_PINNED_MEMORY] = r->chunk->bytes}};
+    void *at;
+
+    if (r->before) {
+        return true;
+    }
+    if (weir_tenant_charge(m->session->tenant, &cost) != CUDA_SUCCESS) {
+        return false;
+    }
+    at = mmap(NULL, r->chunk->bytes, PROT_READ | PROT_WRITE,
+              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) {
+        weir_account_release_all(&m->session->tenant->account, &cost);
+        return false;
+    }
+    r->charged.of[WEIR_ACCOUNT_PINNED_MEMORY] += r->chunk->bytes;
+    r->before = at;
+    return true;
+}
+
 bool weir_managed_merge_locked(struct weir_managed *m, struct weir_managed_range *r, uint32_t first,
                                uint32_t n)
 {
     uint64_t offset = first * WEIR_BLOCK_BYTES;
 
-    if (!r->before) {
-        void *at = mmap(NULL, r->chunk->bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-        if (at == MAP_FAILED) {
-            return false;
-        }
-        r->before = at;
+    if (!make_before_locked(m, r)) {
+        return false;
     }
     memcpy(r->before + offset, r->pages + offset, n * WEIR_BLOCK_BYTES);
     for (uint32_t i = first; i < first + n; i++) {
@@ -239,8 +257,8 @@ static bool fetch_locked(struct weir_managed *m, struct weir_managed_range *r,
 {
     bool merge;
 
-    if (!may_fetch_locked(m, fault, &merge)) {
-        return false;
+    if (!may_fetch_locked(m, fault, &merge) || (merge && !make_before_locked(m, r))) {
+        return false; /* without memory to merge, the program waits for the work */
     }
     *n = weir_blocks_row(&r->blocks, first);
     CUresult result = weir_managed_copy_locked(m, r, first, *n, false);
@@ -252,9 +270,8 @@ static bool fetch_locked(struct weir_managed *m, struct weir_managed_range *r,
                       (unsigned long long)m->session->id, (int)(result ? result : waited));
     }
     weir_blocks_brought(&r->blocks, first, *n);
-    if (merge && !weir_managed_merge_locked(m, r, first, *n)) {
-        weir_log_warn("managed: no memory, what kernels write meanwhile is lost session=%llu",
-                      (unsigned long long)m->session->id);
+    if (merge) {
+        (void)weir_managed_merge_locked(m, r, first, *n);
     }
     return true;
 }
@@ -305,19 +322,26 @@ static bool serve_locked(struct weir_managed *m, const struct weir_managed_fault
 
 /* ---------------------------------------------------------------- the thread */
 
-/* @return false: the program is gone */
-static bool read_faults_locked(struct weir_managed *m)
+/*
+ * Read what faults there are. The program has the descriptor, too: it may have made it block, so no
+ * lock is held here, and weir_managed_end() breaks a read off.
+ * @return false: the program is gone
+ */
+static bool read_faults(struct weir_managed *m)
 {
-    struct uffd_msg message;
-    ssize_t got = 0;
+    struct uffd_msg messages[16];
+    size_t room = WEIR_MANAGED_FAULTS - m->n_faults, most = sizeof messages / sizeof messages[0];
+    ssize_t got;
 
-    while (m->n_faults < WEIR_MANAGED_FAULTS &&
-           (got = read(m->fd, &message, sizeof message)) == (ssize_t)sizeof message) {
-        if (message.event == UFFD_EVENT_PAGEFAULT) {
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
+    got = read(m->fd, messages, (room < most ? room : most) * sizeof messages[0]);
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+    for (size_t i = 0; got > 0 && i < (size_t)got / sizeof messages[0]; i++) {
+        if (messages[i].event == UFFD_EVENT_PAGEFAULT) {
             const uint64_t writes = UFFD_PAGEFAULT_FLAG_WRITE | UFFD_PAGEFAULT_FLAG_WP;
 
             m->faults[m->n_faults++] = (struct weir_managed_fault){
-                message.arg.pagefault.address, (message.arg.pagefault.flags & writes) != 0,
+                messages[i].arg.pagefault.address, (messages[i].arg.pagefault.flags & writes) != 0,
                 weir_clock_now_ns()};
         }
     }
@@ -345,6 +369,7 @@ void *weir_managed_serve(void *managed)
     const struct weir_platform *platform = m->session->platform;
     bool merging = false, there = true;
 
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
     (void)prctl(PR_SET_NAME, "weir-managed");
     (void)platform->driver.cuCtxSetCurrent(platform->devices[m->device].context);
     while (!atomic_load(&m->ends)) {
@@ -353,10 +378,13 @@ void *weir_managed_serve(void *managed)
         bool waits = m->n_faults != 0 || merging;
 
         fds[0].fd = there && m->n_faults < WEIR_MANAGED_FAULTS ? m->fd : -1;
+        fds[0].revents = 0;
         (void)ppoll(fds, 2, waits ? &wait : NULL, NULL);
         (void)!read(m->kick, &kicks, sizeof kicks);
+        if (fds[0].revents != 0) {
+            there = read_faults(m);
+        }
         pthread_mutex_lock(&m->lock);
-        there = there && read_faults_locked(m);
         serve_all_locked(m);
         merging = merge_locked(m);
         pthread_mutex_unlock(&m->lock);

@@ -35,6 +35,8 @@ struct weir_managed {
     bool threaded;
     pthread_t thread;
     atomic_bool ends;
+    struct weir_managed_fault faults[WEIR_MANAGED_FAULTS]; /* the thread's own */
+    uint32_t n_faults;
     CUstream copies; /* all copies between the two sides */
 
     /* What faults wait for: records are numbered by calls_total. */
@@ -48,8 +50,6 @@ struct weir_managed {
     pthread_mutex_t lock; /* guards what follows, done_at, the two streams and `ordered` */
     pthread_cond_t merged;
     struct weir_managed_range *ranges;
-    struct weir_managed_fault faults[WEIR_MANAGED_FAULTS];
-    uint32_t n_faults;
     uint32_t n_cpu;         /* blocks that the CPU has, of all ranges; shown to the guest */
     uint64_t merge_ns;      /* when MERGED blocks are compared next */
     uint64_t merges, asked; /* comparisons of all of them that have ended; that are asked for */
