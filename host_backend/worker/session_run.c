@@ -31,7 +31,6 @@
 #define IDLE_WAIT_NS   WEIR_NS_PER_S
 #define WATCH_WAIT_NS  (5 * WEIR_NS_PER_MS)
 #define LATER_WAIT_NS  (100 * WEIR_NS_PER_MS) /* while calls are put off */
-#define ORDER_WAIT_NS  (50 * WEIR_NS_PER_US)  /* while faults cannot see the end of work */
 #define POLL_WAIT_NS   (50 * WEIR_NS_PER_US)
 #define START_NS       WEIR_NS_PER_S          /* calls are timed this long after the start */
 #define SLOW_CALL_NS   (100 * WEIR_NS_PER_US) /* a timed call that takes longer is logged */
@@ -385,20 +384,15 @@ void weir_session_run(struct weir_session *session)
             spin_ns = spin_ns < quiet_ns ? spin_ns : quiet_ns;
             wait_ns = 0;
         }
-        if (weir_managed_behind(session)) {
-            spin_ns = spin_ns < GATE_SPIN_NS ? spin_ns : GATE_SPIN_NS;
-            wait_ns = wait_ns < ORDER_WAIT_NS ? wait_ns : ORDER_WAIT_NS;
-        }
+        weir_managed_rest(session);
         status = transport->ops->receive(transport, &record, &session->op.bulk,
                                          &session->op.bulk_bytes, spin_ns, wait_ns);
+        weir_managed_resume(session);
         if (status == WEIR_ERR_TIMED_OUT && given) { /* nothing follows: make its end seen */
             weir_admission_idle(session);
             given = false;
             spin_ns = spin_for(session);
             continue;
-        }
-        if (status == WEIR_ERR_TIMED_OUT && weir_managed_behind(session)) {
-            weir_managed_order(session);
         }
         if (status == WEIR_OK) {
             uint64_t begin_ns = timed_ns != 0 ? weir_clock_now_ns() : 0;

@@ -19,6 +19,7 @@
 #include "host_backend/worker/state/segment.h"
 #include "host_backend/worker/state/tenant.h"
 #include <linux/userfaultfd.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -64,13 +65,13 @@ void weir_managed_show_locked(struct weir_managed *m)
 
 bool weir_managed_is_idle_locked(struct weir_managed *m)
 {
-    uint64_t now = weir_session_calls(m->session), at = atomic_load(&m->ordered_at);
+    uint64_t at = m->ordered_at;
 
     if (m->done_at != at && m->session->driver->cuEventQuery(m->ordered) != CUDA_ERROR_NOT_READY) {
         m->done_at = at; /* or the context is dead */
         m->n_orders = 0;
     }
-    return m->done_at == now;
+    return m->done_at == weir_session_calls(m->session);
 }
 
 CUresult weir_managed_copy_locked(struct weir_managed *m, const struct weir_managed_range *r,
@@ -456,13 +457,22 @@ CUresult weir_managed_taken(struct weir_session *session)
 
 /* ---------------------------------------------------------------- the end of work */
 
-/* Events of other streams are recorded behind what they were given; `joined` waits for all. */
-static CUresult join_streams(struct weir_session *session, struct weir_managed *m)
+static void enter(const struct weir_managed *m, uint32_t device)
 {
+    const struct weir_platform *platform = m->session->platform;
+
+    (void)platform->driver.cuCtxSetCurrent(platform->devices[device].context);
+}
+
+/* Events are recorded behind what streams were given; `joined` waits for all of them. */
+static CUresult join_streams(struct weir_managed *m)
+{
+    struct weir_session *session = m->session;
+
     for (struct weir_host_ctx *ctx = weir_session_contexts(session); ctx; ctx = ctx->next) {
         for (struct weir_host_stream *st = ctx->streams; st; st = st->next) {
             if (!weir_host_stream_capturing(session, st)) {
-                WEIR_TRY(weir_session_enter(session, st->o.device));
+                enter(m, st->o.device);
                 WEIR_TRY(weir_order_join(session->driver, &m->join[st->o.device],
                                          weir_host_stream_at(st), m->joined));
             }
@@ -471,31 +481,45 @@ static CUresult join_streams(struct weir_session *session, struct weir_managed *
     return CUDA_SUCCESS;
 }
 
-static void order_locked(struct weir_session *session, struct weir_managed *m)
+void weir_managed_order_locked(struct weir_managed *m)
 {
-    uint64_t now = weir_session_calls(session);
+    uint64_t now = weir_session_calls(m->session);
 
-    (void)weir_managed_is_idle_locked(m);
-    if (m->n_orders < ORDERS_MOST &&
-        (m->done_at == atomic_load(&m->ordered_at) || atomic_exchange(&m->wanted, false))) {
-        m->n_orders++;
-        if (join_streams(session, m) == CUDA_SUCCESS &&
-            weir_session_enter(session, m->device) == CUDA_SUCCESS &&
-            session->driver->cuEventRecord(m->ordered, m->joined) == CUDA_SUCCESS) {
-            atomic_store(&m->ordered_at, now);
+    if (m->ordered_at == now || m->n_orders == ORDERS_MOST) {
+        return;
+    }
+    m->n_orders++;
+    if (join_streams(m) == CUDA_SUCCESS) {
+        enter(m, m->device);
+        if (m->session->driver->cuEventRecord(m->ordered, m->joined) == CUDA_SUCCESS) {
+            m->ordered_at = now;
         }
+    }
+    enter(m, m->device);
+}
+
+void weir_managed_rest(struct weir_session *session)
+{
+    struct weir_managed *m = session->devices.managed;
+
+    if (__builtin_expect(m != NULL, 0)) {
+        /* M2: meets the acquire of the thread that takes the streams. */
+        atomic_store_explicit(&m->streams, WEIR_MANAGED_OF_NOBODY, memory_order_release);
     }
 }
 
-void weir_managed_order(struct weir_session *session)
+void weir_managed_resume(struct weir_session *session)
 {
     struct weir_managed *m = session->devices.managed;
-    uint32_t device = session->device;
+    int nobody = WEIR_MANAGED_OF_NOBODY;
 
-    pthread_mutex_lock(&m->lock);
-    order_locked(session, m);
-    pthread_mutex_unlock(&m->lock);
-    (void)weir_session_enter(session, device);
+    /* M3: meets the release of the thread that gives them back, some microseconds later. */
+    while (m &&
+           !atomic_compare_exchange_weak_explicit(&m->streams, &nobody, WEIR_MANAGED_OF_SESSION,
+                                                  memory_order_acquire, memory_order_relaxed)) {
+        nobody = WEIR_MANAGED_OF_NOBODY;
+        sched_yield();
+    }
 }
 
 /* ---------------------------------------------------------------- to the program */
@@ -532,9 +556,8 @@ static bool settle_locked(struct weir_session *session, struct weir_managed *m)
     uint64_t end_ns = weir_clock_now_ns() + SETTLE_NS;
     bool idle;
 
-    atomic_store(&m->wanted, true);
-    order_locked(session, m);
-    (void)weir_session_enter(session, m->device);
+    weir_managed_order_locked(m);
+    (void)weir_session_switch(session, m->device);
     do {
         idle = weir_managed_is_idle_locked(m);
     } while (!idle && weir_clock_now_ns() < end_ns);
@@ -608,27 +631,17 @@ void weir_managed_launches_slow(struct weir_session *session)
     pthread_mutex_unlock(&m->lock);
 }
 
-bool weir_managed_behind(const struct weir_session *session)
-{
-    const struct weir_managed *m = session->devices.managed;
-
-    return m && atomic_load_explicit(&m->ordered_at, memory_order_relaxed) !=
-                    weir_session_calls(session);
-}
-
 void weir_managed_function_ran(struct weir_session *session)
 {
     struct weir_managed *m = session->devices.managed;
     uint64_t asked, end_ns = weir_clock_now_ns() + WEIR_NS_PER_S;
-    bool any = false;
+    bool any;
 
     if (!m) {
         return;
     }
     pthread_mutex_lock(&m->lock);
-    for (const struct weir_managed_range *r = m->ranges; r; r = r->next) {
-        any |= r->blocks.n_merged != 0;
-    }
+    any = weir_managed_any_merged_locked(m);
     asked = any ? ++m->asked : 0;
     weir_managed_kick(m);
     while (any && m->merges < asked && !atomic_load(&m->ends) &&

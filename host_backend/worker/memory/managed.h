@@ -70,10 +70,10 @@ static inline void weir_managed_launches(struct weir_session *session)
     }
 }
 
-/** Has the session handled records since weir_managed_order()? */
-bool weir_managed_behind(const struct weir_session *session);
-/** Have faults wait for the work that streams have been given so far, and for no later work. */
-void weir_managed_order(struct weir_session *session);
+/** The session's thread is about to wait for a record, and touches no stream until it has resumed:
+ * the thread that serves faults may meanwhile. */
+void weir_managed_rest(struct weir_session *session);
+void weir_managed_resume(struct weir_session *session);
 
 /** A function of the guest's has run in a stream: what it wrote is there for the work behind it.
  * @thread any */

@@ -214,6 +214,19 @@ CUresult weir_managed_carry_all_locked(struct weir_managed *m, bool idle)
     return result;
 }
 
+/* See when the work that there is will be done, unless the session's thread is giving more. */
+static void order_locked(struct weir_managed *m)
+{
+    int nobody = WEIR_MANAGED_OF_NOBODY;
+
+    /* M2, M3 */
+    if (atomic_compare_exchange_strong_explicit(&m->streams, &nobody, WEIR_MANAGED_OF_FAULTS,
+                                                memory_order_acquire, memory_order_relaxed)) {
+        weir_managed_order_locked(m);
+        atomic_store_explicit(&m->streams, WEIR_MANAGED_OF_NOBODY, memory_order_release);
+    }
+}
+
 /* Compare merged blocks, if it is time. @return are some left? */
 static bool merge_locked(struct weir_managed *m)
 {
@@ -222,7 +235,7 @@ static bool merge_locked(struct weir_managed *m)
     if (any) {
         idle = weir_managed_is_idle_locked(m);
         if (!idle) {
-            atomic_store(&m->wanted, true);
+            order_locked(m);
         }
         if (idle || m->asked != m->merges || weir_clock_now_ns() >= m->merge_ns) {
             (void)weir_managed_carry_all_locked(m, idle);
@@ -248,7 +261,7 @@ static bool may_fetch_locked(struct weir_managed *m, const struct weir_managed_f
     /* A function of the program's that waits here holds its stream up. */
     *ret_merge =
         weir_host_calls_any(m->session) || weir_clock_now_ns() - fault->since_ns >= PATIENCE_NS;
-    atomic_store(&m->wanted, true);
+    order_locked(m);
     return *ret_merge;
 }
 

@@ -26,6 +26,13 @@ struct weir_managed_fault {
     uint64_t since_ns;
 };
 
+/* Whose thread may touch the streams of the session. */
+enum weir_managed_streams {
+    WEIR_MANAGED_OF_SESSION,
+    WEIR_MANAGED_OF_NOBODY, /* the session's thread waits for a record */
+    WEIR_MANAGED_OF_FAULTS,
+};
+
 struct weir_managed {
     struct weir_session *session;
     uint32_t device; /* index of the device on which copies are made */
@@ -42,10 +49,10 @@ struct weir_managed {
     /* What faults wait for: records are numbered by calls_total. */
     CUstream joined; /* waits for the work of all streams */
     CUevent join[WEIR_DEVICES_MAX], ordered;
-    atomic_uint_fast64_t ordered_at; /* the records that `ordered` is recorded behind */
-    uint64_t done_at;                /* records whose work is known to be done */
-    uint32_t n_orders;               /* since then */
-    atomic_bool wanted;              /* a fault waits for work */
+    uint64_t ordered_at; /* the records that `ordered` is recorded behind */
+    uint64_t done_at;    /* records whose work is known to be done */
+    uint32_t n_orders;   /* since then */
+    atomic_int streams;  /* whose the session's streams are: enum weir_managed_streams */
 
     pthread_mutex_t lock; /* guards what follows, done_at, the two streams and `ordered` */
     pthread_cond_t merged;
@@ -59,6 +66,9 @@ struct weir_managed {
 struct weir_managed_range *weir_managed_find_locked(struct weir_managed *m, uint64_t address);
 /** Tell the guest how many blocks the CPU has. */
 void weir_managed_show_locked(struct weir_managed *m);
+/** Have `ordered` recorded behind all work that streams have been given.
+ * @thread the session's; or that of faults, while the streams are its own */
+void weir_managed_order_locked(struct weir_managed *m);
 /** Has all work been done that the session has been given? */
 bool weir_managed_is_idle_locked(struct weir_managed *m);
 /** Copy blocks between the sides, and wait. @return the driver's */
