@@ -6,6 +6,9 @@ import re
 import lib
 
 AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+# As such a user, with a device that everybody may open. The test's own mount namespace keeps others' out of it.
+DEVICE_FOR_ALL = ["unshare", "--mount", "sh", "-c", 'd=$(mktemp) && rm $d && mknod $d c "$0" "$1" && chmod 666 $d && '
+                  'mount --bind $d /dev/userfaultfd && rm $d && shift && exec "$@"']
 SCENARIOS = ("calls", "flag", "overlap", "function", "threads")
 
 
@@ -89,6 +92,15 @@ class Managed(lib.Case):
         os.kill(self.server.worker_pid(), 9)
         guest.kill()
         self.server.wait_idle()
+
+    def test_who_may_open_the_device(self):
+        if os.geteuid() != 0 or not os.path.exists("/dev/userfaultfd"):
+            self.skipTest("not root, or no /dev/userfaultfd")
+        number = os.stat("/dev/userfaultfd").st_rdev
+        prefix = [*DEVICE_FOR_ALL, str(os.major(number)), str(os.minor(number)), *AS_NOBODY]
+        self.assertEqual(self.where(prefix=prefix), ("1", "0"))
+        for name in ("turns", "calls"):
+            self.scenario(name, prefix=prefix)
 
     def test_without_the_right_to_it(self):
         guest = self.scenario("where", prefix=AS_NOBODY)
