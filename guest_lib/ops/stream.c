@@ -219,7 +219,8 @@ CUresult weir_guest_cuStreamAddCallback(CUstream hStream, CUstreamCallback callb
     return result;
 }
 
-/* Managed memory is shared memory here: nothing to attach. */
+/* Managed memory is right for every stream: what a program promises here, and breaks where natively
+ * that does no harm, is not relied on. */
 CUresult weir_guest_cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t length,
                                            unsigned int flags)
 {

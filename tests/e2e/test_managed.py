@@ -67,6 +67,10 @@ class Managed(lib.Case):
             with self.subTest(name):
                 self.scenario(name)
 
+    def test_advice(self):
+        self.scenario("advice")
+        self.scenario("advice", prefix=AS_NOBODY)
+
     def test_a_forked_child(self):
         self.need_moves()
         self.scenario("fork")
