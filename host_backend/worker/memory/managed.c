@@ -390,7 +390,7 @@ static bool part_of(const struct weir_managed_range *r, uint64_t address, uint64
 }
 
 void weir_managed_take(struct weir_session *session, uint64_t address, uint64_t bytes,
-                       struct weir_managed_run *runs, uint32_t *n)
+                       uint64_t *bases, uint64_t *sizes, uint32_t *n)
 {
     struct weir_managed *m = session->devices.managed;
     uint32_t room = *n, at, end, first, count;
@@ -405,8 +405,8 @@ void weir_managed_take(struct weir_session *session, uint64_t address, uint64_t 
             continue;
         }
         while (*n < room && weir_blocks_take(&r->blocks, &at, end, &first, &count)) {
-            runs[(*n)++] = (struct weir_managed_run){r->chunk->base + first * WEIR_BLOCK_BYTES,
-                                                     count * WEIR_BLOCK_BYTES};
+            bases[*n] = r->chunk->base + first * WEIR_BLOCK_BYTES;
+            sizes[(*n)++] = count * WEIR_BLOCK_BYTES;
         }
     }
     pthread_mutex_unlock(&m->lock);

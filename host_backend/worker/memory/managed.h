@@ -16,11 +16,6 @@
 struct weir_host_chunk;
 struct weir_managed;
 
-/* A run of the program's pages that it is to unmap. */
-struct weir_managed_run {
-    uint64_t base, bytes;
-};
-
 /**
  * Serve a program's faults from now on.
  * @param fd  a userfaultfd that was never used; taken in any case.
@@ -48,10 +43,11 @@ void weir_managed_remove(struct weir_session *session, const struct weir_host_ch
  * Work is about to be given that can reach managed memory in [address, address + bytes): what of it
  * the program must unmap. Until weir_managed_taken() its faults wait.
  * @param bytes  0: all managed memory
- * @param n      in: room; out: how many runs. Where the room is used up, ask again.
+ * @param bases, sizes  the runs of pages. @param n  in: room; out: how many. If that is all, ask
+ * again.
  */
 void weir_managed_take(struct weir_session *session, uint64_t address, uint64_t bytes,
-                       struct weir_managed_run *runs, uint32_t *n);
+                       uint64_t *bases, uint64_t *sizes, uint32_t *n);
 /** The program has unmapped those runs: their bytes go to the device, and are there on return. */
 CUresult weir_managed_taken(struct weir_session *session);
 /** Bring the bytes of a range to the program's pages, which stay right on the device, too. */

@@ -276,19 +276,14 @@ CUresult weir_host_managed_take(struct weir_session *s, const struct weir_op_man
                                 struct weir_op_managed_take_out *out)
 {
     uint32_t n = WEIR_OP_managed_take_out_bases_max;
-    struct weir_managed_run *runs = weir_session_alloc(s, n * sizeof *runs);
-    uint64_t *words = weir_session_alloc(s, 2 * n * sizeof *words);
+    uint64_t *words = weir_session_alloc(s, 2 * (size_t)n * sizeof *words);
 
-    if (!runs || !words) {
+    if (!words) {
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    weir_managed_take(s, in->address, in->bytes, runs, &n);
-    for (uint32_t i = 0; i < n; i++) {
-        words[i] = runs[i].base;
-        words[n + i] = runs[i].bytes;
     }
     out->bases = words;
     out->sizes = words + n;
+    weir_managed_take(s, in->address, in->bytes, words, words + n, &n);
     out->n_bases = out->n_sizes = n;
     return CUDA_SUCCESS;
 }
