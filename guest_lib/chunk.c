@@ -8,6 +8,7 @@
  */
 #include "base/log.h"
 #include "guest_lib/memory.h"
+#include "guest_lib/moves.h"
 #include "guest_lib/range.h"
 #include "guest_lib/register.h"
 #include "proto/guest_calls.h"
@@ -21,6 +22,11 @@
 #define ROUND_BYTES  (2ull << 20) /* granularity of the GPU's mappings */
 #define BLOCK_GRAIN  512          /* minimum alignment of cuMemAlloc */
 #define PINNED_GRAIN 4096         /* two allocations never share a page */
+/* Managed memory that moves does so in blocks of this size (host_backend/worker/memory/
+ * managed_blocks.h), which two allocations never share. Smaller allocations do not move: flags and
+ * counters, which CPU and GPU use at once, are such. */
+#define MANAGED_GRAIN (64u << 10)
+#define MANAGED_CHUNK (8ull << 20) /* host memory of a chunk is pinned at once: 0.3 ms per MiB */
 
 struct weir_guest_chunk {
     /* Must be first: a pointer to the region is a pointer to its chunk. */
@@ -37,7 +43,7 @@ struct weir_mem_heap {
     struct weir_range_heap ranges;
     struct weir_guest_chunk *chunks;
     struct weir_guest_ctx *ctx;
-    bool pinned;
+    enum weir_grant_kind kind;
 };
 
 static struct weir_lock grant_lock; /* held while one thread receives a reply and its descriptor */
@@ -58,15 +64,21 @@ CUresult weir_mem_init(void)
     return CUDA_SUCCESS;
 }
 
-static struct weir_mem_heap *heap_of(struct weir_guest_ctx *ctx, bool pinned)
+static const uint32_t grains[WEIR_GRANT_KIND_COUNT] = {
+    [WEIR_GRANT_DEVICE] = BLOCK_GRAIN,
+    [WEIR_GRANT_PINNED] = PINNED_GRAIN,
+    [WEIR_GRANT_MANAGED] = MANAGED_GRAIN,
+};
+
+static struct weir_mem_heap *heap_of(struct weir_guest_ctx *ctx, enum weir_grant_kind kind)
 {
     weir_lock_acquire(&ctx->lock);
-    struct weir_mem_heap *heap = ctx->heaps[pinned];
+    struct weir_mem_heap *heap = ctx->heaps[kind];
     if (!heap && (heap = calloc(1, sizeof *heap))) {
         heap->ctx = ctx;
-        heap->pinned = pinned;
-        heap->ranges.grain_bytes = pinned ? PINNED_GRAIN : BLOCK_GRAIN;
-        ctx->heaps[pinned] = heap;
+        heap->kind = kind;
+        heap->ranges.grain_bytes = grains[kind];
+        ctx->heaps[kind] = heap;
     }
     weir_lock_release(&ctx->lock);
     return heap;
@@ -74,7 +86,7 @@ static struct weir_mem_heap *heap_of(struct weir_guest_ctx *ctx, bool pinned)
 
 static void count_free(const struct weir_mem_heap *heap, uint64_t before)
 {
-    if (!heap->pinned) {
+    if (heap->kind == WEIR_GRANT_DEVICE) {
         __atomic_add_fetch(&cached_bytes[heap->ctx->device], heap->ranges.free_bytes - before,
                            __ATOMIC_RELAXED);
     }
@@ -144,9 +156,7 @@ static void return_chunk(uint64_t id)
 static CUresult grant_chunk(const struct weir_mem_heap *heap, uint64_t bytes,
                             struct weir_op_mem_grant_out *ret_grant)
 {
-    struct weir_op_mem_grant_in in = {.c = heap->ctx->handle,
-                                      .bytes = bytes,
-                                      .kind = heap->pinned ? WEIR_GRANT_PINNED : WEIR_GRANT_DEVICE};
+    struct weir_op_mem_grant_in in = {.c = heap->ctx->handle, .bytes = bytes, .kind = heap->kind};
     weir_lock_acquire(&grant_lock);
     CUresult result = weir_call_mem_grant(weir_guest_channel(), &in, ret_grant);
     if (result == CUDA_SUCCESS &&
@@ -157,8 +167,14 @@ static CUresult grant_chunk(const struct weir_mem_heap *heap, uint64_t bytes,
          * be that one. */
         result = CUDA_ERROR_DEVICE_UNAVAILABLE;
         weir_channel_kill(weir_guest_channel(), result);
-    } else if (result == CUDA_SUCCESS && heap->pinned) {
+    } else if (result == CUDA_SUCCESS && heap->kind != WEIR_GRANT_DEVICE) {
         result = map_pinned(ret_grant);
+        if (result == CUDA_SUCCESS && heap->kind == WEIR_GRANT_MANAGED) {
+            result = weir_moves_add(ret_grant->chunk, ret_grant->base, ret_grant->bytes);
+            if (result != CUDA_SUCCESS) {
+                unmap_pinned(ret_grant->base, ret_grant->bytes);
+            }
+        }
         if (result != CUDA_SUCCESS) {
             return_chunk(ret_grant->chunk);
         }
@@ -194,8 +210,11 @@ static void drop_chunk_locked(struct weir_mem_heap *heap, struct weir_guest_chun
     }
     *at = chunk->next;
     weir_guest_range_remove(&heap->ranges, &chunk->region);
-    if (heap->pinned) {
+    if (heap->kind != WEIR_GRANT_DEVICE) {
         unmap_pinned(chunk->region.base, chunk->region.bytes);
+    }
+    if (heap->kind == WEIR_GRANT_MANAGED) {
+        weir_moves_remove();
     }
     return_chunk(chunk->id);
     free(chunk);
@@ -223,7 +242,8 @@ static bool trim_locked(struct weir_mem_heap *heap, unsigned int keep)
 static CUresult grow_locked(struct weir_mem_heap *heap, uint64_t bytes)
 {
     uint64_t exact = (bytes + ROUND_BYTES - 1) & ~(ROUND_BYTES - 1);
-    uint64_t want = bytes > CHUNK_BYTES / 2 ? exact : CHUNK_BYTES;
+    uint64_t chunk_bytes = heap->kind == WEIR_GRANT_MANAGED ? MANAGED_CHUNK : CHUNK_BYTES;
+    uint64_t want = bytes > chunk_bytes / 2 ? exact : chunk_bytes;
     CUresult result = add_chunk_locked(heap, want);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && trim_locked(heap, 0)) {
         result = add_chunk_locked(heap, want);
@@ -254,9 +274,16 @@ static CUresult take_block(struct weir_mem_heap *heap, uint64_t bytes, struct we
     return block ? CUDA_SUCCESS : result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
 
+static enum weir_grant_kind heap_kind(const struct weir_mem *mem)
+{
+    return mem->kind == WEIR_MEM_DEVICE ? WEIR_GRANT_DEVICE
+           : mem->moves                 ? WEIR_GRANT_MANAGED
+                                        : WEIR_GRANT_PINNED;
+}
+
 static void give_block(const struct weir_mem *mem)
 {
-    struct weir_mem_heap *heap = mem->ctx->heaps[mem->kind != WEIR_MEM_DEVICE];
+    struct weir_mem_heap *heap = mem->ctx->heaps[heap_kind(mem)];
     struct weir_range_block *block = mem->owner;
     weir_lock_acquire(&heap->lock);
     if (heap->epoch == mem->heap_epoch) {
@@ -293,13 +320,26 @@ static void free_plain(const struct weir_mem *mem)
     munmap((void *)(uintptr_t)mem->base, mem->bytes);
 }
 
-static CUresult alloc_block(struct weir_mem *mem)
+static CUresult alloc_in_heap(struct weir_mem *mem)
 {
-    struct weir_mem_heap *heap = heap_of(mem->ctx, mem->kind != WEIR_MEM_DEVICE);
+    struct weir_mem_heap *heap = heap_of(mem->ctx, heap_kind(mem));
     if (!heap) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     return take_block(heap, mem->bytes, mem);
+}
+
+/* Managed memory lies on the device, too, if it can. */
+static CUresult alloc_block(struct weir_mem *mem)
+{
+    if (mem->kind == WEIR_MEM_MANAGED && mem->bytes >= MANAGED_GRAIN && weir_moves_begin()) {
+        mem->moves = true;
+        if (alloc_in_heap(mem) == CUDA_SUCCESS) {
+            return CUDA_SUCCESS;
+        }
+        mem->moves = false;
+    }
+    return alloc_in_heap(mem);
 }
 
 CUresult weir_mem_alloc(struct weir_guest_ctx *ctx, enum weir_mem_kind kind, uint64_t bytes,
@@ -422,8 +462,9 @@ void weir_mem_context_gone(struct weir_guest_ctx *ctx)
 {
     weir_mem_remove_if(is_of_context, drop_of_context, ctx);
     weir_pools_context_gone(ctx);
-    empty_heap(ctx->heaps[0], true);
-    empty_heap(ctx->heaps[1], true);
+    for (int kind = 0; kind < WEIR_GRANT_KIND_COUNT; kind++) {
+        empty_heap(ctx->heaps[kind], true);
+    }
 }
 
 static bool is_any(const struct weir_mem *mem, void *user)
@@ -443,10 +484,10 @@ static void finish_context(weir_handle handle, void *object, void *user)
     (void)handle;
     (void)user;
     struct weir_guest_ctx *ctx = object;
-    for (int pinned = 0; pinned < 2; pinned++) {
-        empty_heap(ctx->heaps[pinned], false);
-        free(ctx->heaps[pinned]);
-        ctx->heaps[pinned] = NULL;
+    for (int kind = 0; kind < WEIR_GRANT_KIND_COUNT; kind++) {
+        empty_heap(ctx->heaps[kind], false);
+        free(ctx->heaps[kind]);
+        ctx->heaps[kind] = NULL;
     }
 }
 
@@ -458,4 +499,5 @@ void weir_mem_finish(void)
         weir_id_table_visit(weir_guest.objects.tables[WEIR_KIND_CONTEXT], finish_context, NULL);
     }
     memset(cached_bytes, 0, sizeof cached_bytes);
+    weir_moves_finish();
 }

@@ -166,6 +166,16 @@ bool weir_mem_set_sync(uint64_t address, bool sync_memops)
     return node != NULL;
 }
 
+void weir_mem_set_advice(uint64_t address, struct weir_mem_advice advice)
+{
+    weir_lock_acquire(&tree.lock);
+    struct node *node = holder_locked(address);
+    if (node) {
+        node->mem.advice = advice;
+    }
+    weir_lock_release(&tree.lock);
+}
+
 bool weir_mem_count_opens(uint64_t base, int by)
 {
     weir_lock_acquire(&tree.lock);

@@ -28,13 +28,22 @@ enum weir_mem_kind {
     WEIR_MEM_IMPORTED, /* cuIpcOpenMemHandle */
     WEIR_MEM_MAPPED,   /* cuMemMap: flags are the access, owner is a struct weir_guest_vmm_handle */
     WEIR_MEM_PINNED,   /* cuMemHostAlloc: shared memory, device address == address */
-    WEIR_MEM_MANAGED,  /* cuMemAllocManaged: as PINNED, with other attributes */
+    WEIR_MEM_MANAGED,  /* cuMemAllocManaged: it moves, or is as PINNED with other attributes */
     WEIR_MEM_REGISTERED, /* cuMemHostRegister: the program's own; device_base is 0 where the GPU
                             does not reach it */
     WEIR_MEM_HOST,       /* "pinned" in a remote session: ordinary memory */
 };
 
 struct weir_pool;
+
+/* What the program has said of managed memory, for cuMemRangeGetAttribute. Locations are a device's
+ * number + WEIR_MEM_LOCATION; CU_DEVICE_CPU and, for none, CU_DEVICE_INVALID are such, too. */
+#define WEIR_MEM_LOCATION (-CU_DEVICE_INVALID)
+struct weir_mem_advice {
+    bool read_mostly;
+    uint8_t preferred, prefetched;
+    uint32_t accessed_by; /* a bit for each location */
+};
 
 /*
  * One range of addresses. Owned by the index; what weir_mem_find() copies out is a snapshot.
@@ -56,7 +65,9 @@ struct weir_mem {
     uint32_t handle_types;  /* handle types to which a mapping's memory may be exported */
     uint32_t heap_epoch;    /* epoch of the heap that its block comes from */
     uint32_t opens;         /* cuIpcOpenMemHandle() calls beyond the first */
-    bool sync_memops;       /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
+    bool moves;             /* managed memory that lies on the device, too (moves.h) */
+    struct weir_mem_advice advice;
+    bool sync_memops; /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
 };
 
 static inline bool weir_mem_gpu_visible(const struct weir_mem *mem)
@@ -87,6 +98,9 @@ bool weir_mem_remove(uint64_t base, uint32_t kind_mask, struct weir_mem *ret_mem
 
 /** Change sync_memops of the range that holds address. @thread any */
 bool weir_mem_set_sync(uint64_t address, bool sync_memops);
+
+/** Change what is said of the range that holds address. @thread any */
+void weir_mem_set_advice(uint64_t address, struct weir_mem_advice advice);
 
 /** Change flags of the range that begins at base: a mapping's access. @thread any */
 void weir_mem_set_flags(uint64_t base, unsigned int flags);

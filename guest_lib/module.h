@@ -11,6 +11,8 @@
 
 #include "guest_lib/image.h"
 #include "guest_lib/lock.h"
+#include "guest_lib/memory.h"
+#include "guest_lib/moves.h"
 #include "guest_lib/objects.h"
 #include "guest_lib/state.h"
 #include "proto/cuda_abi.h"
@@ -210,11 +212,32 @@ static inline CUresult weir_managed_push(void)
                : CUDA_SUCCESS;
 }
 
+/** The same, and have managed memory go to the device that kernels may reach: all of it.
+ * @thread any; no lock held */
+static inline CUresult weir_managed_before_launch(void)
+{
+    CUresult result = weir_moves_any() ? weir_moves_take(0, 0) : CUDA_SUCCESS;
+    return result == CUDA_SUCCESS ? weir_managed_push() : result;
+}
+
+/** The same for work that reaches this memory alone. */
+static inline CUresult weir_managed_before_use(uint64_t address, uint64_t bytes)
+{
+    struct weir_mem mem;
+    CUresult result = CUDA_SUCCESS;
+    if (weir_moves_any() && weir_mem_find(address, &mem) && mem.moves) {
+        result = weir_moves_take(address, bytes);
+    }
+    return result == CUDA_SUCCESS ? weir_managed_push() : result;
+}
+
 /** Copy every mirror back from the device: a synchronising call has seen the work done. */
 CUresult weir_managed_pull_slow(void);
 static inline CUresult weir_managed_pull(void)
 {
-    return __builtin_expect(__atomic_load_n(&weir_managed_count, __ATOMIC_ACQUIRE) != 0, 0)
+    CUresult result = weir_moves_merged() ? weir_moves_merge() : CUDA_SUCCESS;
+    return result != CUDA_SUCCESS ? result
+           : __builtin_expect(__atomic_load_n(&weir_managed_count, __ATOMIC_ACQUIRE) != 0, 0)
                ? weir_managed_pull_slow()
                : CUDA_SUCCESS;
 }

@@ -15,6 +15,7 @@
 #include "proto/common/ctx_storage.h"
 #include "proto/cuda_abi.h"
 #include "proto/wire/kinds.h"
+#include "proto/wire/op_kinds.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -97,7 +98,8 @@ struct weir_guest_ctx {
     struct weir_guest_stream *streams; /* every stream of the context, through next_in_ctx */
     struct weir_guest_stream
         *zombies; /* destroyed streams whose work is under way, through next_in_ctx */
-    struct weir_mem_heap *heaps[2]; /* heaps of device and of pinned memory; made on first use */
+    struct weir_mem_heap
+        *heaps[WEIR_GRANT_KIND_COUNT]; /* by enum weir_grant_kind; made on first use */
     uint64_t limit_values[WEIR_CTX_LIMITS];
     uint32_t limit_known; /* bit per CUlimit */
 };

@@ -1,4 +1,5 @@
 /* Copy entry points: check the sides, then copy.c and copy_box.c. */
+#include "guest_lib/module.h"
 #include "guest_lib/ops/forward.h"
 #include "guest_lib/register.h"
 #include "guest_lib/state.h"
@@ -13,7 +14,7 @@
 static CUresult make_side(uint64_t address, uint64_t bytes, CUmemorytype type,
                           struct weir_guest_copy_side *ret_side)
 {
-    CUresult result = weir_managed_push();
+    CUresult result = weir_managed_before_use(address, bytes);
     result = result == CUDA_SUCCESS ? weir_copy_classify(address, bytes, ret_side) : result;
     if (result == CUDA_SUCCESS && type == CU_MEMORYTYPE_DEVICE &&
         ret_side->kind == WEIR_COPY_PAGEABLE) {

@@ -169,7 +169,7 @@ CUresult weir_guest_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
     CUresult result = weir_guest_stream_get(hStream, &stream);
     struct weir_graph_set *set = weir_graph_set_find((uintptr_t)hGraph);
     if (result == CUDA_SUCCESS) {
-        result = weir_managed_push();
+        result = weir_managed_before_launch();
     }
     if (result == CUDA_SUCCESS && set) {
         result = weir_graph_set_before_launch(set, stream);

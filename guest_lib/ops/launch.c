@@ -400,7 +400,7 @@ static CUresult launch(CUfunction f, const struct request *request)
         result = check_device(function, stream);
     }
     if (result == CUDA_SUCCESS) {
-        result = weir_managed_push();
+        result = weir_managed_before_launch();
     }
     if (result == CUDA_SUCCESS) {
         result = weir_launch_params(function, request->params, request->extra, &buffer);

@@ -1,3 +1,4 @@
+#include "guest_lib/module.h"
 #include "guest_lib/ops/forward.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
@@ -61,7 +62,7 @@ CUresult weir_guest_memset(CUdeviceptr dst, size_t pitch, uint32_t value, uint32
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    result = weir_managed_push();
+    result = weir_managed_before_use(dst, bytes);
     result = result == CUDA_SUCCESS ? post_fill(&fill, &mem, stream) : result;
     if (result == CUDA_SUCCESS && sync && !weir_mem_on_device(&mem)) {
         result = weir_guest_stream_synchronize(stream);

@@ -1,5 +1,6 @@
 /* What an address is: pointer and range attributes, and hints on managed memory. */
 #include "guest_lib/memory.h"
+#include "guest_lib/moves.h"
 #include "guest_lib/register.h"
 #include "proto/guest_hand.h"
 #include <string.h>
@@ -186,28 +187,59 @@ CUresult weir_guest_cuPointerSetAttribute(const void *value, CUpointer_attribute
 
 /* ---------------------------------------------------------------- hints */
 
-/* Managed memory stays where it is, so hints are checked and have no effect. */
-static CUresult check_managed(CUdeviceptr ptr, size_t count)
+/* Advice is kept for those who ask, by allocation. */
+static CUresult check_managed(CUdeviceptr ptr, size_t count, struct weir_mem *ret_mem)
 {
-    struct weir_mem mem;
     struct weir_guest_ctx *ctx;
     CUresult result = weir_ctx_current(&ctx);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    return count && weir_mem_check(ptr, count, &mem) == CUDA_SUCCESS && weir_mem_is_managed(&mem)
+    return count && weir_mem_check(ptr, count, ret_mem) == CUDA_SUCCESS &&
+                   weir_mem_is_managed(ret_mem)
                ? CUDA_SUCCESS
                : CUDA_ERROR_INVALID_VALUE;
+}
+
+static bool is_location(CUdevice device)
+{
+    return device == CU_DEVICE_CPU || weir_guest_device_get(device);
 }
 
 CUresult weir_guest_cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
                                 CUdevice device)
 {
+    struct weir_mem mem;
+    bool anywhere = (int)advice <= CU_MEM_ADVISE_UNSET_READ_MOSTLY ||
+                    advice == CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION;
     if ((int)advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY ||
-        (device != CU_DEVICE_CPU && !weir_guest_device_get(device))) {
+        (!anywhere && !is_location(device))) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return check_managed(devPtr, count);
+    CUresult result = check_managed(devPtr, count, &mem);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    int at = anywhere ? 0 : device + WEIR_MEM_LOCATION;
+    switch (advice) {
+    case CU_MEM_ADVISE_SET_READ_MOSTLY:
+    case CU_MEM_ADVISE_UNSET_READ_MOSTLY:
+        mem.advice.read_mostly = advice == CU_MEM_ADVISE_SET_READ_MOSTLY;
+        break;
+    case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
+    case CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION:
+        mem.advice.preferred = (uint8_t)at;
+        break;
+    case CU_MEM_ADVISE_SET_ACCESSED_BY:
+        mem.advice.accessed_by |= 1u << at;
+        break;
+    case CU_MEM_ADVISE_UNSET_ACCESSED_BY:
+    default:
+        mem.advice.accessed_by &= ~(1u << at);
+        break;
+    }
+    weir_mem_set_advice(devPtr, mem.advice);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
@@ -221,11 +253,25 @@ CUresult weir_guest_cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevic
                                        CUstream hStream)
 {
     struct weir_guest_stream *stream;
+    struct weir_mem mem;
     CUresult result = weir_guest_stream_get(hStream, &stream);
-    if (result == CUDA_SUCCESS && dstDevice != CU_DEVICE_CPU && !weir_guest_device_get(dstDevice)) {
+    if (result == CUDA_SUCCESS && !is_location(dstDevice)) {
         result = CUDA_ERROR_INVALID_DEVICE;
     }
-    return result == CUDA_SUCCESS ? check_managed(devPtr, count) : result;
+    result = result == CUDA_SUCCESS ? check_managed(devPtr, count, &mem) : result;
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    mem.advice.prefetched = (uint8_t)(dstDevice + WEIR_MEM_LOCATION);
+    weir_mem_set_advice(devPtr, mem.advice);
+    if (!mem.moves || weir_guest_capturing()) {
+        return CUDA_SUCCESS;
+    }
+    if (dstDevice != CU_DEVICE_CPU) {
+        return weir_moves_any() ? weir_moves_take(devPtr, count) : CUDA_SUCCESS;
+    }
+    result = weir_guest_stream_synchronize(stream);
+    return result == CUDA_SUCCESS ? weir_moves_fetch(devPtr, count) : result;
 }
 
 CUresult weir_guest_cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location,
@@ -238,21 +284,50 @@ CUresult weir_guest_cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUme
     return weir_guest_cuMemPrefetchAsync(devPtr, count, device, hStream);
 }
 
-/* No advice is kept and nothing was prefetched: the answers of untouched managed memory. */
+/* A device as attributes have it: its number, CU_DEVICE_CPU, or CU_DEVICE_INVALID for none; or, by
+ * the newer ones, a type of location and a number. */
+static int32_t location_as(unsigned int at, bool type, bool newer)
+{
+    int32_t device = (int32_t)at - WEIR_MEM_LOCATION;
+    if (type) {
+        return device == CU_DEVICE_INVALID ? CU_MEM_LOCATION_TYPE_INVALID
+               : device == CU_DEVICE_CPU   ? CU_MEM_LOCATION_TYPE_HOST
+                                           : CU_MEM_LOCATION_TYPE_DEVICE;
+    }
+    return newer && device == CU_DEVICE_CPU ? 0 : device;
+}
+
 CUresult weir_guest_cuMemRangeGetAttribute(void *data, size_t dataSize,
                                            CUmem_range_attribute attribute, CUdeviceptr devPtr,
                                            size_t count)
 {
-    CUresult result = check_managed(devPtr, count);
+    struct weir_mem mem;
+    CUresult result = check_managed(devPtr, count, &mem);
     if (result != CUDA_SUCCESS) {
         return result;
     }
     if (!data || dataSize < 4 || dataSize % 4) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    int32_t none = attribute == CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY ? 0 : CU_DEVICE_INVALID;
-    for (size_t at = 0; at < dataSize; at += sizeof none) {
-        memcpy((char *)data + at, &none, sizeof none);
+    int32_t value = CU_DEVICE_INVALID;
+    bool last = attribute == CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION ||
+                attribute >= CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE;
+    bool type = attribute == CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE ||
+                attribute == CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE;
+    if (attribute == CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY) {
+        value = mem.advice.read_mostly;
+    } else if (attribute != CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY) {
+        value = location_as(last ? mem.advice.prefetched : mem.advice.preferred, type,
+                            attribute >= CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE);
+    }
+    for (size_t at = 0, n = 0; at < dataSize; at += sizeof value) {
+        if (attribute == CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY) {
+            while (n < 32 && !(mem.advice.accessed_by >> n & 1)) {
+                n++;
+            }
+            value = n < 32 ? (int32_t)n++ - WEIR_MEM_LOCATION : CU_DEVICE_INVALID;
+        }
+        memcpy((char *)data + at, &value, sizeof value);
     }
     return CUDA_SUCCESS;
 }

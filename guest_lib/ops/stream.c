@@ -1,5 +1,6 @@
 /* Stream entry points but capture, which lives with the graphs. */
 #include "guest_lib/callback.h"
+#include "guest_lib/module.h"
 #include "guest_lib/ops/forward.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
@@ -101,6 +102,10 @@ CUresult weir_guest_stream_value(CUstream hStream, CUstreamBatchMemOpType operat
     }
     struct weir_mem mem;
     result = addr % bytes ? CUDA_ERROR_INVALID_VALUE : weir_mem_check(addr, bytes, &mem);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = weir_managed_before_use(addr, bytes);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -214,7 +219,8 @@ CUresult weir_guest_cuStreamAddCallback(CUstream hStream, CUstreamCallback callb
     return result;
 }
 
-/* Managed memory is shared memory here: nothing to attach. */
+/* Managed memory is right for every stream: what a program promises here, and breaks where natively
+ * that does no harm, is not relied on. */
 CUresult weir_guest_cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t length,
                                            unsigned int flags)
 {

@@ -14,6 +14,7 @@
 #include "host_backend/worker/device/prints.h"
 #include "host_backend/worker/device/put_off.h"
 #include "host_backend/worker/memory/holdings.h"
+#include "host_backend/worker/memory/managed.h"
 #include "host_backend/worker/memory/memory.h"
 #include "host_backend/worker/memory/region.h"
 #include "host_backend/worker/memory/spare.h"
@@ -89,6 +90,7 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     s->driver = &s->platform->driver;
     s->devices.used = 1; /* the first device is current in a session's thread */
     s->devices.first_use = weir_session_memory_reach;
+    weir_host_calls_listen(s->host_calls, weir_managed_function_ran);
     s->channel->transport = params->transport;
     s->channel->remote = params->remote;
     s->channel->region_end = params->region_end;
@@ -304,6 +306,7 @@ static void release_memory(struct weir_session *s)
     while (s->holdings->grants) {
         weir_grant_drop(s, s->holdings->grants);
     }
+    weir_managed_end(s);
     weir_uploads_free(&s->tenant->images, s->uploads);
 }
 

@@ -5,6 +5,7 @@
  * and addresses by the handlers. A guest that breaks the protocol, or does not read what it is sent
  * for 10 s, loses its session; one log line says why.
  */
+#include "host_backend/worker/memory/managed.h"
 #include "host_backend/worker/memory/spare.h"
 #include "host_backend/worker/sessions.h"
 #include "host_backend/worker/state/tenant.h"
@@ -407,8 +408,10 @@ void weir_session_run(struct weir_session *session)
             spin_ns = spin_ns < quiet_ns ? spin_ns : quiet_ns;
             wait_ns = 0;
         }
+        weir_managed_rest(session);
         status = transport->ops->receive(transport, &record, &session->op.bulk,
                                          &session->op.bulk_bytes, spin_ns, wait_ns);
+        weir_managed_resume(session);
         if (status == WEIR_ERR_TIMED_OUT && given) { /* nothing follows: make its end seen */
             weir_admission_idle(session);
             given = false;

@@ -8,7 +8,8 @@
 /* mem_grant */
 enum weir_grant_kind {
     WEIR_GRANT_DEVICE,
-    WEIR_GRANT_PINNED, /* host memory, shared with the guest */
+    WEIR_GRANT_PINNED,  /* host memory, shared with the guest */
+    WEIR_GRANT_MANAGED, /* device memory, and as much host memory that the guest maps there */
     WEIR_GRANT_KIND_COUNT
 };
 

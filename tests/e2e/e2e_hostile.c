@@ -529,7 +529,8 @@ static void scenario_nonsense(void)
             bool posted = turn >= 4 && (weir_ops[op].flags & WEIR_OP_POSTED);
             struct weir_record *record =
                 make_record(&c, (enum weir_op)op, message, posted ? WEIR_RECORD_POSTED : 0);
-            if (op != WEIR_OP_host_register) { /* waits for a descriptor: scenario_descriptors */
+            /* These wait for a descriptor: scenario_descriptors, hostile_scenario_managed. */
+            if (op != WEIR_OP_host_register && op != WEIR_OP_managed_begin) {
                 provoke(&c, record, &n_ended);
             }
             free(record);
@@ -756,6 +757,7 @@ static const struct {
     {"no_read", scenario_no_read, "blocked"},
     {"descriptors", scenario_descriptors, "descriptor"},
     {"descriptor_flood", scenario_descriptor_flood, "descriptor"},
+    {"managed", hostile_scenario_managed, "descriptor"},
     {"garbage_hello", hostile_scenario_garbage_hello, "handshake"},
     {"silent", hostile_scenario_silent, "handshake"},
     {"no_operations", hostile_scenario_no_operations, "handshake"},

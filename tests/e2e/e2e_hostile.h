@@ -61,6 +61,7 @@ void hostile_scenario_registered(void);
 void hostile_scenario_guarded(void);
 void hostile_scenario_images(void);
 void hostile_scenario_windows(void);
+void hostile_scenario_managed(void);
 void hostile_scenario_garbage_hello(void);
 void hostile_scenario_silent(void);
 void hostile_scenario_no_operations(void);

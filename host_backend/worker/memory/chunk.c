@@ -508,11 +508,12 @@ static bool use_spare(struct weir_session *session, uint32_t device, uint64_t by
 }
 
 CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64_t bytes,
-                           bool pinned, CUstream stream, struct weir_region_end *end,
+                           enum weir_grant_kind kind, CUstream stream, struct weir_region_end *end,
                            struct weir_host_chunk **ret_chunk)
 {
     struct weir_worker *w = session->worker;
     uint64_t unit = w->platform.granularity_bytes;
+    bool pinned = kind == WEIR_GRANT_PINNED;
     struct weir_host_chunk *chunk;
     CUresult result;
 
@@ -520,7 +521,7 @@ CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     bytes = (bytes + unit - 1) / unit * unit;
-    if (!pinned && use_spare(session, device, bytes, &result, ret_chunk)) {
+    if (kind == WEIR_GRANT_DEVICE && use_spare(session, device, bytes, &result, ret_chunk)) {
         return result;
     }
     chunk = calloc(1, sizeof *chunk);

@@ -6,6 +6,7 @@
 #include "host_backend/config/link.h"
 #include "proto/cuda_abi.h"
 #include "proto/driver_table.h"
+#include "proto/wire/op_kinds.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -45,15 +46,15 @@ struct weir_host_chunk {
 };
 
 /**
- * Make a chunk with one reference: memory that reads as zero, or that the session has had before,
- * mapped at an address of the window and charged to the session's tenant.
+ * Make a chunk with one reference: memory that reads as zero, or (not managed) that the session has
+ * had before, mapped at an address of the window and charged to the session's tenant.
  * @param device  index of the worker's: where device memory lies; its context is current.
  * @param stream  of that device, for clearing; synchronized before it returns.
  * @param end     pinned memory comes out of this session's region; NULL: it is a file of its own.
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the driver's
  */
 CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64_t bytes,
-                           bool pinned, CUstream stream, struct weir_region_end *end,
+                           enum weir_grant_kind kind, CUstream stream, struct weir_region_end *end,
                            struct weir_host_chunk **ret_chunk);
 /** The guest has the file of pinned memory, or needs none: close it; its mapping stays. */
 void weir_chunk_close_file(struct weir_host_chunk *chunk);

@@ -1,5 +1,6 @@
 /* Capture, instantiation and launch of graphs. */
 #include "host_backend/worker/device/device_idle.h"
+#include "host_backend/worker/memory/managed.h"
 #include "host_backend/worker/ops/graph_parts.h"
 #include "host_backend/worker/ops/graph_pieces.h"
 #include "host_backend/worker/ops/graph_priority.h"
@@ -417,6 +418,7 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
             what.work.flags |= WEIR_SCHED_PARTABLE;
             what.ret_part = &launch.part;
         }
+        weir_managed_launches(s);
         WEIR_TRY(weir_graph_pieces_follow(s, exec, stream));
         if (pieces) {
             return weir_graph_pieces_launch(s, exec, stream);

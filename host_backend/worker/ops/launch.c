@@ -1,5 +1,6 @@
 /* Kernel launches, and what fits of them. */
 #include "host_backend/worker/code/images.h"
+#include "host_backend/worker/memory/managed.h"
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/state/hooks.h"
 #include "host_backend/worker/state/tenant.h"
@@ -231,6 +232,7 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
     if (s->exposures) {
         weir_forms_arguments(s, in->params, in->n_params);
     }
+    weir_managed_launches(s);
     kernel.native = launch.native;
     what.may_print = f->uses_printf;
     what.work = work_of(s, f, in);

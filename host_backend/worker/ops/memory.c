@@ -10,6 +10,7 @@
 #include "host_backend/worker/memory/chunk.h"
 #include "host_backend/worker/memory/holdings.h"
 #include "host_backend/worker/memory/ipc.h"
+#include "host_backend/worker/memory/managed.h"
 #include "host_backend/worker/memory/region.h"
 #include "host_backend/worker/memory/spare.h"
 #include "host_backend/worker/memory/tenant_window.h"
@@ -42,6 +43,9 @@ void weir_grant_drop(struct weir_session *session, struct weir_grant *grant)
         }
     }
     weir_session_unadmit(session, grant);
+    if (!grant->opened) {
+        weir_managed_remove(session, grant->chunk);
+    }
     if (grant->chunk->pinned) {
         weir_session_unpins(session, grant->chunk->bytes);
     } else if (!grant->opened) {
@@ -80,6 +84,20 @@ static CUresult add_grant(struct weir_session *s, struct weir_host_chunk *chunk,
     return CUDA_SUCCESS;
 }
 
+/* Managed memory that finds no room on the device is host memory: the guest asks for that then, so
+ * nobody is told that memory was refused. */
+static CUresult may_manage(struct weir_session *s, uint64_t bytes)
+{
+    if (!s->devices.managed) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (weir_account_left(&s->tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY) < bytes) {
+        s->op.lack = WEIR_LACK_REFUSED;
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
+
 CUresult weir_host_mem_grant(struct weir_session *s, const struct weir_op_mem_grant_in *in,
                              struct weir_op_mem_grant_out *out)
 {
@@ -94,11 +112,23 @@ CUresult weir_host_mem_grant(struct weir_session *s, const struct weir_op_mem_gr
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(weir_session_work_stream(s, &work));
-    WEIR_TRY(weir_chunk_create(s, s->device, in->bytes, in->kind == WEIR_GRANT_PINNED, work,
+    if (in->kind == WEIR_GRANT_MANAGED) {
+        WEIR_TRY(may_manage(s, in->bytes));
+    }
+    WEIR_TRY(weir_chunk_create(s, s->device, in->bytes, (enum weir_grant_kind)in->kind, work,
                                weir_session_region(s), &chunk));
     WEIR_TRY(add_grant(s, chunk, false, chunk->base, chunk->bytes, &grant));
-    if (chunk->pinned && weir_session_passes_fds(s)) {
+    if (in->kind == WEIR_GRANT_MANAGED) {
+        CUresult result = weir_managed_add(s, chunk, &chunk->fd);
+
+        if (result != CUDA_SUCCESS) {
+            weir_grant_drop(s, grant);
+            return result;
+        }
+    }
+    if (chunk->fd >= 0 && weir_session_passes_fds(s)) {
         if (weir_session_send_fd(s, chunk->fd) != WEIR_OK) {
+            weir_chunk_close_file(chunk);
             weir_grant_drop(s, grant);
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
@@ -199,6 +229,86 @@ CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_inf
     }
     weir_session_limit_info(s, s->op.device, &out->free, &out->total);
     return CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- managed memory that moves */
+
+/* A descriptor is on its way whatever we think of the rest: taken first, and once. */
+static CUresult receive_fd(struct weir_session *s)
+{
+    enum weir_status status =
+        s->op.fd < 0 ? weir_session_receive_fd(s, FD_WAIT_NS, &s->op.fd) : WEIR_OK;
+
+    if (status == WEIR_ERR_UNSUPPORTED) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (status != WEIR_OK) {
+        weir_session_end(s);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_managed_begin(struct weir_session *s, const struct weir_op_managed_begin_in *in,
+                                 struct weir_op_managed_begin_out *out)
+{
+    int fd;
+
+    (void)in;
+    (void)out;
+    WEIR_TRY(receive_fd(s));
+    fd = s->op.fd;
+    s->op.fd = -1;
+    return weir_managed_begin(s, fd) == CUDA_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult weir_host_managed_mapped(struct weir_session *s,
+                                  const struct weir_op_managed_mapped_in *in,
+                                  struct weir_op_managed_mapped_out *out)
+{
+    struct weir_grant *grant = find_grant(s, in->chunk, false);
+
+    (void)out;
+    return grant ? weir_managed_watch(s, grant->chunk) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir_host_managed_take(struct weir_session *s, const struct weir_op_managed_take_in *in,
+                                struct weir_op_managed_take_out *out)
+{
+    uint32_t n = WEIR_OP_managed_take_out_bases_max;
+    uint64_t *words = weir_session_alloc(s, 2 * (size_t)n * sizeof *words);
+
+    if (!words) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    out->bases = words;
+    out->sizes = words + n;
+    weir_managed_take(s, in->address, in->bytes, words, words + n, &n);
+    out->n_bases = out->n_sizes = n;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_managed_taken(struct weir_session *s, const struct weir_op_managed_taken_in *in,
+                                 struct weir_op_managed_taken_out *out)
+{
+    (void)in;
+    (void)out;
+    return weir_managed_taken(s);
+}
+
+CUresult weir_host_managed_merge(struct weir_session *s, const struct weir_op_managed_merge_in *in,
+                                 struct weir_op_managed_merge_out *out)
+{
+    (void)in;
+    (void)out;
+    return weir_managed_merge(s);
+}
+
+CUresult weir_host_managed_fetch(struct weir_session *s, const struct weir_op_managed_fetch_in *in,
+                                 struct weir_op_managed_fetch_out *out)
+{
+    (void)out;
+    return weir_managed_fetch(s, in->address, in->bytes);
 }
 
 /* ---------------------------------------------------------------- the guest's own memory */
@@ -415,17 +525,7 @@ static CUresult register_fd(struct weir_session *s, const struct weir_op_host_re
 CUresult weir_host_host_register(struct weir_session *s, const struct weir_op_host_register_in *in,
                                  struct weir_op_host_register_out *out)
 {
-    enum weir_status status;
-
-    /* The descriptor is on its way whatever we think of the rest: taken first, and once. */
-    status = s->op.fd < 0 ? weir_session_receive_fd(s, FD_WAIT_NS, &s->op.fd) : WEIR_OK;
-    if (status == WEIR_ERR_UNSUPPORTED) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    if (status != WEIR_OK) {
-        weir_session_end(s);
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_TRY(receive_fd(s));
     return register_fd(s, in, s->op.fd, &out->device_address);
 }
 

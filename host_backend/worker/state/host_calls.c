@@ -64,7 +64,8 @@ struct weir_host_calls {
     uint64_t next_ticket;
     uint64_t ticket_words; /* bit mask of the words of WEIR_WORDS_TICKETS that are in use */
     uint32_t n_calls;
-    uint32_t n_running; /* trampolines inside the session */
+    uint32_t n_running;                        /* trampolines inside the session */
+    void (*ran)(struct weir_session *session); /* constant; NULL: nobody listens */
 };
 
 struct weir_host_calls *weir_host_calls_create(void)
@@ -76,6 +77,11 @@ struct weir_host_calls *weir_host_calls_create(void)
         weir_thread_condition_init(&calls->done);
     }
     return calls;
+}
+
+void weir_host_calls_listen(struct weir_host_calls *calls, void (*ran)(struct weir_session *))
+{
+    calls->ran = ran;
 }
 
 void weir_host_calls_destroy(struct weir_host_calls *calls)
@@ -352,6 +358,9 @@ void CUDA_CB weir_host_call_run(void *user_data)
     }
     if (send_call(session, token, &ticket)) {
         wait_for_guest(session, &ticket);
+        if (session->host_calls->ran) {
+            session->host_calls->ran(session);
+        }
     }
     pthread_mutex_lock(&session->host_calls->lock);
     forget_ticket_locked(session, &ticket);

@@ -19,6 +19,10 @@ struct weir_host_calls *weir_host_calls_create(void);
 /** After weir_host_calls_finish(), or of a session that never began. Accepts NULL. */
 void weir_host_calls_destroy(struct weir_host_calls *calls);
 
+/** Have ran called, by a thread of the driver, when a function has run and its stream is not let go
+ * on yet. Before there are functions. */
+void weir_host_calls_listen(struct weir_host_calls *calls, void (*ran)(struct weir_session *));
+
 /** Set session->ending, and let no trampoline wait any longer. @thread any */
 void weir_host_calls_end(struct weir_session *session);
 

@@ -95,6 +95,12 @@ void weir_session_unregister(struct weir_session *session)
 
 /* ---------------------------------------------------------------- completion words */
 
+void weir_session_show_managed(struct weir_session *session, uint32_t value)
+{
+    /* M1: before the program gets pages; it reads the word before it gives work. */
+    __atomic_store_n(&session->channel->view.header->managed, value, __ATOMIC_RELEASE);
+}
+
 bool weir_session_word_ok(const struct weir_session *session, uint32_t word)
 {
     return word < session->channel->view.n_words;

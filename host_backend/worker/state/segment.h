@@ -34,6 +34,9 @@ CUresult weir_session_register(struct weir_session *session);
 /** Undo both; the GPU has no work with the segment any more. */
 void weir_session_unregister(struct weir_session *session);
 
+/** Show the guest a value of the header's `managed`. @thread any */
+void weir_session_show_managed(struct weir_session *session, uint32_t value);
+
 /* ---- words: written by the GPU behind a stream's work, read by the guest */
 
 /** May the guest name this completion word? Word 0 is "none". */

@@ -164,6 +164,11 @@ bool weir_session_is_over(const struct weir_session *session)
            weir_worker_sticky_error(session->worker) != CUDA_SUCCESS;
 }
 
+uint64_t weir_session_calls(const struct weir_session *session)
+{
+    return atomic_load_explicit(&session->about->calls_total, memory_order_relaxed);
+}
+
 const char *weir_session_program(const struct weir_session *session)
 {
     return session->about->program;

@@ -25,6 +25,7 @@ struct weir_holdings;
 struct weir_host_ctx;
 struct weir_host_stream;
 struct weir_host_calls;
+struct weir_managed;
 struct weir_object;
 struct weir_platform;
 struct weir_record;
@@ -82,6 +83,8 @@ struct weir_session_devices {
      * goes there. */
     CUstream work_streams[WEIR_DEVICES_MAX];
     struct weir_placed_graph *placed; /* executable graphs for parts of them (device/place.c) */
+    /* Memory that moves to and from them (memory/managed.h); NULL: none. Its thread writes. */
+    struct weir_managed *_Atomic managed;
 };
 
 /*
@@ -182,6 +185,8 @@ uint64_t weir_session_started_ns(const struct weir_session *session);
 /** What a remote guest says about its calls. @param set  taken. @thread owner */
 void weir_session_say_stats(struct weir_session *session, struct weir_stats_set *set);
 
+/** How many operations it has been sent. @thread any */
+uint64_t weir_session_calls(const struct weir_session *session);
 /** The program's name as the guest reports it. @return borrowed; never changes. @thread any */
 const char *weir_session_program(const struct weir_session *session);
 /** May it only ask? @thread any */

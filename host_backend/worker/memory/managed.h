@@ -1,0 +1,78 @@
+/*
+ * Managed memory that moves between the program and the device (docs/design/managed.md).
+ *
+ * A managed chunk is device memory at an address of the window, and a file that the program has
+ * mapped there. The program passes a userfaultfd for its address space, and a thread of the session
+ * serves the faults of those mappings.
+ *
+ * For the session's thread, unless a function says otherwise.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_MANAGED_H
+#define WEIR_HOST_BACKEND_WORKER_MEMORY_MANAGED_H
+
+#include "host_backend/worker/state/session.h"
+#include <stdint.h>
+
+struct weir_host_chunk;
+struct weir_managed;
+
+/**
+ * Serve a program's faults from now on.
+ * @param fd  a userfaultfd that was never used; taken in any case.
+ * @return CUDA_SUCCESS; CUDA_ERROR_NOT_SUPPORTED (it cannot do what this needs, or there is one
+ *         already), CUDA_ERROR_OUT_OF_MEMORY, the driver's
+ */
+CUresult weir_managed_begin(struct weir_session *session, int fd);
+/** Serve no more: the program finds what its pages hold. Ranges must have been removed. */
+void weir_managed_end(struct weir_session *session);
+
+/**
+ * Give a chunk of device memory, which is zero, a file of as many bytes for the program.
+ * @param ret_fd  the file; the caller closes it.
+ * @return CUDA_SUCCESS, CUDA_ERROR_NOT_SUPPORTED (not begun), CUDA_ERROR_OUT_OF_MEMORY, the
+ *         driver's
+ */
+CUresult weir_managed_add(struct weir_session *session, struct weir_host_chunk *chunk, int *ret_fd);
+/** The program has mapped the chunk's file at its address. @return CUDA_SUCCESS,
+ * CUDA_ERROR_INVALID_VALUE (no such chunk, or it has not) */
+CUresult weir_managed_watch(struct weir_session *session, const struct weir_host_chunk *chunk);
+/** The chunk goes, or is no longer managed. Accepts any chunk. */
+void weir_managed_remove(struct weir_session *session, const struct weir_host_chunk *chunk);
+
+/**
+ * Work is about to be given that can reach managed memory in [address, address + bytes): what of it
+ * the program must unmap. Until weir_managed_taken() its faults wait.
+ * @param bytes  0: all managed memory
+ * @param bases, sizes  the runs of pages. @param n  in: room; out: how many. If that is all, ask
+ * again.
+ */
+void weir_managed_take(struct weir_session *session, uint64_t address, uint64_t bytes,
+                       uint64_t *bases, uint64_t *sizes, uint32_t *n);
+/** The program has unmapped those runs: their bytes go to the device, and are there on return. */
+CUresult weir_managed_taken(struct weir_session *session);
+/** Bring the bytes of a range to the program's pages, which stay right on the device, too. */
+CUresult weir_managed_fetch(struct weir_session *session, uint64_t address, uint64_t bytes);
+
+/** The program knows that work is done: what kernels have changed of merged blocks is in its pages
+ * on return. */
+CUresult weir_managed_merge(struct weir_session *session);
+
+/** A kernel or graph is being given: what the program has taken back meanwhile is merged. */
+void weir_managed_launches_slow(struct weir_session *session);
+static inline void weir_managed_launches(struct weir_session *session)
+{
+    if (__builtin_expect(session->devices.managed != NULL, 0)) {
+        weir_managed_launches_slow(session);
+    }
+}
+
+/** The session's thread is about to wait for a record, and touches no stream until it has resumed:
+ * the thread that serves faults may meanwhile. */
+void weir_managed_rest(struct weir_session *session);
+void weir_managed_resume(struct weir_session *session);
+
+/** A function of the guest's has run in a stream: what it wrote is there for the work behind it.
+ * @thread any */
+void weir_managed_function_ran(struct weir_session *session);
+
+#endif

@@ -1,0 +1,91 @@
+/* The inside of managed memory: managed.c and managed_faults.c. */
+#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_MANAGED_PRIVATE_H
+#define WEIR_HOST_BACKEND_WORKER_MEMORY_MANAGED_PRIVATE_H
+
+#include "base/account.h"
+#include "host_backend/worker/memory/chunk.h"
+#include "host_backend/worker/memory/managed.h"
+#include "host_backend/worker/memory/managed_blocks.h"
+#include <pthread.h>
+
+#define WEIR_MANAGED_FAULTS 256 /* that wait here; the kernel keeps the others */
+
+struct weir_managed_range {
+    struct weir_managed_range *next;
+    const struct weir_host_chunk *chunk;
+    uint8_t *pages; /* the file, mapped here and registered with the driver */
+    struct weir_blocks blocks;
+    uint8_t *before; /* as the two sides of MERGED blocks were when last compared; NULL: not yet */
+    struct weir_amounts charged;
+    bool watched;
+};
+
+struct weir_managed_fault {
+    uint64_t address;
+    bool write;
+    uint64_t since_ns;
+};
+
+/* Whose thread may touch the streams of the session. */
+enum weir_managed_streams {
+    WEIR_MANAGED_OF_SESSION,
+    WEIR_MANAGED_OF_NOBODY, /* the session's thread waits for a record */
+    WEIR_MANAGED_OF_FAULTS,
+};
+
+struct weir_managed {
+    struct weir_session *session;
+    uint32_t device; /* index of the device on which copies are made */
+    int fd;          /* the userfaultfd */
+    int kick;        /* an eventfd: there is something to do for the thread */
+    bool protects;   /* pages can be given for reading only */
+    bool threaded;
+    pthread_t thread;
+    atomic_bool ends;
+    struct weir_managed_fault faults[WEIR_MANAGED_FAULTS]; /* the thread's own */
+    uint32_t n_faults;
+    CUstream copies; /* all copies between the two sides */
+
+    /* What faults wait for: records are numbered by calls_total. */
+    CUstream joined; /* waits for the work of all streams */
+    CUevent join[WEIR_DEVICES_MAX], ordered;
+    uint64_t ordered_at; /* the records that `ordered` is recorded behind */
+    uint64_t done_at;    /* records whose work is known to be done */
+    uint32_t n_orders;   /* since then */
+    atomic_int streams;  /* whose the session's streams are: enum weir_managed_streams */
+
+    pthread_mutex_t lock; /* guards what follows, done_at, the two streams and `ordered` */
+    pthread_cond_t merged;
+    struct weir_managed_range *ranges;
+    uint32_t n_cpu;         /* blocks that the CPU has, of all ranges; shown to the guest */
+    uint64_t merge_ns;      /* when MERGED blocks are compared next */
+    uint64_t merges, asked; /* comparisons of all of them that have ended; that are asked for */
+    uint64_t merged_total;  /* blocks that both sides had at once */
+};
+
+struct weir_managed_range *weir_managed_find_locked(struct weir_managed *m, uint64_t address);
+/** Tell the guest how many blocks the CPU has. */
+void weir_managed_show_locked(struct weir_managed *m);
+/** Have `ordered` recorded behind all work that streams have been given.
+ * @thread the session's; or that of faults, while the streams are its own */
+void weir_managed_order_locked(struct weir_managed *m);
+/** Has all work been done that the session has been given? */
+bool weir_managed_is_idle_locked(struct weir_managed *m);
+/** Copy blocks between the sides, and wait. @return the driver's */
+CUresult weir_managed_copy_locked(struct weir_managed *m, const struct weir_managed_range *r,
+                                  uint32_t first, uint32_t n, bool to_device);
+/** Both sides may change these blocks, which are alike, from now on. @return false: no memory */
+bool weir_managed_merge_locked(struct weir_managed *m, struct weir_managed_range *r, uint32_t first,
+                               uint32_t n);
+/** Carry what one side has changed of a merged block to the other. */
+CUresult weir_managed_carry_locked(struct weir_managed *m, struct weir_managed_range *r,
+                                   uint32_t block);
+/** The same for all of them. @param idle  no kernel may change them any more: they end being merged
+ */
+CUresult weir_managed_carry_all_locked(struct weir_managed *m, bool idle);
+bool weir_managed_any_merged_locked(const struct weir_managed *m);
+void weir_managed_kick(struct weir_managed *m);
+/** The thread. */
+void *weir_managed_serve(void *managed);
+
+#endif

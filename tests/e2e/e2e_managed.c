@@ -1,0 +1,445 @@
+/*
+ * Managed memory as programs use it: who touches it when (docs/design/managed.md). Each scenario
+ * compares with what the program knows must be there.
+ */
+#include "e2e_registered.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
+
+#define KIB   1024u
+#define MIB   (1024u * KIB)
+#define WORDS (MIB / 4)
+
+static uint32_t *managed(size_t bytes)
+{
+    CUdeviceptr at = 0;
+
+    DRV(CU(MemAllocManaged)(&at, bytes, CU_MEM_ATTACH_GLOBAL));
+    return (uint32_t *)(uintptr_t)at;
+}
+
+static CUdeviceptr address(const void *at)
+{
+    return (uintptr_t)at;
+}
+
+/* Does the memory lie on the device, too? */
+static bool moves(const void *at)
+{
+    unsigned long from, to;
+    bool found = false;
+    char line[512];
+    FILE *file = fopen("/proc/self/maps", "re");
+
+    while (file && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "%lx-%lx", &from, &to) == 2 && (unsigned long)at >= from &&
+            (unsigned long)at < to) {
+            found = strstr(line, "weir-managed") != NULL;
+        }
+    }
+    if (file) {
+        fclose(file);
+    }
+    return found;
+}
+
+static void scenario_where(void)
+{
+    printf("moves %d %d\n", moves(managed(MIB)), moves(managed(4)));
+}
+
+/* ---------------------------------------------------------------- in turn, at random */
+
+#define ARRAYS 6
+
+struct array {
+    uint32_t *at, *known; /* known: what must be there */
+    uint32_t words;
+};
+
+static uint64_t seed;
+
+static uint32_t draw(uint32_t below)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return (uint32_t)(seed >> 11) % below;
+}
+
+static void slice(const struct array *a, uint32_t *ret_first, uint32_t *ret_n)
+{
+    *ret_first = draw(a->words);
+    *ret_n = 1 + draw(draw(4) == 0 ? a->words - *ret_first : 64);
+    *ret_n = *ret_n < a->words - *ret_first ? *ret_n : a->words - *ret_first;
+}
+
+static void compare(const struct array *a, uint32_t first, uint32_t n, uint32_t round)
+{
+    for (uint32_t i = first; i < first + n; i++) {
+        if (a->at[i] != a->known[i]) {
+            check_die("round %u: word %u of %u is %#x, not %#x", round, i, a->words, a->at[i],
+                      a->known[i]);
+        }
+    }
+}
+
+static void step(struct array *arrays, CUdeviceptr device, uint32_t round)
+{
+    struct array *a = &arrays[draw(ARRAYS)], *b = &arrays[draw(ARRAYS)];
+    uint32_t first, n, mul = 1 + 2 * draw(100), add = draw(1000), m;
+    static uint32_t host[WORDS];
+
+    slice(a, &first, &n);
+    switch (draw(9)) {
+    case 0:
+        for (uint32_t i = first; i < first + n; i++) {
+            a->at[i] = a->known[i] = draw(UINT32_MAX);
+        }
+        break;
+    case 1:
+        compare(a, first, n, round);
+        break;
+    case 2:
+    case 3:
+        DRV(mix(address(a->at + first), n, mul, add, NULL));
+        for (uint32_t i = first; i < first + n; i++) {
+            a->known[i] = a->known[i] * mul + add;
+        }
+        break;
+    case 4:
+        DRV(cu.MemsetD32_v2(address(a->at + first), add, n));
+        for (uint32_t i = first; i < first + n; i++) {
+            a->known[i] = add;
+        }
+        break;
+    case 5: /* to pageable memory, and back by way of the device */
+        m = n < WORDS ? n : WORDS;
+        DRV(cu.MemcpyDtoH_v2(host, address(a->at + first), m * 4));
+        if (memcmp(host, a->known + first, m * 4) != 0) {
+            check_die("round %u: a copy to the program", round);
+        }
+        DRV(cu.MemcpyHtoD_v2(device, host, m * 4));
+        DRV(cu.MemcpyDtoD_v2(address(a->at + first), device, m * 4));
+        break;
+    case 6: /* between managed memory */
+        m = n < b->words ? n : b->words;
+        if (a != b) {
+            DRV(cu.MemcpyDtoD_v2(address(b->at), address(a->at + first), m * 4));
+            memcpy(b->known, a->known + first, m * 4);
+        }
+        break;
+    case 7:
+        DRV(CU(MemPrefetchAsync)(address(a->at + first), n * 4, draw(2) ? 0 : CU_DEVICE_CPU, NULL));
+        break;
+    default: /* another allocation in its place */
+        DRV(cu.MemFree_v2(address(a->at)));
+        a->at = managed((size_t)a->words * 4);
+        memcpy(a->at, a->known, (size_t)a->words * 4);
+        break;
+    }
+    DRV(cu.CtxSynchronize());
+}
+
+static void scenario_turns(void)
+{
+    static const uint32_t sizes[ARRAYS] = {100, 64 * KIB / 4, 100 * KIB / 4, WORDS, 3 * WORDS, 7};
+    struct array arrays[ARRAYS];
+    const char *text = getenv("SEED");
+    uint32_t rounds = 200;
+    CUdeviceptr device;
+
+    seed = 88172645463325252ull * (text ? strtoull(text, NULL, 10) : 1) + 1;
+    DRV(cu.MemAlloc_v2(&device, MIB));
+    for (int i = 0; i < ARRAYS; i++) {
+        arrays[i] = (struct array){managed((size_t)sizes[i] * 4), calloc(sizes[i], 4), sizes[i]};
+        memset(arrays[i].at, 0, (size_t)sizes[i] * 4);
+    }
+    for (uint32_t round = 0; round < rounds; round++) {
+        step(arrays, device, round);
+    }
+    for (int i = 0; i < ARRAYS; i++) {
+        compare(&arrays[i], 0, arrays[i].words, rounds);
+        DRV(cu.MemFree_v2(address(arrays[i].at)));
+        free(arrays[i].known);
+    }
+    check_true(true, "in turn");
+}
+
+/* ---------------------------------------------------------------- the kernel's own accesses */
+
+static void scenario_calls(void)
+{
+    uint32_t *a = managed(MIB), *b = managed(MIB), *back = malloc(MIB);
+    char name[] = "/tmp/weir-e2e-managedXXXXXX";
+    int file = mkstemp(name), pipes[2], good = 1;
+
+    unlink(name);
+    if (file < 0 || pipe(pipes) != 0 || !back) {
+        check_die("no file, no pipe");
+    }
+    DRV(cu.MemsetD32_v2(address(a), 5, WORDS));
+    DRV(mix(address(a), WORDS, 3, 1, NULL));
+    DRV(cu.CtxSynchronize());
+    check_int(pwrite(file, a, MIB, 0), MIB, "write() from memory that lies on the device");
+    DRV(mix(address(b), WORDS, 0, 9, NULL));
+    DRV(cu.CtxSynchronize());
+    check_int(pread(file, b, MIB / 2, 0), MIB / 2, "read() into such memory");
+    DRV(mix(address(b), WORDS, 2, 0, NULL));
+    DRV(cu.CtxSynchronize());
+    check_int(write(pipes[1], b + 7, 4096), 4096, "a pipe");
+    check_int(read(pipes[0], b + WORDS / 2 + 1, 4096), 4096, "and back");
+    DRV(mix(address(b), WORDS, 1, 1, NULL));
+    DRV(cu.MemcpyDtoH_v2(back, address(b), MIB));
+    for (uint32_t i = 0; i < WORDS; i++) {
+        uint32_t far = i - (WORDS / 2 + 1);
+
+        good &= back[i] == (i < WORDS / 2 || far < 1024 ? 33u : 19u);
+    }
+    check_true(good, "what system calls read and wrote");
+    close(file);
+    close(pipes[0]);
+    close(pipes[1]);
+    free(back);
+}
+
+/* ---------------------------------------------------------------- at once */
+
+/* A kernel waits for a word of memory that lies on the device when the kernel begins. */
+static void scenario_flag(void)
+{
+    uint32_t *at = managed(MIB), *other = managed(MIB);
+    CUstream stream;
+
+    DRV(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    DRV(cu.MemsetD32_v2(address(at), 0, WORDS));
+    DRV(cu.MemsetD32_v2(address(other), 3, WORDS));
+    DRV(cu.CtxSynchronize());
+    await_flag(address(at + 100), address(at + 5000), 77, stream);
+    check_int(other[9], 3, "memory that the kernel does not touch, while it runs");
+    other[9] = 4;
+    at[101] = 12;
+    at[100] = 1;
+    DRV(cu.StreamSynchronize(stream));
+    check_int(at[5000], 77, "what the kernel wrote into the same block");
+    check_int(at[101], 12, "what the program wrote");
+    DRV(mix(address(other), WORDS, 10, 0, stream));
+    DRV(mix(address(at), WORDS, 10, 0, stream));
+    DRV(cu.StreamSynchronize(stream));
+    check_int(other[9], 40, "what the program wrote meanwhile");
+    check_int(other[10], 30, "and beside it");
+    check_int(at[5000] + at[101], 890, "both, for the next kernel");
+    DRV(cu.StreamDestroy_v2(stream));
+}
+
+/* One that the program launches while another kernel still runs. */
+static void scenario_overlap(void)
+{
+    uint32_t *flag = managed(4), *a = managed(MIB), *b = managed(MIB);
+    CUstream streams[2];
+
+    for (int i = 0; i < 2; i++) {
+        DRV(cu.StreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+    }
+    await_flag(address(flag), address(a), 5, streams[0]);
+    for (int round = 0; round < 10; round++) {
+        for (uint32_t i = 0; i < WORDS; i += 500) {
+            b[i] += 1;
+        }
+        DRV(mix(address(b), WORDS, 2, 0, streams[1]));
+        DRV(cu.StreamSynchronize(streams[1]));
+    }
+    check_int(b[500], 2046, "in turn with one kernel, while another runs");
+    check_int(b[501], 0, "and beside it");
+    a[1] = 6;
+    *flag = 1;
+    DRV(cu.CtxSynchronize());
+    check_int(a[0] + a[1], 11, "what both wrote");
+}
+
+static void CUDA_CB adds(void *user)
+{
+    uint32_t *at = user;
+
+    for (uint32_t i = 0; i < WORDS; i += 1000) {
+        at[i] += 1;
+    }
+}
+
+/* A function in the stream, between two kernels. */
+static void scenario_function(void)
+{
+    uint32_t *at = managed(MIB);
+    CUstream stream;
+
+    DRV(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int round = 0; round < 5; round++) {
+        memset(at, 0, MIB);
+        DRV(mix(address(at), WORDS, 1, 1, stream));
+        DRV(CU(LaunchHostFunc)(stream, adds, at));
+        DRV(mix(address(at), WORDS, 10, 0, stream));
+        DRV(cu.StreamSynchronize(stream));
+        check_int(at[1000], 20, "a function sees the kernel before, the next kernel sees it");
+        check_int(at[1001], 10, "and beside it");
+    }
+    DRV(cu.StreamDestroy_v2(stream));
+}
+
+struct worker {
+    pthread_t thread;
+    CUcontext context;
+    uint32_t *at;
+    int good;
+};
+
+static void *works(void *user)
+{
+    struct worker *w = user;
+    CUstream stream;
+
+    DRV(cu.CtxSetCurrent(w->context));
+    DRV(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (uint32_t round = 1; round <= 20; round++) {
+        for (uint32_t i = 0; i < WORDS; i += 300) {
+            w->at[i] = round;
+        }
+        DRV(mix(address(w->at), WORDS, 1, round, stream));
+        DRV(cu.StreamSynchronize(stream));
+        for (uint32_t i = 0; i < WORDS; i += 300) {
+            w->good &= w->at[i] == 2 * round;
+        }
+    }
+    w->good &= w->at[1] == 210;
+    DRV(cu.StreamDestroy_v2(stream));
+    return NULL;
+}
+
+static void scenario_threads(void)
+{
+    struct worker workers[4];
+
+    for (int i = 0; i < 4; i++) {
+        workers[i] = (struct worker){.at = managed(MIB), .good = 1};
+        memset(workers[i].at, 0, MIB);
+        DRV(cu.CtxGetCurrent(&workers[i].context));
+        if (pthread_create(&workers[i].thread, NULL, works, &workers[i]) != 0) {
+            check_die("no thread");
+        }
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(workers[i].thread, NULL);
+        check_true(workers[i].good, "a thread with memory of its own");
+    }
+}
+
+/* ---------------------------------------------------------------- life */
+
+static void touch(void *user)
+{
+    volatile uint32_t *at = user;
+
+    *at = 1;
+}
+
+static void scenario_fork(void)
+{
+    uint32_t *at = managed(MIB);
+
+    DRV(cu.MemsetD32_v2(address(at), 8, WORDS));
+    DRV(cu.CtxSynchronize());
+    check_int(WTERMSIG(in_child(touch, at)), SIGSEGV, "a child has no managed memory");
+    check_int(at[3], 8, "the parent has");
+}
+
+/* More than the tenant may have of the device; run with a quota of 64 MiB. */
+static void scenario_quota(void)
+{
+    size_t before, after, total;
+    uint32_t *at[6];
+    int good = 1, n_moves = 0;
+
+    DRV(cu.MemGetInfo_v2(&before, &total));
+    for (int i = 0; i < 6; i++) {
+        at[i] = managed(16 * MIB);
+        n_moves += moves(at[i]);
+    }
+    DRV(cu.MemGetInfo_v2(&after, &total));
+    check_int((before - after) / (16 * MIB), n_moves, "what lies on the device counts");
+    check_true(n_moves >= 3 && n_moves <= 4, "as much as the quota has room for");
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 6; i++) {
+            at[i][i] += 1;
+            DRV(mix(address(at[i]), 4 * WORDS, 3, 1, NULL));
+        }
+        DRV(cu.CtxSynchronize());
+    }
+    for (int i = 0; i < 6; i++) {
+        good &= at[i][i] == 16 && at[i][i + 1] == 4;
+        DRV(cu.MemFree_v2(address(at[i])));
+    }
+    check_true(good, "all of it is right");
+}
+
+/* The program ends while its memory lies there, and a kernel waits. */
+static void scenario_killed(void)
+{
+    uint32_t *at = managed(8 * MIB);
+
+    DRV(cu.MemsetD32_v2(address(at), 1, WORDS));
+    DRV(cu.CtxSynchronize());
+    at[0] = 2;
+    printf("ready\n");
+    fflush(stdout);
+    pause();
+}
+
+static int asked(const void *at, CUmem_range_attribute attribute)
+{
+    int value = 99;
+
+    DRV(CU(MemRangeGetAttribute)(&value, sizeof value, attribute, address(at), 4));
+    return value;
+}
+
+static void scenario_advice(void)
+{
+    uint32_t *at = managed(MIB);
+    int by[3] = {9, 9, 9};
+
+    check_int(asked(at, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY), 0, "nothing was said");
+    check_int(asked(at, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION), CU_DEVICE_INVALID, "nothing");
+    check_int(asked(at, CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION), CU_DEVICE_INVALID, "none");
+    DRV(CU(MemAdvise)(address(at), MIB, CU_MEM_ADVISE_SET_READ_MOSTLY, 0));
+    DRV(CU(MemAdvise)(address(at), MIB, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU));
+    DRV(CU(MemAdvise)(address(at), MIB, CU_MEM_ADVISE_SET_ACCESSED_BY, 0));
+    DRV(CU(MemAdvise)(address(at), MIB, CU_MEM_ADVISE_SET_ACCESSED_BY, CU_DEVICE_CPU));
+    check_int(asked(at, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY), 1, "read mostly");
+    check_int(asked(at, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION), CU_DEVICE_CPU, "preferred");
+    DRV(CU(MemRangeGetAttribute)(by, sizeof by, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, address(at),
+                                 4));
+    check_true(by[0] == CU_DEVICE_CPU && by[1] == 0 && by[2] == CU_DEVICE_INVALID, "accessed by");
+    DRV(CU(MemAdvise)(address(at), MIB, CU_MEM_ADVISE_UNSET_READ_MOSTLY, 0));
+    DRV(CU(MemAdvise)(address(at), MIB, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, 0));
+    DRV(CU(MemPrefetchAsync)(address(at), MIB, 0, NULL));
+    check_int(asked(at, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY), 0, "taken back");
+    check_int(asked(at, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION), CU_DEVICE_INVALID,
+              "taken back");
+    check_int(asked(at, CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION), 0, "prefetched");
+    check_code(CU(MemAdvise)(address(at), MIB, CU_MEM_ADVISE_SET_ACCESSED_BY, 77),
+               CUDA_ERROR_INVALID_VALUE, "no such device");
+}
+
+int main(int argc, char **argv)
+{
+    static const struct scenario scenarios[] = {
+        {"where", scenario_where},     {"turns", scenario_turns},
+        {"calls", scenario_calls},     {"flag", scenario_flag},
+        {"overlap", scenario_overlap}, {"function", scenario_function},
+        {"threads", scenario_threads}, {"fork", scenario_fork},
+        {"advice", scenario_advice},   {"quota", scenario_quota},
+        {"killed", scenario_killed}};
+
+    return run_scenario(argc, argv, scenarios, sizeof scenarios / sizeof scenarios[0]);
+}

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Managed memory: docs/design/managed.md (e2e_managed.c)."""
+import os
+import re
+
+import lib
+
+AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+# As such a user, with a device that everybody may open. The test's own mount namespace keeps others' out of it.
+DEVICE_FOR_ALL = ["unshare", "--mount", "sh", "-c", 'd=$(mktemp) && rm $d && mknod $d c "$0" "$1" && chmod 666 $d && '
+                  'mount --bind $d /dev/userfaultfd && rm $d && shift && exec "$@"']
+SCENARIOS = ("calls", "flag", "overlap", "function", "threads")
+
+
+class Managed(lib.Case):
+    def setUp(self):
+        super().setUp()
+        self.server = self.host({"alice": {"memory": "512MiB"}}, host_lines=["socket_mode = 0o666"])
+
+    def start(self, name, prefix=(), env=None):
+        program = lib.places.program("e2e_managed")
+        argv, full_env = lib.guest_argv(self.server, lib.SHM, "alice", program, [name])
+        argv[argv.index("--") + 1:argv.index("--") + 1] = prefix
+        full_env.update({"WEIR_LOG": "info", **(env or {})})
+        guest = lib.Process(argv, env=full_env, name="e2e_managed")
+        self.addCleanup(guest.kill)
+        return guest
+
+    def scenario(self, name, **kwargs):
+        guest = self.start(name, **kwargs)
+        code = guest.wait(60)
+        self.assertEqual(code, 0, f"{name}\n{guest.tail()}\n{self.server.process.tail()}")
+        return guest
+
+    def where(self, **kwargs):
+        """Do large and small allocations lie on the device?"""
+        return re.search(r"^moves (\d) (\d)$", "\n".join(self.scenario("where", **kwargs).lines), re.M).groups()
+
+    def need_moves(self):
+        if self.where()[0] != "1":
+            self.skipTest("this user has no right to a userfaultfd")
+
+    def test_large_allocations_lie_on_the_device(self):
+        if os.geteuid() != 0:
+            self.need_moves()
+        self.assertEqual(self.where(), ("1", "0"))
+
+    def test_in_turn_at_random_moments(self):
+        self.need_moves()
+        for seed in range(1, 6):
+            with self.subTest(seed):
+                self.scenario("turns", env={"SEED": str(seed)})
+        self.server.wait_idle()
+
+    def test_while_others_use_it(self):
+        self.need_moves()
+        for name in SCENARIOS:
+            with self.subTest(name):
+                self.scenario(name)
+        self.server.wait_idle()
+
+    def test_with_twins(self):
+        self.server = self.host({"alice": {"memory": "512MiB"}},
+                                host_lines=lib.forms_lines(lib.make_folder("weir-forms-")))
+        self.need_moves()
+        for name in ("turns", *SCENARIOS):
+            with self.subTest(name):
+                self.scenario(name)
+
+    def test_advice(self):
+        self.scenario("advice")
+        self.scenario("advice", prefix=AS_NOBODY)
+
+    def test_a_forked_child(self):
+        self.need_moves()
+        self.scenario("fork")
+
+    def test_more_than_the_quota(self):
+        self.server = self.host({"alice": {"memory": "64MiB"}})
+        self.need_moves()
+        self.scenario("quota")
+        self.server.wait_idle()
+        self.assertEqual(self.server.tenant("alice").get("refused", 0), 0)
+
+    def test_a_program_that_is_killed(self):
+        self.need_moves()
+        guest = self.start("killed")
+        lib.until(lambda: "ready" in guest.lines, 20, "the program has its memory")
+        guest.kill()
+        self.server.wait_idle()
+
+    def test_a_worker_that_is_killed(self):
+        self.need_moves()
+        guest = self.start("killed")
+        lib.until(lambda: "ready" in guest.lines, 20, "the program has its memory")
+        os.kill(self.server.worker_pid(), 9)
+        guest.kill()
+        self.server.wait_idle()
+
+    def test_who_may_open_the_device(self):
+        if os.geteuid() != 0 or not os.path.exists("/dev/userfaultfd"):
+            self.skipTest("not root, or no /dev/userfaultfd")
+        number = os.stat("/dev/userfaultfd").st_rdev
+        prefix = [*DEVICE_FOR_ALL, str(os.major(number)), str(os.minor(number)), *AS_NOBODY]
+        self.assertEqual(self.where(prefix=prefix), ("1", "0"))
+        for name in ("turns", "calls"):
+            self.scenario(name, prefix=prefix)
+
+    def test_without_the_right_to_it(self):
+        guest = self.scenario("where", prefix=AS_NOBODY)
+        self.assertIn("moves 0 0", guest.lines)
+        self.assertRegex("\n".join(guest.errors), "/dev/userfaultfd")
+        for name in ("turns", *SCENARIOS):
+            with self.subTest(name):
+                self.scenario(name, prefix=AS_NOBODY)
+
+
+if __name__ == "__main__":
+    lib.main()
