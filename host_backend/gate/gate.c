@@ -462,11 +462,13 @@ static bool is_crowded(const struct weir_gate *gate, unsigned crowd)
 }
 
 /* What a launch in a form that can be stopped may cost beside others (FLEP's bound), and alone: so
- * much that nobody notices, for a newcomer who would wait longer than behind other work. */
+ * little that nobody notices. */
 #define RUN_COST_PCT       4u
 #define RUN_COST_ALONE_PCT 1u
-/* Of a shorter kernel the launch and the mark behind it cost more than that: some 10 us (H200). */
-#define SHORT_NS (250 * WEIR_NS_PER_US)
+/* The launch of such a form and the mark behind it take some 10 us longer than the original's
+ * (H200). Of a shorter kernel than these that is more than it may cost. */
+#define SHORT_NS       (250 * WEIR_NS_PER_US)
+#define SHORT_ALONE_NS (1 * WEIR_NS_PER_MS)
 
 uint32_t weir_gate_run_cost_pct(const struct weir_gate *gate, enum weir_priority priority,
                                 uint32_t sm_limit_pct, const struct weir_gate_hint *hint)
@@ -480,7 +482,7 @@ uint32_t weir_gate_run_cost_pct(const struct weir_gate *gate, enum weir_priority
     if (is_crowded(gate, weir_gate_peers(gate->levels, priority))) {
         return RUN_COST_PCT;
     }
-    return hint->ns > gate->config.alone_ns ? RUN_COST_ALONE_PCT : 0;
+    return hint->ns > SHORT_ALONE_NS ? RUN_COST_ALONE_PCT : 0;
 }
 
 bool weir_gate_has_company(const struct weir_gate *gate, enum weir_priority priority)

@@ -139,13 +139,13 @@ static void who_waits_for_room_marks_what_is_open_in_the_end(void **state)
     gate_close();
 }
 
-/* Beside others a form that can be stopped may cost more than alone, where only a kernel for which
- * a newcomer would wait for longer than for all else is worth it. */
+/* Beside others a form that can be stopped may cost more than alone, so that there only a longer
+ * kernel is worth it. */
 static void what_a_stoppable_form_may_cost(void **state)
 {
     struct weir_gate_hint brief = {.ns = 240 * WEIR_NS_PER_US};
     struct weir_gate_hint some = {.ns = 260 * WEIR_NS_PER_US};
-    struct weir_gate_hint lasts = {.ns = 20 * WEIR_NS_PER_MS};
+    struct weir_gate_hint lasts = {.ns = 2 * WEIR_NS_PER_MS};
     struct weir_gate_hint unknown = {0};
     struct guest *a, *b, *limited;
 
