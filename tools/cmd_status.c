@@ -37,7 +37,7 @@ static void print_tenants(const struct weir_status_report *report)
         char pinned[16];
         printf("%-20s %6u %-8s %-8s %8u %12s %12s %12s%s\n", t->name, t->weight, t->priority,
                t->isolation, t->sessions, weir_human_bytes(t->used_bytes, used),
-               weir_human_bytes(t->quota_bytes, quota), weir_human_bytes(t->pinned_bytes, pinned),
+               weir_human_quota(t->quota_bytes, quota), weir_human_bytes(t->pinned_bytes, pinned),
                t->drained ? "  drained" : "");
     }
 }

@@ -31,6 +31,24 @@ class Drain(lib.Case):
     def drained(self, host):
         return {t["name"] for t in host.status()["tenant"] if t["drained"]}
 
+    def test_quotas_are_told_without_a_worker(self):
+        """A drained host has no spare workers, from which it learns of the device."""
+        tenants = {"alice": {}, "bob": {"memory": "25%"}, "carol": {"memory": "64MiB"}}
+        host = self.host(tenants)
+        lib.until(lambda: host.tenant("alice")["quota_bytes"], 10, "a worker has told of the device's memory")
+        before = self.weir(host, "tenant", "list")
+        self.assertRegex(before, r"(?m)^alice .* 4\.0 GiB ")
+        self.weir(host, "drain")
+        lib.until(lambda: not host.status()["worker"], 20, "there is no worker")
+        self.assertEqual(self.weir(host, "tenant", "list"), before)
+        again = self.host(tenants, run_dir=host.run_dir, start=False)
+        host.process.signal(signal.SIGTERM)
+        host.process.wait(20)
+        again.start()  # and is drained
+        said = self.weir(again, "tenant", "list")
+        for tenant, quota in (("alice", r"\?"), ("bob", r"\?"), ("carol", "64 MiB")):
+            self.assertRegex(said, rf"(?m)^{tenant} .* {quota} +0  ")
+
     def test_a_tenant_takes_no_new_programs_and_goes_on(self):
         port = lib.free_port()
         host = self.host(args=["--metrics", f"127.0.0.1:{port}"])
