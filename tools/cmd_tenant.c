@@ -305,15 +305,29 @@ static int show_main(int argc, char **argv)
                : exit_status;
 }
 
-/* What an action does, and its keys; bash's completion reads them there. */
+/* What an action does, its keys, and their words; bash's completion reads them there. */
 static const char *with_keys(const char *about, bool live_only, char room[1024])
 {
-    int used = snprintf(room, 1024, "%s\nKeys:", about);
-    for (size_t i = 0; i < weir_setting_count(); i++) {
-        if (strcmp(weir_setting_key(i), "name") != 0 && (!live_only || weir_setting_is_live(i))) {
-            used += snprintf(room + used, (size_t)(1024 - used), " %s", weir_setting_key(i));
+    FILE *out = fmemopen(room, 1024, "w");
+    if (!out) {
+        return about;
+    }
+    fprintf(out, "%s\nKeys:", about);
+    for (int choices = 0; choices < 2; choices++) {
+        fputs(choices ? "\nWords:" : "", out);
+        for (size_t i = 0; i < weir_setting_count(); i++) {
+            const char *const *word = choices ? weir_setting_choices(i) : NULL;
+            if ((choices && !word) || strcmp(weir_setting_key(i), "name") == 0 ||
+                (live_only && !weir_setting_is_live(i))) {
+                continue;
+            }
+            fprintf(out, " %s", weir_setting_key(i));
+            for (char between = '='; word && *word; word++, between = '|') {
+                fprintf(out, "%c%s", between, *word);
+            }
         }
     }
+    fclose(out);
     return room;
 }
 
