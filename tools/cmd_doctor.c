@@ -385,13 +385,15 @@ static void check_program(const struct weir_status_report *report)
 /* An upgrade leaves a host alone that programs use. */
 static void check_version(const struct weir_status_report *report)
 {
-    if (strcmp(report->version, WEIR_VERSION) != 0) {
-        weir_doctor_mend("warning",
+    bool same = weir_speaks_same(report);
+    if (strcmp(report->version, WEIR_VERSION) != 0 || !same) {
+        weir_doctor_mend(same ? "warning" : "problem",
                          report->restart[0]
                              ? "sooner: weir drain; at once, which ends all programs: systemctl "
                                "restart weir"
                              : "weir restart, which waits until no program runs",
-                         "host runs %s, installed is %s%s%s", report->version, WEIR_VERSION,
+                         "host runs %s, installed is %s%s%s%s", report->version, WEIR_VERSION,
+                         same ? "" : ", which it does not understand: new programs are refused",
                          report->restart[0] ? ": its restart waits for " : "", report->restart);
     }
     if (report->drained) {

@@ -140,19 +140,21 @@ static enum weir_status make_nonblocking(int fd)
     return flags >= 0 && fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0 ? WEIR_OK : WEIR_ERR_IO;
 }
 
+#define SAME_VERSION "install the same version; after an upgrade, weir restart and new containers"
+
 bool weir_hello_fits(const struct weir_hello *hello, uint64_t wire_hash, char *ret_why,
                      size_t why_bytes)
 {
     if (hello->protocol != WEIR_PROTOCOL) {
         snprintf(ret_why, why_bytes,
-                 "the guest library speaks protocol %u, this host %u: install the same version",
+                 "the guest library speaks protocol %u, this host %u: " SAME_VERSION,
                  hello->protocol, WEIR_PROTOCOL);
         return false;
     }
     if (hello->wire_hash != wire_hash && !hello->why) { /* that needs no operation */
         snprintf(ret_why, why_bytes,
-                 "the guest library (%.60s) was built with other operations than this host (%s): "
-                 "install the same version; after an upgrade, weir restart and new containers",
+                 "the guest library (%.60s) was built with other operations than this host "
+                 "(%s): " SAME_VERSION,
                  hello->version, WEIR_VERSION);
         return false;
     }

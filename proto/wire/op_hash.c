@@ -1,5 +1,8 @@
 #include "proto/wire/op_hash.h"
 #include "proto/ops.h"
+#include "proto/wire/control.h"
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* FNV-1a, 64 bits. */
@@ -42,4 +45,9 @@ uint64_t weir_op_hash(void)
         hash = mix_fields(hash, info->out_fields, info->n_out_fields);
     }
     return hash;
+}
+
+void weir_wire_text(char text[WEIR_WIRE_TEXT_BYTES])
+{
+    snprintf(text, WEIR_WIRE_TEXT_BYTES, "%u-%016" PRIx64, WEIR_PROTOCOL, weir_op_hash());
 }

@@ -8,4 +8,9 @@
  * Hello. @thread any */
 uint64_t weir_op_hash(void);
 
+#define WEIR_WIRE_TEXT_BYTES 32
+/** The protocol and that number, for people and to be compared: hosts refuse guest libraries in
+ * which this differs. @thread any */
+void weir_wire_text(char text[WEIR_WIRE_TEXT_BYTES]);
+
 #endif

@@ -307,6 +307,15 @@ class Restart(lib.Case):
                 "ended, systemctl restart weir\n")))
             self.assertRegex(lib.run_weir("status", "--run-dir", folder).stdout, r"(?m)^host runs 0\.0\.9, installed is \d")
             self.assertRegex(lib.run_weir("doctor", "--run-dir", folder).stdout, r"(?m)^warning +host runs 0\.0\.9, installed is \d")
+            # A host that says what it speaks, which is something else, or the same.
+            for wire, refused in (("0-0123456789abcdef", True), (self.host().status()["host"][0]["wire"], False)):
+                rows[0]["wire"] = wire
+                said = lib.run_weir("status", "--run-dir", folder).stdout
+                self.assertEqual("new programs are refused until weir restart" in said, refused, said)
+                said = lib.run_weir("doctor", "--run-dir", folder).stdout
+                kind = "problem" if refused else "warning"
+                self.assertRegex(said, rf"(?m)^{kind} +host runs 0\.0\.9, installed is .*\n +-> weir restart, which waits")
+                self.assertEqual("new programs are refused" in said, refused, said)
             rows[1]["sessions"] = 0
             self.assertEqual(lib.run_weir("restart", "--run-dir", folder).returncode, UNUSED)
 

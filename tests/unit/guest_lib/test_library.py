@@ -3,12 +3,16 @@
 import ctypes
 import os
 import re
+import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 import unittest
 
 LIBRARY, MAP = sys.argv[1], sys.argv[2]
+SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../..")
 GLIBC_MAX = (2, 28)
 NEEDED = {"libc.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-x86-64.so.2"}
 NO_DEVICE, NOT_INITIALIZED, INVALID_VALUE = 100, 3, 1
@@ -68,6 +72,27 @@ class WithoutHost(unittest.TestCase):
         done, _ = run("sys.exit(lib.cuInit(0))", WEIR_LOG="error")
         self.assertEqual(done.returncode, NO_DEVICE)
         self.assertIn("/nonexistent/weir.sock", done.stderr)
+
+    def test_an_older_host_is_told_of(self):
+        """It does not know how an upgrade goes on; one that does is not repeated."""
+        with open(os.path.join(SOURCE, "base/status.def")) as f:
+            version = re.findall(r"(?m)^WEIR_STATUS\((\w+),", f.read()).index("VERSION") + 1
+        for said, more in (("protocol 0 here", " (after an upgrade, weir restart has the new version serve)"),
+                           ("after an upgrade, weir restart", "")):
+            with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as host:
+                path = os.path.join(folder, "host.sock")
+                host.bind(path)
+                host.listen()
+
+                def refuse(said=said):
+                    connection, _ = host.accept()
+                    connection.recv(4096)
+                    connection.sendall(bytes([0x08, version, 0x10, 100, 0x1a, len(said)]) + said.encode())
+
+                threading.Thread(target=refuse, daemon=True).start()
+                done, _ = run("sys.exit(lib.cuInit(0))", WEIR_HOST=f"ipc://{path}")
+                self.assertEqual(done.returncode, NO_DEVICE)
+                self.assertRegex(done.stderr, rf"^weir: python\S* gets no GPU from ipc://{path}: {re.escape(said + more)}\n$")
 
     def test_init_refuses_flags_and_hidden_devices(self):
         self.assertEqual(run("sys.exit(lib.cuInit(1))")[0].returncode, INVALID_VALUE)
