@@ -192,8 +192,10 @@ class Restart(lib.Case):
     def test_it_waits_for_programs_and_lets_new_ones_in(self):
         host = self.host()
         steady = self.steady(host, tenant="alice")
+        lib.run_weir("tenant", "set", "--run-dir", host.run_dir, "bob", "weight=7", "memory=64M")
         said = self.restart(host)
         self.assertIn("it waits for 1 program of alice", said)
+        self.assertRegex(said, r"^Settings that weir tenant set has changed end with this host: bob \(2\)\. .* --save keeps them\.\n")
         self.finished(host, "e2e_minimal", tenant="bob")
         self.assertIn("a restart waits for 1 program of alice", lib.run_weir("status", "--run-dir", host.run_dir).stdout)
         self.steady_undisturbed(steady)
