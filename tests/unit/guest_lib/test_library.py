@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import unittest
 
 LIBRARY, MAP = sys.argv[1], sys.argv[2]
@@ -24,13 +23,12 @@ def readelf(*options):
 
 
 def run(code, **env):
-    """Run Python that has the library as `lib`; gives its output and the seconds it took."""
+    """Run Python that has the library as `lib`; gives its output."""
     program = f"import ctypes, os, sys\nlib = ctypes.CDLL({LIBRARY!r})\n{code}"
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("WEIR_", "CUDA_"))}
-    began = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True,
+    done = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True, timeout=60,
                           env={**clean, "WEIR_HOST": "ipc:///nonexistent/weir.sock", **env})
-    return done, time.monotonic() - began
+    return done
 
 
 class Elf(unittest.TestCase):
@@ -58,18 +56,17 @@ class Elf(unittest.TestCase):
 
 class WithoutHost(unittest.TestCase):
     def test_init_says_no_device_and_why_if_a_host_is_expected(self):
-        done, seconds = run("sys.exit(lib.cuInit(0) + lib.cuInit(0) - 100)")
+        done = run("sys.exit(lib.cuInit(0) + lib.cuInit(0) - 100)")
         self.assertEqual((done.returncode, done.stdout), (NO_DEVICE, ""))
         self.assertRegex(done.stderr, r"^weir: python\S* gets no GPU from ipc:///nonexistent/weir.sock: not found \(the host is down, or has no such tenant\)\n$")
-        self.assertLess(seconds, 5)
 
     @unittest.skipIf(os.path.exists("/run/weir"), "a host is expected on this machine")
     def test_init_says_no_device_silently_if_none_is(self):
-        done, _ = run("sys.exit(lib.cuInit(0))", WEIR_HOST="")
+        done = run("sys.exit(lib.cuInit(0))", WEIR_HOST="")
         self.assertEqual((done.returncode, done.stdout, done.stderr), (NO_DEVICE, "", ""))
 
     def test_init_tells_why_when_asked(self):
-        done, _ = run("sys.exit(lib.cuInit(0))", WEIR_LOG="error")
+        done = run("sys.exit(lib.cuInit(0))", WEIR_LOG="error")
         self.assertEqual(done.returncode, NO_DEVICE)
         self.assertIn("/nonexistent/weir.sock", done.stderr)
 
@@ -90,17 +87,17 @@ class WithoutHost(unittest.TestCase):
                     connection.sendall(bytes([0x08, version, 0x10, 100, 0x1a, len(said)]) + said.encode())
 
                 threading.Thread(target=refuse, daemon=True).start()
-                done, _ = run("sys.exit(lib.cuInit(0))", WEIR_HOST=f"ipc://{path}")
+                done = run("sys.exit(lib.cuInit(0))", WEIR_HOST=f"ipc://{path}")
                 self.assertEqual(done.returncode, NO_DEVICE)
                 self.assertRegex(done.stderr, rf"^weir: python\S* gets no GPU from ipc://{path}: {re.escape(said + more)}\n$")
 
     def test_init_refuses_flags_and_hidden_devices(self):
-        self.assertEqual(run("sys.exit(lib.cuInit(1))")[0].returncode, INVALID_VALUE)
-        hidden, _ = run("sys.exit(lib.cuInit(0))", CUDA_VISIBLE_DEVICES="")
+        self.assertEqual(run("sys.exit(lib.cuInit(1))").returncode, INVALID_VALUE)
+        hidden = run("sys.exit(lib.cuInit(0))", CUDA_VISIBLE_DEVICES="")
         self.assertEqual(hidden.returncode, NO_DEVICE)
 
     def test_calls_before_init(self):
-        done, _ = run("""
+        done = run("""
 v = ctypes.c_int()
 p = ctypes.c_void_p()
 print(lib.cuDriverGetVersion(ctypes.byref(v)), v.value)
@@ -119,7 +116,7 @@ print(lib.cuGetErrorName(12345, ctypes.byref(t)), t.value)
             "0 13000", "3 3", "3 3", "0 True 0", "0 CUDA_ERROR_ILLEGAL_ADDRESS", "1 None"])
 
     def test_forked_child_of_a_fresh_process_is_fresh(self):
-        done, _ = run("""
+        done = run("""
 pid = os.fork()
 if pid == 0:
     os._exit(lib.cuInit(0))
@@ -128,7 +125,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         self.assertEqual(done.returncode, NO_DEVICE)
 
     def test_errno_is_preserved(self):
-        done, _ = run("""
+        done = run("""
 lib = ctypes.CDLL(lib._name, use_errno=True)
 ctypes.set_errno(77)
 lib.cuInit(0)
