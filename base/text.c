@@ -123,3 +123,8 @@ const char *weir_human_bytes(unsigned long long bytes, char text[16])
     snprintf(text, 16, unit && value < 10 ? "%.1f %s" : "%.0f %s", value, units[unit]);
     return text;
 }
+
+const char *weir_human_quota(unsigned long long bytes, char text[16])
+{
+    return bytes != 0 ? weir_human_bytes(bytes, text) : strcpy(text, "?");
+}

@@ -1,6 +1,7 @@
 /* The call log's file: lines from all threads, through one buffer. */
 #include "guest_lib/calls_log.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "guest_lib/calls.h"
 #include "guest_lib/lock.h"
 #include "proto/calls_log_table.h"
@@ -16,6 +17,7 @@
 
 #define BUFFER_BYTES (256u << 10)
 #define MAX_AGE_NS   (100 * WEIR_NS_PER_MS)
+#define END_BYTES    160u /* room for the line that ends a log before its time */
 
 static struct {
     pthread_mutex_t lock;
@@ -24,6 +26,7 @@ static struct {
     bool finished;
     bool eager; /* this is a forked child, which ends by _exit(): it writes each line at once */
     int fd;     /* -1: no file is open */
+    int why;    /* errno of what keeps calls out of the file; 0: nothing */
     pid_t pid;
     uint64_t zero_ns; /* when the log began, on the monotonic clock */
     uint64_t flushed_ns;
@@ -52,25 +55,60 @@ static bool file_name(const char *pattern, char *name, size_t room)
     return true;
 }
 
-static void write_all(const char *bytes, size_t n)
+/* Write bytes. @return how many were written: a full disk costs lines, not the program */
+static size_t write_all(const char *bytes, size_t n)
 {
-    while (n) {
-        ssize_t done = write(call_log.fd, bytes, n);
+    size_t written = 0;
+    while (written < n) {
+        ssize_t done = write(call_log.fd, bytes + written, n - written);
         if (done < 0 && errno == EINTR) {
             continue;
         }
         if (done <= 0) {
-            return; /* a full disk costs lines, not the program */
+            break;
         }
-        bytes += done;
-        n -= (size_t)done;
+        written += (size_t)done;
     }
+    return written;
+}
+
+/*
+ * The file takes no more than the buffer's first bytes: from here on nothing is recorded. The line
+ * that was cut goes, with as many before it as leave room for one that says so.
+ */
+static void end_locked(size_t written, int why)
+{
+    char text[END_BYTES];
+    struct weir_calls_log_line line = {.text = text, .room = sizeof text};
+    size_t keep = written > END_BYTES ? written - END_BYTES : 0;
+    off_t end = lseek(call_log.fd, 0, SEEK_END);
+    while (keep > 0 && call_log.buffer[keep - 1] != '\n') {
+        keep--;
+    }
+    if (call_log.json && keep > 2) {
+        keep -= 2; /* a comma and a new line begin an event */
+    }
+    weir_calls_log_put(&line,
+                       call_log.json ? ",\n{\"name\":\"%s\",\"ph\":\"i\",\"s\":\"g\",\"ts\":%llu,"
+                                       "\"pid\":%d,\"tid\":0}\n]\n"
+                                     : "# %s, at %llu us, pid %d\n",
+                       why == ENOSPC ? "the log ends here: the disk is full" : "the log ends here",
+                       (unsigned long long)((weir_clock_now_ns() - call_log.zero_ns) / 1000),
+                       (int)call_log.pid);
+    if (end >= (off_t)written && ftruncate(call_log.fd, end - (off_t)(written - keep)) == 0) {
+        (void)write_all(line.text, line.used);
+    }
+    call_log.finished = true;
+    call_log.why = why;
 }
 
 static void flush_locked(void)
 {
     int saved_errno = errno;
-    write_all(call_log.buffer, call_log.used);
+    size_t written = write_all(call_log.buffer, call_log.used);
+    if (written < call_log.used) {
+        end_locked(written, errno);
+    }
     call_log.used = 0;
     call_log.flushed_ns = weir_clock_now_ns();
     errno = saved_errno;
@@ -114,6 +152,7 @@ static bool open_locked(void)
                       ? open(name, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666)
                       : -1;
     if (call_log.fd < 0) {
+        call_log.why = errno;
         free(call_log.buffer);
         call_log.buffer = NULL;
         return false;
@@ -145,6 +184,7 @@ static void restart_in_child(void)
     free(call_log.buffer);
     call_log.buffer = NULL;
     call_log.fd = -1;
+    call_log.why = 0;
     call_log.used = 0;
     call_log.eager = true;
     call_log.finished = false;
@@ -177,8 +217,14 @@ void weir_calls_log_finish(void)
         if (call_log.json) {
             append_locked("\n]\n", 3);
         }
-        flush_locked();
+        if (call_log.used > 0) {
+            flush_locked();
+        }
         call_log.finished = true; /* calls from later exit handlers are not logged */
+    }
+    if (call_log.why != 0) { /* told now: at the first calls there is no log of messages yet */
+        weir_log_error("guest: WEIR_TRACE: %s (errno %d): calls are missing in the file",
+                       call_log.why == ENOSPC ? "the disk is full" : "cannot write", call_log.why);
     }
     pthread_mutex_unlock(&call_log.lock);
 }

@@ -44,6 +44,7 @@ struct piece {
     uint64_t first, bytes;
     uint64_t device; /* device address of the first page */
     uint64_t inode, offset;
+    uint64_t shown; /* the offset as /proc shows it, to which PCI adds a device's own address */
     unsigned int major, minor;
     uint32_t users;
     bool of_host;   /* the worker still has the region */
@@ -198,7 +199,7 @@ static bool is_of_piece(const struct weir_mapping *map, uint64_t from)
     const struct piece *piece = at < n_pieces ? pieces[at] : NULL;
     return piece && map->shared && piece->first < map->to && map->inode == piece->inode &&
            map->major == piece->major && map->minor == piece->minor &&
-           map->offset - map->from == piece->offset - piece->first;
+           map->offset - map->from == piece->shown - piece->first;
 }
 
 static bool note_part(const struct weir_mapping *map, void *user)
@@ -427,6 +428,17 @@ static CUresult forget_at_host(const struct piece *piece)
     return weir_call_host_unregister(weir_guest_channel(), &in, NULL);
 }
 
+static bool note_shown(const struct weir_mapping *map, void *user)
+{
+    struct piece *piece = user;
+    uint64_t at = (uintptr_t)piece->file;
+    if (at < map->from || at >= map->to) {
+        return true;
+    }
+    piece->shown = map->offset + (at - map->from);
+    return false;
+}
+
 static CUresult map_file(struct piece *piece, int fd)
 {
     struct statx about;
@@ -442,6 +454,10 @@ static CUresult map_file(struct piece *piece, int fd)
     piece->inode = about.stx_ino;
     piece->major = about.stx_dev_major;
     piece->minor = about.stx_dev_minor;
+    piece->shown = piece->offset;
+    if (region_of_session() >= 0) {
+        (void)weir_maps_visit(note_shown, piece);
+    }
     return CUDA_SUCCESS;
 }
 
@@ -492,6 +508,17 @@ static bool move_piece_in(struct piece *piece, const struct parts *parts)
     return true;
 }
 
+/* Map pages of a piece once more. Linux makes no copy of a mapping of a device's memory, as a
+ * machine's region is; another piece's file is not open any more. */
+static void *map_again(const struct piece *piece, void *program, uint64_t bytes)
+{
+    int fd = region_of_session();
+    uint64_t at = (uint64_t)(uintptr_t)program - piece->first;
+    return fd < 0 ? mremap(program, 0, bytes, MREMAP_MAYMOVE)
+                  : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                         (off_t)(piece->offset + at));
+}
+
 static bool make_private(struct piece *piece)
 {
     struct parts parts = {
@@ -506,8 +533,7 @@ static bool make_private(struct piece *piece)
             uint64_t left = parts.all[i].to - at;
             void *program = (void *)(uintptr_t)at;
             bytes = left < STEP_BYTES ? left : STEP_BYTES;
-            void *alias =
-                mremap(program, 0, bytes, MREMAP_MAYMOVE); /* maps the same pages once more */
+            void *alias = map_again(piece, program, bytes);
             good = alias != MAP_FAILED && mprotect(alias, bytes, PROT_READ | PROT_WRITE) == 0;
             struct move move = {piece, program, alias, bytes, parts.all[i].protection};
             good = good && add_move(&move, take_step_out);

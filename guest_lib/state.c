@@ -344,7 +344,10 @@ static void tell_user(enum weir_status status, const char *host, const char *sai
         weir_text_visible(program, visible[0], sizeof visible[0]),
         weir_text_visible(host, visible[1], sizeof visible[1]),
         weir_text_visible(*said ? said : weir_status_text(status), visible[2], sizeof visible[2]),
-        *said ? "" : likely_cause(status, host));
+        status == WEIR_ERR_VERSION && !strstr(said, "weir restart")
+            ? " (after an upgrade, weir restart has the new version serve)" /* an older host */
+        : *said ? ""
+                : likely_cause(status, host));
     (void)!write(STDERR_FILENO, line, (size_t)n);
 }
 

@@ -24,8 +24,13 @@ _weir_keys() {
     sed -n 's/^Keys: *//p' | sed 's/[^ ][^ ]*/&=/g'
 }
 
+# The words of a setting, or nothing: _weir_choices KEY, with the help on stdin.
+_weir_choices() {
+    sed -n "s/^Words:.* $1=\([^ ]*\).*/\1/p" | tr '|' ' '
+}
+
 _weir() {
-    local weir=$1 word=$2 before=$3 first=1 i help actions action= named= words=
+    local weir=$1 word=$2 before=$3 first=1 i help actions action= named= words= key= with=
     COMPREPLY=()
     [ "$COMP_CWORD" -eq 1 ] || [ "${COMP_WORDS[1]}" != help ] || first=2
     if [ "$COMP_CWORD" -eq "$first" ]; then
@@ -62,7 +67,17 @@ _weir() {
         case "${COMP_WORDS[first]},$action" in
         run,) [ "$COMP_CWORD" -gt $((first + 1)) ] && [ "$before" != -- ] || COMPREPLY=($(compgen -c -- "$word")) ;;
         tenant,set | tenant,add)
-            if [ -n "$named" ]; then
+            # Bash takes "=" for a word of its own, unless COMP_WORDBREAKS was changed.
+            case "$before,${COMP_WORDS[COMP_CWORD]}" in
+            *,=) key=$before word= ;;
+            =,*) key=${COMP_WORDS[COMP_CWORD - 2]} ;;
+            *,*=*) key=${word%%=*} with=$key= ;;
+            esac
+            if [ -n "$key" ]; then
+                words=$(_weir_choices "$key" <<<"$help")
+                words=${words:+$with${words// / $with}}
+                ! type compopt >/dev/null 2>&1 || compopt +o default 2>/dev/null # no names of files
+            elif [ -n "$named" ]; then
                 words=$(_weir_keys <<<"$help")
                 ! type compopt >/dev/null 2>&1 || compopt -o nospace 2>/dev/null
             elif [ "$action" = set ]; then

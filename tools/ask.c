@@ -1,6 +1,7 @@
 #include "tools/ask.h"
 
 #include "base/text.h"
+#include "proto/wire/op_hash.h"
 #include "tools/command.h"
 
 #include <stdio.h>
@@ -40,6 +41,13 @@ struct weir_status_report *weir_ask(const char *command, const char *run_dir,
         return NULL;
     }
     return report;
+}
+
+bool weir_speaks_same(const struct weir_status_report *report)
+{
+    char text[WEIR_WIRE_TEXT_BYTES];
+    weir_wire_text(text);
+    return report->wire[0] == 0 || strcmp(report->wire, text) == 0;
 }
 
 bool weir_ask_notes(const char *command, const struct weir_status_report *report)

@@ -18,6 +18,10 @@ struct weir_status_report *weir_ask(const char *command, const char *run_dir,
 /** Complain on stderr of what no tenant can be called: a socket of another kind has the name. */
 bool weir_ask_tenant_good(const char *command, const char *tenant);
 
+/** Would the host take programs with the guest library of this installation? Also where it does not
+ * say what it speaks. */
+bool weir_speaks_same(const struct weir_status_report *report);
+
 /** Print the host's notes on stderr. @return false: it refused the request */
 bool weir_ask_notes(const char *command, const struct weir_status_report *report);
 

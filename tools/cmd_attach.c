@@ -297,8 +297,9 @@ int weir_cmd_attach(int argc, char **argv)
     const struct weir_option options[] = {
         {"weight", "N", "its share of the GPU against others (1 to 10000)", &r.weight, NULL},
         {"memory", "SIZE", "its GPU memory: 8GiB, 25%", &r.memory, NULL},
-        {"priority", "LEVEL", "low, normal or high", &r.priority, NULL},
-        {"channel", "NAME", "ivshmem (default), devdax or vsock", &r.channel, NULL},
+        {"priority", "low|normal|high", "its class: a higher one goes first", &r.priority, NULL},
+        {"channel", "ivshmem|devdax|vsock", "how its programs reach the host (default ivshmem)",
+         &r.channel, NULL},
         {"ports", "N", NULL, &r.ports, NULL},
         {"tenant", "NAME", "the tenant; default: the machine's name", &r.tenant, NULL},
         {"connect", "URI", "of libvirt, as virsh --connect", &r.connect, NULL},

@@ -85,8 +85,7 @@ static bool check_files(void)
     snprintf(library, sizeof(library), "%s/libcuda.so.1", path);
     weir_eyes_of_anybody(0, &users);
     if (LOOKS_AS_USERS && !weir_eyes_load(&users, library, why, sizeof(why))) {
-        weir_doctor_mend_at("problem", "chmod a+rX its folders, and a+r", library,
-                            "programs of %s cannot load libcuda.so.1: %s", users.whose, why);
+        weir_eyes_load_fails("problem", &users, library, why);
         return false;
     }
     weir_doctor_ok("guest library: %s", library);
@@ -267,7 +266,11 @@ static bool look_at_process(uint64_t pid, struct confinement *ret_found)
 static void check_worker_user(const struct confinement *worker, const struct confinement *host)
 {
     const struct passwd *known = getpwuid(worker->uid);
-    const char *name = known ? known->pw_name : "?";
+    char name[64];
+    snprintf(name, sizeof name, "%u", worker->uid);
+    if (known) {
+        snprintf(name, sizeof name, "%s", known->pw_name);
+    }
     if (worker->uid == 0) {
         weir_doctor_mend(
             "warning", "make a system user " WEIR_CONFINE_USER ", or set worker_user in weir.toml",
@@ -360,16 +363,37 @@ static void check_admin(const char *run_dir, enum weir_status status)
     }
 }
 
+/* Somebody may have replaced or removed the file since the host started from it. */
+static void check_program(const struct weir_status_report *report)
+{
+    char proc[40], exe[PATH_MAX];
+    snprintf(proc, sizeof proc, "/proc/%llu/exe", (unsigned long long)report->pid);
+    ssize_t n = readlink(proc, exe, sizeof exe - 1);
+    exe[n > 0 ? n : 0] = 0;
+    char *gone = strstr(exe, " (deleted)");
+    if (!gone || strcmp(report->version, WEIR_VERSION) != 0) {
+        return; /* of another version check_version() has said it */
+    }
+    *gone = 0;
+    bool there = access(exe, X_OK) == 0;
+    weir_doctor_mend(there ? "warning" : "problem",
+                     there ? "weir restart, which waits until no program runs"
+                           : "install it anew: the host goes on, and cannot start again",
+                     "the host's program %s was %s", exe, there ? "replaced" : "removed");
+}
+
 /* An upgrade leaves a host alone that programs use. */
 static void check_version(const struct weir_status_report *report)
 {
-    if (strcmp(report->version, WEIR_VERSION) != 0) {
-        weir_doctor_mend("warning",
+    bool same = weir_speaks_same(report);
+    if (strcmp(report->version, WEIR_VERSION) != 0 || !same) {
+        weir_doctor_mend(same ? "warning" : "problem",
                          report->restart[0]
                              ? "sooner: weir drain; at once, which ends all programs: systemctl "
                                "restart weir"
                              : "weir restart, which waits until no program runs",
-                         "host runs %s, installed is %s%s%s", report->version, WEIR_VERSION,
+                         "host runs %s, installed is %s%s%s%s", report->version, WEIR_VERSION,
+                         same ? "" : ", which it does not understand: new programs are refused",
                          report->restart[0] ? ": its restart waits for " : "", report->restart);
     }
     if (report->drained) {
@@ -408,6 +432,7 @@ static const char *check_host(const char *run_dir, const char *url, char room[PA
                        report->n_tenants == 1 ? "" : "s", report->n_workers,
                        report->n_workers == 1 ? "" : "s");
         check_version(report);
+        check_program(report);
         check_workers(report);
         map_workers(report);
         check_memory(report);
@@ -519,7 +544,7 @@ static void check_guest(const char *url)
         weir_doctor_mend("problem", "look at the limits on processes", "cannot start a process: %s",
                          strerror(errno));
     } else if (WIFSIGNALED(status)) {
-        weir_doctor_mend("problem", "please report this, with WEIR_LOG=debug",
+        weir_doctor_mend("problem", "install Weir anew; if that does not help, please report it",
                          "the guest library crashed");
     } else if (WEXITSTATUS(status) == 255) {
         weir_doctor_mend("problem", "use the library of this installation",

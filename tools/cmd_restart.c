@@ -9,12 +9,31 @@
 
 #include <poll.h>
 #include <stdio.h>
+#include <string.h>
 
 #define LOOK_MS 100
 /* How long the host may take to find out whether programs run: it asks its workers twice, and gives
  * each time a second to those that do not answer. */
 #define KNOWS_NS   (10 * WEIR_NS_PER_S)
 #define RESTART_NS (90 * WEIR_NS_PER_S) /* as TimeoutStartSec of systemd */
+
+/* Settings of `weir tenant set` end with the host: name whose before it is too late. */
+static void tell_of_settings(const struct weir_status_report *report)
+{
+    const char *before = "Settings that weir tenant set has changed end with this host: ";
+    for (size_t i = 0; i < report->n_tenants; i++) {
+        const struct weir_status_tenant *t = &report->tenants[i];
+        if (t->changed && strcmp(t->source, WEIR_CONTROL_ON_DEMAND) != 0 &&
+            strcmp(t->source, WEIR_CONTROL_OF_USER) != 0) {
+            printf("%s%s (%u)", before, t->name, t->changed);
+            before = ", ";
+        }
+    }
+    if (*before == ',') {
+        printf(". weir tenant show shows them, and weir tenant set --save keeps them.\n");
+    }
+    fflush(stdout);
+}
 
 /* Follow a host that has taken the request. */
 static int follow(const char *run_dir, unsigned long long old_pid)
@@ -92,6 +111,7 @@ int weir_cmd_restart(int argc, char **argv)
     if (status != WEIR_OK) {
         return weir_ask_failed("restart", run_dir, status);
     }
+    tell_of_settings(before);
     status = weir_control_ask(run_dir, words, 1, -1, &report);
     if (status == WEIR_ERR_PEER) {
         exit_status = leave(before);

@@ -37,7 +37,7 @@ static void print_tenants(const struct weir_status_report *report)
         char pinned[16];
         printf("%-20s %6u %-8s %-8s %8u %12s %12s %12s%s\n", t->name, t->weight, t->priority,
                t->isolation, t->sessions, weir_human_bytes(t->used_bytes, used),
-               weir_human_bytes(t->quota_bytes, quota), weir_human_bytes(t->pinned_bytes, pinned),
+               weir_human_quota(t->quota_bytes, quota), weir_human_bytes(t->pinned_bytes, pinned),
                t->drained ? "  drained" : "");
     }
 }
@@ -48,8 +48,9 @@ static void print_host(const struct weir_status_report *report)
     printf("weir %s, pid %llu, up %.0f s, %s, %llu kept memory handles\n", report->version,
            (unsigned long long)report->pid, report->age_s, report->run_dir,
            (unsigned long long)report->kept_fds);
-    if (strcmp(report->version, WEIR_VERSION) != 0) {
-        printf("host runs %s, installed is %s\n", report->version, WEIR_VERSION);
+    if (strcmp(report->version, WEIR_VERSION) != 0 || !weir_speaks_same(report)) {
+        printf("host runs %s, installed is %s%s\n", report->version, WEIR_VERSION,
+               weir_speaks_same(report) ? "" : ": new programs are refused until weir restart");
     }
     if (report->restart[0]) {
         printf("a restart waits for %s\n", report->restart);

@@ -47,7 +47,7 @@ static int list(const struct request *r)
         char quota[16];
         printf("%-20s %6u %-8s %7u%% %12s %12s %8u  %s", t->name, t->weight, t->priority,
                t->sm_limit_pct, weir_human_bytes(t->used_bytes, used),
-               weir_human_bytes(t->quota_bytes, quota), t->sessions, t->source);
+               weir_human_quota(t->quota_bytes, quota), t->sessions, t->source);
         printf(t->changed ? ", %u changed since\n" : "\n", t->changed);
     }
     weir_status_report_destroy(report);
@@ -66,7 +66,7 @@ static void print_settings(const struct weir_status_report *report)
         char used[16];
         char quota[16];
         printf("%s: from %s, %u sessions, %s of %s in use\n", t->name, t->source, t->sessions,
-               weir_human_bytes(t->used_bytes, used), weir_human_bytes(t->quota_bytes, quota));
+               weir_human_bytes(t->used_bytes, used), weir_human_quota(t->quota_bytes, quota));
     }
     printf("%-12s %-24s %s\n", "SETTING", "VALUE", "");
     for (size_t i = 0; i < report->n_settings; i++) {
@@ -98,14 +98,14 @@ static void print_changes(const struct request *r, const struct weir_status_repo
         printf("\n");
         memory |= strcmp(s->key, "memory") == 0;
     }
-    if (memory && t && t->used_bytes > t->quota_bytes) {
+    if (memory && t && t->quota_bytes != 0 && t->used_bytes > t->quota_bytes) {
         char used[16];
         char quota[16];
         fprintf(stderr,
                 "weir tenant: warning: %s uses %s, more than %s: it keeps what it has, and gets no "
                 "more until it uses less\n",
                 t->name, weir_human_bytes(t->used_bytes, used),
-                weir_human_bytes(t->quota_bytes, quota));
+                weir_human_quota(t->quota_bytes, quota));
     }
 }
 
@@ -305,15 +305,29 @@ static int show_main(int argc, char **argv)
                : exit_status;
 }
 
-/* What an action does, and its keys; bash's completion reads them there. */
+/* What an action does, its keys, and their words; bash's completion reads them there. */
 static const char *with_keys(const char *about, bool live_only, char room[1024])
 {
-    int used = snprintf(room, 1024, "%s\nKeys:", about);
-    for (size_t i = 0; i < weir_setting_count(); i++) {
-        if (strcmp(weir_setting_key(i), "name") != 0 && (!live_only || weir_setting_is_live(i))) {
-            used += snprintf(room + used, (size_t)(1024 - used), " %s", weir_setting_key(i));
+    FILE *out = fmemopen(room, 1024, "w");
+    if (!out) {
+        return about;
+    }
+    fprintf(out, "%s\nKeys:", about);
+    for (int choices = 0; choices < 2; choices++) {
+        fputs(choices ? "\nWords:" : "", out);
+        for (size_t i = 0; i < weir_setting_count(); i++) {
+            const char *const *word = choices ? weir_setting_choices(i) : NULL;
+            if ((choices && !word) || strcmp(weir_setting_key(i), "name") == 0 ||
+                (live_only && !weir_setting_is_live(i))) {
+                continue;
+            }
+            fprintf(out, " %s", weir_setting_key(i));
+            for (char between = '='; word && *word; word++, between = '|') {
+                fprintf(out, "%c%s", between, *word);
+            }
         }
     }
+    fclose(out);
     return room;
 }
 

@@ -239,7 +239,7 @@ static void print_text(const struct weir_status_report *before,
         printf("tenant %s: weight %u, priority %s, %s of %s in use, programs: %zu; lately: the "
                "last %.1f s\n",
                t->name, t->weight, t->priority, weir_human_bytes(t->used_bytes, used),
-               weir_human_bytes(t->quota_bytes, quota), now->n_sessions, interval_s);
+               weir_human_quota(t->quota_bytes, quota), now->n_sessions, interval_s);
     }
     if (strcmp(now->policy, "off") == 0) {
         printf("nothing waits: this host has no scheduler (policy \"off\")\n");

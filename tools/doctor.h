@@ -51,6 +51,9 @@ int weir_eyes_access(const struct weir_eyes *eyes, const char *path, int mode,
                      char ret_closed[PATH_MAX]);
 /** Can this user's programs load a library? @param why  filled if not. */
 bool weir_eyes_load(const struct weir_eyes *eyes, const char *library, char *why, size_t bytes);
+/** Say that they cannot. @param kind  as of weir_doctor_mend(). @param why  of weir_eyes_load() */
+void weir_eyes_load_fails(const char *kind, const struct weir_eyes *eyes, const char *library,
+                          const char *why);
 
 /**
  * Run a program, and collect what it says on standard output and error.

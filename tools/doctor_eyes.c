@@ -158,7 +158,23 @@ bool weir_eyes_load(const struct weir_eyes *eyes, const char *library, char *why
         return true; /* other checks say that there are no processes */
     }
     int status = collect(child, fd, why, bytes);
+    if (status < 0) { /* a file that was cut off behind its header */
+        snprintf(why, bytes, "a process that loads it crashes");
+    }
     return status == 0 || status == BLIND;
+}
+
+void weir_eyes_load_fails(const char *kind, const struct weir_eyes *eyes, const char *library,
+                          const char *why)
+{
+    const char *file = strrchr(library, '/') + 1;
+    if (strstr(why, strerror(EACCES))) {
+        weir_doctor_mend_at(kind, "chmod a+rX its folders, and a+r", library,
+                            "programs of %s cannot load %s: %s", eyes->whose, file, why);
+    } else {
+        weir_doctor_mend(kind, "install Weir anew: the file is damaged, or for another machine",
+                         "programs of %s cannot load %s: %s", eyes->whose, file, why);
+    }
 }
 
 int weir_doctor_run(const struct weir_eyes *eyes, const char *const *argv, unsigned limit_s,

@@ -226,9 +226,7 @@ static void check_library(struct view *view)
         for (size_t k = 0; k < 2; k++) {
             snprintf(path, sizeof path, "%s/%s", folder, files[k]);
             if (access(path, F_OK) == 0 && !weir_eyes_load(&view->eyes[i], path, why, sizeof why)) {
-                weir_doctor_mend_at(
-                    has_users ? "problem" : "warning", "chmod a+rX its folders, and a+r", path,
-                    "programs of %s cannot load %s: %s", view->eyes[i].whose, files[k], why);
+                weir_eyes_load_fails(has_users ? "problem" : "warning", &view->eyes[i], path, why);
             }
         }
     }

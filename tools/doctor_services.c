@@ -1,5 +1,8 @@
-/* What remote machines, virtual machines, Prometheus, MPS and Slurm need of a host. */
+/* What workers, remote machines, virtual machines, Prometheus, MPS and Slurm need of a host. */
 #include "host_backend/config/config.h"
+#include "host_backend/config/file_cache.h"
+#include "host_backend/config/program_path.h"
+#include "host_backend/confine/confine.h"
 #include "tools/command.h"
 #include "tools/doctor.h"
 
@@ -7,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +20,9 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define SHM_LEAST (1u << 20) /* less is full: how much machines will need is not known here */
-#define MPS_NAME  "nvidia-cuda-mps-control"
+#define SHM_LEAST  (1u << 20) /* less is full: how much machines will need is not known here */
+#define MPS_NAME   "nvidia-cuda-mps-control"
+#define COMPILER_S 5 /* for its version */
 
 /* Does somebody listen at "ADDRESS:PORT" of this machine? Also where that cannot be told. */
 static bool listens(const char *address)
@@ -67,7 +72,11 @@ static void check_port(const struct weir_status_report *report, const char *extr
     if (is_told(report, extra)) {
         return;
     }
-    if (!listens(address)) {
+    if (strcmp(strrchr(address, ':') ? strrchr(address, ':') : "", ":0") == 0) {
+        weir_doctor_mend("warning", "name a port in weir.toml: what comes must know it",
+                         "%s %s: the port is another after each start; the host's log says which",
+                         key, address);
+    } else if (!listens(address)) {
         weir_doctor_mend("problem", "systemctl restart weir", "%s: nobody listens at %s", key,
                          address);
     } else {
@@ -238,9 +247,95 @@ static void check_slurm(const struct weir_status_report *report)
     }
 }
 
+/* The next worker loads the driver that this one has. */
+static void check_driver(const struct weir_status_report *report, const struct weir_eyes *worker)
+{
+    const char *driver = report->n_workers ? report->workers[0].driver : "";
+    char why[400];
+    if (driver[0] == '/' && !weir_eyes_load(worker, driver, why, sizeof why)) {
+        weir_doctor_mend("problem", "install it anew, or set driver in [host] of weir.toml",
+                         "new workers cannot load the driver %s: %s", driver, why);
+    }
+}
+
+/* The compiler is executed as workers' user. Where it was not named, there may be none. */
+static void check_compiler(const struct weir_host_config *config, const struct weir_eyes *worker)
+{
+    const char *name = config->forms.compiler;
+    char path[PATH_MAX], text[256];
+    const char *const argv[] = {path, "--version", NULL};
+    snprintf(path, sizeof path, "%s", name);
+    if (strcmp(name, "auto") == 0 && access("/dev/nvidiactl", F_OK) == 0 &&
+        !weir_program_find("ptxas", path, sizeof path)) {
+        snprintf(path, sizeof path, "/usr/local/cuda/bin/ptxas");
+    }
+    if (path[0] != '/' || !weir_is_program(path)) {
+        return; /* the host itself says that one with a name is missing */
+    }
+    int status = weir_doctor_run(worker, argv, COMPILER_S, text, sizeof text);
+    if (status != 0 && status != 126) {
+        weir_doctor_mend(
+            "warning",
+            "install it anew, or set compiler = \"driver\" in [forms], then weir restart",
+            "[forms] compiler %s does not run as %s%s%.*s: the driver compiles", path,
+            worker->whose, text[0] ? ": " : "", (int)strcspn(text, "\n"), text);
+    }
+}
+
+/* Can workers get to the folder of the caches, and find room there? */
+static void check_cache(const struct weir_status_report *report,
+                        const struct weir_host_config *config, const struct weir_eyes *worker)
+{
+    char dir[WEIR_FORMS_PATH_BYTES], closed[PATH_MAX];
+    weir_file_cache_find(config->forms.cache_dir, dir, sizeof dir);
+    if (dir[0] == 0 || is_told(report, "cache")) {
+        return;
+    }
+    int error = weir_eyes_access(worker, dir, R_OK | W_OK | X_OK, closed);
+    if (error != 0 && error != ENOENT) {
+        weir_doctor_mend_at("warning", closed[0] ? "chmod a+x" : "chown it to the workers' user:",
+                            closed[0] ? closed : dir,
+                            "[forms] cache_dir %s: %s cannot use it: %s; nothing is kept there",
+                            dir, worker->whose, strerror(error));
+    }
+}
+
+/* Whom workers would be after the host's next start. */
+static void check_worker_user(const struct weir_status_report *report,
+                              const struct weir_host_config *config)
+{
+    struct weir_confine_user user;
+    struct weir_eyes worker = {.whose = "the host's user"};
+    char proc[40], number[16];
+    struct stat info;
+    snprintf(proc, sizeof proc, "/proc/%llu",
+             (unsigned long long)(report->n_workers ? report->workers[0].pid : report->pid));
+    bool known = stat(proc, &info) == 0;
+    if (geteuid() == 0 && weir_confine_user_find(config->worker_user, &user) != WEIR_OK) {
+        weir_doctor_mend("problem", "make that user, or correct weir.toml: the host will not start",
+                         "worker_user '%s': there is no such user", config->worker_user);
+        return;
+    }
+    if (geteuid() == 0 && known && info.st_uid != 0 && !getpwuid(info.st_uid)) {
+        weir_doctor_mend("problem",
+                         "make it again: useradd --system --user-group --home-dir /var/cache/weir "
+                         "--no-create-home --shell /usr/sbin/nologin " WEIR_CONFINE_USER,
+                         "the user of workers, number %u, is gone: after its next start the host's "
+                         "workers run as root",
+                         info.st_uid);
+    }
+    snprintf(number, sizeof number, "%u", known ? info.st_uid : geteuid());
+    if (weir_eyes_of(number, &worker)) {
+        check_driver(report, &worker);
+        check_compiler(config, &worker);
+        check_cache(report, config, &worker);
+    }
+}
+
 void weir_doctor_services(const struct weir_status_report *report,
                           const struct weir_host_config *config)
 {
+    check_worker_user(report, config);
     check_remote(report, config);
     check_libvirt(report, config);
     check_mps(config);

@@ -230,7 +230,7 @@ static void draw_tenant(struct page *page, const struct weir_status_tenant *t,
     number(r->to_device_bytes_per_s, "bytes/s", texts[TO]);
     number(r->from_device_bytes_per_s, "bytes/s", texts[FROM]);
     weir_human_bytes(r->memory_bytes, texts[MEMORY]);
-    weir_human_bytes(r->quota_bytes, texts[QUOTA]);
+    weir_human_quota(r->quota_bytes, texts[QUOTA]);
     number(r->wait_pct, "%", texts[WAIT]);
     snprintf(texts[SESSIONS], sizeof texts[0], "%u", r->sessions);
     for (int i = 0; i < COLUMNS; i++) {

@@ -198,7 +198,8 @@ static enum weir_status take_variables(const json_t *env, struct weir_oci_contai
 
 /* Weir's hook says which device it belongs to: a host's folder, and a tenant or "new". An engine
  * that is given two such devices mounts the later one over the other. */
-static enum weir_status check_devices(const json_t *hooks, struct weir_diag *ret_diag)
+static enum weir_status check_devices(const json_t *hooks, const char **ret_name,
+                                      struct weir_diag *ret_diag)
 {
     const json_t *rows = json_object_get(hooks, "createRuntime"), *row;
     const char *folder = NULL, *name = NULL;
@@ -223,6 +224,31 @@ static enum weir_status check_devices(const json_t *hooks, struct weir_diag *ret
         folder = this_folder;
         name = this_name;
     }
+    *ret_name = name;
+    return WEIR_OK;
+}
+
+/* What is mounted by hand, as `weir docker-args` has it done, goes over a device's mounts: the
+ * container would be another tenant's than the device says. */
+static enum weir_status check_mounts(const json_t *mounts, const char *name,
+                                     struct weir_diag *ret_diag)
+{
+    const json_t *row;
+    size_t i;
+
+    json_array_foreach(mounts, i, row)
+    {
+        const char *target = json_string_value(json_object_get(row, "destination"));
+        const char *source = json_string_value(json_object_get(row, "source"));
+        const char *base = source ? strrchr(source, '/') : NULL;
+
+        if (name && base && target && strcmp(target, "/run/weir") == 0 &&
+            strcmp(base + 1, strcmp(name, "new") == 0 ? "none" : name) != 0) {
+            return WRONG("a container has one device of Weir, and not both weir.dev/gpu=%.40s and "
+                         "a mount of %.60s",
+                         name, source);
+        }
+    }
     return WEIR_OK;
 }
 
@@ -230,6 +256,7 @@ enum weir_status weir_oci_config_read(const char *text, size_t bytes,
                                       struct weir_oci_container *container,
                                       struct weir_diag *ret_diag)
 {
+    const char *device = NULL;
     enum weir_status status;
     json_t *config, *env;
 
@@ -240,7 +267,10 @@ enum weir_status weir_oci_config_read(const char *text, size_t bytes,
     env = json_object_get(json_object_get(config, "process"), "env");
     status = take_root(config, container, ret_diag);
     if (status == WEIR_OK) {
-        status = check_devices(json_object_get(config, "hooks"), ret_diag);
+        status = check_devices(json_object_get(config, "hooks"), &device, ret_diag);
+    }
+    if (status == WEIR_OK) {
+        status = check_mounts(json_object_get(config, "mounts"), device, ret_diag);
     }
     if (status == WEIR_OK) {
         status = take_variables(env, container, ret_diag);

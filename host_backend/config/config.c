@@ -375,6 +375,11 @@ const char *weir_setting_key(size_t setting)
     return setting_row(setting)->key;
 }
 
+const char *const *weir_setting_choices(size_t setting)
+{
+    return setting_row(setting)->choices;
+}
+
 bool weir_setting_is_live(size_t setting)
 {
     return is_live[setting + 1];

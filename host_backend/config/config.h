@@ -220,6 +220,8 @@ const char *weir_config_user_of(const struct weir_host_config *config, const cha
 bool weir_tenant_name_ok(const char *name);
 size_t weir_setting_count(void);
 const char *weir_setting_key(size_t setting);
+/** The words that the setting may have, ended by NULL; NULL: it is no choice of words. */
+const char *const *weir_setting_choices(size_t setting);
 /** May the setting change while the host runs? */
 bool weir_setting_is_live(size_t setting);
 /** The number of a key, "sm-limit" being "sm_limit"; -1: there is none. */

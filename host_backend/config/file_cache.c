@@ -122,6 +122,46 @@ static bool give_folder(int dir, uid_t uid, gid_t gid)
            for_each_file(dir, true, uid, gid) && fchown(dir, uid, gid) == 0;
 }
 
+/* Could the folder be made? */
+static const char *parent_fault(const char *dir)
+{
+    char path[sizeof((struct weir_file_cache *)0)->dir];
+    char *slash;
+
+    snprintf(path, sizeof path, "%s", dir);
+    while ((slash = strrchr(path, '/')) && slash != path) {
+        *slash = 0;
+        if (access(path, F_OK) == 0 || errno != ENOENT) {
+            break;
+        }
+    }
+    /* Of a file "path/." says ENOTDIR. */
+    snprintf(path + strlen(path), sizeof path - strlen(path), "/.");
+    return access(path, W_OK | X_OK) == 0 ? NULL : strerror(errno);
+}
+
+const char *weir_file_cache_fault(const char *dir, uid_t uid)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const char *fault = NULL;
+    struct stat info;
+
+    if (fd < 0) {
+        return errno == ENOENT ? parent_fault(dir) : strerror(errno);
+    }
+    if (fstat(fd, &info) != 0 || (info.st_uid != uid && info.st_uid != geteuid())) {
+        fault = "it belongs to a user who is neither the host's nor the workers'";
+    } else if (info.st_mode & 022) {
+        fault = "others may write to it";
+    } else if (info.st_uid != uid && !for_each_file(fd, false, uid, 0)) {
+        fault = "it is the host's, and has other files than those of a cache";
+    } else if (faccessat(fd, ".", W_OK | X_OK, 0) != 0) {
+        fault = strerror(errno);
+    }
+    close(fd);
+    return fault;
+}
+
 bool weir_file_cache_give(const char *dir, uid_t uid, gid_t gid)
 {
     bool given = false;

@@ -46,6 +46,17 @@ void weir_file_cache_find(const char *dir, char *ret_dir, size_t bytes);
 bool weir_file_cache_give(const char *dir, uid_t uid, gid_t gid) WEIR_MUST_CHECK;
 
 /**
+ * Why can a user's processes not keep files in the folder? Makes nothing. What is above the folder
+ * is looked at as this process sees it.
+ *
+ * @param dir  as weir_file_cache_find() gives it, not "".
+ * @param uid  whose the folder is, or is to be by weir_file_cache_give().
+ * @return for people; NULL: they can, as far as can be told
+ * @thread any
+ */
+const char *weir_file_cache_fault(const char *dir, uid_t uid);
+
+/**
  * Open a file of this process's user beside the folder, at the folder's path and a suffix, where
  * whom the folder was given to (weir_file_cache_give()) cannot write. It is made if need be.
  *

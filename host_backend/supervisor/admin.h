@@ -68,7 +68,7 @@ void weir_sup_restart_watch(struct weir_supervisor *sup, struct weir_host_loop *
 void weir_sup_extras_tick(struct weir_supervisor *sup, uint64_t now_ns);
 void weir_sup_extras_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 /** Add a row for each extra that the configuration asks for. */
-void weir_sup_extras_report(const struct weir_supervisor *sup, struct weir_status_report *report);
+void weir_sup_extras_report(struct weir_supervisor *sup, struct weir_status_report *report);
 
 /* metrics_http.c */
 
@@ -90,7 +90,8 @@ void weir_sup_metrics_close(struct weir_supervisor *sup);
 
 /** Do the sockets' paths fit? Prints what is wrong. */
 bool weir_sup_check_names(const struct weir_supervisor *sup);
-/** Does all that the configuration asks for exist on this machine? Prints what is missing. */
+/** Does all that the configuration asks for exist on this machine? Prints what is missing. To be
+ * called when the workers' user is known. */
 bool weir_sup_check(const struct weir_supervisor *sup);
 
 /* load.c */

@@ -9,9 +9,12 @@
 #include "host_backend/supervisor/tenants/libvirt.h"
 #include "host_backend/supervisor/tenants/tenants.h"
 
+#include "host_backend/config/file_cache.h"
+#include "host_backend/config/program_path.h"
 #include "proto/wire/keys.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -170,12 +173,34 @@ static bool check_log(const char *log)
            complain("log", log, strerror(errno));
 }
 
+/* What the host goes on without: users, programs and folders that workers and machines use. */
+static bool check_named(const struct weir_supervisor *sup)
+{
+    const struct weir_host_config *config = &sup->config;
+    const struct weir_confine_user *user = &sup->worker_user;
+    const char *compiler = config->forms.compiler;
+    char dir[WEIR_FORMS_PATH_BYTES];
+    const char *fault = NULL;
+    bool good = true;
+
+    if (config->vm_user[0] != 0 && !getpwnam(config->vm_user)) {
+        good = complain("vm_user", config->vm_user, "there is no such user");
+    }
+    if (strcmp(compiler, "auto") != 0 && strcmp(compiler, "driver") != 0 &&
+        !weir_is_program(compiler)) {
+        good = complain("[forms] compiler", compiler, "no such program");
+    }
+    weir_file_cache_find(config->forms.cache_dir, dir, sizeof dir);
+    if (dir[0] != 0) {
+        fault = weir_file_cache_fault(dir, user->is_other ? user->uid : geteuid());
+    }
+    return !fault ? good : complain("[forms] cache_dir", dir, fault);
+}
+
 /* ---------------------------------------------------------------- devices */
 
 /* In the child: become a worker's user, with a worker's access to devices. */
-static _Noreturn void become_probe(const struct weir_supervisor *sup,
-                                   const struct weir_confine_user *user, const char *devices,
-                                   int out)
+static _Noreturn void become_probe(const struct weir_supervisor *sup, const char *devices, int out)
 {
     const struct weir_host_config *config = &sup->config;
     const char *program = sup->params.program ? sup->params.program : "/proc/self/exe";
@@ -184,7 +209,7 @@ static _Noreturn void become_probe(const struct weir_supervisor *sup,
     char *argv[sizeof words / sizeof words[0]];
 
     memcpy(argv, words, sizeof words); /* execv() changes none of the strings */
-    if (dup2(out, STDOUT_FILENO) < 0 || !weir_confine_become(user)) {
+    if (dup2(out, STDOUT_FILENO) < 0 || !weir_confine_become(&sup->worker_user)) {
         _exit(WEIR_WORKER_EXIT_FAILED);
     }
     execv(program, argv);
@@ -195,25 +220,16 @@ static _Noreturn void become_probe(const struct weir_supervisor *sup,
 static bool check_devices(const struct weir_supervisor *sup, const char *devices,
                           uint64_t *ret_bytes, uint32_t *ret_contexts)
 {
-    struct weir_confine_user user;
-    enum weir_status status = weir_confine_user_find(sup->config.worker_user, &user);
     char text[48] = "", *rest = text;
     int ends[2], wait_status;
     pid_t child;
 
-    if (status != WEIR_OK) {
-        return complain("worker_user", sup->config.worker_user,
-                        status == WEIR_ERR_NOT_FOUND ? "there is no such user"
-                        : status == WEIR_ERR_DENIED
-                            ? "only a host that root runs can have workers of another user"
-                            : weir_status_text(status));
-    }
     if (pipe2(ends, O_CLOEXEC) != 0) {
         return complain("devices", devices, strerror(errno));
     }
     child = fork();
     if (child == 0) {
-        become_probe(sup, &user, devices, ends[1]);
+        become_probe(sup, devices, ends[1]);
     }
     close(ends[1]);
     if (child > 0) {
@@ -290,8 +306,7 @@ bool weir_sup_check(const struct weir_supervisor *sup)
     uint32_t contexts = 0;
     bool is_running, good;
 
-    good = weir_sup_check_names(sup);
-    good = check_run_dir(config->run_dir) && good;
+    good = check_run_dir(config->run_dir);
     good = check_admin(config->run_dir, &is_running) && good;
     good = check_metrics(config->metrics_listen, is_running) && good;
     if (*tcp != 0) {
@@ -300,6 +315,7 @@ bool weir_sup_check(const struct weir_supervisor *sup)
     good = check_key(config) && good;
     good = check_log(config->log) && good;
     good = check_libvirt(sup) && good;
+    good = check_named(sup) && good;
     good = check_devices(sup, config->devices, &total_bytes, &contexts) && good;
     good = good && check_tenant_devices(sup); /* else they would complain about the same devices */
     if (good) {

@@ -2,6 +2,7 @@
 #include "host_backend/supervisor/state/extras.h"
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/machines/channels.h"
+#include "host_backend/supervisor/machines/ivshmem.h"
 #include "host_backend/supervisor/tenants/libvirt.h"
 #include "host_backend/supervisor/tenants/tenants.h"
 #include "host_backend/supervisor/watch/append.h"
@@ -25,6 +26,9 @@ static void (*const again[WEIR_EXTRA_COUNT])(struct weir_supervisor *sup) = {
     [WEIR_EXTRA_SHARES] = weir_sup_demand_open,
     [WEIR_EXTRA_VSOCK] = weir_sup_vsock_follow,
     [WEIR_EXTRA_LIBVIRT] = weir_sup_libvirt_open,
+    [WEIR_EXTRA_MACHINES] = weir_sup_vm_user_follow,
+    [WEIR_EXTRA_COMPILER] = weir_sup_compiler_follow,
+    [WEIR_EXTRA_CACHE] = weir_sup_cache_follow,
 };
 
 static bool any_fails(const struct weir_supervisor *sup)
@@ -56,8 +60,11 @@ void weir_sup_extras_watch(struct weir_supervisor *sup, struct weir_host_loop *l
     weir_host_loop_wake(loop, any_fails(sup) ? sup->extras.again_ns : WEIR_FOREVER);
 }
 
-void weir_sup_extras_report(const struct weir_supervisor *sup, struct weir_status_report *report)
+void weir_sup_extras_report(struct weir_supervisor *sup, struct weir_status_report *report)
 {
+    /* What is used later may have gone since the host's start. */
+    weir_sup_compiler_follow(sup);
+    weir_sup_cache_follow(sup);
     for (int i = 0; i < WEIR_EXTRA_COUNT; i++) {
         const struct weir_sup_extra *e = &sup->extras.of[i];
         struct weir_status_extra row = {.up = e->why[0] == 0};

@@ -138,9 +138,9 @@ static enum weir_status open_all(struct weir_supervisor *sup)
     }
     sup->mps.wanted = weir_mps_is_wanted(&sup->config);
     status = weir_sup_signals_open(sup);
-    status = status == WEIR_OK ? weir_sup_worker_user_open(sup) : status;
     status = status == WEIR_OK ? weir_sup_admin_open(sup) : status;
     if (status == WEIR_OK) {
+        weir_sup_worker_user_open(sup);
         weir_sup_sweep_endpoints(sup);
     }
     if (status == WEIR_OK && !weir_sup_directory_open(sup)) {
@@ -152,6 +152,7 @@ static enum weir_status open_all(struct weir_supervisor *sup)
     status = status == WEIR_OK ? weir_sup_spin_open(sup) : status;
     status = status == WEIR_OK ? weir_sup_gate_open(sup) : status;
     if (status == WEIR_OK) {
+        weir_sup_vm_user_follow(sup);
         weir_sup_tcp_open(sup);
         weir_sup_metrics_open(sup);
         status = open_tenants(sup);
@@ -226,6 +227,10 @@ int weir_serve_main(const struct weir_serve_params *params)
         free(sup);
         return 2;
     }
+    if (!weir_sup_check_names(sup) || !weir_sup_worker_user_find(sup)) {
+        free(sup);
+        return 2;
+    }
     if (params->check_only) {
         exit_status = !params->check_host || weir_sup_check(sup) ? 0 : 1;
         free(sup);
@@ -235,7 +240,7 @@ int weir_serve_main(const struct weir_serve_params *params)
         free(sup);
         return 1;
     }
-    sup->life.exit_status = weir_sup_check_names(sup) && open_all(sup) == WEIR_OK ? 0 : 1;
+    sup->life.exit_status = open_all(sup) == WEIR_OK ? 0 : 1;
     if (sup->life.exit_status == 0) {
         run(sup);
     }

@@ -67,6 +67,7 @@ static void reload(struct weir_supervisor *sup)
     } else {
         weir_log_warn("supervisor: not reloaded, the previous settings stay");
     }
+    sup->extras.again_ns = sup->extras.again_ns != 0 ? 1 : 0; /* at once */
     free(config);
     weir_notify("READY=1");
 }

@@ -144,7 +144,9 @@ bool weir_hello_fits(const struct weir_hello *hello, char *ret_why, size_t why_b
 {
     if (hello->protocol != WEIR_PROTOCOL) {
         snprintf(ret_why, why_bytes,
-                 "the guest library speaks protocol %u, this host %u: install the same version",
+                 "the guest library speaks protocol %u, this host %u: install the same version; "
+                 "after an "
+                 "upgrade, weir restart and new containers",
                  hello->protocol, WEIR_PROTOCOL);
         return false;
     }

@@ -200,6 +200,17 @@ class Command(lib.Case):
                                        "weir tenant set --run-dir /run alice mem", "weir tenant add "),
                          [{"weight="}, {f"{key}=" for key in keys("set")}, {"isolation="}, {"memory="}, set()])
 
+    def test_completion_knows_values(self):
+        """Bash takes = for a word of its own; a shell whose COMP_WORDBREAKS has none, and zsh, do not."""
+        classes = {"low", "normal", "high"}
+        self.assertEqual(self.complete("weir tenant set alice priority =", "weir tenant set alice priority = lo",
+                                       "weir tenant set alice weight = 3 share =", "weir tenant set alice weight =",
+                                       "weir tenant set alice priority=", "weir tenant set alice priority=l",
+                                       "weir tenant add alice isolation = st", "weir run --priority ", "weir attach vm --priority n",
+                                       "weir run --transport ", "weir top --sort w"),
+                         [classes, {"low"}, {"yes", "no"}, set(), {f"priority={c}" for c in classes}, {"priority=low"},
+                          {"strict"}, classes, {"normal"}, {"shm", "zmq"}, {"wait"}])
+
     def test_run_exit_statuses(self):
         host = self.host()
         run = ("run", "--run-dir", host.run_dir, "--tenant", "alice", "--")

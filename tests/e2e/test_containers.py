@@ -334,6 +334,12 @@ services:
             done = self.engine.run(self.image, "true", tenant=ALICE, options=options)
             self.assertNotEqual(done.returncode, 0, options)
             self.assertRegex(done.stderr, why)
+        if isinstance(self.engine, containers.Docker):  # podman's device goes over a mount
+            by_hand = host.weir("docker-args", "--run-dir", host.run_dir, "default").stdout.split()
+            done = self.engine.run(self.image, "true", tenant=ALICE, options=by_hand)
+            self.assertRegex(done.stderr, f"not both weir.dev/gpu={ALICE} and a mount of .*/containers/default")
+            done = self.engine.run(self.image, "true", options=[*by_hand, *by_hand])
+            self.assertIn("Duplicate mount point", done.stderr)
         same = ["--device", "weir.dev/gpu=all"]  # the tenant default by two names
         self.contained(*self.quota(160), tenant="default", options=same)
         # A host that was killed leaves its file: no container is made with nothing behind it.

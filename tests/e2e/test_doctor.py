@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import pwd
 import re
 import shutil
 import signal
@@ -12,6 +13,8 @@ import unittest
 import lib
 
 USER = 12345  # nobody's
+WORKER = "nobody"
+WORKER_ID = pwd.getpwnam(WORKER).pw_uid
 ROOT = os.geteuid() == 0
 
 
@@ -32,13 +35,14 @@ def mode(path, bits):
 
 @contextlib.contextmanager
 def text(path, old, new):
-    with open(path) as f:
+    """Another text; with old None in place of all."""
+    with open(path, encoding="latin-1", newline="") as f:
         before = f.read()
-    assert old in before
-    with open(path, "w") as f:
-        f.write(before.replace(old, new, 1))
+    assert old is None or old in before
+    with open(path, "w", encoding="latin-1", newline="") as f:
+        f.write(new if old is None else before.replace(old, new, 1))
     yield
-    with open(path, "w") as f:
+    with open(path, "w", encoding="latin-1", newline="") as f:
         f.write(before)
 
 
@@ -132,6 +136,68 @@ class Doctor(lib.Case):
         rows = [json.loads(line) for line in self.ask(host, "--json").splitlines()]
         self.assertEqual({row["row"] for row in rows}, {"check"})
 
+    @unittest.skipUnless(ROOT, "only root sees with others' eyes")
+    @unittest.skipUnless(lib.places.everybody_gets_there(), "other users do not get to this build")
+    def test_what_workers_and_machines_need(self):
+        folder = self.folder()
+        compiler, cache = os.path.join(folder, "ptxas"), os.path.join(folder, "deep", "cache")
+        with open(compiler, "w") as f:
+            f.write("#!/bin/sh\necho of a test\n")
+        os.chmod(compiler, 0o755)
+        os.mkdir(os.path.dirname(cache), 0o711)
+        host = self.serve({"default": {"user": str(USER)}}, 'vm_user = "nobody"', f'worker_user = "{WORKER}"', "", "[forms]",
+                          f'compiler = "{compiler}"', f'cache_dir = "{cache}"')
+        self.assertNotRegex(self.ask(host), "(?m)^(problem|warning +(compiler|cache|machines|.forms))")
+        library = os.path.join(self.lib, "libcuda.so.1")
+        for broken, kind, *patterns in (
+                (moved(compiler), "warning", r"compiler does not work: '.*ptxas': no such program"),
+                (mode(compiler, 0o644), "warning", r"compiler does not work: '.*ptxas': no such program"),
+                (mode(compiler, 0o700), "warning", rf"compiler .*ptxas does not run as user {WORKER_ID}"),
+                (text(compiler, "#!/bin/sh", "#!/nonexistent"), "warning", "ptxas does not run as"),
+                (text(compiler, "echo", "exit 3 # "), "warning", "ptxas does not run as"),
+                (mode(cache, 0o777), "warning", "cache does not work: '.*cache': others may write to it"),
+                (mode(os.path.dirname(cache), 0o700), "warning", rf"cache_dir .*: user {WORKER_ID} cannot use it: Permission denied"),
+                (text(library, None, "\x7fELF"), "problem", "cannot load libcuda.so.1: .*\n +-> install Weir anew"),
+                (text(library, None, ""), "problem", "cannot load libcuda.so.1: .*\n +-> install Weir anew"),
+                (mode(library, 0o600), "problem", "cannot load libcuda.so.1: .*\n +-> chmod a\\+rX"),
+                (text(host.config, f'worker_user = "{WORKER}"', 'worker_user = "no-such-user"'), "problem", "worker_user 'no-such-user': there is no such user")):
+            with self.subTest(patterns[0]):
+                self.finds(host, broken, *patterns, kind=kind)
+        self.assertNotRegex(self.ask(host), "(?m)^(problem|warning +(compiler|cache|machines|.forms))")
+
+    def test_what_is_not_there_at_the_start(self):
+        """Each costs itself, is told by --check too, and works when it comes."""
+        folder = self.folder()
+        compiler, plain = os.path.join(folder, "ptxas"), os.path.join(folder, "plain")
+        with open(plain, "w"):
+            pass
+        lines = ['vm_user = "no-such-user"'] if ROOT else []
+        host = self.serve(["default"], *lines, "", "[forms]", f'compiler = "{compiler}"', f'cache_dir = "{plain}"')
+        found = {"compiler": "no such program", "cache": "Not a directory", **({"machines": "there is no such user"} if ROOT else {})}
+        said, checked = self.ask(host), lib.run_weir("serve", "--check", "--config", host.config, "--driver", "softgpu")
+        self.assertEqual(checked.returncode, 1)
+        for name, why in found.items():
+            self.assertRegex(said, rf"(?m)^warning +{name} does not work: .*{why}")
+            self.assertRegex(checked.stderr, rf"(?m)^weir serve: .*{why}")
+        shutil.copy("/bin/true", compiler)
+        self.assertNotRegex(self.ask(host), "compiler")
+        self.finished(host, "e2e_minimal", tenant="default")
+
+    def test_the_host_s_program_and_driver(self):
+        folder = self.folder()
+        weir, driver = os.path.join(folder, "weir"), os.path.join(folder, "libcuda.so")
+        shutil.copy(lib.places.weir, weir)
+        shutil.copy(lib.places.softgpu, driver)
+        host = self.serve(["default"], driver=driver, prefix=["sh", "-c", f'shift; exec {weir} "$@"', "sh"])
+        said = lib.run_weir("doctor", "--run-dir", host.run_dir).stdout  # the CDI file is of the copy: a problem of its own
+        self.assertNotRegex(said, "(?m)^(problem +new workers|(problem|warning) +the host's program)")
+        with moved(driver):
+            self.assertRegex(self.ask(host, expect=1), "(?m)^problem +new workers cannot load the driver .*libcuda.so")
+        os.unlink(weir)
+        self.assertRegex(self.ask(host, expect=1), "(?m)^problem +the host's program .*weir was removed")
+        shutil.copy(lib.places.weir, weir)
+        self.assertRegex(self.ask(host, expect=1), "(?m)^warning +the host's program .*weir was replaced")
+
     @unittest.skipUnless(ROOT and shutil.which("setpriv"), "wants root and setpriv")
     @unittest.skipUnless(lib.places.everybody_gets_there(), "other users do not get to this build")
     def test_an_ordinary_user_sees_their_own(self):
@@ -167,6 +233,8 @@ class Doctor(lib.Case):
         self.assertRegex(self.ask(host), r"(?m)^warning +containers: engines do not look into .*cdi, where the CDI file is$")
         with text(host.config, "127.0.0.1:", "127.0.0.2:"):
             self.assertRegex(self.ask(host, expect=1), r"(?m)^problem +metrics: nobody listens at 127.0.0.2:")
+        with text(host.config, host.host_lines[-1], '[metrics]\nlisten = "127.0.0.1:0"'):
+            self.assertRegex(self.ask(host), r"(?m)^warning +metrics 127.0.0.1:0: the port is another after each start")
 
     @unittest.skipUnless(ROOT, "wants root")
     def test_why_no_host_is_up(self):

@@ -31,6 +31,24 @@ class Drain(lib.Case):
     def drained(self, host):
         return {t["name"] for t in host.status()["tenant"] if t["drained"]}
 
+    def test_quotas_are_told_without_a_worker(self):
+        """A drained host has no spare workers, from which it learns of the device."""
+        tenants = {"alice": {}, "bob": {"memory": "25%"}, "carol": {"memory": "64MiB"}}
+        host = self.host(tenants)
+        lib.until(lambda: host.tenant("alice")["quota_bytes"], 10, "a worker has told of the device's memory")
+        before = self.weir(host, "tenant", "list")
+        self.assertRegex(before, r"(?m)^alice .* 4\.0 GiB ")
+        self.weir(host, "drain")
+        lib.until(lambda: not host.status()["worker"], 20, "there is no worker")
+        self.assertEqual(self.weir(host, "tenant", "list"), before)
+        again = self.host(tenants, run_dir=host.run_dir, start=False)
+        host.process.signal(signal.SIGTERM)
+        host.process.wait(20)
+        again.start()  # and is drained
+        said = self.weir(again, "tenant", "list")
+        for tenant, quota in (("alice", r"\?"), ("bob", r"\?"), ("carol", "64 MiB")):
+            self.assertRegex(said, rf"(?m)^{tenant} .* {quota} +0  ")
+
     def test_a_tenant_takes_no_new_programs_and_goes_on(self):
         port = lib.free_port()
         host = self.host(args=["--metrics", f"127.0.0.1:{port}"])
@@ -174,8 +192,10 @@ class Restart(lib.Case):
     def test_it_waits_for_programs_and_lets_new_ones_in(self):
         host = self.host()
         steady = self.steady(host, tenant="alice")
+        lib.run_weir("tenant", "set", "--run-dir", host.run_dir, "bob", "weight=7", "memory=64M")
         said = self.restart(host)
         self.assertIn("it waits for 1 program of alice", said)
+        self.assertRegex(said, r"^Settings that weir tenant set has changed end with this host: bob \(2\)\. .* --save keeps them\.\n")
         self.finished(host, "e2e_minimal", tenant="bob")
         self.assertIn("a restart waits for 1 program of alice", lib.run_weir("status", "--run-dir", host.run_dir).stdout)
         self.steady_undisturbed(steady)
@@ -289,6 +309,15 @@ class Restart(lib.Case):
                 "ended, systemctl restart weir\n")))
             self.assertRegex(lib.run_weir("status", "--run-dir", folder).stdout, r"(?m)^host runs 0\.0\.9, installed is \d")
             self.assertRegex(lib.run_weir("doctor", "--run-dir", folder).stdout, r"(?m)^warning +host runs 0\.0\.9, installed is \d")
+            # A host that says what it speaks, which is something else, or the same.
+            for wire, refused in (("0-0123456789abcdef", True), (self.host().status()["host"][0]["wire"], False)):
+                rows[0]["wire"] = wire
+                said = lib.run_weir("status", "--run-dir", folder).stdout
+                self.assertEqual("new programs are refused until weir restart" in said, refused, said)
+                said = lib.run_weir("doctor", "--run-dir", folder).stdout
+                kind = "problem" if refused else "warning"
+                self.assertRegex(said, rf"(?m)^{kind} +host runs 0\.0\.9, installed is .*\n +-> weir restart, which waits")
+                self.assertEqual("new programs are refused" in said, refused, said)
             rows[1]["sessions"] = 0
             self.assertEqual(lib.run_weir("restart", "--run-dir", folder).returncode, UNUSED)
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Loss of worker or supervisor: a CUDA error within a second, never a hang; then back to work."""
+import concurrent.futures
 import contextlib
 import os
 import signal
@@ -36,12 +37,13 @@ class Lost(lib.Case):
         os.kill(host.pid, signal.SIGSTOP)
         run = ("run", "--run-dir", host.run_dir)
         program = lib.places.program("e2e_minimal")
-        for argv in (("status",), ("status", "--json"), ("doctor",), ("top", "--once"), ("stats",), ("tenant", "list"), ("events",),
-                     ("events", "--follow"), ("why", "--tenant", "bob"), ("drain",),
-                     ("tenant", "set", "alice", "weight=7"), (*run, "--memory", "1GiB", "--", program), (*run, "--tenant", "alice", "--", program)):
+        lines = (("status",), ("status", "--json"), ("doctor",), ("top", "--once"), ("stats",), ("tenant", "list"), ("events",),
+                 ("events", "--follow"), ("why", "--tenant", "bob"), ("drain",),
+                 ("tenant", "set", "alice", "weight=7"), (*run, "--memory", "1GiB", "--", program), (*run, "--tenant", "alice", "--", program))
+        with concurrent.futures.ThreadPoolExecutor(len(lines)) as pool:  # each waits for two seconds
+            asked = [pool.submit(lib.run_weir, *argv, *(() if argv[0] == "run" else ("--run-dir", host.run_dir))) for argv in lines]
+        for argv, done in zip(lines, (one.result() for one in asked), strict=True):
             with self.subTest(argv=argv):
-                place = () if argv[0] == "run" else ("--run-dir", host.run_dir)
-                done = lib.run_weir(*argv, *place)
                 self.assertEqual(done.returncode, 1, done.stdout)
                 self.assertIn("its process is stopped", done.stderr + (done.stdout if argv[0] in ("doctor", "run") else ""))
         # What the host is to do within a time it may do after it: a worker that is let go after it is not killed.

@@ -19,7 +19,7 @@ WORK = "e2e_steady"  # goes on until its input ends
 # Where a folder of packages or of programs is in the system.
 OLD, NEW, PROGRAMS, OUTSIDE = "/package", "/package-new", "/programs", "/outside"
 DEB = "weir-host.deb"
-INSTALL = "apt-get install --quiet=2 --yes --no-install-recommends"
+INSTALL = "apt-get install --quiet=2 --yes --no-install-recommends -o Dpkg::Options::=--force-unsafe-io"  # no fsync: it waits for disks that others use
 TENANT = r'\n[[tenant]]\nname = "mine"\n'
 CONFIG = "/etc/weir/weir.toml"
 GPU = (f"cp {PROGRAMS}/libweir-softgpu.so /usr/lib/$(uname -m)-linux-gnu/libcuda.so.1 && "

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 
 import lib
 
@@ -141,7 +142,34 @@ class Stats(lib.Case):
 
     def test_trace_nowhere(self):
         """A file that cannot be made costs the trace, not the program."""
-        self.finished_calls(self.host(), env={"WEIR_TRACE": "/nonexistent/trace"})
+        guest = self.finished_calls(self.host(), env={"WEIR_TRACE": "/nonexistent/trace"})
+        self.assertIn("WEIR_TRACE: cannot write (errno 2): calls are missing in the file", guest.err)
+        self.assertEqual(self.finished_calls(self.host(), env={"WEIR_TRACE": "/nonexistent/trace", "WEIR_LOG": ""}).err, "")
+
+    def test_trace_on_a_full_disk(self):
+        """It ends between two calls, and says so; the program notices nothing."""
+        host = self.host()
+        folder = self.folder()
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", folder], capture_output=True, text=True)
+        if done.returncode != 0:
+            self.skipTest(f"no tmpfs: {done.stderr}")
+        self.addCleanup(subprocess.run, ["umount", "--lazy", folder])
+        for name in ("trace.json", "trace"):
+            path = os.path.join(folder, name)
+            guest = self.finished_calls(host, 50, env={"WEIR_TRACE": path})
+            self.assertEqual(guest.err.count("WEIR_TRACE: the disk is full (errno 28): calls are missing in the file"), 1, guest.err)
+            with open(path) as f:
+                text = f.read()
+            self.assertGreater(len(text), 8192)
+            if name == "trace":
+                *lines, last = text.splitlines()
+                self.assertRegex(last, "^# the log ends here: the disk is full, at [0-9]+ us, pid [0-9]+$")
+                self.assertNotIn(None, [LINE.match(line) for line in lines[1:]])
+            else:
+                events = json.loads(text)
+                self.assertEqual(events[-1]["name"], "the log ends here: the disk is full")
+                self.assertEqual({e["ph"] for e in events[1:-1]}, {"X"})
+            os.unlink(path)
 
 
 if __name__ == "__main__":

@@ -324,7 +324,7 @@ class Usage(lib.Case):
                 where = () if "--run-dir" in argv else ("--run-dir", os.path.join(folder, "run"))
                 driver = () if "--driver" in argv else ("--driver", "softgpu")
                 code, err = self.weir("serve", "--check", *argv, *where, *driver)
-                self.assertEqual(code, 1, err)
+                self.assertEqual(code, 2 if words == "socket has" else 1, err)  # no machine has room for such a path
                 self.assertIn(words, err)
                 self.assertRegex(err, r"^weir serve: .+\n$")
         self.assertFalse(os.path.exists(os.path.join(folder, "run")), "nothing is made")

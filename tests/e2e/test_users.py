@@ -163,18 +163,32 @@ class Users(lib.Case):
         tenants = self.tenants(host)
         self.assertEqual((tenants[f"uid-{BEN}"]["weight"], tenants[f"uid-{BEN}.user"]["weight"], tenants[f"uid-{ANN}.user"]["weight"]), (9, 30, 30))
 
+    def test_a_user_who_has_a_tenant_is_no_other(self):
+        """One person has one share: not that of weir.toml and another one beside it."""
+        host = self.users_host(tenants={"default": {}, "ann": {"user": str(ANN), "weight": 5}, "train": {"user": str(BEN)}, "infer": {"user": str(BEN)}})
+        guests = [self.hold(host, uid) for uid in (ANN, ANN, EVE)]
+        self.assertEqual(self.sessions(host), ["ann", "ann", f"uid-{EVE}"])
+        done = subprocess.run([*as_user(ANN), lib.places.weir, "why", "--run-dir", host.run_dir, "--interval-ms", "0"],
+                              capture_output=True, text=True, env=lib.clean_environment())
+        self.assertRegex(done.stdout, "^tenant ann: ", done.stderr)
+        self.hold(host, BEN)  # of two, neither is meant
+        self.assertEqual(self.sessions(host), ["ann", "ann", f"uid-{BEN}", f"uid-{EVE}"])
+        for guest in guests:
+            guest.close_stdin()
+            self.assertEqual(guest.wait(), 0, guest.tail())
+
     def test_of_one_worker(self):
         """Where programs share workers they are counted, too."""
-        for isolation in ("group", "tenant"):
-            with self.subTest(isolation=isolation):
-                host = self.users_host(tenants={"default": {"isolation": isolation}})
-                guest = self.hold(host, ANN)
-                self.assertEqual(self.sessions(host), [f"uid-{ANN}"])
-                guest.close_stdin()
-                self.assertEqual(guest.wait(), 0, guest.tail())
-                lib.until(lambda: set(self.tenants(host)) == {"default"}, 30, "it goes", 0.3)
-                self.hold(host, ANN)
-                self.assertEqual(host.stop(), 0)
+        hosts = [self.users_host(tenants={"default": {"isolation": isolation}}) for isolation in ("group", "tenant")]
+        for host in hosts:
+            guest = self.hold(host, ANN)
+            self.assertEqual(self.sessions(host), [f"uid-{ANN}"])
+            guest.close_stdin()
+            self.assertEqual(guest.wait(), 0, guest.tail())
+        for host in hosts:  # both wait for the same ten seconds
+            lib.until(lambda host=host: set(self.tenants(host)) == {"default"}, 30, "it goes", 0.3)
+            self.hold(host, ANN)
+            self.assertEqual(host.stop(), 0)
 
     def test_namespaces_and_containers(self):
         """A user's own namespace changes nothing; what comes by a container's socket is the tenant default."""

@@ -15,6 +15,7 @@
 
 #include "host_backend/supervisor/machines/channels.h"
 #include "host_backend/supervisor/machines/nvdimm.h"
+#include "host_backend/supervisor/state/extras.h"
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/users.h"
@@ -73,6 +74,7 @@ void weir_sup_give_to_qemu(const struct weir_supervisor *sup, const struct weir_
                            const char *path)
 {
     const struct passwd *user = NULL;
+    const char *wanted = sup->config.vm_user;
 
     if (geteuid() != 0) {
         return; /* a session's own QEMU runs as this user */
@@ -83,20 +85,41 @@ void weir_sup_give_to_qemu(const struct weir_supervisor *sup, const struct weir_
         }
         return;
     }
-    if (sup->config.vm_user[0] != 0) {
-        user = getpwnam(sup->config.vm_user);
-        if (!user) {
-            weir_log_warn("supervisor: vm_user is not known user=%.60s", sup->config.vm_user);
-        }
+    if (*wanted != 0) {
+        user = getpwnam(wanted); /* else weir_sup_vm_user_follow() says so */
     }
-    for (size_t i = 0;
-         sup->config.vm_user[0] == 0 && !user && i < sizeof qemu_users / sizeof qemu_users[0];
-         i++) {
+    for (size_t i = 0; *wanted == 0 && !user && i < sizeof qemu_users / sizeof qemu_users[0]; i++) {
         user = getpwnam(qemu_users[i]);
     }
     if (user && chown(path, user->pw_uid, (gid_t)-1) != 0) {
         weir_log_warn("supervisor: QEMU cannot have its file path=%s why=\"%s\"", path,
                       strerror(errno));
+    }
+}
+
+void weir_sup_vm_user_follow(struct weir_supervisor *sup)
+{
+    const char *wanted = sup->config.vm_user;
+    bool failed = sup->extras.of[WEIR_EXTRA_MACHINES].why[0] != 0;
+
+    if (*wanted == 0 || geteuid() != 0 || sup->config.vm_region_bytes == 0) {
+        return; /* not wanted, nor after a reload */
+    }
+    if (!getpwnam(wanted)) {
+        weir_sup_extra_fails(sup, WEIR_EXTRA_MACHINES, "vm_user '%.60s': there is no such user",
+                             wanted);
+        return;
+    }
+    weir_sup_extra_works(sup, WEIR_EXTRA_MACHINES);
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX && failed; i++) {
+        const struct weir_sup_tenant *tenant = &sup->tenants[i];
+
+        if (tenant->used && tenant->vm_listen_fd >= 0) {
+            weir_sup_give_to_qemu(sup, tenant, tenant->vm_path);
+        }
+        if (tenant->used && tenant->nvdimm.fd >= 0) {
+            weir_sup_give_to_qemu(sup, tenant, tenant->nvdimm.path);
+        }
     }
 }
 

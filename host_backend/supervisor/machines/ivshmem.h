@@ -42,6 +42,8 @@ enum weir_status weir_sup_listen_for_qemu(const struct weir_supervisor *sup,
 /** Give a file to root and QEMU's user, or the tenant's own, alone. Complains in the log. */
 void weir_sup_give_to_qemu(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
                            const char *path);
+/** Is the user there that the configuration names for QEMU? If only now, give him what is his. */
+void weir_sup_vm_user_follow(struct weir_supervisor *sup);
 /** When a process started, in ticks since the machine's boot; 0: there is no such process. */
 unsigned long long weir_sup_process_started(int pid);
 /** Begin without machines. @return false: no memory */

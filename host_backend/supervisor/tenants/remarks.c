@@ -16,10 +16,11 @@ void weir_sup_remark_restart(const struct weir_supervisor *sup, const struct wei
     }
 }
 
-/* Memory of the devices of a list: all workers with the same list have the same devices. */
+/* Memory of the devices of a list: all workers with the same list have the same devices. What the
+ * host's own list has is remembered for when there is no worker, as while all is drained. */
 static uint64_t memory_of(const struct weir_supervisor *sup, const char *devices)
 {
-    uint64_t bytes = 0;
+    uint64_t bytes = strcmp(devices, sup->config.devices) == 0 ? sup->memory_bytes : 0;
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
@@ -37,8 +38,7 @@ static uint64_t memory_for(const struct weir_supervisor *sup, const char *device
 {
     uint64_t bytes = *devices != 0 ? memory_of(sup, devices) : 0;
 
-    bytes = bytes != 0 ? bytes : memory_of(sup, sup->config.devices);
-    return bytes != 0 ? bytes : sup->memory_bytes;
+    return bytes != 0 ? bytes : memory_of(sup, sup->config.devices);
 }
 
 uint64_t weir_sup_device_bytes(const struct weir_supervisor *sup,

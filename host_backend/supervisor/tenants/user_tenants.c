@@ -3,7 +3,8 @@
  *
  * Programs that name no tenant come to the socket of the tenant `default`. With user_tenants each
  * user who comes there gets a tenant, uid-1000, with the settings of `default`: so two users are
- * scheduled against each other, and the socket can be open to all. Root, the host's own user and
+ * scheduled against each other, and the socket can be open to all. A user to whom weir.toml gives
+ * a tenant is that tenant, and not another one beside it. Root, the host's own user and
  * containers stay `default`; a container's users are other people than the machine's.
  *
  * Who comes is the kernel's word (SO_PEERCRED), in the host's user namespace: the root of a
@@ -58,6 +59,27 @@ static struct weir_sup_tenant *find(struct weir_supervisor *sup, uint32_t user)
         }
     }
     return NULL;
+}
+
+/* The tenant that weir.toml gives a user; NULL: none, or several, of which none is meant. */
+static struct weir_sup_tenant *given(struct weir_supervisor *sup, uint32_t uid)
+{
+    struct weir_sup_tenant *found = NULL;
+    struct stat info;
+
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        struct weir_sup_tenant *t = &sup->tenants[i];
+
+        /* The owner of its socket: asking for the user's name could keep the host waiting. */
+        if (t->used && !t->gone && t->listen_fd >= 0 && !weir_sup_is_of_user(t) &&
+            weir_sup_tenant_has_user(t) && stat(t->path, &info) == 0 && info.st_uid == uid) {
+            if (found) {
+                return NULL;
+            }
+            found = t;
+        }
+    }
+    return found;
 }
 
 /* Has the tenant a program, or one that waits for a worker? */
@@ -179,6 +201,10 @@ struct weir_sup_tenant *weir_sup_tenant_of_peer(struct weir_supervisor *sup,
         return tenant;
     }
     user = (uint32_t)(weir_sup_user(sup, weir_sup_user_owner(peer->uid, peer->pid)) - sup->users);
+    own = given(sup, sup->users[user].uid);
+    if (own) {
+        return own;
+    }
     own = find(sup, user);
     weir_log_limit_thread(&sup->users[user].log_rate, "(a user)");
     own = own ? own : make(sup, tenant, user, &diag);

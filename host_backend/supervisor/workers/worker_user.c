@@ -7,6 +7,8 @@
 
 #include "base/log.h"
 #include "host_backend/config/file_cache.h"
+#include "host_backend/config/program_path.h"
+#include "host_backend/supervisor/state/extras.h"
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -27,15 +29,40 @@ static const char *why_not(enum weir_status status)
     }
 }
 
-static void give_cache(struct weir_supervisor *sup)
+void weir_sup_cache_follow(struct weir_supervisor *sup)
 {
     const struct weir_confine_user *user = &sup->worker_user;
+    char dir[sizeof sup->cache_dir];
+    const char *fault;
 
-    weir_file_cache_find(sup->config.forms.cache_dir, sup->cache_dir, sizeof sup->cache_dir);
-    if (sup->cache_dir[0] != 0 && !weir_file_cache_give(sup->cache_dir, user->uid, user->gid)) {
-        weir_log_warn("supervisor: the cache is not the workers': remove what else is in the "
-                      "folder, or set cache_dir dir=%s user=%s",
-                      sup->cache_dir, user->name);
+    weir_file_cache_find(sup->config.forms.cache_dir, dir, sizeof dir);
+    if (dir[0] == 0) {
+        weir_sup_extra_unwanted(sup, WEIR_EXTRA_CACHE);
+        return;
+    }
+    fault = weir_file_cache_fault(dir, user->is_other ? user->uid : geteuid());
+    if (!fault && user->is_other && !weir_file_cache_give(dir, user->uid, user->gid)) {
+        fault = "it cannot be made and given to the workers' user";
+    }
+    if (fault) {
+        weir_sup_extra_fails(sup, WEIR_EXTRA_CACHE, "'%.80s': %s", dir, fault);
+        dir[0] = 0;
+    } else {
+        weir_sup_extra_works(sup, WEIR_EXTRA_CACHE);
+    }
+    memcpy(sup->cache_dir, dir, sizeof dir);
+}
+
+void weir_sup_compiler_follow(struct weir_supervisor *sup)
+{
+    const char *path = sup->config.forms.compiler;
+
+    if (strcmp(path, "auto") == 0 || strcmp(path, "driver") == 0) {
+        weir_sup_extra_unwanted(sup, WEIR_EXTRA_COMPILER);
+    } else if (weir_is_program(path)) {
+        weir_sup_extra_works(sup, WEIR_EXTRA_COMPILER);
+    } else {
+        weir_sup_extra_fails(sup, WEIR_EXTRA_COMPILER, "'%.80s': no such program", path);
     }
 }
 
@@ -71,21 +98,23 @@ static void report_devices(const struct weir_supervisor *sup)
     }
 }
 
-enum weir_status weir_sup_worker_user_open(struct weir_supervisor *sup)
+bool weir_sup_worker_user_find(struct weir_supervisor *sup)
 {
     enum weir_status status = weir_confine_user_find(sup->config.worker_user, &sup->worker_user);
 
     if (status != WEIR_OK) {
         fprintf(stderr, "weir serve: worker_user '%s': %s\n", sup->config.worker_user,
                 why_not(status));
-        return status;
     }
-    if (sup->worker_user.is_other) {
-        give_cache(sup);
-    }
+    return status == WEIR_OK;
+}
+
+void weir_sup_worker_user_open(struct weir_supervisor *sup)
+{
+    weir_sup_cache_follow(sup);
+    weir_sup_compiler_follow(sup);
     report(sup);
     report_devices(sup);
-    return WEIR_OK;
 }
 
 void weir_sup_worker_user_cache(const struct weir_supervisor *sup, struct weir_forms_config *forms)

@@ -111,12 +111,14 @@ void weir_sup_gate_close(struct weir_supervisor *sup);
 
 /* worker_user.c */
 
-/**
- * Find the workers' user, and give that user what workers write. Prints what is wrong with
- * worker_user; logs who it is.
- * @return WEIR_OK, WEIR_ERR_NOT_FOUND, WEIR_ERR_DENIED, WEIR_ERR_TOO_BIG
- */
-enum weir_status weir_sup_worker_user_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
+/** Find the workers' user. @return false: prints what is wrong with worker_user */
+bool weir_sup_worker_user_find(struct weir_supervisor *sup) WEIR_MUST_CHECK;
+/** Give the workers' user what workers write, and log who that is. */
+void weir_sup_worker_user_open(struct weir_supervisor *sup);
+/** Is the compiler there that the configuration names? */
+void weir_sup_compiler_follow(struct weir_supervisor *sup);
+/** Give the folder of the caches to the workers' user, if it can be used. */
+void weir_sup_cache_follow(struct weir_supervisor *sup);
 /** Set the folder of the caches in the workers' settings. */
 void weir_sup_worker_user_cache(const struct weir_supervisor *sup, struct weir_forms_config *forms);
 

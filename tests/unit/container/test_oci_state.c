@@ -123,6 +123,9 @@ static void refuses_what_is_too_much(void **state)
 #define HOOK(args)   "{\"path\": \"/usr/lib/weir/weir-oci-hook\", \"args\": [" args "]}"
 #define OURS         "\"weir-oci-hook\", \"/run/weir\""
 #define HOOKS(rows)  ", \"hooks\": {\"createRuntime\": [" rows "]}"
+#define MOUNT(source)                                                                              \
+    ", \"mounts\": [{\"destination\": \"/proc\", \"source\": \"proc\"}, "                          \
+    "{\"destination\": \"/run/weir\", \"source\": \"" source "\"}]"
 
 static void refuses_what_contradicts(void **state)
 {
@@ -137,10 +140,20 @@ static void refuses_what_contradicts(void **state)
          "not both weir.dev/gpu=new and weir.dev/gpu=bob"},
         {CONFIG(HOOKS(HOOK(OURS ", \"bob\"") ", " HOOK("\"weir-oci-hook\", \"/r\", \"bob\""))),
          "not both weir.dev/gpu=bob and weir.dev/gpu=bob"},
+        {CONFIG(HOOKS(HOOK(OURS ", \"bob\"")) MOUNT("/run/weir/containers/alice")),
+         "not both weir.dev/gpu=bob and a mount of /run/weir/containers/alice"},
+        {CONFIG(HOOKS(HOOK(OURS)) MOUNT("/run/weir/containers/alice")),
+         "not both weir.dev/gpu=new and a mount of /run/weir/containers/alice"},
+        {CONFIG(HOOKS(HOOK(OURS ", \"bob\"")) MOUNT("/run/weir")), "and a mount of /run/weir"},
     };
     static const char *const good[] = {
         CONFIG(ENV("\"WEIR_MEMORY=\", \"WEIR_PORT=tcp://10.0.0.1:80\"")),
         CONFIG(HOOKS(HOOK(OURS ", \"bob\"") ", " HOOK(OURS ", \"bob\""))),
+        CONFIG(HOOKS(HOOK(OURS ", \"bob\"")) MOUNT("/run/weir/users/1000/bob")),
+        CONFIG(HOOKS(HOOK(OURS)) MOUNT("/run/weir/shares/none")),
+        CONFIG(MOUNT("/run/weir/containers/alice") HOOKS("")),
+        CONFIG(", \"mounts\": [7, {\"destination\": \"/run/weir\"}, {\"source\": \"/x\"}]" HOOKS(
+            HOOK(OURS))),
         CONFIG(HOOKS("3, {\"args\": 4}, " HOOK("1, 2") ", " HOOK("\"weir-oci-hook\""))),
     };
 

@@ -3,12 +3,15 @@
 import ctypes
 import os
 import re
+import socket
 import subprocess
 import sys
-import time
+import tempfile
+import threading
 import unittest
 
 LIBRARY, MAP = sys.argv[1], sys.argv[2]
+SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../..")
 GLIBC_MAX = (2, 28)
 NEEDED = {"libc.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-x86-64.so.2"}
 NO_DEVICE, NOT_INITIALIZED, INVALID_VALUE = 100, 3, 1
@@ -20,13 +23,12 @@ def readelf(*options):
 
 
 def run(code, **env):
-    """Run Python that has the library as `lib`; gives its output and the seconds it took."""
+    """Run Python that has the library as `lib`; gives its output."""
     program = f"import ctypes, os, sys\nlib = ctypes.CDLL({LIBRARY!r})\n{code}"
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("WEIR_", "CUDA_"))}
-    began = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True,
+    done = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True, timeout=60,
                           env={**clean, "WEIR_HOST": "ipc:///nonexistent/weir.sock", **env})
-    return done, time.monotonic() - began
+    return done
 
 
 class Elf(unittest.TestCase):
@@ -54,28 +56,48 @@ class Elf(unittest.TestCase):
 
 class WithoutHost(unittest.TestCase):
     def test_init_says_no_device_and_why_if_a_host_is_expected(self):
-        done, seconds = run("sys.exit(lib.cuInit(0) + lib.cuInit(0) - 100)")
+        done = run("sys.exit(lib.cuInit(0) + lib.cuInit(0) - 100)")
         self.assertEqual((done.returncode, done.stdout), (NO_DEVICE, ""))
         self.assertRegex(done.stderr, r"^weir: python\S* gets no GPU from ipc:///nonexistent/weir.sock: not found \(the host is down, or has no such tenant\)\n$")
-        self.assertLess(seconds, 5)
 
     @unittest.skipIf(os.path.exists("/run/weir"), "a host is expected on this machine")
     def test_init_says_no_device_silently_if_none_is(self):
-        done, _ = run("sys.exit(lib.cuInit(0))", WEIR_HOST="")
+        done = run("sys.exit(lib.cuInit(0))", WEIR_HOST="")
         self.assertEqual((done.returncode, done.stdout, done.stderr), (NO_DEVICE, "", ""))
 
     def test_init_tells_why_when_asked(self):
-        done, _ = run("sys.exit(lib.cuInit(0))", WEIR_LOG="error")
+        done = run("sys.exit(lib.cuInit(0))", WEIR_LOG="error")
         self.assertEqual(done.returncode, NO_DEVICE)
         self.assertIn("/nonexistent/weir.sock", done.stderr)
 
+    def test_an_older_host_is_told_of(self):
+        """It does not know how an upgrade goes on; one that does is not repeated."""
+        with open(os.path.join(SOURCE, "base/status.def")) as f:
+            version = re.findall(r"(?m)^WEIR_STATUS\((\w+),", f.read()).index("VERSION") + 1
+        for said, more in (("protocol 0 here", " (after an upgrade, weir restart has the new version serve)"),
+                           ("after an upgrade, weir restart", "")):
+            with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as host:
+                path = os.path.join(folder, "host.sock")
+                host.bind(path)
+                host.listen()
+
+                def refuse(said=said):
+                    connection, _ = host.accept()
+                    connection.recv(4096)
+                    connection.sendall(bytes([0x08, version, 0x10, 100, 0x1a, len(said)]) + said.encode())
+
+                threading.Thread(target=refuse, daemon=True).start()
+                done = run("sys.exit(lib.cuInit(0))", WEIR_HOST=f"ipc://{path}")
+                self.assertEqual(done.returncode, NO_DEVICE)
+                self.assertRegex(done.stderr, rf"^weir: python\S* gets no GPU from ipc://{path}: {re.escape(said + more)}\n$")
+
     def test_init_refuses_flags_and_hidden_devices(self):
-        self.assertEqual(run("sys.exit(lib.cuInit(1))")[0].returncode, INVALID_VALUE)
-        hidden, _ = run("sys.exit(lib.cuInit(0))", CUDA_VISIBLE_DEVICES="")
+        self.assertEqual(run("sys.exit(lib.cuInit(1))").returncode, INVALID_VALUE)
+        hidden = run("sys.exit(lib.cuInit(0))", CUDA_VISIBLE_DEVICES="")
         self.assertEqual(hidden.returncode, NO_DEVICE)
 
     def test_calls_before_init(self):
-        done, _ = run("""
+        done = run("""
 v = ctypes.c_int()
 p = ctypes.c_void_p()
 print(lib.cuDriverGetVersion(ctypes.byref(v)), v.value)
@@ -94,7 +116,7 @@ print(lib.cuGetErrorName(12345, ctypes.byref(t)), t.value)
             "0 13000", "3 3", "3 3", "0 True 0", "0 CUDA_ERROR_ILLEGAL_ADDRESS", "1 None"])
 
     def test_forked_child_of_a_fresh_process_is_fresh(self):
-        done, _ = run("""
+        done = run("""
 pid = os.fork()
 if pid == 0:
     os._exit(lib.cuInit(0))
@@ -103,7 +125,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         self.assertEqual(done.returncode, NO_DEVICE)
 
     def test_errno_is_preserved(self):
-        done, _ = run("""
+        done = run("""
 lib = ctypes.CDLL(lib._name, use_errno=True)
 ctypes.set_errno(77)
 lib.cuInit(0)

@@ -312,9 +312,31 @@ static void a_file_beside_the_folder_is_ours_alone(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+static void fault_says_what_keeps_a_user_from_it(void **state)
+{
+    char inner[96], file[80];
+
+    (void)state;
+    snprintf(inner, sizeof inner, "%s/later/cache", dir);
+    snprintf(file, sizeof file, "%s/file", dir);
+    assert_null(weir_file_cache_fault(dir, geteuid()));
+    assert_null(weir_file_cache_fault(dir, geteuid() + 1)); /* it is empty, and can be given */
+    assert_null(weir_file_cache_fault(inner, geteuid()));   /* it can be made */
+    close(open(file, O_CREAT | O_WRONLY, 0600));
+    assert_string_equal(weir_file_cache_fault(file, geteuid()), "Not a directory");
+    snprintf(inner, sizeof inner, "%s/cache", file);
+    assert_string_equal(weir_file_cache_fault(inner, geteuid()), "Not a directory");
+    assert_null(weir_file_cache_fault(dir, geteuid()));
+    assert_non_null(strstr(weir_file_cache_fault(dir, geteuid() + 1), "other files"));
+    assert_int_equal(chmod(dir, 0720), 0);
+    assert_string_equal(weir_file_cache_fault(dir, geteuid()), "others may write to it");
+    assert_int_equal(access(inner, F_OK), -1); /* nothing was made */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(fault_says_what_keeps_a_user_from_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(get_of_what_was_put_gives_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(get_of_damaged_file_removes_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(get_of_another_files_content_removes_it, set_up, tear_down),
