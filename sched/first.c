@@ -75,7 +75,7 @@ static uint64_t least_ns(const struct weir_sched *sched, const struct item *item
                          const struct item *before)
 {
     uint64_t span_ns = sched->now_ns - item->head_ns;
-    uint64_t others_ns = item_block_ns(sched, before) + item->later_ns + sched->config.launch_ns;
+    uint64_t others_ns = item_block_ns(sched, before) + sched->config.launch_ns;
 
     return span_ns - min_u64(span_ns, others_ns + tuning.seen_late_ns);
 }
@@ -94,7 +94,7 @@ void first_doubt(const struct weir_sched *sched, const struct item *item, struct
                  uint64_t claim_ns)
 {
     uint64_t span_ns = sched->now_ns - item->head_ns;
-    uint64_t doubt_ns = span_ns - min_u64(span_ns, claim_ns + item->later_ns);
+    uint64_t doubt_ns = span_ns - min_u64(span_ns, claim_ns);
     weir_sched_id id = item->queue->tenant->view.id;
 
     if (before->doubt_of == id) {
@@ -109,7 +109,7 @@ void first_settle(struct weir_sched *sched, struct item *done)
 {
     struct tenant *tenant = done->doubt_ns != 0 ? table_get(&sched->tenants, done->doubt_of) : NULL;
     int64_t owed_ns = (int64_t)done->served_ns + done->beyond_ns -
-                      (int64_t)((done->predicted_ns + done->later_ns) * sched->config.sms);
+                      (int64_t)(done->predicted_ns * sched->config.sms);
     int64_t most_ns = (int64_t)(done->doubt_ns * sched->config.sms);
 
     owed_ns = owed_ns < most_ns ? owed_ns : most_ns;

@@ -36,9 +36,8 @@ static struct weir_sched_place place_on_device(const struct item *item)
     return keeps_to_place(item) ? item->place : (struct weir_sched_place){0};
 }
 
-static void trace_flagged(struct weir_sched *sched, enum weir_sched_record_kind kind,
-                          const struct tenant *tenant, const struct queue *queue,
-                          const struct item *item, uint64_t value, uint16_t flags)
+void trace(struct weir_sched *sched, enum weir_sched_record_kind kind, const struct tenant *tenant,
+           const struct queue *queue, const struct item *item, uint64_t value)
 {
     struct weir_sched_record record;
 
@@ -53,12 +52,11 @@ static void trace_flagged(struct weir_sched *sched, enum weir_sched_record_kind 
         .queue = queue ? queue->id : 0,
         .value = value,
         .kind = (uint8_t)kind,
-        .flags = flags,
     };
     if (item) {
         record.item = item->id;
         record.class = (uint8_t)item->params.class;
-        record.flags |= (uint16_t)item->params.flags;
+        record.flags = (uint16_t)item->params.flags;
         record.place = place_on_device(item);
         record.blocks = item->done_blocks;
     }
@@ -71,12 +69,6 @@ static void trace_flagged(struct weir_sched *sched, enum weir_sched_record_kind 
         record.key = item->why.other;
     }
     sched->env.trace(sched->env.user, &record);
-}
-
-void trace(struct weir_sched *sched, enum weir_sched_record_kind kind, const struct tenant *tenant,
-           const struct queue *queue, const struct item *item, uint64_t value)
-{
-    trace_flagged(sched, kind, tenant, queue, item, value, 0);
 }
 
 static uint64_t predict(struct weir_sched *sched, struct weir_sched_item_params *params)
@@ -387,8 +379,7 @@ void item_drop(struct weir_sched *sched, struct item *item)
     table_remove(&sched->items, item->id);
 }
 
-static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns, bool taught,
-                   uint16_t flags)
+static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns)
 {
     struct tenant *tenant = item->queue->tenant;
     struct turn *turn = &sched->turn;
@@ -396,8 +387,8 @@ static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns
     tenant->finished++;
     tenant->view.work_ns += is_compute(item) ? item->counted_ns - item->counted_work_ns : 0;
     sched->counts.finishes++;
-    trace_flagged(sched, WEIR_SCHED_REC_FINISH, NULL, NULL, item, took_ns, flags);
-    if (taught) {
+    trace(sched, WEIR_SCHED_REC_FINISH, NULL, NULL, item, took_ns);
+    if (took_ns != WEIR_SCHED_UNKNOWN && (item->is_front || took_ns != 0)) {
         learn(sched, item, took_ns);
     }
     group_correct(sched, item, item->counted_ns);
@@ -432,69 +423,8 @@ enum weir_status weir_sched_finished(struct weir_sched *sched, uint64_t now_ns, 
     }
     time_is(sched, now_ns);
     tenant = item->queue->tenant;
-    finish(sched, item, took_ns, took_ns != WEIR_SCHED_UNKNOWN && (item->is_front || took_ns != 0),
-           0);
+    finish(sched, item, took_ns);
     tenant_refresh(sched, tenant);
-    decide(sched);
-    return WEIR_OK;
-}
-
-/*
- * Learn from several items that were seen to end together. If they are identical, each took the
- * mean: the first was charged the time of all.
- */
-static bool learn_alike(struct weir_sched *sched, struct queue *queue, const struct item *last)
-{
-    struct item *first = queue->first;
-    uint32_t count = 1;
-
-    for (struct item *i = first; i != last; i = i->next, count++) {
-        if (!is_like(i->next, first) || i->next->disturbed || i->next->interrupted) {
-            return false;
-        }
-    }
-    first->alike = count;
-    learn(sched, first, first->busy_ns / count);
-    return true;
-}
-
-/* Correct the accounts: the first item was served for the time of all. */
-static void correct_all(const struct weir_sched *sched, struct queue *queue,
-                        const struct item *last)
-{
-    uint64_t done_ns = last->counted_ns;
-
-    for (const struct item *i = queue->first; i != last; i = i->next) {
-        done_ns += i->counted_ns;
-    }
-    group_correct(sched, queue->first, done_ns);
-    queue->first->group_ns = 0;
-    queue->first->later_ns = done_ns - queue->first->counted_ns;
-}
-
-enum weir_status weir_sched_finished_through(struct weir_sched *sched, uint64_t now_ns,
-                                             weir_sched_id id)
-{
-    struct item *item = table_get(&sched->items, id);
-    struct queue *queue;
-    bool last;
-
-    if (!item) {
-        return WEIR_ERR_STALE;
-    }
-    if (item->state == WEIR_SCHED_WAITING) {
-        return WEIR_ERR_INVALID;
-    }
-    time_is(sched, now_ns);
-    queue = item->queue;
-    (void)learn_alike(sched, queue, item);
-    correct_all(sched, queue, item);
-    do {
-        last = queue->first == item;
-        finish(sched, queue->first, 0, false,
-               last ? WEIR_SCHED_REC_THROUGH : WEIR_SCHED_REC_THROUGH | WEIR_SCHED_REC_MORE);
-    } while (!last);
-    tenant_refresh(sched, queue->tenant);
     decide(sched);
     return WEIR_OK;
 }

@@ -45,7 +45,6 @@ struct item {
     bool above;             /* was granted above its class's plain items: small.c, first.c */
     bool teaches;           /* no equal may fill while it is on the device: fill.c */
     uint32_t alike;         /* the first of this many identical items that ended together */
-    uint64_t later_ns;      /* predicted time of others that were seen to end with it */
     weir_sched_id doubt_of; /* the tenant of items that ended above it, and for how long they */
     uint64_t doubt_ns;      /* had it wait, or waited for it: first.c */
     uint32_t part_sms;      /* a kernel: it is kept to this many SMs: room.c; 0: all */

@@ -453,14 +453,6 @@ void weir_sched_done_together(struct weir_sched *sched, uint64_t now_ns, const w
                               uint32_t count);
 
 /**
- * A granted item and all before it in its queue have ended, since a mark behind it was reached.
- * @return as weir_sched_finished()
- * @thread owner
- */
-enum weir_status weir_sched_finished_through(struct weir_sched *sched, uint64_t now_ns,
-                                             weir_sched_id item);
-
-/**
  * An item has stopped as ordered: none of its blocks runs.
  *
  * @param done_blocks  blocks that have ended; a number lower than reported before is ignored.
@@ -565,7 +557,7 @@ enum weir_sched_record_kind {
     WEIR_SCHED_REC_RESUME,  /* place */
     WEIR_SCHED_REC_RESIZE,  /* place */
     WEIR_SCHED_REC_RUNNING, /* value: may_stop */
-    WEIR_SCHED_REC_FINISH,  /* value: took_ns as given; flags: WEIR_SCHED_REC_THROUGH, _MORE */
+    WEIR_SCHED_REC_FINISH,  /* value: took_ns as given */
     WEIR_SCHED_REC_WITHDRAW,
     WEIR_SCHED_REC_CHOOSE, /* tenant: the leader, 0: none; value: slice_ns */
     WEIR_SCHED_REC_TICK,
@@ -609,10 +601,6 @@ static inline struct weir_sched_tenant_params weir_sched_tenant_unpacked(uint64_
         .min_share = (uint32_t)(value >> 49 & 0x7f),
     };
 }
-
-/* Flags of WEIR_SCHED_REC_FINISH, besides the item's own. */
-#define WEIR_SCHED_REC_THROUGH 0x4000u /* reported by weir_sched_finished_through() */
-#define WEIR_SCHED_REC_MORE    0x8000u /* the next FINISH belongs to the same call */
 
 struct weir_sched_record {
     uint64_t at_ns;
