@@ -184,15 +184,13 @@ enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns
     tenant->view.switch_ns = sched->switch_ns;
     tenant->one_domain = true;
     status = ready_reserve(sched);
-    if (status == WEIR_OK) {
-        status = policies_join(sched, tenant);
-    }
     if (status != WEIR_OK) {
         min_share_set(sched, tenant, 1, 0);
         limit_drop(sched, tenant, &tenant->limit);
         table_remove(&sched->tenants, id);
         return status;
     }
+    policies_join(sched, tenant);
     trace(sched, WEIR_SCHED_REC_TENANT_ADD, tenant, NULL, NULL, packed(tenant));
     *ret_tenant = id;
     return WEIR_OK;
@@ -243,7 +241,6 @@ enum weir_status weir_sched_tenant_set(struct weir_sched *sched, uint64_t now_ns
     if (tenant->view.member) {
         group_alone(sched);
         sched->group_stale = true;
-        sched->group_why = WEIR_POLICY_CHANGED;
     }
     trace(sched, WEIR_SCHED_REC_TENANT_SET, tenant, NULL, NULL, packed(tenant));
     decide(sched);

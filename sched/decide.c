@@ -30,7 +30,6 @@ void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_
     turn->keep_ns = keep_ns;
     turn->kept_until_ns = 0;
     turn->rescue = false;
-    turn->preempt = true;
     turn->clear_by_ns = sched->now_ns + tuning.wait_max_ns;
     fill_begin(sched);
     trace(sched, WEIR_SCHED_REC_CHOOSE, leader, NULL, NULL, slice_ns);
@@ -71,17 +70,17 @@ static uint32_t longest_waiting(struct weir_sched *sched,
 }
 
 /* Ask the policy to choose among these tenants. leader: the present one, or NULL. */
-static struct weir_policy_choice ask_next(struct weir_sched *sched, enum weir_policy_why why,
+static struct weir_policy_choice ask_next(struct weir_sched *sched, bool arrived,
                                           const struct tenant *leader,
                                           const struct weir_policy_tenant *const *ready,
                                           uint32_t count)
 {
     struct weir_policy *policy = &sched->policy[WEIR_POLICY_NEXT];
-    struct weir_policy_choice plain = {.slice_ns = 1000000, .preempt = true};
+    struct weir_policy_choice plain = {.slice_ns = 1000000};
     struct weir_policy_choice choice;
     struct weir_policy_next_view view = {
         .now_ns = sched->now_ns,
-        .why = why,
+        .arrived = arrived,
         .ready = ready,
         .ready_count = count,
         .leader = leader ? &leader->view : NULL,
@@ -108,14 +107,14 @@ static void lead(struct weir_sched *sched, struct tenant *leader,
 {
     turn_begin(sched, leader, choice->slice_ns, choice->keep_ns);
     sched->turn.linger_ns = choice->linger_ns;
-    sched->turn.preempt = choice->preempt;
 }
 
-static void choose(struct weir_sched *sched, enum weir_policy_why why)
+static void choose(struct weir_sched *sched, bool arrived)
 {
     struct turn *turn = &sched->turn;
     struct tenant *old = turn->leader;
-    struct weir_policy_choice choice = ask_next(sched, why, old, sched->ready, sched->ready_count);
+    struct weir_policy_choice choice =
+        ask_next(sched, arrived, old, sched->ready, sched->ready_count);
     struct tenant *leader = tenant_of(sched->ready[choice.ready]);
 
     sched->arrived = false;
@@ -130,7 +129,6 @@ static void choose(struct weir_sched *sched, enum weir_policy_why why)
     if (!group_keeps(sched, leader)) {
         group_of(sched);
         sched->group_stale = true;
-        sched->group_why = why;
     }
 }
 
@@ -198,7 +196,7 @@ static void hand_over(struct weir_sched *sched, uint64_t *wake_ns)
             sched->order[others++] = sched->ready[i];
         }
     }
-    choice = ask_next(sched, WEIR_POLICY_EMPTY, NULL, sched->order, others);
+    choice = ask_next(sched, false, NULL, sched->order, others);
     next = tenant_of(sched->order[choice.ready]);
     if (next->view.waiting != 0) {
         lead(sched, next, &choice);
@@ -258,29 +256,20 @@ static bool is_kept(struct weir_sched *sched)
            (!sched->arrived || sched->ready_count < 2) && !keeps_out(sched);
 }
 
-/* The reason to ask the policy `next` now. WEIR_POLICY_WHY_COUNT: there is none. */
-static enum weir_policy_why reason_to_ask(struct weir_sched *sched)
+/* Is the turn over, so that the policy `next` names a leader? */
+static bool is_over(struct weir_sched *sched)
 {
-    struct turn *turn = &sched->turn;
+    const struct turn *turn = &sched->turn;
 
     if (!turn->leader) {
-        return WEIR_POLICY_EMPTY;
+        return true;
     }
     if (!turn->leader->is_ready) {
-        return (turn->linger_until_ns > sched->now_ns || is_kept(sched) || group_is_held(sched)) &&
-                       (turn->slice_ns == 0 || turn->used_ns < turn->slice_ns) && !outranked(sched)
-                   ? WEIR_POLICY_WHY_COUNT
-                   : WEIR_POLICY_EMPTY;
+        return (turn->linger_until_ns <= sched->now_ns && !is_kept(sched) &&
+                !group_is_held(sched)) ||
+               (turn->slice_ns != 0 && turn->used_ns >= turn->slice_ns) || outranked(sched);
     }
-    if (turn->used_ns >= turn->slice_ns) {
-        return WEIR_POLICY_SLICE;
-    }
-    if (turn->rescue) {
-        return WEIR_POLICY_WHY_COUNT;
-    }
-    return sched->changed   ? WEIR_POLICY_CHANGED
-           : sched->arrived ? WEIR_POLICY_ARRIVAL
-                            : WEIR_POLICY_WHY_COUNT;
+    return turn->used_ns >= turn->slice_ns || (sched->changed && !turn->rescue);
 }
 
 /* ---- carrying it out ---- */
@@ -328,7 +317,7 @@ static void evict(struct weir_sched *sched, uint64_t *wake_ns)
 {
     struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
 
-    for (; front && sched->turn.preempt; front = front->front_next) {
+    for (; front; front = front->front_next) {
         if (!front->queue->tenant->view.member) {
             stop_queue(sched, front->queue, wake_ns);
         }
@@ -623,8 +612,7 @@ static void rule_alone(struct weir_sched *sched, uint64_t *wake_ns)
         turn_begin(sched, tenant, 0, 0);
         group_alone(sched);
         if (sched->now_ns < sched->quiet_from_ns) { /* let it linger, as equals are back soon */
-            sched->turn.linger_ns =
-                ask_next(sched, WEIR_POLICY_EMPTY, NULL, sched->ready, 1).linger_ns;
+            sched->turn.linger_ns = ask_next(sched, false, NULL, sched->ready, 1).linger_ns;
         }
     }
     sched->turn.has_equals = false;
@@ -636,18 +624,18 @@ static void rule_alone(struct weir_sched *sched, uint64_t *wake_ns)
 static void rule(struct weir_sched *sched, uint64_t *wake_ns)
 {
     struct turn *turn = &sched->turn;
-    enum weir_policy_why why;
 
     watchdog_look(sched);
-    why = reason_to_ask(sched);
-    if (why != WEIR_POLICY_WHY_COUNT) {
-        choose(sched, why);
+    if (is_over(sched)) {
+        choose(sched, false);
+    } else if (sched->arrived && turn->leader->is_ready && !turn->rescue) {
+        choose(sched, true);
     }
     hand_over(sched, wake_ns);
     turn->has_equals = !turn->leader || has_equals(sched);
     group_outgrown(sched);
     if (group_is_over(sched)) {
-        group_ask(sched, sched->group_why);
+        group_ask(sched);
     }
     evict(sched, wake_ns);
     if (is_foreign(sched)) {

@@ -175,7 +175,6 @@ static struct tenant *ask(struct weir_sched *sched)
     struct weir_policy *policy = &sched->policy[WEIR_POLICY_NEXT];
     struct weir_policy_next_view view = {
         .now_ns = sched->now_ns,
-        .why = WEIR_POLICY_RETRY,
         .ready = sched->order,
         .leader = &sched->turn.leader->view,
     };

@@ -281,10 +281,10 @@ void group_outgrown(struct weir_sched *sched)
     }
 }
 
-/* Must the policy be asked for the group again? Sets group_why. */
+/* Must the policy be asked for the group again? */
 bool group_is_over(struct weir_sched *sched)
 {
-    struct turn *turn = &sched->turn;
+    const struct turn *turn = &sched->turn;
     bool tried = turn->sample;
 
     if (!sched->policy[WEIR_POLICY_TOGETHER].ops || turn->beside || turn->rescue || !turn->leader ||
@@ -292,28 +292,20 @@ bool group_is_over(struct weir_sched *sched)
         return false;
     }
     if (group_settle(sched)) {
-        sched->group_why = WEIR_POLICY_RETRY;
         return true;
     }
     for (uint32_t i = 0; i < turn->members; i++) {
         struct tenant *tenant = turn->member[i].tenant;
 
-        if (!tenant->is_ready && !group_is_held(sched)) {
-            sched->group_why = WEIR_POLICY_EMPTY;
-            return true;
-        }
         view_refresh(sched, tenant);
-        if (tenant->view.kernel.key != turn->member[i].key && turn->valid_until_ns == 0) {
-            sched->group_why = WEIR_POLICY_CHANGED;
+        if ((!tenant->is_ready && !group_is_held(sched)) ||
+            (tenant->view.kernel.key != turn->member[i].key && turn->valid_until_ns == 0)) {
             return true;
         }
         tried &= turn->member[i].tried;
     }
-    if (tried || (turn->valid_until_ns != 0 && sched->now_ns >= turn->valid_until_ns)) {
-        sched->group_why = WEIR_POLICY_RETRY;
-        return true;
-    }
-    return sched->group_stale && turn->valid_until_ns == 0;
+    return tried ||
+           (turn->valid_until_ns != 0 ? sched->now_ns >= turn->valid_until_ns : sched->group_stale);
 }
 
 static bool place_is_sound(const struct weir_sched *sched, const struct weir_sched_place *place)
@@ -400,7 +392,7 @@ static void group_take(struct weir_sched *sched, const struct weir_policy_group 
     }
 }
 
-void group_ask(struct weir_sched *sched, enum weir_policy_why why)
+void group_ask(struct weir_sched *sched)
 {
     struct weir_policy *policy = &sched->policy[WEIR_POLICY_TOGETHER];
     const struct weir_policy *next = &sched->policy[WEIR_POLICY_NEXT];
@@ -412,7 +404,6 @@ void group_ask(struct weir_sched *sched, enum weir_policy_why why)
     order_joiners(sched);
     view = (struct weir_policy_together_view){
         .now_ns = sched->now_ns,
-        .why = why,
         .ready = sched->order,
         .ready_count = sched->order_count,
         .behind_ns = next->ops->lag_ns ? next->ops->lag_ns(next, &turn->leader->view) : 0,

@@ -382,7 +382,6 @@ void item_drop(struct weir_sched *sched, struct item *item)
 static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns)
 {
     struct tenant *tenant = item->queue->tenant;
-    struct turn *turn = &sched->turn;
 
     tenant->finished++;
     tenant->view.work_ns += is_compute(item) ? item->counted_ns - item->counted_work_ns : 0;
@@ -392,10 +391,10 @@ static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns
         learn(sched, item, took_ns);
     }
     group_correct(sched, item, item->counted_ns);
-    sched->copy_done_ns[resource_of(item)] = sched->now_ns; /* used for copies only */
-    for (uint32_t i = 0; i < turn->members && is_compute(item); i++) {
-        turn->member[i].tried |= turn->member[i].tenant == tenant;
+    for (uint32_t i = 0; i < sched->turn.members && is_compute(item); i++) {
+        sched->turn.member[i].tried |= sched->turn.member[i].tenant == tenant;
     }
+    sched->copy_done_ns[resource_of(item)] = sched->now_ns; /* used for copies only */
     if (item->params.class == WEIR_SCHED_GRAPH) {
         uint64_t *usual_ns = &tenant->view.graph_ns;
 

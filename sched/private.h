@@ -175,6 +175,8 @@ struct tenant {
     uint64_t idle_ns;             /* when it was last ready; NEVER: not yet */
     uint64_t copy_end[RESOURCES]; /* where its tagged copies end, in virtual time */
     struct copy_gap copy_gap[RESOURCES];
+    /* What view.state points to. */
+    _Alignas(8) uint8_t policy_state[WEIR_POLICY_KIND_COUNT][WEIR_POLICY_TENANT_BYTES];
 };
 
 /* Two tenants of one class that fill for each other: how fast both are: pair_gain.c. */
@@ -218,9 +220,8 @@ struct turn {
     uint64_t nobody_until_ns;        /* no filler: do not ask the policy again before */
     weir_sched_id fresh;             /* has a new next item, which may go above: first.c */
     bool clean;                      /* no equal fills, so that durations can be learned */
-    bool preempt;
-    bool has_equals; /* other tenants of the leader's class or above are ready */
-    bool rescue;     /* the watchdog's turn: no policy is asked before its end */
+    bool has_equals;                 /* other tenants of the leader's class or above are ready */
+    bool rescue;                     /* the watchdog's turn: no policy is asked before its end */
     struct turn_member member[WEIR_POLICY_GROUP_MAX]; /* the leader is the first */
     uint32_t members;
     bool sample;
@@ -263,11 +264,10 @@ struct weir_sched {
     uint32_t ready_count, ready_capacity;
     uint32_t order_count; /* of `order` */
     struct turn turn;
-    bool arrived;     /* somebody became ready since `next` was asked */
-    bool again;       /* readiness changed while deciding */
-    bool changed;     /* weights, tenants or policies changed */
-    bool group_stale; /* the policy `together` must be asked */
-    enum weir_policy_why group_why;
+    bool arrived;             /* somebody became ready since `next` was asked */
+    bool again;               /* readiness changed while deciding */
+    bool changed;             /* weights, tenants or policies changed */
+    bool group_stale;         /* the policy `together` must be asked */
     uint64_t rescue_after_ns; /* the watchdog looks again at this time */
 
     uint32_t with_min_share; /* tenants */
@@ -570,7 +570,7 @@ uint64_t pair_gain_small_done(struct weir_sched *sched, const struct item *done)
 void group_alone(struct weir_sched *sched);
 void group_of(
     struct weir_sched *sched); /* the leader, and tenants on the SMs that its limit leaves */
-void group_ask(struct weir_sched *sched, enum weir_policy_why why);
+void group_ask(struct weir_sched *sched);
 bool group_keeps(struct weir_sched *sched, const struct tenant *leader);
 void group_outgrown(struct weir_sched *sched);
 /** Set sched->order to the leader and the tenants that may run beside it; refresh their views. */
@@ -634,7 +634,7 @@ void copies_decide(struct weir_sched *sched, uint64_t *wake_ns);
 
 /* policies_in_force.c */
 void policies_finish(struct weir_sched *sched);
-enum weir_status policies_join(struct weir_sched *sched, struct tenant *tenant) WEIR_MUST_CHECK;
+void policies_join(struct weir_sched *sched, struct tenant *tenant);
 void policies_leave(struct weir_sched *sched, struct tenant *tenant);
 void policies_changing(struct weir_sched *sched, struct tenant *tenant);
 void policies_ready(struct weir_sched *sched, struct tenant *tenant, bool ready);

@@ -149,7 +149,6 @@ void tenant_refresh(struct weir_sched *sched, struct tenant *tenant)
     tenant->is_ready = ready;
     sched->again = true;
     sched->group_stale = true;
-    sched->group_why = ready ? WEIR_POLICY_ARRIVAL : WEIR_POLICY_EMPTY;
     if (ready) {
         became_ready(sched, tenant);
     } else {

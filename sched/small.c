@@ -88,7 +88,6 @@ static struct tenant *ask(struct weir_sched *sched, uint32_t room)
 {
     struct weir_policy *policy = &sched->policy[WEIR_POLICY_NEXT];
     struct weir_policy_next_view view = {.now_ns = sched->now_ns,
-                                         .why = WEIR_POLICY_RETRY,
                                          .ready = sched->ready,
                                          .ready_count = sched->ready_count,
                                          .leader = &sched->turn.leader->view,

@@ -447,7 +447,7 @@ void fair_next(struct weir_policy *self, const struct weir_policy_next_view *vie
     bool rested;
 
     chosen = pick_rested(self, view, &round);
-    if (view->why == WEIR_POLICY_ARRIVAL && view->leader->priority == round.class &&
+    if (view->arrived && view->leader->priority == round.class &&
         (chosen == UINT32_MAX || goes_first(self, &round, view->leader))) {
         choice->ready = index_of(view, view->leader);
         return;
@@ -470,7 +470,6 @@ void fair_next(struct weir_policy *self, const struct weir_policy_next_view *vie
         choice->linger_ns = tuning.fair_rest_ns;
         choice->keep_ns = tuning.fair_rest_keep_ns;
     }
-    choice->preempt = true;
 }
 
 typedef bool (*suits_fn)(const struct weir_policy_next_view *view,

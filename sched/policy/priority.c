@@ -133,7 +133,6 @@ static void priority_next(struct weir_policy *self, const struct weir_policy_nex
 {
     struct top top = look(view);
 
-    choice->preempt = true;
     if (top.count == 1) {
         choice->ready = top.first;
         choice->slice_ns = tuning.slice_max_ns;
