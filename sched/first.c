@@ -120,21 +120,13 @@ void first_settle(struct weir_sched *sched, struct item *done)
     }
 }
 
-/* It took between the least time and all of the time, so only a prediction outside of that is
- * corrected. */
-void first_learn(const struct weir_sched *sched, const struct item *item)
+void first_bounds(const struct weir_sched *sched, const struct item *item, uint64_t *ret_least_ns,
+                  uint64_t *ret_most_ns)
 {
     const struct item *before = front_before(sched, item);
-    uint64_t span_ns = sched->now_ns - item->head_ns;
-    uint64_t took_ns;
 
-    if (!before || !sched->config.predict || item->beside_filler || item->disturbed) {
-        return;
-    }
-    took_ns = min_u64(max_u64(item->predicted_ns, least_ns(sched, item, before)), span_ns);
-    if (took_ns != item->predicted_ns) {
-        (is_unsure(item) ? weir_predict_suppose
-                         : weir_predict_learn)(sched->config.predict, item->params.class,
-                                               item->params.key, item->params.blocks, took_ns);
+    if (before && !item->beside_filler && !item->disturbed) {
+        *ret_least_ns = least_ns(sched, item, before);
+        *ret_most_ns = sched->now_ns - item->head_ns;
     }
 }

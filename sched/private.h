@@ -534,8 +534,10 @@ void first_doubt(const struct weir_sched *sched, const struct item *item, struct
                  uint64_t claim_ns);
 /** An item ends: if it took longer than is known, what is in doubt was that of items above. */
 void first_settle(struct weir_sched *sched, struct item *done);
-/** Such an item ends that was never charged: correct the prediction of its duration. */
-void first_learn(const struct weir_sched *sched, const struct item *item);
+/** Such an item ends that was never charged: how long it took, at least and at most. Nothing is
+ * written if that is not known. */
+void first_bounds(const struct weir_sched *sched, const struct item *item, uint64_t *ret_least_ns,
+                  uint64_t *ret_most_ns);
 static inline bool is_first(const struct item *item)
 {
     return item->above && item->small_sms == 0;
