@@ -15,8 +15,15 @@
  * and another tenant waits: that tenant is to get its share of the time, and not of the SMs that
  * the small items happen to need.
  *
- * Where one tenant fills below an equal (fill.c), time says little about the SMs that either had.
+ * Where one tenant fills below an equal (beside.c), time says little about the SMs that either had.
  * So in the end each pays for its items what they are known to take alone.
+ *
+ * Whose items go first (beside.c) is behind the other head items, so others pay for the time until
+ * such an item ends, and then what it is known to take is moved to its own account. The rest of the
+ * time is in doubt: it waited for others' blocks to end, or took longer than is known. When the
+ * head item before it ends, that one's known duration tells: what it took beyond it, and was in
+ * doubt, is moved, too. Otherwise a program could have kernels that are known to be short and keep
+ * the device for milliseconds.
  *
  * A head item may itself wait for a host function, a value or a later kernel. The scheduler cannot
  * see this; but when an item behind it ends as soon as if it had been alone, the head items before
@@ -31,8 +38,8 @@ static bool goes_before(const struct item *a, const struct item *b)
     if (a->waits != b->waits) {
         return b->waits;
     }
-    if (a->filler != b->filler) {
-        return b->filler;
+    if (is_filler(a) != is_filler(b)) {
+        return is_filler(b);
     }
     return a->queue->tenant->view.priority > b->queue->tenant->view.priority;
 }
@@ -85,6 +92,82 @@ struct item *front_before(const struct weir_sched *sched, const struct item *ite
     return front != item ? front : NULL;
 }
 
+void charge_more(struct tenant *tenant, int64_t more_ns)
+{
+    if (more_ns > 0) {
+        tenant->view.service_ns[WEIR_SCHED_COMPUTE] += (uint64_t)more_ns;
+    } else {
+        tenant->credit_ns += (uint64_t)-more_ns;
+    }
+}
+
+/* The least time of its own that an item had which ended beside an earlier head item: it goes
+ * first, so it waited for a block of that one at most. */
+static uint64_t least_ns(const struct weir_sched *sched, const struct item *item,
+                         const struct item *before)
+{
+    uint64_t span_ns = sched->now_ns - item->head_ns;
+    uint64_t others_ns = item_block_ns(sched, before) + sched->config.launch_ns;
+
+    return span_ns - min_u64(span_ns, others_ns + tuning.seen_late_ns);
+}
+
+/* The time of its own that an item which went first had when it ends. before: the head item before
+ * it, or NULL */
+static uint64_t first_took_ns(const struct weir_sched *sched, const struct item *item,
+                              const struct item *before)
+{
+    if (!before) {
+        return item->predicted_ns;
+    }
+    return before->predicted_ns == 0 ? sched->now_ns - item->head_ns
+                                     : max_u64(item->predicted_ns, least_ns(sched, item, before));
+}
+
+/* Such an item ends, is charged claim_ns, and was behind `before`: the rest of its time is in
+ * doubt. */
+static void first_doubt(const struct weir_sched *sched, const struct item *item,
+                        struct item *before, uint64_t claim_ns)
+{
+    uint64_t span_ns = sched->now_ns - item->head_ns;
+    uint64_t doubt_ns = span_ns - min_u64(span_ns, claim_ns);
+    weir_sched_id id = item->queue->tenant->view.id;
+
+    if (before->doubt_of == id) {
+        before->doubt_ns += doubt_ns;
+    } else if (doubt_ns > before->doubt_ns) { /* of several tenants that of the largest doubt */
+        before->doubt_of = id;
+        before->doubt_ns = doubt_ns;
+    }
+}
+
+/* An item ends: if it took longer than is known, what is in doubt was that of items above. */
+static void first_settle(struct weir_sched *sched, struct item *done)
+{
+    struct tenant *tenant = done->doubt_ns != 0 ? table_get(&sched->tenants, done->doubt_of) : NULL;
+    int64_t owed_ns = (int64_t)done->served_ns + done->beyond_ns -
+                      (int64_t)(done->predicted_ns * sched->config.sms);
+    int64_t most_ns = (int64_t)(done->doubt_ns * sched->config.sms);
+
+    owed_ns = owed_ns < most_ns ? owed_ns : most_ns;
+    if (tenant && owed_ns > 0 && !done->interrupted && done->predicted_ns != 0) {
+        charge_more(tenant, owed_ns);
+        charge_more(done->queue->tenant, -owed_ns);
+        done->beyond_ns -= owed_ns;
+    }
+}
+
+void first_bounds(const struct weir_sched *sched, const struct item *item, uint64_t *ret_least_ns,
+                  uint64_t *ret_most_ns)
+{
+    const struct item *before = front_before(sched, item);
+
+    if (before && !item->beside_filler && !item->disturbed) {
+        *ret_least_ns = least_ns(sched, item, before);
+        *ret_most_ns = sched->now_ns - item->head_ns;
+    }
+}
+
 /* The time that an ended item must have been served beside those before it. */
 static uint64_t claim_ns(const struct weir_sched *sched, const struct item *done,
                          const struct item *before)
@@ -104,13 +187,6 @@ static bool went_past(const struct weir_sched *sched, const struct item *before,
 
     return done->served_ns == 0 && (sched->now_ns - done->head_ns <= alone_ns ||
                                     sched->now_ns - before->head_ns > tuning.patience_ns);
-}
-
-void fronts_disturb(struct weir_sched *sched)
-{
-    for (struct item *i = sched->front_first[WEIR_SCHED_COMPUTE]; i; i = i->front_next) {
-        i->beside_filler = true;
-    }
 }
 
 /* Charge an ended item its claim, in which the item before it was not served. */
@@ -139,7 +215,7 @@ void fronts_yield(struct weir_sched *sched, struct item *done)
         return;
     }
     before = front_before(sched, done);
-    if (done->filler) { /* others that had left it SMs pay for their own time all the same */
+    if (is_filler(done)) { /* others that had left it SMs pay for their own time all the same */
         (void)charge_claim(sched, done, before);
         return;
     }
@@ -170,7 +246,7 @@ void fronts_yield(struct weir_sched *sched, struct item *done)
 
 bool is_among_equals(const struct weir_sched *sched, const struct item *item)
 {
-    return item->fills_equal || sched->equal_fillers != 0 ||
+    return item->level == WEIR_SCHED_BELOW_EQUAL || sched->equal_fillers != 0 ||
            item->started_ns < sched->equal_filled_ns;
 }
 
@@ -195,15 +271,6 @@ static int64_t owed_by_small(const struct weir_sched *sched, const struct item *
     return owed_ns < most_ns ? owed_ns : most_ns;
 }
 
-void charge_more(struct tenant *tenant, int64_t more_ns)
-{
-    if (more_ns > 0) {
-        tenant->view.service_ns[WEIR_SCHED_COMPUTE] += (uint64_t)more_ns;
-    } else {
-        tenant->credit_ns += (uint64_t)-more_ns;
-    }
-}
-
 static void charge_queue(struct queue *queue, int64_t more_ns)
 {
     charge_more(queue->tenant, more_ns);
@@ -217,13 +284,17 @@ static void note_filled(struct weir_sched *sched, int64_t paid_ns, int64_t most_
     sched->filled_ns = sched->filled_ns < most_ns ? sched->filled_ns : most_ns;
 }
 
-void charge_by_work(struct weir_sched *sched, const struct item *done)
+void charge_by_work(struct weir_sched *sched, struct item *done)
 {
     int64_t most_ns = (int64_t)tuning.slack_ns * sched->config.sms;
-    int64_t paid_ns = (int64_t)done->served_ns + done->beyond_ns;
+    int64_t paid_ns;
+    bool fills = done->level == WEIR_SCHED_BELOW_EQUAL;
     int64_t owed_ns, more_ns;
 
+    first_settle(sched, done);
+    paid_ns = (int64_t)done->served_ns + done->beyond_ns;
     if (small_sms(done) != 0) {
+        small_done(sched, done);
         charge_queue(done->queue, (int64_t)pair_gain_small_done(sched, done));
         return;
     }
@@ -231,7 +302,7 @@ void charge_by_work(struct weir_sched *sched, const struct item *done)
         return;
     }
     if (is_unsure(done)) {
-        note_filled(sched, done->fills_equal ? paid_ns : 0, most_ns);
+        note_filled(sched, fills ? paid_ns : 0, most_ns);
         return;
     }
     more_ns = (int64_t)(min_u64(done->predicted_ns, sched->now_ns - done->started_ns) *
@@ -242,7 +313,7 @@ void charge_by_work(struct weir_sched *sched, const struct item *done)
         if (more_ns < 0 && sched->filled_ns + more_ns < -most_ns) {
             more_ns = sched->filled_ns > -most_ns ? -most_ns - sched->filled_ns : 0;
         }
-        note_filled(sched, more_ns + (done->fills_equal ? paid_ns : 0), most_ns);
+        note_filled(sched, more_ns + (fills ? paid_ns : 0), most_ns);
     } else if (done->beside_small) {
         int64_t back_ns = owed_ns > 0 ? owed_ns : 0; /* most that it gets back */
 
@@ -509,8 +580,8 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
         group_serve(sched, item, parts[i].service_ns, ns);
         item->beside_waits |= waits && !item->waits;
         /* An item that was granted while its tenant filled does not count for this turn. */
-        led |=
-            item->queue->tenant == sched->turn.leader && !(item->fills_equal && item->beside_small);
+        led |= item->queue->tenant == sched->turn.leader &&
+               !(item->level == WEIR_SCHED_BELOW_EQUAL && item->beside_small);
         if (count == 1) {
             item->alone_ns += ns;
         } else if (count == 2) {

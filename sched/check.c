@@ -23,14 +23,11 @@ static const char *check_item(const struct item *item, bool first, struct sums *
     sums->fronts[resource_of(item)] += item->is_front;
     sums->on[resource_of(item)] += item->state != WEIR_SCHED_WAITING;
     sums->items++;
-    sums->fillers += item->filler;
-    sums->equal_fillers += item->fills_equal;
+    sums->fillers += is_filler(item);
+    sums->equal_fillers += item->level == WEIR_SCHED_BELOW_EQUAL;
     sums->teachers += item->teaches && item->state != WEIR_SCHED_WAITING;
-    if (item->filler && item->state == WEIR_SCHED_WAITING) {
-        return "a filler has not been granted";
-    }
-    if (item->above && item->filler) {
-        return "what goes above fills";
+    if (item->level != WEIR_SCHED_PLAIN && item->state == WEIR_SCHED_WAITING) {
+        return "a filler, or what goes above, has not been granted";
     }
     return NULL;
 }
@@ -171,10 +168,10 @@ static const char *check_lists(const struct weir_sched *sched, const struct sums
             if (next && item->waits && !next->waits) {
                 return "what waits is before what works on the device";
             }
-            if (next && item->waits == next->waits && item->filler && !next->filler) {
+            if (next && item->waits == next->waits && is_filler(item) && !is_filler(next)) {
                 return "a filler is before what it fills the gaps of";
             }
-            if (next && item->waits == next->waits && item->filler == next->filler &&
+            if (next && item->waits == next->waits && is_filler(item) == is_filler(next) &&
                 item->queue->tenant->view.priority < next->queue->tenant->view.priority) {
                 return "a lower class is before a higher one on the device";
             }

@@ -91,7 +91,7 @@ static void grant_copy(struct weir_sched *sched, struct queue *queue)
 {
     static const struct weir_sched_place anywhere;
 
-    item_start(sched, queue->listed, &anywhere);
+    item_start(sched, queue->listed, &anywhere, WEIR_SCHED_PLAIN);
     tenant_refresh(sched, queue->tenant);
 }
 

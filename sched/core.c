@@ -66,7 +66,7 @@ enum weir_status weir_sched_create(const struct weir_sched_config *config,
         return WEIR_ERR_NO_MEMORY;
     }
     sched->config = *config;
-    small_init(sched);
+    sched->above_counts = tuning.small_counts_begin;
     sched->env = *env;
     table_init(&sched->tenants, sizeof(struct tenant), TENANTS_MAX);
     table_init(&sched->queues, sizeof(struct queue), QUEUES_MAX);

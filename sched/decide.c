@@ -490,7 +490,8 @@ static void grant_queue(struct weir_sched *sched, struct queue *queue,
             (crowded && !first_goes_above(sched, item)) || ends_before(sched, queue)) {
             break;
         }
-        item_start(sched, item, &place);
+        item_start(sched, item, &place,
+                   is_everywhere(&place) ? level_now(sched, item) : WEIR_SCHED_PLAIN);
         queue->settled.valid = settled; /* the new item is at its place */
     }
 }
@@ -551,7 +552,7 @@ static bool is_crowded(const struct weir_sched *sched)
         const struct tenant *tenant = front->queue->tenant;
 
         if (fill_drains(sched, front) ||
-            (!tenant->view.member && !front->waits && !front->filler && front->small_sms == 0 &&
+            (!tenant->view.member && !front->waits && !is_filler(front) && front->small_sms == 0 &&
              front->state == WEIR_SCHED_GRANTED && front->queue->on_device > 1 &&
              is_compute(front->next) && front->next->state == WEIR_SCHED_GRANTED &&
              tenant->view.priority == sched->turn.leader->view.priority)) {
@@ -647,9 +648,7 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
         for (uint32_t i = 0; i < turn->members; i++) {
             serve_member(sched, turn->member[i].tenant, &turn->member[i].place, crowded, wake_ns);
         }
-        first_pass(sched);
-        small_pass(sched);
-        fill(sched, wake_ns);
+        pass_beside(sched, wake_ns);
     }
     *wake_ns = min_u64(*wake_ns, sched->rescue_after_ns);
     if (turn->linger_until_ns != 0) {

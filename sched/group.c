@@ -337,31 +337,21 @@ static bool group_is_sound(const struct weir_sched *sched, const struct weir_pol
     return true;
 }
 
-void order_ready(struct weir_sched *sched)
-{
-    uint32_t count = 1;
-
-    sched->order[0] = &sched->turn.leader->view;
-    for (uint32_t i = 0; i < sched->ready_count; i++) {
-        view_refresh(sched, tenant_of(sched->ready[i]));
-        if (sched->ready[i] != sched->order[0] && !tenant_of(sched->ready[i])->exclusive &&
-            is_beside(tenant_of(sched->ready[i]), sched->turn.leader)) {
-            sched->order[count++] = sched->ready[i];
-        }
-    }
-    sched->order_count = sched->turn.leader->exclusive ? 1 : count;
-}
-
-/* Keep in sched->order only the tenants that a policy may put into the leader's group. */
+/* Set sched->order to the leader and the tenants that a policy may put into its group. */
 static void order_joiners(struct weir_sched *sched)
 {
+    const struct tenant *leader = sched->turn.leader;
     uint32_t count = 1;
 
-    order_ready(sched);
-    for (uint32_t i = 1; i < sched->order_count; i++) {
-        if (sched->order[i]->priority == sched->order[0]->priority &&
-            !group_is_barred(sched, tenant_of(sched->order[i]))) {
-            sched->order[count++] = sched->order[i];
+    sched->order[0] = &leader->view;
+    for (uint32_t i = 0; i < sched->ready_count; i++) {
+        struct tenant *tenant = tenant_of(sched->ready[i]);
+
+        view_refresh(sched, tenant);
+        if (tenant != leader && !tenant->exclusive && !leader->exclusive &&
+            is_beside(tenant, leader) && tenant->view.priority == leader->view.priority &&
+            !group_is_barred(sched, tenant)) {
+            sched->order[count++] = sched->ready[i];
         }
     }
     sched->order_count = count;

@@ -127,6 +127,25 @@ static void count_wait(struct tenant *tenant, uint64_t ns)
     tenant->waited_ns += ns;
 }
 
+/* Count an item that is granted, if it fills or others are to learn from it. */
+static void count_beside(struct weir_sched *sched, struct item *item)
+{
+    const struct turn *turn = &sched->turn;
+    bool equal = item->level == WEIR_SCHED_BELOW_EQUAL;
+
+    for (struct item *i = sched->front_first[WEIR_SCHED_COMPUTE]; i && equal; i = i->front_next) {
+        i->beside_filler = true;
+    }
+    sched->fillers += is_filler(item);
+    sched->equal_fillers += equal;
+    item->teaches = (is_to_learn(item) && !equal) ||
+                    (turn->clean && item->queue->tenant == turn->leader && is_compute(item));
+    if (item->teaches) {
+        sched->teachers++;
+        sched->teachers_ns = sched->now_ns + tuning.patience_ns;
+    }
+}
+
 /* Change an item from waiting to granted; it must be the candidate of its queue. */
 static void grant(struct weir_sched *sched, struct item *item)
 {
@@ -145,7 +164,7 @@ static void grant(struct weir_sched *sched, struct item *item)
     causes_count(sched, item);
     item->state = WEIR_SCHED_GRANTED;
     item->started_ns = sched->now_ns;
-    fill_grant(sched, item);
+    count_beside(sched, item);
     if (resource == WEIR_SCHED_COMPUTE) {
         item->after_switch = sched->switch_ns != 0 && queue->domain != sched->last_domain;
         sched->last_domain = queue->domain;
@@ -165,7 +184,8 @@ static void grant(struct weir_sched *sched, struct item *item)
 /* Values of a START record. */
 enum { REC_BELOW = 1, REC_ABOVE = 2 };
 
-void item_start(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place)
+void item_start(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place,
+                enum weir_sched_level level)
 {
     struct weir_sched_place on_device;
 
@@ -173,15 +193,14 @@ void item_start(struct weir_sched *sched, struct item *item, const struct weir_s
     item->part_sms = is_everywhere(place) ? room_part(sched, item) : 0;
     item->fills_all = room_needs_all(sched, item, place->sm_count);
     on_device = place_on_device(item);
-    item->above =
-        small_goes_above(sched, item) || (is_everywhere(place) && first_goes_above(sched, item));
+    item->level = level;
     grant(sched, item);
     sched->counts.starts++;
     trace(sched, WEIR_SCHED_REC_START, NULL, NULL, item,
-          item->filler  ? REC_BELOW
-          : item->above ? REC_ABOVE
-                        : 0);
-    sched->env.start(sched->env.user, item->id, item->params.user, &on_device, level_of(item));
+          is_filler(item)             ? REC_BELOW
+          : level == WEIR_SCHED_ABOVE ? REC_ABOVE
+                                      : 0);
+    sched->env.start(sched->env.user, item->id, item->params.user, &on_device, level);
 }
 
 /* After an item's state changed: its queue must be settled, and its tenant's view refreshed. */
@@ -332,10 +351,12 @@ static void leave_device(struct weir_sched *sched, struct item *item)
     enum weir_sched_resource resource = resource_of(item);
 
     front_remove(sched, item);
-    sched->fillers -= item->filler;
-    sched->equal_fillers -= item->fills_equal;
+    sched->fillers -= is_filler(item);
+    if (item->level == WEIR_SCHED_BELOW_EQUAL) {
+        sched->equal_fillers--;
+        sched->equal_filled_ns = sched->now_ns;
+    }
     sched->teachers -= item->teaches;
-    sched->equal_filled_ns = item->fills_equal ? sched->now_ns : sched->equal_filled_ns;
     queue->on_device--;
     queue->device_ns -= item->counted_ns;
     count_kernel(item, false);
@@ -401,9 +422,7 @@ static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns
         *usual_ns = *usual_ns != 0 ? (7 * *usual_ns + item->busy_ns) / 8 : item->busy_ns;
     }
     fronts_yield(sched, item);
-    first_settle(sched, item);
     charge_by_work(sched, item);
-    small_done(sched, item);
     pair_gain_done(sched, item);
     item_drop(sched, item);
 }

@@ -133,7 +133,7 @@ static struct bounds kernel_bounds(const struct weir_sched *sched, const struct 
     if (item->after_switch && all_ns < tuning.learn_switch_most * tuning.switch_ns) {
         bounds.least_ns = 0;
     }
-    if (item->beside_filler || item->filler) {
+    if (item->beside_filler || is_filler(item)) {
         bounds.least_ns = is_among_equals(sched, item) ? 0 : took_ns / 2;
     }
     if (!known && bounds.least_ns != bounds.most_ns && bounds.most_ns != 0) {
@@ -146,7 +146,7 @@ static struct bounds kernel_bounds(const struct weir_sched *sched, const struct 
  * tell nothing: only the short times of a kernel whose duration varies would be learned. */
 static bool says_nothing(const struct weir_sched *sched, const struct item *item)
 {
-    bool equals = (item->beside_filler || item->filler) && is_among_equals(sched, item);
+    bool equals = (item->beside_filler || is_filler(item)) && is_among_equals(sched, item);
 
     return item->disturbed || item->busy_ns == 0 ||
            (!is_unsure(item) && (item->part_sms != 0 || equals));
@@ -180,7 +180,7 @@ static bool were_alone(const struct weir_sched *sched, const struct item *first)
 {
     uint64_t span_ns = sched->now_ns - first->head_ns;
 
-    return first->is_front && first->started_ns < first->head_ns && !first->filler &&
+    return first->is_front && first->started_ns < first->head_ns && !is_filler(first) &&
            !first->after_switch && !first->beside_filler && sched->fillers == 0 &&
            NEARLY(first->alone_ns, span_ns) && first->beside_ns == 0;
 }

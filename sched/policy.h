@@ -73,7 +73,7 @@ struct weir_policy_tenant {
     bool stoppable;     /* all these can be stopped */
     bool member;        /* it is the leader or in the leader's group */
     bool passed;        /* since it was idle, work of it bypassed the scheduler */
-    bool small;         /* its next item is small, and enough SMs are free for it */
+    bool may_pass;      /* for `beside`: its next item may be granted beside the leader's */
     struct weir_policy_kernel kernel;
     void *state[WEIR_POLICY_KIND_COUNT]; /* ops.tenant_bytes, zeroed before joined() */
 };
@@ -88,7 +88,8 @@ struct weir_policy_next_view {
     const struct weir_policy_tenant *leader; /* may have no work at the moment; NULL: none */
     uint64_t used_ns;  /* the leader's service in this slice, as time of the whole device */
     uint64_t slice_ns; /* the leader's slice */
-    bool has_room;     /* for `small`: small items leave half of config.small_sms unused */
+    uint32_t free_sms; /* for `beside`: what small items leave of config.small_sms; 0: a filler is
+                          wanted */
 };
 
 /* Preset: the tenant that waited longest, 1 ms, no lingering. */
@@ -163,16 +164,11 @@ struct weir_policy_ops {
     void (*next)(struct weir_policy *policy, const struct weir_policy_next_view *view,
                  struct weir_policy_choice *choice);
     /**
-     * Kind NEXT. Which tenant is the filler (fill.c)? Asked about every millisecond. NULL: nobody.
-     * @return index into view->ready, not the leader's; or UINT32_MAX: nobody.
+     * Kind NEXT. Whose work is granted beside the leader (beside.c): its next small item or, with
+     * free_sms of 0, a filler's items for about a millisecond? NULL: nobody's.
+     * @return index into view->ready of a tenant that may_pass; UINT32_MAX: none now.
      */
-    uint32_t (*filler)(struct weir_policy *policy, const struct weir_policy_next_view *view);
-    /**
-     * Kind NEXT. Names the tenant whose small item is granted next, beside the leader (small.c).
-     * NULL: no small item is granted beside the leader.
-     * @return index into view->ready of a tenant that is `small`; UINT32_MAX: none now.
-     */
-    uint32_t (*small)(struct weir_policy *policy, const struct weir_policy_next_view *view);
+    uint32_t (*beside)(struct weir_policy *policy, const struct weir_policy_next_view *view);
     /**
      * Kind NEXT. By how much of the device's time a tenant is behind its share, as of the last
      * decision; negative: ahead. Its small items may then go above others of its class (small.c).
@@ -181,7 +177,7 @@ struct weir_policy_ops {
     int64_t (*lag_ns)(const struct weir_policy *policy, const struct weir_policy_tenant *tenant);
     /**
      * Kind NEXT. Does a tenant go first, as of the last decision? Then its items go above others of
-     * its class, beside what runs (first.c). It has to count what was granted (committed_ns).
+     * its class, beside what runs (beside.c). It has to count what was granted (committed_ns).
      * NULL: nobody goes first.
      * @return the longest item that may go above, in ns; 0: the tenant does not go first.
      */

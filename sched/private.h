@@ -39,16 +39,14 @@ struct item {
     struct item *next, *prev;             /* in the queue */
     struct item *front_next, *front_prev; /* among the head items: charge.c */
     bool is_front;
-    bool waits;             /* seen not to hold the device though it is a head item */
-    bool filler;            /* was granted below the leader's work */
-    bool fills_equal;       /* a filler of the leader's own class */
-    bool above;             /* was granted above its class's plain items: small.c, first.c */
-    bool teaches;           /* no equal may fill while it is on the device: fill.c */
-    uint32_t alike;         /* the first of this many identical items that ended together */
+    bool waits;                  /* seen not to hold the device though it is a head item */
+    enum weir_sched_level level; /* at which it was granted: beside.c */
+    bool teaches;                /* no equal may fill while it is on the device: beside.c */
+    uint32_t alike;              /* the first of this many identical items that ended together */
     weir_sched_id doubt_of; /* the tenant of items that ended above it, and for how long they */
-    uint64_t doubt_ns;      /* had it wait, or waited for it: first.c */
-    uint32_t part_sms;      /* a kernel: it is kept to this many SMs: room.c; 0: all */
-    bool fills_all;         /* it has all SMs, since its blocks may wait for each other: room.c */
+    uint64_t doubt_ns;      /* had it wait, or waited for it: charge.c */
+    uint32_t part_sms;      /* a kernel: it is kept to this many SMs: small.c; 0: all */
+    bool fills_all;         /* it has all SMs, since its blocks may wait for each other: small.c */
     uint32_t small_sms;     /* it needs only this many SMs: small.c; 0: perhaps all */
     weir_sched_id sharer;   /* the only other tenant on the device while an equal filled, */
     uint64_t shared_ns;     /* or SEVERAL (pair_gain.c); and how long that lasted */
@@ -162,8 +160,8 @@ struct tenant {
     uint32_t queue_count, waiting, granted, stopped; /* items */
     uint32_t heads;                                  /* queues */
     uint32_t copies[RESOURCES]; /* by direction: copies on the device, and listed queues */
-    uint64_t clean_ns;          /* when its last turn without equal fillers began: fill.c */
-    uint64_t unsure_ns;         /* until then no equal fills beside it: fill.c */
+    uint64_t clean_ns;          /* when its last turn without equal fillers began: beside.c */
+    uint64_t unsure_ns;         /* until then no equal fills beside it: beside.c */
     uint32_t domain;            /* of its queues, if one_domain */
     bool one_domain;            /* all its queues have the same domain */
     int64_t owed_ns;            /* work that it is behind in groups: group_account.c */
@@ -218,7 +216,7 @@ struct turn {
     struct tenant *filler;           /* may fill what the leader leaves, */
     uint64_t filler_until_ns;        /* until then; after that one is chosen anew */
     uint64_t nobody_until_ns;        /* no filler: do not ask the policy again before */
-    weir_sched_id fresh;             /* has a new next item, which may go above: first.c */
+    weir_sched_id fresh;             /* has a new next item, which may go above: charge.c */
     bool clean;                      /* no equal fills, so that durations can be learned */
     bool has_equals;                 /* other tenants of the leader's class or above are ready */
     bool rescue;                     /* the watchdog's turn: no policy is asked before its end */
@@ -288,7 +286,7 @@ struct weir_sched {
     int64_t filled_ns; /* charges to equal fillers, less what leaders got back: charge.c */
     struct small_price small_price[SMALL_PRICE_SLOTS];
     double above_counts;           /* a small item above counts as so many plain ones */
-    uint64_t room_ns;              /* how long small items were on the device lately: room.c */
+    uint64_t room_ns;              /* how long small items were on the device lately: small.c */
     weir_sched_id room_for;        /* the tenant of the last such item, */
     enum weir_priority room_class; /* and its class */
     int64_t small_owe_ns; /* SM service that small items owe; negative: that they get back */
@@ -315,14 +313,16 @@ struct weir_sched {
 
 enum mistake { MISTAKE_NONSENSE, MISTAKE_STARVED };
 
-static inline enum weir_sched_level level_of(const struct item *item)
+/* Was the item granted below the leader's work? */
+static inline bool is_filler(const struct item *item)
 {
-    return item->fills_equal ? WEIR_SCHED_BELOW_EQUAL
-           : item->filler    ? WEIR_SCHED_BELOW
-           : item->above     ? WEIR_SCHED_ABOVE
-                             : WEIR_SCHED_PLAIN;
+    return item->level == WEIR_SCHED_BELOW || item->level == WEIR_SCHED_BELOW_EQUAL;
 }
-
+/* Did the item go above because its tenant goes first? */
+static inline bool is_first(const struct item *item)
+{
+    return item->level == WEIR_SCHED_ABOVE && item->small_sms == 0;
+}
 static inline enum weir_sched_resource resource_of(const struct item *item)
 {
     return item->params.class == WEIR_SCHED_H2D   ? WEIR_SCHED_TO_DEVICE
@@ -401,6 +401,10 @@ static inline uint64_t served_time_ns(const struct weir_sched *sched, const stru
 /* charge.c */
 void charge_until(struct weir_sched *sched, uint64_t now_ns);
 bool is_served(struct weir_sched *sched, const struct tenant *tenant); /* does it use SMs now? */
+/** An item that went first ends, and was never charged: how long it took, at least and at most.
+ * Nothing is written if that is not known. */
+void first_bounds(const struct weir_sched *sched, const struct item *item, uint64_t *ret_least_ns,
+                  uint64_t *ret_most_ns);
 /** Charge a tenant more SM service or, if negative, give it credit. */
 void charge_more(struct tenant *tenant, int64_t more_ns);
 void front_add(struct weir_sched *sched, struct item *item);
@@ -411,9 +415,7 @@ struct item *front_before(const struct weir_sched *sched, const struct item *ite
 bool is_among_equals(const struct weir_sched *sched, const struct item *item);
 
 /** An item that ran beside others ends: correct its charge to its known duration alone. */
-void charge_by_work(struct weir_sched *sched, const struct item *done);
-/** A filler starts: mark all head items of compute as beside_filler. */
-void fronts_disturb(struct weir_sched *sched);
+void charge_by_work(struct weir_sched *sched, struct item *done);
 /** An item ends: charge its claim, and find out whether earlier head items hold the device. */
 void fronts_yield(struct weir_sched *sched, struct item *done);
 
@@ -434,7 +436,8 @@ void limits_look(struct weir_sched *sched, uint64_t *wake_ns);
 
 /* item.c */
 void time_is(struct weir_sched *sched, uint64_t now_ns);
-void item_start(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place);
+void item_start(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place,
+                enum weir_sched_level level);
 void item_stop(struct weir_sched *sched, struct item *item);
 void item_resume(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place);
 void item_resize(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place);
@@ -477,8 +480,12 @@ void watchdog_look(struct weir_sched *sched);
 /** No tenant waits now: look again after the time that one may wait. */
 void watchdog_rest(struct weir_sched *sched);
 
-/* fill.c: another tenant's items fill what the leader leaves of the device */
-void fill(struct weir_sched *sched, uint64_t *wake_ns);
+/* beside.c: others' work beside the leader */
+void pass_beside(struct weir_sched *sched, uint64_t *wake_ns);
+/** Is an item to go above if it is granted now, anywhere, because its tenant goes first? */
+bool first_goes_above(struct weir_sched *sched, const struct item *item);
+/** The level of an item that is granted now, anywhere, and does not fill. */
+enum weir_sched_level level_now(struct weir_sched *sched, const struct item *item);
 /** May this item of the filler be granted, if there is room? */
 bool fills(const struct weir_sched *sched, const struct item *item);
 uint64_t fill_bound_ns(const struct weir_sched *sched, const struct tenant *tenant);
@@ -488,8 +495,6 @@ void fill_begin(struct weir_sched *sched);
 bool fill_drains(const struct weir_sched *sched, const struct item *front);
 /** An item arrives: if its duration is to be learned, keep equals from filling for a while. */
 void fill_arrival(struct weir_sched *sched, const struct item *item);
-/** An item is granted: count it if it fills or teaches. */
-void fill_grant(struct weir_sched *sched, struct item *item);
 
 /* min_share.c */
 
@@ -502,48 +507,14 @@ void min_share_look(struct weir_sched *sched);
 /* small.c */
 /** Set item->small_sms of an item that has arrived. */
 void small_look(const struct weir_sched *sched, struct item *item);
-/** Is an item that is granted now to go above the plain items of its class? */
+/** SMs that the small head items need together. */
+uint32_t small_in_use(const struct weir_sched *sched);
+/** Is an item that is granted now, anywhere, to go above because it is small? */
 bool small_goes_above(const struct weir_sched *sched, const struct item *item);
 /** A small item's claim: while small items have all SMs, each gets a part in proportion to it. */
 uint64_t small_claim(const struct weir_sched *sched, const struct item *item);
-/** An item ends: learn how many plain items one above counts as. */
+/** A small item ends: learn how many plain items one above counts as. */
 void small_done(struct weir_sched *sched, const struct item *done);
-void small_init(struct weir_sched *sched);
-/** Grant small items beside the leader, up to config.small_sms. */
-void small_pass(struct weir_sched *sched);
-
-/* first.c */
-/** Does a tenant go first, above others of its class? */
-bool first_goes(struct weir_sched *sched, struct tenant *tenant);
-/** Is an item to go above if it is granted now, anywhere, because its tenant goes first? */
-bool first_goes_above(struct weir_sched *sched, const struct item *item);
-/** A tenant may have a new next item. */
-static inline void first_note(struct weir_sched *sched, const struct tenant *tenant)
-{
-    sched->turn.fresh = tenant->view.member ? sched->turn.fresh : tenant->view.id;
-}
-/** Grant such items of a tenant that does not lead, if it may have a new next item. */
-void first_pass(struct weir_sched *sched);
-/** The time of its own that such an item had when it ends. @param before  a head item before it, or
- * NULL */
-uint64_t first_took_ns(const struct weir_sched *sched, const struct item *item,
-                       const struct item *before);
-/** Such an item ends, is charged claim_ns, and was behind `before`: the rest of its time is in
- * doubt. */
-void first_doubt(const struct weir_sched *sched, const struct item *item, struct item *before,
-                 uint64_t claim_ns);
-/** An item ends: if it took longer than is known, what is in doubt was that of items above. */
-void first_settle(struct weir_sched *sched, struct item *done);
-/** Such an item ends that was never charged: how long it took, at least and at most. Nothing is
- * written if that is not known. */
-void first_bounds(const struct weir_sched *sched, const struct item *item, uint64_t *ret_least_ns,
-                  uint64_t *ret_most_ns);
-static inline bool is_first(const struct item *item)
-{
-    return item->above && item->small_sms == 0;
-}
-
-/* room.c */
 /** Note that `ns` have passed. @param small  a small head item; NULL: there is none */
 void room_pass(struct weir_sched *sched, const struct item *small, uint64_t ns);
 /** Must kernels leave room for small items now? */
@@ -553,6 +524,12 @@ bool room_is_made(const struct weir_sched *sched);
 bool room_needs_all(const struct weir_sched *sched, const struct item *item, uint32_t sms);
 /** The SMs that an item is to have if it is granted now; 0: all. */
 uint32_t room_part(const struct weir_sched *sched, const struct item *item);
+
+/* ready.c: a tenant may have a new next item */
+static inline void first_note(struct weir_sched *sched, const struct tenant *tenant)
+{
+    sched->turn.fresh = tenant->view.member ? sched->turn.fresh : tenant->view.id;
+}
 
 /* pair_gain.c */
 /** May one of the two fill below the other? */
@@ -575,8 +552,6 @@ void group_of(
 void group_ask(struct weir_sched *sched);
 bool group_keeps(struct weir_sched *sched, const struct tenant *leader);
 void group_outgrown(struct weir_sched *sched);
-/** Set sched->order to the leader and the tenants that may run beside it; refresh their views. */
-void order_ready(struct weir_sched *sched);
 bool group_is_over(struct weir_sched *sched);
 /** Has the turn a group whose members keep their SMs while they have no work? */
 bool group_is_held(const struct weir_sched *sched);

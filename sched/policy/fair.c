@@ -44,7 +44,7 @@
  * the leader's class that is furthest behind, unless it is ahead of V by more than a slice.
  * - A tenant that was away often needs little when it comes back, as a program that answers
  * requests or a person who tries something. It goes first, also within another's slice and above
- * what runs of its class (first.c), until it
+ * what runs of its class (beside.c), until it
  * has had as much of the device as it was away for, at most 4 ms, and only while it is ahead of its
  * share by at most its part of 4 ms. It gains no more than that once, since its virtual time goes
  * on. While it launches one kernel after the other it keeps its place between them, and for 3 ms
@@ -472,23 +472,25 @@ void fair_next(struct weir_policy *self, const struct weir_policy_next_view *vie
     }
 }
 
-typedef bool (*suits_fn)(const struct weir_policy_next_view *view,
-                         const struct weir_policy_tenant *tenant);
-
-/* The tenant that is furthest behind, of the leader's class and of those that suit. It must not be
- * ahead of V by more than its slice or, if all weights are the same, by more than equals_ns: the
- * device then gives all the same by itself, and waits would only prolong the longest times. If
- * weights differ, it may be ahead by its weight's part of ahead_ns, which the heaviest may have in
- * full; this is less than the credit of a tenant that was away for a moment. */
+/*
+ * The tenant that is furthest behind, of the leader's class and of those whose work may pass. It
+ * must not be ahead of V by more than its slice. Small items of tenants with one weight may be
+ * ahead by slack_ns: the device then gives all the same by itself, and waits would only prolong the
+ * longest times. If weights differ and half of the SMs is free, a tenant may be ahead by its
+ * weight's part of slack_ns, which the heaviest may have in full; this is less than the credit of a
+ * tenant that was away for a moment.
+ */
 static uint32_t furthest_behind(const struct weir_policy *self,
-                                const struct weir_policy_next_view *view, suits_fn suits,
-                                uint64_t ahead_ns, uint64_t equals_ns, bool with_leader)
+                                const struct weir_policy_next_view *view)
 {
+    bool has_room = view->free_sms >= self->config->small_sms / tuning.small_crowd_part;
+    uint64_t equals_ns = view->free_sms != 0 ? tuning.slack_ns : 0;
+    uint64_t ahead_ns = has_room ? equals_ns : 0;
     struct round round = look(self, view);
     uint32_t best = UINT32_MAX;
     uint64_t ahead_unit;
 
-    if (with_leader && view->leader->ready_since_ns == UINT64_MAX && is_placed(view->leader) &&
+    if (view->leader->ready_since_ns == UINT64_MAX && is_placed(view->leader) &&
         view->leader->priority == round.class) {
         add(self, &round, view->leader);
         round.mean = mean_of(&round);
@@ -501,7 +503,7 @@ static uint32_t furthest_behind(const struct weir_policy *self,
         uint64_t most_ns = slice_ns < least_ns ? least_ns : slice_ns;
         int64_t ahead = (int64_t)(fair_of(tenant)->position - round.mean);
 
-        if (tenant->priority == round.class && suits(view, tenant) &&
+        if (tenant->priority == round.class && tenant->may_pass &&
             ahead <= (int64_t)to_virtual(self, tenant, most_ns * self->config->sms) &&
             (best == UINT32_MAX ||
              (int64_t)(fair_of(tenant)->position - fair_of(view->ready[best])->position) < 0)) {
@@ -509,26 +511,6 @@ static uint32_t furthest_behind(const struct weir_policy *self,
         }
     }
     return best;
-}
-
-/* A kernel whose duration is not known well may not fill. */
-static bool may_fill(const struct weir_policy_next_view *view,
-                     const struct weir_policy_tenant *tenant)
-{
-    return tenant != view->leader && tenant->waiting != 0 && !tenant->kernel.unsure;
-}
-
-static bool is_small(const struct weir_policy_next_view *view,
-                     const struct weir_policy_tenant *tenant)
-{
-    (void)view;
-    return tenant->small;
-}
-
-uint32_t fair_small(struct weir_policy *self, const struct weir_policy_next_view *view)
-{
-    return furthest_behind(self, view, is_small, view->has_room ? tuning.slack_ns : 0,
-                           tuning.slack_ns, true);
 }
 
 int64_t fair_lag_ns(const struct weir_policy *self, const struct weir_policy_tenant *tenant)
@@ -572,7 +554,7 @@ static uint32_t filler_below(const struct weir_policy_next_view *view)
         const struct weir_policy_tenant *tenant = view->ready[i];
 
         if (tenant->priority < view->leader->priority && tenant->priority >= class &&
-            tenant->waiting != 0) {
+            tenant->may_pass) {
             class = tenant->priority;
             most = fair_of(tenant)->fill_pass > most ? fair_of(tenant)->fill_pass : most;
         }
@@ -581,7 +563,7 @@ static uint32_t filler_below(const struct weir_policy_next_view *view)
         struct fair_tenant *fair = fair_of(view->ready[i]);
 
         if (view->ready[i]->priority != class || class >= view->leader->priority ||
-            view->ready[i]->waiting == 0) {
+            !view->ready[i]->may_pass) {
             continue;
         }
         if (fair->fill_pass + saved < most) {
@@ -597,11 +579,11 @@ static uint32_t filler_below(const struct weir_policy_next_view *view)
     return best;
 }
 
-uint32_t fair_filler(struct weir_policy *self, const struct weir_policy_next_view *view)
+uint32_t fair_beside(struct weir_policy *self, const struct weir_policy_next_view *view)
 {
-    uint32_t best = filler_below(view);
+    uint32_t best = view->free_sms == 0 ? filler_below(view) : UINT32_MAX;
 
-    return best != UINT32_MAX ? best : furthest_behind(self, view, may_fill, 0, 0, false);
+    return best != UINT32_MAX ? best : furthest_behind(self, view);
 }
 
 void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant)
@@ -654,8 +636,7 @@ const struct weir_policy_ops weir_policy_fair = {
     .ready = fair_ready,
     .idle = fair_idle,
     .next = fair_next,
-    .filler = fair_filler,
-    .small = fair_small,
+    .beside = fair_beside,
     .lag_ns = fair_lag_ns,
     .first_ns = fair_first_ns,
 };

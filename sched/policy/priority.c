@@ -153,6 +153,5 @@ const struct weir_policy_ops weir_policy_priority = {
     .ready = fair_ready,
     .idle = fair_idle,
     .next = priority_next,
-    .filler = fair_filler,
-    .small = fair_small,
+    .beside = fair_beside,
 };
