@@ -9,7 +9,6 @@
  * The others keep the cause that they had. While only one tenant has work, nothing is looked at.
  */
 #include "sched/private.h"
-#include <stdlib.h>
 
 /* With 64 tenants, eight looks take a decision from 95 to about 150 ns of CPU time, and 64 looks to
  * 450 (bench_decide, EPYC, 2026-11-29). */
@@ -102,51 +101,6 @@ static struct why why_of_copy(const struct weir_sched *sched, enum weir_sched_re
     }
     return front ? why_for(WEIR_SCHED_CAUSE_CLASS, front->queue->tenant)
                  : why_for(WEIR_SCHED_CAUSE_TURN, first->queue->tenant);
-}
-
-/* ---------------------------------------------------------------- sums */
-
-void weir_sched_wait_add(struct weir_sched_wait *rows, const struct weir_sched_wait *wait)
-{
-    /* The first rows are those of no tenant in particular. */
-    struct weir_sched_wait *row = &rows[WEIR_SCHED_CAUSE_COUNT], *end = rows + WEIR_SCHED_WAIT_ROWS;
-    bool named = wait->other != 0;
-
-    while (named && row < end && row->ns != 0 &&
-           (row->other != wait->other || row->cause != wait->cause)) {
-        row++;
-    }
-    named = named && row < end;
-    row = named ? row : &rows[wait->cause];
-    *row = (struct weir_sched_wait){
-        .other = named ? wait->other : 0, .ns = row->ns + wait->ns, .cause = wait->cause};
-}
-
-void causes_count(const struct weir_sched *sched, struct item *item)
-{
-    struct queue *queue = item->queue;
-    const struct weir_sched_wait wait = {.other = item->why.other,
-                                         .ns = sched->now_ns - item->why.since_ns,
-                                         .cause = item->why.cause};
-
-    if (item->why.since_ns == 0 || wait.ns == 0) {
-        return; /* it waited behind others of its queue, which count */
-    }
-    item->why.since_ns = sched->now_ns;
-    if (!queue->waits) {
-        queue->waits = calloc(WEIR_SCHED_WAIT_ROWS, sizeof *queue->waits);
-    }
-    if (queue->waits) {
-        weir_sched_wait_add(queue->waits, &wait);
-    }
-}
-
-const struct weir_sched_wait *weir_sched_queue_waits(const struct weir_sched *sched,
-                                                     weir_sched_id id)
-{
-    const struct queue *queue = table_get(&sched->queues, id);
-
-    return queue ? queue->waits : NULL;
 }
 
 /* ---------------------------------------------------------------- after a decision */

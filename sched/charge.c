@@ -522,7 +522,7 @@ static uint32_t deal(struct weir_sched *sched, uint64_t ns, struct part *parts)
 static void charge_lingering(struct weir_sched *sched, uint64_t ns)
 {
     struct turn *turn = &sched->turn;
-    uint64_t from_ns = sched->charged_ns - ns; /* up to charged_ns */
+    uint64_t from_ns = sched->now_ns - ns;
     uint64_t until_ns = max_u64(turn->linger_until_ns, turn->kept_until_ns);
 
     if (turn->leader && turn->hold_ns == 0 && turn->linger_until_ns != 0 && until_ns > from_ns &&
@@ -621,16 +621,14 @@ bool is_served(struct weir_sched *sched, const struct tenant *tenant)
     return false;
 }
 
-void charge_until(struct weir_sched *sched, uint64_t now_ns)
+void time_is(struct weir_sched *sched, uint64_t now_ns)
 {
-    uint64_t ns;
+    uint64_t ns = now_ns > sched->now_ns ? now_ns - sched->now_ns : 0;
 
-    if (now_ns <= sched->charged_ns) {
-        return;
+    sched->now_ns += ns;
+    if (ns != 0) {
+        charge_compute(sched, ns);
+        charge_copies(sched, WEIR_SCHED_TO_DEVICE, ns);
+        charge_copies(sched, WEIR_SCHED_FROM_DEVICE, ns);
     }
-    ns = now_ns - sched->charged_ns;
-    sched->charged_ns = now_ns;
-    charge_compute(sched, ns);
-    charge_copies(sched, WEIR_SCHED_TO_DEVICE, ns);
-    charge_copies(sched, WEIR_SCHED_FROM_DEVICE, ns);
 }

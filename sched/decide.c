@@ -16,43 +16,6 @@
 
 #include <assert.h>
 
-void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns,
-                uint64_t keep_ns)
-{
-    struct turn *turn = &sched->turn;
-
-    sched->counts.switches += leader != turn->leader;
-    turn->leader = leader;
-    turn->slice_ns = slice_ns;
-    turn->used_ns = 0;
-    turn->linger_ns = 0;
-    turn->linger_until_ns = 0;
-    turn->keep_ns = keep_ns;
-    turn->kept_until_ns = 0;
-    turn->rescue = false;
-    turn->clear_by_ns = sched->now_ns + tuning.wait_max_ns;
-    fill_begin(sched);
-    trace(sched, WEIR_SCHED_REC_CHOOSE, leader, NULL, NULL, slice_ns);
-}
-
-void turn_forget(struct weir_sched *sched, const struct tenant *tenant)
-{
-    struct turn *turn = &sched->turn;
-
-    for (uint32_t i = 0; i < turn->members; i++) {
-        if (turn->member[i].tenant == tenant) {
-            turn->leader = NULL;
-            group_alone(sched);
-        }
-    }
-    if (turn->filler == tenant) {
-        turn->filler = NULL;
-    }
-    if (sched->sole == tenant) {
-        sched->sole = NULL;
-    }
-}
-
 /* ---- asking `next` ---- */
 
 static uint32_t longest_waiting(struct weir_sched *sched,
@@ -494,21 +457,6 @@ static void grant_queue(struct weir_sched *sched, struct queue *queue,
                    is_everywhere(&place) ? level_now(sched, item) : WEIR_SCHED_PLAIN);
         queue->settled.valid = settled; /* the new item is at its place */
     }
-}
-
-/* Wake up when the queue can be granted more, if its head item is at work. */
-void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns,
-              uint64_t *wake_ns)
-{
-    uint64_t rest_ns = queue_rest_ns(sched, queue);
-
-    if (!queue->listed || !is_compute(queue->listed) || queue->on_device == 0 ||
-        !queue->first->is_front) {
-        return;
-    }
-    rest_ns = rest_ns > bound_ns ? rest_ns - bound_ns : 0;
-    *wake_ns = min_u64(*wake_ns, sched->now_ns +
-                                     (rest_ns > tuning.wake_min_ns ? rest_ns : tuning.wake_min_ns));
 }
 
 /*

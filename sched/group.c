@@ -1,5 +1,6 @@
 /*
- * The group: the leader and the tenants that share the device with it, each with its place.
+ * The turn, and its group: the leader and the tenants that share the device with it, each with its
+ * place.
  *
  * There are three kinds of groups: the leader alone; a leader with an SM limit beside the tenants
  * that wait longest for the SMs that the limit leaves; a group that the policy `together` makes.
@@ -50,6 +51,43 @@ void group_alone(struct weir_sched *sched)
         struct weir_sched_place place = whole(sched, sched->turn.leader);
 
         group_join(sched, sched->turn.leader, &place);
+    }
+}
+
+void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns,
+                uint64_t keep_ns)
+{
+    struct turn *turn = &sched->turn;
+
+    sched->counts.switches += leader != turn->leader;
+    turn->leader = leader;
+    turn->slice_ns = slice_ns;
+    turn->used_ns = 0;
+    turn->linger_ns = 0;
+    turn->linger_until_ns = 0;
+    turn->keep_ns = keep_ns;
+    turn->kept_until_ns = 0;
+    turn->rescue = false;
+    turn->clear_by_ns = sched->now_ns + tuning.wait_max_ns;
+    fill_begin(sched);
+    trace(sched, WEIR_SCHED_REC_CHOOSE, leader, NULL, NULL, slice_ns);
+}
+
+void turn_forget(struct weir_sched *sched, const struct tenant *tenant)
+{
+    struct turn *turn = &sched->turn;
+
+    for (uint32_t i = 0; i < turn->members; i++) {
+        if (turn->member[i].tenant == tenant) {
+            turn->leader = NULL;
+            group_alone(sched);
+        }
+    }
+    if (turn->filler == tenant) {
+        turn->filler = NULL;
+    }
+    if (sched->sole == tenant) {
+        sched->sole = NULL;
     }
 }
 

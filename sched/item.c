@@ -1,18 +1,9 @@
-/*
- * Items: arrival, grant, stop, resume and end. Every function of the interface changes an item,
- * refreshes its queue and tenant (ready.c) and ends with decide().
- */
+/* Items' ways through their states, as decided: grant, stop, resume, removal; and how long they
+ * waited before. */
 #include "sched/private.h"
 
 #include "base/clock.h"
-
-void time_is(struct weir_sched *sched, uint64_t now_ns)
-{
-    if (now_ns > sched->now_ns) {
-        sched->now_ns = now_ns;
-    }
-    charge_until(sched, sched->now_ns);
-}
+#include <stdlib.h>
 
 /* Can the device keep the item to its place? If its blocks would be on the device all at once, but
  * not on the place's SMs, they may wait for each other. */
@@ -71,35 +62,6 @@ void trace(struct weir_sched *sched, enum weir_sched_record_kind kind, const str
     sched->env.trace(sched->env.user, &record);
 }
 
-static uint64_t predict(struct weir_sched *sched, struct weir_sched_item_params *params)
-{
-    bool kernel = params->class == WEIR_SCHED_KERNEL || params->class == WEIR_SCHED_GRAPH;
-
-    if (params->predicted_ns != 0 || !sched->config.predict) {
-        return params->predicted_ns;
-    }
-    if (!weir_predict_is_sure(sched->config.predict, params->class, params->key)) {
-        params->flags |= WEIR_SCHED_UNSURE;
-    }
-    return weir_predict_ask(sched->config.predict, params->class, params->key,
-                            kernel ? params->blocks : params->bytes);
-}
-
-static void append(struct weir_sched *sched, struct queue *queue, struct item *item)
-{
-    struct tenant *tenant = queue->tenant;
-
-    item->queue = queue;
-    item->prev = queue->last;
-    *(queue->last ? &queue->last->next : &queue->first) = item;
-    queue->last = item;
-    if (!queue->candidate) {
-        queue->candidate = item;
-    }
-    sched->busy_tenants += tenant->waiting + tenant->granted + tenant->stopped == 0;
-    tenant->waiting++;
-}
-
 /* Add a compute item to its queue's counts of the device, or remove it. */
 static void count_kernel(struct item *item, bool more)
 {
@@ -113,18 +75,6 @@ static void count_kernel(struct item *item, bool more)
     queue->kernels += more ? 1 : -1u;
     queue->stoppable += stoppable ? (more ? 1 : -1u) : 0;
     queue->fixed_ns = more ? queue->fixed_ns + fixed_ns : queue->fixed_ns - fixed_ns;
-}
-
-static void count_wait(struct tenant *tenant, uint64_t ns)
-{
-    uint64_t most_ns = 10 * WEIR_NS_PER_US;
-    uint32_t i = 0;
-
-    for (; i < WEIR_SCHED_WAITS - 1 && ns > most_ns; i++) {
-        most_ns *= 10;
-    }
-    tenant->waits[i]++;
-    tenant->waited_ns += ns;
 }
 
 /* Count an item that is granted, if it fills or others are to learn from it. */
@@ -146,8 +96,62 @@ static void count_beside(struct weir_sched *sched, struct item *item)
     }
 }
 
-/* Change an item from waiting to granted; it must be the candidate of its queue. */
-static void grant(struct weir_sched *sched, struct item *item)
+static void count_wait(struct tenant *tenant, uint64_t ns)
+{
+    uint64_t most_ns = 10 * WEIR_NS_PER_US;
+    uint32_t i = 0;
+
+    for (; i < WEIR_SCHED_WAITS - 1 && ns > most_ns; i++) {
+        most_ns *= 10;
+    }
+    tenant->waits[i]++;
+    tenant->waited_ns += ns;
+}
+
+void weir_sched_wait_add(struct weir_sched_wait *rows, const struct weir_sched_wait *wait)
+{
+    /* The first rows are those of no tenant in particular. */
+    struct weir_sched_wait *row = &rows[WEIR_SCHED_CAUSE_COUNT], *end = rows + WEIR_SCHED_WAIT_ROWS;
+    bool named = wait->other != 0;
+
+    while (named && row < end && row->ns != 0 &&
+           (row->other != wait->other || row->cause != wait->cause)) {
+        row++;
+    }
+    named = named && row < end;
+    row = named ? row : &rows[wait->cause];
+    *row = (struct weir_sched_wait){
+        .other = named ? wait->other : 0, .ns = row->ns + wait->ns, .cause = wait->cause};
+}
+
+void causes_count(const struct weir_sched *sched, struct item *item)
+{
+    struct queue *queue = item->queue;
+    const struct weir_sched_wait wait = {.other = item->why.other,
+                                         .ns = sched->now_ns - item->why.since_ns,
+                                         .cause = item->why.cause};
+
+    if (item->why.since_ns == 0 || wait.ns == 0) {
+        return; /* it waited behind others of its queue, which count */
+    }
+    item->why.since_ns = sched->now_ns;
+    if (!queue->waits) {
+        queue->waits = calloc(WEIR_SCHED_WAIT_ROWS, sizeof *queue->waits);
+    }
+    if (queue->waits) {
+        weir_sched_wait_add(queue->waits, &wait);
+    }
+}
+
+const struct weir_sched_wait *weir_sched_queue_waits(const struct weir_sched *sched,
+                                                     weir_sched_id id)
+{
+    const struct queue *queue = table_get(&sched->queues, id);
+
+    return queue ? queue->waits : NULL;
+}
+
+void item_grant(struct weir_sched *sched, struct item *item)
 {
     struct queue *queue = item->queue;
     struct tenant *tenant = queue->tenant;
@@ -194,7 +198,7 @@ void item_start(struct weir_sched *sched, struct item *item, const struct weir_s
     item->fills_all = room_needs_all(sched, item, place->sm_count);
     on_device = place_on_device(item);
     item->level = level;
-    grant(sched, item);
+    item_grant(sched, item);
     sched->counts.starts++;
     trace(sched, WEIR_SCHED_REC_START, NULL, NULL, item,
           is_filler(item)             ? REC_BELOW
@@ -255,92 +259,35 @@ void item_resize(struct weir_sched *sched, struct item *item, const struct weir_
     sched->env.resize(sched->env.user, item->id, item->params.user, place);
 }
 
-/* Let a tenant's work bypass the scheduler when no other tenant has had work for quiet_ns. */
-static void look_alone(struct weir_sched *sched, struct tenant *tenant)
+void item_stopped(struct weir_sched *sched, struct item *item)
 {
-    weir_sched_id alone = atomic_load_explicit(&sched->shared.alone, memory_order_relaxed);
+    struct tenant *tenant = item->queue->tenant;
 
-    if (sched->busy_tenants > 1 || sched->sole != tenant) {
-        sched->sole = sched->busy_tenants == 1 ? tenant : NULL;
-        sched->sole_since_ns = sched->now_ns;
-        if (alone != 0 && (alone != tenant->view.id || !sched->sole)) {
-            weir_sched_close(sched);
-        }
-    } else if (sched->allow_alone && alone == 0 && tenant->stopped == 0 && tenant->limits == 0 &&
-               sched->now_ns - sched->sole_since_ns >= sched->config.quiet_ns) {
-        atomic_store(&sched->shared.alone, tenant->view.id);
-    }
+    item->state = WEIR_SCHED_STOPPED;
+    item->since_ns = sched->now_ns;
+    item->why.cause = WEIR_SCHED_CAUSE_OWN;
+    item->why.other = 0;
+    item->why.since_ns = sched->now_ns;
+    tenant->granted--;
+    tenant->stopped++;
+    state_changed(item);
+    tenant->view.stop_ns = (3 * tenant->view.stop_ns + sched->now_ns - item->stop_asked_ns) / 4;
+    front_remove(sched, item);
 }
 
-/* The time of a copy's later pieces, if they are as fast as this one. */
-static uint64_t rest_of(const struct item *item)
+void item_runs(struct weir_sched *sched, struct item *item, bool may_stop)
 {
-    const struct weir_sched_item_params *p = &item->params;
-    double ns;
-
-    if (p->rest_bytes == 0 || p->bytes == 0 || is_compute(item)) {
-        return 0;
+    if (item->state == WEIR_SCHED_STOPPED) {
+        goes_on(sched, item);
     }
-    ns = (double)item->counted_ns * ((double)p->rest_bytes / (double)p->bytes);
-    return ns < PREDICTED_MAX_NS ? (uint64_t)ns : PREDICTED_MAX_NS;
-}
-
-static void params_take(struct weir_sched *sched, struct item *item,
-                        const struct weir_sched_item_params *params)
-{
-    item->params = *params;
-    if (!sched->env.stop) {
+    item->state = WEIR_SCHED_GRANTED;
+    state_changed(item);
+    item->no_stop_before_ns = sched->now_ns + tuning.again_ns;
+    if (!may_stop) {
+        count_kernel(item, false);
         item->params.flags &= ~(uint32_t)WEIR_SCHED_STOPPABLE;
+        count_kernel(item, true);
     }
-    item->predicted_ns = min_u64(predict(sched, &item->params), PREDICTED_MAX_NS);
-    item->counted_ns =
-        item->predicted_ns != 0
-            ? item->predicted_ns
-            : min_u64(weir_sched_guess_ns(&sched->config, params->class, params->bytes),
-                      PREDICTED_MAX_NS);
-    item->rest_ns = rest_of(item);
-    item->arrived_ns = sched->now_ns;
-    small_look(sched, item);
-    item->disturbed = (params->flags & WEIR_SCHED_STARTED) != 0;
-}
-
-enum weir_status weir_sched_arrive(struct weir_sched *sched, uint64_t now_ns,
-                                   weir_sched_id queue_id,
-                                   const struct weir_sched_item_params *params,
-                                   weir_sched_id *ret_item)
-{
-    struct queue *queue = table_get(&sched->queues, queue_id);
-    bool started = (params->flags & WEIR_SCHED_STARTED) != 0;
-    struct item *item;
-    enum weir_status status;
-
-    if (!queue) {
-        return WEIR_ERR_STALE;
-    }
-    if ((unsigned)params->class >= WEIR_SCHED_CLASS_COUNT || (params->flags & ~ITEM_FLAGS) != 0 ||
-        (started && queue->candidate)) {
-        return WEIR_ERR_INVALID;
-    }
-    status = table_add(&sched->items, ret_item, (void **)&item);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    time_is(sched, now_ns);
-    item->id = *ret_item;
-    params_take(sched, item, params);
-    append(sched, queue, item);
-    sched->counts.arrivals++;
-    fill_arrival(sched, item);
-    trace(sched, WEIR_SCHED_REC_ARRIVE, NULL, NULL, item, item->predicted_ns);
-    if (started) {
-        grant(sched, item);
-    } else {
-        queue_refresh(sched, queue);
-    }
-    look_alone(sched, queue->tenant);
-    tenant_refresh(sched, queue->tenant);
-    decide(sched);
-    return WEIR_OK;
 }
 
 /* Remove an item from all counts of the device. */
@@ -398,174 +345,4 @@ void item_drop(struct weir_sched *sched, struct item *item)
     queue_refresh(sched, queue);
     first_note(sched, tenant);
     table_remove(&sched->items, item->id);
-}
-
-static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns)
-{
-    struct tenant *tenant = item->queue->tenant;
-
-    tenant->finished++;
-    tenant->view.work_ns += is_compute(item) ? item->counted_ns - item->counted_work_ns : 0;
-    sched->counts.finishes++;
-    trace(sched, WEIR_SCHED_REC_FINISH, NULL, NULL, item, took_ns);
-    if (took_ns != WEIR_SCHED_UNKNOWN && (item->is_front || took_ns != 0)) {
-        learn(sched, item, took_ns);
-    }
-    group_correct(sched, item, item->counted_ns);
-    for (uint32_t i = 0; i < sched->turn.members && is_compute(item); i++) {
-        sched->turn.member[i].tried |= sched->turn.member[i].tenant == tenant;
-    }
-    sched->copy_done_ns[resource_of(item)] = sched->now_ns; /* used for copies only */
-    if (item->params.class == WEIR_SCHED_GRAPH) {
-        uint64_t *usual_ns = &tenant->view.graph_ns;
-
-        *usual_ns = *usual_ns != 0 ? (7 * *usual_ns + item->busy_ns) / 8 : item->busy_ns;
-    }
-    fronts_yield(sched, item);
-    charge_by_work(sched, item);
-    pair_gain_done(sched, item);
-    item_drop(sched, item);
-}
-
-enum weir_status weir_sched_finished(struct weir_sched *sched, uint64_t now_ns, weir_sched_id id,
-                                     uint64_t took_ns)
-{
-    struct item *item = table_get(&sched->items, id);
-    struct tenant *tenant;
-
-    if (!item) {
-        return WEIR_ERR_STALE;
-    }
-    if (item->state == WEIR_SCHED_WAITING) {
-        return WEIR_ERR_INVALID;
-    }
-    time_is(sched, now_ns);
-    tenant = item->queue->tenant;
-    finish(sched, item, took_ns);
-    tenant_refresh(sched, tenant);
-    decide(sched);
-    return WEIR_OK;
-}
-
-enum weir_status weir_sched_withdraw(struct weir_sched *sched, uint64_t now_ns, weir_sched_id id)
-{
-    struct item *item = table_get(&sched->items, id);
-    struct tenant *tenant;
-
-    if (!item) {
-        return WEIR_ERR_STALE;
-    }
-    time_is(sched, now_ns);
-    tenant = item->queue->tenant;
-    sched->counts.withdrawals++;
-    trace(sched, WEIR_SCHED_REC_WITHDRAW, NULL, NULL, item, 0);
-    item_drop(sched, item);
-    tenant_refresh(sched, tenant);
-    decide(sched);
-    return WEIR_OK;
-}
-
-/* Correct served_ns by the exact number of blocks done; so far it came from the time. */
-static void note_done(struct weir_sched *sched, struct item *item, uint32_t done_blocks)
-{
-    uint32_t blocks = item->params.blocks;
-
-    done_blocks = blocks != 0 && done_blocks > blocks ? blocks : done_blocks;
-    if (done_blocks > item->done_blocks) {
-        item->done_blocks = done_blocks;
-    }
-    if (blocks != 0 && item->predicted_ns != 0) {
-        item->served_ns =
-            (uint64_t)((double)item->predicted_ns * sched->config.sms * item->done_blocks / blocks);
-        group_correct(sched, item, item->served_ns / sched->config.sms);
-    }
-}
-
-enum weir_status weir_sched_stopped(struct weir_sched *sched, uint64_t now_ns, weir_sched_id id,
-                                    uint32_t done_blocks)
-{
-    struct item *item = table_get(&sched->items, id);
-    struct tenant *tenant;
-
-    if (!item) {
-        return WEIR_ERR_STALE;
-    }
-    if (item->state != WEIR_SCHED_STOPPING) {
-        return WEIR_ERR_INVALID;
-    }
-    time_is(sched, now_ns);
-    tenant = item->queue->tenant;
-    note_done(sched, item, done_blocks);
-    item->state = WEIR_SCHED_STOPPED;
-    item->since_ns = sched->now_ns;
-    item->why.cause = WEIR_SCHED_CAUSE_OWN;
-    item->why.other = 0;
-    item->why.since_ns = sched->now_ns;
-    tenant->granted--;
-    tenant->stopped++;
-    state_changed(item);
-    tenant->view.stop_ns = (3 * tenant->view.stop_ns + sched->now_ns - item->stop_asked_ns) / 4;
-    front_remove(sched, item);
-    trace(sched, WEIR_SCHED_REC_STOPPED, NULL, NULL, item, 0);
-    decide(sched);
-    return WEIR_OK;
-}
-
-enum weir_status weir_sched_running(struct weir_sched *sched, uint64_t now_ns, weir_sched_id id,
-                                    bool may_stop)
-{
-    struct item *item = table_get(&sched->items, id);
-
-    if (!item) {
-        return WEIR_ERR_STALE;
-    }
-    if (item->state == WEIR_SCHED_WAITING) {
-        return WEIR_ERR_INVALID;
-    }
-    time_is(sched, now_ns);
-    if (item->state == WEIR_SCHED_STOPPED) {
-        goes_on(sched, item);
-    }
-    item->state = WEIR_SCHED_GRANTED;
-    state_changed(item);
-    item->no_stop_before_ns = sched->now_ns + tuning.again_ns;
-    if (!may_stop) {
-        count_kernel(item, false);
-        item->params.flags &= ~(uint32_t)WEIR_SCHED_STOPPABLE;
-        count_kernel(item, true);
-    }
-    trace(sched, WEIR_SCHED_REC_RUNNING, NULL, NULL, item, may_stop);
-    decide(sched);
-    return WEIR_OK;
-}
-
-void weir_sched_tick(struct weir_sched *sched, uint64_t now_ns)
-{
-    time_is(sched, now_ns);
-    sched->armed_ns = NEVER;
-    trace(sched, WEIR_SCHED_REC_TICK, NULL, NULL, NULL, 0);
-    decide(sched);
-}
-
-enum weir_status weir_sched_item_query(const struct weir_sched *sched, weir_sched_id id,
-                                       struct weir_sched_item_info *ret_info)
-{
-    const struct item *item = table_get(&sched->items, id);
-
-    if (!item) {
-        return WEIR_ERR_STALE;
-    }
-    *ret_info = (struct weir_sched_item_info){
-        .tenant = item->queue->tenant->view.id,
-        .queue = item->queue->id,
-        .params = item->params,
-        .place = item->place,
-        .state = item->state,
-        .done_blocks = item->done_blocks,
-        .predicted_ns = item->predicted_ns,
-        .rest_ns = item_rest_ns(sched, item),
-        .arrived_ns = item->arrived_ns,
-        .started_ns = item->started_ns,
-    };
-    return WEIR_OK;
 }

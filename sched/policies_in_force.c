@@ -1,28 +1,13 @@
-/* Policies in force: their memory, how they are set and removed,
- * and how their mistakes are logged. */
+/* Policies in force: their memory, what they are told, and how their mistakes are logged. */
 #include "sched/private.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static bool ops_are_sound(const struct weir_policy_ops *ops)
-{
-    return ops->name && ops->tenant_bytes <= WEIR_POLICY_TENANT_BYTES &&
-           ((ops->kind == WEIR_POLICY_NEXT && ops->next) ||
-            (ops->kind == WEIR_POLICY_TOGETHER && ops->together));
-}
-
-static void slot_finish(struct weir_sched *sched, enum weir_policy_kind kind)
+void policies_end(struct weir_sched *sched, enum weir_policy_kind kind)
 {
     free(sched->policy[kind].state);
     sched->policy[kind] = (struct weir_policy){0};
-}
-
-void policies_finish(struct weir_sched *sched)
-{
-    for (int i = 0; i < WEIR_POLICY_KIND_COUNT; i++) {
-        slot_finish(sched, (enum weir_policy_kind)i);
-    }
 }
 
 static void join(struct weir_policy *policy, struct tenant *tenant)
@@ -33,24 +18,17 @@ static void join(struct weir_policy *policy, struct tenant *tenant)
     }
 }
 
-enum weir_status weir_sched_policy_set(struct weir_sched *sched, uint64_t now_ns,
-                                       const struct weir_policy_ops *ops)
+enum weir_status policies_put(struct weir_sched *sched, const struct weir_policy_ops *ops)
 {
-    struct weir_policy *policy;
+    struct weir_policy *policy = &sched->policy[ops->kind];
+    void *state = calloc(1, ops->state_bytes != 0 ? ops->state_bytes : 1);
     struct tenant *tenant;
-    void *state;
     uint32_t at = 0;
 
-    if (!ops_are_sound(ops)) {
-        return WEIR_ERR_INVALID;
-    }
-    time_is(sched, now_ns);
-    state = calloc(1, ops->state_bytes != 0 ? ops->state_bytes : 1);
     if (!state) {
         return WEIR_ERR_NO_MEMORY;
     }
-    slot_finish(sched, ops->kind);
-    policy = &sched->policy[ops->kind];
+    policies_end(sched, ops->kind);
     *policy = (struct weir_policy){.ops = ops, .config = &sched->config, .state = state};
     sched->named[ops->kind] = 0;
     while ((tenant = table_next(&sched->tenants, &at))) {
@@ -59,24 +37,6 @@ enum weir_status weir_sched_policy_set(struct weir_sched *sched, uint64_t now_ns
     for (uint32_t i = 0; i < sched->ready_count && ops->ready; i++) {
         ops->ready(policy, sched->now_ns, &tenant_of(sched->ready[i])->view);
     }
-    sched->changed = true;
-    sched->group_stale = true;
-    decide(sched);
-    return WEIR_OK;
-}
-
-enum weir_status weir_sched_policy_clear(struct weir_sched *sched, uint64_t now_ns, int kind)
-{
-    if (kind < 0 || kind >= WEIR_POLICY_KIND_COUNT) {
-        return WEIR_ERR_INVALID;
-    }
-    if (kind == WEIR_POLICY_NEXT) {
-        return weir_sched_policy_set(sched, now_ns, weir_policy_find("fair"));
-    }
-    time_is(sched, now_ns);
-    slot_finish(sched, WEIR_POLICY_TOGETHER);
-    group_alone(sched);
-    decide(sched);
     return WEIR_OK;
 }
 

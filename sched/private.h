@@ -254,7 +254,6 @@ struct weir_sched {
 
     struct item *front_first[RESOURCES];
     struct item *front_last[RESOURCES];
-    uint64_t charged_ns; /* service is charged up to this time */
 
     const struct weir_policy_tenant **ready; /* in the order in which they became ready */
     const struct weir_policy_tenant *
@@ -399,7 +398,8 @@ static inline uint64_t served_time_ns(const struct weir_sched *sched, const stru
 }
 
 /* charge.c */
-void charge_until(struct weir_sched *sched, uint64_t now_ns);
+/** Time has passed: charge for it. */
+void time_is(struct weir_sched *sched, uint64_t now_ns);
 bool is_served(struct weir_sched *sched, const struct tenant *tenant); /* does it use SMs now? */
 /** An item that went first ends, and was never charged: how long it took, at least and at most.
  * Nothing is written if that is not known. */
@@ -435,13 +435,17 @@ uint64_t limit_room_ns(const struct weir_sched *sched, const struct queue *queue
 void limits_look(struct weir_sched *sched, uint64_t *wake_ns);
 
 /* item.c */
-void time_is(struct weir_sched *sched, uint64_t now_ns);
+/** Change an item from waiting to granted; it must be the candidate of its queue. */
+void item_grant(struct weir_sched *sched, struct item *item);
 void item_start(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place,
                 enum weir_sched_level level);
 void item_stop(struct weir_sched *sched, struct item *item);
 void item_resume(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place);
 void item_resize(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place);
-void item_drop(struct weir_sched *sched, struct item *item);
+void item_stopped(struct weir_sched *sched, struct item *item); /* as was ordered */
+/** An item that was ordered to stop, or has stopped, runs. */
+void item_runs(struct weir_sched *sched, struct item *item, bool may_stop);
+void item_drop(struct weir_sched *sched, struct item *item); /* in any state; refresh its tenant */
 void trace(struct weir_sched *sched, enum weir_sched_record_kind kind, const struct tenant *tenant,
            const struct queue *queue, const struct item *item, uint64_t value);
 
@@ -453,6 +457,9 @@ uint64_t item_rest_ns(const struct weir_sched *sched, const struct item *item); 
 /** How long the item's blocks keep their SMs; 0: not known. */
 uint64_t item_block_ns(const struct weir_sched *sched, const struct item *item);
 uint64_t queue_rest_ns(const struct weir_sched *sched, const struct queue *queue);
+/** Wake up when the queue can be granted more, if its head item is at work. */
+void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns,
+              uint64_t *wake_ns);
 void queue_refresh(struct weir_sched *sched, struct queue *queue);
 void tenant_refresh(struct weir_sched *sched, struct tenant *tenant);
 enum weir_status ready_reserve(struct weir_sched *sched);
@@ -462,11 +469,9 @@ void view_refresh(struct weir_sched *sched, struct tenant *tenant);
 
 /* decide.c: every call into the core ends with decide() */
 void decide(struct weir_sched *sched);
-void turn_forget(struct weir_sched *sched, const struct tenant *tenant); /* is removed */
-void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns,
-                uint64_t keep_ns);
-void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns,
-              uint64_t *wake_ns); /* when the queue can be granted more */
+/* alone.c */
+/** A tenant's item has arrived: may its next ones bypass the scheduler? */
+void alone_look(struct weir_sched *sched, struct tenant *tenant);
 
 /* causes.c */
 /** After a decision: find out why items wait now, and record it in the trace if one is wanted. */
@@ -546,6 +551,11 @@ void pair_gain_two_small(struct item *item, const struct item *other, uint64_t n
 uint64_t pair_gain_small_done(struct weir_sched *sched, const struct item *done);
 
 /* group.c */
+/** @param keep_ns  the turn is kept so long without work, while equals fill */
+void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns,
+                uint64_t keep_ns);
+/** A tenant is removed. */
+void turn_forget(struct weir_sched *sched, const struct tenant *tenant);
 void group_alone(struct weir_sched *sched);
 void group_of(
     struct weir_sched *sched); /* the leader, and tenants on the SMs that its limit leaves */
@@ -610,7 +620,11 @@ uint64_t copy_expected_ns(struct weir_sched *sched, enum weir_sched_resource way
 void copies_decide(struct weir_sched *sched, uint64_t *wake_ns);
 
 /* policies_in_force.c */
-void policies_finish(struct weir_sched *sched);
+/** Put a sound policy in force. */
+enum weir_status policies_put(struct weir_sched *sched,
+                              const struct weir_policy_ops *ops) WEIR_MUST_CHECK;
+/** Remove the policy of a kind, if there is one. */
+void policies_end(struct weir_sched *sched, enum weir_policy_kind kind);
 void policies_join(struct weir_sched *sched, struct tenant *tenant);
 void policies_leave(struct weir_sched *sched, struct tenant *tenant);
 void policies_changing(struct weir_sched *sched, struct tenant *tenant);

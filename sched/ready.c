@@ -155,3 +155,18 @@ void tenant_refresh(struct weir_sched *sched, struct tenant *tenant)
         became_idle(sched, tenant);
     }
 }
+
+/* Wake up when the queue can be granted more, if its head item is at work. */
+void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns,
+              uint64_t *wake_ns)
+{
+    uint64_t rest_ns = queue_rest_ns(sched, queue);
+
+    if (!queue->listed || !is_compute(queue->listed) || queue->on_device == 0 ||
+        !queue->first->is_front) {
+        return;
+    }
+    rest_ns = rest_ns > bound_ns ? rest_ns - bound_ns : 0;
+    *wake_ns = min_u64(*wake_ns, sched->now_ns +
+                                     (rest_ns > tuning.wake_min_ns ? rest_ns : tuning.wake_min_ns));
+}
