@@ -3,12 +3,12 @@
 
 const struct weir_sched_shared *weir_sched_shared(const struct weir_sched *sched)
 {
-    return &sched->shared;
+    return &sched->alone.shared;
 }
 
 weir_sched_id weir_sched_close(struct weir_sched *sched)
 {
-    weir_sched_id alone = atomic_exchange(&sched->shared.alone, 0);
+    weir_sched_id alone = atomic_exchange(&sched->alone.shared.alone, 0);
     struct tenant *tenant = table_get(&sched->tenants, alone);
 
     if (tenant) {
@@ -19,7 +19,7 @@ weir_sched_id weir_sched_close(struct weir_sched *sched)
 
 void weir_sched_allow_alone(struct weir_sched *sched, bool allow)
 {
-    sched->allow_alone = allow;
+    sched->alone.allowed = allow;
     if (!allow) {
         weir_sched_close(sched);
     }
@@ -27,16 +27,16 @@ void weir_sched_allow_alone(struct weir_sched *sched, bool allow)
 
 void alone_look(struct weir_sched *sched, struct tenant *tenant)
 {
-    weir_sched_id alone = atomic_load_explicit(&sched->shared.alone, memory_order_relaxed);
+    weir_sched_id alone = atomic_load_explicit(&sched->alone.shared.alone, memory_order_relaxed);
 
-    if (sched->busy_tenants > 1 || sched->sole != tenant) {
-        sched->sole = sched->busy_tenants == 1 ? tenant : NULL;
-        sched->sole_since_ns = sched->now_ns;
-        if (alone != 0 && (alone != tenant->view.id || !sched->sole)) {
+    if (sched->alone.busy > 1 || sched->alone.sole != tenant) {
+        sched->alone.sole = sched->alone.busy == 1 ? tenant : NULL;
+        sched->alone.sole_since_ns = sched->now_ns;
+        if (alone != 0 && (alone != tenant->view.id || !sched->alone.sole)) {
             weir_sched_close(sched);
         }
-    } else if (sched->allow_alone && alone == 0 && tenant->stopped == 0 && tenant->limits == 0 &&
-               sched->now_ns - sched->sole_since_ns >= sched->config.quiet_ns) {
-        atomic_store(&sched->shared.alone, tenant->view.id);
+    } else if (sched->alone.allowed && alone == 0 && tenant->stopped == 0 && tenant->limits == 0 &&
+               sched->now_ns - sched->alone.sole_since_ns >= sched->config.quiet_ns) {
+        atomic_store(&sched->alone.shared.alone, tenant->view.id);
     }
 }

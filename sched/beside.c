@@ -72,7 +72,7 @@ static uint64_t longest_ns(struct weir_sched *sched, struct tenant *tenant)
     const struct weir_policy *policy = &sched->policy[WEIR_POLICY_NEXT];
 
     if (sched->config.above == 0 || tenant->view.priority != WEIR_PRIORITY_NORMAL ||
-        sched->ready_count < 2 || !policy->ops->first_ns) {
+        sched->ready.count < 2 || !policy->ops->first_ns) {
         return 0;
     }
     view_refresh(sched, tenant);
@@ -139,15 +139,15 @@ static struct tenant *ask(struct weir_sched *sched, uint32_t free_sms)
 {
     struct weir_policy *policy = &sched->policy[WEIR_POLICY_NEXT];
     struct weir_policy_next_view view = {.now_ns = sched->now_ns,
-                                         .ready = sched->ready,
-                                         .ready_count = sched->ready_count,
+                                         .ready = sched->ready.list,
+                                         .ready_count = sched->ready.count,
                                          .leader = &sched->turn.leader->view,
                                          .free_sms = free_sms};
     bool any = false;
     uint32_t i;
 
-    for (i = 0; i < sched->ready_count && policy->ops->beside; i++) {
-        struct tenant *tenant = tenant_of(sched->ready[i]);
+    for (i = 0; i < sched->ready.count && policy->ops->beside; i++) {
+        struct tenant *tenant = tenant_of(sched->ready.list[i]);
 
         view_refresh(sched, tenant);
         tenant->view.may_pass = may_pass(sched, tenant) &&
@@ -156,7 +156,9 @@ static struct tenant *ask(struct weir_sched *sched, uint32_t free_sms)
         any |= tenant->view.may_pass;
     }
     i = any ? policy->ops->beside(policy, &view) : UINT32_MAX;
-    return i < sched->ready_count && sched->ready[i]->may_pass ? tenant_of(sched->ready[i]) : NULL;
+    return i < sched->ready.count && sched->ready.list[i]->may_pass
+               ? tenant_of(sched->ready.list[i])
+               : NULL;
 }
 
 /*
@@ -166,7 +168,7 @@ static struct tenant *ask(struct weir_sched *sched, uint32_t free_sms)
  */
 static bool is_leader_below(const struct weir_sched *sched)
 {
-    const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
+    const struct item *front = sched->fronts.first[WEIR_SCHED_COMPUTE];
 
     while (front &&
            (front->level != WEIR_SCHED_BELOW_EQUAL || front->queue->tenant != sched->turn.leader)) {
@@ -247,7 +249,7 @@ void fill_arrival(struct weir_sched *sched, const struct item *item)
  * since it may be long. */
 static bool is_learning(const struct weir_sched *sched)
 {
-    return sched->teachers != 0 && sched->now_ns < sched->teachers_ns;
+    return sched->fill.teachers != 0 && sched->now_ns < sched->fill.teachers_ns;
 }
 
 /* Are the durations of this equal's and the leader's work known well enough for it to fill? */
@@ -281,7 +283,7 @@ uint64_t fill_bound_ns(const struct weir_sched *sched, const struct tenant *tena
 /* Is work of a lower class on the device? An equal's item would wait for it at the lowest level. */
 static bool is_below_lower(const struct weir_sched *sched)
 {
-    const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
+    const struct item *front = sched->fronts.first[WEIR_SCHED_COMPUTE];
 
     while (front && front->queue->tenant->view.priority >= sched->turn.leader->view.priority) {
         front = front->front_next;
@@ -313,7 +315,7 @@ bool fills(const struct weir_sched *sched, const struct item *item)
         return false;
     }
     if (tenant->view.priority < leader->view.priority) {
-        return sched->equal_fillers == 0;
+        return sched->fill.equals == 0;
     }
     return !is_too_unsure(item) &&
            (sched->turn.keep_ns != 0 || (is_known_well(sched, tenant) && !is_learning(sched))) &&
@@ -359,7 +361,7 @@ static void fill(struct weir_sched *sched, uint64_t *wake_ns)
         turn->filler_until_ns = sched->now_ns + tuning.again_ns;
         turn->nobody_until_ns =
             sched->now_ns +
-            (sched->ready_count > tuning.few ? sched->ready_count * tuning.fill_ask_ns : 0);
+            (sched->ready.count > tuning.few ? sched->ready.count * tuning.fill_ask_ns : 0);
     }
     *wake_ns = min_u64(*wake_ns, max_u64(turn->filler_until_ns, turn->nobody_until_ns));
     if (!turn->filler) {
@@ -379,7 +381,7 @@ void pass_beside(struct weir_sched *sched, uint64_t *wake_ns)
         return;
     }
     pass_first(sched);
-    if (turn->hold_ns == 0 && sched->ready_count > (turn->leader->is_ready ? 1 : 0)) {
+    if (turn->hold_ns == 0 && sched->ready.count > (turn->leader->is_ready ? 1 : 0)) {
         pass_small(sched);
         fill(sched, wake_ns);
     }

@@ -47,18 +47,18 @@ static bool goes_before(const struct item *a, const struct item *b)
 void front_add(struct weir_sched *sched, struct item *item)
 {
     enum weir_sched_resource resource = resource_of(item);
-    struct item *after = sched->front_last[resource];
+    struct item *after = sched->fronts.last[resource];
 
     while (after && goes_before(item, after)) {
         after = after->front_prev;
     }
     item->is_front = true;
     item->head_ns = item->waits ? item->head_ns : sched->now_ns;
-    item->beside_filler |= sched->fillers != 0;
+    item->beside_filler |= sched->fill.items != 0;
     item->front_prev = after;
-    item->front_next = after ? after->front_next : sched->front_first[resource];
-    *(item->front_next ? &item->front_next->front_prev : &sched->front_last[resource]) = item;
-    *(after ? &after->front_next : &sched->front_first[resource]) = item;
+    item->front_next = after ? after->front_next : sched->fronts.first[resource];
+    *(item->front_next ? &item->front_next->front_prev : &sched->fronts.last[resource]) = item;
+    *(after ? &after->front_next : &sched->fronts.first[resource]) = item;
 }
 
 void front_remove(struct weir_sched *sched, struct item *item)
@@ -68,9 +68,9 @@ void front_remove(struct weir_sched *sched, struct item *item)
     if (!item->is_front) {
         return;
     }
-    *(item->front_prev ? &item->front_prev->front_next : &sched->front_first[resource]) =
+    *(item->front_prev ? &item->front_prev->front_next : &sched->fronts.first[resource]) =
         item->front_next;
-    *(item->front_next ? &item->front_next->front_prev : &sched->front_last[resource]) =
+    *(item->front_next ? &item->front_next->front_prev : &sched->fronts.last[resource]) =
         item->front_prev;
     item->front_next = item->front_prev = NULL;
     item->is_front = false;
@@ -84,7 +84,7 @@ static bool is_placed(const struct item *item)
 
 struct item *front_before(const struct weir_sched *sched, const struct item *item)
 {
-    struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
+    struct item *front = sched->fronts.first[WEIR_SCHED_COMPUTE];
 
     while (front != item && (front->waits || is_placed(front))) {
         front = front->front_next;
@@ -246,8 +246,8 @@ void fronts_yield(struct weir_sched *sched, struct item *done)
 
 bool is_among_equals(const struct weir_sched *sched, const struct item *item)
 {
-    return item->level == WEIR_SCHED_BELOW_EQUAL || sched->equal_fillers != 0 ||
-           item->started_ns < sched->equal_filled_ns;
+    return item->level == WEIR_SCHED_BELOW_EQUAL || sched->fill.equals != 0 ||
+           item->started_ns < sched->fill.equal_ns;
 }
 
 /*
@@ -280,8 +280,8 @@ static void charge_queue(struct queue *queue, int64_t more_ns)
 /* Add to filled_ns what equals paid for filling, or subtract what leaders got back. */
 static void note_filled(struct weir_sched *sched, int64_t paid_ns, int64_t most_ns)
 {
-    sched->filled_ns += paid_ns;
-    sched->filled_ns = sched->filled_ns < most_ns ? sched->filled_ns : most_ns;
+    sched->fill.paid_ns += paid_ns;
+    sched->fill.paid_ns = sched->fill.paid_ns < most_ns ? sched->fill.paid_ns : most_ns;
 }
 
 void charge_by_work(struct weir_sched *sched, struct item *done)
@@ -310,8 +310,8 @@ void charge_by_work(struct weir_sched *sched, struct item *done)
               paid_ns;
     owed_ns = owed_by_small(sched, done, paid_ns + more_ns);
     if (is_among_equals(sched, done)) {
-        if (more_ns < 0 && sched->filled_ns + more_ns < -most_ns) {
-            more_ns = sched->filled_ns > -most_ns ? -most_ns - sched->filled_ns : 0;
+        if (more_ns < 0 && sched->fill.paid_ns + more_ns < -most_ns) {
+            more_ns = sched->fill.paid_ns > -most_ns ? -most_ns - sched->fill.paid_ns : 0;
         }
         note_filled(sched, more_ns + (fills ? paid_ns : 0), most_ns);
     } else if (done->beside_small) {
@@ -325,7 +325,7 @@ void charge_by_work(struct weir_sched *sched, struct item *done)
         return;
     }
     charge_queue(done->queue, more_ns);
-    sched->small_owe_ns += owed_ns;
+    sched->small.owe_ns += owed_ns;
 }
 
 /* The service of a head item in a step. */
@@ -361,10 +361,10 @@ static void charge_copies(struct weir_sched *sched, enum weir_sched_resource dir
     uint64_t count = 0;
     uint64_t left = ns;
 
-    for (struct item *i = sched->front_first[direction]; i; i = i->front_next) {
+    for (struct item *i = sched->fronts.first[direction]; i; i = i->front_next) {
         count++;
     }
-    for (struct item *i = sched->front_first[direction]; i; i = i->front_next) {
+    for (struct item *i = sched->fronts.first[direction]; i; i = i->front_next) {
         uint64_t part = left / count;
 
         pay(sched, i, direction, part, ns);
@@ -415,9 +415,9 @@ static bool keeps_waiting(const struct weir_sched *sched)
 {
     const struct tenant *leader = sched->turn.leader;
 
-    for (uint32_t i = 0; i < sched->ready_count && leader; i++) {
-        if (sched->ready[i]->priority >= leader->view.priority && sched->ready[i]->waiting != 0 &&
-            tenant_of(sched->ready[i])->heads == 0) {
+    for (uint32_t i = 0; i < sched->ready.count && leader; i++) {
+        if (sched->ready.list[i]->priority >= leader->view.priority &&
+            sched->ready.list[i]->waiting != 0 && tenant_of(sched->ready.list[i])->heads == 0) {
             return true;
         }
     }
@@ -438,7 +438,7 @@ static uint64_t part_of(uint64_t ns, uint64_t claim, uint64_t claims)
 static uint32_t deal_small(const struct weir_sched *sched, uint64_t ns, struct part *parts,
                            uint32_t *left)
 {
-    const struct item *first = sched->front_first[0];
+    const struct item *first = sched->fronts.first[0];
     uint64_t needed = 0, claims = 0, dealt;
     uint32_t count = 0;
     bool only = true, shared = false, whole;
@@ -451,7 +451,7 @@ static uint32_t deal_small(const struct weir_sched *sched, uint64_t ns, struct p
     }
     dealt = needed >= *left || (only && (shared || keeps_waiting(sched))) ? *left : needed;
     whole = dealt == *left;
-    for (struct item *i = sched->front_first[0]; i && needed != 0 && count < PARTS_MAX;
+    for (struct item *i = sched->fronts.first[0]; i && needed != 0 && count < PARTS_MAX;
          i = i->front_next) {
         if (small_sms(i) != 0) {
             parts[count] = (struct part){
@@ -476,7 +476,7 @@ static uint32_t deal(struct weir_sched *sched, uint64_t ns, struct part *parts)
     uint64_t sharing = 0;
     uint64_t shared_ns;
 
-    for (struct item *i = sched->front_first[0]; i && count < PARTS_MAX; i = i->front_next) {
+    for (struct item *i = sched->fronts.first[0]; i && count < PARTS_MAX; i = i->front_next) {
         uint32_t sms = i->place.sm_count != 0 ? i->place.sm_count : sched->config.sms;
         uint32_t with;
 
@@ -526,7 +526,7 @@ static void charge_lingering(struct weir_sched *sched, uint64_t ns)
     uint64_t until_ns = max_u64(turn->linger_until_ns, turn->kept_until_ns);
 
     if (turn->leader && turn->hold_ns == 0 && turn->linger_until_ns != 0 && until_ns > from_ns &&
-        sched->ready_count != 0 && !sched->front_first[0]) {
+        sched->ready.count != 0 && !sched->fronts.first[0]) {
         ns = min_u64(ns, until_ns - from_ns);
         turn->leader->view.service_ns[WEIR_SCHED_COMPUTE] += ns * sched->config.sms;
         turn->used_ns += ns;
@@ -542,10 +542,10 @@ static void settle_with_small(struct weir_sched *sched, const struct part *parts
         all_ns += (double)parts[i].service_ns;
     }
     for (uint32_t i = 0; i < count && all_ns > 0 && small_sms(parts[i].item) != 0; i++) {
-        charge_queue(parts[i].item->queue, (int64_t)((double)sched->small_owe_ns *
+        charge_queue(parts[i].item->queue, (int64_t)((double)sched->small.owe_ns *
                                                      ((double)parts[i].service_ns / all_ns)));
     }
-    sched->small_owe_ns = all_ns > 0 ? 0 : sched->small_owe_ns;
+    sched->small.owe_ns = all_ns > 0 ? 0 : sched->small.owe_ns;
 }
 
 /* Was the whole device dealt to small items? */
@@ -564,7 +564,7 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
 {
     struct part parts[PARTS_MAX];
     uint32_t count = deal(sched, ns, parts);
-    bool waits = sched->front_last[0] && sched->front_last[0]->waits;
+    bool waits = sched->fronts.last[0] && sched->fronts.last[0]->waits;
     bool led = false;
 
     bool crowd = is_crowd(sched, ns, parts, count);
@@ -597,7 +597,7 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
     }
     if (count != 0 && small_sms(parts[0].item) != 0) { /* small items come first */
         settle_with_small(sched, parts, count);
-        for (struct item *i = sched->front_first[0]; i; i = i->front_next) {
+        for (struct item *i = sched->fronts.first[0]; i; i = i->front_next) {
             i->beside_small = true;
         }
     }

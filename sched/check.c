@@ -116,8 +116,8 @@ static const char *check_tenant(const struct weir_sched *sched, const struct ten
         limits += queue->limit.sms < sched->config.sms;
         queues++;
     }
-    for (uint32_t i = 0; i < sched->ready_count; i++) {
-        is_ready |= sched->ready[i] == &tenant->view;
+    for (uint32_t i = 0; i < sched->ready.count; i++) {
+        is_ready |= sched->ready.list[i] == &tenant->view;
     }
     for (int i = WEIR_SCHED_TO_DEVICE; i < RESOURCES; i++) {
         sums->tenants[i] += copies[i] > 0;
@@ -160,9 +160,9 @@ static const char *check_lists(const struct weir_sched *sched, const struct sums
     for (int i = 0; i < RESOURCES; i++) {
         uint32_t fronts = 0;
         uint32_t listed = 0;
-        bool next_listed = !sched->copy_next[i];
+        bool next_listed = !sched->way[i].next;
 
-        for (const struct item *item = sched->front_first[i]; item; item = item->front_next) {
+        for (const struct item *item = sched->fronts.first[i]; item; item = item->front_next) {
             const struct item *next = item->front_next;
 
             if (next && item->waits && !next->waits) {
@@ -177,13 +177,13 @@ static const char *check_lists(const struct weir_sched *sched, const struct sums
             }
             fronts++;
         }
-        for (const struct queue *queue = sched->copy_first[i]; queue; queue = queue->list_next) {
+        for (const struct queue *queue = sched->way[i].first; queue; queue = queue->list_next) {
             if (!queue->listed->tagged ||
                 (queue->list_next && !is_in_order(queue, queue->list_next))) {
                 return "copies do not wait in the order of their shares";
             }
             listed++;
-            next_listed |= queue == sched->copy_next[i];
+            next_listed |= queue == sched->way[i].next;
         }
         if (!next_listed) {
             return "the copy that goes next does not wait";
@@ -192,7 +192,7 @@ static const char *check_lists(const struct weir_sched *sched, const struct sums
             return "a list of fronts or copies is not what the queues say";
         }
         if (i != WEIR_SCHED_COMPUTE &&
-            (sched->copies_on[i] != sums->on[i] || sched->copy_tenants[i] != sums->tenants[i])) {
+            (sched->way[i].on_device != sums->on[i] || sched->way[i].tenants != sums->tenants[i])) {
             return "copies under way are counted wrong";
         }
     }
@@ -235,7 +235,7 @@ static const char *check_turn(const struct weir_sched *sched)
             return "a member of the group is gone, or its place is not on the device";
         }
     }
-    if (sched->ready_count > 0 && !turn->leader) {
+    if (sched->ready.count > 0 && !turn->leader) {
         return "there is work and nobody has the device";
     }
     if (turn->beside && (turn->members < 2 || places_overlap(turn))) {
@@ -264,8 +264,8 @@ const char *weir_sched_check(const struct weir_sched *sched)
         return wrong;
     }
     if (sums.items != sched->items.live || sums.queues != sched->queues.live ||
-        sums.fillers != sched->fillers || sums.equal_fillers != sched->equal_fillers ||
-        sums.teachers != sched->teachers || sums.busy != sched->busy_tenants) {
+        sums.fillers != sched->fill.items || sums.equal_fillers != sched->fill.equals ||
+        sums.teachers != sched->fill.teachers || sums.busy != sched->alone.busy) {
         return "an item or queue belongs to nobody";
     }
     if (sums.members != sched->turn.members) {

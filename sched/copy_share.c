@@ -51,7 +51,7 @@ void copy_tag(struct weir_sched *sched, struct item *item)
 {
     enum weir_sched_resource way = resource_of(item);
     struct tenant *tenant = item->queue->tenant;
-    struct copy_share *share = &sched->copy_share[way];
+    struct copy_way *share = &sched->way[way];
     uint64_t start;
 
     if (item->tagged) {
@@ -93,15 +93,15 @@ void copies_count(struct weir_sched *sched, struct tenant *tenant, enum weir_sch
 
     tenant->copies[way] += more ? 1 : -1u;
     if (more && before == 0) {
-        sched->copy_tenants[way]++;
+        sched->way[way].tenants++;
         note_gap(sched, tenant, way);
     } else if (!more && before == 1) {
-        sched->copy_tenants[way]--;
+        sched->way[way].tenants--;
         begin_gap(sched, tenant, way);
     }
-    if (sched->copy_tenants[way] == 0) {
+    if (sched->way[way].tenants == 0) {
         for (int class = 0; class < WEIR_PRIORITY_COUNT; class ++) {
-            sched->copy_share[way].now[class] = sched->copy_share[way].latest;
+            sched->way[way].now[class] = sched->way[way].latest;
         }
     }
 }
@@ -117,16 +117,16 @@ static bool goes_before(const struct queue *a, const struct queue *b)
 void copy_list(struct weir_sched *sched, struct queue *queue)
 {
     enum weir_sched_resource way = resource_of(queue->listed);
-    struct queue *after = sched->copy_last[way];
+    struct queue *after = sched->way[way].last;
 
     copy_tag(sched, queue->listed);
     while (after && goes_before(queue, after)) {
         after = after->list_prev;
     }
     queue->list_prev = after;
-    queue->list_next = after ? after->list_next : sched->copy_first[way];
-    *(queue->list_next ? &queue->list_next->list_prev : &sched->copy_last[way]) = queue;
-    *(after ? &after->list_next : &sched->copy_first[way]) = queue;
+    queue->list_next = after ? after->list_next : sched->way[way].first;
+    *(queue->list_next ? &queue->list_next->list_prev : &sched->way[way].last) = queue;
+    *(after ? &after->list_next : &sched->way[way].first) = queue;
     copies_count(sched, queue->tenant, way, true);
 }
 
@@ -134,12 +134,12 @@ void copy_unlist(struct weir_sched *sched, struct queue *queue)
 {
     enum weir_sched_resource way = resource_of(queue->listed);
 
-    *(queue->list_prev ? &queue->list_prev->list_next : &sched->copy_first[way]) = queue->list_next;
-    *(queue->list_next ? &queue->list_next->list_prev : &sched->copy_last[way]) = queue->list_prev;
+    *(queue->list_prev ? &queue->list_prev->list_next : &sched->way[way].first) = queue->list_next;
+    *(queue->list_next ? &queue->list_next->list_prev : &sched->way[way].last) = queue->list_prev;
     queue->list_next = queue->list_prev = NULL;
     copies_count(sched, queue->tenant, way, false);
-    if (sched->copy_next[way] == queue) {
-        sched->copy_next[way] = NULL;
+    if (sched->way[way].next == queue) {
+        sched->way[way].next = NULL;
     }
 }
 
@@ -147,7 +147,7 @@ void copy_unlist(struct weir_sched *sched, struct queue *queue)
 void copies_change_class(struct weir_sched *sched, struct tenant *tenant)
 {
     for (int way = WEIR_SCHED_TO_DEVICE; way < RESOURCES; way++) {
-        tenant->copy_end[way] = sched->copy_share[way].now[tenant->view.priority];
+        tenant->copy_end[way] = sched->way[way].now[tenant->view.priority];
     }
     for (struct queue *queue = tenant->queues; queue; queue = queue->next) {
         if (queue->listed) {
@@ -157,7 +157,7 @@ void copies_change_class(struct weir_sched *sched, struct tenant *tenant)
 }
 
 /* The tenant that others waited for pays for the idle time. */
-static void pay_for_waiting(struct weir_sched *sched, struct copy_share *share,
+static void pay_for_waiting(struct weir_sched *sched, struct copy_way *share,
                             enum weir_sched_resource way)
 {
     struct tenant *tenant = table_get(&sched->tenants, share->tenant);
@@ -173,15 +173,15 @@ void copy_share_grant(struct weir_sched *sched, struct item *copy)
 {
     enum weir_sched_resource way = resource_of(copy);
     enum weir_priority class = copy->queue->tenant->view.priority;
-    struct copy_share *share = &sched->copy_share[way];
-    const struct queue *first = sched->copy_first[way];
+    struct copy_way *share = &sched->way[way];
+    const struct queue *first = sched->way[way].first;
     uint64_t now = copy->copy_start;
 
     if (first && first->tenant->view.priority == class &&
         is_before(first->listed->copy_start, now)) {
         now = first->listed->copy_start;
     }
-    for (const struct item *i = sched->front_first[way]; i; i = i->front_next) {
+    for (const struct item *i = sched->fronts.first[way]; i; i = i->front_next) {
         if (i->queue->tenant->view.priority == class && is_before(i->copy_start, now)) {
             now = i->copy_start;
         }
@@ -197,9 +197,9 @@ void copy_share_grant(struct weir_sched *sched, struct item *copy)
 
 bool copies_are_shared(struct weir_sched *sched, enum weir_sched_resource way)
 {
-    struct copy_share *share = &sched->copy_share[way];
+    struct copy_way *share = &sched->way[way];
 
-    if (sched->copy_tenants[way] > 1) {
+    if (sched->way[way].tenants > 1) {
         share->shared_until_ns = sched->now_ns + sched->config.quiet_ns;
     }
     return sched->now_ns < share->shared_until_ns;
@@ -217,7 +217,7 @@ void copy_share_end(struct weir_sched *sched, const struct item *copy)
     uint64_t served_ns = min_u64(copy->served_ns, copy_patience_ns(sched, copy));
 
     tenant->copy_end[way] += to_virtual(tenant, served_ns) - to_virtual(tenant, copy->counted_ns);
-    sched->copy_share[way].latest = later_of(sched->copy_share[way].latest, tenant->copy_end[way]);
+    sched->way[way].latest = later_of(sched->way[way].latest, tenant->copy_end[way]);
 }
 
 bool copy_is_within(const struct queue *queue, uint64_t start, uint64_t slack_ns)
@@ -230,7 +230,7 @@ bool copy_is_within(const struct queue *queue, uint64_t start, uint64_t slack_ns
 static bool has_front(const struct weir_sched *sched, enum weir_sched_resource way,
                       const struct tenant *tenant)
 {
-    for (const struct item *i = sched->front_first[way]; i; i = i->front_next) {
+    for (const struct item *i = sched->fronts.first[way]; i; i = i->front_next) {
         if (i->queue->tenant == tenant) {
             return true;
         }
@@ -241,7 +241,7 @@ static bool has_front(const struct weir_sched *sched, enum weir_sched_resource w
 struct queue *copy_going_on(const struct weir_sched *sched, enum weir_sched_resource way,
                             const struct queue *next)
 {
-    const struct copy_share *share = &sched->copy_share[way];
+    const struct copy_way *share = &sched->way[way];
     struct queue *queue = share->whole != 0 ? table_get(&sched->queues, share->whole) : NULL;
 
     if (!queue || next->tenant->view.priority > queue->tenant->view.priority ||
@@ -270,7 +270,7 @@ static bool is_soon_back(const struct copy_gap *gap)
 uint64_t copy_expected_ns(struct weir_sched *sched, enum weir_sched_resource way,
                           const struct queue *next)
 {
-    struct copy_share *share = &sched->copy_share[way];
+    struct copy_way *share = &sched->way[way];
     const struct tenant *tenant = table_get(&sched->tenants, share->tenant);
     const struct queue *whole = copy_going_on(sched, way, next);
     const struct copy_gap *gap;
@@ -293,7 +293,7 @@ uint64_t copy_expected_ns(struct weir_sched *sched, enum weir_sched_resource way
     if (until_ns <= sched->now_ns) {
         return 0;
     }
-    if (share->idle_since_ns == 0 && sched->copies_on[way] == 0) {
+    if (share->idle_since_ns == 0 && sched->way[way].on_device == 0) {
         share->idle_since_ns = sched->now_ns;
     }
     return until_ns;

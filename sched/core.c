@@ -49,7 +49,7 @@ enum weir_status weir_sched_create(const struct weir_sched_config *config,
         return WEIR_ERR_NO_MEMORY;
     }
     sched->config = *config;
-    sched->above_counts = tuning.small_counts_begin;
+    sched->small.above_counts = tuning.small_counts_begin;
     sched->env = *env;
     table_init(&sched->tenants, sizeof(struct tenant), TENANTS_MAX);
     table_init(&sched->queues, sizeof(struct queue), QUEUES_MAX);
@@ -76,8 +76,8 @@ void weir_sched_destroy(struct weir_sched *sched)
     }
     policies_end(sched, WEIR_POLICY_NEXT);
     policies_end(sched, WEIR_POLICY_TOGETHER);
-    free(sched->ready);
-    free(sched->order);
+    free(sched->ready.list);
+    free(sched->ready.order);
     table_finish(&sched->tenants);
     table_finish(&sched->queues);
     table_finish(&sched->items);
@@ -149,7 +149,7 @@ enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns
         tenant->copy_gap[way] = (struct copy_gap){.since_ns = NEVER, .usual_ns = NEVER};
     }
     tenant->view.stop_ns = sched->config.stop_ns;
-    tenant->view.switch_ns = sched->switch_ns;
+    tenant->view.switch_ns = sched->domains.switch_ns;
     tenant->one_domain = true;
     status = ready_reserve(sched);
     if (status != WEIR_OK) {
@@ -205,10 +205,10 @@ enum weir_status weir_sched_tenant_set(struct weir_sched *sched, uint64_t now_ns
         resort(sched, tenant, params->priority);
     }
     take_params(sched, tenant, params);
-    sched->changed = true;
+    sched->news.changed = true;
     if (tenant->view.member) {
         group_alone(sched);
-        sched->group_stale = true;
+        sched->news.group = true;
     }
     trace(sched, WEIR_SCHED_REC_TENANT_SET, tenant, NULL, NULL, packed(tenant));
     decide(sched);
@@ -244,9 +244,9 @@ static void domain_refresh(struct weir_sched *sched, struct tenant *tenant)
         tenant->one_domain &= queue->domain == tenant->domain;
     }
     tenant->view.domain = tenant->queues && tenant->one_domain ? (uint64_t)tenant->domain + 1 : 0;
-    sched->switch_ns = are_apart(sched) ? tuning.switch_ns : 0;
+    sched->domains.switch_ns = are_apart(sched) ? tuning.switch_ns : 0;
     while ((tenant = table_next(&sched->tenants, &index))) {
-        tenant->view.switch_ns = sched->switch_ns;
+        tenant->view.switch_ns = sched->domains.switch_ns;
     }
 }
 
@@ -281,7 +281,7 @@ enum weir_status weir_sched_tenant_remove(struct weir_sched *sched, uint64_t now
     while (tenant->queues) {
         drop_queue(sched, tenant->queues);
     }
-    if (atomic_load_explicit(&sched->shared.alone, memory_order_relaxed) == id) {
+    if (atomic_load_explicit(&sched->alone.shared.alone, memory_order_relaxed) == id) {
         weir_sched_close(sched);
     }
     tenant_refresh(sched, tenant);
@@ -401,8 +401,8 @@ enum weir_status weir_sched_policy_set(struct weir_sched *sched, uint64_t now_ns
     time_is(sched, now_ns);
     status = policies_put(sched, ops);
     if (status == WEIR_OK) {
-        sched->changed = true;
-        sched->group_stale = true;
+        sched->news.changed = true;
+        sched->news.group = true;
         decide(sched);
     }
     return status;

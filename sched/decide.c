@@ -77,11 +77,11 @@ static void choose(struct weir_sched *sched, bool arrived)
     struct turn *turn = &sched->turn;
     struct tenant *old = turn->leader;
     struct weir_policy_choice choice =
-        ask_next(sched, arrived, old, sched->ready, sched->ready_count);
-    struct tenant *leader = tenant_of(sched->ready[choice.ready]);
+        ask_next(sched, arrived, old, sched->ready.list, sched->ready.count);
+    struct tenant *leader = tenant_of(sched->ready.list[choice.ready]);
 
-    sched->arrived = false;
-    sched->changed = false;
+    sched->news.arrived = false;
+    sched->news.changed = false;
     if (leader == old && turn->used_ns < turn->slice_ns) {
         return;
     }
@@ -91,7 +91,7 @@ static void choose(struct weir_sched *sched, bool arrived)
     }
     if (!group_keeps(sched, leader)) {
         group_of(sched);
-        sched->group_stale = true;
+        sched->news.group = true;
     }
 }
 
@@ -127,8 +127,9 @@ static bool is_spent(const struct weir_sched *sched, uint64_t *wake_ns)
 
 static bool has_heirs(const struct weir_sched *sched, const struct tenant *leader)
 {
-    for (uint32_t i = 0; i < sched->ready_count; i++) {
-        if (sched->ready[i]->waiting != 0 && sched->ready[i]->priority == leader->view.priority) {
+    for (uint32_t i = 0; i < sched->ready.count; i++) {
+        if (sched->ready.list[i]->waiting != 0 &&
+            sched->ready.list[i]->priority == leader->view.priority) {
             return true;
         }
     }
@@ -154,17 +155,17 @@ static void hand_over(struct weir_sched *sched, uint64_t *wake_ns)
         return;
     }
     /* The old leader stays ready until its last item ends, so leave it out. */
-    for (uint32_t i = 0; i < sched->ready_count; i++) {
-        if (sched->ready[i] != &old->view) {
-            sched->order[others++] = sched->ready[i];
+    for (uint32_t i = 0; i < sched->ready.count; i++) {
+        if (sched->ready.list[i] != &old->view) {
+            sched->ready.order[others++] = sched->ready.list[i];
         }
     }
-    choice = ask_next(sched, false, NULL, sched->order, others);
-    next = tenant_of(sched->order[choice.ready]);
+    choice = ask_next(sched, false, NULL, sched->ready.order, others);
+    next = tenant_of(sched->ready.order[choice.ready]);
     if (next->view.waiting != 0) {
         lead(sched, next, &choice);
         group_of(sched);
-        sched->group_stale = true;
+        sched->news.group = true;
     }
 }
 
@@ -173,9 +174,9 @@ static bool has_equals(const struct weir_sched *sched)
 {
     const struct tenant *leader = sched->turn.leader;
 
-    for (uint32_t i = 0; i < sched->ready_count; i++) {
-        if (sched->ready[i] != &leader->view &&
-            sched->ready[i]->priority >= leader->view.priority) {
+    for (uint32_t i = 0; i < sched->ready.count; i++) {
+        if (sched->ready.list[i] != &leader->view &&
+            sched->ready.list[i]->priority >= leader->view.priority) {
             return true;
         }
     }
@@ -185,8 +186,8 @@ static bool has_equals(const struct weir_sched *sched)
 /* Is a tenant of a higher class than the leader's ready? */
 static bool outranked(const struct weir_sched *sched)
 {
-    for (uint32_t i = 0; i < sched->ready_count; i++) {
-        if (sched->ready[i]->priority > sched->turn.leader->view.priority) {
+    for (uint32_t i = 0; i < sched->ready.count; i++) {
+        if (sched->ready.list[i]->priority > sched->turn.leader->view.priority) {
             return true;
         }
     }
@@ -198,8 +199,8 @@ static bool keeps_out(struct weir_sched *sched)
 {
     const struct tenant *leader = sched->turn.leader;
 
-    for (uint32_t i = 0; i < sched->ready_count; i++) {
-        struct tenant *tenant = tenant_of(sched->ready[i]);
+    for (uint32_t i = 0; i < sched->ready.count; i++) {
+        struct tenant *tenant = tenant_of(sched->ready.list[i]);
 
         view_refresh(sched, tenant);
         if (tenant->view.priority == leader->view.priority &&
@@ -215,8 +216,8 @@ static bool keeps_out(struct weir_sched *sched)
 /* Does the absent leader keep its turn, because equals fill and no other tenant claims it? */
 static bool is_kept(struct weir_sched *sched)
 {
-    return sched->turn.kept_until_ns > sched->now_ns && sched->equal_fillers != 0 &&
-           (!sched->arrived || sched->ready_count < 2) && !keeps_out(sched);
+    return sched->turn.kept_until_ns > sched->now_ns && sched->fill.equals != 0 &&
+           (!sched->news.arrived || sched->ready.count < 2) && !keeps_out(sched);
 }
 
 /* Is the turn over, so that the policy `next` names a leader? */
@@ -232,7 +233,7 @@ static bool is_over(struct weir_sched *sched)
                 !group_is_held(sched)) ||
                (turn->slice_ns != 0 && turn->used_ns >= turn->slice_ns) || outranked(sched);
     }
-    return turn->used_ns >= turn->slice_ns || (sched->changed && !turn->rescue);
+    return turn->used_ns >= turn->slice_ns || (sched->news.changed && !turn->rescue);
 }
 
 /* ---- carrying it out ---- */
@@ -278,7 +279,7 @@ static void stop_queue(struct weir_sched *sched, const struct queue *queue, uint
 /* Stop the items of tenants that are not members. */
 static void evict(struct weir_sched *sched, uint64_t *wake_ns)
 {
-    struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
+    struct item *front = sched->fronts.first[WEIR_SCHED_COMPUTE];
 
     for (; front; front = front->front_next) {
         if (!front->queue->tenant->view.member) {
@@ -290,7 +291,7 @@ static void evict(struct weir_sched *sched, uint64_t *wake_ns)
 /* Stop items that an SM limit holds. Wake up when the budget of one without a range is used up. */
 static void hold(struct weir_sched *sched, uint64_t *wake_ns)
 {
-    struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
+    struct item *front = sched->fronts.first[WEIR_SCHED_COMPUTE];
 
     for (; front && sched->limited; front = front->front_next) {
         if (front->queue->held) {
@@ -366,13 +367,13 @@ static bool ends_before(struct weir_sched *sched, const struct queue *queue)
 {
     struct turn *turn = &sched->turn;
 
-    if (queue->tenant != turn->leader || sched->ready_count < 2 || queue->on_device == 0 ||
+    if (queue->tenant != turn->leader || sched->ready.count < 2 || queue->on_device == 0 ||
         turn->used_ns + queue_rest_ns(sched, queue) < turn->slice_ns) {
         return false;
     }
     if (turn->used_ns > 0) {
         turn->slice_ns = turn->used_ns;
-        sched->again = true;
+        sched->news.ready = true;
     }
     return true;
 }
@@ -413,7 +414,7 @@ bool weir_sched_waits_for_room(const struct weir_sched *sched, weir_sched_id id)
     if (tenant == turn->filler) {
         return fills(sched, item) && rest_ns >= fill_bound_ns(sched, tenant);
     }
-    if (tenant == turn->leader && sched->ready_count > 1 &&
+    if (tenant == turn->leader && sched->ready.count > 1 &&
         turn->used_ns + rest_ns >= turn->slice_ns) {
         return false;
     }
@@ -467,11 +468,11 @@ static void grant_queue(struct weir_sched *sched, struct queue *queue,
  */
 static bool is_foreign(const struct weir_sched *sched)
 {
-    const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
+    const struct item *front = sched->fronts.first[WEIR_SCHED_COMPUTE];
 
     bool quiet = sched->turn.quiet;
 
-    if ((sched->switch_ns == 0 && !quiet) ||
+    if ((sched->domains.switch_ns == 0 && !quiet) ||
         sched->now_ns >= sched->turn.clear_by_ns + tuning.patience_ns) {
         return false;
     }
@@ -491,7 +492,7 @@ static bool is_foreign(const struct weir_sched *sched)
  */
 static bool is_crowded(const struct weir_sched *sched)
 {
-    const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
+    const struct item *front = sched->fronts.first[WEIR_SCHED_COMPUTE];
 
     if (sched->now_ns >= sched->turn.clear_by_ns) {
         return false; /* that work may wait for the members' items */
@@ -531,7 +532,7 @@ static void serve_member(struct weir_sched *sched, struct tenant *tenant,
 static void serve_alone(struct weir_sched *sched, struct tenant *tenant, uint64_t *wake_ns)
 {
     const struct weir_sched_place *place = &sched->turn.member[0].place;
-    uint64_t most_ns = sched->now_ns >= sched->quiet_from_ns
+    uint64_t most_ns = sched->now_ns >= sched->alone.quiet_from_ns
                            ? sched->config.alone_ns
                            : weir_sched_fill_bound_ns(&sched->config, WEIR_SCHED_BELOW_EQUAL);
     uint64_t rest_ns = 0;
@@ -554,18 +555,19 @@ static void serve_alone(struct weir_sched *sched, struct tenant *tenant, uint64_
 
 static void rule_alone(struct weir_sched *sched, uint64_t *wake_ns)
 {
-    struct tenant *tenant = tenant_of(sched->ready[0]);
+    struct tenant *tenant = tenant_of(sched->ready.list[0]);
 
     assert(tenant);
     if (sched->turn.leader != tenant || sched->turn.members != 1 || sched->turn.slice_ns != 0) {
         turn_begin(sched, tenant, 0, 0);
         group_alone(sched);
-        if (sched->now_ns < sched->quiet_from_ns) { /* let it linger, as equals are back soon */
-            sched->turn.linger_ns = ask_next(sched, false, NULL, sched->ready, 1).linger_ns;
+        if (sched->now_ns <
+            sched->alone.quiet_from_ns) { /* let it linger, as equals are back soon */
+            sched->turn.linger_ns = ask_next(sched, false, NULL, sched->ready.list, 1).linger_ns;
         }
     }
     sched->turn.has_equals = false;
-    sched->arrived = sched->changed = false;
+    sched->news.arrived = sched->news.changed = false;
     watchdog_rest(sched);
     serve_alone(sched, tenant, wake_ns);
 }
@@ -577,7 +579,7 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
     watchdog_look(sched);
     if (is_over(sched)) {
         choose(sched, false);
-    } else if (sched->arrived && turn->leader->is_ready && !turn->rescue) {
+    } else if (sched->news.arrived && turn->leader->is_ready && !turn->rescue) {
         choose(sched, true);
     }
     hand_over(sched, wake_ns);
@@ -640,12 +642,12 @@ static void decide_compute(struct weir_sched *sched, uint64_t *wake_ns)
     look_at_leader(sched);
     lingers = sched->turn.leader && !sched->turn.leader->is_ready;
     held = group_is_held(sched);
-    if (sched->ready_count > 1 || (sched->ready_count == 1 && (lingers || held))) {
+    if (sched->ready.count > 1 || (sched->ready.count == 1 && (lingers || held))) {
         rule(sched, wake_ns);
         if (sched->turn.has_equals || held) {
-            sched->quiet_from_ns = sched->now_ns + sched->config.quiet_ns;
+            sched->alone.quiet_from_ns = sched->now_ns + sched->config.quiet_ns;
         }
-    } else if (sched->ready_count == 1) {
+    } else if (sched->ready.count == 1) {
         rule_alone(sched, wake_ns);
     }
     hold(sched, wake_ns);
@@ -659,10 +661,10 @@ void decide(struct weir_sched *sched)
     do {
         min_share_look(sched);
         wake_ns = NEVER;
-        sched->again = false;
+        sched->news.ready = false;
         decide_compute(sched, &wake_ns);
         copies_decide(sched, &wake_ns);
-    } while (sched->again);
+    } while (sched->news.ready);
     causes_look(sched);
     if (wake_ns <= sched->now_ns) {
         wake_ns = sched->now_ns + tuning.wake_min_ns;

@@ -45,7 +45,7 @@ static void append(struct weir_sched *sched, struct queue *queue, struct item *i
     if (!queue->candidate) {
         queue->candidate = item;
     }
-    sched->busy_tenants += tenant->waiting + tenant->granted + tenant->stopped == 0;
+    sched->alone.busy += tenant->waiting + tenant->granted + tenant->stopped == 0;
     tenant->waiting++;
 }
 
@@ -135,7 +135,7 @@ static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns
     for (uint32_t i = 0; i < sched->turn.members && is_compute(item); i++) {
         sched->turn.member[i].tried |= sched->turn.member[i].tenant == tenant;
     }
-    sched->copy_done_ns[resource_of(item)] = sched->now_ns; /* used for copies only */
+    sched->way[resource_of(item)].done_ns = sched->now_ns; /* used for copies only */
     if (item->params.class == WEIR_SCHED_GRAPH) {
         uint64_t *usual_ns = &tenant->view.graph_ns;
 

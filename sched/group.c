@@ -86,8 +86,8 @@ void turn_forget(struct weir_sched *sched, const struct tenant *tenant)
     if (turn->filler == tenant) {
         turn->filler = NULL;
     }
-    if (sched->sole == tenant) {
-        sched->sole = NULL;
+    if (sched->alone.sole == tenant) {
+        sched->alone.sole = NULL;
     }
 }
 
@@ -176,8 +176,8 @@ static struct tenant *next_beside(struct weir_sched *sched, uint32_t sms)
 {
     struct tenant *best = NULL;
 
-    for (uint32_t i = 0; i < sched->ready_count; i++) {
-        struct tenant *tenant = tenant_of(sched->ready[i]);
+    for (uint32_t i = 0; i < sched->ready.count; i++) {
+        struct tenant *tenant = tenant_of(sched->ready.list[i]);
 
         view_refresh(sched, tenant);
         if (!tenant->view.member && suits(sched, tenant) &&
@@ -343,7 +343,7 @@ bool group_is_over(struct weir_sched *sched)
         tried &= turn->member[i].tried;
     }
     return tried ||
-           (turn->valid_until_ns != 0 ? sched->now_ns >= turn->valid_until_ns : sched->group_stale);
+           (turn->valid_until_ns != 0 ? sched->now_ns >= turn->valid_until_ns : sched->news.group);
 }
 
 static bool place_is_sound(const struct weir_sched *sched, const struct weir_sched_place *place)
@@ -362,7 +362,7 @@ static bool group_is_sound(const struct weir_sched *sched, const struct weir_pol
         return false;
     }
     for (uint32_t i = 0; i < group->count; i++) {
-        if (group->member[i].ready >= sched->order_count ||
+        if (group->member[i].ready >= sched->ready.order_count ||
             !place_is_sound(sched, &group->member[i].place)) {
             return false;
         }
@@ -375,24 +375,24 @@ static bool group_is_sound(const struct weir_sched *sched, const struct weir_pol
     return true;
 }
 
-/* Set sched->order to the leader and the tenants that a policy may put into its group. */
+/* Set sched->ready.order to the leader and the tenants that a policy may put into its group. */
 static void order_joiners(struct weir_sched *sched)
 {
     const struct tenant *leader = sched->turn.leader;
     uint32_t count = 1;
 
-    sched->order[0] = &leader->view;
-    for (uint32_t i = 0; i < sched->ready_count; i++) {
-        struct tenant *tenant = tenant_of(sched->ready[i]);
+    sched->ready.order[0] = &leader->view;
+    for (uint32_t i = 0; i < sched->ready.count; i++) {
+        struct tenant *tenant = tenant_of(sched->ready.list[i]);
 
         view_refresh(sched, tenant);
         if (tenant != leader && !tenant->exclusive && !leader->exclusive &&
             is_beside(tenant, leader) && tenant->view.priority == leader->view.priority &&
             !group_is_barred(sched, tenant)) {
-            sched->order[count++] = sched->ready[i];
+            sched->ready.order[count++] = sched->ready.list[i];
         }
     }
-    sched->order_count = count;
+    sched->ready.order_count = count;
 }
 
 /* Form the group that the policy chose, with places cut to the tenants' limits. */
@@ -400,7 +400,7 @@ static void group_take(struct weir_sched *sched, const struct weir_policy_group 
 {
     group_clear(sched);
     for (uint32_t i = 0; i < group->count; i++) {
-        struct tenant *tenant = tenant_of(sched->order[group->member[i].ready]);
+        struct tenant *tenant = tenant_of(sched->ready.order[group->member[i].ready]);
         struct weir_sched_place place = group->member[i].place;
         uint32_t sms = place.sm_count != 0 ? place.sm_count : sched->config.sms;
 
@@ -432,13 +432,13 @@ void group_ask(struct weir_sched *sched)
     order_joiners(sched);
     view = (struct weir_policy_together_view){
         .now_ns = sched->now_ns,
-        .ready = sched->order,
-        .ready_count = sched->order_count,
+        .ready = sched->ready.order,
+        .ready_count = sched->ready.order_count,
         .behind_ns = next->ops->lag_ns ? next->ops->lag_ns(next, &turn->leader->view) : 0,
     };
     plain.member[0].place = whole(sched, turn->leader);
     group = plain;
-    sched->group_stale = false;
+    sched->news.group = false;
     if (group_is_barred(sched, turn->leader)) {
         group_take(sched, &plain);
         return;

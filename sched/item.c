@@ -83,16 +83,16 @@ static void count_beside(struct weir_sched *sched, struct item *item)
     const struct turn *turn = &sched->turn;
     bool equal = item->level == WEIR_SCHED_BELOW_EQUAL;
 
-    for (struct item *i = sched->front_first[WEIR_SCHED_COMPUTE]; i && equal; i = i->front_next) {
+    for (struct item *i = sched->fronts.first[WEIR_SCHED_COMPUTE]; i && equal; i = i->front_next) {
         i->beside_filler = true;
     }
-    sched->fillers += is_filler(item);
-    sched->equal_fillers += equal;
+    sched->fill.items += is_filler(item);
+    sched->fill.equals += equal;
     item->teaches = (is_to_learn(item) && !equal) ||
                     (turn->clean && item->queue->tenant == turn->leader && is_compute(item));
     if (item->teaches) {
-        sched->teachers++;
-        sched->teachers_ns = sched->now_ns + tuning.patience_ns;
+        sched->fill.teachers++;
+        sched->fill.teachers_ns = sched->now_ns + tuning.patience_ns;
     }
 }
 
@@ -170,13 +170,13 @@ void item_grant(struct weir_sched *sched, struct item *item)
     item->started_ns = sched->now_ns;
     count_beside(sched, item);
     if (resource == WEIR_SCHED_COMPUTE) {
-        item->after_switch = sched->switch_ns != 0 && queue->domain != sched->last_domain;
-        sched->last_domain = queue->domain;
+        item->after_switch = sched->domains.switch_ns != 0 && queue->domain != sched->domains.last;
+        sched->domains.last = queue->domain;
     } else {
         copy_tag(sched, item);
         copy_share_grant(sched, item);
         queue->copies_ns += item->counted_ns;
-        sched->copies_on[resource]++;
+        sched->way[resource].on_device++;
         copies_count(sched, tenant, resource, true);
     }
     if (item == queue->first) {
@@ -298,18 +298,18 @@ static void leave_device(struct weir_sched *sched, struct item *item)
     enum weir_sched_resource resource = resource_of(item);
 
     front_remove(sched, item);
-    sched->fillers -= is_filler(item);
+    sched->fill.items -= is_filler(item);
     if (item->level == WEIR_SCHED_BELOW_EQUAL) {
-        sched->equal_fillers--;
-        sched->equal_filled_ns = sched->now_ns;
+        sched->fill.equals--;
+        sched->fill.equal_ns = sched->now_ns;
     }
-    sched->teachers -= item->teaches;
+    sched->fill.teachers -= item->teaches;
     queue->on_device--;
     queue->device_ns -= item->counted_ns;
     count_kernel(item, false);
     if (resource != WEIR_SCHED_COMPUTE) {
         queue->copies_ns -= item->counted_ns;
-        sched->copies_on[resource]--;
+        sched->way[resource].on_device--;
         copies_count(sched, tenant, resource, false);
     }
     if (item->state == WEIR_SCHED_STOPPED) {
@@ -338,7 +338,7 @@ void item_drop(struct weir_sched *sched, struct item *item)
     }
     *(item->prev ? &item->prev->next : &queue->first) = item->next;
     *(item->next ? &item->next->prev : &queue->last) = item->prev;
-    sched->busy_tenants -= tenant->waiting + tenant->granted + tenant->stopped == 0;
+    sched->alone.busy -= tenant->waiting + tenant->granted + tenant->stopped == 0;
     if (was_first && next && is_at_work(next)) {
         front_add(sched, next);
     }

@@ -64,8 +64,8 @@ static struct bounds copy_bounds(const struct weir_sched *sched, const struct it
     enum weir_sched_resource way = resource_of(item);
 
     if (!NEARLY(item->alone_ns, item->busy_ns)) {
-        took_ns = sched->now_ns - max_u64(item->head_ns, sched->copy_done_ns[way]);
-        if (way == WEIR_SCHED_COMPUTE || sched->front_first[way] != item ||
+        took_ns = sched->now_ns - max_u64(item->head_ns, sched->way[way].done_ns);
+        if (way == WEIR_SCHED_COMPUTE || sched->fronts.first[way] != item ||
             took_ns < tuning.seen_late_ns) {
             took_ns = 0;
         }
@@ -181,7 +181,7 @@ static bool were_alone(const struct weir_sched *sched, const struct item *first)
     uint64_t span_ns = sched->now_ns - first->head_ns;
 
     return first->is_front && first->started_ns < first->head_ns && !is_filler(first) &&
-           !first->after_switch && !first->beside_filler && sched->fillers == 0 &&
+           !first->after_switch && !first->beside_filler && sched->fill.items == 0 &&
            NEARLY(first->alone_ns, span_ns) && first->beside_ns == 0;
 }
 

@@ -43,7 +43,7 @@ bool pair_gain_may_fill(const struct weir_sched *sched, const struct tenant *a,
                         const struct tenant *b)
 {
     weir_sched_id of[2];
-    const struct pair_gain *gain = &sched->pair_gain[slot_of(a->view.id, b->view.id, of)];
+    const struct pair_gain *gain = &sched->pairs.gain[slot_of(a->view.id, b->view.id, of)];
 
     return !is_of(gain, of) || sched->now_ns >= gain->barred_until_ns;
 }
@@ -51,7 +51,7 @@ bool pair_gain_may_fill(const struct weir_sched *sched, const struct tenant *a,
 static struct pair_gain *gain_of(struct weir_sched *sched, weir_sched_id a, weir_sched_id b,
                                  weir_sched_id ret_of[2])
 {
-    struct pair_gain *gain = &sched->pair_gain[slot_of(a, b, ret_of)];
+    struct pair_gain *gain = &sched->pairs.gain[slot_of(a, b, ret_of)];
 
     if (!is_of(gain, ret_of)) {
         *gain = (struct pair_gain){.of = {ret_of[0], ret_of[1]}};
@@ -75,10 +75,10 @@ static void note_beside(struct item *item, const struct item *other, uint64_t ns
 
 void pair_gain_pass(struct weir_sched *sched, uint64_t ns)
 {
-    struct item *first = sched->front_first[WEIR_SCHED_COMPUTE];
+    struct item *first = sched->fronts.first[WEIR_SCHED_COMPUTE];
     struct item *second = first ? first->front_next : NULL;
 
-    if (sched->equal_fillers != 0 && second && !second->front_next &&
+    if (sched->fill.equals != 0 && second && !second->front_next &&
         first->queue->tenant != second->queue->tenant) {
         note_beside(first, second, ns);
         note_beside(second, first, ns);
@@ -110,9 +110,9 @@ void pair_gain_done(struct weir_sched *sched, const struct item *done)
     if (!is_compute(done) || is_unsure(done) || done->interrupted || !done->is_front) {
         return;
     }
-    if (span_ns == 0 && sched->seen.queue == done->queue->id &&
-        sched->seen.at_ns == sched->now_ns) {
-        sched->seen.side->alone_ns += (double)done->predicted_ns;
+    if (span_ns == 0 && sched->pairs.seen.queue == done->queue->id &&
+        sched->pairs.seen.at_ns == sched->now_ns) {
+        sched->pairs.seen.side->alone_ns += (double)done->predicted_ns;
         return;
     }
     if (done->sharer == 0 || done->sharer == SEVERAL ||
@@ -121,11 +121,11 @@ void pair_gain_done(struct weir_sched *sched, const struct item *done)
     }
     gain = gain_of(sched, own, done->sharer, of);
     judge(sched, gain);
-    sched->seen.queue = done->queue->id;
-    sched->seen.at_ns = sched->now_ns;
-    sched->seen.side = &gain->side[own == of[0] ? 0 : 1];
-    sched->seen.side->alone_ns += (double)done->predicted_ns;
-    sched->seen.side->ns += span_ns;
+    sched->pairs.seen.queue = done->queue->id;
+    sched->pairs.seen.at_ns = sched->now_ns;
+    sched->pairs.seen.side = &gain->side[own == of[0] ? 0 : 1];
+    sched->pairs.seen.side->alone_ns += (double)done->predicted_ns;
+    sched->pairs.seen.side->ns += span_ns;
 }
 
 void pair_gain_two_small(struct item *item, const struct item *other, uint64_t ns,

@@ -34,8 +34,8 @@ enum weir_status policies_put(struct weir_sched *sched, const struct weir_policy
     while ((tenant = table_next(&sched->tenants, &at))) {
         join(policy, tenant);
     }
-    for (uint32_t i = 0; i < sched->ready_count && ops->ready; i++) {
-        ops->ready(policy, sched->now_ns, &tenant_of(sched->ready[i])->view);
+    for (uint32_t i = 0; i < sched->ready.count && ops->ready; i++) {
+        ops->ready(policy, sched->now_ns, &tenant_of(sched->ready.list[i])->view);
     }
     return WEIR_OK;
 }

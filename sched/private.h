@@ -230,8 +230,14 @@ struct turn {
     bool by_work;            /* members pay for the work that they get done */
 };
 
-/* How a copy direction is shared: copy_share.c. */
-struct copy_share {
+/* A direction of copies, and how it is shared: copies.c, copy_share.c. */
+struct copy_way {
+    struct queue *first, *last;        /* whose next item is a copy this way */
+    struct queue *next;                /* its chosen copy waits for another's end; or NULL */
+    uint32_t tenants;                  /* with such copies */
+    uint32_t on_device;                /* copies */
+    uint64_t check_ns;                 /* no copy can have starved before */
+    uint64_t done_ns;                  /* when the last one ended; for all resources */
     uint64_t now[WEIR_PRIORITY_COUNT]; /* virtual time of each class */
     uint64_t latest;                   /* the latest end of any copy */
     weir_sched_id tenant;              /* whose copy was granted last */
@@ -242,70 +248,88 @@ struct copy_share {
     uint64_t shared_until_ns; /* until then the direction counts as shared */
 };
 
-struct weir_sched {
-    struct weir_sched_config config;
-    struct weir_sched_env env;
-    struct weir_sched_shared shared;
-    bool allow_alone;
-    struct table tenants, queues, items;
-    struct weir_sched_counts counts;
-    uint64_t now_ns;
-    uint64_t armed_ns; /* when env.timer is set to fire */
+/* Tenants that are ready, and those of them that a policy is asked about: ready.c, group.c. */
+struct ready {
+    const struct weir_policy_tenant **list, **order; /* in the order in which they became ready */
+    uint32_t count, order_count, capacity;
+};
 
-    struct item *front_first[RESOURCES];
-    struct item *front_last[RESOURCES];
+/* What has changed since the policies were asked. */
+struct news {
+    bool arrived; /* somebody became ready */
+    bool changed; /* weights, tenants or policies changed */
+    bool group;   /* the policy `together` must be asked */
+    bool ready;   /* readiness changed while deciding */
+};
 
-    const struct weir_policy_tenant **ready; /* in the order in which they became ready */
-    const struct weir_policy_tenant *
-        *order; /* the part of `ready` that the policy is asked about */
-    uint32_t ready_count, ready_capacity;
-    uint32_t order_count; /* of `order` */
-    struct turn turn;
-    bool arrived;             /* somebody became ready since `next` was asked */
-    bool again;               /* readiness changed while deciding */
-    bool changed;             /* weights, tenants or policies changed */
-    bool group_stale;         /* the policy `together` must be asked */
-    uint64_t rescue_after_ns; /* the watchdog looks again at this time */
+/* What fills, and what keeps equals from filling: beside.c. */
+struct fill {
+    uint32_t items, equals; /* fillers' items on the device; those of the leader's own class, */
+    uint64_t equal_ns;      /* and when one of these was last on the device */
+    uint32_t teachers;      /* items on the device with item.teaches */
+    uint64_t teachers_ns;   /* until then they keep equals from filling */
+    int64_t paid_ns;        /* charges to equals, less what leaders got back: charge.c */
+};
 
-    uint32_t with_min_share; /* tenants */
-    bool shares_stale;       /* weights must be computed again now, */
-    uint64_t shares_ns;      /* or at this time, if any tenant has a min_share */
+/* Small items: small.c. */
+struct small {
+    struct small_price price[SMALL_PRICE_SLOTS];
+    double above_counts;           /* one above counts as so many plain ones */
+    int64_t owe_ns;                /* SM service that they owe; negative: that they get back */
+    uint64_t room_ns;              /* how long some were on the device lately */
+    weir_sched_id room_for;        /* the tenant of the last, */
+    enum weir_priority room_class; /* and its class */
+};
 
-    uint32_t fillers;         /* fillers' items on the device, of any class */
-    uint32_t equal_fillers;   /* the fillers of the leader's own class, */
-    uint64_t equal_filled_ns; /* and when one was last on the device */
-    uint32_t teachers;        /* items on the device with item.teaches */
-    uint64_t teachers_ns;     /* until then they keep equals from filling */
-    struct pair_gain pair_gain[PAIR_GAIN_SLOTS];
+/* Pairs of tenants: pair_gain.c. */
+struct pairs {
+    struct pair_gain gain[PAIR_GAIN_SLOTS];
     struct {
         weir_sched_id queue;
         uint64_t at_ns;
         struct pair_gain_side *side;
-    } seen;            /* the last end that was added to pair_gain: queue, time and side */
-    int64_t filled_ns; /* charges to equal fillers, less what leaders got back: charge.c */
-    struct small_price small_price[SMALL_PRICE_SLOTS];
-    double above_counts;           /* a small item above counts as so many plain ones */
-    uint64_t room_ns;              /* how long small items were on the device lately: small.c */
-    weir_sched_id room_for;        /* the tenant of the last such item, */
-    enum weir_priority room_class; /* and its class */
-    int64_t small_owe_ns; /* SM service that small items owe; negative: that they get back */
-    struct queue *copy_first[RESOURCES], *copy_last[RESOURCES];
-    struct queue *copy_next[RESOURCES]; /* its chosen copy waits for another's end; or NULL */
-    uint32_t copy_tenants[RESOURCES];   /* with copies of that direction */
-    uint32_t copies_on[RESOURCES];      /* on the device */
-    uint64_t copy_check_ns[RESOURCES];  /* no copy can have starved before */
-    uint64_t copy_done_ns[RESOURCES];   /* when the last copy of a direction ended */
-    struct copy_share copy_share[RESOURCES];
+    } seen; /* the last end that was added: queue, time and side */
+};
 
-    uint32_t busy_tenants; /* tenants with items */
-    uint64_t switch_ns;    /* 0: all tenants are in one domain */
-    uint32_t last_domain;  /* of the compute that was granted last */
-    struct tenant *sole;   /* the only busy tenant at the last arrival */
+/* May a lone tenant's work bypass the scheduler? alone.c. */
+struct alone {
+    struct weir_sched_shared shared;
+    bool allowed;
+    uint32_t busy;       /* tenants with items */
+    struct tenant *sole; /* the only one at the last arrival, */
     uint64_t sole_since_ns;
-    uint64_t quiet_from_ns; /* until then a lone tenant's equals are expected back */
+    uint64_t quiet_from_ns; /* until then its equals are expected back */
+};
 
+struct weir_sched {
+    struct weir_sched_config config;
+    struct weir_sched_env env;
+    struct weir_sched_counts counts;
+    struct table tenants, queues, items;
+    uint64_t now_ns;   /* all service up to then is charged */
+    uint64_t armed_ns; /* when env.timer is set to fire */
+    struct {
+        struct item *first[RESOURCES], *last[RESOURCES];
+    } fronts; /* head items: charge.c */
+    struct {
+        uint64_t switch_ns; /* 0: all tenants are in one domain */
+        uint32_t last;      /* of the compute that was granted last */
+    } domains;
+    struct ready ready;
+    struct news news;
+    struct turn turn;
+    uint64_t rescue_after_ns; /* the watchdog looks again at this time */
+    struct {
+        uint32_t tenants; /* that have one */
+        bool stale;       /* weights must be computed again now, */
+        uint64_t at_ns;   /* or at this time, if any tenant has one */
+    } min_shares;
+    struct fill fill;
+    struct small small;
+    struct pairs pairs;
+    struct copy_way way[RESOURCES];
+    struct alone alone;
     struct tenant *limited; /* who has limits */
-
     struct weir_policy policy[WEIR_POLICY_KIND_COUNT];
     uint32_t named[WEIR_POLICY_KIND_COUNT]; /* bits of enum mistake, that have been logged */
 };

@@ -54,7 +54,7 @@ static uint32_t sms_in_use(const struct weir_sched *sched, bool above)
 {
     uint32_t sms = 0;
 
-    for (const struct item *i = sched->front_first[WEIR_SCHED_COMPUTE]; i; i = i->front_next) {
+    for (const struct item *i = sched->fronts.first[WEIR_SCHED_COMPUTE]; i; i = i->front_next) {
         sms += !above || i->level == WEIR_SCHED_ABOVE ? small_sms(i) : 0;
     }
     return sms;
@@ -71,7 +71,7 @@ uint32_t small_in_use(const struct weir_sched *sched)
 static const struct tenant *large_beside(const struct weir_sched *sched,
                                          const struct tenant *tenant)
 {
-    const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
+    const struct item *front = sched->fronts.first[WEIR_SCHED_COMPUTE];
 
     while (front && (small_sms(front) != 0 || is_filler(front) || front->queue->tenant == tenant ||
                      front->queue->tenant->view.priority != tenant->view.priority)) {
@@ -85,11 +85,11 @@ static bool has_unequals(const struct weir_sched *sched, const struct tenant *te
 {
     uint32_t i = 0;
 
-    while (i < sched->ready_count && (sched->ready[i]->priority != tenant->view.priority ||
-                                      sched->ready[i]->weight == tenant->view.weight)) {
+    while (i < sched->ready.count && (sched->ready.list[i]->priority != tenant->view.priority ||
+                                      sched->ready.list[i]->weight == tenant->view.weight)) {
         i++;
     }
-    return i < sched->ready_count;
+    return i < sched->ready.count;
 }
 
 bool small_goes_above(const struct weir_sched *sched, const struct item *item)
@@ -100,7 +100,7 @@ bool small_goes_above(const struct weir_sched *sched, const struct item *item)
     int64_t lag_ns;
 
     if (item->small_sms == 0 || sched->config.above == 0 ||
-        tenant->view.priority != WEIR_PRIORITY_NORMAL || sched->ready_count < 2 ||
+        tenant->view.priority != WEIR_PRIORITY_NORMAL || sched->ready.count < 2 ||
         (item->params.flags & WEIR_SCHED_OWN_LEVELS) != 0 || !policy->ops->lag_ns) {
         return false;
     }
@@ -121,7 +121,8 @@ bool small_goes_above(const struct weir_sched *sched, const struct item *item)
 uint64_t small_claim(const struct weir_sched *sched, const struct item *item)
 {
     return (uint64_t)(small_sms(item) *
-                      (item->level == WEIR_SCHED_ABOVE ? sched->above_counts : 1) * CLAIM_UNIT);
+                      (item->level == WEIR_SCHED_ABOVE ? sched->small.above_counts : 1) *
+                      CLAIM_UNIT);
 }
 
 static void add_price(double *mean_ns, uint64_t ns)
@@ -138,7 +139,7 @@ void small_done(struct weir_sched *sched, const struct item *done)
         done->crowd_ns < done->served_ns - done->served_ns / tuning.mostly_part) {
         return;
     }
-    price = &sched->small_price[weir_hash_slot(weir_hash64_of(of, sizeof of), SMALL_PRICE_SLOTS)];
+    price = &sched->small.price[weir_hash_slot(weir_hash64_of(of, sizeof of), SMALL_PRICE_SLOTS)];
     if (price->tenant != of[0] || price->key != of[1]) {
         *price = (struct small_price){.tenant = of[0], .key = of[1]};
     }
@@ -147,8 +148,8 @@ void small_done(struct weir_sched *sched, const struct item *done)
     if (price->above_ns != 0 && price->plain_ns != 0) {
         double error = price->plain_ns / price->above_ns - 1;
 
-        sched->above_counts *= 1 + error / tuning.error_part;
-        sched->above_counts = sched->above_counts < 1 ? 1 : sched->above_counts;
+        sched->small.above_counts *= 1 + error / tuning.error_part;
+        sched->small.above_counts = sched->small.above_counts < 1 ? 1 : sched->small.above_counts;
     }
 }
 
@@ -172,26 +173,26 @@ void room_pass(struct weir_sched *sched, const struct item *small, uint64_t ns)
         return;
     }
     if (small) {
-        sched->room_ns = min_u64(sched->room_ns + ns, 2 * tuning.room_from_ns);
-        sched->room_for = small->queue->tenant->view.id;
-        sched->room_class = small->queue->tenant->view.priority;
+        sched->small.room_ns = min_u64(sched->small.room_ns + ns, 2 * tuning.room_from_ns);
+        sched->small.room_for = small->queue->tenant->view.id;
+        sched->small.room_class = small->queue->tenant->view.priority;
     } else {
-        sched->room_ns -= min_u64(sched->room_ns, ns);
+        sched->small.room_ns -= min_u64(sched->small.room_ns, ns);
     }
 }
 
 bool room_is_made(const struct weir_sched *sched)
 {
-    return sched->room_ns >= tuning.room_from_ns;
+    return sched->small.room_ns >= tuning.room_from_ns;
 }
 
 /* Is the room for another tenant, of this tenant's class or a higher one? */
 static bool is_for_another(const struct weir_sched *sched, const struct tenant *tenant)
 {
-    const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
+    const struct item *front = sched->fronts.first[WEIR_SCHED_COMPUTE];
 
-    if (sched->room_for != tenant->view.id) {
-        return sched->room_class >= tenant->view.priority;
+    if (sched->small.room_for != tenant->view.id) {
+        return sched->small.room_class >= tenant->view.priority;
     }
     while (front && (small_sms(front) == 0 || front->queue->tenant == tenant ||
                      front->queue->tenant->view.priority < tenant->view.priority)) {

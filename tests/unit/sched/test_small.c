@@ -672,7 +672,7 @@ static void an_item_costs_the_same_at_both_levels(void **state)
     }
     before_us = service_us(&d, a) + service_us(&d, b);
     assert_in_range(before_us / SMS, 990000, 1010000); /* the device's time, all of it */
-    assert_in_range((uint64_t)(d.sched->above_counts * 100), 150, 250);
+    assert_in_range((uint64_t)(d.sched->small.above_counts * 100), 150, 250);
     assert_in_range(done[0] * 100 / (done[0] + done[1]), 58, 62); /* 150 to 100 */
     desk_finish(&d);
 }
