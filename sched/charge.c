@@ -53,8 +53,8 @@ void front_add(struct weir_sched *sched, struct item *item)
         after = after->front_prev;
     }
     item->is_front = true;
-    item->head_ns = item->waits ? item->head_ns : sched->now_ns;
-    item->beside_filler |= sched->fill.items != 0;
+    item->at.head_ns = item->waits ? item->at.head_ns : sched->now_ns;
+    item->saw.filler |= sched->fill.items != 0;
     item->front_prev = after;
     item->front_next = after ? after->front_next : sched->fronts.first[resource];
     *(item->front_next ? &item->front_next->front_prev : &sched->fronts.last[resource]) = item;
@@ -106,7 +106,7 @@ void charge_more(struct tenant *tenant, int64_t more_ns)
 static uint64_t least_ns(const struct weir_sched *sched, const struct item *item,
                          const struct item *before)
 {
-    uint64_t span_ns = sched->now_ns - item->head_ns;
+    uint64_t span_ns = sched->now_ns - item->at.head_ns;
     uint64_t others_ns = item_block_ns(sched, before) + sched->config.launch_ns;
 
     return span_ns - min_u64(span_ns, others_ns + tuning.seen_late_ns);
@@ -120,7 +120,7 @@ static uint64_t first_took_ns(const struct weir_sched *sched, const struct item 
     if (!before) {
         return item->predicted_ns;
     }
-    return before->predicted_ns == 0 ? sched->now_ns - item->head_ns
+    return before->predicted_ns == 0 ? sched->now_ns - item->at.head_ns
                                      : max_u64(item->predicted_ns, least_ns(sched, item, before));
 }
 
@@ -129,31 +129,31 @@ static uint64_t first_took_ns(const struct weir_sched *sched, const struct item 
 static void first_doubt(const struct weir_sched *sched, const struct item *item,
                         struct item *before, uint64_t claim_ns)
 {
-    uint64_t span_ns = sched->now_ns - item->head_ns;
+    uint64_t span_ns = sched->now_ns - item->at.head_ns;
     uint64_t doubt_ns = span_ns - min_u64(span_ns, claim_ns);
     weir_sched_id id = item->queue->tenant->view.id;
 
-    if (before->doubt_of == id) {
-        before->doubt_ns += doubt_ns;
-    } else if (doubt_ns > before->doubt_ns) { /* of several tenants that of the largest doubt */
-        before->doubt_of = id;
-        before->doubt_ns = doubt_ns;
+    if (before->doubt.of == id) {
+        before->doubt.ns += doubt_ns;
+    } else if (doubt_ns > before->doubt.ns) { /* of several tenants that of the largest doubt */
+        before->doubt.of = id;
+        before->doubt.ns = doubt_ns;
     }
 }
 
 /* An item ends: if it took longer than is known, what is in doubt was that of items above. */
 static void first_settle(struct weir_sched *sched, struct item *done)
 {
-    struct tenant *tenant = done->doubt_ns != 0 ? table_get(&sched->tenants, done->doubt_of) : NULL;
-    int64_t owed_ns = (int64_t)done->served_ns + done->beyond_ns -
+    struct tenant *tenant = done->doubt.ns != 0 ? table_get(&sched->tenants, done->doubt.of) : NULL;
+    int64_t owed_ns = (int64_t)done->had.served_ns + done->had.beyond_ns -
                       (int64_t)(done->predicted_ns * sched->config.sms);
-    int64_t most_ns = (int64_t)(done->doubt_ns * sched->config.sms);
+    int64_t most_ns = (int64_t)(done->doubt.ns * sched->config.sms);
 
     owed_ns = owed_ns < most_ns ? owed_ns : most_ns;
-    if (tenant && owed_ns > 0 && !done->interrupted && done->predicted_ns != 0) {
+    if (tenant && owed_ns > 0 && !done->saw.stop && done->predicted_ns != 0) {
         charge_more(tenant, owed_ns);
         charge_more(done->queue->tenant, -owed_ns);
-        done->beyond_ns -= owed_ns;
+        done->had.beyond_ns -= owed_ns;
     }
 }
 
@@ -162,9 +162,9 @@ void first_bounds(const struct weir_sched *sched, const struct item *item, uint6
 {
     const struct item *before = front_before(sched, item);
 
-    if (before && !item->beside_filler && !item->disturbed) {
+    if (before && !item->saw.filler && !item->saw.moved) {
         *ret_least_ns = least_ns(sched, item, before);
-        *ret_most_ns = sched->now_ns - item->head_ns;
+        *ret_most_ns = sched->now_ns - item->at.head_ns;
     }
 }
 
@@ -172,10 +172,11 @@ void first_bounds(const struct weir_sched *sched, const struct item *item, uint6
 static uint64_t claim_ns(const struct weir_sched *sched, const struct item *done,
                          const struct item *before)
 {
-    uint64_t served_ns = done->served_ns / sched->config.sms;
+    uint64_t served_ns = done->had.served_ns / sched->config.sms;
     uint64_t had_ns = is_first(done) ? first_took_ns(sched, done, before) : done->predicted_ns;
 
-    return min_u64(had_ns > served_ns ? had_ns - served_ns : 0, sched->now_ns - done->started_ns);
+    return min_u64(had_ns > served_ns ? had_ns - served_ns : 0,
+                   sched->now_ns - done->at.started_ns);
 }
 
 /* Did an item end as if nothing had been before it? Or has `before` been there for very long? */
@@ -185,8 +186,8 @@ static bool went_past(const struct weir_sched *sched, const struct item *before,
     uint64_t alone_ns =
         done->predicted_ns != 0 ? done->predicted_ns * 3 / 2 + sched->config.launch_ns : 0;
 
-    return done->served_ns == 0 && (sched->now_ns - done->head_ns <= alone_ns ||
-                                    sched->now_ns - before->head_ns > tuning.patience_ns);
+    return done->had.served_ns == 0 && (sched->now_ns - done->at.head_ns <= alone_ns ||
+                                        sched->now_ns - before->at.head_ns > tuning.patience_ns);
 }
 
 /* Charge an ended item its claim, in which the item before it was not served. */
@@ -197,10 +198,10 @@ static uint64_t charge_claim(struct weir_sched *sched, struct item *done, struct
     done->queue->tenant->view.service_ns[WEIR_SCHED_COMPUTE] += claim * sched->config.sms;
     done->queue->service_ns += claim * sched->config.sms;
     limit_pay(sched, done, claim * sched->config.sms, claim);
-    done->beyond_ns += (int64_t)(claim * sched->config.sms);
-    done->disturbed = true;
+    done->had.beyond_ns += (int64_t)(claim * sched->config.sms);
+    done->saw.moved = true;
     if (before) {
-        before->beside_ns += claim;
+        before->had.beside_ns += claim;
     }
     return claim;
 }
@@ -224,8 +225,8 @@ void fronts_yield(struct weir_sched *sched, struct item *done)
     }
     claim = charge_claim(sched, done, before) * sched->config.sms;
     before->queue->tenant->credit_ns += claim;
-    before->beyond_ns -= (int64_t)claim;
-    before->disturbed |= done->predicted_ns == 0;
+    before->had.beyond_ns -= (int64_t)claim;
+    before->saw.moved |= done->predicted_ns == 0;
     if (is_first(done)) {
         first_doubt(sched, done, before, claim / sched->config.sms);
         sched->turn.used_ns +=
@@ -238,7 +239,7 @@ void fronts_yield(struct weir_sched *sched, struct item *done)
             front->queue->tenant->view.priority == done->queue->tenant->view.priority) {
             front_remove(sched, front);
             front->waits = true;
-            front->disturbed = true;
+            front->saw.moved = true;
             front_add(sched, front);
         }
     }
@@ -247,7 +248,7 @@ void fronts_yield(struct weir_sched *sched, struct item *done)
 bool is_among_equals(const struct weir_sched *sched, const struct item *item)
 {
     return item->level == WEIR_SCHED_BELOW_EQUAL || sched->fill.equals != 0 ||
-           item->started_ns < sched->fill.equal_ns;
+           item->at.started_ns < sched->fill.equal_ns;
 }
 
 /*
@@ -262,10 +263,10 @@ static int64_t owed_by_small(const struct weir_sched *sched, const struct item *
                              int64_t costs_ns)
 {
     enum weir_priority class = done->queue->tenant->view.priority;
-    int64_t owed_ns = (int64_t)done->served_ns - costs_ns;
-    int64_t most_ns = (int64_t)done->served_ns / 2;
+    int64_t owed_ns = (int64_t)done->had.served_ns - costs_ns;
+    int64_t most_ns = (int64_t)done->had.served_ns / 2;
 
-    if (!done->beside_small || !sched->turn.leader || class != sched->turn.leader->view.priority) {
+    if (!done->saw.small || !sched->turn.leader || class != sched->turn.leader->view.priority) {
         return 0;
     }
     return owed_ns < most_ns ? owed_ns : most_ns;
@@ -292,20 +293,20 @@ void charge_by_work(struct weir_sched *sched, struct item *done)
     int64_t owed_ns, more_ns;
 
     first_settle(sched, done);
-    paid_ns = (int64_t)done->served_ns + done->beyond_ns;
+    paid_ns = (int64_t)done->had.served_ns + done->had.beyond_ns;
     if (small_sms(done) != 0) {
         small_done(sched, done);
         charge_queue(done->queue, (int64_t)pair_gain_small_done(sched, done));
         return;
     }
-    if (!is_compute(done) || done->interrupted || is_placed(done)) {
+    if (!is_compute(done) || done->saw.stop || is_placed(done)) {
         return;
     }
     if (is_unsure(done)) {
         note_filled(sched, fills ? paid_ns : 0, most_ns);
         return;
     }
-    more_ns = (int64_t)(min_u64(done->predicted_ns, sched->now_ns - done->started_ns) *
+    more_ns = (int64_t)(min_u64(done->predicted_ns, sched->now_ns - done->at.started_ns) *
                         sched->config.sms) -
               paid_ns;
     owed_ns = owed_by_small(sched, done, paid_ns + more_ns);
@@ -314,7 +315,7 @@ void charge_by_work(struct weir_sched *sched, struct item *done)
             more_ns = sched->fill.paid_ns > -most_ns ? -most_ns - sched->fill.paid_ns : 0;
         }
         note_filled(sched, more_ns + (fills ? paid_ns : 0), most_ns);
-    } else if (done->beside_small) {
+    } else if (done->saw.small) {
         int64_t back_ns = owed_ns > 0 ? owed_ns : 0; /* most that it gets back */
 
         more_ns = more_ns > -back_ns ? more_ns : -back_ns;
@@ -341,8 +342,8 @@ struct part {
 static void pay(struct weir_sched *sched, struct item *item, enum weir_sched_resource resource,
                 uint64_t service_ns, uint64_t ns)
 {
-    item->served_ns += service_ns;
-    item->busy_ns += ns;
+    item->had.served_ns += service_ns;
+    item->had.busy_ns += ns;
     if (resource == WEIR_SCHED_COMPUTE) { /* use up its credit first */
         uint64_t credit_ns = min_u64(item->queue->tenant->credit_ns, service_ns);
 
@@ -368,7 +369,7 @@ static void charge_copies(struct weir_sched *sched, enum weir_sched_resource dir
         uint64_t part = left / count;
 
         pay(sched, i, direction, part, ns);
-        i->alone_ns += !i->front_next && !i->front_prev ? ns : 0;
+        i->had.alone_ns += !i->front_next && !i->front_prev ? ns : 0;
         left -= part;
         count--;
     }
@@ -572,18 +573,18 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
     for (uint32_t i = 0; i < count; i++) {
         struct item *item = parts[i].item;
 
-        item->crowd_ns += crowd ? parts[i].service_ns : 0;
+        item->had.crowd_ns += crowd ? parts[i].service_ns : 0;
         if (parts[i].service_ns == 0) {
             continue;
         }
         pay(sched, item, WEIR_SCHED_COMPUTE, parts[i].service_ns, ns);
         group_serve(sched, item, parts[i].service_ns, ns);
-        item->beside_waits |= waits && !item->waits;
+        item->saw.waits |= waits && !item->waits;
         /* An item that was granted while its tenant filled does not count for this turn. */
         led |= item->queue->tenant == sched->turn.leader &&
-               !(item->level == WEIR_SCHED_BELOW_EQUAL && item->beside_small);
+               !(item->level == WEIR_SCHED_BELOW_EQUAL && item->saw.small);
         if (count == 1) {
-            item->alone_ns += ns;
+            item->had.alone_ns += ns;
         } else if (count == 2) {
             if (small_sms(item) != 0 && small_sms(parts[1 - i].item) != 0 &&
                 item->queue->tenant != parts[1 - i].item->queue->tenant) {
@@ -593,12 +594,12 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
     }
     if (count > 1 && small_sms(parts[count - 2].item) != 0 &&
         small_sms(parts[count - 1].item) == 0) {
-        parts[count - 1].item->with_small_ns += parts[count - 1].service_ns != 0 ? ns : 0;
+        parts[count - 1].item->had.with_small_ns += parts[count - 1].service_ns != 0 ? ns : 0;
     }
     if (count != 0 && small_sms(parts[0].item) != 0) { /* small items come first */
         settle_with_small(sched, parts, count);
         for (struct item *i = sched->fronts.first[0]; i; i = i->front_next) {
-            i->beside_small = true;
+            i->saw.small = true;
         }
     }
     room_pass(sched, count != 0 && small_sms(parts[0].item) != 0 ? parts[0].item : NULL, ns);

@@ -152,7 +152,7 @@ static bool is_in_order(const struct queue *a, const struct queue *b)
     enum weir_priority of_b = b->tenant->view.priority;
 
     return of_a > of_b ||
-           (of_a == of_b && (int64_t)(b->listed->copy_start - a->listed->copy_start) >= 0);
+           (of_a == of_b && (int64_t)(b->listed->copy.start - a->listed->copy.start) >= 0);
 }
 
 static const char *check_lists(const struct weir_sched *sched, const struct sums *sums)
@@ -178,7 +178,7 @@ static const char *check_lists(const struct weir_sched *sched, const struct sums
             fronts++;
         }
         for (const struct queue *queue = sched->way[i].first; queue; queue = queue->list_next) {
-            if (!queue->listed->tagged ||
+            if (!queue->listed->copy.tagged ||
                 (queue->list_next && !is_in_order(queue, queue->list_next))) {
                 return "copies do not wait in the order of their shares";
             }

@@ -50,8 +50,8 @@ static bool has_to_wait(const struct weir_sched *sched, enum weir_sched_resource
     for (const struct item *i = sched->fronts.first[way]; i; i = i->front_next) {
         uint64_t patience_ns = copy_patience_ns(sched, i);
 
-        if (i->queue != own && (is_long(i) || for_any) && i->busy_ns < patience_ns) {
-            hold = max_u64(hold, patience_ns - i->busy_ns);
+        if (i->queue != own && (is_long(i) || for_any) && i->had.busy_ns < patience_ns) {
+            hold = max_u64(hold, patience_ns - i->had.busy_ns);
         }
     }
     *wake_ns = hold != 0 ? min_u64(*wake_ns, sched->now_ns + hold) : *wake_ns;
@@ -124,7 +124,7 @@ static struct queue *shortest_with_room(const struct weir_sched *sched,
         if (!first) {
             first = best = queue;
         } else if (queue->tenant->view.priority < first->tenant->view.priority ||
-                   !copy_is_within(queue, first->listed->copy_start, tuning.lag_ns)) {
+                   !copy_is_within(queue, first->listed->copy.start, tuning.lag_ns)) {
             break;
         } else if (copy_whole_ns(queue->listed) < copy_whole_ns(best->listed)) {
             best = queue;
@@ -156,9 +156,9 @@ static struct queue *starved(struct weir_sched *sched, enum weir_sched_resource 
         return NULL;
     }
     for (struct queue *queue = oldest; queue; queue = queue->list_next) {
-        oldest = queue->listed->since_ns < oldest->listed->since_ns ? queue : oldest;
+        oldest = queue->listed->at.since_ns < oldest->listed->at.since_ns ? queue : oldest;
     }
-    sched->way[way].check_ns = oldest->listed->since_ns + sched->config.starve_ns;
+    sched->way[way].check_ns = oldest->listed->at.since_ns + sched->config.starve_ns;
     if (sched->now_ns < sched->way[way].check_ns) {
         return NULL;
     }

@@ -54,12 +54,12 @@ void copy_tag(struct weir_sched *sched, struct item *item)
     struct copy_way *share = &sched->way[way];
     uint64_t start;
 
-    if (item->tagged) {
+    if (item->copy.tagged) {
         return;
     }
     start = later_of(tenant->copy_end[way], share->now[tenant->view.priority]);
-    item->tagged = true;
-    item->copy_start = start;
+    item->copy.tagged = true;
+    item->copy.start = start;
     tenant->copy_end[way] = start + to_virtual(tenant, item->counted_ns);
     share->latest = later_of(share->latest, tenant->copy_end[way]);
 }
@@ -111,7 +111,7 @@ static bool goes_before(const struct queue *a, const struct queue *b)
     if (a->tenant->view.priority != b->tenant->view.priority) {
         return a->tenant->view.priority > b->tenant->view.priority;
     }
-    return is_before(a->listed->copy_start, b->listed->copy_start);
+    return is_before(a->listed->copy.start, b->listed->copy.start);
 }
 
 void copy_list(struct weir_sched *sched, struct queue *queue)
@@ -151,7 +151,7 @@ void copies_change_class(struct weir_sched *sched, struct tenant *tenant)
     }
     for (struct queue *queue = tenant->queues; queue; queue = queue->next) {
         if (queue->listed) {
-            queue->listed->tagged = false;
+            queue->listed->copy.tagged = false;
         }
     }
 }
@@ -175,23 +175,23 @@ void copy_share_grant(struct weir_sched *sched, struct item *copy)
     enum weir_priority class = copy->queue->tenant->view.priority;
     struct copy_way *share = &sched->way[way];
     const struct queue *first = sched->way[way].first;
-    uint64_t now = copy->copy_start;
+    uint64_t now = copy->copy.start;
 
     if (first && first->tenant->view.priority == class &&
-        is_before(first->listed->copy_start, now)) {
-        now = first->listed->copy_start;
+        is_before(first->listed->copy.start, now)) {
+        now = first->listed->copy.start;
     }
     for (const struct item *i = sched->fronts.first[way]; i; i = i->front_next) {
-        if (i->queue->tenant->view.priority == class && is_before(i->copy_start, now)) {
-            now = i->copy_start;
+        if (i->queue->tenant->view.priority == class && is_before(i->copy.start, now)) {
+            now = i->copy.start;
         }
     }
     share->now[class] = later_of(share->now[class], now);
     pay_for_waiting(sched, share, way);
     share->whole_ns = share->whole == copy->queue->id ? share->whole_ns : 0;
     share->whole_ns += copy->counted_ns;
-    share->left_ns = copy->rest_ns;
-    share->whole = copy->rest_ns != 0 ? copy->queue->id : 0;
+    share->left_ns = copy->copy.rest_ns;
+    share->whole = copy->copy.rest_ns != 0 ? copy->queue->id : 0;
     share->tenant = copy->queue->tenant->view.id;
 }
 
@@ -214,7 +214,7 @@ void copy_share_end(struct weir_sched *sched, const struct item *copy)
 {
     struct tenant *tenant = copy->queue->tenant;
     enum weir_sched_resource way = resource_of(copy);
-    uint64_t served_ns = min_u64(copy->served_ns, copy_patience_ns(sched, copy));
+    uint64_t served_ns = min_u64(copy->had.served_ns, copy_patience_ns(sched, copy));
 
     tenant->copy_end[way] += to_virtual(tenant, served_ns) - to_virtual(tenant, copy->counted_ns);
     sched->way[way].latest = later_of(sched->way[way].latest, tenant->copy_end[way]);
@@ -224,7 +224,7 @@ bool copy_is_within(const struct queue *queue, uint64_t start, uint64_t slack_ns
 {
     uint64_t slack = to_virtual(queue->tenant, slack_ns);
 
-    return !is_before(start + slack, queue->listed->copy_start);
+    return !is_before(start + slack, queue->listed->copy.start);
 }
 
 static bool has_front(const struct weir_sched *sched, enum weir_sched_resource way,
@@ -277,7 +277,7 @@ uint64_t copy_expected_ns(struct weir_sched *sched, enum weir_sched_resource way
     uint64_t until_ns;
 
     if (!tenant || tenant == next->tenant || tenant->view.priority != next->tenant->view.priority ||
-        (!whole && !is_before(tenant->copy_end[way], next->listed->copy_start))) {
+        (!whole && !is_before(tenant->copy_end[way], next->listed->copy.start))) {
         return 0;
     }
     gap = &tenant->copy_gap[way];

@@ -255,8 +255,8 @@ static bool should_stop(const struct weir_sched *sched, const struct item *item,
         (rest_ns > 1 && rest_ns <= costs_ns)) {
         return false; /* a rest of 1: the prediction was too short, the rest is unknown */
     }
-    if (sched->now_ns < item->no_stop_before_ns) {
-        *wake_ns = min_u64(*wake_ns, item->no_stop_before_ns);
+    if (sched->now_ns < item->at.no_stop_before_ns) {
+        *wake_ns = min_u64(*wake_ns, item->at.no_stop_before_ns);
         return false;
     }
     return true;

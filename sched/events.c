@@ -75,10 +75,10 @@ static void params_take(struct weir_sched *sched, struct item *item,
             ? item->predicted_ns
             : min_u64(weir_sched_guess_ns(&sched->config, params->class, params->bytes),
                       PREDICTED_MAX_NS);
-    item->rest_ns = rest_of(item);
-    item->arrived_ns = sched->now_ns;
+    item->copy.rest_ns = rest_of(item);
+    item->at.arrived_ns = sched->now_ns;
     small_look(sched, item);
-    item->disturbed = (params->flags & WEIR_SCHED_STARTED) != 0;
+    item->saw.moved = (params->flags & WEIR_SCHED_STARTED) != 0;
 }
 
 enum weir_status weir_sched_arrive(struct weir_sched *sched, uint64_t now_ns,
@@ -125,7 +125,7 @@ static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns
     struct tenant *tenant = item->queue->tenant;
 
     tenant->finished++;
-    tenant->view.work_ns += is_compute(item) ? item->counted_ns - item->counted_work_ns : 0;
+    tenant->view.work_ns += is_compute(item) ? item->counted_ns - item->group.counted_ns : 0;
     sched->counts.finishes++;
     trace(sched, WEIR_SCHED_REC_FINISH, NULL, NULL, item, took_ns);
     if (took_ns != WEIR_SCHED_UNKNOWN && (item->is_front || took_ns != 0)) {
@@ -139,7 +139,7 @@ static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns
     if (item->params.class == WEIR_SCHED_GRAPH) {
         uint64_t *usual_ns = &tenant->view.graph_ns;
 
-        *usual_ns = *usual_ns != 0 ? (7 * *usual_ns + item->busy_ns) / 8 : item->busy_ns;
+        *usual_ns = *usual_ns != 0 ? (7 * *usual_ns + item->had.busy_ns) / 8 : item->had.busy_ns;
     }
     fronts_yield(sched, item);
     charge_by_work(sched, item);
@@ -195,9 +195,9 @@ static void note_done(struct weir_sched *sched, struct item *item, uint32_t done
         item->done_blocks = done_blocks;
     }
     if (blocks != 0 && item->predicted_ns != 0) {
-        item->served_ns =
+        item->had.served_ns =
             (uint64_t)((double)item->predicted_ns * sched->config.sms * item->done_blocks / blocks);
-        group_correct(sched, item, item->served_ns / sched->config.sms);
+        group_correct(sched, item, item->had.served_ns / sched->config.sms);
     }
 }
 
@@ -263,8 +263,8 @@ enum weir_status weir_sched_item_query(const struct weir_sched *sched, weir_sche
         .done_blocks = item->done_blocks,
         .predicted_ns = item->predicted_ns,
         .rest_ns = item_rest_ns(sched, item),
-        .arrived_ns = item->arrived_ns,
-        .started_ns = item->started_ns,
+        .arrived_ns = item->at.arrived_ns,
+        .started_ns = item->at.started_ns,
     };
     return WEIR_OK;
 }

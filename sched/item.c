@@ -84,7 +84,7 @@ static void count_beside(struct weir_sched *sched, struct item *item)
     bool equal = item->level == WEIR_SCHED_BELOW_EQUAL;
 
     for (struct item *i = sched->fronts.first[WEIR_SCHED_COMPUTE]; i && equal; i = i->front_next) {
-        i->beside_filler = true;
+        i->saw.filler = true;
     }
     sched->fill.items += is_filler(item);
     sched->fill.equals += equal;
@@ -164,13 +164,14 @@ void item_grant(struct weir_sched *sched, struct item *item)
     count_kernel(item, true);
     tenant->waiting--;
     tenant->granted++;
-    count_wait(tenant, sched->now_ns - item->arrived_ns);
+    count_wait(tenant, sched->now_ns - item->at.arrived_ns);
     causes_count(sched, item);
     item->state = WEIR_SCHED_GRANTED;
-    item->started_ns = sched->now_ns;
+    item->at.started_ns = sched->now_ns;
     count_beside(sched, item);
     if (resource == WEIR_SCHED_COMPUTE) {
-        item->after_switch = sched->domains.switch_ns != 0 && queue->domain != sched->domains.last;
+        item->saw.new_domain =
+            sched->domains.switch_ns != 0 && queue->domain != sched->domains.last;
         sched->domains.last = queue->domain;
     } else {
         copy_tag(sched, item);
@@ -217,8 +218,8 @@ static void state_changed(struct item *item)
 void item_stop(struct weir_sched *sched, struct item *item)
 {
     item->state = WEIR_SCHED_STOPPING;
-    item->stop_asked_ns = sched->now_ns;
-    item->interrupted = true;
+    item->at.stop_asked_ns = sched->now_ns;
+    item->saw.stop = true;
     item->queue->tenant->stops++;
     state_changed(item);
     sched->counts.stops++;
@@ -230,10 +231,10 @@ void item_stop(struct weir_sched *sched, struct item *item)
 static void goes_on(struct weir_sched *sched, struct item *item)
 {
     item->state = WEIR_SCHED_GRANTED;
-    item->started_ns = sched->now_ns;
+    item->at.started_ns = sched->now_ns;
     item->queue->tenant->stopped--;
     item->queue->tenant->granted++;
-    count_wait(item->queue->tenant, sched->now_ns - item->since_ns);
+    count_wait(item->queue->tenant, sched->now_ns - item->at.since_ns);
     causes_count(sched, item);
     item->queue->tenant->stale = true;
     if (item->queue->first == item) {
@@ -253,7 +254,7 @@ void item_resume(struct weir_sched *sched, struct item *item, const struct weir_
 void item_resize(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place)
 {
     item->place = *place;
-    item->disturbed = true;
+    item->saw.moved = true;
     sched->counts.resizes++;
     trace(sched, WEIR_SCHED_REC_RESIZE, NULL, NULL, item, 0);
     sched->env.resize(sched->env.user, item->id, item->params.user, place);
@@ -264,14 +265,14 @@ void item_stopped(struct weir_sched *sched, struct item *item)
     struct tenant *tenant = item->queue->tenant;
 
     item->state = WEIR_SCHED_STOPPED;
-    item->since_ns = sched->now_ns;
+    item->at.since_ns = sched->now_ns;
     item->why.cause = WEIR_SCHED_CAUSE_OWN;
     item->why.other = 0;
     item->why.since_ns = sched->now_ns;
     tenant->granted--;
     tenant->stopped++;
     state_changed(item);
-    tenant->view.stop_ns = (3 * tenant->view.stop_ns + sched->now_ns - item->stop_asked_ns) / 4;
+    tenant->view.stop_ns = (3 * tenant->view.stop_ns + sched->now_ns - item->at.stop_asked_ns) / 4;
     front_remove(sched, item);
 }
 
@@ -282,7 +283,7 @@ void item_runs(struct weir_sched *sched, struct item *item, bool may_stop)
     }
     item->state = WEIR_SCHED_GRANTED;
     state_changed(item);
-    item->no_stop_before_ns = sched->now_ns + tuning.again_ns;
+    item->at.no_stop_before_ns = sched->now_ns + tuning.again_ns;
     if (!may_stop) {
         count_kernel(item, false);
         item->params.flags &= ~(uint32_t)WEIR_SCHED_STOPPABLE;
@@ -327,7 +328,7 @@ void item_drop(struct weir_sched *sched, struct item *item)
     struct item *next = item->next;
     bool was_first = item == queue->first;
 
-    if (item->tagged) {
+    if (item->copy.tagged) {
         copy_share_end(sched, item);
     }
     if (item->state == WEIR_SCHED_WAITING) {

@@ -31,7 +31,8 @@ struct bounds {
  * from filling gets more weight. The ends of short items are seen too late for that. */
 static uint32_t weight_of(const struct item *item)
 {
-    bool clean = item->teaches && !is_unsure(item) && item->busy_ns >= tuning.learn_clean_min_ns;
+    bool clean =
+        item->teaches && !is_unsure(item) && item->had.busy_ns >= tuning.learn_clean_min_ns;
 
     return (item->alike != 0 ? item->alike : 1) * (clean ? tuning.learn_clean_weight : 1);
 }
@@ -63,8 +64,8 @@ static struct bounds copy_bounds(const struct weir_sched *sched, const struct it
 {
     enum weir_sched_resource way = resource_of(item);
 
-    if (!NEARLY(item->alone_ns, item->busy_ns)) {
-        took_ns = sched->now_ns - max_u64(item->head_ns, sched->way[way].done_ns);
+    if (!NEARLY(item->had.alone_ns, item->had.busy_ns)) {
+        took_ns = sched->now_ns - max_u64(item->at.head_ns, sched->way[way].done_ns);
         if (way == WEIR_SCHED_COMPUTE || sched->fronts.first[way] != item ||
             took_ns < tuning.seen_late_ns) {
             took_ns = 0;
@@ -96,12 +97,12 @@ static uint64_t time_on_all_ns(const struct weir_sched *sched, const struct item
 static bool had_its_sms(const struct item *item)
 {
     const struct weir_sched_place *place = &item->place;
-    uint64_t alone_ns = item->alone_ns;
+    uint64_t alone_ns = item->had.alone_ns;
 
-    if (!NEARLY(alone_ns, item->busy_ns) && is_unsure(item)) {
-        alone_ns += item->with_small_ns;
+    if (!NEARLY(alone_ns, item->had.busy_ns) && is_unsure(item)) {
+        alone_ns += item->had.with_small_ns;
     }
-    return NEARLY(alone_ns, item->busy_ns) && place->block_limit == 0 &&
+    return NEARLY(alone_ns, item->had.busy_ns) && place->block_limit == 0 &&
            (place->sm_count == 0 || place->sm_count >= limit_sms(item->queue));
 }
 
@@ -119,21 +120,21 @@ static bool had_its_sms(const struct item *item)
 static struct bounds kernel_bounds(const struct weir_sched *sched, const struct item *item,
                                    uint64_t took_ns)
 {
-    uint64_t span_ns = sched->now_ns - item->head_ns;
+    uint64_t span_ns = sched->now_ns - item->at.head_ns;
     uint64_t all_ns = took_ns * (item->alike != 0 ? item->alike : 1);
     bool known = item->predicted_ns != 0;
     struct bounds bounds = {took_ns, took_ns};
 
-    if (!item->interrupted && !MOSTLY(item->busy_ns, span_ns)) {
-        bounds.most_ns = known || item->busy_ns >= span_ns / tuning.mostly_part ? span_ns : 0;
+    if (!item->saw.stop && !MOSTLY(item->had.busy_ns, span_ns)) {
+        bounds.most_ns = known || item->had.busy_ns >= span_ns / tuning.mostly_part ? span_ns : 0;
     }
-    if (item->interrupted && item->beside_waits) {
+    if (item->saw.stop && item->saw.waits) {
         bounds.least_ns = took_ns / (uint64_t)tuning.predict_pull;
     }
-    if (item->after_switch && all_ns < tuning.learn_switch_most * tuning.switch_ns) {
+    if (item->saw.new_domain && all_ns < tuning.learn_switch_most * tuning.switch_ns) {
         bounds.least_ns = 0;
     }
-    if (item->beside_filler || is_filler(item)) {
+    if (item->saw.filler || is_filler(item)) {
         bounds.least_ns = is_among_equals(sched, item) ? 0 : took_ns / 2;
     }
     if (!known && bounds.least_ns != bounds.most_ns && bounds.most_ns != 0) {
@@ -146,9 +147,9 @@ static struct bounds kernel_bounds(const struct weir_sched *sched, const struct 
  * tell nothing: only the short times of a kernel whose duration varies would be learned. */
 static bool says_nothing(const struct weir_sched *sched, const struct item *item)
 {
-    bool equals = (item->beside_filler || is_filler(item)) && is_among_equals(sched, item);
+    bool equals = (item->saw.filler || is_filler(item)) && is_among_equals(sched, item);
 
-    return item->disturbed || item->busy_ns == 0 ||
+    return item->saw.moved || item->had.busy_ns == 0 ||
            (!is_unsure(item) && (item->part_sms != 0 || equals));
 }
 
@@ -157,18 +158,20 @@ void learn(struct weir_sched *sched, struct item *item, uint64_t took_ns)
     bool kernel = item->params.class == WEIR_SCHED_KERNEL || item->params.class == WEIR_SCHED_GRAPH;
     struct bounds bounds = {0};
 
-    took_ns = took_ns != 0 && !item->interrupted ? min_u64(took_ns, item->busy_ns) : item->busy_ns;
+    took_ns =
+        took_ns != 0 && !item->saw.stop ? min_u64(took_ns, item->had.busy_ns) : item->had.busy_ns;
     if (!sched->config.predict) {
         return;
     }
-    if (is_first(item) && item->busy_ns == 0) { /* it was never charged */
+    if (is_first(item) && item->had.busy_ns == 0) { /* it was never charged */
         first_bounds(sched, item, &bounds.least_ns, &bounds.most_ns);
-    } else if (says_nothing(sched, item) || item->beside_ns > took_ns / 2) {
+    } else if (says_nothing(sched, item) || item->had.beside_ns > took_ns / 2) {
         return;
     } else if (!kernel) {
-        bounds = copy_bounds(sched, item, took_ns - item->beside_ns);
+        bounds = copy_bounds(sched, item, took_ns - item->had.beside_ns);
     } else if (had_its_sms(item)) {
-        bounds = kernel_bounds(sched, item, time_on_all_ns(sched, item, took_ns - item->beside_ns));
+        bounds =
+            kernel_bounds(sched, item, time_on_all_ns(sched, item, took_ns - item->had.beside_ns));
     }
     if (bounds.most_ns != 0) {
         take(sched, item, bounds);
@@ -178,17 +181,17 @@ void learn(struct weir_sched *sched, struct item *item, uint64_t took_ns)
 /* Were only items of this queue at work since the first of them became its head item? */
 static bool were_alone(const struct weir_sched *sched, const struct item *first)
 {
-    uint64_t span_ns = sched->now_ns - first->head_ns;
+    uint64_t span_ns = sched->now_ns - first->at.head_ns;
 
-    return first->is_front && first->started_ns < first->head_ns && !is_filler(first) &&
-           !first->after_switch && !first->beside_filler && sched->fill.items == 0 &&
-           NEARLY(first->alone_ns, span_ns) && first->beside_ns == 0;
+    return first->is_front && first->at.started_ns < first->at.head_ns && !is_filler(first) &&
+           !first->saw.new_domain && !first->saw.filler && sched->fill.items == 0 &&
+           NEARLY(first->had.alone_ns, span_ns) && first->had.beside_ns == 0;
 }
 
 static bool is_plain(const struct item *item)
 {
-    return item->params.class == WEIR_SCHED_KERNEL && item->params.key != 0 && !item->disturbed &&
-           !item->interrupted && item->part_sms == 0 && is_everywhere(&item->place);
+    return item->params.class == WEIR_SCHED_KERNEL && item->params.key != 0 && !item->saw.moved &&
+           !item->saw.stop && item->part_sms == 0 && is_everywhere(&item->place);
 }
 
 void weir_sched_done_together(struct weir_sched *sched, uint64_t now_ns, const weir_sched_id *ids,
@@ -219,7 +222,7 @@ void weir_sched_done_together(struct weir_sched *sched, uint64_t now_ns, const w
     if (!sure || !sched->config.predict || !were_alone(sched, first)) {
         return;
     }
-    ratio = (double)(sched->now_ns - first->head_ns) / (double)predicted_ns;
+    ratio = (double)(sched->now_ns - first->at.head_ns) / (double)predicted_ns;
     if (ratio < 1 / tuning.learn_together_max || ratio > tuning.learn_together_max) {
         return; /* an item worked differently, or something disturbed them */
     }

@@ -14,7 +14,7 @@ static const struct item *better(const struct item *a, const struct item *b)
     if ((a->state == WEIR_SCHED_WAITING) != (b->state == WEIR_SCHED_WAITING)) {
         return a->state == WEIR_SCHED_WAITING ? b : a;
     }
-    return b->since_ns < a->since_ns ? b : a;
+    return b->at.since_ns < a->at.since_ns ? b : a;
 }
 
 static void view_kernel(const struct weir_sched *sched, struct weir_policy_kernel *kernel,
@@ -89,7 +89,7 @@ static const struct item *view_device(const struct weir_sched *sched, struct que
         }
         first = first ? first : item;
         if (item->state == WEIR_SCHED_STOPPED) {
-            view->waiting_since_ns = min_u64(view->waiting_since_ns, item->since_ns);
+            view->waiting_since_ns = min_u64(view->waiting_since_ns, item->at.since_ns);
             continue;
         }
         view->granted++;
@@ -118,7 +118,7 @@ void view_refresh(struct weir_sched *sched, struct tenant *tenant)
         const struct item *item = view_device(sched, queue, view);
 
         if (queue->listed && is_compute(queue->listed)) {
-            view->waiting_since_ns = min_u64(view->waiting_since_ns, queue->listed->since_ns);
+            view->waiting_since_ns = min_u64(view->waiting_since_ns, queue->listed->at.since_ns);
             item = item ? item : queue->listed;
         }
         first = better(first, item);

@@ -40,53 +40,66 @@ struct item {
     struct item *front_next, *front_prev; /* among the head items: charge.c */
     bool is_front;
     bool waits;                  /* seen not to hold the device though it is a head item */
-    enum weir_sched_level level; /* at which it was granted: beside.c */
     bool teaches;                /* no equal may fill while it is on the device: beside.c */
+    bool fills_all;              /* it has all SMs: its blocks may wait for each other: small.c */
+    enum weir_sched_level level; /* at which it was granted: beside.c */
     uint32_t alike;              /* the first of this many identical items that ended together */
-    weir_sched_id doubt_of; /* the tenant of items that ended above it, and for how long they */
-    uint64_t doubt_ns;      /* had it wait, or waited for it: charge.c */
-    uint32_t part_sms;      /* a kernel: it is kept to this many SMs: small.c; 0: all */
-    bool fills_all;         /* it has all SMs, since its blocks may wait for each other: small.c */
-    uint32_t small_sms;     /* it needs only this many SMs: small.c; 0: perhaps all */
-    weir_sched_id sharer;   /* the only other tenant on the device while an equal filled, */
-    uint64_t shared_ns;     /* or SEVERAL (pair_gain.c); and how long that lasted */
-    weir_sched_id small_other; /* a small item: the other tenant with small items */
-    uint64_t two_ns;           /* time beside one item of small_other and nothing else */
-    uint64_t two_service_ns;   /* service charged to it in that time */
-    bool beside_waits;         /* was served while another head item seemed to wait */
-    bool beside_filler;        /* a filler shared the device: the duration is only a hint */
-    bool beside_small;         /* small items had SMs while it was a head item: charge.c */
-    bool after_switch;         /* its duration includes a change of the device to its domain */
-    bool disturbed;            /* was moved, or its start was not seen: do not learn from it */
-    bool tagged;               /* a copy with a start tag: copy_share.c */
-    bool interrupted;          /* was stopped: learn the time in which it was served */
-    struct waiting why;        /* why it waits, as last seen */
+    uint32_t part_sms;           /* a kernel: it is kept to this many SMs: small.c; 0: all */
+    uint32_t small_sms;          /* it needs only this many SMs: small.c; 0: perhaps all */
+    struct waiting why;          /* why it waits, as last seen */
     struct weir_sched_item_params params;
     enum weir_sched_item_state state;
     struct weir_sched_place place;
     uint32_t done_blocks;
     uint64_t predicted_ns; /* 0: not known */
     uint64_t counted_ns;   /* predicted_ns, or else a guess */
-    uint64_t arrived_ns;
-    uint64_t since_ns;   /* when it began to wait or, if stopped, was stopped */
-    uint64_t started_ns; /* when it was granted or, later, resumed */
-    uint64_t head_ns;    /* when it became the first item of its queue on the device */
-    uint64_t stop_asked_ns;
-    uint64_t no_stop_before_ns;
-    uint64_t served_ns;       /* service charged as it ran; corrected by done_blocks */
-    uint64_t crowd_ns;        /* part of served_ns while small items had all SMs: small.c */
-    uint64_t busy_ns;         /* time in which it was served */
-    uint64_t alone_ns;        /* part of busy_ns in which it was alone on the device */
-    uint64_t with_small_ns;   /* part of busy_ns with only small items beside it */
-    uint64_t beside_ns;       /* part of busy_ns that later items claimed: charge.c */
-    int64_t beyond_ns;        /* other charges for it: its claims, less credits: charge.c */
-    uint64_t group_ns;        /* part of busy_ns while its tenant was in a policy's group */
-    uint64_t hoped_ns;        /* work assumed done in group_ns: group_account.c */
-    uint64_t counted_work_ns; /* part of its work that view.work_ns has already */
-    bool by_work;             /* its tenant pays for the work that it is, */
-    uint64_t late_ns;         /* and has paid this service for its time outside the group */
-    uint64_t copy_start;      /* start tag of a copy, in virtual time */
-    uint64_t rest_ns;         /* a copy in pieces: predicted time of the later pieces */
+    struct {
+        uint64_t arrived_ns;
+        uint64_t since_ns;   /* when it began to wait or, if stopped, was stopped */
+        uint64_t started_ns; /* when it was granted or, later, resumed */
+        uint64_t head_ns;    /* when it became the first item of its queue on the device */
+        uint64_t stop_asked_ns, no_stop_before_ns;
+    } at;
+    struct {
+        uint64_t served_ns;     /* service charged as it ran; corrected by done_blocks */
+        uint64_t crowd_ns;      /* part of served_ns while small items had all SMs: small.c */
+        uint64_t busy_ns;       /* time in which it was served */
+        uint64_t alone_ns;      /* part of busy_ns in which it was alone on the device */
+        uint64_t with_small_ns; /* part of busy_ns with only small items beside it */
+        uint64_t beside_ns;     /* part of busy_ns that later items claimed: charge.c */
+        int64_t beyond_ns;      /* other charges for it: its claims, less credits: charge.c */
+    } had;
+    struct {             /* what makes its time say less: learn_durations.c */
+        bool waits;      /* it was served while another head item seemed to wait */
+        bool filler;     /* a filler shared the device */
+        bool small;      /* small items had SMs while it was a head item: charge.c */
+        bool new_domain; /* its time includes a change of the device to its domain */
+        bool moved;      /* or its start was not seen */
+        bool stop;       /* it was stopped: learn the time in which it was served */
+    } saw;
+    struct {                 /* group_account.c */
+        uint64_t ns;         /* part of had.busy_ns while its tenant was in a policy's group */
+        uint64_t hoped_ns;   /* work assumed done in that time */
+        uint64_t counted_ns; /* part of its work that view.work_ns has already */
+        bool by_work;        /* its tenant pays for the work that it is, */
+        uint64_t late_ns;    /* and has paid this service for its time outside the group */
+    } group;
+    struct {                       /* pair_gain.c */
+        weir_sched_id sharer;      /* the only other tenant on the device while an equal filled, */
+        uint64_t shared_ns;        /* or SEVERAL; and how long that lasted */
+        weir_sched_id small_other; /* a small item: the other tenant with small items */
+        uint64_t two_ns;           /* time beside one item of small_other and nothing else */
+        uint64_t two_service_ns;   /* service charged to it in that time */
+    } pair;
+    struct {
+        weir_sched_id of; /* the tenant of items that ended above it, and for how long they */
+        uint64_t ns;      /* had it wait, or waited for it: charge.c */
+    } doubt;
+    struct { /* a copy: copy_share.c */
+        bool tagged;
+        uint64_t start;   /* its tag, in virtual time */
+        uint64_t rest_ns; /* in pieces: predicted time of the later pieces */
+    } copy;
 };
 
 /* The SM limit of a tenant or queue, and what is left of it: limit.c. */
@@ -416,9 +429,9 @@ static inline uint32_t small_sms(const struct item *item)
  * group, of its own SMs. */
 static inline uint64_t served_time_ns(const struct weir_sched *sched, const struct item *item)
 {
-    return small_sms(item) != 0 || item->group_ns != 0 ? item->busy_ns
-           : is_compute(item)                          ? item->served_ns / sched->config.sms
-                                                       : item->served_ns;
+    return small_sms(item) != 0 || item->group.ns != 0 ? item->had.busy_ns
+           : is_compute(item)                          ? item->had.served_ns / sched->config.sms
+                                                       : item->had.served_ns;
 }
 
 /* charge.c */
@@ -626,7 +639,7 @@ uint64_t copy_patience_ns(const struct weir_sched *sched, const struct item *cop
 /** Predicted time of a copy with all its later pieces. */
 static inline uint64_t copy_whole_ns(const struct item *copy)
 {
-    return copy->counted_ns + copy->rest_ns;
+    return copy->counted_ns + copy->copy.rest_ns;
 }
 /** The queue whose copy in pieces continues before `next` is granted; NULL: none. */
 struct queue *copy_going_on(const struct weir_sched *sched, enum weir_sched_resource way,

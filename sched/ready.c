@@ -97,7 +97,7 @@ void queue_refresh(struct weir_sched *sched, struct queue *queue)
     if (!item) {
         return;
     }
-    item->since_ns = sched->now_ns;
+    item->at.since_ns = sched->now_ns;
     if (is_compute(item)) {
         queue->tenant->view.waiting++;
         first_note(sched, queue->tenant);

@@ -135,8 +135,8 @@ void small_done(struct weir_sched *sched, const struct item *done)
     const uint64_t of[] = {done->queue->tenant->view.id, done->params.key};
     struct small_price *price;
 
-    if (done->params.key == 0 || sched->config.above == 0 || done->crowd_ns == 0 ||
-        done->crowd_ns < done->served_ns - done->served_ns / tuning.mostly_part) {
+    if (done->params.key == 0 || sched->config.above == 0 || done->had.crowd_ns == 0 ||
+        done->had.crowd_ns < done->had.served_ns - done->had.served_ns / tuning.mostly_part) {
         return;
     }
     price = &sched->small.price[weir_hash_slot(weir_hash64_of(of, sizeof of), SMALL_PRICE_SLOTS)];
@@ -144,7 +144,7 @@ void small_done(struct weir_sched *sched, const struct item *done)
         *price = (struct small_price){.tenant = of[0], .key = of[1]};
     }
     add_price(done->level == WEIR_SCHED_ABOVE ? &price->above_ns : &price->plain_ns,
-              done->crowd_ns);
+              done->had.crowd_ns);
     if (price->above_ns != 0 && price->plain_ns != 0) {
         double error = price->plain_ns / price->above_ns - 1;
 
