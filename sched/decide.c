@@ -169,29 +169,17 @@ static void hand_over(struct weir_sched *sched, uint64_t *wake_ns)
     }
 }
 
-/* Is another tenant of the leader's class or above ready? */
-static bool has_equals(const struct weir_sched *sched)
+/* Is another tenant of this class or above ready? */
+static bool is_other_ready(const struct weir_sched *sched, int class)
 {
     const struct tenant *leader = sched->turn.leader;
+    uint32_t i = 0;
 
-    for (uint32_t i = 0; i < sched->ready.count; i++) {
-        if (sched->ready.list[i] != &leader->view &&
-            sched->ready.list[i]->priority >= leader->view.priority) {
-            return true;
-        }
+    while (i < sched->ready.count &&
+           (sched->ready.list[i] == &leader->view || (int)sched->ready.list[i]->priority < class)) {
+        i++;
     }
-    return false;
-}
-
-/* Is a tenant of a higher class than the leader's ready? */
-static bool outranked(const struct weir_sched *sched)
-{
-    for (uint32_t i = 0; i < sched->ready.count; i++) {
-        if (sched->ready.list[i]->priority > sched->turn.leader->view.priority) {
-            return true;
-        }
-    }
-    return false;
+    return i < sched->ready.count;
 }
 
 /* Has a tenant of the leader's class that cannot fill waited for slack_ns? */
@@ -231,7 +219,8 @@ static bool is_over(struct weir_sched *sched)
     if (!turn->leader->is_ready) {
         return (turn->linger_until_ns <= sched->now_ns && !is_kept(sched) &&
                 !group_is_held(sched)) ||
-               (turn->slice_ns != 0 && turn->used_ns >= turn->slice_ns) || outranked(sched);
+               (turn->slice_ns != 0 && turn->used_ns >= turn->slice_ns) ||
+               is_other_ready(sched, (int)turn->leader->view.priority + 1);
     }
     return turn->used_ns >= turn->slice_ns || (sched->news.changed && !turn->rescue);
 }
@@ -583,7 +572,7 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
         choose(sched, true);
     }
     hand_over(sched, wake_ns);
-    turn->has_equals = !turn->leader || has_equals(sched);
+    turn->has_equals = !turn->leader || is_other_ready(sched, (int)turn->leader->view.priority);
     group_outgrown(sched);
     if (group_is_over(sched)) {
         group_ask(sched);

@@ -147,42 +147,59 @@ static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns
     item_drop(sched, item);
 }
 
-enum weir_status weir_sched_finished(struct weir_sched *sched, uint64_t now_ns, weir_sched_id id,
-                                     uint64_t took_ns)
-{
-    struct item *item = table_get(&sched->items, id);
-    struct tenant *tenant;
+#define BIT(state) (1u << WEIR_SCHED_##state)
+#define ON_DEVICE  (BIT(GRANTED) | BIT(STOPPING) | BIT(STOPPED))
 
-    if (!item) {
+/* Begin an event of an item that is in one of the states, given as bits. */
+static enum weir_status begin(struct weir_sched *sched, uint64_t now_ns, weir_sched_id id,
+                              uint32_t states, struct item **ret_item)
+{
+    *ret_item = table_get(&sched->items, id);
+    if (!*ret_item) {
         return WEIR_ERR_STALE;
     }
-    if (item->state == WEIR_SCHED_WAITING) {
+    if ((states & 1u << (*ret_item)->state) == 0) {
         return WEIR_ERR_INVALID;
     }
     time_is(sched, now_ns);
-    tenant = item->queue->tenant;
-    finish(sched, item, took_ns);
+    return WEIR_OK;
+}
+
+static void end(struct weir_sched *sched, struct tenant *tenant)
+{
     tenant_refresh(sched, tenant);
     decide(sched);
-    return WEIR_OK;
+}
+
+enum weir_status weir_sched_finished(struct weir_sched *sched, uint64_t now_ns, weir_sched_id id,
+                                     uint64_t took_ns)
+{
+    struct item *item;
+    enum weir_status status = begin(sched, now_ns, id, ON_DEVICE, &item);
+
+    if (status == WEIR_OK) {
+        struct tenant *tenant = item->queue->tenant;
+
+        finish(sched, item, took_ns);
+        end(sched, tenant);
+    }
+    return status;
 }
 
 enum weir_status weir_sched_withdraw(struct weir_sched *sched, uint64_t now_ns, weir_sched_id id)
 {
-    struct item *item = table_get(&sched->items, id);
-    struct tenant *tenant;
+    struct item *item;
+    enum weir_status status = begin(sched, now_ns, id, ON_DEVICE | BIT(WAITING), &item);
 
-    if (!item) {
-        return WEIR_ERR_STALE;
+    if (status == WEIR_OK) {
+        struct tenant *tenant = item->queue->tenant;
+
+        sched->counts.withdrawals++;
+        trace(sched, WEIR_SCHED_REC_WITHDRAW, NULL, NULL, item, 0);
+        item_drop(sched, item);
+        end(sched, tenant);
     }
-    time_is(sched, now_ns);
-    tenant = item->queue->tenant;
-    sched->counts.withdrawals++;
-    trace(sched, WEIR_SCHED_REC_WITHDRAW, NULL, NULL, item, 0);
-    item_drop(sched, item);
-    tenant_refresh(sched, tenant);
-    decide(sched);
-    return WEIR_OK;
+    return status;
 }
 
 /* Correct served_ns by the exact number of blocks done; so far it came from the time. */
@@ -204,38 +221,30 @@ static void note_done(struct weir_sched *sched, struct item *item, uint32_t done
 enum weir_status weir_sched_stopped(struct weir_sched *sched, uint64_t now_ns, weir_sched_id id,
                                     uint32_t done_blocks)
 {
-    struct item *item = table_get(&sched->items, id);
+    struct item *item;
+    enum weir_status status = begin(sched, now_ns, id, BIT(STOPPING), &item);
 
-    if (!item) {
-        return WEIR_ERR_STALE;
+    if (status == WEIR_OK) {
+        note_done(sched, item, done_blocks);
+        item_stopped(sched, item);
+        trace(sched, WEIR_SCHED_REC_STOPPED, NULL, NULL, item, 0);
+        decide(sched);
     }
-    if (item->state != WEIR_SCHED_STOPPING) {
-        return WEIR_ERR_INVALID;
-    }
-    time_is(sched, now_ns);
-    note_done(sched, item, done_blocks);
-    item_stopped(sched, item);
-    trace(sched, WEIR_SCHED_REC_STOPPED, NULL, NULL, item, 0);
-    decide(sched);
-    return WEIR_OK;
+    return status;
 }
 
 enum weir_status weir_sched_running(struct weir_sched *sched, uint64_t now_ns, weir_sched_id id,
                                     bool may_stop)
 {
-    struct item *item = table_get(&sched->items, id);
+    struct item *item;
+    enum weir_status status = begin(sched, now_ns, id, ON_DEVICE, &item);
 
-    if (!item) {
-        return WEIR_ERR_STALE;
+    if (status == WEIR_OK) {
+        item_runs(sched, item, may_stop);
+        trace(sched, WEIR_SCHED_REC_RUNNING, NULL, NULL, item, may_stop);
+        decide(sched);
     }
-    if (item->state == WEIR_SCHED_WAITING) {
-        return WEIR_ERR_INVALID;
-    }
-    time_is(sched, now_ns);
-    item_runs(sched, item, may_stop);
-    trace(sched, WEIR_SCHED_REC_RUNNING, NULL, NULL, item, may_stop);
-    decide(sched);
-    return WEIR_OK;
+    return status;
 }
 
 void weir_sched_tick(struct weir_sched *sched, uint64_t now_ns)
