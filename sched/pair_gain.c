@@ -1,5 +1,5 @@
 /*
- * The gain of pairs: does it pay that two tenants of one class fill each other's gaps (fill.c)?
+ * The gain of pairs: does it pay that two tenants of one class fill each other's gaps (beside.c)?
  *
  * Mostly it does. But some kernels use the same cache and slow each other down: a dense-algebra
  * kernel with tensor cores took 18 ms instead of 1.9 below a kernel that walks a table, which
@@ -89,10 +89,10 @@ static void judge(const struct weir_sched *sched, struct pair_gain *gain)
 {
     struct pair_gain_side *a = &gain->side[0], *b = &gain->side[1];
 
-    if (a->ns < tuning.pair_seen_ns || b->ns < tuning.pair_seen_ns) {
+    if (a->ns < tuning.lately_ns || b->ns < tuning.lately_ns) {
         return;
     }
-    if (a->alone_ns / (double)a->ns + b->alone_ns / (double)b->ns < 1 - tuning.pair_loss) {
+    if (a->alone_ns / (double)a->ns + b->alone_ns / (double)b->ns < 1 - tuning.clearly) {
         gain->bar_ns = min_u64(max_u64(2 * gain->bar_ns, tuning.pair_bar_ns), tuning.barred_max_ns);
         gain->barred_until_ns = sched->now_ns + gain->bar_ns;
     } else {

@@ -175,16 +175,16 @@ static double worth(const struct division *division, const double *share)
     if (share[0] == share[1]) {
         who = rate[0] <= rate[1] ? 0 : 1;
         if (rate[who] >= share[who] * (1 - tuning.corun_error)) {
-            return (rate[0] + rate[1]) / (1 + tuning.corun_min_gain);
+            return (rate[0] + rate[1]) / (1 + tuning.corun_error);
         }
         mixed = (1 - share[who]) / (1 - rate[who]); /* part of the time in the division */
-        return (share[who] + mixed * rate[1 - who]) / (1 + tuning.corun_clearly);
+        return (share[who] + mixed * rate[1 - who]) / (1 + tuning.clearly);
     }
     least[0] = rate[0] / share[0];
     least[1] = rate[1] / share[1];
     who = least[0] <= least[1] ? 0 : 1;
     mixed = 1 / (1 - rate[who] + share[who] * least[1 - who]);
-    return (mixed * (rate[0] + rate[1]) + 1 - mixed) / (1 + tuning.corun_clearly);
+    return (mixed * (rate[0] + rate[1]) + 1 - mixed) / (1 + tuning.clearly);
 }
 
 static void shares_of(const struct weir_policy_tenant *const *tenant, double *ret_share)
@@ -374,7 +374,7 @@ static bool is_open(const struct division *division, double best)
     double mean = division->rate[0] + division->rate[1], error;
 
     if (division->windows < tuning.corun_trials) {
-        return division->windows == 0 || mean * (1 + tuning.corun_clearly) > best;
+        return division->windows == 0 || mean * (1 + tuning.clearly) > best;
     }
     error = sqrt(fmax(division->square - mean * mean, 0) / division->windows);
     return division->windows < tuning.corun_trials_most && error > tuning.corun_error * mean &&
