@@ -199,9 +199,9 @@ struct weir_sched_config {
     uint32_t small_sms; /* graphs that need only a part of the device may run beside the leader
                            until they need this many SMs together (small.c); 0: none may */
     uint32_t above;     /* 1: the device has a level for some items of the normal class (small.c,
-                           first.c), between that class and the high one */
+                           beside.c), between that class and the high one */
     uint32_t room_sms;  /* beside small graphs other tenants' kernels get only the first room_sms
-                           SMs (room.c); 0: all of them */
+                           SMs (small.c); 0: all of them */
     uint32_t part_step; /* parts of the device for PARTABLE items are its first n SMs, or all SMs
                            behind these, where n is a multiple of part_step; 0: it has none */
     struct weir_predict *predict; /* borrowed; predicts, and learns from what ended; NULL: none */
@@ -211,7 +211,7 @@ struct weir_sched_config {
 void weir_sched_config_init(struct weir_sched_config *config, uint32_t sms);
 
 /**
- * How many SMs kernels get beside small graphs (room.c): five eighths, in steps of eight, which all
+ * How many SMs kernels get beside small graphs (small.c): five eighths, in steps of eight, which all
  * GPUs with green contexts can be divided into.
  * @param sms  of the device.
  * @return 0  it has too few to be divided.

@@ -1,6 +1,6 @@
 /*
  * Who goes first goes above others of its class at once, beside what they have on the device, and
- * pays what it takes (sched/first.c, sched/charge.c).
+ * pays what it takes (sched/beside.c, sched/charge.c).
  */
 #include "sched/private.h"
 #include "tests/unit/sched/wave_desk.h"
