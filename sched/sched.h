@@ -211,8 +211,8 @@ struct weir_sched_config {
 void weir_sched_config_init(struct weir_sched_config *config, uint32_t sms);
 
 /**
- * How many SMs kernels get beside small graphs (small.c): five eighths, in steps of eight, which all
- * GPUs with green contexts can be divided into.
+ * How many SMs kernels get beside small graphs (small.c): five eighths, in steps of eight, which
+ * all GPUs with green contexts can be divided into.
  * @param sms  of the device.
  * @return 0  it has too few to be divided.
  * @thread any
@@ -534,13 +534,6 @@ struct weir_sched_counts {
 };
 /** @thread owner */
 void weir_sched_count(const struct weir_sched *sched, struct weir_sched_counts *ret_counts);
-
-/**
- * Check the invariants of all lists, counts, states and sums.
- * @return NULL, or a static string that names the broken invariant.
- * @thread owner
- */
-const char *weir_sched_check(const struct weir_sched *sched);
 
 /* Kinds of records of a schedule trace. Add new ones at the end: files keep these numbers. */
 enum weir_sched_record_kind {

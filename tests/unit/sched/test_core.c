@@ -363,7 +363,7 @@ static void withdrawn_in_any_state_it_is_forgotten(void **state)
     assert_int_equal(weir_sched_withdraw(b.sched, b.now_ns, waiting), WEIR_OK);
     assert_int_equal(weir_sched_withdraw(b.sched, b.now_ns, stopping), WEIR_OK);
     assert_int_equal(weir_sched_stopped(b.sched, b.now_ns, stopping, 1), WEIR_ERR_STALE);
-    assert_null(weir_sched_check(b.sched));
+    assert_null(tl_sched_check(b.sched));
     assert_int_equal(weir_sched_withdraw(b.sched, b.now_ns, running), WEIR_OK);
     stopping = kernel(&b, q[0], 50000, BOTH);
     kernel(&b, q[2], 1000, BOTH);

@@ -1,4 +1,5 @@
-/* Invariants between calls. A check looks at everything: for tests, fuzzers and debug builds. */
+#include "tests/lib/tl_sched_check.h"
+
 #include "sched/private.h"
 
 /* Sums over all queues and items. */
@@ -244,7 +245,7 @@ static const char *check_turn(const struct weir_sched *sched)
     return NULL;
 }
 
-const char *weir_sched_check(const struct weir_sched *sched)
+const char *tl_sched_check(const struct weir_sched *sched)
 {
     struct sums sums = {0};
     uint32_t at = 0;
