@@ -5,19 +5,12 @@
 uint64_t weir_sched_guess_ns(const struct weir_sched_config *config, enum weir_sched_class class,
                              uint64_t bytes)
 {
-    switch (class) {
-    case WEIR_SCHED_H2D:
-    case WEIR_SCHED_D2H:
-        return config->guess_ns / 4 + bytes / tuning.guess_bus_gb_s;
-    case WEIR_SCHED_D2D:
-    case WEIR_SCHED_MEMSET:
-        return config->guess_ns / 4 + bytes / tuning.guess_memory_gb_s;
-    case WEIR_SCHED_KERNEL:
-    case WEIR_SCHED_GRAPH:
-    case WEIR_SCHED_CLASS_COUNT:
-    default:
-        return config->guess_ns;
-    }
+    uint64_t speed = class == WEIR_SCHED_H2D || class == WEIR_SCHED_D2H ? tuning.guess_bus_gb_s
+                                                                        : tuning.guess_memory_gb_s;
+
+    return class == WEIR_SCHED_KERNEL || class == WEIR_SCHED_GRAPH
+               ? config->guess_ns
+               : config->guess_ns / 4 + bytes / speed;
 }
 
 static uint64_t predict(struct weir_sched *sched, struct weir_sched_item_params *params)

@@ -36,12 +36,9 @@ static void group_join(struct weir_sched *sched, struct tenant *tenant,
 
 static struct weir_sched_place whole(const struct weir_sched *sched, const struct tenant *tenant)
 {
-    struct weir_sched_place place = {0};
+    uint32_t sms = tenant->view.sm_limit;
 
-    if (tenant->view.sm_limit < sched->config.sms) {
-        place.sm_count = tenant->view.sm_limit;
-    }
-    return place;
+    return (struct weir_sched_place){.sm_count = sms < sched->config.sms ? sms : 0};
 }
 
 void group_alone(struct weir_sched *sched)

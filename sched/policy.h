@@ -35,7 +35,6 @@ enum weir_policy_kind { WEIR_POLICY_NEXT, WEIR_POLICY_TOGETHER, WEIR_POLICY_KIND
 /* A tenant's first compute item: the one that runs, or else the one that would be granted next. */
 struct weir_policy_kernel {
     uint64_t key;           /* 0: not known; the kernel is not measured */
-    uint32_t blocks;        /* 0: not known */
     uint32_t blocks_per_sm; /* blocks that fit on an SM; 0: not known */
     uint32_t need_sms;      /* SMs that hold all its blocks at once; all SMs if not known */
     uint64_t predicted_ns;  /* the duration alone on all SMs; 0: not known */

@@ -20,22 +20,19 @@ static const struct item *better(const struct item *a, const struct item *b)
 static void view_kernel(const struct weir_sched *sched, struct weir_policy_kernel *kernel,
                         const struct item *item)
 {
-    uint32_t need = sched->config.sms;
+    uint32_t need = sched->config.sms, sms = need;
 
     *kernel = (struct weir_policy_kernel){.need_sms = need};
     if (!item) {
         return;
     }
     if (item->params.blocks != 0 && item->params.blocks_per_sm != 0) {
-        uint32_t sms = (item->params.blocks - 1) / item->params.blocks_per_sm + 1;
-
-        need = sms < need ? sms : need;
+        sms = (item->params.blocks - 1) / item->params.blocks_per_sm + 1;
     }
     *kernel = (struct weir_policy_kernel){
         .key = item->params.key,
-        .blocks = item->params.blocks,
         .blocks_per_sm = item->params.blocks_per_sm,
-        .need_sms = need,
+        .need_sms = sms < need ? sms : need,
         .predicted_ns = item->predicted_ns,
         .rest_ns = item_rest_ns(sched, item),
         .class = item->params.class,

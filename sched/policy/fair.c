@@ -6,54 +6,42 @@
  *
  *     sum(O_i) / (T * sum(W_i)) <= max_overhead
  *
- * Here, too, T follows from the measured costs of stopping (tenant->stop_ns, and a launch) and,
- * where tenants are in different domains, of a change of context (switch_ns). What differs:
+ * Here, too, T follows from the measured costs of stopping, of a launch and, where tenants are in
+ * different domains, of a change of context; but no slice is longer than slice_max_ns, so that
+ * others come between, or shorter than slice_min_ns: light tenants come seldom instead. What
+ * differs:
  *
- * - Rounds cannot give exact shares when work cannot be stopped at an epoch's end, or comes and
- * goes: an epoch that a kernel of 20 ms overran by ten times is never paid back. So shares are kept
- * by virtual time: a tenant's virtual time is its service divided by its weight; V is the weighted
- * mean of the ready tenants. A tenant that is not ahead of V is entitled. Of the entitled tenants
- * the one whose slice must end first (its virtual time plus slice / weight) is served. With slices
- * of T times the weight this is FFS's round; overruns are paid back exactly, and a tenant is never
- * more than about one slice, or one of its kernels, ahead or behind. (Stoica and Abdel-Wahab's
- * earliest eligible virtual deadline first, 1995.)
- * - Tenants of one weight add the same to their virtual time in each turn, so their turns would
- * follow each other. Among many tenants a round takes some 300 ms, so only three or four fit into a
- * second, and each second would have too much of some weights. So each tenant's deadline has its
- * own offset within a slice, and slices are short enough for six rounds in a second.
+ * - Shares are kept by virtual time, since an epoch that a kernel of 20 ms overran by ten times is
+ * never paid back in rounds. A tenant's virtual time is its service divided by its weight; V is the
+ * weighted mean of the ready tenants. Of the tenants that are not ahead of V the one whose slice
+ * must end first (its virtual time plus slice / weight) is served. So a tenant is never more than
+ * about one slice, or one of its kernels, ahead or behind. (Stoica and Abdel-Wahab's earliest
+ * eligible virtual deadline first, 1995.) Granted work that cannot be stopped counts as served.
+ * - Among many tenants of different weights, those of one weight would have their turns in a row,
+ * and a round takes 300 ms, so each second would have too much of some weights. So each tenant's
+ * deadline has its own offset within a slice, and slices are short enough for six rounds in a
+ * second.
  * - Where tenants are in different domains, the device stays in one for as long as a change of
- * domain costs divided by max_overhead, if a tenant of that domain is entitled.
- * - A slice has at most slice_max_ns: a heavy tenant's epoch is not one long block, others
- * come between. And at least slice_min_ns: light tenants come seldom rather than too briefly.
- * - Granted work that cannot be stopped counts as served already: otherwise a tenant with a long
- * kernel on the device would be chosen as if that cost nothing.
- * - A tenant that was away and had too much before pays for it, but waits at most
- * fair_debt_wait_ns: among many tenants its share is small, and a service that had used much while
- * it started would stand still for a second.
+ * domain costs divided by max_overhead, if a tenant of that domain may be served.
  * - Idle tenants accumulate no credit: a tenant that becomes ready starts at V, or where it was if
  * that is ahead. V does not change while none is ready: otherwise a tenant that had the device to
  * itself would owe for that to the next one. A tenant that was away only as long as a program takes
  * between two pieces of work keeps what it is behind, up to a bound: a service with one graph at a
  * time is without work after each, and would never get a greater share otherwise.
+ * - A tenant that was away and had too much before pays for it, but waits at most
+ * fair_debt_wait_ns: among many tenants its share is small, and a service that had used much while
+ * it started would stand still for a second.
  * - A tenant that synchronizes after each kernel is without work for some microseconds each time.
- * It keeps its place that long, and pays for it, if it usually is back within brief_ns,
- * which is less than stopping another costs. After long kernels it keeps it longer: a tenant that
- * came in between would have the device for a whole kernel, and with one kernel at a time each, two
- * tenants would get the same whatever their weights.
- * - A filler is chosen from the classes below the leader's. If there is none, it is the tenant of
- * the leader's class that is furthest behind, unless it is ahead of V by more than a slice.
+ * It keeps its place that long, and pays for it, if it usually is back within brief_ns, which is
+ * less than stopping another costs. After long kernels it keeps it longer: with one kernel at a
+ * time each, two tenants would get the same whatever their weights.
  * - A tenant that was away often needs little when it comes back, as a program that answers
- * requests or a person who tries something. It goes first, also within another's slice and above
- * what runs of its class (beside.c), until it
- * has had as much of the device as it was away for, at most 4 ms, and only while it is ahead of its
- * share by at most its part of 4 ms. It gains no more than that once, since its virtual time goes
- * on. While it launches one kernel after the other it keeps its place between them, and for 3 ms
- * after the last one if others fill meanwhile, so that its next item finds only items at the lowest
- * stream priority before it. This is borrowed virtual time (Duda and Cheriton, BVT, SOSP 1999),
- * where an absence gives the right to borrow. Work that bypassed the scheduler unseen is no
- * absence.
- * - Classes: the highest class with work has the device; a newcomer of a higher class gets it at
- * once.
+ * requests. It goes first, also within another's slice and above what runs of its class (beside.c),
+ * until it has had as much of the device as it was away for, at most 4 ms, and only while it is
+ * ahead of its share by at most its part of 4 ms. Between short kernels it keeps its place, and for
+ * 3 ms if others fill meanwhile, so that its next item finds only items at the lowest level before
+ * it. This is borrowed virtual time (Duda and Cheriton, BVT, SOSP 1999), where an absence gives the
+ * right to borrow. Work that bypassed the scheduler unseen is no absence.
  *
  * Source: FLEP (ASPLOS 2017) 5.2.2
  */
@@ -472,14 +460,12 @@ void fair_next(struct weir_policy *self, const struct weir_policy_next_view *vie
     }
 }
 
-/*
- * The tenant that is furthest behind, of the leader's class and of those whose work may pass. It
- * must not be ahead of V by more than its slice. Small items of tenants with one weight may be
- * ahead by slack_ns: the device then gives all the same by itself, and waits would only prolong the
- * longest times. If weights differ and half of the SMs is free, a tenant may be ahead by its
- * weight's part of slack_ns, which the heaviest may have in full; this is less than the credit of a
- * tenant that was away for a moment.
- */
+/* The tenant that is furthest behind, of the leader's class and of those whose work may pass; not
+ * one that is ahead of V by more than its slice. Small items of tenants of one weight may be ahead
+ * by slack_ns: the device gives all the same by itself, and waits would only prolong the longest
+ * times. If weights differ and half of the SMs is free, a tenant may be ahead by its weight's part
+ * of slack_ns, and the heaviest by all of it: less than the credit of one that was away for a
+ * moment. */
 static uint32_t furthest_behind(const struct weir_policy *self,
                                 const struct weir_policy_next_view *view)
 {

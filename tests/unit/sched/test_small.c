@@ -651,7 +651,8 @@ static void an_item_costs_the_same_at_both_levels(void **state)
         for (int i = 0; i < 2; i++) {
             struct item *of = table_get(&d.sched->items, item[i]);
 
-            level[i] = state_of(&d, item[i]) != WEIR_SCHED_GRANTED ? -1 : of->level == WEIR_SCHED_ABOVE;
+            level[i] =
+                state_of(&d, item[i]) != WEIR_SCHED_GRANTED ? -1 : of->level == WEIR_SCHED_ABOVE;
         }
         d.count = 0;
         later(&d, 50);
