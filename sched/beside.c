@@ -45,15 +45,15 @@
 
 static const struct weir_sched_place anywhere;
 
-/* May others' work be beside this tenant's, and its work beside the leader's? */
+/* May the tenant's work be on the device beside the leader's? */
 static bool may_pass(const struct weir_sched *sched, const struct tenant *tenant)
 {
     return tenant->is_ready && !tenant->view.member && !tenant->exclusive &&
            is_beside(tenant, sched->turn.leader);
 }
 
-/* Can the queue's next item, which goes first or is small, pass now: has the queue nothing but such
- * items on the device, and little of them? */
+/* May the queue's next item pass, if it goes first or is small? Only behind items of its kind, of
+ * which the queue has little on the device. */
 static bool has_room(const struct weir_sched *sched, const struct queue *queue)
 {
     const struct item *item = queue->listed, *first = queue->first;
@@ -133,8 +133,8 @@ static bool could_fill(const struct weir_sched *sched, const struct tenant *tena
             !tenant->view.kernel.unsure);
 }
 
-/* The tenant whose small item passes next, with free_sms SMs at most, or, with free_sms of 0, which
- * is the filler from now on; NULL: none. */
+/* The tenant whose small item passes next, if that needs free_sms SMs at most; with free_sms of 0
+ * the tenant that is the filler from now on. NULL: none. */
 static struct tenant *ask(struct weir_sched *sched, uint32_t free_sms)
 {
     struct weir_policy *policy = &sched->policy[WEIR_POLICY_NEXT];

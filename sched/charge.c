@@ -18,9 +18,9 @@
  * Where one tenant fills below an equal (beside.c), time says little about the SMs that either had.
  * So in the end each pays for its items what they are known to take alone.
  *
- * Whose items go first (beside.c) is behind the other head items, so others pay for the time until
- * such an item ends, and then what it is known to take is moved to its own account. The rest of the
- * time is in doubt: it waited for others' blocks to end, or took longer than is known. When the
+ * An item that goes first (beside.c) is behind the other head items, so others pay for the time
+ * until it ends, and then what it is known to take is moved to its tenant's account. The rest of
+ * the time is in doubt: it waited for others' blocks to end, or took longer than is known. When the
  * head item before it ends, that one's known duration tells: what it took beyond it, and was in
  * doubt, is moved, too. Otherwise a program could have kernels that are known to be short and keep
  * the device for milliseconds.
@@ -101,8 +101,8 @@ void charge_more(struct tenant *tenant, int64_t more_ns)
     }
 }
 
-/* The least time of its own that an item had which ended beside an earlier head item: it goes
- * first, so it waited for a block of that one at most. */
+/* The least time that an item took which went first and ended behind an earlier head item: it
+ * waited for a block of that one at most. */
 static uint64_t least_ns(const struct weir_sched *sched, const struct item *item,
                          const struct item *before)
 {
@@ -112,8 +112,8 @@ static uint64_t least_ns(const struct weir_sched *sched, const struct item *item
     return span_ns - min_u64(span_ns, others_ns + tuning.seen_late_ns);
 }
 
-/* The time of its own that an item which went first had when it ends. before: the head item before
- * it, or NULL */
+/* An item that went first ends: how much of the time was its own? before: the head item before it,
+ * or NULL. */
 static uint64_t first_took_ns(const struct weir_sched *sched, const struct item *item,
                               const struct item *before)
 {

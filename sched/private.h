@@ -450,7 +450,6 @@ void front_remove(struct weir_sched *sched, struct item *item);
 struct item *front_before(const struct weir_sched *sched, const struct item *item);
 /** Is the item an equal filler, or has an equal filler been on the device beside it? */
 bool is_among_equals(const struct weir_sched *sched, const struct item *item);
-
 /** An item that ran beside others ends: correct its charge to its known duration alone. */
 void charge_by_work(struct weir_sched *sched, struct item *done);
 /** An item ends: charge its claim, and find out whether earlier head items hold the device. */
@@ -483,6 +482,8 @@ void item_stopped(struct weir_sched *sched, struct item *item); /* as was ordere
 /** An item that was ordered to stop, or has stopped, runs. */
 void item_runs(struct weir_sched *sched, struct item *item, bool may_stop);
 void item_drop(struct weir_sched *sched, struct item *item); /* in any state; refresh its tenant */
+/** An item waits no longer, or for another cause: count its last cause. */
+void causes_count(const struct weir_sched *sched, struct item *item);
 void trace(struct weir_sched *sched, enum weir_sched_record_kind kind, const struct tenant *tenant,
            const struct queue *queue, const struct item *item, uint64_t value);
 
@@ -506,6 +507,7 @@ void view_refresh(struct weir_sched *sched, struct tenant *tenant);
 
 /* decide.c: every call into the core ends with decide() */
 void decide(struct weir_sched *sched);
+
 /* alone.c */
 /** A tenant's item has arrived: may its next ones bypass the scheduler? */
 void alone_look(struct weir_sched *sched, struct tenant *tenant);
@@ -513,8 +515,6 @@ void alone_look(struct weir_sched *sched, struct tenant *tenant);
 /* causes.c */
 /** After a decision: find out why items wait now, and record it in the trace if one is wanted. */
 void causes_look(struct weir_sched *sched);
-/** An item waits no longer: count its last cause. */
-void causes_count(const struct weir_sched *sched, struct item *item);
 
 /* watchdog.c */
 /** Give the turn to a tenant that has waited for too long. */
