@@ -9,7 +9,6 @@
  * The others keep the cause that they had. While only one tenant has work, nothing is looked at.
  */
 #include "sched/private.h"
-#include <stdlib.h>
 
 /* With 64 tenants, eight looks take a decision from 95 to about 150 ns of CPU time, and 64 looks to
  * 450 (bench_decide, EPYC, 2026-11-29). */
@@ -26,7 +25,7 @@ const struct weir_sched_cause_info weir_sched_causes[WEIR_SCHED_CAUSE_COUNT] = {
 static bool is_at_front(const struct weir_sched *sched, enum weir_sched_resource resource,
                         const struct tenant *tenant)
 {
-    const struct item *front = sched->front_first[resource];
+    const struct item *front = sched->fronts.first[resource];
 
     while (front && front->queue->tenant != tenant) {
         front = front->front_next;
@@ -48,7 +47,7 @@ static struct why why_for(enum weir_sched_cause cause, const struct tenant *othe
 /* The cause for a queue whose tenant has the turn, or while nobody has it. */
 static struct why why_of_due(const struct weir_sched *sched, const struct queue *queue)
 {
-    const struct item *first = sched->front_first[WEIR_SCHED_COMPUTE], *front = first;
+    const struct item *first = sched->fronts.first[WEIR_SCHED_COMPUTE], *front = first;
 
     if (!limit_has_room(sched, queue)) {
         return why_for(WEIR_SCHED_CAUSE_LIMIT, NULL);
@@ -87,14 +86,14 @@ static struct why why_of_compute(const struct weir_sched *sched, const struct qu
 static struct why why_of_copy(const struct weir_sched *sched, enum weir_sched_resource way,
                               const struct queue *queue)
 {
-    const struct item *first = sched->front_first[way], *front = first;
+    const struct item *first = sched->fronts.first[way], *front = first;
 
     if (is_at_front(sched, way, queue->tenant)) {
         return why_for(WEIR_SCHED_CAUSE_OWN, NULL);
     }
     if (!front) {
-        return sched->copy_share[way].idle_since_ns != 0
-                   ? (struct why){WEIR_SCHED_CAUSE_LINGER, sched->copy_share[way].tenant}
+        return sched->way[way].idle_since_ns != 0
+                   ? (struct why){WEIR_SCHED_CAUSE_LINGER, sched->way[way].tenant}
                    : why_for(WEIR_SCHED_CAUSE_IDLE, NULL);
     }
     while (front && front->queue->tenant->view.priority <= queue->tenant->view.priority) {
@@ -104,57 +103,12 @@ static struct why why_of_copy(const struct weir_sched *sched, enum weir_sched_re
                  : why_for(WEIR_SCHED_CAUSE_TURN, first->queue->tenant);
 }
 
-/* ---------------------------------------------------------------- sums */
-
-void weir_sched_wait_add(struct weir_sched_wait *rows, const struct weir_sched_wait *wait)
-{
-    /* The first rows are those of no tenant in particular. */
-    struct weir_sched_wait *row = &rows[WEIR_SCHED_CAUSE_COUNT], *end = rows + WEIR_SCHED_WAIT_ROWS;
-    bool named = wait->other != 0;
-
-    while (named && row < end && row->ns != 0 &&
-           (row->other != wait->other || row->cause != wait->cause)) {
-        row++;
-    }
-    named = named && row < end;
-    row = named ? row : &rows[wait->cause];
-    *row = (struct weir_sched_wait){
-        .other = named ? wait->other : 0, .ns = row->ns + wait->ns, .cause = wait->cause};
-}
-
-void causes_count(const struct weir_sched *sched, struct item *item)
-{
-    struct queue *queue = item->queue;
-    const struct weir_sched_wait wait = {.other = item->why.other,
-                                         .ns = sched->now_ns - item->why.since_ns,
-                                         .cause = item->why.cause};
-
-    if (item->why.since_ns == 0 || wait.ns == 0) {
-        return; /* it waited behind others of its queue, which count */
-    }
-    item->why.since_ns = sched->now_ns;
-    if (!queue->waits) {
-        queue->waits = calloc(WEIR_SCHED_WAIT_ROWS, sizeof *queue->waits);
-    }
-    if (queue->waits) {
-        weir_sched_wait_add(queue->waits, &wait);
-    }
-}
-
-const struct weir_sched_wait *weir_sched_queue_waits(const struct weir_sched *sched,
-                                                     weir_sched_id id)
-{
-    const struct queue *queue = table_get(&sched->queues, id);
-
-    return queue ? queue->waits : NULL;
-}
-
 /* ---------------------------------------------------------------- after a decision */
 
 /* Is each change recorded? */
 static bool is_traced(const struct weir_sched *sched)
 {
-    return sched->env.trace && !sched->allow_alone;
+    return sched->env.trace && !sched->alone.allowed;
 }
 
 /* Find the cause of a queue's first item that waits: a stopped one, or the next to be granted. */
@@ -196,7 +150,7 @@ static void look_at_all(struct weir_sched *sched, const struct tenant *tenant, u
 
 static void look_at_copies(struct weir_sched *sched, enum weir_sched_resource way, uint32_t most)
 {
-    for (const struct queue *q = sched->copy_first[way]; q && most-- != 0; q = q->list_next) {
+    for (const struct queue *q = sched->way[way].first; q && most-- != 0; q = q->list_next) {
         look(sched, q);
     }
 }
@@ -204,16 +158,16 @@ static void look_at_copies(struct weir_sched *sched, enum weir_sched_resource wa
 void causes_look(struct weir_sched *sched)
 {
     bool is_all = is_traced(sched);
-    uint32_t most = is_all ? UINT32_MAX : LOOKS_MAX, left = most, n = sched->ready_count;
+    uint32_t most = is_all ? UINT32_MAX : LOOKS_MAX, left = most, n = sched->ready.count;
     uint32_t from = (uint32_t)sched->counts.arrivals; /* another tenant each time */
 
-    if (!is_all && sched->busy_tenants < 2 && !sched->limited) {
+    if (!is_all && sched->alone.busy < 2 && !sched->limited) {
         return;
     }
     for (uint32_t i = 0; i < n && left != 0; i++) {
         uint32_t part = is_all ? most : 1 + LOOKS_MAX / n, unused = part;
 
-        look_at_all(sched, tenant_of(sched->ready[(from + i) % n]), &unused);
+        look_at_all(sched, tenant_of(sched->ready.list[(from + i) % n]), &unused);
         left -= (uint32_t)min_u64(left, is_all ? 1 : part - unused);
     }
     left = most;

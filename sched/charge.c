@@ -15,8 +15,15 @@
  * and another tenant waits: that tenant is to get its share of the time, and not of the SMs that
  * the small items happen to need.
  *
- * Where one tenant fills below an equal (fill.c), time says little about the SMs that either had.
+ * Where one tenant fills below an equal (beside.c), time says little about the SMs that either had.
  * So in the end each pays for its items what they are known to take alone.
+ *
+ * An item that goes first (beside.c) is behind the other head items, so others pay for the time
+ * until it ends, and then what it is known to take is moved to its tenant's account. The rest of
+ * the time is in doubt: it waited for others' blocks to end, or took longer than is known. When the
+ * head item before it ends, that one's known duration tells: what it took beyond it, and was in
+ * doubt, is moved, too. Otherwise a program could have kernels that are known to be short and keep
+ * the device for milliseconds.
  *
  * A head item may itself wait for a host function, a value or a later kernel. The scheduler cannot
  * see this; but when an item behind it ends as soon as if it had been alone, the head items before
@@ -31,8 +38,8 @@ static bool goes_before(const struct item *a, const struct item *b)
     if (a->waits != b->waits) {
         return b->waits;
     }
-    if (a->filler != b->filler) {
-        return b->filler;
+    if (is_filler(a) != is_filler(b)) {
+        return is_filler(b);
     }
     return a->queue->tenant->view.priority > b->queue->tenant->view.priority;
 }
@@ -40,18 +47,18 @@ static bool goes_before(const struct item *a, const struct item *b)
 void front_add(struct weir_sched *sched, struct item *item)
 {
     enum weir_sched_resource resource = resource_of(item);
-    struct item *after = sched->front_last[resource];
+    struct item *after = sched->fronts.last[resource];
 
     while (after && goes_before(item, after)) {
         after = after->front_prev;
     }
     item->is_front = true;
-    item->head_ns = item->waits ? item->head_ns : sched->now_ns;
-    item->beside_filler |= sched->fillers != 0;
+    item->at.head_ns = item->waits ? item->at.head_ns : sched->now_ns;
+    item->saw.filler |= sched->fill.items != 0;
     item->front_prev = after;
-    item->front_next = after ? after->front_next : sched->front_first[resource];
-    *(item->front_next ? &item->front_next->front_prev : &sched->front_last[resource]) = item;
-    *(after ? &after->front_next : &sched->front_first[resource]) = item;
+    item->front_next = after ? after->front_next : sched->fronts.first[resource];
+    *(item->front_next ? &item->front_next->front_prev : &sched->fronts.last[resource]) = item;
+    *(after ? &after->front_next : &sched->fronts.first[resource]) = item;
 }
 
 void front_remove(struct weir_sched *sched, struct item *item)
@@ -61,9 +68,9 @@ void front_remove(struct weir_sched *sched, struct item *item)
     if (!item->is_front) {
         return;
     }
-    *(item->front_prev ? &item->front_prev->front_next : &sched->front_first[resource]) =
+    *(item->front_prev ? &item->front_prev->front_next : &sched->fronts.first[resource]) =
         item->front_next;
-    *(item->front_next ? &item->front_next->front_prev : &sched->front_last[resource]) =
+    *(item->front_next ? &item->front_next->front_prev : &sched->fronts.last[resource]) =
         item->front_prev;
     item->front_next = item->front_prev = NULL;
     item->is_front = false;
@@ -77,7 +84,7 @@ static bool is_placed(const struct item *item)
 
 struct item *front_before(const struct weir_sched *sched, const struct item *item)
 {
-    struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
+    struct item *front = sched->fronts.first[WEIR_SCHED_COMPUTE];
 
     while (front != item && (front->waits || is_placed(front))) {
         front = front->front_next;
@@ -85,14 +92,91 @@ struct item *front_before(const struct weir_sched *sched, const struct item *ite
     return front != item ? front : NULL;
 }
 
+void charge_more(struct tenant *tenant, int64_t more_ns)
+{
+    if (more_ns > 0) {
+        tenant->view.service_ns[WEIR_SCHED_COMPUTE] += (uint64_t)more_ns;
+    } else {
+        tenant->credit_ns += (uint64_t)-more_ns;
+    }
+}
+
+/* The least time that an item took which went first and ended behind an earlier head item: it
+ * waited for a block of that one at most. */
+static uint64_t least_ns(const struct weir_sched *sched, const struct item *item,
+                         const struct item *before)
+{
+    uint64_t span_ns = sched->now_ns - item->at.head_ns;
+    uint64_t others_ns = item_block_ns(sched, before) + sched->config.launch_ns;
+
+    return span_ns - min_u64(span_ns, others_ns + tuning.seen_late_ns);
+}
+
+/* An item that went first ends: how much of the time was its own? before: the head item before it,
+ * or NULL. */
+static uint64_t first_took_ns(const struct weir_sched *sched, const struct item *item,
+                              const struct item *before)
+{
+    if (!before) {
+        return item->predicted_ns;
+    }
+    return before->predicted_ns == 0 ? sched->now_ns - item->at.head_ns
+                                     : max_u64(item->predicted_ns, least_ns(sched, item, before));
+}
+
+/* Such an item ends, is charged claim_ns, and was behind `before`: the rest of its time is in
+ * doubt. */
+static void first_doubt(const struct weir_sched *sched, const struct item *item,
+                        struct item *before, uint64_t claim_ns)
+{
+    uint64_t span_ns = sched->now_ns - item->at.head_ns;
+    uint64_t doubt_ns = span_ns - min_u64(span_ns, claim_ns);
+    weir_sched_id id = item->queue->tenant->view.id;
+
+    if (before->doubt.of == id) {
+        before->doubt.ns += doubt_ns;
+    } else if (doubt_ns > before->doubt.ns) { /* of several tenants that of the largest doubt */
+        before->doubt.of = id;
+        before->doubt.ns = doubt_ns;
+    }
+}
+
+/* An item ends: if it took longer than is known, what is in doubt was that of items above. */
+static void first_settle(struct weir_sched *sched, struct item *done)
+{
+    struct tenant *tenant = done->doubt.ns != 0 ? table_get(&sched->tenants, done->doubt.of) : NULL;
+    int64_t owed_ns = (int64_t)done->had.served_ns + done->had.beyond_ns -
+                      (int64_t)(done->predicted_ns * sched->config.sms);
+    int64_t most_ns = (int64_t)(done->doubt.ns * sched->config.sms);
+
+    owed_ns = owed_ns < most_ns ? owed_ns : most_ns;
+    if (tenant && owed_ns > 0 && !done->saw.stop && done->predicted_ns != 0) {
+        charge_more(tenant, owed_ns);
+        charge_more(done->queue->tenant, -owed_ns);
+        done->had.beyond_ns -= owed_ns;
+    }
+}
+
+void first_bounds(const struct weir_sched *sched, const struct item *item, uint64_t *ret_least_ns,
+                  uint64_t *ret_most_ns)
+{
+    const struct item *before = front_before(sched, item);
+
+    if (before && !item->saw.filler && !item->saw.moved) {
+        *ret_least_ns = least_ns(sched, item, before);
+        *ret_most_ns = sched->now_ns - item->at.head_ns;
+    }
+}
+
 /* The time that an ended item must have been served beside those before it. */
 static uint64_t claim_ns(const struct weir_sched *sched, const struct item *done,
                          const struct item *before)
 {
-    uint64_t served_ns = done->served_ns / sched->config.sms;
+    uint64_t served_ns = done->had.served_ns / sched->config.sms;
     uint64_t had_ns = is_first(done) ? first_took_ns(sched, done, before) : done->predicted_ns;
 
-    return min_u64(had_ns > served_ns ? had_ns - served_ns : 0, sched->now_ns - done->started_ns);
+    return min_u64(had_ns > served_ns ? had_ns - served_ns : 0,
+                   sched->now_ns - done->at.started_ns);
 }
 
 /* Did an item end as if nothing had been before it? Or has `before` been there for very long? */
@@ -102,15 +186,8 @@ static bool went_past(const struct weir_sched *sched, const struct item *before,
     uint64_t alone_ns =
         done->predicted_ns != 0 ? done->predicted_ns * 3 / 2 + sched->config.launch_ns : 0;
 
-    return done->served_ns == 0 && (sched->now_ns - done->head_ns <= alone_ns ||
-                                    sched->now_ns - before->head_ns > tuning.patience_ns);
-}
-
-void fronts_disturb(struct weir_sched *sched)
-{
-    for (struct item *i = sched->front_first[WEIR_SCHED_COMPUTE]; i; i = i->front_next) {
-        i->beside_filler = true;
-    }
+    return done->had.served_ns == 0 && (sched->now_ns - done->at.head_ns <= alone_ns ||
+                                        sched->now_ns - before->at.head_ns > tuning.patience_ns);
 }
 
 /* Charge an ended item its claim, in which the item before it was not served. */
@@ -121,10 +198,10 @@ static uint64_t charge_claim(struct weir_sched *sched, struct item *done, struct
     done->queue->tenant->view.service_ns[WEIR_SCHED_COMPUTE] += claim * sched->config.sms;
     done->queue->service_ns += claim * sched->config.sms;
     limit_pay(sched, done, claim * sched->config.sms, claim);
-    done->beyond_ns += (int64_t)(claim * sched->config.sms);
-    done->disturbed = true;
+    done->had.beyond_ns += (int64_t)(claim * sched->config.sms);
+    done->saw.moved = true;
     if (before) {
-        before->beside_ns += claim;
+        before->had.beside_ns += claim;
     }
     return claim;
 }
@@ -139,7 +216,7 @@ void fronts_yield(struct weir_sched *sched, struct item *done)
         return;
     }
     before = front_before(sched, done);
-    if (done->filler) { /* others that had left it SMs pay for their own time all the same */
+    if (is_filler(done)) { /* others that had left it SMs pay for their own time all the same */
         (void)charge_claim(sched, done, before);
         return;
     }
@@ -148,8 +225,8 @@ void fronts_yield(struct weir_sched *sched, struct item *done)
     }
     claim = charge_claim(sched, done, before) * sched->config.sms;
     before->queue->tenant->credit_ns += claim;
-    before->beyond_ns -= (int64_t)claim;
-    before->disturbed |= done->predicted_ns == 0;
+    before->had.beyond_ns -= (int64_t)claim;
+    before->saw.moved |= done->predicted_ns == 0;
     if (is_first(done)) {
         first_doubt(sched, done, before, claim / sched->config.sms);
         sched->turn.used_ns +=
@@ -162,7 +239,7 @@ void fronts_yield(struct weir_sched *sched, struct item *done)
             front->queue->tenant->view.priority == done->queue->tenant->view.priority) {
             front_remove(sched, front);
             front->waits = true;
-            front->disturbed = true;
+            front->saw.moved = true;
             front_add(sched, front);
         }
     }
@@ -170,8 +247,8 @@ void fronts_yield(struct weir_sched *sched, struct item *done)
 
 bool is_among_equals(const struct weir_sched *sched, const struct item *item)
 {
-    return item->fills_equal || sched->equal_fillers != 0 ||
-           item->started_ns < sched->equal_filled_ns;
+    return item->level == WEIR_SCHED_BELOW_EQUAL || sched->fill.equals != 0 ||
+           item->at.started_ns < sched->fill.equal_ns;
 }
 
 /*
@@ -186,22 +263,13 @@ static int64_t owed_by_small(const struct weir_sched *sched, const struct item *
                              int64_t costs_ns)
 {
     enum weir_priority class = done->queue->tenant->view.priority;
-    int64_t owed_ns = (int64_t)done->served_ns - costs_ns;
-    int64_t most_ns = (int64_t)done->served_ns / 2;
+    int64_t owed_ns = (int64_t)done->had.served_ns - costs_ns;
+    int64_t most_ns = (int64_t)done->had.served_ns / 2;
 
-    if (!done->beside_small || !sched->turn.leader || class != sched->turn.leader->view.priority) {
+    if (!done->saw.small || !sched->turn.leader || class != sched->turn.leader->view.priority) {
         return 0;
     }
     return owed_ns < most_ns ? owed_ns : most_ns;
-}
-
-void charge_more(struct tenant *tenant, int64_t more_ns)
-{
-    if (more_ns > 0) {
-        tenant->view.service_ns[WEIR_SCHED_COMPUTE] += (uint64_t)more_ns;
-    } else {
-        tenant->credit_ns += (uint64_t)-more_ns;
-    }
 }
 
 static void charge_queue(struct queue *queue, int64_t more_ns)
@@ -213,37 +281,41 @@ static void charge_queue(struct queue *queue, int64_t more_ns)
 /* Add to filled_ns what equals paid for filling, or subtract what leaders got back. */
 static void note_filled(struct weir_sched *sched, int64_t paid_ns, int64_t most_ns)
 {
-    sched->filled_ns += paid_ns;
-    sched->filled_ns = sched->filled_ns < most_ns ? sched->filled_ns : most_ns;
+    sched->fill.paid_ns += paid_ns;
+    sched->fill.paid_ns = sched->fill.paid_ns < most_ns ? sched->fill.paid_ns : most_ns;
 }
 
-void charge_by_work(struct weir_sched *sched, const struct item *done)
+void charge_by_work(struct weir_sched *sched, struct item *done)
 {
     int64_t most_ns = (int64_t)tuning.slack_ns * sched->config.sms;
-    int64_t paid_ns = (int64_t)done->served_ns + done->beyond_ns;
+    int64_t paid_ns;
+    bool fills = done->level == WEIR_SCHED_BELOW_EQUAL;
     int64_t owed_ns, more_ns;
 
+    first_settle(sched, done);
+    paid_ns = (int64_t)done->had.served_ns + done->had.beyond_ns;
     if (small_sms(done) != 0) {
+        small_done(sched, done);
         charge_queue(done->queue, (int64_t)pair_gain_small_done(sched, done));
         return;
     }
-    if (!is_compute(done) || done->interrupted || is_placed(done)) {
+    if (!is_compute(done) || done->saw.stop || is_placed(done)) {
         return;
     }
     if (is_unsure(done)) {
-        note_filled(sched, done->fills_equal ? paid_ns : 0, most_ns);
+        note_filled(sched, fills ? paid_ns : 0, most_ns);
         return;
     }
-    more_ns = (int64_t)(min_u64(done->predicted_ns, sched->now_ns - done->started_ns) *
+    more_ns = (int64_t)(min_u64(done->predicted_ns, sched->now_ns - done->at.started_ns) *
                         sched->config.sms) -
               paid_ns;
     owed_ns = owed_by_small(sched, done, paid_ns + more_ns);
     if (is_among_equals(sched, done)) {
-        if (more_ns < 0 && sched->filled_ns + more_ns < -most_ns) {
-            more_ns = sched->filled_ns > -most_ns ? -most_ns - sched->filled_ns : 0;
+        if (more_ns < 0 && sched->fill.paid_ns + more_ns < -most_ns) {
+            more_ns = sched->fill.paid_ns > -most_ns ? -most_ns - sched->fill.paid_ns : 0;
         }
-        note_filled(sched, more_ns + (done->fills_equal ? paid_ns : 0), most_ns);
-    } else if (done->beside_small) {
+        note_filled(sched, more_ns + (fills ? paid_ns : 0), most_ns);
+    } else if (done->saw.small) {
         int64_t back_ns = owed_ns > 0 ? owed_ns : 0; /* most that it gets back */
 
         more_ns = more_ns > -back_ns ? more_ns : -back_ns;
@@ -254,7 +326,7 @@ void charge_by_work(struct weir_sched *sched, const struct item *done)
         return;
     }
     charge_queue(done->queue, more_ns);
-    sched->small_owe_ns += owed_ns;
+    sched->small.owe_ns += owed_ns;
 }
 
 /* The service of a head item in a step. */
@@ -270,8 +342,8 @@ struct part {
 static void pay(struct weir_sched *sched, struct item *item, enum weir_sched_resource resource,
                 uint64_t service_ns, uint64_t ns)
 {
-    item->served_ns += service_ns;
-    item->busy_ns += ns;
+    item->had.served_ns += service_ns;
+    item->had.busy_ns += ns;
     if (resource == WEIR_SCHED_COMPUTE) { /* use up its credit first */
         uint64_t credit_ns = min_u64(item->queue->tenant->credit_ns, service_ns);
 
@@ -290,14 +362,14 @@ static void charge_copies(struct weir_sched *sched, enum weir_sched_resource dir
     uint64_t count = 0;
     uint64_t left = ns;
 
-    for (struct item *i = sched->front_first[direction]; i; i = i->front_next) {
+    for (struct item *i = sched->fronts.first[direction]; i; i = i->front_next) {
         count++;
     }
-    for (struct item *i = sched->front_first[direction]; i; i = i->front_next) {
+    for (struct item *i = sched->fronts.first[direction]; i; i = i->front_next) {
         uint64_t part = left / count;
 
         pay(sched, i, direction, part, ns);
-        i->alone_ns += !i->front_next && !i->front_prev ? ns : 0;
+        i->had.alone_ns += !i->front_next && !i->front_prev ? ns : 0;
         left -= part;
         count--;
     }
@@ -344,9 +416,9 @@ static bool keeps_waiting(const struct weir_sched *sched)
 {
     const struct tenant *leader = sched->turn.leader;
 
-    for (uint32_t i = 0; i < sched->ready_count && leader; i++) {
-        if (sched->ready[i]->priority >= leader->view.priority && sched->ready[i]->waiting != 0 &&
-            tenant_of(sched->ready[i])->heads == 0) {
+    for (uint32_t i = 0; i < sched->ready.count && leader; i++) {
+        if (sched->ready.list[i]->priority >= leader->view.priority &&
+            sched->ready.list[i]->waiting != 0 && tenant_of(sched->ready.list[i])->heads == 0) {
             return true;
         }
     }
@@ -367,7 +439,7 @@ static uint64_t part_of(uint64_t ns, uint64_t claim, uint64_t claims)
 static uint32_t deal_small(const struct weir_sched *sched, uint64_t ns, struct part *parts,
                            uint32_t *left)
 {
-    const struct item *first = sched->front_first[0];
+    const struct item *first = sched->fronts.first[0];
     uint64_t needed = 0, claims = 0, dealt;
     uint32_t count = 0;
     bool only = true, shared = false, whole;
@@ -380,7 +452,7 @@ static uint32_t deal_small(const struct weir_sched *sched, uint64_t ns, struct p
     }
     dealt = needed >= *left || (only && (shared || keeps_waiting(sched))) ? *left : needed;
     whole = dealt == *left;
-    for (struct item *i = sched->front_first[0]; i && needed != 0 && count < PARTS_MAX;
+    for (struct item *i = sched->fronts.first[0]; i && needed != 0 && count < PARTS_MAX;
          i = i->front_next) {
         if (small_sms(i) != 0) {
             parts[count] = (struct part){
@@ -405,7 +477,7 @@ static uint32_t deal(struct weir_sched *sched, uint64_t ns, struct part *parts)
     uint64_t sharing = 0;
     uint64_t shared_ns;
 
-    for (struct item *i = sched->front_first[0]; i && count < PARTS_MAX; i = i->front_next) {
+    for (struct item *i = sched->fronts.first[0]; i && count < PARTS_MAX; i = i->front_next) {
         uint32_t sms = i->place.sm_count != 0 ? i->place.sm_count : sched->config.sms;
         uint32_t with;
 
@@ -451,11 +523,11 @@ static uint32_t deal(struct weir_sched *sched, uint64_t ns, struct part *parts)
 static void charge_lingering(struct weir_sched *sched, uint64_t ns)
 {
     struct turn *turn = &sched->turn;
-    uint64_t from_ns = sched->charged_ns - ns; /* up to charged_ns */
+    uint64_t from_ns = sched->now_ns - ns;
     uint64_t until_ns = max_u64(turn->linger_until_ns, turn->kept_until_ns);
 
     if (turn->leader && turn->hold_ns == 0 && turn->linger_until_ns != 0 && until_ns > from_ns &&
-        sched->ready_count != 0 && !sched->front_first[0]) {
+        sched->ready.count != 0 && !sched->fronts.first[0]) {
         ns = min_u64(ns, until_ns - from_ns);
         turn->leader->view.service_ns[WEIR_SCHED_COMPUTE] += ns * sched->config.sms;
         turn->used_ns += ns;
@@ -471,10 +543,10 @@ static void settle_with_small(struct weir_sched *sched, const struct part *parts
         all_ns += (double)parts[i].service_ns;
     }
     for (uint32_t i = 0; i < count && all_ns > 0 && small_sms(parts[i].item) != 0; i++) {
-        charge_queue(parts[i].item->queue, (int64_t)((double)sched->small_owe_ns *
+        charge_queue(parts[i].item->queue, (int64_t)((double)sched->small.owe_ns *
                                                      ((double)parts[i].service_ns / all_ns)));
     }
-    sched->small_owe_ns = all_ns > 0 ? 0 : sched->small_owe_ns;
+    sched->small.owe_ns = all_ns > 0 ? 0 : sched->small.owe_ns;
 }
 
 /* Was the whole device dealt to small items? */
@@ -493,7 +565,7 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
 {
     struct part parts[PARTS_MAX];
     uint32_t count = deal(sched, ns, parts);
-    bool waits = sched->front_last[0] && sched->front_last[0]->waits;
+    bool waits = sched->fronts.last[0] && sched->fronts.last[0]->waits;
     bool led = false;
 
     bool crowd = is_crowd(sched, ns, parts, count);
@@ -501,18 +573,18 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
     for (uint32_t i = 0; i < count; i++) {
         struct item *item = parts[i].item;
 
-        item->crowd_ns += crowd ? parts[i].service_ns : 0;
+        item->had.crowd_ns += crowd ? parts[i].service_ns : 0;
         if (parts[i].service_ns == 0) {
             continue;
         }
         pay(sched, item, WEIR_SCHED_COMPUTE, parts[i].service_ns, ns);
         group_serve(sched, item, parts[i].service_ns, ns);
-        item->beside_waits |= waits && !item->waits;
+        item->saw.waits |= waits && !item->waits;
         /* An item that was granted while its tenant filled does not count for this turn. */
-        led |=
-            item->queue->tenant == sched->turn.leader && !(item->fills_equal && item->beside_small);
+        led |= item->queue->tenant == sched->turn.leader &&
+               !(item->level == WEIR_SCHED_BELOW_EQUAL && item->saw.small);
         if (count == 1) {
-            item->alone_ns += ns;
+            item->had.alone_ns += ns;
         } else if (count == 2) {
             if (small_sms(item) != 0 && small_sms(parts[1 - i].item) != 0 &&
                 item->queue->tenant != parts[1 - i].item->queue->tenant) {
@@ -522,12 +594,12 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
     }
     if (count > 1 && small_sms(parts[count - 2].item) != 0 &&
         small_sms(parts[count - 1].item) == 0) {
-        parts[count - 1].item->with_small_ns += parts[count - 1].service_ns != 0 ? ns : 0;
+        parts[count - 1].item->had.with_small_ns += parts[count - 1].service_ns != 0 ? ns : 0;
     }
     if (count != 0 && small_sms(parts[0].item) != 0) { /* small items come first */
         settle_with_small(sched, parts, count);
-        for (struct item *i = sched->front_first[0]; i; i = i->front_next) {
-            i->beside_small = true;
+        for (struct item *i = sched->fronts.first[0]; i; i = i->front_next) {
+            i->saw.small = true;
         }
     }
     room_pass(sched, count != 0 && small_sms(parts[0].item) != 0 ? parts[0].item : NULL, ns);
@@ -550,16 +622,14 @@ bool is_served(struct weir_sched *sched, const struct tenant *tenant)
     return false;
 }
 
-void charge_until(struct weir_sched *sched, uint64_t now_ns)
+void time_is(struct weir_sched *sched, uint64_t now_ns)
 {
-    uint64_t ns;
+    uint64_t ns = now_ns > sched->now_ns ? now_ns - sched->now_ns : 0;
 
-    if (now_ns <= sched->charged_ns) {
-        return;
+    sched->now_ns += ns;
+    if (ns != 0) {
+        charge_compute(sched, ns);
+        charge_copies(sched, WEIR_SCHED_TO_DEVICE, ns);
+        charge_copies(sched, WEIR_SCHED_FROM_DEVICE, ns);
     }
-    ns = now_ns - sched->charged_ns;
-    sched->charged_ns = now_ns;
-    charge_compute(sched, ns);
-    charge_copies(sched, WEIR_SCHED_TO_DEVICE, ns);
-    charge_copies(sched, WEIR_SCHED_FROM_DEVICE, ns);
 }

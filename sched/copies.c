@@ -23,7 +23,7 @@ static uint64_t busy_ns(const struct weir_sched *sched, enum weir_sched_resource
 {
     uint64_t sum_ns = 0;
 
-    for (const struct item *i = sched->front_first[way]; i; i = i->front_next) {
+    for (const struct item *i = sched->fronts.first[way]; i; i = i->front_next) {
         sum_ns += i->queue->copies_ns - i->counted_ns + rest_ns(sched, i);
     }
     return sum_ns;
@@ -47,11 +47,11 @@ static bool has_to_wait(const struct weir_sched *sched, enum weir_sched_resource
 {
     uint64_t hold = 0;
 
-    for (const struct item *i = sched->front_first[way]; i; i = i->front_next) {
+    for (const struct item *i = sched->fronts.first[way]; i; i = i->front_next) {
         uint64_t patience_ns = copy_patience_ns(sched, i);
 
-        if (i->queue != own && (is_long(i) || for_any) && i->busy_ns < patience_ns) {
-            hold = max_u64(hold, patience_ns - i->busy_ns);
+        if (i->queue != own && (is_long(i) || for_any) && i->had.busy_ns < patience_ns) {
+            hold = max_u64(hold, patience_ns - i->had.busy_ns);
         }
     }
     *wake_ns = hold != 0 ? min_u64(*wake_ns, sched->now_ns + hold) : *wake_ns;
@@ -65,7 +65,7 @@ static bool is_held(struct weir_sched *sched, enum weir_sched_resource way,
     uint64_t until_ns = copy_expected_ns(sched, way, queue);
     const struct queue *own = copy_going_on(sched, way, queue) == queue ? queue : NULL;
 
-    if (sched->copy_tenants[way] > 1 &&
+    if (sched->way[way].tenants > 1 &&
         has_to_wait(sched, way, own, is_long(queue->listed) || until_ns == NEVER, wake_ns)) {
         return true;
     }
@@ -81,17 +81,17 @@ static void name_next(struct weir_sched *sched, enum weir_sched_resource way, st
 {
     const struct item *copy = queue->listed;
 
-    if (sched->copy_next[way] != queue && sched->env.soon) {
+    if (sched->way[way].next != queue && sched->env.soon) {
         sched->env.soon(sched->env.user, copy->id, copy->params.user);
     }
-    sched->copy_next[way] = queue;
+    sched->way[way].next = queue;
 }
 
 static void grant_copy(struct weir_sched *sched, struct queue *queue)
 {
     static const struct weir_sched_place anywhere;
 
-    item_start(sched, queue->listed, &anywhere);
+    item_start(sched, queue->listed, &anywhere, WEIR_SCHED_PLAIN);
     tenant_refresh(sched, queue->tenant);
 }
 
@@ -116,7 +116,7 @@ static struct queue *shortest_with_room(const struct weir_sched *sched,
     struct queue *best = NULL;
     uint32_t seen = 0;
 
-    for (struct queue *queue = sched->copy_first[way]; queue && seen < tuning.few;
+    for (struct queue *queue = sched->way[way].first; queue && seen < tuning.few;
          queue = queue->list_next) {
         if (queue->on_device != 0 && queue_rest_ns(sched, queue) >= bound_ns) {
             continue;
@@ -124,7 +124,7 @@ static struct queue *shortest_with_room(const struct weir_sched *sched,
         if (!first) {
             first = best = queue;
         } else if (queue->tenant->view.priority < first->tenant->view.priority ||
-                   !copy_is_within(queue, first->listed->copy_start, tuning.lag_ns)) {
+                   !copy_is_within(queue, first->listed->copy.start, tuning.lag_ns)) {
             break;
         } else if (copy_whole_ns(queue->listed) < copy_whole_ns(best->listed)) {
             best = queue;
@@ -139,7 +139,7 @@ static struct queue *next_by_shares(const struct weir_sched *sched, enum weir_sc
                                     uint64_t bound_ns)
 {
     struct queue *best = shortest_with_room(sched, way, bound_ns);
-    struct queue *whole = next_piece(sched, way, best ? best : sched->copy_first[way]);
+    struct queue *whole = next_piece(sched, way, best ? best : sched->way[way].first);
 
     if (!whole) {
         return best;
@@ -150,19 +150,19 @@ static struct queue *next_by_shares(const struct weir_sched *sched, enum weir_sc
 /* A queue whose copy has waited for starve_ns, at limited intervals; or NULL. */
 static struct queue *starved(struct weir_sched *sched, enum weir_sched_resource way)
 {
-    struct queue *oldest = sched->copy_first[way];
+    struct queue *oldest = sched->way[way].first;
 
-    if (sched->now_ns < sched->copy_check_ns[way]) {
+    if (sched->now_ns < sched->way[way].check_ns) {
         return NULL;
     }
     for (struct queue *queue = oldest; queue; queue = queue->list_next) {
-        oldest = queue->listed->since_ns < oldest->listed->since_ns ? queue : oldest;
+        oldest = queue->listed->at.since_ns < oldest->listed->at.since_ns ? queue : oldest;
     }
-    sched->copy_check_ns[way] = oldest->listed->since_ns + sched->config.starve_ns;
-    if (sched->now_ns < sched->copy_check_ns[way]) {
+    sched->way[way].check_ns = oldest->listed->at.since_ns + sched->config.starve_ns;
+    if (sched->now_ns < sched->way[way].check_ns) {
         return NULL;
     }
-    sched->copy_check_ns[way] = sched->now_ns + tuning.rescue_slice_ns * tuning.rescue_every;
+    sched->way[way].check_ns = sched->now_ns + tuning.rescue_slice_ns * tuning.rescue_every;
     return oldest;
 }
 
@@ -181,7 +181,7 @@ static bool grant_first(struct weir_sched *sched, enum weir_sched_resource way, 
     bool shared = copies_are_shared(sched, way);
     uint64_t rest_ns = busy_ns(sched, way);
     struct queue *queue = next_by_shares(
-        sched, way, sched->copy_tenants[way] > 1 ? config->inflight_ns : config->alone_ns);
+        sched, way, sched->way[way].tenants > 1 ? config->inflight_ns : config->alone_ns);
 
     if (queue && is_held(sched, way, queue, wake_ns)) {
         if (rest_ns <= config->inflight_ns) {
@@ -191,8 +191,8 @@ static bool grant_first(struct weir_sched *sched, enum weir_sched_resource way, 
         }
         return false;
     }
-    if (!queue || (shared && sched->front_first[way] && rest_ns >= config->inflight_ns)) {
-        if (sched->front_first[way]) {
+    if (!queue || (shared && sched->fronts.first[way] && rest_ns >= config->inflight_ns)) {
+        if (sched->fronts.first[way]) {
             wake_near_end(sched, rest_ns, wake_ns);
         }
         return false;
@@ -210,18 +210,18 @@ static void grant_by_shares(struct weir_sched *sched, enum weir_sched_resource w
         sched->counts.rescues++;
         grant_copy(sched, queue);
     }
-    while (sched->copy_first[way] && grant_first(sched, way, wake_ns)) {
+    while (sched->way[way].first && grant_first(sched, way, wake_ns)) {
     }
-    if (sched->copy_first[way]) {
-        *wake_ns = min_u64(*wake_ns, sched->copy_check_ns[way]);
+    if (sched->way[way].first) {
+        *wake_ns = min_u64(*wake_ns, sched->way[way].check_ns);
     }
 }
 
 void copies_decide(struct weir_sched *sched, uint64_t *wake_ns)
 {
     for (int way = WEIR_SCHED_TO_DEVICE; way < RESOURCES; way++) {
-        if (!sched->copy_first[way]) {
-            sched->copy_share[way].idle_since_ns = 0;
+        if (!sched->way[way].first) {
+            sched->way[way].idle_since_ns = 0;
             continue;
         }
         grant_by_shares(sched, (enum weir_sched_resource)way, wake_ns);

@@ -51,15 +51,15 @@ void copy_tag(struct weir_sched *sched, struct item *item)
 {
     enum weir_sched_resource way = resource_of(item);
     struct tenant *tenant = item->queue->tenant;
-    struct copy_share *share = &sched->copy_share[way];
+    struct copy_way *share = &sched->way[way];
     uint64_t start;
 
-    if (item->tagged) {
+    if (item->copy.tagged) {
         return;
     }
     start = later_of(tenant->copy_end[way], share->now[tenant->view.priority]);
-    item->tagged = true;
-    item->copy_start = start;
+    item->copy.tagged = true;
+    item->copy.start = start;
     tenant->copy_end[way] = start + to_virtual(tenant, item->counted_ns);
     share->latest = later_of(share->latest, tenant->copy_end[way]);
 }
@@ -93,15 +93,15 @@ void copies_count(struct weir_sched *sched, struct tenant *tenant, enum weir_sch
 
     tenant->copies[way] += more ? 1 : -1u;
     if (more && before == 0) {
-        sched->copy_tenants[way]++;
+        sched->way[way].tenants++;
         note_gap(sched, tenant, way);
     } else if (!more && before == 1) {
-        sched->copy_tenants[way]--;
+        sched->way[way].tenants--;
         begin_gap(sched, tenant, way);
     }
-    if (sched->copy_tenants[way] == 0) {
+    if (sched->way[way].tenants == 0) {
         for (int class = 0; class < WEIR_PRIORITY_COUNT; class ++) {
-            sched->copy_share[way].now[class] = sched->copy_share[way].latest;
+            sched->way[way].now[class] = sched->way[way].latest;
         }
     }
 }
@@ -111,22 +111,22 @@ static bool goes_before(const struct queue *a, const struct queue *b)
     if (a->tenant->view.priority != b->tenant->view.priority) {
         return a->tenant->view.priority > b->tenant->view.priority;
     }
-    return is_before(a->listed->copy_start, b->listed->copy_start);
+    return is_before(a->listed->copy.start, b->listed->copy.start);
 }
 
 void copy_list(struct weir_sched *sched, struct queue *queue)
 {
     enum weir_sched_resource way = resource_of(queue->listed);
-    struct queue *after = sched->copy_last[way];
+    struct queue *after = sched->way[way].last;
 
     copy_tag(sched, queue->listed);
     while (after && goes_before(queue, after)) {
         after = after->list_prev;
     }
     queue->list_prev = after;
-    queue->list_next = after ? after->list_next : sched->copy_first[way];
-    *(queue->list_next ? &queue->list_next->list_prev : &sched->copy_last[way]) = queue;
-    *(after ? &after->list_next : &sched->copy_first[way]) = queue;
+    queue->list_next = after ? after->list_next : sched->way[way].first;
+    *(queue->list_next ? &queue->list_next->list_prev : &sched->way[way].last) = queue;
+    *(after ? &after->list_next : &sched->way[way].first) = queue;
     copies_count(sched, queue->tenant, way, true);
 }
 
@@ -134,12 +134,12 @@ void copy_unlist(struct weir_sched *sched, struct queue *queue)
 {
     enum weir_sched_resource way = resource_of(queue->listed);
 
-    *(queue->list_prev ? &queue->list_prev->list_next : &sched->copy_first[way]) = queue->list_next;
-    *(queue->list_next ? &queue->list_next->list_prev : &sched->copy_last[way]) = queue->list_prev;
+    *(queue->list_prev ? &queue->list_prev->list_next : &sched->way[way].first) = queue->list_next;
+    *(queue->list_next ? &queue->list_next->list_prev : &sched->way[way].last) = queue->list_prev;
     queue->list_next = queue->list_prev = NULL;
     copies_count(sched, queue->tenant, way, false);
-    if (sched->copy_next[way] == queue) {
-        sched->copy_next[way] = NULL;
+    if (sched->way[way].next == queue) {
+        sched->way[way].next = NULL;
     }
 }
 
@@ -147,17 +147,17 @@ void copy_unlist(struct weir_sched *sched, struct queue *queue)
 void copies_change_class(struct weir_sched *sched, struct tenant *tenant)
 {
     for (int way = WEIR_SCHED_TO_DEVICE; way < RESOURCES; way++) {
-        tenant->copy_end[way] = sched->copy_share[way].now[tenant->view.priority];
+        tenant->copy_end[way] = sched->way[way].now[tenant->view.priority];
     }
     for (struct queue *queue = tenant->queues; queue; queue = queue->next) {
         if (queue->listed) {
-            queue->listed->tagged = false;
+            queue->listed->copy.tagged = false;
         }
     }
 }
 
 /* The tenant that others waited for pays for the idle time. */
-static void pay_for_waiting(struct weir_sched *sched, struct copy_share *share,
+static void pay_for_waiting(struct weir_sched *sched, struct copy_way *share,
                             enum weir_sched_resource way)
 {
     struct tenant *tenant = table_get(&sched->tenants, share->tenant);
@@ -173,33 +173,33 @@ void copy_share_grant(struct weir_sched *sched, struct item *copy)
 {
     enum weir_sched_resource way = resource_of(copy);
     enum weir_priority class = copy->queue->tenant->view.priority;
-    struct copy_share *share = &sched->copy_share[way];
-    const struct queue *first = sched->copy_first[way];
-    uint64_t now = copy->copy_start;
+    struct copy_way *share = &sched->way[way];
+    const struct queue *first = sched->way[way].first;
+    uint64_t now = copy->copy.start;
 
     if (first && first->tenant->view.priority == class &&
-        is_before(first->listed->copy_start, now)) {
-        now = first->listed->copy_start;
+        is_before(first->listed->copy.start, now)) {
+        now = first->listed->copy.start;
     }
-    for (const struct item *i = sched->front_first[way]; i; i = i->front_next) {
-        if (i->queue->tenant->view.priority == class && is_before(i->copy_start, now)) {
-            now = i->copy_start;
+    for (const struct item *i = sched->fronts.first[way]; i; i = i->front_next) {
+        if (i->queue->tenant->view.priority == class && is_before(i->copy.start, now)) {
+            now = i->copy.start;
         }
     }
     share->now[class] = later_of(share->now[class], now);
     pay_for_waiting(sched, share, way);
     share->whole_ns = share->whole == copy->queue->id ? share->whole_ns : 0;
     share->whole_ns += copy->counted_ns;
-    share->left_ns = copy->rest_ns;
-    share->whole = copy->rest_ns != 0 ? copy->queue->id : 0;
+    share->left_ns = copy->copy.rest_ns;
+    share->whole = copy->copy.rest_ns != 0 ? copy->queue->id : 0;
     share->tenant = copy->queue->tenant->view.id;
 }
 
 bool copies_are_shared(struct weir_sched *sched, enum weir_sched_resource way)
 {
-    struct copy_share *share = &sched->copy_share[way];
+    struct copy_way *share = &sched->way[way];
 
-    if (sched->copy_tenants[way] > 1) {
+    if (sched->way[way].tenants > 1) {
         share->shared_until_ns = sched->now_ns + sched->config.quiet_ns;
     }
     return sched->now_ns < share->shared_until_ns;
@@ -214,23 +214,23 @@ void copy_share_end(struct weir_sched *sched, const struct item *copy)
 {
     struct tenant *tenant = copy->queue->tenant;
     enum weir_sched_resource way = resource_of(copy);
-    uint64_t served_ns = min_u64(copy->served_ns, copy_patience_ns(sched, copy));
+    uint64_t served_ns = min_u64(copy->had.served_ns, copy_patience_ns(sched, copy));
 
     tenant->copy_end[way] += to_virtual(tenant, served_ns) - to_virtual(tenant, copy->counted_ns);
-    sched->copy_share[way].latest = later_of(sched->copy_share[way].latest, tenant->copy_end[way]);
+    sched->way[way].latest = later_of(sched->way[way].latest, tenant->copy_end[way]);
 }
 
 bool copy_is_within(const struct queue *queue, uint64_t start, uint64_t slack_ns)
 {
     uint64_t slack = to_virtual(queue->tenant, slack_ns);
 
-    return !is_before(start + slack, queue->listed->copy_start);
+    return !is_before(start + slack, queue->listed->copy.start);
 }
 
 static bool has_front(const struct weir_sched *sched, enum weir_sched_resource way,
                       const struct tenant *tenant)
 {
-    for (const struct item *i = sched->front_first[way]; i; i = i->front_next) {
+    for (const struct item *i = sched->fronts.first[way]; i; i = i->front_next) {
         if (i->queue->tenant == tenant) {
             return true;
         }
@@ -241,7 +241,7 @@ static bool has_front(const struct weir_sched *sched, enum weir_sched_resource w
 struct queue *copy_going_on(const struct weir_sched *sched, enum weir_sched_resource way,
                             const struct queue *next)
 {
-    const struct copy_share *share = &sched->copy_share[way];
+    const struct copy_way *share = &sched->way[way];
     struct queue *queue = share->whole != 0 ? table_get(&sched->queues, share->whole) : NULL;
 
     if (!queue || next->tenant->view.priority > queue->tenant->view.priority ||
@@ -270,14 +270,14 @@ static bool is_soon_back(const struct copy_gap *gap)
 uint64_t copy_expected_ns(struct weir_sched *sched, enum weir_sched_resource way,
                           const struct queue *next)
 {
-    struct copy_share *share = &sched->copy_share[way];
+    struct copy_way *share = &sched->way[way];
     const struct tenant *tenant = table_get(&sched->tenants, share->tenant);
     const struct queue *whole = copy_going_on(sched, way, next);
     const struct copy_gap *gap;
     uint64_t until_ns;
 
     if (!tenant || tenant == next->tenant || tenant->view.priority != next->tenant->view.priority ||
-        (!whole && !is_before(tenant->copy_end[way], next->listed->copy_start))) {
+        (!whole && !is_before(tenant->copy_end[way], next->listed->copy.start))) {
         return 0;
     }
     gap = &tenant->copy_gap[way];
@@ -293,7 +293,7 @@ uint64_t copy_expected_ns(struct weir_sched *sched, enum weir_sched_resource way
     if (until_ns <= sched->now_ns) {
         return 0;
     }
-    if (share->idle_since_ns == 0 && sched->copies_on[way] == 0) {
+    if (share->idle_since_ns == 0 && sched->way[way].on_device == 0) {
         share->idle_since_ns = sched->now_ns;
     }
     return until_ns;

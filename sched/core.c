@@ -1,4 +1,5 @@
-/* The scheduler and its tenants and queues; items are in item.c, decisions in decide.c. */
+/* The scheduler with its tenants, queues and policies; items are in events.c, decisions in
+ * decide.c. */
 #include "sched/private.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,24 +23,6 @@ void weir_sched_config_init(struct weir_sched_config *config, uint32_t sms)
         .launch_ns = tuning.launch_ns,
         .overhead_ppm = 15000,
     };
-}
-
-uint64_t weir_sched_guess_ns(const struct weir_sched_config *config, enum weir_sched_class class,
-                             uint64_t bytes)
-{
-    switch (class) {
-    case WEIR_SCHED_H2D:
-    case WEIR_SCHED_D2H:
-        return config->guess_ns / 4 + bytes / tuning.guess_bus_gb_s;
-    case WEIR_SCHED_D2D:
-    case WEIR_SCHED_MEMSET:
-        return config->guess_ns / 4 + bytes / tuning.guess_memory_gb_s;
-    case WEIR_SCHED_KERNEL:
-    case WEIR_SCHED_GRAPH:
-    case WEIR_SCHED_CLASS_COUNT:
-    default:
-        return config->guess_ns;
-    }
 }
 
 static bool config_is_sound(const struct weir_sched_config *config)
@@ -66,7 +49,7 @@ enum weir_status weir_sched_create(const struct weir_sched_config *config,
         return WEIR_ERR_NO_MEMORY;
     }
     sched->config = *config;
-    small_init(sched);
+    sched->small.above_counts = tuning.small_counts_begin;
     sched->env = *env;
     table_init(&sched->tenants, sizeof(struct tenant), TENANTS_MAX);
     table_init(&sched->queues, sizeof(struct queue), QUEUES_MAX);
@@ -91,29 +74,14 @@ void weir_sched_destroy(struct weir_sched *sched)
     for (uint32_t i = 0; (queue = table_next(&sched->queues, &i));) {
         free(queue->waits);
     }
-    policies_finish(sched);
-    free(sched->ready);
-    free(sched->order);
+    policies_end(sched, WEIR_POLICY_NEXT);
+    policies_end(sched, WEIR_POLICY_TOGETHER);
+    free(sched->ready.list);
+    free(sched->ready.order);
     table_finish(&sched->tenants);
     table_finish(&sched->queues);
     table_finish(&sched->items);
     free(sched);
-}
-
-const struct weir_sched_shared *weir_sched_shared(const struct weir_sched *sched)
-{
-    return &sched->shared;
-}
-
-weir_sched_id weir_sched_close(struct weir_sched *sched)
-{
-    weir_sched_id alone = atomic_exchange(&sched->shared.alone, 0);
-    struct tenant *tenant = table_get(&sched->tenants, alone);
-
-    if (tenant) {
-        tenant->view.passed = true;
-    }
-    return alone;
 }
 
 static bool params_are_sound(const struct weir_sched_tenant_params *params)
@@ -181,18 +149,16 @@ enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns
         tenant->copy_gap[way] = (struct copy_gap){.since_ns = NEVER, .usual_ns = NEVER};
     }
     tenant->view.stop_ns = sched->config.stop_ns;
-    tenant->view.switch_ns = sched->switch_ns;
+    tenant->view.switch_ns = sched->domains.switch_ns;
     tenant->one_domain = true;
     status = ready_reserve(sched);
-    if (status == WEIR_OK) {
-        status = policies_join(sched, tenant);
-    }
     if (status != WEIR_OK) {
         min_share_set(sched, tenant, 1, 0);
         limit_drop(sched, tenant, &tenant->limit);
         table_remove(&sched->tenants, id);
         return status;
     }
+    policies_join(sched, tenant);
     trace(sched, WEIR_SCHED_REC_TENANT_ADD, tenant, NULL, NULL, packed(tenant));
     *ret_tenant = id;
     return WEIR_OK;
@@ -239,11 +205,10 @@ enum weir_status weir_sched_tenant_set(struct weir_sched *sched, uint64_t now_ns
         resort(sched, tenant, params->priority);
     }
     take_params(sched, tenant, params);
-    sched->changed = true;
+    sched->news.changed = true;
     if (tenant->view.member) {
         group_alone(sched);
-        sched->group_stale = true;
-        sched->group_why = WEIR_POLICY_CHANGED;
+        sched->news.group = true;
     }
     trace(sched, WEIR_SCHED_REC_TENANT_SET, tenant, NULL, NULL, packed(tenant));
     decide(sched);
@@ -279,9 +244,9 @@ static void domain_refresh(struct weir_sched *sched, struct tenant *tenant)
         tenant->one_domain &= queue->domain == tenant->domain;
     }
     tenant->view.domain = tenant->queues && tenant->one_domain ? (uint64_t)tenant->domain + 1 : 0;
-    sched->switch_ns = are_apart(sched) ? tuning.switch_ns : 0;
+    sched->domains.switch_ns = are_apart(sched) ? tuning.switch_ns : 0;
     while ((tenant = table_next(&sched->tenants, &index))) {
-        tenant->view.switch_ns = sched->switch_ns;
+        tenant->view.switch_ns = sched->domains.switch_ns;
     }
 }
 
@@ -316,7 +281,7 @@ enum weir_status weir_sched_tenant_remove(struct weir_sched *sched, uint64_t now
     while (tenant->queues) {
         drop_queue(sched, tenant->queues);
     }
-    if (atomic_load_explicit(&sched->shared.alone, memory_order_relaxed) == id) {
+    if (atomic_load_explicit(&sched->alone.shared.alone, memory_order_relaxed) == id) {
         weir_sched_close(sched);
     }
     tenant_refresh(sched, tenant);
@@ -418,10 +383,42 @@ void weir_sched_count(const struct weir_sched *sched, struct weir_sched_counts *
     ret_counts->items = sched->items.live;
 }
 
-void weir_sched_allow_alone(struct weir_sched *sched, bool allow)
+static bool ops_are_sound(const struct weir_policy_ops *ops)
 {
-    sched->allow_alone = allow;
-    if (!allow) {
-        weir_sched_close(sched);
+    return ops->name && ops->tenant_bytes <= WEIR_POLICY_TENANT_BYTES &&
+           ((ops->kind == WEIR_POLICY_NEXT && ops->next) ||
+            (ops->kind == WEIR_POLICY_TOGETHER && ops->together));
+}
+
+enum weir_status weir_sched_policy_set(struct weir_sched *sched, uint64_t now_ns,
+                                       const struct weir_policy_ops *ops)
+{
+    enum weir_status status;
+
+    if (!ops_are_sound(ops)) {
+        return WEIR_ERR_INVALID;
     }
+    time_is(sched, now_ns);
+    status = policies_put(sched, ops);
+    if (status == WEIR_OK) {
+        sched->news.changed = true;
+        sched->news.group = true;
+        decide(sched);
+    }
+    return status;
+}
+
+enum weir_status weir_sched_policy_clear(struct weir_sched *sched, uint64_t now_ns, int kind)
+{
+    if (kind < 0 || kind >= WEIR_POLICY_KIND_COUNT) {
+        return WEIR_ERR_INVALID;
+    }
+    if (kind == WEIR_POLICY_NEXT) {
+        return weir_sched_policy_set(sched, now_ns, weir_policy_find("fair"));
+    }
+    time_is(sched, now_ns);
+    policies_end(sched, WEIR_POLICY_TOGETHER);
+    group_alone(sched);
+    decide(sched);
+    return WEIR_OK;
 }

@@ -16,44 +16,6 @@
 
 #include <assert.h>
 
-void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns,
-                uint64_t keep_ns)
-{
-    struct turn *turn = &sched->turn;
-
-    sched->counts.switches += leader != turn->leader;
-    turn->leader = leader;
-    turn->slice_ns = slice_ns;
-    turn->used_ns = 0;
-    turn->linger_ns = 0;
-    turn->linger_until_ns = 0;
-    turn->keep_ns = keep_ns;
-    turn->kept_until_ns = 0;
-    turn->rescue = false;
-    turn->preempt = true;
-    turn->clear_by_ns = sched->now_ns + tuning.wait_max_ns;
-    fill_begin(sched);
-    trace(sched, WEIR_SCHED_REC_CHOOSE, leader, NULL, NULL, slice_ns);
-}
-
-void turn_forget(struct weir_sched *sched, const struct tenant *tenant)
-{
-    struct turn *turn = &sched->turn;
-
-    for (uint32_t i = 0; i < turn->members; i++) {
-        if (turn->member[i].tenant == tenant) {
-            turn->leader = NULL;
-            group_alone(sched);
-        }
-    }
-    if (turn->filler == tenant) {
-        turn->filler = NULL;
-    }
-    if (sched->sole == tenant) {
-        sched->sole = NULL;
-    }
-}
-
 /* ---- asking `next` ---- */
 
 static uint32_t longest_waiting(struct weir_sched *sched,
@@ -71,17 +33,17 @@ static uint32_t longest_waiting(struct weir_sched *sched,
 }
 
 /* Ask the policy to choose among these tenants. leader: the present one, or NULL. */
-static struct weir_policy_choice ask_next(struct weir_sched *sched, enum weir_policy_why why,
+static struct weir_policy_choice ask_next(struct weir_sched *sched, bool arrived,
                                           const struct tenant *leader,
                                           const struct weir_policy_tenant *const *ready,
                                           uint32_t count)
 {
     struct weir_policy *policy = &sched->policy[WEIR_POLICY_NEXT];
-    struct weir_policy_choice plain = {.slice_ns = 1000000, .preempt = true};
+    struct weir_policy_choice plain = {.slice_ns = 1000000};
     struct weir_policy_choice choice;
     struct weir_policy_next_view view = {
         .now_ns = sched->now_ns,
-        .why = why,
+        .arrived = arrived,
         .ready = ready,
         .ready_count = count,
         .leader = leader ? &leader->view : NULL,
@@ -108,18 +70,18 @@ static void lead(struct weir_sched *sched, struct tenant *leader,
 {
     turn_begin(sched, leader, choice->slice_ns, choice->keep_ns);
     sched->turn.linger_ns = choice->linger_ns;
-    sched->turn.preempt = choice->preempt;
 }
 
-static void choose(struct weir_sched *sched, enum weir_policy_why why)
+static void choose(struct weir_sched *sched, bool arrived)
 {
     struct turn *turn = &sched->turn;
     struct tenant *old = turn->leader;
-    struct weir_policy_choice choice = ask_next(sched, why, old, sched->ready, sched->ready_count);
-    struct tenant *leader = tenant_of(sched->ready[choice.ready]);
+    struct weir_policy_choice choice =
+        ask_next(sched, arrived, old, sched->ready.list, sched->ready.count);
+    struct tenant *leader = tenant_of(sched->ready.list[choice.ready]);
 
-    sched->arrived = false;
-    sched->changed = false;
+    sched->news.arrived = false;
+    sched->news.changed = false;
     if (leader == old && turn->used_ns < turn->slice_ns) {
         return;
     }
@@ -129,8 +91,7 @@ static void choose(struct weir_sched *sched, enum weir_policy_why why)
     }
     if (!group_keeps(sched, leader)) {
         group_of(sched);
-        sched->group_stale = true;
-        sched->group_why = why;
+        sched->news.group = true;
     }
 }
 
@@ -166,8 +127,9 @@ static bool is_spent(const struct weir_sched *sched, uint64_t *wake_ns)
 
 static bool has_heirs(const struct weir_sched *sched, const struct tenant *leader)
 {
-    for (uint32_t i = 0; i < sched->ready_count; i++) {
-        if (sched->ready[i]->waiting != 0 && sched->ready[i]->priority == leader->view.priority) {
+    for (uint32_t i = 0; i < sched->ready.count; i++) {
+        if (sched->ready.list[i]->waiting != 0 &&
+            sched->ready.list[i]->priority == leader->view.priority) {
             return true;
         }
     }
@@ -193,43 +155,31 @@ static void hand_over(struct weir_sched *sched, uint64_t *wake_ns)
         return;
     }
     /* The old leader stays ready until its last item ends, so leave it out. */
-    for (uint32_t i = 0; i < sched->ready_count; i++) {
-        if (sched->ready[i] != &old->view) {
-            sched->order[others++] = sched->ready[i];
+    for (uint32_t i = 0; i < sched->ready.count; i++) {
+        if (sched->ready.list[i] != &old->view) {
+            sched->ready.order[others++] = sched->ready.list[i];
         }
     }
-    choice = ask_next(sched, WEIR_POLICY_EMPTY, NULL, sched->order, others);
-    next = tenant_of(sched->order[choice.ready]);
+    choice = ask_next(sched, false, NULL, sched->ready.order, others);
+    next = tenant_of(sched->ready.order[choice.ready]);
     if (next->view.waiting != 0) {
         lead(sched, next, &choice);
         group_of(sched);
-        sched->group_stale = true;
+        sched->news.group = true;
     }
 }
 
-/* Is another tenant of the leader's class or above ready? */
-static bool has_equals(const struct weir_sched *sched)
+/* Is another tenant of this class or above ready? */
+static bool is_other_ready(const struct weir_sched *sched, int class)
 {
     const struct tenant *leader = sched->turn.leader;
+    uint32_t i = 0;
 
-    for (uint32_t i = 0; i < sched->ready_count; i++) {
-        if (sched->ready[i] != &leader->view &&
-            sched->ready[i]->priority >= leader->view.priority) {
-            return true;
-        }
+    while (i < sched->ready.count &&
+           (sched->ready.list[i] == &leader->view || (int)sched->ready.list[i]->priority < class)) {
+        i++;
     }
-    return false;
-}
-
-/* Is a tenant of a higher class than the leader's ready? */
-static bool outranked(const struct weir_sched *sched)
-{
-    for (uint32_t i = 0; i < sched->ready_count; i++) {
-        if (sched->ready[i]->priority > sched->turn.leader->view.priority) {
-            return true;
-        }
-    }
-    return false;
+    return i < sched->ready.count;
 }
 
 /* Has a tenant of the leader's class that cannot fill waited for slack_ns? */
@@ -237,8 +187,8 @@ static bool keeps_out(struct weir_sched *sched)
 {
     const struct tenant *leader = sched->turn.leader;
 
-    for (uint32_t i = 0; i < sched->ready_count; i++) {
-        struct tenant *tenant = tenant_of(sched->ready[i]);
+    for (uint32_t i = 0; i < sched->ready.count; i++) {
+        struct tenant *tenant = tenant_of(sched->ready.list[i]);
 
         view_refresh(sched, tenant);
         if (tenant->view.priority == leader->view.priority &&
@@ -254,33 +204,25 @@ static bool keeps_out(struct weir_sched *sched)
 /* Does the absent leader keep its turn, because equals fill and no other tenant claims it? */
 static bool is_kept(struct weir_sched *sched)
 {
-    return sched->turn.kept_until_ns > sched->now_ns && sched->equal_fillers != 0 &&
-           (!sched->arrived || sched->ready_count < 2) && !keeps_out(sched);
+    return sched->turn.kept_until_ns > sched->now_ns && sched->fill.equals != 0 &&
+           (!sched->news.arrived || sched->ready.count < 2) && !keeps_out(sched);
 }
 
-/* The reason to ask the policy `next` now. WEIR_POLICY_WHY_COUNT: there is none. */
-static enum weir_policy_why reason_to_ask(struct weir_sched *sched)
+/* Is the turn over, so that the policy `next` names a leader? */
+static bool is_over(struct weir_sched *sched)
 {
-    struct turn *turn = &sched->turn;
+    const struct turn *turn = &sched->turn;
 
     if (!turn->leader) {
-        return WEIR_POLICY_EMPTY;
+        return true;
     }
     if (!turn->leader->is_ready) {
-        return (turn->linger_until_ns > sched->now_ns || is_kept(sched) || group_is_held(sched)) &&
-                       (turn->slice_ns == 0 || turn->used_ns < turn->slice_ns) && !outranked(sched)
-                   ? WEIR_POLICY_WHY_COUNT
-                   : WEIR_POLICY_EMPTY;
+        return (turn->linger_until_ns <= sched->now_ns && !is_kept(sched) &&
+                !group_is_held(sched)) ||
+               (turn->slice_ns != 0 && turn->used_ns >= turn->slice_ns) ||
+               is_other_ready(sched, (int)turn->leader->view.priority + 1);
     }
-    if (turn->used_ns >= turn->slice_ns) {
-        return WEIR_POLICY_SLICE;
-    }
-    if (turn->rescue) {
-        return WEIR_POLICY_WHY_COUNT;
-    }
-    return sched->changed   ? WEIR_POLICY_CHANGED
-           : sched->arrived ? WEIR_POLICY_ARRIVAL
-                            : WEIR_POLICY_WHY_COUNT;
+    return turn->used_ns >= turn->slice_ns || (sched->news.changed && !turn->rescue);
 }
 
 /* ---- carrying it out ---- */
@@ -302,8 +244,8 @@ static bool should_stop(const struct weir_sched *sched, const struct item *item,
         (rest_ns > 1 && rest_ns <= costs_ns)) {
         return false; /* a rest of 1: the prediction was too short, the rest is unknown */
     }
-    if (sched->now_ns < item->no_stop_before_ns) {
-        *wake_ns = min_u64(*wake_ns, item->no_stop_before_ns);
+    if (sched->now_ns < item->at.no_stop_before_ns) {
+        *wake_ns = min_u64(*wake_ns, item->at.no_stop_before_ns);
         return false;
     }
     return true;
@@ -326,9 +268,9 @@ static void stop_queue(struct weir_sched *sched, const struct queue *queue, uint
 /* Stop the items of tenants that are not members. */
 static void evict(struct weir_sched *sched, uint64_t *wake_ns)
 {
-    struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
+    struct item *front = sched->fronts.first[WEIR_SCHED_COMPUTE];
 
-    for (; front && sched->turn.preempt; front = front->front_next) {
+    for (; front; front = front->front_next) {
         if (!front->queue->tenant->view.member) {
             stop_queue(sched, front->queue, wake_ns);
         }
@@ -338,7 +280,7 @@ static void evict(struct weir_sched *sched, uint64_t *wake_ns)
 /* Stop items that an SM limit holds. Wake up when the budget of one without a range is used up. */
 static void hold(struct weir_sched *sched, uint64_t *wake_ns)
 {
-    struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
+    struct item *front = sched->fronts.first[WEIR_SCHED_COMPUTE];
 
     for (; front && sched->limited; front = front->front_next) {
         if (front->queue->held) {
@@ -414,13 +356,13 @@ static bool ends_before(struct weir_sched *sched, const struct queue *queue)
 {
     struct turn *turn = &sched->turn;
 
-    if (queue->tenant != turn->leader || sched->ready_count < 2 || queue->on_device == 0 ||
+    if (queue->tenant != turn->leader || sched->ready.count < 2 || queue->on_device == 0 ||
         turn->used_ns + queue_rest_ns(sched, queue) < turn->slice_ns) {
         return false;
     }
     if (turn->used_ns > 0) {
         turn->slice_ns = turn->used_ns;
-        sched->again = true;
+        sched->news.ready = true;
     }
     return true;
 }
@@ -461,7 +403,7 @@ bool weir_sched_waits_for_room(const struct weir_sched *sched, weir_sched_id id)
     if (tenant == turn->filler) {
         return fills(sched, item) && rest_ns >= fill_bound_ns(sched, tenant);
     }
-    if (tenant == turn->leader && sched->ready_count > 1 &&
+    if (tenant == turn->leader && sched->ready.count > 1 &&
         turn->used_ns + rest_ns >= turn->slice_ns) {
         return false;
     }
@@ -501,24 +443,10 @@ static void grant_queue(struct weir_sched *sched, struct queue *queue,
             (crowded && !first_goes_above(sched, item)) || ends_before(sched, queue)) {
             break;
         }
-        item_start(sched, item, &place);
+        item_start(sched, item, &place,
+                   is_everywhere(&place) ? level_now(sched, item) : WEIR_SCHED_PLAIN);
         queue->settled.valid = settled; /* the new item is at its place */
     }
-}
-
-/* Wake up when the queue can be granted more, if its head item is at work. */
-void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns,
-              uint64_t *wake_ns)
-{
-    uint64_t rest_ns = queue_rest_ns(sched, queue);
-
-    if (!queue->listed || !is_compute(queue->listed) || queue->on_device == 0 ||
-        !queue->first->is_front) {
-        return;
-    }
-    rest_ns = rest_ns > bound_ns ? rest_ns - bound_ns : 0;
-    *wake_ns = min_u64(*wake_ns, sched->now_ns +
-                                     (rest_ns > tuning.wake_min_ns ? rest_ns : tuning.wake_min_ns));
 }
 
 /*
@@ -529,11 +457,11 @@ void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_
  */
 static bool is_foreign(const struct weir_sched *sched)
 {
-    const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
+    const struct item *front = sched->fronts.first[WEIR_SCHED_COMPUTE];
 
     bool quiet = sched->turn.quiet;
 
-    if ((sched->switch_ns == 0 && !quiet) ||
+    if ((sched->domains.switch_ns == 0 && !quiet) ||
         sched->now_ns >= sched->turn.clear_by_ns + tuning.patience_ns) {
         return false;
     }
@@ -553,7 +481,7 @@ static bool is_foreign(const struct weir_sched *sched)
  */
 static bool is_crowded(const struct weir_sched *sched)
 {
-    const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
+    const struct item *front = sched->fronts.first[WEIR_SCHED_COMPUTE];
 
     if (sched->now_ns >= sched->turn.clear_by_ns) {
         return false; /* that work may wait for the members' items */
@@ -562,7 +490,7 @@ static bool is_crowded(const struct weir_sched *sched)
         const struct tenant *tenant = front->queue->tenant;
 
         if (fill_drains(sched, front) ||
-            (!tenant->view.member && !front->waits && !front->filler && front->small_sms == 0 &&
+            (!tenant->view.member && !front->waits && !is_filler(front) && front->small_sms == 0 &&
              front->state == WEIR_SCHED_GRANTED && front->queue->on_device > 1 &&
              is_compute(front->next) && front->next->state == WEIR_SCHED_GRANTED &&
              tenant->view.priority == sched->turn.leader->view.priority)) {
@@ -593,7 +521,7 @@ static void serve_member(struct weir_sched *sched, struct tenant *tenant,
 static void serve_alone(struct weir_sched *sched, struct tenant *tenant, uint64_t *wake_ns)
 {
     const struct weir_sched_place *place = &sched->turn.member[0].place;
-    uint64_t most_ns = sched->now_ns >= sched->quiet_from_ns
+    uint64_t most_ns = sched->now_ns >= sched->alone.quiet_from_ns
                            ? sched->config.alone_ns
                            : weir_sched_fill_bound_ns(&sched->config, WEIR_SCHED_BELOW_EQUAL);
     uint64_t rest_ns = 0;
@@ -616,19 +544,19 @@ static void serve_alone(struct weir_sched *sched, struct tenant *tenant, uint64_
 
 static void rule_alone(struct weir_sched *sched, uint64_t *wake_ns)
 {
-    struct tenant *tenant = tenant_of(sched->ready[0]);
+    struct tenant *tenant = tenant_of(sched->ready.list[0]);
 
     assert(tenant);
     if (sched->turn.leader != tenant || sched->turn.members != 1 || sched->turn.slice_ns != 0) {
         turn_begin(sched, tenant, 0, 0);
         group_alone(sched);
-        if (sched->now_ns < sched->quiet_from_ns) { /* let it linger, as equals are back soon */
-            sched->turn.linger_ns =
-                ask_next(sched, WEIR_POLICY_EMPTY, NULL, sched->ready, 1).linger_ns;
+        if (sched->now_ns <
+            sched->alone.quiet_from_ns) { /* let it linger, as equals are back soon */
+            sched->turn.linger_ns = ask_next(sched, false, NULL, sched->ready.list, 1).linger_ns;
         }
     }
     sched->turn.has_equals = false;
-    sched->arrived = sched->changed = false;
+    sched->news.arrived = sched->news.changed = false;
     watchdog_rest(sched);
     serve_alone(sched, tenant, wake_ns);
 }
@@ -636,18 +564,18 @@ static void rule_alone(struct weir_sched *sched, uint64_t *wake_ns)
 static void rule(struct weir_sched *sched, uint64_t *wake_ns)
 {
     struct turn *turn = &sched->turn;
-    enum weir_policy_why why;
 
     watchdog_look(sched);
-    why = reason_to_ask(sched);
-    if (why != WEIR_POLICY_WHY_COUNT) {
-        choose(sched, why);
+    if (is_over(sched)) {
+        choose(sched, false);
+    } else if (sched->news.arrived && turn->leader->is_ready && !turn->rescue) {
+        choose(sched, true);
     }
     hand_over(sched, wake_ns);
-    turn->has_equals = !turn->leader || has_equals(sched);
+    turn->has_equals = !turn->leader || is_other_ready(sched, (int)turn->leader->view.priority);
     group_outgrown(sched);
     if (group_is_over(sched)) {
-        group_ask(sched, sched->group_why);
+        group_ask(sched);
     }
     evict(sched, wake_ns);
     if (is_foreign(sched)) {
@@ -659,9 +587,7 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
         for (uint32_t i = 0; i < turn->members; i++) {
             serve_member(sched, turn->member[i].tenant, &turn->member[i].place, crowded, wake_ns);
         }
-        first_pass(sched);
-        small_pass(sched);
-        fill(sched, wake_ns);
+        pass_beside(sched, wake_ns);
     }
     *wake_ns = min_u64(*wake_ns, sched->rescue_after_ns);
     if (turn->linger_until_ns != 0) {
@@ -705,12 +631,12 @@ static void decide_compute(struct weir_sched *sched, uint64_t *wake_ns)
     look_at_leader(sched);
     lingers = sched->turn.leader && !sched->turn.leader->is_ready;
     held = group_is_held(sched);
-    if (sched->ready_count > 1 || (sched->ready_count == 1 && (lingers || held))) {
+    if (sched->ready.count > 1 || (sched->ready.count == 1 && (lingers || held))) {
         rule(sched, wake_ns);
         if (sched->turn.has_equals || held) {
-            sched->quiet_from_ns = sched->now_ns + sched->config.quiet_ns;
+            sched->alone.quiet_from_ns = sched->now_ns + sched->config.quiet_ns;
         }
-    } else if (sched->ready_count == 1) {
+    } else if (sched->ready.count == 1) {
         rule_alone(sched, wake_ns);
     }
     hold(sched, wake_ns);
@@ -724,10 +650,10 @@ void decide(struct weir_sched *sched)
     do {
         min_share_look(sched);
         wake_ns = NEVER;
-        sched->again = false;
+        sched->news.ready = false;
         decide_compute(sched, &wake_ns);
         copies_decide(sched, &wake_ns);
-    } while (sched->again);
+    } while (sched->news.ready);
     causes_look(sched);
     if (wake_ns <= sched->now_ns) {
         wake_ns = sched->now_ns + tuning.wake_min_ns;

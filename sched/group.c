@@ -1,5 +1,6 @@
 /*
- * The group: the leader and the tenants that share the device with it, each with its place.
+ * The turn, and its group: the leader and the tenants that share the device with it, each with its
+ * place.
  *
  * There are three kinds of groups: the leader alone; a leader with an SM limit beside the tenants
  * that wait longest for the SMs that the limit leaves; a group that the policy `together` makes.
@@ -35,12 +36,9 @@ static void group_join(struct weir_sched *sched, struct tenant *tenant,
 
 static struct weir_sched_place whole(const struct weir_sched *sched, const struct tenant *tenant)
 {
-    struct weir_sched_place place = {0};
+    uint32_t sms = tenant->view.sm_limit;
 
-    if (tenant->view.sm_limit < sched->config.sms) {
-        place.sm_count = tenant->view.sm_limit;
-    }
-    return place;
+    return (struct weir_sched_place){.sm_count = sms < sched->config.sms ? sms : 0};
 }
 
 void group_alone(struct weir_sched *sched)
@@ -50,6 +48,43 @@ void group_alone(struct weir_sched *sched)
         struct weir_sched_place place = whole(sched, sched->turn.leader);
 
         group_join(sched, sched->turn.leader, &place);
+    }
+}
+
+void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns,
+                uint64_t keep_ns)
+{
+    struct turn *turn = &sched->turn;
+
+    sched->counts.switches += leader != turn->leader;
+    turn->leader = leader;
+    turn->slice_ns = slice_ns;
+    turn->used_ns = 0;
+    turn->linger_ns = 0;
+    turn->linger_until_ns = 0;
+    turn->keep_ns = keep_ns;
+    turn->kept_until_ns = 0;
+    turn->rescue = false;
+    turn->clear_by_ns = sched->now_ns + tuning.wait_max_ns;
+    fill_begin(sched);
+    trace(sched, WEIR_SCHED_REC_CHOOSE, leader, NULL, NULL, slice_ns);
+}
+
+void turn_forget(struct weir_sched *sched, const struct tenant *tenant)
+{
+    struct turn *turn = &sched->turn;
+
+    for (uint32_t i = 0; i < turn->members; i++) {
+        if (turn->member[i].tenant == tenant) {
+            turn->leader = NULL;
+            group_alone(sched);
+        }
+    }
+    if (turn->filler == tenant) {
+        turn->filler = NULL;
+    }
+    if (sched->alone.sole == tenant) {
+        sched->alone.sole = NULL;
     }
 }
 
@@ -138,8 +173,8 @@ static struct tenant *next_beside(struct weir_sched *sched, uint32_t sms)
 {
     struct tenant *best = NULL;
 
-    for (uint32_t i = 0; i < sched->ready_count; i++) {
-        struct tenant *tenant = tenant_of(sched->ready[i]);
+    for (uint32_t i = 0; i < sched->ready.count; i++) {
+        struct tenant *tenant = tenant_of(sched->ready.list[i]);
 
         view_refresh(sched, tenant);
         if (!tenant->view.member && suits(sched, tenant) &&
@@ -281,10 +316,10 @@ void group_outgrown(struct weir_sched *sched)
     }
 }
 
-/* Must the policy be asked for the group again? Sets group_why. */
+/* Must the policy be asked for the group again? */
 bool group_is_over(struct weir_sched *sched)
 {
-    struct turn *turn = &sched->turn;
+    const struct turn *turn = &sched->turn;
     bool tried = turn->sample;
 
     if (!sched->policy[WEIR_POLICY_TOGETHER].ops || turn->beside || turn->rescue || !turn->leader ||
@@ -292,28 +327,20 @@ bool group_is_over(struct weir_sched *sched)
         return false;
     }
     if (group_settle(sched)) {
-        sched->group_why = WEIR_POLICY_RETRY;
         return true;
     }
     for (uint32_t i = 0; i < turn->members; i++) {
         struct tenant *tenant = turn->member[i].tenant;
 
-        if (!tenant->is_ready && !group_is_held(sched)) {
-            sched->group_why = WEIR_POLICY_EMPTY;
-            return true;
-        }
         view_refresh(sched, tenant);
-        if (tenant->view.kernel.key != turn->member[i].key && turn->valid_until_ns == 0) {
-            sched->group_why = WEIR_POLICY_CHANGED;
+        if ((!tenant->is_ready && !group_is_held(sched)) ||
+            (tenant->view.kernel.key != turn->member[i].key && turn->valid_until_ns == 0)) {
             return true;
         }
         tried &= turn->member[i].tried;
     }
-    if (tried || (turn->valid_until_ns != 0 && sched->now_ns >= turn->valid_until_ns)) {
-        sched->group_why = WEIR_POLICY_RETRY;
-        return true;
-    }
-    return sched->group_stale && turn->valid_until_ns == 0;
+    return tried ||
+           (turn->valid_until_ns != 0 ? sched->now_ns >= turn->valid_until_ns : sched->news.group);
 }
 
 static bool place_is_sound(const struct weir_sched *sched, const struct weir_sched_place *place)
@@ -332,7 +359,7 @@ static bool group_is_sound(const struct weir_sched *sched, const struct weir_pol
         return false;
     }
     for (uint32_t i = 0; i < group->count; i++) {
-        if (group->member[i].ready >= sched->order_count ||
+        if (group->member[i].ready >= sched->ready.order_count ||
             !place_is_sound(sched, &group->member[i].place)) {
             return false;
         }
@@ -345,34 +372,24 @@ static bool group_is_sound(const struct weir_sched *sched, const struct weir_pol
     return true;
 }
 
-void order_ready(struct weir_sched *sched)
-{
-    uint32_t count = 1;
-
-    sched->order[0] = &sched->turn.leader->view;
-    for (uint32_t i = 0; i < sched->ready_count; i++) {
-        view_refresh(sched, tenant_of(sched->ready[i]));
-        if (sched->ready[i] != sched->order[0] && !tenant_of(sched->ready[i])->exclusive &&
-            is_beside(tenant_of(sched->ready[i]), sched->turn.leader)) {
-            sched->order[count++] = sched->ready[i];
-        }
-    }
-    sched->order_count = sched->turn.leader->exclusive ? 1 : count;
-}
-
-/* Keep in sched->order only the tenants that a policy may put into the leader's group. */
+/* Set sched->ready.order to the leader and the tenants that a policy may put into its group. */
 static void order_joiners(struct weir_sched *sched)
 {
+    const struct tenant *leader = sched->turn.leader;
     uint32_t count = 1;
 
-    order_ready(sched);
-    for (uint32_t i = 1; i < sched->order_count; i++) {
-        if (sched->order[i]->priority == sched->order[0]->priority &&
-            !group_is_barred(sched, tenant_of(sched->order[i]))) {
-            sched->order[count++] = sched->order[i];
+    sched->ready.order[0] = &leader->view;
+    for (uint32_t i = 0; i < sched->ready.count; i++) {
+        struct tenant *tenant = tenant_of(sched->ready.list[i]);
+
+        view_refresh(sched, tenant);
+        if (tenant != leader && !tenant->exclusive && !leader->exclusive &&
+            is_beside(tenant, leader) && tenant->view.priority == leader->view.priority &&
+            !group_is_barred(sched, tenant)) {
+            sched->ready.order[count++] = sched->ready.list[i];
         }
     }
-    sched->order_count = count;
+    sched->ready.order_count = count;
 }
 
 /* Form the group that the policy chose, with places cut to the tenants' limits. */
@@ -380,7 +397,7 @@ static void group_take(struct weir_sched *sched, const struct weir_policy_group 
 {
     group_clear(sched);
     for (uint32_t i = 0; i < group->count; i++) {
-        struct tenant *tenant = tenant_of(sched->order[group->member[i].ready]);
+        struct tenant *tenant = tenant_of(sched->ready.order[group->member[i].ready]);
         struct weir_sched_place place = group->member[i].place;
         uint32_t sms = place.sm_count != 0 ? place.sm_count : sched->config.sms;
 
@@ -400,7 +417,7 @@ static void group_take(struct weir_sched *sched, const struct weir_policy_group 
     }
 }
 
-void group_ask(struct weir_sched *sched, enum weir_policy_why why)
+void group_ask(struct weir_sched *sched)
 {
     struct weir_policy *policy = &sched->policy[WEIR_POLICY_TOGETHER];
     const struct weir_policy *next = &sched->policy[WEIR_POLICY_NEXT];
@@ -412,14 +429,13 @@ void group_ask(struct weir_sched *sched, enum weir_policy_why why)
     order_joiners(sched);
     view = (struct weir_policy_together_view){
         .now_ns = sched->now_ns,
-        .why = why,
-        .ready = sched->order,
-        .ready_count = sched->order_count,
+        .ready = sched->ready.order,
+        .ready_count = sched->ready.order_count,
         .behind_ns = next->ops->lag_ns ? next->ops->lag_ns(next, &turn->leader->view) : 0,
     };
     plain.member[0].place = whole(sched, turn->leader);
     group = plain;
-    sched->group_stale = false;
+    sched->news.group = false;
     if (group_is_barred(sched, turn->leader)) {
         group_take(sched, &plain);
         return;

@@ -68,20 +68,20 @@ void group_serve(struct weir_sched *sched, struct item *item, uint64_t service_n
     double speed;
 
     if (!member) {
-        item->late_ns += item->by_work ? service_ns : 0;
+        item->group.late_ns += item->group.by_work ? service_ns : 0;
         return;
     }
     speed = member->tenant->group_speed != 0 ? member->tenant->group_speed : 1;
-    before_ns = item->busy_ns - item->group_ns - ns + item->hoped_ns;
+    before_ns = item->had.busy_ns - item->group.ns - ns + item->group.hoped_ns;
     hoped_ns = item->counted_ns > before_ns
                    ? min_u64(item->counted_ns - before_ns, (uint64_t)((double)ns * speed))
                    : 0;
     member->paid_ns += service_ns;
     member->done_ns += hoped_ns;
-    item->by_work = sched->turn.by_work;
-    item->group_ns += ns;
-    item->hoped_ns += hoped_ns;
-    item->counted_work_ns += hoped_ns;
+    item->group.by_work = sched->turn.by_work;
+    item->group.ns += ns;
+    item->group.hoped_ns += hoped_ns;
+    item->group.counted_ns += hoped_ns;
     member->tenant->view.work_ns += hoped_ns;
     owe(member->tenant, -(double)hoped_ns);
 }
@@ -138,21 +138,21 @@ static void note_speed(struct tenant *tenant, double speed)
 
 void group_correct(const struct weir_sched *sched, struct item *item, uint64_t done_ns)
 {
-    uint64_t alone_ns = item->busy_ns - item->group_ns;
+    uint64_t alone_ns = item->had.busy_ns - item->group.ns;
 
-    if (item->group_ns == 0) {
+    if (item->group.ns == 0) {
         return;
     }
-    if (item->by_work) {
+    if (item->group.by_work) {
         charge_more(item->queue->tenant,
-                    ((int64_t)done_ns - (int64_t)item->hoped_ns) * sched->config.sms -
-                        (int64_t)item->late_ns);
-        item->late_ns = 0;
+                    ((int64_t)done_ns - (int64_t)item->group.hoped_ns) * sched->config.sms -
+                        (int64_t)item->group.late_ns);
+        item->group.late_ns = 0;
     }
     done_ns = done_ns > alone_ns ? done_ns - alone_ns : 0;
-    note_speed(item->queue->tenant, (double)done_ns / (double)item->group_ns);
-    owe(item->queue->tenant, (double)item->hoped_ns - (double)done_ns);
-    item->hoped_ns = done_ns;
+    note_speed(item->queue->tenant, (double)done_ns / (double)item->group.ns);
+    owe(item->queue->tenant, (double)item->group.hoped_ns - (double)done_ns);
+    item->group.hoped_ns = done_ns;
 }
 
 static int64_t most_ns(const struct weir_sched *sched)

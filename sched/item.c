@@ -1,18 +1,9 @@
-/*
- * Items: arrival, grant, stop, resume and end. Every function of the interface changes an item,
- * refreshes its queue and tenant (ready.c) and ends with decide().
- */
+/* Items' ways through their states, as decided: grant, stop, resume, removal; and how long they
+ * waited before. */
 #include "sched/private.h"
 
 #include "base/clock.h"
-
-void time_is(struct weir_sched *sched, uint64_t now_ns)
-{
-    if (now_ns > sched->now_ns) {
-        sched->now_ns = now_ns;
-    }
-    charge_until(sched, sched->now_ns);
-}
+#include <stdlib.h>
 
 /* Can the device keep the item to its place? If its blocks would be on the device all at once, but
  * not on the place's SMs, they may wait for each other. */
@@ -36,9 +27,8 @@ static struct weir_sched_place place_on_device(const struct item *item)
     return keeps_to_place(item) ? item->place : (struct weir_sched_place){0};
 }
 
-static void trace_flagged(struct weir_sched *sched, enum weir_sched_record_kind kind,
-                          const struct tenant *tenant, const struct queue *queue,
-                          const struct item *item, uint64_t value, uint16_t flags)
+void trace(struct weir_sched *sched, enum weir_sched_record_kind kind, const struct tenant *tenant,
+           const struct queue *queue, const struct item *item, uint64_t value)
 {
     struct weir_sched_record record;
 
@@ -53,12 +43,11 @@ static void trace_flagged(struct weir_sched *sched, enum weir_sched_record_kind 
         .queue = queue ? queue->id : 0,
         .value = value,
         .kind = (uint8_t)kind,
-        .flags = flags,
     };
     if (item) {
         record.item = item->id;
         record.class = (uint8_t)item->params.class;
-        record.flags |= (uint16_t)item->params.flags;
+        record.flags = (uint16_t)item->params.flags;
         record.place = place_on_device(item);
         record.blocks = item->done_blocks;
     }
@@ -71,41 +60,6 @@ static void trace_flagged(struct weir_sched *sched, enum weir_sched_record_kind 
         record.key = item->why.other;
     }
     sched->env.trace(sched->env.user, &record);
-}
-
-void trace(struct weir_sched *sched, enum weir_sched_record_kind kind, const struct tenant *tenant,
-           const struct queue *queue, const struct item *item, uint64_t value)
-{
-    trace_flagged(sched, kind, tenant, queue, item, value, 0);
-}
-
-static uint64_t predict(struct weir_sched *sched, struct weir_sched_item_params *params)
-{
-    bool kernel = params->class == WEIR_SCHED_KERNEL || params->class == WEIR_SCHED_GRAPH;
-
-    if (params->predicted_ns != 0 || !sched->config.predict) {
-        return params->predicted_ns;
-    }
-    if (!weir_predict_is_sure(sched->config.predict, params->class, params->key)) {
-        params->flags |= WEIR_SCHED_UNSURE;
-    }
-    return weir_predict_ask(sched->config.predict, params->class, params->key,
-                            kernel ? params->blocks : params->bytes);
-}
-
-static void append(struct weir_sched *sched, struct queue *queue, struct item *item)
-{
-    struct tenant *tenant = queue->tenant;
-
-    item->queue = queue;
-    item->prev = queue->last;
-    *(queue->last ? &queue->last->next : &queue->first) = item;
-    queue->last = item;
-    if (!queue->candidate) {
-        queue->candidate = item;
-    }
-    sched->busy_tenants += tenant->waiting + tenant->granted + tenant->stopped == 0;
-    tenant->waiting++;
 }
 
 /* Add a compute item to its queue's counts of the device, or remove it. */
@@ -123,6 +77,25 @@ static void count_kernel(struct item *item, bool more)
     queue->fixed_ns = more ? queue->fixed_ns + fixed_ns : queue->fixed_ns - fixed_ns;
 }
 
+/* Count an item that is granted, if it fills or others are to learn from it. */
+static void count_beside(struct weir_sched *sched, struct item *item)
+{
+    const struct turn *turn = &sched->turn;
+    bool equal = item->level == WEIR_SCHED_BELOW_EQUAL;
+
+    for (struct item *i = sched->fronts.first[WEIR_SCHED_COMPUTE]; i && equal; i = i->front_next) {
+        i->saw.filler = true;
+    }
+    sched->fill.items += is_filler(item);
+    sched->fill.equals += equal;
+    item->teaches = (is_to_learn(item) && !equal) ||
+                    (turn->clean && item->queue->tenant == turn->leader && is_compute(item));
+    if (item->teaches) {
+        sched->fill.teachers++;
+        sched->fill.teachers_ns = sched->now_ns + tuning.patience_ns;
+    }
+}
+
 static void count_wait(struct tenant *tenant, uint64_t ns)
 {
     uint64_t most_ns = 10 * WEIR_NS_PER_US;
@@ -135,8 +108,50 @@ static void count_wait(struct tenant *tenant, uint64_t ns)
     tenant->waited_ns += ns;
 }
 
-/* Change an item from waiting to granted; it must be the candidate of its queue. */
-static void grant(struct weir_sched *sched, struct item *item)
+void weir_sched_wait_add(struct weir_sched_wait *rows, const struct weir_sched_wait *wait)
+{
+    /* The first rows are those of no tenant in particular. */
+    struct weir_sched_wait *row = &rows[WEIR_SCHED_CAUSE_COUNT], *end = rows + WEIR_SCHED_WAIT_ROWS;
+    bool named = wait->other != 0;
+
+    while (named && row < end && row->ns != 0 &&
+           (row->other != wait->other || row->cause != wait->cause)) {
+        row++;
+    }
+    named = named && row < end;
+    row = named ? row : &rows[wait->cause];
+    *row = (struct weir_sched_wait){
+        .other = named ? wait->other : 0, .ns = row->ns + wait->ns, .cause = wait->cause};
+}
+
+void causes_count(const struct weir_sched *sched, struct item *item)
+{
+    struct queue *queue = item->queue;
+    const struct weir_sched_wait wait = {.other = item->why.other,
+                                         .ns = sched->now_ns - item->why.since_ns,
+                                         .cause = item->why.cause};
+
+    if (item->why.since_ns == 0 || wait.ns == 0) {
+        return; /* it waited behind others of its queue, which count */
+    }
+    item->why.since_ns = sched->now_ns;
+    if (!queue->waits) {
+        queue->waits = calloc(WEIR_SCHED_WAIT_ROWS, sizeof *queue->waits);
+    }
+    if (queue->waits) {
+        weir_sched_wait_add(queue->waits, &wait);
+    }
+}
+
+const struct weir_sched_wait *weir_sched_queue_waits(const struct weir_sched *sched,
+                                                     weir_sched_id id)
+{
+    const struct queue *queue = table_get(&sched->queues, id);
+
+    return queue ? queue->waits : NULL;
+}
+
+void item_grant(struct weir_sched *sched, struct item *item)
 {
     struct queue *queue = item->queue;
     struct tenant *tenant = queue->tenant;
@@ -149,19 +164,20 @@ static void grant(struct weir_sched *sched, struct item *item)
     count_kernel(item, true);
     tenant->waiting--;
     tenant->granted++;
-    count_wait(tenant, sched->now_ns - item->arrived_ns);
+    count_wait(tenant, sched->now_ns - item->at.arrived_ns);
     causes_count(sched, item);
     item->state = WEIR_SCHED_GRANTED;
-    item->started_ns = sched->now_ns;
-    fill_grant(sched, item);
+    item->at.started_ns = sched->now_ns;
+    count_beside(sched, item);
     if (resource == WEIR_SCHED_COMPUTE) {
-        item->after_switch = sched->switch_ns != 0 && queue->domain != sched->last_domain;
-        sched->last_domain = queue->domain;
+        item->saw.new_domain =
+            sched->domains.switch_ns != 0 && queue->domain != sched->domains.last;
+        sched->domains.last = queue->domain;
     } else {
         copy_tag(sched, item);
         copy_share_grant(sched, item);
         queue->copies_ns += item->counted_ns;
-        sched->copies_on[resource]++;
+        sched->way[resource].on_device++;
         copies_count(sched, tenant, resource, true);
     }
     if (item == queue->first) {
@@ -173,7 +189,8 @@ static void grant(struct weir_sched *sched, struct item *item)
 /* Values of a START record. */
 enum { REC_BELOW = 1, REC_ABOVE = 2 };
 
-void item_start(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place)
+void item_start(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place,
+                enum weir_sched_level level)
 {
     struct weir_sched_place on_device;
 
@@ -181,15 +198,14 @@ void item_start(struct weir_sched *sched, struct item *item, const struct weir_s
     item->part_sms = is_everywhere(place) ? room_part(sched, item) : 0;
     item->fills_all = room_needs_all(sched, item, place->sm_count);
     on_device = place_on_device(item);
-    item->above =
-        small_goes_above(sched, item) || (is_everywhere(place) && first_goes_above(sched, item));
-    grant(sched, item);
+    item->level = level;
+    item_grant(sched, item);
     sched->counts.starts++;
     trace(sched, WEIR_SCHED_REC_START, NULL, NULL, item,
-          item->filler  ? REC_BELOW
-          : item->above ? REC_ABOVE
-                        : 0);
-    sched->env.start(sched->env.user, item->id, item->params.user, &on_device, level_of(item));
+          is_filler(item)             ? REC_BELOW
+          : level == WEIR_SCHED_ABOVE ? REC_ABOVE
+                                      : 0);
+    sched->env.start(sched->env.user, item->id, item->params.user, &on_device, level);
 }
 
 /* After an item's state changed: its queue must be settled, and its tenant's view refreshed. */
@@ -202,8 +218,8 @@ static void state_changed(struct item *item)
 void item_stop(struct weir_sched *sched, struct item *item)
 {
     item->state = WEIR_SCHED_STOPPING;
-    item->stop_asked_ns = sched->now_ns;
-    item->interrupted = true;
+    item->at.stop_asked_ns = sched->now_ns;
+    item->saw.stop = true;
     item->queue->tenant->stops++;
     state_changed(item);
     sched->counts.stops++;
@@ -215,10 +231,10 @@ void item_stop(struct weir_sched *sched, struct item *item)
 static void goes_on(struct weir_sched *sched, struct item *item)
 {
     item->state = WEIR_SCHED_GRANTED;
-    item->started_ns = sched->now_ns;
+    item->at.started_ns = sched->now_ns;
     item->queue->tenant->stopped--;
     item->queue->tenant->granted++;
-    count_wait(item->queue->tenant, sched->now_ns - item->since_ns);
+    count_wait(item->queue->tenant, sched->now_ns - item->at.since_ns);
     causes_count(sched, item);
     item->queue->tenant->stale = true;
     if (item->queue->first == item) {
@@ -238,98 +254,41 @@ void item_resume(struct weir_sched *sched, struct item *item, const struct weir_
 void item_resize(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place)
 {
     item->place = *place;
-    item->disturbed = true;
+    item->saw.moved = true;
     sched->counts.resizes++;
     trace(sched, WEIR_SCHED_REC_RESIZE, NULL, NULL, item, 0);
     sched->env.resize(sched->env.user, item->id, item->params.user, place);
 }
 
-/* Let a tenant's work bypass the scheduler when no other tenant has had work for quiet_ns. */
-static void look_alone(struct weir_sched *sched, struct tenant *tenant)
+void item_stopped(struct weir_sched *sched, struct item *item)
 {
-    weir_sched_id alone = atomic_load_explicit(&sched->shared.alone, memory_order_relaxed);
+    struct tenant *tenant = item->queue->tenant;
 
-    if (sched->busy_tenants > 1 || sched->sole != tenant) {
-        sched->sole = sched->busy_tenants == 1 ? tenant : NULL;
-        sched->sole_since_ns = sched->now_ns;
-        if (alone != 0 && (alone != tenant->view.id || !sched->sole)) {
-            weir_sched_close(sched);
-        }
-    } else if (sched->allow_alone && alone == 0 && tenant->stopped == 0 && tenant->limits == 0 &&
-               sched->now_ns - sched->sole_since_ns >= sched->config.quiet_ns) {
-        atomic_store(&sched->shared.alone, tenant->view.id);
-    }
+    item->state = WEIR_SCHED_STOPPED;
+    item->at.since_ns = sched->now_ns;
+    item->why.cause = WEIR_SCHED_CAUSE_OWN;
+    item->why.other = 0;
+    item->why.since_ns = sched->now_ns;
+    tenant->granted--;
+    tenant->stopped++;
+    state_changed(item);
+    tenant->view.stop_ns = (3 * tenant->view.stop_ns + sched->now_ns - item->at.stop_asked_ns) / 4;
+    front_remove(sched, item);
 }
 
-/* The time of a copy's later pieces, if they are as fast as this one. */
-static uint64_t rest_of(const struct item *item)
+void item_runs(struct weir_sched *sched, struct item *item, bool may_stop)
 {
-    const struct weir_sched_item_params *p = &item->params;
-    double ns;
-
-    if (p->rest_bytes == 0 || p->bytes == 0 || is_compute(item)) {
-        return 0;
+    if (item->state == WEIR_SCHED_STOPPED) {
+        goes_on(sched, item);
     }
-    ns = (double)item->counted_ns * ((double)p->rest_bytes / (double)p->bytes);
-    return ns < PREDICTED_MAX_NS ? (uint64_t)ns : PREDICTED_MAX_NS;
-}
-
-static void params_take(struct weir_sched *sched, struct item *item,
-                        const struct weir_sched_item_params *params)
-{
-    item->params = *params;
-    if (!sched->env.stop) {
+    item->state = WEIR_SCHED_GRANTED;
+    state_changed(item);
+    item->at.no_stop_before_ns = sched->now_ns + tuning.again_ns;
+    if (!may_stop) {
+        count_kernel(item, false);
         item->params.flags &= ~(uint32_t)WEIR_SCHED_STOPPABLE;
+        count_kernel(item, true);
     }
-    item->predicted_ns = min_u64(predict(sched, &item->params), PREDICTED_MAX_NS);
-    item->counted_ns =
-        item->predicted_ns != 0
-            ? item->predicted_ns
-            : min_u64(weir_sched_guess_ns(&sched->config, params->class, params->bytes),
-                      PREDICTED_MAX_NS);
-    item->rest_ns = rest_of(item);
-    item->arrived_ns = sched->now_ns;
-    small_look(sched, item);
-    item->disturbed = (params->flags & WEIR_SCHED_STARTED) != 0;
-}
-
-enum weir_status weir_sched_arrive(struct weir_sched *sched, uint64_t now_ns,
-                                   weir_sched_id queue_id,
-                                   const struct weir_sched_item_params *params,
-                                   weir_sched_id *ret_item)
-{
-    struct queue *queue = table_get(&sched->queues, queue_id);
-    bool started = (params->flags & WEIR_SCHED_STARTED) != 0;
-    struct item *item;
-    enum weir_status status;
-
-    if (!queue) {
-        return WEIR_ERR_STALE;
-    }
-    if ((unsigned)params->class >= WEIR_SCHED_CLASS_COUNT || (params->flags & ~ITEM_FLAGS) != 0 ||
-        (started && queue->candidate)) {
-        return WEIR_ERR_INVALID;
-    }
-    status = table_add(&sched->items, ret_item, (void **)&item);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    time_is(sched, now_ns);
-    item->id = *ret_item;
-    params_take(sched, item, params);
-    append(sched, queue, item);
-    sched->counts.arrivals++;
-    fill_arrival(sched, item);
-    trace(sched, WEIR_SCHED_REC_ARRIVE, NULL, NULL, item, item->predicted_ns);
-    if (started) {
-        grant(sched, item);
-    } else {
-        queue_refresh(sched, queue);
-    }
-    look_alone(sched, queue->tenant);
-    tenant_refresh(sched, queue->tenant);
-    decide(sched);
-    return WEIR_OK;
 }
 
 /* Remove an item from all counts of the device. */
@@ -340,16 +299,18 @@ static void leave_device(struct weir_sched *sched, struct item *item)
     enum weir_sched_resource resource = resource_of(item);
 
     front_remove(sched, item);
-    sched->fillers -= item->filler;
-    sched->equal_fillers -= item->fills_equal;
-    sched->teachers -= item->teaches;
-    sched->equal_filled_ns = item->fills_equal ? sched->now_ns : sched->equal_filled_ns;
+    sched->fill.items -= is_filler(item);
+    if (item->level == WEIR_SCHED_BELOW_EQUAL) {
+        sched->fill.equals--;
+        sched->fill.equal_ns = sched->now_ns;
+    }
+    sched->fill.teachers -= item->teaches;
     queue->on_device--;
     queue->device_ns -= item->counted_ns;
     count_kernel(item, false);
     if (resource != WEIR_SCHED_COMPUTE) {
         queue->copies_ns -= item->counted_ns;
-        sched->copies_on[resource]--;
+        sched->way[resource].on_device--;
         copies_count(sched, tenant, resource, false);
     }
     if (item->state == WEIR_SCHED_STOPPED) {
@@ -367,7 +328,7 @@ void item_drop(struct weir_sched *sched, struct item *item)
     struct item *next = item->next;
     bool was_first = item == queue->first;
 
-    if (item->tagged) {
+    if (item->copy.tagged) {
         copy_share_end(sched, item);
     }
     if (item->state == WEIR_SCHED_WAITING) {
@@ -378,246 +339,11 @@ void item_drop(struct weir_sched *sched, struct item *item)
     }
     *(item->prev ? &item->prev->next : &queue->first) = item->next;
     *(item->next ? &item->next->prev : &queue->last) = item->prev;
-    sched->busy_tenants -= tenant->waiting + tenant->granted + tenant->stopped == 0;
+    sched->alone.busy -= tenant->waiting + tenant->granted + tenant->stopped == 0;
     if (was_first && next && is_at_work(next)) {
         front_add(sched, next);
     }
     queue_refresh(sched, queue);
     first_note(sched, tenant);
     table_remove(&sched->items, item->id);
-}
-
-static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns, bool taught,
-                   uint16_t flags)
-{
-    struct tenant *tenant = item->queue->tenant;
-    struct turn *turn = &sched->turn;
-
-    tenant->finished++;
-    tenant->view.work_ns += is_compute(item) ? item->counted_ns - item->counted_work_ns : 0;
-    sched->counts.finishes++;
-    trace_flagged(sched, WEIR_SCHED_REC_FINISH, NULL, NULL, item, took_ns, flags);
-    if (taught) {
-        learn(sched, item, took_ns);
-    }
-    group_correct(sched, item, item->counted_ns);
-    sched->copy_done_ns[resource_of(item)] = sched->now_ns; /* used for copies only */
-    for (uint32_t i = 0; i < turn->members && is_compute(item); i++) {
-        turn->member[i].tried |= turn->member[i].tenant == tenant;
-    }
-    if (item->params.class == WEIR_SCHED_GRAPH) {
-        uint64_t *usual_ns = &tenant->view.graph_ns;
-
-        *usual_ns = *usual_ns != 0 ? (7 * *usual_ns + item->busy_ns) / 8 : item->busy_ns;
-    }
-    fronts_yield(sched, item);
-    first_settle(sched, item);
-    charge_by_work(sched, item);
-    small_done(sched, item);
-    pair_gain_done(sched, item);
-    item_drop(sched, item);
-}
-
-enum weir_status weir_sched_finished(struct weir_sched *sched, uint64_t now_ns, weir_sched_id id,
-                                     uint64_t took_ns)
-{
-    struct item *item = table_get(&sched->items, id);
-    struct tenant *tenant;
-
-    if (!item) {
-        return WEIR_ERR_STALE;
-    }
-    if (item->state == WEIR_SCHED_WAITING) {
-        return WEIR_ERR_INVALID;
-    }
-    time_is(sched, now_ns);
-    tenant = item->queue->tenant;
-    finish(sched, item, took_ns, took_ns != WEIR_SCHED_UNKNOWN && (item->is_front || took_ns != 0),
-           0);
-    tenant_refresh(sched, tenant);
-    decide(sched);
-    return WEIR_OK;
-}
-
-/*
- * Learn from several items that were seen to end together. If they are identical, each took the
- * mean: the first was charged the time of all.
- */
-static bool learn_alike(struct weir_sched *sched, struct queue *queue, const struct item *last)
-{
-    struct item *first = queue->first;
-    uint32_t count = 1;
-
-    for (struct item *i = first; i != last; i = i->next, count++) {
-        if (!is_like(i->next, first) || i->next->disturbed || i->next->interrupted) {
-            return false;
-        }
-    }
-    first->alike = count;
-    learn(sched, first, first->busy_ns / count);
-    return true;
-}
-
-/* Correct the accounts: the first item was served for the time of all. */
-static void correct_all(const struct weir_sched *sched, struct queue *queue,
-                        const struct item *last)
-{
-    uint64_t done_ns = last->counted_ns;
-
-    for (const struct item *i = queue->first; i != last; i = i->next) {
-        done_ns += i->counted_ns;
-    }
-    group_correct(sched, queue->first, done_ns);
-    queue->first->group_ns = 0;
-    queue->first->later_ns = done_ns - queue->first->counted_ns;
-}
-
-enum weir_status weir_sched_finished_through(struct weir_sched *sched, uint64_t now_ns,
-                                             weir_sched_id id)
-{
-    struct item *item = table_get(&sched->items, id);
-    struct queue *queue;
-    bool last;
-
-    if (!item) {
-        return WEIR_ERR_STALE;
-    }
-    if (item->state == WEIR_SCHED_WAITING) {
-        return WEIR_ERR_INVALID;
-    }
-    time_is(sched, now_ns);
-    queue = item->queue;
-    (void)learn_alike(sched, queue, item);
-    correct_all(sched, queue, item);
-    do {
-        last = queue->first == item;
-        finish(sched, queue->first, 0, false,
-               last ? WEIR_SCHED_REC_THROUGH : WEIR_SCHED_REC_THROUGH | WEIR_SCHED_REC_MORE);
-    } while (!last);
-    tenant_refresh(sched, queue->tenant);
-    decide(sched);
-    return WEIR_OK;
-}
-
-enum weir_status weir_sched_withdraw(struct weir_sched *sched, uint64_t now_ns, weir_sched_id id)
-{
-    struct item *item = table_get(&sched->items, id);
-    struct tenant *tenant;
-
-    if (!item) {
-        return WEIR_ERR_STALE;
-    }
-    time_is(sched, now_ns);
-    tenant = item->queue->tenant;
-    sched->counts.withdrawals++;
-    trace(sched, WEIR_SCHED_REC_WITHDRAW, NULL, NULL, item, 0);
-    item_drop(sched, item);
-    tenant_refresh(sched, tenant);
-    decide(sched);
-    return WEIR_OK;
-}
-
-/* Correct served_ns by the exact number of blocks done; so far it came from the time. */
-static void note_done(struct weir_sched *sched, struct item *item, uint32_t done_blocks)
-{
-    uint32_t blocks = item->params.blocks;
-
-    done_blocks = blocks != 0 && done_blocks > blocks ? blocks : done_blocks;
-    if (done_blocks > item->done_blocks) {
-        item->done_blocks = done_blocks;
-    }
-    if (blocks != 0 && item->predicted_ns != 0) {
-        item->served_ns =
-            (uint64_t)((double)item->predicted_ns * sched->config.sms * item->done_blocks / blocks);
-        group_correct(sched, item, item->served_ns / sched->config.sms);
-    }
-}
-
-enum weir_status weir_sched_stopped(struct weir_sched *sched, uint64_t now_ns, weir_sched_id id,
-                                    uint32_t done_blocks)
-{
-    struct item *item = table_get(&sched->items, id);
-    struct tenant *tenant;
-
-    if (!item) {
-        return WEIR_ERR_STALE;
-    }
-    if (item->state != WEIR_SCHED_STOPPING) {
-        return WEIR_ERR_INVALID;
-    }
-    time_is(sched, now_ns);
-    tenant = item->queue->tenant;
-    note_done(sched, item, done_blocks);
-    item->state = WEIR_SCHED_STOPPED;
-    item->since_ns = sched->now_ns;
-    item->why.cause = WEIR_SCHED_CAUSE_OWN;
-    item->why.other = 0;
-    item->why.since_ns = sched->now_ns;
-    tenant->granted--;
-    tenant->stopped++;
-    state_changed(item);
-    tenant->view.stop_ns = (3 * tenant->view.stop_ns + sched->now_ns - item->stop_asked_ns) / 4;
-    front_remove(sched, item);
-    trace(sched, WEIR_SCHED_REC_STOPPED, NULL, NULL, item, 0);
-    decide(sched);
-    return WEIR_OK;
-}
-
-enum weir_status weir_sched_running(struct weir_sched *sched, uint64_t now_ns, weir_sched_id id,
-                                    bool may_stop)
-{
-    struct item *item = table_get(&sched->items, id);
-
-    if (!item) {
-        return WEIR_ERR_STALE;
-    }
-    if (item->state == WEIR_SCHED_WAITING) {
-        return WEIR_ERR_INVALID;
-    }
-    time_is(sched, now_ns);
-    if (item->state == WEIR_SCHED_STOPPED) {
-        goes_on(sched, item);
-    }
-    item->state = WEIR_SCHED_GRANTED;
-    state_changed(item);
-    item->no_stop_before_ns = sched->now_ns + tuning.again_ns;
-    if (!may_stop) {
-        count_kernel(item, false);
-        item->params.flags &= ~(uint32_t)WEIR_SCHED_STOPPABLE;
-        count_kernel(item, true);
-    }
-    trace(sched, WEIR_SCHED_REC_RUNNING, NULL, NULL, item, may_stop);
-    decide(sched);
-    return WEIR_OK;
-}
-
-void weir_sched_tick(struct weir_sched *sched, uint64_t now_ns)
-{
-    time_is(sched, now_ns);
-    sched->armed_ns = NEVER;
-    trace(sched, WEIR_SCHED_REC_TICK, NULL, NULL, NULL, 0);
-    decide(sched);
-}
-
-enum weir_status weir_sched_item_query(const struct weir_sched *sched, weir_sched_id id,
-                                       struct weir_sched_item_info *ret_info)
-{
-    const struct item *item = table_get(&sched->items, id);
-
-    if (!item) {
-        return WEIR_ERR_STALE;
-    }
-    *ret_info = (struct weir_sched_item_info){
-        .tenant = item->queue->tenant->view.id,
-        .queue = item->queue->id,
-        .params = item->params,
-        .place = item->place,
-        .state = item->state,
-        .done_blocks = item->done_blocks,
-        .predicted_ns = item->predicted_ns,
-        .rest_ns = item_rest_ns(sched, item),
-        .arrived_ns = item->arrived_ns,
-        .started_ns = item->started_ns,
-    };
-    return WEIR_OK;
 }

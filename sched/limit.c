@@ -93,7 +93,7 @@ void limit_set(struct weir_sched *sched, struct tenant *tenant, struct budget *b
         release(sched, queue);
     }
     if (tenant->limits != 0 &&
-        atomic_load_explicit(&sched->shared.alone, memory_order_relaxed) == tenant->view.id) {
+        atomic_load_explicit(&sched->alone.shared.alone, memory_order_relaxed) == tenant->view.id) {
         weir_sched_close(sched); /* limited work must not bypass the scheduler */
     }
 }

@@ -92,7 +92,7 @@ static void weigh(struct weir_sched *sched, struct tenant *tenant, uint64_t weig
     if (tenant->view.weight != weight) {
         policies_changing(sched, tenant);
         tenant->view.weight = (uint32_t)weight;
-        sched->changed = true;
+        sched->news.changed = true;
     }
 }
 
@@ -117,24 +117,25 @@ static void weigh_class(struct weir_sched *sched, enum weir_priority class)
 void min_share_set(struct weir_sched *sched, struct tenant *tenant, uint32_t weight,
                    uint32_t min_share)
 {
-    sched->with_min_share += (min_share != 0) - (uint32_t)(tenant->min_share != 0);
+    sched->min_shares.tenants += (min_share != 0) - (uint32_t)(tenant->min_share != 0);
     tenant->min_share = min_share;
     tenant->weight = weight;
     tenant->view.weight = weight;
-    sched->shares_stale = true;
+    sched->min_shares.stale = true;
 }
 
 void min_share_look(struct weir_sched *sched)
 {
     struct tenant *tenant;
-    bool changed = sched->shares_stale;
+    bool changed = sched->min_shares.stale;
     uint32_t at = 0;
 
-    if (!sched->shares_stale && (sched->with_min_share == 0 || sched->now_ns < sched->shares_ns)) {
+    if (!sched->min_shares.stale &&
+        (sched->min_shares.tenants == 0 || sched->now_ns < sched->min_shares.at_ns)) {
         return;
     }
     while ((tenant = table_next(&sched->tenants, &at))) {
-        bool active = sched->with_min_share != 0 && is_active(sched, tenant);
+        bool active = sched->min_shares.tenants != 0 && is_active(sched, tenant);
 
         changed |= active != tenant->active;
         tenant->active = active;
@@ -145,6 +146,6 @@ void min_share_look(struct weir_sched *sched)
     for (int class = 0; class < WEIR_PRIORITY_COUNT && changed; class ++) {
         weigh_class(sched, (enum weir_priority) class);
     }
-    sched->shares_stale = false;
-    sched->shares_ns = sched->now_ns + tuning.lately_ns / 4;
+    sched->min_shares.stale = false;
+    sched->min_shares.at_ns = sched->now_ns + tuning.lately_ns / 4;
 }

@@ -1,5 +1,5 @@
 /*
- * The gain of pairs: does it pay that two tenants of one class fill each other's gaps (fill.c)?
+ * The gain of pairs: does it pay that two tenants of one class fill each other's gaps (beside.c)?
  *
  * Mostly it does. But some kernels use the same cache and slow each other down: a dense-algebra
  * kernel with tensor cores took 18 ms instead of 1.9 below a kernel that walks a table, which
@@ -43,7 +43,7 @@ bool pair_gain_may_fill(const struct weir_sched *sched, const struct tenant *a,
                         const struct tenant *b)
 {
     weir_sched_id of[2];
-    const struct pair_gain *gain = &sched->pair_gain[slot_of(a->view.id, b->view.id, of)];
+    const struct pair_gain *gain = &sched->pairs.gain[slot_of(a->view.id, b->view.id, of)];
 
     return !is_of(gain, of) || sched->now_ns >= gain->barred_until_ns;
 }
@@ -51,7 +51,7 @@ bool pair_gain_may_fill(const struct weir_sched *sched, const struct tenant *a,
 static struct pair_gain *gain_of(struct weir_sched *sched, weir_sched_id a, weir_sched_id b,
                                  weir_sched_id ret_of[2])
 {
-    struct pair_gain *gain = &sched->pair_gain[slot_of(a, b, ret_of)];
+    struct pair_gain *gain = &sched->pairs.gain[slot_of(a, b, ret_of)];
 
     if (!is_of(gain, ret_of)) {
         *gain = (struct pair_gain){.of = {ret_of[0], ret_of[1]}};
@@ -69,16 +69,16 @@ static weir_sched_id with_other(weir_sched_id before, const struct item *other)
 
 static void note_beside(struct item *item, const struct item *other, uint64_t ns)
 {
-    item->sharer = with_other(item->sharer, other);
-    item->shared_ns += ns;
+    item->pair.sharer = with_other(item->pair.sharer, other);
+    item->pair.shared_ns += ns;
 }
 
 void pair_gain_pass(struct weir_sched *sched, uint64_t ns)
 {
-    struct item *first = sched->front_first[WEIR_SCHED_COMPUTE];
+    struct item *first = sched->fronts.first[WEIR_SCHED_COMPUTE];
     struct item *second = first ? first->front_next : NULL;
 
-    if (sched->equal_fillers != 0 && second && !second->front_next &&
+    if (sched->fill.equals != 0 && second && !second->front_next &&
         first->queue->tenant != second->queue->tenant) {
         note_beside(first, second, ns);
         note_beside(second, first, ns);
@@ -89,10 +89,10 @@ static void judge(const struct weir_sched *sched, struct pair_gain *gain)
 {
     struct pair_gain_side *a = &gain->side[0], *b = &gain->side[1];
 
-    if (a->ns < tuning.pair_seen_ns || b->ns < tuning.pair_seen_ns) {
+    if (a->ns < tuning.lately_ns || b->ns < tuning.lately_ns) {
         return;
     }
-    if (a->alone_ns / (double)a->ns + b->alone_ns / (double)b->ns < 1 - tuning.pair_loss) {
+    if (a->alone_ns / (double)a->ns + b->alone_ns / (double)b->ns < 1 - tuning.clearly) {
         gain->bar_ns = min_u64(max_u64(2 * gain->bar_ns, tuning.pair_bar_ns), tuning.barred_max_ns);
         gain->barred_until_ns = sched->now_ns + gain->bar_ns;
     } else {
@@ -103,37 +103,37 @@ static void judge(const struct weir_sched *sched, struct pair_gain *gain)
 
 void pair_gain_done(struct weir_sched *sched, const struct item *done)
 {
-    uint64_t span_ns = sched->now_ns - done->head_ns;
+    uint64_t span_ns = sched->now_ns - done->at.head_ns;
     weir_sched_id own = done->queue->tenant->view.id, of[2];
     struct pair_gain *gain;
 
-    if (!is_compute(done) || is_unsure(done) || done->interrupted || !done->is_front) {
+    if (!is_compute(done) || is_unsure(done) || done->saw.stop || !done->is_front) {
         return;
     }
-    if (span_ns == 0 && sched->seen.queue == done->queue->id &&
-        sched->seen.at_ns == sched->now_ns) {
-        sched->seen.side->alone_ns += (double)done->predicted_ns;
+    if (span_ns == 0 && sched->pairs.seen.queue == done->queue->id &&
+        sched->pairs.seen.at_ns == sched->now_ns) {
+        sched->pairs.seen.side->alone_ns += (double)done->predicted_ns;
         return;
     }
-    if (done->sharer == 0 || done->sharer == SEVERAL ||
-        done->shared_ns < span_ns - span_ns / tuning.mostly_part) {
+    if (done->pair.sharer == 0 || done->pair.sharer == SEVERAL ||
+        done->pair.shared_ns < span_ns - span_ns / tuning.mostly_part) {
         return;
     }
-    gain = gain_of(sched, own, done->sharer, of);
+    gain = gain_of(sched, own, done->pair.sharer, of);
     judge(sched, gain);
-    sched->seen.queue = done->queue->id;
-    sched->seen.at_ns = sched->now_ns;
-    sched->seen.side = &gain->side[own == of[0] ? 0 : 1];
-    sched->seen.side->alone_ns += (double)done->predicted_ns;
-    sched->seen.side->ns += span_ns;
+    sched->pairs.seen.queue = done->queue->id;
+    sched->pairs.seen.at_ns = sched->now_ns;
+    sched->pairs.seen.side = &gain->side[own == of[0] ? 0 : 1];
+    sched->pairs.seen.side->alone_ns += (double)done->predicted_ns;
+    sched->pairs.seen.side->ns += span_ns;
 }
 
 void pair_gain_two_small(struct item *item, const struct item *other, uint64_t ns,
                          uint64_t service_ns)
 {
-    item->small_other = with_other(item->small_other, other);
-    item->two_ns += ns;
-    item->two_service_ns += service_ns;
+    item->pair.small_other = with_other(item->pair.small_other, other);
+    item->pair.two_ns += ns;
+    item->pair.two_service_ns += service_ns;
 }
 
 uint64_t pair_gain_small_done(struct weir_sched *sched, const struct item *done)
@@ -142,19 +142,20 @@ uint64_t pair_gain_small_done(struct weir_sched *sched, const struct item *done)
     struct pair_gain *gain;
     double speed, least, *mine, *others;
 
-    if (done->small_other == 0 || done->small_other == SEVERAL || done->interrupted ||
-        done->alone_ns + done->two_ns < done->busy_ns - done->busy_ns / tuning.mostly_part) {
+    if (done->pair.small_other == 0 || done->pair.small_other == SEVERAL || done->saw.stop ||
+        done->had.alone_ns + done->pair.two_ns <
+            done->had.busy_ns - done->had.busy_ns / tuning.mostly_part) {
         return 0;
     }
-    gain = gain_of(sched, own, done->small_other, of);
+    gain = gain_of(sched, own, done->pair.small_other, of);
     mine = &gain->small_speed[own == of[0] ? 0 : 1];
     others = &gain->small_speed[own == of[0] ? 1 : 0];
-    if (done->alone_ns > done->busy_ns / 16 && done->predicted_ns > done->alone_ns &&
-        done->two_ns > done->busy_ns / 4) {
-        speed = (double)(done->predicted_ns - done->alone_ns) / (double)done->two_ns;
+    if (done->had.alone_ns > done->had.busy_ns / 16 && done->predicted_ns > done->had.alone_ns &&
+        done->pair.two_ns > done->had.busy_ns / 4) {
+        speed = (double)(done->predicted_ns - done->had.alone_ns) / (double)done->pair.two_ns;
         speed = speed < 1 ? speed : 1;
         *mine += (speed - *mine) / (*mine != 0 ? tuning.few : 1);
     }
     least = *others != 0 && (*mine == 0 || *others < *mine) ? *others : *mine;
-    return least > 0.5 ? (uint64_t)((2 * least - 1) * (double)done->two_service_ns) : 0;
+    return least > 0.5 ? (uint64_t)((2 * least - 1) * (double)done->pair.two_service_ns) : 0;
 }

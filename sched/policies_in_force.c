@@ -1,181 +1,53 @@
-/* Policies in force: their memory, how they are set and removed,
- * and how their mistakes are logged. */
+/* Policies in force: their memory, what they are told, and how their mistakes are logged. */
 #include "sched/private.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static bool ops_are_sound(const struct weir_policy_ops *ops)
+void policies_end(struct weir_sched *sched, enum weir_policy_kind kind)
 {
-    if (!ops->name) {
-        return false;
-    }
-    switch (ops->kind) {
-    case WEIR_POLICY_NEXT:
-        return ops->next != NULL;
-    case WEIR_POLICY_TOGETHER:
-        return ops->together != NULL;
-    case WEIR_POLICY_KIND_COUNT:
-    default:
-        return false;
+    free(sched->policy[kind].state);
+    sched->policy[kind] = (struct weir_policy){0};
+}
+
+static void join(struct weir_policy *policy, struct tenant *tenant)
+{
+    memset(tenant->policy_state[policy->ops->kind], 0, WEIR_POLICY_TENANT_BYTES);
+    if (policy->ops->joined) {
+        policy->ops->joined(policy, &tenant->view);
     }
 }
 
-static void tenant_forget(struct tenant *tenant, int kind)
+enum weir_status policies_put(struct weir_sched *sched, const struct weir_policy_ops *ops)
 {
-    free(tenant->view.state[kind]);
-    tenant->view.state[kind] = NULL;
-}
-
-static void slot_finish(struct weir_sched *sched, int kind)
-{
-    struct weir_policy *policy = &sched->policy[kind];
-    uint32_t at = 0;
-    struct tenant *tenant;
-
-    if (!policy->ops) {
-        return;
-    }
-    if (policy->ops->finish) {
-        policy->ops->finish(policy);
-    }
-    while ((tenant = table_next(&sched->tenants, &at))) {
-        tenant_forget(tenant, kind);
-    }
-    free(policy->state);
-    *policy = (struct weir_policy){0};
-}
-
-void policies_finish(struct weir_sched *sched)
-{
-    for (int i = 0; i < WEIR_POLICY_KIND_COUNT; i++) {
-        slot_finish(sched, i);
-    }
-}
-
-/* Allocate a policy's state of a tenant. */
-static enum weir_status tenant_state(const struct weir_policy_ops *ops, void **ret_state)
-{
-    *ret_state = NULL;
-    if (ops->tenant_bytes != 0) {
-        *ret_state = calloc(1, ops->tenant_bytes);
-        return *ret_state ? WEIR_OK : WEIR_ERR_NO_MEMORY;
-    }
-    return WEIR_OK;
-}
-
-/* Allocate all states of a new policy, before the old one is removed. NULL: no memory. */
-static void **all_states(struct weir_sched *sched, const struct weir_policy_ops *ops)
-{
-    void **states = calloc((size_t)sched->tenants.live + 1, sizeof(*states));
-
-    for (uint32_t i = 0; states && i < sched->tenants.live; i++) {
-        if (tenant_state(ops, &states[i]) != WEIR_OK) {
-            while (i > 0) {
-                free(states[--i]);
-            }
-            free(states);
-            return NULL;
-        }
-    }
-    return states;
-}
-
-static void all_join(struct weir_sched *sched, struct weir_policy *policy, void **states)
-{
-    enum weir_policy_kind kind = policy->ops->kind;
+    struct weir_policy *policy = &sched->policy[ops->kind];
+    void *state = calloc(1, ops->state_bytes != 0 ? ops->state_bytes : 1);
     struct tenant *tenant;
     uint32_t at = 0;
-    uint32_t i = 0;
 
-    while ((tenant = table_next(&sched->tenants, &at))) {
-        tenant->view.state[kind] = states[i++];
-        if (policy->ops->joined) {
-            policy->ops->joined(policy, &tenant->view);
-        }
+    if (!state) {
+        return WEIR_ERR_NO_MEMORY;
     }
-    for (i = 0; i < sched->ready_count; i++) {
-        if (policy->ops->ready) {
-            policy->ops->ready(policy, sched->now_ns, &tenant_of(sched->ready[i])->view);
-        }
-    }
-}
-
-enum weir_status weir_sched_policy_set(struct weir_sched *sched, uint64_t now_ns,
-                                       const struct weir_policy_ops *ops)
-{
-    struct weir_policy policy = {.ops = ops, .config = &sched->config};
-    void **states;
-    enum weir_status status = WEIR_OK;
-
-    if (!ops_are_sound(ops)) {
-        return WEIR_ERR_INVALID;
-    }
-    time_is(sched, now_ns);
-    policy.state = calloc(1, ops->state_bytes != 0 ? ops->state_bytes : 1);
-    states = all_states(sched, ops);
-    if (!policy.state || !states) {
-        status = WEIR_ERR_NO_MEMORY;
-    } else if (ops->init) {
-        status = ops->init(&policy);
-    }
-    if (status != WEIR_OK) {
-        for (uint32_t i = 0; states && i < sched->tenants.live; i++) {
-            free(states[i]);
-        }
-        free(states);
-        free(policy.state);
-        return status;
-    }
-    slot_finish(sched, (int)ops->kind);
-    sched->policy[ops->kind] = policy;
+    policies_end(sched, ops->kind);
+    *policy = (struct weir_policy){.ops = ops, .config = &sched->config, .state = state};
     sched->named[ops->kind] = 0;
-    all_join(sched, &sched->policy[ops->kind], states);
-    free(states);
-    sched->changed = true;
-    sched->group_stale = true;
-    sched->group_why = WEIR_POLICY_CHANGED;
-    decide(sched);
+    while ((tenant = table_next(&sched->tenants, &at))) {
+        join(policy, tenant);
+    }
+    for (uint32_t i = 0; i < sched->ready.count && ops->ready; i++) {
+        ops->ready(policy, sched->now_ns, &tenant_of(sched->ready.list[i])->view);
+    }
     return WEIR_OK;
 }
 
-enum weir_status weir_sched_policy_clear(struct weir_sched *sched, uint64_t now_ns, int kind)
-{
-    if (kind < 0 || kind >= WEIR_POLICY_KIND_COUNT) {
-        return WEIR_ERR_INVALID;
-    }
-    if (kind == WEIR_POLICY_NEXT) {
-        return weir_sched_policy_set(sched, now_ns, weir_policy_find("fair"));
-    }
-    time_is(sched, now_ns);
-    slot_finish(sched, kind);
-    if (kind == WEIR_POLICY_TOGETHER) {
-        group_alone(sched);
-    }
-    decide(sched);
-    return WEIR_OK;
-}
-
-enum weir_status policies_join(struct weir_sched *sched, struct tenant *tenant)
+void policies_join(struct weir_sched *sched, struct tenant *tenant)
 {
     for (int i = 0; i < WEIR_POLICY_KIND_COUNT; i++) {
-        const struct weir_policy_ops *ops = sched->policy[i].ops;
-
-        if (ops && tenant_state(ops, &tenant->view.state[i]) != WEIR_OK) {
-            while (i > 0) {
-                tenant_forget(tenant, --i);
-            }
-            return WEIR_ERR_NO_MEMORY;
+        tenant->view.state[i] = tenant->policy_state[i];
+        if (sched->policy[i].ops) {
+            join(&sched->policy[i], tenant);
         }
     }
-    for (int i = 0; i < WEIR_POLICY_KIND_COUNT; i++) {
-        struct weir_policy *policy = &sched->policy[i];
-
-        if (policy->ops && policy->ops->joined) {
-            policy->ops->joined(policy, &tenant->view);
-        }
-    }
-    return WEIR_OK;
 }
 
 void policies_leave(struct weir_sched *sched, struct tenant *tenant)
@@ -186,7 +58,6 @@ void policies_leave(struct weir_sched *sched, struct tenant *tenant)
         if (policy->ops && policy->ops->left) {
             policy->ops->left(policy, &tenant->view);
         }
-        tenant_forget(tenant, i);
     }
 }
 

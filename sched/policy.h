@@ -9,7 +9,7 @@
  *
  * At most one policy of each kind is in force:
  *
- *     NEXT      which tenant leads, for how long, and whether others' kernels are stopped for it
+ *     NEXT      which tenant leads, and for how long
  *     TOGETHER  which tenants run beside the leader, on which SMs, with how many blocks on each
  *
  * A policy's arguments are valid during the call. It may keep only a struct weir_policy_tenant,
@@ -28,13 +28,13 @@
 
 enum weir_policy_kind { WEIR_POLICY_NEXT, WEIR_POLICY_TOGETHER, WEIR_POLICY_KIND_COUNT };
 
-#define WEIR_POLICY_GROUP_MAX  8u    /* tenants that share the device at a time */
-#define WEIR_POLICY_BLOCKS_MAX 1024u /* largest block limit of a place: as many as fit */
+#define WEIR_POLICY_GROUP_MAX    8u    /* tenants that share the device at a time */
+#define WEIR_POLICY_BLOCKS_MAX   1024u /* largest block limit of a place: as many as fit */
+#define WEIR_POLICY_TENANT_BYTES 128u  /* largest state of a tenant for a policy */
 
 /* A tenant's first compute item: the one that runs, or else the one that would be granted next. */
 struct weir_policy_kernel {
     uint64_t key;           /* 0: not known; the kernel is not measured */
-    uint32_t blocks;        /* 0: not known */
     uint32_t blocks_per_sm; /* blocks that fit on an SM; 0: not known */
     uint32_t need_sms;      /* SMs that hold all its blocks at once; all SMs if not known */
     uint64_t predicted_ns;  /* the duration alone on all SMs; 0: not known */
@@ -72,46 +72,36 @@ struct weir_policy_tenant {
     bool stoppable;     /* all these can be stopped */
     bool member;        /* it is the leader or in the leader's group */
     bool passed;        /* since it was idle, work of it bypassed the scheduler */
-    bool small;         /* its next item is small, and enough SMs are free for it */
+    bool may_pass;      /* for `beside`: its next item may be granted beside the leader's */
     struct weir_policy_kernel kernel;
     void *state[WEIR_POLICY_KIND_COUNT]; /* ops.tenant_bytes, zeroed before joined() */
 };
 
-/* Why a policy is asked. */
-enum weir_policy_why {
-    WEIR_POLICY_ARRIVAL, /* a tenant without compute work got some, within the slice */
-    WEIR_POLICY_SLICE,   /* the leader's slice is over */
-    WEIR_POLICY_EMPTY,   /* the leader has no work; or there is no leader */
-    WEIR_POLICY_CHANGED, /* weights, priorities, tenants or policies changed */
-    WEIR_POLICY_RETRY,   /* the policy asked for this call, or the group's time is over */
-    WEIR_POLICY_WHY_COUNT
-};
-
 struct weir_policy_next_view {
     uint64_t now_ns;
-    enum weir_policy_why why;
+    bool arrived; /* a tenant without compute work got some within the leader's slice, which may go
+                     on; false: nobody leads, the slice is over, or weights or tenants changed */
     const struct weir_policy_tenant *const *ready; /* all tenants with compute work, in the order
                                                       in which they got it. 1 or more */
     uint32_t ready_count;
     const struct weir_policy_tenant *leader; /* may have no work at the moment; NULL: none */
     uint64_t used_ns;  /* the leader's service in this slice, as time of the whole device */
     uint64_t slice_ns; /* the leader's slice */
-    bool has_room;     /* for `small`: small items leave half of config.small_sms unused */
+    uint32_t free_sms; /* for `beside`: what small items leave of config.small_sms; 0: a filler is
+                          wanted */
 };
 
-/* Preset: the tenant that waited longest, 1 ms, no lingering, preemption. */
+/* Preset: the tenant that waited longest, 1 ms, no lingering. */
 struct weir_policy_choice {
     uint32_t ready;     /* index. If it names the leader within its slice, the rest is ignored */
     uint64_t slice_ns;  /* service until the policy is asked again; 20 us at least */
     uint64_t linger_ns; /* how long it stays the leader without work, within its slice */
     uint64_t keep_ns;   /* the same while others fill what it leaves, at most */
-    bool preempt;       /* stop other tenants' work on the device; false: let it end */
 };
 
 /* What a policy of kind TOGETHER sees when it chooses the leader's group. */
 struct weir_policy_together_view {
     uint64_t now_ns;
-    enum weir_policy_why why;
     const struct weir_policy_tenant *const *ready; /* ready[0] is the leader; the others are those
                                                       of its class and domain that may share */
     uint32_t ready_count;
@@ -128,8 +118,8 @@ struct weir_policy_member {
 struct weir_policy_group {
     struct weir_policy_member member[WEIR_POLICY_GROUP_MAX];
     uint32_t count;
-    bool sample;       /* a trial of these places: ask again when each member has finished an item
-                          there. Without valid_ns the next change of leader ends the trial */
+    bool sample;       /* a trial of these places: ask again whenever each member has finished an
+                          item there, and allow that they are owed more (group_account.c) */
     uint64_t valid_ns; /* ask again after this time, but not when another member becomes leader; 0:
                           ask again when the leader or a member's first kernel changes */
     uint64_t hold_ns;  /* with valid_ns: the group is of tenants, and not of their kernels. Members
@@ -144,7 +134,7 @@ struct weir_policy_group {
 struct weir_policy {
     const struct weir_policy_ops *ops;
     const struct weir_sched_config *config; /* the scheduler's */
-    void *state;                            /* ops.state_bytes, zeroed before init() */
+    void *state;                            /* ops.state_bytes, zeroed before joined() */
 };
 
 /**
@@ -155,13 +145,9 @@ struct weir_policy_ops {
     const char *name; /* as in policies.def */
     enum weir_policy_kind kind;
     size_t state_bytes;  /* size of policy->state */
-    size_t tenant_bytes; /* size of each tenant->state[kind] */
+    size_t tenant_bytes; /* size of each tenant->state[kind], up to WEIR_POLICY_TENANT_BYTES */
 
-    /** The policy is put in force; joined() follows for each tenant. NULL: nothing to do. */
-    enum weir_status (*init)(struct weir_policy *policy);
-    /** The policy is removed; left() is not called before. NULL: nothing to do. */
-    void (*finish)(struct weir_policy *policy);
-    /** A tenant was added. NULL: nothing to do. */
+    /** The policy is put in force, or a tenant was added. NULL: nothing to do. */
     void (*joined)(struct weir_policy *policy, struct weir_policy_tenant *tenant);
     /** A tenant, which is not ready any more, is removed. NULL: nothing to do. */
     void (*left)(struct weir_policy *policy, struct weir_policy_tenant *tenant);
@@ -177,16 +163,11 @@ struct weir_policy_ops {
     void (*next)(struct weir_policy *policy, const struct weir_policy_next_view *view,
                  struct weir_policy_choice *choice);
     /**
-     * Kind NEXT. Which tenant is the filler (fill.c)? Asked about every millisecond. NULL: nobody.
-     * @return index into view->ready, not the leader's; or UINT32_MAX: nobody.
+     * Kind NEXT. Whose work is granted beside the leader (beside.c): its next small item or, with
+     * free_sms of 0, a filler's items for about a millisecond? NULL: nobody's.
+     * @return index into view->ready of a tenant that may_pass; UINT32_MAX: none now.
      */
-    uint32_t (*filler)(struct weir_policy *policy, const struct weir_policy_next_view *view);
-    /**
-     * Kind NEXT. Names the tenant whose small item is granted next, beside the leader (small.c).
-     * NULL: no small item is granted beside the leader.
-     * @return index into view->ready of a tenant that is `small`; UINT32_MAX: none now.
-     */
-    uint32_t (*small)(struct weir_policy *policy, const struct weir_policy_next_view *view);
+    uint32_t (*beside)(struct weir_policy *policy, const struct weir_policy_next_view *view);
     /**
      * Kind NEXT. By how much of the device's time a tenant is behind its share, as of the last
      * decision; negative: ahead. Its small items may then go above others of its class (small.c).
@@ -195,7 +176,7 @@ struct weir_policy_ops {
     int64_t (*lag_ns)(const struct weir_policy *policy, const struct weir_policy_tenant *tenant);
     /**
      * Kind NEXT. Does a tenant go first, as of the last decision? Then its items go above others of
-     * its class, beside what runs (first.c). It has to count what was granted (committed_ns).
+     * its class, beside what runs (beside.c). It has to count what was granted (committed_ns).
      * NULL: nobody goes first.
      * @return the longest item that may go above, in ns; 0: the tenant does not go first.
      */

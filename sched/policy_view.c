@@ -14,28 +14,25 @@ static const struct item *better(const struct item *a, const struct item *b)
     if ((a->state == WEIR_SCHED_WAITING) != (b->state == WEIR_SCHED_WAITING)) {
         return a->state == WEIR_SCHED_WAITING ? b : a;
     }
-    return b->since_ns < a->since_ns ? b : a;
+    return b->at.since_ns < a->at.since_ns ? b : a;
 }
 
 static void view_kernel(const struct weir_sched *sched, struct weir_policy_kernel *kernel,
                         const struct item *item)
 {
-    uint32_t need = sched->config.sms;
+    uint32_t need = sched->config.sms, sms = need;
 
     *kernel = (struct weir_policy_kernel){.need_sms = need};
     if (!item) {
         return;
     }
     if (item->params.blocks != 0 && item->params.blocks_per_sm != 0) {
-        uint32_t sms = (item->params.blocks - 1) / item->params.blocks_per_sm + 1;
-
-        need = sms < need ? sms : need;
+        sms = (item->params.blocks - 1) / item->params.blocks_per_sm + 1;
     }
     *kernel = (struct weir_policy_kernel){
         .key = item->params.key,
-        .blocks = item->params.blocks,
         .blocks_per_sm = item->params.blocks_per_sm,
-        .need_sms = need,
+        .need_sms = sms < need ? sms : need,
         .predicted_ns = item->predicted_ns,
         .rest_ns = item_rest_ns(sched, item),
         .class = item->params.class,
@@ -89,7 +86,7 @@ static const struct item *view_device(const struct weir_sched *sched, struct que
         }
         first = first ? first : item;
         if (item->state == WEIR_SCHED_STOPPED) {
-            view->waiting_since_ns = min_u64(view->waiting_since_ns, item->since_ns);
+            view->waiting_since_ns = min_u64(view->waiting_since_ns, item->at.since_ns);
             continue;
         }
         view->granted++;
@@ -118,7 +115,7 @@ void view_refresh(struct weir_sched *sched, struct tenant *tenant)
         const struct item *item = view_device(sched, queue, view);
 
         if (queue->listed && is_compute(queue->listed)) {
-            view->waiting_since_ns = min_u64(view->waiting_since_ns, queue->listed->since_ns);
+            view->waiting_since_ns = min_u64(view->waiting_since_ns, queue->listed->at.since_ns);
             item = item ? item : queue->listed;
         }
         first = better(first, item);

@@ -27,7 +27,6 @@
 #define SPREAD_MIN   1e-4  /* relative spreads whose square is less are rounding */
 #define OWNER_PART   4u    /* an owner may have at most 1/OWNER_PART of the table */
 #define OWNERS_MAX   1024u /* a power of two; includes the owner without a name */
-#define ERROR_WINDOW 16u
 
 enum weir_status weir_predict_create(uint32_t capacity, struct weir_predict **ret_predict)
 {
@@ -363,11 +362,6 @@ uint64_t weir_predict_ask(struct weir_predict *predict, enum weir_sched_class cl
     return value < 1e18 ? (uint64_t)(value + 0.5) : (uint64_t)1e18;
 }
 
-static double into_mean(double mean, uint64_t count, double value)
-{
-    return mean + (value - mean) / (double)(count < ERROR_WINDOW ? count + 1 : ERROR_WINDOW);
-}
-
 static void count_error(struct errors *errors, double error)
 {
     double at = error > 0 ? (log2(error) - ERROR_BIN_FIRST) * ERROR_BINS_TWICE : 0;
@@ -393,16 +387,6 @@ static struct weir_predict_error sum_up(const struct errors *errors)
         .mean = errors->sum / (double)errors->count,
         .median = exp2((i + 0.5) / ERROR_BINS_TWICE + ERROR_BIN_FIRST),
     };
-}
-
-/* Compare the prediction with the observed time and update the error statistics. */
-static void judge(struct weir_predict *predict, enum weir_sched_class class, struct model *model,
-                  double said, double took)
-{
-    double error = fabs(said - took) / took;
-
-    model->error = into_mean(model->error, model->samples - 1, error);
-    count_error(is_kernel(class) ? &predict->kernels : &predict->copies, error);
 }
 
 static void observe(struct weir_predict *predict, struct model *m, double x, double y,
@@ -460,11 +444,11 @@ void weir_predict_learn_alike(struct weir_predict *predict, enum weir_sched_clas
         double said = value_of(m, is_kernel(class), size);
         bool agrees = fabs(said - y) <= tuning.predict_agrees * y;
 
-        judge(predict, class, m, said, y);
+        count_error(is_kernel(class) ? &predict->kernels : &predict->copies, fabs(said - y) / y);
         entry->agreed = agrees ? entry->agreed + 1 : 0;
         if (!agrees && entry->size == size && is_kernel(class) &&
             entry->seen < tuning.predict_early) {
-            *m = (struct model){.error = m->error, .samples = m->samples};
+            *m = (struct model){.samples = m->samples};
         } else if (m->samples >= tuning.predict_early) {
             y = fmin(fmax(y, said / tuning.predict_pull), said * tuning.predict_pull);
         }
@@ -501,20 +485,6 @@ bool weir_predict_is_sure(const struct weir_predict *predict, enum weir_sched_cl
     const struct entry *entry = find(predict, class, key);
 
     return entry && predict_is_sure(entry);
-}
-
-bool weir_predict_query(const struct weir_predict *predict, enum weir_sched_class class,
-                        uint64_t key, struct weir_predict_info *ret_info)
-{
-    const struct entry *entry = find(predict, class, key);
-
-    if (!entry) {
-        return false;
-    }
-    mean_line_of(&entry->model, is_kernel(class), &ret_info->launch_ns, &ret_info->size_ns);
-    ret_info->error = entry->model.error;
-    ret_info->samples = entry->model.samples;
-    return true;
 }
 
 void weir_predict_stats(const struct weir_predict *predict, struct weir_predict_stats *ret_stats)

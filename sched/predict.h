@@ -4,8 +4,7 @@
  * Each key has a straight line through its observations: duration = launch + blocks * block (FLEP's
  * linear model, in blocks; the key holds kernel and block geometry). Copies have a line in bytes
  * per direction, which is CuMAS's rate x / (a x + b) turned round. Old observations fade, so that
- * the line follows a kernel whose data changes. Each key keeps the mean relative error of its
- * predictions.
+ * the line follows a kernel whose data changes.
  *
  * Keys have owners, such as tenants: the highest 16 bits of a key (above WEIR_PREDICT_KEY_BITS)
  * name the owner, so the other bits cannot name a key of another owner. Copies have a line for each
@@ -95,16 +94,6 @@ void weir_predict_suppose(struct weir_predict *predict, enum weir_sched_class cl
  */
 bool weir_predict_is_sure(const struct weir_predict *predict, enum weir_sched_class class,
                           uint64_t key);
-
-struct weir_predict_info {
-    double launch_ns; /* duration without any block or byte */
-    double size_ns;   /* duration of each block or byte */
-    double error;     /* mean relative error of predictions: 0.05 is 5 % */
-    uint64_t samples;
-};
-/** @return false: nothing is known. @thread owner */
-bool weir_predict_query(const struct weir_predict *predict, enum weir_sched_class class,
-                        uint64_t key, struct weir_predict_info *ret_info);
 
 /* How far predictions were from the durations observed afterwards, as parts of these: 0.05 is 5 %.
  * All members are 0 until something was observed. */

@@ -23,7 +23,7 @@
 #define VERSION       4u
 #define HEADER_BYTES  24u
 #define ENTRY_BYTES   WEIR_PREDICT_ROW_BYTES
-#define FIELDS        9u
+#define FIELDS        9u /* the sixth is not used */
 #define TRAILER_BYTES 8u
 _Static_assert(ENTRY_BYTES == 16 + 8 * FIELDS, "as put_entry() has it");
 
@@ -69,7 +69,7 @@ size_t weir_predict_save_bytes(const struct weir_predict *predict)
 static void put_entry(uint8_t *at, const struct entry *entry, uint32_t owner)
 {
     const struct model *m = &entry->model;
-    const double field[FIELDS] = {m->w, m->wx, m->wy, m->wxx, m->wxy, m->error, m->n, m->x, m->y};
+    const double field[FIELDS] = {m->w, m->wx, m->wy, m->wxx, m->wxy, 0, m->n, m->x, m->y};
 
     put(at, entry->owner != 0 ? entry->key & WEIR_PREDICT_KEY_MASK : entry->key, 8);
     put(at + 8, entry->class, 2);
@@ -160,15 +160,15 @@ static bool get_entry(const uint8_t *at, struct entry *ret_entry)
             return false;
         }
     }
-    m->w = field[0];
-    m->wx = field[1];
-    m->wy = field[2];
-    m->wxx = field[3];
-    m->wxy = field[4];
-    m->error = field[5];
-    m->n = field[6];
-    m->x = field[7];
-    m->y = field[8];
+    *m = (struct model){.w = field[0],
+                        .wx = field[1],
+                        .wy = field[2],
+                        .wxx = field[3],
+                        .wxy = field[4],
+                        .n = field[6],
+                        .x = field[7],
+                        .y = field[8],
+                        .samples = m->samples};
     *ret_entry = entry;
     return entry.class < WEIR_SCHED_CLASS_COUNT && m->samples > 0 && m->w > 0 && m->wy > 0 &&
            m->n > 0;

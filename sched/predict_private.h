@@ -15,7 +15,6 @@
 struct model {
     double w, wx, wy, wxx, wxy;
     double n, x, y; /* not weighted */
-    double error;   /* mean relative error of the predictions before each observation */
     uint64_t samples;
 };
 

@@ -39,57 +39,67 @@ struct item {
     struct item *next, *prev;             /* in the queue */
     struct item *front_next, *front_prev; /* among the head items: charge.c */
     bool is_front;
-    bool waits;             /* seen not to hold the device though it is a head item */
-    bool filler;            /* was granted below the leader's work */
-    bool fills_equal;       /* a filler of the leader's own class */
-    bool above;             /* was granted above its class's plain items: small.c, first.c */
-    bool teaches;           /* no equal may fill while it is on the device: fill.c */
-    uint32_t alike;         /* the first of this many identical items that ended together */
-    uint64_t later_ns;      /* predicted time of others that were seen to end with it */
-    weir_sched_id doubt_of; /* the tenant of items that ended above it, and for how long they */
-    uint64_t doubt_ns;      /* had it wait, or waited for it: first.c */
-    uint32_t part_sms;      /* a kernel: it is kept to this many SMs: room.c; 0: all */
-    bool fills_all;         /* it has all SMs, since its blocks may wait for each other: room.c */
-    uint32_t small_sms;     /* it needs only this many SMs: small.c; 0: perhaps all */
-    weir_sched_id sharer;   /* the only other tenant on the device while an equal filled, */
-    uint64_t shared_ns;     /* or SEVERAL (pair_gain.c); and how long that lasted */
-    weir_sched_id small_other; /* a small item: the other tenant with small items */
-    uint64_t two_ns;           /* time beside one item of small_other and nothing else */
-    uint64_t two_service_ns;   /* service charged to it in that time */
-    bool beside_waits;         /* was served while another head item seemed to wait */
-    bool beside_filler;        /* a filler shared the device: the duration is only a hint */
-    bool beside_small;         /* small items had SMs while it was a head item: charge.c */
-    bool after_switch;         /* its duration includes a change of the device to its domain */
-    bool disturbed;            /* was moved, or its start was not seen: do not learn from it */
-    bool tagged;               /* a copy with a start tag: copy_share.c */
-    bool interrupted;          /* was stopped: learn the time in which it was served */
-    struct waiting why;        /* why it waits, as last seen */
+    bool waits;                  /* seen not to hold the device though it is a head item */
+    bool teaches;                /* no equal may fill while it is on the device: beside.c */
+    bool fills_all;              /* it has all SMs: its blocks may wait for each other: small.c */
+    enum weir_sched_level level; /* at which it was granted: beside.c */
+    uint32_t alike;              /* the first of this many identical items that ended together */
+    uint32_t part_sms;           /* a kernel: it is kept to this many SMs: small.c; 0: all */
+    uint32_t small_sms;          /* it needs only this many SMs: small.c; 0: perhaps all */
+    struct waiting why;          /* why it waits, as last seen */
     struct weir_sched_item_params params;
     enum weir_sched_item_state state;
     struct weir_sched_place place;
     uint32_t done_blocks;
     uint64_t predicted_ns; /* 0: not known */
     uint64_t counted_ns;   /* predicted_ns, or else a guess */
-    uint64_t arrived_ns;
-    uint64_t since_ns;   /* when it began to wait or, if stopped, was stopped */
-    uint64_t started_ns; /* when it was granted or, later, resumed */
-    uint64_t head_ns;    /* when it became the first item of its queue on the device */
-    uint64_t stop_asked_ns;
-    uint64_t no_stop_before_ns;
-    uint64_t served_ns;       /* service charged as it ran; corrected by done_blocks */
-    uint64_t crowd_ns;        /* part of served_ns while small items had all SMs: small.c */
-    uint64_t busy_ns;         /* time in which it was served */
-    uint64_t alone_ns;        /* part of busy_ns in which it was alone on the device */
-    uint64_t with_small_ns;   /* part of busy_ns with only small items beside it */
-    uint64_t beside_ns;       /* part of busy_ns that later items claimed: charge.c */
-    int64_t beyond_ns;        /* other charges for it: its claims, less credits: charge.c */
-    uint64_t group_ns;        /* part of busy_ns while its tenant was in a policy's group */
-    uint64_t hoped_ns;        /* work assumed done in group_ns: group_account.c */
-    uint64_t counted_work_ns; /* part of its work that view.work_ns has already */
-    bool by_work;             /* its tenant pays for the work that it is, */
-    uint64_t late_ns;         /* and has paid this service for its time outside the group */
-    uint64_t copy_start;      /* start tag of a copy, in virtual time */
-    uint64_t rest_ns;         /* a copy in pieces: predicted time of the later pieces */
+    struct {
+        uint64_t arrived_ns;
+        uint64_t since_ns;   /* when it began to wait or, if stopped, was stopped */
+        uint64_t started_ns; /* when it was granted or, later, resumed */
+        uint64_t head_ns;    /* when it became the first item of its queue on the device */
+        uint64_t stop_asked_ns, no_stop_before_ns;
+    } at;
+    struct {
+        uint64_t served_ns;     /* service charged as it ran; corrected by done_blocks */
+        uint64_t crowd_ns;      /* part of served_ns while small items had all SMs: small.c */
+        uint64_t busy_ns;       /* time in which it was served */
+        uint64_t alone_ns;      /* part of busy_ns in which it was alone on the device */
+        uint64_t with_small_ns; /* part of busy_ns with only small items beside it */
+        uint64_t beside_ns;     /* part of busy_ns that later items claimed: charge.c */
+        int64_t beyond_ns;      /* other charges for it: its claims, less credits: charge.c */
+    } had;
+    struct {             /* what makes its time say less: learn_durations.c */
+        bool waits;      /* it was served while another head item seemed to wait */
+        bool filler;     /* a filler shared the device */
+        bool small;      /* small items had SMs while it was a head item: charge.c */
+        bool new_domain; /* its time includes a change of the device to its domain */
+        bool moved;      /* or its start was not seen */
+        bool stop;       /* it was stopped: learn the time in which it was served */
+    } saw;
+    struct {                 /* group_account.c */
+        uint64_t ns;         /* part of had.busy_ns while its tenant was in a policy's group */
+        uint64_t hoped_ns;   /* work assumed done in that time */
+        uint64_t counted_ns; /* part of its work that view.work_ns has already */
+        bool by_work;        /* its tenant pays for the work that it is, */
+        uint64_t late_ns;    /* and has paid this service for its time outside the group */
+    } group;
+    struct {                       /* pair_gain.c */
+        weir_sched_id sharer;      /* the only other tenant on the device while an equal filled, */
+        uint64_t shared_ns;        /* or SEVERAL; and how long that lasted */
+        weir_sched_id small_other; /* a small item: the other tenant with small items */
+        uint64_t two_ns;           /* time beside one item of small_other and nothing else */
+        uint64_t two_service_ns;   /* service charged to it in that time */
+    } pair;
+    struct {
+        weir_sched_id of; /* the tenant of items that ended above it, and for how long they */
+        uint64_t ns;      /* had it wait, or waited for it: charge.c */
+    } doubt;
+    struct { /* a copy: copy_share.c */
+        bool tagged;
+        uint64_t start;   /* its tag, in virtual time */
+        uint64_t rest_ns; /* in pieces: predicted time of the later pieces */
+    } copy;
 };
 
 /* The SM limit of a tenant or queue, and what is left of it: limit.c. */
@@ -163,8 +173,8 @@ struct tenant {
     uint32_t queue_count, waiting, granted, stopped; /* items */
     uint32_t heads;                                  /* queues */
     uint32_t copies[RESOURCES]; /* by direction: copies on the device, and listed queues */
-    uint64_t clean_ns;          /* when its last turn without equal fillers began: fill.c */
-    uint64_t unsure_ns;         /* until then no equal fills beside it: fill.c */
+    uint64_t clean_ns;          /* when its last turn without equal fillers began: beside.c */
+    uint64_t unsure_ns;         /* until then no equal fills beside it: beside.c */
     uint32_t domain;            /* of its queues, if one_domain */
     bool one_domain;            /* all its queues have the same domain */
     int64_t owed_ns;            /* work that it is behind in groups: group_account.c */
@@ -176,6 +186,8 @@ struct tenant {
     uint64_t idle_ns;             /* when it was last ready; NEVER: not yet */
     uint64_t copy_end[RESOURCES]; /* where its tagged copies end, in virtual time */
     struct copy_gap copy_gap[RESOURCES];
+    /* What view.state points to. */
+    _Alignas(8) uint8_t policy_state[WEIR_POLICY_KIND_COUNT][WEIR_POLICY_TENANT_BYTES];
 };
 
 /* Two tenants of one class that fill for each other: how fast both are: pair_gain.c. */
@@ -217,11 +229,10 @@ struct turn {
     struct tenant *filler;           /* may fill what the leader leaves, */
     uint64_t filler_until_ns;        /* until then; after that one is chosen anew */
     uint64_t nobody_until_ns;        /* no filler: do not ask the policy again before */
-    weir_sched_id fresh;             /* has a new next item, which may go above: first.c */
+    weir_sched_id fresh;             /* has a new next item, which may go above: charge.c */
     bool clean;                      /* no equal fills, so that durations can be learned */
-    bool preempt;
-    bool has_equals; /* other tenants of the leader's class or above are ready */
-    bool rescue;     /* the watchdog's turn: no policy is asked before its end */
+    bool has_equals;                 /* other tenants of the leader's class or above are ready */
+    bool rescue;                     /* the watchdog's turn: no policy is asked before its end */
     struct turn_member member[WEIR_POLICY_GROUP_MAX]; /* the leader is the first */
     uint32_t members;
     bool sample;
@@ -232,8 +243,14 @@ struct turn {
     bool by_work;            /* members pay for the work that they get done */
 };
 
-/* How a copy direction is shared: copy_share.c. */
-struct copy_share {
+/* A direction of copies, and how it is shared: copies.c, copy_share.c. */
+struct copy_way {
+    struct queue *first, *last;        /* whose next item is a copy this way */
+    struct queue *next;                /* its chosen copy waits for another's end; or NULL */
+    uint32_t tenants;                  /* with such copies */
+    uint32_t on_device;                /* copies */
+    uint64_t check_ns;                 /* no copy can have starved before */
+    uint64_t done_ns;                  /* when the last one ended; for all resources */
     uint64_t now[WEIR_PRIORITY_COUNT]; /* virtual time of each class */
     uint64_t latest;                   /* the latest end of any copy */
     weir_sched_id tenant;              /* whose copy was granted last */
@@ -244,86 +261,104 @@ struct copy_share {
     uint64_t shared_until_ns; /* until then the direction counts as shared */
 };
 
-struct weir_sched {
-    struct weir_sched_config config;
-    struct weir_sched_env env;
-    struct weir_sched_shared shared;
-    bool allow_alone;
-    struct table tenants, queues, items;
-    struct weir_sched_counts counts;
-    uint64_t now_ns;
-    uint64_t armed_ns; /* when env.timer is set to fire */
+/* Tenants that are ready, and those of them that a policy is asked about: ready.c, group.c. */
+struct ready {
+    const struct weir_policy_tenant **list, **order; /* in the order in which they became ready */
+    uint32_t count, order_count, capacity;
+};
 
-    struct item *front_first[RESOURCES];
-    struct item *front_last[RESOURCES];
-    uint64_t charged_ns; /* service is charged up to this time */
+/* What has changed since the policies were asked. */
+struct news {
+    bool arrived; /* somebody became ready */
+    bool changed; /* weights, tenants or policies changed */
+    bool group;   /* the policy `together` must be asked */
+    bool ready;   /* readiness changed while deciding */
+};
 
-    const struct weir_policy_tenant **ready; /* in the order in which they became ready */
-    const struct weir_policy_tenant *
-        *order; /* the part of `ready` that the policy is asked about */
-    uint32_t ready_count, ready_capacity;
-    uint32_t order_count; /* of `order` */
-    struct turn turn;
-    bool arrived;     /* somebody became ready since `next` was asked */
-    bool again;       /* readiness changed while deciding */
-    bool changed;     /* weights, tenants or policies changed */
-    bool group_stale; /* the policy `together` must be asked */
-    enum weir_policy_why group_why;
-    uint64_t rescue_after_ns; /* the watchdog looks again at this time */
+/* What fills, and what keeps equals from filling: beside.c. */
+struct fill {
+    uint32_t items, equals; /* fillers' items on the device; those of the leader's own class, */
+    uint64_t equal_ns;      /* and when one of these was last on the device */
+    uint32_t teachers;      /* items on the device with item.teaches */
+    uint64_t teachers_ns;   /* until then they keep equals from filling */
+    int64_t paid_ns;        /* charges to equals, less what leaders got back: charge.c */
+};
 
-    uint32_t with_min_share; /* tenants */
-    bool shares_stale;       /* weights must be computed again now, */
-    uint64_t shares_ns;      /* or at this time, if any tenant has a min_share */
+/* Small items: small.c. */
+struct small {
+    struct small_price price[SMALL_PRICE_SLOTS];
+    double above_counts;           /* one above counts as so many plain ones */
+    int64_t owe_ns;                /* SM service that they owe; negative: that they get back */
+    uint64_t room_ns;              /* how long some were on the device lately */
+    weir_sched_id room_for;        /* the tenant of the last, */
+    enum weir_priority room_class; /* and its class */
+};
 
-    uint32_t fillers;         /* fillers' items on the device, of any class */
-    uint32_t equal_fillers;   /* the fillers of the leader's own class, */
-    uint64_t equal_filled_ns; /* and when one was last on the device */
-    uint32_t teachers;        /* items on the device with item.teaches */
-    uint64_t teachers_ns;     /* until then they keep equals from filling */
-    struct pair_gain pair_gain[PAIR_GAIN_SLOTS];
+/* Pairs of tenants: pair_gain.c. */
+struct pairs {
+    struct pair_gain gain[PAIR_GAIN_SLOTS];
     struct {
         weir_sched_id queue;
         uint64_t at_ns;
         struct pair_gain_side *side;
-    } seen;            /* the last end that was added to pair_gain: queue, time and side */
-    int64_t filled_ns; /* charges to equal fillers, less what leaders got back: charge.c */
-    struct small_price small_price[SMALL_PRICE_SLOTS];
-    double above_counts;           /* a small item above counts as so many plain ones */
-    uint64_t room_ns;              /* how long small items were on the device lately: room.c */
-    weir_sched_id room_for;        /* the tenant of the last such item, */
-    enum weir_priority room_class; /* and its class */
-    int64_t small_owe_ns; /* SM service that small items owe; negative: that they get back */
-    struct queue *copy_first[RESOURCES], *copy_last[RESOURCES];
-    struct queue *copy_next[RESOURCES]; /* its chosen copy waits for another's end; or NULL */
-    uint32_t copy_tenants[RESOURCES];   /* with copies of that direction */
-    uint32_t copies_on[RESOURCES];      /* on the device */
-    uint64_t copy_check_ns[RESOURCES];  /* no copy can have starved before */
-    uint64_t copy_done_ns[RESOURCES];   /* when the last copy of a direction ended */
-    struct copy_share copy_share[RESOURCES];
+    } seen; /* the last end that was added: queue, time and side */
+};
 
-    uint32_t busy_tenants; /* tenants with items */
-    uint64_t switch_ns;    /* 0: all tenants are in one domain */
-    uint32_t last_domain;  /* of the compute that was granted last */
-    struct tenant *sole;   /* the only busy tenant at the last arrival */
+/* May a lone tenant's work bypass the scheduler? alone.c. */
+struct alone {
+    struct weir_sched_shared shared;
+    bool allowed;
+    uint32_t busy;       /* tenants with items */
+    struct tenant *sole; /* the only one at the last arrival, */
     uint64_t sole_since_ns;
-    uint64_t quiet_from_ns; /* until then a lone tenant's equals are expected back */
+    uint64_t quiet_from_ns; /* until then its equals are expected back */
+};
 
+struct weir_sched {
+    struct weir_sched_config config;
+    struct weir_sched_env env;
+    struct weir_sched_counts counts;
+    struct table tenants, queues, items;
+    uint64_t now_ns;   /* all service up to then is charged */
+    uint64_t armed_ns; /* when env.timer is set to fire */
+    struct {
+        struct item *first[RESOURCES], *last[RESOURCES];
+    } fronts; /* head items: charge.c */
+    struct {
+        uint64_t switch_ns; /* 0: all tenants are in one domain */
+        uint32_t last;      /* of the compute that was granted last */
+    } domains;
+    struct ready ready;
+    struct news news;
+    struct turn turn;
+    uint64_t rescue_after_ns; /* the watchdog looks again at this time */
+    struct {
+        uint32_t tenants; /* that have one */
+        bool stale;       /* weights must be computed again now, */
+        uint64_t at_ns;   /* or at this time, if any tenant has one */
+    } min_shares;
+    struct fill fill;
+    struct small small;
+    struct pairs pairs;
+    struct copy_way way[RESOURCES];
+    struct alone alone;
     struct tenant *limited; /* who has limits */
-
     struct weir_policy policy[WEIR_POLICY_KIND_COUNT];
     uint32_t named[WEIR_POLICY_KIND_COUNT]; /* bits of enum mistake, that have been logged */
 };
 
 enum mistake { MISTAKE_NONSENSE, MISTAKE_STARVED };
 
-static inline enum weir_sched_level level_of(const struct item *item)
+/* Was the item granted below the leader's work? */
+static inline bool is_filler(const struct item *item)
 {
-    return item->fills_equal ? WEIR_SCHED_BELOW_EQUAL
-           : item->filler    ? WEIR_SCHED_BELOW
-           : item->above     ? WEIR_SCHED_ABOVE
-                             : WEIR_SCHED_PLAIN;
+    return item->level == WEIR_SCHED_BELOW || item->level == WEIR_SCHED_BELOW_EQUAL;
 }
-
+/* Did the item go above because its tenant goes first? */
+static inline bool is_first(const struct item *item)
+{
+    return item->level == WEIR_SCHED_ABOVE && item->small_sms == 0;
+}
 static inline enum weir_sched_resource resource_of(const struct item *item)
 {
     return item->params.class == WEIR_SCHED_H2D   ? WEIR_SCHED_TO_DEVICE
@@ -394,14 +429,19 @@ static inline uint32_t small_sms(const struct item *item)
  * group, of its own SMs. */
 static inline uint64_t served_time_ns(const struct weir_sched *sched, const struct item *item)
 {
-    return small_sms(item) != 0 || item->group_ns != 0 ? item->busy_ns
-           : is_compute(item)                          ? item->served_ns / sched->config.sms
-                                                       : item->served_ns;
+    return small_sms(item) != 0 || item->group.ns != 0 ? item->had.busy_ns
+           : is_compute(item)                          ? item->had.served_ns / sched->config.sms
+                                                       : item->had.served_ns;
 }
 
 /* charge.c */
-void charge_until(struct weir_sched *sched, uint64_t now_ns);
+/** Time has passed: charge for it. */
+void time_is(struct weir_sched *sched, uint64_t now_ns);
 bool is_served(struct weir_sched *sched, const struct tenant *tenant); /* does it use SMs now? */
+/** An item that went first ends, and was never charged: how long it took, at least and at most.
+ * Nothing is written if that is not known. */
+void first_bounds(const struct weir_sched *sched, const struct item *item, uint64_t *ret_least_ns,
+                  uint64_t *ret_most_ns);
 /** Charge a tenant more SM service or, if negative, give it credit. */
 void charge_more(struct tenant *tenant, int64_t more_ns);
 void front_add(struct weir_sched *sched, struct item *item);
@@ -410,11 +450,8 @@ void front_remove(struct weir_sched *sched, struct item *item);
 struct item *front_before(const struct weir_sched *sched, const struct item *item);
 /** Is the item an equal filler, or has an equal filler been on the device beside it? */
 bool is_among_equals(const struct weir_sched *sched, const struct item *item);
-
 /** An item that ran beside others ends: correct its charge to its known duration alone. */
-void charge_by_work(struct weir_sched *sched, const struct item *done);
-/** A filler starts: mark all head items of compute as beside_filler. */
-void fronts_disturb(struct weir_sched *sched);
+void charge_by_work(struct weir_sched *sched, struct item *done);
 /** An item ends: charge its claim, and find out whether earlier head items hold the device. */
 void fronts_yield(struct weir_sched *sched, struct item *done);
 
@@ -434,12 +471,19 @@ uint64_t limit_room_ns(const struct weir_sched *sched, const struct queue *queue
 void limits_look(struct weir_sched *sched, uint64_t *wake_ns);
 
 /* item.c */
-void time_is(struct weir_sched *sched, uint64_t now_ns);
-void item_start(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place);
+/** Change an item from waiting to granted; it must be the candidate of its queue. */
+void item_grant(struct weir_sched *sched, struct item *item);
+void item_start(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place,
+                enum weir_sched_level level);
 void item_stop(struct weir_sched *sched, struct item *item);
 void item_resume(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place);
 void item_resize(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place);
-void item_drop(struct weir_sched *sched, struct item *item);
+void item_stopped(struct weir_sched *sched, struct item *item); /* as was ordered */
+/** An item that was ordered to stop, or has stopped, runs. */
+void item_runs(struct weir_sched *sched, struct item *item, bool may_stop);
+void item_drop(struct weir_sched *sched, struct item *item); /* in any state; refresh its tenant */
+/** An item waits no longer, or for another cause: count its last cause. */
+void causes_count(const struct weir_sched *sched, struct item *item);
 void trace(struct weir_sched *sched, enum weir_sched_record_kind kind, const struct tenant *tenant,
            const struct queue *queue, const struct item *item, uint64_t value);
 
@@ -451,6 +495,9 @@ uint64_t item_rest_ns(const struct weir_sched *sched, const struct item *item); 
 /** How long the item's blocks keep their SMs; 0: not known. */
 uint64_t item_block_ns(const struct weir_sched *sched, const struct item *item);
 uint64_t queue_rest_ns(const struct weir_sched *sched, const struct queue *queue);
+/** Wake up when the queue can be granted more, if its head item is at work. */
+void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns,
+              uint64_t *wake_ns);
 void queue_refresh(struct weir_sched *sched, struct queue *queue);
 void tenant_refresh(struct weir_sched *sched, struct tenant *tenant);
 enum weir_status ready_reserve(struct weir_sched *sched);
@@ -460,17 +507,14 @@ void view_refresh(struct weir_sched *sched, struct tenant *tenant);
 
 /* decide.c: every call into the core ends with decide() */
 void decide(struct weir_sched *sched);
-void turn_forget(struct weir_sched *sched, const struct tenant *tenant); /* is removed */
-void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns,
-                uint64_t keep_ns);
-void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns,
-              uint64_t *wake_ns); /* when the queue can be granted more */
+
+/* alone.c */
+/** A tenant's item has arrived: may its next ones bypass the scheduler? */
+void alone_look(struct weir_sched *sched, struct tenant *tenant);
 
 /* causes.c */
 /** After a decision: find out why items wait now, and record it in the trace if one is wanted. */
 void causes_look(struct weir_sched *sched);
-/** An item waits no longer: count its last cause. */
-void causes_count(const struct weir_sched *sched, struct item *item);
 
 /* watchdog.c */
 /** Give the turn to a tenant that has waited for too long. */
@@ -478,8 +522,12 @@ void watchdog_look(struct weir_sched *sched);
 /** No tenant waits now: look again after the time that one may wait. */
 void watchdog_rest(struct weir_sched *sched);
 
-/* fill.c: another tenant's items fill what the leader leaves of the device */
-void fill(struct weir_sched *sched, uint64_t *wake_ns);
+/* beside.c: others' work beside the leader */
+void pass_beside(struct weir_sched *sched, uint64_t *wake_ns);
+/** Is an item to go above if it is granted now, anywhere, because its tenant goes first? */
+bool first_goes_above(struct weir_sched *sched, const struct item *item);
+/** The level of an item that is granted now, anywhere, and does not fill. */
+enum weir_sched_level level_now(struct weir_sched *sched, const struct item *item);
 /** May this item of the filler be granted, if there is room? */
 bool fills(const struct weir_sched *sched, const struct item *item);
 uint64_t fill_bound_ns(const struct weir_sched *sched, const struct tenant *tenant);
@@ -489,8 +537,6 @@ void fill_begin(struct weir_sched *sched);
 bool fill_drains(const struct weir_sched *sched, const struct item *front);
 /** An item arrives: if its duration is to be learned, keep equals from filling for a while. */
 void fill_arrival(struct weir_sched *sched, const struct item *item);
-/** An item is granted: count it if it fills or teaches. */
-void fill_grant(struct weir_sched *sched, struct item *item);
 
 /* min_share.c */
 
@@ -503,46 +549,14 @@ void min_share_look(struct weir_sched *sched);
 /* small.c */
 /** Set item->small_sms of an item that has arrived. */
 void small_look(const struct weir_sched *sched, struct item *item);
-/** Is an item that is granted now to go above the plain items of its class? */
+/** SMs that the small head items need together. */
+uint32_t small_in_use(const struct weir_sched *sched);
+/** Is an item that is granted now, anywhere, to go above because it is small? */
 bool small_goes_above(const struct weir_sched *sched, const struct item *item);
 /** A small item's claim: while small items have all SMs, each gets a part in proportion to it. */
 uint64_t small_claim(const struct weir_sched *sched, const struct item *item);
-/** An item ends: learn how many plain items one above counts as. */
+/** A small item ends: learn how many plain items one above counts as. */
 void small_done(struct weir_sched *sched, const struct item *done);
-void small_init(struct weir_sched *sched);
-/** Grant small items beside the leader, up to config.small_sms. */
-void small_pass(struct weir_sched *sched);
-
-/* first.c */
-/** Does a tenant go first, above others of its class? */
-bool first_goes(struct weir_sched *sched, struct tenant *tenant);
-/** Is an item to go above if it is granted now, anywhere, because its tenant goes first? */
-bool first_goes_above(struct weir_sched *sched, const struct item *item);
-/** A tenant may have a new next item. */
-static inline void first_note(struct weir_sched *sched, const struct tenant *tenant)
-{
-    sched->turn.fresh = tenant->view.member ? sched->turn.fresh : tenant->view.id;
-}
-/** Grant such items of a tenant that does not lead, if it may have a new next item. */
-void first_pass(struct weir_sched *sched);
-/** The time of its own that such an item had when it ends. @param before  a head item before it, or
- * NULL */
-uint64_t first_took_ns(const struct weir_sched *sched, const struct item *item,
-                       const struct item *before);
-/** Such an item ends, is charged claim_ns, and was behind `before`: the rest of its time is in
- * doubt. */
-void first_doubt(const struct weir_sched *sched, const struct item *item, struct item *before,
-                 uint64_t claim_ns);
-/** An item ends: if it took longer than is known, what is in doubt was that of items above. */
-void first_settle(struct weir_sched *sched, struct item *done);
-/** Such an item ends that was never charged: correct the prediction of its duration. */
-void first_learn(const struct weir_sched *sched, const struct item *item);
-static inline bool is_first(const struct item *item)
-{
-    return item->above && item->small_sms == 0;
-}
-
-/* room.c */
 /** Note that `ns` have passed. @param small  a small head item; NULL: there is none */
 void room_pass(struct weir_sched *sched, const struct item *small, uint64_t ns);
 /** Must kernels leave room for small items now? */
@@ -552,6 +566,12 @@ bool room_is_made(const struct weir_sched *sched);
 bool room_needs_all(const struct weir_sched *sched, const struct item *item, uint32_t sms);
 /** The SMs that an item is to have if it is granted now; 0: all. */
 uint32_t room_part(const struct weir_sched *sched, const struct item *item);
+
+/* ready.c: a tenant may have a new next item */
+static inline void first_note(struct weir_sched *sched, const struct tenant *tenant)
+{
+    sched->turn.fresh = tenant->view.member ? sched->turn.fresh : tenant->view.id;
+}
 
 /* pair_gain.c */
 /** May one of the two fill below the other? */
@@ -568,14 +588,17 @@ void pair_gain_two_small(struct item *item, const struct item *other, uint64_t n
 uint64_t pair_gain_small_done(struct weir_sched *sched, const struct item *done);
 
 /* group.c */
+/** @param keep_ns  the turn is kept so long without work, while equals fill */
+void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns,
+                uint64_t keep_ns);
+/** A tenant is removed. */
+void turn_forget(struct weir_sched *sched, const struct tenant *tenant);
 void group_alone(struct weir_sched *sched);
 void group_of(
     struct weir_sched *sched); /* the leader, and tenants on the SMs that its limit leaves */
-void group_ask(struct weir_sched *sched, enum weir_policy_why why);
+void group_ask(struct weir_sched *sched);
 bool group_keeps(struct weir_sched *sched, const struct tenant *leader);
 void group_outgrown(struct weir_sched *sched);
-/** Set sched->order to the leader and the tenants that may run beside it; refresh their views. */
-void order_ready(struct weir_sched *sched);
 bool group_is_over(struct weir_sched *sched);
 /** Has the turn a group whose members keep their SMs while they have no work? */
 bool group_is_held(const struct weir_sched *sched);
@@ -616,7 +639,7 @@ uint64_t copy_patience_ns(const struct weir_sched *sched, const struct item *cop
 /** Predicted time of a copy with all its later pieces. */
 static inline uint64_t copy_whole_ns(const struct item *copy)
 {
-    return copy->counted_ns + copy->rest_ns;
+    return copy->counted_ns + copy->copy.rest_ns;
 }
 /** The queue whose copy in pieces continues before `next` is granted; NULL: none. */
 struct queue *copy_going_on(const struct weir_sched *sched, enum weir_sched_resource way,
@@ -634,8 +657,12 @@ uint64_t copy_expected_ns(struct weir_sched *sched, enum weir_sched_resource way
 void copies_decide(struct weir_sched *sched, uint64_t *wake_ns);
 
 /* policies_in_force.c */
-void policies_finish(struct weir_sched *sched);
-enum weir_status policies_join(struct weir_sched *sched, struct tenant *tenant) WEIR_MUST_CHECK;
+/** Put a sound policy in force. */
+enum weir_status policies_put(struct weir_sched *sched,
+                              const struct weir_policy_ops *ops) WEIR_MUST_CHECK;
+/** Remove the policy of a kind, if there is one. */
+void policies_end(struct weir_sched *sched, enum weir_policy_kind kind);
+void policies_join(struct weir_sched *sched, struct tenant *tenant);
 void policies_leave(struct weir_sched *sched, struct tenant *tenant);
 void policies_changing(struct weir_sched *sched, struct tenant *tenant);
 void policies_ready(struct weir_sched *sched, struct tenant *tenant, bool ready);

@@ -42,23 +42,23 @@ uint64_t queue_rest_ns(const struct weir_sched *sched, const struct queue *queue
 
 enum weir_status ready_reserve(struct weir_sched *sched)
 {
-    uint32_t capacity = sched->ready_capacity != 0 ? 2 * sched->ready_capacity : 64;
+    uint32_t capacity = sched->ready.capacity != 0 ? 2 * sched->ready.capacity : 64;
     const struct weir_policy_tenant **grown;
 
-    if (sched->tenants.live <= sched->ready_capacity) {
+    if (sched->tenants.live <= sched->ready.capacity) {
         return WEIR_OK;
     }
-    grown = realloc(sched->ready, capacity * sizeof(*grown));
+    grown = realloc(sched->ready.list, capacity * sizeof(*grown));
     if (!grown) {
         return WEIR_ERR_NO_MEMORY;
     }
-    sched->ready = grown;
-    grown = realloc(sched->order, capacity * sizeof(*grown));
+    sched->ready.list = grown;
+    grown = realloc(sched->ready.order, capacity * sizeof(*grown));
     if (!grown) {
         return WEIR_ERR_NO_MEMORY;
     }
-    sched->order = grown;
-    sched->ready_capacity = capacity;
+    sched->ready.order = grown;
+    sched->ready.capacity = capacity;
     return WEIR_OK;
 }
 
@@ -97,7 +97,7 @@ void queue_refresh(struct weir_sched *sched, struct queue *queue)
     if (!item) {
         return;
     }
-    item->since_ns = sched->now_ns;
+    item->at.since_ns = sched->now_ns;
     if (is_compute(item)) {
         queue->tenant->view.waiting++;
         first_note(sched, queue->tenant);
@@ -110,15 +110,15 @@ static void became_ready(struct weir_sched *sched, struct tenant *tenant)
 {
     uint64_t gap_ns;
 
-    sched->ready[sched->ready_count++] = &tenant->view;
+    sched->ready.list[sched->ready.count++] = &tenant->view;
     tenant->view.ready_since_ns = sched->now_ns;
     if (tenant->idle_ns != NEVER) {
         gap_ns = min_u64(sched->now_ns - tenant->idle_ns, tuning.wait_max_ns);
         tenant->view.gap_ns =
             tenant->view.gap_ns == NEVER ? gap_ns : (7 * tenant->view.gap_ns + gap_ns) / 8;
     }
-    sched->arrived = true;
-    sched->shares_stale |= sched->with_min_share != 0 && !tenant->active;
+    sched->news.arrived = true;
+    sched->min_shares.stale |= sched->min_shares.tenants != 0 && !tenant->active;
     policies_ready(sched, tenant, true);
     tenant->view.passed = false;
 }
@@ -127,12 +127,12 @@ static void became_idle(struct weir_sched *sched, struct tenant *tenant)
 {
     uint32_t at = 0;
 
-    while (sched->ready[at] != &tenant->view) {
+    while (sched->ready.list[at] != &tenant->view) {
         at++;
     }
-    sched->ready_count--;
-    memmove(&sched->ready[at], &sched->ready[at + 1],
-            (sched->ready_count - at) * sizeof(*sched->ready));
+    sched->ready.count--;
+    memmove(&sched->ready.list[at], &sched->ready.list[at + 1],
+            (sched->ready.count - at) * sizeof(*sched->ready.list));
     tenant->idle_ns = sched->now_ns;
     tenant->view.ready_since_ns = NEVER;
     tenant->view.waiting_since_ns = NEVER;
@@ -147,12 +147,26 @@ void tenant_refresh(struct weir_sched *sched, struct tenant *tenant)
         return;
     }
     tenant->is_ready = ready;
-    sched->again = true;
-    sched->group_stale = true;
-    sched->group_why = ready ? WEIR_POLICY_ARRIVAL : WEIR_POLICY_EMPTY;
+    sched->news.ready = true;
+    sched->news.group = true;
     if (ready) {
         became_ready(sched, tenant);
     } else {
         became_idle(sched, tenant);
     }
+}
+
+/* Wake up when the queue can be granted more, if its head item is at work. */
+void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns,
+              uint64_t *wake_ns)
+{
+    uint64_t rest_ns = queue_rest_ns(sched, queue);
+
+    if (!queue->listed || !is_compute(queue->listed) || queue->on_device == 0 ||
+        !queue->first->is_front) {
+        return;
+    }
+    rest_ns = rest_ns > bound_ns ? rest_ns - bound_ns : 0;
+    *wake_ns = min_u64(*wake_ns, sched->now_ns +
+                                     (rest_ns > tuning.wake_min_ns ? rest_ns : tuning.wake_min_ns));
 }

@@ -199,9 +199,9 @@ struct weir_sched_config {
     uint32_t small_sms; /* graphs that need only a part of the device may run beside the leader
                            until they need this many SMs together (small.c); 0: none may */
     uint32_t above;     /* 1: the device has a level for some items of the normal class (small.c,
-                           first.c), between that class and the high one */
+                           beside.c), between that class and the high one */
     uint32_t room_sms;  /* beside small graphs other tenants' kernels get only the first room_sms
-                           SMs (room.c); 0: all of them */
+                           SMs (small.c); 0: all of them */
     uint32_t part_step; /* parts of the device for PARTABLE items are its first n SMs, or all SMs
                            behind these, where n is a multiple of part_step; 0: it has none */
     struct weir_predict *predict; /* borrowed; predicts, and learns from what ended; NULL: none */
@@ -211,8 +211,8 @@ struct weir_sched_config {
 void weir_sched_config_init(struct weir_sched_config *config, uint32_t sms);
 
 /**
- * How many SMs kernels get beside small graphs (room.c): five eighths, in steps of eight, which all
- * GPUs with green contexts can be divided into.
+ * How many SMs kernels get beside small graphs (small.c): five eighths, in steps of eight, which
+ * all GPUs with green contexts can be divided into.
  * @param sms  of the device.
  * @return 0  it has too few to be divided.
  * @thread any
@@ -453,14 +453,6 @@ void weir_sched_done_together(struct weir_sched *sched, uint64_t now_ns, const w
                               uint32_t count);
 
 /**
- * A granted item and all before it in its queue have ended, since a mark behind it was reached.
- * @return as weir_sched_finished()
- * @thread owner
- */
-enum weir_status weir_sched_finished_through(struct weir_sched *sched, uint64_t now_ns,
-                                             weir_sched_id item);
-
-/**
  * An item has stopped as ordered: none of its blocks runs.
  *
  * @param done_blocks  blocks that have ended; a number lower than reported before is ignored.
@@ -543,13 +535,6 @@ struct weir_sched_counts {
 /** @thread owner */
 void weir_sched_count(const struct weir_sched *sched, struct weir_sched_counts *ret_counts);
 
-/**
- * Check the invariants of all lists, counts, states and sums.
- * @return NULL, or a static string that names the broken invariant.
- * @thread owner
- */
-const char *weir_sched_check(const struct weir_sched *sched);
-
 /* Kinds of records of a schedule trace. Add new ones at the end: files keep these numbers. */
 enum weir_sched_record_kind {
     WEIR_SCHED_REC_TENANT_ADD, /* value: weir_sched_tenant_packed() */
@@ -565,7 +550,7 @@ enum weir_sched_record_kind {
     WEIR_SCHED_REC_RESUME,  /* place */
     WEIR_SCHED_REC_RESIZE,  /* place */
     WEIR_SCHED_REC_RUNNING, /* value: may_stop */
-    WEIR_SCHED_REC_FINISH,  /* value: took_ns as given; flags: WEIR_SCHED_REC_THROUGH, _MORE */
+    WEIR_SCHED_REC_FINISH,  /* value: took_ns as given */
     WEIR_SCHED_REC_WITHDRAW,
     WEIR_SCHED_REC_CHOOSE, /* tenant: the leader, 0: none; value: slice_ns */
     WEIR_SCHED_REC_TICK,
@@ -609,10 +594,6 @@ static inline struct weir_sched_tenant_params weir_sched_tenant_unpacked(uint64_
         .min_share = (uint32_t)(value >> 49 & 0x7f),
     };
 }
-
-/* Flags of WEIR_SCHED_REC_FINISH, besides the item's own. */
-#define WEIR_SCHED_REC_THROUGH 0x4000u /* reported by weir_sched_finished_through() */
-#define WEIR_SCHED_REC_MORE    0x8000u /* the next FINISH belongs to the same call */
 
 struct weir_sched_record {
     uint64_t at_ns;

@@ -1,41 +1,34 @@
 /*
- * Small items run beside the leader instead of taking turns.
+ * Small items: graphs that need only some of the SMs and run beside other work (beside.c). Their
+ * level, what they pay, and the room that kernels leave them.
  *
- * Turns suit kernels that fill the device. A graph that needs only a part of it leaves the rest
- * idle during its turn, and with many such tenants most of the device is idle. So an item that is
- * known to need only some of the SMs (item->small_sms) is granted beside the leader, together with
- * other such items, until they need config.small_sms together. The policy chooses the order: `fair`
- * chooses the tenant with the least virtual time, and none that is ahead of its share by more than
- * a slice. This is start-time fair queueing with a depth, where the depth is counted in SMs.
+ * Levels. Without a level above, a tenant with one graph at a time would be limited by its graph's
+ * time among the others, whatever its weight. Two kinds of graphs go above: among many small items
+ * of tenants with different weights, those of tenants that are behind their share; beside another
+ * tenant's kernels that may fill the device, those of tenants that are not ahead of their share,
+ * since such kernels take the SMs that become free before the graph's next kernel comes.
  *
- * Only graphs are granted so. If a program launches single kernels, some of them would run beside
- * the leader while others take turns, and the longest waits would grow: eager inference beside a
- * training had a p99 of 20 ms instead of 12 (H100, 2026-11-25).
+ * Pay. A small item is charged its SMs for as long as it is on the device, or its part of all SMs
+ * where it keeps the others from use (charge.c). Where small items have all SMs, one above gets
+ * more done in the same time, and counts as several plain ones (above_counts). Their number is
+ * learned from keys that are granted at both levels, so that an item costs the same at both. So
+ * virtual time still measures work, and a tenant's items go above only until it has its share.
  *
- * Levels. The device places blocks of a higher stream priority first, so a small item that is
- * granted *above* ends sooner than plain ones of its class. Without this level, a tenant with one
- * graph at a time would be limited by its graph's time among the others, whatever its weight. Two
- * kinds of items go above: among many small items of tenants with different weights, those of
- * tenants that are behind their share; beside another tenant's kernels that may fill the device,
- * those of tenants that are not ahead of their share, since such kernels take the SMs that become
- * free before the graph's next kernel comes.
- *
- * Where small items have all SMs, one above gets more done in the same time, and counts as several
- * plain ones (above_counts). Their number is learned from keys that are granted at both levels, so
- * that an item costs the same at both. So virtual time still measures work, and a tenant's items go
- * above only until it has its share.
- *
- * A small item is charged its SMs for as long as it is on the device, or its part of all SMs where
- * it keeps the others from use (charge.c).
- *
- * Source: SFQ(D): Jin, Chase, Kaur, Interposed Proportional Sharing for a Storage Service Utility
- * (SIGMETRICS 2004).
+ * Room. A small graph is many short kernels, one after the other. Even above, each of them waits
+ * until blocks of another tenant's kernel have ended: a token of a language model took 14 ms beside
+ * a training, and 6.8 alone. With the training's kernels on 80 of 132 SMs it takes 10 to 11 ms, and
+ * the training gets as much done as before, since its kernels make better use of their SMs (H100,
+ * docs/measurements/other-programs.md). So while other tenants' small graphs are on the device most
+ * of the time, kernels get config.room_sms of the SMs, except those whose blocks fit on the device
+ * at once but not on the part, as they may wait for each other, and those that can be stopped,
+ * whose form cannot use a green context. They cost as before: in the end their time alone.
  */
 #include "sched/private.h"
 
 #include "base/hash.h"
 
 #define CLAIM_UNIT 16 /* scale that makes claims whole numbers */
+#define STEP       8u
 
 bool weir_sched_is_small(const struct weir_sched_config *config, uint32_t sms)
 {
@@ -56,129 +49,35 @@ void small_look(const struct weir_sched *sched, struct item *item)
     item->small_sms = weir_sched_is_small(&sched->config, sms) ? sms : 0;
 }
 
-/* SMs that the small front items need together. */
-static uint32_t in_use(const struct weir_sched *sched)
+/* SMs that the small head items, or those of them that are above, need together. */
+static uint32_t sms_in_use(const struct weir_sched *sched, bool above)
 {
     uint32_t sms = 0;
 
-    for (const struct item *i = sched->front_first[WEIR_SCHED_COMPUTE]; i; i = i->front_next) {
-        sms += small_sms(i);
+    for (const struct item *i = sched->fronts.first[WEIR_SCHED_COMPUTE]; i; i = i->front_next) {
+        sms += !above || i->level == WEIR_SCHED_ABOVE ? small_sms(i) : 0;
     }
     return sms;
 }
 
-/* A queue of the tenant whose next item is small and may be granted; NULL: there is none. The queue
- * may have other small items on the device. */
-static struct queue *queue_of_small(const struct weir_sched *sched, const struct tenant *tenant)
+uint32_t small_in_use(const struct weir_sched *sched)
 {
-    for (struct queue *queue = tenant->queues; queue; queue = queue->next) {
-        const struct item *item = queue->listed;
-
-        if (item && item->small_sms != 0 && !queue->held && limit_sms(queue) >= sched->config.sms &&
-            (queue->on_device == 0 || (queue->first->small_sms != 0 &&
-                                       queue_rest_ns(sched, queue) < sched->config.inflight_ns))) {
-            return queue;
-        }
-    }
-    return NULL;
+    return sms_in_use(sched, false);
 }
 
-/* The tenant whose small item, of at most `room` SMs, the policy grants next; NULL: none. */
-static struct tenant *ask(struct weir_sched *sched, uint32_t room)
-{
-    struct weir_policy *policy = &sched->policy[WEIR_POLICY_NEXT];
-    struct weir_policy_next_view view = {.now_ns = sched->now_ns,
-                                         .why = WEIR_POLICY_RETRY,
-                                         .ready = sched->ready,
-                                         .ready_count = sched->ready_count,
-                                         .leader = &sched->turn.leader->view,
-                                         .has_room = room >= sched->config.small_sms /
-                                                                 tuning.small_crowd_part};
-    bool any = false;
-    uint32_t i;
-
-    for (i = 0; i < sched->ready_count; i++) {
-        struct tenant *tenant = tenant_of(sched->ready[i]);
-        const struct queue *queue =
-            tenant->view.member || tenant->exclusive || !is_beside(tenant, sched->turn.leader)
-                ? NULL
-                : queue_of_small(sched, tenant);
-
-        tenant->view.small = queue && queue->listed->small_sms <= room;
-        any |= tenant->view.small;
-        view_refresh(sched, tenant);
-    }
-    if (!any) {
-        return NULL;
-    }
-    i = policy->ops->small(policy, &view);
-    return i < sched->ready_count && sched->ready[i]->small ? tenant_of(sched->ready[i]) : NULL;
-}
-
-/*
- * Has the leader an item on the device that was granted while the leader was a filler? This item is
- * at the lowest stream priority: more small items would keep it, and so the leader, from the SMs,
- * and the leader's turn would never end, because it is not served.
- */
-static bool is_leader_below(const struct weir_sched *sched)
-{
-    const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
-
-    while (front && (!front->fills_equal || front->queue->tenant != sched->turn.leader)) {
-        front = front->front_next;
-    }
-    return front != NULL;
-}
-
-void small_pass(struct weir_sched *sched)
-{
-    static const struct weir_sched_place anywhere;
-    const struct turn *turn = &sched->turn;
-    uint32_t used;
-
-    if (sched->config.small_sms == 0 || !sched->policy[WEIR_POLICY_NEXT].ops->small ||
-        turn->members != 1 || turn->hold_ns != 0 || turn->leader->exclusive ||
-        sched->ready_count < (turn->leader->is_ready ? 2 : 1) || is_leader_below(sched)) {
-        return;
-    }
-    used = in_use(sched);
-    while (used < sched->config.small_sms) {
-        struct tenant *tenant = ask(sched, sched->config.small_sms - used);
-        struct queue *queue = tenant ? queue_of_small(sched, tenant) : NULL;
-
-        if (!queue) {
-            return;
-        }
-        used += queue->on_device == 0 ? queue->listed->small_sms : 0;
-        item_start(sched, queue->listed, &anywhere);
-        tenant_refresh(sched, tenant);
-    }
-}
-
-/* ---- the level of a small item ---- */
+/* ---- the level ---- */
 
 /* Another tenant of the same class with an item on the device that may need all SMs; or NULL. */
 static const struct tenant *large_beside(const struct weir_sched *sched,
                                          const struct tenant *tenant)
 {
-    const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
+    const struct item *front = sched->fronts.first[WEIR_SCHED_COMPUTE];
 
-    while (front && (small_sms(front) != 0 || front->filler || front->queue->tenant == tenant ||
+    while (front && (small_sms(front) != 0 || is_filler(front) || front->queue->tenant == tenant ||
                      front->queue->tenant->view.priority != tenant->view.priority)) {
         front = front->front_next;
     }
     return front ? front->queue->tenant : NULL;
-}
-
-/* SMs that the items above on the device need together. */
-static uint32_t above_sms(const struct weir_sched *sched)
-{
-    uint32_t sms = 0;
-
-    for (const struct item *i = sched->front_first[WEIR_SCHED_COMPUTE]; i; i = i->front_next) {
-        sms += i->above ? small_sms(i) : 0;
-    }
-    return sms;
 }
 
 /* Has a ready tenant of the class another weight? If not, all get the same at one level. */
@@ -186,11 +85,11 @@ static bool has_unequals(const struct weir_sched *sched, const struct tenant *te
 {
     uint32_t i = 0;
 
-    while (i < sched->ready_count && (sched->ready[i]->priority != tenant->view.priority ||
-                                      sched->ready[i]->weight == tenant->view.weight)) {
+    while (i < sched->ready.count && (sched->ready.list[i]->priority != tenant->view.priority ||
+                                      sched->ready.list[i]->weight == tenant->view.weight)) {
         i++;
     }
-    return i < sched->ready_count;
+    return i < sched->ready.count;
 }
 
 bool small_goes_above(const struct weir_sched *sched, const struct item *item)
@@ -200,8 +99,8 @@ bool small_goes_above(const struct weir_sched *sched, const struct item *item)
     const struct tenant *large;
     int64_t lag_ns;
 
-    if (small_sms(item) == 0 || item->filler || sched->config.above == 0 ||
-        tenant->view.priority != WEIR_PRIORITY_NORMAL || sched->ready_count < 2 ||
+    if (item->small_sms == 0 || sched->config.above == 0 ||
+        tenant->view.priority != WEIR_PRIORITY_NORMAL || sched->ready.count < 2 ||
         (item->params.flags & WEIR_SCHED_OWN_LEVELS) != 0 || !policy->ops->lag_ns) {
         return false;
     }
@@ -209,17 +108,21 @@ bool small_goes_above(const struct weir_sched *sched, const struct item *item)
     large = large_beside(sched, tenant);
     if (!large) {
         return lag_ns > (int64_t)tuning.lag_ns &&
-               in_use(sched) >= sched->config.small_sms / tuning.small_crowd_part &&
+               small_in_use(sched) >= sched->config.small_sms / tuning.small_crowd_part &&
                has_unequals(sched, tenant);
     }
     return lag_ns >= policy->ops->lag_ns(policy, &large->view) -
                          (int64_t)(room_is_made(sched) ? tuning.slack_ns : tuning.lag_ns) &&
-           above_sms(sched) + small_sms(item) <= sched->config.sms / tuning.small_part;
+           sms_in_use(sched, true) + item->small_sms <= sched->config.sms / tuning.small_part;
 }
+
+/* ---- what it pays ---- */
 
 uint64_t small_claim(const struct weir_sched *sched, const struct item *item)
 {
-    return (uint64_t)(small_sms(item) * (item->above ? sched->above_counts : 1) * CLAIM_UNIT);
+    return (uint64_t)(small_sms(item) *
+                      (item->level == WEIR_SCHED_ABOVE ? sched->small.above_counts : 1) *
+                      CLAIM_UNIT);
 }
 
 static void add_price(double *mean_ns, uint64_t ns)
@@ -232,25 +135,95 @@ void small_done(struct weir_sched *sched, const struct item *done)
     const uint64_t of[] = {done->queue->tenant->view.id, done->params.key};
     struct small_price *price;
 
-    if (small_sms(done) == 0 || done->params.key == 0 || sched->config.above == 0 ||
-        done->crowd_ns == 0 ||
-        done->crowd_ns < done->served_ns - done->served_ns / tuning.mostly_part) {
+    if (done->params.key == 0 || sched->config.above == 0 || done->had.crowd_ns == 0 ||
+        done->had.crowd_ns < done->had.served_ns - done->had.served_ns / tuning.mostly_part) {
         return;
     }
-    price = &sched->small_price[weir_hash_slot(weir_hash64_of(of, sizeof of), SMALL_PRICE_SLOTS)];
+    price = &sched->small.price[weir_hash_slot(weir_hash64_of(of, sizeof of), SMALL_PRICE_SLOTS)];
     if (price->tenant != of[0] || price->key != of[1]) {
         *price = (struct small_price){.tenant = of[0], .key = of[1]};
     }
-    add_price(done->above ? &price->above_ns : &price->plain_ns, done->crowd_ns);
+    add_price(done->level == WEIR_SCHED_ABOVE ? &price->above_ns : &price->plain_ns,
+              done->had.crowd_ns);
     if (price->above_ns != 0 && price->plain_ns != 0) {
         double error = price->plain_ns / price->above_ns - 1;
 
-        sched->above_counts *= 1 + error / tuning.error_part;
-        sched->above_counts = sched->above_counts < 1 ? 1 : sched->above_counts;
+        sched->small.above_counts *= 1 + error / tuning.error_part;
+        sched->small.above_counts = sched->small.above_counts < 1 ? 1 : sched->small.above_counts;
     }
 }
 
-void small_init(struct weir_sched *sched)
+/* ---- room ---- */
+
+uint32_t weir_sched_room_sms(uint32_t sms)
 {
-    sched->above_counts = tuning.small_counts_begin;
+    return sms * tuning.room_eighths / 8 / STEP * STEP;
+}
+
+/* 16 SMs are an eighth of a large GPU: finer parts would only be more of them to make. 8 is the
+ * coarsest step that a GPU asks for (compute capability 9.0), and softgpu's is 2. */
+uint32_t weir_sched_part_step(uint32_t sms)
+{
+    return sms >= 64 ? 16 : sms >= 32 ? STEP : sms >= 4 ? 2 : 0;
+}
+
+void room_pass(struct weir_sched *sched, const struct item *small, uint64_t ns)
+{
+    if (sched->config.room_sms == 0 || sched->config.room_sms >= sched->config.sms) {
+        return;
+    }
+    if (small) {
+        sched->small.room_ns = min_u64(sched->small.room_ns + ns, 2 * tuning.room_from_ns);
+        sched->small.room_for = small->queue->tenant->view.id;
+        sched->small.room_class = small->queue->tenant->view.priority;
+    } else {
+        sched->small.room_ns -= min_u64(sched->small.room_ns, ns);
+    }
+}
+
+bool room_is_made(const struct weir_sched *sched)
+{
+    return sched->small.room_ns >= tuning.room_from_ns;
+}
+
+/* Is the room for another tenant, of this tenant's class or a higher one? */
+static bool is_for_another(const struct weir_sched *sched, const struct tenant *tenant)
+{
+    const struct item *front = sched->fronts.first[WEIR_SCHED_COMPUTE];
+
+    if (sched->small.room_for != tenant->view.id) {
+        return sched->small.room_class >= tenant->view.priority;
+    }
+    while (front && (small_sms(front) == 0 || front->queue->tenant == tenant ||
+                     front->queue->tenant->view.priority < tenant->view.priority)) {
+        front = front->front_next;
+    }
+    return front != NULL;
+}
+
+bool room_needs_all(const struct weir_sched *sched, const struct item *item, uint32_t sms)
+{
+    const struct weir_sched_item_params *p = &item->params;
+    uint32_t needed;
+
+    if (sms == 0 || p->class != WEIR_SCHED_KERNEL) {
+        return false;
+    }
+    if (p->blocks == 0 || p->blocks_per_sm == 0) {
+        return true; /* it is not known */
+    }
+    needed = (p->blocks - 1) / p->blocks_per_sm + 1;
+    return needed > sms && needed <= sched->config.sms;
+}
+
+uint32_t room_part(const struct weir_sched *sched, const struct item *item)
+{
+    const struct weir_sched_item_params *p = &item->params;
+
+    if (!room_is_made(sched) || p->class != WEIR_SCHED_KERNEL ||
+        (p->flags & (WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE)) != 0 || p->blocks == 0 ||
+        p->blocks_per_sm == 0 || !is_for_another(sched, item->queue->tenant)) {
+        return 0;
+    }
+    return room_needs_all(sched, item, sched->config.room_sms) ? 0 : sched->config.room_sms;
 }

@@ -46,8 +46,8 @@ static struct tenant *to_help(struct weir_sched *sched, uint64_t *ret_next_ns)
     struct tenant *best = NULL;
 
     *ret_next_ns = sched->now_ns + patience_ns(sched);
-    for (uint32_t i = 0; i < sched->ready_count; i++) {
-        struct tenant *tenant = tenant_of(sched->ready[i]);
+    for (uint32_t i = 0; i < sched->ready.count; i++) {
+        struct tenant *tenant = tenant_of(sched->ready.list[i]);
         uint64_t at_ns;
 
         if (!may_starve(sched, tenant)) {
@@ -68,8 +68,10 @@ static uint64_t due_ns(const struct weir_sched *sched, const struct tenant *tena
 {
     uint64_t weights = 0;
 
-    for (uint32_t i = 0; i < sched->ready_count; i++) {
-        weights += sched->ready[i]->priority == tenant->view.priority ? sched->ready[i]->weight : 0;
+    for (uint32_t i = 0; i < sched->ready.count; i++) {
+        weights += sched->ready.list[i]->priority == tenant->view.priority
+                       ? sched->ready.list[i]->weight
+                       : 0;
     }
     assert(weights != 0); /* the tenant is ready itself, and its weight is 1 or more */
     return tenant->view.service_ns[WEIR_SCHED_COMPUTE] +

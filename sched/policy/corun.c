@@ -6,7 +6,7 @@
  * different units of an SM share each SM well, and two that need the same cache do not. So the
  * divisions are tried, and compared by what both tenants get done in them:
  *
- *     turns     one at a time, as the policy `next` says, with fillers and small items
+ *     turns     one at a time, as the policy `next` says, with work beside the leader
  *     beside    both on all SMs, as the hardware places their blocks
  *     blocks k  both on all SMs: of the blocks that fit on one, k/8 of its own for one, and as much
  *               as that leaves for the other; kernels that can be moved only
@@ -17,29 +17,25 @@
  * which nobody else is on the device. Then each division is tried for a window, several times, and
  * now and then again. When one of the two runs something else, all that is forgotten.
  *
- * The weights. With equal weights each of two tenants is to have half of its rate alone; beyond
- * that the division with the largest sum is best. With unequal weights the rates are to be in
- * proportion to the weights. What a division does not give, turns do: while a tenant is behind, it
- * has the device to itself. So a division counts with the sum of both rates in the mixture with
- * such turns that keeps the shares, and is used only if that is more than turns give.
+ * The rates are to be in proportion to the weights. What a division does not give, turns do: while
+ * a tenant is behind, it has the device to itself. So a division counts with the sum of both rates
+ * in the mixture with such turns that keeps the shares, and is used only if that is more than turns
+ * give.
  *
- * Only while two tenants of a class have work; more take turns, or pass beside each other as small
- * items do. Only for kernels that are usually of 0.2 ms and more, as what was measured: so moving a
- * program's stream between parts costs little. And not for programs that bring graphs: two LLM
- * engines got 1.02 to 1.15 of one alone done while divisions were tried, and 1.16 to 1.19 in turns,
- * in which their small graphs pass beside each other (H200).
+ * Only for two tenants of a class whose kernels usually take 0.2 ms and more, as what was measured.
+ * And not for programs that bring graphs: two LLM engines got 1.02 to 1.15 of one alone done while
+ * divisions were tried, and 1.16 to 1.19 in turns, in which their small graphs pass beside each
+ * other (H200).
  *
  * Sources: Slate (IPDPS 2019) III, parts of the SMs and the choice of partners by what they need;
  * Warped-Slicer (ISCA 2016) IV and ISPA (TPDS 2023), blocks; here the measure is the work done, and
- * not what counters say of one kernel, so it holds for programs of many kernels and for code
- * without PTX.
+ * not what counters say of one kernel.
  */
 #include "base/hash.h"
 #include "sched/policy.h"
 
 #include <math.h>
 
-/* What half and twice of each do: docs/measurements/scheduling-notes.md, "Constants of corun". */
 #define NEVER     UINT64_MAX
 #define PAIRS     64u
 #define EIGHTHS   8u /* an SM's blocks are divided into so many parts */
@@ -175,16 +171,16 @@ static double worth(const struct division *division, const double *share)
     if (share[0] == share[1]) {
         who = rate[0] <= rate[1] ? 0 : 1;
         if (rate[who] >= share[who] * (1 - tuning.corun_error)) {
-            return (rate[0] + rate[1]) / (1 + tuning.corun_min_gain);
+            return (rate[0] + rate[1]) / (1 + tuning.corun_error);
         }
         mixed = (1 - share[who]) / (1 - rate[who]); /* part of the time in the division */
-        return (share[who] + mixed * rate[1 - who]) / (1 + tuning.corun_clearly);
+        return (share[who] + mixed * rate[1 - who]) / (1 + tuning.clearly);
     }
     least[0] = rate[0] / share[0];
     least[1] = rate[1] / share[1];
     who = least[0] <= least[1] ? 0 : 1;
     mixed = 1 / (1 - rate[who] + share[who] * least[1 - who]);
-    return (mixed * (rate[0] + rate[1]) + 1 - mixed) / (1 + tuning.corun_clearly);
+    return (mixed * (rate[0] + rate[1]) + 1 - mixed) / (1 + tuning.clearly);
 }
 
 static void shares_of(const struct weir_policy_tenant *const *tenant, double *ret_share)
@@ -374,7 +370,7 @@ static bool is_open(const struct division *division, double best)
     double mean = division->rate[0] + division->rate[1], error;
 
     if (division->windows < tuning.corun_trials) {
-        return division->windows == 0 || mean * (1 + tuning.corun_clearly) > best;
+        return division->windows == 0 || mean * (1 + tuning.clearly) > best;
     }
     error = sqrt(fmax(division->square - mean * mean, 0) / division->windows);
     return division->windows < tuning.corun_trials_most && error > tuning.corun_error * mean &&

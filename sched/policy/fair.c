@@ -6,54 +6,42 @@
  *
  *     sum(O_i) / (T * sum(W_i)) <= max_overhead
  *
- * Here, too, T follows from the measured costs of stopping (tenant->stop_ns, and a launch) and,
- * where tenants are in different domains, of a change of context (switch_ns). What differs:
+ * Here, too, T follows from the measured costs of stopping, of a launch and, where tenants are in
+ * different domains, of a change of context; but no slice is longer than slice_max_ns, so that
+ * others come between, or shorter than slice_min_ns: light tenants come seldom instead. What
+ * differs:
  *
- * - Rounds cannot give exact shares when work cannot be stopped at an epoch's end, or comes and
- * goes: an epoch that a kernel of 20 ms overran by ten times is never paid back. So shares are kept
- * by virtual time: a tenant's virtual time is its service divided by its weight; V is the weighted
- * mean of the ready tenants. A tenant that is not ahead of V is entitled. Of the entitled tenants
- * the one whose slice must end first (its virtual time plus slice / weight) is served. With slices
- * of T times the weight this is FFS's round; overruns are paid back exactly, and a tenant is never
- * more than about one slice, or one of its kernels, ahead or behind. (Stoica and Abdel-Wahab's
- * earliest eligible virtual deadline first, 1995.)
- * - Tenants of one weight add the same to their virtual time in each turn, so their turns would
- * follow each other. Among many tenants a round takes some 300 ms, so only three or four fit into a
- * second, and each second would have too much of some weights. So each tenant's deadline has its
- * own offset within a slice, and slices are short enough for six rounds in a second.
+ * - Shares are kept by virtual time, since an epoch that a kernel of 20 ms overran by ten times is
+ * never paid back in rounds. A tenant's virtual time is its service divided by its weight; V is the
+ * weighted mean of the ready tenants. Of the tenants that are not ahead of V the one whose slice
+ * must end first (its virtual time plus slice / weight) is served. So a tenant is never more than
+ * about one slice, or one of its kernels, ahead or behind. (Stoica and Abdel-Wahab's earliest
+ * eligible virtual deadline first, 1995.) Granted work that cannot be stopped counts as served.
+ * - Among many tenants of different weights, those of one weight would have their turns in a row,
+ * and a round takes 300 ms, so each second would have too much of some weights. So each tenant's
+ * deadline has its own offset within a slice, and slices are short enough for six rounds in a
+ * second.
  * - Where tenants are in different domains, the device stays in one for as long as a change of
- * domain costs divided by max_overhead, if a tenant of that domain is entitled.
- * - A slice has at most slice_max_ns: a heavy tenant's epoch is not one long block, others
- * come between. And at least slice_min_ns: light tenants come seldom rather than too briefly.
- * - Granted work that cannot be stopped counts as served already: otherwise a tenant with a long
- * kernel on the device would be chosen as if that cost nothing.
- * - A tenant that was away and had too much before pays for it, but waits at most
- * fair_debt_wait_ns: among many tenants its share is small, and a service that had used much while
- * it started would stand still for a second.
+ * domain costs divided by max_overhead, if a tenant of that domain may be served.
  * - Idle tenants accumulate no credit: a tenant that becomes ready starts at V, or where it was if
  * that is ahead. V does not change while none is ready: otherwise a tenant that had the device to
  * itself would owe for that to the next one. A tenant that was away only as long as a program takes
  * between two pieces of work keeps what it is behind, up to a bound: a service with one graph at a
  * time is without work after each, and would never get a greater share otherwise.
+ * - A tenant that was away and had too much before pays for it, but waits at most
+ * fair_debt_wait_ns: among many tenants its share is small, and a service that had used much while
+ * it started would stand still for a second.
  * - A tenant that synchronizes after each kernel is without work for some microseconds each time.
- * It keeps its place that long, and pays for it, if it usually is back within brief_ns,
- * which is less than stopping another costs. After long kernels it keeps it longer: a tenant that
- * came in between would have the device for a whole kernel, and with one kernel at a time each, two
- * tenants would get the same whatever their weights.
- * - A filler is chosen from the classes below the leader's. If there is none, it is the tenant of
- * the leader's class that is furthest behind, unless it is ahead of V by more than a slice.
+ * It keeps its place that long, and pays for it, if it usually is back within brief_ns, which is
+ * less than stopping another costs. After long kernels it keeps it longer: with one kernel at a
+ * time each, two tenants would get the same whatever their weights.
  * - A tenant that was away often needs little when it comes back, as a program that answers
- * requests or a person who tries something. It goes first, also within another's slice and above
- * what runs of its class (first.c), until it
- * has had as much of the device as it was away for, at most 4 ms, and only while it is ahead of its
- * share by at most its part of 4 ms. It gains no more than that once, since its virtual time goes
- * on. While it launches one kernel after the other it keeps its place between them, and for 3 ms
- * after the last one if others fill meanwhile, so that its next item finds only items at the lowest
- * stream priority before it. This is borrowed virtual time (Duda and Cheriton, BVT, SOSP 1999),
- * where an absence gives the right to borrow. Work that bypassed the scheduler unseen is no
- * absence.
- * - Classes: the highest class with work has the device; a newcomer of a higher class gets it at
- * once.
+ * requests. It goes first, also within another's slice and above what runs of its class (beside.c),
+ * until it has had as much of the device as it was away for, at most 4 ms, and only while it is
+ * ahead of its share by at most its part of 4 ms. Between short kernels it keeps its place, and for
+ * 3 ms if others fill meanwhile, so that its next item finds only items at the lowest level before
+ * it. This is borrowed virtual time (Duda and Cheriton, BVT, SOSP 1999), where an absence gives the
+ * right to borrow. Work that bypassed the scheduler unseen is no absence.
  *
  * Source: FLEP (ASPLOS 2017) 5.2.2
  */
@@ -447,7 +435,7 @@ void fair_next(struct weir_policy *self, const struct weir_policy_next_view *vie
     bool rested;
 
     chosen = pick_rested(self, view, &round);
-    if (view->why == WEIR_POLICY_ARRIVAL && view->leader->priority == round.class &&
+    if (view->arrived && view->leader->priority == round.class &&
         (chosen == UINT32_MAX || goes_first(self, &round, view->leader))) {
         choice->ready = index_of(view, view->leader);
         return;
@@ -470,26 +458,25 @@ void fair_next(struct weir_policy *self, const struct weir_policy_next_view *vie
         choice->linger_ns = tuning.fair_rest_ns;
         choice->keep_ns = tuning.fair_rest_keep_ns;
     }
-    choice->preempt = true;
 }
 
-typedef bool (*suits_fn)(const struct weir_policy_next_view *view,
-                         const struct weir_policy_tenant *tenant);
-
-/* The tenant that is furthest behind, of the leader's class and of those that suit. It must not be
- * ahead of V by more than its slice or, if all weights are the same, by more than equals_ns: the
- * device then gives all the same by itself, and waits would only prolong the longest times. If
- * weights differ, it may be ahead by its weight's part of ahead_ns, which the heaviest may have in
- * full; this is less than the credit of a tenant that was away for a moment. */
+/* The tenant that is furthest behind, of the leader's class and of those whose work may pass; not
+ * one that is ahead of V by more than its slice. Small items of tenants of one weight may be ahead
+ * by slack_ns: the device gives all the same by itself, and waits would only prolong the longest
+ * times. If weights differ and half of the SMs is free, a tenant may be ahead by its weight's part
+ * of slack_ns, and the heaviest by all of it: less than the credit of one that was away for a
+ * moment. */
 static uint32_t furthest_behind(const struct weir_policy *self,
-                                const struct weir_policy_next_view *view, suits_fn suits,
-                                uint64_t ahead_ns, uint64_t equals_ns, bool with_leader)
+                                const struct weir_policy_next_view *view)
 {
+    bool has_room = view->free_sms >= self->config->small_sms / tuning.small_crowd_part;
+    uint64_t equals_ns = view->free_sms != 0 ? tuning.slack_ns : 0;
+    uint64_t ahead_ns = has_room ? equals_ns : 0;
     struct round round = look(self, view);
     uint32_t best = UINT32_MAX;
     uint64_t ahead_unit;
 
-    if (with_leader && view->leader->ready_since_ns == UINT64_MAX && is_placed(view->leader) &&
+    if (view->leader->ready_since_ns == UINT64_MAX && is_placed(view->leader) &&
         view->leader->priority == round.class) {
         add(self, &round, view->leader);
         round.mean = mean_of(&round);
@@ -502,7 +489,7 @@ static uint32_t furthest_behind(const struct weir_policy *self,
         uint64_t most_ns = slice_ns < least_ns ? least_ns : slice_ns;
         int64_t ahead = (int64_t)(fair_of(tenant)->position - round.mean);
 
-        if (tenant->priority == round.class && suits(view, tenant) &&
+        if (tenant->priority == round.class && tenant->may_pass &&
             ahead <= (int64_t)to_virtual(self, tenant, most_ns * self->config->sms) &&
             (best == UINT32_MAX ||
              (int64_t)(fair_of(tenant)->position - fair_of(view->ready[best])->position) < 0)) {
@@ -510,26 +497,6 @@ static uint32_t furthest_behind(const struct weir_policy *self,
         }
     }
     return best;
-}
-
-/* A kernel whose duration is not known well may not fill. */
-static bool may_fill(const struct weir_policy_next_view *view,
-                     const struct weir_policy_tenant *tenant)
-{
-    return tenant != view->leader && tenant->waiting != 0 && !tenant->kernel.unsure;
-}
-
-static bool is_small(const struct weir_policy_next_view *view,
-                     const struct weir_policy_tenant *tenant)
-{
-    (void)view;
-    return tenant->small;
-}
-
-uint32_t fair_small(struct weir_policy *self, const struct weir_policy_next_view *view)
-{
-    return furthest_behind(self, view, is_small, view->has_room ? tuning.slack_ns : 0,
-                           tuning.slack_ns, true);
 }
 
 int64_t fair_lag_ns(const struct weir_policy *self, const struct weir_policy_tenant *tenant)
@@ -573,7 +540,7 @@ static uint32_t filler_below(const struct weir_policy_next_view *view)
         const struct weir_policy_tenant *tenant = view->ready[i];
 
         if (tenant->priority < view->leader->priority && tenant->priority >= class &&
-            tenant->waiting != 0) {
+            tenant->may_pass) {
             class = tenant->priority;
             most = fair_of(tenant)->fill_pass > most ? fair_of(tenant)->fill_pass : most;
         }
@@ -582,7 +549,7 @@ static uint32_t filler_below(const struct weir_policy_next_view *view)
         struct fair_tenant *fair = fair_of(view->ready[i]);
 
         if (view->ready[i]->priority != class || class >= view->leader->priority ||
-            view->ready[i]->waiting == 0) {
+            !view->ready[i]->may_pass) {
             continue;
         }
         if (fair->fill_pass + saved < most) {
@@ -598,11 +565,11 @@ static uint32_t filler_below(const struct weir_policy_next_view *view)
     return best;
 }
 
-uint32_t fair_filler(struct weir_policy *self, const struct weir_policy_next_view *view)
+uint32_t fair_beside(struct weir_policy *self, const struct weir_policy_next_view *view)
 {
-    uint32_t best = filler_below(view);
+    uint32_t best = view->free_sms == 0 ? filler_below(view) : UINT32_MAX;
 
-    return best != UINT32_MAX ? best : furthest_behind(self, view, may_fill, 0, 0, false);
+    return best != UINT32_MAX ? best : furthest_behind(self, view);
 }
 
 void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant)
@@ -655,8 +622,7 @@ const struct weir_policy_ops weir_policy_fair = {
     .ready = fair_ready,
     .idle = fair_idle,
     .next = fair_next,
-    .filler = fair_filler,
-    .small = fair_small,
+    .beside = fair_beside,
     .lag_ns = fair_lag_ns,
     .first_ns = fair_first_ns,
 };

@@ -24,7 +24,7 @@ struct fair_tenant {
     enum weir_priority class;   /* the class in which virtual_ns counts */
     bool placed;                /* virtual_ns was placed relative to V: place() */
     bool owes;                  /* it came back ahead of V and was not served since */
-    bool keeps_credit;          /* it was away for no longer than AWAY_NS */
+    bool keeps_credit;          /* it was away for no longer than fair_away_ns */
     bool reweighed;             /* its weight, class or limit changed */
     uint64_t pause_ns;          /* usual length of its short pauses; 0: it had none */
     uint64_t rested_ns;         /* device time for which it may still go first after a rest */
@@ -33,8 +33,7 @@ struct fair_tenant {
 
 void fair_next(struct weir_policy *self, const struct weir_policy_next_view *view,
                struct weir_policy_choice *choice);
-uint32_t fair_filler(struct weir_policy *self, const struct weir_policy_next_view *view);
-uint32_t fair_small(struct weir_policy *self, const struct weir_policy_next_view *view);
+uint32_t fair_beside(struct weir_policy *self, const struct weir_policy_next_view *view);
 int64_t fair_lag_ns(const struct weir_policy *self, const struct weir_policy_tenant *tenant);
 uint64_t fair_first_ns(const struct weir_policy *self, const struct weir_policy_tenant *tenant);
 void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant);

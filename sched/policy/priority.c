@@ -133,7 +133,6 @@ static void priority_next(struct weir_policy *self, const struct weir_policy_nex
 {
     struct top top = look(view);
 
-    choice->preempt = true;
     if (top.count == 1) {
         choice->ready = top.first;
         choice->slice_ns = tuning.slice_max_ns;
@@ -154,6 +153,5 @@ const struct weir_policy_ops weir_policy_priority = {
     .ready = fair_ready,
     .idle = fair_idle,
     .next = priority_next,
-    .filler = fair_filler,
-    .small = fair_small,
+    .beside = fair_beside,
 };

@@ -8,9 +8,6 @@
  *
  * A record of the file that the replay has not made yet is an input: the scheduler gets it, and
  * traces first the input and then its decisions. If it is a decision, the replay differs.
- *
- * weir_sched_finished_through() is traced as several FINISH records, whose flags say so, and is
- * replayed as one call.
  */
 #include "sched/sim/replay.h"
 
@@ -132,32 +129,6 @@ static enum weir_status tell_arrival(struct replay *r, const struct weir_sched_r
     return status == WEIR_OK && !map(r, rec->item, ITEM, id) ? WEIR_ERR_NO_MEMORY : status;
 }
 
-static bool peek(const struct replay *r, uint64_t offset, struct weir_sched_record *ret)
-{
-    if (r->reader.bytes - offset < sizeof *ret) {
-        return false;
-    }
-    memcpy(ret, r->reader.data + offset, sizeof *ret);
-    return true;
-}
-
-/* Replay the end of one item, or of all that one call has finished. */
-static enum weir_status tell_finish(struct replay *r, const struct weir_sched_record *rec)
-{
-    struct weir_sched_record last = *rec, next;
-    uint64_t offset = r->reader.offset;
-
-    if (!(rec->flags & WEIR_SCHED_REC_THROUGH)) {
-        return weir_sched_finished(r->sched, rec->at_ns, mapped(r, rec->item, ITEM), rec->value);
-    }
-    while (last.flags & WEIR_SCHED_REC_MORE && peek(r, offset, &next) &&
-           next.kind == WEIR_SCHED_REC_FINISH && next.queue == rec->queue) {
-        last = next;
-        offset += sizeof next;
-    }
-    return weir_sched_finished_through(r->sched, rec->at_ns, mapped(r, last.item, ITEM));
-}
-
 /* Give the scheduler an input; WEIR_ERR_UNSUPPORTED: the record is not an input. */
 static enum weir_status tell(struct replay *r, const struct weir_sched_record *rec)
 {
@@ -183,7 +154,7 @@ static enum weir_status tell(struct replay *r, const struct weir_sched_record *r
     case WEIR_SCHED_REC_RUNNING:
         return weir_sched_running(r->sched, rec->at_ns, item, rec->value != 0);
     case WEIR_SCHED_REC_FINISH:
-        return tell_finish(r, rec);
+        return weir_sched_finished(r->sched, rec->at_ns, item, rec->value);
     case WEIR_SCHED_REC_WITHDRAW:
         return weir_sched_withdraw(r->sched, rec->at_ns, item);
     case WEIR_SCHED_REC_TICK:

@@ -80,11 +80,11 @@ class Simulation(lib.Case):
     def test_tune(self):
         spec = ("sim", "--json", "--quick", "--duration", "50ms", "--until", "50ms", "--generate", "name=a; name=b")
         plain = self.weir(*spec).stdout
-        self.assertEqual(self.weir(*spec, "--tune", "slice_max_ns=8000000,pair_loss=0.1").stdout, plain)
-        tuned = self.weir(*spec, "--tune", "pair_loss=0.2,slice_max_ns=2000000").stdout
+        self.assertEqual(self.weir(*spec, "--tune", "slice_max_ns=8000000,clearly=0.1").stdout, plain)
+        tuned = self.weir(*spec, "--tune", "clearly=0.2,slice_max_ns=2000000").stdout
         self.assertGreater(json.loads(tuned)["decisions"]["switches"], json.loads(plain)["decisions"]["switches"])
-        for wrong in ("nothing=1", "slice_max_ns", "slice_max_ns=0", "slice_max_ns=0.5", "fill_depth=5e9", "pair_loss=nan",
-                      "pair_loss=-1", "fill_depth=2x", "slice_max_ns=inf"):
+        for wrong in ("nothing=1", "slice_max_ns", "slice_max_ns=0", "slice_max_ns=0.5", "fill_depth=5e9", "clearly=nan",
+                      "clearly=-1", "fill_depth=2x", "slice_max_ns=inf"):
             self.assertIn("no row", self.weir(*spec, "--tune", wrong, expect=1).stderr)
 
     def test_priority_beats_fair_for_the_high_one(self):

@@ -19,8 +19,6 @@ static void must(bool holds)
 
 static void use(struct weir_predict *predict)
 {
-    struct weir_predict_info info;
-
     for (int class = 0; class < WEIR_SCHED_CLASS_COUNT; class ++) {
         for (uint64_t key = 0; key < 4; key++) {
             for (uint64_t size = 0; size >> 58 == 0; size = size * 16 + 1) {
@@ -28,7 +26,7 @@ static void use(struct weir_predict *predict)
                      1000000000000000000u);
             }
             weir_predict_learn(predict, (enum weir_sched_class) class, key, 1000, 70000);
-            (void)weir_predict_query(predict, (enum weir_sched_class) class, key, &info);
+            (void)weir_predict_is_sure(predict, (enum weir_sched_class) class, key);
         }
     }
 }

@@ -1,6 +1,7 @@
 #include "tests/integration/gate_host.h"
 
 #include "../lib/tl_cmocka.h"
+#include "../lib/tl_sched_check.h"
 #include "base/thread.h"
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -120,7 +121,7 @@ static void count(void *user)
     const struct weir_sched *sched = host.process->gpus[c->gpu].sched;
 
     weir_sched_count(sched, &c->counts);
-    c->wrong = weir_sched_check(sched);
+    c->wrong = tl_sched_check(sched);
 }
 
 struct weir_sched_counts counts_of(int gpu)

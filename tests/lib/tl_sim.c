@@ -1,4 +1,5 @@
 #include "base/hash.h"
+#include "tests/lib/tl_sched_check.h"
 #include "tests/lib/tl_sim_private.h"
 #include <stdlib.h>
 
@@ -359,7 +360,7 @@ void sim_leave(struct tl_sim *sim)
 {
     sim->inside = false;
     if (sim->params.check) {
-        const char *wrong = weir_sched_check(sim->sched);
+        const char *wrong = tl_sched_check(sim->sched);
         struct weir_sched_item_info info;
 
         if (weir_sched_waits_for_room(sim->sched, sim->last_item)) {

@@ -9,7 +9,7 @@
  * that is told to stop goes on working for some time. What each tenant was served is added up here,
  * independently of what the scheduler charges.
  *
- * Every failure of weir_sched_check() and every order of the scheduler that makes no sense
+ * Every failure of tl_sched_check() and every order of the scheduler that makes no sense
  * (starting what runs, resuming what was not stopped, going back in a queue) fails the cmocka test.
  */
 #ifndef WEIR_TESTS_LIB_TL_SIM_H
@@ -28,7 +28,7 @@ struct tl_sim_params {
     uint64_t resize_ns;
     uint64_t notice_ns; /* from done, or stopped, until the scheduler hears of it */
     uint64_t seed;
-    bool check;       /* weir_sched_check() after each call */
+    bool check;       /* tl_sched_check() after each call */
     bool refuse_stop; /* stops are answered with running(), every other one for ever */
 };
 

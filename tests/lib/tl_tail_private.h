@@ -18,7 +18,7 @@
 #define LINGER_PART    16     /* or that part of an item, .. */
 #define LINGER_LONG_NS 500000 /* .. and no longer */
 
-#define CLEAN_NS 200000000u /* as in sched/fill.c: after so long a turn is one without fillers */
+#define CLEAN_NS 200000000u /* as in sched/beside.c: then a turn is one without fillers */
 
 /* As in sched/copies.c and copy_share.c: how much a tenant has of a long copy at a time, and how
  * far it may be ahead; how long the next copy of one that is behind is waited for. */

@@ -1,6 +1,6 @@
 /*
  * Parts of a device's SMs, by green contexts of CUDA: what work that nothing can move once it runs
- * keeps to, if the scheduler says so (weir_sched_config.part_step, sched/room.c). A part is the
+ * keeps to, if the scheduler says so (weir_sched_config.part_step, sched/small.c). A part is the
  * device's first SMs, or all SMs behind these; so a first part of one process and the rest of
  * another one share no SM.
  *

@@ -35,7 +35,7 @@ static CUcontext context_of(const struct weir_session *s)
 }
 
 /* Blocks that would all be on the device at once, but not on the part, may wait for each other, and
- * those of a cooperative kernel do: such a kernel keeps all SMs (as in sched/room.c). So does one
+ * those of a cooperative kernel do: such a kernel keeps all SMs (as in sched/small.c). So does one
  * on another device. */
 static bool suits(const struct placing *p, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params)
 {

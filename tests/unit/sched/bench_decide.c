@@ -7,6 +7,7 @@
  */
 #include "sched/policy.h"
 #include "tests/lib/tl_cmocka.h"
+#include "tests/lib/tl_sched_check.h"
 #include <stdlib.h>
 #include <time.h>
 
@@ -137,7 +138,7 @@ static struct result measure(const char *policy, enum weir_sched_fill fill, uint
     }
     spent_ns = cpu_ns() - begun_ns;
     weir_sched_count(sched, &counts);
-    assert_null(weir_sched_check(sched));
+    assert_null(tl_sched_check(sched));
     assert_true(counts.finishes > 1000);
     weir_sched_destroy(sched);
     free(queues);

@@ -7,6 +7,7 @@
 
 #include "sched/sched.h"
 #include "tests/lib/tl_cmocka.h"
+#include "tests/lib/tl_sched_check.h"
 #include <string.h>
 
 #define SMS     132u
@@ -110,7 +111,7 @@ static inline void desk_init(struct desk *b)
 
 static inline void desk_finish(struct desk *b)
 {
-    assert_null(weir_sched_check(b->sched));
+    assert_null(tl_sched_check(b->sched));
     weir_sched_destroy(b->sched);
 }
 
@@ -146,7 +147,7 @@ static inline weir_sched_id bring(struct desk *b, weir_sched_id queue_id,
     b->arriving = &id;
     assert_int_equal(weir_sched_arrive(b->sched, b->now_ns, queue_id, params, &id), WEIR_OK);
     b->arriving = NULL;
-    assert_null(weir_sched_check(b->sched));
+    assert_null(tl_sched_check(b->sched));
     return id;
 }
 
@@ -184,7 +185,7 @@ static inline void later(struct desk *b, uint64_t us)
         b->now_ns = b->timer_ns;
         b->timer_ns = UINT64_MAX;
         weir_sched_tick(b->sched, b->now_ns);
-        assert_null(weir_sched_check(b->sched));
+        assert_null(tl_sched_check(b->sched));
     }
     b->now_ns = until_ns;
 }
@@ -192,7 +193,7 @@ static inline void later(struct desk *b, uint64_t us)
 static inline void finished(struct desk *b, weir_sched_id item)
 {
     assert_int_equal(weir_sched_finished(b->sched, b->now_ns, item, 0), WEIR_OK);
-    assert_null(weir_sched_check(b->sched));
+    assert_null(tl_sched_check(b->sched));
 }
 
 static inline uint64_t predicted_us(struct desk *b, weir_sched_id item)

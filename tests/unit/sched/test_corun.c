@@ -46,7 +46,7 @@ static double run(struct two *p, uint64_t key, double apart, uint64_t run_ns)
 
     while (p->now_ns < end_ns) {
         struct weir_policy_together_view view = {
-            .now_ns = p->now_ns, .why = WEIR_POLICY_RETRY, .ready = ready, .ready_count = 2};
+            .now_ns = p->now_ns, .ready = ready, .ready_count = 2};
         struct weir_policy_group group = {.count = 1};
 
         for (uint32_t i = 0; i < 2; i++) {

@@ -1,6 +1,6 @@
 /*
  * What a leader leaves of the device: who may have it, at what price, and what is charged when
- * kernels go in between or behind each other (sched/fill.c, sched/charge.c).
+ * kernels go in between or behind each other (sched/beside.c, sched/charge.c).
  */
 #include "tests/unit/sched/wave_desk.h"
 

@@ -1,6 +1,6 @@
 /*
  * Who goes first goes above others of its class at once, beside what they have on the device, and
- * pays what it takes (sched/first.c, sched/charge.c).
+ * pays what it takes (sched/beside.c, sched/charge.c).
  */
 #include "sched/private.h"
 #include "tests/unit/sched/wave_desk.h"
@@ -144,18 +144,20 @@ static void it_pays_what_it_takes(void **state)
 static void several_that_end_together_pay_once(void **state)
 {
     struct pair p;
-    weir_sched_id item = 0;
+    weir_sched_id item[3];
     uint64_t before_us;
 
     (void)state;
     open_pair(&p, 3000, WEIR_PRIORITY_NORMAL, 1, NULL);
     before_us = service_us(&p.d, p.asks);
     for (int i = 0; i < 3; i++) {
-        item = kernel_of(&p.d, p.asks_queue, WEIR_SCHED_KERNEL, 0, 30);
-        assert_int_equal(level_of_start(&p.d, item), WEIR_SCHED_ABOVE);
+        item[i] = kernel_of(&p.d, p.asks_queue, WEIR_SCHED_KERNEL, 0, 30);
+        assert_int_equal(level_of_start(&p.d, item[i]), WEIR_SCHED_ABOVE);
     }
     later(&p.d, 390);
-    assert_int_equal(weir_sched_finished_through(p.d.sched, p.d.now_ns, item), WEIR_OK);
+    for (int i = 0; i < 3; i++) {
+        finished(&p.d, item[i]);
+    }
     assert_int_equal(service_us(&p.d, p.asks) - before_us, 90);
     desk_finish(&p.d);
 }

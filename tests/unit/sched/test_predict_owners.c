@@ -35,11 +35,10 @@ static void teach(struct weir_predict *predict, uint64_t owner, uint64_t first, 
 
 static uint32_t known(struct weir_predict *predict, uint64_t owner, uint64_t first, uint64_t n)
 {
-    struct weir_predict_info info;
     uint32_t found = 0;
 
     for (uint64_t key = first; key < first + n; key++) {
-        found += weir_predict_query(predict, WEIR_SCHED_KERNEL, owner | key, &info);
+        found += weir_predict_is_sure(predict, WEIR_SCHED_KERNEL, owner | key);
     }
     return found;
 }

@@ -29,7 +29,6 @@ static void nonsense_next(struct weir_policy *self, const struct weir_policy_nex
     choice->slice_ns = any(4) == 0 ? any(UINT64_MAX) : any(1000000);
     choice->linger_ns = any(4) == 0 ? any(UINT64_MAX) : any(10000);
     choice->keep_ns = any(4) == 0 ? any(UINT64_MAX) : any(100000);
-    choice->preempt = any(2);
 }
 
 static void nonsense_together(struct weir_policy *self,
@@ -62,7 +61,7 @@ static const struct weir_policy_ops nonsense[] = {
     {.name = "nonsense", .kind = WEIR_POLICY_TOGETHER, .together = nonsense_together},
 };
 
-/* Always the same one, for as long as it may, and nothing is ever stopped. */
+/* Always the same one, for as long as it may. */
 static void stubborn_next(struct weir_policy *self, const struct weir_policy_next_view *view,
                           struct weir_policy_choice *choice)
 {
@@ -73,7 +72,6 @@ static void stubborn_next(struct weir_policy *self, const struct weir_policy_nex
     }
     choice->slice_ns = UINT64_MAX;
     choice->linger_ns = UINT64_MAX;
-    choice->preempt = true;
 }
 
 static const struct weir_policy_ops stubborn = {

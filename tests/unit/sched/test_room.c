@@ -1,4 +1,4 @@
-/* Beside small graphs other tenants' kernels leave a part of the SMs free (sched/room.c). */
+/* Beside small graphs other tenants' kernels leave a part of the SMs free (sched/small.c). */
 #include "tests/unit/sched/wave_desk.h"
 
 #define ROOM  80u /* SMs for kernels; for graphs the rest */

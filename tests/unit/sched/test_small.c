@@ -651,7 +651,8 @@ static void an_item_costs_the_same_at_both_levels(void **state)
         for (int i = 0; i < 2; i++) {
             struct item *of = table_get(&d.sched->items, item[i]);
 
-            level[i] = state_of(&d, item[i]) != WEIR_SCHED_GRANTED ? -1 : of->above;
+            level[i] =
+                state_of(&d, item[i]) != WEIR_SCHED_GRANTED ? -1 : of->level == WEIR_SCHED_ABOVE;
         }
         d.count = 0;
         later(&d, 50);
@@ -672,7 +673,7 @@ static void an_item_costs_the_same_at_both_levels(void **state)
     }
     before_us = service_us(&d, a) + service_us(&d, b);
     assert_in_range(before_us / SMS, 990000, 1010000); /* the device's time, all of it */
-    assert_in_range((uint64_t)(d.sched->above_counts * 100), 150, 250);
+    assert_in_range((uint64_t)(d.sched->small.above_counts * 100), 150, 250);
     assert_in_range(done[0] * 100 / (done[0] + done[1]), 58, 62); /* 150 to 100 */
     desk_finish(&d);
 }

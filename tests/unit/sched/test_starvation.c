@@ -165,17 +165,16 @@ static void always_the_first(struct weir_policy *self, const struct weir_policy_
     choice->linger_ns = UINT64_MAX;
 }
 
-static void stops_nobody(struct weir_policy *self, const struct weir_policy_next_view *view,
-                         struct weir_policy_choice *choice)
+static void with_no_slice(struct weir_policy *self, const struct weir_policy_next_view *view,
+                          struct weir_policy_choice *choice)
 {
     always_the_first(self, view, choice);
-    choice->preempt = false;
     choice->slice_ns = 0;
 }
 
 static const struct weir_policy_ops bad_next[] = {
     {.name = "always_the_first", .kind = WEIR_POLICY_NEXT, .next = always_the_first},
-    {.name = "stops_nobody", .kind = WEIR_POLICY_NEXT, .next = stops_nobody},
+    {.name = "with_no_slice", .kind = WEIR_POLICY_NEXT, .next = with_no_slice},
 };
 #define BAD_NEXT (sizeof(bad_next) / sizeof(bad_next[0]))
 

@@ -1,6 +1,6 @@
 /*
  * How long short work waits beside long work of the same weight, and what the long one loses by it:
- * who goes first goes above (sched/first.c). FLEP's second experiment in simulation.
+ * who goes first goes above (sched/beside.c). FLEP's second experiment in simulation.
  */
 #include "sched/sim/generate.h"
 #include "sched/sim/metrics.h"

@@ -1,4 +1,5 @@
-/* Invariants between calls. A check looks at everything: for tests, fuzzers and debug builds. */
+#include "tests/lib/tl_sched_check.h"
+
 #include "sched/private.h"
 
 /* Sums over all queues and items. */
@@ -23,14 +24,11 @@ static const char *check_item(const struct item *item, bool first, struct sums *
     sums->fronts[resource_of(item)] += item->is_front;
     sums->on[resource_of(item)] += item->state != WEIR_SCHED_WAITING;
     sums->items++;
-    sums->fillers += item->filler;
-    sums->equal_fillers += item->fills_equal;
+    sums->fillers += is_filler(item);
+    sums->equal_fillers += item->level == WEIR_SCHED_BELOW_EQUAL;
     sums->teachers += item->teaches && item->state != WEIR_SCHED_WAITING;
-    if (item->filler && item->state == WEIR_SCHED_WAITING) {
-        return "a filler has not been granted";
-    }
-    if (item->above && item->filler) {
-        return "what goes above fills";
+    if (item->level != WEIR_SCHED_PLAIN && item->state == WEIR_SCHED_WAITING) {
+        return "a filler, or what goes above, has not been granted";
     }
     return NULL;
 }
@@ -119,8 +117,8 @@ static const char *check_tenant(const struct weir_sched *sched, const struct ten
         limits += queue->limit.sms < sched->config.sms;
         queues++;
     }
-    for (uint32_t i = 0; i < sched->ready_count; i++) {
-        is_ready |= sched->ready[i] == &tenant->view;
+    for (uint32_t i = 0; i < sched->ready.count; i++) {
+        is_ready |= sched->ready.list[i] == &tenant->view;
     }
     for (int i = WEIR_SCHED_TO_DEVICE; i < RESOURCES; i++) {
         sums->tenants[i] += copies[i] > 0;
@@ -155,7 +153,7 @@ static bool is_in_order(const struct queue *a, const struct queue *b)
     enum weir_priority of_b = b->tenant->view.priority;
 
     return of_a > of_b ||
-           (of_a == of_b && (int64_t)(b->listed->copy_start - a->listed->copy_start) >= 0);
+           (of_a == of_b && (int64_t)(b->listed->copy.start - a->listed->copy.start) >= 0);
 }
 
 static const char *check_lists(const struct weir_sched *sched, const struct sums *sums)
@@ -163,30 +161,30 @@ static const char *check_lists(const struct weir_sched *sched, const struct sums
     for (int i = 0; i < RESOURCES; i++) {
         uint32_t fronts = 0;
         uint32_t listed = 0;
-        bool next_listed = !sched->copy_next[i];
+        bool next_listed = !sched->way[i].next;
 
-        for (const struct item *item = sched->front_first[i]; item; item = item->front_next) {
+        for (const struct item *item = sched->fronts.first[i]; item; item = item->front_next) {
             const struct item *next = item->front_next;
 
             if (next && item->waits && !next->waits) {
                 return "what waits is before what works on the device";
             }
-            if (next && item->waits == next->waits && item->filler && !next->filler) {
+            if (next && item->waits == next->waits && is_filler(item) && !is_filler(next)) {
                 return "a filler is before what it fills the gaps of";
             }
-            if (next && item->waits == next->waits && item->filler == next->filler &&
+            if (next && item->waits == next->waits && is_filler(item) == is_filler(next) &&
                 item->queue->tenant->view.priority < next->queue->tenant->view.priority) {
                 return "a lower class is before a higher one on the device";
             }
             fronts++;
         }
-        for (const struct queue *queue = sched->copy_first[i]; queue; queue = queue->list_next) {
-            if (!queue->listed->tagged ||
+        for (const struct queue *queue = sched->way[i].first; queue; queue = queue->list_next) {
+            if (!queue->listed->copy.tagged ||
                 (queue->list_next && !is_in_order(queue, queue->list_next))) {
                 return "copies do not wait in the order of their shares";
             }
             listed++;
-            next_listed |= queue == sched->copy_next[i];
+            next_listed |= queue == sched->way[i].next;
         }
         if (!next_listed) {
             return "the copy that goes next does not wait";
@@ -195,7 +193,7 @@ static const char *check_lists(const struct weir_sched *sched, const struct sums
             return "a list of fronts or copies is not what the queues say";
         }
         if (i != WEIR_SCHED_COMPUTE &&
-            (sched->copies_on[i] != sums->on[i] || sched->copy_tenants[i] != sums->tenants[i])) {
+            (sched->way[i].on_device != sums->on[i] || sched->way[i].tenants != sums->tenants[i])) {
             return "copies under way are counted wrong";
         }
     }
@@ -238,7 +236,7 @@ static const char *check_turn(const struct weir_sched *sched)
             return "a member of the group is gone, or its place is not on the device";
         }
     }
-    if (sched->ready_count > 0 && !turn->leader) {
+    if (sched->ready.count > 0 && !turn->leader) {
         return "there is work and nobody has the device";
     }
     if (turn->beside && (turn->members < 2 || places_overlap(turn))) {
@@ -247,7 +245,7 @@ static const char *check_turn(const struct weir_sched *sched)
     return NULL;
 }
 
-const char *weir_sched_check(const struct weir_sched *sched)
+const char *tl_sched_check(const struct weir_sched *sched)
 {
     struct sums sums = {0};
     uint32_t at = 0;
@@ -267,8 +265,8 @@ const char *weir_sched_check(const struct weir_sched *sched)
         return wrong;
     }
     if (sums.items != sched->items.live || sums.queues != sched->queues.live ||
-        sums.fillers != sched->fillers || sums.equal_fillers != sched->equal_fillers ||
-        sums.teachers != sched->teachers || sums.busy != sched->busy_tenants) {
+        sums.fillers != sched->fill.items || sums.equal_fillers != sched->fill.equals ||
+        sums.teachers != sched->fill.teachers || sums.busy != sched->alone.busy) {
         return "an item or queue belongs to nobody";
     }
     if (sums.members != sched->turn.members) {

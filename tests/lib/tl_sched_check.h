@@ -1,0 +1,14 @@
+/* A scheduler's invariants. */
+#ifndef WEIR_TL_SCHED_CHECK_H
+#define WEIR_TL_SCHED_CHECK_H
+
+#include "sched/sched.h"
+
+/**
+ * Check the invariants of all lists, counts, states and sums of a scheduler between two calls.
+ * @return NULL, or a static string that names the broken invariant.
+ * @thread owner
+ */
+const char *tl_sched_check(const struct weir_sched *sched);
+
+#endif
