@@ -334,6 +334,55 @@ static void scenario_threads(void)
     }
 }
 
+static void *touches(void *user)
+{
+    struct worker *w = user;
+    CUstream stream;
+
+    DRV(cu.CtxSetCurrent(w->context));
+    DRV(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    while (__atomic_load_n(&w->good, __ATOMIC_RELAXED)) {
+        w->at[0]++;
+        w->at[64 * KIB / 4]++; /* a fault in a row, which brings the neighbour's block, too */
+        DRV(mix(address(w->at), 32 * KIB, 1, 0, stream));
+        DRV(cu.StreamSynchronize(stream));
+    }
+    DRV(cu.StreamDestroy_v2(stream));
+    return NULL;
+}
+
+/* Kernels of one thread, over memory beside that which another one touches. */
+static void scenario_neighbours(void)
+{
+    struct worker w = {.at = managed(128 * KIB), .good = 1};
+    uint32_t *beside = managed(128 * KIB);
+    int good = 1, rounds = 600;
+    CUstream stream;
+
+    memset(beside, 0, 128 * KIB);
+    DRV(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    DRV(cu.CtxGetCurrent(&w.context));
+    if (pthread_create(&w.thread, NULL, touches, &w) != 0) {
+        check_die("no thread");
+    }
+    for (int i = 0; i < rounds; i++) {
+        if (i % 3 == 1) {
+            DRV(cu.MemcpyDtoDAsync_v2(address(beside + 16 * KIB), address(beside), 64 * KIB,
+                                      stream));
+        } else {
+            DRV(mix(address(beside), 16 * KIB, 1, 1, stream));
+        }
+        DRV(i % 10 == 0 ? cu.StreamSynchronize(stream) : CUDA_SUCCESS);
+    }
+    DRV(cu.StreamSynchronize(stream));
+    __atomic_store_n(&w.good, 0, __ATOMIC_RELAXED);
+    pthread_join(w.thread, NULL);
+    for (uint32_t i = 0; i < 16 * KIB; i++) {
+        good &= beside[i] == 400 && beside[i + 16 * KIB] == 399;
+    }
+    check_true(good, "nothing is lost beside memory that another thread touches");
+}
+
 /* ---------------------------------------------------------------- life */
 
 static void touch(void *user)
@@ -437,9 +486,9 @@ int main(int argc, char **argv)
         {"where", scenario_where},     {"turns", scenario_turns},
         {"calls", scenario_calls},     {"flag", scenario_flag},
         {"overlap", scenario_overlap}, {"function", scenario_function},
-        {"threads", scenario_threads}, {"fork", scenario_fork},
-        {"advice", scenario_advice},   {"quota", scenario_quota},
-        {"killed", scenario_killed}};
+        {"threads", scenario_threads}, {"neighbours", scenario_neighbours},
+        {"fork", scenario_fork},       {"advice", scenario_advice},
+        {"quota", scenario_quota},     {"killed", scenario_killed}};
 
     return run_scenario(argc, argv, scenarios, sizeof scenarios / sizeof scenarios[0]);
 }

@@ -9,7 +9,7 @@ AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 # As such a user, with a device that everybody may open. The test's own mount namespace keeps others' out of it.
 DEVICE_FOR_ALL = ["unshare", "--mount", "sh", "-c", 'd=$(mktemp) && rm $d && mknod $d c "$0" "$1" && chmod 666 $d && '
                   'mount --bind $d /dev/userfaultfd && rm $d && shift && exec "$@"']
-SCENARIOS = ("calls", "flag", "overlap", "function", "threads")
+SCENARIOS = ("calls", "flag", "overlap", "function", "threads", "neighbours")
 
 
 class Managed(lib.Case):

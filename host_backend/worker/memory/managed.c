@@ -604,20 +604,23 @@ CUresult weir_managed_fetch(struct weir_session *session, uint64_t address, uint
 
 /* ---------------------------------------------------------------- work */
 
-void weir_managed_launches_slow(struct weir_session *session)
+void weir_managed_reached_slow(struct weir_session *session, uint64_t address, uint64_t bytes)
 {
     struct weir_managed *m = session->devices.managed;
+    const unsigned int looked_at = WEIR_BLOCK_ON_CPU | WEIR_BLOCK_MERGED;
+    uint32_t at, end;
 
     pthread_mutex_lock(&m->lock);
     for (struct weir_managed_range *r = m->ranges; r && m->n_cpu != 0; r = r->next) {
-        for (uint32_t i = 0; i < r->blocks.n && r->watched; i++) {
-            unsigned int state = r->blocks.state[i];
+        if (!r->watched || !part_of(r, address, bytes, &at, &end)) {
+            continue;
+        }
+        for (; at < end; at++) {
+            unsigned int state = r->blocks.state[at];
+            const uint64_t offset = at * WEIR_BLOCK_BYTES;
 
-            if ((state & (WEIR_BLOCK_ON_CPU | WEIR_BLOCK_MOVING | WEIR_BLOCK_MERGED)) ==
-                    WEIR_BLOCK_ON_CPU &&
-                weir_managed_merge_locked(m, r, i, 1) && !(state & WEIR_BLOCK_ON_GPU)) {
-                const uint64_t offset = i * WEIR_BLOCK_BYTES;
-
+            if ((state & looked_at) == WEIR_BLOCK_ON_CPU &&
+                weir_managed_merge_locked(m, r, at, 1) && !(state & WEIR_BLOCK_ON_GPU)) {
                 /* As it was compared: the program may be writing. */
                 (void)session->driver->cuMemcpyAsync(r->chunk->base + offset,
                                                      (uintptr_t)(r->before + offset),
@@ -625,9 +628,7 @@ void weir_managed_launches_slow(struct weir_session *session)
             }
         }
     }
-    if (m->n_cpu != 0) {
-        (void)copied(m, CUDA_SUCCESS);
-    }
+    (void)(m->n_cpu != 0 ? copied(m, CUDA_SUCCESS) : CUDA_SUCCESS);
     pthread_mutex_unlock(&m->lock);
 }
 

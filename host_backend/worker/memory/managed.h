@@ -57,12 +57,17 @@ CUresult weir_managed_fetch(struct weir_session *session, uint64_t address, uint
  * on return. */
 CUresult weir_managed_merge(struct weir_session *session);
 
-/** A kernel or graph is being given: what the program has taken back meanwhile is merged. */
-void weir_managed_launches_slow(struct weir_session *session);
-static inline void weir_managed_launches(struct weir_session *session)
+/**
+ * Work is being given that can reach managed memory in [address, address + bytes); bytes 0: all.
+ * What the program has of it all the same, because another of its threads has touched it or a
+ * neighbour since managed_take, is merged.
+ */
+void weir_managed_reached_slow(struct weir_session *session, uint64_t address, uint64_t bytes);
+static inline void weir_managed_reached(struct weir_session *session, uint64_t address,
+                                        uint64_t bytes)
 {
     if (__builtin_expect(session->devices.managed != NULL, 0)) {
-        weir_managed_launches_slow(session);
+        weir_managed_reached_slow(session, address, bytes);
     }
 }
 

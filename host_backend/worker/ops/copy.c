@@ -1,5 +1,6 @@
 /* Copies and fills: every address and extent is checked before the driver sees it. */
 #include "host_backend/worker/device/order.h"
+#include "host_backend/worker/memory/managed.h"
 #include "host_backend/worker/memory/tenant_window.h"
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/graph_holds.h"
@@ -20,6 +21,7 @@ static CUresult place(struct weir_session *s, bool arena, uint64_t address, uint
 {
     if (!arena) {
         *ret = address;
+        weir_managed_reached(s, address, bytes);
         return writes ? weir_session_check_write(s, address, bytes)
                       : weir_session_check_dptr(s, address, bytes);
     }
@@ -244,6 +246,7 @@ CUresult weir_ops_check_fill(struct weir_session *s, uint64_t dst, uint64_t pitc
         __builtin_add_overflow(bytes, row, &bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    weir_managed_reached(s, dst, bytes);
     return weir_session_check_write(s, dst, bytes);
 }
 

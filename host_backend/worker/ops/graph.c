@@ -418,7 +418,7 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
             what.work.flags |= WEIR_SCHED_PARTABLE;
             what.ret_part = &launch.part;
         }
-        weir_managed_launches(s);
+        weir_managed_reached(s, 0, 0);
         WEIR_TRY(weir_graph_pieces_follow(s, exec, stream));
         if (pieces) {
             return weir_graph_pieces_launch(s, exec, stream);

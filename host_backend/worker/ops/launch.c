@@ -232,7 +232,7 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
     if (s->exposures) {
         weir_forms_arguments(s, in->params, in->n_params);
     }
-    weir_managed_launches(s);
+    weir_managed_reached(s, 0, 0);
     kernel.native = launch.native;
     what.may_print = f->uses_printf;
     what.work = work_of(s, f, in);

@@ -1,4 +1,5 @@
 /* Streams, completion words, host functions. */
+#include "host_backend/worker/memory/managed.h"
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/capture.h"
 #include "host_backend/worker/session/graph_holds.h"
@@ -145,6 +146,7 @@ CUresult weir_host_stream_value(struct weir_session *s, const struct weir_op_str
     }
     WEIR_TRY(wait ? weir_session_check_dptr(s, in->address, wide ? 8 : 4)
                   : weir_session_check_write(s, in->address, wide ? 8 : 4));
+    weir_managed_reached(s, in->address, wide ? 8 : 4);
     WEIR_TRY(weir_order_begin(s, stream, false));
     if (wait) {
         /* Captured, it becomes a graph's node and may run any number of times. */
