@@ -68,12 +68,17 @@ CUresult weir_event_get(CUevent handle, struct weir_guest_event **ret_event)
     return CUDA_SUCCESS;
 }
 
-static CUresult post_create(const struct weir_guest_event *event)
+/* From the next record on, a word says when the event's records are done. */
+static CUresult watch_locked(struct weir_guest_event *event)
 {
-    return weir_post_event_create(
-        weir_guest_channel(),
-        &(struct weir_op_event_create_in){
-            .e = event->wire, .c = event->ctx->handle, .flags = event->flags, .word = event->word});
+    return event->word != WEIR_WORD_NONE ? CUDA_SUCCESS
+                                         : weir_word_take(&event->word, &event->value);
+}
+
+/* Programs make many events only for streams to wait for, as NCCL does: those need no word. */
+static bool is_for_streams(unsigned int flags)
+{
+    return flags == CU_EVENT_DISABLE_TIMING && !weir_guest.channel.remote;
 }
 
 CUresult weir_event_new(struct weir_guest_ctx *ctx, unsigned int flags, bool imported,
@@ -86,14 +91,14 @@ CUresult weir_event_new(struct weir_guest_ctx *ctx, unsigned int flags, bool imp
     event->ctx = ctx;
     event->flags = flags;
     event->imported = imported;
-    event->exported = event->in_graph = event->recorded = event->captured = false;
+    event->exported = event->in_graph = event->recorded = event->captured = event->written = false;
     event->at = (struct weir_stream_point){0};
     event->word = WEIR_WORD_NONE;
     event->value = 0;
-    CUresult result = imported ? CUDA_SUCCESS : weir_word_take(&event->word, &event->value);
+    CUresult result = imported || is_for_streams(flags) ? CUDA_SUCCESS : watch_locked(event);
     if (result == CUDA_SUCCESS) {
         result = weir_guest_object_add(WEIR_KIND_EVENT, event, &event->handle);
-        if (result != CUDA_SUCCESS && !imported) {
+        if (result != CUDA_SUCCESS && event->word != WEIR_WORD_NONE) {
             weir_word_give(event->word, event->value);
         }
     }
@@ -101,20 +106,21 @@ CUresult weir_event_new(struct weir_guest_ctx *ctx, unsigned int flags, bool imp
         give_struct(event);
         return result;
     }
-    event->wire = event->handle;
     *ret_event = event;
-    return imported ? CUDA_SUCCESS : post_create(event);
+    return imported
+               ? CUDA_SUCCESS
+               : weir_post_event_create(weir_guest_channel(),
+                                        &(struct weir_op_event_create_in){.e = event->handle,
+                                                                          .c = event->ctx->handle,
+                                                                          .flags = event->flags});
 }
 
 void weir_event_drop(struct weir_guest_event *event, bool tell_host)
 {
     weir_guest_object_remove(WEIR_KIND_EVENT, event->handle);
-    if (event->wire != event->handle) {
-        weir_guest_object_remove(WEIR_KIND_EVENT, event->wire);
-    }
     if (tell_host) {
         CUresult result = weir_post_event_destroy(
-            weir_guest_channel(), &(struct weir_op_event_destroy_in){.e = event->wire});
+            weir_guest_channel(), &(struct weir_op_event_destroy_in){.e = event->handle});
         (void)result; /* a dead host has no events, so it need not be sent anything */
     }
     if (event->word != WEIR_WORD_NONE) {
@@ -128,7 +134,7 @@ static bool complete_locked(struct weir_guest_event *event)
     if (!event->recorded || weir_guest_stream_passed(&event->at)) {
         return true;
     }
-    if (weir_guest.channel.remote ||
+    if (weir_guest.channel.remote || !event->written ||
         !weir_channel_word_reached(weir_guest_channel(), event->word, event->value)) {
         return false;
     }
@@ -136,47 +142,48 @@ static bool complete_locked(struct weir_guest_event *event)
     return true;
 }
 
-/* An older record may still write the word, from another stream: take a fresh word and name. */
-static CUresult move_locked(struct weir_guest_event *event)
+/* An older record may still write the word, from another stream: then take another word. */
+static CUresult own_word_locked(struct weir_guest_event *event,
+                                const struct weir_guest_stream *stream)
 {
     uint32_t word, value;
-    uint64_t wire;
+    if (!event->recorded || !event->written || !event->at.stream || event->at.stream == stream ||
+        complete_locked(event)) {
+        return CUDA_SUCCESS;
+    }
     CUresult result = weir_word_take(&word, &value);
-    if (result != CUDA_SUCCESS) {
-        return result;
+    if (result == CUDA_SUCCESS) {
+        weir_word_give(event->word, event->value);
+        event->word = word;
+        event->value = value;
     }
-    result = weir_guest_object_add(WEIR_KIND_EVENT, event, &wire);
-    if (result != CUDA_SUCCESS) {
-        weir_word_give(word, value);
-        return result;
-    }
-    result = weir_post_event_destroy(weir_guest_channel(),
-                                     &(struct weir_op_event_destroy_in){.e = event->wire});
-    if (event->wire != event->handle) {
-        weir_guest_object_remove(WEIR_KIND_EVENT, event->wire);
-    }
-    weir_word_give(event->word, event->value);
-    event->wire = wire;
-    event->word = word;
-    event->value = value;
-    return result != CUDA_SUCCESS ? result : post_create(event);
+    return result;
 }
 
-static bool must_move_locked(struct weir_guest_event *event, const struct weir_guest_stream *stream)
+static void note_record_locked(struct weir_guest_event *event, struct weir_guest_stream *stream,
+                               bool captured)
 {
-    return event->recorded && !weir_event_is_shared(event) && event->word != WEIR_WORD_NONE &&
-           event->at.stream && event->at.stream != stream && !complete_locked(event);
+    event->captured = captured;
+    event->recorded = true;
+    if (!captured) {
+        event->written = event->word != WEIR_WORD_NONE;
+        event->value += event->written;
+        event->at = weir_guest_stream_here(stream);
+    }
 }
 
 static CUresult record_locked(struct weir_guest_event *event, struct weir_guest_stream *stream,
                               unsigned int flags)
 {
-    CUresult result = must_move_locked(event, stream) ? move_locked(event) : CUDA_SUCCESS;
+    CUresult result = own_word_locked(event, stream);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    struct weir_op_event_record_in in = {
-        .e = event->wire, .s = stream->handle, .value = event->value + 1, .flags = flags};
+    struct weir_op_event_record_in in = {.e = event->handle,
+                                         .s = stream->handle,
+                                         .word = event->word,
+                                         .value = event->value + 1,
+                                         .flags = flags};
     bool captured = false;
     weir_guest_stream_work_begin(stream);
     /* Another process that learns of the record must find it made, although its records come by
@@ -192,12 +199,7 @@ static CUresult record_locked(struct weir_guest_event *event, struct weir_guest_
     if (result == CUDA_SUCCESS && captured && flags == CU_EVENT_RECORD_EXTERNAL) {
         __atomic_store_n(&event->in_graph, true, __ATOMIC_RELAXED);
     } else if (result == CUDA_SUCCESS) {
-        event->captured = captured;
-        event->recorded = true;
-        if (!captured) {
-            event->value = in.value;
-            event->at = weir_guest_stream_here(stream);
-        }
+        note_record_locked(event, stream, captured);
     }
     return result;
 }
@@ -214,8 +216,7 @@ CUresult weir_event_record(struct weir_guest_event *event, struct weir_guest_str
     return result;
 }
 
-CUresult weir_event_launch_begin(struct weir_guest_event *event, struct weir_guest_stream *stream,
-                                 uint64_t *ret_wire)
+CUresult weir_event_launch_begin(struct weir_guest_event *event, struct weir_guest_stream *stream)
 {
     if (event->ctx != stream->ctx || event->imported) {
         return CUDA_ERROR_INVALID_HANDLE;
@@ -224,31 +225,28 @@ CUresult weir_event_launch_begin(struct weir_guest_event *event, struct weir_gue
         return CUDA_ERROR_INVALID_VALUE;
     }
     weir_lock_acquire(&event->lock);
-    CUresult result = must_move_locked(event, stream) ? move_locked(event) : CUDA_SUCCESS;
+    CUresult result = own_word_locked(event, stream);
     if (result != CUDA_SUCCESS) {
         weir_lock_release(&event->lock);
-        return result;
     }
-    *ret_wire = event->wire;
-    return CUDA_SUCCESS;
+    return result;
 }
 
 static CUresult mark_locked(struct weir_guest_event *event, struct weir_guest_stream *stream)
 {
     const struct weir_op_event_mark_in in = {
-        .e = event->wire, .s = stream->handle, .value = event->value + 1};
+        .e = event->handle, .s = stream->handle, .word = event->word, .value = event->value + 1};
     struct weir_op_event_mark_out out = {0};
+    if (event->word == WEIR_WORD_NONE && !weir_guest_capturing()) {
+        note_record_locked(event, stream, false);
+        return CUDA_SUCCESS;
+    }
     weir_guest_stream_work_begin(stream);
     CUresult result = weir_guest_capturing() ? weir_call_event_mark(weir_guest_channel(), &in, &out)
                                              : weir_post_event_mark(weir_guest_channel(), &in);
     result = weir_guest_stream_work_end(stream, result);
     if (result == CUDA_SUCCESS) {
-        event->captured = out.captured != 0;
-        event->recorded = true;
-        if (!event->captured) {
-            event->value = in.value;
-            event->at = weir_guest_stream_here(stream);
-        }
+        note_record_locked(event, stream, out.captured != 0);
     }
     return result;
 }
@@ -267,56 +265,81 @@ bool weir_event_is_shared(const struct weir_guest_event *event)
            __atomic_load_n(&event->in_graph, __ATOMIC_RELAXED);
 }
 
-uint64_t weir_event_use_in_graph(struct weir_guest_event *event)
+void weir_event_use_in_graph(struct weir_guest_event *event)
 {
     weir_lock_acquire(&event->lock);
     __atomic_store_n(&event->in_graph, true, __ATOMIC_RELAXED);
-    uint64_t wire = event->wire;
     weir_lock_release(&event->lock);
-    return wire;
+}
+
+bool weir_event_is_known_done(struct weir_guest_event *event)
+{
+    if (weir_event_is_shared(event) || weir_guest.channel.remote) {
+        return false;
+    }
+    weir_lock_acquire(&event->lock);
+    bool done = !event->captured && complete_locked(event);
+    weir_lock_release(&event->lock);
+    return done;
 }
 
 CUresult weir_event_query(struct weir_guest_event *event)
 {
     bool ask = weir_event_is_shared(event) || (weir_guest.channel.remote && event->recorded);
     weir_lock_acquire(&event->lock);
-    ask |= event->captured; /* the driver refuses the call and invalidates the capture */
-    CUresult result = ask || complete_locked(event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
-    const struct weir_op_event_query_in in = {.e = event->wire};
+    bool done = complete_locked(event);
+    /* If the newest record is captured, the driver refuses the call and invalidates the capture. */
+    ask |= event->captured || (!done && !event->written);
+    if (!event->imported) {
+        (void)watch_locked(event); /* without a word the host is asked the next time, too */
+    }
+    const struct weir_op_event_query_in in = {.e = event->handle};
     weir_lock_release(&event->lock);
-    return ask ? weir_call_event_query(weir_guest_channel(), &in, NULL) : result;
+    if (ask) {
+        return weir_call_event_query(weir_guest_channel(), &in, NULL);
+    }
+    return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-/* A record of another process or of a graph has no word here: ask the host in growing intervals. */
-static CUresult wait_shared(struct weir_guest_event *event)
+/* The newest record has no word here: ask the host, in intervals of a sixteenth of the time already
+ * waited. */
+static CUresult wait_by_asking(struct weir_guest_event *event)
 {
     uint32_t nobody = 0;
-    uint64_t pause_ns = 20 * WEIR_NS_PER_US;
+    uint64_t begin_ns = weir_clock_now_ns();
     CUresult result;
     while ((result = weir_event_query(event)) == CUDA_ERROR_NOT_READY) {
-        weir_futex_wait(&nobody, 0, pause_ns);
-        pause_ns += pause_ns < WEIR_NS_PER_MS ? pause_ns / 4 : 0;
+        uint64_t pause_ns = (weir_clock_now_ns() - begin_ns) / 16;
+        weir_futex_wait(&nobody, 0, pause_ns < WEIR_NS_PER_MS ? pause_ns : WEIR_NS_PER_MS);
     }
     return result;
 }
 
 CUresult weir_event_wait(struct weir_guest_event *event)
 {
-    if (weir_event_is_shared(event)) {
-        return wait_shared(event);
-    }
     weir_lock_acquire(&event->lock);
-    bool captured = event->captured;
+    bool captured = event->captured, written = event->written;
     bool complete = complete_locked(event);
     uint32_t word = event->word;
     uint32_t value = event->value;
     struct weir_stream_point at = event->at;
+    if (!event->imported) {
+        (void)watch_locked(event);
+    }
     weir_lock_release(&event->lock);
+    if (weir_event_is_shared(event)) {
+        return wait_by_asking(event);
+    }
     if (captured) {
         return weir_event_query(event);
     }
     if (complete) {
         return CUDA_SUCCESS;
+    }
+    if (!written) {
+        /* A mark tells it exactly if the stream has been given nothing since. */
+        return weir_guest_stream_here(at.stream).count == at.count ? weir_guest_stream_wait(&at)
+                                                                   : wait_by_asking(event);
     }
     CUresult result = weir_channel_word_wait(weir_guest_channel(), word, value,
                                              (event->flags & CU_EVENT_BLOCKING_SYNC) != 0);

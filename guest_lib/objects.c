@@ -86,29 +86,15 @@ void weir_guest_drop(enum weir_kind kind, uint64_t handle)
     weir_guest_object_remove(kind, handle);
 }
 
-/* The program knows an event by its first name. */
-static CUresult adopt_events(uint64_t *handles, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        const struct weir_guest_event *event =
-            weir_guest_object_get(WEIR_KIND_EVENT, (const void *)(uintptr_t)handles[i]);
-        if (!event) {
-            return CUDA_ERROR_INVALID_HANDLE; /* destroyed meanwhile */
-        }
-        handles[i] = event->handle;
-    }
-    return CUDA_SUCCESS;
-}
-
 CUresult weir_guest_adopt(enum weir_kind kind, uint64_t *handles, uint32_t n)
 {
     struct weir_id_table *table = weir_guest.objects.tables[kind];
-    if (kind == WEIR_KIND_EVENT) {
-        return adopt_events(handles, n);
-    }
     for (uint32_t i = 0; i < n; i++) {
         if (!handles[i] || weir_id_table_get(table, handles[i])) {
             continue;
+        }
+        if (kind == WEIR_KIND_EVENT) {
+            return CUDA_ERROR_INVALID_HANDLE; /* destroyed meanwhile */
         }
         enum weir_status status = weir_id_table_put(table, handles[i], &placeholder);
         if (status == WEIR_ERR_NO_MEMORY) {
@@ -147,9 +133,10 @@ CUresult weir_guest_use(enum weir_kind kind, const void *value, uint64_t *ret_ha
     if (!object) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    /* Generated functions name events only for nodes of graphs. */
-    *ret_handle =
-        kind == WEIR_KIND_EVENT ? weir_event_use_in_graph(object) : (uint64_t)(uintptr_t)value;
+    if (kind == WEIR_KIND_EVENT) { /* generated functions name events only for nodes of graphs */
+        weir_event_use_in_graph(object);
+    }
+    *ret_handle = (uintptr_t)value;
     return CUDA_SUCCESS;
 }
 

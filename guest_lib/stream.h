@@ -256,10 +256,10 @@ struct weir_guest_event {
     bool in_graph; /* atomic, never unset: a launch of a graph may record it, as above */
 
     struct weir_lock lock; /* guards what follows */
-    uint64_t wire;         /* the event's name on the wire now; == handle until it moved */
-    uint32_t word;
-    uint32_t value; /* number in the word for the newest record */
+    uint32_t word;         /* WEIR_WORD_NONE: its records write none yet (weir_event_query()) */
+    uint32_t value;        /* number in the word for the newest record that writes it */
     bool recorded;
+    bool written;                /* the newest record writes the word */
     bool captured;               /* the newest record became a graph's edge */
     struct weir_stream_point at; /* point of the newest record */
     struct weir_guest_event *next_free;
@@ -272,9 +272,8 @@ CUresult weir_event_get(CUevent handle, struct weir_guest_event **ret_event);
 
 /** Can another process or a graph record it or wait for it? Then the host is asked about it. */
 bool weir_event_is_shared(const struct weir_guest_event *event);
-/** A graph is to record it or to wait for it. @return its name on the wire, which does not change
- * any more. @thread any */
-uint64_t weir_event_use_in_graph(struct weir_guest_event *event);
+/** A graph is to record it or to wait for it. @thread any */
+void weir_event_use_in_graph(struct weir_guest_event *event);
 /** cuEventCreate in a context. imported: only reserve it, the caller opens it on the host. */
 CUresult weir_event_new(struct weir_guest_ctx *ctx, unsigned int flags, bool imported,
                         struct weir_guest_event **ret_event);
@@ -287,21 +286,25 @@ CUresult weir_event_record(struct weir_guest_event *event, struct weir_guest_str
                            unsigned int flags);
 
 /**
- * A launch that records the event by an attribute: begin gives the name that goes into the
- * attribute and takes the event's lock, end (only after a begin that succeeded) gives it back. The
- * event's word is written at the kernel's end, so queries by the program may see it later than
- * streams that wait for it do.
+ * A launch that records the event by an attribute: begin takes the event's lock, end (only after a
+ * begin that succeeded) gives it back. The event's word is written at the kernel's end, so queries
+ * by the program may see it later than streams that wait for it do.
  *
  * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_HANDLE (another context's, or opened),
  *         CUDA_ERROR_INVALID_VALUE (an event with timing), CUDA_ERROR_OUT_OF_MEMORY
  */
-CUresult weir_event_launch_begin(struct weir_guest_event *event, struct weir_guest_stream *stream,
-                                 uint64_t *ret_wire);
+CUresult weir_event_launch_begin(struct weir_guest_event *event, struct weir_guest_stream *stream);
 CUresult weir_event_launch_end(struct weir_guest_event *event, struct weir_guest_stream *stream,
                                CUresult launched);
 
-/** CUDA_SUCCESS, CUDA_ERROR_NOT_READY, CUDA_ERROR_CAPTURED_EVENT. Not recorded counts as done. */
+/**
+ * CUDA_SUCCESS, CUDA_ERROR_NOT_READY, CUDA_ERROR_CAPTURED_EVENT. Not recorded counts as done. The
+ * event's later records write a word, from which they are known to be done without asking the host.
+ */
 CUresult weir_event_query(struct weir_guest_event *event);
+
+/** Is the newest record known to be done? Asks nobody; false for an event that is shared. */
+bool weir_event_is_known_done(struct weir_guest_event *event);
 
 /** Wait for the newest record. @thread any; no lock held */
 CUresult weir_event_wait(struct weir_guest_event *event);

@@ -84,11 +84,17 @@ void weir_sched_destroy(struct weir_sched *sched)
     free(sched);
 }
 
+weir_sched_id weir_sched_leader(const struct weir_sched *sched)
+{
+    return sched->turn.leader ? sched->turn.leader->view.id : 0;
+}
+
 static bool params_are_sound(const struct weir_sched_tenant_params *params)
 {
     return params->weight >= 1 && params->weight <= WEIR_SCHED_WEIGHT_MAX &&
            params->sm_limit >= 1 && params->sm_limit <= 100 && params->min_share <= 100 &&
-           (unsigned)params->priority < WEIR_PRIORITY_COUNT;
+           (unsigned)params->priority < WEIR_PRIORITY_COUNT &&
+           (unsigned)params->span <= WEIR_SCHED_SPAN_LEADS;
 }
 
 static void take_params(struct weir_sched *sched, struct tenant *tenant,
@@ -98,6 +104,7 @@ static void take_params(struct weir_sched *sched, struct tenant *tenant,
     tenant->view.priority = params->priority;
     tenant->sm_limit_pct = params->sm_limit;
     tenant->exclusive = params->exclusive;
+    tenant->span = params->span;
     limit_set(sched, tenant, &tenant->limit, params->sm_limit);
     tenant->view.sm_limit = tenant->limit.sms;
 }
@@ -110,6 +117,7 @@ static struct weir_sched_tenant_params params_of(const struct tenant *tenant)
                                              .sm_limit = tenant->sm_limit_pct,
                                              .priority = tenant->view.priority,
                                              .exclusive = tenant->exclusive,
+                                             .span = tenant->span,
                                              .user = tenant->user};
 }
 
@@ -188,10 +196,25 @@ static void resort(struct weir_sched *sched, struct tenant *tenant, enum weir_pr
     }
 }
 
+static void change(struct weir_sched *sched, struct tenant *tenant,
+                   const struct weir_sched_tenant_params *params)
+{
+    policies_changing(sched, tenant);
+    if (params->priority != tenant->view.priority) {
+        resort(sched, tenant, params->priority);
+    }
+    take_params(sched, tenant, params);
+    if (tenant->view.member) {
+        group_alone(sched);
+        sched->news.group = true;
+    }
+}
+
 enum weir_status weir_sched_tenant_set(struct weir_sched *sched, uint64_t now_ns, weir_sched_id id,
                                        const struct weir_sched_tenant_params *params)
 {
     struct tenant *tenant = table_get(&sched->tenants, id);
+    struct weir_sched_tenant_params now;
 
     if (!tenant) {
         return WEIR_ERR_STALE;
@@ -200,15 +223,13 @@ enum weir_status weir_sched_tenant_set(struct weir_sched *sched, uint64_t now_ns
         return WEIR_ERR_INVALID;
     }
     time_is(sched, now_ns);
-    policies_changing(sched, tenant);
-    if (params->priority != tenant->view.priority) {
-        resort(sched, tenant, params->priority);
-    }
-    take_params(sched, tenant, params);
     sched->news.changed = true;
-    if (tenant->view.member) {
-        group_alone(sched);
-        sched->news.group = true;
+    now = params_of(tenant);
+    now.span = params->span;
+    if (weir_sched_tenant_packed(&now) == weir_sched_tenant_packed(params)) {
+        tenant->span = params->span;
+    } else {
+        change(sched, tenant, params);
     }
     trace(sched, WEIR_SCHED_REC_TENANT_SET, tenant, NULL, NULL, packed(tenant));
     decide(sched);

@@ -32,6 +32,22 @@ static uint32_t longest_waiting(struct weir_sched *sched,
     return best;
 }
 
+/*
+ * A tenant that works on several devices leads on all of them together: its kernels may wait for
+ * each other there, and two such tenants that led on one device each would wait without end.
+ */
+static uint32_t leads_elsewhere(const struct weir_policy_tenant *const *ready, uint32_t count,
+                                uint32_t chosen)
+{
+    for (uint32_t i = 0; i < count && tenant_of(ready[chosen])->span != WEIR_SCHED_SPAN_NONE; i++) {
+        if (tenant_of(ready[i])->span == WEIR_SCHED_SPAN_LEADS &&
+            ready[i]->priority >= ready[chosen]->priority) {
+            return i;
+        }
+    }
+    return chosen;
+}
+
 /* Ask the policy to choose among these tenants. leader: the present one, or NULL. */
 static struct weir_policy_choice ask_next(struct weir_sched *sched, bool arrived,
                                           const struct tenant *leader,
@@ -59,6 +75,7 @@ static struct weir_policy_choice ask_next(struct weir_sched *sched, bool arrived
         policy_blame(sched, WEIR_POLICY_NEXT, MISTAKE_NONSENSE, "named nobody", NULL);
         choice = plain;
     }
+    choice.ready = leads_elsewhere(ready, count, choice.ready);
     choice.slice_ns = choice.slice_ns < SLICE_MIN_NS ? SLICE_MIN_NS : choice.slice_ns;
     choice.slice_ns = min_u64(choice.slice_ns, SLICE_MAX_NS);
     choice.linger_ns = min_u64(choice.linger_ns, choice.slice_ns);

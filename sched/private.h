@@ -158,7 +158,8 @@ struct tenant {
     bool active;     /* it has, or just had, work; kept if any tenant has a min_share */
     bool guaranteed; /* its weight would give it less than its min_share */
     uint32_t sm_limit_pct;
-    bool exclusive;                             /* never in a group with others */
+    bool exclusive; /* never in a group with others */
+    enum weir_sched_span span;
     struct budget limit;                        /* its own limit, for all its queues together */
     uint32_t limits;                            /* how many limits it and its queues have */
     struct tenant *limited_next, *limited_prev; /* in sched->limited, if it has limits */

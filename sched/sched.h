@@ -74,6 +74,15 @@ struct weir_sched_place {
 
 #define WEIR_SCHED_WEIGHT_MAX 10000u
 
+/* Of a tenant that works on several devices, whose kernels on one may wait for those on another: it
+ * leads together with the same tenant on another device, in place of other such tenants of its
+ * class or a lower one. */
+enum weir_sched_span {
+    WEIR_SCHED_SPAN_NONE,   /* it works on this device alone */
+    WEIR_SCHED_SPAN_OTHERS, /* it works on others, too */
+    WEIR_SCHED_SPAN_LEADS   /* and leads on the one that comes first in the owner's order */
+};
+
 struct weir_sched_tenant_params {
     const char *name;   /* for the log; copied, cut at 63 bytes; NULL: "" */
     uint32_t weight;    /* 1 .. WEIR_SCHED_WEIGHT_MAX */
@@ -83,7 +92,8 @@ struct weir_sched_tenant_params {
                            a time, and of the SMs' time that its other compute work may take */
     enum weir_priority priority;
     bool exclusive; /* its compute work never runs together with other tenants' */
-    void *user;     /* the owner's; returned by weir_sched_tenant_query() and not used otherwise */
+    enum weir_sched_span span;
+    void *user; /* the owner's; returned by weir_sched_tenant_query() and not used otherwise */
 };
 
 /* What the scheduler may do to an item, and what is known about it. Traces hold these numbers;
@@ -337,7 +347,8 @@ enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns
                                        weir_sched_id *ret_tenant) WEIR_MUST_CHECK;
 
 /**
- * Change a tenant's parameters except name and user. They count from a decision made at once.
+ * Change a tenant's parameters except name and user. They count from a decision made at once. A
+ * change of `span` alone leaves the tenant's shares and groups as they are.
  * params->name and params->user are ignored.
  * @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_STALE
  * @thread owner
@@ -498,6 +509,9 @@ struct weir_sched_tenant_info {
     uint32_t queues;
     uint32_t waiting, granted, stopped; /* numbers of items; granted includes stopping */
 };
+/** The tenant that leads; 0: none. @thread owner */
+weir_sched_id weir_sched_leader(const struct weir_sched *sched);
+
 /** @return WEIR_OK, WEIR_ERR_STALE @thread owner */
 enum weir_status weir_sched_tenant_query(const struct weir_sched *sched, weir_sched_id tenant,
                                          struct weir_sched_tenant_info *ret_info) WEIR_MUST_CHECK;
@@ -580,18 +594,20 @@ static inline uint32_t weir_sched_queue_domain(uint64_t value)
 static inline uint64_t weir_sched_tenant_packed(const struct weir_sched_tenant_params *params)
 {
     return params->weight | (uint64_t)params->priority << 32 | (uint64_t)params->sm_limit << 40 |
-           (uint64_t)params->exclusive << 48 | (uint64_t)params->min_share << 49;
+           (uint64_t)params->exclusive << 48 | (uint64_t)params->min_share << 49 |
+           (uint64_t)params->span << 56;
 }
 
 /** Unpack a tenant's parameters; from an invalid value with a weight of 0. @thread any */
 static inline struct weir_sched_tenant_params weir_sched_tenant_unpacked(uint64_t value)
 {
     return (struct weir_sched_tenant_params){
-        .weight = value >> 56 == 0 ? (uint32_t)value : 0,
+        .weight = value >> 56 <= WEIR_SCHED_SPAN_LEADS ? (uint32_t)value : 0,
         .priority = (enum weir_priority)(value >> 32 & 0xff),
         .sm_limit = (uint32_t)(value >> 40 & 0xff),
         .exclusive = (value >> 48 & 1) != 0,
         .min_share = (uint32_t)(value >> 49 & 0x7f),
+        .span = (enum weir_sched_span)(value >> 56 & 3),
     };
 }
 

@@ -104,7 +104,7 @@ CUresult weir_guest_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, 
     struct weir_op_event_elapsed_out out = {0};
     result = weir_call_event_elapsed(
         weir_guest_channel(),
-        &(struct weir_op_event_elapsed_in){.start = start->wire, .end = end->wire}, &out);
+        &(struct weir_op_event_elapsed_in){.start = start->handle, .end = end->handle}, &out);
     if (result == CUDA_SUCCESS) {
         *pMilliseconds = out.milliseconds;
     }

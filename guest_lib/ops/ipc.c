@@ -120,8 +120,8 @@ CUresult weir_guest_cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event
     }
     weir_lock_acquire(&found->lock);
     found->exported = true;
-    const struct weir_op_ipc_event_export_in in = {.e = found->wire};
     weir_lock_release(&found->lock);
+    const struct weir_op_ipc_event_export_in in = {.e = found->handle};
     struct weir_op_ipc_event_export_out out;
     result = weir_call_ipc_event_export(weir_guest_channel(), &in, &out);
     if (result == CUDA_SUCCESS) {

@@ -365,7 +365,6 @@ static CUresult send_with_event(struct weir_guest_function *function, const stru
 {
     struct weir_guest_event *event;
     CUevent *place = NULL;
-    uint64_t wire = 0;
     for (uint32_t i = 0; i < request->n_attributes; i++) {
         CUevent *found = event_in(&request->attributes[i]);
         if (found && place) {
@@ -378,13 +377,11 @@ static CUresult send_with_event(struct weir_guest_function *function, const stru
     }
     CUresult result = weir_event_get(*place, &event);
     if (result == CUDA_SUCCESS) {
-        result = weir_event_launch_begin(event, stream, &wire);
+        result = weir_event_launch_begin(event, stream);
     }
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    *place = (CUevent)(uintptr_t)wire;
-    return weir_event_launch_end(event, stream, send(function, request, stream, buffer));
+    return result != CUDA_SUCCESS
+               ? result
+               : weir_event_launch_end(event, stream, send(function, request, stream, buffer));
 }
 
 static CUresult launch(CUfunction f, const struct request *request)

@@ -60,8 +60,7 @@ CUresult weir_guest_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned
     }
     bool capturing = weir_guest_capturing();
     bool shared = weir_event_is_shared(event);
-    if (!capturing && !shared && !weir_guest.channel.remote &&
-        weir_event_query(event) == CUDA_SUCCESS) {
+    if (!capturing && weir_event_is_known_done(event)) {
         return weir_guest_report(); /* nothing to wait for */
     }
     if (capturing) { /* the stream may join a capture by this wait */
@@ -71,11 +70,11 @@ CUresult weir_guest_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned
         }
     }
     if (capturing && Flags == CU_EVENT_WAIT_EXTERNAL) {
-        (void)weir_event_use_in_graph(event);
+        weir_event_use_in_graph(event);
     }
     weir_lock_acquire(&event->lock);
     struct weir_op_stream_wait_event_in in = {
-        .s = stream->handle, .e = event->wire, .flags = Flags};
+        .s = stream->handle, .e = event->handle, .flags = Flags};
     weir_guest_stream_work_begin(stream);
     /* Another process that learns of this wait may record a shared event again, so the host must
      * have taken the wait before. */

@@ -96,9 +96,10 @@ static void print_core(FILE *out, const struct weir_sched_record *r)
     case WEIR_SCHED_REC_TENANT_ADD:
     case WEIR_SCHED_REC_TENANT_SET:
         tenant = weir_sched_tenant_unpacked(r->value);
-        fprintf(out, " weight=%u priority=%s sm_limit=%u%s", tenant.weight,
+        fprintf(out, " weight=%u priority=%s sm_limit=%u%s%s", tenant.weight,
                 weir_priority_names[tenant.priority], tenant.sm_limit,
-                tenant.exclusive ? " exclusive" : "");
+                tenant.exclusive ? " exclusive" : "",
+                tenant.span == WEIR_SCHED_SPAN_LEADS ? " leads_elsewhere" : "");
         if (tenant.min_share != 0) {
             fprintf(out, " min_share=%u", tenant.min_share);
         }

@@ -308,8 +308,7 @@ static int is_free(const struct rank *rank)
     return 0;
 }
 
-/* These ranks do everything, call by call for all of them, as one thread in a group of NCCL's does.
- */
+/* These ranks do everything, call by call for all, as a thread in a group of NCCL does. */
 static const char *run(struct rank *first, int n)
 {
     struct graph graphs[RANKS_MAX];

@@ -596,8 +596,7 @@ static void scenario_hoard(void)
     struct client c;
     hostile_connect(&c);
     for (uint64_t i = 1; i <= 20000; i++) {
-        struct weir_op_event_create_in in = {
-            .e = hostile_any(), .c = hostile_any(), .flags = 0, .word = (uint32_t)i};
+        struct weir_op_event_create_in in = {.e = hostile_any(), .c = hostile_any(), .flags = 0};
         struct weir_record *record = make_record(&c, WEIR_OP_event_create, &in, WEIR_RECORD_POSTED);
         enum weir_status status =
             c.transport->ops->send(c.transport, record, NULL, 0, hostile_limit_ns(SHORT_NS));

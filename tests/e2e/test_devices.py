@@ -129,8 +129,8 @@ class Ranks(Base):
 
     def ranks(self, n, isolation):
         host = self.devices_host({"alice": {"isolation": isolation}, "bob": {"isolation": isolation}}, n=n)
-        guest = self.finished(host, "drv_collective")
-        self.assertEqual(guest.lines[-1], "PASS drv_collective")
+        for name in ("drv_collective", "drv_peer_copies"):
+            self.assertEqual(self.finished(host, name).lines[-1], f"PASS {name}")
         host.wait_idle()
 
     def test_on_two(self):

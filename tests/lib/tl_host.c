@@ -89,7 +89,6 @@ static void send_record(struct tl_host *host, enum weir_op op, const struct weir
 
 /* Words of streams and events, by handle index: what marks and records write. */
 static uint32_t stream_words[1 << 16];
-static uint32_t event_words[1 << 16];
 
 static uint32_t *slot(uint32_t *table, uint64_t handle)
 {
@@ -170,22 +169,20 @@ static void serve(struct tl_host *host, const struct weir_record *record)
         *slot(stream_words, in.s) = in.word;
         break;
     }
-    case WEIR_OP_event_create: {
-        DECODE(event_create, in);
-        *slot(event_words, in.e) = in.word;
-        break;
-    }
     case WEIR_OP_stream_mark: {
         DECODE(stream_mark, in);
         write_word(host, *slot(stream_words, in.s), in.value);
         break;
     }
     case WEIR_OP_stream_query:
+    case WEIR_OP_event_query:
         status = is_held(host) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
         break;
     case WEIR_OP_event_record: {
         DECODE(event_record, in);
-        write_word(host, *slot(event_words, in.e), in.value);
+        if (in.word != WEIR_WORD_NONE) {
+            write_word(host, in.word, in.value);
+        }
         reply = &recorded;
         break;
     }

@@ -26,8 +26,9 @@ struct served_item {
 
 /* A tenant on a GPU. */
 struct served_member {
-    weir_sched_id id;     /* 0: it has had no queue there */
-    uint64_t owner;       /* owner of the keys of its work; 0: none yet */
+    weir_sched_id id; /* 0: it has had no queue there */
+    uint64_t owner;   /* owner of the keys of its work; 0: none yet */
+    enum weir_sched_span span;
     uint64_t seen_ns;     /* when its last work came that the scheduler decides about */
     uint64_t gated;       /* pieces of such work */
     uint64_t alone_sm_ns; /* compute that passed without a decision */
@@ -41,6 +42,8 @@ struct served_gpu {
     struct weir_gate_process *process;
     const struct weir_link_gpu *of; /* the GPU as the supervisor described it */
     uint32_t index;
+    uint32_t leads; /* slot + 1 of the tenant that leads and works on other GPUs, too; 0: none .. */
+    uint32_t led;   /* .. and of the one that is to lead, as on an earlier GPU */
     uint64_t uuid[2];
     bool spin; /* threads that wait for a grant may wait by spinning, if the host may */
     struct weir_sched_config config;
@@ -192,6 +195,13 @@ void served_need_note(struct served_need *need, const struct weir_gate_request *
                       uint64_t now_ns);
 /** What blocks of others need of an SM's shared memory beside block_limit blocks of an item's. */
 uint32_t served_beside_bytes(const struct served_item *item, uint32_t block_limit, uint64_t now_ns);
+
+/* spans.c */
+
+/** A tenant's parameters in the scheduler of a GPU. */
+struct weir_sched_tenant_params served_params(const struct served_gpu *gpu, uint32_t slot);
+/** Have tenants that work on several GPUs lead on all of them together. */
+void served_spans_tick(struct weir_gate_process *process, uint64_t now_ns);
 
 /* tenants.c */
 

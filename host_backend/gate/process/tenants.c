@@ -24,10 +24,11 @@ void weir_gate_process_tenant_set(struct weir_gate_process *process, uint32_t sl
     tenant->known = true;
     for (uint32_t i = 0; i < process->n_gpus; i++) {
         struct served_gpu *gpu = &process->gpus[i];
+        const struct weir_sched_tenant_params params = served_params(gpu, slot);
 
         if (gpu->members[slot].id != 0 &&
             weir_sched_tenant_set(gpu->sched, weir_clock_now_ns(), gpu->members[slot].id,
-                                  &tenant->params) != WEIR_OK) {
+                                  &params) != WEIR_OK) {
             weir_log_warn("sched: settings refused tenant=%s", tenant->name);
         }
     }
@@ -75,6 +76,7 @@ static void leave_gpu(struct served_gpu *gpu, struct served_member *member)
     if (member->owner != 0) {
         weir_predict_owner_goes(gpu->predict, member->owner);
     }
+    gpu->led = gpu->led == (uint32_t)(member - gpu->members) + 1 ? 0 : gpu->led;
     *member = (struct served_member){0};
 }
 

@@ -90,10 +90,11 @@ static void put_tenant(const struct served_gpu *gpu, struct served_trace *t, uin
                        uint64_t now_ns)
 {
     const struct served_tenant *of = &gpu->process->tenants[tenant];
+    const struct weir_sched_tenant_params params = served_params(gpu, tenant);
     const struct weir_sched_record record = {.at_ns = now_ns,
                                              .tenant = gpu->members[tenant].id,
                                              .kind = WEIR_SCHED_REC_TENANT_ADD,
-                                             .value = weir_sched_tenant_packed(&of->params)};
+                                             .value = weir_sched_tenant_packed(&params)};
 
     t->records += weir_sched_trace_put(t->trace, &record);
     weir_sched_trace_tenant_name(t->trace, now_ns, record.tenant, of->name);

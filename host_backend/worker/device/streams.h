@@ -61,7 +61,6 @@ static inline CUstream weir_host_stream_at(const struct weir_host_stream *stream
 
 struct weir_host_event {
     struct weir_object o;
-    uint32_t word;
     uint32_t flags;
     struct weir_ipc_event *shared; /* an interprocess event: a reference; else NULL */
 };

@@ -34,7 +34,7 @@ CUresult weir_host_event_create(struct weir_session *s, const struct weir_op_eve
     if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    if ((in->flags & ~known) != 0 || !weir_session_word_ok(s, in->word) ||
+    if ((in->flags & ~known) != 0 ||
         ((in->flags & CU_EVENT_INTERPROCESS) != 0 && (in->flags & CU_EVENT_DISABLE_TIMING) == 0)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -46,7 +46,6 @@ CUresult weir_host_event_create(struct weir_session *s, const struct weir_op_eve
         return result;
     }
     ((struct weir_host_event *)o)->shared = shared;
-    ((struct weir_host_event *)o)->word = in->word;
     ((struct weir_host_event *)o)->flags = in->flags;
     return CUDA_SUCCESS;
 }
@@ -71,14 +70,14 @@ CUresult weir_host_event_record(struct weir_session *s, const struct weir_op_eve
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct weir_host_event *event = weir_ops_event(s, in->e);
 
-    if (!stream || !event) {
+    if (!stream || !event || !weir_session_word_ok(s, in->word)) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_order_begin(s, stream, false));
     if (weir_host_stream_capturing(s, stream)) {
         out->captured = 1;
     } else {
-        WEIR_TRY(weir_session_word_write(s, weir_host_stream_at(stream), event->word, in->value));
+        WEIR_TRY(weir_session_word_write(s, weir_host_stream_at(stream), in->word, in->value));
     }
     if (in->flags != 0) { /* in a capture, a record with flags is a node of its own */
         WEIR_TRY(weir_graph_hold_captured(s, stream, &event->o));
@@ -94,14 +93,14 @@ CUresult weir_host_event_mark(struct weir_session *s, const struct weir_op_event
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct weir_host_event *event = weir_ops_event(s, in->e);
 
-    if (!stream || !event) {
+    if (!stream || !event || !weir_session_word_ok(s, in->word)) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     if (weir_host_stream_capturing(s, stream)) {
         out->captured = 1;
         return CUDA_SUCCESS;
     }
-    return weir_session_word_write(s, weir_host_stream_at(stream), event->word, in->value);
+    return weir_session_word_write(s, weir_host_stream_at(stream), in->word, in->value);
 }
 
 static CUresult elapsed(struct weir_session *s, const struct weir_host_event *start,

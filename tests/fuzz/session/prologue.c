@@ -59,7 +59,6 @@ static enum weir_op event(struct guest *guest, union weir_op_any_in *m)
 {
     m->event_create.e = guest_name(guest, WEIR_KIND_EVENT, 0);
     m->event_create.c = CONTEXT;
-    m->event_create.word = 3;
     return WEIR_OP_event_create;
 }
 

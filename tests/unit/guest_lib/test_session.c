@@ -236,7 +236,7 @@ static void completed_event_makes_its_stream_idle(void **state)
     struct tl_host *host = *state;
     CUevent e;
     CUstream s;
-    OK(weir_guest_cuEventCreate(&e, CU_EVENT_DISABLE_TIMING));
+    OK(weir_guest_cuEventCreate(&e, CU_EVENT_DEFAULT));
     OK(weir_guest_cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
     OK(weir_guest_cuEventRecord(e, s));
     OK(weir_guest_cuEventSynchronize(e));
@@ -245,7 +245,9 @@ static void completed_event_makes_its_stream_idle(void **state)
     assert_int_equal(tl_host_count(host, WEIR_OP_stream_mark), 0);
 }
 
-static void event_rerecorded_on_another_stream_moves(void **state)
+/* An event without timing writes no word before the program has asked whether it is done. Then the
+ * host is asked about that record, and later ones write a word. */
+static void event_for_streams_needs_no_word(void **state)
 {
     struct tl_host *host = *state;
     CUevent e;
@@ -254,12 +256,69 @@ static void event_rerecorded_on_another_stream_moves(void **state)
     OK(weir_guest_cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
     OK(weir_guest_cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
     tl_host_hold(host, true);
+    for (int i = 0; i < 3; i++) {
+        OK(weir_guest_cuEventRecord(e, a));
+        OK(weir_guest_cuStreamWaitEvent(b, e, 0));
+        OK(weir_guest_cuEventRecord(e, b));
+        OK(weir_guest_cuStreamWaitEvent(a, e, 0));
+    }
+    tl_host_drain();
+    assert_int_equal(tl_host_count(host, WEIR_OP_event_create), 1);
+    assert_int_equal(tl_host_count(host, WEIR_OP_event_query), 0);
+    assert_int_equal(weir_guest_cuEventQuery(e), CUDA_ERROR_NOT_READY);
+    assert_int_equal(tl_host_count(host, WEIR_OP_event_query), 1);
     OK(weir_guest_cuEventRecord(e, a));
+    assert_int_equal(weir_guest_cuEventQuery(e), CUDA_ERROR_NOT_READY);
     tl_host_drain();
-    OK(weir_guest_cuEventRecord(e, b)); /* the first record is under way: a fresh word */
+    tl_host_hold(host, false);
+    OK(weir_guest_cuEventSynchronize(e));
+    OK(weir_guest_cuEventQuery(e));
+    assert_int_equal(tl_host_count(host, WEIR_OP_event_query), 1);
+    assert_int_equal(tl_host_count(host, WEIR_OP_stream_mark), 0);
+}
+
+/* The first wait for such an event: a mark tells the end, unless its stream was given more. */
+static void event_for_streams_is_waited_for(void **state)
+{
+    struct tl_host *host = *state;
+    CUevent e, other;
+    CUstream s;
+    OK(weir_guest_cuEventCreate(&e, CU_EVENT_DISABLE_TIMING));
+    OK(weir_guest_cuEventCreate(&other, CU_EVENT_DISABLE_TIMING));
+    OK(weir_guest_cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+    OK(weir_guest_cuEventRecord(e, s));
+    OK(weir_guest_cuEventSynchronize(e));
+    assert_int_equal(tl_host_count(host, WEIR_OP_stream_mark), 1);
+    assert_int_equal(tl_host_count(host, WEIR_OP_event_query), 0);
+    OK(weir_guest_cuEventRecord(other, s));
+    OK(weir_guest_cuEventRecord(e, s));
+    OK(weir_guest_cuEventSynchronize(other));
+    assert_int_equal(tl_host_count(host, WEIR_OP_stream_mark), 1);
+    assert_int_equal(tl_host_count(host, WEIR_OP_event_query), 1);
+}
+
+static void event_rerecorded_on_another_stream_takes_another_word(void **state)
+{
+    struct tl_host *host = *state;
+    CUevent e;
+    CUstream a, b;
+    uint32_t first, value, second;
+    OK(weir_guest_cuEventCreate(&e, CU_EVENT_DEFAULT));
+    OK(weir_guest_cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
+    OK(weir_guest_cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
+    tl_host_hold(host, true);
+    const struct weir_guest_event *event = weir_guest_object_get(WEIR_KIND_EVENT, e);
+    OK(weir_guest_cuEventRecord(e, a));
+    first = event->word;
+    OK(weir_guest_cuEventRecord(e, b)); /* the first record is under way */
+    second = event->word;
+    value = event->value;
+    OK(weir_guest_cuEventRecord(e, b));
     tl_host_drain();
-    assert_int_equal(tl_host_count(host, WEIR_OP_event_create), 2);
-    assert_int_equal(tl_host_count(host, WEIR_OP_event_destroy), 1);
+    assert_int_not_equal(first, second);
+    assert_int_equal(event->word, second);
+    assert_int_equal(event->value, value + 1);
+    assert_int_equal(tl_host_count(host, WEIR_OP_event_create), 1);
     assert_int_equal(weir_guest_cuEventQuery(e), CUDA_ERROR_NOT_READY);
     tl_host_hold(host, false);
     OK(weir_guest_cuEventSynchronize(e));
@@ -704,7 +763,9 @@ int main(void)
         TEST(legacy_stream_ignores_non_blocking_streams),
         TEST(event_states),
         TEST(completed_event_makes_its_stream_idle),
-        TEST(event_rerecorded_on_another_stream_moves),
+        TEST(event_for_streams_needs_no_word),
+        TEST(event_for_streams_is_waited_for),
+        TEST(event_rerecorded_on_another_stream_takes_another_word),
         TEST(per_thread_streams_are_per_thread),
         TEST(deferred_error_is_reported_once_sticky_for_ever),
         TEST(lost_host_is_an_error_not_a_hang),

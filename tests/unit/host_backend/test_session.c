@@ -192,7 +192,7 @@ static void statistics_beside_a_page_are_refused(void **state)
 
 static void everything_is_freed_when_the_guest_vanishes(void **state)
 {
-    struct weir_op_event_create_in event = {.c = name(WEIR_KIND_CONTEXT, 1), .word = 9};
+    struct weir_op_event_create_in event = {.c = name(WEIR_KIND_CONTEXT, 1)};
     struct weir_op_cuGraphCreate_in graph = {.phGraph = name(WEIR_KIND_GRAPH, 1)};
     uint32_t error;
 

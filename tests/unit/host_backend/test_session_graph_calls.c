@@ -277,8 +277,8 @@ static void captured_call_goes_with_its_graph(void **state)
 /* A node that records an event of the same number. */
 static CUresult add_event(uint32_t index)
 {
-    const struct weir_op_event_create_in event = {
-        .e = name(WEIR_KIND_EVENT, index), .c = name(WEIR_KIND_CONTEXT, 1), .word = index};
+    const struct weir_op_event_create_in event = {.e = name(WEIR_KIND_EVENT, index),
+                                                  .c = name(WEIR_KIND_CONTEXT, 1)};
     const struct weir_op_cuGraphAddEventRecordNode_in in = {.hGraph = name(WEIR_KIND_GRAPH, 1),
                                                             .phGraphNode =
                                                                 name(WEIR_KIND_NODE, index),

@@ -36,14 +36,14 @@ static void params_out_of_range_are_refused(void **state)
 {
     struct desk b;
     struct weir_sched_tenant_params good = {.weight = 1, .sm_limit = 100};
-    struct weir_sched_tenant_params bad[6];
+    struct weir_sched_tenant_params bad[7];
     struct weir_sched_item_params item = {.class = WEIR_SCHED_CLASS_COUNT};
     weir_sched_id id;
     weir_sched_id queue_id;
 
     (void)state;
     desk_init(&b);
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 7; i++) {
         bad[i] = good;
     }
     bad[0].weight = 0;
@@ -52,8 +52,9 @@ static void params_out_of_range_are_refused(void **state)
     bad[3].sm_limit = 101;
     bad[4].priority = WEIR_PRIORITY_COUNT;
     bad[5].priority = (enum weir_priority) - 1;
+    bad[6].span = WEIR_SCHED_SPAN_LEADS + 1;
     assert_int_equal(weir_sched_tenant_add(b.sched, 0, &good, &id), WEIR_OK);
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 7; i++) {
         weir_sched_id none;
 
         assert_int_equal(weir_sched_tenant_add(b.sched, 0, &bad[i], &none), WEIR_ERR_INVALID);

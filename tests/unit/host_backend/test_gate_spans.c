@@ -1,0 +1,257 @@
+/*
+ * Jobs over several GPUs, on schedulers and a clock of this test: an operation ends a while after
+ * its kernels have begun on all GPUs. A kernel that has begun on one GPU alone waits there.
+ */
+#include "host_backend/gate/process/served.h"
+#include "tests/lib/tl_cmocka.h"
+
+#include <stdlib.h>
+
+enum { GPUS = 2, JOBS = 2, SINGLES = 1, TENANTS = JOBS + SINGLES, AHEAD = 8, SMS = 132 };
+#define OPERATION_NS (100 * WEIR_NS_PER_US)
+#define KERNEL_NS    (300 * WEIR_NS_PER_US)
+#define RUN_NS       (500 * WEIR_NS_PER_MS)
+
+struct work {
+    weir_sched_id item;
+    uint32_t tenant, gpu;
+    bool granted;
+};
+
+/* A tenant's work on a GPU: the program is AHEAD items ahead of the first that has not ended. */
+struct stream {
+    weir_sched_id queue;
+    uint64_t ended, arrived;
+    struct work work[AHEAD];
+};
+
+struct model {
+    struct weir_gate_process process;
+    uint64_t now_ns, timer_ns[GPUS], ends_ns[TENANTS];
+    struct stream streams[TENANTS][GPUS];
+    bool together;
+};
+
+static void on_start(void *user, weir_sched_id item, void *item_user,
+                     const struct weir_sched_place *place, enum weir_sched_level level)
+{
+    (void)user;
+    (void)item;
+    (void)place;
+    (void)level;
+    ((struct work *)item_user)->granted = true;
+}
+
+static void on_timer(void *user, uint64_t at_ns)
+{
+    *(uint64_t *)user = at_ns;
+}
+
+static bool works_on(uint32_t tenant, uint32_t gpu)
+{
+    return tenant < JOBS || gpu == GPUS - 1;
+}
+
+static void begin(struct model *m, const uint32_t *weights)
+{
+    m->process.n_gpus = GPUS;
+    m->now_ns = WEIR_NS_PER_S;
+    for (uint32_t g = 0; g < GPUS; g++) {
+        struct served_gpu *gpu = &m->process.gpus[g];
+        const struct weir_sched_env env = {
+            .user = &m->timer_ns[g], .start = on_start, .timer = on_timer};
+
+        gpu->process = &m->process;
+        m->timer_ns[g] = UINT64_MAX;
+        weir_sched_config_init(&gpu->config, SMS);
+        assert_int_equal(weir_sched_create(&gpu->config, &env, &gpu->sched), WEIR_OK);
+        for (uint32_t t = 0; t < TENANTS; t++) {
+            struct weir_sched_tenant_params params = {.weight = weights[t] != 0 ? weights[t] : 1,
+                                                      .sm_limit = 100,
+                                                      .priority = WEIR_PRIORITY_NORMAL,
+                                                      .user = (void *)(uintptr_t)(t + 1)};
+
+            m->process.tenants[t].params = params;
+            if (!works_on(t, g) || weights[t] == 0) {
+                continue;
+            }
+            assert_int_equal(
+                weir_sched_tenant_add(gpu->sched, m->now_ns, &params, &gpu->members[t].id),
+                WEIR_OK);
+            assert_int_equal(weir_sched_queue_add(gpu->sched, gpu->members[t].id, 100, 0,
+                                                  &m->streams[t][g].queue),
+                             WEIR_OK);
+        }
+    }
+}
+
+static void finish(struct model *m)
+{
+    for (uint32_t g = 0; g < GPUS; g++) {
+        weir_sched_destroy(m->process.gpus[g].sched);
+    }
+    free(m);
+}
+
+/* The programs give work until they are AHEAD. */
+static void post(struct model *m, uint32_t tenant, uint32_t g)
+{
+    struct stream *s = &m->streams[tenant][g];
+
+    while (s->queue != 0 && s->arrived < s->ended + AHEAD) {
+        struct work *work = &s->work[s->arrived % AHEAD];
+        const struct weir_sched_item_params params = {.class = WEIR_SCHED_KERNEL,
+                                                      .key = tenant + 1,
+                                                      .blocks = tenant < JOBS ? 24 : SMS,
+                                                      .blocks_per_sm = 1,
+                                                      .predicted_ns =
+                                                          tenant < JOBS ? OPERATION_NS : KERNEL_NS,
+                                                      .user = work};
+
+        *work = (struct work){.tenant = tenant, .gpu = g};
+        s->arrived++;
+        m->process.gpus[g].members[tenant].seen_ns = m->now_ns;
+        assert_int_equal(
+            weir_sched_arrive(m->process.gpus[g].sched, m->now_ns, s->queue, &params, &work->item),
+            WEIR_OK);
+    }
+}
+
+/* On how many of the tenant's GPUs has its next operation begun? */
+static uint32_t begun(const struct model *m, uint32_t tenant)
+{
+    uint32_t n = 0;
+
+    for (uint32_t g = 0; g < GPUS; g++) {
+        const struct stream *s = &m->streams[tenant][g];
+
+        n += s->queue != 0 && s->work[s->ended % AHEAD].granted;
+    }
+    return n;
+}
+
+static bool has_all(const struct model *m, uint32_t tenant)
+{
+    return begun(m, tenant) == (tenant < JOBS ? GPUS : 1);
+}
+
+static void end_operation(struct model *m, uint32_t tenant)
+{
+    m->ends_ns[tenant] = 0;
+    for (uint32_t g = 0; g < GPUS; g++) {
+        struct stream *s = &m->streams[tenant][g];
+        struct work *work = &s->work[s->ended % AHEAD];
+
+        if (s->queue != 0) {
+            s->ended++;
+            assert_int_equal(
+                weir_sched_finished(m->process.gpus[g].sched, m->now_ns, work->item, 0), WEIR_OK);
+        }
+    }
+}
+
+/* Go to the next event. */
+static void step(struct model *m)
+{
+    uint64_t next_ns = m->now_ns + WEIR_NS_PER_MS;
+
+    for (uint32_t t = 0; t < TENANTS; t++) {
+        post(m, t, 0);
+        post(m, TENANTS - 1 - t, 1); /* so the jobs' first work comes in another order there */
+    }
+    if (m->together) {
+        served_spans_tick(&m->process, m->now_ns);
+    }
+    for (uint32_t t = 0; t < TENANTS; t++) {
+        if (m->ends_ns[t] == 0 && has_all(m, t)) {
+            m->ends_ns[t] = m->now_ns + (t < JOBS ? OPERATION_NS : KERNEL_NS);
+        }
+        next_ns = m->ends_ns[t] != 0 && m->ends_ns[t] < next_ns ? m->ends_ns[t] : next_ns;
+    }
+    for (uint32_t g = 0; g < GPUS; g++) {
+        next_ns = m->timer_ns[g] < next_ns ? m->timer_ns[g] : next_ns;
+    }
+    m->now_ns = next_ns;
+    for (uint32_t t = 0; t < TENANTS; t++) {
+        if (m->ends_ns[t] == m->now_ns) {
+            end_operation(m, t);
+        }
+    }
+    for (uint32_t g = 0; g < GPUS; g++) {
+        if (m->timer_ns[g] <= m->now_ns) {
+            m->timer_ns[g] = UINT64_MAX;
+            weir_sched_tick(m->process.gpus[g].sched, m->now_ns);
+        }
+    }
+}
+
+struct done {
+    uint64_t n[TENANTS]; /* operations, and kernels of the one with one GPU, that have ended */
+};
+
+static struct done run(bool together, const uint32_t *weights)
+{
+    struct model *m = calloc(1, sizeof *m);
+    struct done done;
+
+    assert_non_null(m);
+    m->together = together;
+    begin(m, weights);
+    for (uint64_t end_ns = m->now_ns + RUN_NS; m->now_ns < end_ns;) {
+        step(m);
+    }
+    for (uint32_t t = 0; t < TENANTS; t++) {
+        done.n[t] = m->streams[t][GPUS - 1].ended;
+    }
+    finish(m);
+    return done;
+}
+
+static void assert_ratio(uint64_t a, uint64_t b, uint64_t least_pct, uint64_t most_pct)
+{
+    assert_in_range(100 * a / b, least_pct, most_pct);
+}
+
+/* Jobs that are alone with each other get what they got, and as much as each other. */
+static void equal_jobs_share_alike(void **state)
+{
+    static const uint32_t weights[TENANTS] = {1, 1, 0};
+    const struct done apart = run(false, weights), together = run(true, weights);
+
+    (void)state;
+    assert_ratio(together.n[0], together.n[1], 98, 102);
+    assert_ratio(together.n[0] + together.n[1], apart.n[0] + apart.n[1], 100, 120);
+}
+
+/* By themselves two schedulers have each job lead at other times: what the lighter one gets on one
+ * GPU is of no use without the other, and it had an eighth of the heavy one. */
+static void weights_hold_over_several_gpus(void **state)
+{
+    static const uint32_t weights[TENANTS] = {3, 1, 0};
+    const struct done apart = run(false, weights), together = run(true, weights);
+
+    (void)state;
+    assert_ratio(together.n[0], together.n[1], 250, 320);
+    assert_ratio(together.n[0] + together.n[1], apart.n[0] + apart.n[1], 160, 300);
+}
+
+/* A tenant that works on one of the GPUs keeps its third of that, and the jobs get more done. */
+static void a_tenant_with_one_gpu_keeps_its_share(void **state)
+{
+    static const uint32_t weights[TENANTS] = {1, 1, 1};
+    const struct done apart = run(false, weights), together = run(true, weights);
+
+    (void)state;
+    assert_ratio(together.n[0], together.n[1], 97, 103);
+    assert_ratio(together.n[0] + together.n[1], apart.n[0] + apart.n[1], 160, 300);
+    assert_ratio(together.n[JOBS] * KERNEL_NS, RUN_NS, 33, 45);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(equal_jobs_share_alike),
+                                       cmocka_unit_test(weights_hold_over_several_gpus),
+                                       cmocka_unit_test(a_tenant_with_one_gpu_keeps_its_share)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
