@@ -146,7 +146,10 @@ static struct tenant *ask(struct weir_sched *sched, uint32_t free_sms)
     bool any = false;
     uint32_t i;
 
-    for (i = 0; i < sched->ready.count && policy->ops->beside; i++) {
+    if (!policy->ops->beside) {
+        return NULL;
+    }
+    for (i = 0; i < sched->ready.count; i++) {
         struct tenant *tenant = tenant_of(sched->ready.list[i]);
 
         view_refresh(sched, tenant);

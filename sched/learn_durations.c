@@ -56,8 +56,7 @@ static void take(const struct weir_sched *sched, const struct item *item, struct
 /*
  * Copies of a direction run one after the other, so the first of several took the time since the
  * previous copy ended. This has to be learned, because where many tenants copy, a copy always waits
- * behind the one under way. A short time says nothing, since one of the two ends may have been seen
- * late.
+ * behind the one under way. A short time says nothing, since one of both ends may be seen late.
  */
 static struct bounds copy_bounds(const struct weir_sched *sched, const struct item *item,
                                  uint64_t took_ns)

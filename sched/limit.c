@@ -7,8 +7,7 @@
  * used up its queues are *held* until it is worth limit_resume_ns again: none of their compute is
  * ready, and items that can be stopped are. Other items run to their end, and the budget recovers
  * before anything else is granted. So over any time T the service is at most the limit times (T +
- * limit_burst_ns), and the items under way at its end: of each queue at least one, at most
- * few, and in between as many as the budget is worth.
+ * limit_burst_ns), and the items under way at its end: one to `few` of each queue.
  *
  * A kernel uses no more SMs than it has blocks, whatever it is charged for.
  *

@@ -540,7 +540,6 @@ bool fill_drains(const struct weir_sched *sched, const struct item *front);
 void fill_arrival(struct weir_sched *sched, const struct item *item);
 
 /* min_share.c */
-
 /** Set a tenant's weight and guaranteed share. */
 void min_share_set(struct weir_sched *sched, struct tenant *tenant, uint32_t weight,
                    uint32_t min_share);

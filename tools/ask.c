@@ -1,7 +1,7 @@
 #include "tools/ask.h"
 
 #include "base/text.h"
-#include "proto/wire/op_hash.h"
+#include "proto/wire/control.h"
 #include "tools/command.h"
 
 #include <stdio.h>
@@ -45,9 +45,7 @@ struct weir_status_report *weir_ask(const char *command, const char *run_dir,
 
 bool weir_speaks_same(const struct weir_status_report *report)
 {
-    char text[WEIR_WIRE_TEXT_BYTES];
-    weir_wire_text(text);
-    return report->wire[0] == 0 || strcmp(report->wire, text) == 0;
+    return report->protocol == 0 || report->protocol == WEIR_PROTOCOL;
 }
 
 bool weir_ask_notes(const char *command, const struct weir_status_report *report)

@@ -153,7 +153,7 @@ struct weir_status_count {
 
 struct weir_status_report {
     char version[32];
-    char wire[32]; /* what its guest libraries must speak (proto/wire/op_hash.h); "": not known */
+    uint32_t protocol; /* that its guest libraries must speak; 0: not known */
     char run_dir[WEIR_HOST_TEXT_BYTES];
     uint64_t pid;
     double age_s;

@@ -40,7 +40,7 @@
 #define HOST(type, member)  FIELD(weir_status_report, type, member)
 #define COUNT(type, member) FIELD(weir_status_count, type, member)
 static const struct weir_status_field host_fields[] = {HOST(TEXT(), version),
-                                                       HOST(TEXT(), wire),
+                                                       HOST(U32, protocol),
                                                        HOST(TEXT(), run_dir),
                                                        HOST(U64, pid),
                                                        HOST(REAL, age_s),

@@ -25,7 +25,7 @@
 #include "base/log.h"
 #include "host_backend/config/status_text.h"
 #include "proto/wire/accept.h"
-#include "proto/wire/op_hash.h"
+#include "proto/wire/control.h"
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -449,7 +449,7 @@ static void fill_host(const struct weir_supervisor *sup, struct weir_status_repo
     report->worker_starts = sup->worker_starts;
     report->kept_fds = sup->keeper.n_kept + sup->directory.n_memory;
     snprintf(report->version, sizeof report->version, "%s", WEIR_VERSION);
-    weir_wire_text(report->wire);
+    report->protocol = WEIR_PROTOCOL;
     memcpy(report->run_dir, sup->config.run_dir,
            strnlen(sup->config.run_dir, sizeof report->run_dir - 1));
     snprintf(report->policy, sizeof report->policy, "%s", sup->config.scheduler.policy);

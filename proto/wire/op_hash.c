@@ -1,8 +1,6 @@
 #include "proto/wire/op_hash.h"
 #include "proto/ops.h"
 #include "proto/wire/control.h"
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 /* FNV-1a, 64 bits. */
@@ -48,9 +46,4 @@ void weir_op_hashes(struct weir_op_hashes *ret_hashes)
     for (uint32_t op = 0; op < WEIR_OP_COUNT; op++) {
         ret_hashes->hash[op] = weir_ops[op].name ? hash_of(op, &weir_ops[op]) : 0;
     }
-}
-
-void weir_wire_text(char text[WEIR_WIRE_TEXT_BYTES])
-{
-    snprintf(text, WEIR_WIRE_TEXT_BYTES, "%u-%016" PRIx64, WEIR_PROTOCOL, weir_op_hash());
 }

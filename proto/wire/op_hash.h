@@ -13,9 +13,4 @@
  * flags and the layout of its fields; 0: no operation has that number. @thread any */
 void weir_op_hashes(struct weir_op_hashes *ret_hashes);
 
-#define WEIR_WIRE_TEXT_BYTES 32
-/** The protocol and that number, for people and to be compared: hosts refuse guest libraries in
- * which this differs. @thread any */
-void weir_wire_text(char text[WEIR_WIRE_TEXT_BYTES]);
-
 #endif

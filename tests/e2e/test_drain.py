@@ -310,8 +310,8 @@ class Restart(lib.Case):
             self.assertRegex(lib.run_weir("status", "--run-dir", folder).stdout, r"(?m)^host runs 0\.0\.9, installed is \d")
             self.assertRegex(lib.run_weir("doctor", "--run-dir", folder).stdout, r"(?m)^warning +host runs 0\.0\.9, installed is \d")
             # A host that says what it speaks, which is something else, or the same.
-            for wire, refused in (("0-0123456789abcdef", True), (self.host().status()["host"][0]["wire"], False)):
-                rows[0]["wire"] = wire
+            for protocol, refused in ((77, True), (self.host().status()["host"][0]["protocol"], False)):
+                rows[0]["protocol"] = protocol
                 said = lib.run_weir("status", "--run-dir", folder).stdout
                 self.assertEqual("new programs are refused until weir restart" in said, refused, said)
                 said = lib.run_weir("doctor", "--run-dir", folder).stdout
