@@ -5,6 +5,9 @@
 #include <string.h>
 
 #define SLAB_EVENTS 64
+/* A program that asks about its events asks about most records; NCCL, which does not, makes two in
+ * each of its operations. */
+#define UNASKED_MAX 3
 
 struct slab {
     struct slab *next;
@@ -68,17 +71,13 @@ CUresult weir_event_get(CUevent handle, struct weir_guest_event **ret_event)
     return CUDA_SUCCESS;
 }
 
-/* From the next record on, a word says when the event's records are done. */
-static CUresult watch_locked(struct weir_guest_event *event)
+/* The word that the next record writes. Some events, as NCCL's, are only for streams to wait for:
+ * without timing, and the program has not asked about several records. */
+static uint32_t next_word_locked(const struct weir_guest_event *event)
 {
-    return event->word != WEIR_WORD_NONE ? CUDA_SUCCESS
-                                         : weir_word_take(&event->word, &event->value);
-}
-
-/* Programs make many events only for streams to wait for, as NCCL does: those need no word. */
-static bool is_for_streams(unsigned int flags)
-{
-    return flags == CU_EVENT_DISABLE_TIMING && !weir_guest.channel.remote;
+    bool writes = event->flags != CU_EVENT_DISABLE_TIMING || event->unasked < UNASKED_MAX ||
+                  weir_guest.channel.remote;
+    return writes ? event->word : WEIR_WORD_NONE;
 }
 
 CUresult weir_event_new(struct weir_guest_ctx *ctx, unsigned int flags, bool imported,
@@ -92,13 +91,14 @@ CUresult weir_event_new(struct weir_guest_ctx *ctx, unsigned int flags, bool imp
     event->flags = flags;
     event->imported = imported;
     event->exported = event->in_graph = event->recorded = event->captured = event->written = false;
-    event->at = (struct weir_stream_point){0};
+    event->at = event->wrote = (struct weir_stream_point){0};
     event->word = WEIR_WORD_NONE;
     event->value = 0;
-    CUresult result = imported || is_for_streams(flags) ? CUDA_SUCCESS : watch_locked(event);
+    event->unasked = 0;
+    CUresult result = imported ? CUDA_SUCCESS : weir_word_take(&event->word, &event->value);
     if (result == CUDA_SUCCESS) {
         result = weir_guest_object_add(WEIR_KIND_EVENT, event, &event->handle);
-        if (result != CUDA_SUCCESS && event->word != WEIR_WORD_NONE) {
+        if (result != CUDA_SUCCESS && !imported) {
             weir_word_give(event->word, event->value);
         }
     }
@@ -147,8 +147,10 @@ static CUresult own_word_locked(struct weir_guest_event *event,
                                 const struct weir_guest_stream *stream)
 {
     uint32_t word, value;
-    if (!event->recorded || !event->written || !event->at.stream || event->at.stream == stream ||
-        complete_locked(event)) {
+    if (next_word_locked(event) == WEIR_WORD_NONE || !event->wrote.stream ||
+        event->wrote.stream == stream || weir_guest_stream_passed(&event->wrote) ||
+        (!weir_guest.channel.remote &&
+         weir_channel_word_reached(weir_guest_channel(), event->word, event->value))) {
         return CUDA_SUCCESS;
     }
     CUresult result = weir_word_take(&word, &value);
@@ -166,9 +168,11 @@ static void note_record_locked(struct weir_guest_event *event, struct weir_guest
     event->captured = captured;
     event->recorded = true;
     if (!captured) {
-        event->written = event->word != WEIR_WORD_NONE;
+        event->written = next_word_locked(event) != WEIR_WORD_NONE;
         event->value += event->written;
+        event->unasked += event->unasked < UNASKED_MAX;
         event->at = weir_guest_stream_here(stream);
+        event->wrote = event->written ? event->at : event->wrote;
     }
 }
 
@@ -181,7 +185,7 @@ static CUresult record_locked(struct weir_guest_event *event, struct weir_guest_
     }
     struct weir_op_event_record_in in = {.e = event->handle,
                                          .s = stream->handle,
-                                         .word = event->word,
+                                         .word = next_word_locked(event),
                                          .value = event->value + 1,
                                          .flags = flags};
     bool captured = false;
@@ -234,10 +238,12 @@ CUresult weir_event_launch_begin(struct weir_guest_event *event, struct weir_gue
 
 static CUresult mark_locked(struct weir_guest_event *event, struct weir_guest_stream *stream)
 {
-    const struct weir_op_event_mark_in in = {
-        .e = event->handle, .s = stream->handle, .word = event->word, .value = event->value + 1};
+    const struct weir_op_event_mark_in in = {.e = event->handle,
+                                             .s = stream->handle,
+                                             .word = next_word_locked(event),
+                                             .value = event->value + 1};
     struct weir_op_event_mark_out out = {0};
-    if (event->word == WEIR_WORD_NONE && !weir_guest_capturing()) {
+    if (in.word == WEIR_WORD_NONE && !weir_guest_capturing()) {
         note_record_locked(event, stream, false);
         return CUDA_SUCCESS;
     }
@@ -290,9 +296,7 @@ CUresult weir_event_query(struct weir_guest_event *event)
     bool done = complete_locked(event);
     /* If the newest record is captured, the driver refuses the call and invalidates the capture. */
     ask |= event->captured || (!done && !event->written);
-    if (!event->imported) {
-        (void)watch_locked(event); /* without a word the host is asked the next time, too */
-    }
+    event->unasked = 0;
     const struct weir_op_event_query_in in = {.e = event->handle};
     weir_lock_release(&event->lock);
     if (ask) {
@@ -323,9 +327,7 @@ CUresult weir_event_wait(struct weir_guest_event *event)
     uint32_t word = event->word;
     uint32_t value = event->value;
     struct weir_stream_point at = event->at;
-    if (!event->imported) {
-        (void)watch_locked(event);
-    }
+    event->unasked = 0;
     weir_lock_release(&event->lock);
     if (weir_event_is_shared(event)) {
         return wait_by_asking(event);

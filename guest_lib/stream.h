@@ -256,12 +256,14 @@ struct weir_guest_event {
     bool in_graph; /* atomic, never unset: a launch of a graph may record it, as above */
 
     struct weir_lock lock; /* guards what follows */
-    uint32_t word;         /* WEIR_WORD_NONE: its records write none yet (weir_event_query()) */
-    uint32_t value;        /* number in the word for the newest record that writes it */
+    uint32_t word;
+    uint32_t value;   /* number in the word for the newest record that writes it */
+    uint32_t unasked; /* records since the program last asked about one, counted up to a few */
     bool recorded;
-    bool written;                /* the newest record writes the word */
-    bool captured;               /* the newest record became a graph's edge */
-    struct weir_stream_point at; /* point of the newest record */
+    bool written;                   /* the newest record writes the word */
+    bool captured;                  /* the newest record became a graph's edge */
+    struct weir_stream_point at;    /* point of the newest record */
+    struct weir_stream_point wrote; /* and of the newest that writes the word */
     struct weir_guest_event *next_free;
 };
 
@@ -299,7 +301,7 @@ CUresult weir_event_launch_end(struct weir_guest_event *event, struct weir_guest
 
 /**
  * CUDA_SUCCESS, CUDA_ERROR_NOT_READY, CUDA_ERROR_CAPTURED_EVENT. Not recorded counts as done. The
- * event's later records write a word, from which they are known to be done without asking the host.
+ * event's next records write a word, from which they are known to be done without asking the host.
  */
 CUresult weir_event_query(struct weir_guest_event *event);
 

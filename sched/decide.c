@@ -34,12 +34,21 @@ static uint32_t longest_waiting(struct weir_sched *sched,
 
 /*
  * A tenant that works on several devices leads on all of them together: its kernels may wait for
- * each other there, and two such tenants that led on one device each would wait without end.
+ * each other there, and two such tenants that led on one device each would wait without end. The
+ * one that was chosen here does not wait for that once it is behind its share by two of the longest
+ * slices: it may hardly work where the other leads.
  */
-static uint32_t leads_elsewhere(const struct weir_policy_tenant *const *ready, uint32_t count,
+static uint32_t leads_elsewhere(const struct weir_policy *policy,
+                                const struct weir_policy_tenant *const *ready, uint32_t count,
                                 uint32_t chosen)
 {
-    for (uint32_t i = 0; i < count && tenant_of(ready[chosen])->span != WEIR_SCHED_SPAN_NONE; i++) {
+    const struct tenant *tenant = tenant_of(ready[chosen]);
+
+    if (tenant->span != WEIR_SCHED_SPAN_OTHERS || !policy->ops->lag_ns ||
+        policy->ops->lag_ns(policy, &tenant->view) > 2 * (int64_t)tuning.slice_max_ns) {
+        return chosen;
+    }
+    for (uint32_t i = 0; i < count; i++) {
         if (tenant_of(ready[i])->span == WEIR_SCHED_SPAN_LEADS &&
             ready[i]->priority >= ready[chosen]->priority) {
             return i;
@@ -75,7 +84,7 @@ static struct weir_policy_choice ask_next(struct weir_sched *sched, bool arrived
         policy_blame(sched, WEIR_POLICY_NEXT, MISTAKE_NONSENSE, "named nobody", NULL);
         choice = plain;
     }
-    choice.ready = leads_elsewhere(ready, count, choice.ready);
+    choice.ready = leads_elsewhere(policy, ready, count, choice.ready);
     choice.slice_ns = choice.slice_ns < SLICE_MIN_NS ? SLICE_MIN_NS : choice.slice_ns;
     choice.slice_ns = min_u64(choice.slice_ns, SLICE_MAX_NS);
     choice.linger_ns = min_u64(choice.linger_ns, choice.slice_ns);

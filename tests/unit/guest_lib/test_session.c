@@ -1,4 +1,4 @@
-/* Streams, events, memory and copies of the guest library against a worker in a thread. */
+/* Streams, memory and copies of the guest library against a worker in a thread. */
 #include "guest_lib/callback.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
@@ -88,7 +88,7 @@ static void context_destroy_returns_its_chunks(void **state)
                      CUDA_ERROR_INVALID_VALUE);
 }
 
-/* ---------------------------------------------------------------- streams and events */
+/* ---------------------------------------------------------------- streams */
 
 static void idle_stream_needs_no_message(void **state)
 {
@@ -198,131 +198,6 @@ static void legacy_stream_ignores_non_blocking_streams(void **state)
     tl_host_hold(host, false);
     OK(weir_guest_cuCtxSynchronize());
     OK(weir_guest_cuStreamQuery(s));
-}
-
-static void event_states(void **state)
-{
-    struct tl_host *host = *state;
-    CUevent e, other, plain;
-    CUstream s;
-    float ms = 0;
-    OK(weir_guest_cuEventCreate(&e, 0));
-    OK(weir_guest_cuEventCreate(&other, 0));
-    OK(weir_guest_cuEventCreate(&plain, CU_EVENT_DISABLE_TIMING));
-    OK(weir_guest_cuStreamCreate(&s, 0));
-    OK(weir_guest_cuEventQuery(e));
-    OK(weir_guest_cuEventSynchronize(e));
-    assert_int_equal(weir_guest_cuEventElapsedTime_v2(&ms, e, other), CUDA_ERROR_INVALID_HANDLE);
-    OK(weir_guest_cuEventRecord(e, s));
-    OK(weir_guest_cuEventRecord(plain, s));
-    tl_host_drain();
-    tl_host_hold(host, true);
-    OK(weir_guest_cuEventRecord(other, s));
-    assert_int_equal(weir_guest_cuEventQuery(other), CUDA_ERROR_NOT_READY);
-    assert_int_equal(weir_guest_cuEventElapsedTime_v2(&ms, e, other), CUDA_ERROR_NOT_READY);
-    tl_host_drain();
-    tl_host_hold(host, false);
-    OK(weir_guest_cuEventSynchronize(other));
-    OK(weir_guest_cuEventElapsedTime_v2(&ms, e, other));
-    assert_true(ms == 1.5f);
-    assert_int_equal(weir_guest_cuEventElapsedTime_v2(&ms, e, plain), CUDA_ERROR_INVALID_HANDLE);
-    assert_int_equal(weir_guest_cuEventCreate(&e, CU_EVENT_INTERPROCESS), CUDA_ERROR_INVALID_VALUE);
-    OK(weir_guest_cuEventDestroy_v2(other));
-    assert_int_equal(weir_guest_cuEventQuery(other), CUDA_ERROR_INVALID_HANDLE);
-}
-
-static void completed_event_makes_its_stream_idle(void **state)
-{
-    struct tl_host *host = *state;
-    CUevent e;
-    CUstream s;
-    OK(weir_guest_cuEventCreate(&e, CU_EVENT_DEFAULT));
-    OK(weir_guest_cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
-    OK(weir_guest_cuEventRecord(e, s));
-    OK(weir_guest_cuEventSynchronize(e));
-    OK(weir_guest_cuStreamQuery(s));
-    tl_host_drain();
-    assert_int_equal(tl_host_count(host, WEIR_OP_stream_mark), 0);
-}
-
-/* An event without timing writes no word before the program has asked whether it is done. Then the
- * host is asked about that record, and later ones write a word. */
-static void event_for_streams_needs_no_word(void **state)
-{
-    struct tl_host *host = *state;
-    CUevent e;
-    CUstream a, b;
-    OK(weir_guest_cuEventCreate(&e, CU_EVENT_DISABLE_TIMING));
-    OK(weir_guest_cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
-    OK(weir_guest_cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
-    tl_host_hold(host, true);
-    for (int i = 0; i < 3; i++) {
-        OK(weir_guest_cuEventRecord(e, a));
-        OK(weir_guest_cuStreamWaitEvent(b, e, 0));
-        OK(weir_guest_cuEventRecord(e, b));
-        OK(weir_guest_cuStreamWaitEvent(a, e, 0));
-    }
-    tl_host_drain();
-    assert_int_equal(tl_host_count(host, WEIR_OP_event_create), 1);
-    assert_int_equal(tl_host_count(host, WEIR_OP_event_query), 0);
-    assert_int_equal(weir_guest_cuEventQuery(e), CUDA_ERROR_NOT_READY);
-    assert_int_equal(tl_host_count(host, WEIR_OP_event_query), 1);
-    OK(weir_guest_cuEventRecord(e, a));
-    assert_int_equal(weir_guest_cuEventQuery(e), CUDA_ERROR_NOT_READY);
-    tl_host_drain();
-    tl_host_hold(host, false);
-    OK(weir_guest_cuEventSynchronize(e));
-    OK(weir_guest_cuEventQuery(e));
-    assert_int_equal(tl_host_count(host, WEIR_OP_event_query), 1);
-    assert_int_equal(tl_host_count(host, WEIR_OP_stream_mark), 0);
-}
-
-/* The first wait for such an event: a mark tells the end, unless its stream was given more. */
-static void event_for_streams_is_waited_for(void **state)
-{
-    struct tl_host *host = *state;
-    CUevent e, other;
-    CUstream s;
-    OK(weir_guest_cuEventCreate(&e, CU_EVENT_DISABLE_TIMING));
-    OK(weir_guest_cuEventCreate(&other, CU_EVENT_DISABLE_TIMING));
-    OK(weir_guest_cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
-    OK(weir_guest_cuEventRecord(e, s));
-    OK(weir_guest_cuEventSynchronize(e));
-    assert_int_equal(tl_host_count(host, WEIR_OP_stream_mark), 1);
-    assert_int_equal(tl_host_count(host, WEIR_OP_event_query), 0);
-    OK(weir_guest_cuEventRecord(other, s));
-    OK(weir_guest_cuEventRecord(e, s));
-    OK(weir_guest_cuEventSynchronize(other));
-    assert_int_equal(tl_host_count(host, WEIR_OP_stream_mark), 1);
-    assert_int_equal(tl_host_count(host, WEIR_OP_event_query), 1);
-}
-
-static void event_rerecorded_on_another_stream_takes_another_word(void **state)
-{
-    struct tl_host *host = *state;
-    CUevent e;
-    CUstream a, b;
-    uint32_t first, value, second;
-    OK(weir_guest_cuEventCreate(&e, CU_EVENT_DEFAULT));
-    OK(weir_guest_cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
-    OK(weir_guest_cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
-    tl_host_hold(host, true);
-    const struct weir_guest_event *event = weir_guest_object_get(WEIR_KIND_EVENT, e);
-    OK(weir_guest_cuEventRecord(e, a));
-    first = event->word;
-    OK(weir_guest_cuEventRecord(e, b)); /* the first record is under way */
-    second = event->word;
-    value = event->value;
-    OK(weir_guest_cuEventRecord(e, b));
-    tl_host_drain();
-    assert_int_not_equal(first, second);
-    assert_int_equal(event->word, second);
-    assert_int_equal(event->value, value + 1);
-    assert_int_equal(tl_host_count(host, WEIR_OP_event_create), 1);
-    assert_int_equal(weir_guest_cuEventQuery(e), CUDA_ERROR_NOT_READY);
-    tl_host_hold(host, false);
-    OK(weir_guest_cuEventSynchronize(e));
-    OK(weir_guest_cuEventDestroy_v2(e));
 }
 
 static void *own_stream_thread(void *arg)
@@ -761,11 +636,6 @@ int main(void)
         TEST(query_right_after_the_work_does_not_wait),
         TEST(query_long_after_the_work_asks_the_host),
         TEST(legacy_stream_ignores_non_blocking_streams),
-        TEST(event_states),
-        TEST(completed_event_makes_its_stream_idle),
-        TEST(event_for_streams_needs_no_word),
-        TEST(event_for_streams_is_waited_for),
-        TEST(event_rerecorded_on_another_stream_takes_another_word),
         TEST(per_thread_streams_are_per_thread),
         TEST(deferred_error_is_reported_once_sticky_for_ever),
         TEST(lost_host_is_an_error_not_a_hang),
