@@ -595,10 +595,13 @@ CUresult weir_managed_fetch(struct weir_session *session, uint64_t address, uint
     for (struct weir_managed_range *r = m->ranges; r && result == CUDA_SUCCESS; r = r->next) {
         if (r->watched && part_of(r, address, bytes, &at, &end)) {
             result = fetch(m, r, at, end, !idle);
+            m->ahead = r->chunk->base + at * WEIR_BLOCK_BYTES;
+            m->ahead_end = r->chunk->base + end * WEIR_BLOCK_BYTES;
         }
     }
     weir_managed_show_locked(m);
     pthread_mutex_unlock(&m->lock);
+    weir_managed_kick(m);
     return result;
 }
 

@@ -256,11 +256,13 @@ static bool may_fetch_locked(struct weir_managed *m, const struct weir_managed_f
 {
     *ret_merge = false;
     if (weir_managed_is_idle_locked(m)) {
+        m->hurried = false;
         return true;
     }
     /* A function of the program's that waits here holds its stream up. */
-    *ret_merge =
-        weir_host_calls_any(m->session) || weir_clock_now_ns() - fault->since_ns >= PATIENCE_NS;
+    *ret_merge = weir_host_calls_any(m->session) || m->hurried ||
+                 weir_clock_now_ns() - fault->since_ns >= PATIENCE_NS;
+    m->hurried = *ret_merge;
     order_locked(m);
     return *ret_merge;
 }
@@ -333,6 +335,31 @@ static bool serve_locked(struct weir_managed *m, const struct weir_managed_fault
     return true;
 }
 
+/* Map some of what has been prefetched, as a read would. @return is there more? */
+static bool map_ahead_locked(struct weir_managed *m)
+{
+    struct weir_managed_range *r = weir_managed_find_locked(m, m->ahead);
+    struct weir_managed_fault fault = {.address = m->ahead};
+    uint32_t block;
+
+    if (m->ahead >= m->ahead_end || !r || !r->watched) {
+        m->ahead = m->ahead_end = 0;
+        return false;
+    }
+    if (atomic_load(&m->streams) == WEIR_MANAGED_OF_SESSION) {
+        return true; /* its thread may want the lock */
+    }
+    block = (uint32_t)((m->ahead - r->chunk->base) / WEIR_BLOCK_BYTES);
+    if (weir_blocks_fault(&r->blocks, block, false) == WEIR_BLOCK_FAULT_MAPS) {
+        (void)serve_locked(m, &fault);
+        block = r->blocks.next;
+    } else {
+        block++;
+    }
+    m->ahead = r->chunk->base + block * WEIR_BLOCK_BYTES;
+    return true;
+}
+
 /* ---------------------------------------------------------------- the thread */
 
 /*
@@ -380,15 +407,15 @@ void *weir_managed_serve(void *managed)
     struct weir_managed *m = managed;
     struct pollfd fds[] = {{.fd = m->fd, .events = POLLIN}, {.fd = m->kick, .events = POLLIN}};
     const struct weir_platform *platform = m->session->platform;
-    bool merging = false, there = true;
+    bool merging = false, ahead = false, there = true;
 
     (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
     (void)prctl(PR_SET_NAME, "weir-managed");
     (void)platform->driver.cuCtxSetCurrent(platform->devices[m->device].context);
     while (!atomic_load(&m->ends)) {
-        uint64_t wait_ns = m->n_faults != 0 ? LOOK_NS : MERGE_NS, kicks;
+        uint64_t wait_ns = ahead || m->n_faults != 0 ? LOOK_NS : MERGE_NS, kicks;
         struct timespec wait = {.tv_nsec = (long)wait_ns};
-        bool waits = m->n_faults != 0 || merging;
+        bool waits = m->n_faults != 0 || merging || ahead;
 
         fds[0].fd = there && m->n_faults < WEIR_MANAGED_FAULTS ? m->fd : -1;
         fds[0].revents = 0;
@@ -400,6 +427,7 @@ void *weir_managed_serve(void *managed)
         pthread_mutex_lock(&m->lock);
         serve_all_locked(m);
         merging = merge_locked(m);
+        ahead = map_ahead_locked(m);
         pthread_mutex_unlock(&m->lock);
     }
     return NULL;
