@@ -214,10 +214,18 @@ CUresult weir_managed_carry_all_locked(struct weir_managed *m, bool idle)
     return result;
 }
 
-/* See when the work that there is will be done, unless the session's thread is giving more. */
+/*
+ * See when the work that there is will be done, unless the session's thread is giving more. Not
+ * while a function of the program's runs in a stream: it may wait for a fault, and where the
+ * driver's queue behind it is full an event would wait for the function.
+ */
 static void order_locked(struct weir_managed *m)
 {
     int nobody = WEIR_MANAGED_OF_NOBODY;
+
+    if (weir_host_calls_any(m->session)) {
+        return;
+    }
 
     /* M2, M3 */
     if (atomic_compare_exchange_strong_explicit(&m->streams, &nobody, WEIR_MANAGED_OF_FAULTS,
