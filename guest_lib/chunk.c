@@ -350,6 +350,23 @@ static CUresult alloc_block(struct weir_mem *mem)
     return alloc_in_heap(mem);
 }
 
+/* Give back the empty chunks that lie on the device. @return was there one? */
+static bool trim_context(struct weir_guest_ctx *ctx)
+{
+    bool any = false;
+    for (int kind = 0; kind < WEIR_MEM_HEAPS; kind++) {
+        struct weir_mem_heap *heap = ctx->heaps[kind];
+        if (heap && kind != HEAP_PINNED) {
+            weir_lock_acquire(&heap->lock);
+            uint64_t before = heap->ranges.free_bytes;
+            any |= trim_locked(heap, 0);
+            count_free(heap, before);
+            weir_lock_release(&heap->lock);
+        }
+    }
+    return any;
+}
+
 CUresult weir_mem_alloc(struct weir_guest_ctx *ctx, enum weir_mem_kind kind, uint64_t bytes,
                         unsigned int flags, struct weir_pool *pool, struct weir_mem *ret_mem)
 {
@@ -369,7 +386,7 @@ CUresult weir_mem_alloc(struct weir_guest_ctx *ctx, enum weir_mem_kind kind, uin
     bool plain = kind == WEIR_MEM_PINNED && weir_guest.channel.remote;
     CUresult result = plain ? alloc_plain(&mem) : alloc_block(&mem);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && kind == WEIR_MEM_DEVICE &&
-        weir_pools_give_back(true)) {
+        (weir_pools_give_back(true) || trim_context(ctx))) {
         result = alloc_block(&mem);
     }
     if (result != CUDA_SUCCESS) {
@@ -411,15 +428,9 @@ void weir_mem_release(const struct weir_mem *mem)
 void weir_mem_trim(void)
 {
     struct weir_guest_ctx *ctx;
-    if (weir_ctx_current(&ctx) != CUDA_SUCCESS || !ctx->heaps[0]) {
-        return;
+    if (weir_ctx_current(&ctx) == CUDA_SUCCESS) {
+        (void)trim_context(ctx);
     }
-    struct weir_mem_heap *heap = ctx->heaps[0];
-    weir_lock_acquire(&heap->lock);
-    uint64_t before = heap->ranges.free_bytes;
-    trim_locked(heap, 0);
-    count_free(heap, before);
-    weir_lock_release(&heap->lock);
 }
 
 void weir_mem_make_room(void)

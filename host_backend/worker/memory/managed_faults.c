@@ -193,9 +193,8 @@ CUresult weir_managed_carry_all_locked(struct weir_managed *m, bool idle)
 
     for (struct weir_managed_range *r = m->ranges; r; r = r->next) {
         for (uint32_t i = 0; i < r->blocks.n && r->blocks.n_merged != 0; i++) {
-            unsigned int state = r->blocks.state[i];
-
-            if ((state & (WEIR_BLOCK_MERGED | WEIR_BLOCK_MOVING)) == WEIR_BLOCK_MERGED) {
+            /* Also one that is moving: the program reads it until it has unmapped it. */
+            if (r->blocks.state[i] & WEIR_BLOCK_MERGED) {
                 CUresult carried = weir_managed_carry_locked(m, r, i);
 
                 result = result == CUDA_SUCCESS ? carried : result;
@@ -284,6 +283,7 @@ static bool fetch_locked(struct weir_managed *m, struct weir_managed_range *r,
         return false; /* without memory to merge, the program waits for the work */
     }
     *n = weir_blocks_row(&r->blocks, first);
+    weir_managed_merging_locked(m, merge);
     CUresult result = weir_managed_copy_locked(m, r, first, *n, false);
     CUresult waited = m->session->driver->cuStreamSynchronize(m->copies);
 
@@ -295,6 +295,7 @@ static bool fetch_locked(struct weir_managed *m, struct weir_managed_range *r,
     weir_blocks_brought(&r->blocks, first, *n);
     if (merge) {
         (void)weir_managed_merge_locked(m, r, first, *n);
+        weir_managed_merging_locked(m, false);
     }
     return true;
 }
