@@ -23,10 +23,22 @@
 #define BLOCK_GRAIN  512          /* minimum alignment of cuMemAlloc */
 #define PINNED_GRAIN 4096         /* two allocations never share a page */
 /* Managed memory that moves does so in blocks of this size (host_backend/worker/memory/
- * managed_blocks.h), which two allocations never share. Smaller allocations do not move: flags and
- * counters, which CPU and GPU use at once, are such. */
-#define MANAGED_GRAIN (64u << 10)
-#define MANAGED_CHUNK (8ull << 20) /* host memory of a chunk is pinned at once: 0.3 ms per MiB */
+ * managed_blocks.h): allocations that are smaller share blocks, others do not. */
+#define MANAGED_BLOCK (64u << 10)
+
+enum heap_kind { HEAP_DEVICE, HEAP_PINNED, HEAP_MANAGED, HEAP_MANAGED_SMALL };
+
+/* Host memory of a managed chunk is pinned at once, 0.3 ms per MiB: such chunks are smaller. */
+static const struct {
+    enum weir_grant_kind grant;
+    uint32_t grain_bytes;
+    uint64_t chunk_bytes;
+} kinds[WEIR_MEM_HEAPS] = {
+    [HEAP_DEVICE] = {WEIR_GRANT_DEVICE, BLOCK_GRAIN, CHUNK_BYTES},
+    [HEAP_PINNED] = {WEIR_GRANT_PINNED, PINNED_GRAIN, CHUNK_BYTES},
+    [HEAP_MANAGED] = {WEIR_GRANT_MANAGED, MANAGED_BLOCK, CHUNK_BYTES / 4},
+    [HEAP_MANAGED_SMALL] = {WEIR_GRANT_MANAGED, BLOCK_GRAIN, ROUND_BYTES},
+};
 
 struct weir_guest_chunk {
     /* Must be first: a pointer to the region is a pointer to its chunk. */
@@ -43,7 +55,7 @@ struct weir_mem_heap {
     struct weir_range_heap ranges;
     struct weir_guest_chunk *chunks;
     struct weir_guest_ctx *ctx;
-    enum weir_grant_kind kind;
+    enum heap_kind kind;
 };
 
 static struct weir_lock grant_lock; /* held while one thread receives a reply and its descriptor */
@@ -64,20 +76,14 @@ CUresult weir_mem_init(void)
     return CUDA_SUCCESS;
 }
 
-static const uint32_t grains[WEIR_GRANT_KIND_COUNT] = {
-    [WEIR_GRANT_DEVICE] = BLOCK_GRAIN,
-    [WEIR_GRANT_PINNED] = PINNED_GRAIN,
-    [WEIR_GRANT_MANAGED] = MANAGED_GRAIN,
-};
-
-static struct weir_mem_heap *heap_of(struct weir_guest_ctx *ctx, enum weir_grant_kind kind)
+static struct weir_mem_heap *heap_of(struct weir_guest_ctx *ctx, enum heap_kind kind)
 {
     weir_lock_acquire(&ctx->lock);
     struct weir_mem_heap *heap = ctx->heaps[kind];
     if (!heap && (heap = calloc(1, sizeof *heap))) {
         heap->ctx = ctx;
         heap->kind = kind;
-        heap->ranges.grain_bytes = grains[kind];
+        heap->ranges.grain_bytes = kinds[kind].grain_bytes;
         ctx->heaps[kind] = heap;
     }
     weir_lock_release(&ctx->lock);
@@ -86,7 +92,7 @@ static struct weir_mem_heap *heap_of(struct weir_guest_ctx *ctx, enum weir_grant
 
 static void count_free(const struct weir_mem_heap *heap, uint64_t before)
 {
-    if (heap->kind == WEIR_GRANT_DEVICE) {
+    if (heap->kind == HEAP_DEVICE) {
         __atomic_add_fetch(&cached_bytes[heap->ctx->device], heap->ranges.free_bytes - before,
                            __ATOMIC_RELAXED);
     }
@@ -156,7 +162,8 @@ static void return_chunk(uint64_t id)
 static CUresult grant_chunk(const struct weir_mem_heap *heap, uint64_t bytes,
                             struct weir_op_mem_grant_out *ret_grant)
 {
-    struct weir_op_mem_grant_in in = {.c = heap->ctx->handle, .bytes = bytes, .kind = heap->kind};
+    struct weir_op_mem_grant_in in = {
+        .c = heap->ctx->handle, .bytes = bytes, .kind = kinds[heap->kind].grant};
     weir_lock_acquire(&grant_lock);
     CUresult result = weir_call_mem_grant(weir_guest_channel(), &in, ret_grant);
     if (result == CUDA_SUCCESS &&
@@ -167,9 +174,9 @@ static CUresult grant_chunk(const struct weir_mem_heap *heap, uint64_t bytes,
          * be that one. */
         result = CUDA_ERROR_DEVICE_UNAVAILABLE;
         weir_channel_kill(weir_guest_channel(), result);
-    } else if (result == CUDA_SUCCESS && heap->kind != WEIR_GRANT_DEVICE) {
+    } else if (result == CUDA_SUCCESS && heap->kind != HEAP_DEVICE) {
         result = map_pinned(ret_grant);
-        if (result == CUDA_SUCCESS && heap->kind == WEIR_GRANT_MANAGED) {
+        if (result == CUDA_SUCCESS && heap->kind >= HEAP_MANAGED) {
             result = weir_moves_add(ret_grant->chunk, ret_grant->base, ret_grant->bytes);
             if (result != CUDA_SUCCESS) {
                 unmap_pinned(ret_grant->base, ret_grant->bytes);
@@ -210,10 +217,10 @@ static void drop_chunk_locked(struct weir_mem_heap *heap, struct weir_guest_chun
     }
     *at = chunk->next;
     weir_guest_range_remove(&heap->ranges, &chunk->region);
-    if (heap->kind != WEIR_GRANT_DEVICE) {
+    if (heap->kind != HEAP_DEVICE) {
         unmap_pinned(chunk->region.base, chunk->region.bytes);
     }
-    if (heap->kind == WEIR_GRANT_MANAGED) {
+    if (heap->kind >= HEAP_MANAGED) {
         weir_moves_remove();
     }
     return_chunk(chunk->id);
@@ -242,7 +249,7 @@ static bool trim_locked(struct weir_mem_heap *heap, unsigned int keep)
 static CUresult grow_locked(struct weir_mem_heap *heap, uint64_t bytes)
 {
     uint64_t exact = (bytes + ROUND_BYTES - 1) & ~(ROUND_BYTES - 1);
-    uint64_t chunk_bytes = heap->kind == WEIR_GRANT_MANAGED ? MANAGED_CHUNK : CHUNK_BYTES;
+    uint64_t chunk_bytes = kinds[heap->kind].chunk_bytes;
     uint64_t want = bytes > chunk_bytes / 2 ? exact : chunk_bytes;
     CUresult result = add_chunk_locked(heap, want);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && trim_locked(heap, 0)) {
@@ -274,11 +281,12 @@ static CUresult take_block(struct weir_mem_heap *heap, uint64_t bytes, struct we
     return block ? CUDA_SUCCESS : result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
 
-static enum weir_grant_kind heap_kind(const struct weir_mem *mem)
+static enum heap_kind heap_kind(const struct weir_mem *mem)
 {
-    return mem->kind == WEIR_MEM_DEVICE ? WEIR_GRANT_DEVICE
-           : mem->moves                 ? WEIR_GRANT_MANAGED
-                                        : WEIR_GRANT_PINNED;
+    return mem->kind == WEIR_MEM_DEVICE ? HEAP_DEVICE
+           : !mem->moves                ? HEAP_PINNED
+           : mem->bytes < MANAGED_BLOCK ? HEAP_MANAGED_SMALL
+                                        : HEAP_MANAGED;
 }
 
 static void give_block(const struct weir_mem *mem)
@@ -332,7 +340,7 @@ static CUresult alloc_in_heap(struct weir_mem *mem)
 /* Managed memory lies on the device, too, if it can. */
 static CUresult alloc_block(struct weir_mem *mem)
 {
-    if (mem->kind == WEIR_MEM_MANAGED && mem->bytes >= MANAGED_GRAIN && weir_moves_begin()) {
+    if (mem->kind == WEIR_MEM_MANAGED && weir_moves_begin()) {
         mem->moves = true;
         if (alloc_in_heap(mem) == CUDA_SUCCESS) {
             return CUDA_SUCCESS;
@@ -340,6 +348,23 @@ static CUresult alloc_block(struct weir_mem *mem)
         mem->moves = false;
     }
     return alloc_in_heap(mem);
+}
+
+/* Give back the empty chunks that lie on the device. @return was there one? */
+static bool trim_context(struct weir_guest_ctx *ctx)
+{
+    bool any = false;
+    for (int kind = 0; kind < WEIR_MEM_HEAPS; kind++) {
+        struct weir_mem_heap *heap = ctx->heaps[kind];
+        if (heap && kind != HEAP_PINNED) {
+            weir_lock_acquire(&heap->lock);
+            uint64_t before = heap->ranges.free_bytes;
+            any |= trim_locked(heap, 0);
+            count_free(heap, before);
+            weir_lock_release(&heap->lock);
+        }
+    }
+    return any;
 }
 
 CUresult weir_mem_alloc(struct weir_guest_ctx *ctx, enum weir_mem_kind kind, uint64_t bytes,
@@ -361,7 +386,7 @@ CUresult weir_mem_alloc(struct weir_guest_ctx *ctx, enum weir_mem_kind kind, uin
     bool plain = kind == WEIR_MEM_PINNED && weir_guest.channel.remote;
     CUresult result = plain ? alloc_plain(&mem) : alloc_block(&mem);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && kind == WEIR_MEM_DEVICE &&
-        weir_pools_give_back(true)) {
+        (weir_pools_give_back(true) || trim_context(ctx))) {
         result = alloc_block(&mem);
     }
     if (result != CUDA_SUCCESS) {
@@ -403,15 +428,9 @@ void weir_mem_release(const struct weir_mem *mem)
 void weir_mem_trim(void)
 {
     struct weir_guest_ctx *ctx;
-    if (weir_ctx_current(&ctx) != CUDA_SUCCESS || !ctx->heaps[0]) {
-        return;
+    if (weir_ctx_current(&ctx) == CUDA_SUCCESS) {
+        (void)trim_context(ctx);
     }
-    struct weir_mem_heap *heap = ctx->heaps[0];
-    weir_lock_acquire(&heap->lock);
-    uint64_t before = heap->ranges.free_bytes;
-    trim_locked(heap, 0);
-    count_free(heap, before);
-    weir_lock_release(&heap->lock);
 }
 
 void weir_mem_make_room(void)
@@ -462,7 +481,7 @@ void weir_mem_context_gone(struct weir_guest_ctx *ctx)
 {
     weir_mem_remove_if(is_of_context, drop_of_context, ctx);
     weir_pools_context_gone(ctx);
-    for (int kind = 0; kind < WEIR_GRANT_KIND_COUNT; kind++) {
+    for (int kind = 0; kind < WEIR_MEM_HEAPS; kind++) {
         empty_heap(ctx->heaps[kind], true);
     }
 }
@@ -484,7 +503,7 @@ static void finish_context(weir_handle handle, void *object, void *user)
     (void)handle;
     (void)user;
     struct weir_guest_ctx *ctx = object;
-    for (int kind = 0; kind < WEIR_GRANT_KIND_COUNT; kind++) {
+    for (int kind = 0; kind < WEIR_MEM_HEAPS; kind++) {
         empty_heap(ctx->heaps[kind], false);
         free(ctx->heaps[kind]);
         ctx->heaps[kind] = NULL;

@@ -15,7 +15,6 @@
 #include "proto/common/ctx_storage.h"
 #include "proto/cuda_abi.h"
 #include "proto/wire/kinds.h"
-#include "proto/wire/op_kinds.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -62,6 +61,7 @@ enum weir_ctx_state {
     WEIR_CTX_DESTROYED, /* its handle answers CUDA_ERROR_CONTEXT_IS_DESTROYED */
 };
 
+#define WEIR_MEM_HEAPS  4  /* heaps of a context */
 #define WEIR_CTX_LIMITS 16 /* CUlimit values below this are cached */
 
 /*
@@ -98,8 +98,7 @@ struct weir_guest_ctx {
     struct weir_guest_stream *streams; /* every stream of the context, through next_in_ctx */
     struct weir_guest_stream
         *zombies; /* destroyed streams whose work is under way, through next_in_ctx */
-    struct weir_mem_heap
-        *heaps[WEIR_GRANT_KIND_COUNT]; /* by enum weir_grant_kind; made on first use */
+    struct weir_mem_heap *heaps[WEIR_MEM_HEAPS]; /* made on first use (chunk.c) */
     uint64_t limit_values[WEIR_CTX_LIMITS];
     uint32_t limit_known; /* bit per CUlimit */
 };

@@ -59,8 +59,14 @@ void weir_managed_show_locked(struct weir_managed *m)
         n += r->watched ? r->blocks.n_cpu : 0;
     }
     m->n_cpu = n;
-    n |= weir_managed_any_merged_locked(m) ? WEIR_SEGMENT_MANAGED_MERGED : 0;
+    n |= m->merging || weir_managed_any_merged_locked(m) ? WEIR_SEGMENT_MANAGED_MERGED : 0;
     weir_session_show_managed(m->session, n);
+}
+
+void weir_managed_merging_locked(struct weir_managed *m, bool begins)
+{
+    m->merging = begins;
+    weir_managed_show_locked(m);
 }
 
 bool weir_managed_is_idle_locked(struct weir_managed *m)
@@ -592,13 +598,17 @@ CUresult weir_managed_fetch(struct weir_session *session, uint64_t address, uint
     }
     pthread_mutex_lock(&m->lock);
     idle = settle_locked(session, m);
+    weir_managed_merging_locked(m, !idle);
     for (struct weir_managed_range *r = m->ranges; r && result == CUDA_SUCCESS; r = r->next) {
         if (r->watched && part_of(r, address, bytes, &at, &end)) {
             result = fetch(m, r, at, end, !idle);
+            m->ahead = r->chunk->base + at * WEIR_BLOCK_BYTES;
+            m->ahead_end = r->chunk->base + end * WEIR_BLOCK_BYTES;
         }
     }
-    weir_managed_show_locked(m);
+    weir_managed_merging_locked(m, false);
     pthread_mutex_unlock(&m->lock);
+    weir_managed_kick(m);
     return result;
 }
 

@@ -193,9 +193,8 @@ CUresult weir_managed_carry_all_locked(struct weir_managed *m, bool idle)
 
     for (struct weir_managed_range *r = m->ranges; r; r = r->next) {
         for (uint32_t i = 0; i < r->blocks.n && r->blocks.n_merged != 0; i++) {
-            unsigned int state = r->blocks.state[i];
-
-            if ((state & (WEIR_BLOCK_MERGED | WEIR_BLOCK_MOVING)) == WEIR_BLOCK_MERGED) {
+            /* Also one that is moving: the program reads it until it has unmapped it. */
+            if (r->blocks.state[i] & WEIR_BLOCK_MERGED) {
                 CUresult carried = weir_managed_carry_locked(m, r, i);
 
                 result = result == CUDA_SUCCESS ? carried : result;
@@ -214,10 +213,18 @@ CUresult weir_managed_carry_all_locked(struct weir_managed *m, bool idle)
     return result;
 }
 
-/* See when the work that there is will be done, unless the session's thread is giving more. */
+/*
+ * See when the work that there is will be done, unless the session's thread is giving more. Not
+ * while a function of the program's runs in a stream: it may wait for a fault, and where the
+ * driver's queue behind it is full an event would wait for the function.
+ */
 static void order_locked(struct weir_managed *m)
 {
     int nobody = WEIR_MANAGED_OF_NOBODY;
+
+    if (weir_host_calls_any(m->session)) {
+        return;
+    }
 
     /* M2, M3 */
     if (atomic_compare_exchange_strong_explicit(&m->streams, &nobody, WEIR_MANAGED_OF_FAULTS,
@@ -256,11 +263,13 @@ static bool may_fetch_locked(struct weir_managed *m, const struct weir_managed_f
 {
     *ret_merge = false;
     if (weir_managed_is_idle_locked(m)) {
+        m->hurried = false;
         return true;
     }
     /* A function of the program's that waits here holds its stream up. */
-    *ret_merge =
-        weir_host_calls_any(m->session) || weir_clock_now_ns() - fault->since_ns >= PATIENCE_NS;
+    *ret_merge = weir_host_calls_any(m->session) || m->hurried ||
+                 weir_clock_now_ns() - fault->since_ns >= PATIENCE_NS;
+    m->hurried = *ret_merge;
     order_locked(m);
     return *ret_merge;
 }
@@ -274,6 +283,7 @@ static bool fetch_locked(struct weir_managed *m, struct weir_managed_range *r,
         return false; /* without memory to merge, the program waits for the work */
     }
     *n = weir_blocks_row(&r->blocks, first);
+    weir_managed_merging_locked(m, merge);
     CUresult result = weir_managed_copy_locked(m, r, first, *n, false);
     CUresult waited = m->session->driver->cuStreamSynchronize(m->copies);
 
@@ -285,6 +295,7 @@ static bool fetch_locked(struct weir_managed *m, struct weir_managed_range *r,
     weir_blocks_brought(&r->blocks, first, *n);
     if (merge) {
         (void)weir_managed_merge_locked(m, r, first, *n);
+        weir_managed_merging_locked(m, false);
     }
     return true;
 }
@@ -330,6 +341,31 @@ static bool serve_locked(struct weir_managed *m, const struct weir_managed_fault
         weir_blocks_mapped(&r->blocks, first, n, true);
         (void)map_pages(m, r->chunk->base + first * WEIR_BLOCK_BYTES, n * WEIR_BLOCK_BYTES, true);
     }
+    return true;
+}
+
+/* Map some of what has been prefetched, as a read would. @return is there more? */
+static bool map_ahead_locked(struct weir_managed *m)
+{
+    struct weir_managed_range *r = weir_managed_find_locked(m, m->ahead);
+    struct weir_managed_fault fault = {.address = m->ahead};
+    uint32_t block;
+
+    if (m->ahead >= m->ahead_end || !r || !r->watched) {
+        m->ahead = m->ahead_end = 0;
+        return false;
+    }
+    if (atomic_load(&m->streams) == WEIR_MANAGED_OF_SESSION) {
+        return true; /* its thread may want the lock */
+    }
+    block = (uint32_t)((m->ahead - r->chunk->base) / WEIR_BLOCK_BYTES);
+    if (weir_blocks_fault(&r->blocks, block, false) == WEIR_BLOCK_FAULT_MAPS) {
+        (void)serve_locked(m, &fault);
+        block = r->blocks.next;
+    } else {
+        block++;
+    }
+    m->ahead = r->chunk->base + block * WEIR_BLOCK_BYTES;
     return true;
 }
 
@@ -380,15 +416,15 @@ void *weir_managed_serve(void *managed)
     struct weir_managed *m = managed;
     struct pollfd fds[] = {{.fd = m->fd, .events = POLLIN}, {.fd = m->kick, .events = POLLIN}};
     const struct weir_platform *platform = m->session->platform;
-    bool merging = false, there = true;
+    bool merging = false, ahead = false, there = true;
 
     (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
     (void)prctl(PR_SET_NAME, "weir-managed");
     (void)platform->driver.cuCtxSetCurrent(platform->devices[m->device].context);
     while (!atomic_load(&m->ends)) {
-        uint64_t wait_ns = m->n_faults != 0 ? LOOK_NS : MERGE_NS, kicks;
+        uint64_t wait_ns = ahead || m->n_faults != 0 ? LOOK_NS : MERGE_NS, kicks;
         struct timespec wait = {.tv_nsec = (long)wait_ns};
-        bool waits = m->n_faults != 0 || merging;
+        bool waits = m->n_faults != 0 || merging || ahead;
 
         fds[0].fd = there && m->n_faults < WEIR_MANAGED_FAULTS ? m->fd : -1;
         fds[0].revents = 0;
@@ -400,6 +436,7 @@ void *weir_managed_serve(void *managed)
         pthread_mutex_lock(&m->lock);
         serve_all_locked(m);
         merging = merge_locked(m);
+        ahead = map_ahead_locked(m);
         pthread_mutex_unlock(&m->lock);
     }
     return NULL;

@@ -44,6 +44,7 @@ struct weir_managed {
     atomic_bool ends;
     struct weir_managed_fault faults[WEIR_MANAGED_FAULTS]; /* the thread's own */
     uint32_t n_faults;
+    bool hurried;    /* a fault has waited in vain for the work that there is: others do not */
     CUstream copies; /* all copies between the two sides */
 
     /* What faults wait for: records are numbered by calls_total. */
@@ -57,10 +58,12 @@ struct weir_managed {
     pthread_mutex_t lock; /* guards what follows, done_at, the two streams and `ordered` */
     pthread_cond_t merged;
     struct weir_managed_range *ranges;
-    uint32_t n_cpu;         /* blocks that the CPU has, of all ranges; shown to the guest */
-    uint64_t merge_ns;      /* when MERGED blocks are compared next */
-    uint64_t merges, asked; /* comparisons of all of them that have ended; that are asked for */
-    uint64_t merged_total;  /* blocks that both sides had at once */
+    uint32_t n_cpu;            /* blocks that the CPU has, of all ranges; shown to the guest */
+    bool merging;              /* bytes are being fetched that kernels may be changing */
+    uint64_t ahead, ahead_end; /* what has been prefetched, and is to be mapped */
+    uint64_t merge_ns;         /* when MERGED blocks are compared next */
+    uint64_t merges, asked;    /* comparisons of all of them that have ended; that are asked for */
+    uint64_t merged_total;     /* blocks that both sides had at once */
 };
 
 struct weir_managed_range *weir_managed_find_locked(struct weir_managed *m, uint64_t address);
@@ -74,6 +77,9 @@ bool weir_managed_is_idle_locked(struct weir_managed *m);
 /** Copy blocks between the sides, and wait. @return the driver's */
 CUresult weir_managed_copy_locked(struct weir_managed *m, const struct weir_managed_range *r,
                                   uint32_t first, uint32_t n, bool to_device);
+/** Bytes are about to be fetched that kernels may be changing, or have been. A program that finds
+ * out meanwhile that a kernel is done must wait for managed_merge before it reads them. */
+void weir_managed_merging_locked(struct weir_managed *m, bool begins);
 /** Both sides may change these blocks, which are alike, from now on. @return false: no memory */
 bool weir_managed_merge_locked(struct weir_managed *m, struct weir_managed_range *r, uint32_t first,
                                uint32_t n);

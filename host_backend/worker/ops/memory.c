@@ -88,7 +88,12 @@ static CUresult add_grant(struct weir_session *s, struct weir_host_chunk *chunk,
  * nobody is told that memory was refused. */
 static CUresult may_manage(struct weir_session *s, uint64_t bytes)
 {
-    if (!s->devices.managed) {
+    bool all_reach = s->devices.managed != NULL;
+
+    for (uint32_t i = 0; i < s->platform->n_devices; i++) { /* as natively, and pinned memory */
+        all_reach &= i == s->device || (s->platform->devices[i].peers >> s->device & 1) != 0;
+    }
+    if (!all_reach) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     if (weir_account_left(&s->tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY) < bytes) {
