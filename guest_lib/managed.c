@@ -8,7 +8,7 @@
  * from what the device is known to have, so a program that reads alone costs one copy back per
  * synchronisation.
  *
- * Mirrors are few and small (variables, not allocations: cuMemAllocManaged gives shared memory).
+ * Mirrors are few and small (variables, not allocations: moves.h).
  */
 #include "guest_lib/module.h"
 
@@ -221,9 +221,19 @@ CUresult weir_module_note_global(struct weir_guest_ctx *ctx, uint64_t address, u
     return CUDA_SUCCESS;
 }
 
+/* Are there mirrors, and not only memory that moves? */
+static bool any(void)
+{
+    return __atomic_load_n(&weir_managed_count, __ATOMIC_RELAXED) !=
+           __atomic_load_n(&weir_moves_count, __ATOMIC_RELAXED);
+}
+
 CUresult weir_managed_push_slow(void)
 {
     CUresult result = CUDA_SUCCESS;
+    if (!any()) {
+        return result;
+    }
     pthread_mutex_lock(&lock);
     for (struct mirror *m = mirrors; m && result == CUDA_SUCCESS && !stale; m = m->next) {
         const void *here = (const void *)(uintptr_t)m->address;
@@ -240,6 +250,9 @@ CUresult weir_managed_push_slow(void)
 CUresult weir_managed_pull_slow(void)
 {
     CUresult result = CUDA_SUCCESS;
+    if (!any()) {
+        return result;
+    }
     pthread_mutex_lock(&lock);
     for (struct mirror *m = mirrors; m && result == CUDA_SUCCESS && stale; m = m->next) {
         result = pull_locked(m);

@@ -204,7 +204,6 @@ CUresult weir_module_note_global(struct weir_guest_ctx *ctx, uint64_t address, u
 
 /** Copy every mirror to the device, if there is any: work is about to be posted. @thread any */
 CUresult weir_managed_push_slow(void);
-extern uint32_t weir_managed_count __attribute__((visibility("hidden")));
 static inline CUresult weir_managed_push(void)
 {
     return __builtin_expect(__atomic_load_n(&weir_managed_count, __ATOMIC_ACQUIRE) != 0, 0)
@@ -216,8 +215,11 @@ static inline CUresult weir_managed_push(void)
  * @thread any; no lock held */
 static inline CUresult weir_managed_before_launch(void)
 {
+    if (__builtin_expect(__atomic_load_n(&weir_managed_count, __ATOMIC_ACQUIRE) == 0, 1)) {
+        return CUDA_SUCCESS;
+    }
     CUresult result = weir_moves_any() ? weir_moves_take(0, 0) : CUDA_SUCCESS;
-    return result == CUDA_SUCCESS ? weir_managed_push() : result;
+    return result == CUDA_SUCCESS ? weir_managed_push_slow() : result;
 }
 
 /** The same for work that reaches this memory alone. */

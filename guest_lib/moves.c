@@ -83,12 +83,14 @@ CUresult weir_moves_add(uint64_t chunk, uint64_t base, uint64_t bytes)
         weir_guest_channel(), &(struct weir_op_managed_mapped_in){.chunk = chunk}, NULL);
     if (result == CUDA_SUCCESS) {
         __atomic_fetch_add(&weir_moves_count, 1, __ATOMIC_RELEASE);
+        __atomic_fetch_add(&weir_managed_count, 1, __ATOMIC_RELEASE);
     }
     return result;
 }
 
 void weir_moves_remove(void)
 {
+    __atomic_fetch_sub(&weir_managed_count, 1, __ATOMIC_RELEASE);
     __atomic_fetch_sub(&weir_moves_count, 1, __ATOMIC_RELEASE);
 }
 
@@ -143,5 +145,6 @@ void weir_moves_finish(void)
     pthread_mutex_lock(&lock);
     asked = moves = false;
     pthread_mutex_unlock(&lock);
+    __atomic_fetch_sub(&weir_managed_count, weir_moves_count, __ATOMIC_RELAXED);
     __atomic_store_n(&weir_moves_count, 0, __ATOMIC_RELAXED);
 }

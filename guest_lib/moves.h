@@ -26,8 +26,9 @@ CUresult weir_moves_add(uint64_t chunk, uint64_t base, uint64_t bytes);
 /** One that was added is unmapped. @thread any */
 void weir_moves_remove(void);
 
-/** How many chunks there are; atomic. */
+/** How many chunks there are; and with them mirrors of variables (module.h). Atomic. */
 extern uint32_t weir_moves_count __attribute__((visibility("hidden")));
+extern uint32_t weir_managed_count __attribute__((visibility("hidden")));
 
 /** Does the program have blocks that must go to the device before work? @thread any */
 static inline bool weir_moves_any(void)

@@ -116,8 +116,8 @@ struct weir_segment_header {
     uint32_t sticky_error;   /* CUresult of an error that never goes away, or 0 */
     uint32_t spin;           /* enum weir_segment_spin: may the guest wait by spinning? */
     uint32_t unchecked; /* not 0: a kernel may have failed an assert, and printf_flush finds out */
-    uint32_t managed;   /* blocks of managed memory that the program may have changed: they go to the
-                           device before work (managed_take); | WEIR_SEGMENT_MANAGED_MERGED */
+    uint32_t managed; /* blocks of managed memory that the program may have changed: they go to the
+                         device before work (managed_take); | WEIR_SEGMENT_MANAGED_MERGED */
     uint8_t pad1[36];
     struct weir_ring_control to_host;
     struct weir_ring_control to_guest;
