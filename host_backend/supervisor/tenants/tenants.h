@@ -96,6 +96,13 @@ void weir_sup_drain_forget(struct weir_supervisor *sup, struct weir_sup_tenant *
 /** At the host's start, when its tenants are there: drain what an earlier host had drained. */
 void weir_sup_drain_load(struct weir_supervisor *sup);
 
+/* kept.c */
+
+/** At the host's start, when the tenants of weir.toml are there: make those that are kept. */
+void weir_sup_kept_load(struct weir_supervisor *sup);
+/** Write down which tenants are kept. @return false: the file cannot be written */
+bool weir_sup_kept_store(const struct weir_supervisor *sup);
+
 /* faults.c */
 
 /** A worker's death has ended its MPS domain; if by_signal, its tenant is to blame. */
