@@ -165,7 +165,7 @@ void weir_sup_hear(struct weir_supervisor *sup, int worker, struct weir_link_hea
 
 static void tell_ready(struct weir_supervisor *sup, int worker)
 {
-    (void)worker;
+    weir_sup_gpus_ready(sup, worker);
     weir_sup_remark_memory(sup);
     weir_sup_announce(sup);
 }
