@@ -478,6 +478,9 @@ static void on_registered(void *user, struct weir_grpc_call *call, const uint8_t
     } else if (said) {
         weir_log_error("weir-dra: kubelet refuses the driver why=\"%.200s\"", said->error);
     }
+    if (said) {
+        weir_grpc_send(call, NULL, 0); /* an empty message; none is an error to kubelet */
+    }
     weir_grpc_end(call, said ? WEIR_GRPC_OK : WEIR_GRPC_INVALID, "no status of a registration");
     if (said) {
         weir__kubelet__registered__free_unpacked(said, NULL);

@@ -287,7 +287,9 @@ class Kubelet:
 
     def call(self, path, method, data=b"", limit_s=45):
         # A driver that has just been started may not accept yet.
-        return self.channel(path).unary_unary(method)(data, timeout=limit_s, wait_for_ready=True)
+        answer = self.channel(path).unary_unary(method)(data, timeout=limit_s, wait_for_ready=True)
+        assert answer is not None, f"{method}: kubelet wants a message, if an empty one"
+        return answer
 
     @property
     def registry(self):

@@ -175,7 +175,7 @@ class Ends(kubernetes.Case):
     def test_a_slice_that_somebody_deletes_or_changes(self):
         self.node()
         self.api.delete_slice()
-        lib.until(self.api.devices, 10, "the slice is back")  # 5 s on a machine that is not busy
+        lib.until(self.api.devices, 20, "the slice is back")  # 3 s on a machine that is not busy
         changed = self.api.slice()
         changed["spec"]["devices"][0]["capacity"]["memory"]["value"] = "1Ti"
         self.api.put(self.api.slice_path, changed, "MODIFIED")
