@@ -10,9 +10,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define WEIR_DRA_STREAMS_MAX 8  /* watches of health */
-#define WEIR_DRA_CALLS_MAX   64 /* requests about claims at a time; kubelet makes one for each pod \
-                                 */
+#define WEIR_DRA_STREAMS_MAX 8 /* watches of health */
+#define WEIR_DRA_CALLS_MAX                                                                         \
+    64 /* requests about claims at a time; kubelet makes one for each pod                          \
+        */
 
 struct weir_dra_options {
     const char *run_dir;   /* the host's; NULL: the default */
@@ -31,11 +32,12 @@ struct weir_dra {
     pthread_cond_t changed; /* the host is up or down, there is something to publish, a claim is
                                done, or all ends */
     struct weir_kube_node node;
-    bool knows_gpus;  /* the host has told them */
-    bool knows_api;   /* the API server has told its versions */
-    bool registered;  /* kubelet has taken the driver */
-    uint64_t wishes;  /* how often there was something to publish */
-    uint32_t n_calls; /* requests that threads answer */
+    bool knows_gpus;   /* the host has told them */
+    bool knows_api;    /* the API server has told its versions */
+    bool registered;   /* kubelet has taken the driver */
+    uint64_t wishes;   /* how often there was something to publish */
+    uint32_t n_asking; /* questions to the host */
+    uint32_t n_calls;  /* requests that threads answer */
     char busy[WEIR_DRA_CALLS_MAX + 1][WEIR_KUBE_UID_BYTES]; /* claims in work; "": free */
     bool stops;
 

@@ -14,14 +14,38 @@
 #include <string.h>
 
 #define WORDS_MAX 16
-#define AGAIN_NS  (500 * WEIR_NS_PER_MS)
+/* Questions at a time: the host takes 64 from all, and turns others away. */
+#define ASKING_MAX 40
+#define AGAIN_NS   (500 * WEIR_NS_PER_MS)
+
+static void begin_asking(struct weir_dra *dra)
+{
+    pthread_mutex_lock(&dra->lock);
+    while (dra->n_asking >= ASKING_MAX && !dra->stops) {
+        weir_dra_wait_locked(dra, AGAIN_NS);
+    }
+    dra->n_asking++;
+    pthread_mutex_unlock(&dra->lock);
+}
+
+static void end_asking(struct weir_dra *dra)
+{
+    pthread_mutex_lock(&dra->lock);
+    dra->n_asking--;
+    weir_dra_changed_locked(dra);
+    pthread_mutex_unlock(&dra->lock);
+}
 
 /* Ask the host, and find its refusal. */
-static enum weir_status ask(const struct weir_dra *dra, const char *const *words, size_t n_words,
+static enum weir_status ask(struct weir_dra *dra, const char *const *words, size_t n_words,
                             struct weir_diag *diag)
 {
     struct weir_status_report *report = NULL;
-    enum weir_status status = weir_control_ask(dra->options.run_dir, words, n_words, -1, &report);
+    enum weir_status status;
+
+    begin_asking(dra);
+    status = weir_control_ask(dra->options.run_dir, words, n_words, -1, &report);
+    end_asking(dra);
 
     if (status != WEIR_OK) {
         weir_diag_set(diag, 0, 0, "the Weir host of this node: %s", weir_status_text(status));

@@ -5,7 +5,8 @@
  *
  * A line for each tenant, its words with tabs between: its name, and KEY=VALUE for each setting
  * that is not the default. The file is the host's own. It is written before the request is
- * answered, so whoever was told that there is such a tenant finds it after any end of the host.
+ * answered, so whoever was told that there is such a tenant finds it after any end of the host. It
+ * is not synced: the supervisor must not wait for a disk, and a power cut ends all programs anyway.
  * What weir.toml says wins: a tenant of that name is the file's from then on.
  */
 #include "host_backend/supervisor/tenants/tenants.h"
@@ -75,7 +76,7 @@ bool weir_sup_kept_store(const struct weir_supervisor *sup)
             write_tenant(file, &sup->tenants[i].base);
         }
     }
-    good = fflush(file) == 0 && fsync(fileno(file)) == 0;
+    good = fflush(file) == 0; /* a full disk shows here */
     good = fclose(file) == 0 && good && rename(next, path) == 0;
     if (!good) {
         unlink(next);
