@@ -24,11 +24,14 @@
 
 #define STATE_DIR "/var/lib/weir"
 
+static bool is_machines(const struct weir_supervisor *sup)
+{
+    return strcmp(sup->config.run_dir, WEIR_CONTAINER_RUN_DIR) == 0;
+}
+
 static void path_of(const struct weir_supervisor *sup, const char *end, char *path, size_t bytes)
 {
-    bool machines = strcmp(sup->config.run_dir, WEIR_CONTAINER_RUN_DIR) == 0;
-
-    snprintf(path, bytes, "%s/tenants%s", machines ? STATE_DIR : sup->config.run_dir, end);
+    snprintf(path, bytes, "%s/tenants%s", is_machines(sup) ? STATE_DIR : sup->config.run_dir, end);
 }
 
 static bool is_kept(const struct weir_sup_tenant *tenant)
@@ -66,7 +69,9 @@ bool weir_sup_kept_store(const struct weir_supervisor *sup)
     if (!any) {
         return unlink(path) == 0 || errno == ENOENT;
     }
-    (void)mkdir(STATE_DIR, 0755);
+    if (is_machines(sup)) {
+        (void)mkdir(STATE_DIR, 0755); /* a failure shows below */
+    }
     file = fopen(next, "we");
     if (!file) {
         return false;
