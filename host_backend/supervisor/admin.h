@@ -25,8 +25,8 @@ uint64_t weir_sup_admin_gather(struct weir_supervisor *sup);
 
 /* gpus.c */
 
-/** A worker is ready, and has no guest yet: ask what GPUs it has, if that is not known. */
-void weir_sup_gpus_ready(struct weir_supervisor *sup, int worker);
+/** A worker is ready, and has no guest yet: should it be asked what GPUs it has? */
+bool weir_sup_gpus_wanted(const struct weir_supervisor *sup, int worker);
 /** A worker reports a GPU. */
 void weir_sup_gpus_row(struct weir_supervisor *sup, int worker,
                        const struct weir_status_device *row);

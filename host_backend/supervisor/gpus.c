@@ -21,11 +21,9 @@ static bool is_host_list(const struct weir_supervisor *sup, int worker)
     return worker >= 0 && strcmp(sup->workers[worker].devices, sup->config.devices) == 0;
 }
 
-void weir_sup_gpus_ready(struct weir_supervisor *sup, int worker)
+bool weir_sup_gpus_wanted(const struct weir_supervisor *sup, int worker)
 {
-    if (!sup->gpus.known && is_host_list(sup, worker)) {
-        (void)weir_sup_admin_gather(sup);
-    }
+    return !sup->gpus.known && is_host_list(sup, worker);
 }
 
 void weir_sup_gpus_row(struct weir_supervisor *sup, int worker,

@@ -303,6 +303,11 @@ static void follow(struct weir_supervisor *sup)
     weir_sup_vsock_follow(sup);
 }
 
+void weir_sup_tenants_follow(struct weir_supervisor *sup)
+{
+    follow(sup);
+}
+
 /* Free the slot of a tenant of which no worker has anything. Its own worker, if not running, stays
  * so. */
 static void release(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
@@ -498,11 +503,10 @@ enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
 
         status = status == WEIR_OK ? one : status;
     }
-    if (!sup->life.listening) { /* before the folders of tenants that are not there are removed */
-        weir_sup_kept_load(sup);
-    }
     weir_sup_user_tenants_follow(sup);
-    follow(sup);
+    if (sup->life.listening) { /* else kept tenants come first: follow() removes folders of others */
+        follow(sup);
+    }
     return status;
 }
 

@@ -9,6 +9,8 @@
 /** Apply the configuration: open sockets of new tenants, close those of gone ones, tell workers. */
 enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
                                         const struct weir_host_config *config) WEIR_MUST_CHECK;
+/** At the host's start, when all of its tenants are there: update what they share. */
+void weir_sup_tenants_follow(struct weir_supervisor *sup);
 /** A source has other settings for a tenant that it has made. */
 enum weir_status weir_sup_tenant_set_base(struct weir_supervisor *sup, enum weir_origin source,
                                           const struct weir_tenant_config *config) WEIR_MUST_CHECK;
