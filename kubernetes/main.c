@@ -199,7 +199,8 @@ static bool serve(struct weir_dra *dra)
     sigaction(SIGINT, &action, NULL);
     if (!listen_there(dra) || weir_thread_start(&thread, 0, weir_dra_host_thread, dra) != 0 ||
         pthread_detach(thread) != 0 ||
-        weir_thread_start(&thread, 0, weir_dra_publish_thread, dra) != 0) {
+        weir_thread_start(&thread, 0, weir_dra_publish_thread, dra) != 0 ||
+        pthread_detach(thread) != 0) {
         weir_grpc_destroy(dra->server);
         return false;
     }
