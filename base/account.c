@@ -98,7 +98,7 @@ static bool is_common(enum weir_account_item item)
 {
     return item == WEIR_ACCOUNT_DEVICE_MEMORY || item == WEIR_ACCOUNT_PINNED_MEMORY ||
            item == WEIR_ACCOUNT_HOST_MEMORY || item == WEIR_ACCOUNT_SESSIONS ||
-           item == WEIR_ACCOUNT_MONITORS;
+           item == WEIR_ACCOUNT_MONITORS || item >= WEIR_ACCOUNT_OF_DEVICE;
 }
 
 static struct weir_account_page *page_for(const struct weir_account *account,
@@ -318,6 +318,20 @@ void weir_account_release_all(struct weir_account *account, const struct weir_am
     }
 }
 
+bool weir_account_is_device_memory(enum weir_account_item item)
+{
+    return item == WEIR_ACCOUNT_DEVICE_MEMORY || item >= WEIR_ACCOUNT_OF_DEVICE;
+}
+
+struct weir_amounts weir_account_device_bytes(uint32_t device, uint64_t bytes)
+{
+    struct weir_amounts amounts = {.of = {[WEIR_ACCOUNT_DEVICE_MEMORY] = bytes}};
+
+    assert(device < WEIR_ACCOUNT_DEVICES);
+    amounts.of[WEIR_ACCOUNT_OF_DEVICE + device] = bytes;
+    return amounts;
+}
+
 const char *weir_account_item_text(enum weir_account_item item)
 {
     static const char *const texts[WEIR_ACCOUNT_COUNT] = {
@@ -331,7 +345,7 @@ const char *weir_account_item_text(enum weir_account_item item)
         [WEIR_ACCOUNT_MONITORS] = "monitors",
     };
 
-    return texts[item];
+    return item < WEIR_ACCOUNT_OF_DEVICE ? texts[item] : "memory of one device";
 }
 
 uint64_t weir_account_used(const struct weir_account *account, enum weir_account_item item)

@@ -24,6 +24,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define WEIR_ACCOUNT_DEVICES 16 /* at most; whoever names devices by number checks that */
+
 enum weir_account_item {
     WEIR_ACCOUNT_DEVICE_MEMORY, /* bytes on all devices together */
     WEIR_ACCOUNT_PINNED_MEMORY, /* bytes of host memory that devices reach */
@@ -33,7 +35,8 @@ enum weir_account_item {
     WEIR_ACCOUNT_HOST_MEMORY,   /* bytes of a process's own, such as images */
     WEIR_ACCOUNT_SESSIONS,      /* sessions of programs that use the GPU */
     WEIR_ACCOUNT_MONITORS,      /* connections that only ask, by NVML */
-    WEIR_ACCOUNT_COUNT,
+    WEIR_ACCOUNT_OF_DEVICE,     /* bytes on the first device; the others' items follow */
+    WEIR_ACCOUNT_COUNT = WEIR_ACCOUNT_OF_DEVICE + WEIR_ACCOUNT_DEVICES,
 };
 
 /* An amount of each item. */
@@ -195,6 +198,11 @@ bool weir_account_charge_all(struct weir_account *account, const struct weir_amo
 
 /** Give back items that were charged together. @thread any */
 void weir_account_release_all(struct weir_account *account, const struct weir_amounts *amounts);
+
+/** Is it memory of devices: of all together, or of one? @thread any */
+bool weir_account_is_device_memory(enum weir_account_item item);
+/** Device memory as it is charged: to the device, and to all together. @thread any */
+struct weir_amounts weir_account_device_bytes(uint32_t device, uint64_t bytes);
 
 /** An item's name for people, such as "descriptors". @thread any */
 const char *weir_account_item_text(enum weir_account_item item);

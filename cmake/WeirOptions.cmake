@@ -8,6 +8,8 @@ option(WEIR_WITH_LIBVIRT
        "Build weir-libvirt, which follows domains' metadata, where libvirt and libxml2 are found" ON)
 option(WEIR_WITH_OCI_HOOK "Build weir-oci-hook, for containers' shares on demand, where jansson is found" ON)
 option(WEIR_WITH_SLURM "Build weir_spank.so, the plugin of Slurm, where slurm/spank.h is found" ON)
+option(WEIR_WITH_KUBERNETES
+       "Build weir-dra, the driver for Kubernetes, where libnghttp2, libcurl and jansson are found" ON)
 option(WEIR_WITH_EXPORT_TABLES
        "Answer the undocumented tables and the handshake that unmodified libcudart asks for" ON)
 option(WEIR_BUILD_DEMO

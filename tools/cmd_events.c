@@ -33,6 +33,9 @@ static void print_text(const struct weir_status_event *e)
     if (e->tenant[0]) {
         printf(" tenant=%s", e->tenant);
     }
+    if (e->labels[0]) {
+        printf(" labels=\"%s\"", e->labels);
+    }
     if (e->program[0]) {
         printf(" program=\"%s\"", weir_text_visible(e->program, visible, sizeof visible));
     }

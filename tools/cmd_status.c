@@ -26,19 +26,31 @@ static void print_workers(const struct weir_status_report *report)
     }
 }
 
+/* Width of a column of tenants' names: none is cut, so the columns behind it stand in line. */
+static int name_width(const struct weir_status_report *report, int least)
+{
+    size_t width = (size_t)least;
+    for (size_t i = 0; i < report->n_tenants; i++) {
+        size_t length = strlen(report->tenants[i].name);
+        width = length > width ? length : width;
+    }
+    return (int)width;
+}
+
 static void print_tenants(const struct weir_status_report *report)
 {
-    printf("\n%-20s %6s %-8s %-8s %8s %12s %12s %12s\n", "TENANT", "WEIGHT", "PRIORITY", "ISOLATED",
-           "SESSIONS", "MEMORY", "QUOTA", "PINNED");
+    const int width = name_width(report, 20);
+    printf("\n%-*s %6s %-8s %-8s %8s %12s %12s %12s\n", width, "TENANT", "WEIGHT", "PRIORITY",
+           "ISOLATED", "SESSIONS", "MEMORY", "QUOTA", "PINNED");
     for (size_t i = 0; i < report->n_tenants; i++) {
         const struct weir_status_tenant *t = &report->tenants[i];
         char used[16];
         char quota[16];
         char pinned[16];
-        printf("%-20s %6u %-8s %-8s %8u %12s %12s %12s%s\n", t->name, t->weight, t->priority,
-               t->isolation, t->sessions, weir_human_bytes(t->used_bytes, used),
+        printf("%-*s %6u %-8s %-8s %8u %12s %12s %12s%s%s%s\n", width, t->name, t->weight,
+               t->priority, t->isolation, t->sessions, weir_human_bytes(t->used_bytes, used),
                weir_human_quota(t->quota_bytes, quota), weir_human_bytes(t->pinned_bytes, pinned),
-               t->drained ? "  drained" : "");
+               t->drained ? "  drained" : "", t->labels[0] ? "  " : "", t->labels);
     }
 }
 
@@ -68,6 +80,7 @@ static void print_host(const struct weir_status_report *report)
 
 static void print_faults(const struct weir_status_report *report)
 {
+    const int width = name_width(report, 20);
     bool any = false;
     for (size_t i = 0; i < report->n_tenants; i++) {
         const struct weir_status_tenant *t = &report->tenants[i];
@@ -76,7 +89,7 @@ static void print_faults(const struct weir_status_report *report)
             continue;
         }
         if (!any) {
-            printf("\n%-20s %8s %10s %12s %12s\n", "TENANT", "FAULTS", "SUSPECTED", "LAST",
+            printf("\n%-*s %8s %10s %12s %12s\n", width, "TENANT", "FAULTS", "SUSPECTED", "LAST",
                    "QUARANTINE");
         }
         any = true;
@@ -85,15 +98,16 @@ static void print_faults(const struct weir_status_report *report)
         } else if (t->quarantined) {
             snprintf(quarantine, sizeof quarantine, "ending");
         }
-        printf("%-20s %8llu %10llu %7.0fs ago %12s\n", t->name, (unsigned long long)t->faults,
+        printf("%-*s %8llu %10llu %7.0fs ago %12s\n", width, t->name, (unsigned long long)t->faults,
                (unsigned long long)t->suspected_faults, t->fault_age_s, quarantine);
     }
 }
 
 static void print_sessions(const struct weir_status_report *report)
 {
-    printf("\n%-8s %-16s %8s %-20s %-6s %12s %10s %4s %12s %10s %8s\n", "SESSION", "TENANT", "PID",
-           "PROGRAM", "VIA", "MEMORY", "LIMIT", "SM%", "CALLS", "CALLS/S", "AGE");
+    const int width = name_width(report, 16);
+    printf("\n%-8s %-*s %8s %-20s %-6s %12s %10s %4s %12s %10s %8s\n", "SESSION", width, "TENANT",
+           "PID", "PROGRAM", "VIA", "MEMORY", "LIMIT", "SM%", "CALLS", "CALLS/S", "AGE");
     for (size_t i = 0; i < report->n_sessions; i++) {
         const struct weir_status_session *s = &report->sessions[i];
         char used[16];
@@ -110,8 +124,8 @@ static void print_sessions(const struct weir_status_report *report)
         if (s->orphan_age_s > 0) {
             snprintf(orphan, sizeof orphan, "  gone, work left behind for %.0fs", s->orphan_age_s);
         }
-        printf("%-8llu %-16s %8llu %-20s %-6s %12s %10s %4s %12llu %10.0f %7.0fs%s\n",
-               (unsigned long long)s->id, s->tenant, (unsigned long long)s->pid,
+        printf("%-8llu %-*s %8llu %-20s %-6s %12s %10s %4s %12llu %10.0f %7.0fs%s\n",
+               (unsigned long long)s->id, width, s->tenant, (unsigned long long)s->pid,
                weir_text_visible(s->program, program, sizeof program), s->transport,
                weir_human_bytes(s->used_bytes, used), limit, sm, (unsigned long long)s->calls,
                s->calls_per_s, s->age_s, orphan);

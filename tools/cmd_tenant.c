@@ -19,6 +19,7 @@
 struct request {
     const char *run_dir;
     bool save;
+    bool keep; /* add: also for later hosts */
     bool json;
     const char *words[WORDS_MAX]; /* the action, the tenant's name, settings */
     size_t n_words;
@@ -39,16 +40,22 @@ static int list(const struct request *r)
         weir_status_report_destroy(report);
         return WEIR_EXIT_OK;
     }
-    printf("%-20s %6s %-8s %8s %12s %12s %8s  %s\n", "TENANT", "WEIGHT", "PRIORITY", "SM-LIMIT",
-           "MEMORY", "QUOTA", "SESSIONS", "SOURCE");
+    int width = 20;
+    for (size_t i = 0; i < report->n_tenants; i++) {
+        int length = (int)strlen(report->tenants[i].name);
+        width = length > width ? length : width;
+    }
+    printf("%-*s %6s %-8s %8s %12s %12s %8s  %s\n", width, "TENANT", "WEIGHT", "PRIORITY",
+           "SM-LIMIT", "MEMORY", "QUOTA", "SESSIONS", "SOURCE");
     for (size_t i = 0; i < report->n_tenants; i++) {
         const struct weir_status_tenant *t = &report->tenants[i];
         char used[16];
         char quota[16];
-        printf("%-20s %6u %-8s %7u%% %12s %12s %8u  %s", t->name, t->weight, t->priority,
+        printf("%-*s %6u %-8s %7u%% %12s %12s %8u  %s", width, t->name, t->weight, t->priority,
                t->sm_limit_pct, weir_human_bytes(t->used_bytes, used),
                weir_human_quota(t->quota_bytes, quota), t->sessions, t->source);
-        printf(t->changed ? ", %u changed since\n" : "\n", t->changed);
+        printf(t->changed ? ", %u changed since" : "", t->changed);
+        printf("%s%s\n", t->labels[0] ? "  " : "", t->labels);
     }
     weir_status_report_destroy(report);
     return WEIR_EXIT_OK;
@@ -233,6 +240,9 @@ static int act(const struct request *r)
     const char *words[1 + WORDS_MAX] = {"tenant"};
     int exit_status;
     memcpy(words + 1, r->words, r->n_words * sizeof words[0]);
+    if (r->keep) {
+        words[1] = "keep";
+    }
     struct weir_status_report *report =
         weir_ask("tenant", r->run_dir, words, 1 + r->n_words, -1, &exit_status);
     if (!report) {
@@ -246,8 +256,13 @@ static int act(const struct request *r)
     } else if (good && strcmp(action, "set") == 0) {
         print_changes(r, report);
     } else if (good) {
-        printf("%s: %s%s\n", r->words[1], strcmp(action, "add") == 0 ? "added" : "removed",
-               r->save ? "" : ", until the host ends");
+        bool added = strcmp(action, "add") == 0;
+
+        printf("%s: %s%s\n", r->words[1], added ? "added" : "removed",
+               r->keep   ? ", until it is removed"
+               : r->save ? ""
+               : added   ? ", until the host ends"
+                         : " (where it is in weir.toml, until the host ends)");
     }
     if (good && r->save && strcmp(action, "show") != 0) {
         good = save(r, report);
@@ -263,6 +278,7 @@ static bool take_words(int argc, char **argv, const char *usage, const char *abo
         {"run-dir", "DIR", "where the host's sockets are", &r->run_dir, NULL},
         {"json", NULL, "one JSON object a line", NULL, &r->json},
         {"save", NULL, "also write it into the host's weir.toml", NULL, &r->save},
+        {"keep", NULL, "add: the tenant outlives the host, until it is removed", NULL, &r->keep},
         {.name = NULL},
     };
     int first;
@@ -274,6 +290,10 @@ static bool take_words(int argc, char **argv, const char *usage, const char *abo
         r->words[r->n_words++] = argv[first];
     }
     *ret_exit = WEIR_EXIT_USAGE;
+    if (r->keep && (r->save || strcmp(r->words[0], "add") != 0)) {
+        fprintf(stderr, "weir %s: --keep is for add, without --save\n", argv[0]);
+        return false;
+    }
     if (first < argc) {
         fprintf(stderr, "weir %s: too many words\n", argv[0]);
         return false;

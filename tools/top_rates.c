@@ -44,6 +44,7 @@ static struct weir_status_rate tenant_rate(const struct weir_status_report *befo
     rate.memory_bytes = now->used_bytes;
     rate.quota_bytes = now->quota_bytes;
     memcpy(rate.tenant, now->name, sizeof rate.tenant);
+    memcpy(rate.labels, now->labels, sizeof rate.labels);
     if (now->scheduled) {
         /* Becomes a percentage once all tenants are known. */
         rate.share_pct = grown(old->service_sm_ns, now->service_sm_ns);

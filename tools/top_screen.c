@@ -241,6 +241,7 @@ static void draw_tenant(struct page *page, const struct weir_status_tenant *t,
         }
     }
     put(page, t->quarantined ? RED : YELLOW, "%s", note_of(t, note));
+    put(page, DIM, "%s%s", t->labels[0] ? "  " : "", t->labels); /* as far as there is room */
     end_line(page);
 }
 

@@ -201,6 +201,7 @@ void weir_tenant_config_show(const struct weir_tenant_config *tenant,
                              struct weir_status_tenant *row)
 {
     snprintf(row->name, sizeof row->name, "%s", tenant->name);
+    memcpy(row->labels, tenant->labels, sizeof row->labels);
     snprintf(row->priority, sizeof row->priority, "%s", weir_priority_names[tenant->priority]);
     snprintf(row->isolation, sizeof row->isolation, "%s", weir_isolation_words[tenant->isolation]);
     row->weight = tenant->weight;
@@ -411,7 +412,8 @@ enum weir_status weir_setting_store(size_t setting, const char *text,
 
     errno = 0;
     value.integer = strtoll(text, &end, 10);
-    if (row->kind != ROW_KEY && errno == 0 && *text != ' ' && *text != 0 && *end == 0) {
+    if (row->kind != ROW_KEY && row->kind != ROW_AMOUNTS && row->kind != ROW_LABELS && errno == 0 &&
+        *text != ' ' && *text != 0 && *end == 0) {
         value.kind = WEIR_TOML_INTEGER;
     }
     return weir_row_store(row, config, &value, ret_diag) ? WEIR_OK : WEIR_ERR_INVALID;
@@ -457,6 +459,8 @@ static bool row_equal(const struct weir_row *row, const void *a, const void *b)
     case ROW_DEVICES:
     case ROW_POLICY:
     case ROW_USER:
+    case ROW_AMOUNTS:
+    case ROW_LABELS:
         return strcmp(left, right) == 0;
     case ROW_AMOUNT: {
         const struct weir_amount *x = (const void *)left, *y = (const void *)right;
@@ -519,6 +523,8 @@ void weir_setting_text(size_t setting, const struct weir_tenant_config *config,
     case ROW_DEVICES:
     case ROW_POLICY:
     case ROW_USER:
+    case ROW_AMOUNTS:
+    case ROW_LABELS:
     case ROW_U64:
     case ROW_BYTES:
     case ROW_AREA:
@@ -641,6 +647,7 @@ enum weir_status weir_config_parse(const char *text, size_t bytes,
     const struct weir_toml_value *root;
     struct weir_arena arena;
     enum weir_status status;
+    bool named = false; /* tenant = [] means none, not the one that there is without any */
 
     if (!config) {
         return WEIR_ERR_NO_MEMORY;
@@ -653,9 +660,10 @@ enum weir_status weir_config_parse(const char *text, size_t bytes,
          !weir_demand_complete(&config->demand, config->socket_mode, ret_diag))) {
         status = WEIR_ERR_SYNTAX;
     }
+    named = status == WEIR_OK && weir_toml_find(root, tenant_table.name);
     weir_arena_finish(&arena);
     if (status == WEIR_OK) {
-        if (config->n_tenants == 0) {
+        if (config->n_tenants == 0 && !named) {
             weir_tenant_config_default(&config->tenants[config->n_tenants++], "default");
         }
         *ret_config = *config;

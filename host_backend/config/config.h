@@ -161,6 +161,20 @@ enum weir_status weir_amount_parse(const char *text,
                                    struct weir_amount *ret_amount) WEIR_MUST_CHECK;
 
 /**
+ * The amount for one device of a list such as "8GiB,25%": the last is also for all that follow.
+ * @param device  from 0.
+ * @return WEIR_OK, WEIR_ERR_INVALID (no amount), WEIR_ERR_NOT_FOUND (the list is "")
+ */
+enum weir_status weir_amounts_get(const char *list, uint32_t device,
+                                  struct weir_amount *ret_amount) WEIR_MUST_CHECK;
+
+/**
+ * Is this a list of labels, "namespace=ml,pod=train-0"? Names are a letter and letters, digits and
+ * _; values have no control characters, quotes, backslashes, blanks or commas.
+ */
+bool weir_labels_ok(const char *labels);
+
+/**
  * A list of devices as the configuration or the command line has it, without its blanks.
  * @param ret_list  WEIR_DEVICE_LIST_BYTES.
  * @return WEIR_OK, WEIR_ERR_INVALID (empty, something else than a number or "GPU-...", or twice)

@@ -14,6 +14,7 @@ enum weir_row_kind {
     ROW_U32,
     ROW_U64,
     ROW_AMOUNT,
+    ROW_AMOUNTS, /* amounts with commas, kept as text */
     ROW_CHOICE,
     ROW_BYTES, /* a power of two from low to high */
     ROW_AREA,  /* a multiple of WEIR_AREA_UNIT from low to high */
@@ -22,7 +23,8 @@ enum weir_row_kind {
     ROW_POLICY,
     ROW_PCT,
     ROW_BOOL,
-    ROW_USER
+    ROW_USER,
+    ROW_LABELS
 };
 
 struct weir_row {

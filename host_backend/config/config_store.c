@@ -253,6 +253,39 @@ static bool store_bool(const struct weir_row *row, char *to, const struct weir_t
 }
 
 /* Store a user's name, or a number without one. */
+/* Both lists stay text; who uses them takes them apart. */
+static bool store_list(const struct weir_row *row, char *to, const struct weir_toml_value *value,
+                       struct weir_diag *diag)
+{
+    const char *text = value->string, *comma = text;
+    struct weir_amount amount;
+
+    if (value->kind != WEIR_TOML_STRING) {
+        return wrong_kind(row, value, "a string in quotes", diag);
+    }
+    if (strlen(text) >= row->size) {
+        return WEIR_WRONG(value, "'%s' is too long: %zu characters at most", row->key,
+                          row->size - 1);
+    }
+    if (row->kind == ROW_LABELS && !weir_labels_ok(text)) {
+        return WEIR_WRONG(value, "'labels' must be NAME=VALUE with commas between: a name of "
+                                 "letters, digits and _, a value without blanks and quotes");
+    }
+    for (uint32_t i = 0; row->kind == ROW_AMOUNTS && *text != 0 && comma; i++) {
+        if (weir_amounts_get(text, i, &amount) != WEIR_OK ||
+            (amount.pct == 0 && amount.bytes < AMOUNT_MIN_BYTES)) {
+            return WEIR_WRONG(value,
+                              "'%s' must be amounts with commas between, such as "
+                              "\"8GiB,25%%\"",
+                              row->key);
+        }
+        comma = strchr(comma, ',');
+        comma = comma ? comma + 1 : NULL;
+    }
+    memcpy(to, text, strlen(text) + 1);
+    return true;
+}
+
 static bool store_user(const struct weir_row *row, char *to, const struct weir_toml_value *value,
                        struct weir_diag *diag)
 {
@@ -306,6 +339,9 @@ bool weir_row_store(const struct weir_row *row, void *object, const struct weir_
         return store_bool(row, to, value, diag);
     case ROW_USER:
         return store_user(row, to, value, diag);
+    case ROW_AMOUNTS:
+    case ROW_LABELS:
+        return store_list(row, to, value, diag);
     }
     return false;
 }

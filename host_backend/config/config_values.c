@@ -12,9 +12,10 @@ static bool unit_of(const char *text, double *ret)
     static const struct {
         const char *name;
         double factor;
-    } units[] = {{"", 1},         {"b", 1},      {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30},
-                 {"tib", 0x1p40}, {"k", 0x1p10}, {"m", 0x1p20},   {"g", 0x1p30},   {"t", 0x1p40},
-                 {"kb", 1e3},     {"mb", 1e6},   {"gb", 1e9},     {"tb", 1e12}};
+    } units[] = {{"", 1},         {"b", 1},       {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30},
+                 {"tib", 0x1p40}, {"k", 0x1p10},  {"m", 0x1p20},   {"g", 0x1p30},   {"t", 0x1p40},
+                 {"ki", 0x1p10},  {"mi", 0x1p20}, {"gi", 0x1p30},  {"ti", 0x1p40}, /* Kubernetes' */
+                 {"kb", 1e3},     {"mb", 1e6},    {"gb", 1e9},     {"tb", 1e12}};
 
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
         if (strcasecmp(text, units[i].name) == 0) {
@@ -49,6 +50,46 @@ enum weir_status weir_amount_parse(const char *text, struct weir_amount *ret_amo
     }
     *ret_amount = (struct weir_amount){.bytes = (uint64_t)(value * factor)};
     return WEIR_OK;
+}
+
+enum weir_status weir_amounts_get(const char *list, uint32_t device, struct weir_amount *ret_amount)
+{
+    char one[32];
+
+    if (*list == 0) {
+        return WEIR_ERR_NOT_FOUND;
+    }
+    for (; device != 0 && strchr(list, ','); device--) {
+        list = strchr(list, ',') + 1;
+    }
+    list += strspn(list, " ");
+    if (snprintf(one, sizeof one, "%.*s", (int)strcspn(list, ","), list) >= (int)sizeof one) {
+        return WEIR_ERR_INVALID;
+    }
+    return weir_amount_parse(one, ret_amount);
+}
+
+bool weir_labels_ok(const char *labels)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
+
+    while (*labels != 0) {
+        size_t name =
+            strspn(labels, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
+        size_t end = strcspn(labels, ",");
+
+        if (!strchr(letters, *labels) || labels[name] != '=' || name > end ||
+            (labels[end] == ',' && labels[end + 1] == 0)) {
+            return false;
+        }
+        for (size_t i = name + 1; i < end; i++) {
+            if (labels[i] <= ' ' || labels[i] > '~' || labels[i] == '"' || labels[i] == '\\') {
+                return false;
+            }
+        }
+        labels += end + (labels[end] == ',');
+    }
+    return true;
 }
 
 uint64_t weir_amount_of(struct weir_amount amount, uint64_t whole_bytes)

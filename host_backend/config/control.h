@@ -222,6 +222,7 @@ enum weir_status weir_control_status(const char *run_dir,
  *     tenant show NAME        its row and settings
  *     tenant set NAME KEY=VALUE ..    "KEY=" goes back to what the tenant's source says
  *     tenant add NAME KEY=VALUE ..
+ *     tenant keep NAME KEY=VALUE ..   as add, and later hosts have it, too, until it is removed
  *     tenant remove NAME
  *     events                  what happened lately
  *     drain [NAME]            the tenant, or each one, takes no new programs; they go on that run

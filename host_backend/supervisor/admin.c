@@ -314,6 +314,7 @@ void weir_sup_admin_row(struct weir_supervisor *sup, int worker, struct weir_lin
     } else if (message->type == WEIR_LINK_ROW_DEVICE) {
         weir_status_end_texts(weir_status_device_fields, &message->device_row);
         take_device(g, &message->device_row);
+        weir_sup_gpus_row(sup, worker, &message->device_row);
     } else if (message->type == WEIR_LINK_ROW_TENANT) {
         weir_status_end_texts(weir_status_tenant_fields, &message->tenant_row);
         take_refusals(sup, &message->tenant_row);
@@ -323,6 +324,7 @@ void weir_sup_admin_row(struct weir_supervisor *sup, int worker, struct weir_lin
         if (worker >= 0) {
             weir_sup_worker_row(&sup->workers[worker], &message->worker);
             sup->workers[worker].answering = false;
+            weir_sup_gpus_end(sup, worker);
         } else {
             sup->gate.answering = false;
         }
@@ -467,6 +469,7 @@ void weir_sup_admin_report(struct weir_supervisor *sup, struct weir_status_repor
     weir_sup_extras_report(sup, report);
     fill_workers(sup, report);
     weir_sup_uses_join(sup);
+    weir_sup_gpus_report(sup);
     report->devices = sup->admin.gathered.devices;
     report->n_devices = sup->admin.gathered.n_devices;
     report->programs = sup->admin.gathered.programs;

@@ -22,6 +22,18 @@ void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
                             struct weir_status_report *report);
 /** Ask the workers for their status, if that is not under way. @return the gathering's number */
 uint64_t weir_sup_admin_gather(struct weir_supervisor *sup);
+
+/* gpus.c */
+
+/** A worker is ready, and has no guest yet: should it be asked what GPUs it has? */
+bool weir_sup_gpus_wanted(const struct weir_supervisor *sup, int worker);
+/** A worker reports a GPU. */
+void weir_sup_gpus_row(struct weir_supervisor *sup, int worker,
+                       const struct weir_status_device *row);
+/** A worker has reported all. */
+void weir_sup_gpus_end(struct weir_supervisor *sup, int worker);
+/** Add the GPUs that no worker reports to what was gathered. */
+void weir_sup_gpus_report(struct weir_supervisor *sup);
 /** Watch for new clients, for requests, and for room to send more of a reply. */
 void weir_sup_admin_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 /** Take the gate process's answer to a client's request. */

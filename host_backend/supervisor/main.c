@@ -119,6 +119,8 @@ static enum weir_status open_tenants(struct weir_supervisor *sup)
 {
     enum weir_status status = weir_sup_tenants_apply(sup, &sup->config);
 
+    weir_sup_kept_load(sup);
+    weir_sup_tenants_follow(sup);
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (sup->tenants[i].used && sup->tenants[i].listen_fd >= 0) {
             return WEIR_OK;

@@ -115,8 +115,24 @@ static void set(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
     }
 }
 
+/* A tenant that is kept and has come or gone must be so after the host's end, too. */
+static void keep(struct weir_supervisor *sup, struct weir_status_report *report,
+                 struct weir_sup_tenant *made)
+{
+    if (weir_sup_kept_store(sup)) {
+        return;
+    }
+    weir_sup_note(report, made ? "error" : "warning",
+                  made ? "not added: the file of kept tenants cannot be written"
+                       : "it comes back with the next host: the file of kept tenants cannot be "
+                         "written");
+    if (made) {
+        weir_sup_tenant_remove(sup, made);
+    }
+}
+
 static void add(struct weir_supervisor *sup, struct weir_status_report *report, const char *name,
-                char **words, size_t n_words)
+                enum weir_origin source, char **words, size_t n_words)
 {
     struct weir_tenant_config config;
     struct weir_sup_tenant *tenant;
@@ -151,12 +167,15 @@ static void add(struct weir_supervisor *sup, struct weir_status_report *report, 
     if (report->n_notes != 0) {
         return;
     }
-    if (weir_sup_tenant_add(sup, &config, WEIR_ORIGIN_COMMAND, &diag) != WEIR_OK) {
+    if (weir_sup_tenant_add(sup, &config, source, &diag) != WEIR_OK) {
         weir_sup_note(report, "error", diag.message);
         return;
     }
     weir_sup_libvirt_again(sup);
     tenant = weir_sup_tenant_find(sup, name);
+    if (tenant && source == WEIR_ORIGIN_KEPT) {
+        keep(sup, report, tenant);
+    }
     for (size_t i = 0; tenant && i < weir_setting_count(); i++) {
         show(sup, report, tenant, i, &config);
     }
@@ -173,7 +192,12 @@ static bool known(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
     } else if (strcmp(words[1], "set") == 0) {
         set(sup, tenant, report, words + 3, n_words - 3);
     } else if (strcmp(words[1], "remove") == 0 && n_words == 3) {
+        bool kept = tenant->source == WEIR_ORIGIN_KEPT;
+
         weir_sup_tenant_remove(sup, tenant);
+        if (kept) {
+            keep(sup, report, NULL);
+        }
     } else {
         return false;
     }
@@ -223,8 +247,10 @@ bool weir_sup_tenant_request(struct weir_supervisor *sup, struct weir_admin_clie
                       "permission denied: root and the user of weir serve may change tenants");
         return true;
     }
-    if (strcmp(words[1], "add") == 0) {
-        add(sup, client->report, words[2], words + 3, n_words - 3);
+    if (strcmp(words[1], "add") == 0 || strcmp(words[1], "keep") == 0) {
+        add(sup, client->report, words[2],
+            strcmp(words[1], "keep") == 0 ? WEIR_ORIGIN_KEPT : WEIR_ORIGIN_COMMAND, words + 3,
+            n_words - 3);
         return true;
     }
     if (!tenant || tenant->gone) {

@@ -262,7 +262,12 @@ static enum weir_status welcome(struct arrival *a, const struct weir_hello *hell
     weir_sessions_unlock(w);
     params.memory_quota_bytes = weir_account_limit(&a->tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY);
     for (uint32_t i = 0; i < w->platform.n_devices; i++) {
+        uint64_t quota = weir_account_limit(&a->tenant->account, WEIR_ACCOUNT_OF_DEVICE + i);
+
         devices[i] = w->platform.devices[i].about;
+        if (devices[i].total_memory_bytes > quota) {
+            devices[i].total_memory_bytes = quota;
+        }
         if (devices[i].total_memory_bytes > params.memory_quota_bytes) {
             devices[i].total_memory_bytes = params.memory_quota_bytes;
         }

@@ -6,6 +6,7 @@
  * e2e_quota hold BYTES    take so much (in one piece), print "held", and keep it until stdin ends.
  * e2e_quota flood BYTES N   the same N times, as fast as it goes.
  * e2e_quota arrays QUOTA  arrays: cleared, refused over the quota, gone with their context.
+ * e2e_quota each BYTES N   device N has this quota of its own: shown, kept by memory of every kind.
  * e2e_quota fails BYTES   so much must be refused with CUDA_ERROR_OUT_OF_MEMORY just now.
  */
 #include "tests/cuda/check_driver.h"
@@ -266,10 +267,47 @@ static void hold(size_t bytes)
     DRV(cu.MemFree_v2(memory));
 }
 
+/* A quota of one device: what others have and this program has elsewhere does not count. */
+static void check_each(size_t quota, int number)
+{
+    const CUDA_ARRAY3D_DESCRIPTOR most = {
+        4096, quota / 4096 / 4 * 17 / 16, 0, CU_AD_FORMAT_FLOAT, 1, 0};
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = number}};
+    CUmemGenericAllocationHandle handle;
+    CUcontext context;
+    CUdevice device;
+    CUdeviceptr half;
+    CUdeviceptr rest;
+    CUarray array;
+    size_t total = 0;
+    size_t free_bytes = 0;
+    DRV(cu.DeviceGet(&device, number));
+    DRV(cu.DevicePrimaryCtxRetain(&context, device));
+    DRV(cu.CtxSetCurrent(context));
+    DRV(cu.DeviceTotalMem_v2(&total, device));
+    check_int((long long)total, (long long)quota, "cuDeviceTotalMem is the device's quota");
+    DRV(cu.MemGetInfo_v2(&free_bytes, &total));
+    check_int((long long)total, (long long)quota, "cuMemGetInfo's total is the device's quota");
+    check_true(free_bytes <= quota, "no more is free");
+    check_code(cu.MemAlloc_v2(&rest, quota + (2u << 20)), CUDA_ERROR_OUT_OF_MEMORY, "more");
+    check_code(cu.Array3DCreate_v2(&array, &most), CUDA_ERROR_OUT_OF_MEMORY, "more as an array");
+    check_code(cu.MemCreate(&handle, ((quota >> 21) + 1) << 21, &prop, 0), CUDA_ERROR_OUT_OF_MEMORY,
+               "more as a handle");
+    check_code(cu.MemAlloc_v2(&half, quota / 2), CUDA_SUCCESS, "half of the device's quota");
+    check_code(cu.MemAlloc_v2(&rest, quota / 4 * 3), CUDA_ERROR_OUT_OF_MEMORY,
+               "three quarters when a half is taken");
+    DRV(cu.MemFree_v2(half));
+    check_code(cu.MemAlloc_v2(&rest, quota / 4 * 3), CUDA_SUCCESS, "when the half is free again");
+    DRV(cu.MemFree_v2(rest));
+    DRV(cu.DevicePrimaryCtxRelease_v2(device));
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 3 && argc != 4) {
-        fprintf(stderr, "usage: e2e_quota check|shows|arrays|hold|fails BYTES, or flood BYTES N\n");
+        fprintf(stderr,
+                "usage: e2e_quota check|shows|arrays|hold|fails BYTES, or flood|each BYTES N\n");
         return 2;
     }
     size_t bytes = strtoull(argv[2], NULL, 0);
@@ -290,6 +328,8 @@ int main(int argc, char **argv)
         check_room(bytes);
         check_resets(bytes);
         check_flat(bytes);
+    } else if (strcmp(argv[1], "each") == 0) {
+        check_each(bytes, argc == 4 ? (int)strtol(argv[3], NULL, 0) : 0);
     } else if (strcmp(argv[1], "hold") == 0) {
         hold(bytes);
     } else {

@@ -105,7 +105,7 @@ class Install(lib.Case):
             return set(re.search(r'CPACK_COMPONENTS_ALL "(.*)"', f.read())[1].split(";"))
 
     def test_what_is_left_out_is_told(self):
-        """ci/package, with tools that make the packages of a machine without libvirt's and Slurm's headers."""
+        """ci/package, with tools that make the packages of a machine without libvirt's, Slurm's and other headers."""
         tools, out = self.folder(), self.folder()
         for name, line in (("cmake", ":"), ("ninja", ":"), ("cpack", 'touch "$6/weir-host_0_amd64.deb" "$6/weir-guest_0_amd64.deb"')):
             path = os.path.join(tools, name)
@@ -117,7 +117,8 @@ class Install(lib.Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual([line for line in done.stderr.splitlines() if ".rpm" not in line],
                          ["left out: weir-libvirt, which needs libvirt-dev and libxml2-dev when it is built",
-                          "left out: weir-slurm, which needs libslurm-dev when it is built"])
+                          "left out: weir-slurm, which needs libslurm-dev when it is built",
+                          "left out: weir-kubernetes, which needs libnghttp2-dev, libcurl4-openssl-dev and libjansson-dev when it is built"])
 
     def guest_needs_libc_alone(self, folder):
         for path in ("usr/bin/weir", "usr/lib/weir/guest/libcuda.so.1", "usr/lib/weir/guest/libnvidia-ml.so.1"):

@@ -22,7 +22,7 @@
 #include <sys/types.h>
 
 #define WEIR_WORKERS_MAX        (WEIR_CONFIG_TENANTS_MAX + 1 + WEIR_PROGRAMS_MAX)
-#define WEIR_ADMIN_CLIENTS_MAX  16
+#define WEIR_ADMIN_CLIENTS_MAX  64 /* a node whose 30 pods start at once asks for each */
 #define WEIR_DEMAND_CLIENTS_MAX 16 /* connections that ask for shares on demand */
 
 struct weir_sup_log;
@@ -37,6 +37,7 @@ enum weir_origin {
     WEIR_ORIGIN_COMMAND, /* weir tenant */
     WEIR_ORIGIN_LIBVIRT, /* a domain's metadata */
     WEIR_ORIGIN_DEMAND,  /* a user's request: the tenant is a share on demand (demand.c) */
+    WEIR_ORIGIN_KEPT,    /* weir tenant add --keep: outlives the host (kept.c) */
     WEIR_ORIGIN_USER,    /* a user has come who names no tenant (user_tenants.c) */
 };
 
@@ -388,6 +389,13 @@ struct weir_sup_rates {
     struct weir_log_rate starts;    /* lines about workers that start, and spares that end */
 };
 
+/* The host's GPUs (gpus.c). */
+struct weir_sup_gpus {
+    struct weir_status_device of[WEIR_LINK_DEVICES_MAX];
+    uint32_t n;
+    bool known; /* a worker has told all of them */
+};
+
 struct weir_supervisor {
     const struct weir_worker_events *listener;
     struct weir_host_config config;
@@ -407,6 +415,7 @@ struct weir_supervisor {
     struct weir_sup_events *events;
     uint64_t worker_starts;
     struct weir_sup_reserve reserve;
+    struct weir_sup_gpus gpus;
     struct weir_claims claims; /* claims of GPUs */
     uint64_t memory_bytes;     /* of the host's devices; 0: no worker has told yet */
     uint32_t remarked_pct;     /* percent of memory promised, as last logged */

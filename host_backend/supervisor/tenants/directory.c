@@ -146,6 +146,8 @@ static void drop_one(struct weir_supervisor *sup, struct weir_sup_entry *e)
         sup->directory.n_memory--;
         weir_account_page_release(sup->tenants[tenant].account, WEIR_ACCOUNT_DEVICE_MEMORY,
                                   e->about.bytes);
+        weir_account_page_release(sup->tenants[tenant].account,
+                                  WEIR_ACCOUNT_OF_DEVICE + e->about.device, e->about.bytes);
     }
     free_entry(sup, e);
 }
@@ -169,7 +171,7 @@ static bool is_sound(const struct weir_link_entry *about, int fd)
 {
     switch (about->kind) {
     case WEIR_ENTRY_MEMORY:
-        return fd >= 0 && about->bytes != 0;
+        return fd >= 0 && about->bytes != 0 && about->device < WEIR_ACCOUNT_DEVICES;
     case WEIR_ENTRY_DESCRIPTOR:
     case WEIR_ENTRY_POOL:
         return fd >= 0;
@@ -185,6 +187,18 @@ static bool watch(struct weir_supervisor *sup, struct weir_sup_entry *e)
     struct epoll_event event = {.events = 0, .data = {.ptr = e}}; /* hang-up is always reported */
 
     return epoll_ctl(sup->directory.watch_fd, EPOLL_CTL_ADD, e->fd, &event) == 0;
+}
+
+/* Let the tenant's page have what a worker has charged for memory, all of it or nothing. */
+static bool keep(struct weir_account_page *page, int worker, const struct weir_link_entry *about)
+{
+    const uint32_t place = (uint32_t)worker;
+    const enum weir_account_item item = WEIR_ACCOUNT_OF_DEVICE + about->device;
+
+    /* The worker's end gives back what it has charged and what is not kept. */
+    return weir_account_page_keep(page, place, item, about->bytes) &&
+           (weir_account_page_keep(page, place, WEIR_ACCOUNT_DEVICE_MEMORY, about->bytes) ||
+            (weir_account_page_release(page, item, about->bytes), false));
 }
 
 /* Prepare an entry according to its kind. */
@@ -204,9 +218,7 @@ static enum weir_status prepare(struct weir_supervisor *sup, int worker, struct 
     if (!add_worker(e, worker)) {
         return WEIR_ERR_QUOTA;
     }
-    return e->about.kind != WEIR_ENTRY_MEMORY ||
-                   weir_account_page_keep(tenant->account, (uint32_t)worker,
-                                          WEIR_ACCOUNT_DEVICE_MEMORY, e->about.bytes)
+    return e->about.kind != WEIR_ENTRY_MEMORY || keep(tenant->account, worker, &e->about)
                ? WEIR_OK
                : WEIR_ERR_INVALID;
 }

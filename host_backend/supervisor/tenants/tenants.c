@@ -140,8 +140,9 @@ void weir_sup_tenant_move(struct weir_supervisor *sup, struct weir_sup_tenant *t
 
 const char *weir_origin_text(const struct weir_supervisor *sup, enum weir_origin origin)
 {
-    static const char *const texts[] = {"weir.toml", "weir tenant", "libvirt",
-                                        WEIR_CONTROL_ON_DEMAND, WEIR_CONTROL_OF_USER};
+    static const char *const texts[] = {"weir.toml", "weir tenant",
+                                        "libvirt",   WEIR_CONTROL_ON_DEMAND,
+                                        "kept",      WEIR_CONTROL_OF_USER};
 
     return origin == WEIR_ORIGIN_FILE && !sup->params.config_path ? "built in" : texts[origin];
 }
@@ -300,6 +301,11 @@ static void follow(struct weir_supervisor *sup)
 {
     weir_sup_containers_follow(sup);
     weir_sup_vsock_follow(sup);
+}
+
+void weir_sup_tenants_follow(struct weir_supervisor *sup)
+{
+    follow(sup);
 }
 
 /* Free the slot of a tenant of which no worker has anything. Its own worker, if not running, stays
@@ -464,8 +470,8 @@ enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,
         }
         return status;
     }
-    weir_log_info("supervisor: tenant added tenant=%s by=\"%s\"", config->name,
-                  weir_origin_text(sup, source));
+    weir_log_info("supervisor: tenant added tenant=%s by=\"%s\" labels=\"%s\"", config->name,
+                  weir_origin_text(sup, source), config->labels);
     follow(sup);
     return WEIR_OK;
 }
@@ -498,7 +504,9 @@ enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
         status = status == WEIR_OK ? one : status;
     }
     weir_sup_user_tenants_follow(sup);
-    follow(sup);
+    if (sup->life.listening) { /* else kept tenants come first: follow() removes folders of others */
+        follow(sup);
+    }
     return status;
 }
 

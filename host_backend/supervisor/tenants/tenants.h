@@ -9,6 +9,8 @@
 /** Apply the configuration: open sockets of new tenants, close those of gone ones, tell workers. */
 enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
                                         const struct weir_host_config *config) WEIR_MUST_CHECK;
+/** At the host's start, when all of its tenants are there: update what they share. */
+void weir_sup_tenants_follow(struct weir_supervisor *sup);
 /** A source has other settings for a tenant that it has made. */
 enum weir_status weir_sup_tenant_set_base(struct weir_supervisor *sup, enum weir_origin source,
                                           const struct weir_tenant_config *config) WEIR_MUST_CHECK;
@@ -95,6 +97,13 @@ bool weir_sup_drain_set(struct weir_supervisor *sup, struct weir_sup_tenant *ten
 void weir_sup_drain_forget(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /** At the host's start, when its tenants are there: drain what an earlier host had drained. */
 void weir_sup_drain_load(struct weir_supervisor *sup);
+
+/* kept.c */
+
+/** At the host's start, when the tenants of weir.toml are there: make those that are kept. */
+void weir_sup_kept_load(struct weir_supervisor *sup);
+/** Write down which tenants are kept. @return false: the file cannot be written */
+bool weir_sup_kept_store(const struct weir_supervisor *sup);
 
 /* faults.c */
 

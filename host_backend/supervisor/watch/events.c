@@ -269,6 +269,7 @@ static bool may_tell(struct weir_sup_events *events, const struct weir_sup_tenan
 
         snprintf(event.kind, sizeof event.kind, "%s", kinds[WEIR_EVENT_LEFT_OUT].name);
         snprintf(event.tenant, sizeof event.tenant, "%s", tenant->config.name);
+        memcpy(event.labels, tenant->config.labels, sizeof event.labels);
         snprintf(event.why, sizeof event.why, "more than %u events in %u s", LIMIT_MAX,
                  (unsigned)(INTERVAL_NS / WEIR_NS_PER_S));
         l->left_out = 0;
@@ -299,6 +300,7 @@ void weir_sup_event(struct weir_supervisor *sup, const struct weir_sup_event *wh
     snprintf(event.kind, sizeof event.kind, "%s", kinds[what->kind].name);
     if (what->tenant) {
         snprintf(event.tenant, sizeof event.tenant, "%s", what->tenant->config.name);
+        memcpy(event.labels, what->tenant->config.labels, sizeof event.labels);
     }
     snprintf(event.program, sizeof event.program, "%s", what->program ? what->program : "");
     snprintf(event.call, sizeof event.call, "%s", what->call ? what->call : "");

@@ -69,6 +69,26 @@ static bool is_scheduled(const struct weir_status_report *report)
     return scheduled;
 }
 
+/* Print a tenant's own labels, but those that have the name of one of ours, or came before. */
+static void print_labels(FILE *out, const char *labels)
+{
+    static const char ours[] = "tenant,priority,isolation,source,";
+    char seen[256];
+    int used = snprintf(seen, sizeof seen, ",%s", ours);
+
+    for (const char *at = labels; *at != 0;) {
+        int name = (int)strcspn(at, "="), end = (int)strcspn(at, ",");
+        char key[200];
+
+        snprintf(key, sizeof key, ",%.*s,", name, at);
+        if (name < end && !strstr(seen, key)) {
+            fprintf(out, ",%.*s=\"%.*s\"", name, at, end - name - 1, at + name + 1);
+            used += snprintf(seen + used, sizeof seen - (size_t)used, "%s", key + 1);
+        }
+        at += end + (at[end] == ',');
+    }
+}
+
 static void print_tenants(FILE *out, const struct weir_status_report *report)
 {
     bool scheduled = is_scheduled(report);
@@ -77,10 +97,11 @@ static void print_tenants(FILE *out, const struct weir_status_report *report)
     for (size_t i = 0; i < report->n_tenants; i++) {
         const struct weir_status_tenant *t = &report->tenants[i];
 
-        fprintf(
-            out,
-            "weir_tenant_info{tenant=\"%s\",priority=\"%s\",isolation=\"%s\",source=\"%s\"} 1\n",
-            t->name, t->priority, t->isolation, t->source);
+        fprintf(out,
+                "weir_tenant_info{tenant=\"%s\",priority=\"%s\",isolation=\"%s\",source=\"%s\"",
+                t->name, t->priority, t->isolation, t->source);
+        print_labels(out, t->labels);
+        fputs("} 1\n", out);
     }
     for (const struct weir_status_field *f = weir_status_tenant_fields; f->name; f++) {
         const struct weir_status_metric *m = &f->metric;

@@ -128,7 +128,17 @@ bool weir_program_is_waited_for(const struct weir_supervisor *sup,
 
 void weir_spare_kinds_find(const struct weir_supervisor *sup, struct weir_spare_kinds *kinds)
 {
+    bool any = sup->gpus.known;
+
     kinds->n = 0;
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX && !any; i++) {
+        any = sup->tenants[i].used && !sup->tenants[i].gone &&
+              strcmp(weir_sup_devices_of(sup, &sup->tenants[i]), sup->config.devices) == 0;
+    }
+    if (!any) { /* nobody else makes a worker that tells what GPUs the host has */
+        kinds->of[kinds->n++] =
+            (struct weir_program_kind){.devices = sup->config.devices, .native = !sup->mps.wanted};
+    }
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         const struct weir_sup_tenant *t = &sup->tenants[i];
 

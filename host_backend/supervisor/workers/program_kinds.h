@@ -43,7 +43,7 @@ bool weir_program_is_waited_for(const struct weir_supervisor *sup,
  * is the same for all. */
 struct weir_spare_kinds {
     uint32_t n;
-    struct weir_program_kind of[WEIR_CONFIG_TENANTS_MAX];
+    struct weir_program_kind of[WEIR_CONFIG_TENANTS_MAX + 1]; /* one for nobody */
 };
 
 void weir_spare_kinds_find(const struct weir_supervisor *sup, struct weir_spare_kinds *kinds);

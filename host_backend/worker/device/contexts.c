@@ -169,14 +169,15 @@ static uint64_t bytes_beyond_open(const struct weir_worker_device *device, uint3
 static pthread_mutex_t limits_lock = PTHREAD_MUTEX_INITIALIZER; /* limit_bytes, tenants' limits */
 
 /* Release what a limit no longer needs. */
-static void give_back(struct weir_tenant *tenant, uint64_t *needed, uint64_t bytes)
+static void give_back(struct weir_tenant *tenant, uint32_t device, uint64_t *needed, uint64_t bytes)
 {
-    uint64_t charged = tenant->limits.charged < bytes ? tenant->limits.charged : bytes;
+    uint64_t charged = tenant->limits.of[device] < bytes ? tenant->limits.of[device] : bytes;
 
     *needed -= bytes;
-    tenant->limits.bytes -= bytes;
+    tenant->limits.bytes[device] -= bytes;
+    tenant->limits.of[device] -= charged;
     tenant->limits.charged -= charged;
-    weir_account_release(&tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY, charged);
+    weir_tenant_release(tenant, device, charged);
 }
 
 static CUresult set_locked(struct weir_session *s, uint32_t limit, uint64_t value)
@@ -192,13 +193,14 @@ static CUresult set_locked(struct weir_session *s, uint32_t limit, uint64_t valu
             return result;
         }
         *needed = after;
-        s->tenant->limits.bytes += after - before;
+        s->tenant->limits.bytes[s->device] += after - before;
+        s->tenant->limits.of[s->device] += after - before;
         s->tenant->limits.charged += after - before;
     }
     result = weir_session_note_lack(s, s->driver->cuCtxSetLimit(limits[limit], value));
     after = result == CUDA_SUCCESS ? after : before;
     if (*needed > after) {
-        give_back(s->tenant, needed, *needed - after);
+        give_back(s->tenant, s->device, needed, *needed - after);
     }
     return result;
 }
@@ -206,9 +208,16 @@ static CUresult set_locked(struct weir_session *s, uint32_t limit, uint64_t valu
 void weir_context_limits_join(struct weir_tenant *tenant)
 {
     pthread_mutex_lock(&limits_lock);
-    if (tenant->limits.n_sessions++ == 0 &&
-        weir_account_charge(&tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY, tenant->limits.bytes)) {
-        tenant->limits.charged = tenant->limits.bytes;
+    bool first = tenant->limits.n_sessions++ == 0;
+
+    for (uint32_t i = 0; first && i < WEIR_ACCOUNT_DEVICES; i++) {
+        const struct weir_amounts amounts = weir_account_device_bytes(i, tenant->limits.bytes[i]);
+        enum weir_account_item refused;
+
+        if (weir_account_charge_all(&tenant->account, &amounts, &refused)) {
+            tenant->limits.of[i] = tenant->limits.bytes[i];
+            tenant->limits.charged += tenant->limits.of[i];
+        }
     }
     pthread_mutex_unlock(&limits_lock);
 }
@@ -216,9 +225,12 @@ void weir_context_limits_join(struct weir_tenant *tenant)
 void weir_context_limits_leave(struct weir_tenant *tenant)
 {
     pthread_mutex_lock(&limits_lock);
-    if (--tenant->limits.n_sessions == 0) {
-        weir_account_release(&tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY, tenant->limits.charged);
-        tenant->limits.charged = 0;
+    bool last = --tenant->limits.n_sessions == 0;
+
+    for (uint32_t i = 0; last && i < WEIR_ACCOUNT_DEVICES; i++) {
+        weir_tenant_release(tenant, i, tenant->limits.of[i]);
+        tenant->limits.charged -= tenant->limits.of[i];
+        tenant->limits.of[i] = 0;
     }
     pthread_mutex_unlock(&limits_lock);
 }

@@ -46,7 +46,8 @@ static struct weir_amounts cost_of(const struct weir_host_chunk *chunk)
     if (chunk->pinned) {
         return weir_host_memory_cost(chunk->bytes, is_loose(chunk));
     }
-    return weir_device_memory_cost(chunk->tenant->worker, chunk->published ? 0 : chunk->bytes);
+    return weir_device_memory_cost(chunk->tenant->worker, chunk->device,
+                                   chunk->published ? 0 : chunk->bytes);
 }
 
 static CUresult charge(struct weir_session *session, struct weir_host_chunk *chunk)
@@ -93,11 +94,13 @@ static void give_address(struct weir_host_chunk *chunk)
     pthread_mutex_unlock(&t->lock);
 }
 
-struct weir_amounts weir_device_memory_cost(const struct weir_worker *worker, uint64_t bytes)
+struct weir_amounts weir_device_memory_cost(const struct weir_worker *worker, uint32_t device,
+                                            uint64_t bytes)
 {
-    return (struct weir_amounts){
-        .of = {[WEIR_ACCOUNT_DEVICE_MEMORY] = bytes,
-               [WEIR_ACCOUNT_DESCRIPTORS] = worker->platform.real ? 0 : 1}};
+    struct weir_amounts cost = weir_account_device_bytes(device, bytes);
+
+    cost.of[WEIR_ACCOUNT_DESCRIPTORS] = worker->platform.real ? 0 : 1;
+    return cost;
 }
 
 static CUresult create_memory(struct weir_worker *worker, uint32_t device, uint64_t bytes,

@@ -97,7 +97,8 @@ void weir_chunk_ready_cleared(struct weir_worker *worker);
 bool weir_chunk_ready_drop(struct weir_worker *worker);
 
 /** What device memory is charged as: softgpu keeps a file of each piece, NVIDIA's driver none. */
-struct weir_amounts weir_device_memory_cost(const struct weir_worker *worker, uint64_t bytes);
+struct weir_amounts weir_device_memory_cost(const struct weir_worker *worker, uint32_t device,
+                                            uint64_t bytes);
 /** Wait for a stream that clears memory. @return as cuStreamSynchronize() @thread any, with its
  * context */
 CUresult weir_memory_cleared(const struct weir_driver *driver, CUstream stream);

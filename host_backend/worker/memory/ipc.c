@@ -42,9 +42,12 @@ CUresult weir_ipc_memory_publish(struct weir_tenant *tenant, CUmemGenericAllocat
     result = publish_fd(tenant, memory, entry);
     /* No answer comes if the worker is ending: then the supervisor settles its charges. */
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEVICE_UNAVAILABLE) {
-        weir_account_passed_on(&tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY,
-                               charged->of[WEIR_ACCOUNT_DEVICE_MEMORY]);
-        charged->of[WEIR_ACCOUNT_DEVICE_MEMORY] = 0;
+        for (int i = 0; i < WEIR_ACCOUNT_COUNT; i++) {
+            if (weir_account_is_device_memory((enum weir_account_item)i)) {
+                weir_account_passed_on(&tenant->account, (enum weir_account_item)i, charged->of[i]);
+                charged->of[i] = 0;
+            }
+        }
     }
     return result;
 }

@@ -43,7 +43,7 @@ CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, ui
 {
     struct weir_tenant *tenant = session->tenant;
     struct weir_worker *w = tenant->worker;
-    const struct weir_amounts cost = weir_device_memory_cost(w, bytes);
+    const struct weir_amounts cost = weir_device_memory_cost(w, device, bytes);
     struct weir_vmm_alloc *alloc;
     CUresult result;
 
@@ -92,7 +92,7 @@ static CUresult import_memory(struct weir_vmm_alloc *alloc, const uint8_t token[
 CUresult weir_vmm_alloc_import(struct weir_tenant *tenant, const uint8_t token[16],
                                struct weir_vmm_alloc **ret_alloc)
 {
-    const struct weir_amounts cost = weir_device_memory_cost(tenant->worker, 0);
+    const struct weir_amounts cost = weir_device_memory_cost(tenant->worker, 0, 0);
     struct weir_vmm_alloc *alloc;
     CUresult result;
 

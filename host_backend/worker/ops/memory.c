@@ -207,15 +207,20 @@ CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_inf
                             struct weir_op_mem_info_out *out)
 {
     const struct weir_account *account = &s->tenant->account;
+    const enum weir_account_item item = WEIR_ACCOUNT_OF_DEVICE + s->op.device;
     uint64_t quota = weir_account_limit(account, WEIR_ACCOUNT_DEVICE_MEMORY);
     const struct weir_worker_device *device = &s->platform->devices[s->op.device];
-    uint64_t device_free = device->about.total_memory_bytes, ended;
+    uint64_t device_free = device->about.total_memory_bytes, ended, left;
     size_t free_bytes, total_bytes;
 
     (void)in;
     /* Count what ended programs hold as free. Read this first: they may free it meanwhile. */
     ended = weir_tenant_held_by_ended(s->tenant, WEIR_ENDING_NS);
     out->free = weir_account_left(account, WEIR_ACCOUNT_DEVICE_MEMORY) + ended;
+    left = weir_account_left(account, item);
+    if (out->free > left && out->free - left > ended) {
+        out->free = left + ended;
+    }
     if (s->op.device != s->device) { /* this thread has no context of that device current */
         (void)weir_nvml_free_bytes(device->nvml, &device_free);
     } else if (s->driver->cuMemGetInfo_v2(&free_bytes, &total_bytes) == CUDA_SUCCESS) {
@@ -224,6 +229,9 @@ CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_inf
     out->total = device->about.total_memory_bytes;
     if (out->total > quota) {
         out->total = quota; /* the quota covers all devices together */
+    }
+    if (out->total > weir_account_limit(account, item)) {
+        out->total = weir_account_limit(account, item);
     }
     device_free += ended + weir_spare_bytes(s, s->op.device);
     if (out->free > device_free) { /* quotas may add up to more than the device has */

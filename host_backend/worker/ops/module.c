@@ -282,7 +282,7 @@ static CUresult prepare(struct weir_session *s, const uint8_t hash[16], uint64_t
 
 static void give_up(struct weir_session *s, struct load *load)
 {
-    weir_account_release(&s->tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY, load->facts.global_bytes);
+    weir_tenant_release(s->tenant, s->device, load->facts.global_bytes);
     weir_image_put(&s->tenant->images, load->image);
 }
 

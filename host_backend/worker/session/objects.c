@@ -151,8 +151,17 @@ struct weir_object *weir_host_object_find(const struct weir_session *session, en
 CUresult weir_host_object_bind(struct weir_session *session, struct weir_object *object,
                                void *native)
 {
+    struct weir_account *account = &session->tenant->account;
+
     object->native = native;
     if (object->charged_bytes != 0 && object->device != session->device) {
+        if (!weir_account_charge(account, WEIR_ACCOUNT_OF_DEVICE + session->device,
+                                 object->charged_bytes)) {
+            return weir_session_over_quota(session, WEIR_ACCOUNT_OF_DEVICE + session->device,
+                                           object->charged_bytes);
+        }
+        weir_account_release(account, WEIR_ACCOUNT_OF_DEVICE + object->device,
+                             object->charged_bytes);
         weir_session_let_go(session, object->device, object->charged_bytes);
         weir_session_hold(session, session->device, object->charged_bytes);
     }
@@ -229,8 +238,7 @@ static void finish(struct weir_session *session, struct weir_object *o)
         free(m->options);
     }
     if (o->charged_bytes != 0) {
-        weir_account_release(&session->tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY,
-                             o->charged_bytes);
+        weir_tenant_release(session->tenant, o->device, o->charged_bytes);
         weir_session_let_go(session, o->device, o->charged_bytes);
     }
     weir_graph_holds_drop(session, o);

@@ -28,6 +28,24 @@ static void store_settings(struct weir_tenant_config *to, const struct weir_tena
     }
 }
 
+/* The quota of each device; a list that does not say one, and a device that is not there: none. */
+static void limit_devices(struct weir_tenant *tenant, const struct weir_tenant_config *config)
+{
+    const struct weir_platform *platform = weir_worker_platform(tenant->worker);
+
+    _Static_assert(WEIR_DEVICES_MAX <= WEIR_ACCOUNT_DEVICES, "an item for each");
+    for (uint32_t i = 0; i < WEIR_ACCOUNT_DEVICES; i++) {
+        struct weir_amount amount;
+        bool limited = i < platform->n_devices &&
+                       weir_amounts_get(config->device_memory, i, &amount) == WEIR_OK;
+
+        weir_account_limit_set(
+            &tenant->account, WEIR_ACCOUNT_OF_DEVICE + i,
+            limited ? weir_amount_of(amount, platform->devices[i].about.total_memory_bytes)
+                    : UINT64_MAX);
+    }
+}
+
 void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_config *config)
 {
     uint64_t host_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
@@ -40,6 +58,7 @@ void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_
         &tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY,
         weir_amount_of(config->memory,
                        weir_platform_total_bytes(weir_worker_platform(tenant->worker))));
+    limit_devices(tenant, config);
     weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_PINNED_MEMORY,
                            weir_amount_of(config->pinned, host_bytes));
     weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_HOST_MEMORY, HOST_MEMORY_BYTES);

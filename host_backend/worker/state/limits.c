@@ -36,7 +36,7 @@ CUresult weir_tenant_charge(struct weir_tenant *tenant, const struct weir_amount
     if (weir_account_charge_all(&tenant->account, amounts, &refused)) {
         return CUDA_SUCCESS;
     }
-    if (refused != WEIR_ACCOUNT_DEVICE_MEMORY && refused != WEIR_ACCOUNT_PINNED_MEMORY) {
+    if (!weir_account_is_device_memory(refused) && refused != WEIR_ACCOUNT_PINNED_MEMORY) {
         weir_tenant_refused(tenant, refused);
     }
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -220,7 +220,7 @@ const char *weir_session_caller(const struct weir_session *session, char *name)
 /* An amount of an item for people: bytes with a unit, or a number. */
 static const char *amount_text(enum weir_account_item item, uint64_t amount, char text[24])
 {
-    if (item == WEIR_ACCOUNT_DEVICE_MEMORY || item == WEIR_ACCOUNT_PINNED_MEMORY ||
+    if (weir_account_is_device_memory(item) || item == WEIR_ACCOUNT_PINNED_MEMORY ||
         item == WEIR_ACCOUNT_HOST_MEMORY) {
         return weir_human_bytes(amount, text);
     }
@@ -237,7 +237,7 @@ void weir_session_note_refusal(struct weir_session *session, enum weir_account_i
 
     snprintf(session->about->refused, sizeof session->about->refused,
              "%s of tenant %s: %s%s%s in use, asked %s by %s (%s)",
-             item == WEIR_ACCOUNT_DEVICE_MEMORY ? "quota" : weir_account_item_text(item),
+             weir_account_is_device_memory(item) ? "quota" : weir_account_item_text(item),
              session->tenant->name, amount_text(item, tenant_has(account, item), texts[0]),
              limit != UINT64_MAX ? " of " : "",
              limit != UINT64_MAX ? amount_text(item, limit, texts[1]) : "",
@@ -251,6 +251,7 @@ const char *weir_session_last_refusal(const struct weir_session *session)
 }
 
 static const char over_quota[] = "over the tenant's quota";
+static const char over_device_quota[] = "over the tenant's quota of this GPU";
 static const char over_own_limit[] = "over the limit that its environment sets";
 
 static CUresult refuse(struct weir_session *session, enum weir_account_item item, uint64_t bytes,
@@ -258,7 +259,7 @@ static CUresult refuse(struct weir_session *session, enum weir_account_item item
 {
     session->op.lack = WEIR_LACK_REFUSED;
     weir_session_note_refusal(session, item, bytes, why);
-    if (item == WEIR_ACCOUNT_DEVICE_MEMORY || item == WEIR_ACCOUNT_PINNED_MEMORY) {
+    if (weir_account_is_device_memory(item) || item == WEIR_ACCOUNT_PINNED_MEMORY) {
         tell_of_refusal(session, item, bytes, why);
     } else {
         weir_tenant_refused(session->tenant, item);
@@ -274,7 +275,8 @@ CUresult weir_session_over_quota(struct weir_session *session, enum weir_account
     if (weir_session_lacks_quota(session)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    weir_session_lack_text(session, over_quota, why, sizeof why);
+    weir_session_lack_text(session, item < WEIR_ACCOUNT_OF_DEVICE ? over_quota : over_device_quota,
+                           why, sizeof why);
     return refuse(session, item, bytes, why);
 }
 
@@ -297,13 +299,22 @@ CUresult weir_session_charge_all(struct weir_session *session, uint32_t device,
 CUresult weir_session_charge(struct weir_session *session, uint32_t device,
                              enum weir_account_item item, uint64_t bytes)
 {
-    session->op.asked_bytes = item == WEIR_ACCOUNT_DEVICE_MEMORY ? bytes : 0;
-    if (item == WEIR_ACCOUNT_DEVICE_MEMORY && !may_hold(session, device, bytes)) {
-        return refuse(session, item, bytes, over_own_limit);
+    if (item == WEIR_ACCOUNT_DEVICE_MEMORY) {
+        const struct weir_amounts amounts = weir_account_device_bytes(device, bytes);
+
+        return weir_session_charge_all(session, device, &amounts);
     }
+    session->op.asked_bytes = 0;
     return weir_account_charge(&session->tenant->account, item, bytes)
                ? CUDA_SUCCESS
                : weir_session_over_quota(session, item, bytes);
+}
+
+void weir_tenant_release(struct weir_tenant *tenant, uint32_t device, uint64_t bytes)
+{
+    const struct weir_amounts amounts = weir_account_device_bytes(device, bytes);
+
+    weir_account_release_all(&tenant->account, &amounts);
 }
 
 /* Show the tenant's other programs what the session holds. */

@@ -45,10 +45,11 @@ struct weir_tenant {
     struct weir_refusals refusals;  /* internally locked */
     struct weir_log_rate log_rate;  /* limits its sessions' log lines; internally locked */
     struct {
-        uint32_t n_sessions;          /* monitors do not count */
-        uint64_t bytes;               /* for raised limits of contexts, by the tenant's sessions */
-        atomic_uint_fast64_t charged; /* the sum of bytes; any thread may read it */
-    } limits;                         /* under the lock of contexts.c */
+        uint32_t n_sessions;                  /* monitors do not count */
+        uint64_t bytes[WEIR_ACCOUNT_DEVICES]; /* for raised limits of the devices' contexts */
+        uint64_t of[WEIR_ACCOUNT_DEVICES];    /* .. that is charged */
+        atomic_uint_fast64_t charged;         /* the sum of that; any thread may read it */
+    } limits;                                 /* under the lock of contexts.c */
 
     pthread_mutex_t lock; /* guards what follows */
     bool reserved;        /* both halves of the window are reserved; else window is invalid */
@@ -74,6 +75,8 @@ struct weir_tenant {
  * @thread any
  */
 CUresult weir_tenant_charge(struct weir_tenant *tenant, const struct weir_amounts *amounts);
+/** Give back device memory that was charged. @thread any */
+void weir_tenant_release(struct weir_tenant *tenant, uint32_t device, uint64_t bytes);
 /** Say in the log that there is no more of an item for the tenant. @thread any */
 void weir_tenant_refused(struct weir_tenant *tenant, enum weir_account_item item);
 

@@ -285,6 +285,14 @@ static void amount_of_whole_never_exceeds_it(void **state)
     assert_int_equal(weir_amount_parse("1.5GB", &a), WEIR_OK);
     assert_true(a.bytes == 1500000000);
     assert_true(weir_amount_of(a, 1000) == 1000);
+    assert_int_equal(weir_amounts_get("1GiB, 25%,2Gi", 1, &a), WEIR_OK);
+    assert_true(a.pct == 25 && a.bytes == 0);
+    assert_int_equal(weir_amounts_get("1GiB,25%,2Gi", 9, &a), WEIR_OK); /* the last is for all */
+    assert_true(a.bytes == UINT64_C(2) << 30);
+    assert_int_equal(weir_amounts_get("1GiB,", 1, &a), WEIR_ERR_INVALID);
+    assert_int_equal(weir_amounts_get("", 0, &a), WEIR_ERR_NOT_FOUND);
+    assert_int_equal(weir_amount_parse("384Mi", &a), WEIR_OK); /* as Kubernetes writes it */
+    assert_true(a.bytes == UINT64_C(384) << 20);
     assert_int_equal(weir_amount_parse("50%", &a), WEIR_OK);
     assert_true(weir_amount_of(a, 1000) == 500);
     assert_int_equal(weir_amount_parse("-1", &a), WEIR_ERR_INVALID);

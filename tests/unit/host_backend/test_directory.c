@@ -17,6 +17,8 @@
 #include <unistd.h>
 
 #define MEMORY WEIR_ACCOUNT_DEVICE_MEMORY
+#define DEVICE 1u /* on which all memory is */
+#define THERE  (WEIR_ACCOUNT_OF_DEVICE + DEVICE)
 
 /* Two workers of tenant A, one of tenant B, and one that has C's remote programs and others'. */
 enum { MAKER, TAKER, STRANGER, SHARED, N_WORKERS };
@@ -49,6 +51,8 @@ static int set_up(void **state)
         if (tenants[i] >= 0) {
             atomic_store(&pages[tenants[i]].of[i][MEMORY], 100);
             atomic_fetch_add(&pages[tenants[i]].used[MEMORY], 100);
+            atomic_store(&pages[tenants[i]].of[i][THERE], 100);
+            atomic_fetch_add(&pages[tenants[i]].used[THERE], 100);
         }
     }
     return 0;
@@ -83,7 +87,7 @@ static struct weir_link_entry entry(uint32_t kind, uint32_t tenant, char key)
     memset(e.key, key, sizeof e.key);
     if (kind == WEIR_ENTRY_MEMORY) {
         e.bytes = 60;
-        e.device = 1;
+        e.device = DEVICE;
         e.handle_types = 1;
     }
     return e;
@@ -165,6 +169,7 @@ static uint64_t kept(void)
 
 static uint64_t used(void)
 {
+    assert_int_equal(atomic_load(&pages[A].used[THERE]), atomic_load(&pages[A].used[MEMORY]));
     return atomic_load(&pages[A].used[MEMORY]);
 }
 
@@ -295,6 +300,11 @@ static void what_makes_no_sense_is_refused(void **state)
     e.bytes = 101; /* more than it has charged */
     assert_int_equal(publish(MAKER, &e, dup(null)), WEIR_ERR_INVALID);
     e.bytes = 100;
+    e.device = 0; /* where it has charged nothing */
+    assert_int_equal(publish(MAKER, &e, dup(null)), WEIR_ERR_INVALID);
+    e.device = WEIR_ACCOUNT_DEVICES;
+    assert_int_equal(publish(MAKER, &e, dup(null)), WEIR_ERR_INVALID);
+    e.device = DEVICE;
     assert_int_equal(publish(STRANGER, &e, dup(null)), WEIR_ERR_INVALID); /* it serves B */
     assert_int_equal(publish(SHARED, &e, dup(null)), WEIR_ERR_INVALID);
     assert_int_equal(publish(MAKER, &other, dup(null)), WEIR_ERR_INVALID); /* of what memory? */

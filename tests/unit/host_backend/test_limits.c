@@ -26,6 +26,8 @@ static struct weir_session *session_with(uint64_t first, uint64_t second)
     s->about = calloc(1, sizeof *s->about);
     assert_non_null(s->about);
     weir_account_limit_set(&tenant.account, WEIR_ACCOUNT_DEVICE_MEMORY, UINT64_MAX);
+    weir_account_limit_set(&tenant.account, WEIR_ACCOUNT_OF_DEVICE, UINT64_MAX);
+    weir_account_limit_set(&tenant.account, WEIR_ACCOUNT_OF_DEVICE + 1, UINT64_MAX);
     tenant.programs = &programs;
     tenant.worker = &told;
     s->tenant = &tenant;
@@ -47,7 +49,7 @@ static CUresult may_charge(struct weir_session *s, uint64_t bytes)
     CUresult result = weir_session_charge(s, 0, WEIR_ACCOUNT_DEVICE_MEMORY, bytes);
 
     if (result == CUDA_SUCCESS) {
-        weir_account_release(&s->tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY, bytes);
+        weir_tenant_release(s->tenant, 0, bytes);
     }
     return result;
 }

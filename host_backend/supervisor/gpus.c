@@ -1,0 +1,88 @@
+/*
+ * The host's GPUs, as the first worker that had all of them reported them before it had a guest.
+ *
+ * Workers report the GPUs that they have. Where tenants have lists of devices of their own, no
+ * worker may have some of the host's GPUs, and without tenants there is none. Whoever gives shares
+ * away must know all of them. So the host keeps a spare worker with all of its GPUs until one has
+ * told (workers/program_kinds.c), and shows what that said when nobody reports the GPU.
+ */
+#include "host_backend/supervisor/admin.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/watch/append.h"
+
+#include "host_backend/config/status_text.h"
+#include <string.h>
+
+/* What a context takes of a GPU's memory (weir.toml(5), spare_workers; NVIDIA's driver). */
+#define CONTEXT_BYTES (UINT64_C(512) << 20)
+
+static bool is_host_list(const struct weir_supervisor *sup, int worker)
+{
+    return worker >= 0 && strcmp(sup->workers[worker].devices, sup->config.devices) == 0;
+}
+
+bool weir_sup_gpus_wanted(const struct weir_supervisor *sup, int worker)
+{
+    return !sup->gpus.known && is_host_list(sup, worker);
+}
+
+void weir_sup_gpus_row(struct weir_supervisor *sup, int worker,
+                       const struct weir_status_device *row)
+{
+    struct weir_sup_gpus *gpus = &sup->gpus;
+    struct weir_status_device *to;
+
+    if (gpus->known || !is_host_list(sup, worker) || gpus->n == WEIR_LINK_DEVICES_MAX) {
+        return;
+    }
+    for (uint32_t i = 0; i < gpus->n; i++) {
+        if (strcmp(gpus->of[i].uuid, row->uuid) == 0) {
+            return;
+        }
+    }
+    to = &gpus->of[gpus->n++];
+    weir_status_device_init(to, (const uint8_t[16]){0}); /* what changes is not known */
+    memcpy(to->uuid, row->uuid, sizeof to->uuid);
+    memcpy(to->name, row->name, sizeof to->name);
+    to->ordinal = row->ordinal;
+    to->sms = row->sms;
+    to->memory_bytes = row->memory_bytes;
+}
+
+void weir_sup_gpus_end(struct weir_supervisor *sup, int worker)
+{
+    sup->gpus.known |= sup->gpus.n != 0 && is_host_list(sup, worker);
+}
+
+/* How much of a GPU's memory quotas may promise: what spare workers do not take. */
+static uint64_t promise_of(const struct weir_supervisor *sup, const struct weir_status_device *row)
+{
+    uint64_t taken = sup->config.workers.spares * CONTEXT_BYTES;
+
+    if (strstr(row->name, "softgpu")) { /* its contexts take nothing */
+        return row->memory_bytes;
+    }
+    return taken < row->memory_bytes ? row->memory_bytes - taken : 0;
+}
+
+void weir_sup_gpus_report(struct weir_supervisor *sup)
+{
+    struct weir_status_report *g = &sup->admin.gathered;
+
+    for (uint32_t k = 0; k < sup->gpus.n; k++) {
+        size_t i = 0;
+
+        while (i < g->n_devices && strcmp(g->devices[i].uuid, sup->gpus.of[k].uuid) != 0) {
+            i++;
+        }
+        if (i == g->n_devices) {
+            weir_sup_append((void **)&g->devices, &g->n_devices, &sup->gpus.of[k],
+                            sizeof sup->gpus.of[k]);
+        } else { /* the gate process, say, knows its use and not its memory */
+            weir_status_merge(weir_status_device_fields, &g->devices[i], &sup->gpus.of[k]);
+        }
+    }
+    for (size_t i = 0; i < g->n_devices; i++) {
+        g->devices[i].promise_bytes = promise_of(sup, &g->devices[i]);
+    }
+}

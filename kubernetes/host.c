@@ -1,0 +1,246 @@
+/*
+ * The Weir host, by its admin socket. Its events are followed, so that its end is noticed at once.
+ * Whenever a host is there anew, its tenants are compared with the claims' files: a claim without a
+ * tenant gets it, and a tenant of a claim that has no file any more goes.
+ */
+#include "kubernetes/dra.h"
+#include "kubernetes/records.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "host_backend/config/control.h"
+#include "host_backend/config/status_text.h"
+#include <stdio.h>
+#include <string.h>
+
+#define WORDS_MAX 16
+/* Questions at a time: the host takes 64 from all, and turns others away. */
+#define ASKING_MAX 40
+#define AGAIN_NS   (500 * WEIR_NS_PER_MS)
+
+static void begin_asking(struct weir_dra *dra)
+{
+    pthread_mutex_lock(&dra->lock);
+    while (dra->n_asking >= ASKING_MAX && !dra->stops) {
+        weir_dra_wait_locked(dra, AGAIN_NS);
+    }
+    dra->n_asking++;
+    pthread_mutex_unlock(&dra->lock);
+}
+
+static void end_asking(struct weir_dra *dra)
+{
+    pthread_mutex_lock(&dra->lock);
+    dra->n_asking--;
+    weir_dra_changed_locked(dra);
+    pthread_mutex_unlock(&dra->lock);
+}
+
+/* Ask the host, and find its refusal. */
+static enum weir_status ask(struct weir_dra *dra, const char *const *words, size_t n_words,
+                            struct weir_diag *diag)
+{
+    struct weir_status_report *report = NULL;
+    enum weir_status status;
+
+    begin_asking(dra);
+    status = weir_control_ask(dra->options.run_dir, words, n_words, -1, &report);
+    end_asking(dra);
+
+    if (status != WEIR_OK) {
+        weir_diag_set(diag, 0, 0, "the Weir host of this node: %s", weir_status_text(status));
+        return status == WEIR_ERR_INVALID ? WEIR_ERR_PEER : status;
+    }
+    for (size_t i = 0; i < report->n_notes; i++) {
+        if (strcmp(report->notes[i].kind, "error") == 0) {
+            weir_diag_set(diag, 0, 0, "the Weir host refuses: %.160s", report->notes[i].text);
+            status = WEIR_ERR_INVALID;
+        }
+    }
+    weir_status_report_destroy(report);
+    return status;
+}
+
+enum weir_status weir_dra_tenant_make(struct weir_dra *dra, const json_t *record,
+                                      struct weir_diag *diag)
+{
+    const char *words[WORDS_MAX] = {"tenant", "keep"};
+    size_t n = 2, i;
+    json_t *word;
+    enum weir_status status;
+
+    words[n++] = json_string_value(json_object_get(record, "tenant"));
+    json_array_foreach(json_object_get(record, "words"), i, word)
+    {
+        if (n == WORDS_MAX) {
+            weir_diag_set(diag, 0, 0, "the claim's file has too many settings");
+            return WEIR_ERR_INVALID;
+        }
+        words[n++] = json_string_value(word);
+    }
+    status = ask(dra, words, n, diag);
+    return status == WEIR_ERR_INVALID && strstr(diag->message, "already") ? WEIR_OK : status;
+}
+
+enum weir_status weir_dra_tenant_remove(struct weir_dra *dra, const char *tenant,
+                                        struct weir_diag *diag)
+{
+    const char *const words[] = {"tenant", "remove", tenant};
+    enum weir_status status = ask(dra, words, 3, diag);
+
+    return status == WEIR_ERR_INVALID && strstr(diag->message, "there is no tenant") ? WEIR_OK
+                                                                                     : status;
+}
+
+/* ---------------------------------------------------------------- a host that is there anew */
+
+static bool has_tenant(const struct weir_status_report *report, const char *tenant)
+{
+    for (size_t i = 0; i < report->n_tenants; i++) {
+        if (strcmp(report->tenants[i].name, tenant) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A claim is prepared: its tenant must be there. */
+static void restore(struct weir_dra *dra, const struct weir_status_report *report, const char *uid)
+{
+    struct weir_diag diag = {0};
+    json_t *record;
+    char tenant[64];
+
+    snprintf(tenant, sizeof tenant, WEIR_KUBE_TENANT "%s", uid);
+    if (has_tenant(report, tenant) || !weir_dra_claim_lock(dra, uid)) {
+        return;
+    }
+    record = weir_records_get(dra->options.state_dir, uid);
+    if (record && weir_dra_tenant_make(dra, record, &diag) == WEIR_OK) {
+        weir_log_info("weir-dra: the share of a prepared claim is there again tenant=%s", tenant);
+    } else if (record) {
+        weir_log_error("weir-dra: a prepared claim has no share tenant=%s why=\"%s\"", tenant,
+                       diag.message);
+    }
+    json_decref(record);
+    weir_dra_claim_unlock(dra, uid);
+}
+
+/* No claim has this tenant any more. */
+static void clear(struct weir_dra *dra, const struct weir_status_tenant *row)
+{
+    const char *uid = row->name + strlen(WEIR_KUBE_TENANT);
+    struct weir_diag diag = {0};
+    json_t *record;
+
+    if (strcmp(row->source, "kept") != 0 ||
+        strncmp(row->name, WEIR_KUBE_TENANT, strlen(WEIR_KUBE_TENANT)) != 0 ||
+        !weir_kube_uid_ok(uid) || !weir_dra_claim_lock(dra, uid)) {
+        return;
+    }
+    record = weir_records_get(dra->options.state_dir, uid);
+    if (!record && weir_dra_tenant_remove(dra, row->name, &diag) == WEIR_OK) {
+        weir_log_info("weir-dra: removed the share of a claim that is gone tenant=%s", row->name);
+    }
+    json_decref(record);
+    weir_dra_claim_unlock(dra, uid);
+}
+
+static void compare(struct weir_dra *dra, const struct weir_status_report *report)
+{
+    json_t *uids = weir_records_list(dra->options.state_dir), *uid;
+    size_t i;
+
+    json_array_foreach(uids, i, uid)
+    {
+        restore(dra, report, json_string_value(uid));
+    }
+    json_decref(uids);
+    for (i = 0; i < report->n_tenants; i++) {
+        clear(dra, &report->tenants[i]);
+    }
+}
+
+/* Take over the GPUs that the host reports. @return false: it does not know them yet */
+static bool take_gpus(struct weir_dra *dra, const struct weir_status_report *report)
+{
+    struct weir_kube_node *node = &dra->node;
+    uint32_t n = 0;
+
+    pthread_mutex_lock(&dra->lock);
+    for (size_t i = 0; i < report->n_devices && n < WEIR_KUBE_GPUS_MAX; i++) {
+        const struct weir_status_device *row = &report->devices[i];
+        struct weir_kube_gpu *gpu = &node->gpus[n];
+
+        if (row->promise_bytes == 0) {
+            continue;
+        }
+        *gpu = (struct weir_kube_gpu){.ordinal = row->ordinal, .memory_bytes = row->promise_bytes};
+        snprintf(gpu->uuid, sizeof gpu->uuid, "%s", row->uuid);
+        snprintf(gpu->product, sizeof gpu->product, "%.64s", row->name); /* as long as allowed */
+        n++;
+    }
+    if (n != 0) {
+        node->n_gpus = n;
+        dra->knows_gpus = true;
+    }
+    pthread_mutex_unlock(&dra->lock);
+    return n != 0;
+}
+
+static void set_up(struct weir_dra *dra, bool up)
+{
+    pthread_mutex_lock(&dra->lock);
+    if (dra->node.host_is_up != up) {
+        dra->node.host_is_up = up;
+        dra->wishes++; /* new GPUs, or taints */
+        weir_dra_changed_locked(dra);
+        if (up) {
+            weir_log_info("weir-dra: the Weir host is there gpus=%u", dra->node.n_gpus);
+        } else {
+            weir_log_warn("weir-dra: the Weir host is down");
+        }
+    }
+    pthread_mutex_unlock(&dra->lock);
+    weir_grpc_wake(dra->server); /* for those who watch health */
+}
+
+static bool goes_on(void *user, const struct weir_status_event *event)
+{
+    struct weir_dra *dra = user;
+    bool on;
+
+    (void)event;
+    pthread_mutex_lock(&dra->lock);
+    on = !dra->stops;
+    pthread_mutex_unlock(&dra->lock);
+    return on;
+}
+
+void *weir_dra_host_thread(void *user)
+{
+    struct weir_dra *dra = user;
+
+    while (goes_on(dra, NULL)) {
+        struct weir_status_report *report = NULL;
+
+        if (weir_control_status(dra->options.run_dir, &report) == WEIR_OK &&
+            take_gpus(dra, report)) {
+            set_up(dra, true);
+            compare(dra, report);
+            weir_status_report_destroy(report);
+            /* Until the host ends. */
+            if (weir_control_follow(dra->options.run_dir, goes_on, dra) != WEIR_ERR_TIMED_OUT) {
+                report = NULL;
+                if (weir_control_status(dra->options.run_dir, &report) != WEIR_OK) {
+                    set_up(dra, false);
+                }
+            }
+        }
+        weir_status_report_destroy(report);
+        pthread_mutex_lock(&dra->lock);
+        weir_dra_wait_locked(dra, AGAIN_NS);
+        pthread_mutex_unlock(&dra->lock);
+    }
+    return NULL;
+}

@@ -1,0 +1,292 @@
+/*
+ * The node's slice at the API server: made at each registration with kubelet, which deletes it when
+ * it starts, and again whenever it is missing or other than it must be. It is watched for that.
+ *
+ * A cluster leaves out what it does not know, without a word: without consumable capacity a claim
+ * would get a whole GPU. So the slice is sent as a trial first (dryRun), and what comes back says
+ * whether the node publishes GPUs or slots.
+ */
+#include "kubernetes/dra.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include <stdio.h>
+#include <string.h>
+
+#define API_PATH       "/apis/resource.k8s.io"
+#define BACK_OFF_MAX_S 30u
+#define WATCH_S        300
+/* A slice that is gone: kubelet may have started, and registers the driver in a moment. A pod that
+ * is placed before that waits for kubelet's next try, more than a minute. */
+#define GONE_WAIT_NS (3 * WEIR_NS_PER_S)
+
+/* What one round works with. */
+struct round {
+    struct weir_dra *dra;
+    struct weir_kube_node node; /* a copy */
+    uint64_t wishes;
+    char owner[64];
+    char slices[128]; /* path of the collection */
+    char name[300];
+    bool was_deleted;
+    json_t *wanted; /* owned */
+};
+
+static bool begin_round(struct round *r)
+{
+    struct weir_dra *dra = r->dra;
+    bool good;
+
+    pthread_mutex_lock(&dra->lock);
+    while (!dra->stops && !(dra->registered && dra->knows_gpus)) {
+        weir_dra_wait_locked(dra, WEIR_NS_PER_S);
+    }
+    r->node = dra->node;
+    r->wishes = dra->wishes;
+    good = !dra->stops;
+    pthread_mutex_unlock(&dra->lock);
+    snprintf(r->slices, sizeof r->slices, API_PATH "/%s/resourceslices",
+             r->node.is_v1beta1 ? "v1beta1" : "v1");
+    snprintf(r->name, sizeof r->name, "%s-" WEIR_KUBE_DRIVER, r->node.name);
+    return good;
+}
+
+static void log_failure(const char *what, const struct weir_diag *diag)
+{
+    weir_log_warn("weir-dra: %s why=\"%s\"", what, diag->message);
+}
+
+/* Find the newest version of the API that this driver knows. */
+static bool discover(struct round *r)
+{
+    struct weir_diag diag = {0};
+    json_t *group = NULL, *one;
+    bool v1 = false, v1beta1 = false;
+    long code;
+    size_t i;
+
+    if (!weir_api_ask(&r->dra->api, "GET", API_PATH, NULL, &group, &code, &diag)) {
+        log_failure("the versions of " API_PATH " are not known", &diag);
+        json_decref(group);
+        return false;
+    }
+    json_array_foreach(json_object_get(group, "versions"), i, one)
+    {
+        const char *version = json_string_value(json_object_get(one, "version"));
+
+        v1 |= version && strcmp(version, "v1") == 0;
+        v1beta1 |= version && strcmp(version, "v1beta1") == 0;
+    }
+    json_decref(group);
+    if (!v1 && !v1beta1) {
+        weir_log_error("weir-dra: the cluster has no resource.k8s.io of version v1 or v1beta1");
+        return false;
+    }
+    pthread_mutex_lock(&r->dra->lock);
+    r->dra->node.is_v1beta1 = !v1;
+    r->dra->knows_api = true;
+    weir_dra_changed_locked(r->dra);
+    pthread_mutex_unlock(&r->dra->lock);
+    return true;
+}
+
+/* The node's uid: its slice goes with it. */
+static bool find_owner(struct round *r)
+{
+    struct weir_diag diag = {0};
+    json_t *node = NULL;
+    const char *uid;
+    char path[300];
+    long code;
+
+    snprintf(path, sizeof path, "/api/v1/nodes/%s", r->dra->node.name);
+    if (!weir_api_ask(&r->dra->api, "GET", path, NULL, &node, &code, &diag)) {
+        log_failure("the node cannot be read", &diag);
+    }
+    uid = json_string_value(json_object_get(json_object_get(node, "metadata"), "uid"));
+    snprintf(r->owner, sizeof r->owner, "%s", uid ? uid : "");
+    json_decref(node);
+    return r->owner[0] != 0;
+}
+
+/* Try the slice, and choose slots if the cluster does not count capacity. */
+static bool probe(struct round *r)
+{
+    struct weir_dra *dra = r->dra;
+    struct weir_kube_node node = r->node;
+    enum weir_kube_lost lost = WEIR_KUBE_LOST_NOTHING;
+    struct weir_diag diag = {0};
+    char path[200];
+    bool good = true;
+
+    node.host_is_up = false; /* so that there are taints */
+    node.taints = true;
+    node.slots = 0;
+    snprintf(path, sizeof path, "%s?dryRun=All", r->slices);
+    do {
+        json_t *sent = weir_kube_slice(&node, r->owner, 1), *back = NULL, *metadata;
+        long code;
+
+        metadata = json_object_get(sent, "metadata");
+        json_object_set_new(metadata, "generateName", json_string("weir-trial-"));
+        json_object_del(metadata, "name");
+        good = weir_api_ask(&dra->api, "POST", path, sent, &back, &code, &diag);
+        lost = good ? weir_kube_slice_lost(sent, back) : WEIR_KUBE_LOST_NOTHING;
+        node.slots = lost == WEIR_KUBE_LOST_CAPACITY ? dra->options.slots : node.slots;
+        node.taints = lost != WEIR_KUBE_LOST_TAINTS && node.taints;
+        json_decref(sent);
+        json_decref(back);
+    } while (lost != WEIR_KUBE_LOST_NOTHING);
+    if (!good) {
+        log_failure("the trial of the slice failed", &diag);
+        return false;
+    }
+    if (node.slots != r->node.slots) {
+        weir_log_warn("weir-dra: this cluster does not count capacity (DRAConsumableCapacity), so "
+                      "each GPU is published as slots slots=%u",
+                      node.slots);
+    }
+    pthread_mutex_lock(&dra->lock);
+    dra->node.slots = r->node.slots = node.slots;
+    dra->node.taints = r->node.taints = node.taints;
+    pthread_mutex_unlock(&dra->lock);
+    return true;
+}
+
+/* Make the slice, or change it. @return the slice as it is now, owned by the caller; NULL: no */
+static json_t *store(struct round *r)
+{
+    struct weir_diag diag = {0};
+    json_t *there = NULL, *back = NULL, *metadata;
+    int64_t generation = 0;
+    char path[500];
+    long code;
+
+    snprintf(path, sizeof path, "%s/%s", r->slices, r->name);
+    if (weir_api_ask(&r->dra->api, "GET", path, NULL, &there, &code, &diag)) {
+        generation = json_integer_value(
+            json_object_get(json_object_get(json_object_get(there, "spec"), "pool"), "generation"));
+    } else if (code != 404) {
+        log_failure("the slice cannot be read", &diag);
+        json_decref(there);
+        return NULL;
+    }
+    json_decref(r->wanted);
+    r->wanted = weir_kube_slice(&r->node, r->owner, generation + 1);
+    if (code != 404 && weir_kube_slice_is(r->wanted, there)) {
+        return there;
+    }
+    metadata = json_object_get(r->wanted, "metadata");
+    if (code != 404) { /* only if nobody has changed it meanwhile */
+        json_object_set(metadata, "resourceVersion",
+                        json_object_get(json_object_get(there, "metadata"), "resourceVersion"));
+    }
+    if (weir_api_ask(&r->dra->api, code == 404 ? "POST" : "PUT", code == 404 ? r->slices : path,
+                     r->wanted, &back, &code, &diag)) {
+        weir_log_info(
+            "weir-dra: published devices=%zu generation=%lld host=%s",
+            json_array_size(json_object_get(json_object_get(r->wanted, "spec"), "devices")),
+            (long long)generation + 1, r->node.host_is_up ? "up" : "down");
+    } else {
+        log_failure("the slice cannot be written", &diag);
+        json_decref(back);
+        back = NULL;
+    }
+    json_decref(there);
+    return back;
+}
+
+/* ---------------------------------------------------------------- until something changes */
+
+static bool on_event(void *user, const char *type, const json_t *object)
+{
+    struct round *r = user;
+
+    r->was_deleted = strcmp(type, "DELETED") == 0;
+    if (strcmp(type, "ADDED") == 0 || strcmp(type, "MODIFIED") == 0) {
+        return weir_kube_slice_is(r->wanted, object);
+    }
+    return strcmp(type, "BOOKMARK") == 0;
+}
+
+static bool is_unchanged(void *user)
+{
+    struct round *r = user;
+    bool same;
+
+    pthread_mutex_lock(&r->dra->lock);
+    same = !r->dra->stops && r->dra->wishes == r->wishes;
+    pthread_mutex_unlock(&r->dra->lock);
+    return same;
+}
+
+/* @return false: the server does not let it be watched */
+static bool watch(struct round *r, const json_t *there)
+{
+    const char *version =
+        json_string_value(json_object_get(json_object_get(there, "metadata"), "resourceVersion"));
+    char path[900];
+    bool good;
+
+    r->was_deleted = false;
+    snprintf(path, sizeof path,
+             "%s?watch=1&fieldSelector=metadata.name%%3D%s&timeoutSeconds=%d&resourceVersion=%s",
+             r->slices, r->name, WATCH_S, version ? version : "0");
+    good = weir_api_watch(&r->dra->api, path, on_event, is_unchanged, r);
+    if (r->was_deleted) {
+        pthread_mutex_lock(&r->dra->lock);
+        if (r->dra->wishes == r->wishes) {
+            weir_dra_wait_locked(r->dra, GONE_WAIT_NS);
+        }
+        pthread_mutex_unlock(&r->dra->lock);
+    }
+    return good;
+}
+
+/* Wait after a failure: longer each time. */
+static void back_off(struct weir_dra *dra, uint32_t *failures)
+{
+    uint32_t wait_s = *failures < 5 ? 1u << *failures : BACK_OFF_MAX_S;
+
+    (*failures)++;
+    pthread_mutex_lock(&dra->lock);
+    weir_dra_wait_locked(dra, wait_s * WEIR_NS_PER_S);
+    pthread_mutex_unlock(&dra->lock);
+}
+
+void *weir_dra_publish_thread(void *user)
+{
+    struct round r = {.dra = user};
+    uint32_t failures = 0;
+    uint64_t probed = 0; /* for which wish */
+
+    while (!discover(&r) || !find_owner(&r)) {
+        pthread_mutex_lock(&r.dra->lock);
+        if (r.dra->stops) {
+            pthread_mutex_unlock(&r.dra->lock);
+            return NULL;
+        }
+        pthread_mutex_unlock(&r.dra->lock);
+        back_off(r.dra, &failures);
+    }
+    failures = 0;
+    while (begin_round(&r)) {
+        json_t *there = NULL;
+        bool good = probed == r.wishes || probe(&r);
+
+        if (good) { /* a cluster may have been upgraded with kubelet */
+            probed = r.wishes;
+            there = store(&r);
+        }
+        if (there) {
+            failures = 0;
+            good = watch(&r, there);
+        }
+        json_decref(there);
+        if (!there || !good) {
+            back_off(r.dra, &failures);
+        }
+    }
+    json_decref(r.wanted);
+    return NULL;
+}

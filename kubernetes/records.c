@@ -1,0 +1,83 @@
+/* Files of claims: see records.h. */
+#include "kubernetes/records.h"
+#include "kubernetes/plan.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool path_of(const char *folder, const char *uid, const char *end, char path[PATH_MAX])
+{
+    return weir_kube_uid_ok(uid) &&
+           snprintf(path, PATH_MAX, "%s/%s.json%s", folder, uid, end) < PATH_MAX;
+}
+
+json_t *weir_records_get(const char *folder, const char *uid)
+{
+    char path[PATH_MAX];
+    json_t *record = path_of(folder, uid, "", path) ? json_load_file(path, 0, NULL) : NULL;
+
+    if (record && (!weir_kube_record_ok(record) ||
+                   strcmp(json_string_value(json_object_get(record, "uid")), uid) != 0)) {
+        json_decref(record);
+        record = NULL;
+    }
+    return record;
+}
+
+bool weir_records_put(const char *folder, const json_t *record)
+{
+    const char *uid = json_string_value(json_object_get(record, "uid"));
+    char path[PATH_MAX], next[PATH_MAX];
+    FILE *file;
+    bool good;
+
+    if (!uid || !path_of(folder, uid, "", path) || !path_of(folder, uid, ".new", next)) {
+        return false;
+    }
+    file = fopen(next, "we");
+    if (!file) {
+        return false;
+    }
+    /* Not synced: a power cut ends all pods, and a claim without a file is prepared anew. */
+    good = json_dumpf(record, file, JSON_COMPACT) == 0 && fflush(file) == 0;
+    good = fclose(file) == 0 && good && rename(next, path) == 0;
+    if (!good) {
+        (void)unlink(next);
+    }
+    return good;
+}
+
+bool weir_records_remove(const char *folder, const char *uid)
+{
+    char path[PATH_MAX];
+
+    return path_of(folder, uid, "", path) && (unlink(path) == 0 || errno == ENOENT);
+}
+
+json_t *weir_records_list(const char *folder)
+{
+    json_t *uids = json_array();
+    DIR *dir = opendir(folder);
+    const struct dirent *entry;
+
+    while (dir && (entry = readdir(dir))) {
+        char uid[WEIR_KUBE_UID_BYTES];
+        size_t n = strlen(entry->d_name);
+
+        if (n <= 5 || n - 5 >= sizeof uid || strcmp(entry->d_name + n - 5, ".json") != 0) {
+            continue;
+        }
+        snprintf(uid, sizeof uid, "%.*s", (int)(n - 5), entry->d_name);
+        if (weir_kube_uid_ok(uid)) {
+            json_array_append_new(uids, json_string(uid));
+        }
+    }
+    if (dir) {
+        closedir(dir);
+    }
+    return uids;
+}

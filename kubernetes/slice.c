@@ -1,0 +1,151 @@
+/* The slice that a node publishes: see plan.h. */
+#include "kubernetes/plan.h"
+#include "kubernetes/quantity.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MIB (UINT64_C(1) << 20)
+/* What a claim without an amount gets. */
+#define USUAL_BYTES (UINT64_C(1) << 30)
+
+static json_t *attributes(const struct weir_kube_gpu *gpu)
+{
+    return json_pack("{s:{s:I}, s:{s:s}, s:{s:s}}", "index", "int", (json_int_t)gpu->ordinal,
+                     "uuid", "string", gpu->uuid, "productName", "string", gpu->product);
+}
+
+/* Memory and compute as the scheduler counts them. A claim's amount is rounded up to a MiB. */
+static json_t *counted(const struct weir_kube_gpu *gpu)
+{
+    uint64_t whole = gpu->memory_bytes / MIB * MIB;
+    char all[32], usual[32];
+
+    weir_quantity_text(whole, all);
+    weir_quantity_text(whole < USUAL_BYTES ? whole : USUAL_BYTES, usual);
+    return json_pack("{s:{s:s, s:{s:s, s:{s:s, s:s, s:s}}}, s:{s:s, s:{s:s, s:{s:s, s:s, s:s}}}}",
+                     "memory", "value", all, "requestPolicy", "default", usual, "validRange", "min",
+                     "1Mi", "max", all, "step", "1Mi", "compute", "value", "100", "requestPolicy",
+                     "default", "0", "validRange", "min", "0", "max", "100", "step", "1");
+}
+
+/* A device of the slice. @param slot  -1: the GPU as a whole, which many claims may have */
+static json_t *device(const struct weir_kube_node *node, const struct weir_kube_gpu *gpu, int slot)
+{
+    char name[32], part[32];
+    json_t *body = json_object(), *made;
+
+    json_object_set_new(body, "attributes", attributes(gpu));
+    if (slot < 0) {
+        snprintf(name, sizeof name, "gpu%u", gpu->ordinal);
+        json_object_set_new(body, "allowMultipleAllocations", json_true());
+        json_object_set_new(body, "capacity", counted(gpu));
+    } else {
+        snprintf(name, sizeof name, "gpu%u-%d", gpu->ordinal, slot);
+        weir_quantity_text(gpu->memory_bytes / node->slots / MIB * MIB, part);
+        json_object_set_new(body, "capacity", json_pack("{s:{s:s}}", "memory", "value", part));
+    }
+    if (!node->host_is_up && node->taints) {
+        json_object_set_new(body, "taints",
+                            json_pack("[{s:s, s:s, s:s}]", "key", WEIR_KUBE_DRIVER "/host", "value",
+                                      "down", "effect", "NoSchedule"));
+    }
+    if (!node->is_v1beta1) {
+        json_object_set_new(body, "name", json_string(name));
+        return body;
+    }
+    made = json_object();
+    json_object_set_new(made, "name", json_string(name));
+    json_object_set_new(made, "basic", body);
+    return made;
+}
+
+json_t *weir_kube_slice(const struct weir_kube_node *node, const char *owner, int64_t generation)
+{
+    json_t *devices = json_array(), *slice;
+    char name[300];
+
+    for (uint32_t i = 0; i < node->n_gpus; i++) {
+        for (int slot = node->slots == 0 ? -1 : 0; slot < (int)node->slots; slot++) {
+            json_array_append_new(devices, device(node, &node->gpus[i], slot));
+        }
+    }
+    snprintf(name, sizeof name, "%s-" WEIR_KUBE_DRIVER, node->name);
+    slice = json_pack("{s:s, s:s, s:{s:s}, s:{s:s, s:s, s:{s:s, s:I, s:i}, s:o}}", "apiVersion",
+                      node->is_v1beta1 ? "resource.k8s.io/v1beta1" : "resource.k8s.io/v1", "kind",
+                      "ResourceSlice", "metadata", "name", name, "spec", "driver", WEIR_KUBE_DRIVER,
+                      "nodeName", node->name, "pool", "name", node->name, "generation",
+                      (json_int_t)generation, "resourceSliceCount", 1, "devices", devices);
+    if (slice && *owner != 0) {
+        json_object_set_new(json_object_get(slice, "metadata"), "ownerReferences",
+                            json_pack("[{s:s, s:s, s:s, s:s, s:b}]", "apiVersion", "v1", "kind",
+                                      "Node", "name", node->name, "uid", owner, "controller", 1));
+    }
+    return slice;
+}
+
+/* Is all of `wanted` in `there`, with the same values? There may be more. */
+static bool is_within(const json_t *wanted, const json_t *there)
+{
+    const char *key;
+    json_t *value;
+
+    if (json_is_object(wanted)) {
+        json_object_foreach((json_t *)(uintptr_t)wanted, key, value)
+        {
+            if (!is_within(value, json_object_get(there, key))) {
+                return false;
+            }
+        }
+        return json_is_object(there);
+    }
+    if (json_is_array(wanted)) {
+        size_t n = json_array_size(wanted), i = 0;
+
+        while (i < n && is_within(json_array_get(wanted, i), json_array_get(there, i))) {
+            i++;
+        }
+        return i == n && json_array_size(there) == n;
+    }
+    return there && json_equal(wanted, there);
+}
+
+static json_t *devices_of(const json_t *slice)
+{
+    return json_object_get(json_object_get(slice, "spec"), "devices");
+}
+
+/* A device's own part, in either version of the API. */
+static json_t *body_of(json_t *device_of_slice)
+{
+    json_t *basic = json_object_get(device_of_slice, "basic");
+
+    return basic ? basic : device_of_slice;
+}
+
+bool weir_kube_slice_is(const json_t *wanted, const json_t *there)
+{
+    json_t *devices = devices_of(there), *ours = devices_of(wanted);
+
+    for (size_t i = 0; i < json_array_size(devices); i++) { /* taints that are no longer wanted */
+        if (json_object_get(body_of(json_array_get(devices, i)), "taints") &&
+            !json_object_get(body_of(json_array_get(ours, i)), "taints")) {
+            return false;
+        }
+    }
+    return ours && is_within(ours, devices);
+}
+
+enum weir_kube_lost weir_kube_slice_lost(const json_t *sent, const json_t *back)
+{
+    json_t *ours = body_of(json_array_get(devices_of(sent), 0));
+    json_t *theirs = body_of(json_array_get(devices_of(back), 0));
+
+    if (json_object_get(ours, "allowMultipleAllocations") &&
+        !json_is_true(json_object_get(theirs, "allowMultipleAllocations"))) {
+        return WEIR_KUBE_LOST_CAPACITY;
+    }
+    return json_object_get(ours, "taints") && !json_object_get(theirs, "taints")
+               ? WEIR_KUBE_LOST_TAINTS
+               : WEIR_KUBE_LOST_NOTHING;
+}
