@@ -62,8 +62,8 @@ size_t weir_text_blot(char *text);
 
 /** Print a size as "512 MiB", "1.5 GiB" and so on. @return text @thread any */
 const char *weir_human_bytes(unsigned long long bytes, char text[16]);
-/** The same for a tenant's quota, which is 0 as long as no worker has said how much memory there is:
- * then it is "?". @return text @thread any */
+/** The same for a tenant's quota, which is 0 as long as no worker has said how much memory there
+ * is: then it is "?". @return text @thread any */
 const char *weir_human_quota(unsigned long long bytes, char text[16]);
 
 #endif

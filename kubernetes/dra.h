@@ -11,9 +11,8 @@
 #include <stdint.h>
 
 #define WEIR_DRA_STREAMS_MAX 8 /* watches of health */
-#define WEIR_DRA_CALLS_MAX                                                                         \
-    64 /* requests about claims at a time; kubelet makes one for each pod                          \
-        */
+/* Requests about claims at a time; kubelet makes one for each pod. */
+#define WEIR_DRA_CALLS_MAX 64
 
 struct weir_dra_options {
     const char *run_dir;   /* the host's; NULL: the default */

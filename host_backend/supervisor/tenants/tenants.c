@@ -504,7 +504,8 @@ enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
         status = status == WEIR_OK ? one : status;
     }
     weir_sup_user_tenants_follow(sup);
-    if (sup->life.listening) { /* else kept tenants come first: follow() removes folders of others */
+    if (sup->life
+            .listening) { /* else kept tenants come first: follow() removes folders of others */
         follow(sup);
     }
     return status;

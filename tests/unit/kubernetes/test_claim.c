@@ -38,7 +38,7 @@ static json_t *record_of(const struct weir_kube_node *node, const char *results,
     assert_non_null(claim);
     *diag = (struct weir_diag){0};
     record = weir_kube_claim_record(node, claim, diag);
-    assert_true(record != NULL || diag->message[0] != 0);
+    assert_true(record || diag->message[0] != 0);
     json_decref(claim);
     return record;
 }
