@@ -1,7 +1,7 @@
 /*
- * See account.h. All accesses are relaxed: a count publishes nothing but itself. A grant is trimmed
- * to the amount used. The trimming side writes the grant and a charging one the use; then each
- * passes a fence and reads the other number, so at least one of them sees the other's write.
+ * Implements account.h. All accesses are relaxed: a count publishes no other data. A grant is
+ * trimmed to the amount used. The trimming side writes the grant and a charging one the use; then
+ * each passes a fence and reads the other number, so at least one of them sees the other's write.
  */
 #include "base/account.h"
 
@@ -70,7 +70,7 @@ bool weir_supply_allows(const struct weir_supply *supply, uint32_t who, uint64_t
     return kept <= left && amount <= left - kept;
 }
 
-/* Returns how much comes from the pool when an account's use grows from less to more. */
+/* Returns how much the pool must give when an account's use grows from less to more. */
 static uint64_t from_pool(const struct weir_account *account, enum weir_account_item item,
                           uint64_t less, uint64_t more)
 {
@@ -93,7 +93,7 @@ static bool take_from_pool(struct weir_account_pool *pool, enum weir_account_ite
     return true;
 }
 
-/* Do a tenant's processes share this item? Of the others each process has its own. */
+/* Do a tenant's processes share this item? Each process has its own amount of the other items. */
 static bool is_common(enum weir_account_item item)
 {
     return item == WEIR_ACCOUNT_DEVICE_MEMORY || item == WEIR_ACCOUNT_PINNED_MEMORY ||
@@ -112,7 +112,8 @@ bool weir_account_is_divided(enum weir_account_item item)
     return item == WEIR_ACCOUNT_PINNED_MEMORY || item == WEIR_ACCOUNT_HOST_MEMORY;
 }
 
-/* How much of the item all processes together may have now; the limit, if that is less. */
+/* How much of the item all processes together may use now: the grant, or the limit if that is
+ * less. */
 static uint64_t granted_to(const struct weir_account *account, enum weir_account_item item)
 {
     uint64_t limit = weir_account_limit(account, item), granted = limit;
@@ -164,7 +165,7 @@ static bool charge_page(struct weir_account *account, enum weir_account_item ite
     const struct weir_account_page *page = page_for(account, item);
     bool charged = !page || try_page(account, item, amount);
 
-    /* Another user may take what this one was granted. */
+    /* Another user may take the amount that was granted to this one. */
     for (int i = 0; !charged && i < ASKS_MAX && account->ask && weir_account_is_divided(item);
          i++) {
         if (!has_room(weir_account_limit(account, item),
@@ -257,7 +258,7 @@ static bool charge_own(struct weir_account *account, enum weir_account_item item
                                                     memory_order_relaxed, memory_order_relaxed)) {
             return true;
         }
-        if (pooled != 0) { /* another thread was faster: try again with what it has left */
+        if (pooled != 0) { /* another thread was first: try again with the new value */
             subtract(&account->pool->used[item], pooled, &before);
         }
     }

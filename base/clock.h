@@ -1,4 +1,5 @@
-/* Monotonic time in nanoseconds, CPU pause, and futex waiting on words that processes share. */
+/* Monotonic time in nanoseconds, a pause for spin loops, and futexes on words that processes
+ * share. */
 #ifndef WEIR_BASE_CLOCK_H
 #define WEIR_BASE_CLOCK_H
 
@@ -14,8 +15,8 @@
 uint64_t weir_clock_now_ns(void);
 
 /**
- * A clock for "was it just now?": costs a few ns, its rate is not known (1 to 5 ticks a ns on
- * x86-64, 1 elsewhere), and it may disagree between cores. @thread any
+ * A fast clock for questions like "was this just now?". It costs a few ns, its rate is unknown (1
+ * to 5 ticks a ns on x86-64, 1 elsewhere), and it may differ between cores. @thread any
  */
 static inline uint64_t weir_clock_ticks(void)
 {
@@ -57,8 +58,8 @@ static inline int weir_poll_ms(uint64_t next_ns, uint64_t now_ns)
  * @param word        4-byte aligned; borrowed.
  * @param expected    the value that means "nothing has happened yet".
  * @param timeout_ns  at most this long; WEIR_FOREVER for no limit.
- * @return true   woken, interrupted, or the word differs already: look again.
- * @return false  the time is over.
+ * @return true   woken, interrupted, or the word already differs: check again.
+ * @return false  the time has passed.
  * @thread any; errno is preserved
  */
 bool weir_futex_wait(const uint32_t *word, uint32_t expected, uint64_t timeout_ns);

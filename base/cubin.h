@@ -1,7 +1,7 @@
 /*
  * Properties of CUDA's object files that other ELF files lack.
  *
- * Only what both sides of a connection need to know to find an image's end. Any thread.
+ * Both sides of a connection need these to find an image's end. Any thread.
  */
 #ifndef WEIR_BASE_CUBIN_H
 #define WEIR_BASE_CUBIN_H
@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 /**
- * Whether a section's bytes are in the file. CUDA's own types for uninitialised global, local and
- * shared memory are like SHT_NOBITS; code that is still to be linked has them (NCCL's).
+ * Are a section's bytes in the file? CUDA's own types for uninitialised global, local and shared
+ * memory are like SHT_NOBITS; code that is still to be linked has them (NCCL's).
  *
  * @param type  sh_type.
  */

@@ -1,4 +1,4 @@
-/* Descriptors that travel with a message over a unix socket (SCM_RIGHTS). */
+/* Passes descriptors with a message over a unix socket (SCM_RIGHTS). */
 #ifndef WEIR_BASE_FD_PASS_H
 #define WEIR_BASE_FD_PASS_H
 
@@ -19,7 +19,7 @@ struct weir_fds {
 };
 
 /**
- * sendmsg() with at most one descriptor. Goes on after a signal and raises no SIGPIPE.
+ * sendmsg() with at most one descriptor. Continues after a signal and raises no SIGPIPE.
  *
  * @param pass_fd  descriptor to pass, borrowed; -1: none.
  * @param flags    MSG_DONTWAIT or 0.
@@ -29,9 +29,9 @@ struct weir_fds {
 ssize_t weir_fd_send(int socket_fd, const void *bytes, size_t len, int pass_fd, int flags);
 
 /**
- * recvmsg() with descriptors, which are closed on exec. Goes on after a signal.
+ * recvmsg() with descriptors, which are closed on exec. Continues after a signal.
  *
- * @param room in bytes.
+ * @param size of bytes.
  * @param flags     MSG_DONTWAIT or 0.
  * @param ret_fds   always written; empty on failure.
  * @return bytes received; -1: see errno.

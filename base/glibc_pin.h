@@ -4,12 +4,12 @@
  * Built on a new system, the guest library would otherwise ask for GLIBC_2.34 and not load on RHEL
  * 8 or Debian 11. The functions themselves did not change: libpthread and libdl were merged into
  * libc, and merging gave their symbols a new default version. Old systems still have them in
- * libpthread.so.0 and libdl.so.2, so a library that is built with this must name those two as
+ * libpthread.so.0 and libdl.so.2, so a library that is built with this file must list those two as
  * needed.
  *
  * Force-included (gcc -include) into everything that links weir_base, except under sanitizers,
  * whose interceptors a versioned reference would bypass. A pin of a function that a file does not
- * use leaves no trace. Functions without an old twin (stat, fstat: 2.33; gettid: 2.30;
+ * use leaves no trace. Functions without an old version (stat, fstat: 2.33; gettid: 2.30;
  * arc4random: 2.36) must not be used in code that the guest library links;
  * tests/unit/base/test_symbols checks that.
  */
@@ -18,7 +18,8 @@
 
 #include <features.h>
 
-/* glibc 2.38 renames strtol and its kin for C23's binary literals; nothing here wants those. */
+/* glibc 2.38 renames strtol and similar functions for C23's binary literals; no code here wants
+ * those. */
 #undef __GLIBC_USE_C2X_STRTOL
 #define __GLIBC_USE_C2X_STRTOL 0
 #undef __GLIBC_USE_C23_STRTOL

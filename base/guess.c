@@ -18,7 +18,8 @@ static size_t least(size_t a, size_t b, size_t c)
     return ab < c ? ab : c;
 }
 
-/* Letters to put in, take out, change, or swap with the next (optimal string alignment). */
+/* The number of letters to insert, remove, change, or swap with the next (optimal string
+ * alignment). */
 static size_t edits(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
 {
     size_t row[3][WORD_MAX + 1]; /* this row, the one before, and the one before that */

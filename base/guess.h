@@ -15,18 +15,18 @@ struct weir_guess {
 struct weir_guess weir_guess_begin(const char *word);
 
 /**
- * Offer a name. Close is what one letter more, less, wrong or swapped with the next makes of the
- * word; words of five and more letters may have two such mistakes. Case, and '-' for '_', are no
- * mistakes.
+ * Offer a name. A name is close if the word differs by one letter: missing, added, wrong or swapped
+ * with the next. Words of five and more letters may have two such mistakes. Case, and '-' for '_',
+ * are no mistakes.
  *
  * @thread owner
  */
 void weir_guess_offer(struct weir_guess *guess, const char *name);
 
 /**
- * "; did you mean 'weight'?", or nothing where no name is close.
+ * "; did you mean 'weight'?", or "" if no name is close.
  *
- * @param room  of 64 bytes, where the text goes.
+ * @param room  64 bytes for the text.
  * @return room
  * @thread owner
  */

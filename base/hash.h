@@ -14,7 +14,8 @@ struct weir_hash {
 /** Hash len bytes; data may be NULL when len is 0. @thread any */
 struct weir_hash weir_hash_of(const void *data, size_t len);
 
-/** A 64-bit hash (XXH3-64) for tables; not for names that travel between versions. @thread any */
+/** A 64-bit hash (XXH3-64) for tables. Not for names that processes of different versions exchange.
+ * @thread any */
 uint64_t weir_hash64_of(const void *data, size_t len);
 
 /** The place in a table of this size for a key, which may be a plain number. @thread any */

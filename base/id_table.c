@@ -3,17 +3,17 @@
  * never freed before the table, so that a reader may hold a chunk without a lock.
  *
  * A slot's state is generation << 1 | live. Readers check it before and after they read the object
- * pointer: a slot that was taken out and used again in between has another generation by then.
+ * pointer: a slot that was freed and reused in between has another generation.
  *
  *     enter:  object = o (S2 release); state = gen|1 (S1 release)
  *     leave:  state = gen|0 (relaxed), ordered before any later S2
  *     look:   state (A1 acquire); object (A2 acquire); state again
  *
- * S1 publishes the object to A1. S2 publishes the leaving before it to A2: who sees the next object
- * in a slot also sees, in the second look at the state, that the first one left.
+ * S1 publishes the object to A1. S2 publishes the preceding removal to A2: a reader that sees the
+ * next object in a slot also sees, in the second read of the state, that the first one was removed.
  *
- * Free slots of our own origin wait in a queue, so that an index, and with it a handle that
- * somebody kept too long, returns as late as possible.
+ * Free slots of our own origin wait in a queue, so that an index is reused as late as possible:
+ * somebody may have kept an old handle.
  *
  * Locking: one mutex for everything that changes; get() and count() take none.
  */
@@ -22,13 +22,14 @@
 #include <stdlib.h>
 
 #define CHUNK_SLOTS 512u
-/* A free slot is reused only when this many wait, as long as there are new ones. */
+/* A free slot is reused only when this many wait, while there are new ones. */
 #define REUSE_DISTANCE 64u
 
 struct slot {
     void *object;       /* atomic; valid while live */
     uint32_t state;     /* atomic; generation << 1 | live */
-    uint32_t next_free; /* own origin, guarded by the lock: index + 1 of the next in the queue */
+    uint32_t next_free; /* for ids that this table made: index + 1 of the next free slot; under the
+                           lock */
 };
 
 struct side {
@@ -257,7 +258,7 @@ void weir_id_table_visit(struct weir_id_table *table, weir_id_table_visit_fn fn,
         for (uint32_t index = 0; index < end; index++) {
             const struct slot *slot = find_slot(side, index);
             if (!slot) {
-                index |= CHUNK_SLOTS - 1; /* nothing in the whole chunk */
+                index |= CHUNK_SLOTS - 1; /* the whole chunk has no objects */
                 continue;
             }
             uint32_t state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);

@@ -78,7 +78,7 @@ enum weir_status weir_id_table_add(struct weir_id_table *table, void *object,
                                    weir_handle *ret_handle) WEIR_MUST_CHECK;
 
 /**
- * Enter an object under a handle that the peer named.
+ * Add an object under a handle that the peer chose.
  *
  * @param handle  any bits: kind, tag, origin (must be the other side's) and range are checked.
  * @return WEIR_OK
@@ -90,7 +90,7 @@ enum weir_status weir_id_table_add(struct weir_id_table *table, void *object,
 enum weir_status weir_id_table_put(struct weir_id_table *table, weir_handle handle,
                                    void *object) WEIR_MUST_CHECK;
 
-/** The object of a handle, or NULL for anything that is not live in this table. @thread any */
+/** Find the object of a handle; NULL: it is not live in this table. @thread any */
 void *weir_id_table_get(const struct weir_id_table *table, weir_handle handle);
 
 /** Remove a handle; returns the object or NULL. Its generation is not reused soon. @thread any */

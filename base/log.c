@@ -106,10 +106,11 @@ enum weir_log_level weir_log_level(void)
     return (enum weir_log_level)__atomic_load_n(&current_level, __ATOMIC_RELAXED);
 }
 
-/* Syslog's priorities, as the journal takes them before a line (sd-daemon(3)). */
+/* Syslog's priorities in the form that the journal expects before a line (sd-daemon(3)). */
 static const char *const priorities[WEIR_LOG_COUNT] = {"", "<3>", "<4>", "<6>", "<7>"};
 
-/* "2026-01-31T12:00:00.000Z who level ", at most LINE_MAX_BYTES; no time for the journal. */
+/* Write the prefix "2026-01-31T12:00:00.000Z who level ", at most LINE_MAX_BYTES; without the time
+ * for the journal. */
 static int format_prefix(char *line, const char *who, enum weir_log_level level)
 {
     struct timespec now;
@@ -151,7 +152,7 @@ static bool WEIR_PRINTF(3, 0)
     return good;
 }
 
-/* Write a line about lines that were left out; it is not limited itself. */
+/* Write a line about lines that were left out. It has no limit. */
 static bool WEIR_PRINTF(1, 2) say(const char *fmt, ...)
 {
     va_list args;
@@ -166,12 +167,12 @@ static void say_lost(void)
     uint64_t n = __atomic_exchange_n(&n_lost, 0, __ATOMIC_RELAXED);
     if (n && !say("log: lines were lost, since their reader had no room lines=%llu",
                   (unsigned long long)n)) {
-        /* The other lines, and not this report. */
+        /* Count the other lines, but not this report. */
         __atomic_fetch_add(&n_lost, n - 1, __ATOMIC_RELAXED);
     }
 }
 
-/* May this thread write a line of this level now? Reports lines that were left out before. */
+/* May this thread write a line of this level now? First reports lines that were left out. */
 static bool may_write(enum weir_log_level level)
 {
     uint64_t left_out;

@@ -36,29 +36,29 @@ enum weir_status weir_log_init(const char *spec, const char *who) WEIR_MUST_CHEC
 
 /**
  * From now on another process reads this one's standard error and completes the lines with
- * weir_log_relay(): a line begins with its priority alone. Nothing waits for that process. Where it
- * leaves no room, lines are lost, and the next one that finds room says how many.
+ * weir_log_relay(): a line begins only with its priority. This process never waits for the other
+ * one. If the pipe is full, lines are lost, and the next one that is written says how many.
  *
- * The level stays. Standard error is to be a pipe that does not block, and SIGPIPE ignored.
+ * The level stays. Standard error must be a pipe that does not block, and SIGPIPE must be ignored.
  * @thread call before other threads log
  */
 void weir_log_for_reader(void);
 
 /**
- * Write a line that another process has written: with the time, and its name in place of this
- * process's, so that it cannot be taken for a line of this process. A line without priority comes
- * from a library and becomes a warning. Limited as all lines of this thread (base/log_rate.h).
+ * Write a line of another process, with the time and that process's name, so that nobody can take
+ * it for a line of this process. A line without priority comes from a library and becomes a
+ * warning. Limited like all lines of this thread (base/log_rate.h).
  *
- * @param who   what that process is called, as of weir_log_init(); borrowed for the call.
- * @param line  without its newline. Not trusted; what is longer than a line is cut.
+ * @param who   that process's name, as of weir_log_init(); borrowed for the call.
+ * @param line  without its newline. Not trusted; a longer text is cut off.
  * @thread any
  */
 void weir_log_relay(const char *who, const char *line);
 
-/** The level in force now. @thread any */
+/** The present level. @thread any */
 enum weir_log_level weir_log_level(void);
 
-/** Write one line if the level is in force; errno is preserved. @thread any */
+/** Write one line if the level allows it; errno is preserved. @thread any */
 void weir_log_write(enum weir_log_level level, const char *fmt, ...) WEIR_PRINTF(2, 3);
 
 #define weir_log_at(level, ...)                                                                    \

@@ -1,6 +1,6 @@
 /*
- * Limits the lines that one user may cause in the log: a number of each level in an interval, then
- * none until it is over. Lines left out are counted, and the next line reports their number.
+ * Limits the lines that one user may cause in the log: a number for each level in an interval, then
+ * none until the interval ends. Omitted lines are counted, and the next line reports their number.
  */
 #ifndef WEIR_BASE_LOG_RATE_H
 #define WEIR_BASE_LOG_RATE_H
@@ -28,12 +28,12 @@ struct weir_log_rate {
 void weir_log_rate_init(struct weir_log_rate *rate);
 void weir_log_rate_finish(struct weir_log_rate *rate);
 
-/** How many lines of a level it allows in an interval. @thread any */
+/** How many lines of a level a rate allows in an interval. @thread any */
 uint32_t weir_log_rate_lines(const struct weir_log_rate *rate, enum weir_log_level level);
 
 enum weir_log_verdict {
     WEIR_LOG_WRITE,
-    WEIR_LOG_WRITE_LAST, /* write this line, the last of its level before some may be left out */
+    WEIR_LOG_WRITE_LAST, /* write this line; the next ones of its level may be left out */
     WEIR_LOG_LEAVE_OUT,
 };
 
@@ -50,8 +50,8 @@ enum weir_log_verdict weir_log_rate_ask(struct weir_log_rate *rate, enum weir_lo
 
 /**
  * From now on the lines of this thread are limited.
- * @param rate   borrowed until the next call; NULL: no longer.
- * @param whose  a tenant's name, borrowed as long.
+ * @param rate   borrowed until the next call; NULL: end the limit.
+ * @param whose  a tenant's name, borrowed as long as rate.
  * @thread any; for itself
  */
 void weir_log_limit_thread(struct weir_log_rate *rate, const char *whose);

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A program with a small RLIMIT_FSIZE would die of SIGXFSZ, although it has done nothing wrong. */
+/* A program with a small RLIMIT_FSIZE would die of SIGXFSZ without a fault of its own. */
 static bool set_size(int fd, uint64_t bytes)
 {
     static const struct timespec now = {0, 0};

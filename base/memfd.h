@@ -5,10 +5,10 @@
 #include <stdint.h>
 
 /**
- * Make a file of zeroes that nobody can shrink or grow any more, so that whoever has mapped it
- * never finds a page of it gone. Closed on exec.
+ * Make a file of zeroes that nobody can shrink or grow later, so that no mapping of it ever loses a
+ * page. Closed on exec.
  *
- * @param name   for people who look into /proc; borrowed.
+ * @param name   shown in /proc; borrowed.
  * @param bytes  its size.
  * @return the descriptor, for the caller to close; -1: see errno.
  * @thread any

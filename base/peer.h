@@ -6,8 +6,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* How long the other end may be silent before somebody who waits looks whether it is stopped, and
- * looks again: a stop of a moment, as by a debugger that attaches, is no reason to give up. */
+/* How long the other end may be silent before a waiting thread checks whether it is stopped. It
+ * checks a second time later: a short stop, as when a debugger attaches, is no reason to give
+ * up. */
 #define WEIR_PEER_LOOK_NS (1 * 1000000000ull)
 #define WEIR_PEER_LOOKS   2
 
@@ -15,13 +16,13 @@
  * Has a signal or a debugger stopped the process that listens at the socket's other end?
  *
  * @param socket_fd  connected to a unix socket.
- * @return false also where that process cannot be seen: in another pid namespace, or without /proc.
+ * @return false also if that process is not visible: in another pid namespace, or without /proc.
  * @thread any; errno is preserved
  */
 bool weir_peer_is_stopped(int socket_fd);
 
 /**
- * Wait until there is something to read from the socket, or an error that a read tells.
+ * Wait until there is something to read from the socket, or an error that a read returns.
  *
  * @param end_ns  when to give up, by weir_clock_now_ns().
  * @return WEIR_OK

@@ -1,4 +1,4 @@
-/* The classes of tenants that configuration, scheduler and reports speak of. */
+/* Priority classes of tenants, for configuration, scheduler and reports. */
 #ifndef WEIR_BASE_PRIORITY_H
 #define WEIR_BASE_PRIORITY_H
 
@@ -11,7 +11,7 @@ enum weir_priority {
     WEIR_PRIORITY_COUNT
 };
 
-/** "low", "normal", "high", by class; NULL behind the last. */
+/** Names of the classes, "low", "normal", "high"; NULL after the last. */
 extern const char *const weir_priority_names[WEIR_PRIORITY_COUNT + 1];
 
 /** Find the class of a name. @return false: there is none, and nothing is written. @thread any */

@@ -1,6 +1,6 @@
 /*
- * See programs.h. Taking a row exchanges its token 0 for a new one. Marks about an earlier program
- * of the row carry another token, so they do not apply to the present one.
+ * Implements programs.h. Taking a row replaces its token 0 by a new one. Marks about an earlier
+ * program of the row carry another token, so they do not apply to the present one.
  */
 #include "base/programs.h"
 
@@ -88,7 +88,7 @@ void weir_programs_hold(struct weir_programs *programs, uint32_t number, uint64_
     }
 }
 
-/* A program that has, or had, this token. */
+/* End the program that has, or had, this token. */
 static void end(struct weir_program_row *row, uint64_t token)
 {
     if (token != 0 && load(&row->ended) != token) {
@@ -195,8 +195,9 @@ bool weir_process_is_gone(uint32_t pid)
     return gone;
 }
 
-/* The program's parent may have waited for it before the serving process has noticed its end. The
- * token was read before, so the result applies only to the program with that token. */
+/* The kernel may know of the end first: the program's parent may have waited for it before the
+ * serving process noticed. The token was read earlier, so the result only applies to the program
+ * with that token. */
 static void ask_kernel(struct weir_program_row *row, uint64_t token)
 {
     uint32_t pid = (uint32_t)atomic_load_explicit(&row->pid_here, memory_order_relaxed);

@@ -1,11 +1,11 @@
 /*
  * The programs of one user: what each holds, and which of them have ended without giving it back.
  *
- * Several processes may share a table, each with programs of its own: it lies in shared memory and
- * says which process a program belongs to. So each of them sees the end of all programs, by two
- * signs. The process that serves a program marks its end once it has noticed (weir_programs_end()).
- * And a reader asks the kernel whether the program's process still exists, so a program whose
- * parent has waited for it never counts as alive.
+ * Several processes may share a table, each with programs of its own: it is in shared memory and
+ * records the process of each program. So each process sees the end of all programs, by two signs.
+ * The process that serves a program marks its end once it has noticed (weir_programs_end()). And a
+ * reader asks the kernel whether the program's process still exists, so a program whose parent has
+ * waited for it never counts as alive.
  *
  * Internally locked (lock-free).
  */
@@ -22,7 +22,8 @@
 #define WEIR_PROGRAM_NAME_BYTES (WEIR_PROGRAM_NAME_WORDS * 8)
 #define WEIR_ANY_PLACE          UINT32_MAX
 
-/* For this time an ended program counts as holding nothing, and others wait for what it holds. */
+/* After this time an ended program counts as holding nothing; before, others wait for what it
+ * holds. */
 #define WEIR_ENDING_NS (5 * WEIR_NS_PER_S)
 
 struct weir_program_row {
@@ -37,15 +38,15 @@ struct weir_program_row {
     atomic_uint_fast64_t name[WEIR_PROGRAM_NAME_WORDS];
 };
 
-/* Zeroed: there is none. */
+/* Zeroed: there are no programs. */
 struct weir_programs {
-    uint32_t ends; /* atomic, a futex: grows whenever something is given back */
+    uint32_t ends; /* atomic, a futex: grows whenever a program gives something back */
     atomic_uint_fast64_t tokens;
     atomic_uint used; /* rows from here on have never been used */
     struct weir_program_row rows[WEIR_PROGRAMS];
 };
 
-/* A program's facts, as they were a moment ago. */
+/* A program's properties at some recent moment. */
 struct weir_program {
     uint32_t place;
     uint32_t pid; /* 0: the program is not shown */
@@ -61,19 +62,18 @@ struct weir_programs_sum {
 };
 
 /**
- * Enter a program.
+ * Add a program.
  * @param place     of the process that serves it.
- * @param pid_here  its process's number in this pid namespace; 0: not known, or not on this
- *                  machine.
+ * @param pid_here  the pid of its process in this namespace; 0: not known, or not on this machine.
  * @param name      cut to 127 bytes; borrowed for the call.
- * @return its number, from 1; 0: there is no room for it.
+ * @return its number, from 1; 0: there is no room.
  * @thread any
  */
 uint32_t weir_programs_add(struct weir_programs *programs, uint32_t place, uint32_t pid_here,
                            const char *name);
 
 /** Show a program in lists of processes. @param number 0: do nothing. @param pid its own pid; 0:
- * show it no longer. @thread any */
+ * hide it. @thread any */
 void weir_programs_show(struct weir_programs *programs, uint32_t number, uint32_t pid);
 
 /** Set how much device memory a program holds. @param number 0: do nothing. @thread any */
@@ -92,10 +92,10 @@ void weir_programs_remove(struct weir_programs *programs, uint32_t number);
 void weir_programs_settle(struct weir_programs *programs, uint32_t place);
 
 /**
- * Get the program that has a number.
+ * Get the program with a number.
  * @param number       from 1 to weir_programs_last().
- * @param ret_program  its name may be parts of two if one program has just followed another.
- * @return false: none has; nothing is written.
+ * @param ret_program  its name may be mixed from two programs if one has just followed another.
+ * @return false: no program has the number; nothing is written.
  * @thread any
  */
 bool weir_programs_get(const struct weir_programs *programs, uint32_t number,
@@ -105,26 +105,27 @@ bool weir_programs_get(const struct weir_programs *programs, uint32_t number,
 uint32_t weir_programs_last(const struct weir_programs *programs);
 
 /**
- * Look which programs have ended.
- * @param place       of which process; WEIR_ANY_PLACE: of all.
- * @param max_age_ns  one that ended longer ago counts as alive.
+ * Check which programs have ended.
+ * @param place       only programs of this process; WEIR_ANY_PLACE: of all.
+ * @param max_age_ns  a program that ended longer ago counts as alive.
  * @thread any
  */
 struct weir_programs_sum weir_programs_look(struct weir_programs *programs, uint32_t place,
                                             uint64_t max_age_ns);
 
-/** Value for weir_programs_await(): read it before you look for what you need. @thread any */
+/** The value for weir_programs_await(). Read it before you check for what you need. @thread any */
 uint32_t weir_programs_ends(const struct weir_programs *programs);
 
 /**
- * Wait until something is given back, as by weir_programs_remove(), or for so long.
- * @param ends  of weir_programs_ends(): it returns at once if something has been given back since.
+ * Wait until a program gives something back, as by weir_programs_remove(), or the time has passed.
+ * @param ends  value of weir_programs_ends(): if it has changed since, the function returns at
+ *              once.
  * @thread any
  */
 void weir_programs_await(struct weir_programs *programs, uint32_t ends, uint64_t timeout_ns);
 
-/** Is there no process with this number in this pid namespace? @param pid 0: not known, gives
- * false. @thread any; errno is preserved */
+/** Does no process have this number in this pid namespace? @param pid 0: not known, gives false.
+ * @thread any; errno is preserved */
 bool weir_process_is_gone(uint32_t pid);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Text that others chose, made fit for JSON and for people's eyes.
+ * Makes foreign text safe for JSON and for people's terminals.
  *
- * "Control characters" are here those that can move a cursor, end a line or change the direction of
+ * "Control characters" here are those that can move a cursor, end a line or change the direction of
  * writing: C0, DEL, C1 and Unicode's line separators and marks of direction.
  */
 #ifndef WEIR_BASE_TEXT_H
@@ -24,8 +24,8 @@
 int32_t weir_utf8_next(const char **at);
 
 /**
- * One character as it may stand inside a JSON string: as it is, or escaped if it is a quote, a
- * backslash or a control character. What is no UTF-8 becomes \ufffd.
+ * Convert one character for a JSON string: unchanged, or escaped if it is a quote, a backslash or a
+ * control character. A byte that is no UTF-8 becomes \ufffd.
  *
  * @param at     as weir_utf8_next().
  * @param piece  WEIR_JSON_PIECE_BYTES of room.
@@ -34,25 +34,25 @@ int32_t weir_utf8_next(const char **at);
  */
 const char *weir_json_next(const char **at, char *piece);
 
-/** Write a text as it may stand inside a JSON string. @thread any */
+/** Write a text as the inside of a JSON string. @thread any */
 void weir_json_put_part(FILE *out, const char *text);
 
 /** Write a text as a JSON string. Every JSON string is also a YAML string. @thread any */
 void weir_json_put(FILE *out, const char *text);
 
 /**
- * A text as a terminal may get it: of control characters, backslashes and what is no UTF-8 each
- * byte becomes \xNN.
+ * Make a text safe for a terminal: each byte of control characters, backslashes and invalid UTF-8
+ * becomes \xNN.
  *
- * @param room_bytes  at least 1, with the NUL; characters that do not fit whole are left out, with
- *                    all that follows.
+ * @param room_bytes  at least 1, with the NUL; the text ends before the first character that does
+ *                    not fit.
  * @return room.
  * @thread any
  */
 const char *weir_text_visible(const char *text, char *room, size_t room_bytes);
 
 /**
- * Put a '?' in place of each control character and each byte that is no UTF-8.
+ * Replace each control character, and each byte that is no UTF-8, by a '?'.
  *
  * @param text  changed; grows shorter, never longer.
  * @return its new length.

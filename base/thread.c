@@ -22,7 +22,7 @@ int weir_thread_start(pthread_t *ret_thread, size_t stack_bytes, void *(*run)(vo
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
         (void)sigdelset(&all, own[i]);
     }
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* a thread begins with its maker's mask */
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* a thread inherits its maker's mask */
     error = pthread_create(ret_thread, &attr, run, user);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     (void)pthread_attr_destroy(&attr);

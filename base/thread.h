@@ -1,5 +1,5 @@
-/* Threads for libraries that are loaded into other people's programs, which leave the program's
- * signals alone; and conditions with a monotonic clock. */
+/* Threads for libraries that are loaded into other people's programs: they leave the program's
+ * signals alone. Also conditions with a monotonic clock. */
 #ifndef WEIR_BASE_THREAD_H
 #define WEIR_BASE_THREAD_H
 
@@ -10,22 +10,21 @@
 
 /**
  * Start a thread that takes no signals: those sent to the process are for the program's own
- * threads. What the thread brings on itself (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP) still
- * reaches the program's handlers; blocked, it would end the program without them.
+ * threads. Signals that the thread causes itself (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP) still
+ * reach the program's handlers; if they were blocked, they would end the program without them.
  *
  * @param ret_thread   to join or detach.
  * @param stack_bytes  0: the system's default.
- * @param run, user    what it runs.
+ * @param run, user    the function that it runs, and its argument.
  * @return 0, or pthread_create()'s error
  * @thread any
  */
 int weir_thread_start(pthread_t *ret_thread, size_t stack_bytes, void *(*run)(void *), void *user);
 
 /**
- * Make a condition whose timed waits end by weir_clock_now_ns(), whatever becomes of the time of
- * day.
+ * Make a condition whose timed waits end by weir_clock_now_ns(), independent of the time of day.
  *
- * @param condition  nobody may wait for it. pthread_cond_destroy() when it is needed no more.
+ * @param condition  no thread may wait for it. Destroy it with pthread_cond_destroy().
  * @thread any
  */
 void weir_thread_condition_init(pthread_cond_t *condition);
@@ -34,7 +33,7 @@ void weir_thread_condition_init(pthread_cond_t *condition);
  * Wait for a condition, or until a time. As with pthread_cond_wait(), test the condition before and
  * afterwards.
  *
- * @param condition  of weir_thread_condition_init().
+ * @param condition  from weir_thread_condition_init().
  * @param mutex      held by the caller.
  * @param end_ns     by weir_clock_now_ns().
  * @return false: the time has come

@@ -1,4 +1,4 @@
-/* Actions that wait for a stream to pass a point: see weir_guest_stream_on_passed(). */
+/* Actions that run when a stream has passed a point: see weir_guest_stream_on_passed(). */
 #include "guest_lib/stream.h"
 #include <stdlib.h>
 
@@ -9,7 +9,7 @@ struct action {
     void *user;
 };
 
-/* Guarded by lock; count is atomic, so that nobody pays while there is none. */
+/* The lock guards this list; count is atomic, so that calls cost nothing while it is empty. */
 static struct {
     struct weir_lock lock;
     struct weir_lock running; /* held while one thread runs actions, so that they run in order */

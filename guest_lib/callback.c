@@ -1,7 +1,6 @@
 /*
- * The callback runner. Notifications arrive through whichever thread reads the channel and are
- * queued here; one thread runs them in that order, so a slow function holds up the next one, as
- * CUDA says.
+ * The callback runner. Whichever thread reads the channel queues notifications here. One thread
+ * runs them in that order, so a slow function delays the next one, as CUDA specifies.
  */
 #include "guest_lib/callback.h"
 #include "base/log.h"
@@ -14,7 +13,7 @@
 #include <string.h>
 
 #define PUMP_NS (50 * WEIR_NS_PER_MS)
-/* While another thread reads the channel, the runner looks again after this time. */
+/* While another thread reads the channel, the runner checks again after this time. */
 #define OTHER_READ_NS WEIR_NS_PER_MS
 
 struct entry {
@@ -32,7 +31,7 @@ struct job {
     uint32_t word; /* where the guest writes its answer; WEIR_WORD_NONE: it sends a record */
 };
 
-/* Guarded by lock. */
+/* The lock guards these members. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -45,7 +44,7 @@ static struct {
     bool stop;
 } runner = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
-/* What a running function has requested from its host. Guarded by runner.lock. */
+/* Data that a running function has requested from its host. runner.lock guards it. */
 static struct {
     uint8_t *to; /* NULL: nothing is requested */
     uint64_t bytes;
@@ -87,7 +86,7 @@ static void answer(const struct job *job)
     (void)result; /* the host is gone: no thread waits for the function any more */
 }
 
-/* The stream will never reach the function: the host has refused the record that was posted. */
+/* Forget a function: the host has refused its record, so the stream will never reach it. */
 static void forget_refused(const struct job *job)
 {
     pthread_mutex_lock(&runner.lock);
@@ -112,7 +111,8 @@ static bool is_forked(void)
     return weir_guest_phase_now() == WEIR_PHASE_FORKED;
 }
 
-/* Returns false in a child of the process that ran the function; then the caller does nothing. */
+/* Run a function. Returns false in a child of the process that ran it; then the caller does
+ * nothing. */
 static bool run_job(const struct job *job)
 {
     pthread_mutex_lock(&runner.lock);
@@ -159,7 +159,8 @@ static void nap_locked(uint64_t ns)
     (void)weir_thread_condition_wait(&runner.changed, &runner.lock, weir_clock_now_ns() + ns);
 }
 
-/* Nothing to run: read the channel if functions are awaited and nobody else reads. */
+/* There is no function to run: read the channel if functions are expected and no other thread
+ * reads. */
 static void await_work_locked(void)
 {
     if (!runner.entries || __atomic_load_n(&weir_guest.channel.dead, __ATOMIC_ACQUIRE)) {
@@ -273,7 +274,7 @@ bool weir_callbacks_pending(void)
     return __atomic_load_n(&pending, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* ---------------------------------------------------------------- a remote host's arena */
+/* -------------------------------------------------------------- access to a remote host's arena */
 
 static bool within_remote_function(void)
 {
@@ -300,7 +301,7 @@ CUresult weir_callback_staging_write(uint64_t offset, const void *data, uint64_t
     return result;
 }
 
-/* Ask for a piece, and read the channel until it has arrived, or until another thread has received
+/* Request a piece, and read the channel until it has arrived, or until another thread has received
  * it. */
 static CUresult read_piece(uint64_t offset, uint8_t *to, uint64_t bytes)
 {

@@ -1,9 +1,9 @@
 /*
- * The program's functions that the host asks for: host functions and stream callbacks.
+ * Runs the program's functions when the host asks for it: host functions and stream callbacks.
  *
- * A function is entered in a table under a token; the token travels. When the host says that a
- * stream has reached it (host_func_call), the runner, one thread that is started by the first
- * registration, runs it and posts host_func_done.
+ * A table stores each function under a token, and only the token goes to the host. When the host
+ * reports that a stream has reached the function (host_func_call), the runner runs it and posts
+ * host_func_done. The first registration starts the runner, which is one thread.
  */
 #ifndef WEIR_GUEST_LIB_CALLBACK_H
 #define WEIR_GUEST_LIB_CALLBACK_H
@@ -17,13 +17,13 @@
 typedef void (*weir_callback_fn)(void *user);
 
 /**
- * Enter a function and start the runner if need be.
+ * Register a function, and start the runner if needed.
  *
  * @param fn, user   called on the runner's thread each time the host asks, with no lock held.
  * @param refused    called instead of fn if the host refuses the record that carried the token,
  * which is then forgotten; NULL: no such call.
  * @param once       forget the token after the first call.
- * @param ret_token  what host_func or graph_add_host carries.
+ * @param ret_token  the token to send with host_func or graph_add_host.
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
  * @thread any
  */
@@ -34,22 +34,22 @@ CUresult weir_callback_add(weir_callback_fn fn, weir_callback_fn refused, void *
 void weir_callback_remove(uint64_t token);
 
 /**
- * Have a function run when the stream is here. Not in a stream that is captured.
+ * Run a function when the stream reaches this point. Not for a stream under capture.
  *
  * @param fn, refused, user  as weir_callback_add(); refused is also called where it is not posted:
  * one of the two is called, once.
- * @return CUDA_SUCCESS, what stands in the way, or what earlier posted work left behind
+ * @return CUDA_SUCCESS, an error, or an error of earlier posted work
  * @thread any
  */
 CUresult weir_callback_in_stream(struct weir_guest_stream *stream, weir_callback_fn fn,
                                  weir_callback_fn refused, void *user);
 
-/** May a function that was entered still run? @thread any */
+/** May a registered function still run? @thread any */
 bool weir_callbacks_pending(void);
 
 /**
- * As weir_staging_write() and weir_staging_read(), which wait for the session's thread of a remote
- * host. Within a function these do not: that thread may wait for work that waits for the function.
+ * As weir_staging_write() and weir_staging_read(), but usable within a function. The others wait
+ * for the session's thread of a remote host, which may wait for work that waits for the function.
  *
  * @thread any
  */
@@ -59,7 +59,7 @@ CUresult weir_callback_staging_read(uint64_t offset, void *ret_data, uint64_t by
 /** weir_channel_notify_fn of the session's channel. */
 void weir_callback_notify(void *user, enum weir_op op, const void *body, size_t body_bytes);
 
-/** Forget all, end the thread; for tests. @thread alone */
+/** For tests: forget all functions, and end the thread. @thread alone */
 void weir_callbacks_finish(void);
 
 #endif

@@ -1,8 +1,9 @@
 /*
- * Counters of calls: blocks of the statistics page, given to threads and taken back when they end.
+ * Counts calls in blocks of the statistics page, which are given to threads and taken back when
+ * these end.
  *
- * A block is written by its thread alone. Threads that find none free share block 0 and add
- * atomically. A block keeps its numbers when its thread ends, and the next thread counts on.
+ * Only its thread writes a block. Threads that find none free share block 0 and add atomically. A
+ * block keeps its numbers when its thread ends, and the next thread continues from there.
  */
 #include "guest_lib/calls.h"
 #include "base/clock.h"
@@ -19,7 +20,7 @@ _Static_assert((int)WEIR_SYMBOL_COUNT <= WEIR_STATS_MAX_FUNCTIONS, "room for eve
 __thread struct weir_calls_thread weir_calls_thread;
 uint32_t weir_calls_detail = WEIR_CALLS_UNDECIDED;
 
-/* The thread's block is given back, so its calls count in block 0. */
+/* The thread has given its block back, so its calls count in block 0. */
 static __thread bool thread_over;
 static __thread struct weir_calls_last last;
 
@@ -132,7 +133,7 @@ static void add(enum weir_symbol symbol, const struct weir_stats_counts *more)
 
 /* ---------------------------------------------------------------- a call */
 
-/* Read what the environment asks for; the first call decides for all later ones. */
+/* Read the settings from the environment; the first call decides for all later ones. */
 static void decide(void)
 {
     uint32_t undecided = WEIR_CALLS_UNDECIDED;
@@ -177,7 +178,7 @@ static void count_posted(struct weir_calls_thread *mine, enum weir_symbol symbol
 bool weir_calls_end_slow(struct weir_calls_thread *mine, enum weir_symbol symbol, CUresult result)
 {
     uint32_t marks = mine->marks;
-    /* Launches take this way: it must be as short as possible. */
+    /* Launches use this path, so it must be as short as possible. */
     if (marks == WEIR_CALLS_POSTED && mine->counts) {
         count_posted(mine, symbol);
         return false;

@@ -1,10 +1,10 @@
 /*
- * Counting calls: every export begins with weir_calls_begin() and ends with weir_calls_end().
+ * Counts calls: every export begins with weir_calls_begin() and ends with weir_calls_end().
  *
  * How a call counts depends on what its thread did: the channel marks it when it sends or waits. A
- * call without a mark was answered in the guest. Counters lie in the session's statistics page
- * (proto/transport/stats_page.h), a block a thread, so that counting is a plain addition; before
- * the session, and for a remote one, in memory of the process.
+ * call without a mark was answered in the guest. Counters are in the session's statistics page
+ * (proto/transport/stats_page.h), one block for each thread, so that counting is a plain addition.
+ * Before the session, and for a remote one, they are in the process's memory.
  *
  * Source: docs/design/stats.md
  */
@@ -35,7 +35,7 @@ enum weir_calls_detail {
 
 /*
  * The state of the calling thread. An export looks it up once, because in a library that is loaded
- * late the look-up is a function call. (The static TLS block is no place for it: programs with many
+ * late the look-up is a function call. (It is not in the static TLS block, since programs with many
  * libraries run out of that.)
  */
 struct weir_calls_thread {
@@ -43,14 +43,14 @@ struct weir_calls_thread {
     struct weir_stats_counts *counts;
     struct weir_inside *inside; /* NULL until the thread first uses a context */
     uint32_t marks;
-    int32_t caller; /* of the call under way (proto/wire/caller.h) */
+    int32_t caller; /* for the current call (proto/wire/caller.h) */
     uint32_t block; /* number of the thread's block; 0: it has none */
     uint32_t posts;
     uint64_t start_ns;
     uint64_t wait_start_ns;
 };
 
-/* How a call was answered, for those who print it. */
+/* How a call was answered, for printing it. */
 struct weir_calls_last {
     uint64_t start_ns;
     uint64_t ns;
@@ -63,13 +63,13 @@ extern uint32_t weir_calls_detail __attribute__((visibility("hidden"))); /* atom
 /** The part of weir_calls_begin() for timed calls. @thread any */
 void weir_calls_begin_timed(struct weir_calls_thread *mine);
 
-/** The part of weir_calls_end() for all but calls answered in the guest. @thread any */
+/** The part of weir_calls_end() for all calls except those answered in the guest. @thread any */
 bool weir_calls_end_slow(struct weir_calls_thread *mine, enum weir_symbol symbol, CUresult result);
 
 /** The calling thread's place in the list of inside.h; NULL: no memory for one. @thread any */
 struct weir_inside *weir_calls_take_place(void);
 
-/** Mark that the call uses the context from here on; WEIR_INSIDE_ANY: a context that it has yet to
+/** Mark that the call uses the context from now on; WEIR_INSIDE_ANY: a context that it has yet to
  * find. @thread any */
 static inline void weir_calls_enter(const struct weir_guest_ctx *ctx)
 {
@@ -123,22 +123,22 @@ static inline void weir_calls_mark_posted(void)
     weir_calls_thread.marks |= WEIR_CALLS_POSTED;
 }
 
-/** Mark that the host had no memory for the thread: if the call fails for that, the log says why.
+/** Mark that the host had no memory for the thread: if the call fails for this reason, the call log
+ * says so.
  * @thread any */
 static inline void weir_calls_mark_lacked(void)
 {
     weir_calls_thread.marks |= WEIR_CALLS_LACKED;
 }
 
-/** Mark that the thread is about to wait; the first time in a call this reads the clock. @thread
- * any */
+/** Mark that the thread is about to wait; the first wait of a call reads the clock. @thread any */
 void weir_calls_mark_waiting(void);
 
 /** The last ended call of this thread, if weir_calls_end() asked to print it. @thread any */
 struct weir_calls_last weir_calls_last(void);
 
 /**
- * A session begins: count in its page from now on, and bring along what was counted before.
+ * A session begins: count in its page from now on, and add the earlier counts.
  *
  * @param page  of the segment, mapped until the process ends; NULL: remote, count in memory of our
  * own.
@@ -146,14 +146,14 @@ struct weir_calls_last weir_calls_last(void);
  */
 void weir_calls_session(struct weir_stats_page *page);
 
-/** The session is taken apart (tests; a failed cuInit): forget its page. @thread no other calls */
+/** The session is destroyed (tests; a failed cuInit): forget its page. @thread no other calls */
 void weir_calls_session_over(void);
 
-/** In a forked child: the parent's page is not ours. @thread the child's only one */
+/** In a forked child: stop using the parent's page. @thread the child's only one */
 void weir_calls_in_child(void);
 
 /**
- * The numbers of a function over all threads, until now.
+ * Sum the counts of a function over all threads.
  * @thread any
  */
 void weir_calls_sum(enum weir_symbol symbol, struct weir_stats_counts *ret_counts);
@@ -165,7 +165,7 @@ void weir_calls_push(uint64_t now_ns);
 /** The process ends: send the counts to a remote host a last time. @thread any; no lock held */
 void weir_calls_push_last(void);
 
-/** At the end of the process: print the table that WEIR_STATS asks for. @thread any */
+/** At the end of the process: print the table that WEIR_STATS requests. @thread any */
 void weir_calls_report(void);
 
 #endif

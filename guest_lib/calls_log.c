@@ -21,10 +21,10 @@
 
 static struct {
     pthread_mutex_t lock;
-    bool asked; /* the environment has been looked at */
+    bool asked; /* the environment was read */
     bool json;
     bool finished;
-    bool eager; /* this is a forked child, which ends by _exit(): it writes each line at once */
+    bool eager; /* a forked child, which may end by _exit(): it writes lines at once */
     int fd;     /* -1: no file is open */
     int why;    /* errno of what keeps calls out of the file; 0: nothing */
     pid_t pid;
@@ -284,7 +284,7 @@ static void put_json(struct weir_calls_log_line *line, const struct weir_calls_l
     weir_calls_log_put(line, "%s", weir_calls_log_symbols[symbol].n_args ? "," : "");
     weir_calls_log_put_args(line, symbol, result, words, true);
     if (line->used > line->room - 8) {
-        /* JSON that is cut off is not valid, so write the line without arguments */
+        /* JSON that is cut off is invalid, so write the line without arguments */
         line->used = bare;
     }
     weir_calls_log_put(line, "}}");

@@ -2,9 +2,10 @@
  * The call log, WEIR_TRACE=file: every call, as text or, when the name ends in .json, as Chrome
  * trace events, which Perfetto shows.
  *
- * Lines are collected in a buffer and written when it is full, 0.1 s old, at exit, and when a call
- * fails in a way that a program is likely to end on. A forked child of such a process writes to
- * a file of its own if the name holds "%p" (the process's number), line by line; else nothing.
+ * Lines are collected in a buffer and written when it is full or 0.1 s old, at exit, and when a
+ * call fails with an error after which a program is likely to end. A forked child of such a process
+ * writes to a file of its own if the name holds "%p" (the process's number), line by line;
+ * otherwise it writes nothing.
  *
  * Source: docs/design/stats.md
  */
@@ -31,14 +32,14 @@ struct weir_calls_log_line {
 bool weir_calls_log_wanted(void);
 
 /**
- * Print the call that weir_calls_end() has just said is to be printed.
+ * Print the call for which weir_calls_end() has just returned true.
  *
- * @param words  an argument each, in order, as proto/calls_log_table.h says.
+ * @param words  one for each argument, in order, as in proto/calls_log_table.h.
  * @thread any
  */
 void weir_calls_log_add(enum weir_symbol symbol, CUresult result, const uint64_t *words);
 
-/** The process ends: write all, and close a JSON file's list. @thread any */
+/** The process ends: write all lines, and close a JSON file's list. @thread any */
 void weir_calls_log_finish(void);
 
 /** Append formatted text to the line; text that does not fit is left out. @thread any: the caller's
@@ -49,14 +50,14 @@ void weir_calls_log_put(struct weir_calls_log_line *line, const char *fmt, ...)
 /**
  * Append "name=value, .." of a call's arguments, or with json "\"name\":\"value\",..".
  *
- * What a call writes, and structs, are read only if it succeeded.
+ * Outputs of a call, and structs, are read only if it succeeded.
  *
  * @thread any
  */
 void weir_calls_log_put_args(struct weir_calls_log_line *line, enum weir_symbol symbol,
                              CUresult result, const uint64_t *words, bool json);
 
-/** A float argument's bits, as a word. @thread any */
+/** The bits of a float argument, as a word. @thread any */
 static inline uint64_t weir_calls_log_float(float value)
 {
     uint32_t bits;

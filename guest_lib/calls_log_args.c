@@ -1,4 +1,5 @@
-/* Arguments as text, from the tables that the generator makes of the API's description. */
+/* Formats arguments as text, with the tables that the generator makes from the API's
+ * description. */
 #include "base/text.h"
 #include "guest_lib/calls_log.h"
 #include "proto/calls_log_table.h"
@@ -19,7 +20,7 @@ void weir_calls_log_put(struct weir_calls_log_line *line, const char *fmt, ...)
     line->used += n < 0 ? 0 : (size_t)n < left ? (size_t)n : left;
 }
 
-/* Quoted for C or, inside a JSON string, in single quotes. */
+/* Put a string in quotes for C or, inside a JSON string, in single quotes. */
 static void put_string(struct weir_calls_log_line *line, const char *text, bool json)
 {
     if (!text) {

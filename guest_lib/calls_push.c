@@ -1,6 +1,6 @@
 /*
- * A remote guest sends the host its counts: about once a second, in a thread that waits for a call
- * anyway, and when the process ends. No extra thread does this, so an idle program sends nothing.
+ * A remote guest sends the host its counts: about once a second, in a thread that has to wait for a
+ * call, and when the process ends. No extra thread does this, so an idle program sends nothing.
  */
 #include "guest_lib/calls.h"
 #include "guest_lib/entry.h"

@@ -1,4 +1,4 @@
-/* WEIR_STATS: the process's own table, printed when it ends. */
+/* WEIR_STATS: prints the process's own table when it ends. */
 #include "guest_lib/calls.h"
 #include "guest_lib/lock.h"
 #include "proto/calls_log_table.h"

@@ -1,11 +1,11 @@
 /*
- * The session's channel: see channel.h for what it promises.
+ * The session's channel: see channel.h for its interface.
  *
  * A thread that waits for a reply has a struct weir_channel_wait on its stack, linked into
  * channel->waits under receive_lock before its request is sent. Exactly one thread at a time, the
  * leader (channel->reading), is inside the transport's receiving end, without the lock; it copies
  * each reply into its waiter's buffer under the lock and sets the waiter's state. A leader that has
- * its own reply hands the office to another waiter. States of a wait:
+ * its own reply makes another waiter the leader. States of a wait:
  *
  *     WAITING -> SLEEPING -> WAITING ..   the waiter itself, around its futex
  *     any -> DONE                         the leader, or weir_channel_kill()
@@ -21,7 +21,7 @@
 
 #define HOST_GONE     CUDA_ERROR_DEVICE_UNAVAILABLE
 #define PEER_CHECK_NS (50 * WEIR_NS_PER_MS)
-/* Records up to this size are encoded on the stack, which is all but large launches. */
+/* Records up to this size are encoded on the stack: all records except large launches. */
 #define INLINE_BYTES    768
 #define PAUSES_PER_LOOK 8
 
@@ -43,8 +43,7 @@ struct weir_channel_wait {
     size_t body_bytes;
     void *ret_bulk;
     size_t ret_bulk_bytes;
-    struct weir_channel_piece *pieces; /* the parts of a call that consists of several requests;
-                                          NULL: it is a single request */
+    struct weir_channel_piece *pieces; /* parts of a call with several requests; NULL: it has one */
     size_t n_sent, n_open; /* how many of the pieces are sent, and how many have no reply yet */
 };
 
@@ -144,7 +143,7 @@ void weir_channel_kill(struct weir_channel *channel, CUresult error)
     uint32_t alive = 0;
     uint32_t sticky =
         channel->header ? __atomic_load_n(&channel->header->sticky_error, __ATOMIC_ACQUIRE) : 0;
-    /* The host ends together with its GPU context: then the program gets that context's error. */
+    /* If the host ended together with its GPU context, the program gets that context's error. */
     error = sticky ? (CUresult)sticky : error;
     if (__atomic_compare_exchange_n(&channel->dead, &alive, (uint32_t)error, false,
                                     __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
@@ -165,7 +164,7 @@ void weir_channel_kill(struct weir_channel *channel, CUresult error)
     weir_lock_release(&channel->receive_lock);
 }
 
-/* CUDA's texts of these errors do not say what the user can do. */
+/* Log these errors: CUDA's texts do not say what the user can do. */
 static CUresult note_error(CUresult error)
 {
     static bool told;
@@ -192,7 +191,7 @@ static CUresult channel_failed(struct weir_channel *channel, enum weir_status st
 
 /* ---------------------------------------------------------------- receiving */
 
-/* Take a wait out of the list, if it is there. */
+/* Remove a wait from the list, if it is there. */
 static void unlink_wait_locked(struct weir_channel *channel, const struct weir_channel_wait *wait)
 {
     for (struct weir_channel_wait **at = &channel->waits; *at; at = &(*at)->next) {
@@ -242,7 +241,7 @@ static CUresult fill_wait(struct weir_channel_wait *wait, const struct weir_reco
     return (CUresult)record->status;
 }
 
-/* Take one of several replies. @return true: it was the last */
+/* Store one of several replies. @return true: it was the last */
 static bool fill_piece(struct weir_channel_wait *wait, const struct weir_record *record,
                        const void *bulk, size_t bulk_bytes)
 {
@@ -396,7 +395,7 @@ bool weir_channel_pump(struct weir_channel *channel, uint64_t timeout_ns)
 
 /* ---------------------------------------------------------------- sending */
 
-/* Encode behind a record header, in inline_space if it fits, else in the thread's buffer. */
+/* Encode a record behind its header, in inline_space if it fits, else in the thread's buffer. */
 static struct weir_record *encode(const struct weir_channel *channel, enum weir_op op,
                                   const void *in, bool posted, uint64_t *inline_space)
 {
@@ -444,7 +443,7 @@ static void cancel_wait(struct weir_channel *channel, struct weir_channel_wait *
     weir_lock_release(&channel->receive_lock);
 }
 
-/* Send a record, and mark a wait in the statistics if there is no room at once. */
+/* Send a record. If there is no room at once, mark a wait in the statistics. */
 static enum weir_status send_record(struct weir_transport *transport, struct weir_record *record,
                                     const struct weir_channel_extra *extra)
 {
@@ -558,7 +557,7 @@ CUresult weir_channel_receive_fd(struct weir_channel *channel, int *ret_fd)
     }
     enum weir_status status = transport->ops->receive_fd(transport, 5 * WEIR_NS_PER_S, ret_fd);
     if (status == WEIR_ERR_NO_DESCRIPTOR) {
-        return CUDA_ERROR_OPERATING_SYSTEM; /* this descriptor is lost, but the next one arrives
+        return CUDA_ERROR_OPERATING_SYSTEM; /* this descriptor is lost, but the next one will be
                                                complete */
     }
     return status == WEIR_OK ? CUDA_SUCCESS : channel_failed(channel, WEIR_ERR_PEER);
@@ -578,7 +577,7 @@ CUresult weir_channel_report_slow(struct weir_channel *channel)
     }
     uint32_t seq = __atomic_load_n(&channel->header->deferred_seq, __ATOMIC_ACQUIRE);
     uint32_t error = __atomic_load_n(&channel->header->deferred_error, __ATOMIC_RELAXED);
-    /* If several threads see the error, one of them reports it; a thread that sees an older one
+    /* If several threads see the error, only one reports it. A thread that sees an older one
      * reports nothing. */
     uint32_t reported = __atomic_load_n(&channel->reported_seq, __ATOMIC_RELAXED);
     do {

@@ -22,7 +22,7 @@
 /* How long a thread spins where there are few cores or the host says that cores are short. */
 #define WEIR_FEW_SPIN_NS (20 * WEIR_NS_PER_US)
 
-/* How threads wait; from the welcome and the number of processors. */
+/* How threads wait. The policy follows from the welcome and the number of processors. */
 struct weir_wait_policy {
     uint64_t spin_ns;      /* spin with pause instructions for this long first */
     uint64_t yield_ns;     /* then call sched_yield until this long has passed in all */
@@ -46,8 +46,8 @@ struct weir_channel {
     uint64_t arena_bytes;
     uint32_t n_words;
     bool remote;
-    bool passes_fds; /* descriptors can be passed beside records */
-    bool polled;     /* the host cannot wake this process by a futex, so waits sleep by the clock */
+    bool passes_fds; /* the transport can pass descriptors */
+    bool polled;     /* the host cannot wake this process by a futex, so waits poll */
     struct weir_wait_policy wait;
     bool preempted; /* atomic: the last thread that spun lost its core, so the next one sleeps */
     /* Gives the device for each request; NULL: the host has one device. */
@@ -64,7 +64,7 @@ struct weir_channel {
     struct weir_lock receive_lock; /* guards reading and waits */
     bool reading;                  /* a leader is in the transport's receiving end */
     struct weir_channel_wait *waits;
-    /* Of a remote session: the errors that the last reply reported. */
+    /* For a remote session: the errors in the last reply. */
     struct weir_segment_header shadow;
 };
 
@@ -85,20 +85,21 @@ enum weir_status weir_channel_init(struct weir_channel *channel, struct weir_tra
 void weir_channel_finish(struct weir_channel *channel);
 
 /**
- * Send a request and wait for its reply. The generated weir_call_<op>() are its users.
+ * Send a request and wait for its reply. The generated weir_call_<op>() use it.
  *
  * Variable-length outputs point into a buffer of the calling thread and stay until its next call.
  *
  * @param in   struct weir_<op>_in of op, or NULL if it has no inputs.
  * @param out  struct weir_<op>_out, or NULL; written only on CUDA_SUCCESS.
- * @return the host's CUresult; CUDA_ERROR_DEVICE_UNAVAILABLE when it is gone or talks nonsense.
- * @thread any; blocks, holding no lock meanwhile
+ * @return the host's CUresult; CUDA_ERROR_DEVICE_UNAVAILABLE when it is gone or breaks the
+ *         protocol.
+ * @thread any; blocks without holding a lock
  */
 CUresult weir_channel_call(struct weir_channel *channel, enum weir_op op, const void *in,
                            void *out);
 
 /**
- * Send a record that has no reply; an error of it becomes a deferred error.
+ * Send a record that has no reply; if it fails, its error becomes a deferred error.
  *
  * @return CUDA_SUCCESS once sent; CUDA_ERROR_DEVICE_UNAVAILABLE when the host is gone;
  *         CUDA_ERROR_INVALID_VALUE when it does not fit into a record.
@@ -106,25 +107,25 @@ CUresult weir_channel_call(struct weir_channel *channel, enum weir_op op, const 
  */
 CUresult weir_channel_post(struct weir_channel *channel, enum weir_op op, const void *in);
 
-/* What may travel beside a call. Zero means that nothing does. */
+/* Data that goes with a call. Zero means that there is none. */
 struct weir_channel_extra {
     const void *bulk; /* remote: sent beside the request */
     size_t bulk_bytes;
-    void *ret_bulk; /* remote: the reply's bulk data goes here; must be exactly ret_bulk_bytes */
+    void *ret_bulk; /* remote: room for the reply's bulk data, exactly ret_bulk_bytes */
     size_t ret_bulk_bytes;
     bool send_fd; /* co-located: the descriptor fd is sent after the request */
     int fd;       /* borrowed */
 };
 
-/** weir_channel_call() with something beside it; posted: no reply is waited for. @thread any */
+/** Like weir_channel_call(), with extra data; posted: do not wait for a reply. @thread any */
 CUresult weir_channel_call_extra(struct weir_channel *channel, enum weir_op op, const void *in,
                                  void *out, const struct weir_channel_extra *extra, bool posted);
 
-/* One of several calls without outputs whose replies bring bulk data; seq is the channel's. */
+/* One of several calls without outputs whose replies have bulk data; the channel sets seq. */
 struct weir_channel_piece {
     const void *in;
     void *ret_bulk;
-    size_t bytes; /* how many bytes the reply must bring, exactly */
+    size_t bytes; /* size of the reply's bulk data, exactly */
     uint64_t seq;
 };
 
@@ -132,14 +133,14 @@ struct weir_channel_piece {
 CUresult weir_channel_call_pieces(struct weir_channel *channel, enum weir_op op,
                                   struct weir_channel_piece *pieces, size_t n);
 
-/** Receive a descriptor that a reply promised (close-on-exec).
+/** Receive a descriptor that a reply has announced (close-on-exec).
  * @thread any, in the replies' order */
 CUresult weir_channel_receive_fd(struct weir_channel *channel, int *ret_fd);
 
 /**
- * How long a thread may spin now: as the policy says, unless the host says that cores are short or
- * the last thread that spun lost its core.
- * @param spin_ns  of the policy.
+ * How long a thread may spin now: the policy's time, unless the host reports that cores are short
+ * or the last thread that spun lost its core.
+ * @param spin_ns  from the policy.
  * @thread any
  */
 uint64_t weir_channel_spin_ns(struct weir_channel *channel, uint64_t spin_ns);
@@ -148,23 +149,23 @@ uint64_t weir_channel_spin_ns(struct weir_channel *channel, uint64_t spin_ns);
  * any */
 bool weir_channel_word_reached(struct weir_channel *channel, uint32_t word, uint32_t value);
 
-/** The word's present content; 0 when remote and the host is gone. @thread any */
+/** The word's present value; 0 if the session is remote and the host is gone. @thread any */
 uint32_t weir_channel_word(struct weir_channel *channel, uint32_t word);
 
 /**
  * Wait until the word has reached value.
  *
- * @param sleep_soon  the program asked for blocking synchronisation: hardly spin.
- * @return CUDA_SUCCESS; the sticky error, if one appears meanwhile; CUDA_ERROR_DEVICE_UNAVAILABLE.
+ * @param sleep_soon  the program asked for blocking synchronisation: spin very briefly.
+ * @return CUDA_SUCCESS; the sticky error, if one appears; CUDA_ERROR_DEVICE_UNAVAILABLE.
  * @thread any; no lock held
  */
 CUresult weir_channel_word_wait(struct weir_channel *channel, uint32_t word, uint32_t value,
                                 bool sleep_soon);
 
 /**
- * Read records for up to timeout_ns if no other thread reads: so notifications are received while
- * no thread waits for a reply. For the callback runner. False: another thread reads, or the host is
- * gone.
+ * Read records for up to timeout_ns if no other thread reads, so that notifications arrive while no
+ * thread waits for a reply. The callback runner uses it. False: another thread reads, or the host
+ * is gone.
  * @thread any
  */
 bool weir_channel_pump(struct weir_channel *channel, uint64_t timeout_ns);
@@ -173,9 +174,9 @@ bool weir_channel_pump(struct weir_channel *channel, uint64_t timeout_ns);
 void weir_channel_kill(struct weir_channel *channel, CUresult error);
 
 /**
- * The error that posted work left behind, once; a sticky one for ever; CUDA_SUCCESS if there is
+ * Return the error of earlier posted work once; a sticky error always; CUDA_SUCCESS if there is
  * none. Calls that may return errors of earlier asynchronous work end with this.
- * @thread any; two loads when there is nothing to report
+ * @thread any; two loads if there is no error
  */
 CUresult weir_channel_report_slow(struct weir_channel *channel);
 

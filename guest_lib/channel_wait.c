@@ -1,10 +1,9 @@
 /*
- * Waiting for completion words.
+ * Waits for completion words.
  *
- * A wait spins as long as the policy says, then yields, then sleeps on the word itself: softgpu
- * wakes it, a GPU that writes it does not, so sleeps are short against the time waited already:
- * what is noticed late is a sixteenth of it at first, and a 512th where that is longer than
- * slice_max_ns.
+ * A wait spins as long as the policy says, then yields, then sleeps on the word itself. softgpu
+ * wakes the sleeper, but a GPU does not, so each sleep is short compared with the time waited
+ * already: a sixteenth of it at first, and a 512th if that is longer than slice_max_ns.
  */
 #include "guest_lib/calls.h"
 #include "guest_lib/channel.h"
@@ -133,7 +132,7 @@ CUresult weir_channel_word_wait(struct weir_channel *channel, uint32_t word, uin
         }
         uint64_t now_ns = weir_clock_now_ns();
         uint64_t waited_ns = now_ns - start_ns;
-        /* Another thread needs this core more, so sleep. */
+        /* Another thread needs this core, so sleep. */
         if (now_ns - looked_ns >= WEIR_PREEMPTED_NS) {
             __atomic_store_n(&channel->preempted, true, __ATOMIC_RELAXED);
             return sleep_on_word(channel, word, value, start_ns);

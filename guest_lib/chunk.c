@@ -1,10 +1,10 @@
 /*
  * Allocation of device and pinned memory, cut from chunks that the host grants.
  *
- * Each context has a heap per kind, so that its chunks can be returned when it goes. Small blocks
- * share chunks of 32 MiB; a block of more than half of that has a chunk of its own. One empty chunk
- * per heap is kept, others go back at once. A pinned chunk is a memfd, mapped here where the worker
- * has it.
+ * Each context has a heap per kind, so that its chunks can be returned when it is destroyed. Small
+ * blocks share chunks of 32 MiB; a block of more than half of that has a chunk of its own. One
+ * empty chunk per heap is kept, others are returned at once. A pinned chunk is a memfd, mapped at
+ * the same address as in the worker.
  */
 #include "base/log.h"
 #include "guest_lib/memory.h"
@@ -47,11 +47,11 @@ struct weir_guest_chunk {
     struct weir_guest_chunk *next;
 };
 
-/* A heap lives as long as its context's struct, so a late free finds that the memory is gone
+/* A heap lives as long as its context's struct, so a late free finds that the memory was freed
  * already. */
 struct weir_mem_heap {
     struct weir_lock lock; /* guards the whole heap */
-    uint32_t epoch;        /* grows when the heap is emptied: blocks of an older epoch are gone */
+    uint32_t epoch;        /* grows when the heap is emptied: older blocks are invalid */
     struct weir_range_heap ranges;
     struct weir_guest_chunk *chunks;
     struct weir_guest_ctx *ctx;
@@ -118,7 +118,7 @@ static CUresult map_pinned(const struct weir_op_mem_grant_out *grant)
     void *want = (void *)(uintptr_t)grant->base;
     int fd;
     if (transport->ops->region_fd) {
-        /* In a virtual machine the chunk is a part of the region that it shares with the host. */
+        /* In a virtual machine the chunk is part of the region shared with the host. */
         return mmap(want, grant->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
                     transport->ops->region_fd(transport), (off_t)grant->fd_offset) == want
                    ? CUDA_SUCCESS
@@ -170,8 +170,8 @@ static CUresult grant_chunk(const struct weir_mem_heap *heap, uint64_t bytes,
         (!in_window(ret_grant->base, ret_grant->bytes) || ret_grant->bytes < bytes ||
          ret_grant->base % PINNED_GRAIN || ret_grant->bytes % PINNED_GRAIN)) {
         weir_log_error("guest: the host granted an impossible chunk");
-        /* The failed grant's descriptor may be on its way: the next descriptor that arrives could
-         * be that one. */
+        /* The failed grant's descriptor may be on its way, and could be mistaken for the next
+         * one. */
         result = CUDA_ERROR_DEVICE_UNAVAILABLE;
         weir_channel_kill(weir_guest_channel(), result);
     } else if (result == CUDA_SUCCESS && heap->kind != HEAP_DEVICE) {
@@ -227,7 +227,7 @@ static void drop_chunk_locked(struct weir_mem_heap *heap, struct weir_guest_chun
     free(chunk);
 }
 
-/* Give back empty chunks until keep of them are left. */
+/* Return empty chunks until `keep` of them are left. */
 static bool trim_locked(struct weir_mem_heap *heap, unsigned int keep)
 {
     bool dropped = false;
@@ -308,8 +308,7 @@ static void give_block(const struct weir_mem *mem)
 
 /* ---------------------------------------------------------------- allocations */
 
-/* In a remote session "pinned" memory is ordinary memory of the program; copies treat it as
- * pageable. */
+/* Allocate ordinary memory for a remote session's "pinned" memory; copies treat it as pageable. */
 static CUresult alloc_plain(struct weir_mem *mem)
 {
     WEIR_GUEST_KEEP_ERRNO;

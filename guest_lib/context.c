@@ -1,9 +1,9 @@
 /*
  * Contexts: one primary object per device, made at cuInit, and those that the program creates.
  *
- * The device's real context lies in the worker and is shared; what a context means here is a legacy
- * stream, an owner of memory, modules and streams, limits, and context-local storage. Structs are
- * never freed (there are few), so the thread's stack may hold handles of destroyed ones and gets
+ * The device's real context is in the worker and shared. A guest's context has a legacy stream,
+ * limits and context-local storage, and owns memory, modules and streams. Its structs are never
+ * freed (there are few). So a thread's stack may hold handles of destroyed contexts, and gets
  * CUDA_ERROR_CONTEXT_IS_DESTROYED instead of a crash.
  */
 #include "guest_lib/calls.h"
@@ -136,9 +136,9 @@ CUresult weir_ctx_activate(struct weir_guest_ctx *ctx)
         .flags = ctx->flags,
         .device = device->host_ordinal,
     };
-    /* The worker has a context on its first device. The context of another device may be opened
-     * only now, and memory may be short for it. Libraries from before may have to be loaded again,
-     * and the GPU may be busy for too long. This call returns such errors, not a later one. */
+    /* The worker has a context on its first device only; that of another device may have to be
+     * opened now, and memory may be short. Libraries may have to be loaded again, and the GPU may
+     * be busy for too long. This call returns such errors, not a later one. */
     bool again = __atomic_exchange_n(&any_was_active, true, __ATOMIC_RELAXED);
     if (device->host_ordinal == 0 && !again) {
         result = weir_post_ctx_create(weir_guest_channel(), &in);
@@ -167,7 +167,7 @@ CUresult weir_ctx_deactivate(struct weir_guest_ctx *ctx)
     waited = waited != CUDA_SUCCESS ? waited : settled;
     __atomic_store_n(&ctx->state, ctx->primary ? WEIR_CTX_INACTIVE : WEIR_CTX_DESTROYED,
                      __ATOMIC_SEQ_CST);
-    /* Wait until other threads' calls in the context have ended, and the work that they posted. */
+    /* Wait for the end of other threads' calls in the context, and of the work that they posted. */
     weir_inside_wait(ctx, weir_calls_thread.inside);
     settled = weir_streams_wait_all(ctx);
     waited = waited != CUDA_SUCCESS ? waited : settled;

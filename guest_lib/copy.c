@@ -1,7 +1,7 @@
 /*
- * Linear copies. Both sides reachable by the GPU: one posted record. One side pageable: pieces
- * through the staging arena, several under way. Both pageable: the program's own memory, copied
- * here in the stream's order.
+ * Linear copies. If the GPU can reach both sides, a copy is one posted record. If one side is
+ * pageable, it goes in pieces through the staging arena, several at a time. If both are pageable,
+ * the guest copies its own memory, in the stream's order.
  */
 #include "guest_lib/callback.h"
 #include "guest_lib/memory.h"
@@ -12,7 +12,7 @@
 
 #define PIECE_MIN_BYTES (256ull << 10)
 #define PIECE_MAX_BYTES (4ull << 20)
-#define DEPTH           4 /* how many pieces may be on their way back at once */
+#define DEPTH           4 /* how many pieces from the GPU may be pending at once */
 
 CUresult weir_copy_classify(uint64_t address, uint64_t bytes, struct weir_guest_copy_side *ret_side)
 {
@@ -61,7 +61,7 @@ static CUresult post_copy(uint64_t dst, uint64_t src, uint64_t bytes,
     return weir_copy_post(dst, src, bytes, 0, stream, flags);
 }
 
-/* A large copy is cut so that four or more pieces are under way together; a small copy is one
+/* A large copy is divided so that at least four pieces are pending together; a small copy is one
  * piece. */
 static uint64_t piece_bytes(uint64_t bytes)
 {
@@ -95,7 +95,7 @@ static CUresult copy_in(uint64_t dst, const uint8_t *src, uint64_t bytes,
     return result;
 }
 
-/* A piece on its way from the GPU. */
+/* A pending piece from the GPU. */
 struct incoming {
     uint64_t offset;
     uint64_t bytes;
@@ -113,7 +113,7 @@ static CUresult receive_piece(const struct incoming *piece)
     return result;
 }
 
-/* Post one piece, whose staging block is taken already. */
+/* Post one piece, whose staging block was taken already. */
 static CUresult send_for_piece(struct incoming *piece, uint64_t src, uint64_t rest,
                                struct weir_guest_stream *stream)
 {
@@ -130,8 +130,8 @@ static CUresult send_for_piece(struct incoming *piece, uint64_t src, uint64_t re
 }
 
 /*
- * Pieces on their way back are ours alone to free, so with some of them out there is no waiting for
- * more room: the oldest is received instead.
+ * Copy from the GPU. Only this thread can free pending pieces, so it must not wait for more room
+ * while it has some: it receives the oldest instead.
  */
 static CUresult copy_out(uint8_t *dst, uint64_t src, uint64_t bytes,
                          struct weir_guest_stream *stream)
@@ -169,8 +169,8 @@ static CUresult copy_out(uint8_t *dst, uint64_t src, uint64_t bytes,
     return result;
 }
 
-/* A copy that the graph code may keep; see stream.h.
- * True: it did, and *ret_result is the answer. */
+/* Let the graph code handle a captured copy; see stream.h. True: it did, and *ret_result is the
+ * result. */
 static bool captured(const struct weir_guest_copy_side *dst, const struct weir_guest_copy_side *src,
                      uint64_t bytes, struct weir_guest_stream *stream, CUresult *ret_result)
 {

@@ -1,7 +1,7 @@
 /*
- * Pitched and array copies. A box is width bytes by height rows by depth slices. Memory sides have
- * their start folded into the address. A pageable side is packed into (or unpacked from) a staging
- * block; boxes that do not fit into one are cut in halves.
+ * Pitched and array copies. A box is width bytes by height rows by depth slices. The address of a
+ * memory side includes the start offset. A pageable side is packed into (or unpacked from) a
+ * staging block; a box that does not fit into one is halved.
  */
 #include "guest_lib/memory.h"
 #include "proto/guest_calls.h"
@@ -143,7 +143,7 @@ static struct weir_guest_copy_side moved(const struct weir_guest_copy_side *side
     return other;
 }
 
-/* Halve the box until its pieces can be staged: depth is at most 64 levels. */
+/* Halve the box until its pieces can be staged: the recursion is at most 64 levels deep. */
 static CUresult cut_box(const struct weir_guest_copy_side *dst,
                         const struct weir_guest_copy_side *src, const struct box *box,
                         struct weir_guest_stream *stream)
@@ -210,7 +210,7 @@ CUresult weir_copy_box(const struct weir_guest_copy_side *dst,
     if ((from_program || to_program) && captured(dst, src, &box, stream, &result)) {
         return result;
     }
-    /* The GPU would read pinned memory only when the stream gets to the copy. */
+    /* The GPU would read pinned memory only when the stream reaches the copy. */
     result = src->registered && !sync ? weir_guest_stream_synchronize(stream)
              : from_program           ? weir_copy_source_ready(stream, sync)
                                       : CUDA_SUCCESS;

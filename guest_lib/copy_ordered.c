@@ -1,15 +1,13 @@
 /*
- * Asynchronous copies of registered memory that the GPU does not reach: what pinned memory
- * promises, by host functions of the library's own.
+ * Asynchronous copies of registered memory that the GPU does not reach. Host functions of the
+ * library give them the order that pinned memory has.
  *
- *     to the GPU:     function fills a block of the arena; the GPU copies from the block
- *     from the GPU:   the GPU copies to the block; function empties it
- *     in the program: function copies
+ *     to the GPU: function fills a block of the arena; the GPU copies from the block from the GPU:
+ *     the GPU copies to the block; function empties it in the program: function copies
  *
- * All of a copy goes through one block: the stream's order keeps its uses apart. Such blocks wait
- * for their stream, which may be stuck, so they take half of the arena at most. Functions copy
- * memory and do nothing else: to ask the host for something they would wait for the session's
- * thread, which may wait for the stream.
+ * All pieces of a copy use one block, since the stream's order separates them. Such blocks wait for
+ * their stream, which may be stuck, so they take half of the arena at most. Functions only copy
+ * memory: a request to the host would wait for the session's thread, which may wait for the stream.
  */
 #include "guest_lib/callback.h"
 #include "guest_lib/memory.h"
@@ -20,8 +18,8 @@
  * block. */
 #define BLOCK_BYTES (4ull << 20)
 
-static uint64_t waiting_bytes; /* atomic: bytes of blocks that functions have yet to use */
-static uint32_t n_pending;     /* atomic: number of functions that have yet to run */
+static uint64_t waiting_bytes; /* atomic: bytes of blocks whose functions have not run yet */
+static uint32_t n_pending;     /* atomic: number of functions that have not run yet */
 
 /* A block that functions use. */
 struct block {
@@ -31,7 +29,7 @@ struct block {
     uint32_t users;
 };
 
-/* What a function copies. */
+/* A piece that a function copies. */
 struct part {
     void *to;
     const void *from;
@@ -141,7 +139,7 @@ CUresult weir_copy_ordered(const struct weir_guest_copy_side *dst,
     uint64_t most = weir_staging_max_bytes() < BLOCK_BYTES ? weir_staging_max_bytes() : BLOCK_BYTES;
     uint64_t block_bytes = bytes < most ? bytes : most;
     struct block *block = take_block(block_bytes, false);
-    if (!block) { /* the streams may be stuck until the program goes on, so copy without a block */
+    if (!block) { /* the stream may wait for the program, so copy without a block */
         struct weir_guest_copy_side shared;
         if (weir_register_reach(mine->address) == CUDA_SUCCESS &&
             weir_copy_classify(mine->address, bytes, &shared) == CUDA_SUCCESS &&

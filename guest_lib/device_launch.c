@@ -1,8 +1,8 @@
 /*
  * A kernel that launches kernels needs code that nvlink has linked. A program with such code has a
  * section __nv_relfatbin, and nvlink's cubins are in .nv_fatbin, not compressed unless that was
- * asked for. nvlink keeps what is used only, so a cubin that names the driver's function for such a
- * launch makes one. Seen in programs that nvcc 13.0 made.
+ * asked for. nvlink keeps only code that is used. So if a cubin names the driver's function for
+ * such launches, the program makes some. Seen in programs that nvcc 13.0 made.
  */
 #include "guest_lib/device_launch.h"
 
@@ -17,7 +17,7 @@
 #define KIND_CUBIN   2u
 #define COMPRESSED   0xa000u       /* compression flags of an entry: LZ4 0x2000, zstd 0x8000 */
 #define READ_MAX     (64ull << 20) /* of a table */
-/* Its whole name is __cuda_syscall_cnpv2LaunchDeviceV2. */
+/* The full name is __cuda_syscall_cnpv2LaunchDeviceV2. */
 #define SYSCALL_PREFIX "__cuda_syscall_cnp"
 #define SYSCALL_LAUNCH "LaunchDevice"
 
@@ -46,7 +46,7 @@ static bool read_at(int fd, uint64_t at, void *to, size_t bytes)
     return at <= INT64_MAX && pread(fd, to, bytes, (off_t)at) == (ssize_t)bytes;
 }
 
-/* Read a part of the file and put a NUL behind it. @return to be freed, or NULL */
+/* Read a part of the file and put a NUL behind it. @return memory to be freed, or NULL */
 static void *read_new(int fd, struct part part)
 {
     char *bytes = part.bytes != 0 && part.bytes <= READ_MAX ? malloc(part.bytes + 1) : NULL;

@@ -1,4 +1,5 @@
-/* Programs whose kernels launch kernels (CUDA's dynamic parallelism), known by their own file. */
+/* Finds out from a program's file whether its kernels launch kernels (CUDA's dynamic
+ * parallelism). */
 #ifndef WEIR_GUEST_LIB_DEVICE_LAUNCH_H
 #define WEIR_GUEST_LIB_DEVICE_LAUNCH_H
 
@@ -7,7 +8,8 @@
 /**
  * Does the machine code in a program's file have kernels that launch kernels?
  *
- * What cannot be read has none; nor have code that is compressed, and code in other files.
+ * The answer is no if the file cannot be read. Compressed code and code in other files is not
+ * found.
  *
  * @param path  of an ELF file: /proc/self/exe.
  * @thread any

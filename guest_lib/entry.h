@@ -1,6 +1,6 @@
 /*
- * What the generated exports (guest_exports.c) and the generated automatic entry points need of the
- * guest library, and what every hand-written entry point may use.
+ * Functions of the guest library for the generated exports (guest_exports.c), the generated entry
+ * points, and hand-written entry points.
  *
  * A hand-written entry point is `CUresult weir_guest_<symbol>(arguments)`, declared in
  * proto/guest_hand.h. Streams are never NULL there: they are CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
@@ -20,8 +20,8 @@
 #include <errno.h>
 
 /*
- * What every export but those allowed before cuInit begins with: CUDA_SUCCESS if the session is up,
- * else what the call returns. One load.
+ * The beginning of every export that is not allowed before cuInit: CUDA_SUCCESS if the session is
+ * up, else the call's error. One load.
  */
 #define WEIR_GUEST_ENTER(symbol)                                                                   \
     (__builtin_expect(weir_guest_phase_now() == WEIR_PHASE_READY, 1)                               \
@@ -29,9 +29,9 @@
          : weir_guest_phase_error(weir_guest_phase_now()))
 
 /**
- * weir_guest_enter_unsafe() while something is captured.
+ * The part of weir_guest_enter_unsafe() for when a stream is captured.
  *
- * @param ctx  that the call waits for: it is refused whatever the modes of captures there; or NULL.
+ * @param ctx  context that the call waits for: any capture there forbids the call; or NULL.
  * @thread any
  */
 CUresult weir_guest_refuse_unsafe(const struct weir_guest_ctx *ctx);
@@ -50,8 +50,8 @@ static inline CUresult weir_guest_enter_unsafe(void)
 }
 
 /*
- * errno is the program's own: what makes system calls begins with this line. (The futex and
- * transport functions preserve it themselves.)
+ * errno belongs to the program: functions that make system calls begin with this line. (The futex
+ * and transport functions preserve it themselves.)
  */
 #define WEIR_GUEST_KEEP_ERRNO                                                                      \
     int weir_saved_errno __attribute__((cleanup(weir_guest_restore_errno), unused)) = errno
@@ -67,13 +67,13 @@ static inline CUresult weir_guest_report(void)
     return weir_channel_report(&weir_guest.channel);
 }
 
-/** Returns result, or after CUDA_SUCCESS the error that earlier posted work left. @thread any */
+/** Return result or, after CUDA_SUCCESS, the error of earlier posted work. @thread any */
 static inline CUresult weir_guest_result(CUresult result)
 {
     return result != CUDA_SUCCESS ? result : weir_guest_report();
 }
 
-/** Write a line at WEIR_LOG=warn when a program called something that Weir does not support.
+/** With WEIR_LOG=warn write a line about a called function that Weir does not support.
  * @thread any */
 void weir_guest_unsupported(const char *symbol);
 

@@ -14,7 +14,7 @@ struct slab {
     struct weir_guest_event events[SLAB_EVENTS];
 };
 
-/* Guarded by lock. */
+/* The lock guards these members. */
 static struct {
     struct weir_lock lock;
     struct slab *slabs;
@@ -190,7 +190,7 @@ static CUresult record_locked(struct weir_guest_event *event, struct weir_guest_
                                          .flags = flags};
     bool captured = false;
     weir_guest_stream_work_begin(stream);
-    /* Another process that learns of the record must find it made, although its records come by
+    /* Another process that learns of the record must find it made, although its own records use
      * another ring. */
     if (weir_guest_capturing() || weir_event_is_shared(event)) {
         struct weir_op_event_record_out out = {0};

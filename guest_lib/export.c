@@ -1,4 +1,4 @@
-/* Reading what stands in an exported descriptor, and the pools' part in it. */
+/* Reads exported descriptors, and handles those of pools. */
 #include "proto/wire/export.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/vmm.h"

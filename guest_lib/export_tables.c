@@ -79,7 +79,7 @@ static CUresult front_stream_id(CUcontext context, CUstream stream, unsigned lon
     if (result == CUDA_SUCCESS) {
         *ret_id = found->id;
     }
-    weir_calls_leave(&weir_calls_thread); /* this is no export, which would */
+    weir_calls_leave(&weir_calls_thread); /* this is no export, which would leave by itself */
     return result;
 }
 

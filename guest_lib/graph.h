@@ -1,12 +1,13 @@
 /*
- * What the guest keeps of graphs. Graphs themselves live in the worker; a handle names one. Here is
- * only what cannot leave the process:
+ * The guest's part of graphs. Graphs themselves are in the worker, and have a handle here. Only
+ * what cannot leave the process is kept here:
  *
  * - A *set* per graph: functions of the program that its nodes call, user objects that it retains,
  *   and copies between pageable memory and the GPU, whose bytes must move at each launch. Sets are
  *   counted: an instantiated graph, a clone and a parent of a child graph hold the sets that they
  * came from, so a set outlives its graph as long as anything can still execute it.
- * - A *node record* for what cuGraph*NodeGetParams must give back in the program's own terms.
+ * - A *node record* with the parameters that cuGraph*NodeGetParams must return in the program's own
+ *   form.
  */
 #ifndef WEIR_GUEST_LIB_GRAPH_H
 #define WEIR_GUEST_LIB_GRAPH_H
@@ -22,17 +23,18 @@ struct weir_graph_function;
 struct weir_graph_set;
 struct weir_user_object;
 
-/** The set of a graph or instantiated graph (by handle), made if there is none. NULL: no memory. */
+/** Find or make the set of a graph or instantiated graph (by handle). NULL: no memory. */
 struct weir_graph_set *weir_graph_set_of(uint64_t handle);
 
-/** The set of a graph or an instantiated graph, by handle; NULL: it has none. */
+/** Find the set of a graph or an instantiated graph, by handle; NULL: it has none. */
 struct weir_graph_set *weir_graph_set_find(uint64_t handle);
 
-/** The object of this handle can execute everything in `other` (a handle), so it holds the set of
- * `other`. */
+/** Let the object of this handle hold the set of `other` (a handle), since it can execute
+ * everything in it. */
 CUresult weir_graph_set_include(uint64_t handle, uint64_t other);
 
-/** As weir_graph_set_include() after forgetting what was included before (exec update). */
+/** Like weir_graph_set_include(), after forgetting the sets that were included before (exec
+ * update). */
 CUresult weir_graph_set_add_update(uint64_t handle, uint64_t other);
 
 /** The graph or instantiated graph is destroyed. Destructors run when the last holder of its set is
@@ -53,7 +55,7 @@ CUresult weir_graph_set_mem(struct weir_graph_set *set, uint64_t base, bool free
 /** Has the graph itself nodes of memory? Such graphs cannot be cloned. */
 bool weir_graph_set_has_mem(uint64_t handle);
 
-/** Mark that launches of this executable graph free what earlier ones left allocated. */
+/** Mark that launches of this executable graph free memory that earlier ones left allocated. */
 CUresult weir_graph_set_auto_free(uint64_t handle);
 
 /** Retain (delta > 0) or release (delta < 0) a user object. @return false: the graph has fewer
@@ -64,9 +66,9 @@ bool weir_graph_set_user_object(struct weir_graph_set *set, struct weir_user_obj
 /* ---------------------------------------------------------------- launches */
 
 /**
- * A function of a graph, which the host may call from now on.
+ * Make a function of a graph, which the host may call from now on.
  *
- * @param ret_token  what host_func or graph_add_host carries.
+ * @param ret_token  the token to send with host_func or graph_add_host.
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
  * @thread any
  */
@@ -76,16 +78,16 @@ CUresult weir_graph_function_new(CUhostFn fn, void *user, struct weir_graph_func
 /** Forget a function that no set holds. Accepts NULL. @thread any; no lock held */
 void weir_graph_function_free(struct weir_graph_function *function);
 
-/** In launches of an executable graph (by handle), the function does what the function of token
- * does. */
+/** In launches of an executable graph (by handle), let the function of `token` be replaced by this
+ * one. */
 CUresult weir_graph_function_replace(uint64_t handle, uint64_t token,
                                      struct weir_graph_function *function);
 
 /**
  * Before a graph (by handle) becomes executable: find out which functions read or write the
- * program's memory behind or before its pageable copies.
+ * program's memory after or before its pageable copies.
  *
- * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the host's
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, an error of the host
  * @return CUDA_ERROR_NOT_SUPPORTED  such a copy goes through device memory, as large copies of a
  *                                   remote session do; or the graph is too large.
  * @thread any; no lock held
@@ -93,14 +95,14 @@ CUresult weir_graph_function_replace(uint64_t handle, uint64_t token,
 CUresult weir_graph_function_order(uint64_t handle);
 
 /**
- * Before a launch: wait for the last one that used the same blocks, then pack what goes in.
+ * Before a launch: wait for the last launch that used the same blocks, then pack copies to the GPU.
  * @thread any; no lock held
  */
 CUresult weir_graph_set_before_launch(struct weir_graph_set *set, struct weir_guest_stream *stream);
 
 /**
- * After a launch on a stream: what comes out and no function of the graph has taken is unpacked in
- * the stream's order, before any later work of it.
+ * After a launch on a stream: unpack copies from the GPU that no function of the graph has
+ * unpacked, in the stream's order, before any later work of the stream.
  * @thread any; no lock held
  */
 CUresult weir_graph_set_after_launch(struct weir_graph_set *set, struct weir_guest_stream *stream);
@@ -124,7 +126,7 @@ struct weir_graph_node {
         CUDA_HOST_NODE_PARAMS host;
         CUDA_MEM_ALLOC_NODE_PARAMS alloc;
         CUdeviceptr freed;
-        CUDA_BATCH_MEM_OP_NODE_PARAMS memops; /* its array belongs to the record */
+        CUDA_BATCH_MEM_OP_NODE_PARAMS memops; /* the record owns its array */
         CUgraph *bodies; /* bodies of a conditional node; the array belongs to the record */
         struct {         /* filled by GetParams, lives as long as the node */
             void **pointers;
@@ -133,25 +135,25 @@ struct weir_graph_node {
     } params;
 };
 
-/** Remember a node; replaces a record of the same handle. CUDA_ERROR_OUT_OF_MEMORY */
+/** Store a node's record; replaces a record of the same handle. CUDA_ERROR_OUT_OF_MEMORY */
 CUresult weir_graph_node_keep(const struct weir_graph_node *node);
 
-/** Copy what is known of a node. @return false: it was made by capture, or is unknown */
+/** Copy a node's record. @return false: the node was made by capture, or is unknown */
 bool weir_graph_node_find(uint64_t handle, struct weir_graph_node *ret_node);
 
 /** The node is destroyed: forget its record. */
 void weir_graph_node_forget(uint64_t handle);
 
-/** A node was added to a graph, and its record is freed with the graph. Without memory for that the
- * record stays for good. */
+/** A node was added to a graph: free its record together with the graph. Without memory for that
+ * note, the record stays until the process ends. */
 void weir_graph_node_own(uint64_t graph, uint64_t node);
 
-/** The graph is destroyed: forget the nodes that it was given, and their names. */
+/** The graph is destroyed: forget its nodes and their names. */
 void weir_graph_nodes_forget(uint64_t graph);
-/** A node is gone, and with it all nodes in its bodies if it is conditional. */
+/** A node is destroyed, and with it all nodes in its bodies if it is conditional. */
 void weir_graph_node_bodies_forget(uint64_t handle);
 
-/** cuGraphAddNode of a conditional node; fills params->phGraph_out. @thread any */
+/** Add a conditional node by cuGraphAddNode; fills params->phGraph_out. @thread any */
 CUresult weir_graph_add_conditional(CUgraphNode *ret_node, CUgraph graph,
                                     const CUgraphNode *dependencies, size_t count,
                                     CUDA_CONDITIONAL_NODE_PARAMS *params);
@@ -161,27 +163,28 @@ CUresult weir_graph_add_conditional(CUgraphNode *ret_node, CUgraph graph,
 /**
  * Take a block for a pageable copy. Never waits for other copies.
  *
- * @param ctx    whose memory it is, if it is none of the arena.
+ * @param ctx    the owner of the memory, if the block is not in the arena.
  * @param bytes  1 or more.
- * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the host's
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, an error of the host
  * @thread any; no lock held
  */
 CUresult weir_graph_block_take(struct weir_guest_ctx *ctx, uint64_t bytes,
                                struct weir_graph_block *ret_block);
 
-/** Give the block back: no launch uses it any more. @thread any; no lock held */
+/** Free a block that no launch uses any more. @thread any; no lock held */
 void weir_graph_block_free(const struct weir_graph_block *block);
 
-/** The block as a side of a copy's operation: rows of width bytes, slices of height rows. */
+/** Describe the block as a side of a copy's operation: rows of width bytes, slices of height
+ * rows. */
 void weir_graph_block_side(const struct weir_graph_block *block, uint64_t width, uint64_t height,
                            struct weir_guest_copy_side *ret_side);
 
 /**
  * Move the bytes of a copy between the program's rows and its block.
  *
- * @param stream  of the launch, in whose order a block of device memory is written and read; not
- *                used for others. What is read from one is waited for.
- * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (its context is gone), the host's
+ * @param stream  of the launch: orders the access to a block of device memory, and is not used for
+ *                other blocks. A read from device memory is synchronous.
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (its context is gone), or an error of the host
  * @thread any, also the callback runner; for a block of device memory, no lock held
  */
 CUresult weir_graph_block_move(const struct weir_stream_capture_copy *copy,
@@ -194,27 +197,28 @@ bool weir_graph_capture_copy(struct weir_guest_stream *stream,
                              struct weir_stream_capture_copy *copy,
                              struct weir_guest_copy_side *ret_side, CUresult *ret_result);
 
-/** The stream is about to go: end the capture that began in it, if one did. What it has captured is
- * gone, but for a graph that the program gave. @thread any; no lock held */
+/** The stream is about to be destroyed: end the capture that began in it, if any. The captured
+ * nodes are lost, except in a graph that the program gave. @thread any; no lock held */
 void weir_graph_capture_abandon(struct weir_guest_stream *stream);
 
 /** Does the stream take part in a capture? @thread any; no lock held */
 bool weir_graph_is_captured(struct weir_guest_stream *stream);
 
 /**
- * If the stream is capturing, make the function one of the graph that is captured.
+ * If the stream is capturing, add the function to the captured graph.
  *
- * @param ret_token   on CUDA_SUCCESS, what host_func carries; not written otherwise.
- * @param ret_result  if true is returned: CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the host's
+ * @param ret_token   on CUDA_SUCCESS, the token to send with host_func; not written otherwise.
+ * @param ret_result  if true is returned: CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, or an error of
+ *                    the host
  * @return false: the stream is not capturing.
  * @thread any; no lock held
  */
 bool weir_graph_capture_function(struct weir_guest_stream *stream, CUhostFn fn, void *user,
                                  uint64_t *ret_token, CUresult *ret_result);
 
-/* ---------------------------------------------------------------- copies of nodes */
+/* ---------------------------------------------------------------- parameters of copy nodes */
 
-/* The wire's fields of a copy, as graph_add_copy and graph_copy_set have them. */
+/* The fields of a copy on the wire, as in graph_add_copy and graph_copy_set. */
 struct weir_graph_copy {
     struct weir_guest_copy_side dst;
     struct weir_guest_copy_side src;

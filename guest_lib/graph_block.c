@@ -1,9 +1,9 @@
 /*
- * Blocks through which pageable copies of graphs go. See graph.h.
+ * Blocks for pageable copies of graphs. See graph.h.
  *
  * A graph keeps its blocks for as long as it lives. They may fill at most half of the arena,
- * because ordinary copies have nothing but the arena. Further blocks lie in pinned memory. A remote
- * session has no pinned memory that the GPU reaches, so there they lie in device memory, and each
+ * because ordinary copies need the arena. Further blocks are in pinned memory. A remote session has
+ * no pinned memory that the GPU reaches, so its further blocks are in device memory, and each
  * launch copies them through the arena.
  */
 #include "guest_lib/graph.h"
@@ -47,7 +47,8 @@ CUresult weir_graph_block_take(struct weir_guest_ctx *ctx, uint64_t bytes,
     return CUDA_SUCCESS;
 }
 
-/* The block's context may be gone, and the address may be another owner's since then. */
+/* Is the block still there? Its context may be destroyed, and another owner may have its
+ * address. */
 static bool is_there(const struct weir_graph_block *block)
 {
     struct weir_mem mem;

@@ -1,20 +1,20 @@
 /*
- * The program's memory around launches of graphs. See graph.h.
+ * Moves bytes of the program's memory around launches of graphs. See graph.h.
  *
- * The GPU copies between its memory and the blocks of pageable copies; here bytes move between the
- * blocks and the program. When they move is what the program can see:
+ * The GPU copies between its memory and the blocks of pageable copies; this file moves bytes
+ * between the blocks and the program. The program can see when they move:
  *
- * - A function of the graph (a host node) that runs behind a copy from the GPU must find its bytes,
- *   and what it writes must be what a later copy to the GPU takes. So run_function() unpacks before
- *   the program's function and packs after it. The host says at instantiation which copies these
- *   are (weir_graph_function_order()).
+ * - A function of the graph (a host node) that runs after a copy from the GPU must find its bytes,
+ *   and a later copy to the GPU must take the bytes that the function writes. So run_function()
+ *   unpacks before the program's function and packs after it. The host reports at instantiation
+ *   which copies these are (weir_graph_function_order()).
  * - All other copies are packed when the graph is launched, and unpacked when it has ended. While
  *   the program has functions that may write its memory, packing is a function in the launch's
  *   stream. Unpacking always is, so that later work of the stream, events included, comes after it.
- *   In a stream that is captured neither can be: the program's own call packs, and a later one that
- *   waits unpacks.
+ *   In a captured stream neither can be a function: the program's own call packs, and a later call
+ *   that waits unpacks.
  *
- * Moving bytes of a remote session waits for the host, so nobody holds the lock meanwhile. Lists of
+ * Moving bytes of a remote session waits for the host, so it is done without the lock. Lists of
  * copies and sets only grow while a launch holds their set.
  */
 #include "guest_lib/graph_private.h"
@@ -87,7 +87,7 @@ static void run_function(void *user)
     }
     function->fn(function->user);
     if (weir_guest_phase_now() == WEIR_PHASE_FORKED) {
-        return; /* the function has forked and this is the child: the copies are the parent's */
+        return; /* the function has forked, and this child has none of the copies */
     }
     for (const struct bound_function_copy *c = copies; c && result == CUDA_SUCCESS; c = c->next) {
         result = take_due(c->copy, true) ? weir_graph_block_move(&c->copy->copy, NULL) : result;
@@ -254,7 +254,7 @@ static void free_list(struct copy_list *list)
     free(list->to_gpu);
 }
 
-/* Mark the copies that the function has from earlier answers, so that none is added twice. */
+/* Mark the copies that the function got from earlier answers, so that none is added twice. */
 static void mark_listed_locked(const struct weir_graph_function *function, uint64_t *ret_mark)
 {
     static uint64_t marks;
@@ -278,7 +278,7 @@ static CUresult apply_locked(const struct weir_graph_set *set, const struct copy
             }
         }
         if (!function || out->blocks[i] >= list->n) {
-            continue; /* the program changes the graph meanwhile */
+            continue; /* the program is changing the graph */
         }
         struct bound_copy *copy = list->copies[out->blocks[i]];
         if (copy->copy.block.place == WEIR_GRAPH_BLOCK_DEVICE) {
@@ -345,8 +345,8 @@ static bool has_functions_locked(const struct weir_graph_set *set)
     return found;
 }
 
-/* Copies to the GPU, or those from it that no function takes; not those through device memory,
- * which are the launching thread's. */
+/* Are there copies to the GPU, or copies from it that no function unpacks? Copies through device
+ * memory are not counted, since the launching thread moves them. */
 static bool any_to_move_locked(const struct weir_graph_set *set, bool to_gpu)
 {
     bool found = false;
@@ -379,8 +379,8 @@ static void note_launch_locked(struct weir_graph_set *set, const struct weir_str
     }
 }
 
-/* A launch under way that uses the same blocks: of this executable graph, or of one made from the
- * same graph, or with the same child graph. */
+/* Find a launch in progress that uses the same blocks: of this executable graph, or of one made
+ * from the same graph, or with the same child graph. */
 static bool find_launch_locked(const struct weir_graph_set *set,
                                struct weir_stream_point *ret_point)
 {
@@ -394,7 +394,7 @@ static bool find_launch_locked(const struct weir_graph_set *set,
     return found;
 }
 
-/* Until no launch uses the blocks. What has passed is unpacked then. */
+/* Wait until no launch uses the blocks; unpack copies of launches that have ended. */
 static CUresult wait_for_blocks(const struct weir_graph_set *set)
 {
     CUresult result = CUDA_SUCCESS;
@@ -427,8 +427,8 @@ static void put_set(void *user)
     weir_graph_set_put(user);
 }
 
-/* Have the runner call the function when the stream gets there. The function drops a reference to
- * the set. */
+/* Let the runner call the function when the stream reaches this point. The function drops a
+ * reference to the set. */
 static CUresult run_in_stream(struct weir_guest_stream *stream, weir_callback_fn fn,
                               struct weir_graph_set *set)
 {
@@ -507,7 +507,7 @@ CUresult weir_graph_set_after_launch(struct weir_graph_set *set, struct weir_gue
         result = move_all(set, false, DEVICE_BLOCKS, stream);
     }
     CUresult later = weir_guest_stream_on_passed(&point, end_launch, set);
-    if (later != CUDA_SUCCESS) { /* there is no memory to remember the launch */
+    if (later != CUDA_SUCCESS) { /* without memory the launch is not remembered */
         later = weir_guest_stream_wait(&point);
         end_launch(set);
     }

@@ -1,4 +1,5 @@
-/* See graph_mem.h. One lock; the count of blocks lets everybody else pass without it. */
+/* See graph_mem.h. There is one lock; the count of blocks lets calls skip it while there are
+ * none. */
 #include "guest_lib/graph_mem.h"
 
 #include "guest_lib/entry.h"
@@ -90,7 +91,7 @@ void weir_graph_mem_drop(uint64_t base)
         __atomic_store_n(&n_blocks, n_blocks - 1, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&lock);
-    /* The block's context may be gone, and the address may be another owner's since then. */
+    /* The block's context may be destroyed, and another owner may have its address. */
     if (block && !live && weir_mem_find(base, &now) && now.buffer_id == block->mem.buffer_id &&
         weir_mem_remove(base, 1u << WEIR_MEM_DEVICE, &now)) {
         weir_mem_release(&now);
@@ -166,7 +167,7 @@ CUresult weir_guest_cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_att
     return CUDA_SUCCESS;
 }
 
-/* Only high-water marks can be set, and only to 0: they begin again at the present value. */
+/* Only high-water marks can be set, and only to 0: then they restart at the present value. */
 CUresult weir_guest_cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr,
                                                  void *value)
 {

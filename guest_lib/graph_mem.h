@@ -1,9 +1,9 @@
 /*
- * Memory of graphs: what their allocation nodes give out.
+ * Memory of graphs, which their allocation nodes return.
  *
  * A block is cut from the context's heap when its node is made, and keeps its address for as long
- * as anything can execute the graph: allocation and free nodes are empty nodes to the driver, and
- * whether a block is *live* (allocated by a launch, not yet freed) is an account kept here.
+ * as anything can execute the graph: the driver sees allocation and free nodes as empty nodes, and
+ * the guest records whether a block is *live* (allocated by a launch, not yet freed).
  */
 #ifndef WEIR_GUEST_LIB_GRAPH_MEM_H
 #define WEIR_GUEST_LIB_GRAPH_MEM_H
@@ -22,8 +22,8 @@ CUresult weir_graph_mem_new(struct weir_guest_ctx *ctx, uint64_t bytes, uint64_t
 bool weir_graph_mem_known(uint64_t base);
 
 /**
- * Nothing can execute the block's graph any more, and no launch of it is under way: a live block
- * becomes ordinary memory of the program's, any other is given back.
+ * Nothing can execute the block's graph any more, and no launch of it runs: a live block becomes
+ * ordinary memory of the program, any other is freed.
  */
 void weir_graph_mem_drop(uint64_t base);
 
@@ -31,13 +31,14 @@ void weir_graph_mem_drop(uint64_t base);
 void weir_graph_mem_set_live(uint64_t base, bool live);
 bool weir_graph_mem_is_live(uint64_t base);
 
-/** Is the address a block that the program now frees directly? Then *ret_result is the answer.
+/** Is the address a block that the program now frees directly? If so, *ret_result is the call's
+ * result.
  * @thread any */
 bool weir_graph_mem_free(uint64_t base, CUresult *ret_result);
 
 /**
- * cuMemAllocAsync and cuMemFreeAsync in a stream that is captured become nodes. False: it is not,
- * and *ret_result says whether that could be found out.
+ * cuMemAllocAsync and cuMemFreeAsync become nodes in a captured stream. False: it is not captured,
+ * or, if *ret_result is an error, this could not be found out.
  */
 bool weir_graph_capture_alloc(struct weir_guest_stream *stream, CUstream handle, uint64_t bytes,
                               CUdeviceptr *ret_address, CUresult *ret_result);

@@ -1,4 +1,4 @@
-/* Node records, user objects, and the reading of copy parameters for nodes. See graph.h. */
+/* Node records, user objects, and reading copy parameters for nodes. See graph.h. */
 #include "guest_lib/graph.h"
 
 #include "guest_lib/entry.h"
@@ -13,7 +13,7 @@ struct record {
     struct record *next;
 };
 
-/* The nodes that were added to a graph; they are forgotten with it. */
+/* The nodes that were added to a graph, to be forgotten with it. */
 struct family {
     uint64_t graph;
     uint64_t *nodes;
@@ -270,7 +270,7 @@ CUresult weir_guest_cuGraphReleaseUserObject(CUgraph graph, CUuserObject object,
 
 /* ---------------------------------------------------------------- copies */
 
-/* Where one side of a CUDA_MEMCPY3D begins, and its geometry. */
+/* Find where one side of a CUDA_MEMCPY3D begins, and its geometry. */
 static CUresult read_side(CUmemorytype type, const void *host, CUdeviceptr device, CUarray array,
                           uint64_t extent, struct weir_guest_copy_side *side)
 {

@@ -1,6 +1,5 @@
 /*
- * The inside of sets (graph.h), shared by graph_set.c, which keeps them, and graph_launch.c, which
- * does what launches need.
+ * The inside of sets (graph.h). graph_set.c stores them, and graph_launch.c uses them for launches.
  */
 #ifndef WEIR_GUEST_LIB_GRAPH_PRIVATE_H
 #define WEIR_GUEST_LIB_GRAPH_PRIVATE_H
@@ -18,7 +17,7 @@ struct bound_copy {
     struct weir_stream_capture_copy copy;
     bool due;
     bool for_function;   /* a function of the graph runs after this copy and unpacks it */
-    uint64_t listed;     /* mark of the last list that contains the copy (mark_listed_locked()) */
+    uint64_t listed;     /* number of the last list with the copy (mark_listed_locked()) */
     uint32_t references; /* references of the copy's set and of functions */
     struct bound_copy *next;
 };
@@ -65,7 +64,7 @@ struct weir_graph_set {
     struct bound_set *included;
     bool auto_free;
     bool launched;
-    /* Point of the last launch of anything that executes parts of this set. */
+    /* Point behind the last launch of a graph that executes parts of this set. */
     struct weir_stream_point last_launch;
     /* Next set in the bucket; a set leaves its bucket when its handle is dropped. */
     struct weir_graph_set *next;
@@ -74,19 +73,20 @@ struct weir_graph_set {
 /* Guards all sets and their contents. */
 extern pthread_mutex_t weir_graph_lock;
 
-/** Drop a reference; the last one frees the set and drops those that it holds. No lock held. */
+/** Drop a reference; the last one frees the set and drops its references to others. No lock
+ * held. */
 void weir_graph_set_put(struct weir_graph_set *set);
 
-/** Drop a reference to a copy; its set, which has one, frees the block. No lock held. */
+/** Drop a reference to a copy. Its set, which holds one, frees the block. No lock held. */
 void weir_graph_copy_put(struct bound_copy *copy);
 
 /** Has the set, or one that it includes, nodes of memory? */
 bool weir_graph_has_mems_locked(const struct weir_graph_set *set);
 
-/** Is anything still allocated by an earlier launch? */
+/** Is memory still allocated by an earlier launch? */
 bool weir_graph_any_live_locked(const struct weir_graph_set *set);
 
-/** A launch allocates (freed: frees) what its nodes say. */
+/** Record that a launch allocates (freed: frees) the memory of its nodes. */
 void weir_graph_account_locked(const struct weir_graph_set *set, bool freed);
 
 #endif

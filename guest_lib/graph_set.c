@@ -1,7 +1,8 @@
 /*
- * Sets: what a graph needs of this process. See graph.h.
+ * Sets: the state of a graph in this process. See graph.h.
  *
- * One lock for all sets. Destructors of user objects run without it, since they are the program's.
+ * One lock guards all sets. Destructors of user objects run without it, since they belong to the
+ * program.
  */
 #include "guest_lib/graph_private.h"
 
@@ -92,7 +93,7 @@ CUresult weir_graph_set_include(uint64_t handle, uint64_t other_handle)
     return result;
 }
 
-/* The copy's block is free, so a function that still names the copy must not move bytes. */
+/* Free the copy's block, so that a function that still has the copy moves no bytes. */
 static void retire_copy(struct bound_copy *copy)
 {
     weir_graph_block_free(&copy->copy.block); /* launches hold the set until they have passed */
@@ -138,7 +139,8 @@ static void free_set(struct weir_graph_set *set, struct bound_set **pending)
     free(set);
 }
 
-/* Drop one reference of each set in the list and of the sets that those held, not recursively. */
+/* Drop one reference of each set in the list, and then of the sets that those held, without
+ * recursion. */
 static void release_all(struct bound_set *pending)
 {
     while (pending) {
@@ -200,7 +202,7 @@ CUresult weir_graph_set_add_update(uint64_t handle, uint64_t other_handle)
         set = set ? set : find_or_make_locked(handle);
         result = set ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     }
-    /* A launch under way may still use the old sets, so they are kept until it has passed. */
+    /* A running launch may still use the old sets, so they are kept until it has passed. */
     if (result == CUDA_SUCCESS && set &&
         (!set->launched || weir_guest_stream_passed(&set->last_launch))) {
         old = set->included;
@@ -304,7 +306,7 @@ bool weir_graph_has_mems_locked(const struct weir_graph_set *set)
     return found;
 }
 
-/* Is anything still allocated by an earlier launch? */
+/* Is memory still allocated by an earlier launch? */
 bool weir_graph_any_live_locked(const struct weir_graph_set *set)
 {
     bool found = false;

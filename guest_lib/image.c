@@ -1,5 +1,5 @@
 /*
- * Sizes of images, and their way to the host.
+ * Finds the sizes of images, and sends them to the host.
  *
  * - B1 43 62 46 is a fat binary's wrapper: follow its pointer; version 2 lists more fat binaries.
  * - 50 ED 55 BA is a fat binary: 16 bytes and the u64 at 8.
@@ -25,7 +25,7 @@
 
 #define WRAPPER_MAGIC   0x466243b1u
 #define FATBIN_MAGIC    0xba55ed50u
-#define LINKED_MAGIC    0x4b4e4c57u /* "WLNK": what softgpu's linker makes */
+#define LINKED_MAGIC    0x4b4e4c57u /* "WLNK": made by softgpu's linker */
 #define FATBIN_HEADER   16u
 #define WRAPPER_LINKED  2u     /* version of a wrapper with a list */
 #define MAX_LINKED      65536u /* most parts of a wrapper's list */
@@ -101,7 +101,7 @@ static CUresult linked_size(const void *data, uint64_t *ret_bytes)
 CUresult weir_guest_image_size(const void *data, uint64_t *ret_bytes)
 {
     const char *text = data;
-    /* Byte by byte: a short PTX text may end before four bytes are readable. */
+    /* Compare byte by byte: a short PTX text may end before four bytes are readable. */
     size_t known = strnlen(text, sizeof(uint32_t));
     if (known == sizeof(uint32_t)) {
         if (magic_of(data) == FATBIN_MAGIC) {
@@ -168,8 +168,8 @@ CUresult weir_guest_image_store_bytes(const void *data, uint64_t bytes,
     return result;
 }
 
-/* Version 2: data is one fat binary (often empty),
- * list the relocatable ones to be linked with it. */
+/* Store a wrapper of version 2: data is one fat binary (often empty), list has the relocatable ones
+ * to be linked with it. */
 static CUresult store_bundle(const struct wrapper *wrapper, struct weir_guest_image *ret_image)
 {
     uint32_t count = 1;
@@ -237,11 +237,10 @@ CUresult weir_guest_image_store_file(const char *path, struct weir_guest_image *
         return CUDA_ERROR_FILE_NOT_FOUND;
     }
     CUresult result = CUDA_ERROR_INVALID_IMAGE;
-    off_t bytes = lseek(fd, 0, SEEK_END); /* fstat is a symbol of glibc 2.33 */
+    off_t bytes = lseek(fd, 0, SEEK_END); /* not fstat(), a symbol of glibc 2.33 */
     char first;
     if (pread(fd, &first, sizeof first, 0) < 0) {
-        result = CUDA_ERROR_OUT_OF_MEMORY; /* it is a directory, for which NVIDIA's driver gives
-                                              this error */
+        result = CUDA_ERROR_OUT_OF_MEMORY; /* a directory: NVIDIA's driver gives this error */
     } else if (bytes > 0) {
         void *data = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fd, 0);
         if (data != MAP_FAILED) {

@@ -1,6 +1,6 @@
 /*
- * Images: what a program hands to cuModuleLoadData without a length. This code finds its kind and
- * size, then stores it with the host under its hash, once per tenant.
+ * Images that a program passes to cuModuleLoadData without a length. This code finds an image's
+ * kind and size, then stores it with the host under its hash, once per tenant.
  */
 #ifndef WEIR_GUEST_LIB_IMAGE_H
 #define WEIR_GUEST_LIB_IMAGE_H
@@ -22,12 +22,12 @@ struct weir_guest_image {
 };
 
 /**
- * The size of an image from its own headers.
+ * Find the size of an image from its own headers.
  *
- * @param data       readable as far as its headers say; PTX as far as its NUL.
+ * @param data       readable up to the end that its headers give; PTX up to its NUL.
  * @param ret_bytes  size, without the NUL of a text.
  * @return CUDA_SUCCESS
- * @return CUDA_ERROR_INVALID_IMAGE  the headers contradict themselves, or it is empty.
+ * @return CUDA_ERROR_INVALID_IMAGE  the headers contradict themselves, or the image is empty.
  * @thread any
  */
 CUresult weir_guest_image_size(const void *data, uint64_t *ret_bytes);
@@ -36,7 +36,8 @@ CUresult weir_guest_image_size(const void *data, uint64_t *ret_bytes);
  * Store an image that a program passed by bare pointer, following fat binary wrappers.
  *
  * @param data  borrowed for the call.
- * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_OUT_OF_MEMORY, loss of the host
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_OUT_OF_MEMORY, or the error of a lost
+ *         host
  * @thread any
  */
 CUresult weir_guest_image_store(const void *data, struct weir_guest_image *ret_image);
@@ -48,7 +49,8 @@ CUresult weir_guest_image_store_bytes(const void *data, uint64_t bytes,
 /** Store a file. CUDA_ERROR_FILE_NOT_FOUND: the file cannot be opened. @thread any */
 CUresult weir_guest_image_store_file(const char *path, struct weir_guest_image *ret_image);
 
-/** Fetch a stored image (a linker's output) into new memory: free(). @thread any */
+/** Fetch a stored image (a linker's output) into new memory, to be freed with free().
+ * @thread any */
 CUresult weir_guest_image_fetch(const struct weir_hash *hash, uint64_t bytes, void **ret_data);
 
 #endif

@@ -1,13 +1,14 @@
 /*
- * Which threads are inside calls that use a context, so that a context goes when none is.
+ * Records which threads are inside calls that use a context, so that a context is only destroyed
+ * when none is.
  *
  * A call enters a context when it looks it up, and leaves it at its end. A call that has found an
- * object by its handle, but no context yet, may be about to use any. Whoever takes a context apart
- * first says so in its state, then waits until no other thread is inside: calls that come later see
- * the state and get an error.
+ * object by its handle, but no context yet, may be about to use any. A thread that destroys a
+ * context first marks that in its state, then waits until no other thread is inside. Later calls
+ * see the state and return an error.
  *
- * Entering is a store and a look at the state, which a processor may swap. A barrier in each call
- * would cost more than all the rest, so the waiting side asks the kernel to execute one in all
+ * Entering is a store and then a load of the state, which a processor may swap. A barrier in each
+ * call would cost more than all the rest, so the waiting side asks the kernel to execute one in all
  * threads (membarrier). Where the kernel refuses that, each call has its own barrier.
  */
 #ifndef WEIR_GUEST_LIB_INSIDE_H
@@ -19,8 +20,8 @@
 
 struct weir_guest_ctx;
 
-/* The place of one thread. Never freed, so that others may look at any time; later threads use it
- * again. */
+/* The place of one thread. It is never freed, so that other threads may read it at any time; later
+ * threads reuse it. */
 struct weir_inside {
     /* Atomic; NULL: the thread is in no call, or in one that has named no context. */
     const struct weir_guest_ctx *ctx;
@@ -35,14 +36,14 @@ struct weir_inside {
 
 extern bool weir_inside_fences __attribute__((visibility("hidden"))); /* set by cuInit */
 
-/** Find out what the kernel offers. @thread init_lock held */
+/** Find out which barriers the kernel offers. @thread init_lock held */
 void weir_inside_init(void);
 
 /** Take a place for this thread; NULL: no memory. weir_inside_give() gives it back. @thread any */
 struct weir_inside *weir_inside_take(void);
 void weir_inside_give(struct weir_inside *place);
 
-/** Enter a context beside those that the place names already. Look at the context's state
+/** Enter a context, besides those that the place names already. Check the context's state
  * afterwards. */
 static inline void weir_inside_enter(struct weir_inside *place, const struct weir_guest_ctx *ctx)
 {
@@ -66,9 +67,9 @@ static inline void weir_inside_leave(struct weir_inside *place)
 }
 
 /**
- * Wait until no other thread is inside the context. The context's state forbids entering it, or
- * what is about to be freed is in no table any more, before this is called.
- * @param mine  the caller's place, which is left; or NULL.
+ * Wait until no other thread is inside the context. Before this call the context's state must
+ * forbid entering it, or the object to be freed must be in no table any more.
+ * @param mine  the caller's own place, which is not waited for; or NULL.
  * @thread any; no lock held that a call takes
  */
 void weir_inside_wait(const struct weir_guest_ctx *ctx, struct weir_inside *mine);

@@ -1,4 +1,4 @@
-/* JIT options: logs stay in the guest, numbers travel. */
+/* JIT options: numbers go to the host, log buffers stay in the guest. */
 #include "guest_lib/module.h"
 
 #include <string.h>
@@ -44,7 +44,7 @@ CUresult weir_jit_read(const struct weir_guest_jit_options *options, struct weir
     return CUDA_SUCCESS;
 }
 
-/* Copy as much of a text as fits. @return how much that was, without the NUL */
+/* Copy as much of a text as fits. @return the number of bytes, without the NUL */
 static void write_log(char *buffer, uint64_t bytes, void **ret_bytes, const char *text)
 {
     size_t n = text ? strlen(text) : 0;

@@ -28,17 +28,17 @@ struct weir_launch_buffer {
 /**
  * Pack kernelParams by the function's layout, or take `extra`'s buffer as it is.
  *
- * @param buffer  filled; buffer->allocated is the caller's to free, on success only.
- * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (both given; none, or one that is NULL, where some
- *         are needed), CUDA_ERROR_OUT_OF_MEMORY
+ * @param buffer  filled; the caller must free buffer->allocated, on success only.
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (both are given, or parameters are missing or
+ *         NULL), CUDA_ERROR_OUT_OF_MEMORY
  * @thread any
  */
 CUresult weir_launch_params(const struct weir_guest_function *function, void **params, void **extra,
                             struct weir_launch_buffer *buffer);
 
 /**
- * The attributes that go to the host, each with nothing but its value's own bytes; events are still
- * the program's handles. CUDA_ERROR_NOT_SUPPORTED for device-updatable nodes.
+ * Select the attributes that go to the host, with only the used bytes of their values; events are
+ * still the program's handles. CUDA_ERROR_NOT_SUPPORTED for device-updatable nodes.
  *
  * @param ret_attributes  room for WEIR_LAUNCH_ATTRIBUTES_MAX.
  * @thread any

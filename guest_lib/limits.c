@@ -1,5 +1,5 @@
 /*
- * What a program's environment asks the host for: CUDA's number of connections, and HAMi's
+ * Reads a program's requests from its environment: CUDA's number of connections, and HAMi's
  * variables. Users who move from HAMi have these variables in images and manifests. In HAMi they
  * are the limit itself, which a library in the program's process enforces. Here they can only lower
  * what the host grants, so that editing or unsetting them gains nothing.

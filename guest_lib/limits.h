@@ -1,19 +1,19 @@
-/* What a program's environment asks the host for: limits, in HAMi's words, and connections. */
+/* Reads a program's requests from its environment: limits, in HAMi's variables, and connections. */
 #ifndef WEIR_GUEST_LIB_LIMITS_H
 #define WEIR_GUEST_LIB_LIMITS_H
 
 #include "proto/wire/control.h"
 
 /**
- * Read CUDA_DEVICE_MEMORY_LIMIT, CUDA_DEVICE_MEMORY_LIMIT_<i> (of device i, which wins) and
- * CUDA_DEVICE_SM_LIMIT, and CUDA_DEVICE_MAX_CONNECTIONS.
+ * Read CUDA_DEVICE_MEMORY_LIMIT, CUDA_DEVICE_MEMORY_LIMIT_<i> (of device i, which has precedence)
+ * and CUDA_DEVICE_SM_LIMIT, and CUDA_DEVICE_MAX_CONNECTIONS.
  *
  * They are requests: the host takes the limits as this session's, below the tenant's own, and gives
- * the connections where the tenant has a worker of its own. What cannot be read is as if it were
+ * the connections if the tenant has a worker of its own. A variable with an invalid value counts as
  * not set.
  *
  * @param lookup    getenv, or a test's.
- * @param ret_wish  always written; zeros where nothing is asked for.
+ * @param ret_wish  always written; zeros where nothing is requested.
  * @thread any
  */
 void weir_limits_read(char *(*lookup)(const char *name), struct weir_limit_wish *ret_wish);

@@ -11,7 +11,7 @@ void weir_lock_acquire_slow(struct weir_lock *lock)
         }
         weir_cpu_pause();
     }
-    /* Whoever sleeps leaves 2 behind, so that each release wakes one more. */
+    /* A thread that sleeps leaves 2 behind, so that each release wakes one more. */
     while (__atomic_exchange_n(&lock->word, 2, __ATOMIC_ACQUIRE) != 0) {
         weir_futex_wait(&lock->word, 2, WEIR_FOREVER);
     }

@@ -1,11 +1,11 @@
 /*
  * __managed__ variables: memory that the program reads and writes by the address that kernels use.
  *
- * The driver places such a variable in the worker. When the program first asks for its address, a
- * private mapping is put there here, and its bytes travel: to the device before work is posted,
- * back after a synchronising call. That is what concurrentManagedAccess = 0 allows: the program
- * touches managed memory only while no kernel of its own runs. Bytes travel only where they differ
- * from what the device is known to have, so a program that reads alone costs one copy back per
+ * The driver places such a variable in the worker. When the program first asks for its address, the
+ * guest maps private memory at that address (a mirror), and copies its bytes: to the device before
+ * work is posted, back after a synchronising call. That is what concurrentManagedAccess = 0 allows:
+ * the program touches managed memory only while no kernel of its own runs. Only bytes that differ
+ * from the device's known content are copied, so a program that only reads costs one copy back per
  * synchronisation.
  *
  * Mirrors are few and small (variables, not allocations: moves.h).
@@ -25,12 +25,12 @@
 struct mirror {
     uint64_t address;
     uint64_t bytes;
-    uint8_t *known; /* what the device has, as far as the guest knows */
+    uint8_t *known; /* the device's content, as far as the guest knows it */
     const void *owner;
     struct mirror *next;
 };
 
-/* A page that holds at least one mirror stays mapped while any mirror lies in it. */
+/* A page stays mapped while a mirror lies in it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards mirrors */
 static struct mirror *mirrors;
 static bool stale; /* work was posted since the last pull; guarded by lock */
@@ -57,7 +57,7 @@ static bool in_window(uint64_t page)
            page - weir_guest.window_base < weir_guest.window_bytes;
 }
 
-/* An address inside the tenant's window stays reserved. */
+/* Unmap a page. An address inside the tenant's window stays reserved. */
 static void unmap_page(uint64_t page, size_t page_bytes)
 {
     void *at = (void *)(uintptr_t)page;
@@ -91,7 +91,7 @@ static CUresult map_pages_locked(uint64_t address, uint64_t bytes)
     return CUDA_SUCCESS;
 }
 
-/* Copy between the device and staging, and wait; the mirror is ordinary memory. */
+/* Copy between the device and staging, and wait. The mirror is ordinary memory. */
 static CUresult transfer_on(struct weir_guest_stream *stream, uint64_t address, uint8_t *data,
                             uint64_t bytes, bool to_device)
 {
@@ -133,9 +133,9 @@ static CUresult transfer_on(struct weir_guest_stream *stream, uint64_t address, 
 }
 
 /*
- * cudart asks for its managed variables before any context is current or retained: then the copy is
- * made in a context of this file's own, which nobody sees and which goes with the primary one. So
- * is one during a capture, which might forbid work in the legacy stream.
+ * cudart asks for its managed variables before any context is current or retained. Then the copy is
+ * made in a hidden context of this file, which is destroyed with the primary one. So it is during a
+ * capture, which might forbid work in the legacy stream.
  */
 static struct weir_guest_ctx *own; /* guarded by lock */
 
@@ -295,6 +295,6 @@ void weir_managed_context_gone(void)
     pthread_mutex_unlock(&lock);
     if (gone) {
         (void)!weir_ctx_deactivate(
-            gone); /* its work has ended; the end of the session frees it as well */
+            gone); /* its work has ended; the end of the session also frees it */
     }
 }

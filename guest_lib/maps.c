@@ -36,7 +36,7 @@ bool weir_maps_visit(bool (*fn)(const struct weir_mapping *mapping, void *user),
     if (!file) {
         return false;
     }
-    /* The rest of a line that is too long does not parse as a line. */
+    /* The rest of a line that is too long does not parse as a mapping. */
     while (fgets(line, sizeof line, file) && (!parse(line, &mapping) || fn(&mapping, user))) {
     }
     fclose(file);

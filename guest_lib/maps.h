@@ -1,4 +1,4 @@
-/* What the kernel says about the process's own mappings. */
+/* Reads the kernel's information about the process's own mappings. */
 #ifndef WEIR_GUEST_LIB_MAPS_H
 #define WEIR_GUEST_LIB_MAPS_H
 
@@ -12,17 +12,17 @@ struct weir_mapping {
     unsigned int major, minor;
     int protection; /* PROT_READ and so on */
     bool shared;
-    char path[400]; /* "" where the path is longer */
+    char path[400]; /* "" if the path is longer */
 };
 
 /**
- * Call fn for each mapping, in order of addresses, until it says false.
+ * Call fn for each mapping, in order of addresses, until it returns false.
  * @return false: there is no /proc.
  * @thread any
  */
 bool weir_maps_visit(bool (*fn)(const struct weir_mapping *mapping, void *user), void *user);
 
-/** VmPin: bytes that something in the kernel has pinned; 0 where that is unknown. @thread any */
+/** VmPin: bytes that the kernel has pinned; 0 if unknown. @thread any */
 uint64_t weir_maps_pinned_bytes(void);
 
 #endif

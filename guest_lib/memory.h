@@ -25,7 +25,7 @@
 enum weir_mem_kind {
     WEIR_MEM_DEVICE,   /* cuMemAlloc, pools */
     WEIR_MEM_MODULE,   /* a module's global: belongs to its module */
-    WEIR_MEM_IMPORTED, /* cuIpcOpenMemHandle */
+    WEIR_MEM_IMPORTED, /* a module's global variable; its owner is the module */
     WEIR_MEM_MAPPED,   /* cuMemMap: flags are the access, owner is a struct weir_guest_vmm_handle */
     WEIR_MEM_PINNED,   /* cuMemHostAlloc: shared memory, device address == address */
     WEIR_MEM_MANAGED,  /* cuMemAllocManaged: it moves, or is as PINNED with other attributes */
@@ -52,8 +52,8 @@ struct weir_mem {
     uint64_t base;
     uint64_t bytes; /* size that the program asked for */
     enum weir_mem_kind kind;
-    unsigned int flags;   /* of cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged; access;
-                             CU_MEM_ATTACH_GLOBAL for a __managed__ variable */
+    unsigned int flags;   /* flags of the allocating call; a mapping's access; CU_MEM_ATTACH_GLOBAL:
+                             __managed__ */
     uint64_t device_base; /* address at which the GPU reaches `base` */
     struct weir_guest_ctx
         *ctx; /* NULL for library globals, and for memory of an invisible device */
@@ -61,9 +61,9 @@ struct weir_mem {
     CUdevice device;
     uint64_t buffer_id;     /* unique, never reused */
     struct weir_pool *pool; /* pool of cuMemAllocAsync, or NULL */
-    void *owner;            /* heap block, registration or IPC reference, depending on the kind */
+    void *owner;            /* heap block, registration or IPC reference, by kind */
     uint32_t handle_types;  /* handle types to which a mapping's memory may be exported */
-    uint32_t heap_epoch;    /* epoch of the heap that its block comes from */
+    uint32_t heap_epoch;    /* epoch of its block's heap at the allocation */
     uint32_t opens;         /* cuIpcOpenMemHandle() calls beyond the first */
     bool moves;             /* managed memory that lies on the device, too (moves.h) */
     struct weir_mem_advice advice;
@@ -86,17 +86,17 @@ static inline bool weir_mem_on_device(const struct weir_mem *mem)
 
 /* ---------------------------------------------------------------- index */
 
-/** Enter a range, which is copied. @return false: no memory, or it overlaps another range @thread
- * any */
+/** Add a range, which is copied. @return false: no memory, or it overlaps another range
+ * @thread any */
 bool weir_mem_insert(const struct weir_mem *mem);
 
-/** The range that holds address. Interior addresses count. @thread any */
+/** Find the range that contains address. @thread any */
 bool weir_mem_find(uint64_t address, struct weir_mem *ret_mem);
 
 /** Remove the range that begins at base, if its kind is in the mask (1 << kind). @thread any */
 bool weir_mem_remove(uint64_t base, uint32_t kind_mask, struct weir_mem *ret_mem);
 
-/** Change sync_memops of the range that holds address. @thread any */
+/** Change sync_memops of the range that contains address. @thread any */
 bool weir_mem_set_sync(uint64_t address, bool sync_memops);
 
 /** Change what is said of the range that holds address. @thread any */
@@ -105,15 +105,16 @@ void weir_mem_set_advice(uint64_t address, struct weir_mem_advice advice);
 /** Change flags of the range that begins at base: a mapping's access. @thread any */
 void weir_mem_set_flags(uint64_t base, unsigned int flags);
 
-/** Set that the GPU reaches a registered range from now on. @thread any */
+/** Note that the GPU can reach a registered range from now on. @thread any */
 void weir_mem_set_device(uint64_t base, uint64_t device_base);
 
 /** Find a range that overlaps this one. @return false: there is none @thread any */
 bool weir_mem_overlapping(uint64_t base, uint64_t bytes, struct weir_mem *ret_mem);
 
 /**
- * Do bytes from address on lie in the range, or, if that is a mapping, also in accessible mappings
- * that follow it without a gap? The same for registered ranges. @thread any
+ * Do the bytes from address on lie in the range or, if that is a mapping, also in accessible
+ * mappings that follow it without a gap? Registered ranges may continue in the same way. @thread
+ * any
  */
 bool weir_mem_reaches(const struct weir_mem *mem, uint64_t address, uint64_t bytes);
 
@@ -121,13 +122,14 @@ bool weir_mem_reaches(const struct weir_mem *mem, uint64_t address, uint64_t byt
 CUdevice weir_mem_device(const struct weir_mem *mem);
 
 /**
- * Opened memory of another process is opened once more (by 1), or closed (by -1).
- * @return false: no such memory begins at base, or it was open once and stays to be removed
+ * Count that memory of another process is opened once more (by 1), or closed (by -1).
+ * @return false: no such memory begins at base, or it was open only once, and the caller must
+ *         remove it
  * @thread any
  */
 bool weir_mem_count_opens(uint64_t base, int by);
 
-/** Remove every range for which match is true; drop is called for each with no lock held. */
+/** Remove every range for which match() is true, then call drop() for each with no lock held. */
 void weir_mem_remove_if(bool (*match)(const struct weir_mem *mem, void *user),
                         void (*drop)(const struct weir_mem *mem), void *user);
 
@@ -135,15 +137,15 @@ void weir_mem_remove_if(bool (*match)(const struct weir_mem *mem, void *user),
  * Do the bytes lie within one known range that the GPU can reach? Copies the range out. Registered
  * memory is shared with the GPU for that (register.h).
  *
- * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE, what weir_register_reach() gives
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE, or an error of weir_register_reach()
  * @thread any; no lock held
  */
 CUresult weir_mem_check(uint64_t address, uint64_t bytes, struct weir_mem *ret_mem);
 
 /**
- * A module's or library's global became known: copies from and to it are then accepted.
- * Entering the same range again is fine. ctx NULL: a library's, on the current device. managed: it
- * is a __managed__ variable.
+ * A module's or library's global became known: copies from and to it are then accepted. The same
+ * range may be added again. ctx NULL: a library's global, on the current device. managed: it is a
+ * __managed__ variable.
  * @thread any
  */
 CUresult weir_mem_note_global(struct weir_guest_ctx *ctx, uint64_t base, uint64_t bytes,
@@ -155,28 +157,28 @@ void weir_mem_forget_globals(const void *owner, CUdevice device);
 
 /* ---------------------------------------------------------------- allocation */
 
-/** Allocate; kind DEVICE, PINNED or MANAGED; entered in the index. @thread any */
+/** Allocate memory of the kind DEVICE, PINNED or MANAGED, and add it to the index. @thread any */
 CUresult weir_mem_alloc(struct weir_guest_ctx *ctx, enum weir_mem_kind kind, uint64_t bytes,
                         unsigned int flags, struct weir_pool *pool, struct weir_mem *ret_mem);
 
-/** Return what weir_mem_remove() gave, at once: no work uses it any more. @thread any */
+/** Free a range that weir_mem_remove() returned, at once: no work uses it any more. @thread any */
 void weir_mem_release(const struct weir_mem *mem);
 
 /** Held while a thread requests a descriptor and receives it. */
 void weir_mem_fd_lock(void);
 void weir_mem_fd_unlock(void);
 
-/** Give the current context's empty device chunks back to the host. @thread any; no lock held */
+/** Return the current context's empty device chunks to the host. @thread any; no lock held */
 void weir_mem_trim(void);
 
-/** Give the current context's empty chunks back, after blocks that were freed in pools: other code
- * needs memory. */
+/** Return the current context's empty chunks, including blocks that were freed in pools, since
+ * other code needs memory. */
 void weir_mem_make_room(void);
 
-/** Bytes of granted chunks of a device that are free here. @thread any */
+/** Free bytes in a device's granted chunks of this process. @thread any */
 uint64_t weir_mem_cached_bytes(CUdevice device);
 
-/** Free what a context owned: it is being destroyed. */
+/** A context is being destroyed: free the memory that it owned. */
 void weir_mem_context_gone(struct weir_guest_ctx *ctx);
 
 CUresult weir_mem_init(void);
@@ -187,7 +189,8 @@ void weir_mem_finish(void);
 /** The CUmemoryPool. */
 uint64_t weir_pool_handle(const struct weir_pool *pool);
 
-/** A pool's block was freed by cuMemFree, or with its context: take it off the pool's account. */
+/** A pool's block was freed by cuMemFree, or with its context: subtract it from the pool's
+ * count. */
 void weir_pool_forget(const struct weir_mem *mem);
 
 #define WEIR_MEM_OF_POOL 1u /* flags of an imported range: cuMemPoolImportPointer's */
@@ -202,14 +205,14 @@ static inline bool weir_mem_is_pool_import(const struct weir_mem *mem)
 CUresult weir_pool_free_import(uint64_t address);
 
 /**
- * Give what was freed in the pools, and has been passed, back to the contexts.
- * @param all  false: but for what each keeps by its release threshold.
- * @return is there more free memory now?
+ * Return blocks of pools to their contexts if they were freed and streams have passed the free.
+ * @param all  false: each pool keeps as much as its release threshold allows.
+ * @return whether there is more free memory now
  * @thread any; no lock held
  */
 bool weir_pools_give_back(bool all);
 
-/** Forget what stream-ordered allocation kept of a context: the context is gone. */
+/** A context is destroyed: forget its state for stream-ordered allocation. */
 void weir_pools_context_gone(struct weir_guest_ctx *ctx);
 void weir_pools_finish(void);
 
@@ -220,13 +223,14 @@ void weir_pools_finish(void);
  *
  * @param bytes       at most weir_staging_max_bytes().
  * @param ret_offset  in the arena, 256-byte aligned.
- * @return CUDA_SUCCESS, a sticky error, CUDA_ERROR_OUT_OF_MEMORY (larger than can ever be had)
- * @thread any; may block; no lock and no other block held, except in flight
+ * @return CUDA_SUCCESS, a sticky error, CUDA_ERROR_OUT_OF_MEMORY (larger than the arena can ever
+ *         provide)
+ * @thread any; may block; no lock held, and no other block except pending ones
  */
 CUresult weir_staging_take(uint64_t bytes, uint64_t *ret_offset);
 
 /** Take a block like weir_staging_take(), but never wait. A caller that holds blocks that only it
- * can free must use this, and give its own blocks back when it fails. */
+ * can free must use this, and free its own blocks when it fails. */
 bool weir_staging_try(uint64_t bytes, uint64_t *ret_offset);
 
 /** Free the block once the point is passed. @thread any */
@@ -235,7 +239,7 @@ void weir_staging_free_after(uint64_t offset, const struct weir_stream_point *po
 /** Free the block now. @thread any */
 void weir_staging_free(uint64_t offset);
 
-/** The largest block that weir_staging_take() promises; at most a quarter of the arena. */
+/** The largest block that weir_staging_take() guarantees; at most a quarter of the arena. */
 uint64_t weir_staging_max_bytes(void);
 
 /** Move bytes between program memory and the arena, also of a remote host. @thread any */
@@ -245,7 +249,7 @@ CUresult weir_staging_read(uint64_t offset, void *ret_data, uint64_t bytes);
 CUresult weir_staging_init(uint64_t arena_bytes);
 void weir_staging_finish(void);
 
-/** memcpy by several threads where that pays. @thread any */
+/** memcpy() by several threads if that is faster. @thread any */
 void weir_parallel_copy(void *dst, const void *src, size_t bytes);
 
 /* ---------------------------------------------------------------- copies */
@@ -262,11 +266,11 @@ struct weir_guest_copy_side {
     uint64_t address;      /* GPU: the device address; ARRAY: the handle */
     uint64_t x, y, z, lod; /* position in an array; x in bytes */
     uint64_t pitch, height;
-    bool on_device;  /* the side is device memory or an array, which decides whether a call waits */
+    bool on_device;  /* device memory or an array, which decides whether a call waits */
     bool registered; /* PAGEABLE: asynchronous copies keep the stream's order (copy_ordered.c) */
 };
 
-/** How operations name the side; a pageable side is a block of the arena there. */
+/** The kind that operations use for the side; a pageable side is a block of the arena there. */
 static inline enum weir_side_kind weir_copy_side_on_wire(const struct weir_guest_copy_side *side)
 {
     return side->kind == WEIR_COPY_GPU        ? WEIR_SIDE_ADDRESS
@@ -280,23 +284,24 @@ CUresult weir_copy_classify(uint64_t address, uint64_t bytes,
                             struct weir_guest_copy_side *ret_side);
 
 /**
- * The program's memory is about to be read for work on the stream, here and now. So host functions
- * that come before the copy, and may write it, come first: for a copy that waits (sync), and for
- * any copy of a remote session, whose pinned memory is read in this way, too.
+ * The calling thread is about to read the program's memory for work on the stream. Earlier host
+ * functions of the stream may write it, so wait for them first: for a synchronous copy, and for any
+ * copy of a remote session, whose pinned memory is read in this way, too.
  *
  * @thread any; no lock held
  */
 CUresult weir_copy_source_ready(struct weir_guest_stream *stream, bool sync);
 
-/** Linear copy in stream order. sync: as the synchronous entry points. @thread any */
+/** Linear copy in stream order. sync: like the synchronous entry points. @thread any */
 CUresult weir_copy_linear(const struct weir_guest_copy_side *dst,
                           const struct weir_guest_copy_side *src, uint64_t bytes,
                           struct weir_guest_stream *stream, bool sync);
 
 /**
  * Post one piece of a linear copy.
- * @param dst, src  for the GPU; or, by the flags (WEIR_COPY_DST_IN_ARENA ..), in the arena.
- * @param rest      bytes of the same copy that its next pieces have.
+ * @param dst, src  addresses for the GPU; or, with the flags WEIR_COPY_DST_IN_ARENA .., offsets in
+ *             the arena.
+ * @param rest      bytes of the same copy that follow this piece.
  * @thread any
  */
 CUresult weir_copy_post(uint64_t dst, uint64_t src, uint64_t bytes, uint64_t rest,
@@ -304,7 +309,7 @@ CUresult weir_copy_post(uint64_t dst, uint64_t src, uint64_t bytes, uint64_t res
 
 /**
  * Linear copy between the GPU and registered memory that is not shared, or within such memory: the
- * call waits for nothing, and the bytes are read and written in the stream's order.
+ * call does not wait, and the bytes are read and written in the stream's order.
  *
  * @param dst, src  one of them, or both, WEIR_COPY_PAGEABLE and registered; the other one is not
  * pageable.

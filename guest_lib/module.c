@@ -1,8 +1,8 @@
 /*
  * Modules, libraries, functions: the objects behind ops/module.c and ops/library.c.
  *
- * A function is asked for once and kept in its image's list; the list is searched linearly, since
- * callers keep the handle. Names arrive with the program's spelling and are compared whole.
+ * A function is looked up at the host once and kept in its image's list. The list is searched
+ * linearly, since callers keep the handle. Names are compared exactly.
  */
 #include "guest_lib/module.h"
 
@@ -48,7 +48,7 @@ static struct weir_guest_function *find_locked(struct weir_image_object *image, 
     return NULL;
 }
 
-/* The facts of a function that both replies contain. */
+/* The properties of a function that both replies contain. */
 struct description {
     const int32_t *attributes;
     uint32_t attribute_mask;
@@ -115,7 +115,7 @@ static CUresult describe_library(struct weir_guest_function *function)
                                       out.param_sizes, out.n_param_offsets, out.n_param_sizes});
 }
 
-/* Ask for a function that is not in the list. Two threads may ask at once: the first in stays. */
+/* Look up a function at the host. Two threads may ask at once: the first one's struct is kept. */
 static CUresult discover(struct weir_image_object *image, const char *name,
                          struct weir_guest_function **ret_function)
 {
@@ -172,7 +172,7 @@ bool weir_function_on(struct weir_guest_function *function, CUdevice device,
                                         __ATOMIC_ACQUIRE)) {
             there = fresh;
         } else {
-            free(fresh); /* another thread was faster */
+            free(fresh); /* another thread was first */
         }
     }
     *ret_view = (struct weir_function_view){there->attributes, &there->attribute_mask};
@@ -192,7 +192,7 @@ CUresult weir_image_function(struct weir_image_object *image, const char *name,
     return discover(image, name, ret_function);
 }
 
-/* Keep the names of an enumeration; the bytes are checked to hold exactly count strings. */
+/* Store the names of an enumeration, after a check that the bytes hold exactly count strings. */
 static CUresult keep_names(struct weir_image_object *image, const void *names, uint32_t bytes,
                            uint32_t count)
 {
@@ -345,7 +345,8 @@ void weir_library_variables_forget(struct weir_library *library, CUdevice device
     weir_lock_release(&library->image.lock);
 }
 
-/* The host loads libraries again when their last context is gone: variables get new addresses. */
+/* The host reloads libraries after their last context is destroyed: then variables have new
+ * addresses. */
 static void forget_variables(weir_handle handle, void *object, void *user)
 {
     const struct weir_guest_ctx *ctx = user;

@@ -1,10 +1,10 @@
 /*
- * Modules, libraries and their functions as the guest keeps them.
+ * The guest's modules, libraries and functions.
  *
  * A CUmodule, CUlibrary, CUfunction or CUkernel is the handle of one of these. A kernel may be
  * passed where a function is expected, and the other way round: both are struct
- * weir_guest_function. What cannot change about a function (parameter layout, attributes) came with
- * it, so launches and queries need not ask.
+ * weir_guest_function. Its constant properties (parameter layout, attributes) came with the
+ * look-up, so launches and queries need not ask the host.
  */
 #ifndef WEIR_GUEST_LIB_MODULE_H
 #define WEIR_GUEST_LIB_MODULE_H
@@ -34,7 +34,7 @@ struct weir_function_elsewhere {
     uint32_t attribute_mask;
 };
 
-/* handle .. param_bytes immutable after creation; attributes are atomic. */
+/* The members handle .. param_bytes are immutable after creation; attributes are atomic. */
 struct weir_guest_function {
     uint64_t handle;
     struct weir_guest_module *module; /* the module that has the function; else NULL */
@@ -45,13 +45,12 @@ struct weir_guest_function {
     uint32_t param_bytes;
     int32_t attributes[WEIR_FUNCTION_ATTRIBUTES];
     uint32_t attribute_mask; /* bit per attribute that is valid */
-    CUdevice device;         /* the device that these attributes are of */
+    CUdevice device;         /* the device for which these attributes are */
     /* A kernel's attributes on other devices; or NULL. */
     struct weir_function_elsewhere *elsewhere[WEIR_GUEST_MAX_DEVICES];
-    uint64_t good_shapes[WEIR_FUNCTION_SHAPES]; /* atomic; unusual launches that the driver took, by
-                                                   hash; 0: none */
-    uint32_t epoch; /* atomic; grows whenever an attribute is set, which voids everything learnt
-                       before */
+    uint64_t good_shapes[WEIR_FUNCTION_SHAPES]; /* atomic; hashes of unusual launches that the
+                                                   driver accepted; 0: none */
+    uint32_t epoch; /* atomic; grows when an attribute is set, which voids good_shapes */
     struct weir_guest_function *next; /* next in the image's list, guarded by the image's lock */
 };
 
@@ -64,19 +63,18 @@ struct weir_image_object {
     uint32_t n_names; /* names and names_bytes: the enumeration, fetched once */
     char *names;
     bool names_known;
-    bool gone; /* guarded by lock: no function is added any more */
+    bool gone; /* no function may be added any more; guarded by lock */
 };
 
 struct weir_guest_module {
     uint64_t handle;
     struct weir_guest_ctx *ctx;
-    struct weir_library *library; /* the library, if cuLibraryGetModule made this module; it is not
-                                     unloaded on its own */
+    struct weir_library *library; /* the library, if cuLibraryGetModule made it: owns the module */
     struct weir_image_object image;
     struct weir_guest_module *next_gone; /* links modules while their context is destroyed */
 };
 
-/* Where the host says that a variable of a library lies on a device. */
+/* The address of a library's variable on a device, from the host. */
 struct weir_library_variable {
     struct weir_library_variable *next;
     CUdevice device;
@@ -90,11 +88,11 @@ struct weir_library {
     struct weir_image_object image;
     /* Variables that the program asked for; guarded by image.lock. */
     struct weir_library_variable *variables;
-    /* For each device's context, once asked for; guarded by image.lock. */
+    /* One for each device's context, made when asked for; guarded by image.lock. */
     struct weir_guest_module *modules[WEIR_GUEST_MAX_DEVICES];
 };
 
-/** The struct behind a handle, or NULL. @thread any */
+/** Find the struct behind a handle; NULL: none. @thread any */
 struct weir_guest_module *weir_module_get(CUmodule module);
 struct weir_library *weir_library_get(CUlibrary library);
 /** As weir_guest_object_get(), for functions and kernels. */
@@ -106,22 +104,22 @@ struct weir_function_view {
     uint32_t *mask;
 };
 
-/** Find where a function's attributes on a device are kept. @return false: no memory @thread any */
+/** Find the place of a function's attributes on a device. @return false: no memory @thread any */
 bool weir_function_on(struct weir_guest_function *function, CUdevice device,
                       struct weir_function_view *ret_view);
 
-/** An attribute on a device, asked for if it is not known. @thread any */
+/** Read an attribute on a device, from the host if it is not known yet. @thread any */
 CUresult weir_function_attribute(struct weir_guest_function *function, CUdevice device,
                                  CUfunction_attribute attribute, int *ret_value);
 
-/** A function by name, found earlier or asked for now. NOT_FOUND if there is none. @thread any */
+/** Find a function by name, in the list or at the host. NOT_FOUND if there is none. @thread any */
 CUresult weir_image_function(struct weir_image_object *image, const char *name,
                              struct weir_guest_function **ret_function);
 
-/** How many functions there are. Fetches the enumeration on first use. @thread any */
+/** Count the functions. Fetches the enumeration on first use. @thread any */
 CUresult weir_image_count(struct weir_image_object *image, uint32_t *ret_count);
 
-/** The index-th function; NULL past the end. Fetches as above. @thread any */
+/** Find the index-th function; NULL past the end. Fetches as above. @thread any */
 CUresult weir_image_function_at(struct weir_image_object *image, uint32_t index,
                                 struct weir_guest_function **ret_function);
 
@@ -129,13 +127,14 @@ CUresult weir_image_function_at(struct weir_image_object *image, uint32_t index,
 void weir_module_forget(struct weir_guest_module *module);
 void weir_library_forget(struct weir_library *library);
 
-/** Forget where a library's variables lie on a device. @param device  or WEIR_EVERY_DEVICE */
+/** Forget the addresses of a library's variables on a device. @param device or WEIR_EVERY_DEVICE */
 void weir_library_variables_forget(struct weir_library *library, CUdevice device);
 
-/** A context goes: forget its modules and, if it is the primary one, the libraries' variables. */
+/** A context is destroyed: forget its modules and, if it is the primary one, the libraries'
+ * variables. */
 void weir_modules_context_gone(struct weir_guest_ctx *ctx);
 
-/** The index-th function of a module; CUDA_ERROR_NOT_FOUND past the last. @thread any */
+/** Find the index-th function of a module; CUDA_ERROR_NOT_FOUND past the last. @thread any */
 CUresult weir_guest_module_function_at(CUmodule module, unsigned int index,
                                        CUfunction *ret_function);
 
@@ -146,7 +145,8 @@ struct weir_guest_jit_options {
     void **values;
 };
 
-/** The options that travel, and where the logs go. Plain data; arrays have room for 64. */
+/** The options that go to the host, and the buffers for logs. Plain data; arrays have room for
+ * 64. */
 struct weir_jit_wire {
     uint32_t ids[64];
     uint64_t values[64];
@@ -160,13 +160,13 @@ struct weir_jit_wire {
     void **ret_wall_time;
 };
 
-/** CUDA_ERROR_INVALID_VALUE for a list without arrays or one that is too long. */
+/** Read the options. CUDA_ERROR_INVALID_VALUE: a list has no arrays, or is too long. */
 CUresult weir_jit_read(const struct weir_guest_jit_options *options,
                        struct weir_jit_wire *ret_wire);
 
 /**
- * The host was asked to load an image: hand the logs to the program. If the image calls printf, or
- * may call it, synchronising calls fetch the text from now on.
+ * The host has answered a load of an image: copy the logs to the program. If the image may call
+ * printf, synchronising calls fetch the text from now on.
  *
  * @param asked        the result of the call to the host. The parameters below come from its
  *                     answer, and are read only if this is CUDA_SUCCESS.
@@ -178,7 +178,7 @@ CUresult weir_jit_read(const struct weir_guest_jit_options *options,
 CUresult weir_guest_image_loaded(const struct weir_jit_wire *jit, CUresult asked, const char *info,
                                  const char *error, uint32_t uses_printf, int32_t result);
 
-/** Hand logs to the program's buffers. Accepts NULL texts. */
+/** Copy logs to the program's buffers. Accepts NULL texts. */
 void weir_jit_write_logs(const struct weir_jit_wire *wire, const char *info, const char *error);
 
 /* ---------------------------------------------------------------- managed variables */
@@ -187,22 +187,23 @@ void weir_jit_write_logs(const struct weir_jit_wire *wire, const char *info, con
  * A global of a module or library became known: copies from and to it are accepted from now on, and
  * the program itself reads and writes a __managed__ variable at its address.
  *
- * For that the guest maps memory of its own there and copies it to the device before work and back
- * after synchronisation (concurrentManagedAccess is 0, so the program may not touch it in between).
+ * For such a variable the guest maps its own memory there, and copies it to the device before work
+ * and back after synchronisation (concurrentManagedAccess is 0, so the program may not touch it in
+ * between).
  *
- * @param ctx      of a module; NULL: a library's, on the current device.
- * @param managed  it is such a variable.
+ * @param ctx      context of a module; NULL: a library's global, on the current device.
+ * @param managed  it is a __managed__ variable.
  * @param owner    the module or library.
- * @return CUDA_SUCCESS  also where something of the program lies at a managed variable's address:
- *                       the log says so
+ * @return CUDA_SUCCESS  also if the program already uses a managed variable's address, which is
+ *                       logged
  * @return CUDA_ERROR_OUT_OF_MEMORY
- * @return what a copy gives
+ * @return an error of a copy
  * @thread any
  */
 CUresult weir_module_note_global(struct weir_guest_ctx *ctx, uint64_t address, uint64_t bytes,
                                  bool managed, void *owner);
 
-/** Copy every mirror to the device, if there is any: work is about to be posted. @thread any */
+/** Work is about to be posted: copy every mirror to the device. @thread any */
 CUresult weir_managed_push_slow(void);
 static inline CUresult weir_managed_push(void)
 {
@@ -247,8 +248,8 @@ static inline CUresult weir_managed_pull(void)
 /** Unmap the mirrors of a module or library that is unloaded. */
 void weir_managed_forget(const void *owner);
 
-/** The primary context goes: so does the context that mirrors were filled in
- * before there was one. */
+/** The primary context is destroyed: also destroy the hidden context in which mirrors were filled
+ * before it existed. */
 void weir_managed_context_gone(void);
 
 #endif

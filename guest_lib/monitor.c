@@ -1,6 +1,6 @@
 /*
- * A second connection to the host, for NVML: what libnvidia-ml.so.1 asks travels here and not over
- * the session's channel.
+ * A second connection to the host, for NVML: questions of libnvidia-ml.so.1 use it instead of the
+ * session's channel.
  *
  * So NVML works without cuInit and whatever CUDA_VISIBLE_DEVICES says, a slow answer (reading power
  * takes milliseconds) delays no launch, and a process that has only used NVML may fork and use CUDA
@@ -9,8 +9,8 @@
  * allocates.
  *
  * One lock is held through a call: NVML calls of one process are answered one after the other. A
- * connection that is lost is made anew by a later call, at most once a second; a forked child lets
- * go of the parent's and makes its own. The library that calls in counts nvmlInit and nvmlShutdown.
+ * later call reconnects a lost connection, at most once a second. A forked child closes the
+ * parent's and makes its own. The calling library counts nvmlInit and nvmlShutdown.
  */
 #include "guest_lib/monitor.h"
 
@@ -29,7 +29,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
 static struct weir_channel channel;
 static bool wanted;    /* the library was opened and not closed since */
-static bool connected; /* channel is made */
+static bool connected; /* channel was made */
 static bool prepared;  /* pthread_atfork was called */
 static uint64_t tried_ns;
 static uint32_t n_devices;                       /* number of devices in the last welcome */
@@ -122,7 +122,7 @@ static void disconnect_locked(void)
     }
 }
 
-/* Connect again if the connection is gone, for a request about a device. */
+/* Connect again if the connection is lost, for a question about a device. */
 static nvmlReturn_t ready_locked(uint32_t device)
 {
     if (!wanted) {
@@ -238,7 +238,7 @@ static nvmlReturn_t monitor_memory(uint32_t device, uint64_t *ret_free_bytes,
     }
     pthread_mutex_unlock(&lock);
     if (result == NVML_SUCCESS) {
-        /* As cuMemGetInfo: memory that was granted to this process and is unused counts as free. */
+        /* As in cuMemGetInfo, unused memory that was granted to this process counts as free. */
         uint64_t available = out.free + cached_bytes(device);
         *ret_free_bytes = available < out.total ? available : out.total;
         *ret_total_bytes = out.total;

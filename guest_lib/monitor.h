@@ -1,4 +1,5 @@
-/* The connection of Weir's libnvidia-ml.so.1, which lives in this library; see monitor.c. */
+/* The connection to the host that Weir's libnvidia-ml.so.1 uses. It is in this library; see
+ * monitor.c. */
 #ifndef WEIR_GUEST_LIB_MONITOR_H
 #define WEIR_GUEST_LIB_MONITOR_H
 

@@ -1,7 +1,7 @@
 /*
  * memcpy by several threads: one core cannot fill a PCIe link. The helpers are started by the first
- * copy that is large enough and sleep between copies. One copy at a time is shared out; a second
- * one meanwhile is done by its own thread alone.
+ * copy that is large enough and sleep between copies. Only one copy at a time uses the helpers; the
+ * thread of a second one copies alone.
  */
 #include "base/thread.h"
 #include "guest_lib/memory.h"
@@ -14,9 +14,9 @@
 #define IDLE_SPINS                                                                                 \
     4000 /* pauses, about 0.15 ms: the next piece of a pipelined copy comes by then */
 
-/* The copy under way. next is atomic: the thread that adds a slice to it copies that slice. */
+/* The current copy. next is atomic: the thread that adds a slice to it copies that slice. */
 static struct {
-    struct weir_lock busy; /* held by the thread whose copy it is */
+    struct weir_lock busy; /* held by the thread that makes the copy */
     uint8_t *dst;
     const uint8_t *src;
     uint64_t bytes;
@@ -38,7 +38,8 @@ static void copy_slices(void)
     }
 }
 
-/* The generation of the next copy. Waking a sleeping helper takes as long as copying a megabyte. */
+/* Wait for the generation of the next copy, spinning at first: waking a sleeping helper takes as
+ * long as copying a megabyte. */
 static uint32_t await_copy(uint32_t seen)
 {
     uint32_t now = __atomic_load_n(&team.generation, __ATOMIC_ACQUIRE);

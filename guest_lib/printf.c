@@ -1,6 +1,7 @@
 /*
- * Device printf: the worker keeps each session's text, synchronising calls fetch it. It goes
- * through the program's own stdout, so that it stands between what the program itself printed.
+ * Device printf: the worker keeps each session's text, and synchronising calls fetch it. It is
+ * printed through the program's own stdout, so that it appears in order with the program's own
+ * output.
  */
 #include "guest_lib/entry.h"
 #include "proto/guest_calls.h"

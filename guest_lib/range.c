@@ -94,7 +94,7 @@ void weir_guest_range_remove(struct weir_range_heap *heap, struct weir_range_reg
     region->used_bytes = 0;
 }
 
-/* The first non-empty class at or above c, or -1. */
+/* Find the first non-empty class at or above c, or -1. */
 static int find_class(const struct weir_range_heap *heap, unsigned int c)
 {
     for (unsigned int word = c / 64; word < WEIR_RANGE_CLASSES / 64; word++) {

@@ -1,5 +1,6 @@
 /*
- * Cutting blocks from ranges of numbers: device addresses of granted chunks, offsets in the arena.
+ * Allocates blocks from ranges of numbers: device addresses of granted chunks, offsets in the
+ * arena.
  *
  * Good fit over size classes (four per power of two), immediate coalescing; allocate and free take
  * a constant number of steps. Nothing is stored in the ranges themselves.
@@ -44,21 +45,22 @@ struct weir_range_heap {
 };
 
 /**
- * Add a region, wholly free.
- * @param region  zeroed; the caller's, must outlive its stay. base and bytes are multiples of
+ * Add a region that is all free.
+ * @param region  zeroed; the caller owns it, and keeps it until it is removed. base and bytes are
+ *                multiples of
  * grain.
  * @return false  no memory.
  */
 bool weir_guest_range_add(struct weir_range_heap *heap, struct weir_range_region *region,
                           uint64_t base, uint64_t bytes);
 
-/** Remove a region with everything in it: its blocks are gone. */
+/** Remove a region with all its blocks. */
 void weir_guest_range_remove(struct weir_range_heap *heap, struct weir_range_region *region);
 
-/** A used block of at least bytes (> 0), or NULL: no room, or no memory for the struct. */
+/** Take a block of at least bytes (> 0); NULL: no room, or no memory for the struct. */
 struct weir_range_block *weir_guest_range_take(struct weir_range_heap *heap, uint64_t bytes);
 
-/** Free a block; its struct belongs to the heap again. */
+/** Free a block; the heap owns its struct again. */
 void weir_guest_range_give(struct weir_range_heap *heap, struct weir_range_block *block);
 
 /** Free the spare structs; every region has been removed. */

@@ -1,9 +1,10 @@
 /*
- * The ranges that the program has registered, and when their pages are shared with the worker.
+ * Keeps the ranges that the program has registered, and decides when their pages are shared with
+ * the worker.
  *
  * A range is in the index as WEIR_MEM_REGISTERED; its device address there is 0 until all its pages
  * are shared. Ranges that kernels may find by themselves (DEVICEMAP) are in a list until the next
- * launch. One lock guards all of that, also while pages are replaced: launches wait meanwhile.
+ * launch. One lock guards all of that, also while pages are replaced: launches wait for it.
  */
 #include "guest_lib/register.h"
 #include "base/log.h"
@@ -27,26 +28,26 @@
 #define POPULATE_READ  22 /* madvise(), Linux 5.14 */
 #define POPULATE_WRITE 23
 
-/* Sharing pays when as much has been copied as the range has: on an H200 registering costs 0.3 ms
- * per MiB, and staged copies run at a quarter to a half of the bus's rate. Small ranges: as 1 MiB.
- */
+/* Sharing pays off when as many bytes have been copied as the range has: on an H200 registering
+ * costs 0.3 ms per MiB, and staged copies run at a quarter to a half of the bus's rate. A small
+ * range counts as 1 MiB. */
 #define PAYS_BYTES (1ull << 20)
-/* Least cost of an asynchronous copy, which needs a host function, in bytes of a staged copy. */
+/* Least cost of an asynchronous copy, which needs a host function, as bytes of a staged copy. */
 #define ASYNC_BYTES (64ull << 10)
 
 struct registration {
     uint64_t base;         /* key of the index */
     uint64_t first, bytes; /* the range's pages */
     uint64_t copied;       /* bytes that were copied from or to the range while it was not shared */
-    uint64_t passed_device; /* device address of the first page, if the program shares it with other
-                               processes; 0: not so */
+    uint64_t passed_device; /* device address of the first page if the program itself shares it;
+                               else 0 */
     struct weir_guest_ctx *ctx;
     struct registration *next, **back; /* links in the list `due` */
     bool shared;                       /* the range uses pieces (shared_pages.h) */
     bool hopeless; /* sharing has failed, and is not tried again only for speed */
 };
 
-/* Guarded by lock. */
+/* The lock guards these members. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct registration *due; /* registrations to be shared at the next launch */
 
@@ -158,7 +159,7 @@ static CUresult share_locked(struct registration **regs, size_t n, bool must)
     return result;
 }
 
-/* Find the private range that an address lies in. */
+/* Find the private range that contains an address. */
 static struct registration *find_locked(uint64_t address)
 {
     struct weir_mem mem;
@@ -167,7 +168,8 @@ static struct registration *find_locked(uint64_t address)
                : NULL;
 }
 
-/* behind: the address may also be the end of a range, from which a kernel counts downwards. */
+/* Share the range of an address. behind: the address may also be the end of a range, from which a
+ * kernel counts downwards. */
 static CUresult reach(uint64_t address, bool behind)
 {
     WEIR_GUEST_KEEP_ERRNO;
@@ -205,7 +207,7 @@ CUresult weir_register_reach_words(const void *data, uint64_t bytes)
     return result;
 }
 
-/* A range that cannot be shared stays as it is: most kernels do not read it. */
+/* Share ranges before a launch. A failure is ignored: most kernels do not read the range. */
 static void share_due(void)
 {
     WEIR_GUEST_KEEP_ERRNO;
@@ -292,14 +294,15 @@ bool weir_register_shared(const struct weir_mem *mem, uint64_t address, uint64_t
     pthread_mutex_lock(&lock);
     uint64_t alike = weir_pages_at(address, ret_device, &next);
     pthread_mutex_unlock(&lock);
-    if (!alike) { /* the program shares the range with others: it is one piece */
+    if (!alike) { /* the program shares the range itself: it is one piece */
         *ret_device = mem->device_base + (address - mem->base);
         alike = mem->base + mem->bytes - address;
     }
     return alike >= bytes;
 }
 
-/* ---------------------------------------------------------------- what the program shares */
+/* ---------------------------------------------------------------- memory that the program itself
+ * shares */
 
 struct passing {
     struct registration *reg;
@@ -324,8 +327,8 @@ static int open_mapped(const struct weir_mapping *map)
     struct statx info;
     int fd = open(map->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) {
-        /* Open it without a name. This needs CAP_CHECKPOINT_RESTORE, which root of a container may
-         * lack. */
+        /* Open the file without its name. This needs CAP_CHECKPOINT_RESTORE, which root of a
+         * container may lack. */
         snprintf(link, sizeof link, "/proc/self/map_files/%llx-%llx", (unsigned long long)map->from,
                  (unsigned long long)map->to);
         fd = open(link, O_RDWR | O_CLOEXEC | O_NONBLOCK);
@@ -355,8 +358,8 @@ static bool is_programs_shared(uint64_t page)
 }
 
 /*
- * Kernels find addresses of such memory in device memory (NCCL), so its file goes to the worker at
- * once. Where that cannot be, copies alone work.
+ * Kernels find addresses of such memory in device memory (NCCL), so its file is passed to the
+ * worker at once. If that fails, only copies work.
  */
 static void pass_locked(struct registration *reg, unsigned int flags)
 {
@@ -399,7 +402,7 @@ static bool is_usable(uint64_t page, bool write)
     return waited == 0 || errno == EAGAIN || errno == ETIMEDOUT;
 }
 
-/* Could the driver pin the range? The pages are present afterwards, as if it had. */
+/* Could the driver pin the range? Afterwards the pages are present, as if it had. */
 static CUresult check_pages(uint64_t first, uint64_t bytes, bool write)
 {
     struct sysinfo machine;
@@ -449,7 +452,7 @@ static void widen(uint64_t low, uint64_t high)
     }
 }
 
-/* Enter the range in the index: from then on others may find it. */
+/* Add the range to the index: from then on other threads may find it. */
 static CUresult enter_locked(struct weir_mem *mem, struct registration *reg)
 {
     bool remote = weir_guest.channel.remote;

@@ -1,19 +1,19 @@
 /*
- * Stopping the process's threads from outside, as a debugger does.
+ * Stops the process's threads from outside, as a debugger does.
  *
  * No thread can stop the others of its own process, so a task of its own does: clone() without
  * CLONE_THREAD, with the same memory. It attaches to each thread by ptrace, runs the function, and
- * lets them go; where it dies, the kernel lets them go. CLONE_VFORK parks the caller in the kernel
+ * detaches; if the task dies, the kernel detaches it. CLONE_VFORK parks the caller in the kernel
  * until the task has ended, so nothing runs on the caller's stack, no signal handler either. The
  * task shares the caller's thread-local storage, which is why it may use errno.
  *
- * A stopped thread is where it would next be in user mode. What it does inside the kernel is
- * finished before, or broken off and begun anew afterwards. Linux begins most calls anew by itself;
- * for the others, which would return EINTR, the task says so. A waiter on a futex queues up anew:
- * it is found again although its page is another one.
+ * A stopped thread is about to return to user mode. Its system call has finished, or was
+ * interrupted and restarts afterwards. Linux restarts most calls by itself; for the others, which
+ * would return EINTR, the task requests it. A waiter on a futex queues up again, so it is found
+ * although its page was replaced.
  *
- * Threads of the kernel's own that belong to the process (io_uring's workers) cannot be stopped:
- * then this fails.
+ * Kernel threads that belong to the process (io_uring's workers) cannot be stopped: then this
+ * fails.
  *
  * Source: ptrace(2), signal(7) "Interruption of system calls and library functions by stop signals"
  */
@@ -40,8 +40,8 @@
 /* A thread may be in the middle of reading from a disk, or wait for a processor. */
 #define STOP_LIMIT_NS  (10 * WEIR_NS_PER_S)
 #define NAP_NS         (20 * (long)WEIR_NS_PER_US)
-#define ERESTARTNOHAND 514 /* the kernel's own; of no header */
-/* Calls that older headers do not know. */
+#define ERESTARTNOHAND 514 /* internal to the kernel; in no header */
+/* System calls that older headers do not define. */
 #define CALL_IO_URING_ENTER 426
 #define CALL_EPOLL_PWAIT2   441
 
@@ -53,7 +53,7 @@ int __clone(int (*fn)(void *), void *stack, int flags, void *arg, ...);
 
 struct thread {
     pid_t tid;
-    int16_t signal; /* signal that the thread was about to take; it goes on with that */
+    int16_t signal; /* signal that the thread was about to take; delivered at the detach */
     bool stopped;
 };
 
@@ -61,7 +61,7 @@ struct thread {
 struct alone {
     void (*fn)(void *user);
     void *user;
-    int threads_fd; /* /proc/self/task */
+    int threads_fd; /* the list of threads, /proc/self/task */
     pid_t caller;
     bool denied; /* ptrace is refused */
     const char *why;
@@ -78,7 +78,7 @@ struct entry { /* an entry of getdents64(2) */
     char name[];
 };
 
-/* 'Z' and 'X' are dead; such a first thread stays listed while others live. */
+/* Has the thread ended ('Z' or 'X')? A dead first thread stays listed while others live. */
 static bool is_dead(const struct alone *alone, pid_t tid)
 {
     char path[32] = "", text[512];
@@ -123,7 +123,7 @@ static bool attach(struct alone *alone, pid_t tid)
     return true;
 }
 
-/* Attach to the threads that are not known yet. The caller must be among all. */
+/* Attach to the threads that are not known yet. The caller must be among all threads. */
 static bool attach_all(struct alone *alone)
 {
     char room[4096] __attribute__((aligned(8)));
@@ -148,7 +148,7 @@ static bool attach_all(struct alone *alone)
 }
 
 #if defined(__x86_64__)
-/* Is this a call that returns EINTR when it is interrupted, and that has done nothing by then? */
+/* Does this call return EINTR when interrupted, without having done anything? */
 static bool may_begin_anew(unsigned long call)
 {
     static const uint16_t calls[] = {
@@ -164,7 +164,8 @@ static bool may_begin_anew(unsigned long call)
     return false;
 }
 
-/* The call still returns EINTR if a signal has come for which the program has a handler. */
+/* Restart the call. It still returns EINTR if a signal has come for which the program has a
+ * handler. */
 static void begin_anew(pid_t tid)
 {
     struct user_regs_struct registers;
@@ -201,7 +202,7 @@ static bool await_stop(struct thread *thread, uint64_t end_ns)
     return true;
 }
 
-/* A thread that was not stopped yet may have started another one. */
+/* Stop all threads. One that was not stopped yet may have started another one. */
 static bool stop_all(struct alone *alone)
 {
     uint64_t end_ns = weir_clock_now_ns() + STOP_LIMIT_NS;
@@ -273,7 +274,7 @@ bool weir_run_alone(void (*fn)(void *user), void *user, const char **ret_why)
         alone->why = "it has no /proc";
     } else {
         run_task(alone);
-        /* Yama lets only ancestors trace a process, and those whom it names, but the task's number
+        /* Yama only lets ancestors trace a process, and those that it names, but the task's number
          * is not known yet. */
         if (alone->denied && prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0) == 0) {
             run_task(alone);

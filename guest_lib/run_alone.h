@@ -1,4 +1,4 @@
-/* Running a function while every other thread of the process stands still. */
+/* Runs a function while every other thread of the process is stopped. */
 #ifndef WEIR_GUEST_LIB_RUN_ALONE_H
 #define WEIR_GUEST_LIB_RUN_ALONE_H
 
@@ -9,11 +9,11 @@
  * the process's memory.
  *
  * The caller is parked in the kernel, and fn runs on a stack of its own. So fn may replace any
- * pages, those of stacks included. Whoever was stopped may hold any lock: fn takes none, allocates
- * nothing, and calls only what is a system call and no cancellation point.
+ * pages, those of stacks included. A stopped thread may hold any lock: so fn takes no lock,
+ * allocates nothing, and only calls functions that are system calls without a cancellation point.
  *
  * @param fn, user  user is passed to fn; it must not lie on the caller's stack if fn replaces that.
- * @param ret_why   on failure, what stands in the way; a constant.
+ * @param ret_why   on failure the reason; a constant.
  * @return false: fn was not called.
  * @thread any, but one at a time
  */

@@ -1,13 +1,13 @@
 /*
- * How pages of the program are replaced by memory of the worker, and back.
+ * Replaces pages of the program by memory of the worker, and back.
  *
  *     host_replace     the worker makes a memory file and maps it
  *     steps            each, with all other threads stopped, moves at most STEP_BYTES into the file
  *                      and the file's mapping over them (run_alone.c)
  *     host_replaced    the worker registers it with the driver
  *
- * The kernel says which mappings the pages lie in now, and on the way back which of them are still
- * there: the program may have unmapped some, or mapped others. Without /proc nothing is shared.
+ * /proc shows in which mappings the pages lie, and on the way back which of them are still there:
+ * the program may have unmapped some, or mapped others. Without /proc nothing is shared.
  */
 #include "guest_lib/shared_pages.h"
 #include "base/log.h"
@@ -25,7 +25,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* In memory twice at a time. Moving it stops the threads for about 0.2 ms per MiB. */
+/* These bytes are in memory twice. Moving them stops the threads for about 0.2 ms per MiB. */
 #define STEP_BYTES (32ull << 20)
 #define STEP_MOVES 256u /* most ranges of pages in one step */
 
@@ -63,15 +63,15 @@ struct part {
 
 struct parts {
     uint64_t from, to; /* the addresses that are examined */
-    bool of_pieces;    /* looks for pages of pieces, else for private memory */
-    bool no_files;     /* and for no pages of files: a second copy would take memory */
+    bool of_pieces;    /* look for pages of pieces, else for private memory */
+    bool no_files;     /* exclude pages of files: a second copy would take memory */
     struct part *all;
     size_t n, room;
     bool short_of_memory;
     bool queues; /* the process has a ring of aio or io_uring */
 };
 
-/* The pages that move in one step. */
+/* Pages that move in one step. */
 struct move {
     struct piece *piece;
     uint8_t *program, *file;
@@ -79,12 +79,13 @@ struct move {
     int protection;
 };
 
-/* The step under way, of which there is one at a time. Not on a stack, because stacks move, too. */
+/* The current step; there is one at a time. It is not on a stack, since pages of stacks move,
+ * too. */
 static struct {
     struct move moves[STEP_MOVES];
     size_t n;
     uint64_t bytes;
-    int uffd;       /* userfaultfd that tells whether pages are pinned; -1: no need to test that */
+    int uffd;       /* userfaultfd to test whether pages are pinned; -1: no test is needed */
     bool populates; /* the kernel can say whether pages may be read */
     const char *why;
 } step = {.uffd = -1};
@@ -92,7 +93,7 @@ static struct {
 static struct piece **pieces; /* sorted by address */
 static size_t n_pieces, room_pieces;
 
-/* The pages of the fork that is under way, copied. */
+/* Copied pages for the current fork(). */
 static struct fork_copy {
     uint8_t *program, *copy;
     uint64_t bytes;
@@ -190,7 +191,7 @@ uint64_t weir_pages_at(uint64_t address, uint64_t *ret_device, uint64_t *ret_nex
     return piece->bytes - (address - piece->first);
 }
 
-/* ---------------------------------------------------------------- what the kernel says */
+/* ---------------------------------------------------------------- mappings, from the kernel */
 
 /* Is the mapping a piece's file, with the pages in their places? */
 static bool is_of_piece(const struct weir_mapping *map, uint64_t from)
@@ -228,7 +229,7 @@ static bool note_part(const struct weir_mapping *map, void *user)
     return true;
 }
 
-/* NULL: parts are what there is. */
+/* Read parts of mappings. NULL: success; else the reason of the failure. */
 static const char *read_parts(struct parts *parts)
 {
     if (!weir_maps_visit(note_part, parts)) {
@@ -265,8 +266,8 @@ static bool are_there(const struct parts *parts, const struct weir_page_run *run
 }
 
 /*
- * A stack that grows downwards does so from a mapping of its own kind: the kernel makes one below
- * the pages, if there is none, when it reads there.
+ * A stack that grows downwards needs a mapping of its own kind: by reading there, make the kernel
+ * create one below the pages, if there is none.
  */
 static void keep_growing(uint64_t first)
 {
@@ -309,7 +310,7 @@ static bool are_free(const struct move *m)
     if (aside == MAP_FAILED) {
         return false;
     }
-    /* Pages of this process alone, not also of a child. */
+    /* Give pages to this process alone, if a child shares them. */
     (void)madvise(m->program, m->bytes, POPULATE_WRITE);
     if (ioctl(step.uffd, UFFDIO_REGISTER, &here) == 0) {
         if (ioctl(step.uffd, UFFDIO_REGISTER, &there) == 0) {
@@ -386,7 +387,8 @@ static bool take_step_in(void)
     return ran;
 }
 
-/* The file's pages here are given back now, and those of the region when the host learns of it. */
+/* Take a step's pages out of the file. This frees the file's pages; the region's are freed when the
+ * host learns of the end. */
 static bool take_step_out(void)
 {
     const char *why = NULL;
@@ -406,7 +408,7 @@ static bool take_step_out(void)
     return ran;
 }
 
-/* Add a move of at most STEP_BYTES; a full step is carried out. */
+/* Add a move of at most STEP_BYTES; a full step is executed. */
 static bool add_move(const struct move *move, bool (*take_step)(void))
 {
     step.moves[step.n++] = *move;
@@ -461,7 +463,7 @@ static CUresult map_file(struct piece *piece, int fd)
     return CUDA_SUCCESS;
 }
 
-/* Have the worker make a piece's memory, and map it aside. */
+/* Ask the worker for a piece's memory, and map it at another address. */
 static CUresult begin_piece(struct weir_guest_ctx *ctx, const struct weir_page_run *run,
                             struct piece *piece)
 {
@@ -544,8 +546,8 @@ static bool make_private(struct piece *piece)
     return good;
 }
 
-/* The host clears the region's pages when it learns of the end; other pages belong to the file
- * until then. */
+/* End a piece. The host clears the region's pages when it learns of the end; until then other pages
+ * belong to the file. */
 static bool end_piece(struct piece *piece)
 {
     bool of_region = region_of_session() >= 0;
@@ -588,7 +590,7 @@ void weir_pages_leave(uint64_t first, uint64_t bytes)
     weir_pages_sweep(first, bytes);
 }
 
-/* Either all pages of the piece have moved, or none is to stay moved. */
+/* Finish a piece: either all of its pages have moved, or they are all moved back. */
 static CUresult finish_piece(struct piece *piece)
 {
     const struct weir_op_host_replaced_in in = {.device_address = piece->device};
@@ -600,7 +602,7 @@ static CUresult finish_piece(struct piece *piece)
         enter(piece);
         return result;
     }
-    /* Unmap the rest; another mapping may be in its place. */
+    /* Unmap the rest; another mapping may have replaced it. */
     if (piece->file && piece->moved < piece->bytes) {
         munmap(piece->file + piece->moved, piece->bytes - piece->moved);
     }
@@ -682,7 +684,7 @@ CUresult weir_pages_share(struct weir_guest_ctx *ctx, const struct weir_page_run
 
 /* ---------------------------------------------------------------- fork */
 
-/* Without memory for a copy, the child shares the pages. */
+/* Copy pages for a fork. Without memory for a copy, the child shares the pages. */
 static void copy_part(const struct part *part)
 {
     uint64_t bytes = part->to - part->from;
@@ -715,7 +717,7 @@ void weir_pages_before_fork(void)
     for (size_t i = 0; i < parts.n; i++) {
         copy_part(&parts.all[i]);
     }
-    for (size_t i = 0; i < n_pieces && why; i++) { /* the process has lost its /proc since */
+    for (size_t i = 0; i < n_pieces && why; i++) { /* /proc has vanished since the piece was made */
         const struct part whole = {pieces[i]->first, pieces[i]->first + pieces[i]->bytes,
                                    PROT_READ | PROT_WRITE};
         copy_part(&whole);

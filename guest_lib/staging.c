@@ -2,9 +2,10 @@
  * The staging arena: blocks of the segment's last part, through which pageable copies and images
  * go.
  *
- * A block is taken, filled, named in a posted record, and handed back with the point in its stream
- * after which nobody needs it. Points are looked at when blocks are taken: staging costs no message
- * of its own until the arena is full; then the streams in question are marked and waited for.
+ * A thread takes a block, fills it, names it in a posted record, and returns it with the point in
+ * its stream after which no work needs it. Points are checked when blocks are taken. So staging
+ * needs no message of its own until the arena is full; then it marks the streams of the blocks and
+ * waits for them.
  *
  * A block lies in one of the arena's parts, which the worker registers when they are first used
  * (proto/transport/segment.h); good fit takes from the smallest that has room.
@@ -16,14 +17,13 @@
 #include <string.h>
 
 #define GRAIN_BYTES  256ull
-#define LOOK_AT      8  /* how many blocks in flight are examined when there is room anyway */
+#define LOOK_AT      8  /* how many pending blocks are examined when there is room anyway */
 #define MARK_AT_ONCE 16 /* how many streams are marked at once when there is no room */
 #define NAP_NS       (20 * WEIR_NS_PER_US)
 
 /*
- * Remote: a message is copied, encrypted, sent, decrypted and copied by one thread after the other,
- * so several small ones are in work at a time where one large one would be in one hand after the
- * other.
+ * For remote sessions: one thread after the other copies, encrypts, sends, decrypts and copies a
+ * message. Several small messages are in different stages at once, a large one is only in one.
  */
 #define REMOTE_BYTES   (256u << 10)
 #define REMOTE_AT_ONCE 64
@@ -41,7 +41,7 @@ static struct {
     struct weir_range_region *regions; /* regions for the arena's parts */
     uint32_t n_regions;
     struct weir_range_block **by_offset; /* used blocks, indexed by offset / GRAIN_BYTES */
-    struct flight *first;                /* list of flights, oldest first */
+    struct flight *first;                /* list of pending blocks, oldest first */
     struct flight **last;
     struct flight *spare;
     uint64_t bytes;
@@ -137,7 +137,7 @@ static struct weir_range_block *take_locked(uint64_t bytes)
     return block;
 }
 
-/* Mark the streams of the oldest blocks, so that these learn when the blocks are free. */
+/* Mark the streams of the oldest blocks, to see when the blocks are free. */
 static CUresult mark_oldest(struct weir_stream_point *ret_oldest)
 {
     struct weir_stream_point points[MARK_AT_ONCE];
@@ -155,8 +155,8 @@ static CUresult mark_oldest(struct weir_stream_point *ret_oldest)
     return result;
 }
 
-/* The arena is full. A stream may be stuck for long, so wait for any of them, not only for the
- * oldest. */
+/* The arena is full. A stream may be stuck for long, so wait for any stream, not only for the
+ * oldest block's. */
 static CUresult wait_for_room(void)
 {
     struct weir_stream_point oldest;
@@ -233,9 +233,9 @@ void weir_staging_free_after(uint64_t offset, const struct weir_stream_point *po
         staging.last = &flight->next;
     }
     weir_lock_release(&staging.lock);
-    if (!flight) { /* there is no memory to remember the flight: wait instead */
+    if (!flight) { /* no memory to remember the block: wait now */
         CUresult result = weir_guest_stream_wait(point);
-        (void)result; /* on error nothing runs any more, so the block is free as well */
+        (void)result; /* after an error no work runs, so the block is free as well */
         weir_staging_free(offset);
     }
 }

@@ -1,6 +1,6 @@
 /*
- * The process's session: from the environment to a running channel, and what becomes of it in
- * forked children and at exit.
+ * The process's session: from the environment to a running channel, in forked children, and at
+ * exit.
  */
 #include "guest_lib/state.h"
 #include "base/log.h"
@@ -68,7 +68,7 @@ void weir_guest_unsupported(const char *symbol)
     weir_log_warn("guest: not supported, function=%s", symbol);
 }
 
-/* The host makes the text: it knows quota and use. */
+/* The host makes the text, since it knows the tenant's quota and use. */
 void weir_guest_tell_lack(void)
 {
     struct weir_op_memory_refused_out out = {0};
@@ -145,7 +145,7 @@ static bool flag_is_set(const char *name)
     return value && *value && strcmp(value, "0") != 0;
 }
 
-/* Keep every other mapping of this process out of the tenant's addresses. */
+/* Keep other mappings of this process out of the tenant's addresses. */
 static CUresult reserve_window(const struct weir_welcome *welcome)
 {
     weir_guest.window_base = welcome->window_base;
@@ -185,8 +185,8 @@ static CUresult reserve_window(const struct weir_welcome *welcome)
     return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED;
 }
 
-/* Returns the device that records of the calling thread are for. Handlers that are given a context
- * or a stream use its device instead. */
+/* Returns the device of the calling thread's records. For operations with a context or a stream the
+ * host uses the device of these instead. */
 static uint8_t device_of_thread(void)
 {
     return (uint8_t)weir_guest.devices[weir_device_current()].host_ordinal;
@@ -292,10 +292,10 @@ static const char *host_url(char room[WEIR_ROUTE_URL_BYTES])
 }
 
 /*
- * CUDA has no error for "the host refuses you": a program gets "no device", and perhaps goes on
- * without. So the library prints one line for the user. It prints none where the user named no host
- * and there is no place for one, as happens for every program that looks for a GPU on a machine
- * without; nor where WEIR_LOG is set, since the log then has a line, or the user wants silence.
+ * CUDA has no error for a refusing host: a program gets "no device", and may go on without one. So
+ * the library prints one line for the user. It prints none if the user named no host and the
+ * default folder does not exist, as for every program that looks for a GPU on a machine without
+ * one. It also prints none if WEIR_LOG is set: then the log has a line, or the user wants none.
  */
 #define DEFAULT_PLACE                                                                              \
     "/run/weir" /* folder of WEIR_DEFAULT_HOST: the host's, or a container's mount */
@@ -306,7 +306,7 @@ static bool is_host_expected(void)
     return (asked && *asked) || access(DEFAULT_PLACE, F_OK) == 0;
 }
 
-/* Name the usual cause, where no host has given a reason. */
+/* Name the usual cause, if no host has given a reason. */
 static const char *likely_cause(enum weir_status status, const char *host)
 {
     const char *place;
@@ -398,7 +398,7 @@ enum weir_status weir_guest_connect(bool monitor, struct weir_transport **ret_tr
     return status;
 }
 
-/* Say once that this is Weir, and as whom the program uses it. */
+/* Log once that this is Weir, and as which tenant the program uses it. */
 static void log_welcome(const struct weir_welcome *welcome)
 {
     char url[WEIR_ROUTE_URL_BYTES], quota[16], visible[3][256];
@@ -428,7 +428,7 @@ static CUresult connect_and_start(void)
 
 static void init_log(void)
 {
-    /* The level is unknown, so stay silent: there is no place to complain. */
+    /* The level is invalid, so stay silent: there is no log to complain in. */
     enum weir_status status = weir_log_init(getenv("WEIR_LOG"), "libcuda");
     (void)status;
 }

@@ -1,9 +1,9 @@
 /*
- * The one global of the guest library: the process's session and what hangs on it.
+ * The only global of the guest library: the process's session and the state that depends on it.
  *
  * Life: NEW -> (cuInit) READY -> (exit) GONE. A forked child of a READY process is FORKED for ever;
- * a child of a NEW process is NEW. Nothing is freed at exit: other libraries' exit handlers still
- * call in, and get CUDA_ERROR_DEINITIALIZED.
+ * a child of a NEW process is NEW. Nothing is freed at exit: exit handlers of other libraries still
+ * call the library, and get CUDA_ERROR_DEINITIALIZED.
  */
 #ifndef WEIR_GUEST_LIB_STATE_H
 #define WEIR_GUEST_LIB_STATE_H
@@ -27,7 +27,7 @@ enum weir_guest_phase {
 #define WEIR_GUEST_P2P_ATTRIBUTES 6 /* CUdevice_P2PAttribute by number; 0 is not one */
 #define WEIR_GUEST_MAX_ATTRIBUTES CU_DEVICE_ATTRIBUTE_MAX
 
-/* What the host said of a device at the handshake. Immutable after cuInit. */
+/* The host's description of a device at the handshake. Immutable after cuInit. */
 struct weir_guest_device {
     int host_ordinal; /* the device's place in the welcome */
     char name[256];
@@ -54,12 +54,12 @@ struct weir_guest_copy_side;
 struct weir_stream_capture_copy;
 
 /*
- * Internally locked where said. `weir_guest` lives in static storage, so that reading it needs no
+ * Internally locked where a member says so. `weir_guest` is static, so that reading it needs no
  * pointer, and is valid in every phase.
  */
 struct weir_guest {
     uint32_t phase; /* atomic, enum weir_guest_phase */
-    /* Counts weir_guest_start(); what a thread remembers belongs to one session. */
+    /* Counts calls of weir_guest_start(): a thread's cached state belongs to one session. */
     uint32_t session;
 
     /* Set by cuInit, then immutable. */
@@ -80,7 +80,7 @@ struct weir_guest {
     uint32_t uses_printf;     /* a loaded image prints, so synchronising calls fetch the text */
 
     /*
-     * Set by the graph code before the first capture begins; NULL until then. Asked for each
+     * The graph code sets it before the first capture begins; NULL until then. Called for each
      * pageable copy while captures_active is not 0. See stream.h.
      */
     bool (*capture_copy)(struct weir_guest_stream *stream, struct weir_stream_capture_copy *copy,
@@ -94,7 +94,7 @@ extern struct weir_guest weir_guest __attribute__((visibility("hidden")));
 
 static inline enum weir_guest_phase weir_guest_phase_now(void)
 {
-    /* S1: meets the release at the end of cuInit: everything "set by cuInit" is visible. */
+    /* S1: meets the release at the end of cuInit: all members "set by cuInit" are visible. */
     return (enum weir_guest_phase)__atomic_load_n(&weir_guest.phase, __ATOMIC_ACQUIRE);
 }
 
@@ -107,7 +107,7 @@ static inline bool weir_guest_capturing(void)
     return __atomic_load_n(&weir_guest.captures_active, __ATOMIC_ACQUIRE) != 0;
 }
 
-/** The device of an ordinal, or NULL. @thread any */
+/** Find the device of an ordinal; NULL: none. @thread any */
 static inline struct weir_guest_device *weir_guest_device_get(CUdevice device)
 {
     return device >= 0 && device < weir_guest.n_devices ? &weir_guest.devices[device] : NULL;
@@ -116,7 +116,7 @@ static inline struct weir_guest_device *weir_guest_device_get(CUdevice device)
 /** Can a kernel on one visible device reach the memory of another? False for itself. @thread any */
 bool weir_guest_can_access(CUdevice device, CUdevice peer);
 
-/** The device with this ordinal of the host, or -1 where it is not visible. */
+/** Find the device with this ordinal of the host; -1: it is not visible. */
 static inline CUdevice weir_guest_ordinal_of_host(int host_ordinal)
 {
     for (int i = 0; i < weir_guest.n_devices; i++) {
@@ -131,12 +131,12 @@ static inline CUdevice weir_guest_ordinal_of_host(int host_ordinal)
  * host why, and log that. @thread any; no lock held */
 void weir_guest_tell_lack(void);
 
-/** cuInit: connect, once. Later calls give the same answer. @thread any */
+/** cuInit: connect once. Later calls return the same result. @thread any */
 CUresult weir_guest_init(void);
 
 /**
- * What cuInit does once a transport is connected: devices, tables, primary contexts. Also the way
- * in for tests over the loop transport.
+ * The part of cuInit after a transport was connected: devices, tables, primary contexts. Tests over
+ * the loop transport call it directly.
  *
  * @param welcome  borrowed.
  * @return CUDA_SUCCESS or the result for cuInit.
@@ -155,12 +155,12 @@ CUresult weir_guest_start(struct weir_transport *transport, const struct weir_we
 enum weir_status weir_guest_connect(bool monitor, struct weir_transport **ret_transport,
                                     struct weir_welcome **ret_welcome);
 
-/** Undo weir_guest_start(), whole or half done: after a failed cuInit, and for tests.
+/** Undo a complete or failed weir_guest_start(): after a failed cuInit, and for tests.
  * @thread alone */
 void weir_guest_stop(void);
 
 /**
- * Fetch what device printf wrote and give it to stdout; called by every synchronising call when
+ * Fetch the text of device printf and write it to stdout; called by every synchronising call when
  * uses_printf is set.
  * @thread any; no lock held
  */

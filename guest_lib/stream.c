@@ -1,7 +1,7 @@
 /*
- * Streams: making, marking, waiting. stream.h has the model.
+ * Makes streams, marks them, and waits for them. stream.h has the model.
  *
- * Why counting is right with several threads: a mark covers the `finished` count read before it is
+ * The counts are correct with several threads: a mark covers the `finished` count read before it is
  * sent. Work that was begun but not yet sent then is in `started` and not in what the mark covers,
  * so the stream does not look idle until a later mark. started >= finished always.
  */
@@ -165,7 +165,7 @@ static CUresult take_leave(struct weir_guest_stream *stream)
     weir_guest_object_remove(WEIR_KIND_STREAM, stream->handle);
     if (!weir_guest_stream_passed(&point)) {
         CUresult result = weir_guest_stream_mark(&point);
-        (void)result; /* the host is dead, so no work is under way, and the post below reports it */
+        (void)result; /* the host is dead, so no work runs, and the post below reports that */
     }
     return weir_post_stream_destroy(weir_guest_channel(),
                                     &(struct weir_op_stream_destroy_in){.s = stream->handle});
@@ -202,7 +202,7 @@ CUresult weir_guest_stream_drop(struct weir_guest_stream *stream)
     return result;
 }
 
-/* No capture is under way: mark the destroyed streams that could not be marked before. */
+/* No stream is captured: mark the destroyed streams that could not be marked before. */
 static void let_go(struct weir_guest_ctx *ctx)
 {
     struct weir_guest_stream *going = NULL;
@@ -222,7 +222,7 @@ static void let_go(struct weir_guest_ctx *ctx)
     while (going) {
         struct weir_guest_stream *next = going->next_in_ctx;
         CUresult result = take_leave(going);
-        (void)result; /* the program believes that the stream is gone */
+        (void)result; /* for the program the stream is destroyed */
         weir_lock_acquire(&ctx->lock);
         zombify_locked(ctx, going);
         weir_lock_release(&ctx->lock);
@@ -265,7 +265,8 @@ void weir_streams_reap(struct weir_guest_ctx *ctx)
     }
 }
 
-/* ---------------------------------------------------------------- asserts that are told late */
+/* ---------------------------------------------------------------- asserts that the driver reports
+ * late */
 
 CUresult weir_guest_stream_asserts(struct weir_guest_ctx *ctx)
 {
@@ -309,7 +310,7 @@ void weir_guest_stream_note_done(const struct weir_stream_point *point)
     }
 }
 
-/* Has the newest mark been reached? Then what it covers is done. */
+/* Has the stream reached its newest mark? Then all work that the mark covers is done. */
 static void look_at_mark(struct weir_guest_stream *stream)
 {
     weir_lock_acquire(&stream->lock);
@@ -336,8 +337,9 @@ bool weir_guest_stream_passed(const struct weir_stream_point *point)
 }
 
 /*
- * Send a mark if none covers the point; returns the number to wait for and what it covers. During a
- * capture the host must be asked, because nothing would write the number of a captured stream.
+ * Send a mark if none covers the point; returns the number to wait for and the count that it
+ * covers. During a capture ask the host, because the number of a captured stream would never be
+ * written.
  */
 static CUresult mark_point(const struct weir_stream_point *point, uint32_t *ret_value,
                            uint64_t *ret_covers)
@@ -409,7 +411,7 @@ CUresult weir_guest_stream_wait(const struct weir_stream_point *point)
     return result;
 }
 
-/* ---------------------------------------------------------------- what entry points use */
+/* ---------------------------------------------------------------- functions for entry points */
 
 CUresult weir_guest_stream_ask_host(struct weir_guest_stream *stream)
 {
@@ -454,8 +456,8 @@ static bool sent_just_now(struct weir_guest_stream *stream)
 }
 
 /*
- * No mark is under way and the newest work may be done: only the host knows. Its answer is exact,
- * but for a legacy stream that it has made wait for others just now: that takes the GPU a moment.
+ * No mark is pending and the newest work may be done: only the host knows. Its answer is exact,
+ * except for a legacy stream that it has just made wait for others, which takes the GPU a moment.
  */
 static CUresult query_host(const struct weir_stream_point *point)
 {
@@ -472,8 +474,8 @@ static CUresult query_host(const struct weir_stream_point *point)
 }
 
 /*
- * Answers from memory, but for the first query some time after the newest work.
- * docs/design/guest.md has the reasons.
+ * Answer from memory, except the first query some time after the newest work. docs/design/guest.md
+ * has the reasons.
  */
 static CUresult query_local(const struct weir_stream_point *point)
 {
@@ -632,7 +634,7 @@ void weir_streams_forget(struct weir_guest_ctx *ctx)
             struct weir_guest_stream *stream = lists[i];
             lists[i] = stream->next_in_ctx;
             CUresult result = weir_guest_capture_leave(stream, 0);
-            (void)result; /* there is no graph to miss anything */
+            (void)result; /* without memory there is no graph that could lack it */
             weir_guest_object_remove(WEIR_KIND_STREAM, stream->handle);
             recycle(stream);
         }

@@ -1,17 +1,18 @@
 /*
- * Streams and events of the guest, and how the end of their work is seen.
+ * Streams and events of the guest, and how it sees the end of their work.
  *
  * Every piece of work is counted: weir_guest_stream_work_begin() before its record is posted and
  * weir_guest_stream_work_end() after. A *mark* makes the GPU write a number into the stream's word;
  * the mark covers what had been finished posting when it was sent. A stream is idle when a mark
- * that covers all that was begun has been seen: then query and synchronize need no message at all.
- * Marks are sent only when somebody asks.
+ * that covers all begun work has been seen: then query and synchronize need no message. Marks are
+ * sent only when a call needs them.
  *
  * The legacy stream's counters are those of its context: work on any blocking stream counts, since
  * a mark on the legacy stream comes after it.
  *
- * An event is re-recorded while an earlier record is under way on another stream: two writes to one
- * word could land in the wrong order. So it moves to a fresh word under a fresh name (`wire`).
+ * If an event is recorded again while an earlier record is pending on another stream, two writes to
+ * one word could come in the wrong order. So the event moves to a fresh word under a fresh name
+ * (`wire`).
  *
  * Posting work, the whole pattern:
  *
@@ -39,14 +40,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The capture that began in a stream, if one did (ops/capture.c). */
+/* The capture that began in a stream, if any (ops/capture.c). */
 struct weir_guest_capture {
     bool under_way; /* atomic */
-    /* Next in the list of all captures; that list's lock guards this and what follows. */
+    /* Next in the list of all captures; that list's lock guards this and the members below. */
     struct weir_guest_stream *next;
     CUstreamCaptureMode mode;
     pthread_t thread; /* thread that began the capture */
-    bool broken;      /* the host has been asked to invalidate it */
+    bool broken;      /* the host was asked to invalidate it */
     uint64_t id;
     uint64_t into;  /* the program's graph that it extends; 0: the capture makes one */
     uint64_t named; /* the graph, once the program has asked for it; 0: it has no name yet */
@@ -68,7 +69,7 @@ struct weir_guest_stream {
     uint32_t word;
     uint64_t id;
 
-    /* Number of pieces of work begun; the legacy stream uses its context's pair. */
+    /* Number of pieces of work begun; the legacy stream uses its context's counters. */
     uint64_t started_own;
     uint64_t finished_own; /* number of pieces of work whose record is sent */
     uint64_t ticks_own;    /* weir_clock_ticks() when the newest record was sent */
@@ -76,11 +77,10 @@ struct weir_guest_stream {
 
     struct weir_lock lock; /* guards the pair below */
     uint64_t mark_covers;  /* count of finished posts that the newest mark covers */
-    uint32_t mark_value;   /* the newest mark's number, counted on from the word's former owner */
+    uint32_t mark_value;   /* the newest mark's number, continuing from the word's former owner */
 
     struct weir_guest_stream *next_in_ctx; /* guarded by ctx->lock; also links the free list */
-    bool goes_later; /* guarded by ctx->lock; a zombie that the host has not been asked to destroy
-                        yet */
+    bool goes_later; /* a zombie whose destruction was not posted yet; guarded by ctx->lock */
 };
 
 static inline uint64_t *weir_guest_stream_started(struct weir_guest_stream *stream)
@@ -97,7 +97,8 @@ static inline uint64_t *weir_guest_stream_ticks(struct weir_guest_stream *stream
 }
 
 /**
- * The stream that a program's argument means: its own legacy or per-thread stream, or a handle.
+ * Find the stream of a program's argument: its context's legacy stream, its thread's own stream, or
+ * a handle.
  *
  * @return CUDA_SUCCESS
  * @return CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_CONTEXT_IS_DESTROYED, a sticky error
@@ -106,7 +107,7 @@ static inline uint64_t *weir_guest_stream_ticks(struct weir_guest_stream *stream
  */
 CUresult weir_guest_stream_get(CUstream handle, struct weir_guest_stream **ret_stream);
 
-/** A program's stream of any active context, by its handle. False: none. @thread any */
+/** Find a program's stream of any active context, by its handle. False: none. @thread any */
 bool weir_guest_stream_find(CUstream handle, struct weir_guest_stream **ret_stream);
 
 /** A new stream of an active context. flags as cuStreamCreate. @thread any */
@@ -118,10 +119,10 @@ CUresult weir_guest_stream_new_legacy(struct weir_guest_ctx *ctx,
                                       struct weir_guest_stream **ret_stream);
 
 /**
- * Post a stream's destruction and forget its handle. Work under way continues: the struct stays as
- * one of the context's zombies until a last mark has been seen, so that points in it remain good. A
- * stream that has joined a capture cannot be marked: the destruction is posted when no capture is
- * under way.
+ * Post a stream's destruction and forget its handle. Its work continues: the struct stays as one of
+ * the context's zombies until a last mark has been seen, so that points in it remain valid. A
+ * stream that has joined a capture cannot be marked: the destruction is posted when no stream is
+ * captured.
  * @thread any
  */
 CUresult weir_guest_stream_drop(struct weir_guest_stream *stream);
@@ -151,7 +152,7 @@ static inline void weir_guest_stream_work_begin(struct weir_guest_stream *stream
 CUresult weir_guest_stream_work_settle(struct weir_guest_stream *stream, CUresult result);
 
 /**
- * The record is sent (or failed: result). Returns what the entry point returns: result, else a
+ * The record was sent, or failed with result. Returns the entry point's result: result, else a
  * deferred error; with WEIR_LAUNCH_BLOCKING it waits for the work first.
  * @thread any
  */
@@ -171,15 +172,15 @@ static inline CUresult weir_guest_stream_work_end(struct weir_guest_stream *stre
     return weir_guest_report();
 }
 
-/* A point in a stream's work. Compare, keep, wait; plain data. */
+/* A point in a stream's work: plain data to compare, keep, and wait for. */
 struct weir_stream_point {
     struct weir_guest_stream *stream;
-    /* If the struct was reused it has another id: then the point has long passed. */
+    /* If the struct was reused it has another id: then the point passed long ago. */
     uint64_t stream_id;
     uint64_t count; /* count of finished posts that must be done */
 };
 
-/** Everything posted so far. Costs nothing on the wire. @thread any */
+/** The point behind all work posted so far. Sends nothing. @thread any */
 struct weir_stream_point weir_guest_stream_here(struct weir_guest_stream *stream);
 
 /** Is the point known to be passed? Reads memory only, sends nothing (local sessions).
@@ -187,21 +188,21 @@ struct weir_stream_point weir_guest_stream_here(struct weir_guest_stream *stream
 bool weir_guest_stream_passed(const struct weir_stream_point *point);
 
 /**
- * Send a mark that covers the point, unless one did already. A stream that is captured takes none:
- * what it was given before has its mark (weir_guest_stream_mark_before_capture()), and what it is
- * given now does not run.
+ * Send a mark that covers the point, unless one did already. A captured stream is not marked: its
+ * earlier work has a mark (weir_guest_stream_mark_before_capture()), and work given during the
+ * capture does not run.
  * @thread any
  */
 CUresult weir_guest_stream_mark(const struct weir_stream_point *point);
 
 /**
- * Mark what a stream was given before it may be captured, and let the legacy stream take it in: the
- * host takes no mark while it is. A stream that is captured already stays as it is.
+ * Mark a stream's work before it may be captured, and let the legacy stream wait for that work: the
+ * host accepts no mark during the capture. Does nothing for a stream that is captured already.
  * @thread any; no lock held
  */
 CUresult weir_guest_stream_mark_before_capture(struct weir_guest_stream *stream);
 
-/** Mark and wait. A point of a captured stream is passed when what the stream was given before is
+/** Mark and wait. A point of a captured stream has passed when the work from before the capture is
  * done. CUDA_SUCCESS, a sticky error, or the host is gone. @thread any; no lock held */
 CUresult weir_guest_stream_wait(const struct weir_stream_point *point);
 
@@ -209,7 +210,8 @@ CUresult weir_guest_stream_wait(const struct weir_stream_point *point);
 void weir_guest_stream_note_done(const struct weir_stream_point *point);
 
 /**
- * Ask the driver whether a stream's work is done: under capture, for what no capture can contain.
+ * Ask the driver whether a stream's work is done. For calls during a capture that no capture can
+ * contain.
  * @return CUDA_SUCCESS, CUDA_ERROR_NOT_READY
  * @return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT  the stream, or
  *         one that the legacy stream waits for, is captured; the capture is invalidated
@@ -221,15 +223,16 @@ CUresult weir_guest_stream_ask_host(struct weir_guest_stream *stream);
 CUresult weir_guest_stream_query(struct weir_guest_stream *stream);
 
 /**
- * Work of the context was seen done; but has one of its asserts failed? Where the host says that it
- * might have, it asks the driver now.
+ * The context's work is done: check whether an assert has failed. If the host reports that one may
+ * have, it asks the driver now.
  * @return CUDA_SUCCESS, a sticky error
  * @thread any; no lock held
  */
 CUresult weir_guest_stream_asserts(struct weir_guest_ctx *ctx);
 
 /**
- * What every synchronising call does once it has waited: actions, device printf, managed variables.
+ * The last part of every synchronising call, after its wait: actions, device printf, managed
+ * variables.
  * @thread any; no lock held
  */
 CUresult weir_guest_stream_settled(struct weir_guest_ctx *ctx);
@@ -238,8 +241,8 @@ CUresult weir_guest_stream_settled(struct weir_guest_ctx *ctx);
 CUresult weir_guest_stream_synchronize(struct weir_guest_stream *stream);
 
 /**
- * Forget the capture that began in a stream, if one did, and what it has met. Its end in the host
- * is the caller's. @param graph  that got what the capture has met; 0: none. @thread any
+ * Forget the capture that began in a stream, if any, and its state. The caller ends it in the host.
+ * @param graph that gets the capture's state; 0: none. @thread any
  */
 CUresult weir_guest_capture_leave(struct weir_guest_stream *stream, uint64_t graph);
 
@@ -250,10 +253,9 @@ struct weir_guest_event {
     uint64_t handle; /* == the CUevent */
     struct weir_guest_ctx *ctx;
     unsigned int flags;
-    bool imported; /* opened from another process: it has no word, so the host is asked */
-    bool exported; /* another process may record it: it never changes its name, and the host is
-                      asked */
-    bool in_graph; /* atomic, never unset: a launch of a graph may record it, as above */
+    bool imported; /* opened from another process: it has no word, so calls ask the host */
+    bool exported; /* another process may record it: its name is fixed, and calls ask the host */
+    bool in_graph; /* atomic, never unset: a graph's launch may record it, as above */
 
     struct weir_lock lock; /* guards what follows */
     uint32_t word;
@@ -267,12 +269,11 @@ struct weir_guest_event {
     struct weir_guest_event *next_free;
 };
 
-/**
- * The event behind a handle. CUDA_ERROR_INVALID_HANDLE for anything else. @thread any
- */
+/** Find the event of a handle. CUDA_ERROR_INVALID_HANDLE for anything else. @thread any */
 CUresult weir_event_get(CUevent handle, struct weir_guest_event **ret_event);
 
-/** Can another process or a graph record it or wait for it? Then the host is asked about it. */
+/** Can another process or a graph record the event or wait for it? Then calls ask the host about
+ * it. */
 bool weir_event_is_shared(const struct weir_guest_event *event);
 /** A graph is to record it or to wait for it. @thread any */
 void weir_event_use_in_graph(struct weir_guest_event *event);
@@ -316,12 +317,12 @@ void weir_events_finish(void);
 
 /* ---------------------------------------------------------------- copies under capture */
 
-/* Memory that the GPU reaches, kept by a graph for one of its pageable copies (graph_block.c). */
+/* Memory that the GPU reaches, owned by a graph for one of its pageable copies (graph_block.c). */
 struct weir_graph_block {
     enum {
         WEIR_GRAPH_BLOCK_ARENA,
         WEIR_GRAPH_BLOCK_PINNED,
-        WEIR_GRAPH_BLOCK_DEVICE, /* of a remote session, for bytes that do not fit into the arena */
+        WEIR_GRAPH_BLOCK_DEVICE, /* device memory of a remote session, if the arena has no room */
     } place;
     uint64_t at; /* offset in the arena, or address of memory */
     uint64_t bytes;
@@ -329,9 +330,9 @@ struct weir_graph_block {
 };
 
 /*
- * A copy between pageable memory and the GPU, met while a stream may be capturing. A graph copies
- * anew at every launch, so the graph code keeps it: `host` rows are packed into the block before
- * each launch (to_gpu) or unpacked from it after the launch's mark has been seen.
+ * A copy between pageable memory and the GPU, in a stream that may be capturing. A graph copies
+ * again at every launch, so the graph code keeps the copy: `host` rows are packed into the block
+ * before each launch (to_gpu) or unpacked from it after the launch's mark has been seen.
  */
 struct weir_stream_capture_copy {
     bool to_gpu;
@@ -341,16 +342,16 @@ struct weir_stream_capture_copy {
     uint64_t host_slice; /* bytes from slice to slice */
     uint64_t n_rows;     /* rows per slice; 1 for a linear copy */
     uint64_t n_slices;
-    struct weir_graph_block block; /* block of n_slices * n_rows * row_bytes; the hook takes it */
+    struct weir_graph_block block; /* n_slices * n_rows * row_bytes; the hook takes it */
 };
 
 /*
- * weir_guest.capture_copy(stream, copy, &side, &result): if the stream is capturing, take the copy,
- * give its block as a side of the copy's operation, which is then posted by the caller as usual and
- * captured, and give true; on an error there is nothing to post. False: the stream is not
+ * weir_guest.capture_copy(stream, copy, &side, &result): if the stream is capturing, the function
+ * takes the copy, gives its block as a side of the copy's operation, and returns true. The caller
+ * then posts the operation as usual, unless the result is an error. False: the stream is not
  * capturing, copy as usual. Called with no lock held.
  *
- * What must happen once a stream has passed a point, for instance unpacking after a graph launch:
+ * A function to call once a stream has passed a point, for instance to unpack after a graph launch:
  */
 typedef void (*weir_stream_action_fn)(void *user);
 
@@ -372,7 +373,7 @@ void weir_guest_stream_run_actions(void);
 
 /**
  * Take a completion word.
- * @param ret_value  the number its former owner's last write has; continue above it.
+ * @param ret_value  the last number of its former owner; continue above it.
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY (as many streams and events as words)
  * @thread any
  */

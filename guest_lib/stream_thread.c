@@ -1,5 +1,5 @@
 /*
- * From a program's CUstream to the struct, and the per-thread default streams.
+ * Finds the struct of a program's CUstream, and keeps the per-thread default streams.
  *
  * CU_STREAM_PER_THREAD is an ordinary blocking stream that belongs to one guest thread and one
  * context. It is made when the thread first uses it and destroyed when the thread ends.
@@ -13,7 +13,7 @@ struct own_stream {
     struct own_stream *next;
     struct weir_guest_ctx *ctx;
     struct weir_guest_stream *stream;
-    uint64_t stream_id; /* differs after the context was reset: then the stream is gone */
+    uint64_t stream_id; /* if it differs, the context was reset, and the stream is gone */
     uint32_t session;
 };
 
@@ -28,7 +28,8 @@ static bool is_alive(const struct own_stream *own)
            __atomic_load_n(&own->stream->id, __ATOMIC_ACQUIRE) == own->stream_id;
 }
 
-/* The stream's context may be going, and then destroys its streams. */
+/* Destroy the thread's own streams. A context that is being destroyed destroys its streams
+ * itself. */
 static void drop_own_streams(void *list)
 {
     bool ready = weir_guest_phase_now() == WEIR_PHASE_READY;

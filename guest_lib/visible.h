@@ -1,4 +1,4 @@
-/* What the environment and the host say about devices and about this program. */
+/* The devices and limits that the program sees, from the environment and the host. */
 #ifndef WEIR_GUEST_LIB_VISIBLE_H
 #define WEIR_GUEST_LIB_VISIBLE_H
 
@@ -10,15 +10,16 @@
 /**
  * Fill the devices that the program sees.
  *
- * As NVIDIA's driver reads CUDA_VISIBLE_DEVICES: ordinals or UUID prefixes ("GPU-..."), separated
- * by commas; the first that is no device ends the list; a device named twice leaves none.
+ * CUDA_VISIBLE_DEVICES is read as by NVIDIA's driver: ordinals or UUID prefixes ("GPU-..."),
+ * separated by commas. The first item that names no device ends the list. If a device is named
+ * twice, no device is visible.
  *
  * @param welcome     the host's devices, in its order.
  * @param list        the variable's value, or NULL for all.
  * @param devices     WEIR_GUEST_MAX_DEVICES of them; filled in the list's order.
- * @param co_located  memory can be shared with the host: managed memory is possible.
- * @param passes_fds  so can descriptors: memory can be exported to other processes.
- * @return how many.
+ * @param co_located  memory can be shared with the host, so managed memory is possible.
+ * @param passes_fds  descriptors can be passed, so memory can be exported to other processes.
+ * @return the number of visible devices.
  * @thread any
  */
 int weir_visible_devices(const struct weir_welcome *welcome, const char *list,

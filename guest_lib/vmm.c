@@ -1,7 +1,7 @@
 /*
- * Handles and mappings. Creation waits, because it may fail for the quota; mapping and access are
- * posted once they have passed the checks that the host makes, too. One lock keeps the records in
- * the order of the changes here.
+ * Handles and mappings. Creation waits for the host, because it may exceed the quota. Mapping and
+ * access are posted after the same checks that the host makes. One lock keeps the records in the
+ * order of the changes here.
  */
 #include "guest_lib/vmm.h"
 #include "base/log.h"
@@ -118,7 +118,7 @@ bool weir_guest_vmm_get(uint64_t handle, struct weir_guest_vmm_handle *ret_facts
 static CUresult map_locked(const struct weir_mem *mem, struct weir_guest_vmm_handle *handle)
 {
     struct weir_op_vmm_map_in in = {.address = mem->base, .bytes = mem->bytes, .h = handle->handle};
-    /* Mapping a part of the memory: the driver decides whether that is allowed. */
+    /* For a mapping of a part of the memory the driver decides whether that is allowed. */
     CUresult result = mem->bytes < handle->bytes
                           ? weir_call_vmm_map(weir_guest_channel(), &in, NULL)
                           : weir_post_vmm_map(weir_guest_channel(), &in);
@@ -157,7 +157,7 @@ CUresult weir_guest_vmm_map(uint64_t address, uint64_t bytes, uint64_t handle)
     return result;
 }
 
-/* Do whole mappings together make up the range? */
+/* Do complete mappings together make up the range? */
 static bool covered_locked(uint64_t address, uint64_t bytes)
 {
     uint64_t at = address, end = address + bytes;
@@ -181,11 +181,11 @@ static void wait_context(weir_handle handle, void *object, void *user)
     struct weir_guest_ctx *ctx = object;
     if (weir_ctx_use(ctx, NULL)) {
         CUresult result = weir_streams_wait_all(ctx);
-        (void)result; /* a capture, or an error that the next call reports */
+        (void)result; /* a capture, or an error that the next call will report */
     }
 }
 
-/* If its memory went away under a running kernel, that would end all programs' context. */
+/* Wait for work: unmapping memory under a running kernel would end the context of all programs. */
 static void wait_for_work(void)
 {
     if (weir_guest.objects.tables[WEIR_KIND_CONTEXT]) {
@@ -223,7 +223,7 @@ CUresult weir_guest_vmm_unmap(uint64_t address, uint64_t bytes)
 static CUresult access_locked(uint64_t address, uint64_t bytes, uint32_t flags)
 {
     struct weir_op_vmm_access_in in = {.address = address, .bytes = bytes, .flags = flags};
-    /* Not every driver knows memory that may only be read. */
+    /* Not every driver supports read-only memory. */
     CUresult result = flags == CU_MEM_ACCESS_FLAGS_PROT_READ
                           ? weir_call_vmm_access(weir_guest_channel(), &in, NULL)
                           : weir_post_vmm_access(weir_guest_channel(), &in);
@@ -303,7 +303,7 @@ CUresult weir_guest_vmm_import(int fd, uint64_t *ret_handle)
     made->prop.requestedHandleTypes = (CUmemAllocationHandleType)out.handle_types;
     made->host_device = (int)out.device;
     made->prop.location.id = weir_guest_ordinal_of_host(made->host_device);
-    /* Published by the handle that the program gets from this call. */
+    /* The handle that this call returns to the program publishes it. */
     made->handles = 1;
     *ret_handle = made->handle;
     return CUDA_SUCCESS;

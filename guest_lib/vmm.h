@@ -1,6 +1,6 @@
 /*
- * Virtual memory management in the guest: reservations of addresses, handles of memory, and what is
- * mapped where.
+ * Virtual memory management in the guest: reservations of addresses, handles of memory, and
+ * mappings.
  *
  * A mapping is a range of the index (WEIR_MEM_MAPPED): its flags are the access, its owner the
  * handle's struct. Small reservations are cut from slabs of addresses, so they need no message.
@@ -24,11 +24,12 @@ struct weir_guest_vmm_handle {
     uint32_t maps;
 };
 
-/** Addresses for cuMemAddressReserve, all arguments checked. @thread any */
+/** Reserve addresses for cuMemAddressReserve; all arguments were checked. @thread any */
 CUresult weir_guest_vmm_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint,
                                 uint64_t *ret_base);
 
-/** CUDA_ERROR_INVALID_VALUE: not a whole reservation, or something is mapped in it. @thread any */
+/** Free a reservation. CUDA_ERROR_INVALID_VALUE: not a whole reservation, or it contains a mapping.
+ * @thread any */
 CUresult weir_guest_vmm_unreserve(uint64_t base, uint64_t bytes);
 
 /** Is the range inside one reservation? @thread any */
@@ -43,23 +44,23 @@ CUresult weir_guest_vmm_create(uint64_t bytes, const CUmemAllocationProp *prop,
 CUresult weir_guest_vmm_release(uint64_t handle);
 /** Add a reference to the memory that is mapped at the address. */
 CUresult weir_guest_vmm_retain(uint64_t address, CUmemGenericAllocationHandle *ret_handle);
-/** Copy what is known of a live handle. */
+/** Copy the state of a live handle. */
 bool weir_guest_vmm_get(uint64_t handle, struct weir_guest_vmm_handle *ret_facts);
 
-/** Map the first bytes; all arguments but the handle, ranges and overlaps have been checked. */
+/** Map the first bytes; all arguments except the handle, ranges and overlaps were checked. */
 CUresult weir_guest_vmm_map(uint64_t address, uint64_t bytes, uint64_t handle);
-/** Unmap whole mappings only. Waits for the program's work first. */
+/** Unmap; only whole mappings. Waits for the program's work first. */
 CUresult weir_guest_vmm_unmap(uint64_t address, uint64_t bytes);
 /**
- * Set one device's access. When the first device gets access, all that reach the memory do (the
- * host maps it for all); only when its own device loses access do all lose it.
+ * Set one device's access. When the first device gets access, all devices that reach the memory do,
+ * since the host maps it for all. Only when its own device loses access, all do.
  */
 CUresult weir_guest_vmm_access(uint64_t address, uint64_t bytes, CUdevice device, uint32_t flags);
 
-/** Can the device use the memory: its own, or one that reaches it? @thread any */
+/** Can the device use the memory, because it is its own or reachable? @thread any */
 bool weir_guest_vmm_reachable(const struct weir_mem *mem, CUdevice device);
 
-/** Make a descriptor that stands for the memory. */
+/** Make a descriptor for the memory. */
 CUresult weir_guest_vmm_export(uint64_t handle, int *ret_fd);
 CUresult weir_guest_vmm_import(int fd, uint64_t *ret_handle);
 
@@ -70,10 +71,10 @@ bool weir_export_token(int fd, uint8_t ret_token[16]);
 CUresult weir_export_pool(const uint8_t name[16], int *ret_fd);
 CUresult weir_import_pool(int fd, uint8_t ret_name[16]);
 
-/** Granularity of memory and addresses. */
+/** The granularity of memory and addresses. */
 uint64_t weir_guest_vmm_unit(void);
 
-/** Forget all reservations (vmm_space.c), and everything; for tests. */
+/** For tests: forget all reservations (vmm_space.c), or everything. */
 void weir_guest_vmm_spaces_finish(void);
 void weir_guest_vmm_finish(void);
 

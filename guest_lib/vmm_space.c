@@ -1,7 +1,8 @@
 /*
- * Reserved addresses. A sorted array of reservations; those up to SMALL_BYTES are blocks of slabs,
- * which are reservations at the host that are kept. Every slab and large reservation is also mapped
- * here, without access, so that nothing else of this process lands on a device address.
+ * Reserved addresses. They are in a sorted array. Reservations up to SMALL_BYTES are blocks of
+ * slabs; a slab is a larger reservation at the host, which is kept. Every slab and large
+ * reservation is also mapped here, without access, so that no other mapping of this process uses a
+ * device address.
  */
 #include "base/log.h"
 #include "guest_lib/range.h"
@@ -13,8 +14,8 @@
 
 #define SLAB_BYTES  (16ull << 30)
 #define SMALL_BYTES (1ull << 30)
-/* Driver 580 puts a smaller reservation (seen with 4 MiB) where it likes, whatever address is
- * wished for, and rounds larger ones to this (H200, 2026-11-29): such a wish is not passed on. */
+/* Driver 580 ignores the wished address of a smaller reservation (seen with 4 MiB), and rounds that
+ * of larger ones to this (H200, 2026-11-29): so a wish below this is not passed on. */
 #define WISH_BYTES (32ull << 20)
 
 struct space {
@@ -27,7 +28,7 @@ struct slab {
     struct slab *next;
 };
 
-/* Guarded by lock, but for low and high, which only grow apart. */
+/* Guarded by lock, except low and high, which only grow apart. */
 static struct {
     struct weir_lock lock;
     struct space *all; /* sorted by base */
@@ -166,7 +167,7 @@ static CUresult add_slab_locked(void)
     return CUDA_SUCCESS;
 }
 
-/* The block may begin before the place, if the place is to be aligned. */
+/* The block may begin before the reservation, to align it. */
 static CUresult reserve_small_locked(uint64_t bytes, uint64_t alignment, uint64_t *ret_base)
 {
     uint64_t unit = weir_guest_vmm_unit();

@@ -1,9 +1,9 @@
 /*
- * Completion words: who owns which.
+ * Completion words, and their owners.
  *
- * The host or the GPU may still write the last number asked for after the owner of a word is gone.
- * So a word is reused only once that number is there, and its next owner counts on from it; the
- * words given back wait in a queue, oldest first.
+ * The host or the GPU may write a word's last number after its owner is gone. So a word is reused
+ * only after that number was written, and its next owner continues from it. Returned words wait in
+ * a queue, oldest first.
  */
 #include "guest_lib/stream.h"
 #include <stdlib.h>
@@ -37,7 +37,7 @@ void weir_words_finish(void)
     memset(&words, 0, sizeof words);
 }
 
-/* Hand out the oldest returned word if its last write has landed. */
+/* Take the oldest returned word if its last number was written. */
 static bool take_returned_locked(uint32_t *ret_word, uint32_t *ret_value)
 {
     struct returned_word *oldest = &words.queue[words.head];
@@ -61,7 +61,7 @@ static void rotate_locked(void)
 
 static CUresult take_locked(uint32_t *ret_word, uint32_t *ret_value)
 {
-    bool remote = weir_guest.channel.remote; /* there a look costs a round trip */
+    bool remote = weir_guest.channel.remote; /* if remote, a check costs a round trip */
     if (words.count && !remote && take_returned_locked(ret_word, ret_value)) {
         return CUDA_SUCCESS;
     }

@@ -1,14 +1,15 @@
 /*
- * From functions to kernels.
+ * Combines facts about functions to facts about kernels.
  *
- * First each function by itself (scan.c, flow.c), then what needs the call graph: which functions
- * may be called again while they run, which see what other blocks write, which loops wait (wait.c).
- * Then, for each entry, all that can be called from it: a function is reached with two marks, which
- * go on to whatever it calls: threads may have parted where it is called, or it may be called
- * through a pointer. A call through a pointer may mean any function whose address the module takes.
+ * First each function is analysed by itself (scan.c, flow.c). Then the call graph shows which
+ * functions may be called again while they run, which see other blocks' writes, and which loops
+ * wait (wait.c). Then, for each entry, all functions are found that can be called from it. Each of
+ * them has two marks, which its callees inherit: threads may have parted where it is called, or it
+ * may be called through a pointer. A call through a pointer may mean any function whose address the
+ * module takes.
  *
- * Facts of functions are merged into the kernel; the others (early exits, numbers of barriers,
- * sizes of memory) are found here.
+ * Facts of functions are merged into the kernel; this file finds the others (early exits, numbers
+ * of barriers, sizes of memory).
  */
 #include "ptx/analysis.h"
 
@@ -33,8 +34,8 @@ enum {
 struct builder {
     const struct weir_ptx_module *module;
     uint32_t flags;
-    struct weir_ptx_scan *scans; /* per function: what it contains */
-    struct weir_ptx_flow *flows; /* per function: its flow; blocks is NULL without a body */
+    struct weir_ptx_scan *scans; /* results of the scan, per function */
+    struct weir_ptx_flow *flows; /* flow of each function; blocks is NULL without a body */
     bool *taken;                 /* per function: is its address taken? */
     uint32_t *stamps;            /* per variable */
     uint32_t *targets;           /* functions with a body whose address is taken */
@@ -44,7 +45,7 @@ struct builder {
     uint32_t *to;
     struct weir_ptx_parts parts;
     bool *sees; /* per part of the call graph: does it see other blocks' writes? */
-    /* of the kernel at hand */
+    /* State of the current kernel */
     uint8_t *marks; /* per function: its marks */
     uint32_t *list; /* functions reached, in the order in which they were reached */
     uint32_t n_list;
@@ -70,7 +71,8 @@ static void mark_warp(struct weir_ptx_scan *scan, enum weir_ptx_mask mask, uint3
     }
 }
 
-/* Which barriers, calls and instructions of a warp are where threads may have parted or left. */
+/* Mark barriers, calls and instructions of a warp at places where threads may have parted or
+ * left. */
 static void mark_parted(struct weir_ptx_scan *scan, const struct weir_ptx_flow *flow)
 {
     const struct weir_ptx_func *func = flow->func;
@@ -126,7 +128,7 @@ static void take_inits(struct builder *b, struct weir_ptx_var *const *vars, uint
     }
 }
 
-/* The functions that a call through a pointer may reach. */
+/* Find the functions that a call through a pointer may reach. */
 static void find_targets(struct builder *b)
 {
     const struct weir_ptx_module *module = b->module;
@@ -184,7 +186,8 @@ static enum weir_status find_parts(struct builder *b)
     return weir_ptx_parts_init(&graph, &b->parts);
 }
 
-/* Parts come after all that they call. */
+/* Find which parts of the call graph see other blocks' writes. A part's number is above those of
+ * all parts that it calls. */
 static enum weir_status find_sees(struct builder *b)
 {
     const struct weir_ptx_parts *parts = &b->parts;
@@ -216,7 +219,7 @@ static bool call_sees(void *context, const struct weir_ptx_inst *call)
     return b->sees[b->parts.part[node]];
 }
 
-/* Loops that wait, and functions that may wait by calling themselves. */
+/* Find loops that wait, and functions that may wait by calling themselves. */
 static enum weir_status find_waits(struct builder *b)
 {
     uint64_t spare = WEIR_PTX_WAIT_STEPS_SPARE;
@@ -298,7 +301,7 @@ static enum weir_status reach_all(struct builder *b, const struct weir_ptx_func 
             if (edge->func < b->module->n_funcs) {
                 reach(b, edge->func, marks);
             } else {
-                /* Threads that call together may each have a pointer of its own. */
+                /* Each of the threads that call together may have another pointer. */
                 reach_targets(b, marks | PARTED | POINTED);
             }
         }
@@ -363,7 +366,8 @@ static void add_shared(struct weir_ptx_kernel *kernel, const struct weir_ptx_var
     }
 }
 
-/* Variables declared in a body, and the module's that it names and no function before it did. */
+/* Add the variables that a body declares, and the module's variables that it is the first to
+ * name. */
 static void add_memory(struct builder *b, struct weir_ptx_kernel *kernel, uint32_t id)
 {
     const struct weir_ptx_func *func = b->module->funcs[id];
@@ -401,7 +405,7 @@ static void merge_func(struct builder *b, struct weir_ptx_kernel *kernel, uint32
     kernel->n_exits += scan->n_exits;
 }
 
-/* Numbers of barriers of all threads. */
+/* The number of barriers of all threads. */
 static uint32_t count_full(const struct weir_ptx_kernel *kernel)
 {
     uint32_t n = 0;
@@ -414,7 +418,7 @@ static uint32_t count_full(const struct weir_ptx_kernel *kernel)
     return n;
 }
 
-/* Barriers that some of the threads may not come to any more. */
+/* Find barriers that some threads may never reach. */
 static void find_early_exits(const struct builder *b, struct weir_ptx_kernel *kernel)
 {
     bool exits_in_func = weir_ptx_kernel_has(kernel, WEIR_PTX_FACT_EXIT_IN_FUNC);
@@ -452,7 +456,7 @@ static void find_early_exits(const struct builder *b, struct weir_ptx_kernel *ke
     }
 }
 
-/* Instructions of a warp that some of its threads may not come to any more. */
+/* Find instructions of a warp that some of its threads may never reach. */
 static void find_warp_exits(const struct builder *b, struct weir_ptx_kernel *kernel)
 {
     bool exits_in_func = weir_ptx_kernel_has(kernel, WEIR_PTX_FACT_EXIT_IN_FUNC);
@@ -509,7 +513,7 @@ static void find_pointer_facts(const struct builder *b, struct weir_ptx_kernel *
     }
 }
 
-/* The highest barrier number that nobody uses. */
+/* Find the highest barrier number that is not used. */
 static void find_free_barrier(struct weir_ptx_kernel *kernel)
 {
     const uint16_t all = UINT16_MAX;

@@ -5,9 +5,9 @@
  * from it. Facts are rows of ptx/facts.def: bits, with the place where each was first seen. Which
  * forms a kernel admits follows from its facts alone, by the table.
  *
- * What is not in PTX is not seen here and is for the launcher to check: a launch with the
- * attributes cooperative, cluster dimension, programmatic serialisation or event, or from a
- * device-updatable graph node runs in its original form, whatever the analysis says.
+ * The launcher must check what PTX does not contain: a launch with the attributes cooperative,
+ * cluster dimension, programmatic serialisation or event, or from a device-updatable graph node
+ * runs in its original form, whatever the analysis says.
  */
 #ifndef WEIR_PTX_ANALYSIS_H
 #define WEIR_PTX_ANALYSIS_H
@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "ptx/ir.h"
 
-#define WEIR_PTX_BARRIERS 16 /* of a block (PTX ISA, barrier) */
+#define WEIR_PTX_BARRIERS 16 /* number of barriers of a block (PTX ISA, barrier) */
 
 /*
  * Kernels times what they reach (functions, their calls and variables), per module: a bound on time
@@ -40,25 +40,25 @@ _Static_assert(WEIR_PTX_FACT_COUNT <= 64, "facts are bits of a uint64_t");
 
 struct weir_ptx_fact_info {
     const char *key;  /* "early_exit" */
-    const char *says; /* completes "this kernel ..." */
-    const char *why;  /* why the form is refused; NULL where refuses is 0 */
+    const char *says; /* the fact, as a sentence that begins with "this kernel" */
+    const char *why;  /* reason why the form is refused; NULL where refuses is 0 */
     uint8_t refuses;  /* bit per form that the fact refuses */
 };
 
 enum weir_ptx_analyze_flag {
     /*
-     * The functions that a kernel calls through pointers are those of the same copy of the module:
-     * no pointer was stored by the original for a twin to call. Then INDIRECT_GRID is not found.
-     * Right for a caller that makes the twin the only copy.
+     * Functions that a kernel calls through pointers are those of the same copy of the module: a
+     * twin never calls a pointer that the original has stored. Then INDIRECT_GRID is not found.
+     * Only for a caller that makes the twin the only copy.
      */
     WEIR_PTX_ASSUME_OWN_POINTERS = 1u << 0,
 };
 
-/* Where a fact was seen first: in source order of the entry, then of the functions in funcs. */
+/* Where a fact was first seen: in source order of the entry, then of the functions in funcs. */
 struct weir_ptx_place {
     const struct weir_ptx_func *func; /* NULL: the fact does not hold */
     uint32_t inst;  /* index in func->insts, WEIR_PTX_NONE for the whole function */
-    uint32_t count; /* number of instructions for which it holds; 1 for whole functions */
+    uint32_t count; /* number of instructions for which it holds; 1 for a function */
 };
 
 /* Instructions that use one barrier number. */
@@ -81,30 +81,30 @@ struct weir_ptx_kernel {
     const struct weir_ptx_func *const *funcs;
     uint32_t n_funcs;
 
-    struct weir_ptx_barrier_use barriers[WEIR_PTX_BARRIERS]; /* with constant numbers */
+    struct weir_ptx_barrier_use barriers[WEIR_PTX_BARRIERS]; /* those with constant numbers */
     uint16_t barriers_used; /* bit per number; all of them when BARRIER_DYNAMIC */
     int8_t free_barrier;    /* the highest number not used, -1 for none */
-    uint32_t n_insts;       /* of all funcs */
-    uint32_t n_exits;       /* ret in the entry, exit anywhere */
+    uint32_t n_insts;       /* number of instructions of all funcs */
+    uint32_t n_exits;       /* number of ret in the entry, and of exit anywhere */
     uint64_t params_size_bytes;
-    uint64_t params_max_bytes;    /* for this version and target: 4352 or 32764 */
-    uint64_t shared_static_bytes; /* of the .shared variables used, each aligned, in order */
-    uint32_t shared_align;        /* the largest alignment among them, dynamic included; 0: none */
-    uint64_t local_bytes; /* of the .local variables of all funcs: what is declared, not depth */
+    uint64_t params_max_bytes;    /* limit of parameters, by version and target: 4352 or 32764 */
+    uint64_t shared_static_bytes; /* sum of the used .shared variables, each aligned, in order */
+    uint32_t shared_align;        /* largest alignment of those and the dynamic memory; 0: none */
+    uint64_t local_bytes;         /* sum of declared .local variables of all funcs, not of depths */
 };
 
 /* Immutable once made; any thread. Points into the module, which must outlive it unchanged. */
 struct weir_ptx_analysis {
     const struct weir_ptx_module *module;
-    struct weir_ptx_kernel *kernels; /* entries with a body, in source order */
+    struct weir_ptx_kernel *kernels; /* the entries with a body, in source order */
     uint32_t n_kernels;
 };
 
 /**
  * Analyse all kernels of a module.
  *
- * Time and memory are bounded: near linear in the module, and where a hostile text would make a
- * step more than that, the step answers "may" for the rest.
+ * Time and memory are bounded: near linear in the module. If a hostile text would need more in some
+ * step, that step answers "may" for the rest.
  *
  * @param module        checked (as parsed, or weir_ptx_check() after a pass); borrowed until
  *                      weir_ptx_analysis_destroy(), and not to be changed until then.
@@ -122,7 +122,7 @@ enum weir_status weir_ptx_analyze(const struct weir_ptx_module *module, uint32_t
 /** Free an analysis. Accepts NULL. @thread any, once */
 void weir_ptx_analysis_destroy(struct weir_ptx_analysis *analysis);
 
-/** The kernel of that name, or NULL. Linear. @thread any */
+/** Find the kernel of a name; NULL: none. Linear. @thread any */
 const struct weir_ptx_kernel *weir_ptx_analysis_find(const struct weir_ptx_analysis *analysis,
                                                      const char *name);
 
@@ -144,19 +144,20 @@ static inline bool weir_ptx_kernel_admits(const struct weir_ptx_kernel *kernel,
 uint64_t weir_ptx_kernel_refusals(const struct weir_ptx_kernel *kernel, enum weir_ptx_form form);
 
 /**
- * Why a form is refused, in one sentence without capital and full stop: that of the first fact of
- * facts.def that refuses it. NULL when the form is admitted.
+ * The reason why a form is refused, as a sentence without capital and full stop, from the first
+ * fact of facts.def that refuses it. NULL: the form is admitted.
  * @thread any
  */
 const char *weir_ptx_kernel_why_not(const struct weir_ptx_kernel *kernel, enum weir_ptx_form form);
 
-/** Row of facts.def. @param fact  below WEIR_PTX_FACT_COUNT. @thread any */
+/** The row of a fact in facts.def. @param fact below WEIR_PTX_FACT_COUNT. @thread any */
 const struct weir_ptx_fact_info *weir_ptx_fact_info(enum weir_ptx_fact fact);
 
-/** "original", "ticket" .. @param form  below WEIR_PTX_FORM_COUNT. @thread any */
+/** The name of a form: "original", "ticket" .. @param form below WEIR_PTX_FORM_COUNT.
+ * @thread any */
 const char *weir_ptx_form_text(enum weir_ptx_form form);
 
-/** The form of that text, WEIR_PTX_FORM_COUNT when there is none. @thread any */
+/** Find the form of a name; WEIR_PTX_FORM_COUNT: there is none. @thread any */
 enum weir_ptx_form weir_ptx_form_from_text(const char *text);
 
 #endif

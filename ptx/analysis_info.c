@@ -1,4 +1,4 @@
-/* The tables of facts and forms, and what follows from a kernel's facts by them. */
+/* The tables of facts and forms, and functions that derive forms from a kernel's facts. */
 #include "ptx/analysis.h"
 
 #include <string.h>

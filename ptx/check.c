@@ -1,7 +1,7 @@
 /*
- * The semantic checker: what the grammar cannot say.
+ * The semantic checker: rules that the grammar cannot express.
  *
- * It holds every module, parsed or changed by a pass, to what the printer, the passes and the
+ * It checks in every module, parsed or changed by a pass, what the printer, the passes and the
  * interpreter rely on: ids in range, operand counts, predicates where predicates belong, addresses
  * where addresses belong, and register widths for the opcodes that ops.def marks SAME. It is not
  * ptxas: which suffixes go together on which target is left to the assembler and to the
@@ -18,7 +18,7 @@ struct check {
     struct weir_diag *diag;
 };
 
-/* Columns are not kept per instruction: the line stands for it. */
+/* Report an error with the instruction's line: columns are not kept. */
 static bool bad(const struct check *c, const char *fmt, ...) WEIR_PRINTF(2, 3);
 
 static bool bad(const struct check *c, const char *fmt, ...)
@@ -98,14 +98,14 @@ static bool check_dst(const struct check *c)
 {
     const struct weir_ptx_operand *dst = c->inst->operands;
 
-    /* mbarrier.arrive on a remote object and others may be given an address first. */
+    /* mbarrier.arrive on a remote object, and others, may begin with an address. */
     if (!weir_ptx_inst_has_dst(c->inst) || c->inst->n_operands == 0) {
         return true;
     }
     return is_writable(dst) || bad(c, "%s: destination cannot be written", op_name(c));
 }
 
-/* Which operand must be an address, -1 for none. */
+/* Find the operand that must be an address; -1: none. */
 static int address_operand(const struct weir_ptx_inst *inst)
 {
     switch (inst->op) {
@@ -147,7 +147,7 @@ static bool is_pred(const struct check *c, const struct weir_ptx_operand *op)
     return op->kind == WEIR_PTX_OPERAND_REG && reg_of(c, op->reg)->type == WEIR_PTX_TYPE_PRED;
 }
 
-/* Predicates where they belong: setp's results, selp's condition. */
+/* Check that predicates are used where required: setp's results, selp's condition. */
 static bool check_preds(const struct check *c)
 {
     const struct weir_ptx_inst *inst = c->inst;

@@ -2,19 +2,20 @@
  * Control flow of one function.
  *
  * Blocks end at every label and after every instruction that may jump or leave. trap falls through:
- * whoever traps ends the whole grid, so what the others do then does not matter, and nvcc writes
- * nothing after it that would keep a block from going on.
+ * a thread that traps ends the whole grid, so the path of the others does not matter, and nvcc
+ * writes no code after trap that would stop a block.
  *
  * Post-dominators are found by Cooper, Harvey and Kennedy's iteration ("A Simple, Fast Dominance
  * Algorithm", 2001) over the reversed graph, whose root is the end of the function. A block that
  * cannot reach the end counts as if it could jump there.
  *
- * Parted threads: registers and blocks are taken for common to all threads until something shows
- * otherwise, to a fixed point. A branch on a varying register parts the threads on all blocks that
- * are reachable from it without passing its immediate post-dominator; what is written there varies.
+ * Parted threads: registers and blocks count as common to all threads until the opposite is found,
+ * up to a fixed point. A branch on a varying register parts the threads in all blocks that are
+ * reachable from it without passing its immediate post-dominator; registers that are written there
+ * vary.
  *
- * Every loop here has a budget in steps that no compiler's output comes near. Past it the flow
- * gives up, and everything is parted.
+ * Every loop here has a budget in steps that no compiler's output comes near. Beyond it the
+ * analysis gives up, and everything counts as parted.
  */
 #include "ptx/flow.h"
 
@@ -26,21 +27,21 @@
 #define MAX_PASSES 32 /* most passes of a fixed point over all instructions */
 /* Budget of post-dominators and of regions, per block of the function. */
 #define STEPS_PER_BLOCK 512
-/* How many edges tables of branches may have in addition to EDGES_PER_INST. */
+/* How many more edges tables of branches may have than EDGES_PER_INST allows. */
 #define EDGES_SPARE    (4u << 20)
 #define EDGES_PER_INST 8
 
 struct builder {
     struct weir_ptx_flow *flow;
-    uint32_t *block_of; /* per instruction and the end: its block */
+    uint32_t *block_of; /* the block of each instruction, and of the end */
     uint32_t *preds;
-    uint32_t *pred;  /* per block and the end, and one more: index of its predecessors in preds */
-    uint32_t *order; /* blocks in post-order of the reversed graph; then, which parted threads */
+    uint32_t *pred;  /* index in preds of the predecessors of each block and the end */
+    uint32_t *order; /* blocks in post-order of the reversed graph; later the parting branch */
     uint32_t n_order;
-    uint32_t *number; /* per block and the end: its place in that post-order, 0: not reached */
+    uint32_t *number; /* position of each block and the end in that post-order; 0: not reached */
     uint32_t *stack;
     uint32_t *mark;
-    /* Per block and the end: from its start on, no thread needs to wait for others. */
+    /* For each block and the end: no thread needs to wait for others from its start on. */
     bool *runs_out;
     uint64_t steps;
 };
@@ -58,7 +59,7 @@ static bool ends_block(const struct weir_ptx_inst *inst)
     }
 }
 
-/* Registers that an operand names, those of addresses included. */
+/* Visit the registers of an operand, including those of addresses. */
 static void each_reg(const struct weir_ptx_operand *op, weir_ptx_reg_fn fn, void *context)
 {
     if (op->kind == WEIR_PTX_OPERAND_REG ||
@@ -79,7 +80,8 @@ static bool reads_carry(const struct weir_ptx_inst *inst)
            inst->op == WEIR_PTX_OP_MADC;
 }
 
-/* Results of a call are a list; every other destination is what has_dst says. */
+/* Does operand 0 receive the result? The results of a call are a list; has_dst() decides for the
+ * others. */
 static bool has_dst(const struct weir_ptx_inst *inst)
 {
     return inst->op == WEIR_PTX_OP_CALL || (inst->n_operands && weir_ptx_inst_has_dst(inst));
@@ -189,7 +191,7 @@ static enum weir_status find_blocks(struct builder *b)
     return WEIR_OK;
 }
 
-/* Successors of a block into to, which may be NULL; returns how many. */
+/* Write the successors of a block to `to`, which may be NULL; returns how many. */
 static uint32_t successors(const struct builder *b, uint32_t block, uint32_t *to)
 {
     const struct weir_ptx_func *func = b->flow->func;
@@ -269,7 +271,7 @@ static enum weir_status find_edges(struct builder *b)
 
 /* Post-dominators */
 
-/* Post-order of the reversed graph from one root; number[] is filled with 1, 2 .. */
+/* Visit the reversed graph in post-order from one root; fills number[] with 1, 2 .. */
 static void visit_back(struct builder *b, uint32_t root)
 {
     uint32_t *next = b->mark;
@@ -341,8 +343,8 @@ static bool improve(struct builder *b, uint32_t block)
 }
 
 /*
- * Blocks that never come to the end (endless loops) get the end for a post-dominator, which is what
- * "nothing is known" means here. Their number stays 0, so that meet() goes up from them first.
+ * Compute immediate post-dominators. Blocks that never reach the end (endless loops) get the end,
+ * which means "unknown" here. Their number stays 0, so that meet() climbs from them first.
  */
 static void find_ipdoms(struct builder *b)
 {
@@ -399,14 +401,15 @@ static bool is_entry_param(const struct weir_ptx_flow *flow, const struct weir_p
            flow->func->is_entry;
 }
 
-/* A load gives all threads the same if its address does and nobody can write there meanwhile. */
+/* Does a load give all threads the same value? It does if the address is the same and no thread can
+ * write there at that time. */
 static bool is_common_load(const struct weir_ptx_flow *flow, const struct weir_ptx_inst *inst)
 {
     return inst->space == WEIR_PTX_SPACE_CONST || (inst->flags & WEIR_PTX_FLAG_NC) ||
            is_entry_param(flow, &inst->operands[1]);
 }
 
-/* Whether the result may differ although all registers read are the same in all threads. */
+/* May the result differ although all registers read are the same in all threads? */
 static bool makes_varying(const struct weir_ptx_flow *flow, const struct weir_ptx_inst *inst)
 {
     const uint32_t other = WEIR_PTX_OPF_MEM | WEIR_PTX_OPF_ATOMIC | WEIR_PTX_OPF_TEXTURE |
@@ -435,7 +438,7 @@ static bool makes_varying(const struct weir_ptx_flow *flow, const struct weir_pt
     }
 }
 
-/* Whether a block makes who comes to it wait for the other threads of its warp, or all. */
+/* Does a block make a thread wait for the other threads of its warp, or for all threads? */
 static bool waits_for_others(const struct weir_ptx_flow *flow, uint32_t block)
 {
     const struct weir_ptx_block *it = &flow->blocks[block];
@@ -452,7 +455,7 @@ static bool waits_for_others(const struct weir_ptx_flow *flow, uint32_t block)
     return false;
 }
 
-/* Backwards from the end to whatever waits. */
+/* Search backwards from the end to blocks that wait. */
 static void find_runs_out(struct builder *b)
 {
     uint32_t depth = 0;
@@ -474,8 +477,8 @@ static void find_runs_out(struct builder *b)
 }
 
 /*
- * Mark all that can be reached from a branch before its threads are together again. That they meet
- * there does not mean that they wait for each other: who comes first may go on, and end.
+ * Mark all blocks that can be reached from a branch before its threads are together again. Threads
+ * that meet there do not wait for each other: the first one may continue, and end.
  */
 static bool part_from(struct builder *b, uint32_t branch)
 {
@@ -520,7 +523,7 @@ static bool vary_block(struct builder *b, uint32_t block)
             changed |= weir_ptx_inst_writes(flow->func, inst, flow->varying, 1);
         }
     }
-    /* What a parted block can reach was marked by the branch that parted it. */
+    /* The branch that parted a block has marked all that the block can reach. */
     if (inst && it->n_succs > 1 && !it->parted && !b->order[block] &&
         weir_ptx_inst_reads(flow->func, inst, flow->varying, 1)) {
         b->order[block] = 1;

@@ -14,12 +14,12 @@ struct weir_ptx_block {
     uint32_t succ;    /* index of the block's successors in flow->succs */
     uint32_t n_succs; /* number of successors; flow->n_blocks among them stands for the end of the
                          function */
-    uint32_t ipdom;   /* immediate post-dominator; n_blocks: the end of the function */
-    bool parted;      /* threads may reach the block without the others of their thread block */
-    bool ended;       /* as parted, and the others may have left the function, or be about to */
+    uint32_t ipdom;   /* immediate post-dominator; n_blocks means the end of the function */
+    bool parted;      /* threads may reach it without the others of their thread block */
+    bool ended;       /* like parted; the others may have left the function, or will soon */
 };
 
-/* Immutable once made. Owned by whoever made it. */
+/* Immutable once made. Owned by its maker. */
 struct weir_ptx_flow {
     const struct weir_ptx_func *func;
     struct weir_ptx_block *blocks;
@@ -33,10 +33,9 @@ struct weir_ptx_flow {
 };
 
 /**
- * Find out about one function.
- *
- * @param func      with a body; checked. Borrowed for the life of the flow.
- * @param ret_flow  gives the flow; weir_ptx_flow_finish() frees what it holds.
+ * Analyse one function.
+ * @param func with a body; checked. Borrowed for the life of the flow.
+ * @param ret_flow gives the flow; free it with weir_ptx_flow_finish().
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY
  * @thread any
  */
@@ -46,10 +45,10 @@ enum weir_status weir_ptx_flow_init(const struct weir_ptx_func *func,
 /** Free what a flow holds. Accepts a zeroed one. @thread owner */
 void weir_ptx_flow_finish(struct weir_ptx_flow *flow);
 
-/** Whether an instruction of a block may be executed by some threads of the block only. */
+/** May only some threads of the block execute an instruction of the block? */
 bool weir_ptx_flow_is_parted(const struct weir_ptx_flow *flow, uint32_t block, uint32_t inst);
 
-/* Registers by id; the carry is number func->n_regs. */
+/* Receives a register by its id; the carry has the number func->n_regs. */
 typedef void (*weir_ptx_reg_fn)(void *context, uint32_t reg);
 
 /** Call fn for each register that an instruction reads, guard and carry included. */
@@ -60,7 +59,7 @@ void weir_ptx_inst_each_read(const struct weir_ptx_func *func, const struct weir
 void weir_ptx_inst_each_write(const struct weir_ptx_func *func, const struct weir_ptx_inst *inst,
                               weir_ptx_reg_fn fn, void *context);
 
-/** Whether an instruction reads a register (guard and carry included) with one of the bits. */
+/** Does an instruction read a register (guard and carry included) with one of these bits? */
 bool weir_ptx_inst_reads(const struct weir_ptx_func *func, const struct weir_ptx_inst *inst,
                          const uint8_t *state, uint8_t bits);
 

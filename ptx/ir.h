@@ -2,18 +2,18 @@
  * The PTX intermediate representation: a module as the parser leaves it, for analysis, passes and
  * the interpreter. Plain structs; everything lives in the module's arena and dies with it.
  *
- * What the parser has settled already, so that users need not:
+ * What the parser has already resolved for users:
  * - Scopes are gone. Nested { } blocks are flattened; every name was looked up. Registers are dense
  *   ids 0 .. n_regs-1 of their function, handed out at first use; vector registers were split
  *   into scalars. Labels are ids of func->labels, which hold the index of an instruction.
  *   Variables and functions are pointers.
- * - An instruction keeps every suffix in order (mods[], types included), which is what the printer
- *   writes, and the usual ones decoded into fields, which is what everybody else reads. A pass
- *   that changes one must change both: weir_ptx_inst_decode() refills the fields from mods[].
+ * - An instruction keeps every suffix in order (mods[], types included), which the printer writes,
+ *   and the usual ones decoded into fields, which all others read. A pass that changes one must
+ *   change both: weir_ptx_inst_decode() refills the fields from mods[].
  * - Operands are in source order: destination first. ops.def says how many.
  *
- * What is kept without being understood: .file and .section at module level, .loc and .pragma in
- * bodies (struct weir_ptx_note), unless WEIR_PTX_DROP_DEBUG was given.
+ * Kept but not interpreted: .file and .section at module level, .loc and .pragma in bodies (struct
+ * weir_ptx_note), unless WEIR_PTX_DROP_DEBUG was given.
  *
  * Owner thread only while it is changed; immutable and shareable afterwards.
  */
@@ -28,16 +28,16 @@
 /* Limits: hostile text is refused with WEIR_ERR_TOO_BIG, never with exhaustion. */
 #define WEIR_PTX_MAX_TEXT_BYTES (64u << 20)
 #define WEIR_PTX_MAX_INSTS      (4u << 20)  /* per module */
-#define WEIR_PTX_MAX_REGS       (1u << 20)  /* used, per function */
+#define WEIR_PTX_MAX_REGS       (1u << 20)  /* registers used by a function */
 #define WEIR_PTX_MAX_LABELS     (1u << 20)  /* per function */
-#define WEIR_PTX_MAX_SYMBOLS    (1u << 20)  /* variables and functions, per module */
-#define WEIR_PTX_MAX_INIT       (16u << 20) /* initialiser elements, per module */
-#define WEIR_PTX_MAX_NESTING    64   /* { } in a body, and braces or brackets in expressions */
-#define WEIR_PTX_MAX_OPERANDS   16   /* of one instruction */
+#define WEIR_PTX_MAX_SYMBOLS    (1u << 20)  /* variables and functions of a module */
+#define WEIR_PTX_MAX_INIT       (16u << 20) /* initialiser elements of a module */
+#define WEIR_PTX_MAX_NESTING    64   /* nested { } in a body; nested brackets in expressions */
+#define WEIR_PTX_MAX_OPERANDS   16   /* operands of an instruction */
 #define WEIR_PTX_MAX_LIST       1024 /* elements of a vector or call list */
 #define WEIR_PTX_MAX_MODS       32   /* suffixes of one instruction */
-#define WEIR_PTX_MAX_TYPES      6    /* types among them */
-#define WEIR_PTX_MAX_DIMS       8    /* of an array */
+#define WEIR_PTX_MAX_TYPES      6    /* types among the suffixes */
+#define WEIR_PTX_MAX_DIMS       8    /* dimensions of an array */
 #define WEIR_PTX_MAX_VAR_BYTES  (1ull << 40)
 
 #define WEIR_PTX_NONE UINT32_MAX /* no register, no label, no instruction */
@@ -51,14 +51,14 @@ enum weir_ptx_type {
 };
 
 enum weir_ptx_space {
-    WEIR_PTX_SPACE_NONE, /* generic, for an access */
+    WEIR_PTX_SPACE_NONE, /* the generic space, for an access */
 #define WEIR_PTX_SPACE_ROW(name, text) WEIR_PTX_SPACE_##name,
 #include "ptx/spaces.def"
 #undef WEIR_PTX_SPACE_ROW
     WEIR_PTX_SPACE_COUNT
 };
 
-/* Where decode puts a suffix. */
+/* Fields into which weir_ptx_inst_decode() puts a suffix. */
 enum weir_ptx_slot {
     WEIR_PTX_SLOT_NONE,
     WEIR_PTX_SLOT_TYPE,
@@ -120,7 +120,7 @@ enum weir_ptx_op {
 enum weir_ptx_op_flag {
     WEIR_PTX_OPF_DST = 1u << 0,     /* operand 0 is written */
     WEIR_PTX_OPF_DST_OPT = 1u << 1, /* operand 0 is written in some forms */
-    WEIR_PTX_OPF_SAME = 1u << 2,    /* all registers as wide as types[0] */
+    WEIR_PTX_OPF_SAME = 1u << 2,    /* all registers are as wide as types[0] */
     WEIR_PTX_OPF_MEM = 1u << 3,     /* addresses memory */
     WEIR_PTX_OPF_LOAD = 1u << 4,
     WEIR_PTX_OPF_STORE = 1u << 5,
@@ -153,7 +153,7 @@ enum weir_ptx_sreg {
 };
 
 enum weir_ptx_linkage {
-    WEIR_PTX_LINKAGE_NONE, /* this module only */
+    WEIR_PTX_LINKAGE_NONE, /* visible in this module only */
     WEIR_PTX_LINKAGE_VISIBLE,
     WEIR_PTX_LINKAGE_EXTERN,
     WEIR_PTX_LINKAGE_WEAK,
@@ -162,17 +162,17 @@ enum weir_ptx_linkage {
 
 enum weir_ptx_init_kind {
     WEIR_PTX_INIT_INT,   /* bits, cut to the element's width */
-    WEIR_PTX_INIT_FLOAT, /* bits are those of the element's own type: f16, f32, f64 .. */
+    WEIR_PTX_INIT_FLOAT, /* bits in the element's own type: f16, f32, f64 .. */
     WEIR_PTX_INIT_VAR,   /* address of var + offset */
     WEIR_PTX_INIT_FUNC,  /* address of func */
 };
 
-/* One initialised element of a variable; those not named are zero. */
+/* One initialised element of a variable; elements that are not listed are zero. */
 struct weir_ptx_init {
     uint64_t index; /* position in the flattened array, in elements of var->type */
     uint8_t kind;   /* enum weir_ptx_init_kind */
     bool generic;   /* generic(sym): the address as a generic one */
-    uint64_t mask;  /* 0, or the byte of the address kept (0xFF00 -> bits 8..15, shifted down) */
+    uint64_t mask;  /* 0, or the byte of the address to keep (0xFF00: bits 8..15, shifted down) */
     uint64_t bits;
     int64_t offset;
     struct weir_ptx_var *var;
@@ -188,17 +188,17 @@ struct weir_ptx_var {
     uint8_t vec;        /* 1, 2, 4, 8 */
     uint8_t linkage;    /* enum weir_ptx_linkage */
     uint8_t n_dims;     /* 0 for a scalar */
-    bool is_param;      /* of an entry, function or prototype; else a variable */
+    bool is_param;      /* a parameter of an entry, function or prototype; else a variable */
     bool unsized;       /* dims[0] was left open: extern .shared a[] */
     bool managed;       /* .attribute(.managed) */
     bool unified;       /* .attribute(.unified(a, b)) */
     bool ptr;           /* parameter marked .ptr */
-    uint8_t ptr_space;  /* state space that the .ptr parameter points into, NONE for generic */
-    uint32_t ptr_align; /* alignment of what it points to, 0: not given */
-    uint32_t align;     /* bytes, a power of two; the natural one where unsaid */
+    uint8_t ptr_space;  /* state space of that pointer; NONE: generic */
+    uint32_t ptr_align; /* alignment of the memory that it points to; 0: not given */
+    uint32_t align;     /* bytes, a power of two; the natural one if not given */
     bool align_given;
-    uint64_t dims[WEIR_PTX_MAX_DIMS]; /* outermost first; 0 in an unsized one */
-    uint64_t size_bytes;              /* all of it; 0 when unsized or opaque without size */
+    uint64_t dims[WEIR_PTX_MAX_DIMS]; /* outermost first; 0 for an unsized one */
+    uint64_t size_bytes;              /* total size; 0 if unsized, or opaque without size */
     uint64_t offset_bytes;            /* parameters: place in the parameter block */
     uint64_t unified_ids[2];
     uint32_t reg;               /* space REG: the register it lives in, else WEIR_PTX_NONE */
@@ -214,15 +214,15 @@ struct weir_ptx_reg {
     const char *name; /* as in the source; the printer gives registers names of its own */
     uint8_t type;     /* enum weir_ptx_type */
     uint8_t bits;     /* 1 for a predicate, 8 .. 128 */
-    uint32_t line;    /* of its declaration */
+    uint32_t line;    /* line of its declaration */
 };
 
 struct weir_ptx_label {
     const char *name; /* unique in its function */
-    uint32_t inst;    /* the instruction it stands before; n_insts at the end */
+    uint32_t inst;    /* index of the instruction behind it; n_insts: the end */
 };
 
-/* .branchtargets, .calltargets, or .callprototype, each named by a label in the source. */
+/* A .branchtargets, .calltargets or .callprototype, each named by a label in the source. */
 enum weir_ptx_table_kind {
     WEIR_PTX_TABLE_BRANCH,
     WEIR_PTX_TABLE_CALL,
@@ -249,7 +249,7 @@ enum weir_ptx_operand_kind {
     WEIR_PTX_OPERAND_VAR,    /* address of var + offset */
     WEIR_PTX_OPERAND_FUNC,   /* func */
     WEIR_PTX_OPERAND_MEM,    /* [base + offset {, coordinates}]: see base; elems are the others */
-    WEIR_PTX_OPERAND_VECTOR, /* {elems}, sinks allowed */
+    WEIR_PTX_OPERAND_VECTOR, /* {elems}; elements may be SINK (_) */
     WEIR_PTX_OPERAND_LABEL,  /* label */
     WEIR_PTX_OPERAND_LIST,   /* (elems): call arguments or results */
     WEIR_PTX_OPERAND_TABLE,  /* table: branch targets, call targets, prototype */
@@ -305,12 +305,12 @@ struct weir_ptx_inst {
     uint8_t n_operands;
     bool guard_negated;
     uint8_t types[WEIR_PTX_MAX_TYPES]; /* enum weir_ptx_type in source order */
-    uint8_t space;                     /* first state space, NONE for generic */
-    uint8_t space2;                    /* second (cp.async: destination, then source) */
+    uint8_t space;                     /* first state space; NONE: generic */
+    uint8_t space2;                    /* second space (cp.async: destination, then source) */
     uint8_t vec;                       /* 1, 2, 4, 8 */
     uint32_t guard;                    /* predicate register, or WEIR_PTX_NONE */
     uint32_t flags;                    /* WEIR_PTX_FLAG_*: SAT FTZ APPROX UNI SYNC ALIGNED CC .. */
-    /* Each an enum weir_ptx_mod of the slot it is named after, 0 where absent. */
+    /* Each is an enum weir_ptx_mod of the slot with its name, 0 if absent. */
     uint16_t round;  /* RN .. RPI; cvt of two roundings keeps the first */
     uint16_t cmp;    /* EQ .. NAN; LO and HI only for comparisons */
     uint16_t half;   /* LO, HI, WIDE */
@@ -326,8 +326,8 @@ struct weir_ptx_inst {
     struct weir_ptx_operand *operands;
 };
 
-/* Text inside a body that is kept but not understood (.loc, .pragma):
- * printed before before_inst. */
+/* Text inside a body that is kept but not interpreted (.loc, .pragma): printed before
+ * before_inst. */
 struct weir_ptx_note {
     uint32_t before_inst;
     bool is_debug;
@@ -335,7 +335,7 @@ struct weir_ptx_note {
 };
 
 struct weir_ptx_perf {
-    uint8_t n_maxntid; /* numbers given, 0: directive absent */
+    uint8_t n_maxntid; /* how many numbers were given; 0: no directive */
     uint8_t n_reqntid;
     uint8_t n_reqnctapercluster;
     bool explicitcluster;
@@ -366,14 +366,14 @@ struct weir_ptx_func {
     bool is_entry;
     bool has_body;
     bool is_alias;
-    uint8_t linkage; /* enum weir_ptx_linkage, of the definition where there is one */
+    uint8_t linkage; /* enum weir_ptx_linkage; of the definition if there is one */
     struct weir_ptx_func *alias_of;
     struct weir_ptx_perf perf;
     struct weir_ptx_var **returns;
     uint32_t n_returns;
     struct weir_ptx_var **params;
     uint32_t n_params;
-    uint64_t params_size_bytes; /* of the parameter block, with the offsets in params */
+    uint64_t params_size_bytes; /* size of the parameter block, with the offsets in params */
     struct weir_ptx_reg *regs;
     uint32_t n_regs;
     struct weir_ptx_var **vars; /* declared in the body: .local .shared .param .const .global */
@@ -384,7 +384,7 @@ struct weir_ptx_func {
     uint32_t n_tables;
     struct weir_ptx_inst *insts;
     uint32_t n_insts;
-    struct weir_ptx_note *notes; /* ascending before_inst */
+    struct weir_ptx_note *notes; /* sorted by before_inst */
     uint32_t n_notes;
     uint32_t line;
     void *user; /* free for the IR's user; NULL after parsing */
@@ -393,13 +393,13 @@ struct weir_ptx_func {
 enum weir_ptx_item_kind {
     WEIR_PTX_ITEM_VAR,
     WEIR_PTX_ITEM_FUNC_DECL, /* prototype only */
-    WEIR_PTX_ITEM_FUNC,      /* with its body */
+    WEIR_PTX_ITEM_FUNC,      /* a function with its body */
     WEIR_PTX_ITEM_ALIAS,
     WEIR_PTX_ITEM_TEXT, /* .file, .section, module-level .pragma: printed as it is */
 };
 struct weir_ptx_item {
     uint8_t kind;
-    uint8_t linkage; /* of this declaration */
+    uint8_t linkage; /* linkage of this declaration */
     bool is_decl;    /* VAR: an extern declaration; the variable may be defined later */
     struct weir_ptx_var *var;
     struct weir_ptx_func *func;
@@ -407,7 +407,7 @@ struct weir_ptx_item {
 };
 
 struct weir_ptx_module {
-    struct weir_arena arena; /* of all that belongs to the module, and itself */
+    struct weir_arena arena; /* memory of all that belongs to the module, and of itself */
     uint16_t version_major;
     uint16_t version_minor;
     uint16_t sm;    /* 90 for sm_90a */
@@ -419,17 +419,17 @@ struct weir_ptx_module {
     uint8_t address_size;        /* 64 (or 32) */
     struct weir_ptx_item *items; /* in source order */
     uint32_t n_items;
-    struct weir_ptx_var **vars; /* module scope, each once */
+    struct weir_ptx_var **vars; /* variables of module scope, each once */
     uint32_t n_vars;
-    struct weir_ptx_func **funcs; /* each once, declared or defined */
+    struct weir_ptx_func **funcs; /* functions, each once, declared or defined */
     uint32_t n_funcs;
-    /* Room in these arrays, for passes that make them longer; 0: no spare room. */
+    /* Allocated lengths of these arrays, for passes that add elements; 0: no spare room. */
     uint32_t cap_items;
     uint32_t cap_vars;
     uint32_t cap_funcs;
 };
 
-/* Row of ops.def. @param op  below WEIR_PTX_OP_COUNT. @thread any */
+/* The row of an opcode in ops.def. @param op below WEIR_PTX_OP_COUNT. @thread any */
 const struct weir_ptx_op_info *weir_ptx_op_info(enum weir_ptx_op op);
 
 /** Text of a type without its dot, "" for NONE or anything unknown. @thread any */
@@ -441,7 +441,7 @@ uint32_t weir_ptx_type_bits(enum weir_ptx_type type);
 /** Bytes that one element takes in memory: bits rounded up to whole bytes. @thread any */
 uint32_t weir_ptx_type_bytes(enum weir_ptx_type type);
 
-/** 'B', 'U', 'S', 'F', 'P' or 'O' as in types.def; 0 for NONE. @thread any */
+/** The class of a type, as in types.def: 'B', 'U', 'S', 'F', 'P' or 'O'; 0 for NONE. @thread any */
 char weir_ptx_type_class(enum weir_ptx_type type);
 
 /** Text of a state space without its dot. @thread any */
@@ -456,7 +456,7 @@ const char *weir_ptx_sreg_text(enum weir_ptx_sreg sreg);
 /** Width of one component of a special register in bits. @thread any */
 uint32_t weir_ptx_sreg_bits(enum weir_ptx_sreg sreg);
 
-/** Whether a suffix is among the instruction's. @thread any */
+/** Does an instruction have this suffix? */
 static inline bool weir_ptx_inst_has(const struct weir_ptx_inst *inst, enum weir_ptx_mod mod)
 {
     for (uint32_t i = 0; i < inst->n_mods; i++) {
@@ -467,11 +467,11 @@ static inline bool weir_ptx_inst_has(const struct weir_ptx_inst *inst, enum weir
     return false;
 }
 
-/** Whether operand 0 is written in this form of the opcode. @thread any */
+/** Does this form of the opcode write operand 0? @thread any */
 bool weir_ptx_inst_has_dst(const struct weir_ptx_inst *inst);
 
 /**
- * Refill types, space, vec, flags, round .. geom from op, mods and n_mods; shape is left alone.
+ * Refill types, space, vec, flags, round .. geom from op, mods and n_mods; shape does not change.
  * @return false when there are more types than WEIR_PTX_MAX_TYPES.
  * @thread owner
  */
@@ -479,7 +479,7 @@ bool weir_ptx_inst_decode(struct weir_ptx_inst *inst);
 
 /**
  * Memory from the module's arena: zeroed, aligned to 16 bytes, freed with the module.
- * @return NULL when there is none left.
+ * @return NULL none is left.
  * @thread owner
  */
 void *weir_ptx_alloc(struct weir_ptx_module *module, size_t size_bytes);

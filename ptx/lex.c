@@ -44,8 +44,7 @@ static void new_line(struct weir_ptx_lexer *lexer)
     lexer->line_start = lexer->at + 1;
 }
 
-/* Read a comment. One that does not end is given back, for the diagnostic to point at its
- * beginning. */
+/* Skip a comment. One without an end is given back, so that the diagnostic names its beginning. */
 static bool skip_comment(struct weir_ptx_lexer *lexer)
 {
     struct weir_ptx_lexer start = *lexer;
@@ -136,7 +135,7 @@ static int digit_value(char c)
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : 99;
 }
 
-/* Digits of a base into token->bits; returns how many, -1 when they do not fit in 64 bits. */
+/* Read digits of a base into token->bits; returns how many, -1 if they do not fit in 64 bits. */
 static int lex_digits(struct weir_ptx_lexer *lexer, struct weir_ptx_token *token, unsigned base)
 {
     int n = 0;
@@ -151,7 +150,7 @@ static int lex_digits(struct weir_ptx_lexer *lexer, struct weir_ptx_token *token
     return n;
 }
 
-/* 0f and eight hexadecimal digits, 0d and sixteen: the bits of a number. */
+/* Read 0f and eight hexadecimal digits, or 0d and sixteen: the bits of a number. */
 static void lex_float_bits(struct weir_ptx_lexer *lexer, struct weir_ptx_token *token, bool wide)
 {
     lexer->at += 2;
@@ -171,7 +170,7 @@ static void make_c_locale(void)
     c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
 }
 
-/* strtod() of the C locale: the process that we are in may have chosen another decimal point. */
+/* strtod() in the C locale: the process may have chosen another decimal point. */
 static double to_double(const char *text, char **ret_tail)
 {
     pthread_once(&c_locale_once, make_c_locale);

@@ -3,8 +3,8 @@
  *
  * One chained hash table holds every visible name. A new name goes to the head of its chain, so the
  * innermost meaning is found first; closing a scope undoes its insertions in reverse order, and
- * each of them is then at the head of its chain. Keys are hashed with SipHash and a random key,
- * so no text can make the chains long. Entries are recycled: memory is that of the most names
+ * each of them is then at the head of its chain. Keys are hashed with SipHash and a random key, so
+ * no text can make the chains long. Entries are reused, so the memory is that of the most names
  * visible at one time.
  */
 #ifndef WEIR_PTX_NAMES_H
@@ -58,7 +58,7 @@ void weir_ptx_names_finish(struct weir_ptx_names *names);
 void weir_ptx_names_open(struct weir_ptx_names *names);
 void weir_ptx_names_close(struct weir_ptx_names *names);
 
-/** Innermost entry of that name (ranges and other kinds are apart), or NULL. */
+/** Find the innermost entry of a name (ranges are searched separately); NULL: none. */
 struct weir_ptx_name *weir_ptx_names_find(const struct weir_ptx_names *names, const char *text,
                                           size_t len, bool range);
 
@@ -69,8 +69,8 @@ struct weir_ptx_name *weir_ptx_names_find(const struct weir_ptx_names *names, co
 struct weir_ptx_name *weir_ptx_names_add(struct weir_ptx_names *names, const char *text, size_t len,
                                          enum weir_ptx_name_kind kind);
 
-/* A map from (declaration, member) to register id,
- * kept apart so that a range costs what is used. */
+/* A map from (declaration, member) to register id. It is separate, so that a range only costs
+ * memory for used members. */
 struct weir_ptx_regmap {
     struct weir_ptx_regmap_slot {
         uint64_t key; /* 0: free */
@@ -81,7 +81,7 @@ struct weir_ptx_regmap {
     uint64_t seed;
 };
 
-/** The place of a key (never 0), made if need be with id UINT32_MAX; NULL when out of memory. */
+/** Find the place of a key (never 0), or make it with id UINT32_MAX; NULL: out of memory. */
 uint32_t *weir_ptx_regmap_get(struct weir_ptx_regmap *map, uint64_t key);
 void weir_ptx_regmap_finish(struct weir_ptx_regmap *map);
 

@@ -236,7 +236,7 @@ static bool parse_alias(struct weir_ptx_parser *p)
     return item && weir_ptx_expect(p, ';');
 }
 
-/* One to three numbers, those that are missing being 1. */
+/* Read one to three numbers; missing ones are 1. */
 static bool parse_dim3(struct weir_ptx_parser *p, uint32_t dims[3], uint8_t *ret_n)
 {
     uint64_t value = 0;
@@ -371,7 +371,7 @@ static struct weir_ptx_func *new_func(struct weir_ptx_parser *p, const struct we
     return func;
 }
 
-/* The function of that name, new or declared before; what it was declared as must agree. */
+/* Find the function of a name, or make it; an earlier declaration must agree. */
 static struct weir_ptx_func *enter_func(struct weir_ptx_parser *p,
                                         const struct weir_ptx_token *name, bool is_entry)
 {
@@ -396,7 +396,7 @@ static struct weir_ptx_func *enter_func(struct weir_ptx_parser *p,
     return func;
 }
 
-/* Forget what the last function left in the vectors, also when it failed half-way. */
+/* Empty the vectors after the last function, also if that failed. */
 static void reset_func(struct weir_ptx_parser *p, struct weir_ptx_func *func)
 {
     p->func = func;
@@ -405,7 +405,7 @@ static void reset_func(struct weir_ptx_parser *p, struct weir_ptx_func *func)
     p->next_suffix = 0;
 }
 
-/* The parts of a later declaration or definition take the place of the earlier ones. */
+/* Let a later declaration or definition replace the parts of an earlier one. */
 static void merge_func(struct weir_ptx_func *func, const struct weir_ptx_func *parsed)
 {
     func->returns = parsed->returns;
@@ -422,8 +422,8 @@ static void merge_func(struct weir_ptx_func *func, const struct weir_ptx_func *p
 }
 
 /*
- * The function's name stands after its results: look ahead for it, so that it is declared outside
- * the scope that the results and parameters are declared in.
+ * Look ahead for the function's name, which follows its results, so that it is declared outside the
+ * scope of the results and parameters.
  */
 static struct weir_ptx_func *peek_func(struct weir_ptx_parser *p, bool is_entry)
 {
@@ -638,7 +638,7 @@ enum weir_status weir_ptx_parse(const char *text, size_t len_bytes, uint32_t fla
 void weir_ptx_destroy(struct weir_ptx_module *module)
 {
     if (module) {
-        struct weir_arena arena = module->arena; /* the module itself lies in it */
+        struct weir_arena arena = module->arena; /* the module itself is in this arena */
 
         weir_arena_finish(&arena);
     }

@@ -22,7 +22,7 @@
 #include "ptx/ptx.h"
 #include "ptx/tables.h"
 
-/* A growing array on the heap; what is kept is copied into the arena. */
+/* A growing array on the heap; its elements are copied into the arena in the end. */
 struct weir_ptx_vec {
     void *data;
     uint32_t n;
@@ -48,7 +48,7 @@ struct weir_ptx_parser {
     struct weir_ptx_names names; /* depth 0: module, 1: parameters, 2 ..: bodies */
     struct weir_ptx_regmap regmap;
     uint32_t next_reg_decl; /* number of the next register declaration, from 1 */
-    uint32_t n_insts;       /* of all functions so far */
+    uint32_t n_insts;       /* number of instructions of all functions so far */
     uint32_t n_inits;
     uint32_t n_symbols;
     struct weir_ptx_vec items; /* struct weir_ptx_item */
@@ -70,7 +70,7 @@ struct weir_ptx_parser {
     struct weir_ptx_vec elems;     /* struct weir_ptx_operand: a stack, of lists being read */
 };
 
-/** Fail at a token (NULL: the current one) unless something failed before. @return false */
+/** Fail at a token (NULL: the current one) unless an error came before. @return false */
 bool weir_ptx_fail(struct weir_ptx_parser *p, const struct weir_ptx_token *at,
                    enum weir_status status, const char *fmt, ...) WEIR_PRINTF(4, 5);
 
@@ -82,7 +82,7 @@ static inline bool weir_ptx_ok(const struct weir_ptx_parser *p)
     return p->status == WEIR_OK;
 }
 
-/** Go to the next token. @return false when the text is bad there */
+/** Go to the next token. @return false: the text is invalid there */
 bool weir_ptx_next(struct weir_ptx_parser *p);
 
 /** The token after the current one. */
@@ -99,16 +99,17 @@ bool weir_ptx_accept_dot(struct weir_ptx_parser *p, const char *word);
 /** Step over the punctuation or fail. */
 bool weir_ptx_expect(struct weir_ptx_parser *p, uint16_t punct);
 
-/** Zeroed arena memory or failure. */
+/** Allocate zeroed arena memory, or fail. */
 void *weir_ptx_new(struct weir_ptx_parser *p, size_t size_bytes);
 
-/** An arena copy of n elements or failure. */
+/** Copy n elements into the arena, or fail. */
 void *weir_ptx_keep(struct weir_ptx_parser *p, const void *data, size_t size_bytes);
 
-/** A copy of a token's text or failure. */
+/** Copy a token's text, or fail. */
 const char *weir_ptx_keep_text(struct weir_ptx_parser *p, const char *text, size_t len);
 
-/** A zeroed new last element, or NULL after failure; at most max elements, what names them. */
+/** Append a zeroed element; NULL after failure. At most max elements are allowed, which `what`
+ * names. */
 void *weir_ptx_push(struct weir_ptx_parser *p, struct weir_ptx_vec *vec, size_t elem_bytes,
                     uint32_t max, const char *what);
 
@@ -121,60 +122,60 @@ void weir_ptx_vec_free(struct weir_ptx_vec *vec);
 
 /* parse_expr.c */
 
-/** A constant integer expression. A binary operator is part of it. */
+/** Read a constant integer expression, with its binary operators. */
 bool weir_ptx_parse_const(struct weir_ptx_parser *p, uint64_t *ret_value);
 
 /** Read a number within bounds; the diagnostic calls it `what`. */
 bool weir_ptx_parse_const_max(struct weir_ptx_parser *p, uint64_t max, const char *what,
                               uint64_t *ret_value);
 
-/** Zero or one "+ constant" or "- constant" after a symbol or register. */
+/** Read at most one "+ constant" or "- constant" after a symbol or register. */
 bool weir_ptx_parse_offset(struct weir_ptx_parser *p, int64_t *ret_offset);
 
 /* parse_init.c */
 
-/** What follows the = of a variable whose type and dimensions are known. */
+/** Read the initialiser behind the = of a variable whose type and dimensions are known. */
 bool weir_ptx_parse_init(struct weir_ptx_parser *p, struct weir_ptx_var *var);
 
 /* parse_decl.c */
 
-/** Whether the current token can begin a variable declaration (a state space, .align ..). */
+/** Can the current token begin a variable declaration (a state space, .align ..)? */
 bool weir_ptx_at_space(const struct weir_ptx_parser *p);
 
-/** Variable declarations up to the semicolon, at module level or in a body. */
+/** Read variable declarations up to the semicolon, at module level or in a body. */
 bool weir_ptx_parse_vars(struct weir_ptx_parser *p, enum weir_ptx_linkage linkage);
 
-/** .reg declarations up to the semicolon. */
+/** Read .reg declarations up to the semicolon. */
 bool weir_ptx_parse_regs(struct weir_ptx_parser *p);
 
-/** A parenthesised list of parameters; names are declared unless declare is false. */
+/** Read a list of parameters in parentheses; names are declared unless declare is false. */
 bool weir_ptx_parse_params(struct weir_ptx_parser *p, struct weir_ptx_func *func, bool returns,
                            bool declare);
 
-/** A new register of the function being read. @return its id, WEIR_PTX_NONE after failure */
+/** Make a new register of the function being read. @return its id, WEIR_PTX_NONE after failure */
 uint32_t weir_ptx_new_reg(struct weir_ptx_parser *p, const char *name, size_t len,
                           enum weir_ptx_type type, uint32_t line);
 
 /** Fail if the name is declared in the innermost scope already. */
 bool weir_ptx_check_new_name(struct weir_ptx_parser *p, const struct weir_ptx_token *name);
 
-/** A name for a label, variable or table that no other in the function has when printed. */
+/** Make a name for a label, variable or table that is unique in the printed function. */
 const char *weir_ptx_unique_name(struct weir_ptx_parser *p, const char *text, size_t len);
 
 /* parse_inst.c */
 
-/** An instruction, from its guard to its semicolon. */
+/** Read an instruction, from its guard to its semicolon. */
 bool weir_ptx_parse_inst(struct weir_ptx_parser *p);
 
-/** Note that dest wants the id of the label named by the current token; steps over it. */
+/** Note that dest must get the id of the label that the current token names; steps over it. */
 bool weir_ptx_parse_label_use(struct weir_ptx_parser *p, uint32_t *dest);
 
 /* parse_body.c */
 
-/** A body from { to }, into p->func. */
+/** Read a body from { to }, into p->func. */
 bool weir_ptx_parse_body(struct weir_ptx_parser *p);
 
-/** .pragma "text" {, "text"} ; the current token is .pragma. Calls add for each text. */
+/** Read .pragma "text" {, "text"} ; the current token is .pragma. Calls add() for each text. */
 typedef bool (*weir_ptx_pragma_fn)(struct weir_ptx_parser *p, const char *text);
 bool weir_ptx_parse_pragma(struct weir_ptx_parser *p, weir_ptx_pragma_fn add);
 

@@ -1,9 +1,9 @@
 /*
  * Bodies: declarations, labels, tables, notes and nested scopes.
  *
- * A label may be used before it is defined, and an inner block may define a label that an outer
- * one has too. So uses wait in p->pending until their block closes: those whose label the
- * block defined are settled, the others are left for the block around it.
+ * A label may be used before it is defined, and an inner block may define a label that an outer one
+ * has too. So uses wait in p->pending until their block closes. Those whose label the block has
+ * defined are resolved; the others stay for the block around it.
  */
 #include "ptx/parse.h"
 
@@ -36,7 +36,7 @@ static bool define_label(struct weir_ptx_parser *p, const struct weir_ptx_token 
     return true;
 }
 
-/* Settle the uses of a block that is about to close, from first on; leave the others. */
+/* Resolve the uses of a block that is about to close, from `first` on; leave the others. */
 static void settle_labels(struct weir_ptx_parser *p, uint32_t first)
 {
     struct weir_ptx_pending *pending = p->pending.data;
@@ -97,7 +97,7 @@ static bool add_pragma_note(struct weir_ptx_parser *p, const char *text)
     return line && add_note(p, line, false);
 }
 
-/* Up to n integers, as many as are there. */
+/* Skip up to n integers. */
 static bool skip_ints(struct weir_ptx_parser *p, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -163,7 +163,7 @@ static bool parse_branch_targets(struct weir_ptx_parser *p, struct weir_ptx_tabl
 {
     uint32_t first = p->pending.n, n;
 
-    /* Targets are noted as uses with no place yet, which they get when their number is known. */
+    /* Targets are noted as uses without a place, which they get when their number is known. */
     do {
         uint32_t nowhere;
 
@@ -211,7 +211,7 @@ static bool parse_call_targets(struct weir_ptx_parser *p, struct weir_ptx_table 
     return ok && weir_ptx_ok(p);
 }
 
-/* .callprototype {(result)} _ {(parameters)} {.noreturn}; the names in it mean nothing. */
+/* Read .callprototype {(result)} _ {(parameters)} {.noreturn}; the names in it are ignored. */
 static bool parse_prototype(struct weir_ptx_parser *p, struct weir_ptx_table *table)
 {
     struct weir_ptx_func *proto = weir_ptx_new(p, sizeof(*proto));
@@ -248,7 +248,7 @@ static bool parse_prototype(struct weir_ptx_parser *p, struct weir_ptx_table *ta
     return weir_ptx_ok(p);
 }
 
-/* name : .branchtargets ..; the name is behind, the current token is the directive. */
+/* Read `name : .branchtargets ..`; the name was read, the current token is the directive. */
 static bool parse_table(struct weir_ptx_parser *p, const struct weir_ptx_token *name)
 {
     struct weir_ptx_table *table = weir_ptx_new(p, sizeof(*table));
@@ -314,7 +314,7 @@ static bool parse_directive(struct weir_ptx_parser *p)
                          p->tok.len > 60 ? 60 : (int)p->tok.len, p->tok.text);
 }
 
-/* A statement that is not a block. */
+/* Read a statement that is not a block. */
 static bool parse_statement(struct weir_ptx_parser *p)
 {
     if (p->tok.kind == WEIR_PTX_TOKEN_DOT) {
@@ -349,7 +349,8 @@ static bool open_block(struct weir_ptx_parser *p, uint32_t *first_pending, uint3
     return weir_ptx_next(p);
 }
 
-/* Statements up to the brace that closes the first block; blocks still open when it fails too. */
+/* Read statements up to the brace that closes the first block. After a failure, close the blocks
+ * that are still open. */
 static bool parse_blocks(struct weir_ptx_parser *p)
 {
     uint32_t first_pending[WEIR_PTX_MAX_NESTING];

@@ -224,7 +224,7 @@ static bool parse_dims(struct weir_ptx_parser *p, struct weir_ptx_var *var)
     return weir_ptx_ok(p);
 }
 
-/* Size and alignment from type, vector width and dimensions. */
+/* Compute size and alignment from type, vector width and dimensions. */
 static bool settle_size(struct weir_ptx_parser *p, struct weir_ptx_var *var,
                         const struct weir_ptx_token *at)
 {
@@ -453,7 +453,7 @@ bool weir_ptx_parse_regs(struct weir_ptx_parser *p)
     return weir_ptx_expect(p, ';');
 }
 
-/* A parameter that lives in a register: its name is declared as a register of the function. */
+/* Declare a parameter that is in a register: its name is a register of the function. */
 static bool declare_reg_param(struct weir_ptx_parser *p, struct weir_ptx_var *var,
                               const struct weir_ptx_token *name)
 {
@@ -512,7 +512,7 @@ static bool parse_one_param(struct weir_ptx_parser *p, struct weir_ptx_func *fun
                                                        : declare_var(p, var, &name));
 }
 
-/* Offsets in the parameter block, each parameter at its alignment. */
+/* Compute offsets in the parameter block, each parameter at its alignment. */
 static void place_params(struct weir_ptx_func *func)
 {
     uint64_t offset = 0;

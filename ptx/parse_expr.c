@@ -26,7 +26,7 @@ static bool parse_unary(struct weir_ptx_parser *p, int depth, uint64_t *ret_valu
         return weir_ptx_next(p);
     }
     if (weir_ptx_accept(p, '(')) {
-        /* A cast such as (.s64) changes nothing that 64 bits can show. */
+        /* A cast such as (.s64) has no effect on 64 bits. */
         if (p->tok.kind == WEIR_PTX_TOKEN_DOT) {
             return weir_ptx_next(p) && weir_ptx_expect(p, ')') &&
                    parse_unary(p, depth + 1, ret_value);
@@ -181,7 +181,7 @@ bool weir_ptx_parse_offset(struct weir_ptx_parser *p, int64_t *ret_offset)
 {
     uint64_t value = 0;
 
-    /* The sign is left to the expression: sym-4+2 is sym + (-4+2). */
+    /* The expression reads the sign: sym-4+2 is sym + (-4+2). */
     if ((weir_ptx_at_punct(p, '-') || weir_ptx_at_punct(p, '+')) &&
         !weir_ptx_parse_const(p, &value)) {
         return false;

@@ -11,7 +11,7 @@
 
 struct init_state {
     struct weir_ptx_var *var;
-    /* Per level: how many elements lie under one of its braces. */
+    /* For each level: how many elements one of its braces contains. */
     uint64_t strides[WEIR_PTX_MAX_DIMS + 2];
     uint32_t n_levels;
     uint64_t end; /* one past the last element given */
@@ -34,7 +34,7 @@ static bool add_init(struct weir_ptx_parser *p, const struct weir_ptx_init *init
     return slot != NULL;
 }
 
-/* The bits of a literal as the variable's type has them. */
+/* Convert the bits of a literal to the variable's type. */
 static bool float_init(struct weir_ptx_parser *p, const struct weir_ptx_var *var, bool negative,
                        struct weir_ptx_init *init)
 {
@@ -184,7 +184,7 @@ static bool parse_list(struct weir_ptx_parser *p, struct init_state *state, uint
     return weir_ptx_expect(p, '}');
 }
 
-/* One level per dimension, outermost first, and one for a vector. */
+/* Compute one level per dimension, outermost first, and one for a vector. */
 static void fill_strides(struct init_state *state)
 {
     const struct weir_ptx_var *var = state->var;
@@ -196,7 +196,7 @@ static void fill_strides(struct init_state *state)
         state->strides[var->n_dims] = stride;
     }
     for (uint32_t i = var->n_dims; i-- > 0;) {
-        /* An open dimension takes what it is given. */
+        /* An open dimension takes any number of elements. */
         stride = var->unsized && i == 0 ? WEIR_PTX_MAX_VAR_BYTES : stride * var->dims[i];
         state->strides[i] = stride;
     }

@@ -15,7 +15,8 @@ static int shown(const struct weir_ptx_token *tok)
     return tok->len > 60 ? 60 : (int)tok->len;
 }
 
-/* The range that a name such as %r12 is a member of: the fewest letters and the most digits. */
+/* Find the range of which a name such as %r12 is a member: the fewest letters and the most
+ * digits. */
 static struct weir_ptx_name *find_range(struct weir_ptx_parser *p, const struct weir_ptx_token *tok,
                                         uint32_t *ret_member)
 {
@@ -45,7 +46,7 @@ static struct weir_ptx_name *find_range(struct weir_ptx_parser *p, const struct 
     return NULL;
 }
 
-/* The id of one scalar of a declaration, given to it now if this is its first use. */
+/* Find the id of one scalar of a declaration; its first use gives it an id. */
 static bool reg_id(struct weir_ptx_parser *p, const struct weir_ptx_name *decl, uint32_t member,
                    const struct weir_ptx_token *tok, uint32_t *ret_id)
 {
@@ -94,7 +95,7 @@ static void init_operand(struct weir_ptx_operand *op, enum weir_ptx_operand_kind
     op->component = WEIR_PTX_COMPONENT_ALL;
 }
 
-/* A vector register as a whole: its scalars. */
+/* Use a vector register as a whole, that is, its scalars. */
 static bool whole_vector(struct weir_ptx_parser *p, const struct weir_ptx_name *decl,
                          uint32_t member, const struct weir_ptx_token *tok,
                          struct weir_ptx_operand *op)
@@ -113,7 +114,7 @@ static bool whole_vector(struct weir_ptx_parser *p, const struct weir_ptx_name *
     return keep_elems(p, op, start);
 }
 
-/* .x .y .z .w (or .r .g .b .a) as 0 .. 3, else 0xff. */
+/* Convert .x .y .z .w (or .r .g .b .a) to 0 .. 3, else 0xff. */
 static uint8_t component_of(const struct weir_ptx_token *tok)
 {
     static const char letters[] = "xyzwrgba";
@@ -122,7 +123,7 @@ static uint8_t component_of(const struct weir_ptx_token *tok)
     return found && *found ? (uint8_t)((found - letters) % 4) : WEIR_PTX_COMPONENT_ALL;
 }
 
-/* What follows a register's name: a component, or the part that a video instruction takes. */
+/* Read what follows a register's name: a component, or the part that a video instruction uses. */
 static bool parse_reg(struct weir_ptx_parser *p, const struct weir_ptx_name *decl, uint32_t member,
                       const struct weir_ptx_token *tok, struct weir_ptx_operand *op)
 {
@@ -180,7 +181,7 @@ static bool parse_symbol(struct weir_ptx_parser *p, const struct weir_ptx_name *
     }
 }
 
-/* Any operand that begins with a name; steps over the name first. */
+/* Read any operand that begins with a name; steps over the name first. */
 static bool parse_name(struct weir_ptx_parser *p, struct weir_ptx_operand *op)
 {
     struct weir_ptx_token tok = p->tok;
@@ -213,7 +214,7 @@ static bool parse_name(struct weir_ptx_parser *p, struct weir_ptx_operand *op)
     return weir_ptx_fail(p, &tok, WEIR_ERR_SYNTAX, "'%.*s' is not declared", shown(&tok), tok.text);
 }
 
-/* Elements up to close, the opening bracket being behind. */
+/* Read elements up to `close`; the opening bracket was read. */
 static bool parse_elems(struct weir_ptx_parser *p, struct weir_ptx_operand *op, uint16_t close,
                         int depth)
 {
@@ -234,7 +235,7 @@ static bool parse_elems(struct weir_ptx_parser *p, struct weir_ptx_operand *op, 
     return weir_ptx_expect(p, close) && keep_elems(p, op, start);
 }
 
-/* [base {+ offset} {, item ..}] {.unified}, the bracket being behind. */
+/* Read [base {+ offset} {, item ..}] {.unified}; the opening bracket was read. */
 static bool parse_mem(struct weir_ptx_parser *p, struct weir_ptx_operand *op, int depth)
 {
     struct weir_ptx_token at = p->tok;
@@ -291,7 +292,7 @@ static bool is_float(uint8_t kind)
            kind == WEIR_PTX_TOKEN_FLOAT64;
 }
 
-/* A number, or the minus of a video instruction's operand. */
+/* Read a number, or the minus of a video instruction's operand. */
 static bool parse_number(struct weir_ptx_parser *p, struct weir_ptx_operand *op)
 {
     bool minus = weir_ptx_at_punct(p, '-');
@@ -318,7 +319,7 @@ static bool parse_number(struct weir_ptx_parser *p, struct weir_ptx_operand *op)
     return true;
 }
 
-/* |q after p, or after the vector of a texture fetch. */
+/* Read |q after p, or after the vector of a texture fetch. */
 static bool parse_pair(struct weir_ptx_parser *p, struct weir_ptx_operand *op)
 {
     struct weir_ptx_operand second;

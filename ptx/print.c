@@ -18,8 +18,8 @@
 struct printer {
     FILE *out;
     const struct weir_ptx_func *func;
-    uint32_t *reg_index;   /* per register: its number among those of its type */
-    uint32_t *first_label; /* per instruction and the end: a label, then next_label */
+    uint32_t *reg_index;   /* number of each register among those of its type */
+    uint32_t *first_label; /* first label of each instruction, and of the end; then next_label */
     uint32_t *next_label;
 };
 
@@ -197,7 +197,8 @@ static void print_mods(FILE *out, const struct weir_ptx_inst *inst)
     }
 }
 
-/* A call leaves out a result list and an argument list that are empty, unless a table follows. */
+/* Does a call leave out its empty lists of results and arguments? It does unless a table
+ * follows. */
 static bool is_left_out(const struct weir_ptx_inst *inst, uint32_t i)
 {
     return inst->op == WEIR_PTX_OP_CALL && inst->operands[i].n_elems == 0 &&
@@ -254,7 +255,7 @@ static void print_init_value(FILE *out, const struct weir_ptx_var *var,
     }
 }
 
-/* Elements under one brace of a level; a vector is the level after the dimensions. */
+/* The number of elements in a brace of a level; a vector is the level after the dimensions. */
 static uint64_t stride_of(const struct weir_ptx_var *var, uint32_t level)
 {
     uint64_t stride = var->vec;
@@ -268,7 +269,7 @@ static uint64_t stride_of(const struct weir_ptx_var *var, uint32_t level)
     return stride;
 }
 
-/* The initialisers from *at on that lie below base + the level's stride, in braces. */
+/* Print the initialisers from *at on that are below base + the level's stride, in braces. */
 static void print_init_level(FILE *out, const struct weir_ptx_var *var, uint32_t level,
                              uint64_t base, uint32_t *at)
 {
@@ -291,7 +292,7 @@ static void print_init_level(FILE *out, const struct weir_ptx_var *var, uint32_t
     for (uint64_t pos = base; pos < end; pos += step) {
         fputs(pos == base ? "" : ", ", out);
         print_init_level(out, var, level + 1, pos, at);
-        /* Trailing zeros are left out, but the assembler wants vectors whole. */
+        /* Trailing zeros are left out, but the assembler requires complete vectors. */
         if (level < var->n_dims && (*at == var->n_inits || var->inits[*at].index >= end)) {
             break;
         }
@@ -329,7 +330,7 @@ static void print_attributes(FILE *out, const struct weir_ptx_var *var)
     fputs(") ", out);
 }
 
-/* A declaration without linkage, initialiser and semicolon. */
+/* Print a declaration without linkage, initialiser and semicolon. */
 static void print_var(const struct printer *pr, const struct weir_ptx_var *var)
 {
     FILE *out = pr->out;
@@ -423,7 +424,7 @@ static void print_number(FILE *out, const char *name, uint32_t value, bool has)
     }
 }
 
-/* Declarations take only what belongs to the interface. */
+/* Print performance directives. A declaration only has those of its interface. */
 static void print_perf(FILE *out, const struct weir_ptx_perf *perf, bool body)
 {
     fputs(perf->noreturn ? ".noreturn\n" : "", out);
@@ -523,7 +524,7 @@ static void number_regs(const struct printer *pr, uint32_t counts[WEIR_PTX_TYPE_
     }
 }
 
-/* Chains of labels per instruction, each in the order of the label table. */
+/* Chain the labels of each instruction, in the order of the label table. */
 static void chain_labels(const struct printer *pr)
 {
     const struct weir_ptx_func *func = pr->func;

@@ -38,7 +38,7 @@ enum weir_status weir_ptx_parse(const char *text, size_t len_bytes, uint32_t fla
                                 struct weir_diag *diag,
                                 struct weir_ptx_module **ret_module) WEIR_MUST_CHECK;
 
-/** Free a module and all that hangs off it. Accepts NULL. @thread owner */
+/** Free a module and all its parts. Accepts NULL. @thread owner */
 void weir_ptx_destroy(struct weir_ptx_module *module);
 
 /**
@@ -80,10 +80,10 @@ enum weir_status weir_ptx_print(const struct weir_ptx_module *module, FILE *out)
 enum weir_status weir_ptx_print_buffer(const struct weir_ptx_module *module, char **ret_text,
                                        size_t *ret_len_bytes) WEIR_MUST_CHECK;
 
-/** The function or entry of that name, or NULL. Linear. @thread any */
+/** Find a function or entry by name; NULL: none. Linear. @thread any */
 struct weir_ptx_func *weir_ptx_find_func(const struct weir_ptx_module *module, const char *name);
 
-/** The module-scope variable of that name, or NULL. Linear. @thread any */
+/** Find a module-scope variable by name; NULL: none. Linear. @thread any */
 struct weir_ptx_var *weir_ptx_find_var(const struct weir_ptx_module *module, const char *name);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * What one function contains: a walk over its instructions and their operands that turns opcodes,
- * suffixes, special registers, variables and calls into facts (ptx/facts.def).
+ * Finds the facts of one function (ptx/facts.def): visits its instructions and operands, and checks
+ * opcodes, suffixes, special registers, variables and calls.
  */
 #include "ptx/scan.h"
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_ALIASES 16 /* of aliases of aliases */
+#define MAX_ALIASES 16 /* longest chain of aliases */
 
 struct scanner {
     const struct weir_ptx_module *module;
@@ -29,11 +29,11 @@ const struct weir_ptx_func *weir_ptx_func_of(const struct weir_ptx_func *func)
     return func;
 }
 
-/* Room for one more; arrays double. */
+/* Make room for one more element; arrays double. */
 static bool grow(void **array, uint32_t n, size_t size_bytes)
 {
     if (n & (n - 1)) {
-        return true; /* not at a power of two: there is room */
+        return true; /* n is no power of two, so there is room */
     }
     void *larger = realloc(*array, (n ? 2 * (size_t)n : 1) * size_bytes);
 
@@ -74,7 +74,7 @@ static bool is_block_barrier(const struct weir_ptx_inst *inst)
            !weir_ptx_inst_has(inst, WEIR_PTX_MOD_CLUSTER);
 }
 
-/* Operands: sync a{, b}; arrive a, b; red d, a{, b}, p. */
+/* Does the barrier have a thread count? Operands: sync a{, b}; arrive a, b; red d, a{, b}, p. */
 static bool is_counted(const struct weir_ptx_inst *inst)
 {
     return weir_ptx_inst_has(inst, WEIR_PTX_MOD_RED) ? inst->n_operands > 3 : inst->n_operands > 1;
@@ -162,7 +162,7 @@ static void add_edge(struct scanner *s, uint32_t callee)
     scan->edges[scan->n_edges++] = (struct weir_ptx_edge){.func = callee, .inst = s->at};
 }
 
-/* Functions of the device runtime that are not in the module. */
+/* Facts of functions of the device runtime, which are not in the module. */
 enum weir_ptx_fact weir_ptx_fact_of_extern(const char *name)
 {
     static const struct {
@@ -181,7 +181,7 @@ enum weir_ptx_fact weir_ptx_fact_of_extern(const char *name)
         }
     }
     if (strncmp(name, "cudaCG", 6) == 0) {
-        return WEIR_PTX_FACT_GRID_SYNC; /* cooperative groups in relocatable code */
+        return WEIR_PTX_FACT_GRID_SYNC; /* cooperative groups in relocatable code use this */
     }
     if (strncmp(name, "cuda", 4) == 0 || strncmp(name, "__cudaCDP", 9) == 0) {
         return WEIR_PTX_FACT_CHILD_LAUNCH;
@@ -236,7 +236,7 @@ static void scan_sreg(struct scanner *s, const struct weir_ptx_operand *op)
     } else if (op->sreg == WEIR_PTX_SREG_CURRENT_GRAPH_EXEC) {
         note(s, WEIR_PTX_FACT_CHILD_LAUNCH);
     } else if (op->sreg == WEIR_PTX_SREG_ENVREG1 || op->sreg == WEIR_PTX_SREG_ENVREG2) {
-        note(s, WEIR_PTX_FACT_GRID_SYNC); /* where cooperative groups keep the grid's barrier */
+        note(s, WEIR_PTX_FACT_GRID_SYNC); /* cooperative groups keep the grid's barrier there */
     } else if (op->sreg >= WEIR_PTX_SREG_ENVREG0 && op->sreg <= WEIR_PTX_SREG_ENVREG31) {
         note(s, WEIR_PTX_FACT_ENVREG);
     }
@@ -302,7 +302,7 @@ static void scan_operand(struct scanner *s, const struct weir_ptx_operand *op)
     case WEIR_PTX_OPERAND_FUNC:
         s->taken[weir_ptx_func_of(op->func)->id] = true;
         break;
-    case WEIR_PTX_OPERAND_TABLE: /* scan_func() looks at each table once */
+    case WEIR_PTX_OPERAND_TABLE: /* scan_func() visits each table once */
     case WEIR_PTX_OPERAND_SINK:
     case WEIR_PTX_OPERAND_REG:
     case WEIR_PTX_OPERAND_INT:
@@ -371,7 +371,7 @@ static void scan_exit(struct scanner *s)
     }
 }
 
-/* Opcodes that are a fact by themselves. */
+/* Facts that an opcode stands for by itself. */
 static enum weir_ptx_fact fact_of_op(uint16_t op)
 {
     switch (op) {
@@ -438,14 +438,14 @@ static void scan_inst(struct scanner *s)
     }
     scan_memory(s);
     for (uint32_t i = 0; i < inst->n_operands; i++) {
-        /* The target of a call is called, not taken. */
+        /* The function that a call names is called; its address is not taken. */
         if (inst->op != WEIR_PTX_OP_CALL || i != 1) {
             scan_operand(s, &inst->operands[i]);
         }
     }
 }
 
-/* What stands in the function's head and declarations. */
+/* Scan the function's head and declarations. */
 static void scan_head(struct scanner *s)
 {
     const struct weir_ptx_func *func = s->func;

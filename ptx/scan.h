@@ -1,4 +1,4 @@
-/* What one function contains, without what it calls. Private to ptx/. */
+/* The facts of one function, without those of its callees. Private to ptx/. */
 #ifndef WEIR_PTX_SCAN_H
 #define WEIR_PTX_SCAN_H
 
@@ -14,7 +14,7 @@ struct weir_ptx_edge {
     uint32_t func; /* callee's id; module->n_funcs: through a pointer */
     uint32_t inst;
     bool parted; /* called at a place where threads may have parted */
-    bool ended;  /* as parted, and some threads may have left */
+    bool ended;  /* like parted, and some threads may have left */
 };
 
 /* One function with a body. Owned by the analysis while it works. */
@@ -38,11 +38,11 @@ struct weir_ptx_scan {
     struct weir_ptx_warp_use {
         uint32_t n;
         uint32_t first;
-        uint32_t n_other; /* number of these whose mask may name threads that are not there */
+        uint32_t n_other; /* number of these whose mask may name threads that have ended */
         uint32_t other;
     } warp[2];
     bool has_red; /* one of these barriers reduces */
-    /* An access sees what other blocks write; later this includes all called functions. */
+    /* An access sees other blocks' writes; later this includes called functions. */
     bool sees;
 };
 
@@ -51,8 +51,9 @@ struct weir_ptx_scan {
  *
  * @param module    borrowed.
  * @param func      with a body.
- * @param taken     per function of the module: set for those whose address is taken here.
- * @param stamps    per variable of the module: for the scanner, who named it last; begins as zeros.
+ * @param taken     one for each function of the module; set if its address is taken here.
+ * @param stamps    one for each variable of the module: the last function that named it, for the
+ *                  scanner; zeros at first.
  * @param ret_scan  zeroed; filled. To be freed with weir_ptx_scan_finish(), also on failure.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY
  * @thread any
@@ -64,17 +65,16 @@ enum weir_status weir_ptx_scan_func(const struct weir_ptx_module *module,
 /** Note a fact of an instruction, or of the function (WEIR_PTX_NONE). @return false: no memory */
 bool weir_ptx_scan_note(struct weir_ptx_scan *scan, enum weir_ptx_fact fact, uint32_t inst);
 
-/** Whether an instruction is a barrier of all threads of the block. @thread any */
+/** Is an instruction a barrier of all threads of the block? @thread any */
 bool weir_ptx_is_full_barrier(const struct weir_ptx_inst *inst);
 
-/** The fact that a function without body stands for: one of the device runtime's,
- * or UNKNOWN_CALL. */
+/** The fact of a function without body: one of the device runtime's, or UNKNOWN_CALL. */
 enum weir_ptx_fact weir_ptx_fact_of_extern(const char *name);
 
 /** Free what a scan holds. @thread any */
 void weir_ptx_scan_finish(struct weir_ptx_scan *scan);
 
-/** A function, or what it is another name of. @thread any */
+/** A function, or the one of which it is an alias. @thread any */
 const struct weir_ptx_func *weir_ptx_func_of(const struct weir_ptx_func *func);
 
 #endif

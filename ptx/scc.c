@@ -10,7 +10,7 @@ struct tarjan {
     uint32_t *next; /* edge to follow next */
     uint32_t *path;
     uint32_t n_path;
-    uint32_t n_nodes; /* number of nodes in parts->nodes, at whose other end the stack lies */
+    uint32_t n_nodes; /* number of nodes in parts->nodes; the stack is at its other end */
     uint32_t stack;   /* lowest index of the stack, which grows downwards */
     uint32_t count;
 };

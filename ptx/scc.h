@@ -13,26 +13,26 @@ struct weir_ptx_graph {
     const uint32_t *to;
 };
 
-/* Owned by whoever asked; weir_ptx_parts_finish() frees it. */
+/* Owned by the caller; weir_ptx_parts_finish() frees it. */
 struct weir_ptx_parts {
     uint32_t n_parts;
-    uint32_t *part;  /* per node; a part's number is above those of all parts it has edges to */
-    uint32_t *begin; /* per part and one more: index in nodes */
+    uint32_t *part;  /* each node's part; a part's number is above those of its successors */
+    uint32_t *begin; /* index in nodes for each part, and one more */
     uint32_t *nodes; /* by part */
-    bool *is_cyclic; /* per part: more than one node, or one with an edge to itself */
+    bool *is_cyclic; /* the part has more than one node, or an edge from its node to itself */
 };
 
 /**
  * Find the strongly connected parts (Tarjan, without recursion); linear.
  *
- * @param ret_parts  gives them.
+ * @param ret_parts  gives the parts.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY
  * @thread any
  */
 enum weir_status weir_ptx_parts_init(const struct weir_ptx_graph *graph,
                                      struct weir_ptx_parts *ret_parts) WEIR_MUST_CHECK;
 
-/** Free what it holds. Accepts a zeroed one. @thread owner */
+/** Free the arrays. Accepts a zeroed struct. @thread owner */
 void weir_ptx_parts_finish(struct weir_ptx_parts *parts);
 
 #endif

@@ -2,7 +2,7 @@
  * The .def files as arrays, and look-up by text.
  *
  * Look-up goes through one open-addressing table per kind that is filled on first use and never
- * changes. Its keys are ours, not the text's: a fixed hash is good enough.
+ * changes. Its keys are fixed and do not come from the text, so a fixed hash is good enough.
  */
 #include "ptx/tables.h"
 

@@ -4,7 +4,7 @@
 
 #include "ptx/ir.h"
 
-/** Opcode of a mnemonic, WEIR_PTX_OP_NONE if unknown. @thread any */
+/** Find the opcode of a mnemonic; WEIR_PTX_OP_NONE if unknown. @thread any */
 enum weir_ptx_op weir_ptx_op_from_text(const char *text, size_t len);
 
 /**
@@ -15,10 +15,10 @@ enum weir_ptx_op weir_ptx_op_from_text(const char *text, size_t len);
 enum weir_ptx_mod weir_ptx_mod_from_text(const char *text, size_t len,
                                          struct weir_ptx_shape *ret_shape);
 
-/** Special register of a text with its %, WEIR_PTX_SREG_NONE if unknown. @thread any */
+/** Find a special register by its text with %; WEIR_PTX_SREG_NONE if unknown. @thread any */
 enum weir_ptx_sreg weir_ptx_sreg_from_text(const char *text, size_t len);
 
-/** How many components (4 or 1) a special register has. @thread any */
+/** The number of components (4 or 1) of a special register. @thread any */
 uint32_t weir_ptx_sreg_components(enum weir_ptx_sreg sreg);
 
 static inline bool weir_ptx_mod_is_type(enum weir_ptx_mod mod)
@@ -31,7 +31,7 @@ static inline bool weir_ptx_mod_is_space(enum weir_ptx_mod mod)
     return mod > WEIR_PTX_MOD_SPACE && mod < WEIR_PTX_MOD_SHAPE;
 }
 
-/** Slot of a suffix. @thread any */
+/** The slot of a suffix. @thread any */
 enum weir_ptx_slot weir_ptx_mod_slot(enum weir_ptx_mod mod);
 
 #endif

@@ -1,22 +1,21 @@
 /*
- * Loops that wait for what is read with volatile, relaxed or acquiring loads, or with atomics;
- * those that wait with plain loads are wait_plain.c's.
+ * Finds loops that wait for a value read with volatile, relaxed or acquiring loads, or with
+ * atomics. wait_plain.c finds loops that wait with plain loads.
  *
  * A loop here is a strongly connected part of the control flow (loops inside a loop belong to it).
- * Registers and memory are tainted, to a fixed point, by accesses that see what other blocks write
+ * Registers and memory are tainted, to a fixed point, by accesses that see other blocks' writes
  * (weir_ptx_inst_sees()); also through memory (a store of something tainted makes all plain loads
- * of the loop tainted) and through control (what is written between a tainted branch and its
+ * of the loop tainted) and through control (registers written between a tainted branch and its
  * post-dominator).
  *
- * The loop may wait if a tainted branch decides about going round: one that leaves the loop or can
- * come back to itself before its post-dominator. A branch that only chooses between two ways
- * through one turn does not count; what it chooses is tainted.
+ * The loop may wait if a tainted branch decides whether it repeats: one that leaves the loop or can
+ * come back to itself before its post-dominator. A branch that only chooses between two paths
+ * through one iteration does not count; the chosen values are tainted.
  *
  * Two kinds of loop end when the block runs alone and are left out. One is a compare-and-swap that
- * is tried again with what it has found, or with what is loaded again from its address, and left
- * when it succeeds: the way back after a failure is taken out of the graph before its loops are
- * looked at. The other is a single addition of a positive constant, if nothing else in the loop is
- * written with atomics or in order.
+ * is repeated with the value that it has found, or with one loaded again from its address, and left
+ * when it succeeds: its back edge is removed from the graph before loops are searched. The other is
+ * a single addition of a positive constant, if the loop has no other atomic or ordered write.
  */
 #include "ptx/wait.h"
 
@@ -35,8 +34,8 @@ struct waits {
     struct weir_ptx_parts parts; /* strongly connected parts of the blocks' graph */
     uint32_t *first;             /* edges of the blocks' graph */
     uint32_t *to;
-    uint8_t *state;     /* per register and the carry: is it tainted in the loop at hand? */
-    uint32_t *n_writes; /* per register and the carry: how many instructions of the loop write it */
+    uint8_t *state;     /* for each register and the carry: is it tainted in the current loop? */
+    uint32_t *n_writes; /* for each register and the carry: its writers in the loop */
     uint32_t *stack;
     uint32_t *mark;
     uint32_t n_marks;
@@ -45,7 +44,7 @@ struct waits {
     uint64_t steps;      /* steps left of the budget */
 };
 
-/* Take steps from the budget; when it is used up, every loop waits. */
+/* Take steps from the budget. When it is used up, every loop counts as waiting. */
 static bool spend(struct waits *w, uint64_t steps)
 {
     return weir_ptx_spend(&w->steps, steps);
@@ -62,7 +61,7 @@ bool weir_ptx_is_private_space(uint8_t space)
 bool weir_ptx_inst_sees(const struct weir_ptx_inst *inst)
 {
     if (weir_ptx_is_private_space(inst->space) || inst->scope == WEIR_PTX_MOD_CTA) {
-        return false; /* between blocks, a scope of one block orders nothing */
+        return false; /* a scope of one block orders nothing between blocks */
     }
     switch (inst->op) {
     case WEIR_PTX_OP_ATOM:
@@ -82,7 +81,7 @@ static const struct weir_ptx_inst *inst_at(const struct waits *w, uint32_t i)
     return &w->flow->func->insts[i];
 }
 
-/* What ends a loop without help from other blocks */
+/* Loops that end without help from other blocks */
 
 static void count_write(void *context, uint32_t reg)
 {
@@ -110,7 +109,8 @@ static bool is_same_place(const struct weir_ptx_operand *a, const struct weir_pt
                                          : a->base == WEIR_PTX_BASE_REG && a->reg == b->reg);
 }
 
-/* Whether a block gives what a compare-and-swap expects the value it found, or loads it again. */
+/* Does a block give the value that a compare-and-swap found to its next comparison, or load it
+ * again? */
 static bool renews(const struct waits *w, uint32_t block, const struct weir_ptx_inst *cas)
 {
     uint32_t expected = cas->operands[2].reg;
@@ -130,7 +130,8 @@ static bool renews(const struct waits *w, uint32_t block, const struct weir_ptx_
     return false;
 }
 
-/* The compare-and-swap of this loop whose find a setp.eq/ne compares with what it had expected. */
+/* Find the compare-and-swap of this loop whose result a setp.eq/ne compares with the expected
+ * value. */
 static const struct weir_ptx_inst *tested_cas(struct waits *w, const struct part *part,
                                               const struct weir_ptx_inst *test)
 {
@@ -168,7 +169,7 @@ static const struct weir_ptx_inst *tested_cas(struct waits *w, const struct part
     return NULL;
 }
 
-/* The setp of a loop that alone writes a register, or NULL. */
+/* Find the setp that is the only writer of a register in a loop; NULL: none. */
 static const struct weir_ptx_inst *only_write(const struct waits *w, const struct part *part,
                                               uint32_t reg)
 {
@@ -211,8 +212,8 @@ static uint32_t writes_in(const struct waits *w, uint32_t block, uint32_t reg)
 }
 
 /*
- * Take the way back after a failure out of the graph. What is expected must be renewed on that way,
- * before or after the branch; then a block that is alone fails once at most.
+ * Remove a retry's back edge from the graph. The expected value must be renewed on that path,
+ * before or after the branch; then a block that runs alone fails at most once.
  */
 static void cut_retry(struct waits *w, const struct part *part, uint32_t block)
 {
@@ -229,12 +230,12 @@ static void cut_retry(struct waits *w, const struct part *part, uint32_t block)
     if (!cas) {
         return;
     }
-    /* Successors are what follows, then the branch's target. */
+    /* The first successor is the next block, the second the branch's target. */
     bool fails_to_target = (test->cmp == WEIR_PTX_MOD_NE) != branch->guard_negated;
     uint32_t *failure = &w->to[it->succ + fails_to_target];
     uint32_t expected = cas->operands[2].reg;
-    /* Nothing else may be written to what is expected;
-     * in a loop of one block, that is easily seen. */
+    /* No other instruction may write the expected value; this is easy to see in a loop of one
+     * block. */
     bool only_there =
         *failure == block ? writes_in(w, block, expected) == 1 : w->n_writes[expected] == 1;
 
@@ -251,7 +252,7 @@ static bool adds_positive(const struct weir_ptx_inst *inst)
            (int64_t)inst->operands[2].bits > 0 && inst->operands[2].bits <= INT32_MAX;
 }
 
-/* Whether the only thing that is written with an atomic or in order is one such addition. */
+/* Is a single such addition the only atomic or ordered write? */
 static bool has_only_an_addition(const struct waits *w, const struct part *part)
 {
     uint32_t n_adds = 0;
@@ -303,7 +304,7 @@ static bool is_source(const struct waits *w, const struct part *part,
     return weir_ptx_inst_sees(inst);
 }
 
-/* Anything that may put a tainted value, or one that another block wrote, into memory. */
+/* May the instruction store a tainted value, or one that another block wrote, to memory? */
 static bool taints_memory(const struct weir_ptx_inst *inst, bool is_tainted)
 {
     uint32_t flags = weir_ptx_op_info((enum weir_ptx_op)inst->op)->flags;
@@ -332,7 +333,7 @@ static bool taint_inst(struct waits *w, const struct part *part, const struct we
 }
 
 /*
- * Whether a branch decides about going round. Blocks that it chooses between are tainted places;
+ * Does a branch decide whether the loop repeats? Blocks that it chooses between become tainted;
  * *ret_new says whether any of them was not before.
  */
 static bool decides(struct waits *w, uint32_t block, uint32_t loop, bool *ret_new)
@@ -376,7 +377,7 @@ static bool taint_block(struct waits *w, const struct part *part, uint32_t block
     return changed;
 }
 
-/* A tainted branch of a loop that decides; NONE if there is none so far. */
+/* Find a tainted branch of a loop that decides; NONE: none so far. */
 static uint32_t deciding_branch(struct waits *w, const struct part *part, bool *ret_changed)
 {
     for (uint32_t i = 0; i < part->loop.n_blocks; i++) {
@@ -406,7 +407,7 @@ static void look_at_writes(struct waits *w, const struct part *part)
     }
 }
 
-/* Whether any access of a loop sees what others write. */
+/* Does any access of a loop see others' writes? */
 static bool sees(const struct waits *w, const struct part *part)
 {
     for (uint32_t i = 0; i < part->loop.n_blocks; i++) {
@@ -484,7 +485,8 @@ static bool has_cas(const struct waits *w, const struct part *part)
     return false;
 }
 
-/* The blocks' graph, its loops, and its loops without the ways back of failed compare-and-swaps. */
+/* Build the blocks' graph, its loops, and its loops without the back edges of failed
+ * compare-and-swaps. */
 static enum weir_status find_loops(struct waits *w)
 {
     uint32_t n = w->flow->n_blocks;

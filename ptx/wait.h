@@ -1,4 +1,5 @@
-/* Loops that a block may not leave by itself. Private to ptx/; docs/design/kernel-forms.md. */
+/* Finds loops that a block may not leave by itself. Private to ptx/;
+ * docs/design/kernel-forms.md. */
 #ifndef WEIR_PTX_WAIT_H
 #define WEIR_PTX_WAIT_H
 
@@ -6,7 +7,7 @@
 
 #define WEIR_PTX_WAIT_STEPS_SPARE (256u << 20) /* steps to spare for each module */
 
-/** Whether a call in a loop may reach an access that sees what other blocks write. */
+/** Can a call in a loop reach an access that sees other blocks' writes? */
 typedef bool (*weir_ptx_call_sees_fn)(void *context, const struct weir_ptx_inst *call);
 
 /* A strongly connected part of the control flow. Borrows all it points to. */
@@ -25,28 +26,28 @@ static inline bool weir_ptx_spend(uint64_t *steps, uint64_t n)
 }
 
 /**
- * Whether an instruction reads what another block may write meanwhile: volatile, relaxed,
- * acquiring, .cg or .cv loads and atomics, outside shared and local memory.
+ * Does an instruction read memory that another block may write at the same time? These are
+ * volatile, relaxed, acquiring, .cg or .cv loads and atomics, outside shared and local memory.
  * @thread any
  */
 bool weir_ptx_inst_sees(const struct weir_ptx_inst *inst);
 
-/** Whether an instruction loads from memory that is written while the kernel runs. @thread any */
+/** Does an instruction load from memory that is written while the kernel runs? @thread any */
 bool weir_ptx_is_plain_load(const struct weir_ptx_func *func, const struct weir_ptx_inst *inst);
 
-/** Whether nobody outside the block writes to a state space while the kernel runs. @thread any */
+/** Does only the block itself write to a state space while the kernel runs? @thread any */
 bool weir_ptx_is_private_space(uint8_t space);
 
 /**
  * Find the first loop of a function that may wait for another block.
  *
  * @param flow      of the function.
- * @param sees      asked for calls in loops.
+ * @param sees      called for calls in loops.
  * @param context   given to sees.
- * @param spare     steps that the searches of all functions may take beyond what each has for its
+ * @param spare     steps for the searches of all functions, beyond those that each has for its
  *                  size; when they are used up, every loop counts as waiting. The steps taken are
  * subtracted.
- * @param ret_inst  the branch that decides, or WEIR_PTX_NONE.
+ * @param ret_inst  the branch that decides whether the loop repeats, or WEIR_PTX_NONE.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY
  * @thread any
  */
@@ -57,8 +58,8 @@ enum weir_status weir_ptx_find_wait(const struct weir_ptx_flow *flow, weir_ptx_c
 /**
  * Find out whether one loop may wait with plain loads.
  *
- * @param steps     budget; where it ends the loop waits.
- * @param ret_inst  the branch that decides, or WEIR_PTX_NONE.
+ * @param steps     budget; when it is used up, the loop counts as waiting.
+ * @param ret_inst  the branch that decides whether the loop repeats, or WEIR_PTX_NONE.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY
  * @thread any
  */

@@ -1,18 +1,17 @@
 /*
- * Loops that wait with plain loads: for (;;) if (*flag) break; where something keeps the compiler
- * from loading once (a fence, a store, a barrier).
+ * Finds loops that wait with plain loads: for (;;) if (*flag) break; if a fence, a store or a
+ * barrier keeps the compiler from loading only once.
  *
- * A branch that decides whether a loop goes round again waits under two conditions. Its inputs (by
- * data, and by the branches that control where these are computed) include a plain load, and there
- * is a path from the branch back to itself on which none of its inputs makes progress. Progress is
- * a register computed from itself (i = i + 1, p = p->next), but not with a value that is loaded
- * again and again from one address; or a clock. So a loop over data ends by itself, though the data
- * may end it early; a loop that reads the same place again does not, also when it is the inner one
- * of two that share their first block.
+ * A branch that decides whether a loop repeats waits under two conditions. Its inputs (by data, and
+ * by the branches that control where these are computed) include a plain load, and there is a path
+ * from the branch back to itself on which none of its inputs makes progress. Progress is a register
+ * computed from itself (i = i + 1, p = p->next), but not with a value that is loaded again and
+ * again from one address; or a clock. So a loop over data ends by itself, though the data may end
+ * it early; a loop that reads the same place again does not, also when it is the inner one of two
+ * that share their first block.
  *
- * What is loaded from shared, local or parameter memory counts only in loops that also call
- * functions or load from elsewhere: one thread may have read the flag and passed its value to the
- * others.
+ * Loads from shared, local or parameter memory count only in loops that also call functions or load
+ * from elsewhere: one thread may have read the flag and passed its value to the others.
  *
  * Dependences are a graph: a node for each register of the function and each instruction of the
  * loop, edges from registers to the instructions that write them and from instructions to the
@@ -25,8 +24,8 @@
 #include <stdlib.h>
 
 enum change {
-    STILL,  /* the same value in every turn of the loop */
-    LOADED, /* read from memory in every turn, at the same address */
+    STILL,  /* the same value in every iteration of the loop */
+    LOADED, /* read from the same address in every iteration */
     MOVING, /* depends on the loop's progress */
 };
 
@@ -36,25 +35,25 @@ struct search {
     uint64_t *steps;
     uint32_t n_regs;          /* number of registers and the carry, which are the first nodes */
     uint32_t n_insts;         /* number of the loop's instructions, which are the other nodes */
-    uint32_t *inst;           /* per instruction of the loop: its place in the function */
-    uint32_t *block;          /* per instruction of the loop: its block */
-    uint32_t *node_of_branch; /* per block of the function: node of its last instruction */
+    uint32_t *inst;           /* place in the function of each instruction of the loop */
+    uint32_t *block;          /* block of each instruction of the loop */
+    uint32_t *node_of_branch; /* for each block of the function: node of its last instruction */
     uint32_t *first;          /* edges of the data dependences */
     uint32_t *to;
-    uint32_t *control_first; /* per block of the function: the branches that it depends on */
+    uint32_t *control_first; /* for each block of the function: the branches that it depends on */
     uint32_t *control_to;
     struct weir_ptx_parts parts; /* strongly connected parts of the data dependences */
-    uint8_t *change;             /* per part: how its value changes */
+    uint8_t *change;             /* for each part: how its value changes */
     uint32_t *stack;
-    uint32_t *mark;      /* per node: number of the slice that it is in */
-    uint32_t *mark_slow; /* per block: number of the slice that makes progress there */
-    uint32_t *mark_way;  /* per block: number of the slice whose paths passed it */
+    uint32_t *mark;      /* for each node: number of the slice that it is in */
+    uint32_t *mark_slow; /* for each block: number of the slice that makes progress there */
+    uint32_t *mark_way;  /* for each block: number of the slice whose paths passed it */
     uint32_t n_marks;
-    /* while edges are counted or written */
+    /* While edges are counted or written */
     uint32_t from;
     bool is_counting;
-    uint32_t *writer;    /* per register: node of its last writer in a block */
-    uint32_t *writer_of; /* per register: number of that block's visit */
+    uint32_t *writer;    /* for each register: node of its last writer in a block */
+    uint32_t *writer_of; /* for each register: number of that block's visit */
     uint32_t n_visits;
 };
 
@@ -151,8 +150,8 @@ static bool reads_clock(const struct weir_ptx_inst *inst)
 }
 
 /*
- * Whether an instruction makes progress: a clock, or one that computes a register from itself and
- * from nothing that is loaded again and again. A loop through a load is a walk along pointers.
+ * Does an instruction make progress? A clock does, and one that computes a register from itself and
+ * from no value that is loaded repeatedly. A loop through a load is a walk along pointers.
  */
 static bool is_progress(const struct search *s, uint32_t node)
 {
@@ -174,7 +173,7 @@ static bool is_progress(const struct search *s, uint32_t node)
     return true;
 }
 
-/* Classify a part, when everything that it depends on is classified. */
+/* Classify a part, after all parts that it depends on. */
 static enum change change_of(const struct search *s, uint32_t part)
 {
     bool moves = false, loads = false;
@@ -198,7 +197,7 @@ static enum change change_of(const struct search *s, uint32_t part)
 
 /* Control dependences */
 
-/* For each block between a successor of a branch and its post-dominator. */
+/* Visit each block between a successor of a branch and its post-dominator. */
 static bool walk_control(struct search *s, uint32_t branch, bool is_counting)
 {
     const struct weir_ptx_flow *flow = s->flow;
@@ -259,8 +258,8 @@ static void reach(struct search *s, uint32_t node, uint32_t *depth)
     }
 }
 
-/* Collect everything that a branch depends on, and mark the blocks with progress. @return is there
- * a load among it? */
+/* Collect everything that a branch depends on, and mark the blocks with progress. @return whether
+ * it includes a load */
 static bool slice(struct search *s, uint32_t branch)
 {
     uint32_t depth = 0;
@@ -293,8 +292,8 @@ static bool slice(struct search *s, uint32_t branch)
 }
 
 /*
- * Whether there is a way in the loop from a branch back to itself: one that does not come by its
- * post-dominator (stop), or one on which its slice makes no progress (stop is the function's end).
+ * Is there a path in the loop from a branch back to itself: one that bypasses its post-dominator
+ * (stop), or one on which its slice makes no progress (stop is the function's end)?
  */
 static bool comes_back(struct search *s, uint32_t branch, uint32_t stop, bool avoids_progress)
 {
@@ -335,7 +334,7 @@ static bool waits(struct search *s, uint32_t branch)
 
     s->n_marks++;
     if (in_loop(s, ipdom) && !comes_back(s, branch, ipdom, false)) {
-        return false; /* the branch chooses between two ways through one turn */
+        return false; /* the branch chooses between two paths through one iteration */
     }
     return slice(s, branch) && s->mark_slow[branch] != s->n_marks &&
            comes_back(s, branch, flow->n_blocks, true);

@@ -62,7 +62,7 @@ static enum weir_ptx_mask mask_of_writer(const struct weir_ptx_inst *inst)
     }
 }
 
-/* At most this many instructions back: masks are made where they are used. */
+/* Search at most this many instructions backwards: masks are made where they are used. */
 #define MAX_BACK 256u
 
 enum weir_ptx_mask weir_ptx_mask_of(const struct weir_ptx_func *func, uint32_t first, uint32_t inst)
@@ -82,7 +82,7 @@ enum weir_ptx_mask weir_ptx_mask_of(const struct weir_ptx_func *func, uint32_t f
         if (writes(func, i, mask->reg)) {
             enum weir_ptx_mask made = mask_of_writer(&func->insts[i]);
 
-            /* Who does not execute the instruction itself may pass it by. */
+            /* A thread that does not execute the instruction itself may bypass it. */
             return made == WEIR_PTX_MASK_MET && it->guard != WEIR_PTX_NONE ? WEIR_PTX_MASK_OTHER
                                                                            : made;
         }

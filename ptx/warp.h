@@ -1,28 +1,26 @@
-/* Instructions of a whole warp, and whom their masks name. Private to ptx/. */
+/* Instructions of a whole warp, and the threads in their masks. Private to ptx/. */
 #ifndef WEIR_PTX_WARP_H
 #define WEIR_PTX_WARP_H
 
 #include "ptx/ir.h"
 
-/* What a mask names. */
+/* The threads that a mask names. */
 enum weir_ptx_mask {
-    WEIR_PTX_MASK_NONE, /* the instruction has no mask */
-    WEIR_PTX_MASK_ALL,  /* the constant for the whole warp */
-    WEIR_PTX_MASK_MET,  /* threads found before the instruction in its basic block: none of them can
-                           have ended */
+    WEIR_PTX_MASK_NONE,  /* the instruction has no mask */
+    WEIR_PTX_MASK_ALL,   /* the constant for the whole warp */
+    WEIR_PTX_MASK_MET,   /* threads found before it in its basic block: none can have ended */
     WEIR_PTX_MASK_OTHER, /* threads that may have ended */
 };
 
 /**
- * Whether an instruction waits for other threads of its warp, by a mask: its last operand.
- *
+ * Does an instruction wait for other threads of its warp, by a mask, which is its last operand?
  * @thread any
  */
 bool weir_ptx_inst_is_warp_sync(const struct weir_ptx_inst *inst);
 
 /**
- * Which threads an instruction's mask names, for one that waits for threads of its warp. Matrix
- * instructions have no mask: all threads of the warp must be there.
+ * Find the threads in the mask of an instruction that waits for threads of its warp. Matrix
+ * instructions have no mask: they need all threads of the warp.
  *
  * @param func   the function.
  * @param first  first instruction of its basic block.

@@ -21,7 +21,7 @@ const struct weir_sched_cause_info weir_sched_causes[WEIR_SCHED_CAUSE_COUNT] = {
 #undef WEIR_SCHED_CAUSE
 };
 
-/* Has the tenant a head item of this resource? */
+/* Does the tenant have a head item of this resource? */
 static bool is_at_front(const struct weir_sched *sched, enum weir_sched_resource resource,
                         const struct tenant *tenant)
 {
@@ -33,7 +33,7 @@ static bool is_at_front(const struct weir_sched *sched, enum weir_sched_resource
     return front != NULL;
 }
 
-/* A cause, and the tenant that is waited for; 0: none, or not one alone. */
+/* A cause, and the tenant that an item waits for; 0: none, or several. */
 struct why {
     enum weir_sched_cause cause;
     weir_sched_id other;
@@ -44,7 +44,7 @@ static struct why why_for(enum weir_sched_cause cause, const struct tenant *othe
     return (struct why){cause, other ? other->view.id : 0};
 }
 
-/* The cause for a queue whose tenant has the turn, or while nobody has it. */
+/* Find the cause for a queue whose tenant has the turn, or while no tenant has it. */
 static struct why why_of_due(const struct weir_sched *sched, const struct queue *queue)
 {
     const struct item *first = sched->fronts.first[WEIR_SCHED_COMPUTE], *front = first;
@@ -139,7 +139,7 @@ static void look(struct weir_sched *sched, const struct queue *queue)
     item->why.since_ns = item->why.since_ns != 0 ? item->why.since_ns : sched->now_ns;
 }
 
-/* Look at a tenant's queues, and count down how many may be looked at. */
+/* Examine a tenant's queues, and count down how many more may be examined. */
 static void look_at_all(struct weir_sched *sched, const struct tenant *tenant, uint32_t *left)
 {
     for (const struct queue *queue = tenant->queues; queue && *left != 0; queue = queue->next) {

@@ -76,7 +76,7 @@ void front_remove(struct weir_sched *sched, struct item *item)
     item->is_front = false;
 }
 
-/* Is the item kept to some SMs, or to some blocks on each, or is it small? */
+/* Is the item confined to some SMs, or to some blocks on each, or is it small? */
 static bool is_placed(const struct item *item)
 {
     return !is_everywhere(&item->place) || item->small_sms != 0;
@@ -190,7 +190,7 @@ static bool went_past(const struct weir_sched *sched, const struct item *before,
                                         sched->now_ns - before->at.head_ns > tuning.patience_ns);
 }
 
-/* Charge an ended item its claim, in which the item before it was not served. */
+/* Charge an ended item its claim. During that time the item before it was not served. */
 static uint64_t charge_claim(struct weir_sched *sched, struct item *done, struct item *before)
 {
     uint64_t claim = claim_ns(sched, done, before);
@@ -278,7 +278,7 @@ static void charge_queue(struct queue *queue, int64_t more_ns)
     queue->service_ns += more_ns > 0 ? (uint64_t)more_ns : 0;
 }
 
-/* Add to filled_ns what equals paid for filling, or subtract what leaders got back. */
+/* Add to filled_ns the charges of equals for filling, or subtract what leaders got back. */
 static void note_filled(struct weir_sched *sched, int64_t paid_ns, int64_t most_ns)
 {
     sched->fill.paid_ns += paid_ns;
@@ -337,7 +337,7 @@ struct part {
     uint32_t range_sms; /* SMs that all items that share this part's range have */
 };
 
-#define PARTS_MAX 128u /* at most so many head items are served at a time */
+#define PARTS_MAX 128u /* at most this many head items are served at a time */
 
 static void pay(struct weir_sched *sched, struct item *item, enum weir_sched_resource resource,
                 uint64_t service_ns, uint64_t ns)
@@ -380,7 +380,8 @@ static bool is_ranged(const struct item *item)
     return item->place.sm_count != 0 && item->place.block_limit == 0;
 }
 
-/* The first part of the same tenant whose range begins at the same SM; `count`: there is none. */
+/* Find the first part of the same tenant whose range begins at the same SM; `count`: there is
+ * none. */
 static uint32_t find_range(const struct part *parts, uint32_t count, const struct item *item)
 {
     uint32_t i = is_ranged(item) ? 0 : count;
@@ -411,7 +412,7 @@ static void share_range(struct part *parts, uint32_t count, uint32_t first)
     }
 }
 
-/* Has a tenant of the leader's class or above work, of which none is on the device? */
+/* Does a tenant of the leader's class or above have work, but none on the device? */
 static bool keeps_waiting(const struct weir_sched *sched)
 {
     const struct tenant *leader = sched->turn.leader;
@@ -549,7 +550,7 @@ static void settle_with_small(struct weir_sched *sched, const struct part *parts
     sched->small.owe_ns = all_ns > 0 ? 0 : sched->small.owe_ns;
 }
 
-/* Was the whole device dealt to small items? */
+/* Did small items get the whole device? */
 static bool is_crowd(const struct weir_sched *sched, uint64_t ns, const struct part *parts,
                      uint32_t count)
 {

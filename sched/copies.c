@@ -76,7 +76,7 @@ static bool is_held(struct weir_sched *sched, enum weir_sched_resource way,
     return true;
 }
 
-/* Choose the queue whose copy is granted next, as soon as it need not wait. */
+/* Choose the queue whose copy is granted next, when it need not wait any more. */
 static void name_next(struct weir_sched *sched, enum weir_sched_resource way, struct queue *queue)
 {
     const struct item *copy = queue->listed;
@@ -95,7 +95,7 @@ static void grant_copy(struct weir_sched *sched, struct queue *queue)
     tenant_refresh(sched, queue->tenant);
 }
 
-/* The queue whose copy in pieces continues before `next`, if its next piece has arrived. */
+/* Find the queue whose copy in pieces continues before `next`, if its next piece has arrived. */
 static struct queue *next_piece(const struct weir_sched *sched, enum weir_sched_resource way,
                                 const struct queue *next)
 {
@@ -134,7 +134,7 @@ static struct queue *shortest_with_room(const struct weir_sched *sched,
     return best;
 }
 
-/* The queue whose copy is next; NULL: none has room. */
+/* Find the queue whose copy is next; NULL: none has room. */
 static struct queue *next_by_shares(const struct weir_sched *sched, enum weir_sched_resource way,
                                     uint64_t bound_ns)
 {
@@ -147,7 +147,7 @@ static struct queue *next_by_shares(const struct weir_sched *sched, enum weir_sc
     return whole->on_device == 0 || queue_rest_ns(sched, whole) < bound_ns ? whole : NULL;
 }
 
-/* A queue whose copy has waited for starve_ns, at limited intervals; or NULL. */
+/* Find a queue whose copy has waited for starve_ns, at limited intervals; NULL: none. */
 static struct queue *starved(struct weir_sched *sched, enum weir_sched_resource way)
 {
     struct queue *oldest = sched->way[way].first;
@@ -166,7 +166,7 @@ static struct queue *starved(struct weir_sched *sched, enum weir_sched_resource 
     return oldest;
 }
 
-/* Wake when the direction has no more than inflight_ns left to do, or soon if it has less. */
+/* Wake when the direction has at most inflight_ns of work left, or soon if it has less. */
 static void wake_near_end(const struct weir_sched *sched, uint64_t rest_ns, uint64_t *wake_ns)
 {
     uint64_t early_ns = rest_ns - min_u64(sched->config.inflight_ns, rest_ns);

@@ -64,7 +64,7 @@ void copy_tag(struct weir_sched *sched, struct item *item)
     share->latest = later_of(share->latest, tenant->copy_end[way]);
 }
 
-/* A tenant has copies of a direction again: note the length of the pause. */
+/* A tenant has copies of a direction again: measure the length of the pause. */
 static void note_gap(const struct weir_sched *sched, struct tenant *tenant,
                      enum weir_sched_resource way)
 {
@@ -246,21 +246,21 @@ struct queue *copy_going_on(const struct weir_sched *sched, enum weir_sched_reso
 
     if (!queue || next->tenant->view.priority > queue->tenant->view.priority ||
         share->whole_ns >= tuning.copy_slice_ns ||
-        /* The sum of both copies' ends is least if the shorter goes first. */
+        /* The sum of both copies' end times is smallest if the shorter goes first. */
         copy_whole_ns(next->listed) + tuning.copy_end_seen_ns < share->left_ns) {
         return NULL;
     }
     return queue;
 }
 
-/* Has a tenant had copies for so long without a pause that its next one is about to come? */
+/* Has a tenant had copies for so long without a pause that its next one will come at once? */
 static bool goes_on(const struct tenant *tenant, enum weir_sched_resource way)
 {
     return tenant->view.service_ns[way] - tenant->copy_gap[way].before_ns >=
            (uint64_t)tuning.wait_part * tuning.copy_end_seen_ns;
 }
 
-/* Does a tenant usually have its next copy there before the bus would have been idle for long? */
+/* Does a tenant's next copy usually come before the bus would have been idle for long? */
 static bool is_soon_back(const struct copy_gap *gap)
 {
     return gap->usual_ns <= tuning.wait_max_ns &&

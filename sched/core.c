@@ -236,7 +236,7 @@ enum weir_status weir_sched_tenant_set(struct weir_sched *sched, uint64_t now_ns
     return WEIR_OK;
 }
 
-/* Are there tenants in different domains? */
+/* Do tenants belong to different domains? */
 static bool are_apart(const struct weir_sched *sched)
 {
     const struct tenant *first = NULL, *tenant;
@@ -253,7 +253,7 @@ static bool are_apart(const struct weir_sched *sched)
     return false;
 }
 
-/* After a tenant's queues changed: note whether they have one domain. */
+/* A tenant's queues changed: note whether they have one domain. */
 static void domain_refresh(struct weir_sched *sched, struct tenant *tenant)
 {
     uint32_t index = 0;

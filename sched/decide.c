@@ -251,7 +251,7 @@ static bool is_over(struct weir_sched *sched)
     return turn->used_ns >= turn->slice_ns || (sched->news.changed && !turn->rescue);
 }
 
-/* ---- carrying it out ---- */
+/* ---- carrying out the decision ---- */
 
 static bool same_place(const struct weir_sched_place *a, const struct weir_sched_place *b)
 {
@@ -259,8 +259,8 @@ static bool same_place(const struct weir_sched_place *a, const struct weir_sched
            a->block_limit == b->block_limit;
 }
 
-/* May the item be stopped, and does that pay: does who waits gain more than a stop costs, and a
- * launch to go on? */
+/* May the item be stopped, and is that worth it: does the waiting tenant gain more than a stop and
+ * a new launch cost? */
 static bool should_stop(const struct weir_sched *sched, const struct item *item, uint64_t *wake_ns)
 {
     uint64_t rest_ns = item_rest_ns(sched, item);
@@ -268,7 +268,7 @@ static bool should_stop(const struct weir_sched *sched, const struct item *item,
 
     if (item->state != WEIR_SCHED_GRANTED || !is_compute(item) || !is_stoppable(item) ||
         (rest_ns > 1 && rest_ns <= costs_ns)) {
-        return false; /* a rest of 1: the prediction was too short, the rest is unknown */
+        return false; /* a rest of 1 means that the prediction was too short */
     }
     if (sched->now_ns < item->at.no_stop_before_ns) {
         *wake_ns = min_u64(*wake_ns, item->at.no_stop_before_ns);
@@ -277,7 +277,7 @@ static bool should_stop(const struct weir_sched *sched, const struct item *item,
     return true;
 }
 
-/* Stop the first item of a queue that can be stopped: those behind it wait for it. */
+/* Stop the first item of a queue that can be stopped: the items behind it wait for it. */
 static void stop_queue(struct weir_sched *sched, const struct queue *queue, uint64_t *wake_ns)
 {
     struct item *item = queue->first;
@@ -303,7 +303,8 @@ static void evict(struct weir_sched *sched, uint64_t *wake_ns)
     }
 }
 
-/* Stop items that an SM limit holds. Wake up when the budget of one without a range is used up. */
+/* Stop items that an SM limit holds. Wake up when the budget of an item without a range is used
+ * up. */
 static void hold(struct weir_sched *sched, uint64_t *wake_ns)
 {
     struct item *front = sched->fronts.first[WEIR_SCHED_COMPUTE];
@@ -337,7 +338,7 @@ static struct weir_sched_place place_of(const struct weir_sched *sched, const st
     return own;
 }
 
-/* Resume and place a member's items on the device as the turn says. */
+/* Resume and place a member's items on the device for the current turn. */
 static void settle(struct weir_sched *sched, struct queue *queue,
                    const struct weir_sched_place *member_place)
 {
@@ -366,7 +367,7 @@ static void settle(struct weir_sched *sched, struct queue *queue,
                     item_resize(sched, item, &place);
                 }
             } else if ((item->params.flags & WEIR_SCHED_PARTABLE) == 0) {
-                item->place = place; /* else it stays where it was started */
+                item->place = place; /* otherwise it stays where it was started */
             }
         }
     }
@@ -437,8 +438,8 @@ bool weir_sched_waits_for_room(const struct weir_sched *sched, weir_sched_id id)
 }
 
 /*
- * May a queue have one more item on the device? The first always may. Only unknown_max may follow
- * each other if the last has no prediction: it may be long, and delay others' turns.
+ * May a queue have one more item on the device? The first one always may. If the last item has no
+ * prediction, at most unknown_max may follow each other: they may be long, and delay others' turns.
  */
 static bool has_room(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns)
 {

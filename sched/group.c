@@ -100,7 +100,7 @@ static bool wants_all(const struct tenant *tenant)
     return queue != NULL;
 }
 
-/* Most SMs that the limits of a tenant and its queues allow its movable work. */
+/* The most SMs that the limits of a tenant and its queues allow its movable work. */
 static uint32_t widest(const struct tenant *tenant)
 {
     uint32_t sms = 0;
@@ -111,7 +111,7 @@ static uint32_t widest(const struct tenant *tenant)
     return sms;
 }
 
-/* May others have SMs that the leader's limit leaves? */
+/* Can others use SMs that the leader's limit leaves free? */
 static bool leaves_sms(const struct weir_sched *sched)
 {
     const struct tenant *leader = sched->turn.leader;
@@ -120,7 +120,7 @@ static bool leaves_sms(const struct weir_sched *sched)
            leader->view.kernel.movable && !wants_all(leader) && sched->env.resize;
 }
 
-/* May the new leader stay where it is in a group of those with SM limits? */
+/* May the new leader stay in a group that was made because of SM limits? */
 static bool stays_beside(const struct weir_sched *sched, uint32_t at)
 {
     return leaves_sms(sched) && sched->turn.member[at].place.sm_count == widest(sched->turn.leader);
@@ -186,7 +186,8 @@ static struct tenant *next_beside(struct weir_sched *sched, uint32_t sms)
     return best;
 }
 
-/* The next range of SMs, from *first on, that no member has. *first is then behind the range. */
+/* Find the next range of SMs, from *first on, that no member has. *first is moved behind the
+ * range. */
 static struct weir_sched_place free_from(const struct weir_sched *sched, uint32_t *first)
 {
     const struct turn *turn = &sched->turn;
@@ -213,7 +214,7 @@ static struct weir_sched_place free_from(const struct weir_sched *sched, uint32_
     return place;
 }
 
-/* The largest range of SMs that no member has; sm_count 0: there is none. */
+/* Find the largest range of SMs that no member has; sm_count 0: there is none. */
 static struct weir_sched_place free_sms(const struct weir_sched *sched)
 {
     struct weir_sched_place best = {0};
@@ -227,7 +228,7 @@ static struct weir_sched_place free_sms(const struct weir_sched *sched)
     return best;
 }
 
-/* Let other tenants join for the SMs that the members' limits leave. */
+/* Let other tenants join, to use the SMs that the members' limits leave free. */
 static void group_fill(struct weir_sched *sched)
 {
     struct turn *turn = &sched->turn;

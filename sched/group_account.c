@@ -167,9 +167,9 @@ static double due_ns(const struct turn_member *member, double weights, double lo
 }
 
 /*
- * Let members that got more done than their part pay those that got less. Bar all of them from
- * groups until that and their common loss are made up for. Who gained more than others lost pays
- * only for that.
+ * Let members that got more done than their part pay those that got less. Then bar all of them from
+ * groups until this and their common loss are made up for. A member that gained more than others
+ * lost only pays for their loss.
  */
 static void settle(struct weir_sched *sched)
 {

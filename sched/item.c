@@ -5,8 +5,8 @@
 #include "base/clock.h"
 #include <stdlib.h>
 
-/* Can the device keep the item to its place? If its blocks would be on the device all at once, but
- * not on the place's SMs, they may wait for each other. */
+/* Can the device confine the item to its place? If its blocks would fit on the device all at once,
+ * but not on the place's SMs, they may wait for each other. */
 static bool keeps_to_place(const struct item *item)
 {
     const struct weir_sched_item_params *p = &item->params;
@@ -227,7 +227,7 @@ void item_stop(struct weir_sched *sched, struct item *item)
     sched->env.stop(sched->env.user, item->id, item->params.user, sched->config.lease_ns);
 }
 
-/* A stopped item runs again, by the scheduler's order or not. */
+/* A stopped item runs again, by the scheduler's order or on its own. */
 static void goes_on(struct weir_sched *sched, struct item *item)
 {
     item->state = WEIR_SCHED_GRANTED;

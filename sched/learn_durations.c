@@ -177,7 +177,7 @@ void learn(struct weir_sched *sched, struct item *item, uint64_t took_ns)
     }
 }
 
-/* Were only items of this queue at work since the first of them became its head item? */
+/* Were only items of this queue served since the first of them became its head item? */
 static bool were_alone(const struct weir_sched *sched, const struct item *first)
 {
     uint64_t span_ns = sched->now_ns - first->at.head_ns;
@@ -223,7 +223,7 @@ void weir_sched_done_together(struct weir_sched *sched, uint64_t now_ns, const w
     }
     ratio = (double)(sched->now_ns - first->at.head_ns) / (double)predicted_ns;
     if (ratio < 1 / tuning.learn_together_max || ratio > tuning.learn_together_max) {
-        return; /* an item worked differently, or something disturbed them */
+        return; /* an item was served differently, or was disturbed */
     }
     item = first;
     for (uint32_t i = 0; i < count; i++, item = item->next) {

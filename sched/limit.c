@@ -115,7 +115,7 @@ void limit_pay(struct weir_sched *sched, const struct item *item, uint64_t servi
         item->params.blocks < sched->config.sms) {
         service_ns = min_u64(service_ns, ns * item->params.blocks);
     }
-    if (item->place.sm_count != 0) { /* a block limit beside it says nothing about other SMs */
+    if (item->place.sm_count != 0) { /* a block limit beside it has no effect on other SMs */
         service_ns = min_u64(service_ns, ns * item->place.sm_count);
     }
     queue->limit.used += service_ns;
@@ -151,7 +151,7 @@ bool limit_has_room(const struct weir_sched *sched, const struct queue *queue)
             queue_rest_ns(sched, queue) < limit_room_ns(sched, queue));
 }
 
-/* Is the budget used up? *wake_ns is when it may be no more. */
+/* Is the budget used up? *wake_ns: when it may no longer be. */
 static bool look(const struct weir_sched *sched, struct budget *budget, uint64_t *wake_ns)
 {
     int64_t enough = tuning.limit_resume_ns * (int64_t)budget->sms;

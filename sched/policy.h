@@ -38,15 +38,16 @@ struct weir_policy_kernel {
     uint32_t blocks_per_sm; /* blocks that fit on an SM; 0: not known */
     uint32_t need_sms;      /* SMs that hold all its blocks at once; all SMs if not known */
     uint64_t predicted_ns;  /* the duration alone on all SMs; 0: not known */
-    uint64_t rest_ns;       /* what is left of that now; 0: not known */
+    uint64_t rest_ns;       /* the rest of that duration now; 0: not known */
     enum weir_sched_class class;
-    bool unsure; /* predicted_ns is unreliable, and not known to be short */
+    bool unsure; /* predicted_ns is unreliable, and may be long */
     bool stoppable;
-    bool movable;  /* the kernel keeps to the place that it is given */
-    bool partable; /* it can be kept to a part (config.part_step) */
+    bool movable;  /* the kernel can be confined to any place */
+    bool partable; /* it can be confined to a part (config.part_step) */
 };
 
-/* A tenant as policies see it. The core keeps it; state[] belongs to the policies. */
+/* A tenant in the form that policies see. The core maintains it; state[] belongs to the
+ * policies. */
 struct weir_policy_tenant {
     weir_sched_id id;
     const char *name;
@@ -54,11 +55,11 @@ struct weir_policy_tenant {
     uint32_t sm_limit; /* SMs, 1 .. config.sms */
     enum weir_priority priority;
     uint64_t service_ns[WEIR_SCHED_RESOURCE_COUNT]; /* total service; compute in SM-nanoseconds */
-    uint64_t work_ns; /* compute that it got done, as time alone: what its ended items take, and in
-                groups what its others are assumed to have done */
+    uint64_t work_ns; /* compute work done, as time alone: that of ended items, and in groups an
+                         assumed part of the others' */
     uint64_t committed_ns;     /* predicted compute that was granted, will not be stopped and is not
                                   charged yet, in SM-nanoseconds */
-    uint64_t waiting_since_ns; /* when its oldest waiting compute item came; UINT64_MAX: none */
+    uint64_t waiting_since_ns; /* when its oldest waiting compute item arrived; UINT64_MAX: none */
     uint64_t ready_since_ns;   /* since when it has had compute work; UINT64_MAX: it has none */
     uint64_t gap_ns;           /* usual time from the end of its compute work to its next arrival */
     uint64_t graph_ns;  /* usual time that one of its graphs is served on the device, alone or
@@ -69,7 +70,7 @@ struct weir_policy_tenant {
     uint64_t domain;    /* its queues' domain plus 1; 0: it has several domains or no queue */
     uint32_t waiting;   /* queues with compute work that could be granted */
     uint32_t granted;   /* compute items on the device */
-    bool stoppable;     /* all these can be stopped */
+    bool stoppable;     /* all of these can be stopped */
     bool member;        /* it is the leader or in the leader's group */
     bool passed;        /* since it was idle, work of it bypassed the scheduler */
     bool may_pass;      /* for `beside`: its next item may be granted beside the leader's */
@@ -84,7 +85,7 @@ struct weir_policy_next_view {
     const struct weir_policy_tenant *const *ready; /* all tenants with compute work, in the order
                                                       in which they got it. 1 or more */
     uint32_t ready_count;
-    const struct weir_policy_tenant *leader; /* may have no work at the moment; NULL: none */
+    const struct weir_policy_tenant *leader; /* may have no work now; NULL: no leader */
     uint64_t used_ns;  /* the leader's service in this slice, as time of the whole device */
     uint64_t slice_ns; /* the leader's slice */
     uint32_t free_sms; /* for `beside`: what small items leave of config.small_sms; 0: a filler is
@@ -93,20 +94,20 @@ struct weir_policy_next_view {
 
 /* Preset: the tenant that waited longest, 1 ms, no lingering. */
 struct weir_policy_choice {
-    uint32_t ready;     /* index. If it names the leader within its slice, the rest is ignored */
-    uint64_t slice_ns;  /* service until the policy is asked again; 20 us at least */
+    uint32_t ready;     /* index; for the leader within its slice, the rest is ignored */
+    uint64_t slice_ns;  /* service after which the policy is asked again; 20 us at least */
     uint64_t linger_ns; /* how long it stays the leader without work, within its slice */
     uint64_t keep_ns;   /* the same while others fill what it leaves, at most */
 };
 
-/* What a policy of kind TOGETHER sees when it chooses the leader's group. */
+/* The data for a policy of kind TOGETHER that chooses the leader's group. */
 struct weir_policy_together_view {
     uint64_t now_ns;
     const struct weir_policy_tenant *const *ready; /* ready[0] is the leader; the others are those
                                                       of its class and domain that may share */
     uint32_t ready_count;
-    int64_t behind_ns; /* by how much of the device's time the policy NEXT has the leader behind its
-                          share; negative: ahead; 0 where that policy does not say */
+    int64_t behind_ns; /* device time by which the leader is behind its share; negative: ahead; 0:
+                          the policy NEXT does not report it */
 };
 
 struct weir_policy_member {
@@ -138,8 +139,8 @@ struct weir_policy {
 };
 
 /**
- * A policy. Each function says what NULL means; functions that a kind does not use are NULL.
- * All are called inside a call into the scheduler, with its lock held.
+ * A policy. Each function's comment says what NULL means; functions that a kind does not use are
+ * NULL. All are called inside a call into the scheduler, with its lock held.
  */
 struct weir_policy_ops {
     const char *name; /* as in policies.def */
@@ -159,7 +160,8 @@ struct weir_policy_ops {
     /** A tenant has no compute work left. NULL: nothing to do. */
     void (*idle)(struct weir_policy *policy, uint64_t now_ns, struct weir_policy_tenant *tenant);
 
-    /** Kind NEXT. Asked while several tenants are ready, or one that does not lead. Mandatory. */
+    /** Kind NEXT: choose the leader. Called while several tenants are ready, or one that does not
+     * lead. Mandatory. */
     void (*next)(struct weir_policy *policy, const struct weir_policy_next_view *view,
                  struct weir_policy_choice *choice);
     /**
@@ -181,19 +183,19 @@ struct weir_policy_ops {
      * @return the longest item that may go above, in ns; 0: the tenant does not go first.
      */
     uint64_t (*first_ns)(const struct weir_policy *policy, const struct weir_policy_tenant *tenant);
-    /** Kind TOGETHER. Asked after each choice that changes something, and as the group says.
-     *  Mandatory. */
+    /** Kind TOGETHER: choose the leader's group. Called after each choice that changes something,
+     * and when the group requires it. Mandatory. */
     void (*together)(struct weir_policy *policy, const struct weir_policy_together_view *view,
                      struct weir_policy_group *group);
 };
 
-/** A policy by its name in policies.def, or NULL. @thread any */
+/** Find a policy by its name in policies.def; NULL: none. @thread any */
 const struct weir_policy_ops *weir_policy_find(const char *name);
 
 /** The policy in a row of policies.def, from 0; NULL behind the last. @thread any */
 const struct weir_policy_ops *weir_policy_at(uint32_t index);
 
-/** "next", "together"; "?" for others. @thread any */
+/** The name of a kind: "next", "together"; "?" for others. @thread any */
 const char *weir_policy_kind_text(enum weir_policy_kind kind);
 
 struct weir_policy_set {

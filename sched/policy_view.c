@@ -1,8 +1,8 @@
 /* The view of a tenant that policies see, refreshed before they are asked if it is stale. */
 #include "sched/private.h"
 
-/* Which of two items becomes the tenant's view.kernel: one that runs, else is stopped, else waits
- * longest. */
+/* Choose which of two items becomes the tenant's view.kernel: a running one, else a stopped one,
+ * else the one that waits longest. */
 static const struct item *better(const struct item *a, const struct item *b)
 {
     if (!a || !b) {
@@ -53,7 +53,8 @@ static const struct item *first_kernel(const struct queue *queue)
     return item;
 }
 
-/* view_device() for a queue without stoppable items: it needs only sums, as there may be many. */
+/* Like view_device(), for a queue without stoppable items, which may be many: it only needs
+ * sums. */
 static const struct item *view_fixed(const struct weir_sched *sched, const struct queue *queue,
                                      struct weir_policy_tenant *view)
 {

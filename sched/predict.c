@@ -124,13 +124,13 @@ static void evict_oldest(struct weir_predict *predict, struct owner *owner)
     predict->free = (uint32_t)(entry - predict->entry) + 1;
 }
 
-/* Must owner `a` give up an entry before owner `b`? */
+/* Must owner `a` give up an entry before owner `b` does? */
 static bool gives_before(const struct owner *a, const struct owner *b)
 {
     return a->in_use != b->in_use ? !a->in_use : a->count > b->count;
 }
 
-/* The owner that gives up an entry for a new one of `owner`; NULL: there is room. */
+/* Find the owner that must give up an entry for a new one of `owner`; NULL: there is room. */
 static struct owner *giver(struct weir_predict *predict, struct owner *owner)
 {
     uint32_t most = predict->capacity / OWNER_PART;
@@ -172,7 +172,7 @@ static struct entry *entry_for(struct weir_predict *predict, struct owner *owner
     return &predict->entry[name - 1];
 }
 
-/* The key in the table: copies and memsets keep only their owner. */
+/* The key in the table; for copies and memsets only their owner. */
 static uint64_t key_in(enum weir_sched_class class, uint64_t key, uint32_t owner)
 {
     return is_kernel(class) ? key : (uint64_t)owner << WEIR_PREDICT_KEY_BITS;
@@ -293,7 +293,7 @@ void weir_predict_owner_goes(struct weir_predict *predict, uint64_t owner)
 static void line_of(const struct model *m, bool kernel, double *ret_launch, double *ret_size)
 {
     double spread = m->w * m->wxx - m->wx * m->wx;
-    double byte_max_ns = tuning.predict_pull / tuning.guess_bus_gb_s; /* nobody's bus is slower */
+    double byte_max_ns = tuning.predict_pull / tuning.guess_bus_gb_s; /* no bus is slower */
 
     if (m->wxx > 0 && spread > SPREAD_MIN * m->w * m->wxx) {
         double size = (m->w * m->wxy - m->wx * m->wy) / spread;
@@ -310,8 +310,8 @@ static void line_of(const struct model *m, bool kernel, double *ret_launch, doub
             return;
         }
     }
-    /* A line through zero with the least relative error; but large copies are faster per byte than
-     * those of a few bytes. */
+    /* A line through zero with the least relative error. But large copies are faster per byte than
+     * very small ones. */
     *ret_size = m->wxx > 0 ? m->wxy / m->wxx : 0;
     *ret_launch = m->wxx > 0 ? 0 : m->wy / m->w;
     if (!kernel && *ret_size > byte_max_ns) {
@@ -410,7 +410,7 @@ static void observe(struct weir_predict *predict, struct model *m, double x, dou
     predict->learned++;
 }
 
-/* The entry that learns an observation; NULL: the observation teaches nothing. */
+/* Find the entry that learns an observation; NULL: the observation is of no use. */
 static struct entry *entry_to_teach(struct weir_predict *predict, enum weir_sched_class class,
                                     uint64_t key, uint64_t took_ns)
 {

@@ -23,7 +23,7 @@
 
 #include "sched/sched.h"
 
-#define WEIR_PREDICT_KEY_BITS   48 /* how many low bits of a key its owner may choose */
+#define WEIR_PREDICT_KEY_BITS   48 /* low bits of a key, which its owner may choose */
 #define WEIR_PREDICT_KEY_MASK   ((UINT64_C(1) << WEIR_PREDICT_KEY_BITS) - 1)
 #define WEIR_PREDICT_NAME_BYTES 64u
 #define WEIR_PREDICT_ROW_BYTES  88u
@@ -49,7 +49,7 @@ void weir_predict_destroy(struct weir_predict *predict);
  */
 enum weir_status weir_predict_owner_comes(struct weir_predict *predict, const char *name,
                                           uint64_t *ret_owner) WEIR_MUST_CHECK;
-/** An owner is no longer in use: its keys may make room for others'. @thread owner */
+/** An owner is no longer in use: other owners may take the room of its keys. @thread owner */
 void weir_predict_owner_goes(struct weir_predict *predict, uint64_t owner);
 
 /**
@@ -89,7 +89,8 @@ void weir_predict_suppose(struct weir_predict *predict, enum weir_sched_class cl
                           uint64_t size, uint64_t took_ns);
 
 /**
- * Is a key's prediction good enough to charge by: after three observations that agree, or sixteen?
+ * Is a key's prediction reliable enough for charges? It is after three observations that agree, or
+ * sixteen.
  * @thread owner
  */
 bool weir_predict_is_sure(const struct weir_predict *predict, enum weir_sched_class class,
@@ -105,7 +106,7 @@ struct weir_predict_error {
 /* Statistics over all keys since the predictor was created, for `weir stats`. */
 struct weir_predict_stats {
     uint32_t keys;
-    uint64_t asked, known; /* questions; answered questions */
+    uint64_t asked, known; /* queries; queries with an answer */
     uint64_t learned;
     struct weir_predict_error kernels; /* kernels and graphs */
     struct weir_predict_error copies;  /* copies and memsets */
@@ -113,7 +114,7 @@ struct weir_predict_stats {
 /** @thread owner */
 void weir_predict_stats(const struct weir_predict *predict, struct weir_predict_stats *ret_stats);
 
-/** Bytes that weir_predict_save() needs at most now. @thread owner */
+/** The most bytes that weir_predict_save() needs now. @thread owner */
 size_t weir_predict_save_bytes(const struct weir_predict *predict);
 
 /**

@@ -145,7 +145,7 @@ static bool is_sound(double value)
     return isfinite(value) && value >= 0;
 }
 
-/* False: no observations could have led to this model. */
+/* Read an entry. False: no observations could have led to this model. */
 static bool get_entry(const uint8_t *at, struct entry *ret_entry)
 {
     struct entry entry = {

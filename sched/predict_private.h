@@ -1,4 +1,4 @@
-/* What predict.c and predict_file.c share. */
+/* Types and functions that predict.c and predict_file.c share. */
 #ifndef WEIR_SCHED_PREDICT_PRIVATE_H
 #define WEIR_SCHED_PREDICT_PRIVATE_H
 
@@ -22,8 +22,8 @@ struct entry {
     uint64_t key;
     uint32_t class;        /* enum weir_sched_class */
     uint32_t owner;        /* index of its owner */
-    uint32_t chain;        /* index + 1 of the next in the bucket, or in the free list */
-    uint32_t newer, older; /* index + 1 of the owner's entries used next and before */
+    uint32_t chain;        /* index + 1 of the next entry in the bucket or the free list */
+    uint32_t newer, older; /* index + 1 of the owner's next newer and older entry */
     bool supposed;         /* the model comes from disturbed observations */
     uint32_t seen;         /* number of undisturbed observations */
     uint32_t agreed;       /* how many of them in a row agreed with the prediction */
@@ -36,7 +36,7 @@ struct owner {
     char name[WEIR_PREDICT_NAME_BYTES];
     bool in_use;
     uint32_t count;          /* number of its entries */
-    uint32_t newest, oldest; /* index + 1 of its entries used last and first */
+    uint32_t newest, oldest; /* index + 1 of its most and least recently used entry */
 };
 
 /* Errors of predictions, counted in bins that grow by 2^(1/16) each from 2^-10 on. */

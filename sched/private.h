@@ -26,11 +26,11 @@
 struct queue;
 struct tenant;
 
-/* Why an item waits: causes.c. */
+/* The reason why an item waits: causes.c. */
 struct waiting {
     uint8_t cause;       /* enum weir_sched_cause */
     weir_sched_id other; /* the tenant that it waits for; 0: none */
-    uint64_t since_ns;   /* since when that is not counted yet; 0: it was not seen */
+    uint64_t since_ns;   /* since when this is not counted yet; 0: no wait was seen */
 };
 
 struct item {
@@ -111,9 +111,9 @@ struct budget {
     uint64_t seen_ns;
 };
 
-/* settle() (decide.c) resumed and placed a queue's items for these settings. */
+/* The settings for which settle() (decide.c) last resumed and placed a queue's items. */
 struct settled {
-    struct weir_sched_place place; /* of the queue's tenant in the group */
+    struct weir_sched_place place; /* place of the queue's tenant in the group */
     uint32_t limit_sms;
     bool in_company; /* the group has other members */
     bool valid;
@@ -123,16 +123,16 @@ struct settled {
 struct queue {
     weir_sched_id id;
     struct tenant *tenant;
-    struct queue *next, *prev; /* of the tenant */
+    struct queue *next, *prev; /* links in the tenant's list */
     struct item *first, *last;
-    struct item *candidate;              /* the first that waits */
+    struct item *candidate;              /* the first item that waits */
     struct item *listed;                 /* the candidate, if it could be granted */
-    struct queue *list_next, *list_prev; /* in its direction's list, if `listed` is a copy */
-    uint32_t domain;                     /* of weir_sched_queue_add() */
+    struct queue *list_next, *list_prev; /* links in its direction's list, if `listed` is a copy */
+    uint32_t domain;                     /* as of weir_sched_queue_add() */
     uint32_t on_device;
     bool heads;         /* its first item is compute and on the device */
-    uint64_t device_ns; /* counted_ns of what is on the device */
-    uint64_t copies_ns; /* part of device_ns that is copies */
+    uint64_t device_ns; /* counted_ns of its items on the device */
+    uint64_t copies_ns; /* part of device_ns for copies */
     uint32_t kernels;   /* compute items on the device */
     uint32_t stoppable; /* how many of `kernels` can be stopped */
     uint64_t fixed_ns;  /* predicted time of the `kernels` that cannot be stopped */
@@ -145,7 +145,7 @@ struct queue {
 
 /* A tenant's pauses between its copies of a direction. */
 struct copy_gap {
-    uint64_t since_ns;   /* since when, or when last, it had no copy; NEVER: it always had one */
+    uint64_t since_ns;   /* since when it has no copy; NEVER: it has one */
     uint64_t usual_ns;   /* usual length of a pause; NEVER: not known */
     uint64_t before_ns;  /* its service in this direction up to the last pause */
     uint64_t stretch_ns; /* its service between the last two pauses */
@@ -155,20 +155,20 @@ struct tenant {
     struct weir_policy_tenant view; /* what policies see; also holds id, priority and others */
     uint32_t weight;                /* as configured; min_share.c derives view.weight from it */
     uint32_t min_share;             /* percent; 0: none */
-    bool active;     /* it has, or just had, work; kept if any tenant has a min_share */
-    bool guaranteed; /* its weight would give it less than its min_share */
+    bool active;     /* it has or just had work; maintained if a tenant has a min_share */
+    bool guaranteed; /* by its weight alone it would get less than its min_share */
     uint32_t sm_limit_pct;
     bool exclusive; /* never in a group with others */
     enum weir_sched_span span;
     struct budget limit;                        /* its own limit, for all its queues together */
     uint32_t limits;                            /* how many limits it and its queues have */
-    struct tenant *limited_next, *limited_prev; /* in sched->limited, if it has limits */
+    struct tenant *limited_next, *limited_prev; /* links in sched->limited, if it has limits */
     void *user;
     char name[NAME_BYTES];
     struct queue *queues;
     uint64_t waited_ns, finished, stops;
     uint64_t waits[WEIR_SCHED_WAITS];
-    uint64_t credit_ns; /* SM service that it paid for others' work and need not pay again */
+    uint64_t credit_ns; /* service paid for others' work, which it need not pay again */
     uint64_t due_ns;    /* the watchdog helps it until its service reaches this */
     uint64_t helped_ns; /* when the watchdog helped it last */
     uint32_t queue_count, waiting, granted, stopped; /* items */
@@ -193,30 +193,30 @@ struct tenant {
 
 /* Two tenants of one class that fill for each other: how fast both are: pair_gain.c. */
 struct pair_gain {
-    weir_sched_id of[2]; /* tenants, the lesser id first */
+    weir_sched_id of[2]; /* the tenants; the smaller id first */
     struct pair_gain_side {
         uint64_t ns;     /* duration of its items that had only the other's beside them */
         double alone_ns; /* duration of the same items alone */
     } side[2];
-    uint64_t barred_until_ns; /* they do not fill for each other until then */
-    uint64_t bar_ns;          /* how long they were barred last; 0: they were not */
-    double small_speed[2];    /* of small items, relative to alone; 0: not known */
+    uint64_t barred_until_ns; /* until then they do not fill for each other */
+    uint64_t bar_ns;          /* how long they were last barred; 0: never */
+    double small_speed[2];    /* speed of small items, relative to alone; 0: not known */
 };
 
-/* What a small item costs at each level while small items have all SMs: small.c. */
+/* Service that a small item costs at each level while small items have all SMs: small.c. */
 struct small_price {
     weir_sched_id tenant;
     uint64_t key;
-    double plain_ns, above_ns; /* of service on SMs; 0: not known */
+    double plain_ns, above_ns; /* service on SMs; 0: not known */
 };
 
 struct turn_member {
     struct tenant *tenant;
     struct weir_sched_place place;
-    uint64_t key;     /* of its kernel when the group was made */
-    bool tried;       /* in a sample: it has finished an item */
-    uint64_t paid_ns; /* service charged to it in the step that is being charged, */
-    uint64_t done_ns; /* and the work that it is assumed to have got done */
+    uint64_t key;     /* key of its kernel when the group was made */
+    bool tried;       /* in a trial: it has finished an item */
+    uint64_t paid_ns; /* service charged to it in the step that is being charged */
+    uint64_t done_ns; /* work that it is assumed to have done in that step */
 };
 
 /* The turn: which tenants have the compute resource now. */
@@ -239,7 +239,7 @@ struct turn {
     bool sample;
     bool beside;             /* the others have SMs that the leader's SM limit leaves */
     uint64_t valid_until_ns; /* 0: the group is valid until a member's kernel changes */
-    uint64_t hold_ns;        /* so long a member keeps its SMs without work; 0: not at all */
+    uint64_t hold_ns;        /* how long a member keeps its SMs without work; 0: not at all */
     bool quiet;              /* no member's kernel starts while kernels of other tenants run */
     bool by_work;            /* members pay for the work that they get done */
 };
@@ -384,7 +384,7 @@ static inline bool is_too_unsure(const struct item *item)
 {
     return is_unsure(item) && (item->predicted_ns == 0 || item->predicted_ns > tuning.brief_ns);
 }
-/* Is the item's duration still to be learned? */
+/* Must the item's duration still be learned? */
 static inline bool is_to_learn(const struct item *item)
 {
     return is_compute(item) && item->params.key != 0 && is_unsure(item);
@@ -447,9 +447,10 @@ void first_bounds(const struct weir_sched *sched, const struct item *item, uint6
 void charge_more(struct tenant *tenant, int64_t more_ns);
 void front_add(struct weir_sched *sched, struct item *item);
 void front_remove(struct weir_sched *sched, struct item *item);
-/** The first head item that holds the device without a place, if it is before `item`; or NULL. */
+/** Find the first head item that holds the device without a place, if it is before `item`; NULL:
+ * none. */
 struct item *front_before(const struct weir_sched *sched, const struct item *item);
-/** Is the item an equal filler, or has an equal filler been on the device beside it? */
+/** Is the item an equal filler (fill.c), or was an equal filler on the device beside it? */
 bool is_among_equals(const struct weir_sched *sched, const struct item *item);
 /** An item that ran beside others ends: correct its charge to its known duration alone. */
 void charge_by_work(struct weir_sched *sched, struct item *done);
@@ -491,9 +492,9 @@ void trace(struct weir_sched *sched, enum weir_sched_record_kind kind, const str
 /* learn_durations.c */
 void learn(struct weir_sched *sched, struct item *item, uint64_t took_ns);
 
-/* ready.c: who is ready for what */
+/* ready.c: which tenants are ready */
 uint64_t item_rest_ns(const struct weir_sched *sched, const struct item *item); /* 0: not known */
-/** How long the item's blocks keep their SMs; 0: not known. */
+/** How long a block of the item keeps its SM; 0: not known. */
 uint64_t item_block_ns(const struct weir_sched *sched, const struct item *item);
 uint64_t queue_rest_ns(const struct weir_sched *sched, const struct queue *queue);
 /** Wake up when the queue can be granted more, if its head item is at work. */
@@ -577,11 +578,11 @@ static inline void first_note(struct weir_sched *sched, const struct tenant *ten
 /** May one of the two fill below the other? */
 bool pair_gain_may_fill(const struct weir_sched *sched, const struct tenant *a,
                         const struct tenant *b);
-/** Note for `ns` which items were beside each other. */
+/** Record for `ns` which items were beside each other. */
 void pair_gain_pass(struct weir_sched *sched, uint64_t ns);
 /** An item ends, but still counts as on the device: add it to its pair's speeds. */
 void pair_gain_done(struct weir_sched *sched, const struct item *done);
-/* For `ns` a small item had only another tenant's small item beside it, and had this service. */
+/* In `ns` a small item had only another tenant's small item beside it, and got this service. */
 void pair_gain_two_small(struct item *item, const struct item *other, uint64_t ns,
                          uint64_t service_ns);
 /* A small item ends. @return service to charge, because two together get more done than one */
@@ -612,10 +613,10 @@ void group_serve(struct weir_sched *sched, struct item *item, uint64_t service_n
 void group_pass(struct weir_sched *sched, uint64_t ns);
 /** Correct the account: `done_ns` of an item's work, as time alone, is known to be done. */
 void group_correct(const struct weir_sched *sched, struct item *item, uint64_t done_ns);
-/** If a member has got too little done, settle accounts and bar all members from groups. */
+/** If a member got too little work done, settle accounts and bar all members from groups. */
 bool group_settle(struct weir_sched *sched);
 bool group_is_barred(const struct weir_sched *sched, const struct tenant *tenant);
-/** Wake up when a member may have got too little done. */
+/** Wake up when a member may have got too little work done. */
 void group_wake(const struct weir_sched *sched, uint64_t *wake_ns);
 
 /* copy_share.c: which tenant's copy goes first in a direction */
@@ -624,7 +625,7 @@ void copy_unlist(struct weir_sched *sched, struct queue *queue);
 /** Count one more, or one less, copy of a tenant on the device or listed in a direction. */
 void copies_count(struct weir_sched *sched, struct tenant *tenant, enum weir_sched_resource way,
                   bool more);
-/** Call this after a tenant's class changed and before its queues are listed. */
+/** Call this after a change of a tenant's class and before its queues are listed. */
 void copies_change_class(struct weir_sched *sched, struct tenant *tenant);
 /** Give a copy its start tag, unless it has one. */
 void copy_tag(struct weir_sched *sched, struct item *item);
@@ -644,7 +645,7 @@ static inline uint64_t copy_whole_ns(const struct item *copy)
 /** The queue whose copy in pieces continues before `next` is granted; NULL: none. */
 struct queue *copy_going_on(const struct weir_sched *sched, enum weir_sched_resource way,
                             const struct queue *next);
-/** Does a queue's listed copy start by at most slack_ns of its tenant's service after a tag? */
+/** Does a queue's listed copy start at most slack_ns of its tenant's service behind a tag? */
 bool copy_is_within(const struct queue *queue, uint64_t start, uint64_t slack_ns);
 /**
  * Should a queue wait for the next copy of the tenant that had the direction last?

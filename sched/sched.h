@@ -60,7 +60,7 @@ enum weir_sched_resource {
 enum weir_sched_item_state {
     WEIR_SCHED_WAITING,
     WEIR_SCHED_GRANTED,
-    WEIR_SCHED_STOPPING, /* env->stop was called; stopped() or finished() or running() follows */
+    WEIR_SCHED_STOPPING, /* env->stop was called; stopped(), finished() or running() will follow */
     WEIR_SCHED_STOPPED,
     WEIR_SCHED_GONE
 };
@@ -96,8 +96,8 @@ struct weir_sched_tenant_params {
     void *user; /* the owner's; returned by weir_sched_tenant_query() and not used otherwise */
 };
 
-/* What the scheduler may do to an item, and what is known about it. Traces hold these numbers;
- * older ones have an 8, too. */
+/* Flags of an item: what the scheduler may do to it, and its properties. Traces contain these
+ * numbers; older traces also have an 8. */
 enum weir_sched_item_flags {
     WEIR_SCHED_STOPPABLE = 1, /* env.stop and env.resume may be called for it */
     WEIR_SCHED_MOVABLE = 2,   /* env.start, resume and resize can choose its SMs */
@@ -105,7 +105,7 @@ enum weir_sched_item_flags {
                                  scheduler does not call env.start, and charges it from now on */
     WEIR_SCHED_UNSURE = 16,   /* predicted_ns is unreliable (weir_predict_is_sure()). The scheduler
                                  itself sets this when it asks config.predict */
-    WEIR_SCHED_OWN_LEVELS = 32, /* a graph whose kernels have different priorities of their own */
+    WEIR_SCHED_OWN_LEVELS = 32, /* a graph whose kernels have different priorities */
     WEIR_SCHED_PARTABLE = 64 /* a kernel or graph that can be kept, as it is, to a part of the SMs:
                                 the first n, or all behind the first n (config.part_step). If it
                                 is MOVABLE, too, it is launched as it is where it gets a part */
@@ -138,15 +138,15 @@ extern const char *const weir_sched_fill_words[]; /* by enum weir_sched_fill; th
 /* The level at which the device runs an item: it places blocks of a higher level first. */
 enum weir_sched_level {
     WEIR_SCHED_PLAIN,       /* the level of its tenant's class */
-    WEIR_SCHED_BELOW,       /* below all classes: it fills what a higher class leaves */
-    WEIR_SCHED_BELOW_EQUAL, /* as BELOW, but it fills what a tenant of its own class leaves */
+    WEIR_SCHED_BELOW,       /* below all classes: fills what a higher class leaves */
+    WEIR_SCHED_BELOW_EQUAL, /* like BELOW, but fills what a tenant of its own class leaves */
     WEIR_SCHED_ABOVE,       /* above plain items of its class, below higher classes */
     WEIR_SCHED_LEVEL_COUNT
 };
 
 /**
- * What the scheduler asks its environment to do. It calls every function inside a call into it,
- * with the lock that its owner holds; none may block or call in again. `item_user` is the
+ * The scheduler's environment: functions that it calls. It calls every function inside a call into
+ * it, with the lock that its owner holds; none may block or call the scheduler. `item_user` is the
  * item's params.user.
  */
 struct weir_sched_env {
@@ -185,9 +185,11 @@ struct weir_sched_env {
     /** Call weir_sched_tick() at that time instead of the time given before; UINT64_MAX: do not
      * call it. Mandatory. */
     void (*timer)(void *user, uint64_t at_ns);
-    /** A record of the schedule trace: an event or a decision, in order. NULL: not wanted. */
+    /** Receives a record of the schedule trace: an event or a decision, in order. NULL: no trace is
+     * wanted. */
     void (*trace)(void *user, const struct weir_sched_record *record);
-    /** A line for the operator: at most one per policy and kind of mistake. NULL: not wanted. */
+    /** Receives a line for the operator: at most one per policy and kind of mistake. NULL: no lines
+     * are wanted. */
     void (*log)(void *user, const char *line);
 };
 
@@ -205,7 +207,7 @@ struct weir_sched_config {
     uint64_t stop_ns;          /* assumed time from env.stop to stopped(), until one was measured */
     uint64_t launch_ns;        /* time from grant to first block */
     uint32_t overhead_ppm;     /* part of the time that may be lost by switching between tenants */
-    enum weir_sched_fill fill; /* who may fill what the leader leaves: see env.start */
+    enum weir_sched_fill fill; /* which tenants may fill what the leader leaves: see env.start */
     uint32_t small_sms; /* graphs that need only a part of the device may run beside the leader
                            until they need this many SMs together (small.c); 0: none may */
     uint32_t above;     /* 1: the device has a level for some items of the normal class (small.c,
@@ -214,7 +216,7 @@ struct weir_sched_config {
                            SMs (small.c); 0: all of them */
     uint32_t part_step; /* parts of the device for PARTABLE items are its first n SMs, or all SMs
                            behind these, where n is a multiple of part_step; 0: it has none */
-    struct weir_predict *predict; /* borrowed; predicts, and learns from what ended; NULL: none */
+    struct weir_predict *predict; /* borrowed; predicts, and learns from ended items; NULL: none */
 };
 
 /** Fill in defaults, measured on an H200 with the worker's twins. @thread any */
@@ -278,7 +280,7 @@ uint64_t weir_sched_guess_ns(const struct weir_sched_config *config, enum weir_s
  * next item or by the gate's own thread. docs/design/scheduling.md says why this is enough.
  */
 struct weir_sched_shared {
-    _Atomic(weir_sched_id) alone; /* this tenant may pass; 0: nobody. Written under the lock */
+    _Atomic(weir_sched_id) alone; /* the tenant that may pass; 0: none. Written under the lock */
 };
 
 /**
@@ -398,7 +400,7 @@ extern const struct weir_sched_cause_info {
 
 /* How long a queue's next item waited for a cause, and for which other tenant. */
 struct weir_sched_wait {
-    weir_sched_id other; /* 0: none, or several that are not told apart */
+    weir_sched_id other; /* 0: none, or several that are not distinguished */
     uint64_t ns;
     uint8_t cause; /* enum weir_sched_cause */
 };
@@ -485,8 +487,8 @@ enum weir_status weir_sched_running(struct weir_sched *sched, uint64_t now_ns, w
                                     bool may_stop);
 
 /**
- * Forget an item in any state: it is not charged any more, and the environment hears nothing more
- * about it.
+ * Forget an item in any state: it is no longer charged, and the environment is not called for it
+ * any more.
  * @return WEIR_OK, WEIR_ERR_STALE
  * @thread owner
  */
@@ -499,9 +501,9 @@ void weir_sched_tick(struct weir_sched *sched, uint64_t now_ns);
 #define WEIR_SCHED_WAITS 7u
 
 struct weir_sched_tenant_info {
-    struct weir_sched_tenant_params params; /* name: borrowed until the tenant goes */
+    struct weir_sched_tenant_params params; /* name: borrowed until the tenant is removed */
     uint64_t
-        service_ns[WEIR_SCHED_RESOURCE_COUNT]; /* compute: SM-nanoseconds. Up to the last call */
+        service_ns[WEIR_SCHED_RESOURCE_COUNT]; /* up to the last call; compute: SM-nanoseconds */
     uint64_t waited_ns; /* summed: from arrival to start, and from stopped to resumed */
     uint64_t waits[WEIR_SCHED_WAITS]; /* number of waits by length; waited_ns is their sum */
     uint64_t finished;                /* number of items */
@@ -543,7 +545,7 @@ struct weir_sched_counts {
     uint64_t decisions; /* times that the policy `next` was asked */
     uint64_t switches;  /* times that the leader changed */
     uint64_t rescues;   /* turns and copies granted by the watchdog or after starve_ns */
-    uint64_t nonsense;  /* answers of policies that were refused */
+    uint64_t nonsense;  /* refused answers of policies */
     uint32_t tenants, queues, items;
 };
 /** @thread owner */
@@ -558,7 +560,7 @@ enum weir_sched_record_kind {
     WEIR_SCHED_REC_QUEUE_REMOVE,
     WEIR_SCHED_REC_ARRIVE,  /* class, flags, key, bytes, blocks, blocks_per_sm; value: predicted_ns.
                                A copy's key is its rest_bytes */
-    WEIR_SCHED_REC_START,   /* place; value: 1 a filler, 2 above (enum weir_sched_level), 0 else */
+    WEIR_SCHED_REC_START,   /* place; value: 1 filler, 2 above (enum weir_sched_level), 0 else */
     WEIR_SCHED_REC_STOP,    /* value: lease_ns */
     WEIR_SCHED_REC_STOPPED, /* blocks: done_blocks */
     WEIR_SCHED_REC_RESUME,  /* place */
@@ -613,12 +615,12 @@ static inline struct weir_sched_tenant_params weir_sched_tenant_unpacked(uint64_
 
 struct weir_sched_record {
     uint64_t at_ns;
-    weir_sched_id tenant, queue, item; /* 0 where the record concerns none */
+    weir_sched_id tenant, queue, item; /* 0: the record concerns none */
     uint64_t key, bytes, value;
     uint32_t blocks, blocks_per_sm;
     struct weir_sched_place place;
     uint8_t kind;  /* enum weir_sched_record_kind */
-    uint8_t class; /* of items: enum weir_sched_class */
+    uint8_t class; /* for items: enum weir_sched_class */
     uint16_t flags;
 };
 

@@ -1,9 +1,9 @@
 /*
- * Batches of copies and of hints: each member is posted as the single call would, in order. That is
- * stricter than what a batch promises, and posting costs less than a record of its own would save.
+ * Batches of copies and of hints: each member is posted like a single call, in order. That is
+ * stricter than a batch requires, and a record for a whole batch would save little.
  *
- * When the source may be read is said per copy; pageable memory is always read before the call
- * returns, which every order allows.
+ * Each copy says when its source may be read. Pageable memory is always read before the call
+ * returns, which every such order allows.
  */
 #include "guest_lib/entry.h"
 #include "guest_lib/stream.h"
@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Lists of attributes: each begins at the member that its index names, the first at 0. */
+/* Check a list of attributes: each begins at the member that its index names, the first at 0. */
 static bool list_good(const void *list, const size_t *firsts, size_t n_list, size_t count)
 {
     if (!list || !firsts || !n_list || n_list > count || firsts[0] != 0) {
@@ -67,7 +67,7 @@ CUresult weir_guest_cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, 
     return copy_batch(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream);
 }
 
-/* Which member failed is not known in general: SIZE_MAX says so. */
+/* SIZE_MAX says that the failed member is not known. */
 CUresult weir_guest_cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
                                        size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs,
                                        size_t numAttrs, size_t *failIdx, CUstream hStream)
@@ -78,7 +78,7 @@ CUresult weir_guest_cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, siz
     return copy_batch(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream);
 }
 
-/* Bytes of an array's element. */
+/* The size of an array's element in bytes. */
 static CUresult element_bytes(CUarray array, size_t *ret_bytes)
 {
     CUDA_ARRAY3D_DESCRIPTOR shape;
@@ -230,7 +230,8 @@ CUresult weir_guest_cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, s
     return result;
 }
 
-/* Contents that may be discarded may also stay: checked as a prefetch is, and nothing done. */
+/* Contents that may be discarded may also stay: so this is checked like a prefetch, and does
+ * nothing. */
 CUresult weir_guest_cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
                                            unsigned long long flags, CUstream hStream)
 {

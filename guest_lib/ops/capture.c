@@ -1,8 +1,9 @@
 /*
- * Stream capture. The driver captures in the worker; here is only the count of captures under way
- * (which turns posted stream work into calls) and what a captured graph will need of this process.
+ * Stream capture. The driver captures in the worker. The guest only counts captures in progress
+ * (which turns posted stream work into calls), and keeps the state that a captured graph will need
+ * in this process.
  *
- * Pageable copies, functions and memory nodes met during a capture wait in a list under the
+ * Pageable copies, functions and memory nodes found during a capture are kept in a list under the
  * capture's id until the capture ends and its graph has a name.
  */
 #include "guest_lib/graph_mem.h"
@@ -35,11 +36,11 @@ static CUresult info_of(struct weir_guest_stream *stream, struct weir_op_capture
     return weir_call_capture_info(weir_guest_channel(), &in, out);
 }
 
-/* The id of the capture that a stream takes part in; false when it is not captured. */
+/* Get the id of the capture in which a stream takes part; false if it is not captured. */
 static bool capture_of(struct weir_guest_stream *stream, uint64_t *ret_id, CUresult *ret_result)
 {
     struct weir_op_capture_info_out out;
-    if (stream->legacy) { /* it never is; the work itself gets the errors of other captures */
+    if (stream->legacy) { /* never captured; its work gets other captures' errors */
         *ret_result = CUDA_SUCCESS;
         return false;
     }
@@ -190,7 +191,7 @@ bool weir_graph_capture_free(struct weir_guest_stream *stream, CUstream handle, 
     return true;
 }
 
-/* ---------------------------------------------------------------- what a capture has met */
+/* ---------------------------------------------------------------- state kept during a capture */
 
 static CUresult give(struct weir_graph_set *set, const struct pending *item)
 {
@@ -225,7 +226,7 @@ static void let_go(const struct pending *item)
     }
 }
 
-/* Give what a capture has met to its graph; without a graph, free it. */
+/* Give a capture's state to its graph; without a graph, free it. */
 static CUresult settle(uint64_t capture, uint64_t graph)
 {
     CUresult result = CUDA_SUCCESS;
@@ -259,7 +260,7 @@ static CUresult settle(uint64_t capture, uint64_t graph)
     return result;
 }
 
-/* ---------------------------------------------------------------- captures under way */
+/* ---------------------------------------------------------------- captures in progress */
 
 /* The list of streams in which a capture began, and their captures. */
 static struct {
@@ -268,9 +269,9 @@ static struct {
 } captures = {PTHREAD_MUTEX_INITIALIZER, NULL};
 
 /*
- * Before the host is asked: no thread may post into a stream that is captured already. The stream's
- * lock keeps a mark that another thread is about to post before the capture.
- * @return false: one began in it already
+ * Mark the stream before the host is asked, since no thread may post into a captured stream. The
+ * stream's lock orders a mark that another thread is about to post before the capture.
+ * @return false: a capture began in it already
  */
 static bool enter(struct weir_guest_stream *stream, CUstreamCaptureMode mode, uint64_t graph)
 {
@@ -314,7 +315,7 @@ CUresult weir_guest_capture_leave(struct weir_guest_stream *stream, uint64_t gra
     return settle(id, graph);
 }
 
-/* A capture that forbids the thread's call, and that the host has yet to invalidate. */
+/* Find a capture that forbids the thread's call, and that the host must invalidate. */
 static struct weir_guest_stream *find_forbidding(const struct weir_guest_ctx *ctx,
                                                  bool *ret_forbidden)
 {
@@ -424,7 +425,7 @@ static CUresult end(struct weir_guest_stream *stream, const struct weir_guest_ca
     return result == CUDA_SUCCESS ? settled : result;
 }
 
-/* Get the mode in which the stream's capture began. @return false: none began in it */
+/* Get the mode in which the stream's capture began. @return false: no capture began in it */
 static bool how_begun(struct weir_guest_stream *stream, struct weir_guest_capture *ret_capture)
 {
     pthread_mutex_lock(&captures.lock);
@@ -488,7 +489,7 @@ CUresult weir_guest_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus 
     return result;
 }
 
-/* The dependencies stay valid until the thread asks again, as the program expects of the driver. */
+/* The dependencies stay valid until the thread's next query, as the driver's do. */
 static __thread uint64_t *kept_dependencies;
 static __thread CUgraphEdgeData *kept_edges;
 static __thread size_t kept_room;
@@ -561,7 +562,7 @@ CUresult weir_guest_cuStreamGetCaptureInfo_v3(CUstream hStream,
         *dependencies_out = (const CUgraphNode *)(const void *)kept_dependencies;
     }
     if (edgeData_out) {
-        *edgeData_out = out.n_edges ? kept_edges : NULL; /* NULL: plain edges */
+        *edgeData_out = out.n_edges ? kept_edges : NULL; /* NULL: all edges are plain */
     }
     if (numDependencies_out) {
         *numDependencies_out = out.n_dependencies;

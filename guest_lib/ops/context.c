@@ -9,7 +9,8 @@ static CUcontext handle_of(const struct weir_guest_ctx *ctx)
     return (CUcontext)(uintptr_t)ctx->handle;
 }
 
-/* May it be made current? An inactive primary context may: cudart does so before retaining it. */
+/* May the context be made current? An inactive primary context may: cudart does so before retaining
+ * it. */
 static CUresult check_settable(CUcontext handle)
 {
     const struct weir_guest_ctx *ctx = weir_ctx_get(handle);
@@ -96,7 +97,7 @@ CUresult weir_guest_cuCtxDestroy_v2(CUcontext ctx)
     return result;
 }
 
-/* Deprecated, but PyCUDA lets go of each context by cuCtxDetach. */
+/* Deprecated, but PyCUDA releases each context by cuCtxDetach. */
 CUresult weir_guest_cuCtxAttach(CUcontext *pctx, unsigned int flags)
 {
     struct weir_guest_ctx *ctx;
@@ -233,8 +234,8 @@ CUresult weir_guest_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
 }
 
 /*
- * Access between devices is the host's to give, and it gives it to every chunk
- * (docs/design/devices.md), so a context only remembers what the program has asked for.
+ * The host gives all devices access to every chunk (docs/design/devices.md), so a context only
+ * remembers what the program has asked for.
  */
 CUresult weir_guest_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 {

@@ -10,7 +10,7 @@
  * pieces. */
 #define ADDRESSES_BYTES (64u << 10)
 
-/* @param type  what the caller says of the side: of device memory it must be. */
+/* @param type the caller's type of the side; it must be right for device memory. */
 static CUresult make_side(uint64_t address, uint64_t bytes, CUmemorytype type,
                           struct weir_guest_copy_side *ret_side)
 {
@@ -24,7 +24,7 @@ static CUresult make_side(uint64_t address, uint64_t bytes, CUmemorytype type,
     return result;
 }
 
-/* The context, of another device than the stream's, whose memory this is; or NULL. */
+/* The context whose memory this is, if it is of another device than the stream's; or NULL. */
 static struct weir_guest_ctx *owner_elsewhere(uint64_t address,
                                               const struct weir_guest_stream *stream)
 {
@@ -39,8 +39,8 @@ static struct weir_guest_ctx *owner_elsewhere(uint64_t address,
 }
 
 /*
- * A copy that names no stream and has memory of another device on a side begins after all work of
- * both devices, and all later work of both comes after it: waited for here, before and behind.
+ * A copy that names no stream and has memory of another device on one side begins after all work of
+ * both devices, and all later work of both comes after it. So the guest waits before and after it.
  */
 static CUresult linear_between(uint64_t dst, uint64_t src, const struct weir_guest_copy_side *to,
                                const struct weir_guest_copy_side *from, uint64_t bytes,
@@ -75,8 +75,8 @@ static CUresult linear_alike(uint64_t dst, CUmemorytype dst_type, uint64_t src,
 }
 
 /*
- * Registered memory that a copy may name: what cannot be copied by the program in the stream's
- * order is shared with the GPU. That it cannot be is no error.
+ * Note registered memory of a copy: if the program cannot copy it in the stream's order, it is
+ * shared with the GPU. A failure to share is no error.
  */
 static CUresult note_sides(uint64_t dst, uint64_t src, uint64_t bytes, bool async, bool captured)
 {
@@ -110,7 +110,7 @@ static uint64_t bits(const void *pointer)
     return (uint64_t)(uintptr_t)pointer;
 }
 
-/* Addresses are unique over all devices, so a copy between contexts is a copy of addresses. */
+/* Addresses are unique over all devices, so a copy between contexts only needs addresses. */
 static CUresult check_contexts(CUcontext dst, CUcontext src)
 {
     struct weir_guest_ctx *ctx;
@@ -150,7 +150,7 @@ static CUresult array_side(const struct raw_side *raw, struct weir_guest_copy_si
                                                               : CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* From the first byte of the box to its last; false when it overflows or rows overlap. */
+/* The bytes from the first to the last one of the box; false if this overflows or rows overlap. */
 static bool box_span(uint64_t width, uint64_t height, uint64_t depth, uint64_t pitch,
                      uint64_t slice_rows, uint64_t *ret_bytes)
 {
@@ -197,7 +197,8 @@ static CUresult any_side(const struct raw_side *raw, uint64_t width, uint64_t he
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Rows cannot be copied in the stream's order by the program: they are shared with the GPU. */
+/* Share the registered memory of a box with the GPU: the program cannot copy rows in the stream's
+ * order. */
 static CUresult note_box(const struct raw_side *side, uint64_t bytes, bool writes, bool shares)
 {
     uint64_t address = side->type == CU_MEMORYTYPE_HOST ? side->host : side->device;
@@ -265,7 +266,7 @@ CUresult weir_guest_copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream hStream, 
 
 /* ---------------------------------------------------------------- one-dimensional arrays */
 
-/* A side that is one row; at: an offset in the array, or an address. */
+/* A side of one row; at: an offset in the array, or an address. */
 static struct raw_side row_side(CUmemorytype type, CUarray array, uint64_t at)
 {
     return type == CU_MEMORYTYPE_ARRAY ? (struct raw_side){.type = type, .array = array, .x = at}

@@ -1,4 +1,4 @@
-/* Devices, answered from the snapshot that came with the welcome, and their primary contexts. */
+/* Devices, whose properties came with the welcome, and their primary contexts. */
 #include "guest_lib/ops/forward.h"
 #include "proto/guest_hand.h"
 #include <stdio.h>
@@ -7,7 +7,7 @@
 /* Guards retain counts and `going`. */
 static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t primary_gone = PTHREAD_COND_INITIALIZER;
-static __thread bool goes_here; /* the thread is taking a primary context apart */
+static __thread bool goes_here; /* the thread is destroying a primary context */
 
 CUresult weir_guest_cuDeviceGetLuid(char *luid, unsigned int *deviceNodeMask, CUdevice dev)
 {
@@ -133,8 +133,9 @@ static CUresult retain_locked(struct weir_guest_ctx *ctx)
 }
 
 /*
- * While a thread takes a primary context apart, others that retain or release it wait here.
- * Destructors of context-local storage call back in that same thread; for them the context is gone.
+ * While a thread destroys a primary context, other threads that retain or release it wait here.
+ * Destructors of context-local storage call back in that same thread; for them the context is
+ * already destroyed.
  * @return false: this is such a call
  */
 static bool lock_primary(const struct weir_guest_ctx *ctx)

@@ -37,7 +37,7 @@ CUresult weir_guest_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, uns
     return result == CUDA_SUCCESS ? weir_event_record(event, stream, flags) : result;
 }
 
-/* Unsafe while a stream is captured; but a captured event has an error of its own. */
+/* Unsafe while a stream is captured, except that a captured event has its own error. */
 static CUresult get_to_wait(CUevent handle, struct weir_guest_event **ret_event)
 {
     CUresult result = weir_event_get(handle, ret_event);

@@ -1,4 +1,4 @@
-/* cuFunc* and cuKernel* queries: answered from what came with the function. */
+/* cuFunc* and cuKernel* queries, answered from the properties that came with the function. */
 #include "guest_lib/ops/forward.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
@@ -29,7 +29,7 @@ CUresult weir_function_attribute(struct weir_guest_function *function, CUdevice 
     return result;
 }
 
-/* Limits that the driver surely accepts; it is asked about other values. */
+/* Limits that the driver certainly accepts; for other values the driver is asked. */
 static bool surely_taken(const struct weir_guest_function *function, CUdevice device,
                          uint32_t index, int value)
 {
@@ -83,7 +83,7 @@ CUresult weir_guest_function_cache_config(struct weir_guest_function *function, 
     return weir_post_function_cache_config(weir_guest_channel(), &in);
 }
 
-/* Past the last parameter the driver says INVALID_VALUE; callers count by that. */
+/* Past the last parameter the driver returns INVALID_VALUE; callers use that to count. */
 CUresult weir_guest_function_parameter(const struct weir_guest_function *function, size_t index,
                                        size_t *ret_offset, size_t *ret_bytes)
 {

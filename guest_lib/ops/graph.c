@@ -1,6 +1,6 @@
 /*
- * Graphs as wholes: made, cloned, instantiated, launched, updated, destroyed; and the generic node
- * calls, which only sort by type.
+ * Graphs as a whole: they are made, cloned, instantiated, launched, updated, destroyed. Also the
+ * generic node calls, which only select the function for the type.
  */
 #include "guest_lib/ops/forward.h"
 #include "guest_lib/register.h"
@@ -119,7 +119,7 @@ CUresult weir_guest_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgrap
                                                 unsigned long long flags)
 {
     struct weir_op_graph_instantiate_out out;
-    /* There is no stream to upload in, so NVIDIA's driver refuses that here. */
+    /* There is no stream for the upload, so NVIDIA's driver refuses this flag here. */
     return (flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0
                ? CUDA_ERROR_INVALID_VALUE
                : instantiate(phGraphExec, hGraph, flags, &out);
@@ -147,7 +147,7 @@ CUresult weir_guest_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgra
     if (!params) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    /* Uploading is done below, on the caller's stream. */
+    /* The upload is done below, on the caller's stream. */
     const uint64_t upload = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;
     CUresult result = instantiate(phGraphExec, hGraph, params->flags & ~upload, &out);
     params->hErrNode_out = (CUgraphNode)(uintptr_t)out.error_node;
@@ -289,11 +289,11 @@ static CUresult dot_print(FILE *file, CUgraph graph)
     return result;
 }
 
-/* The file is the program's: written here, from what the worker tells of nodes and edges. */
+/* The guest writes the program's file itself, from the worker's list of nodes and edges. */
 CUresult weir_guest_cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsigned int flags)
 {
     WEIR_GUEST_KEEP_ERRNO;
-    (void)flags; /* all of them ask for more detail */
+    (void)flags; /* all flags ask for more detail */
     if (!path || !weir_guest_object_get(WEIR_KIND_GRAPH, hGraph)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -316,8 +316,8 @@ static const CUDA_KERNEL_NODE_PARAMS *kernel_of(const CUDA_KERNEL_NODE_PARAMS_v3
     return (const CUDA_KERNEL_NODE_PARAMS *)(const void *)p;
 }
 
-/* Both structs have the same layout, and this one is written to: the node's address is
- * an output. */
+/* Both structs have the same layout. The address is an output, so it is written to the caller's
+ * struct. */
 static CUDA_MEM_ALLOC_NODE_PARAMS *alloc_of(CUDA_MEM_ALLOC_NODE_PARAMS_v2 *p)
 {
     _Static_assert(sizeof(CUDA_MEM_ALLOC_NODE_PARAMS_v2) == sizeof(CUDA_MEM_ALLOC_NODE_PARAMS),
@@ -451,7 +451,7 @@ static bool all_plain(const CUgraphEdgeData *edges, size_t count)
     return true;
 }
 
-/* A node with special edges is made without any, and gets them then. */
+/* Make a node with special edges first without edges, and then add them. */
 CUresult weir_guest_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
                                       const CUgraphNode *dependencies,
                                       const CUgraphEdgeData *dependencyData, size_t numDependencies,

@@ -1,4 +1,4 @@
-/* Conditional graph nodes: their handles, and the graphs that are their bodies. */
+/* Conditional graph nodes: their handles, and their bodies, which are graphs. */
 #include "guest_lib/entry.h"
 #include "guest_lib/graph.h"
 #include "proto/guest_calls.h"
@@ -40,7 +40,7 @@ CUresult weir_graph_add_conditional(CUgraphNode *ret_node, CUgraph graph,
         uint64_t body = out.graphs[i];
         bodies[i] = (CUgraph)(uintptr_t)body;
         result = weir_guest_adopt(WEIR_KIND_GRAPH, &body, 1);
-        /* Functions and copies of the body are the whole graph's: both go together. */
+        /* The whole graph owns functions and copies of the body: both are destroyed together. */
         result = result == CUDA_SUCCESS && weir_graph_set_of(body)
                      ? weir_graph_set_include((uintptr_t)graph, body)
                      : CUDA_ERROR_OUT_OF_MEMORY;

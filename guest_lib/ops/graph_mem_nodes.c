@@ -1,4 +1,4 @@
-/* Allocation and free nodes: empty nodes to the driver, see guest_lib/graph_mem.h. */
+/* Allocation and free nodes. The driver sees them as empty nodes, see guest_lib/graph_mem.h. */
 #include "guest_lib/graph_mem.h"
 #include "guest_lib/ops/forward.h"
 #include "proto/guest_calls.h"
@@ -94,7 +94,7 @@ CUresult weir_guest_memory_node_record(CUgraphNode node, CUgraphNodeType type,
                : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* The driver sees an empty node where the program sees one of memory. */
+/* The driver returns the empty type for a node of memory. */
 CUresult weir_guest_cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
 {
     struct weir_graph_node record;

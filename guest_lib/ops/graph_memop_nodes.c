@@ -18,7 +18,7 @@ static CUresult check_ops(const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
                 : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* The record keeps a copy: the program's array may be gone when it asks. */
+/* The record keeps a copy, since the program's array may be gone when it queries the node. */
 static CUresult keep_ops(CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
 {
     struct weir_graph_node record = {.handle = (uintptr_t)node,

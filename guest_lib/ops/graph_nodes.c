@@ -1,6 +1,7 @@
 /*
  * Graph nodes whose parameters hold pointers into the program: kernel, memcpy, memset and host
- * nodes. Adding and setting read the parameters the same way; getting gives back what was kept.
+ * nodes. Adding and setting read the parameters in the same way; getting returns the stored
+ * parameters.
  */
 #include "base/hash.h"
 #include "guest_lib/callback.h"
@@ -15,7 +16,7 @@
 #define MAX_DEPENDENCIES 4096
 #define TAKEN_SLOTS      4096
 
-/* What all functions that add a node have in common. */
+/* The common state of all functions that add a node. */
 struct addition {
     uint64_t graph;
     uint64_t node; /* the new node's name */
@@ -52,7 +53,7 @@ CUresult weir_guest_node_record(CUgraphNode node, CUgraphNodeType type,
                                 struct weir_graph_node *ret_record)
 {
     if (!weir_graph_node_find((uintptr_t)node, ret_record)) {
-        return CUDA_ERROR_NOT_SUPPORTED; /* made by a capture: its staging is not the program's */
+        return CUDA_ERROR_NOT_SUPPORTED; /* made by a capture: its block is not program memory */
     }
     return ret_record->type == type ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -112,7 +113,7 @@ CUresult weir_guest_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hG
  * each time. */
 static uint64_t taken[TAKEN_SLOTS];
 
-/* Everything in a node's parameters that the driver may refuse, as one number. */
+/* Hash everything in a node's parameters that the driver may refuse. */
 static uint64_t shape_of(const struct weir_op_graph_kernel_set_in *in,
                          const struct weir_guest_function *function)
 {
@@ -172,7 +173,7 @@ CUresult weir_guest_node_set_kernel(uint64_t exec, CUgraphNode node,
     return result;
 }
 
-/* The driver gives pointers to its own copy of the arguments; ours lives in the node's record. */
+/* The driver returns pointers to its own copy of the arguments; ours is in the node's record. */
 static CUresult keep_arguments(CUgraphNode node, const struct weir_guest_function *function,
                                const struct weir_op_graph_kernel_get_out *out, void ***ret_pointers)
 {
@@ -234,7 +235,7 @@ CUresult weir_guest_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode,
         .blockDimZ = out.block[2],
         .sharedMemBytes = out.shared_bytes,
         .kernelParams = pointers,
-        /* what cudart knows its kernels by */
+        /* the handle by which cudart knows its kernels */
         .kern = function->library ? (CUkernel)(uintptr_t)out.f : NULL,
     };
     return CUDA_SUCCESS;
@@ -252,7 +253,7 @@ CUresult weir_guest_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode,
     .dst_height = (copy).dst.height, .width = (copy).width, .height = (copy).height,               \
     .depth = (copy).depth
 
-/* The node has taken the copy: its pageable block now belongs to the (executable) graph. */
+/* The node has accepted the copy: its pageable block now belongs to the (executable) graph. */
 static CUresult give_block(uint64_t owner, const struct weir_graph_copy *copy)
 {
     if (!copy->pageable) {
@@ -320,7 +321,7 @@ CUresult weir_guest_node_set_copy(uint64_t exec, CUgraphNode node, const CUDA_ME
         return result;
     }
     if (copy.pageable && !exec) {
-        /* The block would need the graph's name, which a node alone does not tell. */
+        /* The block would belong to the node's graph, but a node alone does not tell its graph. */
         weir_graph_block_free(&copy.host.block);
         return CUDA_ERROR_NOT_SUPPORTED;
     }
@@ -458,8 +459,8 @@ CUresult weir_guest_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
     return end_add(result, &add, phGraphNode);
 }
 
-/* The token of a replaced function stays until its owner goes:
- * an earlier launch may still call it. */
+/* The token of a replaced function stays until its owner is destroyed, since an earlier launch may
+ * still call it. */
 CUresult weir_guest_node_set_host(uint64_t exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *p)
 {
     struct weir_graph_function *function = NULL;

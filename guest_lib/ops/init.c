@@ -1,4 +1,4 @@
-/* Calls that are answered before cuInit too, and the profiler, which is not there. */
+/* Calls that are answered before cuInit, too, and the profiler's calls, which do nothing. */
 #include "guest_lib/entry.h"
 #include "guest_lib/export_tables.h"
 #include "guest_lib/monitor.h"

@@ -1,7 +1,7 @@
 /*
- * cuIpc*: between guest processes of one tenant. The 64 bytes are an unguessable name that the host
- * keeps. The memory has the same address in all processes of a worker; in another worker's it has
- * one that is free there.
+ * cuIpc*: sharing between guest processes of one tenant. The 64 bytes are an unguessable name that
+ * the host stores. The memory has the same address in all processes of a worker; processes of other
+ * workers get a free address.
  */
 #include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
@@ -34,7 +34,8 @@ CUresult weir_guest_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
     return result;
 }
 
-/* Some range lies there: the same memory, opened before, which is counted; or the program's own. */
+/* The address is in use: either the same memory was opened before, which is counted, or it is the
+ * program's own. */
 static CUresult open_again(uint64_t base)
 {
     struct weir_mem there;

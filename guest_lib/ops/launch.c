@@ -1,11 +1,11 @@
 /*
  * Launches: the hottest path of the library.
  *
- * A launch whose configuration is surely right is posted. One that the driver might refuse (too
- * many threads, too much shared memory, clusters, cooperative) is called, so that the program gets
- * the driver's own verdict at once, as autotuners expect; the shapes of such launches that went
- * well are kept with the function, and the same shapes are posted from then on. A shape is all that
- * the verdict depends on: not the grid, mostly.
+ * A launch whose configuration is certainly valid is posted. If the driver might refuse it (too
+ * many threads, too much shared memory, clusters, cooperative), the guest waits for the driver's
+ * result, which autotuners expect at once. The shapes of such launches that succeeded are kept with
+ * the function, and later launches of the same shape are posted. A shape has everything that the
+ * result depends on, mostly without the grid.
  */
 #include "guest_lib/launch.h"
 #include "guest_lib/entry.h"
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What all kinds of launches have in common. */
+/* The common state of all kinds of launches. */
 struct request {
     struct weir_launch_dims dims;
     CUstream stream;
@@ -40,14 +40,14 @@ static bool within(const uint32_t dims[3], const struct weir_guest_device *devic
     return true;
 }
 
-/* A grid goes with clusters of this size: 0, 0, 0 stands for none. */
+/* Is the grid a multiple of the clusters? 0, 0, 0 means no clusters. */
 static bool divides(const uint32_t cluster[3], const uint32_t grid[3])
 {
     return !cluster[0] || (cluster[1] && cluster[2] && grid[0] % cluster[0] == 0 &&
                            grid[1] % cluster[1] == 0 && grid[2] % cluster[2] == 0);
 }
 
-/* The clusters that a kernel was compiled for, if it was. */
+/* Get the cluster size with which a kernel was compiled, if it has one. */
 static void compiled_cluster(const struct weir_guest_function *function, uint32_t ret_cluster[3])
 {
     for (int i = 0; i < 3; i++) {
@@ -69,7 +69,8 @@ static bool dims_good(const struct weir_guest_function *function,
            divides(cluster, dims->grid);
 }
 
-/* Would the driver surely accept the launch? If not, it is asked; that is no error. */
+/* Would the driver certainly accept the launch? If not, the guest waits for its result; that is no
+ * error. */
 static bool surely_good(struct weir_guest_function *function, const struct weir_launch_dims *dims,
                         const struct weir_guest_ctx *ctx)
 {
@@ -90,8 +91,9 @@ static bool surely_good(struct weir_guest_function *function, const struct weir_
 }
 
 /*
- * Does the verdict hold for every grid? Where the grid is within the device's bounds and divisible
- * by the clusters it does, but for cooperative launches, which must fit on the device at once.
+ * Is the driver's result the same for every grid? It is if the grid is within the device's bounds
+ * and a multiple of the clusters, except for cooperative launches, which must fit on the device at
+ * once.
  */
 static bool any_grid(const struct weir_guest_function *function, const struct request *request,
                      const struct weir_guest_ctx *ctx)
@@ -114,7 +116,7 @@ static bool any_grid(const struct weir_guest_function *function, const struct re
     return true;
 }
 
-/* Where an attribute holds an event, or NULL. */
+/* Find the event in an attribute; NULL: it has none. */
 static CUevent *event_in(CUlaunchAttribute *attribute)
 {
     switch ((unsigned int)attribute->id) {
@@ -127,7 +129,7 @@ static CUevent *event_in(CUlaunchAttribute *attribute)
     }
 }
 
-/* A number for everything the driver's verdict depends on; 0 stands for "none". */
+/* Hash everything that the driver's result depends on; 0 stands for "none". */
 static uint64_t shape_of(const struct weir_guest_function *function, const struct request *request,
                          const struct weir_guest_ctx *ctx)
 {
@@ -159,7 +161,7 @@ static uint64_t shape_of(const struct weir_guest_function *function, const struc
     return hash ? hash : 1;
 }
 
-/* Returns how many bytes of an attribute's value matter; 0: the attribute does not travel. */
+/* Returns how many bytes of an attribute's value matter; 0: the attribute is not sent. */
 static size_t attribute_bytes(CUlaunchAttributeID id)
 {
     const CUlaunchAttributeValue *v = NULL;
@@ -193,7 +195,7 @@ static size_t attribute_bytes(CUlaunchAttributeID id)
     case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
         return sizeof(v->launchCompletionEvent);
     default:
-        return 0; /* device-side handles */
+        return 0; /* handles for use on the device */
     }
 }
 
@@ -217,8 +219,8 @@ CUresult weir_launch_attributes(const CUlaunchAttribute *attributes, uint32_t co
         if (kept == WEIR_LAUNCH_ATTRIBUTES_MAX) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        /* The bytes behind the value come from the caller's stack, so clear them: shapes are
-         * compared by bytes. */
+        /* Clear the bytes behind the value, which come from the caller's stack: shapes are compared
+         * by bytes. */
         memset(&ret_attributes[kept], 0, sizeof(ret_attributes[kept]));
         ret_attributes[kept].id = attributes[i].id;
         memcpy(&ret_attributes[kept].value, &attributes[i].value, bytes);
@@ -228,7 +230,7 @@ CUresult weir_launch_attributes(const CUlaunchAttribute *attributes, uint32_t co
     return CUDA_SUCCESS;
 }
 
-/* The buffer that `extra` names; its pairs come in any order. */
+/* Read the buffer that `extra` names; its pairs may come in any order. */
 static CUresult read_extra(void **extra, const void **ret_data, size_t *ret_bytes)
 {
     const void *data = NULL;
@@ -250,7 +252,7 @@ static CUresult read_extra(void **extra, const void **ret_data, size_t *ret_byte
     return CUDA_SUCCESS;
 }
 
-/* @return false: an argument has no place */
+/* @return false: an argument is missing */
 static bool pack(const struct weir_guest_function *function, void **params, uint8_t *buffer)
 {
     memset(buffer, 0, function->param_bytes);
@@ -338,8 +340,8 @@ static CUresult send(struct weir_guest_function *function, const struct request 
 }
 
 /*
- * Several devices: the stream must be of the current one, and a module's function of the stream's.
- * What is to be known of a kernel on this device is asked once.
+ * With several devices, the stream must be of the current one, and a module's function of the
+ * stream's. A kernel's properties on this device are read once.
  */
 static CUresult check_device(struct weir_guest_function *function,
                              const struct weir_guest_stream *stream)
@@ -358,7 +360,7 @@ static CUresult check_device(struct weir_guest_function *function,
                : result;
 }
 
-/* As send(), around the record of an event that an attribute asks for; one at most. */
+/* Like send(), for a launch with an event in its attributes; there is at most one. */
 static CUresult send_with_event(struct weir_guest_function *function, const struct request *request,
                                 struct weir_guest_stream *stream,
                                 const struct weir_launch_buffer *buffer)

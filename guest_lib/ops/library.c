@@ -1,4 +1,4 @@
-/* cuLibrary* and cuKernel*: what libcudart 12 and later load their kernels with. */
+/* cuLibrary* and cuKernel*: libcudart 12 and later load their kernels with these. */
 #include "guest_lib/ops/forward.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
@@ -92,7 +92,7 @@ CUresult weir_guest_library_load(CUlibrary *ret_library, const void *source, boo
                : result;
 }
 
-/* The library's module, asked for once; its functions are found through it like any module's. */
+/* The library's module, looked up once; its functions are found like those of any module. */
 CUresult weir_guest_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle)
 {
     struct weir_library *library = weir_library_get(handle);
@@ -140,8 +140,8 @@ CUresult weir_guest_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle)
     return CUDA_SUCCESS;
 }
 
-/* cudart asks twice for each copy to or from a symbol, and the answer stays the same until a
- * context goes. */
+/* cudart asks twice for each copy to or from a symbol. The answer stays the same until a context is
+ * destroyed. */
 static bool find_variable(struct weir_library *library, const char *name, CUdevice device,
                           struct weir_op_library_global_out *out)
 {
@@ -163,7 +163,7 @@ static void keep_variable(struct weir_library *library, const char *name, CUdevi
     size_t name_bytes = strlen(name) + 1;
     struct weir_library_variable *v = malloc(sizeof(*v) + name_bytes);
     if (!v) {
-        return; /* it is asked for again */
+        return; /* the next query asks again */
     }
     *v = (struct weir_library_variable){
         .device = device, .address = out->address, .bytes = out->bytes};

@@ -70,7 +70,7 @@ CUresult weir_guest_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t
     return result;
 }
 
-/* Nothing may use the memory once it is free: wait for its context, as the driver does. */
+/* Wait for the memory's context, as the driver does: no work may use the memory once it is free. */
 static CUresult free_memory(uint64_t address, uint32_t kinds)
 {
     struct weir_mem mem;
@@ -82,7 +82,7 @@ static CUresult free_memory(uint64_t address, uint32_t kinds)
     }
     CUresult waited = weir_streams_wait_all(mem.ctx);
     if (!weir_mem_remove(address, kinds, &mem)) {
-        return CUDA_ERROR_INVALID_VALUE; /* another thread was faster */
+        return CUDA_ERROR_INVALID_VALUE; /* another thread was first */
     }
     if (mem.pool) {
         weir_pool_forget(&mem);
@@ -150,7 +150,7 @@ CUresult weir_guest_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flag
     }
     struct weir_mem mem;
     unsigned int flags =
-        Flags | CU_MEMHOSTALLOC_DEVICEMAP; /* with unified addresses all of it is mapped */
+        Flags | CU_MEMHOSTALLOC_DEVICEMAP; /* with unified addresses all pinned memory is mapped */
     result = weir_mem_alloc(ctx, WEIR_MEM_PINNED, bytesize, flags, NULL, &mem);
     if (result == CUDA_SUCCESS) {
         *pp = (void *)(uintptr_t)mem.base;
@@ -245,7 +245,7 @@ CUresult weir_guest_cuMemHostUnregister(void *p)
         return free_memory(address, KIND(WEIR_MEM_REGISTERED));
     }
     if (!weir_mem_remove(address, KIND(WEIR_MEM_REGISTERED), &mem)) {
-        return CUDA_ERROR_INVALID_VALUE; /* another thread was faster */
+        return CUDA_ERROR_INVALID_VALUE; /* another thread was first */
     }
     weir_mem_release(&mem);
     return weir_guest_report();

@@ -13,7 +13,7 @@ struct fill {
     uint64_t height;
 };
 
-/* The bytes from the first to the last that are written, or 0 for nonsense. */
+/* The bytes from the first to the last written one; 0: the fill is invalid. */
 static uint64_t extent(const struct fill *fill)
 {
     uint64_t row, before;

@@ -1,4 +1,4 @@
-/* Entries that the guest answers by itself: logs, and features that no device here has. */
+/* Entry points that the guest answers by itself: logs, and features that no device here has. */
 #include "guest_lib/entry.h"
 #include "guest_lib/module.h"
 #include "proto/guest_hand.h"
@@ -63,7 +63,7 @@ CUresult weir_guest_cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, si
     return CUDA_SUCCESS;
 }
 
-/* ---------------------------------------------------------------- what is not there */
+/* -------------------------------------------------------------- features that do not exist here */
 
 CUresult weir_guest_cuCtxGetExecAffinity(CUexecAffinityParam *pExecAffinity,
                                          CUexecAffinityType type)

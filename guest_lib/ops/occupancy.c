@@ -1,7 +1,7 @@
 /*
- * Occupancy queries. Libraries ask the same ones before every launch, and an answer depends on the
- * function, its settable attributes and the question alone: answers are kept in a small table, one
- * a slot. A function's epoch, part of the question, grows with every attribute that is set.
+ * Occupancy queries. Libraries ask the same ones before every launch, and an answer only depends on
+ * the function, its settable attributes and the arguments. So answers are kept in a small table. A
+ * function's epoch, part of the key, grows with every attribute that is set.
  */
 #include "base/hash.h"
 #include "guest_lib/launch.h"
@@ -24,7 +24,7 @@ struct answer {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards answers */
 static struct answer answers[SLOTS];
 
-/* Hash a function and the question about it. */
+/* Hash a function and the arguments of a query about it. */
 static uint64_t question_of(const struct weir_guest_function *function, enum question kind,
                             uint64_t a, uint64_t b, uint64_t c)
 {
@@ -119,8 +119,8 @@ CUresult weir_guest_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemS
     return result;
 }
 
-/* Try block sizes from the largest down in whole warps;
- * the first with most threads resident wins. */
+/* Try block sizes from the largest down in whole warps; take the first one with most resident
+ * threads. */
 CUresult weir_guest_cuOccupancyMaxPotentialBlockSizeWithFlags(
     int *minGridSize, int *blockSize, CUfunction func,
     CUoccupancyB2DSize blockSizeToDynamicSMemSize, size_t dynamicSMemSize, int blockSizeLimit,

@@ -1,11 +1,11 @@
-/* What an address is: pointer and range attributes, and hints on managed memory. */
+/* Answers what an address is: pointer and range attributes, and hints on managed memory. */
 #include "guest_lib/memory.h"
 #include "guest_lib/moves.h"
 #include "guest_lib/register.h"
 #include "proto/guest_hand.h"
 #include <string.h>
 
-/* A value as the caller will read it; bytes says how much of it there is. */
+/* A value in the caller's type; bytes is its size. */
 struct value {
     uint64_t bits;
     size_t bytes;
@@ -47,8 +47,8 @@ static bool host_or_device(const struct weir_mem *mem, CUpointer_attribute attri
 }
 
 /*
- * One flat switch over every attribute. Returns CUDA_SUCCESS, or CUDA_ERROR_INVALID_VALUE when the
- * single form fails; *ret then holds the neutral value that the plural form gives.
+ * Get an attribute; one flat switch. Returns CUDA_SUCCESS, or CUDA_ERROR_INVALID_VALUE if the call
+ * for one attribute fails; *ret then has the neutral value that the call for several returns.
  */
 static CUresult value_of(const struct weir_mem *mem, CUpointer_attribute attribute, uint64_t at,
                          struct value *ret)
@@ -114,7 +114,7 @@ static CUresult value_of(const struct weir_mem *mem, CUpointer_attribute attribu
     return has ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* What the plural form says of memory that CUDA does not know. */
+/* The value that the call for several attributes returns for memory unknown to CUDA. */
 static struct value neutral(CUpointer_attribute attribute)
 {
     switch ((int)attribute) {
@@ -164,8 +164,7 @@ CUresult weir_guest_cuPointerGetAttributes(unsigned int numAttributes,
             return CUDA_ERROR_INVALID_VALUE;
         }
         if (!known || value_of(&mem, attributes[i], ptr, &value) != CUDA_SUCCESS) {
-            /* Driver 580 gives the address itself as host pointer of memory that
-             * it does not know. */
+            /* For unknown memory, driver 580 returns the address itself as host pointer. */
             bool host = !known && attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER;
             value = host ? word(ptr) : neutral(attributes[i]);
         }

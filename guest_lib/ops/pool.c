@@ -1,10 +1,10 @@
 /*
  * Memory pools and stream-ordered allocation.
  *
- * Pools are accounts: their memory comes from the context's heap of chunks. A block freed on a
- * stream is *pending* at that point of the stream: the same stream may have it again at once,
- * everybody else once the point is known to be passed. No message is sent for any of this unless
- * memory is short. Then all pools give back what is passed, those that were destroyed too.
+ * Pools only count memory, which comes from the context's heap of chunks. A block freed on a stream
+ * is *pending* at that point of the stream: the same stream may reuse it at once, other streams
+ * once the point is known to be passed. This needs no message unless memory is short. Then all
+ * pools, including destroyed ones, return the blocks whose points have passed.
  */
 #include "guest_lib/graph_mem.h"
 #include "guest_lib/ops/forward.h"
@@ -16,7 +16,7 @@
 #include <sys/random.h>
 
 #define NAME_BYTES 16
-#define LOOK_AT    64 /* pending blocks looked at by one allocation */
+#define LOOK_AT    64 /* pending blocks that one allocation examines */
 
 struct pending {
     struct pending *next;
@@ -37,10 +37,10 @@ struct weir_pool {
     struct weir_pool *next;   /* next of all pools; only weir_pools_finish() frees them */
 
     struct weir_lock lock; /* guards what follows */
-    int reuse[3];          /* the three CU_MEMPOOL_ATTR_REUSE_* */
+    int reuse[3];          /* the three attributes CU_MEMPOOL_ATTR_REUSE_* */
     uint64_t release_threshold;
     uint64_t used, used_high;
-    uint64_t reserved, reserved_high; /* bytes used and pending */
+    uint64_t reserved, reserved_high; /* bytes used and pending; the high-water mark */
     struct pending *pending;          /* newest first */
 };
 
@@ -149,8 +149,8 @@ static void release_list(struct pending *list)
 }
 
 /*
- * Give passed blocks back to the heap while more than keep_bytes are reserved. pools.lock is held
- * to the end: a context that goes meanwhile takes its heap along.
+ * Return passed blocks to the heap while more than keep_bytes are reserved. pools.lock is held
+ * throughout, since a context that is destroyed meanwhile destroys its heap.
  */
 static bool harvest_locked(struct weir_pool *pool, uint64_t keep_bytes)
 {
@@ -191,7 +191,7 @@ bool weir_pools_give_back(bool all)
     return any;
 }
 
-/* Wait for every pending block of the pool, then give them all back. */
+/* Wait for every pending block of the pool, then return them all. */
 static CUresult drain(struct weir_pool *pool)
 {
     CUresult result = CUDA_SUCCESS;
@@ -330,7 +330,7 @@ static CUresult free_later(const struct weir_mem *mem, struct weir_guest_stream 
     struct weir_pool *pool = mem->pool;
     struct pending *pending = malloc(sizeof *pending);
     struct weir_stream_point point = weir_guest_stream_here(stream);
-    if (!pending) { /* no memory to remember it: wait instead */
+    if (!pending) { /* no memory to remember it: wait now */
         CUresult result = weir_guest_stream_wait(&point);
         weir_pool_forget(mem);
         weir_mem_release(mem);
@@ -368,7 +368,7 @@ CUresult weir_guest_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
     if (mem.pool) {
         return free_later(&mem, stream);
     }
-    /* Memory of cuMemAlloc: an account of the default pool from here on. */
+    /* Memory of cuMemAlloc: count it in the default pool from now on. */
     result = device_pool(mem.device, true, &mem.pool);
     if (result != CUDA_SUCCESS) {
         return result;
@@ -437,7 +437,7 @@ CUresult weir_guest_cuMemPoolDestroy(CUmemoryPool pool)
     if (pools.current[found->device] == found) {
         pools.current[found->device] = NULL;
     }
-    harvest_locked(found, 0); /* the rest is freed when it has passed and is wanted */
+    harvest_locked(found, 0); /* free the other blocks when they have passed and are needed */
     weir_lock_release(&pools.lock);
     return CUDA_SUCCESS;
 }
@@ -482,7 +482,7 @@ CUresult weir_guest_pool_give(CUdevice device, bool want_default, CUmemoryPool *
     return result;
 }
 
-/* Pools of the device only: host and managed pools are not carried. */
+/* Accept pools of a device only: host and managed pools are not supported. */
 static CUresult check_location(const CUmemLocation *location, CUmemAllocationType type)
 {
     if (!location) {
@@ -554,7 +554,7 @@ CUresult weir_guest_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, v
     return result;
 }
 
-/* The pointer's name is that of cuIpcGetMemHandle. */
+/* The exported name of a pointer is that of cuIpcGetMemHandle. */
 CUresult weir_guest_cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out, CUdeviceptr ptr)
 {
     struct weir_mem mem;
@@ -663,7 +663,7 @@ CUresult weir_guest_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute
     return result;
 }
 
-/* The high-water marks may only be reset, to 0, which means to the present value. */
+/* High-water marks can only be reset to 0, which sets them to the present value. */
 static CUresult set_counter_locked(struct weir_pool *pool, CUmemPool_attribute attr, uint64_t value)
 {
     if (attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
@@ -744,7 +744,7 @@ CUresult weir_guest_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool me
 
 /* ---------------------------------------------------------------- ends */
 
-/* The context's work has ended: no owner has its pending and used blocks any more. */
+/* The context's work has ended: forget its pending and used blocks. */
 void weir_pools_context_gone(struct weir_guest_ctx *ctx)
 {
     weir_lock_acquire(&pools.lock);

@@ -1,4 +1,4 @@
-/* Stream entry points but capture, which lives with the graphs. */
+/* Stream entry points except those of captures, which are with the graphs. */
 #include "guest_lib/callback.h"
 #include "guest_lib/module.h"
 #include "guest_lib/ops/forward.h"
@@ -77,7 +77,7 @@ CUresult weir_guest_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned
         .s = stream->handle, .e = event->handle, .flags = Flags};
     weir_guest_stream_work_begin(stream);
     /* Another process that learns of this wait may record a shared event again, so the host must
-     * have taken the wait before. */
+     * have executed the wait before. */
     result = capturing || shared ? weir_call_stream_wait_event(weir_guest_channel(), &in, NULL)
                                  : weir_post_stream_wait_event(weir_guest_channel(), &in);
     weir_lock_release(&event->lock);
@@ -161,7 +161,8 @@ CUresult weir_guest_stream_function(struct weir_guest_stream *stream, CUhostFn f
     struct weir_op_host_func_in in = {.s = stream->handle};
     bool capturing = weir_guest_capturing();
     CUresult result;
-    /* Captured it becomes a node, which runs at every launch; the graph has it, or its capture. */
+    /* In a captured stream it becomes a node, which runs at every launch; the graph or its capture
+     * owns it. */
     bool captured = capturing && weir_graph_capture_function(stream, fn, user, &in.token, &result);
     if (!captured) {
         result = weir_callback_add(fn, NULL, user, true, &in.token);

@@ -1,7 +1,6 @@
 /*
- * Tensor maps. Their 128 bytes are the driver's own encoding of the arguments and nothing else, so
- * the worker is asked once for the same arguments: programs encode a map for every launch, mostly
- * of the same tensors.
+ * Tensor maps. Their 128 bytes are the driver's encoding of the arguments. So the worker is asked
+ * once for the same arguments: programs encode a map for every launch, mostly of the same tensors.
  *
  * The memory of maps is a table by hash, one map a slot, the last one stays.
  */
@@ -45,7 +44,7 @@ static bool recall(const struct weir_op_tensor_map_in *in, CUtensorMap *ret_map)
     return found;
 }
 
-/* Without memory for it the worker is asked again: no error. */
+/* Keep a map. Without memory for the table the worker is asked again, which is no error. */
 static void keep(const struct weir_op_tensor_map_in *in, const uint64_t map[16])
 {
     pthread_mutex_lock(&lock);
@@ -75,7 +74,8 @@ static CUresult encode(const struct weir_op_tensor_map_in *in, CUtensorMap *ret_
     return result;
 }
 
-/* What the three encoders have in common; `in` is compared as bytes, so padding is cleared too. */
+/* The beginning of all three encoders; `in` is compared as bytes, so its padding is cleared,
+ * too. */
 static CUresult begin(struct weir_op_tensor_map_in *in, uint32_t kind, const CUtensorMap *map,
                       uint32_t rank, const void *address, const cuuint64_t *dims,
                       const cuuint64_t *strides, const cuuint32_t *element_strides)
@@ -95,7 +95,7 @@ static CUresult begin(struct weir_op_tensor_map_in *in, uint32_t kind, const CUt
     return CUDA_SUCCESS;
 }
 
-/* The end of the three encoders: what each of them is given last. */
+/* The end of all three encoders, with their common last arguments. */
 static CUresult encode_as(struct weir_op_tensor_map_in *in, CUtensorMapDataType type,
                           CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
                           CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill,

@@ -1,6 +1,6 @@
 /*
  * Texture and surface objects. Their value goes to kernels as a parameter, so it is the driver's
- * own; what they were made of is kept here for the cu*GetDesc calls.
+ * own. The guest keeps their descriptions for the cu*GetDesc calls.
  */
 #include "guest_lib/ops/forward.h"
 #include "guest_lib/register.h"
@@ -77,7 +77,7 @@ static bool leave(unsigned long long value, bool surface)
     return object != NULL;
 }
 
-/* The resource in the wire's fields. */
+/* Convert the resource to the wire's fields. */
 static CUresult fill_resource(const CUDA_RESOURCE_DESC *resource,
                               struct weir_op_texture_create_in *in)
 {

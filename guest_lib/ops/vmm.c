@@ -1,8 +1,8 @@
 /*
  * Virtual memory management: the entry points, which check what needs no lock.
  *
- * Carried: memory of the device, exportable as a descriptor. Refused as a driver refuses what its
- * device cannot do: memory of the host, fabric handles, compression pools, RDMA.
+ * Supported: device memory, exportable as a descriptor. Refused, as by a driver whose device lacks
+ * the feature: host memory, fabric handles, compression pools, RDMA.
  */
 #include "guest_lib/ops/forward.h"
 #include "proto/guest_hand.h"
@@ -16,7 +16,7 @@ static CUresult check_place(const CUmemLocation *location)
     case CU_MEM_LOCATION_TYPE_HOST:
     case CU_MEM_LOCATION_TYPE_HOST_NUMA:
     case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
-        return CUDA_ERROR_NOT_SUPPORTED; /* attributes 141 and 145 say so */
+        return CUDA_ERROR_NOT_SUPPORTED; /* attributes 141 and 145 report that */
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -29,8 +29,8 @@ static CUresult check_handle_types(unsigned int types)
     if (types & ~known) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    /* A remote guest may name descriptors, as programs do that never export;
-     * exporting is refused. */
+    /* A remote guest may name descriptors, as programs do that never export. Only exporting is
+     * refused. */
     bool carried = !(types & ~(unsigned int)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     return carried ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
@@ -64,7 +64,8 @@ CUresult weir_guest_cuMemGetAllocationGranularity(size_t *granularity,
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult result = check_prop(prop);
-    /* Asked of host memory too, before it is tried: NCCL falls back only if cuMemCreate refuses. */
+    /* Also for host memory, before a program tries it: NCCL only falls back if cuMemCreate
+     * refuses. */
     if (result == CUDA_SUCCESS || (result == CUDA_ERROR_NOT_SUPPORTED &&
                                    prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)) {
         *granularity = weir_guest_vmm_unit();

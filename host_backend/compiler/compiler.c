@@ -1,5 +1,5 @@
 /*
- * Runs ptxas in a folder of its own with its input, and in a process of its own (process.h).
+ * Runs ptxas: each job has a folder of its own for its input and a process of its own (process.h).
  */
 #include "host_backend/compiler/compiler.h"
 
@@ -145,7 +145,7 @@ static bool read_image(const char *path, struct weir_compile_result *result)
     return good;
 }
 
-/* Read ptxas' log, so that a program reads "ptxas input, line 4; ..", as from the driver. */
+/* Read ptxas' log. Its lines then read "ptxas input, line 4; ..", as the driver's do. */
 static void read_log(const struct files *f, struct weir_compile_result *result)
 {
     FILE *file = fopen(f->log, "re");
@@ -164,7 +164,7 @@ static void read_log(const struct files *f, struct weir_compile_result *result)
     }
 }
 
-/* Did ptxas run out of memory? It then exits and reports that as an error of the text. */
+/* Did ptxas run out of memory? It then exits and reports an error of the PTX text. */
 static bool ran_out(const char *log)
 {
     return strstr(log, "Memory allocation failure") || strstr(log, "out of memory") ||

@@ -1,5 +1,5 @@
 /*
- * NVIDIA's ptxas as a compiler for texts that guests wrote: executed in a process of its own, with
+ * NVIDIA's ptxas as a compiler for the PTX texts of guests. It runs in a process of its own, with
  * limits, and confined as the worker is (docs/design/confinement.md).
  */
 #ifndef WEIR_HOST_BACKEND_COMPILER_COMPILER_H
@@ -21,7 +21,7 @@ struct weir_compiler_process {
 /* Immutable while the compiler is open. */
 struct weir_compiler {
     struct weir_compiler_process process;
-    char id[320]; /* distinguishes results of different compilers */
+    char id[320]; /* distinguishes results of different compilers in caches */
 };
 
 #define WEIR_COMPILER_NONE                                                                         \
@@ -31,7 +31,7 @@ struct weir_compiler {
 
 struct weir_compile_limits {
     uint64_t memory_bytes; /* resident memory */
-    uint32_t cpu_s, all_s; /* processor time, and time in all; 0: no limit */
+    uint32_t cpu_s, all_s; /* limits of processor time and of elapsed time; 0: no limit */
     uint32_t nice;
 };
 
@@ -45,30 +45,30 @@ struct weir_compile_options {
 
 /* All members are borrowed for the call. */
 struct weir_compile_job {
-    const char *tmp_dir; /* for ptxas' files; "": /tmp */
+    const char *tmp_dir; /* folder for ptxas' files; "": /tmp */
     const char *text;    /* the PTX text; ends in a NUL */
     size_t text_bytes;
     uint32_t sm;    /* compute capability of the GPU, times ten */
     char sm_suffix; /* suffix of the text's target, or 0 */
     struct weir_compile_options options;
     struct weir_compile_limits limits;
-    bool (*give_up)(void *user); /* asked every 20 ms while it waits; NULL: never */
+    bool (*give_up)(void *user); /* asked every 20 ms during the compilation; NULL: never */
     void *user;
 };
 
 enum weir_compile_end {
     WEIR_COMPILE_DONE,
     WEIR_COMPILE_REFUSED, /* ptxas does not take the text; the log says why */
-    WEIR_COMPILE_MEMORY,  /* stopped at a limit: of memory .. */
+    WEIR_COMPILE_MEMORY,  /* stopped because it used too much memory */
     WEIR_COMPILE_TIME,    /* .. of time .. */
-    WEIR_COMPILE_SIZE,    /* .. of what it writes */
-    WEIR_COMPILE_CRASHED, /* ended by a signal that was not sent here */
+    WEIR_COMPILE_SIZE,    /* stopped because it wrote too much */
+    WEIR_COMPILE_CRASHED, /* ptxas was ended by a signal that Weir did not send */
     WEIR_COMPILE_GIVEN_UP,
-    WEIR_COMPILE_NOT_DONE, /* no process, no space for its files, or no memory here */
+    WEIR_COMPILE_NOT_DONE, /* no process, no space for files, or no memory in the worker */
 };
 
 struct weir_compile_result {
-    uint8_t *image; /* made by malloc, for the caller; after DONE with a NUL behind it */
+    uint8_t *image; /* made by malloc, for the caller; after DONE a NUL follows it */
     size_t bytes;
     char log[WEIR_COMPILE_LOG_BYTES]; /* output of ptxas */
 };
@@ -100,15 +100,15 @@ enum weir_compile_end weir_compiler_run(const struct weir_compiler *compiler,
                                         struct weir_compile_result *ret_result);
 
 /**
- * Was the compilation stopped, by a limit, a crash or its program's end? The driver has the same
- * compiler inside and would fail in the same way, so it does not get such a text.
+ * Was the compilation stopped by a limit, a crash or its program's end? The driver contains the
+ * same compiler and would fail in the same way, so it does not get such a text.
  */
 static inline bool weir_compile_is_stopped(enum weir_compile_end end)
 {
     return end != WEIR_COMPILE_DONE && end != WEIR_COMPILE_REFUSED && end != WEIR_COMPILE_NOT_DONE;
 }
 
-/** The text for a program whose text was not compiled: "it needed more memory than ..". */
+/** A message for the program: why its text was not compiled ("it needed more memory than .."). */
 const char *weir_compile_end_text(enum weir_compile_end end);
 
 #endif

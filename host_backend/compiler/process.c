@@ -170,8 +170,8 @@ static enum weir_compile_end look(pid_t pid, const struct weir_compile_limits *l
     return worker_gave_up(answer_fd, server) ? WEIR_COMPILE_GIVEN_UP : WEIR_COMPILE_DONE;
 }
 
-/* Wait for the end of ptxas, and kill it at a limit. All that is left of its group is killed before
- * it is waited for, so that its number is no other group's. */
+/* Wait for the end of ptxas, and kill it at a limit. The rest of its process group is killed before
+ * ptxas is reaped, so that the group's number cannot belong to another group yet. */
 static enum weir_compile_end wait_for(pid_t pid, const struct weir_compile_limits *limits,
                                       int answer_fd, pid_t server)
 {
@@ -204,10 +204,10 @@ static _Noreturn void do_job(const char *program, const struct weir_compiler_job
         become_ptxas(program, job);
     }
     if (pid > 0) {
-        (void)setpgid(pid, pid); /* parent and child both do this: whoever is first */
+        (void)setpgid(pid, pid); /* parent and child both do this, since either may run first */
         end = wait_for(pid, &job->limits, answer_fd, server);
     }
-    (void)!write(answer_fd, &end, sizeof end); /* a worker that is gone does not need it */
+    (void)!write(answer_fd, &end, sizeof end); /* if the worker is gone, nobody needs the answer */
     _exit(0);
 }
 
@@ -226,7 +226,7 @@ static bool is_job(const struct weir_compiler_job *job, ssize_t bytes, const str
            ends(job->level, sizeof job->level) && ends(job->registers, sizeof job->registers);
 }
 
-/* Wait for jobs' processes, which answer for themselves, until there may be another job. */
+/* Wait for jobs' processes, which send their answers themselves, until another job may start. */
 static void reap(unsigned *n_jobs)
 {
     while (*n_jobs != 0 && waitpid(-1, NULL, *n_jobs < JOBS_MAX ? WNOHANG : 0) > 0) {

@@ -2,7 +2,7 @@
  * The process that executes ptxas for a worker, which may execute nothing itself.
  *
  * It is forked before the worker gives up its system calls (host_backend/confine/) and ends with
- * it. It knows one program, and executes it for each job in a process of its own.
+ * it. It executes only this one program, in a new process for each job.
  */
 #ifndef WEIR_HOST_BACKEND_COMPILER_PROCESS_H
 #define WEIR_HOST_BACKEND_COMPILER_PROCESS_H
@@ -27,7 +27,7 @@ struct weir_compiler_job {
  * @thread the only one of its process
  */
 void weir_compiler_process_start(const char *program, struct weir_compiler_process *ret_process);
-/** End the process; running jobs are given up. @thread owner, while nobody is in .._run() */
+/** End the process and its running jobs. @thread owner, while nobody is in .._run() */
 void weir_compiler_process_stop(struct weir_compiler_process *process);
 
 /**

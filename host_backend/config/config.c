@@ -1,9 +1,9 @@
 /*
  * weir.toml: keys, their limits and their defaults.
  *
- * Tables of rows, one for each of TOML's: a key is a row. Anything that is not in them is an error
- * at its place, so a misspelt limit is never silently no limit. What changes a running tenant goes
- * through the same rows.
+ * Each table of TOML has a table of rows here, one row for each key. A key without a row is an
+ * error at its place, so a misspelt limit is never ignored. Commands that change a running tenant
+ * use the same rows.
  */
 #include "host_backend/config/config.h"
 
@@ -48,7 +48,7 @@ static const struct weir_row host_rows[] = {
      NULL},
     {"quarantine_s", ROW_U32, AT(weir_host_config, quarantine_s), 0, SECONDS_MAX, NULL},
     {"devices", ROW_DEVICES, AT(weir_host_config, devices), 0, 63, NULL},
-    {"device", ROW_DEVICES, AT(weir_host_config, devices), 0, 63, NULL}, /* a list of one device */
+    {"device", ROW_DEVICES, AT(weir_host_config, devices), 0, 63, NULL}, /* one device in a list */
     {"exclusive", ROW_BOOL, AT(weir_host_config, exclusive), 0, 0, NULL},
     {"window_base", ROW_U64, AT(weir_host_config, window_base), 1 << 30, INT64_C(1) << 46, NULL},
     {"window_bytes", ROW_BYTES, AT(weir_host_config, window_bytes), 1 << 28, INT64_C(1) << 42,
@@ -230,7 +230,7 @@ static bool unknown(const struct weir_toml_value *item, const char *what, const 
     return false;
 }
 
-/* The first row for the same setting: "devices" of "device". */
+/* Find the first row for the same setting: that of "device" for "devices". */
 static size_t first_row(const struct table *table, size_t row)
 {
     size_t first = 0;
@@ -273,7 +273,7 @@ static bool read_rows(const struct table *table, const struct weir_toml_value *f
     return true;
 }
 
-/* Read one [[tenant]], and check what can only be judged at its end. */
+/* Read one [[tenant]], and then check what depends on several of its keys. */
 static bool read_tenant(const struct weir_toml_value *from, struct weir_host_config *config,
                         struct weir_diag *diag)
 {
@@ -529,7 +529,7 @@ void weir_setting_text(size_t setting, const struct weir_tenant_config *config,
     case ROW_BYTES:
     case ROW_AREA:
     case ROW_LIMIT:
-    case ROW_BOOL: /* the last five: no tenant has one */
+    case ROW_BOOL: /* a [[tenant]] has none of the last five kinds */
         snprintf(text, WEIR_SETTING_TEXT_BYTES, "%.*s", WEIR_SETTING_TEXT_BYTES - 1,
                  (const char *)at);
         break;
@@ -587,7 +587,7 @@ const char *weir_config_user_of(const struct weir_host_config *config, const cha
     return "";
 }
 
-/* The area for reservations may lie anywhere beside all windows. */
+/* The area for reservations may lie anywhere outside all windows. */
 bool weir_config_areas_ok(const struct weir_host_config *c, struct weir_diag *ret_diag)
 {
     uint64_t windows_end = c->window_base + WEIR_WINDOWS_MAX * c->window_bytes;

@@ -1,4 +1,5 @@
-/* weir.toml: what the host serves, and to whom. A value type: copied, compared, no pointers. */
+/* weir.toml: what the host serves, and to whom. A value type: it is copied and compared, and has no
+ * pointers. */
 #ifndef WEIR_HOST_BACKEND_CONFIG_CONFIG_H
 #define WEIR_HOST_BACKEND_CONFIG_CONFIG_H
 
@@ -9,7 +10,7 @@
 #include "host_backend/config/scheduler.h"
 
 #define WEIR_CONFIG_TENANTS_MAX 256
-#define WEIR_WINDOWS_MAX        80 /* tenants with work in one worker; machines may allow fewer */
+#define WEIR_WINDOWS_MAX        80 /* tenants with work in one worker; a machine may allow fewer */
 #define WEIR_CONFIG_PATH_BYTES  256
 #define WEIR_CONFIG_USER_BYTES  40
 #define WEIR_SPARE_WORKERS_MAX  32
@@ -17,12 +18,12 @@
 #define WEIR_SETTINGS_MAX       20 /* keys of a [[tenant]]; at least weir_setting_count() */
 #define WEIR_SETTING_TEXT_BYTES 192
 
-/* Who is served by one worker: docs/design/workers.md. */
+/* Which programs one worker serves: docs/design/workers.md. */
 enum weir_isolation {
-    WEIR_ISOLATION_GROUP,   /* the tenants with the same group */
-    WEIR_ISOLATION_TENANT,  /* the tenant's programs */
+    WEIR_ISOLATION_GROUP,   /* one worker serves the tenants with the same group */
+    WEIR_ISOLATION_TENANT,  /* one worker serves the tenant's programs */
     WEIR_ISOLATION_PROGRAM, /* a program */
-    WEIR_ISOLATION_STRICT,  /* a program, never under MPS */
+    WEIR_ISOLATION_STRICT,  /* one worker serves one program, and is never an MPS client */
 };
 
 /* What the host does with a program for which it cannot start another worker. */
@@ -33,13 +34,13 @@ enum weir_mps { WEIR_MPS_OFF, WEIR_MPS_AUTO, WEIR_MPS_ON };
 
 /* The settings of [host] about workers of programs. */
 struct weir_workers_config {
-    uint32_t spares; /* idle workers kept ready, for each list of devices */
+    uint32_t spares; /* idle workers that the host keeps ready for each list of devices */
     uint32_t idle_s; /* seconds that a worker waits for the next program of its tenant */
     enum weir_shortage on_shortage;
     enum weir_mps mps;
 };
 
-/* May a tenant's kernels run beside others', where a policy puts some together? */
+/* May a tenant's kernels run beside others' when a policy wants to co-run them? */
 enum weir_sharing { WEIR_SHARE_YES, WEIR_SHARE_NO };
 
 /* Bytes, or a percentage of the device's memory. Both 0: all of it. */
@@ -48,7 +49,7 @@ struct weir_amount {
     uint32_t pct;
 };
 
-/* Devices by the driver's ordinal or by UUID ("GPU-1234"), with commas, no blanks; "": all. */
+/* Bytes for a list of devices: ordinals or UUIDs ("GPU-1234") with commas, no blanks; "": all. */
 #define WEIR_DEVICE_LIST_BYTES 704
 
 struct weir_tenant_config {
@@ -59,7 +60,7 @@ struct weir_tenant_config {
 #undef TEXT
 };
 
-/* Of WEIR_CONFIG_TENANTS_MAX: the rest is for administrators. */
+/* Part of WEIR_CONFIG_TENANTS_MAX; the rest is for tenants that administrators add. */
 #define WEIR_USER_TENANTS_MAX 192u
 
 /* Shares on demand ([default]): docs/design/demand.md. */
@@ -68,8 +69,8 @@ struct weir_demand_config {
     struct weir_tenant_config most;  /* the most that a user may ask for */
     uint32_t per_user;               /* shares that a user may have at a time; 0: none are made */
     uint32_t user_tenants;           /* most users who get a tenant of their own; 0: nobody does */
-    bool show_others;                /* all tenants may see whom their work waits for */
-    uint32_t total_weight;           /* the most that all shares of all users weigh together */
+    bool show_others;                /* all tenants may see which tenants their work waits for */
+    uint32_t total_weight;           /* the sum of the weights of all shares of all users */
     uint32_t socket_mode;            /* mode of the socket at which users ask */
 };
 
@@ -97,7 +98,7 @@ struct weir_host_config {
     struct weir_forms_config forms;
     struct weir_sched_settings scheduler;
     char metrics_listen[WEIR_CONFIG_PATH_BYTES]; /* "ADDRESS:PORT" or a socket's path; "": none */
-    char libvirt_uri[WEIR_CONFIG_PATH_BYTES];    /* "": domains' metadata is not read */
+    char libvirt_uri[WEIR_CONFIG_PATH_BYTES];    /* "": the metadata of domains is not read */
     bool libvirt_create; /* a domain's element creates its tenant, if there is none */
     struct weir_demand_config demand;
     struct weir_tenant_config tenants[WEIR_CONFIG_TENANTS_MAX];
@@ -119,10 +120,10 @@ enum weir_status weir_config_parse(const char *text, size_t bytes,
                                    struct weir_host_config *ret_config,
                                    struct weir_diag *ret_diag) WEIR_MUST_CHECK;
 
-/** Do the addresses for reservations lie beside the windows? Fills the diagnosis if not. */
+/** Are the addresses for reservations outside the windows? Fills ret_diag if not. */
 bool weir_config_areas_ok(const struct weir_host_config *config, struct weir_diag *ret_diag);
 
-/** Is this "off" or a list of policies? Fills the diagnosis if not. */
+/** Is this "off" or a list of policies? Fills ret_diag if not. */
 bool weir_config_policy_ok(const char *policy, struct weir_diag *ret_diag);
 
 /** Is this an absolute path that ends in .json, "none", or ""? */
@@ -142,9 +143,7 @@ uint32_t weir_config_promised_pct(const struct weir_tenant_config *const *tenant
                                   const char *devices, uint64_t total_bytes);
 
 /**
- * Which keys outside [[tenant]] differ, of those that a reload does not change: "[host] log, ..".
- * @param text  cut if there is no room; "": none.
- * @thread any
+ * List the keys outside [[tenant]] that differ and that a reload does not change: "[host] log, ..".
  */
 void weir_config_restart_keys(const struct weir_host_config *before,
                               const struct weir_host_config *now, char *text, size_t bytes);
@@ -212,23 +211,24 @@ void weir_tenant_config_default(struct weir_tenant_config *ret_tenant, const cha
 uint32_t weir_tenant_sm_limit(const struct weir_tenant_config *tenant, uint32_t asked_pct);
 /** Do isolation and group fit together? @thread any */
 bool weir_tenant_group_ok(const struct weir_tenant_config *tenant);
-/** The rule of weir_tenant_name_ok(), in words. */
+/** The rule of weir_tenant_name_ok(), as a text for people. */
 extern const char weir_tenant_name_rule[];
-/** The rule of weir_tenant_group_ok(), in words. */
+/** The rule of weir_tenant_group_ok(), as a text for people. */
 extern const char weir_group_rule[];
 /** The text for a program that was refused because its tenant has too many sessions. */
 void weir_sessions_refusal(const char *tenant, uint64_t sessions_max, char *text, size_t bytes);
 /** The text for a program that was refused because its tenant is drained. */
 void weir_drain_refusal(const char *tenant, char *text, size_t bytes);
-/** Which key two tenants have in common that must differ: "key", "vsock_cid"; NULL: none. */
+/** Which key do two tenants have in common although it must differ: "key", "vsock_cid"? NULL:
+ * none. */
 const char *weir_tenants_clash(const struct weir_tenant_config *a,
                                const struct weir_tenant_config *b);
 /** Does the host serve all of the tenant's devices? */
 bool weir_tenant_devices_ok(const struct weir_tenant_config *tenant,
                             const struct weir_host_config *host);
-/** A tenant's own devices; NULL: none of its own, or those of one before it. Borrowed. */
+/** A tenant's list of devices; NULL: it has none, or an earlier tenant has the same. Borrowed. */
 const char *weir_config_new_devices(const struct weir_host_config *config, uint32_t tenant);
-/** The user of a tenant in weir.toml; "": it has none, or is not there. Borrowed. */
+/** The user of a tenant in weir.toml; "": there is no such tenant, or it has no user. Borrowed. */
 const char *weir_config_user_of(const struct weir_host_config *config, const char *tenant);
 /** Is this a valid name of a tenant? */
 bool weir_tenant_name_ok(const char *name);
@@ -238,7 +238,7 @@ const char *weir_setting_key(size_t setting);
 const char *const *weir_setting_choices(size_t setting);
 /** May the setting change while the host runs? */
 bool weir_setting_is_live(size_t setting);
-/** The number of a key, "sm-limit" being "sm_limit"; -1: there is none. */
+/** Find the number of a key ("sm-limit" means "sm_limit"); -1: there is none. */
 int weir_setting_find(const char *key);
 
 /**
@@ -252,7 +252,7 @@ enum weir_status weir_setting_store(size_t setting, const char *text,
                                     struct weir_tenant_config *config,
                                     struct weir_diag *ret_diag) WEIR_MUST_CHECK;
 /**
- * Is there as much as a setting is for: device memory, the machine's memory? Percentages fit.
+ * Does the machine or the device have as much memory as the setting gives? Percentages always fit.
  *
  * @param device_bytes  0: not known, so that any amount fits.
  * @param ret_diag      filled if not: says how much there is.
@@ -276,7 +276,7 @@ void weir_setting_text(size_t setting, const struct weir_tenant_config *config,
 
 /** The defaults of [default]. */
 void weir_demand_default(struct weir_demand_config *ret_demand);
-/** Derive what [default] leaves open from what it says. Fills the diagnosis on a contradiction. */
+/** Derive missing keys of [default] from those that are set. Fills ret_diag on a contradiction. */
 bool weir_demand_complete(struct weir_demand_config *demand, uint32_t socket_mode,
                           struct weir_diag *ret_diag);
 /**
@@ -295,15 +295,7 @@ enum weir_status weir_demand_take(const struct weir_demand_config *demand, char 
                                   size_t n_words, uint64_t device_bytes,
                                   struct weir_tenant_config *ret_tenant,
                                   struct weir_diag *ret_diag) WEIR_MUST_CHECK;
-/**
- * Divide what shares weigh together in the ratio of what was asked for.
- *
- * @param together     less than n is taken for n.
- * @param asked        n of them, 1 .. 10000.
- * @param n            0 .. WEIR_CONFIG_TENANTS_MAX.
- * @param ret_weights  n of them, 1 at least, whose sum is `together`.
- * @thread any
- */
+/** Divide a total weight among shares in the ratio of the weights that they asked for. */
 void weir_demand_divide(uint32_t together, const uint32_t *asked, uint32_t n,
                         uint32_t *ret_weights);
 

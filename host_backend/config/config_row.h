@@ -35,15 +35,15 @@ struct weir_row {
     const char *const *choices; /* ROW_CHOICE: the index is stored; ends in NULL */
 };
 
-/* The words of isolation: those of enum weir_isolation, and an old one for "tenant". */
+/* The values of isolation: those of enum weir_isolation, and an old name for "tenant". */
 #define WEIR_ISOLATION_WORD_OLD_TENANT 4
 extern const char *const weir_isolation_words[];
 
-/* Complain about a value, and name its place in the text. */
+/* Report a wrong value with its place in the text. */
 #define WEIR_WRONG(value, ...)                                                                     \
     (weir_diag_set(diag, (value)->line, (value)->column, __VA_ARGS__), false)
 
-/* Put a value where its row says in object; false after a complaint. */
+/* Store a value in the object's field that the row names; false after an error was reported. */
 bool weir_row_store(const struct weir_row *row, void *object, const struct weir_toml_value *value,
                     struct weir_diag *diag);
 

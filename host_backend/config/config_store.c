@@ -1,11 +1,11 @@
-/* What the keys of weir.toml take, and the complaints about everything else. */
+/* Stores the values of weir.toml's keys, and reports wrong ones. */
 #include "host_backend/config/config_row.h"
 
 #include "sched/policy.h"
 #include <stdio.h>
 #include <string.h>
 
-/* A program can do nothing with less memory, so a smaller number lacks its unit. */
+/* No program can run with less memory, so a smaller number lacks its unit. */
 #define AMOUNT_MIN_BYTES (1u << 20)
 
 static bool key_ok(const char *key)
@@ -15,7 +15,8 @@ static bool key_ok(const char *key)
                        ".-:+=^!/*?&<>()[]{}@%$#") == WEIR_KEY_Z85_BYTES - 1;
 }
 
-/* Complain about a value's kind. A value from a command line has no place, and is always text. */
+/* Report that a value has the wrong type. A value from a command line has no place, and is always
+ * text. */
 static bool wrong_kind(const struct weir_row *row, const struct weir_toml_value *value,
                        const char *wanted, struct weir_diag *diag)
 {
@@ -62,7 +63,7 @@ static bool store_number(const struct weir_row *row, char *to, const struct weir
     return true;
 }
 
-/* Convert [0, "GPU-12"] to "0,GPU-12", and copy text. false: it is neither, or too long. */
+/* Convert [0, "GPU-12"] to "0,GPU-12", and copy text. false: the value is neither, or too long. */
 static bool list_text(const struct weir_toml_value *value, char *to, size_t bytes)
 {
     const struct weir_toml_value *item = value->kind == WEIR_TOML_ARRAY ? value->items : value;

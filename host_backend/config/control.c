@@ -1,4 +1,4 @@
-/* The client's half of admin.sock: connect, ask, read to the end. */
+/* The client's half of admin.sock: connects, sends a request, reads the answer to its end. */
 #include "host_backend/config/control.h"
 
 #include "base/clock.h"
@@ -15,11 +15,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* How long to wait for an answer, since a host on a busy machine may be slow; one that is stopped
- * is told after seconds (base/peer.h). */
+/* Time to wait for an answer, since a host on a busy machine may be slow. base/peer.h finds out
+ * about a stopped host after seconds. */
 #define ANSWER_TIMEOUT_NS (15 * WEIR_NS_PER_S)
-#define CONNECT_TIMEOUT_S 4    /* others wait to be accepted, and nobody accepts them */
-#define COMES_BACK_MS     5000 /* as proto/wire/connect.c waits */
+#define CONNECT_TIMEOUT_S 4    /* the backlog is full, and the host accepts nobody */
+#define COMES_BACK_MS     5000 /* the same time as in proto/wire/connect.c */
 #define RETRY_MS          50
 #define ANSWER_MAX_BYTES  (16u << 20)
 #define REQUEST_BYTES     3072
@@ -46,7 +46,8 @@ const char *weir_control_default_run_dir(void)
     return access(admin, F_OK) != 0 && access(MACHINE_RUN_DIR, F_OK) == 0 ? MACHINE_RUN_DIR : own;
 }
 
-/* Name a folder for each directory: "/tmp/a-b/run" becomes "-tmp-a_-b-run". false: no room. */
+/* Convert a directory to the name of a folder: "/tmp/a-b/run" becomes "-tmp-a_-b-run". false: no
+ * room. */
 static bool name_folder(const char *dir, char *text, size_t bytes)
 {
     size_t n = 0;
@@ -96,8 +97,8 @@ static enum weir_status connect_to(const char *run_dir, const char *name, int ty
     if (fd < 0) {
         return WEIR_ERR_IO;
     }
-    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit); /* for connect(), too */
-    /* The file of a host that is being restarted: new.sock alone stays for that. */
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit); /* limits connect(), too */
+    /* Connect to a host that is being restarted: only new.sock stays during a restart. */
     for (int ms = 0; connect(fd, (struct sockaddr *)&address, sizeof address) != 0;
          ms += RETRY_MS) {
         if (errno == ECONNREFUSED && strcmp(name, WEIR_CONTROL_NEW_SOCKET) == 0 &&
@@ -156,7 +157,7 @@ static enum weir_status read_answer(int fd, char **ret_text)
     return !text ? WEIR_ERR_NO_MEMORY : WEIR_ERR_PEER;
 }
 
-/* Ask, and return the answer with its end row. */
+/* Send a request, and return the answer with its end row. */
 static enum weir_status ask(const char *run_dir, const char *request, int passed, char **ret_text)
 {
     enum weir_status status;
@@ -183,7 +184,7 @@ enum weir_status weir_control_status_text(const char *run_dir, char **ret_text)
     if (status != WEIR_OK) {
         return status;
     }
-    end = strstr(text, WEIR_STATUS_TEXT_END); /* quotes in values are escaped: it stands alone */
+    end = strstr(text, WEIR_STATUS_TEXT_END); /* no value contains it: quotes there are escaped */
     if (!end) {
         free(text); /* the answer was cut off */
         return WEIR_ERR_PEER;
@@ -193,7 +194,7 @@ enum weir_status weir_control_status_text(const char *run_dir, char **ret_text)
     return WEIR_OK;
 }
 
-/* Join the words to a line, with tabs between, behind `at` bytes that are there. */
+/* Join the words to a line, separated by tabs, behind the `at` bytes that the line has. */
 static enum weir_status join(const char *const *words, size_t n_words, size_t at,
                              char request[REQUEST_BYTES])
 {
@@ -288,7 +289,7 @@ enum weir_status weir_control_follow(const char *run_dir, weir_event_fn take, vo
     return status == WEIR_OK && goes_on ? WEIR_ERR_CLOSED : status;
 }
 
-/* Send one packet, receive one, and return the text of the latter. */
+/* Send one packet, receive one, and return the text of the answer. */
 static enum weir_status exchange(const char *run_dir, const char *request, char *reply,
                                  size_t bytes)
 {

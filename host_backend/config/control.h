@@ -1,5 +1,5 @@
 /*
- * The host as other programs see it: they start it, and ask it for its state.
+ * The host's interface for other programs: they start it, and ask it for its state.
  *
  * tools/ and slurm/ use this header and status_text.h, and no other of host_backend. `weir serve`
  * is weir_serve_main(), `weir worker` (hidden: the supervisor executes it) is weir_worker_main(),
@@ -21,9 +21,9 @@
 /* The socket in the run directory at which users ask for a share on demand. */
 #define WEIR_CONTROL_NEW_SOCKET "new.sock"
 #define WEIR_CONTROL_ON_DEMAND  "on demand" /* the source of such a tenant */
-#define WEIR_CONTROL_OF_USER    "user"      /* the source of a tenant made for a user who came */
+#define WEIR_CONTROL_OF_USER    "user"      /* the source of a tenant made for a connecting user */
 
-/* What `weir serve` can be given on its command line. NULL or 0: the file or the default. */
+/* The options of `weir serve`. NULL or 0: the file's value or the default. */
 struct weir_serve_params {
     const char *config_path; /* weir.toml; NULL: one tenant "default", built-in defaults */
     const char *run_dir; /* where the sockets go; default /run/weir, else $XDG_RUNTIME_DIR/weir */
@@ -33,7 +33,7 @@ struct weir_serve_params {
     const char *cdi;        /* path of the CDI file, or "none"; NULL: the file's or the default */
     const char *softgpu;    /* path of libweir-softgpu.so; NULL: searched beside the program */
     const char *log;        /* "LEVEL[:FILE]" for the workers; NULL: the file's or "info" */
-    const char *program;    /* what is executed as "PROGRAM worker ..."; NULL: /proc/self/exe */
+    const char *program;    /* the program to run as "PROGRAM worker ..."; NULL: /proc/self/exe */
     const char *metrics;    /* "ADDRESS:PORT" or a socket's path; NULL: the file's, or none */
     const char *libvirt;    /* path of weir-libvirt, which may not be installed; NULL: not known */
     const char *oci_hook;   /* path of weir-oci-hook; NULL: there is none */
@@ -59,7 +59,8 @@ struct weir_serve_params {
 int weir_serve_main(const struct weir_serve_params *params);
 
 /**
- * Be a worker: what the supervisor executes. Its descriptor 3 is the link to the supervisor.
+ * Run as a worker, which the supervisor has executed. Its descriptor 3 is the link to the
+ * supervisor.
  *
  * @return an exit status; WEIR_WORKER_EXIT_STICKY or WEIR_WORKER_EXIT_OVERDUE when the GPU context
  *         is to be replaced.
@@ -68,7 +69,7 @@ int weir_serve_main(const struct weir_serve_params *params);
 int weir_worker_main(int argc, char **argv);
 
 /**
- * Be the gate process: what the supervisor executes. Its descriptor 3 is the link to the
+ * Run as the gate process, which the supervisor has executed. Its descriptor 3 is the link to the
  * supervisor.
  * @return an exit status
  * @thread call from main
@@ -79,8 +80,8 @@ int weir_gate_main(int argc, char **argv);
 #define WEIR_SERVE_EXIT_TAKEN  75 /* EX_TEMPFAIL: another host serves the GPU (weir.service) */
 /* The host has ended for `weir restart`, so systemd starts it again (weir.service). */
 #define WEIR_SERVE_EXIT_RESTART 85
-/* A worker's first word when it only looks for the devices: --probe DRIVER SOFTGPU DEVICES. It
- * prints how much memory they have, or says on standard error what is wrong. */
+/* The first argument of a worker that only looks for the devices: --probe DRIVER SOFTGPU DEVICES.
+ * It prints how much memory they have, or reports on standard error what is wrong. */
 #define WEIR_WORKER_PROBE "--probe"
 
 #define WEIR_WORKER_EXIT_OK      0
@@ -90,23 +91,23 @@ int weir_gate_main(int argc, char **argv);
 #define WEIR_WORKER_EXIT_STICKY  4 /* a device error ended the context of all sessions */
 #define WEIR_WORKER_EXIT_OVERDUE 5 /* the worker gave up work that a program had left behind */
 #define WEIR_WORKER_EXIT_FULL    6 /* the device has no room for the worker's context */
-#define WEIR_WORKER_EXIT_NO_FD   7 /* the supervisor has left no descriptor for its own */
+#define WEIR_WORKER_EXIT_NO_FD   7 /* no descriptor is free for the worker's own use */
 
 /** Could the worker not open its devices? @param status  as waitpid() gives it. */
 #define WEIR_WORKER_HAS_NO_DEVICE(status)                                                          \
     (WIFEXITED(status) && (WEXITSTATUS(status) == WEIR_WORKER_EXIT_DRIVER ||                       \
                            WEXITSTATUS(status) == WEIR_WORKER_EXIT_FULL))
 
-/* Stack room that a worker is started with, so that its mappings begin 16 TiB lower than a
+/* Stack limit that a worker is started with. It makes its mappings begin 16 TiB lower than a
  * program's. */
 #define WEIR_WORKER_STACK_ROOM (UINT64_C(16) << 40)
 
-/** Where a host that this user starts has its sockets: /run/weir, or $XDG_RUNTIME_DIR/weir for an
+/** The run directory of a host that this user starts: /run/weir, or $XDG_RUNTIME_DIR/weir for an
  * ordinary user; static buffer. @thread main */
 const char *weir_control_own_run_dir(void);
 
-/** Where commands look for a host: the user's own, if there is one, else the machine's, in
- * /run/weir; static buffer. @thread main */
+/** The run directory that commands use: that of the user's own host, if there is one, else the
+ * machine's, /run/weir; static buffer. @thread main */
 const char *weir_control_default_run_dir(void);
 
 /**
@@ -119,7 +120,7 @@ const char *weir_control_default_run_dir(void);
  */
 bool weir_control_vm_memory(const char *run_dir, const char *tenant, char *text, size_t bytes);
 
-/* Rows of a status: a struct weir_status_<row> for each kind. */
+/* The row types of a status: one struct weir_status_<row> for each kind. */
 #define WEIR_STATUS_C_U32                     uint32_t
 #define WEIR_STATUS_C_U64                     uint64_t
 #define WEIR_STATUS_C_REAL                    double
@@ -137,17 +138,17 @@ bool weir_control_vm_memory(const char *run_dir, const char *tenant, char *text,
 #undef WEIR_STATUS_END
 
 /*
- * One counter of kernels that could be stopped (counts.def of host_backend/worker/runs): of the
- * weir_status_counted before it, how many of its launches became what; or of a device.
+ * One counter of kernels that could be stopped (counts.def of host_backend/worker/runs). It belongs
+ * to the launches of the weir_status_counted before it, or to a device.
  */
 struct weir_status_count {
     char name[24];
     uint64_t n;
-    uint32_t counted; /* index of its session in the report; not part of the text */
+    uint32_t counted; /* index of its session in the report; not written to the text */
     char device[16];  /* the driver's ordinal, if the row counts for a device */
 };
 
-/* In place of a tenant's name, which has no parentheses. */
+/* Replaces the name of a tenant that is gone. No tenant's name has parentheses. */
 #define WEIR_STATUS_OTHER_GONE   "(gone)"
 #define WEIR_STATUS_OTHER_HIDDEN "(another)"
 
@@ -161,10 +162,10 @@ struct weir_status_report {
     char policy[WEIR_HOST_TEXT_BYTES];  /* policies of its schedulers: "fair,corun", or "off" */
     uint64_t worker_starts;             /* starts of processes that serve programs */
     char config[512];                   /* path of its weir.toml; "": none, or too long to say */
-    uint32_t memory_promised_pct;       /* percent of a GPU's memory promised by quotas */
+    uint32_t memory_promised_pct;       /* sum of the quotas, in percent of the GPU's memory */
     uint32_t drained;                   /* 1: no tenant takes new programs (weir drain) */
-    char restart[WEIR_HOST_TEXT_BYTES]; /* what a restart that was asked for waits for, for people;
-                                           "": none was asked for, or it has not looked yet */
+    char restart[WEIR_HOST_TEXT_BYTES]; /* for people: what a requested restart waits for; "": none
+                                           was requested, or the host has not looked yet */
     struct weir_status_tenant *tenants;
     size_t n_tenants;
     struct weir_status_extra *extras;
@@ -179,25 +180,26 @@ struct weir_status_report {
     size_t n_programs;
     struct weir_status_wait *waits;
     size_t n_waits;
-    struct weir_status_counted *counted; /* only "stats" fills these five */
+    struct weir_status_counted *counted; /* only the answer to "stats" fills these five */
     size_t n_counted;
     struct weir_status_function *functions;
     size_t n_functions;
-    struct weir_status_count *forms; /* counts of sessions, in their order */
+    struct weir_status_count *forms; /* the counters of sessions, in the order of the sessions */
     size_t n_forms;
-    struct weir_status_count *runs; /* counts of devices */
+    struct weir_status_count *runs; /* the counters of devices */
     size_t n_runs;
     struct weir_status_prediction *predictions;
     size_t n_predictions;
-    struct weir_status_setting *settings; /* only "tenant" fills these */
+    struct weir_status_setting *settings; /* only the answer to "tenant" fills these */
     size_t n_settings;
     struct weir_status_note *notes;
     size_t n_notes;
-    struct weir_status_event *events; /* only "events" fills these */
+    struct weir_status_event *events; /* only the answer to "events" fills these */
     size_t n_events;
 };
 
-/** A row of a device of which nothing is known yet. @param uuid  16 bytes. @thread any */
+/** Initialise the row of a device of which nothing is known yet. @param uuid 16 bytes.
+ * @thread any */
 void weir_status_device_init(struct weir_status_device *row, const uint8_t *uuid);
 
 /**
@@ -261,10 +263,10 @@ typedef bool (*weir_event_fn)(void *user, const struct weir_status_event *event)
 enum weir_status weir_control_follow(const char *run_dir, weir_event_fn take,
                                      void *user) WEIR_MUST_CHECK;
 
-/* A share on demand, or why there is none. */
+/* The answer to a request for a share: where it is, or why there is none. */
 struct weir_new_share {
     char name[WEIR_TENANT_NAME_BYTES];
-    char folder[256]; /* contains its socket, default.sock */
+    char folder[256]; /* the folder of its socket, default.sock */
     char why[256];
 };
 
@@ -291,13 +293,7 @@ enum weir_status weir_control_new(const char *run_dir, const char *container, pi
 /** Free a report. Accepts NULL. @thread any */
 void weir_status_report_destroy(struct weir_status_report *report);
 
-/**
- * Ask for the same as text: one JSON object a line, as it came.
- *
- * @param ret_text  owned by the caller: free().
- * @return as weir_control_status()
- * @thread any
- */
+/** Ask for the state as weir_control_status() does, but return the text: one JSON object a line. */
 enum weir_status weir_control_status_text(const char *run_dir, char **ret_text) WEIR_MUST_CHECK;
 
 #endif

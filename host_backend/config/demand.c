@@ -1,9 +1,9 @@
 /*
- * Shares on demand: tenants that their user asks for and that end with a program. This file decides
- * what may be asked, and what a user's shares weigh.
+ * Shares on demand: tenants that their user asks for and that end with a program. This file checks
+ * what the user asks for, and computes the weights of a user's shares.
  *
  * A share begins with the settings of [default]. Its user may ask for other values of a few
- * settings, up to the bounds that [default] has for them; all others are the administrator's alone.
+ * settings, up to the bounds in [default]; only the administrator sets all others.
  */
 #include "host_backend/config/config.h"
 
@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define PER_USER      16u
-#define USERS_WEIGH   10u        /* users who weigh the most do not weigh less for each other */
+#define USERS_WEIGH   10u        /* this part of all weight does not reduce that of others */
 #define AS_THE_HOST_S UINT32_MAX /* socket_mode */
 
 /* The settings that a user may ask for. A bound of 0 in `most` means no bound. */
@@ -37,7 +37,7 @@ static bool is_all(struct weir_amount amount)
     return amount.bytes == 0 && amount.pct == 0;
 }
 
-/* The key of a setting over its bound, or that cannot be compared with it; NULL: none. */
+/* Find the key of a setting that exceeds its bound or cannot be compared with it; NULL: none. */
 static const char *find_excess(const struct weir_tenant_config *wanted,
                                const struct weir_tenant_config *most)
 {
@@ -172,9 +172,9 @@ enum weir_status weir_demand_take(const struct weir_demand_config *demand, char 
 }
 
 /*
- * Each has its part of what was asked, rounded down. What rounding has left goes to those that lost
- * most by it, one each; of equals, to the earlier. If one's part is less than 1, all have 1 to
- * begin with, and the rest is divided.
+ * Each share gets its part of the total, rounded down. The remainder goes to the shares that lost
+ * most by rounding, one each; among equals, to the earlier. If any part is less than 1, all shares
+ * first get 1, and the rest is divided.
  */
 void weir_demand_divide(uint32_t together, const uint32_t *asked, uint32_t n, uint32_t *ret_weights)
 {

@@ -15,7 +15,7 @@
 #define FILE_VERSION   1u
 #define FILE_MAX_BYTES (UINT64_C(1) << 30)
 #define NAME_BYTES     (2 * WEIR_HASH_BYTES + WEIR_FILE_CACHE_SUFFIX_BYTES + 1)
-#define STALE_S        3600 /* an unrenamed file this old has no writer any more */
+#define STALE_S        3600 /* the writer of an unrenamed file this old has ended */
 
 struct file_header {
     char magic[8];
@@ -81,7 +81,7 @@ static bool is_of_a_cache(const char *name)
            strncmp(name, "tmp.", 4) == 0 || strncmp(name, "ptxas.", 6) == 0;
 }
 
-/* Give the files to another user; with give = false only check that all may be given. */
+/* Give the files to another user; with give = false only check that they all may be given. */
 static bool for_each_file(int dir, bool give, uid_t uid, gid_t gid)
 {
     int copy = fcntl(dir, F_DUPFD_CLOEXEC, 0);
@@ -107,7 +107,7 @@ static bool for_each_file(int dir, bool give, uid_t uid, gid_t gid)
     return good;
 }
 
-/* Give the folder away. While it is root's alone, nobody else has put anything there. */
+/* Give the folder to the user. While only root owns it, nobody else has put anything there. */
 static bool give_folder(int dir, uid_t uid, gid_t gid)
 {
     struct stat info;
@@ -178,7 +178,7 @@ bool weir_file_cache_give(const char *dir, uid_t uid, gid_t gid)
     return given;
 }
 
-/* Is the file this user's, and has it no other name, which could serve another purpose? */
+/* Does the file belong to this user, and has it no second link, which could have another use? */
 static bool is_ours_alone(int fd)
 {
     struct stat info;
@@ -384,7 +384,7 @@ static void list_file(const struct weir_file_cache *cache, struct listing *list,
         struct old_file *bigger = realloc(list->files, room * sizeof *bigger);
 
         if (!bigger) {
-            return; /* without memory the file is not counted */
+            return; /* the list has no memory: the file is not counted */
         }
         list->files = bigger;
         list->room = room;

@@ -1,9 +1,9 @@
 /*
- * A cache of files by content: what one worker has built for a text, the next worker finds. The
- * file of learned durations lies beside it (gate/process/times.c).
+ * A cache of files with content as key: workers share what they have built from a text. The file of
+ * learned durations lies beside it (gate/process/times.c).
  *
  * A file is a header (magic, version, key, length, XXH3-128) and the payload, written under another
- * name and then renamed, so that a reader sees all of it or none. Nothing in it is believed: a file
+ * name and then renamed, so that a reader sees all of it or none. No content is trusted: a file
  * whose header, length or checksum is wrong is removed. Internally locked; several processes may
  * use one folder.
  */
@@ -26,7 +26,7 @@ struct weir_file_cache {
 };
 
 /**
- * Which folder would be used?
+ * Find the folder that weir_file_cache_init() would use.
  *
  * @param dir      as of weir_file_cache_init().
  * @param ret_dir  "": none.
@@ -37,8 +37,8 @@ void weir_file_cache_find(const char *dir, char *ret_dir, size_t bytes);
 /**
  * Make the folder, and give it with the files in it to another user. Only root can do that.
  *
- * A folder of root's that has anything but files of caches is left alone: its owner would own more
- * than a cache. One that is the user's already stays as it is.
+ * A folder of root's that has anything but files of caches is left alone: else the user would own
+ * more than a cache. A folder that the user already owns stays unchanged.
  *
  * @return whether the folder is that user's now
  * @thread any
@@ -78,13 +78,13 @@ int weir_file_cache_open_beside(const char *dir, const char *suffix);
  */
 void weir_file_cache_init(struct weir_file_cache *cache, const char *dir, uint64_t limit_bytes,
                           const char *suffix);
-#define WEIR_FILE_CACHE_SUFFIX_BYTES 6u /* without the NUL */
+#define WEIR_FILE_CACHE_SUFFIX_BYTES 6u /* length without the NUL */
 void weir_file_cache_finish(struct weir_file_cache *cache);
 
 /**
  * Read a payload.
  *
- * @param ret_bytes  of malloc, the caller's.
+ * @param ret_bytes  made by malloc; the caller frees it.
  * @return WEIR_OK, WEIR_ERR_NOT_FOUND (also: damaged, and now removed), WEIR_ERR_NO_MEMORY
  * @thread any
  */
@@ -92,7 +92,7 @@ enum weir_status weir_file_cache_get(struct weir_file_cache *cache, const struct
                                      uint8_t **ret_bytes, size_t *ret_n_bytes) WEIR_MUST_CHECK;
 
 /**
- * Keep a payload; files that were not read for the longest time give way.
+ * Store a payload; the least recently used files are removed to make room.
  * @return WEIR_OK, WEIR_ERR_TOO_BIG (larger than the limit), WEIR_ERR_UNSUPPORTED (no cache),
  *         WEIR_ERR_IO
  * @thread any

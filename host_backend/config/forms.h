@@ -7,7 +7,7 @@
 
 #define WEIR_FORMS_PATH_BYTES 256
 
-/* See docs/design/preemption.md, "Which form". */
+/* The values are explained in docs/design/preemption.md, "Which form". */
 enum weir_forms_mode {
     WEIR_FORMS_OFF,
     WEIR_FORMS_AUTO,
@@ -16,7 +16,7 @@ enum weir_forms_mode {
     WEIR_FORMS_DEFAULT, /* AUTO where a scheduler has several tenants; else OFF */
 };
 
-/* A tenant's own setting; the host's mode holds where it is DEFAULT. */
+/* A tenant's own setting. DEFAULT means the host's mode. */
 enum weir_forms_wish {
     WEIR_FORMS_WISH_DEFAULT,
     WEIR_FORMS_WISH_OFF,
@@ -33,22 +33,22 @@ enum weir_forms_ptx {
 /* Which twins a kernel gets. */
 enum weir_forms_twins {
     WEIR_FORMS_TWINS_BEST, /* one */
-    WEIR_FORMS_TWINS_ALL,  /* one of each admitted form */
+    WEIR_FORMS_TWINS_ALL,  /* one twin of each admitted form */
 };
 
 struct weir_forms_config {
     enum weir_forms_mode mode;
     enum weir_forms_ptx ptx;
     enum weir_forms_twins twins;
-    uint32_t seed;                         /* seed of explore */
+    uint32_t seed;                         /* random seed of the mode explore */
     char compiler[WEIR_FORMS_PATH_BYTES];  /* path of ptxas; "auto": look for it; "driver" */
     char cache_dir[WEIR_FORMS_PATH_BYTES]; /* "": the default folder of caches; "none": no cache */
-    uint64_t cache_bytes;                  /* limit of all files together */
+    uint64_t cache_bytes;                  /* limit of the sum of all files */
     uint64_t compile_memory_bytes;         /* memory that ptxas may use for one text */
     uint32_t compile_s; /* seconds of processor time for a program's text; 0: no limit */
 };
 
-/** The mode for a tenant. @thread any */
+/** The mode that applies to a tenant. @thread any */
 static inline enum weir_forms_mode weir_forms_mode_of(enum weir_forms_mode mode,
                                                       enum weir_forms_wish wish)
 {

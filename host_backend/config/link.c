@@ -12,7 +12,7 @@ static enum weir_status status_of_errno(void)
     case EAGAIN:
     case ENOBUFS:
     case ENOMEM:
-    case ETOOMANYREFS: /* too many passed descriptors that nobody has received yet */
+    case ETOOMANYREFS: /* too many descriptors are in flight between processes */
         return WEIR_ERR_AGAIN;
     case EPIPE:
     case ECONNRESET:

@@ -20,11 +20,11 @@ enum weir_event_kind {
     WEIR_EVENT_COUNT
 };
 
-/* The worker's descriptors after exec, beside the standard ones. */
-#define WEIR_LINK_FD          3 /* its end of the link */
-#define WEIR_LINK_LISTENER_FD 4 /* listens for ZeroMQ; there if Weir is built with it */
+/* The descriptors that a worker has after exec, beside the standard ones. */
+#define WEIR_LINK_FD          3 /* the worker's end of the link */
+#define WEIR_LINK_LISTENER_FD 4 /* the listening socket for ZeroMQ, if Weir is built with it */
 
-/* 0 is none of them. */
+/* Kinds of messages. No kind has the value 0. */
 enum weir_link_type {
     WEIR_LINK_NONE,
 #define WEIR_LINK(message, worker, gate, of_worker, of_gate, when, about) WEIR_LINK_##message,
@@ -33,7 +33,7 @@ enum weir_link_type {
     WEIR_LINK_COUNT
 };
 
-#define WEIR_LINK_DEVICES_MAX 16 /* at least as many as a worker may have */
+#define WEIR_LINK_DEVICES_MAX 16 /* at least as many as a worker may have devices */
 
 /* The number of SMs of each of a worker's devices. */
 struct weir_link_sms {
@@ -48,14 +48,14 @@ struct weir_link_gpu {
     uint8_t uuid[16];
     uint32_t sms;      /* SMs of the whole device */
     uint32_t fill;     /* enum weir_sched_fill: the setting, lowered to what the device supports */
-    bool levels;       /* the device runs work in streams of a higher priority first */
+    bool levels;       /* the device first runs work in streams of a higher priority */
     bool above;        /* the device has a stream priority for WEIR_SCHED_ABOVE */
-    bool parts;        /* kernels and graphs can be kept to parts by weir_sched_part_step() */
+    bool parts;        /* weir_sched_part_step() can confine kernels and graphs to parts */
     bool real;         /* a GPU, not softgpu */
-    uint32_t contexts; /* contexts that fit on the device, of all processes together */
+    uint32_t contexts; /* contexts that the device has room for, of all processes together */
 };
 
-/* The devices of a worker. No guest has reached the worker yet, so the supervisor believes it. */
+/* The devices of a worker. The worker serves no guest yet, so the supervisor trusts the message. */
 struct weir_link_reads {
     uint32_t n;
     struct weir_link_gpu gpu[WEIR_LINK_DEVICES_MAX];
@@ -64,20 +64,20 @@ struct weir_link_reads {
 struct weir_link_config {
     char driver[WEIR_CONFIG_PATH_BYTES];
     char softgpu[WEIR_CONFIG_PATH_BYTES];
-    char log[WEIR_CONFIG_PATH_BYTES]; /* a level; the log goes to standard error */
+    char log[WEIR_CONFIG_PATH_BYTES]; /* the level of the log, which goes to standard error */
     char run_dir[WEIR_CONFIG_PATH_BYTES];
     char listen_tcp[WEIR_CONFIG_PATH_BYTES];
-    char server_key[WEIR_KEY_Z85_BYTES];    /* the secret key itself */
-    char name[WEIR_TENANT_NAME_BYTES + 16]; /* name of its sockets in the run directory */
+    char server_key[WEIR_KEY_Z85_BYTES];    /* the secret key itself, not its path */
+    char name[WEIR_TENANT_NAME_BYTES + 16]; /* name of the worker's sockets in the run directory */
     char devices[WEIR_DEVICE_LIST_BYTES];
-    bool alone;               /* the worker serves one tenant */
+    bool alone;               /* the worker serves only one tenant */
     bool gate_comes;          /* a port to the gate process follows, or GATE_LOST */
     uint32_t connections;     /* CUDA_DEVICE_MAX_CONNECTIONS; 0: as the driver chooses */
-    bool under_mps;           /* under MPS, where the supervisor finds out who caused a fault */
+    bool under_mps;           /* an MPS client: the supervisor finds out who caused a fault */
     uint32_t sm_share_pct;    /* percent of the SMs that its contexts may use; 0: all */
     struct weir_link_sms sms; /* SMs of its devices, if its driver shows only the share */
-    bool by_program; /* the worker serves one program at a time, and says when it is idle */
-    bool connections_of_guest; /* the tenant, alone here, may have it started with another number */
+    bool by_program; /* the worker serves one program at a time, and reports when it is idle */
+    bool connections_of_guest; /* the only tenant may have it restarted with another number */
     uint64_t started_ns;       /* when the supervisor began to start it */
     uint64_t window_base;
     uint64_t window_bytes;
@@ -90,44 +90,44 @@ struct weir_link_config {
 /* Are new programs of a tenant let in? Monitors always are. */
 enum weir_drain {
     WEIR_DRAIN_OFF,
-    WEIR_DRAIN_ON,       /* the tenant is drained: they are refused */
-    WEIR_DRAIN_RESTARTS, /* the host may be about to restart: they are told to come again */
+    WEIR_DRAIN_ON,       /* the tenant is drained: new programs are refused */
+    WEIR_DRAIN_RESTARTS, /* the host may be about to restart: they are asked to come again */
 };
 
 struct weir_link_tenant {
-    uint32_t index;      /* number of the tenant's window; free for others only after TENANT_FREE */
+    uint32_t index;      /* number of the tenant's window; others may get it after TENANT_FREE */
     uint32_t generation; /* counts TENANT_GONE for this index; TENANT_FREE repeats it */
-    uint32_t place;      /* the worker's place in the page that comes with it, if one does */
-    bool many;           /* the tenant has other workers, too */
+    uint32_t place;      /* the worker's place in the page that comes with this, if one does */
+    bool many;           /* the tenant also has other workers */
     uint32_t drain;      /* enum weir_drain */
     struct weir_tenant_config config;
 };
 
 struct weir_link_gate_port {
-    uint32_t id;     /* the port's id */
-    uint32_t worker; /* the supervisor's number for it */
-    int32_t tenant;  /* tenant whose work it may have; -1: none yet */
-    uint32_t domain; /* as of weir_sched_queue_add(): names its MPS server, or its own context */
+    uint32_t id;     /* the id of the port */
+    uint32_t worker; /* the supervisor's number for the worker */
+    int32_t tenant;  /* the tenant whose work the worker may have; -1: none yet */
+    uint32_t domain; /* as of weir_sched_queue_add(): the worker's MPS server, or its own context */
 };
 
 enum weir_link_channel {
-    WEIR_CHANNEL_SOCKET, /* a tenant's unix socket */
+    WEIR_CHANNEL_SOCKET, /* a unix socket of a tenant */
     WEIR_CHANNEL_VSOCK,
 };
 
-/* When a program's connection passed these points of the supervisor, for the log. 0: never. */
+/* When a program's connection reached these steps in the supervisor, for the log. 0: never. */
 struct weir_link_start {
-    uint64_t arrived_ns; /* accept() returned it */
-    uint64_t hello_ns;   /* its hello had arrived */
-    uint64_t handed_ns;  /* it went to the worker */
+    uint64_t arrived_ns; /* accept() returned the connection */
+    uint64_t hello_ns;   /* the program's hello had arrived */
+    uint64_t handed_ns;  /* the supervisor had sent the connection to the worker */
 };
 
 struct weir_link_guest {
     uint32_t tenant_index;
-    uint32_t generation; /* of weir_link_tenant: guests of an earlier generation are refused */
+    uint32_t generation; /* generation in weir_link_tenant: guests of an earlier one are refused */
     uint32_t channel;    /* enum weir_link_channel */
     int64_t pid;
-    uint64_t session; /* number for its session, of which a host has no second one */
+    uint64_t session; /* number of the program's session, unique in the host */
     uint32_t uid;
     char program[WEIR_HOST_TEXT_BYTES];
     struct weir_link_start start;
@@ -156,26 +156,26 @@ struct weir_link_chunk {
 /* Kinds of entries of the supervisor's directory (docs/design/ipc.md). */
 enum weir_entry_kind {
     WEIR_ENTRY_MEMORY,     /* device memory */
-    WEIR_ENTRY_DESCRIPTOR, /* a guest's descriptor for memory; value: the memory's key */
-    WEIR_ENTRY_POOL,       /* a guest's descriptor for a pool; value: the pool's name */
+    WEIR_ENTRY_DESCRIPTOR, /* a descriptor for memory that a guest has; value: the memory's key */
+    WEIR_ENTRY_POOL,       /* a descriptor for a pool that a guest has; value: the pool's name */
     WEIR_ENTRY_EVENT,      /* value: a CUipcEventHandle */
 };
 
 struct weir_link_entry {
-    uint64_t question; /* a number that FOUND repeats */
+    uint64_t question; /* number of the question, repeated in FOUND */
     uint32_t kind;     /* enum weir_entry_kind */
     uint32_t tenant_index;
     int32_t status; /* FOUND: WEIR_OK; NOT_FOUND, QUOTA, INVALID */
-    /* For memory, and for a descriptor of memory in FOUND: */
+    /* These are set for memory, and for a descriptor of memory in FOUND: */
     uint32_t device; /* index in the worker's list */
     uint32_t handle_types;
     uint64_t bytes;
-    uint8_t key[WEIR_ENTRY_KEY_BYTES]; /* random: a program that knows it may have the entry */
+    uint8_t key[WEIR_ENTRY_KEY_BYTES]; /* random: a program that knows the key may use the entry */
     uint8_t value[WEIR_ENTRY_VALUE_BYTES];
 };
 
 struct weir_link_idle {
-    uint64_t n_guests; /* GUEST messages that the worker has read */
+    uint64_t n_guests; /* GUEST messages that the worker has read so far */
     uint32_t soiled;   /* 1: a program has changed a limit of the worker's context */
 };
 
@@ -184,7 +184,8 @@ struct weir_link_devices {
     uint8_t uuid[WEIR_LINK_DEVICES_MAX][16];
 };
 
-/* Ask for a larger grant. The tenant's page answers: the grant, then the question's number. */
+/* Ask for a larger grant. The answer is in the tenant's page: the grant, then the question's
+ * number. */
 struct weir_link_more {
     uint32_t tenant_index;
     uint32_t item; /* enum weir_account_item */
@@ -196,8 +197,8 @@ struct weir_link_fault {
     uint32_t tenant_index;
     uint32_t generation; /* as of weir_link_guest */
     int32_t error;       /* CUresult */
-    uint32_t n_suspects; /* how many tenants may have caused it; 1: this one did */
-    bool marks;          /* marks had shown which kernels had ended */
+    uint32_t n_suspects; /* how many tenants may have caused the fault; 1: only this one */
+    bool marks;          /* marks had shown which kernels had ended by then */
 };
 
 #define WEIR_LINK_WHY_BYTES 128
@@ -216,26 +217,25 @@ struct weir_link_event {
     char why[WEIR_LINK_WHY_BYTES];
 };
 
-/* In struct weir_sched_wait of a use: a tenant that is gone. */
+/* Value of `other` in struct weir_sched_wait of a use: a tenant that is gone. */
 #define WEIR_LINK_OTHER_GONE (WEIR_CONFIG_TENANTS_MAX + 1)
 
-/* The SM time that a session has used and how long it waited or, where port is 0, all programs of a
- * name. */
+/* The SM time and the wait times of a session or, where port is 0, of all programs of a name. */
 struct weir_link_use {
     uint32_t port; /* port of the session's worker */
     uint32_t tenant_index;
     uint64_t session;
     uint64_t sm_ns;
     char program[24];
-    struct weir_sched_wait waits[WEIR_SCHED_WAIT_ROWS]; /* other: a tenant's slot + 1 */
+    struct weir_sched_wait waits[WEIR_SCHED_WAIT_ROWS]; /* `other` is a tenant's slot + 1 */
 };
 
 #define WEIR_LINK_TEXT_BYTES 512
 
-/* A request, and its answer. */
+/* A request, or the answer to one. */
 struct weir_link_text {
     uint64_t client;                 /* the client that asked; 0: nobody waits for an answer */
-    char text[WEIR_LINK_TEXT_BYTES]; /* words with tabs between; as an answer "error: ...", or "" */
+    char text[WEIR_LINK_TEXT_BYTES]; /* words with tabs between; an answer is "error: ...", or "" */
 };
 
 struct weir_link_message {
@@ -252,22 +252,22 @@ struct weir_link_message {
         struct weir_link_idle idle;
         struct weir_link_devices gpus; /* for DEVICES */
         struct weir_link_reads reads;
-        struct weir_link_gpu gpu; /* for GATE_GPU */
+        struct weir_link_gpu gpu; /* used in GATE_GPU */
         struct weir_link_sms sms;
         struct weir_link_more more;
         struct weir_link_fault fault;
         struct weir_link_event event;
         struct weir_link_use use;
-        bool devices;         /* for STATUS and STATS: the worker reports its devices, too */
+        bool devices;         /* in STATUS and STATS: the worker is to report its devices, too */
         uint32_t connections; /* 1 .. WEIR_CONTROL_MAX_CONNECTIONS */
-        struct weir_status_worker worker; /* for READY and STATUS_END */
+        struct weir_status_worker worker; /* used in READY and STATUS_END */
         struct weir_status_tenant tenant_row;
         struct weir_status_session session_row;
         struct weir_status_device device_row;
     };
 };
 
-/* A message that has come, and the descriptor that came with it, or -1. A handler that keeps the
+/* A received message, and the descriptor that came with it, or -1. A handler that keeps the
  * descriptor takes it. */
 struct weir_link_heard {
     struct weir_link_message message;
@@ -297,7 +297,7 @@ void weir_link_finish(struct weir_link_heard *heard);
 enum weir_status weir_link_send(int link, const struct weir_link_message *message,
                                 int fd) WEIR_MUST_CHECK;
 
-/** Send one message without waiting: WEIR_ERR_AGAIN if there is no room, whatever the socket. */
+/** Send one message without waiting, also on a blocking socket: WEIR_ERR_AGAIN if it is full. */
 enum weir_status weir_link_send_now(int link, const struct weir_link_message *message,
                                     int fd) WEIR_MUST_CHECK;
 
@@ -306,8 +306,9 @@ enum weir_status weir_link_send_now(int link, const struct weir_link_message *me
  *
  * @param ret_fd  gives the descriptor that came with it, or -1.
  * @return WEIR_OK, WEIR_ERR_CLOSED, WEIR_ERR_AGAIN, WEIR_ERR_PEER (of another size), WEIR_ERR_IO
- * @return WEIR_ERR_NO_MEMORY  this process can open no more descriptors, so the message's is lost.
- *                             The message is read, and the link goes on without it.
+ * @return WEIR_ERR_NO_MEMORY  this process can open no more descriptors, so the message's
+ *                             descriptor is lost. The message itself is read, and the link stays
+ *                             usable.
  * @thread one at a time
  */
 enum weir_status weir_link_receive(int link, struct weir_link_message *ret_message,

@@ -1,4 +1,4 @@
-/* Finds programs that others have installed. */
+/* Finds installed programs of others, such as ptxas. */
 #ifndef WEIR_HOST_BACKEND_CONFIG_PROGRAM_PATH_H
 #define WEIR_HOST_BACKEND_CONFIG_PROGRAM_PATH_H
 
@@ -11,7 +11,7 @@ bool weir_is_program(const char *path);
 /**
  * Look for a program in the folders of PATH, those with relative paths left out.
  * @param ret_path  gives its path; written in any case.
- * @param bytes     its room, 1 or more.
+ * @param bytes     size of ret_path, 1 or more.
  * @return false: there is none, or its path does not fit
  * @thread any; nobody changes the environment meanwhile
  */

@@ -1,4 +1,4 @@
-/* Which variables ask for a share, and which only seem to. */
+/* Decides which variables ask for a share, and which are misspelt requests. */
 #include "host_backend/config/request_names.h"
 
 #include "base/guess.h"
@@ -13,20 +13,20 @@ const struct weir_request_name weir_request_names[] = {
     {"WEIR_MEMORY", "memory"},     {"WEIR_WEIGHT", "weight"},     {"WEIR_PRIORITY", "priority"},
     {"WEIR_SM_LIMIT", "sm_limit"}, {"WEIR_SESSIONS", "sessions"}, {NULL, NULL}};
 
-/* Weir's other variables, of weir-libcuda(7), weir-run(1) and weir-serve(1). */
+/* Weir's variables that ask for nothing: see weir-libcuda(7), weir-run(1) and weir-serve(1). */
 static const char *const others[] = {
     "WEIR_HOST",    "WEIR_TRANSPORT", "WEIR_KEY",   "WEIR_SERVER_KEY",
     "WEIR_LOG",     "WEIR_STATS",     "WEIR_TRACE", "WEIR_LAUNCH_BLOCKING",
     "WEIR_LIB_DIR", "WEIR_LIBZMQ",    NULL};
-#define SOFTGPU "SOFTGPU_" /* variables of softgpu, a driver, begin with WEIR_SOFTGPU_ */
+#define SOFTGPU "SOFTGPU_" /* variables of softgpu begin with WEIR_SOFTGPU_ */
 
-/* Words that only a request has, as in WEIR_MEM, WEIR_GPU_MEMORY_MB, WEIR_TENANT. */
+/* Words that occur only in requests, as in WEIR_MEM, WEIR_GPU_MEMORY_MB, WEIR_TENANT. */
 static const char *const words[] = {"MEM",     "MEMORY",   "VRAM",     "QUOTA", "WEIGHT",
                                     "PRIO",    "PRIORITY", "SESSIONS", "SM",    "SMS",
                                     "SMLIMIT", "TENANT",   NULL};
 
-/* Is a word close to another, as a mistake of the hand makes it? That seldom hits the first letter:
- * a height is no weight. */
+/* Could the word be a typing error for another? Errors seldom hit the first letter: "height" is not
+ * "weight". */
 static bool is_close(const struct weir_guess *guess)
 {
     return guess->best && (toupper((unsigned char)guess->word[0]) == guess->best[0] ||
@@ -44,7 +44,7 @@ static bool has_word(const char *rest)
         guess = weir_guess_begin(word);
         for (size_t i = 0; words[i]; i++) {
             if (strlen(words[i]) < 5 && strcasecmp(word, words[i]) != 0) {
-                continue; /* short words are too close to others */
+                continue; /* too many words are close to a short one */
             }
             weir_guess_offer(&guess, words[i]);
         }
@@ -56,7 +56,7 @@ static bool has_word(const char *rest)
     return false;
 }
 
-/* Offer all names, without their first `skip` letters. */
+/* Compare with all names, without their first `skip` letters. */
 static void offer(struct weir_guess *guess, size_t skip)
 {
     for (size_t i = 0; weir_request_names[i].variable; i++) {
@@ -77,8 +77,8 @@ static bool is_other(const char *name)
     return strncmp(name, PREFIX SOFTGPU, strlen(PREFIX SOFTGPU)) == 0;
 }
 
-/* Is a name that is not one of Weir's meant to be? ret_meant: which, if one is close, without the
- * first letters; the prefix itself may have one mistake. */
+/* Is an unknown name a misspelt name of Weir's? ret_meant: the similar name, if there is one,
+ * without its first letters. The prefix itself may have one mistake. */
 static bool is_misspelt(const char *name, const char **ret_meant)
 {
     size_t skip = strncasecmp(name, PREFIX, strlen(PREFIX)) == 0 ? strlen(PREFIX) : 0;

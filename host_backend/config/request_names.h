@@ -2,10 +2,10 @@
  * The variables by which a program or a container asks for a share on demand: WEIR_MEMORY and so
  * on.
  *
- * A misspelt one would be a request that nobody hears: the program would have more than its user
- * wanted, in silence. So where requests are read, a variable that is meant for Weir but is none of
- * its own is refused. Names that are only similar in their beginning pass: Kubernetes, for one,
- * makes WEIR_PORT and WEIR_SERVICE_HOST of a service that is called weir.
+ * Weir would ignore a misspelt one, and the program would silently have more than its user wanted.
+ * So readers of requests refuse a variable that seems meant for Weir but is not known. Names with
+ * only the prefix in common pass: Kubernetes makes WEIR_PORT and WEIR_SERVICE_HOST for a service
+ * named weir.
  */
 #ifndef WEIR_HOST_BACKEND_CONFIG_REQUEST_NAMES_H
 #define WEIR_HOST_BACKEND_CONFIG_REQUEST_NAMES_H
@@ -14,12 +14,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A variable, and the key of the setting that it asks for. */
+/* A variable, and the key of the setting that it requests. */
 struct weir_request_name {
     const char *variable, *key;
 };
 
-/** All of them, ended by a row without variable. */
+/** All variables, ended by a row without one. */
 extern const struct weir_request_name weir_request_names[];
 
 /**

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "sched/tuning.h"
 
-#define GUESS_NS (20 * WEIR_NS_PER_US) /* assumed for work of unknown duration */
+#define GUESS_NS (20 * WEIR_NS_PER_US) /* assumed duration of work whose duration is unknown */
 
 void weir_scheduler_config(const struct weir_sched_settings *settings, uint32_t sms,
                            enum weir_sched_fill fill, struct weir_sched_config *ret_config)

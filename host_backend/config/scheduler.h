@@ -9,15 +9,15 @@
 
 struct weir_sched_settings {
     char policy[WEIR_SCHED_POLICY_BYTES]; /* "fair", "priority", ..; "off": no scheduler */
-    uint32_t inflight_us;      /* predicted work that a session may have granted, contended */
-    uint32_t alone_us;         /* predicted work in flight while its tenant is alone */
-    uint32_t graph_piece_us;   /* longer graphs are launched in pieces of this length; 0: none is */
+    uint32_t inflight_us;      /* predicted work in flight of a session when tenants contend */
+    uint32_t alone_us;         /* predicted work in flight of a session whose tenant is alone */
+    uint32_t graph_piece_us;   /* longer graphs are launched in pieces of this length; 0: never */
     uint32_t starve_ms;        /* work that waited longer is granted, whatever a policy says */
-    uint32_t overhead_ppm;     /* part of the time that switching may cost: epochs follow from it */
-    enum weir_sched_fill fill; /* which tenants may fill what another leaves free in its turn */
+    uint32_t overhead_ppm;     /* part of the time that switching may cost; sets the epochs */
+    enum weir_sched_fill fill; /* which tenants may fill what the leader leaves free in its turn */
 };
 
-/** The settings without a table [scheduler]. @thread any */
+/** The settings that apply without a table [scheduler]. @thread any */
 static inline struct weir_sched_settings weir_sched_settings_default(void)
 {
     return (struct weir_sched_settings){.policy = "fair,corun",
@@ -30,8 +30,8 @@ static inline struct weir_sched_settings weir_sched_settings_default(void)
 }
 
 /**
- * What follows from the settings for a device: times, bounds, and whether small graphs run beside
- * each other. The scheduler of the device is made with it; workers guess durations by it.
+ * Derive the configuration of a device's scheduler from the settings: times, bounds, and whether
+ * small graphs run beside each other. Workers use it to guess durations.
  *
  * @param sms   of the device, 1 or more.
  * @param fill  the setting, lowered to what the device supports.

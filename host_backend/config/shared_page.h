@@ -1,6 +1,6 @@
 /*
- * Memory that the supervisor and its workers share: the supervisor makes it and passes the
- * descriptor on over the link. It contains a struct of atomics that each side knows.
+ * Memory that the supervisor shares with workers: the supervisor makes it and sends the descriptor
+ * over the link. It contains a struct of atomics that both sides know.
  */
 #ifndef WEIR_HOST_BACKEND_CONFIG_SHARED_PAGE_H
 #define WEIR_HOST_BACKEND_CONFIG_SHARED_PAGE_H
@@ -10,8 +10,8 @@
 
 /**
  * Make a page of zeroes.
- * @param name      for people who look into /proc; borrowed.
- * @param bytes     of what is to lie there, 1 or more.
+ * @param name      shown in /proc; borrowed.
+ * @param bytes     size of the struct, 1 or more.
  * @param ret_fd    gives a sealed memfd for weir_shared_page_map() in a worker.
  * @param ret_page  gives the mapping, to read and write; munmap() ends it.
  * @return WEIR_OK, WEIR_ERR_IO, WEIR_ERR_NO_MEMORY, WEIR_ERR_NO_DESCRIPTOR
@@ -22,7 +22,7 @@ enum weir_status weir_shared_page_create(const char *name, size_t bytes, int *re
 /**
  * Map a page that the supervisor made.
  * @param fd        borrowed.
- * @param bytes     of what lies there, 1 or more.
+ * @param bytes     size of the struct, 1 or more.
  * @param ret_page  as of weir_shared_page_create().
  * @return WEIR_OK, WEIR_ERR_INVALID (no file, or a smaller one), WEIR_ERR_NO_MEMORY
  * @thread any

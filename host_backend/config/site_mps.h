@@ -1,4 +1,4 @@
-/* Whether the machine has an MPS daemon of its own, not one of the host's. */
+/* Finds out whether the machine has an MPS daemon that is not one of the host's. */
 #ifndef WEIR_HOST_BACKEND_CONFIG_SITE_MPS_H
 #define WEIR_HOST_BACKEND_CONFIG_SITE_MPS_H
 

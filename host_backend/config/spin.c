@@ -45,7 +45,7 @@ void weir_spin_page_unmap(struct weir_spin_page *page)
 
 #define EPOCHS (sizeof((struct weir_spin_governor){0}).running / sizeof(uint32_t))
 
-/* The mean, rounded up: one thread that wants a core now and then counts as one. */
+/* The mean, rounded up: one thread that wants a core only sometimes still counts as one. */
 static uint32_t mean_up(const uint32_t *values, uint32_t n)
 {
     uint64_t sum = 0;
@@ -76,7 +76,7 @@ static void lowered(struct weir_spin_hold *hold, uint64_t now_ns)
     hold->until_ns = now_ns + hold->hold_ns;
 }
 
-/* Change a level, unless it may not rise yet. @return the level from now on */
+/* Change a level, unless it was lowered too recently to rise. @return the level from now on */
 static uint32_t moved(struct weir_spin_hold *hold, uint32_t from, uint32_t to, uint64_t now_ns)
 {
     if (to < from) {

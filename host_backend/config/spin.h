@@ -3,18 +3,18 @@
  *
  * A thread that spins sees an event some microseconds earlier than one that sleeps, and takes a
  * core from everybody else meanwhile. That pays only while cores are idle, and no single process
- * can know that: 20 guests and their 20 workers that each believe in idle cores take a third of the
- * throughput from each other (docs/measurements.md). So the supervisor decides for all of them.
+ * can know that: 20 guests and their 20 workers that all spin lose a third of their throughput
+ * (docs/measurements.md). So the supervisor decides for all of them.
  *
- * A page of shared memory carries the decision to a worker. Each session counts itself active
- * there once in an epoch; the supervisor reads how many were, how many threads want a core
- * (/proc/loadavg), and says who may spin in the next epoch. Each worker, and the gate process, has
- * a page of its own: what one that was taken over writes there no other reads. It can only count
- * too many or too few sessions. A worker passes the decision on to its guests by a word in their
- * segments (struct weir_segment_header), because guests are not trusted with a count.
+ * A page of shared memory carries the decision to a worker. Each session counts itself active there
+ * once in an epoch; the supervisor reads the number of active sessions and of threads that want a
+ * core (/proc/loadavg), and decides who may spin in the next epoch. Each worker, and the gate
+ * process, has a page of its own, so one that was taken over can only miscount its own sessions. A
+ * worker passes the decision on to its guests by a word in their segments (struct
+ * weir_segment_header), because guests are not trusted with a count.
  *
- * The gate process is one thread that others wait for. It counts itself, too, and is told apart
- * from them whether it may spin: one core for it saves each of them a wake-up.
+ * The gate process is one thread that others wait for. It counts itself, too, and the page says
+ * separately whether it may spin: one core for it saves each waiting thread a wake-up.
  *
  * Guests in virtual machines and remote guests have cores of their own: they decide for themselves.
  */
@@ -27,23 +27,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* How long a thread may look for what it waits for, even where it may not spin. */
+/* How long a thread may poll before it sleeps, even where it may not spin. */
 #define WEIR_SHORT_SPIN_NS (15 * WEIR_NS_PER_US)
 
 enum weir_spin_level {
-    WEIR_SPIN_NOBODY, /* cores are short: sleep without spinning */
+    WEIR_SPIN_NOBODY, /* cores are short: all threads sleep without spinning */
     WEIR_SPIN_GUESTS, /* each active session's guest may spin, its worker thread may not */
     WEIR_SPIN_ALL,
 };
 
-/* Shared by the supervisor and one other process; all fields atomic, relaxed: nothing else hangs on
- * them. What the supervisor writes it does not read. */
+/* Shared by the supervisor and one other process. All fields are atomic and relaxed, since no other
+ * data depends on them. The supervisor does not read the fields that it writes. */
 struct weir_spin_page {
     atomic_uint level;     /* enum weir_spin_level; written by the supervisor */
     atomic_uint epoch;     /* number of the epoch; written by the supervisor */
     atomic_uint active[2]; /* sessions that handled a record in an epoch of this parity */
     atomic_uint gate_may;  /* the gate process may spin; written by the supervisor */
-    atomic_uint gate_asks; /* the gate process has work enough to spin in this epoch */
+    atomic_uint gate_asks; /* the gate process has enough work to spin in this epoch */
     /* Values that have nothing to do with spinning, but that workers read here: how many tenants
      * the host has, how many workers and programs may give back device memory soon, and how many
      * WEIR_LINK_SYNC of this worker the supervisor has done. */
@@ -75,7 +75,8 @@ enum weir_status weir_spin_page_map(int fd, struct weir_spin_page **ret_page) WE
 void weir_spin_page_unmap(struct weir_spin_page *page);
 
 /**
- * A session handles a record: count it active, once an epoch, and say what is allowed now.
+ * A session handles a record: count the session as active, once an epoch, and return the level that
+ * is allowed now.
  * @param last_epoch  the session's own; zero at first.
  * @thread session
  */
@@ -103,7 +104,7 @@ static inline bool weir_spin_gate_is_allowed(const struct weir_spin_page *page)
 }
 
 /**
- * The gate process wants to wait by spinning: count it, and say whether it may. @thread gate
+ * The gate process wants to wait by spinning: count it, and return whether it may. @thread gate
  * process
  */
 static inline bool weir_spin_gate_may(struct weir_spin_page *page)
@@ -114,12 +115,12 @@ static inline bool weir_spin_gate_may(struct weir_spin_page *page)
     return weir_spin_gate_is_allowed(page);
 }
 
-/* Keeps a level that was lowered from rising for a while. */
+/* Keeps a level that was lowered from rising again too soon. */
 struct weir_spin_hold {
     uint64_t hold_ns, until_ns, raised_ns;
 };
 
-/* The supervisor's state between two decisions. Zeroed at first. Owner thread only. */
+/* What the supervisor keeps from one decision to the next. Zeroed at first. Owner thread only. */
 struct weir_spin_governor {
     enum weir_spin_level level;
     bool gate_may;
@@ -130,7 +131,7 @@ struct weir_spin_governor {
 
 /* What the supervisor measures in an epoch. */
 struct weir_spin_seen {
-    uint32_t running; /* threads of the machine that run or want a core, without its own */
+    uint32_t running; /* threads of the machine that run or want a core, without the host's own */
     uint32_t active;  /* sessions that handled a record */
     bool gate_asks;   /* the gate process wants to spin */
     uint32_t cores;   /* 1 or more */

@@ -61,9 +61,9 @@ static const struct weir_status_field run_fields[] = {
 static const struct {
     const char *name;
     const struct weir_status_field *fields;
-    size_t array, n, size; /* in the report, and of an element; size 0: the report itself */
-    size_t counted;        /* of a row that belongs to the weir_status_counted before it: where it
-                              names that; else 0 */
+    size_t array, n, size; /* offsets in the report, and an element's size; 0: the report itself */
+    size_t counted; /* offset of the index of the weir_status_counted that the row belongs to; else
+                       0 */
 } rows[] = {
 #define ROWS(row, fields, member)                                                                  \
     row, fields, offsetof(struct weir_status_report, member),                                      \
@@ -88,9 +88,9 @@ static const struct {
     {ROWS("run", run_fields, runs), 0},
 };
 #define N_ROWS  (sizeof rows / sizeof rows[0])
-#define WRITTEN 11 /* weir_status_text_write() writes this many of them */
+#define WRITTEN 11 /* weir_status_text_write() writes the first 11 kinds */
 
-/* Write a number: a whole one, such as bytes that may be unknown, as one. JSON has no NAN. */
+/* Write a number: without a fraction if it is whole, such as bytes. JSON has no NAN. */
 static void put_real(FILE *out, double value)
 {
     if (isnan(value)) {
@@ -253,7 +253,7 @@ void weir_status_end_texts(const struct weir_status_field *fields, void *row)
 
 /* ---------------------------------------------------------------- reading */
 
-/* Decode \uXXXX, whose digits begin at digits, to UTF-8; returns the number of bytes. */
+/* Decode \uXXXX to UTF-8, from its first digit on; returns the number of bytes. */
 static size_t read_escape(const char *digits, char bytes[3])
 {
     char hex[5] = "";
@@ -276,7 +276,7 @@ static size_t read_escape(const char *digits, char bytes[3])
     return 3;
 }
 
-/* Read a string at *at (after its quote) into room; false when it does not end. */
+/* Read a string at *at (behind its quote) into room; false if the string does not end. */
 static bool read_string(char **at, char *room, size_t room_bytes)
 {
     size_t used = 0;
@@ -335,7 +335,7 @@ static void store(const struct weir_status_field *fields, void *object, const ch
     }
 }
 
-/* Read the fields of one line behind its first key; *at stands behind that key's value. */
+/* Read the fields of a line behind its first field; *at stands behind that field's value. */
 static bool read_fields(char *at, const struct weir_status_field *fields, void *object)
 {
     char key[32], text[512];
@@ -376,7 +376,7 @@ static void *grow(void **array, size_t *n, size_t size)
     return memset((char *)bigger + (*n)++ * size, 0, size);
 }
 
-/* The object that a row of this kind fills: a new element of its array. NULL: no memory. */
+/* Find the object that a row of this kind fills: a new element of its array. NULL: no memory. */
 static void *make_object(struct weir_status_report *report, size_t k)
 {
     void *object;

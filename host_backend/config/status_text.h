@@ -1,5 +1,5 @@
 /*
- * Status as text: one flat JSON object a line, told apart by "row".
+ * Status as text: one flat JSON object a line, whose kind is in "row".
  *
  * Writer (supervisor) and reader (weir status) share the fields of status.def, so they cannot
  * disagree. Readers ignore keys that they do not know.
@@ -21,7 +21,7 @@ enum weir_status_kind {
     WEIR_STATUS_REAL,
 };
 
-/* How the figures of several workers are combined. */
+/* How the values of several workers are combined. */
 enum weir_status_merge {
     WEIR_STATUS_KEEP,
     WEIR_STATUS_SUM,
@@ -37,15 +37,15 @@ enum weir_status_unit {
 
 /* How a figure is shown as a metric. */
 struct weir_status_metric {
-    const char *name; /* NULL: the figure is no metric */
+    const char *name; /* NULL: the field is no metric */
     const char *type, *help;
     enum weir_status_unit unit;
     const char *label;  /* ',direction="to_device"'; NULL: none */
-    bool scheduled;     /* only exists where there is a scheduler */
+    bool scheduled;     /* the metric exists only where there is a scheduler */
     const char *bucket; /* bound in the histogram of waits, in seconds; NULL: no bucket */
 };
 
-/* A figure of status.def. */
+/* A field of status.def. */
 struct weir_status_field {
     const char *name; /* NULL: the end of the table */
     enum weir_status_kind kind;
@@ -68,7 +68,7 @@ extern const struct weir_status_field weir_status_worker_fields[];
  */
 void weir_status_merge(const struct weir_status_field *fields, void *sum, const void *row);
 
-/** Terminate all texts of a row from a sender that may not have. @thread any */
+/** Put a NUL at the end of all texts of a row, since its sender may not have. @thread any */
 void weir_status_end_texts(const struct weir_status_field *fields, void *row);
 
 /** Write all rows, the last one {"row":"end"}. @thread any */

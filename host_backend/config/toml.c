@@ -265,7 +265,7 @@ static bool read_string(struct weir_toml_reader *r, bool lines_too, const char *
         take_newline(r);
     }
     while ((n = quotes_at(r, quote)) < closing) {
-        if (n != 0) { /* """ one " and two "" """ */
+        if (n != 0) { /* a text may end in one or two quotes: """ one " and two "" """ */
             *to++ = quote;
             r->at++;
         } else if (!read_char(r, quote, lines, &to)) {
@@ -273,7 +273,7 @@ static bool read_string(struct weir_toml_reader *r, bool lines_too, const char *
         }
     }
     n = n > 5 ? 5 : n;
-    for (; lines && n > closing; n--) { /* the first of """" and """"" belong to the text */
+    for (; lines && n > closing; n--) { /* of """" and """"" the first quotes belong to the text */
         *to++ = quote;
         r->at++;
     }
@@ -305,7 +305,7 @@ static bool read_part(struct weir_toml_reader *r, struct part *part)
     return part->name != NULL;
 }
 
-/* Find or make the table that a part of a key or a header names, other than the last part. */
+/* Find or make the table that a part of a key or a header names; not for the last part. */
 static struct weir_toml_value *step(struct weir_toml_reader *r, struct weir_toml_value *table,
                                     const struct part *part, bool header)
 {
@@ -338,7 +338,7 @@ static struct weir_toml_value *step(struct weir_toml_reader *r, struct weir_toml
     return item;
 }
 
-/* Of a.b.c: find the table that the last part belongs to, and that part. */
+/* Read a path a.b.c: find the table that the last part belongs to, and that part. */
 static struct weir_toml_value *read_path(struct weir_toml_reader *r, struct weir_toml_value *table,
                                          bool header, struct part *last)
 {

@@ -1,9 +1,9 @@
 /*
  * A reader for TOML 1.0, which gives a tree with the place of each key and value.
  *
- * The schema (config.c) says what is wrong at its place, and the editor (tools/toml_edit.c) changes
- * a value between its first and last byte. No value is converted: whoever wants another kind says
- * so with a message of its own.
+ * With the places the schema (config.c) reports errors, and the editor (tools/toml_edit.c) replaces
+ * a value's bytes. The reader converts no value: a caller that needs another kind reports that
+ * itself.
  */
 #ifndef WEIR_HOST_BACKEND_CONFIG_TOML_H
 #define WEIR_HOST_BACKEND_CONFIG_TOML_H
@@ -23,12 +23,12 @@ enum weir_toml_kind {
     WEIR_TOML_TABLE,
 };
 
-/* What may still be added to a table or an array (TOML 1.0, "Table" and "Keys"). */
+/* What later lines may add to a table or an array (TOML 1.0, "Table" and "Keys"). */
 enum weir_toml_made {
-    WEIR_TOML_MADE_WHOLE,   /* a scalar, [1, 2], {a = 1}: nothing may be added */
-    WEIR_TOML_MADE_IMPLIED, /* [a.b] has made a: a header may still name it */
+    WEIR_TOML_MADE_WHOLE,   /* a scalar, [1, 2], {a = 1}: later lines may add nothing */
+    WEIR_TOML_MADE_IMPLIED, /* [a.b] has made a: a header [a] may still follow */
     WEIR_TOML_MADE_HEADER,  /* [a] */
-    WEIR_TOML_MADE_DOTTED,  /* a.b = 1 has made a: more dotted keys */
+    WEIR_TOML_MADE_DOTTED,  /* a.b = 1 has made a: only more dotted keys may follow */
     WEIR_TOML_MADE_ROWS,    /* [[a]] */
 };
 
@@ -36,11 +36,11 @@ enum weir_toml_made {
 struct weir_toml_value {
     enum weir_toml_kind kind;
     enum weir_toml_made made;
-    const char *key; /* in its table, with a NUL behind; NULL: for the root and array elements */
+    const char *key; /* in its table; a NUL follows. NULL: for the root and array elements */
     size_t key_bytes;
     uint32_t key_line, key_column;
-    uint32_t line, column; /* place of the value; of a table with a header: of the header */
-    const char *string;    /* STRING; TIME: as it is written. A NUL stands behind it */
+    uint32_t line, column; /* place of the value or, for a table with a header, of the header */
+    const char *string;    /* of a STRING; of a TIME: its text. A NUL follows */
     size_t string_bytes;   /* a string may have NULs inside ("\u0000") */
     int64_t integer;
     double number;

@@ -22,11 +22,11 @@ static inline uint32_t weir_toml_column(const struct weir_toml_reader *r)
     return (uint32_t)(r->at - r->line_start) + 1;
 }
 
-/* Complain about the place that the reader has reached. */
+/* Report an error at the place that the reader has reached. */
 #define WEIR_TOML_FAIL(r, ...)                                                                     \
     (weir_diag_set((r)->diag, (r)->line, weir_toml_column(r), __VA_ARGS__), false)
 
-/* toml.c: read a value of any kind, without what follows it on its line. */
+/* toml.c: read a value of any kind, but not the rest of its line. */
 bool weir_toml_read_value(struct weir_toml_reader *r, struct weir_toml_value *value);
 
 /* toml_scalar.c: read a number, true, false, or a time. */

@@ -6,8 +6,8 @@
 
 #define WORD_MAX 128 /* a number with more figures is refused */
 
-/* Digits with single underscores between them, as value says: at least one, in this base. The
- * underscores stay out of *to. NULL: it is none. */
+/* Copy digits of this base to *to, without the single underscores between them; `value` tells a
+ * digit. NULL: there is none. */
 static const char *take_digits(const char *at, int base, char **to)
 {
     static const char all[] = "0123456789abcdef";
@@ -117,7 +117,7 @@ static bool number(struct weir_toml_reader *r, const char *word, struct weir_tom
 
 /* ---------------------------------------------------------------- times */
 
-/* Read n digits whose number is low to high. @return NULL: they are not there. */
+/* Read n digits whose number is between low and high. @return NULL: they are not there. */
 static const char *take_figures(const char *at, int n, int low, int high, int *ret)
 {
     *ret = 0;

@@ -19,12 +19,12 @@
 
 /* The user that workers run as. A value type. */
 struct weir_confine_user {
-    bool is_other; /* another user than this process; false: nothing below is set */
+    bool is_other; /* another user than this process's; false: nothing below is set */
     uid_t uid;
     gid_t gid;
     char name[WEIR_CONFINE_NAME_BYTES];
     char home[WEIR_CONFINE_HOME_BYTES];
-    gid_t groups[WEIR_CONFINE_GROUPS_MAX]; /* supplementary ones and the device files' */
+    gid_t groups[WEIR_CONFINE_GROUPS_MAX]; /* supplementary groups and those of the device files */
     int n_groups;
 };
 
@@ -42,8 +42,8 @@ enum weir_status weir_confine_user_find(const char *wanted,
                                         struct weir_confine_user *ret_user) WEIR_MUST_CHECK;
 
 /**
- * Could a process of that user open a file for reading and writing? Looks at owner, groups and mode
- * of the file itself; not at the folders above it, nor at access control lists.
+ * Could a process of that user open a file for reading and writing? Checks owner, groups and mode
+ * of the file itself, but not the folders above it or access control lists.
  *
  * @return true also if the user is this process's own.
  * @thread any
@@ -70,7 +70,7 @@ bool weir_confine_drop_privileges(void) WEIR_MUST_CHECK;
 /** Empty the bounding set. Without CAP_SETPCAP it stays as it is. */
 void weir_confine_drop_bounding(void);
 
-/* Which of the system calls that workers are refused a process keeps. */
+/* Refused system calls that a process keeps nevertheless. */
 enum weir_confine_keeps {
     WEIR_CONFINE_KEEPS_NONE = 0,
     WEIR_CONFINE_KEEPS_EXEC = 1,  /* it may make processes and execute programs */
@@ -81,8 +81,8 @@ enum weir_confine_keeps {
 /**
  * Have the kernel refuse system calls from now on, in this thread and in all that it starts, and
  * keep other processes of the same user from looking into this one. A refused call fails with
- * EPERM; clone3, whose flags a filter cannot read, with ENOSYS, upon which the C library uses
- * clone. A thread may change how it is scheduled itself, by the number 0.
+ * EPERM; clone3, whose flags a filter cannot read, with ENOSYS, so that the C library uses clone. A
+ * thread may still change its own scheduling, by the number 0.
  *
  * @param keeps  enum weir_confine_keeps, added up. What an earlier call has refused stays refused.
  * @return WEIR_OK, WEIR_ERR_UNSUPPORTED (the kernel or the architecture has no seccomp filters)

@@ -3,8 +3,8 @@
  *
  * The program first turns away calls of other architectures (32-bit and x32 ones have other
  * numbers), then compares the number with one row after the other. A row whose call depends on an
- * argument looks at it and decides. What no row names is allowed: the calls of NVIDIA's driver are
- * not known here. Arguments that are pointers cannot be looked at.
+ * argument compares it. Calls without a row are allowed, since the calls of NVIDIA's driver are not
+ * documented. A filter cannot follow pointers.
  *
  * Nothing kills: a worker under MPS that dies with work on the GPU ends the work of the server's
  * other clients.
@@ -41,7 +41,7 @@
 #define REFUSE(why) (SECCOMP_RET_ERRNO | (why))
 #define CODE_MAX    512
 
-/* Constants that the headers of some systems lack. */
+/* Constants that some systems' headers lack. */
 #define DUPFD_QUERY        1027 /* F_DUPFD_QUERY */
 #define SCHED_CORE         62   /* PR_SCHED_CORE */
 #define IOPRIO_WHO_PROCESS 1
@@ -96,7 +96,7 @@ static void load_argument(struct program *p, unsigned argument)
     load(p, (uint32_t)(offsetof(struct seccomp_data, args) + argument * sizeof(uint64_t)));
 }
 
-/* Begin a call's rows. end_call() must end them, which says where other calls go on. */
+/* Begin the rows of a call. end_call() must follow, and sets where other calls continue. */
 static unsigned short begin_call(struct program *p, uint32_t call)
 {
     unless_equal_skip(p, call, 0);
@@ -111,7 +111,7 @@ static void end_call(struct program *p, unsigned short begin, uint32_t what)
     }
 }
 
-/* Give one answer for these values of the argument. Other values go on. */
+/* Return one answer for these values of the argument. Other values continue. */
 static void answer_values(struct program *p, unsigned argument, const uint32_t *values, unsigned n,
                           uint32_t what)
 {
@@ -162,9 +162,9 @@ static void refuse_processes(struct program *p, bool executes)
     const uint32_t never = NAMESPACES | CLONE_PARENT;
     unsigned short begin;
 
-    refuse(p, __NR_clone3, ENOSYS); /* its flags are in memory, where a filter cannot read */
+    refuse(p, __NR_clone3, ENOSYS); /* its flags are in memory, which a filter cannot read */
 #ifdef __SANITIZE_ADDRESS__
-    executes = true; /* this build's leak checker looks at its process from another process */
+    executes = true; /* this build's leak checker inspects its process from another process */
 #endif
 #ifdef __NR_fork
     if (!executes) {
@@ -192,8 +192,8 @@ static void refuse_sockets(struct program *p, bool inet)
     refuse_unless(p, __NR_socketpair, 0, families, 1);
 }
 
-/* Refuse to set owners. The kernel signals a descriptor's owner when something happens there, so a
- * process that names the owner could send any process of the same user any signal. */
+/* Refuse to set owners. The kernel signals a descriptor's owner, so a process that chooses the
+ * owner could send any signal to any process of the same user. */
 static void refuse_owners(struct program *p)
 {
     static const uint32_t commands[] = {F_DUPFD,      F_GETFD,      F_SETFD,     F_GETFL,
@@ -207,7 +207,7 @@ static void refuse_owners(struct program *p)
     answer_values(p, 1, commands, sizeof commands / sizeof commands[0], ALLOW);
     unless_equal_skip(p, F_SETFL, 4);
     load_argument(p, 2);
-    unless_any_bit_skip(p, O_ASYNC, 1); /* a terminal then sets an owner by itself */
+    unless_any_bit_skip(p, O_ASYNC, 1); /* with O_ASYNC a terminal sets an owner by itself */
     answer(p, REFUSE(EPERM));
     answer(p, ALLOW);
     end_call(p, begin, REFUSE(EPERM));
@@ -238,7 +238,7 @@ static void refuse_scheduling(struct program *p)
     unsigned short begin = begin_call(p, __NR_sched_setscheduler);
 
     answer_values(p, 0, self, 2, ALLOW);
-    answer_values(p, 1, usual, 1, ALLOW); /* libzmq's threads set what all threads have */
+    answer_values(p, 1, usual, 1, ALLOW); /* libzmq's threads set what all threads have set */
     end_call(p, begin, REFUSE(EPERM));
 
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
@@ -253,7 +253,7 @@ static void refuse_scheduling(struct program *p)
 static void refuse_others(struct program *p)
 {
     static const uint32_t options[] = {PR_SET_PDEATHSIG, SCHED_CORE};
-    const uint32_t self[] = {(uint32_t)getpid(), 0}; /* only prlimit64 takes 0 for oneself */
+    const uint32_t self[] = {(uint32_t)getpid(), 0}; /* only prlimit64 accepts 0 for the caller */
 
     refuse_unless(p, __NR_kill, 0, self, 1);
     refuse_unless(p, __NR_tgkill, 0, self, 1);

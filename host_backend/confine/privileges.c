@@ -26,7 +26,7 @@ bool weir_confine_become(const struct weir_confine_user *user)
         setresuid(user->uid, user->uid, user->uid) != 0) {
         return false;
     }
-    /* A cache of root's is of no use to this user. */
+    /* This user cannot use root's cache. */
     return setenv("HOME", user->home, 1) == 0 && setenv("USER", user->name, 1) == 0 &&
            setenv("LOGNAME", user->name, 1) == 0 && unsetenv("XDG_CACHE_HOME") == 0;
 }

@@ -67,7 +67,7 @@ void weir_gate_client_post(struct weir_gate_client *client, const struct weir_ga
     pthread_mutex_unlock(&client->lock);
 }
 
-/* The handle of a name; NULL: the name is not valid. */
+/* Find the handle of a name; NULL: the name is not valid. */
 static struct weir_gate_handle *handle_of_locked(struct weir_gate_client *client,
                                                  weir_gate_name name)
 {
@@ -101,7 +101,7 @@ bool weir_gate_client_is_deaf(struct weir_gate_client *client)
     bool deaf;
 
     pthread_mutex_lock(&client->lock);
-    now_ns = weir_clock_now_ns(); /* under the lock: not before another thread's time */
+    now_ns = weir_clock_now_ns(); /* read under the lock: not before another thread's time */
     tail = atomic_load(&client->port->tail);
     if (tail == atomic_load(&client->port->head)) {
         client->unread_since_ns = 0;

@@ -2,9 +2,8 @@
  * A worker's end of its port to the gate process: names for its queues and items there, and the
  * requests that it posts. One client serves the gates of all the worker's devices.
  *
- * An item's name contains its place in the client's table and the place's generation. So a name
- * that is no longer valid, or that belongs to an earlier client, is refused and never taken for
- * another's.
+ * An item's name contains the index of its handle, the handle's generation and the client's epoch.
+ * So a name that is no longer valid, or that belongs to an earlier client, is refused.
  *
  * Private to this folder. Source: docs/design/gate.md
  */
@@ -16,7 +15,7 @@
 
 struct weir_gate_item;
 
-typedef uint64_t weir_gate_name; /* a name of an item; 0: none */
+typedef uint64_t weir_gate_name; /* the name of an item; 0: none */
 
 /* An item of the worker that the gate process knows. */
 struct weir_gate_handle {
@@ -30,14 +29,14 @@ struct weir_gate_client {
     struct weir_gate_port *port;
     int bell;
     uint32_t epoch;                   /* part of each name, from 1 to 0xffff */
-    pthread_mutex_t lock;             /* guards what follows; the last lock that is taken */
+    pthread_mutex_t lock;             /* guards the members below; the last lock to be taken */
     struct weir_gate_handle *handles; /* an array of WEIR_GATE_PORT_ITEMS */
     uint32_t handles_made, free_handle;
     uint32_t sequence[WEIR_GATE_PORT_QUEUES]; /* sequence number of the last arrival in each slot */
     uint64_t slots[WEIR_GATE_PORT_QUEUES / 64]; /* one bit for each slot that is in use */
-    uint32_t unread_tail;                       /* the port's tail when unread_since_ns was set */
-    uint64_t unread_since_ns; /* since when it reads none of the waiting requests; 0: none wait */
-    bool deaf; /* the gate process is unresponsive, e.g. a request found the ring full */
+    uint32_t unread_tail;                       /* the port's tail at the time unread_since_ns */
+    uint64_t unread_since_ns; /* since when it has read none of the waiting ones; 0: none wait */
+    bool deaf; /* the gate process is unresponsive: a request found the ring full, e.g. */
 };
 
 /** Post a request. A full ring loses it, and the gate process counts as unresponsive. */
@@ -62,7 +61,7 @@ struct weir_gate_item *weir_gate_client_item(struct weir_gate_client *client, ui
 /** The item of a handle. @param index  below WEIR_GATE_PORT_ITEMS. @return NULL: it has none */
 struct weir_gate_item *weir_gate_client_item_at(struct weir_gate_client *client, uint32_t index);
 
-/** Has the gate process stopped reading? Ask repeatedly: calls measure the silence. */
+/** Has the gate process stopped reading? Call this repeatedly, since the calls measure the time. */
 bool weir_gate_client_is_deaf(struct weir_gate_client *client);
 
 #endif

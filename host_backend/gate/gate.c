@@ -1,8 +1,9 @@
 /*
- * Takes a session's work through the gate. It passes undecided, or the gate process decides.
+ * Handles a session's work at the gate: the work passes undecided, or the gate process decides
+ * about it.
  *
- * A tenant that is alone passes undecided while the session has little work in flight. Nobody waits
- * for a session that is passing at the moment in which another tenant comes: the work stands in the
+ * A tenant that is alone passes undecided while the session has little work in flight. Work that
+ * passes at the moment in which another tenant comes may go unreported at first. It is in the
  * session's ring or open batches, and the session's next item or the watcher reports it to the gate
  * process shortly after (weir_gate_adopt_locked()).
  *
@@ -22,9 +23,10 @@
 /* The most unmarked items that a stream may have while its tenant is alone, and while it is not. */
 #define UNMARKED_ALONE     WEIR_GATE_BATCH_MAX
 #define UNMARKED_CONTENDED 16u
-/* While tenants contend, one item in this many gets a mark on both sides, which times it. */
+/* While tenants contend, one item in this many gets a mark before and behind it, to measure its
+ * duration. */
 #define TIMED_EVERY 16u
-#define TIMED_SURE  64u /* the same ratio for items whose duration is known reliably */
+#define TIMED_SURE  64u /* the same ratio for items with a reliable prediction */
 
 #define SHARE_KEY UINT64_C(0x9e3779b97f4a7c15) /* 2^64 / golden ratio, to spread the shares */
 
@@ -141,7 +143,7 @@ static struct weir_gate_item *take_item_locked(struct weir_gate_queue *q)
     return item;
 }
 
-/* The number of SMs that the scheduler derives from an SM limit of share_pct percent. */
+/* The number of SMs that an SM limit of share_pct percent allows. */
 static uint32_t share_sms(const struct weir_gate *gate)
 {
     uint32_t sms = (uint32_t)((uint64_t)gate->config.sms * gate->share_pct / 100);
@@ -246,7 +248,7 @@ static enum weir_status through(struct weir_gate_queue *q, const struct weir_gat
     }
     if (!weir_gate_is_granted(item) && !weir_gate_wait_room(q, item)) {
         q->ops->mark_all(q->session,
-                         q); /* this item, or others, may wait for the end of unmarked work */
+                         q); /* this item, or other items, may wait for the end of unmarked work */
     }
     if (!weir_gate_wait_granted(q, item, pass->ns)) {
         pthread_mutex_lock(&gate->lock);
@@ -277,8 +279,7 @@ static bool is_below(const struct weir_gate_pass *pass)
     return pass->level == WEIR_SCHED_BELOW || pass->level == WEIR_SCHED_BELOW_EQUAL;
 }
 
-/* Does the item get marks on both sides? A filler takes longer than alone, so it teaches
- * nothing. */
+/* Does the item get a mark before and behind it? A filler is slowed down, so it is not measured. */
 static bool is_timed(const struct weir_gate_pass *pass)
 {
     bool sure = pass->item->sure;
@@ -288,8 +289,8 @@ static bool is_timed(const struct weir_gate_pass *pass)
 }
 
 /*
- * Put a mark before the item if its time must be told apart from that of undecided work or of other
- * items. A copy gets one, too: others wait for the end of a copy, not of the kernels behind it.
+ * Put a mark before the item if its time must be separated from that of undecided work or other
+ * items. A copy gets one, too, so that others need not wait for the kernels behind it.
  */
 bool weir_gate_begins_apart(const struct weir_gate_pass *pass, const struct weir_gate_batch *batch)
 {
@@ -309,7 +310,7 @@ static bool is_mark_due(const struct weir_gate_pass *pass, const struct weir_gat
                            : unmarked->n >= UNMARKED_CONTENDED || unmarked->ns >= least_ns);
 }
 
-/* Pass undecided. @return WEIR_ERR_AGAIN: the gate process must decide about the work now */
+/* Let the work pass undecided. @return WEIR_ERR_AGAIN: the gate process must decide about it now */
 static enum weir_status beside(struct weir_gate_queue *q, const struct weir_gate_work *work,
                                struct weir_gate_pass *pass)
 {
@@ -337,7 +338,7 @@ enum weir_status weir_gate_enter(struct weir_gate_queue *queue, const struct wei
     enum weir_status status = WEIR_ERR_AGAIN;
     struct weir_gate_work own;
 
-    if (q->gate->share_pct != 0 && work->key != 0) { /* its durations are learned apart */
+    if (q->gate->share_pct != 0 && work->key != 0) { /* its durations are learned separately */
         own = *work;
         own.key ^= q->gate->share_pct * SHARE_KEY & WEIR_PREDICT_KEY_MASK;
         work = &own;
@@ -346,7 +347,7 @@ enum weir_status weir_gate_enter(struct weir_gate_queue *queue, const struct wei
                                         .class = (uint8_t)work->class,
                                         .key = work->key,
                                         .size = weir_gate_size_of(work)};
-    /* Stoppable work passes undecided only where no gate process could stop it. */
+    /* Stoppable work passes undecided only while there is no gate process to stop it. */
     if (weir_gate_may_pass(q) &&
         ((work->flags & WEIR_SCHED_STOPPABLE) == 0 || !weir_gate_client_of(q->gate))) {
         status = beside(q, work, ret_pass);
@@ -361,7 +362,7 @@ enum weir_status weir_gate_enter(struct weir_gate_queue *queue, const struct wei
     return status;
 }
 
-/* The work was given to the stream; no mark stands behind it yet. */
+/* Add work to the unmarked batch: the stream got it, and no mark follows it yet. */
 static void add_unmarked(const struct weir_gate_pass *pass, struct weir_gate_batch *unmarked)
 {
     struct weir_gate_queue *q = pass->queue;
@@ -390,7 +391,7 @@ static void add_unmarked(const struct weir_gate_pass *pass, struct weir_gate_bat
                           memory_order_release);
 }
 
-/* The item went to its stream: carry out orders that arrived before that. */
+/* The item went to its stream: execute the orders about it that arrived before. */
 static void give(struct weir_gate *gate, struct weir_gate_item *item)
 {
     pthread_mutex_lock(&gate->lock);
@@ -400,8 +401,8 @@ static void give(struct weir_gate *gate, struct weir_gate_item *item)
 }
 
 /*
- * A thread must see the end of the new work. The watcher sleeps only while no item is known
- * (n_items), so a thread that has brought one reads `idle` here as it was then, or false.
+ * Some thread must notice the end of the new work. The watcher sleeps only while no item is known
+ * (n_items), so a thread that has brought one reads the value of `idle` from then, or false.
  */
 static void wake_watcher(struct weir_gate *gate)
 {
@@ -477,7 +478,7 @@ uint32_t weir_gate_run_cost_pct(const struct weir_gate *gate, enum weir_priority
         return 0;
     }
     if (sm_limit_pct < 100) {
-        return UINT32_MAX; /* its SMs hold the limit, which others rely on */
+        return UINT32_MAX; /* the launch must keep the SM limit, on which other tenants rely */
     }
     if (is_crowded(gate, weir_gate_peers(gate->levels, priority))) {
         return RUN_COST_PCT;
@@ -511,7 +512,7 @@ void weir_gate_queue_ends(struct weir_gate_queue *queue)
     weir_gate_unlock(q->gate);
 }
 
-/* @param name  names an item that stands for undecided work; 0: none. */
+/* @param name an item that stands for undecided work; 0: none. */
 static void forget_started_locked(struct weir_gate *gate, weir_gate_name name, uint64_t now_ns)
 {
     if (name != 0) {

@@ -47,59 +47,60 @@ struct weir_status_tenant;
  */
 struct weir_gate_hint {
     uint64_t kernel;           /* the kernel's key, without block geometry; 0: not computed yet */
-    uint64_t item_key;         /* the prediction was made for this key .. */
-    uint32_t blocks;           /* .. and this number of blocks */
+    uint64_t item_key;         /* the key for which the prediction was made */
+    uint32_t blocks;           /* the number of blocks for which the prediction was made */
     uint32_t uses;             /* launches since the prediction was made */
     uint64_t ns;               /* the predicted duration; 0: not known */
     bool sure;                 /* measurements have confirmed ns */
-    uint64_t fit_key;          /* the key with block geometry for which .. */
-    uint32_t blocks_per_sm;    /* .. blocks_per_sm was computed */
-    uint32_t blind, blind_max; /* launches since then without a sure prediction; their maximum */
+    uint64_t fit_key;          /* key with block geometry, for which blocks_per_sm holds */
+    uint32_t blocks_per_sm;    /* the number of blocks of this launch that fit on an SM */
+    uint32_t blind, blind_max; /* launches since the last reliable prediction; their maximum */
     uint64_t blind_given_ns;   /* predict again when the queue's done_ns has reached this */
 };
 
 /* An arrival: work that will go to a stream. */
 struct weir_gate_work {
     enum weir_sched_class class;
-    uint64_t key;                /* set for kernels and graphs */
-    uint64_t bytes;              /* set for copies and memsets; of a kernel that can be moved what a
-                                    block takes of an SM's shared memory */
-    uint64_t rest_bytes;         /* of a copy in pieces: bytes behind this one; 0: it is the last */
+    uint64_t key;   /* set for kernels and graphs; 0: no prediction */
+    uint64_t bytes; /* size of a copy or memset; for a kernel that can be moved: a block's bytes of
+                       shared memory */
+    uint64_t rest_bytes;         /* for a copy in pieces: bytes that follow; 0: it is the last */
     uint32_t blocks;             /* set for kernels */
     uint32_t blocks_per_sm;      /* 0: not known */
     uint32_t flags;              /* enum weir_sched_item_flags */
-    struct weir_gate_hint *hint; /* the hint of the kernel or graph; or NULL */
+    struct weir_gate_hint *hint; /* the hint of the kernel or graph; NULL: none */
 };
 
-/* A grant, from enter to leave. */
+/* The permission to launch, from weir_gate_enter() to weir_gate_leave(). */
 struct weir_gate_pass {
     struct weir_gate_queue *queue;
-    struct weir_gate_item *item; /* NULL: it passed undecided */
+    struct weir_gate_item *item; /* NULL: the work passed undecided */
     uint64_t ns, key, size;
     uint8_t class; /* enum weir_sched_class */
     bool guessed;  /* ns is a default, not a prediction */
-    /* The scheduler's decision about the item; zero without one. */
-    struct weir_sched_place place; /* the part of the device that it may use */
-    uint32_t beside_bytes; /* with a block limit: what others' blocks need of an SM's shared memory
-                              beside its own */
+    /* The scheduler's decision about the item; zero if the work passed undecided. */
+    struct weir_sched_place place; /* the part of the device that the work may use */
+    uint32_t beside_bytes; /* with a block limit: the shared memory of an SM that must stay free for
+                              others' blocks */
     enum weir_sched_level level; /* the work's level on the device; WEIR_SCHED_PLAIN if undecided */
     bool stoppable;              /* copied from the work's flags */
 };
 
-/* The work that a stream was given since its last mark. Zeroed: none. */
+/* The work in a stream since its last mark. Zeroed: none. */
 struct weir_gate_batch {
     struct weir_gate_item *first, *last; /* the items that the scheduler decided about */
-    uint64_t ns, since_ns; /* predicted duration of all; when the first went to the stream */
-    uint64_t beside_ns;    /* the part of ns that passed without a decision */
-    uint64_t key, size;    /* valid for all of the work while alike is set */
+    uint64_t ns, since_ns; /* predicted duration of all; when its first part was launched */
+    uint64_t beside_ns;    /* the part of ns that passed undecided */
+    uint64_t key, size;    /* while alike is set: the key and size of all work in the batch */
     uint32_t n;
     uint8_t class, last_class;
     bool alike, guessed;
 };
 
-/* How the gate sees that a stream has reached a mark: by a word or, without one, by an event. */
+/* How the gate sees that a stream has reached a mark: by a word in memory or, without one, by an
+ * event. */
 struct weir_gate_mark {
-    const uint32_t *word; /* reached when it is value or more; the GPU writes it */
+    const uint32_t *word; /* the mark is reached when the GPU has written value or more here */
     uint32_t value;
     void *event; /* used where the GPU cannot write words; for weir_gate_ops.event_reached() */
 };
@@ -114,15 +115,15 @@ enum weir_gate_stop { WEIR_GATE_STOPS, WEIR_GATE_STOPS_NOT_NOW, WEIR_GATE_STOPS_
  * weir_gate_item_room().
  */
 struct weir_gate_ops {
-    void (*thread_begins)(void *user); /* the gate's own thread calls it first of all */
+    void (*thread_begins)(void *user); /* called first on the gate's own thread */
     bool (*event_reached)(void *user, void *event);
-    void (*event_put)(void *user, void *event); /* the gate needs the event no longer */
-    /** Stop a run. @param lease_ns  the run must go on by itself after this time. */
+    void (*event_put)(void *user, void *event); /* the gate no longer needs the event */
+    /** Stop a run. @param lease_ns the run must resume by itself after this time. */
     enum weir_gate_stop (*stop)(void *user, void *item, uint64_t lease_ns);
     void (*resume)(void *user, void *item, const struct weir_sched_place *place);
     void (*resize)(void *user, void *item, const struct weir_sched_place *place);
-    void (*describe)(const void *item, char *text, size_t bytes); /* text for the log */
-    void (*item_gone)(void *item); /* called with the gate's lock: another item will get the room */
+    void (*describe)(const void *item, char *text, size_t bytes); /* writes a text for the log */
+    void (*item_gone)(void *item); /* called with the gate's lock: another item gets the room */
     void (*deaf)(
         void *user); /* The gate process is unresponsive, and the gate was detached from it. Called
                         on a session's thread, once for each weir_gate_attach() */
@@ -149,15 +150,15 @@ struct weir_gate_session_ops {
 
 struct weir_gate_params {
     uint32_t device;    /* the worker's index, for the log */
-    uint32_t sms;       /* 1 or more: all of the device's */
+    uint32_t sms;       /* number of all SMs of the device, 1 or more */
     uint32_t share_pct; /* percent of the SMs that the worker's context may use; 0: all */
-    bool levels;        /* the device runs work in streams of a higher priority first */
+    bool levels;        /* the device first runs work in streams of a higher priority */
     bool real; /* the device is a GPU, not softgpu: threads may spin if there are enough cores */
     enum weir_sched_fill fill; /* the setting, lowered to what the device supports */
     const struct weir_sched_settings *settings; /* borrowed for the call */
     const struct weir_spin_page *spin;          /* borrowed: says who may spin now */
-    const uint8_t *uuid; /* the GPU's 16 bytes, borrowed for the call: the gate process knows the
-                            GPU by them */
+    const uint8_t *uuid; /* the GPU's UUID, 16 bytes, borrowed for the call: the gate process
+                            identifies the GPU by it */
     size_t item_room;    /* bytes in each item for the worker's own use; zeroed at first */
     const struct weir_gate_ops *ops; /* borrowed */
     void *user;                      /* for ops */
@@ -199,8 +200,7 @@ void weir_gate_client_destroy(struct weir_gate_client *client);
  * @thread main
  */
 void weir_gate_attach(struct weir_gate *gate, struct weir_gate_client *client);
-/** The gate process is lost: waiting items pass, and stopped runs go on.
- * @return false: the gate is not attached. @thread any with the context */
+/** The gate process is lost: waiting items pass, and stopped runs resume. */
 bool weir_gate_detach(struct weir_gate *gate);
 
 /** Remove a tenant that has no queue. @thread main */
@@ -243,16 +243,16 @@ bool weir_gate_contends(const struct weir_gate_queue *queue);
  * Should a kernel be launched in a form that can be stopped?
  *
  * @param sm_limit_pct  the lower of the tenant's and the session's.
- * @return by how many percent longer than the original that form may take; 0: the original;
- *         UINT32_MAX: however long
+ * @return how many percent slower than the original that form may be; 0: launch the original;
+ *         UINT32_MAX: any slowdown
  * @thread any
  */
 uint32_t weir_gate_run_cost_pct(const struct weir_gate *gate, enum weir_priority priority,
                                 uint32_t sm_limit_pct, const struct weir_gate_hint *hint);
 
 /**
- * Did another tenant, of this class or a higher one, have work beside one of this class in the last
- * second? @thread any
+ * Did a tenant of the same or a higher class have work at the same time as one of this class in the
+ * last second? @thread any
  */
 bool weir_gate_has_company(const struct weir_gate *gate, enum weir_priority priority);
 
@@ -290,7 +290,7 @@ void weir_gate_batch_close(struct weir_gate_queue *queue, struct weir_gate_batch
 /** Withdraw a batch whose stream goes away unmarked. @thread session, with the context */
 void weir_gate_batch_drop(struct weir_gate_queue *queue, struct weir_gate_batch *batch);
 
-/** Tell the gate process which marks were reached. @thread session, with the context */
+/** Report to the gate process which marks were reached. @thread session, with the context */
 void weir_gate_look(struct weir_gate_queue *queue);
 /** Are there closed batches whose mark was not seen yet? @thread session */
 bool weir_gate_in_flight(const struct weir_gate_queue *queue);
@@ -309,13 +309,13 @@ void weir_gate_item_drop(struct weir_gate_item *item);
  */
 void weir_gate_run_stopped(struct weir_gate_item *item, uint32_t done_blocks);
 /**
- * The item's run goes on, or cannot stop.
+ * The item's run has resumed, or could not stop.
  * @param may_stop  the scheduler may try again later.
  * @thread any with the context
  */
 void weir_gate_run_goes_on(struct weir_gate_item *item, bool may_stop);
 
-/** The key of a kernel that is launched with this block geometry: of WEIR_PREDICT_KEY_BITS. */
+/** Compute the key of a kernel with this block geometry; it has WEIR_PREDICT_KEY_BITS. */
 uint64_t weir_gate_kernel_key(uint64_t kernel, const uint32_t block[3], uint32_t shared_bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* Creates and destroys a device's gate, and counts for its tenants. */
+/* Creates and destroys a device's gate, and keeps counters of its tenants. */
 #include "host_backend/gate/private.h"
 
 #include "base/log.h"
@@ -44,7 +44,7 @@ static void init_locks(struct weir_gate *gate)
     pthread_mutexattr_t mutex;
 
     pthread_mutexattr_init(&mutex);
-    if (gate->spin) { /* the lock is held for a shorter time than a wake-up takes */
+    if (gate->spin) { /* threads hold the lock for a shorter time than a wake-up takes */
         pthread_mutexattr_settype(&mutex, PTHREAD_MUTEX_ADAPTIVE_NP);
     }
     pthread_mutex_init(&gate->lock, &mutex);
@@ -121,7 +121,7 @@ void weir_gate_tenant_remove(struct weir_gate *gate, uint32_t slot)
 
     pthread_mutex_lock(&gate->lock);
     gate->passed_gone += member->passed;
-    *member = (struct weir_gate_member){0}; /* the slot may become another tenant's */
+    *member = (struct weir_gate_member){0}; /* another tenant may get the slot */
     pthread_mutex_unlock(&gate->lock);
 }
 

@@ -12,7 +12,7 @@
 #endif
 
 /* Populate the ring's pages before they are used: a fault at the first use of one would delay a
- * launch, or the gate. Where that fails (Linux before 5.14, no memory), such faults do happen. */
+ * launch, or the gate. If that fails (Linux before 5.14, no memory), the faults occur later. */
 static void fault_in(struct weir_gate_port *port)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -101,7 +101,7 @@ bool weir_gate_port_take(struct weir_gate_port *port, uint32_t *tail,
     if (any) {
         *ret_request = port->request[*tail % WEIR_GATE_PORT_REQUESTS];
     }
-    *tail = any ? *tail + 1 : head; /* more than the ring holds is nonsense: skip it all */
+    *tail = any ? *tail + 1 : head; /* no valid worker posts more than fits: skip all of it */
     atomic_store_explicit(&port->tail, *tail, memory_order_release); /* P1 */
     return any;
 }

@@ -1,11 +1,11 @@
 /*
  * A port: the memory through which a worker and the gate process talk about scheduling.
  *
- * The gate process makes a port for each worker, and the supervisor passes it on. It holds a ring
- * of requests to the gate (arrivals, ends, withdrawals), two rings for each of the worker's
- * devices, of orders (stop, resume, resize) and of what is known of how long work takes, a slot for
- * each queue in which the gate grants, and a few words that the gate publishes. All of it is plain
- * data: indices, never pointers.
+ * The gate process makes a port for each worker, and the supervisor passes it on. A port has a ring
+ * of requests to the gate (arrivals, ends, withdrawals), a slot for each queue in which the gate
+ * grants, and a few words that the gate publishes. For each device of the worker it has a ring of
+ * orders (stop, resume, resize) and a ring of learned durations. All of it is plain data: indices,
+ * never pointers.
  *
  * Both sides can write all of it. A worker that writes nonsense harms its own programs only,
  * because the gate copies what it reads once and checks it. A worker needs no permission to bypass
@@ -16,7 +16,7 @@
  *     weir_gate_port_order()     ◀─ orders ──   weir_gate_port_send()
  *     weir_gate_slot.granted     ◀─────────────  the grant, with its place
  *
- * Whoever sleeps says so in a word, and is woken by the other: the gate by the port's bell, an
+ * A side that sleeps sets a word, and the other side wakes it: the gate by the port's bell, an
  * eventfd; the worker's watchers by the futex `attention`; a session's thread by its slot's `word`.
  *
  * Source: docs/design/gate.md
@@ -40,24 +40,24 @@
 #define WEIR_GATE_PORT_KNOWN    512u   /* a power of two */
 #define WEIR_GATE_PORT_QUEUES   1024u  /* queues of a worker: a session has one for each device */
 #define WEIR_GATE_PORT_ITEMS    65536u /* items of a worker that have not ended */
-#define WEIR_GATE_BATCH_MAX     64u    /* the most items between two marks, which end together */
+#define WEIR_GATE_BATCH_MAX     64u    /* the most items between two marks; they end together */
 
 enum weir_gate_request_kind {
-    WEIR_GATE_REQUEST_DEVICE = 1, /* a device is used: key and size are its UUID */
+    WEIR_GATE_REQUEST_DEVICE = 1, /* a device is used: key and size contain its UUID */
     WEIR_GATE_REQUEST_QUEUE,      /* a queue begins: item is its tenant's slot, blocks its own SM
                                      limit in percent */
     WEIR_GATE_REQUEST_QUEUE_GONE, /* a queue ends: its items are withdrawn */
     WEIR_GATE_REQUEST_ARRIVE,     /* class, flags, key (of a copy: rest_bytes), size: bytes as in
-                                     weir_gate_work, blocks, blocks_per_sm; ns: predicted, 0: not
-                                     known; sequence: number that the grant repeats, 0 if the item
-                                     is STARTED */
+                                     weir_gate_work, blocks, blocks_per_sm; ns: predicted duration,
+                                     0: unknown; sequence: a number that the grant repeats, 0 if
+                                     the item has STARTED */
     WEIR_GATE_REQUEST_STUCK,      /* a waiting item has passed without a grant */
     WEIR_GATE_REQUEST_FINISHED,   /* ns: as took_ns of weir_sched_finished() */
-    WEIR_GATE_REQUEST_TOGETHER,   /* one of several items that ended together; blocks: how many
-                                     more follow */
+    WEIR_GATE_REQUEST_TOGETHER,   /* one of several items whose ends were seen together; blocks: how
+                                     many more follow */
     WEIR_GATE_REQUEST_WITHDRAW,
-    WEIR_GATE_REQUEST_STOPPED, /* blocks: the number that have ended */
-    WEIR_GATE_REQUEST_RUNNING, /* flags: 1: it may be stopped again */
+    WEIR_GATE_REQUEST_STOPPED, /* blocks: how many of the item's blocks have ended */
+    WEIR_GATE_REQUEST_RUNNING, /* flags: 1: the item may be stopped again */
     WEIR_GATE_REQUEST_LEARN, /* class, key, size; ns: each took; blocks: how many identical items */
     WEIR_GATE_REQUEST_CHARGE, /* undecided work of the queue has ended: class, ns */
 };
@@ -113,7 +113,7 @@ enum weir_gate_order_kind {
 struct weir_gate_order {
     uint32_t kind; /* enum weir_gate_order_kind */
     uint32_t item, generation;
-    struct weir_sched_place place; /* for RESUME and RESIZE */
+    struct weir_sched_place place; /* used in RESUME and RESIZE */
     uint64_t lease_ns;             /* for STOP */
 };
 
@@ -122,11 +122,11 @@ struct weir_gate_slot {
     _Alignas(
         64) _Atomic uint32_t granted; /* sequence number of the last arrival that was granted */
     _Atomic uint32_t soon;            /* sequence number of the item that will be granted soon */
-    _Atomic uint32_t seen;   /* sequence number of the arrival that the gate read last .. */
-    _Atomic uint32_t room;   /* .. and again if the item waits only for earlier work of its queue */
+    _Atomic uint32_t seen;            /* sequence number of the last arrival that the gate read */
+    _Atomic uint32_t room;   /* the same number, if the item waits only for its queue's work */
     _Atomic uint32_t sleeps; /* written by the worker: its thread sleeps on `word` */
     uint32_t word;           /* a futex; changes with each of the members above */
-    /* What the gate says about the item; valid once `granted` has its number. */
+    /* The gate's decision about the item; valid once `granted` has the item's number. */
     struct weir_sched_place place;
     uint32_t level;        /* enum weir_sched_level */
     uint32_t sure;         /* ns is reliable */
@@ -135,15 +135,15 @@ struct weir_gate_slot {
 };
 
 struct weir_gate_orders {
-    _Alignas(64) _Atomic uint32_t head; /* written by the gate */
-    _Alignas(64) _Atomic uint32_t tail; /* written by the worker */
+    _Alignas(64) _Atomic uint32_t head; /* index, written by the gate */
+    _Alignas(64) _Atomic uint32_t tail; /* index, written by the worker */
     struct weir_gate_order ring[WEIR_GATE_PORT_ORDERS];
 };
 
-/* Rows that say how long work of the worker's tenants takes. A row without room is dropped. */
+/* Learned durations of work of the worker's tenants. The gate drops a row when the ring is full. */
 struct weir_gate_known {
-    _Alignas(64) _Atomic uint32_t head; /* written by the gate */
-    _Alignas(64) _Atomic uint32_t tail; /* written by the worker */
+    _Alignas(64) _Atomic uint32_t head; /* index, written by the gate */
+    _Alignas(64) _Atomic uint32_t tail; /* index, written by the worker */
     uint8_t ring[WEIR_GATE_PORT_KNOWN][WEIR_PREDICT_ROW_BYTES];
 };
 
@@ -155,9 +155,9 @@ struct weir_gate_news {
 };
 
 /*
- * The state of the last second. Bits by weir_gate_peers(): several tenants of the class had work;
- * on a device without levels, of all classes. Bits by weir_gate_company(): a tenant of the class
- * had work beside another one of its class or a higher one.
+ * The load of the last second. Bits by weir_gate_peers(): several tenants of the class had work or,
+ * on a device without levels, of any class. Bits by weir_gate_company(): a tenant of the class had
+ * work at the same time as another one of its class or a higher one.
  */
 #define WEIR_GATE_CROWDS (2 * WEIR_PRIORITY_COUNT)
 
@@ -179,7 +179,7 @@ static inline bool weir_gate_is_copy(enum weir_sched_class class)
 
 struct weir_gate_port {
     uint32_t version;                     /* is WEIR_GATE_PORT_VERSION */
-    _Alignas(64) _Atomic uint32_t asleep; /* the gate sleeps: ring the bell */
+    _Alignas(64) _Atomic uint32_t asleep; /* the gate sleeps: the worker must ring the bell */
     _Atomic uint32_t tail; /* requests taken; written by the gate, which never reads it */
     _Alignas(64) _Atomic uint32_t head; /* requests posted; written by the worker */
     _Alignas(64) uint32_t attention;    /* a futex: the gate has orders or news */
@@ -194,7 +194,7 @@ struct weir_gate_port {
 /**
  * Make a port.
  * @param ret_fd    gives a sealed memfd for weir_gate_port_map() in the worker and in the gate.
- * @param ret_bell  gives an eventfd: the worker rings, the gate hears.
+ * @param ret_bell  gives an eventfd: the worker writes, the gate polls.
  * @return WEIR_OK, WEIR_ERR_IO, WEIR_ERR_NO_MEMORY
  * @thread any
  */

@@ -7,7 +7,8 @@
 
 #define HINT_USES  256u
 #define HINT_RETRY 8u /* uses of a hint while nothing is known of the kernel */
-/* Launches between marks, alone, of a kernel without a sure prediction: at first, and at most. */
+/* Launches between marks of a kernel without a reliable prediction while its tenant is alone: at
+ * first, and at most. */
 #define BLIND_BATCH 4u
 #define BLIND_MOST  (1u << 20)
 
@@ -16,7 +17,7 @@ static uint64_t guess_ns(const struct weir_gate *gate, const struct weir_gate_wo
     return weir_sched_guess_ns(&gate->config, work->class, work->bytes);
 }
 
-/* Read the rows about its tenants' work that the gate process sends when their queues begin. */
+/* Read the learned durations that the gate process sends when a tenant's queues begin. */
 static void take_known_locked(struct weir_gate *gate)
 {
     struct weir_gate_client *client = weir_gate_client_of(gate);
@@ -81,8 +82,9 @@ uint64_t weir_gate_kernel_key(uint64_t kernel, const uint32_t block[3], uint32_t
 
 /*
  * A kernel of unknown duration is launched again and again. It may be long, and another tenant that
- * comes would wait for all these launches. If other kernels or geometries come between, waiting
- * teaches nothing, and programs that run several kernels should not be delayed.
+ * comes would wait for all these launches. If other kernels or geometries come between, the session
+ * does not wait: the wait would measure nothing, and programs with several kernels should not be
+ * delayed.
  */
 bool weir_gate_is_blind(struct weir_gate_queue *q, struct weir_gate_hint *hint)
 {

@@ -15,25 +15,25 @@
 
 /* A piece of work that the gate process decides about. */
 struct weir_gate_item {
-    struct weir_gate *gate; /* constant, because threads of other gates may read it */
+    struct weir_gate *gate; /* constant, since threads of other gates may read it */
     /* Members from here on are cleared before each use. */
     struct weir_gate_item *next;   /* the next in its stream up to a mark, or in the free list */
     struct weir_gate_queue *queue; /* valid until `gone` is set */
     weir_gate_name name;
     uint64_t brought_ns;
     bool stoppable;
-    enum weir_sched_level level; /* valid once granted, like place */
+    enum weir_sched_level level; /* valid once granted, as place is */
     struct weir_sched_place place;
     uint32_t beside_bytes;       /* as in weir_gate_pass */
     bool sure;                   /* its predicted duration is reliable */
-    struct weir_gate_slot *slot; /* the gate process grants the item in this slot */
-    uint32_t sequence;           /* number of its arrival in that slot */
-    atomic_bool halted;          /* its run is stopped, or about to be */
+    struct weir_gate_slot *slot; /* the slot in which the gate process grants the item */
+    uint32_t sequence;           /* sequence number of its arrival */
+    atomic_bool halted;          /* its run is stopped, or is about to be */
     /* The gate's lock guards the members below. */
-    uint32_t refs;               /* held by the queue, by actions and by the run */
+    uint32_t refs;               /* references of the queue, of actions and of the run */
     bool given;                  /* it went to its stream */
     bool gone;                   /* it has ended or was withdrawn */
-    bool stop_late, resize_late; /* ordered before the item was given, so carried out then */
+    bool stop_late, resize_late; /* orders that came before the item was given; executed then */
     uint64_t lease_ns;           /* the lease of stop_late */
     struct weir_sched_place late_place;
     atomic_bool granted;
@@ -44,13 +44,13 @@ struct weir_gate_item {
 struct weir_gate_entry {
     struct weir_gate_mark mark;
     struct weir_gate_batch work;
-    weir_gate_name started; /* the item that stands for the work of beside_ns; 0: none yet */
-    bool pending;           /* the mark was not yet seen reached */
+    weir_gate_name started; /* the item that represents the work of beside_ns; 0: none yet */
+    bool pending;           /* the mark has not been seen reached yet */
 };
 
 /* A session's work on a device. */
 struct weir_gate_queue {
-    struct weir_gate_queue *next; /* the next of the gate's queues, under the gate's lock */
+    struct weir_gate_queue *next; /* the next queue of the gate, under the gate's lock */
     struct weir_gate *gate;
     struct weir_gate_member *member;
     const struct weir_gate_session_ops *ops;
@@ -61,8 +61,8 @@ struct weir_gate_queue {
     struct weir_gate_client *_Atomic client;
     uint32_t slot;
 
-    /* The session's thread writes these members; others read the sums. */
-    const struct weir_gate_hint *last; /* names the last undecided launch; never dereferenced */
+    /* Only the session's thread writes these members; others read the sums. */
+    const struct weir_gate_hint *last; /* the last undecided launch; only compared */
     uint32_t gated;                    /* items that the gate process decided about */
     atomic_uint_fast64_t given_ns;     /* predicted duration of all work that streams were given */
     atomic_uint_fast64_t unmarked_ns; /* the part of it that passed undecided and has no mark yet */
@@ -73,31 +73,31 @@ struct weir_gate_queue {
 
     /* The gate's lock guards these members; done_ns may be read without it. */
     atomic_uint_fast64_t done_ns;    /* the part of given_ns that has ended */
-    weir_gate_name unmarked_started; /* the item that stands for the work of unmarked_ns */
+    weir_gate_name unmarked_started; /* the item that represents the work of unmarked_ns */
     uint64_t looked_ns, done_seen_ns;
-    uint64_t stuck_told_ns; /* when the last work that was logged as stuck became the oldest */
-    uint64_t done_late_ns;  /* the work may have ended up to this long before done_seen_ns */
-    struct weir_gate_item *waiting; /* the item that is not granted yet; or NULL */
+    uint64_t stuck_told_ns; /* start time of the stuck work that was logged last */
+    uint64_t done_late_ns;  /* uncertainty: the work may have ended this long before done_seen_ns */
+    struct weir_gate_item *waiting; /* the item that waits for its grant; NULL: none */
 
     pthread_mutex_t lock; /* guards the ring: [first, first + n) */
     struct weir_gate_entry ring[WEIR_GATE_ENTRIES];
     uint32_t first;
-    uint64_t first_ns; /* when the work of the entry before the first had ended */
-    atomic_uint n;     /* also read without the lock, to see whether the ring is empty */
+    uint64_t first_ns; /* when the work before the first entry had ended */
+    atomic_uint n;     /* entries in the ring; also read without the lock */
 };
 
 /* A tenant on a device. The gate's lock guards it. */
 struct weir_gate_member {
     char name[WEIR_TENANT_NAME_BYTES];
-    uint64_t bytes[2]; /* bytes that sessions which are gone have copied: to the device, from it */
-    uint64_t passed;   /* items of those sessions that passed without a decision */
+    uint64_t bytes[2];      /* bytes that its ended sessions have copied: to the device, from it */
+    uint64_t passed;        /* items of its ended sessions that passed undecided */
     uint64_t stuck_said_ns; /* when work of the tenant was last logged as stuck; 0: never */
-    uint64_t stuck_unsaid;  /* pieces of stuck work since then that were not logged */
+    uint64_t stuck_unsaid;  /* stuck work since then that was not logged */
 };
 
 enum weir_gate_act { WEIR_GATE_STOP, WEIR_GATE_RESUME, WEIR_GATE_RESIZE };
 
-/* An order of the gate process about a run. A thread carries it out without the lock. */
+/* An order of the gate process about a run. A thread executes it without the lock. */
 struct weir_gate_action {
     struct weir_gate_item *item;
     enum weir_gate_act act;
@@ -112,12 +112,12 @@ struct weir_gate {
     size_t item_room;
     uint32_t device;
     uint32_t share_pct;              /* as in weir_gate_params */
-    struct weir_sched_config config; /* for guesses and bounds; nothing is decided here */
+    struct weir_sched_config config; /* for guesses and bounds only; the gate decides nothing */
     bool spin;             /* the machine has enough cores to spin: see weir_gate_may_spin() */
     uint32_t spinners_max; /* sessions that may spin at the same time */
     atomic_uint spinners;
     bool levels;                             /* as in weir_gate_params */
-    struct weir_gate_client *_Atomic client; /* NULL: it is attached to no gate process */
+    struct weir_gate_client *_Atomic client; /* NULL: the gate is attached to no gate process */
     _Alignas(uint64_t) uint8_t uuid[16];
 
     pthread_mutex_t lock; /* guards the members below */
@@ -125,17 +125,17 @@ struct weir_gate {
     pthread_t watcher;
     bool watching, quit;
     atomic_bool idle;             /* the watcher sleeps; also read without the lock */
-    struct weir_predict *predict; /* predicts work that passes undecided */
+    struct weir_predict *predict; /* predicts the duration of work that passes undecided */
     struct weir_gate_queue *queues;
     struct weir_gate_item *free_items;
-    uint32_t n_items;      /* items that the gate process knows, with those for undecided work */
-    uint64_t passed_gone;  /* items of tenants that are gone which passed without a decision */
-    uint64_t passed_stuck; /* items let through because the work before them did not end */
+    uint32_t n_items;      /* items that the gate process knows, also those for undecided work */
+    uint64_t passed_gone;  /* items of removed tenants that passed undecided */
+    uint64_t passed_stuck; /* items that passed because the work before them did not end */
     uint64_t event_ns;     /* when a mark was last seen reached */
-    bool told_full;        /* the log has said that the gate process cannot take more queues */
+    bool told_full;        /* the message that the gate process has no free slot was logged */
     struct weir_gate_action *actions; /* a ring of orders */
     uint32_t actions_room, first_action, n_actions;
-    bool acting;                                              /* a thread is carrying out actions */
+    bool acting;                                              /* a thread is executing actions */
     struct weir_gate_member members[WEIR_CONFIG_TENANTS_MAX]; /* by the tenant's index */
 };
 
@@ -166,19 +166,20 @@ static inline const struct weir_gate_news *weir_gate_news_of(const struct weir_g
 /* tell.c: reports to the gate process. These functions do nothing while there is none. */
 
 /**
- * As weir_sched_arrive(). The request's fields are those of WEIR_GATE_REQUEST_ARRIVE.
- * @param item  NULL: the request stands for undecided work.
+ * Report an arrival, as weir_sched_arrive(). The request has the fields of
+ * WEIR_GATE_REQUEST_ARRIVE.
+ * @param item NULL: the request stands for undecided work.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY (also: the gate process does not know the queue)
  */
 enum weir_status weir_gate_arrive_locked(struct weir_gate_queue *queue,
                                          struct weir_gate_request *request,
                                          struct weir_gate_item *item,
                                          weir_gate_name *ret_name) WEIR_MUST_CHECK;
-/** Post a request about an item (port.h): STUCK, TOGETHER, RUNNING or STOPPED; or FINISHED or
- * WITHDRAW, after which the item's name is not valid. */
+/** Post a request about an item (port.h): STUCK, TOGETHER, RUNNING, STOPPED, FINISHED or WITHDRAW.
+ * After the last two the item's name is no longer valid. */
 void weir_gate_tell_locked(struct weir_gate *gate, weir_gate_name name,
                            struct weir_gate_request request);
-/** Let a waiting item pass without a grant, and report that the device has it. */
+/** Let a waiting item pass without a grant, and report that it went to the device. */
 void weir_gate_pass_locked(struct weir_gate_queue *queue, struct weir_gate_item *item,
                            uint64_t now_ns);
 /** Report that each of several identical pieces of undecided work took each_ns. */
@@ -189,35 +190,36 @@ void weir_gate_charge_locked(struct weir_gate_queue *queue, uint8_t class, uint6
 
 /** Is the item granted? Then its place and level are valid. @thread session */
 bool weir_gate_is_granted(struct weir_gate_item *item);
-/** Copy what the gate process said about a granted item. @thread session */
+/** Copy the gate process's decision about a granted item. @thread session */
 void weir_gate_granted(struct weir_gate_queue *queue, struct weir_gate_item *item,
                        const struct weir_gate_work *work, struct weir_gate_pass *pass);
-/** As weir_sched_waits_for_room(). @thread session */
+/** Does the item wait only for room, as weir_sched_waits_for_room() says? @thread session */
 bool weir_gate_waits_for_room(const struct weir_gate_item *item);
 /** Will the item be granted soon? Returns true only once for an item. @thread session */
 bool weir_gate_is_soon(struct weir_gate_item *item);
 
-/** Make the queue known to the gate process, unless it knows the queue or there is none. */
+/** Announce the queue to the gate process, unless it knows the queue or there is no gate
+ * process. */
 void weir_gate_enlist_locked(struct weir_gate_queue *queue);
-/** Tell the gate process that the queue ends. */
+/** Report to the gate process that the queue ends. */
 void weir_gate_delist_locked(struct weir_gate_queue *queue);
 /** Read the orders that the gate process has sent, and note them as actions. */
 void weir_gate_take_orders_locked(struct weir_gate *gate);
 
-/* watch.c: orders, marks, and the thread that sees them */
+/* watch.c: executes orders, and runs the thread that watches marks */
 
-/** Note an order of the gate process: a run is to stop, to go on, to move. */
+/** Store an order of the gate process as an action: to stop, resume or move a run. */
 void weir_gate_stop_locked(struct weir_gate_item *item, uint64_t lease_ns);
 void weir_gate_resume_locked(struct weir_gate_item *item, const struct weir_sched_place *place);
 void weir_gate_resize_locked(struct weir_gate_item *item, const struct weir_sched_place *place);
 
-/** Note the orders that arrived before the item was given to its stream. */
+/** Store as actions the orders that arrived before the item was given to its stream. */
 void weir_gate_late_orders_locked(struct weir_gate_item *item);
 
 /** Drop a reference to an item. */
 void weir_gate_item_put_locked(struct weir_gate *gate, struct weir_gate_item *item);
 
-/** Carry out the noted orders, and unlock. @thread any with the context */
+/** Execute the stored actions, and unlock. @thread any with the context */
 void weir_gate_unlock(struct weir_gate *gate);
 
 /** Report to the gate process which marks of a queue were reached. */
@@ -258,20 +260,22 @@ void weir_gate_predict(struct weir_gate *gate, const struct weir_gate_work *work
  * NULL */
 bool weir_gate_is_blind(struct weir_gate_queue *queue, struct weir_gate_hint *hint);
 
-/** If so: mark all work, wait for it, and predict again. @return false: the session is over. */
+/** If so, put marks behind all work, wait for it, and predict again. @return false: the session is
+ * over. */
 bool weir_gate_see(struct weir_gate_queue *queue, const struct weir_gate_work *work,
                    struct weir_gate_pass *pass);
 
 /* wait.c: called by session threads */
 
-/** May the queue's work pass without a decision? So it is while its tenant is alone, and while
- * there is no gate process. */
+/** May the queue's work pass undecided? It may while its tenant is alone, and while there is no
+ * gate process. */
 bool weir_gate_may_pass(const struct weir_gate_queue *queue);
 
-/** May a tenant that passes undecided add work of this predicted duration to what is in flight? */
+/** May a tenant that passes undecided add work of this predicted duration to the work in flight? */
 bool weir_gate_below(const struct weir_gate_queue *queue, uint64_t ns);
 
-/** Wait until it may, or until the gate process must decide. false: the session is over. */
+/** Wait until the work may pass, or until the gate process must decide. false: the session is
+ * over. */
 bool weir_gate_wait_below(struct weir_gate_queue *queue, uint64_t ns);
 
 /**

@@ -2,9 +2,9 @@
  * Reports events to the gate process, reads its answers and orders, and attaches a gate to it.
  *
  * Arrivals are posted (client.h), and the queue's slot shows grants. When the gate process is lost,
- * items that waited for its grant pass, and runs that it had stopped go on. Until the next gate
- * process is attached, work passes undecided and is charged to nobody. The next one learns nothing
- * of items that the lost one knew: their names are refused.
+ * items that waited for its grant pass, and runs that it had stopped resume. Until the next gate
+ * process is attached, work passes undecided and is charged to nobody. The next gate process knows
+ * none of the items of the lost one, and refuses their names.
  */
 #include "host_backend/gate/private.h"
 
@@ -58,7 +58,7 @@ void weir_gate_pass_locked(struct weir_gate_queue *q, struct weir_gate_item *ite
     atomic_store(&item->granted, true);
 }
 
-/* ---------------------------------------------------------------- what undecided work took */
+/* ---------------------------------------------------------------- durations of undecided work */
 
 static void post_of_queue(struct weir_gate_queue *q, struct weir_gate_request *request)
 {
@@ -92,7 +92,7 @@ void weir_gate_charge_locked(struct weir_gate_queue *q, uint8_t class, uint64_t 
     post_of_queue(q, &request);
 }
 
-/* ---------------------------------------------------------------- what the gate process answers */
+/* ---------------------------------------------------------------- answers of the gate process */
 
 bool weir_gate_is_granted(struct weir_gate_item *item)
 {
@@ -101,7 +101,7 @@ bool weir_gate_is_granted(struct weir_gate_item *item)
     if (atomic_load_explicit(&item->granted, memory_order_acquire)) { /* G1 */
         return true;
     }
-    /* P4: acquires what the gate process says about the item; meets its store of `granted`. */
+    /* P4: acquires the gate process's decision about the item; meets its store of `granted`. */
     if (atomic_load_explicit(&slot->granted, memory_order_acquire) != item->sequence) {
         return false;
     }
@@ -184,7 +184,7 @@ static void take_order_locked(struct weir_gate *gate, struct weir_gate_client *c
 
 /* ---------------------------------------------------------------- attach */
 
-/* Add the queue to the gate process's queues. */
+/* Announce the queue to the gate process. */
 static void enlist_locked(struct weir_gate_queue *q, struct weir_gate_client *client)
 {
     struct weir_gate_request request = {.kind = WEIR_GATE_REQUEST_QUEUE,
@@ -247,7 +247,7 @@ void weir_gate_attach(struct weir_gate *gate, struct weir_gate_client *client)
     pthread_mutex_unlock(&gate->lock);
 }
 
-/* Resume the runs that the gate process stopped, since it will not resume them any more. */
+/* Resume the runs that the lost gate process stopped. */
 static void let_go_locked(struct weir_gate *gate, struct weir_gate_client *client)
 {
     static const struct weir_sched_place everywhere;

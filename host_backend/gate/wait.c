@@ -13,18 +13,18 @@
 #define NAP_NS            (20 * WEIR_NS_PER_US)
 #define NAP_MAX_NS        WEIR_NS_PER_MS
 #define NAP_PART          16u                   /* a sleep is at most 1/16 of the time waited */
-#define ROOM_LOOK_NS      (10 * WEIR_NS_PER_US) /* how often a thread looks whether there is room */
-#define ROOM_SLEEP_NS     (50 * WEIR_NS_PER_US) /* the same, for threads that do not spin */
+#define ROOM_LOOK_NS      (10 * WEIR_NS_PER_US) /* how often a spinning thread checks for room */
+#define ROOM_SLEEP_NS     (50 * WEIR_NS_PER_US) /* how often other threads check for room */
 #define WAIT_SLICE_NS     (20 * WEIR_NS_PER_MS)
 #define WAIT_SOON_NS      WEIR_NS_PER_MS /* longest sleep while the session has other work */
-#define EARLY_PART        8u /* the next item may go when 1/8 of the oldest is left, .. */
+#define EARLY_PART        8u /* the next item may go when 1/8 of the oldest is left .. */
 #define EARLY_MAX_NS      WEIR_NS_PER_MS         /* .. but at most this long before its end */
 #define STUCK_NS          (500 * WEIR_NS_PER_MS) /* work without progress for this long is stuck */
 #define STUCK_PACE_NS     (2 * WEIR_NS_PER_MS)
 #define STUCK_PACE_MAX_NS (50 * WEIR_NS_PER_MS) /* longest wait of an item behind stuck work */
-#define STUCK_SHARE       4u /* an item waits this many times its predicted duration, .. */
+#define STUCK_SHARE       4u /* an item behind it waits this many times its predicted duration */
 #define STUCK_SAY_NS      (10 * WEIR_NS_PER_S) /* between two log lines about a tenant's work */
-#define STUCK_LIMITED_NS  WEIR_NS_PER_S /* .. or as often as an SM limit demands, at most this */
+#define STUCK_LIMITED_NS  WEIR_NS_PER_S        /* .. or as an SM limit demands, at most this */
 
 static void nap(uint64_t ns)
 {
@@ -52,7 +52,7 @@ bool weir_gate_may_pass(const struct weir_gate_queue *q)
     uint32_t tenant = (uint32_t)(q->member - q->gate->members);
 
     if (!client) {
-        return !weir_gate_client_of(q->gate); /* an attached one has no room for the queue */
+        return !weir_gate_client_of(q->gate); /* the gate process has no slot for the queue */
     }
     return atomic_load_explicit(&client->port->news[q->gate->device].alone, memory_order_acquire) ==
            tenant + 1;
@@ -62,10 +62,10 @@ bool weir_gate_may_pass(const struct weir_gate_queue *q)
 struct oldest {
     uint32_t n; /* number of its items; 0: none is in flight, and the other members are not valid */
     bool known; /* its duration is predicted: ns */
-    bool halted; /* its first run is stopped, or about to be */
+    bool halted; /* its first run is stopped, or is about to be */
     uint64_t ns;
-    /* When it became the oldest. A queue that makes progress is not stuck, however long it is;
-     * letting more pass would only make it longer. */
+    /* When it became the oldest. A queue that makes progress is not stuck, however long it is. If
+     * more items passed, it would only get longer. */
     uint64_t since_ns;
 };
 
@@ -87,11 +87,11 @@ static struct oldest oldest_of(struct weir_gate_queue *q)
 }
 
 /*
- * The time until the thread looks again at what is in flight: half of what the oldest work is
- * predicted to need. But a kernel's time may depend on its arguments, as a collective's does on its
- * size, so the thread never sleeps longer than a part of the time that it has waited already. Then
- * the end of work that is shorter than predicted is seen at most that part late, which is exact
- * enough to correct the prediction (is_exact() in watch.c).
+ * The time until the thread checks the work in flight again: half of the remaining time that is
+ * predicted for the oldest work. A kernel's time may depend on its arguments, as a collective's
+ * does on its size. So the thread never sleeps longer than a part of the time that it has waited
+ * already. Then it sees the end of shorter work late by that part at most, which is exact enough to
+ * correct the prediction (is_exact() in watch.c).
  */
 static uint64_t until_look_ns(struct weir_gate_queue *q, uint64_t since_ns)
 {
@@ -108,7 +108,7 @@ static uint64_t until_look_ns(struct weir_gate_queue *q, uint64_t since_ns)
     return ns < NAP_NS ? NAP_NS : ns < NAP_MAX_NS ? ns : NAP_MAX_NS;
 }
 
-/* Wait, then look again at what is in flight. false: the session is over. */
+/* Wait, then check the work in flight again. false: the session is over. */
 static bool look_again(struct weir_gate_queue *q, uint64_t since_ns)
 {
     if (q->ops->is_over(q->session)) {
@@ -119,8 +119,8 @@ static bool look_again(struct weir_gate_queue *q, uint64_t since_ns)
     return true;
 }
 
-/* How long the queue may make no progress before that is unusual: longer if its work is known to be
- * long. */
+/* How long the queue may make no progress before this counts as a stall: longer if its work is
+ * known to be long. */
 static uint64_t stall_ns(struct weir_gate_queue *q)
 {
     struct oldest oldest = oldest_of(q);
@@ -130,9 +130,9 @@ static uint64_t stall_ns(struct weir_gate_queue *q)
 }
 
 /*
- * Is all work in flight before one mark and known to end soon? Then the next item may go now;
- * otherwise the device would have nothing to do. Another tenant that comes must wait for it as if
- * it had begun.
+ * Is all work in flight covered by one mark, and known to end soon? Then the next item may go now,
+ * so that the device does not idle. Another tenant that comes must wait for the item as if it had
+ * begun.
  */
 static bool is_nearly_over(struct weir_gate_queue *q)
 {
@@ -204,9 +204,9 @@ static uint64_t patience_of(struct weir_gate_queue *q, uint64_t ns, uint64_t now
 }
 
 /*
- * Log the oldest work in flight, for people who look for what it waits for. Work that is only slow
- * looks the same, and many items may pass behind it: so each piece of work is logged once, and a
- * tenant's work seldom.
+ * Log the oldest work in flight, so that people can find out what it waits for. Slow work looks the
+ * same, and many items may pass behind it. So each piece of work is logged once, and a tenant's
+ * work seldom.
  */
 static void tell_of_stuck_locked(struct weir_gate_queue *q, uint64_t now_ns)
 {
@@ -238,8 +238,8 @@ static void tell_of_stuck_locked(struct weir_gate_queue *q, uint64_t now_ns)
 
 /*
  * The session's work in flight waits for something, perhaps for this item. So the item passes,
- * regardless of bound and turn, and the gate process gets a report that it was given. A tenant that
- * makes its work wait on purpose gains little: the item is charged, and few pass in this way.
+ * although its bound or turn forbids it, and the gate process is informed. A tenant that makes its
+ * work wait on purpose gains little: the item is charged, and few pass in this way.
  */
 static void pass_stuck(struct weir_gate_queue *q, struct weir_gate_item *item)
 {
@@ -273,7 +273,7 @@ static bool spin(struct weir_gate *gate, struct weir_gate_item *item, uint64_t n
 
 /*
  * While the gate process is awake it answers within some microseconds, unless the item has to wait
- * for others. So look for the answer, for about as long as this thread would take to wake up.
+ * for others. So poll for the answer about as long as a wake-up would take.
  */
 static void look_for_answer(const struct weir_gate *gate, struct weir_gate_item *item)
 {
@@ -286,7 +286,7 @@ static void look_for_answer(const struct weir_gate *gate, struct weir_gate_item 
     }
 }
 
-/* @param word  the slot's word, read before the last look at the item. */
+/* @param word the slot's word, read before the last check of the item. */
 static void sleep_on(const struct weir_gate_item *item, uint32_t word, uint64_t ns)
 {
     atomic_store(&item->slot->sleeps, 1);
@@ -294,7 +294,7 @@ static void sleep_on(const struct weir_gate_item *item, uint32_t word, uint64_t 
     atomic_store(&item->slot->sleeps, 0);
 }
 
-/* Detach from an unresponsive gate process, which decides nothing. */
+/* Detach from an unresponsive gate process. */
 static void leave_deaf(struct weir_gate_queue *q)
 {
     struct weir_gate_client *client = weir_gate_queue_client(q);

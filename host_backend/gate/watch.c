@@ -2,11 +2,11 @@
  * Carries out the orders of the gate process, and runs the thread that watches the device's
  * progress.
  *
- * Orders about runs are driver calls. So they are noted under the lock and carried out without it,
- * in their order and by one thread at a time: the thread that unlocks the gate, if no other is
- * carrying them out. The gate's thread notes them.
+ * Orders about runs are driver calls. So the gate's thread stores them as actions under the lock.
+ * The thread that unlocks the gate executes them without the lock, in order, unless another thread
+ * is doing so.
  *
- * The gate's thread sleeps while the gate process knows of no work in flight. Otherwise it looks at
+ * The gate's thread sleeps while the gate process knows of no work in flight. Otherwise it checks
  * the marks, every few microseconds if the machine has cores to spare, and less often if not.
  */
 #include "host_backend/gate/private.h"
@@ -22,7 +22,7 @@
 #define PAUSES      64
 #define NAP_NS      (20 * WEIR_NS_PER_US)
 #define NAP_FEW_NS  (100 * WEIR_NS_PER_US) /* sleep between two looks where cores are few */
-#define EXACT_NS    (60 * WEIR_NS_PER_US)  /* an end is exact if it was seen within this time, .. */
+#define EXACT_NS    (60 * WEIR_NS_PER_US)  /* an end is exact if it was seen within this time .. */
 #define EXACT_PART  16u                    /* .. or within 1/16 of the work's duration */
 #define NEAR_PART   4u                     /* .. or 1/4 for one observation among many */
 #define LATE_FACTOR 4u
@@ -39,7 +39,7 @@ void weir_gate_item_put_locked(struct weir_gate *gate, struct weir_gate_item *it
     gate->free_items = item;
 }
 
-/* Mark an item as gone, which the gate process has forgotten. */
+/* Mark an item as gone, since the gate process has forgotten it. */
 static void gone_locked(struct weir_gate_item *item)
 {
     if (!item->gone) {
@@ -85,7 +85,7 @@ static void note_locked(struct weir_gate_item *item, enum weir_gate_act act,
         struct weir_gate_action *bigger = calloc(room, sizeof *bigger);
 
         if (!bigger) {
-            return; /* no memory: leases and the watchdog end the run without it */
+            return; /* without memory no order is stored: leases and the watchdog end the run */
         }
         for (uint32_t i = 0; i < gate->n_actions; i++) {
             bigger[i] = gate->actions[(gate->first_action + i) % gate->actions_room];
@@ -146,7 +146,7 @@ void weir_gate_late_orders_locked(struct weir_gate_item *item)
     item->resize_late = item->stop_late = false;
 }
 
-/* Carry out an order without the lock; report a refused stop to the scheduler with the lock. */
+/* Execute an order without the lock; report a refused stop to the scheduler with the lock. */
 static void carry_out(struct weir_gate *gate, const struct weir_gate_action *a)
 {
     enum weir_gate_stop says;
@@ -154,7 +154,7 @@ static void carry_out(struct weir_gate *gate, const struct weir_gate_action *a)
     switch (a->act) {
     case WEIR_GATE_STOP:
         says = gate->ops->stop(gate->user, a->item->room, a->lease_ns);
-        if (says != WEIR_GATE_STOPS) { /* it was launched as it was, or must not stop now */
+        if (says != WEIR_GATE_STOPS) { /* launched in its original form, or must not stop now */
             pthread_mutex_lock(&gate->lock);
             atomic_store(&a->item->halted, false);
             weir_gate_tell_locked(
@@ -177,7 +177,7 @@ static void carry_out(struct weir_gate *gate, const struct weir_gate_action *a)
 
 void weir_gate_unlock(struct weir_gate *gate)
 {
-    if (gate->acting) { /* the thread that carries out actions also carries out ours */
+    if (gate->acting) { /* the thread that is executing actions also executes ours */
         pthread_mutex_unlock(&gate->lock);
         return;
     }
@@ -248,7 +248,7 @@ void weir_gate_run_goes_on(struct weir_gate_item *item, bool may_stop)
 
 /* ---------------------------------------------------------------- looking */
 
-/* Has the GPU written the mark's word, or reached its event? After an error of the device: yes. */
+/* Has the GPU written the mark's word, or reached its event? After a device error: yes. */
 static bool is_reached(const struct weir_gate *gate, const struct weir_gate_mark *mark)
 {
     if (mark->word) {
@@ -306,7 +306,7 @@ static void account_alone(struct weir_gate_queue *q, const struct weir_gate_batc
         weir_gate_learn_locked(q, work, most_ns / work->n);
     }
     if (!exactly && !work->guessed && took_ns > work->ns * LATE_FACTOR) {
-        took_ns = work->ns * LATE_FACTOR; /* seen late: the session had nothing to do */
+        took_ns = work->ns * LATE_FACTOR; /* seen late because the session had nothing to do */
     }
     weir_gate_charge_locked(q, work->class, took_ns);
 }
@@ -319,7 +319,8 @@ static void finished_locked(struct weir_gate *gate, weir_gate_name name, uint64_
                               .kind = WEIR_GATE_REQUEST_FINISHED, .at_ns = now_ns, .ns = took_ns});
 }
 
-/* The scheduler learns from the sum of their times, or from the first if all are identical. */
+/* Report items that ended together. The scheduler learns from the sum of their times, or from the
+ * first if all are identical. */
 static void tell_together_locked(struct weir_gate *gate, const struct weir_gate_item *first,
                                  uint64_t now_ns)
 {
@@ -336,9 +337,9 @@ static void tell_together_locked(struct weir_gate *gate, const struct weir_gate_
     }
 }
 
-/* The time of several items is only known as a sum. A kernel may be granted long before its thread,
- * which was asleep, gives it to the device. An end that was seen late does not change what was
- * learned, because part of that time belongs to the next item. */
+/* Report the ends of a batch's items, whose time is only known as a sum. A kernel may be granted
+ * long before its sleeping thread wakes up and launches it. An end that was seen late does not
+ * change the prediction, because part of that time belongs to the next item. */
 static void finish_items_locked(struct weir_gate_queue *q, struct weir_gate_batch *work,
                                 uint64_t now_ns, uint64_t late_ns)
 {
@@ -391,8 +392,8 @@ static void entry_done_locked(struct weir_gate_queue *q, struct weir_gate_entry 
     q->done_late_ns = late_ns;
 }
 
-/* Report the end of work that was unmarked when it was reported, and has marks now or was dropped:
- * it ends with the last mark, if that was not reached yet. */
+/* Report the end of work that was reported while it was unmarked, and that has marks now or was
+ * dropped. It ends with its last mark, if that was not reached yet. */
 static void settle_unmarked_locked(struct weir_gate_queue *q, uint64_t now_ns)
 {
     struct weir_gate_entry *last;
@@ -470,7 +471,7 @@ void weir_gate_adopt_locked(struct weir_gate_queue *q, uint64_t now_ns)
     }
 }
 
-/* Report work that passed undecided just while that was being forbidden. */
+/* Report work that passed undecided at the moment when that became forbidden. */
 static void adopt_stragglers_locked(struct weir_gate_queue *q, uint64_t now_ns)
 {
     if (!weir_gate_may_pass(q) && !q->waiting && (q->n != 0 || atomic_load(&q->unmarked_ns) != 0)) {
@@ -502,7 +503,7 @@ static void sleep_attached_locked(struct weir_gate *gate, struct weir_gate_port 
     pthread_mutex_lock(&gate->lock);
 }
 
-/* Sleep until called. @param attention  of the client's port, before the last look; else unused. */
+/* Sleep until woken. @param attention of the client's port, before the last check; else unused. */
 static void sleep_locked(struct weir_gate *gate, struct weir_gate_client *client,
                          uint32_t attention)
 {

@@ -1,4 +1,4 @@
-/* Turns of a loop, one after the other: poll(), and a handler for each descriptor. */
+/* One turn of a loop: poll(), then a call of the handler for each descriptor. */
 #include "host_backend/loop/loop.h"
 
 #include "base/clock.h"
@@ -6,13 +6,13 @@
 #include <poll.h>
 #include <stdlib.h>
 
-/* A process that is stopped, or frozen, or gets no core, sleeps longer than it asked for. It sleeps
- * LOOK_MS at most, so that it knows to this length for how long it was away; being AWAY_NS late is
- * no scheduler's doing. */
+/* A process that is stopped or frozen, or that gets no core, sleeps longer than it asked for. The
+ * loop sleeps for at most LOOK_MS, so it measures such a pause with this precision. A delay of
+ * AWAY_NS is longer than a scheduler's. */
 #define LOOK_MS 1000
 #define AWAY_NS WEIR_NS_PER_S
 
-static uint64_t away_ns; /* how long this process was away, all times together */
+static uint64_t away_ns; /* sum of all times in which this process was stopped */
 
 struct source {
     weir_host_loop_fn handle;
@@ -22,7 +22,7 @@ struct source {
 
 struct weir_host_loop {
     struct pollfd *fds;
-    struct source *sources; /* one for each of fds */
+    struct source *sources; /* one for each element of fds */
     size_t n, max;
     uint64_t now_ns, wake_ns;
 };

@@ -1,8 +1,8 @@
 /*
  * A loop over descriptors and times; the supervisor's main thread runs one.
  *
- * Before each turn, whoever has something to wait for says so anew: what is watched follows from
- * the state that there is then, and nobody has to take back what no longer holds.
+ * Before each turn each part of the program says again what it waits for. So the watched
+ * descriptors follow from the current state, and nobody has to unregister anything.
  *
  *     weir_host_loop_begin(loop);
  *     for each part: weir_host_loop_watch(loop, ..), weir_host_loop_wake(loop, ..)
@@ -34,13 +34,14 @@ enum weir_status weir_host_loop_create(size_t watches_max,
 void weir_host_loop_destroy(struct weir_host_loop *loop);
 
 /**
- * The monotonic clock without the times in which this process was stopped while it slept in a turn.
- * Deadlines for others are times of this clock: what they sent meanwhile is read before they are
- * held to anything.
+ * The monotonic clock, without the times in which this process was stopped during a turn. Deadlines
+ * for peers use this clock: messages that they sent during the stop are read before a deadline
+ * ends.
  */
 uint64_t weir_host_clock_ns(void);
 
-/** Begin a turn at a time of weir_host_clock_ns(): nothing is watched, and no wake-up is set. */
+/** Begin a turn at a time of weir_host_clock_ns(): no descriptor is watched, and no wake-up is
+ * set. */
 void weir_host_loop_begin(struct weir_host_loop *loop, uint64_t now_ns);
 /** When the turn began. */
 uint64_t weir_host_loop_now_ns(const struct weir_host_loop *loop);
@@ -48,7 +49,7 @@ uint64_t weir_host_loop_now_ns(const struct weir_host_loop *loop);
 /**
  * Watch a descriptor in this turn.
  *
- * @param fd      -1: nothing happens.
+ * @param fd      -1: the call does nothing.
  * @param events  as for poll(); 0: its end and errors, which poll() always reports.
  * @param handle  called in weir_host_loop_turn(), in the order of the calls of this function.
  */
@@ -62,10 +63,9 @@ void weir_host_loop_wake(struct weir_host_loop *loop, uint64_t at_ns);
 int weir_host_loop_wait_ms(const struct weir_host_loop *loop);
 
 /**
- * Sleep until something happens or it is time, a second at most, and call the handlers of what has
- * happened.
+ * Sleep until an event or a wake-up, for at most a second, and call the handlers of the events.
  *
- * @param ret_woken_ns  when the sleep was over.
+ * @param ret_woken_ns  when the sleep ended.
  * @return WEIR_OK, also after a signal; WEIR_ERR_IO  poll() failed: see errno
  */
 enum weir_status weir_host_loop_turn(struct weir_host_loop *loop,

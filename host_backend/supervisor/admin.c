@@ -3,11 +3,10 @@
  * rows until the end.
  *
  * A request makes the supervisor ask every ready worker (a gathering). When all have answered, or
- * after a second, every waiting client gets an answer from the rows that are there. The workers got
+ * after a second, every waiting client gets an answer from the rows that have come. The workers got
  * the changes of a request before the question, so their answers also confirm the changes.
  *
- * A client gets as much of its answer as it takes, and the rest when it has room: nobody waits for
- * a client that does not read.
+ * A client gets its answer as fast as it reads: the supervisor never waits for it.
  */
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/state/sockets.h"
@@ -39,7 +38,7 @@
 #define REQUEST_WAIT_NS (2 * WEIR_NS_PER_S)
 #define GATHER_WAIT_NS  WEIR_NS_PER_S
 #define REPLY_WAIT_NS   (5 * WEIR_NS_PER_S) /* time for a client to take its answer */
-#define STATS_MAX_BYTES (12u << 20)         /* the most bytes of an answer that a client takes */
+#define STATS_MAX_BYTES (12u << 20)         /* size limit of an answer */
 
 static void close_client(struct weir_admin_client *client)
 {
@@ -75,7 +74,8 @@ static void on_connection(void *user, int index)
     close(fd);
 }
 
-/* Is this the first ready worker with its list of devices? Only that one looks at them. */
+/* Is this the first ready worker with its list of devices? Only that worker's rows of devices are
+ * used. */
 static bool is_first_of_devices(const struct weir_supervisor *sup, int worker)
 {
     for (int i = 0; i < worker; i++) {
@@ -110,7 +110,7 @@ static void start_gathering(struct weir_supervisor *sup, bool stats)
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         struct weir_sup_worker *w = &sup->workers[i];
 
-        if (w->used && w->ready && !w->answering) { /* else the last question is still open */
+        if (w->used && w->ready && !w->answering) { /* else its last question is still open */
             message.devices = is_first_of_devices(sup, i);
             w->n_rows = 0;
             w->answering = weir_sup_worker_send(sup, i, &message, -1);
@@ -172,7 +172,7 @@ static const struct {
 #undef WEIR_SUP_REQUEST
 };
 
-/* Do what a whole line asks for, except the answer. @return false: the request is unknown. */
+/* Execute a whole line, except the answer. @return false: the request is unknown. */
 static bool take_request(struct weir_supervisor *sup, struct weir_admin_client *client)
 {
     char *words[WEIR_ADMIN_WORDS_MAX], *rest = NULL;
@@ -194,7 +194,7 @@ static bool take_request(struct weir_supervisor *sup, struct weir_admin_client *
     return false;
 }
 
-/* As recv(). A single descriptor belongs to the client; all others are closed. */
+/* Receive like recv(). A single descriptor belongs to the client; all others are closed. */
 static ssize_t receive(struct weir_admin_client *client, void *buffer, size_t bytes)
 {
     struct weir_fds fds;
@@ -209,7 +209,7 @@ static ssize_t receive(struct weir_admin_client *client, void *buffer, size_t by
     return n;
 }
 
-/* Has the client gone? Then it has told its user that the request failed. */
+/* Has the client disconnected? Then it has told its user that the request failed. */
 static bool has_gone(const struct weir_admin_client *client)
 {
     struct pollfd look = {client->fd, 0, 0};
@@ -230,7 +230,7 @@ static void read_request(struct weir_supervisor *sup, struct weir_admin_client *
     client->request[client->request_bytes] = 0;
     end = strchr(client->request, '\n');
     if (!end && n > 0 && (size_t)n < room) {
-        return; /* the rest of the line may come, or the deadline ends it */
+        return; /* the rest of the line may come; else the deadline ends it */
     }
     if (!end || end[1] != 0) {
         close_client(client);
@@ -259,7 +259,7 @@ static void take_stats(struct weir_supervisor *sup, int fd)
     off_t bytes;
     ssize_t n;
 
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) { /* reading may block on anything else */
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) { /* a read of anything else may block */
         return;
     }
     bytes = info.st_size;
@@ -275,7 +275,7 @@ static void take_stats(struct weir_supervisor *sup, int fd)
     sup->admin.stats_bytes += n == bytes ? (size_t)n : 0;
 }
 
-/* Take a device's row. Several workers may have the device, and the gate process knows its use. */
+/* Merge a device's row. Several workers may have the device, and the gate process knows its use. */
 static void take_device(struct weir_status_report *g, const struct weir_status_device *row)
 {
     for (size_t i = 0; i < g->n_devices; i++) {
@@ -391,7 +391,8 @@ static void fill_workers(struct weir_supervisor *sup, struct weir_status_report 
     }
 }
 
-/* Send as much of the reply as fits. Closes the client when it has all, or has gone. */
+/* Send as much of the reply as fits. Closes the client when it has received all, or has
+ * disconnected. */
 static void send_some(struct weir_admin_client *client)
 {
     while (client->sent < client->reply_bytes) {
@@ -409,7 +410,7 @@ static void send_some(struct weir_admin_client *client)
     close_client(client);
 }
 
-/* The events for poll(); 0: a client that waits for its reply need not be watched. */
+/* The events for poll(); 0: the client waits for its reply and need not be watched. */
 static short events_of(const struct weir_admin_client *client)
 {
     if (!client->asked) {
@@ -430,7 +431,7 @@ static void on_client(void *user, int index)
     }
 }
 
-/* Fill in an absolute path: a client may stand in another directory. The file may be gone. */
+/* Make a path absolute, since a client may have another working directory. The file may be gone. */
 static void fill_config_path(const struct weir_supervisor *sup, struct weir_status_report *report)
 {
     const char *given = sup->params.config_path;
@@ -543,15 +544,15 @@ static void answer_stats(const struct weir_supervisor *sup, struct weir_admin_cl
     }
 }
 
-/* Does the gathering that is over answer this client? */
+/* Does the finished gathering answer this client? */
 static bool is_answered(const struct weir_supervisor *sup, const struct weir_admin_client *client)
 {
     return client->gathering <= sup->admin.n_gatherings &&
            (!client->stats || sup->admin.gathering_stats);
 }
 
-/* Answer the clients of a finished gathering. @return whether some wait for another one, and in
- * ret_stats whether with statistics. */
+/* Answer the clients of a finished gathering. @return whether some wait for another one; ret_stats:
+ * whether they want statistics. */
 static bool answer_all(struct weir_supervisor *sup, uint64_t now_ns, bool *ret_stats)
 {
     bool again = false;
@@ -619,7 +620,7 @@ void weir_sup_admin_watch(struct weir_supervisor *sup, struct weir_host_loop *lo
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
         const struct weir_admin_client *client = &sup->admin.clients[i];
 
-        if (events_of(client) != 0) { /* poll() would report a hang-up again and again */
+        if (events_of(client) != 0) { /* poll() would report a hang-up in each turn */
             weir_host_loop_watch(loop, client->fd, events_of(client), on_client, sup, i);
         }
         weir_host_loop_wake(loop, has_deadline(client) ? client->deadline_ns : WEIR_FOREVER);
@@ -655,7 +656,7 @@ void weir_sup_note(struct weir_status_report *report, const char *kind, const ch
     weir_sup_append((void **)&report->notes, &report->n_notes, &row, sizeof row);
 }
 
-/* Whoever may open admin.sock may look; changes need more. */
+/* Whoever may open admin.sock may read the state; changes need more rights. */
 bool weir_sup_may_change(const struct weir_admin_client *client)
 {
     struct weir_peer peer = {.uid = (uint32_t)-1};

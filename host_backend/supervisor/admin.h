@@ -10,17 +10,17 @@
 /** Listen again if somebody has removed the socket's file. */
 void weir_sup_admin_renew(struct weir_supervisor *sup);
 enum weir_status weir_sup_admin_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
-/** Add a note to a report; a lack of memory loses it. */
+/** Add a note to a report. Without memory the note is dropped. */
 void weir_sup_note(struct weir_status_report *report, const char *kind, const char *text);
-/** May the client change something? root and the host's own user may. */
+/** May the client make changes? Only root and the host's own user may. */
 bool weir_sup_may_change(const struct weir_admin_client *client);
 /** Fill a zeroed report with the last gathered state; the caller frees its tenants, extras and
  * workers. */
 void weir_sup_admin_report(struct weir_supervisor *sup, struct weir_status_report *report);
-/** Add a row of each tenant, or of the one of this name, with its worker's last figures. */
+/** Add a row for each tenant, or for the one with this name, with its worker's last values. */
 void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
                             struct weir_status_report *report);
-/** Ask the workers for their status, if that is not under way. @return the gathering's number */
+/** Ask the workers for their status, unless that is going on. @return the gathering's number */
 uint64_t weir_sup_admin_gather(struct weir_supervisor *sup);
 
 /* gpus.c */
@@ -36,10 +36,10 @@ void weir_sup_gpus_end(struct weir_supervisor *sup, int worker);
 void weir_sup_gpus_report(struct weir_supervisor *sup);
 /** Watch for new clients, for requests, and for room to send more of a reply. */
 void weir_sup_admin_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
-/** Take the gate process's answer to a client's request. */
+/** Handle the gate process's answer to a client's request. */
 void weir_sup_admin_answer(struct weir_supervisor *sup, const struct weir_link_text *answer);
-/** Take a status message of a worker, or of the gate process (-1), and the file that came with it,
- * borrowed, or -1. */
+/** Handle a status message of a worker, or of the gate process (-1). The file that came with it is
+ * borrowed; -1: none. */
 void weir_sup_admin_row(struct weir_supervisor *sup, int worker, struct weir_link_message *message,
                         int fd);
 /** Answer complete and overdue requests. */
@@ -48,35 +48,36 @@ void weir_sup_admin_close(struct weir_supervisor *sup);
 
 /* uses.c */
 
-/** Take the gate process's report of who has used the SMs, and of who has waited. */
+/** Handle the gate process's report of SM time used and of wait times. */
 void weir_sup_admin_use(struct weir_supervisor *sup, const struct weir_link_use *use);
-/** Add to the sessions' rows what they have used, and make rows of how long they have waited. */
+/** Add the used SM time to the rows of sessions, and make rows of their wait times. */
 void weir_sup_uses_join(struct weir_supervisor *sup);
 
 /* why.c */
 
-/** A connection to a tenant's socket asks why the tenant's work waits. @param fd  takes it */
+/** Handle a connection to a tenant's socket that asks why the tenant's work waits.
+ * @param fd taken */
 void weir_sup_asks_why(struct weir_supervisor *sup, uint32_t tenant, int fd);
-/** Watch for room for answers. */
+/** Watch the connections that ask why work waits for room to answer. */
 void weir_sup_why_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
-/** Answer those whose gathering is over; drop those that are late. */
+/** Answer the connections whose gathering is complete; close those that are late. */
 void weir_sup_why_tick(struct weir_supervisor *sup, uint64_t now_ns);
 void weir_sup_why_close(struct weir_supervisor *sup);
 
 /* policy_admin.c */
 
-/** Put other policies in force in all schedulers. @return false: the diagnosis says why not */
+/** Put other policies in force in all schedulers. @return false: ret_diag says why not */
 bool weir_sup_policy_set(struct weir_supervisor *sup, const char *policy, struct weir_diag *diag);
 
 /* drain_admin.c */
 
-/** If `weir restart` was asked for and no program runs, end the host; systemd starts it again. */
+/** If `weir restart` was called and no program runs, end the host; systemd starts it again. */
 void weir_sup_restart_tick(struct weir_supervisor *sup, uint64_t now_ns);
 void weir_sup_restart_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 
 /* extras.c */
 
-/** Try again what has failed. */
+/** Retry the extras that have failed. */
 void weir_sup_extras_tick(struct weir_supervisor *sup, uint64_t now_ns);
 void weir_sup_extras_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 /** Add a row for each extra that the configuration asks for. */
@@ -88,19 +89,19 @@ void weir_sup_extras_report(struct weir_supervisor *sup, struct weir_status_repo
 
 /** Is that "", an address, or a path that fits? */
 bool weir_sup_metrics_ok(const char *listen);
-/** Listen at the configured address, if there is one, or say that this extra fails. */
+/** Listen at the configured address, if there is one; otherwise report that this extra failed. */
 void weir_sup_metrics_open(struct weir_supervisor *sup);
-/** A reload: listen at this address from now on. */
+/** After a reload: listen at this address from now on. */
 void weir_sup_metrics_follow(struct weir_supervisor *sup, const char *listen);
 /** Watch for clients, and for their requests and room for replies. */
 void weir_sup_metrics_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
-/** Answer clients whose gathering is over; drop those that are late. */
+/** Answer clients whose gathering is complete; close those that are late. */
 void weir_sup_metrics_tick(struct weir_supervisor *sup, uint64_t now_ns);
 void weir_sup_metrics_close(struct weir_supervisor *sup);
 
 /* check.c */
 
-/** Do the sockets' paths fit? Prints what is wrong. */
+/** Do the sockets' paths fit? If not, prints which does not. */
 bool weir_sup_check_names(const struct weir_supervisor *sup);
 /** Does all that the configuration asks for exist on this machine? Prints what is missing. To be
  * called when the workers' user is known. */
@@ -108,13 +109,16 @@ bool weir_sup_check(const struct weir_supervisor *sup);
 
 /* load.c */
 
-/** Read the configuration file, put the command line over it, and check it. Complains on stderr.
- * @return WEIR_OK, or why not */
+/**
+ * Read the configuration file, override it with the command line, and check it. Reports errors on
+ * stderr.
+ * @return WEIR_OK, or the error
+ */
 enum weir_status weir_sup_load(const struct weir_serve_params *params,
                                struct weir_host_config *config) WEIR_MUST_CHECK;
 /** Open the log as the configuration says, or on standard error where its file cannot be opened.
- * With --check nothing is made, so not its file either.
- * @return false, with a complaint on stderr: the setting is wrong */
+ * With --check the log's file is not created.
+ * @return false, the setting is wrong; the error is on stderr */
 bool weir_sup_open_log(struct weir_supervisor *sup);
 
 /* signals.c */
@@ -126,7 +130,7 @@ void weir_sup_signals_watch(struct weir_supervisor *sup, struct weir_host_loop *
 
 /* hear.c */
 
-/** The parts that are informed of workers: for weir_supervisor.listener. */
+/** The functions to call when a worker's state changes: for weir_supervisor.listener. */
 extern const struct weir_worker_events weir_worker_events;
 
 /** Handle a message of a worker, if the worker may send it, and close its descriptor. */

@@ -1,7 +1,7 @@
 /*
- * `weir serve --check`: does what the configuration asks for exist on this machine? Nothing is made
- * or left behind. All complaints are printed, not only the first. A host that runs here already is
- * no complaint: its file is checked before a reload.
+ * `weir serve --check`: does what the configuration asks for exist on this machine? The check
+ * creates nothing. It prints all errors, not only the first. A host may be running already, since
+ * its file is checked before a reload.
  */
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/state/sockets.h"
@@ -31,7 +31,7 @@ static bool complain(const char *what, const char *value, const char *why)
     return false;
 }
 
-/* ---------------------------------------------------------------- before each start, too */
+/* ---------------------------------------------------------------- also before each start */
 
 bool weir_sup_check_names(const struct weir_supervisor *sup)
 {
@@ -70,7 +70,7 @@ static bool is_usable_folder(const char *path)
     return access(path, W_OK | X_OK) == 0;
 }
 
-/* The folder that a path lies in. */
+/* The parent folder of a path. */
 static const char *parent_of(const char *path, char room[WEIR_CONFIG_PATH_BYTES])
 {
     char *end;
@@ -87,7 +87,7 @@ static const char *parent_of(const char *path, char room[WEIR_CONFIG_PATH_BYTES]
     return room;
 }
 
-/* The host makes the last folder of run_dir itself. */
+/* Check run_dir. The host itself only creates its last folder. */
 static bool check_run_dir(const char *run_dir)
 {
     char room[WEIR_CONFIG_PATH_BYTES];
@@ -103,7 +103,7 @@ static bool check_run_dir(const char *run_dir)
            complain("run_dir cannot be made in", parent, strerror(errno));
 }
 
-/* Can the host listen on the address? A port in use counts as a running host's own. */
+/* Can the host listen on the address? A port in use is assumed to be that of the running host. */
 static bool check_address(const char *key, const char *address, bool is_running)
 {
     int fd;
@@ -216,7 +216,8 @@ static _Noreturn void become_probe(const struct weir_supervisor *sup, const char
     _exit(WEIR_WORKER_EXIT_FAILED);
 }
 
-/* Are all devices of a list there? Then also give their memory, and how many contexts one takes. */
+/* Are all devices of a list there? If so, also give their memory, and how many contexts fit on
+ * one. */
 static bool check_devices(const struct weir_supervisor *sup, const char *devices,
                           uint64_t *ret_bytes, uint32_t *ret_contexts)
 {
@@ -246,7 +247,7 @@ static bool check_devices(const struct weir_supervisor *sup, const char *devices
     return WEXITSTATUS(wait_status) == WEIR_WORKER_EXIT_OK; /* else the probe has printed why */
 }
 
-/* Check each list of devices that tenants have once. */
+/* Check each list of devices that tenants have; each list once. */
 static bool check_tenant_devices(const struct weir_supervisor *sup)
 {
     uint64_t bytes;
@@ -261,7 +262,7 @@ static bool check_tenant_devices(const struct weir_supervisor *sup)
     return good;
 }
 
-/* A quota may be larger than the devices, which a program notices late. */
+/* Warn if a quota exceeds the devices' memory, which a program would notice late. */
 static void warn_of_quotas(const struct weir_host_config *config, uint64_t bytes)
 {
     const size_t memory = (size_t)weir_setting_find("memory");
@@ -278,7 +279,8 @@ static void warn_of_quotas(const struct weir_host_config *config, uint64_t bytes
     }
 }
 
-/* Contexts are divided among the tenants whose programs have workers of their own. */
+/* Warn if there are too few contexts: the tenants whose programs have their own workers share
+ * them. */
 static void warn_of_contexts(const struct weir_host_config *config, uint32_t contexts)
 {
     uint32_t n = 0, spares = config->workers.spares,
@@ -317,7 +319,7 @@ bool weir_sup_check(const struct weir_supervisor *sup)
     good = check_libvirt(sup) && good;
     good = check_named(sup) && good;
     good = check_devices(sup, config->devices, &total_bytes, &contexts) && good;
-    good = good && check_tenant_devices(sup); /* else they would complain about the same devices */
+    good = good && check_tenant_devices(sup); /* else the same devices would be reported twice */
     if (good) {
         const struct weir_tenant_config *tenants[WEIR_CONFIG_TENANTS_MAX];
 

@@ -1,12 +1,12 @@
 /*
  * `weir drain`, `weir undrain` and `weir restart` in the supervisor.
  *
- * A restart that is asked for waits until no program runs: an upgrade asks for one. New programs
- * are let in meanwhile, since the last one may run for days. When the workers have none, the host
- * closes its doors for a moment and asks the workers once more; programs that come wait in the
- * sockets' backlogs, or are told to come again. If there is still none, the host ends with a status
- * at which its service manager starts it again. The files of its sockets stay, so that programs
- * wait for the next host (proto/wire/connect.c).
+ * A restart, which an upgrade requests, waits until no program runs. New programs are still
+ * accepted, since the last one may run for days. When the workers have none, the host stops
+ * accepting for a moment and asks the workers once more; programs that come wait in the sockets'
+ * backlogs, or get the answer to come again. If there is still none, the host ends with a status at
+ * which its service manager starts it again. The files of its sockets stay, so that programs wait
+ * for the next host (proto/wire/connect.c).
  */
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -20,7 +20,7 @@
 #include <string.h>
 
 #define LOOK_NS WEIR_NS_PER_S
-/* A program that a worker has welcomed is in the worker's list long before this is over. */
+/* A program that a worker has accepted is in the worker's list long before this time is over. */
 #define SETTLE_NS (300 * WEIR_NS_PER_MS)
 
 static bool may_change(struct weir_admin_client *client)
@@ -71,7 +71,7 @@ bool weir_sup_restart_request(struct weir_supervisor *sup, struct weir_admin_cli
     if (!may_change(client)) {
         return true;
     }
-    if (!getenv("NOTIFY_SOCKET")) { /* systemd sets it, and so do others that watch a service */
+    if (!getenv("NOTIFY_SOCKET")) { /* systemd sets it, as other service managers do */
         weir_sup_note(client->report, "error",
                       "nobody would start the host again: it is no service of systemd");
         return true;
@@ -86,7 +86,7 @@ bool weir_sup_restart_request(struct weir_supervisor *sup, struct weir_admin_cli
 
 /* ---------------------------------------------------------------- when no program runs */
 
-/* How many programs of a tenant run, as its workers have said. Nobody waits for orphans. */
+/* How many programs of a tenant run, as its workers have reported. Orphans do not count. */
 static uint32_t n_programs(const struct weir_supervisor *sup, const char *tenant)
 {
     uint32_t n = 0;
@@ -127,7 +127,7 @@ static bool has_programs(const struct weir_supervisor *sup, char *text, size_t b
     return n != 0;
 }
 
-/* What a restart would take away although no program runs at this moment. */
+/* Would a restart destroy something although no program runs now? */
 static bool has_what_ends_with_it(const struct weir_supervisor *sup, char *text, size_t bytes)
 {
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
@@ -168,7 +168,7 @@ static bool is_in_use(struct weir_supervisor *sup)
     return used;
 }
 
-/* Close the doors for new programs, or open them again. */
+/* Stop accepting new programs, or accept them again. */
 static void set_closing(struct weir_supervisor *sup, bool closing)
 {
     if (sup->drain.closing == closing) {

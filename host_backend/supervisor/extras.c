@@ -1,4 +1,4 @@
-/* Tries again what has failed of the extras, and reports them. */
+/* Retries extras that have failed, and reports them. */
 #include "host_backend/supervisor/state/extras.h"
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/machines/channels.h"
@@ -48,7 +48,7 @@ void weir_sup_extras_tick(struct weir_supervisor *sup, uint64_t now_ns)
     }
     for (int i = 0; i < WEIR_EXTRA_COUNT; i++) {
         if (sup->extras.again_ns != 0 &&
-            sup->extras.of[i].why[0] != 0) { /* else it was just tried */
+            sup->extras.of[i].why[0] != 0) { /* else it was tried just now */
             again[i](sup);
         }
     }

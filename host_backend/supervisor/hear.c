@@ -1,8 +1,8 @@
 /*
- * Passes each message and event of workers to the parts of the supervisor that it is for.
+ * Passes each message and event of workers to the part of the supervisor that handles it.
  *
- * A guest may have taken a worker over. link.def says for each message when a worker may send it
- * and whose tenant it may be about; all else is ignored here, before a handler sees it.
+ * A guest may have taken over a worker. link.def says for each message when a worker may send it
+ * and which tenant it may be about. Other messages are ignored here, before a handler sees them.
  */
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/domains/mps.h"
@@ -28,7 +28,7 @@ struct rule {
     size_t offset; /* offset of the slot or the name in the message */
 };
 
-/* Define a handler that only passes on what the message says. */
+/* Define a handler that only passes on the message's contents. */
 #define PASS(name, call)                                                                           \
     static void on_##name(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)  \
     {                                                                                              \
@@ -113,7 +113,7 @@ static bool is_time(struct weir_sup_worker *w, const struct rule *rule, uint32_t
     return true;
 }
 
-/* The tenant that the message is about; NULL: there is none of this slot or name. */
+/* The tenant that the message is about; NULL: no tenant has this slot or name. */
 static const struct weir_sup_tenant *subject(struct weir_supervisor *sup, const struct rule *rule,
                                              struct weir_link_message *message)
 {
@@ -128,7 +128,8 @@ static const struct weir_sup_tenant *subject(struct weir_supervisor *sup, const 
     return slot < WEIR_CONFIG_TENANTS_MAX ? &sup->tenants[slot] : NULL;
 }
 
-/* May the worker send this message now? If not, that is no alarm: its tenant may just have gone. */
+/* May the worker send this message now? If not, it is ignored silently: the tenant may just have
+ * been removed. */
 static bool may_say(struct weir_supervisor *sup, int worker, const struct rule *rule,
                     struct weir_link_message *message)
 {
@@ -161,7 +162,7 @@ void weir_sup_hear(struct weir_supervisor *sup, int worker, struct weir_link_hea
     weir_link_finish(heard);
 }
 
-/* ---------------------------------------------------------------- what workers do */
+/* ---------------------------------------------------------------- events of workers */
 
 static void tell_ready(struct weir_supervisor *sup, int worker)
 {

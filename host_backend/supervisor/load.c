@@ -1,4 +1,4 @@
-/* Loads the host's settings, at its start and at a reload: weir.toml under the command line. */
+/* Loads the host's settings at its start and at a reload: weir.toml and the command line. */
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/state/extras.h"
 #include "host_backend/supervisor/state/sockets.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The command line wins over the file. */
+/* Replace values of the file by those of the command line. */
 static void override(struct weir_host_config *config, const struct weir_serve_params *params)
 {
     const struct {
@@ -49,7 +49,7 @@ enum weir_status weir_sup_load(const struct weir_serve_params *params,
     } else {
         status = weir_config_load(params->config_path, config, &diag);
     }
-    if (status == WEIR_ERR_SYNTAX && diag.line == 0) { /* several keys, which may be absent */
+    if (status == WEIR_ERR_SYNTAX && diag.line == 0) { /* about several keys, which may be absent */
         fprintf(stderr, "%s: %s\n", params->config_path, diag.message);
     } else if (status == WEIR_ERR_SYNTAX) {
         fprintf(stderr, "%s:%u:%u: %s\n", params->config_path, diag.line, diag.column,
@@ -120,7 +120,7 @@ bool weir_sup_open_log(struct weir_supervisor *sup)
     enum weir_status status = WEIR_OK;
 
     if (weir_log_level() != WEIR_LOG_NONE && sup->extras.of[WEIR_EXTRA_LOG].why[0] == 0) {
-        return true; /* it is open */
+        return true; /* the log is open */
     }
     snprintf(level, sizeof level, "%.*s", (int)strcspn(log, ":"), log);
     status = weir_log_init(sup->params.check_only ? level : log, "weir serve");

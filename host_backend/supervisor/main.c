@@ -113,8 +113,8 @@ static void run(struct weir_supervisor *sup)
     weir_host_loop_destroy(loop);
 }
 
-/* Make the tenants. One that has no socket costs its own programs theirs: the log says so, and a
- * reload tries again. */
+/* Make the tenants. If a tenant's socket cannot be made, the log says so, and a reload tries
+ * again. */
 static enum weir_status open_tenants(struct weir_supervisor *sup)
 {
     enum weir_status status = weir_sup_tenants_apply(sup, &sup->config);
@@ -170,8 +170,8 @@ static enum weir_status open_all(struct weir_supervisor *sup)
     return status;
 }
 
-/* Raise the limit: each piece of device memory is a descriptor here, each exported one a descriptor
- * in the worker. */
+/* Raise the limit: each piece of device memory needs a descriptor here, each exported one a
+ * descriptor in the worker. */
 static void allow_descriptors(void)
 {
     struct rlimit limit;
@@ -182,7 +182,7 @@ static void allow_descriptors(void)
     }
 }
 
-/* From now on programs find nobody. */
+/* From now on new programs find no host. */
 static void close_doors(struct weir_supervisor *sup)
 {
     weir_sup_tenants_close(sup);
@@ -197,8 +197,8 @@ int weir_serve_main(const struct weir_serve_params *params)
     if (!sup) {
         return 1;
     }
-    signal(SIGPIPE, SIG_IGN); /* a program that it talks to may have ended */
-    signal(SIGXFSZ, SIG_IGN); /* as in workers: a file that gets too large fails its write */
+    signal(SIGPIPE, SIG_IGN); /* a program may end while the host writes to it */
+    signal(SIGXFSZ, SIG_IGN); /* as in workers: then a write beyond the size limit only fails */
     sup->params = *params;
     sup->listener = &weir_worker_events;
     weir_log_rate_init(&sup->rates.strangers);
@@ -250,7 +250,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     weir_sup_pending_close(sup);
     weir_sup_why_close(sup);
     if (sup->tcp_fd >= 0) {
-        close(sup->tcp_fd); /* new guests find a closed port, and try again for the next host */
+        close(sup->tcp_fd); /* new guests find a closed port, and retry until the next host */
     }
     if (!sup->life.restarts) {
         close_doors(sup);
@@ -261,7 +261,7 @@ int weir_serve_main(const struct weir_serve_params *params)
         weir_sup_gate_close(sup);
         weir_mps_close(sup);
     }
-    if (sup->life.restarts) { /* programs that come meanwhile wait in the sockets' backlogs */
+    if (sup->life.restarts) { /* programs that come now wait in the sockets' backlogs */
         close_doors(sup);
     }
     weir_sup_admin_close(sup);

@@ -1,11 +1,12 @@
 /*
  * GET /metrics: the supervisor's listener for Prometheus.
  *
- * A connection is one request and one answer: READING until its head is whole, WAITING while the
- * workers are asked, SENDING, DRAINING what the client still sends so that closing does not take
- * the answer back. Each state has a deadline; nothing blocks. There are CLIENTS_MAX of them, and a
- * new one takes the place of whoever is nearest to its deadline, so silent connections keep nobody
- * out. Workers are asked at most ten times a second however many ask here.
+ * A connection is one request and one answer: READING until its head is complete, WAITING while the
+ * workers are asked, SENDING, DRAINING the rest of the client's data, since closing a socket with
+ * unread data would discard the answer. Each state has a deadline; nothing blocks. There are at
+ * most CLIENTS_MAX connections. A new one replaces the one nearest to its deadline, so silent
+ * connections cannot lock others out. However many clients ask, the workers are asked at most ten
+ * times a second.
  */
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/state/extras.h"
@@ -43,7 +44,7 @@ struct weir_metrics_client {
     bool head_only;
     char head[WEIR_HTTP_HEAD_MAX];
     size_t n_head;
-    uint64_t gathering; /* number of the gathering that it waits for */
+    uint64_t gathering; /* number of the gathering that the client waits for */
     char *text;         /* text of the answer */
     size_t bytes, sent;
     uint64_t deadline_ns;
@@ -63,7 +64,7 @@ static void close_client(struct weir_metrics_client *c)
     *c = (struct weir_metrics_client){.fd = -1};
 }
 
-/* Log the actual address: the configured port may be 0. */
+/* Log the actual address, since the configured port may be 0. */
 static void log_listening(const struct weir_supervisor *sup)
 {
     struct sockaddr_storage address = {0};
@@ -81,7 +82,7 @@ static void log_listening(const struct weir_supervisor *sup)
     }
 }
 
-/* The path of a unix socket; NULL: it is to be an address. */
+/* The path of a unix socket; NULL: the text must be an address. */
 static const char *path_of(const char *listen)
 {
     const char *path = strncmp(listen, "unix:", 5) == 0 ? listen + 5 : listen;
@@ -97,7 +98,7 @@ bool weir_sup_metrics_ok(const char *listen)
                 : *listen == 0 || weir_sup_address_ok(listen);
 }
 
-/* Listen there. @return NULL, or why not */
+/* Listen at an address or path. @return NULL, or the reason of the failure */
 static const char *listen_at(struct weir_supervisor *sup, const char *listen)
 {
     const char *path = path_of(listen);
@@ -108,7 +109,7 @@ static const char *listen_at(struct weir_supervisor *sup, const char *listen)
     }
     status = weir_sup_listen(path, (mode_t)sup->config.socket_mode, &sup->metrics->fd);
     if (status == WEIR_OK) {
-        strcpy(sup->metrics->path, path); /* weir_sup_metrics_ok() has said that it fits */
+        strcpy(sup->metrics->path, path); /* weir_sup_metrics_ok() has checked its length */
         return NULL;
     }
     return status == WEIR_ERR_IO ? strerror(errno) : weir_status_text(status);
@@ -152,7 +153,7 @@ void weir_sup_metrics_follow(struct weir_supervisor *sup, const char *listen)
     }
 }
 
-/* A free place, or that of the client with the nearest deadline. */
+/* Find a free place, or that of the client nearest to its deadline. */
 static struct weir_metrics_client *place(struct weir_supervisor *sup)
 {
     struct weir_metrics_client *oldest = &sup->metrics->clients[0];
@@ -333,7 +334,7 @@ static void on_client(void *user, int index)
         drain(client);
         break;
     case WEIR_METRICS_WAITING:
-        close_client(client); /* poll() reports nothing but a hang-up here */
+        close_client(client); /* no events are watched: poll() reports a hang-up only */
         break;
     }
 }

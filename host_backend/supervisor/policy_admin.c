@@ -1,7 +1,7 @@
 /*
  * `weir policy` in the supervisor: sets other policies for the schedulers of a running host.
  *
- * They hold until the host ends, or until weir.toml is read again with a changed policy.
+ * They stay in force until the host ends, or until weir.toml is read again with a changed policy.
  */
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/state/supervisor.h"

@@ -1,4 +1,4 @@
-/* Handles signals: children that have ended, a reload, the end. */
+/* Handles signals: the end of a child, a reload, the end of the host. */
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/domains/mps.h"
 #include "host_backend/supervisor/state/notify.h"
@@ -32,7 +32,7 @@ enum weir_status weir_sup_signals_open(struct weir_supervisor *sup)
     return sup->signal_fd >= 0 ? WEIR_OK : WEIR_ERR_IO;
 }
 
-/* Apply the file's policy if it has changed; else a policy set by weir policy stays. */
+/* Apply the file's policy if it has changed; else keep a policy that weir policy has set. */
 static void follow_policy(struct weir_supervisor *sup, const char *policy)
 {
     struct weir_diag diag = {0};
@@ -56,7 +56,7 @@ static void reload(struct weir_supervisor *sup)
     if (config && sup->params.config_path && weir_sup_load(&sup->params, config) == WEIR_OK) {
         weir_log_info("supervisor: reloading path=%s", sup->params.config_path);
         weir_sup_remark_restart(sup, config);
-        sup->config.demand.user_tenants = config->demand.user_tenants; /* tenants follow it */
+        sup->config.demand.user_tenants = config->demand.user_tenants; /* tenants follow */
         (void)!weir_sup_tenants_apply(sup, config);                    /* failures are in the log */
         follow_policy(sup, config->scheduler.policy);
         weir_sup_demand_follow(sup, &config->demand);

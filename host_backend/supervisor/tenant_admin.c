@@ -1,9 +1,9 @@
 /*
- * `weir tenant` as the supervisor does it: show, set, add, remove.
+ * The requests of `weir tenant` in the supervisor: show, set, add, remove.
  *
- * Settings are tried on a copy first, each wrong
- * one is complained about, and the tenant changes only when none is wrong. What is set here lasts
- * until the host ends; the reply says what the tenant's source (weir.toml, mostly) has instead.
+ * Settings are first tried on a copy, and each wrong one is reported. The tenant changes only if
+ * none is wrong. The change lasts until the host ends; the reply also gives the values of the
+ * tenant's source, mostly weir.toml.
  */
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -181,7 +181,7 @@ static void add(struct weir_supervisor *sup, struct weir_status_report *report, 
     }
 }
 
-/* Do a request about a tenant that must exist. @return false: the words make no sense. */
+/* Execute a request about a tenant that must exist. @return false: the words are invalid. */
 static bool known(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
                   struct weir_status_report *report, char **words, size_t n_words)
 {

@@ -1,5 +1,5 @@
-/* What the gate process says of sessions and programs: who has used the SMs, and who has waited,
- * why and for whom. */
+/* Handles the gate process's reports about sessions and programs: SM time used, and wait times by
+ * cause and tenant. */
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/watch/append.h"
@@ -17,7 +17,7 @@ static const char *name_of_other(const struct weir_supervisor *sup, uint64_t oth
                                                      : WEIR_STATUS_OTHER_GONE;
 }
 
-/* Is it the same wait, of another queue? */
+/* Do two rows of wait times have the same program, cause and tenant? */
 static bool is_same(const struct weir_status_wait *a, const struct weir_status_wait *b)
 {
     return a->session == b->session && a->worker == b->worker && strcmp(a->cause, b->cause) == 0 &&
@@ -81,7 +81,7 @@ void weir_sup_admin_use(struct weir_supervisor *sup, const struct weir_link_use 
     }
 }
 
-/* Is the session of the use among the tenant's? A worker may name any session as a queue's. */
+/* Does the session belong to the tenant? A worker may name any session as a queue's. */
 static bool is_of(const struct weir_supervisor *sup, const struct weir_link_use *use,
                   const struct weir_status_session *session)
 {

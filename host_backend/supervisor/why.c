@@ -1,14 +1,14 @@
 /*
- * Tenants' own questions: why does our work wait (weir why)?
+ * Answers a tenant's question why its work waits (weir why).
  *
- * They come to a tenant's socket as programs do, and say in the hello that they want no session. So
- * whoever may run programs as a tenant may ask about that tenant, and about no other. What they say
- * beside that is not read. All is bounded, since anybody may ask: few connections, and fewer of
- * each holder; workers are asked for their status ten times a second at most; and nobody waits for
- * one that does not read.
+ * A client connects to a tenant's socket as a program does, and says in the hello that it wants no
+ * session. So whoever may run programs as a tenant may ask about that tenant, and about no other.
+ * The rest of the hello is not read. Since any user may ask, there are few connections, and fewer
+ * for each holder. Workers are asked for their status ten times a second at most, and the
+ * supervisor never waits for a client to read.
  *
- * The answer has the tenant's rows of a status. Of other tenants it has the names for which the
- * tenant's work waited, if the operator wants that ([default] show_others).
+ * The answer has the tenant's rows of a status. It names the other tenants for which the work
+ * waited, if the operator wants that ([default] show_others).
  */
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/state/sockets.h"
@@ -29,9 +29,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define OF_HOLDER_MAX 4 /* of WEIR_ASKERS_MAX */
+#define OF_HOLDER_MAX 4 /* part of WEIR_ASKERS_MAX for one holder */
 #define ANSWER_NS     (5 * WEIR_NS_PER_S)
-#define FRESH_NS      (100 * WEIR_NS_PER_MS) /* what was gathered so recently is told again */
+#define FRESH_NS      (100 * WEIR_NS_PER_MS) /* results that are this recent are used again */
 #define PIECE_BYTES   (32u << 10)            /* fits into any socket's buffer */
 
 static void forget(struct weir_sup_asker *asker)
@@ -41,7 +41,7 @@ static void forget(struct weir_sup_asker *asker)
     *asker = (struct weir_sup_asker){.fd = -1};
 }
 
-/* A worker may have passed something else than a guest's socket. */
+/* Is this a guest's socket? A worker may have passed something else. */
 static bool is_socket_of_guest(int fd)
 {
     int domain = 0, type = 0;
@@ -51,7 +51,7 @@ static bool is_socket_of_guest(int fd)
            getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0 && type == SOCK_SEQPACKET;
 }
 
-/* A place for one more of the holder; NULL: there is none. */
+/* A place for another connection of the holder; NULL: there is none. */
 static struct weir_sup_asker *find_place(struct weir_supervisor *sup, uint32_t holder)
 {
     struct weir_sup_asker *place = NULL;
@@ -75,7 +75,8 @@ void weir_sup_asks_why(struct weir_supervisor *sup, uint32_t tenant, int fd)
     uint8_t hello;
     bool fresh;
 
-    /* If it were left unread, closing would reset the connection, and lose what was sent. */
+    /* Read the hello: closing a socket with unread data would reset the connection, and lose the
+     * answer. */
     (void)!recv(fd, &hello, sizeof hello, MSG_DONTWAIT);
     if (!is_socket_of_guest(fd) || !place) {
         weir_refuse(fd, WEIR_ERR_FULL, CUDA_ERROR_OUT_OF_MEMORY,
@@ -93,7 +94,7 @@ void weir_sup_asks_why(struct weir_supervisor *sup, uint32_t tenant, int fd)
 
 /* ---------------------------------------------------------------- the answer */
 
-/* What nobody but an operator may know of a GPU that others use, too, is left out. */
+/* Add rows of devices, without the values about other tenants, which only an operator may see. */
 static void add_devices(const struct weir_supervisor *sup, struct weir_status_report *report)
 {
     for (size_t i = 0; i < sup->admin.gathered.n_devices; i++) {
@@ -193,7 +194,7 @@ static void on_asker(void *user, int index)
     if (asker->fd >= 0 && asker->text) {
         send_some(asker);
     } else if (asker->fd >= 0) {
-        forget(asker); /* poll() reports nothing but a hang-up here */
+        forget(asker); /* no events are watched: poll() reports a hang-up only */
     }
 }
 

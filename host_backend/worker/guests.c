@@ -1,9 +1,9 @@
 /*
- * Guests arriving at the worker.
+ * Handles guests that arrive at the worker.
  *
- * Each gets a detached thread: it says hello, is welcomed or refused, is served, and is cleaned up
- * after. A tenant's connections are bounded before the thread exists, its sessions and monitors
- * when they have said hello.
+ * Each gets a detached thread, which reads the hello, welcomes or refuses the guest, serves it, and
+ * cleans up. A tenant's connections are limited before the thread exists; its sessions and monitors
+ * are limited after the hello.
  */
 #include "host_backend/worker/guests.h"
 
@@ -45,7 +45,7 @@
 struct weir_guests {
     atomic_uint_fast64_t next_session;
     bool closed;      /* this and the next: under the worker's lock; the worker is ending */
-    uint32_t n_going; /* sessions among the worker's n_sessions that hold nothing any more */
+    uint32_t n_going; /* of the worker's n_sessions: sessions that hold nothing any more */
     int gone_fd;      /* what weir_guests_gone_fd() returns; never changes */
     struct weir_zmq_server *zmq;
     char zmq_path[WEIR_CONFIG_PATH_BYTES + 96]; /* path of its socket, beside the tenants' */
@@ -69,19 +69,19 @@ static void close_own(struct weir_guests *guests)
     free(guests);
 }
 
-#define OWN_NUMBERS 1000000u /* how many sessions a worker numbers before numbers come again */
+#define OWN_NUMBERS 1000000u /* how many sessions a worker numbers before it starts again */
 
 struct arrival {
     struct weir_worker *worker;
-    uint64_t number;            /* that the supervisor gave it; 0: none */
+    uint64_t number;            /* the number that the supervisor gave it; 0: none */
     struct weir_tenant *tenant; /* counted in the tenant's n_arrivals */
-    bool counted;               /* the tenant's account counts it as item */
+    bool counted;               /* the tenant's account counts it */
     enum weir_account_item item;
     bool going;  /* counted in the worker's n_going */
-    bool let_in; /* weir_connections_admit() let it in */
-    int fd;      /* -1: it did not come over a socket, but as one of the members below */
+    bool let_in; /* weir_connections_admit() has admitted it */
+    int fd;      /* -1: it came without a socket, see the members below */
     int64_t pid;
-    uint32_t pid_here; /* process on this machine, as the kernel says; 0: unknown */
+    uint32_t pid_here; /* the process on this machine, from the kernel; 0: unknown */
     uint32_t guest_pid;
     bool monitor;
     struct weir_limit_wish wish;
@@ -107,8 +107,8 @@ static bool is_ending_locked(const struct weir_worker *worker)
     return worker->guests->closed || atomic_load(&worker->sticky) != 0;
 }
 
-/* Count an arrival of a tenant, by name if there is one; NULL when there are too many at once, or
- * no such tenant. */
+/* Count an arrival of a tenant, which has a name or NULL. NULL: there are too many at once, or no
+ * such tenant. */
 static struct weir_tenant *admit(struct weir_worker *worker, const struct weir_link_guest *guest,
                                  const char *name)
 {
@@ -131,9 +131,9 @@ static struct weir_tenant *admit(struct weir_worker *worker, const struct weir_l
 }
 
 /*
- * After its hello: may the guest have a session, or be a monitor? If all places are taken, it waits
- * for programs of the tenant that have ended, whose memory takes a while to clear, or for
- * connections that have not yet said hello.
+ * After the hello: may the guest have a session, or be a monitor? If all places are taken, it waits
+ * for the tenant's ended programs, whose memory takes a while to clear, or for connections without
+ * a hello.
  */
 static bool promote(struct arrival *a)
 {
@@ -179,7 +179,7 @@ static void dismiss(struct arrival *a)
     free(a);
 }
 
-/* An arrival of a tenant, or NULL: turn it away. */
+/* Make an arrival of a tenant; or NULL: refuse it. */
 static struct arrival *arrive(struct weir_worker *worker, const struct weir_link_guest *guest,
                               const char *name)
 {
@@ -198,7 +198,7 @@ static struct arrival *arrive(struct weir_worker *worker, const struct weir_link
     return a;
 }
 
-/* Why an arrival was not counted: a worker that is about to be replaced says "again". */
+/* Why an arrival was not counted: a worker that is about to be replaced answers "again". */
 static enum weir_status why_not(struct weir_worker *worker, const char **ret_text)
 {
     bool dying;
@@ -304,7 +304,7 @@ static enum weir_status welcome(struct arrival *a, const struct weir_hello *hell
     return weir_accept_welcome(a->fd, hello, &params, ret_transport);
 }
 
-/* List the session, so that others can end it. false: its tenant was removed meanwhile. */
+/* List the session, so that others can end it. false: its tenant was removed. */
 static bool enlist(struct weir_session *session)
 {
     struct weir_worker *w = session->worker;
@@ -333,15 +333,16 @@ static void delist(struct weir_session *session)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* ---------------------------------------------------------------- guests that go without a word */
+/* ---------------------------------------------------------------- guests that end without a
+ * message */
 
 int weir_guests_gone_fd(const struct weir_worker *worker)
 {
     return worker->guests->gone_fd;
 }
 
-/* A session's thread sleeps until a record comes, and a guest that has been killed sends none: the
- * main thread sees its socket's end. What cannot be watched looks by itself. */
+/* A session's thread sleeps until a record comes, and a killed guest sends none: so the main thread
+ * watches its socket for the end. A session that cannot be watched polls. */
 static void watch(struct weir_session *session)
 {
     struct weir_transport *transport = session->channel->transport;
@@ -371,7 +372,8 @@ void weir_guests_look(struct weir_worker *worker)
 
 /* ---------------------------------------------------------------- the end */
 
-/* The arrival's session holds nothing any more, but may still have to wait for an idle GPU. */
+/* The arrival's session holds nothing any more, but may have to wait for an idle GPU: free its
+ * place. */
 static void give_up_place(struct arrival *a, struct weir_session *session)
 {
     pthread_mutex_lock(&a->worker->lock);
@@ -471,7 +473,7 @@ static void serve(struct arrival *a, struct weir_transport *transport, uint64_t 
     weir_session_destroy(session);
 }
 
-/* A monitor makes no work, so its wish is none. */
+/* Admit a guest with its wish for connections. A monitor submits no work, so it has none. */
 static bool let_in(struct arrival *a)
 {
     uint32_t wanted = a->monitor ? 0 : a->wish.connections;
@@ -480,7 +482,7 @@ static bool let_in(struct arrival *a)
     return a->let_in;
 }
 
-/* Does its tenant take new programs? A monitor is none. */
+/* Does the guest's tenant take new programs? A monitor is none. */
 static bool may_begin(const struct arrival *a)
 {
     return a->monitor || atomic_load(&a->tenant->drain) == WEIR_DRAIN_OFF;
@@ -498,8 +500,8 @@ static void refuse_for_now(struct arrival *a)
     }
 }
 
-/* Guests that do not come through the supervisor get a number that begins with the worker's pid, so
- * that no other session of the host has it. */
+/* Make a session number. Guests that do not come through the supervisor get one that begins with
+ * the worker's pid, so that it is unique in the host. */
 static uint64_t number_of(const struct arrival *a)
 {
     return a->number != 0
@@ -507,7 +509,8 @@ static uint64_t number_of(const struct arrival *a)
                : (uint64_t)getpid() * OWN_NUMBERS + ++a->worker->guests->next_session % OWN_NUMBERS;
 }
 
-/* The supervisor answers those who want no session: it knows of the tenant's other workers. */
+/* Pass a guest that wants no session back to the supervisor, which knows the tenant's other
+ * workers. */
 static void pass_back(struct arrival *a)
 {
     struct weir_link_message why = {.type = WEIR_LINK_WHY, .guest.tenant_index = a->tenant->index};
@@ -573,7 +576,7 @@ static void *guest_thread(void *argument)
                                   why, sizeof why);
         }
         refuse(a, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, why);
-    } else if (!may_begin(a)) { /* asked last: from here on the status counts the session */
+    } else if (!may_begin(a)) { /* checked last: from here on the status counts the session */
         refuse_for_now(a);
     } else if (atomic_load(&a->worker->sticky) != 0) {
         refuse(a, WEIR_ERR_AGAIN, CUDA_ERROR_UNKNOWN, "the worker is being replaced");
@@ -605,7 +608,7 @@ static void *guest_thread(void *argument)
     return NULL;
 }
 
-/* Start the thread of an arrival, which is taken. */
+/* Start the thread of an arrival, and give the arrival to it. */
 static void start(struct arrival *a)
 {
     pthread_attr_t attr;
@@ -744,7 +747,7 @@ enum weir_status weir_guests_listen(struct weir_worker *worker, int tcp_fd)
                                             .user = worker};
     enum weir_status status;
 
-    /* For guests that come through the socket and cannot share memory. */
+    /* Guests that come through the socket and cannot share memory use this one. */
     snprintf(g->zmq_path, sizeof g->zmq_path, "%s/zmq-%s.sock", worker->config.run_dir,
              worker->config.name);
     snprintf(ipc, sizeof ipc, "ipc://%s", g->zmq_path);
@@ -758,7 +761,7 @@ enum weir_status weir_guests_listen(struct weir_worker *worker, int tcp_fd)
     }
     status = weir_zmq_server_create(&params, &g->zmq);
     explicit_bzero(worker->config.server_key, sizeof worker->config.server_key);
-    close(WEIR_LINK_LISTENER_FD); /* ZeroMQ has its own */
+    close(WEIR_LINK_LISTENER_FD); /* ZeroMQ has its own copy */
     if (tcp_fd >= 0) {
         close(tcp_fd);
     }

@@ -16,31 +16,38 @@ struct weir_hello;
 
 /**
  * Serve a Hello that came through a virtual machine's region. mail is taken, and hello with it.
- * @param guest  whose: the tenant, and QEMU's pid.
+ * @param guest  its tenant, and QEMU's pid.
  * @thread a region's
  */
 void weir_guest_wrote(struct weir_worker *worker, const struct weir_link_guest *guest,
                       struct weir_region_mail *mail, const struct weir_hello *hello);
 
-/** Do all its guests share a segment with it, where they read its last words when it has ended?
- * @thread any, without the worker's lock */
+/**
+ * Do all of the worker's guests share a segment with it? There they can read its last messages
+ * after its end.
+ * @thread any, without the worker's lock
+ */
 bool weir_guests_keep_segments(struct weir_worker *worker);
 
-/** Has every program of the worker gone, so that it runs only work that they have left behind?
- * @thread any, without the worker's lock */
+/**
+ * Have all programs of the worker ended, so that it only runs work that they have left behind?
+ * @thread any, without the worker's lock
+ */
 bool weir_guests_only_orphans(struct weir_worker *worker);
 
-/** If there is no guest, let none in any more: a new one is told to come again.
- * @return is there no guest? @thread main */
+/**
+ * If there is no guest, accept none any more: a new one gets the answer to come again.
+ * @return whether there is no guest @thread main
+ */
 bool weir_guests_close(struct weir_worker *worker);
 
-/** A descriptor that can be read when guests have gone without a word; -1: there is none. @thread
- * any */
+/** A descriptor that becomes readable when guests have ended without a message; -1: there is none.
+ * @thread any */
 int weir_guests_gone_fd(const struct weir_worker *worker);
-/** Wake the sessions of guests that have gone. @thread main, without the worker's lock */
+/** Wake the sessions of guests that have ended. @thread main, without the worker's lock */
 void weir_guests_look(struct weir_worker *worker);
 
-/** A worker's part. NULL: out of memory. @thread main */
+/** Make a worker's list of guests. NULL: out of memory. @thread main */
 struct weir_guests *weir_guests_create(void);
 
 /**
@@ -50,7 +57,7 @@ struct weir_guests *weir_guests_create(void);
  */
 enum weir_status weir_guests_listen(struct weir_worker *worker, int tcp_fd) WEIR_MUST_CHECK;
 
-/** Close it; every session must have ended. @thread main */
+/** Close the endpoint; every session must have ended. @thread main */
 void weir_guests_destroy(struct weir_guests *guests);
 
 #endif

@@ -1,9 +1,9 @@
 /*
- * The worker process: opens the driver, waits for what the supervisor says, gives each guest a
+ * The worker process: opens the driver, handles the supervisor's messages, and gives each guest a
  * thread.
  *
  * It ends with the supervisor (the link's end, or the parent-death signal), when told to stop, or
- * when the GPU's context has died; then a little time is left for guests to read why.
+ * when the GPU's context has died; then it waits a little, so that guests can read the reason.
  */
 #include "host_backend/config/shared_page.h"
 #include "host_backend/confine/confine.h"
@@ -47,28 +47,29 @@
 
 #define STOP_WAIT_S    4
 #define STACK_BYTES    (8u << 20)
-#define LOOK_MS        10000 /* how soon the worker notices that there is a spare */
+#define LOOK_MS        10000 /* how late the worker may notice new spare memory */
 #define LAST_WORDS_NS  (200 * WEIR_NS_PER_MS)
-#define GONE_LOOK_MS   50  /* time between looks whether the sessions of a tenant have ended */
-#define SPARES_LOOK_MS 500 /* time between looks whether memory has been spare for too long */
+#define GONE_LOOK_MS   50  /* how often to check whether a tenant's sessions have ended */
+#define SPARES_LOOK_MS 500 /* how often to check for memory that was spare too long */
 
-/* What the supervisor has sent and only the main thread needs to remember. */
+/* State from the supervisor that only the main thread uses. */
 static struct {
-    bool may_listen; /* the worker knows the tenants that were there when it started */
-    int tcp_fd;      /* the supervisor's listener for remote guests, until it is passed on */
+    bool may_listen; /* the worker has received the tenants that existed at its start */
+    int tcp_fd;      /* the supervisor's listener for remote guests, until passed on */
     int region_fd;   /* descriptor of a region whose bell has not come yet; or -1 */
     struct weir_link_region region;
     uint64_t n_guests;   /* connections that the supervisor has sent */
     uint64_t n_reported; /* n_guests when the worker last reported that it is idle */
     int gate_port_fd;    /* descriptor of the gate's port until its bell comes; or -1 */
-    bool gate_known;     /* the gate's port has come, or does not come */
+    bool gate_known;     /* the gate's port has come, or will not come */
     bool stop;           /* end all sessions and exit */
 } told = {.tcp_fd = -1, .region_fd = -1, .gate_port_fd = -1};
 
 static struct weir_compiler compiler = WEIR_COMPILER_NONE;
 static struct weir_log_rate lost_messages = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Map the account page that all workers of the tenant charge. It has no session here yet. */
+/* Map the account page that all workers of the tenant charge. The tenant has no session here
+ * yet. */
 static void share_account(struct weir_tenant *tenant, const struct weir_link_tenant *message,
                           int page_fd)
 {
@@ -83,7 +84,8 @@ static void share_account(struct weir_tenant *tenant, const struct weir_link_ten
     }
 }
 
-/* The tenant's account page comes with the message. If there is none, the worker counts itself. */
+/* Handle a tenant's settings, with which its account page comes. Without a page the worker counts
+ * by itself. */
 static void on_tenant(struct weir_worker *worker, struct weir_link_heard *heard)
 {
     const struct weir_link_tenant *message = &heard->message.tenant;
@@ -116,7 +118,7 @@ static void on_tenant(struct weir_worker *worker, struct weir_link_heard *heard)
     pthread_mutex_unlock(&worker->lock);
 }
 
-/* End the sessions of a tenant, or of all when it is NULL. */
+/* End the sessions of a tenant, or with NULL of all. */
 static void end_sessions(struct weir_worker *worker, const struct weir_tenant *tenant)
 {
     pthread_mutex_lock(&worker->lock);
@@ -143,7 +145,8 @@ static void on_tenant_gone(struct weir_worker *worker, struct weir_link_heard *h
     }
 }
 
-/* Free the tenants that are gone and of whom nothing is left; are there others who are gone? */
+/* Free the removed tenants of which nothing is left. @return whether other removed tenants
+ * remain */
 static bool free_gone(struct weir_worker *worker)
 {
     struct weir_link_message message = {.type = WEIR_LINK_TENANT_FREE};
@@ -215,7 +218,7 @@ static void on_gate_port(struct weir_worker *worker, struct weir_link_heard *hea
 
 static void on_gate_bell(struct weir_worker *worker, struct weir_link_heard *heard)
 {
-    (void)weir_platform_enter(&worker->platform); /* to resume kernels that the last gate stopped */
+    (void)weir_platform_enter(&worker->platform); /* to resume runs that the last gate stopped */
     if (told.gate_port_fd >= 0 && heard->fd >= 0) {
         weir_gates_attach(worker, told.gate_port_fd, weir_link_take_fd(heard));
     }
@@ -243,7 +246,7 @@ static void on_guest(struct weir_worker *worker, struct weir_link_heard *heard)
     const struct weir_link_guest *guest = &heard->message.guest;
 
     told.n_guests++;
-    if (heard->fd >= 0) { /* without a descriptor the guest is turned away */
+    if (heard->fd >= 0) { /* without a descriptor the guest is refused */
         weir_guest_arrived(worker, guest, weir_link_take_fd(heard));
     }
 }
@@ -296,8 +299,8 @@ static void (*const handlers[WEIR_LINK_COUNT])(struct weir_worker *worker,
 #undef NO
 };
 
-/* Handle one message. false: stop. If no descriptor is left for the one in the message, the handler
- * runs without: a thread waits for the answer, or the supervisor counts the messages. */
+/* Handle one message. false: stop. If this process has no descriptor left for the message's, the
+ * handler still runs: a thread waits for the answer, or the supervisor counts the messages. */
 static bool on_message(struct weir_worker *worker)
 {
     struct weir_link_heard heard;
@@ -321,7 +324,8 @@ static bool on_message(struct weir_worker *worker)
     return !told.stop;
 }
 
-/* A worker that serves one program at a time tells the supervisor when that program has gone. */
+/* Report to the supervisor when the program has gone. For workers that serve one program at a
+ * time. */
 static void report_idle(struct weir_worker *worker)
 {
     struct weir_link_message message = {.type = WEIR_LINK_IDLE,
@@ -377,7 +381,7 @@ static void loop(struct weir_worker *worker)
     }
 }
 
-/* All sessions end; true when they have. */
+/* End all sessions; true when they have ended. */
 static bool wait_for_sessions(struct weir_worker *worker)
 {
     uint64_t end_ns = weir_clock_now_ns() + STOP_WAIT_S * WEIR_NS_PER_S;
@@ -398,7 +402,8 @@ static bool compiler_is_auto(const struct weir_worker *worker)
     return strcmp(worker->config.forms.compiler, "auto") == 0;
 }
 
-/* While it may still start processes: which driver there is shows only later. */
+/* Start the compiler's process while that is still permitted: which driver there is shows only
+ * later. */
 static void open_compiler(const struct weir_worker *worker)
 {
     bool soft = strcmp(worker->config.driver, "softgpu") == 0;
@@ -407,7 +412,7 @@ static void open_compiler(const struct weir_worker *worker)
                        &compiler);
 }
 
-/* Before there are threads, the driver, or guests. */
+/* Give up system calls before there are threads, the driver, or guests. */
 static void give_up_calls(const struct weir_worker *worker)
 {
     bool serves_tcp = worker->config.listen_tcp[0] != 0;
@@ -418,7 +423,7 @@ static void give_up_calls(const struct weir_worker *worker)
     }
 }
 
-/* Workers whose context has a share of the SMs cannot find out how many there are. */
+/* Report the number of SMs: workers whose context has a share of them cannot find it out. */
 static void tell_sms(struct weir_worker *worker)
 {
     struct weir_link_message message = {.type = WEIR_LINK_SMS};
@@ -480,7 +485,7 @@ static int open_worker(struct weir_worker *worker)
     }
     weir_start_stage_ends(WEIR_START_DESCRIBE);
     if (!worker->platform.real) {
-        /* softgpu's processes take events from each other's /proc/PID/fd. */
+        /* softgpu's processes open each other's events through /proc/PID/fd. */
         (void)prctl(PR_SET_DUMPABLE, 1);
         if (compiler_is_auto(worker)) {
             weir_compiler_close(&compiler);
@@ -534,7 +539,7 @@ static void close_worker(struct weir_worker *worker)
     weir_program_ptx_destroy(worker->platform.program_ptx);
     weir_compiler_close(&compiler);
     worker->hooks = NULL;
-    worker->forms = NULL; /* tenants end with the device idle, without them */
+    worker->forms = NULL; /* tenants are destroyed with an idle device, without the builder */
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (worker->tenants[i]) {
             weir_tenant_destroy(worker->tenants[i]);
@@ -561,8 +566,8 @@ static void close_worker(struct weir_worker *worker)
     free(worker);
 }
 
-/* Room for a stack was only asked for to keep mappings out of it; glibc took it for every thread's
- * size. */
+/* Give up the stack room, which was only needed to keep mappings away. glibc took it as the size of
+ * every thread's stack. */
 static void give_up_stack_room(void)
 {
     struct rlimit limit;
@@ -580,8 +585,8 @@ static void give_up_stack_room(void)
 }
 
 /*
- * A client of MPS that ends while it has work on the GPU ends the contexts of all others, so a
- * worker that may be one is killed by the supervisor, which can have the server let it go before.
+ * Wait to be killed: an MPS client that ends while it has work on the GPU ends the contexts of all
+ * others. The supervisor first has the server release this worker.
  */
 static void wait_for_kill(const struct weir_worker *worker)
 {
@@ -592,7 +597,7 @@ static void wait_for_kill(const struct weir_worker *worker)
     }
 }
 
-/* The context is gone, or given up. */
+/* Leave because the context is gone, or was given up. */
 static _Noreturn void leave(struct weir_worker *worker)
 {
     bool overdue = atomic_load(&worker->sticky) == CUDA_ERROR_LAUNCH_TIMEOUT;
@@ -666,8 +671,8 @@ int weir_worker_main(int argc, char **argv)
     if (atomic_load(&worker->sticky) != 0) {
         leave(worker);
     }
-    /* First: when the supervisor was killed, so are we any moment now, and a guest of which one
-     * call has failed would wait for the beat with the others. */
+    /* Do this first. If the supervisor was killed, this worker dies at any moment, and guests would
+     * wait for the heartbeat to stop. */
     weir_regions_leave(worker);
     end_sessions(worker, NULL);
     weir_directory_close(worker); /* from here on no thread reads answers */

@@ -1,8 +1,8 @@
 /*
  * The mailboxes of a region: from a Hello to a session or a refusal. See regions.c for the model.
  *
- * All of a mailbox is the guest's to write: what is taken is copied once and then looked at, and a
- * state is only ever changed from the value that was seen.
+ * The guest can write all of a mailbox: so the worker copies a message once before it checks it,
+ * and changes a state only from the value that it saw.
  */
 #include "host_backend/worker/regions.h"
 
@@ -39,7 +39,7 @@ static void free_mail(struct weir_region_mail *mail)
     free(mail);
 }
 
-/* Put an answer into the mailbox. false: the guest does not wait for it any more. */
+/* Put an answer into the mailbox. false: the guest no longer waits for it. */
 static bool answer(const struct weir_region_mail *mail, const struct weir_welcome *welcome,
                    uint32_t slot, uint64_t segment_offset)
 {
@@ -74,7 +74,7 @@ void weir_region_refuse(struct weir_region_mail *mail, enum weir_status reason, 
     free_mail(mail);
 }
 
-/* A guest's kernel that was booted anew has none of the processes that we know. */
+/* If a guest's kernel was booted again, all processes that we know have ended. */
 static void note_boot(struct region *region, const uint8_t *boot_id)
 {
     static const uint8_t unknown[WEIR_REGION_BOOT_ID_BYTES];
@@ -127,7 +127,7 @@ static void take_hello(struct region *region, uint32_t i, uint32_t state)
     free(bytes);
 }
 
-/* New Hellos; and mailboxes that were left in the middle. */
+/* Handle new Hellos, and mailboxes that were left unfinished. */
 void weir_region_look_at_mail(struct region *region)
 {
     uint64_t now_ns = weir_clock_now_ns();
@@ -150,7 +150,7 @@ void weir_region_look_at_mail(struct region *region)
     }
 }
 
-/* A slot and a segment for a session. */
+/* Take a slot and a segment for a session. */
 static enum weir_status open_slot(struct weir_region_mail *mail, uint64_t session, uint64_t bytes,
                                   struct weir_region_end *end)
 {
@@ -224,7 +224,7 @@ static enum weir_status open_end(struct weir_region_mail *mail, struct weir_welc
     return status;
 }
 
-/* The thread may wake and watch it from now on. */
+/* List an end: from now on the region's thread may wake and watch it. */
 static void enter_end(struct weir_region_end *end)
 {
     struct region *region = end->region;

@@ -1,13 +1,13 @@
 /*
- * Regions of virtual machines: mailboxes, slots, units, and the thread that looks after them.
+ * Regions of virtual machines: mailboxes, slots, units, and the thread that serves them.
  *
- * A slot is FREE, OPEN (a session), or KEPT: the session is over and the guest's process is not, so
- * its units may still be mapped there, as pinned memory or as pages that it registered. A process
- * is over when it says so (guest_left), when its beat stands still for 10 s, when its kernel was
- * booted anew, or with its machine. While QEMU itself stands still (a suspended machine) no time
- * passes. A worker that takes a region over finds the slots and units of its predecessor in the
- * region's control part, and keeps them by the same rules: what the guest may have scribbled there
- * decides about room in its own region and about nothing else.
+ * A slot is FREE, OPEN (a session), or KEPT: the session has ended and the guest's process has not,
+ * so the process may still map its units, as pinned memory or as registered pages. A process counts
+ * as ended when it says so (guest_left), when its heartbeat stops for 10 s, when its kernel was
+ * booted again, or with its machine. While QEMU itself is stopped (a suspended machine) that time
+ * does not pass. A worker that takes a region over finds the slots and units of its predecessor in
+ * the region's control part, and keeps them by the same rules. A guest that writes there can only
+ * harm its own region.
  *
  * Locking: region->lock guards slots, units and the list of ends; it is taken last.
  */
@@ -31,10 +31,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TICK_MS   250 /* period of the host's beat and of the look at the guests' beats */
-#define SILENT_NS (10 * WEIR_NS_PER_S) /* a process whose beat has stopped this long is dead */
+#define TICK_MS   250 /* period of the host's heartbeat, and of checking the guests' heartbeats */
+#define SILENT_NS (10 * WEIR_NS_PER_S) /* a process whose heartbeat stopped this long is dead */
 
-/* Sleep between looks without a bell: right after work was found, after a while, and without any
+/* Sleeps between checks without a bell: right after work was found, after a while, and without any
  * session. The first is about what a sleep costs on both ends. */
 #define LOOK_FIRST_NS (50 * WEIR_NS_PER_US)
 #define LOOK_LAST_NS  (1 * WEIR_NS_PER_MS)
@@ -47,7 +47,7 @@ static struct weir_region_header *header_of(const struct region *region)
 
 /* ---------------------------------------------------------------- who lives */
 
-/* Is the process of a slot over? */
+/* Has the process of a slot ended? */
 static bool slot_is_over_locked(struct region *region, uint32_t i)
 {
     struct slot *slot = &region->slots[i];
@@ -112,7 +112,7 @@ static void wait(struct region *region, struct pollfd waits[2], uint64_t quiet_n
     (void)ppoll(waits, 2, region->bell_fd >= 0 && !used ? NULL : &time, NULL);
 }
 
-/* If the file was cut short, the memory of both ends is gone: nothing in it is valid. */
+/* If the file was truncated, the memory of both ends is gone: nothing in it is valid. */
 static void look_at_length(struct region *region)
 {
     struct stat info;
@@ -170,14 +170,15 @@ static void *look_after(void *user)
     return NULL;
 }
 
-/* ---------------------------------------------------------------- coming and going */
+/* ---------------------------------------------------------------- taking regions over, and
+ * dropping them */
 
-/* What the worker before us left: processes that may live on, with their units. */
+/* Take over the slots of the worker before: processes that may live on, with their units. */
 static void inherit(struct region *region)
 {
     const uint16_t *owners = weir_region_owners(region->base);
 
-    /* Else the first Hello would look like another kernel's, and end those processes. */
+    /* Otherwise the first Hello would seem to come from another kernel, and end those processes. */
     memcpy(region->boot_id, header_of(region)->boot_id, sizeof region->boot_id);
 
     for (uint32_t unit = 1; unit < region->n_units; unit++) {

@@ -1,9 +1,9 @@
 /*
- * The regions of virtual machines, as the worker serves them (docs/design/kvm.md).
+ * The worker's side of virtual machines' regions (docs/design/kvm.md).
  *
- * The supervisor made the region and hands it over; a thread each looks into its mailboxes when the
- * guest rings, wakes sessions, and finds out which of the guest's processes have died. What a
- * session has of a region is in memory/region.h. Internally locked.
+ * The supervisor made the region and hands it over. A thread for each region checks its mailboxes
+ * when the guest rings, wakes sessions, and finds out which of the guest's processes have ended. A
+ * session's part of a region is in memory/region.h. Internally locked.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_REGIONS_H
 #define WEIR_HOST_BACKEND_WORKER_REGIONS_H
@@ -24,7 +24,7 @@ struct weir_worker;
  * Serve a region.
  *
  * @param fd       its memory; taken.
- * @param bell_fd  an eventfd that the guest rings; taken; -1: none, the thread looks by itself.
+ * @param bell_fd  an eventfd that the guest writes; taken; -1: none, the thread polls.
  * @thread main
  */
 void weir_region_attach(struct weir_worker *worker, const struct weir_link_region *about, int fd,
@@ -34,8 +34,8 @@ void weir_region_attach(struct weir_worker *worker, const struct weir_link_regio
 void weir_region_detach(struct weir_worker *worker, uint64_t id);
 
 /**
- * The worker is about to end: say so in all regions, before the first session ends. Guests see it
- * at once, and not by a beat that stands still; nothing else changes.
+ * The worker is about to end: write that to all regions, before the first session ends. So guests
+ * see it at once, and need not wait for the heartbeat to stop.
  * @thread main
  */
 void weir_regions_leave(struct weir_worker *worker);
@@ -57,16 +57,17 @@ enum weir_status weir_region_welcome(struct weir_region_mail *mail,
                                      struct weir_transport **ret_transport,
                                      struct weir_region_end **ret_end) WEIR_MUST_CHECK;
 
-/** Say no. Takes mail. @thread any */
+/** Refuse a Hello. Takes mail. @thread any */
 void weir_region_refuse(struct weir_region_mail *mail, enum weir_status reason, int32_t result,
                         const char *message);
 
 /* ---- between regions.c and region_mail.c */
 
-/** End what belongs to processes that are over; all: those of a kernel that is no more. */
+/** End the slots of processes that have ended; all: all processes, since the guest's kernel is
+ * gone. */
 void weir_region_look_at_slots(struct region *region, bool all);
 
-/** New Hellos; and mailboxes that were left in the middle. @thread the region's */
+/** Handle new Hellos, and mailboxes that were left unfinished. @thread the region's */
 void weir_region_look_at_mail(struct region *region);
 
 #endif

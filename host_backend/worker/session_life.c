@@ -1,4 +1,4 @@
-/* How a session comes and goes; at its end it takes everything apart. */
+/* Makes a session, and destroys all its objects at its end. */
 #include "host_backend/worker/code/images.h"
 #include "host_backend/worker/guests.h"
 #include "host_backend/worker/sessions.h"
@@ -33,7 +33,7 @@
 #include <stdlib.h>
 
 #define DRAIN_STEP_NS   (20 * WEIR_NS_PER_MS)
-#define ORPHAN_AFTER_NS WEIR_NS_PER_S /* about as long as a worker's restart takes */
+#define ORPHAN_AFTER_NS WEIR_NS_PER_S /* about as long as the restart of a worker */
 #define ARENA_CAP_BYTES (8u << 20)
 
 static bool make_parts(struct weir_session *s)
@@ -135,8 +135,8 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
 
 /*
  * A program may leave work behind: it was killed, or ended without waiting. Long kernels are legal,
- * and nothing but the end of its context ends a kernel. So the session stays as an orphan, with its
- * memory and its place among its tenant's sessions, until its work has ended.
+ * and only the end of its context ends a kernel. So the session stays as an orphan, with its memory
+ * and its place among its tenant's sessions, until its work has ended.
  */
 
 static void orphan(struct weir_session *s, uint64_t since_ns)
@@ -151,7 +151,8 @@ static void orphan(struct weir_session *s, uint64_t since_ns)
     atomic_store(&s->about->orphaned_ns, since_ns);
 }
 
-/* Now and then while work of an ended session goes on, since when. */
+/* Called now and then while work of an ended session continues, with the time since when it
+ * does. */
 static void look_at_orphan(struct weir_session *s, uint64_t since_ns)
 {
     uint64_t age_ns = weir_clock_now_ns() - since_ns;
@@ -169,7 +170,7 @@ static void look_at_orphan(struct weir_session *s, uint64_t since_ns)
     if (limit_s != 0 && age_ns > limit_s * WEIR_NS_PER_S) {
         weir_session_overdue(s);
     } else if (s->platform->alone && weir_guests_only_orphans(s->worker)) {
-        weir_session_overdue(s); /* no guest waits here, and a new worker is there sooner */
+        weir_session_overdue(s); /* no guest waits here, and a new worker starts sooner */
     }
 }
 
@@ -202,7 +203,7 @@ static bool stream_drained(struct weir_session *s, struct weir_host_stream *stre
     return true;
 }
 
-/* Wait for all work of the session; not once the context is dead. */
+/* Wait for all work of the session, unless the context is dead. */
 static void drain(struct weir_session *s)
 {
     uint64_t since_ns = weir_clock_now_ns();
@@ -223,8 +224,8 @@ static void drain(struct weir_session *s)
     }
 }
 
-/* Are all unfinished kernels of the session runs, of which there is one? A kernel that cannot be
- * stopped must find what the runs ahead of it would have computed, or it faults. */
+/* Are all unfinished kernels of the session runs, and is there one? A kernel that cannot be stopped
+ * needs the results of the runs before it, or it may fault. */
 static bool only_runs_pending(const struct weir_session *s)
 {
     bool any = false;
@@ -240,7 +241,7 @@ static bool only_runs_pending(const struct weir_session *s)
     return any;
 }
 
-/* Can other processes wait for its streams? Their kernels, too, must find what was computed. */
+/* Can other processes wait for the session's streams? Then their kernels, too, need its results. */
 static bool others_may_wait(const struct weir_session *s)
 {
     bool any;

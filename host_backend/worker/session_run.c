@@ -30,13 +30,13 @@
 
 #define IDLE_WAIT_NS   WEIR_NS_PER_S
 #define WATCH_WAIT_NS  (5 * WEIR_NS_PER_MS)
-#define LATER_WAIT_NS  (100 * WEIR_NS_PER_MS) /* while calls are put off */
+#define LATER_WAIT_NS  (100 * WEIR_NS_PER_MS) /* longest sleep while calls are deferred */
 #define POLL_WAIT_NS   (50 * WEIR_NS_PER_US)
 #define START_NS       WEIR_NS_PER_S          /* calls are timed this long after the start */
 #define SLOW_CALL_NS   (100 * WEIR_NS_PER_US) /* a timed call that takes longer is logged */
-#define GATE_SPIN_NS   (5 * WEIR_NS_PER_US)   /* idle time before ends of work are looked for */
-#define SLICE_NS       (50 * WEIR_NS_PER_MS)  /* between looks whether a waiter still exists */
-#define FREE_TRIES     3 /* before others are asked: the driver frees memory with a delay */
+#define GATE_SPIN_NS   (5 * WEIR_NS_PER_US)   /* idle time before it looks for ends of work */
+#define SLICE_NS       (50 * WEIR_NS_PER_MS)  /* how often to check whether a waiter still exists */
+#define FREE_TRIES     3 /* tries before others are asked: the driver frees memory late */
 #define GATE_SHARED_NS (30 * WEIR_NS_PER_US) /* GATE_SPIN_NS, if others share: marks delay */
 
 /* ---------------------------------------------------------------- one record */
@@ -96,7 +96,7 @@ static bool compiles(uint16_t op)
     }
 }
 
-/* Others in which it does so without keeping other threads waiting for long. */
+/* Other operations that wait for the device, but do not block other threads for long. */
 static bool waits_for_own_work(uint16_t op)
 {
     return waits_for_device(op) || destroys(op) || op == WEIR_OP_module_load ||
@@ -132,8 +132,9 @@ static CUresult run_handler(struct weir_session *s, uint16_t op, const union wei
 }
 
 /*
- * A program has a context on the device of its records, and so has the worker; but not if the
- * program only asks, or has made a context current that it has not activated yet. That opens none.
+ * Open the device of a record. A program has a context on the device of its records, and then the
+ * worker has one, too. Not if the program only asks, or has made a context current without
+ * activating it: that opens none.
  */
 static CUresult enter_device_of(struct weir_session *s, const struct weir_record *record)
 {
@@ -145,12 +146,12 @@ static CUresult enter_device_of(struct weir_session *s, const struct weir_record
 
 /* ---------------------------------------------------------------- once more */
 
-/* Wait until one of the tenant's programs has released what it held, or none will. */
+/* Wait until one of the tenant's ended programs has released its memory, or none will. */
 static void await_end(struct weir_session *session)
 {
     struct weir_programs *programs = session->tenant->programs;
 
-    weir_admission_idle(session); /* others' work would wait behind ours, whose end is unseen */
+    weir_admission_idle(session); /* others' work waits for the end of ours, which needs a mark */
     while (weir_programs_ends(programs) == session->op.ends && weir_session_may_hope(session) &&
            !weir_session_is_over(session)) {
         weir_programs_await(programs, session->op.ends, SLICE_NS);
@@ -183,8 +184,8 @@ static void say_device_is_full(struct weir_session *session)
 }
 
 /*
- * The operation has failed. If memory that it lacked may be there soon, wait for it: in no handler
- * and with no lock. @return true: carry it out again, from the beginning
+ * Handle a failed operation. If the memory that it lacks may be free soon, wait for it, in no
+ * handler and with no lock. @return true: execute it again, from the beginning
  */
 static bool tries_again(struct weir_session *session, CUresult result)
 {
@@ -197,7 +198,7 @@ static bool tries_again(struct weir_session *session, CUresult result)
         return false;
     }
     await_end(session);
-    if (lack == WEIR_LACK_SOON) { /* if the memory still lacks, the last try says why */
+    if (lack == WEIR_LACK_SOON) { /* if memory still lacks, the last try gives the reason */
         return true;
     }
     if (!weir_session_lacks_long(session) &&
@@ -211,8 +212,8 @@ static bool tries_again(struct weir_session *session, CUresult result)
     return false;
 }
 
-/* Carry out an operation. If it lacks memory that programs which have just ended may still hold
- * (state/ending.h), do so again. */
+/* Execute an operation. If it lacks memory that recently ended programs may still hold
+ * (state/ending.h), try it again. */
 static CUresult carry_out(struct weir_session *s, const struct weir_record *record,
                           const union weir_op_any_in *in, union weir_op_any_out *out)
 {
@@ -244,7 +245,7 @@ static uint64_t timed_until_ns(const struct weir_session *s)
     return weir_log_level() >= WEIR_LOG_DEBUG ? s->about->started_ns + START_NS : 0;
 }
 
-/* What keeps a program waiting at its start. */
+/* Log what makes a program wait at its start. */
 static void log_slow_call(const struct weir_session *s, uint16_t op, uint64_t begin_ns)
 {
     uint64_t end_ns = weir_clock_now_ns();
@@ -258,7 +259,7 @@ static void log_slow_call(const struct weir_session *s, uint16_t op, uint64_t be
     }
 }
 
-/* Log why a kernel cannot launch kernels: MPS is the only cause that the host knows. */
+/* Log why a kernel cannot launch kernels: MPS is the only cause that the host can see. */
 static void tell_of_launches(struct weir_session *s)
 {
     if (!s->about->launches_told) {
@@ -352,9 +353,9 @@ static void handle(struct weir_session *s, const struct weir_record *record)
 /* ---------------------------------------------------------------- between records */
 
 /*
- * How long to spin for the next record. A guest that waits for the GPU sends its next work the
- * moment it sees the word, and waking a sleeping thread then costs 0.13 ms (a tenth of a 64 MiB
- * copy, H200, 16 cores, 2026-11-21): while the GPU has to write a word, spin longer, as the driver
+ * How long to spin for the next record. A guest that waits for the GPU sends its next work when it
+ * sees the word. If this thread sleeps then, its wake-up costs 0.13 ms (a tenth of a 64 MiB copy,
+ * H200, 16 cores, 2026-11-21). So while the GPU has to write a word, spin longer, as the driver
  * would.
  */
 static uint64_t spin_for(struct weir_session *s)
@@ -370,7 +371,7 @@ static uint64_t spin_for(struct weir_session *s)
     return spin_ns;
 }
 
-/* Count the session active, and tell its guest whether it may wait by spinning. */
+/* Count the session as active, and tell its guest whether it may wait by spinning. */
 static void note_spin(struct weir_session *s)
 {
     enum weir_spin_level level = weir_spin_note(s->platform->spin.page, &s->channel->spin_epoch);
@@ -430,10 +431,10 @@ void weir_session_run(struct weir_session *session)
             }
             given = true;
             spin_ns = spin_for(session);
-            open = true; /* looked at once nothing more comes */
+            open = true; /* checked when no more records come */
         } else if (status == WEIR_ERR_TIMED_OUT) {
             open = weir_session_words_open(session);
-            if (open) { /* no record came for a while, and the GPU is to write a word */
+            if (open) { /* no record came for a while, and a word is open */
                 weir_session_look_at_contexts(session);
             }
             spin_ns = 0;

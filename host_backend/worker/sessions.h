@@ -1,4 +1,4 @@
-/* Sessions from begin to end: made, run by a thread of their own, taken apart. */
+/* Sessions from start to end: they are made, run by a thread of their own, and destroyed. */
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSIONS_H
 #define WEIR_HOST_BACKEND_WORKER_SESSIONS_H
 
@@ -10,7 +10,7 @@ struct weir_session_params {
     struct weir_transport *transport; /* ownership passes to the session, also on failure */
     uint64_t id;
     bool remote;
-    struct weir_region_end *region_end; /* NULL: not in a virtual machine */
+    struct weir_region_end *region_end; /* NULL: the guest is in no virtual machine */
     bool monitor;
     int64_t pid;
     uint32_t pid_here; /* the guest's process in this pid namespace; 0: unknown */
@@ -24,34 +24,34 @@ struct weir_session_params {
  * Make a session around an open transport whose segment exists; registers its words with the
  * driver.
  *
- * @param ret_session  gives it; run it with weir_session_run().
+ * @param ret_session  gives the session; run it with weir_session_run().
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_DRIVER, WEIR_ERR_QUOTA
  * @thread the thread that will run it, with the context current
  */
 enum weir_status weir_session_create(const struct weir_session_params *params,
                                      struct weir_session **ret_session) WEIR_MUST_CHECK;
 
-/** Serve records until the guest goes, breaks the protocol, or the session is ended; then
- * weir_session_finish(). @thread owner */
+/** Serve records until the guest ends, breaks the protocol, or the session is ended. Call
+ * weir_session_finish() afterwards. @thread owner */
 void weir_session_run(struct weir_session *session);
 
 /**
- * Take no more records, and wait until the work that the session has given the GPU has ended: for
- * ever, unless its tenant has orphan_s or the context dies.
+ * Take no more records, and wait until the session's work on the GPU has ended. The wait has no
+ * limit, unless its tenant has orphan_s or the context dies.
  * @thread owner
  */
 void weir_session_finish(struct weir_session *session);
 
 /**
- * Give up what the session holds: destroy its objects, clear and return its memory. Its work has
- * ended (weir_session_finish()), or it had none.
+ * Release all resources of the session: destroy its objects, clear and return its memory. Its work
+ * has ended (weir_session_finish()), or it had none.
  * @thread owner
  */
 void weir_session_clear(struct weir_session *session);
 
 /**
- * Free a session that holds nothing (weir_session_clear()). May wait until the GPU is idle, for its
- * words are registered with the driver. Accepts NULL.
+ * Free a session that holds nothing (weir_session_clear()). May wait until the GPU is idle, since
+ * its words are registered with the driver. Accepts NULL.
  * @thread owner
  */
 void weir_session_destroy(struct weir_session *session);

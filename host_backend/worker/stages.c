@@ -1,4 +1,4 @@
-/* Where the time of a program's start goes: see stages.h. */
+/* Measures the stages of a program's start: see stages.h. */
 #include "host_backend/worker/stages.h"
 
 #include "base/clock.h"

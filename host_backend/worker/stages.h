@@ -1,4 +1,4 @@
-/* Where the time of a program's start goes. */
+/* Measures how long the stages of a program's start take. */
 #ifndef WEIR_HOST_BACKEND_WORKER_STAGES_H
 #define WEIR_HOST_BACKEND_WORKER_STAGES_H
 
@@ -14,7 +14,7 @@ struct weir_stages {
     uint64_t welcome_ns;           /* its welcome was sent */
 };
 
-/** Log them, in microseconds, at the level debug: the start ends now. @thread any */
+/** Log the stages, in microseconds, at the level debug: the start ends now. @thread any */
 void weir_stages_log(const struct weir_stages *stages, const char *tenant, uint64_t session);
 
 #endif

@@ -1,5 +1,5 @@
-/* What the worker tells the supervisor about itself: statistics of its sessions, live and ended, as
- * `weir stats` asks for them, and the rows of `weir status` and of the metrics. */
+/* The worker's reports to the supervisor: statistics of its sessions, live and ended, for `weir
+ * stats`, and the rows of `weir status` and of the metrics. */
 #include "host_backend/worker/stats.h"
 #include "host_backend/worker/code/images.h"
 #include "host_backend/worker/device/device.h"
@@ -153,7 +153,7 @@ static double orphan_age_s(const struct weir_session *s)
     return since_ns != 0 ? (double)(weir_clock_now_ns() - since_ns) / (double)WEIR_NS_PER_S : 0;
 }
 
-/* Has the session's program ended, so that it will soon have given back everything? */
+/* Has the session's program ended, so that its resources will soon be free? */
 static bool is_on_its_way_out(const struct weir_session *s)
 {
     return weir_session_has_ended(s) && atomic_load(&s->about->orphaned_ns) == 0;
@@ -164,7 +164,7 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* What a tenant has here; if programs of it have just ended, without them. */
+/* Fill in what a tenant holds here, without programs of it that have just ended. */
 static void fill_holdings_locked(const struct weir_worker *worker, const struct weir_tenant *t,
                                  struct weir_status_tenant *row)
 {

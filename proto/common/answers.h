@@ -22,7 +22,7 @@ CUresult weir_answer_error_string(CUresult error, const char **ret_text);
 /**
  * cuDeviceGetProperties: CUDA_SUCCESS.
  *
- * @param attribute  cuDeviceGetAttribute; what it has no value for is 0.
+ * @param attribute  cuDeviceGetAttribute; an attribute without a value is 0.
  * @thread any
  */
 CUresult weir_answer_properties(CUresult (*attribute)(int *value, CUdevice_attribute id,

@@ -1,7 +1,7 @@
 /*
- * What every library that stands in for libcuda.so.1 must do beside the Driver API itself, shared
- * by the guest library and softgpu: the undocumented export tables that unmodified libcudart,
- * cuBLAS, cuFFT and cuDNN ask for.
+ * What every library that replaces libcuda.so.1 must offer besides the Driver API itself, shared by
+ * the guest library and softgpu: the undocumented export tables that unmodified libcudart, cuBLAS,
+ * cuFFT and cuDNN ask for.
  */
 #ifndef WEIR_PROTO_COMMON_COMMON_H
 #define WEIR_PROTO_COMMON_COMMON_H
@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What the library reports of one device; enters the runtime's integrity hash. */
+/* A library's values for one device; they enter the runtime's integrity hash. */
 struct weir_common_device {
     CUuuid uuid; /* as cuDeviceGetUuid gives it */
     int32_t pci_domain;
@@ -59,8 +59,8 @@ void weir_common_init(const struct weir_common_ops *ops);
  * @param ret_table  the table, or NULL when it is refused; static memory.
  * @param id         16 bytes.
  * @return CUDA_SUCCESS
- * @return CUDA_ERROR_INVALID_VALUE  unknown table, or a NULL argument. Callers have fallbacks for a
- *                                   refused table and none for one that lies.
+ * @return CUDA_ERROR_INVALID_VALUE  unknown table, or a NULL argument. Callers have a fallback for
+ *                                   a refused table, but not for a wrong one.
  * @thread any, also before cuInit
  */
 CUresult weir_common_export_table(const void **ret_table, const CUuuid *id);

@@ -1,6 +1,6 @@
 /*
- * Settings of GPU core dumps. No library here writes one: a program, or a debugger's script, that
- * sets them gets back what it has set.
+ * Settings of GPU core dumps. No library here writes a core dump: a program or a debugger's script
+ * only gets back the settings that it made.
  */
 #ifndef WEIR_PROTO_COMMON_COREDUMP_H
 #define WEIR_PROTO_COMMON_COREDUMP_H
@@ -22,10 +22,10 @@ CUresult weir_coredump_set(struct weir_coredump **own, CUcoredumpSettings attrib
                            const size_t *size);
 
 /**
- * cuCoredumpGetAttribute() and, for own NULL, cuCoredumpGetAttributeGlobal(). What a context has
- * not set is as everywhere, and what is not set there as the driver has it by default.
+ * cuCoredumpGetAttribute() and, for own NULL, cuCoredumpGetAttributeGlobal(). A setting that the
+ * context has not made has the global value, or else the driver's default.
  *
- * @param size  room at value; gets what was needed. value NULL: only that.
+ * @param size  room at value; set to the needed size. value NULL: only get the size.
  * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE
  * @thread any
  */

@@ -1,6 +1,6 @@
 /*
- * The calling thread's stack of current contexts. Opaque values: liveness is the library's
- * business. All functions act on the calling thread alone and take no lock.
+ * The calling thread's stack of current contexts. Its values are opaque: the library checks whether
+ * a context lives. All functions only use the calling thread's stack, without a lock.
  */
 #ifndef WEIR_PROTO_COMMON_CTX_STACK_H
 #define WEIR_PROTO_COMMON_CTX_STACK_H
@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "proto/cuda_abi.h"
 
-/* Deeper than any program goes; a bound keeps a leaking push loop from eating memory. */
+/* No program needs more; the bound keeps a loop of pushes from using all memory. */
 #define WEIR_CTX_STACK_DEPTH 256
 
 struct weir_ctx_stack {

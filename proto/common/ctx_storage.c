@@ -112,7 +112,7 @@ enum weir_status weir_ctx_storage_remove(struct weir_ctx_storage *storage, void 
     return status;
 }
 
-/* Take out any one entry. Destructors may add entries, so the caller repeats this until none is
+/* Remove any one entry. Destructors may add entries, so the caller repeats this until none is
  * left. */
 static bool take_any(struct weir_ctx_storage *storage, struct weir_ctx_storage_slot *ret_slot)
 {

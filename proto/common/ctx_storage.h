@@ -1,7 +1,7 @@
 /*
- * Context-local storage: values that libraries hang on a context, by key.
+ * Context-local storage: values that libraries attach to a context, by key.
  *
- * The runtime looks its state up here on every call, so get takes no lock. Entries live in chunks
+ * The runtime looks up its state here in every call, so get takes no lock. Entries live in chunks
  * that are never freed before the context; a deleted slot is reused. Destructors run outside any
  * lock, since they call back into the driver.
  */
@@ -29,7 +29,7 @@ struct weir_ctx_storage_chunk {
 };
 
 struct weir_ctx_storage {
-    pthread_mutex_t lock; /* guards changes; readers go without */
+    pthread_mutex_t lock; /* guards changes; readers need no lock */
     struct weir_ctx_storage_chunk first;
 };
 
@@ -40,9 +40,9 @@ void weir_ctx_storage_init(struct weir_ctx_storage *storage);
 void weir_ctx_storage_finish(struct weir_ctx_storage *storage);
 
 /**
- * Set the value of a key, replacing one that is there.
+ * Set the value of a key, and replace an old one.
  *
- * @param key         not NULL; compared, never followed.
+ * @param key         not NULL; only compared, never dereferenced.
  * @param destructor  called by weir_ctx_storage_clear(); may be NULL.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_INVALID (NULL key)
  * @thread any
@@ -50,7 +50,7 @@ void weir_ctx_storage_finish(struct weir_ctx_storage *storage);
 enum weir_status weir_ctx_storage_put(struct weir_ctx_storage *storage, void *key, void *value,
                                       weir_ctx_storage_fn destructor) WEIR_MUST_CHECK;
 
-/** WEIR_OK or WEIR_ERR_NOT_FOUND. @thread any; lock-free */
+/** Get a value: WEIR_OK or WEIR_ERR_NOT_FOUND. @thread any; lock-free */
 enum weir_status weir_ctx_storage_get(struct weir_ctx_storage *storage, void *key,
                                       void **ret_value) WEIR_MUST_CHECK;
 

@@ -1,12 +1,12 @@
 /*
- * The undocumented tables of cuGetExportTable, as far as unmodified libraries need them.
+ * The undocumented tables of cuGetExportTable that unmodified libraries need.
  *
  * A table is an array of pointers whose slot 0 is its size in bytes (context-local storage alone
  * has no size slot); callers check that it is large enough and call slots by number. Every
  * libcudart asks for six tables before its first call and checks one keyed hash; cuBLAS, cuBLASLt
- * and cuFFT ask for three more. Slots that nobody was seen to call return CUDA_ERROR_NOT_SUPPORTED,
- * and unknown tables are refused: every known caller survives a refusal, but not a table that
- * claims success.
+ * and cuFFT ask for three more. Slots that no library was seen to call return
+ * CUDA_ERROR_NOT_SUPPORTED, and unknown tables are refused: every known caller survives a refusal,
+ * but not a table that claims success.
  *
  * All support for such tables is in this file. WEIR_WITH_EXPORT_TABLES=OFF leaves it out; then
  * programs that use the Driver API directly still work, programs on libcudart do not.
@@ -208,7 +208,7 @@ static CUresult tools_module_functions(CUcontext context, CUmodule module, funct
             break;
         }
     }
-    /* cuFFT takes success for failure here; the value 1 is what it accepts. */
+    /* cuFFT interprets success as failure here; it accepts the value 1. */
     return CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -332,7 +332,8 @@ static const uint8_t integrity_key[MD2_BLOCK] = {0x14, 0x6a, 0xdd, 0xae, 0x53, 0
 
 static CUresult integrity_check(uint32_t version, uint64_t unix_time_s, uint64_t ret_hash[2]);
 
-/* ---- The tables. A data pointer and a function pointer have one size on every CUDA platform. */
+/* ---- The tables. Data pointers and function pointers have the same size on every CUDA
+ * platform. */
 
 #define SLOT(function) ((void *)(uintptr_t)(function))
 #define SIZE(slots)    ((void *)(uintptr_t)((slots) * sizeof(void *)))
@@ -364,7 +365,7 @@ static void *context_table[CONTEXT_SLOTS] = {
     SIZE(CONTEXT_SLOTS), [4] = SLOT(tools_context_id), [39] = SLOT(tools_stream_number),
     [51] = SLOT(tools_stream_token)};
 static void *module_table[MODULE_SLOTS] = {SIZE(MODULE_SLOTS), [7] = SLOT(tools_module_functions)};
-/* cuBLASLt needs this one to exist on sm_90; slot 4 may refuse. */
+/* cuBLASLt needs this table on sm_90; slot 4 may refuse. */
 static void *sm90_table[SM90_SLOTS] = {SIZE(SM90_SLOTS)};
 
 static CUresult integrity_check(uint32_t version, uint64_t unix_time_s, uint64_t ret_hash[2])
@@ -409,7 +410,7 @@ static CUresult integrity_check(uint32_t version, uint64_t unix_time_s, uint64_t
 static const struct {
     uint8_t id[16];
     void **table;
-    uint32_t slots; /* empty ones are filled with not_supported; 0: leave as it is */
+    uint32_t slots; /* empty slots get not_supported; 0: leave the table unchanged */
 } tables[] = {
     {{0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d,
       0xf9},

@@ -2,7 +2,7 @@
  * cuGetProcAddress: from a base name, a CUDA version and flags to an exported symbol.
  *
  * A base name has up to four forms (name, name_v2, ...), each of them valid from one CUDA version
- * on, and some forms have a per-thread variant. The answer is the newest form that the asked
+ * on, and some forms have a per-thread variant. The answer is the newest form that the requested
  * version has. The guest library and softgpu both use it; the table is generated from proto/api.
  */
 #ifndef WEIR_PROTO_COMMON_PROCADDR_H

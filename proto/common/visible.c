@@ -13,7 +13,7 @@ static bool is_uuid(const char *item)
     return strncasecmp(item, "GPU-", 4) == 0;
 }
 
-/* Find the device whose UUID begins so; -1: there is none, or more than one. */
+/* Find the device whose UUID begins like this; -1: there is none, or more than one. */
 static int by_uuid(const char *item, size_t len, const CUuuid *uuids, int n)
 {
     int found = -1;

@@ -7,15 +7,15 @@
 /**
  * Read the list as NVIDIA's driver does.
  *
- * Items are ordinals, or beginnings of UUIDs ("GPU-..."); the first says which. Of an ordinal the
- * digits that it begins with count ("0abc" is 0). The list ends at the first item that names no
- * device, or is of the other kind; one that names a device twice leaves none.
+ * Items are ordinals, or beginnings of UUIDs ("GPU-..."); the first one decides which. Only the
+ * leading digits of an ordinal count ("0abc" is 0). The list ends at the first item that names no
+ * device, or is of the other kind. If the list names a device twice, no device is visible.
  *
  * @param list       the variable's value.
  * @param uuids      of all devices.
  * @param n          1 .. 32
- * @param ret_order  room for n; the devices that are left.
- * @return how many are left
+ * @param ret_order  room for n; the visible devices.
+ * @return the number of visible devices
  * @thread any
  * @source PyTorch's torch/cuda/__init__.py (_parse_visible_devices), whose authors compared it with
  *         driver 525.60.13; it wants the whole "GPU-" in capitals.

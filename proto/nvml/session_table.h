@@ -2,9 +2,9 @@
  * How Weir's libnvidia-ml.so.1 reaches the host: an export table of Weir's libcuda.so.1
  * (cuGetExportTable with WEIR_NVML_TABLE_UUID), private to the two and to one version of Weir.
  *
- * The functions keep a connection of their own, a monitor's, apart from the program's CUDA session:
- * cuInit is not needed and not made unnecessary, CUDA_VISIBLE_DEVICES is not looked at, a process
- * that forks may use CUDA in the child, and a slow answer delays no launch.
+ * The functions use a connection of their own, a monitor's, besides the program's CUDA session:
+ * they neither need nor replace cuInit, CUDA_VISIBLE_DEVICES is ignored, a process that forks may
+ * use CUDA in the child, and a slow answer delays no launch.
  */
 #ifndef WEIR_PROTO_NVML_SESSION_TABLE_H
 #define WEIR_PROTO_NVML_SESSION_TABLE_H
@@ -22,7 +22,7 @@
     }
 #define WEIR_NVML_TABLE_VERSION 2u
 
-/* One call of a carried function. */
+/* A call of a function of functions.def. */
 struct weir_nvml_request {
     const char *function;
     uint32_t arguments[WEIR_NVML_ARGUMENTS];
@@ -41,11 +41,12 @@ struct weir_nvml_process {
     char name[WEIR_NVML_PROCESS_NAME_BYTES];
 };
 
-/* All functions: any thread; block for a round trip at most, or while connecting. */
+/* All functions: any thread; they block for at most a round trip, or while connecting. */
 struct weir_nvml_table {
     size_t table_bytes;
     uint32_t version; /* WEIR_NVML_TABLE_VERSION */
-    /* Connect, unless connected. NVML_ERROR_DRIVER_NOT_LOADED: no host; NO_PERMISSION: refused. */
+    /* Connect, unless connected. NVML_ERROR_DRIVER_NOT_LOADED: there is no host; NO_PERMISSION: it
+     * refuses. */
     nvmlReturn_t (*open)(void);
     /* Drop the connection. */
     void (*close)(void);
@@ -54,9 +55,9 @@ struct weir_nvml_table {
     /* Can a device reach the memory of another device of the tenant? */
     bool (*can_access)(uint32_t device, uint32_t peer);
     nvmlReturn_t (*call)(uint32_t device, struct weir_nvml_request *request);
-    /* Gives what cuMemGetInfo gives in this process. */
+    /* Returns what cuMemGetInfo returns in this process. */
     nvmlReturn_t (*memory)(uint32_t device, uint64_t *ret_free_bytes, uint64_t *ret_total_bytes);
-    /* Lists the tenant's processes that have a CUDA context. room: WEIR_NVML_PROCESSES_MAX. */
+    /* Lists the tenant's processes that have a CUDA context; room for WEIR_NVML_PROCESSES_MAX. */
     nvmlReturn_t (*processes)(uint32_t device, struct weir_nvml_process *processes,
                               uint32_t *ret_count);
     /* As cuDriverGetVersion. */

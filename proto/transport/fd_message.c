@@ -96,8 +96,8 @@ static enum weir_status take_fd(struct weir_fds *fds, int *ret_fd)
         }
         return WEIR_OK;
     }
-    /* Cut with nothing in it: this process has no descriptors left,
-     * which is not the peer's fault. */
+    /* The list was cut off without any descriptor in it: this process can open no more, which is
+     * not the peer's fault. */
     enum weir_status status = fds->fds_cut && fds->n == 0 ? WEIR_ERR_NO_DESCRIPTOR : WEIR_ERR_PEER;
     weir_fds_close(fds);
     return status;

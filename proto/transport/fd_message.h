@@ -26,9 +26,9 @@ enum weir_status weir_fd_message_send(int socket_fd, const void *bytes, size_t l
  * @param capacity  of bytes; a longer message is WEIR_ERR_PEER.
  * @param ret_len   its length, at least 1.
  * @param ret_fd    the descriptor that came with it, or -1; NULL: none may come. The caller closes.
- * @return WEIR_OK, WEIR_ERR_TIMED_OUT, WEIR_ERR_CLOSED, WEIR_ERR_PEER (too long, or descriptors
- *         that were not asked for: they are closed), WEIR_ERR_NO_DESCRIPTOR (this process can open
- *         no more: the one sent is lost, later messages come whole), WEIR_ERR_IO
+ * @return WEIR_OK, WEIR_ERR_TIMED_OUT, WEIR_ERR_CLOSED, WEIR_ERR_PEER (too long, or unexpected
+ *         descriptors, which are closed), WEIR_ERR_NO_DESCRIPTOR (this process can open no more:
+ *         the sent one is lost, later messages are not affected), WEIR_ERR_IO
  * @thread one receiver at a time; errno is preserved
  */
 enum weir_status weir_fd_message_receive(int socket_fd, void *bytes, size_t capacity,
@@ -40,15 +40,15 @@ enum weir_status weir_fd_message_receive(int socket_fd, void *bytes, size_t capa
 bool weir_fd_peer_gone(int socket_fd, int pid_fd);
 
 /**
- * A number that no other socket has while the system runs. @return 0: it is no socket, or the
- * kernel gives no number. @thread any; errno is preserved
+ * A number that no other socket has while the system runs. @return 0: the descriptor is no socket,
+ * or the kernel gives no number. @thread any; errno is preserved
  */
 uint64_t weir_socket_cookie(int socket_fd);
 
-/** Gives the absolute time that lies timeout_ns ahead; WEIR_FOREVER stays. @thread any */
+/** Returns the absolute time that is timeout_ns ahead; WEIR_FOREVER stays. @thread any */
 uint64_t weir_deadline_after(uint64_t timeout_ns);
 
-/** Gives the time that is left until a deadline, 0 after it; WEIR_FOREVER stays. @thread any */
+/** Returns the time that is left until a deadline, 0 after it; WEIR_FOREVER stays. @thread any */
 uint64_t weir_deadline_left_ns(uint64_t deadline_ns);
 
 #endif

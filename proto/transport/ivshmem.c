@@ -1,11 +1,12 @@
 /*
- * Both ends of a session in a VM's region, over the rings of shm.c; and the guest's opening of the
+ * Both ends of a session in a VM's region, over the rings of shm.c. The guest's end also opens the
  * region.
  *
- * How the guest's end knows that the host is gone: its slot names another session (the host ended
- * this one), the region's epoch is another (the worker died, or QEMU's memory is all that is left),
- * or the worker's beat stands still (nobody was left to say so). The guest's end has one thread: it
- * counts the slot's beat, with all signals blocked, and holds nothing that a fork could break.
+ * The guest's end sees in three ways that the host is gone: its slot names another session (the
+ * host ended this one), the region's epoch has changed (the worker died, or only QEMU's memory is
+ * left), or the worker's heartbeat stops (no process was left to report it). The guest's end has
+ * one thread, with all signals blocked: it increments the slot's heartbeat, and holds nothing that
+ * a fork could break.
  */
 #include "proto/transport/ivshmem.h"
 #include "base/clock.h"
@@ -24,7 +25,7 @@
 #include <unistd.h>
 
 #define BEAT_NS (500 * WEIR_NS_PER_MS)
-/* After this time without a beat, the host counts as gone. */
+/* After this time without a heartbeat, the host counts as gone. */
 #define HOST_BEAT_NS (10 * WEIR_NS_PER_S)
 #define BEAT_STACK   (512u << 10) /* the stack also holds the program's static TLS */
 #define BAR0_BYTES   4096u
@@ -57,7 +58,8 @@ static bool beside(const char *path, const char *name, char text[PATH_MAX])
     return len > 0 && len < PATH_MAX;
 }
 
-/* Memory space of a PCI device that no driver has claimed is off. Only root may switch it on. */
+/* Switch on a PCI device's memory space, which is off while no driver has claimed it. Only root may
+ * do that. */
 static void enable_device(const char *path)
 {
     char name[PATH_MAX], now = 0;
@@ -98,7 +100,7 @@ static enum weir_status map_bell(const char *path, struct weir_region *region)
     return status;
 }
 
-/* Read from the kernel how large a character device's memory is; 0: unknown, so it is no dax
+/* Read the size of a character device's memory from the kernel; 0: unknown, so it is no dax
  * device. */
 static uint64_t size_of_device(const struct statx *info)
 {
@@ -195,7 +197,7 @@ struct guest_end {
     struct weir_region_slot *slot;
     uint64_t session;
     uint64_t epoch;
-    uint32_t host_beat;    /* atomic, as is the next member: the host's beat as last seen */
+    uint32_t host_beat;    /* atomic, like the next: the host's heartbeat as last seen */
     uint64_t host_beat_ns; /* when host_beat last changed */
     uint32_t stop;         /* atomic, a futex: asks the thread to end */
     pthread_t thread;
@@ -220,11 +222,11 @@ static bool host_beats(struct guest_end *end, const struct weir_region_header *h
 {
     uint32_t beat = __atomic_load_n(&header->beat, __ATOMIC_ACQUIRE);
     uint64_t now_ns = weir_clock_now_ns();
-    /* B2: whoever finds this beat finds its time; meets the release below. */
+    /* B2: a thread that sees this heartbeat also sees its time; meets the release below. */
     if (beat != __atomic_load_n(&end->host_beat, __ATOMIC_ACQUIRE)) {
         __atomic_store_n(&end->host_beat_ns, now_ns, __ATOMIC_RELAXED);
-        /* B2: store the time first. Otherwise a thread that reads between the two stores, and that
-         * is the first to do so for long, would take the host for dead. */
+        /* B2: store the time first. Otherwise a thread that reads between the two stores, after a
+         * long pause, would consider the host dead. */
         __atomic_store_n(&end->host_beat, beat, __ATOMIC_RELEASE);
         return true;
     }

@@ -2,11 +2,11 @@
  * The transports of a virtual machine's guest, ivshmem and devdax: shm's rings in a region
  * (region.h) that host and guest share. Private to proto/.
  *
- * Over ivshmem the guest wakes the host by its doorbell, a 32-bit store into BAR 0 that arrives at
- * the host as an eventfd; over devdax the host looks by itself. Nothing wakes the guest: without a
- * kernel module there are no interrupts, so it polls, with naps that stay short against the time
- * waited. A thread of the guest counts its slot's beat, because nobody would tell the host that its
- * process was killed.
+ * Over ivshmem the guest wakes the host by its doorbell, a 32-bit store into BAR 0 that reaches the
+ * host as an eventfd; over devdax the host polls. The guest cannot be woken, since it gets no
+ * interrupts without a kernel module. So it polls, with sleeps that are short compared with the
+ * time waited. A thread of the guest increments its slot's heartbeat, since the host would not
+ * learn otherwise that the guest's process was killed.
  *
  * Source: docs/design/kvm.md
  */

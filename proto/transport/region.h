@@ -1,6 +1,6 @@
 /*
- * The region of a virtual machine: one piece of memory that host and guest see, and all that they
- * have. There are no descriptors to pass, no sockets, and no futexes from one to the other.
+ * The region of a virtual machine: one piece of memory that host and guest share, and their only
+ * connection. They cannot pass descriptors, use sockets, or wake each other by a futex.
  *
  *     0         struct weir_region_header, one page
  *     4 KiB     slots, one a session: is it open, does the guest's process live
@@ -40,7 +40,7 @@
 #define WEIR_REGION_MAX_UNITS     (WEIR_REGION_MAX_BYTES / WEIR_REGION_UNIT_BYTES)
 /* Offset of the doorbell register in BAR 0 (QEMU's ivshmem-spec). */
 #define WEIR_REGION_BELL_OFFSET   12u
-#define WEIR_REGION_HOST_BELL     0u /* what the guest writes there: peer 0, vector 0 */
+#define WEIR_REGION_HOST_BELL     0u /* value that the guest writes there: peer 0, vector 0 */
 #define WEIR_REGION_BOOT_ID_BYTES 16
 #define WEIR_REGION_PCI_VENDOR    0x1af4
 #define WEIR_REGION_PCI_DEVICE    0x1110
@@ -51,7 +51,7 @@ struct weir_region_header {
     uint32_t pad0;
     uint64_t bytes;
     uint8_t pad1[40];
-    /* Names the worker that serves the region; 0: none serves it. Written by the host. */
+    /* Number of the worker that serves the region; 0: none does. Written by the host. */
     uint64_t epoch;
     uint32_t beat; /* the worker increments it while there are sessions */
     uint8_t boot_id[WEIR_REGION_BOOT_ID_BYTES]; /* boot of the guest that the slots belong to;
@@ -63,7 +63,7 @@ struct weir_region_slot {
     uint64_t session; /* written by the host: not 0 while it serves the session */
     uint8_t pad0[24];
     uint32_t guest_beat; /* the guest's process increments it while it lives */
-    uint32_t guest_left; /* the guest's process has ended in order: it uses nothing of the slot */
+    uint32_t guest_left; /* the guest's process has ended and uses nothing of the slot */
     uint8_t pad1[24];
 };
 
@@ -101,7 +101,7 @@ _Static_assert(WEIR_REGION_OWNERS_OFFSET + WEIR_REGION_MAX_UNITS * sizeof(uint16
                    WEIR_REGION_CONTROL_BYTES,
                "the owners end before the units");
 
-/* Where things are in a mapping of the control part. */
+/* Functions that find the pieces of a mapped control part. */
 static inline struct weir_region_slot *weir_region_slot(void *control, uint32_t slot)
 {
     return (struct weir_region_slot *)(void *)((uint8_t *)control + WEIR_REGION_SLOTS_OFFSET) +

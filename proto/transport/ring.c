@@ -1,11 +1,11 @@
 /*
  * The ring: free-running 32-bit byte indices, masked on use, records copied in and out.
  *
- * A record that meets the end of the memory is copied in two parts, so there is no wrap marker and
- * nothing about wrapping that a hostile producer could get wrong. Each end keeps its own index in
- * private memory and reads only the other's, once per attempt, and checks it: the distance
- * tail - head must lie in 0 .. size. The record's header is copied out first and its length
- * checked; the rest is copied behind that copy, so what is used is what was checked.
+ * A record that meets the end of the memory is copied in two parts, so there is no wrap marker that
+ * a hostile producer could falsify. Each end keeps its own index in private memory and reads only
+ * the other's, once per attempt, and checks it: the distance tail - head must lie in 0 .. size. The
+ * record's header is copied out first and its length checked; the rest is copied behind that copy,
+ * so the bytes that are used are those that were checked.
  *
  * Ordering:
  *     R1  producer: bytes, then store tail   meets A1  consumer: load tail, then read bytes
@@ -96,7 +96,7 @@ enum weir_status weir_ring_push(struct weir_ring *ring, const struct weir_record
         ring->seen = __atomic_load_n(&ring->control->head, __ATOMIC_ACQUIRE); /* A2 */
         used = ring->own - ring->seen;
         if (used > ring->size_bytes) {
-            /* The ring counts as full for every later test. */
+            /* From now on the ring counts as full in every test. */
             ring->seen = ring->own - ring->size_bytes;
             return WEIR_ERR_PEER;
         }
@@ -111,7 +111,7 @@ enum weir_status weir_ring_push(struct weir_ring *ring, const struct weir_record
     return WEIR_OK;
 }
 
-/* Room for len bytes, keeping the record header that is there already. */
+/* Make room for len bytes, and keep the record header that is there already. */
 static bool reserve(struct weir_ring_buffer *buffer, size_t len)
 {
     if (buffer->capacity_bytes >= len) {

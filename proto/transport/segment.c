@@ -29,7 +29,7 @@ static bool is_power_of_two(uint32_t value)
     return value && !(value & (value - 1));
 }
 
-/* Lay out a segment; ring_bytes 0 leaves the rings away. */
+/* Compute the layout of a segment; ring_bytes 0 means no rings. */
 static enum weir_status plan(const struct weir_segment_params *params, bool with_rings,
                              struct weir_segment_header *ret_header)
 {
@@ -139,7 +139,7 @@ out:
     return status;
 }
 
-/* Does a part lie whole behind the header page and inside the segment, on a page? */
+/* Does a part lie completely behind the header page and inside the segment, at a page boundary? */
 static bool part_fits(const struct weir_segment_header *header, uint64_t offset, uint64_t bytes)
 {
     return offset >= WEIR_SEGMENT_PAGE_BYTES && offset % WEIR_SEGMENT_PAGE_BYTES == 0 &&
@@ -161,7 +161,7 @@ static bool geometry_is_sound(const struct weir_segment_header *header, uint64_t
             part_fits(header, header->stats_offset, sizeof(struct weir_stats_page)));
 }
 
-/* Map the segment, and trust nothing in it. */
+/* Map a segment, and check everything in it. */
 static enum weir_status map_checked(int fd, uint64_t offset, uint64_t bytes,
                                     struct weir_segment_view *ret_view)
 {

@@ -88,7 +88,7 @@ struct weir_ring_control {
 
 /* How the host lets the guest wait; it may change this at any time. */
 enum weir_segment_spin {
-    WEIR_SEGMENT_SPIN_AS_YOU_LIKE, /* the guest has cores of its own, or the host does not know */
+    WEIR_SEGMENT_SPIN_AS_YOU_LIKE, /* the guest has its own cores, or the host does not know */
     WEIR_SEGMENT_SPIN_NO,          /* cores are short: spin for 20 us, then sleep */
     WEIR_SEGMENT_SPIN_YES,
 };
@@ -126,7 +126,7 @@ struct weir_segment_header {
 _Static_assert(sizeof(struct weir_ring_control) == 128, "layout shared between processes");
 _Static_assert(sizeof(struct weir_segment_header) == 448, "layout shared between processes");
 
-/* What a worker chooses. Zero means the default in brackets. */
+/* A worker's choices. Zero means the default in brackets. */
 struct weir_segment_params {
     uint32_t n_words;     /* completion words [65536] */
     uint32_t ring_bytes;  /* size of each ring, a power of two [4 MiB: any record fits] */

@@ -1,13 +1,13 @@
 /*
- * The co-located transport: two rings in the shared segment, and the unix socket of the handshake
- * for what memory cannot do: pass descriptors, and tell that the other process is gone.
+ * The co-located transport: two rings in the shared segment, and the unix socket of the handshake,
+ * which passes descriptors and shows that the other process is gone.
  *
  * Waiting is adaptive. A waiter first spins for the time that its caller allows; then it raises its
- * "waits" flag, looks once more and sleeps on the peer's index itself (a futex in the segment), in
- * slices, because a dead peer wakes nobody: after each slice it asks the socket. The slices are
- * long where another thread watches the socket and wakes the waiter when the peer dies. The peer
- * makes the system call to wake only when it finds the flag raised, and once more when it ends in
- * order.
+ * "waits" flag, checks once more, and sleeps on the peer's index itself (a futex in the segment).
+ * It sleeps in slices, because a dead peer cannot wake it: after each slice it checks the socket.
+ * The slices are long where another thread watches the socket and wakes the waiter when the peer
+ * dies. The peer makes the system call to wake only when it finds the flag raised, and once more at
+ * its own orderly end.
  *
  * When the peer has gone, what it had published before is still received; only then comes CLOSED.
  */
@@ -35,13 +35,13 @@
 /* A full ring means that the peer is far behind: a short spin, then sleep. */
 #define SEND_SPIN_NS (5 * WEIR_NS_PER_US)
 
-/* How often a spinning thread looks at the word between two readings of the clock. */
+/* How often a spinning thread checks the word between two readings of the clock. */
 #define SPIN_BATCH 16
 
 #define SEND_FD_TIMEOUT_NS (5 * WEIR_NS_PER_S)
 
-/* Naps of a waiter that nothing wakes: the first lasts about a scheduler's tick, the last is for
- * idling. */
+/* Sleeps of a waiter that nobody can wake: the first is about a scheduler's tick, the last is for
+ * idle times. */
 #define FIRST_NAP_NS (20 * WEIR_NS_PER_US)
 #define LAST_NAP_NS  (2 * WEIR_NS_PER_MS)
 
@@ -76,8 +76,8 @@ static const struct weir_segment_view *shm_view(struct weir_transport *t)
     return &shm_of(t)->view;
 }
 
-/* Daemons close all descriptors, and a file that they open then may get our socket's number. Such a
- * descriptor is not asked about our peer, not sent anything, and not closed. */
+/* Is the socket still ours? Daemons close all descriptors, and a file that they open later may get
+ * our socket's number. That descriptor is then not used and not closed. */
 static bool has_socket(const struct shm *shm)
 {
     return shm->socket_fd >= 0 &&
@@ -130,8 +130,8 @@ static void nap(uint64_t ns)
 }
 
 /*
- * Wait where nothing can wake us: by naps of an eighth of the time waited. No flag is raised, so
- * the peer makes no system calls on our behalf.
+ * Wait although nobody can wake us: sleep for an eighth of the time waited so far. No flag is
+ * raised, so the peer makes no system calls for us.
  */
 static enum weir_status doze_on(struct shm *shm, const uint32_t *word, uint32_t seen,
                                 uint64_t deadline_ns)
@@ -159,7 +159,7 @@ static enum weir_status doze_on(struct shm *shm, const uint32_t *word, uint32_t 
     }
 }
 
-/* Sleep until the peer's index differs from `seen`. Also returns OK when it only may differ. */
+/* Sleep until the peer's index differs from `seen`. May also return OK if it does not differ. */
 static enum weir_status sleep_on(struct shm *shm, uint32_t *word, uint32_t seen, uint32_t *waits,
                                  uint64_t deadline_ns)
 {
@@ -214,8 +214,8 @@ static enum weir_status shm_send(struct weir_transport *t, const struct weir_rec
             status = sleep_on(shm, &control->head, shm->to_peer.seen, &control->producer_waits,
                               deadline_ns);
         } else if (weir_deadline_left_ns(deadline_ns) == 0) {
-            status = WEIR_ERR_TIMED_OUT; /* room comes in too small amounts, or the index only
-                                            flickers */
+            status = WEIR_ERR_TIMED_OUT; /* room becomes free in too small amounts, or the index is
+                                            unstable */
         } else {
             status = WEIR_OK;
         }
@@ -240,7 +240,7 @@ static enum weir_status await_record(struct shm *shm, uint64_t spin_ns, uint64_t
     if (waited == WEIR_ERR_TIMED_OUT) {
         return waited;
     }
-    /* Try this even if the peer is gone: it may have sent between our last look and its end. */
+    /* Try this even if the peer is gone: it may have sent between our last check and its end. */
     enum weir_status status = weir_ring_pop(&shm->from_peer, &shm->received);
     if (status == WEIR_ERR_AGAIN) {
         /* An index that moved and came back breaks the protocol. */

@@ -9,8 +9,8 @@
 #include <stdbool.h>
 
 /*
- * What stands in for the socket where there is none (regions): they tell whether the peer lives,
- * and clean up at the end. Callers of the transport call them; no lock is held.
+ * Replacements for the socket if there is none (regions): they report whether the peer lives, and
+ * clean up at the end. Callers of the transport call them; no lock is held.
  */
 struct weir_shm_hooks {
     bool (*gone)(void *user);  /* is the peer gone? Must be cheap */
@@ -34,7 +34,7 @@ struct weir_shm_params {
 };
 
 /**
- * Make one end. On success it owns socket, pid_fd, mapping and what the hooks stand for.
+ * Make one end. On success it owns socket, pid_fd, the mapping and the hooks' object.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY @thread any
  */
 enum weir_status weir_shm_create(const struct weir_shm_params *params,

@@ -1,11 +1,12 @@
 /*
- * The statistics page of a co-located session: how often the guest called what, and how it went.
+ * The statistics page of a co-located session: how often the guest called each function, and how
+ * long it waited.
  *
  * Part of the shared segment. The guest alone writes it: names once, when the session starts, then
  * counters, each block by one thread at a time (block 0 by all, atomically). So a reader that sums
  * the blocks sees every call that has ended, also after the guest is gone. The host only reads, and
- * believes nothing: it copies, cuts names to what a symbol may consist of, and does arithmetic that
- * no value can hurt.
+ * trusts nothing: it copies, cuts names at the first character that no symbol has, and its
+ * arithmetic is safe for any value.
  *
  * Source: docs/design/stats.md
  */

@@ -4,10 +4,10 @@
  * Receiving: a thread that needs a frame pumps the link, which puts whole frames into the inbox. Of
  * the threads that must wait, one polls the descriptor; the others sleep on the condition until the
  * poller has pumped. A sender that has no room pumps as well, so two ends that send to each other
- * never stand still.
+ * cannot deadlock.
  *
- * Sending: the caller writes itself. A frame of which a part went out when the time was over is
- * taken whole: the rest is kept, and a helper thread, made at its first need, pushes it on.
+ * Sending: the caller writes. If the time ends inside a frame, the frame counts as sent: the rest
+ * is kept, and a helper thread, made when first needed, writes it.
  *
  * Locks: out_lock is for writing, lock for reading and the inbox; lock is taken last, and glance is
  * called under it.
@@ -111,9 +111,9 @@ static enum weir_status receive_frame(struct stream *s, uint64_t spin_ns, uint64
 }
 
 /*
- * A machine that was reset leaves its connections open without notice. Its new kernel refuses what
- * is sent over them, so the host pings. If a guest does not read, its buffer fills up; then no ping
- * is sent, and the guest misses nothing.
+ * A machine that was reset leaves its connections open without notice. Its new kernel refuses data
+ * on them, so the host pings. If a guest does not read, its buffer fills up; then no ping is sent,
+ * and the guest misses nothing.
  */
 static void ping(struct stream *s)
 {
@@ -205,13 +205,14 @@ static void stream_destroy(struct weir_transport *t)
     pthread_mutex_lock(&s->out_lock);
     enum weir_status status = weir_stream_push_rest_locked(s, weir_deadline_after(LINGER_NS));
     pthread_mutex_unlock(&s->out_lock);
-    (void)status; /* the peer sees that the connection ends inside a frame */
+    (void)status; /* the peer sees the connection's end inside a frame */
     s->link->ops->close(s->link, false);
     free_stream(s);
     errno = saved_errno;
 }
 
-/* Threads that do not exist here may hold locks: only descriptors are released, all else stays. */
+/* Other threads may hold locks, and do not exist in the child: only descriptors are closed, all
+ * else stays. */
 static void stream_abandon(struct weir_transport *t)
 {
     struct stream *s = stream_of(t);

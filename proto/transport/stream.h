@@ -102,8 +102,9 @@ enum weir_status weir_stream_hear(struct weir_transport *t, enum weir_stream_kin
                                   size_t *ret_len) WEIR_MUST_CHECK;
 
 /**
- * What both ends agreed on, before the first record.
- * @param view  the host's segment, which is taken; or the guest's counts without a mapping.
+ * Set the segment on which both ends agreed, before the first record.
+ * @param view  the host's segment, which is taken; or, at the guest's end, only its sizes, without
+ *              a mapping.
  * @thread owner
  */
 void weir_stream_set_view(struct weir_transport *t, const struct weir_segment_view *view);

@@ -9,7 +9,7 @@
 #include <sys/eventfd.h>
 
 #define SLICE_NS   (250 * WEIR_NS_PER_MS)
-#define PUMP_BYTES (1u << 20) /* bytes to read at a time once there is something to receive */
+#define PUMP_BYTES (1u << 20) /* bytes to read at a time once there is data */
 
 /* ---------------------------------------------------------------- reading */
 
@@ -88,7 +88,7 @@ static enum weir_status end_node_locked(struct stream *s)
     return WEIR_OK;
 }
 
-/* Find where the next bytes of the arriving frame belong, and how many of them lie together. */
+/* Find the place for the next bytes of the arriving frame, and how many are contiguous. */
 static uint8_t *gap_of(const struct stream *s, size_t *ret_len)
 {
     const struct weir_stream_frame *frame = &s->partial->frame;
@@ -137,7 +137,7 @@ static ssize_t fill_header_locked(struct stream *s)
     return n;
 }
 
-/* One step of reading. WEIR_ERR_AGAIN: nothing is there now. */
+/* Make one step of reading. WEIR_ERR_AGAIN: there is no data now. */
 static enum weir_status step_locked(struct stream *s, size_t *ret_bytes)
 {
     ssize_t n = 1;

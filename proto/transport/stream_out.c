@@ -71,7 +71,7 @@ static void consume(struct outgoing *out, size_t n)
     }
 }
 
-/* The time is over inside a frame: keep the rest of it. */
+/* The time has ended inside a frame: keep the rest of it. */
 static enum weir_status keep_rest_locked(struct stream *s, const struct outgoing *out)
 {
     size_t len = 0;
@@ -144,7 +144,7 @@ enum weir_status weir_stream_send_frame(struct stream *s, enum weir_stream_kind 
 
 /* ---------------------------------------------------------------- the helper */
 
-/* Write the rest, but let senders in while there is no room. */
+/* Write the rest, but let senders get the lock while there is no room. */
 static void help_with_rest_locked(struct stream *s)
 {
     struct pollfd room = {.fd = s->link->fd, .events = POLLOUT};

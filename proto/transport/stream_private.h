@@ -1,4 +1,4 @@
-/* What the files of the stream transport share. Private to them. */
+/* Types and functions that the files of the stream transport share. Private to them. */
 #ifndef WEIR_PROTO_TRANSPORT_STREAM_PRIVATE_H
 #define WEIR_PROTO_TRANSPORT_STREAM_PRIVATE_H
 
@@ -32,7 +32,7 @@ struct stream {
     size_t rest_at, rest_len;
     pthread_cond_t pumped;
     pthread_mutex_t lock;     /* guards what follows, and reading from the link */
-    enum weir_status failure; /* why nothing more will come; WEIR_OK while all is well */
+    enum weir_status failure; /* why no more data will come; WEIR_OK while the link works */
     bool is_polled;
     struct weir_stream_node *first, *last;
     uint64_t waiting_bytes;           /* bytes in the inbox */
@@ -61,15 +61,15 @@ static inline struct timespec weir_stream_timespec(uint64_t ns)
 
 /* stream_in.c: reading and waiting. The caller holds `lock` for all but the last two functions. */
 
-/** Note that nothing more will come. The first reason stays, but a protocol error overrides
- * an end. */
+/** Note that no more data will come. The first reason stays, but a protocol error overrides an
+ * end. */
 void weir_stream_fail_locked(struct stream *s, enum weir_status reason);
 /**
- * Take what has arrived; true when a frame had, or the end. It may stop before all is read, but
- * never without anything for the receiver, so nobody sleeps on bytes that are here already.
+ * Read the data that has arrived; true if a frame or the end has. It may stop before all is read,
+ * but not without having something for the receiver, so no thread sleeps while there is data.
  */
 bool weir_stream_pump_locked(struct stream *s);
-/** Wake all waiting threads, after something came in while a caller used the link. */
+/** Wake all waiting threads, after data has come in while a caller used the link. */
 void weir_stream_notify_locked(struct stream *s);
 /** Both. */
 void weir_stream_take_locked(struct stream *s);
@@ -88,7 +88,7 @@ enum weir_status weir_stream_break_off(struct stream *s, enum weir_status status
 enum weir_status weir_stream_send_frame(struct stream *s, enum weir_stream_kind kind,
                                         const void *head, size_t head_bytes, const void *bulk,
                                         size_t bulk_bytes, uint64_t deadline_ns) WEIR_MUST_CHECK;
-/** Write on the rest of a frame that was kept. The caller holds out_lock. */
+/** Continue to write the rest of a frame that was kept. The caller holds out_lock. */
 enum weir_status weir_stream_push_rest_locked(struct stream *s,
                                               uint64_t deadline_ns) WEIR_MUST_CHECK;
 /** Start the helper thread. Without one (no memory) the next caller writes the rest. The caller

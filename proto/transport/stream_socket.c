@@ -1,4 +1,4 @@
-/* The link over a connected stream socket: the kernel says when the peer is gone. */
+/* The link over a connected stream socket: the kernel reports when the peer is gone. */
 #include "proto/transport/stream.h"
 #include <errno.h>
 #include <stdlib.h>

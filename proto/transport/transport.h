@@ -23,9 +23,9 @@ struct weir_record {
     uint32_t len_bytes; /* header and body, a multiple of 8, at most WEIR_RECORD_MAX_BYTES */
     uint16_t op;        /* a value of enum weir_op */
     uint8_t flags;      /* WEIR_RECORD_* */
-    uint8_t device; /* of a request: device of the sending thread, by its place in the welcome */
-    uint64_t seq;   /* the sender's number; a reply has its request's number */
-    int32_t status; /* of a reply: its CUresult; of a request: who sends it (proto/wire/caller.h) */
+    uint8_t device;     /* of a request: the sending thread's device, as an index in the welcome */
+    uint64_t seq;       /* the sender's number; a reply has its request's number */
+    int32_t status;     /* of a reply: CUresult; of a request: the caller (proto/wire/caller.h) */
     uint32_t deferred_seq; /* of a reply to a remote guest: deferred_seq of the segment's header */
     uint32_t deferred_error;
     uint32_t sticky_error;
@@ -48,9 +48,9 @@ struct weir_transport_ops {
     void *(*segment)(struct weir_transport *t);
 
     /*
-     * Where things are in the segment, from this end's private copy: never NULL. The header in the
-     * segment can be written by the peer, so nobody reads the geometry from there. Pointers are
-     * NULL and the counts are right at the guest's end of a remote transport.
+     * The layout of the segment, from this end's private copy: never NULL. The peer can write the
+     * header in the segment, so no code reads the geometry from there. At the guest's end of a
+     * remote transport pointers are NULL and the counts are valid.
      */
     const struct weir_segment_view *(*view)(struct weir_transport *t);
 
@@ -59,16 +59,16 @@ struct weir_transport_ops {
      * (else bulk_bytes must be 0). All bytes are copied or sent before it returns. Waits for room
      * up to timeout_ns (WEIR_FOREVER allowed), adaptively: spin, then sleep. WEIR_ERR_TIMED_OUT:
      * nothing was sent. WEIR_ERR_TOO_BIG: it can never fit. WEIR_ERR_CLOSED: the peer is gone
-     * (noticed within a second). WEIR_ERR_PEER: the peer lies (impossible index): close.
+     * (noticed within a second). WEIR_ERR_PEER: the peer sent an impossible index: close.
      */
     enum weir_status (*send)(struct weir_transport *t, const struct weir_record *record,
                              const void *bulk, size_t bulk_bytes, uint64_t timeout_ns);
 
     /*
      * Receive the next record. *ret_record (8-byte aligned, private: the peer cannot change it) and
-     * *ret_bulk are borrowed until the next receive. len_bytes is checked against what arrived and
-     * against the limits; nothing else is. Same errors as send.
-     * timeout_ns 0 polls. Spins first for at most spin_ns, then sleeps.
+     * *ret_bulk are borrowed until the next receive. Only len_bytes is checked, against the bytes
+     * that arrived and against the limits. Same errors as send. timeout_ns 0 polls. Spins first for
+     * at most spin_ns, then sleeps.
      */
     enum weir_status (*receive)(struct weir_transport *t, const struct weir_record **ret_record,
                                 const void **ret_bulk, size_t *ret_bulk_bytes, uint64_t spin_ns,
@@ -80,18 +80,18 @@ struct weir_transport_ops {
     /*
      * Add to an epoll set, under the key, a descriptor that becomes ready when the peer has gone.
      * The reader of the set then calls look(), so that send and receive ask only once a second.
-     * false: they go on asking. NULL: they notice anyway, or cannot be informed. Call it before
-     * others use the transport.
+     * false: they continue to ask. NULL: they notice that anyway, or cannot be informed. Call it
+     * before others use the transport.
      */
     bool (*watch)(struct weir_transport *t, int epoll_fd, uint64_t key);
 
-    /* Wake threads that wait in send or receive, so that they ask whether the peer is there. Any
+    /* Wake threads that wait in send or receive, so that they check whether the peer is there. Any
      * thread. NULL: as watch. */
     void (*look)(struct weir_transport *t);
 
     /*
-     * Process what arrives, as receive does but without taking a record, until something has come
-     * or the time is over: for a thread that waits for a glance while the receiver is elsewhere.
+     * Process arriving data, as receive does but without taking a record, until some has come or
+     * the time has passed. For a thread that waits for a glance while no thread receives.
      * timeout_ns is not 0. Any number of threads. NULL: a thread of the transport does this anyway.
      */
     void (*attend)(struct weir_transport *t, uint64_t timeout_ns);
@@ -101,13 +101,13 @@ struct weir_transport_ops {
     enum weir_status (*receive_fd)(struct weir_transport *t, uint64_t timeout_ns, int *ret_fd);
 
     /*
-     * The file of which segment and granted memory are parts, at the offsets that the host names;
+     * The file that contains the segment and granted memory, at the offsets that the host names;
      * NULL: these come as descriptors. At the guest's end only.
      */
     int (*region_fd)(struct weir_transport *t);
 
     /*
-     * The guest has changed a word that a host without futexes from there may sleep on; NULL:
+     * The guest has changed a word on which a host without futexes from there may sleep; NULL:
      * waking the word is enough.
      */
     void (*ring_bell)(struct weir_transport *t);
@@ -122,17 +122,18 @@ struct weir_transport_ops {
     void (*destroy)(struct weir_transport *t);
 
     /*
-     * In a forked child: let go of the parent's connection without harming it. Closes the child's
-     * copy of the descriptors and unmaps; no lock is taken. Nothing else may be called in the
-     * child, also not before it (the rings are the parent's).
+     * In a forked child: release the parent's connection without harming it. Closes the child's
+     * copy of the descriptors and unmaps; takes no lock. No other function may be called in the
+     * child, not even before it (the rings belong to the parent).
      */
     void (*abandon)(struct weir_transport *t);
 };
 
 /*
  * Every transport's first member. The host of a remote transport may set a glance: it is called for
- * each record as it arrives, before it is received, by whoever reads it, who holds a lock; so it
- * must neither block nor call the transport. Set glance_user first, then glance (atomically).
+ * each record as it arrives, before it is received, by the thread that reads it, which holds a
+ * lock; so it must neither block nor call the transport. Set glance_user first, then glance
+ * (atomically).
  */
 struct weir_transport {
     const struct weir_transport_ops *ops;
@@ -154,21 +155,21 @@ struct weir_transport_kind {
     bool remote;
 };
 
-/** The row of an id, or NULL outside the table. @thread any */
+/** Find the row of an id; NULL: outside the table. @thread any */
 const struct weir_transport_kind *weir_transport_kind(enum weir_transport_id id);
 
-/** The id of a name, or WEIR_TRANSPORT_COUNT. @thread any */
+/** Find the id of a name; WEIR_TRANSPORT_COUNT: none. @thread any */
 enum weir_transport_id weir_transport_find(const char *name);
 
-/** The caller's spin time, shortened where other threads need the cores. @thread any */
+/** The caller's spin time, shortened if other threads need the cores. @thread any */
 uint64_t weir_useful_spin_ns(uint64_t wanted_ns);
 
 /**
- * A guest's and a worker's end in one process, over anonymous memory: for tests.
+ * For tests: make a guest's and a worker's end in one process, over anonymous memory.
  *
  * @param params     sizes; checked.
  * @param ret_host   the worker's end.
- * @param ret_guest  the guest's end. Each is destroyed apart.
+ * @param ret_guest  the guest's end. Destroy each end separately.
  * @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_NO_MEMORY
  * @thread any
  */

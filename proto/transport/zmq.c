@@ -1,17 +1,17 @@
 /*
  * The guest's end of the ZeroMQ transport: one DEALER socket, and two threads that use it.
  *
- * libzmq ends the process when one of its descriptors is missing or is another's, and some programs
- * close descriptors that they did not open: daemons close all. So libzmq's are not in the program's
- * table. The receiver, our first thread, leaves that table for an empty one, which all threads that
- * it starts share with it: the sender and libzmq's own. Only these call what uses descriptors. The
- * program's threads put messages into one queue and take records out of another. A forked child
- * inherits nothing of this.
+ * libzmq ends the process when one of its descriptors is missing or was replaced, and some programs
+ * close descriptors that they did not open: daemons close all. So libzmq's descriptors are not in
+ * the program's table. The receiver, our first thread, switches to an empty table, which all
+ * threads that it starts share: the sender and libzmq's own. Only these threads call functions that
+ * use descriptors. The program's threads put messages into one queue and take records out of
+ * another. A forked child inherits nothing of this.
  *
  * The receiver sleeps in poll() on the descriptors of the socket and its monitor, and "pumps" the
- * socket: takes what has arrived, handles credit and goodbye, queues the records. The socket's
- * descriptor is edge-triggered and any use of the socket may swallow its edge, so the sender pumps,
- * too, after each message. Both do it under the lock.
+ * socket: it takes arrived messages, handles credit and goodbye, and queues the records. The
+ * socket's descriptor is edge-triggered and any use of the socket may swallow its edge, so the
+ * sender pumps, too, after each message. Both do it under the lock.
  *
  * A lost host shows as a monitor event (ZeroMQ's heartbeat included) or as the end of the unix
  * socket that the handshake came through. We never reconnect: a session does not survive its
@@ -82,7 +82,7 @@ struct client {
     bool is_connected;
     bool is_secured;
     bool is_closing;
-    enum weir_status failure; /* why nothing more will come; WEIR_OK while all is well */
+    enum weir_status failure; /* why no more data will come; WEIR_OK while the link works */
     void *answer;             /* the answer to Hello */
     size_t answer_len;
     size_t answer_max_bytes;
@@ -137,7 +137,7 @@ static void take_message_locked(struct client *client, struct weir_zmq_message *
     }
 }
 
-/* Take everything that has arrived. */
+/* Take all messages that have arrived. */
 static void pump_locked(struct client *client)
 {
     enum weir_status status = WEIR_OK;
@@ -157,9 +157,10 @@ static void pump_locked(struct client *client)
 }
 
 /*
- * A host that cannot read our Hello, because it has another key, hangs up at once without an
- * answer. So does a host that is flooded with connections without a key. A host with far more to do
- * than it has cores hangs up when the handshake's time is over: then try again.
+ * Guess why the host has hung up. A host that cannot read our Hello, because it has another key,
+ * hangs up at once without an answer. So does a host that is flooded with connections without a
+ * key. A host with far more work than cores hangs up when the handshake's time has passed: then try
+ * again.
  */
 static enum weir_status why_hung_up(const struct client *client)
 {
@@ -348,7 +349,7 @@ static bool zmq_peer_gone(struct weir_transport *t)
     return gone;
 }
 
-/* Wait until something has arrived; false: the time is over. */
+/* Wait until a message has arrived; false: the time has passed. */
 static bool wait_locked(struct client *client, uint64_t deadline_ns)
 {
     if (weir_deadline_left_ns(deadline_ns) == 0) {
@@ -487,7 +488,7 @@ static void zmq_destroy(struct weir_transport *t)
     errno = saved_errno;
 }
 
-/* The threads did not survive the fork, nor did their descriptors. */
+/* The threads and their descriptors do not exist in the child. */
 static void zmq_abandon(struct weir_transport *t)
 {
     (void)t;
@@ -557,9 +558,9 @@ static enum weir_status open_monitor(struct client *client)
 }
 
 /*
- * Leave the program's descriptors for a table of this thread's own, in which is nothing but the
- * handshake's socket, and what stands for the standard streams: what is written to them goes
- * nowhere. A kernel before Linux 5.9, or one that does not allow it, leaves us in the program's.
+ * Switch to a descriptor table of this thread's own, with only the handshake's socket and, for the
+ * standard streams, /dev/null. Kernels before Linux 5.9, and some others, do not allow that: then
+ * the thread keeps the program's table.
  */
 static void leave_table(struct client *client)
 {

@@ -1,7 +1,7 @@
 /*
  * The guest's end of the ZeroMQ transport. Private to proto/.
  *
- * This code does not look into Hello and Welcome: they are bytes here.
+ * Hello and Welcome are opaque bytes to this code.
  */
 #ifndef WEIR_PROTO_TRANSPORT_ZMQ_H
 #define WEIR_PROTO_TRANSPORT_ZMQ_H
@@ -19,7 +19,7 @@ struct weir_zmq_client_params {
     const void *hello; /* the first message */
     size_t hello_len;
     size_t answer_max_bytes;
-    int socket_fd; /* shows the host's life beside ZeroMQ's own signs: a copy is kept; -1: none */
+    int socket_fd;        /* shows whether the host lives, besides ZeroMQ; copied; -1: none */
     uint64_t deadline_ns; /* on the clock of weir_clock_now_ns() */
 };
 
@@ -40,7 +40,7 @@ enum weir_status weir_zmq_client_connect(const struct weir_zmq_client_params *pa
                                          struct weir_transport **ret_transport, void **ret_answer,
                                          size_t *ret_answer_len) WEIR_MUST_CHECK;
 
-/** Set what the answer said about the worker's segment. @thread before any other use */
+/** Set the sizes of the worker's segment from the answer. @thread before any other use */
 void weir_zmq_client_set_view(struct weir_transport *t, uint32_t n_words, uint64_t arena_bytes);
 
 #endif

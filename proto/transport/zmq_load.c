@@ -1,4 +1,4 @@
-/* Find libzmq in the guest's process, only when a remote host is wanted. */
+/* Loads libzmq into the guest's process, only when a remote host is wanted. */
 #include "base/log.h"
 #include "proto/transport/zmq_wire.h"
 #include <dlfcn.h>
@@ -32,7 +32,7 @@ static void *open_library(void)
 {
     const char *wanted = getenv("WEIR_LIBZMQ");
     if (wanted && *wanted) {
-        /* A user who names a library wants that one or none. */
+        /* If a user names a library, no other one is tried. */
         return dlopen(wanted, RTLD_NOW | RTLD_LOCAL);
     }
     void *library = open_shipped();

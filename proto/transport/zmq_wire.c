@@ -89,7 +89,7 @@ enum weir_status weir_zmq_message_send(const struct weir_zmq_api *api, void *soc
     return error == EHOSTUNREACH || error == EAGAIN ? WEIR_ERR_CLOSED : WEIR_ERR_IO;
 }
 
-/* Drop what is left of a message that has more frames than it should. */
+/* Drop the rest of a message that has more frames than it should. */
 static void drop_rest(const struct weir_zmq_api *api, void *socket)
 {
     zmq_msg_t frame;

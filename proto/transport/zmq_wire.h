@@ -1,16 +1,17 @@
 /*
- * What both ends of the ZeroMQ transport share: the function table, frames, flow control, the
- * inbox. Private to proto/.
+ * The common code of both ends of the ZeroMQ transport: the function table, frames, flow control,
+ * the inbox. Private to proto/.
  *
  * A message is one frame, or two:
  *     record   [bulk]      a struct weir_record with its body, 32 bytes at least
  *     control  [payload]   a struct weir_zmq_control, 16 bytes: Hello and Welcome have a payload
  * (a ROUTER socket adds the peer's identity in front).
  *
- * Flow control is ours, by credit, because ZeroMQ counts messages and not bytes and a ROUTER that
- * is full for one peer would have to hold up or drop. A sender may be WEIR_ZMQ_WINDOW_BYTES ahead
- * of what the receiver has consumed; the receiver sends its total now and then. So each session has
- * a bounded amount in flight in either direction, and a guest that sends more breaks the protocol.
+ * Weir has its own flow control, by credit: ZeroMQ counts messages and not bytes, and a ROUTER that
+ * is full for one peer would have to block or drop. A sender may be WEIR_ZMQ_WINDOW_BYTES ahead of
+ * what the receiver has consumed; the receiver sends its total from time to time. So each session
+ * has a bounded amount of data in flight in either direction, and a guest that sends more breaks
+ * the protocol.
  *
  * Source: docs/design/ring.md
  */
@@ -24,7 +25,7 @@
 #include <stdint.h>
 #include <zmq.h>
 
-/* libzmq as functions: loaded by the guest, linked by the host. */
+/* libzmq's functions: the guest loads them, the host links them. */
 struct weir_zmq_api {
 #define WEIR_ZMQ_FUNCTION(type, name, arguments) type(*name) arguments;
 #include "proto/transport/zmq_functions.def"
@@ -44,10 +45,9 @@ const struct weir_zmq_api *weir_zmq_load(void);
 #define WEIR_ZMQ_FRAME_MAX    (WEIR_BULK_MAX_BYTES + 4096u)
 
 /*
- * A peer that ends is noticed at once, because its connection closes; one that is cut off, by
- * ZeroMQ's own heartbeat in INTERVAL + TIMEOUT. These times are long, because a peer may stand
- * still without being lost: a guest in a debugger, either of them on a machine with far more to run
- * than it has cores.
+ * The end of a peer is noticed at once, because its connection closes. If the network fails,
+ * ZeroMQ's heartbeat shows that after INTERVAL + TIMEOUT. These times are long, because a peer may
+ * pause without being lost: a guest in a debugger, or either end on an overloaded machine.
  */
 #define WEIR_ZMQ_HEARTBEAT_INTERVAL_MS 200
 #define WEIR_ZMQ_HEARTBEAT_TIMEOUT_MS  5000
@@ -114,7 +114,7 @@ enum weir_status weir_zmq_message_fill(const struct weir_zmq_api *api,
                                        struct weir_zmq_message *message, const void *head,
                                        size_t head_len, const void *tail, size_t tail_len);
 
-/** Set the identity in front. @return WEIR_OK, WEIR_ERR_NO_MEMORY */
+/** Set the identity frame of a message. @return WEIR_OK, WEIR_ERR_NO_MEMORY */
 enum weir_status weir_zmq_message_address(const struct weir_zmq_api *api,
                                           struct weir_zmq_message *message, const void *identity,
                                           size_t len);
@@ -138,7 +138,7 @@ enum weir_status weir_zmq_message_send(const struct weir_zmq_api *api, void *soc
 enum weir_status weir_zmq_message_receive(const struct weir_zmq_api *api, void *socket,
                                           bool with_identity, struct weir_zmq_message *message);
 
-/** The control part of a message: false when it is a record, or neither. */
+/** Read the control part of a message; false: it is a record, or invalid. */
 bool weir_zmq_control_read(const struct weir_zmq_api *api, struct weir_zmq_message *message,
                            struct weir_zmq_control *ret_control);
 
@@ -155,7 +155,7 @@ bool weir_zmq_flow_credit(struct weir_zmq_flow *flow, uint64_t total);
 bool weir_zmq_flow_consume(struct weir_zmq_flow *flow, uint64_t cost);
 
 /**
- * Check a received record and put it into the inbox; the message's bulk moves along.
+ * Check a received record and put it into the inbox; the message's bulk data moves with it.
  * @return WEIR_OK, WEIR_ERR_PEER (impossible length, or over the window), WEIR_ERR_NO_MEMORY
  */
 enum weir_status weir_zmq_inbox_put(const struct weir_zmq_api *api, struct weir_zmq_inbox *inbox,
@@ -170,7 +170,8 @@ void weir_zmq_node_free(const struct weir_zmq_api *api, struct weir_zmq_node *no
 /** Does the socket have something to receive? @thread the socket's lock is held */
 bool weir_zmq_readable(const struct weir_zmq_api *api, void *socket);
 
-/** The socket's descriptor, which tells (edge-triggered) that it wants attention; -1 on failure. */
+/** The socket's descriptor, which becomes ready (edge-triggered) when the socket needs attention;
+ * -1 on failure. */
 int weir_zmq_fd(const struct weir_zmq_api *api, void *socket);
 
 /**

@@ -1,4 +1,4 @@
-/* The worker's handshake over a unix socket, and the listening socket before it. */
+/* The worker's handshake over a unix socket, and the listening socket. */
 #include "proto/wire/accept.h"
 #include "base/log.h"
 #include "proto/transport/fd_message.h"
@@ -30,7 +30,8 @@
 
 /* ---------------------------------------------------------------- listening */
 
-/* Does a process listen there? A stream socket or a full backlog also counts as a listener. */
+/* Does a process listen on the socket? A stream socket or a full backlog also counts as a
+ * listener. */
 static bool somebody_listens(const struct sockaddr_un *address)
 {
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -115,8 +116,8 @@ enum weir_status weir_peer_of(int fd, struct weir_peer *ret_peer)
 }
 
 /*
- * A descriptor that shows when the guest's process has ended, or -1. The socket alone would not: a
- * child that the guest forked holds it open.
+ * Open a descriptor that shows the end of the guest's process; -1: none. The socket alone would not
+ * show it, since a child that the guest forked holds it open.
  */
 static int open_peer_process(int fd)
 {

@@ -33,7 +33,7 @@ struct weir_zmq_server;
  */
 enum weir_status weir_listen_unix(const char *path, mode_t mode, int *ret_fd) WEIR_MUST_CHECK;
 
-/** Who connected, as the kernel says. @return WEIR_OK, WEIR_ERR_IO @thread any */
+/** Read from the kernel who has connected. @return WEIR_OK, WEIR_ERR_IO @thread any */
 enum weir_status weir_peer_of(int fd, struct weir_peer *ret_peer) WEIR_MUST_CHECK;
 
 /**
@@ -53,7 +53,7 @@ enum weir_status weir_peer_of(int fd, struct weir_peer *ret_peer) WEIR_MUST_CHEC
 enum weir_status weir_accept_hello(int fd, uint64_t timeout_ns,
                                    struct weir_hello **ret_hello) WEIR_MUST_CHECK;
 
-/* What a worker sends a guest that it accepts. Strings and device are borrowed for the call. */
+/* A worker's answer to a guest that it accepts. Strings and device are borrowed for the call. */
 struct weir_welcome_params {
     uint64_t session;
     const char *tenant;
@@ -76,9 +76,9 @@ struct weir_welcome_params {
  * Welcome a guest: choose the transport, make the segment, tell the guest.
  *
  * @param fd             taken on success (the transport closes it), else still the caller's; on
- *                       failure nothing usable was sent: refuse or close it.
+ *                       failure no usable answer was sent: refuse or close it.
  * @param hello          of weir_accept_hello(); borrowed.
- * @param params         see there.
+ * @param params         see struct weir_welcome_params.
  * @param ret_transport  the worker's end.
  * @return WEIR_OK
  * @return WEIR_ERR_UNSUPPORTED  no transport in common.
@@ -94,8 +94,8 @@ enum weir_status weir_accept_welcome(int fd, const struct weir_hello *hello,
  * Send a guest the reason for its refusal. Never waits; the caller closes fd.
  *
  * @param fd       accepted, after its hello or before.
- * @param reason   WEIR_ERR_DENIED, _QUOTA, _VERSION, or what else is true.
- * @param result   CUresult that the program shall see.
+ * @param reason   WEIR_ERR_DENIED, _QUOTA, _VERSION, or another status.
+ * @param result   CUresult that the program gets.
  * @param message  one line for people; borrowed.
  * @thread any
  */

@@ -1,6 +1,6 @@
 /*
- * The host's handshake over the stream transport: a virtual machine's vsock connection. The
- * caller's machine is known before, by its CID.
+ * The host's handshake over the stream transport: a virtual machine's vsock connection. The caller
+ * already knows the machine, by its CID.
  */
 #ifndef WEIR_PROTO_WIRE_ACCEPT_STREAM_H
 #define WEIR_PROTO_WIRE_ACCEPT_STREAM_H
@@ -23,7 +23,7 @@ enum weir_status weir_stream_hello(struct weir_transport *t, uint64_t timeout_ns
 /**
  * Make the segment and welcome the guest: t is ready for records.
  *
- * The segment is anonymous memory of this process; what params says of transports is unused.
+ * The segment is anonymous memory of this process; the transports in params are ignored.
  *
  * @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_NO_MEMORY, WEIR_ERR_CLOSED, WEIR_ERR_TIMED_OUT
  * @thread owner
@@ -31,7 +31,7 @@ enum weir_status weir_stream_hello(struct weir_transport *t, uint64_t timeout_ns
 enum weir_status weir_stream_welcome(struct weir_transport *t,
                                      const struct weir_welcome_params *params) WEIR_MUST_CHECK;
 
-/** Turn a guest away, as weir_refuse(). The caller destroys t. @thread owner */
+/** Refuse a guest, like weir_refuse(). The caller destroys t. @thread owner */
 void weir_stream_refuse(struct weir_transport *t, enum weir_status reason, int32_t result,
                         const char *message);
 

@@ -1,6 +1,6 @@
 /*
  * A bundle: the fat binaries of one version-2 wrapper (nvcc -rdc=true), which the driver links when
- * it loads them. It travels and is stored as one image (WEIR_IMAGE_BUNDLE).
+ * it loads them. It is sent and stored as one image (WEIR_IMAGE_BUNDLE).
  *
  *     header, n_parts lengths, then the parts, each 16-byte aligned
  *
@@ -25,7 +25,7 @@ static inline uint64_t weir_bundle_align(uint64_t bytes)
     return (bytes + 15) & ~15ull;
 }
 
-/** Where part 0 begins. */
+/** The offset of part 0. */
 static inline uint64_t weir_bundle_header_bytes(uint32_t n_parts)
 {
     return weir_bundle_align(sizeof(struct weir_bundle_header) + 8ull * n_parts);

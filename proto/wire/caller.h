@@ -1,7 +1,8 @@
 /*
- * Which function of the Driver API sends a request: a number in the request's header, so that the
- * host can name the function where it refuses something. Numbers of symbols mean nothing outside
- * one build, so the number of symbols goes with it, and the host ignores those of another build.
+ * The function of the Driver API that sends a request: a number in the request's header, with which
+ * the host can name the function when it refuses something. Numbers of symbols are only valid
+ * within one build, so the header also has the number of symbols, and the host ignores numbers of
+ * another build.
  */
 #ifndef WEIR_PROTO_WIRE_CALLER_H
 #define WEIR_PROTO_WIRE_CALLER_H
@@ -21,10 +22,10 @@ static inline int32_t weir_caller_of(enum weir_symbol symbol)
 }
 
 /**
- * The function's name as CUDA's documentation has it: without the suffix of a form (_v2, _ptsz).
+ * The function's name as in CUDA's documentation, without the suffix of a form (_v2, _ptsz).
  *
  * @param caller    from the other end.
- * @param fallback  the name where the other end names no function of this build; borrowed.
+ * @param fallback  the name if the other end names no function of this build; borrowed.
  * @param name      WEIR_CALLER_NAME_BYTES of room.
  * @return name
  * @thread any

@@ -1,4 +1,4 @@
-/* The few steps that generated codecs are made of. All checks of lengths are here. */
+/* The steps that generated codecs are made of. All checks of lengths are here. */
 #ifndef WEIR_PROTO_WIRE_CODEC_H
 #define WEIR_PROTO_WIRE_CODEC_H
 
@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* What is left of a record. Once set, `bad` stays set, so decoders check it once, at the end. */
+/* The rest of a record. Once set, `bad` stays set, so decoders check it once, at the end. */
 struct weir_codec_reader {
     const uint8_t *at; /* 8-byte aligned */
     size_t left;
@@ -42,7 +42,7 @@ static inline size_t weir_codec_add_string(size_t bytes, const char *string, uin
     return bytes + weir_codec_pad(weir_codec_string_bytes(string));
 }
 
-/* Copy an array and zero what pads it; gives the place after it. */
+/* Copy an array and zero its padding; gives the place after it. */
 static inline uint8_t *weir_codec_put(uint8_t *at, const void *array, size_t bytes)
 {
     size_t padded = weir_codec_pad(bytes);
@@ -53,7 +53,7 @@ static inline uint8_t *weir_codec_put(uint8_t *at, const void *array, size_t byt
     return at + padded;
 }
 
-/* The next array of n elements, or NULL when it is empty or does not fit. */
+/* Take the next array of n elements; NULL: it is empty or does not fit. */
 static inline const void *weir_codec_take(struct weir_codec_reader *r, uint32_t n, uint32_t max,
                                           size_t elem_bytes)
 {
@@ -69,7 +69,7 @@ static inline const void *weir_codec_take(struct weir_codec_reader *r, uint32_t 
     return n ? array : NULL;
 }
 
-/* The next string: n bytes of which the last one, and no other, is NUL. */
+/* Take the next string: n bytes of which only the last one is NUL. */
 static inline const char *weir_codec_take_string(struct weir_codec_reader *r, uint32_t n,
                                                  uint32_t max)
 {

@@ -1,8 +1,8 @@
 /*
  * The guest's handshake. ipc://PATH is a unix socket: Hello, then Welcome with the segment's
- * descriptor, and the socket stays open as the sign of life. If Welcome says zmq, a second Hello
- * with Welcome's token goes to the worker's ZeroMQ endpoint. tcp:// has the one exchange over
- * ZeroMQ. A virtual machine's ways are in connect_ivshmem.c and connect_stream.c.
+ * descriptor, and the socket stays open, so that each end sees the other's end. If Welcome says
+ * zmq, a second Hello with Welcome's token goes to the worker's ZeroMQ endpoint. tcp:// has one
+ * exchange, over ZeroMQ. connect_ivshmem.c and connect_stream.c are for virtual machines.
  */
 #include "proto/wire/connect.h"
 #include "base/clock.h"
@@ -31,8 +31,8 @@
 #define AGAIN_FIRST_MS     10 /* pause between attempts while a worker restarts */
 #define AGAIN_LAST_MS      160
 #define CLOSED_PORT_NS     (1500 * WEIR_NS_PER_MS)
-/* How long a host may take to come back that has left its sockets' files: a service manager starts
- * it after 0.1 s, and it listens long before its workers are ready. */
+/* How long a host whose sockets' files are there may take to restart: a service manager starts it
+ * after 0.1 s, and it listens long before its workers are ready. */
 #define COMES_BACK_NS    (5 * WEIR_NS_PER_S)
 #define CONNECT_RETRY_MS 2 /* a full backlog of a non-blocking unix socket cannot be polled for */
 
@@ -132,7 +132,7 @@ static enum weir_status send_hello(int fd, const struct weir_hello *hello, uint6
     return status;
 }
 
-/* Hello out, Welcome in, with the segment's descriptor if one came (else -1). */
+/* Send Hello and receive Welcome, with the segment's descriptor if one came (else -1). */
 static enum weir_status exchange(int fd, const struct weir_hello *hello, uint64_t deadline_ns,
                                  struct weir_welcome **ret_welcome, int *ret_segment_fd)
 {
@@ -187,7 +187,7 @@ static enum weir_status start_shm(int socket_fd, int segment_fd, const struct we
 
 #ifdef WEIR_WITH_ZMQ
 
-/* The first or second Hello, over ZeroMQ. */
+/* Exchange the first or second Hello over ZeroMQ. */
 static enum weir_status exchange_zmq(struct weir_zmq_client_params *client,
                                      const struct weir_hello *hello,
                                      struct weir_transport **ret_transport,
@@ -219,7 +219,8 @@ static enum weir_status exchange_zmq(struct weir_zmq_client_params *client,
     return status;
 }
 
-/* "ipc://./NAME" lies beside the socket that we came through: paths differ inside a container. */
+/* "ipc://./NAME" is in the same folder as the socket that we used: paths differ inside a
+ * container. */
 static enum weir_status resolve_endpoint(const char *endpoint, const char *socket_path, char *text,
                                          size_t text_bytes)
 {
@@ -366,11 +367,11 @@ static bool was_hung_up_on(enum weir_status status, const struct weir_welcome *w
 }
 
 /*
- * Until when an attempt that has ended like this is made again. 0: not at all.
+ * Until when to repeat an attempt that has ended like this. 0: do not repeat it.
  *
- * The port of a host that is being restarted is closed for a moment, and its sockets' files lie
- * there: that does not mean yet that no host is there. A host that is stopped takes the files away.
- * A host that hangs up in the handshake is flooded, or has another key.
+ * The port of a host that is being restarted is closed for a moment, and its sockets' files stay:
+ * so a host may come. A host that stops removes the files. A host that hangs up in the handshake is
+ * flooded, or has another key.
  */
 static uint64_t insists_until_ns(const struct weir_connect_params *params, enum weir_status status,
                                  const struct weir_welcome *welcome, uint64_t seen_ns)
@@ -389,8 +390,9 @@ static uint64_t insists_until_ns(const struct weir_connect_params *params, enum 
 }
 
 /*
- * A worker whose GPU context has died is replaced within a second or two. Until then it says
- * "again", or hangs up in the middle of the handshake: neither is a reason to give up.
+ * Repeat attempts. A worker whose GPU context has died is replaced within a second or two. Until
+ * then it answers "again", or hangs up in the middle of the handshake: neither is a reason to give
+ * up.
  */
 static enum weir_status insist(const struct weir_connect_params *params,
                                const struct weir_hello *hello, uint64_t deadline_ns,
@@ -445,7 +447,7 @@ enum weir_status weir_connect(const struct weir_connect_params *params,
 
 #define WHY_MAX_BYTES (8u << 20)
 
-/* A host that refuses, or is older, sends a Welcome. */
+/* Read a Welcome: a host that refuses, or is older, sends one. */
 static enum weir_status read_refusal(const uint8_t *bytes, size_t len, char **ret_text)
 {
     struct weir_welcome *welcome = NULL;

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Zero what is not needed. All strings are borrowed for the call. */
+/* Zero members that are not needed. All strings are borrowed for the call. */
 struct weir_connect_params {
     const char *host;      /* "ipc://PATH" (a unix socket), "tcp://HOST:PORT", or, in a virtual
                             * machine, "ivshmem://PATH" (its device's resource2 in sysfs),
@@ -54,11 +54,11 @@ enum weir_status weir_connect(const struct weir_connect_params *params,
  * Ask at a tenant's socket why the work of the tenant's programs waits.
  *
  * @param host        "ipc://PATH"; borrowed.
- * @param timeout_ns  for all of it.
+ * @param timeout_ns  for the whole exchange.
  * @param ret_text    on WEIR_OK, rows as of weir_status_text_write(); else the host's reason for
  *                    refusing, or NULL. Owned by the caller: free().
  * @return WEIR_OK
- * @return WEIR_ERR_UNSUPPORTED  not over this way.
+ * @return WEIR_ERR_UNSUPPORTED  this kind of address cannot be asked.
  * @return WEIR_ERR_VERSION      an older host, which does not answer this.
  * @return any other status      as weir_connect()
  * @thread any

@@ -1,10 +1,9 @@
 /*
- * The handshake through a region: a mailbox is claimed, filled, and read again.
+ * The handshake through a region: the guest claims a mailbox, fills it, and reads the answer.
  *
- * All of the mailbox is shared with other processes of the guest and with the host, so its state is
- * changed by compare-and-swap only, from values that carry a number of our own: a process that is
- * too slow and loses its mailbox detects that and starts again. The answer is copied once and then
- * checked.
+ * Other processes of the guest and the host share the mailbox, so its state is changed by
+ * compare-and-swap only, from values with a number of our own. A process that is too slow and loses
+ * its mailbox detects that and starts again. The answer is copied once and then checked.
  */
 #include "proto/wire/connect_ivshmem.h"
 #include "base/clock.h"
@@ -23,7 +22,7 @@
 #define NAP_NS (100 * WEIR_NS_PER_US)
 /* Ring again after this time: the worker may have started meanwhile. */
 #define LOOK_NS (200 * WEIR_NS_PER_MS)
-/* A host that has not even taken the Hello by then is unresponsive. */
+/* A host that has not taken the Hello after this time is unresponsive. */
 #define DEAF_NS   (3 * WEIR_NS_PER_S)
 #define BOOT_FILE "/proc/sys/kernel/random/boot_id"
 
@@ -55,7 +54,8 @@ static int hex_digit(char c)
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* All zero without such a file: then the host cannot distinguish two boots. */
+/* Read the kernel's boot id. It stays zero without such a file: then the host cannot distinguish
+ * two boots. */
 static void read_boot_id(uint8_t id[WEIR_REGION_BOOT_ID_BYTES])
 {
     char text[64];
@@ -81,7 +81,7 @@ static bool change(struct weir_region_mailbox *box, uint32_t from, uint32_t to)
                                        __ATOMIC_SEQ_CST);
 }
 
-/* Claim a mailbox; NULL: the time is over. */
+/* Claim a mailbox; NULL: the time has passed. */
 static struct weir_region_mailbox *claim(const struct weir_region *region, uint32_t number,
                                          uint64_t deadline_ns)
 {

@@ -9,9 +9,9 @@
  * Put a Hello into a free mailbox of the region and wait for the Welcome.
  *
  * @param path         of the region, as weir_region_open() takes it.
- * @param deadline_ns  for all of it.
- * @param ret_welcome  what the host said, also when it refuses: then its status is returned.
- * @return WEIR_OK, what weir_region_open() says
+ * @param deadline_ns  for the whole exchange.
+ * @param ret_welcome  the host's answer, also a refusal, whose status is returned.
+ * @return WEIR_OK, or an error of weir_region_open()
  * @return WEIR_ERR_AGAIN      no worker serves the region now.
  * @return WEIR_ERR_NOT_FOUND  a region, but no host reads it.
  * @return WEIR_ERR_TIMED_OUT, WEIR_ERR_PEER, WEIR_ERR_NO_MEMORY

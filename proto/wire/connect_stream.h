@@ -22,7 +22,7 @@ enum weir_status weir_connect_vsock(const char *place, const struct weir_hello *
 /**
  * Exchange Hello and Welcome over a connected stream.
  *
- * @param t            stays the caller's; ready for records on WEIR_OK.
+ * @param t            owned by the caller; ready for records on WEIR_OK.
  * @param ret_welcome  also on refusal.
  * @return as weir_connect() @thread owner
  */

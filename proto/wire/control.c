@@ -1,10 +1,9 @@
 /*
  * Conversion between the plain structs of control.h and those of protobuf-c.
  *
- * A message is at most WEIR_CONTROL_MAX_BYTES and what unpacking allocates comes from an arena with
- * a cap, because two bytes of an empty sub-message become a struct of fifty: nothing that a peer
- * sends makes us allocate more than that. Encoders cut texts that are too long, decoders refuse
- * them.
+ * A message has at most WEIR_CONTROL_MAX_BYTES, and unpacking allocates from an arena with a cap,
+ * because two bytes of an empty sub-message become a struct of fifty bytes. So no message makes us
+ * allocate more than the cap. Encoders cut texts that are too long, decoders refuse them.
  */
 #include "proto/wire/control.h"
 #include "base/arena.h"
@@ -267,7 +266,7 @@ static ProtobufCMessage *unpack(const ProtobufCMessageDescriptor *descriptor,
     return protobuf_c_message_unpack(descriptor, &allocator, len, bytes);
 }
 
-/* Sticky: callers check it once per message. */
+/* Copy a text. `ok` is sticky: callers check it once per message. */
 static void take_text(bool *ok, char *field, size_t field_bytes, const char *text)
 {
     if (strlen(text) >= field_bytes) {
@@ -352,7 +351,7 @@ out:
     return status;
 }
 
-/* Decode attributes and facts; false: memory is out. */
+/* Decode attributes and facts; false: out of memory. */
 static bool take_lists(bool *ok, const Weir__Control__Device *message, struct weir_device *device)
 {
     if (message->n_attributes > WEIR_CONTROL_MAX_ATTRIBUTES ||

@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Grows when guest and worker of different versions can no longer talk. */
+/* It grows when guest and worker of different versions can no longer communicate. */
 #define WEIR_PROTOCOL 1u
 
 #define WEIR_CONTROL_MAX_BYTES      (64u << 10) /* largest encoded message */
@@ -28,7 +28,7 @@
 #define WEIR_CONTROL_TEXT_BYTES      256
 #define WEIR_CONTROL_TOKEN_BYTES     32
 
-/* Who is at the other end of a unix socket, as the kernel says; pid 0: not visible here. */
+/* The peer of a unix socket, as the kernel reports it; pid 0: not visible here. */
 struct weir_peer {
     pid_t pid;
     uid_t uid;
@@ -36,14 +36,14 @@ struct weir_peer {
     bool known; /* false: the peer is in the network, and has a key instead */
 };
 
-/* What a guest requests, in its environment or by its code. Limits must lie below its tenant's. 0:
- * no request. */
+/* A guest's requests, from its environment or its code. Limits must be below its tenant's. 0: no
+ * request. */
 struct weir_limit_wish {
     /* For each device, by its ordinal in the welcome. */
     uint64_t memory_bytes[WEIR_CONTROL_MAX_DEVICES];
     uint32_t sm_pct;      /* 1 .. 99: the share of multiprocessors */
     uint32_t connections; /* 1 .. WEIR_CONTROL_MAX_CONNECTIONS: for each of the worker's contexts */
-    bool launches_on_device; /* its kernels launch kernels, so it needs a worker outside MPS */
+    bool launches_on_device; /* its kernels launch kernels, so its worker must be outside MPS */
 };
 
 /* What each operation is to one side: see op_hash.h. */
@@ -64,13 +64,13 @@ struct weir_hello {
     uint8_t token[WEIR_CONTROL_TOKEN_BYTES];
     bool monitor; /* an NVML connection: it may only ask */
     struct weir_limit_wish wish;
-    bool why;              /* wants no session: weir_connect_why() */
+    bool why;              /* a question, without a session: weir_connect_why() */
     struct weir_peer peer; /* filled by the receiver, not from the message */
 };
 
 struct weir_device_attribute {
     int32_t id;     /* a CUdevice_attribute */
-    int32_t result; /* the CUresult of asking the driver for the attribute */
+    int32_t result; /* the driver's CUresult for the query of the attribute */
     int64_t value;
 };
 
@@ -115,7 +115,7 @@ struct weir_welcome {
     uint64_t window_bytes;
     char tenant[WEIR_CONTROL_TEXT_BYTES];
     uint64_t memory_quota_bytes;
-    char weight[WEIR_CONTROL_NAME_BYTES]; /* the tenant's, for people */
+    char weight[WEIR_CONTROL_NAME_BYTES]; /* the tenant's weight, for people */
     uint64_t spin_ns;                     /* 0: the guest chooses */
     uint32_t n_devices;                   /* at least 1 if status is WEIR_OK */
     struct weir_device devices[WEIR_CONTROL_MAX_DEVICES];
@@ -127,21 +127,21 @@ void weir_hello_destroy(struct weir_hello *hello);
 /** Free a welcome and its arrays. Accepts NULL. @thread any */
 void weir_welcome_destroy(struct weir_welcome *welcome);
 
-/* The answer of cuCtxGetExecAffinity(), if it succeeds. */
+/* Name of the fact with cuCtxGetExecAffinity()'s answer, if the call succeeds. */
 #define WEIR_DEVICE_FACT_SMS "affinity.sms"
 
 /**
- * A fact of a device.
+ * Get a fact of a device.
  *
  * @param device      borrowed.
  * @param key         the fact's name.
- * @param ret_value   written only when found.
+ * @param ret_value   written only if found.
  * @return true when the device has such a fact.
  * @thread any
  */
 bool weir_device_fact_get(const struct weir_device *device, const char *key, uint64_t *ret_value);
 
-/** An attribute of a device by its number, or NULL. @thread any */
+/** Find an attribute of a device by its number; NULL: none. @thread any */
 const struct weir_device_attribute *weir_device_attribute_get(const struct weir_device *device,
                                                               int32_t id);
 

@@ -1,4 +1,4 @@
-/* Control messages to bytes and back. Private to proto/wire; tests and fuzzers use it too. */
+/* Encodes and decodes control messages. Private to proto/wire; tests and fuzzers use it, too. */
 #ifndef WEIR_PROTO_WIRE_CONTROL_CODEC_H
 #define WEIR_PROTO_WIRE_CONTROL_CODEC_H
 
@@ -25,7 +25,7 @@ enum weir_status weir_welcome_encode(const struct weir_welcome *welcome,
                                      struct weir_control_bytes *ret_bytes) WEIR_MUST_CHECK;
 
 /**
- * Decode and check everything that control.h promises.
+ * Decode, and check everything that control.h guarantees.
  * @return WEIR_OK, WEIR_ERR_PEER (not such a message, or over a limit), WEIR_ERR_NO_MEMORY
  * @thread any
  */
@@ -37,14 +37,14 @@ enum weir_status weir_welcome_decode(const uint8_t *bytes, size_t len,
 struct weir_welcome_params;
 
 /**
- * The welcome that params describe: everything but transport, segment and endpoint. Its device's
- * arrays are borrowed from params: not for weir_welcome_destroy().
+ * Make the welcome that params describe, without transport, segment and endpoint. Its device's
+ * arrays are borrowed from params: do not call weir_welcome_destroy().
  * @thread any
  */
 void weir_welcome_prepare(const struct weir_welcome_params *params,
                           struct weir_welcome *ret_welcome);
 
-/** Encode a refusal with these words. @thread any */
+/** Encode a refusal with this message. @thread any */
 enum weir_status weir_refusal_encode(enum weir_status reason, int32_t result, const char *message,
                                      struct weir_control_bytes *ret_bytes) WEIR_MUST_CHECK;
 

@@ -37,7 +37,7 @@ static void look_for_socket(struct weir_route *route)
 
 /* ---------------------------------------------------------------- devices with a region */
 
-/* A device that has a region: its name, and why it cannot be opened. */
+/* A kind of device with a region: its name, and why it cannot be opened. */
 struct device_kind {
     const char *scheme;
     const char *missing, *denied;
@@ -210,7 +210,8 @@ static void look_for_vsock(struct weir_route *route)
 
 /* ---------------------------------------------------------------- all */
 
-/* The last resort, and never a guess: it needs an address and keys. */
+/* Mention TCP as the last resort. It is never chosen automatically, since it needs an address and
+ * keys. */
 static void tell_of_tcp(struct weir_route *route)
 {
     route->kind = "tcp";

@@ -1,8 +1,7 @@
 /*
- * Where a process finds its host when the user names none: all possible ways, best first.
+ * Finds the hosts that a process can use when the user names none: all possible routes, best first.
  *
- * Used by the guest library, which takes the first that works, and by weir doctor, which prints
- * them all.
+ * The guest library uses the first that works, and weir doctor prints them all.
  */
 #ifndef WEIR_PROTO_WIRE_DISCOVER_H
 #define WEIR_PROTO_WIRE_DISCOVER_H
@@ -23,22 +22,23 @@ struct weir_route {
 };
 
 /**
- * Look at every way to a host. A process on the host's own kernel has a socket; one in a virtual
+ * Check every route to a host. A process on the host's own kernel has a socket; one in a virtual
  * machine has the machine's devices.
  *
  * @param routes  WEIR_ROUTES_MAX of them.
- * @return how many were filled.
+ * @return the number of routes filled in.
  * @thread any; errno is preserved
  */
 size_t weir_discover(struct weir_route *routes);
 
 /**
- * The host to connect to.
+ * Choose the host to connect to.
  *
- * @param wanted  what the user says ($WEIR_HOST): returned as it is, but NULL, "", "devdax://" and
- *                "ivshmem://", which stand for the first way (of that kind) that works.
+ * @param wanted  the user's choice ($WEIR_HOST), which is returned unchanged. Exceptions are NULL,
+ *                "", "devdax://" and "ivshmem://": they mean the first route (of that kind) that
+ *                works.
  * @param url     WEIR_ROUTE_URL_BYTES of room.
- * @return wanted or url; WEIR_DEFAULT_HOST where there is no way at all.
+ * @return wanted or url; WEIR_DEFAULT_HOST if there is no route at all.
  * @thread any
  */
 const char *weir_discover_host(const char *wanted, char *url);

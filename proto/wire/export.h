@@ -1,10 +1,9 @@
 /*
- * What lies in the descriptor that stands for shared memory (cuMemExportToShareableHandle) or a
- * pool.
+ * What is in the descriptor for shared memory (cuMemExportToShareableHandle) or a pool.
  *
- * The descriptor is one end of a SOCK_SEQPACKET pair in which the host has left one of these; it is
- * read with MSG_PEEK, so any number of processes may read it. The host holds the other end and so
- * learns when the last copy of the descriptor is closed.
+ * The descriptor is one end of a SOCK_SEQPACKET pair whose buffer contains one such message from
+ * the host. Processes read it with MSG_PEEK, so any number of them can. The host holds the other
+ * end, and so learns when the last copy of the descriptor is closed.
  *
  * Source: docs/design/vmm.md
  */

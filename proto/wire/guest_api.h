@@ -1,9 +1,9 @@
 /*
- * What generated guest code needs of the guest library, and what the guest library offers it.
+ * Functions of the guest library for generated guest code.
  *
  * The values that programs see for graphs, nodes, instantiated graphs, arrays and mipmapped arrays
- * are the handles themselves (base/id_table.h), so that arrays of them travel without translation.
- * For the other kinds weir_guest_use() is the only place that knows.
+ * are the handles themselves (base/id_table.h), so that arrays of them are sent without
+ * translation. For the other kinds only weir_guest_use() translates.
  */
 #ifndef WEIR_PROTO_WIRE_GUEST_API_H
 #define WEIR_PROTO_WIRE_GUEST_API_H
@@ -14,16 +14,16 @@
 
 struct weir_channel;
 
-/** The session's channel. Called after WEIR_GUEST_ENTER, so there is one. @thread any */
+/** The session's channel. Valid after WEIR_GUEST_ENTER. @thread any */
 struct weir_channel *weir_guest_channel(void);
 
 /**
- * The handle of an object that the program passes.
+ * Find the handle of an object that the program passes.
  *
- * @param kind        what it must be; WEIR_KIND_FUNCTION takes kernels too.
+ * @param kind        the required kind; WEIR_KIND_FUNCTION includes kernels.
  * @param value       the program's value, any bits.
  * @param ret_handle  the handle to send.
- * @return CUDA_SUCCESS, or what a driver says to such a value (CUDA_ERROR_INVALID_HANDLE).
+ * @return CUDA_SUCCESS, or the driver's error for such a value (CUDA_ERROR_INVALID_HANDLE).
  * @thread any
  */
 CUresult weir_guest_use(enum weir_kind kind, const void *value, uint64_t *ret_handle);
@@ -37,7 +37,7 @@ CUresult weir_guest_use(enum weir_kind kind, const void *value, uint64_t *ret_ha
  */
 CUresult weir_guest_reserve(enum weir_kind kind, uint64_t *ret_handle);
 
-/** The object is gone or was never made: its name may be used again. @thread any */
+/** Free the name of an object that was destroyed or never made. @thread any */
 void weir_guest_drop(enum weir_kind kind, uint64_t handle);
 
 /**
@@ -52,7 +52,7 @@ void weir_guest_drop(enum weir_kind kind, uint64_t handle);
 CUresult weir_guest_adopt(enum weir_kind kind, uint64_t *handles, uint32_t n);
 
 /**
- * The host's ordinal of a device that the program names.
+ * Find the host's ordinal of a device that the program names.
  *
  * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_DEVICE
  * @thread any

@@ -17,7 +17,7 @@ struct weir_keypair {
 bool weir_key_valid(const char *text);
 
 /**
- * A key from what a user gave: the 40 characters themselves, or the path of a file whose first
+ * Read a key from a user's text: the 40 characters themselves, or the path of a file whose first
  * line they are.
  *
  * @param text_or_path  borrowed.
@@ -29,7 +29,7 @@ enum weir_status weir_key_read(const char *text_or_path,
                                char ret_key[WEIR_KEY_TEXT_BYTES]) WEIR_MUST_CHECK;
 
 /**
- * The public key's file beside that of a secret key, as weir keygen makes them.
+ * Find the public key's file beside a secret key's, as weir keygen makes them.
  *
  * @param secret_path  "NAME.secret"; may be NULL.
  * @param buffer       room for the answer.

@@ -1,10 +1,11 @@
 /*
- * What the generator knows about an operation at run time: its codec, and its fields for whoever
- * prints, compares or makes up operations.
+ * What the generator knows about an operation at run time: its codec, and its fields for code that
+ * prints, compares or generates operations.
  *
  * Encoding: little endian; a fixed part with every scalar, struct and array length at its natural
- * alignment and all padding zero, then the bytes of each array, each begun on a multiple of 8. No
- * protobuf: it takes 60 ns to pack a launch and 115 ns to read it, a flat struct a few of them.
+ * alignment and all padding zero, then the bytes of each array, each begun on a multiple of 8. It
+ * is not protobuf, which takes 60 ns to pack a launch and 115 ns to read it; a flat struct takes a
+ * few ns.
  */
 #ifndef WEIR_PROTO_WIRE_OP_INFO_H
 #define WEIR_PROTO_WIRE_OP_INFO_H
@@ -40,19 +41,19 @@ struct weir_op_field {
 };
 
 /*
- * bytes:  of the encoded struct, a multiple of 8, or WEIR_OP_BYTES_INVALID.
- * encode: write that many bytes at body, which is 8-byte aligned. Only after bytes was valid.
- * decode: read a struct from exactly `bytes` bytes at body, which is 8-byte aligned, private to
- *         this process and outlives the struct: pointers point into it. Nothing is allocated or
- *         copied. Lengths, limits and string ends are checked; the meaning of values is not.
- *         False: malformed, and the struct must not be used.
+ * bytes: returns the size of the encoded struct, a multiple of 8, or WEIR_OP_BYTES_INVALID. encode:
+ * write that many bytes at body, which is 8-byte aligned. Only if that size was valid. decode: read
+ * a struct from exactly `bytes` bytes at body, which is 8-byte aligned, private to this process and
+ * outlives the struct: pointers point into it. Nothing is allocated or copied. Lengths, limits and
+ * string ends are checked; the meaning of values is not. False: malformed, and the struct must not
+ * be used.
  */
 typedef size_t (*weir_op_bytes_fn)(const void *message);
 typedef void (*weir_op_encode_fn)(const void *message, void *body);
 typedef bool (*weir_op_decode_fn)(const void *body, size_t bytes, void *message);
 
-/* "in" is the request, "out" the reply.
- * A half without fields has 0 bytes; its struct may be NULL. */
+/* "in" is the request, "out" the reply. A message without fields has 0 bytes; its struct may be
+ * NULL. */
 struct weir_op_info {
     const char *name;
     uint32_t flags; /* WEIR_OP_* */

@@ -1,6 +1,6 @@
 /*
- * What the fields `kind` and `flags` of operations mean, where that is Weir's and not CUDA's own
- * (proto/api/ops.toml). Both ends include this; the values are the wire's and never change.
+ * The values of the fields `kind` and `flags` of operations that Weir defines, not CUDA
+ * (proto/api/ops.toml). Both ends include this. The values are on the wire and never change.
  */
 #ifndef WEIR_PROTO_WIRE_OP_KINDS_H
 #define WEIR_PROTO_WIRE_OP_KINDS_H
@@ -17,7 +17,7 @@ enum weir_grant_kind {
 #define WEIR_COPY_DST_IN_ARENA 1u /* dst is an offset in the arena */
 #define WEIR_COPY_SRC_IN_ARENA 2u /* src is an offset in the arena */
 
-/* copy_3d and copies of graphs: the two sides */
+/* kinds of the two sides, in copy_3d and copies of graphs */
 enum weir_side_kind {
     WEIR_SIDE_ADDRESS, /* an address of the device */
     WEIR_SIDE_ARENA,   /* an offset in the arena */
@@ -34,14 +34,14 @@ enum weir_value_kind {
     WEIR_VALUE_KIND_COUNT
 };
 
-/* module_load, library_load */
+/* kinds of images, in module_load and library_load */
 enum weir_image_kind {
     WEIR_IMAGE_PLAIN,  /* one fatbin, cubin or PTX text */
     WEIR_IMAGE_BUNDLE, /* several fatbins to be device-linked (proto/wire/bundle.h) */
     WEIR_IMAGE_KIND_COUNT
 };
 
-/* host_func_data, host_func_write: the most bytes of one record, as ops.toml has it */
+/* most bytes of a record of host_func_data, host_func_write; as in ops.toml */
 #define WEIR_HOST_FUNC_DATA_BYTES 131072u
 
 /* launch: flags */
@@ -52,7 +52,7 @@ enum weir_tensor_map_kind {
     WEIR_TENSOR_MAP_TILED,
     WEIR_TENSOR_MAP_IM2COL,
     WEIR_TENSOR_MAP_IM2COL_WIDE,
-    WEIR_TENSOR_MAP_ADDRESS, /* do not make a map, but put another address into an old one */
+    WEIR_TENSOR_MAP_ADDRESS, /* do not make a map, but replace the address in an old one */
 };
 
 #endif

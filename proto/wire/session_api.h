@@ -1,7 +1,7 @@
 /*
- * What generated host code needs of a session. The worker implements it.
+ * Functions of a session for generated host code. The worker implements them.
  *
- * All of it runs on the session's thread; nothing here takes a lock that a driver call may need.
+ * All of them run on the session's thread; none takes a lock that a driver call may need.
  */
 #ifndef WEIR_PROTO_WIRE_SESSION_API_H
 #define WEIR_PROTO_WIRE_SESSION_API_H
@@ -18,7 +18,7 @@ struct weir_session;
 const struct weir_driver *weir_session_driver(struct weir_session *session);
 
 /**
- * The driver's object behind a guest's handle.
+ * Find the driver's object of a guest's handle.
  *
  * @param handle   any bits.
  * @param ret_object  the driver's handle.
@@ -30,7 +30,7 @@ CUresult weir_session_use(struct weir_session *session, enum weir_kind kind, uin
                           void **ret_object);
 
 /**
- * The driver's stream behind a guest's, ready to take one more piece of work of this session.
+ * Find the driver's stream of a guest's, ready to take one more piece of work of this session.
  *
  * @return as weir_session_use()
  * @thread session
@@ -47,11 +47,11 @@ CUresult weir_session_stream_begin(struct weir_session *session, uint64_t handle
  */
 CUresult weir_session_check_dptr(struct weir_session *session, uint64_t address, uint64_t bytes);
 
-/** The driver's device of a guest's ordinal. CUDA_ERROR_INVALID_DEVICE. @thread session */
+/** Find the driver's device of a guest's ordinal. CUDA_ERROR_INVALID_DEVICE. @thread session */
 CUresult weir_session_device(struct weir_session *session, int32_t ordinal, CUdevice *ret_device);
 
 /**
- * Enter a new object under the name that the guest chose.
+ * Add a new object under the name that the guest chose.
  *
  * @param object  taken: on failure the session destroys it.
  *
@@ -65,8 +65,8 @@ CUresult weir_session_put(struct weir_session *session, enum weir_kind kind, uin
 CUresult weir_session_free_name(struct weir_session *session, enum weir_kind kind, uint64_t handle);
 
 /**
- * The guest's handle of an object of the driver; one that has none gets a name of the host's
- * origin.
+ * Find the guest's handle of a driver's object; an object without a handle gets one that the host
+ * chooses.
  *
  * @param object  NULL gives handle 0.
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
@@ -83,7 +83,7 @@ void weir_session_drop(struct weir_session *session, enum weir_kind kind, uint64
  * result, or CUDA_ERROR_INVALID_HANDLE @thread session */
 CUresult weir_session_remove(struct weir_session *session, enum weir_kind kind, uint64_t handle);
 
-/** Memory until this call's reply is sent, zeroed; NULL when there is none left. @thread session */
+/** Get zeroed memory until this call's reply is sent; NULL: there is none left. @thread session */
 void *weir_session_alloc(struct weir_session *session, size_t bytes);
 
 #endif

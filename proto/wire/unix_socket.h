@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-/* The address of a path; WEIR_ERR_TOO_BIG over 107 bytes, WEIR_ERR_INVALID when empty. */
+/* Make the address of a path; WEIR_ERR_TOO_BIG over 107 bytes, WEIR_ERR_INVALID if empty. */
 static inline enum weir_status weir_unix_address(const char *path, struct sockaddr_un *ret_address)
 {
     size_t len = strlen(path);

@@ -1,28 +1,28 @@
 /*
- * Accepting connections in libzmq's place.
+ * Accepts connections in place of libzmq.
  *
- * Anybody who reaches a ZeroMQ socket may open connections without end. When none of the process's
- * descriptors is left, libzmq's listener for unix sockets ends the process (an assertion that knows
- * EAGAIN and ENFILE, but not EMFILE), and its listener for tcp asks again and again without a
- * pause. So accept() and accept4() of this program, which libzmq's calls reach before the C
- * library's, turn such a connection away: they accept it with a descriptor that was kept in
- * reserve, close it, and say ECONNABORTED, which libzmq takes for a peer that has changed its mind.
+ * Any client that reaches a ZeroMQ socket may open any number of connections. When none of the
+ * process's descriptors is left, libzmq's listener for unix sockets ends the process (an assertion
+ * that knows EAGAIN and ENFILE, but not EMFILE), and its listener for tcp retries without a pause.
+ * So accept() and accept4() of this program, which libzmq calls instead of the C library's, refuse
+ * such a connection: they accept it with a descriptor that was kept in reserve, close it, and
+ * return ECONNABORTED, which libzmq takes for a peer that has hung up.
  *
- * The last quarter of the descriptors is not for connections of ZeroMQ: programs that come through
- * a tenant's socket, and the worker itself, must find some. The kernel gives the lowest number that
- * is free, so the number of a new descriptor tells how many there are.
+ * The last quarter of the descriptors is not for connections of ZeroMQ: they are for programs that
+ * come through a tenant's socket, and for the worker itself. The kernel gives the lowest free
+ * number, so the number of a new descriptor shows about how many there are.
  *
- * A connection to a unix socket is turned away unless its process is about to bring a token, which
- * it has got through a tenant's socket.
+ * A connection to a unix socket is refused unless its process has got a token through a tenant's
+ * socket and has not brought it yet.
  *
- * Whoever reaches a tcp socket may leave its handshake unfinished, for 5 s. HANDSHAKES_MAX of them
- * can be under way at a time. When another one comes, the oldest is hung up of the address with
- * most of them: one of a guest that has a key takes some milliseconds, and is not that old. To hang
- * up the right one, a second descriptor of each is kept: libzmq's own may stand for another
- * connection by then.
+ * Any client of a tcp socket may leave its handshake unfinished for 5 s. At most HANDSHAKES_MAX are
+ * pending at a time. When another one comes, the oldest handshake of the address with most of them
+ * is hung up: that of a guest with a key takes some milliseconds, and is not that old. To hang up
+ * the right connection, a second descriptor of each is kept: libzmq's own number may belong to
+ * another connection by then.
  *
- * Until weir_zmq_accept_guard() is called, both do what the C library's do; afterwards, too, for
- * sockets that are no streams: those are Weir's own, not libzmq's.
+ * Until weir_zmq_accept_guard() is called, both functions behave as the C library's do. Later they
+ * still do so for sockets that are no streams, which are Weir's own, not libzmq's.
  */
 #include "proto/wire/zmq_accept.h"
 
@@ -199,7 +199,7 @@ static int oldest_locked(void)
     return oldest;
 }
 
-/* Note a new connection over tcp. false: there is no descriptor for it. */
+/* Note a new connection over tcp. false: no descriptor is left for it. */
 static bool begin_handshake(int fd)
 {
     struct handshake h = {

@@ -1,6 +1,6 @@
 /*
- * How libzmq accepts connections in this process: the code here keeps libzmq from running out of
- * descriptors, which it does not survive, and from taking all of them. Private to proto/wire.
+ * Accepts libzmq's connections in this process. It keeps libzmq from running out of descriptors,
+ * which would end the process, and from taking all of them. Private to proto/wire.
  */
 #ifndef WEIR_PROTO_WIRE_ZMQ_ACCEPT_H
 #define WEIR_PROTO_WIRE_ZMQ_ACCEPT_H
@@ -15,8 +15,8 @@
  */
 void weir_zmq_accept_guard(bool (*expects)(const struct weir_peer *peer));
 
-/** The handshake of this connection is over, or the connection is. @param fd as libzmq's monitors
- * give it @thread any */
+/** Note that the handshake of this connection, or the connection, has ended. @param fd from
+ * libzmq's monitors @thread any */
 void weir_zmq_accept_settled(int fd);
 
 #endif

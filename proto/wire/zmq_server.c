@@ -1,16 +1,16 @@
 /*
- * The I/O thread: takes what arrives at the ROUTER sockets and gives it to its session, answers the
- * question who may come in (ZAP, ZeroMQ RFC 27), and notices connections that end.
+ * The I/O thread: gives messages that arrive at the ROUTER sockets to their sessions, answers which
+ * clients may connect (ZAP, ZeroMQ RFC 27), and notices connections that end.
  *
  * Sockets are shared with the sessions' senders under the lock, so the thread never polls a socket,
- * only its (edge-triggered) descriptor; a sender whose use swallowed an edge kicks the thread.
+ * only its (edge-triggered) descriptor; a sender whose use swallowed an edge wakes the thread.
  *
- * Which guests have gone: a ROUTER does not report that, but its monitor gives the descriptor of
- * each connection that ends, and each message has the descriptor that it came over. libzmq reports
- * the end before it closes the descriptor, so a later user of the same number can only say Hello
- * after that report: reading the monitor before each Hello keeps the two apart.
+ * A ROUTER does not report which guests have gone, but its monitor gives the descriptor of each
+ * connection that ends, and each message has the descriptor that it came over. libzmq reports the
+ * end before it closes the descriptor, so a later connection with the same number can only send
+ * Hello after that report. Reading the monitor before each Hello therefore distinguishes the two.
  *
- * What a peer sends without a session is dropped.
+ * Messages of a peer without a session are dropped.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -47,7 +47,7 @@ static const struct weir_zmq_api linked = {
 #undef WEIR_ZMQ_FUNCTION
 };
 
-/* ---------------------------------------------------------------- ZAP: who may come in */
+/* --------------------------------------------------------------- ZAP: which clients may connect */
 
 /* Frames of a request: version, id, domain, address, identity, mechanism, credentials. */
 struct zap_request {
@@ -124,7 +124,7 @@ static void zap_run(struct weir_zmq_server *server)
     }
 }
 
-/* ---------------------------------------------------------------- who has gone */
+/* ---------------------------------------------------------------- guests that have gone */
 
 static void connection_ended_locked(struct weir_zmq_server *server,
                                     const struct weir_zmq_port *port, int fd)
@@ -143,7 +143,7 @@ static void connection_ended_locked(struct weir_zmq_server *server,
     }
 }
 
-/* The next report of a port's monitor, whose value is libzmq's descriptor of a connection. */
+/* Read the next report of a port's monitor; its value is libzmq's descriptor of a connection. */
 static bool read_report(const struct weir_zmq_port *port, int *ret_event, uint32_t *ret_value)
 {
     bool found = weir_zmq_monitor_read(&linked, port->monitor, ret_event, ret_value);
@@ -188,7 +188,7 @@ static struct weir_zmq_address address_of(struct weir_zmq_port *port,
 
 static bool tokens_equal(const uint8_t *one, const uint8_t *other)
 {
-    /* Compare in constant time, so that the time shows nothing about a guess. */
+    /* Compare in constant time, so that the time reveals nothing about a guess. */
     uint8_t difference = 0;
     for (size_t i = 0; i < WEIR_CONTROL_TOKEN_BYTES; i++) {
         difference |= one[i] ^ other[i];
@@ -248,7 +248,7 @@ static bool expects(const struct weir_peer *peer)
     return expected;
 }
 
-/* The second Hello of a guest that came through a unix socket. */
+/* Handle the second Hello of a guest that came through a unix socket. */
 static void hello_ipc_locked(struct weir_zmq_server *server, const struct weir_zmq_address *address,
                              const struct weir_hello *hello)
 {
@@ -277,7 +277,8 @@ static void hello_ipc_locked(struct weir_zmq_server *server, const struct weir_z
     pthread_cond_broadcast(&session->changed);
 }
 
-/* A guest from the network: the callback decides, after the lock is released. */
+/* Handle the Hello of a guest from the network: the callback decides, after the lock is
+ * released. */
 static struct weir_zmq_pending *hello_tcp_locked(struct weir_zmq_server *server,
                                                  const struct weir_zmq_address *address,
                                                  struct weir_hello *hello, const char *tenant)
@@ -364,7 +365,7 @@ static bool is_pending_locked(struct weir_zmq_server *server, const struct weir_
     return false;
 }
 
-/* Returns a new guest for on_hello, or NULL. */
+/* Handle a message. Returns a new guest for on_hello, or NULL. */
 static struct weir_zmq_pending *take_message_locked(struct weir_zmq_server *server,
                                                     struct weir_zmq_port *port,
                                                     struct weir_zmq_message *message)
@@ -391,7 +392,7 @@ static void announce(struct weir_zmq_server *server, struct weir_zmq_pending *pe
     weir_hello_destroy(hello);
 }
 
-/* Take everything that has arrived at a port. */
+/* Handle all messages that have arrived at a port. */
 static void run_port(struct weir_zmq_server *server, struct weir_zmq_port *port)
 {
     enum weir_status status = WEIR_OK;
@@ -476,7 +477,7 @@ static void *run(void *user)
 
 /* ---------------------------------------------------------------- answering */
 
-/* Remove pending from the server's list; true: its guest is still there. */
+/* Remove pending from the server's list; true: its guest is still connected. */
 static bool unlink_pending_locked(struct weir_zmq_pending *pending)
 {
     struct weir_zmq_pending **at = &pending->server->pendings;

@@ -1,10 +1,10 @@
 /*
  * The worker's ZeroMQ end: one I/O thread, any number of endpoints, one transport per session.
  *
- * tcp endpoints are encrypted (CURVE) and a client's key names its tenant; an unknown key is turned
- * away before it can send anything. ipc endpoints are for guests that cannot share memory: they
- * come through the tenant's unix socket first and bring the one-time token that they got there, so
- * weir_accept_welcome() makes those sessions and no callback is made.
+ * tcp endpoints are encrypted (CURVE) and a client's key names its tenant; a client with an unknown
+ * key is refused before it can send anything. ipc endpoints are for guests that cannot share
+ * memory: they first connect to the tenant's unix socket, and then send the one-time token that
+ * they got there. So weir_accept_welcome() makes those sessions, without a callback.
  *
  * Built with WEIR_WITH_ZMQ only.
  */
@@ -20,7 +20,7 @@
 
 struct weir_zmq_server;
 
-/* A guest that said Hello over tcp and waits for the answer: accept or refuse it, once. */
+/* A guest that has sent Hello over tcp and waits for the answer: accept or refuse it, once. */
 struct weir_zmq_pending;
 
 struct weir_zmq_server_params {
@@ -33,15 +33,15 @@ struct weir_zmq_server_params {
 
     /*
      * Which tenant has this public key (Z85, NUL-terminated)? Copies the tenant's name, at most
-     * tenant_bytes with its NUL, and returns true; false turns the client away. Called in the I/O
+     * tenant_bytes with its NUL, and returns true; false refuses the client. Called in the I/O
      * thread with no lock held; must not block.
      */
     bool (*tenant_of_key)(void *user, const char *public_key, char *ret_tenant,
                           size_t tenant_bytes);
 
     /*
-     * A guest of a tenant wants a session. hello is borrowed for the call; pending is the callee's,
-     * who answers it now or later, from any thread, before the server is destroyed. Called in the
+     * A guest of a tenant wants a session. hello is borrowed for the call. The callee owns pending,
+     * and answers it now or later, from any thread, before the server is destroyed. Called in the
      * I/O thread with no lock held; must not block.
      */
     void (*on_hello)(void *user, const char *tenant, const struct weir_hello *hello,
@@ -68,7 +68,7 @@ enum weir_status weir_zmq_server_create(const struct weir_zmq_server_params *par
 void weir_zmq_server_destroy(struct weir_zmq_server *server);
 
 /**
- * The endpoint as it was bound (the port that * became).
+ * The endpoint as it was bound, with the port instead of *.
  * @return a string that lives as long as the server, or NULL. @thread any
  */
 const char *weir_zmq_server_endpoint(const struct weir_zmq_server *server, size_t index);
@@ -85,7 +85,7 @@ enum weir_status weir_zmq_accept(struct weir_zmq_pending *pending,
                                  const struct weir_welcome_params *params,
                                  struct weir_transport **ret_transport) WEIR_MUST_CHECK;
 
-/** Turn a guest away, as weir_refuse(). Frees pending. @thread any */
+/** Refuse a guest, like weir_refuse(). Frees pending. @thread any */
 void weir_zmq_refuse(struct weir_zmq_pending *pending, enum weir_status reason, int32_t result,
                      const char *message);
 

@@ -1,7 +1,7 @@
 /*
  * One guest's session over the server's sockets.
  *
- * Sending goes straight to the ROUTER socket under the server's lock; receiving waits on the
+ * Sending uses the ROUTER socket directly, under the server's lock; receiving waits on the
  * session's inbox, which the server's I/O thread fills. The peer's window
  * (proto/transport/zmq_wire.h) bounds what we may send, ours bounds what the inbox holds: a guest
  * that sends more has broken the protocol and loses its session.
@@ -111,9 +111,9 @@ static bool socket_ended(const struct weir_zmq_session *session)
 }
 
 /*
- * The unix socket may end before the guest's last records have come over ZeroMQ. So a bound session
- * ends when ZeroMQ reports the end, behind the records, and by the socket only if that report does
- * not come.
+ * Has a bound session's guest ended? The unix socket may end before the guest's last records have
+ * come over ZeroMQ. So the session ends when ZeroMQ reports the end, behind the records, and
+ * because of the socket only if that report does not come.
  */
 static bool guest_ended_locked(struct weir_zmq_session *session)
 {
@@ -234,7 +234,7 @@ void weir_zmq_session_deliver_locked(struct weir_zmq_session *session,
     pthread_cond_broadcast(&session->changed);
 }
 
-/* Wait without the lock for a record to show up, or for the spin to be over. */
+/* Wait without the lock until there is a record, or the spin time has passed. */
 static void spin(const struct weir_zmq_session *session, uint64_t spin_ns)
 {
     spin_ns = weir_useful_spin_ns(spin_ns);
@@ -366,7 +366,7 @@ static void session_destroy(struct weir_transport *t)
     weir_zmq_session_free(session);
 }
 
-/* A worker does not fork; if a tool does, the child leaves libzmq's state alone. */
+/* A worker does not fork. If a tool does, the child leaves libzmq's state alone. */
 static void session_abandon(struct weir_transport *t)
 {
     struct weir_zmq_session *session = session_of(t);

@@ -1,4 +1,5 @@
-/* What accept.c, zmq_server.c and zmq_session.c share. Private to proto/wire. */
+/* Types and functions that accept.c, zmq_server.c and zmq_session.c share. Private to
+ * proto/wire. */
 #ifndef WEIR_PROTO_WIRE_ZMQ_SESSION_H
 #define WEIR_PROTO_WIRE_ZMQ_SESSION_H
 
@@ -12,7 +13,7 @@
 
 #define WEIR_ZMQ_IDENTITY_MAX 255u
 
-/* How to reach a guest: its socket, its name there, its connection. */
+/* A guest's address: the socket, its identity there, and its connection. */
 struct weir_zmq_address {
     struct weir_zmq_port *port;
     int connection_fd; /* libzmq's descriptor; it is only compared with those that the monitor
@@ -54,10 +55,10 @@ struct weir_zmq_session {
     pthread_cond_t changed;
     /* lock_guards */
     struct weir_zmq_session *next;
-    struct weir_zmq_address address; /* with port NULL the session is expected */
+    struct weir_zmq_address address; /* port NULL: the session is expected */
     struct weir_zmq_flow flow;
     struct weir_zmq_inbox inbox;
-    enum weir_status failure; /* WEIR_OK while all is well */
+    enum weir_status failure; /* WEIR_OK while the session works */
     uint8_t token[WEIR_CONTROL_TOKEN_BYTES];
     uint64_t expires_ns;   /* when the token expires */
     struct weir_peer peer; /* the process that got the token */
@@ -80,14 +81,14 @@ struct weir_zmq_server {
     int stop; /* atomic */
     bool has_thread;
     pthread_t thread;
-    struct weir_log_rate log_rate; /* limits the I/O thread's lines: any peer can cause some */
-    pthread_mutex_t lock;          /* guards use of the ports' sockets, and what follows: */
+    struct weir_log_rate log_rate; /* limits the I/O thread's log lines, which any peer can cause */
+    pthread_mutex_t lock;          /* guards the use of the ports' sockets, and: */
     struct weir_zmq_session *sessions;
     struct weir_zmq_pending *pendings;
 };
 
 /**
- * Make a session for a guest that came through a unix socket and will come again with a token.
+ * Make a session for a guest that came through a unix socket and will connect again with a token.
  * @param peer  that guest's process: no other one can connect for it.
  * @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO @thread any
  */
@@ -97,7 +98,7 @@ enum weir_status weir_zmq_session_expect(struct weir_zmq_server *server,
                                          uint8_t ret_token[WEIR_CONTROL_TOKEN_BYTES],
                                          struct weir_transport **ret_transport) WEIR_MUST_CHECK;
 
-/** Take the unix socket and the process as signs of the guest's life. @thread before other use */
+/** Watch the unix socket and the process for the guest's end. @thread before other use */
 void weir_zmq_session_watch(struct weir_transport *t, int socket_fd, int pid_fd);
 
 /** Make a session that is in no list yet. @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_NO_MEMORY */
@@ -112,7 +113,7 @@ void weir_zmq_session_free(struct weir_zmq_session *session);
 void weir_zmq_session_deliver_locked(struct weir_zmq_session *session,
                                      struct weir_zmq_message *message);
 
-/** Note that nothing more will come or go; the first reason stays. */
+/** Note that no more records will come or go; the first reason stays. */
 void weir_zmq_session_fail_locked(struct weir_zmq_session *session, enum weir_status reason);
 
 /** Send a control message to an address. */
@@ -126,12 +127,12 @@ enum weir_status weir_zmq_send_welcome_locked(struct weir_zmq_server *server,
                                               const struct weir_zmq_address *address,
                                               struct weir_control_bytes *bytes);
 
-/** Turn the guest at an address away. */
+/** Refuse the guest at an address. */
 void weir_zmq_send_refusal_locked(struct weir_zmq_server *server,
                                   const struct weir_zmq_address *address, enum weir_status reason,
                                   int32_t result, const char *message);
 
-/** The I/O thread must look at the sockets again: another thread used one, and it is readable. */
+/** Make the I/O thread check the sockets again: another thread used one, and it is readable. */
 void weir_zmq_kick_locked(struct weir_zmq_server *server, const struct weir_zmq_port *port);
 
 #endif

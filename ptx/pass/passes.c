@@ -1,4 +1,4 @@
-/* The passes in the order of passes.def: what they are, and their application to a twin. */
+/* The table of passes, in the order of passes.def, and their application to a twin. */
 #include "ptx/pass/passes.h"
 #include "ptx/twin/editor.h"
 
@@ -28,7 +28,7 @@ bool weir_ptx_pass_row(uint32_t index, const char **ret_name, const char **ret_s
     return true;
 }
 
-/* Whether one logical block could disturb the next one of the same worker. */
+/* Can one logical block disturb the next one of the same worker? */
 static bool blocks_interfere(const struct weir_ptx_twin *twin)
 {
     return twin->kernel->shared_static_bytes > 0 ||

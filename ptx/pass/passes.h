@@ -13,7 +13,7 @@ struct weir_ptx_twin;
 #include "ptx/pass/passes.def"
 #undef WEIR_PTX_PASS
 
-/** Row of passes.def for printing: false past the last. @thread any */
+/** Get a row of passes.def for printing; false past the last one. @thread any */
 bool weir_ptx_pass_row(uint32_t index, const char **ret_name, const char **ret_summary,
                        uint32_t *ret_forms);
 

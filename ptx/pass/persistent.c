@@ -59,7 +59,7 @@
 #define STATE_OUT     (1u << 9) /* not counted at its SM any more */
 _Static_assert(WEIR_PTX_CONTROL_SMS <= STATE_CAREFUL, "SMs and flags in one word");
 
-/* The names that live from one text to the next. Only %wn does so through the body. */
+/* Bind the names that several texts use. Only %wn is live through the body. */
 static void bind(struct weir_ptx_edit *edit)
 {
     static const char *const words[] = {"%wnext", "%wend", "%wask", "%wtaken", "%wstate", "%wzero"};
@@ -73,9 +73,10 @@ static void bind(struct weir_ptx_edit *edit)
 }
 
 /*
- * The thread of index 0 asks for all; the others go to MEET. Found out again for each task,
- * which costs less than a register through the body. %wzero is 0 in the leader, which the compiler
- * does not know: it makes much of an addition that all threads of a warp could be doing together.
+ * The thread of index 0 (the leader) acts for all; the others go to MEET. The thread is determined
+ * again for each task, which costs less than a register through the body. %wzero is 0 in the
+ * leader, which the compiler does not know: otherwise it would add code for a warp whose threads
+ * all make the addition.
  */
 static void emit_lead(struct weir_ptx_edit *edit)
 {
@@ -96,7 +97,8 @@ static void emit_counter(struct weir_ptx_edit *edit)
                        WEIR_PTX_CONTROL_SMS - 1);
 }
 
-/* Counted before the first look, and known to be: then whoever sees no worker has seen them all. */
+/* Count the worker before its first look, and make the count visible: then a reader that sees no
+ * worker has seen all of their work. */
 static void emit_start(struct weir_ptx_edit *edit)
 {
     emit_lead(edit);
@@ -114,7 +116,7 @@ static void emit_start(struct weir_ptx_edit *edit)
                        AT(running), AT(done));
 }
 
-/* At TAKE: to CLAIM, or on to LOOK. */
+/* Code at TAKE: go to CLAIM, or on to LOOK. */
 static void emit_take(struct weir_ptx_edit *edit, const char *task)
 {
     emit_lead(edit);
@@ -126,7 +128,7 @@ static void emit_take(struct weir_ptx_edit *edit, const char *task)
     emit_counter(edit);
 }
 
-/* At LOOK: whether this worker may go on; to NONE if not, else to CLAIM. */
+/* Code at LOOK: may this worker continue? If not, go to NONE, else to CLAIM. */
 static void emit_look(struct weir_ptx_edit *edit)
 {
     weir_ptx_edit_text(
@@ -165,7 +167,7 @@ static void emit_look(struct weir_ptx_edit *edit)
         AT(retired));
 }
 
-/* At CLAIM and NONE: the task in %wnext and %wend; none where they are equal. */
+/* Code at CLAIM and NONE: put the task into %wnext and %wend; none if they are equal. */
 static void emit_claim(struct weir_ptx_edit *edit, uint32_t none)
 {
     weir_ptx_edit_text(edit,
@@ -194,7 +196,7 @@ static void emit_claim(struct weir_ptx_edit *edit, uint32_t none)
     weir_ptx_edit_text(edit, "mov.b32 %%wnext, 0;\nmov.b32 %%wend, 0;\n");
 }
 
-/* At MEET: the task becomes known to all, in %wn and the slot. */
+/* Code at MEET: give the task to all threads, in %wn and the slot. */
 static void emit_tell(struct weir_ptx_edit *edit, const char *task, uint32_t barrier)
 {
     weir_ptx_edit_text(edit,
@@ -208,9 +210,9 @@ static void emit_tell(struct weir_ptx_edit *edit, const char *task, uint32_t bar
 }
 
 /*
- * Without a task all leave; the leader counts the worker out. What its blocks have written and what
- * it gave back must be seen by whoever sees that: a release, for which older GPUs have only the
- * fence that orders everything.
+ * Without a task all threads leave; the leader counts the worker out. A reader that sees this must
+ * also see its blocks' writes and what it gave back: so this is a release, for which older GPUs
+ * only have the fence that orders everything.
  */
 static void emit_leave(struct weir_ptx_edit *edit)
 {
@@ -289,7 +291,8 @@ static void emit_head(struct weir_ptx_edit *edit, uint32_t barrier)
     weir_ptx_edit_place(edit, block);
 }
 
-/* The lowest: a block takes as many barriers of its SM as its highest number says. */
+/* Find the lowest free number: a block takes as many of the SM's barriers as its highest number
+ * says. */
 static uint32_t free_barrier(const struct weir_ptx_kernel *kernel)
 {
     uint32_t id = 0;
@@ -311,7 +314,7 @@ enum weir_status weir_ptx_pass_persistent(struct weir_ptx_twin *twin)
     emit_head(&edit, barrier);
     weir_ptx_index_emit(&edit);
     weir_ptx_edit_keep(&edit, 0, twin->entry->n_insts);
-    /* twin->tail stands at the old body's end, which is here. */
+    /* twin->tail is at the old body's end, which is here. */
     emit_tail(&edit, barrier);
     twin->info->barriers = 2;
     return weir_ptx_edit_finish(&edit);

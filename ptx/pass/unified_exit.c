@@ -2,14 +2,14 @@
  * Unified exit: in a twin that loops, a thread that would end goes to the end of the logical block
  * instead, twin->tail, and waits there for the others.
  *
- * In the original, a barrier of all threads does not wait for those that have ended; here they have
- * not. Kernels in which others may come to such a barrier later are refused (EARLY_EXIT). The same
- * with exchanges of a warp is warp_exit.c's.
+ * In the original, a barrier of all threads does not wait for threads that have ended; in the twin
+ * they have not ended. Kernels in which other threads may reach such a barrier later are refused
+ * (EARLY_EXIT). warp_exit.c handles the same problem for exchanges of a warp.
  */
 #include "ptx/pass/passes.h"
 #include "ptx/twin/editor.h"
 
-/* ret or exit: a branch, with the same guard. */
+/* Replace ret or exit by a branch with the same guard. */
 static void leave(struct weir_ptx_edit *edit, const struct weir_ptx_inst *inst)
 {
     uint32_t first = edit->n_insts;
@@ -21,7 +21,7 @@ static void leave(struct weir_ptx_edit *edit, const struct weir_ptx_inst *inst)
     }
 }
 
-/* One old instruction; true when something else took its place. */
+/* Replace one old instruction; true if it was replaced. */
 static bool replace(struct weir_ptx_edit *edit, struct weir_ptx_warp_edit *we, uint32_t i)
 {
     const struct weir_ptx_inst *inst = &edit->func->insts[i];

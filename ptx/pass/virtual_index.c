@@ -1,12 +1,11 @@
 /*
- * Virtual block index.
+ * Replaces the block index by a virtual one.
  *
  * In the twin's entry the index is in registers, which the form's pass fills by
  * weir_ptx_index_emit() before each logical block. A function cannot see those, nor the entry's
  * parameters, and one called through a pointer cannot be given more arguments; so functions read
- * the index from shared memory, WEIR_PTX_INDEX_NAME, where every thread of the block has stored
- * the same values before: a thread reads what it wrote itself or its equal, and no barrier is
- * needed.
+ * the index from shared memory, WEIR_PTX_INDEX_NAME, where every thread of the block has stored the
+ * same values before: a thread reads its own value or an equal one, so no barrier is needed.
  *
  * A function that can be called through a pointer is the same for twins and originals. If one such
  * reads the index, every other entry of the module that calls anything stores its real index there
@@ -80,7 +79,7 @@ static bool is_count(uint16_t sreg)
     return sreg == WEIR_PTX_SREG_NCTAID || sreg == WEIR_PTX_SREG_NCLUSTERID;
 }
 
-/* The register with one component, loaded first in a function. Component 3 is always 0. */
+/* Get the register with one component, loaded first in a function. Component 3 is always 0. */
 static uint32_t component(struct weir_ptx_edit *edit, uint16_t sreg, uint32_t c)
 {
     const struct weir_ptx_twin *twin = edit->twin;
@@ -108,7 +107,8 @@ static struct weir_ptx_operand reg_operand(uint32_t reg)
         .kind = WEIR_PTX_OPERAND_REG, .reg = reg, .reg2 = WEIR_PTX_NONE};
 }
 
-/* mov of one component or four into registers of 16, 32 or 64 bits, or of an immediate's type. */
+/* Replace a mov of one component or four into registers of 16, 32 or 64 bits, or of an immediate's
+ * type. */
 static bool move_one(struct weir_ptx_edit *edit, const struct weir_ptx_inst *from,
                      const struct weir_ptx_operand *dst, uint32_t reg)
 {
@@ -153,7 +153,7 @@ static bool replace_mov(struct weir_ptx_edit *edit, const struct weir_ptx_inst *
     return true;
 }
 
-/* Any other instruction that reads a special register as a source of 32 bits. */
+/* Replace the sources of any other instruction that reads a special register as 32 bits. */
 static bool replace_sources(struct weir_ptx_edit *edit, const struct weir_ptx_inst *inst)
 {
     struct weir_ptx_inst copy = *inst;
@@ -201,7 +201,7 @@ static enum weir_status virtualise(struct weir_ptx_twin *twin, struct weir_ptx_f
     return weir_ptx_edit_finish(&edit);
 }
 
-/* An entry that is no twin: its real index, where functions read it. */
+/* In an entry that is no twin, store its real index where functions read it. */
 static enum weir_status store_real(struct weir_ptx_twin *twin, struct weir_ptx_func *entry)
 {
     struct weir_ptx_edit edit;

@@ -1,9 +1,9 @@
 /*
- * Bind: in a module of twins, a variable in .global space is the original's.
+ * Binds variables: in a module of twins, a variable in .global space is the original's.
  *
- * Where its address is named, a register takes its place, loaded from a table in .const that the
- * loader of the module fills. The table is constant while kernels run and a load from it costs what
- * an immediate does, so that nothing needs to be kept over the body.
+ * A register replaces the variable's address. It is loaded from a table in .const that the loader
+ * of the module fills. The table is constant while kernels run, and a load from it costs as much as
+ * an immediate, so no register stays live over the body.
  */
 #include "ptx/twin/editor.h"
 
@@ -11,7 +11,7 @@
 
 struct binding {
     struct weir_ptx_module *module;
-    uint32_t *place; /* per variable of the module: its index in the table plus one, or 0 */
+    uint32_t *place; /* each variable's index in the table plus one; 0: not bound */
     uint32_t n;
 };
 

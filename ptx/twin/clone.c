@@ -1,4 +1,4 @@
-/* Copies of functions, and what a twin adds to its module: a parameter and shared variables. */
+/* Copies functions, and adds a twin's parameter and shared variables to its module. */
 #include "ptx/twin/editor.h"
 
 #include <stdarg.h>
@@ -22,7 +22,7 @@ char *weir_ptx_pass_text(struct weir_ptx_module *module, const char *fmt, ...)
     return text;
 }
 
-/* Insert into an arena array of n elements at a place; the new array or NULL. */
+/* Insert into an arena array of n elements at a place; returns the new array or NULL. */
 static void *insert(struct weir_ptx_module *module, const void *data, uint32_t n, uint32_t at,
                     const void *elem, size_t bytes)
 {
@@ -100,7 +100,7 @@ static uint32_t item_of(const struct weir_ptx_module *module, const struct weir_
     return i;
 }
 
-/* A variable of a body that outlives the block: one for the original and the copy together. */
+/* Does a body's variable outlive the block? The original and the copy share such a variable. */
 static bool is_static(const struct weir_ptx_var *var)
 {
     return var->space == WEIR_PTX_SPACE_GLOBAL || var->space == WEIR_PTX_SPACE_CONST;
@@ -116,7 +116,7 @@ bool weir_ptx_func_has_static(const struct weir_ptx_func *func)
     return false;
 }
 
-/* Move such variables of a function to the module, in front of it. */
+/* Move such variables of a function to the module, before the function. */
 static enum weir_status hoist(struct weir_ptx_module *module, struct weir_ptx_func *func)
 {
     uint32_t kept = 0;
@@ -246,7 +246,7 @@ static bool copy_body(struct weir_ptx_module *module, const struct weir_ptx_func
     return true;
 }
 
-/* Where a function is declared before its body, so must its copy be. */
+/* If a function is declared before its body, declare its copy, too. */
 static enum weir_status declare_beside(struct weir_ptx_module *module,
                                        const struct weir_ptx_func *func,
                                        struct weir_ptx_func *clone)

@@ -1,10 +1,10 @@
 /*
- * What the host and a transformed kernel share: the appended parameter, and the control block in
- * device memory.
+ * The data that the host and a transformed kernel share: the appended parameter, and the control
+ * block in device memory.
  *
- * Fixed-width and laid out the same on both sides: the passes write these offsets into PTX. What is
- * known before a start travels in the parameter; the control block holds what changes later. So a
- * control block of zeroes is a fresh launch, and the host can hand out blocks zeroed long before.
+ * Fixed-width and laid out the same on both sides: the passes write these offsets into PTX. Values
+ * that are known before a start are in the parameter; the control block has those that change
+ * later. So a zeroed control block means a fresh launch, and the host can zero blocks long before.
  * It belongs to one launch of one kernel (two launches under way at once have one each) until that
  * launch is finished, over all its starts.
  *
@@ -15,9 +15,8 @@
  * so the tasks and a stop have one order, and a worker that comes behind the stop takes back what
  * it added.
  *
- * Resume: take the stop out of ask and start again with the same block. No other state is handed
- * over, because a task that was taken is always finished: once no worker runs, blocks 0 ..
- * min(next, end)
+ * Resume: take the stop out of ask and start again with the same block. No other state is needed,
+ * because a task that was taken is always finished: once no worker runs, blocks 0 .. min(next, end)
  * - 1 are done and no other was begun. A stop may only be removed once no worker runs (workers is
  * 0; ticket form: its grids have ended), because a running worker may be about to take back what it
  * added.
@@ -32,13 +31,13 @@
 /* SMs that have a counter, a power of two; the largest GPUs of today have 148 (2026). */
 #define WEIR_PTX_CONTROL_SMS 256u
 
-/* Logical blocks of one launch must be fewer: the index is divided by a multiplication. */
+/* A launch must have fewer logical blocks: the index is divided by a multiplication. */
 #define WEIR_PTX_FORM_MAX_BLOCKS (1ull << 31)
 
-/* Most blocks of a task: all workers that ever start must not carry next over 2^32. */
+/* Most blocks of a task: all workers that ever start must not raise next beyond 2^32. */
 #define WEIR_PTX_FORM_MAX_TASK 4096u
 
-/* SMs first .. first + count - 1 as one word; count is 1 or more. Of 0, all SMs are meant. */
+/* SMs first .. first + count - 1 as one word; count is 1 or more. The word 0 means all SMs. */
 #define WEIR_PTX_SM_RANGE(first, count) ((uint32_t)(first) | (uint32_t)(count) << 16)
 
 /*
@@ -49,7 +48,7 @@
  * parameter has no range.
  */
 #define WEIR_PTX_ASK_STOP           1u
-#define WEIR_PTX_ASK_MAX_SMS        4095u /* as count: all SMs, whatever the parameter says */
+#define WEIR_PTX_ASK_MAX_SMS        4095u /* value of count: all SMs, whatever the parameter says */
 #define WEIR_PTX_ASK_NO_BLOCK_LIMIT 63u   /* no block limit, whatever the parameter says */
 #define WEIR_PTX_ASK(first, count, block_limit)                                                    \
     ((uint32_t)(block_limit) << 1 | (uint32_t)(first) << 7 | (uint32_t)(count) << 19)
@@ -58,7 +57,7 @@
 #define WEIR_PTX_NO_NEARLY UINT32_MAX
 
 /*
- * The parameter every twin has behind the kernel's own: 64 bytes, aligned to 8. Starts of one
+ * The parameter that every twin has behind the kernel's own: 64 bytes, aligned to 8. Starts of one
  * launch may differ in end, task_blocks, sm_range, block limit and nearly_at.
  */
 struct weir_ptx_form_args {
@@ -66,12 +65,12 @@ struct weir_ptx_form_args {
     uint32_t grid[3];     /* grid of the launch that the program made */
     uint32_t total;       /* number of blocks in grid */
     uint32_t row_magic;   /* i / grid[0] is (i * row_magic) >> row_shift for i < 2^31 */
-    uint32_t plane_magic; /* as row_magic, for grid[0] * grid[1] */
+    uint32_t plane_magic; /* like row_magic, for grid[0] * grid[1] */
     uint32_t row_shift;
     uint32_t plane_shift;
-    uint32_t end;         /* ticket, persistent: blocks from here on are not begun */
+    uint32_t end;         /* ticket, persistent: blocks from this one on are not begun */
     uint32_t task_blocks; /* persistent: blocks a worker takes at once, 1 .. MAX_TASK */
-    uint32_t sm_range;    /* persistent: the SMs where workers may work, 0: all */
+    uint32_t sm_range;    /* persistent: the SMs that workers may use; 0: all */
     uint32_t block_limit; /* persistent: workers an SM may hold, 0: no limit */
     /* Persistent: the worker that takes this block or a later one sets nearly. */
     uint32_t nearly_at;
@@ -86,8 +85,8 @@ struct weir_ptx_control {
     uint32_t ask;      /* persistent: WEIR_PTX_ASK() or WEIR_PTX_ASK_STOP. Written by the host */
     uint32_t done;     /* persistent: blocks done by workers that have left */
     uint32_t workers;  /* persistent: workers that have begun and not left */
-    uint32_t finished; /* persistent: 1 once done is total, and all that the blocks have written
-                          is visible to the whole system */
+    uint32_t finished; /* persistent: 1 once done is total, and the whole system can see all writes
+                          of the blocks */
     uint32_t nearly;   /* persistent: 1 once block nearly_at or a later one is taken */
     uint32_t retired;  /* persistent: workers that left because of their SM or the block limit */
     uint32_t kernel_reserved[25];
@@ -117,8 +116,7 @@ _Static_assert(offsetof(struct weir_ptx_control, running) == 256, "written into 
 bool weir_ptx_form_args_init(const uint32_t grid[3], struct weir_ptx_form_args *ret_args);
 
 /**
- * Blocks done, once no worker runs.
- *
+ * The number of executed blocks, once no worker runs.
  * @param the largest end of all starts so far.
  * @thread any
  */

@@ -1,7 +1,7 @@
 /*
  * The editor of bodies: new instructions are written as PTX text, parsed as the body of a small
  * entry, and moved over. Registers and labels of the small entry get new ids in the edited function
- * unless their names are bound; its parameter and shared variables stand for the twin's.
+ * unless their names are bound; its parameter and shared variables are replaced by the twin's.
  */
 #include "ptx/twin/editor.h"
 
@@ -17,7 +17,7 @@ static void fail(struct weir_ptx_edit *edit, enum weir_status status)
     }
 }
 
-/* Room for one more element of a heap array; false after failure. */
+/* Make room for one more element of a heap array; false after failure. */
 static bool grow(struct weir_ptx_edit *edit, void **data, uint32_t n, uint32_t *cap, size_t bytes)
 {
     if (edit->status != WEIR_OK) {
@@ -129,7 +129,7 @@ static void add_name(struct weir_ptx_edit *edit, const char *name, enum weir_ptx
 {
     uint32_t i = 0;
 
-    /* A name that is bound again means the new one from here on. */
+    /* A name that is bound again has the new meaning from here on. */
     while (i < edit->n_names && strcmp(edit->names[i].text, name) != 0) {
         i++;
     }
@@ -192,7 +192,7 @@ bool weir_ptx_edit_is_bound(const struct weir_ptx_edit *edit, const char *name)
     return find_name(edit, name, false) != NULL;
 }
 
-/* The small entry around a text. Bound labels are defined at its end, before a last ret. */
+/* Write the small entry around a text. Bound labels are defined at its end, before a last ret. */
 WEIR_PRINTF(2, 0)
 static char *wrap(const struct weir_ptx_edit *edit, const char *fmt, va_list args, size_t *ret_len)
 {
@@ -343,7 +343,7 @@ static void move_body(struct weir_ptx_edit *edit, const struct weir_ptx_func *fr
             edit->labels[m.labels[i]].inst = edit->n_insts + from->labels[i].inst;
         }
     }
-    /* Without the last ret. */
+    /* Copy all instructions except the last ret. */
     for (uint32_t i = 0; i + 1 < from->n_insts && edit->status == WEIR_OK; i++) {
         move_inst(&m, &from->insts[i]);
     }
@@ -373,7 +373,7 @@ void weir_ptx_edit_text(struct weir_ptx_edit *edit, const char *fmt, ...)
     if (status == WEIR_OK) {
         move_body(edit, weir_ptx_find_func(small, "weir"));
     } else {
-        /* The text is ours: what is wrong with it is a bug, or the target is too old for it. */
+        /* The text is Weir's own: an error in it is a bug, or the target is too old for it. */
         fail(edit, status == WEIR_ERR_NO_MEMORY ? status : WEIR_ERR_INTERNAL);
     }
     weir_ptx_destroy(small);
@@ -403,7 +403,8 @@ static void install(struct weir_ptx_edit *edit)
     }
     for (uint32_t i = edit->n_old_labels; i < edit->n_labels; i++) {
         if (edit->labels[i].inst == WEIR_PTX_NONE) {
-            /* Made by this pass for a later one to place: the end, until then. */
+            /* A label made by this pass, to be placed by a later one; until then it is at the
+             * end. */
             edit->labels[i].inst = edit->n_insts;
         }
     }

@@ -16,7 +16,7 @@
 #include "ptx/twin/twin.h"
 
 #define WEIR_PTX_ARGS_NAME    "weir$args"  /* parameter: struct weir_ptx_form_args */
-#define WEIR_PTX_TASK_NAME    "weir$task"  /* shared: the task's first block, and its form's own */
+#define WEIR_PTX_TASK_NAME    "weir$task"  /* shared: the task's first block, and the form's own */
 #define WEIR_PTX_INDEX_NAME   "weir$index" /* shared: block index and grid size, .v4 each */
 #define WEIR_PTX_DYNAMIC_NAME "weir$dynamic" /* the dynamic shared memory */
 
@@ -48,7 +48,7 @@ struct weir_ptx_twin {
     bool in_place; /* some of the functions are not copies */
     struct weir_ptx_var *args;
     struct weir_ptx_var *task;  /* ticket, persistent: weir$task or weir$dynamic */
-    struct weir_ptx_var *index; /* where reached functions read the index, else NULL */
+    struct weir_ptx_var *index; /* variable from which called functions read the index, else NULL */
     struct weir_ptx_var *binds; /* weir$binds, in the pass that makes it */
     bool slot_dynamic;          /* task and index lie at the end of the dynamic shared memory */
     uint32_t virtuals[WEIR_PTX_VIRTUAL_COUNT]; /* ids of the virtual registers in entry */
@@ -83,7 +83,7 @@ struct weir_ptx_edit {
     uint32_t n_labels;
     uint32_t cap_labels;
     uint32_t n_old_labels;
-    uint32_t *moved; /* per old instruction and the end: its place in the new body */
+    uint32_t *moved; /* new place of each old instruction, and of the end */
     struct weir_ptx_edit_name names[WEIR_PTX_EDIT_NAMES];
     uint32_t n_names;
 };
@@ -92,7 +92,7 @@ struct weir_ptx_edit {
 void weir_ptx_edit_begin(struct weir_ptx_edit *edit, struct weir_ptx_twin *twin,
                          struct weir_ptx_func *func);
 
-/** Say that the new body's end is where old instruction i (n_insts: the end) stood: labels of it
+/** Note that the new body's end is the place of old instruction i (n_insts: the end): its labels
  * come here. */
 void weir_ptx_edit_mark(struct weir_ptx_edit *edit, uint32_t i);
 
@@ -100,17 +100,17 @@ void weir_ptx_edit_mark(struct weir_ptx_edit *edit, uint32_t i);
 struct weir_ptx_inst *weir_ptx_edit_add(struct weir_ptx_edit *edit,
                                         const struct weir_ptx_inst *inst);
 
-/** A new register bound to a name. */
+/** Make a new register bound to a name. */
 uint32_t weir_ptx_edit_reg(struct weir_ptx_edit *edit, const char *name, enum weir_ptx_type type);
 
-/** Whether a register has that name now. */
+/** Is a name bound to a register now? */
 bool weir_ptx_edit_is_bound(const struct weir_ptx_edit *edit, const char *name);
 
 /** Bind an existing register. */
 void weir_ptx_edit_bind(struct weir_ptx_edit *edit, const char *name, enum weir_ptx_type type,
                         uint32_t reg);
 
-/** A new label bound to a name; define it with weir_ptx_edit_place(). */
+/** Make a new label bound to a name; define it with weir_ptx_edit_place(). */
 uint32_t weir_ptx_edit_label(struct weir_ptx_edit *edit, const char *name);
 
 /** Define a label here. */
@@ -127,52 +127,52 @@ void weir_ptx_edit_keep(struct weir_ptx_edit *edit, uint32_t first, uint32_t end
 
 /* clone.c */
 
-/** A copy of a function with a name of its own, added to the module behind the original. */
+/** Copy a function under a name of its own, and add it to the module behind the original. */
 enum weir_status weir_ptx_clone(struct weir_ptx_module *module, struct weir_ptx_func *func,
                                 const char *name, struct weir_ptx_func **ret_clone);
 
-/** Append a parameter to an entry that is not in use by others. */
+/** Append a parameter to an entry that nobody else uses. */
 enum weir_status weir_ptx_add_args(struct weir_ptx_module *module, struct weir_ptx_func *entry,
                                    struct weir_ptx_var **ret_args);
 
-/** The module's shared variable of that name, made where it is missing; 0 bytes: dynamic. */
+/** Find or make the module's shared variable of a name; 0 bytes: dynamic. */
 enum weir_status weir_ptx_shared_var(struct weir_ptx_module *module, const char *name,
                                      uint32_t bytes, struct weir_ptx_var **ret_var);
 
-/** A variable of the module, in front of all others: a copy of var with an id. NULL: no memory. */
+/** Add a variable to the module, before all others: a copy of var with an id. NULL: no memory. */
 struct weir_ptx_var *weir_ptx_add_var(struct weir_ptx_module *module,
                                       const struct weir_ptx_var *from);
 
-/** A new entry without parameters and instructions, behind all others. NULL: no memory. */
+/** Add a new entry without parameters and instructions, behind all others. NULL: no memory. */
 struct weir_ptx_func *weir_ptx_add_entry(struct weir_ptx_module *module, const char *name);
 
-/** Whether a body declares variables that outlive a block. */
+/** Does a body declare variables that outlive a block? */
 bool weir_ptx_func_has_static(const struct weir_ptx_func *func);
 
-/** Whether an entry is a twin. */
+/** Is an entry a twin? */
 bool weir_ptx_is_twin(const struct weir_ptx_func *entry);
 
-/** Memory for text in the module's arena, or NULL. */
+/** Allocate text in the module's arena; NULL: no memory. */
 char *weir_ptx_pass_text(struct weir_ptx_module *module, const char *fmt, ...) WEIR_PRINTF(2, 3);
 
 /* reach.c */
 
-/** Whether an instruction reads the block index or the grid's size, as written or changed. */
+/** Does an instruction read the block index or the grid's size, as written or changed? */
 bool weir_ptx_inst_loads_index(const struct weir_ptx_inst *inst);
 
-/** Whether an instruction reads the special registers of the block index or the grid's size. */
+/** Does an instruction read the special registers of the block index or the grid's size? */
 bool weir_ptx_inst_reads_index(const struct weir_ptx_inst *inst);
 
-/** Whether a special register must be replaced in a twin. */
+/** Must a special register be replaced in a twin? */
 bool weir_ptx_sreg_is_index(uint16_t sreg);
 
-/** Whether any instruction of a function is one of those. */
+/** Is any instruction of a function one of those? */
 bool weir_ptx_func_has(const struct weir_ptx_func *func,
                        bool (*is)(const struct weir_ptx_inst *inst));
 
 /**
- * Whether is() holds somewhere in a function of the kernel that can be reached by a pointer, so
- * that the twin cannot have a copy of its own.
+ * Does is() hold in some function of the kernel that a pointer can reach? The twin cannot have its
+ * own copy of such a function.
  */
 enum weir_status weir_ptx_pointed_has(struct weir_ptx_module *module,
                                       const struct weir_ptx_kernel *kernel,
@@ -180,8 +180,8 @@ enum weir_status weir_ptx_pointed_has(struct weir_ptx_module *module,
                                       bool *ret_has) WEIR_MUST_CHECK;
 
 /**
- * Fill twin->funcs: copies of the functions for which is() holds somewhere, or that call one such;
- * calls in the twin go to the copies. Functions that can be reached by a pointer are not copied.
+ * Fill twin->funcs: copies of the functions for which is() holds somewhere, and of their callers;
+ * calls in the twin go to the copies. Functions that a pointer can reach are not copied.
  */
 enum weir_status
 weir_ptx_copy_reached(struct weir_ptx_twin *twin,
@@ -190,18 +190,18 @@ weir_ptx_copy_reached(struct weir_ptx_twin *twin,
 /* warp_exit.c */
 
 /**
- * Whether a kernel's twin that loops needs votes for instructions that wait for other threads of
- * their warp (weir_ptx_inst_is_warp_sync()).
+ * Does a kernel's twin that loops need votes for instructions that wait for other threads of their
+ * warp (weir_ptx_inst_is_warp_sync())?
  *
- * @param ret_why_not  NULL, or why it cannot have such a twin.
+ * @param ret_why_not  NULL, or the reason why the kernel cannot have such a twin.
  */
 enum weir_status weir_ptx_warp_exits(const struct weir_ptx_kernel *kernel, bool *ret_votes,
                                      const char **ret_why_not) WEIR_MUST_CHECK;
 
-/* The part of one body's rewriting that is about warps. */
+/* State for the warp instructions of one body that is being rewritten. */
 struct weir_ptx_warp_edit {
     struct weir_ptx_flow *flow; /* flow of the old body */
-    uint32_t *writes; /* per register of the old body: the only instruction that writes it */
+    uint32_t *writes;           /* the only instruction that writes each register of the old body */
     bool on;
     bool is_entry;
     uint32_t mask;  /* register with the last vote, WEIR_PTX_NONE: none yet */
@@ -216,26 +216,27 @@ void weir_ptx_warp_edit_finish(struct weir_ptx_warp_edit *we);
 /** Write old instruction i with a vote, if it needs one. @return whether it was written */
 bool weir_ptx_warp_edit_inst(struct weir_ptx_warp_edit *we, struct weir_ptx_edit *edit, uint32_t i);
 
-/** The part of the tail that answers votes. */
+/** Write the part of the tail that answers votes. */
 void weir_ptx_warp_tail_emit(struct weir_ptx_edit *edit);
 
 /* slot.c */
 
-/** Whether a kernel's twins have their slot at the end of the dynamic shared memory. */
+/** Do a kernel's twins have their slot at the end of the dynamic shared memory? */
 bool weir_ptx_slot_is_dynamic(const struct weir_ptx_module *module,
                               const struct weir_ptx_kernel *kernel);
 
-/** Whether there is a place for it: a kernel must not look at the size it would change. */
+/** Is there room for that slot? A kernel must not read the size that it would change. */
 bool weir_ptx_slot_has_room(const struct weir_ptx_module *module,
                             const struct weir_ptx_kernel *kernel);
 
-/** The variable for a part of the slot. @param name  WEIR_PTX_TASK_NAME or WEIR_PTX_INDEX_NAME. */
+/** Make the variable for a part of the slot. @param name WEIR_PTX_TASK_NAME or
+ * WEIR_PTX_INDEX_NAME. */
 enum weir_status weir_ptx_slot_make(struct weir_ptx_twin *twin, const char *name, uint32_t bytes,
                                     struct weir_ptx_var **ret_var) WEIR_MUST_CHECK;
 
 /**
- * What stands for the address of a part of the slot in the next texts: a name, or a register, which
- * is loaded here.
+ * The address of a part of the slot for the next texts: a name, or a register, which is loaded
+ * here.
  */
 const char *weir_ptx_slot_task(struct weir_ptx_edit *edit);
 const char *weir_ptx_slot_index(struct weir_ptx_edit *edit);
@@ -250,10 +251,10 @@ void weir_ptx_index_emit(struct weir_ptx_edit *edit);
 
 /* strip.c */
 
-/** Leave only twins and what they use; initialisers do not count. */
+/** Remove everything but twins and what they use. Uses in initialisers do not count. */
 enum weir_status weir_ptx_strip(struct weir_ptx_module *module) WEIR_MUST_CHECK;
 
-/** Take out the variables in .global space. */
+/** Remove the variables in .global space. */
 void weir_ptx_drop_globals(struct weir_ptx_module *module);
 
 /** Make every .const variable a visible one of this module, without initialiser. */

@@ -1,6 +1,6 @@
 /*
- * Making a twin: is it allowed, a copy of the entry and of the functions that must change, one more
- * parameter, and then the passes of the form, in the order of passes.def.
+ * Makes a twin: checks whether it is allowed, copies the entry and the functions that must change,
+ * adds one more parameter, and then applies the passes of the form, in the order of passes.def.
  */
 #include "ptx/twin/editor.h"
 #include "ptx/warp.h"
@@ -15,7 +15,7 @@ static enum weir_status refuse(struct weir_ptx_twin_info *info, enum weir_status
     return status;
 }
 
-/* Votes, where threads of a warp may end at different times. */
+/* Choose votes, if threads of a warp may end at different times. */
 static enum weir_status choose_votes(struct weir_ptx_twin *twin)
 {
     const char *why = NULL;
@@ -52,7 +52,7 @@ static bool (*must_change(const struct weir_ptx_twin *twin))(const struct weir_p
     return twin->warp_votes ? has_exchange : weir_ptx_inst_loads_index;
 }
 
-/* Whether the text has something by a name that twins need; what twins made has no line. */
+/* Does the text use a name that twins need? Objects that twins made have no line. */
 static bool has_our_names(const struct weir_ptx_module *module, const struct weir_ptx_func *entry)
 {
     static const char *const names[] = {WEIR_PTX_TASK_NAME, WEIR_PTX_INDEX_NAME,

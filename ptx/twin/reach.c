@@ -1,4 +1,4 @@
-/* Which functions of a kernel must change for a twin, and copies of them. */
+/* Finds the functions of a kernel that must change for a twin, and copies them. */
 #include "ptx/twin/editor.h"
 
 #include <stdlib.h>
@@ -89,7 +89,7 @@ static struct weir_ptx_func *callee(const struct weir_ptx_inst *inst)
                : NULL;
 }
 
-/* Give one mark from callers to callees (down), the other from callees to callers, until nothing
+/* Pass one mark from callers to callees (down), the other from callees to callers, until nothing
  * changes. */
 static void spread(const struct weir_ptx_module *module, uint8_t *marks)
 {
@@ -142,7 +142,7 @@ static enum weir_status copy_one(struct weir_ptx_twin *twin, struct weir_ptx_fun
     return status;
 }
 
-/* POINTED and WANTED for every function of the module; NULL: out of memory. */
+/* Compute POINTED and WANTED for every function of the module; NULL: out of memory. */
 static uint8_t *mark_all(const struct weir_ptx_module *module,
                          bool (*is)(const struct weir_ptx_inst *inst))
 {
@@ -166,7 +166,7 @@ enum weir_status weir_ptx_pointed_has(struct weir_ptx_module *module,
 {
     *ret_has = false;
     if (kernel->n_funcs <= 1) {
-        return WEIR_OK; /* without examining the whole module */
+        return WEIR_OK; /* no need to examine the whole module */
     }
     uint8_t *marks = mark_all(module, is);
 

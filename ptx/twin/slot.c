@@ -1,11 +1,11 @@
 /*
- * The slot: shared memory of a twin, by which one thread passes the task to the others, and which
- * holds the block index where functions read it.
+ * The slot: shared memory of a twin, through which one thread passes the task to the others. It
+ * also holds the block index if functions read it.
  *
- * Two variables of the module, in front of the kernel's own. That costs an aligned kernel dearly:
- * behind 16 bytes, an array aligned to 1,024 begins at 1,024. So where the module has dynamic
- * shared memory of a larger alignment, or no static room is left, the slot lies at the end of the
- * dynamic memory, and the launcher asks for that much more.
+ * It is two variables of the module, before the kernel's own. This wastes memory if the kernel's
+ * are aligned: behind 16 bytes, an array aligned to 1,024 begins at 1,024. So if the module has
+ * dynamic shared memory of a larger alignment, or no static room is left, the slot lies at the end
+ * of the dynamic memory, and the launcher asks for that much more.
  */
 #include "ptx/twin/editor.h"
 
@@ -25,8 +25,8 @@ static bool reads_shared_size(const struct weir_ptx_inst *inst)
 }
 
 /*
- * The alignment counts for all kernels of the module: ptxas begins the dynamic memory of each
- * there, also of those that do not use it (CUDA 13.0).
+ * The alignment applies to all kernels of the module: ptxas aligns the dynamic memory of each, also
+ * of those that do not use it (CUDA 13.0).
  */
 bool weir_ptx_slot_is_dynamic(const struct weir_ptx_module *module,
                               const struct weir_ptx_kernel *kernel)
@@ -62,15 +62,15 @@ enum weir_status weir_ptx_slot_make(struct weir_ptx_twin *twin, const char *name
         twin->info->static_shared_bytes += bytes;
         return weir_ptx_shared_var(twin->module, name, bytes, ret_var);
     }
-    /* Make room for all of the slot: the task is last, so that it has the same place with
-     * an index. */
+    /* Make room for the whole slot: the task is last, so that its place does not depend on the
+     * index. */
     twin->info->dynamic_shared_bytes = bytes == WEIR_PTX_TASK_BYTES && !twin->index
                                            ? WEIR_PTX_TASK_BYTES
                                            : WEIR_PTX_TASK_BYTES + WEIR_PTX_INDEX_BYTES;
     return weir_ptx_shared_var(twin->module, WEIR_PTX_DYNAMIC_NAME, 0, ret_var);
 }
 
-/* The address of the dynamic memory's end less some bytes, in a register of the given name. */
+/* Get the address of the dynamic memory's end less some bytes, in a register of the given name. */
 static const char *end_less(struct weir_ptx_edit *edit, const char *reg, uint32_t bytes)
 {
     /* Always use the same register, so that paths may meet. */

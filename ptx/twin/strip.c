@@ -75,7 +75,8 @@ static bool keeps(const struct strip *s, const struct weir_ptx_item *item)
     return true;
 }
 
-/* Lists without what is not used, and new ids. The arrays are the module's own: they shrink. */
+/* Remove unused elements of the lists, and renumber. The arrays are the module's own: they
+ * shrink. */
 static void shrink(struct strip *s)
 {
     struct weir_ptx_module *module = s->module;

@@ -1,10 +1,10 @@
 /*
- * Kernel forms: twins of kernels that can be cut, stopped, moved and resumed. What the forms
- * promise, and what a launcher must keep to: docs/design/passes.md.
+ * Kernel forms: twins of kernels that can be cut, stopped, moved and resumed. docs/design/passes.md
+ * has the guarantees of the forms, and the duties of a launcher.
  *
- * Two arrangements. weir_ptx_twins() makes of a module one that holds only twins, to be loaded
- * beside the original: nothing of the original is touched. weir_ptx_twin() adds a twin to the
- * module itself, for whoever loads only that.
+ * There are two ways. weir_ptx_twins() turns a module into one that only has twins, to be loaded
+ * beside the original, which does not change. weir_ptx_twin() adds a twin to the module itself, for
+ * a caller that loads only that module.
  */
 #ifndef WEIR_PTX_TWIN_TWIN_H
 #define WEIR_PTX_TWIN_TWIN_H
@@ -28,7 +28,7 @@
  */
 #define WEIR_PTX_FINISH_NAME "weir$finish"
 
-/* How making a twin has ended. Texts live as long as the module. */
+/* The result of making a twin. Texts live as long as the module. */
 struct weir_ptx_twin_info {
     const char *kernel; /* the original's name */
     enum weir_ptx_form form;
@@ -37,7 +37,7 @@ struct weir_ptx_twin_info {
     char reason[160];        /* one sentence that says why it was refused */
     uint32_t args_offset;    /* offset of struct weir_ptx_form_args in the parameter block */
     uint32_t param_bytes;    /* size of the twin's parameter block */
-    /* How much more the twin has than the kernel; consider alignment. */
+    /* How much more shared memory the twin has than the kernel; consider alignment. */
     uint32_t static_shared_bytes;
     uint32_t dynamic_shared_bytes; /* add this to each launch's size, and to the attribute
                                       MAX_DYNAMIC_SHARED_SIZE_BYTES; the kernel's own size must
@@ -52,7 +52,7 @@ struct weir_ptx_twin_want {
     uint32_t max_regs;  /* 0, or .maxnreg of the twins, in place of .minnctapersm */
 };
 
-/* What weir_ptx_twins() made. Lives in the module. */
+/* The result of weir_ptx_twins(). It lives in the module. */
 struct weir_ptx_twins {
     struct weir_ptx_twin_info *infos; /* one for each kernel and form requested, in source order */
     uint32_t n_infos;
@@ -62,13 +62,13 @@ struct weir_ptx_twins {
     const char *const *binds;
     uint32_t n_binds;
     /* Names of .const variables that the module has copies of: the loader keeps their contents
-     * equal to those of the original's. Their initialisers are left out. */
+     * equal to the originals'. Their initialisers are left out. */
     const char *const *consts;
     uint32_t n_consts;
 };
 
 /**
- * Make of a module one that holds twins of its kernels and nothing else.
+ * Turn a module into one that only has twins of its kernels.
  *
  * Variables in .global space are those of the original (pass bind). A kernel that calls through
  * pointers is refused: a pointer may be one of the original, whose functions may need more

@@ -1,10 +1,10 @@
 /*
- * A module of twins: make those that are wanted, take out everything that they do not use, and bind
- * what must stay the original's.
+ * Makes a module of twins: makes the requested twins, removes everything that they do not use, and
+ * binds the variables that must stay the original's.
  *
- * .shared variables are each block's own and stay as they are. .const variables are copied, because
- * the memory space of a kernel's constants is its module's; their initialisers go, because the
- * loader copies the contents, and an initialiser may hold addresses that are the original's.
+ * .shared variables belong to each block and stay unchanged. .const variables are copied, because a
+ * kernel's constants are in the memory of its module. Their initialisers are removed, because the
+ * loader copies the contents, and an initialiser may hold addresses of the original.
  */
 #include "ptx/twin/editor.h"
 
@@ -12,7 +12,7 @@
 
 #define MAX_CONST_BYTES 65536u /* limit of a module (PTX ISA, state spaces) */
 
-/* Why a kernel that the analysis admits cannot have twins in another module, or NULL. */
+/* Why a kernel that the analysis admits cannot have twins in another module; NULL: it can. */
 static const char *why_not_apart(const struct weir_ptx_kernel *kernel)
 {
     if (weir_ptx_kernel_has(kernel, WEIR_PTX_FACT_INDIRECT_CALL)) {
@@ -68,8 +68,8 @@ static enum weir_status make_one(struct weir_ptx_module *module,
 }
 
 /*
- * A twin of a kernel that calls functions takes a look at the whole module. Instructions looked at
- * for all twins of a module: a bound on the time for hostile texts.
+ * Bound on the time for hostile texts: instructions that are examined for all twins of a module. A
+ * twin of a kernel that calls functions examines the whole module.
  */
 #define MAX_VISITS (1ull << 30)
 
@@ -142,7 +142,7 @@ static enum weir_status analyze_and_make(struct weir_ptx_module *module,
     return status;
 }
 
-/* .entry weir$finish: finished is 1 if next has come to total, and was let to. */
+/* Add .entry weir$finish: finished becomes 1 if next has reached total, and was allowed to. */
 static enum weir_status add_finish(struct weir_ptx_module *module)
 {
     struct weir_ptx_twin twin = {.module = module};
@@ -179,7 +179,7 @@ static bool has_ticket(const struct weir_ptx_twins *twins)
     return false;
 }
 
-/* Constants become the module's own, empty until the loader fills them. */
+/* Make constants the module's own, empty until the loader fills them. */
 static enum weir_status copy_consts(struct weir_ptx_module *module, struct weir_ptx_twins *twins)
 {
     const char **names = weir_ptx_alloc(module, (module->n_vars + 1u) * sizeof(char *));

@@ -1,22 +1,22 @@
 /*
- * Warps whose threads end at different times.
+ * Handles warps whose threads end at different times.
  *
  * An instruction in which a warp takes part together (shfl.sync, vote.sync, bar.warp.sync ..) waits
- * for the threads of its mask that have not ended. In a twin that loops nobody has ended, and who
- * has left the body would be waited for. So where a warp may have parted, such an instruction of
- * the mask "all" gets the mask of those who are still in the body instead. They find it out by a
- * vote, which all threads of the warp take part in: who is in the tail votes no until nobody votes
- * yes.
+ * for the threads of its mask that have not ended. In a twin that loops no thread has ended, so it
+ * would also wait for threads that have left the body. So where a warp may have parted, such an
+ * instruction with the mask "all" gets the mask of the threads that are still in the body. They
+ * find that mask by a vote, in which all threads of the warp take part: threads in the tail vote no
+ * until no thread votes yes.
  *
  *     body: shfl.sync d, a, b, c, -1   becomes   vote.sync.ballot m, true, -1
  *                                                shfl.sync d, a, b, c, m
  *     tail:                                      vote.sync.ballot m, false, -1; m != 0: again
  *
- * Between two such instructions of one basic block nobody leaves: they share a vote.
+ * Between two such instructions of one basic block no thread leaves, so they share a vote.
  *
- * Other masks can only be kept, which is right as long as a thread of the mask cannot pass the
- * instruction by. That holds where the mask is what activemask, a ballot or a match has found at a
- * place from which every way leads to the instruction.
+ * Other masks can only be kept, which is right if no thread of the mask can bypass the instruction.
+ * That holds if activemask, a ballot or a match has found the mask at a place from which every path
+ * leads to the instruction.
  */
 #include "ptx/flow.h"
 #include "ptx/twin/editor.h"
@@ -43,7 +43,7 @@ static uint32_t block_of(const struct weir_ptx_flow *flow, uint32_t inst)
 
 #define MANY (WEIR_PTX_NONE - 1)
 
-/* Per register the only instruction that writes it, NONE or MANY. */
+/* For each register the only instruction that writes it, NONE or MANY. */
 struct writes {
     uint32_t *at;
     uint32_t inst;
@@ -70,7 +70,8 @@ static uint32_t *find_writes(const struct weir_ptx_func *func)
     return w.at;
 }
 
-/* The instruction, not a move between registers, whose result a register has; NULL: not plain. */
+/* Find the instruction, other than a move between registers, that computed a register; NULL: not
+ * known. */
 static const struct weir_ptx_inst *find_origin(const struct weir_ptx_func *func,
                                                const uint32_t *writes, uint32_t reg)
 {
@@ -101,7 +102,7 @@ static bool is_all(const struct weir_ptx_operand *op)
     return op->kind == WEIR_PTX_OPERAND_INT && (uint32_t)op->bits == UINT32_MAX;
 }
 
-/* Whether an instruction waits for all threads of the warp. */
+/* Does an instruction wait for all threads of the warp? */
 static bool is_full(const struct weir_ptx_func *func, const uint32_t *writes,
                     const struct weir_ptx_inst *inst)
 {
@@ -116,7 +117,7 @@ static bool is_full(const struct weir_ptx_func *func, const uint32_t *writes,
     return origin && origin->op == WEIR_PTX_OP_MOV && is_all(&origin->operands[1]);
 }
 
-/* Whether block to can be reached from the successors of block from without entering avoid. */
+/* Can block `to` be reached from the successors of block `from` without entering `avoid`? */
 static bool reaches(const struct weir_ptx_flow *flow, uint32_t from, uint32_t to, uint32_t avoid)
 {
     bool *seen = calloc(flow->n_blocks + 1u, sizeof(*seen));
@@ -151,7 +152,7 @@ static bool finds_mask(const struct weir_ptx_inst *inst)
            inst->op == WEIR_PTX_OP_MATCH;
 }
 
-/* Whether no thread of the mask of instruction i can end before it comes to i. */
+/* Does every thread in the mask of instruction i reach i before it ends? */
 static bool mask_is_met(const struct weir_ptx_flow *flow, const uint32_t *writes, uint32_t i)
 {
     const struct weir_ptx_inst *inst = &flow->func->insts[i];
@@ -171,11 +172,11 @@ static bool mask_is_met(const struct weir_ptx_flow *flow, const uint32_t *writes
     if (from == to) {
         return at < i;
     }
-    /* Every way from there comes here, and none comes here twice. */
+    /* Every path from there comes here, and none comes here twice. */
     return !reaches(flow, from, flow->n_blocks, to) && !reaches(flow, to, to, from);
 }
 
-/* Blocks looked at for the masks of one function: a bound on the time for hostile texts. */
+/* Blocks examined for the masks of one function: a bound on the time for hostile texts. */
 #define MAX_VISITS (1ull << 26)
 
 static const char *look_at(const struct weir_ptx_kernel *kernel, const struct weir_ptx_flow *flow,
@@ -256,7 +257,7 @@ void weir_ptx_warp_edit_finish(struct weir_ptx_warp_edit *we)
     free(we->writes);
 }
 
-/* The vote for a guarded instruction is guarded, too, and of no use to others. */
+/* The vote for a guarded instruction is guarded, too, so no other instruction can use it. */
 static uint32_t emit_vote(struct weir_ptx_edit *edit, const struct weir_ptx_inst *inst)
 {
     uint32_t mask = weir_ptx_edit_reg(edit, "%live", WEIR_PTX_TYPE_B32);

@@ -38,24 +38,24 @@
 
 #define NEVER     UINT64_MAX
 #define PAIRS     64u
-#define EIGHTHS   8u /* an SM's blocks are divided into so many parts */
+#define EIGHTHS   8u /* number of parts into which an SM's blocks are divided */
 #define PARTS_MAX 8u
-#define KINDS     16u /* kernels are told apart by so many kinds, */
+#define KINDS     16u /* number of kinds by which kernels are distinguished */
 
 enum { TURNS, BESIDE, BLOCKS, PART = BLOCKS + EIGHTHS - 1, DIVISIONS = PART + PARTS_MAX };
 
 struct division {
-    double rate[2]; /* work for each unit of time; of the tenant with the smaller id first */
-    double square;  /* mean of the square of both rates' sum */
+    double rate[2]; /* work per time; first that of the tenant with the smaller id */
+    double square;  /* mean of the squared sum of both rates */
     uint32_t windows;
 };
 
-/* What a tenant runs. */
+/* The kinds of kernels that a tenant usually runs. */
 struct habit {
     double work_ns[KINDS];  /* work in this period, by the kind of kernel */
-    double part[KINDS];     /* parts of all work, in the periods before; all 0: there were none */
-    double kernels, sum_ns; /* kernels that were seen in this period, and what they take alone */
-    double usual_ns;        /* what one took in the period before */
+    double part[KINDS];     /* parts of all work in earlier periods; all 0: there were none */
+    double kernels, sum_ns; /* kernels seen in this period, and their sum of times alone */
+    double usual_ns;        /* mean time of a kernel in the period before */
 };
 
 /* Two tenants. */
@@ -63,41 +63,41 @@ struct couple {
     weir_sched_id id[2]; /* the smaller one first; 0: the slot is free */
     struct division division[DIVISIONS];
     uint32_t now, best;
-    bool tries;          /* `now` is tried */
-    bool alone;          /* who was behind has the device to itself */
-    uint64_t again_ns;   /* when another division is tried, */
-    uint64_t pause_ns;   /* and how long after that the next one */
-    uint64_t seen_ns;    /* up to when time and work were counted, */
-    uint64_t work_ns[2]; /* with this work of each */
-    uint64_t window_ns;  /* time in the window so far, */
+    bool tries;          /* `now` is being tried */
+    bool alone;          /* the tenant that was behind has the device to itself */
+    uint64_t again_ns;   /* when to try another division */
+    uint64_t pause_ns;   /* pause after that until the next trial */
+    uint64_t seen_ns;    /* time and work are counted up to this time */
+    uint64_t work_ns[2]; /* work of each tenant at seen_ns */
+    uint64_t window_ns;  /* length of the window so far */
     uint64_t done_ns[2]; /* and work */
     uint64_t longest_ns; /* longest item seen lately */
-    uint64_t settled_ns; /* until then work of the division before is on the device */
-    bool mixed;          /* it had turns in between, so it says little about the division */
-    bool counts;         /* the time from seen_ns on is time in `now` */
+    uint64_t settled_ns; /* until then the device has work of the division before */
+    bool mixed;          /* it had turns in between, which distorts the measurement */
+    bool counts;         /* the time since seen_ns was spent in `now` */
     struct habit habit[2];
-    uint64_t period_ns;       /* time between looks at what they run, */
-    uint64_t period_from_ns;  /* and when the last one was */
-    uint32_t changed;         /* so many periods in a row had other kernels than before, */
-    uint32_t steady;          /* and so many, since all was forgotten, had the same ones */
-    uint64_t graphs_until_ns; /* one of them brought a graph less than corun_graphs_ns before */
-    uint32_t refused;         /* calls in a row with kernels that `now` is not for */
+    uint64_t period_ns;       /* interval at which their kernels are examined */
+    uint64_t period_from_ns;  /* when the current period began */
+    uint32_t changed;         /* consecutive periods with other kernels than before */
+    uint32_t steady;          /* consecutive periods with the same kernels since forget() */
+    uint64_t graphs_until_ns; /* one of them brought a graph less than corun_graphs_ns earlier */
+    uint32_t refused;         /* consecutive calls with kernels for which `now` is unsuitable */
     double unsure;            /* part of their kernels whose times are not known well */
-    bool knows;               /* little enough to compare divisions */
-    bool learns;              /* they have turns without company, so that these can be learned, */
-    uint64_t learned_ns;      /* and have had them for so long */
+    bool knows;               /* unsure is small enough to compare divisions */
+    bool learns;              /* they have turns alone, so that these times can be learned */
+    uint64_t learned_ns;      /* total time of such turns */
 };
 
 struct corun {
     struct couple couple[PAIRS];
     const struct weir_policy_tenant *last[2]; /* the tenants that had work last */
-    uint64_t last_ns[2];                      /* when one of them had work last; NEVER: it has */
-    uint64_t crowd_until_ns;                  /* a third one has, or had, work until then */
+    uint64_t last_ns[2];                      /* when each last had work; NEVER: it has work now */
+    uint64_t crowd_until_ns;                  /* until then a third tenant has, or had, work */
     uint64_t busy_from_ns;                    /* from then on both count as busy */
-    bool broke;                               /* one of the two was away since together() */
+    bool broke;                               /* one of them had no work since last together() */
 };
 
-/* ---- who has work ---- */
+/* ---- which tenants have work ---- */
 
 static uint32_t place_of(const struct corun *state, const struct weir_policy_tenant *tenant)
 {
@@ -159,8 +159,8 @@ static void corun_left(struct weir_policy *self, struct weir_policy_tenant *tena
 /* ---- what a division is worth ---- */
 
 /*
- * The sum of both rates in the mixture of a division with turns of one tenant alone that keeps the
- * shares, less what a division must gain to be worth it.
+ * The sum of both rates, in a mixture of the division and turns of one tenant alone that keeps the
+ * shares, less the gain that a division needs to be worth it.
  */
 static double worth(const struct division *division, const double *share)
 {
@@ -191,7 +191,7 @@ static void shares_of(const struct weir_policy_tenant *const *tenant, double *re
     ret_share[1] = tenant[1]->weight / sum;
 }
 
-/* How many sizes a part may have: both tenants get a step at least. */
+/* How many sizes a part may have: both tenants get at least a step. */
 static uint32_t n_parts(const struct weir_policy *self)
 {
     const struct weir_sched_config *c = self->config;
@@ -219,15 +219,15 @@ static bool is_possible(const struct weir_policy *self,
                              : index - PART < n_parts(self) && partable;
 }
 
-/* ---- what they run ---- */
+/* ---- which kernels they run ---- */
 
-/* What they get done in which division is not known any more. */
+/* Forget the measured rates of all divisions. */
 static void forget(struct couple *couple, const double *share)
 {
     for (uint32_t i = 0; i < DIVISIONS; i++) {
         couple->division[i] = (struct division){0};
     }
-    /* In turns each has its share. That it is a little less is seen when they are tried. */
+    /* In turns each tenant gets its share. Trials will show that it is a little less. */
     couple->division[TURNS] =
         (struct division){.rate = {share[0], share[1]}, .square = 1, .windows = 1};
     couple->habit[0] = couple->habit[1] = (struct habit){.usual_ns = 0};
@@ -239,7 +239,7 @@ static void forget(struct couple *couple, const double *share)
     couple->tries = couple->alone = couple->mixed = couple->knows = false;
 }
 
-/* A tenant's first kernel is seen, and its work since the last look counts as that kernel's. */
+/* Count a tenant's work since the last call as work of its current first kernel. */
 static void note_kernel(struct habit *habit, const struct weir_policy_kernel *kernel,
                         uint64_t work_ns)
 {
@@ -257,7 +257,7 @@ static double usual_of(const struct habit *habit)
                                                        : habit->sum_ns / habit->kernels;
 }
 
-/* A period is over. @return how much of its work was of kinds that are not usual, 0 .. 1 */
+/* End a period. @return the part of its work that was of unusual kinds, 0 .. 1 */
 static double end_period(struct habit *habit)
 {
     double sum = 0, usual = 0, other = 0, mean_ns;
@@ -315,10 +315,10 @@ static void look_what_they_run(struct couple *couple, uint64_t now_ns,
     }
 }
 
-/* ---- which division is tried or used next ---- */
+/* ---- which division to try or use next ---- */
 
-/* The division from `from` to `to` that gets most done, of those with so many windows; `from`: none
- * has. */
+/* Find the division from `from` to `to` with the highest rates among those with enough windows;
+ * `from`: none has. */
 static uint32_t best_of(const struct weir_policy *self, const struct couple *couple,
                         const struct weir_policy_tenant *const *tenant, uint32_t from, uint32_t to,
                         const double *share, uint32_t windows)
@@ -361,9 +361,9 @@ static bool is_compared(const struct weir_policy *self, const struct couple *cou
 }
 
 /*
- * Is a division not known well, though it may be the best? A program of many kernels has windows of
- * different rates, since it is now in this phase and now in that. So there are windows until the
- * mean is known to corun_error, unless it is too small by more than twice what it may err.
+ * Does a division need more windows, since it may be the best? A program of many kernels has
+ * phases, so the rates of its windows differ. The division gets windows until the mean's error is
+ * below corun_error, unless the mean is below the best by more than twice its error.
  */
 static bool is_open(const struct division *division, double best)
 {
@@ -385,8 +385,8 @@ static double best_sum(const struct couple *couple)
     return best->rate[0] + best->rate[1];
 }
 
-/* The division to try next: of the open ones, or else of all but turns, the one that was tried
- * least; the best one if there is none. */
+/* Choose the division to try next: among the open ones, or else among all but turns, the one that
+ * was tried least; if there is none, the best one. */
 static uint32_t next_tried(const struct weir_policy *self, const struct couple *couple,
                            const struct weir_policy_tenant *const *tenant, const double *share,
                            bool *ret_is_open)
@@ -408,7 +408,7 @@ static uint32_t next_tried(const struct weir_policy *self, const struct couple *
     return next;
 }
 
-/* What is on the device now says nothing about the division. */
+/* The work on the device now belongs to the old division: wait for its end. */
 static void settle(struct couple *couple, uint64_t now_ns)
 {
     uint64_t ns = tuning.corun_settle_items * couple->longest_ns;
@@ -447,7 +447,7 @@ static void choose(struct weir_policy *self, struct couple *couple, uint64_t now
     couple->alone = couple->mixed = false;
 }
 
-/* The window is over: its rates count, together with those of earlier ones. */
+/* End the window: add its rates to those of earlier ones. */
 static void close_window(struct couple *couple)
 {
     struct division *d = &couple->division[couple->now];
@@ -493,7 +493,7 @@ static void count(struct couple *couple, uint64_t now_ns,
     couple->counts = false;
 }
 
-/* Do both bring kernels that are long enough, and no graphs? */
+/* Are the kernels of both long enough, and do they have no graphs? */
 static bool is_suited(struct couple *couple, uint64_t now_ns,
                       const struct weir_policy_tenant *const *tenant)
 {
@@ -506,7 +506,7 @@ static bool is_suited(struct couple *couple, uint64_t now_ns,
            usual_of(&couple->habit[1]) >= tuning.corun_usual_min_ns;
 }
 
-/* How well are the times of their kernels known? */
+/* Find out how well the times of their kernels are known. */
 static void look_how_sure(struct couple *couple, const struct weir_policy_tenant *const *tenant)
 {
     bool unsure = tenant[0]->kernel.unsure || tenant[1]->kernel.unsure;
@@ -567,7 +567,7 @@ static void divide(const struct weir_policy *self, uint32_t division,
     }
 }
 
-/* Are the two ready tenants the only ones at work? Puts the one with the smaller id first. */
+/* Do only the two ready tenants have work? Puts the one with the smaller id first. */
 static bool are_two(const struct weir_policy *self, const struct weir_policy_together_view *view,
                     const struct weir_policy_tenant **ret_tenant)
 {
@@ -616,7 +616,7 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
         return;
     }
     if (!couple->knows &&
-        couple->learned_ns < tuning.corun_learn_ns) { /* turns without anybody else teach */
+        couple->learned_ns < tuning.corun_learn_ns) { /* turns of one tenant alone teach */
         couple->learned_ns += couple->learns ? view->now_ns - learns_ns : 0;
         couple->learns = true;
         group->valid_ns = tuning.corun_window_ns;
@@ -630,7 +630,8 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
         choose(self, couple, view->now_ns, tenant);
     }
     if (!is_possible(self, tenant, couple->now)) {
-        /* For these kernels; the window goes on with the next ones, unless it is so for long. */
+        /* Refuse for these kernels. The window continues with the next ones, unless this lasts
+         * long. */
         if (++couple->refused == tuning.corun_trials_most) {
             choose(self, couple, view->now_ns, tenant);
         }

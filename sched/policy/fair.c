@@ -49,11 +49,11 @@
 
 #include <assert.h>
 
-/* 2^64 by the golden ratio: multiples of it, for numbers in a row, are spread evenly. */
+/* 2^64 / golden ratio: its multiples for consecutive numbers are spread evenly. */
 #define GOLDEN        UINT64_C(0x9e3779b97f4a7c15)
 #define ROUND_MAX_NS  10000000000u /* ten seconds: slices have their own bound */
 #define FILL_TURN     (1u << 20) /* cost of a turn as a filler below a higher class, at weight 1 */
-#define WEIGHT        100u       /* of a tenant for which nothing is configured */
+#define WEIGHT        100u       /* weight of a tenant without configuration */
 #define FRACTION_BITS 10         /* virtual time counts in 1/1024 ns at weight 1 */
 
 static struct fair_tenant *fair_of(const struct weir_policy_tenant *tenant)
@@ -104,7 +104,7 @@ static uint64_t switch_cost_ns(const struct weir_policy *self,
            (tenant->kernel.stoppable ? tenant->stop_ns : 0);
 }
 
-/* The ready tenants of the highest class, summed up for a decision. */
+/* Sums over the ready tenants of the highest class, for one decision. */
 struct round {
     enum weir_priority class;
     uint64_t weights; /* sum */
@@ -112,10 +112,10 @@ struct round {
     uint32_t weight;   /* weight of each; 0: weights differ */
     uint32_t heaviest; /* largest weight */
     uint64_t cost_ns;
-    uint64_t unit; /* T: part of a round for weight 1, in 1/65536 ns */
+    uint64_t unit; /* T: length of a round for weight 1, in 1/65536 ns */
     uint64_t base;
     __int128 sum;  /* sum of weight * (position - base) */
-    uint64_t mean; /* V, when all tenants were added */
+    uint64_t mean; /* V, once all tenants were added */
 };
 
 static uint64_t mean_of(const struct round *round)
@@ -251,7 +251,7 @@ static struct round look(const struct weir_policy *self, const struct weir_polic
     return round;
 }
 
-/* Are there many, with different weights? */
+/* Are there many tenants, with different weights? */
 static bool is_mixed(const struct round *round)
 {
     return round->weight == 0 && round->count > tuning.few;
@@ -270,7 +270,8 @@ static uint64_t mixed_most_ns(const struct round *round, const struct weir_polic
     return kernel_ns != 0 && kernel_ns <= own_ns ? own_ns : heaviest_ns;
 }
 
-/* The epoch: this tenant's part of a round that is long enough for what switching costs. */
+/* Compute the slice: this tenant's part of a round that is long enough for the cost of
+ * switching. */
 static uint64_t slice_of(const struct round *round, const struct weir_policy_tenant *tenant)
 {
     uint64_t slice_ns = round->unit * tenant->weight >> 16;
@@ -304,14 +305,14 @@ static bool is_small_graph(const struct weir_policy *self, const struct weir_pol
            weir_sched_is_small(self->config, tenant->kernel.need_sms);
 }
 
-/* Is a tenant at this virtual time ahead of V by no more than it may be to go first? */
+/* Is a tenant's virtual time so little ahead of V that it may go first? */
 static bool is_within_credit(uint64_t position, uint64_t mean, uint64_t weights)
 {
     return (int64_t)(position - mean) <= (int64_t)((tuning.slack_ns << FRACTION_BITS) / weights);
 }
 
-/* Does a tenant go first after an absence: has it not used it up, and is it not too far ahead of
- * its share? Small graphs run beside the leader and need not lead. */
+/* Does a tenant go first after an absence? It does until it has used this up, unless it is too far
+ * ahead of its share. Small graphs run beside the leader and need not lead. */
 static bool goes_first(const struct weir_policy *self, const struct round *round,
                        const struct weir_policy_tenant *tenant)
 {
@@ -337,7 +338,7 @@ static uint32_t pick_rested(const struct weir_policy *self,
     return best;
 }
 
-/* The entitled tenant whose slice must end first. @param domain  0: of any */
+/* Find the entitled tenant whose slice must end first. @param domain 0: of any */
 static uint32_t pick(const struct weir_policy *self, const struct weir_policy_next_view *view,
                      const struct round *round, uint64_t domain)
 {
@@ -362,8 +363,8 @@ static uint32_t pick(const struct weir_policy *self, const struct weir_policy_ne
     return best;
 }
 
-/* The domain in which the device must stay, because it has been there for too short to justify the
- * cost of a change; 0: there is none. */
+/* Find the domain in which the device must stay, because it has been there too briefly to justify
+ * the cost of a change; 0: there is none. */
 static uint64_t domain_to_stay_in(const struct weir_policy *self,
                                   const struct weir_policy_next_view *view)
 {
@@ -395,8 +396,8 @@ static uint32_t index_of(const struct weir_policy_next_view *view,
     return i;
 }
 
-/* How long a tenant may be without work and still count as at work. The duration of graphs that are
- * never alone is not predicted, but how long they are on the device is known. */
+/* How long a tenant without work still counts as busy. The duration of graphs that are never alone
+ * is not predicted, but the time that they are on the device is known. */
 static uint64_t pause_of(const struct weir_policy_tenant *tenant)
 {
     const struct weir_policy_kernel *kernel = &tenant->kernel;
@@ -418,7 +419,7 @@ static uint64_t linger_of(const struct weir_policy_tenant *tenant)
     return tenant->gap_ns <= most_ns / 2 ? most_ns : 0;
 }
 
-/* Does a tenant launch kernel after kernel, most of which end before the next one comes? */
+/* Does a tenant launch kernel after kernel, so that most end before the next one comes? */
 static bool has_short_pauses(const struct weir_policy_tenant *tenant)
 {
     uint64_t pause_ns = fair_of(tenant)->pause_ns;
@@ -527,8 +528,8 @@ uint64_t fair_first_ns(const struct weir_policy *self, const struct weir_policy_
                : 0;
 }
 
-/* A filler of the next lower class: in turns by weight (stride scheduling). An absence saves few
- * turns. */
+/* Find a filler of the next lower class: in turns by weight (stride scheduling). Absence saves only
+ * few turns. */
 static uint32_t filler_below(const struct weir_policy_next_view *view)
 {
     uint64_t saved = tuning.few * FILL_TURN / WEIGHT;

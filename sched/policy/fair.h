@@ -1,4 +1,4 @@
-/* The parts of `fair` that `priority` falls back on. Private to sched/policy/. */
+/* The parts of `fair` that `priority` also uses. Private to sched/policy/. */
 #ifndef WEIR_SCHED_POLICY_FAIR_H
 #define WEIR_SCHED_POLICY_FAIR_H
 
@@ -8,11 +8,11 @@
 struct fair {
     /* By class: virtual time of the tenant that ran out of work last; V while none is ready. */
     uint64_t last_ns[WEIR_PRIORITY_COUNT];
-    uint64_t mean_ns;              /* V of the last round, */
-    enum weir_priority mean_class; /* and its class; */
-    uint64_t weights;              /* and the sum of its weights */
-    uint64_t domain;               /* the domain whose work the device has, */
-    uint64_t domain_ns;            /* since this time */
+    uint64_t mean_ns;              /* V of the last round */
+    enum weir_priority mean_class; /* class of the last round */
+    uint64_t weights;              /* sum of the weights in the last round */
+    uint64_t domain;               /* the domain whose work is on the device */
+    uint64_t domain_ns;            /* since when that domain has the device */
 };
 
 /* The first member of the tenant's state in a policy that calls these functions. */

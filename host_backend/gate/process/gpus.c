@@ -1,6 +1,6 @@
 /*
- * A GPU's scheduler: its orders go to ports. This file also notes which tenants had work in the
- * last second, since kernels are made stoppable only where somebody may want them stopped.
+ * A GPU's scheduler, whose orders go to ports. This file also notes which tenants had work in the
+ * last second, since kernels are made stoppable only where another tenant may need that.
  */
 #include "host_backend/gate/process/served.h"
 
@@ -13,7 +13,7 @@
 #define PREDICT_KEYS 16384u
 #define CROWDED_NS   WEIR_NS_PER_S
 
-/* ---------------------------------------------------------------- what the scheduler orders */
+/* ---------------------------------------------------------------- the scheduler's orders */
 
 static void on_start(void *user, weir_sched_id id, void *item_user,
                      const struct weir_sched_place *place, enum weir_sched_level level)
@@ -37,7 +37,8 @@ static void on_start(void *user, weir_sched_id id, void *item_user,
     weir_gate_slot_changed(slot);
 }
 
-/* Announce a grant: waking up takes a thread 10 to 60 us, which the copy engine would be idle. */
+/* Announce a grant in advance: a thread needs 10 to 60 us to wake up, and the copy engine would
+ * idle. */
 static void on_soon(void *user, weir_sched_id id, void *item_user)
 {
     const struct served_gpu *gpu = user;
@@ -50,7 +51,7 @@ static void on_soon(void *user, weir_sched_id id, void *item_user)
     }
 }
 
-/* Send an order, unless the worker does not read its orders: then its runs go on. */
+/* Send an order. If the worker does not read its orders, its runs continue. */
 static bool send(struct served_item *item, enum weir_gate_order_kind kind,
                  const struct weir_sched_place *place, uint64_t lease_ns)
 {
@@ -74,7 +75,7 @@ static void on_stop(void *user, weir_sched_id id, void *item_user, uint64_t leas
 {
     (void)user;
     (void)id;
-    /* a lost order is like one that the worker ignores: the lease ends it */
+    /* if the order is lost, the lease of the run still ends it */
     (void)send(item_user, WEIR_GATE_ORDER_STOP, NULL, lease_ns);
 }
 
@@ -105,7 +106,7 @@ static void on_log(void *user, const char *line)
     weir_log_warn("sched: %s", line);
 }
 
-/* ---------------------------------------------------------------- who has company */
+/* ---------------------------------------------------------------- which tenants contend */
 
 static void crowd(struct served_gpu *gpu, unsigned which, uint64_t now_ns)
 {
@@ -118,7 +119,7 @@ static enum weir_priority priority_of(const struct served_gpu *gpu,
     return gpu->process->tenants[member - gpu->members].params.priority;
 }
 
-/* Of two contending tenants, note the one of the lower class, or both if they are of one class. */
+/* Note for two contending tenants the one of the lower class, or both if they have one class. */
 static void note_company(struct served_gpu *gpu, struct served_member *member, uint64_t now_ns)
 {
     enum weir_priority own = priority_of(gpu, member);
@@ -158,7 +159,7 @@ static uint32_t crowded_at(const struct served_gpu *gpu, uint64_t now_ns)
 
 /* ---------------------------------------------------------------- news */
 
-/* The slot of a tenant + 1; 0: it has none. */
+/* A tenant's slot + 1; 0: it has no slot. */
 static uint32_t slot_of(const struct served_gpu *gpu, weir_sched_id tenant)
 {
     for (uint32_t i = 0; tenant != 0 && i < WEIR_CONFIG_TENANTS_MAX; i++) {
@@ -169,7 +170,7 @@ static uint32_t slot_of(const struct served_gpu *gpu, weir_sched_id tenant)
     return 0;
 }
 
-/* Workers of the tenant that was alone are called after this round, to report undecided work. */
+/* The workers of the tenant that was alone are woken after this round, to report undecided work. */
 void served_gpu_comes(struct served_gpu *gpu, struct served_member *member, uint64_t now_ns)
 {
     weir_sched_id alone = atomic_load(&gpu->shared->alone);
@@ -187,7 +188,7 @@ void served_gpu_tell(const struct served_gpu *gpu, struct served_port *port, uin
     struct weir_gate_news *news = &port->port->news[device];
 
     atomic_store_explicit(&news->crowded, gpu->crowded, memory_order_relaxed);
-    /* Like P4: a worker that reads its tenant's slot here has seen all before it. */
+    /* Release like P4: a worker that reads its tenant's slot here has seen all earlier writes. */
     atomic_store_explicit(&news->alone, gpu->alone_slot, memory_order_release);
 }
 
@@ -202,7 +203,8 @@ static bool has_queue_of(const struct served_port *port, const struct served_gpu
     return false;
 }
 
-/* A tenant that is no longer alone must report its undecided work: its workers are called. */
+/* Wake the workers of a tenant that is no longer alone, since they must report its undecided
+ * work. */
 static void tell_all(struct weir_gate_process *process, const struct served_gpu *gpu,
                      uint32_t was_alone_slot)
 {
@@ -261,7 +263,7 @@ static void put_in_force(struct served_gpu *gpu, int kind, const struct weir_pol
     enum weir_status status;
 
     if (ops == gpu->policies.policy[kind]) {
-        return; /* the scheduler goes on with the policies that it has */
+        return; /* the scheduler keeps the policies that it has */
     }
     status = ops ? weir_sched_policy_set(gpu->sched, now_ns, ops)
                  : weir_sched_policy_clear(gpu->sched, now_ns, kind);

@@ -2,8 +2,8 @@
  * The gate process: it handles the supervisor's messages, which come over the same kind of link as
  * a worker's (host_backend/config/link.h).
  *
- * The gate process makes the ports. The supervisor asks for one when it starts a worker and passes
- * the two descriptors on, so a worker never has a port that another could write to.
+ * The gate process makes the ports. The supervisor asks for one when it starts a worker, and passes
+ * the two descriptors on. So no worker has the port of another.
  */
 #include "host_backend/gate/process/process.h"
 
@@ -32,7 +32,7 @@ struct host {
 
 static void reply(const struct host *host, const struct weir_link_message *message, int fd)
 {
-    (void)!weir_link_send(host->link, message, fd); /* if the link is lost, receive will see it */
+    (void)!weir_link_send(host->link, message, fd); /* receive() reports a lost link */
 }
 
 /* ---------------------------------------------------------------- ports */

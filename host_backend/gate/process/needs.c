@@ -1,19 +1,19 @@
 /*
- * What kernels that share SMs by block limits need beside each other.
+ * How much shared memory of an SM a kernel's neighbours need.
  *
- * An SM divides its memory between cache and shared memory while it is empty, so a kernel that is
- * to have neighbours sets aside what these need, too (worker/twins/carve_out.h). With the grant the
- * worker gets that number, since the neighbour is in another worker.
+ * An SM divides its memory between cache and shared memory while it is empty, so a kernel that will
+ * have neighbours sets aside shared memory for them, too (worker/twins/carve_out.h). The grant
+ * tells the worker how much, since the neighbour is in another worker.
  *
- * Which kernel the neighbour will be is not known then. But policies give two kernels together no
- * more than an SM holds, a block of a kernel being 1/blocks of it. So it is enough to fill what a
- * block limit leaves with blocks of the one kernel that needs most, of those that came to other
- * queues lately.
+ * The gate process does not know yet which kernel the neighbour will be. But policies never put
+ * more on an SM than it holds, counting a block of a kernel as 1/blocks of the SM. So it assumes
+ * that the rest of the SM is filled with blocks of one kernel: the one that needs most of those
+ * that came to other queues lately.
  */
 #include "host_backend/gate/process/served.h"
 
-#define LATE_NS         WEIR_NS_PER_S /* a kernel that came longer ago is none's neighbour */
-#define BLOCK_BYTES_MAX (1u << 20)    /* more than an SM has; a worker may say what it likes */
+#define LATE_NS         WEIR_NS_PER_S /* kernels that came longer ago are not considered */
+#define BLOCK_BYTES_MAX (1u << 20)    /* more than an SM has; a worker may claim any number */
 #define BLOCKS_MAX      1024u         /* likewise */
 
 static uint32_t at_most(uint64_t value, uint32_t most)
@@ -34,7 +34,7 @@ void served_need_note(struct served_need *need, const struct weir_gate_request *
     }
 }
 
-/* @param left, of  the part of an SM that is left for it */
+/* @param left, of the part of the SM that is left for the kernel */
 static uint32_t bytes_of(const struct served_need *need, uint32_t left, uint32_t of)
 {
     return (uint32_t)((uint64_t)need->blocks_per_sm * left / of) * need->block_bytes;

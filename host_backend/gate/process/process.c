@@ -1,10 +1,11 @@
 /*
  * The loop: reads all ports in turn, advances the schedulers, sends news, and sleeps.
  *
- * The process sleeps when no port has a request. It says so in every port before it looks a last
- * time, so a worker that posts then rings the port's bell. A bell is heard by its edge and never
- * read: its worker could empty it first, and have the read wait, since it shares the descriptor's
- * flags. After a request the process looks for more before it sleeps (pace.h), if it may spin now.
+ * The process sleeps when no port has a request. It says so in every port before it checks the
+ * ports a last time, so a worker that posts then rings the port's bell. The process polls the bell
+ * edge-triggered and never reads it: the worker shares the descriptor and its flags, so it could
+ * make the read block. After a request the process polls for more before it sleeps (pace.h), if it
+ * may spin now.
  */
 #include "host_backend/gate/process/pace.h"
 #include "host_backend/gate/process/served.h"
@@ -289,7 +290,7 @@ static bool wait_for_events(struct weir_gate_process *process, int fd, uint64_t 
     for (int i = 0; i < n; i++) {
         mine |= events[i].data.fd == fd;
     }
-    process->heard += !mine && n < EVENTS; /* EVENTS others may have left the owner out */
+    process->heard += !mine && n < EVENTS; /* the owner's event may be among those beyond EVENTS */
     return mine;
 }
 
@@ -304,7 +305,7 @@ static bool sleep_until(struct weir_gate_process *process, int fd, uint64_t at_n
     return mine;
 }
 
-/* When things last happened. */
+/* Times of the last events. */
 struct times {
     struct served_pace pace;
     uint64_t heard_ns, kept_ns;
@@ -321,7 +322,7 @@ static bool has_company(const struct weir_gate_process *process)
     return crowded != 0;
 }
 
-/* May the process wait for the next request without sleeping? */
+/* May the process poll for the next request without sleeping? */
 static bool looks_on(struct weir_gate_process *process, struct served_pace *pace, uint64_t now_ns)
 {
     bool for_long = served_pace_is_often(pace) && has_company(process);
@@ -330,7 +331,7 @@ static bool looks_on(struct weir_gate_process *process, struct served_pace *pace
            (for_long ? weir_spin_gate_may(process->spin) : weir_spin_host_may(process->spin));
 }
 
-/* Look for requests without sleeping. @return as wait_for_events(), asked now and then */
+/* Poll for requests without sleeping. @return as wait_for_events(), which is called now and then */
 static bool look_on(struct weir_gate_process *process, int fd, struct times *times, uint32_t n)
 {
     uint64_t now_ns = weir_clock_now_ns();

@@ -4,11 +4,11 @@
  * The process knows no CUDA. Workers post events into their ports (host_backend/gate/port.h); the
  * schedulers decide; grants, orders and news go back the same way. GPUs have no number here: a
  * worker names each of its devices by UUID, and queues of one UUID share one scheduler, whichever
- * worker they come from. The supervisor says which GPUs there are, and what they can do.
+ * worker they come from. The supervisor names the GPUs and their properties.
  *
- * What comes from a port is hostile input: it is copied once and checked. A request that makes no
- * sense is dropped and counted. A worker can harm the order of its own work, and nothing else. The
- * supervisor says whose work it may name; learned durations are kept apart by tenant.
+ * What comes from a port is hostile input: it is copied once and checked. An invalid request is
+ * dropped and counted. A worker can only disturb the order of its own work: the supervisor says
+ * which tenants it serves, and learned durations are separate for each tenant.
  *
  * One thread does everything. It sleeps when there is nothing to decide.
  *
@@ -29,7 +29,7 @@ struct weir_gate_process;
 struct weir_gate_process_params {
     const struct weir_sched_settings *settings; /* borrowed for the call */
     const struct weir_policy_set *policies;     /* borrowed for the call */
-    struct weir_spin_page *spin;                /* borrowed: says who may spin now */
+    struct weir_spin_page *spin;                /* borrowed: says who may spin */
 };
 
 /** @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO @thread any */
@@ -45,7 +45,7 @@ void weir_gate_process_gpu(struct weir_gate_process *process, const struct weir_
 /**
  * Add a worker's port.
  *
- * @param id       names the port until it is removed; not in use.
+ * @param id       identifies the port until it is removed; no other port has it.
  * @param tenant   the slot of a tenant whose queues the port may have; -1: none yet.
  * @param domain   the domain of the worker's contexts, as for weir_sched_queue_add().
  * @param port_fd  borrowed.
@@ -65,16 +65,16 @@ void weir_gate_process_port_tenant(struct weir_gate_process *process, uint32_t i
 void weir_gate_process_port_remove(struct weir_gate_process *process, uint32_t id);
 
 /**
- * Keep learned durations in this file. At most once, before the first port.
- * @param fd  for reading and writing; owned by the process from now on.
+ * Use this file for learned durations. Call it at most once, before the first port.
+ * @param fd for reading and writing; owned by the process from now on.
  * @thread owner
  */
 void weir_gate_process_times(struct weir_gate_process *process, int fd);
 
 /**
- * Set a tenant's settings on all GPUs, also later ones.
- * @param slot      its number, below WEIR_CONFIG_TENANTS_MAX.
- * @param settings  borrowed for the call.
+ * Set a tenant's settings on all GPUs, including those that are added later.
+ * @param slot its number, below WEIR_CONFIG_TENANTS_MAX.
+ * @param settings borrowed for the call.
  * @thread owner
  */
 void weir_gate_process_tenant_set(struct weir_gate_process *process, uint32_t slot,
@@ -85,8 +85,8 @@ void weir_gate_process_tenant_remove(struct weir_gate_process *process, uint32_t
 void weir_gate_process_policies_set(struct weir_gate_process *process,
                                     const struct weir_policy_set *policies);
 
-/** Fill a row about a tenant: what it has used on all GPUs, and how often it waited.
- * @return false: there is none. @thread owner */
+/** Fill a row with the SM time that a tenant has used on all GPUs, and how often it waited.
+ * @return false: there is no such tenant. @thread owner */
 bool weir_gate_process_usage(struct weir_gate_process *process, uint32_t slot,
                              struct weir_status_tenant *row);
 
@@ -94,18 +94,18 @@ typedef void (*weir_gate_use_fn)(void *user, const struct weir_link_use *use);
 /** Report what each live session has used, and then what programs have used. @thread owner */
 void weir_gate_process_uses(struct weir_gate_process *process, weir_gate_use_fn tell, void *user);
 
-/** Fill a row about the use of a GPU. @param gpu  as below. @return false: there is none.
+/** Fill a row about the use of a GPU. @param gpu as below. @return false: there is no such GPU.
  * @thread owner */
 bool weir_gate_process_device(struct weir_gate_process *process, uint32_t gpu,
                               struct weir_status_device *row);
 
-/** Fill a row about a GPU's predictions. @param gpu  as below. @return false: there is none.
+/** Fill a row about a GPU's predictions. @param gpu as below. @return false: there is no such GPU.
  * @thread owner */
 bool weir_gate_process_prediction(struct weir_gate_process *process, uint32_t gpu,
                                   struct weir_status_prediction *row);
 
 /**
- * Begin to record a GPU's schedule trace. Meanwhile its scheduler decides about all work.
+ * Begin to record a GPU's schedule trace. During the recording no work passes undecided.
  *
  * @param gpu   0: the GPU that a worker named first, and so on.
  * @param fd    takes it; a regular file.

@@ -1,10 +1,11 @@
-/* Checks the requests that workers post, and passes them to the GPU's scheduler. */
+/* Checks the requests of workers, and passes them to the GPU's scheduler. */
 #include "host_backend/gate/process/served.h"
 
 #include "base/log.h"
 #include <stdlib.h>
 
-/* The most requests and time for a port at once, so that a busy port delays the others little. */
+/* The most requests of a port in one round, and the time for them, so that a busy port delays the
+ * others little. */
 #define REQUESTS_AT_ONCE 256u
 #define AT_ONCE_NS       (100 * WEIR_NS_PER_US)
 #define NS_MAX           (3600 * WEIR_NS_PER_S) /* no work may claim a longer duration */
@@ -17,11 +18,11 @@ struct about {
     struct weir_gate_process *process;
     struct served_port *port;
     const struct weir_gate_request *request;
-    struct served_gpu *gpu;     /* the GPU of its device; NULL: there is none */
-    struct served_queue *queue; /* the queue that it names; NULL: there is none */
-    struct served_item *item;   /* the item that it names; NULL: not in use, or an old name */
+    struct served_gpu *gpu;     /* the GPU of the request's device; NULL: there is none */
+    struct served_queue *queue; /* the queue that the request names; NULL: there is none */
+    struct served_item *item;   /* the item that the request names; NULL: unused, or an old name */
     uint64_t now_ns;            /* when the event happened */
-    bool held;                  /* the request was put off once */
+    bool held;                  /* the request was deferred once */
 };
 
 static bool is_class(uint8_t class)
@@ -31,9 +32,9 @@ static bool is_class(uint8_t class)
 
 /*
  * Learned durations are found by keys. The worker chooses the lower bits of a key; the upper bits
- * belong to the tenant, whom the supervisor has assigned to the worker. So no request reaches what
- * was learned of another tenant's work. A copy's key has only the upper bits. A graph's key is
- * private to its worker: the same key in two workers names two graphs.
+ * stand for the tenant, and the gate process fills them in. So no request reaches durations of
+ * another tenant's work. A copy's key has only the upper bits. A graph's key is private to its
+ * worker: the same key in two workers names two graphs.
  */
 static uint64_t key_of(const struct about *a)
 {
@@ -54,7 +55,7 @@ static uint64_t key_of(const struct about *a)
 
 /* ---------------------------------------------------------------- items */
 
-/* An entry of the port's table of items; NULL: no memory. */
+/* Find an entry in the port's table of items, or make it; NULL: no memory. */
 static struct served_item *item_at(struct served_port *port, uint32_t index)
 {
     struct served_item **chunk = &port->items[index / SERVED_ITEMS_CHUNK];
@@ -105,8 +106,8 @@ static void forget(struct served_item *item)
 /* ---------------------------------------------------------------- arrivals */
 
 /*
- * Predictions of this process hold for all workers; a worker's own prediction may be better only
- * where this one is not reliable. The prediction is in the slot before the grant is.
+ * Workers use the predictions of the gate process. A worker's own prediction may be better only
+ * where this one is not reliable. The slot has the prediction before the grant.
  */
 static void predict(const struct about *a, struct weir_sched_item_params *params)
 {
@@ -129,7 +130,7 @@ static void predict(const struct about *a, struct weir_sched_item_params *params
     slot->sure = sure;
 }
 
-/* Let an item pass about which nothing can be decided; else its thread would wait for ever. */
+/* Let an item pass if it cannot be scheduled; else its thread would wait for ever. */
 static void pass(const struct about *a)
 {
     const struct weir_gate_request *r = a->request;
@@ -181,7 +182,7 @@ static bool on_arrive(const struct about *a)
     struct served_item *item;
 
     if (!a->queue) {
-        pass(a); /* its tenant has gone, or the port may not serve it */
+        pass(a); /* the tenant was removed, or the port may not serve it */
         return true;
     }
     if (!is_class(r->class) || r->item >= WEIR_GATE_PORT_ITEMS || started != (r->sequence == 0) ||
@@ -208,7 +209,7 @@ static bool on_arrive(const struct about *a)
     return true;
 }
 
-/* The item has passed without a grant, since its queue's work in flight does not end. */
+/* The item has passed without a grant, since the work before it in its queue does not end. */
 static bool on_stuck(const struct about *a)
 {
     struct weir_sched *sched = a->gpu->sched;
@@ -233,7 +234,7 @@ static bool on_stuck(const struct about *a)
 
 /* ---------------------------------------------------------------- ends */
 
-/* Items whose names are not valid have ended with their queue or their tenant. */
+/* Invalid names belong to items that ended with their queue or their tenant. */
 static bool on_finished(const struct about *a)
 {
     const struct weir_gate_request *r = a->request;
@@ -295,7 +296,7 @@ static bool on_learn(const struct about *a)
         return false;
     }
     if (!a->queue) {
-        return true; /* its tenant has gone */
+        return true; /* the tenant was removed */
     }
     weir_predict_learn_alike(a->gpu->predict, (enum weir_sched_class)r->class, key_of(a), r->size,
                              r->ns, r->blocks);
@@ -310,7 +311,7 @@ static bool on_charge(const struct about *a)
         return false;
     }
     if (!a->queue) {
-        return true; /* its tenant has gone, and its queues with it */
+        return true; /* the tenant was removed, with its queues */
     }
     served_queue_charge(a->queue, r->class, r->ns < NS_MAX ? r->ns : NS_MAX);
     return true;
@@ -339,14 +340,15 @@ static bool on_device(const struct about *a)
     return true;
 }
 
-/* May the port serve the tenant? The supervisor says so before the worker hears of the tenant. */
+/* May the port serve the tenant? The supervisor announces a tenant here before it does so in the
+ * worker. */
 static bool may_serve(const struct about *a)
 {
     return a->process->tenants[a->request->item].known &&
            served_tenants_has(&a->port->may_serve, a->request->item);
 }
 
-/* Put the request off until the supervisor's messages are read. false: it was put off already. */
+/* Defer the request until the supervisor's messages are read. false: it was deferred already. */
 static bool hold(const struct about *a)
 {
     if (a->held) {
@@ -365,7 +367,8 @@ static bool tell_row(void *user, const uint8_t bytes[WEIR_PREDICT_ROW_BYTES])
     return weir_gate_port_tell(queue->port->port, queue->device, bytes);
 }
 
-/* Send the worker once what is known of the tenant's work, to predict undecided work. */
+/* Send the worker once the learned durations of the tenant, so that it can predict undecided
+ * work. */
 static void begin_to_predict(struct served_queue *queue)
 {
     struct served_tenants *told = &queue->port->told[queue->device];
@@ -391,7 +394,7 @@ static bool on_queue(const struct about *a)
     }
     queue = calloc(1, sizeof *queue);
     if (!queue) {
-        return false; /* work that arrives there passes */
+        return false; /* work of this queue will pass undecided */
     }
     *queue = (struct served_queue){.port = a->port,
                                    .gpu = a->gpu,
@@ -402,7 +405,7 @@ static bool on_queue(const struct about *a)
                                    .sm_limit_pct = r->blocks};
     if (served_queue_enlist(a->process, queue) != WEIR_OK) {
         free(queue);
-        return false; /* work that arrives there passes */
+        return false; /* work of this queue will pass undecided */
     }
     begin_to_predict(queue);
     served_use_begin(a->process, queue, r);
@@ -435,15 +438,15 @@ static bool on_queue_gone(const struct about *a)
     if (a->queue) {
         served_queue_close(a->queue);
     }
-    return true; /* its tenant may have gone first, and its queues with it */
+    return true; /* the tenant may have been removed first, with its queues */
 }
 
-/* ---------------------------------------------------------------- all of them */
+/* ---------------------------------------------------------------- all requests */
 
 static const struct kind {
     bool (*handle)(const struct about *about);
-    bool opens;       /* announces a device, or opens or closes a queue; others need a device */
-    bool names_queue; /* requests about an item leave the queue 0, which names some queue */
+    bool opens;       /* it announces a device, or opens or closes a queue */
+    bool names_queue; /* false: the request is about an item, and its queue is 0 */
 } kinds[] = {
     [WEIR_GATE_REQUEST_DEVICE] = {on_device, true, false},
     [WEIR_GATE_REQUEST_QUEUE] = {on_queue, true, false},
@@ -459,7 +462,7 @@ static const struct kind {
     [WEIR_GATE_REQUEST_CHARGE] = {on_charge, false, true},
 };
 
-/* Handle a request. @return false: it makes no sense. */
+/* Handle a request. @return false: the request is invalid. */
 static bool handle(struct about *a)
 {
     const struct weir_gate_request *r = a->request;
@@ -478,7 +481,8 @@ static bool handle(struct about *a)
     return kind->handle(a);
 }
 
-/* Take the next request: the held one, once the supervisor's messages are read, or a new one. */
+/* Take the next request: the deferred one, once the supervisor's messages are read, or a new
+ * one. */
 static bool take(const struct weir_gate_process *process, struct served_port *port,
                  struct about *about, struct weir_gate_request *ret_request)
 {

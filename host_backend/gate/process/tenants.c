@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---------------------------------------------------------------- they come and go */
+/* ---------------------------------------------------------------- adding and removing them */
 
 void weir_gate_process_tenant_set(struct weir_gate_process *process, uint32_t slot,
                                   const struct weir_tenant_config *settings)
@@ -51,7 +51,7 @@ static void leave_port(struct served_port *port, uint32_t tenant)
     }
 }
 
-/* All compute of a tenant on the GPU. */
+/* All SM time of a tenant on the GPU. */
 static uint64_t sm_ns_of(const struct served_gpu *gpu, const struct served_member *member)
 {
     struct weir_sched_tenant_info info;

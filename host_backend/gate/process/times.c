@@ -1,10 +1,10 @@
 /*
- * The file in which the learned durations outlive this process, so that the next one need not learn
- * them again. The supervisor opens it, because it lies where workers can neither read nor write.
+ * Saves the learned durations in a file, so that the next gate process need not learn them again.
+ * The supervisor opens it, because it lies where workers can neither read nor write.
  *
- * It has two halves, which are written in turn, so that one is whole whenever this process is
- * killed. A half is a header and, for each GPU, a section: which GPU, and the image of its
- * predictor (sched/predict_file.c). Sections of GPUs that nobody has used yet are kept as they are.
+ * The file has two halves. They are written in turn, so one is complete whenever this process is
+ * killed. A half is a header and a section for each GPU: its UUID, and the image of its predictor
+ * (sched/predict_file.c). Sections of GPUs that nobody has used yet are kept as they are.
  *
  * The file is written when the process ends, and each minute if something was learned: at a moment
  * without work, but within ten minutes.
@@ -28,7 +28,7 @@ struct header {
     char magic[8];
     uint32_t version;
     uint32_t zero;
-    uint64_t generation; /* the half with the higher one is the newer one */
+    uint64_t generation; /* the half with the higher number is the newer one */
     uint64_t bytes;      /* size of the sections */
     struct weir_hash hash;
 };
@@ -69,7 +69,8 @@ static bool write_at(int fd, const void *from, size_t bytes, uint64_t at)
     return true;
 }
 
-/* Read a half. @return the sections, of malloc; NULL: it is empty, damaged or another version's. */
+/* Read a half. @return the sections, made by malloc; NULL: the half is empty, damaged or of another
+ * version. */
 static uint8_t *read_half(int fd, uint64_t half, struct header *ret_header)
 {
     struct weir_hash hash;
@@ -114,7 +115,7 @@ void weir_gate_process_times(struct weir_gate_process *process, int fd)
 
 /* ---------------------------------------------------------------- sections */
 
-/* Find the next section, whose image is whole, and move *at behind it. */
+/* Find the next section whose image is complete, and move *at behind it. */
 static bool next_section(const struct served_times *times, size_t *at, struct section *ret_section,
                          const uint8_t **ret_image)
 {

@@ -2,10 +2,10 @@
  * Records a GPU's schedule trace. The scheduler's records go into a ring, and a thread writes them
  * to the file, so that a slow disk delays nobody.
  *
- * Only what the scheduler decides about can be recorded. So no work passes undecided meanwhile, and
- * work that has passed before is reported to the scheduler first. A scheduler that already has
- * tenants knows things that are not in the file: such a trace is marked as begun in the middle, and
- * it cannot be replayed exactly.
+ * Only work that the scheduler decides about can be recorded. So no work passes undecided during a
+ * recording, and work that has passed before is reported to the scheduler first. A scheduler that
+ * already has tenants has state that is not in the file: such a trace is marked as begun in the
+ * middle, and cannot be replayed exactly.
  */
 #include "host_backend/gate/process/served.h"
 
@@ -67,7 +67,7 @@ static void *flush(void *user)
         (void)weir_thread_condition_wait(&t->wake, &t->lock, weir_clock_now_ns() + FLUSH_NS);
         pthread_mutex_unlock(&t->lock);
         before = status;
-        status = weir_sched_trace_flush(t->trace); /* a failure stays one */
+        status = weir_sched_trace_flush(t->trace); /* an earlier failure is kept */
         if (status != before) {
             weir_log_warn("sched: a recording cannot be written any more why=\"%s\"",
                           weir_status_text(status));
@@ -118,7 +118,7 @@ static void put_queues(const struct served_gpu *gpu, struct served_trace *t, uin
     }
 }
 
-/* Record the state of the scheduler at the beginning. */
+/* Record the state of the scheduler at the start of the recording. */
 static void put_beginning(const struct served_gpu *gpu, struct served_trace *t, uint64_t now_ns)
 {
     for (int kind = 0; kind < WEIR_POLICY_KIND_COUNT; kind++) {
@@ -182,7 +182,7 @@ static enum weir_status start(struct served_gpu *gpu, int fd)
         free(t);
         return status;
     }
-    weir_sched_tick(gpu->sched, now_ns); /* set its clock: no later record is before now_ns */
+    weir_sched_tick(gpu->sched, now_ns); /* sets its clock: no later record is before now_ns */
     put_beginning(gpu, t, now_ns);
     gpu->trace = t;
     weir_sched_allow_alone(gpu->sched, false);

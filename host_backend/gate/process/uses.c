@@ -1,10 +1,10 @@
 /*
- * Counts the use of the SMs by each session, and by the programs of a tenant by their names; and
- * how long they waited, by cause and by whom they waited for.
+ * Counts the SM time of each session, and of each tenant's programs by their names. Also counts how
+ * long they waited, by cause and by the tenant waited for.
  *
- * A guest can make up as many program names as it likes. So each tenant has 17 entries: the first
- * 16 names that come get one each, until the tenant is removed. The last entry counts all programs
- * with further names together.
+ * A guest can make up as many program names as it likes. So each tenant has 17 entries. The first
+ * 16 names get one each, until the tenant is removed. The last entry counts all programs with
+ * further names together.
  */
 #include "host_backend/gate/process/served.h"
 
@@ -52,7 +52,7 @@ static uint64_t slot_of(const struct served_queue *queue, weir_sched_id other)
                : WEIR_LINK_OTHER_GONE;
 }
 
-/* Add how long a queue waited to a table with slots. */
+/* Add a queue's wait times to a table in which tenants are slots. */
 static void add_waits(const struct served_queue *queue, struct weir_sched_wait *rows)
 {
     const struct weir_sched_wait *own = weir_sched_queue_waits(queue->gpu->sched, queue->id);
@@ -86,7 +86,7 @@ void served_use_forget(struct weir_gate_process *process, uint32_t slot)
     }
 }
 
-/* The use of a program, including its queues that live. */
+/* The use of a program, including that of its live queues. */
 static void add_live(const struct weir_gate_process *process, const struct served_use *use,
                      struct weir_link_use *sum)
 {

@@ -1,13 +1,13 @@
 /*
  * Fault domains: MPS servers that the supervisor runs for the workers of programs.
  *
- * A control daemon, its one server and the workers under it are a domain. Inside one, kernels of
- * different programs run side by side behind walls for memory. A fault of one client ends all of
- * them, and the server takes no new client while one of the old ones lives; so all leave at once,
- * and 0.25 s later the domain serves again. Until then programs go to a domain in reserve, whose
- * server has been started before; the one with the fault is in reserve next. A client that is
- * killed while it has work on the GPU counts as a fault, so one is terminated by the daemon before
- * it is killed. A failed assert is no such fault: it ends the client whose it is and nobody else.
+ * A control daemon, its one server and the workers under it are a domain. In a domain, kernels of
+ * different programs run side by side with memory protection. A fault of one client ends all of
+ * them, and the server takes no new client while an old one lives. So all leave at once, and 0.25 s
+ * later the domain serves again. Until then programs go to a domain in reserve, whose server was
+ * started before; the domain with the fault is the next reserve. A client that is killed while it
+ * has work on the GPU counts as a fault, so one is terminated by the daemon before it is killed. A
+ * failed assert is no such fault: it ends only its own client.
  *
  * Each list of devices has domains of its own, since a fault reaches the clients of all GPUs that
  * the faulting one shares with others. A server takes 48 clients; for more, a further domain opens.
@@ -33,15 +33,15 @@
 #define START_WAIT_NS    (5 * WEIR_NS_PER_S)
 #define RETRY_NS         (2 * WEIR_NS_PER_S)    /* pause after a daemon has ended by itself */
 #define RESERVE_RETRY_NS (60 * WEIR_NS_PER_S)   /* the same pause for a domain in reserve */
-#define LEAVE_WAIT_NS    (500 * WEIR_NS_PER_MS) /* time for workers whose context is gone to end */
+#define LEAVE_WAIT_NS    (500 * WEIR_NS_PER_MS) /* time to end for workers whose context is gone */
 #define RECOVERS_NS      (250 * WEIR_NS_PER_MS) /* time for a server after the last client left */
 #define CLOSE_WAIT_NS    (5 * WEIR_NS_PER_S)    /* time for a daemon that was told to quit */
 #define STUCK_NS         (15 * WEIR_NS_PER_S)   /* no client for this long: the server is stuck */
 
-/* Connections to the GPU of a server's clients. A server on an H100 bore 15 clients with 8 each and
- * no 16th, so 120. 48 clients, the most that it takes, need 96 of these. */
-#define CONNECTIONS_MOST  8u /* as the driver chooses outside MPS */
-#define CONNECTIONS_LEAST 2u /* as the driver chooses under MPS */
+/* Connections to the GPU of a server's clients. A server on an H100 took 15 clients with 8 each but
+ * not a 16th, so the limit is 120. 48 clients, the most per server, need 96 of these. */
+#define CONNECTIONS_MOST  8u /* the driver's own number outside MPS */
+#define CONNECTIONS_LEAST 2u /* the driver's own number under MPS */
 #define CLIENTS_WITH_MOST                                                                          \
     ((120u - WEIR_MPS_CLIENTS_MAX * CONNECTIONS_LEAST) / (CONNECTIONS_MOST - CONNECTIONS_LEAST))
 
@@ -165,7 +165,7 @@ static struct weir_sup_mps *open_one(struct weir_supervisor *sup, const char *de
     return NULL;
 }
 
-/* The domain with these devices that is in reserve; or NULL. */
+/* Find the domain in reserve with these devices; NULL: none. */
 static struct weir_sup_mps *reserve_of(struct weir_supervisor *sup, const char *devices)
 {
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
@@ -216,15 +216,15 @@ static void kill_servers(const struct weir_sup_mps *m)
     }
 }
 
-/* ---------------------------------------------------------------- when all are used */
+/* ---------------------------------------------------------------- when all domains are used */
 
 static bool is_any_busy(const struct weir_supervisor *sup, const struct weir_sup_mps *m)
 {
     return weir_mps_tenants(sup, m) != 0;
 }
 
-/* The domain that programs need least: in reserve, or without workers, or with none that is busy. A
- * domain whose last fault is still being traced stays. */
+/* Find the domain that programs need least: a reserve, or one without workers or without busy ones.
+ * A domain whose last fault is still being traced does not count. */
 static struct weir_sup_mps *least_needed(struct weir_supervisor *sup)
 {
     struct weir_sup_mps *least = NULL;
@@ -269,7 +269,7 @@ bool weir_mps_make_place(struct weir_supervisor *sup)
     return true;
 }
 
-/* End a domain: workers first, then the daemon, then the folder. */
+/* Advance the end of a domain: first workers end, then the daemon, then the folder goes. */
 static void look_at_closing(struct weir_supervisor *sup, struct weir_sup_mps *m, uint64_t now_ns)
 {
     if (n_workers(sup, m) != 0) {
@@ -302,7 +302,7 @@ static bool is_open(const struct weir_supervisor *sup, const struct weir_sup_mps
     return has_room(sup, m) && m->ready && !m->leaving && m->again_ns <= weir_host_clock_ns();
 }
 
-/* Of the domains that take a worker now, the one that is filled first; or NULL. */
+/* Find the domain to be filled first among those that take a worker now; NULL: none. */
 static struct weir_sup_mps *first_open(struct weir_supervisor *sup, const char *devices,
                                        enum weir_mps_room *ret_room)
 {
@@ -385,7 +385,7 @@ void weir_mps_faulted(struct weir_supervisor *sup, struct weir_sup_mps *m)
         weir_log_warn("mps: a fault, so all of its programs end folder=%s workers=%u", m->folder,
                       n_workers(sup, m));
         have_all_leave(sup, m);
-        sup->programs.spares_paused_ns = 0; /* the next programs wait for spares */
+        sup->programs.spares_paused_ns = 0; /* the next programs wait for spare workers */
     }
 }
 
@@ -396,7 +396,7 @@ void weir_mps_kill(struct weir_supervisor *sup, struct weir_sup_worker *worker)
     pid_t helper;
 
     worker->program.terminated = true;
-    if (!m || m->leaving || pidfd < 0) { /* without a context it can do no harm */
+    if (!m || m->leaving || pidfd < 0) { /* without a context it can cause no fault */
         kill(worker->pid, SIGKILL);
         if (pidfd >= 0) {
             close(pidfd);
@@ -409,9 +409,9 @@ void weir_mps_kill(struct weir_supervisor *sup, struct weir_sup_worker *worker)
 
         pid_t second = fork();
         if (second > 0) {
-            _exit(0); /* nobody waits for the grandchild */
+            _exit(0); /* nobody waits for this grandchild */
         }
-        if (second < 0) { /* no time to ask the server: it must end */
+        if (second < 0) { /* there is no time to ask the server first */
             (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
             _exit(0);
         }
@@ -436,7 +436,7 @@ void weir_mps_kill(struct weir_supervisor *sup, struct weir_sup_worker *worker)
     close(pidfd);
 }
 
-/* ---------------------------------------------------------------- a server that does not serve */
+/* ---------------------------------------------------------------- servers that do not serve */
 
 bool weir_mps_give_up(struct weir_supervisor *sup, const char *why)
 {
@@ -465,7 +465,7 @@ void weir_mps_serves(struct weir_supervisor *sup, const struct weir_sup_worker *
     }
 }
 
-/* When the server has taken too long for a starting worker; WEIR_FOREVER: none starts. */
+/* When a worker's start counts as stuck in the server; WEIR_FOREVER: none starts. */
 static uint64_t stuck_at_ns(const struct weir_supervisor *sup, const struct weir_sup_mps *m)
 {
     uint64_t first_ns = WEIR_FOREVER;
@@ -485,9 +485,9 @@ static uint64_t stuck_at_ns(const struct weir_supervisor *sup, const struct weir
 }
 
 /*
- * A server was seen to take no client any more, and its clients' calls not to return, when an
- * assert of one fell together with the start of others (H200, driver 580, once in some thirty
- * asserts). Then it is replaced, which ends the programs there: they would wait for ever.
+ * Replace a server that takes no client any more. This was seen when an assert of one client
+ * coincided with the start of others (H200, driver 580, once in some thirty asserts); calls of its
+ * clients did not return. The replacement ends these programs, which would wait for ever.
  */
 static void look_at_starting(struct weir_supervisor *sup, struct weir_sup_mps *m, uint64_t now_ns)
 {
@@ -504,7 +504,7 @@ static void look_at_starting(struct weir_supervisor *sup, struct weir_sup_mps *m
 
 /* ---------------------------------------------------------------- time */
 
-/* When a daemon that has ended is restarted. One in reserve can wait longer. */
+/* When to restart a daemon that has ended. One in reserve can wait longer. */
 static uint64_t retry_ns(const struct weir_sup_mps *m)
 {
     return m->started_ns + (m->reserve ? RESERVE_RETRY_NS : RETRY_NS);
@@ -524,7 +524,7 @@ static void look_at_daemon(struct weir_supervisor *sup, struct weir_sup_mps *m, 
     }
 }
 
-/* Do programs go to another domain since this one had its fault? */
+/* Has another domain taken the programs since this one had its fault? */
 static bool is_replaced(struct weir_supervisor *sup, const struct weir_sup_mps *m)
 {
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
@@ -594,7 +594,8 @@ static bool has_reserve(struct weir_supervisor *sup, const char *devices, uint64
     return has;
 }
 
-/* Is there room for another domain in reserve, and for a first one of another list of devices? */
+/* Is there room for another domain in reserve, besides a first one for each other list of
+ * devices? */
 static bool has_room_for_reserve(const struct weir_supervisor *sup)
 {
     uint32_t n = 0, n_used = 0;
@@ -606,7 +607,7 @@ static bool has_room_for_reserve(const struct weir_supervisor *sup)
     return n < WEIR_MPS_RESERVE_MAX && n_used + 2 <= WEIR_MPS_MAX;
 }
 
-/* Keep a domain in reserve beside each server that serves. */
+/* Keep a domain in reserve beside each domain that serves. */
 static void keep_reserve(struct weir_supervisor *sup, const struct weir_sup_mps *m, uint64_t now_ns)
 {
     struct weir_sup_mps *reserve;
@@ -643,7 +644,7 @@ void weir_mps_tick(struct weir_supervisor *sup, uint64_t now_ns)
     }
 }
 
-/* When a daemon must be looked at next. SIGCHLD shows the ends of its processes. */
+/* When to check a daemon next. SIGCHLD shows the ends of its processes. */
 static uint64_t daemon_next_ns(const struct weir_sup_mps *m, uint64_t now_ns)
 {
     if (m->pid == 0) {

@@ -20,7 +20,7 @@ enum weir_mps_room {
     WEIR_MPS_ROOM,
     WEIR_MPS_ROOM_SOON, /* a domain starts, or recovers from a fault */
     WEIR_MPS_FULL,      /* all domains with these devices are full */
-    WEIR_MPS_NO_ROOM,   /* there is none, and none can be opened */
+    WEIR_MPS_NO_ROOM,   /* there is no domain, and none can be opened */
 };
 /**
  * Find a domain for one more worker with these devices; opens the first one.
@@ -33,18 +33,18 @@ enum weir_mps_room weir_mps_room(struct weir_supervisor *sup, const char *device
  * @return false: there are as many as can be. */
 bool weir_mps_open(struct weir_supervisor *sup, const char *devices);
 /**
- * There are as many domains as can be, and none for a program's devices: have one end that no
+ * The number of domains is at its limit, and none has a program's devices: end a domain that no
  * program needs. When it has ended, another can be opened.
  * @return false: programs are in all of them
  */
 bool weir_mps_make_place(struct weir_supervisor *sup);
 /** The number of programs in a worker's domain; 0: it is in none. */
 uint32_t weir_mps_busy(const struct weir_supervisor *sup, const struct weir_sup_worker *worker);
-/** Does a domain with the same devices that is filled earlier have room for the worker? */
+/** Does a domain with the same devices that is to be filled earlier have room for the worker? */
 bool weir_mps_is_surplus(const struct weir_supervisor *sup, const struct weir_sup_worker *worker);
 /**
- * How many connections to the GPU a worker gets if it starts in its domain now: 8 if fewer than 4
- * other workers there have 8, else 2; or what its program asks for, 2 at most.
+ * The number of connections to the GPU for a worker that starts in its domain now: 8 if fewer than
+ * 4 other workers there have 8, else 2. A program's own wish counts up to 2.
  * @return 0: it is in no domain
  */
 uint32_t weir_mps_connections(const struct weir_supervisor *sup,
@@ -56,22 +56,22 @@ bool weir_mps_has(const struct weir_supervisor *sup, const struct weir_sup_mps *
                   const struct weir_sup_worker *worker);
 /** How many SMs each of these devices has; NULL: no client has reported it yet. */
 const struct weir_link_sms *weir_mps_sms(const struct weir_supervisor *sup, const char *devices);
-/** A worker that is not ready yet, and has all SMs, reports their number. */
+/** Store the number of SMs from a worker that is not ready yet and has all SMs. */
 void weir_mps_sms_told(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
                        const struct weir_link_sms *sms);
 /** How many tenants have programs in the domain? */
 uint32_t weir_mps_tenants(const struct weir_supervisor *sup, const struct weir_sup_mps *domain);
-/** A client's context has died, and with it all others of the domain: have the workers leave. */
+/** A client's context has died, and with it all others of the domain: make the workers leave. */
 void weir_mps_faulted(struct weir_supervisor *sup, struct weir_sup_mps *domain);
 
 /* mps_daemon.c */
 
-#define WEIR_MPS_LOOK_MS      20 /* how often a starting daemon is looked at */
+#define WEIR_MPS_LOOK_MS      20 /* interval at which a starting daemon is checked */
 #define WEIR_MPS_SAY_MS       1000
 #define WEIR_MPS_ANSWER_BYTES 512u
 
-/** Shall programs' workers be under MPS? The configuration decides; with `auto`, they are if
- * NVIDIA's control program is on the PATH of a host with a GPU. */
+/** Should programs' workers be under MPS? The configuration decides; `auto` means yes if a host
+ * with a GPU has NVIDIA's control program on its PATH. */
 bool weir_mps_is_wanted(const struct weir_host_config *config);
 /** Start a domain's control daemon in its folder. On failure pid stays 0, and the log says why. */
 void weir_mps_daemon_start(struct weir_supervisor *sup, struct weir_sup_mps *domain,
@@ -85,8 +85,8 @@ bool weir_mps_daemon_is_there(const struct weir_sup_mps *domain);
  */
 bool weir_mps_say(const struct weir_sup_mps *domain, const char *line, int wait_ms, char *answer,
                   size_t bytes);
-/** Have the daemon start its server before there is a client: the process `starter` ends with
- * status 0 when there is one. */
+/** Make the daemon start its server before there is a client. The process `starter` ends with
+ * status 0 when the server runs. */
 void weir_mps_server_start(struct weir_sup_mps *domain);
 /** Begin to end a daemon and its server, whose workers have ended. */
 void weir_mps_daemon_quit(struct weir_sup_mps *domain);
@@ -97,21 +97,21 @@ void weir_mps_daemon_forget(struct weir_sup_mps *domain);
 void weir_mps_folder_remove(const struct weir_sup_mps *domain);
 /** Open the log of a domain's daemon and server. @param flags  of open(). @return -1: see errno */
 int weir_mps_log_open(const struct weir_sup_mps *domain, int flags);
-/** In a child that is about to become this worker: set its MPS daemon in the environment, or that
- * it has none, and its share of the SMs there. */
+/** In a child that is about to become this worker: set the environment variables of its MPS daemon,
+ * or of none, and of its share of the SMs. */
 void weir_mps_environment(struct weir_supervisor *sup, const struct weir_sup_worker *worker);
 
 /* mps_blame.c */
 
 /** The process that a line of an MPS server's log names as cause of a fault; 0: no line does. */
 pid_t weir_mps_log_culprit(const char *text);
-/** The domain's first worker reports a fault: begin to find out who caused it. */
+/** The first worker of the domain reports a fault: begin to find its cause. */
 void weir_mps_blame_begin(struct weir_supervisor *sup, struct weir_sup_mps *domain,
                           const struct weir_link_fault *first);
 /**
- * Is the cause of the fault known now, or the search over?
+ * Is the cause of the fault known, or has the search ended?
  * @param ret_fault  written if so: n_suspects is 1 if the cause is known.
- * @param ret_user   written if so: as of weir_sup_share_user(), when the fault was reported.
+ * @param ret_user   written if so: as of weir_sup_share_user() at the time of the report.
  */
 bool weir_mps_blame_end(struct weir_sup_mps *domain, uint64_t now_ns,
                         struct weir_link_fault *ret_fault, int64_t *ret_user);
@@ -122,23 +122,23 @@ uint64_t weir_mps_blame_next_ns(const struct weir_sup_mps *domain, uint64_t now_
 
 /* mps.c */
 
-/** Kill a worker without a fault for the others of its domain. */
+/** Kill a worker in a way that is no fault for the others of its domain. */
 void weir_mps_kill(struct weir_supervisor *sup, struct weir_sup_worker *worker);
 
-/** Look after daemons and domains. */
+/** Check daemons and domains, and do what is due. */
 void weir_mps_tick(struct weir_supervisor *sup, uint64_t now_ns);
 /** Wake the loop when weir_mps_tick() has something to do. */
 void weir_mps_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
-/** A worker is ready: if it is in a domain, note that the domain's server serves. */
+/** A worker is ready: if it is in a domain, note that the domain's server works. */
 void weir_mps_serves(struct weir_supervisor *sup, const struct weir_sup_worker *worker);
 /**
- * No worker has ever been a client, and it seems that none can be: do without MPS, if it is used
- * only because it is there (mps = "auto").
+ * MPS seems not to work: give it up if no worker has ever been a client and the configuration says
+ * mps = "auto".
  * @param why  for the log
- * @return has it been, now or before? Programs' workers are native then
+ * @return whether it was given up, now or before; programs' workers are native then
  */
 bool weir_mps_give_up(struct weir_supervisor *sup, const char *why);
-/** Look for daemons that have ended (SIGCHLD). */
+/** Check which daemons have ended (after SIGCHLD). */
 void weir_mps_reap(struct weir_supervisor *sup);
 /** End all daemons; their workers have ended. */
 void weir_mps_close(struct weir_supervisor *sup);

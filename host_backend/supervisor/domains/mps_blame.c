@@ -4,8 +4,8 @@
  * Every client of the server meets the error of one, and any of them may report it first. But the
  * server names the process in its log (control daemon and server write to one file, mps.c), within
  * some milliseconds of the fault. So the first report of a fault notes which programs are in the
- * domain, and the log is read until it names one of them. If it does not, the first to report is a
- * suspect, no more.
+ * domain, and the log is read until it names one of them. If it does not, the first to report is
+ * only a suspect.
  */
 #include "host_backend/supervisor/domains/mps.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -36,8 +36,8 @@ pid_t weir_mps_log_culprit(const char *text)
     return line && line < at ? (pid_t)strtol(line + sizeof client - 1, NULL, 10) : 0;
 }
 
-/* The process that the end of the log names since the domain's last fault; 0: none yet. Earlier
- * text is about older clients. */
+/* Find the process that the log has named since the domain's last fault; 0: none yet. Earlier text
+ * is about older clients. */
 static pid_t read_culprit(struct weir_sup_mps *m)
 {
     char text[TAIL_BYTES + 1];
@@ -85,7 +85,7 @@ void weir_mps_blame_begin(struct weir_supervisor *sup, struct weir_sup_mps *m,
     }
 }
 
-/* Fill in who caused the fault. @return false: the log names nobody of the domain. */
+/* Fill in who caused the fault. @return false: the log names no process of the domain. */
 static bool find(struct weir_sup_mps *m, struct weir_link_fault *fault, int64_t *user)
 {
     pid_t pid = read_culprit(m);

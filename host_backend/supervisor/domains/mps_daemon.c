@@ -1,6 +1,6 @@
 /*
- * MPS's control daemon: started in a folder of its own, talked to by a process of NVIDIA's control
- * program, and ended.
+ * MPS's control daemon: starts it in a folder of its own, sends commands with NVIDIA's control
+ * program, and ends it.
  */
 #include "host_backend/supervisor/domains/mps.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -25,10 +25,11 @@
 #define QUIT_WAIT_MS   2000
 #define SERVER_WAIT_NS (5 * WEIR_NS_PER_S) /* time for a server in reserve to start */
 #define PATH_BYTES     (sizeof((struct weir_sup_mps *)NULL)->folder + 32) /* of a file's path */
-/* The daemon runs in the foreground and writes to its output what else would go into this file. */
+/* The daemon runs in the foreground. Its output, which would otherwise go into this file, is
+ * redirected there. */
 #define LOG "server.log"
 
-/* ---------------------------------------------------------------- is it there */
+/* ---------------------------------------------------------------- whether it is installed */
 
 bool weir_mps_is_wanted(const struct weir_host_config *config)
 {
@@ -92,13 +93,13 @@ bool weir_mps_daemon_is_there(const struct weir_sup_mps *m)
     return access(path_of(m, "control", path, sizeof path), F_OK) == 0;
 }
 
-/* Give the folder to the server's user, who may run the daemon, too. */
+/* Give the folder to the server's user, who may be the daemon's user, too. */
 static bool give_folder(const struct weir_sup_mps *m)
 {
     return !m->user->is_other || chown(m->folder, m->user->uid, m->user->gid) == 0;
 }
 
-/* Make an empty folder: files of a killed host would look like a daemon that is ready. */
+/* Make an empty folder: files of a killed host would look like those of a ready daemon. */
 static bool make_folder(const struct weir_supervisor *sup, struct weir_sup_mps *m)
 {
     char path[PATH_BYTES];
@@ -117,7 +118,8 @@ int weir_mps_log_open(const struct weir_sup_mps *m, int flags)
 {
     char path[PATH_BYTES];
 
-    /* The folder is the workers': one may have put a pipe there, whose other end nobody opens. */
+    /* The folder belongs to the workers' user: a worker may have put a pipe there, and opening it
+     * would block. */
     return open(path_of(m, LOG, path, sizeof path), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
                 0600);
 }
@@ -206,7 +208,8 @@ bool weir_mps_say(const struct weir_sup_mps *m, const char *line, int wait_ms, c
 
 /* ---------------------------------------------------------------- its server */
 
-/* In a child that talks to the daemon: close inherited connections, whose ends others wait for. */
+/* In a child that talks to the daemon: close inherited connections, since peers wait for their
+ * end. */
 static void close_inherited(void)
 {
     (void)close_range(STDERR_FILENO + 1, ~0u, 0);
@@ -266,7 +269,7 @@ void weir_mps_daemon_await(struct weir_sup_mps *m)
         poll(NULL, 0, WEIR_MPS_LOOK_MS);
         ended = waitpid(m->pid, NULL, WNOHANG) != 0;
     }
-    if (!ended) { /* else the number may be another process's by now */
+    if (!ended) { /* else the number may belong to another process by now */
         kill(m->pid, SIGKILL);
         waitpid(m->pid, NULL, 0);
     }
@@ -305,7 +308,7 @@ void weir_mps_environment(struct weir_supervisor *sup, const struct weir_sup_wor
     char percent[16];
 
     if (worker->kind == WEIR_WORKER_PROGRAM) {
-        unsetenv(PERCENTAGE); /* the host's own value is not meant for workers */
+        unsetenv(PERCENTAGE); /* the value is the host's own, not for workers */
     }
     if (m && worker->program.sm_share_pct != 0) {
         snprintf(percent, sizeof percent, "%u", worker->program.sm_share_pct);
@@ -314,7 +317,7 @@ void weir_mps_environment(struct weir_supervisor *sup, const struct weir_sup_wor
     if (m) {
         set_folders(m);
     } else if (worker->kind == WEIR_WORKER_PROGRAM && worker->program.native) {
-        /* A folder without a daemon: the worker does not find the site's own either. */
+        /* Name a folder without a daemon, so that the worker does not find the site's daemon. */
         setenv("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent", 1);
     }
 }

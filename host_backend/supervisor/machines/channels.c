@@ -83,7 +83,7 @@ void weir_sup_vsock_close(struct weir_supervisor *sup)
     }
 }
 
-/* Send the reason, and hang up. */
+/* Send the reason of a refusal, and close the connection. */
 static void refuse(int fd, enum weir_status reason, const char *text)
 {
     struct weir_stream_link *link = weir_stream_socket(fd);

@@ -36,7 +36,7 @@ _Static_assert(sizeof(struct info_block) == WEIR_DAX_INFO_BYTES, "the kernel's l
 _Static_assert(offsetof(struct info_block, checksum) == WEIR_DAX_INFO_BYTES - 8,
                "the kernel's layout");
 
-/* Fletcher's sum of 64 bits, over words of 32. */
+/* Fletcher's checksum of 64 bits, over words of 32. */
 static uint64_t checksum_of(const struct info_block *block)
 {
     const uint8_t *bytes = (const uint8_t *)block;

@@ -1,9 +1,9 @@
 /*
  * The block that makes a guest's kernel show an NVDIMM as a dax device.
  *
- * Without it the kernel makes a block device (/dev/pmem0), whose mappings go through the guest's
- * page cache and so are its own. Usually the administrator has it written inside the guest (ndctl
- * create-namespace --mode=devdax); here the host does, before the guest starts.
+ * Without it the kernel makes a block device (/dev/pmem0), whose mappings use the guest's page
+ * cache and are not shared with the host. Usually the administrator writes the block inside the
+ * guest (ndctl create-namespace --mode=devdax); here the host does, before the guest starts.
  * Private to host_backend/supervisor.
  */
 #ifndef WEIR_HOST_BACKEND_SUPERVISOR_MACHINES_DAX_INFO_H
@@ -17,11 +17,11 @@
 /**
  * Make the block.
  *
- * The guest maps pages of 4 KiB, because registered memory is as the program's own lies.
+ * The guest maps pages of 4 KiB, because registered memory has the alignment of the program's own.
  *
  * @param nvdimm_bytes  all of the NVDIMM.
- * @param data_offset   what the dax device begins with, a multiple of 2 MiB.
- * @param name          tells this NVDIMM from others of the guest: becomes the block's UUID.
+ * @param data_offset   offset at which the dax device begins, a multiple of 2 MiB.
+ * @param name          unique among the NVDIMMs of the guest; becomes the block's UUID.
  * @param ret_block     WEIR_DAX_INFO_BYTES, for WEIR_DAX_INFO_OFFSET.
  * @thread any
  * @source Linux, drivers/nvdimm/pfn.h (struct nd_pfn_sb, version 1.4) and nd_sb_checksum()

@@ -9,7 +9,7 @@
  *
  * The memory is a memfd sealed against shrinking and growing, so that neither QEMU nor its guest
  * can take pages from under the worker. It is sparse: a page is host memory once it was written.
- * It is made anew for each connection, so a machine never sees what another one left.
+ * Each connection gets a new memfd, so a machine never sees data of another one.
  */
 #include "host_backend/supervisor/machines/ivshmem.h"
 
@@ -67,7 +67,7 @@ void weir_sup_machines_close(struct weir_supervisor *sup)
 
 /* ---------------------------------------------------------------- sockets */
 
-/* The users as which libvirt runs QEMU on Debian and on Red Hat. */
+/* The users that run QEMU for libvirt on Debian and on Red Hat. */
 static const char *const qemu_users[] = {"libvirt-qemu", "qemu"};
 
 void weir_sup_give_to_qemu(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
@@ -77,7 +77,7 @@ void weir_sup_give_to_qemu(const struct weir_supervisor *sup, const struct weir_
     const char *wanted = sup->config.vm_user;
 
     if (geteuid() != 0) {
-        return; /* a session's own QEMU runs as this user */
+        return; /* QEMU of libvirt's session daemon runs as this user */
     }
     if (weir_sup_tenant_has_user(tenant)) {
         if (weir_sup_give_to_user(tenant, path) != WEIR_OK) {
@@ -179,7 +179,7 @@ void weir_sup_vm_listen(struct weir_supervisor *sup, struct weir_sup_tenant *ten
     if (status == WEIR_OK) {
         weir_sup_vms_adopt(sup, tenant);
         weir_sup_nvdimm_open(sup, tenant);
-        /* Written when all are found, not before: a host may be killed here, too. */
+        /* Write the note when all are found, not before, since this host may also be killed. */
         weir_sup_vms_note(sup, tenant);
     } else {
         weir_log_warn("supervisor: no socket for virtual machines tenant=%s path=%s why=\"%s\"",
@@ -205,7 +205,8 @@ static int make_region(const char *tenant, uint64_t bytes)
     return fd;
 }
 
-/* No worker serves it now: guests that connect wait, and those that have a session know. */
+/* No worker serves the region now: tell its guests. New ones wait; those with a session see its
+ * end. */
 static void clear_epoch(const struct weir_sup_vm *vm)
 {
     static const uint64_t none = 0;
@@ -217,7 +218,7 @@ static void clear_epoch(const struct weir_sup_vm *vm)
     }
 }
 
-/* Send one number and perhaps a descriptor. A fresh connection has room for all that we send. */
+/* Send one number and perhaps a descriptor. A new connection has room for all that we send. */
 static bool send_number(int socket_fd, int64_t number, int fd)
 {
     int64_t wire = (int64_t)htole64((uint64_t)number);
@@ -282,14 +283,15 @@ static void drop_vm(struct weir_supervisor *sup, struct weir_sup_vm *vm)
     clear_epoch(vm);
     close_vm(vm);
     if (!sup->life.stopping) {
-        weir_sup_vms_note(sup, tenant); /* else the next host would look for it */
+        weir_sup_vms_note(sup, tenant); /* else the next host would look for this machine */
         if (nvdimm) {
             weir_sup_nvdimm_gone(sup, tenant);
         }
     }
 }
 
-/* A free place for a machine of the tenant. NULL: all are used, or kept for others' machines. */
+/* A free place for a machine of the tenant. NULL: all are used, or reserved for other tenants'
+ * machines. */
 static struct weir_sup_vm *find_place(struct weir_supervisor *sup,
                                       const struct weir_sup_tenant *tenant)
 {
@@ -321,7 +323,7 @@ bool weir_sup_vm_enter(struct weir_supervisor *sup, const struct weir_sup_vm *vm
     slot->id = ++sup->machines->next_vm;
     clear_epoch(slot);
     if (slot->nvdimm) {
-        weir_sup_vms_note(sup, tenant); /* the others come from the last host's note */
+        weir_sup_vms_note(sup, tenant); /* the other machines come from the last host's note */
     }
     tell(sup, weir_sup_machine_worker(sup, tenant), slot);
     return true;
@@ -340,7 +342,7 @@ static void accept_vm(struct weir_supervisor *sup, struct weir_sup_tenant *tenan
         }
         return;
     }
-    (void)!weir_peer_of(fd, &peer); /* the pid is for people, and shows if QEMU stands still */
+    (void)!weir_peer_of(fd, &peer); /* the pid is for people, and shows a stopped QEMU */
     *vm = (struct weir_sup_vm){.id = ++sup->machines->next_vm,
                                .fd = fd,
                                .region_fd =

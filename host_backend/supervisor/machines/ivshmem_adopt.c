@@ -4,11 +4,11 @@
  * QEMU does not connect a second time, but it holds the region's memfd and the bell as long as the
  * machine runs. So each tenant's machines are noted in a file beside its socket, and the next
  * supervisor takes both descriptors from QEMU's own: the memory by opening it once more through
- * /proc, the bell by pidfd_getfd(2), told from QEMU's other eventfds by its number in fdinfo.
- * Without a bell the worker looks by itself. The end of such a machine is the end of its process.
+ * /proc, the bell by pidfd_getfd(2), which its number in fdinfo identifies among QEMU's eventfds.
+ * Without a bell the worker polls. The end of such a machine is the end of its process.
  *
- * The file is the supervisor's own (mode 0600), and yet a process number may have been given away
- * again: the time of its start must agree. What is found must be sealed, and a region.
+ * Only the supervisor can write the file (mode 0600), but a process number may have been reused: so
+ * the time of its start must agree. A found memfd must be sealed and contain a region.
  */
 #include "host_backend/supervisor/machines/ivshmem.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -112,7 +112,7 @@ void weir_sup_vms_note(struct weir_supervisor *sup, const struct weir_sup_tenant
                         bell_number(vm)) > 0;
     }
     if (!file) {
-        unlink(path); /* there is no machine, or the note cannot be written */
+        unlink(path); /* there is no machine, or the file cannot be written */
     } else if (fclose(file) != 0 || !good || rename(part, path) != 0) {
         weir_log_warn("supervisor: running machines are not noted tenant=%s why=\"%s\"",
                       tenant->config.name, strerror(errno));
@@ -120,7 +120,7 @@ void weir_sup_vms_note(struct weir_supervisor *sup, const struct weir_sup_tenant
     }
 }
 
-/* ---------------------------------------------------------------- what QEMU holds */
+/* ---------------------------------------------------------------- QEMU's descriptors */
 
 /* Is this a region that nobody can truncate? Gives its size. */
 static bool is_region(int fd, uint64_t *ret_bytes)

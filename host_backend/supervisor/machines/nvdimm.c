@@ -1,20 +1,19 @@
 /*
  * A file for each tenant, in memory, that QEMU maps as an NVDIMM.
  *
- *     0       nothing
- *     4 KiB   what makes the guest's kernel show the rest as /dev/dax0.0 (dax_info.h)
- *     2 MiB   the region (proto/transport/region.h), all of that device
+ *     0 nothing 4 KiB what makes the guest's kernel show the rest as /dev/dax0.0 (dax_info.h) 2 MiB
+ *     the region (proto/transport/region.h), all of that device
  *
- * There is no connection that says when a machine comes and goes. So the file is watched: when it
- * is opened, the process that has it mapped is looked for, and that process's end is the machine's.
- * Each machine gets a file of its own: when one has ended, its file is unlinked and another one
- * takes its name, so that nothing is left for the next, and a worker that still takes sessions
- * apart does so in the old one. A machine that outlives the host is found again by its mapping; if
- * it is not the one that the last host has noted (ivshmem_adopt.c), what lies in the file is
- * cleared first.
+ * No connection shows when a machine starts and ends. So the supervisor watches the file. When it
+ * is opened, the supervisor looks for the process that maps it; the end of that process is the
+ * machine's end. Each machine gets a file of its own: when one has ended, its file is unlinked and
+ * another one takes its name, so that the next machine sees no old data, and a worker that still
+ * ends sessions does so in the old file. A machine that outlives the host is found again by its
+ * mapping; if the last host has not noted it (ivshmem_adopt.c), the file's contents are cleared
+ * first.
  *
  * The file cannot be sealed, because QEMU opens it by name. It has QEMU's user for owner, so a QEMU
- * that its guest has taken over can cut it short: the worker survives that (state/bus_guard.h).
+ * that its guest has taken over can truncate it: the worker survives that (state/bus_guard.h).
  *
  * The folder lies in /dev/shm and not beside the sockets, because a guest may fill its file, and
  * /run is small and others need it.
@@ -45,7 +44,7 @@
 #define DATA_OFFSET WEIR_REGION_UNIT_BYTES
 #define LOOK_NS     (50 * WEIR_NS_PER_MS) /* time from opening the file until it is mapped */
 #define LOOK_FOR_NS (2 * WEIR_NS_PER_S)
-#define AGAIN_NS    (1 * WEIR_NS_PER_S) /* pause before a file is tried again that had no room */
+#define AGAIN_NS    (1 * WEIR_NS_PER_S) /* pause before a file that had no room is tried again */
 
 /* ---------------------------------------------------------------- the file */
 
@@ -67,7 +66,7 @@ static bool make_folder(const char *path)
     return chmod(folder, 0711) == 0; /* whatever the umask */
 }
 
-/* Fill the file with what makes it a region. The rest reads as zero, and takes no memory yet. */
+/* Write what makes the file a region. The rest reads as zero, and takes no memory yet. */
 static bool fill(const struct weir_sup_tenant *tenant)
 {
     const struct weir_sup_nvdimm *n = &tenant->nvdimm;
@@ -84,7 +83,8 @@ static bool fill(const struct weir_sup_tenant *tenant)
            pwrite(n->fd, &header, sizeof header, (off_t)DATA_OFFSET) == (ssize_t)sizeof header;
 }
 
-/* All of /dev/shm may be smaller than one machine may need: in a container it often is. */
+/* Is there room? All of /dev/shm may be smaller than one machine's file, as is common in
+ * containers. */
 static bool has_room(int fd, uint64_t bytes)
 {
     struct statvfs info;
@@ -111,7 +111,7 @@ static bool make_file(const struct weir_supervisor *sup, struct weir_sup_tenant 
     struct weir_sup_nvdimm *n = &tenant->nvdimm;
     char part[sizeof n->path + 8];
 
-    /* The name always has a file: the machine may be started again at once. */
+    /* A file always has the name, since the machine may be started again at once. */
     snprintf(part, sizeof part, "%s.part", n->path);
     n->bytes = sup->config.vm_region_bytes;
     unlink(part);
@@ -120,7 +120,7 @@ static bool make_file(const struct weir_supervisor *sup, struct weir_sup_tenant 
         return false;
     }
     weir_sup_give_to_qemu(sup, tenant, part);
-    /* Watch the file before it has its name: from then on a machine may open it. */
+    /* Watch the file before it gets its name: from then on a machine may open it. */
     watch(sup, n, part);
     if (!has_room(n->fd, n->bytes) || !fill(tenant) || rename(part, n->path) != 0) {
         int why = errno;
@@ -144,7 +144,7 @@ static void forget(const struct weir_supervisor *sup, struct weir_sup_nvdimm *n)
     n->look_until_ns = n->again_ns = 0;
 }
 
-/* Make a file for the next machine, or try again later if there is no room now. */
+/* Make a file for the next machine. If there is no room now, try again later. */
 static void offer(const struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     struct weir_sup_nvdimm *n = &tenant->nvdimm;
@@ -162,7 +162,7 @@ static void offer(const struct weir_supervisor *sup, struct weir_sup_tenant *ten
     why = errno;
     unlink(n->path);
     forget(sup, n);
-    if (why == EFBIG) { /* common in containers, where nobody needs them */
+    if (why == EFBIG) { /* common in containers, which need no such file */
         weir_log_info("supervisor: /dev/shm is too small for NVDIMMs tenant=%s bytes=%llu",
                       tenant->config.name, (unsigned long long)sup->config.vm_region_bytes);
         return;
@@ -245,7 +245,8 @@ static bool take_over(struct weir_supervisor *sup, struct weir_sup_tenant *tenan
     struct weir_sup_nvdimm *n = &tenant->nvdimm;
     struct stat info;
 
-    /* Its owner, QEMU, may hold a lease on it: O_NONBLOCK fails then instead of waiting. */
+    /* The file's owner, QEMU's user, may hold a lease on it: with O_NONBLOCK open() fails instead
+     * of waiting. */
     n->fd = open(n->path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (n->fd < 0) {
         if (errno != ENOENT) {
@@ -265,7 +266,7 @@ static bool take_over(struct weir_supervisor *sup, struct weir_sup_tenant *tenan
     return false;
 }
 
-/* Log if a missing right to trace hides which process has a file: a service may lack it. */
+/* Log if the host lacks the right to trace, and so cannot see which process has a file open. */
 static void report_blindness(void)
 {
     if (geteuid() == 0 && prctl(PR_CAPBSET_READ, CAP_SYS_PTRACE, 0, 0, 0) == 0) {
@@ -390,6 +391,6 @@ void weir_sup_nvdimms_finish(struct weir_supervisor *sup)
     }
     if (weir_control_vm_memory(sup->config.run_dir, "x", path, sizeof path)) {
         *strrchr(path, '/') = 0;
-        (void)rmdir(path); /* fails if a machine's file is in it */
+        (void)rmdir(path); /* fails while a machine's file is in it */
     }
 }

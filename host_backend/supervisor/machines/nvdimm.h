@@ -18,9 +18,9 @@ void weir_sup_nvdimm_open(struct weir_supervisor *sup, struct weir_sup_tenant *t
 void weir_sup_nvdimm_close(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /** The tenant's machine has ended: give the next one a new empty file. */
 void weir_sup_nvdimm_gone(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
-/** Watch who opens files, and wake the loop when a look is due. */
+/** Watch which processes open files, and wake the loop when a check is due. */
 void weir_sup_nvdimm_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
-/** Look for openers of files, and retry files that had no room, where that is due. */
+/** Do what is due: look for processes that have opened files, and retry files that had no room. */
 void weir_sup_nvdimm_tick(struct weir_supervisor *sup, uint64_t now_ns);
 /** Remove the files' folder, when the host stops. */
 void weir_sup_nvdimms_finish(struct weir_supervisor *sup);
@@ -28,9 +28,9 @@ void weir_sup_nvdimms_finish(struct weir_supervisor *sup);
 /* nvdimm_holder.c */
 
 /**
- * A process that has a file open and mapped for writing, other than this one, its workers and
- * another host's.
- * @param ret_pid_fd  a descriptor of that process: the caller closes it
+ * Find a process that has a file open and mapped for writing. Not counted are this process, its
+ * workers and those of another host.
+ * @param ret_pid_fd a descriptor of that process: the caller closes it
  * @return its number; 0: there is none
  */
 pid_t weir_sup_holder_of(const struct weir_supervisor *sup, int fd, int *ret_pid_fd);

@@ -1,11 +1,11 @@
 /*
  * Finds the process that has a file mapped: the kernel shows that only in /proc.
  *
- * QEMU has its file open and mapped as long as it has the memory; libvirt opens it for a moment,
- * too, when it labels it. A descriptor leads to its file wherever that lies in the process's own
- * namespaces, so device and inode are compared and no names; a few milliseconds on a machine with a
- * thousand processes, once for each start of a virtual machine. Mappings are only read of processes
- * that have such a descriptor: QEMU's are many.
+ * QEMU has its file open and mapped as long as it has the memory; libvirt also opens the file for a
+ * moment, to label it. The process may be in other namespaces, so the search compares device and
+ * inode, not names. It takes a few milliseconds on a machine with a thousand processes, once for
+ * each start of a virtual machine. QEMU has many mappings, so mappings are only read of processes
+ * with such a descriptor.
  */
 #include "host_backend/supervisor/machines/nvdimm.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -35,7 +35,7 @@ static bool is_worker(const struct weir_supervisor *sup, pid_t pid)
     return false;
 }
 
-/* Is this a host's program? One that was killed may have workers that are about to notice. */
+/* Is the process one of a host's? A killed host may have workers that have not noticed it yet. */
 static bool is_host_program(const char *pid)
 {
     char path[300];
@@ -57,8 +57,8 @@ static bool has_open(const char *pid, const struct stat *file)
     snprintf(path, sizeof path, "/proc/%s/fd", pid);
     fds = opendir(path);
     while (fds && !found && (entry = readdir(fds))) {
-        /* Whatever else it has open is asked for no more than the kernel knows by itself: a server
-         * of files that hangs must not hang us. The link's mode is what it is open for. */
+        /* Ask only for what the kernel knows without the file system: a file server that hangs must
+         * not block us. The link's mode is the descriptor's access mode. */
         found = statx(dirfd(fds), entry->d_name, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, STATX_INO,
                       &target) == 0 &&
                 target.stx_ino == file->st_ino && target.stx_dev_major == major(file->st_dev) &&
@@ -95,8 +95,8 @@ static bool has_mapped(const char *pid, const struct stat *file)
     return found;
 }
 
-/* Does the process hold the file? It may end meanwhile: what is seen of the mapping belongs to the
- * process of the descriptor, or to none. */
+/* Does the process hold the file? It may end meanwhile: then the mapping is not found, because it
+ * is read from the process of the descriptor. */
 static bool holds(const char *pid, const struct stat *file, int *ret_pid_fd)
 {
     *ret_pid_fd = has_open(pid, file) && !is_host_program(pid)

@@ -1,4 +1,4 @@
-/* State of machines/ about virtual machines. Private to that folder, and its tests. */
+/* State of the files in machines/. Private to that folder and its tests. */
 #ifndef WEIR_HOST_BACKEND_SUPERVISOR_MACHINES_PRIVATE_H
 #define WEIR_HOST_BACKEND_SUPERVISOR_MACHINES_PRIVATE_H
 

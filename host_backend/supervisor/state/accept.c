@@ -4,8 +4,8 @@
  * If accept() fails for want of a descriptor, the socket stays ready, and poll() returns at once
  * again and again. So the supervisor keeps some descriptors in reserve. With one of them it accepts
  * a guest that comes too late, sends it an error, and closes the connection. Operators (weir
- * status, metrics) keep the one that they get, so that they can find out what is wrong; but for the
- * last, with which they are turned away, too.
+ * status, metrics) keep a descriptor of the reserve, so that they can find out what is wrong. Only
+ * the last one is used to refuse them, too.
  */
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -33,7 +33,7 @@ void weir_sup_reserve_fill(struct weir_supervisor *sup)
         int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
         if (fd < 0) {
-            return; /* tried again when something was closed */
+            return; /* the caller tries again when something was closed */
         }
         r->fd[r->n++] = fd;
     }

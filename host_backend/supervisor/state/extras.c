@@ -1,4 +1,5 @@
-/* What the host serves beside the GPU: its failure is remarked on, and costs nothing else. */
+/* Services of the host beside the GPU. If one fails, this is logged, and nothing else is
+ * affected. */
 #include "host_backend/supervisor/state/extras.h"
 
 #include "base/log.h"
@@ -37,7 +38,7 @@ void weir_sup_extra_fails(struct weir_supervisor *sup, enum weir_extra extra, co
     va_start(args, why);
     vsnprintf(text, sizeof text, why, args);
     va_end(args);
-    if (strcmp(text, e->why) != 0) { /* each attempt may fail alike */
+    if (strcmp(text, e->why) != 0) { /* attempts may fail for the same reason */
         weir_log_warn("supervisor: %s: %s: the host goes on without, and tries again every %d s",
                       names[extra], text, WEIR_EXTRAS_AGAIN_S);
     }

@@ -1,20 +1,20 @@
-/* What the host serves beside the GPU (extras.def). All functions: @thread main */
+/* Services of the host beside the GPU (extras.def). All functions: @thread main */
 #ifndef WEIR_HOST_BACKEND_SUPERVISOR_STATE_EXTRAS_H
 #define WEIR_HOST_BACKEND_SUPERVISOR_STATE_EXTRAS_H
 
 #include "host_backend/supervisor/state/supervisor.h"
 
-#define WEIR_EXTRAS_AGAIN_S 5 /* pause between attempts at what fails: they cost a system call */
+#define WEIR_EXTRAS_AGAIN_S 5 /* pause between attempts; each costs a system call */
 
 /** The extra's name, for people and programs. */
 const char *weir_sup_extra_name(enum weir_extra extra);
-/** The configuration asks for the extra, and it works. */
+/** Note that the configuration asks for the extra, and that it works. */
 void weir_sup_extra_works(struct weir_supervisor *sup, enum weir_extra extra);
-/** The configuration asks for the extra, and it fails. Logs a reason that is new.
+/** Note that the configuration asks for the extra, and that it fails. Logs a reason that is new.
  * @param why  for people, a format. */
 void weir_sup_extra_fails(struct weir_supervisor *sup, enum weir_extra extra, const char *why, ...)
     WEIR_PRINTF(3, 4);
-/** The configuration does not ask for the extra any more. */
+/** Note that the configuration no longer asks for the extra. */
 void weir_sup_extra_unwanted(struct weir_supervisor *sup, enum weir_extra extra);
 
 #endif

@@ -1,4 +1,4 @@
-/* Opens a listening TCP socket, from an address as people write it. */
+/* Opens a listening TCP socket at an address that a person has written. */
 #include "host_backend/supervisor/state/extras.h"
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -14,7 +14,7 @@
 
 #define BACKLOG 64 /* remote guests wait in it while their worker is being replaced */
 
-/* The address to listen on, for freeaddrinfo(); NULL: the text has none of the forms. */
+/* The address to listen on, for freeaddrinfo(); NULL: the text has no valid form. */
 static struct addrinfo *read_address(const char *address)
 {
     const struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV,
@@ -27,7 +27,7 @@ static struct addrinfo *read_address(const char *address)
     colon = strrchr(host, ':');
     if (!colon || strspn(colon + 1, "0123456789") != strlen(colon + 1) || strlen(colon + 1) > 5 ||
         atoi(colon + 1) > 65535) {
-        return NULL; /* getaddrinfo would only take a port's lower bits */
+        return NULL; /* getaddrinfo() would cut off a port's upper bits */
     }
     *colon = 0;
     if (*name == '[' && colon > host && colon[-1] == ']') {
@@ -76,7 +76,7 @@ bool weir_sup_listen_address(const char *address, int *ret_fd)
     return fd >= 0;
 }
 
-/* Is the key there without which no guest can come? */
+/* Is the host's key there, without which no remote guest can connect? */
 static bool has_key(struct weir_supervisor *sup)
 {
     char key[WEIR_KEY_Z85_BYTES];

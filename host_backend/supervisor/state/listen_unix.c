@@ -1,4 +1,4 @@
-/* Sockets in the run directory, and what a host that was killed has left there. */
+/* Listens on sockets in the run directory, and removes those that a killed host has left there. */
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
 
@@ -13,7 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Is somebody listening on the socket? If not, a killed host has left the file. */
+/* Does a process listen on the socket? If not, a killed host has left the file. */
 static bool is_served(const struct sockaddr_un *address)
 {
     int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -1,4 +1,4 @@
-/* systemd's readiness protocol, by hand: it is one datagram. */
+/* systemd's readiness protocol without its library: one datagram. */
 #include "host_backend/supervisor/state/notify.h"
 
 #include <stddef.h>
@@ -20,7 +20,7 @@ void weir_notify(const char *state)
     }
     memcpy(address.sun_path, path, n);
     if (path[0] == '@') {
-        address.sun_path[0] = 0; /* an abstract name */
+        address.sun_path[0] = 0; /* an abstract socket name */
     }
     fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0) {

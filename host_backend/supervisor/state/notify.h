@@ -2,7 +2,7 @@
 #ifndef WEIR_HOST_BACKEND_SUPERVISOR_STATE_NOTIFY_H
 #define WEIR_HOST_BACKEND_SUPERVISOR_STATE_NOTIFY_H
 
-/** Tell the service manager, if there is one; failure is of no consequence. @thread any */
+/** Send a state to the service manager, if there is one; failures are ignored. @thread any */
 void weir_notify(const char *state);
 
 #endif

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* A process that takes no message for this long hangs. Some calls of the driver take seconds. */
+/* A process that takes no message for this long is considered hung. Some driver calls take
+ * seconds. */
 #define STANDS_STILL_NS (10 * WEIR_NS_PER_S)
 
 struct weir_outbox_item {

@@ -50,8 +50,9 @@ enum weir_status weir_sup_listen_for(const struct weir_sup_tenant *tenant, const
     return status;
 }
 
-/* An access list as the kernel takes it (linux/posix_acl_xattr.h), in the machine's byte order,
- * which is little-endian as the list's: the owner all, a user to pass, nobody else anything. */
+/* Let one user pass a folder, by an access list in the kernel's form (linux/posix_acl_xattr.h). The
+ * machine's byte order is little-endian, as the list's is. The owner may do everything, the user
+ * may pass, nobody else has rights. */
 static bool let_pass(const char *path, uint32_t uid)
 {
     const struct {
@@ -72,7 +73,7 @@ static bool let_pass(const char *path, uint32_t uid)
 
 enum weir_status weir_sup_user_folder(const char *path, uint32_t uid)
 {
-    /* An existing one keeps its mode: chmod() would also change its access list. */
+    /* An existing folder keeps its mode: chmod() would also change its access list. */
     if (mkdir(path, 0700) == 0 ? chmod(path, 0700) != 0 : errno != EEXIST) {
         return WEIR_ERR_IO;
     }

@@ -20,28 +20,28 @@
 struct weir_claims {
     struct weir_claim {
         char uuid[48]; /* as nvidia-smi -L prints it */
-        int fd; /* a listening socket; -1: a user's host has the GPU, which does not bind root's */
+        int fd; /* a listening socket; -1: the GPU belongs to a user's host, which root's ignores */
     } of[WEIR_CLAIMS_MAX];
     unsigned n;
 };
 
 /* A tenant's NVDIMM file. */
 struct weir_sup_nvdimm {
-    char path[256]; /* "": there is no file */
-    int fd;         /* -1: none */
-    int watch;      /* inotify watch of sup->machines.nvdimm_watch_fd for opening the file */
-    uint64_t bytes; /* size of the file */
-    uint64_t look_until_ns;      /* look for the process that has opened the file until then */
-    uint64_t again_ns;           /* when to try again after there was no room for a file; 0: no */
-    pid_t noted_pid;             /* pid of the machine that the last host has noted, .. */
-    unsigned long long noted_at; /* .. and when that process started */
+    char path[256];              /* "": there is no file */
+    int fd;                      /* -1: none */
+    int watch;                   /* watch in sup->machines.nvdimm_watch_fd for opening the file */
+    uint64_t bytes;              /* size of the file */
+    uint64_t look_until_ns;      /* until then look for the process that opened it */
+    uint64_t again_ns;           /* when to retry after a lack of room; 0: no */
+    pid_t noted_pid;             /* pid of the machine that the last host has noted */
+    unsigned long long noted_at; /* when that process started */
 };
 
 #define WEIR_MPS_MAX 12 /* the most domains */
 
 #define WEIR_MPS_CLIENTS_MAX 48 /* clients that a server takes before CUDA 13.1 */
 
-/* A program's worker that was running when its domain died. */
+/* A program's worker that ran when its domain died. */
 struct weir_mps_client {
     pid_t pid;
     uint32_t tenant_index, generation; /* as of weir_link_fault */
@@ -51,9 +51,9 @@ struct weir_mps_client {
 /* A fault whose cause is still being searched (mps_blame.c). */
 struct weir_mps_blame {
     bool open;
-    uint64_t by_ns;               /* end of the search; then the first to report it is a suspect */
-    struct weir_link_fault first; /* report of the first worker .. */
-    int64_t first_user;           /* .. and its user as of weir_sup_share_user() */
+    uint64_t by_ns;               /* when the search ends; the first reporter is a suspect then */
+    struct weir_link_fault first; /* report of the first worker that reported it */
+    int64_t first_user;           /* its user, as of weir_sup_share_user() */
     struct weir_mps_client clients[WEIR_MPS_CLIENTS_MAX];
     uint32_t n;
 };
@@ -64,26 +64,26 @@ struct weir_sup_mps {
     pid_t pid;     /* pid of the control daemon; 0: not running */
     bool ready;    /* the daemon takes clients */
     bool leaving;  /* set by a fault until all its workers have ended */
-    bool reserve;  /* has no workers, and gets some when no other domain can take any */
-    bool serves;   /* in reserve: its server has been started .. */
-    bool asked;    /* .. or the daemon was asked to start it */
-    bool closing;  /* the domain ends, since another list of devices needs its place */
+    bool reserve;  /* it has no workers, and is used when no other domain takes any */
+    bool serves;   /* in reserve: its server has been started */
+    bool asked;    /* in reserve: the daemon was asked to start its server */
+    bool closing;  /* it is ended, since another list of devices needs its place */
     pid_t starter; /* the process that sends the daemon a command and waits; 0: none */
-    uint32_t turn; /* among domains with the same devices, the lowest is filled first */
+    uint32_t turn; /* among domains with the same devices: the lowest is filled first */
     char devices[WEIR_DEVICE_LIST_BYTES]; /* devices of its workers */
     char folder[108];                     /* folder of its pipes and logs */
     const struct weir_confine_user *user; /* the user of the daemon and the workers */
-    struct weir_link_sms sms; /* SMs of its devices; none: no worker has reported them yet */
-    uint64_t started_ns;      /* when the daemon was last started, or an attempt was made */
-    uint64_t served_ns;       /* when a worker was last its client; 0: none was */
-    uint64_t close_by_ns; /* if closing: when the daemon is killed; 0: it has not been told yet */
-    uint64_t leave_by_ns; /* when workers that have not left are killed */
-    off_t log_seen;       /* bytes of the log that were read so far */
+    struct weir_link_sms sms; /* SMs of its devices; empty: no worker has reported them yet */
+    uint64_t started_ns;      /* when the daemon was last started, also without success */
+    uint64_t served_ns;       /* when it last had a client; 0: never */
+    uint64_t close_by_ns;     /* if closing: when to kill the daemon; 0: it must still be told */
+    uint64_t leave_by_ns;     /* when to kill workers that have not left */
+    off_t log_seen;           /* bytes of the log that were read so far */
     struct weir_mps_blame blame;
     uint64_t again_ns; /* after a fault: when it takes clients again */
 };
 
-#define WEIR_PROGRAMS_MAX 160 /* the most workers of programs: more than a GPU has contexts for */
+#define WEIR_PROGRAMS_MAX 160 /* the most workers of programs: more contexts than a GPU has */
 
 #define WEIR_PENDING_MAX 512 /* the most programs that wait for a worker */
 
@@ -94,14 +94,14 @@ struct weir_sup_program {
     pid_t pid;              /* pid of the program in the worker; 0: none, or not known */
     bool busy;              /* it has a program, or one is on its way */
     bool stopping;          /* it takes no program any more */
-    bool terminated;        /* its MPS server was told to drop it before it was killed */
+    bool terminated;        /* its MPS server was told to drop it before the kill */
     bool asserted;          /* an assert has ended its context, which is no fault of its domain */
     bool native;            /* it never runs under MPS */
     uint32_t domain;        /* number of its MPS domain, from 1; 0: none */
-    uint32_t connections;   /* CUDA_DEVICE_MAX_CONNECTIONS there; 0: it is in no domain */
-    uint32_t sm_share_pct;  /* percent of the SMs that its contexts have there; 0: all */
-    uint64_t n_guests;      /* connections that it has received */
-    uint64_t idle_since_ns; /* when its last program ended; 0: it has served nobody */
+    uint32_t connections;   /* CUDA_DEVICE_MAX_CONNECTIONS of its domain; 0: in no domain */
+    uint32_t sm_share_pct;  /* percent of the SMs of its contexts; 0: all */
+    uint64_t n_guests;      /* connections that the worker has received */
+    uint64_t idle_since_ns; /* when its last program ended; 0: it has served none */
 };
 
 /* A program's connection that has no worker yet. */
@@ -109,10 +109,10 @@ struct weir_sup_pending {
     bool used;
     int fd;
     bool said_hello;      /* the members below are known */
-    bool monitor;         /* it asks for a status and does no work */
+    bool monitor;         /* the program asks for a status and does no work */
     uint32_t connections; /* requested CUDA_DEVICE_MAX_CONNECTIONS; 0: none */
     uint32_t sm_pct;      /* requested CUDA_DEVICE_SM_LIMIT; 0: none */
-    bool native;          /* it must run outside MPS: its kernels launch kernels */
+    bool native;          /* the program must run outside MPS: its kernels launch kernels */
     uint64_t since_ns;
     struct weir_link_guest guest; /* what its worker will receive */
 };
@@ -124,12 +124,12 @@ struct weir_sup_waiting {
     uint16_t of[WEIR_PENDING_MAX];
 };
 
-/* What a list of devices is short of (shortage.c). Zeroed: nothing. */
+/* Why workers for a list of devices cannot start now (shortage.c). Zeroed: they can. */
 struct weir_sup_shortage {
     char devices[WEIR_DEVICE_LIST_BYTES];
-    uint64_t room_ns;   /* no worker is started before: there was no room for a context .. */
-    uint64_t spares_ns; /* .. and no spare is started before */
-    int wait_status;    /* end of the worker that failed, as waitpid() gives it */
+    uint64_t room_ns;   /* start no worker before: there was no room for a context */
+    uint64_t spares_ns; /* start no spare worker before */
+    int wait_status;    /* status of the worker that failed, as waitpid() gives it */
 };
 
 #endif

@@ -12,32 +12,33 @@ void weir_sup_reserve_close(struct weir_supervisor *sup);
 /**
  * Accept a guest's connection. If no descriptors are left, the guest gets an error.
  * @param address, bytes  as for accept(); or NULL.
- * @return the descriptor, which does not block; -1: there was no guest, or it was turned away
+ * @return the descriptor, which does not block; -1: there was no guest, or it was refused
  */
 int weir_sup_accept_guest(struct weir_supervisor *sup, int listen_fd, struct sockaddr *address,
                           socklen_t *bytes);
 /**
  * Accept an operator's connection, with a descriptor of the reserve if no other is left.
  * @param flags  for accept4().
- * @return the descriptor; -1: there was no operator, or no descriptor, and then it was hung up
+ * @return the descriptor; -1: there was no operator; or no descriptor was left, and the connection
+ *         was closed
  */
 int weir_sup_accept_operator(struct weir_supervisor *sup, int listen_fd, int flags);
 
 /* listen_unix.c */
 
-/** Remove the workers' sockets that a host which was killed has left in the run directory: their
- * names have numbers that no worker of this one need get. Nobody else's are removed. */
+/** Remove the workers' sockets that a killed host has left in the run directory: no worker of this
+ * host may get their names again. Other files are not removed. */
 void weir_sup_sweep_endpoints(const struct weir_supervisor *sup);
 /**
- * Listen on a unix stream socket; a socket file that nobody listens on is replaced.
+ * Listen on a unix stream socket; a socket file without a listener is replaced.
  * @return WEIR_OK, WEIR_ERR_EXISTS, WEIR_ERR_TOO_BIG, WEIR_ERR_DENIED, WEIR_ERR_IO
  */
 enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd) WEIR_MUST_CHECK;
 
 /**
- * Has somebody removed the file of a socket that is listened on? Then close that, and say so in the
- * log: the caller listens anew.
- * @param listen_fd  -1 afterwards, if so; -1 before: false.
+ * Has somebody removed the file of a listening socket? Then close the socket, and log it: the
+ * caller listens again.
+ * @param listen_fd set to -1 if so; -1 before: returns false.
  */
 bool weir_sup_socket_lost(const char *path, int *listen_fd);
 
@@ -46,16 +47,16 @@ bool weir_sup_socket_lost(const char *path, int *listen_fd);
 /** Has a text one of the forms "ADDRESS:PORT", "[ADDRESS]:PORT", "localhost:PORT", ":PORT",
  * "*:PORT" with a numeric address? */
 bool weir_sup_address_ok(const char *address);
-/** Listen on such an address. @return false, with errno */
+/** Listen on an address of such a form. @return false, with errno */
 bool weir_sup_listen_address(const char *address, int *ret_fd) WEIR_MUST_CHECK;
-/** What is wrong with a key's file, for people. @param status  of weir_key_read() */
+/** Describe for people what is wrong with a key's file. @param status of weir_key_read() */
 const char *weir_sup_key_error(enum weir_status status);
 /** The address of listen_tcp; "": none. Borrowed from the configuration. */
 const char *weir_sup_tcp_address(const struct weir_host_config *config);
 /**
- * Listen where listen_tcp says, if it says so, or say that this extra fails. The socket outlives
- * the workers that accept from it: guests that come while one is being replaced wait in its
- * backlog, as they do in that of a tenant's socket.
+ * Listen at the address of listen_tcp, if there is one, or report that this extra fails. The socket
+ * outlives the workers that accept from it: guests that come while one is replaced wait in its
+ * backlog, as in that of a tenant's socket.
  */
 void weir_sup_tcp_open(struct weir_supervisor *sup);
 

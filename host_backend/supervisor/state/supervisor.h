@@ -45,10 +45,10 @@ enum weir_origin {
 struct weir_sup_faults {
     uint64_t sure;              /* faults that only this tenant can have caused */
     uint64_t suspected;         /* faults that this tenant or another may have caused */
-    uint64_t last_ns;           /* the last of either; 0: none yet */
+    uint64_t last_ns;           /* when the last fault of either kind was; 0: none yet */
     uint64_t quarantine_end_ns; /* end of its quarantine, in a worker of its own; 0: none */
-    uint64_t release_ns;        /* when its worker is asked next whether it can end */
-    bool leaves; /* it gets a worker of its own when the shared one dies of its fault */
+    uint64_t release_ns;        /* when to ask its worker again whether it can end */
+    bool leaves;                /* it gets its own worker when the shared one dies of the fault */
 };
 
 /* Requests of a tenant that were refused. */
@@ -60,10 +60,10 @@ struct weir_sup_refused {
 struct weir_sup_tenant {
     struct weir_tenant_config config; /* settings in effect */
     struct weir_tenant_config base;   /* settings of its source, which a restart brings back */
-    enum weir_origin source; /* what created it; only a reload removes one of WEIR_ORIGIN_FILE */
-    uint8_t origins[WEIR_SETTINGS_MAX]; /* enum weir_origin that set each setting of config */
+    enum weir_origin source; /* who created it; only a reload removes one of WEIR_ORIGIN_FILE */
+    uint8_t origins[WEIR_SETTINGS_MAX]; /* who set each setting of config: enum weir_origin */
     uint32_t index;
-    int worker; /* index in workers; -1: none, or one for each program (programs.c) */
+    int worker; /* index in workers; -1: none, or each program has one (programs.c) */
     int listen_fd;
     int container_fd; /* socket for containers; -1: none (containers.c) */
     char path[108];
@@ -75,9 +75,9 @@ struct weir_sup_tenant {
     struct weir_account_page *account;    /* page that all its workers charge; NULL: not made yet */
     int account_fd;                       /* descriptor of the page */
     uint64_t granted[WEIR_ACCOUNT_COUNT]; /* the machine's memory granted on that page (grants.c) */
-    int demand_fd;       /* of a share on demand: pidfd of the process that it ends with; else -1 */
-    uint32_t demand_uid; /* .. uid that may use it */
-    uint32_t demand_user; /* .. or of a user's tenant: slot of the user for whom it counts */
+    int demand_fd;        /* of a share on demand: pidfd of the process that it ends with */
+    uint32_t demand_uid;  /* of a share on demand: uid that may use it */
+    uint32_t demand_user; /* of a user's tenant: slot of the user for whom it counts */
     uint64_t came_ns;     /* of a user's tenant: when its last program came */
     struct weir_log_rate log_rate; /* rate of log lines of its guests; weir_sup_log_rate() */
     uint32_t generation;           /* generation of this slot: how often its tenant was removed */
@@ -86,11 +86,11 @@ struct weir_sup_tenant {
     bool gone;                     /* the tenant was removed */
 };
 
-/* Whom a worker serves. */
+/* Which programs a worker serves. */
 enum weir_worker_kind {
-    WEIR_WORKER_SHARED,  /* the tenants of a group, or all remote guests */
+    WEIR_WORKER_SHARED,  /* those of a group's tenants, or all remote guests */
     WEIR_WORKER_TENANT,  /* a tenant */
-    WEIR_WORKER_PROGRAM, /* a program, or nobody yet (programs.c) */
+    WEIR_WORKER_PROGRAM, /* one program, or none yet (programs.c) */
 };
 
 /* The gate process (gate.c). */
@@ -104,7 +104,7 @@ struct weir_sup_gate {
     uint32_t failures; /* consecutive failures, which lengthen the pause */
     uint64_t started_ns;
     uint64_t restart_at_ns; /* when to restart it; 0: no restart is due */
-    uint64_t alive_by_ns;   /* when it is killed if it does not answer PING; 0: none was sent */
+    uint64_t alive_by_ns;   /* when to kill it unless it answers PING; 0: none was sent */
     struct weir_link_gpu gpus[WEIR_LINK_GPUS_MAX]; /* GPUs that it serves */
     uint32_t n_gpus;
 };
@@ -113,17 +113,17 @@ struct weir_sup_gate {
 struct weir_sup_worker_gate {
     bool comes;       /* the worker expects a port to the gate process */
     uint32_t port;    /* port requested from the gate process; 0: none */
-    bool deaf;        /* it has left the port, since the gate process did not read */
+    bool deaf;        /* the worker left the port, since the gate process did not read */
     uint64_t port_ns; /* when the port was requested */
 };
 
 /* Memory that a worker lacks, and what it may give back (workers/giving.c). */
 struct weir_sup_worker_giving {
-    bool lacks_memory; /* it has asked for memory since the supervisor last handled that */
-    uint64_t heard_ns; /* .. which it did then; 0: never */
-    bool asks;         /* it wants to know how many workers may give back memory */
+    bool lacks_memory; /* it asked for memory since the supervisor last handled that */
+    uint64_t heard_ns; /* when the supervisor last handled that; 0: never */
+    bool asks;         /* it asks how many workers may give back memory */
     uint32_t n_syncs;  /* WEIR_LINK_SYNC messages received */
-    uint64_t since_ns; /* since when it has had memory to give back that was asked for */
+    uint64_t since_ns; /* since when it could give back memory that others need */
 };
 
 struct weir_sup_worker {
@@ -134,23 +134,23 @@ struct weir_sup_worker {
     struct weir_outbox outbox;            /* messages that wait for room in the link */
     struct weir_sup_log *log;             /* reads the process's log; owned; NULL: not running */
     struct weir_log_rate log_rate;        /* rate of log lines about its messages */
-    int tenant;                           /* slot of the tenant that it serves alone; -1: none */
+    int tenant;                           /* slot of the only tenant that it serves; -1: several */
     char group[WEIR_TENANT_NAME_BYTES];   /* group that it serves; "": tenants without one */
     char devices[WEIR_DEVICE_LIST_BYTES]; /* its devices; shared by the tenants with this list */
     struct weir_sup_program program;
-    struct weir_spin_page *spin_page; /* page of this worker alone; NULL: it does not run */
-    bool told;                        /* it reads its link, and was sent its tenants */
+    struct weir_spin_page *spin_page; /* the worker's own page; NULL: it does not run */
+    bool told;                        /* it reads its link, and has received its tenants */
     bool ready;
-    bool without_tcp; /* it began when remote guests could not be listened for */
-    bool renewing;    /* it must end, and start again with other connections */
+    bool without_tcp; /* it started while the host could not listen for remote guests */
+    bool renewing;    /* it must end, and restart with another number of connections */
     bool answering;   /* it still has to answer STATUS */
     uint32_t n_rows;  /* rows of its answer so far */
     uint32_t restarts;
     uint32_t failures;       /* consecutive failures, which lengthen the pause */
-    uint32_t connections;    /* number that a program of its tenant asked for; 0: none did */
-    bool connections_failed; /* the worker before it found no room for that number */
-    uint64_t stop_by_ns;     /* when it is killed if it has not ended; 0: it was not told to end */
-    uint64_t stopped_by_ns;  /* when it is killed, since a signal has stopped it; 0: none has */
+    uint32_t connections;    /* number of connections that a program asked for; 0: none did */
+    bool connections_failed; /* the last worker with that number found no room for it */
+    uint64_t stop_by_ns;     /* when to kill it if it has not ended; 0: it need not end */
+    uint64_t stopped_by_ns;  /* when to kill it since a signal stopped it; 0: none has */
     uint64_t renewed_ns;     /* when it was last restarted for `connections` */
     uint64_t started_ns;
     uint64_t restart_at_ns;
@@ -165,23 +165,23 @@ struct weir_kept_chunk {
     struct weir_link_chunk chunk;
 };
 
-#define WEIR_DIRECTORY_BUCKETS 1024 /* hash buckets, chosen by the key, which is random */
+#define WEIR_DIRECTORY_BUCKETS 1024 /* hash buckets; the random key chooses the bucket */
 
 struct weir_sup_entry;
 
-/* Entries that tenants' programs share across their workers (directory.c). */
+/* Entries that a tenant's programs share across their workers (directory.c). */
 struct weir_sup_directory {
     struct weir_sup_entry *buckets[WEIR_DIRECTORY_BUCKETS];
     size_t n_memory; /* entries that are memory */
-    int watch_fd;    /* epoll set of our ends of guests' descriptors; -1: not open */
+    int watch_fd;    /* epoll set of the supervisor's ends of descriptors; -1: not open */
 };
 
-#define WEIR_ADMIN_WORDS_MAX (4 + 2 * WEIR_SETTINGS_MAX) /* words of a request */
+#define WEIR_ADMIN_WORDS_MAX (4 + 2 * WEIR_SETTINGS_MAX) /* most words of a request */
 
 struct weir_supervisor;
 struct weir_admin_client;
 
-/* Add the answer for a client to a report, which has the host's row already. */
+/* Add the answer for a client to a report, which already has the host's row. */
 typedef void (*weir_sup_answer_fn)(struct weir_supervisor *sup, struct weir_admin_client *client,
                                    struct weir_status_report *report);
 
@@ -189,11 +189,11 @@ struct weir_admin_client {
     int fd;      /* -1: free */
     uint64_t id; /* as of weir_link_text */
     bool asked;
-    bool looks;                /* the request changes nothing: a gathering under way will do */
-    bool stats;                /* the answer needs what the workers write into files */
-    weir_sup_answer_fn answer; /* NULL: the answer is the notes alone */
-    uint64_t gathering;        /* number of the gathering that it waits for */
-    char request[4096];        /* the request as far as it has come */
+    bool looks;                /* it changes nothing, so a running gathering will do */
+    bool stats;                /* the answer needs the workers' files of statistics */
+    weir_sup_answer_fn answer; /* NULL: the answer consists of the notes */
+    uint64_t gathering;        /* number of the gathering that the client waits for */
+    char request[4096];        /* the part of the request that has come */
     size_t request_bytes;
     bool has_passed;
     int passed_fd;                       /* descriptor that came with the request; owned */
@@ -215,7 +215,7 @@ struct weir_sup_demand_client {
 
 struct weir_sup_domain;
 
-/* weir-libvirt, and what it has said (libvirt.c). */
+/* The process weir-libvirt and its messages (libvirt.c). */
 struct weir_sup_libvirt {
     pid_t pid; /* 0: not running */
     int link;  /* -1: not running */
@@ -231,43 +231,45 @@ struct weir_sup_spin {
     struct weir_spin_page *page; /* page of the gate process */
     int page_fd;                 /* -1: not made */
     uint32_t epoch, tenants;
-    int loadavg_fd; /* -1: cannot be read, so the level stays */
+    int loadavg_fd; /* -1: it cannot be read, so the level stays */
     uint32_t cores;
     uint32_t idle_epochs; /* consecutive epochs without an active session */
     uint64_t next_ns;     /* when the epoch ends */
     struct weir_spin_governor governor;
 };
 
-/* Descriptors to use when no others are left (accept.c). */
+/* Descriptors in reserve, for when no others are left (accept.c). */
 #define WEIR_SUP_RESERVE 8u
 struct weir_sup_reserve {
     int fd[WEIR_SUP_RESERVE];
     uint32_t n;
     uint64_t refused; /* guests that were refused for lack of descriptors */
-    uint64_t said_ns; /* when the log last said so */
+    uint64_t said_ns; /* when that was last logged */
 };
 
 /*
- * Callbacks for what workers and the gate process do and say. They lead to parts of the supervisor
- * that know of workers, and of which these know nothing (hear.c).
+ * Callbacks for events of workers and of the gate process. They call parts of the supervisor that
+ * depend on workers; workers do not depend on those (hear.c).
  */
 struct weir_worker_events {
-    /* A worker has sent a message; the descriptor is taken. */
+    /* A worker has sent a message; its descriptor is taken. */
     void (*hears)(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard);
-    /* A worker reads its link from now on, and must be sent its tenants. */
+    /* A worker begins to read its link, and must be sent its tenants. */
     void (*reads)(struct weir_supervisor *sup, int worker);
     void (*ready)(struct weir_supervisor *sup, int worker);
-    /* A worker's process has ended, and with it all that it had. */
+    /* A worker's process has ended, and all its state is gone. */
     void (*gone)(struct weir_supervisor *sup, int worker);
     /* A worker other than a PROGRAM has ended: its slot is free if it has no tenant any more. */
     void (*left)(struct weir_supervisor *sup, int worker);
-    /* Such a worker has ended: does its tenant go to another one, so that it is not restarted? */
+    /* Such a worker has ended: does its tenant move to another worker, so that this one is not
+     * restarted? */
     bool (*retires)(struct weir_supervisor *sup, int worker);
     /* Such a worker has ended, and will be restarted. */
     void (*failed)(struct weir_supervisor *sup, int worker);
     /* A worker of kind PROGRAM has ended. @param status  as waitpid() gives it */
     void (*program_died)(struct weir_supervisor *sup, int worker, int status);
-    /* A worker of one of the tenant's programs has died; the tenant may have gone before. */
+    /* A worker of one of the tenant's programs has died; the tenant may have been removed
+     * before. */
     void (*program_left)(struct weir_supervisor *sup, uint32_t tenant);
     /* A worker's death has ended its MPS domain; if by_signal, its tenant is to blame. */
     void (*domain_died)(struct weir_supervisor *sup, int worker, bool by_signal);
@@ -283,9 +285,9 @@ struct weir_worker_events {
 struct weir_sup_life {
     uint64_t started_ns;
     bool stopping;
-    bool restarts; /* .. to be started again: sockets' files stay, so that programs wait for that */
+    bool restarts; /* it ends for a restart: the sockets' files stay, for the next host */
     int exit_status;
-    bool listening; /* the first tenants are applied: workers listen when they know theirs */
+    bool listening; /* the first tenants are applied: workers listen once they have theirs */
     bool announced; /* systemd was sent READY=1 */
 };
 
@@ -295,7 +297,7 @@ struct weir_sup_life {
 struct weir_sup_asker {
     int fd; /* -1: free */
     uint32_t tenant, generation;
-    uint64_t gathering; /* number of the gathering that it waits for */
+    uint64_t gathering; /* number of the gathering that the connection waits for */
     char *text;         /* the answer; owned; NULL: there is none yet */
     size_t bytes, sent;
     uint64_t deadline_ns;
@@ -309,12 +311,12 @@ struct weir_sup_admin {
     struct weir_sup_asker askers[WEIR_ASKERS_MAX];
     uint64_t last_client; /* id of the last client */
     bool gathering;
-    bool gathering_stats;  /* .. with statistics, too */
+    bool gathering_stats;  /* the gathering includes statistics */
     uint64_t n_gatherings; /* gatherings begun so far */
     char *stats_text;      /* rows of statistics so far */
     size_t stats_bytes;
     uint64_t deadline_ns;
-    struct weir_link_use *uses; /* use of sessions; port is the worker's pid */
+    struct weir_link_use *uses; /* SM time of sessions; port is the worker's pid */
     size_t n_uses;
     struct weir_status_report gathered; /* rows that workers have sent so far */
     uint64_t gathered_ns;               /* when the last gathering was complete */
@@ -322,12 +324,12 @@ struct weir_sup_admin {
 
 /* Connections that ask for shares on demand (tenants/demand.c). */
 struct weir_sup_demand {
-    int fd; /* listens for users who want a share on demand; -1: not yet */
+    int fd; /* listens for users who request shares; -1: not yet */
     char path[108];
     struct weir_sup_demand_client clients[WEIR_DEMAND_CLIENTS_MAX];
-    uint32_t asking_user; /* slot of the user for whom a share is being made */
+    uint32_t asking_user; /* slot of the user whose share is being made */
     uint64_t n_runs;      /* programs that were given a share */
-    uint64_t looked_ns;   /* when users' tenants were last looked at (user_tenants.c) */
+    uint64_t looked_ns;   /* when idle users' tenants were last removed (user_tenants.c) */
 };
 
 enum weir_extra {
@@ -337,41 +339,41 @@ enum weir_extra {
     WEIR_EXTRA_COUNT
 };
 
-/* What is served beside the GPU (extras.c). */
+/* Services beside the GPU (extras.c). */
 struct weir_sup_extras {
     struct weir_sup_extra {
         bool wanted;   /* the configuration asks for it */
-        char why[160]; /* why it fails; "": it does not */
+        char why[160]; /* why it fails; "": it works */
     } of[WEIR_EXTRA_COUNT];
-    uint64_t again_ns; /* when those that fail are tried again; 0: none has failed yet */
+    uint64_t again_ns; /* when to retry those that fail; 0: none has failed yet */
 };
 
 /* weir drain, and weir restart (drain_admin.c). */
 struct weir_sup_drain {
     bool all;         /* no tenant takes new programs */
     bool restart;     /* the host ends once no program runs, to be started again */
-    bool closing;     /* .. perhaps now: new programs wait until that is known */
+    bool closing;     /* a restart may be due: new programs wait until that is known */
     bool asked;       /* the workers are asked whether programs run */
-    uint64_t next_ns; /* when to look again */
-    char waits_for[WEIR_HOST_TEXT_BYTES]; /* what the restart waits for; "": has not looked yet */
+    uint64_t next_ns; /* when to check again */
+    char waits_for[WEIR_HOST_TEXT_BYTES]; /* what the restart waits for; "": not checked yet */
 };
 
 /* Programs that wait for a worker, and shortages that delay workers (workers/programs.c). */
 struct weir_sup_programs {
-    uint64_t n_guests; /* connections that were given a number */
+    uint64_t n_guests; /* connections that have got a number */
     struct weir_sup_pending pending[WEIR_PENDING_MAX];
     struct weir_sup_waiting waiting;
     struct weir_sup_shortage shortages[WEIR_SHORTAGES_MAX];
-    uint64_t spares_from_ns;   /* no spare is started before that, for lack of memory .. */
-    uint64_t spares_paused_ns; /* .. nor before that, since a program starts */
+    uint64_t spares_from_ns;   /* start no spare before, for lack of memory */
+    uint64_t spares_paused_ns; /* start no spare before, since a program's worker starts */
 };
 
 /* MPS servers (domains/mps.c). */
 struct weir_sup_domains {
-    bool wanted; /* programs' workers are meant to run under MPS */
-    bool proved; /* a worker has run under MPS */
+    bool wanted; /* programs' workers should run under MPS */
+    bool proved; /* some worker has run under MPS */
     struct weir_sup_mps of[WEIR_MPS_MAX];
-    uint32_t turns; /* the last turn that a domain was given */
+    uint32_t turns; /* the last number that a domain got as `turn` */
 };
 
 /* Descriptors of workers' device memory (workers/keeper.c). */
@@ -379,14 +381,14 @@ struct weir_sup_keeper {
     struct weir_kept_chunk *kept;
     size_t n_kept;
     size_t room;
-    struct weir_account_pool pool; /* descriptors for chunks, and each tenant's part of them */
+    struct weir_account_pool pool; /* descriptors for chunks, and each tenant's part */
     struct weir_account of[WEIR_CONFIG_TENANTS_MAX];
 };
 
-/* Rates of log lines that are about no tenant. */
+/* Rate limits of log lines that are about no tenant. */
 struct weir_sup_rates {
-    struct weir_log_rate strangers; /* lines that guests of no tenant cause */
-    struct weir_log_rate starts;    /* lines about workers that start, and spares that end */
+    struct weir_log_rate strangers; /* lines about guests of no tenant */
+    struct weir_log_rate starts;    /* lines about starting workers, and ending spares */
 };
 
 /* The host's GPUs (gpus.c). */
@@ -403,12 +405,12 @@ struct weir_supervisor {
     struct weir_serve_params params;
     int signal_fd;
     struct weir_sup_user users[WEIR_USERS_MAX];
-    int tcp_fd; /* listens for remote guests, whom the main worker accepts; -1: none */
+    int tcp_fd; /* listens for remote guests; the main worker accepts; -1: none */
     struct weir_sup_tenant tenants[WEIR_CONFIG_TENANTS_MAX];
     struct weir_sup_worker workers[WEIR_WORKERS_MAX];
     struct weir_sup_gate gate;
     struct weir_confine_user worker_user;
-    char cache_dir[WEIR_FORMS_PATH_BYTES]; /* of caches, if workers run as other users; "": none */
+    char cache_dir[WEIR_FORMS_PATH_BYTES]; /* of caches, if workers have other users; "": none */
     struct weir_sup_directory directory;
     struct weir_sup_libvirt libvirt;
     struct weir_sup_spin spin;
@@ -417,7 +419,7 @@ struct weir_supervisor {
     struct weir_sup_reserve reserve;
     struct weir_sup_gpus gpus;
     struct weir_claims claims; /* claims of GPUs */
-    uint64_t memory_bytes;     /* of the host's devices; 0: no worker has told yet */
+    uint64_t memory_bytes;     /* memory of the host's devices; 0: not reported yet */
     uint32_t remarked_pct;     /* percent of memory promised, as last logged */
     struct weir_sup_life life;
     struct weir_sup_drain drain;
@@ -433,14 +435,14 @@ struct weir_supervisor {
 };
 
 /*
- * Requests of host_backend/config/requests.def. What a client asks is done at once, and
- * client->report gets what there is to say; then the workers are asked how they are, and when they
- * have answered, the client is.
+ * Handlers of the requests of host_backend/config/requests.def. A request is executed at once, and
+ * client->report gets its notes. Then the workers are asked for their state, and when they have
+ * answered, the client gets its answer.
  */
 
 /**
  * @param words  of client->request, the name of the request first.
- * @return false: the words make no sense, and the client is not answered
+ * @return false: the words are invalid, and the client gets no answer
  */
 typedef bool (*weir_sup_request_fn)(struct weir_supervisor *sup, struct weir_admin_client *client,
                                     char **words, size_t n_words);

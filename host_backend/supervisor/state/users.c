@@ -15,9 +15,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define NAMESPACES_MAX 32 /* user namespaces that the kernel lets lie in each other */
+#define NAMESPACES_MAX 32 /* how deep user namespaces may be nested in the kernel */
 
-/* ---------------------------------------------------------------- whose a user is */
+/* ---------------------------------------------------------------- which user owns another */
 
 static bool is_same(int a, int b)
 {
@@ -27,8 +27,8 @@ static bool is_same(int a, int b)
            first.st_ino == second.st_ino;
 }
 
-/* The uid that made the outermost user namespace that a process is in and this one is not. false:
- * the process is in this one's namespace, or may not be looked at. */
+/* Find the uid that made the outermost user namespace that a process is in and this process is not.
+ * false: both are in the same one, or this process may not look. */
 static bool owner_of_namespace(pid_t pid, uint32_t *ret_uid)
 {
     char path[64];
@@ -68,7 +68,7 @@ static bool line_has(char *line, uint32_t uid, uint32_t *ret_owner)
         return false;
     }
     if (weir_user_id(name, ret_owner) != WEIR_OK) {
-        *ret_owner = (uint32_t)from; /* only a name for a range, such as "containers" */
+        *ret_owner = (uint32_t)from; /* the range only has a name, such as "containers" */
     }
     return true;
 }
@@ -104,7 +104,7 @@ uint32_t weir_sup_user_owner(uint32_t uid, pid_t pid)
     return owner;
 }
 
-/* ---------------------------------------------------------------- those that are known */
+/* ---------------------------------------------------------------- the table of users */
 
 static bool has_shares(const struct weir_supervisor *sup, uint32_t user)
 {
@@ -118,7 +118,7 @@ static bool has_shares(const struct weir_supervisor *sup, uint32_t user)
     return has;
 }
 
-/* When everything that is kept of a user has expired. */
+/* When all state about a user has expired. */
 static uint64_t calm_from_ns(const struct weir_sup_user *user)
 {
     return user->seen_ns > user->quarantine_end_ns ? user->seen_ns : user->quarantine_end_ns;
@@ -176,7 +176,7 @@ void weir_sup_holder_uses(const struct weir_sup_tenant *tenant, uint64_t used[WE
 {
     uint64_t *own = &used[weir_sup_holder(tenant)];
 
-    *own = *own == WEIR_SUPPLY_NOBODY ? 1 : *own + 1; /* so may a tenant that is being removed */
+    *own = *own == WEIR_SUPPLY_NOBODY ? 1 : *own + 1; /* a tenant being removed may have it, too */
 }
 
 struct weir_log_rate *weir_sup_log_rate(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)

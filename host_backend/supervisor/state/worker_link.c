@@ -1,6 +1,6 @@
 /*
- * Sends messages to workers. The supervisor never waits for a worker: a message that a link has no
- * room for waits in the worker's outbox, and a worker that takes none for too long loses its link.
+ * Sends messages to workers. The supervisor never waits for a worker: if its link has no room, the
+ * message waits in the worker's outbox. A worker that takes no message for too long loses its link.
  */
 #include "host_backend/supervisor/state/worker_link.h"
 
@@ -33,7 +33,7 @@ static void on_failure(struct weir_supervisor *sup, int worker, enum weir_status
 {
     struct weir_sup_worker *w = &sup->workers[worker];
 
-    if (!sup->life.stopping) { /* else whoever stops the host may also have stopped the worker */
+    if (!sup->life.stopping) { /* else the worker may have been stopped with the host */
         weir_log_warn("supervisor: link lost worker=%d why=\"%s\"", worker,
                       status == WEIR_ERR_AGAIN ? "it does not read" : weir_status_text(status));
     }

@@ -1,22 +1,22 @@
 /*
  * Containers: a second socket for each tenant, in a folder that is mounted into containers, and the
- * CDI file that says so.
+ * CDI file that describes the mount.
  *
  *   <run_dir>/containers/                0710 or so (socket_mode): who may reach tenants' sockets
  *   <run_dir>/containers/A/              0755, mounted read-only at /run/weir of a container
  *   <run_dir>/containers/A/default.sock  0666
  *
- *   <run_dir>/users/1000/                0700 and an access list: passed by this user and by root
- *   <run_dir>/users/1000/B/              as containers/A, of a tenant B that belongs to the user
- *   <run_dir>/containers/B               a link there, for those who know the name alone
+ *   <run_dir>/users/1000/ 0700 and an access list: this user and root may pass
+ *   <run_dir>/users/1000/B/ as containers/A, of a tenant B that belongs to the user
+ *   <run_dir>/containers/B a link to that folder, to find it by the name
  *
  * Any user of a container, in whatever user namespace, must be able to connect, so the socket is
- * open to all; what guards it on the host is the folder above, which only the engine passes: root's
- * and, to a tenant of a user, that user's. Who can reach it is the tenant: a container sees its own
- * folder and no way out of it.
+ * open to all. On the host the parent folder protects it: only root's engine may pass and, for a
+ * tenant of a user, that user's. Whoever can reach the socket acts as the tenant: a container sees
+ * only its own folder.
  *
  * Folders stay when the host stops: containers that have them mounted find the new socket there
- * when it comes back. Those of tenants that are gone are removed, also such that an earlier host
+ * after a restart. Folders of removed tenants are removed, including those that an earlier host
  * left.
  */
 #include "host_backend/supervisor/state/extras.h"
@@ -96,7 +96,7 @@ static void close_socket(const struct weir_supervisor *sup, struct weir_sup_tena
     }
 }
 
-/* Remove a tenant's folder, or the link to it. What is not ours stays. */
+/* Remove a tenant's folder, or the link to it. Other files stay. */
 static void remove_folder(const char *path)
 {
     char socket[PATH_MAX + 1024];
@@ -113,7 +113,7 @@ static bool make_folder(const char *path, mode_t mode)
     return (mkdir(path, mode) == 0 || errno == EEXIST) && chmod(path, mode) == 0;
 }
 
-/* Make what lies above and beside the folder of a tenant that belongs to a user. */
+/* Make the parent folder of a user's tenant, and the link to the tenant's folder. */
 static enum weir_status make_users_folder(const struct weir_supervisor *sup,
                                           const struct weir_sup_tenant *tenant)
 {
@@ -133,7 +133,7 @@ static enum weir_status make_users_folder(const struct weir_supervisor *sup,
     snprintf(path, sizeof path, "%s/" WEIR_CONTAINER_USERS "/%u", sup->config.run_dir, uid);
     snprintf(to, sizeof to, "../" WEIR_CONTAINER_USERS "/%u/%s", uid, tenant->config.name);
     status = weir_sup_user_folder(path, uid);
-    remove_folder(link); /* of a host whose tenant belonged to nobody, or to another user */
+    remove_folder(link); /* made when the tenant belonged to nobody, or to another user */
     return status == WEIR_OK && symlink(to, link) != 0 ? WEIR_ERR_IO : status;
 }
 
@@ -159,7 +159,8 @@ static void open_socket(const struct weir_supervisor *sup, struct weir_sup_tenan
     }
 }
 
-/* Is it the entry of a served tenant: a link if it belongs to a user, and that user's folder? */
+/* Is this the entry of a served tenant? For a user's tenant that is a link, or the folder among
+ * that user's. */
 static bool is_entry_of(const struct weir_sup_tenant *tenant, const char *name, const char *user)
 {
     uint32_t uid;
@@ -170,8 +171,8 @@ static bool is_entry_of(const struct weir_sup_tenant *tenant, const char *name, 
                       strtoul(user, NULL, 10) == uid));
 }
 
-/* Remove the folders of tenants that are not served (any more). @param user  whose folder it is;
- * NULL: that of all tenants */
+/* Remove the folders of tenants that are not served. @param user whose folder it is; NULL: that of
+ * all tenants */
 static void sweep(struct weir_supervisor *sup, const char *folder, const char *user)
 {
     DIR *dir = opendir(folder);
@@ -291,7 +292,7 @@ void weir_sup_containers_follow(struct weir_supervisor *sup)
 void weir_sup_containers_close(struct weir_supervisor *sup)
 {
     const char *path = cdi_path(sup);
-    bool any = sup->demand.fd >= 0; /* if so, there was a device "new" */
+    bool any = sup->demand.fd >= 0; /* then the device "new" was in the CDI file */
 
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (sup->tenants[i].used) {

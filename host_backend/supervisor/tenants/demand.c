@@ -1,21 +1,21 @@
 /*
- * Shares on demand: tenants that a user asks for at new.sock and that end with a process.
+ * Shares on demand: a user requests such a tenant at new.sock, and it ends with a process.
  *
- *   <run_dir>/new.sock              [default] socket_mode: who may ask
- *   <run_dir>/shares/               0711
- *   <run_dir>/shares/none/          empty: what containers have at /run/weir until they are given a
- * share <run_dir>/shares/1000/          0700 and an access list: passed by this user and by root
- *   <run_dir>/shares/1000/run-7/    0755, the share's folder; mounted into its container
- *   .. /run-7/default.sock          0666: in a container it may be any user who connects
+ *   <run_dir>/new.sock mode [default] socket_mode <run_dir>/shares/ 0711 <run_dir>/shares/none/
+ *   empty: what containers have at /run/weir until they are given a
+ * share <run_dir>/shares/1000/ 0700 and an access list: this user and root may pass
+ *   <run_dir>/shares/1000/run-7/ 0755, the share's folder; mounted into its container ..
+ *   /run-7/default.sock 0666: any user of a container may connect
  *
  * A request is one packet, its answer another: "run" or "container", then "KEY=VALUE" words with
  * tabs between them; "ok", name and folder, or "error" and why. Descriptors that come with a
- * request are never taken: closing one of somebody's file system can take for ever.
+ * request are never accepted, since closing one of a foreign file system may block for ever.
  *
- * A share lives as long as its process, on which the supervisor has a pidfd. There is nothing that
- * a killed program, engine or host could forget to do, and nothing of a share outlives its host.
+ * A share lives as long as its process, on which the supervisor has a pidfd. So no killed program,
+ * engine or host leaves a share behind, and no share outlives its host.
  *
- * Nobody but the host's user can write in these folders, so names in them lead where they say.
+ * Nobody but the host's user can write in these folders, so no name there can be a link to
+ * elsewhere.
  */
 #include "host_backend/supervisor/state/extras.h"
 #include "host_backend/supervisor/state/sockets.h"
@@ -41,7 +41,7 @@
 #define WORDS_MAX       24
 #define REQUEST_WAIT_NS (2 * WEIR_NS_PER_S)
 #define ID_SHOWN        12 /* characters of a container's id, as engines show it */
-/* The most shares at a time; the other quarter of the tenants is kept for administrators. */
+/* The most shares at a time; the other quarter of the tenants is reserved for administrators. */
 #define SHARES_MAX (WEIR_CONFIG_TENANTS_MAX - WEIR_CONFIG_TENANTS_MAX / 4)
 
 /* ---------------------------------------------------------------- folders */
@@ -68,7 +68,7 @@ static bool path_of_share(const struct weir_supervisor *sup, const struct weir_s
     return n > 0 && (size_t)n < bytes;
 }
 
-/* Remove what lies in a folder of the shares, except "none". */
+/* Remove all entries of the shares' folder, except "none". */
 static void sweep(const char *folder, bool inner)
 {
     DIR *dir = opendir(folder);
@@ -128,7 +128,7 @@ static bool is_share(const struct weir_sup_tenant *tenant)
     return tenant->used && !tenant->gone && tenant->source == WEIR_ORIGIN_DEMAND;
 }
 
-/* Does its weight depend on the user's other shares? Not if weir tenant has set the weight. */
+/* Does the tenant's weight depend on the user's other shares? Not if weir tenant has set it. */
 static bool is_divided(const struct weir_sup_tenant *tenant, uint32_t user)
 {
     size_t weight = (size_t)weir_setting_find("weight");
@@ -193,18 +193,18 @@ void weir_sup_shares_weigh(struct weir_supervisor *sup)
     }
 }
 
-/* ---------------------------------------------------------------- what is asked */
+/* ---------------------------------------------------------------- requests */
 
-/* A request for a share, beside the settings. */
+/* A request for a share, without its settings. */
 struct wish {
     uint32_t uid;       /* user who may use the share */
-    uint32_t user_slot; /* slot of the user for whom it counts */
+    uint32_t user_slot; /* slot of the user for whom the share counts */
     bool by_root;
     pid_t client;
     pid_t pid;             /* the process with which the share ends */
-    const char *self;      /* the pid that the requester believes to have */
+    const char *self;      /* the requester's pid in its own namespace */
     const char *container; /* a container's id; NULL: the share is for a program */
-    const char *user;      /* user of the share if root asks for another one */
+    const char *user;      /* another user for whom root requests the share */
     char *settings[WORDS_MAX];
     size_t n_settings;
 };
@@ -237,7 +237,7 @@ static bool id_ok(const char *id)
            id[0] != '-' && id[0] != '.' && id[0] != '_';
 }
 
-/* Read the words of a request; the kernel's credentials of its sender are in the wish already. */
+/* Read the words of a request; the wish already has the kernel's credentials of the sender. */
 static bool read_wish(char *text, struct wish *wish, struct weir_diag *diag)
 {
     const char *pid = NULL;
@@ -267,7 +267,8 @@ static bool read_wish(char *text, struct wish *wish, struct weir_diag *diag)
     return true;
 }
 
-/* Does the sender have the same pid on the host? If not, its process's end cannot be seen. */
+/* Does the sender have the same pid on the host? If not, the end of its process cannot be
+ * watched. */
 static bool has_our_pids(const struct wish *wish, struct weir_diag *diag)
 {
     pid_t self;
@@ -284,7 +285,7 @@ static bool has_our_pids(const struct wish *wish, struct weir_diag *diag)
 static bool find_owner(struct weir_supervisor *sup, struct wish *wish, struct weir_diag *diag)
 {
     uint32_t own = geteuid();
-    pid_t client = !wish->user ? wish->client : 0; /* 0 if root has named the user */
+    pid_t client = !wish->user ? wish->client : 0; /* 0 if root has named another user */
 
     if (wish->user) {
         if (wish->uid != 0 && wish->uid != own) {
@@ -381,8 +382,8 @@ static int64_t user_of_process(pid_t pid)
     return found;
 }
 
-/* May the sender let the share end with this process? Another user's process might run for ever,
- * and the share would stay. The process may be a container's first, of a subordinate user. */
+/* May the sender tie the share to this process? Another user's process might run for ever, and the
+ * share would stay. The process may be the first of a container, of a subordinate user. */
 static bool may_name(const struct weir_supervisor *sup, const struct wish *wish)
 {
     int64_t uid = user_of_process(wish->pid);
@@ -396,12 +397,12 @@ static bool may_name(const struct weir_supervisor *sup, const struct wish *wish)
 static bool watch_process(const struct weir_supervisor *sup, const struct wish *wish, int *ret_fd,
                           struct weir_diag *diag)
 {
-    *ret_fd = (int)syscall(SYS_pidfd_open, wish->pid, 0); /* has close-on-exec by itself */
+    *ret_fd = (int)syscall(SYS_pidfd_open, wish->pid, 0); /* a pidfd has close-on-exec by itself */
     if (*ret_fd < 0) {
         weir_diag_set(diag, 0, 0, "process %d: %s", (int)wish->pid, strerror(errno));
         return false;
     }
-    if (!may_name(sup, wish) || has_ended(*ret_fd)) { /* the pid may be another process's by now */
+    if (!may_name(sup, wish) || has_ended(*ret_fd)) { /* the pid may have been reused by now */
         weir_diag_set(diag, 0, 0,
                       "process %d is another user's, or has ended: a share ends with a process of "
                       "whoever asks for it",
@@ -442,7 +443,7 @@ static void look_at_share(struct weir_supervisor *sup, struct weir_sup_tenant *t
     }
 }
 
-/* Remove shares whose process has ended first: a container may have been started again. */
+/* First remove shares whose process has ended, since a container may have been restarted. */
 static void remove_ended(struct weir_supervisor *sup)
 {
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
@@ -452,7 +453,7 @@ static void remove_ended(struct weir_supervisor *sup)
     }
 }
 
-/* Make the tenant; NULL and a diagnosis if it cannot be made. */
+/* Make the tenant; NULL, and a diagnosis, if that fails. */
 static struct weir_sup_tenant *make(struct weir_supervisor *sup, char *text, struct wish *wish,
                                     struct weir_diag *diag)
 {
@@ -544,7 +545,8 @@ static void read_client(struct weir_supervisor *sup, struct weir_sup_demand_clie
     close_client(client);
 }
 
-/* A free place for a connection, or that of the oldest one of the user with most. */
+/* Find a free place for a connection, or close the oldest connection of the user with most and take
+ * its place. */
 static struct weir_sup_demand_client *find_client(struct weir_supervisor *sup)
 {
     struct weir_sup_demand_client *found = NULL;

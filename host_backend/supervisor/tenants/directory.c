@@ -1,7 +1,8 @@
 /*
- * The directory: what a tenant's programs share over its workers, by keys that cannot be guessed.
+ * The directory of objects that a tenant's programs share across its workers, by keys that cannot
+ * be guessed.
  *
- * A worker publishes, another worker of the same tenant finds. Entries:
+ * A worker publishes an entry, and another worker of the same tenant finds it. Kinds of entries:
  *
  *   memory       lives while a worker has it (its maker, or who has found it) or a guest's
  *                descriptor stands for it, whoever has died meanwhile. It is charged to the tenant
@@ -10,7 +11,7 @@
  *                have closed their last copy; then the entry goes.
  *   event        lives as long as its maker has it: CUDA promises no more.
  *
- * A worker is heard about the tenants that it serves: one alone, or in a shared worker those whose
+ * A worker may only name tenants that it serves: its only one or, in a shared worker, those whose
  * remote programs it has. Each entry counts as one of the descriptors that the tenant may have here
  * (keeper.c).
  *
@@ -34,10 +35,10 @@
 struct weir_sup_entry {
     struct weir_sup_entry *next; /* the next one in its bucket */
     struct weir_link_entry about;
-    int fd; /* memory: the driver's; a descriptor's: our end of the pair; an event's: -1 */
+    int fd; /* memory: the driver's descriptor; descriptor: our end of the pair; event: -1 */
     struct weir_sup_entry *memory; /* the memory that a descriptor stands for; or NULL */
     uint32_t n_descriptors;        /* descriptors that stand for this memory */
-    int16_t *workers;              /* the workers that have it, each once for each use; owned */
+    int16_t *workers;              /* the workers that have it, once for each use; owned */
     size_t n_workers, workers_room;
 };
 
@@ -64,7 +65,7 @@ static struct weir_sup_entry *find(struct weir_supervisor *sup, uint32_t tenant,
     return e;
 }
 
-/* ---------------------------------------------------------------- workers that have it */
+/* --------------------------------------------------------------- the workers that have an entry */
 
 static bool add_worker(struct weir_sup_entry *e, int worker)
 {
@@ -108,7 +109,7 @@ static void remove_worker_wholly(struct weir_sup_entry *e, int worker)
     e->n_workers = left;
 }
 
-/* ---------------------------------------------------------------- entries come and go */
+/* ---------------------------------------------------------------- making and dropping entries */
 
 static bool is_descriptor(const struct weir_sup_entry *e)
 {
@@ -152,7 +153,7 @@ static void drop_one(struct weir_supervisor *sup, struct weir_sup_entry *e)
     free_entry(sup, e);
 }
 
-/* Drop an entry, and the memory that it was the last descriptor of. */
+/* Drop an entry, and its memory if this was the last descriptor for it. */
 static void drop(struct weir_supervisor *sup, struct weir_sup_entry *e)
 {
     struct weir_sup_entry *memory = e->memory;
@@ -166,7 +167,7 @@ static void drop(struct weir_supervisor *sup, struct weir_sup_entry *e)
     }
 }
 
-/* Check what the worker says: a guest may control it. */
+/* Check a worker's message, since a guest may control the worker. */
 static bool is_sound(const struct weir_link_entry *about, int fd)
 {
     switch (about->kind) {
@@ -257,7 +258,7 @@ static enum weir_status make(struct weir_supervisor *sup, int worker,
     return status;
 }
 
-/* ---------------------------------------------------------------- what workers ask */
+/* ---------------------------------------------------------------- requests of workers */
 
 /* Does the worker serve this tenant, and does the tenant have other workers? */
 static bool serves(const struct weir_supervisor *sup, int worker, uint32_t tenant)
@@ -347,7 +348,7 @@ void weir_sup_withdraw(struct weir_supervisor *sup, int worker, const struct wei
                                    : NULL;
 
     if (!e || is_descriptor(e)) {
-        return; /* its tenant was removed, or the worker lies */
+        return; /* its tenant was removed, or the message is false */
     }
     remove_worker(e, worker);
     if (is_unused(e)) {
@@ -368,8 +369,8 @@ void weir_sup_directory_look(struct weir_supervisor *sup)
 }
 
 /*
- * Drop each entry of a bucket for which goes() holds. Dropping one may drop its memory, which can
- * be any other of the bucket, so the search then begins again.
+ * Drop each entry of a bucket for which goes() holds. This may also drop any other entry of the
+ * bucket, as memory, so the search restarts.
  */
 static void drop_if(struct weir_supervisor *sup, bool (*goes)(struct weir_sup_entry *e, int which),
                     int which)

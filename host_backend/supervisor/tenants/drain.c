@@ -1,12 +1,12 @@
 /*
- * Drained tenants: they take no new programs, and those that run go on to their ends.
+ * Drained tenants take no new programs; running programs continue to their ends.
  *
- *   <run_dir>/drained   a line for each: its name, or "*" for all tenants
+ *   <run_dir>/drained a line for each with its name, or "*" for all tenants
  *
  * An administrator drains for work that may restart the host, and ends the drain when the work is
  * done. So the drain is kept in that file, over restarts, until weir undrain or the machine's next
- * boot. A supervisor refuses programs for which it would need a worker; all others come to workers,
- * which are told (weir_sup_drain_of()).
+ * boot. A supervisor refuses programs for which it would need a worker; workers refuse all others
+ * (weir_sup_drain_of()).
  */
 #include "host_backend/supervisor/tenants/tenants.h"
 
@@ -20,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ALL "*" /* no tenant's name */
+#define ALL "*" /* it cannot be a tenant's name */
 
 static void path_of(const struct weir_supervisor *sup, const char *end, char *path, size_t bytes)
 {
@@ -32,7 +32,7 @@ static bool is_drained(const struct weir_sup_tenant *tenant)
     return tenant->used && !tenant->gone && tenant->drained;
 }
 
-/* Write the file anew; no file says that nobody is drained. */
+/* Write the file again; without drained tenants there is no file. */
 static bool store(const struct weir_supervisor *sup)
 {
     char path[WEIR_CONFIG_PATH_BYTES + 16], next[WEIR_CONFIG_PATH_BYTES + 16];
@@ -57,7 +57,7 @@ static bool store(const struct weir_supervisor *sup)
             fprintf(file, "%s\n", sup->tenants[i].config.name);
         }
     }
-    good = fflush(file) == 0; /* a full disk shows here */
+    good = fflush(file) == 0; /* the write reports a full disk here */
     good = fclose(file) == 0 && good && rename(next, path) == 0;
     if (!good) {
         unlink(next);
@@ -74,7 +74,7 @@ static void tell_workers(struct weir_supervisor *sup)
     }
 }
 
-/* Change what is drained. @return is anything different? */
+/* Change which tenants are drained. @return whether this changed anything */
 static bool change(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, bool drained)
 {
     bool before = tenant ? tenant->drained : sup->drain.all, others = false;

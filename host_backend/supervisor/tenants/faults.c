@@ -2,17 +2,18 @@
  * GPU faults: counted against the tenants that caused them, or may have; and quarantine.
  *
  * A fault ends everybody's work in a shared worker. So a tenant that has caused one, or may have,
- * gets a worker of its own when the shared one has died: its next faults end nobody else's work.
+ * gets a worker of its own when the shared one has died: its next faults only end its own work.
  * After quarantine_s without a fault, its worker is asked once a second whether it has a session.
  * When it has none it exits, and the tenant is back in the shared worker. While the worker is
  * asked, the tenant's guests wait in their socket's backlog.
  *
  * Of several suspects all are moved: one alone would often be the wrong one, and the next fault
- * would end everybody's work again. That needs marks, without which every tenant is a suspect. Only
- * the shared worker hears remote guests, so a tenant that has them is moved only for certain.
+ * would end everybody's work again. Without marks every tenant is a suspect, so nobody is moved.
+ * Only the shared worker serves remote guests, so a tenant that has them is moved only if it
+ * certainly caused the fault.
  *
- * A share on demand ends with its program, and its user may ask for another. So its quarantine is
- * its user's: the user's other shares, and those that come until it ends, are in it, too.
+ * A share on demand ends with its program, and its user may ask for another. So the user is in
+ * quarantine: its other shares and later ones, too.
  *
  * Programs under MPS share a server in the same way. If a tenant's program may have caused the
  * server's death, the tenant's programs get workers outside MPS until its quarantine ends. A failed
@@ -47,7 +48,7 @@ static struct weir_sup_tenant *tenant_of(struct weir_supervisor *sup,
 
 /* ---------------------------------------------------------------- quarantine */
 
-/* Must the tenant leave a worker of several tenants for its fault? */
+/* Must the tenant leave a shared worker because of its fault? */
 static bool is_to_be_moved(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
                            const struct weir_link_fault *fault)
 {
@@ -57,15 +58,15 @@ static bool is_to_be_moved(const struct weir_supervisor *sup, const struct weir_
            (certain || (fault->marks && !weir_sup_has_remote_guests(sup, tenant)));
 }
 
-/* Has the tenant its own worker instead of a shared one? Its quarantine has given it one, or it had
- * one for its virtual machines before it got a key. */
+/* Does the tenant have its own worker instead of a shared one? A quarantine has given it one, or it
+ * had one for its virtual machines before it got a key. */
 static bool is_moved(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
     return tenant->used && weir_sup_uses_shared_worker(sup, tenant) &&
            weir_sup_has_own_worker(sup, tenant);
 }
 
-/* Has its quarantine taken its programs out of MPS? */
+/* Has a quarantine taken the tenant's programs out of MPS? */
 static bool is_outside_mps(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
     return tenant->used && weir_sup_by_program(tenant) && tenant->faults.quarantine_end_ns != 0 &&
@@ -78,7 +79,8 @@ static void tell_event(struct weir_supervisor *sup, enum weir_event_kind kind,
     weir_sup_event(sup, &(struct weir_sup_event){.kind = kind, .tenant = tenant}, "%s", why);
 }
 
-/* A fault under MPS ends programs of others, so the tenant's next ones run outside it. */
+/* Let the tenant's next programs run outside MPS, where a fault does not end other tenants'
+ * programs. */
 static void take_out_of_mps(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
                             uint64_t end_ns)
 {
@@ -148,7 +150,7 @@ bool weir_sup_quarantine_end(struct weir_supervisor *sup, int worker)
     quarantined = tenant->faults.quarantine_end_ns != 0;
     tenant->faults.quarantine_end_ns = 0;
     shared = weir_sup_worker_for(sup, tenant);
-    if (shared < 0) { /* its next death tries again */
+    if (shared < 0) { /* the next death of the worker tries again */
         tenant->faults.quarantine_end_ns = quarantined ? weir_host_clock_ns() : 0;
         return false;
     }
@@ -206,10 +208,11 @@ void weir_sup_faults_watch(struct weir_supervisor *sup, struct weir_host_loop *l
 
 /* ---------------------------------------------------------------- faults */
 
-/* Where a fault was, as far as that decides who suffers from it. */
+/* Where a fault was: this decides whose work it ends. */
 enum place { PLACE_OWN_WORKER, PLACE_SHARED_WORKER, PLACE_MPS };
 
-/* Put the user in quarantine: other shares, also later ones, could do the same harm. */
+/* Put the user in quarantine, since its other shares, also later ones, could cause the same
+ * fault. */
 static void blame_user(struct weir_supervisor *sup, uint32_t uid, enum place place, uint64_t end_ns)
 {
     weir_sup_user(sup, uid)->quarantine_end_ns = end_ns;
@@ -225,7 +228,7 @@ static void blame_user(struct weir_supervisor *sup, uint32_t uid, enum place pla
     }
 }
 
-/* Does the fault lead to quarantine? A slot stays its tenant's while a worker has its work. */
+/* Does the fault lead to quarantine? The slot stays the tenant's while a worker has its work. */
 static bool is_to_be_quarantined(const struct weir_supervisor *sup,
                                  const struct weir_link_fault *fault, enum place place)
 {
@@ -235,7 +238,8 @@ static bool is_to_be_quarantined(const struct weir_supervisor *sup,
              is_to_be_moved(sup, &sup->tenants[fault->tenant_index], fault)));
 }
 
-/* Count a fault. @param user  as of weir_sup_share_user() when it was reported; may be gone now. */
+/* Count a fault. @param user as of weir_sup_share_user() at the time of the report; may be gone
+ * now. */
 static void count(struct weir_supervisor *sup, const struct weir_link_fault *fault,
                   enum place place, int64_t user)
 {
@@ -271,7 +275,7 @@ static void count(struct weir_supervisor *sup, const struct weir_link_fault *fau
                    fault->error, fault->n_suspects);
 }
 
-/* The user of the share that had the fault; -1: none, or another tenant has its slot by now. */
+/* The user of the share that caused the fault; -1: none, or another tenant has the slot by now. */
 static int64_t user_of(const struct weir_supervisor *sup, const struct weir_link_fault *fault)
 {
     int64_t user = weir_sup_share_user(sup, fault->tenant_index);
@@ -289,7 +293,7 @@ void weir_sup_fault(struct weir_supervisor *sup, int worker, const struct weir_l
         w->program.asserted = domain != NULL;
         count(sup, fault, w->kind == WEIR_WORKER_SHARED ? PLACE_SHARED_WORKER : PLACE_OWN_WORKER,
               user_of(sup, fault));
-    } else if (!domain->leaving) { /* else another worker has reported it */
+    } else if (!domain->leaving) { /* else another worker has reported the fault */
         weir_mps_blame_begin(sup, domain, fault);
         weir_mps_faulted(sup, domain);
     }
@@ -301,7 +305,8 @@ void weir_sup_fault_of_dead(struct weir_supervisor *sup, int worker, bool by_sig
     struct weir_sup_mps *domain = weir_mps_of(sup, w);
     struct weir_link_fault fault = {.error = CUDA_ERROR_LAUNCH_FAILED, .n_suspects = 1};
 
-    /* If a fault with a known cause makes the domain leave, a death by signal is no new fault. */
+    /* If the domain is already closing after a fault with a known cause, a death by signal is not a
+     * new fault. */
     if (by_signal && w->tenant >= 0 && (!domain->leaving || domain->blame.open)) {
         fault.tenant_index = (uint32_t)w->tenant;
         fault.generation = sup->tenants[w->tenant].generation;

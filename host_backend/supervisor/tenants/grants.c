@@ -2,12 +2,12 @@
  * Divides memory of the machine among all tenants.
  *
  * Pinned memory cannot be swapped out, and other memory of workers is charged to no container. So
- * what all tenants have of them together is bounded, and each holder (users.h) is guaranteed a
- * part. A tenant's workers charge its page (base/account.h), where the supervisor writes how much
- * they may have for now. A worker that needs more asks. When too little is left, the supervisor
- * takes back unused grants from all pages.
+ * the sum of all tenants is bounded, and each holder (users.h) is guaranteed a part. A tenant's
+ * workers charge its page (base/account.h), where the supervisor writes the current grant. A worker
+ * that needs more asks. When too little is left, the supervisor takes back unused grants from all
+ * pages.
  *
- * The supervisor does not believe what a worker may have written into its tenant's page, except
+ * The supervisor does not trust a tenant's page, since workers can write there. It only believes
  * that the tenant uses less than its grant.
  */
 #include "host_backend/supervisor/state/supervisor.h"
@@ -19,9 +19,9 @@
 #include <limits.h>
 #include <unistd.h>
 
-#define SLACK_BYTES (UINT64_C(64) << 20) /* granted on top, so that few ask twice in a row */
+#define SLACK_BYTES (UINT64_C(64) << 20) /* granted in addition, so that few ask again soon */
 
-/* The most memory for all tenants together: a quarter of the machine is left for all else. */
+/* The most memory of all tenants together: a quarter of the machine is reserved for other uses. */
 static uint64_t total_of(enum weir_account_item item)
 {
     uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
@@ -64,7 +64,7 @@ static void take_back(struct weir_supervisor *sup, enum weir_account_item item)
     }
 }
 
-/* How much the tenant's grant lacks for this amount. 0: nothing. */
+/* How much the tenant's grant must grow for this amount. 0: not at all. */
 static uint64_t lack(const struct weir_sup_tenant *tenant, enum weir_account_item item,
                      uint64_t amount)
 {

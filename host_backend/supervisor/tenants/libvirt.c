@@ -1,13 +1,14 @@
 /*
- * Domains' metadata, applied to tenants.
+ * Applies the metadata of domains to tenants.
  *
- * weir-libvirt (container/libvirt/) follows libvirt and sends what a domain's <tenant/> says. Per
- * domain the last element is remembered: the same again changes and says nothing, so a wrong value
- * is complained about once. An attribute that goes, or the element, gives its setting back to the
- * tenant's source; a domain that goes leaves it, because a stopped machine is no reason to change
- * anything. Whoever sets a setting last has it: `weir tenant set` and metadata are equals.
+ * weir-libvirt (container/libvirt/) follows libvirt and sends a domain's <tenant/> element. The
+ * supervisor remembers the last element of each domain and ignores the same one, so a wrong value
+ * is reported once. When an attribute or the element is removed, the setting gets the value of the
+ * tenant's source again. When a domain is removed, the setting stays, because a stopped machine is
+ * no reason to change it. The last change of a setting wins, whether it comes from `weir tenant
+ * set` or metadata.
  *
- * Like a worker, weir-libvirt is started again when it dies. Nothing else depends on it.
+ * Like a worker, weir-libvirt is restarted when it dies. No other service depends on it.
  */
 #include "host_backend/supervisor/tenants/libvirt.h"
 
@@ -34,10 +35,10 @@
 #define SOUND_AFTER_NS (30 * WEIR_NS_PER_S)
 
 struct weir_sup_domain {
-    struct weir_libvirt_message said; /* the last message */
+    struct weir_libvirt_message said; /* its last message */
     char tenant[WEIR_TENANT_NAME_BYTES];
-    uint32_t set; /* one bit for each setting that came from it */
-    bool missing; /* there is no such tenant */
+    uint32_t set; /* one bit for each setting that the element has set */
+    bool missing; /* the tenant does not exist */
 };
 
 static struct weir_sup_domain *find_domain(struct weir_supervisor *sup, const char *name)
@@ -121,7 +122,7 @@ static void commit(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
     }
 }
 
-/* Store a setting in config. @return its number; -1 after a complaint. */
+/* Store a setting in config. @return its number; -1 after an error was reported. */
 static int take(const struct weir_supervisor *sup, const struct weir_sup_domain *d,
                 const struct weir_sup_tenant *tenant, const struct weir_libvirt_setting *s,
                 struct weir_tenant_config *config, bool quiet)
@@ -148,8 +149,8 @@ static int take(const struct weir_supervisor *sup, const struct weir_sup_domain 
 
 /*
  * Apply a domain's settings to its tenant.
- * @param again  they were applied before, and the tenant is new or was read anew: what others have
- *               set since stays, and no complaint is repeated.
+ * @param again  the settings were applied before, and the tenant is new or was reloaded: later
+ *               changes by others stay, and no error is reported again.
  */
 static void apply(struct weir_supervisor *sup, struct weir_sup_domain *d,
                   struct weir_sup_tenant *tenant, bool again)
@@ -182,7 +183,7 @@ static void apply(struct weir_supervisor *sup, struct weir_sup_domain *d,
     commit(sup, tenant, d, &config);
 }
 
-/* Find the domain's tenant, or make it if the configuration says so; NULL: there is none. */
+/* Find the domain's tenant, or make it if the configuration allows; NULL: there is none. */
 static struct weir_sup_tenant *tenant_of(struct weir_supervisor *sup, struct weir_sup_domain *d)
 {
     struct weir_sup_tenant *tenant = living(sup, d->tenant);
@@ -200,7 +201,7 @@ static struct weir_sup_tenant *tenant_of(struct weir_supervisor *sup, struct wei
     return living(sup, d->tenant);
 }
 
-/* Reset what the domain has set in a tenant that it no longer names. */
+/* Reset the settings that the domain has made in a tenant that it no longer names. */
 static void leave_tenant(struct weir_supervisor *sup, struct weir_sup_domain *d)
 {
     struct weir_sup_tenant *tenant = living(sup, d->tenant);
@@ -235,7 +236,7 @@ static void on_element(struct weir_supervisor *sup, const struct weir_libvirt_me
         leave_tenant(sup, d);
         memset(d->tenant, 0, sizeof d->tenant);
     }
-    if (strlen(name) < sizeof d->tenant) { /* a longer name is no tenant's, but might be if cut */
+    if (strlen(name) < sizeof d->tenant) { /* a longer name is no tenant's */
         memcpy(d->tenant, name, strlen(name) + 1);
     }
     tenant = tenant_of(sup, d);
@@ -264,7 +265,7 @@ static void on_bad(struct weir_supervisor *sup, const struct weir_libvirt_messag
         d = add_domain(sup, message->domain);
     }
     if (d && memcmp(&d->said, message, sizeof *message) != 0) {
-        d->said = *message; /* settings that it has made stay */
+        d->said = *message; /* its settings stay */
         complain(d, message->complaint);
     }
 }
@@ -345,7 +346,7 @@ void weir_sup_libvirt_again(struct weir_supervisor *sup)
     }
 }
 
-/* In the child: only async-signal-safe calls until exec. */
+/* In the child: make only async-signal-safe calls until exec. */
 static _Noreturn void become(const char *program, char *uri, char *log, int link)
 {
     char *argv[] = {(char *)(uintptr_t) "weir-libvirt", uri, log, NULL};
@@ -399,7 +400,7 @@ void weir_sup_libvirt_open(struct weir_supervisor *sup)
     if (sup->config.libvirt_uri[0] == 0 || (l->pid == 0 && l->restart_at_ns == 0 && !start(sup))) {
         return;
     }
-    /* One that has failed works again when it has lived for a while. */
+    /* Failures no longer count when weir-libvirt has lived for a while. */
     if (!fails || (l->pid != 0 && weir_clock_now_ns() - l->started_ns >= PAUSE_LAST_NS / 2)) {
         weir_sup_extra_works(sup, WEIR_EXTRA_LIBVIRT);
     }
@@ -423,7 +424,7 @@ static void on_link(void *user, int index)
     if (n == (ssize_t)sizeof message) {
         weir_sup_libvirt_message(sup, &message);
     } else if (n >= 0 || (errno != EAGAIN && errno != EINTR)) {
-        close_link(&sup->libvirt); /* its end; SIGCHLD reports it, too */
+        close_link(&sup->libvirt); /* it has ended; SIGCHLD reports that, too */
     }
 }
 
@@ -465,7 +466,7 @@ void weir_sup_libvirt_watch(struct weir_supervisor *sup, struct weir_host_loop *
     weir_host_loop_wake(loop, at_ns != 0 ? at_ns : WEIR_FOREVER);
 }
 
-/* It is killed at once: it keeps nothing, and may be in a call that does not return. */
+/* Kill weir-libvirt at once: it has no state to save, and may be in a call that does not return. */
 void weir_sup_libvirt_close(struct weir_supervisor *sup)
 {
     struct weir_sup_libvirt *l = &sup->libvirt;

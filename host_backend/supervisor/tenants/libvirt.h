@@ -1,25 +1,26 @@
-/* The supervisor's half of following libvirt's domains (libvirt.c). Private to the supervisor. */
+/* Starts weir-libvirt, which follows libvirt's domains, and handles its messages (libvirt.c).
+ * Private to the supervisor. */
 #ifndef WEIR_HOST_BACKEND_SUPERVISOR_TENANTS_LIBVIRT_H
 #define WEIR_HOST_BACKEND_SUPERVISOR_TENANTS_LIBVIRT_H
 
 #include "container/libvirt_message.h"
 #include "host_backend/supervisor/state/supervisor.h"
 
-/* The reason where the program is not installed. */
+/* The reason of failure if the program is not installed. */
 #define WEIR_SUP_NO_LIBVIRT "this installation has no weir-libvirt (a package of its own)"
 
-/** Start weir-libvirt, if weir.toml names a libvirt and it does not run, or say that this extra
+/** Start weir-libvirt, if weir.toml names a libvirt and it does not run, or report that this extra
  * fails. */
 void weir_sup_libvirt_open(struct weir_supervisor *sup);
 /** Handle a message. @param message  any bytes; changed */
 void weir_sup_libvirt_message(struct weir_supervisor *sup, struct weir_libvirt_message *message);
-/** Tenants were added or read anew: apply again what domains say of them. */
+/** Apply the domains' settings again, since tenants were added or reloaded. */
 void weir_sup_libvirt_again(struct weir_supervisor *sup);
-/** Look whether weir-libvirt has died (SIGCHLD). */
+/** Check whether weir-libvirt has died (SIGCHLD). */
 void weir_sup_libvirt_reap(struct weir_supervisor *sup);
 /** Restart weir-libvirt when that is due. */
 void weir_sup_libvirt_tick(struct weir_supervisor *sup, uint64_t now_ns);
-/** Watch its link, and wake the loop when a restart is due. */
+/** Watch the link of weir-libvirt, and wake the loop when a restart is due. */
 void weir_sup_libvirt_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 void weir_sup_libvirt_close(struct weir_supervisor *sup);
 

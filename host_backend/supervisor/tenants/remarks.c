@@ -1,4 +1,4 @@
-/* Logs what an administrator may have overlooked in a configuration that is valid. */
+/* Logs possible mistakes in a configuration that is valid. */
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/tenants/tenants.h"
 #include "host_backend/supervisor/workers/worker_for.h"
@@ -32,8 +32,8 @@ static uint64_t memory_of(const struct weir_supervisor *sup, const char *devices
     return bytes;
 }
 
-/* Memory of the devices that a tenant has or will have; 0: no worker has told yet. A list of which
- * none has is a part of the host's. */
+/* Memory of the devices that a tenant has or will have; 0: no worker has reported it yet. If no
+ * worker has the tenant's list, that of the host's list counts. */
 static uint64_t memory_for(const struct weir_supervisor *sup, const char *devices)
 {
     uint64_t bytes = *devices != 0 ? memory_of(sup, devices) : 0;
@@ -84,7 +84,7 @@ void weir_sup_remark_memory(struct weir_supervisor *sup)
 {
     uint32_t pct = weir_sup_promised_pct(sup);
 
-    sup->memory_bytes = memory_for(sup, ""); /* known also while its worker is replaced */
+    sup->memory_bytes = memory_for(sup, ""); /* keeps the value while its worker is replaced */
     if (pct > 100 && pct != sup->remarked_pct) {
         weir_log_warn("supervisor: " WEIR_SUP_MEMORY_REMARK, pct);
     }

@@ -1,9 +1,10 @@
 /*
- * Tenants: a listening socket each. The socket through which a guest comes is its identity.
+ * Tenants: each has a listening socket. The socket at which a guest connects identifies the tenant.
  *
- * A slot, and with it the address window, belongs to a tenant until its worker has said that
- * nothing is left of it, so a window never passes to another tenant while a worker still has the
- * first one's memory there. A name that comes back before that gets its slot back.
+ * A slot, and with it the address window, belongs to a tenant until its worker has reported that
+ * nothing of the tenant is left. So a window never passes to another tenant while a worker still
+ * has the first one's memory there. If a tenant with the same name is added before that, it gets
+ * its slot back.
  */
 #include "host_backend/supervisor/tenants/tenants.h"
 #include "host_backend/supervisor/machines/channels.h"
@@ -72,7 +73,7 @@ static enum weir_status open_tenant(struct weir_supervisor *sup, struct weir_sup
         return weir_sup_share_listen(sup, tenant);
     }
     if (tenant->source == WEIR_ORIGIN_USER) {
-        return WEIR_OK; /* its programs come to another tenant's socket */
+        return WEIR_OK; /* its programs connect to another tenant's socket */
     }
     if (n < 0 || (size_t)n >= sizeof tenant->path) {
         status = WEIR_ERR_TOO_BIG;
@@ -120,7 +121,7 @@ void weir_sup_sockets_renew(struct weir_supervisor *sup)
     weir_sup_containers_follow(sup);
 }
 
-/* Show workers on their pages how many tenants there are. */
+/* Write the number of tenants to the workers' pages. */
 static void show_count(struct weir_supervisor *sup)
 {
     uint32_t n = 0;
@@ -147,7 +148,7 @@ const char *weir_origin_text(const struct weir_supervisor *sup, enum weir_origin
     return origin == WEIR_ORIGIN_FILE && !sup->params.config_path ? "built in" : texts[origin];
 }
 
-/* Merge a source's settings with those that others have made since. */
+/* Merge a source's new settings with changes that others have made since. */
 static void merge(const struct weir_sup_tenant *tenant, struct weir_tenant_config *merged)
 {
     *merged = tenant->base;
@@ -218,7 +219,7 @@ static struct weir_sup_tenant *slot_for(struct weir_supervisor *sup, const char 
     return tenant;
 }
 
-/* Report that a source has created or changed a tenant. */
+/* Add an event: a source has created or changed a tenant. */
 static void tell_event(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
                        const struct weir_tenant_config *before)
 {
@@ -276,7 +277,7 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
         (source == WEIR_ORIGIN_USER || weir_sup_owner(config, &tenant->demand_uid) ==
                                            WEIR_OK)) { /* a failure is reported later */
         tenant->demand_user = sup->demand.asking_user;
-        weir_sup_quarantine_inherit(sup, tenant); /* its first worker depends on that */
+        weir_sup_quarantine_inherit(sup, tenant); /* decides which worker the tenant gets first */
     }
     merge(tenant, &merged);
     bool changed = !weir_settings_equal(&tenant->config, &merged);
@@ -296,7 +297,7 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
     return tenant->listen_fd >= 0 ? WEIR_OK : open_tenant(sup, tenant);
 }
 
-/* Update what all tenants share. */
+/* Update the state that all tenants share. */
 static void follow(struct weir_supervisor *sup)
 {
     weir_sup_containers_follow(sup);
@@ -325,7 +326,7 @@ static void release(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
     tenant->used = false;
 }
 
-/* Does a process still have something of the tenant? */
+/* Does a process still have state of the tenant? */
 static bool has_workers(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
     bool has = tenant->worker >= 0 && sup->workers[tenant->worker].pid != 0;
@@ -343,7 +344,7 @@ static void release_if_free(struct weir_supervisor *sup, struct weir_sup_tenant 
     }
 }
 
-/* Apply settings as apply_one() does, but free the slot of a tenant that could not be made. */
+/* Apply settings as apply_one() does, but free the slot again if the tenant could not be made. */
 static enum weir_status apply(struct weir_supervisor *sup, enum weir_origin source,
                               const struct weir_tenant_config *config)
 {
@@ -404,7 +405,7 @@ void weir_sup_tenant_freed(struct weir_supervisor *sup, uint32_t index, uint32_t
         return; /* the tenant was added again */
     }
     if (tenant->worker < 0) {
-        return; /* its programs' workers are stopped as a whole */
+        return; /* its programs' workers stop as whole processes */
     }
     if (weir_sup_has_own_worker(sup, tenant)) {
         (void)weir_sup_worker_send(sup, tenant->worker, &stop, -1); /* weir_sup_tenants_died() */
@@ -421,7 +422,7 @@ void weir_sup_tenants_died(struct weir_supervisor *sup, int worker)
 
         if (tenant->used && tenant->gone && tenant->worker == worker) {
             if (sup->workers[worker].tenant == i) {
-                sup->workers[worker].used = false; /* no other tenant needs it */
+                sup->workers[worker].used = false; /* no other tenant uses it */
             }
             tenant->worker = -1;
             release_if_free(sup, tenant);
@@ -519,7 +520,7 @@ void weir_sup_tenants_tell(struct weir_supervisor *sup, int worker)
         if (!tenant->used || tenant->worker != worker) {
             continue;
         }
-        if (tenant->gone) { /* no worker has heard of it */
+        if (tenant->gone) { /* no worker knows it */
             weir_sup_tenant_freed(sup, tenant->index, tenant->generation);
         } else {
             weir_sup_tenant_join(sup, tenant, worker);
@@ -528,7 +529,7 @@ void weir_sup_tenants_tell(struct weir_supervisor *sup, int worker)
     weir_sup_vms_tell(sup, worker);
 }
 
-/* The program's name, for people; best effort, and only a name. */
+/* Find the program's name, for people; a process can choose its name, and may have none. */
 static void program_of(pid_t pid, char *name, size_t bytes)
 {
     char path[64];
@@ -560,7 +561,7 @@ static void accept_program(struct weir_supervisor *sup, struct weir_sup_tenant *
     if (weir_peer_of(fd, &peer) == WEIR_OK && peer.pid > 0) {
         program_of(peer.pid, message.guest.program, sizeof message.guest.program);
     }
-    if (listen_fd == tenant->listen_fd) { /* and no container's, whose users are other people */
+    if (listen_fd == tenant->listen_fd) { /* a container's socket has users of its own */
         tenant = weir_sup_tenant_of_peer(sup, tenant, &peer, fd);
     }
     if (!tenant) {

@@ -28,11 +28,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* As long as a worker is kept for a tenant's next program by default (worker_idle_s). */
+/* Equal to the default of worker_idle_s, for which a worker waits for a tenant's next program. */
 #define IDLE_NS (10 * WEIR_NS_PER_S)
 #define LOOK_NS WEIR_NS_PER_S
 
-/* Is it the tenant whose users get tenants of their own? */
+/* Do users of this tenant get tenants of their own? */
 static bool is_divided(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
     return sup->config.demand.user_tenants != 0 && !weir_sup_is_of_user(tenant) &&
@@ -44,7 +44,7 @@ mode_t weir_sup_tenant_mode(const struct weir_supervisor *sup, const struct weir
     return is_divided(sup, tenant) ? 0666 : (mode_t)sup->config.socket_mode;
 }
 
-/* ---------------------------------------------------------------- which are there */
+/* ---------------------------------------------------------------- users' tenants */
 
 static bool is_users(const struct weir_sup_tenant *tenant)
 {
@@ -112,7 +112,7 @@ static uint32_t count(const struct weir_supervisor *sup)
     return n;
 }
 
-/* Remove a tenant whose user has no program; a moment ago the user may have had one. */
+/* Remove a tenant whose user has no program. It may have had one a moment ago. */
 static bool remove_idle(struct weir_supervisor *sup, uint64_t idle_ns)
 {
     uint64_t now_ns = weir_clock_now_ns();
@@ -135,8 +135,8 @@ static bool remove_idle(struct weir_supervisor *sup, uint64_t idle_ns)
 
 /* ---------------------------------------------------------------- a user comes */
 
-/* The settings of a user's tenant: those that its source gives the tenant that it is a part of, but
- * for what makes somebody that tenant. */
+/* The settings of a user's tenant: those of the tenant whose socket it uses, without the settings
+ * that identify a tenant. */
 static struct weir_tenant_config settings_of(const struct weir_sup_tenant *whole, const char *name)
 {
     static const char *const own[] = {"name", "key", "vsock_cid", "user"};
@@ -156,7 +156,7 @@ static struct weir_tenant_config settings_of(const struct weir_sup_tenant *whole
     return config;
 }
 
-/* An administrator may have called a tenant so. */
+/* Choose a name that no tenant of an administrator has. */
 static void choose_name(struct weir_supervisor *sup, uint32_t uid,
                         char name[WEIR_TENANT_NAME_BYTES])
 {

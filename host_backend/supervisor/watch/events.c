@@ -2,12 +2,12 @@
  * The last events, for clients that ask, and a stream of events for followers.
  *
  * KEPT_MAX events are kept. When another one needs room, the oldest event of the holder (users.h)
- * with most of them is dropped, so that no tenant can push out events about others, nor a user with
- * shares that come and go. Events that a holder's programs can cause are also limited in an
- * interval: those over the limit are counted, and one later event reports their number.
+ * with most of them is dropped, so that no tenant can push out events about others, and no user can
+ * do so with many short shares. Events that a holder's programs can cause also have a limit for
+ * each interval. Those over the limit are counted, and one later event reports their number.
  *
- * A follower is an operator's connection that never ends. It gets as much as it has room for, and
- * nobody waits for it. A follower that falls behind misses dropped events, as their numbers show.
+ * A follower is an operator's connection that never ends. It gets events as fast as it reads. A
+ * follower that falls behind misses dropped events, as the numbers of events show.
  */
 #include "host_backend/supervisor/watch/events.h"
 
@@ -30,7 +30,7 @@
 
 #define KEPT_MAX    1024u
 #define LIMIT_MAX   50u              /* the most events of a holder in an interval */
-#define NOBODY      WEIR_HOLDERS_MAX /* stands for the holder of events about no tenant */
+#define NOBODY      WEIR_HOLDERS_MAX /* holder of the events that are about no tenant */
 #define INTERVAL_NS (10 * WEIR_NS_PER_S)
 
 struct limit {
@@ -41,8 +41,8 @@ struct limit {
 
 struct follower {
     int fd;        /* -1: free */
-    uint64_t next; /* number of the next event for it */
-    char *line;    /* the line that it has only got in part; NULL: none */
+    uint64_t next; /* number of the next event for the follower */
+    char *line;    /* the line that was sent in part; NULL: none */
     size_t bytes, sent;
 };
 
@@ -55,7 +55,7 @@ struct weir_sup_events {
     uint64_t n; /* number of the last event */
     uint32_t n_kept;
     struct kept room[KEPT_MAX];
-    struct kept *kept[KEPT_MAX]; /* n_kept of them in order of their numbers; the others are free */
+    struct kept *kept[KEPT_MAX]; /* n_kept events in order of their numbers; the rest is free */
     struct limit limits[WEIR_HOLDERS_MAX];
     struct follower followers[WEIR_FOLLOWERS_MAX];
 };
@@ -108,7 +108,7 @@ void weir_sup_events_close(struct weir_supervisor *sup)
 
 /* ---------------------------------------------------------------- followers */
 
-/* The first event with this number or a higher one; NULL: there is none. */
+/* Find the first event with this number or a higher one; NULL: there is none. */
 static const struct weir_status_event *first_from(const struct weir_sup_events *events,
                                                   uint64_t number)
 {
@@ -120,7 +120,7 @@ static const struct weir_status_event *first_from(const struct weir_sup_events *
     return i < events->n_kept ? &events->kept[i]->event : NULL;
 }
 
-/* The next event's line; false: there is none. */
+/* Format the next event for a follower; false: there is none. */
 static bool next_line(struct weir_sup_events *events, struct follower *f)
 {
     const struct weir_status_event *event = first_from(events, f->next);
@@ -170,7 +170,7 @@ static void on_follower(void *user, int index)
         return;
     }
     if (recv(f->fd, waste, sizeof waste, MSG_DONTWAIT) >= 0 || errno != EAGAIN) {
-        drop(f); /* the follower has gone, or sends something unasked */
+        drop(f); /* the follower has disconnected, or sends something */
         return;
     }
     send_some(sup->events, f);
@@ -205,7 +205,7 @@ static void follow(struct weir_supervisor *sup, struct weir_admin_client *client
 
 /* ---------------------------------------------------------------- events */
 
-/* Drop the oldest event of the holder with most; its memory moves behind the others. */
+/* Drop the oldest event of the holder with most events; its memory is reused. */
 static void make_room(struct weir_sup_events *events)
 {
     uint32_t n[WEIR_HOLDERS_MAX + 1] = {0}, most = 0, i = 0;
@@ -249,7 +249,7 @@ static void append(struct weir_sup_events *events, uint32_t holder, struct weir_
     }
 }
 
-/* May the tenant's holder have another event? First adds one for those left out before. */
+/* May the tenant's holder have another event? First adds an event for those that were left out. */
 static bool may_tell(struct weir_sup_events *events, const struct weir_sup_tenant *tenant)
 {
     struct limit *l = &events->limits[weir_sup_holder(tenant)];
@@ -278,7 +278,7 @@ static bool may_tell(struct weir_sup_events *events, const struct weir_sup_tenan
     return true;
 }
 
-/* Can a tenant cause the event often? Its user can start and end a share on demand. */
+/* Can a tenant cause the event often? A user can start and end shares on demand. */
 static bool is_limited(const struct weir_sup_event *what)
 {
     return what->tenant && (kinds[what->kind].limited || weir_sup_is_of_user(what->tenant));
@@ -310,7 +310,7 @@ void weir_sup_event(struct weir_supervisor *sup, const struct weir_sup_event *wh
     append(sup->events, what->tenant ? weir_sup_holder(what->tenant) : NOBODY, &event);
 }
 
-/* ---------------------------------------------------------------- what workers tell */
+/* ---------------------------------------------------------------- reports of workers */
 
 static struct weir_sup_tenant *tenant_of(struct weir_supervisor *sup,
                                          const struct weir_link_event *event)

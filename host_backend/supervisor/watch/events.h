@@ -18,7 +18,7 @@ struct weir_sup_event {
     uint64_t pid;    /* pid of the program */
     uint64_t worker; /* pid */
     uint64_t session, bytes;
-    uint64_t n; /* how many events this one stands for; 0: 1 */
+    uint64_t n; /* how many events this one stands for; 0 means 1 */
 };
 
 /** Begin without events. @return false: no memory */

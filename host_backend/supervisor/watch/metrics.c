@@ -1,5 +1,5 @@
 /*
- * Writes metrics as text: those figures of status.def that are metrics.
+ * Writes metrics as text: the fields of status.def that are metrics.
  *
  * Names follow Prometheus' conventions: base units in the name, counters end in _total, ratios lie
  * between 0 and 1. Values that belong together (a direction, an outcome) share a name and differ in
@@ -26,7 +26,7 @@ static void print_escaped(FILE *out, const char *text)
         } else if ((unsigned char)*text >= ' ' && (unsigned char)*text < 0x7f) {
             putc(*text, out);
         } else {
-            putc('?', out); /* the format demands UTF-8, which a driver need not give */
+            putc('?', out); /* the format requires UTF-8; a driver's text may have other bytes */
         }
     }
 }
@@ -120,7 +120,7 @@ static void print_tenants(FILE *out, const struct weir_status_report *report)
     }
 }
 
-/* Print the histogram of waits in the gate: "le" counts all that waited no longer. */
+/* Print the histogram of waits in the gate: the bucket "le" counts all waits up to its bound. */
 static void print_waits(FILE *out, const struct weir_status_report *report)
 {
     static const char name[] = "weir_tenant_gate_wait_seconds";
@@ -262,7 +262,7 @@ static size_t head_end(const char *head, size_t bytes)
     return 0;
 }
 
-/* The next word of the first line; *at stands behind it and its blank. */
+/* Take the next word of the first line; *at moves behind it and its blank. */
 static size_t word(const char **at, const char *end, const char **ret_word)
 {
     const char *start = *at;

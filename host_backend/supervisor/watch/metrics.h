@@ -1,7 +1,7 @@
 /*
- * Metrics in Prometheus' text format, and the little of HTTP that fetching them takes.
+ * Metrics in Prometheus' text format, and the part of HTTP that is needed to serve them.
  *
- * Pure functions: text from a report, a verdict on a request. The sockets are metrics_http.c's.
+ * Pure functions: they format a report and check a request. metrics_http.c has the sockets.
  */
 #ifndef WEIR_HOST_BACKEND_SUPERVISOR_WATCH_METRICS_H
 #define WEIR_HOST_BACKEND_SUPERVISOR_WATCH_METRICS_H
@@ -24,10 +24,9 @@ void weir_metrics_write(FILE *out, const struct weir_status_report *report, doub
 #define WEIR_HTTP_MORE     0    /* the request has not ended yet */
 
 /**
- * Judge a request as far as it has come.
- *
- * @param head     any bytes.
- * @param bytes    0 .. WEIR_HTTP_HEAD_MAX.
+ * Check the part of a request that has come.
+ * @param head any bytes.
+ * @param bytes 0 .. WEIR_HTTP_HEAD_MAX.
  * @param ret_head the answer's body is not wanted (HEAD).
  * @return WEIR_HTTP_MORE, or the status of the answer: 200 (GET or HEAD of /metrics), 400, 404,
  * 405, 431 (too long), 505

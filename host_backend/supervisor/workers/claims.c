@@ -1,15 +1,15 @@
 /*
- * Two hosts that serve one GPU would each give all of its memory and time away. So a host listens
- * on a socket for each of its GPUs, and one that finds somebody listening there is refused.
+ * Two hosts that serve one GPU would each hand out all of its memory and time. So a host listens on
+ * a socket for each of its GPUs. If another process listens there already, the host does not start.
  *
  * The socket's name is abstract: "weir-gpu-" and the GPU's UUID. So a host that was killed leaves
  * nothing behind, hosts of all users meet there whatever folders they may write to, and the kernel
- * says who the holder is. Who connects is told the holder's run directory, without asking.
+ * identifies the holder. A client that connects gets the holder's run directory.
  *
- * An abstract name belongs to a network namespace. Hosts in containers with networks of their own
- * do not see each other: the GPU itself has nothing in which a process could claim it.
+ * An abstract name belongs to a network namespace. So hosts in containers with networks of their
+ * own do not see each other. The GPU itself has no means to claim it.
  *
- * Any user can listen there. A root's host does not let that keep it from starting.
+ * Any user can listen on such a name. A host of root starts nevertheless.
  */
 #include "host_backend/supervisor/workers/claims.h"
 
@@ -41,7 +41,7 @@ static socklen_t name_of(const char *uuid, struct sockaddr_un *address)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-/* Ask who listens at the name. @return false: nobody does (any more). */
+/* Ask the process that listens on the name. @return false: no process does, or no longer. */
 static bool ask_holder(const struct sockaddr_un *name, socklen_t bytes,
                        struct weir_claim_holder *holder)
 {
@@ -55,7 +55,7 @@ static bool ask_holder(const struct sockaddr_un *name, socklen_t bytes,
     if (fd < 0) {
         return true;
     }
-    /* EAGAIN: somebody listens, but too many are asking. */
+    /* EAGAIN: a process listens, but its backlog is full. */
     there = connect(fd, (const struct sockaddr *)name, bytes) == 0 || errno == EAGAIN;
     if (there && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) == 0) {
         holder->pid = peer.pid;
@@ -79,7 +79,8 @@ static enum weir_status enter(struct weir_claims *claims, const char *uuid, int 
     return WEIR_OK;
 }
 
-/* Must we obey this holder? Root's host obeys only root, whom it must have identified. */
+/* Must this host respect the holder? A host of root respects only holders that are certainly
+ * root's. */
 static bool binds_us(const struct weir_claim_holder *holder)
 {
     return geteuid() != 0 || holder->uid == 0;
@@ -108,7 +109,7 @@ enum weir_status weir_claims_take(struct weir_claims *claims, const char *uuid,
     for (int i = 0; bind(fd, (const struct sockaddr *)&name, bytes) != 0; i++) {
         bool taken = errno == EADDRINUSE, there = taken && ask_holder(&name, bytes, ret_holder);
 
-        if (taken && !there && i < TRIES) { /* the holder has just begun, or ended */
+        if (taken && !there && i < TRIES) { /* the holder has just started, or just ended */
             (void)poll(NULL, 0, 1);
             continue;
         }

@@ -14,15 +14,15 @@
 struct weir_claim_holder {
     pid_t pid; /* 0: it lives in another pid namespace */
     uid_t uid;
-    char run_dir[256]; /* the host's own answer; "": it does not answer */
+    char run_dir[256]; /* the host's own answer; "": none came */
 };
 
 /**
  * Claim a GPU until weir_claims_release(), or the end of this process.
  *
- * @param ret_holder  pid -1: nobody had it. Else who has it; so with WEIR_OK, too, if this process
- *                    is root's and the holder is not.
- * @return WEIR_OK, also if it is claimed already
+ * @param ret_holder  pid -1: nobody had the GPU. Else its holder, also with WEIR_OK: a host of root
+ *                    ignores a holder that is not root's.
+ * @return WEIR_OK, also if this host has claimed it already
  * @return WEIR_ERR_EXISTS   another host serves it.
  * @return WEIR_ERR_TOO_BIG  more GPUs than there is room for.
  * @return WEIR_ERR_IO       no socket could be made.

@@ -1,4 +1,4 @@
-/* Contexts of GPUs, and workers of programs, divided: see contexts.h. */
+/* Divides contexts of GPUs, and workers of programs, among holders: see contexts.h. */
 #include "host_backend/supervisor/workers/contexts.h"
 
 #include "host_backend/supervisor/state/supervisor.h"
@@ -24,7 +24,7 @@ static uint32_t contexts_of_a_gpu(const struct weir_supervisor *sup)
     return least;
 }
 
-/* The name of a list's GPU number k, as it is written there. false: the list is shorter. */
+/* Get the name of the k-th GPU of a list, as written there. false: the list is shorter. */
 static bool gpu_of(const struct weir_supervisor *sup, const char *list, uint32_t k,
                    char ret_gpu[WEIR_GPU_NAME_BYTES])
 {
@@ -41,14 +41,14 @@ static bool gpu_of(const struct weir_supervisor *sup, const char *list, uint32_t
     return *list != 0;
 }
 
-/* ---------------------------------------------------------------- who has how many */
+/* ---------------------------------------------------------------- contexts of each holder */
 
 static bool is_of_programs(const struct weir_sup_worker *w)
 {
     return w->used && w->kind == WEIR_WORKER_PROGRAM;
 }
 
-/* Does the worker serve somebody, and may it have a context on the GPU? */
+/* Does the worker serve a tenant, and may it have a context on the GPU? */
 static bool counts(const struct weir_sup_worker *w, const char *gpu)
 {
     if (*gpu == 0) {
@@ -149,9 +149,10 @@ void weir_sup_contexts_take(const struct weir_supervisor *sup, struct weir_sup_c
     }
 }
 
-/* ---------------------------------------------------------------- what there is */
+/* ---------------------------------------------------------------- all contexts */
 
-/* A worker opens its first device at once, and others when its programs use them. */
+/* May the worker have a context on the GPU? It opens its first device at once, others when its
+ * programs use them. */
 static bool has_context(const struct weir_supervisor *sup, const struct weir_sup_worker *w,
                         const char *gpu)
 {

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #define WEIR_GPU_NAME_BYTES 48
-#define WEIR_DIVISIONS_MAX  64 /* as many GPUs as a host has, or as lists name */
+#define WEIR_DIVISIONS_MAX  64 /* enough for the GPUs of a host, or of its lists */
 
 /* How many contexts of a GPU, or how many workers, each holder has. */
 struct weir_sup_division {
@@ -29,19 +29,19 @@ struct weir_sup_contexts {
 };
 
 /**
- * May a program of the tenant have a worker of its own, with a context on each of its devices? One
- * that serves nobody counts for nobody, since it gives way.
- * @param c        what was counted in this turn; changed.
+ * May a program of the tenant have a worker of its own, with a context on each of its devices? A
+ * worker that serves nobody does not count, since it can end.
+ * @param c        the counts of this turn; changed.
  * @param ret_why  static; written if it may not.
  * @return WEIR_OK
- * @return WEIR_ERR_QUOTA  its holder has its part, and what is left is for others.
- * @return WEIR_ERR_FULL   others have all.
+ * @return WEIR_ERR_QUOTA  its holder has its part, and the rest is reserved for others.
+ * @return WEIR_ERR_FULL   others have all contexts or workers.
  */
 enum weir_status weir_sup_contexts_ask(const struct weir_supervisor *sup,
                                        struct weir_sup_contexts *c,
                                        const struct weir_sup_tenant *tenant,
                                        const char **ret_why) WEIR_MUST_CHECK;
-/** Count a worker that weir_sup_contexts_ask() allows and that is given or started. */
+/** Count a worker that weir_sup_contexts_ask() has allowed and that is assigned or started. */
 void weir_sup_contexts_take(const struct weir_supervisor *sup, struct weir_sup_contexts *c,
                             const struct weir_sup_tenant *tenant);
 /** Has the first of these GPUs as many contexts as fit, including those of idle workers? */

@@ -1,11 +1,13 @@
 /*
- * The gate process: started by fork and exec of this program, like a worker, and started again when
- * it dies. The gate process makes a port for each worker; the supervisor passes that on.
+ * The supervisor's side of the gate process: starts it by fork and exec of this program, like a
+ * worker, and restarts it when it dies. The gate process makes a port for each worker; the
+ * supervisor passes the port on.
  *
  * The supervisor tells the gate process which tenants a worker serves, before the worker knows
- * them, and the gate process takes no other tenant's work from that worker. It also sends the GPUs:
- * workers report them before they have guests, and get their ports then. The gate process keeps
- * what it learns in a file that is opened here, since workers must not reach it.
+ * them, and the gate process takes no other tenant's work from that worker. It also sends
+ * descriptions of the GPUs: workers report these before they have guests, and then get their ports.
+ * The gate process saves learned durations in a file that the supervisor opens, since workers must
+ * not reach it.
  *
  * A worker does not need the gate to work. Until it has a port, and when the gate has died, its
  * work passes undecided.
@@ -35,10 +37,10 @@
 #define SOUND_AFTER_NS (30 * WEIR_NS_PER_S)
 #define STOP_WAIT_NS   (2 * WEIR_NS_PER_S)
 #define PING_WAIT_NS   (2 * WEIR_NS_PER_S)
-#define RENEW_PAUSE_NS WEIR_NS_PER_S /* a new port cannot be left as unresponsive sooner */
-#define SITE_DOMAIN    0xffffu       /* a domain's number above those of our MPS servers */
+#define RENEW_PAUSE_NS WEIR_NS_PER_S /* pause before a worker may leave a new port, too */
+#define SITE_DOMAIN    0xffffu       /* domain of the site's daemon, above those of our servers */
 #define OWN_DOMAIN     0x10000u
-#define TIMES          ".times" /* next to the folder of the caches, which may be the workers' */
+#define TIMES          ".times" /* next to the folder of caches, which workers may own */
 
 static bool is_wanted(const struct weir_supervisor *sup)
 {
@@ -56,7 +58,7 @@ static void lose_link(struct weir_sup_gate *gate)
 
 static void on_failure(struct weir_supervisor *sup, enum weir_status status)
 {
-    if (!sup->life.stopping) { /* as in on_failure() for workers */
+    if (!sup->life.stopping) { /* the same as in on_failure() for workers */
         weir_log_warn("supervisor: link to the gate lost why=\"%s\"",
                       status == WEIR_ERR_AGAIN ? "it does not read" : weir_status_text(status));
     }
@@ -88,7 +90,7 @@ static void flush(struct weir_supervisor *sup, uint64_t now_ns)
     }
 }
 
-/* ---------------------------------------------------------------- what it is told */
+/* ---------------------------------------------------------------- messages to the gate process */
 
 void weir_sup_gate_configure(struct weir_supervisor *sup)
 {
@@ -121,7 +123,7 @@ void weir_sup_gate_gpus(struct weir_supervisor *sup, const struct weir_link_read
 
     for (uint32_t i = 0; i < n; i++) {
         if (gate->n_gpus == WEIR_LINK_GPUS_MAX || is_known(gate, reads->gpu[i].uuid)) {
-            continue; /* the gate says which it does not serve */
+            continue; /* the gate process logs the GPUs that it does not serve */
         }
         message.gpu = gate->gpus[gate->n_gpus++] = reads->gpu[i];
         (void)weir_sup_gate_send(sup, &message, -1);
@@ -140,9 +142,9 @@ static void send_gpus(struct weir_supervisor *sup)
 
 /* ---------------------------------------------------------------- ports of workers */
 
-/* The scheduling domain of a worker. Workers under one MPS server run side by side; any other's
- * contexts take turns on the GPU. The host runs no daemon where programs look for one, so a daemon
- * there is the site's. */
+/* The scheduling domain of a worker. Workers under one MPS server run side by side; contexts of
+ * other workers take turns on the GPU. The host starts its own daemons in other folders, so a
+ * daemon in the usual folder is the site's. */
 static uint32_t domain_of(const struct weir_supervisor *sup, int worker)
 {
     const struct weir_sup_worker *w = &sup->workers[worker];
@@ -161,7 +163,7 @@ void weir_sup_gate_worker_starts(struct weir_supervisor *sup, int worker)
     struct weir_link_message message = {.type = WEIR_LINK_GATE_PORT};
 
     if (sup->gate.link < 0) {
-        if (w->gate.comes) { /* the worker waits for that */
+        if (w->gate.comes) { /* the worker waits for the port */
             (void)weir_sup_worker_send(sup, worker, &lost, -1);
         }
         return;
@@ -205,7 +207,7 @@ void weir_sup_gate_worker_gone(struct weir_supervisor *sup, int worker)
 }
 
 /* Pass on a port that the gate process has made; its worker may be gone. Without a descriptor (none
- * was made, or this process has none left) the worker is told to do without. */
+ * was made, or this process has none left) the worker learns that it has no port. */
 static void on_port(struct weir_supervisor *sup, struct weir_link_heard *heard)
 {
     const struct weir_link_message *message = &heard->message;
@@ -227,9 +229,10 @@ static void on_port(struct weir_supervisor *sup, struct weir_link_heard *heard)
     (void)weir_sup_worker_send(sup, (int)worker, message, heard->fd);
 }
 
-/* ---------------------------------------------------------------- a gate that does not read */
+/* ---------------------------------------------------------------- an unresponsive gate process */
 
-/* A worker says that the gate process does not read. That may be wrong, so ask the gate first. */
+/* A worker reports that the gate process does not read. That may be wrong, so ask the gate process
+ * first. */
 void weir_sup_gate_deaf(struct weir_supervisor *sup, int worker)
 {
     const struct weir_link_message ping = {.type = WEIR_LINK_PING};
@@ -245,7 +248,7 @@ void weir_sup_gate_deaf(struct weir_supervisor *sup, int worker)
     }
 }
 
-/* The gate process lives: give new ports to the workers that have left it. */
+/* The gate process answers: give new ports to the workers that have left theirs. */
 static void on_ping(struct weir_supervisor *sup, struct weir_link_heard *heard)
 {
     (void)heard;
@@ -289,7 +292,7 @@ static enum weir_status start(struct weir_supervisor *sup)
         "%s", "");
     weir_sup_config_fill(sup, &message.config);
     if (weir_sup_gate_send(sup, &message,
-                           sup->spin.page_fd)) { /* SIGCHLD reports a process that is gone */
+                           sup->spin.page_fd)) { /* SIGCHLD reports the process if it is gone */
         send_times(sup);
         send_gpus(sup);
         weir_sup_tenants_tell_gate(sup);

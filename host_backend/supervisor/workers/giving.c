@@ -1,9 +1,10 @@
 /*
- * Device memory that may come back soon: idle workers end for others that lack memory, programs
- * that have ended give theirs back, and workers release what their programs do not use.
+ * Device memory that workers may give back soon: idle workers end for others that lack memory,
+ * ended programs release their memory, and workers release unused memory.
  *
- * A worker that lacks memory says so (WEIR_LINK_NO_MEMORY) and then has its messages counted
- * (WEIR_LINK_SYNC). When they are counted, its page says how many workers may give back memory.
+ * A worker that lacks memory reports that (WEIR_LINK_NO_MEMORY) and then asks to have its messages
+ * counted (WEIR_LINK_SYNC). When they are counted, its page contains how many workers may give back
+ * memory.
  */
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/users.h"
@@ -16,18 +17,20 @@
 #include "base/programs.h"
 
 #define NO_SPARES_NS (30 * WEIR_NS_PER_S) /* no spares for this long after a lack of memory */
-#define GIVE_WAY_NS  WEIR_NS_PER_S /* time between two lacks of memory that a worker may report */
+#define GIVE_WAY_NS  WEIR_NS_PER_S        /* between two reports of a worker's lack of memory */
 
-/* ---------------------------------------------------------------- programs that have ended */
+/* ---------------------------------------------------------------- ended programs */
 
-/* Has its program ended? The worker, which looks at the program's socket, or the kernel says so. */
+/* Has the worker's program ended? The worker, which watches the program's socket, or the kernel
+ * reports that. */
 static bool has_ended(const struct weir_sup_worker *w)
 {
     return w->used && ((w->spin_page && atomic_load(&w->spin_page->ending) != 0) ||
                        (w->program.busy && weir_process_is_gone((uint32_t)w->program.pid)));
 }
 
-/* Is its memory asked for? @param tenant, devices  as of weir_sup_any_has_ended(). */
+/* Does another program need the worker's memory? @param tenant, devices as of
+ * weir_sup_any_has_ended(). */
 static bool is_asked_for(const struct weir_supervisor *sup, const struct weir_sup_worker *w,
                          const struct weir_sup_tenant *tenant, const char *devices)
 {
@@ -54,7 +57,8 @@ static bool has_spares(const struct weir_sup_worker *w)
     return w->used && w->spin_page && atomic_load(&w->spin_page->spares) != 0;
 }
 
-/* Will the worker give memory back? A guest may control it: it is believed for a while only. */
+/* Will the worker give memory back? A guest may control the worker, so its claim counts for a while
+ * only. */
 static bool is_giving(struct weir_sup_worker *w, uint64_t now_ns)
 {
     if (!has_ended(w) && !has_spares(w)) {
@@ -78,9 +82,9 @@ bool weir_sup_take_spares(struct weir_supervisor *sup)
     return any;
 }
 
-/* ---------------------------------------------------------------- workers that serve nobody */
+/* ---------------------------------------------------------------- idle workers */
 
-/* Can the worker end for a program that lacks memory? Not if a program waits for one like it. */
+/* Can the worker end for a program that lacks memory? Not if a program waits for such a worker. */
 static bool may_give_way(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
 {
     bool idle = weir_program_worker_is_there(w) && !w->program.busy;
@@ -110,7 +114,8 @@ static void give_way(struct weir_supervisor *sup, uint64_t now_ns)
     }
 }
 
-/* ---------------------------------------------------------------- who asks */
+/* When to handle the worker's next report of a lack of memory. The pause bounds the cost of a
+ * worker that asks in a loop. */
 
 void weir_sup_program_lacks_memory(struct weir_supervisor *sup, int worker)
 {
@@ -171,7 +176,7 @@ void weir_sup_giving_answer(struct weir_supervisor *sup, uint64_t now_ns)
         }
         if (atomic_load_explicit(&w->spin_page->synced, memory_order_relaxed) !=
             w->giving.n_syncs) {
-            /* G1: publishes what was done; meets the load in weir_worker_sync(). */
+            /* G1: publishes the handled messages; meets the load in weir_worker_sync(). */
             atomic_store(&w->spin_page->synced, w->giving.n_syncs);
         }
     }

@@ -2,12 +2,12 @@
  * The memory keeper: descriptors of device memory chunks, held by a process that never touches
  * CUDA.
  *
- * A chunk lives as long as somebody holds its descriptor, so a worker's crash does not destroy it
- * under a driver that is still using it, and its size is known here. A chunk is dropped when the
- * worker says so or is gone.
+ * A chunk lives as long as a process holds its descriptor. So a worker's crash does not destroy it
+ * while the driver still uses it, and the supervisor knows its size. A chunk is dropped at the
+ * worker's request or end.
  *
- * Descriptors are divided among the tenants. What is over a tenant's part is not held: it lives on
- * in its worker, as long as that lives.
+ * Descriptors are divided among the tenants. A chunk over a tenant's part is not held here and ends
+ * with its worker.
  */
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/workers/workers.h"
@@ -31,7 +31,7 @@ void weir_sup_keeper_init(struct weir_supervisor *sup)
     }
 }
 
-/* Close a chunk's descriptor, and credit its tenant for another one. */
+/* Close a chunk's descriptor, and let its tenant have another one. */
 static void let_go(struct weir_supervisor *sup, const struct weir_kept_chunk *kept)
 {
     close(kept->fd);

@@ -1,12 +1,11 @@
 /*
  * Connections of programs that have no worker yet: from their arrival until a worker gets them
- * (programs.c), or they are turned away. The supervisor looks at the hello and leaves it to the
- * worker to read.
+ * (programs.c) or they are refused. The supervisor peeks at the hello; the worker reads it.
  *
- * When all places are taken, a connection without a hello gives way, of the holder (users.h) with
- * most of them. If all have said hello, one of the holder with most places gives way to a holder
- * with fewer. So each of n holders has an n-th of the places, whatever the others do. A program
- * that gave way is told to try again.
+ * When all places are taken, a connection without a hello is dropped: one of the holder (users.h)
+ * with most of them. If all have sent a hello, one of the holder with most places is dropped for a
+ * holder with fewer. So each of n holders has an n-th of the places, whatever the others do. A
+ * dropped program gets the answer to try again.
  */
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/users.h"
@@ -32,7 +31,8 @@ void weir_sup_pending_forget(struct weir_sup_pending *p)
     *p = (struct weir_sup_pending){.fd = -1};
 }
 
-/* Refuse a guest, and log it. Count it and add an event, too, unless it is to try again. */
+/* Refuse a guest, and log it. Unless the guest is to try again, also count the refusal and add an
+ * event. */
 static void refuse(struct weir_supervisor *sup, const struct weir_link_guest *guest, int fd,
                    enum weir_status reason, int32_t result, const char *why)
 {
@@ -65,14 +65,14 @@ void weir_sup_turn_away(struct weir_supervisor *sup, struct weir_sup_pending *p,
 void weir_sup_pending_close(struct weir_supervisor *sup)
 {
     for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
-        if (sup->programs.pending[i].used) { /* the host stops, so it need not try again */
+        if (sup->programs.pending[i].used) { /* the host stops, so a retry is of no use */
             weir_sup_turn_away(sup, &sup->programs.pending[i], WEIR_ERR_NOT_FOUND,
                                CUDA_ERROR_UNKNOWN, "the host is shutting down");
         }
     }
 }
 
-/* Look at the hello without taking it: the worker will read it. */
+/* Peek at the hello: the worker will read it. */
 static void peek_hello(struct weir_supervisor *sup, struct weir_sup_pending *p)
 {
     struct weir_hello *hello = NULL;
@@ -107,7 +107,7 @@ static void peek_hello(struct weir_supervisor *sup, struct weir_sup_pending *p)
 
 /* How many pending connections each holder has. */
 struct counts {
-    uint32_t silent[WEIR_HOLDERS_MAX]; /* those that have said no hello */
+    uint32_t silent[WEIR_HOLDERS_MAX]; /* those that have not sent a hello */
     uint32_t all[WEIR_HOLDERS_MAX];
 };
 
@@ -139,7 +139,7 @@ static uint32_t largest(const uint32_t n[WEIR_HOLDERS_MAX])
     return most;
 }
 
-/* A holder's oldest silent connection, or else its youngest one. */
+/* A holder's oldest connection without a hello, or else its youngest one. */
 static struct weir_sup_pending *one_of(struct weir_supervisor *sup, uint32_t holder, bool silent)
 {
     struct weir_sup_pending *found = NULL;
@@ -155,8 +155,10 @@ static struct weir_sup_pending *one_of(struct weir_supervisor *sup, uint32_t hol
     return found;
 }
 
-/* A free place, or one taken from another connection; NULL: the newcomer has no claim.
- * @param spoke  the newcomer has said something. */
+/*
+ * Find a free place, or take one from another connection; NULL: the newcomer gets none.
+ * @param spoke the newcomer has sent something.
+ */
 static struct weir_sup_pending *find_place(struct weir_supervisor *sup, uint32_t holder, bool spoke)
 {
     struct weir_sup_pending *place = NULL;
@@ -218,7 +220,7 @@ static void on_pending(void *user, int index)
     if (pending->used && !pending->said_hello) {
         peek_hello(sup, pending);
     } else if (pending->used) {
-        weir_sup_pending_forget(pending); /* only a hang-up is watched for */
+        weir_sup_pending_forget(pending); /* no events are watched, so this is a hang-up */
     }
 }
 
@@ -229,7 +231,7 @@ void weir_sup_pending_watch(struct weir_supervisor *sup, int i, struct weir_host
     weir_host_loop_watch(loop, pending->fd, pending->said_hello ? 0 : POLLIN, on_pending, sup, i);
 }
 
-/* ---------------------------------------------------------------- whose turn it is */
+/* ---------------------------------------------------------------- the order of service */
 
 struct turn {
     uint16_t slot;

@@ -1,4 +1,4 @@
-/* Handles the ends of programs in their workers, and of such workers: see programs.h. */
+/* Handles the ends of programs in their workers, and the ends of such workers: see programs.h. */
 #include "host_backend/supervisor/domains/mps.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/users.h"
@@ -17,7 +17,7 @@ void weir_sup_program_ended(struct weir_supervisor *sup, int worker,
     struct weir_sup_worker *w = &sup->workers[worker];
 
     if (w->kind != WEIR_WORKER_PROGRAM || idle->n_guests != w->program.n_guests) {
-        return; /* another connection is on its way to the worker */
+        return; /* the worker will soon get another connection */
     }
     w->program.busy = false;
     w->program.pid = 0;
@@ -40,15 +40,15 @@ void weir_sup_program_left_behind(struct weir_supervisor *sup, int worker)
     }
 }
 
-/* Do the first workers find no driver? Then the host stops, since nobody would see a log. */
+/* Do the first workers find no driver? Then the host stops, since nobody might see a log. */
 static bool is_hopeless(const struct weir_supervisor *sup, int worker, int status)
 {
     return !sup->life.announced && WEIR_WORKER_HAS_NO_DEVICE(status) &&
            !weir_sup_others_may_serve(sup, worker, false);
 }
 
-/* Has the worker's end ended the other contexts of its MPS domain? So does a signal that kills one
- * while a program is in it. */
+/* Has the worker's end ended the other contexts of its MPS domain? A signal that kills a worker
+ * with a program does that, too. */
 static bool is_fault(const struct weir_sup_worker *w, int status)
 {
     return (WIFSIGNALED(status) && w->program.busy && !w->program.terminated) ||
@@ -74,7 +74,7 @@ void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status)
                           tenant >= 0 ? name : "-");
     if (failed && domain && !weir_sup_others_may_serve(sup, worker, true) &&
         weir_mps_give_up(sup, "a worker cannot be its client")) {
-        failed = false; /* a worker without MPS may do better */
+        failed = false; /* a worker outside MPS may succeed */
         memset(sup->programs.shortages, 0, sizeof sup->programs.shortages);
     } else if (failed && is_hopeless(sup, worker, status)) {
         weir_sup_no_gpu(sup);

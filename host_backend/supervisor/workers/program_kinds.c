@@ -1,4 +1,4 @@
-/* Kinds of programs' workers: see program_kinds.h. */
+/* Finds the kinds of programs' workers: see program_kinds.h. */
 #include "host_backend/supervisor/workers/program_kinds.h"
 
 #include "host_backend/supervisor/domains/mps.h"
@@ -8,8 +8,8 @@
 
 #include <string.h>
 
-/* The share of the SMs for the contexts of a worker under MPS: the tenant's limit, or what the
- * program asks for if that is less. 0: all. */
+/* The share of the SMs for the contexts of a worker under MPS: the tenant's limit, or the program's
+ * request if that is less. 0: all. */
 static uint32_t share_of(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
                          uint32_t wish_pct)
 {
@@ -145,7 +145,7 @@ void weir_spare_kinds_find(const struct weir_supervisor *sup, struct weir_spare_
         if (has_spares(sup, t)) {
             struct weir_program_kind kind = kind_for(sup, t, &(struct weir_sup_pending){0});
 
-            /* No spares with a share of the SMs: each would only fit one limit. */
+            /* Keep no spares with a share of the SMs: each would only fit one limit. */
             if (kind.sm_share_pct == 0 && !has_kind(kinds, &kind)) {
                 kinds->of[kinds->n++] = kind;
             }

@@ -1,5 +1,5 @@
 /*
- * Kinds of programs' workers, and how many workers of a kind there are and are waited for.
+ * Kinds of programs' workers, and how many workers of a kind exist and are needed.
  *
  * All functions: @thread main
  */
@@ -13,7 +13,7 @@ struct weir_program_kind {
     const char *devices;   /* borrowed for a turn of the loop */
     uint32_t connections;  /* CUDA_DEVICE_MAX_CONNECTIONS; 0: as the driver chooses */
     uint32_t sm_share_pct; /* percent of the SMs that its contexts have; 0: all */
-    bool native;           /* it never runs under MPS */
+    bool native;           /* the worker never runs under MPS */
 };
 
 /** The kind that a pending program wants. */
@@ -26,7 +26,7 @@ bool weir_program_kind_is_same_but_share(const struct weir_program_kind *a,
 bool weir_program_kind_is_same(const struct weir_program_kind *a,
                                const struct weir_program_kind *b);
 
-/** Is this a worker of programs, started or starting, and not told to end? */
+/** Is this a worker of programs that runs or starts, and was not told to end? */
 bool weir_program_worker_is_there(const struct weir_sup_worker *worker);
 /** The number of workers of this kind that start or are ready, and have no tenant. */
 uint32_t weir_program_n_unassigned(const struct weir_supervisor *sup,
@@ -39,8 +39,8 @@ uint32_t weir_program_n_waiting(const struct weir_supervisor *sup,
 bool weir_program_is_waited_for(const struct weir_supervisor *sup,
                                 const struct weir_sup_worker *worker);
 
-/* The kinds of spares that tenants need. Most tenants have the same list of devices, and all else
- * is the same for all. */
+/* The kinds of spares that tenants need. There are few: most tenants have the same list of devices,
+ * and nothing else differs. */
 struct weir_spare_kinds {
     uint32_t n;
     struct weir_program_kind of[WEIR_CONFIG_TENANTS_MAX + 1]; /* one for nobody */

@@ -4,12 +4,12 @@
  *
  * A guest's connection is pending until the guest has said hello and there is a worker for it.
  * weir_sup_programs_tick() decides who gets which worker: it goes through all pending connections,
- * the tenants in turn, each tenant's in the order of their arrival. First the workers that are free
- * are given out, then others are started for those who are left, and stopped to make room.
+ * the tenants in turn, each tenant's in the order of their arrival. First it assigns the free
+ * workers, then it starts workers for the other connections, and stops workers to make room.
  *
- * The driver makes contexts one after the other (docs/measurements/contexts.md), so many starts at
- * once take as long as the same starts in a row, but none of them is ready before the last. Few are
- * begun at once.
+ * The driver makes contexts one after the other (docs/measurements/contexts.md), so several starts
+ * at once take as long as the same starts in a row, but all are ready only at the end. So few are
+ * started at once.
  */
 #include "host_backend/supervisor/workers/programs.h"
 
@@ -37,12 +37,12 @@
 
 #define HELLO_WAIT_NS   (5 * WEIR_NS_PER_S)
 #define PLACE_WAIT_NS   WEIR_NS_PER_S          /* time to wait for a session that is about to end */
-#define PENDING_WAIT_NS (60 * WEIR_NS_PER_S)   /* a program waits no longer; nor does its library */
+#define PENDING_WAIT_NS (60 * WEIR_NS_PER_S)   /* a program and its library wait no longer */
 #define START_WAIT_NS   (60 * WEIR_NS_PER_S)   /* a worker that takes longer to start is killed */
 #define SPARE_PAUSE_NS  (100 * WEIR_NS_PER_MS) /* pause of spares after one went to a program */
-#define CALM_NS         (2 * WEIR_NS_PER_S)    /* pause before spares change their domain */
+#define CALM_NS         (2 * WEIR_NS_PER_S)    /* pause before spares move to another domain */
 #define SLOW_START_NS   WEIR_NS_PER_S          /* a start that takes longer does not delay others */
-#define STARTS_AT_ONCE  3 /* starts with the same devices that keep the driver busy */
+#define STARTS_AT_ONCE  3 /* starts with the same devices that suffice to keep the driver busy */
 
 static const struct weir_sup_tenant *tenant_of(const struct weir_supervisor *sup,
                                                const struct weir_sup_pending *p)
@@ -107,8 +107,8 @@ static int worker_of_process(const struct weir_supervisor *sup, const struct wei
     return -1;
 }
 
-/* A free worker that was the tenant's before, or else a spare. It prefers the domain with most
- * programs, because the GPU takes turns between domains, and then more connections. */
+/* Find a free worker that was the tenant's before, or else a spare. It prefers the domain with most
+ * programs, because the GPU takes turns between domains; after that it prefers more connections. */
 static int free_worker(const struct weir_supervisor *sup, const struct weir_sup_pending *p,
                        const struct weir_program_kind *wanted)
 {
@@ -139,8 +139,8 @@ static bool is_better_to_share(const struct weir_sup_worker *a, const struct wei
                                               : a->program.n_guests < b->program.n_guests;
 }
 
-/* A worker of the tenant for a connection without one of its own: a busy one if possible. The
- * tenant's limit holds there, too, whatever the share of its context. */
+/* Find a worker of the tenant to share for a connection that gets none of its own: a busy one if
+ * possible. The tenant's limit still holds there, whatever the share of its context. */
 static int shared_with(const struct weir_supervisor *sup, const struct weir_sup_pending *p,
                        const struct weir_program_kind *wanted)
 {
@@ -172,10 +172,10 @@ static uint32_t n_busy(const struct weir_supervisor *sup, uint32_t tenant)
     return n;
 }
 
-/* ---------------------------------------------------------------- giving them out */
+/* ---------------------------------------------------------------- assigning workers */
 
-/* The start of a worker takes the driver's locks and a core for a while, which a program that has
- * just come needs itself. A stream of programs does not put spares off for ever. */
+/* Delay spares: the start of a worker takes the driver's locks and a core for a while, which a
+ * newly connected program needs itself. A stream of programs does not delay spares for ever. */
 static void put_off_spares(struct weir_supervisor *sup, uint64_t now_ns)
 {
     if (sup->programs.spares_paused_ns <= now_ns) {
@@ -244,11 +244,11 @@ enum started {
     NOT_STARTED,
 };
 
-/* Why no worker is started for a program. */
+/* The reason why no worker is started for a program. */
 struct lack {
     enum weir_status reason; /* error for its library */
     const char *why;         /* text for people; static */
-    bool stays;              /* the end of another worker does not help */
+    bool stays;              /* waiting for the end of another worker does not help */
 };
 
 /* Do starts of other workers with these devices keep the driver busy? */
@@ -265,7 +265,7 @@ static bool is_driver_busy(const struct weir_supervisor *sup, const char *device
     return n >= STARTS_AT_ONCE;
 }
 
-/* There is no process. @param status  the reason */
+/* No process can be started. @param status the reason */
 static enum started lacks_process(enum weir_status status, struct lack *ret_lack)
 {
     *ret_lack = (struct lack){.reason = status, .why = weir_sup_no_worker_text(status)};
@@ -284,8 +284,8 @@ static enum started lacks_domain(enum weir_mps_room room, struct lack *ret_lack)
     return NOT_STARTED;
 }
 
-/* Stop an idle worker on these devices, unless one is ending already, or starting, so that its end
- * or start is waited for. false: all are in use. */
+/* Stop an idle worker on these devices. If one already ends or starts, wait for that instead.
+ * false: all are in use. */
 static bool make_room(struct weir_supervisor *sup, const char *devices)
 {
     int unused = -1;
@@ -333,7 +333,7 @@ static enum started find_room(struct weir_supervisor *sup, const struct weir_pro
     return NOT_STARTED;
 }
 
-/* Start a worker like this, in a domain if it is to be in one. No domain is opened for spares.
+/* Start a worker like this, in an MPS domain if its kind needs one. No domain is opened for spares.
  * @param ret_lack  written with NOT_STARTED. */
 static enum started start_one(struct weir_supervisor *sup, const struct weir_program_kind *wanted,
                               bool for_program, uint64_t now_ns, struct lack *ret_lack)
@@ -376,7 +376,7 @@ static bool may_share(const struct weir_supervisor *sup, const struct weir_sup_t
     return sup->config.workers.on_shortage == WEIR_SHORTAGE_SHARE && !weir_sup_is_strict(tenant);
 }
 
-/* Do programs that have just ended still hold what this one lacks? */
+/* Do recently ended programs still hold the resource that this one lacks? */
 static bool may_come(const struct weir_supervisor *sup, const struct weir_sup_pending *p,
                      const struct weir_program_kind *wanted, enum weir_status reason,
                      uint64_t now_ns)
@@ -390,7 +390,7 @@ static bool may_come(const struct weir_supervisor *sup, const struct weir_sup_pe
 }
 
 /* The program gets no worker of its own now, for lack of room, of a domain, or of its tenant's
- * part: let it share one, wait, or turn it away. */
+ * part: let it share one, let it wait, or refuse it. */
 static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
                        const struct weir_program_kind *wanted, const struct lack *lack,
                        uint64_t now_ns)
@@ -406,7 +406,7 @@ static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
         weir_log_limit_thread(NULL, NULL);
         send_to(sup, p, worker);
     } else if (may_come(sup, p, wanted, lack->reason, now_ns)) {
-        return; /* wait for what ended programs still hold */
+        return; /* wait for resources of ended programs */
     } else if (lack->stays || !make_room(sup, wanted->devices)) {
         weir_sup_turn_away(sup, p, lack->reason, CUDA_ERROR_OUT_OF_MEMORY, lack->why);
     }
@@ -430,7 +430,7 @@ static void refuse_drained(struct weir_supervisor *sup, struct weir_sup_pending 
     weir_sup_turn_away(sup, p, WEIR_ERR_DENIED, CUDA_ERROR_NO_DEVICE, why);
 }
 
-/* When a program stops waiting for one of its tenant's places. */
+/* Until when a program waits for one of its tenant's places. */
 static uint64_t place_until_ns(const struct weir_supervisor *sup, const struct weir_sup_pending *p)
 {
     bool soon = weir_sup_any_has_ended(sup, tenant_of(sup, p), NULL);
@@ -438,8 +438,8 @@ static uint64_t place_until_ns(const struct weir_supervisor *sup, const struct w
     return p->since_ns + (soon ? WEIR_ENDING_NS : PLACE_WAIT_NS);
 }
 
-/* Give the program a worker that runs, or turn it away. @param ahead  earlier programs of its
- * tenant that need new workers. @return this one needs a new worker, too */
+/* Give the program a running worker, or refuse it. @param ahead earlier programs of its tenant that
+ * need new workers. @return whether this one needs a new worker, too */
 static bool place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint32_t ahead,
                   struct weir_sup_contexts *contexts, uint64_t now_ns)
 {
@@ -450,7 +450,7 @@ static bool place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint3
     uint32_t busy;
 
     if (worker < 0 && p->monitor) {
-        worker = shared_with(sup, p, &wanted); /* who only asks for a status needs no own context */
+        worker = shared_with(sup, p, &wanted); /* a status client needs no context of its own */
     }
     if (worker >= 0) {
         send_to(sup, p, worker);
@@ -465,7 +465,7 @@ static bool place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint3
     }
     lack.reason = weir_sup_contexts_ask(sup, contexts, tenant, &lack.why);
     if (lack.reason != WEIR_OK) {
-        if (ahead == 0 || !may_share(sup, tenant)) { /* else it waits to share a worker of those */
+        if (ahead == 0 || !may_share(sup, tenant)) { /* else it waits to share one of those */
             do_without(sup, p, &wanted, &lack, now_ns);
         }
         return false;
@@ -481,7 +481,7 @@ static bool place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint3
     return busy + ahead < tenant->config.sessions_max;
 }
 
-/* Start a worker for the program, unless enough are on their way, or turn it away. */
+/* Start a worker for the program, or refuse it. Does nothing if enough workers are starting. */
 static void start_for(struct weir_supervisor *sup, struct weir_sup_pending *p, uint64_t now_ns)
 {
     struct weir_program_kind wanted = weir_program_kind_wanted(sup, p);
@@ -548,8 +548,8 @@ static uint64_t spares_from_ns(const struct weir_supervisor *sup)
                : sup->programs.spares_paused_ns;
 }
 
-/* Keep spares beyond those that are about to be given out. Until the first is ready, only one is
- * started: a driver that fails is then reported once. */
+/* Keep spares in addition to those that are about to be assigned. Until the first is ready, only
+ * one is started: then a failing driver is reported once. */
 static void keep_spares(struct weir_supervisor *sup, const struct weir_spare_kinds *kinds,
                         uint64_t now_ns)
 {
@@ -605,14 +605,14 @@ static bool has_use(const struct weir_supervisor *sup, const struct weir_spare_k
     return weir_program_is_waited_for(sup, w);
 }
 
-/* From when on no spare has been given out for so long that a start disturbs nobody. */
+/* When no spare has been assigned for so long that a start disturbs no program. */
 static uint64_t calm_from_ns(const struct weir_supervisor *sup)
 {
     return sup->programs.spares_paused_ns != 0 ? sup->programs.spares_paused_ns + CALM_NS : 0;
 }
 
-/* Would a spare that is started instead of this one have more connections? Only one at a time is
- * replaced: not while another worker of the domain starts or ends. */
+/* Would a spare started instead of this one have more connections? Spares are replaced one at a
+ * time: not while another worker of the domain starts or ends. */
 static bool lacks_connections(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
 {
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
@@ -626,7 +626,7 @@ static bool lacks_connections(const struct weir_supervisor *sup, const struct we
     return w->program.connections < weir_mps_connections(sup, w);
 }
 
-/* Is the time over for which a kept worker waits for its tenant's next program? */
+/* Has the time passed for which a kept worker waits for its tenant's next program? */
 static bool is_kept_for_nobody(const struct weir_supervisor *sup, const struct weir_sup_worker *w,
                                uint64_t now_ns)
 {
@@ -634,8 +634,8 @@ static bool is_kept_for_nobody(const struct weir_supervisor *sup, const struct w
                           weir_sup_drain_of(sup, &sup->tenants[w->tenant]) == WEIR_DRAIN_ON);
 }
 
-/* Stop kept workers whose time is over, spares in a domain that later programs need not use, those
- * that others with more connections can replace, and spares that nobody can use. */
+/* Stop kept workers whose time has passed, spares in a domain that later programs need not use,
+ * spares that others with more connections can replace, and spares that nobody can use. */
 static void stop_idle(struct weir_supervisor *sup, const struct weir_spare_kinds *kinds,
                       uint64_t now_ns)
 {
@@ -653,8 +653,8 @@ static void stop_idle(struct weir_supervisor *sup, const struct weir_spare_kinds
     }
 }
 
-/* End a worker that opens its driver for too long, because it counts as a spare or as the worker
- * that a program waits for. */
+/* End a worker that takes too long to open its driver, because it counts as a spare or as the
+ * worker that a program waits for. */
 static void end_stuck(struct weir_supervisor *sup, uint64_t now_ns)
 {
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
@@ -715,7 +715,7 @@ static uint64_t pending_next_ns(const struct weir_supervisor *sup, const struct 
     return now_ns < ending_ns && ending_ns < next_ns ? ending_ns : next_ns; /* for do_without() */
 }
 
-/* When a worker that starts must be looked at again. */
+/* When to check a starting worker again. */
 static uint64_t start_next_ns(const struct weir_sup_worker *w, uint64_t now_ns)
 {
     uint64_t slow_ns = w->started_ns + SLOW_START_NS;

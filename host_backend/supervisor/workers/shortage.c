@@ -1,6 +1,6 @@
 /*
- * Where no further worker of a program can start for now. A GPU that is full or broken says nothing
- * about others, so this is kept for each list of devices.
+ * Remembers for which devices no further program's worker can start for now. This is kept for each
+ * list of devices, since a GPU that is full or broken does not affect others.
  */
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/workers/programs.h"
@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 
 #define NO_ROOM_NS   (2 * WEIR_NS_PER_S)  /* pause before another context is tried */
-#define NO_SPARES_NS (30 * WEIR_NS_PER_S) /* the same for spares */
+#define NO_SPARES_NS (30 * WEIR_NS_PER_S) /* pause before another spare is tried */
 
 static const struct weir_sup_shortage *find(const struct weir_supervisor *sup, const char *devices)
 {

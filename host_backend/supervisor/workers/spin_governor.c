@@ -1,10 +1,10 @@
 /*
- * Says on pages, one shared with each worker, who may wait by spinning
+ * Decides who may wait by spinning, and writes it to pages, one shared with each worker
  * (host_backend/config/spin.h).
  *
- * While sessions are active the governor looks once in an epoch of 20 ms at how many threads of the
- * machine have or want a core. While no session is active, it only looks once a second at the pages
- * whether one has become active.
+ * While sessions are active the governor counts once in an epoch of 20 ms how many threads of the
+ * machine have or want a core. Otherwise it only checks the pages once a second for an active
+ * session.
  */
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/workers/workers.h"
@@ -20,9 +20,9 @@
 #define EPOCH_NS      (20 * WEIR_NS_PER_MS)
 #define IDLE_EPOCH_NS WEIR_NS_PER_S
 #define IDLE_AFTER    50u   /* epochs without an active session */
-#define ACTIVE_MAX    4096u /* the most sessions that a worker is believed to have */
+#define ACTIVE_MAX    4096u /* the most active sessions that a worker's page may claim */
 
-/* The cores that this process may use, and so each of its workers. */
+/* Count the cores that this process, and so each of its workers, may use. */
 static uint32_t count_cores(void)
 {
     cpu_set_t set;
@@ -124,8 +124,8 @@ void weir_sup_spin_watch(struct weir_supervisor *sup, struct weir_host_loop *loo
     weir_host_loop_wake(loop, sup->spin.next_ns);
 }
 
-/* Read how many threads of the machine run or want a core, without this one, from "0.1 0.2 0.3
- * RUNNING/ALL PID". */
+/* Read the number of threads of the machine that run or want a core, without this one, from "0.1
+ * 0.2 0.3 RUNNING/ALL PID". */
 static bool count_running(int fd, uint32_t *ret_running)
 {
     char text[128], *at;

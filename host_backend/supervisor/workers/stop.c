@@ -1,15 +1,14 @@
 /*
  * The end of a host: all workers end at the same time.
  *
- * Each is told to stop: it ends its sessions, for which it has some seconds, and exits. What it had
- * on the GPU the driver frees then, one context after another: 60 native workers take 13 s for
- * that (H100, driver 580). So they have time as long as one after the other ends. Those that are
- * still there then are killed, all at once, and each under MPS is let go by its server before: a
- * client that is killed with work under way ends the work of the others, which may be about to end
- * well.
+ * Each worker gets a message to stop: it ends its sessions within some seconds, and exits. Then the
+ * driver frees its context, one context after another: 60 native workers take 13 s for that (H100,
+ * driver 580). So the host waits as long as workers continue to end. Then it kills the rest at
+ * once. An MPS server first releases its clients among them, since the kill of a client with work
+ * would end the work of the others.
  *
- * What even a kill does not end hangs in the driver. The host ends without it; systemd's
- * TimeoutStopSec (packaging/weir.service) is longer than all of this.
+ * A worker that survives a kill hangs in the driver. The host ends without waiting for it;
+ * systemd's TimeoutStopSec (packaging/weir.service) is longer than all of this.
  */
 #include "host_backend/supervisor/domains/mps.h"
 #include "host_backend/supervisor/state/outbox.h"
@@ -25,7 +24,7 @@
 #include <unistd.h>
 
 #define NEXT_WAIT_NS (5 * WEIR_NS_PER_S)  /* time for the next worker to end */
-#define ALL_WAIT_NS  (30 * WEIR_NS_PER_S) /* for all to end; as long again once they are killed */
+#define ALL_WAIT_NS  (30 * WEIR_NS_PER_S) /* for all to end; as long again after the kill */
 #define SAY_NS       (5 * WEIR_NS_PER_S)
 #define LOOK_MS      50
 
@@ -39,7 +38,7 @@ static unsigned n_alive(const struct weir_supervisor *sup)
     return n;
 }
 
-/* One turn. A worker may have to be killed so that its work does no harm
+/* One turn of waiting. A worker may have to be killed because of its work on the GPU
  * (WEIR_LINK_LEFT_BEHIND). */
 static void wait_once(struct weir_supervisor *sup)
 {
@@ -69,10 +68,10 @@ static void wait_once(struct weir_supervisor *sup)
             weir_sup_worker_receive(sup, workers[i]);
         }
     }
-    weir_sup_giving_answer(sup, weir_host_clock_ns()); /* ends of sessions wait for that */
+    weir_sup_giving_answer(sup, weir_host_clock_ns()); /* ending sessions wait for these answers */
 }
 
-/* Wait until all have ended, or no further one ends in time. */
+/* Wait until all workers have ended, or no further one ends in time. */
 static void wait_for_end(struct weir_supervisor *sup)
 {
     uint64_t since_ns = weir_host_clock_ns(), now_ns = since_ns, next_ns = since_ns,

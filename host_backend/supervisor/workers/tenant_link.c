@@ -1,5 +1,5 @@
-/* Sends tenants' settings to workers and the gate process, and makes the pages that a tenant's
- * workers charge together. */
+/* Sends tenants' settings to workers and the gate process, and makes the account pages that a
+ * tenant's workers share. */
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/worker_link.h"
 #include "host_backend/supervisor/workers/worker_for.h"
@@ -18,7 +18,7 @@ static struct weir_link_message message_of(const struct weir_supervisor *sup,
                                                  .config = tenant->config}};
 }
 
-/* Has the tenant its account page? Made for its first worker. */
+/* Does the tenant have its account page? It is made for the tenant's first worker. */
 static bool has_account(struct weir_sup_tenant *tenant)
 {
     void *page;

@@ -1,4 +1,4 @@
-/* Which worker a tenant's programs and machines go to: see worker_for.h. */
+/* Chooses the worker for a tenant's programs and machines: see worker_for.h. */
 #include "host_backend/supervisor/workers/worker_for.h"
 
 #include "host_backend/supervisor/state/supervisor.h"
@@ -92,7 +92,7 @@ bool weir_sup_worker_keep(const struct weir_sup_tenant *tenant, struct weir_tena
     const char *changed = NULL;
 
     if (tenant->gone && tenant->worker < 0) {
-        return true; /* the tenant has no worker that fixes these settings */
+        return true; /* the tenant has no worker yet, so these settings may change */
     }
     if (now->isolation != settings->isolation || strcmp(now->group, settings->group) != 0) {
         changed = "isolation changes";

@@ -1,7 +1,7 @@
 /*
- * A guest may control a worker, so the worker can write without end. The supervisor reads a piece
- * at a time, and after a whole piece pauses for a moment: then such a worker loses lines of its
- * own, and costs others little.
+ * A guest may control a worker, so the worker may write without end. The supervisor reads one piece
+ * at a time, and pauses after a full piece. So such a worker loses lines of its own, and costs
+ * others little.
  */
 #include "host_backend/supervisor/workers/worker_log.h"
 
@@ -19,14 +19,14 @@
 
 #define PIECE_BYTES 4096u
 #define PAUSE_NS    (10 * WEIR_NS_PER_MS) /* pause between pieces: 400 KiB/s, some 4000 lines */
-/* How much to read of a process that has ended: all that a pipe holds by default. Another process
- * may still write, such as a compiler that has not seen yet that its worker is gone. */
+/* How much to read after a process has ended: the default size of a pipe. Another process may still
+ * write, such as a compiler that has not seen yet that its worker is gone. */
 #define LAST_PIECES (65536u / PIECE_BYTES)
 #define LINE_BYTES  1024u
 
 struct weir_sup_log {
     int fd;
-    struct weir_log_rate rate; /* rate of a process that serves no tenant, or several */
+    struct weir_log_rate rate; /* rate limit of a process that serves no tenant, or several */
     uint64_t next_ns;          /* the pipe is not read before that */
     uint32_t n;                /* bytes of the unfinished line */
     char line[LINE_BYTES];
@@ -108,8 +108,9 @@ static uint32_t n_served(const struct weir_supervisor *sup, const struct weir_su
     return n;
 }
 
-/* The lines of one tenant's workers count together, and with what its guests cause in this process.
- * A worker of several, or the gate process, may write as much as all of them. */
+/* Limit the log lines of a process. Those of a tenant's workers count together with the lines that
+ * its guests cause in this process. A worker of several tenants, or the gate process, has one limit
+ * for all. */
 static void limit_lines(struct weir_supervisor *sup, const struct weir_sup_worker *w,
                         struct weir_sup_log *log)
 {

@@ -1,8 +1,8 @@
 /*
- * The log of a worker or the gate process: its standard output and error. Each process has a pipe
- * of its own, of which the supervisor reads the other end: it completes each line and passes it on
- * to the host's log, within the rate of the worker's tenant. So no process can write to the log, or
- * keep others from it.
+ * The log of a worker or the gate process: its standard output and error. Each process writes to a
+ * pipe of its own, which the supervisor reads: it completes each line and passes it on to the
+ * host's log, within the rate limit of the worker's tenant. So no process can write to the log
+ * itself, or block others.
  *
  * The log's reader may be slow or gone: a write never waits, and fails without a signal.
  *
@@ -21,23 +21,24 @@ struct weir_sup_worker;
 
 /**
  * Make a pipe.
- * @param ret_log  gives what reads it, for weir_sup_log_free() or weir_sup_log_close().
+ * @param ret_log  gives the reading side, for weir_sup_log_free() or weir_sup_log_close().
  * @param ret_fd   gives the end for the process that writes.
  * @return WEIR_OK, WEIR_ERR_NO_DESCRIPTOR, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO
  */
 enum weir_status weir_sup_log_open(struct weir_sup_log **ret_log, int *ret_fd) WEIR_MUST_CHECK;
-/** Close it; what is in it is lost. NULL: nothing happens. */
+/** Close the pipe; unread lines are lost. Accepts NULL. */
 void weir_sup_log_free(struct weir_sup_log *log);
 
-/** Log what a worker has written, but no more than a few lines. @param worker  NULL: the gate
+/** Log the lines that a worker has written, but only a few at a time. @param worker NULL: the gate
  * process. */
 void weir_sup_log_read(struct weir_supervisor *sup, struct weir_sup_worker *worker);
 /** Call weir_sup_log_read() for all processes. */
 void weir_sup_logs_read(struct weir_supervisor *sup);
-/** The process has ended: log the rest, and close the pipe. Does nothing if it is closed. */
+/** The process has ended: log the remaining lines, and close the pipe. Does nothing if it is
+ * closed. */
 void weir_sup_log_close(struct weir_supervisor *sup, struct weir_sup_worker *worker);
 /**
- * Watch what a process writes, or wake the loop when that is to be read again.
+ * Watch a process's pipe, or wake the loop when it may be read again.
  * @param worker  NULL: the gate process.
  * @param handle  is to call weir_sup_log_read(); it gets `sup` and index.
  */

@@ -1,8 +1,8 @@
 /*
  * How a process becomes a worker, or the gate process: between fork and exec.
  *
- * The child gets its descriptors in their places. All other descriptors of the supervisor are
- * closed, the standard ones too: what it writes goes into a pipe (worker_log.h). It leaves the
+ * The child gets its descriptors at fixed numbers. All other descriptors of the supervisor are
+ * closed, the standard ones too: its output goes into a pipe (worker_log.h). It leaves the
  * supervisor's terminal. Then it becomes the workers' user and gives up its privileges
  * (host_backend/confine/).
  */
@@ -26,16 +26,17 @@
 #include <unistd.h>
 
 #define TO_US_BYTES (4 << 20)
-/* Few messages fit: another tenant's guest only waits for these behind a flood of one tenant's. */
+/* The link holds few messages, so that another tenant's guest only waits for these behind a flood
+ * of one tenant's. */
 #define TO_WORKER_BYTES (128 << 10)
-#define OUT_OF_THE_WAY  16    /* above all places that descriptors are moved to */
-#define OOM_SCORE       "100" /* like a tenth of the machine's memory more than it has */
+#define OUT_OF_THE_WAY  16    /* above all numbers that descriptors are moved to */
+#define OOM_SCORE       "100" /* as if it used a tenth of the machine's memory more */
 
 /*
- * Guests' memory is registered at the guests' own addresses, so the worker keeps away from where
- * programs have theirs: the kernel begins a process's mappings below the room that its stack may
- * take, and the worker gives that room up again (worker/main.c). ThreadSanitizer knows no mappings
- * as low as that: its worker stays where it is, and some registrations find their addresses taken.
+ * Guests' memory is registered at the guests' own addresses, so the worker must not use addresses
+ * that programs use. The kernel begins a process's mappings below the room that its stack may take;
+ * the worker gives that room up again (worker/main.c). ThreadSanitizer does not support mappings
+ * that low: there the worker keeps the usual addresses, and some registrations fail.
  */
 static void lower_mappings(void)
 {
@@ -49,7 +50,8 @@ static void lower_mappings(void)
 #endif
 }
 
-/* Leave the terminal: who has one can type there for others, and signal what runs in front. */
+/* Leave the terminal: a process with a terminal can type there for others, and signal its
+ * foreground processes. */
 static void leave_terminal(void)
 {
     int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -60,15 +62,15 @@ static void leave_terminal(void)
     }
 }
 
-/* Move descriptors to their places. dup2() to itself would keep close-on-exec, and one place may be
- * what another lies in. */
+/* Move descriptors to their numbers. dup2() onto itself would keep close-on-exec, and a number may
+ * be in use by another of them. */
 static bool place_descriptors(const struct weir_sup_ends *ends)
 {
     bool listens = ends->listener >= 0;
     int link = fcntl(ends->link, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY);
     int log = fcntl(ends->log, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY);
     int listener = listens ? fcntl(ends->listener, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY) : -1;
-    int null = open("/dev/null", O_RDONLY); /* which may be in its place already */
+    int null = open("/dev/null", O_RDONLY); /* it may already have the right number */
 
     if (link < 0 || log < 0 || null < 0 || (listens && listener < 0) ||
         (null != STDIN_FILENO && dup2(null, STDIN_FILENO) < 0) || dup2(log, STDOUT_FILENO) < 0 ||
@@ -76,7 +78,8 @@ static bool place_descriptors(const struct weir_sup_ends *ends)
         (listens && dup2(listener, WEIR_LINK_LISTENER_FD) < 0)) {
         return false;
     }
-    /* All are closed on exec anyway, unless one was forgotten; old kernels lack close_range(). */
+    /* All close on exec anyway, unless close-on-exec was forgotten; old kernels lack
+     * close_range(). */
     (void)close_range(listens ? WEIR_LINK_LISTENER_FD + 1 : WEIR_LINK_FD + 1, ~0u, 0);
     return true;
 }
@@ -89,8 +92,8 @@ static void allow_locked_memory(void)
     (void)setrlimit(RLIMIT_MEMLOCK, &none); /* even root may not raise it: the limit stays */
 }
 
-/* Where the machine has no memory left, the kernel rather ends a worker than the supervisor, from
- * which it has what systemd has set for that. A failure leaves it as it is. */
+/* Let the kernel prefer a worker to the supervisor when the machine is out of memory. The worker
+ * inherits the value that systemd has set for the supervisor. After a failure it keeps that. */
 static void be_ended_first(void)
 {
     int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
@@ -101,7 +104,7 @@ static void be_ended_first(void)
     }
 }
 
-/* Confine a worker or exit: one that could not be confined would be root. */
+/* Confine a worker, or exit: an unconfined one would be root. */
 static void confine(const struct weir_confine_user *user)
 {
     allow_locked_memory();
@@ -113,7 +116,7 @@ static void confine(const struct weir_confine_user *user)
     }
 }
 
-/* Become the process. The child may call anything, since the supervisor has one thread. */
+/* Become the worker. The child may call any function, since the supervisor has one thread. */
 static _Noreturn void become(struct weir_supervisor *sup, const struct weir_sup_worker *w,
                              const struct weir_sup_ends *ends, pid_t supervisor)
 {
@@ -180,7 +183,7 @@ static enum weir_status open_link(int ret_pair[2])
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ret_pair) != 0) {
         return status_of_errno(errno);
     }
-    (void)fcntl(ret_pair[0], F_SETFL, O_NONBLOCK); /* for this end alone */
+    (void)fcntl(ret_pair[0], F_SETFL, O_NONBLOCK); /* non-blocking for this end only */
     (void)setsockopt(ret_pair[0], SOL_SOCKET, SO_SNDBUF, &to_it, sizeof to_it);
     (void)setsockopt(ret_pair[1], SOL_SOCKET, SO_SNDBUF, &to_us, sizeof to_us);
     return WEIR_OK;
@@ -235,7 +238,7 @@ const char *weir_sup_no_worker_text(enum weir_status status)
 
 void weir_sup_config_fill(const struct weir_supervisor *sup, struct weir_link_config *config)
 {
-    int level = (int)strcspn(sup->config.log, ":"); /* the file behind it was opened for them */
+    int level = (int)strcspn(sup->config.log, ":"); /* the log's file is open already */
 
     snprintf(config->driver, sizeof config->driver, "%s", sup->config.driver);
     snprintf(config->softgpu, sizeof config->softgpu, "%s", sup->config.softgpu);

@@ -11,7 +11,7 @@ struct weir_supervisor;
 struct weir_sup_log;
 struct weir_sup_worker;
 
-/* Descriptors for such a process; borrowed. */
+/* Descriptors for a worker process; borrowed. */
 struct weir_sup_ends {
     int link;     /* the process's end of its link */
     int listener; /* a worker's socket for ZeroMQ; -1: none */
@@ -20,8 +20,8 @@ struct weir_sup_ends {
 
 /**
  * Fork a process that becomes a worker, or the gate process.
- * @param worker  what it is to be; NULL: the gate process.
- * @return its pid; -1: there is no process
+ * @param worker  the worker to start; NULL: the gate process.
+ * @return its pid; -1: the fork failed
  * @thread main
  */
 pid_t weir_sup_fork(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
@@ -29,10 +29,10 @@ pid_t weir_sup_fork(struct weir_supervisor *sup, const struct weir_sup_worker *w
 
 /**
  * Start this program again as another of its processes.
- * @param worker    what it is to be; NULL: the gate process.
+ * @param worker    the worker to start; NULL: the gate process.
  * @param listener  as of weir_sup_fork().
  * @param ret_link  gives our end of the link to it.
- * @param ret_log   gives what reads its log.
+ * @param ret_log   gives the reader of its log.
  * @return WEIR_OK, WEIR_ERR_NO_DESCRIPTOR, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO
  * @return WEIR_ERR_TOO_BIG  the system allows no further process.
  * @thread main

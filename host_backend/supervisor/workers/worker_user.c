@@ -1,6 +1,6 @@
 /*
- * Finds the user that workers run as, and gives that user the folder of the caches. Everything else
- * comes to a worker as a descriptor or over the link.
+ * Finds the user that workers run as, and gives that user the folder of caches. Workers get
+ * everything else as descriptors or over the link.
  */
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/workers/workers.h"

@@ -1,13 +1,12 @@
 /*
- * Workers: started by fork and exec of this program, watched by their link and by SIGCHLD, started
- * again with a growing pause when they die.
+ * Starts workers by fork and exec of this program, watches their links and SIGCHLD, and restarts
+ * them with a growing pause when they die.
  *
- * A worker that has lived for 30 s is taken to be sound: its pause starts from the beginning. One
- * that cannot open a driver at the very first start ends the supervisor, because nobody would see a
- * log.
+ * After a worker has lived for 30 s, its next pause is short again. If the very first worker cannot
+ * open a driver, the supervisor ends, because nobody might read a log.
  *
- * A worker of one tenant may ask to be started again with the number of connections that a program
- * wants (device/connections.c). That is no failure and has no pause, but happens at most once a
+ * A worker of one tenant may ask to be restarted with the number of connections that a program
+ * wants (device/connections.c). That is no failure and needs no pause, but happens at most once a
  * second.
  */
 #include "host_backend/supervisor/workers/workers.h"
@@ -41,7 +40,7 @@
 #define PAUSE_LAST_NS      (10 * WEIR_NS_PER_S)
 #define SOUND_AFTER_NS     (30 * WEIR_NS_PER_S)
 #define RENEW_PAUSE_NS     WEIR_NS_PER_S
-#define STOPPED_WAIT_NS    (5 * WEIR_NS_PER_S) /* time for a stopped worker before it is killed */
+#define STOPPED_WAIT_NS    (5 * WEIR_NS_PER_S) /* time until a stopped worker is killed */
 #define ENDPOINT_BYTES     (WEIR_CONFIG_PATH_BYTES + 96)
 #define SHARED_CONNECTIONS WEIR_CONTROL_MAX_CONNECTIONS /* for a worker of many tenants */
 
@@ -70,7 +69,7 @@ enum weir_status weir_sup_worker_new(struct weir_supervisor *sup,
     return WEIR_OK;
 }
 
-/* Is this the shared worker of the host's own list, to which remote guests come? */
+/* Is this the shared worker with the host's own list of devices, which serves remote guests? */
 static bool is_main(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
 {
     return w->kind == WEIR_WORKER_SHARED && w->group[0] == 0 &&
@@ -93,7 +92,8 @@ static const char *name_of(const struct weir_supervisor *sup, const struct weir_
     return room;
 }
 
-/* Read the key; the file may be open to this user alone. Without one the worker does not listen. */
+/* Read the key; only this user may have access to the file. Without a key the worker does not
+ * listen. */
 static void read_server_key(const char *path, char ret_key[WEIR_KEY_Z85_BYTES])
 {
     enum weir_status status = *path != 0 ? weir_key_read(path, ret_key) : WEIR_OK;
@@ -104,7 +104,7 @@ static void read_server_key(const char *path, char ret_key[WEIR_KEY_Z85_BYTES])
     }
 }
 
-/* @param page_fd  the first time the page of WEIR_LINK_CONFIG; later -1. */
+/* @param page_fd the page of WEIR_LINK_CONFIG at the first call; later -1. */
 static bool send_config(struct weir_supervisor *sup, int worker, int page_fd)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
@@ -136,8 +136,8 @@ static bool send_config(struct weir_supervisor *sup, int worker, int page_fd)
     return weir_sup_worker_send(sup, worker, &message, page_fd);
 }
 
-/* The path of the worker's ZeroMQ socket. Guests that connect to the tenant's socket and cannot
- * share memory with the host are sent there. */
+/* The path of the worker's ZeroMQ socket. Guests get it that connect to the tenant's socket and
+ * cannot share memory with the host. */
 static void endpoint_of(const struct weir_supervisor *sup, const struct weir_sup_worker *w,
                         char path[ENDPOINT_BYTES])
 {
@@ -155,7 +155,8 @@ static void remove_endpoint(const struct weir_supervisor *sup, const struct weir
     unlink(path);
 }
 
-/* -1: Weir is built without ZeroMQ. A token says who may come, so the socket is everybody's. */
+/* -1: Weir is built without ZeroMQ. Any user may connect to the socket; a token shows who may use
+ * it. */
 static enum weir_status open_endpoint(struct weir_supervisor *sup, const struct weir_sup_worker *w,
                                       int *ret_fd)
 {
@@ -165,7 +166,7 @@ static enum weir_status open_endpoint(struct weir_supervisor *sup, const struct 
     enum weir_status status;
 
     endpoint_of(sup, w, path);
-    unlink(path); /* whoever listened there before has ended */
+    unlink(path); /* the process that listened there before has ended */
     status = weir_sup_listen(path, 0666, ret_fd);
     if (status != WEIR_OK && status != WEIR_ERR_NO_DESCRIPTOR) { /* the caller reports that */
         int why = errno;
@@ -183,7 +184,7 @@ static enum weir_status open_endpoint(struct weir_supervisor *sup, const struct 
 #endif
 }
 
-/* Let a worker listen. If it did before it knows the tenants, it would refuse their keys. */
+/* Let a worker listen. Before it knows its tenants, it would refuse their keys. */
 static void let_listen(struct weir_supervisor *sup, int worker)
 {
     const struct weir_link_message message = {.type = WEIR_LINK_LISTEN};
@@ -202,7 +203,7 @@ void weir_sup_workers_listen(struct weir_supervisor *sup)
     }
 }
 
-/* The main worker that runs without remote guests; -1: there is none. */
+/* Find the main worker that runs without remote guests; -1: there is none. */
 static int find_without_tcp(const struct weir_supervisor *sup)
 {
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
@@ -230,7 +231,7 @@ void weir_sup_tcp_again(struct weir_supervisor *sup)
     weir_sup_extra_fails(sup, WEIR_EXTRA_TCP,
                          "the worker of remote programs begins to listen when "
                          "no virtual machine's program is in it");
-    if (sup->workers[worker].ready) { /* it says STAYS, or ends and is started again */
+    if (sup->workers[worker].ready) { /* it answers STAYS, or ends and is restarted */
         sup->workers[worker].ready = false;
         sup->workers[worker].renewing = true;
         (void)weir_sup_worker_send(sup, worker, &release, -1);
@@ -287,7 +288,7 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
     w->ready = w->told = false;
     w->answering = false;
     w->restart_at_ns = 0;
-    weir_log_limit_thread(&sup->rates.starts, "-"); /* any number of programs may come */
+    weir_log_limit_thread(&sup->rates.starts, "-"); /* each new program may cause it */
     weir_log_info("supervisor: worker started worker=%d pid=%d mps_domain=%u", worker, (int)w->pid,
                   w->program.domain);
     weir_log_limit_thread(NULL, NULL);
@@ -366,14 +367,14 @@ void weir_sup_no_gpu(struct weir_supervisor *sup)
     }
 }
 
-/* Handle a dead worker's last messages: one may say whose fault that was. */
+/* Handle a dead worker's last messages: one may name the cause of its death. */
 static void take_last_messages(struct weir_supervisor *sup, int worker)
 {
     const struct weir_sup_worker *w = &sup->workers[worker];
     struct pollfd wait = {w->link, POLLIN, 0};
 
     while (w->link >= 0 && poll(&wait, 1, 0) > 0) {
-        weir_sup_worker_receive(sup, worker); /* at the link's end, this closes it */
+        weir_sup_worker_receive(sup, worker); /* closes the link at its end */
     }
 }
 
@@ -431,7 +432,7 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     bool by_guest = WIFEXITED(status) && (WEXITSTATUS(status) == WEIR_WORKER_EXIT_STICKY ||
                                           WEXITSTATUS(status) == WEIR_WORKER_EXIT_OVERDUE);
 
-    /* A guest's fault says nothing against the next worker. */
+    /* A guest's fault does not count against the next worker. */
     w->failures = by_guest || now_ns - w->started_ns > SOUND_AFTER_NS ? 1 : w->failures + 1;
     for (uint32_t i = 1; i < w->failures && pause_ns < PAUSE_LAST_NS; i++) {
         pause_ns *= 2;
@@ -441,7 +442,7 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     sup->listener->failed(sup, worker);
 }
 
-/* A signal has stopped a worker: its programs wait, and so would the next one. */
+/* A signal has stopped a worker: its programs wait, and new ones would wait, too. */
 static void on_stop(struct weir_supervisor *sup, int worker)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
@@ -470,7 +471,7 @@ void weir_sup_workers_reap(struct weir_supervisor *sup)
     }
 }
 
-/* Kill a worker whose time to end is over. */
+/* Kill a worker that takes too long to end. */
 static void end_late(struct weir_supervisor *sup, int worker, uint64_t now_ns)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
@@ -616,7 +617,8 @@ static void receive(struct weir_supervisor *sup, int worker)
     sup->listener->hears(sup, worker, &heard);
 }
 
-/* Receive with a limit on log lines: a guest that controls a worker may cause them without end. */
+/* Receive messages with a limit on log lines, since a guest that controls a worker may cause any
+ * number. */
 void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
 {
     weir_log_limit_thread(&sup->workers[worker].log_rate, "-");

@@ -9,51 +9,51 @@
 enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker) WEIR_MUST_CHECK;
 /**
  * Start a worker with a slot of its own.
- * @param like  kind, tenant, group, devices, connections and program of it.
+ * @param like  its kind, tenant, group, devices, connections and program are copied.
  * @return WEIR_OK
  * @return WEIR_ERR_FULL  there is no slot, or the system allows no further process.
- * @return WEIR_ERR_NO_DESCRIPTOR, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO and what weir_sup_listen() says
+ * @return WEIR_ERR_NO_DESCRIPTOR, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO and errors of weir_sup_listen()
  */
 enum weir_status weir_sup_worker_new(struct weir_supervisor *sup,
                                      const struct weir_sup_worker *like,
                                      int *ret_worker) WEIR_MUST_CHECK;
-/** Listen for remote guests, which could not be done before: the worker that is to have them must
- * be started again, and no program may be in it. */
+/** Listen for remote guests, which failed before. The worker that serves them must be restarted,
+ * and no program may be in it. */
 void weir_sup_tcp_again(struct weir_supervisor *sup);
-/** All tenants of the configuration exist: workers that know theirs may listen for guests. */
+/** All tenants of the configuration exist: workers that have received theirs may listen for
+ * guests. */
 void weir_sup_workers_listen(struct weir_supervisor *sup);
 /** Start workers whose restart is due. */
 void weir_sup_workers_tick(struct weir_supervisor *sup, uint64_t now_ns);
 /** Watch links and logs, and wake the loop when weir_sup_workers_tick() has something to do. */
 void weir_sup_workers_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 void weir_sup_worker_receive(struct weir_supervisor *sup, int worker);
-/** The worker's driver is open, which may have taken long, and no guest has reached it yet. Until
- * now its link had little more to hold than its configuration: the settings of many tenants would
- * have filled it. What it says about GPUs is believed; the gate hears that before it makes the
- * port. */
+/** A worker's driver is open, which may have taken long, and no guest has reached the worker yet:
+ * send it its tenants. Before this, their settings would have filled its link. Its report about
+ * GPUs is trusted; the gate process gets it before it makes the port. */
 void weir_sup_worker_reads(struct weir_supervisor *sup, int worker,
                            const struct weir_link_reads *reads);
-/** Guests may come to the worker. */
+/** A worker is ready: guests may connect to it. */
 void weir_sup_worker_ready(struct weir_supervisor *sup, int worker,
                            const struct weir_status_worker *row);
 /**
- * A program wants other connections of its tenant's own worker, which has no session. Guests wait
- * in the tenant's backlog from now on.
+ * A program wants another number of connections in its tenant's own worker, which has no session.
+ * From now on guests wait in the tenant's backlog.
  * @param connections  1 .. WEIR_CONTROL_MAX_CONNECTIONS; any other number is refused.
  */
 void weir_sup_worker_renew(struct weir_supervisor *sup, int worker, uint32_t connections);
-/** Look for workers that have ended (SIGCHLD). */
+/** Check which workers have ended (SIGCHLD). */
 void weir_sup_workers_reap(struct weir_supervisor *sup);
-/** The first worker of all found no driver or no device: say so, and stop. */
+/** The first worker of all found no driver or no device: report that, and stop. */
 void weir_sup_no_gpu(struct weir_supervisor *sup);
-/** Close what is left of all workers when the host ends. */
+/** Close all workers' links and descriptors when the host ends. */
 void weir_sup_workers_close(struct weir_supervisor *sup);
 /** Store a worker's report about itself. */
 void weir_sup_worker_row(struct weir_sup_worker *worker, const struct weir_status_worker *row);
 
 /* worker_process.c */
 
-/** Why weir_sup_worker_new() or weir_sup_worker_start() failed, as a text for people. */
+/** A text for people: why weir_sup_worker_new() or weir_sup_worker_start() failed. */
 const char *weir_sup_no_worker_text(enum weir_status status);
 /** Fill in the settings that the workers and the gate process have in common. */
 void weir_sup_config_fill(const struct weir_supervisor *sup, struct weir_link_config *config);
@@ -64,8 +64,8 @@ void weir_sup_config_fill(const struct weir_supervisor *sup, struct weir_link_co
 void weir_sup_tenants_tell_gate(struct weir_supervisor *sup);
 /** Send the gate process the tenants that a worker serves. */
 void weir_sup_tenants_serve(struct weir_supervisor *sup, int worker);
-/** Send the gate, and then all workers that serve the tenant, a message about it: TENANT or
- * TENANT_GONE of enum weir_link_type. */
+/** Send a message about a tenant to the gate process, and then to all workers that serve the
+ * tenant: TENANT or TENANT_GONE of enum weir_link_type. */
 void weir_sup_tenant_tell(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
                           uint32_t type);
 /** Send a worker the settings and the account page of a tenant that it starts to serve. A worker
@@ -90,23 +90,25 @@ bool weir_sup_gate_send(struct weir_supervisor *sup, const struct weir_link_mess
                         int fd);
 /** Ask the gate process for its status. */
 void weir_sup_gate_ask(struct weir_supervisor *sup, const struct weir_link_message *message);
-/** A worker without guests reports its GPUs: have the gate process serve them. */
+/** A worker without guests reports its GPUs: announce them to the gate process. */
 void weir_sup_gate_gpus(struct weir_supervisor *sup, const struct weir_link_reads *reads);
-/** Get a port for a worker whose GPUs are known, or tell it that there is none. */
+/** Request a port for a worker whose GPUs are known, or tell the worker that there is none. */
 void weir_sup_gate_worker_starts(struct weir_supervisor *sup, int worker);
-/** Tell the gate process that a worker serves a tenant: before the worker, after the tenant. */
+/** Tell the gate process that a worker serves a tenant. Call this after the tenant was announced
+ * there, and before the worker gets the tenant. */
 void weir_sup_gate_worker_serves(struct weir_supervisor *sup, int worker,
                                  const struct weir_sup_tenant *tenant);
-/** A worker finds the gate process unresponsive, and has left it: check the gate process. */
+/** A worker reports that the gate process is unresponsive, and has left it: check the gate
+ * process. */
 void weir_sup_gate_deaf(struct weir_supervisor *sup, int worker);
-/** A worker is gone: remove its port, and so its work. */
+/** A worker is gone: remove its port, and thereby its work. */
 void weir_sup_gate_worker_gone(struct weir_supervisor *sup, int worker);
 void weir_sup_gate_receive(struct weir_supervisor *sup);
 void weir_sup_gate_reap(struct weir_supervisor *sup);
 void weir_sup_gate_tick(struct weir_supervisor *sup, uint64_t now_ns);
 /** Watch the gate's link and log, and wake the loop when weir_sup_gate_tick() is due. */
 void weir_sup_gate_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
-/** End the gate process. It has time to save what it knows, and is killed if it takes longer. */
+/** End the gate process. It may save its durations first, and is killed if that takes too long. */
 void weir_sup_gate_close(struct weir_supervisor *sup);
 
 /* worker_user.c */
@@ -124,8 +126,10 @@ void weir_sup_worker_user_cache(const struct weir_supervisor *sup, struct weir_f
 
 /* spin_governor.c */
 
-/** Make the page that tells the gate process who may spin.
- * @return WEIR_OK, WEIR_ERR_IO, WEIR_ERR_NO_MEMORY */
+/**
+ * Make the page from which the gate process reads who may spin.
+ * @return WEIR_OK, WEIR_ERR_IO, WEIR_ERR_NO_MEMORY
+ */
 enum weir_status weir_sup_spin_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
 /** Close the governor's files, also if it was never opened. The page stays mapped. */
 void weir_sup_spin_close(struct weir_supervisor *sup);
@@ -133,10 +137,10 @@ void weir_sup_spin_close(struct weir_supervisor *sup);
 void weir_sup_spin_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 /** Decide for the next epoch, if one has ended. */
 void weir_sup_spin_tick(struct weir_supervisor *sup, uint64_t now_ns);
-/** Show the number of tenants on all pages. */
+/** Write the number of tenants to all pages. */
 void weir_sup_spin_show(struct weir_supervisor *sup, uint32_t tenants);
 /**
- * Make the page of a worker that starts, which nobody else sees.
+ * Make the page of a worker that starts; no other worker sees it.
  * @param ret_fd  gives the descriptor to pass to the worker.
  * @return WEIR_OK, WEIR_ERR_IO, WEIR_ERR_NO_MEMORY
  */
@@ -150,7 +154,8 @@ void weir_sup_spin_worker_gone(struct weir_sup_worker *worker);
 
 /** Divide this process's limit of descriptors among the tenants: once, at the start. */
 void weir_sup_keeper_init(struct weir_supervisor *sup);
-/** Take over a chunk's descriptor and hold it; if its tenant may have no more of them, close it. */
+/** Take over a chunk's descriptor and hold it; close it if its tenant may have no more
+ * descriptors. */
 void weir_sup_keep(struct weir_supervisor *sup, int worker, const struct weir_link_chunk *chunk,
                    int fd);
 /** Close the descriptor of a worker's chunk. */
@@ -162,12 +167,12 @@ void weir_sup_drop_all(struct weir_supervisor *sup, int worker);
 
 /**
  * Claim the GPUs that a worker is about to use, unless this host is not exclusive. If another host
- * has one, the worker is killed, and a host that was not ready yet stops.
+ * has one of them, the worker is killed; a host that was not ready yet stops.
  */
 void weir_sup_claim(struct weir_supervisor *sup, int worker, const struct weir_link_devices *gpus);
-/** Watch for other hosts that ask who has a GPU. */
+/** Watch for other hosts that ask who has claimed a GPU. */
 void weir_sup_claims_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
-/** Another host asks who has the GPU of claim number i. */
+/** Another host asks who has claimed the GPU of claim number i. */
 void weir_sup_claim_answer(struct weir_supervisor *sup, unsigned i);
 
 /* stop.c */

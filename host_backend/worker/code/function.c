@@ -1,4 +1,4 @@
-/* A function on the session's current device: see modules.h. */
+/* Finds a function for the session's current device: see modules.h. */
 #include "host_backend/worker/code/modules.h"
 #include "host_backend/worker/device/device_idle.h"
 #include "host_backend/worker/state/hooks.h"

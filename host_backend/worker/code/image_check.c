@@ -1,5 +1,5 @@
 /*
- * Images: forms, lengths, a look for printf, and the choice of what a device can run.
+ * Checks images: forms, lengths, uses of printf, and the choice of code that a device can run.
  *
  * Fatbin: header {u32 magic, u16 version, u16 header bytes, u64 payload bytes}, then entries {u16
  * kind, u16, u32 header bytes, u64 payload bytes, u32 compressed bytes at 0x10, u64 flags at 0x28,
@@ -84,7 +84,7 @@ static bool elf_ok(const uint8_t *data, uint64_t bytes)
         if (s.sh_type != SHT_NULL && s.sh_link >= h.e_shnum && s.sh_link != 0) {
             return false;
         }
-        /* Sections without names: driver 580 says "unknown error" (999) of it. */
+        /* Sections without names: driver 580 returns "unknown error" (999) for such a file. */
         if (i != 0 && i == h.e_shstrndx && s.sh_type != SHT_STRTAB) {
             return false;
         }
@@ -109,9 +109,9 @@ struct entry {
 };
 
 /*
- * The texts inside an entry's header: the compiler's options, named by a pair {offset, length}
- * whose offset stands at 0x14, and the source's name. A PTX entry without options, which no
- * compiler writes, makes driver 580 read far outside the header: so it never sees one.
+ * Check the texts inside an entry's header: the compiler's options, named by a pair {offset,
+ * length} whose offset stands at 0x14, and the source's name. A PTX entry without options makes
+ * driver 580 read far outside the header. No compiler writes one, so it is refused.
  */
 static bool texts_ok(const uint8_t *e, uint64_t header)
 {
@@ -127,7 +127,7 @@ static bool texts_ok(const uint8_t *e, uint64_t header)
            inside(read_u32(e + options), read_u32(e + options + 4), header);
 }
 
-/* The entry at *at of a fatbin's payload; moves on. */
+/* Read the entry at *at of a fatbin's payload, and move *at behind it. */
 static bool next_entry(const uint8_t *payload, uint64_t bytes, uint64_t *at, struct entry *ret)
 {
     const uint8_t *e = payload + *at;
@@ -153,7 +153,7 @@ static bool next_entry(const uint8_t *payload, uint64_t bytes, uint64_t *at, str
     return true;
 }
 
-/* Unpack an entry into new memory. NULL: it is no packed data, or the budget is used up. */
+/* Unpack an entry into new memory. NULL: the entry is not packed, or the budget is used up. */
 static uint8_t *unpack(const struct entry *entry, uint64_t *budget, uint64_t *ret_bytes)
 {
     bool good = false;
@@ -191,13 +191,14 @@ static bool mentions(const uint8_t *data, uint64_t bytes, const char *name)
     return memmem(data, bytes, name, strlen(name)) != NULL;
 }
 
-/* Variables by kind and architecture: the driver takes all entries of one of them. */
+/* Counts of variables by kind and architecture: the driver takes all entries of one kind and
+ * architecture. */
 struct tally {
     struct {
         uint64_t global_bytes;
         uint32_t arch;
         uint16_t kind;
-    } of[16]; /* more architectures are taken together */
+    } of[16]; /* further architectures are counted together */
     unsigned n;
     bool uses_printf, may_assert, has_unknown_globals;
     bool has_unknown_kernels;           /* any of these kernels may print or assert */
@@ -238,7 +239,7 @@ static void add_globals(struct tally *tally, const struct entry *entry, uint64_t
     tally->of[i].global_bytes = weir_globals_sum(tally->of[i].global_bytes, bytes);
 }
 
-/* The closed kernels are handed over. */
+/* Give the list of closed kernels to the caller. */
 static struct weir_closed_kernels *closed_of(struct tally *tally)
 {
     struct weir_closed_kernels *closed = tally->closed;
@@ -268,7 +269,7 @@ static struct weir_image_facts facts_of(struct tally *tally)
     return facts;
 }
 
-/* Look at an entry's text or code, unpacked. */
+/* Inspect an entry's unpacked text or code. */
 static void look_at(struct tally *tally, const struct entry *entry, const uint8_t *data,
                     uint64_t bytes)
 {
@@ -292,8 +293,9 @@ static bool is_good_elf(const uint8_t *data, uint64_t bytes)
 }
 
 /*
- * A packed entry that the driver may be shown: driver 580 believes the sizes and does not survive a
- * lie. So one that is too large to be looked at here, or comes after too many, is refused.
+ * Check a packed entry before the driver sees it: driver 580 trusts the sizes and crashes if they
+ * are wrong. An entry is refused if it is too large to be unpacked here, or if too much was
+ * unpacked already.
  */
 static bool packed_ok(const struct entry *entry, uint64_t *budget, struct tally *tally)
 {
@@ -330,13 +332,15 @@ static bool entry_ok(const struct entry *entry, uint64_t *budget, struct tally *
     return true;
 }
 
-/* Binary code runs on its own generation, from its own minor version on. */
+/* Does binary code run on the device? It runs on its own generation, from its own minor version
+ * on. */
 static bool runs_as_it_is(const struct entry *entry, uint32_t sm)
 {
     return entry->kind == KIND_ELF && entry->arch / 10 == sm / 10 && entry->arch <= sm;
 }
 
-/* What is kept of a fatbin: everything, or code for the device and PTX only where there is none. */
+/* Which entries of a fatbin are kept: all, or code for the device, and PTX only if there is no
+ * code. */
 enum keep {
     KEEP_ALL,
     KEEP_PTX,  /* keep PTX and entries that are neither PTX nor for another device */
@@ -355,7 +359,7 @@ static bool is_kept(const struct entry *entry, enum keep keep, uint32_t sm)
     }
 }
 
-/* Look at the headers alone. False: a length lies. */
+/* Choose by the headers alone. False: a length is wrong. */
 static bool choose(const uint8_t *payload, uint64_t bytes, uint32_t sm, enum keep *ret_keep)
 {
     bool code = false, ptx = false;
@@ -425,8 +429,8 @@ enum weir_status weir_fatbin_select(const uint8_t *data, uint64_t bytes, uint32_
     return WEIR_OK;
 }
 
-/* The architecture whose binary code the driver would take of a fatbin; 0: none. False: a length
- * lies. */
+/* The architecture of the binary code that the driver would take from a fatbin; 0: none. False: a
+ * length is wrong. */
 static bool code_arch(const uint8_t *payload, uint64_t bytes, uint32_t sm, uint32_t *ret_arch)
 {
     struct entry entry;
@@ -444,7 +448,7 @@ static bool code_arch(const uint8_t *payload, uint64_t bytes, uint32_t sm, uint3
     return true;
 }
 
-/* An entry's text. */
+/* Get an entry's text. */
 static char *text_of(const struct entry *entry, uint64_t max_bytes, size_t *ret_bytes)
 {
     uint64_t n = entry->stored, budget = max_bytes;
@@ -574,7 +578,7 @@ enum weir_status weir_image_check(const uint8_t *data, uint64_t bytes,
         *ret_form = WEIR_IMAGE_SOFT_LINKED; /* the length in the header counts the header */
         return inside(0, read_u64(data + 8), bytes) ? WEIR_OK : WEIR_ERR_INVALID;
     }
-    /* Text: the store's tail ends it. A NUL before the end would hide what follows. */
+    /* The NUL bytes behind an image end its text. An earlier NUL would hide what follows. */
     text = strnlen((const char *)data, bytes);
     if (text == 0 || (text != bytes && text + 1 != bytes)) {
         return WEIR_ERR_INVALID;

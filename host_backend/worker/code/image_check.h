@@ -1,6 +1,6 @@
 /*
- * What an image is, and whether its own lengths stay inside its bytes: asked before a driver, which
- * is given no length, is allowed to read it.
+ * Checks what an image is, and whether its own lengths stay inside its bytes. The driver gets no
+ * length, so this comes before it reads the image.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_CODE_IMAGE_CHECK_H
 #define WEIR_HOST_BACKEND_WORKER_CODE_IMAGE_CHECK_H
@@ -20,7 +20,8 @@ enum weir_image_form {
 
 /**
  * Check an image that is no bundle.
- * @return WEIR_OK, WEIR_ERR_INVALID (truncated, or lengths that lie; PTX with NUL inside or none)
+ * @return WEIR_OK, WEIR_ERR_INVALID (truncated, or wrong lengths; PTX with a NUL inside or without
+ *                  one at its end)
  * @thread any
  */
 enum weir_status weir_image_check(const uint8_t *data, uint64_t bytes,
@@ -33,8 +34,8 @@ struct weir_bundle_part {
 #define WEIR_BUNDLE_PARTS_MAX 4096
 
 /**
- * Check a bundle's header and lengths; what the parts are is weir_fatbin_select()'s to say.
- * @param ret_parts  of malloc: the caller's.
+ * Check a bundle's header and lengths; weir_fatbin_select() checks its parts.
+ * @param ret_parts  made by malloc; the caller frees it.
  * @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_NO_MEMORY
  * @thread any
  */
@@ -42,22 +43,22 @@ enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
                                    struct weir_bundle_part **ret_parts,
                                    uint32_t *ret_n_parts) WEIR_MUST_CHECK;
 
-/* What is known of the code that a driver is given. */
+/* Properties of the code that a driver is given. */
 struct weir_image_facts {
-    bool uses_printf;                   /* a kernel may call printf, or that is unknown */
-    bool may_assert;                    /* a kernel may call assert, or that is unknown */
+    bool uses_printf;                   /* a kernel may call printf, as far as is known */
+    bool may_assert;                    /* a kernel may call assert, as far as is known */
     bool has_unknown_globals;           /* there are variables that global_bytes does not count */
     uint64_t global_bytes;              /* the device memory that the variables take */
-    struct weir_closed_kernels *closed; /* kernels that do neither, if others may; or NULL */
+    struct weir_closed_kernels *closed; /* kernels that call neither, if others may; NULL: none */
 };
 
-#define WEIR_UNPACK_MAX_BYTES (UINT64_C(4) << 30) /* an image unpacks to this at most; 4 s */
+#define WEIR_UNPACK_MAX_BYTES (UINT64_C(4) << 30) /* most bytes of an unpacked image; takes 4 s */
 
 /**
  * Check a fatbin and take out of it what a device can use.
  *
  * It keeps binary code that runs on the device, PTX if there is none, and entries of unknown kind.
- * If nothing would be left, it keeps everything, so that the driver says what is wrong.
+ * If nothing would be left, it keeps everything, so that the driver reports the error.
  *
  * @param sm        the device's compute capability times ten; 0 keeps everything.
  * @param budget    WEIR_UNPACK_MAX_BYTES for an image: unpacked bytes are subtracted from it, and a
@@ -66,14 +67,15 @@ struct weir_image_facts {
  *                  behind it; the caller frees it. NULL: everything was kept, use data.
  * @param ret_facts  about what was kept. The driver takes texts or codes of one architecture: the
  *                   ones with the most variables count. The caller frees closed.
- * @return WEIR_OK, WEIR_ERR_INVALID (of what was kept, or any entry's lengths), WEIR_ERR_NO_MEMORY
+ * @return WEIR_OK, WEIR_ERR_INVALID (a kept entry, or any entry's length, is wrong),
+ *                  WEIR_ERR_NO_MEMORY
  * @thread any
  */
 enum weir_status weir_fatbin_select(const uint8_t *data, uint64_t bytes, uint32_t sm,
                                     uint64_t *budget, uint8_t **ret_copy,
                                     struct weir_image_facts *ret_facts) WEIR_MUST_CHECK;
 
-/* Which text of an image is looked for. */
+/* Which text of an image to find. */
 struct weir_image_ptx_want {
     uint32_t sm;        /* the GPU's compute capability times ten */
     bool code_runs;     /* the driver would run binary code of the image, not only PTX */
@@ -89,7 +91,7 @@ struct weir_image_ptx_want {
  * @return WEIR_OK
  * @return WEIR_ERR_NOT_FOUND  the image has no PTX, or it is unclear which one it is.
  * @return WEIR_ERR_TOO_BIG    longer than max_bytes, or cannot be unpacked.
- * @return WEIR_ERR_INVALID    a length lies.
+ * @return WEIR_ERR_INVALID    a length is wrong.
  * @return WEIR_ERR_NO_MEMORY
  * @thread any
  */
@@ -103,7 +105,7 @@ bool weir_fatbin_begins(const uint8_t *data, uint64_t bytes);
 /** Length of a fatbin that was checked. */
 uint64_t weir_fatbin_bytes(const uint8_t *data);
 
-/** What is known of an image that was checked and is no fatbin. closed is the caller's. */
+/** Get the properties of an image that was checked and is no fatbin. The caller frees closed. */
 struct weir_image_facts weir_image_facts(const uint8_t *data, uint64_t bytes,
                                          enum weir_image_form form);
 

@@ -3,10 +3,10 @@
  *
  * A cubin's kernel K has its code in a section .text.K, and what the driver must know of it in a
  * section .nv.info.K, a list of attributes. EIATTR_EXTERNS among them names the external functions
- * that K calls. Where functions have sections of their own, calls are relocations of .text.K. All
- * of that is the compiler's word. What it does not say are calls through pointers: these are found
- * in the instructions, which are 16 bytes long since sm_70. The driver's functions are called
- * through a register, too.
+ * that K calls. Where functions have sections of their own, calls are relocations of .text.K. The
+ * compiler writes all of that. It does not record calls through pointers: these are found in the
+ * instructions, which are 16 bytes long since sm_70. Code also calls the driver's functions through
+ * a register.
  *
  * Seen in what nvcc 13.0 makes for sm_75 to sm_121, also with -G and -rdc=true, and in its
  * libraries. A file that looks different has no closed kernel.
@@ -37,17 +37,17 @@
 #define CALL_RELATIVE    0x144u
 #define JUMP_ABSOLUTE    0x14au
 #define JUMP_INDEXED     0x14cu
-#define JUMP_UNIFORM     0x159u /* jumps to a uniform register; nvcc was not seen to make one */
-#define CALL_RELATIVE_BY 0x944u /* calls at a distance that the instruction holds */
+#define JUMP_UNIFORM     0x159u /* jumps to an address in a uniform register; nvcc makes none */
+#define CALL_RELATIVE_BY 0x944u /* calls with the distance in the instruction */
 
-/* A kernel by its name's hash. */
+/* The hash of a kernel's name. */
 struct kernel {
     uint64_t name;
     bool open;
 };
 
 struct weir_closed_kernels {
-    struct kernel *kernels; /* sorted by name from the end on; owned */
+    struct kernel *kernels; /* kernels, sorted by name after .._end(); owned */
     uint32_t n, room;
 };
 
@@ -64,13 +64,13 @@ void weir_closed_kernels_destroy(struct weir_closed_kernels *closed)
     }
 }
 
-/* ---------------------------------------------------------------- a section of code */
+/* ---------------------------------------------------------------- checking a section of code */
 
-/* A file that was checked, and what was found out about its sections. */
+/* A checked file, and what is known of its sections. */
 struct file {
     const uint8_t *data;
     Elf64_Ehdr header;
-    uint64_t budget; /* bytes of sections to look at: sections may overlap */
+    uint64_t budget; /* bytes that may still be read: sections may overlap */
     struct section {
         bool code;        /* the section holds instructions */
         bool has_info;    /* the section's attributes were found */
@@ -98,7 +98,7 @@ static const uint8_t *contents(struct file *file, const Elf64_Shdr *section)
     return file->data + section->sh_offset;
 }
 
-/* May this instruction go where its own bits do not say? */
+/* Can this instruction jump to an address that is not in the instruction itself? */
 static bool leads_out(uint64_t instruction)
 {
     switch (instruction & INSTRUCTION_KIND) {
@@ -127,8 +127,9 @@ static bool code_leads_out(const uint8_t *code, uint64_t bytes)
     return false;
 }
 
-/* Do a kernel's attributes name external functions, or are they no list of attributes? Each begins
- * with a format, what it is, and 16 bits: its value, or how many bytes of it follow. */
+/* Do a kernel's attributes name external functions, or are they no valid list of attributes? Each
+ * attribute begins with a format, its kind, and 16 bits: its value, or the number of bytes that
+ * follow. */
 static bool info_leads_out(const uint8_t *info, uint64_t bytes)
 {
     uint64_t at = 0;
@@ -192,7 +193,7 @@ static bool add_kernel(struct weir_closed_kernels *closed, const char *name, siz
     return true;
 }
 
-/* A kernel's own symbol; a section has one. What is left out is open. */
+/* Add a kernel's own symbol; a section has one. A kernel that is not added counts as not closed. */
 static bool add_symbol(struct weir_closed_kernels *closed, struct file *file,
                        const Elf64_Sym *symbol, const char *names, uint64_t names_bytes)
 {
@@ -239,7 +240,7 @@ static bool add_symbols(struct weir_closed_kernels *closed, struct file *file,
 
 /* ---------------------------------------------------------------- files */
 
-/* Is it linked code in the encoding that is known here? */
+/* Is this linked code in a known encoding? */
 static bool is_known(const Elf64_Ehdr *header)
 {
     uint32_t sm = header->e_ident[EI_ABIVERSION] >= ABI_VERSION ? header->e_flags >> 8 & 0xff

@@ -2,12 +2,11 @@
  * Which kernels of an image can neither print nor fail an assert.
  *
  * Code that asserts calls the driver's __assertfail, code that prints its vprintf. A module that
- * names one of them somewhere may have thousands of kernels, of which few do. A kernel is *closed*
- * if its machine code leaves its own section nowhere: no relocation, no external function, no call
- * through a register. A closed kernel cannot get to these functions, by whatever route. Of all
- * others the module's answer holds: a kernel that allocates, that calls a function of another
- * section (nvcc -rdc=true, -G) or through a pointer, that starts kernels, or that is not code yet
- * (PTX).
+ * names one of them may have thousands of kernels, but few that call it. A kernel is *closed* if
+ * its machine code never leaves its own section: it has no relocation, no external function, no
+ * call through a register. So a closed kernel cannot reach these functions. For all others the
+ * module's answer holds: a kernel that allocates, that calls a function of another section (nvcc
+ * -rdc=true, -G) or through a pointer, that starts kernels, or that is not code yet (PTX).
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_CODE_IMAGE_CLOSED_H
 #define WEIR_HOST_BACKEND_WORKER_CODE_IMAGE_CLOSED_H
@@ -24,11 +23,11 @@ struct weir_closed_kernels *weir_closed_kernels_create(void);
 void weir_closed_kernels_destroy(struct weir_closed_kernels *closed);
 
 /**
- * Look at machine code of the image. A kernel of this name in several codes is closed if it is in
- * each of them.
+ * Inspect machine code of the image. If several codes have a kernel of the same name, it is closed
+ * if it is closed in each of them.
  * @param data  an ELF file that was checked (weir_image_check()).
- * @return false: no kernel of the image may be taken for closed (not linked code of a GPU that is
- *         known here, or out of memory)
+ * @return false: no kernel of the image counts as closed (not linked code of a known GPU, or out of
+ *         memory)
  */
 bool weir_closed_kernels_add(struct weir_closed_kernels *closed, const uint8_t *data,
                              uint64_t bytes);
@@ -37,7 +36,7 @@ void weir_closed_kernels_end(struct weir_closed_kernels *closed);
 
 /** Is a kernel known to be closed? closed may be NULL: none is. @thread any, after the end */
 bool weir_closed_kernels_has(const struct weir_closed_kernels *closed, const char *kernel);
-/** What it takes of memory, without the object. Accepts NULL. @thread any */
+/** The memory that the list takes, without the object itself. Accepts NULL. @thread any */
 uint64_t weir_closed_kernels_bytes(const struct weir_closed_kernels *closed);
 
 #endif

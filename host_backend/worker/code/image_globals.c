@@ -19,7 +19,7 @@ static const char directive[] = ".global";
 #define DECLARATION_BYTES 8192u /* longest declaration, mostly its name, without initializer */
 #define DECLARATIONS_MAX  65536u
 
-/* Does ".global" stand anywhere by itself, and not behind a part of a name as in "ld.global"? */
+/* Does ".global" occur as a directive, and not within a name as in "ld.global"? */
 static bool may_have_globals(const char *text, uint64_t bytes)
 {
     const char *at = text, *end = text + bytes;
@@ -55,7 +55,7 @@ static uint64_t sum_of_module(const struct weir_ptx_module *module)
     return sum;
 }
 
-/* ---------------------------------------------------------------- declarations, one by one */
+/* ---------------------------------------------------------------- reading single declarations */
 
 struct scan {
     const char *begin, *at, *end;
@@ -63,7 +63,7 @@ struct scan {
     size_t n; /* bytes of the declaration */
 };
 
-/* Behind the comment or string that begins here; here, if none does. */
+/* Skip a comment or string that begins at `at`; without one return `at`. */
 static const char *skip_quiet(const char *at, const char *end)
 {
     const char *stop = at;
@@ -87,7 +87,7 @@ static bool is_of_name(char c)
     return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '%';
 }
 
-/* Is this the directive, and not a part of a name? */
+/* Is this the directive .global, and not part of a name? */
 static bool is_directive(const struct scan *s)
 {
     return (size_t)(s->end - s->at) > DIRECTIVE_BYTES &&
@@ -117,8 +117,8 @@ static bool put(struct scan *s, const char *text, size_t bytes)
     return true;
 }
 
-/* Copy up to the statement's end. An array may get its size only from the initializer, left out
- * here. */
+/* Copy a declaration up to its end. An array may get its size only from the initializer, which is
+ * not copied. */
 static bool copy_declaration(struct scan *s)
 {
     bool in_initializer = false, sized = true;
@@ -180,7 +180,7 @@ static bool scan_globals(const char *text, uint64_t bytes, uint64_t *ret_sum)
 
         if (behind != s.at) {
             s.at = behind;
-        } else if (!is_directive(&s) || follows(&s, ".ptr")) { /* a parameter's .ptr .global */
+        } else if (!is_directive(&s) || follows(&s, ".ptr")) { /* .ptr .global: a parameter's */
             s.at++;
         } else if (n++ >= DECLARATIONS_MAX || !add_declaration(&s, &sum)) {
             return false;
@@ -208,7 +208,7 @@ bool weir_ptx_globals(const char *text, uint64_t bytes, uint64_t *ret_bytes)
 
 /* ---------------------------------------------------------------- cubins */
 
-/* Does the name at this place of a table of names begin as those of sections with variables do? */
+/* Does the name at this offset of a table of names begin as names of sections with variables do? */
 static bool is_global_section(const uint8_t *names, uint64_t names_bytes, uint32_t at)
 {
     static const char prefix[] = ".nv.global";

@@ -1,4 +1,4 @@
-/* What the variables of an image take of a device's memory as soon as it is loaded. */
+/* How much device memory the variables of an image take when it is loaded. */
 #ifndef WEIR_HOST_BACKEND_WORKER_CODE_IMAGE_GLOBALS_H
 #define WEIR_HOST_BACKEND_WORKER_CODE_IMAGE_GLOBALS_H
 
@@ -24,7 +24,7 @@ bool weir_ptx_globals(const char *text, uint64_t bytes, uint64_t *ret_bytes);
  */
 uint64_t weir_elf_globals(const uint8_t *data, uint64_t bytes);
 
-/** The sum, UINT64_MAX where it is larger. @thread any */
+/** The sum, UINT64_MAX on overflow. @thread any */
 static inline uint64_t weir_globals_sum(uint64_t a, uint64_t b)
 {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;

@@ -1,8 +1,8 @@
 /*
- * What of an image the driver is given: checked, chosen for the device, and remembered.
+ * Prepares the code that the driver gets of an image: checked, chosen for the device, and cached.
  *
- * An image has one answer per device generation and kind of load, a refusal as well: a tenant that
- * sends a bad image again and again costs no more than the first time.
+ * An image has one result per device generation and kind of load. A refusal is cached, too, so a
+ * tenant that sends a bad image repeatedly costs no more than the first time.
  */
 #include "host_backend/worker/code/image_ready.h"
 
@@ -25,12 +25,12 @@ struct weir_image_code {
     bool is_bundle;
     enum weir_status verdict;
     struct weir_image_facts facts;
-    const void *given;       /* what the driver is given: copies, the wrapper, or the image */
+    const void *given;       /* what the driver gets: copies, the wrapper, or the image */
     struct wrapper *wrapper; /* a bundle's wrapper with its list behind it; owned */
-    uint8_t **copies;        /* owned; an entry is NULL where the image's own bytes serve */
+    uint8_t **copies;        /* owned; NULL for a part of which the image's own bytes are used */
     uint32_t n_copies;
     uint64_t bytes;  /* size of all copies */
-    uint64_t budget; /* bytes that all parts together may still be unpacked to */
+    uint64_t budget; /* bytes to which all parts together may still be unpacked */
 };
 
 static void destroy_code(struct weir_image_code *code)
@@ -54,8 +54,8 @@ void weir_image_codes_destroy(struct weir_image_code *codes)
     }
 }
 
-/* Part number i; *ret_given is its copy or its own bytes. The driver links the parts of a bundle,
- * so that none has closed kernels. */
+/* Prepare part number i; *ret_given is its copy or its own bytes. The driver links the parts of a
+ * bundle, so none of them has closed kernels. */
 static enum weir_status select_part(struct weir_image_code *code, uint32_t i, const uint8_t *data,
                                     uint64_t bytes, const void **ret_given)
 {
@@ -81,7 +81,7 @@ static enum weir_status select_part(struct weir_image_code *code, uint32_t i, co
     return status;
 }
 
-/* A version-2 wrapper and its list over the parts of a bundle, in one block. */
+/* Make a version-2 wrapper and its list for the parts of a bundle, in one block. */
 static enum weir_status ready_bundle(struct weir_image_code *code,
                                      const struct weir_host_image *image)
 {
@@ -145,8 +145,8 @@ static struct weir_image_code *find_locked(struct weir_host_image *image, bool i
     return code;
 }
 
-/* Make an image's answer; the copies that it keeps are charged. What is short now may be there the
- * next time, so then no answer is kept. */
+/* Prepare an image and charge the copies that it keeps. A failure for lack of memory may succeed
+ * the next time, so it is not cached. */
 static enum weir_status make_locked(struct weir_host_image_store *store,
                                     struct weir_host_image *image, bool is_bundle, uint32_t sm,
                                     struct weir_image_code **ret_code)

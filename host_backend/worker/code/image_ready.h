@@ -1,9 +1,9 @@
 /*
- * What of an image the driver is given, decided once per image and device.
+ * Prepares the code that the driver gets of an image, once per image and device.
  *
- * A vendor's fatbin holds code for a dozen architectures, packed. Only what the device can run is
- * unpacked and checked, and only that is shown to the driver: what was not looked at never reaches
- * it, and a library of hundreds of megabytes costs a tenth of what looking at all of it would.
+ * A vendor's fatbin has packed code for a dozen architectures. Only code that the device can run is
+ * unpacked, checked and given to the driver. So unchecked code never reaches the driver, and a
+ * library of hundreds of megabytes costs a tenth of a full check.
  *
  * Source: docs/design/modules.md
  */
@@ -15,16 +15,16 @@
 #include "host_backend/worker/code/images.h"
 
 /**
- * Make an image ready to be loaded; later calls give the same answer at once.
+ * Make an image ready to be loaded; later calls return the cached result.
  *
- * @param store      the image's: what is kept beside the image is charged.
+ * @param store      the image's store: memory kept beside the image is charged there.
  * @param image      with a reference of the caller's, which must outlast the use of *ret_code.
  * @param is_bundle  it is a bundle (proto/wire/bundle.h): *ret_code is a wrapper of version 2.
  * @param sm         the device's compute capability times ten; 0: keep all (softgpu runs PTX
  * alone).
  * @param ret_code   what a load function takes; the image's own.
  * @param ret_facts  of the code.
- * @return WEIR_OK, WEIR_ERR_INVALID (truncated, or lengths that lie), WEIR_ERR_NO_MEMORY,
+ * @return WEIR_OK, WEIR_ERR_INVALID (truncated, or wrong lengths), WEIR_ERR_NO_MEMORY,
  *         WEIR_ERR_QUOTA (the tenant may have no more host memory)
  * @thread any; the first caller does the work, others wait for it
  */
@@ -33,7 +33,7 @@ enum weir_status weir_image_ready(struct weir_host_image_store *store,
                                   const void **ret_code,
                                   struct weir_image_facts *ret_facts) WEIR_MUST_CHECK;
 
-/** What an image leaves. Accepts NULL. */
+/** Free the prepared code of an image. Accepts NULL. */
 void weir_image_codes_destroy(struct weir_image_code *codes);
 
 #endif

@@ -1,5 +1,5 @@
-/* A tenant's images, stored by content. A list: tenants have tens of images, asked for at load
- * time. */
+/* A tenant's images, found by their content. They are in a list: tenants have tens of images, which
+ * are looked up only at loads. */
 #include "host_backend/worker/code/images.h"
 
 #include "host_backend/worker/code/image_ready.h"
@@ -83,7 +83,7 @@ void weir_image_put(struct weir_host_image_store *store, struct weir_host_image 
     }
 }
 
-/* Drop the longest unused image. false: all are in use. */
+/* Drop the least recently used image. false: all are in use. */
 static bool drop_one_locked(struct weir_host_image_store *store)
 {
     struct weir_host_image **last = NULL, *victim;

@@ -104,7 +104,7 @@ static void first_line(const char *log, char *why)
     snprintf(why, WEIR_JIT_WHY_BYTES, "%.*s", (int)strcspn(log, "\n"), log);
 }
 
-/* WEIR_ERR_UNSUPPORTED: this is for the driver. */
+/* WEIR_ERR_UNSUPPORTED: ptxas cannot do it, but the driver can. */
 static enum weir_status by_ptxas(const struct weir_jit_params *p,
                                  const struct weir_compile_job *job,
                                  struct weir_compile_result *result, char *why)

@@ -1,6 +1,6 @@
 /*
- * PTX to a module that the driver loads: by ptxas in a process of its own (compiler/), or by the
- * driver's linker in this one.
+ * Compiles PTX to a module that the driver loads: by ptxas in a process of its own (compiler/), or
+ * by the driver's linker in this process.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_CODE_JIT_H
 #define WEIR_HOST_BACKEND_WORKER_CODE_JIT_H
@@ -20,8 +20,8 @@ struct weir_jit_options {
 };
 
 /**
- * What ptxas understands of them.
- * @return false: there is one that it has no equal for; *ret_options has the others
+ * Convert the options to those of ptxas.
+ * @return false: one option has no equivalent; *ret_options has the others
  * @thread any
  */
 bool weir_jit_ptxas_options(const struct weir_jit_options *options,
@@ -31,7 +31,7 @@ bool weir_jit_ptxas_options(const struct weir_jit_options *options,
  * Have the driver's linker compile a text. Its context is current.
  *
  * @param text        ends in a NUL.
- * @param ret_result  image if WEIR_OK; log in any case: what the driver says.
+ * @param ret_result  image if WEIR_OK; log in any case: the driver's messages.
  * @return WEIR_OK, WEIR_ERR_DRIVER (refused), WEIR_ERR_NO_MEMORY
  * @thread one that may wait for seconds
  */
@@ -39,19 +39,19 @@ enum weir_status weir_jit_by_driver(const struct weir_driver *driver, const char
                                     size_t text_bytes, const struct weir_jit_options *options,
                                     struct weir_compile_result *ret_result) WEIR_MUST_CHECK;
 
-/* All borrowed for the call. */
+/* All members are borrowed for the call. */
 struct weir_jit_params {
     const struct weir_compiler *compiler;
     const struct weir_driver *driver; /* driver whose context is current */
-    struct weir_compile_job job;      /* the job without its options */
+    struct weir_compile_job job;      /* the job; its options are ignored */
     struct weir_jit_options options;
 };
 
 /**
- * Compile. What ptxas refuses, or has no option for, the driver is given; what ptxas did not finish
- * within its limits, or crashed on, is not.
+ * Compile a text. If ptxas refuses it or lacks an option, the driver compiles it; not if ptxas
+ * crashed or exceeded its limits.
  *
- * @param ret_image  of malloc, the caller's.
+ * @param ret_image  made by malloc; the caller frees it.
  * @param why        filled on failure; WEIR_JIT_WHY_BYTES.
  * @return WEIR_OK, WEIR_ERR_DRIVER (refused), WEIR_ERR_NO_MEMORY
  * @thread one that may wait for seconds

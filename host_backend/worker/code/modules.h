@@ -17,24 +17,24 @@ struct weir_session;
 struct weir_host_module {
     struct weir_object o;
     struct weir_host_image
-        *image;       /* a reference: the driver may read the image as long as the module lives */
-    const void *code; /* the part of the image that the driver was given; the image owns it */
+        *image;       /* a reference, since the driver may read it while the module lives */
+    const void *code; /* the part of the image that the driver got; the image owns it */
     bool library;
     bool of_library; /* the module belongs to a library and is unloaded with it */
     bool uses_printf, may_assert;
     const struct weir_closed_kernels *closed; /* kernels that neither print nor assert; or NULL */
     bool is_bundle;
     struct weir_forms_module *forms; /* the module's twins, a list by device; NULL: none (twins/) */
-    bool used;      /* the guest has asked for something: a library's variables may differ */
-    bool reset_due; /* the last context has gone, but the library is still loaded (ops/reset.c) */
+    bool used;      /* the guest has asked for an object: its variables may differ */
+    bool reset_due; /* its last context is gone, but the library is loaded (ops/reset.c) */
     struct weir_host_jit_options *options; /* options to load a library again with; NULL: none */
 };
 
 #define WEIR_FUNCTION_SETTABLE 16 /* only attributes below this number can be set */
 
 struct weir_host_function {
-    struct weir_object o;  /* native: the CUfunction */
-    CUkernel kernel;       /* a library's kernel; or NULL */
+    struct weir_object o;  /* its native handle is the CUfunction */
+    CUkernel kernel;       /* a library's kernel; NULL for a module's function */
     CUfunction *elsewhere; /* a kernel's function on each device; NULL while only one is used */
     char *name;            /* the guest's name for the function; NULL: none yet */
     struct weir_forms_module *forms;            /* twins of the function's module */
@@ -50,21 +50,21 @@ struct weir_host_function {
 };
 
 /**
- * The driver's function on the session's current device: a kernel of a library has one for each,
- * with the attributes that the guest has set; a module's is on its own only.
+ * Find the driver's function on the session's current device. A library's kernel has one on each
+ * device, with the attributes that the guest has set; a module's function only on its own.
  */
 CUresult weir_function_here(struct weir_session *session, struct weir_host_function *function,
                             CUfunction *ret_native);
 
 /**
- * Load a function's code on the session's current device: later launches of it wait for nothing.
- * The driver may wait for the device's work meanwhile, so what is stopped goes on first. Nothing
- * where it is loaded.
+ * Load a function's code on the session's current device: later launches need not wait for a load.
+ * The driver may wait for the device's work, so stopped runs are resumed first. Does nothing if the
+ * code is loaded.
  *
- * @param native  weir_function_here()'s.
+ * @param native  as of weir_function_here().
  * @return CUDA_SUCCESS
  * @return CUDA_ERROR_NOT_SUPPORTED  a driver before CUDA 12.4
- * @return the driver's
+ * @return an error of the driver
  * @thread session, holding no lock
  */
 CUresult weir_function_load(struct weir_session *session, struct weir_host_function *function,

@@ -1,23 +1,24 @@
 /*
- * The PTX of programs in a worker that serves several.
+ * Compiles the PTX of programs in a worker that serves several.
  *
- * Left alone, the driver compiles while it loads, and it loads while the device is kept idle for it
- * (device_idle.h): a program whose PTX takes 20 s to compile would stop all others for 20 s, and
- * one that takes all memory would end them. So the text is compiled first, with nothing held:
+ * Without this file the driver would compile while it loads a module, and loads while the device is
+ * kept idle (device_idle.h): a program whose PTX takes 20 s to compile would stop all others for 20
+ * s, and one that takes all memory would end them. So the text is compiled first, without a lock
+ * and without an idle device:
  *
- *     1. was it compiled before? In the image's own list, or in the cache's folder
- *     2. ptxas in a confined process with limits (compiler/)
- *     3. where there is none, or it refuses the text: the driver's linker, in this thread
- *     4. where that refuses it, too: nothing, and the driver says what is wrong when it loads
+ *     1. was it compiled before? In the image's own list, or in the cache's folder 2. ptxas in a
+ *     confined process with limits (compiler/) 3. without ptxas, or if it refuses the text: the
+ *     driver's linker, in this thread 4. if that refuses it, too: nothing, and the driver reports
+ *     the error when it loads
  *
- * A text that ptxas did not finish within its limits, or crashed on, never reaches step 3: the
- * driver has the same compiler inside and would go the same way, but with the worker. With options
- * that ptxas has no equal for, or parts of a bundle, ptxas only tries whether the text can be
- * compiled within the limits, and the driver compiles it.
+ * A text on which ptxas crashed or exceeded its limits never reaches step 3: the driver contains
+ * the same compiler, and would fail in the same way inside the worker. With options that ptxas has
+ * no equal for, or parts of a bundle, ptxas only tries whether the text can be compiled within the
+ * limits, and the driver compiles it.
  *
- * What was compiled is kept by content, device and options, and charged to the tenant as its images
- * are. The image's lock is held to look at the list, never to compile; two sessions that load one
- * new text at the same time both compile it.
+ * Results are kept by content, device and options, and charged to the tenant as its images are. The
+ * image's lock guards the list and is not held to compile; two sessions that load one new text at
+ * the same time both compile it.
  */
 #include "host_backend/worker/code/program_ptx.h"
 
@@ -35,10 +36,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEXT_MAX_BYTES (UINT64_C(1) << 30) /* longest text: an image is no longer than this */
+#define TEXT_MAX_BYTES (UINT64_C(1) << 30) /* longest text: no image is longer */
 #define KEY_BYTES      4096u
 
-/* Does the driver take what ptxas makes? */
+/* Does the driver accept the code that ptxas makes? */
 enum { TAKEN_NOT_KNOWN, TAKEN_YES, TAKEN_NO };
 
 struct weir_image_compiled {
@@ -100,7 +101,7 @@ void weir_image_compiled_destroy(struct weir_image_compiled *compiled)
 
 /* ---------------------------------------------------------------- the text */
 
-/* Times ten; 0: the worker's devices differ, so there is no code for all. */
+/* The compute capability times ten; 0: the worker's devices differ, so no code fits all. */
 static uint32_t device_sm(const struct weir_session *s)
 {
     return s->platform->real ? s->platform->sm
@@ -129,7 +130,8 @@ static const char *skip_comments(const char *at)
     return at;
 }
 
-/* The letter behind the architecture in ".target sm_90a", if that is the device's. */
+/* Get the letter behind the architecture in ".target sm_90a", if the text is for the device's
+ * architecture. */
 static char suffix_of(const char *text, uint32_t sm)
 {
     const char *at = skip_comments(text);
@@ -160,7 +162,7 @@ static bool text_get(struct text *t, const uint8_t *data, uint64_t bytes)
     return true;
 }
 
-/* ---------------------------------------------------------------- what is kept */
+/* ---------------------------------------------------------------- cached results */
 
 static bool make_key(const struct text *t, const struct weir_host_image *image,
                      struct weir_hash *ret_key)
@@ -199,7 +201,7 @@ static const struct weir_image_compiled *find(struct weir_host_image *image,
     return c; /* the compiled code stays as long as the image */
 }
 
-/* NULL: there is no room for it. */
+/* Cache a result. NULL: there is no room for it. */
 static const struct weir_image_compiled *keep(struct text *t, struct weir_host_image *image,
                                               const struct weir_hash *key, const uint8_t *data,
                                               size_t bytes)
@@ -308,7 +310,8 @@ static enum weir_compile_end by_ptxas(struct text *t, bool *ret_all)
     return weir_compiler_run(t->ptx->compiler, &job, t->result);
 }
 
-/* Has the text been compiled, into t->result? code says if it is refused. */
+/* Compile the text into t->result, or find the result. false: the text is refused, and code says
+ * why. */
 static bool compile(struct text *t, bool may_link, struct weir_program_code *code)
 {
     const struct weir_session *s = t->session;
@@ -400,9 +403,10 @@ void weir_program_ptx_compile(struct weir_session *session, struct weir_host_ima
     free(t.result);
 }
 
-/* ---------------------------------------------------------------- does the driver take it? */
+/* ------------------------------------------------------------- does the driver accept the code? */
 
-/* What no driver could refuse for its own sake. */
+/* Test whether the driver accepts code of the simplest text, which it cannot refuse for another
+ * reason. */
 static bool takes_the_least(struct weir_session *s, struct weir_program_ptx *ptx)
 {
     static const char text[] = ".version 6.4\n.target sm_50\n.address_size 64\n"

@@ -1,6 +1,6 @@
 /*
- * PTX that a program loads or links, compiled before the driver sees it: in a worker of several
- * programs, where the driver would compile while all others wait (docs/design/modules.md).
+ * Compiles PTX that a program loads or links before the driver sees it. This is for a worker of
+ * several programs, where the driver would compile while all others wait (docs/design/modules.md).
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_CODE_PROGRAM_PTX_H
 #define WEIR_HOST_BACKEND_WORKER_CODE_PROGRAM_PTX_H
@@ -13,20 +13,20 @@
 
 struct weir_platform;
 
-/* A worker's. Internally locked. */
+/* The compiler of a worker. Internally locked. */
 struct weir_program_ptx {
     const struct weir_compiler *compiler; /* borrowed */
     struct weir_compile_limits limits;
     struct weir_file_cache cache;
-    atomic_uint taken; /* whether the driver takes what ptxas makes: enum in program_ptx.c */
+    atomic_uint taken; /* whether the driver accepts ptxas' code: enum in program_ptx.c */
 };
 
 /**
- * What a worker needs for it.
+ * Make a worker's state for compiling programs.
  *
  * @param compiler  borrowed until .._destroy().
- * @return NULL: the driver compiles as it loads, because the worker serves one program, or softgpu
- *         without a compiler of its own, or there is no memory
+ * @return NULL: the driver compiles as it loads, because the worker serves one program, or uses
+ *         softgpu without its own compiler, or lacks memory
  * @thread main, with the device open
  */
 struct weir_program_ptx *weir_program_ptx_create(const struct weir_platform *platform,
@@ -35,24 +35,23 @@ struct weir_program_ptx *weir_program_ptx_create(const struct weir_platform *pla
 /** Accepts NULL. */
 void weir_program_ptx_destroy(struct weir_program_ptx *ptx);
 
-/* What an image is compiled for. */
+/* What a program does with the compiled image. */
 enum weir_program_use {
-    WEIR_PROGRAM_LOADS, /* the program loads as it is */
-    WEIR_PROGRAM_LINKS, /* the program links with others */
+    WEIR_PROGRAM_LOADS, /* the program loads it directly */
+    WEIR_PROGRAM_LINKS, /* the program links it with others */
     WEIR_PROGRAM_LOADS_BUNDLE,
 };
 
 struct weir_program_code {
     const void *code; /* code for the driver, owned by the image; NULL: give it the image itself */
     uint64_t bytes;
-    CUresult refused; /* CUDA_SUCCESS: it is not */
+    CUresult refused; /* CUDA_SUCCESS: the image is not refused */
     const char *log;  /* owned by the session's operation; "": the compiler wrote nothing */
 };
 
 /**
- * Compile an image's PTX, if the driver would have to. What ptxas refuses is the driver's to
- * compile, and to say what is wrong; what ptxas does not finish within the limits, or crashes on,
- * is refused.
+ * Compile an image's PTX, if the driver would have to. If ptxas refuses a text, the driver compiles
+ * it or reports the error. If ptxas crashes or exceeds its limits, the image is refused.
  *
  * @param image     with a reference of the caller's, which must outlast the use of the code.
  * @param options   the program's.
@@ -65,13 +64,13 @@ void weir_program_ptx_compile(struct weir_session *session, struct weir_host_ima
                               struct weir_program_code *ret_code);
 
 /**
- * The driver refuses the code, so it is given the image itself. Is that because of this ptxas,
- * which may be newer than the driver? Then it is used no more.
+ * The driver has refused compiled code, and gets the image itself. Find out whether ptxas is newer
+ * than the driver; if so, it is no longer used.
  * @thread session, between weir_device_idle_begin() and _end()
  */
 void weir_program_ptx_not_taken(struct weir_session *session, CUresult why);
 
-/** What an image leaves. Accepts NULL. */
+/** Free the compiled code of an image. Accepts NULL. */
 void weir_image_compiled_destroy(struct weir_image_compiled *compiled);
 
 #endif

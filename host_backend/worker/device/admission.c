@@ -25,9 +25,9 @@ struct weir_gate_queue *weir_admission_queue(const struct weir_session *session,
 }
 
 /*
- * The percentage of the SMs that runs hold the session to: its tenant's limit, or its own if lower.
- * If its context has a share of the SMs there is none: the driver enforces the share, and it is
- * unknown which SMs a run could be given a range of.
+ * The percentage of the SMs to which runs confine the session: its tenant's limit, or its own if
+ * lower. If its context has a share of the SMs, runs do not: the driver enforces the share, and the
+ * worker does not know which SMs it has.
  */
 static uint32_t sm_limit_pct(const struct weir_session *session)
 {
@@ -108,7 +108,8 @@ static void unlist(struct weir_session *s, struct weir_host_stream *stream)
     stream->gate.listed = false;
 }
 
-/* Put a mark behind a stream's unmarked work. It stays unmarked where none can be put now. */
+/* Put a mark behind a stream's unmarked work. If that is impossible now, the work stays
+ * unmarked. */
 static void mark(struct weir_session *s, struct weir_host_stream *stream)
 {
     struct weir_admission_stream *gate = &stream->gate;
@@ -202,7 +203,8 @@ void weir_admission_stream_gone(struct weir_session *session, struct weir_host_s
     }
 }
 
-/* ---------------------------------------------------------------- places, and priorities */
+/* ---------------------------------------------------------------- parts of the device, and
+ * priorities */
 
 void weir_admission_stream_whole(struct weir_session *session, struct weir_host_stream *stream)
 {
@@ -248,8 +250,8 @@ static void apply_priority(struct weir_session *s, struct weir_host_stream *stre
     weir_host_stream_set_priority(s->driver, stream->o.native, &stream->gate.priority, native);
 }
 
-/* What is captured keeps the priority of the stream that it was captured from, if the graph is to
- * use its nodes' priorities, as PyTorch's are. */
+/* Captured work keeps the priority of its stream if the graph is to use its nodes' priorities, as
+ * PyTorch's graphs do. */
 void weir_admission_stream_captures(struct weir_session *session, struct weir_host_stream *stream)
 {
     close_stream(session, stream);
@@ -264,8 +266,10 @@ void weir_admission_stream_captures(struct weir_session *session, struct weir_ho
     }
 }
 
-/* A kernel's stream goes to the part that was granted. Graphs do not, and copies need no SMs.
- * @return the part for a graph, counted; NULL: it has all SMs */
+/*
+ * Move a kernel's stream to the granted part. Graphs are not moved, and copies need no SMs.
+ * @return the part for a graph, counted; NULL: it has all SMs
+ */
 static struct weir_part *apply_place(struct weir_session *s, struct weir_host_stream *stream,
                                      const struct weir_gate_pass *pass, uint32_t flags,
                                      bool *ret_in_part)
@@ -286,11 +290,12 @@ static struct weir_part *apply_place(struct weir_session *s, struct weir_host_st
     return part;
 }
 
-/* ---------------------------------------------------------------- while it waits in the gate */
+/* ---------------------------------------------------------------- callbacks while the session
+ * waits in the gate */
 
 /*
- * Should the thread stop waiting? A session whose guest has gone ends here. The work that waits
- * then fails, and nothing behind it in the ring may be done, or it would seem to have succeeded.
+ * Should the thread stop waiting? A session whose guest has gone ends here. The waiting work then
+ * fails, and nothing behind it in the ring may be executed, or it would seem to have succeeded.
  */
 static bool is_over(void *session)
 {
@@ -308,7 +313,8 @@ static bool attend(void *session)
     return weir_session_answer_waits(session);
 }
 
-/* Another session's weir_device_idle_begin() need not wait for a session that waits in the gate. */
+/* The session waits in the gate or continues. Another session's weir_device_idle_begin() need not
+ * wait for it meanwhile. */
 static void rests(void *session, bool begins)
 {
     if (begins) {

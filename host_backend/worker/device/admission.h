@@ -9,7 +9,7 @@
  * the device, and gives them their priorities. The gate (host_backend/gate/gate.h) knows neither.
  * Without [scheduler] there is no gate and a call costs one load.
  *
- * Events, waits, values and host functions do not pass the gate, nor does what is captured.
+ * Events, waits, values, host functions and captured work do not pass the gate.
  *
  * Functions are for the session's own thread, unless they say otherwise.
  *
@@ -29,7 +29,7 @@ struct weir_host_stream;
 /* Admission state of a stream. */
 struct weir_admission_stream {
     struct weir_mark_word word;
-    struct weir_gate_batch unmarked; /* work that the stream was given since its last mark */
+    struct weir_gate_batch unmarked; /* work in the stream since its last mark */
     struct weir_gate_queue *queue;   /* the queue that unmarked belongs to */
     struct weir_host_stream *next;   /* next in the session's list of streams with unmarked work */
     bool listed;
@@ -42,22 +42,22 @@ struct weir_admission {
     struct weir_session *session;
     struct weir_host_stream *stream;
     struct weir_part *part; /* counted until leave: the part that a graph was granted; NULL: none */
-    bool in_part; /* a part was granted, so a kernel is launched as it is: a twin keeps to SMs by
-                     their numbers, which say nothing of the SMs of a green context */
+    bool in_part; /* a part was granted, so a kernel is launched in its original form: a twin
+                     selects SMs by number, which does not work in a green context */
 };
 
 /** The session's queue at the gate of a device; NULL: it has not given the device work yet. */
 struct weir_gate_queue *weir_admission_queue(const struct weir_session *session, uint32_t device);
 
-/** Can a kernel that has a twin be kept to a part as it is? Not one of a session with an SM limit,
- * which only runs keep to. @thread session */
+/** Can the original form of a kernel with a twin be confined to a part? Not if the session has an
+ * SM limit, which only runs can enforce. @thread session */
 bool weir_admission_is_partable(const struct weir_session *session);
 
 /**
  * Wait until work may be given to a stream, which is in order already and whose device is current.
  *
- * @param priority       what the guest asks for the work, as it counts priorities; NULL: what it
- *                       asks for the stream.
+ * @param priority       priority that the guest asks for, by its own numbers; NULL: that of the
+ *                       stream.
  * @param ret_admission  for weir_admission_leave(), which must follow if this succeeds.
  * @return CUDA_SUCCESS
  * @return CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_DEVICE_UNAVAILABLE (the session ends)
@@ -66,15 +66,15 @@ CUresult weir_admission_enter(struct weir_session *session, struct weir_host_str
                               const struct weir_gate_work *work, const int *priority,
                               struct weir_admission *ret_admission);
 
-/** The driver call has been made. @param result  what it returned; if not CUDA_SUCCESS, the stream
- * got nothing. */
+/** Finish an admission after the driver call. @param result what it returned; if not CUDA_SUCCESS,
+ * the stream got no work. */
 void weir_admission_leave(struct weir_admission *admission, CUresult result);
 
-/** As weir_gate_run_cost_pct(). Without a scheduler: UINT32_MAX. */
+/** As weir_gate_run_cost_pct(); without a scheduler UINT32_MAX. */
 uint32_t weir_admission_run_cost_pct(const struct weir_session *session,
                                      const struct weir_gate_hint *hint);
-/** Might some kernel be launched in a form that can be stopped: is there a scheduler, and an SM
- * limit or a second tenant on the host, whichever worker serves it? */
+/** May kernels be launched in a form that can be stopped? That needs a scheduler, and an SM limit
+ * or a second tenant on the host, in whichever worker. */
 bool weir_admission_may_want_runs(const struct weir_session *session);
 /**
  * Did another tenant, of the session's class or a higher one, have work on the current device in
@@ -83,15 +83,15 @@ bool weir_admission_may_want_runs(const struct weir_session *session);
 bool weir_admission_has_company(const struct weir_session *session);
 /** Has the session given work to more than one device? */
 bool weir_admission_on_several_devices(const struct weir_session *session);
-/** Does a graph that needs sms SMs run beside other tenants' turns? sms 0: not known. */
+/** May a graph that needs this many SMs run beside other tenants' turns? sms 0: unknown. */
 bool weir_admission_is_small(const struct weir_session *session, uint32_t sms);
-/** How long a piece of a graph is to take that is launched in pieces; 0: graphs stay whole. */
+/** The intended duration of a piece of a graph that is launched in pieces; 0: graphs stay whole. */
 uint64_t weir_admission_graph_piece_ns(const struct weir_session *session);
 /** Does the session share its current device with other tenants now? */
 bool weir_admission_contends(const struct weir_session *session);
 
-/** The session will give no work for a while: put marks behind all unmarked work, so that the gate
- * sees when it ends. Cheap if nothing is unmarked. */
+/** The session will submit no work for a while: put marks behind all unmarked work, so that the
+ * gate sees when it ends. Cheap if there is none. */
 void weir_admission_idle(struct weir_session *session);
 /** Does the session have unmarked work? */
 bool weir_admission_has_unmarked(const struct weir_session *session);
@@ -101,24 +101,25 @@ void weir_admission_stream_awaited(struct weir_session *session, struct weir_hos
 /** Take a stream out of its part of the device: its next work may use all SMs. */
 void weir_admission_stream_whole(struct weir_session *session, struct weir_host_stream *stream);
 /** A stream is about to be captured: put a mark behind its unmarked work. Take all of the session's
- * streams out of their parts of the device, and away from a filler's priority, because a capture
- * may draw any of them in. */
+ * streams out of their parts of the device, and away from a filler's priority, because any of them
+ * may join the capture. */
 void weir_admission_stream_captures(struct weir_session *session, struct weir_host_stream *stream);
 /** A stream is about to be destroyed. */
 void weir_admission_stream_gone(struct weir_session *session, struct weir_host_stream *stream);
-/** The native priority for something of the session's now: of the tenant's class, and within it
- * what the guest asks for, as far as that counts (gates.h). */
+/** The native priority for new work or streams of the session: that of the tenant's class, and
+ * within it the priority that the guest asks for, as far as that counts (gates.h). */
 int weir_admission_stream_priority(const struct weir_session *session, int asked);
-/** What the guest asked for that has this native priority. */
+/** The priority that the guest asked for when it got this native priority. */
 int weir_admission_asked_priority(const struct weir_session *session, int native);
 /** Does the scheduler choose the priorities of work on the current device? */
 bool weir_admission_has_levels(const struct weir_session *session);
-/** A stream has this native priority, by weir_admission_stream_priority(). @thread session */
+/** Store the native priority that weir_admission_stream_priority() gave a new stream. @thread
+ * session */
 void weir_admission_stream_made(struct weir_host_stream *stream, int native);
 
 /** The session ends; its runs will not be stopped again (weir_forms_session_ends()). */
 void weir_admission_session_ends(struct weir_session *session);
-/** The session's streams have ended their work and are destroyed: remove its queues. */
+/** Remove the session's queues. Its streams have ended their work and are destroyed. */
 void weir_admission_session_gone(struct weir_session *session);
 
 #endif

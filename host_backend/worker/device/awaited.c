@@ -1,11 +1,11 @@
 /*
  * Values that streams wait for: see awaited.h.
  *
- * Most are there soon, and only a wait that goes on matters. So when the list is full, what streams
- * have passed is dropped: an event in each stream, recorded the last time that the list was full,
- * says that the stream has done what was noted for it before. What graphs wait for is never
- * dropped, as a graph may be launched again, and streams that are destroyed leave behind what they
- * may still wait for. Of the same value only one is kept.
+ * Most values come soon, and only a wait that lasts matters. So when the list is full, it drops
+ * values that streams have passed: each stream has an event, recorded the last time that the list
+ * was full, which shows that the stream has passed the values noted before. Values that graphs wait
+ * for are never dropped, since a graph may be launched again. Destroyed streams leave the values
+ * that they may still wait for. Equal values are kept once.
  */
 #include "host_backend/worker/device/awaited.h"
 
@@ -15,14 +15,14 @@
 #include "host_backend/worker/device/streams.h"
 #include <stdlib.h>
 
-#define SLICE_NS (20 * WEIR_NS_PER_MS) /* how late the host may notice that the program is gone */
+#define SLICE_NS (20 * WEIR_NS_PER_MS) /* how late the host may notice the program's end */
 
 #define FIRST_ROOM 64u
 
 struct value {
-    const struct weir_host_stream *stream; /* NULL: a graph may, or a stream that is gone */
+    const struct weir_host_stream *stream; /* NULL: a graph may wait, or a destroyed stream */
     uint64_t address, value;
-    uint64_t number; /* position in the order of noting, from 1 */
+    uint64_t number; /* sequence number of the note, from 1 */
     bool wide;
 };
 
@@ -59,9 +59,9 @@ bool weir_awaited_can_come(uint64_t value, uint32_t flags, bool wide)
     }
 }
 
-/* ---------------------------------------------------------------- what has been passed */
+/* ------------------------------------------------------------- dropping values that were passed */
 
-/* Has a stream done what its event stands behind? What it was noted for before goes. */
+/* Has a stream reached its event? If so, drop the values that were noted for it before. */
 static void look_at(const struct weir_driver *driver, struct weir_host_stream *stream)
 {
     struct weir_awaited_stream *mark = &stream->awaited;
@@ -72,7 +72,7 @@ static void look_at(const struct weir_driver *driver, struct weir_host_stream *s
     }
 }
 
-/* Put an event behind what a stream was given. Where that fails nothing is forgotten. */
+/* Record an event behind a stream's work. If that fails, no value is dropped. */
 static void put_event(struct weir_session *s, struct weir_host_stream *stream)
 {
     struct weir_awaited_stream *mark = &stream->awaited;
@@ -111,7 +111,7 @@ static int by_number(const void *a, const void *b)
     return (x->number > y->number) - (x->number < y->number);
 }
 
-/* Sort identical values side by side, the one noted last at the front. */
+/* Sort equal values side by side, the latest note first. */
 static int by_value(const void *a, const void *b)
 {
     const struct value *x = a, *y = b;
@@ -172,7 +172,7 @@ static CUresult make_room(struct weir_session *s)
     if (a->n != 0) {
         drop_passed(s);
     }
-    /* What was noted since the event of the last time, about half of it, stays in any case. */
+    /* Values noted since the last event, about half of them, cannot be dropped anyway. */
     if (a->n < a->room && (a->n <= a->room / 4 * 3 || a->room == WEIR_AWAITED_MAX)) {
         return CUDA_SUCCESS;
     }
@@ -229,9 +229,9 @@ void weir_awaited_stream_gone(struct weir_session *session, struct weir_host_str
     *mark = (struct weir_awaited_stream){0};
 }
 
-/* ---------------------------------------------------------------- at the end */
+/* ---------------------------------------------------------------- writing the values at the end */
 
-/* The guest's own memory may be the GPU's to read only, but it is mapped here, too. */
+/* The GPU may only read the guest's own memory, but it is mapped in the worker, too. */
 static void write_here(const struct value *v)
 {
     void *at = (void *)(uintptr_t)v->address; /* checked; registered memory has one address */

@@ -1,6 +1,6 @@
 /*
- * Values that streams of a session wait for. Only the guest would have written them. So when a
- * session ends it writes them itself, or its streams would wait for ever.
+ * Values that streams of a session wait for, and that only the guest would have written. So when a
+ * session ends, the worker writes them itself, or the streams would wait for ever.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_AWAITED_H
 #define WEIR_HOST_BACKEND_WORKER_DEVICE_AWAITED_H
@@ -10,30 +10,30 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Values that a session's streams and graphs may wait for at a time; a power of two. More than fit
- * into the queues of 64 streams. */
+/* Values that a session's streams and graphs may wait for at a time; a power of two. The queues of
+ * 64 streams hold fewer. */
 #define WEIR_AWAITED_MAX 65536u
 
 struct weir_awaited;
 struct weir_host_stream;
 struct weir_session;
 
-/* State of a stream. Zeroed: no value was noted for it. */
+/* The part of a stream. Zeroed: no value was noted for it. */
 struct weir_awaited_stream {
     CUevent event;   /* NULL until it is needed */
     uint64_t last;   /* number of the last value noted for the stream */
     uint64_t covers; /* number of the last value noted when the event was recorded */
-    uint64_t passed; /* the stream waits for no value up to this number any more */
-    bool pending;    /* the event has been recorded, and was not yet seen done */
+    uint64_t passed; /* the stream has passed all values up to this number */
+    bool pending;    /* the event was recorded, and not yet seen reached */
 };
 
-/** A session's part. NULL: out of memory. */
+/** Make a session's list of values. NULL: out of memory. */
 struct weir_awaited *weir_awaited_create(void);
 /** Accepts NULL. */
 void weir_awaited_destroy(struct weir_awaited *awaited);
 
 /**
- * Is there a value that ends such a wait? Without one the end of the session cannot end it either.
+ * Can any value end such a wait? Without one the end of the session cannot end it either.
  * @param flags  CUstreamWaitValue_flags
  * @thread any
  */
@@ -53,34 +53,35 @@ CUresult weir_awaited_note(struct weir_session *session, struct weir_host_stream
 /** A stream is about to be destroyed. @thread session, with its context */
 void weir_awaited_stream_gone(struct weir_session *session, struct weir_host_stream *stream);
 
-/** May a value be written there (memory.h)? @param ret_here  in memory of the program's own that is
- * mapped here, too. */
+/** May a value be written at this address (memory.h)? @param ret_here set for the program's own
+ * memory that is mapped in the worker, too. */
 typedef bool (*weir_awaited_place_fn)(struct weir_session *session, uint64_t address,
                                       uint64_t bytes, bool *ret_here);
-/** Write all of them, and wait until they are written. @thread session, at its end */
+/** Write all noted values, and wait until they are written. @thread session, at its end */
 void weir_awaited_write(struct weir_session *session, weir_awaited_place_fn place);
 
 /** May a stream of the session wait for a value? @thread session */
 bool weir_awaited_any(const struct weir_session *session);
 
-/** May one wait for a value within this memory? @thread session */
+/** May a stream of the session wait for a value within this memory? @thread session */
 bool weir_awaited_within(const struct weir_session *session, uint64_t base, uint64_t bytes);
 
 /**
- * If a stream of the session may wait for a value, wait until its streams have done their work.
+ * If a stream of the session may wait for a value, wait until all the session's streams have
+ * finished.
  *
- * For what comes before a driver call that waits for the device: inside the driver the session's
- * thread could no longer write the value when the program is gone, and nobody would.
+ * Call this before a driver call that waits for the device: inside the driver the session's thread
+ * could not write the value when the program has ended, and no other thread would.
  *
- * @return false: the program is gone, or the session ends. The call must not be made, for the end
+ * @return false: the program is gone, or the session ends. The call must not be made, since the end
  *         of the session writes the values.
  * @thread session, in a handler
  */
 bool weir_awaited_settle(struct weir_session *session) WEIR_MUST_CHECK;
 
 /**
- * Wait until the session's streams have done their work, whatever they wait for. The program may
- * use memory otherwise as soon as it is unregistered, and its own copies are not to reach it then.
+ * Wait until the session's streams have finished, whatever they wait for. After unregistering
+ * memory the program may use it for other data, and no earlier copy may reach it then.
  * @return as weir_awaited_settle()
  * @thread session, in a handler
  */

@@ -1,6 +1,6 @@
 /*
- * The inside of a worker: the barrier around driver calls that wait for the device. For
- * device_idle.c alone.
+ * The barrier of a worker around driver calls that wait for the device. Only device_idle.c uses
+ * this file.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_BARRIER_H
 #define WEIR_HOST_BACKEND_WORKER_DEVICE_BARRIER_H
@@ -19,8 +19,8 @@ struct weir_device_idle {
     pthread_mutex_t barrier; /* the mutex of opened */
     pthread_cond_t opened;   /* signalled when closed is 0 again */
     _Atomic(CUevent) events[WEIR_CONTROL_MAX_DEVICES]; /* by device; made under lock when needed */
-    /* For tests: turns in which the device did not become idle, and calls that were not made
-     * because it never did. */
+    /* For tests: number of turns in which the device did not become idle, and of calls that were
+     * not made for that reason. */
     atomic_uint_fast64_t turns, late;
 };
 

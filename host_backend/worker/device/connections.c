@@ -1,17 +1,18 @@
 /*
  * How many connections to the GPU the worker's contexts have (CUDA_DEVICE_MAX_CONNECTIONS).
  *
- * Kernels of many streams run side by side over a single one, but a stream that waits for a stopped
- * kernel holds up all streams on the same one. And a pool bounds them: of 24 contexts with 32 each,
- * 1 to 3 come to be; of 24 with 8 under MPS, 15 (docs/measurements/contexts.md). So a worker of
- * many tenants has the most there are, and one of a single tenant the driver's own number. Under
- * the host's MPS servers the supervisor chooses, 8 or 2. Under another server it is 2, and to say
- * so saves a third of the start. What the host's environment says goes before.
+ * Kernels of many streams can run side by side over one connection, but a stream that waits for a
+ * stopped kernel blocks all streams on the same connection. And their total is limited: of 24
+ * contexts with 32 each, 1 to 3 could be made; of 24 with 8 under MPS, 15
+ * (docs/measurements/contexts.md). So a worker of many tenants has the maximum, and a worker of one
+ * tenant the driver's default. Under the host's MPS servers the supervisor chooses, 8 or 2. Under
+ * another server it is 2, and setting it saves a third of the start. A value in the host's
+ * environment has precedence.
  *
  * The driver reads the variable in cuInit(), and the worker has called that before a program comes.
- * So when a program wants another number of its tenant's own worker and nobody else is there, the
- * worker has the supervisor start it again, and tells the guest to come again. It gets no more than
- * the driver's own number, or one tenant could take the pool from all others.
+ * So when a program wants another number in its tenant's own worker and no other program is there,
+ * the worker asks the supervisor to restart it, and asks the guest to connect again. A program gets
+ * at most the driver's default, or one tenant could use up all connections.
  */
 #include "host_backend/worker/device/connections.h"
 
@@ -29,15 +30,15 @@
 #define DRIVER_CONNECTIONS 8 /* the driver's default */
 #define MPS_CONNECTIONS    2
 #define ENDING_WAIT_NS     (300 * WEIR_NS_PER_MS)
-#define SETTLED_NS         WEIR_NS_PER_S /* two programs that want different numbers take turns */
+#define SETTLED_NS         WEIR_NS_PER_S /* two programs with different wishes take turns */
 
 struct weir_connections {
     uint32_t now;       /* connections of the worker's contexts, as far as it can tell */
-    uint32_t most;      /* the most that a program may have the worker started with */
-    bool bound;         /* the host's environment sets the number */
+    uint32_t most;      /* the most for which a program may have the worker restarted */
+    bool bound;         /* the host's environment fixes the number */
     uint64_t opened_ns; /* when the worker's contexts were opened */
-    uint32_t n_let_in;  /* guests and sessions; this and the next member: under the worker's lock */
-    bool renewing;      /* the supervisor is to restart the worker with other connections */
+    uint32_t n_let_in;  /* guests and sessions; the worker's lock guards the next two, too */
+    bool renewing;      /* the supervisor is about to restart the worker for it */
 };
 
 enum weir_status weir_connections_choose(struct weir_worker *worker)
@@ -92,7 +93,7 @@ void weir_connections_leave_locked(struct weir_worker *worker)
     worker->connections->n_let_in--;
 }
 
-/* Can it be started again with another number, and is the last time long enough ago? */
+/* Can the worker be restarted with another number, and is its start long enough ago? */
 static bool can_change(const struct weir_worker *worker)
 {
     bool changed_before = worker->config.connections != 0;
@@ -101,8 +102,8 @@ static bool can_change(const struct weir_worker *worker)
            (!changed_before || weir_clock_now_ns() - worker->connections->opened_ns >= SETTLED_NS);
 }
 
-/* The end of a program is seen after a moment, and its session then cleared: the next waits for
- * that. */
+/* Wait for sessions that are ending: the end of a program is noticed late, and then its session is
+ * cleared. */
 static void wait_for_ending_locked(struct weir_worker *worker)
 {
     uint64_t end_ns = weir_clock_now_ns() + ENDING_WAIT_NS;

@@ -1,9 +1,9 @@
 /*
- * Opens a device: its primary context, and what hangs on that.
+ * Opens a device: its primary context, and the objects that depend on it.
  *
- * A thread that opens a device holds its lock `opening` and no other, and is not in the barrier of
- * device_idle.h meanwhile: sessions on other devices go on. What hangs on the context is published
- * by is_open (C1), after which it never changes.
+ * A thread that opens a device holds only its lock `opening`, and has left the barrier of
+ * device_idle.h, so that sessions on other devices continue. The store of is_open publishes these
+ * objects (C1); they never change afterwards.
  */
 
 #include "base/clock.h"
@@ -23,7 +23,7 @@
 
 #define TRIAL_VALUE 0x57e1u
 
-/* The limits that a program may set for its context. */
+/* The limits of its context that a program may set. */
 static const CUlimit limits[] = {CU_LIMIT_STACK_SIZE,
                                  CU_LIMIT_PRINTF_FIFO_SIZE,
                                  CU_LIMIT_MALLOC_HEAP_SIZE,
@@ -60,8 +60,8 @@ static void unmap_registered(const struct weir_driver *driver, void *at, size_t 
     }
 }
 
-/* Does the GPU's own write to registered memory arrive? Tried, because attributes have lied. The
- * device's context is current. */
+/* Does the GPU's own write to registered memory arrive? Tested, because drivers report this
+ * attribute wrongly. The device's context is current. */
 static bool try_write_value(const struct weir_platform *platform, uint32_t index)
 {
     const struct weir_driver *driver = &platform->driver;
@@ -87,7 +87,7 @@ static bool try_write_value(const struct weir_platform *platform, uint32_t index
 
 /* ---------------------------------------------------------------- limits */
 
-/* The context is current. 0: the driver has no limit of this kind. */
+/* Read the limits of the current context. 0: the driver has no limit of this kind. */
 static void read_limits(const struct weir_driver *driver, size_t values[WEIR_DEVICE_LIMITS])
 {
     for (size_t i = 0; i < WEIR_DEVICE_LIMITS; i++) {
@@ -132,11 +132,11 @@ static uint64_t attribute_of(const struct weir_worker_device *device, CUdevice_a
 }
 
 /*
- * Device memory that a context takes for a limit. The stack is there for each thread that the
- * context's SMs can hold, which is what an H200's context takes of its 520 MiB for 1 KiB. What a
- * level of synchronisation takes is the CUDA C++ Programming Guide's figure, for the GPUs that
- * still have them. A launch that is pending keeps its parameters, 4 KiB of them at most before
- * CUDA 12.1: an upper bound that was not measured.
+ * Device memory that a context takes for a limit. The stack exists for each thread that the
+ * context's SMs can hold: this explains the 520 MiB of an H200's context with stacks of 1 KiB. The
+ * size of a level of synchronisation is from the CUDA C++ Programming Guide, for GPUs that still
+ * have them. A pending launch keeps its parameters, at most 4 KiB before CUDA 12.1: an upper bound
+ * that was not measured.
  */
 static uint64_t bytes_of(const struct weir_worker_device *device, CUlimit limit, uint64_t value)
 {
@@ -152,7 +152,7 @@ static uint64_t bytes_of(const struct weir_worker_device *device, CUlimit limit,
     case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT:
         return value * 4096;
     default:
-        return 0; /* the limit is of the L2 cache, which takes no memory */
+        return 0; /* the limit is about the L2 cache, and takes no memory */
     }
 }
 
@@ -256,8 +256,8 @@ CUresult weir_context_limit_set(struct weir_session *session, uint32_t limit, ui
 
 /* ---------------------------------------------------------------- open */
 
-/* A driver that does not reach its MPS server may make a context beside it, without an error. Such
- * a context has all SMs. */
+/* A driver that does not reach its MPS server may silently make a context outside it. Such a
+ * context has all SMs. */
 static void check_mps(const struct weir_worker *worker, struct weir_worker_device *device)
 {
     int under_mps = 1;
@@ -280,8 +280,8 @@ static void check_mps(const struct weir_worker *worker, struct weir_worker_devic
     }
 }
 
-/* Did an idle worker give up its contexts, so that this one may try again? For the first device the
- * supervisor makes room. */
+/* Did an idle worker give up its contexts, so that this one may try again? Only for devices after
+ * the first: for the first the supervisor makes room. */
 static bool room_was_made(struct weir_worker *worker, uint32_t index, CUresult result)
 {
     return index != 0 &&
@@ -296,7 +296,7 @@ static CUresult retain(struct weir_worker *worker, uint32_t index)
     struct weir_worker_device *device = &worker->platform.devices[index];
     CUresult result;
 
-    /* The worker itself waits only at clean-up: never by spinning. */
+    /* The worker itself waits only during clean-up, so it does not spin. */
     (void)driver->cuDevicePrimaryCtxSetFlags_v2(device->cu,
                                                 CU_CTX_SCHED_BLOCKING_SYNC | CU_CTX_MAP_HOST);
     result = driver->cuDevicePrimaryCtxRetain(&device->context, device->cu);
@@ -306,7 +306,7 @@ static CUresult retain(struct weir_worker *worker, uint32_t index)
     return result;
 }
 
-/* The device's context is current. */
+/* Make the parts of a device. Its context is current. */
 static CUresult make_parts(struct weir_worker *worker, uint32_t index)
 {
     struct weir_platform *platform = &worker->platform;
@@ -322,7 +322,7 @@ static CUresult make_parts(struct weir_worker *worker, uint32_t index)
     }
     device->write_value_ok = try_write_value(platform, index);
     status = weir_gates_add(worker, index);
-    read_limits(&platform->driver, device->limits); /* the values once Weir has set it up */
+    read_limits(&platform->driver, device->limits); /* the values that Weir starts with */
     return status == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -398,7 +398,7 @@ void weir_worker_contexts_close(struct weir_worker *worker)
     }
 }
 
-/* ---------------------------------------------------------------- as a session uses them */
+/* ---------------------------------------------------------------- use by sessions */
 
 CUresult weir_session_switch(struct weir_session *session, uint32_t device)
 {

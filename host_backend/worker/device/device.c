@@ -1,9 +1,10 @@
 /*
- * The driver and the worker's devices: found and described.
+ * Finds and describes the driver and the worker's devices.
  *
  * "auto" takes NVIDIA's libcuda.so.1 if it has a device, else softgpu. All sessions work in the
  * devices' primary contexts, each retained once (contexts.c): kernels of several tenants can only
- * run side by side in one context. Everything that a guest asks about a device is asked here once.
+ * run side by side in one context. Everything that a guest may ask about a device is read here
+ * once.
  */
 #include "host_backend/worker/device/device.h"
 #include "host_backend/worker/device/connections.h"
@@ -22,14 +23,14 @@
 #define N_ATTRIBUTES   149
 #define N_LIMITS       16
 #define P2P_ATTRIBUTES 5
-/* Contexts of an H100 were 98 natively, and took 75 MiB on 13 SMs and 519 MiB on 132 under MPS
- * (docs/measurements/contexts.md, docs/design/workers.md). */
+/* An H100 had room for 98 native contexts. Under MPS a context took 75 MiB on 13 SMs and 519 MiB on
+ * 132 (docs/measurements/contexts.md, docs/design/workers.md). */
 #define CONTEXTS_MAX     98u
 #define CONTEXT_BYTES    (UINT64_C(26) << 20)
 #define CONTEXT_SM_BYTES (UINT64_C(15) << 18) /* memory of a context for each SM */
 #define FACTS_MAX        (N_LIMITS + 1 + WEIR_DEVICES_MAX * (1 + P2P_ATTRIBUTES))
 
-/* A driver that is only tried may be missing. */
+/* Open a driver; with "auto" it may be missing. */
 static enum weir_status open_driver(struct weir_worker *worker, const char *path, bool tried,
                                     int *ret_devices)
 {
@@ -56,7 +57,7 @@ static enum weir_status open_driver(struct weir_worker *worker, const char *path
     return WEIR_OK;
 }
 
-/* Find softgpu beside the program: in a build tree, an installation, or where ld.so looks. */
+/* Find softgpu near the program: in a build tree, an installation, or where ld.so searches. */
 static enum weir_status open_softgpu(struct weir_worker *worker, int *ret_devices)
 {
     static const char *const places[] = {
@@ -90,7 +91,7 @@ static enum weir_status choose_driver(struct weir_worker *worker, int *ret_devic
     const char *wanted = worker->config.driver;
     enum weir_status status;
 
-    /* Should libcuda.so.1 be Weir's own, it must find no host here and so have no device. */
+    /* If libcuda.so.1 is Weir's own, it must find no host here and so have no device. */
     setenv("WEIR_HOST", "none:", 1);
     status = weir_connections_choose(worker);
     if (status != WEIR_OK) {
@@ -144,7 +145,7 @@ static enum weir_status describe_attributes(struct weir_worker *worker,
     return WEIR_OK;
 }
 
-/* What it may do with the others' memory. */
+/* Describe what a device may do with the memory of the others. */
 static void describe_peers(struct weir_worker *worker, uint32_t index)
 {
     const struct weir_driver *driver = &worker->platform.driver;
@@ -184,7 +185,7 @@ uint32_t weir_device_capability(const struct weir_device *device)
     return major && minor ? (uint32_t)(major->value * 10 + minor->value) : 0;
 }
 
-/* What the driver says without a context. */
+/* Read the properties that need no context. */
 static enum weir_status describe(struct weir_worker *worker, struct weir_worker_device *device)
 {
     const struct weir_driver *driver = &worker->platform.driver;
@@ -231,9 +232,9 @@ static enum weir_status describe(struct weir_worker *worker, struct weir_worker_
     return WEIR_OK;
 }
 
-/* ---------------------------------------------------------------- what only a context says */
+/* --------------------------------------------------------------- properties that need a context */
 
-/* The context of the device, or of another one of its kind, is current. */
+/* Read properties from the current context, which is the device's or that of a similar one. */
 static void ask_context(const struct weir_driver *driver, struct weir_device *d)
 {
     CUexecAffinityParam affinity;
@@ -254,7 +255,7 @@ static void ask_context(const struct weir_driver *driver, struct weir_device *d)
     }
 }
 
-/* Is a device before this one of the same architecture, and which? */
+/* Find an earlier device of the same architecture. */
 static bool has_like(const struct weir_platform *platform, uint32_t index, uint32_t *ret_like)
 {
     uint32_t capability = weir_device_capability(&platform->devices[index].about);
@@ -268,7 +269,7 @@ static bool has_like(const struct weir_platform *platform, uint32_t index, uint3
     return false;
 }
 
-/* Open a context, ask it, and close it again. */
+/* Open a context, read its properties, and close it again. */
 static bool ask_and_close(struct weir_worker *worker, struct weir_worker_device *device)
 {
     const struct weir_driver *driver = &worker->platform.driver;
@@ -288,8 +289,8 @@ static bool ask_and_close(struct weir_worker *worker, struct weir_worker_device 
 }
 
 /*
- * The range of stream priorities and the default limits. Devices of one architecture have the same,
- * so the first context answers for all that are like its device. The first device's is current.
+ * Read the range of stream priorities and the default limits. Devices of one architecture have the
+ * same values, so one context is enough for them. The first device's is current.
  */
 static void describe_contexts(struct weir_worker *worker)
 {
@@ -302,7 +303,7 @@ static void describe_contexts(struct weir_worker *worker)
         if (i == 0) {
             ask_context(&platform->driver, d);
         } else if (has_like(platform, i, &like) || !ask_and_close(worker, &platform->devices[i])) {
-            /* Without a similar device, take the first one's answer. */
+            /* Without a similar device, use the first one's values. */
             const struct weir_device *from = &platform->devices[like].about;
 
             d->stream_priority_least = from->stream_priority_least;
@@ -320,7 +321,7 @@ CUresult weir_platform_enter(const struct weir_platform *platform)
     CUresult result = platform->driver.cuCtxSetCurrent(platform->devices[0].context);
 
     if (result == CUDA_SUCCESS) {
-        /* One guest's capture must not forbid another's allocation. */
+        /* One guest's capture must not forbid another guest's allocation. */
         (void)platform->driver.cuThreadExchangeStreamCaptureMode(&mode);
     }
     return result;
@@ -347,7 +348,7 @@ static bool names_device(struct weir_worker *worker, const char *item, CUdevice 
     return item[4] != 0 && strncasecmp(text, item, strlen(item)) == 0;
 }
 
-/* Add the device that an item names; NULL: the driver's device of this ordinal. */
+/* Add the device that an item of the list names; NULL: the driver's device of this ordinal. */
 static bool add_device(struct weir_worker *worker, const char *item, int ordinal, int n_driver)
 {
     CUdevice device;
@@ -372,7 +373,7 @@ static bool add_device(struct weir_worker *worker, const char *item, int ordinal
     return false;
 }
 
-/* Why an item of the list is none that could be added. */
+/* Explain why an item of the list could not be added. */
 static void explain(struct weir_diag *why, struct weir_worker *worker, const char *item,
                     int n_driver)
 {
@@ -423,7 +424,7 @@ enum weir_status weir_worker_find_devices(struct weir_worker *worker, struct wei
     return choose_devices(worker, n_driver, ret_why);
 }
 
-/* The supervisor looks whether another host serves them. */
+/* Report the devices: the supervisor checks whether another host serves them. */
 static void tell_devices(const struct weir_worker *worker)
 {
     struct weir_link_message message = {.type = WEIR_LINK_DEVICES};
@@ -488,7 +489,7 @@ enum weir_status weir_worker_open_device(struct weir_worker *worker)
         status = weir_nvml_create(worker->platform.real ? "libnvidia-ml.so.1" : NULL,
                                   &device->about, &device->nvml);
     }
-    /* Spinning pays where a core is to spare and a launch costs microseconds. */
+    /* Spinning pays off if a core is idle and a launch takes microseconds. */
     worker->platform.spin.ns = cores >= 8 ? 200 * WEIR_NS_PER_US : WEIR_SHORT_SPIN_NS;
     worker->platform.spin.owed_ns = cores >= 8 && worker->platform.real ? 10 * WEIR_NS_PER_MS : 0;
     weir_connections_opened(worker);
@@ -511,7 +512,7 @@ void weir_worker_close_device(struct weir_worker *worker)
     weir_driver_close(&worker->platform.driver);
 }
 
-/* For tests: softgpu then has no more, either. */
+/* For tests: a limit on softgpu's contexts. */
 static uint32_t softgpu_contexts(void)
 {
     const char *text = getenv("WEIR_SOFTGPU_CONTEXTS");

@@ -19,10 +19,10 @@
 #define STAYED_NS     (80 * WEIR_NS_PER_MS)  /* open time after a session stayed inside */
 #define HOLD_NS       (400 * WEIR_NS_PER_MS) /* limit for runs to resume, and between turns */
 #define PAUSE_NS      (20 * WEIR_NS_PER_US)
-#define LONG_PAUSE_NS (WEIR_NS_PER_MS) /* pause in a wait that has lasted LONG_NS */
+#define LONG_PAUSE_NS (WEIR_NS_PER_MS) /* pause in a wait that has lasted at least LONG_NS */
 #define LONG_NS       (100 * WEIR_NS_PER_MS)
 #define SPIN_NS       (50 * WEIR_NS_PER_US)
-#define SAID_NS       (5 * WEIR_NS_PER_S)  /* waiting time until the log says so, and for whom */
+#define SAID_NS       (5 * WEIR_NS_PER_S)  /* time until a wait is logged */
 #define UNLOADS_NS    (5 * WEIR_NS_PER_MS) /* how long a session's end keeps the device idle */
 
 struct weir_session_idle {
@@ -33,7 +33,8 @@ struct weir_session_idle {
     uint32_t begun;    /* the value that weir_device_idle_begin() gave */
 };
 
-/* The session whose handler this thread is in. It leaves while it waits for the others. */
+/* The session whose handler this thread executes. The thread leaves the barrier while it waits for
+ * the others. */
 static __thread struct weir_session *inside_of;
 
 struct weir_device_idle *weir_device_idle_create(void)
@@ -148,11 +149,10 @@ void weir_device_barrier_resume(struct weir_session *session)
 /* ---------------------------------------------------------------- the barrier */
 
 /*
- * May anybody but the caller give the device work? In a worker of several programs another one may
- * come while the call waits. A monitor, which each program that loads NVML has beside its session,
- * gives none.
- *
- * @param self  the caller's session; NULL: it has none, and every session is another
+ * May a session other than the caller give the device work? In a worker of several programs another
+ * one may come while the call waits. Monitors, which programs with NVML have beside their sessions,
+ * give none.
+ * @param self the caller's session; NULL: it has none, and every session is another
  */
 static bool others_may_come(struct weir_worker *w, const struct weir_session *self)
 {
@@ -170,8 +170,8 @@ static bool others_may_come(struct weir_worker *w, const struct weir_session *se
     return others != 0;
 }
 
-/* Is a stream of the session under capture? The capture ends only after this call, so waiting is
- * useless; and until then the driver does not say what the device still has to do. */
+/* Is a stream of the session under capture? Waiting is useless, since the capture can only end
+ * after this call. Until then the driver does not report the device's remaining work. */
 static bool captures_itself(const struct weir_session *self)
 {
     return self && self->n_captures != 0;
@@ -204,7 +204,8 @@ static void sleep_for(uint64_t ns)
     (void)nanosleep(&pause, NULL);
 }
 
-/* What is short is not worth a sleep, which takes three times as long as it is asked for. */
+/* Pause a waiting thread. A short wait spins: a short sleep takes three times as long as
+ * requested. */
 static void rest(uint64_t since_ns)
 {
     uint64_t waited_ns = weir_clock_now_ns() - since_ns;
@@ -216,7 +217,7 @@ static void rest(uint64_t since_ns)
     }
 }
 
-/* Close the barrier. false: a session stays in a handler, whose call waits for something itself. */
+/* Close the barrier. false: a session stays in its handler, whose driver call waits. */
 static bool close_barrier(struct weir_worker *w)
 {
     uint64_t now_ns = weir_clock_now_ns(), end_ns = now_ns + LEAVE_NS;
@@ -248,7 +249,7 @@ static CUresult record_on(struct weir_worker *w, uint32_t device)
     return driver->cuCtxRecordEvent(context, event);
 }
 
-/* Behind everything that the devices have been given. Forbidden while a stream is under capture. */
+/* Record events behind all work of the devices. Impossible while a stream is under capture. */
 static CUresult record(struct weir_worker *w)
 {
     CUcontext here = NULL;
@@ -261,7 +262,8 @@ static CUresult record(struct weir_worker *w)
     return result;
 }
 
-/* Ignores errors, which the call itself will meet. @param give_up  set: stop waiting; or NULL */
+/* Wait for the recorded events. Errors are ignored, since the call itself will return them. @param
+ * give_up set: stop waiting; or NULL */
 static bool wait_until(struct weir_worker *w, uint64_t end_ns, const atomic_bool *give_up)
 {
     uint64_t now_ns = weir_clock_now_ns();
@@ -305,8 +307,8 @@ struct turn {
     const atomic_bool *give_up; /* set: stop waiting; or NULL */
 };
 
-/* True: the barrier is closed and the devices have nothing to do, or their contexts are dead and
- * the call has its error at once. */
+/* One attempt. True: the barrier is closed and the devices have nothing to do; or their contexts
+ * are dead, so that the call fails at once. */
 static bool turn(struct weir_worker *w, uint64_t moment_ns, struct turn *t)
 {
     struct weir_device_idle *d = w->device_idle;
@@ -336,8 +338,8 @@ static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
 }
 
 /*
- * Wait between two turns until the devices have done what they had, or a capture may have ended.
- * Other sessions may make their calls meanwhile: a capture ends only by such a call. After a while
+ * Wait between two turns until the devices have done their work, or a capture may have ended. Other
+ * sessions may make their calls meanwhile, since only such a call ends a capture. After a while
  * this allows the scheduler to stop kernels again. Otherwise a kernel that never ends would keep
  * the other tenants waiting.
  */
@@ -366,7 +368,7 @@ uint64_t weir_device_idle_limit_ns(const struct weir_session *session)
     return weir_tenant_setting(session->tenant, load_wait_s) * WEIR_NS_PER_S;
 }
 
-/* A call waits, or has waited in vain. */
+/* Log that a call waits, or that it failed after waiting. */
 static void say(struct weir_worker *w, const struct weir_session *self, uint64_t waited_ns,
                 const char *what)
 {
@@ -379,7 +381,7 @@ static void say(struct weir_worker *w, const struct weir_session *self, uint64_t
                   (double)waited_ns / (double)WEIR_NS_PER_S, running);
 }
 
-/* The caller has the lock. @return false: the device is busy still */
+/* Repeat turns. The caller holds the lock. @return false: the device is still busy */
 static bool wait_for_turn(struct weir_worker *w, const struct weir_session *self, uint64_t limit_ns,
                           uint32_t *ret_idle)
 {
@@ -407,7 +409,7 @@ static bool wait_for_turn(struct weir_worker *w, const struct weir_session *self
     return true;
 }
 
-/* @param own  wait also where nobody but the caller may give the device work */
+/* @param own wait also if only the caller may give the device work */
 static CUresult begin_within(struct weir_worker *worker, const struct weir_session *caller,
                              bool own, uint64_t limit_ns, uint32_t *ret_idle)
 {
@@ -418,7 +420,7 @@ static CUresult begin_within(struct weir_worker *worker, const struct weir_sessi
     if (inside) { /* otherwise two calls waiting for idle devices block each other */
         atomic_store_explicit(&inside->idle->inside, 0, memory_order_release);
     }
-    if (!worker->platform.keeps_out) { /* a call that waits does not block other threads */
+    if (!worker->platform.keeps_out) { /* such a call blocks no other thread here */
         (void)begin_runs(worker, ret_idle);
         return CUDA_SUCCESS;
     }
@@ -507,7 +509,7 @@ void weir_session_capture_end(struct weir_session *session, struct weir_host_str
     atomic_fetch_sub(&session->worker->device_idle->captures, 1);
 }
 
-/* ---------------------------------------------------------------- while a session's objects go */
+/* --------------------------------------------------------------- destroying a session's objects */
 
 void weir_session_unloads(struct weir_session *session)
 {

@@ -1,6 +1,6 @@
 /*
- * How a device is, for operators: what NVML says, and what the driver says of its memory if the
- * worker has a context there. What neither says stays unknown: softgpu has no temperature.
+ * The state of a device, for operators: NVML's values, and the driver's value of free memory if the
+ * worker has a context there. Other values stay unknown: softgpu has no temperature.
  */
 #include "host_backend/worker/device/device_status.h"
 
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The first word of an answer. @return false: there is none */
+/* Ask for the first number of an answer. @return false: there is none */
 static bool ask(const struct weir_worker_device *device, const char *function, uint32_t *ret_word)
 {
     const struct weir_nvml_question question = {.function = function}; /* sensor 0 is the GPU */

@@ -1,4 +1,4 @@
-/* How a worker's device is, for operators. Private to host_backend/worker. */
+/* Reports the state of a worker's device to operators. Private to host_backend/worker. */
 #ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_DEVICE_STATUS_H
 #define WEIR_HOST_BACKEND_WORKER_DEVICE_DEVICE_STATUS_H
 
@@ -7,7 +7,7 @@
 struct weir_worker;
 
 /**
- * @param looks  ask NVML and the driver how the device is now; else that stays unknown.
+ * @param looks  ask NVML and the driver for the current state; else that stays unknown.
  * @thread main; leaves the context of a device that is open current if it looks
  */
 void weir_device_status(const struct weir_worker *worker, uint32_t device, bool looks,

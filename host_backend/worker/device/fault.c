@@ -1,5 +1,5 @@
 /*
- * Whose kernel ended the contexts: see fault.h.
+ * Finds out whose kernel ended the contexts: see fault.h.
  *
  * The report is made once for each worker, by the thread that meets the error first. It reads the
  * streams of all sessions: those in the worker's list, under the worker's lock, and each session's
@@ -55,7 +55,8 @@ static struct weir_host_stream *stream_of(struct weir_fault_stream *fault)
     return (struct weir_host_stream *)((char *)fault - offsetof(struct weir_host_stream, fault));
 }
 
-/* Is all work of an unchecked stream done? A failed assert may make it look as if not. */
+/* Is all work of an unchecked stream done? After a failed assert the marks may say that it is
+ * not. */
 static bool is_done(struct weir_session *session, struct weir_fault_stream *fault)
 {
     const struct weir_host_stream *stream = stream_of(fault);
@@ -64,8 +65,8 @@ static bool is_done(struct weir_session *session, struct weir_fault_stream *faul
            session->driver->cuStreamQuery(weir_host_stream_at(stream)) == CUDA_SUCCESS;
 }
 
-/* Waiting for any stream of a context makes the driver look for failed asserts; asking whether it
- * has work does not always. This stream of the current device has none. */
+/* Make the driver look for failed asserts: waiting for any stream of a context does that, asking
+ * whether a stream has work does not always. This stream of the current device has no work. */
 static CUresult look_for_asserts(struct weir_session *session)
 {
     CUstream idle;
@@ -100,7 +101,7 @@ CUresult weir_fault_check_asserts(struct weir_session *session)
     return weir_error_is_sticky(result) ? result : CUDA_SUCCESS;
 }
 
-/* ---------------------------------------------------------------- what streams were given */
+/* ---------------------------------------------------------------- the work of streams */
 
 static void store_name(struct weir_fault_stream *stream, const char *name)
 {
@@ -166,7 +167,7 @@ void weir_fault_stream_gone(struct weir_session *session, struct weir_host_strea
 
 /* ---------------------------------------------------------------- unfinished kernels */
 
-/* Fit for a quoted value of a log line. */
+/* Make a name fit for a quoted value of a log line. */
 static void quotable(const char *name, char *text, size_t bytes)
 {
     (void)weir_text_visible(name, text, bytes);
@@ -283,7 +284,8 @@ static void name_suspects(const struct weir_worker *worker, struct suspects *sus
     }
 }
 
-/* May the session have caused the fault? @param culprit  whose fault it is; NULL: unknown */
+/* May the session have caused the fault? @param culprit the session that caused it; NULL:
+ * unknown */
 static bool is_suspect(const struct weir_session *s, const struct weir_session *culprit,
                        char *kernels, size_t bytes)
 {
@@ -313,7 +315,8 @@ struct report {
     bool elsewhere;                      /* the fault was in another worker */
 };
 
-/* One line for each program of the worker: what it had on the GPU, or that it is not to blame. */
+/* Log a line for each program of the worker: its work on the GPU, or that it did not cause the
+ * fault. */
 static void log_sessions_locked(const struct weir_worker *worker, const struct report *report,
                                 const struct suspects *suspects)
 {
@@ -410,7 +413,7 @@ static void end_context(struct weir_worker *worker, const struct report *report)
 
 void weir_session_fault(struct weir_session *session, CUresult error)
 {
-    /* Under MPS an assert ends its own client only; another fault may be anybody's. */
+    /* Under MPS an assert only ends its own client; any client may have caused another fault. */
     bool own = error == CUDA_ERROR_ASSERT && session->worker->config.under_mps;
     const struct report report = {
         .error = error, .reporter = session, .culprit = own ? session : NULL};
@@ -420,7 +423,7 @@ void weir_session_fault(struct weir_session *session, CUresult error)
 
 void weir_worker_fault_elsewhere(struct weir_worker *worker)
 {
-    /* Every client of the server gets this error, whatever the fault was. */
+    /* Every client of the server gets this error, whatever the cause. */
     const struct report report = {.error = CUDA_ERROR_ILLEGAL_ADDRESS, .elsewhere = true};
 
     end_context(worker, &report);

@@ -13,7 +13,7 @@
 #define LEVELS_MANY 6
 #define LEVELS_MIN  3 /* at least one level of stream priority for each class */
 
-/* ---------------------------------------------------------------- what a gate asks for */
+/* ---------------------------------------------------------------- callbacks of the gate */
 
 static void thread_begins(void *user)
 {
@@ -79,7 +79,7 @@ static void find_levels(struct weir_device_gate *g, struct weir_worker *worker, 
     g->fill = has_levels(g) ? worker->config.scheduler.fill : WEIR_SCHED_FILL_NONE;
 }
 
-/* In which steps can a context of all of the device be kept to parts of it? 0: it cannot. */
+/* The step of parts into which a context of the whole device can be divided. 0: it cannot. */
 static uint32_t part_step(const struct weir_worker *worker, uint32_t device)
 {
     uint32_t step = weir_sched_part_step(weir_worker_sms(worker, device));
@@ -118,7 +118,7 @@ static void destroy(struct weir_device_gate *g)
     free(g);
 }
 
-/* What a device needs beside its gate. */
+/* Make what a device needs beside its gate. */
 static enum weir_status create(struct weir_worker *worker, uint32_t device,
                                const struct weir_gate_ops *runs, size_t item_room,
                                struct weir_device_gate **ret_gate)
@@ -152,7 +152,7 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
     return WEIR_OK;
 }
 
-/* The gate itself. */
+/* Make the gate itself. */
 static enum weir_status begin(struct weir_device_gate *g)
 {
     struct weir_worker *worker = g->worker;
@@ -234,9 +234,10 @@ void weir_gates_destroy(struct weir_worker *worker)
     weir_gate_client_destroy(client);
 }
 
-/* ---------------------------------------------------------------- all of them */
+/* ---------------------------------------------------------------- all gates of the worker */
 
-/* The next one from a device on, while none is made or attached. NULL: there are no more. */
+/* Find the next gate, from a device on; the first gate's lock keeps others from making or attaching
+ * one. NULL: there are no more. */
 static struct weir_device_gate *next_locked(struct weir_worker *worker, uint32_t device)
 {
     while (device < worker->platform.n_devices && !worker->gates[device]) {
@@ -245,7 +246,7 @@ static struct weir_device_gate *next_locked(struct weir_worker *worker, uint32_t
     return device < worker->platform.n_devices ? worker->gates[device] : NULL;
 }
 
-/* The first one, and the lock of all. NULL: there is no scheduler, and nothing to unlock. */
+/* Get the first gate, with the lock of all. NULL: there is no scheduler, and nothing to unlock. */
 static struct weir_device_gate *lock_all(struct weir_worker *worker)
 {
     struct weir_device_gate *first = worker->gates[0];
@@ -323,7 +324,7 @@ void weir_gates_usage(struct weir_tenant *tenant, struct weir_status_tenant *row
 
 /* ---------------------------------------------------------------- stream priorities */
 
-/* Levels of a class, upwards from the least; what a guest asks for counts between the two. */
+/* Levels of a class, from the lowest up; the guest's priority chooses among them. */
 struct levels {
     int low, high;
 };
@@ -331,17 +332,15 @@ struct levels {
 /*
  * How the classes share the device's levels. With six, as on NVIDIA's GPUs (0 to -5 in CUDA):
  *
- *     0  what fills others' gaps (WEIR_SCHED_BELOW)
- *     1  low
- *     2  normal
- *     3  normal, above: small graphs whose tenants are behind, and work of tenants that were away
- *        (WEIR_SCHED_ABOVE). Where no level is above, or its tenant is alone: what the guest asks a
- *        high priority for
+ *     0 work of fillers (WEIR_SCHED_BELOW) 1 low 2 normal 3 normal, above: small graphs whose
+ *     tenants are behind, and work of tenants that were away
+ *        (WEIR_SCHED_ABOVE). Without that level, or while the tenant is alone: work for which the
+ *        guest asks a high priority
  *     4  high
  *     5  control of runs
  *
- * So while the scheduler decides, no guest overtakes others of its class by asking. A device with
- * few levels gives each class one.
+ * So while the scheduler decides, no guest gets ahead of others of its class by asking. A device
+ * with few levels gives each class one.
  */
 static struct levels levels_of(int levels, int priority)
 {

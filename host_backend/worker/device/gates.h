@@ -1,6 +1,6 @@
 /*
- * A worker's gates: one for each device that is open, and what it needs beside that to admit work:
- * marks in streams, parts of its SMs, and levels of stream priorities.
+ * A worker's gates: one for each open device, with what else is needed to admit work: marks in
+ * streams, parts of its SMs, and levels of stream priorities.
  *
  * Source: docs/design/gate.md
  */
@@ -16,14 +16,14 @@ struct weir_tenant;
 struct weir_worker;
 
 /*
- * One device's: the first's is made when the worker starts, each other when its device is opened.
- * Constant after it was made, but for what the first one has under its lock.
+ * The gate of one device: the first device's is made when the worker starts, each other when its
+ * device is opened. Constant afterwards, except the members that the first one's lock guards.
  */
 struct weir_device_gate {
     struct weir_worker *worker;
     uint32_t device;
     struct weir_gate *gate;
-    pthread_mutex_t lock; /* the first gate's lock guards making, attaching, listing all */
+    pthread_mutex_t lock;            /* in the first gate: guards making, attaching, listing all */
     struct weir_gate_client *client; /* guarded by lock, too; NULL: never attached */
     bool attached;                   /* attached to client; guarded by lock, too */
     struct weir_gate_ops ops;
@@ -31,21 +31,21 @@ struct weir_device_gate {
     enum weir_sched_fill fill;
     struct weir_marks *marks;
     struct weir_parts *parts; /* NULL: work cannot be kept to parts of the device */
-    uint32_t part_step;       /* weir_sched_part_step() of the device; 0: it has no parts */
-    atomic_uint_fast64_t parts_retry_ns;   /* when a part may be made again that could not be */
-    int priority_least, priority_greatest; /* the range of stream priorities, as CUDA counts them */
+    uint32_t part_step;       /* step of parts (weir_sched_part_step()); 0: it has no parts */
+    atomic_uint_fast64_t parts_retry_ns;   /* when to retry making a part that failed */
+    int priority_least, priority_greatest; /* the range of stream priorities, in CUDA's numbers */
 };
 
-/** SMs of a device; 1 where it does not say. @thread any */
+/** SMs of a device; 1 if its driver does not report them. @thread any */
 uint32_t weir_worker_sms(const struct weir_worker *worker, uint32_t device);
 
-/** Say of all devices how the gate process is to schedule them. @thread main */
+/** Describe for all devices how the gate process is to schedule them. @thread main */
 void weir_gates_describe(struct weir_worker *worker, struct weir_link_reads *ret_gpus);
 
 /**
  * Make the first device's gate, if the worker's configuration wants a scheduler.
  *
- * @param runs  what becomes of orders about runs; the other functions are not looked at.
+ * @param runs  executes orders about runs; the other functions are not used.
  * @param item_room  bytes that runs wants in each item.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_DRIVER
  * @thread main, with the first device's context
@@ -63,34 +63,35 @@ enum weir_status weir_gates_add(struct weir_worker *worker, uint32_t device) WEI
 /** No session and no tenant may be left. @thread main */
 void weir_gates_destroy(struct weir_worker *worker);
 
-/** The tenant goes. @thread main */
+/** The tenant is removed. @thread main */
 void weir_gates_tenant_gone(struct weir_tenant *tenant);
 
-/** Add to a row of weir-status(1) what it has copied and what passed undecided, on all devices; and
- * is there a scheduler? @thread any */
+/** Add to a row of weir-status(1) what the tenant has copied and how much passed undecided, on all
+ * devices. @return whether there is a scheduler @thread any */
 void weir_gates_usage(struct weir_tenant *tenant, struct weir_status_tenant *row);
 
 /**
  * The stream priority for work of a tenant's class.
  *
- * @param decided  the scheduler has decided about the work, with this level. Else it passes beside
- *                 the scheduler, as its tenant is alone, and within the class counts what the guest
- *                 asks for.
- * @param asked    by the guest, as CUDA counts priorities.
+ * @param decided  the scheduler has decided about the work, with this level. Else it passes
+ *                 undecided, since its tenant is alone, and the guest's priority counts within the
+ *                 class.
+ * @param asked    the guest's priority, in CUDA's numbers.
  * @thread any
  */
 int weir_device_gate_priority(const struct weir_device_gate *gate, enum weir_priority priority,
                               enum weir_sched_level level, bool decided, int asked);
 
-/** What the guest asked for that has this stream priority in a tenant's class. @thread any */
+/** The priority that the guest asked for when it got this stream priority in a tenant's class.
+ * @thread any */
 int weir_device_gate_asked(const struct weir_device_gate *gate, enum weir_priority priority,
                            int native);
 
-/** Do streams of a higher priority go first on the device? @thread any */
+/** Does the device run streams of a higher priority first? @thread any */
 bool weir_device_gate_has_levels(const struct weir_device_gate *gate);
 
 /**
- * The gate process decides from now on (host_backend/gate/port.h).
+ * Let the gate process decide from now on (host_backend/gate/port.h).
  * @param port_fd  borrowed.
  * @param bell_fd  taken.
  * @thread main

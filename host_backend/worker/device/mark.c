@@ -15,8 +15,8 @@ struct page {
     uint8_t *host;
     CUdeviceptr dptr;
     uint64_t used;                 /* bit mask of the words in use */
-    uint64_t leaving;              /* used words whose stream is gone, but not all of its writes */
-    uint32_t expected[PAGE_WORDS]; /* the value that the last of those writes stores */
+    uint64_t leaving;              /* used words whose stream is gone, but not all of its marks */
+    uint32_t expected[PAGE_WORDS]; /* value of the last mark of such a word */
 };
 _Static_assert(PAGE_WORDS == 64, "a bit per word");
 
@@ -98,7 +98,7 @@ void weir_marks_prepare(struct weir_marks *marks)
     pthread_mutex_unlock(&marks->lock);
 }
 
-/* Words that nothing writes any more. */
+/* Free the words to which no mark is pending any more. */
 static void reclaim_locked(struct page *page)
 {
     for (uint64_t left = page->leaving; left != 0; left &= left - 1) {
@@ -195,7 +195,7 @@ void weir_mark_event_put(struct weir_marks *marks, CUevent event)
     }
 }
 
-/* ---------------------------------------------------------------- kernels behind marks */
+/* --------------------------------------------------------------- kernels without a reached mark */
 
 void weir_mark_kernel_given(struct weir_mark_word *word, int n)
 {
@@ -204,7 +204,7 @@ void weir_mark_kernel_given(struct weir_mark_word *word, int n)
     atomic_store_explicit(&word->given, given + (unsigned)n, memory_order_relaxed);
 }
 
-/* The mark that was just put stands behind all kernels so far. */
+/* Note that the newest mark stands behind all kernels so far. */
 static void note_kernels(struct weir_mark_word *word)
 {
     unsigned given = atomic_load_explicit(&word->given, memory_order_relaxed);

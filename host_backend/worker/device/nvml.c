@@ -1,5 +1,5 @@
 /*
- * Questions of guests to the real libnvidia-ml.so.1.
+ * Passes guests' questions to the real libnvidia-ml.so.1.
  *
  * A question names a row of proto/nvml/functions.def; its shape says how the function is called and
  * how long its data is. All calls are made under one lock, in a buffer much larger than any
@@ -7,8 +7,8 @@
  * that no number of guests makes more calls than that. Only the first KEY_BYTES of a versioned
  * structure are input; what they hold is part of the answer's key.
  *
- * The library is loaded at the first question: it takes tens of milliseconds. Should the loader
- * find Weir's own (a host run inside a guest), it is recognised by its export table and left alone.
+ * The library is loaded at the first question: it takes tens of milliseconds. If the loader finds
+ * Weir's own library (a host run inside a guest), its export table shows that, and it is not used.
  */
 #include "host_backend/worker/device/nvml.h"
 
@@ -58,7 +58,7 @@ struct weir_nvml {
     bool tried;
     void *library; /* NULL: there is none */
     nvmlDevice_t handle;
-    void *functions[N_ROWS]; /* NULL: this driver has none such */
+    void *functions[N_ROWS]; /* NULL: this driver lacks the function */
     struct kept kept[KEPT_MAX];
 };
 
@@ -171,7 +171,8 @@ static void load_locked(struct weir_nvml *nvml)
 #define OUT64            unsigned long long *
 #define CALL(types, ...) (((nvmlReturn_t(*) types)(uintptr_t)fn)(__VA_ARGS__))
 
-/* A list that was longer than the room: the count alone goes back. */
+/* Size of the answer for a list. If the list was longer than the room, only the count is
+ * returned. */
 static uint32_t list_bytes(const struct weir_nvml_answer *answer, uint32_t room, uint32_t each)
 {
     uint32_t count;
@@ -321,14 +322,14 @@ static nvmlReturn_t check_versioned(const struct weir_nvml_row *row,
         version_bytes_at(q->data, q->n_data - each) != each) {
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     }
-    /* The length of the text inside: the library may fill as much with zeros. */
+    /* Length of the text inside the structure: the library may fill the rest with zeros. */
     if (row->shape == WEIR_NVML_SYS_VT && q->arguments[0] > each) {
         return NVML_ERROR_INVALID_ARGUMENT;
     }
     return NVML_SUCCESS;
 }
 
-/* Is the question's data right for its row, and how long is the answer's at most? */
+/* Check the question's data for its row, and compute the largest size of the answer. */
 static nvmlReturn_t measure(const struct weir_nvml_row *row, const struct weir_nvml_question *q,
                             uint32_t *ret_bytes)
 {
@@ -365,7 +366,7 @@ static nvmlReturn_t measure(const struct weir_nvml_row *row, const struct weir_n
     }
 }
 
-/* Numbers that the shape does not use would make one question many. */
+/* The number of arguments that the shape uses. Others must not make one question into several. */
 static uint32_t n_arguments(enum weir_nvml_shape shape)
 {
     static const uint8_t n[WEIR_NVML_SHAPE_COUNT] = {
@@ -378,7 +379,7 @@ static uint32_t n_arguments(enum weir_nvml_shape shape)
     return n[shape];
 }
 
-/* A text goes back as long as it is. */
+/* Cut a text behind its end. */
 static void trim(const struct weir_nvml_row *row, struct weir_nvml_answer *answer)
 {
     if (row->shape == WEIR_NVML_T || row->shape == WEIR_NVML_I_T || row->shape == WEIR_NVML_SYS_T) {
@@ -396,7 +397,7 @@ static bool lasts(nvmlReturn_t result)
            result == NVML_ERROR_INVALID_ARGUMENT || result == NVML_ERROR_INSUFFICIENT_SIZE;
 }
 
-/* The kept answer, or the place to keep it in. */
+/* Find the kept answer, or the place to keep it in. */
 static struct kept *find_kept(struct weir_nvml *nvml, const struct key *key, bool *ret_fresh)
 {
     struct kept *oldest = &nvml->kept[0];
@@ -503,7 +504,7 @@ nvmlReturn_t weir_nvml_ask(struct weir_nvml *nvml, const struct weir_nvml_questi
     return result;
 }
 
-/* A guest's own question is answered from its tenant's quota, so no row has this function. */
+/* Guests get their tenant's quota as an answer, so no row has this function. */
 bool weir_nvml_free_bytes(struct weir_nvml *nvml, uint64_t *ret_bytes)
 {
     nvmlReturn_t (*memory_info)(nvmlDevice_t, nvmlMemory_t *) = NULL;

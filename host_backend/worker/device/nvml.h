@@ -1,6 +1,6 @@
 /*
- * NVML on the host's side: guests' questions are put to the real libnvidia-ml.so.1, or answered
- * from what the driver said when the worker started. Private to host_backend. Source:
+ * NVML on the host's side: the real libnvidia-ml.so.1 answers guests' questions, or else the
+ * driver's values from the start of the worker do. Private to host_backend. Source:
  * docs/design/nvml.md
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_NVML_H
@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A carried function: a row of proto/nvml/functions.def. */
+/* A function that guests may call: a row of proto/nvml/functions.def. */
 struct weir_nvml_row {
     const char *name;
     enum weir_nvml_shape shape;
@@ -21,7 +21,7 @@ struct weir_nvml_row {
     enum weir_nvml_keep keep;
 };
 
-/* What a guest asks: borrowed for the call. */
+/* A guest's question; borrowed for the call. */
 struct weir_nvml_question {
     const char *function;
     uint32_t arguments[WEIR_NVML_ARGUMENTS];
@@ -30,7 +30,8 @@ struct weir_nvml_question {
     const struct weir_device *peer; /* the device that a row of shape D_U names; NULL: none */
 };
 
-/* Room for any answer; the real library writes here too, so a wrong size of ours stays harmless. */
+/* Room for any answer. The real library writes here, too: with spare room, a wrong size in our
+ * table does no harm. */
 struct weir_nvml_answer {
     _Alignas(16) uint8_t data[2 * WEIR_NVML_DATA_MAX];
     uint32_t n_data;
@@ -39,8 +40,8 @@ struct weir_nvml_answer {
 struct weir_nvml;
 
 /**
- * @param library  "libnvidia-ml.so.1", or another for tests; NULL: there is none. Loaded when first
- *                 asked; borrowed for ever.
+ * @param library  "libnvidia-ml.so.1", or another for tests; NULL: there is none. Loaded at the
+ *                 first question; borrowed for ever.
  * @param device   the worker's; borrowed.
  * @param ret_nvml gives it.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY

@@ -1,7 +1,7 @@
 /*
- * What can be said of a device without NVML: with softgpu, or where a host has no
- * libnvidia-ml.so.1. From the description that guests get at the handshake; what it does not tell
- * is not supported.
+ * Answers about a device without NVML: with softgpu, or if a host has no libnvidia-ml.so.1. The
+ * answers come from the description that guests get at the handshake; other questions are not
+ * supported.
  */
 #include "host_backend/worker/device/nvml.h"
 
@@ -146,7 +146,8 @@ static nvmlReturn_t give_zeros(struct weir_nvml_answer *answer, bool versioned)
     return NVML_SUCCESS;
 }
 
-/* Can it make atomic operations in another device's memory? NVIDIA's can over NVLink only. */
+/* Can the device make atomic operations in another device's memory? NVIDIA's can over NVLink
+ * only. */
 static bool is_linked(const struct weir_device *device)
 {
     for (uint32_t peer = 0; peer < WEIR_CONTROL_MAX_DEVICES; peer++) {
@@ -162,7 +163,7 @@ static bool is_linked(const struct weir_device *device)
     return false;
 }
 
-/* Links of a device that has some: all of them up, to a switch. */
+/* Answer about a link: all links are up, to a switch. */
 static nvmlReturn_t give_link(const char *what, uint32_t link, struct weir_nvml_answer *answer)
 {
     if (link >= LINKS) {
@@ -200,7 +201,7 @@ static nvmlReturn_t give_field(const struct weir_device *device, const uint32_t 
     return NVML_SUCCESS;
 }
 
-/* One flat chain: a name, an answer. */
+/* Answer a call by its name. The function is a flat chain of names. */
 nvmlReturn_t weir_nvml_plain(const struct weir_device *device, const struct weir_nvml_row *row,
                              const uint32_t *arguments, struct weir_nvml_answer *answer)
 {

@@ -1,4 +1,4 @@
-/* The legacy stream's order, kept with events: see order.h. */
+/* Keeps the legacy stream's order with events: see order.h. */
 #include "host_backend/worker/device/order.h"
 
 #include "base/clock.h"

@@ -1,10 +1,10 @@
 /*
  * The legacy stream's order, kept inside a session's context.
  *
- * All real streams are non-blocking, so the driver orders nothing by itself. A piece of work for a
- * stream is announced first; what CUDA promises about the legacy stream is then made with events:
- * legacy work waits for every blocking stream that has had work since it last did, blocking work
- * waits for the legacy stream's latest. Nothing is inserted where only one of the two is used.
+ * All real streams are non-blocking, so the driver orders nothing by itself. A session announces
+ * each piece of work for a stream. Events then give the order that CUDA promises for the legacy
+ * stream: legacy work waits for the new work of every blocking stream, and blocking work waits for
+ * the legacy stream's latest work. If only one of the two is used, no event is inserted.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_ORDER_H
 #define WEIR_HOST_BACKEND_WORKER_DEVICE_ORDER_H
@@ -16,10 +16,10 @@ struct weir_session;
 
 /**
  * Work is about to be given to a stream.
- * @param forks  it has streams of its own inside: a graph.
+ * @param forks  the work has several streams inside: a graph.
  * @return CUDA_SUCCESS
  * @return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT  as weir_order_refuse()
- * @return the driver's
+ * @return an error of the driver
  * @thread session
  */
 CUresult weir_order_begin(struct weir_session *session, struct weir_host_stream *stream,
@@ -27,7 +27,7 @@ CUresult weir_order_begin(struct weir_session *session, struct weir_host_stream 
 
 /**
  * Would use of the stream make it depend on a capture: the legacy stream on a blocking one?
- * @param invalidate  it is used: those captures are invalidated, as the driver does.
+ * @param invalidate  the stream is used: invalidate such captures, as the driver does.
  * @return CUDA_SUCCESS
  * @return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT  yes
  * @thread session
@@ -36,23 +36,23 @@ CUresult weir_order_refuse(struct weir_session *session, const struct weir_host_
                            bool invalidate);
 
 /**
- * The stream's present work is about to be waited for: the legacy stream takes in what blocking
- * streams were given, but no later work is made to wait for it. Streams under capture are left out:
- * the guest has what they were given before taken in before they are captured.
+ * The host is about to wait for the stream's present work. The legacy stream then waits for the
+ * work of blocking streams, but no later work waits for it. Streams under capture are left out: the
+ * guest has the legacy stream wait for their earlier work before their capture.
  * @thread session
  */
 CUresult weir_order_mark(struct weir_session *session, struct weir_host_stream *stream);
 
-/** A stream is about to be destroyed: legacy work still waits for what it was given. */
+/** A stream is about to be destroyed: legacy work still waits for its work. */
 CUresult weir_order_leave(struct weir_session *session, struct weir_host_stream *stream);
 
 /**
- * Make a stream wait for what another has been given so far; what that is given later is not waited
- * for, so the event can serve again.
+ * Make a stream wait for the work that another has so far, but not for its later work, so the event
+ * can be used again.
  *
- * @param event   made if it is NULL; whose it is destroys it.
+ * @param event   made if it is NULL; the caller destroys it.
  * @param stream  NULL: the event has been recorded before.
- * @return CUDA_SUCCESS, or the driver's.
+ * @return CUDA_SUCCESS, or an error of the driver.
  * @thread session, with the context
  */
 CUresult weir_order_join(const struct weir_driver *driver, CUevent *event, CUstream stream,
@@ -70,12 +70,14 @@ CUresult weir_order_join(const struct weir_driver *driver, CUevent *event, CUstr
 void weir_host_stream_set_priority(const struct weir_driver *driver, CUstream stream, int *have,
                                    int priority);
 
-/** Is it under capture? Asks the driver only when the session has captures. */
+/** Is the stream under capture? Asks the driver only if the session has captures. */
 bool weir_host_stream_capturing(struct weir_session *session,
                                 const struct weir_host_stream *stream);
 
-/** Wait for a stream without cuStreamSynchronize; CUDA_ERROR_TIMEOUT.
- * @thread any with the context */
+/**
+ * Wait for a stream without cuStreamSynchronize(). @return also CUDA_ERROR_TIMEOUT
+ * @thread any with the context
+ */
 CUresult weir_host_stream_wait(const struct weir_driver *driver, CUstream stream,
                                uint64_t timeout_ns);
 

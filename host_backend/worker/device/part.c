@@ -10,10 +10,10 @@
 struct weir_part {
     struct weir_parts *parts;
     CUgreenCtx green;            /* NULL: the place in the table is free */
-    CUcontext context;           /* the same, as nodes of graphs name it */
+    CUcontext context;           /* the same green context, in the form that graph nodes need */
     uint32_t sm_first, sm_count; /* as in struct weir_sched_place */
-    uint32_t users;              /* guarded by the table's lock, as the others are */
-    uint64_t found;              /* value of parts->finds when it was last found */
+    uint32_t users;              /* users of the part; the table's lock guards all counts */
+    uint64_t found;              /* value of parts->finds when the part was last found */
 };
 
 struct weir_parts {
@@ -21,13 +21,13 @@ struct weir_parts {
     CUdevice device;
     pthread_mutex_t lock;
     uint64_t finds;
-    bool keeps_order; /* the driver was seen to keep streams of parts in order with others */
+    bool keeps_order; /* the driver was seen to order streams of parts with other streams */
     struct weir_part part[WEIR_PARTS_MAX];
 };
 
 /* ---------------------------------------------------------------- dividing the device */
 
-/* Which SMs are the first sms, and which are the others? */
+/* Divide the SMs into the first sms SMs and the others. */
 static bool split(const struct weir_driver *d, CUdevice device, uint32_t sms,
                   CUdevResource *ret_first, CUdevResource *ret_rest)
 {
@@ -70,7 +70,7 @@ static CUresult make_stream(const struct weir_part *part, int priority, CUstream
                                                        CU_STREAM_NON_BLOCKING, priority);
 }
 
-/* Do streams of the part and of the primary context take each other's events? */
+/* Can streams of the part and of the primary context wait for each other's events? */
 static bool keeps_order(const struct weir_part *part)
 {
     const struct weir_driver *d = part->parts->driver;
@@ -168,7 +168,7 @@ void weir_part_put(struct weir_part *part)
     }
 }
 
-/* A free place, or the part that was found longest ago. NULL: all of these parts are in use. */
+/* Find a free place, or the part that was found longest ago. NULL: all parts are in use. */
 static struct weir_part *oldest_locked(struct weir_parts *parts, bool unused)
 {
     struct weir_part *oldest = NULL;
@@ -244,7 +244,7 @@ void weir_part_attribute_set(struct weir_host_stream *stream, CUlaunchAttributeI
     stream->part.lacks |= 1u << id;
 }
 
-/* Some drivers lack attributes in a green context: an attribute that is refused is left out. */
+/* Copy attributes. Some drivers lack some of them in a green context: a refused one is left out. */
 static void copy_attributes(const struct weir_driver *d, struct weir_host_stream *stream)
 {
     struct weir_stream_part *p = &stream->part;

@@ -25,8 +25,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Some 40 MiB of the GPU's memory. Both sides of four divisions: the scheduler goes from one to the
- * next only now and then. */
+/* They take some 40 MiB of the GPU's memory. That is enough for both sides of four divisions: the
+ * scheduler changes the division seldom. */
 #define WEIR_PARTS_MAX 8u
 
 struct weir_driver;
@@ -34,24 +34,26 @@ struct weir_host_stream;
 struct weir_part;
 struct weir_parts; /* those of one device */
 
-/* The state in parts of a stream that may have been moved. */
+/* The part to which a stream was moved, and the stream there. */
 struct weir_stream_part {
-    struct weir_part *part; /* counted: where stream is; NULL: it was not made yet */
-    CUstream stream;        /* stands for the guest's stream there */
+    struct weir_part *part; /* counted: the part of `stream`; NULL: `stream` was not made yet */
+    CUstream stream;        /* takes the place of the guest's stream in the part */
     int priority;           /* the priority of stream */
     uint32_t set;           /* bit mask of attributes that the guest has set */
-    uint32_t lacks;         /* those of them that stream lacks */
-    bool in;                /* the work goes to stream now */
+    uint32_t lacks;         /* attributes among them that `stream` does not have yet */
+    bool in;                /* the work now goes to `stream` */
 };
 
 /** Does the driver divide the device into its first sms SMs and the others? It may still not make
  * the parts. @param sms  1 .. less than the device has. @thread any */
 bool weir_part_is_possible(const struct weir_driver *driver, CUdevice device, uint32_t sms);
 
-/** Without a part yet. @param driver  outlives it. @return NULL: out of memory. @thread any */
+/** Make an empty table of parts. @param driver must outlive it. @return NULL: out of memory.
+ * @thread any */
 struct weir_parts *weir_parts_create(const struct weir_driver *driver, CUdevice device);
 
-/** Nobody may use a part any more. Accepts NULL. @thread main, with the device's context */
+/** Destroy the table. No part may be in use. Accepts NULL. @thread main, with the device's
+ * context */
 void weir_parts_destroy(struct weir_parts *parts);
 
 /**
@@ -62,18 +64,18 @@ void weir_parts_destroy(struct weir_parts *parts);
  */
 struct weir_part *weir_parts_find(struct weir_parts *parts, uint32_t sm_first, uint32_t sm_count);
 
-/** One more user, of a part that has one. @thread any */
+/** Count one more user of a part that has one. @thread any */
 void weir_part_use(struct weir_part *part);
-/** Stop using it. Accepts NULL. @thread any */
+/** Count one user less. Accepts NULL. @thread any */
 void weir_part_put(struct weir_part *part);
 
 /**
  * Make a part, while the device's context is idle: the driver waits for its kernels. If there is no
- * room for it, the part goes that nobody uses and that was unused for longest.
+ * room, the part that was unused for longest is destroyed.
  *
  * @param sm_first, sm_count  0 and n, or n and the device's SMs less n.
  * @param ret_part  counted, for weir_part_put().
- * @return WEIR_OK               also if another thread has made it meanwhile
+ * @return WEIR_OK               also if another thread has just made it
  * @return WEIR_ERR_AGAIN        there is no room, and all parts are in use (weir_parts_oldest())
  * @return WEIR_ERR_UNSUPPORTED  the driver has no green contexts, cannot divide this device so,
  *                               does not keep their streams in order with others, or has no memory
@@ -82,35 +84,36 @@ void weir_part_put(struct weir_part *part);
 enum weir_status weir_parts_make(struct weir_parts *parts, uint32_t sm_first, uint32_t sm_count,
                                  struct weir_part **ret_part) WEIR_MUST_CHECK;
 
-/** The part that was last found longest ago: who uses it may stop. Not counted: only for comparing.
- * NULL: there is none. @thread any */
+/** Find the part that was found longest ago: its users may stop using it. Not counted: only for
+ * comparing. NULL: there is none. @thread any */
 const struct weir_part *weir_parts_oldest(struct weir_parts *parts);
 
-/** Its green context, as nodes of graphs name it. Valid as long as the part is used. @thread any */
+/** The part's green context, as nodes of graphs name it. Valid as long as the part is used. @thread
+ * any */
 CUcontext weir_part_context(const struct weir_part *part);
 
-/** How many SMs it has. @thread any */
+/** The number of SMs of the part. @thread any */
 uint32_t weir_part_sms(const struct weir_part *part);
 
 /**
- * Have what a stream is given from now on run on a part, or on all of the device.
+ * Let the next work of a stream run on a part, or on all of the device.
  *
  * @param part      NULL: all of the device. Else the stream has no stream in another part
  *                  (weir_part_stream_gone()).
  * @param priority  of the stream there, as cuGreenCtxStreamCreate takes it.
- * @return CUDA_SUCCESS, also where it is there already. Else it is where it was: an error of the
- *         driver.
+ * @return CUDA_SUCCESS, also if the stream is there already; else an error of the driver, and the
+ *         stream stays where it was.
  * @thread session
  */
 CUresult weir_part_move(const struct weir_driver *driver, struct weir_host_stream *stream,
                         struct weir_part *part, int priority);
 
-/** The guest has set an attribute of the stream other than its priority, which one in a part is
- * given before its next work. @thread session */
+/** The guest has set an attribute of the stream, other than its priority. The second stream in a
+ * part gets it before its next work. @thread session */
 void weir_part_attribute_set(struct weir_host_stream *stream, CUlaunchAttributeID id);
 
-/** A stream goes, or will go to another part: the one that it has in its part goes. If it is in, no
- * work may follow. @thread session */
+/** A stream is destroyed, or will move to another part: destroy its second stream. If it is in the
+ * part, no work may follow. @thread session */
 void weir_part_stream_gone(const struct weir_driver *driver, struct weir_host_stream *stream);
 
 #endif

@@ -1,4 +1,4 @@
-/* Carries out places: see place.h. */
+/* Executes the places of grants: see place.h. */
 #include "host_backend/worker/device/place.h"
 
 #include "base/clock.h"
@@ -9,11 +9,11 @@
 #include "host_backend/worker/state/worker.h"
 #include "proto/driver_table.h"
 
-/* Work in flight beside other tenants takes some milliseconds. Twenty in vain each second are 2 %
- * of the device's time, for a program whose kernels wait for it. */
+/* Other tenants' work in flight takes some milliseconds. Twenty failed attempts each second cost 2
+ * % of the device's time, for a program whose kernels wait for the part. */
 #define DRAIN_NS   (20 * WEIR_NS_PER_MS)
 #define BUSY_NS    WEIR_NS_PER_S
-#define REFUSED_NS (60 * WEIR_NS_PER_S) /* until a driver that refused is asked again */
+#define REFUSED_NS (60 * WEIR_NS_PER_S) /* pause before a driver that refused is asked again */
 
 static struct weir_device_gate *gate_of(const struct weir_session *s)
 {
@@ -25,7 +25,7 @@ bool weir_place_has_parts(const struct weir_session *session)
     return gate_of(session) && gate_of(session)->parts;
 }
 
-#define STEP 8u /* that of weir_sched_room_sms(): large GPUs' other parts have a larger one */
+#define STEP 8u /* step of weir_sched_room_sms(): other parts of large GPUs are larger */
 
 bool weir_place_is_part(const struct weir_session *session, const struct weir_sched_place *place)
 {
@@ -46,7 +46,7 @@ static bool has_runs(struct weir_session *s, const struct weir_host_stream *stre
     return hooks && hooks->has_runs(s, stream);
 }
 
-/* The stream is whole, and what it has in its part goes. */
+/* Give the stream all SMs again, and destroy its second stream. */
 static void leave_part(struct weir_session *s, struct weir_host_stream *stream)
 {
     const struct weir_session_hooks *hooks = weir_worker_hooks(s->worker);
@@ -55,14 +55,15 @@ static void leave_part(struct weir_session *s, struct weir_host_stream *stream)
         hooks->stream_gone(s, stream);
     }
     weir_part_stream_gone(s->driver, stream);
-    if (hooks) { /* its own may be at work still */
+    if (hooks) { /* its own work may not have ended */
         hooks->stream_given(s, stream, false);
     }
 }
 
 /* ---------------------------------------------------------------- making a part */
 
-/* An event of the primary context shows the end of what is in its own streams. */
+/* Give all streams all SMs. An event of the primary context shows the end of work in its own
+ * streams. */
 static void all_streams_whole(struct weir_session *s)
 {
     for (struct weir_host_ctx *ctx = weir_session_contexts(s); ctx; ctx = ctx->next) {
@@ -74,7 +75,7 @@ static void all_streams_whole(struct weir_session *s)
     }
 }
 
-/* Let go of what the session has in a part. Its streams are whole, and the device is idle. */
+/* Stop using a part. The session's streams have all SMs again, and the device is idle. */
 static void let_go(struct weir_session *s, const struct weir_part *part)
 {
     for (struct weir_host_ctx *ctx = weir_session_contexts(s); ctx; ctx = ctx->next) {
@@ -101,7 +102,7 @@ static struct weir_part *make(struct weir_session *s, uint32_t sm_first, uint32_
     uint32_t idle;
 
     all_streams_whole(s);
-    weir_admission_idle(s); /* the gate is to see when that work ends, not when this is over */
+    weir_admission_idle(s); /* the gate needs to see when that work ends */
     if (weir_device_idle_begin_own(s->worker, s, DRAIN_NS, &idle) != CUDA_SUCCESS) {
         atomic_store(&g->parts_retry_ns, weir_clock_now_ns() + BUSY_NS);
         return NULL;

@@ -1,15 +1,15 @@
 /*
- * Where work that nothing can move runs: carries out the places of grants (struct
- * weir_sched_place) for kernels as they are and for graphs.
+ * Chooses the SMs for work that cannot be moved: executes the places of grants (struct
+ * weir_sched_place) for kernels in their original form and for graphs.
  *
  * A kernel follows its stream, which is moved into the part (part.h). A graph would not run in a
- * stream of a green context. What it is launched as instead names the part in its nodes: an
- * executable graph for each part (ops/graph_parts.h), which the session lists, so that it can go
- * when its part has to.
+ * stream of a green context. Instead there is an executable graph for each part, whose nodes name
+ * the part (ops/graph_parts.h). The session lists these, so that they can be destroyed with their
+ * part.
  *
  * A part is made here when it is first wanted. The driver does that only while no kernel of the
- * process runs, so the work that the worker has on the device ends first, within a bounded time.
- * Where that does not help, and while a stream of the session is captured, work runs on all SMs.
+ * process runs, so it first waits for the worker's work on the device, for a bounded time. If that
+ * fails, and while a stream of the session is captured, work runs on all SMs.
  *
  * Session thread only, with the current device.
  *
@@ -28,43 +28,44 @@ struct weir_host_stream;
 struct weir_placed_graph {
     struct weir_part *part;               /* counted; NULL: none */
     CUgraphExec native;                   /* NULL: the graph cannot be launched there */
-    uint64_t used;                        /* for the owner: when it was last launched */
+    uint64_t used;                        /* when the owner last launched it */
     struct weir_placed_graph *next, **at; /* in the session's list */
 };
 
-/** Can the current device's work be kept to parts? */
+/** Can work of the current device be confined to parts? */
 bool weir_place_has_parts(const struct weir_session *session);
 
-/** Does a place name a part of the current device, which has parts? What else a scheduler names is
- * for work that can be moved. */
+/** Does a place name a part of the current device, which has parts? Other places are for work that
+ * can be moved. */
 bool weir_place_is_part(const struct weir_session *session, const struct weir_sched_place *place);
 
 /**
- * The part that a place names. It is made if it is wanted for the first time.
- * @return counted, for weir_part_put(); NULL: the place is none, or the part cannot be made now
+ * Find the part that a place names. It is made at its first use.
+ * @return counted, for weir_part_put(); NULL: the place names none, or the part cannot be made now
  */
 struct weir_part *weir_place_part(struct weir_session *session, struct weir_host_stream *stream,
                                   const struct weir_sched_place *place);
 
-/** Mode "explore", for tests: one of the device's parts. @param draw  which. @return as above */
+/** For tests with the mode "explore": find one of the device's parts. @param draw a random number.
+ * @return as above */
 struct weir_part *weir_place_any_part(struct weir_session *session, struct weir_host_stream *stream,
                                       uint64_t draw);
 
 /**
- * Have what the stream is given from now on run in a part. If the stream cannot be moved, its work
- * runs where it is. A stream moves in only while no run is under way: what waits there for a
- * stopped run would keep a second connection to the GPU from what lets it go on
+ * Let the next work of the stream run in a part. If the stream cannot be moved, its work runs where
+ * it is. A stream only moves into a part while no run is active: work there that waits for a
+ * stopped run would block a second connection to the GPU, which the run needs to resume
  * (runs/run_streams.c).
  * @param part  NULL: on all SMs.
  */
 void weir_place_stream(struct weir_session *session, struct weir_host_stream *stream,
                        struct weir_part *part);
 
-/** Take an executable graph for a part in. @param graph  zeroed. @param part  gets one more user.
- * @param native  owned from now on; NULL: it was found that there is none. */
+/** Add an executable graph for a part. @param graph zeroed. @param part gets one more user.
+ * @param native  owned from now on; NULL: such a graph cannot be made. */
 void weir_placed_graph_keep(struct weir_session *session, struct weir_placed_graph *graph,
                             struct weir_part *part, CUgraphExec native);
-/** Destroy it; what runs of it ends as it would. Zeroes it; accepts one that is zeroed. */
+/** Destroy the graph; its running launches continue. Zeroes it; accepts a zeroed one. */
 void weir_placed_graph_drop(const struct weir_driver *driver, struct weir_placed_graph *graph);
 
 #endif

@@ -1,11 +1,11 @@
 /*
- * See prints.h. Behind each printing kernel stands an event, one for each stream that prints. So
- * nobody asks about a stream, which would break a capture that it is in, or waits for what it was
- * given later.
+ * Collects printf output: see prints.h. An event stands behind each printing kernel, one for each
+ * stream that prints. So the code never asks about a stream itself: that would break its capture,
+ * or wait for its later work.
  *
- * A session that is about to print holds turn while it waits for the output of the one before it:
- * so printing sessions are in line, and nobody else is. lock is held for moments only, and no
- * driver call is made under it that waits. turn comes before lock.
+ * A session that is about to print holds `turn` while it waits for the output of the session before
+ * it. So printing sessions queue up, and no other session does. `lock` is held for moments only,
+ * and not during driver calls that wait. `turn` is locked before `lock`.
  */
 #include "host_backend/worker/device/prints.h"
 
@@ -28,8 +28,8 @@
 
 struct weir_prints {
     pthread_mutex_t turn; /* held by the session that is about to print */
-    pthread_mutex_t lock; /* guards what follows and sessions' parts; only its own thread changes
- a session's list of streams */
+    pthread_mutex_t lock; /* guards the members below and sessions' parts; a session's list is
+                             changed by its own thread only */
     uint64_t settle_ns;   /* how long a session waits for another one's kernels */
     int fd;               /* file in memory that is this process's stdout */
     struct weir_session *owner;
@@ -37,7 +37,7 @@ struct weir_prints {
 
 /* A stream that a session has printed in. */
 struct print_stream {
-    CUstream stream; /* NULL: it is gone */
+    CUstream stream; /* NULL: it is destroyed */
     CUevent event;   /* recorded behind the stream's last kernel that may print */
     uint32_t device;
     bool pending; /* that kernel has not been seen to end */
@@ -49,7 +49,7 @@ struct weir_session_prints {
     size_t bytes;
     struct print_stream *streams;
     size_t n, room;
-    bool launching; /* a launch is between begin and end; its stream: */
+    bool launching; /* a launch is between begin and end; this is its stream: */
     size_t launched;
 };
 
@@ -102,7 +102,7 @@ void weir_session_prints_destroy(struct weir_session_prints *prints)
     }
 }
 
-/* Move what has been written into the owner's text. */
+/* Move the driver's output into the owner's text. */
 static void collect_locked(struct weir_prints *prints, struct weir_session_prints *owner)
 {
     struct stat info;
@@ -130,9 +130,9 @@ static void collect_locked(struct weir_prints *prints, struct weir_session_print
 }
 
 /*
- * Have the driver write what a kernel that has ended has printed: a query does not. Waiting for the
- * event does by the manual. Where a driver does not look further because the event is done, waiting
- * for a stream does, here one without work. Neither waits for anything.
+ * Make the driver write the output of a kernel that has ended. A query does not do that. By the
+ * manual, waiting for the event does; if a driver skips that for a completed event, waiting for a
+ * stream does, here one without work. Neither really waits.
  */
 static CUresult flush(struct weir_session *self, const struct print_stream *s)
 {
@@ -154,7 +154,7 @@ static CUresult flush(struct weir_session *self, const struct print_stream *s)
     return result;
 }
 
-/* See which of the owner's kernels have ended, and have their output written. Are there others? */
+/* See which of the owner's kernels have ended, and have their output written. Are others left? */
 static CUresult look_locked(struct weir_session *self, struct weir_session_prints *owner,
                             bool *ret_left)
 {
@@ -184,7 +184,8 @@ static void pause_longer(long *pause_ns)
     *pause_ns = *pause_ns < 1000 * 1000 ? *pause_ns * 2 : *pause_ns;
 }
 
-/* Try again to get the output after waiting since begin_ns. @return does the session own it now? */
+/* Try to take over the output, after waiting since begin_ns. @return whether the session owns it
+ * now */
 static bool take_over_locked(struct weir_prints *prints, struct weir_session *self,
                              uint64_t begin_ns)
 {
@@ -207,7 +208,7 @@ static bool take_over_locked(struct weir_prints *prints, struct weir_session *se
     return true;
 }
 
-/* All of the owner's kernels together have settle_ns. */
+/* Take over the output: wait up to settle_ns for all of the owner's kernels together. */
 static void take_over(struct weir_prints *prints, struct weir_session *self)
 {
     uint64_t begin_ns = weir_clock_now_ns();
@@ -226,7 +227,7 @@ static void take_over(struct weir_prints *prints, struct weir_session *self)
     pthread_mutex_unlock(&prints->turn);
 }
 
-/* @return has a late kernel of the session not ended yet? */
+/* @return whether a late kernel of the session has not ended yet */
 static bool late_left_locked(struct weir_session *self)
 {
     bool left = false;
@@ -239,7 +240,8 @@ static bool late_left_locked(struct weir_session *self)
     return left;
 }
 
-/* The session has held up another one: wait for its late kernels, at most as long as that did. */
+/* If the session has delayed another one: wait for its late kernels, at most as long as the other
+ * one did. */
 static void wait_for_late(struct weir_session *self)
 {
     struct weir_prints *prints = self->worker->prints;
@@ -271,7 +273,7 @@ static size_t place_of(const struct weir_session_prints *own, CUstream stream)
     return i;
 }
 
-/* Streams that are gone stay until what they were given has ended. */
+/* Drop destroyed streams whose work has ended. */
 static void forget_gone_locked(struct weir_session *self)
 {
     const struct weir_driver *d = self->driver;
@@ -342,8 +344,8 @@ void weir_prints_end(struct weir_session *session, CUstream at, bool launched)
     struct weir_prints *prints = session->worker->prints;
     struct weir_session_prints *own = session->prints;
 
-    /* Without the lock: the call waits if the stream's queue is full. It fails only in a dead
-     * context, which the session notices soon. */
+    /* Record the event without the lock: the call waits if the stream's queue is full. It fails
+     * only in a dead context, which the session notices soon. */
     if (launched) {
         launched =
             session->driver->cuEventRecord(own->streams[own->launched].event, at) == CUDA_SUCCESS;

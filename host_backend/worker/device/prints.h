@@ -1,10 +1,11 @@
 /*
- * Device printf: the driver writes it to this process's stdout; here it finds its way to the guest.
+ * Device printf: the driver writes the text to this process's stdout; this file brings it to the
+ * guest.
  *
  * Descriptor 1 becomes a file in memory. The driver flushes at synchronizations and launches, and
- * does not say whose text it is; so at any time one session *owns* the output: before a kernel that
- * may print is launched for another session, the owner's printing kernels are waited for and their
- * text is collected. Sessions that never print never come here, nor does what is captured.
+ * does not say whose text it is. So at any time one session *owns* the output. Before a kernel of
+ * another session that may print is launched, that session waits for the owner's printing kernels
+ * and collects their text. Sessions that never print, and captured work, do not use this.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_PRINTS_H
 #define WEIR_HOST_BACKEND_WORKER_DEVICE_PRINTS_H
@@ -24,7 +25,7 @@ struct weir_session_prints;
 /**
  * Take over descriptor 1: the worker's part.
  * @param settle_ns  how long a session that is about to print waits for the kernels of the one that
- *                   printed before it, all together; WEIR_PRINTS_SETTLE_NS but in tests.
+ *                   printed before it, all together; WEIR_PRINTS_SETTLE_NS except in tests.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO
  * @thread main
  */
@@ -34,7 +35,7 @@ enum weir_status weir_prints_create(uint64_t settle_ns,
 void weir_prints_destroy(struct weir_prints *prints);
 
 /**
- * The session has a kernel that may print: session->prints is there from now on.
+ * The session has a kernel that may print: make session->prints.
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
  * @thread session
  */
@@ -42,10 +43,10 @@ CUresult weir_prints_expect(struct weir_session *session);
 
 /**
  * A kernel that may print is about to go to stream, whose device is current. Waits for other
- * sessions' output; what does not come in time may be lost, or be taken for this session's. A
- * session whose kernels held up another one that long waits for them first, as long again.
+ * sessions' output; late output may be lost, or be attributed to this session. If the session's
+ * kernels have delayed another one for the full time, it first waits for them as long.
  * weir_prints_end() must follow if this succeeds.
- * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the driver's
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, or an error of the driver
  * @thread session
  */
 CUresult weir_prints_begin(struct weir_session *session, CUstream stream);
@@ -58,15 +59,15 @@ CUresult weir_prints_begin(struct weir_session *session, CUstream stream);
 void weir_prints_end(struct weir_session *session, CUstream at, bool launched);
 
 /**
- * Collect the text of the session's kernels that have ended. Waits for nothing.
- * @return CUDA_SUCCESS, or what the driver says of them
+ * Collect the text of the session's kernels that have ended, without waiting.
+ * @return CUDA_SUCCESS, or an error of the driver
  * @thread session
  */
 CUresult weir_prints_collect(struct weir_session *session);
 
 /** Bytes of text that were collected and not taken. @thread session */
 size_t weir_prints_bytes(const struct weir_session *session);
-/** Take the first n of them. @thread session */
+/** Take the first n bytes of the text. @thread session */
 void weir_prints_take(struct weir_session *session, void *to, size_t n);
 
 /** Forget a stream that is going away; stream NULL: the session ends. @thread session */

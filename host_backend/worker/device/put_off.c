@@ -85,7 +85,7 @@ void weir_put_off(struct weir_session *session, weir_put_off_fn make, void *what
     p->last = &item->next;
 }
 
-/* The device is idle. */
+/* Make all deferred calls. The device is idle. */
 static void make_all(struct weir_session *session)
 {
     struct weir_put_off *p = weir_session_put_off(session);

@@ -1,6 +1,6 @@
 /*
- * A session's contexts, streams and events, and its way to a device: whose context is current in
- * its thread, and streams of its own. Only that thread touches them.
+ * A session's contexts, streams and events, the context that is current in its thread, and its own
+ * streams. Only that thread uses them.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_STREAMS_H
 #define WEIR_HOST_BACKEND_WORKER_DEVICE_STREAMS_H
@@ -15,15 +15,15 @@
 
 struct weir_ipc_event;
 
-/* A context of the guest. All of a device lie over its one primary context. */
+/* A context of the guest. All contexts of a device share its one primary context. */
 struct weir_host_ctx {
     struct weir_object o;
     struct weir_host_ctx *next;
     struct weir_host_stream *legacy;
     struct weir_host_stream *streams; /* all streams of the context, with the legacy stream */
-    /* Legacy order (device/order.c). */
-    uint64_t legacy_epoch; /* how many operations the legacy stream has been given */
-    uint64_t event_epoch;  /* how many of them legacy_event was recorded behind */
+    /* Counters for the legacy order (device/order.c). */
+    uint64_t legacy_epoch; /* number of operations that the legacy stream has got */
+    uint64_t event_epoch;  /* number of them before the last record of legacy_event */
     CUevent legacy_event;  /* NULL until it is needed */
     uint32_t flags;
 };
@@ -37,14 +37,14 @@ struct weir_host_stream {
     bool legacy;
     bool blocking;          /* the stream is ordered against the legacy stream */
     bool dirty;             /* the stream has had work since the legacy stream last waited for it */
-    bool left;              /* destroyed by the guest, but still waits for a value or is captured */
+    bool left;              /* destroyed by the guest, but waits for a value or is captured */
     bool capturing;         /* this stream began a capture that has not ended */
     bool capture_given;     /* the capture goes into a graph of the guest */
     uint64_t capture_graph; /* handle of the graph under capture if it was named; else 0 */
     uint16_t capture_depth; /* while the captured graph has no name: its depth and within */
     uint32_t capture_within;
     uint32_t capture_nodes; /* nodes that the given graph had when they were last counted */
-    uint64_t seen_epoch;    /* the last operation of the legacy stream that it has waited for */
+    uint64_t seen_epoch;    /* the last operation of the legacy stream that it waits for */
     CUevent join;           /* NULL until it is needed */
     struct weir_admission_stream gate;
     struct weir_fault_stream fault;
@@ -53,7 +53,8 @@ struct weir_host_stream {
     struct weir_stream_part part;
 };
 
-/** The driver's stream for this stream's work: its own, or the one in the part of the device. */
+/** The driver's stream that gets this stream's work: its own, or the second one in a part of the
+ * device. */
 static inline CUstream weir_host_stream_at(const struct weir_host_stream *stream)
 {
     return stream->part.in ? stream->part.stream : stream->o.native;
@@ -62,13 +63,13 @@ static inline CUstream weir_host_stream_at(const struct weir_host_stream *stream
 struct weir_host_event {
     struct weir_object o;
     uint32_t flags;
-    struct weir_ipc_event *shared; /* an interprocess event: a reference; else NULL */
+    struct weir_ipc_event *shared; /* reference to an interprocess event; NULL: it is none */
 };
 
 /**
- * Make a device's context current, if it is not. A device that has none yet is opened.
+ * Make a device's context current. A device without one is opened.
  * @param device  below the worker's n_devices
- * @return CUDA_SUCCESS, as weir_worker_device_open(); then the last device's is current still
+ * @return CUDA_SUCCESS, as weir_worker_device_open(); then the last device's stays current
  */
 CUresult weir_session_switch(struct weir_session *session, uint32_t device);
 static inline CUresult weir_session_enter(struct weir_session *session, uint32_t device)
@@ -79,7 +80,7 @@ static inline CUresult weir_session_enter(struct weir_session *session, uint32_t
 
 /** The current device's stream for clearing memory. */
 CUresult weir_session_work_stream(struct weir_session *session, CUstream *ret_stream);
-/** Destroy those of all devices. */
+/** Destroy these streams of all devices. */
 void weir_session_work_streams_end(struct weir_session *session);
 
 #endif

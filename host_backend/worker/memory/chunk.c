@@ -1,8 +1,8 @@
 /*
- * Chunks: what the worker grants of a tenant's window.
+ * Chunks: pieces of a tenant's window that the worker grants.
  *
- * Device: cuMemCreate, mapped at the address that the window gives, cleared before anybody sees it;
- * its descriptor goes to the supervisor. Pinned: a sealed memfd over the window's host half,
+ * Device: cuMemCreate, mapped at the address that the window gives, cleared before any guest sees
+ * it; its descriptor goes to the supervisor. Pinned: a sealed memfd over the window's host half,
  * registered with the driver, so that host and device addresses are one. Driver calls are made
  * outside the tenant's lock.
  *
@@ -31,16 +31,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* 64 MiB take an H200 20 us, and a sleep a hundred. */
+/* An H200 clears 64 MiB in 20 us, but a sleep takes a hundred. */
 #define CLEAR_SPIN_NS (200 * WEIR_NS_PER_US)
 
-/* Can QEMU take its pages away? */
+/* Can QEMU truncate the file of the chunk's pages? */
 static bool is_loose(const struct weir_host_chunk *chunk)
 {
     return chunk->region_end && weir_region_end_is_loose(chunk->region_end);
 }
 
-/* What another worker has published is charged already. */
+/* What to charge: memory that another worker has published is charged already. */
 static struct weir_amounts cost_of(const struct weir_host_chunk *chunk)
 {
     if (chunk->pinned) {
@@ -56,7 +56,7 @@ static CUresult charge(struct weir_session *session, struct weir_host_chunk *chu
     return weir_session_charge_all(session, chunk->device, &chunk->charged);
 }
 
-/* What is charged is given back where there is no place. */
+/* Take a place in the window. If there is none, the charge is given back. */
 static CUresult take_place(struct weir_host_chunk *chunk, uint64_t alignment)
 {
     struct weir_tenant *t = chunk->tenant;
@@ -162,7 +162,7 @@ void weir_memory_drop(struct weir_worker *worker, uint64_t id)
     weir_worker_tell(worker, &message);
 }
 
-/* Can a device of users reach another one's memory? */
+/* Can a device among `users` reach another one's memory? */
 static bool reaches(const struct weir_worker *worker, uint32_t i, uint32_t users, uint32_t device)
 {
     return i != device && (users >> i & 1) != 0 &&
@@ -189,7 +189,7 @@ CUresult weir_memory_access(struct weir_worker *worker, uint32_t device, uint32_
     }
     result = worker->platform.driver.cuMemSetAccess(base, bytes, access, n);
     if (result != CUDA_SUCCESS && n > 1) {
-        /* The links to peers are limited in number: copies are staged then. */
+        /* The number of links to peers is limited: beyond that, copies are staged. */
         result = worker->platform.driver.cuMemSetAccess(base, bytes, access, 1);
     }
     return result;
@@ -295,7 +295,7 @@ static void give_pages(struct weir_host_chunk *chunk)
     }
 }
 
-/* The file's offset of its pages. */
+/* The offset of the chunk's pages in the file. */
 static off_t offset_of_pages(const struct weir_host_chunk *chunk)
 {
     return !chunk->region_end
@@ -319,7 +319,7 @@ static CUresult map_pinned(struct weir_host_chunk *chunk)
     if (!take_pages(chunk, &fd)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    /* Over the window's own reservation, which is PROT_NONE and this tenant's alone. */
+    /* Map over the window's own reservation, which is PROT_NONE and belongs to this tenant. */
     if (mmap(at, chunk->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
              offset_of_pages(chunk)) != at ||
         !guard_pages(chunk)) {
@@ -353,7 +353,8 @@ static void count(const struct weir_host_chunk *chunk)
     atomic_fetch_add(&counts->chunk_bytes, chunk->bytes);
 }
 
-/* ---------------------------------------------------------------- before there is a program */
+/* ---------------------------------------------------------------- the chunk made before the first
+ * program */
 
 #define READY_BYTES (UINT64_C(32) << 20) /* size that guests ask for first (guest_lib/chunk.c) */
 
@@ -435,7 +436,7 @@ bool weir_chunk_ready_drop(struct weir_worker *worker)
     return true;
 }
 
-/* The chunk's addresses have been taken in the tenant's window (tenant.c). */
+/* Use the ready chunk. Its addresses were taken in the tenant's window (tenant.c). */
 static CUresult use_ready(struct weir_session *session, struct weir_host_chunk *chunk,
                           const struct weir_ready_chunk *ready)
 {
@@ -489,7 +490,7 @@ static CUresult make_device(struct weir_session *session, struct weir_host_chunk
     return result;
 }
 
-/* Memory that the session has had before. false: there is none of this size. */
+/* Use spare memory that the session has had before. false: there is none of this size. */
 static bool use_spare(struct weir_session *session, uint32_t device, uint64_t bytes,
                       CUresult *ret_result, struct weir_host_chunk **ret_chunk)
 {
@@ -699,7 +700,7 @@ void weir_chunk_release(struct weir_host_chunk *chunk)
     finish(chunk);
 }
 
-/* The device is idle. */
+/* Unregister pinned memory. The device is idle. */
 static void unpin(struct weir_session *session, void *what)
 {
     struct weir_host_chunk *chunk = what;

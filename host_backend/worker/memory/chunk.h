@@ -1,4 +1,4 @@
-/* Memory that guests are granted, and memory of a device without an address (memory/chunk.c). */
+/* Memory that guests are granted, and device memory without an address (memory/chunk.c). */
 #ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_CHUNK_H
 #define WEIR_HOST_BACKEND_WORKER_MEMORY_CHUNK_H
 
@@ -30,19 +30,19 @@ struct weir_host_chunk {
     uint64_t base, bytes;
     bool pinned;
     uint8_t device;                      /* index of the worker's device that the memory lies on */
-    CUmemGenericAllocationHandle memory; /* for device memory */
+    CUmemGenericAllocationHandle memory; /* set for device memory */
     struct weir_amounts charged;
     int fd;                             /* pinned: the memfd, until the guest has it; else -1 */
-    struct weir_region_end *region_end; /* pinned, virtual machine: the session's end */
+    struct weir_region_end *region_end; /* pinned memory of a virtual machine: its session's end */
     uint64_t region_offset;             /* pinned, virtual machine: place in the region */
-    bool kept;                          /* the supervisor holds a descriptor */
-    bool published;                     /* this worker or another has put it into the directory */
-    uint32_t refs;                      /* under the tenant's lock */
-    /* For device memory that has a key for other processes (memory/ipc.h): */
+    bool kept;                          /* the supervisor holds a descriptor of it */
+    bool published;                     /* this worker or another has published it */
+    uint32_t refs;                      /* guarded by the tenant's lock */
+    /* For device memory with a key for other processes (memory/ipc.h): */
     struct weir_host_chunk *next_shared; /* list of the tenant, under the tenant's lock */
     uint8_t key[WEIR_ENTRY_KEY_BYTES];
     bool shared;
-    struct weir_spare spare; /* under its list's lock */
+    struct weir_spare spare; /* guarded by the lock of its list */
 };
 
 /**
@@ -56,15 +56,15 @@ struct weir_host_chunk {
 CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64_t bytes,
                            enum weir_grant_kind kind, CUstream stream, struct weir_region_end *end,
                            struct weir_host_chunk **ret_chunk);
-/** The guest has the file of pinned memory, or needs none: close it; its mapping stays. */
+/** Close the file of pinned memory: the guest has it, or needs none. The mapping stays. */
 void weir_chunk_close_file(struct weir_host_chunk *chunk);
-/** Let devices of the session (a bit each) reach the chunk, too. @thread the session's */
+/** Let these devices of the session (a bit each) access the chunk, too. @thread the session's */
 void weir_chunk_reach(struct weir_session *session, const struct weir_host_chunk *chunk,
                       uint32_t users);
 /** Unmap and release device memory that has no reference, and free the chunk. @thread any */
 void weir_chunk_release(struct weir_host_chunk *chunk);
-/** Drop a session's reference; the last unmaps and releases, perhaps later (put_off.h, spare.h).
- * The device has no work with it. @thread the session's */
+/** Drop a session's reference. The last one unmaps and releases the chunk, perhaps later
+ * (put_off.h, spare.h). The device has no work with it. @thread the session's */
 void weir_chunk_put(struct weir_session *session, struct weir_host_chunk *chunk);
 /**
  * Give device memory that was granted to a session a key, if it has none yet.
@@ -73,23 +73,24 @@ void weir_chunk_put(struct weir_session *session, struct weir_host_chunk *chunk)
  */
 CUresult weir_chunk_share(struct weir_host_chunk *chunk);
 /**
- * The chunk of a key, with a reference: of this worker, or mapped here from another one.
- * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (none, or of another tenant), as
+ * Find the chunk of a key and add a reference. If it belongs to another worker, it is mapped here.
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (no such key, or of another tenant), as
  *         weir_chunk_create()
  * @thread a session's
  */
 CUresult weir_chunk_open(struct weir_session *session, const uint8_t key[WEIR_ENTRY_KEY_BYTES],
                          struct weir_host_chunk **ret_chunk);
 /**
- * Make the chunk that the first program of a worker gets as its first, in the window that the
- * worker holds (weir_worker_window_prepare()). It is being cleared behind the stream's work.
+ * Make the first chunk of a worker's first program in advance, in the window that the worker holds
+ * (weir_worker_window_prepare()). The GPU clears it behind the stream's work.
  * @param stream  taken if the worker has such a chunk afterwards and the GPU does not clear it in
  *     time: weir_chunk_ready_cleared() says which.
  * @return CUDA_SUCCESS, or the driver's error
  * @thread main, before there are sessions
  */
 CUresult weir_chunk_ready_make(struct weir_worker *worker, CUstream stream);
-/** The caller may use the stream again: memory is cleared. @thread main, before any session */
+/** The caller may use the stream again, since the memory is cleared. @thread main, before any
+ * session */
 void weir_chunk_ready_cleared(struct weir_worker *worker);
 /** Release the ready chunk if it was not taken. false: there was none. @thread any, without the
  * worker's lock
@@ -102,27 +103,29 @@ struct weir_amounts weir_device_memory_cost(const struct weir_worker *worker, ui
 /** Wait for a stream that clears memory. @return as cuStreamSynchronize() @thread any, with its
  * context */
 CUresult weir_memory_cleared(const struct weir_driver *driver, CUstream stream);
-/** Memory of a device without an address, exportable if the driver can. @return CUDA_SUCCESS, the
+/**
+ * Make device memory without an address, exportable if the driver can. @return CUDA_SUCCESS, the
  * driver's error; CUDA_ERROR_OUT_OF_MEMORY has been noted (weir_session_note_lack()).
- * @thread a session's */
+ * @thread a session's
+ */
 CUresult weir_memory_create(struct weir_session *session, uint32_t device, uint64_t bytes,
                             CUmemGenericAllocationHandle *ret_memory);
 /**
- * Set the access of its device to mapped memory, and of those of `users` (a bit per device) that
- * can reach it: copies between devices and kernels that follow a pointer to another's memory then
- * need nothing more. A session's users are the devices that it has used: weir_session_switch() sees
- * to those that come later.
+ * Give access to mapped memory to its device, and to the devices in `users` (a bit each) that can
+ * reach it. Then copies between devices, and kernels that use another device's memory, need no
+ * further call. A session's users are the devices that it has used; weir_session_switch() adds
+ * later ones.
  */
 CUresult weir_memory_access(struct weir_worker *worker, uint32_t device, uint32_t users,
                             uint64_t base, uint64_t bytes, CUmemAccess_flags flags);
-/** Give further users access to memory that has been mapped with these flags; nothing is done where
- * none of them can reach it. */
+/** Give further users access to memory that has been mapped with these flags. Users that cannot
+ * reach it are ignored. */
 void weir_memory_reach(struct weir_worker *worker, uint32_t device, uint32_t users, uint64_t base,
                        uint64_t bytes, CUmemAccess_flags flags);
-/** Give the supervisor a descriptor of it, under this id. false: it has none. */
+/** Give the supervisor a descriptor of the memory, under this id. false: it did not get one. */
 bool weir_memory_keep(struct weir_tenant *tenant, CUmemGenericAllocationHandle memory, uint64_t id,
                       uint64_t base, uint64_t bytes);
-/** The supervisor may let go. */
+/** Let the supervisor close the descriptor. */
 void weir_memory_drop(struct weir_worker *worker, uint64_t id);
 
 #endif

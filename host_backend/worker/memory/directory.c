@@ -1,9 +1,9 @@
 /*
- * A worker's questions to the supervisor's directory, and their answers.
+ * Sends a worker's questions to the supervisor's directory, and receives the answers.
  *
  * A question lies on the stack of the session's thread that asks and waits. The main thread reads
- * the answers, in whatever order they come, and never waits for a session. So a session waits for
- * the supervisor alone, which answers at once, and nobody waits for the session.
+ * the answers, in whatever order they come, and never waits for a session. So a session only waits
+ * for the supervisor, which answers at once, and no thread waits for the session.
  */
 #include "host_backend/worker/memory/directory.h"
 
@@ -147,7 +147,7 @@ static bool has_descriptor(uint32_t kind)
     return kind == WEIR_ENTRY_MEMORY || kind == WEIR_ENTRY_DESCRIPTOR;
 }
 
-/* The memory that the answer is about. */
+/* The key of the memory that the answer is about. */
 static const uint8_t *memory_of(const struct weir_link_entry *entry)
 {
     return entry->kind == WEIR_ENTRY_DESCRIPTOR ? entry->value : entry->key;
@@ -177,7 +177,7 @@ void weir_directory_withdraw(struct weir_tenant *tenant, enum weir_entry_kind ki
                                         .entry = {.kind = kind, .tenant_index = tenant->index}};
 
     memcpy(message.entry.key, key, sizeof message.entry.key);
-    /* A lost link is seen by receive. */
+    /* Receiving will show a lost link. */
     (void)!weir_link_send(weir_worker_directory(tenant->worker)->link, &message, -1);
 }
 

@@ -1,8 +1,8 @@
 /*
- * What workers of a tenant tell each other of memory, pools and events that their programs share:
- * through the supervisor's directory, by keys that cannot be guessed.
+ * How workers of a tenant exchange memory, pools and events that their programs share: through the
+ * supervisor's directory, by keys that cannot be guessed.
  *
- * A tenant whose programs are all in this worker needs none of it.
+ * A tenant whose programs are all in this worker does not need it.
  *
  * Source: docs/design/ipc.md
  */
@@ -17,7 +17,8 @@ struct weir_directory;
 struct weir_tenant;
 struct weir_worker;
 
-/** A worker's part. NULL: out of memory or descriptors. @param link  borrowed @thread main */
+/** Make a worker's end of the directory. NULL: out of memory or descriptors. @param link borrowed
+ * @thread main */
 struct weir_directory *weir_directory_create(int link);
 /** No thread may be asking. Accepts NULL. @thread main */
 void weir_directory_destroy(struct weir_directory *directory);
@@ -25,19 +26,19 @@ void weir_directory_destroy(struct weir_directory *directory);
 /** An epoll set for the worker's ends of guests' descriptors (memory/export.c). @thread any */
 int weir_directory_watch_fd(const struct weir_worker *worker);
 
-/** Has the tenant other workers, to which what its programs share is published? @thread any */
+/** Does the tenant have other workers, so that shared objects must be published? @thread any */
 bool weir_directory_is_used(const struct weir_tenant *tenant);
 
 /** A new key. @return false: no random numbers @thread any */
 bool weir_directory_new_key(uint8_t ret_key[WEIR_ENTRY_KEY_BYTES]);
 
 /**
- * Enter something, and wait until the supervisor has. Of memory the supervisor keeps the tenant's
- * charge from then on (weir_account_passed_on()).
+ * Publish an entry, and wait until the supervisor has it. For memory, the supervisor takes over the
+ * tenant's charge (weir_account_passed_on()).
  *
  * @param entry  kind, key, value, and for memory the rest.
- * @param fd     borrowed. Memory: the driver's descriptor; a descriptor's entry: the end of the
- *               pair at which the guests' hangs up; -1: none.
+ * @param fd     borrowed. Memory: the driver's descriptor; for a guest's descriptor: the other end
+ *               of its socket pair; -1: none.
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY (the tenant may have no more entries),
  *         CUDA_ERROR_DEVICE_UNAVAILABLE (the worker is ending)
  * @thread a session's
@@ -48,10 +49,10 @@ CUresult weir_directory_publish(struct weir_tenant *tenant, const struct weir_li
 /**
  * Look up a key, and wait for the answer.
  *
- * @param entry   kind and key; gets the rest.
+ * @param entry   kind and key are given; the rest is filled in.
  * @param ret_fd  gives the driver's descriptor of memory; -1: the entry has none.
- * @return CUDA_SUCCESS; then, for memory, weir_directory_withdraw() must follow one day
- * @return CUDA_ERROR_INVALID_VALUE    none, or of another tenant.
+ * @return CUDA_SUCCESS; then, for memory, weir_directory_withdraw() must follow in the end
+ * @return CUDA_ERROR_INVALID_VALUE    no such key, or of another tenant.
  * @return CUDA_ERROR_OUT_OF_MEMORY    this process can open no more descriptors.
  * @return CUDA_ERROR_DEVICE_UNAVAILABLE
  * @thread a session's
@@ -59,8 +60,8 @@ CUresult weir_directory_publish(struct weir_tenant *tenant, const struct weir_li
 CUresult weir_directory_find(struct weir_tenant *tenant, struct weir_link_entry *entry,
                              int *ret_fd);
 
-/** This worker has no more use of memory or an event that it published, or of memory that it
- * found. @thread any */
+/** This worker no longer uses memory or an event that it published, or memory that it found.
+ * @thread any */
 void weir_directory_withdraw(struct weir_tenant *tenant, enum weir_entry_kind kind,
                              const uint8_t key[WEIR_ENTRY_KEY_BYTES]);
 

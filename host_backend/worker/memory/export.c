@@ -1,11 +1,11 @@
 /*
  * Descriptors that stand for memory or for a pool, for other processes of the tenant.
  *
- * The guest has one end of a socket pair in which a random token waits to be peeked at; the worker
- * holds the other, to which nothing can be sent: a descriptor that waits in it would live on, and
- * could be the guest's own end. When the last copy of the guests' end is closed, in whatever
- * process, ours hangs up: the main thread sees it through one epoll descriptor and drops the
- * reference. A guest that shuts its end down, or eats the token, harms its own tenant alone.
+ * The guest has one end of a socket pair; a random token is in its buffer and can be peeked at. The
+ * worker holds the other end, to which nothing can be sent: a descriptor in its buffer would stay
+ * open, and could be the guest's own end. When the last copy of the guests' end is closed, in any
+ * process, ours reports a hang-up: the main thread sees it through one epoll descriptor and drops
+ * the reference. A guest that shuts its end down, or reads the token, harms only its own tenant.
  *
  * Where the tenant has other workers, the supervisor gets a copy of our end and watches it, too: so
  * the descriptor outlives this worker.
@@ -39,7 +39,7 @@ struct weir_export {
 
 static void free_export(struct weir_export *export)
 {
-    /* The supervisor may have a copy, so that closing would not take it out. */
+    /* The supervisor may have a copy, so that close() would not remove it from the set. */
     (void)epoll_ctl(weir_directory_watch_fd(export->tenant->worker), EPOLL_CTL_DEL, export->fd,
                     NULL);
     close(export->fd);
@@ -50,7 +50,7 @@ static void free_export(struct weir_export *export)
     free(export);
 }
 
-/* The pair, with the token in it; ours is export->fd. */
+/* Make the pair, with the token in it; our end is export->fd. */
 static bool open_pair(struct weir_export *export, int *ret_guest_fd)
 {
     struct weir_export_message message = {.magic = WEIR_EXPORT_MAGIC};
@@ -71,7 +71,7 @@ static bool open_pair(struct weir_export *export, int *ret_guest_fd)
     return true;
 }
 
-/* The worker's first export makes what the main thread looks at. */
+/* List an export. The worker's first one makes the epoll set that the main thread watches. */
 static bool enter(struct weir_export *export)
 {
     struct weir_tenant *t = export->tenant;
@@ -91,7 +91,7 @@ static bool enter(struct weir_export *export)
     return ok;
 }
 
-/* Once, however many sessions of this worker export it. */
+/* Publish memory once, however many sessions of this worker export it. */
 static CUresult publish_alloc(struct weir_tenant *tenant, struct weir_vmm_alloc *alloc)
 {
     struct weir_link_entry entry = {
@@ -132,7 +132,7 @@ static CUresult publish(const struct weir_export *export)
     return result;
 }
 
-/* Make and enter what has been charged. */
+/* Make an export of charged memory, and list it. */
 static CUresult create(struct weir_tenant *tenant, struct weir_vmm_alloc *alloc,
                        const uint8_t name[16], int *ret_fd)
 {
@@ -215,7 +215,7 @@ CUresult weir_export_find_alloc(struct weir_tenant *tenant, const uint8_t token[
                                           : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* The name of a pool of another worker. */
+/* Find the name of a pool of another worker. */
 static CUresult find_name_elsewhere(struct weir_tenant *tenant, const uint8_t token[16],
                                     uint8_t ret_name[16])
 {

@@ -40,7 +40,7 @@ CUresult weir_ipc_memory_publish(struct weir_tenant *tenant, CUmemGenericAllocat
         return CUDA_ERROR_OPERATING_SYSTEM;
     }
     result = publish_fd(tenant, memory, entry);
-    /* No answer comes if the worker is ending: then the supervisor settles its charges. */
+    /* The worker is ending if no answer comes; then the supervisor settles its charges. */
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEVICE_UNAVAILABLE) {
         for (int i = 0; i < WEIR_ACCOUNT_COUNT; i++) {
             if (weir_account_is_device_memory((enum weir_account_item)i)) {
@@ -52,7 +52,7 @@ CUresult weir_ipc_memory_publish(struct weir_tenant *tenant, CUmemGenericAllocat
     return result;
 }
 
-/* Turn an entry for a descriptor into one for the memory that the descriptor stands for. */
+/* Replace an entry for a descriptor by one for the memory that the descriptor stands for. */
 static void name_memory(struct weir_link_entry *entry)
 {
     if (entry->kind == WEIR_ENTRY_DESCRIPTOR) {
@@ -119,7 +119,7 @@ static void free_event(struct weir_session *session, struct weir_ipc_event *even
     free(event);
 }
 
-/* Sessions of one worker need no interprocess event of the driver's: they have one context. */
+/* Sessions of one worker share a context, so they need no interprocess event of the driver. */
 static unsigned native_flags(const struct weir_tenant *tenant)
 {
     return CU_EVENT_DISABLE_TIMING |

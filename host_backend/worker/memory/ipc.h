@@ -1,6 +1,7 @@
 /*
- * What processes of a tenant share: memory, by its key, and events. Those of this worker find each
- * other's in the tenant; those of its other workers through the supervisor (memory/directory.h).
+ * What processes of a tenant share: memory, by its key, and events. Sessions of this worker find
+ * shared objects in the tenant, those of its other workers through the supervisor
+ * (memory/directory.h).
  *
  * Source: docs/design/ipc.md
  */
@@ -13,7 +14,7 @@
 
 struct weir_session;
 
-/* The 64 bytes that a guest gets for its other processes. */
+/* The 64 bytes that a guest gets to give to its other processes. */
 struct weir_ipc_handle {
     uint8_t key[WEIR_ENTRY_KEY_BYTES]; /* key of a chunk or an event */
     uint64_t offset, bytes;            /* place of an allocation in its chunk */
@@ -24,10 +25,10 @@ _Static_assert(sizeof(struct weir_ipc_handle) == CU_IPC_HANDLE_SIZE, "as CUDA's 
 /**
  * Publish memory that the tenant has charged.
  *
- * @param entry    device, bytes and handle_types; gets kind and key.
- * @param charged  loses the device memory, which the supervisor gives back one day.
- * @return as weir_directory_publish(), the driver's
- * @thread a session's; for one piece of memory one at a time
+ * @param entry    has device, bytes and handle_types; kind and key are filled in.
+ * @param charged  loses the device memory: the supervisor gives that back in the end.
+ * @return as weir_directory_publish(), or an error of the driver
+ * @thread a session's; one at a time for the same memory
  */
 CUresult weir_ipc_memory_publish(struct weir_tenant *tenant, CUmemGenericAllocationHandle memory,
                                  struct weir_link_entry *entry, struct weir_amounts *charged);
@@ -35,10 +36,10 @@ CUresult weir_ipc_memory_publish(struct weir_tenant *tenant, CUmemGenericAllocat
 /**
  * Get memory of another worker. weir_directory_withdraw() gives it up.
  *
- * @param entry       kind (of memory, or of a descriptor for it) and key; gets the rest, and kind
- *                    and key of the memory.
+ * @param entry       kind (of memory, or of a descriptor for it) and key; the rest, and kind and
+ *                    key of the memory, are filled in.
  * @param ret_memory  gives it.
- * @return as weir_directory_find(), the driver's
+ * @return as weir_directory_find(), or an error of the driver
  * @thread a session's
  */
 CUresult weir_ipc_memory_import(struct weir_tenant *tenant, struct weir_link_entry *entry,
@@ -50,26 +51,29 @@ struct weir_ipc_event {
     uint8_t key[WEIR_ENTRY_KEY_BYTES];
     CUevent native;
     struct weir_amounts charged;
-    uint32_t refs; /* under the tenant's lock */
+    uint32_t refs; /* guarded by the tenant's lock */
     bool has_key;
     bool is_published; /* this worker published it */
 };
 
 /**
  * Make an interprocess event with one reference. @thread a session's
- * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the driver's
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, or an error of the driver
  */
 CUresult weir_ipc_event_create(struct weir_session *session, struct weir_ipc_event **ret_event);
-/** Give it a key, if it has none yet. @return as weir_directory_publish() @thread its session's */
+/** Give the event a key, if it has none yet. @return as weir_directory_publish() @thread its
+ * session's */
 CUresult weir_ipc_event_share(struct weir_session *session, struct weir_ipc_event *event);
 /**
- * The event of a key, with a reference.
- * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (none, or of another tenant), the driver's
+ * Find the event of a key, and add a reference.
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (no such key, or of another tenant), or an error
+ *         of the driver
  * @thread a session's, in the context that is to use it
  */
 CUresult weir_ipc_event_open(struct weir_session *session, const uint8_t key[WEIR_ENTRY_KEY_BYTES],
                              struct weir_ipc_event **ret_event);
-/** Drop a reference; the last destroys it. @return the driver's @thread a session's */
+/** Drop a reference; the last destroys the event. @return an error of the driver @thread a
+ * session's */
 CUresult weir_ipc_event_put(struct weir_session *session, struct weir_ipc_event *event);
 
 #endif

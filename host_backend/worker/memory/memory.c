@@ -22,7 +22,7 @@ void weir_holdings_destroy(struct weir_holdings *holdings)
     }
 }
 
-/* ---------------------------------------------------------------- what may be named */
+/* ------------------------------------------------------------- memory that the session may name */
 
 enum weir_status weir_session_admit(struct weir_session *session, uint64_t address, uint64_t bytes,
                                     const void *owner)
@@ -47,7 +47,8 @@ CUresult weir_session_check_dptr(struct weir_session *session, uint64_t address,
                : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* A write there would end the context of all tenants, as one to read-only mappings would. */
+/* Is any of this memory read-only? A write there would end the context of all tenants, as one to
+ * read-only mappings would. */
 static bool touches_read_only(const struct weir_session *session, uint64_t address, uint64_t bytes)
 {
     const struct weir_range_set *set = &session->holdings->registered;

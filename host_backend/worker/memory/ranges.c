@@ -1,4 +1,4 @@
-/* The address ranges that a session may name: a sorted array, looked at with a binary search. */
+/* The address ranges that a session may name: a sorted array with a binary search. */
 #include "host_backend/worker/memory/ranges.h"
 
 #include <stdlib.h>

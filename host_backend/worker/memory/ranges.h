@@ -21,16 +21,16 @@ struct weir_range_set {
 enum weir_status weir_host_range_add(struct weir_range_set *set, uint64_t base, uint64_t bytes,
                                      const void *owner) WEIR_MUST_CHECK;
 
-/** Take out all ranges of an owner. */
+/** Remove all ranges of an owner. */
 void weir_host_range_remove(struct weir_range_set *set, const void *owner);
 
-/** Take out the range of an owner that begins at base, if there is one. */
+/** Remove the range of an owner that begins at base, if there is one. */
 void weir_host_range_remove_at(struct weir_range_set *set, uint64_t base, const void *owner);
 
-/** The range that holds address, of a set without overlaps; borrowed. NULL: none. */
+/** Find the range that contains address, in a set without overlaps; borrowed. NULL: none. */
 const struct weir_range *weir_host_range_find(const struct weir_range_set *set, uint64_t address);
 
-/** True when every byte of [base, base + bytes) lies in ranges; neighbours count as one. */
+/** Is every byte of [base, base + bytes) in some range? Adjacent ranges count as one. */
 bool weir_host_range_covers(const struct weir_range_set *set, uint64_t base, uint64_t bytes);
 
 /** Free the memory; the set is empty afterwards. */

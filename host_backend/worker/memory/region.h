@@ -1,6 +1,6 @@
 /*
  * A session's part of its virtual machine's region: units that it takes and gives back
- * (docs/design/kvm.md). The worker alone allots them. Internally locked.
+ * (docs/design/kvm.md). Only the worker allots them. Internally locked.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_REGION_H
 #define WEIR_HOST_BACKEND_WORKER_MEMORY_REGION_H
@@ -12,29 +12,31 @@
 struct weir_region_end;
 
 /**
- * Take units of the region for a session: they read as zero.
+ * Take units of the region for a session: they contain zeros.
  *
  * @param bytes       rounded up to units.
  * @param ret_fd      the region's file; borrowed.
- * @param ret_offset  where they begin in the region: the guest's offset.
+ * @param ret_offset  where they begin in the region, which is also the guest's offset.
  * @return WEIR_OK, WEIR_ERR_QUOTA
  * @thread any
  */
 enum weir_status weir_region_take(struct weir_region_end *end, uint64_t bytes, int *ret_fd,
                                   uint64_t *ret_offset) WEIR_MUST_CHECK;
 
-/** @return the offset in the region's file of an offset in the region. @thread any */
+/** Convert an offset in the region to one in the region's file. @thread any */
 uint64_t weir_region_file_offset(const struct weir_region_end *end, uint64_t offset);
 
-/** May its pages go away under a mapping, so that the bus guard must have each? @thread any */
+/** May the region's pages vanish under a mapping, so that the bus guard must know each mapping?
+ * @thread any */
 bool weir_region_end_is_loose(const struct weir_region_end *end);
 
-/** Give them back; what a session gives after weir_region_end_closing() stays the guest's. */
+/** Give units back. After weir_region_end_closing() they stay the guest's until its process
+ * ends. */
 void weir_region_give(struct weir_region_end *end, uint64_t offset, uint64_t bytes);
 
 /**
- * The session is being taken apart. A guest's process that lives on keeps what it has mapped, its
- * own registered pages among them, until it ends.
+ * The session is being destroyed. If the guest's process lives on, it keeps its mappings, including
+ * its own registered pages, until it ends.
  * @thread the session's
  */
 void weir_region_end_closing(struct weir_region_end *end);

@@ -49,7 +49,7 @@ void weir_region_own_locked(struct region *region, uint32_t unit, uint16_t owner
     weir_region_owners(region->base)[unit] = owner;
 }
 
-/* Back to the host, and zero for the next one. */
+/* Give the pages back to the host, so that the next owner sees zeros. */
 static void clear(const struct region *region, uint64_t offset, uint64_t bytes)
 {
     if (fallocate(region->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
@@ -88,7 +88,7 @@ static void give_locked(struct region *region, uint32_t unit, uint32_t n)
     }
 }
 
-/* The guest's process is over: all that is its own becomes free. */
+/* The guest's process has ended: free all of its units. */
 void weir_region_free_slot_locked(struct region *region, uint32_t slot)
 {
     struct weir_region_slot *shared = weir_region_slot(region->base, slot);
@@ -155,7 +155,7 @@ bool weir_region_end_gone(void *user)
                            __ATOMIC_ACQUIRE) != 0;
 }
 
-/* The session's mapping is gone. */
+/* The session has unmapped its segment. */
 void weir_region_end_close(void *user)
 {
     struct weir_region_end *end = user;
@@ -184,7 +184,7 @@ static struct weir_ring_control *ring_of(const struct weir_region_end *end, bool
     return to_host ? &header->to_host : &header->to_guest;
 }
 
-/* Do the guest's half of a futex: wake the threads that sleep. */
+/* Do the guest's half of a futex: wake the sleeping threads. */
 bool weir_region_wake_end(struct weir_region_end *end)
 {
     uint32_t tail = __atomic_load_n(&ring_of(end, true)->tail, __ATOMIC_RELAXED);

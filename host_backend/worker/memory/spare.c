@@ -8,7 +8,7 @@
 #include "host_backend/worker/state/tenant.h"
 #include <stdlib.h>
 
-#define AGE_NS     WEIR_NS_PER_S /* a program that allocates again does so within this time */
+#define AGE_NS     WEIR_NS_PER_S /* a program that reallocates does so within this time */
 #define PART       8             /* spares take at most 1/PART of the device or the quota */
 #define SPARES_MAX 256           /* most spares: the list is searched linearly */
 
@@ -152,7 +152,8 @@ uint64_t weir_spare_bytes(const struct weir_session *session, uint32_t device)
     return bytes;
 }
 
-/* @param session  NULL: all sessions. @param before_ns  release only what became spare by then. */
+/* @param session NULL: all sessions. @param before_ns release only memory that became spare before
+ * this. */
 static bool release(struct weir_worker *worker, const struct weir_session *session,
                     uint64_t before_ns)
 {

@@ -1,11 +1,11 @@
 /*
  * Spare memory: device memory that a program has given back and may want again.
  *
- * Programs that free what they have and allocate as much again, as PyTorch does when it empties its
- * cache, would have the driver unmap, make, map and clear it each time. So chunks that a session
- * returns stay mapped for a second. Only this session can get them again, as they are, for the same
- * size. Spare memory is not charged and counts as free. It is released when the device has no
- * memory, for whomever, and when the session ends.
+ * Some programs free their memory and allocate as much again, as PyTorch does when it empties its
+ * cache. Then the driver would unmap, make, map and clear it each time. So chunks that a session
+ * returns stay mapped for a second. Only this session can get them again, uncleared, for the same
+ * size. Spare memory is not charged and counts as free. It is released when any session lacks
+ * memory of the device, and when its session ends.
  *
  * Internally locked. Source: docs/design/memory.md
  */
@@ -20,15 +20,15 @@ struct weir_session;
 struct weir_spares;
 struct weir_worker;
 
-/** A worker's. NULL: out of memory; then nothing is kept. @thread main */
+/** Make a worker's list of spares. NULL: out of memory; then none are kept. @thread main */
 struct weir_spares *weir_spares_create(void);
-/** There is none. Accepts NULL. @thread main */
+/** Free the list, which must be empty. Accepts NULL. @thread main */
 void weir_spares_destroy(struct weir_spares *spares);
 
 /**
- * A session returns device memory, which has no reference left: keep it, and no longer charge it.
- * What has been spare for longest is released if there is too much.
- * @return false: it is not kept.
+ * A session returns device memory, which has no reference left: keep it without a charge. If there
+ * is too much, the oldest spares are released.
+ * @return false: the memory was not kept.
  * @thread the session's
  */
 bool weir_spare_keep(struct weir_session *session, struct weir_host_chunk *chunk);
@@ -42,16 +42,16 @@ bool weir_spare_keep(struct weir_session *session, struct weir_host_chunk *chunk
 struct weir_host_chunk *weir_spare_take(struct weir_session *session, uint32_t device,
                                         uint64_t bytes);
 
-/** How much there is on a device of a session's process: a monitor asks for its program. @thread
- * any */
+/** How much spare memory a session's process has on a device; a monitor asks for its program.
+ * @thread any */
 uint64_t weir_spare_bytes(const struct weir_session *session, uint32_t device);
 
-/** Release what a session has. @thread the session's */
+/** Release the spares of a session. @thread the session's */
 void weir_spares_end(struct weir_session *session);
-/** Release everything. @return there was some. @thread any, with a context current */
+/** Release all spares. @return whether there were any. @thread any, with a context current */
 bool weir_spares_release(struct weir_worker *worker);
-/** Release what has been spare for a second. @return there is some left. @thread main, with a
- * context current */
+/** Release the spares that are older than a second. @return whether some are left. @thread main,
+ * with a context current */
 bool weir_spares_age(struct weir_worker *worker, uint64_t now_ns);
 
 #endif

@@ -13,8 +13,8 @@
 #include "base/log.h"
 #include <sys/mman.h>
 
-/* Where Linux on x86-64 loads programs that may lie anywhere (from ELF_ET_DYN_BASE, plus 28 random
- * bits of pages), with their heaps behind them. */
+/* The lowest address where Linux on x86-64 loads position-independent programs (from
+ * ELF_ET_DYN_BASE, plus 28 random bits of pages); their heaps follow. */
 #define LOWEST_HEAP  0x555555554000u
 #define HIGHEST_HEAP 0x570000000000u
 
@@ -29,9 +29,9 @@ uint64_t weir_tenant_window_base(const struct weir_tenant *tenant)
 }
 
 /*
- * No other memory may lie in a tenant's window, nor where a later tenant will have its window. But
- * programs may have libraries above their heaps: there only windows that are taken count. And
- * nothing may lie where guests will reserve addresses.
+ * No other memory may lie in a tenant's window, or where a later tenant will have its window. But
+ * programs may have libraries above their heaps: there only windows that are taken count. The
+ * addresses that guests may reserve must also stay free.
  */
 bool weir_tenant_windows_overlap(struct weir_worker *worker, uint64_t address, uint64_t bytes)
 {
@@ -63,7 +63,7 @@ static bool has_heaps(const struct weir_worker *worker, uint32_t window)
     return base < HIGHEST_HEAP && base + bytes > LOWEST_HEAP;
 }
 
-/* The lowest one that is free; WEIR_WINDOWS_MAX: there is none. */
+/* Take the lowest free window; WEIR_WINDOWS_MAX: there is none. */
 static uint32_t take_window(struct weir_worker *worker)
 {
     uint32_t window = 0;
@@ -87,7 +87,7 @@ static void give_window_back(struct weir_worker *worker, uint32_t window)
     pthread_mutex_unlock(&worker->lock);
 }
 
-/* Keep the window's addresses. CUDA_ERROR_ALREADY_MAPPED: something else lies there. */
+/* Reserve the window's addresses. CUDA_ERROR_ALREADY_MAPPED: they are in use. */
 static CUresult hold_window(struct weir_worker *worker, uint32_t window)
 {
     const struct weir_driver *driver = &worker->platform.driver;
@@ -123,7 +123,8 @@ static void let_window_go(struct weir_worker *worker, uint32_t window)
     give_window_back(worker, window);
 }
 
-/* Hold a free window. Where the last windows are, this process may have something of its own. */
+/* Find a free window and reserve it. This process may use some of the last windows' addresses
+ * itself. */
 static CUresult find_window(struct weir_worker *worker, uint32_t *ret_window)
 {
     CUresult result = CUDA_ERROR_ALREADY_MAPPED;
@@ -178,7 +179,7 @@ static bool take_ready_window(struct weir_worker *worker, uint32_t *ret_window)
     return has;
 }
 
-/* What the worker has made for its first program lies at the beginning of the window. */
+/* Keep the ready chunk, which lies at the beginning of the window. */
 static bool keep_ready_chunk(struct weir_tenant *tenant)
 {
     const struct weir_ready_chunk *ready = &tenant->worker->platform.ready.chunk;

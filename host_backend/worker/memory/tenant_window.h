@@ -1,4 +1,4 @@
-/* The windows of a worker's tenants: which are taken, and what is held in them before. */
+/* The windows of a worker's tenants: which are taken, and what is prepared in them. */
 #ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_TENANT_WINDOW_H
 #define WEIR_HOST_BACKEND_WORKER_MEMORY_TENANT_WINDOW_H
 
@@ -9,7 +9,7 @@
 struct weir_tenant;
 struct weir_worker;
 
-/** Take a window and hold it for the tenant that comes first. @thread main, before there are
+/** Take a window and reserve it for the first tenant that comes. @thread main, before there are
  * sessions */
 CUresult weir_worker_window_prepare(struct weir_worker *worker);
 /** @return the first address of the ready window. @thread main, before there are sessions */
@@ -26,12 +26,12 @@ uint64_t weir_tenant_window_base(const struct weir_tenant *tenant);
 /** @return the size of both halves of the window. @thread any */
 uint64_t weir_tenant_window_bytes(const struct weir_tenant *tenant);
 /**
- * Does a range overlap the window of a tenant that there is, or the addresses for reservations
+ * Does a range overlap the window of an existing tenant, or the addresses for reservations
  * (memory/vmm_area.h)?
  * @thread any, without the worker's lock
  */
 bool weir_tenant_windows_overlap(struct weir_worker *worker, uint64_t address, uint64_t bytes);
-/** The host half's protection back over a range. */
+/** Restore the protection of the host half over a range. */
 bool weir_window_reclaim(uint64_t base, uint64_t bytes);
 
 #endif

@@ -11,16 +11,16 @@
 #define LOOK_NS WEIR_NS_PER_S
 
 /*
- * A machine whose processors rest for longer is suspended. Longer than an idle kernel's longest
- * rest: each processor's watchdog looks every 4 s (2 s were measured: Linux 6.1, two processors,
- * nothing running); and so short that a machine that was suspended for less still hears its
- * programs' next beat before they are taken for dead (10 s).
+ * A machine whose processors rest for longer is considered suspended. This is longer than the
+ * longest rest of an idle kernel: each processor's watchdog runs every 4 s (2 s were measured:
+ * Linux 6.1, two processors, no program). It is also short enough that after a shorter suspension
+ * the programs' next heartbeat comes before they count as dead (10 s).
  */
 #define REST_NS (5 * WEIR_NS_PER_S)
 
 /* ---------------------------------------------------------------- QEMU's threads */
 
-/* A number behind its name in /proc/PID/status. */
+/* Read a number behind its name in /proc/PID/status. */
 static uint64_t number_of(const char *text, const char *name)
 {
     const char *at = strstr(text, name);
@@ -29,8 +29,9 @@ static uint64_t number_of(const char *text, const char *name)
 }
 
 /*
- * How often a thread got a processor, and its time there in ticks: the one changes if the thread
- * works a little, the other if it never stops. Gives its name, too. false: the thread has ended.
+ * Read how often a thread got a processor, and its time there in ticks. The first changes if the
+ * thread works a little, the second if it never stops. Also gives its name. false: the thread has
+ * ended.
  */
 static bool signs_of_thread(const char *folder, const char *thread, char name[32],
                             uint64_t *ret_signs)
@@ -57,7 +58,7 @@ static bool signs_of_thread(const char *folder, const char *thread, char name[32
     return true;
 }
 
-/* QEMU names its threads "CPU 0/KVM" if it runs with debug-threads=on, as libvirt has it. */
+/* With debug-threads=on, which libvirt sets, QEMU names these threads "CPU 0/KVM". */
 static bool is_processor(const char *name)
 {
     return strncmp(name, "CPU ", strlen("CPU ")) == 0 || strcmp(name, "ALL CPUs/TCG") == 0;
@@ -92,8 +93,8 @@ uint64_t weir_vm_signs(int64_t pid)
         }
     }
     closedir(threads);
-    /* Without names, count all threads but the first, which serves the monitor even in a stopped
-     * machine. */
+    /* Without such names, count all threads except the first, which serves the monitor even in a
+     * stopped machine. */
     return n_processors != 0 ? of_processors : n_others != 0 ? of_others : of_first;
 }
 
@@ -106,7 +107,7 @@ void weir_vm_clock_step(struct weir_vm_clock *clock, uint64_t now_ns, uint64_t s
 
     clock->looked_ns = now_ns;
     if (!first && signs == clock->signs && signs != WEIR_VM_SIGNS_UNKNOWN) {
-        return; /* it rests; what that was shows when it moves again */
+        return; /* it rests; whether it was suspended shows when it moves */
     }
     if (!first) {
         clock->run_ns += rest_ns <= REST_NS ? rest_ns : LOOK_NS;

@@ -1,6 +1,5 @@
 /*
- * The clock that measures a virtual machine's silence: it stands still while the machine does, so
- * that a suspended machine misses nothing.
+ * The clock for deadlines of a virtual machine: it stops while the machine is suspended.
  *
  * A machine runs while its processors do, and those are threads of QEMU. They run every few seconds
  * even if the machine's kernel is idle. If virsh, QEMU's monitor or a signal has stopped the
@@ -16,21 +15,21 @@
 #define WEIR_VM_SIGNS_UNKNOWN UINT64_MAX
 
 struct weir_vm_clock {
-    int64_t pid;        /* QEMU's; 0: not known, and all time counts */
-    uint64_t run_ns;    /* time in which the machine ran, up to the last look */
-    uint64_t looked_ns; /* time of the last look at the machine; 0: never */
-    uint64_t moved_ns;  /* when its processors were first seen to have reached signs */
+    int64_t pid;        /* pid of QEMU; 0: not known, and all time counts */
+    uint64_t run_ns;    /* time in which the machine ran, up to the last check */
+    uint64_t looked_ns; /* time of the last check of the machine; 0: never */
+    uint64_t moved_ns;  /* when the processors' activity last changed to `signs` */
     uint64_t signs;     /* weir_vm_signs() at that time */
 };
 
-/** Look at QEMU, once a second at most. @return run_ns @thread owner */
+/** Check QEMU, at most once a second. @return run_ns @thread owner */
 uint64_t weir_vm_clock_advance(struct weir_vm_clock *clock);
 
 /**
- * What weir_vm_clock_advance() does with what it sees.
+ * Advance the clock by a check's result.
  *
  * @param now_ns  CLOCK_MONOTONIC
- * @param signs   of weir_vm_signs(), now
+ * @param signs   current value of weir_vm_signs()
  * @thread owner
  */
 void weir_vm_clock_step(struct weir_vm_clock *clock, uint64_t now_ns, uint64_t signs);
@@ -39,7 +38,7 @@ void weir_vm_clock_step(struct weir_vm_clock *clock, uint64_t now_ns, uint64_t s
  * A number that changes whenever a processor of the machine has done something.
  *
  * @param pid  QEMU's
- * @return WEIR_VM_SIGNS_UNKNOWN  there is no such process, or it cannot be looked at
+ * @return WEIR_VM_SIGNS_UNKNOWN  there is no such process, or it cannot be inspected
  * @thread any
  */
 uint64_t weir_vm_signs(int64_t pid);

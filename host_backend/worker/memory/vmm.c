@@ -1,10 +1,9 @@
 /*
- * Memory without an address, and what a session maps of it where.
+ * Memory without an address, and a session's mappings of it.
  *
  * Addresses come from the worker's VMM area, which all tenants share; each reservation is one of
- * the driver's. The book (vmm_book.c) has the checks; the driver is asked only for what passes
- * them. A mapping is in the session's ranges, which copies are checked against, while it is
- * accessible.
+ * the driver's. The book (vmm_book.c) checks each request before the driver gets it. While a
+ * mapping is accessible, it is in the session's ranges, which copies are checked against.
  */
 #include "host_backend/worker/memory/vmm.h"
 
@@ -23,9 +22,9 @@
 
 #define TENANT_SHARE  4 /* a tenant may reserve at most 1/TENANT_SHARE of the area */
 #define RESERVE_TRIES 6
-/* How far off the next try is at least when the driver has something at a place. */
+/* The least distance of the next try when the driver uses the addresses of a place. */
 #define STEP_BYTES (UINT64_C(64) << 30)
-/* Driver 580 rounds a wanted address up to a multiple of this (H200, 2026-11-21). */
+/* Driver 580 rounds the address of a reservation up to a multiple of this (H200, 2026-11-21). */
 #define PLACE_BYTES (UINT64_C(32) << 20)
 
 /* ---------------------------------------------------------------- memory */
@@ -74,7 +73,7 @@ CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, ui
     return CUDA_SUCCESS;
 }
 
-/* Get the memory of a token for an alloc that has been charged what is its own. */
+/* Get the memory of a token for an alloc whose own cost has been charged. */
 static CUresult import_memory(struct weir_vmm_alloc *alloc, const uint8_t token[16])
 {
     struct weir_link_entry entry = {.kind = WEIR_ENTRY_DESCRIPTOR};
@@ -250,9 +249,10 @@ static CUresult take_area(struct weir_session *s, uint64_t hint, uint64_t alignm
 }
 
 /*
- * If the driver uses the addresses for itself, they are given up for good. They stay charged to the
- * tenant: otherwise a tenant could use up all tenants' addresses by large reservations around them.
- * The driver's part may be much larger, so each try is twice as far off as the last.
+ * Reserve the addresses with the driver. If the driver uses them itself, they are given up for
+ * good. They stay charged to the tenant: otherwise a tenant could use up all tenants' addresses by
+ * large reservations around them. The driver's part may be much larger, so each try is twice as far
+ * away as the last.
  */
 static CUresult reserve_area(struct weir_session *s, uint64_t alignment, uint64_t hint,
                              struct weir_vmm_space *space)
@@ -387,7 +387,7 @@ CUresult weir_session_vmm_unmap(struct weir_session *s, uint64_t base, uint64_t 
     return CUDA_SUCCESS;
 }
 
-/* The range is writable now: clear memory that no guest has seen. */
+/* Clear memory that no guest has seen. The range is writable now. */
 static CUresult clear_new(struct weir_session *s, size_t first, size_t n)
 {
     CUstream busy = NULL, stream;

@@ -1,5 +1,6 @@
 /*
- * The inside of a worker: addresses for cuMemAddressReserve, of all its tenants. For vmm.c alone.
+ * The addresses of a worker that its tenants may reserve with cuMemAddressReserve. Only vmm.c uses
+ * this.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_VMM_AREA_H
 #define WEIR_HOST_BACKEND_WORKER_MEMORY_VMM_AREA_H

@@ -43,8 +43,10 @@ static bool overlaps(const void *array, size_t stride, size_t n, uint64_t base, 
     return before && before->base + before->bytes > base;
 }
 
-/* Put a copy of an entry where its base belongs.
- * @return the array; NULL: no memory, all as before */
+/*
+ * Insert a copy of an entry in the order of bases.
+ * @return the array; NULL: no memory, the array is unchanged
+ */
 static void *insert(void *array, size_t stride, size_t *n, size_t *room, const void *entry)
 {
     size_t more = *room != 0 ? *room * 2 : 16;

@@ -1,7 +1,6 @@
 /*
- * A session's virtual memory management, as numbers: what it has reserved and what is mapped there.
- * Knows nothing of CUDA; the checks of cuMemMap, cuMemUnmap and cuMemSetAccess are here. Owner
- * thread only.
+ * A session's reservations and mappings as plain numbers, without CUDA. The checks of cuMemMap,
+ * cuMemUnmap and cuMemSetAccess are here. Owner thread only.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_VMM_BOOK_H
 #define WEIR_HOST_BACKEND_WORKER_MEMORY_VMM_BOOK_H
@@ -19,7 +18,7 @@ struct weir_vmm_alloc;
 /* A reservation. */
 struct weir_vmm_space {
     uint64_t base, bytes;
-    uint64_t room; /* addresses taken from the area: more than bytes if the alignment needs more */
+    uint64_t room; /* addresses taken from the area: more than bytes for some alignments */
 };
 
 struct weir_session_vmm_map {
@@ -37,30 +36,30 @@ struct weir_vmm_book {
     size_t n_read_only; /* maps that allow only reading */
 };
 
-/** Enter a reservation. WEIR_ERR_EXISTS (overlap), WEIR_ERR_QUOTA (too many), WEIR_ERR_NO_MEMORY */
+/** Add a reservation. WEIR_ERR_EXISTS (overlap), WEIR_ERR_QUOTA (too many), WEIR_ERR_NO_MEMORY */
 enum weir_status weir_vmm_space_add(struct weir_vmm_book *book,
                                     struct weir_vmm_space space) WEIR_MUST_CHECK;
 
 /**
- * Take out the reservation that begins at base.
+ * Remove the reservation that begins at base.
  * @return WEIR_OK, WEIR_ERR_NOT_FOUND, WEIR_ERR_EXISTS (something is mapped in it)
  */
 enum weir_status weir_vmm_space_remove(struct weir_vmm_book *book, uint64_t base,
                                        struct weir_vmm_space *ret_space) WEIR_MUST_CHECK;
 
 /**
- * Enter a mapping; it must lie in one reservation and overlap no other mapping.
+ * Add a mapping; it must lie in one reservation and overlap no other mapping.
  * @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_QUOTA, WEIR_ERR_NO_MEMORY
  */
 enum weir_status weir_vmm_map_add(struct weir_vmm_book *book,
                                   struct weir_session_vmm_map map) WEIR_MUST_CHECK;
 
-/** The whole mappings that together make up the range:
- * index of the first and their number; or 0. */
+/** Find the mappings that together make up exactly the range: gives the index of the first; returns
+ * their number, or 0. */
 size_t weir_vmm_maps_of(const struct weir_vmm_book *book, uint64_t base, uint64_t bytes,
                         size_t *ret_first);
 
-/** Take out n mappings from the first on. */
+/** Remove n mappings from the first on. */
 void weir_vmm_maps_remove(struct weir_vmm_book *book, size_t first, size_t n);
 
 /** Change a mapping's access. */

@@ -1,9 +1,9 @@
 /*
  * Warming up: see warm.h.
  *
- * The calls are those of tests/e2e/e2e_minimal.c as sessions make them; tests/e2e/test_programs.py
- * fails if such a program has the driver do something in its worker that this file has not. What
- * was made is given back, but for what the GPU has not done in time: it stays with the context.
+ * The calls are those that a session makes for tests/e2e/e2e_minimal.c. tests/e2e/test_programs.py
+ * fails if that program needs a kind of driver call that is missing here. All objects are given
+ * back, except those whose work the GPU has not done in time: they stay with the context.
  */
 #include "host_backend/worker/memory/warm.h"
 
@@ -28,7 +28,7 @@ static const char text[] = ".version 6.4\n.target sm_75\n.address_size 64\n"
                            "    ld.param.u64 %d0, [to];\n    cvta.to.global.u64 %d1, %d0;\n"
                            "    mov.u32 %r, 1;\n    st.global.u32 [%d1], %r;\n    ret;\n}\n";
 
-/* What is made, in this order, and given back in the other. */
+/* The objects, made in this order and given back in reverse. */
 struct warm {
     const struct weir_driver *driver;
     uint8_t *staged; /* memory registered like a session's segment */
@@ -74,7 +74,7 @@ static CUresult load_kernel(struct warm *w, CUfunction *ret_kernel)
     return CUDA_SUCCESS;
 }
 
-/* The supervisor gets a descriptor of each chunk. */
+/* Give the supervisor a descriptor of memory, as for each chunk. */
 static void export(const struct weir_platform *platform, const struct weir_ready_chunk *chunk)
 {
     int fd;
@@ -86,7 +86,7 @@ static void export(const struct weir_platform *platform, const struct weir_ready
     }
 }
 
-/* Copies to and from memory of the device, where a chunk is ready, and a kernel. */
+/* Copy to and from device memory, if a chunk is ready, and launch a kernel. */
 static CUresult give_work(const struct weir_platform *platform, struct warm *w)
 {
     const struct weir_ready_chunk *chunk = &platform->ready.chunk;
@@ -106,7 +106,7 @@ static CUresult give_work(const struct weir_platform *platform, struct warm *w)
     return CUDA_SUCCESS;
 }
 
-/* Has the GPU done all? */
+/* Has the GPU done all the work? */
 static bool wait_for(const struct warm *w)
 {
     const struct timespec pause = {0, LOOK_NS};
@@ -140,7 +140,7 @@ static void give_back(struct warm *w)
     }
 }
 
-/* A worker of one tenant has a window and a chunk ready for it. */
+/* Make all calls. A worker of one tenant also prepares a window and a chunk. */
 static CUresult run_through(struct weir_worker *worker, struct warm *w)
 {
     const struct weir_platform *platform = weir_worker_platform(worker);

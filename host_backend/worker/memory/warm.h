@@ -1,7 +1,7 @@
 /*
- * What a driver does once in a process, at the first call of a kind: load its compiler of PTX, make
- * queues for launches and copies, map the first memory. A worker has it done before it says that it
- * is ready, so that no program waits for it.
+ * Warms up the driver. At the first call of a kind in a process, a driver loads its PTX compiler,
+ * makes queues for launches and copies, or maps the first memory. A worker makes such calls before
+ * it reports that it is ready, so that no program waits for this.
  *
  * Private to host_backend/worker. Source: docs/design/workers.md
  */
@@ -11,11 +11,11 @@
 struct weir_worker;
 
 /**
- * Make the calls that a program's first kernel makes, on the worker's first device, and hold a
- * window of addresses for the tenant that comes first. What fails is logged and left to the
- * program.
+ * Make the calls that a program's first kernel makes, on the worker's first device, and reserve a
+ * window of addresses for the first tenant. Failures are logged; the program's own calls will try
+ * again.
  *
- * Waits for the GPU for 50 ms at most: other contexts may have it.
+ * Waits for the GPU for 50 ms at most, since other contexts may be using it.
  *
  * @thread main, before there are sessions. The first device's context is current.
  */

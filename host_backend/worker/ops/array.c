@@ -1,10 +1,10 @@
 /*
- * Arrays and mipmapped arrays: charged before the driver makes them, so that none is ever there
+ * Arrays and mipmapped arrays. They are charged before the driver makes them, so that none exists
  * uncharged, and destroyed with their context at the latest.
  *
- * The driver hands out an array's memory as another one left it. In a worker of several programs it
- * is cleared before its program gets it; a program of its own worker sees what it or its tenant's
- * programs before it have left. Nothing fills arrays, so zeroes are copied into them.
+ * A new array contains old data of another one. In a worker of several programs it is cleared
+ * before its program gets it; in a program's own worker the old data is the tenant's. The driver
+ * cannot fill arrays, so zeroes are copied into them.
  */
 #include "host_backend/worker/ops/ops.h"
 
@@ -55,7 +55,7 @@ static uint64_t at_least_one(uint64_t n)
     return n != 0 ? n : 1;
 }
 
-/* The next multiple, of a power of two. */
+/* Round up to a multiple of `to`, a power of two. */
 static bool round_up(uint64_t n, uint64_t to, uint64_t *ret)
 {
     bool over = __builtin_add_overflow(n, to - 1, ret);
@@ -65,10 +65,10 @@ static bool round_up(uint64_t n, uint64_t to, uint64_t *ret)
 }
 
 /*
- * The bytes of an array. false: they exceed 64 bits. A compressed array takes less than this.
+ * Compute the size of an array. false: it exceeds 64 bits. A compressed array takes less than this.
  *
- * The device lays texels out in tiles of 64 bytes by 8 rows, which are whole also in an array of
- * one row: 131,072 floats take 4 MiB, and 64 take 2 KiB (H100, 2026-11-27).
+ * The device lays texels out in tiles of 64 bytes by 8 rows, and an array of one row also takes
+ * whole tiles: 131,072 floats take 4 MiB, and 64 take 2 KiB (H100, 2026-11-27).
  */
 static bool array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, uint64_t *ret_bytes)
 {
@@ -81,7 +81,7 @@ static bool array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, uint64_t *ret_bytes)
            !__builtin_mul_overflow(*ret_bytes, at_least_one(d->Depth), ret_bytes);
 }
 
-/* Bytes of a mipmapped array with n_levels levels, or as many as there can be. */
+/* Compute the size of a mipmapped array with n_levels levels, or with the most that it can have. */
 static bool mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *desc, uint32_t n_levels,
                          uint64_t *ret_bytes)
 {
@@ -89,7 +89,7 @@ static bool mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *desc, uint32_t n_levels,
     CUDA_ARRAY3D_DESCRIPTOR d = *desc;
     uint64_t sum = 0, bytes;
 
-    for (uint32_t i = 0; i == 0 || i < n_levels; i++) { /* 0 levels are 1 to the driver */
+    for (uint32_t i = 0; i == 0 || i < n_levels; i++) { /* the driver takes 0 levels as 1 */
         if (!array_bytes(&d, &bytes) || __builtin_add_overflow(sum, bytes, &sum)) {
             return false;
         }
@@ -104,7 +104,7 @@ static bool mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *desc, uint32_t n_levels,
     return true;
 }
 
-/* The object, without an array yet, and charged. */
+/* Make the object and charge it; the array comes later. */
 static CUresult begin(struct weir_session *s, enum weir_kind kind, uint64_t handle,
                       struct weir_host_ctx *ctx, uint64_t bytes, struct weir_object **ret_object)
 {
@@ -126,13 +126,13 @@ static CUresult begin(struct weir_session *s, enum weir_kind kind, uint64_t hand
 
 /* ---------------------------------------------------------------- clearing */
 
-/* Is it an array without memory of its own? No operation maps memory there. */
+/* Is this an array without memory of its own? No operation maps memory to it. */
 static bool is_hollow(const CUDA_ARRAY3D_DESCRIPTOR *d)
 {
     return (d->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)) != 0;
 }
 
-/* How copies reach all of an array is known of plain texels only. */
+/* Only in arrays of plain texels is it known how copies reach all bytes. */
 static CUresult check_clearable(const struct weir_session *s, const CUDA_ARRAY3D_DESCRIPTOR *d)
 {
     static atomic_bool told;
@@ -154,7 +154,7 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Boxes as large as the zeroes reach. */
+/* Copy zeroes in boxes as large as the buffer of zeroes allows. */
 static CUresult copy_zeroes(struct weir_session *s, CUarray array, const size_t extent[3],
                             CUstream stream)
 {
@@ -238,7 +238,7 @@ static CUresult clear(struct weir_session *s, const struct weir_object *o,
 
 /* ---------------------------------------------------------------- operations */
 
-/* The driver has made it, or refused to. */
+/* Complete an object after the driver has made its array, or has refused. */
 static CUresult finish(struct weir_session *s, struct weir_object *o, CUresult made, void *native,
                        const CUDA_ARRAY3D_DESCRIPTOR *desc)
 {

@@ -33,7 +33,7 @@ CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_c
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(weir_session_enter(s, (uint32_t)in->device));
-    WEIR_TRY(weir_session_work_stream(s, &native)); /* this call notices a dead context */
+    WEIR_TRY(weir_session_work_stream(s, &native)); /* this call detects a dead context */
     if (!weir_session_contexts(s)) {
         WEIR_TRY(weir_ops_libraries_reload(s));
     }
@@ -74,15 +74,15 @@ CUresult weir_host_ctx_destroy(struct weir_session *s, const struct weir_op_ctx_
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     weir_ctx_destroy(s, ctx);
-    weir_ops_streams_sweep(s); /* sweep streams whose capture began in one of this context's */
+    weir_ops_streams_sweep(s); /* destroy streams whose capture began in this context */
     if (!weir_session_contexts(s)) {
         weir_ops_libraries_unload(s);
     }
     return CUDA_SUCCESS;
 }
 
-/* Limits within reason. What device memory they take is charged, but that says nothing about what
- * the driver takes of the host's, nor about the heap of a context that others pay for, too. */
+/* Check a limit. Its device memory is charged, but the driver may also need host memory, and others
+ * share the heap of a context. */
 static bool limit_ok(uint32_t limit, uint64_t value, bool alone)
 {
     switch (limit) {
@@ -102,8 +102,8 @@ static bool limit_ok(uint32_t limit, uint64_t value, bool alone)
     }
 }
 
-/* Has another program the contexts, too? Where contexts are short, programs of a tenant share a
- * worker that is for one. */
+/* Does another program share the contexts? When contexts are short, programs of a tenant may share
+ * a worker that was for one. */
 static bool has_company(const struct weir_session *s)
 {
     bool any = false;
@@ -156,7 +156,7 @@ CUresult weir_host_printf_flush(struct weir_session *s, const struct weir_op_pri
     (void)in;
     result = weir_prints_collect(s);
     result = result == CUDA_SUCCESS ? weir_fault_check_asserts(s) : result;
-    /* What was printed is handed over also when a kernel failed: it may say why. */
+    /* Return printed text even if a kernel failed, since it may explain the failure. */
     n = weir_prints_bytes(s) < PRINT_PIECE_BYTES ? weir_prints_bytes(s) : PRINT_PIECE_BYTES;
     if (n == 0) {
         return result;

@@ -10,8 +10,9 @@
 #include <string.h>
 
 /*
- * Copies between host and device go to the driver in pieces of this size, because nothing stops one
- * that is under way: others wait for a piece, 0.6 ms of an H200's bus, instead of all of it.
+ * Copies between host and device go to the driver in pieces of this size, because a copy cannot be
+ * stopped once it runs. So others wait for a piece, 0.6 ms of an H200's bus, and not for the whole
+ * copy.
  */
 #define PIECE_BYTES (UINT64_C(32) << 20)
 
@@ -28,7 +29,7 @@ static CUresult place(struct weir_session *s, bool arena, uint64_t address, uint
     return weir_session_arena_dptr(s, address, bytes, ret);
 }
 
-/* Does an address lie in the host's memory: pinned by Weir, or the guest's own and registered? */
+/* Is this host memory: pinned by Weir, or the guest's own and registered? */
 static bool of_host(const struct weir_session *s, bool arena, uint64_t address)
 {
     uint64_t base = weir_tenant_window_base(s->tenant), whole = weir_tenant_window_bytes(s->tenant);
@@ -57,7 +58,7 @@ static CUresult call_copy(struct weir_session *s, CUstream at, const void *user)
     return s->driver->cuMemcpyAsync(c->dst, c->src, c->bytes, at);
 }
 
-/* What is one copy to the program stays one copy where it is captured. */
+/* A captured copy is not divided, since the program expects one node. */
 static uint64_t piece_bytes(struct weir_session *s, struct weir_host_stream *stream,
                             enum weir_sched_class class, uint64_t bytes)
 {
@@ -78,7 +79,7 @@ static CUresult submit_copy(struct weir_session *s, struct weir_host_stream *str
 
         what.work = (struct weir_gate_work){.class = class, .bytes = copy.bytes};
         if (__builtin_add_overflow(left - copy.bytes, rest, &what.work.rest_bytes)) {
-            what.work.rest_bytes = UINT64_MAX; /* the guest's number may be anything */
+            what.work.rest_bytes = UINT64_MAX; /* the guest may send any number */
         }
         WEIR_TRY(weir_submit(s, stream, &what));
     }
@@ -107,7 +108,7 @@ CUresult weir_host_copy(struct weir_session *s, const struct weir_op_copy_in *in
     return submit_copy(s, stream, &copy, work.class, in->rest);
 }
 
-/* Bytes from the address of a side to the end of what a copy touches; false on overflow. */
+/* The number of bytes from a side's address to the end of the copy; false on overflow. */
 static bool extent(const struct weir_host_copy_side *side, uint64_t width, uint64_t height,
                    uint64_t depth, uint64_t *ret_bytes)
 {

@@ -60,9 +60,9 @@ CUresult weir_host_event_destroy(struct weir_session *s, const struct weir_op_ev
 }
 
 /*
- * The word comes first: a thread that sees the event's effect, for instance by a stream that waited
- * for the event, must find the word written. A word that is there a moment too early does no harm,
- * since the work before the event is done by then.
+ * Write the word before recording the event. A thread that sees the event's effect, for instance
+ * through a stream that waited for it, must find the word written. If the word is early, that does
+ * no harm, since the work before the event is done by then.
  */
 CUresult weir_host_event_record(struct weir_session *s, const struct weir_op_event_record_in *in,
                                 struct weir_op_event_record_out *out)
@@ -79,7 +79,7 @@ CUresult weir_host_event_record(struct weir_session *s, const struct weir_op_eve
     } else {
         WEIR_TRY(weir_session_word_write(s, weir_host_stream_at(stream), in->word, in->value));
     }
-    if (in->flags != 0) { /* in a capture, a record with flags is a node of its own */
+    if (in->flags != 0) { /* in a capture, a record with flags is a node */
         WEIR_TRY(weir_graph_hold_captured(s, stream, &event->o));
     }
     return in->flags == 0 ? s->driver->cuEventRecord(event->o.native, weir_host_stream_at(stream))
@@ -119,7 +119,7 @@ CUresult weir_host_event_elapsed(struct weir_session *s, const struct weir_op_ev
     if (!start || !end) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    /* The guest has seen both words; the events themselves come right behind them. */
+    /* The guest has seen both words; the events follow them at once. */
     for (uint64_t end_ns = weir_clock_now_ns() + BEHIND_WORD_NS;;) {
         CUresult result = elapsed(s, start, end, &out->milliseconds);
 

@@ -1,4 +1,4 @@
-/* Functions and kernels: found by name, with everything about them that cannot change. */
+/* Functions and kernels: finds them by name, and reads all their constant properties. */
 #include "host_backend/worker/code/image_closed.h"
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/state/platform.h"
@@ -11,7 +11,7 @@
 #define PARAMS_MAX     4096
 #define NAMES_BYTES    1048576u
 
-/* The layout, as the driver has it for this GPU: it differs between architectures. */
+/* Read the parameters' layout from the driver: it differs between architectures. */
 static CUresult read_layout(struct weir_session *s, struct weir_host_function *f, uint32_t *offsets,
                             uint32_t *sizes)
 {
@@ -63,7 +63,7 @@ static void read_attributes(struct weir_session *s, const struct weir_host_funct
     }
 }
 
-/* Enter a function and describe it in the common fields of both operations' outputs. */
+/* Add a function and describe it in the common fields of both operations' outputs. */
 static CUresult enter(struct weir_session *s, struct weir_host_module *owner, uint64_t handle,
                       CUfunction native, CUkernel kernel, struct weir_op_module_function_out *out)
 {
@@ -95,7 +95,7 @@ static CUresult enter(struct weir_session *s, struct weir_host_module *owner, ui
     return CUDA_SUCCESS;
 }
 
-/* The name, and what is known by it. */
+/* Store the function's name, and what depends on it. */
 static CUresult keep_name(struct weir_session *s, uint64_t handle, const char *name)
 {
     struct weir_host_function *f = weir_host_object_get(s, WEIR_KIND_FUNCTION, handle);
@@ -226,7 +226,7 @@ CUresult weir_host_library_kernels(struct weir_session *s,
 
 /* ---------------------------------------------------------------- attributes that change */
 
-/* The device that an attribute is of becomes current; a module's function has but one. */
+/* Make the device of an attribute current; a module's function has only one. */
 static CUresult enter_device(struct weir_session *s, const struct weir_host_function *f,
                              int32_t device)
 {
@@ -262,7 +262,7 @@ CUresult weir_ops_set_attribute(struct weir_session *s, struct weir_host_functio
         WEIR_TRY(s->driver->cuKernelSetAttribute(id, value, f->kernel,
                                                  s->platform->devices[s->device].cu));
     }
-    /* Launches go through the function, which was made from the kernel before this. */
+    /* The kernel's function already exists, and launches use it. */
     return s->driver->cuFuncSetAttribute(native, id, value);
 }
 

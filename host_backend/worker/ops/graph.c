@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-/* The driver's nodes of an array of handles; all of one operation. */
+/* Convert an array of handles to the driver's nodes; the memory belongs to the operation. */
 static CUresult nodes_of(struct weir_session *s, const uint64_t *handles, uint32_t n,
                          CUgraphNode **ret_nodes)
 {
@@ -59,8 +59,8 @@ CUresult weir_host_capture_begin(struct weir_session *s, const struct weir_op_ca
         return CUDA_ERROR_ILLEGAL_STATE;
     }
     weir_admission_stream_captures(s, stream);
-    /* The guest library applies the mode to the guest's threads. The driver would apply it to other
-     * sessions' calls. */
+    /* The guest library applies the mode to the guest's threads. In the worker it would apply to
+     * other sessions' calls. */
     if (in->g != 0) {
         graph = weir_host_object_get(s, WEIR_KIND_GRAPH, in->g);
         if (!graph) {
@@ -101,7 +101,8 @@ static void adopt(weir_handle handle, void *object, void *user)
     }
 }
 
-/* The captured graph gets the guest's name; one that capture_info gave lives on as its alias. */
+/* Give the captured graph the guest's name. A name that capture_info gave stays valid as an
+ * alias. */
 static CUresult name_captured(struct weir_session *s, struct weir_host_stream *stream,
                               CUgraph native, uint64_t handle)
 {
@@ -109,7 +110,7 @@ static CUresult name_captured(struct weir_session *s, struct weir_host_stream *s
     struct weir_object *o;
     CUresult result;
 
-    if (known && known->handle == handle) { /* the guest has it already under this handle */
+    if (known && known->handle == handle) { /* the guest has already got it under this handle */
         known->borrowed = false;
         weir_graph_nest_capture_end(s, stream, known);
         return CUDA_SUCCESS;
@@ -186,7 +187,7 @@ CUresult weir_host_capture_end(struct weir_session *s, const struct weir_op_capt
 }
 
 /* If a stream of the context began the capture of this graph, give the stream the graph's name. A
- * stream that joined a capture does not end it. */
+ * stream that only joined a capture cannot end it. */
 static void name_of_its_own(struct weir_session *s, const struct weir_host_ctx *ctx, CUgraph graph,
                             uint64_t name)
 {
@@ -201,7 +202,7 @@ static void name_of_its_own(struct weir_session *s, const struct weir_host_ctx *
     }
 }
 
-/* Names for the graph under capture and for the nodes that the next one will depend on. */
+/* Name the graph under capture, and the nodes that the next node will depend on. */
 static CUresult name_capture(struct weir_session *s, CUgraph graph, const CUgraphNode *nodes,
                              size_t n, struct weir_op_capture_info_out *out)
 {
@@ -294,7 +295,7 @@ CUresult weir_host_graph_instantiate(struct weir_session *s,
         return CUDA_ERROR_INVALID_HANDLE;
     }
     if ((in->flags & ~known) != 0) {
-        return CUDA_ERROR_NOT_SUPPORTED; /* device launch would leave the session's reach */
+        return CUDA_ERROR_NOT_SUPPORTED; /* a device launch would bypass the session */
     }
     WEIR_TRY(weir_session_free_name(s, WEIR_KIND_EXEC, in->x));
     memset(&params, 0, sizeof params);
@@ -331,12 +332,12 @@ CUresult weir_host_graph_exec_flags(struct weir_session *s,
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(s->driver->cuGraphExecGetFlags(exec->o.native, &flags));
-    /* Whether it was asked to be by nodes' priorities, NVIDIA's driver does not show. */
+    /* NVIDIA's driver does not report this flag. */
     out->flags = flags & ~(cuuint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
     return CUDA_SUCCESS;
 }
 
-/* The guest's name of a node, or 0. */
+/* The guest's name of a node, or 0: none. */
 static uint64_t known_node(const struct weir_session *s, CUgraphNode node)
 {
     const struct weir_object *o = node ? weir_host_object_find(s, WEIR_KIND_NODE, node) : NULL;
@@ -363,7 +364,7 @@ CUresult weir_host_graph_exec_update(struct weir_session *s,
         weir_graph_priority_updated(s, (struct weir_exec *)exec, graph->native);
         weir_ops_graph_sms_updated(s, (struct weir_exec *)exec, graph->native);
     }
-    /* A refusal is an output, so that its reason can travel. */
+    /* Return a refusal as an output, so that its reason reaches the guest. */
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) {
         return result;
     }
@@ -377,7 +378,7 @@ CUresult weir_host_graph_exec_update(struct weir_session *s,
 
 struct graph_launch {
     struct weir_exec *exec;
-    struct weir_part *part; /* that it is to keep to; NULL: none */
+    struct weir_part *part; /* the part to which it is confined; NULL: none */
 };
 
 static CUresult call_graph(struct weir_session *s, CUstream at, const void *user)
@@ -398,7 +399,7 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
     struct graph_launch launch = {.exec = exec};
     struct weir_submission what = {
         .work = {.class = WEIR_SCHED_GRAPH, .key = s->id << 40 ^ in->x},
-        .may_print = s->prints != NULL, /* unknown: whether one of the graph's kernels prints */
+        .may_print = s->prints != NULL, /* it is unknown whether one of its kernels prints */
         .call = call_graph,
         .user = &launch};
 

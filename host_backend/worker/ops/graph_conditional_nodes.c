@@ -1,4 +1,4 @@
-/* Conditional graph nodes: their handles, and the graphs that are their bodies. */
+/* Conditional graph nodes: their handles, and their bodies, which are graphs. */
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/conditions.h"
 #include "host_backend/worker/session/graph_nesting.h"

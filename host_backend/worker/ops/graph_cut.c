@@ -2,12 +2,12 @@
  * Cuts a graph into pieces.
  *
  * The nodes are divided (graph_split.c). Then the copy of the graph is halved until each half is
- * one piece: a half is a clone of the graph less the nodes of the other half. So nodes keep
- * everything that the guest or the capture has given them, also attributes that no function can
- * read, and each node is cloned as often as there are halvings, not as often as there are pieces.
+ * one piece: a half is a clone of the graph without the nodes of the other half. So nodes keep all
+ * their attributes, also those that no function can read. Each node is cloned once for each
+ * halving, not once for each piece.
  *
- * Dependencies inside a piece are edges, with their kinds. Those between pieces are kept by the
- * stream's order, which is stricter.
+ * Dependencies inside a piece are edges, with their kinds. The stream's order keeps those between
+ * pieces, since it is stricter.
  */
 #include "host_backend/worker/ops/graph_cut.h"
 
@@ -19,8 +19,8 @@
 
 /* ---------------------------------------------------------------- dividing */
 
-/* The ends of the edges, as indices of nodes. @param ret_ends  2 * n_edges of them: all from, then
- * all to. false: an edge of a node that the driver did not list. */
+/* Find the ends of the edges, as indices of nodes. @param ret_ends 2 * n_edges of them: first all
+ * starts, then all ends. false: an edge has a node that the driver did not list. */
 static bool find_ends(const struct weir_graph_level *level, uint32_t *ret_ends)
 {
     bool found = true;
@@ -36,7 +36,7 @@ static bool find_ends(const struct weir_graph_level *level, uint32_t *ret_ends)
     return found;
 }
 
-/* Guess them for the first cut. */
+/* Guess the nodes' weights for the first cut. */
 static bool weigh(struct weir_session *s, const struct weir_graph_level *level,
                   struct weir_exec_inside *inside)
 {
@@ -73,7 +73,7 @@ static uint32_t divide(struct weir_session *s, const struct weir_graph_level *le
 
 /* ---------------------------------------------------------------- making pieces */
 
-/* A graph that holds the nodes of some pieces. */
+/* A graph with the nodes of some pieces. */
 struct part {
     CUgraph graph;          /* owned */
     CUgraphNode *nodes;     /* by index; nodes of other pieces are no longer valid; owned */
@@ -134,7 +134,8 @@ static CUresult narrow(const struct workshop *w, struct part *part, uint32_t fir
     return CUDA_SUCCESS;
 }
 
-/* Instantiate a part with all the memory of its launches: a later piece must not fail to launch. */
+/* Instantiate a part with all the memory that launches need: a later piece must not fail to
+ * launch. */
 static CUresult instantiate(const struct workshop *w, const struct part *part)
 {
     const struct weir_driver *d = w->session->driver;
@@ -145,7 +146,7 @@ static CUresult instantiate(const struct workshop *w, const struct part *part)
     return d->cuGraphUpload(piece->native, w->stream);
 }
 
-/* Takes the part. Recursion as deep as halvings make one piece of all. */
+/* Make the pieces of a part, and free the part. The recursion is as deep as there are halvings. */
 static CUresult make_all(const struct workshop *w, struct part *part)
 {
     const struct weir_driver *d = w->session->driver;

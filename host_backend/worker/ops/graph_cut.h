@@ -9,22 +9,22 @@
 #include "host_backend/worker/session/objects.h"
 
 /**
- * Make pieces of what an executable graph has kept (exec->inside), which stays.
+ * Make pieces from the copy that an executable graph has kept (exec->inside), which stays.
  *
- * @param exec      has no pieces. Gets them, and the event behind them, if this succeeds.
+ * @param exec      has no pieces. On success it has them, and the event behind them.
  * @param n_pieces  2 or more; as many as there are nodes at most.
- * @param stream    the pieces are uploaded in; not under capture.
+ * @param stream    the stream in which the pieces are uploaded; not under capture.
  * @return CUDA_SUCCESS
- * @return CUDA_ERROR_NOT_SUPPORTED   it cannot be divided
+ * @return CUDA_ERROR_NOT_SUPPORTED   the graph cannot be divided
  * @return CUDA_ERROR_OUT_OF_MEMORY
- * @return the driver's
+ * @return an error of the driver
  * @thread session, holding no lock
  */
 CUresult weir_graph_cut(struct weir_session *session, struct weir_exec *exec, uint32_t n_pieces,
                         CUstream stream);
 
-/** The pieces were measured: what a piece took is what its nodes took, by the weights that they
- * had. For the next cut. @thread session */
+/** Improve the nodes' weights for the next cut: the pieces were measured, and each piece's time is
+ * divided among its nodes by their old weights. @thread session */
 void weir_graph_weigh_again(struct weir_exec *exec);
 
 #endif

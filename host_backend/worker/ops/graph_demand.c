@@ -1,14 +1,14 @@
 /*
- * What a graph and its nodes need.
+ * Estimates what a graph and its nodes need.
  *
  * How many SMs a graph needs: the mean, over its kernels and those of its child graphs, of the SMs
  * that would hold all blocks of the kernel at once. The kernels of most graphs run one after
- * another. So the mean says what the graph occupies while it runs, and the maximum says only what
- * its largest kernel does. Of a graph with conditional nodes it is not known.
+ * another. So the mean is what the graph occupies while it runs; the maximum would only describe
+ * its largest kernel. For a graph with conditional nodes the need is unknown.
  *
  * An executable graph needs no more than the graph that it was made of, or updated from, until one
- * of its kernels gets more blocks than it had there. Then it is not known what it needs, as the
- * driver does not show the kernels of an executable graph.
+ * of its kernels gets more blocks than it had there. Then its need is unknown, since the driver
+ * does not show the kernels of an executable graph.
  *
  * How long a node takes, compared with others of its graph: as many units as its kernel has waves
  * of blocks. That is a guess for the first cut of a graph (graph_pieces.c).
@@ -22,7 +22,7 @@
 
 #define NODES_MAX 65536u /* a graph with more nodes is not examined */
 
-/* How many blocks a kernel has, and how many of them fit on an SM. false: that is not known. */
+/* Count a kernel's blocks, and how many of them fit on an SM. false: unknown. */
 static bool count_blocks(struct weir_session *s, const CUDA_KERNEL_NODE_PARAMS *params,
                          uint64_t *ret_blocks, uint32_t *ret_per_sm)
 {
@@ -50,7 +50,7 @@ uint64_t weir_ops_kernel_sms(struct weir_session *s, const CUDA_KERNEL_NODE_PARA
     return count_blocks(s, params, &blocks, &per_sm) ? (blocks + per_sm - 1) / per_sm : 0;
 }
 
-/* At most all of them; all if that is not known. */
+/* The SMs that a kernel needs: at most all of them, and all if unknown. */
 static uint32_t kernel_sms(struct weir_session *s, const CUDA_KERNEL_NODE_PARAMS *params)
 {
     uint64_t all = weir_worker_sms(s->worker, s->device), sms = weir_ops_kernel_sms(s, params);
@@ -119,7 +119,8 @@ static void add_node(struct weir_session *s, CUgraphNode node, unsigned depth,
     }
 }
 
-/* Recursion as deep as child graphs lie in each other, WEIR_GRAPH_DEPTH_MAX. */
+/* Add a graph's kernels. The recursion is as deep as child graphs are nested,
+ * WEIR_GRAPH_DEPTH_MAX. */
 static void add_graph(struct weir_session *s, CUgraph graph, unsigned depth, struct demand *demand)
 {
     CUgraphNode *nodes = NULL;
@@ -157,7 +158,7 @@ void weir_ops_graph_sms_updated(struct weir_session *s, struct weir_exec *exec, 
 static bool needs_more(struct weir_session *s, const CUDA_KERNEL_NODE_PARAMS *now,
                        const CUDA_KERNEL_NODE_PARAMS *before)
 {
-    /* Most are given other arguments only. */
+    /* Most updates only change arguments. */
     return (now->func != before->func || now->gridDimX != before->gridDimX ||
             now->gridDimY != before->gridDimY || now->gridDimZ != before->gridDimZ ||
             now->blockDimX != before->blockDimX || now->blockDimY != before->blockDimY ||

@@ -1,15 +1,15 @@
 /*
- * Which copies of a graph lie before and behind which functions of the guest.
+ * Finds which copies of a graph come before and after which functions of the guest.
  *
  * The guest moves the bytes of pageable copies between the program's memory and their blocks. It
  * must do so before a function that reads what was copied, and after one that writes what is to be
- * copied. The driver knows the nodes and edges, also of captured graphs, clones and child graphs,
- * so the worker finds out here.
+ * copied. Only the driver knows the nodes and edges of captured graphs, clones and child graphs, so
+ * the worker finds this out.
  *
  * The graph and its child graphs become one list of items with links. A child graph is two items,
- * its begin and its end: a path from a node to another exists in the list if the driver runs the
- * one before the other. From each function one search goes back and one forth. A search ends at
- * other functions, since those have searches of their own.
+ * its begin and its end: the list has a path from a node to another if the driver runs the first
+ * before the second. From each function one search goes back and one forth. A search ends at other
+ * functions, since those have searches of their own.
  */
 #include "host_backend/worker/ops/graph_level.h"
 #include "host_backend/worker/ops/ops.h"
@@ -26,7 +26,7 @@
 struct item {
     uint64_t token;  /* identifies a function */
     uint32_t block;  /* index of a copy's block; else NONE */
-    bool function;   /* token is valid */
+    bool function;   /* token is valid: the item is a function */
     uint32_t end;    /* the other item of a child graph; else the item itself */
     uint32_t search; /* number of the last search that reached the item */
 };
@@ -40,8 +40,8 @@ struct named_block {
     uint32_t to_gpu, number;
 };
 
-/* Links sorted by the item that they leave (or, reversed, enter): item i has those from first[i]
- * to before first[i + 1]. */
+/* Links sorted by the item that they leave (or, reversed, enter). Item i has the links from
+ * first[i] to before first[i + 1]. */
 struct neighbours {
     uint32_t *first, *items;
 };
@@ -58,11 +58,11 @@ struct plan {
     uint64_t n_steps;
     uint32_t *queue; /* room for all items */
     uint64_t *tokens;
-    uint32_t *found; /* pairs of functions: what the guest gets */
+    uint32_t *found; /* pairs of functions, which the guest gets */
     uint32_t n_pairs;
 };
 
-/* Room for `more` elements; false: no memory, or over the limit. */
+/* Make room for `more` elements; false: no memory, or over the limit. */
 static bool make_room(void **array, uint32_t *room, uint32_t n, size_t more, size_t element_bytes,
                       uint32_t limit)
 {
@@ -149,7 +149,7 @@ static uint32_t block_of(const struct plan *p, CUgraphNode node)
                          : find_block(p, copy.srcMemoryType, copy.srcHost, copy.srcDevice, true);
 }
 
-/* ---------------------------------------------------------------- from the driver's graph */
+/* ---------------------------------------------------------------- reading the driver's graph */
 
 /* @param ret_first  index of the first new item: item *ret_first + i is level->nodes[i]. */
 static CUresult add_items(struct plan *p, const struct weir_graph_level *level, uint32_t *ret_first)
@@ -196,7 +196,7 @@ static CUresult add_edges(struct plan *p, const struct weir_graph_level *level, 
 
 static CUresult add_graph(struct plan *p, CUgraph graph, unsigned int depth);
 
-/* Everything in the child graph is behind its begin and before its end. */
+/* Link a child graph: all its items come after its begin and before its end. */
 static CUresult add_child(struct plan *p, CUgraphNode node, uint32_t begin, unsigned int depth)
 {
     uint32_t first = p->n_items, end;
@@ -233,7 +233,8 @@ static CUresult add_children(struct plan *p, const struct weir_graph_level *leve
     return CUDA_SUCCESS;
 }
 
-/* Recursion as deep as child graphs lie in each other, WEIR_GRAPH_DEPTH_MAX. */
+/* Add a graph and its child graphs. The recursion is as deep as they are nested,
+ * WEIR_GRAPH_DEPTH_MAX. */
 static CUresult add_graph(struct plan *p, CUgraph graph, unsigned int depth)
 {
     struct weir_graph_level level = {0};
@@ -279,7 +280,8 @@ static CUresult list_neighbours(const struct plan *p, bool back, struct neighbou
     return CUDA_SUCCESS;
 }
 
-/* A function comes after copies to the program, and before copies from it. */
+/* Is the pair wanted? A function waits for copies to the program, and copies from it wait for the
+ * function. */
 static bool is_wanted(const struct weir_op_graph_function_order_in *in, const struct item *item,
                       bool back)
 {

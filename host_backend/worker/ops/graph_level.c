@@ -21,7 +21,7 @@ static CUresult read_edges(const struct weir_driver *d, CUgraph graph,
     if (!weir_driver_has(d, cuGraphGetEdges_v2)) {
         return d->cuGraphGetEdges(graph, level->from, level->to, &level->n_edges);
     }
-    if (level->from) { /* without room for edge data, the driver refuses special edges */
+    if (level->from) { /* without edge data the driver refuses special edges */
         data = calloc(level->n_edges + 1, sizeof *data);
         if (!data) {
             return CUDA_ERROR_OUT_OF_MEMORY;

@@ -22,10 +22,10 @@ struct weir_graph_level {
 /**
  * Read a graph.
  *
- * @param ret_level  zeroed; to be finished also on failure.
+ * @param ret_level  zeroed; call weir_graph_level_finish() also on failure.
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
- * @return CUDA_ERROR_NOT_SUPPORTED  it has more nodes or edges than the limits above
- * @return the driver's
+ * @return CUDA_ERROR_NOT_SUPPORTED  the graph has more nodes or edges than the limits above
+ * @return an error of the driver
  * @thread session
  */
 CUresult weir_graph_level_read(const struct weir_driver *driver, CUgraph graph,

@@ -3,7 +3,7 @@
 #include "host_backend/worker/ops/ops.h"
 #include <string.h>
 
-/* What a batch waits for is remembered, so that the session's end can write it. */
+/* Remember the values that a batch waits for, so that they can be written at the session's end. */
 static CUresult note_wait(struct weir_session *s, const CUstreamBatchMemOpParams *op, bool wide)
 {
     uint64_t value = wide ? op->waitValue.value64 : op->waitValue.value;
@@ -15,7 +15,7 @@ static CUresult note_wait(struct weir_session *s, const CUstreamBatchMemOpParams
     return weir_awaited_note(s, NULL, op->waitValue.address, value, wide);
 }
 
-/* Each one in the driver's struct, its address checked. */
+/* Convert each operation to the driver's struct, and check its address. */
 static CUresult read_memops(struct weir_session *s, const CUstreamBatchMemOpParams *ops, uint32_t n,
                             CUDA_BATCH_MEM_OP_NODE_PARAMS *ret)
 {

@@ -25,7 +25,7 @@ CUresult weir_ops_node_begin(struct weir_session *s, uint64_t graph, uint64_t no
     return CUDA_SUCCESS;
 }
 
-/* The executable graph that a set is for; NULL when it is for the graph itself. */
+/* The executable graph whose parameters are to be set; NULL: those of the graph itself are. */
 static CUresult exec_of(struct weir_session *s, uint64_t handle, CUgraphExec *ret)
 {
     *ret = NULL;
@@ -37,7 +37,7 @@ static CUresult node_of(struct weir_session *s, uint64_t handle, CUgraphNode *re
     return weir_session_use(s, WEIR_KIND_NODE, handle, (void **)ret);
 }
 
-/* A node, or its twin in an executable graph (0: the node itself), is about to name an object. */
+/* A node, or its copy in an executable graph (0: the node itself), is about to name an object. */
 static CUresult node_holds(struct weir_session *s, uint64_t node, uint64_t exec,
                            struct weir_object *object)
 {
@@ -133,7 +133,7 @@ CUresult weir_host_graph_kernel_set(struct weir_session *s,
     return CUDA_SUCCESS;
 }
 
-/* Pack the parameters that the driver shows, in whichever of the two forms. */
+/* Pack the parameters that the driver returns, in either of the two forms. */
 static CUresult pack_params(struct weir_session *s, const struct weir_host_function *f,
                             const CUDA_KERNEL_NODE_PARAMS *params, uint8_t *room, uint32_t *ret_n)
 {
@@ -189,7 +189,7 @@ static void look_at_function(weir_handle handle, void *object, void *user)
     }
 }
 
-/* The function of a node: by its native on the device of its look-up, or on another. */
+/* Find the function of a node, by its handle on the device where it was looked up or on another. */
 static struct weir_object *find_function(struct weir_session *s, CUfunction native)
 {
     struct kernel_search search = {s, native, NULL};
@@ -400,7 +400,7 @@ CUresult weir_host_graph_add_host(struct weir_session *s,
     return weir_session_put(s, WEIR_KIND_NODE, in->n, node);
 }
 
-/* The graph's node has another call now. */
+/* Replace the guest's function in a graph's node. */
 static void replace_call(struct weir_session *s, uint64_t node, const CUDA_HOST_NODE_PARAMS *old,
                          struct weir_host_call *call)
 {

@@ -1,4 +1,4 @@
-/* Launches of graphs that keep to a part: see graph_parts.h. */
+/* Launches graphs that are confined to a part: see graph_parts.h. */
 #include "host_backend/worker/ops/graph_parts.h"
 
 #include "base/clock.h"
@@ -21,7 +21,7 @@ bool weir_graph_parts_possible(struct weir_session *session, const struct weir_e
 
 /* ---------------------------------------------------------------- making */
 
-/* A graph that is made for a part. */
+/* A graph that is being made for a part. */
 struct placing {
     struct weir_session *session;
     const struct weir_part *part;
@@ -53,7 +53,7 @@ static bool suits(const struct placing *p, CUgraphNode node, const CUDA_KERNEL_N
 
 typedef CUresult (*neighbours_fn)(CUgraphNode, CUgraphNode *, CUgraphEdgeData *, size_t *);
 
-/* Give a node the edges that another one has from before it, or to behind it. */
+/* Copy the edges of another node that lead to it, or those that leave it. */
 static CUresult copy_edges(const struct placing *p, CUgraphNode of, CUgraphNode to, bool before)
 {
     const struct weir_driver *d = p->session->driver;
@@ -85,8 +85,8 @@ static CUresult copy_edges(const struct placing *p, CUgraphNode of, CUgraphNode 
     return result;
 }
 
-/* What a program or a capture can have given a node. cuGraphKernelNodeCopyAttributes is for nodes
- * of one context. */
+/* Attributes that a program or a capture can set. cuGraphKernelNodeCopyAttributes only copies
+ * between nodes of one context. */
 static const CUlaunchAttributeID attributes[] = {
     CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
     CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
@@ -115,7 +115,7 @@ static CUresult copy_attributes(const struct weir_driver *d, CUgraphNode from, C
     return CUDA_SUCCESS;
 }
 
-/* Put another node in the place of a node of the clone, which has the context that is current. */
+/* Replace a node of the clone by one that belongs to the current context. */
 static CUresult replace(const struct placing *p, CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *params)
 {
     const struct weir_driver *d = p->session->driver;
@@ -167,7 +167,7 @@ static CUresult place_nodes(struct placing *p, size_t n)
     return result;
 }
 
-/* @param ret_native  stays NULL where no kernel suits the part, or on failure. */
+/* @param ret_native stays NULL on failure, or if no kernel suits the part */
 static CUresult make(struct weir_session *s, const struct weir_exec *exec,
                      const struct weir_part *part, CUgraphExec *ret_native)
 {
@@ -201,7 +201,7 @@ static struct weir_placed_graph *find(struct weir_exec *exec, const struct weir_
     return found;
 }
 
-/* The place of the one that was launched longest ago, or that is free. */
+/* Find the graph that was launched longest ago, or a free place. */
 static struct weir_placed_graph *oldest(struct weir_exec *exec)
 {
     struct weir_placed_graph *oldest = &exec->placed[0];
@@ -247,12 +247,12 @@ bool weir_graph_parts_launch(struct weir_session *session, struct weir_exec *exe
     if (!graph || !graph->native) {
         return false;
     }
-    if (d->cuGraphLaunch(graph->native, at) != CUDA_SUCCESS) { /* nor will it again */
+    if (d->cuGraphLaunch(graph->native, at) != CUDA_SUCCESS) { /* it would fail again */
         weir_placed_graph_drop(d, graph);
         weir_placed_graph_keep(session, graph, part, NULL);
         return false;
     }
     exec->was_other = true;
-    (void)d->cuEventRecord(exec->done, at); /* it fails only where all later calls do, too */
+    (void)d->cuEventRecord(exec->done, at); /* if it fails, all later calls fail, too */
     return true;
 }

@@ -1,8 +1,8 @@
 /*
  * Launches of graphs in pieces.
  *
- * A launch of a graph is one item to the scheduler, and nothing ends it before its last node. So a
- * long graph is launched as several graphs if other tenants have had work lately:
+ * A launch of a graph is one item to the scheduler, and cannot be stopped before its last node. So
+ * a long graph is launched as several graphs if other tenants have had work lately:
  *
  *     instantiation   the graph is copied (exec->inside), since the guest may change or destroy it
  *     launch          the whole, while no other work waits, or while it is short
@@ -11,7 +11,7 @@
  *     launch          the pieces, each an item of its own; the whole again when the tenant is alone
  *     other cuts      once the time of each piece is known, if one of them is much too long
  *
- * What stays whole, and why: docs/design/graphs.md.
+ * docs/design/graphs.md says which graphs stay whole, and why.
  */
 #include "host_backend/worker/ops/graph_pieces.h"
 
@@ -34,7 +34,7 @@
 #define LONG_PIECE      2u /* a piece of LONG_PIECE times the wanted length is worth another cut */
 #define CERTAINLY_SHORT 4u /* a whole of at most 1/4 of a piece will not be cut */
 
-/* Might a graph of this session ever be launched in pieces? */
+/* Can graphs of this session ever be launched in pieces? */
 static bool are_pieces_used(struct weir_session *s)
 {
     uint64_t draw;
@@ -48,9 +48,9 @@ static bool has_only_plain_nodes(const struct weir_driver *d, CUgraph graph, uns
                                  uint32_t *ret_n);
 
 /*
- * Functions of the guest, memory operations and events tie the graph to what happens outside of it,
- * perhaps only after this launch: between two pieces that could be something else than natively.
- * Conditional nodes cannot be cloned.
+ * Can the node be in a piece? Functions of the guest, memory operations and events connect the
+ * graph with the outside, perhaps only after this launch. Between two pieces that could have
+ * another effect than natively. Conditional nodes cannot be cloned.
  */
 static bool is_plain(const struct weir_driver *d, CUgraphNode node, unsigned depth)
 {
@@ -69,7 +69,8 @@ static bool is_plain(const struct weir_driver *d, CUgraphNode node, unsigned dep
            type == CU_GRAPH_NODE_TYPE_MEMSET || type == CU_GRAPH_NODE_TYPE_EMPTY;
 }
 
-/* Recursion as deep as child graphs lie in each other, WEIR_GRAPH_DEPTH_MAX. */
+/* Check a graph and its child graphs. The recursion is as deep as they are nested,
+ * WEIR_GRAPH_DEPTH_MAX. */
 static bool has_only_plain_nodes(const struct weir_driver *d, CUgraph graph, unsigned depth,
                                  uint32_t *ret_n)
 {
@@ -138,10 +139,10 @@ static uint32_t pieces_for(const struct weir_session *s, uint64_t ns)
 }
 
 /*
- * Make pieces, or others once the first ones were measured. What they were made of is freed when it
- * is not needed any more.
+ * Make pieces, or other pieces once the first ones were measured. The copy of the graph is freed
+ * when it is no longer needed.
  *
- * @param ns  what the whole takes.
+ * @param ns  predicted duration of the whole graph.
  */
 static void cut_as_needed(struct weir_session *s, struct weir_exec *exec, uint64_t ns,
                           CUstream stream)
@@ -176,7 +177,7 @@ static void cut_as_needed(struct weir_session *s, struct weir_exec *exec, uint64
 
 /* ---------------------------------------------------------------- launches */
 
-/* Mode "explore" launches some graphs in pieces, and some as a whole. */
+/* The mode "explore" launches some graphs in pieces, and some as a whole. */
 static bool explore(struct weir_session *s, struct weir_exec *exec, uint64_t draw, CUstream stream)
 {
     if (!exec->pieces && exec->inside.cuttable &&
@@ -201,7 +202,7 @@ bool weir_graph_pieces_wanted(struct weir_session *session, struct weir_exec *ex
         return explore(s, exec, draw, weir_host_stream_at(stream));
     }
     if (piece_ns == 0 || weir_admission_is_small(s, exec->sms)) {
-        return false; /* others can run beside a small graph */
+        return false; /* other tenants can run beside a small graph */
     }
     ns = weir_graph_probe_ns(s, exec);
     if (ns <= piece_ns) {
@@ -224,8 +225,8 @@ static CUresult call_piece(struct weir_session *s, CUstream at, const void *user
     return s->driver->cuGraphLaunch(piece->native, at);
 }
 
-/* A piece has all SMs. A part that is granted to it says that the device is divided now, so the
- * next launch is of the whole, in a part. */
+/* Launch a piece, on all SMs. If it is granted a part, the device is divided now, so the next
+ * launch is of the whole graph, in a part. */
 static CUresult launch_piece(struct weir_session *s, struct weir_exec *exec, uint32_t i,
                              struct weir_host_stream *stream)
 {

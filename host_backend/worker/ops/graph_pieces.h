@@ -1,5 +1,5 @@
 /*
- * Launches of graphs in pieces, so that a long graph does not hold the GPU to its end.
+ * Launches long graphs in pieces, so that other tenants' work can run in between.
  *
  * Source: docs/design/graphs.md
  */
@@ -9,9 +9,9 @@
 #include "host_backend/worker/session/objects.h"
 
 /**
- * A graph was instantiated: keep what pieces of it, and graphs for parts (graph_parts.h), can be
- * made of, if it can be cut or kept to a part.
- * @param graph  what was instantiated. Borrowed; the guest may change it afterwards.
+ * A graph was instantiated: keep a copy, from which pieces and graphs for parts (graph_parts.h) can
+ * be made, if that is possible.
+ * @param graph  the instantiated graph. Borrowed; the guest may change it afterwards.
  * @param flags  of the instantiation.
  * @thread session
  */
@@ -19,10 +19,10 @@ void weir_graph_pieces_keep(struct weir_session *session, struct weir_exec *exec
                             uint64_t flags);
 
 /**
- * Should this launch be in pieces? Makes them if they are needed and not there. Not into another
- * stream than the last time: the whole waits for the last whole, pieces would not.
+ * Should this launch be in pieces? Makes them if they are needed. Not in another stream than the
+ * last launch: the driver orders launches of the whole graph, but not of pieces.
  *
- * @param stream  where it goes; not under capture.
+ * @param stream  the stream of the launch; not under capture.
  * @thread session, holding no lock
  */
 bool weir_graph_pieces_wanted(struct weir_session *session, struct weir_exec *exec,
@@ -38,9 +38,9 @@ CUresult weir_graph_pieces_launch(struct weir_session *session, struct weir_exec
 
 /**
  * Call this before each launch of the graph. If its last launch was in pieces or in a part, in
- * another stream, that may not have ended yet: the stream waits for it. The driver itself does that
- * for launches of the graph itself.
- * @return CUDA_SUCCESS, or the driver's
+ * another stream, the stream waits for its end. For launches of the graph itself the driver does
+ * that.
+ * @return CUDA_SUCCESS, or an error of the driver
  * @thread session
  */
 CUresult weir_graph_pieces_follow(struct weir_session *session, struct weir_exec *exec,

@@ -1,4 +1,4 @@
-/* The priorities of a graph's kernels: see graph_priority.h. */
+/* Finds the priorities of a graph's kernels: see graph_priority.h. */
 #include "host_backend/worker/ops/graph_priority.h"
 
 #include "host_backend/worker/ops/graph_level.h"
@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* Native priorities of kernels: less is more urgent. */
+/* Native priorities of kernels: a smaller number is more urgent. */
 struct span {
     int least, greatest; /* valid if any */
     bool any;
@@ -44,7 +44,8 @@ static void look_at_node(const struct weir_driver *d, CUgraphNode node, unsigned
     }
 }
 
-/* Recursion as deep as child graphs lie in each other, WEIR_GRAPH_DEPTH_MAX. */
+/* Read a graph's priorities. The recursion is as deep as child graphs are nested,
+ * WEIR_GRAPH_DEPTH_MAX. */
 static void look_at_graph(const struct weir_driver *d, CUgraph graph, unsigned depth,
                           struct span *span)
 {

@@ -1,4 +1,4 @@
-/* How long a graph takes at most: see graph_probe.h. */
+/* Measures how long a graph takes: see graph_probe.h. */
 #include "host_backend/worker/ops/graph_probe.h"
 
 #include "base/clock.h"

@@ -1,7 +1,8 @@
 /*
- * How long a graph takes at most, by the GPU's clock. The scheduler learns durations of work that
- * had the device for itself; where tenants do not share a context and a graph takes longer than
- * others are made to wait, that may never be. A graph of which nothing is known would not be cut.
+ * Measures an upper bound of a graph's duration, by the GPU's clock. The scheduler learns durations
+ * only from work that had the device for itself. If tenants do not share a context and a graph is
+ * longer than others' longest wait, that may never happen, and a graph of unknown duration would
+ * not be cut.
  *
  * Source: docs/design/graphs.md
  */
@@ -11,15 +12,15 @@
 #include "host_backend/worker/session/objects.h"
 
 /**
- * The driver's launch of the whole, with a time taken if that is needed.
- * @return the driver's
+ * Launch the whole graph, and measure its time if that is needed.
+ * @return an error of the driver
  * @thread session
  */
 CUresult weir_graph_probe_launch(struct weir_session *session, struct weir_exec *exec, CUstream at);
 
 /**
- * What the graph takes: by the scheduler's prediction; without one, at most so long by the times
- * that were taken.
+ * The graph's duration, as the scheduler predicts it; without a prediction, the measured upper
+ * bound.
  * @return 0: not known
  * @thread session
  */

@@ -1,5 +1,5 @@
 /*
- * Where to cut a graph.
+ * Finds the places at which to cut a graph.
  *
  * 1. Each node gets a start: when it could begin if nothing but its dependencies held it up, which
  *    is the weight of the heaviest path that leads to it.
@@ -23,9 +23,9 @@
 struct split {
     const struct weir_graph_shape *shape;
     uint32_t *first, *after; /* successors of node i: after[first[i]] .. after[first[i + 1] - 1] */
-    uint32_t *waits_for;     /* for each node: how many of its dependencies have no start yet */
+    uint32_t *waits_for;     /* for each node: number of its dependencies without a start */
     uint64_t *start;
-    uint32_t *order;    /* the nodes in the order of their starts; at first, any good order */
+    uint32_t *order;    /* the nodes ordered by their starts; at first in Kahn's order */
     uint32_t *position; /* each node's position in that order */
     uint64_t *before;   /* the weight of all nodes before each position */
     int32_t *open;      /* how many branches are open before each position */
@@ -75,7 +75,7 @@ static void list_successors(struct split *s)
     }
 }
 
-/* Kahn's order. false: a circle keeps some nodes from ever starting. */
+/* Compute the starts in Kahn's order. false: a cycle keeps some nodes from ever starting. */
 static bool find_starts(struct split *s)
 {
     const struct weir_graph_shape *shape = s->shape;
@@ -124,7 +124,7 @@ static void put_in_order(struct split *s)
     }
 }
 
-/* A node's branch is open from behind it to its last successor. */
+/* Count open branches: a node's branch is open from behind it to its last successor. */
 static void count_open(struct split *s)
 {
     uint32_t n = s->shape->n_nodes;
@@ -161,7 +161,7 @@ static bool is_better(const struct split *s, uint32_t a, uint32_t b, uint64_t pl
     return far_a < far_b;
 }
 
-/* The position behind a cut that lies behind `least` and near a place; n_nodes: there is none. */
+/* Find the best position for a cut behind `least` and near a place; n_nodes: there is none. */
 static uint32_t find_cut(const struct split *s, uint32_t least, uint64_t place, uint64_t slack)
 {
     uint32_t best = least + 1;
@@ -185,7 +185,7 @@ static uint32_t cut(const struct split *s, uint32_t n_pieces, uint32_t *ret_piec
         uint32_t end = j < n_pieces ? find_cut(s, begin, place, slack) : n;
 
         if (end < n && s->before[end] >= place + length && j + 1 < n_pieces) {
-            continue; /* one long node reaches over the next place, too: cut there */
+            continue; /* a long node covers the next place, too: cut only there */
         }
         for (uint32_t i = begin; i < end && i < n; i++) {
             ret_piece_of[s->order[i]] = piece;

@@ -1,4 +1,5 @@
-/* Handles for other processes of the tenant: 64 bytes that name a place in a chunk, or an event. */
+/* Handles for other processes of the tenant: 64 bytes that name an allocation in a chunk, or an
+ * event. */
 #include "host_backend/worker/memory/ipc.h"
 #include "host_backend/worker/memory/chunk.h"
 #include "host_backend/worker/ops/ops.h"

@@ -1,4 +1,4 @@
-/* Kernel launches, and what fits of them. */
+/* Kernel launches, and queries of occupancy. */
 #include "host_backend/worker/code/images.h"
 #include "host_backend/worker/memory/managed.h"
 #include "host_backend/worker/ops/ops.h"
@@ -10,8 +10,8 @@
 #include "base/hash.h"
 #include <string.h>
 
-/* Attributes without addresses or handles pass; the two events are translated;
- * the rest is refused. */
+/* Convert a launch attribute. Attributes without addresses or handles pass; the two with events are
+ * translated; the rest is refused. */
 static CUresult translate(struct weir_session *s, CUlaunchAttribute *a)
 {
     struct weir_host_event *event;
@@ -59,7 +59,7 @@ static CUresult translate(struct weir_session *s, CUlaunchAttribute *a)
 _Static_assert((int)ATTRIBUTES_MAX == (int)WEIR_OP_occupancy_clusters_in_attributes_max,
                "one struct config holds what either carries");
 
-/* A launch as the driver takes it; attributes point into itself. */
+/* A launch in the driver's form; its attributes are in the struct itself. */
 struct config {
     CUlaunchConfig config;
     CUlaunchAttribute attributes[ATTRIBUTES_MAX + 1];
@@ -148,8 +148,8 @@ CUresult weir_ops_params(struct weir_session *s, const struct weir_host_function
 }
 
 /*
- * The scheduler's key of a kernel, the same in the next process and on the next host. The tenant is
- * part of it: a kernel's time depends on its arguments, and tenants must not affect each other.
+ * The scheduler's key of a kernel, the same in other processes and on other hosts. It includes the
+ * tenant: a kernel's time depends on its arguments, and tenants must not affect each other.
  */
 static uint64_t kernel_key(struct weir_session *s, struct weir_host_function *f)
 {
@@ -165,7 +165,7 @@ static uint64_t kernel_key(struct weir_session *s, struct weir_host_function *f)
         of[2] = weir_hash64_of(s->tenant->name, strlen(s->tenant->name));
         key = weir_hash64_of(of, sizeof of);
     }
-    if (key == 0) { /* build a name that no other kernel has and no later worker reads */
+    if (key == 0) { /* build a unique name, which no later worker will find */
         of[0] = (uintptr_t)f->o.native;
         of[1] = s->id;
         of[2] = weir_session_started_ns(s);
@@ -187,7 +187,7 @@ static struct weir_gate_work work_of(struct weir_session *s, struct weir_host_fu
         .hint = &f->hint};
 }
 
-/* A launch whose handles and parameters are the driver's. */
+/* A launch with the driver's handles and parameters. */
 struct launch {
     const struct weir_op_launch_in *in;
     CUfunction native;

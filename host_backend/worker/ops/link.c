@@ -44,7 +44,7 @@ CUresult weir_host_link_create(struct weir_session *s, const struct weir_op_link
     return CUDA_SUCCESS;
 }
 
-/* Copies of the logs: the linker goes on writing into its own. */
+/* Copy the logs, since the linker continues to write into its own. */
 static CUresult copy_logs(struct weir_session *s, const struct link *link, const char **ret_info,
                           const char **ret_error)
 {
@@ -61,7 +61,8 @@ static CUresult copy_logs(struct weir_session *s, const struct link *link, const
     return CUDA_SUCCESS;
 }
 
-/* Library archives and LTO code are sized, so their form is the linker's affair. */
+/* May the input go to the linker? It gets the sizes of library archives and LTO code, so it checks
+ * their form itself. */
 static bool input_ok(uint32_t type, const struct weir_host_image *image)
 {
     enum weir_image_form form;
@@ -83,7 +84,8 @@ static bool input_ok(uint32_t type, const struct weir_host_image *image)
     }
 }
 
-/* Compiled text is an input like any other; what the linker does not take of it, it compiles. */
+/* Add an input. If the linker does not accept text that was compiled here, it compiles the text
+ * itself. */
 static CUresult add(struct weir_session *s, struct link *link, const struct weir_op_link_add_in *in,
                     const struct weir_host_image *image, const struct weir_program_code *code)
 {
@@ -96,7 +98,7 @@ static CUresult add(struct weir_session *s, struct link *link, const struct weir
         return CUDA_SUCCESS;
     }
     if (in->type == CU_JIT_INPUT_PTX) {
-        /* The length of text counts its NUL, which the store has behind every image. */
+        /* The length of text includes its NUL; every stored image is followed by NULs. */
         bytes = strnlen((const char *)image->data, image->bytes) + 1;
     }
     return s->driver->cuLinkAddData_v2(state, (CUjitInputType)in->type, image->data, bytes,

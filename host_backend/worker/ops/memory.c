@@ -1,4 +1,4 @@
-/* Grants of memory, registration of the guest's own, the tenant's account. */
+/* Grants of memory, registration of the guest's own memory, and the tenant's account. */
 #include "host_backend/worker/ops/ops.h"
 
 #include "base/clock.h"
@@ -31,7 +31,7 @@
 #define FD_WAIT_NS      WEIR_NS_PER_S /* the descriptor was sent right after the request */
 #define LOWEST_ADDRESS  0x10000u
 #define HIGHEST_ADDRESS 0x7ffffffff000u
-/* Unit of the window's addresses that are taken when the guest's address is not free here. */
+/* Size of the pieces of the window that are taken when the guest's address is not free here. */
 #define REGISTRATION_UNIT (2u << 20)
 
 void weir_grant_drop(struct weir_session *session, struct weir_grant *grant)
@@ -56,7 +56,7 @@ void weir_grant_drop(struct weir_session *session, struct weir_grant *grant)
     free(grant);
 }
 
-/* Enter a chunk reference; on failure the reference is dropped. */
+/* Add a chunk reference; on failure the reference is dropped. */
 static CUresult add_grant(struct weir_session *s, struct weir_host_chunk *chunk, bool opened,
                           uint64_t base, uint64_t bytes, struct weir_grant **ret_grant)
 {
@@ -170,9 +170,9 @@ struct weir_host_chunk *weir_ops_granted(const struct weir_session *s, uint64_t 
 }
 
 /*
- * Does not wait for work: the guest has made sure that none uses the memory, and a wait would block
- * a channel that the work may need (a host function's answer). A guest that lies gets the fault
- * that any wild pointer in a kernel gets.
+ * Return memory without waiting for work. The guest has made sure that no work uses it, and a wait
+ * would block a channel that the work may need (for a host function's answer). If a guest lies, its
+ * kernels fault as with any wild pointer.
  */
 CUresult weir_host_mem_return(struct weir_session *s, const struct weir_op_mem_return_in *in,
                               struct weir_op_mem_return_out *out)
@@ -183,8 +183,8 @@ CUresult weir_host_mem_return(struct weir_session *s, const struct weir_op_mem_r
     if (!grant) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    /* The driver waits to unregister pinned memory. In other memory, values that streams wait for
-     * could not be written after it is gone. */
+    /* The driver waits for the device to unregister pinned memory. For other memory, values that
+     * streams wait for must be written before it is gone. */
     if ((grant->chunk->pinned || weir_awaited_within(s, grant->chunk->base, grant->chunk->bytes)) &&
         !weir_awaited_settle(s)) {
         return CUDA_ERROR_UNKNOWN;
@@ -214,7 +214,8 @@ CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_inf
     size_t free_bytes, total_bytes;
 
     (void)in;
-    /* Count what ended programs hold as free. Read this first: they may free it meanwhile. */
+    /* Count memory of ended programs as free. Read this first, since they may free it in
+     * between. */
     ended = weir_tenant_held_by_ended(s->tenant, WEIR_ENDING_NS);
     out->free = weir_account_left(account, WEIR_ACCOUNT_DEVICE_MEMORY) + ended;
     left = weir_account_left(account, item);
@@ -346,7 +347,7 @@ static void give_addresses(struct weir_session *s, const struct weir_registratio
     pthread_mutex_unlock(&t->lock);
 }
 
-/* The device is idle, or has never reached it. */
+/* Unregister memory. The device is idle, or has never accessed it. */
 static void unregister(struct weir_session *session, void *what)
 {
     struct weir_registration *r = what;
@@ -391,7 +392,7 @@ static bool map_at(struct weir_registration *r, uint64_t device, int flag, int f
     void *at = mmap(want, r->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | flag, fd, (off_t)offset);
 
     if (at != MAP_FAILED && at != want) {
-        munmap(at, r->bytes); /* a kernel that does not know the flag maps elsewhere */
+        munmap(at, r->bytes); /* kernels without that flag may map elsewhere */
     }
     if (at != want) {
         return false;
@@ -460,7 +461,7 @@ static CUresult pin(struct weir_session *s, struct weir_registration *r)
                                                                     : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Charge for it, and enter it once place() has mapped it. */
+/* Charge for a registration; place() will map it, and then it is listed. */
 static CUresult begin(struct weir_session *s, uint64_t address, uint64_t bytes, bool guarded,
                       struct weir_registration **ret)
 {
@@ -472,7 +473,7 @@ static CUresult begin(struct weir_session *s, uint64_t address, uint64_t bytes, 
         bytes > HIGHEST_ADDRESS || address > HIGHEST_ADDRESS - bytes) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (weir_put_off_holds(s, address, bytes)) { /* otherwise it would get another address */
+    if (weir_put_off_holds(s, address, bytes)) { /* otherwise it would get a different address */
         WEIR_TRY(weir_put_off_settle(s));
     }
     r = calloc(1, sizeof *r);
@@ -491,7 +492,7 @@ static CUresult begin(struct weir_session *s, uint64_t address, uint64_t bytes, 
     return CUDA_SUCCESS;
 }
 
-/* On failure it is gone. */
+/* Map a registration and list it. On failure it is freed. */
 static CUresult place(struct weir_session *s, struct weir_registration *r, uint64_t address, int fd,
                       uint64_t offset)
 {
@@ -627,9 +628,11 @@ CUresult weir_host_host_unregister(struct weir_session *s,
     return CUDA_SUCCESS;
 }
 
-/* ---------------------------------------------------------------- memory of a sister process */
+/* ---------------------------------------------------------------- memory of other processes of the
+ * tenant */
 
-/* A guest may ask for any part of a chunk whose key it knows: its kernels reach all of it. */
+/* Is this part within the chunk? A guest may ask for any part of a chunk whose key it knows, since
+ * its kernels can access all of it. */
 static bool lies_in(const struct weir_ipc_handle *handle, const struct weir_host_chunk *chunk)
 {
     return handle->bytes != 0 && handle->offset < chunk->bytes &&

@@ -59,7 +59,7 @@ static struct weir_upload *new_upload(struct weir_session *s, const struct weir_
     return u;
 }
 
-/* The upload that a piece belongs to; the first piece begins it. */
+/* Find the upload that a piece belongs to; the first piece begins it. */
 static CUresult find_upload(struct weir_session *s, const struct weir_op_image_put_in *in,
                             struct weir_upload **ret_upload)
 {
@@ -91,7 +91,7 @@ static CUresult find_upload(struct weir_session *s, const struct weir_op_image_p
     return CUDA_SUCCESS;
 }
 
-/* Out of the list; its bytes stay reserved. */
+/* Remove an upload from the list; its bytes stay reserved. */
 static void unlist_upload(struct weir_session *s, const struct weir_upload *upload)
 {
     struct weir_upload **at = &s->uploads;
@@ -102,7 +102,7 @@ static void unlist_upload(struct weir_session *s, const struct weir_upload *uplo
     *at = upload->next;
 }
 
-/* All of it is here: store it. */
+/* The upload is complete: store the image. */
 static CUresult store_upload(struct weir_session *s, struct weir_upload *u)
 {
     struct weir_host_image *image;
@@ -162,7 +162,8 @@ CUresult weir_host_image_get(struct weir_session *s, const struct weir_op_image_
 
 /* ---------------------------------------------------------------- options */
 
-/* Options whose value is a number; those that are addresses in the guest would be read here. */
+/* Is this an option whose value is a number? If it were an address of the guest, the worker would
+ * read there. */
 static bool option_ok(uint32_t id)
 {
     switch ((int)id) {
@@ -225,12 +226,12 @@ void weir_ops_jit_logs(struct weir_host_jit_options *options, char *info, char *
     add_option(options, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, bytes);
 }
 
-/* ---------------------------------------------------------------- what the driver is given */
+/* ---------------------------------------------------------------- code for the driver */
 
 /* A load in progress. The image's variables are charged. */
 struct load {
     struct weir_host_image *image; /* a reference */
-    const void *code;              /* what the driver is given of the image; the image owns it */
+    const void *code;              /* the code that the driver gets; the image owns it */
     const void *compiled;          /* code compiled from the image's PTX; NULL: not compiled */
     struct weir_image_facts facts;
     bool is_bundle;
@@ -287,8 +288,8 @@ static void give_up(struct weir_session *s, struct load *load)
 }
 
 /*
- * Charge variables that could not be read from the PTX, by the compiled code. If the driver
- * compiles, their size is unknown until the memory is taken.
+ * Charge variables that could not be read from the PTX, by their size in the compiled code. If the
+ * driver compiles, their size is unknown until the memory is taken.
  */
 static CUresult charge_unknown(struct weir_session *s, struct load *load,
                                const struct weir_program_code *code)
@@ -314,7 +315,7 @@ static CUresult charge_unknown(struct weir_session *s, struct load *load,
     return CUDA_SUCCESS;
 }
 
-/* Compile the PTX if that is possible here. false: the image is refused. */
+/* Compile the PTX if the worker can. false: the image is refused. */
 static bool compile(struct weir_session *s, const struct weir_host_jit_options *options,
                     struct load *load, int32_t *ret_result)
 {
@@ -354,7 +355,7 @@ static CUresult begin(struct weir_session *s, struct load *load, uint32_t *ret_i
     return result;
 }
 
-/* Did the driver not take compiled code, so that it is to be given the image itself? */
+/* Has the driver refused compiled code, so that it must get the image itself? */
 static bool try_itself(struct weir_session *s, struct load *load, CUresult result)
 {
     if (!load->compiled || result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY ||
@@ -366,7 +367,7 @@ static bool try_itself(struct weir_session *s, struct load *load, CUresult resul
     return true;
 }
 
-/* The object of a module or library that the driver has loaded. load is taken on success. */
+/* Make the object of a module or library that the driver has loaded. load is taken on success. */
 static CUresult enter(struct weir_session *s, enum weir_kind kind, uint64_t handle, void *native,
                       struct weir_host_ctx *ctx, struct load *load, uint32_t *ret_uses_printf)
 {
@@ -388,7 +389,8 @@ static CUresult enter(struct weir_session *s, enum weir_kind kind, uint64_t hand
     return CUDA_SUCCESS;
 }
 
-/* The driver's refusal is an output, not the call's error, so that its log can travel. */
+/* Return the driver's refusal as an output, not as the call's error, so that its log reaches the
+ * guest. */
 static CUresult refused(struct weir_session *s, CUresult result)
 {
     if (weir_error_is_sticky(result)) {
@@ -398,7 +400,7 @@ static CUresult refused(struct weir_session *s, CUresult result)
     return CUDA_SUCCESS;
 }
 
-/* The options of code that was compiled here have been applied already. */
+/* Load a module. Code that was compiled here already includes the options. */
 static CUresult load_module(struct weir_session *s, struct load *load,
                             struct weir_host_jit_options *options, CUmodule *ret_module)
 {
@@ -472,7 +474,8 @@ CUresult weir_host_module_load(struct weir_session *s, const struct weir_op_modu
     return result;
 }
 
-/* A library may have to be loaded again; the numbers were checked before the first time. */
+/* Keep a library's options, since it may have to be loaded again. They were checked before the
+ * first load. */
 static CUresult keep_options(struct weir_session *s, const struct weir_op_library_load_in *in)
 {
     struct weir_host_module *m = weir_host_object_get(s, WEIR_KIND_LIBRARY, in->l);
@@ -492,7 +495,8 @@ static CUresult keep_options(struct weir_session *s, const struct weir_op_librar
 static CUresult load_library(struct weir_session *s, struct load *load,
                              struct weir_host_jit_options *options, CUlibrary *ret_library)
 {
-    /* The image lives as long as the library here, whatever the guest's own memory does. */
+    /* The worker keeps the image as long as the library, whatever the guest does with its own
+     * memory. */
     CUlibraryOption library_ids[] = {CU_LIBRARY_BINARY_IS_PRESERVED};
     void *library_values[] = {(void *)1};
     CUresult result;
@@ -621,7 +625,7 @@ CUresult weir_host_library_module(struct weir_session *s,
 
 /* ---------------------------------------------------------------- globals */
 
-/* The guest has a __managed__ variable at the same address. */
+/* Has the guest a __managed__ variable at the same address? */
 static uint32_t is_managed(const struct weir_session *s, CUdeviceptr address)
 {
     unsigned managed = 0;

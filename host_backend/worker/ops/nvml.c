@@ -11,10 +11,10 @@
 #define PROCESSES_MAX 1024 /* the limit of proto/api/ops.toml */
 #define NAME_BYTES    128
 
-/* Is this the PCI address of one of the worker's devices, all of which its tenant has? */
+/* Is this the PCI address of one of the worker's devices? Its tenant has all of them. */
 static bool is_own_device(const struct weir_session *s, const char *bus_id)
 {
-    const char *short_id = strchr(bus_id, ':'); /* its domain may have four digits or eight */
+    const char *short_id = strchr(bus_id, ':'); /* the PCI domain may have four digits or eight */
 
     for (uint32_t i = 0; short_id && i < s->platform->n_devices; i++) {
         const char *own = strchr(s->platform->devices[i].about.pci_bus_id, ':');
@@ -26,8 +26,8 @@ static bool is_own_device(const struct weir_session *s, const char *bus_id)
     return false;
 }
 
-/* The other end of a link that is not a device of the tenant's is as in a virtual machine that does
- * not see it. NCCL takes that for a switch. */
+/* Hide the other end of a link if it is not a device of the tenant, as in a virtual machine that
+ * does not see it. NCCL takes that for a switch. */
 static void hide_remote(const struct weir_session *s, const char *function,
                         struct weir_nvml_answer *answer)
 {
@@ -95,7 +95,8 @@ static void add(struct processes *all, uint32_t pid, uint64_t used, const char *
     all->n_names += (uint32_t)len + 1;
 }
 
-/* A process is shown once it has a context, as natively; so never one that has only asked. */
+/* Add programs. As natively, a process is listed once it has a context, not if it has only
+ * asked. */
 static void add_programs(struct processes *all, struct weir_tenant *tenant)
 {
     struct weir_program program;

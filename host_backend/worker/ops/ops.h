@@ -1,5 +1,5 @@
-/* What the handlers share: the step from a guest's handle or offset to
- * something that may be used. */
+/* Functions that the handlers share: they convert a guest's handle or offset to something that may
+ * be used. */
 #ifndef WEIR_HOST_BACKEND_WORKER_OPS_OPS_H
 #define WEIR_HOST_BACKEND_WORKER_OPS_OPS_H
 
@@ -12,8 +12,8 @@
 #include "proto/wire/op_kinds.h"
 
 /**
- * Live objects by handle; NULL when there is none. A context's or a stream's device becomes the
- * session's current one, whatever the record said: what the operation makes belongs there.
+ * Find live objects by handle; NULL: there is none. The device of a context or a stream becomes the
+ * session's current one, whatever the record names, since the operation's objects belong there.
  */
 static inline struct weir_host_ctx *weir_ops_ctx(struct weir_session *s, uint64_t handle)
 {
@@ -39,22 +39,22 @@ static inline struct weir_host_function *weir_ops_function(struct weir_session *
 
     return f && f->o.native ? f : NULL; /* a function's library may be unloaded */
 }
-/** The real context that is current: of the device of the context or the record in hand
+/** The current real context: that of the device of the current context or record
  * (ops/context.c). */
 CUcontext weir_ops_context(const struct weir_session *s);
-/** A library, loaded again if a reset has unloaded it (ops/reset.c).
+/** Find a library, and load it again if a reset has unloaded it (ops/reset.c).
  * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_TIMEOUT (the device does not become
- *         idle), the driver's */
+ *         idle), or an error of the driver */
 CUresult weir_ops_library(struct weir_session *s, uint64_t handle,
                           struct weir_host_module **ret_library);
 
-/** One side of a pitched copy as the wire has it. */
+/** One side of a pitched copy, in the wire's form. */
 struct weir_host_copy_side {
     uint32_t kind; /* enum weir_side_kind */
     uint64_t addr, x, y, z, lod, pitch, height;
 };
 
-/** The device memory, granted to this session, that a range lies in; or NULL (ops/memory.c). */
+/** Find the chunk, granted to this session, that contains a range; NULL: none (ops/memory.c). */
 struct weir_host_chunk *weir_ops_granted(const struct weir_session *s, uint64_t base,
                                          uint64_t bytes);
 
@@ -74,8 +74,8 @@ CUresult weir_ops_copy_3d(struct weir_session *s, const struct weir_host_copy_si
                                                    (in)->dst_pitch, (in)->dst_height},             \
                      (in)->width, (in)->height, (in)->depth, (ret_copy))
 
-/** Destroy those of the session's streams that the guest has left with work or in a capture, and
- * that have done it (ops/stream.c). */
+/** Destroy those of the session's streams that the guest destroyed while they had work or were
+ * captured, if that is over (ops/stream.c). */
 void weir_ops_streams_sweep(struct weir_session *s);
 
 /** The arrays of a copy, for graphs that name them; NULL where a side is none (ops/copy.c). */
@@ -92,39 +92,38 @@ struct weir_ops_place {
     CUgraphNode *nodes; /* nodes that the new node depends on; owned by the current operation */
 };
 
-/** Look up a graph and dependencies for a new node, whose name is free (ops/graph_nodes.c). */
+/** Find the graph and the dependencies of a new node, whose name is free (ops/graph_nodes.c). */
 CUresult weir_ops_node_begin(struct weir_session *s, uint64_t graph, uint64_t node,
                              const uint64_t *dependencies, uint32_t n, struct weir_ops_place *ret);
 
-/** A stored image of the tenant, with a reference (ops/module.c). */
+/** Find a stored image of the tenant, with a reference (ops/module.c). */
 struct weir_host_image *weir_ops_image(struct weir_session *s, const uint8_t hash[16],
                                        uint64_t bytes);
 
 #define WEIR_JIT_OPTIONS_MAX 64
 #define WEIR_LOG_BYTES       65536
 
-/* Options as the driver takes them, with room for four log entries. */
+/* Options in the driver's form, with room for four log entries. */
 struct weir_host_jit_options {
     CUjit_option ids[WEIR_JIT_OPTIONS_MAX + 4];
     void *values[WEIR_JIT_OPTIONS_MAX + 4];
     unsigned n;
 };
 
-/** Take over the options that need no pointer; others are refused (ops/module.c). */
+/** Copy the options that need no pointer; others are refused (ops/module.c). */
 CUresult weir_ops_jit_options(const uint32_t *ids, uint32_t n_ids, const uint64_t *values,
                               uint32_t n_values, struct weir_host_jit_options *ret_options);
 /** Add log buffers of WEIR_LOG_BYTES each. */
 void weir_ops_jit_logs(struct weir_host_jit_options *options, char *info, char *error);
 
-/** Set an attribute of a function and of the kernel that it is of, on the current device
- * (ops/function.c). */
+/** Set an attribute of a function and of its kernel, on the current device (ops/function.c). */
 CUresult weir_ops_set_attribute(struct weir_session *s, struct weir_host_function *f,
                                 CUfunction_attribute id, int value);
 
 /**
- * A context is reset when the last one of a session goes: the variables of libraries start again.
- * Libraries outlive contexts, so those that were used are unloaded, and loaded again, with the same
- * kernels, when the session next makes its first context (ops/reset.c).
+ * When the last context of a session is destroyed, it is reset: variables of libraries start again.
+ * Libraries outlive contexts. So libraries that were used are unloaded, and loaded again, with the
+ * same kernels, when the session makes its next first context (ops/reset.c).
  */
 void weir_ops_libraries_unload(struct weir_session *s);
 /** @return CUDA_SUCCESS, CUDA_ERROR_TIMEOUT (the device does not become idle) */
@@ -132,7 +131,7 @@ CUresult weir_ops_libraries_reload(struct weir_session *s);
 
 /**
  * Prepare a launch's parameters for the driver. A parameter block may be too short, as NCCL's are:
- * the missing bytes are zero, never what lies behind the block here.
+ * the missing bytes are zero, and never the worker's memory behind the block.
  *
  * @param params  the block; replaced by scratch memory if it is too short.
  * @param bytes   its size; replaced with it.
@@ -140,15 +139,17 @@ CUresult weir_ops_libraries_reload(struct weir_session *s);
 CUresult weir_ops_params(struct weir_session *s, const struct weir_host_function *f,
                          const void **params, size_t *bytes);
 
-/** SMs of the current device that a graph's kernels need, in the mean; 0: not known
+/** Mean number of SMs of the current device that a graph's kernels need; 0: not known
  * (ops/graph_demand.c). */
 uint32_t weir_ops_graph_sms(struct weir_session *s, CUgraph graph);
-/** An executable graph has got a graph's nodes. Not looked at where small graphs have no rights. */
+/** An executable graph was updated with a graph's nodes. Not examined where small graphs have no
+ * special rights. */
 void weir_ops_graph_sms_updated(struct weir_session *s, struct weir_exec *exec, CUgraph graph);
-/** A kernel of an executable graph, in which it is of this node, has got other parameters. */
+/** A kernel in an executable graph, which came from this node, has got other parameters. */
 void weir_ops_graph_sms_set(struct weir_session *s, struct weir_exec *exec,
                             const struct weir_object *node, const CUDA_KERNEL_NODE_PARAMS *params);
-/** SMs that would hold all blocks of a kernel at once, even more than there are; 0: not known. */
+/** SMs that would hold all blocks of a kernel at once, which may be more than the device has; 0:
+ * not known. */
 uint64_t weir_ops_kernel_sms(struct weir_session *s, const CUDA_KERNEL_NODE_PARAMS *params);
 /** How long a node takes, compared with others of its graph; 1 or more (ops/graph_demand.c). */
 uint64_t weir_ops_node_weight(struct weir_session *s, CUgraphNode node);

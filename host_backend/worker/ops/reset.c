@@ -1,11 +1,11 @@
 /*
- * Libraries when the contexts of a session go and come back.
+ * Resets libraries when a session's contexts are destroyed and made again.
  *
  * The driver waits for the device to unload code and to load it. So libraries are unloaded with the
- * last context only if the device becomes idle soon; else they stay, and are unloaded and loaded
- * again, for which a call may wait and fail, when the session makes its next context. Nobody can
- * tell the difference: without a context no kernel runs and no variable is read. A library whose
- * kernels a graph names stays as it is.
+ * last context only if the device becomes idle soon; else they are unloaded and loaded again when
+ * the session makes its next context, a call that may wait and fail. The guest cannot tell the
+ * difference: without a context no kernel runs and no variable is read. A library whose kernels a
+ * graph names is not reset.
  */
 #include "host_backend/worker/device/admission.h"
 #include "host_backend/worker/device/device_idle.h"
@@ -58,7 +58,7 @@ static void forget_module(weir_handle handle, void *object, void *user)
     }
 }
 
-/* The device is idle. */
+/* Unload a library if that is due. The device is idle. */
 static void unload_if_due(weir_handle handle, void *object, void *user)
 {
     struct weir_session *s = user;
@@ -129,7 +129,7 @@ static void bind_kernel(weir_handle handle, void *object, void *user)
     }
 }
 
-/* The device is idle. */
+/* Load a library again. The device is idle. */
 static CUresult load_again(struct weir_session *s, struct weir_host_module *m)
 {
     CUlibraryOption library_ids[] = {CU_LIBRARY_BINARY_IS_PRESERVED};

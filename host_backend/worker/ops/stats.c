@@ -1,4 +1,4 @@
-/* What remote guests tell about their calls. */
+/* Handles what remote guests report about their calls. */
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/stats_page.h"
 
@@ -9,7 +9,7 @@ CUresult weir_host_stats_put(struct weir_session *s, const struct weir_op_stats_
 
     (void)out;
     if (!weir_session_is_remote(s)) {
-        return CUDA_ERROR_NOT_SUPPORTED; /* its page says it */
+        return CUDA_ERROR_NOT_SUPPORTED; /* its page reports the calls */
     }
     set = weir_stats_read_rows(in->data, in->n_data);
     if (!set) {

@@ -43,7 +43,8 @@ CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_st
     return CUDA_SUCCESS;
 }
 
-/* A query of a stream under capture would invalidate the capture. */
+/* Destroy streams that the guest has left, if they are done. A query of a stream under capture
+ * would invalidate the capture. */
 static void sweep(struct weir_session *s, const struct weir_host_ctx *ctx)
 {
     for (struct weir_host_stream *stream = ctx->streams, *next; stream; stream = next) {
@@ -63,10 +64,10 @@ void weir_ops_streams_sweep(struct weir_session *s)
 }
 
 /*
- * One that may wait for a value stays until it has done its work: the end of the session writes
- * what its streams wait for, but the driver would not say that a destroyed one still waits. One
- * that has joined a capture stays until that ends: the legacy stream waits for what it was given
- * before, for which a captured stream can have no event.
+ * Destroy a stream. If it may wait for a value, it stays until its work is done: at the session's
+ * end the worker writes such values, but the driver would not report that a destroyed stream still
+ * waits. If it has joined a capture, it stays until that ends: the legacy stream waits for its
+ * earlier work, for which a captured stream can have no event.
  */
 CUresult weir_host_stream_destroy(struct weir_session *s,
                                   const struct weir_op_stream_destroy_in *in,
@@ -87,7 +88,7 @@ CUresult weir_host_stream_destroy(struct weir_session *s,
     } else {
         stream->left = true;
     }
-    weir_ops_streams_sweep(s); /* sweep streams whose capture began in this stream */
+    weir_ops_streams_sweep(s); /* destroy streams whose capture began in this stream */
     return result;
 }
 
@@ -121,7 +122,7 @@ CUresult weir_host_stream_wait_event(struct weir_session *s,
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_order_begin(s, stream, false));
-    if (in->flags != 0) { /* in a capture, a wait with flags is a node of its own */
+    if (in->flags != 0) { /* in a capture, a wait with flags is a node */
         WEIR_TRY(weir_graph_hold_captured(s, stream, &event->o));
     }
     return s->driver->cuStreamWaitEvent(weir_host_stream_at(stream), event->o.native, in->flags);
@@ -149,7 +150,7 @@ CUresult weir_host_stream_value(struct weir_session *s, const struct weir_op_str
     weir_managed_reached(s, in->address, wide ? 8 : 4);
     WEIR_TRY(weir_order_begin(s, stream, false));
     if (wait) {
-        /* Captured, it becomes a graph's node and may run any number of times. */
+        /* In a capture it becomes a graph's node and may run any number of times. */
         WEIR_TRY(weir_awaited_note(s, weir_host_stream_capturing(s, stream) ? NULL : stream,
                                    in->address, in->value, wide));
         return wide ? d->cuStreamWaitValue64_v2(weir_host_stream_at(stream), in->address, in->value,
@@ -230,7 +231,7 @@ static CUresult launch_function(struct weir_session *s, const struct weir_op_hos
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_order_begin(s, stream, false));
-    /* Captured, it becomes a graph's node and may run any number of times. */
+    /* In a capture it becomes a graph's node and may run any number of times. */
     captured = weir_host_stream_capturing(s, stream);
     call = weir_host_call_create(s, in->token, !captured);
     if (!call) {
@@ -245,7 +246,7 @@ static CUresult launch_function(struct weir_session *s, const struct weir_op_hos
     return result;
 }
 
-/* The guest has mostly not waited for the result, and has the function in a list. */
+/* The guest mostly has not waited for the result, and has listed the function. */
 CUresult weir_host_host_func(struct weir_session *s, const struct weir_op_host_func_in *in,
                              struct weir_op_host_func_out *out)
 {
@@ -268,7 +269,7 @@ CUresult weir_host_host_func_done(struct weir_session *s,
     return weir_session_is_remote(s) ? CUDA_SUCCESS : result; /* remote: noticed as it arrived */
 }
 
-/* Both are done as they arrive (weir_host_call_glance()). */
+/* Both operations are handled when they arrive (weir_host_call_glance()). */
 CUresult weir_host_host_func_read(struct weir_session *s,
                                   const struct weir_op_host_func_read_in *in,
                                   struct weir_op_host_func_read_out *out)
@@ -287,7 +288,8 @@ CUresult weir_host_host_func_write(struct weir_session *s,
     return weir_session_is_remote(s) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* ---------------------------------------------------------------- words, seen from afar */
+/* ---------------------------------------------------------------- completion words of remote
+ * guests */
 
 CUresult weir_host_word_wait(struct weir_session *s, const struct weir_op_word_wait_in *in,
                              struct weir_op_word_wait_out *out)

@@ -1,6 +1,6 @@
 /*
- * Tensor maps: pure functions of their arguments in the driver. The address is not looked up, as
- * those among a kernel's parameters are not: a map is used by kernels alone.
+ * Tensor maps: pure functions of their arguments in the driver. The address is not checked, just as
+ * addresses among a kernel's parameters are not: only kernels use a map.
  */
 #include "host_backend/worker/ops/ops.h"
 

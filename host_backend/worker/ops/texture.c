@@ -43,7 +43,7 @@ static CUresult fill_resource(struct weir_session *s, const struct weir_op_textu
     }
 }
 
-/* Enter the object under an unused name: it is found by the driver's value. */
+/* Add the object under an unused name: it is found by the driver's value. */
 static CUresult enter(struct weir_session *s, enum weir_kind kind, unsigned long long value,
                       struct weir_host_ctx *ctx)
 {

@@ -1,10 +1,10 @@
 /*
  * Virtual memory management: the operations.
  *
- * Mapping and access are posted: the guest has made the same checks, so a refusal here means a
- * guest that lies or a driver out of room. Kernels that are already on their way would then touch
- * addresses behind which there is nothing, and that would end the context of all tenants: so the
- * session ends before it can launch them.
+ * Mapping and access are posted: the guest has made the same checks, so a refusal here means that
+ * the guest lies or that the driver has no room. Kernels that the guest has sent would then access
+ * unmapped addresses, which would end the context of all tenants. So the session ends before it
+ * launches them.
  */
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/state/tenant.h"
@@ -43,7 +43,7 @@ CUresult weir_host_vmm_unreserve(struct weir_session *s, const struct weir_op_vm
     return weir_session_vmm_unreserve(s, in->base);
 }
 
-/* Name memory; its reference is the handle's, or dropped. */
+/* Name memory; its reference passes to the handle, or is dropped on failure. */
 static CUresult name_alloc(struct weir_session *s, uint64_t handle, struct weir_vmm_alloc *alloc,
                            bool imported)
 {

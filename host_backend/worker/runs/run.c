@@ -1,6 +1,6 @@
 /*
- * Starts, stops, resumes and resizes runs. The watcher (run_watch.c) does the steps that must wait
- * for the device, such as starting more blocks of a run that has stopped.
+ * Starts, stops, resumes and resizes runs. The watcher (run_watch.c) executes the steps that must
+ * wait for the device, such as starting more blocks of a run that has stopped.
  */
 #include "host_backend/worker/memory/chunk.h"
 #include "host_backend/worker/runs/run_private.h"
@@ -14,7 +14,7 @@
 #include <time.h>
 
 #define READ_WORDS    5u
-#define FIRST_WAIT_NS (2 * WEIR_NS_PER_S) /* for the zeroes of the first chunk */
+#define FIRST_WAIT_NS (2 * WEIR_NS_PER_S) /* limit of a wait for the first chunk's zeroes */
 
 /* ---------------------------------------------------------------- a device's runs */
 
@@ -102,15 +102,15 @@ void weir_runs_destroy(struct weir_runs *runs)
     free(runs);
 }
 
-/* ---------------------------------------------------------------- what is written and launched */
+/* ---------------------------------------------------------------- parameters and launches */
 
 static uint32_t least(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;
 }
 
-/* The word that asks workers for the run's place. 0: the run has the whole GPU, so they need not
- * look. With look_always it is never 0: workers look where they find one. */
+/* The word that tells worker blocks the run's place. 0: the run has the whole GPU, so worker blocks
+ * need not check their SM. With look_always it is never 0: then they read orders. */
 static uint32_t place_word(const struct weir_run *run)
 {
     const struct weir_run_place *place = &run->place;
@@ -123,7 +123,7 @@ static uint32_t place_word(const struct weir_run *run)
         return 0;
     }
     if (no_block_limit && run->args.block_limit == 0) {
-        block_limit = 0; /* as the parameter says; "none" would be one more thing to look at */
+        block_limit = 0; /* as the parameter; "none" would be one more value to check */
     }
     return WEIR_PTX_ASK(
         all_sms ? 0 : place->sm_first,
@@ -143,11 +143,11 @@ CUresult weir_run_ask(struct weir_run *run, CUstream stream, bool stop)
 }
 
 /*
- * How many worker blocks a grid has. The hardware places them, and workers on a wrong SM leave, so
- * a range of SMs needs as many blocks as all SMs hold. So does a block limit: the emptiest SMs get
- * too many blocks, of which some leave, and others too few. Measured with two chains of kernels
- * that wanted nine and two blocks an SM and had no more: half of the SMs had so many, and 16 of 132
- * had none of the first (H200, 2026-11-23).
+ * How many worker blocks a grid has. The hardware places them, and worker blocks on a wrong SM
+ * leave. So a range of SMs needs as many blocks as all SMs hold. A block limit does, too: the
+ * emptiest SMs get too many blocks, of which some leave, and others too few. Measured with two
+ * chains of kernels that wanted nine and two blocks an SM and had no more: half of the SMs had so
+ * many, and 16 of 132 had none of the first (H200, 2026-11-23).
  */
 static uint32_t grid_blocks(const struct weir_run *run)
 {
@@ -187,7 +187,7 @@ CUresult weir_run_launch(struct weir_run *run, CUstream stream)
     return result;
 }
 
-/* Behind the first grid: the stream waits for all blocks, then tells us. */
+/* Behind the first grid: make the stream wait for all blocks, and then write "passed". */
 static CUresult hold_stream(struct weir_run *run)
 {
     const struct weir_driver *d = run->runs->driver;
@@ -300,7 +300,7 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
         CUresult held = hold_stream(run);
 
         if (held != CUDA_SUCCESS) {
-            /* The launch is made; never seen but with a dead context. */
+            /* The launch succeeded. This was only ever seen with a dead context. */
             weir_log_error("forms: a stream cannot be held result=%d", (int)held);
             run->no_stop = true;
         } else if (params->look_always && !idle && runs->idle_wanted == 0) {
@@ -353,7 +353,7 @@ CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns)
         result = CUDA_ERROR_NOT_PERMITTED;
     } else if (runs->idle_wanted != 0 ||
                (run->state == WEIR_RUN_RUNNING && !weir_run_lanes_are_reached_locked(run))) {
-        runs->counts.no_idle++; /* otherwise what resumes the run would come behind the stop */
+        runs->counts.no_idle++; /* otherwise the run would resume before the stop */
         result = CUDA_ERROR_NOT_READY;
     } else if (run->state == WEIR_RUN_RUNNING) {
         result = begin_stop_locked(run);
@@ -367,9 +367,9 @@ CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns)
 }
 
 /*
- * What is asked is written in the order in which it is decided, and a grid comes behind: in the
- * lane itself if nothing is left to be written in the control stream. Else the lane would have to
- * wait for that one, and would keep a connection to itself meanwhile (run_streams.c).
+ * Write an order ahead of a grid, in the order of decisions: in the lane itself if the control
+ * stream has nothing left to write. Otherwise the lane would have to wait for that stream, and
+ * would occupy a connection meanwhile (run_streams.c).
  */
 static CUresult ask_ahead_of(struct weir_run *run, struct weir_run_lane *lane)
 {
@@ -413,7 +413,7 @@ CUresult weir_run_again_locked(struct weir_run *run)
     return result;
 }
 
-/* A launch that has not begun goes on in its own stream, behind what stands before it there. */
+/* Resume a run. A launch that has not begun continues in its own stream, behind earlier work. */
 CUresult weir_run_resume_locked(struct weir_run *run)
 {
     struct weir_runs *runs = run->runs;
@@ -553,8 +553,8 @@ void weir_runs_release(struct weir_runs *runs, const void *owner)
     pthread_mutex_unlock(&runs->lock);
 }
 
-/* Stop all runs of the owner before any of their streams goes on, so that no work begins on what a
- * stopped run has left undone. The watcher lets a run finish that could not be stopped. */
+/* Stop all runs of the owner before any of their streams continues, so that no work begins on
+ * unfinished results of a stopped run. If a run cannot be stopped, the watcher lets it finish. */
 void weir_runs_withdraw(struct weir_runs *runs, const void *owner)
 {
     pthread_mutex_lock(&runs->lock);
@@ -583,8 +583,8 @@ bool weir_runs_any_stopped_locked(const struct weir_runs *runs)
     return run != NULL;
 }
 
-/* A plain run comes to its end without us. One that was stopped must be started again, one whose
- * workers all left because of its range or block limit, too. */
+/* Does a run need the worker to finish? A plain run does not. A run that was stopped must be
+ * started again; so must one whose worker blocks all left because of its range or block limit. */
 static bool any_needs_us_locked(const struct weir_runs *runs)
 {
     const struct weir_run *run = runs->first;
@@ -595,7 +595,7 @@ static bool any_needs_us_locked(const struct weir_runs *runs)
     return run || runs->starting != 0;
 }
 
-/* Everything goes on, and where it likes. */
+/* Resume all runs, on all SMs. */
 static void let_go_locked(struct weir_runs *runs)
 {
     const struct weir_run_place all = {0};
@@ -609,7 +609,7 @@ static void let_go_locked(struct weir_runs *runs)
     pthread_cond_signal(&runs->work);
 }
 
-/* Let runs go on while a caller wants an idle device, also runs that were being started then. */
+/* Resume runs while a caller wants an idle device, including runs that were being started then. */
 static void let_go_if_needed_locked(struct weir_runs *runs)
 {
     if (any_needs_us_locked(runs)) {

@@ -27,25 +27,25 @@ enum weir_run_state {
     WEIR_RUN_RUNNING,  /* the run is running, or its stream has not reached it yet */
     WEIR_RUN_STOPPING, /* the run was told to stop, but some blocks still run */
     WEIR_RUN_STOPPED,  /* no block runs, and the run's stream waits */
-    WEIR_RUN_FINISHED, /* all blocks have ended, and the run's stream has gone on */
+    WEIR_RUN_FINISHED, /* all blocks have ended, and the run's stream has continued */
 };
 
 enum weir_run_event {
     WEIR_RUN_HAS_STOPPED,
     WEIR_RUN_HAS_RESUMED, /* sent also when the watcher resumes the run at the end of its lease */
     WEIR_RUN_HAS_FINISHED,
-    WEIR_RUN_DOES_NOT_STOP, /* the run did not stop in time and runs on; never stop this kernel */
+    WEIR_RUN_DOES_NOT_STOP, /* the run did not stop in time and continues; never stop this kernel */
 };
 
 /* The SMs that a run may use, and how. */
 struct weir_run_place {
     uint32_t sm_first;
-    uint32_t sm_count;    /* 0: all SMs */
+    uint32_t sm_count;    /* the SMs */
     uint32_t block_limit; /* most blocks on an SM; 0: as many as fit. Persistent form only */
     uint32_t task_blocks; /* blocks that a worker block takes at once; 0: 1. Fixed at the start */
 };
 
-/* Borrowed for the call of weir_run_start(). */
+/* All members are borrowed for the call of weir_run_start(). */
 struct weir_run_params {
     enum weir_ptx_form form; /* TICKET, PERSISTENT */
     CUfunction twin;
@@ -102,11 +102,11 @@ void weir_runs_destroy(struct weir_runs *runs);
 /**
  * Put a run into a stream. Later work in the stream waits until the run has finished.
  *
- * @param ret_run  gives a reference; NULL: not wanted.
+ * @param ret_run  gives a reference; NULL: the caller needs none.
  * @return CUDA_SUCCESS
- * @return CUDA_ERROR_NOT_PERMITTED  too many streams are at work: a stopped run might find no
- *                                   connection to go on; as the next
- * @return the driver's  nothing was launched; the caller may launch the original instead.
+ * @return CUDA_ERROR_NOT_PERMITTED  too many streams have work: a stopped run might find no
+ *                                   connection to resume. As with the next:
+ * @return an error of the driver: nothing was launched; the caller may launch the original instead.
  * @thread any with the context; not on a stream under capture
  */
 CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *params,
@@ -115,11 +115,11 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
 /**
  * Tell a run to stop. HAS_STOPPED or HAS_FINISHED follows. A second call only renews the lease.
  *
- * @param lease_ns  the watcher resumes the run after this time, if nobody else has.
+ * @param lease_ns  the watcher resumes the run after this time, unless it was resumed before.
  * @return CUDA_SUCCESS
  * @return CUDA_ERROR_NOT_PERMITTED  the run's owner is ending, or the run has finished.
  * @return CUDA_ERROR_NOT_READY      not now: weir_runs_device_idle_begin() is in force.
- * @return the driver's
+ * @return an error of the driver
  * @thread any with the context
  */
 CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns);
@@ -128,9 +128,10 @@ CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns);
 CUresult weir_run_resume(struct weir_run *run);
 
 /**
- * Change where a run may work. Blocks on other SMs finish their task and leave; new blocks start on
- * the added SMs. A stopped run is resumed at the new place. place.task_blocks cannot change.
- * @return CUDA_SUCCESS, CUDA_ERROR_NOT_SUPPORTED (ticket form), the driver's
+ * Change the SMs that a run may use. Blocks on other SMs finish their task and leave; new blocks
+ * start on the added SMs. A stopped run is resumed at the new place. place.task_blocks cannot
+ * change.
+ * @return CUDA_SUCCESS, CUDA_ERROR_NOT_SUPPORTED (ticket form), or an error of the driver
  * @thread any with the context
  */
 CUresult weir_run_resize(struct weir_run *run, const struct weir_run_place *place);
@@ -144,9 +145,9 @@ void weir_run_put(struct weir_run *run);
 void weir_runs_release(struct weir_runs *runs, const void *owner);
 
 /**
- * Stop all runs of an owner for good: blocks that have not begun are never done, and streams go on
- * behind their runs once the blocks that have begun have ended. Nothing in these streams may depend
- * on what the runs would have computed. Does not wait: weir_runs_wait().
+ * Stop all runs of an owner for good: blocks that have not begun are never executed, and streams
+ * continue once the blocks that have begun have ended. Nothing in these streams may depend on what
+ * the runs would have computed. Does not wait; weir_runs_wait() does.
  * @thread any with the context
  */
 void weir_runs_withdraw(struct weir_runs *runs, const void *owner);
@@ -155,13 +156,13 @@ void weir_runs_withdraw(struct weir_runs *runs, const void *owner);
  * Resume all stopped runs, and refuse to stop any until weir_runs_device_idle_end().
  *
  * For driver calls that may wait for all work on the device while they hold the driver's locks
- * (loading and unloading code, registering memory): a stopped run could not be resumed then, and
- * both would wait for ever. A run that its stream has not reached yet is no problem: it is not
- * stopped when it begins.
+ * (loading and unloading code, registering memory): a stopped run could not be resumed during such
+ * a call, and both would wait for ever. A run that its stream has not reached yet does no harm,
+ * since it is not stopped when it begins.
  *
  * @param limit_ns  how long to wait for runs that only this process can resume; 0: not at all.
  * @return true     every run will finish by itself.
- * @return false    one may not; weir_runs_device_idle_end() must be called all the same.
+ * @return false    a run may not; weir_runs_device_idle_end() must be called all the same.
  * @thread any with the context
  */
 bool weir_runs_device_idle_begin(struct weir_runs *runs, uint64_t limit_ns) WEIR_MUST_CHECK;
@@ -178,12 +179,12 @@ struct weir_runs_counts {
     uint32_t flying;
 };
 
-/** Count a stop that was ordered of a launch that is not a run. @thread any */
+/** Count an order to stop a launch that is not a run. @thread any */
 void weir_runs_stop_missed(struct weir_runs *runs);
 /** @thread any */
 void weir_runs_count(struct weir_runs *runs, struct weir_runs_counts *ret_counts);
 
-/** Is any run under way on the device, stopped ones included? Accepts NULL: no. @thread any */
+/** Are there runs on the device, including stopped ones? Accepts NULL: no. @thread any */
 bool weir_runs_are_under_way(struct weir_runs *runs);
 
 /** Any run on the device, with a reference; NULL: there is none. @param pick  any number. @thread

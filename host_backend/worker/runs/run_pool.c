@@ -76,8 +76,8 @@ void weir_run_chunks_finish(struct weir_runs *runs)
     runs->n_chunks = 0;
 }
 
-/* Only what the kernels and we have written: running comes back to zero by itself. Behind what was
- * asked of runs that had ended by then. */
+/* Zero only what the kernels and we have written: `running` becomes zero by itself. This comes
+ * after orders to runs that had ended by then. */
 static void begin_zeroing(struct weir_runs *runs, struct weir_run_chunk *chunk)
 {
     const struct weir_driver *d = runs->driver;
@@ -109,7 +109,7 @@ void weir_run_chunks_look_locked(struct weir_runs *runs)
         }
         spare |= chunk->state == WEIR_RUN_CHUNK_READY || chunk->state == WEIR_RUN_CHUNK_ZEROING;
     }
-    /* Allocating may wait for the device, and that for a run that only we can resume. */
+    /* An allocation may wait for the device, and so for a run that only this process can resume. */
     if (!spare && runs->n_chunks < WEIR_RUN_CHUNKS_MAX && !weir_runs_any_stopped_locked(runs)) {
         struct weir_run_chunk *chunk = chunk_create(runs);
 

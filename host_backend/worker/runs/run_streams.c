@@ -1,14 +1,14 @@
 /*
- * Streams at work beside runs.
+ * Counts the streams that have work beside runs.
  *
  * A context has few connections to the GPU (CUDA_DEVICE_MAX_CONNECTIONS; 2 or 8 under MPS, 8
- * otherwise), and a stream that waits keeps one to itself. Measured (H100): while fewer streams
- * wait than there are connections, the driver finds a free one for all others. When as many wait,
- * nothing else gets to the GPU, whatever its priority. A stream waits behind a run until all its
- * blocks are done. So a run that was stopped could never go on, since what starts it again would
- * not get there.
+ * otherwise), and a stream that waits occupies one. Measured (H100): while fewer streams wait than
+ * there are connections, the driver finds a free one for all others. When as many wait, no other
+ * work gets to the GPU, whatever its priority. A stream waits behind a run until all its blocks are
+ * done. So a stopped run could never resume, since the grid that resumes it would not get to the
+ * GPU.
  *
- * Any stream at work may wait: for an event, a value, a copy. So a kernel becomes a run only if
+ * Any stream with work may wait: for an event, a value, a copy. So a kernel becomes a run only if
  * one connection is left. Before one more stream gets work, or a graph is launched, which has
  * streams of its own inside, all runs are resumed, and they are not stopped any more.
  */
@@ -22,7 +22,7 @@
 
 #define STREAMS_MAX 256u
 #define FEW         1u                     /* most streams at work with two connections */
-#define SEEN_NS     (100 * WEIR_NS_PER_US) /* looking costs a driver call for each stream */
+#define SEEN_NS     (100 * WEIR_NS_PER_US) /* checking needs a driver call for each stream */
 #define GO_ON_NS    (50 * WEIR_NS_PER_MS)
 
 struct weir_run_streams {
@@ -34,9 +34,9 @@ struct weir_run_streams {
         CUstream stream;
     } busy[STREAMS_MAX]; /* streams that may have work under way */
     uint32_t n;
-    uint32_t most; /* most streams that may be at work while one of them has a run */
-    bool lost;     /* more streams were at work than allowed; until all are idle */
-    bool full;     /* .. or than can be noted; until those that are noted are gone */
+    uint32_t most; /* most streams that may have work while one of them has a run */
+    bool lost;     /* more streams had work than allowed; lasts until all are idle */
+    bool full;     /* more had work than the table holds; until those in it are gone */
     atomic_bool warned;
     uint64_t seen_ns; /* when idle streams were last removed */
 };
@@ -63,7 +63,7 @@ void weir_run_streams_destroy(struct weir_run_streams *streams)
     }
 }
 
-/* Asking about a stream under capture would end the capture: what it had before is not known. */
+/* Is the stream idle? A query would end a capture, so a stream under capture counts as not idle. */
 static bool is_idle(const struct weir_driver *d, CUstream stream)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -76,7 +76,7 @@ static bool is_idle(const struct weir_driver *d, CUstream stream)
 /* Invalidate what streams remember of being noted (struct weir_stream_told). */
 static void changed_locked(struct weir_run_streams *streams)
 {
-    /* S1: what was taken out; meets S2. */
+    /* S1: publishes the removal; meets S2. */
     atomic_fetch_add_explicit(&streams->changes, 1, memory_order_release);
 }
 
@@ -108,7 +108,7 @@ static uint32_t others_locked(const struct weir_run_streams *streams, CUstream s
     return n;
 }
 
-/* Asks the driver about no more streams than it takes to find one that is at work. */
+/* Are all streams idle? Asks the driver only until one is found that has work. */
 static bool are_all_idle_locked(const struct weir_run_streams *streams)
 {
     uint32_t i = 0;
@@ -148,13 +148,13 @@ bool weir_run_streams_are_many(struct weir_run_streams *streams, CUstream stream
     return many;
 }
 
-/* Note a stream at work. With two connections the driver does not always find the free one, so once
- * several streams were at work, there are no runs until all are idle at the same time. */
+/* Note a stream with work. With two connections the driver does not always find the free one. So
+ * once several streams had work, there are no runs until all are idle at the same time. */
 static void add(struct weir_run_streams *streams, struct weir_stream_told *told, CUstream stream)
 {
     pthread_mutex_lock(&streams->lock);
     if (others_locked(streams, stream) < streams->n) {
-        /* it is noted already */
+        /* the stream is noted already */
     } else if (streams->n < STREAMS_MAX) {
         if (streams->most <= FEW && streams->n != 0 && !streams->lost) {
             take_out_idle_locked(streams, stream);
@@ -175,8 +175,8 @@ void weir_run_streams_given(struct weir_run_streams *streams, struct weir_runs *
 {
     bool let_go;
 
-    /* S2: meets S1. If a stream is taken out as idle at this moment, its work comes behind that
-     * anyway: with the lock held here it would, too. */
+    /* S2: meets S1. If a stream is removed as idle at this moment, its new work comes after the
+     * removal in any case: with the lock held it would, too. */
     if (told->stream != stream ||
         told->since != atomic_load_explicit(&streams->changes, memory_order_acquire)) {
         add(streams, told, stream);

@@ -1,8 +1,9 @@
 /*
- * Streams at work beside runs: whether a connection to the GPU is left for what lets a stopped run
- * go on (run_streams.c says why).
+ * Counts the streams that have work beside runs: is a connection to the GPU left to resume a
+ * stopped run? (run_streams.c says why.)
  *
- * One for each device, from before its first run, since any stream may wait. Internally locked.
+ * There is one for each device, made before its first run, since any stream may wait. Internally
+ * locked.
  *
  * Source: docs/design/preemption.md
  */
@@ -30,20 +31,20 @@ void weir_run_streams_destroy(struct weir_run_streams *streams);
 
 /**
  * Work of a program is about to be given to a stream. If runs are under way, and too few
- * connections to the GPU would be left, they go on first, and are not stopped any more. Of a stream
- * that is known to be at work, and without runs, this costs a load and a branch.
+ * connections to the GPU would be left, runs are resumed first, and not stopped any more. For a
+ * stream that is known to have work, or without runs, this costs a load and a branch.
  *
  * @param runs   of the device; NULL: there are none yet.
  * @param told   the stream's own, until weir_run_streams_gone().
- * @param forks  the work has streams of its own inside: a graph.
+ * @param forks  the work has several streams inside: a graph.
  * @thread any with the context; not on a stream under capture
  */
 void weir_run_streams_given(struct weir_run_streams *streams, struct weir_runs *runs,
                             struct weir_stream_told *told, CUstream stream, bool forks);
-/** The driver's streams of this one are about to be destroyed. @thread any */
+/** The driver's streams of this guest's stream are about to be destroyed. @thread any */
 void weir_run_streams_gone(struct weir_run_streams *streams, struct weir_stream_told *told);
 
-/** Might a run in this stream, once stopped, find no way to the device to go on? @thread any with
+/** If a run in this stream were stopped, might it find no connection to resume? @thread any with
  * the context */
 bool weir_run_streams_are_many(struct weir_run_streams *streams, CUstream stream);
 

@@ -3,8 +3,8 @@
  *
  * A run that was never stopped or resized needs no driver call: the GPU writes "passed" to host
  * memory. A run that was stopped, resized, or started on some SMs only may need one more grid, so
- * the watcher looks at it more closely. It looks every 20 us while it waits for something, every
- * 200 us otherwise, and not at all while there are no runs.
+ * the watcher also reads its control block. It checks every 20 us while it waits for something,
+ * every 200 us otherwise, and not at all while there are no runs.
  */
 #include "host_backend/worker/memory/chunk.h"
 #include "host_backend/worker/runs/run_private.h"
@@ -17,7 +17,7 @@
 
 #define LOOK_NS       (200 * WEIR_NS_PER_US)
 #define LOOK_SOON_NS  (20 * WEIR_NS_PER_US)
-#define STOP_LIMIT_NS (2 * WEIR_NS_PER_S) /* a run that needs longer is taken not to stop */
+#define STOP_LIMIT_NS (2 * WEIR_NS_PER_S) /* a run that needs longer counts as unstoppable */
 #define READ_LIMIT_NS WEIR_NS_PER_S
 #define WAYS_MAX      5u
 #define SLACK_NS      1000ul /* timer slack of the watcher's sleeps; the default is 50 us */
@@ -33,8 +33,8 @@ static void tell(struct weir_runs *runs, struct weir_run *run, enum weir_run_eve
     }
 }
 
-/* {next, ask, done, workers, finished} of the control block, behind all that was written to it.
- * Drops the lock meanwhile; only the watcher takes runs out of the list. */
+/* Read {next, ask, done, workers, finished} of the control block, behind all orders written to it.
+ * Drops the lock during the read; only the watcher removes runs from the list. */
 static bool read_words(struct weir_run *run, uint32_t *ret_finished)
 {
     struct weir_runs *runs = run->runs;
@@ -78,7 +78,8 @@ static bool all_gone(struct weir_run *run)
 
 /* ---------------------------------------------------------------- by state */
 
-/* The stop cannot be taken back before it has come about (control_block.h): then it goes on. */
+/* A run does not stop. The order cannot be withdrawn before it takes effect (control_block.h); then
+ * the run is resumed. */
 static void does_not_stop(struct weir_run *run)
 {
     struct weir_runs *runs = run->runs;
@@ -93,7 +94,7 @@ static void does_not_stop(struct weir_run *run)
     tell(runs, run, WEIR_RUN_DOES_NOT_STOP);
 }
 
-/* Let the stream of a run that has stopped for good go on, as if the run had finished. */
+/* Let the stream of a run that has stopped for good continue, as if the run had finished. */
 static void let_on(struct weir_run *run)
 {
     struct weir_runs *runs = run->runs;
@@ -160,7 +161,8 @@ static void look_stopped(struct weir_run *run)
     }
 }
 
-/* Grids that have all gone without finishing met no SM of theirs, or were stopped half-way. */
+/* Handle grids that have all ended without finishing: they were placed on no SM of theirs, or were
+ * stopped. */
 static void look_unfinished(struct weir_run *run)
 {
     struct weir_runs *runs = run->runs;
@@ -172,22 +174,22 @@ static void look_unfinished(struct weir_run *run)
     }
     if (run->restarts++ != 0) {
         run->place = (struct weir_run_place){.task_blocks = run->place.task_blocks};
-        run->replaced = true; /* the next grid's parameters ask for that place */
+        run->replaced = true; /* the next grid's parameters have that place */
     }
     runs->counts.restarts++;
     (void)weir_run_again_locked(run);
 }
 
-/* Is the first grid still to come? */
+/* Has the first grid not begun yet? */
 static bool is_ahead(const struct weir_run *run)
 {
     return run->runs->driver->cuEventQuery(run->before) == CUDA_ERROR_NOT_READY;
 }
 
-/* May a further grid be launched? It may not overtake the run's own stream; and while the first
- * grid has not taken a block, its workers may all be about to leave by what they have read. Of the
- * ticket form one grid at a time: the kernel behind it says that all blocks are done when all have
- * begun. */
+/* May a further grid be launched? It may not overtake the run's own stream. While the first grid
+ * has not taken a block, all its worker blocks may be about to leave because of an old order. In
+ * the ticket form only one grid at a time is allowed: the kernel behind it reports that all blocks
+ * are done when all have begun. */
 static bool may_have_another(struct weir_run *run)
 {
     uint32_t finished;
@@ -198,16 +200,15 @@ static bool may_have_another(struct weir_run *run)
 }
 
 /* Make sure that a run ends while a call wants the device idle. If its stream has not reached the
- * run, nothing is needed: the stream may wait for a host function or a value, that is, for a
- * program whose next call may be waiting here. Any other run gets a further grid, behind all that
- * was written, which does the rest. The device must reach it now, for later work might keep it
- * away. */
+ * run, nothing is needed: the stream may wait for a host function or a value of a program whose
+ * next call may be waiting here. Any other run gets a further grid, behind all orders, which
+ * executes the rest. The device must reach that grid now, since later work might block it. */
 static void make_sure(struct weir_run *run)
 {
     struct weir_runs *runs = run->runs;
 
     if (runs->driver->cuStreamQuery(runs->control) != CUDA_SUCCESS) {
-        return; /* the word that lets the run go on is not written yet */
+        return; /* the word that resumes the run is not written yet */
     }
     if (!run->sent && !is_ahead(run)) {
         run->sent = may_have_another(run) && weir_run_again_locked(run) == CUDA_SUCCESS;
@@ -220,9 +221,9 @@ static void make_sure(struct weir_run *run)
 }
 
 /*
- * The driver chooses over which connection a lane's work goes, and may have chosen one on which the
- * run's own stream waits for this very grid. Another lane may have another. What stays behind finds
- * nothing left to do.
+ * Try another lane. The driver chooses the connection of a lane's work, and it may be one on which
+ * the run's own stream waits for this grid. Another lane may use another connection. The grid left
+ * behind will find no block to execute.
  */
 static void try_another_way(struct weir_run *run)
 {
@@ -286,13 +287,13 @@ static void end_locked(struct weir_run *run)
     pthread_cond_broadcast(&runs->ended);
 }
 
-/* A1: acquires what the stream had done; meets the GPU's write behind the wait. */
+/* A1: acquires the stream's work; meets the GPU's write behind the wait. */
 static bool passed(const struct weir_run *run)
 {
     return __atomic_load_n(&run->chunk->passed[run->slot], __ATOMIC_ACQUIRE) != 0;
 }
 
-/* One run; true: it wants to be looked at soon. It may be gone afterwards. */
+/* Check one run. true: check it again soon. It may be freed afterwards. */
 static bool look(struct weir_run *run)
 {
     if (passed(run)) {
@@ -327,7 +328,8 @@ static bool look(struct weir_run *run)
     }
 }
 
-/* All of them. New ones come at the end; the lock is dropped now and then, but only we remove. */
+/* Check all runs. New ones are added at the end. The lock is dropped now and then, but only this
+ * thread removes runs. */
 static bool look_at_all(struct weir_runs *runs)
 {
     bool soon = false;

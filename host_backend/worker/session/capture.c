@@ -32,7 +32,8 @@ CUresult weir_capture_graph(const struct weir_session *session,
     return CUDA_SUCCESS;
 }
 
-/* NVIDIA's driver refuses to destroy the graph itself, but says nothing of graphs around it. */
+/* Does a node lie within the graph? NVIDIA's driver refuses to destroy the captured graph itself,
+ * but not graphs around it. */
 static bool is_within(const struct weir_object *graph, const struct weir_object *object)
 {
     const struct weir_object *o = graph;

@@ -6,7 +6,7 @@
 
 struct condition {
     CUgraphConditionalHandle native;
-    const struct weir_object *graph; /* NULL: it is gone */
+    const struct weir_object *graph; /* NULL: the graph is destroyed */
 };
 
 struct weir_conditions {

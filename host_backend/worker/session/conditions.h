@@ -1,6 +1,6 @@
 /*
- * Conditions of graphs that a session made (cuGraphConditionalHandleCreate). The driver uses their
- * names again, so a condition is forgotten with its graph.
+ * Conditions of graphs that a session made (cuGraphConditionalHandleCreate). The driver reuses
+ * their names, so a condition is forgotten with its graph.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_CONDITIONS_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_CONDITIONS_H
@@ -16,19 +16,19 @@ struct weir_session;
 
 /**
  * Make a condition of a graph.
- * @param context        the real one.
+ * @param context        the real context.
  * @param default_value, flags  as cuGraphConditionalHandleCreate() takes them.
- * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY (too many, too), the driver's
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY (too many, too), or an error of the driver
  * @thread session
  */
 CUresult weir_condition_create(struct weir_session *session, const struct weir_object *graph,
                                CUcontext context, unsigned default_value, unsigned flags,
                                CUgraphConditionalHandle *ret_handle);
 
-/** Did this session make it, of a graph that is still there? @thread session */
+/** Did this session make the condition, for a graph that still exists? @thread session */
 bool weir_condition_good(const struct weir_session *session, CUgraphConditionalHandle handle);
 
-/** A graph is forgotten. @thread session */
+/** A graph is forgotten: forget its conditions. @thread session */
 void weir_conditions_graph_gone(struct weir_session *session, const struct weir_object *graph);
 
 /** Accepts NULL. */

@@ -7,17 +7,17 @@
 #include "host_backend/worker/state/session.h"
 #include <stdlib.h>
 
-/* A reference that graphs have to an object. An object has several only if it was asked in between
- * whether the object could go. */
+/* A reference that graphs have to an object. It is taken once, and again only if the object was to
+ * be destroyed in between. */
 struct weir_graph_hold {
     struct weir_graph_hold *older;
-    atomic_uint refs; /* one of the object, one of the driver until the destructor has run */
-    atomic_bool gone; /* no graph has the reference any more */
+    atomic_uint refs; /* one of the object; one of the driver until the destructor ran */
+    atomic_bool gone; /* no graph holds the reference any more */
     bool released;    /* the session has given its own reference back */
     bool for_ever;    /* the driver refused the user object: keep the object for ever */
     CUuserObject native;
-    CUgraph last; /* the last graph that was given the reference */
-    uint64_t at;  /* graphs_gone at that time: the driver uses a graph's address again */
+    CUgraph last; /* the last graph that got the reference */
+    uint64_t at;  /* graphs_gone at that time: addresses of graphs are reused */
 };
 
 static void put(struct weir_graph_hold *hold)
@@ -36,7 +36,8 @@ static void CUDA_CB graphs_gone(void *user)
     put(hold);
 }
 
-/* What is destroyed when the guest destroys it: a function's library, a level's mipmapped array. */
+/* Find the object whose destruction destroys this one: a function's library, a level's mipmapped
+ * array. */
 static struct weir_object *whole_of(struct weir_object *object)
 {
     while (object->owner) {

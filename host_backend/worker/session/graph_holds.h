@@ -3,11 +3,11 @@
  *
  * If a graph is instantiated or launched after its kernel's module, its array or its event is gone,
  * NVIDIA's driver faults, and all sessions of the worker end (docs/design/graphs.md). So a graph
- * that uses such an object is given a user object of the driver. The graph's clones and executables
- * share it, and its destructor says when the last of them is gone. If the guest destroys the object
- * before, the session keeps it until then (session/objects.c).
+ * that uses such an object gets a user object of the driver. The graph's clones and executables
+ * share it, and its destructor runs when the last of them is gone. If the guest destroys the object
+ * before that, the session keeps it until then (session/objects.c).
  *
- * *Owner thread only*, but for the destructor.
+ * *Owner thread only*, except the destructor.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_GRAPH_HOLDS_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_GRAPH_HOLDS_H
@@ -22,13 +22,13 @@ struct weir_host_stream;
 struct weir_object;
 struct weir_session;
 
-/* When so many destroyed objects are kept, no graph may name another: nothing else bounds them. */
+/* When so many destroyed objects are kept, no graph may name another: there is no other bound. */
 #define WEIR_GRAPH_KEPT_MAX 65536u
 
 /**
- * A graph is about to name an object: a function, an event, an array. Where the driver does not
- * take it, the object stays until the session ends.
- * @param graph  the driver's.
+ * A graph is about to name an object: a function, an event, an array. If the driver refuses, the
+ * object stays until the session ends.
+ * @param graph  the driver's graph.
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
  */
 CUresult weir_graph_hold(struct weir_session *session, struct weir_object *object, CUgraph graph);
@@ -39,14 +39,14 @@ CUresult weir_graph_hold_captured(struct weir_session *session,
 /** Like weir_graph_hold(), for an executable graph, whose own graph need not name the object. */
 CUresult weir_graph_hold_exec(struct weir_session *session, struct weir_object *object,
                               struct weir_exec *exec);
-/** The operation gives an event to the graph, node or executable that it named first. */
+/** Let the graph, node or executable that the operation named first hold an event. */
 CUresult weir_graph_hold_event(struct weir_session *session, struct weir_object *event);
-/** The executable graph goes. */
+/** An executable graph is destroyed. */
 void weir_graph_hold_exec_gone(const struct weir_driver *driver, struct weir_exec *exec);
 
-/** The object could go now. @return does a graph still name it? Then ask again. */
+/** The object could be destroyed now. @return whether a graph still names it; then ask again. */
 bool weir_graph_holds(struct weir_session *session, struct weir_object *object);
-/** The object goes, whether one names it or not. */
+/** The object is destroyed, even if a graph names it. */
 void weir_graph_holds_drop(struct weir_session *session, struct weir_object *object);
 
 #endif

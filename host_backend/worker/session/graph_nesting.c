@@ -3,7 +3,8 @@
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/state/session.h"
 
-/* A graph that was under capture may have two names. One lies over the other, which counts all. */
+/* Find the name with the counts: a graph that was under capture may have two names, of which one
+ * refers to the other. */
 static const struct weir_object *whole(const struct weir_object *graph)
 {
     const struct weir_object *owner = graph->owner;
@@ -20,13 +21,13 @@ static uint64_t own_nodes(struct weir_session *session, const struct weir_object
     return own;
 }
 
-/* All of a graph's nodes, those of its children too. */
+/* Count all of a graph's nodes, including those of its children. */
 static uint64_t total(struct weir_session *session, const struct weir_object *graph)
 {
     return own_nodes(session, graph) + whole(graph)->within;
 }
 
-/* Count nodes more within a graph or node, and within all that is around it. */
+/* Count nodes more within a graph or node, and within all graphs around it. */
 static void grow(struct weir_object *object, uint64_t nodes)
 {
     for (struct weir_object *o = object; o; o = o->owner) {
@@ -41,7 +42,7 @@ static void shrink(struct weir_object *object, uint32_t nodes)
     }
 }
 
-/* How many graphs lie around it. */
+/* How many graphs contain it. */
 static uint32_t depth_of(const struct weir_object *graph)
 {
     uint32_t n = 0;
@@ -69,7 +70,7 @@ static CUresult check(const struct weir_object *parent, uint32_t levels, uint64_
                                                                       : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* What was captured into graphs of the guest so far, before one of them is copied. */
+/* Count what was captured so far into graphs of the guest, before one of them is copied. */
 static void count_captured(struct weir_session *session)
 {
     struct weir_host_ctx *ctx = session->n_captures != 0 ? weir_session_contexts(session) : NULL;
@@ -100,7 +101,7 @@ CUresult weir_graph_nest_check(struct weir_session *session, const struct weir_o
     return check(parent, whole(child)->depth + 1u, total(session, child));
 }
 
-/* Note that at least so many levels lie within a graph, and adapt the graphs around it. */
+/* Note that at least this many levels lie within a graph, and update the graphs around it. */
 static void deepen(struct weir_object *graph, uint32_t levels)
 {
     for (struct weir_object *o = graph; o; o = o->owner) {
@@ -121,7 +122,7 @@ void weir_graph_nested(struct weir_session *session, struct weir_object *node,
     }
 }
 
-/* A graph's own nodes the driver counts; they lie within what is around it. */
+/* Count a new node in the graphs around its own; the driver counts the graph's own nodes. */
 void weir_graph_nest_node_made(struct weir_object *node)
 {
     if (node->owner) {
@@ -132,7 +133,7 @@ void weir_graph_nest_node_made(struct weir_object *node)
 void weir_graph_nest_node_gone(struct weir_object *node)
 {
     shrink(node->owner, node->within);
-    if (node->owner && !node->borrowed) { /* a node that was found may not be counted */
+    if (node->owner && !node->borrowed) { /* a node that was looked up may not be counted */
         shrink(whole(node->owner)->owner, 1);
     }
 }
@@ -160,7 +161,8 @@ void weir_graph_nest_named(struct weir_object *graph)
     const struct weir_object *node = graph->owner;
 
     if (node && node->kind == WEIR_KIND_NODE && node->owner) {
-        /* Of a node that was found, as in a clone, only the count of the whole graph is known. */
+        /* For a node that was looked up, as in a clone, only the count of the whole graph is
+         * known. */
         graph->within = node->borrowed ? node->owner->within : node->within;
         graph->depth = (uint16_t)(node->owner->depth - (node->owner->depth != 0));
     }
@@ -183,13 +185,13 @@ void weir_graph_nest_capture_end(struct weir_session *session, struct weir_host_
     deepen(graph, stream->capture_depth);
     stream->capture_depth = 0;
     stream->capture_within = 0;
-    if (own > stream->capture_nodes) { /* nodes that were not captured count here a second time */
+    if (own > stream->capture_nodes) { /* nodes that were not captured are counted twice here */
         grow(whole(graph)->owner, own - stream->capture_nodes);
         stream->capture_nodes = (uint32_t)own;
     }
 }
 
-/* A launch becomes a child of the graph under capture. */
+/* May the launched graph become a child of the graph under capture? */
 static CUresult check_capture(struct weir_session *session, const struct weir_host_stream *stream,
                               uint32_t levels, uint64_t nodes)
 {
@@ -219,7 +221,7 @@ static void add_to_capture(struct weir_session *session, struct weir_host_stream
         (uint16_t)(stream->capture_depth > levels ? stream->capture_depth : levels);
 }
 
-/* Which capture it is for is not known, so it counts for each. */
+/* It is unknown for which capture the launch is, so it counts for each. */
 CUresult weir_graph_nest_captured(struct weir_session *session, const struct weir_exec *exec)
 {
     const uint64_t nodes = exec->nodes + (uint64_t)exec->o.within;

@@ -1,4 +1,5 @@
-/* What generated handlers need besides a session's objects: see proto/wire/session_api.h. */
+/* Functions that generated handlers need besides those of a session's objects: see
+ * proto/wire/session_api.h. */
 #include "host_backend/worker/device/order.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/state/platform.h"

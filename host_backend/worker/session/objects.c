@@ -1,9 +1,9 @@
 /*
  * A session's objects.
  *
- * Which graph a node belongs to matters, because it dies with it and a dead CUgraphNode would crash
- * the driver. The handlers of nodes do not say it, but every operation names its graph, or a node
- * of it, first; op.first remembers that.
+ * A node must be known to belong to its graph: it is destroyed with the graph, and a destroyed
+ * CUgraphNode would crash the driver. The handlers of nodes do not tell the graph, but every
+ * operation first names its graph, or a node of it; op.first remembers that.
  */
 #include "host_backend/worker/session/objects.h"
 
@@ -98,7 +98,8 @@ static CUresult enter(struct weir_session *session, struct weir_object *o, enum 
         return status == WEIR_ERR_NO_MEMORY || status == WEIR_ERR_QUOTA ? CUDA_ERROR_OUT_OF_MEMORY
                                                                         : CUDA_ERROR_INVALID_HANDLE;
     }
-    /* A second name for one native (two look-ups of a kernel) is found by its first. */
+    /* Two objects may have one native handle (two look-ups of a kernel): it finds the first of
+     * them. */
     if (o->native && weir_native_add(&session->handles->natives, o) == WEIR_ERR_NO_MEMORY) {
         (void)weir_id_table_remove(session->handles->tables[o->kind], o->handle);
         free(o);
@@ -228,7 +229,7 @@ static bool is_code(const struct weir_object *o)
     return o->kind == WEIR_KIND_MODULE || o->kind == WEIR_KIND_LIBRARY;
 }
 
-/* The driver has it no more: release what it used, and what that cost, and free the object. */
+/* The driver's object is gone: release what the object used and its charge, and free it. */
 static void finish(struct weir_session *session, struct weir_object *o)
 {
     if (is_code(o)) {
@@ -245,7 +246,7 @@ static void finish(struct weir_session *session, struct weir_object *o)
     free(o);
 }
 
-/* What else an object holds besides the driver's handle. */
+/* Release the object's parts besides the driver's handle. */
 static void release_parts(struct weir_session *session, struct weir_object *o)
 {
     if (is_code(o)) {
@@ -280,7 +281,7 @@ static void release_parts(struct weir_session *session, struct weir_object *o)
     }
 }
 
-/* The guest has it no more; it is not freed. */
+/* Take the object out of the guest's names, without freeing it. */
 static void take_out(struct weir_session *session, struct weir_object *object)
 {
     forget_dependents(session, object);
@@ -334,7 +335,7 @@ static CUresult destroy_event(struct weir_session *session, struct weir_host_eve
                      : session->driver->cuEventDestroy_v2(e->o.native);
 }
 
-/* What is no more than the driver's handle. */
+/* Destroy an object that has only the driver's handle. */
 static CUresult destroy_handle(const struct weir_driver *driver, int kind, void *native)
 {
     switch (kind) {
@@ -356,14 +357,14 @@ static CUresult destroy_handle(const struct weir_driver *driver, int kind, void 
         return driver->cuSurfObjectDestroy((CUsurfObject)(uintptr_t)native);
     case WEIR_KIND_LINK:
         return driver->cuLinkDestroy(native);
-    default: /* functions and nodes go with their owner */
+    default: /* functions and nodes are destroyed with their owner */
         return CUDA_SUCCESS;
     }
 }
 
 static CUresult destroy_native(struct weir_session *session, struct weir_object *o)
 {
-    if (o->kind == WEIR_KIND_CHUNK) { /* shared memory's handle has no native object */
+    if (o->kind == WEIR_KIND_CHUNK) { /* a handle of shared memory has no native object */
         weir_vmm_handle_drop(session, (struct weir_host_vmm_handle *)o);
     }
     if (!o->native || o->borrowed) {
@@ -380,7 +381,7 @@ static CUresult destroy_native(struct weir_session *session, struct weir_object 
     }
 }
 
-/* Does the driver wait for the device to destroy it? */
+/* Does the driver wait for the device to destroy the object? */
 static bool needs_idle_device(const struct weir_object *o)
 {
     return (is_code(o) || o->kind == WEIR_KIND_ARRAY || o->kind == WEIR_KIND_MIPMAP) && o->native &&
@@ -436,9 +437,10 @@ static CUresult destroy_when_idle(struct weir_session *session, struct weir_obje
     return result;
 }
 
-/* ---------------------------------------------------------------- what graphs name */
+/* ---------------------------------------------------------------- objects that graphs name */
 
-/* Keep an object that a graph may use. A session that ends has destroyed its graphs. */
+/* Keep an object that a graph may use. Not at the session's end, when all its graphs are
+ * destroyed. */
 static bool keep(struct weir_session *session, struct weir_object *o)
 {
     if (!o->hold || !o->native || o->borrowed || weir_session_is_unloading(session) ||
@@ -589,7 +591,7 @@ void weir_ctx_list(struct weir_session *session, struct weir_host_ctx *ctx)
     }
 }
 
-/* ---------------------------------------------------------------- for generated handlers */
+/* ------------------------------------------------------------- functions for generated handlers */
 
 /* Operations on an executable graph change it, or destroy it, except for these. */
 static bool only_reads_exec(uint16_t code)
@@ -660,7 +662,7 @@ CUresult weir_session_free_name(struct weir_session *session, enum weir_kind kin
                : CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* The graph that a node made or found by this operation lies in. */
+/* Find the graph of a node that this operation made or found. */
 static struct weir_object *owner_of_node(const struct weir_session *session)
 {
     const struct weir_object *o =
@@ -672,7 +674,8 @@ static struct weir_object *owner_of_node(const struct weir_session *session)
     return o && o->kind == WEIR_KIND_GRAPH ? (struct weir_object *)(uintptr_t)o : NULL;
 }
 
-/* Is struct weir_object the whole struct? The driver may make one, such as a mipmap's level. */
+/* Does the kind have only struct weir_object? The driver may make such objects, like a mipmap's
+ * level. */
 static bool is_plain(enum weir_kind kind)
 {
     return kind == WEIR_KIND_GRAPH || kind == WEIR_KIND_NODE || kind == WEIR_KIND_ARRAY ||

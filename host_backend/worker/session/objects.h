@@ -2,9 +2,9 @@
  * A session's objects: entering, finding, destroying. The generated handlers' half of this is
  * proto/wire/session_api.h. Session thread only.
  *
- * The type of each begins with struct weir_object and lives in the table of its kind. The objects
- * of a context die with it, functions with their module, nodes with their graph. A linker's state,
- * or a texture or surface object, has no more than the object.
+ * The type of each object begins with struct weir_object; the object is in the table of its kind.
+ * Objects are destroyed with their context, functions with their module, nodes with their graph. A
+ * linker's state, and a texture or surface object, have only the common struct.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_OBJECTS_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_OBJECTS_H
@@ -20,9 +20,9 @@ struct weir_handles;
 struct weir_session;
 
 /**
- * Allocate an object and enter it.
+ * Allocate an object and add it to its table.
  *
- * @param bytes   of the struct that begins with struct weir_object; zeroed.
+ * @param bytes   size of the struct that begins with struct weir_object; zeroed.
  * @param handle  the guest's name, as it sent it.
  * @param native  the driver's handle; NULL for none. Not destroyed on failure.
  * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_OUT_OF_MEMORY
@@ -36,33 +36,33 @@ CUresult weir_host_object_create_own(struct weir_session *session, enum weir_kin
                                      size_t bytes, void *native, struct weir_host_ctx *ctx,
                                      struct weir_object **ret_object);
 
-/** The object of a handle, or NULL. A pointer to the struct of its kind. */
+/** Find the object of a handle; NULL: none. Gives the struct of its kind. */
 void *weir_host_object_get(struct weir_session *session, enum weir_kind kind, uint64_t handle);
 
-/** The object of a handle of the driver's, or NULL. */
+/** Find the object of a driver's handle; NULL: none. */
 struct weir_object *weir_host_object_find(const struct weir_session *session, enum weir_kind kind,
                                           const void *native);
 
-/** Give an object that has none a handle of the driver's, made on the session's current device.
+/** Give an object a driver's handle, which was made on the session's current device.
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY */
 CUresult weir_host_object_bind(struct weir_session *session, struct weir_object *object,
                                void *native);
-/** Have an object no longer found by its handle of the driver's. */
+/** From now on the object is not found by its driver's handle. */
 void weir_host_object_hide(struct weir_session *session, const struct weir_object *object);
 
-/** Look at all objects of a kind; visit may forget any. */
+/** Visit all objects of a kind; visit() may forget any. */
 void weir_host_objects_visit(struct weir_session *session, enum weir_kind kind,
                              void (*visit)(weir_handle handle, void *object, void *user),
                              void *user);
 
-/** Forget an object and what dies with it; the driver's own is left alone. Frees it. */
+/** Forget an object and the objects that depend on it, and free them; the driver's objects stay. */
 void weir_host_object_forget(struct weir_session *session, struct weir_object *object);
 
 /** Destroy the driver's object, then forget it. */
 CUresult weir_host_object_destroy(struct weir_session *session, struct weir_object *object);
 
-/** Destroy what the guest has destroyed while graphs named it, and none does any more; of a session
- * that ends all of it. */
+/** Destroy objects that the guest destroyed while graphs named them, if no graph does any more; at
+ * the session's end, destroy all of them. */
 void weir_host_objects_kept_try(struct weir_session *session);
 
 /** Destroy all objects of a kind; of one context when ctx is not NULL. */

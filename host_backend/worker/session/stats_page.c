@@ -1,6 +1,6 @@
 /*
- * Statistics of guests' calls, which come from memory or records that the guest wrote: numbers may
- * be anything, names are cut to what a symbol may consist of.
+ * Statistics of guests' calls. They come from memory or records that the guest wrote: so numbers
+ * may have any value, and names are cut at the first character that no symbol has.
  */
 #include "host_backend/worker/session/stats_page.h"
 
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A name that a guest may be changing right now: up to the first byte that no symbol has. */
+/* Copy a name that a guest may be changing right now: up to the first byte that no symbol has. */
 static void take_name(char ret_name[WEIR_STATS_NAME_BYTES], const char *from)
 {
     size_t n = 0;

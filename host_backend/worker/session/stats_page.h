@@ -10,17 +10,17 @@
 #include "proto/transport/stats_page.h"
 #include <stddef.h>
 
-/* Functions that were called. Their names are sound. */
+/* Functions that were called. Their names have only characters of symbols. */
 struct weir_stats_set {
     size_t n;
     struct weir_stats_row rows[];
 };
 
 /**
- * Sum a guest's page, of which nothing is believed.
+ * Read a guest's page; nothing in it is trusted.
  *
- * @param page  the guest may write it meanwhile; NULL: none.
- * @return a set to free(); NULL when there is no page, no sense in it, or no memory.
+ * @param page  the guest may write it at the same time; NULL: none.
+ * @return a set to free(); NULL when there is no page, no valid content, or no memory.
  * @thread any
  */
 struct weir_stats_set *weir_stats_read_page(const struct weir_stats_page *page);

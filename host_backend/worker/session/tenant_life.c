@@ -1,4 +1,4 @@
-/* How a tenant comes, changes and goes in a worker: see tenant_life.h. */
+/* Adds, changes and removes a tenant in a worker: see tenant_life.h. */
 #include "host_backend/worker/session/tenant_life.h"
 #include "host_backend/worker/code/images.h"
 #include "host_backend/worker/device/device.h"
@@ -16,7 +16,7 @@
 
 #define HOST_MEMORY_BYTES (UINT64_C(4) << 30) /* all of PyTorch's libraries are 1 to 2 GiB */
 
-/* Copy word by word: weir_tenant_setting() reads meanwhile. */
+/* Copy word by word, since weir_tenant_setting() may read at the same time. */
 static void store_settings(struct weir_tenant_config *to, const struct weir_tenant_config *from)
 {
     typedef uint32_t __attribute__((may_alias)) word;

@@ -1,4 +1,4 @@
-/* How a tenant comes, changes and goes in a worker. What it is: tenant.h. */
+/* Adds, changes and removes a tenant in a worker. tenant.h has its type. */
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_TENANT_LIFE_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_TENANT_LIFE_H
 
@@ -14,7 +14,7 @@ struct weir_tenant *weir_tenant_create(struct weir_worker *worker, uint32_t inde
  */
 void weir_tenant_share_account(struct weir_tenant *tenant, struct weir_account_page *page,
                                uint32_t place);
-/** New settings; the name stays. @thread main */
+/** Apply new settings; the name stays. @thread main */
 void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_config *config);
 /** No session may be left. */
 void weir_tenant_destroy(struct weir_tenant *tenant);

@@ -8,12 +8,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Written under the lock, read by the handler without: bytes is written last and cleared first. */
+/* Writers hold the lock; the handler reads without it: so bytes is written last and cleared
+ * first. */
 static struct {
     atomic_uint_fast64_t base, bytes;
 } guards[WEIR_BUS_GUARDS_MAX];
 static pthread_mutex_t guards_lock = PTHREAD_MUTEX_INITIALIZER;
-static atomic_uint n_used; /* no guard has this index or a higher one */
+static atomic_uint n_used; /* all guards in use have a lower index */
 static uint64_t page_bytes;
 static _Thread_local volatile sig_atomic_t tolerates;
 
@@ -33,7 +34,7 @@ static bool is_guarded(uint64_t address)
     return false;
 }
 
-/* Async-signal-safe: a look at the table and one system call. */
+/* The handler is async-signal-safe: it reads the table and makes one system call. */
 static void on_bus(int number, siginfo_t *info, void *context)
 {
     uint64_t address = (uint64_t)(uintptr_t)info->si_addr;
@@ -44,7 +45,7 @@ static void on_bus(int number, siginfo_t *info, void *context)
     if (info->si_code != BUS_ADRERR || (!tolerates && !is_guarded(address)) ||
         mmap(page, page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
              0) == MAP_FAILED) {
-        signal(number, SIG_DFL); /* the access is repeated and ends the process */
+        signal(number, SIG_DFL); /* the access is repeated, and ends the process */
     }
     errno = saved;
 }

@@ -1,9 +1,9 @@
 /*
- * Shared files that a guest can cut short while the worker has them mapped.
+ * Handles shared files that a guest can truncate while the worker has them mapped.
  *
  * Reading past the new end of such a file raises SIGBUS, which would end the worker and with it all
- * its sessions. Inside a guarded range the page is replaced by one of zeros instead, and the
- * access goes on. The GPU is not concerned: registered pages stay where they are.
+ * its sessions. Inside a guarded range the page is replaced by one of zeros instead, and the access
+ * continues. The GPU is not affected, since registered pages stay in place.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_STATE_BUS_GUARD_H
 #define WEIR_HOST_BACKEND_WORKER_STATE_BUS_GUARD_H
@@ -24,15 +24,16 @@ void weir_bus_guard_init(void);
 bool weir_bus_guard(uint64_t base, uint64_t bytes);
 
 /**
- * Guard whatever this thread reaches for, wherever it lies: while it makes a mapping, whose place
- * is not known yet.
+ * Guard all accesses of this thread, at any address: for the time in which it makes a mapping,
+ * whose address is not known yet.
  * @thread any; for itself
  */
 void weir_bus_tolerate(bool on);
 
 /**
- * After the mapping is gone. Another one may have its base by then: it keeps its guard.
- * @param base, bytes  as they were guarded; what is not guarded is ignored.
+ * Remove the guard of a mapping that was unmapped. If another mapping has its base by now, that one
+ * keeps its guard.
+ * @param base, bytes  as in weir_bus_guard(); an unguarded range is ignored.
  * @thread any
  */
 void weir_bus_unguard(uint64_t base, uint64_t bytes);

@@ -1,4 +1,4 @@
-/* Programs that have ended and still hold memory, for which operations wait: see ending.h. */
+/* Operations wait for ended programs that still hold memory: see ending.h. */
 #include "host_backend/worker/state/ending.h"
 
 #include "host_backend/worker/state/about.h"
@@ -9,7 +9,7 @@
 
 #define TRY_NS (4 * WEIR_NS_PER_MS) /* time between tries while the device has no memory */
 
-/* ---------------------------------------------------------------- who has ended */
+/* ---------------------------------------------------------------- ended programs of a tenant */
 
 static struct weir_spin_page *page_of(const struct weir_session *session)
 {
@@ -77,7 +77,7 @@ uint64_t weir_tenant_held_by_ended(struct weir_tenant *tenant, uint64_t max_age_
                : 0;
 }
 
-/* ---------------------------------------------------------------- what others have */
+/* -------------------------------------------------------------- ended programs of other tenants */
 
 /* Count the programs of all tenants that have ended in this worker and still hold something. */
 static uint32_t n_ending_here(struct weir_worker *worker)
@@ -112,7 +112,8 @@ bool weir_memory_came(struct weir_worker *worker)
     return waited;
 }
 
-/* ---------------------------------------------------------------- what an operation lacks */
+/* ---------------------------------------------------------------- resources that an operation
+ * lacks */
 
 void weir_session_lacks_nothing(struct weir_session *session)
 {
@@ -128,7 +129,7 @@ CUresult weir_session_note_lack(struct weir_session *session, CUresult result)
     return result;
 }
 
-/* The time since the operation first lacked something. The first call starts it. */
+/* The time since the operation first lacked memory. The first call starts it. */
 static uint64_t waited_ns(struct weir_session *session)
 {
     uint64_t now_ns = weir_clock_now_ns();

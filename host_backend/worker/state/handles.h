@@ -1,6 +1,6 @@
 /*
- * The inside of a session: tables of its objects, by the guest's handles and by the driver's.
- * Everybody else uses session/objects.h.
+ * The inside of a session: tables of its objects, by the guest's handles and by the driver's. Only
+ * the files behind session/objects.h use it.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_STATE_HANDLES_H
 #define WEIR_HOST_BACKEND_WORKER_STATE_HANDLES_H
@@ -18,7 +18,7 @@ struct weir_handles {
     struct weir_id_table *tables[WEIR_KIND_SLOTS];
     struct weir_native_map natives;
     struct weir_host_ctx *contexts;
-    struct weir_object *kept; /* destroyed by the guest, named by graphs (session/objects.c) */
+    struct weir_object *kept; /* the guest destroyed it, but graphs name it (session/objects.c) */
     uint32_t n_kept;
     uint64_t graphs_gone; /* number of graphs and captures that have been destroyed */
 };

@@ -1,19 +1,19 @@
 /*
- * Functions of the guest that the GPU's queue reaches.
+ * Runs functions of the guest that are in a stream (cuLaunchHostFunc).
  *
  * The driver calls a trampoline on a thread of its own; it sends host_func_call to the guest and
- * waits for the answer. It holds no lock while it waits, and it goes soon when the session ends, so
- * the session's streams can always be drained.
+ * waits for the answer. It holds no lock while it waits, and it returns soon when the session ends,
+ * so the session's streams can always be drained.
  *
- * The answer must not come through the session's thread: that one may be inside a driver call which
- * waits for the GPU (loading a module does), which waits for this function. So a local guest writes
- * to a word of the segment that the trampoline sleeps on, and a remote guest's host_func_done is
- * noticed as it arrives (weir_host_call_glance()): by the transport's I/O thread, or, if it has
- * none, by a thread that waits, the trampoline among them.
+ * The answer must not come through the session's thread: that thread may be in a driver call that
+ * waits for the GPU, as loading a module does, while the GPU waits for this function. So a local
+ * guest writes to a word of the segment on which the trampoline sleeps. A remote guest's
+ * host_func_done is handled when it arrives (weir_host_call_glance()): by the transport's I/O
+ * thread or, if it has none, by a waiting thread such as the trampoline.
  *
  * For the same reason a remote guest that reads or writes its arena during a function does not ask
- * the session's thread: the trampoline answers host_func_read, and host_func_write is carried out
- * by the thread that notices its arrival.
+ * the session's thread: the trampoline answers host_func_read, and the thread that receives
+ * host_func_write executes it.
  */
 #include "host_backend/worker/state/host_calls.h"
 #include "host_backend/worker/state/channel.h"
@@ -27,32 +27,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How late a trampoline may notice that the session ends, or that the guest is gone. */
+/* How late a trampoline may notice the end of the session or of its guest. */
 #define SLICE_NS (20 * WEIR_NS_PER_MS)
 
 _Static_assert(WEIR_WORDS_TICKETS == 64, "a bit each");
 
-/* A function of the guest that the GPU's queue reaches. */
+/* A function of the guest in a stream or graph. */
 struct weir_host_call {
     struct weir_host_call *next;
     struct weir_host_call **back; /* the pointer that points to this call */
     struct weir_session *session;
     uint64_t token;
     bool once;         /* the call belongs to a stream: freed when it has run */
-    CUuserObject kept; /* the call belongs to graphs, which own it; NULL: to the session */
+    CUuserObject kept; /* user object of the graphs that own the call; NULL: the session does */
 };
 
 /* Guards call->session. A thread that does not know whether the call's session still exists takes
  * it before the session's lock: the last graph may be destroyed after the session. */
 static pthread_mutex_t graphs_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* A call of the guest that has begun and has not been answered yet. */
+/* A call that the guest has begun and not yet answered. */
 struct ticket {
     struct ticket *next;
     uint64_t ticket;
-    uint32_t word; /* the guest writes here when it is done; WEIR_WORD_NONE: it sends a record */
+    uint32_t word; /* the guest writes here at the end; WEIR_WORD_NONE: it sends a record */
     bool done;
-    bool wants; /* the guest waits for read_bytes of its arena, from read_offset on */
+    bool wants; /* the guest waits for read_bytes of its arena from read_offset on */
     uint64_t read_offset, read_bytes;
 };
 
@@ -151,7 +151,7 @@ void weir_host_call_cancel(struct weir_host_call *call)
     free(call);
 }
 
-/* No graph has it any more, and no launch of one. @thread any, of the driver */
+/* No graph and no launch of one has the call any more. @thread any, of the driver */
 static void CUDA_CB graphs_gone(void *user)
 {
     struct weir_host_call *call = user;
@@ -168,8 +168,8 @@ static void CUDA_CB graphs_gone(void *user)
     free(call);
 }
 
-/* If the graph cannot take the user object, the call stays until the session's end, and so does the
- * user object: its release would free the call. */
+/* Let graphs own the call. If the graph cannot take the user object, the call and the user object
+ * stay until the session's end: releasing the user object would free the call. */
 void weir_host_call_keep(struct weir_host_call *call, CUgraph graph)
 {
     const struct weir_driver *d = call->session->driver;
@@ -211,10 +211,10 @@ void weir_host_call_refuse(struct weir_session *session, uint64_t token)
 {
     const struct ticket none = {0};
 
-    (void)send_call(session, token, &none); /* a guest that is gone need not know */
+    (void)send_call(session, token, &none); /* a guest that has ended need not know */
 }
 
-/* Answer a host_func_read. What is no block of the arena is answered by nothing. */
+/* Answer a host_func_read. An invalid block of the arena gets an empty answer. */
 static void send_data(struct weir_session *session, uint64_t offset, uint64_t bytes)
 {
     const uint8_t *from = weir_session_arena(session, offset, bytes);
@@ -240,7 +240,7 @@ static uint32_t first_ticket_word(const struct weir_session *session)
     return session->channel->view.n_words - WEIR_WORDS_TICKETS;
 }
 
-/* A word for the answer; none is left when 64 functions are under way at once. */
+/* Take a word for the answer; none is left if 64 functions run at once. */
 static void take_word_locked(struct weir_session *session, struct ticket *ticket)
 {
     if (session->channel->remote || session->channel->view.n_words <= WEIR_WORDS_TICKETS ||
@@ -255,8 +255,8 @@ static void take_word_locked(struct weir_session *session, struct ticket *ticket
                      __ATOMIC_RELAXED);
 }
 
-/* The session's thread may be unable to see that the guest is gone,
- * so the trampoline looks itself. */
+/* Can the guest no longer answer? The session's thread may be blocked, so the trampoline checks
+ * this itself. */
 static bool hopeless(struct weir_session *session)
 {
     return atomic_load(&session->ending) ||
@@ -466,7 +466,7 @@ void weir_host_calls_finish(struct weir_session *session)
         pthread_cond_wait(&calls->done, &calls->lock);
     }
     pthread_mutex_unlock(&calls->lock);
-    pthread_mutex_lock(&graphs_lock); /* no thread is left that would take the other lock */
+    pthread_mutex_lock(&graphs_lock); /* no thread is left that locks in the other order */
     for (struct weir_host_call *call = calls->calls, *next; call; call = next) {
         next = call->next;
         if (call->kept) {

@@ -1,4 +1,4 @@
-/* Functions of the guest that the GPU's queue reaches: trampolines in the worker. */
+/* Functions of the guest that are in a stream or graph: trampolines in the worker. */
 #ifndef WEIR_HOST_BACKEND_WORKER_STATE_HOST_CALLS_H
 #define WEIR_HOST_BACKEND_WORKER_STATE_HOST_CALLS_H
 
@@ -7,16 +7,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define WEIR_HOST_CALLS_MAX 65536 /* of one session, waiting to run or owned by graphs */
+#define WEIR_HOST_CALLS_MAX 65536 /* calls of a session that wait to run or are owned by graphs */
 
 struct weir_host_call;
 struct weir_host_calls;
 struct weir_record;
 struct weir_session;
 
-/** A session's part. NULL: out of memory. */
+/** Make a session's list of calls. NULL: out of memory. */
 struct weir_host_calls *weir_host_calls_create(void);
-/** After weir_host_calls_finish(), or of a session that never began. Accepts NULL. */
+/** Free the list, after weir_host_calls_finish() or for a session that never began. Accepts
+ * NULL. */
 void weir_host_calls_destroy(struct weir_host_calls *calls);
 
 /** Have ran called, by a thread of the driver, when a function has run and its stream is not let go
@@ -27,51 +28,52 @@ void weir_host_calls_listen(struct weir_host_calls *calls, void (*ran)(struct we
 void weir_host_calls_end(struct weir_session *session);
 
 /**
- * A call for the driver's queue; give it to the driver as user data of weir_host_call_run().
+ * Make a call for a stream; give it to the driver as user data of weir_host_call_run().
  *
- * @param once  freed when it has run; else it is of a graph's node: weir_host_call_keep().
+ * @param once  the call is freed when it has run; else it belongs to a graph's node:
+ *              weir_host_call_keep().
  * @return NULL: out of memory or over the limit.
  * @thread session
  */
 struct weir_host_call *weir_host_call_create(struct weir_session *session, uint64_t token,
                                              bool once);
 
-/** The guest's number for the function. @thread session */
+/** The number by which the guest knows the function. @thread session */
 uint64_t weir_host_call_token(const struct weir_host_call *call);
 
-/** The driver did not take it. */
+/** Free a call that the driver has refused. */
 void weir_host_call_cancel(struct weir_host_call *call);
 
-/** Tell the guest that a function will not run, since what posted it has failed. @thread session */
+/** Tell the guest that a function will not run, since the operation that posted it has failed.
+ * @thread session */
 void weir_host_call_refuse(struct weir_session *session, uint64_t token);
 /**
- * Have a call go with the graph that has got it, with all clones and executables that are made of
- * the graph, and with their launches: they have the graph's user objects, too. Without this it goes
- * with the session.
+ * Let graphs own a call: the graph that has got it, its clones and executables, and their launches.
+ * They share the graph's user objects. Without this the session owns it.
  * @thread session
  */
 void weir_host_call_keep(struct weir_host_call *call, CUgraph graph);
-/** The graph names it no more. The caller must not look at it afterwards. @thread session */
+/** A graph no longer names the call. The caller must not use it afterwards. @thread session */
 void weir_host_call_let_go(struct weir_host_call *call, CUgraph graph);
 
 /** The trampoline: a thread of the driver. Waits for the guest, or for the session's end. */
 void CUDA_CB weir_host_call_run(void *user_data);
 
-/** Is a function of the session under way? @thread any */
+/** Does a function of the session run? @thread any */
 bool weir_host_calls_any(const struct weir_session *session);
 
-/** The guest has run the function of a ticket; CUDA_ERROR_INVALID_VALUE for an unknown one. */
+/** The guest has run the function of a ticket; CUDA_ERROR_INVALID_VALUE: the ticket is unknown. */
 CUresult weir_host_call_done(struct weir_session *session, uint64_t ticket);
 
 /**
- * A weir_transport.glance: notices host_func_done, host_func_read and host_func_write as they
- * arrive at a remote session.
+ * A weir_transport.glance function: handles host_func_done, host_func_read and host_func_write when
+ * they arrive at a remote session.
  * @param user  the session. @thread the transport's I/O thread
  */
 void weir_host_call_glance(void *user, const struct weir_record *record);
 
-/** No trampoline is left; free what is left. The session is ending, its streams are idle and its
- * graphs destroyed. */
+/** Free the remaining calls; no trampoline runs. The session is ending, its streams are idle and
+ * its graphs destroyed. */
 void weir_host_calls_finish(struct weir_session *session);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a session's memory and the like are charged to: see limits.h. */
+/* Charges for a session's memory and other resources: see limits.h. */
 #include "host_backend/worker/state/limits.h"
 
 #include "host_backend/worker/state/about.h"
@@ -42,7 +42,7 @@ CUresult weir_tenant_charge(struct weir_tenant *tenant, const struct weir_amount
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Does the limit that the guest asked for allow so many bytes? */
+/* Does the limit that the guest asked for allow this many bytes? */
 static bool may_hold(const struct weir_session *session, uint32_t device, uint64_t bytes)
 {
     uint64_t limit = session->about->wish.memory_bytes[device];
@@ -51,7 +51,7 @@ static bool may_hold(const struct weir_session *session, uint32_t device, uint64
     return limit == 0 || (held <= limit && bytes <= limit - held);
 }
 
-/* A half is for connections, for the driver and for this process itself. */
+/* Half is reserved for connections, the driver and this process itself. */
 static uint64_t descriptors_of_tenants(void)
 {
     struct rlimit limit;
@@ -59,7 +59,7 @@ static uint64_t descriptors_of_tenants(void)
     return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur / 2 : 0;
 }
 
-/* A half is for sessions' segments and threads, for the driver and for this process. */
+/* Half is reserved for sessions' segments and threads, the driver and this process. */
 static uint64_t mappings_of_tenants(void)
 {
     FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
@@ -89,14 +89,14 @@ struct weir_account_pool *weir_worker_pool_create(void)
     return pool;
 }
 
-/* ---------------------------------------------------------------- what the machine has once */
+/* ---------------------------------------------------------------- the process's resources */
 
 static struct weir_tenant *tenant_of(struct weir_account *account)
 {
     return (struct weir_tenant *)(void *)((char *)account - offsetof(struct weir_tenant, account));
 }
 
-/* The supervisor's other turns take less than that; it may have died. */
+/* Wait for the supervisor's answer. Its turns are shorter than this limit, but it may have died. */
 static void wait_for_answer(atomic_uint *answered, unsigned before)
 {
     while (atomic_load(answered) == before &&
@@ -165,7 +165,7 @@ void weir_session_event(const struct weir_session *session, enum weir_event_kind
     }
 }
 
-/* Is it time to tell another one? */
+/* Is it time to report another refusal? */
 static bool is_due(struct weir_refusals *refusals)
 {
     uint_fast64_t last_ns = atomic_load(&refusals->told_ns);
@@ -175,7 +175,8 @@ static bool is_due(struct weir_refusals *refusals)
            atomic_compare_exchange_strong(&refusals->told_ns, &last_ns, now_ns);
 }
 
-/* How much the tenant has of an item, also in its other workers: what its limit is for. */
+/* How much the tenant has of an item, including its other workers, since its limit is for all of
+ * them. */
 static uint64_t tenant_has(const struct weir_account *account, enum weir_account_item item)
 {
     uint64_t limit = weir_account_limit(account, item);
@@ -184,7 +185,7 @@ static uint64_t tenant_has(const struct weir_account *account, enum weir_account
                                : weir_account_used(account, item);
 }
 
-/* Report ten refusals a second; others count for the next report or the tenant's row. */
+/* Report up to ten refusals a second; others count in the next report or the tenant's row. */
 static void tell_of_refusal(struct weir_session *session, enum weir_account_item item,
                             uint64_t bytes, const char *why)
 {
@@ -217,7 +218,7 @@ const char *weir_session_caller(const struct weir_session *session, char *name)
     return weir_caller_name(session->op.caller, weir_ops[session->op.code].name, name);
 }
 
-/* An amount of an item for people: bytes with a unit, or a number. */
+/* Format an amount of an item for people: bytes with a unit, or a number. */
 static const char *amount_text(enum weir_account_item item, uint64_t amount, char text[24])
 {
     if (weir_account_is_device_memory(item) || item == WEIR_ACCOUNT_PINNED_MEMORY ||
@@ -348,7 +349,8 @@ void weir_session_unpins(struct weir_session *session, uint64_t bytes)
     atomic_fetch_sub(&session->about->pinned_bytes, bytes);
 }
 
-/* A monitor holds nothing; NVML in a process must agree with cuMemGetInfo in it. */
+/* The memory held by the session's process. A monitor holds none, but NVML in a process must agree
+ * with cuMemGetInfo there. */
 static uint64_t held_by_process(const struct weir_session *session, uint32_t device)
 {
     uint64_t held = 0;

@@ -1,7 +1,7 @@
 /*
  * Charges for a session's memory: to the tenant's account, and, for each device, against the limit
  * that the session's guest asked for (struct weir_limit_wish). A wish can only reduce the tenant's
- * quota. Refusals are counted, logged and reported to the supervisor, which makes events of them.
+ * quota. Refusals are counted, logged, and reported to the supervisor, which adds events for them.
  *
  * Owner thread only, unless a function says otherwise.
  */
@@ -27,17 +27,17 @@ struct weir_refusals {
 };
 
 /**
- * Charge memory to the session's tenant: the one check of the tenant's quota, and of what the guest
- * itself asked to be held to of a device. weir_account_release() gives it back.
+ * Charge memory to the session's tenant. This is the only check of the tenant's quota, and of the
+ * limit that the guest itself asked for on a device. weir_account_release() gives it back.
  *
- * @param device  index of the worker's; not looked at for pinned memory.
+ * @param device  index of the worker's device; ignored for pinned memory.
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
  */
 CUresult weir_session_charge(struct weir_session *session, uint32_t device,
                              enum weir_account_item item, uint64_t bytes);
 
 /**
- * What a session does not get for its tenant's quota: to be tried again, or else counted and
+ * Handle a request that exceeds the tenant's quota: it is to be tried again, or else counted and
  * logged (state/ending.h).
  * @return CUDA_ERROR_OUT_OF_MEMORY
  */
@@ -45,19 +45,21 @@ CUresult weir_session_over_quota(struct weir_session *session, enum weir_account
                                  uint64_t bytes);
 
 /**
- * Note for the program's user why memory was refused to the operation in hand; the guest asks for
- * it (memory_refused).
+ * Store for the program's user why memory was refused to the current operation; the guest can ask
+ * for that (memory_refused).
  * @param asked  in the item's unit; 0: not known.
  * @param why    borrowed for the call.
  */
 void weir_session_note_refusal(struct weir_session *session, enum weir_account_item item,
                                uint64_t asked, const char *why);
 
-/** What was noted last; "": nothing. @return borrowed until the next note */
+/** The last such reason; "": none. @return borrowed until the next one */
 const char *weir_session_last_refusal(const struct weir_session *session);
 
-/** The function of the Driver API that sent the operation in hand; else the operation's name.
- * @param name  WEIR_CALLER_NAME_BYTES of room. @return name */
+/**
+ * Find the function of the Driver API that sent the current operation; else the operation's name.
+ * @param name WEIR_CALLER_NAME_BYTES of room. @return name
+ */
 const char *weir_session_caller(const struct weir_session *session, char *name);
 
 /** Like weir_session_charge(), for several items; a refusal of anything but memory is logged. */
@@ -65,20 +67,20 @@ CUresult weir_session_charge_all(struct weir_session *session, uint32_t device,
                                  const struct weir_amounts *amounts);
 
 /**
- * Divide among tenants what this process has once, such as descriptors.
- * @return owned by the caller: free(); NULL: out of memory
+ * Make a pool that divides this process's resources among tenants, such as descriptors.
+ * @return the caller frees it with free(); NULL: out of memory
  * @thread main
  */
 struct weir_account_pool *weir_worker_pool_create(void);
-/** A worker's; NULL: nothing is divided. @thread any */
+/** The worker's pool; NULL: nothing is divided. @thread any */
 struct weir_account_pool *weir_worker_pool(const struct weir_worker *worker);
-/** Ask the supervisor for more of the machine's memory, and wait for its answer: for struct
- * weir_account, of a tenant with a page. @thread any */
+/** Ask the supervisor for more of the machine's memory, and wait for its answer. For struct
+ * weir_account of a tenant with a page. @thread any */
 void weir_tenant_ask(struct weir_account *account, enum weir_account_item item, uint64_t amount);
 
 /**
- * What host memory is charged as that a session maps for the GPU: pinned or registered.
- * @param guarded  its pages can be taken away (state/bus_guard.h).
+ * The charge for host memory that a session maps for the GPU: pinned or registered.
+ * @param guarded  its pages may vanish (state/bus_guard.h).
  */
 static inline struct weir_amounts weir_host_memory_cost(uint64_t bytes, bool guarded)
 {
@@ -88,26 +90,26 @@ static inline struct weir_amounts weir_host_memory_cost(uint64_t bytes, bool gua
                                         [WEIR_ACCOUNT_BUS_GUARDS] = guarded}};
 }
 
-/** Count device memory that it has got, or given back. */
+/** Count device memory that the session has got, or given back. */
 void weir_session_hold(struct weir_session *session, uint32_t device, uint64_t bytes);
 void weir_session_let_go(struct weir_session *session, uint32_t device, uint64_t bytes);
 
-/** Count host memory that it has pinned or registered, or no longer has. */
+/** Count host memory that the session has pinned or registered, or released. */
 void weir_session_pins(struct weir_session *session, uint64_t bytes);
 void weir_session_unpins(struct weir_session *session, uint64_t bytes);
 
-/** Lower what is shown of a device to the wish. */
+/** Reduce the size of a device that is shown to the guest to the limit that it asked for. */
 void weir_session_limit_info(const struct weir_session *session, uint32_t device,
                              uint64_t *free_bytes, uint64_t *total_bytes);
 
-/** Take the refusals that were not reported yet: the caller reports them. @thread any */
+/** Take the refusals that were not reported yet, to report them. @thread any */
 uint64_t weir_refusals_take(struct weir_tenant *tenant, enum weir_account_item item);
 
-/** Tell the supervisor what happened; the tenant's part of the message is filled in. @thread any */
+/** Report an event to the supervisor; the tenant's part of the message is filled in. @thread any */
 void weir_event_tell(struct weir_worker *worker, const struct weir_tenant *tenant,
                      struct weir_link_event event);
 
-/** Tell it about a session that is no monitor's. @thread any */
+/** Report an event of a session, unless it is a monitor. @thread any */
 void weir_session_event(const struct weir_session *session, enum weir_event_kind kind,
                         const char *why);
 

@@ -1,4 +1,5 @@
-/* Map from the driver's handles to a session's objects: linear probing, deletion by moving back. */
+/* Map from the driver's handles to a session's objects: linear probing; removal moves later entries
+ * back. */
 #include "host_backend/worker/state/native_map.h"
 
 #include "host_backend/worker/state/object.h"

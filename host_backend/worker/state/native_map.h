@@ -12,15 +12,15 @@ struct weir_native_map {
     size_t n, room;             /* room is a power of two */
 };
 
-/** Enter an object under its kind and native; WEIR_ERR_EXISTS, WEIR_ERR_NO_MEMORY. */
+/** Add an object under its kind and native handle; WEIR_ERR_EXISTS, WEIR_ERR_NO_MEMORY. */
 enum weir_status weir_native_add(struct weir_native_map *map,
                                  struct weir_object *object) WEIR_MUST_CHECK;
 
-/** The object of a driver's handle, or NULL. */
+/** Find the object of a driver's handle; NULL: none. */
 struct weir_object *weir_native_find(const struct weir_native_map *map, int kind,
                                      const void *native);
 
-/** Take an object out; nothing happens if it is not in. */
+/** Remove an object; does nothing if it is not in the map. */
 void weir_native_remove(struct weir_native_map *map, const struct weir_object *object);
 
 void weir_native_finish(struct weir_native_map *map);

@@ -1,6 +1,6 @@
 /*
  * What a worker's sessions run on: the driver, its devices, and how long a thread spins for them.
- * Constant from weir_worker_open_device() on, but for windows, what is ready, and the devices'
+ * Constant from weir_worker_open_device() on, except windows, prepared memory, and the devices'
  * contexts: the first device has one from then on, each other device from its first use on
  * (device/contexts.c).
  */
@@ -30,15 +30,15 @@ struct weir_worker_device {
     uint32_t peers; /* bit mask of the worker's devices whose memory this one can reach */
 
     pthread_mutex_t opening;                  /* held by the thread that opens the device */
-    atomic_bool is_open;                      /* the members below are valid and constant */
+    atomic_bool is_open;                      /* if set, the members below are valid and constant */
     CUcontext context;                        /* the device's primary context, retained */
     bool write_value_ok;                      /* cuStreamWriteValue32 works */
     uint32_t share_pct;                       /* SMs that the context may use, in %; 0: all */
     size_t limits[WEIR_DEVICE_LIMITS];        /* the context's limits when it was opened */
-    uint64_t limit_bytes[WEIR_DEVICE_LIMITS]; /* charged for each; see weir_context_limit_set() */
+    uint64_t limit_bytes[WEIR_DEVICE_LIMITS]; /* charge for each; see weir_context_limit_set() */
 };
 
-/* Has the device a context? A thread that has seen true may use it. */
+/* Is the device's context open? A thread that has seen true may use it. */
 static inline bool weir_device_is_open(const struct weir_worker_device *device)
 {
     /* C1: acquires the context; meets the release in weir_worker_device_open(). */
@@ -52,17 +52,17 @@ struct weir_worker_spin {
     uint64_t owed_ns;            /* how long to spin while the GPU still has to write a word */
 };
 
-/* Device memory that a worker of one tenant has made before its first program comes: cleared, and
- * mapped at the beginning of the window that it holds for the tenant. */
+/* Device memory that a worker of one tenant makes before its first program: it is cleared, and
+ * mapped at the beginning of the window that is reserved for the tenant. */
 struct weir_ready_chunk {
     bool there; /* the memory exists and was not taken */
     CUdeviceptr base;
     uint64_t bytes;
     CUmemGenericAllocationHandle memory;
-    CUstream clearing; /* NULL: it is cleared */
+    CUstream clearing; /* the stream that clears it; NULL: it is cleared */
 };
 
-/* What is made for the tenant that comes first. Under the worker's lock. */
+/* What is prepared for the first tenant. The worker's lock guards it. */
 struct weir_worker_ready {
     bool has_window; /* the window is reserved, and no tenant has it */
     uint32_t window;
@@ -78,38 +78,38 @@ struct weir_platform {
     bool alone;      /* the worker serves one tenant */
     bool by_program; /* the worker serves one program at a time, or several if contexts are short */
     bool real;       /* NVIDIA's driver, not softgpu */
-    bool keeps_out;  /* a call that waits for the device blocks the driver's other callers */
+    bool keeps_out;  /* a call that waits for the device blocks other threads' calls */
     bool posix_fds;  /* memory of all devices can be exported */
-    uint32_t *trial; /* a registered page to try stream writes in */
-    /* WEIR_ZEROES_BYTES of pinned memory, to clear arrays with (ops/array.c). NULL: it serves one
-     * program, or there was no memory. */
+    uint32_t *trial; /* a registered page for testing stream writes */
+    /* Pinned memory of WEIR_ZEROES_BYTES, to clear arrays with (ops/array.c). NULL: the worker
+     * serves one program, or there was no memory. */
     void *zeroes;
     uint64_t granularity_bytes; /* the largest granularity of all devices */
     struct weir_worker_spin spin;
-    struct weir_program_ptx *program_ptx; /* NULL: the driver compiles what programs load */
-    /* A tenant has the window, or something else lies there. Under the worker's lock. */
+    struct weir_program_ptx *program_ptx; /* NULL: the driver compiles programs' code */
+    /* Windows that a tenant has, or whose addresses are in use. The worker's lock guards it. */
     bool window_taken[WEIR_WINDOWS_MAX];
     struct weir_worker_ready ready;
-    struct weir_spares *spares; /* memory that may be used again; NULL: none is kept */
+    struct weir_spares *spares; /* spare memory that may be reused; NULL: none is kept */
 };
 
-/** A worker's. Sessions have it as session->platform. @thread any */
+/** The worker's platform. Sessions have it as session->platform. @thread any */
 const struct weir_platform *weir_worker_platform(const struct weir_worker *worker);
 
-/** Send the supervisor a message without a descriptor. If the link is lost, the main thread finds
- * that out when it next receives. @thread any */
+/** Send the supervisor a message without a descriptor. If the link is lost, the main thread notices
+ * that at its next receive. @thread any */
 void weir_worker_tell(const struct weir_worker *worker, const struct weir_link_message *message);
 
 /**
- * Send the supervisor a message, and wait at most a second until it has processed that message and
- * all that this thread sent before.
+ * Send the supervisor a message, and wait at most a second until it has processed that and this
+ * thread's earlier messages.
  * @param first  the type of the message; WEIR_LINK_SYNC: only wait.
- * @return false: the second is over, or the link is lost.
+ * @return false: a second has passed, or the link is lost.
  * @thread any, without the worker's lock
  */
 bool weir_worker_sync(struct weir_worker *worker, enum weir_link_type first);
 
-/** A worker's; see directory.h. @thread any */
+/** The worker's end of the directory; see directory.h. @thread any */
 struct weir_directory *weir_worker_directory(const struct weir_worker *worker);
 
 #endif

@@ -1,11 +1,11 @@
 /*
- * What of a session's segment the driver knows: the words from the session's start, the arena part
+ * Registers a session's segment with the driver: the words at the session's start, the arena part
  * by part.
  *
- * Registering pins every page, 22 ms for the whole of 72 MiB (H200, 2026-11-21), which a program
- * that copies little would wait for at its start and at nothing else. So a part is registered when
- * a copy first names it; the rings are only read and written by processors. The memory of a part
- * that no copy has used is not even allocated.
+ * Registering pins every page, 22 ms for the whole of 72 MiB (H200, 2026-11-21), which would delay
+ * the start of a program that copies little. So a part is registered when a copy first names it.
+ * Only processors access the rings. The memory of a part that no copy has used is not even
+ * allocated.
  */
 #include "host_backend/worker/state/segment.h"
 
@@ -211,7 +211,7 @@ bool weir_session_answer_waits(struct weir_session *session)
         session->op.reply_bulk = NULL;
         session->op.reply_bulk_bytes = 0;
         weir_session_reply(session, WEIR_OP_word_wait, wait.seq, sticky,
-                           &out); /* no thread writes it any more */
+                           &out); /* no thread writes the word any more */
     }
     return c->n_waits != 0;
 }

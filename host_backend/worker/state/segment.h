@@ -1,6 +1,6 @@
 /*
- * A session's segment as handlers use it: the staging arena and the completion words. Owner thread
- * only, unless a function says otherwise.
+ * A session's segment for handlers: the staging arena and the completion words. Owner thread only,
+ * unless a function says otherwise.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_STATE_SEGMENT_H
 #define WEIR_HOST_BACKEND_WORKER_STATE_SEGMENT_H
@@ -13,25 +13,26 @@ struct weir_session;
 
 /* ---- the arena */
 
-/** @return our address of [offset, offset + bytes) of the arena; NULL: it is not inside. */
+/** @return this process's address of [offset, offset + bytes) of the arena; NULL: not inside the
+ * arena. */
 uint8_t *weir_session_arena(const struct weir_session *session, uint64_t offset, uint64_t bytes);
 
 /**
  * Get the GPU's address of a block of the arena; registers the part that it lies in.
  * @return CUDA_SUCCESS
  * @return CUDA_ERROR_INVALID_VALUE  empty, outside of the arena, or in more than one part.
- * @return the driver's  this part could not be registered; the next use tries again.
+ * @return an error of the driver: this part could not be registered; the next use tries again.
  */
 CUresult weir_session_arena_dptr(struct weir_session *session, uint64_t offset, uint64_t bytes,
                                  CUdeviceptr *ret_dptr);
 
 /**
  * Register the words with the driver; the arena's parts follow when they are used.
- * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the driver's
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, or an error of the driver
  */
 CUresult weir_session_register(struct weir_session *session);
 
-/** Undo both; the GPU has no work with the segment any more. */
+/** Unregister both; the GPU has no work with the segment any more. */
 void weir_session_unregister(struct weir_session *session);
 
 /** Show the guest a value of the header's `managed`. @thread any */
@@ -42,24 +43,26 @@ void weir_session_show_managed(struct weir_session *session, uint32_t value);
 /** May the guest name this completion word? Word 0 is "none". */
 bool weir_session_word_ok(const struct weir_session *session, uint32_t word);
 
-/** Have the GPU write a completion word in stream order; nothing for word 0. */
+/** Make the GPU write a completion word in stream order; does nothing for word 0. */
 CUresult weir_session_word_write(struct weir_session *session, CUstream stream, uint32_t word,
                                  uint32_t value);
 
-/** The value of a word that may be named. @thread any */
+/** The value of a word for which weir_session_word_ok() holds. @thread any */
 uint32_t weir_session_word(const struct weir_session *session, uint32_t word);
 
 /**
- * The operation in hand is answered once a word has got to a value.
- * @return false: too many are waited for.
+ * Answer the current operation later, when a word has reached a value.
+ * @return false: too many answers wait.
  */
 bool weir_session_word_wait(struct weir_session *session, uint32_t word, uint32_t value);
 
-/** Answer those calls whose words are there, where the thread waits for long.
- * @return are some left? */
+/**
+ * Answer the calls whose words have been written. For places where the thread waits long.
+ * @return whether some are left
+ */
 bool weir_session_answer_waits(struct weir_session *session);
 
-/** Is a word open that the GPU was asked to write? */
+/** Was the GPU asked to write a word that it has not written yet? */
 bool weir_session_words_open(struct weir_session *session);
 
 #endif

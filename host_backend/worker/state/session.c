@@ -1,6 +1,7 @@
 /*
- * What a session says to its guest: replies, deferred errors, descriptors; and what others ask
- * about it. Its life is in worker/session_life.c, its loop in worker/session_run.c.
+ * What a session sends to its guest: replies, deferred errors, descriptors; and functions for other
+ * threads that ask about it. worker/session_life.c makes and ends it, worker/session_run.c has its
+ * loop.
  */
 #include "host_backend/worker/state/session.h"
 
@@ -66,7 +67,7 @@ void weir_session_defer(struct weir_session *session, CUresult error)
 {
     struct weir_session_channel *channel = session->channel;
 
-    pthread_mutex_lock(&channel->send_lock); /* a trampoline's record carries them too */
+    pthread_mutex_lock(&channel->send_lock); /* a trampoline's record carries them, too */
     channel->deferred_error = (uint32_t)error;
     channel->deferred_seq++;
     /* D1: publishes the error; meets the guest's acquire of the count. */
@@ -190,7 +191,7 @@ void weir_session_say_stats(struct weir_session *session, struct weir_stats_set 
     free(old);
 }
 
-/* ---------------------------------------------------------------- what it has */
+/* ---------------------------------------------------------------- members of a session */
 
 struct weir_host_ctx *weir_session_contexts(const struct weir_session *session)
 {

@@ -1,6 +1,4 @@
-/*
- * How long each stage of this process's start as a worker takes, for the log.
- */
+/* Measures how long each stage of a worker's start takes, for the log. */
 #ifndef WEIR_HOST_BACKEND_WORKER_STATE_START_STAGES_H
 #define WEIR_HOST_BACKEND_WORKER_STATE_START_STAGES_H
 
@@ -12,7 +10,7 @@ enum weir_start_stage {
     WEIR_START_DRIVER,   /* the driver is loaded */
     WEIR_START_INIT,     /* cuInit(), and listing the devices */
     WEIR_START_CONTEXT,  /* opening the context of the first device */
-    WEIR_START_PARTS,    /* making what belongs to the context */
+    WEIR_START_PARTS,    /* making what depends on the context */
     WEIR_START_DESCRIBE, /* describing the devices for guests */
     WEIR_START_FORMS,    /* starting the builder of kernels' forms, and the gates */
     WEIR_START_WARM,     /* warming up (warm.h) */
@@ -20,9 +18,9 @@ enum weir_start_stage {
     WEIR_START_COUNT
 };
 
-/** A stage has ended now; the next begins. @thread main */
+/** A stage ends now, and the next begins. @thread main */
 void weir_start_stage_ends(enum weir_start_stage stage);
-/** All have ended. @param started_ns  when the first began. @thread main */
+/** Log all stages, which have ended. @param started_ns when the first began. @thread main */
 void weir_start_stages_log(uint64_t started_ns);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * A tenant as a worker knows it: what its sessions share. Internally locked, but for what a field
- * says.
+ * A tenant in a worker: the state that its sessions share. Internally locked, except where a member
+ * says otherwise.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_STATE_TENANT_H
 #define WEIR_HOST_BACKEND_WORKER_STATE_TENANT_H
@@ -22,7 +22,7 @@ struct weir_worker;
 
 /* The store of images that programs load (images.h). */
 struct weir_host_image_store {
-    pthread_mutex_t lock; /* guards all of it */
+    pthread_mutex_t lock; /* guards all members */
     struct weir_host_image *images;
     uint64_t bytes;
     struct weir_account *account; /* borrowed */
@@ -34,12 +34,12 @@ struct weir_tenant {
     char name[WEIR_TENANT_NAME_BYTES]; /* never changes */
     /* Guarded by the worker's lock; weir_tenant_setting() reads single settings without it. */
     struct weir_tenant_config config;
-    uint32_t n_arrivals; /* sessions, monitors, connections without hello. Under the worker's
- lock, as is all up to generation. */
+    uint32_t n_arrivals; /* sessions, monitors, and connections without hello. The worker's lock
+                            guards this and the members up to generation. */
     bool gone;
-    bool has_others; /* other workers serve its other programs; then it has an account page, too */
+    bool has_others;     /* other workers have programs of it; then it has an account page, too */
     atomic_uint drain;   /* enum weir_drain; any thread may read it */
-    uint32_t generation; /* generation (weir_link_tenant); weir_event_tell() reads it unlocked */
+    uint32_t generation; /* as in weir_link_tenant; weir_event_tell() reads it unlocked */
     struct weir_account account;    /* what the tenant uses and may use; internally locked */
     struct weir_programs *programs; /* the account page's programs, or its own; internally locked */
     struct weir_refusals refusals;  /* internally locked */
@@ -59,17 +59,17 @@ struct weir_tenant {
     struct weir_host_chunk *shared_chunks; /* chunks that have a key */
     struct weir_ipc_event *events;
     struct weir_export *exports;
-    pthread_mutex_t publishing; /* held while a guest's descriptor is published; before lock */
-    uint64_t vmm_bytes;         /* reserved of the VMM area; under vmm_area's lock */
+    pthread_mutex_t publishing; /* held while a descriptor is published; locked before `lock` */
+    uint64_t vmm_bytes;         /* bytes reserved of the VMM area; guarded by vmm_area's lock */
 
     struct weir_host_image_store images; /* internally locked */
 };
 
-/** One setting that is a number or an enum, as it is now. @thread any */
+/** The present value of a setting that is a number or an enum. @thread any */
 #define weir_tenant_setting(tenant, setting)                                                       \
     __atomic_load_n(&(tenant)->config.setting, __ATOMIC_RELAXED)
 /**
- * Charge several items to a tenant; a refusal of something else than memory is logged.
+ * Charge several items to a tenant; a refusal of another item than memory is logged.
  * weir_account_release_all() gives them back.
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
  * @thread any

@@ -1,5 +1,5 @@
-/* Address ranges inside a tenant's window.
- * Chunks are large and few, so a sorted array is enough. */
+/* Address ranges inside a tenant's window. There are few ranges, since chunks are large, so a
+ * sorted array is enough. */
 #include "host_backend/worker/state/window.h"
 
 #include <stdlib.h>
@@ -44,7 +44,7 @@ void weir_window_finish(struct weir_window *window)
     *window = (struct weir_window){0};
 }
 
-/* Cut [base, base + bytes) out of the free extent at. */
+/* Remove [base, base + bytes) from the free extent at index `at`. */
 static enum weir_status cut(struct weir_window *w, size_t at, uint64_t base, uint64_t bytes)
 {
     struct weir_extent e = w->free_extents[at];

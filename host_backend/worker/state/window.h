@@ -1,6 +1,6 @@
 /*
- * Address ranges inside a tenant's window: first fit over a sorted list of free extents.
- * No lock: the tenant's guards it. Knows nothing of CUDA or mmap.
+ * Address ranges inside a tenant's window: first fit over a sorted list of free extents. It has no
+ * lock of its own: the tenant's guards it. Pure address arithmetic, without CUDA or mmap.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_STATE_WINDOW_H
 #define WEIR_HOST_BACKEND_WORKER_STATE_WINDOW_H
@@ -34,7 +34,7 @@ void weir_window_finish(struct weir_window *window);
 enum weir_status weir_window_take(struct weir_window *window, uint64_t bytes, uint64_t alignment,
                                   uint64_t *ret_base) WEIR_MUST_CHECK;
 
-/** Take this very range. WEIR_ERR_EXISTS when it is not all free. */
+/** Take the given range. WEIR_ERR_EXISTS: not all of it is free. */
 enum weir_status weir_window_take_at(struct weir_window *window, uint64_t base,
                                      uint64_t bytes) WEIR_MUST_CHECK;
 

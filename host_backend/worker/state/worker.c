@@ -1,4 +1,4 @@
-/* What of a worker is handed to those that do not see all of it. */
+/* Functions for files that do not see all of struct weir_worker. */
 #include "host_backend/worker/state/worker.h"
 
 #include "host_backend/worker/state/hooks.h"
@@ -9,7 +9,7 @@
 #include <time.h>
 
 #define SYNC_WAIT_NS  WEIR_NS_PER_S
-#define SYNC_PAUSE_NS (50 * WEIR_NS_PER_US) /* the supervisor needs about as long for its turn */
+#define SYNC_PAUSE_NS (50 * WEIR_NS_PER_US) /* about as long as the supervisor's turn */
 
 const struct weir_platform *weir_worker_platform(const struct weir_worker *worker)
 {
@@ -82,7 +82,7 @@ static bool send_first(struct weir_worker *worker, enum weir_link_type first, un
     const struct weir_link_message message = {.type = first}, sync = {.type = WEIR_LINK_SYNC};
     bool sent;
 
-    pthread_mutex_lock(&worker->counts.sync_lock); /* tickets follow the messages' order */
+    pthread_mutex_lock(&worker->counts.sync_lock); /* numbers must follow the messages' order */
     *ret_ticket = ++worker->counts.syncs;
     sent = (first == WEIR_LINK_SYNC || weir_link_send(worker->link, &message, -1) == WEIR_OK) &&
            weir_link_send(worker->link, &sync, -1) == WEIR_OK;

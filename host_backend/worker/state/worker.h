@@ -1,5 +1,6 @@
 /*
- * What the sessions of a worker share: the driver, its devices and their contexts, tenants.
+ * The state that the sessions of a worker share: the driver, its devices and their contexts,
+ * tenants.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_STATE_WORKER_H
 #define WEIR_HOST_BACKEND_WORKER_STATE_WORKER_H
@@ -26,19 +27,19 @@ struct weir_worker_counts {
     atomic_uint_fast64_t next_chunk;                   /* id of the next memory */
     atomic_uint_fast64_t objects, chunks, chunk_bytes; /* current numbers */
     pthread_mutex_t sync_lock;                         /* guards syncs */
-    uint32_t syncs;                                    /* how many WEIR_LINK_SYNC were sent */
+    uint32_t syncs;                                    /* number of WEIR_LINK_SYNC that were sent */
     struct weir_account_pool *pool; /* the pool that tenants share; owned; NULL: none (limits.c) */
 };
 
 /*
- * What sessions share. The parts in the second half are known to their own files only: their
- * insides are in one .c file each, or in a header for it (barrier.h, vmm_area.h).
+ * The state that sessions share. Only their own files know the inside of the parts in the second
+ * half: it is in one .c file each, or in a header for it (barrier.h, vmm_area.h).
  */
 struct weir_worker {
     struct weir_link_config config;
     struct weir_platform platform;
     int link;          /* descriptor of the supervisor's link */
-    int wake_fd;       /* eventfd that makes the main thread look at stopping and sticky */
+    int wake_fd;       /* eventfd that makes the main thread check `stopping` and `sticky` */
     atomic_int sticky; /* CUresult that ended the context */
     struct weir_worker_counts counts;
 
@@ -48,14 +49,14 @@ struct weir_worker {
     uint32_t n_sessions; /* also counts sessions that are starting or ending */
     struct weir_tenant *tenants[WEIR_CONFIG_TENANTS_MAX];
     struct region *regions;           /* regions of virtual machines (worker/regions.c) */
-    struct weir_ended_session *ended; /* the last sessions' statistics, newest first (stats.c) */
+    struct weir_ended_session *ended; /* statistics of the last sessions, newest first (stats.c) */
 
     struct weir_connections *connections; /* connections to the GPU */
     struct weir_guests *guests;       /* connections that are no sessions yet (worker/guests.c) */
-    struct weir_directory *directory; /* what programs share (memory/directory.h) */
+    struct weir_directory *directory; /* objects that programs share (memory/directory.h) */
     struct weir_vmm_area *vmm_area;   /* addresses that sessions reserve */
-    struct weir_device_idle *device_idle;             /* around calls that need an idle device */
-    struct weir_prints *prints;                       /* who owns the device's printf */
+    struct weir_device_idle *device_idle;             /* barrier for calls that need idle devices */
+    struct weir_prints *prints;                       /* which session has the printf output */
     struct weir_device_gate *gates[WEIR_DEVICES_MAX]; /* NULL: no scheduler, or not open */
     const struct weir_session_hooks *hooks;           /* NULL: there are none */
     struct weir_forms *forms;                         /* NULL: all kernels are originals */

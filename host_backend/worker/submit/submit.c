@@ -1,4 +1,4 @@
-/* The one way to the device: see submit.h. */
+/* All work goes to the device through here: see submit.h. */
 #include "host_backend/worker/submit/submit.h"
 
 #include "host_backend/worker/device/admission.h"
@@ -33,7 +33,8 @@ static bool choose_twin(struct weir_session *s, const struct weir_host_stream *s
     return weir_forms_choose(s, k->function, k->native, stream, k->in, cost_pct, ret_choice);
 }
 
-/* How many of its blocks fit on an SM: asked for once, for those whose blocks stay the same. */
+/* How many of the kernel's blocks fit on an SM. Asked once for kernels whose block size stays the
+ * same. */
 static uint32_t blocks_per_sm(struct weir_session *s, const struct weir_submit_kernel *k,
                               uint64_t key)
 {
@@ -52,7 +53,8 @@ static uint32_t blocks_per_sm(struct weir_session *s, const struct weir_submit_k
     return hint->blocks_per_sm;
 }
 
-/* Choose the kernel's form, and describe the work to the gate accordingly. @return is it a twin? */
+/* Choose the kernel's form, and describe the work to the gate accordingly. @return whether it is a
+ * twin */
 static bool choose_form(struct weir_session *s, const struct weir_host_stream *stream,
                         const struct weir_submission *what, struct weir_gate_work *work,
                         struct weir_forms_choice *ret_choice)
@@ -75,7 +77,7 @@ static bool choose_form(struct weir_session *s, const struct weir_host_stream *s
 
 /* ---------------------------------------------------------------- faults */
 
-/* Note a kernel or graph in case it faults; not one that goes into a capture. @return was it? */
+/* Note a kernel or graph in case it faults, unless it is captured. @return whether it was noted */
 static bool note_kernel(struct weir_session *s, struct weir_host_stream *stream,
                         const struct weir_submission *what)
 {
@@ -96,7 +98,7 @@ static bool note_kernel(struct weir_session *s, struct weir_host_stream *stream,
 
 /* ---------------------------------------------------------------- the call */
 
-/* Mode "explore" runs some kernels and graphs on parts of the device, as a scheduler might. */
+/* The mode "explore" runs some kernels and graphs on parts of the device, as a scheduler might. */
 static void explore_parts(struct weir_session *s, struct weir_host_stream *stream,
                           const struct weir_submission *what, struct weir_admission *admission)
 {
@@ -129,13 +131,13 @@ static CUresult call_driver(struct weir_session *s, struct weir_host_stream *str
     }
     result = what->call(s, weir_host_stream_at(stream), what->user);
     if (result != CUDA_SUCCESS && weir_host_stream_at(stream) != stream->o.native) {
-        weir_admission_stream_whole(s, stream); /* perhaps a cluster does not fit the part */
+        weir_admission_stream_whole(s, stream); /* a cluster of blocks may not fit the part */
         result = what->call(s, stream->o.native, what->user);
     }
     return result;
 }
 
-/* Give work to the driver when its turn in the stream's order has come. */
+/* Give work to the driver, once it is ordered behind the stream's earlier work. */
 static CUresult give(struct weir_session *s, struct weir_host_stream *stream,
                      const struct weir_submission *what)
 {

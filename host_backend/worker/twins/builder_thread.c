@@ -1,11 +1,10 @@
 /*
- * A device's builder: one thread that takes modules from a bounded queue and makes their twins
- * ready; and how the device's part begins and ends.
+ * A device's builder is a thread that takes modules from a bounded queue and makes their twins.
+ * This file also creates and destroys a device's state.
  *
- * Making twins takes seconds of a core, so a thread of its own with a low priority (nice) makes
- * each set. A thread inherits its maker's nice value and cannot lower it without privileges, and
- * the builder also starts the thread that watches runs; so the builder itself stays at the normal
- * one.
+ * Making twins takes seconds of a core, so another thread with a low priority (nice) makes each
+ * set. A thread inherits its maker's nice value and cannot lower it without privileges, and the
+ * builder also starts the thread that watches runs; so the builder itself keeps the normal value.
  */
 #include "host_backend/worker/code/images.h"
 #include "host_backend/worker/device/connections.h"
@@ -61,7 +60,7 @@ static void log_counts(const struct weir_forms_module *m)
     }
 }
 
-/* Unload what the builder has loaded, and an original that was left to it. */
+/* Unload a module that the builder has loaded, and an original that was left to it. */
 static void unload(struct weir_forms_module *m)
 {
     struct weir_worker *worker = m->device->forms->worker;
@@ -102,7 +101,7 @@ static void module_destroy(struct weir_forms_module *m)
     free(m);
 }
 
-/* R2, A2: publishes what this holder did; the last one acquires what all did. */
+/* R2, A2: publishes this holder's writes; the last holder acquires those of all. */
 static bool is_last(struct weir_forms_module *module)
 {
     return atomic_fetch_sub_explicit(&module->refs, 1, memory_order_acq_rel) == 1;
@@ -157,8 +156,8 @@ static enum weir_status extract(struct weir_forms_module *m, struct weir_host_im
 }
 
 /*
- * Look a twin up and load its code now, while the device is idle: left alone, the driver loads it
- * at the first launch or question, and lets all of the device's later work wait for that.
+ * Look a twin up and load its code now, while the device is idle. Otherwise the driver would load
+ * it at the first launch or query, and make all of the device's later work wait for that.
  */
 static CUresult find_twin(const struct weir_driver *d, CUmodule module, const char *name,
                           CUfunction *ret_twin)
@@ -214,7 +213,7 @@ static enum weir_status load(struct weir_forms_module *m)
     return loaded == CUDA_SUCCESS ? WEIR_OK : WEIR_ERR_DRIVER;
 }
 
-/* Another variant of a kernel's twin, or (NULL, NULL) all twins of the module. */
+/* A build of another variant of a kernel's twin, or (NULL, NULL) of all twins of the module. */
 struct build {
     struct weir_forms_module *module;
     struct weir_forms_kernel *kernel;
@@ -259,7 +258,7 @@ static void *build_nicely(void *user)
     const struct weir_forms_device *device = b->module->device;
 
     (void)prctl(PR_SET_NAME, "weir-build");
-    (void)setpriority(PRIO_PROCESS, 0, BUILD_NICE); /* sets the priority of this thread alone */
+    (void)setpriority(PRIO_PROCESS, 0, BUILD_NICE); /* sets the priority of this thread only */
     (void)device->forms->driver->cuCtxSetCurrent(device->gpu->context);
     build_here(b);
     return NULL;
@@ -276,7 +275,7 @@ static void build(struct build *b)
     }
 }
 
-/* Load a variant. It has no copies of constants: they would have to follow the original's. */
+/* Load a variant, without copies of constants: they would have to follow the original's. */
 static bool load_other(struct weir_forms_kernel *k, struct weir_forms_other *c)
 {
     const struct weir_driver *d = k->module->device->forms->driver;
@@ -364,7 +363,7 @@ static void do_job(struct weir_forms_module *m)
                           memory_order_release);
 }
 
-/* Unload what has ended. The lock is dropped meanwhile. */
+/* Unload dead modules. The lock is dropped meanwhile. */
 static void bury_locked(struct weir_forms_device *device)
 {
     struct weir_forms_module *dead = device->dead;
@@ -392,7 +391,7 @@ static void wait_locked(struct weir_forms_device *device, uint64_t until_ns)
     }
 }
 
-/* @return the next job; without a module: the thread is to end. */
+/* @return the next job; without a module: the thread must end. */
 static struct weir_forms_job next_job_locked(struct weir_forms_device *device)
 {
     struct weir_forms_job job;
@@ -428,7 +427,7 @@ static void *builder(void *user)
         if (job.kernel) {
             do_other(job.kernel, job.variant);
         } else if (job.module && atomic_load(&job.module->refs) > 1) {
-            do_job(job.module); /* else only the job has it still */
+            do_job(job.module); /* else only the job still has a reference */
         }
         if (job.module) {
             weir_forms_module_put(job.module);
@@ -547,7 +546,7 @@ static void device_finish(struct weir_forms_device *device)
             weir_log_warn("forms: runs do not end device=%u", device->index);
         }
         log_runs(device->index, runs);
-        atomic_store(&device->runs, NULL); /* no thread resumes the runs any more */
+        atomic_store(&device->runs, NULL); /* from now on no thread resumes the runs */
         weir_runs_destroy(runs);
     }
     for (; device->n_jobs != 0; device->n_jobs--) {
@@ -572,7 +571,8 @@ void weir_forms_destroy(struct weir_forms *forms)
     free(forms);
 }
 
-/* A device that gets its runs later is not asked; weir_forms_device_idle_end() leaves it out. */
+/* A device that gets its runs later is not included; weir_forms_device_idle_end() leaves it out,
+ * too. */
 bool weir_forms_device_idle_begin(struct weir_forms *forms, uint64_t limit_ns, uint32_t *ret_idle)
 {
     uint64_t end_ns = weir_clock_now_ns() + limit_ns;

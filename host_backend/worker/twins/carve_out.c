@@ -1,4 +1,4 @@
-/* The carve-out of twins that share SMs; carve_out.h has the model. */
+/* Sets the carve-out of twins that share SMs; carve_out.h has the model. */
 #include "host_backend/worker/twins/carve_out.h"
 
 #include "host_backend/worker/twins/fit.h"

@@ -13,7 +13,7 @@
  * bandwidth (1.57 of one alone became 0.86 when both ended at once, so that the SMs were empty and
  * divided anew; H200, 2026-11-23).
  *
- * What they need comes with the grant, since they may be in other workers (gate/process/needs.c).
+ * The grant says how much they need, since they may be in other workers (gate/process/needs.c).
  *
  * Source: CUDA C++ Programming Guide, "Shared Memory" of compute capability 9.0.
  */
@@ -27,18 +27,18 @@
 /* A twin's carve-out. Zeroes: it does not share SMs. */
 struct weir_forms_carve_out {
     bool shares;
-    int own; /* while it shares SMs: the function attribute's value before */
-    int set; /* while it shares SMs: the value that the attribute was given */
+    int own; /* while it shares SMs: the earlier value of the attribute */
+    int set; /* while it shares SMs: the new value of the attribute */
 };
 
 /**
  * Set a twin's carve-out before it is launched. Costs two driver calls if it changes.
  *
  * @param twin     of the current context.
- * @param percent  of an SM's shared memory it is to set aside, 0 .. 100, because the launch leaves
- *                 room on its SMs for others' blocks; WEIR_FORMS_NO_CARVEOUT: it does not.
- * @param carve_out  of this twin. Where the driver refuses, nothing changes, and it is asked again
- *                 with the next launch.
+ * @param the part of an SM's shared memory to set aside, 0 .. 100, if the launch leaves room on its
+ *                 SMs for others' blocks; WEIR_FORMS_NO_CARVEOUT: it leaves none.
+ * @param carve_out  of this twin. If the driver refuses, nothing changes, and the next launch tries
+ *                 again.
  * @thread the session's
  */
 void weir_forms_carve_out_set(const struct weir_driver *driver, CUfunction twin, int percent,

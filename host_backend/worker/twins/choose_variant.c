@@ -1,9 +1,9 @@
 /*
- * Which of a kernel's persistent twins is launched, and how: what the driver's compiler made of it
- * decides, and that can only be measured.
+ * Chooses which of a kernel's persistent twins is launched, and how. That depends on the code that
+ * the driver's compiler made, and can only be measured.
  *
- * - The *carve-out*: a twin has a few bytes of shared memory more than its kernel. Where these
- *   would take more of an SM's memory from the cache, the twin gets its kernel's carve-out.
+ * - The *carve-out*: a twin has a few bytes of shared memory more than its kernel. If these would
+ *   take more of an SM's memory from the cache, the twin gets its kernel's carve-out.
  * - *Capped*: a twin with more registers than its kernel may fit on an SM fewer times. Then it is
  *   built once more, with so few registers that it fits as often. The twin of a kernel that is
  *   launched often is built once more, too, with as many registers as its kernel has: the compiler
@@ -12,15 +12,15 @@
  *   quarter fewer may fit; also only for kernels that are launched often.
  * - The *size of tasks* follows from the time of a block, which is timed, too (fit.h).
  *
- * Each of these twins is tried, and the fastest stays; until that is known, the one that fits most
- * often on an SM, so that a kernel that is launched a few times does not pay for the trial. A
- * launch is timed by two events in the guest's stream, four of them for each twin and one in
- * AGAIN later; never two at a time for one kernel. A launch that
- * was stopped or moved is not counted.
+ * Each of these twins is tried, and the fastest is used. Until that is known, the twin that fits
+ * most often on an SM is used, so that a kernel that is launched a few times does not pay for the
+ * trial. A launch is timed by two events in the guest's stream, four of them for each twin and one
+ * in AGAIN later; never two at a time for one kernel. A launch that was stopped or moved is not
+ * counted.
  *
- * Whether a twin is launched at all depends on what it costs: the original and the twins are timed
- * likewise, with one number of blocks, and the shortest times are compared. A twin that costs too
- * much is not used until both are timed again.
+ * Whether a twin is launched at all depends on its cost: the original and the twins are timed in
+ * the same way, with the same number of blocks, and the shortest times are compared. A twin that
+ * costs too much is not used until both are timed again.
  */
 #include "host_backend/worker/code/images.h"
 #include "host_backend/worker/twins/private.h"
@@ -30,21 +30,22 @@
 #include <string.h>
 
 #define TRIAL 4u /* launches between two that only try a twin */
-/* A twin that is often stopped may not get enough timings in so many tries: it is not chosen. */
+/* A twin that is often stopped may not get enough timings in this many tries: then it is not
+ * chosen. */
 #define TRIES  10u
 #define AGAIN  32u /* launches between two timings after the choice */
 #define FORGET 16u
-/* How long what was measured of a twin and its original holds. An H200's own speed changes by 15 %
- * within seconds, and so do neighbours. The comparison has four launches of the other form, which
- * is one in a hundred with kernels of 50 ms. */
+/* How long measurements of a twin and its original hold. An H200's own speed changes by 15 % within
+ * seconds, and so does its neighbours' load. A comparison needs four launches of the other form,
+ * which is one in a hundred with kernels of 50 ms. */
 #define JUDGED_NS (30 * WEIR_NS_PER_S)
-/* What a twin may cost whose blocks shared SMs with another tenant's in the last DIVIDED_NS: the
- * policy found that more gets done so. gs, which costs 5 %, and rg get 1.25 of one alone done, and
- * rg and spmv, which costs 7 to 15 %, 1.4 (H200). */
+/* What a twin may cost if its blocks shared SMs with another tenant's in the last DIVIDED_NS, since
+ * the policy found that this raises the total throughput. gs, which costs 5 %, and rg together get
+ * 1.25 times as much done as one alone; rg and spmv, which costs 7 to 15 %, 1.4 times (H200). */
 #define DIVIDED_COST_PCT 20u
-#define DIVIDED_NS       (2 * WEIR_NS_PER_S) /* while it is tried, too */
-/* softgpu takes 1.3 times as long for twins of most kernels, and 1.8 to 2.5 times where blocks are
- * a few instructions long, on a busy machine (2026-11-29). */
+#define DIVIDED_NS       (2 * WEIR_NS_PER_S) /* also while a policy tries it */
+/* On softgpu twins of most kernels take 1.3 times as long, and 1.8 to 2.5 times if blocks have only
+ * a few instructions, on a busy machine (2026-11-29). */
 #define SOFT_COST_PCT 60u
 
 /* ---------------------------------------------------------------- functions */
@@ -93,7 +94,8 @@ void weir_forms_variant_ask(struct weir_forms_kernel *k, enum weir_forms_variant
     }
 }
 
-/* Bind a variant to the original's variables, as the other twins; it must have no constants. */
+/* Bind a variant to the original's variables, as other twins are bound. It must have no
+ * constants. */
 static void take_other(struct weir_session *s, struct weir_forms_kernel *k,
                        struct weir_forms_other *o)
 {
@@ -130,7 +132,7 @@ static uint32_t blocks_on_sm(const struct weir_driver *d, CUfunction f, uint32_t
                : 0;
 }
 
-/* What the guest has asked for goes before. */
+/* Set the carve-out, unless the guest has asked for another. */
 static void keep_cache(const struct weir_driver *d, const struct weir_forms_kernel *k,
                        CUfunction native, CUfunction twin, uint32_t twin_bytes,
                        uint32_t twin_blocks)
@@ -150,7 +152,8 @@ static void keep_cache(const struct weir_driver *d, const struct weir_forms_kern
                                                     k->module->device->sm_shared_bytes));
 }
 
-/* Registers mean something where they are; a test with an even seed takes all twins in any case. */
+/* Is the variant worth a try? Registers only matter on a GPU. A test with an even seed tries all
+ * variants. */
 static bool wants_other(const struct weir_forms_kernel *k, enum weir_forms_variant variant)
 {
     const struct weir_forms *forms = k->module->device->forms;
@@ -237,7 +240,7 @@ static CUresult elapsed(const struct weir_driver *d, float *ret_ms, CUevent begi
                                                      : d->cuEventElapsedTime(ret_ms, begin, end);
 }
 
-/* The shortest time that was seen, slowly forgotten: neighbours make it longer. */
+/* The shortest time that was seen. It is slowly forgotten, since neighbours make times longer. */
 static uint64_t shortest(uint64_t before, uint64_t now)
 {
     return before == 0 || now < before ? now : before + (now - before) / FORGET;
@@ -265,7 +268,7 @@ static void note(struct weir_forms_kernel *k, double ns)
     if (t->variant == WEIR_FORMS_ORIGINAL) {
         return;
     }
-    /* The first time, with tasks of any size, says how large they should be. */
+    /* The first time, with tasks of any size, determines their size. */
     ps = &t->grid_ps[t->variant];
     *ps = t->n[t->variant] == 1 ? now_ps : shortest(*ps, now_ps);
     t->n[t->variant]++;
@@ -295,7 +298,8 @@ static bool is_due(const struct weir_forms_timing *t, uint32_t variant)
     return t->n[variant] < WEIR_FORMS_TIMINGS && t->tries[variant] < TRIES;
 }
 
-/* The faster, if that is known of both; else the one that fits more often. */
+/* Is variant a better than b? The faster one is, if both times are known; else the one that fits
+ * more often. */
 static bool is_better(const struct weir_forms_kernel *k, uint32_t variant, uint32_t other)
 {
     const struct weir_forms_timing *t = &k->timing;
@@ -306,7 +310,7 @@ static bool is_better(const struct weir_forms_kernel *k, uint32_t variant, uint3
     return t->n[variant] != 0 && (t->n[other] == 0 || t->grid_ps[variant] < t->grid_ps[other]);
 }
 
-/* One that is not timed enough, and was tried least. */
+/* Find a variant without enough timings; the one that was tried least. */
 static bool is_to_try(const struct weir_forms_timing *t, uint32_t variant, uint32_t other)
 {
     return is_due(t, variant) && (!is_due(t, other) || t->tries[variant] < t->tries[other]);
@@ -344,7 +348,7 @@ void weir_forms_divided(struct weir_forms_kernel *k)
     k->divided_until_ns = weir_clock_now_ns() + DIVIDED_NS;
 }
 
-/* Was it timed often enough, or tried so often that it never will be? */
+/* Was it timed often enough, or tried so often that no more timings are expected? */
 static bool is_timed(const struct weir_forms_cost *cost, bool twin)
 {
     return cost->n[twin] >= WEIR_FORMS_TIMINGS || cost->tries[twin] >= TRIES;
@@ -380,7 +384,7 @@ enum weir_forms_verdict weir_forms_judge(struct weir_forms_kernel *k, uint64_t b
                : WEIR_FORMS_TAKES_TWIN;
 }
 
-/* The time of one of a variant's blocks, while as many are under way as fit; 0: not known. */
+/* The time of a block of the variant, while as many run as fit; 0: not known. */
 static uint64_t variant_block_ns(const struct weir_forms_kernel *k, enum weir_forms_variant variant)
 {
     return k->timing.grid_ps[variant] * k->module->device->sms * k->fit.per_sm[variant] / 1000;
@@ -449,7 +453,7 @@ void weir_forms_timing_end(const struct weir_driver *d, struct weir_forms_kernel
 
 void weir_forms_timing_over(struct weir_forms_kernel *k, bool whole)
 {
-    /* R4: the watcher's word that it has ended; meets A4 in harvest(). */
+    /* R4: publishes that the launch has ended; meets A4 in harvest(). */
     atomic_store_explicit(&k->timing.state,
                           whole ? WEIR_FORMS_TIMED_WHOLE : WEIR_FORMS_TIMED_SPOILT,
                           memory_order_release);

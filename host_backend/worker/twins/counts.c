@@ -38,7 +38,7 @@ void weir_forms_write_launched(FILE *out, const uint64_t *launched)
     }
 }
 
-/* A device on which nothing was ever to be stopped has nothing to say. */
+/* Have no runs of the device ever been stopped? Then its rows are left out. */
 static bool has_nothing(const struct weir_runs_counts *c)
 {
     return c->started + c->no_run == 0;

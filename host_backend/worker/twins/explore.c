@@ -1,6 +1,6 @@
 /*
- * Mode "explore", for tests only: stops, resumes and moves runs at random, as a scheduler might. It
- * shows that no moment, place or task size changes what a kernel computes. A seed makes it
+ * The mode "explore", for tests only, stops, resumes and moves runs at random, as a scheduler
+ * might. It shows that no moment, place or task size changes a kernel's result. A seed makes it
  * repeatable.
  */
 #include "host_backend/worker/state/platform.h"
@@ -48,7 +48,7 @@ struct weir_run_place weir_forms_draw_place(struct weir_forms_device *device,
     struct weir_run_place place = {.task_blocks = 1 + (uint32_t)(draw >> 8) % TASK_MAX};
 
     if ((draw & 1) != 0 &&
-        device->gpu->share_pct == 0) { /* with a share, it is unknown which SMs the context has */
+        device->gpu->share_pct == 0) { /* with a share, the SMs of the context are not known */
         place.sm_first = (uint32_t)(draw >> 16) % device->sms;
         place.sm_count = 1 + (uint32_t)(draw >> 32) % (device->sms - place.sm_first);
     }
@@ -58,7 +58,7 @@ struct weir_run_place weir_forms_draw_place(struct weir_forms_device *device,
     return place;
 }
 
-/* Some are stopped before the thread could, also before they have begun. */
+/* Stop some runs before the explorer's thread could, also before they have begun. */
 void weir_forms_explore_begun(struct weir_forms_device *device, struct weir_run *run)
 {
     uint64_t draw = weir_forms_draw(device->forms);

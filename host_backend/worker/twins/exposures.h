@@ -1,6 +1,6 @@
 /*
- * The inside of a session: variables of modules with twins whose addresses its guest has been
- * given. For module_variables.c alone.
+ * The inside of a session: variables of modules with twins whose addresses the guest has got. Only
+ * module_variables.c uses it.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_TWINS_EXPOSURES_H
 #define WEIR_HOST_BACKEND_WORKER_TWINS_EXPOSURES_H
@@ -12,7 +12,7 @@
 struct weir_forms_module;
 struct weir_host_module;
 
-/* One of them. */
+/* One such variable. */
 struct weir_forms_exposure {
     struct weir_forms_exposure *next;
     struct weir_host_module *module; /* never dereferenced */
@@ -25,9 +25,9 @@ struct weir_forms_exposure {
     uint64_t stream;   /* handle of the stream of that write */
 };
 
-/* A session's, and what the operation in hand is about to write of them. */
+/* A session's exposures, and which of them the current operation is about to write. */
 struct weir_forms_exposures {
-    struct weir_forms_exposure *first; /* never NULL: the last one takes the struct with it */
+    struct weir_forms_exposure *first; /* never NULL: the struct is freed with the last one */
     uint64_t touched_address, touched_bytes;
 };
 

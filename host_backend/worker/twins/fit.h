@@ -1,7 +1,7 @@
 /*
- * How much of an SM a twin needs compared to its kernel. The driver does not tell these numbers. No
- * state: the worker and tests/bench/forms both use this, so that the worker launches exactly what
- * the benchmark measures.
+ * Computes how much of an SM a twin needs compared to its kernel. The driver does not report these
+ * numbers. These are pure functions: the worker and tests/bench/forms both use them, so that the
+ * worker launches exactly what the benchmark measures.
  *
  * Source: CUDA C++ Programming Guide, compute capabilities (sizes of shared memory, registers).
  */
@@ -20,7 +20,7 @@
 #define WEIR_FORMS_MOST_REGISTERS  255u   /* the most that a thread can have */
 #define WEIR_FORMS_NO_CARVEOUT     (-1)
 
-/** What a block takes of an SM's shared memory, bytes. @thread any */
+/** The bytes of an SM's shared memory that a block takes. @thread any */
 static inline uint64_t weir_forms_block_bytes(uint32_t shared_bytes)
 {
     uint32_t step = WEIR_FORMS_SHARED_STEP;
@@ -29,7 +29,8 @@ static inline uint64_t weir_forms_block_bytes(uint32_t shared_bytes)
 }
 
 /**
- * What an SM sets aside of its cache for so much: the least size that suffices, in KiB.
+ * How much of its cache an SM sets aside for this much shared memory: the least sufficient size, in
+ * KiB.
  *
  * A little more shared memory in each block can bring the next size, and the cache that it takes
  * may cost a kernel that gathers 40 % (H200, 2026-11-22), or half of its speed (spmv, 32 KiB
@@ -56,7 +57,7 @@ static inline uint32_t weir_forms_carveout_kib(uint32_t shared_bytes, uint32_t b
 /**
  * Convert KiB to the function attribute's unit: a percentage of what an SM can set aside.
  *
- * @param sm_bytes  MAX_SHARED_MEMORY_PER_MULTIPROCESSOR; 0: not known, then it is all.
+ * @param sm_bytes  MAX_SHARED_MEMORY_PER_MULTIPROCESSOR; 0: not known; the result is then 100 %.
  * @thread any
  */
 static inline int weir_forms_carveout_percent(uint32_t kib, uint32_t sm_bytes)
@@ -67,8 +68,8 @@ static inline int weir_forms_carveout_percent(uint32_t kib, uint32_t sm_bytes)
 }
 
 /**
- * The carve-out to give a twin so that the cache stays as it is for its kernel, as the function
- * attribute has it: a percentage, or NO_CARVEOUT where the driver's own choice is the same.
+ * The carve-out with which a twin has as much cache as its kernel, as value of the function
+ * attribute: a percentage, or NO_CARVEOUT if the driver's own choice is the same.
  *
  * @param sm_bytes  MAX_SHARED_MEMORY_PER_MULTIPROCESSOR; 0: not known.
  * @thread any
@@ -93,21 +94,22 @@ static inline bool weir_forms_is_roomy_enough(uint32_t blocks, uint32_t native_b
     return (uint64_t)blocks * 4 >= (uint64_t)native_blocks * 3;
 }
 
-/* How long a task may delay a stop: the 15 us that a stop may take, less the time for the word to
- * the GPU, for the answer, and for workers that have only just begun (H200, 2026-11-22). */
+/* How long a task may delay a stop. A stop may take 15 us, less the time for the word to the GPU,
+ * for the answer, and for worker blocks that have only just begun (H200, 2026-11-22). */
 #define WEIR_FORMS_STOP_NS          7250u
-#define WEIR_FORMS_TASKS_PER_WORKER 8u /* at least, so that the last ones end together */
+#define WEIR_FORMS_TASKS_PER_WORKER 8u /* at least this many, so that all workers end together */
 #define WEIR_FORMS_TASK_UNKNOWN     4u /* for unknown times; harmless with blocks of 1 us */
 #define WEIR_FORMS_TASK_MAX         32u
 
 /**
- * How many blocks a worker takes at once: the longer a task, the less it costs to take it, and the
- * longer a stop waits.
+ * How many blocks a worker block takes at once. A longer task has less overhead, but a stop waits
+ * longer for it.
  *
  * @param kernel_ns  time of a block of the kernel, nanoseconds; 0: not known.
- * @param block_ns   of this twin's, of which fewer may fit on an SM, so that each is faster.
- * @param blocks     of the launch.
- * @param workers    that take them, 1 or more.
+ * @param block_ns   time of a block of this twin. Fewer of them may fit on an SM, so each may be
+ *                   faster.
+ * @param blocks     blocks of the launch.
+ * @param workers    worker blocks of the launch, 1 or more.
  * @thread any
  */
 static inline uint32_t weir_forms_task_blocks(uint64_t kernel_ns, uint64_t block_ns,
@@ -122,14 +124,14 @@ static inline uint32_t weir_forms_task_blocks(uint64_t kernel_ns, uint64_t block
     return task != 0 ? (uint32_t)task : 1;
 }
 
-/* How long a task may take that a worker takes before it reads a change of place: the 50 us that a
- * change may take, less the time for the word to the GPU. Workers look for orders before each
- * longer task, which costs a trip to the L2 cache. */
+/* How long the task may take after which a worker block reads a change of place. A change may take
+ * 50 us, less the time for the word to the GPU. Before longer tasks worker blocks read orders each
+ * time, which costs a trip to the L2 cache. */
 #define WEIR_FORMS_LONG_TASK_NS 30000u
 
 /**
- * Are workers to look at what they are asked before each task?
- * @param block_ns  of the twin; 0: not known.
+ * Must worker blocks read orders before each task?
+ * @param block_ns  time of a block of the twin; 0: not known.
  * @thread any
  */
 static inline bool weir_forms_looks_always(uint64_t block_ns, uint32_t task_blocks)
@@ -148,9 +150,9 @@ static inline uint32_t weir_forms_registers_for(uint32_t threads, uint32_t block
 }
 
 /**
- * Registers to limit a twin to that may have more of them than its kernel: a compiler that stays
- * below a step at which fewer blocks fit orders loads one behind the other, in a loop more than
- * without one.
+ * The register limit of a twin that may have more registers than its kernel. Without one the
+ * compiler stays below the step at which fewer blocks fit, and then orders loads one behind the
+ * other, in a loop more than without one.
  * @thread any
  */
 static inline uint32_t weir_forms_register_room(uint32_t kernel_registers)
@@ -163,9 +165,9 @@ static inline uint32_t weir_forms_register_room(uint32_t kernel_registers)
 }
 
 /**
- * The registers to limit a twin to, for a second one beside it: those with which as many blocks of
- * it fit as of its kernel, where it fits fewer times; else those of its kernel, with which the
- * compiler may order instructions as it did there.
+ * The register limit of a second twin. If fewer blocks of the first twin fit than of its kernel:
+ * the limit with which as many fit. Else the kernel's own registers, with which the compiler may
+ * order instructions as in the kernel.
  * @thread any
  */
 static inline uint32_t weir_forms_register_limit(uint32_t threads, uint32_t kernel_registers,

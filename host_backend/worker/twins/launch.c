@@ -15,7 +15,7 @@
 
 /* ---------------------------------------------------------------- may it? */
 
-/* Attributes that say nothing, or that it is an ordinary launch. */
+/* Are there only attributes without effect, or of ordinary launches? */
 static bool attributes_ok(const struct weir_op_launch_in *in)
 {
     for (uint32_t i = 0; i < in->n_attributes; i++) {
@@ -84,7 +84,7 @@ static bool mirror_one(const struct weir_driver *d, const struct weir_forms_kern
     return d->cuFuncSetAttribute(twin, id, value) == CUDA_SUCCESS || !shared;
 }
 
-/* What the guest has set of the original holds for the twins. */
+/* Copy the attributes that the guest has set for the original to the twins. */
 static bool mirror_attributes(const struct weir_driver *d, struct weir_forms_kernel *k,
                               CUfunction native)
 {
@@ -115,11 +115,11 @@ static bool mirror_attributes(const struct weir_driver *d, struct weir_forms_ker
     k->attributes_seen = k->module->attributes_set;
     k->attributes_mirrored = true;
     k->fit.threads = 0;
-    memset(k->fit.carve_out, 0, sizeof k->fit.carve_out); /* their carve-outs are their own again */
+    memset(k->fit.carve_out, 0, sizeof k->fit.carve_out); /* the copies replaced their carve-outs */
     return true;
 }
 
-/* ---------------------------------------------------------------- is it wanted, and how? */
+/* ---------------------------------------------------------------- whether to use a twin */
 
 static enum weir_ptx_form choose_form(struct weir_forms *forms, const struct weir_forms_kernel *k,
                                       enum weir_forms_mode mode)
@@ -133,7 +133,8 @@ static enum weir_ptx_form choose_form(struct weir_forms *forms, const struct wei
     return persistent ? WEIR_PTX_FORM_PERSISTENT : WEIR_PTX_FORM_TICKET;
 }
 
-/* A grid of one wave ends as soon as it could stop; nor is what is short worth it. */
+/* Is the kernel worth a twin? Not if it is short, or if its grid is one wave, which ends as soon as
+ * it could stop. */
 static bool worth_it(struct weir_forms_kernel *k, uint64_t blocks, uint64_t workers)
 {
     uint64_t block_ns = atomic_load_explicit(&k->block_ns, memory_order_relaxed);
@@ -141,7 +142,7 @@ static bool worth_it(struct weir_forms_kernel *k, uint64_t blocks, uint64_t work
     return blocks > workers && (block_ns == 0 || block_ns * blocks / workers >= SHORT_NS);
 }
 
-/* ---------------------------------------------------------------- what becomes of it */
+/* ---------------------------------------------------------------- events of runs */
 
 static void on_event(void *user, struct weir_run *run, enum weir_run_event event)
 {
@@ -199,7 +200,8 @@ static void take_order(struct weir_forms_kernel *k, struct weir_forms_order *ord
     p->ended = on_order_ended;
 }
 
-/* On its SMs there may be others' blocks. @param beside_bytes  shared memory that these need */
+/* Set the carve-out: other tenants' blocks may be on its SMs. @param beside_bytes shared memory
+ * that they need */
 static void set_carveout(struct weir_session *s, const struct weir_forms_choice *c,
                          const struct weir_run_params *p, uint32_t beside_bytes)
 {
@@ -259,7 +261,7 @@ static CUresult start(struct weir_session *s, const struct weir_forms_choice *c,
     }
     if (order && !explore) {
         take_order(k, order, &p);
-    } else if (order) { /* the explorer drew the order's place */
+    } else if (order) { /* the explorer chose the order's place */
         struct weir_run_place drawn = p.place;
 
         take_order(k, order, &p);
@@ -306,7 +308,7 @@ bool weir_forms_is_auto(const struct weir_session *session,
     return m && m->mode == WEIR_FORMS_AUTO;
 }
 
-/* The kernel of a launch, or why it can only be the original. */
+/* Find the kernel of a launch, or why only the original can be launched. */
 static struct weir_forms_kernel *find(struct weir_session *session,
                                       struct weir_host_function *function,
                                       const struct weir_host_stream *stream,
@@ -333,7 +335,7 @@ static struct weir_forms_kernel *find(struct weir_session *session,
     return *ret_why == WEIR_FORMS_LAUNCHED_PERSISTENT ? k : NULL;
 }
 
-/* How it would be launched as a twin; PERSISTENT, or why not. */
+/* Choose the form of a twin; PERSISTENT, or the reason against it. */
 static enum weir_forms_launched choose(struct weir_session *session, struct weir_forms_kernel *k,
                                        CUfunction native, const struct weir_op_launch_in *in,
                                        uint32_t cost_pct, struct weir_forms_choice *c)
@@ -427,6 +429,6 @@ void weir_forms_original_given(struct weir_session *session, const struct weir_f
 
     weir_forms_timing_end(session->driver, k, given, weir_host_stream_at(stream));
     if (atomic_load(&k->timing.state) == WEIR_FORMS_TIMED_FLYING) {
-        weir_forms_timing_over(k, true); /* nobody stops it, so its end is all that is missing */
+        weir_forms_timing_over(k, true); /* it is never stopped, so only its end is needed */
     }
 }

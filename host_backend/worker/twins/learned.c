@@ -1,10 +1,10 @@
 /*
- * What was measured of a module's kernels: kept in the cache beside their twins, for the tenant's
- * next program with the same text. So its first launches have the twin that was the fastest and
- * tasks of the right size, and what did not stop is not launched as a twin again.
+ * Keeps measurements of a module's kernels in the cache beside their twins, for the tenant's next
+ * program with the same text. So its first launches use the fastest twin and tasks of the right
+ * size, and a kernel that did not stop is not launched as a twin again.
  *
- * It is kept when the module goes, if it says more than what the cache had: another twin was timed,
- * another one is the fastest, or a kernel did not stop.
+ * They are written when the module is unloaded, if they say more than the cache does: another twin
+ * was timed, another one is the fastest, or a kernel did not stop.
  */
 #include "host_backend/worker/twins/private.h"
 
@@ -13,13 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a kernel; in the order of the set's kernels. */
+/* A kernel's measurements; rows are in the order of the set's kernels. */
 struct row {
     uint64_t block_ns;
-    uint64_t grid_ps[WEIR_FORMS_VARIANTS]; /* 0: it was not timed enough */
+    uint64_t grid_ps[WEIR_FORMS_VARIANTS]; /* 0: the variant was not timed enough */
     uint32_t max_regs[WEIR_FORMS_VARIANTS];
     uint32_t never_stop;
-    uint32_t reserved; /* 0: no byte of a row is left unset */
+    uint32_t reserved; /* 0: leaves no byte of a row unset */
 };
 
 static enum weir_forms_variant fastest(const struct row *row)
@@ -34,7 +34,7 @@ static enum weir_forms_variant fastest(const struct row *row)
     return best;
 }
 
-/* What makes two rows differ so much that the later one is kept. 0: nothing was learned. */
+/* A summary of a row: if it differs, the later row is written. 0: nothing was learned. */
 static uint32_t gist(const struct row *row)
 {
     uint32_t gist = row->never_stop != 0;
@@ -59,7 +59,7 @@ static struct row row_of(const struct weir_forms_kernel *k)
     return row;
 }
 
-/* Nothing in the row is believed further than that it may cost time. */
+/* Use a row for a kernel. A wrong row can only cost time. */
 static void apply(struct weir_forms_kernel *k, const struct row *row)
 {
     enum weir_forms_variant best = fastest(row);

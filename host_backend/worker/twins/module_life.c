@@ -60,7 +60,7 @@ void weir_forms_loaded(struct weir_session *session, struct weir_host_module *mo
     m->device = &forms->devices[session->device];
     m->mode = mode;
     m->waits = !asked && !weir_admission_may_want_runs(session);
-    /* Most programs that come and go would end before their twins are used. */
+    /* Most short-lived programs would end before their twins are used. */
     m->from_ns = asked || !session->platform->by_program ? 0 : weir_clock_now_ns() + PATIENCE_NS;
     m->original = module->o.native;
     m->library = module->library;
@@ -78,8 +78,9 @@ void weir_forms_loaded(struct weir_session *session, struct weir_host_module *mo
     module->forms = m;
 }
 
-/* A test wants twins, not the first launch at once. The builder wants the device idle, for which it
- * waits until we are out of our handler, and until no stream is captured any more. */
+/* Wait for the builder, for tests that want twins from the first launch on. The builder needs an
+ * idle device: it waits until we have left our handler, and until no stream is captured any
+ * more. */
 static void wait_for_builder(struct weir_session *session, const struct weir_forms_module *m)
 {
     uint64_t end_ns = weir_clock_now_ns() + EXPLORE_WAIT_NS;
@@ -124,7 +125,7 @@ bool weir_forms_unloading(struct weir_session *session, struct weir_host_module 
     weir_forms_exposures_drop(session, module);
     module->forms = NULL;
     for (; m; m = next) {
-        /* A run has a reference if there are more than ours and the builder's. Only this thread
+        /* If there are more references than ours and the builder's, a run has one. Only this thread
          * adds runs. */
         bool pending = atomic_load_explicit(&m->state, memory_order_acquire) == WEIR_FORMS_PENDING;
 
@@ -152,7 +153,7 @@ void weir_forms_attribute_set(struct weir_session *session, struct weir_host_fun
 
 /* ---------------------------------------------------------------- the end of a session */
 
-/* Do something to the session's runs on all devices. */
+/* Call a function for the session's runs on all devices. */
 static void with_runs(struct weir_session *session,
                       void (*act)(struct weir_runs *runs, const void *owner))
 {
@@ -182,7 +183,7 @@ void weir_forms_session_gone(struct weir_session *session)
     weir_forms_exposures_drop(session, NULL);
 }
 
-/* ---------------------------------------------------------------- what sessions ask */
+/* ---------------------------------------------------------------- callbacks of sessions */
 
 static struct weir_forms_device *device_of(struct weir_session *session,
                                            const struct weir_host_stream *stream)

@@ -31,7 +31,7 @@ static CUresult find_original(const struct weir_driver *d, const struct weir_for
                : d->cuLibraryGetManaged(ret_address, ret_bytes, (CUlibrary)m->original, name);
 }
 
-/* The table of addresses, into its place. */
+/* Write the table of addresses to its place in the twins' module. */
 bool weir_forms_bind_globals(struct weir_session *session, struct weir_forms_module *module,
                              CUmodule twins, const struct weir_forms_set *set)
 {
@@ -100,7 +100,7 @@ static bool bind_consts(struct weir_session *s, struct weir_forms_module *m, CUs
     return d->cuStreamSynchronize(work) == CUDA_SUCCESS;
 }
 
-/* The copy of what an exposure shows, or 0. */
+/* Find the copy of an exposed variable; 0: none. */
 static CUdeviceptr twin_of(const struct weir_forms_module *m, CUdeviceptr address)
 {
     for (uint32_t i = 0; i < m->n_consts; i++) {
@@ -116,7 +116,7 @@ static struct weir_forms_exposure *exposures_of(const struct weir_session *s)
     return s->exposures ? s->exposures->first : NULL;
 }
 
-/* Exposures were taken out: without any, session->exposures is NULL. */
+/* Exposures were removed: if none is left, session->exposures becomes NULL. */
 static void free_if_empty(struct weir_session *session)
 {
     if (session->exposures && !session->exposures->first) {
@@ -125,7 +125,7 @@ static void free_if_empty(struct weir_session *session)
     }
 }
 
-/* Is a write from before still under way? */
+/* Is an earlier write still pending? */
 static bool writes_open(struct weir_session *s, const struct weir_forms_module *m)
 {
     for (const struct weir_forms_exposure *e = exposures_of(s); e; e = e->next) {
@@ -136,7 +136,7 @@ static bool writes_open(struct weir_session *s, const struct weir_forms_module *
     return false;
 }
 
-/* What is no constant need not be watched any longer. */
+/* After binding: drop exposures of variables that are no constants. */
 static void settle_exposures(struct weir_session *s, struct weir_forms_module *m)
 {
     if (!s->exposures) {
@@ -179,7 +179,7 @@ bool weir_forms_bind(struct weir_session *session, struct weir_forms_module *mod
     if (writes_open(session, module)) {
         return false;
     }
-    /* Looking them up may load code. */
+    /* The look-up may load code. */
     (void)weir_forms_device_idle_begin(module->device->forms, WEIR_FORMS_LOOK_UP_NS, &idle);
     ok = weir_session_work_stream(session, &work) == CUDA_SUCCESS &&
          weir_forms_bind_globals(session, module, module->twins, module->set) &&
@@ -196,7 +196,7 @@ bool weir_forms_bind(struct weir_session *session, struct weir_forms_module *mod
 
 /* ---------------------------------------------------------------- exposures */
 
-/* Enter one. false: out of memory. */
+/* List an exposure. false: out of memory. */
 static bool expose(struct weir_session *s, const struct weir_forms_exposure *exposure)
 {
     struct weir_forms_exposure *e = malloc(sizeof *e);
@@ -284,7 +284,7 @@ void weir_forms_touch(struct weir_session *session, uint64_t address, uint64_t b
     }
 }
 
-/* Before binding: leave an event behind the last write. */
+/* Before binding: record an event behind the last write. */
 static void note_write(struct weir_session *s, struct weir_forms_exposure *e,
                        const struct weir_host_stream *stream)
 {
@@ -345,8 +345,8 @@ void weir_forms_wrote(struct weir_session *session, struct weir_host_stream *str
 }
 
 /*
- * A global may be written by anything; only a constant must not be. Before binding it is not known
- * which it is: taken for a constant only then.
+ * A write at an unknown time is legal for a global, but not for a constant. Before binding it is
+ * unknown which it is: only then it is treated as a constant.
  */
 void weir_forms_wrote_unseen(struct weir_session *session)
 {

@@ -1,11 +1,11 @@
-/* Orders of a gate about runs: see orders.h. */
+/* Executes a gate's orders about runs: see orders.h. */
 #include "host_backend/worker/twins/orders.h"
 
 #include "host_backend/worker/device/gates.h"
 #include "host_backend/worker/state/hooks.h"
 #include <stdio.h>
 
-/* ---------------------------------------------------------------- what the gate hears */
+/* ---------------------------------------------------------------- reports to the gate */
 
 static void on_run_event(void *user, struct weir_run *run, enum weir_run_event event)
 {
@@ -13,7 +13,7 @@ static void on_run_event(void *user, struct weir_run *run, enum weir_run_event e
     struct weir_run_info info;
 
     if (event == WEIR_RUN_HAS_FINISHED) {
-        return; /* the mark behind the launch tells its end and its time */
+        return; /* the mark behind the launch shows its end and its time */
     }
     if (event == WEIR_RUN_HAS_STOPPED) {
         weir_run_query(run, &info);
@@ -52,7 +52,7 @@ struct weir_forms_order *weir_orders_begin(const struct weir_gate_pass *pass)
     return order;
 }
 
-/* ---------------------------------------------------------------- what the gate orders */
+/* ---------------------------------------------------------------- orders of the gate */
 
 static enum weir_gate_stop stop(void *user, void *room, uint64_t lease_ns)
 {

@@ -1,7 +1,7 @@
 /*
- * Connects the gate with runs: carries out the gate's orders to stop, resume and resize, and
- * reports to the gate what becomes of the runs. The struct weir_forms_order of a launch lies in its
- * item's weir_gate_item_room().
+ * Connects the gate with runs: executes the gate's orders to stop, resume and resize, and reports
+ * to the gate what happens to the runs. The struct weir_forms_order of a launch lies in its item's
+ * weir_gate_item_room().
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_TWINS_ORDERS_H
 #define WEIR_HOST_BACKEND_WORKER_TWINS_ORDERS_H
@@ -9,7 +9,8 @@
 #include "host_backend/gate/gate.h"
 #include "host_backend/worker/twins/forms.h"
 
-/* What weir_gates_create() gets: the functions of runs, and the room that they need in an item. */
+/* The ops for weir_gates_create(): the functions of runs, and the room that they need in an
+ * item. */
 extern const struct weir_gate_ops weir_orders_of_runs;
 #define WEIR_ORDERS_ROOM sizeof(struct weir_forms_order)
 

@@ -36,7 +36,7 @@ static int by_kernel(const void *a, const void *b)
     return order != 0 ? order : (int)(*x)->form - (int)(*y)->form;
 }
 
-/* Kernels that have a twin; infos are sorted, so one kernel's lie together. */
+/* Count the kernels that have a twin. infos are sorted, so those of one kernel are adjacent. */
 static uint32_t count_kernels(const struct weir_ptx_twin_info *const *infos, uint32_t n)
 {
     uint32_t count = 0;

@@ -1,6 +1,6 @@
 /*
- * A twin set: the result of making twins of a module's PTX. It has the compiled module of twins and
- * what is needed to launch them. The cache holds the same bytes as memory.
+ * A twin set is the result of making twins of a module's PTX: the compiled module of twins, and
+ * what is needed to launch them. The cache file and the memory hold the same bytes.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_TWINS_TWIN_SET_H
 #define WEIR_HOST_BACKEND_WORKER_TWINS_TWIN_SET_H
@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A twin, or (name NULL) that there is none of this form. */
+/* A twin; name NULL: there is none of this form. */
 struct weir_forms_twin {
     const char *name; /* name in the module of twins */
     uint32_t args_offset;
@@ -42,9 +42,9 @@ struct weir_forms_set {
 /**
  * Write a set as bytes.
  *
- * @param twins        of weir_ptx_twins().
+ * @param twins        result of weir_ptx_twins().
  * @param image        the compiled module; NULL when n_made is 0.
- * @param ret_bytes    of malloc, the caller's.
+ * @param ret_bytes    made by malloc; the caller frees it.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY
  * @thread any
  */
@@ -55,9 +55,9 @@ enum weir_status weir_forms_set_encode(const struct weir_ptx_twins *twins, const
 /**
  * Read a set.
  *
- * @param bytes    of malloc; taken, also on failure.
- * @param ret_set  gives it.
- * @return WEIR_OK, WEIR_ERR_INVALID (not what encode writes), WEIR_ERR_NO_MEMORY
+ * @param bytes    made by malloc; taken, also on failure.
+ * @param ret_set  gives the set.
+ * @return WEIR_OK, WEIR_ERR_INVALID (not written by weir_forms_set_encode()), WEIR_ERR_NO_MEMORY
  * @thread any
  */
 enum weir_status weir_forms_set_decode(uint8_t *bytes, size_t n_bytes,
@@ -66,7 +66,7 @@ enum weir_status weir_forms_set_decode(uint8_t *bytes, size_t n_bytes,
 /** Accepts NULL. */
 void weir_forms_set_destroy(struct weir_forms_set *set);
 
-/** The kernel of that name, or NULL. @thread any */
+/** Find the kernel of a name; NULL: none. @thread any */
 const struct weir_forms_kernel_info *weir_forms_set_find(const struct weir_forms_set *set,
                                                          const char *name);
 

@@ -8,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COMPILE_S    120u /* twins that take longer to compile are not worth it */
+#define COMPILE_S    120u /* longer compilations of twins are not worth it */
 #define COMPILE_NICE 10u
 #define FORMS_BEST                                                                                 \
     (WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_PERSISTENT) | WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_TICKET))
 
 /* ---------------------------------------------------------------- the key */
 
-/* This very program: other passes, other twins. */
+/* Find this program's build id: another program has other passes, and so other twins. */
 static int find_build_id(struct dl_phdr_info *info, size_t size, void *user)
 {
     FILE *out = user;
@@ -73,7 +73,7 @@ static enum weir_status make_key(const struct weir_forms_build_params *p, struct
 
 /* ---------------------------------------------------------------- the twins */
 
-/* The forms to make of one kernel. */
+/* The forms in which to make twins of a kernel. */
 static uint32_t wanted_forms(const struct weir_ptx_kernel *kernel, enum weir_forms_twins twins)
 {
     if (twins == WEIR_FORMS_TWINS_ALL) {
