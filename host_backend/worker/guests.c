@@ -531,13 +531,6 @@ static void note_hello(struct arrival *a, const struct weir_hello *hello)
         snprintf(a->program, sizeof a->program, "%.*s", (int)sizeof a->program - 1, hello->program);
     }
     weir_unknown_ops_find(hello->ops, &a->unknown);
-    if (a->unknown.any) {
-        weir_log_warn("guest: the guest library is of another release, so this host refuses %u "
-                      "operations tenant=%s pid=%lld program=\"%s\" library=\"%s\" "
-                      "host=" WEIR_VERSION,
-                      weir_unknown_ops_count(&a->unknown), a->tenant->name, (long long)a->pid,
-                      a->program, hello->version);
-    }
 }
 
 static void *guest_thread(void *argument)
@@ -559,6 +552,12 @@ static void *guest_thread(void *argument)
     if (status == WEIR_OK && hello) {
         a->pid = a->pid != 0 ? a->pid : hello->pid; /* over vsock nobody else reports a pid */
         note_hello(a, hello);
+    }
+    if (a->unknown.any) { /* said here, where the tenant's lines are bounded */
+        weir_log_warn("guest: the guest library is of another release than this host, which "
+                      "refuses %u operations tenant=%s pid=%lld program=\"%s\"",
+                      weir_unknown_ops_count(&a->unknown), a->tenant->name, (long long)a->pid,
+                      a->program);
     }
     if (status == WEIR_OK && hello && hello->why) {
         pass_back(a);
