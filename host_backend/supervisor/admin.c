@@ -96,6 +96,7 @@ static void start_gathering(struct weir_supervisor *sup, bool stats)
         return;
     }
     sup->admin.gathering = true;
+    sup->admin.unasked = false;
     sup->admin.n_gatherings++;
     sup->admin.gathering_stats = stats;
     sup->admin.stats_bytes = 0;
@@ -122,6 +123,14 @@ uint64_t weir_sup_admin_gather(struct weir_supervisor *sup)
 {
     start_gathering(sup, false);
     return sup->admin.n_gatherings;
+}
+
+void weir_sup_admin_look(struct weir_supervisor *sup)
+{
+    bool begins = !sup->admin.gathering;
+
+    start_gathering(sup, false);
+    sup->admin.unasked |= begins;
 }
 
 /* The gate process records the trace; its answer comes before its next rows. */
@@ -601,7 +610,7 @@ void weir_sup_admin_tick(struct weir_supervisor *sup, uint64_t now_ns)
         }
     }
     if (complete) {
-        sup->admin.gathered_ns = now_ns;
+        sup->admin.gathered_ns = sup->admin.unasked ? 0 : now_ns;
         again = answer_all(sup, now_ns, &stats);
         sup->admin.gathering = false;
         free(sup->admin.stats_text);

@@ -167,7 +167,7 @@ void weir_sup_hear(struct weir_supervisor *sup, int worker, struct weir_link_hea
 static void tell_ready(struct weir_supervisor *sup, int worker)
 {
     if (weir_sup_gpus_wanted(sup, worker)) {
-        (void)weir_sup_admin_gather(sup);
+        weir_sup_admin_look(sup);
     }
     weir_sup_remark_memory(sup);
     weir_sup_announce(sup);

@@ -319,7 +319,8 @@ struct weir_sup_admin {
     struct weir_link_use *uses; /* SM time of sessions; port is the worker's pid */
     size_t n_uses;
     struct weir_status_report gathered; /* rows that workers have sent so far */
-    uint64_t gathered_ns;               /* when the last gathering was complete */
+    uint64_t gathered_ns; /* when the last gathering was complete that answers clients */
+    bool unasked;         /* the gathering is the host's own: weir_sup_admin_look() */
 };
 
 /* Connections that ask for shares on demand (tenants/demand.c). */
