@@ -54,7 +54,9 @@ static int list(const struct request *r)
         printf("%-*s %6u %-8s %7u%% %12s %12s %8u  %s", width, t->name, t->weight, t->priority,
                t->sm_limit_pct, weir_human_bytes(t->used_bytes, used),
                weir_human_quota(t->quota_bytes, quota), t->sessions, t->source);
-        printf(t->changed ? ", %u changed since" : "", t->changed);
+        if (t->changed) {
+            printf(", %u changed since", t->changed);
+        }
         printf("%s%s\n", t->labels[0] ? "  " : "", t->labels);
     }
     weir_status_report_destroy(report);
