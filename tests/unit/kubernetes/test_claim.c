@@ -158,6 +158,9 @@ static void slots_have_their_part(void **state)
 
 static void whatever_is_no_claim_is_refused(void **state)
 {
+#define BAD_UID                                                                                    \
+    "{\"metadata\": {\"uid\": \"../x\"}, \"status\": {\"allocation\": {\"devices\": "              \
+    "{\"results\": []}}}}"
     static const char *const texts[] = {
         "[]",
         "{}",
@@ -166,8 +169,7 @@ static void whatever_is_no_claim_is_refused(void **state)
         "{\"metadata\": {\"uid\": \"" UID "\"}, \"status\": {\"allocation\": {\"devices\": 7}}}",
         "{\"metadata\": {\"uid\": \"" UID
         "\"}, \"status\": {\"allocation\": {\"devices\": {\"results\": [1, null, []]}}}}",
-        "{\"metadata\": {\"uid\": \"../x\"}, \"status\": {\"allocation\": {\"devices\": "
-        "{\"results\": []}}}}"};
+        BAD_UID};
     struct weir_kube_node node = node_with(1);
 
     (void)state;
