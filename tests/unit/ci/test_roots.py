@@ -67,7 +67,7 @@ class Roots(unittest.TestCase):
         for path, folder in SOURCES.items():
             if BUILD not in path.parents:  # not generated
                 self.assertEqual(path.parent, ROOT / folder)
-        optional = {"slurm", "container/libvirt", "container/oci"}
+        optional = {"kubernetes", "slurm", "container/libvirt", "container/oci"}
         self.assertLessEqual(REACH.keys() - COMMANDS.keys(), optional | {"proto/nvml"})  # which has headers only
 
     def test_no_folder_sees_a_header_that_it_may_not_use(self):
