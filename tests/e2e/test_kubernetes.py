@@ -167,7 +167,7 @@ class Ends(kubernetes.Case):
     def test_no_slice_before_kubelet_has_the_driver(self):
         self.node(register=False)
         self.kubelet.register(good=False)
-        self.assertIn("refuses the driver", lib.until(self.log, 5, "the driver's log"))
+        lib.until(lambda: "refuses the driver" in self.log(), 5, "the driver says that it is refused")
         self.assertIsNone(self.api.slice())
         self.kubelet.register()
         lib.until(self.api.devices, 5, "the slice is there")

@@ -60,7 +60,9 @@ class Stats(lib.Case):
         lines = [line.split() for line in table.stdout.splitlines()]
         self.assertEqual(lines[2][:2], ["cuCtxGetDevice", str(N * 40)])
         self.assertEqual([line[0] for line in lines if line][-2:], ["total", "kernels:"])
-        self.assertEqual(again["kernels"], {"alone": N})
+        # On a busy machine some take over 1 ms and would be stoppable, if their twins were built.
+        self.assertEqual(sum(again["kernels"].values()), N)
+        self.assertLessEqual(again["kernels"].keys(), {"alone", "not_yet"})
         self.assertEqual(lib.run_weir("stats", "--sort", "colour").returncode, 2)
 
     def test_ended_ones_are_bounded(self):
