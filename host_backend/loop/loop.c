@@ -8,11 +8,13 @@
 
 /* A process that is stopped or frozen, or that gets no core, sleeps longer than it asked for. The
  * loop sleeps for at most LOOK_MS, so it measures such a pause with this precision. A delay of
- * AWAY_NS is longer than a scheduler's. */
+ * AWAY_NS is longer than a scheduler's, and than what a handler takes between two looks at the
+ * clock. */
 #define LOOK_MS 1000
 #define AWAY_NS WEIR_NS_PER_S
 
-static uint64_t away_ns; /* sum of all times in which this process was stopped */
+static uint64_t away_ns;   /* sum of all times in which this process was stopped */
+static uint64_t looked_ns; /* when the clock was last read; 0: never */
 
 struct source {
     weir_host_loop_fn handle;
@@ -85,26 +87,35 @@ int weir_host_loop_wait_ms(const struct weir_host_loop *loop)
     return weir_poll_ms(loop->wake_ns, loop->now_ns);
 }
 
+/* Take the time since the last look as a pause if it is longer than it may be. */
+static uint64_t look(uint64_t allowed_ns)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+
+    if (looked_ns != 0 && now_ns - looked_ns > allowed_ns + AWAY_NS) {
+        away_ns += now_ns - looked_ns - allowed_ns;
+    }
+    looked_ns = now_ns;
+    return now_ns - away_ns;
+}
+
 uint64_t weir_host_clock_ns(void)
 {
-    return weir_clock_now_ns() - away_ns;
+    return look(0);
 }
 
 enum weir_status weir_host_loop_turn(struct weir_host_loop *loop, uint64_t *ret_woken_ns)
 {
     int most_ms = weir_host_loop_wait_ms(loop);
     int wait_ms = most_ms < 0 || most_ms > LOOK_MS ? LOOK_MS : most_ms;
-    uint64_t begin_ns = weir_host_clock_ns();
-    int n = poll(loop->fds, loop->n, wait_ms);
-    uint64_t took_ns = weir_host_clock_ns() - begin_ns;
+    int n;
 
+    (void)look(0); /* what came before is no part of poll()'s wait */
+    n = poll(loop->fds, loop->n, wait_ms);
     if (n < 0 && errno != EINTR) {
         return WEIR_ERR_IO;
     }
-    if (took_ns > (uint64_t)wait_ms * WEIR_NS_PER_MS + AWAY_NS) {
-        away_ns += took_ns - (uint64_t)wait_ms * WEIR_NS_PER_MS;
-    }
-    *ret_woken_ns = weir_host_clock_ns();
+    *ret_woken_ns = look((uint64_t)wait_ms * WEIR_NS_PER_MS);
     for (size_t i = 0; n > 0 && i < loop->n; i++) {
         if (loop->fds[i].revents != 0) {
             loop->sources[i].handle(loop->sources[i].user, loop->sources[i].index);
