@@ -34,9 +34,9 @@ enum weir_status weir_host_loop_create(size_t watches_max,
 void weir_host_loop_destroy(struct weir_host_loop *loop);
 
 /**
- * The monotonic clock, without the times in which this process was stopped or got no core for a
- * second. Deadlines for peers use this clock: messages that they sent during the stop are read
- * before a deadline ends.
+ * The monotonic clock, without the times in which this process was stopped or had no core for a
+ * second. Deadlines for peers use this clock: messages that they sent during such a pause are read
+ * before a deadline ends. @thread the one that runs the loop
  */
 uint64_t weir_host_clock_ns(void);
 
