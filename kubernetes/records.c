@@ -2,6 +2,8 @@
 #include "kubernetes/records.h"
 #include "kubernetes/plan.h"
 
+#include "base/replace.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -9,16 +11,15 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool path_of(const char *folder, const char *uid, const char *end, char path[PATH_MAX])
+static bool path_of(const char *folder, const char *uid, char path[PATH_MAX])
 {
-    return weir_kube_uid_ok(uid) &&
-           snprintf(path, PATH_MAX, "%s/%s.json%s", folder, uid, end) < PATH_MAX;
+    return weir_kube_uid_ok(uid) && snprintf(path, PATH_MAX, "%s/%s.json", folder, uid) < PATH_MAX;
 }
 
 json_t *weir_records_get(const char *folder, const char *uid)
 {
     char path[PATH_MAX];
-    json_t *record = path_of(folder, uid, "", path) ? json_load_file(path, 0, NULL) : NULL;
+    json_t *record = path_of(folder, uid, path) ? json_load_file(path, 0, NULL) : NULL;
 
     if (record && (!weir_kube_record_ok(record) ||
                    strcmp(json_string_value(json_object_get(record, "uid")), uid) != 0)) {
@@ -31,31 +32,25 @@ json_t *weir_records_get(const char *folder, const char *uid)
 bool weir_records_put(const char *folder, const json_t *record)
 {
     const char *uid = json_string_value(json_object_get(record, "uid"));
-    char path[PATH_MAX], next[PATH_MAX];
+    char path[PATH_MAX];
     FILE *file;
-    bool good;
 
-    if (!uid || !path_of(folder, uid, "", path) || !path_of(folder, uid, ".new", next)) {
+    if (!uid || !path_of(folder, uid, path)) {
         return false;
     }
-    file = fopen(next, "we");
+    file = weir_replace_begin(path);
     if (!file) {
         return false;
     }
     /* Not synced: a power cut ends all pods, and a claim without a file is prepared anew. */
-    good = json_dumpf(record, file, JSON_COMPACT) == 0 && fflush(file) == 0;
-    good = fclose(file) == 0 && good && rename(next, path) == 0;
-    if (!good) {
-        (void)unlink(next);
-    }
-    return good;
+    return weir_replace_end(file, path, json_dumpf(record, file, JSON_COMPACT) == 0);
 }
 
 bool weir_records_remove(const char *folder, const char *uid)
 {
     char path[PATH_MAX];
 
-    return path_of(folder, uid, "", path) && (unlink(path) == 0 || errno == ENOENT);
+    return path_of(folder, uid, path) && (unlink(path) == 0 || errno == ENOENT);
 }
 
 json_t *weir_records_list(const char *folder)

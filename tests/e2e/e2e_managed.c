@@ -28,21 +28,7 @@ static CUdeviceptr address(const void *at)
 /* Does the memory lie on the device, too? */
 static bool moves(const void *at)
 {
-    unsigned long from, to;
-    bool found = false;
-    char line[512];
-    FILE *file = fopen("/proc/self/maps", "re");
-
-    while (file && fgets(line, sizeof line, file)) {
-        if (sscanf(line, "%lx-%lx", &from, &to) == 2 && (unsigned long)at >= from &&
-            (unsigned long)at < to) {
-            found = strstr(line, "weir-managed") != NULL;
-        }
-    }
-    if (file) {
-        fclose(file);
-    }
-    return found;
+    return is_of_file(at, "weir-managed");
 }
 
 static void scenario_where(void)

@@ -78,24 +78,30 @@ CHECK_UNUSED static void await_flag(CUdeviceptr flag, CUdeviceptr out, unsigned 
     driver_launch(kernel("await"), 1, 1, stream, params);
 }
 
-/* Does memory of the worker's lie there? */
-CHECK_UNUSED static bool is_replaced(const void *at)
+/* Is a memory file of this name mapped there? */
+CHECK_UNUSED static bool is_of_file(const void *at, const char *name)
 {
     unsigned long from, to;
-    bool replaced = false;
+    bool found = false;
     char line[512];
     FILE *file = fopen("/proc/self/maps", "re");
 
     while (file && fgets(line, sizeof line, file)) {
         if (sscanf(line, "%lx-%lx", &from, &to) == 2 && (unsigned long)at >= from &&
             (unsigned long)at < to) {
-            replaced = strstr(line, "weir-registered") != NULL;
+            found = strstr(line, name) != NULL;
         }
     }
     if (file) {
         fclose(file);
     }
-    return replaced;
+    return found;
+}
+
+/* Does memory of the worker's lie there? */
+CHECK_UNUSED static bool is_replaced(const void *at)
+{
+    return is_of_file(at, "weir-registered");
 }
 
 /* Is it the program's own from now on: private, and zero after MADV_DONTNEED? */

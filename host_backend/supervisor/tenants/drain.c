@@ -15,6 +15,7 @@
 #include "host_backend/supervisor/workers/workers.h"
 
 #include "base/log.h"
+#include "base/replace.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,9 +23,9 @@
 
 #define ALL "*" /* it cannot be a tenant's name */
 
-static void path_of(const struct weir_supervisor *sup, const char *end, char *path, size_t bytes)
+static void path_of(const struct weir_supervisor *sup, char *path, size_t bytes)
 {
-    snprintf(path, bytes, "%s/drained%s", sup->config.run_dir, end);
+    snprintf(path, bytes, "%s/drained", sup->config.run_dir);
 }
 
 static bool is_drained(const struct weir_sup_tenant *tenant)
@@ -35,19 +36,18 @@ static bool is_drained(const struct weir_sup_tenant *tenant)
 /* Write the file again; without drained tenants there is no file. */
 static bool store(const struct weir_supervisor *sup)
 {
-    char path[WEIR_CONFIG_PATH_BYTES + 16], next[WEIR_CONFIG_PATH_BYTES + 16];
-    bool any = sup->drain.all, good;
+    char path[WEIR_CONFIG_PATH_BYTES + 16];
+    bool any = sup->drain.all;
     FILE *file;
 
-    path_of(sup, "", path, sizeof path);
-    path_of(sup, ".new", next, sizeof next);
+    path_of(sup, path, sizeof path);
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         any |= is_drained(&sup->tenants[i]);
     }
     if (!any) {
         return unlink(path) == 0 || errno == ENOENT;
     }
-    file = fopen(next, "we");
+    file = weir_replace_begin(path);
     if (!file) {
         return false;
     }
@@ -57,12 +57,7 @@ static bool store(const struct weir_supervisor *sup)
             fprintf(file, "%s\n", sup->tenants[i].config.name);
         }
     }
-    good = fflush(file) == 0; /* the write reports a full disk here */
-    good = fclose(file) == 0 && good && rename(next, path) == 0;
-    if (!good) {
-        unlink(next);
-    }
-    return good;
+    return weir_replace_end(file, path, true);
 }
 
 static void tell_workers(struct weir_supervisor *sup)
@@ -119,7 +114,7 @@ void weir_sup_drain_load(struct weir_supervisor *sup)
     char path[WEIR_CONFIG_PATH_BYTES + 16], name[WEIR_TENANT_NAME_BYTES + 2];
     FILE *file;
 
-    path_of(sup, "", path, sizeof path);
+    path_of(sup, path, sizeof path);
     file = fopen(path, "re");
     while (file && fgets(name, sizeof name, file)) {
         struct weir_sup_tenant *tenant;

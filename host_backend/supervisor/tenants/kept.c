@@ -14,6 +14,7 @@
 #include "host_backend/supervisor/state/supervisor.h"
 
 #include "base/log.h"
+#include "base/replace.h"
 #include "container/cdi.h"
 #include <errno.h>
 #include <stdio.h>
@@ -29,9 +30,9 @@ static bool is_machines(const struct weir_supervisor *sup)
     return strcmp(sup->config.run_dir, WEIR_CONTAINER_RUN_DIR) == 0;
 }
 
-static void path_of(const struct weir_supervisor *sup, const char *end, char *path, size_t bytes)
+static void path_of(const struct weir_supervisor *sup, char *path, size_t bytes)
 {
-    snprintf(path, bytes, "%s/tenants%s", is_machines(sup) ? STATE_DIR : sup->config.run_dir, end);
+    snprintf(path, bytes, "%s/tenants", is_machines(sup) ? STATE_DIR : sup->config.run_dir);
 }
 
 static bool is_kept(const struct weir_sup_tenant *tenant)
@@ -57,12 +58,11 @@ static void write_tenant(FILE *file, const struct weir_tenant_config *config)
 
 bool weir_sup_kept_store(const struct weir_supervisor *sup)
 {
-    char path[WEIR_CONFIG_PATH_BYTES + 16], next[WEIR_CONFIG_PATH_BYTES + 16];
-    bool any = false, good;
+    char path[WEIR_CONFIG_PATH_BYTES + 16];
+    bool any = false;
     FILE *file;
 
-    path_of(sup, "", path, sizeof path);
-    path_of(sup, ".new", next, sizeof next);
+    path_of(sup, path, sizeof path);
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         any |= is_kept(&sup->tenants[i]);
     }
@@ -72,7 +72,7 @@ bool weir_sup_kept_store(const struct weir_supervisor *sup)
     if (is_machines(sup)) {
         (void)mkdir(STATE_DIR, 0755); /* a failure shows below */
     }
-    file = fopen(next, "we");
+    file = weir_replace_begin(path);
     if (!file) {
         return false;
     }
@@ -81,12 +81,7 @@ bool weir_sup_kept_store(const struct weir_supervisor *sup)
             write_tenant(file, &sup->tenants[i].base);
         }
     }
-    good = fflush(file) == 0; /* a full disk shows here */
-    good = fclose(file) == 0 && good && rename(next, path) == 0;
-    if (!good) {
-        unlink(next);
-    }
-    return good;
+    return weir_replace_end(file, path, true);
 }
 
 /* Read a tenant's settings from its line. */
@@ -168,7 +163,7 @@ void weir_sup_kept_load(struct weir_supervisor *sup)
     size_t room = 0;
     FILE *file;
 
-    path_of(sup, "", path, sizeof path);
+    path_of(sup, path, sizeof path);
     file = fopen(path, "re");
     while (file && getline(&line, &room, file) > 0) {
         line[strcspn(line, "\n")] = 0;
