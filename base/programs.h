@@ -117,7 +117,8 @@ struct weir_programs_sum weir_programs_look(struct weir_programs *programs, uint
 uint32_t weir_programs_ends(const struct weir_programs *programs);
 
 /**
- * Wait until a program gives something back, as by weir_programs_remove(), or the time has passed.
+ * Wait until a program gives something back, for instance because it ends
+ * (weir_programs_remove()), or until the time has passed.
  * @param ends  value of weir_programs_ends(): if it has changed since, the function returns at
  *              once.
  * @thread any

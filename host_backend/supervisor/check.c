@@ -1,7 +1,7 @@
 /*
- * `weir serve --check`: does what the configuration asks for exist on this machine? The check
- * creates nothing. It prints all errors, not only the first. A host may be running already, since
- * its file is checked before a reload.
+ * `weir serve --check` looks whether this machine has all that the configuration names: devices,
+ * users, folders, programs. The check creates nothing. It prints all errors, not only the first. A
+ * host may be running already, since its file is checked before a reload.
  */
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/state/sockets.h"
@@ -216,8 +216,8 @@ static _Noreturn void become_probe(const struct weir_supervisor *sup, const char
     _exit(WEIR_WORKER_EXIT_FAILED);
 }
 
-/* Are all devices of a list there? If so, also give their memory, and how many contexts fit on
- * one. */
+/* Does the machine have all devices of a list? If so, also give the memory of all of them, and how
+ * many contexts fit on one device. */
 static bool check_devices(const struct weir_supervisor *sup, const char *devices,
                           uint64_t *ret_bytes, uint32_t *ret_contexts)
 {

@@ -47,8 +47,8 @@ void weir_sup_extras_tick(struct weir_supervisor *sup, uint64_t now_ns)
         return;
     }
     for (int i = 0; i < WEIR_EXTRA_COUNT; i++) {
-        if (sup->extras.again_ns != 0 &&
-            sup->extras.of[i].why[0] != 0) { /* else it was tried just now */
+        /* In the first call all extras have just been tried. */
+        if (sup->extras.again_ns != 0 && sup->extras.of[i].why[0] != 0) {
             again[i](sup);
         }
     }

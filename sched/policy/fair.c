@@ -461,12 +461,16 @@ void fair_next(struct weir_policy *self, const struct weir_policy_next_view *vie
     }
 }
 
-/* The tenant that is furthest behind, of the leader's class and of those whose work may pass; not
- * one that is ahead of V by more than its slice. Small items of tenants of one weight may be ahead
- * by slack_ns: the device gives all the same by itself, and waits would only prolong the longest
- * times. If weights differ and half of the SMs is free, a tenant may be ahead by its weight's part
- * of slack_ns, and the heaviest by all of it: less than the credit of one that was away for a
- * moment. */
+/*
+ * Find the tenant that is furthest behind. It is of the leader's class, its work may pass, and it
+ * is not ahead of V by more than its slice.
+ *
+ * Small items may come from a tenant that is farther ahead. If all tenants have the same weight the
+ * bound is slack_ns: the device then shares evenly by itself, and to hold an item back would only
+ * make the longest waits longer. If weights differ and half of the SMs are free, the heaviest
+ * tenant's bound is slack_ns and the others' are less, in proportion to their weights. A tenant
+ * that was away for a moment has more credit than that.
+ */
 static uint32_t furthest_behind(const struct weir_policy *self,
                                 const struct weir_policy_next_view *view)
 {

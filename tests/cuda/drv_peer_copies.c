@@ -1,8 +1,9 @@
 /*
- * A thread for each GPU copies to its neighbours' memory on both sides, by each function for that,
- * although no context has been given access to another (cuCtxEnablePeerAccess): the driver sees to
- * it. As a solver does that exchanges the edges of its parts. With one GPU the neighbour is that
- * GPU.
+ * Threads copy between GPUs, as a solver does that exchanges the edges of its parts. There is a
+ * thread for each GPU. It copies to the memory of the GPU before its own and of the one behind,
+ * with each of the driver's functions that copy between GPUs. No context was given access to
+ * another (cuCtxEnablePeerAccess), and the driver copies all the same. A single GPU is its own
+ * neighbour.
  */
 #include "check_driver.h"
 

@@ -11,9 +11,9 @@
  *   <run_dir>/containers/B a link to that folder, to find it by the name
  *
  * Any user of a container, in whatever user namespace, must be able to connect, so the socket is
- * open to all. On the host the parent folder protects it: only root's engine may pass and, for a
- * tenant of a user, that user's. Whoever can reach the socket acts as the tenant: a container sees
- * only its own folder.
+ * open to all. On the host the parent folder protects it: a container engine that root runs may
+ * enter it. If the tenant belongs to a user, so may that user's engine. Whoever can reach the
+ * socket acts as the tenant: a container sees only its own folder.
  *
  * Folders stay when the host stops: containers that have them mounted find the new socket there
  * after a restart. Folders of removed tenants are removed, including those that an earlier host

@@ -1,9 +1,10 @@
 /*
  * A tenant's images (fatbins, cubins, PTX), stored by content so that none is sent or kept twice.
  *
- * The name is the image's XXH3-128 in canonical order, verified before it is stored. Memory is
- * charged to the tenant as host memory before it is allocated. If the tenant may have no more,
- * images without references are dropped, the least recently used first. Internally locked.
+ * An image's name is its XXH3-128 hash, with the bytes in that hash's canonical order. The worker
+ * computes the hash itself before it stores an image. Memory is charged to the tenant as host
+ * memory before it is allocated. If the tenant may have no more, images without references are
+ * dropped, the least recently used first. Internally locked.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_CODE_IMAGES_H
 #define WEIR_HOST_BACKEND_WORKER_CODE_IMAGES_H

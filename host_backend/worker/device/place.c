@@ -13,7 +13,7 @@
  * % of the device's time, for a program whose kernels wait for the part. */
 #define DRAIN_NS   (20 * WEIR_NS_PER_MS)
 #define BUSY_NS    WEIR_NS_PER_S
-#define REFUSED_NS (60 * WEIR_NS_PER_S) /* pause before a driver that refused is asked again */
+#define REFUSED_NS (60 * WEIR_NS_PER_S) /* until a driver that refused is asked again */
 
 static struct weir_device_gate *gate_of(const struct weir_session *s)
 {
