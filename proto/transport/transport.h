@@ -164,17 +164,4 @@ enum weir_transport_id weir_transport_find(const char *name);
 /** The caller's spin time, shortened if other threads need the cores. @thread any */
 uint64_t weir_useful_spin_ns(uint64_t wanted_ns);
 
-/**
- * For tests: make a guest's and a worker's end in one process, over anonymous memory.
- *
- * @param params     sizes; checked.
- * @param ret_host   the worker's end.
- * @param ret_guest  the guest's end. Destroy each end separately.
- * @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_NO_MEMORY
- * @thread any
- */
-enum weir_status weir_loop_create(const struct weir_segment_params *params,
-                                  struct weir_transport **ret_host,
-                                  struct weir_transport **ret_guest) WEIR_MUST_CHECK;
-
 #endif

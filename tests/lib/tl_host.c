@@ -4,6 +4,7 @@
 #include "proto/guest_calls.h"
 #include "proto/transport/transport.h"
 #include "proto/wire/control.h"
+#include "tests/lib/tl_loop.h"
 #include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -297,7 +298,7 @@ struct tl_host *tl_host_start(void)
         .n_words = 1024, .ring_bytes = 1 << 20, .arena_bytes = 4 << 20};
     assert(host);
     pthread_mutex_init(&host->lock, NULL);
-    enum weir_status status = weir_loop_create(&params, &host->transport, &guest);
+    enum weir_status status = tl_loop_create(&params, &host->transport, &guest);
     assert(status == WEIR_OK);
     host->view = host->transport->ops->view(host->transport);
     host->window = mmap(NULL, WINDOW_BYTES, PROT_READ | PROT_WRITE,

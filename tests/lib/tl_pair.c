@@ -5,6 +5,7 @@
 #include "proto/transport/stream.h"
 #include "proto/wire/accept_stream.h"
 #include "proto/wire/connect_stream.h"
+#include "tests/lib/tl_loop.h"
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -258,7 +259,7 @@ void tl_pair_make(enum weir_transport_id id, const struct weir_segment_params *p
         welcome.segment = *params;
     }
     if (id == WEIR_TRANSPORT_LOOP) {
-        assert_int_equal(weir_loop_create(&welcome.segment, &ret_pair->host, &ret_pair->guest),
+        assert_int_equal(tl_loop_create(&welcome.segment, &ret_pair->host, &ret_pair->guest),
                          WEIR_OK);
         return;
     }

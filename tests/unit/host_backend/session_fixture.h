@@ -12,6 +12,7 @@
 #include "host_backend/worker/state/worker.h"
 
 #include "../../lib/tl_cmocka.h"
+#include "../../lib/tl_loop.h"
 #include "base/clock.h"
 #include "fake_driver.h"
 #include "proto/ops.h"
@@ -134,7 +135,7 @@ static inline int set_up(void **state)
     assert_non_null(f.tenant);
     weir_account_limit_set(&f.tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY, 1 << 30);
     weir_account_limit_set(&f.tenant->account, WEIR_ACCOUNT_PINNED_MEMORY, 1 << 20);
-    assert_int_equal(weir_loop_create(&sizes, &params.transport, &f.guest), WEIR_OK);
+    assert_int_equal(tl_loop_create(&sizes, &params.transport, &f.guest), WEIR_OK);
     put_in_order(params.transport, f.guest);
     params.tenant = f.tenant;
     if (prepare) {

@@ -1,14 +1,12 @@
-/* Both ends of a co-located session in one process: the shm transport without the handshake. For
- * tests. */
+#include "tests/lib/tl_loop.h"
 #include "proto/transport/segment_map.h"
 #include "proto/transport/shm.h"
 #include <errno.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum weir_status weir_loop_create(const struct weir_segment_params *params,
-                                  struct weir_transport **ret_host,
-                                  struct weir_transport **ret_guest)
+enum weir_status tl_loop_create(const struct weir_segment_params *params,
+                                struct weir_transport **ret_host, struct weir_transport **ret_guest)
 {
     int saved_errno = errno;
     int memory_fd = -1;
