@@ -283,6 +283,21 @@ EXPORT(nvmlDeviceGetP2PStatus,
     return result;
 }
 
+nvmlReturn_t weir_nvml_distance(const char *from, const char *to, uint32_t *ret_level)
+{
+    nvmlDevice_t device, peer;
+    uint32_t level = 0;
+    struct weir_nvml_carry carry = {.function = "nvmlDeviceGetTopologyCommonAncestor",
+                                    .data = &level,
+                                    .out_bytes = sizeof level};
+    nvmlReturn_t result = nvmlDeviceGetHandleByPciBusId_v2(from, &device);
+    result = result == NVML_SUCCESS ? nvmlDeviceGetHandleByPciBusId_v2(to, &peer) : result;
+    result = result == NVML_SUCCESS ? weir_nvml_enter_device(peer, &carry.arguments[0]) : result;
+    result = result == NVML_SUCCESS ? weir_nvml_carry(device, true, &carry) : result;
+    *ret_level = level;
+    return result;
+}
+
 /* The other devices of the tenant that are no farther than level. */
 EXPORT(nvmlDeviceGetTopologyNearestGpus,
        (nvmlDevice_t device, unsigned int level, unsigned int *count, nvmlDevice_t *list))

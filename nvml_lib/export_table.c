@@ -3,15 +3,17 @@
  *
  * nvidia-smi ends at once without it. It calls slots by number, checks the table's size (in its
  * first word) before, and prints N/A where a slot says "not supported"; its lists of processes come
- * from here and nowhere else. So all slots that it knows exist, and four of them do something:
+ * from here and nowhere else. So all slots that it knows exist, and five of them do something:
  *
- *   0x240  (device, unsigned *yes)                 may the device be monitored by pmon and dmon?
+ *   0x0b8  (bus id, bus id, unsigned *distance)    what topo -m prints: 0 PIX, PXB, PHB, NODE, SYS
+ * 4 0x240  (device, unsigned *yes)                 may the device be monitored by pmon and dmon?
  *   0x6a8  (device, unsigned *count, entries)      processes that compute
  *   0x6b0, 0x6b8                                   that draw; that are behind MPS
  *
  * An entry of those lists has 4128 bytes: the first 32 as in the documented list, then the name.
  *
- * Found by black-box observation of nvidia-smi 580.159.04 against this library. No code was taken.
+ * Found by black-box observation of nvidia-smi 580.159.04 and 550.163.01 against this library. No
+ * code was taken.
  */
 #include "nvml_lib/lib.h"
 
@@ -20,6 +22,7 @@
 #include <string.h>
 
 #define SLOTS          272
+#define SLOT_DISTANCE  (0xb8 / 8)
 #define SLOT_MONITORED (0x240 / 8)
 #define SLOT_COMPUTE   (0x6a8 / 8)
 #define SLOT_GRAPHICS  (0x6b0 / 8)
@@ -35,6 +38,19 @@ _Static_assert(sizeof(struct smi_process) == 0x1020, "as nvidia-smi allocates th
 static nvmlReturn_t not_supported(void)
 {
     return NVML_ERROR_NOT_SUPPORTED;
+}
+
+/* What is not a device of the tenant's, such as a network adapter, is as far as can be. */
+static nvmlReturn_t distance(const char *from, const char *to, unsigned int *ret_distance)
+{
+    uint32_t level; /* nvmlGpuTopologyLevel_t: 10 one switch, ... 50 across the system */
+    nvmlReturn_t result = weir_nvml_distance(from, to, &level);
+    if (result == NVML_SUCCESS || result == NVML_ERROR_NOT_FOUND) {
+        level = result == NVML_SUCCESS ? level : 50;
+        *ret_distance = level > 10 ? level / 10 - 1 : 0;
+        result = NVML_SUCCESS;
+    }
+    return result;
 }
 
 static nvmlReturn_t monitored(nvmlDevice_t device, unsigned int *yes)
@@ -89,6 +105,7 @@ static void fill(void)
     for (size_t i = 1; i < SLOTS; i++) {
         smi_table[i] = SLOT_OF(not_supported);
     }
+    smi_table[SLOT_DISTANCE] = SLOT_OF(distance);
     smi_table[SLOT_MONITORED] = SLOT_OF(monitored);
     smi_table[SLOT_COMPUTE] = SLOT_OF(compute);
     smi_table[SLOT_GRAPHICS] = SLOT_OF(none);

@@ -51,6 +51,15 @@ nvmlReturn_t weir_nvml_carry(nvmlDevice_t device, bool has_device,
 nvmlReturn_t weir_nvml_carry_text(nvmlDevice_t device, bool has_device, const char *function,
                                   const uint32_t *first, char *text, uint32_t length);
 
+/**
+ * How far two devices of the tenant are from each other.
+ *
+ * @param from, to   their PCI bus ids.
+ * @param ret_level  nvmlGpuTopologyLevel_t.
+ * @return NVML_SUCCESS, NVML_ERROR_NOT_FOUND: not a device of the tenant's, and what the host says
+ */
+nvmlReturn_t weir_nvml_distance(const char *from, const char *to, uint32_t *ret_level);
+
 /** nvmlInternalGetExportTable's table for nvidia-smi, or NULL (export_table.c). */
 const void *weir_nvml_export_table(const uint8_t id[16]);
 

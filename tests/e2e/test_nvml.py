@@ -127,6 +127,21 @@ for i, device in enumerate(devices):
     pairs = ["".join("1" if number("nvmlDeviceGetP2PStatus", device, other, index) == 0 else "0" for index in range(5))
              for other in devices]
     print("device", i, sum(link == 1 for link in links), links[18], p2p, kind, remote, field, *pairs)
+    # What nvidia-smi calls for "topo -m": a slot of a table that NVIDIA does not document.
+    table, uuid = ctypes.c_void_p(), bytes.fromhex("c4fe3e6cc98f6c4ea327ee696e12f7c4")
+    assert call("nvmlInternalGetExportTable", ctypes.byref(table), uuid) == 0
+    slots = ctypes.cast(table, ctypes.POINTER(ctypes.c_size_t))
+    distance = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p)(slots[0xb8 // 8])
+    own, steps = [], ctypes.c_uint(77)
+    for other in devices:
+        assert call("nvmlDeviceGetPciInfo_v3", other, ctypes.byref(pci)) == 0
+        own.append(pci.id)
+    for other in (*own[:i], *own[i + 1:], b"0000FFFF:00:00.0"):
+        assert distance(own[i], other, ctypes.byref(steps)) == 0
+        print("steps", i, steps.value)
+    switched = Field(id=147)
+    assert call("nvmlDeviceGetFieldValues", device, 1, ctypes.byref(switched)) == 0
+    print("switched", i, switched.value if switched.result == 0 else -switched.result)
     print("far", i, *[number("nvmlDeviceGetTopologyCommonAncestor", device, other) for other in devices])
     for level in (20, 30):
         count, near = ctypes.c_uint(8), (ctypes.c_void_p * 8)()
@@ -221,6 +236,10 @@ class Nvml(lib.Case):
                 self.assertEqual([line for line in guest.lines if line.startswith("device")], want)
                 want = ["far " + " ".join([str(i), *["-3" if i == other else "30" for other in range(seen)]]) for i in range(seen)]
                 self.assertEqual([line for line in guest.lines if line.startswith("far")], want)
+                want = [f"steps {i} {far}" for i in range(seen) for far in (*([2] * (seen - 1)), 4)]
+                self.assertEqual([line for line in guest.lines if line.startswith("steps")], want)
+                want = [f"switched {i} {18 if seen > 1 else -3}" for i in range(seen)]
+                self.assertEqual([line for line in guest.lines if line.startswith("switched")], want)
                 want = ["near " + " ".join([str(i), level, *[str(o) for o in range(seen) if o != i and level == "30"]])
                         for i in range(seen) for level in ("20", "30")]
                 self.assertEqual([line for line in guest.lines if line.startswith("near")], want)
@@ -278,6 +297,14 @@ class Nvml(lib.Case):
         self.assertRegex(out[""], r"\d+MiB /\s+256MiB")
         self.assertRegex(out["-q"], r"Total +: 256 MiB")
         self.assertNotIn("Unknown Error", "".join(out.values()))
+
+    def test_the_matrix_of_nvidia_smi(self):
+        smi = os.environ.get("NVIDIA_SMI")
+        if not smi or lib.DRIVER != "softgpu":
+            self.skipTest("NVIDIA_SMI does not name a real nvidia-smi, or softgpu is not asked")
+        host = super().host(("alice",), env={"WEIR_SOFTGPU_DEVICES": "4"})
+        out = self.finished(host, smi, "topo", "-m").out
+        self.assertEqual(len(re.findall(r"^GPU\d(?=.*\bX\b)(?:.*\bNV18\b){3}", out, re.M)), 4, out)
 
 
 if __name__ == "__main__":

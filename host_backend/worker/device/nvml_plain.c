@@ -18,6 +18,7 @@
 #define LINK_TO_SWITCH       2u
 #define ANCESTOR_HOST_BRIDGE 30u /* as two GPUs of one socket have it */
 #define FIELD_LINK_COUNT     91u
+#define FIELD_SWITCH_LINKS   147 /* NVML_FI_DEV_NVSWITCH_CONNECTED_LINK_COUNT */
 #define FIELD_LINK_STATE     165u
 #define FIELD_UNSIGNED       1u
 
@@ -188,7 +189,7 @@ static nvmlReturn_t give_field(const struct weir_device *device, const uint32_t 
                                struct weir_nvml_answer *answer)
 {
     nvmlFieldValue_t *field = (nvmlFieldValue_t *)(void *)answer->data;
-    bool counts = arguments[0] == FIELD_LINK_COUNT;
+    bool counts = arguments[0] == FIELD_LINK_COUNT || arguments[0] == FIELD_SWITCH_LINKS;
 
     if (!is_linked(device) || (!counts && arguments[0] != FIELD_LINK_STATE)) {
         return NVML_ERROR_NOT_SUPPORTED;
