@@ -84,7 +84,7 @@ _weir() {
                 words=$(_weir_tenants "$weir")
             fi
             ;;
-        docker-args, | drain, | undrain, | tenant,show | tenant,remove) words=$(_weir_tenants "$weir") ;;
+        docker-args, | drain, | undrain, | suspend, | resume, | tenant,show | tenant,remove) words=$(_weir_tenants "$weir") ;;
         *,) words=$actions ;;
         esac
         ;;

@@ -15,7 +15,7 @@
 #define WEIR_CONFIG_USER_BYTES  40
 #define WEIR_SPARE_WORKERS_MAX  32
 #define WEIR_KEY_Z85_BYTES      41 /* 40 characters and NUL */
-#define WEIR_SETTINGS_MAX       20 /* keys of a [[tenant]]; at least weir_setting_count() */
+#define WEIR_SETTINGS_MAX       22 /* keys of a [[tenant]]; at least weir_setting_count() */
 #define WEIR_SETTING_TEXT_BYTES 192
 
 /* Which programs one worker serves: docs/design/workers.md. */

@@ -174,6 +174,20 @@ struct weir_link_entry {
     uint8_t value[WEIR_ENTRY_VALUE_BYTES];
 };
 
+/* What a session is asked for (docs/design/suspend.md). */
+enum weir_suspend {
+    WEIR_SUSPEND_NO,   /* to go on */
+    WEIR_SUSPEND_ROOM, /* to give its device memory to others, if it rests, until it works again */
+    WEIR_SUSPEND_HOLD, /* likewise, and to do nothing until it is asked to go on */
+    WEIR_SUSPEND_TEST, /* for tests, with softgpu: to give it and take it back at each record */
+};
+
+struct weir_link_suspend {
+    int32_t tenant_index; /* -1: of any tenant */
+    uint32_t wish;        /* enum weir_suspend */
+    uint64_t session;     /* 0: all of them */
+};
+
 struct weir_link_idle {
     uint64_t n_guests; /* GUEST messages that the worker has read so far */
     uint32_t soiled;   /* 1: a program has changed a limit of the worker's context */
@@ -250,6 +264,7 @@ struct weir_link_message {
         struct weir_link_entry entry;
         struct weir_link_text text;
         struct weir_link_idle idle;
+        struct weir_link_suspend suspend;
         struct weir_link_devices gpus; /* for DEVICES */
         struct weir_link_reads reads;
         struct weir_link_gpu gpu; /* used in GATE_GPU */

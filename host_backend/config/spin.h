@@ -51,6 +51,10 @@ struct weir_spin_page {
     /* The worker writes: programs that have ended and hold something; pieces of device memory that
      * nobody uses (WEIR_LINK_GIVE_BACK). */
     atomic_uint ending, spares;
+    /* Likewise, for room on demand (docs/design/suspend.md): since when the worker's program rests,
+     * by weir_clock_now_ns(), 0: it works; how much of its device memory could be moved then; how
+     * much the worker lacks. */
+    atomic_uint_fast64_t rests_since_ns, movable_bytes, lacks_bytes;
 };
 
 /**

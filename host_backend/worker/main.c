@@ -27,6 +27,7 @@
 #include "host_backend/worker/state/tenant.h"
 #include "host_backend/worker/state/worker.h"
 #include "host_backend/worker/stats.h"
+#include "host_backend/worker/suspend.h"
 #include "host_backend/worker/twins/forms.h"
 #include "host_backend/worker/twins/orders.h"
 
@@ -265,6 +266,11 @@ static void on_give_back(struct weir_worker *worker, struct weir_link_heard *hea
 {
     (void)heard;
     (void)weir_spares_release(worker);
+}
+
+static void on_suspend(struct weir_worker *worker, struct weir_link_heard *heard)
+{
+    weir_suspend_ask(worker, &heard->message.suspend);
 }
 
 static void on_context_gone(struct weir_worker *worker, struct weir_link_heard *heard)

@@ -13,6 +13,7 @@
 #include "host_backend/worker/device/order.h"
 #include "host_backend/worker/device/prints.h"
 #include "host_backend/worker/device/put_off.h"
+#include "host_backend/worker/memory/away.h"
 #include "host_backend/worker/memory/holdings.h"
 #include "host_backend/worker/memory/managed.h"
 #include "host_backend/worker/memory/memory.h"
@@ -105,6 +106,7 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
         s->about->unknown = *params->unknown;
     }
     s->id = params->id;
+    atomic_store(&s->about->suspend, s->platform->away_tests ? WEIR_SUSPEND_TEST : WEIR_SUSPEND_NO);
     s->op.fd = -1;
     s->about->started_ns = weir_clock_now_ns();
     snprintf(s->about->program, sizeof s->about->program, "%s", params->program);
@@ -302,6 +304,7 @@ static void release_memory(struct weir_session *s)
     while (registered->n != 0) {
         weir_registration_drop(s, (void *)(uintptr_t)registered->ranges[registered->n - 1].owner);
     }
+    weir_away_forget(s);
     weir_session_vmm_finish(s);
     weir_spares_end(s);
     while (s->holdings->grants) {

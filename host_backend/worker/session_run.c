@@ -9,6 +9,7 @@
 #include "host_backend/worker/memory/spare.h"
 #include "host_backend/worker/sessions.h"
 #include "host_backend/worker/state/tenant.h"
+#include "host_backend/worker/suspend.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -29,6 +30,7 @@
 #include <unistd.h>
 
 #define IDLE_WAIT_NS   WEIR_NS_PER_S
+#define REST_WAIT_NS   (50 * WEIR_NS_PER_MS) /* who does nothing for this long rests */
 #define WATCH_WAIT_NS  (5 * WEIR_NS_PER_MS)
 #define LATER_WAIT_NS  (100 * WEIR_NS_PER_MS) /* longest sleep while calls are deferred */
 #define POLL_WAIT_NS   (50 * WEIR_NS_PER_US)
@@ -163,8 +165,13 @@ static bool device_may_have_some(struct weir_session *session)
     if (weir_spares_release(session->worker)) {
         return true;
     }
-    if (session->op.tries++ >= FREE_TRIES && !weir_memory_may_come(session->worker)) {
-        return false;
+    if (session->op.tries++ >= FREE_TRIES) {
+        bool hoped = session->op.hoped;
+
+        session->op.hoped = weir_memory_may_come(session->worker, session->op.asked_bytes);
+        if (!session->op.hoped && !hoped) {
+            return false; /* once more after others have given all that they will */
+        }
     }
     weir_memory_pause();
     return true;
@@ -324,6 +331,7 @@ static void handle(struct weir_session *s, const struct weir_record *record)
     s->op.caller = record->status;
     s->op.posted = posted;
     s->op.tries = 0;
+    s->op.hoped = false;
     s->op.lacks_since_ns = 0;
     s->op.asked_bytes = 0;
     s->op.reply_bulk = NULL;
@@ -394,9 +402,10 @@ void weir_session_run(struct weir_session *session)
 
     while (!atomic_load_explicit(&session->ending, memory_order_relaxed)) {
         const struct weir_record *record;
-        uint64_t wait_ns = open                        ? WATCH_WAIT_NS
-                           : weir_put_off_any(session) ? LATER_WAIT_NS
-                                                       : IDLE_WAIT_NS;
+        uint64_t wait_ns = open                               ? WATCH_WAIT_NS
+                           : weir_put_off_any(session)        ? LATER_WAIT_NS
+                           : weir_session_is_resting(session) ? IDLE_WAIT_NS
+                                                              : REST_WAIT_NS;
         enum weir_status status;
 
         if (session->channel->n_waits != 0) {
@@ -424,7 +433,12 @@ void weir_session_run(struct weir_session *session)
             uint16_t op = record->op; /* handling may overwrite the record */
 
             note_spin(session);
-            handle(session, record);
+            if (__builtin_expect(weir_session_is_asked(session), 0)) {
+                weir_session_wakes(session);
+            }
+            if (!atomic_load_explicit(&session->ending, memory_order_relaxed)) {
+                handle(session, record);
+            }
             if (begin_ns != 0 && op < WEIR_OP_COUNT) {
                 log_slow_call(session, op, begin_ns);
                 timed_ns = begin_ns < timed_ns ? timed_ns : 0;
@@ -436,6 +450,8 @@ void weir_session_run(struct weir_session *session)
             open = weir_session_words_open(session);
             if (open) { /* no record came for a while, and a word is open */
                 weir_session_look_at_contexts(session);
+            } else {
+                weir_session_rests(session);
             }
             spin_ns = 0;
         } else {

@@ -202,6 +202,12 @@ static void fill_session_row(const struct weir_session *s, struct weir_status_se
     snprintf(row->program, sizeof row->program, "%s", s->about->program);
     snprintf(row->transport, sizeof row->transport, "%s", s->channel->transport->ops->name);
     row->used_bytes = atomic_load(&s->about->held_bytes);
+    row->away_bytes = atomic_load(&s->about->away_bytes);
+    snprintf(row->state, sizeof row->state, "%s",
+             atomic_load(&s->about->suspend) == WEIR_SUSPEND_HOLD
+                 ? (atomic_load(&s->about->held) ? "suspended" : "suspending")
+             : row->away_bytes != 0 ? "away"
+                                    : "");
     row->memory_limit_bytes = s->about->wish.memory_bytes[0];
     row->sm_limit_pct = s->about->wish.sm_pct;
     row->age_s = (double)(weir_clock_now_ns() - s->about->started_ns) / (double)WEIR_NS_PER_S;

@@ -159,6 +159,14 @@ static enum weir_status doze_on(struct shm *shm, const uint32_t *word, uint32_t 
     }
 }
 
+/* Is the thread that sleeps with this flag called? Only a thread that receives is. */
+static bool is_called(struct shm *shm, const uint32_t *waits)
+{
+    return waits == &shm->from_peer.control->consumer_waits &&
+           atomic_load_explicit(&shm->base.called, memory_order_relaxed) &&
+           atomic_exchange(&shm->base.called, false);
+}
+
 /* Sleep until the peer's index differs from `seen`. May also return OK if it does not differ. */
 static enum weir_status sleep_on(struct shm *shm, uint32_t *word, uint32_t seen, uint32_t *waits,
                                  uint64_t deadline_ns)
@@ -180,7 +188,7 @@ static enum weir_status sleep_on(struct shm *shm, uint32_t *word, uint32_t seen,
             status = WEIR_ERR_CLOSED;
             break;
         }
-        if (left_ns == 0) {
+        if (left_ns == 0 || is_called(shm, waits)) {
             status = WEIR_ERR_TIMED_OUT;
             break;
         }

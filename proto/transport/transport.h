@@ -15,6 +15,7 @@
 
 #include "base/status.h"
 #include "proto/transport/segment.h"
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -85,8 +86,8 @@ struct weir_transport_ops {
      */
     bool (*watch)(struct weir_transport *t, int epoll_fd, uint64_t key);
 
-    /* Wake threads that wait in send or receive, so that they check whether the peer is there. Any
-     * thread. NULL: as watch. */
+    /* Wake threads that wait in send or receive, so that they check whether the peer is there, and
+     * whether this end is called. Any thread. NULL: as watch. */
     void (*look)(struct weir_transport *t);
 
     /*
@@ -137,6 +138,8 @@ struct weir_transport_ops {
  */
 struct weir_transport {
     const struct weir_transport_ops *ops;
+    atomic_bool
+        called; /* a sleeping receive is to return as if its time had passed; then cleared */
     void (*glance)(void *user, const struct weir_record *record);
     void *glance_user;
 };

@@ -72,8 +72,7 @@ static void array_shape(struct weir_soft_array *array, const CUDA_ARRAY3D_DESCRI
  * What lies there is anything but zero, as on a GPU where another array was there before. */
 static void *take_memory(struct weir_soft_device *device, uint64_t bytes)
 {
-    if (bytes > MAX_ARRAY_BYTES || bytes > device->total_bytes ||
-        device->used_bytes > device->total_bytes - bytes) {
+    if (bytes > MAX_ARRAY_BYTES || bytes > weir_soft_device_free_bytes(device)) {
         return NULL;
     }
     uint64_t room = (bytes + TEXTURE_ALIGN - 1) & ~(uint64_t)(TEXTURE_ALIGN - 1);
@@ -87,14 +86,14 @@ static void *take_memory(struct weir_soft_device *device, uint64_t bytes)
         free(memory);
         return NULL;
     }
-    device->used_bytes += bytes;
+    weir_soft_device_use(device, (int64_t)bytes);
     return memory;
 }
 
 static void give_memory(struct weir_soft_device *device, void *memory, uint64_t bytes)
 {
     (void)!weir_soft_memory_remove((uint64_t)(uintptr_t)memory);
-    device->used_bytes -= bytes;
+    weir_soft_device_use(device, -(int64_t)bytes);
     free(memory);
 }
 

@@ -132,6 +132,9 @@ struct weir_soft_device {
 uint32_t weir_soft_device_count(void);
 /** The device with an ordinal; NULL for a bad ordinal. */
 struct weir_soft_device *weir_soft_device_at(int ordinal);
+/* Count memory of the device that the process has taken, or with a negative number given back. */
+void weir_soft_device_use(struct weir_soft_device *device, int64_t bytes);
+uint64_t weir_soft_device_free_bytes(const struct weir_soft_device *device);
 CUresult weir_soft_device_engine(struct weir_soft_device *device,
                                  struct weir_exec_device **ret_engine);
 CUresult weir_soft_device_attribute(const struct weir_soft_device *device, int attribute,

@@ -20,7 +20,7 @@ CUresult weir_soft_cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
         *total_bytes = ctx->device->total_bytes;
     }
     if (free_bytes) {
-        *free_bytes = ctx->device->total_bytes - ctx->device->used_bytes;
+        *free_bytes = weir_soft_device_free_bytes(ctx->device);
     }
     return CUDA_SUCCESS;
 }

@@ -301,7 +301,7 @@ CUresult weir_soft_space_alloc(struct weir_soft_ctx *ctx, uint64_t bytes, uint64
                                enum weir_soft_alloc_kind kind, struct weir_soft_alloc **ret_alloc)
 {
     struct weir_soft_device *device = ctx->device;
-    if (bytes > device->total_bytes || device->used_bytes > device->total_bytes - bytes) {
+    if (bytes > weir_soft_device_free_bytes(device)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     uint64_t span = (bytes + GAP_BYTES + GRAIN_BYTES - 1) & ~(uint64_t)(GRAIN_BYTES - 1);
@@ -321,7 +321,7 @@ CUresult weir_soft_space_alloc(struct weir_soft_ctx *ctx, uint64_t bytes, uint64
         arena_give(base, span);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    device->used_bytes += bytes;
+    weir_soft_device_use(device, (int64_t)bytes);
     CUresult result = weir_soft_space_set_accessible(alloc, true);
     if (result != CUDA_SUCCESS) {
         weir_soft_space_free(alloc);
@@ -355,7 +355,7 @@ void weir_soft_space_free(struct weir_soft_alloc *alloc)
     (void)weir_soft_space_set_accessible(alloc, false);
     list_remove(alloc);
     if (in_arena(alloc)) {
-        alloc->device->used_bytes -= alloc->bytes;
+        weir_soft_device_use(alloc->device, -(int64_t)alloc->bytes);
         arena_give(alloc->base, alloc->span_bytes);
     } else if (alloc->kind == WEIR_SOFT_ALLOC_HOST || alloc->kind == WEIR_SOFT_ALLOC_IPC) {
         munmap((void *)(uintptr_t)alloc->map_base, alloc->span_bytes);

@@ -155,7 +155,7 @@ static void chunk_release(void *object)
     struct weir_soft_chunk *chunk = object;
     close(chunk->fd);
     if (chunk->device) {
-        chunk->device->used_bytes -= chunk->bytes;
+        weir_soft_device_use(chunk->device, -(int64_t)chunk->bytes);
     }
 }
 
@@ -197,7 +197,7 @@ static CUresult chunk_make(int fd, uint64_t bytes, const CUmemAllocationProp *pr
     chunk->device = device;
     chunk->handles = 1;
     if (device) {
-        device->used_bytes += bytes;
+        weir_soft_device_use(device, (int64_t)bytes);
     }
     *ret = (CUmemGenericAllocationHandle)(uintptr_t)chunk;
     return CUDA_SUCCESS;
@@ -247,7 +247,7 @@ CUresult weir_soft_cuMemCreate(CUmemGenericAllocationHandle *ret, size_t bytes,
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(check_prop(prop, &device));
-    if (bytes > device->total_bytes || device->used_bytes > device->total_bytes - bytes) {
+    if (bytes > weir_soft_device_free_bytes(device)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     int fd = chunk_file(device);

@@ -198,7 +198,7 @@ class Command(lib.Case):
         self.assertLessEqual({"isolation", "user", *keys("set")}, set(keys("add")))
         self.assertEqual(self.complete("weir tenant set alice we", "weir tenant set alice ", "weir tenant add alice iso",
                                        "weir tenant set --run-dir /run alice mem", "weir tenant add "),
-                         [{"weight="}, {f"{key}=" for key in keys("set")}, {"isolation="}, {"memory="}, set()])
+                         [{"weight="}, {f"{key}=" for key in keys("set")}, {"isolation="}, {"memory=", "memory_min="}, set()])
 
     def test_completion_knows_values(self):
         """Bash takes = for a word of its own; a shell whose COMP_WORDBREAKS has none, and zsh, do not."""

@@ -124,6 +124,7 @@ struct weir_sup_worker_giving {
     bool asks;         /* it asks how many workers may give back memory */
     uint32_t n_syncs;  /* WEIR_LINK_SYNC messages received */
     uint64_t since_ns; /* since when it could give back memory that others need */
+    uint64_t moves_ns; /* when its program was last asked to put its memory away; 0: never */
 };
 
 struct weir_sup_worker {

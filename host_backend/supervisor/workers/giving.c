@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/programs.h"
 
+#define MOVES_NS     (2 * WEIR_NS_PER_S) /* a program that is asked to rest is waited for so long */
 #define NO_SPARES_NS (30 * WEIR_NS_PER_S) /* no spares for this long after a lack of memory */
 #define GIVE_WAY_NS  WEIR_NS_PER_S        /* between two reports of a worker's lack of memory */
 
@@ -114,6 +115,57 @@ static void give_way(struct weir_supervisor *sup, uint64_t now_ns)
     }
 }
 
+/* ---------------------------------------------------------------- programs that rest */
+
+static uint64_t movable_bytes(const struct weir_sup_worker *w)
+{
+    return w->used && w->spin_page && atomic_load(&w->spin_page->rests_since_ns) != 0
+               ? atomic_load(&w->spin_page->movable_bytes)
+               : 0;
+}
+
+/* Is its program putting its memory away? */
+static bool is_moving(const struct weir_sup_worker *w, uint64_t now_ns)
+{
+    return w->giving.moves_ns != 0 && now_ns < w->giving.moves_ns + MOVES_NS &&
+           movable_bytes(w) != 0;
+}
+
+/* The worker whose program has rested longest, of those that have what `lacking` needs. */
+static struct weir_sup_worker *longest_rest(struct weir_supervisor *sup,
+                                            const struct weir_sup_worker *lacking, uint64_t now_ns)
+{
+    struct weir_sup_worker *best = NULL;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        struct weir_sup_worker *w = &sup->workers[i];
+
+        if (w != lacking && movable_bytes(w) != 0 && !is_moving(w, now_ns) &&
+            weir_devices_meet(w->devices, lacking->devices) &&
+            (!best || atomic_load(&w->spin_page->rests_since_ns) <
+                          atomic_load(&best->spin_page->rests_since_ns))) {
+            best = w;
+        }
+    }
+    return best;
+}
+
+/* Programs that rest put their memory away for one that needs it: who has rested longest first. */
+static void make_room(struct weir_supervisor *sup, const struct weir_sup_worker *lacking,
+                      uint64_t now_ns)
+{
+    const struct weir_link_message message = {
+        .type = WEIR_LINK_SUSPEND, .suspend = {.tenant_index = -1, .wish = WEIR_SUSPEND_ROOM}};
+    uint64_t need = lacking->spin_page ? atomic_load(&lacking->spin_page->lacks_bytes) : 0;
+    struct weir_sup_worker *w = longest_rest(sup, lacking, now_ns);
+
+    for (uint64_t bytes = 0; w; w = bytes < need ? longest_rest(sup, lacking, now_ns) : NULL) {
+        bytes += movable_bytes(w);
+        w->giving.moves_ns = now_ns;
+        (void)weir_sup_worker_send(sup, (int)(w - sup->workers), &message, -1);
+    }
+}
+
 /* When to handle the worker's next report of a lack of memory. The pause bounds the cost of a
  * worker that asks in a loop. */
 
@@ -143,6 +195,7 @@ static bool any_lacks_memory(struct weir_supervisor *sup, uint64_t now_ns)
         if (w->used && w->giving.lacks_memory && heard_ns(w) <= now_ns) {
             w->giving.lacks_memory = false;
             w->giving.heard_ns = now_ns;
+            make_room(sup, w, now_ns);
             any = true;
         }
     }
@@ -156,7 +209,8 @@ static uint32_t n_giving(struct weir_supervisor *sup, uint64_t now_ns)
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         struct weir_sup_worker *w = &sup->workers[i];
 
-        n += is_on_its_way_out(w) || may_give_way(sup, w) || is_giving(w, now_ns);
+        n += is_on_its_way_out(w) || may_give_way(sup, w) || is_giving(w, now_ns) ||
+             is_moving(w, now_ns);
     }
     return n;
 }

@@ -442,12 +442,12 @@ static void tell_devices(const struct weir_worker *worker)
     }
 }
 
-/* For tests: does softgpu wait as NVIDIA's driver does (docs/design/softgpu-driver.md)? */
-static bool softgpu_waits(void)
+/* For tests: WEIR_SOFTGPU_WAITS, WEIR_SOFTGPU_AWAY (docs/design/softgpu-driver.md). */
+static bool softgpu_does(const char *variable)
 {
-    const char *waits = getenv("WEIR_SOFTGPU_WAITS");
+    const char *text = getenv(variable);
 
-    return waits && strcmp(waits, "1") == 0;
+    return text && strcmp(text, "1") == 0;
 }
 
 enum weir_status weir_worker_open_device(struct weir_worker *worker)
@@ -466,7 +466,8 @@ enum weir_status weir_worker_open_device(struct weir_worker *worker)
     worker->platform.posix_fds = true;
     worker->platform.alone = worker->config.alone;
     worker->platform.by_program = worker->config.by_program;
-    worker->platform.keeps_out = worker->platform.real || softgpu_waits();
+    worker->platform.keeps_out = worker->platform.real || softgpu_does("WEIR_SOFTGPU_WAITS");
+    worker->platform.away_tests = !worker->platform.real && softgpu_does("WEIR_SOFTGPU_AWAY");
     result = weir_worker_device_open(worker, 0);
     if (result == CUDA_ERROR_OUT_OF_MEMORY || result == CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED) {
         return WEIR_ERR_NO_MEMORY;

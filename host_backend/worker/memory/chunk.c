@@ -246,6 +246,7 @@ static CUresult clear_device(const struct weir_host_chunk *chunk, CUstream strea
     return result;
 }
 
+/* @param stream clears the memory; NULL: it is not cleared */
 static CUresult map_device(struct weir_host_chunk *chunk, struct weir_session *session,
                            CUstream stream)
 {
@@ -254,14 +255,22 @@ static CUresult map_device(struct weir_host_chunk *chunk, struct weir_session *s
 
     WEIR_TRY(weir_memory_create(session, chunk->device, chunk->bytes, &chunk->memory));
     result = map_memory(chunk, session);
-    result = result == CUDA_SUCCESS ? clear_device(chunk, stream) : result;
+    if (result == CUDA_SUCCESS && stream) {
+        result = clear_device(chunk, stream);
+    }
     if (result != CUDA_SUCCESS) {
         (void)w->platform.driver.cuMemRelease(chunk->memory);
+        chunk->memory = 0;
         return result;
     }
     chunk->kept =
         weir_memory_keep(chunk->tenant, chunk->memory, chunk->id, chunk->base, chunk->bytes);
     return CUDA_SUCCESS;
+}
+
+CUresult weir_chunk_back(struct weir_session *session, struct weir_host_chunk *chunk)
+{
+    return map_device(chunk, session, NULL);
 }
 
 /* Get a pinned chunk's pages: from the region, or from a new memfd. */
@@ -536,6 +545,7 @@ CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64
                                       .id = atomic_fetch_add(&w->counts.next_chunk, 1) + 1,
                                       .bytes = bytes,
                                       .pinned = pinned,
+                                      .managed = kind == WEIR_GRANT_MANAGED,
                                       .device = (uint8_t)device,
                                       .fd = -1,
                                       .region_end = pinned ? end : NULL,
@@ -685,15 +695,25 @@ static void finish(struct weir_host_chunk *chunk)
     free(chunk);
 }
 
-void weir_chunk_release(struct weir_host_chunk *chunk)
+void weir_chunk_unback(struct weir_host_chunk *chunk)
 {
     const struct weir_driver *driver = &chunk->tenant->worker->platform.driver;
 
+    if (chunk->memory == 0) {
+        return;
+    }
     (void)driver->cuMemUnmap(chunk->base, chunk->bytes);
     (void)driver->cuMemRelease(chunk->memory);
     if (chunk->kept) {
         weir_memory_drop(chunk->tenant->worker, chunk->id);
     }
+    chunk->memory = 0;
+    chunk->kept = false;
+}
+
+void weir_chunk_release(struct weir_host_chunk *chunk)
+{
+    weir_chunk_unback(chunk);
     if (chunk->published) {
         weir_directory_withdraw(chunk->tenant, WEIR_ENTRY_MEMORY, chunk->key);
     }

@@ -29,8 +29,9 @@ struct weir_host_chunk {
     uint64_t id;
     uint64_t base, bytes;
     bool pinned;
+    bool managed;
     uint8_t device;                      /* index of the worker's device that the memory lies on */
-    CUmemGenericAllocationHandle memory; /* set for device memory */
+    CUmemGenericAllocationHandle memory; /* of device memory; 0: it is away (away.h) */
     struct weir_amounts charged;
     int fd;                             /* pinned: the memfd, until the guest has it; else -1 */
     struct weir_region_end *region_end; /* pinned memory of a virtual machine: its session's end */
@@ -61,6 +62,11 @@ void weir_chunk_close_file(struct weir_host_chunk *chunk);
 /** Let these devices of the session (a bit each) access the chunk, too. @thread the session's */
 void weir_chunk_reach(struct weir_session *session, const struct weir_host_chunk *chunk,
                       uint32_t users);
+/** Release the memory of a session's chunk, whose addresses and charge stay. */
+void weir_chunk_unback(struct weir_host_chunk *chunk);
+/** Give such a chunk memory again, which holds anything. @return CUDA_SUCCESS, as
+ * weir_memory_create() @thread the session's */
+CUresult weir_chunk_back(struct weir_session *session, struct weir_host_chunk *chunk);
 /** Unmap and release device memory that has no reference, and free the chunk. @thread any */
 void weir_chunk_release(struct weir_host_chunk *chunk);
 /** Drop a session's reference. The last one unmaps and releases the chunk, perhaps later

@@ -84,6 +84,7 @@ static bool enter(struct weir_export *export)
         t->exports = export;
         if (export->alloc) {
             export->alloc->refs++;
+            export->alloc->seen = true;
         }
         ok = true;
     }

@@ -10,6 +10,7 @@
 #include "host_backend/worker/memory/vmm_book.h"
 #include "host_backend/worker/state/session.h"
 
+struct weir_away;
 struct weir_host_chunk;
 
 /* A reference to a chunk. */
@@ -43,6 +44,7 @@ struct weir_holdings {
     uint32_t n_grants;
     uint64_t next_reference;
     struct weir_range_set registered; /* by device address; owners: struct weir_registration */
+    struct weir_away *away;           /* what is suspended (memory/away.c); NULL: nothing */
     uint32_t n_read_only;             /* how many of the registrations are read-only */
 };
 

@@ -61,13 +61,12 @@ CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, ui
                                      .handle_types = handle_types,
                                      .device = device,
                                      .refs = 1};
-    result = weir_memory_create(session, device, bytes, &alloc->memory);
+    result = weir_vmm_alloc_back(session, alloc);
     if (result != CUDA_SUCCESS) {
         weir_account_release_all(&tenant->account, &cost);
         free(alloc);
         return result;
     }
-    alloc->kept = weir_memory_keep(tenant, alloc->memory, alloc->id, 0, bytes);
     count(alloc);
     *ret_alloc = alloc;
     return CUDA_SUCCESS;
@@ -112,6 +111,28 @@ CUresult weir_vmm_alloc_import(struct weir_tenant *tenant, const uint8_t token[1
     return CUDA_SUCCESS;
 }
 
+void weir_vmm_alloc_unback(struct weir_vmm_alloc *alloc)
+{
+    struct weir_worker *w = alloc->tenant->worker;
+
+    if (alloc->memory == 0) {
+        return;
+    }
+    (void)w->platform.driver.cuMemRelease(alloc->memory);
+    if (alloc->kept) {
+        weir_memory_drop(w, alloc->id);
+    }
+    alloc->memory = 0;
+    alloc->kept = false;
+}
+
+CUresult weir_vmm_alloc_back(struct weir_session *session, struct weir_vmm_alloc *alloc)
+{
+    WEIR_TRY(weir_memory_create(session, alloc->device, alloc->bytes, &alloc->memory));
+    alloc->kept = weir_memory_keep(alloc->tenant, alloc->memory, alloc->id, 0, alloc->bytes);
+    return CUDA_SUCCESS;
+}
+
 void weir_vmm_alloc_put(struct weir_vmm_alloc *alloc)
 {
     struct weir_tenant *t = alloc->tenant;
@@ -123,10 +144,7 @@ void weir_vmm_alloc_put(struct weir_vmm_alloc *alloc)
     if (!last) {
         return;
     }
-    (void)t->worker->platform.driver.cuMemRelease(alloc->memory);
-    if (alloc->kept) {
-        weir_memory_drop(t->worker, alloc->id);
-    }
+    weir_vmm_alloc_unback(alloc);
     if (alloc->published) {
         weir_directory_withdraw(t, WEIR_ENTRY_MEMORY, alloc->key);
     }
@@ -367,7 +385,8 @@ static void unmap_all(struct weir_session *s, size_t first, size_t n)
         if (map->access != CU_MEM_ACCESS_FLAGS_PROT_NONE) {
             weir_host_range_remove_at(&s->holdings->ranges, map->base, &s->holdings->vmm);
         }
-        if (s->driver->cuMemUnmap(map->base, map->bytes) != CUDA_SUCCESS) {
+        if (map->alloc->memory != 0 &&
+            s->driver->cuMemUnmap(map->base, map->bytes) != CUDA_SUCCESS) {
             weir_log_error("vmm: not unmapped session=%llu base=0x%llx", (unsigned long long)s->id,
                            (unsigned long long)map->base);
         }

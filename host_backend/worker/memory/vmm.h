@@ -29,8 +29,10 @@ struct weir_vmm_alloc {
     uint32_t handle_types; /* handle types with which the memory may be exported */
     uint32_t device;       /* index of the worker's device that the memory lies on */
     CUmemGenericAllocationHandle memory;
-    bool kept;                         /* the supervisor holds a descriptor of it */
-    bool published;                    /* this worker or another has published it */
+    bool kept;      /* the supervisor holds a descriptor of it */
+    bool seen;      /* others may have it, or have had it */
+    uint32_t away;  /* number in the list of what is away (away.c); 0: it is not */
+    bool published; /* this worker or another has published it */
     uint8_t key[WEIR_ENTRY_KEY_BYTES]; /* key in the directory */
     uint32_t refs;                     /* guarded by the tenant's lock */
 };
@@ -54,6 +56,11 @@ CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, ui
  */
 CUresult weir_vmm_alloc_import(struct weir_tenant *tenant, const uint8_t token[16],
                                struct weir_vmm_alloc **ret_alloc);
+/** Release what only one session has; its mappings are gone. Charge and references stay. */
+void weir_vmm_alloc_unback(struct weir_vmm_alloc *alloc);
+/** Give it memory again, which holds anything. @return CUDA_SUCCESS, as weir_memory_create()
+ * @thread the session's */
+CUresult weir_vmm_alloc_back(struct weir_session *session, struct weir_vmm_alloc *alloc);
 /** Drop a reference; the last releases the memory. @thread any with the context current */
 void weir_vmm_alloc_put(struct weir_vmm_alloc *alloc);
 /** Clear what no guest has seen yet, through a mapping of the worker's own. @param stream a stream

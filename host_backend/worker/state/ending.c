@@ -86,8 +86,9 @@ static uint32_t n_ending_here(struct weir_worker *worker)
     return atomic_load(&weir_worker_platform(worker)->spin.page->ending);
 }
 
-bool weir_memory_may_come(struct weir_worker *worker)
+bool weir_memory_may_come(struct weir_worker *worker, uint64_t bytes)
 {
+    atomic_store(&weir_worker_platform(worker)->spin.page->lacks_bytes, bytes);
     return n_ending_here(worker) != 0 ||
            (weir_worker_sync(worker, WEIR_LINK_NO_MEMORY) &&
             atomic_load(&weir_worker_platform(worker)->spin.page->giving) != 0);
@@ -105,7 +106,7 @@ bool weir_memory_came(struct weir_worker *worker)
     uint64_t end_ns = weir_clock_now_ns() + WEIR_ENDING_NS;
     bool waited = false;
 
-    while (weir_clock_now_ns() < end_ns && weir_memory_may_come(worker)) {
+    while (weir_clock_now_ns() < end_ns && weir_memory_may_come(worker, 0)) {
         waited = true;
         weir_memory_pause();
     }

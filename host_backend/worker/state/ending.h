@@ -69,7 +69,7 @@ void weir_session_lack_text(struct weir_session *session, const char *why, char 
  * end? Asks idle workers to end.
  * @thread any, holding no lock
  */
-bool weir_memory_may_come(struct weir_worker *worker);
+bool weir_memory_may_come(struct weir_worker *worker, uint64_t bytes);
 /** Pause between two tries to get memory. @thread any */
 void weir_memory_pause(void);
 /** Wait while memory may become free. @return true: try again. @thread as weir_memory_may_come() */

@@ -79,6 +79,7 @@ struct weir_platform {
     bool by_program; /* the worker serves one program at a time, or several if contexts are short */
     bool real;       /* NVIDIA's driver, not softgpu */
     bool keeps_out;  /* a call that waits for the device blocks other threads' calls */
+    bool away_tests; /* softgpu: sessions are suspended and resumed all the time, for tests */
     bool posix_fds;  /* memory of all devices can be exported */
     uint32_t *trial; /* a registered page for testing stream writes */
     /* Pinned memory of WEIR_ZEROES_BYTES, to clear arrays with (ops/array.c). NULL: the worker

@@ -69,6 +69,7 @@ struct weir_operation {
     enum weir_lack lack;
     uint64_t asked_bytes;    /* device memory that the operation last charged */
     uint32_t tries;          /* tries to get memory of the device */
+    bool hoped;              /* others were giving some back when it was last asked */
     uint32_t ends;           /* value of weir_programs_ends() before the last try */
     uint64_t lacks_since_ns; /* since when it lacks memory; 0: it has lacked none */
     struct weir_arena arena; /* memory for weir_session_alloc() */

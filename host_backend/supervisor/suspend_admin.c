@@ -1,0 +1,49 @@
+/* `weir suspend` and `weir resume` in the supervisor: the workers do it (worker/suspend.c). */
+#include "host_backend/supervisor/admin.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/state/worker_link.h"
+#include "host_backend/supervisor/tenants/tenants.h"
+
+#include "base/log.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool weir_sup_suspend_request(struct weir_supervisor *sup, struct weir_admin_client *client,
+                              char **words, size_t n_words)
+{
+    bool suspend = strcmp(words[0], "suspend") == 0;
+    struct weir_link_message message = {
+        .type = WEIR_LINK_SUSPEND,
+        .suspend = {.wish = suspend ? WEIR_SUSPEND_HOLD : WEIR_SUSPEND_NO}};
+    const struct weir_sup_tenant *tenant =
+        n_words >= 2 ? weir_sup_tenant_find(sup, words[1]) : NULL;
+    char *end = NULL;
+    char text[160];
+
+    if (n_words == 3) {
+        message.suspend.session = strtoull(words[2], &end, 10);
+    }
+    if (n_words < 2 || n_words > 3 || (end && *end) || (n_words == 3 && message.suspend.session == 0)) {
+        return false;
+    }
+    if (!weir_sup_may_change(client)) {
+        weir_sup_note(client->report, "error",
+                      "permission denied: root and the user of weir serve may do that");
+        return true;
+    }
+    if (!tenant || tenant->gone) {
+        snprintf(text, sizeof text, "there is no tenant '%.64s'", words[1]);
+        weir_sup_note(client->report, "error", text);
+        return true;
+    }
+    message.suspend.tenant_index = (int32_t)(tenant - sup->tenants);
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (weir_sup_worker_is_told(sup, i)) {
+            (void)weir_sup_worker_send(sup, i, &message, -1);
+        }
+    }
+    weir_log_info("supervisor: tenant=%s session=%llu is to be %s", words[1],
+                  (unsigned long long)message.suspend.session, suspend ? "suspended" : "resumed");
+    return true;
+}

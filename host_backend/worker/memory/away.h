@@ -1,0 +1,34 @@
+/*
+ * A session's device memory goes to host memory and comes back at the same addresses: the session
+ * is suspended, and resumed (docs/design/suspend.md).
+ *
+ * For the session's thread.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_AWAY_H
+#define WEIR_HOST_BACKEND_WORKER_MEMORY_AWAY_H
+
+#include "host_backend/worker/state/session.h"
+#include <stdint.h>
+
+/**
+ * Move what can be moved, if the session rests: no stream of it has work, or is captured.
+ * @param least_bytes  device memory that the tenant keeps.
+ * @return CUDA_SUCCESS, CUDA_ERROR_NOT_READY (the session does not rest), CUDA_ERROR_NOT_FOUND
+ *         (nothing can be moved), CUDA_ERROR_OUT_OF_MEMORY (the tenant may have no such host
+ *         memory), the driver's; but for CUDA_SUCCESS all is where it was
+ */
+CUresult weir_away_begin(struct weir_session *session, uint64_t least_bytes);
+
+/**
+ * Bring everything back. Waits for device memory as long as it takes, unless the session is over.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY (the session is over), the driver's
+ */
+CUresult weir_away_end(struct weir_session *session);
+
+/** The session ends, and what is away is lost. */
+void weir_away_forget(struct weir_session *session);
+
+/** How much of the session's device memory weir_away_begin() would move. */
+uint64_t weir_away_movable(const struct weir_session *session);
+
+#endif

@@ -1,0 +1,189 @@
+/*
+ * Suspended sessions: see suspend.h.
+ *
+ * The session's own thread moves its memory, between two records, so nothing else of the session
+ * goes on meanwhile. Other threads only say what they want, and wake it.
+ */
+#include "host_backend/worker/suspend.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "host_backend/worker/device/admission.h"
+#include "host_backend/worker/device/fault.h"
+#include "host_backend/worker/memory/away.h"
+#include "host_backend/worker/state/about.h"
+#include "host_backend/worker/state/channel.h"
+#include "host_backend/worker/state/ending.h"
+#include "host_backend/worker/state/platform.h"
+#include "host_backend/worker/state/tenant.h"
+#include "host_backend/worker/state/worker.h"
+#include <time.h>
+
+/* How long work of a session may go on after it was asked to be held. */
+#define REST_LIMIT_NS (10 * WEIR_NS_PER_S)
+
+void weir_suspend_ask(struct weir_worker *worker, const struct weir_link_suspend *what)
+{
+    for (struct weir_session *s = weir_sessions_lock(worker); s; s = s->next) {
+        unsigned wish = atomic_load(&s->about->suspend);
+
+        if (s->about->monitor || (what->session != 0 && what->session != s->id) ||
+            (what->tenant_index >= 0 && (uint32_t)what->tenant_index != s->tenant->index) ||
+            (what->wish == WEIR_SUSPEND_ROOM && wish == WEIR_SUSPEND_HOLD)) {
+            continue;
+        }
+        atomic_store(&s->about->suspend, what->wish);
+        atomic_store(&s->channel->transport->called, true);
+        if (s->channel->transport->ops->look) {
+            s->channel->transport->ops->look(s->channel->transport);
+        }
+    }
+    weir_sessions_unlock(worker);
+}
+
+/* ---------------------------------------------------------------- rest */
+
+/* Show the supervisor whether the worker's program rests, and what it could give. A worker of
+ * several programs shows nothing: one of them may work. */
+static void show(const struct weir_session *s, uint64_t since_ns, uint64_t movable_bytes)
+{
+    if (s->platform->by_program) {
+        atomic_store(&s->platform->spin.page->movable_bytes, movable_bytes);
+        atomic_store(&s->platform->spin.page->rests_since_ns, since_ns);
+    }
+}
+
+/* What the tenant keeps on its device in any case. */
+static uint64_t kept_bytes(const struct weir_session *s)
+{
+    struct weir_amount least = {.bytes = weir_tenant_setting(s->tenant, memory_min.bytes),
+                                .pct = weir_tenant_setting(s->tenant, memory_min.pct)};
+
+    return least.bytes == 0 && least.pct == 0
+               ? 0
+               : weir_amount_of(least, s->platform->devices[s->device].about.total_memory_bytes);
+}
+
+static void tell_why(struct weir_session *s, CUresult result)
+{
+    const char *why = result == CUDA_ERROR_NOT_FOUND ? "no memory that can be moved"
+                      : result == CUDA_ERROR_OUT_OF_MEMORY
+                          ? "its tenant may pin no more host memory"
+                      : result == CUDA_ERROR_NOT_READY ? "its work goes on"
+                                                       : "the driver refused";
+
+    weir_log_warn("session: not suspended session=%llu tenant=%s why=\"%s\" result=%d",
+                  (unsigned long long)s->id, s->tenant->name, why, (int)result);
+}
+
+void weir_session_rests(struct weir_session *session)
+{
+    struct weir_session *s = session;
+    uint64_t now_ns = weir_clock_now_ns();
+    uint64_t idle_ns = weir_tenant_setting(s->tenant, idle_s) * WEIR_NS_PER_S;
+    unsigned wish = atomic_load(&s->about->suspend);
+    bool away = atomic_load(&s->about->away_bytes) != 0;
+    CUresult result;
+
+    if (s->about->monitor) {
+        return;
+    }
+    if (s->about->rests_since_ns == 0) {
+        s->about->rests_since_ns = now_ns;
+        show(s, now_ns, away ? 0 : weir_away_movable(s));
+    }
+    if (away || s->about->held ||
+        ((wish == WEIR_SUSPEND_NO || wish == WEIR_SUSPEND_TEST) &&
+         (idle_ns == 0 || s->about->stays || now_ns - s->about->rests_since_ns < idle_ns))) {
+        return;
+    }
+    result = weir_away_begin(s, wish == WEIR_SUSPEND_HOLD ? 0 : kept_bytes(s));
+    if (result == CUDA_SUCCESS) {
+        show(s, s->about->rests_since_ns, 0);
+    } else if (result != CUDA_ERROR_NOT_READY) {
+        tell_why(s, result);
+        s->about->stays = true; /* until the program has done something */
+        show(s, s->about->rests_since_ns, 0);
+    }
+    if (wish == WEIR_SUSPEND_ROOM) {
+        atomic_compare_exchange_strong(&s->about->suspend, &wish, WEIR_SUSPEND_NO);
+    } else if (wish == WEIR_SUSPEND_HOLD && result != CUDA_ERROR_NOT_READY) {
+        atomic_store(&s->about->held, true);
+    }
+}
+
+/* ---------------------------------------------------------------- records */
+
+static void nap(uint64_t ns)
+{
+    const struct timespec time = {0, (long)ns};
+
+    (void)nanosleep(&time, NULL);
+}
+
+static bool is_held(const struct weir_session *s)
+{
+    return atomic_load(&s->about->suspend) == WEIR_SUSPEND_HOLD && !weir_session_is_over(s);
+}
+
+/* Suspend a session that has sent a record, and keep it so until it is resumed. */
+static void hold(struct weir_session *s)
+{
+    uint64_t until_ns = weir_clock_now_ns() + REST_LIMIT_NS;
+    CUresult result = CUDA_SUCCESS;
+
+    weir_admission_idle(s);
+    while (!atomic_load(&s->about->held) && is_held(s)) {
+        unsigned hold = WEIR_SUSPEND_HOLD;
+
+        result = weir_away_begin(s, 0);
+        if (result != CUDA_ERROR_NOT_READY) {
+            atomic_store(&s->about->held, true);
+        } else if (weir_clock_now_ns() >= until_ns) {
+            atomic_compare_exchange_strong(&s->about->suspend, &hold, WEIR_SUSPEND_NO);
+        } else {
+            nap(WEIR_NS_PER_MS);
+        }
+    }
+    if (result != CUDA_SUCCESS) {
+        tell_why(s, result);
+    }
+    while (is_held(s)) {
+        nap(20 * WEIR_NS_PER_MS);
+    }
+    atomic_store(&s->about->held, false);
+}
+
+void weir_session_wakes(struct weir_session *session)
+{
+    struct weir_session *s = session;
+    unsigned room = WEIR_SUSPEND_ROOM;
+    CUresult result;
+
+    atomic_compare_exchange_strong(&s->about->suspend, &room, WEIR_SUSPEND_NO); /* it works */
+    if (s->about->rests_since_ns != 0) {
+        s->about->rests_since_ns = 0;
+        s->about->stays = false;
+        show(s, 0, 0);
+    }
+    if (is_held(s)) {
+        hold(s);
+    } else if (atomic_load(&s->about->suspend) == WEIR_SUSPEND_TEST && !s->about->monitor) {
+        weir_admission_idle(s);
+        (void)weir_away_begin(s, 0);
+    }
+    if (atomic_load(&s->about->away_bytes) == 0) {
+        return;
+    }
+    result = weir_session_is_over(s) ? CUDA_ERROR_OUT_OF_MEMORY : weir_away_end(s);
+    if (result == CUDA_SUCCESS) {
+        return;
+    }
+    if (weir_error_is_sticky(result)) {
+        weir_session_fault(s, result);
+    } else if (!weir_session_is_over(s)) {
+        weir_log_error("session: not resumed, ended session=%llu tenant=%s result=%d",
+                       (unsigned long long)s->id, s->tenant->name, (int)result);
+    }
+    weir_session_end(s); /* no record may be handled without the memory */
+}
