@@ -92,7 +92,7 @@ void weir_session_rests(struct weir_session *session)
         s->about->rests_since_ns = now_ns;
         show(s, now_ns, away ? 0 : weir_away_movable(s));
     }
-    if (away || s->about->held ||
+    if (away || s->about->held || (wish != WEIR_SUSPEND_HOLD && !s->platform->by_program) ||
         ((wish == WEIR_SUSPEND_NO || wish == WEIR_SUSPEND_TEST) &&
          (idle_ns == 0 || s->about->stays || now_ns - s->about->rests_since_ns < idle_ns))) {
         return;
