@@ -80,7 +80,29 @@ class Managed(lib.Case):
         self.need_moves()
         self.scenario("quota")
         self.server.wait_idle()
-        self.assertEqual(self.server.tenant("alice").get("refused", 0), 0)
+        self.assertEqual(self.server.tenant("alice")["refused_device"], 0)
+
+    def test_one_range_larger_than_the_quota(self):
+        self.server = self.host({"alice": {"memory": "80MiB"}})
+        self.need_moves()
+        self.scenario("one_range")
+        self.server.wait_idle()
+
+    def test_pages_change_their_place(self):
+        self.server = self.host({"alice": {"memory": "80MiB"}})
+        self.need_moves()
+        for seed in range(1, 4):
+            with self.subTest(seed):
+                guest = self.start("pages", env={"SEED": str(seed)})
+                lib.until(lambda: "ready" in guest.lines or not guest.alive(), 60, "the program is done")
+                tenant = self.server.tenant("alice")
+                self.assertGreaterEqual(tenant["managed_host_bytes"], 64 << 20, guest.tail())
+                self.assertLessEqual(tenant["used_bytes"], 80 << 20)
+                guest.kill()
+                self.server.wait_idle()
+                moved = re.search(r"managed: memory has changed its place.* bytes=(\d+)", self.server.process.tail())
+                self.assertGreater(int(moved.group(1)), 10 * (32 << 20))
+        self.assertEqual(self.server.tenant("alice")["managed_host_bytes"], 0)
 
     def test_a_program_that_is_killed(self):
         self.need_moves()

@@ -11,6 +11,8 @@
  */
 #include "host_backend/worker/memory/chunk.h"
 #include "host_backend/worker/memory/ipc.h"
+#include "host_backend/worker/memory/managed.h"
+#include "host_backend/worker/memory/pieces.h"
 #include "host_backend/worker/memory/region.h"
 #include "host_backend/worker/memory/spare.h"
 #include "host_backend/worker/memory/tenant_window.h"
@@ -127,6 +129,9 @@ CUresult weir_memory_create(struct weir_session *session, uint32_t device, uint6
         result = create_memory(session->worker, device, bytes, ret_memory);
     }
     if (result == CUDA_ERROR_OUT_OF_MEMORY && weir_chunk_ready_drop(session->worker)) {
+        result = create_memory(session->worker, device, bytes, ret_memory);
+    }
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && weir_managed_give_way(session, bytes)) {
         result = create_memory(session->worker, device, bytes, ret_memory);
     }
     return weir_session_note_lack(session, result);
@@ -477,6 +482,7 @@ static CUresult make_device(struct weir_session *session, struct weir_host_chunk
     struct weir_ready_chunk ready;
     CUresult result;
 
+    weir_managed_make_room(session, chunk->device, chunk->bytes);
     WEIR_TRY(charge(session, chunk));
     if (chunk->device == 0 && take_ready(session->worker, chunk->bytes, &ready)) {
         result = use_ready(session, chunk, &ready);
@@ -485,6 +491,20 @@ static CUresult make_device(struct weir_session *session, struct weir_host_chunk
         result = map_device(chunk, session, stream);
     }
     if (result != CUDA_SUCCESS) {
+        give_address(chunk);
+    }
+    return result;
+}
+
+static CUresult make_managed(struct weir_session *session, struct weir_host_chunk *chunk,
+                             uint64_t unit, CUstream stream)
+{
+    CUresult result;
+
+    WEIR_TRY(take_place(chunk, unit));
+    result = weir_pieces_make(session, chunk, stream);
+    if (result != CUDA_SUCCESS) {
+        session->op.lack = WEIR_LACK_REFUSED; /* the guest asks for pinned memory then */
         give_address(chunk);
     }
     return result;
@@ -540,8 +560,9 @@ CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64
                                       .fd = -1,
                                       .region_end = pinned ? end : NULL,
                                       .refs = 1};
-    result =
-        pinned ? map_at_new_address(session, chunk) : make_device(session, chunk, unit, stream);
+    result = pinned                       ? map_at_new_address(session, chunk)
+             : kind == WEIR_GRANT_MANAGED ? make_managed(session, chunk, unit, stream)
+                                          : make_device(session, chunk, unit, stream);
     if (result != CUDA_SUCCESS) {
         free(chunk);
         return result;
@@ -689,8 +710,10 @@ void weir_chunk_release(struct weir_host_chunk *chunk)
 {
     const struct weir_driver *driver = &chunk->tenant->worker->platform.driver;
 
-    (void)driver->cuMemUnmap(chunk->base, chunk->bytes);
-    (void)driver->cuMemRelease(chunk->memory);
+    if (chunk->memory != 0) { /* pieces have gone before (weir_pieces_drop()) */
+        (void)driver->cuMemUnmap(chunk->base, chunk->bytes);
+        (void)driver->cuMemRelease(chunk->memory);
+    }
     if (chunk->kept) {
         weir_memory_drop(chunk->tenant->worker, chunk->id);
     }

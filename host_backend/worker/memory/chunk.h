@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 struct weir_host_chunk;
+struct weir_piece;
 struct weir_region_end;
 struct weir_session;
 struct weir_tenant;
@@ -30,7 +31,8 @@ struct weir_host_chunk {
     uint64_t base, bytes;
     bool pinned;
     uint8_t device;                      /* index of the worker's device that the memory lies on */
-    CUmemGenericAllocationHandle memory; /* set for device memory */
+    CUmemGenericAllocationHandle memory; /* set for device memory that is not managed */
+    struct weir_piece *pieces;           /* managed: memory/pieces.h; owned */
     struct weir_amounts charged;
     int fd;                             /* pinned: the memfd, until the guest has it; else -1 */
     struct weir_region_end *region_end; /* pinned memory of a virtual machine: its session's end */

@@ -138,6 +138,7 @@ static void destroy(struct weir_managed *m)
         (void)pthread_cancel(m->thread);
         (void)pthread_join(m->thread, NULL);
     }
+    weir_managed_paging_end(m);
     if (m->copies) {
         (void)d->cuStreamDestroy_v2(m->copies);
     }
@@ -208,6 +209,12 @@ void weir_managed_end(struct weir_session *session)
                           "tenant=%s blocks=%llu",
                           (unsigned long long)session->id, session->tenant->name,
                           (unsigned long long)m->merged_total);
+        }
+        if (m->paged_bytes != 0) {
+            weir_log_info("managed: memory has changed its place, since not all of it found room "
+                          "on the device session=%llu tenant=%s bytes=%llu",
+                          (unsigned long long)session->id, session->tenant->name,
+                          (unsigned long long)m->paged_bytes);
         }
         session->devices.managed = NULL;
         destroy(m);

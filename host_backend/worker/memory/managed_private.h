@@ -1,4 +1,4 @@
-/* The inside of managed memory: managed.c and managed_faults.c. */
+/* The inside of managed memory: managed.c, managed_faults.c and managed_paging.c. */
 #ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_MANAGED_PRIVATE_H
 #define WEIR_HOST_BACKEND_WORKER_MEMORY_MANAGED_PRIVATE_H
 
@@ -6,6 +6,7 @@
 #include "host_backend/worker/memory/chunk.h"
 #include "host_backend/worker/memory/managed.h"
 #include "host_backend/worker/memory/managed_blocks.h"
+#include "host_backend/worker/memory/pieces.h"
 #include <pthread.h>
 
 #define WEIR_MANAGED_FAULTS 256 /* that wait here; the kernel keeps the others */
@@ -33,6 +34,12 @@ enum weir_managed_streams {
     WEIR_MANAGED_OF_FAULTS,
 };
 
+/* Two pieces at most change their place at a time, one each way. */
+enum weir_managed_way { WEIR_MANAGED_TO_DEVICE, WEIR_MANAGED_TO_HOST, WEIR_MANAGED_WAYS };
+
+/* Backings that are kept for the next moves: one leaves while the last one that left comes back. */
+#define WEIR_MANAGED_SPARES 4
+
 struct weir_managed {
     struct weir_session *session;
     uint32_t device; /* index of the device on which copies are made */
@@ -54,6 +61,16 @@ struct weir_managed {
     uint64_t done_at;    /* records whose work is known to be done */
     uint32_t n_orders;   /* since then */
     atomic_int streams;  /* whose the session's streams are: enum weir_managed_streams */
+
+    /* Paging; the session's thread, with the lock. */
+    CUdeviceptr scratch; /* addresses of a piece for each way; 0: none yet */
+    CUstream paging[WEIR_MANAGED_WAYS];
+    struct weir_backing spares[WEIR_MANAGED_SPARES]; /* of WEIR_PIECE_BYTES, mapped nowhere */
+    uint32_t n_spares;
+    uint64_t launches; /* counted while a piece lies on the host */
+    uint64_t retry_at; /* the launch at which the device is asked for memory again */
+    bool restless;     /* a launch has waited for work in vain */
+    uint64_t paged_bytes;
 
     pthread_mutex_t lock; /* guards what follows, done_at, the two streams and `ordered` */
     pthread_cond_t merged;
@@ -90,6 +107,8 @@ CUresult weir_managed_carry_locked(struct weir_managed *m, struct weir_managed_r
 CUresult weir_managed_carry_all_locked(struct weir_managed *m, bool idle);
 bool weir_managed_any_merged_locked(const struct weir_managed *m);
 void weir_managed_kick(struct weir_managed *m);
+/** Free what paging has, at the end. Ranges have been removed. */
+void weir_managed_paging_end(struct weir_managed *m);
 /** The thread. */
 void *weir_managed_serve(void *managed);
 

@@ -94,8 +94,8 @@ bool weir_spare_keep(struct weir_session *session, struct weir_host_chunk *chunk
     uint64_t most = most_bytes(session, chunk->device);
 
     /* Another process may have mapped a shared chunk, or may find a published one by its key. */
-    if (!spares || chunk->pinned || chunk->shared || chunk->published || chunk->bytes > most ||
-        weir_session_is_unloading(session)) {
+    if (!spares || chunk->pinned || chunk->memory == 0 || chunk->shared || chunk->published ||
+        chunk->bytes > most || weir_session_is_unloading(session)) {
         return false;
     }
     weir_account_release_all(&chunk->tenant->account, &chunk->charged);

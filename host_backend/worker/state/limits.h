@@ -62,6 +62,10 @@ const char *weir_session_last_refusal(const struct weir_session *session);
  */
 const char *weir_session_caller(const struct weir_session *session, char *name);
 
+/** How much more device memory the session may be charged, by its tenant's quotas and the limit
+ * that its guest asked for. @thread the session's */
+uint64_t weir_session_device_left(const struct weir_session *session, uint32_t device);
+
 /** Like weir_session_charge(), for several items; a refusal of anything but memory is logged. */
 CUresult weir_session_charge_all(struct weir_session *session, uint32_t device,
                                  const struct weir_amounts *amounts);
