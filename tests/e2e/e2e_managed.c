@@ -518,6 +518,33 @@ static void scenario_pages(void)
     getchar(); /* the test looks at the status */
 }
 
+/* After a prefetch the program's pages are mapped: reads fault no more. */
+static void scenario_prefetched(void)
+{
+    const size_t bytes = 48 * MIB, page = 4096; /* so much that threads help */
+    uint32_t *at = managed(bytes);
+    uint64_t entry, present = 0;
+    int good = 1, pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+
+    DRV(cu.MemsetD32_v2(address(at), 6, bytes / 4));
+    DRV(CU(MemPrefetchAsync)(address(at), bytes, CU_DEVICE_CPU, NULL));
+    for (size_t i = 0; i < bytes / page; i++) {
+        if (pread(pagemap, &entry, 8, (off_t)((address(at) / page + i) * 8)) != 8) {
+            check_die("no pagemap");
+        }
+        present += entry >> 63;
+    }
+    printf("present %llu of %zu\n", (unsigned long long)present, bytes / page);
+    for (size_t i = 0; i < bytes / 4; i += 1000) {
+        good &= at[i] == 6;
+        at[i] = 7;
+    }
+    DRV(mix(address(at), WORDS, 10, 1, NULL));
+    DRV(cu.CtxSynchronize());
+    check_true(good && at[0] == 71 && at[1] == 61 && at[6000000] == 7, "what was prefetched");
+    close(pagemap);
+}
+
 /* The program ends while its memory lies there, and a kernel waits. */
 static void scenario_killed(void)
 {
@@ -576,7 +603,8 @@ int main(int argc, char **argv)
         {"threads", scenario_threads}, {"neighbours", scenario_neighbours},
         {"fork", scenario_fork},       {"advice", scenario_advice},
         {"quota", scenario_quota},     {"one_range", scenario_one_range},
-        {"pages", scenario_pages},     {"killed", scenario_killed}};
+        {"pages", scenario_pages},     {"prefetched", scenario_prefetched},
+        {"killed", scenario_killed}};
 
     return run_scenario(argc, argv, scenarios, sizeof scenarios / sizeof scenarios[0]);
 }

@@ -104,6 +104,12 @@ class Managed(lib.Case):
                 self.assertGreater(int(moved.group(1)), 10 * (32 << 20))
         self.assertEqual(self.server.tenant("alice")["managed_host_bytes"], 0)
 
+    def test_what_is_prefetched_is_mapped(self):
+        self.need_moves()
+        out = self.scenario("prefetched").out
+        if tuple(map(int, re.match(r"(\d+)\.(\d+)", os.uname().release).groups())) >= (6, 4): # else pages are mapped by faults
+            self.assertRegex(out, r"present (\d+) of \1\b")
+
     def test_a_program_that_is_killed(self):
         self.need_moves()
         guest = self.start("killed")

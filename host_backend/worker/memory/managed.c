@@ -29,6 +29,9 @@
 
 /* Events that may stand in the driver's queue for `joined`, which has room for a thousand. */
 #define ORDERS_MOST 256
+/* Blocks that a prefetch copies at a time, and then has mapped: 32 MiB, 0.6 ms of an H200's bus;
+ * the wait for a copy takes 0.01 ms. */
+#define FETCH_BLOCKS 512
 /* How long a prefetch waits for work that has just been given. An event takes an H200 5 us. */
 #define SETTLE_NS (200 * WEIR_NS_PER_US)
 
@@ -537,7 +540,8 @@ void weir_managed_resume(struct weir_session *session)
 
 /* ---------------------------------------------------------------- to the program */
 
-static CUresult fetch(struct weir_managed *m, struct weir_managed_range *r, uint32_t at,
+/* Bring blocks that lie on the device alone. */
+static CUresult bring(struct weir_managed *m, struct weir_managed_range *r, uint32_t at,
                       uint32_t end, bool merge)
 {
     CUresult result = CUDA_SUCCESS;
@@ -560,6 +564,24 @@ static CUresult fetch(struct weir_managed *m, struct weir_managed_range *r, uint
             }
         }
     }
+    return result;
+}
+
+/* The same, and map them meanwhile. */
+static CUresult fetch(struct weir_managed *m, struct weir_managed_range *r, uint32_t at,
+                      uint32_t end, bool merge)
+{
+    struct weir_managed_mapper *mapper = weir_managed_map_begin(m, r, at, end);
+    CUresult result = CUDA_SUCCESS;
+
+    while (at < end && result == CUDA_SUCCESS) {
+        uint32_t step = end - at < FETCH_BLOCKS ? end - at : FETCH_BLOCKS;
+
+        result = bring(m, r, at, at + step, merge);
+        at += step;
+        weir_managed_map_up_to(mapper, at);
+    }
+    weir_managed_map_end(m, r, mapper);
     return result;
 }
 
@@ -609,8 +631,6 @@ CUresult weir_managed_fetch(struct weir_session *session, uint64_t address, uint
     for (struct weir_managed_range *r = m->ranges; r && result == CUDA_SUCCESS; r = r->next) {
         if (r->watched && part_of(r, address, bytes, &at, &end)) {
             result = fetch(m, r, at, end, !idle);
-            m->ahead = r->chunk->base + at * WEIR_BLOCK_BYTES;
-            m->ahead_end = r->chunk->base + end * WEIR_BLOCK_BYTES;
         }
     }
     weir_managed_merging_locked(m, false);

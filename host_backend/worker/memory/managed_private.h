@@ -75,12 +75,11 @@ struct weir_managed {
     pthread_mutex_t lock; /* guards what follows, done_at, the two streams and `ordered` */
     pthread_cond_t merged;
     struct weir_managed_range *ranges;
-    uint32_t n_cpu;            /* blocks that the CPU has, of all ranges; shown to the guest */
-    bool merging;              /* bytes are being fetched that kernels may be changing */
-    uint64_t ahead, ahead_end; /* what has been prefetched, and is to be mapped */
-    uint64_t merge_ns;         /* when MERGED blocks are compared next */
-    uint64_t merges, asked;    /* comparisons of all of them that have ended; that are asked for */
-    uint64_t merged_total;     /* blocks that both sides had at once */
+    uint32_t n_cpu;         /* blocks that the CPU has, of all ranges; shown to the guest */
+    bool merging;           /* bytes are being fetched that kernels may be changing */
+    uint64_t merge_ns;      /* when MERGED blocks are compared next */
+    uint64_t merges, asked; /* comparisons of all of them that have ended; that are asked for */
+    uint64_t merged_total;  /* blocks that both sides had at once */
 };
 
 struct weir_managed_range *weir_managed_find_locked(struct weir_managed *m, uint64_t address);
@@ -107,6 +106,19 @@ CUresult weir_managed_carry_locked(struct weir_managed *m, struct weir_managed_r
 CUresult weir_managed_carry_all_locked(struct weir_managed *m, bool idle);
 bool weir_managed_any_merged_locked(const struct weir_managed *m);
 void weir_managed_kick(struct weir_managed *m);
+/**
+ * Map blocks [first, end) for reading where that is all it takes, in threads of its own: those that
+ * have their bytes, by weir_managed_map_up_to(). The lock is held until weir_managed_map_end().
+ * @return NULL: nothing is mapped; the other two accept that
+ */
+struct weir_managed_mapper *weir_managed_map_begin(struct weir_managed *m,
+                                                   struct weir_managed_range *r, uint32_t first,
+                                                   uint32_t end);
+/** Blocks below this one have their bytes. */
+void weir_managed_map_up_to(struct weir_managed_mapper *mapper, uint32_t block);
+/** Map the rest, and wait for all. */
+void weir_managed_map_end(struct weir_managed *m, struct weir_managed_range *r,
+                          struct weir_managed_mapper *mapper);
 /** Free what paging has, at the end. Ranges have been removed. */
 void weir_managed_paging_end(struct weir_managed *m);
 /** The thread. */
