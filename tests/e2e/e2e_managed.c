@@ -471,7 +471,7 @@ static void scenario_one_range(void)
 /*
  * Pieces that are used twice come to the device, in the place of others: a seeded program that
  * draws an array, uses it twice by kernels and compares it. Run with a quota of 80 MiB: two arrays
- * fit. Every tenth step leaves a kernel waiting meanwhile, so that nothing may move.
+ * fit. Every 25th step leaves a kernel waiting meanwhile, so that nothing may move.
  */
 static void scenario_pages(void)
 {
@@ -486,7 +486,7 @@ static void scenario_pages(void)
         at[i] = managed(32 * MIB);
     }
     for (uint32_t step = 0; step < 100; step++) {
-        uint32_t i = draw(5), spot = draw(7) * WORDS + draw(WORDS / 2), waits = step % 10 == 9;
+        uint32_t i = draw(5), spot = draw(7) * WORDS + draw(WORDS / 2), waits = step % 25 == 24;
 
         if (waits) {
             *flag = 0;

@@ -28,8 +28,9 @@
 
 /* How long a launch waits for earlier work before pieces move, and an allocation. Work may wait for
  * a later call of the program, so there is an end: the move is not needed for the launch, and the
- * allocation fails. */
-#define LAUNCH_WAIT_NS     (200 * WEIR_NS_PER_MS)
+ * allocation fails. The next so many launches do not wait then, and twice as many each time. */
+#define LAUNCH_WAIT_NS     WEIR_NS_PER_S
+#define LAUNCHES_PAUSE     16
 #define ALLOCATION_WAIT_NS (2 * WEIR_NS_PER_S)
 #define LOOK_NS            (20 * WEIR_NS_PER_US) /* between two looks at an event */
 #define RETRY_LAUNCHES     64 /* until the device is asked again after it had no memory */
@@ -328,13 +329,15 @@ void weir_managed_launches_slow(struct weir_session *session, const void *params
         note_use(m, word);
     }
     if (may_move(m) && prepare(m)) {
-        /* Where work has not ended in time once, no launch waits until it has. */
-        bool idle = rest_locked(m, m->restless ? 0 : LAUNCH_WAIT_NS);
+        bool waits = m->launches >= m->waits_at;
 
-        m->restless = !idle;
-        if (idle) {
+        if (rest_locked(m, waits ? LAUNCH_WAIT_NS : 0)) {
             page_locked(m);
             m->retry_at = m->launches + RETRY_LAUNCHES;
+            m->pause = 0;
+        } else if (waits) {
+            m->pause = m->pause != 0 ? 2 * m->pause : LAUNCHES_PAUSE;
+            m->waits_at = m->launches + m->pause;
         }
     }
     pthread_mutex_unlock(&m->lock);

@@ -67,9 +67,9 @@ struct weir_managed {
     CUstream paging[WEIR_MANAGED_WAYS];
     struct weir_backing spares[WEIR_MANAGED_SPARES]; /* of WEIR_PIECE_BYTES, mapped nowhere */
     uint32_t n_spares;
-    uint64_t launches; /* counted while a piece lies on the host */
-    uint64_t retry_at; /* the launch at which the device is asked for memory again */
-    bool restless;     /* a launch has waited for work in vain */
+    uint64_t launches;        /* counted while a piece lies on the host */
+    uint64_t retry_at;        /* the launch at which the device is asked for memory again */
+    uint64_t waits_at, pause; /* the launch that may wait for work again; how many have not */
     uint64_t paged_bytes;
 
     pthread_mutex_t lock; /* guards what follows, done_at, the two streams and `ordered` */
