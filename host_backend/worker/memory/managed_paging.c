@@ -18,7 +18,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/worker/device/streams.h"
-#include "host_backend/worker/state/about.h"
 #include "host_backend/worker/state/host_calls.h"
 #include "host_backend/worker/state/limits.h"
 #include "host_backend/worker/state/platform.h"
@@ -163,11 +162,7 @@ static CUresult end(struct weir_managed *m, const struct move *v, bool keep)
         return result;
     }
     *now = v->with;
-    if (was.on_host) {
-        atomic_fetch_sub(&m->session->about->managed_host_bytes, bytes);
-    } else {
-        atomic_fetch_add(&m->session->about->managed_host_bytes, bytes);
-    }
+    weir_session_lacks_room(m->session, was.on_host ? -(int64_t)bytes : (int64_t)bytes);
     m->paged_bytes += bytes;
     give(m, bytes, was, keep);
     return CUDA_SUCCESS;
@@ -317,7 +312,7 @@ void weir_managed_launches_slow(struct weir_session *session, const void *params
 {
     struct weir_managed *m = session->devices.managed;
 
-    if (atomic_load_explicit(&session->about->managed_host_bytes, memory_order_relaxed) == 0) {
+    if (weir_session_lacking_room(session) == 0) {
         return;
     }
     pthread_mutex_lock(&m->lock);

@@ -1,7 +1,7 @@
 /* The device's side of a managed chunk: see pieces.h. */
 #include "host_backend/worker/memory/pieces.h"
+#include "host_backend/worker/memory/access.h"
 
-#include "host_backend/worker/state/about.h"
 #include "host_backend/worker/state/limits.h"
 #include "host_backend/worker/state/platform.h"
 #include "host_backend/worker/state/tenant.h"
@@ -143,7 +143,7 @@ static CUresult make_piece(struct weir_session *session, struct weir_host_chunk 
     }
     chunk->pieces[i].now = backing;
     if (backing.on_host) {
-        atomic_fetch_add(&session->about->managed_host_bytes, bytes);
+        weir_session_lacks_room(session, (int64_t)bytes);
     }
     return CUDA_SUCCESS;
 }
@@ -182,7 +182,7 @@ void weir_pieces_drop(struct weir_session *session, struct weir_host_chunk *chun
         if (backing.memory != 0) {
             (void)session->driver->cuMemUnmap(chunk->base + i * WEIR_PIECE_BYTES, bytes);
             if (backing.on_host) {
-                atomic_fetch_sub(&session->about->managed_host_bytes, bytes);
+                weir_session_lacks_room(session, -(int64_t)bytes);
             }
             weir_backing_drop(session, chunk->device, bytes, backing);
         }

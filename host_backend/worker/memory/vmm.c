@@ -6,6 +6,7 @@
  * mapping is accessible, it is in the session's ranges, which copies are checked against.
  */
 #include "host_backend/worker/memory/vmm.h"
+#include "host_backend/worker/memory/access.h"
 
 #include "base/log.h"
 #include "host_backend/worker/device/device.h"

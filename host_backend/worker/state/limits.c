@@ -360,6 +360,16 @@ void weir_session_unpins(struct weir_session *session, uint64_t bytes)
     atomic_fetch_sub(&session->about->pinned_bytes, bytes);
 }
 
+void weir_session_lacks_room(struct weir_session *session, int64_t bytes)
+{
+    atomic_fetch_add(&session->about->managed_host_bytes, (uint64_t)bytes);
+}
+
+uint64_t weir_session_lacking_room(const struct weir_session *session)
+{
+    return atomic_load_explicit(&session->about->managed_host_bytes, memory_order_relaxed);
+}
+
 /* The memory held by the session's process. A monitor holds none, but NVML in a process must agree
  * with cuMemGetInfo there. */
 static uint64_t held_by_process(const struct weir_session *session, uint32_t device)

@@ -102,6 +102,10 @@ void weir_session_let_go(struct weir_session *session, uint32_t device, uint64_t
 void weir_session_pins(struct weir_session *session, uint64_t bytes);
 void weir_session_unpins(struct weir_session *session, uint64_t bytes);
 
+/** Count managed memory that has no room on a device. @param bytes  negative: less of it */
+void weir_session_lacks_room(struct weir_session *session, int64_t bytes);
+uint64_t weir_session_lacking_room(const struct weir_session *session);
+
 /** Reduce the size of a device that is shown to the guest to the limit that it asked for. */
 void weir_session_limit_info(const struct weir_session *session, uint32_t device,
                              uint64_t *free_bytes, uint64_t *total_bytes);
