@@ -432,6 +432,20 @@ static void scenario_quota(void)
     check_int(free_bytes(), before, "and is given back");
 }
 
+/* With room for the memory once in pinned memory, not for its pieces as well. */
+static void scenario_no_room(void)
+{
+    size_t before = free_bytes();
+    uint32_t *at = managed(64 * MIB);
+
+    check_true(!moves(at), "it is pinned memory");
+    check_int(free_bytes(), before, "nothing of it stays on the device");
+    at[7] = 5;
+    DRV(mix(address(at), 64, 3, 1, NULL));
+    DRV(cu.CtxSynchronize());
+    check_int(at[7], 16, "and kernels use it");
+}
+
 /* Words far apart, of one allocation that is larger than the quota. */
 static void scenario_one_range(void)
 {
@@ -598,15 +612,22 @@ static void scenario_advice(void)
 
 int main(int argc, char **argv)
 {
-    static const struct scenario scenarios[] = {
-        {"where", scenario_where},     {"turns", scenario_turns},
-        {"calls", scenario_calls},     {"flag", scenario_flag},
-        {"overlap", scenario_overlap}, {"function", scenario_function},
-        {"threads", scenario_threads}, {"neighbours", scenario_neighbours},
-        {"fork", scenario_fork},       {"advice", scenario_advice},
-        {"quota", scenario_quota},     {"one_range", scenario_one_range},
-        {"pages", scenario_pages},     {"prefetched", scenario_prefetched},
-        {"killed", scenario_killed}};
+    static const struct scenario scenarios[] = {{"where", scenario_where},
+                                                {"turns", scenario_turns},
+                                                {"calls", scenario_calls},
+                                                {"flag", scenario_flag},
+                                                {"overlap", scenario_overlap},
+                                                {"function", scenario_function},
+                                                {"threads", scenario_threads},
+                                                {"neighbours", scenario_neighbours},
+                                                {"fork", scenario_fork},
+                                                {"advice", scenario_advice},
+                                                {"quota", scenario_quota},
+                                                {"one_range", scenario_one_range},
+                                                {"no_room", scenario_no_room},
+                                                {"pages", scenario_pages},
+                                                {"prefetched", scenario_prefetched},
+                                                {"killed", scenario_killed}};
 
     return run_scenario(argc, argv, scenarios, sizeof scenarios / sizeof scenarios[0]);
 }

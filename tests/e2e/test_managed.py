@@ -95,6 +95,14 @@ class Managed(lib.Case):
         self.scenario("one_range")
         self.server.wait_idle()
 
+    def test_no_room_on_the_host_either(self):
+        self.server = self.host({"alice": {"memory": "40MiB", "pinned": "90MiB"}})
+        self.need_moves()
+        self.scenario("no_room")
+        tenant = self.server.tenant("alice")
+        self.assertEqual((tenant["refused_device"], tenant["refused_pinned"]), (0, 0))
+        self.server.wait_idle()
+
     def test_pages_change_their_place(self):
         self.server = self.host({"alice": {"memory": "80MiB"}})
         self.need_moves()

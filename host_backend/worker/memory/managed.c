@@ -83,15 +83,24 @@ bool weir_managed_is_idle_locked(struct weir_managed *m)
     return m->done_at == weir_session_calls(m->session);
 }
 
+/* A copy for each piece: the driver is not asked to copy between one place and two kinds of memory.
+ */
 CUresult weir_managed_copy_locked(struct weir_managed *m, const struct weir_managed_range *r,
                                   uint32_t first, uint32_t n, bool to_device)
 {
-    uint64_t at = first * WEIR_BLOCK_BYTES, bytes = n * WEIR_BLOCK_BYTES;
-    CUdeviceptr device = r->chunk->base + at, pages = (uintptr_t)(r->pages + at);
+    uint64_t at = first * WEIR_BLOCK_BYTES, end = at + n * WEIR_BLOCK_BYTES, bytes;
     const struct weir_driver *d = m->session->driver;
+    CUresult result = CUDA_SUCCESS;
 
-    return to_device ? d->cuMemcpyAsync(device, pages, bytes, m->copies)
-                     : d->cuMemcpyAsync(pages, device, bytes, m->copies);
+    for (; at < end && result == CUDA_SUCCESS; at += bytes) {
+        CUdeviceptr device = r->chunk->base + at, pages = (uintptr_t)(r->pages + at);
+
+        bytes = WEIR_PIECE_BYTES - at % WEIR_PIECE_BYTES;
+        bytes = bytes < end - at ? bytes : end - at;
+        result = to_device ? d->cuMemcpyAsync(device, pages, bytes, m->copies)
+                           : d->cuMemcpyAsync(pages, device, bytes, m->copies);
+    }
+    return result;
 }
 
 static CUresult copied(struct weir_managed *m, CUresult result)
@@ -277,6 +286,7 @@ static CUresult map_file(struct weir_session *session, struct weir_managed_range
 CUresult weir_managed_add(struct weir_session *session, struct weir_host_chunk *chunk, int *ret_fd)
 {
     struct weir_managed *m = session->devices.managed;
+    enum weir_account_item refused;
     struct weir_managed_range *r;
     CUresult result;
 
@@ -290,8 +300,10 @@ CUresult weir_managed_add(struct weir_session *session, struct weir_host_chunk *
     }
     r->chunk = chunk;
     r->charged = weir_host_memory_cost(chunk->bytes, false);
-    result = weir_session_charge_all(session, chunk->device, &r->charged);
-    if (result == CUDA_SUCCESS) {
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (!weir_account_charge_all(&session->tenant->account, &r->charged, &refused)) {
+        session->op.lack = WEIR_LACK_REFUSED; /* the guest asks for pinned memory then */
+    } else {
         result = map_file(session, r, ret_fd);
         if (result != CUDA_SUCCESS) {
             weir_account_release_all(&session->tenant->account, &r->charged);

@@ -125,9 +125,11 @@ CUresult weir_backing_map(struct weir_session *session, uint32_t device, uint64_
 
 /* ---------------------------------------------------------------- all pieces of a chunk */
 
-static CUresult make_piece(struct weir_session *session, struct weir_host_chunk *chunk, uint32_t i)
+/* A piece that is zero when the stream's work is done. */
+static CUresult make_piece(struct weir_session *session, struct weir_host_chunk *chunk, uint32_t i,
+                           CUstream stream)
 {
-    uint64_t bytes = weir_piece_bytes(chunk, i);
+    uint64_t at = chunk->base + i * WEIR_PIECE_BYTES, bytes = weir_piece_bytes(chunk, i);
     struct weir_backing backing;
     CUresult result = weir_backing_make(session, chunk->device, bytes, false, &backing);
 
@@ -135,8 +137,7 @@ static CUresult make_piece(struct weir_session *session, struct weir_host_chunk 
         result = weir_backing_make(session, chunk->device, bytes, true, &backing);
     }
     WEIR_TRY(result);
-    result = weir_backing_map(session, chunk->device, chunk->base + i * WEIR_PIECE_BYTES, bytes,
-                              backing);
+    result = weir_backing_map(session, chunk->device, at, bytes, backing);
     if (result != CUDA_SUCCESS) {
         weir_backing_drop(session, chunk->device, bytes, backing);
         return result;
@@ -145,28 +146,24 @@ static CUresult make_piece(struct weir_session *session, struct weir_host_chunk 
     if (backing.on_host) {
         weir_session_lacks_room(session, (int64_t)bytes);
     }
-    return CUDA_SUCCESS;
+    return session->driver->cuMemsetD8Async(at, 0, bytes, stream);
 }
 
 CUresult weir_pieces_make(struct weir_session *session, struct weir_host_chunk *chunk,
                           CUstream stream)
 {
     uint32_t n = weir_pieces_count(chunk);
-    CUresult result = CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS, cleared;
 
     chunk->pieces = calloc(n, sizeof *chunk->pieces);
     if (!chunk->pieces) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     for (uint32_t i = 0; i < n && result == CUDA_SUCCESS; i++) {
-        result = make_piece(session, chunk, i);
+        result = make_piece(session, chunk, i, stream);
     }
-    if (result == CUDA_SUCCESS) {
-        result = session->driver->cuMemsetD8Async(chunk->base, 0, chunk->bytes, stream);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = weir_memory_cleared(session->driver, stream);
-    }
+    cleared = weir_memory_cleared(session->driver, stream);
+    result = result == CUDA_SUCCESS ? cleared : result;
     if (result != CUDA_SUCCESS) {
         weir_pieces_drop(session, chunk);
     }
