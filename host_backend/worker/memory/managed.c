@@ -83,8 +83,8 @@ bool weir_managed_is_idle_locked(struct weir_managed *m)
     return m->done_at == weir_session_calls(m->session);
 }
 
-/* A copy for each piece: the driver is not asked to copy between one place and two kinds of memory.
- */
+/* A copy for each piece, since the driver need not copy between one place and two kinds of memory
+ * at once. */
 CUresult weir_managed_copy_locked(struct weir_managed *m, const struct weir_managed_range *r,
                                   uint32_t first, uint32_t n, bool to_device)
 {
