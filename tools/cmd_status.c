@@ -47,10 +47,14 @@ static void print_tenants(const struct weir_status_report *report)
         char used[16];
         char quota[16];
         char pinned[16];
-        printf("%-*s %6u %-8s %-8s %8u %12s %12s %12s%s%s%s\n", width, t->name, t->weight,
-               t->priority, t->isolation, t->sessions, weir_human_bytes(t->used_bytes, used),
-               weir_human_quota(t->quota_bytes, quota), weir_human_bytes(t->pinned_bytes, pinned),
-               t->drained ? "  drained" : "", t->labels[0] ? "  " : "", t->labels);
+        char managed[16];
+        printf("%-*s %6u %-8s %-8s %8u %12s %12s %12s", width, t->name, t->weight, t->priority,
+               t->isolation, t->sessions, weir_human_bytes(t->used_bytes, used),
+               weir_human_quota(t->quota_bytes, quota), weir_human_bytes(t->pinned_bytes, pinned));
+        if (t->managed_host_bytes != 0) {
+            printf("  %s managed on the host", weir_human_bytes(t->managed_host_bytes, managed));
+        }
+        printf("%s%s%s\n", t->drained ? "  drained" : "", t->labels[0] ? "  " : "", t->labels);
     }
 }
 

@@ -232,6 +232,25 @@ static void check_library(struct view *view)
     }
 }
 
+/* May they have managed memory that moves (docs/design/managed.md)? */
+static void check_managed(const struct view *view)
+{
+    FILE *setting = fopen("/proc/sys/vm/unprivileged_userfaultfd", "re");
+    bool for_all = setting && fgetc(setting) == '1';
+    char closed[PATH_MAX];
+    if (setting) {
+        fclose(setting);
+    }
+    for (size_t i = 0; i < view->n_eyes && !for_all; i++) {
+        if (view->eyes[i].uid != 0 &&
+            weir_eyes_access(&view->eyes[i], "/dev/userfaultfd", R_OK | W_OK, closed) != 0) {
+            weir_doctor_ok("managed memory (cudaMallocManaged) of %s stays on the host, where "
+                           "kernels are slower with it: they may not open /dev/userfaultfd",
+                           view->eyes[i].whose);
+        }
+    }
+}
+
 void weir_doctor_places(const struct weir_status_report *report,
                         const struct weir_host_config *config)
 {
@@ -253,5 +272,6 @@ void weir_doctor_places(const struct weir_status_report *report,
         check_machines(view);
     }
     check_library(view);
+    check_managed(view);
     free(view);
 }

@@ -180,6 +180,7 @@ static void fill_holdings_locked(const struct weir_worker *worker, const struct 
         row->orphans += atomic_load(&s->about->orphaned_ns) != 0;
         used_bytes += atomic_load(&s->about->held_bytes);
         pinned_bytes += atomic_load(&s->about->pinned_bytes);
+        row->managed_host_bytes += atomic_load(&s->about->managed_host_bytes);
     }
     row->sessions = (uint32_t)weir_account_used(&t->account, WEIR_ACCOUNT_SESSIONS);
     row->used_bytes = weir_account_used(&t->account, WEIR_ACCOUNT_DEVICE_MEMORY);

@@ -179,7 +179,9 @@ static CUresult check_prop(const CUmemAllocationProp *prop, struct weir_soft_dev
         return *ret_device ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
     }
     *ret_device = NULL;
-    return CUDA_ERROR_NOT_SUPPORTED; /* attributes 141 and 145 say so */
+    return prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA && prop->location.id == 0
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_NOT_SUPPORTED; /* attribute 145 says so */
 }
 
 static CUresult chunk_make(int fd, uint64_t bytes, const CUmemAllocationProp *prop,
@@ -247,10 +249,10 @@ CUresult weir_soft_cuMemCreate(CUmemGenericAllocationHandle *ret, size_t bytes,
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(check_prop(prop, &device));
-    if (bytes > weir_soft_device_free_bytes(device)) {
+    if (device && bytes > weir_soft_device_free_bytes(device)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    int fd = chunk_file(device);
+    int fd = chunk_file(device ? device : weir_soft_device_at(0));
     if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) {
         if (fd >= 0) {
             close(fd);
@@ -360,13 +362,14 @@ CUresult weir_soft_cuMemSetAccess(CUdeviceptr base, size_t bytes, const CUmemAcc
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (size_t i = 0; i < count; i++) {
-        if (descs[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        bool on_host = descs[i].location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+        if ((!on_host && descs[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) ||
             (descs[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
              descs[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
              descs[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        if (!weir_soft_device_at(descs[i].location.id)) {
+        if (!on_host && !weir_soft_device_at(descs[i].location.id)) {
             return CUDA_ERROR_INVALID_DEVICE;
         }
     }

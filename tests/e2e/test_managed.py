@@ -2,6 +2,7 @@
 """Managed memory: docs/design/managed.md (e2e_managed.c)."""
 import os
 import re
+import subprocess
 
 import lib
 
@@ -10,6 +11,12 @@ AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 DEVICE_FOR_ALL = ["unshare", "--mount", "sh", "-c", 'd=$(mktemp) && rm $d && mknod $d c "$0" "$1" && chmod 666 $d && '
                   'mount --bind $d /dev/userfaultfd && rm $d && shift && exec "$@"']
 SCENARIOS = ("calls", "flag", "overlap", "function", "threads", "neighbours")
+
+
+def sanitizers():
+    """The runtime that a sanitized guest library needs in a program that is not, which is to come first."""
+    said = subprocess.run(["ldd", os.path.join(lib.places.guest_lib, "libcuda.so.1")], capture_output=True, text=True).stdout
+    return re.findall(r"lib[at]san\.so\.\d+ => (\S+)", said)
 
 
 class Managed(lib.Case):
@@ -80,7 +87,43 @@ class Managed(lib.Case):
         self.need_moves()
         self.scenario("quota")
         self.server.wait_idle()
-        self.assertEqual(self.server.tenant("alice").get("refused", 0), 0)
+        self.assertEqual(self.server.tenant("alice")["refused_device"], 0)
+
+    def test_one_range_larger_than_the_quota(self):
+        self.server = self.host({"alice": {"memory": "80MiB"}})
+        self.need_moves()
+        self.scenario("one_range")
+        self.server.wait_idle()
+
+    def test_no_room_on_the_host_either(self):
+        self.server = self.host({"alice": {"memory": "40MiB", "pinned": "90MiB"}})
+        self.need_moves()
+        self.scenario("no_room")
+        tenant = self.server.tenant("alice")
+        self.assertEqual((tenant["refused_device"], tenant["refused_pinned"]), (0, 0))
+        self.server.wait_idle()
+
+    def test_pages_change_their_place(self):
+        self.server = self.host({"alice": {"memory": "80MiB"}})
+        self.need_moves()
+        for seed in range(1, 3):
+            with self.subTest(seed):
+                guest = self.start("pages", env={"SEED": str(seed), "STAYS": "1"})
+                lib.until(lambda: "ready" in guest.lines or not guest.alive(), 60, "the program is done")
+                tenant = self.server.tenant("alice")
+                self.assertGreaterEqual(tenant["managed_host_bytes"], 64 << 20, guest.tail())
+                self.assertLessEqual(tenant["used_bytes"], 80 << 20)
+                guest.kill()
+                self.server.wait_idle()
+                moved = re.search(r"managed: memory has changed its place.* bytes=(\d+)", self.server.process.tail())
+                self.assertGreater(int(moved.group(1)), 5 * (32 << 20))
+        self.assertEqual(self.server.tenant("alice")["managed_host_bytes"], 0)
+
+    def test_what_is_prefetched_is_mapped(self):
+        self.need_moves()
+        out = self.scenario("prefetched").out
+        if tuple(map(int, re.match(r"(\d+)\.(\d+)", os.uname().release).groups())) >= (6, 4): # else pages are mapped by faults
+            self.assertRegex(out, r"present (\d+) of \1\b")
 
     def test_a_program_that_is_killed(self):
         self.need_moves()
@@ -96,6 +139,30 @@ class Managed(lib.Case):
         os.kill(self.server.worker_pid(), 9)
         guest.kill()
         self.server.wait_idle()
+
+    def test_forced_moves(self):
+        """Each program with managed memory, while blocks are moved at random moments. WEIR_FORCED_MOVES: how many for each."""
+        wanted = int(os.environ.get("WEIR_FORCED_MOVES", "20"))
+        self.need_moves()
+        programs = {name: [os.path.join(lib.places.cuda, name)] for name in lib.places.cuda_programs("managed_")}  # where there is nvcc
+        small = self.host({"alice": {"memory": "80MiB"}})
+        for name in ("turns", *SCENARIOS, "pages"):
+            programs[name] = [lib.places.program("e2e_managed"), name]
+        preloads = " ".join([*sanitizers(), os.path.join(os.path.dirname(lib.places.program("e2e_managed")), "e2e_moves.so")])
+        for name, argv in programs.items():
+            with self.subTest(name):
+                n, seed = 0, 0
+                while n < wanted:
+                    seed += 1
+                    self.assertLess(seed, 50 + wanted, f"{n} moves only")
+                    server = small if name == "pages" else self.server
+                    full, env = lib.guest_argv(server, lib.SHM, "alice", argv[0], argv[1:])
+                    full[full.index("--") + 1:full.index("--") + 1] = ["env", f"LD_PRELOAD={preloads}", f"SEED={seed}"]
+                    guest = lib.Process(full, env=env, name=name)
+                    self.addCleanup(guest.kill)
+                    code = guest.wait(100)
+                    self.assertEqual(code, 0, f"seed {seed}\n{guest.tail()}\n{server.process.tail()}")
+                    n += int(re.search(r"^moves (\d+)$", guest.err, re.M).group(1))
 
     def test_who_may_open_the_device(self):
         if os.geteuid() != 0 or not os.path.exists("/dev/userfaultfd"):

@@ -20,6 +20,7 @@
 #include "host_backend/worker/device/device_idle.h"
 #include "host_backend/worker/device/gates.h"
 #include "host_backend/worker/device/prints.h"
+#include "host_backend/worker/memory/access.h"
 #include "host_backend/worker/memory/chunk.h"
 #include "host_backend/worker/memory/directory.h"
 #include "host_backend/worker/memory/memory.h"

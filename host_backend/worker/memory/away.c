@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "host_backend/worker/device/device_idle.h"
 #include "host_backend/worker/device/streams.h"
+#include "host_backend/worker/memory/access.h"
 #include "host_backend/worker/memory/chunk.h"
 #include "host_backend/worker/memory/holdings.h"
 #include "host_backend/worker/memory/spare.h"
@@ -53,7 +54,7 @@ static bool is_movable_chunk(const struct weir_grant *grant)
 {
     const struct weir_host_chunk *chunk = grant->chunk;
 
-    return !chunk->pinned && !chunk->managed && !grant->opened && !chunk->shared &&
+    return !chunk->pinned && chunk->memory != 0 && !grant->opened && !chunk->shared &&
            !chunk->published;
 }
 

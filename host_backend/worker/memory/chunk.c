@@ -10,7 +10,10 @@
  * again, and not cleared.
  */
 #include "host_backend/worker/memory/chunk.h"
+#include "host_backend/worker/memory/access.h"
 #include "host_backend/worker/memory/ipc.h"
+#include "host_backend/worker/memory/managed.h"
+#include "host_backend/worker/memory/pieces.h"
 #include "host_backend/worker/memory/region.h"
 #include "host_backend/worker/memory/spare.h"
 #include "host_backend/worker/memory/tenant_window.h"
@@ -30,9 +33,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-/* An H200 clears 64 MiB in 20 us, but a sleep takes a hundred. */
-#define CLEAR_SPIN_NS (200 * WEIR_NS_PER_US)
 
 /* Can QEMU truncate the file of the chunk's pages? */
 static bool is_loose(const struct weir_host_chunk *chunk)
@@ -94,15 +94,6 @@ static void give_address(struct weir_host_chunk *chunk)
     pthread_mutex_unlock(&t->lock);
 }
 
-struct weir_amounts weir_device_memory_cost(const struct weir_worker *worker, uint32_t device,
-                                            uint64_t bytes)
-{
-    struct weir_amounts cost = weir_account_device_bytes(device, bytes);
-
-    cost.of[WEIR_ACCOUNT_DESCRIPTORS] = worker->platform.real ? 0 : 1;
-    return cost;
-}
-
 static CUresult create_memory(struct weir_worker *worker, uint32_t device, uint64_t bytes,
                               CUmemGenericAllocationHandle *ret_memory)
 {
@@ -127,6 +118,9 @@ CUresult weir_memory_create(struct weir_session *session, uint32_t device, uint6
         result = create_memory(session->worker, device, bytes, ret_memory);
     }
     if (result == CUDA_ERROR_OUT_OF_MEMORY && weir_chunk_ready_drop(session->worker)) {
+        result = create_memory(session->worker, device, bytes, ret_memory);
+    }
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && weir_managed_give_way(session, bytes)) {
         result = create_memory(session->worker, device, bytes, ret_memory);
     }
     return weir_session_note_lack(session, result);
@@ -162,52 +156,6 @@ void weir_memory_drop(struct weir_worker *worker, uint64_t id)
     weir_worker_tell(worker, &message);
 }
 
-/* Can a device among `users` reach another one's memory? */
-static bool reaches(const struct weir_worker *worker, uint32_t i, uint32_t users, uint32_t device)
-{
-    return i != device && (users >> i & 1) != 0 &&
-           (worker->platform.devices[i].peers >> device & 1) != 0;
-}
-
-CUresult weir_memory_access(struct weir_worker *worker, uint32_t device, uint32_t users,
-                            uint64_t base, uint64_t bytes, CUmemAccess_flags flags)
-{
-    CUmemAccessDesc access[WEIR_DEVICES_MAX];
-    size_t n = 1;
-    CUresult result;
-
-    memset(access, 0, sizeof access);
-    for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
-        size_t at = i == device ? 0 : n;
-
-        if (i == device || reaches(worker, i, users, device)) {
-            access[at].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-            access[at].location.id = worker->platform.devices[i].cu;
-            access[at].flags = flags;
-            n += i != device;
-        }
-    }
-    result = worker->platform.driver.cuMemSetAccess(base, bytes, access, n);
-    if (result != CUDA_SUCCESS && n > 1) {
-        /* The number of links to peers is limited: beyond that, copies are staged. */
-        result = worker->platform.driver.cuMemSetAccess(base, bytes, access, 1);
-    }
-    return result;
-}
-
-void weir_memory_reach(struct weir_worker *worker, uint32_t device, uint32_t users, uint64_t base,
-                       uint64_t bytes, CUmemAccess_flags flags)
-{
-    bool any = false;
-
-    for (uint32_t i = 0; i < worker->platform.n_devices && !any; i++) {
-        any = reaches(worker, i, users, device);
-    }
-    if (any) { /* without access, copies are staged */
-        (void)weir_memory_access(worker, device, users, base, bytes, flags);
-    }
-}
-
 /* Map the chunk's memory at its address, for a session's devices. */
 static CUresult map_memory(struct weir_host_chunk *chunk, const struct weir_session *session)
 {
@@ -221,17 +169,6 @@ static CUresult map_memory(struct weir_host_chunk *chunk, const struct weir_sess
         (void)w->platform.driver.cuMemUnmap(chunk->base, chunk->bytes);
     }
     return result;
-}
-
-CUresult weir_memory_cleared(const struct weir_driver *driver, CUstream stream)
-{
-    uint64_t end_ns = weir_clock_now_ns() + CLEAR_SPIN_NS;
-    CUresult result;
-
-    do {
-        result = driver->cuStreamQuery(stream);
-    } while (result == CUDA_ERROR_NOT_READY && weir_clock_now_ns() < end_ns);
-    return result == CUDA_ERROR_NOT_READY ? driver->cuStreamSynchronize(stream) : result;
 }
 
 static CUresult clear_device(const struct weir_host_chunk *chunk, CUstream stream)
@@ -486,6 +423,7 @@ static CUresult make_device(struct weir_session *session, struct weir_host_chunk
     struct weir_ready_chunk ready;
     CUresult result;
 
+    weir_managed_make_room(session, chunk->device, chunk->bytes);
     WEIR_TRY(charge(session, chunk));
     if (chunk->device == 0 && take_ready(session->worker, chunk->bytes, &ready)) {
         result = use_ready(session, chunk, &ready);
@@ -494,6 +432,20 @@ static CUresult make_device(struct weir_session *session, struct weir_host_chunk
         result = map_device(chunk, session, stream);
     }
     if (result != CUDA_SUCCESS) {
+        give_address(chunk);
+    }
+    return result;
+}
+
+static CUresult make_managed(struct weir_session *session, struct weir_host_chunk *chunk,
+                             uint64_t unit, CUstream stream)
+{
+    CUresult result;
+
+    WEIR_TRY(take_place(chunk, unit));
+    result = weir_pieces_make(session, chunk, stream);
+    if (result != CUDA_SUCCESS) {
+        session->op.lack = WEIR_LACK_REFUSED; /* the guest asks for pinned memory then */
         give_address(chunk);
     }
     return result;
@@ -545,13 +497,13 @@ CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64
                                       .id = atomic_fetch_add(&w->counts.next_chunk, 1) + 1,
                                       .bytes = bytes,
                                       .pinned = pinned,
-                                      .managed = kind == WEIR_GRANT_MANAGED,
                                       .device = (uint8_t)device,
                                       .fd = -1,
                                       .region_end = pinned ? end : NULL,
                                       .refs = 1};
-    result =
-        pinned ? map_at_new_address(session, chunk) : make_device(session, chunk, unit, stream);
+    result = pinned                       ? map_at_new_address(session, chunk)
+             : kind == WEIR_GRANT_MANAGED ? make_managed(session, chunk, unit, stream)
+                                          : make_device(session, chunk, unit, stream);
     if (result != CUDA_SUCCESS) {
         free(chunk);
         return result;
@@ -699,11 +651,10 @@ void weir_chunk_unback(struct weir_host_chunk *chunk)
 {
     const struct weir_driver *driver = &chunk->tenant->worker->platform.driver;
 
-    if (chunk->memory == 0) {
-        return;
+    if (chunk->memory != 0) { /* pieces have gone before (weir_pieces_drop()) */
+        (void)driver->cuMemUnmap(chunk->base, chunk->bytes);
+        (void)driver->cuMemRelease(chunk->memory);
     }
-    (void)driver->cuMemUnmap(chunk->base, chunk->bytes);
-    (void)driver->cuMemRelease(chunk->memory);
     if (chunk->kept) {
         weir_memory_drop(chunk->tenant->worker, chunk->id);
     }

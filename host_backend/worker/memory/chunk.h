@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 struct weir_host_chunk;
+struct weir_piece;
 struct weir_region_end;
 struct weir_session;
 struct weir_tenant;
@@ -29,9 +30,10 @@ struct weir_host_chunk {
     uint64_t id;
     uint64_t base, bytes;
     bool pinned;
-    bool managed;
-    uint8_t device;                      /* index of the worker's device that the memory lies on */
-    CUmemGenericAllocationHandle memory; /* of device memory; 0: it is away (away.h) */
+    uint8_t device; /* index of the worker's device that the memory lies on */
+    /* Of device memory that is not managed; 0: it is away (away.h). */
+    CUmemGenericAllocationHandle memory;
+    struct weir_piece *pieces; /* managed: memory/pieces.h; owned */
     struct weir_amounts charged;
     int fd;                             /* pinned: the memfd, until the guest has it; else -1 */
     struct weir_region_end *region_end; /* pinned memory of a virtual machine: its session's end */
@@ -103,12 +105,6 @@ void weir_chunk_ready_cleared(struct weir_worker *worker);
  */
 bool weir_chunk_ready_drop(struct weir_worker *worker);
 
-/** What device memory is charged as: softgpu keeps a file of each piece, NVIDIA's driver none. */
-struct weir_amounts weir_device_memory_cost(const struct weir_worker *worker, uint32_t device,
-                                            uint64_t bytes);
-/** Wait for a stream that clears memory. @return as cuStreamSynchronize() @thread any, with its
- * context */
-CUresult weir_memory_cleared(const struct weir_driver *driver, CUstream stream);
 /**
  * Make device memory without an address, exportable if the driver can. @return CUDA_SUCCESS, the
  * driver's error; CUDA_ERROR_OUT_OF_MEMORY has been noted (weir_session_note_lack()).
@@ -116,18 +112,6 @@ CUresult weir_memory_cleared(const struct weir_driver *driver, CUstream stream);
  */
 CUresult weir_memory_create(struct weir_session *session, uint32_t device, uint64_t bytes,
                             CUmemGenericAllocationHandle *ret_memory);
-/**
- * Give access to mapped memory to its device, and to the devices in `users` (a bit each) that can
- * reach it. Then copies between devices, and kernels that use another device's memory, need no
- * further call. A session's users are the devices that it has used; weir_session_switch() adds
- * later ones.
- */
-CUresult weir_memory_access(struct weir_worker *worker, uint32_t device, uint32_t users,
-                            uint64_t base, uint64_t bytes, CUmemAccess_flags flags);
-/** Give further users access to memory that has been mapped with these flags. Users that cannot
- * reach it are ignored. */
-void weir_memory_reach(struct weir_worker *worker, uint32_t device, uint32_t users, uint64_t base,
-                       uint64_t bytes, CUmemAccess_flags flags);
 /** Give the supervisor a descriptor of the memory, under this id. false: it did not get one. */
 bool weir_memory_keep(struct weir_tenant *tenant, CUmemGenericAllocationHandle memory, uint64_t id,
                       uint64_t base, uint64_t bytes);

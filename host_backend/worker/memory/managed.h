@@ -71,6 +71,29 @@ static inline void weir_managed_reached(struct weir_session *session, uint64_t a
     }
 }
 
+/**
+ * A kernel is about to be launched: what its arguments name is used, and may come to the device.
+ * Waits for earlier work only if something is to move.
+ * @param params  all that the kernel gets, `bytes` of them.
+ */
+void weir_managed_launches_slow(struct weir_session *session, const void *params, size_t bytes);
+static inline void weir_managed_launches(struct weir_session *session, const void *params,
+                                         size_t bytes)
+{
+    if (__builtin_expect(session->devices.managed != NULL, 0)) {
+        weir_managed_launches_slow(session, params, bytes);
+    }
+}
+
+/**
+ * Have managed memory leave the device, what has not been used for longest first.
+ * @param bytes  at least so many, where there are.
+ * @return has any left? false also: work is under way, or the host has no room
+ */
+bool weir_managed_give_way(struct weir_session *session, uint64_t bytes);
+/** Do so if the session may not be charged `bytes` more of a device's memory. */
+void weir_managed_make_room(struct weir_session *session, uint32_t device, uint64_t bytes);
+
 /** The session's thread is about to wait for a record, and touches no stream until it has resumed:
  * the thread that serves faults may meanwhile. */
 void weir_managed_rest(struct weir_session *session);

@@ -1,4 +1,4 @@
-/* The inside of managed memory: managed.c and managed_faults.c. */
+/* The inside of managed memory: managed.c, managed_faults.c and managed_paging.c. */
 #ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_MANAGED_PRIVATE_H
 #define WEIR_HOST_BACKEND_WORKER_MEMORY_MANAGED_PRIVATE_H
 
@@ -6,6 +6,7 @@
 #include "host_backend/worker/memory/chunk.h"
 #include "host_backend/worker/memory/managed.h"
 #include "host_backend/worker/memory/managed_blocks.h"
+#include "host_backend/worker/memory/pieces.h"
 #include <pthread.h>
 
 #define WEIR_MANAGED_FAULTS 256 /* that wait here; the kernel keeps the others */
@@ -33,6 +34,12 @@ enum weir_managed_streams {
     WEIR_MANAGED_OF_FAULTS,
 };
 
+/* Two pieces at most change their place at a time, one each way. */
+enum weir_managed_way { WEIR_MANAGED_TO_DEVICE, WEIR_MANAGED_TO_HOST, WEIR_MANAGED_WAYS };
+
+/* Backings that are kept for the next moves: one leaves while the last one that left comes back. */
+#define WEIR_MANAGED_SPARES 4
+
 struct weir_managed {
     struct weir_session *session;
     uint32_t device; /* index of the device on which copies are made */
@@ -55,15 +62,24 @@ struct weir_managed {
     uint32_t n_orders;   /* since then */
     atomic_int streams;  /* whose the session's streams are: enum weir_managed_streams */
 
+    /* Paging; the session's thread, with the lock. */
+    CUdeviceptr scratch; /* addresses of a piece for each way; 0: none yet */
+    CUstream paging[WEIR_MANAGED_WAYS];
+    struct weir_backing spares[WEIR_MANAGED_SPARES]; /* of WEIR_PIECE_BYTES, mapped nowhere */
+    uint32_t n_spares;
+    uint64_t launches;        /* counted while a piece lies on the host */
+    uint64_t retry_at;        /* the launch at which the device is asked for memory again */
+    uint64_t waits_at, pause; /* the launch that may wait for work again; how many have not */
+    uint64_t paged_bytes;
+
     pthread_mutex_t lock; /* guards what follows, done_at, the two streams and `ordered` */
     pthread_cond_t merged;
     struct weir_managed_range *ranges;
-    uint32_t n_cpu;            /* blocks that the CPU has, of all ranges; shown to the guest */
-    bool merging;              /* bytes are being fetched that kernels may be changing */
-    uint64_t ahead, ahead_end; /* what has been prefetched, and is to be mapped */
-    uint64_t merge_ns;         /* when MERGED blocks are compared next */
-    uint64_t merges, asked;    /* comparisons of all of them that have ended; that are asked for */
-    uint64_t merged_total;     /* blocks that both sides had at once */
+    uint32_t n_cpu;         /* blocks that the CPU has, of all ranges; shown to the guest */
+    bool merging;           /* bytes are being fetched that kernels may be changing */
+    uint64_t merge_ns;      /* when MERGED blocks are compared next */
+    uint64_t merges, asked; /* comparisons of all of them that have ended; that are asked for */
+    uint64_t merged_total;  /* blocks that both sides had at once */
 };
 
 struct weir_managed_range *weir_managed_find_locked(struct weir_managed *m, uint64_t address);
@@ -90,6 +106,21 @@ CUresult weir_managed_carry_locked(struct weir_managed *m, struct weir_managed_r
 CUresult weir_managed_carry_all_locked(struct weir_managed *m, bool idle);
 bool weir_managed_any_merged_locked(const struct weir_managed *m);
 void weir_managed_kick(struct weir_managed *m);
+/**
+ * Map blocks [first, end) for reading where that is all it takes, in threads of its own: those that
+ * have their bytes, by weir_managed_map_up_to(). The lock is held until weir_managed_map_end().
+ * @return NULL: nothing is mapped; the other two accept that
+ */
+struct weir_managed_mapper *weir_managed_map_begin(struct weir_managed *m,
+                                                   struct weir_managed_range *r, uint32_t first,
+                                                   uint32_t end);
+/** Blocks below this one have their bytes. */
+void weir_managed_map_up_to(struct weir_managed_mapper *mapper, uint32_t block);
+/** Map the rest, and wait for all. */
+void weir_managed_map_end(struct weir_managed *m, struct weir_managed_range *r,
+                          struct weir_managed_mapper *mapper);
+/** Free what paging has, at the end. Ranges have been removed. */
+void weir_managed_paging_end(struct weir_managed *m);
 /** The thread. */
 void *weir_managed_serve(void *managed);
 

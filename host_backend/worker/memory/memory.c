@@ -1,4 +1,5 @@
 #include "host_backend/worker/memory/memory.h"
+#include "host_backend/worker/memory/access.h"
 
 #include "host_backend/worker/memory/chunk.h"
 #include "host_backend/worker/memory/holdings.h"

@@ -93,7 +93,8 @@ bool weir_spare_keep(struct weir_session *session, struct weir_host_chunk *chunk
     struct weir_spares *spares = spares_of(session->worker);
     uint64_t most = most_bytes(session, chunk->device);
 
-    /* Another process may have mapped a shared chunk, or may find a published one by its key. */
+    /* Another process may have mapped a shared chunk, or may find a published one by its key. A
+     * managed one has no memory of its own (pieces.h). */
     if (!spares || chunk->pinned || chunk->memory == 0 || chunk->shared || chunk->published ||
         chunk->bytes > most || weir_session_is_unloading(session)) {
         return false;

@@ -6,6 +6,7 @@
  * mapping is accessible, it is in the session's ranges, which copies are checked against.
  */
 #include "host_backend/worker/memory/vmm.h"
+#include "host_backend/worker/memory/access.h"
 
 #include "base/log.h"
 #include "host_backend/worker/device/device.h"
@@ -13,6 +14,7 @@
 #include "host_backend/worker/memory/chunk.h"
 #include "host_backend/worker/memory/holdings.h"
 #include "host_backend/worker/memory/ipc.h"
+#include "host_backend/worker/memory/managed.h"
 #include "host_backend/worker/memory/vmm_area.h"
 #include "host_backend/worker/state/tenant.h"
 #include "host_backend/worker/state/worker.h"
@@ -48,6 +50,7 @@ CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, ui
 
     /* Open the device now, while the guest waits for an error: clearing needs it later. */
     WEIR_TRY(weir_worker_device_open(w, device));
+    weir_managed_make_room(session, device, bytes);
     WEIR_TRY(weir_session_charge_all(session, device, &cost));
     alloc = calloc(1, sizeof *alloc);
     if (!alloc) {

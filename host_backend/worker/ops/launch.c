@@ -1,5 +1,6 @@
 /* Kernel launches, and queries of occupancy. */
 #include "host_backend/worker/code/images.h"
+#include "host_backend/worker/device/order.h"
 #include "host_backend/worker/memory/managed.h"
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/state/hooks.h"
@@ -231,6 +232,9 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
     }
     if (s->exposures) {
         weir_forms_arguments(s, in->params, in->n_params);
+    }
+    if (!weir_host_stream_capturing(s, stream)) {
+        weir_managed_launches(s, launch.params, launch.bytes);
     }
     weir_managed_reached(s, 0, 0);
     kernel.native = launch.native;

@@ -11,6 +11,7 @@
 #include "host_backend/worker/memory/holdings.h"
 #include "host_backend/worker/memory/ipc.h"
 #include "host_backend/worker/memory/managed.h"
+#include "host_backend/worker/memory/pieces.h"
 #include "host_backend/worker/memory/region.h"
 #include "host_backend/worker/memory/spare.h"
 #include "host_backend/worker/memory/tenant_window.h"
@@ -48,6 +49,8 @@ void weir_grant_drop(struct weir_session *session, struct weir_grant *grant)
     }
     if (grant->chunk->pinned) {
         weir_session_unpins(session, grant->chunk->bytes);
+    } else if (grant->chunk->pieces) {
+        weir_pieces_drop(session, grant->chunk);
     } else if (!grant->opened) {
         weir_session_let_go(session, grant->chunk->device, grant->chunk->bytes);
     }
@@ -64,6 +67,7 @@ static CUresult add_grant(struct weir_session *s, struct weir_host_chunk *chunk,
 
     if (!grant || weir_session_admit(s, base, bytes, grant) != WEIR_OK) {
         free(grant);
+        weir_pieces_drop(s, chunk);
         weir_chunk_put(s, chunk);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -77,30 +81,22 @@ static CUresult add_grant(struct weir_session *s, struct weir_host_chunk *chunk,
     s->holdings->n_grants++;
     if (chunk->pinned) {
         weir_session_pins(s, chunk->bytes);
-    } else if (!opened) {
+    } else if (!opened && !chunk->pieces) { /* pieces count for themselves */
         weir_session_hold(s, chunk->device, chunk->bytes);
     }
     *ret_grant = grant;
     return CUDA_SUCCESS;
 }
 
-/* Managed memory that finds no room on the device is host memory: the guest asks for that then, so
- * nobody is told that memory was refused. */
-static CUresult may_manage(struct weir_session *s, uint64_t bytes)
+/* Can all devices reach managed memory of this one, as natively, and as pinned memory? */
+static bool all_reach(const struct weir_session *s)
 {
-    bool all_reach = s->devices.managed != NULL;
+    bool all = true;
 
-    for (uint32_t i = 0; i < s->platform->n_devices; i++) { /* as natively, and pinned memory */
-        all_reach &= i == s->device || (s->platform->devices[i].peers >> s->device & 1) != 0;
+    for (uint32_t i = 0; i < s->platform->n_devices; i++) {
+        all &= i == s->device || (s->platform->devices[i].peers >> s->device & 1) != 0;
     }
-    if (!all_reach) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    if (weir_account_left(&s->tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY) < bytes) {
-        s->op.lack = WEIR_LACK_REFUSED;
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    return CUDA_SUCCESS;
+    return all;
 }
 
 CUresult weir_host_mem_grant(struct weir_session *s, const struct weir_op_mem_grant_in *in,
@@ -117,8 +113,8 @@ CUresult weir_host_mem_grant(struct weir_session *s, const struct weir_op_mem_gr
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(weir_session_work_stream(s, &work));
-    if (in->kind == WEIR_GRANT_MANAGED) {
-        WEIR_TRY(may_manage(s, in->bytes));
+    if (in->kind == WEIR_GRANT_MANAGED && (!s->devices.managed || !all_reach(s))) {
+        return CUDA_ERROR_NOT_SUPPORTED;
     }
     WEIR_TRY(weir_chunk_create(s, s->device, in->bytes, (enum weir_grant_kind)in->kind, work,
                                weir_session_region(s), &chunk));
@@ -161,7 +157,7 @@ struct weir_host_chunk *weir_ops_granted(const struct weir_session *s, uint64_t 
                                          uint64_t bytes)
 {
     for (const struct weir_grant *g = s->holdings->grants; g; g = g->next) {
-        if (!g->opened && !g->chunk->pinned && base >= g->base && bytes != 0 &&
+        if (!g->opened && !g->chunk->pinned && !g->chunk->pieces && base >= g->base && bytes != 0 &&
             base - g->base < g->bytes && bytes <= g->bytes - (base - g->base)) {
             return g->chunk;
         }

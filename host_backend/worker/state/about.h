@@ -38,9 +38,10 @@ struct weir_session_about {
     atomic_uint_fast64_t held_bytes;
     atomic_uint_fast64_t device_bytes[WEIR_DEVICES_MAX]; /* held_bytes of each device */
     atomic_uint_fast64_t objects;
-    atomic_uint_fast64_t pinned_bytes; /* pinned host memory */
-    atomic_uint_fast64_t away_bytes;   /* device memory that is suspended */
-    atomic_bool held;                  /* it waits until it is resumed */
+    atomic_uint_fast64_t pinned_bytes;       /* pinned host memory */
+    atomic_uint_fast64_t managed_host_bytes; /* managed memory that found no room on a device */
+    atomic_uint_fast64_t away_bytes;         /* device memory that is suspended */
+    atomic_bool held;                        /* it waits until it is resumed */
     atomic_uint n_contexts;
     atomic_uint suspend;              /* enum weir_suspend: what any thread wants */
     atomic_bool ended;                /* set by weir_session_ended() on any thread */

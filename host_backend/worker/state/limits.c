@@ -42,13 +42,24 @@ CUresult weir_tenant_charge(struct weir_tenant *tenant, const struct weir_amount
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Does the limit that the guest asked for allow this many bytes? */
-static bool may_hold(const struct weir_session *session, uint32_t device, uint64_t bytes)
+/* How much more the limit that the guest asked for allows. */
+static uint64_t wish_left(const struct weir_session *session, uint32_t device)
 {
     uint64_t limit = session->about->wish.memory_bytes[device];
     uint64_t held = atomic_load(&session->about->device_bytes[device]);
 
-    return limit == 0 || (held <= limit && bytes <= limit - held);
+    return limit == 0 ? UINT64_MAX : held < limit ? limit - held : 0;
+}
+
+uint64_t weir_session_device_left(const struct weir_session *session, uint32_t device)
+{
+    const struct weir_account *account = &session->tenant->account;
+    uint64_t all = weir_account_left(account, WEIR_ACCOUNT_DEVICE_MEMORY);
+    uint64_t one = weir_account_left(account, WEIR_ACCOUNT_OF_DEVICE + device);
+    uint64_t wish = wish_left(session, device);
+
+    all = all < one ? all : one;
+    return all < wish ? all : wish;
 }
 
 /* Half is reserved for connections, the driver and this process itself. */
@@ -288,7 +299,7 @@ CUresult weir_session_charge_all(struct weir_session *session, uint32_t device,
     enum weir_account_item refused;
 
     session->op.asked_bytes = bytes;
-    if (bytes != 0 && !may_hold(session, device, bytes)) {
+    if (bytes > wish_left(session, device)) {
         return refuse(session, WEIR_ACCOUNT_DEVICE_MEMORY, bytes, over_own_limit);
     }
     if (weir_account_charge_all(&session->tenant->account, amounts, &refused)) {
@@ -347,6 +358,16 @@ void weir_session_pins(struct weir_session *session, uint64_t bytes)
 void weir_session_unpins(struct weir_session *session, uint64_t bytes)
 {
     atomic_fetch_sub(&session->about->pinned_bytes, bytes);
+}
+
+void weir_session_lacks_room(struct weir_session *session, int64_t bytes)
+{
+    atomic_fetch_add(&session->about->managed_host_bytes, (uint64_t)bytes);
+}
+
+uint64_t weir_session_lacking_room(const struct weir_session *session)
+{
+    return atomic_load_explicit(&session->about->managed_host_bytes, memory_order_relaxed);
 }
 
 /* The memory held by the session's process. A monitor holds none, but NVML in a process must agree

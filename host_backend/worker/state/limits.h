@@ -62,6 +62,10 @@ const char *weir_session_last_refusal(const struct weir_session *session);
  */
 const char *weir_session_caller(const struct weir_session *session, char *name);
 
+/** How much more device memory the session may be charged, by its tenant's quotas and the limit
+ * that its guest asked for. @thread the session's */
+uint64_t weir_session_device_left(const struct weir_session *session, uint32_t device);
+
 /** Like weir_session_charge(), for several items; a refusal of anything but memory is logged. */
 CUresult weir_session_charge_all(struct weir_session *session, uint32_t device,
                                  const struct weir_amounts *amounts);
@@ -97,6 +101,10 @@ void weir_session_let_go(struct weir_session *session, uint32_t device, uint64_t
 /** Count host memory that the session has pinned or registered, or released. */
 void weir_session_pins(struct weir_session *session, uint64_t bytes);
 void weir_session_unpins(struct weir_session *session, uint64_t bytes);
+
+/** Count managed memory that has no room on a device. @param bytes  negative: less of it */
+void weir_session_lacks_room(struct weir_session *session, int64_t bytes);
+uint64_t weir_session_lacking_room(const struct weir_session *session);
 
 /** Reduce the size of a device that is shown to the guest to the limit that it asked for. */
 void weir_session_limit_info(const struct weir_session *session, uint32_t device,

@@ -1,0 +1,375 @@
+/*
+ * More managed memory than the tenant or the device has room for: which of its pieces (pieces.h)
+ * lie on the device.
+ *
+ * A piece that does not is memory of the host behind the same device address: kernels reach it over
+ * the bus, and copies between the two sides (managed.c) work as ever. A piece changes its place
+ * only while the session has no work under way, so a kernel that runs loses nothing, and nothing
+ * must be foreseen for a launch to be right.
+ *
+ * What a launch names by its arguments counts as used: from the address to the next one that a
+ * launch has named in that range. A piece that is used a second time comes to the device, in the
+ * place of one that was not used in between. So a program that streams through more than fits moves
+ * nothing: each piece is read once a turn, over the bus or by a move, and moving them all in turn
+ * would have each leave before it is used again.
+ */
+#include "host_backend/worker/memory/managed_private.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "host_backend/worker/device/streams.h"
+#include "host_backend/worker/state/host_calls.h"
+#include "host_backend/worker/state/limits.h"
+#include "host_backend/worker/state/platform.h"
+#include "host_backend/worker/state/tenant.h"
+#include <string.h>
+#include <time.h>
+
+/* How long a launch waits for earlier work before pieces move, and an allocation. Work may wait for
+ * a later call of the program, so there is an end: the move is not needed for the launch, and the
+ * allocation fails. The next so many launches do not wait then, and twice as many each time. */
+#define LAUNCH_WAIT_NS     WEIR_NS_PER_S
+#define LAUNCHES_PAUSE     16
+#define ALLOCATION_WAIT_NS (2 * WEIR_NS_PER_S)
+#define LOOK_NS            (20 * WEIR_NS_PER_US) /* between two looks at an event */
+#define RETRY_LAUNCHES     64 /* until the device is asked again after it had no memory */
+
+/* A piece that gets another backing. */
+struct move {
+    struct weir_managed_range *range;
+    uint32_t piece;
+    struct weir_backing with;
+    enum weir_managed_way way;
+};
+
+/* ---------------------------------------------------------------- one piece */
+
+static bool prepare(struct weir_managed *m)
+{
+    const struct weir_driver *d = m->session->driver;
+
+    if (m->scratch == 0 &&
+        d->cuMemAddressReserve(&m->scratch, WEIR_MANAGED_WAYS * WEIR_PIECE_BYTES,
+                               m->session->platform->granularity_bytes, 0, 0) != CUDA_SUCCESS) {
+        m->scratch = 0;
+    }
+    for (int i = 0; i < WEIR_MANAGED_WAYS; i++) {
+        if (!m->paging[i] &&
+            d->cuStreamCreate(&m->paging[i], CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) {
+            return false;
+        }
+    }
+    return m->scratch != 0;
+}
+
+void weir_managed_paging_end(struct weir_managed *m)
+{
+    const struct weir_driver *d = m->session->driver;
+
+    for (uint32_t i = 0; i < m->n_spares; i++) {
+        weir_backing_drop(m->session, m->device, WEIR_PIECE_BYTES, m->spares[i]);
+    }
+    for (int i = 0; i < WEIR_MANAGED_WAYS; i++) {
+        if (m->paging[i]) {
+            (void)d->cuStreamDestroy_v2(m->paging[i]);
+        }
+    }
+    if (m->scratch != 0) {
+        (void)d->cuMemAddressFree(m->scratch, WEIR_MANAGED_WAYS * WEIR_PIECE_BYTES);
+    }
+}
+
+static CUresult take(struct weir_managed *m, uint64_t bytes, bool on_host,
+                     struct weir_backing *ret_backing)
+{
+    for (uint32_t i = 0; i < m->n_spares && bytes == WEIR_PIECE_BYTES; i++) {
+        if (m->spares[i].on_host == on_host) {
+            *ret_backing = m->spares[i];
+            m->spares[i] = m->spares[--m->n_spares];
+            return CUDA_SUCCESS;
+        }
+    }
+    return weir_backing_make(m->session, m->device, bytes, on_host, ret_backing);
+}
+
+/* Keep a backing for the next move if it can have it: pinning memory of the host takes long. */
+static void give(struct weir_managed *m, uint64_t bytes, struct weir_backing backing, bool keep)
+{
+    if (keep && bytes == WEIR_PIECE_BYTES && m->n_spares < WEIR_MANAGED_SPARES) {
+        m->spares[m->n_spares++] = backing;
+    } else {
+        weir_backing_drop(m->session, m->device, bytes, backing);
+    }
+}
+
+static uint64_t address_of(const struct move *v)
+{
+    return v->range->chunk->base + v->piece * WEIR_PIECE_BYTES;
+}
+
+static uint64_t scratch_of(const struct weir_managed *m, const struct move *v)
+{
+    return m->scratch + (uint64_t)v->way * WEIR_PIECE_BYTES;
+}
+
+/* Begin to copy the piece's bytes into its new backing. On failure that is given back. */
+static CUresult begin(struct weir_managed *m, const struct move *v)
+{
+    uint64_t bytes = weir_piece_bytes(v->range->chunk, v->piece), at = scratch_of(m, v);
+    const struct weir_driver *d = m->session->driver;
+    CUresult result = weir_backing_map(m->session, m->device, at, bytes, v->with);
+
+    if (result == CUDA_SUCCESS) {
+        result = d->cuMemcpyAsync(at, address_of(v), bytes, m->paging[v->way]);
+        if (result != CUDA_SUCCESS) {
+            (void)d->cuMemUnmap(at, bytes);
+        }
+    }
+    if (result != CUDA_SUCCESS) {
+        give(m, bytes, v->with, false);
+    }
+    return result;
+}
+
+/* Put the new backing in the old one's place. */
+static CUresult exchange(struct weir_managed *m, const struct move *v, uint64_t bytes)
+{
+    struct weir_backing was = v->range->chunk->pieces[v->piece].now;
+    CUresult result;
+
+    WEIR_TRY(m->session->driver->cuMemUnmap(address_of(v), bytes));
+    result = weir_backing_map(m->session, m->device, address_of(v), bytes, v->with);
+    if (result != CUDA_SUCCESS &&
+        weir_backing_map(m->session, m->device, address_of(v), bytes, was) != CUDA_SUCCESS) {
+        weir_log_error("managed: memory is lost, for the driver does not map it again; kernels "
+                       "that reach it fail session=%llu tenant=%s result=%d",
+                       (unsigned long long)m->session->id, m->session->tenant->name, (int)result);
+    }
+    return result;
+}
+
+/* @param keep  the old backing may serve the next move */
+static CUresult end(struct weir_managed *m, const struct move *v, bool keep)
+{
+    struct weir_backing *now = &v->range->chunk->pieces[v->piece].now, was = *now;
+    uint64_t bytes = weir_piece_bytes(v->range->chunk, v->piece);
+    CUresult result = m->session->driver->cuStreamSynchronize(m->paging[v->way]);
+
+    (void)m->session->driver->cuMemUnmap(scratch_of(m, v), bytes);
+    result = result == CUDA_SUCCESS ? exchange(m, v, bytes) : result;
+    if (result != CUDA_SUCCESS) {
+        give(m, bytes, v->with, false);
+        return result;
+    }
+    *now = v->with;
+    weir_session_lacks_room(m->session, was.on_host ? -(int64_t)bytes : (int64_t)bytes);
+    m->paged_bytes += bytes;
+    give(m, bytes, was, keep);
+    return CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- which */
+
+/* Does the present launch use a piece of the host's for the second time? */
+static bool is_wanted(const struct weir_managed *m, const struct weir_piece *p)
+{
+    return p->now.on_host && p->used == m->launches && p->before != 0;
+}
+
+/* The n-th such piece. */
+static bool find_wanted(struct weir_managed *m, uint32_t n, struct move *ret)
+{
+    for (struct weir_managed_range *r = m->ranges; r; r = r->next) {
+        for (uint32_t i = 0; i < weir_pieces_count(r->chunk); i++) {
+            if (is_wanted(m, &r->chunk->pieces[i]) && n-- == 0) {
+                *ret = (struct move){.range = r, .piece = i, .way = WEIR_MANAGED_TO_DEVICE};
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* The piece on the device that has not been used for longest, and not since launch `before`. */
+static bool find_victim(struct weir_managed *m, uint64_t before, struct move *ret)
+{
+    bool found = false;
+
+    for (struct weir_managed_range *r = m->ranges; r; r = r->next) {
+        for (uint32_t i = 0; i < weir_pieces_count(r->chunk); i++) {
+            const struct weir_piece *p = &r->chunk->pieces[i];
+
+            if (!p->now.on_host && p->used < before) {
+                before = p->used;
+                found = true;
+                *ret = (struct move){.range = r, .piece = i, .way = WEIR_MANAGED_TO_HOST};
+            }
+        }
+    }
+    return found;
+}
+
+static void note_use(struct weir_managed *m, uint64_t address)
+{
+    struct weir_managed_range *r = weir_managed_find_locked(m, address);
+    uint32_t first, n;
+
+    if (!r) {
+        return;
+    }
+    first = (uint32_t)((address - r->chunk->base) / WEIR_PIECE_BYTES);
+    n = weir_pieces_count(r->chunk);
+    r->chunk->pieces[first].starts = true;
+    for (uint32_t i = first; i < n && (i == first || !r->chunk->pieces[i].starts); i++) {
+        struct weir_piece *p = &r->chunk->pieces[i];
+
+        if (p->used != m->launches) {
+            p->before = p->used;
+            p->used = m->launches;
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- when */
+
+/* Wait until no work is under way; faults are served meanwhile. */
+static bool rest_locked(struct weir_managed *m, uint64_t wait_ns)
+{
+    const struct timespec look = {.tv_nsec = LOOK_NS};
+    uint64_t end_ns = weir_clock_now_ns() + wait_ns;
+    uint32_t device = m->session->device;
+    bool idle;
+
+    for (;;) {
+        weir_managed_order_locked(m);
+        (void)weir_session_switch(m->session, m->device);
+        idle = weir_managed_is_idle_locked(m);
+        /* A function of the program's may need this thread to go on. */
+        if (idle || weir_host_calls_any(m->session) || weir_clock_now_ns() >= end_ns) {
+            break;
+        }
+        pthread_mutex_unlock(&m->lock);
+        (void)nanosleep(&look, NULL);
+        pthread_mutex_lock(&m->lock);
+    }
+    /* The work of the present record is still to come. */
+    m->ordered_at = m->done_at = 0;
+    if (device != m->device) {
+        (void)weir_session_switch(m->session, device);
+    }
+    return idle;
+}
+
+/* What may come to the device in the place of what; or there is room. */
+static bool may_move(struct weir_managed *m)
+{
+    struct move wanted, victim;
+    uint64_t left = weir_session_device_left(m->session, m->device);
+
+    if (!find_wanted(m, 0, &wanted)) {
+        return false;
+    }
+    return find_victim(m, wanted.range->chunk->pieces[wanted.piece].before, &victim) ||
+           (left >= weir_piece_bytes(wanted.range->chunk, wanted.piece) &&
+            m->launches >= m->retry_at);
+}
+
+/* Pieces that the launch wants come to the device, and at the same time the next victims leave. */
+static void page_locked(struct weir_managed *m)
+{
+    CUresult result = CUDA_SUCCESS;
+    struct move in, out;
+    bool comes, leaves;
+
+    do {
+        comes =
+            find_wanted(m, 0, &in) &&
+            take(m, weir_piece_bytes(in.range->chunk, in.piece), false, &in.with) == CUDA_SUCCESS &&
+            (result = begin(m, &in)) == CUDA_SUCCESS;
+        leaves = result == CUDA_SUCCESS && find_wanted(m, comes, &out) &&
+                 find_victim(m, out.range->chunk->pieces[out.piece].before, &out) &&
+                 take(m, weir_piece_bytes(out.range->chunk, out.piece), true, &out.with) ==
+                     CUDA_SUCCESS &&
+                 (result = begin(m, &out)) == CUDA_SUCCESS;
+        if (comes && end(m, &in, true) != CUDA_SUCCESS) {
+            result = CUDA_ERROR_UNKNOWN;
+        }
+        if (leaves && end(m, &out, true) != CUDA_SUCCESS) {
+            result = CUDA_ERROR_UNKNOWN;
+        }
+    } while ((comes || leaves) && result == CUDA_SUCCESS);
+    for (uint32_t i = m->n_spares; i-- > 0;) {
+        if (!m->spares[i].on_host) {
+            struct weir_backing left = m->spares[i];
+
+            m->spares[i] = m->spares[--m->n_spares];
+            weir_backing_drop(m->session, m->device, WEIR_PIECE_BYTES, left);
+        }
+    }
+}
+
+void weir_managed_launches_slow(struct weir_session *session, const void *params, size_t bytes)
+{
+    struct weir_managed *m = session->devices.managed;
+
+    if (weir_session_lacking_room(session) == 0) {
+        return;
+    }
+    pthread_mutex_lock(&m->lock);
+    m->launches++;
+    for (size_t at = 0; at + sizeof(uint64_t) <= bytes; at += sizeof(uint64_t)) {
+        uint64_t word;
+
+        memcpy(&word, (const uint8_t *)params + at, sizeof word);
+        note_use(m, word);
+    }
+    if (may_move(m) && prepare(m)) {
+        bool waits = m->launches >= m->waits_at;
+
+        if (rest_locked(m, waits ? LAUNCH_WAIT_NS : 0)) {
+            page_locked(m);
+            m->retry_at = m->launches + RETRY_LAUNCHES;
+            m->pause = 0;
+        } else if (waits) {
+            m->pause = m->pause != 0 ? 2 * m->pause : LAUNCHES_PAUSE;
+            m->waits_at = m->launches + m->pause;
+        }
+    }
+    pthread_mutex_unlock(&m->lock);
+}
+
+/* ---------------------------------------------------------------- for other memory */
+
+bool weir_managed_give_way(struct weir_session *session, uint64_t bytes)
+{
+    struct weir_managed *m = session->devices.managed;
+    uint64_t gone = 0;
+    struct move out;
+
+    if (!m) {
+        return false;
+    }
+    pthread_mutex_lock(&m->lock);
+    if (find_victim(m, UINT64_MAX, &out) && prepare(m) && rest_locked(m, ALLOCATION_WAIT_NS)) {
+        while (gone < bytes && find_victim(m, UINT64_MAX, &out)) {
+            uint64_t piece_bytes = weir_piece_bytes(out.range->chunk, out.piece);
+
+            if (take(m, piece_bytes, true, &out.with) != CUDA_SUCCESS ||
+                begin(m, &out) != CUDA_SUCCESS || end(m, &out, false) != CUDA_SUCCESS) {
+                break;
+            }
+            gone += piece_bytes;
+        }
+    }
+    pthread_mutex_unlock(&m->lock);
+    return gone != 0;
+}
+
+void weir_managed_make_room(struct weir_session *session, uint32_t device, uint64_t bytes)
+{
+    uint64_t left = weir_session_device_left(session, device);
+
+    if (session->devices.managed && left < bytes) {
+        (void)weir_managed_give_way(session, bytes - left);
+    }
+}

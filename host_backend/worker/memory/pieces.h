@@ -1,0 +1,71 @@
+/*
+ * The device's side of a managed chunk, piece by piece (memory/pieces.c).
+ *
+ * Each piece of a chunk's addresses has a backing: memory of the device, or memory of the host that
+ * the driver maps at device addresses, which kernels reach over the bus. All pieces have one at any
+ * time, since kernels may follow a pointer to any managed memory. Which pieces lie on the device
+ * changes (paging.c).
+ *
+ * For the session's thread.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_PIECES_H
+#define WEIR_HOST_BACKEND_WORKER_MEMORY_PIECES_H
+
+#include "host_backend/worker/memory/chunk.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+/* An H200's bus takes 0.6 ms for this much, ten times what the driver needs to map it (0.05 ms). */
+#define WEIR_PIECE_BYTES (UINT64_C(32) << 20)
+
+struct weir_backing {
+    CUmemGenericAllocationHandle memory;
+    bool on_host;
+};
+
+struct weir_piece {
+    struct weir_backing now;
+    bool starts;           /* a launch has named an address in this piece (paging.c) */
+    uint64_t used, before; /* the last two launches that have named the piece; 0: none */
+};
+
+static inline uint32_t weir_pieces_count(const struct weir_host_chunk *chunk)
+{
+    return (uint32_t)((chunk->bytes + WEIR_PIECE_BYTES - 1) / WEIR_PIECE_BYTES);
+}
+
+/** The last piece of a chunk may be smaller than the others. */
+static inline uint64_t weir_piece_bytes(const struct weir_host_chunk *chunk, uint32_t i)
+{
+    uint64_t left = chunk->bytes - i * WEIR_PIECE_BYTES;
+
+    return left < WEIR_PIECE_BYTES ? left : WEIR_PIECE_BYTES;
+}
+
+/**
+ * Make a backing and charge for it. A refusal is nobody's fault: it is not reported.
+ * @param device   index of the device that is to reach it, or on which it lies.
+ * @param on_host  charged as pinned memory.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY (the tenant may have no more, or the device has no
+ *         more but what the driver needs itself), the driver's (it has no such memory of the host)
+ */
+CUresult weir_backing_make(struct weir_session *session, uint32_t device, uint64_t bytes,
+                           bool on_host, struct weir_backing *ret_backing);
+/** Free a backing that is mapped nowhere. */
+void weir_backing_drop(struct weir_session *session, uint32_t device, uint64_t bytes,
+                       struct weir_backing backing);
+/** Map a backing at an address where nothing is. @return CUDA_SUCCESS, the driver's */
+CUresult weir_backing_map(struct weir_session *session, uint32_t device, uint64_t at,
+                          uint64_t bytes, struct weir_backing backing);
+
+/**
+ * Give a chunk pieces that are mapped and zero: on the device as long as there is room.
+ * @param stream  clears them, and is synchronized.
+ * @return as weir_backing_make(): nothing is left of the pieces then
+ */
+CUresult weir_pieces_make(struct weir_session *session, struct weir_host_chunk *chunk,
+                          CUstream stream);
+/** Unmap and free a chunk's pieces, if it has any. The device has no work with them. */
+void weir_pieces_drop(struct weir_session *session, struct weir_host_chunk *chunk);
+
+#endif
