@@ -82,6 +82,8 @@ CUresult weir_moves_add(uint64_t chunk, uint64_t base, uint64_t bytes)
     CUresult result = weir_call_managed_mapped(
         weir_guest_channel(), &(struct weir_op_managed_mapped_in){.chunk = chunk}, NULL);
     if (result == CUDA_SUCCESS) {
+        /* What others have read of the memory before the host watched it is mapped for writing. */
+        (void)madvise((void *)(uintptr_t)base, bytes, MADV_DONTNEED);
         __atomic_fetch_add(&weir_moves_count, 1, __ATOMIC_RELEASE);
         __atomic_fetch_add(&weir_managed_count, 1, __ATOMIC_RELEASE);
     }

@@ -505,6 +505,10 @@ static void scenario_pages(void)
         if (waits) {
             *flag = 0;
             await_flag(address(flag), address(flag + 1), step, busy);
+            for (int many = 0; many < 300 && step == 19; many++) {
+                DRV(mix(address(at[many % 5]), 1, 1, 0, stream));
+                DRV(mix(address(at[many % 5]), 1, 1, 0, stream));
+            }
         }
         if (draw(2)) {
             at[i][spot] = known[i] = step;

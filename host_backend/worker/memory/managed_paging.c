@@ -237,6 +237,7 @@ static bool rest_locked(struct weir_managed *m, uint64_t wait_ns)
 {
     const struct timespec look = {.tv_nsec = LOOK_NS};
     uint64_t end_ns = weir_clock_now_ns() + wait_ns;
+    uint64_t now = weir_session_calls(m->session);
     uint32_t device = m->session->device;
     bool idle;
 
@@ -253,7 +254,8 @@ static bool rest_locked(struct weir_managed *m, uint64_t wait_ns)
         pthread_mutex_lock(&m->lock);
     }
     /* The work of the present record is still to come. */
-    m->ordered_at = m->done_at = 0;
+    m->ordered_at -= m->ordered_at == now;
+    m->done_at -= m->done_at == now;
     if (device != m->device) {
         (void)weir_session_switch(m->session, device);
     }
