@@ -151,6 +151,7 @@ class ApiServer:
         class Server(http.server.ThreadingHTTPServer):
             daemon_threads = True
             allow_reuse_address = True
+            request_queue_size = 128  # with the usual 5 the kernel drops connections, which come again a second later
 
         self.closing = False
         self.server = Server(("127.0.0.1", port), Handler)
