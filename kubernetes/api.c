@@ -105,10 +105,6 @@ static bool begin(const struct weir_api *api, struct request *r, const char *pat
     if (api->ca) {
         curl_easy_setopt(r->curl, CURLOPT_CAINFO, api->ca);
     }
-    if (api->cert && api->key) {
-        curl_easy_setopt(r->curl, CURLOPT_SSLCERT, api->cert);
-        curl_easy_setopt(r->curl, CURLOPT_SSLKEY, api->key);
-    }
     return true;
 }
 

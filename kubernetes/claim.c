@@ -60,28 +60,14 @@ bool weir_kube_uid_ok(const char *uid)
 
 /* ---------------------------------------------------------------- devices */
 
-/* The GPU of a device's name: "gpu0", or "gpu0-3" where there are slots. -1: none. */
+/* The GPU of a published device. -1: none. */
 static int gpu_of(const struct weir_kube_node *node, const char *device)
 {
-    char *end;
-    unsigned long ordinal, slot;
+    char name[WEIR_KUBE_DEVICE_BYTES];
 
-    if (strncmp(device, "gpu", 3) != 0 || device[3] < '0' || device[3] > '9') {
-        return -1;
-    }
-    ordinal = strtoul(device + 3, &end, 10);
-    if (node->slots != 0) {
-        if (*end != '-' || end[1] < '0' || end[1] > '9') {
-            return -1;
-        }
-        slot = strtoul(end + 1, &end, 10);
-        if (slot >= node->slots) {
-            return -1;
-        }
-    }
-    for (uint32_t i = 0; *end == 0 && i < node->n_gpus; i++) {
-        if (node->gpus[i].ordinal == ordinal) {
-            return (int)i;
+    for (uint32_t i = 0; weir_kube_device_name(node, i, name); i++) {
+        if (strcmp(name, device) == 0) {
+            return (int)(i / (node->slots != 0 ? node->slots : 1));
         }
     }
     return -1;

@@ -12,40 +12,17 @@
 #include "host_backend/config/status_text.h"
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define WORDS_MAX 16
-/* Questions at a time: the host takes 64 from all, and turns others away. */
-#define ASKING_MAX 40
-#define AGAIN_NS   (500 * WEIR_NS_PER_MS)
-
-static void begin_asking(struct weir_dra *dra)
-{
-    pthread_mutex_lock(&dra->lock);
-    while (dra->n_asking >= ASKING_MAX && !dra->stops) {
-        weir_dra_wait_locked(dra, AGAIN_NS);
-    }
-    dra->n_asking++;
-    pthread_mutex_unlock(&dra->lock);
-}
-
-static void end_asking(struct weir_dra *dra)
-{
-    pthread_mutex_lock(&dra->lock);
-    dra->n_asking--;
-    weir_dra_changed_locked(dra);
-    pthread_mutex_unlock(&dra->lock);
-}
+#define AGAIN_NS  (250 * WEIR_NS_PER_MS)
 
 /* Ask the host, and find its refusal. */
 static enum weir_status ask(struct weir_dra *dra, const char *const *words, size_t n_words,
                             struct weir_diag *diag)
 {
     struct weir_status_report *report = NULL;
-    enum weir_status status;
-
-    begin_asking(dra);
-    status = weir_control_ask(dra->options.run_dir, words, n_words, -1, &report);
-    end_asking(dra);
+    enum weir_status status = weir_control_ask(dra->options.run_dir, words, n_words, -1, &report);
 
     if (status != WEIR_OK) {
         weir_diag_set(diag, 0, 0, "the Weir host of this node: %s", weir_status_text(status));
@@ -107,14 +84,16 @@ static bool has_tenant(const struct weir_status_report *report, const char *tena
 /* A claim is prepared: its tenant must be there. */
 static void restore(struct weir_dra *dra, const struct weir_status_report *report, const char *uid)
 {
+    struct weir_dra_busy busy;
     struct weir_diag diag = {0};
     json_t *record;
     char tenant[64];
 
     snprintf(tenant, sizeof tenant, WEIR_KUBE_TENANT "%s", uid);
-    if (has_tenant(report, tenant) || !weir_dra_claim_lock(dra, uid)) {
+    if (has_tenant(report, tenant)) {
         return;
     }
+    weir_dra_claim_lock(dra, &busy, uid);
     record = weir_records_get(dra->options.state_dir, uid);
     if (record && weir_dra_tenant_make(dra, record, &diag) == WEIR_OK) {
         weir_log_info("weir-dra: the share of a prepared claim is there again tenant=%s", tenant);
@@ -123,27 +102,29 @@ static void restore(struct weir_dra *dra, const struct weir_status_report *repor
                        diag.message);
     }
     json_decref(record);
-    weir_dra_claim_unlock(dra, uid);
+    weir_dra_claim_unlock(dra, &busy);
 }
 
 /* No claim has this tenant any more. */
 static void clear(struct weir_dra *dra, const struct weir_status_tenant *row)
 {
     const char *uid = row->name + strlen(WEIR_KUBE_TENANT);
+    struct weir_dra_busy busy;
     struct weir_diag diag = {0};
     json_t *record;
 
     if (strcmp(row->source, "kept") != 0 ||
         strncmp(row->name, WEIR_KUBE_TENANT, strlen(WEIR_KUBE_TENANT)) != 0 ||
-        !weir_kube_uid_ok(uid) || !weir_dra_claim_lock(dra, uid)) {
+        !weir_kube_uid_ok(uid)) {
         return;
     }
+    weir_dra_claim_lock(dra, &busy, uid);
     record = weir_records_get(dra->options.state_dir, uid);
     if (!record && weir_dra_tenant_remove(dra, row->name, &diag) == WEIR_OK) {
         weir_log_info("weir-dra: removed the share of a claim that is gone tenant=%s", row->name);
     }
     json_decref(record);
-    weir_dra_claim_unlock(dra, uid);
+    weir_dra_claim_unlock(dra, &busy);
 }
 
 static void compare(struct weir_dra *dra, const struct weir_status_report *report)
@@ -193,8 +174,8 @@ static void set_up(struct weir_dra *dra, bool up)
     pthread_mutex_lock(&dra->lock);
     if (dra->node.host_is_up != up) {
         dra->node.host_is_up = up;
-        dra->wishes++; /* new GPUs, or taints */
-        weir_dra_changed_locked(dra);
+        dra->wishes++;                         /* new GPUs, or taints */
+        pthread_cond_broadcast(&dra->changed); /* also for those who watch health */
         if (up) {
             weir_log_info("weir-dra: the Weir host is there gpus=%u", dra->node.n_gpus);
         } else {
@@ -202,45 +183,32 @@ static void set_up(struct weir_dra *dra, bool up)
         }
     }
     pthread_mutex_unlock(&dra->lock);
-    weir_grpc_wake(dra->server); /* for those who watch health */
 }
 
-static bool goes_on(void *user, const struct weir_status_event *event)
+static bool wants_more(void *user, const struct weir_status_event *event)
 {
-    struct weir_dra *dra = user;
-    bool on;
-
+    (void)user;
     (void)event;
-    pthread_mutex_lock(&dra->lock);
-    on = !dra->stops;
-    pthread_mutex_unlock(&dra->lock);
-    return on;
+    return true;
 }
 
 void *weir_dra_host_thread(void *user)
 {
     struct weir_dra *dra = user;
 
-    while (goes_on(dra, NULL)) {
+    for (;; (void)usleep(AGAIN_NS / WEIR_NS_PER_US)) {
         struct weir_status_report *report = NULL;
+        bool up = weir_control_status(dra->options.run_dir, &report) == WEIR_OK;
 
-        if (weir_control_status(dra->options.run_dir, &report) == WEIR_OK &&
-            take_gpus(dra, report)) {
+        if (up && take_gpus(dra, report)) {
             set_up(dra, true);
             compare(dra, report);
-            weir_status_report_destroy(report);
             /* Until the host ends. */
-            if (weir_control_follow(dra->options.run_dir, goes_on, dra) != WEIR_ERR_TIMED_OUT) {
-                report = NULL;
-                if (weir_control_status(dra->options.run_dir, &report) != WEIR_OK) {
-                    set_up(dra, false);
-                }
-            }
+            (void)!weir_control_follow(dra->options.run_dir, wants_more, NULL);
+        } else if (!up) {
+            set_up(dra, false);
         }
         weir_status_report_destroy(report);
-        pthread_mutex_lock(&dra->lock);
-        weir_dra_wait_locked(dra, AGAIN_NS);
-        pthread_mutex_unlock(&dra->lock);
     }
     return NULL;
 }

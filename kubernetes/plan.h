@@ -42,6 +42,17 @@ struct weir_kube_node {
 
 /* slice.c */
 
+#define WEIR_KUBE_DEVICE_BYTES 32
+
+/**
+ * The name of a published device: "gpu0", or "gpu0-3" where there are slots.
+ * @param index  from 0. A GPU's slots are next to each other.
+ * @return false: there are not so many
+ * @thread any
+ */
+bool weir_kube_device_name(const struct weir_kube_node *node, uint32_t index,
+                           char name[WEIR_KUBE_DEVICE_BYTES]);
+
 /**
  * The slice that the node publishes: one device for each GPU, or `slots` for each.
  * @param owner       the node's uid; "": not known.

@@ -10,8 +10,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define API_PATH       "/apis/resource.k8s.io"
 #define BACK_OFF_MAX_S 30u
@@ -32,23 +34,20 @@ struct round {
     json_t *wanted; /* owned */
 };
 
-static bool begin_round(struct round *r)
+static void begin_round(struct round *r)
 {
     struct weir_dra *dra = r->dra;
-    bool good;
 
     pthread_mutex_lock(&dra->lock);
-    while (!dra->stops && !(dra->registered && dra->knows_gpus)) {
-        weir_dra_wait_locked(dra, WEIR_NS_PER_S);
+    while (!dra->registered || !dra->knows_gpus) {
+        pthread_cond_wait(&dra->changed, &dra->lock);
     }
     r->node = dra->node;
     r->wishes = dra->wishes;
-    good = !dra->stops;
     pthread_mutex_unlock(&dra->lock);
     snprintf(r->slices, sizeof r->slices, API_PATH "/%s/resourceslices",
              r->node.is_v1beta1 ? "v1beta1" : "v1");
     snprintf(r->name, sizeof r->name, "%s-" WEIR_KUBE_DRIVER, r->node.name);
-    return good;
 }
 
 static void log_failure(const char *what, const struct weir_diag *diag)
@@ -85,7 +84,7 @@ static bool discover(struct round *r)
     pthread_mutex_lock(&r->dra->lock);
     r->dra->node.is_v1beta1 = !v1;
     r->dra->knows_api = true;
-    weir_dra_changed_locked(r->dra);
+    pthread_cond_broadcast(&r->dra->changed);
     pthread_mutex_unlock(&r->dra->lock);
     return true;
 }
@@ -215,7 +214,7 @@ static bool is_unchanged(void *user)
     bool same;
 
     pthread_mutex_lock(&r->dra->lock);
-    same = !r->dra->stops && r->dra->wishes == r->wishes;
+    same = r->dra->wishes == r->wishes;
     pthread_mutex_unlock(&r->dra->lock);
     return same;
 }
@@ -234,9 +233,11 @@ static bool watch(struct round *r, const json_t *there)
              r->slices, r->name, WATCH_S, version ? version : "0");
     good = weir_api_watch(&r->dra->api, path, on_event, is_unchanged, r);
     if (r->was_deleted) {
+        uint64_t end_ns = weir_clock_now_ns() + GONE_WAIT_NS;
+
         pthread_mutex_lock(&r->dra->lock);
-        if (r->dra->wishes == r->wishes) {
-            weir_dra_wait_locked(r->dra, GONE_WAIT_NS);
+        while (r->dra->wishes == r->wishes &&
+               weir_thread_condition_wait(&r->dra->changed, &r->dra->lock, end_ns)) {
         }
         pthread_mutex_unlock(&r->dra->lock);
     }
@@ -244,14 +245,10 @@ static bool watch(struct round *r, const json_t *there)
 }
 
 /* Wait after a failure: longer each time. */
-static void back_off(struct weir_dra *dra, uint32_t *failures)
+static void back_off(uint32_t *failures)
 {
-    uint32_t wait_s = *failures < 5 ? 1u << *failures : BACK_OFF_MAX_S;
-
+    (void)sleep(*failures < 5 ? 1u << *failures : BACK_OFF_MAX_S);
     (*failures)++;
-    pthread_mutex_lock(&dra->lock);
-    weir_dra_wait_locked(dra, wait_s * WEIR_NS_PER_S);
-    pthread_mutex_unlock(&dra->lock);
 }
 
 void *weir_dra_publish_thread(void *user)
@@ -261,32 +258,23 @@ void *weir_dra_publish_thread(void *user)
     uint64_t probed = 0; /* for which wish */
 
     while (!discover(&r) || !find_owner(&r)) {
-        pthread_mutex_lock(&r.dra->lock);
-        if (r.dra->stops) {
-            pthread_mutex_unlock(&r.dra->lock);
-            return NULL;
-        }
-        pthread_mutex_unlock(&r.dra->lock);
-        back_off(r.dra, &failures);
+        back_off(&failures);
     }
     failures = 0;
-    while (begin_round(&r)) {
+    for (;;) {
         json_t *there = NULL;
-        bool good = probed == r.wishes || probe(&r);
 
-        if (good) { /* a cluster may have been upgraded with kubelet */
+        begin_round(&r);
+        if (probed == r.wishes || probe(&r)) { /* a cluster may have been upgraded with kubelet */
             probed = r.wishes;
             there = store(&r);
         }
-        if (there) {
+        if (there && watch(&r, there)) {
             failures = 0;
-            good = watch(&r, there);
+        } else {
+            back_off(&failures);
         }
         json_decref(there);
-        if (!there || !good) {
-            back_off(r.dra, &failures);
-        }
     }
-    json_decref(r.wanted);
     return NULL;
 }
