@@ -55,7 +55,7 @@ bool weir_kube_uid_ok(const char *uid)
     size_t n = strlen(uid);
 
     return n > 0 && n < WEIR_KUBE_UID_BYTES && uid[0] != '-' && uid[n - 1] != '-' &&
-           strspn(uid, "0123456789abcdefABCDEF-") == n;
+           strspn(uid, "0123456789abcdefghijklmnopqrstuvwxyzABCDEF-") == n;
 }
 
 /* ---------------------------------------------------------------- devices */
@@ -395,6 +395,23 @@ json_t *weir_kube_claim_record(const struct weir_kube_node *node, const json_t *
     json_decref(words);
     json_decref(told);
     return record;
+}
+
+json_t *weir_kube_slot_record(const struct weir_kube_node *node, uint32_t index)
+{
+    struct share share = {.node = node};
+    struct weir_diag diag;
+    char name[WEIR_KUBE_DEVICE_BYTES];
+    json_t *words;
+
+    if (!weir_kube_device_name(node, index, name)) {
+        return NULL;
+    }
+    words = json_array();
+    share.bytes[index / node->slots] = node->gpus[index / node->slots].memory_bytes / node->slots;
+    (void)say_devices(&share, words, &diag);
+    return json_pack("{s:s, s:s+, s:o, s:[{s:s, s:s}]}", "uid", name, "tenant", WEIR_KUBE_TENANT,
+                     name, "words", words, "devices", "pool", node->name, "device", name);
 }
 
 bool weir_kube_record_ok(const json_t *record)

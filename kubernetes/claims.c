@@ -21,7 +21,6 @@
 #define AGAIN_NS    (250 * WEIR_NS_PER_MS)
 #define HEALTH_NS   (10 * WEIR_NS_PER_S) /* kubelet takes the word for 30 s */
 #define HEALTH_S    30
-#define CDI_DEVICE  "weir.dev/gpu="
 #define HEALTH_GOOD 1
 #define HEALTH_BAD  2
 #define DRA_V1      "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/"
@@ -204,7 +203,7 @@ static bool prepare(struct weir_dra *dra, const struct named *claim, uint64_t en
         status = weir_dra_tenant_make(dra, record, diag);
     } while (status != WEIR_OK && status != WEIR_ERR_INVALID && may_try_again(end_ns));
     if (status == WEIR_OK) {
-        snprintf(cdi, sizeof cdi, CDI_DEVICE WEIR_KUBE_TENANT "%s", claim->uid);
+        snprintf(cdi, sizeof cdi, WEIR_DRA_CDI WEIR_KUBE_TENANT "%s", claim->uid);
         json_array_foreach(json_object_get(record, "devices"), i, device)
         {
             put_device(answer, device, cdi);

@@ -11,11 +11,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define WEIR_DRA_CDI                                                                               \
+    "weir.dev/gpu=" /* what a tenant's CDI device is called, with its name behind */
+
 struct weir_dra_options {
     const char *run_dir;   /* the host's; NULL: the default */
     const char *state_dir; /* of the claims' files */
     const char *kubelet;   /* kubelet's folder */
     uint32_t slots;        /* of a GPU, where the cluster does not count capacity */
+    bool is_plugin;        /* a device plugin, not a driver of claims */
 };
 
 /* A claim that a thread works on. */
@@ -25,9 +29,9 @@ struct weir_dra_busy {
 };
 
 struct weir_dra {
-    struct weir_dra_options options; /* immutable, as api and endpoint */
+    struct weir_dra_options options; /* immutable, as what follows */
     struct weir_api api;
-    char endpoint[108];
+    char endpoint[108], registry[108]; /* the sockets that kubelet is told of, and that it finds */
 
     pthread_mutex_t lock;   /* guards what follows */
     pthread_cond_t changed; /* the host is up or down, there is something to publish, or a claim is
@@ -77,5 +81,14 @@ enum weir_status weir_dra_tenant_remove(struct weir_dra *dra, const char *tenant
 
 /** Keep the slice as it must be. @param user  struct weir_dra @thread one of its own */
 void *weir_dra_publish_thread(void *user);
+
+/* plugin.c: slots instead of claims */
+
+extern const char weir_plugin_endpoint[]; /* its socket, in kubelet's folder */
+/** Write the slots' records, once the GPUs are known. @thread the host's */
+void weir_plugin_slots(struct weir_dra *dra);
+/** Listen, and register with kubelet whenever that is there anew. @param user  struct weir_dra
+ * @thread one of its own */
+void *weir_plugin_thread(void *user);
 
 #endif

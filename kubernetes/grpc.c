@@ -38,6 +38,7 @@ struct weir_grpc_call {
     bool running; /* a thread has it */
     bool begun;
     enum weir_grpc_code code;
+    const char *why;   /* NULL: nothing is to be said */
     uint8_t *in, *out; /* the request; what is still to be sent */
     size_t in_bytes, out_bytes, out_sent;
 };
@@ -125,6 +126,12 @@ bool weir_grpc_send(struct weir_grpc_call *call, const uint8_t *message, size_t 
     return bigger;
 }
 
+enum weir_grpc_code weir_grpc_refuse(struct weir_grpc_call *call, const char *why)
+{
+    call->why = why; /* read when the thread no longer has the call */
+    return WEIR_GRPC_INVALID;
+}
+
 /* The request's message. NULL: it is none of one message, not compressed. */
 static const uint8_t *message_of(const struct weir_grpc_call *call, size_t *ret_bytes)
 {
@@ -175,7 +182,7 @@ static ssize_t on_wants_data(nghttp2_session *session, int32_t stream, uint8_t *
     struct weir_grpc_call *call = source->ptr;
     size_t left = call->out_bytes - call->out_sent;
     char code[8];
-    nghttp2_nv trailer;
+    nghttp2_nv trailers[2];
 
     (void)user;
     if (left != 0) {
@@ -192,8 +199,9 @@ static ssize_t on_wants_data(nghttp2_session *session, int32_t stream, uint8_t *
     }
     *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
     snprintf(code, sizeof code, "%d", (int)call->code);
-    trailer = pair("grpc-status", code);
-    return nghttp2_submit_trailer(session, stream, &trailer, 1) == 0
+    trailers[0] = pair("grpc-status", code);
+    trailers[1] = pair("grpc-message", call->why ? call->why : "");
+    return nghttp2_submit_trailer(session, stream, trailers, 2) == 0
                ? 0
                : NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 }

@@ -46,5 +46,11 @@ enum weir_status weir_grpc_listen(const char *path, const struct weir_grpc_metho
 
 /** Add a message to the answer. @return false: nobody reads it any more @thread the call's */
 bool weir_grpc_send(struct weir_grpc_call *call, const uint8_t *message, size_t bytes);
+/**
+ * Say why a call fails.
+ * @param why  for people; printable ASCII without %; borrowed for ever.
+ * @return WEIR_GRPC_INVALID, for the method to return @thread the call's
+ */
+enum weir_grpc_code weir_grpc_refuse(struct weir_grpc_call *call, const char *why);
 
 #endif

@@ -127,14 +127,35 @@ static void clear(struct weir_dra *dra, const struct weir_status_tenant *row)
     weir_dra_claim_unlock(dra, &busy);
 }
 
+/* Is a record one of this program as it was started? A claim's uid does not begin with "gpu". */
+static bool belongs(const struct weir_dra *dra, const char *uid)
+{
+    char name[WEIR_KUBE_DEVICE_BYTES];
+    bool is_slot = false;
+
+    for (uint32_t i = 0;
+         dra->options.is_plugin && !is_slot && weir_kube_device_name(&dra->node, i, name); i++) {
+        is_slot = strcmp(name, uid) == 0;
+    }
+    return dra->options.is_plugin ? is_slot : strncmp(uid, "gpu", 3) != 0;
+}
+
 static void compare(struct weir_dra *dra, const struct weir_status_report *report)
 {
-    json_t *uids = weir_records_list(dra->options.state_dir), *uid;
+    json_t *uids, *uid;
     size_t i;
 
+    if (dra->options.is_plugin) {
+        weir_plugin_slots(dra);
+    }
+    uids = weir_records_list(dra->options.state_dir);
     json_array_foreach(uids, i, uid)
     {
-        restore(dra, report, json_string_value(uid));
+        if (belongs(dra, json_string_value(uid))) {
+            restore(dra, report, json_string_value(uid));
+        } else { /* as the program was before, or with more slots */
+            (void)weir_records_remove(dra->options.state_dir, json_string_value(uid));
+        }
     }
     json_decref(uids);
     for (i = 0; i < report->n_tenants; i++) {
@@ -201,8 +222,8 @@ void *weir_dra_host_thread(void *user)
         bool up = weir_control_status(dra->options.run_dir, &report) == WEIR_OK;
 
         if (up && take_gpus(dra, report)) {
-            set_up(dra, true);
             compare(dra, report);
+            set_up(dra, true);
             /* Until the host ends. */
             (void)!weir_control_follow(dra->options.run_dir, wants_more, NULL);
         } else if (!up) {

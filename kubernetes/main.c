@@ -17,6 +17,7 @@
 
 #define EXIT_USAGE    2
 #define SLOTS_USUAL   4
+#define KUBELET_BYTES 64 /* of kubelet's folder: a socket's path has 108 */
 #define SLOTS_DEVICES 64 /* a slice has so many devices at most, where one has taints */
 
 static const char help[] =
@@ -29,6 +30,8 @@ static const char help[] =
     "  --max-weight N       the most that a claim's own parameters may ask for (default 100)\n"
     "  --max-priority CLASS likewise: low, normal or high (default normal)\n"
     "  --slots N            slots of a GPU where the cluster does not count capacity (default 4)\n"
+    "  --device-plugin      be a device plugin, for clusters without claims: resource "
+    "weir.dev/gpu\n"
     "  --server URL         the API server (default: a pod's service account)\n"
     "  --ca FILE            its certificate authority\n"
     "  --token FILE         a token for it\n"
@@ -50,7 +53,21 @@ static bool number(const char *name, const char *text, unsigned long most, uint3
 /* @return false: the exit status is there */
 static bool parse(int argc, char **argv, struct weir_dra *dra, int *ret_exit)
 {
-    enum { RUN, STATE, KUBELET, SERVER, CA, TOKEN, N_TEXTS, NODE, WEIGHT, PRIORITY, SLOTS, HELP };
+    enum {
+        RUN,
+        STATE,
+        KUBELET,
+        SERVER,
+        CA,
+        TOKEN,
+        N_TEXTS,
+        NODE,
+        WEIGHT,
+        PRIORITY,
+        SLOTS,
+        PLUGIN,
+        HELP
+    };
     static const struct option options[] = {{"run-dir", 1, NULL, RUN},
                                             {"state-dir", 1, NULL, STATE},
                                             {"kubelet-dir", 1, NULL, KUBELET},
@@ -61,6 +78,7 @@ static bool parse(int argc, char **argv, struct weir_dra *dra, int *ret_exit)
                                             {"max-weight", 1, NULL, WEIGHT},
                                             {"max-priority", 1, NULL, PRIORITY},
                                             {"slots", 1, NULL, SLOTS},
+                                            {"device-plugin", 0, NULL, PLUGIN},
                                             {"help", 0, NULL, HELP},
                                             {"version", 0, NULL, HELP + 1},
                                             {NULL, 0, NULL, 0}};
@@ -87,11 +105,17 @@ static bool parse(int argc, char **argv, struct weir_dra *dra, int *ret_exit)
         } else if (option == PRIORITY) {
             good = weir_priority_find(optarg, &dra->node.max_priority);
             fputs(good ? "" : "weir-dra: --max-priority is one of: low, normal, high\n", stderr);
+        } else if (option == PLUGIN) {
+            dra->options.is_plugin = true;
         } else if (option == '?') {
             good = false;
         } else {
             *texts[option] = optarg;
         }
+    }
+    if (good && strlen(dra->options.kubelet) >= KUBELET_BYTES) {
+        fputs("weir-dra: --kubelet-dir is too long for the sockets in it\n", stderr);
+        good = false;
     }
     if (good && (optind < argc || dra->node.name[0] == 0)) {
         fputs("weir-dra: --node NAME is wanted, and nothing besides options (--help)\n", stderr);
@@ -110,28 +134,38 @@ static bool make_folder(const char *path)
     return good;
 }
 
-/* Begin with all threads. @param registry  the path of kubelet's way to find the driver */
-static bool serve(struct weir_dra *dra, const char *registry)
+/* Begin with all threads. */
+static bool serve(struct weir_dra *dra)
 {
+    const char *kubelet = dra->options.kubelet;
+    char folder[KUBELET_BYTES + 40];
     pthread_t thread;
-    char folder[sizeof dra->endpoint - 9];
 
-    snprintf(folder, sizeof folder, "%s/plugins/" WEIR_KUBE_DRIVER, dra->options.kubelet);
-    snprintf(dra->endpoint, sizeof dra->endpoint, "%s/dra.sock", folder);
-    if (!make_folder(dra->options.state_dir) || !make_folder(folder)) {
+    snprintf(folder, sizeof folder, "%s/plugins/" WEIR_KUBE_DRIVER, kubelet);
+    snprintf(dra->endpoint, sizeof dra->endpoint, "%s/%s", kubelet,
+             dra->options.is_plugin ? weir_plugin_endpoint
+                                    : "plugins/" WEIR_KUBE_DRIVER "/dra.sock");
+    snprintf(dra->registry, sizeof dra->registry,
+             "%s/plugins_registry/" WEIR_KUBE_DRIVER "-reg.sock", kubelet);
+    dra->node.slots = dra->options.is_plugin ? dra->options.slots : 0;
+    if (!make_folder(dra->options.state_dir) ||
+        weir_thread_start(&thread, 0, weir_dra_host_thread, dra) != 0) {
         return false;
     }
+    if (dra->options.is_plugin) {
+        return weir_thread_start(&thread, 0, weir_plugin_thread, dra) == 0;
+    }
     /* The registration last: kubelet comes as soon as it sees that socket. */
-    if (weir_grpc_listen(dra->endpoint, weir_dra_methods, dra, NULL) != WEIR_OK ||
-        weir_grpc_listen(registry, weir_dra_methods, dra, NULL) != WEIR_OK) {
+    if (!make_folder(folder) ||
+        weir_grpc_listen(dra->endpoint, weir_dra_methods, dra, NULL) != WEIR_OK ||
+        weir_grpc_listen(dra->registry, weir_dra_methods, dra, NULL) != WEIR_OK) {
         fprintf(stderr,
                 "weir-dra: cannot listen in %s/plugins and plugins_registry: is it kubelet's "
                 "folder?\n",
-                dra->options.kubelet);
+                kubelet);
         return false;
     }
-    return weir_thread_start(&thread, 0, weir_dra_host_thread, dra) == 0 &&
-           weir_thread_start(&thread, 0, weir_dra_publish_thread, dra) == 0;
+    return weir_thread_start(&thread, 0, weir_dra_publish_thread, dra) == 0;
 }
 
 int main(int argc, char **argv)
@@ -141,7 +175,6 @@ int main(int argc, char **argv)
                     .kubelet = "/var/lib/kubelet",
                     .slots = SLOTS_USUAL},
         .node = {.max_weight = 100, .max_priority = WEIR_PRIORITY_NORMAL, .taints = true}};
-    char registry[108];
     sigset_t ends;
     int exit_status, number_of;
 
@@ -151,7 +184,7 @@ int main(int argc, char **argv)
     if (weir_log_init("info", "weir-dra") != WEIR_OK) {
         return EXIT_FAILURE;
     }
-    if (!weir_api_open(&dra.api)) {
+    if (!weir_api_open(&dra.api) && !dra.options.is_plugin) {
         fputs("weir-dra: no API server: this is no pod, so --server is wanted\n", stderr);
         return EXIT_USAGE;
     }
@@ -162,16 +195,14 @@ int main(int argc, char **argv)
     sigaddset(&ends, SIGTERM);
     sigaddset(&ends, SIGINT);
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
-    snprintf(registry, sizeof registry, "%s/plugins_registry/" WEIR_KUBE_DRIVER "-reg.sock",
-             dra.options.kubelet);
-    if (!serve(&dra, registry)) {
+    if (!serve(&dra)) {
         return EXIT_FAILURE;
     }
     weir_log_info("weir-dra: serves node=%s", dra.node.name);
     sigwait(&ends, &number_of);
     /* Threads may wait for the host or the API server: they end with the process. kubelet
      * unregisters a driver whose sockets are gone. */
-    unlink(registry);
+    unlink(dra.registry);
     unlink(dra.endpoint);
     _exit(EXIT_SUCCESS);
 }

@@ -74,7 +74,8 @@ enum weir_kube_lost weir_kube_slice_lost(const json_t *sent, const json_t *back)
 
 /* claim.c */
 
-/** May this be a claim's uid, and a part of a file's and a tenant's name? @thread any */
+/** May this be a claim's uid or a slot's name, and a part of a file's and a tenant's name? @thread
+ * any */
 bool weir_kube_uid_ok(const char *uid);
 
 /**
@@ -91,7 +92,12 @@ bool weir_kube_uid_ok(const char *uid);
 json_t *weir_kube_claim_record(const struct weir_kube_node *node, const json_t *claim,
                                struct weir_diag *ret_diag);
 
-/** Is it a record as weir_kube_claim_record() makes them? For what was read from a file. @thread
+/** The record of a slot, of a node that has slots; the slot's name is in the uid's place.
+ * @param index  as of weir_kube_device_name().
+ * @return owned by the caller; NULL: there are not so many @thread any */
+json_t *weir_kube_slot_record(const struct weir_kube_node *node, uint32_t index);
+
+/** Is it a record as these two make them? For what was read from a file. @thread
  * any */
 bool weir_kube_record_ok(const json_t *record);
 
