@@ -6,7 +6,6 @@
  * its tenant is made, and removed after it.
  */
 #include "kubernetes/dra.h"
-#include "kubernetes/records.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -162,9 +161,8 @@ static json_t *new_record(struct weir_dra *dra, const struct named *claim, uint6
     object = fetch(dra, &node, claim, end_ns, diag);
     record = object ? weir_kube_claim_record(&node, object, diag) : NULL;
     json_decref(object);
-    if (record && !weir_records_put(dra->options.state_dir, record)) {
-        weir_diag_set(diag, 0, 0, "the claim's file cannot be written in %.100s",
-                      dra->options.state_dir);
+    if (record && !weir_records_put(dra->state_dir, record)) {
+        weir_diag_set(diag, 0, 0, "the claim's file cannot be written in %.100s", dra->state_dir);
         json_decref(record);
         record = NULL;
     }
@@ -189,7 +187,7 @@ static void put_device(struct weir_pb *answer, const json_t *device, const char 
 static bool prepare(struct weir_dra *dra, const struct named *claim, uint64_t end_ns,
                     struct weir_pb *answer, struct weir_diag *diag)
 {
-    json_t *record = weir_records_get(dra->options.state_dir, claim->uid), *device;
+    json_t *record = weir_records_get(dra->state_dir, claim->uid), *device;
     bool known = record != NULL;
     enum weir_status status;
     char cdi[96];
@@ -210,7 +208,7 @@ static bool prepare(struct weir_dra *dra, const struct named *claim, uint64_t en
         }
     } else if (status == WEIR_ERR_INVALID && !known) {
         /* Else the host may have it, and kubelet asks again. */
-        (void)weir_records_remove(dra->options.state_dir, claim->uid);
+        (void)weir_records_remove(dra->state_dir, claim->uid);
     }
     json_decref(record);
     return status == WEIR_OK;
@@ -222,19 +220,16 @@ static bool unprepare(struct weir_dra *dra, const char *uid, uint64_t end_ns,
                       struct weir_diag *diag)
 {
     enum weir_status status;
-    char tenant[64];
 
-    snprintf(tenant, sizeof tenant, WEIR_KUBE_TENANT "%s", uid);
     do {
-        status = weir_dra_tenant_remove(dra, tenant, diag);
+        status = weir_dra_tenant_remove(dra, uid, diag);
     } while (status != WEIR_OK && status != WEIR_ERR_INVALID && status != WEIR_ERR_NOT_FOUND &&
              may_try_again(end_ns));
     if (status != WEIR_OK && status != WEIR_ERR_NOT_FOUND) {
         return false;
     }
-    if (!weir_records_remove(dra->options.state_dir, uid)) {
-        weir_diag_set(diag, 0, 0, "the claim's file cannot be removed from %.100s",
-                      dra->options.state_dir);
+    if (!weir_records_remove(dra->state_dir, uid)) {
+        weir_diag_set(diag, 0, 0, "the claim's file cannot be removed from %.100s", dra->state_dir);
         return false;
     }
     return true;

@@ -14,14 +14,6 @@
 #define WEIR_DRA_CDI                                                                               \
     "weir.dev/gpu=" /* what a tenant's CDI device is called, with its name behind */
 
-struct weir_dra_options {
-    const char *run_dir;   /* the host's; NULL: the default */
-    const char *state_dir; /* of the claims' files */
-    const char *kubelet;   /* kubelet's folder */
-    uint32_t slots;        /* of a GPU, where the cluster does not count capacity */
-    bool is_plugin;        /* a device plugin, not a driver of claims */
-};
-
 /* A claim that a thread works on. */
 struct weir_dra_busy {
     const char *uid;
@@ -29,7 +21,12 @@ struct weir_dra_busy {
 };
 
 struct weir_dra {
-    struct weir_dra_options options; /* immutable, as what follows */
+    /* Immutable, up to the lock: */
+    const char *run_dir;   /* the host's; NULL: the default */
+    const char *state_dir; /* of the claims' files */
+    const char *kubelet;   /* kubelet's folder */
+    uint32_t slots;        /* of a GPU, where the cluster does not count capacity */
+    bool is_plugin;        /* a device plugin, not a driver of claims */
     struct weir_api api;
     char endpoint[108], registry[108]; /* the sockets that kubelet is told of, and that it finds */
 
@@ -74,8 +71,23 @@ void *weir_dra_host_thread(void *user);
  */
 enum weir_status weir_dra_tenant_make(struct weir_dra *dra, const json_t *record,
                                       struct weir_diag *diag) WEIR_MUST_CHECK;
-enum weir_status weir_dra_tenant_remove(struct weir_dra *dra, const char *tenant,
+enum weir_status weir_dra_tenant_remove(struct weir_dra *dra, const char *uid,
                                         struct weir_diag *diag) WEIR_MUST_CHECK;
+
+/*
+ * records.c: the claims that are prepared on this node. Each has a file, <folder>/UID.json, written
+ * before its tenant is made, so that no end of the driver loses one.
+ */
+
+/** A claim's record (plan.h), owned by the caller; NULL: there is none, or its file makes no sense.
+ * @thread any */
+json_t *weir_records_get(const char *folder, const char *uid);
+/** Write a record. @return false: it cannot be written @thread any, one for each claim at a time */
+bool weir_records_put(const char *folder, const json_t *record);
+/** Remove a record, if there is one. @return false: it is still there @thread any */
+bool weir_records_remove(const char *folder, const char *uid);
+/** All uids, as an array of strings; owned by the caller. @thread any */
+json_t *weir_records_list(const char *folder);
 
 /* publish.c: the node's slice */
 

@@ -206,12 +206,16 @@ static ssize_t on_wants_data(nghttp2_session *session, int32_t stream, uint8_t *
                : NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 }
 
-static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *user)
+/* A request has a :path, and begins a call with it. */
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
+                     size_t name_bytes, const uint8_t *value, size_t bytes, uint8_t flags,
+                     void *user)
 {
     struct connection *c = user;
     struct weir_grpc_call *call;
 
-    if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST) {
+    (void)flags;
+    if (name_bytes != 5 || memcmp(name, ":path", 5) != 0) {
         return 0;
     }
     call = calloc(1, sizeof *call);
@@ -223,27 +227,12 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
                                     .stream = frame->hd.stream_id,
                                     .code = WEIR_GRPC_UNIMPLEMENTED};
     c->calls = call;
-    return nghttp2_session_set_stream_user_data(session, frame->hd.stream_id, call);
-}
-
-static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
-                     size_t name_bytes, const uint8_t *value, size_t bytes, uint8_t flags,
-                     void *user)
-{
-    const struct connection *c = user;
-    struct weir_grpc_call *call =
-        nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
-
-    (void)flags;
-    if (!call || name_bytes != 5 || memcmp(name, ":path", 5) != 0) {
-        return 0;
-    }
     for (const struct weir_grpc_method *m = c->methods; m->path; m++) {
         if (strlen(m->path) == bytes && memcmp(m->path, value, bytes) == 0) {
             call->method = m;
         }
     }
-    return 0;
+    return nghttp2_session_set_stream_user_data(session, frame->hd.stream_id, call);
 }
 
 static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream, const uint8_t *data,
@@ -329,7 +318,6 @@ static bool open_session(struct connection *c)
 
     if (good) {
         nghttp2_session_callbacks_set_send_callback(callbacks, on_send);
-        nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, on_begin_headers);
         nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
         nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
         nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame);

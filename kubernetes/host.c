@@ -4,7 +4,6 @@
  * tenant gets it, and a tenant of a claim that has no file any more goes.
  */
 #include "kubernetes/dra.h"
-#include "kubernetes/records.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -14,15 +13,22 @@
 #include <string.h>
 #include <unistd.h>
 
-#define WORDS_MAX 16
-#define AGAIN_NS  (250 * WEIR_NS_PER_MS)
+#define WORDS_MAX    16
+#define TENANT_BYTES 64
+#define AGAIN_NS     (250 * WEIR_NS_PER_MS)
+
+static const char *tenant_of(const char *uid, char tenant[TENANT_BYTES])
+{
+    snprintf(tenant, TENANT_BYTES, WEIR_KUBE_TENANT "%s", uid);
+    return tenant;
+}
 
 /* Ask the host, and find its refusal. */
 static enum weir_status ask(struct weir_dra *dra, const char *const *words, size_t n_words,
                             struct weir_diag *diag)
 {
     struct weir_status_report *report = NULL;
-    enum weir_status status = weir_control_ask(dra->options.run_dir, words, n_words, -1, &report);
+    enum weir_status status = weir_control_ask(dra->run_dir, words, n_words, -1, &report);
 
     if (status != WEIR_OK) {
         weir_diag_set(diag, 0, 0, "the Weir host of this node: %s", weir_status_text(status));
@@ -41,28 +47,25 @@ static enum weir_status ask(struct weir_dra *dra, const char *const *words, size
 enum weir_status weir_dra_tenant_make(struct weir_dra *dra, const json_t *record,
                                       struct weir_diag *diag)
 {
+    const json_t *settings = json_object_get(record, "words");
     const char *words[WORDS_MAX] = {"tenant", "keep"};
-    size_t n = 2, i;
-    json_t *word;
+    char tenant[TENANT_BYTES];
     enum weir_status status;
+    size_t n = 2;
 
-    words[n++] = json_string_value(json_object_get(record, "tenant"));
-    json_array_foreach(json_object_get(record, "words"), i, word)
-    {
-        if (n == WORDS_MAX) {
-            weir_diag_set(diag, 0, 0, "the claim's file has too many settings");
-            return WEIR_ERR_INVALID;
-        }
-        words[n++] = json_string_value(word);
+    words[n++] = tenant_of(json_string_value(json_object_get(record, "uid")), tenant);
+    for (size_t i = 0; i < json_array_size(settings) && n < WORDS_MAX; i++) {
+        words[n++] = json_string_value(json_array_get(settings, i));
     }
     status = ask(dra, words, n, diag);
     return status == WEIR_ERR_INVALID && strstr(diag->message, "already") ? WEIR_OK : status;
 }
 
-enum weir_status weir_dra_tenant_remove(struct weir_dra *dra, const char *tenant,
+enum weir_status weir_dra_tenant_remove(struct weir_dra *dra, const char *uid,
                                         struct weir_diag *diag)
 {
-    const char *const words[] = {"tenant", "remove", tenant};
+    char tenant[TENANT_BYTES];
+    const char *const words[] = {"tenant", "remove", tenant_of(uid, tenant)};
     enum weir_status status = ask(dra, words, 3, diag);
 
     return status == WEIR_ERR_INVALID && strstr(diag->message, "there is no tenant") ? WEIR_OK
@@ -71,34 +74,26 @@ enum weir_status weir_dra_tenant_remove(struct weir_dra *dra, const char *tenant
 
 /* ---------------------------------------------------------------- a host that is there anew */
 
-static bool has_tenant(const struct weir_status_report *report, const char *tenant)
-{
-    for (size_t i = 0; i < report->n_tenants; i++) {
-        if (strcmp(report->tenants[i].name, tenant) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* A claim is prepared: its tenant must be there. */
 static void restore(struct weir_dra *dra, const struct weir_status_report *report, const char *uid)
 {
     struct weir_dra_busy busy;
     struct weir_diag diag = {0};
+    char tenant[TENANT_BYTES];
     json_t *record;
-    char tenant[64];
 
-    snprintf(tenant, sizeof tenant, WEIR_KUBE_TENANT "%s", uid);
-    if (has_tenant(report, tenant)) {
-        return;
+    (void)tenant_of(uid, tenant);
+    for (size_t i = 0; i < report->n_tenants; i++) {
+        if (strcmp(report->tenants[i].name, tenant) == 0) {
+            return;
+        }
     }
     weir_dra_claim_lock(dra, &busy, uid);
-    record = weir_records_get(dra->options.state_dir, uid);
+    record = weir_records_get(dra->state_dir, uid);
     if (record && weir_dra_tenant_make(dra, record, &diag) == WEIR_OK) {
-        weir_log_info("weir-dra: the share of a prepared claim is there again tenant=%s", tenant);
+        weir_log_info("weir-dra: a share is there again tenant=%s", tenant);
     } else if (record) {
-        weir_log_error("weir-dra: a prepared claim has no share tenant=%s why=\"%s\"", tenant,
+        weir_log_error("weir-dra: a share cannot be made again tenant=%s why=\"%s\"", tenant,
                        diag.message);
     }
     json_decref(record);
@@ -108,19 +103,18 @@ static void restore(struct weir_dra *dra, const struct weir_status_report *repor
 /* No claim has this tenant any more. */
 static void clear(struct weir_dra *dra, const struct weir_status_tenant *row)
 {
-    const char *uid = row->name + strlen(WEIR_KUBE_TENANT);
+    size_t head = strlen(WEIR_KUBE_TENANT);
     struct weir_dra_busy busy;
     struct weir_diag diag = {0};
     json_t *record;
 
-    if (strcmp(row->source, "kept") != 0 ||
-        strncmp(row->name, WEIR_KUBE_TENANT, strlen(WEIR_KUBE_TENANT)) != 0 ||
-        !weir_kube_uid_ok(uid)) {
+    if (strcmp(row->source, "kept") != 0 || strncmp(row->name, WEIR_KUBE_TENANT, head) != 0 ||
+        !weir_kube_uid_ok(row->name + head)) {
         return;
     }
-    weir_dra_claim_lock(dra, &busy, uid);
-    record = weir_records_get(dra->options.state_dir, uid);
-    if (!record && weir_dra_tenant_remove(dra, row->name, &diag) == WEIR_OK) {
+    weir_dra_claim_lock(dra, &busy, row->name + head);
+    record = weir_records_get(dra->state_dir, row->name + head);
+    if (!record && weir_dra_tenant_remove(dra, row->name + head, &diag) == WEIR_OK) {
         weir_log_info("weir-dra: removed the share of a claim that is gone tenant=%s", row->name);
     }
     json_decref(record);
@@ -133,11 +127,11 @@ static bool belongs(const struct weir_dra *dra, const char *uid)
     char name[WEIR_KUBE_DEVICE_BYTES];
     bool is_slot = false;
 
-    for (uint32_t i = 0;
-         dra->options.is_plugin && !is_slot && weir_kube_device_name(&dra->node, i, name); i++) {
+    for (uint32_t i = 0; dra->is_plugin && !is_slot && weir_kube_device_name(&dra->node, i, name);
+         i++) {
         is_slot = strcmp(name, uid) == 0;
     }
-    return dra->options.is_plugin ? is_slot : strncmp(uid, "gpu", 3) != 0;
+    return dra->is_plugin ? is_slot : strncmp(uid, "gpu", 3) != 0;
 }
 
 static void compare(struct weir_dra *dra, const struct weir_status_report *report)
@@ -145,16 +139,16 @@ static void compare(struct weir_dra *dra, const struct weir_status_report *repor
     json_t *uids, *uid;
     size_t i;
 
-    if (dra->options.is_plugin) {
+    if (dra->is_plugin) {
         weir_plugin_slots(dra);
     }
-    uids = weir_records_list(dra->options.state_dir);
+    uids = weir_records_list(dra->state_dir);
     json_array_foreach(uids, i, uid)
     {
         if (belongs(dra, json_string_value(uid))) {
             restore(dra, report, json_string_value(uid));
         } else { /* as the program was before, or with more slots */
-            (void)weir_records_remove(dra->options.state_dir, json_string_value(uid));
+            (void)weir_records_remove(dra->state_dir, json_string_value(uid));
         }
     }
     json_decref(uids);
@@ -219,13 +213,13 @@ void *weir_dra_host_thread(void *user)
 
     for (;; (void)usleep(AGAIN_NS / WEIR_NS_PER_US)) {
         struct weir_status_report *report = NULL;
-        bool up = weir_control_status(dra->options.run_dir, &report) == WEIR_OK;
+        bool up = weir_control_status(dra->run_dir, &report) == WEIR_OK;
 
         if (up && take_gpus(dra, report)) {
             compare(dra, report);
             set_up(dra, true);
             /* Until the host ends. */
-            (void)!weir_control_follow(dra->options.run_dir, wants_more, NULL);
+            (void)!weir_control_follow(dra->run_dir, wants_more, NULL);
         } else if (!up) {
             set_up(dra, false);
         }

@@ -82,9 +82,8 @@ static bool parse(int argc, char **argv, struct weir_dra *dra, int *ret_exit)
                                             {"help", 0, NULL, HELP},
                                             {"version", 0, NULL, HELP + 1},
                                             {NULL, 0, NULL, 0}};
-    const char **const texts[N_TEXTS] = {&dra->options.run_dir, &dra->options.state_dir,
-                                         &dra->options.kubelet, &dra->api.server,
-                                         &dra->api.ca,          &dra->api.token};
+    const char **const texts[N_TEXTS] = {&dra->run_dir,    &dra->state_dir, &dra->kubelet,
+                                         &dra->api.server, &dra->api.ca,    &dra->api.token};
     bool good = true;
     int option;
 
@@ -101,19 +100,19 @@ static bool parse(int argc, char **argv, struct weir_dra *dra, int *ret_exit)
         } else if (option == WEIGHT) {
             good = number("max-weight", optarg, 10000, &dra->node.max_weight);
         } else if (option == SLOTS) {
-            good = number("slots", optarg, SLOTS_DEVICES, &dra->options.slots);
+            good = number("slots", optarg, SLOTS_DEVICES, &dra->slots);
         } else if (option == PRIORITY) {
             good = weir_priority_find(optarg, &dra->node.max_priority);
             fputs(good ? "" : "weir-dra: --max-priority is one of: low, normal, high\n", stderr);
         } else if (option == PLUGIN) {
-            dra->options.is_plugin = true;
+            dra->is_plugin = true;
         } else if (option == '?') {
             good = false;
         } else {
             *texts[option] = optarg;
         }
     }
-    if (good && strlen(dra->options.kubelet) >= KUBELET_BYTES) {
+    if (good && strlen(dra->kubelet) >= KUBELET_BYTES) {
         fputs("weir-dra: --kubelet-dir is too long for the sockets in it\n", stderr);
         good = false;
     }
@@ -137,22 +136,21 @@ static bool make_folder(const char *path)
 /* Begin with all threads. */
 static bool serve(struct weir_dra *dra)
 {
-    const char *kubelet = dra->options.kubelet;
+    const char *kubelet = dra->kubelet;
     char folder[KUBELET_BYTES + 40];
     pthread_t thread;
 
     snprintf(folder, sizeof folder, "%s/plugins/" WEIR_KUBE_DRIVER, kubelet);
     snprintf(dra->endpoint, sizeof dra->endpoint, "%s/%s", kubelet,
-             dra->options.is_plugin ? weir_plugin_endpoint
-                                    : "plugins/" WEIR_KUBE_DRIVER "/dra.sock");
+             dra->is_plugin ? weir_plugin_endpoint : "plugins/" WEIR_KUBE_DRIVER "/dra.sock");
     snprintf(dra->registry, sizeof dra->registry,
              "%s/plugins_registry/" WEIR_KUBE_DRIVER "-reg.sock", kubelet);
-    dra->node.slots = dra->options.is_plugin ? dra->options.slots : 0;
-    if (!make_folder(dra->options.state_dir) ||
+    dra->node.slots = dra->is_plugin ? dra->slots : 0;
+    if (!make_folder(dra->state_dir) ||
         weir_thread_start(&thread, 0, weir_dra_host_thread, dra) != 0) {
         return false;
     }
-    if (dra->options.is_plugin) {
+    if (dra->is_plugin) {
         return weir_thread_start(&thread, 0, weir_plugin_thread, dra) == 0;
     }
     /* The registration last: kubelet comes as soon as it sees that socket. */
@@ -171,9 +169,9 @@ static bool serve(struct weir_dra *dra)
 int main(int argc, char **argv)
 {
     static struct weir_dra dra = {
-        .options = {.state_dir = "/var/lib/weir/claims",
-                    .kubelet = "/var/lib/kubelet",
-                    .slots = SLOTS_USUAL},
+        .state_dir = "/var/lib/weir/claims",
+        .kubelet = "/var/lib/kubelet",
+        .slots = SLOTS_USUAL,
         .node = {.max_weight = 100, .max_priority = WEIR_PRIORITY_NORMAL, .taints = true}};
     sigset_t ends;
     int exit_status, number_of;
@@ -184,7 +182,7 @@ int main(int argc, char **argv)
     if (weir_log_init("info", "weir-dra") != WEIR_OK) {
         return EXIT_FAILURE;
     }
-    if (!weir_api_open(&dra.api) && !dra.options.is_plugin) {
+    if (!weir_api_open(&dra.api) && !dra.is_plugin) {
         fputs("weir-dra: no API server: this is no pod, so --server is wanted\n", stderr);
         return EXIT_USAGE;
     }

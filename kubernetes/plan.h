@@ -40,6 +40,19 @@ struct weir_kube_node {
     bool is_v1beta1; /* the API's version of slices */
 };
 
+/* quantity.c: Kubernetes' quantities, "8Gi", "1500m", "2e9" */
+
+/**
+ * Read a quantity, as the API server writes it, as a whole number, rounded up as Kubernetes rounds.
+ * @param ret_value  up to 2^60.
+ * @return WEIR_OK, WEIR_ERR_INVALID (no quantity, negative, or larger)
+ * @thread any
+ */
+enum weir_status weir_quantity_parse(const char *text, uint64_t *ret_value) WEIR_MUST_CHECK;
+
+/** Write a number in the largest binary unit that divides it, "512Mi". @thread any */
+void weir_quantity_text(uint64_t value, char text[32]);
+
 /* slice.c */
 
 #define WEIR_KUBE_DEVICE_BYTES 32
@@ -81,7 +94,7 @@ bool weir_kube_uid_ok(const char *uid);
 /**
  * The share that an allocated claim is on this node, as a record:
  *
- *     {"uid", "tenant", "words": [KEY=VALUE for weir tenant add],
+ *     {"uid", "words": [KEY=VALUE for weir tenant add],
  *      "devices": [{"request", "pool", "device", "share"}]}
  *
  * @param claim     a ResourceClaim, by strangers; checked here.

@@ -7,7 +7,6 @@
  * listens and registers again.
  */
 #include "kubernetes/dra.h"
-#include "kubernetes/records.h"
 
 #include "base/log.h"
 #include <curl/curl.h>
@@ -35,16 +34,15 @@ void weir_plugin_slots(struct weir_dra *dra)
 
     for (uint32_t i = 0; (wanted = weir_kube_slot_record(&node, i)); i++) {
         const char *uid = json_string_value(json_object_get(wanted, "uid"));
-        json_t *there = weir_records_get(dra->options.state_dir, uid);
+        json_t *there = weir_records_get(dra->state_dir, uid);
         struct weir_diag diag = {0};
 
         if (!json_equal(wanted, there) && /* a tenant as it was before goes, if there is one */
-            (weir_dra_tenant_remove(dra, json_string_value(json_object_get(wanted, "tenant")),
-                                    &diag) != WEIR_OK ||
-             !weir_records_put(dra->options.state_dir, wanted) ||
+            (weir_dra_tenant_remove(dra, uid, &diag) != WEIR_OK ||
+             !weir_records_put(dra->state_dir, wanted) ||
              weir_dra_tenant_make(dra, wanted, &diag) != WEIR_OK)) {
             weir_log_error("weir-dra: no slot can be made slot=%s files=%s why=\"%s\"", uid,
-                           dra->options.state_dir, diag.message);
+                           dra->state_dir, diag.message);
         }
         json_decref(there);
         json_decref(wanted);
@@ -100,7 +98,7 @@ static bool put_container(struct weir_dra *dra, const struct weir_pb_field *cont
     while (weir_pb_next(&reader, &field)) {
         n += field.number == 1 && weir_pb_copy(&field, slot, sizeof slot);
     }
-    record = n == 1 && !reader.bad ? weir_records_get(dra->options.state_dir, slot) : NULL;
+    record = n == 1 && !reader.bad ? weir_records_get(dra->state_dir, slot) : NULL;
     if (record) {
         snprintf(cdi, sizeof cdi, WEIR_DRA_CDI WEIR_KUBE_TENANT "%s", slot);
         entry = weir_pb_open(answer, 1);
@@ -199,7 +197,7 @@ void *weir_plugin_thread(void *user)
     ino_t known = 0;
     int fd = -1;
 
-    snprintf(kubelet, sizeof kubelet, "%s/device-plugins/kubelet.sock", dra->options.kubelet);
+    snprintf(kubelet, sizeof kubelet, "%s/device-plugins/kubelet.sock", dra->kubelet);
     pthread_mutex_lock(&dra->lock);
     while (!dra->node.host_is_up) { /* its tenants are there then */
         pthread_cond_wait(&dra->changed, &dra->lock);

@@ -58,35 +58,28 @@ static void log_failure(const char *what, const struct weir_diag *diag)
 /* Find the newest version of the API that this driver knows. */
 static bool discover(struct round *r)
 {
+    static const char *const paths[] = {API_PATH "/v1", API_PATH "/v1beta1"};
     struct weir_diag diag = {0};
-    json_t *group = NULL, *one;
-    bool v1 = false, v1beta1 = false;
-    long code;
-    size_t i;
 
-    if (!weir_api_ask(&r->dra->api, "GET", API_PATH, NULL, &group, &code, &diag)) {
-        log_failure("the versions of " API_PATH " are not known", &diag);
-        json_decref(group);
-        return false;
-    }
-    json_array_foreach(json_object_get(group, "versions"), i, one)
-    {
-        const char *version = json_string_value(json_object_get(one, "version"));
+    for (int i = 0; i < 2; i++) {
+        json_t *answer = NULL;
+        long code;
+        bool good = weir_api_ask(&r->dra->api, "GET", paths[i], NULL, &answer, &code, &diag);
 
-        v1 |= version && strcmp(version, "v1") == 0;
-        v1beta1 |= version && strcmp(version, "v1beta1") == 0;
+        json_decref(answer);
+        if (good) {
+            pthread_mutex_lock(&r->dra->lock);
+            r->dra->node.is_v1beta1 = i != 0;
+            r->dra->knows_api = true;
+            pthread_mutex_unlock(&r->dra->lock);
+            return true;
+        }
+        if (code != 404) {
+            break;
+        }
     }
-    json_decref(group);
-    if (!v1 && !v1beta1) {
-        weir_log_error("weir-dra: the cluster has no resource.k8s.io of version v1 or v1beta1");
-        return false;
-    }
-    pthread_mutex_lock(&r->dra->lock);
-    r->dra->node.is_v1beta1 = !v1;
-    r->dra->knows_api = true;
-    pthread_cond_broadcast(&r->dra->changed);
-    pthread_mutex_unlock(&r->dra->lock);
-    return true;
+    log_failure("there is no " API_PATH " of version v1 or v1beta1", &diag);
+    return false;
 }
 
 /* The node's uid: its slice goes with it. */
@@ -131,7 +124,7 @@ static bool probe(struct round *r)
         json_object_del(metadata, "name");
         good = weir_api_ask(&dra->api, "POST", path, sent, &back, &code, &diag);
         lost = good ? weir_kube_slice_lost(sent, back) : WEIR_KUBE_LOST_NOTHING;
-        node.slots = lost == WEIR_KUBE_LOST_CAPACITY ? dra->options.slots : node.slots;
+        node.slots = lost == WEIR_KUBE_LOST_CAPACITY ? dra->slots : node.slots;
         node.taints = lost != WEIR_KUBE_LOST_TAINTS && node.taints;
         json_decref(sent);
         json_decref(back);

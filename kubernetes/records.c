@@ -1,6 +1,5 @@
-/* Files of claims: see records.h. */
-#include "kubernetes/records.h"
-#include "kubernetes/plan.h"
+/* Files of claims: see dra.h. */
+#include "kubernetes/dra.h"
 
 #include "base/replace.h"
 
@@ -31,14 +30,11 @@ json_t *weir_records_get(const char *folder, const char *uid)
 
 bool weir_records_put(const char *folder, const json_t *record)
 {
-    const char *uid = json_string_value(json_object_get(record, "uid"));
     char path[PATH_MAX];
-    FILE *file;
+    FILE *file = path_of(folder, json_string_value(json_object_get(record, "uid")), path)
+                     ? weir_replace_begin(path)
+                     : NULL;
 
-    if (!uid || !path_of(folder, uid, path)) {
-        return false;
-    }
-    file = weir_replace_begin(path);
     if (!file) {
         return false;
     }

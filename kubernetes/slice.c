@@ -1,6 +1,5 @@
 /* The slice that a node publishes: see plan.h. */
 #include "kubernetes/plan.h"
-#include "kubernetes/quantity.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -207,8 +207,8 @@ class ApiServer:
         return kept
 
     def handle(self, method, path, query, body):
-        if path == "/apis/resource.k8s.io":
-            return 200, {"versions": [{"version": v} for v in self.versions]}
+        if path.rsplit("/", 1)[0] == "/apis/resource.k8s.io":
+            return (200, {}) if path.rsplit("/", 1)[1] in self.versions else (404, {"message": "page not found"})
         if "/resourceclaims/" in path and self.claims_fail:
             return self.claims_fail, {"message": "made to fail"}
         found = re.fullmatch(r"/apis/resource.k8s.io/(\w+)/(.*)", path)
@@ -278,7 +278,7 @@ class Kubelet:
 
     def channel(self, path):
         if path not in self.channels:
-            self.channels[path] = grpc.insecure_channel(f"unix:{path}", options=[("grpc.enable_retries", 0)])
+            self.channels[path] = grpc.insecure_channel(f"unix:{path}", options=[("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1)])
         return self.channels[path]
 
     def forget(self):

@@ -6,7 +6,6 @@
  */
 #include "host_backend/config/config.h"
 #include "kubernetes/plan.h"
-#include "kubernetes/quantity.h"
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
