@@ -19,8 +19,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* kubelet has one for registration and one for claims, and new ones when it starts again. */
-#define CONNECTIONS_MAX 8
+/* kubelet has one for registration and one for claims, and new ones when it starts again; others
+ * may have one for each call. */
+#define CONNECTIONS_MAX 32
 /* Requests of a connection at a time, which its client queues beyond that. kubelet makes one for
  * each pod, and the Weir host answers 64 questions at a time. */
 #define STREAMS_MAX 48
