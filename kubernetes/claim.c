@@ -399,16 +399,3 @@ json_t *weir_kube_slot_record(const struct weir_kube_node *node, uint32_t index)
     return json_pack("{s:s, s:o, s:[{s:s, s:s}]}", "uid", name, "words", words, "devices", "pool",
                      node->name, "device", name);
 }
-
-bool weir_kube_record_ok(const json_t *record)
-{
-    json_t *words = json_object_get(record, "words"), *one;
-    bool good = weir_kube_uid_ok(text_of(record, "uid")) && json_array_size(words) != 0;
-    size_t i;
-
-    json_array_foreach(words, i, one)
-    {
-        good = good && json_is_string(one);
-    }
-    return good;
-}

@@ -114,7 +114,7 @@ static bool node_now(struct weir_dra *dra, uint64_t end_ns, struct weir_kube_nod
 
     do {
         pthread_mutex_lock(&dra->lock);
-        knows = dra->knows_gpus && dra->knows_api;
+        knows = dra->node.n_gpus != 0 && dra->knows_api;
         *ret_node = dra->node;
         pthread_mutex_unlock(&dra->lock);
     } while (!knows && may_try_again(end_ns));

@@ -33,11 +33,10 @@ struct weir_dra {
     pthread_mutex_t lock;   /* guards what follows */
     pthread_cond_t changed; /* the host is up or down, there is something to publish, or a claim is
                                done */
-    struct weir_kube_node node;
-    bool knows_gpus; /* the host has told them */
-    bool knows_api;  /* the API server has told its versions */
-    bool registered; /* kubelet has taken the driver */
-    uint64_t wishes; /* how often there was something to publish */
+    struct weir_kube_node node; /* without GPUs until the host has told them */
+    bool knows_api;             /* the API server has told its versions */
+    bool registered;            /* kubelet has taken the driver */
+    uint64_t wishes;            /* how often there was something to publish */
     struct weir_dra_busy *busy;
 };
 

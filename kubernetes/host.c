@@ -55,7 +55,9 @@ enum weir_status weir_dra_tenant_make(struct weir_dra *dra, const json_t *record
 
     words[n++] = tenant_of(json_string_value(json_object_get(record, "uid")), tenant);
     for (size_t i = 0; i < json_array_size(settings) && n < WORDS_MAX; i++) {
-        words[n++] = json_string_value(json_array_get(settings, i));
+        const char *word = json_string_value(json_array_get(settings, i));
+
+        words[n++] = word ? word : ""; /* a file that makes no sense: the host refuses it */
     }
     status = ask(dra, words, n, diag);
     return status == WEIR_ERR_INVALID && strstr(diag->message, "already") ? WEIR_OK : status;
@@ -176,10 +178,7 @@ static bool take_gpus(struct weir_dra *dra, const struct weir_status_report *rep
         snprintf(gpu->product, sizeof gpu->product, "%.64s", row->name); /* as long as allowed */
         n++;
     }
-    if (n != 0) {
-        node->n_gpus = n;
-        dra->knows_gpus = true;
-    }
+    node->n_gpus = n != 0 ? n : node->n_gpus;
     pthread_mutex_unlock(&dra->lock);
     return n != 0;
 }

@@ -125,12 +125,11 @@ static bool parse(int argc, char **argv, struct weir_dra *dra, int *ret_exit)
 
 static bool make_folder(const char *path)
 {
-    bool good = mkdir(path, 0700) == 0 || errno == EEXIST;
-
-    if (!good) {
-        fprintf(stderr, "weir-dra: %s: %s\n", path, strerror(errno));
+    if (mkdir(path, 0700) == 0 || errno == EEXIST) {
+        return true;
     }
-    return good;
+    fprintf(stderr, "weir-dra: %s: %s\n", path, strerror(errno));
+    return false;
 }
 
 /* Begin with all threads. */

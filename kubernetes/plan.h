@@ -110,8 +110,4 @@ json_t *weir_kube_claim_record(const struct weir_kube_node *node, const json_t *
  * @return owned by the caller; NULL: there are not so many @thread any */
 json_t *weir_kube_slot_record(const struct weir_kube_node *node, uint32_t index);
 
-/** Is it a record as these two make them? For what was read from a file. @thread
- * any */
-bool weir_kube_record_ok(const json_t *record);
-
 #endif

@@ -39,7 +39,7 @@ static void begin_round(struct round *r)
     struct weir_dra *dra = r->dra;
 
     pthread_mutex_lock(&dra->lock);
-    while (!dra->registered || !dra->knows_gpus) {
+    while (!dra->registered || dra->node.n_gpus == 0) {
         pthread_cond_wait(&dra->changed, &dra->lock);
     }
     r->node = dra->node;
