@@ -16,17 +16,13 @@
 #define ANSWER_MAX (8u << 20)
 #define TOKEN_MAX  16384
 
-struct text {
-    char *at;
-    size_t bytes;
-};
-
 /* A request in progress. */
 struct request {
     CURL *curl;
     struct curl_slist *headers;
     char url[1024];
-    struct text answer;
+    char *answer; /* so far; of a watch: what is no whole line yet */
+    size_t bytes;
     /* of a watch: */
     weir_api_event_fn event;
     bool (*wants_on)(void *user);
@@ -48,19 +44,17 @@ bool weir_api_open(struct weir_api *api)
     return curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK && api->server;
 }
 
-static bool append(struct text *text, const char *data, size_t bytes)
+static bool append(struct request *r, const char *data, size_t bytes)
 {
-    char *bigger =
-        bytes <= ANSWER_MAX - text->bytes ? realloc(text->at, text->bytes + bytes + 1) : NULL;
+    char *bigger = bytes <= ANSWER_MAX - r->bytes ? realloc(r->answer, r->bytes + bytes + 1) : NULL;
 
-    if (!bigger) {
-        return false;
+    if (bigger) {
+        r->answer = bigger;
+        memcpy(r->answer + r->bytes, data, bytes);
+        r->bytes += bytes;
+        r->answer[r->bytes] = 0;
     }
-    text->at = bigger;
-    memcpy(text->at + text->bytes, data, bytes);
-    text->bytes += bytes;
-    text->at[text->bytes] = 0;
-    return true;
+    return bigger;
 }
 
 static size_t on_answer(char *data, size_t size, size_t n, void *user)
@@ -105,10 +99,6 @@ static bool begin(const struct weir_api *api, struct request *r, const char *pat
     if (api->ca) {
         curl_easy_setopt(r->curl, CURLOPT_CAINFO, api->ca);
     }
-    if (api->cert && api->key) {
-        curl_easy_setopt(r->curl, CURLOPT_SSLCERT, api->cert);
-        curl_easy_setopt(r->curl, CURLOPT_SSLKEY, api->key);
-    }
     return true;
 }
 
@@ -116,7 +106,7 @@ static void finish(struct request *r)
 {
     curl_slist_free_all(r->headers);
     curl_easy_cleanup(r->curl);
-    free(r->answer.at);
+    free(r->answer);
 }
 
 static void explain(CURLcode result, long code, const json_t *answer, struct weir_diag *diag)
@@ -145,7 +135,7 @@ bool weir_api_ask(const struct weir_api *api, const char *method, const char *pa
         curl_easy_setopt(r.curl, CURLOPT_CUSTOMREQUEST, method);
         curl_easy_setopt(r.curl, CURLOPT_TIMEOUT, TIMEOUT_S);
         curl_easy_setopt(r.curl, CURLOPT_WRITEFUNCTION, on_answer);
-        curl_easy_setopt(r.curl, CURLOPT_WRITEDATA, &r.answer);
+        curl_easy_setopt(r.curl, CURLOPT_WRITEDATA, &r);
         if (text) {
             curl_easy_setopt(r.curl, CURLOPT_POSTFIELDS, text);
         }
@@ -153,7 +143,7 @@ bool weir_api_ask(const struct weir_api *api, const char *method, const char *pa
     }
     if (result == CURLE_OK) {
         curl_easy_getinfo(r.curl, CURLINFO_RESPONSE_CODE, ret_code);
-        *ret_json = r.answer.at ? json_loads(r.answer.at, JSON_REJECT_DUPLICATES, NULL) : NULL;
+        *ret_json = r.answer ? json_loads(r.answer, JSON_REJECT_DUPLICATES, NULL) : NULL;
     }
     good = result == CURLE_OK && *ret_code >= 200 && *ret_code < 300;
     if (!good) {
@@ -171,18 +161,18 @@ static void take_events(struct request *r)
 {
     char *end;
 
-    while (!r->enough && r->answer.at && (end = strchr(r->answer.at, '\n'))) {
-        size_t line = (size_t)(end - r->answer.at) + 1;
+    while (!r->enough && r->answer && (end = strchr(r->answer, '\n'))) {
+        size_t line = (size_t)(end - r->answer) + 1;
         json_t *event;
         const char *type;
 
         *end = 0;
-        event = json_loads(r->answer.at, 0, NULL);
+        event = json_loads(r->answer, 0, NULL);
         type = json_string_value(json_object_get(event, "type"));
         r->enough = !type || !r->event(r->user, type, json_object_get(event, "object"));
         json_decref(event);
-        memmove(r->answer.at, r->answer.at + line, r->answer.bytes - line + 1);
-        r->answer.bytes -= line;
+        memmove(r->answer, r->answer + line, r->bytes - line + 1);
+        r->bytes -= line;
     }
 }
 
@@ -190,7 +180,7 @@ static size_t on_events(char *data, size_t size, size_t n, void *user)
 {
     struct request *r = user;
 
-    if (!append(&r->answer, data, size * n)) {
+    if (!append(r, data, size * n)) {
         return 0;
     }
     take_events(r);

@@ -8,10 +8,9 @@
 
 /* How to reach it. Borrowed strings; immutable after weir_api_open(). */
 struct weir_api {
-    const char *server;     /* "https://10.96.0.1:443" */
-    const char *ca;         /* path; NULL: the machine's certificates */
-    const char *token;      /* path of a file that is read for each request; NULL: none */
-    const char *cert, *key; /* paths; NULL: none */
+    const char *server; /* "https://10.96.0.1:443" */
+    const char *ca;     /* path; NULL: the machine's certificates */
+    const char *token;  /* path of a file that is read for each request; NULL: none */
     char own_server[128];
 };
 

@@ -8,7 +8,6 @@
  * quota there, the sum.
  */
 #include "kubernetes/plan.h"
-#include "kubernetes/quantity.h"
 
 #include "base/guess.h"
 #include <stdarg.h>
@@ -30,18 +29,8 @@ struct share {
     bool has_priority;
 };
 
-static bool refuse(struct weir_diag *diag, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static bool refuse(struct weir_diag *diag, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(diag->message, sizeof diag->message, format, args);
-    va_end(args);
-    return false;
-}
+/* Say why; false. */
+#define REFUSE(diag, ...) (weir_diag_set((diag), 0, 0, __VA_ARGS__), false)
 
 static const char *text_of(const json_t *object, const char *key)
 {
@@ -55,33 +44,19 @@ bool weir_kube_uid_ok(const char *uid)
     size_t n = strlen(uid);
 
     return n > 0 && n < WEIR_KUBE_UID_BYTES && uid[0] != '-' && uid[n - 1] != '-' &&
-           strspn(uid, "0123456789abcdefABCDEF-") == n;
+           strspn(uid, "0123456789abcdefghijklmnopqrstuvwxyzABCDEF-") == n;
 }
 
 /* ---------------------------------------------------------------- devices */
 
-/* The GPU of a device's name: "gpu0", or "gpu0-3" where there are slots. -1: none. */
+/* The GPU of a published device. -1: none. */
 static int gpu_of(const struct weir_kube_node *node, const char *device)
 {
-    char *end;
-    unsigned long ordinal, slot;
+    char name[WEIR_KUBE_DEVICE_BYTES];
 
-    if (strncmp(device, "gpu", 3) != 0 || device[3] < '0' || device[3] > '9') {
-        return -1;
-    }
-    ordinal = strtoul(device + 3, &end, 10);
-    if (node->slots != 0) {
-        if (*end != '-' || end[1] < '0' || end[1] > '9') {
-            return -1;
-        }
-        slot = strtoul(end + 1, &end, 10);
-        if (slot >= node->slots) {
-            return -1;
-        }
-    }
-    for (uint32_t i = 0; *end == 0 && i < node->n_gpus; i++) {
-        if (node->gpus[i].ordinal == ordinal) {
-            return (int)i;
+    for (uint32_t i = 0; weir_kube_device_name(node, i, name); i++) {
+        if (strcmp(name, device) == 0) {
+            return (int)(i / (node->slots != 0 ? node->slots : 1));
         }
     }
     return -1;
@@ -101,7 +76,7 @@ static bool counted(const json_t *result, const char *what, uint64_t usual, uint
         weir_quantity_parse(json_string_value(amount), ret_value) == WEIR_OK) {
         return true;
     }
-    return refuse(diag, "the allocation's %s is no quantity", what);
+    return REFUSE(diag, "the allocation's %s is no quantity", what);
 }
 
 /* Add a result of the allocation. */
@@ -113,12 +88,12 @@ static bool add_result(struct share *share, const json_t *result, struct weir_di
     int gpu;
 
     if (strcmp(text_of(result, "pool"), node->name) != 0) {
-        return refuse(diag, "device '%.60s' is of pool '%.60s', not of this node", name,
+        return REFUSE(diag, "device '%.60s' is of pool '%.60s', not of this node", name,
                       text_of(result, "pool"));
     }
     gpu = gpu_of(node, name);
     if (gpu < 0) {
-        return refuse(diag, "this node has no device '%.60s'", name);
+        return REFUSE(diag, "this node has no device '%.60s'", name);
     }
     whole = node->gpus[gpu].memory_bytes / (node->slots != 0 ? node->slots : 1);
     if (!counted(result, "memory", whole, &bytes, diag) ||
@@ -129,7 +104,7 @@ static bool add_result(struct share *share, const json_t *result, struct weir_di
     share->compute_pct[gpu] += compute_pct;
     if (bytes == 0 || share->bytes[gpu] > node->gpus[gpu].memory_bytes ||
         share->compute_pct[gpu] > 100) {
-        return refuse(
+        return REFUSE(
             diag, "device '%.60s': the claim has %llu MiB and %llu %% of it, and it has %llu MiB",
             name, (unsigned long long)(share->bytes[gpu] >> 20),
             (unsigned long long)share->compute_pct[gpu],
@@ -172,7 +147,7 @@ static bool whole_number(const char *key, const json_t *value, json_int_t most, 
 {
     if (!json_is_integer(value) || json_integer_value(value) < 1 ||
         json_integer_value(value) > most) {
-        return refuse(diag, "parameters: '%s' must be a number from 1 to %lld", key,
+        return REFUSE(diag, "parameters: '%s' must be a number from 1 to %lld", key,
                       (long long)most);
     }
     *ret = (uint32_t)json_integer_value(value);
@@ -200,12 +175,12 @@ static bool take_field(struct share *share, const char *key, const json_t *value
         share->has_priority = true;
         return (json_is_string(value) &&
                 weir_priority_find(json_string_value(value), &share->priority)) ||
-               refuse(diag, "parameters: 'priority' must be one of: low, normal, high");
+               REFUSE(diag, "parameters: 'priority' must be one of: low, normal, high");
     }
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         weir_guess_offer(&guess, known[i]);
     }
-    return refuse(diag, "parameters: unknown field '%.40s'%s", key, weir_guess_text(&guess, meant));
+    return REFUSE(diag, "parameters: unknown field '%.40s'%s", key, weir_guess_text(&guess, meant));
 }
 
 static bool take_parameters(struct share *share, const json_t *parameters, bool of_claim,
@@ -217,7 +192,7 @@ static bool take_parameters(struct share *share, const json_t *parameters, bool 
 
     if (strcmp(text_of(parameters, "apiVersion"), WEIR_KUBE_PARAMETERS) != 0 ||
         strcmp(text_of(parameters, "kind"), "Share") != 0) {
-        return refuse(diag,
+        return REFUSE(diag,
                       "parameters: this driver knows apiVersion " WEIR_KUBE_PARAMETERS
                       ", kind Share, not '%.40s', '%.20s'",
                       text_of(parameters, "apiVersion"), text_of(parameters, "kind"));
@@ -229,14 +204,14 @@ static bool take_parameters(struct share *share, const json_t *parameters, bool 
         }
     }
     if (of_claim && json_object_get(parameters, "weight") && share->weight > node->max_weight) {
-        return refuse(diag,
+        return REFUSE(diag,
                       "weight=%u is over the limit of %u for claims on this node; a device "
                       "class may have more",
                       share->weight, node->max_weight);
     }
     if (of_claim && json_object_get(parameters, "priority") &&
         share->priority > node->max_priority) {
-        return refuse(diag,
+        return REFUSE(diag,
                       "priority=%s is over the limit of %s for claims on this node; a device "
                       "class may have more",
                       weir_priority_names[share->priority],
@@ -318,7 +293,7 @@ static bool say_devices(const struct share *share, json_t *words, struct weir_di
             continue;
         }
         if (n != 0 && share->compute_pct[i] != compute_pct) {
-            return refuse(diag,
+            return REFUSE(diag,
                           "the claim's GPUs have different amounts of compute: a share has one "
                           "for all of its GPUs");
         }
@@ -330,7 +305,7 @@ static bool say_devices(const struct share *share, json_t *words, struct weir_di
         n++;
     }
     if (n == 0) {
-        return refuse(diag, "the claim has no device of " WEIR_KUBE_DRIVER);
+        return REFUSE(diag, "the claim has no device of " WEIR_KUBE_DRIVER);
     }
     word(words, "memory=%llu", (unsigned long long)sum);
     if (n > 1) {
@@ -383,14 +358,13 @@ json_t *weir_kube_claim_record(const struct weir_kube_node *node, const json_t *
     const char *uid = text_of(json_object_get(claim, "metadata"), "uid");
     json_t *words = json_array(), *told = json_array(), *result, *record = NULL;
     struct share share = {.node = node};
-    char tenant[64];
     bool good = true;
     size_t i;
 
     if (!weir_kube_uid_ok(uid)) {
-        good = refuse(ret_diag, "the claim's uid is none");
+        good = REFUSE(ret_diag, "the claim's uid is none");
     } else if (!json_is_array(json_object_get(devices, "results"))) {
-        good = refuse(ret_diag, "the claim is not allocated");
+        good = REFUSE(ret_diag, "the claim is not allocated");
     }
     json_array_foreach(json_object_get(devices, "results"), i, result)
     {
@@ -402,34 +376,26 @@ json_t *weir_kube_claim_record(const struct weir_kube_node *node, const json_t *
     good = good && take_config(&share, devices, ret_diag) && say_devices(&share, words, ret_diag);
     if (good) {
         say_rest(&share, claim, words);
-        snprintf(tenant, sizeof tenant, WEIR_KUBE_TENANT "%s", uid);
-        record = json_pack("{s:s, s:s, s:O, s:O}", "uid", uid, "tenant", tenant, "words", words,
-                           "devices", told);
+        record = json_pack("{s:s, s:O, s:O}", "uid", uid, "words", words, "devices", told);
     }
     json_decref(words);
     json_decref(told);
     return record;
 }
 
-bool weir_kube_record_ok(const json_t *record)
+json_t *weir_kube_slot_record(const struct weir_kube_node *node, uint32_t index)
 {
-    const char *uid = text_of(record, "uid"), *tenant = text_of(record, "tenant");
-    const json_t *words = json_object_get(record, "words");
-    const json_t *devices = json_object_get(record, "devices");
-    json_t *one;
-    size_t i;
-    bool good = weir_kube_uid_ok(uid) &&
-                strncmp(tenant, WEIR_KUBE_TENANT, strlen(WEIR_KUBE_TENANT)) == 0 &&
-                strcmp(tenant + strlen(WEIR_KUBE_TENANT), uid) == 0 &&
-                json_array_size(words) != 0 && json_array_size(devices) != 0;
+    struct share share = {.node = node};
+    struct weir_diag diag;
+    char name[WEIR_KUBE_DEVICE_BYTES];
+    json_t *words;
 
-    json_array_foreach((json_t *)(uintptr_t)words, i, one)
-    {
-        good = good && json_is_string(one);
+    if (!weir_kube_device_name(node, index, name)) {
+        return NULL;
     }
-    json_array_foreach((json_t *)(uintptr_t)devices, i, one)
-    {
-        good = good && *text_of(one, "device") != 0 && *text_of(one, "pool") != 0;
-    }
-    return good;
+    words = json_array();
+    share.bytes[index / node->slots] = node->gpus[index / node->slots].memory_bytes / node->slots;
+    (void)say_devices(&share, words, &diag);
+    return json_pack("{s:s, s:o, s:[{s:s, s:s}]}", "uid", name, "words", words, "devices", "pool",
+                     node->name, "device", name);
 }

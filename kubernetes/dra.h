@@ -5,81 +5,101 @@
 #include "kubernetes/api.h"
 #include "kubernetes/grpc.h"
 #include "kubernetes/plan.h"
+#include "kubernetes/protobuf.h"
 
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-#define WEIR_DRA_STREAMS_MAX 8 /* watches of health */
-/* Requests about claims at a time; kubelet makes one for each pod. */
-#define WEIR_DRA_CALLS_MAX 64
+#define WEIR_DRA_CDI                                                                               \
+    "weir.dev/gpu=" /* what a tenant's CDI device is called, with its name behind */
 
-struct weir_dra_options {
+/* A claim that a thread works on. */
+struct weir_dra_busy {
+    const char *uid;
+    struct weir_dra_busy *next;
+};
+
+struct weir_dra {
+    /* Immutable, up to the lock: */
     const char *run_dir;   /* the host's; NULL: the default */
     const char *state_dir; /* of the claims' files */
     const char *kubelet;   /* kubelet's folder */
     uint32_t slots;        /* of a GPU, where the cluster does not count capacity */
-};
-
-struct weir_dra {
-    struct weir_dra_options options; /* immutable, as api */
+    bool is_plugin;        /* a device plugin, not a driver of claims */
     struct weir_api api;
-    struct weir_grpc *server;
-    char endpoint[108];
+    char endpoint[108], registry[108]; /* the sockets that kubelet is told of, and that it finds */
 
-    pthread_mutex_t lock;   /* guards what follows, but for streams */
-    pthread_cond_t changed; /* the host is up or down, there is something to publish, a claim is
-                               done, or all ends */
-    struct weir_kube_node node;
-    bool knows_gpus;   /* the host has told them */
-    bool knows_api;    /* the API server has told its versions */
-    bool registered;   /* kubelet has taken the driver */
-    uint64_t wishes;   /* how often there was something to publish */
-    uint32_t n_asking; /* questions to the host */
-    uint32_t n_calls;  /* requests that threads answer */
-    char busy[WEIR_DRA_CALLS_MAX + 1][WEIR_KUBE_UID_BYTES]; /* claims in work; "": free */
-    bool stops;
-
-    /* The main thread's: */
-    struct weir_grpc_call *streams[WEIR_DRA_STREAMS_MAX];
-    uint64_t told_ns; /* when the streams were last told */
-    bool told_up;
+    pthread_mutex_t lock;   /* guards what follows */
+    pthread_cond_t changed; /* the host is up or down, there is something to publish, or a claim is
+                               done */
+    struct weir_kube_node node; /* without GPUs until the host has told them */
+    bool knows_api;             /* the API server has told its versions */
+    bool registered;            /* kubelet has taken the driver */
+    uint64_t wishes;            /* how often there was something to publish */
+    struct weir_dra_busy *busy;
 };
 
 /* claims.c: the gRPC methods */
 
 extern const struct weir_grpc_method weir_dra_methods[];
-/** Tell those who watch the devices' health, if it is time. @thread main */
-void weir_dra_tick(void *user);
-/** Have a claim to oneself; others wait. @return false: all ends @thread any but main */
-bool weir_dra_claim_lock(struct weir_dra *dra, const char *uid);
-void weir_dra_claim_unlock(struct weir_dra *dra, const char *uid);
+/** Send a message as the whole answer or a part of it, and free it. @return false: nobody reads it,
+ * or there is no memory @thread the call's */
+bool weir_dra_send(struct weir_grpc_call *call, struct weir_pb *message);
+/** Answer one who watches the devices until he goes: with tell() now, when the host is up or down,
+ * and now and then. @param tell  @return false: he has gone @thread the call's */
+enum weir_grpc_code weir_dra_watch(struct weir_dra *dra, struct weir_grpc_call *call,
+                                   bool (*tell)(const struct weir_kube_node *node,
+                                                struct weir_grpc_call *call));
+/** Have a claim to oneself, while others wait. @param busy  the caller's, up to the unlocking.
+ * @thread any */
+void weir_dra_claim_lock(struct weir_dra *dra, struct weir_dra_busy *busy, const char *uid);
+void weir_dra_claim_unlock(struct weir_dra *dra, struct weir_dra_busy *busy);
 
 /* host.c: the link to the Weir host */
 
-/** Follow the host until all ends: what GPUs it has, and whether its tenants are those of the
- * claims. @param user  struct weir_dra @thread one of its own */
+/** Follow the host: what GPUs it has, and whether its tenants are those of the claims.
+ * @param user  struct weir_dra @thread one of its own */
 void *weir_dra_host_thread(void *user);
 /**
  * Make the tenant of a record, or remove it. No error if that is done already.
  * @return WEIR_OK
  * @return WEIR_ERR_INVALID  the host refuses; the diagnosis says why.
  * @return else  the host is not there, or does not answer: try again
- * @thread any but main
+ * @thread any
  */
 enum weir_status weir_dra_tenant_make(struct weir_dra *dra, const json_t *record,
                                       struct weir_diag *diag) WEIR_MUST_CHECK;
-enum weir_status weir_dra_tenant_remove(struct weir_dra *dra, const char *tenant,
+enum weir_status weir_dra_tenant_remove(struct weir_dra *dra, const char *uid,
                                         struct weir_diag *diag) WEIR_MUST_CHECK;
+
+/*
+ * records.c: the claims that are prepared on this node. Each has a file, <folder>/UID.json, written
+ * before its tenant is made, so that no end of the driver loses one.
+ */
+
+/** A claim's record (plan.h), owned by the caller; NULL: there is none, or its file makes no sense.
+ * @thread any */
+json_t *weir_records_get(const char *folder, const char *uid);
+/** Write a record. @return false: it cannot be written @thread any, one for each claim at a time */
+bool weir_records_put(const char *folder, const json_t *record);
+/** Remove a record, if there is one. @return false: it is still there @thread any */
+bool weir_records_remove(const char *folder, const char *uid);
+/** All uids, as an array of strings; owned by the caller. @thread any */
+json_t *weir_records_list(const char *folder);
 
 /* publish.c: the node's slice */
 
-/** Keep the slice as it must be until all ends. @thread one of its own */
+/** Keep the slice as it must be. @param user  struct weir_dra @thread one of its own */
 void *weir_dra_publish_thread(void *user);
 
-/** Wait until something has changed, for so long at most. @thread any but main, with the lock */
-void weir_dra_wait_locked(struct weir_dra *dra, uint64_t wait_ns);
-/** Wake all who wait. @thread any, with the lock */
-void weir_dra_changed_locked(struct weir_dra *dra);
+/* plugin.c: slots instead of claims */
+
+extern const char weir_plugin_endpoint[]; /* its socket, in kubelet's folder */
+/** Write the slots' records, once the GPUs are known. @thread the host's */
+void weir_plugin_slots(struct weir_dra *dra);
+/** Listen, and register with kubelet whenever that is there anew. @param user  struct weir_dra
+ * @thread one of its own */
+void *weir_plugin_thread(void *user);
 
 #endif

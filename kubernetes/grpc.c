@@ -1,151 +1,173 @@
 /*
- * The server's loop has one thread, which alone touches connections and nghttp2. A call belongs to
- * two: to its stream, until that closes, and to whoever answers it, until weir_grpc_end(). Answers
- * are bytes in the call under the server's lock; an eventfd wakes the loop, which hands them on.
+ * A connection has a thread, which reads, and each of its requests has one, which answers. Its lock
+ * guards the session of nghttp2 and all calls; whoever has it lets nghttp2 send what there is. A
+ * call belongs to its stream, until that closes, and to its thread.
  *
  * A gRPC message is five bytes before the protobuf: 0 (not compressed), and the length.
  */
 #include "kubernetes/grpc.h"
 
+#include "base/thread.h"
 #include <errno.h>
 #include <nghttp2/nghttp2.h>
-#include <poll.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+/* kubelet has one for registration and one for claims, and new ones when it starts again; others
+ * may have one for each call. */
 #define CONNECTIONS_MAX 32
-#define LISTENERS_MAX   4
-#define MESSAGE_MAX     (1u << 20)
-#define HEAD_BYTES      5u
+/* Requests of a connection at a time, which its client queues beyond that. kubelet makes one for
+ * each pod, and the Weir host answers 64 questions at a time. */
+#define STREAMS_MAX 48
+#define STACK_BYTES ((size_t)512 << 10) /* libcurl and TLS take some 100 KiB */
+#define SEND_S      10                  /* a client that takes nothing for so long is gone */
+#define MESSAGE_MAX (1u << 20)
+#define HEAD_BYTES  5u
 
 struct weir_grpc_call {
-    struct weir_grpc *server;
+    struct connection *connection;
     struct weir_grpc_call *next;
-    struct connection *connection; /* NULL: the stream is closed; under the lock */
-    int32_t stream;
     const struct weir_grpc_method *method;
-    bool begun;    /* headers are sent; the loop's */
-    bool answered; /* whoever answers has ended it; under the lock, as all below */
-    uint8_t *out;  /* what is still to be sent */
-    size_t out_bytes, out_sent;
+    int32_t stream;
+    bool closed;  /* its stream is */
+    bool running; /* a thread has it */
+    bool begun;
     enum weir_grpc_code code;
-    char why[512];
-    uint8_t *in; /* the request; the loop's */
-    size_t in_bytes;
+    const char *why;   /* NULL: nothing is to be said */
+    uint8_t *in, *out; /* the request; what is still to be sent */
+    size_t in_bytes, out_bytes, out_sent;
 };
 
 struct connection {
-    int fd; /* -1: free */
+    int fd;
     nghttp2_session *session;
-    struct weir_grpc *server;
-};
-
-struct weir_grpc {
     const struct weir_grpc_method *methods;
     void *user;
-    int wake_fd;
-    atomic_bool stops;
-    pthread_mutex_t lock; /* guards calls and what their fields say */
+    pthread_mutex_t lock; /* guards session and calls */
     struct weir_grpc_call *calls;
-    struct connection connections[CONNECTIONS_MAX];
-    struct {
-        int fd;
-        char path[108];
-    } listeners[LISTENERS_MAX];
-    uint32_t n_listeners;
+    bool over;
 };
 
-/* ---------------------------------------------------------------- calls */
+struct listener {
+    int fd;
+    const struct weir_grpc_method *methods;
+    void *user;
+};
 
-static void free_call(struct weir_grpc_call *call)
+static atomic_int n_connections;
+
+/* ---------------------------------------------------------------- calls, with the lock */
+
+/* Free the call if neither its stream nor a thread has it. */
+static void drop(struct weir_grpc_call *call)
 {
-    free(call->in);
-    free(call->out);
-    free(call);
-}
+    struct weir_grpc_call **at = &call->connection->calls;
 
-/* Free the call if neither its stream nor anybody who answers has it. Takes it out of the list. */
-static void drop_locked(struct weir_grpc *server, struct weir_grpc_call *call)
-{
-    struct weir_grpc_call **at = &server->calls;
-
-    if (call->connection || !call->answered) {
+    if (!call->closed || call->running) {
         return;
     }
     while (*at != call) {
         at = &(*at)->next;
     }
     *at = call->next;
-    free_call(call);
+    free(call->in);
+    free(call->out);
+    free(call);
 }
 
-void weir_grpc_wake(struct weir_grpc *server)
+static void send_all(struct connection *c)
 {
-    (void)!write(server->wake_fd, &(uint64_t){1}, sizeof(uint64_t));
+    if (!c->over && nghttp2_session_send(c->session) != 0) {
+        c->over = true;
+        (void)shutdown(c->fd, SHUT_RDWR); /* the connection's thread ends it */
+    }
 }
 
-void weir_grpc_stop(struct weir_grpc *server)
+/* The last one frees it. Unlocks. */
+static void leave(struct connection *c)
 {
-    atomic_store(&server->stops, true);
-    weir_grpc_wake(server);
+    bool last = c->over && !c->calls && !c->session;
+
+    pthread_mutex_unlock(&c->lock);
+    if (last) {
+        pthread_mutex_destroy(&c->lock);
+        free(c);
+        atomic_fetch_sub(&n_connections, 1);
+    }
 }
 
-void weir_grpc_send(struct weir_grpc_call *call, const uint8_t *message, size_t bytes)
+bool weir_grpc_send(struct weir_grpc_call *call, const uint8_t *message, size_t bytes)
 {
-    struct weir_grpc *server = call->server;
-    uint8_t *bigger;
+    const uint8_t head[HEAD_BYTES] = {0, (uint8_t)(bytes >> 24), (uint8_t)(bytes >> 16),
+                                      (uint8_t)(bytes >> 8), (uint8_t)bytes};
+    struct connection *c = call->connection;
+    uint8_t *bigger = NULL;
 
-    pthread_mutex_lock(&server->lock);
-    bigger = call->connection ? realloc(call->out, call->out_bytes + HEAD_BYTES + bytes) : NULL;
+    pthread_mutex_lock(&c->lock);
+    if (!call->closed) {
+        bigger = realloc(call->out, call->out_bytes + HEAD_BYTES + bytes);
+    }
     if (bigger) {
-        uint8_t *head = bigger + call->out_bytes;
-
         call->out = bigger;
-        head[0] = 0;
-        for (int i = 0; i < 4; i++) {
-            head[1 + i] = (uint8_t)(bytes >> (24 - 8 * i));
-        }
+        memcpy(bigger + call->out_bytes, head, HEAD_BYTES);
         if (bytes != 0) {
-            memcpy(head + HEAD_BYTES, message, bytes);
+            memcpy(bigger + call->out_bytes + HEAD_BYTES, message, bytes);
         }
         call->out_bytes += HEAD_BYTES + bytes;
+        (void)nghttp2_session_resume_data(c->session, call->stream);
+        send_all(c);
     }
-    pthread_mutex_unlock(&server->lock);
-    weir_grpc_wake(server);
+    pthread_mutex_unlock(&c->lock);
+    return bigger;
 }
 
-void weir_grpc_end(struct weir_grpc_call *call, enum weir_grpc_code code, const char *why)
+enum weir_grpc_code weir_grpc_refuse(struct weir_grpc_call *call, const char *why)
 {
-    struct weir_grpc *server = call->server;
+    call->why = why; /* read when the thread no longer has the call */
+    return WEIR_GRPC_INVALID;
+}
 
-    pthread_mutex_lock(&server->lock);
-    call->answered = true;
+/* The request's message. NULL: it is none of one message, not compressed. */
+static const uint8_t *message_of(const struct weir_grpc_call *call, size_t *ret_bytes)
+{
+    size_t bytes = 0;
+
+    for (size_t i = 1; call->in_bytes >= HEAD_BYTES && i < HEAD_BYTES; i++) {
+        bytes = bytes << 8 | call->in[i];
+    }
+    *ret_bytes = bytes;
+    return call->in_bytes == HEAD_BYTES + bytes && call->in[0] == 0 ? call->in + HEAD_BYTES : NULL;
+}
+
+static void *run_call(void *user)
+{
+    struct weir_grpc_call *call = user;
+    struct connection *c = call->connection;
+    size_t bytes;
+    const uint8_t *message = message_of(call, &bytes);
+    enum weir_grpc_code code =
+        message ? call->method->run(c->user, call, message, bytes) : WEIR_GRPC_INVALID;
+
+    pthread_mutex_lock(&c->lock);
     call->code = code;
-    snprintf(call->why, sizeof call->why, "%s", code != WEIR_GRPC_OK ? why : "");
-    drop_locked(server, call);
-    pthread_mutex_unlock(&server->lock);
-    weir_grpc_wake(server);
+    call->running = false;
+    if (!call->closed) {
+        (void)nghttp2_session_resume_data(c->session, call->stream);
+        send_all(c); /* may close the stream, and free the call */
+    } else {
+        drop(call);
+    }
+    leave(c);
+    return NULL;
 }
 
-bool weir_grpc_has_gone(struct weir_grpc_call *call)
-{
-    bool gone;
-
-    pthread_mutex_lock(&call->server->lock);
-    gone = !call->connection;
-    pthread_mutex_unlock(&call->server->lock);
-    return gone;
-}
-
-/* ---------------------------------------------------------------- what nghttp2 calls */
+/* ---------------------------------------------------------------- what nghttp2 calls, likewise */
 
 static nghttp2_nv pair(const char *name, const char *value)
 {
@@ -155,98 +177,63 @@ static nghttp2_nv pair(const char *name, const char *value)
                         .valuelen = strlen(value)};
 }
 
-/* A status text as gRPC has it in a header: percent-encoded. */
-static void encode(const char *text, char encoded[3 * 512])
-{
-    for (; *text != 0; text++) {
-        bool plain = *text >= ' ' && *text <= '~' && *text != '%';
-
-        encoded += snprintf(encoded, 4, plain ? "%c" : "%%%02X", (unsigned char)*text);
-    }
-    *encoded = 0;
-}
-
-static int submit_trailers(struct weir_grpc_call *call, nghttp2_session *session)
-{
-    char code[8], why[3 * 512];
-    nghttp2_nv trailers[2];
-
-    snprintf(code, sizeof code, "%d", (int)call->code);
-    encode(call->why, why);
-    trailers[0] = pair("grpc-status", code);
-    trailers[1] = pair("grpc-message", why);
-    return nghttp2_submit_trailer(session, call->stream, trailers, *why != 0 ? 2 : 1);
-}
-
 static ssize_t on_wants_data(nghttp2_session *session, int32_t stream, uint8_t *to, size_t room,
                              uint32_t *flags, nghttp2_data_source *source, void *user)
 {
     struct weir_grpc_call *call = source->ptr;
-    ssize_t n = NGHTTP2_ERR_DEFERRED;
-    size_t left;
+    size_t left = call->out_bytes - call->out_sent;
+    char code[8];
+    nghttp2_nv trailers[2];
 
-    (void)stream;
     (void)user;
-    pthread_mutex_lock(&call->server->lock);
-    left = call->out_bytes - call->out_sent;
     if (left != 0) {
         left = left < room ? left : room;
         memcpy(to, call->out + call->out_sent, left);
         call->out_sent += left;
-        n = (ssize_t)left;
         if (call->out_sent == call->out_bytes) {
             call->out_bytes = call->out_sent = 0;
         }
-    } else if (call->answered) {
-        *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
-        n = submit_trailers(call, session) == 0 ? 0 : NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+        return (ssize_t)left;
     }
-    pthread_mutex_unlock(&call->server->lock);
-    return n;
+    if (call->running) {
+        return NGHTTP2_ERR_DEFERRED;
+    }
+    *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
+    snprintf(code, sizeof code, "%d", (int)call->code);
+    trailers[0] = pair("grpc-status", code);
+    trailers[1] = pair("grpc-message", call->why ? call->why : "");
+    return nghttp2_submit_trailer(session, stream, trailers, 2) == 0
+               ? 0
+               : NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 }
 
-static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *user)
+/* A request has a :path, and begins a call with it. */
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
+                     size_t name_bytes, const uint8_t *value, size_t bytes, uint8_t flags,
+                     void *user)
 {
     struct connection *c = user;
     struct weir_grpc_call *call;
 
-    if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST) {
+    (void)flags;
+    if (name_bytes != 5 || memcmp(name, ":path", 5) != 0) {
         return 0;
     }
     call = calloc(1, sizeof *call);
     if (!call) {
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     }
-    call->server = c->server;
-    call->connection = c;
-    call->stream = frame->hd.stream_id;
-    call->answered = true; /* nobody has it yet but its stream */
-    call->code = WEIR_GRPC_UNIMPLEMENTED;
-    pthread_mutex_lock(&c->server->lock);
-    call->next = c->server->calls;
-    c->server->calls = call;
-    pthread_mutex_unlock(&c->server->lock);
-    return nghttp2_session_set_stream_user_data(session, frame->hd.stream_id, call);
-}
-
-static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
-                     size_t name_bytes, const uint8_t *value, size_t bytes, uint8_t flags,
-                     void *user)
-{
-    struct connection *c = user;
-    struct weir_grpc_call *call =
-        nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
-
-    (void)flags;
-    if (!call || name_bytes != 5 || memcmp(name, ":path", 5) != 0) {
-        return 0;
-    }
-    for (const struct weir_grpc_method *m = c->server->methods; m->path; m++) {
+    *call = (struct weir_grpc_call){.connection = c,
+                                    .next = c->calls,
+                                    .stream = frame->hd.stream_id,
+                                    .code = WEIR_GRPC_UNIMPLEMENTED};
+    c->calls = call;
+    for (const struct weir_grpc_method *m = c->methods; m->path; m++) {
         if (strlen(m->path) == bytes && memcmp(m->path, value, bytes) == 0) {
             call->method = m;
         }
     }
-    return 0;
+    return nghttp2_session_set_stream_user_data(session, frame->hd.stream_id, call);
 }
 
 static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream, const uint8_t *data,
@@ -257,7 +244,7 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream, cons
 
     (void)flags;
     (void)user;
-    if (!call) {
+    if (!call || call->begun) {
         return 0;
     }
     bigger = bytes <= MESSAGE_MAX - call->in_bytes ? realloc(call->in, call->in_bytes + bytes + 1)
@@ -271,76 +258,42 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream, cons
     return 0;
 }
 
-/* The request's message. false: it is none of one message, not compressed. */
-static bool message_of(const struct weir_grpc_call *call, const uint8_t **ret_message,
-                       size_t *ret_bytes)
-{
-    size_t bytes = 0;
-
-    if (call->in_bytes < HEAD_BYTES || call->in[0] != 0) {
-        return false;
-    }
-    for (int i = 0; i < 4; i++) {
-        bytes = bytes << 8 | call->in[1 + i];
-    }
-    *ret_message = call->in + HEAD_BYTES;
-    *ret_bytes = bytes;
-    return bytes == call->in_bytes - HEAD_BYTES;
-}
-
-/* The request is complete: let its method have it. */
-static int begin_call(struct weir_grpc_call *call, nghttp2_session *session)
-{
-    const nghttp2_nv headers[] = {pair(":status", "200"), pair("content-type", "application/grpc")};
-    const nghttp2_data_provider provider = {.source = {.ptr = call},
-                                            .read_callback = on_wants_data};
-    const uint8_t *message = NULL;
-    size_t bytes = 0;
-
-    call->begun = true;
-    if (call->method && message_of(call, &message, &bytes)) {
-        pthread_mutex_lock(&call->server->lock);
-        call->answered = false;
-        pthread_mutex_unlock(&call->server->lock);
-        call->method->call(call->server->user, call, message, bytes);
-    } else if (call->method) {
-        call->code = WEIR_GRPC_INVALID;
-    }
-    return nghttp2_submit_response(session, call->stream, headers, 2, &provider) == 0
-               ? 0
-               : NGHTTP2_ERR_CALLBACK_FAILURE;
-}
-
+/* The request may be complete: then its method has it. */
 static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *user)
 {
+    const nghttp2_nv headers[] = {pair(":status", "200"), pair("content-type", "application/grpc")};
     struct weir_grpc_call *call =
         nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+    const nghttp2_data_provider provider = {.source = {.ptr = call},
+                                            .read_callback = on_wants_data};
+    pthread_t thread;
 
     (void)user;
     if (!call || call->begun || !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM) ||
         (frame->hd.type != NGHTTP2_DATA && frame->hd.type != NGHTTP2_HEADERS)) {
         return 0;
     }
-    return begin_call(call, session);
-}
-
-static void leave(struct weir_grpc *server, struct weir_grpc_call *call)
-{
-    pthread_mutex_lock(&server->lock);
-    call->connection = NULL;
-    drop_locked(server, call);
-    pthread_mutex_unlock(&server->lock);
+    call->begun = true;
+    if (call->method) {
+        call->running = weir_thread_start(&thread, STACK_BYTES, run_call, call) == 0 &&
+                        pthread_detach(thread) == 0; /* it waits for the lock at its end */
+        call->code = WEIR_GRPC_EXHAUSTED;
+    }
+    return nghttp2_submit_response(session, call->stream, headers, 2, &provider) == 0
+               ? 0
+               : NGHTTP2_ERR_CALLBACK_FAILURE;
 }
 
 static int on_stream_closed(nghttp2_session *session, int32_t stream, uint32_t error, void *user)
 {
-    struct connection *c = user;
     struct weir_grpc_call *call = nghttp2_session_get_stream_user_data(session, stream);
 
     (void)error;
+    (void)user;
     if (call) {
         nghttp2_session_set_stream_user_data(session, stream, NULL);
-        leave(c->server, call);
+        call->closed = true;
+        drop(call);
     }
     return 0;
 }
@@ -349,224 +302,137 @@ static ssize_t on_send(nghttp2_session *session, const uint8_t *data, size_t byt
                        void *user)
 {
     const struct connection *c = user;
-    ssize_t n = send(c->fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    ssize_t n = send(c->fd, data, bytes, MSG_NOSIGNAL); /* for SEND_S at most */
 
     (void)session;
     (void)flags;
-    if (n < 0) {
-        return errno == EAGAIN || errno == EINTR ? NGHTTP2_ERR_WOULDBLOCK
-                                                 : NGHTTP2_ERR_CALLBACK_FAILURE;
-    }
-    return n;
+    return n < 0 ? NGHTTP2_ERR_CALLBACK_FAILURE : n;
 }
 
 /* ---------------------------------------------------------------- connections */
 
-/* The streams' calls lose their connection. Those that somebody answers go with their end. */
-static void close_connection(struct connection *c)
-{
-    struct weir_grpc *server = c->server;
-    struct weir_grpc_call *next;
-
-    nghttp2_session_del(c->session);
-    close(c->fd);
-    pthread_mutex_lock(&server->lock);
-    for (struct weir_grpc_call *call = server->calls; call; call = next) {
-        next = call->next;
-        if (call->connection == c) {
-            call->connection = NULL;
-            drop_locked(server, call);
-        }
-    }
-    pthread_mutex_unlock(&server->lock);
-    *c = (struct connection){.fd = -1};
-}
-
 static bool open_session(struct connection *c)
 {
-    const nghttp2_settings_entry settings = {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, 256};
+    const nghttp2_settings_entry settings = {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, STREAMS_MAX};
     nghttp2_session_callbacks *callbacks = NULL;
     bool good = nghttp2_session_callbacks_new(&callbacks) == 0;
 
-    if (!good) {
-        return false;
+    if (good) {
+        nghttp2_session_callbacks_set_send_callback(callbacks, on_send);
+        nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
+        nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
+        nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame);
+        nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_closed);
+        good = nghttp2_session_server_new(&c->session, callbacks, c) == 0 &&
+               nghttp2_submit_settings(c->session, NGHTTP2_FLAG_NONE, &settings, 1) == 0;
+        nghttp2_session_callbacks_del(callbacks);
     }
-    nghttp2_session_callbacks_set_send_callback(callbacks, on_send);
-    nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, on_begin_headers);
-    nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
-    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
-    nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame);
-    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_closed);
-    good = nghttp2_session_server_new(&c->session, callbacks, c) == 0;
-    nghttp2_session_callbacks_del(callbacks);
-    return good && nghttp2_submit_settings(c->session, NGHTTP2_FLAG_NONE, &settings, 1) == 0;
+    return good;
 }
 
-static void accept_one(struct weir_grpc *server, int listen_fd)
+/* Receive until the client or nghttp2 has enough. Then all streams are closed. */
+static void *run_connection(void *user)
 {
-    int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct connection *c = user;
+    struct weir_grpc_call *next;
+    uint8_t data[16384];
+    ssize_t n = 0;
 
-    for (int i = 0; fd >= 0 && i < CONNECTIONS_MAX; i++) {
-        struct connection *c = &server->connections[i];
+    pthread_mutex_lock(&c->lock);
+    c->over = !open_session(c);
+    send_all(c);
+    while (!c->over &&
+           (nghttp2_session_want_read(c->session) || nghttp2_session_want_write(c->session))) {
+        pthread_mutex_unlock(&c->lock);
+        n = recv(c->fd, data, sizeof data, 0);
+        pthread_mutex_lock(&c->lock);
+        c->over |= n <= 0 || nghttp2_session_mem_recv(c->session, data, (size_t)n) != n;
+        send_all(c);
+    }
+    c->over = true;
+    nghttp2_session_del(c->session);
+    c->session = NULL;
+    close(c->fd);
+    for (struct weir_grpc_call *call = c->calls; call; call = next) {
+        next = call->next;
+        call->closed = true;
+        drop(call);
+    }
+    leave(c);
+    return NULL;
+}
 
-        if (c->fd < 0) {
-            *c = (struct connection){.fd = fd, .server = server};
-            if (!open_session(c)) {
-                close_connection(c);
-            }
+static void begin_connection(const struct listener *l, int fd)
+{
+    const struct timeval wait = {.tv_sec = SEND_S};
+    struct connection *c =
+        atomic_fetch_add(&n_connections, 1) < CONNECTIONS_MAX ? calloc(1, sizeof *c) : NULL;
+    pthread_t thread;
+
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
+    if (c) {
+        *c = (struct connection){.fd = fd, .methods = l->methods, .user = l->user};
+        pthread_mutex_init(&c->lock, NULL);
+        if (weir_thread_start(&thread, STACK_BYTES, run_connection, c) == 0) {
+            pthread_detach(thread);
             return;
         }
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    free(c);
+    close(fd);
+    atomic_fetch_sub(&n_connections, 1);
 }
 
-/* @return false: the connection is over */
-static bool receive(struct connection *c)
+static void *run_listener(void *user)
 {
-    uint8_t data[16384];
-    ssize_t n = recv(c->fd, data, sizeof data, MSG_DONTWAIT);
+    struct listener *l = user;
 
-    if (n < 0) {
-        return errno == EAGAIN || errno == EINTR;
+    for (;;) {
+        int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC);
+
+        if (fd >= 0) {
+            begin_connection(l, fd);
+        } else if (errno == EINVAL) { /* it is shut down */
+            break;
+        } else { /* no descriptor is free, for a moment */
+            (void)usleep(100 * 1000);
+        }
     }
-    return n > 0 && nghttp2_session_mem_recv(c->session, data, (size_t)n) == n;
+    close(l->fd);
+    free(l);
+    return NULL;
 }
 
-/* Streams whose calls have something to send again. */
-static void resume(struct weir_grpc *server)
-{
-    pthread_mutex_lock(&server->lock);
-    for (struct weir_grpc_call *call = server->calls; call; call = call->next) {
-        if (call->connection && call->begun && (call->answered || call->out_bytes != 0)) {
-            (void)nghttp2_session_resume_data(call->connection->session, call->stream);
-        }
-    }
-    pthread_mutex_unlock(&server->lock);
-}
-
-static void turn(struct weir_grpc *server)
-{
-    struct pollfd fds[1 + LISTENERS_MAX + CONNECTIONS_MAX] = {{server->wake_fd, POLLIN, 0}};
-    struct connection *of[CONNECTIONS_MAX];
-    nfds_t n = 1, n_of = 0;
-    uint64_t count;
-
-    for (uint32_t i = 0; i < server->n_listeners; i++) {
-        fds[n++] = (struct pollfd){server->listeners[i].fd, POLLIN, 0};
-    }
-    for (int i = 0; i < CONNECTIONS_MAX; i++) {
-        struct connection *c = &server->connections[i];
-
-        if (c->fd >= 0) {
-            fds[n++] = (struct pollfd){
-                c->fd, (short)(POLLIN | (nghttp2_session_want_write(c->session) ? POLLOUT : 0)), 0};
-            of[n_of++] = c;
-        }
-    }
-    (void)poll(fds, n, 1000);
-    (void)!read(server->wake_fd, &count, sizeof count);
-    for (nfds_t i = 0; i < n_of; i++) {
-        const struct pollfd *p = &fds[1 + server->n_listeners + i];
-
-        if ((p->revents & (POLLIN | POLLHUP | POLLERR)) != 0 && !receive(of[i])) {
-            close_connection(of[i]);
-        }
-    }
-    for (uint32_t i = 0; i < server->n_listeners; i++) {
-        if ((fds[1 + i].revents & POLLIN) != 0) {
-            accept_one(server, server->listeners[i].fd);
-        }
-    }
-    resume(server);
-    for (int i = 0; i < CONNECTIONS_MAX; i++) {
-        struct connection *c = &server->connections[i];
-
-        if (c->fd >= 0 &&
-            (nghttp2_session_send(c->session) != 0 ||
-             (!nghttp2_session_want_read(c->session) && !nghttp2_session_want_write(c->session)))) {
-            close_connection(c);
-        }
-    }
-}
-
-void weir_grpc_run(struct weir_grpc *server, void (*tick)(void *user))
-{
-    while (!atomic_load(&server->stops)) {
-        turn(server);
-        tick(server->user);
-    }
-}
-
-enum weir_status weir_grpc_listen(struct weir_grpc *server, const char *path)
+enum weir_status weir_grpc_listen(const char *path, const struct weir_grpc_method *methods,
+                                  void *user, int *ret_fd)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int fd;
+    struct listener *l = malloc(sizeof *l);
+    pthread_t thread;
 
-    if (server->n_listeners == LISTENERS_MAX || strlen(path) >= sizeof address.sun_path) {
+    if (!l) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    if (strlen(path) >= sizeof address.sun_path) {
+        free(l);
         return WEIR_ERR_TOO_BIG;
     }
     memcpy(address.sun_path, path, strlen(path) + 1);
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    *l = (struct listener){socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), methods, user};
     (void)unlink(path);
-    if (fd < 0 || bind(fd, (const struct sockaddr *)(const void *)&address, sizeof address) != 0 ||
-        chmod(path, 0600) != 0 || listen(fd, 16) != 0) {
-        if (fd >= 0) {
-            close(fd);
+    if (l->fd < 0 ||
+        bind(l->fd, (const struct sockaddr *)(const void *)&address, sizeof address) != 0 ||
+        chmod(path, 0600) != 0 || listen(l->fd, 16) != 0 ||
+        weir_thread_start(&thread, STACK_BYTES, run_listener, l) != 0) {
+        if (l->fd >= 0) {
+            close(l->fd);
         }
+        free(l);
         return WEIR_ERR_IO;
     }
-    memcpy(server->listeners[server->n_listeners].path, path, strlen(path) + 1);
-    server->listeners[server->n_listeners++].fd = fd;
+    pthread_detach(thread);
+    if (ret_fd) {
+        *ret_fd = l->fd;
+    }
     return WEIR_OK;
-}
-
-enum weir_status weir_grpc_create(const struct weir_grpc_method *methods, void *user,
-                                  struct weir_grpc **ret_server)
-{
-    struct weir_grpc *server = calloc(1, sizeof *server);
-
-    if (!server) {
-        return WEIR_ERR_NO_MEMORY;
-    }
-    server->methods = methods;
-    server->user = user;
-    pthread_mutex_init(&server->lock, NULL);
-    for (int i = 0; i < CONNECTIONS_MAX; i++) {
-        server->connections[i].fd = -1;
-    }
-    server->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (server->wake_fd < 0) {
-        free(server);
-        return WEIR_ERR_IO;
-    }
-    *ret_server = server;
-    return WEIR_OK;
-}
-
-void weir_grpc_unlink(struct weir_grpc *server)
-{
-    for (uint32_t i = 0; i < server->n_listeners; i++) {
-        (void)unlink(server->listeners[i].path);
-    }
-}
-
-void weir_grpc_destroy(struct weir_grpc *server)
-{
-    if (!server) {
-        return;
-    }
-    weir_grpc_unlink(server);
-    for (uint32_t i = 0; i < server->n_listeners; i++) {
-        close(server->listeners[i].fd);
-    }
-    for (int i = 0; i < CONNECTIONS_MAX; i++) {
-        if (server->connections[i].fd >= 0) {
-            close_connection(&server->connections[i]);
-        }
-    }
-    close(server->wake_fd);
-    pthread_mutex_destroy(&server->lock);
-    free(server);
 }

@@ -1,6 +1,6 @@
 /*
  * A gRPC server on unix sockets, as kubelet talks to its drivers: HTTP/2 by nghttp2, one message a
- * request, one or many messages in the answer.
+ * request, one or many messages in the answer. It serves until the process ends.
  */
 #ifndef WEIR_KUBERNETES_GRPC_H
 #define WEIR_KUBERNETES_GRPC_H
@@ -19,56 +19,38 @@ enum weir_grpc_code {
     WEIR_GRPC_INTERNAL = 13,
 };
 
-struct weir_grpc;
 struct weir_grpc_call; /* internally locked */
 
 /**
- * A request has come. Whoever has the call ends it with weir_grpc_end(), from any thread.
- * @param message  borrowed until the function returns.
+ * Answer a request, in a thread of its own; what it returns ends the call.
+ * @param user     of weir_grpc_listen().
+ * @param message  borrowed.
  */
-typedef void (*weir_grpc_fn)(void *user, struct weir_grpc_call *call, const uint8_t *message,
-                             size_t bytes);
+typedef enum weir_grpc_code (*weir_grpc_fn)(void *user, struct weir_grpc_call *call,
+                                            const uint8_t *message, size_t bytes);
 
 struct weir_grpc_method {
     const char *path; /* "/package.Service/Method"; NULL behind the last */
-    weir_grpc_fn call;
+    weir_grpc_fn run;
 };
 
 /**
- * @param methods  borrowed while the server is there.
- * @param user     for the methods' functions, and for tick().
- * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO
- * @thread main
- */
-enum weir_status weir_grpc_create(const struct weir_grpc_method *methods, void *user,
-                                  struct weir_grpc **ret_server) WEIR_MUST_CHECK;
-/** Close all connections and remove the sockets. Accepts NULL. No call may be open elsewhere.
- * @thread main */
-void weir_grpc_destroy(struct weir_grpc *server);
-/** Remove the sockets, so that nobody comes any more. @thread main */
-void weir_grpc_unlink(struct weir_grpc *server);
-/** Listen at a path; what is there before is removed. @return WEIR_OK, WEIR_ERR_TOO_BIG,
- * WEIR_ERR_IO @thread main */
-enum weir_status weir_grpc_listen(struct weir_grpc *server, const char *path) WEIR_MUST_CHECK;
-/**
- * Serve until weir_grpc_stop().
- * @param tick  called in this thread after each turn, and once a second at least.
- * @thread main
- */
-void weir_grpc_run(struct weir_grpc *server, void (*tick)(void *user));
-/** Let weir_grpc_run() return, or call tick() soon. @thread any; a signal's handler, too */
-void weir_grpc_stop(struct weir_grpc *server);
-void weir_grpc_wake(struct weir_grpc *server);
-
-/** Add a message to the answer. @thread any */
-void weir_grpc_send(struct weir_grpc_call *call, const uint8_t *message, size_t bytes);
-/**
- * End a call, which is gone for the caller then.
- * @param why  for people, where code is not WEIR_GRPC_OK; borrowed.
+ * Listen at a path and serve there, with threads of its own. What is there before is removed.
+ * @param methods  borrowed for ever, as user.
+ * @param ret_fd   the listening socket: shutdown() of it ends that. NULL: not wanted.
+ * @return WEIR_OK, WEIR_ERR_TOO_BIG (the path), WEIR_ERR_IO, WEIR_ERR_NO_MEMORY
  * @thread any
  */
-void weir_grpc_end(struct weir_grpc_call *call, enum weir_grpc_code code, const char *why);
-/** Has the client given up the call? Then nobody reads what is sent. @thread any */
-bool weir_grpc_has_gone(struct weir_grpc_call *call);
+enum weir_status weir_grpc_listen(const char *path, const struct weir_grpc_method *methods,
+                                  void *user, int *ret_fd) WEIR_MUST_CHECK;
+
+/** Add a message to the answer. @return false: nobody reads it any more @thread the call's */
+bool weir_grpc_send(struct weir_grpc_call *call, const uint8_t *message, size_t bytes);
+/**
+ * Say why a call fails.
+ * @param why  for people; printable ASCII without %; borrowed for ever.
+ * @return WEIR_GRPC_INVALID, for the method to return @thread the call's
+ */
+enum weir_grpc_code weir_grpc_refuse(struct weir_grpc_call *call, const char *why);
 
 #endif

@@ -4,7 +4,6 @@
  * tenant gets it, and a tenant of a claim that has no file any more goes.
  */
 #include "kubernetes/dra.h"
-#include "kubernetes/records.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -12,28 +11,16 @@
 #include "host_backend/config/status_text.h"
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-#define WORDS_MAX 16
-/* Questions at a time: the host takes 64 from all, and turns others away. */
-#define ASKING_MAX 40
-#define AGAIN_NS   (500 * WEIR_NS_PER_MS)
+#define WORDS_MAX    16
+#define TENANT_BYTES 64
+#define AGAIN_NS     (250 * WEIR_NS_PER_MS)
 
-static void begin_asking(struct weir_dra *dra)
+static const char *tenant_of(const char *uid, char tenant[TENANT_BYTES])
 {
-    pthread_mutex_lock(&dra->lock);
-    while (dra->n_asking >= ASKING_MAX && !dra->stops) {
-        weir_dra_wait_locked(dra, AGAIN_NS);
-    }
-    dra->n_asking++;
-    pthread_mutex_unlock(&dra->lock);
-}
-
-static void end_asking(struct weir_dra *dra)
-{
-    pthread_mutex_lock(&dra->lock);
-    dra->n_asking--;
-    weir_dra_changed_locked(dra);
-    pthread_mutex_unlock(&dra->lock);
+    snprintf(tenant, TENANT_BYTES, WEIR_KUBE_TENANT "%s", uid);
+    return tenant;
 }
 
 /* Ask the host, and find its refusal. */
@@ -41,11 +28,7 @@ static enum weir_status ask(struct weir_dra *dra, const char *const *words, size
                             struct weir_diag *diag)
 {
     struct weir_status_report *report = NULL;
-    enum weir_status status;
-
-    begin_asking(dra);
-    status = weir_control_ask(dra->options.run_dir, words, n_words, -1, &report);
-    end_asking(dra);
+    enum weir_status status = weir_control_ask(dra->run_dir, words, n_words, -1, &report);
 
     if (status != WEIR_OK) {
         weir_diag_set(diag, 0, 0, "the Weir host of this node: %s", weir_status_text(status));
@@ -64,28 +47,27 @@ static enum weir_status ask(struct weir_dra *dra, const char *const *words, size
 enum weir_status weir_dra_tenant_make(struct weir_dra *dra, const json_t *record,
                                       struct weir_diag *diag)
 {
+    const json_t *settings = json_object_get(record, "words");
     const char *words[WORDS_MAX] = {"tenant", "keep"};
-    size_t n = 2, i;
-    json_t *word;
+    char tenant[TENANT_BYTES];
     enum weir_status status;
+    size_t n = 2;
 
-    words[n++] = json_string_value(json_object_get(record, "tenant"));
-    json_array_foreach(json_object_get(record, "words"), i, word)
-    {
-        if (n == WORDS_MAX) {
-            weir_diag_set(diag, 0, 0, "the claim's file has too many settings");
-            return WEIR_ERR_INVALID;
-        }
-        words[n++] = json_string_value(word);
+    words[n++] = tenant_of(json_string_value(json_object_get(record, "uid")), tenant);
+    for (size_t i = 0; i < json_array_size(settings) && n < WORDS_MAX; i++) {
+        const char *word = json_string_value(json_array_get(settings, i));
+
+        words[n++] = word ? word : ""; /* a file that makes no sense: the host refuses it */
     }
     status = ask(dra, words, n, diag);
     return status == WEIR_ERR_INVALID && strstr(diag->message, "already") ? WEIR_OK : status;
 }
 
-enum weir_status weir_dra_tenant_remove(struct weir_dra *dra, const char *tenant,
+enum weir_status weir_dra_tenant_remove(struct weir_dra *dra, const char *uid,
                                         struct weir_diag *diag)
 {
-    const char *const words[] = {"tenant", "remove", tenant};
+    char tenant[TENANT_BYTES];
+    const char *const words[] = {"tenant", "remove", tenant_of(uid, tenant)};
     enum weir_status status = ask(dra, words, 3, diag);
 
     return status == WEIR_ERR_INVALID && strstr(diag->message, "there is no tenant") ? WEIR_OK
@@ -94,66 +76,82 @@ enum weir_status weir_dra_tenant_remove(struct weir_dra *dra, const char *tenant
 
 /* ---------------------------------------------------------------- a host that is there anew */
 
-static bool has_tenant(const struct weir_status_report *report, const char *tenant)
-{
-    for (size_t i = 0; i < report->n_tenants; i++) {
-        if (strcmp(report->tenants[i].name, tenant) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* A claim is prepared: its tenant must be there. */
 static void restore(struct weir_dra *dra, const struct weir_status_report *report, const char *uid)
 {
+    struct weir_dra_busy busy;
     struct weir_diag diag = {0};
+    char tenant[TENANT_BYTES];
     json_t *record;
-    char tenant[64];
 
-    snprintf(tenant, sizeof tenant, WEIR_KUBE_TENANT "%s", uid);
-    if (has_tenant(report, tenant) || !weir_dra_claim_lock(dra, uid)) {
-        return;
+    (void)tenant_of(uid, tenant);
+    for (size_t i = 0; i < report->n_tenants; i++) {
+        if (strcmp(report->tenants[i].name, tenant) == 0) {
+            return;
+        }
     }
-    record = weir_records_get(dra->options.state_dir, uid);
+    weir_dra_claim_lock(dra, &busy, uid);
+    record = weir_records_get(dra->state_dir, uid);
     if (record && weir_dra_tenant_make(dra, record, &diag) == WEIR_OK) {
-        weir_log_info("weir-dra: the share of a prepared claim is there again tenant=%s", tenant);
+        weir_log_info("weir-dra: a share is there again tenant=%s", tenant);
     } else if (record) {
-        weir_log_error("weir-dra: a prepared claim has no share tenant=%s why=\"%s\"", tenant,
+        weir_log_error("weir-dra: a share cannot be made again tenant=%s why=\"%s\"", tenant,
                        diag.message);
     }
     json_decref(record);
-    weir_dra_claim_unlock(dra, uid);
+    weir_dra_claim_unlock(dra, &busy);
 }
 
 /* No claim has this tenant any more. */
 static void clear(struct weir_dra *dra, const struct weir_status_tenant *row)
 {
-    const char *uid = row->name + strlen(WEIR_KUBE_TENANT);
+    size_t head = strlen(WEIR_KUBE_TENANT);
+    struct weir_dra_busy busy;
     struct weir_diag diag = {0};
     json_t *record;
 
-    if (strcmp(row->source, "kept") != 0 ||
-        strncmp(row->name, WEIR_KUBE_TENANT, strlen(WEIR_KUBE_TENANT)) != 0 ||
-        !weir_kube_uid_ok(uid) || !weir_dra_claim_lock(dra, uid)) {
+    if (strcmp(row->source, "kept") != 0 || strncmp(row->name, WEIR_KUBE_TENANT, head) != 0 ||
+        !weir_kube_uid_ok(row->name + head)) {
         return;
     }
-    record = weir_records_get(dra->options.state_dir, uid);
-    if (!record && weir_dra_tenant_remove(dra, row->name, &diag) == WEIR_OK) {
+    weir_dra_claim_lock(dra, &busy, row->name + head);
+    record = weir_records_get(dra->state_dir, row->name + head);
+    if (!record && weir_dra_tenant_remove(dra, row->name + head, &diag) == WEIR_OK) {
         weir_log_info("weir-dra: removed the share of a claim that is gone tenant=%s", row->name);
     }
     json_decref(record);
-    weir_dra_claim_unlock(dra, uid);
+    weir_dra_claim_unlock(dra, &busy);
+}
+
+/* Is a record one of this program as it was started? A claim's uid does not begin with "gpu". */
+static bool belongs(const struct weir_dra *dra, const char *uid)
+{
+    char name[WEIR_KUBE_DEVICE_BYTES];
+    bool is_slot = false;
+
+    for (uint32_t i = 0; dra->is_plugin && !is_slot && weir_kube_device_name(&dra->node, i, name);
+         i++) {
+        is_slot = strcmp(name, uid) == 0;
+    }
+    return dra->is_plugin ? is_slot : strncmp(uid, "gpu", 3) != 0;
 }
 
 static void compare(struct weir_dra *dra, const struct weir_status_report *report)
 {
-    json_t *uids = weir_records_list(dra->options.state_dir), *uid;
+    json_t *uids, *uid;
     size_t i;
 
+    if (dra->is_plugin) {
+        weir_plugin_slots(dra);
+    }
+    uids = weir_records_list(dra->state_dir);
     json_array_foreach(uids, i, uid)
     {
-        restore(dra, report, json_string_value(uid));
+        if (belongs(dra, json_string_value(uid))) {
+            restore(dra, report, json_string_value(uid));
+        } else { /* as the program was before, or with more slots */
+            (void)weir_records_remove(dra->state_dir, json_string_value(uid));
+        }
     }
     json_decref(uids);
     for (i = 0; i < report->n_tenants; i++) {
@@ -180,10 +178,7 @@ static bool take_gpus(struct weir_dra *dra, const struct weir_status_report *rep
         snprintf(gpu->product, sizeof gpu->product, "%.64s", row->name); /* as long as allowed */
         n++;
     }
-    if (n != 0) {
-        node->n_gpus = n;
-        dra->knows_gpus = true;
-    }
+    node->n_gpus = n != 0 ? n : node->n_gpus;
     pthread_mutex_unlock(&dra->lock);
     return n != 0;
 }
@@ -193,8 +188,8 @@ static void set_up(struct weir_dra *dra, bool up)
     pthread_mutex_lock(&dra->lock);
     if (dra->node.host_is_up != up) {
         dra->node.host_is_up = up;
-        dra->wishes++; /* new GPUs, or taints */
-        weir_dra_changed_locked(dra);
+        dra->wishes++;                         /* new GPUs, or taints */
+        pthread_cond_broadcast(&dra->changed); /* also for those who watch health */
         if (up) {
             weir_log_info("weir-dra: the Weir host is there gpus=%u", dra->node.n_gpus);
         } else {
@@ -202,45 +197,32 @@ static void set_up(struct weir_dra *dra, bool up)
         }
     }
     pthread_mutex_unlock(&dra->lock);
-    weir_grpc_wake(dra->server); /* for those who watch health */
 }
 
-static bool goes_on(void *user, const struct weir_status_event *event)
+static bool wants_more(void *user, const struct weir_status_event *event)
 {
-    struct weir_dra *dra = user;
-    bool on;
-
+    (void)user;
     (void)event;
-    pthread_mutex_lock(&dra->lock);
-    on = !dra->stops;
-    pthread_mutex_unlock(&dra->lock);
-    return on;
+    return true;
 }
 
 void *weir_dra_host_thread(void *user)
 {
     struct weir_dra *dra = user;
 
-    while (goes_on(dra, NULL)) {
+    for (;; (void)usleep(AGAIN_NS / WEIR_NS_PER_US)) {
         struct weir_status_report *report = NULL;
+        bool up = weir_control_status(dra->run_dir, &report) == WEIR_OK;
 
-        if (weir_control_status(dra->options.run_dir, &report) == WEIR_OK &&
-            take_gpus(dra, report)) {
-            set_up(dra, true);
+        if (up && take_gpus(dra, report)) {
             compare(dra, report);
-            weir_status_report_destroy(report);
+            set_up(dra, true);
             /* Until the host ends. */
-            if (weir_control_follow(dra->options.run_dir, goes_on, dra) != WEIR_ERR_TIMED_OUT) {
-                report = NULL;
-                if (weir_control_status(dra->options.run_dir, &report) != WEIR_OK) {
-                    set_up(dra, false);
-                }
-            }
+            (void)!weir_control_follow(dra->run_dir, wants_more, NULL);
+        } else if (!up) {
+            set_up(dra, false);
         }
         weir_status_report_destroy(report);
-        pthread_mutex_lock(&dra->lock);
-        weir_dra_wait_locked(dra, AGAIN_NS);
-        pthread_mutex_unlock(&dra->lock);
     }
     return NULL;
 }

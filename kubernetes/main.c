@@ -17,9 +17,8 @@
 
 #define EXIT_USAGE    2
 #define SLOTS_USUAL   4
+#define KUBELET_BYTES 64 /* of kubelet's folder: a socket's path has 108 */
 #define SLOTS_DEVICES 64 /* a slice has so many devices at most, where one has taints */
-
-static struct weir_dra *the_dra; /* for the signals' handler */
 
 static const char help[] =
     "Usage: weir-dra --node NAME [OPTIONS]\n\n"
@@ -31,19 +30,12 @@ static const char help[] =
     "  --max-weight N       the most that a claim's own parameters may ask for (default 100)\n"
     "  --max-priority CLASS likewise: low, normal or high (default normal)\n"
     "  --slots N            slots of a GPU where the cluster does not count capacity (default 4)\n"
+    "  --device-plugin      be a device plugin, for clusters without claims: resource "
+    "weir.dev/gpu\n"
     "  --server URL         the API server (default: a pod's service account)\n"
     "  --ca FILE            its certificate authority\n"
-    "  --token FILE         a token for it, or\n"
-    "  --cert FILE --key FILE   a certificate\n"
-    "  --log LEVEL          error, warn, info or debug (default info)\n"
+    "  --token FILE         a token for it\n"
     "  --help, --version\n";
-
-/* Signals do nothing but end the loop. */
-static void on_signal(int number)
-{
-    (void)number;
-    weir_grpc_stop(the_dra->server);
-}
 
 static bool number(const char *name, const char *text, unsigned long most, uint32_t *ret)
 {
@@ -59,56 +51,45 @@ static bool number(const char *name, const char *text, unsigned long most, uint3
 }
 
 /* @return false: the exit status is there */
-static bool parse(int argc, char **argv, struct weir_dra *dra, const char **ret_log, int *ret_exit)
+static bool parse(int argc, char **argv, struct weir_dra *dra, int *ret_exit)
 {
     enum {
-        NODE,
         RUN,
         STATE,
         KUBELET,
-        WEIGHT,
-        PRIORITY,
-        SLOTS,
         SERVER,
         CA,
         TOKEN,
-        CERT,
-        KEY,
-        LOG,
-        HELP,
-        VERSION
+        N_TEXTS,
+        NODE,
+        WEIGHT,
+        PRIORITY,
+        SLOTS,
+        PLUGIN,
+        HELP
     };
-    static const struct option options[] = {{"node", 1, NULL, NODE},
-                                            {"run-dir", 1, NULL, RUN},
+    static const struct option options[] = {{"run-dir", 1, NULL, RUN},
                                             {"state-dir", 1, NULL, STATE},
                                             {"kubelet-dir", 1, NULL, KUBELET},
-                                            {"max-weight", 1, NULL, WEIGHT},
-                                            {"max-priority", 1, NULL, PRIORITY},
-                                            {"slots", 1, NULL, SLOTS},
                                             {"server", 1, NULL, SERVER},
                                             {"ca", 1, NULL, CA},
                                             {"token", 1, NULL, TOKEN},
-                                            {"cert", 1, NULL, CERT},
-                                            {"key", 1, NULL, KEY},
-                                            {"log", 1, NULL, LOG},
+                                            {"node", 1, NULL, NODE},
+                                            {"max-weight", 1, NULL, WEIGHT},
+                                            {"max-priority", 1, NULL, PRIORITY},
+                                            {"slots", 1, NULL, SLOTS},
+                                            {"device-plugin", 0, NULL, PLUGIN},
                                             {"help", 0, NULL, HELP},
-                                            {"version", 0, NULL, VERSION},
+                                            {"version", 0, NULL, HELP + 1},
                                             {NULL, 0, NULL, 0}};
-    const char **texts[] = {[RUN] = &dra->options.run_dir,
-                            [STATE] = &dra->options.state_dir,
-                            [KUBELET] = &dra->options.kubelet,
-                            [SERVER] = &dra->api.server,
-                            [CA] = &dra->api.ca,
-                            [TOKEN] = &dra->api.token,
-                            [CERT] = &dra->api.cert,
-                            [KEY] = &dra->api.key,
-                            [LOG] = ret_log};
+    const char **const texts[N_TEXTS] = {&dra->run_dir,    &dra->state_dir, &dra->kubelet,
+                                         &dra->api.server, &dra->api.ca,    &dra->api.token};
     bool good = true;
     int option;
 
     *ret_exit = EXIT_USAGE;
     while (good && (option = getopt_long(argc, argv, "", options, NULL)) >= 0) {
-        if (option == HELP || option == VERSION) {
+        if (option == HELP || option == HELP + 1) {
             fputs(option == HELP ? help : "weir-dra " WEIR_VERSION "\n", stdout);
             *ret_exit = 0;
             return false;
@@ -119,15 +100,21 @@ static bool parse(int argc, char **argv, struct weir_dra *dra, const char **ret_
         } else if (option == WEIGHT) {
             good = number("max-weight", optarg, 10000, &dra->node.max_weight);
         } else if (option == SLOTS) {
-            good = number("slots", optarg, SLOTS_DEVICES, &dra->options.slots);
+            good = number("slots", optarg, SLOTS_DEVICES, &dra->slots);
         } else if (option == PRIORITY) {
             good = weir_priority_find(optarg, &dra->node.max_priority);
             fputs(good ? "" : "weir-dra: --max-priority is one of: low, normal, high\n", stderr);
+        } else if (option == PLUGIN) {
+            dra->is_plugin = true;
         } else if (option == '?') {
             good = false;
         } else {
             *texts[option] = optarg;
         }
+    }
+    if (good && strlen(dra->kubelet) >= KUBELET_BYTES) {
+        fputs("weir-dra: --kubelet-dir is too long for the sockets in it\n", stderr);
+        good = false;
     }
     if (good && (optind < argc || dra->node.name[0] == 0)) {
         fputs("weir-dra: --node NAME is wanted, and nothing besides options (--help)\n", stderr);
@@ -136,109 +123,83 @@ static bool parse(int argc, char **argv, struct weir_dra *dra, const char **ret_
     return good;
 }
 
-/* Make a folder, and those above it. */
-static bool make_folders(const char *path, mode_t mode)
+static bool make_folder(const char *path)
 {
-    char part[256];
-
-    for (size_t i = 1; i < sizeof part && path[i - 1] != 0; i++) {
-        if (path[i] != '/' && path[i] != 0) {
-            continue;
-        }
-        snprintf(part, sizeof part, "%.*s", (int)i, path);
-        if (mkdir(part, path[i] == 0 ? mode : 0755) != 0 && errno != EEXIST) {
-            fprintf(stderr, "weir-dra: %s: %s\n", part, strerror(errno));
-            return false;
-        }
-    }
-    return true;
-}
-
-static bool listen_there(struct weir_dra *dra)
-{
-    const char *kubelet = dra->options.kubelet;
-    char folder[200], registry[200];
-
-    snprintf(folder, sizeof folder, "%s/plugins/" WEIR_KUBE_DRIVER, kubelet);
-    snprintf(registry, sizeof registry, "%s/plugins_registry/" WEIR_KUBE_DRIVER "-reg.sock",
-             kubelet);
-    snprintf(dra->endpoint, sizeof dra->endpoint, "%s/plugins/" WEIR_KUBE_DRIVER "/dra.sock",
-             kubelet);
-    /* The registration last: kubelet comes as soon as it sees that socket. */
-    if (make_folders(folder, 0750) && weir_grpc_listen(dra->server, dra->endpoint) == WEIR_OK &&
-        weir_grpc_listen(dra->server, registry) == WEIR_OK) {
+    if (mkdir(path, 0700) == 0 || errno == EEXIST) {
         return true;
     }
-    fprintf(stderr,
-            "weir-dra: cannot listen in %s/plugins and %s/plugins_registry: is it "
-            "kubelet's folder?\n",
-            kubelet, kubelet);
+    fprintf(stderr, "weir-dra: %s: %s\n", path, strerror(errno));
     return false;
 }
 
-/* Let requests end, which fail soon now. */
-static void finish(struct weir_dra *dra)
-{
-    pthread_mutex_lock(&dra->lock);
-    dra->stops = true;
-    weir_dra_changed_locked(dra);
-    pthread_mutex_unlock(&dra->lock);
-}
-
+/* Begin with all threads. */
 static bool serve(struct weir_dra *dra)
 {
-    const struct sigaction action = {.sa_handler = on_signal};
+    const char *kubelet = dra->kubelet;
+    char folder[KUBELET_BYTES + 40];
     pthread_t thread;
 
-    if (weir_grpc_create(weir_dra_methods, dra, &dra->server) != WEIR_OK) {
-        fputs("weir-dra: out of memory or descriptors\n", stderr);
+    snprintf(folder, sizeof folder, "%s/plugins/" WEIR_KUBE_DRIVER, kubelet);
+    snprintf(dra->endpoint, sizeof dra->endpoint, "%s/%s", kubelet,
+             dra->is_plugin ? weir_plugin_endpoint : "plugins/" WEIR_KUBE_DRIVER "/dra.sock");
+    snprintf(dra->registry, sizeof dra->registry,
+             "%s/plugins_registry/" WEIR_KUBE_DRIVER "-reg.sock", kubelet);
+    dra->node.slots = dra->is_plugin ? dra->slots : 0;
+    if (!make_folder(dra->state_dir) ||
+        weir_thread_start(&thread, 0, weir_dra_host_thread, dra) != 0) {
         return false;
     }
-    signal(SIGPIPE, SIG_IGN);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
-    if (!listen_there(dra) || weir_thread_start(&thread, 0, weir_dra_host_thread, dra) != 0 ||
-        pthread_detach(thread) != 0 ||
-        weir_thread_start(&thread, 0, weir_dra_publish_thread, dra) != 0 ||
-        pthread_detach(thread) != 0) {
-        weir_grpc_destroy(dra->server);
+    if (dra->is_plugin) {
+        return weir_thread_start(&thread, 0, weir_plugin_thread, dra) == 0;
+    }
+    /* The registration last: kubelet comes as soon as it sees that socket. */
+    if (!make_folder(folder) ||
+        weir_grpc_listen(dra->endpoint, weir_dra_methods, dra, NULL) != WEIR_OK ||
+        weir_grpc_listen(dra->registry, weir_dra_methods, dra, NULL) != WEIR_OK) {
+        fprintf(stderr,
+                "weir-dra: cannot listen in %s/plugins and plugins_registry: is it kubelet's "
+                "folder?\n",
+                kubelet);
         return false;
     }
-    weir_log_info("weir-dra: serves node=%s", dra->node.name);
-    weir_grpc_run(dra->server, weir_dra_tick);
-    finish(dra);
-    return true;
+    return weir_thread_start(&thread, 0, weir_dra_publish_thread, dra) == 0;
 }
 
 int main(int argc, char **argv)
 {
     static struct weir_dra dra = {
-        .options = {.state_dir = "/var/lib/weir/claims",
-                    .kubelet = "/var/lib/kubelet",
-                    .slots = SLOTS_USUAL},
+        .state_dir = "/var/lib/weir/claims",
+        .kubelet = "/var/lib/kubelet",
+        .slots = SLOTS_USUAL,
         .node = {.max_weight = 100, .max_priority = WEIR_PRIORITY_NORMAL, .taints = true}};
-    const char *log = "info";
-    int exit_status;
+    sigset_t ends;
+    int exit_status, number_of;
 
-    the_dra = &dra;
-    if (!parse(argc, argv, &dra, &log, &exit_status)) {
+    if (!parse(argc, argv, &dra, &exit_status)) {
         return exit_status;
     }
-    if (weir_log_init(log, "weir-dra") != WEIR_OK) {
-        fprintf(stderr, "weir-dra: --log '%s' is no level\n", log);
-        return EXIT_USAGE;
+    if (weir_log_init("info", "weir-dra") != WEIR_OK) {
+        return EXIT_FAILURE;
     }
-    if (!weir_api_open(&dra.api)) {
+    if (!weir_api_open(&dra.api) && !dra.is_plugin) {
         fputs("weir-dra: no API server: this is no pod, so --server is wanted\n", stderr);
         return EXIT_USAGE;
     }
     pthread_mutex_init(&dra.lock, NULL);
     weir_thread_condition_init(&dra.changed);
-    if (!make_folders(dra.options.state_dir, 0700) || !serve(&dra)) {
+    signal(SIGPIPE, SIG_IGN);
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGTERM);
+    sigaddset(&ends, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &ends, NULL);
+    if (!serve(&dra)) {
         return EXIT_FAILURE;
     }
-    /* Other threads may wait for the host or the API server: they end with the process. kubelet
+    weir_log_info("weir-dra: serves node=%s", dra.node.name);
+    sigwait(&ends, &number_of);
+    /* Threads may wait for the host or the API server: they end with the process. kubelet
      * unregisters a driver whose sockets are gone. */
-    weir_grpc_unlink(dra.server);
+    unlink(dra.registry);
+    unlink(dra.endpoint);
     _exit(EXIT_SUCCESS);
 }

@@ -40,7 +40,31 @@ struct weir_kube_node {
     bool is_v1beta1; /* the API's version of slices */
 };
 
+/* quantity.c: Kubernetes' quantities, "8Gi", "1500m", "2e9" */
+
+/**
+ * Read a quantity, as the API server writes it, as a whole number, rounded up as Kubernetes rounds.
+ * @param ret_value  up to 2^60.
+ * @return WEIR_OK, WEIR_ERR_INVALID (no quantity, negative, or larger)
+ * @thread any
+ */
+enum weir_status weir_quantity_parse(const char *text, uint64_t *ret_value) WEIR_MUST_CHECK;
+
+/** Write a number in the largest binary unit that divides it, "512Mi". @thread any */
+void weir_quantity_text(uint64_t value, char text[32]);
+
 /* slice.c */
+
+#define WEIR_KUBE_DEVICE_BYTES 32
+
+/**
+ * The name of a published device: "gpu0", or "gpu0-3" where there are slots.
+ * @param index  from 0. A GPU's slots are next to each other.
+ * @return false: there are not so many
+ * @thread any
+ */
+bool weir_kube_device_name(const struct weir_kube_node *node, uint32_t index,
+                           char name[WEIR_KUBE_DEVICE_BYTES]);
 
 /**
  * The slice that the node publishes: one device for each GPU, or `slots` for each.
@@ -63,13 +87,14 @@ enum weir_kube_lost weir_kube_slice_lost(const json_t *sent, const json_t *back)
 
 /* claim.c */
 
-/** May this be a claim's uid, and a part of a file's and a tenant's name? @thread any */
+/** May this be a claim's uid or a slot's name, and a part of a file's and a tenant's name? @thread
+ * any */
 bool weir_kube_uid_ok(const char *uid);
 
 /**
  * The share that an allocated claim is on this node, as a record:
  *
- *     {"uid", "tenant", "words": [KEY=VALUE for weir tenant add],
+ *     {"uid", "words": [KEY=VALUE for weir tenant add],
  *      "devices": [{"request", "pool", "device", "share"}]}
  *
  * @param claim     a ResourceClaim, by strangers; checked here.
@@ -80,8 +105,9 @@ bool weir_kube_uid_ok(const char *uid);
 json_t *weir_kube_claim_record(const struct weir_kube_node *node, const json_t *claim,
                                struct weir_diag *ret_diag);
 
-/** Is it a record as weir_kube_claim_record() makes them? For what was read from a file. @thread
- * any */
-bool weir_kube_record_ok(const json_t *record);
+/** The record of a slot, of a node that has slots; the slot's name is in the uid's place.
+ * @param index  as of weir_kube_device_name().
+ * @return owned by the caller; NULL: there are not so many @thread any */
+json_t *weir_kube_slot_record(const struct weir_kube_node *node, uint32_t index);
 
 #endif

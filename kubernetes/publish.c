@@ -10,8 +10,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define API_PATH       "/apis/resource.k8s.io"
 #define BACK_OFF_MAX_S 30u
@@ -32,23 +34,20 @@ struct round {
     json_t *wanted; /* owned */
 };
 
-static bool begin_round(struct round *r)
+static void begin_round(struct round *r)
 {
     struct weir_dra *dra = r->dra;
-    bool good;
 
     pthread_mutex_lock(&dra->lock);
-    while (!dra->stops && !(dra->registered && dra->knows_gpus)) {
-        weir_dra_wait_locked(dra, WEIR_NS_PER_S);
+    while (!dra->registered || dra->node.n_gpus == 0) {
+        pthread_cond_wait(&dra->changed, &dra->lock);
     }
     r->node = dra->node;
     r->wishes = dra->wishes;
-    good = !dra->stops;
     pthread_mutex_unlock(&dra->lock);
     snprintf(r->slices, sizeof r->slices, API_PATH "/%s/resourceslices",
              r->node.is_v1beta1 ? "v1beta1" : "v1");
     snprintf(r->name, sizeof r->name, "%s-" WEIR_KUBE_DRIVER, r->node.name);
-    return good;
 }
 
 static void log_failure(const char *what, const struct weir_diag *diag)
@@ -59,35 +58,28 @@ static void log_failure(const char *what, const struct weir_diag *diag)
 /* Find the newest version of the API that this driver knows. */
 static bool discover(struct round *r)
 {
+    static const char *const paths[] = {API_PATH "/v1", API_PATH "/v1beta1"};
     struct weir_diag diag = {0};
-    json_t *group = NULL, *one;
-    bool v1 = false, v1beta1 = false;
-    long code;
-    size_t i;
 
-    if (!weir_api_ask(&r->dra->api, "GET", API_PATH, NULL, &group, &code, &diag)) {
-        log_failure("the versions of " API_PATH " are not known", &diag);
-        json_decref(group);
-        return false;
-    }
-    json_array_foreach(json_object_get(group, "versions"), i, one)
-    {
-        const char *version = json_string_value(json_object_get(one, "version"));
+    for (int i = 0; i < 2; i++) {
+        json_t *answer = NULL;
+        long code;
+        bool good = weir_api_ask(&r->dra->api, "GET", paths[i], NULL, &answer, &code, &diag);
 
-        v1 |= version && strcmp(version, "v1") == 0;
-        v1beta1 |= version && strcmp(version, "v1beta1") == 0;
+        json_decref(answer);
+        if (good) {
+            pthread_mutex_lock(&r->dra->lock);
+            r->dra->node.is_v1beta1 = i != 0;
+            r->dra->knows_api = true;
+            pthread_mutex_unlock(&r->dra->lock);
+            return true;
+        }
+        if (code != 404) {
+            break;
+        }
     }
-    json_decref(group);
-    if (!v1 && !v1beta1) {
-        weir_log_error("weir-dra: the cluster has no resource.k8s.io of version v1 or v1beta1");
-        return false;
-    }
-    pthread_mutex_lock(&r->dra->lock);
-    r->dra->node.is_v1beta1 = !v1;
-    r->dra->knows_api = true;
-    weir_dra_changed_locked(r->dra);
-    pthread_mutex_unlock(&r->dra->lock);
-    return true;
+    log_failure("there is no " API_PATH " of version v1 or v1beta1", &diag);
+    return false;
 }
 
 /* The node's uid: its slice goes with it. */
@@ -132,7 +124,7 @@ static bool probe(struct round *r)
         json_object_del(metadata, "name");
         good = weir_api_ask(&dra->api, "POST", path, sent, &back, &code, &diag);
         lost = good ? weir_kube_slice_lost(sent, back) : WEIR_KUBE_LOST_NOTHING;
-        node.slots = lost == WEIR_KUBE_LOST_CAPACITY ? dra->options.slots : node.slots;
+        node.slots = lost == WEIR_KUBE_LOST_CAPACITY ? dra->slots : node.slots;
         node.taints = lost != WEIR_KUBE_LOST_TAINTS && node.taints;
         json_decref(sent);
         json_decref(back);
@@ -215,7 +207,7 @@ static bool is_unchanged(void *user)
     bool same;
 
     pthread_mutex_lock(&r->dra->lock);
-    same = !r->dra->stops && r->dra->wishes == r->wishes;
+    same = r->dra->wishes == r->wishes;
     pthread_mutex_unlock(&r->dra->lock);
     return same;
 }
@@ -234,9 +226,11 @@ static bool watch(struct round *r, const json_t *there)
              r->slices, r->name, WATCH_S, version ? version : "0");
     good = weir_api_watch(&r->dra->api, path, on_event, is_unchanged, r);
     if (r->was_deleted) {
+        uint64_t end_ns = weir_clock_now_ns() + GONE_WAIT_NS;
+
         pthread_mutex_lock(&r->dra->lock);
-        if (r->dra->wishes == r->wishes) {
-            weir_dra_wait_locked(r->dra, GONE_WAIT_NS);
+        while (r->dra->wishes == r->wishes &&
+               weir_thread_condition_wait(&r->dra->changed, &r->dra->lock, end_ns)) {
         }
         pthread_mutex_unlock(&r->dra->lock);
     }
@@ -244,14 +238,10 @@ static bool watch(struct round *r, const json_t *there)
 }
 
 /* Wait after a failure: longer each time. */
-static void back_off(struct weir_dra *dra, uint32_t *failures)
+static void back_off(uint32_t *failures)
 {
-    uint32_t wait_s = *failures < 5 ? 1u << *failures : BACK_OFF_MAX_S;
-
+    (void)sleep(*failures < 5 ? 1u << *failures : BACK_OFF_MAX_S);
     (*failures)++;
-    pthread_mutex_lock(&dra->lock);
-    weir_dra_wait_locked(dra, wait_s * WEIR_NS_PER_S);
-    pthread_mutex_unlock(&dra->lock);
 }
 
 void *weir_dra_publish_thread(void *user)
@@ -261,32 +251,23 @@ void *weir_dra_publish_thread(void *user)
     uint64_t probed = 0; /* for which wish */
 
     while (!discover(&r) || !find_owner(&r)) {
-        pthread_mutex_lock(&r.dra->lock);
-        if (r.dra->stops) {
-            pthread_mutex_unlock(&r.dra->lock);
-            return NULL;
-        }
-        pthread_mutex_unlock(&r.dra->lock);
-        back_off(r.dra, &failures);
+        back_off(&failures);
     }
     failures = 0;
-    while (begin_round(&r)) {
+    for (;;) {
         json_t *there = NULL;
-        bool good = probed == r.wishes || probe(&r);
 
-        if (good) { /* a cluster may have been upgraded with kubelet */
+        begin_round(&r);
+        if (probed == r.wishes || probe(&r)) { /* a cluster may have been upgraded with kubelet */
             probed = r.wishes;
             there = store(&r);
         }
-        if (there) {
+        if (there && watch(&r, there)) {
             failures = 0;
-            good = watch(&r, there);
+        } else {
+            back_off(&failures);
         }
         json_decref(there);
-        if (!there || !good) {
-            back_off(r.dra, &failures);
-        }
     }
-    json_decref(r.wanted);
     return NULL;
 }

@@ -1,11 +1,10 @@
-/* Files of claims: see records.h. */
-#include "kubernetes/records.h"
-#include "kubernetes/plan.h"
+/* Files of claims: see dra.h. */
+#include "kubernetes/dra.h"
 
 #include "base/replace.h"
 
-#include <dirent.h>
 #include <errno.h>
+#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,9 +19,9 @@ json_t *weir_records_get(const char *folder, const char *uid)
 {
     char path[PATH_MAX];
     json_t *record = path_of(folder, uid, path) ? json_load_file(path, 0, NULL) : NULL;
+    const char *said = json_string_value(json_object_get(record, "uid"));
 
-    if (record && (!weir_kube_record_ok(record) ||
-                   strcmp(json_string_value(json_object_get(record, "uid")), uid) != 0)) {
+    if (!said || strcmp(said, uid) != 0) {
         json_decref(record);
         record = NULL;
     }
@@ -31,14 +30,11 @@ json_t *weir_records_get(const char *folder, const char *uid)
 
 bool weir_records_put(const char *folder, const json_t *record)
 {
-    const char *uid = json_string_value(json_object_get(record, "uid"));
     char path[PATH_MAX];
-    FILE *file;
+    FILE *file = path_of(folder, json_string_value(json_object_get(record, "uid")), path)
+                     ? weir_replace_begin(path)
+                     : NULL;
 
-    if (!uid || !path_of(folder, uid, path)) {
-        return false;
-    }
-    file = weir_replace_begin(path);
     if (!file) {
         return false;
     }
@@ -56,23 +52,19 @@ bool weir_records_remove(const char *folder, const char *uid)
 json_t *weir_records_list(const char *folder)
 {
     json_t *uids = json_array();
-    DIR *dir = opendir(folder);
-    const struct dirent *entry;
+    char path[PATH_MAX];
+    glob_t found = {0};
 
-    while (dir && (entry = readdir(dir))) {
-        char uid[WEIR_KUBE_UID_BYTES];
-        size_t n = strlen(entry->d_name);
+    snprintf(path, sizeof path, "%s/*.json", folder);
+    (void)glob(path, 0, NULL, &found);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        char *uid = strrchr(found.gl_pathv[i], '/') + 1;
 
-        if (n <= 5 || n - 5 >= sizeof uid || strcmp(entry->d_name + n - 5, ".json") != 0) {
-            continue;
-        }
-        snprintf(uid, sizeof uid, "%.*s", (int)(n - 5), entry->d_name);
+        uid[strlen(uid) - strlen(".json")] = 0;
         if (weir_kube_uid_ok(uid)) {
             json_array_append_new(uids, json_string(uid));
         }
     }
-    if (dir) {
-        closedir(dir);
-    }
+    globfree(&found);
     return uids;
 }

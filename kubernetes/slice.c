@@ -1,6 +1,5 @@
 /* The slice that a node publishes: see plan.h. */
 #include "kubernetes/plan.h"
-#include "kubernetes/quantity.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -29,19 +28,36 @@ static json_t *counted(const struct weir_kube_gpu *gpu)
                      "default", "0", "validRange", "min", "0", "max", "100", "step", "1");
 }
 
-/* A device of the slice. @param slot  -1: the GPU as a whole, which many claims may have */
-static json_t *device(const struct weir_kube_node *node, const struct weir_kube_gpu *gpu, int slot)
+/* How many devices a GPU is published as. */
+static uint32_t parts_of(const struct weir_kube_node *node)
 {
-    char name[32], part[32];
+    return node->slots != 0 ? node->slots : 1;
+}
+
+bool weir_kube_device_name(const struct weir_kube_node *node, uint32_t index,
+                           char name[WEIR_KUBE_DEVICE_BYTES])
+{
+    uint32_t gpu = index / parts_of(node);
+
+    if (gpu < node->n_gpus) {
+        snprintf(name, WEIR_KUBE_DEVICE_BYTES, node->slots != 0 ? "gpu%u-%u" : "gpu%u",
+                 node->gpus[gpu].ordinal, index % parts_of(node));
+    }
+    return gpu < node->n_gpus;
+}
+
+/* A device of the slice: a part of a GPU, or a GPU as a whole, which many claims may have. */
+static json_t *device(const struct weir_kube_node *node, const struct weir_kube_gpu *gpu,
+                      const char *name)
+{
     json_t *body = json_object(), *made;
+    char part[32];
 
     json_object_set_new(body, "attributes", attributes(gpu));
-    if (slot < 0) {
-        snprintf(name, sizeof name, "gpu%u", gpu->ordinal);
+    if (node->slots == 0) {
         json_object_set_new(body, "allowMultipleAllocations", json_true());
         json_object_set_new(body, "capacity", counted(gpu));
     } else {
-        snprintf(name, sizeof name, "gpu%u-%d", gpu->ordinal, slot);
         weir_quantity_text(gpu->memory_bytes / node->slots / MIB * MIB, part);
         json_object_set_new(body, "capacity", json_pack("{s:{s:s}}", "memory", "value", part));
     }
@@ -65,10 +81,8 @@ json_t *weir_kube_slice(const struct weir_kube_node *node, const char *owner, in
     json_t *devices = json_array(), *slice;
     char name[300];
 
-    for (uint32_t i = 0; i < node->n_gpus; i++) {
-        for (int slot = node->slots == 0 ? -1 : 0; slot < (int)node->slots; slot++) {
-            json_array_append_new(devices, device(node, &node->gpus[i], slot));
-        }
+    for (uint32_t i = 0; weir_kube_device_name(node, i, name); i++) {
+        json_array_append_new(devices, device(node, &node->gpus[i / parts_of(node)], name));
     }
     snprintf(name, sizeof name, "%s-" WEIR_KUBE_DRIVER, node->name);
     slice = json_pack("{s:s, s:s, s:{s:s}, s:{s:s, s:s, s:{s:s, s:I, s:i}, s:o}}", "apiVersion",

@@ -89,5 +89,11 @@ bool weir_path_libvirt(char *ret_path, size_t bytes)
 
 bool weir_path_oci_hook(char *ret_path, size_t bytes)
 {
-    return find_program("weir-oci-hook", "../container/oci", ret_path, bytes);
+    static const char file[] = "weir-oci-hook";
+    const char *named = getenv("WEIR_LIB_DIR");
+
+    /* The image of the host has both in a folder that the machine has at the same path. */
+    return (named && *named && snprintf(ret_path, bytes, "%s/%s", named, file) < (int)bytes &&
+            access(ret_path, X_OK) == 0) ||
+           find_program(file, "../container/oci", ret_path, bytes);
 }

@@ -1,4 +1,5 @@
 """Stand-ins for the two that weir-dra talks to: kubelet (grpcio, messages by hand) and the API server (http.server)."""
+import concurrent.futures
 import copy
 import http.server
 import json
@@ -151,6 +152,7 @@ class ApiServer:
         class Server(http.server.ThreadingHTTPServer):
             daemon_threads = True
             allow_reuse_address = True
+            request_queue_size = 128  # with the usual 5 the kernel drops connections, which come again a second later
 
         self.closing = False
         self.server = Server(("127.0.0.1", port), Handler)
@@ -205,8 +207,8 @@ class ApiServer:
         return kept
 
     def handle(self, method, path, query, body):
-        if path == "/apis/resource.k8s.io":
-            return 200, {"versions": [{"version": v} for v in self.versions]}
+        if path.rsplit("/", 1)[0] == "/apis/resource.k8s.io":
+            return (200, {}) if path.rsplit("/", 1)[1] in self.versions else (404, {"message": "page not found"})
         if "/resourceclaims/" in path and self.claims_fail:
             return self.claims_fail, {"message": "made to fail"}
         found = re.fullmatch(r"/apis/resource.k8s.io/(\w+)/(.*)", path)
@@ -276,7 +278,7 @@ class Kubelet:
 
     def channel(self, path):
         if path not in self.channels:
-            self.channels[path] = grpc.insecure_channel(f"unix:{path}", options=[("grpc.enable_retries", 0)])
+            self.channels[path] = grpc.insecure_channel(f"unix:{path}", options=[("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1)])
         return self.channels[path]
 
     def forget(self):
@@ -338,6 +340,57 @@ class Kubelet:
         return told
 
 
+    # The device plugin comes to kubelet.
+
+    def take_plugins(self, taken=True):
+        """Begin as kubelet does: with an empty folder, and a socket of its own in it. Registrations are in `plugins`."""
+        folder = os.path.join(self.folder, "device-plugins")
+        shutil.rmtree(folder, ignore_errors=True)
+        os.mkdir(folder)
+        self.plugins = queue.Queue()
+        kubelet = self
+
+        class Handler(grpc.GenericRpcHandler):
+            def service(self, details):
+                if details.method != "/v1beta1.Registration/Register":
+                    return None
+
+                def register(request, context):
+                    found = fields(request)
+                    path = os.path.join(folder, text(found, 2))
+                    kubelet.forget()
+                    kubelet.call(path, "/v1beta1.DevicePlugin/GetDevicePluginOptions", limit_s=5)  # before it answers
+                    if not taken:
+                        context.abort(grpc.StatusCode.UNKNOWN, "not wanted")
+                    kubelet.plugins.put((text(found, 1), path, text(found, 3)))
+                    return b""
+                return grpc.unary_unary_rpc_method_handler(register)
+
+        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(4), handlers=(Handler(),))
+        self.server.add_insecure_port(f"unix:{folder}/kubelet.sock")
+        self.server.start()
+
+    def watch_slots(self, path):
+        """A queue of {slot: health}."""
+        told = queue.Queue()
+
+        def read():
+            try:
+                for data in self.channel(path).unary_stream("/v1beta1.DevicePlugin/ListAndWatch")(b"", wait_for_ready=True):
+                    told.put({text(d, 1): text(d, 2) for d in map(fields, fields(data).get(1, []))})
+            except grpc.RpcError:
+                pass
+
+        threading.Thread(target=read, daemon=True).start()
+        return told
+
+    def allocate(self, path, *containers):
+        """The CDI devices of each container."""
+        request = message(*((1, message(*((1, slot) for slot in slots))) for slots in containers))
+        answer = fields(self.call(path, "/v1beta1.DevicePlugin/Allocate", request, 10))
+        return [[text(fields(d), 1) for d in fields(c).get(5, [])] for c in answer.get(1, [])]
+
+
 # ---------------------------------------------------------------- a node
 
 class Case(lib.Case):
@@ -351,7 +404,7 @@ class Case(lib.Case):
         if not os.access(self.driver_path, os.X_OK):
             raise unittest.SkipTest("weir-dra is not built")
 
-    def node(self, gpus=1, memory=4 * GIB, register=True, **api):
+    def node(self, gpus=1, memory=4 * GIB, register=True, plugin=(), **api):
         self.api = ApiServer(**api)
         self.addCleanup(lambda: self.api.stop())
         self.kubelet = Kubelet(self.folder())
@@ -366,8 +419,8 @@ class Case(lib.Case):
             f.write("tenant = []\n" + lines)
         self.weir.start()
         self.driver = None
-        self.start_driver()
-        if register:
+        self.start_driver(*plugin)
+        if register and not plugin:
             self.kubelet.register()
             lib.until(self.api.devices, 10, "the slice is there")
         return self.weir

@@ -257,11 +257,14 @@ class Restart(lib.Case):
         self.addCleanup(sleeper.kill)
         lib.until(lambda: [t for t in host.status()["tenant"] if t["source"] == "on demand"], 10, "there is a share")
         self.assertIn("it waits for the share on demand run-1", self.restart(host))
+        lib.run_weir("tenant", "add", "--keep", "--run-dir", host.run_dir, "kept")  # comes back with the next host
         lib.run_weir("tenant", "add", "--run-dir", host.run_dir, "made")
         sleeper.kill()
         lib.until(lambda: "the tenant made" in host.status()["host"][0]["restart"], 20, "it waits for the other")
         lib.run_weir("tenant", "remove", "--run-dir", host.run_dir, "made")
         self.assertEqual(host.process.wait(20), RESTART)
+        host.start()
+        self.assertIn("kept", [t["name"] for t in host.status()["tenant"]])
 
     def test_a_monitor_is_nobody(self):
         host = self.host()

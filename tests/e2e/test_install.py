@@ -145,6 +145,10 @@ class Install(lib.Case):
         self.assertEqual(self.find_prefix(host), os.path.join(host, "usr"))
         self.prefix_works(os.path.join(host, "usr"))
         self.has(folder, "guest/etc/ld.so.conf.d/weir-guest.conf")
+        hook = os.path.join(host, "usr/lib/weir/weir-oci-hook")
+        if os.path.exists(hook):
+            headers = subprocess.run(["readelf", "--program-headers", hook], capture_output=True, text=True, check=True).stdout
+            self.assertNotIn("INTERP", headers, "a machine whose host is a container has no libraries for the hook")
         self.assertEqual(packages.dependencies(made["guest"]), ["libc6"])
         self.guest_needs_libc_alone(os.path.join(folder, "guest"))
         self.assertFalse({"libvirt0", "libxml2"} & set(packages.dependencies(made["host"])))

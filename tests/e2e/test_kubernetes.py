@@ -302,6 +302,68 @@ class Clusters(kubernetes.Case):
         self.prepared(self.api.claim(None, device="gpu0-0"))
 
 
+class Slots(kubernetes.Case):
+    """The device plugin, for clusters without claims."""
+
+    def slots(self, n=4):
+        return [f"gpu{gpu}-{i}" for gpu in range(2) for i in range(n)]
+
+    def plugin(self):
+        kind, path, resource = self.kubelet.plugins.get(timeout=20)
+        self.assertEqual((kind, resource), ("v1beta1", "weir.dev/gpu"))
+        return path
+
+    def test_slots_are_tenants(self):
+        host = self.node(gpus=2, plugin=("--device-plugin",))
+        self.kubelet.take_plugins()
+        path = self.plugin()
+        told = self.kubelet.watch_slots(path)
+        self.assertEqual(told.get(timeout=20), dict.fromkeys(self.slots(), "Healthy"))
+        self.assertEqual(self.tenants(), [f"k8s-{slot}" for slot in self.slots()])
+        self.assertEqual(self.kubelet.allocate(path, ["gpu1-2"], ["gpu0-0"]), [["weir.dev/gpu=k8s-gpu1-2"], ["weir.dev/gpu=k8s-gpu0-0"]])
+        self.assertIn("k8s-gpu1-2", self.cdi_names())
+        self.finished(host, "e2e_quota", "shows", GIB, tenant="k8s-gpu1-2")
+        for wrong in (["gpu0-0", "gpu0-1"], ["gpu0-4"], ["../gpu0-0"], []):
+            with self.subTest(wrong), self.assertRaises(kubernetes.grpc.RpcError) as caught:
+                self.kubelet.allocate(path, wrong)
+            self.assertEqual(caught.exception.details(), "a container has one weir.dev/gpu, not several")
+        # A host that ends, and one that has lost its tenants.
+        host.process.kill()
+        lib.until(lambda: told.get(timeout=20)["gpu0-0"] == "Unhealthy", 20, "the slots are unhealthy")
+        os.unlink(os.path.join(host.run_dir, "tenants"))
+        host.start()
+        lib.until(lambda: told.get(timeout=20)["gpu0-0"] == "Healthy", 20, "the slots are healthy")
+        lib.until(lambda: len(self.tenants()) == 8, 10, "a tenant for each slot again")
+
+    def test_kubelet_restarts(self):
+        self.node(gpus=2, plugin=("--device-plugin", "--slots", "2"))
+        self.kubelet.take_plugins(taken=False)
+        lib.until(lambda: "does not take the device plugin" in self.log(), 20, "a refusal")
+        self.kubelet.server.stop(None)
+        for _ in range(2):
+            self.kubelet.take_plugins()
+            self.assertEqual(sorted(self.kubelet.watch_slots(self.plugin()).get(timeout=20)), self.slots(2))
+            self.kubelet.server.stop(None)
+        self.driver.signal(signal.SIGTERM)
+        self.assertEqual(self.driver.wait(10), 0)
+        self.assertNotIn("weir.sock", os.listdir(os.path.join(self.kubelet.folder, "device-plugins")))
+
+    def test_other_slots_and_claims(self):
+        host = self.node(plugin=("--device-plugin",))
+        lib.until(lambda: len(self.tenants()) == 4, 20, "four slots")
+        for words, names, quota in ((("--device-plugin", "--slots", "2"), ["k8s-gpu0-0", "k8s-gpu0-1"], 2 * GIB), ((), [], None)):
+            self.driver.signal(signal.SIGTERM)
+            self.driver.wait(10)
+            self.start_driver(*words)
+            lib.until(lambda: self.tenants() == names, 20, f"tenants {names}")
+            if names:
+                lib.until(lambda: host.tenant(names[0])["quota_bytes"] == quota, 10, "a slot's part is another")
+        self.assertEqual(self.records(), [])
+        self.kubelet.register()
+        lib.until(self.api.devices, 10, "the slice is there")
+        self.prepared(self.api.claim())
+
+
 class Killed(kubernetes.Case):
     """Driver and host are killed at random moments: no share is lost, none is left over."""
 

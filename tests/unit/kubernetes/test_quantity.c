@@ -1,5 +1,5 @@
 /* Kubernetes' quantities as whole numbers. */
-#include "kubernetes/quantity.h"
+#include "kubernetes/plan.h"
 #include "tests/lib/tl_cmocka.h"
 #include <stdio.h>
 #include <string.h>
@@ -12,22 +12,16 @@ static void parse_takes_what_kubernetes_writes(void **state)
     } good[] = {{"0", 0},
                 {"1", 1},
                 {"512Mi", UINT64_C(512) << 20},
-                {"1.5Gi", UINT64_C(3) << 29},
-                {"0.1Gi", 107374183}, /* rounded up, as Kubernetes does */
                 {"1k", 1000},
                 {"2e9", 2000000000},
-                {"2E3", 2000},
                 {"1E", 1000000000000000000},
                 {"1Ei", UINT64_C(1) << 60},
                 {"500m", 1},
                 {"1001m", 2},
                 {"1u", 1},
                 {"3n", 1},
-                {"100e-2", 1},
-                {"+7", 7},
-                {".5k", 500},
-                {"1.", 1},
-                {"999999999999999.999k", 999999999999999999}};
+                {"0Ei", 0},
+                {"999999999999999m", 1000000000000}};
 
     (void)state;
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
@@ -41,29 +35,12 @@ static void parse_takes_what_kubernetes_writes(void **state)
 
 static void parse_refuses_everything_else(void **state)
 {
-    static const char *const bad[] = {"",
-                                      "-1",
-                                      "a",
-                                      "1 Gi",
-                                      "1GiB",
-                                      "1g",
-                                      "1KI",
-                                      "1K",
-                                      "1..2",
-                                      "1e",
-                                      "e3",
-                                      "1e1e",
-                                      "2Ei",
-                                      "inf",
-                                      "0x10",
-                                      "1e19",
-                                      "2000P",
-                                      "1e-19",
-                                      ".",
-                                      "Gi",
-                                      "1mi",
-                                      "1e+",
-                                      "99999999999999999999999999999999"};
+    static const char *const bad[] = {
+        "",      "-1",    "a",    "1 Gi",   "1GiB", "1g",   "1KI",
+        "1K",    "1.5Gi", /* the API server makes 1536Mi of it */
+        "+7",    "1 ",    "1 i",  "100e-2", "1e+2", "2E3",  "5000000000G",
+        "1e",    "e3",    "1e1e", "2Ei",    "inf",  "0x10", "1e19",
+        "2000P", "1e-19", ".",    "Gi",     "1mi",  "1e+",  "99999999999999999999999999999999"};
 
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {

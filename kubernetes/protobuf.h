@@ -1,0 +1,50 @@
+/* Protobuf messages, by field numbers: what kubelet and a driver say to each other is little. */
+#ifndef WEIR_KUBERNETES_PROTOBUF_H
+#define WEIR_KUBERNETES_PROTOBUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A message while it is written; {0} is an empty one. */
+struct weir_pb {
+    uint8_t *data; /* owned by the caller, who frees it; NULL: empty, or failed */
+    size_t bytes, room;
+    bool failed; /* out of memory: nothing is written any more */
+};
+
+/** Add a field. Empty texts and zeros are left out, as protobuf does; text may be NULL. @thread
+ * owner */
+void weir_pb_text(struct weir_pb *message, uint32_t field, const char *text);
+void weir_pb_number(struct weir_pb *message, uint32_t field, uint64_t value);
+/** Begin a message in the message, of 2 MiB at most; the fields up to weir_pb_close() are its own.
+ * @return for weir_pb_close() @thread owner */
+size_t weir_pb_open(struct weir_pb *message, uint32_t field);
+void weir_pb_close(struct weir_pb *message, size_t opened);
+
+/* A message while it is read: {data, data + bytes, false}. Borrowed. */
+struct weir_pb_reader {
+    const uint8_t *at, *end;
+    bool bad; /* it was no message */
+};
+
+/* A field: a number, or bytes (data is not NULL), which may be a message. Borrowed. */
+struct weir_pb_field {
+    uint32_t number;
+    uint64_t value;
+    const uint8_t *data;
+    size_t bytes;
+};
+
+/** Read the next field. @return false: there is none, or the message is bad @thread owner */
+bool weir_pb_next(struct weir_pb_reader *reader, struct weir_pb_field *ret_field);
+
+/**
+ * Copy a text.
+ * @param text  room bytes, with the NUL.
+ * @return false: it is no text, has a NUL, or does not fit
+ * @thread any
+ */
+bool weir_pb_copy(const struct weir_pb_field *field, char *text, size_t room);
+
+#endif
