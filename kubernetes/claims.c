@@ -182,8 +182,7 @@ static void put_device(struct weir_pb *answer, const json_t *device, const char 
     weir_pb_close(answer, opened);
 }
 
-/* Prepare a claim that this thread has, and add its devices. @return false: the diagnosis says why
- */
+/* Prepare a claim that this thread has: add its devices. @return false: the diagnosis says why */
 static bool prepare(struct weir_dra *dra, const struct named *claim, uint64_t end_ns,
                     struct weir_pb *answer, struct weir_diag *diag)
 {
