@@ -377,7 +377,7 @@ static void check_program(const struct weir_status_report *report)
     *gone = 0;
     bool there = access(exe, X_OK) == 0;
     weir_doctor_mend(there ? "warning" : "problem",
-                     there ? "weir restart, which waits until no program runs"
+                     there ? "weir restart, which ends no program"
                            : "install it anew: the host goes on, and cannot start again",
                      "the host's program %s was %s", exe, there ? "replaced" : "removed");
 }
@@ -387,14 +387,9 @@ static void check_version(const struct weir_status_report *report)
 {
     bool same = weir_speaks_same(report);
     if (strcmp(report->version, WEIR_VERSION) != 0 || !same) {
-        weir_doctor_mend(same ? "warning" : "problem",
-                         report->restart[0]
-                             ? "sooner: weir drain; at once, which ends all programs: systemctl "
-                               "restart weir"
-                             : "weir restart, which waits until no program runs",
-                         "host runs %s, installed is %s%s%s%s", report->version, WEIR_VERSION,
-                         same ? "" : ", which it does not understand: new programs are refused",
-                         report->restart[0] ? ": its restart waits for " : "", report->restart);
+        weir_doctor_mend(same ? "warning" : "problem", "weir restart, which ends no program",
+                         "host runs %s, installed is %s%s", report->version, WEIR_VERSION,
+                         same ? "" : ", which it does not understand: new programs are refused");
     }
     if (report->drained) {
         weir_doctor_mend("warning", "weir undrain",

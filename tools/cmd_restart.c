@@ -1,7 +1,7 @@
 /*
- * weir restart: have the service restarted once no program runs. The packages ask for it after an
- * upgrade, so the host may be of an older version: one that knows no such request is left as it is
- * where programs run.
+ * weir restart: have the service restarted; programs go on. The packages ask for it after an
+ * upgrade, so the host may be of an older version: one without a keeper restarts when no program
+ * runs, and one that knows no such request is left as it is where programs run.
  */
 #include "base/clock.h"
 #include "tools/ask.h"
@@ -12,28 +12,10 @@
 #include <string.h>
 
 #define LOOK_MS 100
-/* How long the host may take to find out whether programs run: it asks its workers twice, and gives
- * each time a second to those that do not answer. */
+/* How long a host may take to end: it answers its clients first. One without a keeper goes on
+ * longer if it waits for programs. */
 #define KNOWS_NS   (10 * WEIR_NS_PER_S)
 #define RESTART_NS (90 * WEIR_NS_PER_S) /* as TimeoutStartSec of systemd */
-
-/* Settings of `weir tenant set` end with the host: name whose before it is too late. */
-static void tell_of_settings(const struct weir_status_report *report)
-{
-    const char *before = "Settings that weir tenant set has changed end with this host: ";
-    for (size_t i = 0; i < report->n_tenants; i++) {
-        const struct weir_status_tenant *t = &report->tenants[i];
-        if (t->changed && strcmp(t->source, WEIR_CONTROL_ON_DEMAND) != 0 &&
-            strcmp(t->source, WEIR_CONTROL_OF_USER) != 0) {
-            printf("%s%s (%u)", before, t->name, t->changed);
-            before = ", ";
-        }
-    }
-    if (*before == ',') {
-        printf(". weir tenant show shows them, and weir tenant set --save keeps them.\n");
-    }
-    fflush(stdout);
-}
 
 /* Follow a host that has taken the request. */
 static int follow(const char *run_dir, unsigned long long old_pid)
@@ -51,10 +33,11 @@ static int follow(const char *run_dir, unsigned long long old_pid)
             printf("restarted: weir %s, pid %llu\n", report->version,
                    (unsigned long long)report->pid);
             exit_status = WEIR_EXIT_OK;
-        } else if (same && (report->restart[0] || waited_ns >= KNOWS_NS)) {
-            printf("weir %s goes on, and is restarted when nothing needs it any more: it waits for "
-                   "%s.\nSooner: weir drain. At once, which ends them: systemctl restart weir\n",
-                   report->version, report->restart[0] ? report->restart : "its workers");
+        } else if (same && waited_ns >= KNOWS_NS) {
+            printf(
+                "weir %s goes on, and is restarted when no program runs.\nSooner: weir drain. At "
+                "once, which ends them: systemctl restart weir\n",
+                report->version);
             exit_status = WEIR_EXIT_OK;
         } else if (gone && waited_ns >= RESTART_NS) {
             fprintf(stderr,
@@ -97,8 +80,7 @@ int weir_cmd_restart(int argc, char **argv)
     int first;
     int exit_status;
     if (!weir_options_parse(argc, argv, "[OPTIONS]",
-                            "Have the service restarted once no program runs: at once, or later.\n"
-                            "New programs are let in meanwhile (see weir drain).",
+                            "Have the service restarted. Programs go on, and new ones wait.",
                             options, &first, &exit_status)) {
         return exit_status;
     }
@@ -111,7 +93,6 @@ int weir_cmd_restart(int argc, char **argv)
     if (status != WEIR_OK) {
         return weir_ask_failed("restart", run_dir, status);
     }
-    tell_of_settings(before);
     status = weir_control_ask(run_dir, words, 1, -1, &report);
     if (status == WEIR_ERR_PEER) {
         exit_status = leave(before);

@@ -1,4 +1,5 @@
 #include "host_backend/config/control.h"
+#include "host_backend/keeper/keep.h"
 #include "tools/command.h"
 
 #include <limits.h>
@@ -13,6 +14,11 @@ int weir_cmd_worker(int argc, char **argv)
 int weir_cmd_gate(int argc, char **argv)
 {
     return weir_gate_main(argc, argv);
+}
+
+int weir_cmd_keep(int argc, char **argv)
+{
+    return weir_keeper_main(argc, argv);
 }
 
 int weir_cmd_serve(int argc, char **argv)
@@ -45,6 +51,8 @@ int weir_cmd_serve(int argc, char **argv)
         {"check", NULL,
          "look whether configuration, devices and sockets are good, say what is not, and stop",
          NULL, &params.check_only},
+        {"end", NULL, "take over what the last host has left running, end it in order, and stop",
+         NULL, &params.end},
         {.name = NULL},
     };
     int first;

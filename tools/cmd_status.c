@@ -68,9 +68,6 @@ static void print_host(const struct weir_status_report *report)
         printf("host runs %s, installed is %s%s\n", report->version, WEIR_VERSION,
                weir_speaks_same(report) ? "" : ": new programs are refused until weir restart");
     }
-    if (report->restart[0]) {
-        printf("a restart waits for %s\n", report->restart);
-    }
     for (size_t i = 0; i < report->n_extras; i++) {
         if (!report->extras[i].up) {
             printf("%s does not work: %s\n", report->extras[i].name, report->extras[i].why);

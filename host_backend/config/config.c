@@ -47,6 +47,7 @@ static const struct weir_row host_rows[] = {
     {"vm_region", ROW_BYTES, AT(weir_host_config, vm_region_bytes), 1 << 26, INT64_C(1) << 36,
      NULL},
     {"quarantine_s", ROW_U32, AT(weir_host_config, quarantine_s), 0, SECONDS_MAX, NULL},
+    {"linger_s", ROW_U32, AT(weir_host_config, linger_s), 0, SECONDS_MAX, NULL},
     {"devices", ROW_DEVICES, AT(weir_host_config, devices), 0, 63, NULL},
     {"device", ROW_DEVICES, AT(weir_host_config, devices), 0, 63, NULL}, /* one device in a list */
     {"exclusive", ROW_BOOL, AT(weir_host_config, exclusive), 0, 0, NULL},
@@ -170,6 +171,7 @@ static void host_default(struct weir_host_config *config)
                                   .vsock_port = 7070,
                                   .vm_region_bytes = UINT64_C(1) << 30,
                                   .quarantine_s = 300,
+                                  .linger_s = 30,
                                   .exclusive = true,
                                   .window_base = 0x200000000000,
                                   .window_bytes = UINT64_C(1) << 40,

@@ -86,6 +86,7 @@ struct weir_host_config {
     char vm_user[WEIR_CONFIG_PATH_BYTES]; /* the user that QEMU runs as; "": libvirt's usual one */
     uint32_t vsock_port;                  /* 0: the host does not listen on vsock */
     uint32_t quarantine_s;    /* length of the quarantine after a fault; 0: there is none */
+    uint32_t linger_s;        /* how long programs run on without a supervisor; 0: they end */
     uint64_t vm_region_bytes; /* size of each virtual machine's region; 0: none is served */
     char devices[WEIR_DEVICE_LIST_BYTES];
     bool exclusive; /* no other host may serve the same GPU */

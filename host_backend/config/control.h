@@ -43,6 +43,7 @@ struct weir_serve_params {
     const char *policy; /* policies of the scheduler: "fair,corun", or "off"; NULL: the file's */
     bool check_only;    /* read the configuration, report, and return */
     bool no_softgpu;    /* without a GPU, driver = "auto" is an error */
+    bool end;           /* take over what the last host has left running, and end it in order */
     bool check_host;    /* with check_only: also check that the machine has what is configured */
 };
 
@@ -158,14 +159,12 @@ struct weir_status_report {
     char run_dir[WEIR_HOST_TEXT_BYTES];
     uint64_t pid;
     double age_s;
-    uint64_t kept_fds;                  /* descriptors of device memory that the supervisor holds */
-    char policy[WEIR_HOST_TEXT_BYTES];  /* policies of its schedulers: "fair,corun", or "off" */
-    uint64_t worker_starts;             /* starts of processes that serve programs */
-    char config[512];                   /* path of its weir.toml; "": none, or too long to say */
-    uint32_t memory_promised_pct;       /* sum of the quotas, in percent of the GPU's memory */
-    uint32_t drained;                   /* 1: no tenant takes new programs (weir drain) */
-    char restart[WEIR_HOST_TEXT_BYTES]; /* for people: what a requested restart waits for; "": none
-                                           was requested, or the host has not looked yet */
+    uint64_t kept_fds;                 /* descriptors of device memory that the supervisor holds */
+    char policy[WEIR_HOST_TEXT_BYTES]; /* policies of its schedulers: "fair,corun", or "off" */
+    uint64_t worker_starts;            /* starts of processes that serve programs */
+    char config[512];                  /* path of its weir.toml; "": none, or too long to say */
+    uint32_t memory_promised_pct;      /* sum of the quotas, in percent of the GPU's memory */
+    uint32_t drained;                  /* 1: no tenant takes new programs (weir drain) */
     struct weir_status_tenant *tenants;
     size_t n_tenants;
     struct weir_status_extra *extras;
@@ -229,7 +228,7 @@ enum weir_status weir_control_status(const char *run_dir,
  *     events                  what happened lately
  *     drain [NAME]            the tenant, or each one, takes no new programs; they go on that run
  *     undrain [NAME]          the opposite; without NAME of all that are drained
- *     restart                 the host ends once no program runs, to be started again
+ *     restart                 the supervisor ends, to be started again; programs go on
  *     policy LIST             other policies for the schedulers of all workers
  *     trace start DEVICE      record scheduling into fd (sched/trace/trace.h): a device of the list
  *                             of the worker that all tenants share, from 0

@@ -3,6 +3,7 @@
 
 #include "base/fd_pass.h"
 #include <errno.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -40,24 +41,44 @@ enum weir_status weir_link_send_now(int link, const struct weir_link_message *me
     return send_with(link, message, fd, MSG_DONTWAIT);
 }
 
-enum weir_status weir_link_receive(int link, struct weir_link_message *ret_message, int *ret_fd)
+static enum weir_status receive(int link, int flags, struct weir_link_message *ret_message,
+                                int *ret_fd)
 {
     struct weir_fds fds;
-    ssize_t n = weir_fd_receive(link, ret_message, sizeof *ret_message, 0, &fds);
+    ssize_t n = weir_fd_receive(link, ret_message, sizeof *ret_message, flags, &fds);
 
     *ret_fd = -1;
     if (n < 0) {
         return status_of_errno();
     }
-    if (n == sizeof *ret_message && fds.n <= 1 && !fds.bytes_cut && !fds.fds_cut) {
+    if (n >= (ssize_t)sizeof ret_message->type && fds.n <= 1 && (fds.n == 1 || !fds.fds_cut)) {
+        memset((char *)ret_message + n, 0, sizeof *ret_message - (size_t)n);
         *ret_fd = fds.n == 1 ? fds.fd[0] : -1;
         return WEIR_OK;
     }
-    if (n == sizeof *ret_message && fds.fds_cut && fds.n == 0) {
+    if (n >= (ssize_t)sizeof ret_message->type && fds.fds_cut && fds.n == 0) {
+        memset((char *)ret_message + n, 0, sizeof *ret_message - (size_t)n);
         return WEIR_ERR_NO_MEMORY;
     }
     weir_fds_close(&fds);
     return n == 0 ? WEIR_ERR_CLOSED : WEIR_ERR_PEER;
+}
+
+enum weir_status weir_link_receive(int link, struct weir_link_message *ret_message, int *ret_fd)
+{
+    return receive(link, 0, ret_message, ret_fd);
+}
+
+enum weir_status weir_link_peek(int link, struct weir_link_message *ret_message, int *ret_fd)
+{
+    return receive(link, MSG_PEEK, ret_message, ret_fd);
+}
+
+void weir_link_consume(int link)
+{
+    char byte;
+
+    (void)!recv(link, &byte, sizeof byte, MSG_DONTWAIT);
 }
 
 void weir_link_finish(struct weir_link_heard *heard)

@@ -2,8 +2,9 @@
  * The messages between the supervisor and a worker, or the gate process, over their socket pair
  * (SOCK_SEQPACKET).
  *
- * Both ends are the same program, so a message is a plain struct; at most one descriptor goes with
- * it. When one end closes, the other ends: the worker exits, or the supervisor starts a new one.
+ * A message is a plain struct; at most one descriptor goes with it. The keeper holds the
+ * supervisor's end, too: so messages wait there while one supervisor ends and the next begins. Both
+ * ends are the same program, or releases that follow one another: see WEIR_LINK_VERSION.
  */
 #ifndef WEIR_HOST_BACKEND_CONFIG_LINK_H
 #define WEIR_HOST_BACKEND_CONFIG_LINK_H
@@ -11,6 +12,18 @@
 #include "base/status.h"
 #include "host_backend/config/config.h"
 #include "host_backend/config/control.h"
+
+/*
+ * The version of these messages, and of the pages that a worker shares with the supervisor and the
+ * gate process (base/account.h, spin.h, gate/port.h). A supervisor serves processes of its own and
+ * of the previous version. So a release may append rows to link.def and members to the end of a
+ * message's struct, and raises this by 1: the older end ignores what it does not know, and the
+ * newer reads zeros. Any other change raises it by 2, and then the programs that run at the upgrade
+ * end.
+ */
+#ifndef WEIR_LINK_VERSION
+#define WEIR_LINK_VERSION 2u
+#endif
 
 /* Kinds of events; workers report some of them. */
 enum weir_event_kind {
@@ -193,6 +206,19 @@ struct weir_link_idle {
     uint32_t soiled;   /* 1: a program has changed a limit of the worker's context */
 };
 
+/* What the next supervisor cannot know of a worker. */
+struct weir_link_resumed {
+    uint64_t n_guests;     /* GUEST messages that the worker has read so far */
+    uint64_t last_session; /* the highest number of a session among them */
+    int64_t pid;           /* of the program that it serves by_program, or 0 */
+    int32_t tenant_index;  /* its only tenant; -1: none or several */
+    uint32_t generation;   /* as of weir_link_guest */
+    uint32_t syncs;        /* SYNC messages that it has sent */
+    uint32_t busy;         /* 1: IDLE is still to come */
+    uint32_t has_port;     /* 1: it has a port to the gate process */
+    struct weir_status_worker worker;
+};
+
 struct weir_link_devices {
     uint32_t n;
     uint8_t uuid[WEIR_LINK_DEVICES_MAX][16];
@@ -264,6 +290,7 @@ struct weir_link_message {
         struct weir_link_entry entry;
         struct weir_link_text text;
         struct weir_link_idle idle;
+        struct weir_link_resumed resumed;
         struct weir_link_suspend suspend;
         struct weir_link_devices gpus; /* for DEVICES */
         struct weir_link_reads reads;
@@ -320,7 +347,8 @@ enum weir_status weir_link_send_now(int link, const struct weir_link_message *me
  * Receive one message.
  *
  * @param ret_fd  gives the descriptor that came with it, or -1.
- * @return WEIR_OK, WEIR_ERR_CLOSED, WEIR_ERR_AGAIN, WEIR_ERR_PEER (of another size), WEIR_ERR_IO
+ * @param ret_message  what the other end did not send of it is zero.
+ * @return WEIR_OK, WEIR_ERR_CLOSED, WEIR_ERR_AGAIN, WEIR_ERR_PEER (no message), WEIR_ERR_IO
  * @return WEIR_ERR_NO_MEMORY  this process can open no more descriptors, so the message's
  *                             descriptor is lost. The message itself is read, and the link stays
  *                             usable.
@@ -328,5 +356,17 @@ enum weir_status weir_link_send_now(int link, const struct weir_link_message *me
  */
 enum weir_status weir_link_receive(int link, struct weir_link_message *ret_message,
                                    int *ret_fd) WEIR_MUST_CHECK;
+
+/**
+ * Receive one message, which stays in the link until weir_link_consume(). So a message that a
+ * supervisor has not handled to its end comes to the next supervisor again.
+ * @return as weir_link_receive()
+ * @thread one at a time
+ */
+enum weir_status weir_link_peek(int link, struct weir_link_message *ret_message,
+                                int *ret_fd) WEIR_MUST_CHECK;
+
+/** Remove the first message from the link. @thread one at a time */
+void weir_link_consume(int link);
 
 #endif

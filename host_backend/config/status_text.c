@@ -39,19 +39,11 @@
 
 #define HOST(type, member)  FIELD(weir_status_report, type, member)
 #define COUNT(type, member) FIELD(weir_status_count, type, member)
-static const struct weir_status_field host_fields[] = {HOST(TEXT(), version),
-                                                       HOST(U32, protocol),
-                                                       HOST(TEXT(), run_dir),
-                                                       HOST(U64, pid),
-                                                       HOST(REAL, age_s),
-                                                       HOST(U64, kept_fds),
-                                                       HOST(TEXT(), policy),
-                                                       HOST(TEXT(), config),
-                                                       HOST(U32, memory_promised_pct),
-                                                       HOST(U64, worker_starts),
-                                                       HOST(U32, drained),
-                                                       HOST(TEXT(), restart),
-                                                       {.name = NULL}};
+static const struct weir_status_field host_fields[] = {
+    HOST(TEXT(), version),    HOST(U32, protocol),  HOST(TEXT(), run_dir),
+    HOST(U64, pid),           HOST(REAL, age_s),    HOST(U64, kept_fds),
+    HOST(TEXT(), policy),     HOST(TEXT(), config), HOST(U32, memory_promised_pct),
+    HOST(U64, worker_starts), HOST(U32, drained),   {.name = NULL}};
 static const struct weir_status_field form_fields[] = {
     COUNT(TEXT(), name), COUNT(U64, n), {.name = NULL}};
 static const struct weir_status_field run_fields[] = {

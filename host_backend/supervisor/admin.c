@@ -459,7 +459,7 @@ static void fill_host(const struct weir_supervisor *sup, struct weir_status_repo
 {
     report->pid = (uint64_t)getpid();
     report->worker_starts = sup->worker_starts;
-    report->kept_fds = sup->keeper.n_kept + sup->directory.n_memory;
+    report->kept_fds = sup->chunks.n_kept + sup->directory.n_memory;
     snprintf(report->version, sizeof report->version, "%s", WEIR_VERSION);
     report->protocol = WEIR_PROTOCOL;
     memcpy(report->run_dir, sup->config.run_dir,
@@ -467,7 +467,6 @@ static void fill_host(const struct weir_supervisor *sup, struct weir_status_repo
     snprintf(report->policy, sizeof report->policy, "%s", sup->config.scheduler.policy);
     report->memory_promised_pct = weir_sup_promised_pct(sup);
     report->drained = sup->drain.all;
-    memcpy(report->restart, sup->drain.waits_for, sizeof report->restart);
     fill_config_path(sup, report);
     report->age_s = (double)(weir_clock_now_ns() - sup->life.started_ns) / (double)WEIR_NS_PER_S;
 }

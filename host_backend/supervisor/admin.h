@@ -68,6 +68,8 @@ void weir_sup_why_close(struct weir_supervisor *sup);
 
 /* policy_admin.c */
 
+/** Take over the policy that somebody has set while the last supervisor ran. */
+void weir_sup_policy_adopt(struct weir_supervisor *sup);
 /** Put other policies in force in all schedulers. @return false: ret_diag says why not */
 bool weir_sup_policy_set(struct weir_supervisor *sup, const char *policy, struct weir_diag *diag);
 
@@ -75,7 +77,6 @@ bool weir_sup_policy_set(struct weir_supervisor *sup, const char *policy, struct
 
 /** If `weir restart` was called and no program runs, end the host; systemd starts it again. */
 void weir_sup_restart_tick(struct weir_supervisor *sup, uint64_t now_ns);
-void weir_sup_restart_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 
 /* extras.c */
 
@@ -129,6 +130,9 @@ bool weir_sup_open_log(struct weir_supervisor *sup);
  * @return WEIR_OK, WEIR_ERR_IO */
 enum weir_status weir_sup_signals_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
 void weir_sup_signals_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
+/** Watch for the ends of processes that the keeper has started, and for its own. */
+void weir_sup_ends_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
+void weir_sup_ends_tick(struct weir_supervisor *sup, uint64_t now_ns);
 
 /* hear.c */
 

@@ -63,6 +63,14 @@ static void on_keep(struct weir_supervisor *sup, int worker, struct weir_link_he
     }
 }
 
+static void on_resumed(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
+{
+    weir_sup_worker_resumed(sup, worker, &heard->message.resumed);
+    if (sup->life.listening) { /* it answers late: the others were told at the start */
+        weir_sup_vms_tell(sup, worker);
+    }
+}
+
 static void on_why(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
 {
     (void)worker;

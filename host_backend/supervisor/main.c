@@ -5,12 +5,13 @@
  * device memory, and the lists of guests and workers. It never loads a CUDA driver, so nothing that
  * happens on the GPU can end it. It sleeps in poll() until something happens.
  */
+#include "host_backend/config/notify.h"
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/domains/mps.h"
 #include "host_backend/supervisor/machines/channels.h"
 #include "host_backend/supervisor/machines/ivshmem.h"
 #include "host_backend/supervisor/machines/nvdimm.h"
-#include "host_backend/supervisor/state/notify.h"
+#include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/tenants/libvirt.h"
@@ -18,6 +19,7 @@
 #include "host_backend/supervisor/watch/events.h"
 #include "host_backend/supervisor/workers/claims.h"
 #include "host_backend/supervisor/workers/programs.h"
+#include "host_backend/supervisor/workers/tenant_row.h"
 #include "host_backend/supervisor/workers/workers.h"
 
 #include "base/clock.h"
@@ -44,6 +46,7 @@ static const struct {
     void (*tick)(struct weir_supervisor *sup, uint64_t now_ns);
 } parts[] = {
     {weir_sup_signals_watch, NULL},
+    {weir_sup_ends_watch, weir_sup_ends_tick},
     {weir_sup_workers_watch, weir_sup_workers_tick},
     {weir_sup_gate_watch, weir_sup_gate_tick},
     {weir_mps_watch, weir_mps_tick},
@@ -62,8 +65,9 @@ static const struct {
     {weir_sup_directory_watch, NULL},
     {weir_sup_spin_watch, weir_sup_spin_tick},
     {weir_sup_faults_watch, weir_sup_faults_tick},
+    {NULL, weir_sup_tenants_note_faults},
     {weir_sup_claims_watch, NULL},
-    {weir_sup_restart_watch, weir_sup_restart_tick},
+    {NULL, weir_sup_restart_tick},
     {weir_sup_extras_watch, weir_sup_extras_tick},
 };
 
@@ -84,7 +88,9 @@ static bool turn(struct weir_supervisor *sup, struct weir_host_loop *loop)
 
     weir_host_loop_begin(loop, weir_host_clock_ns());
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-        parts[i].watch(sup, loop);
+        if (parts[i].watch) {
+            parts[i].watch(sup, loop);
+        }
     }
     if (weir_host_loop_turn(loop, &woken_ns) != WEIR_OK) {
         weir_log_error("supervisor: poll failed why=\"%s\"", strerror(errno));
@@ -129,6 +135,30 @@ static enum weir_status open_tenants(struct weir_supervisor *sup)
     return status;
 }
 
+/* Take over what the last supervisor has left: first all that its workers' answers are about. */
+static void adopt_all(struct weir_supervisor *sup)
+{
+    weir_sup_gate_adopt(sup);
+    weir_mps_adopt(sup);
+    weir_sup_tenants_adopt(sup);
+    weir_sup_workers_adopt(sup);
+    weir_sup_chunks_adopt(sup);
+    weir_sup_directory_adopt(sup);
+    weir_claims_adopt(sup);
+    weir_sup_vms_take_over(sup);
+}
+
+/* All is open: bring the processes that were taken over up to date. */
+static void resume_all(struct weir_supervisor *sup)
+{
+    weir_sup_policy_adopt(sup);
+    weir_sup_workers_retell(sup);
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        weir_sup_vms_tell(sup, i);
+    }
+    weir_book_settle(sup);
+}
+
 static enum weir_status open_all(struct weir_supervisor *sup)
 {
     enum weir_status status;
@@ -141,6 +171,18 @@ static enum weir_status open_all(struct weir_supervisor *sup)
     sup->mps.wanted = weir_mps_is_wanted(&sup->config);
     status = weir_sup_signals_open(sup);
     status = status == WEIR_OK ? weir_sup_admin_open(sup) : status;
+    if (status == WEIR_OK && !weir_book_open(sup)) {
+        status = WEIR_ERR_IO;
+    }
+    if (status == WEIR_OK) {
+        sup->life.took_over = weir_book_has_processes(sup);
+    }
+    if (status == WEIR_OK && sup->params.end) {
+        sup->config.workers.spares = 0;
+        if (!sup->life.took_over) {
+            return WEIR_OK;
+        }
+    }
     if (status == WEIR_OK) {
         weir_sup_worker_user_open(sup);
         weir_sup_sweep_endpoints(sup);
@@ -151,8 +193,14 @@ static enum weir_status open_all(struct weir_supervisor *sup)
     if (status == WEIR_OK && !weir_sup_events_open(sup)) {
         status = WEIR_ERR_NO_MEMORY;
     }
-    status = status == WEIR_OK ? weir_sup_spin_open(sup) : status;
-    status = status == WEIR_OK ? weir_sup_gate_open(sup) : status;
+    if (status == WEIR_OK) {
+        adopt_all(sup);
+        status = weir_sup_spin_open(sup);
+    }
+    if (status == WEIR_OK) {
+        weir_sup_workers_resume(sup);
+        status = weir_sup_gate_open(sup);
+    }
     if (status == WEIR_OK) {
         weir_sup_vm_user_follow(sup);
         weir_sup_tcp_open(sup);
@@ -162,6 +210,7 @@ static enum weir_status open_all(struct weir_supervisor *sup)
     if (status == WEIR_OK) {
         weir_sup_demand_open(sup);
         weir_sup_drain_load(sup);
+        resume_all(sup);
         weir_sup_workers_listen(sup);
         weir_sup_programs_tick(sup, weir_host_clock_ns()); /* starts spares */
         weir_sup_remark_keys(sup);
@@ -189,6 +238,19 @@ static void close_doors(struct weir_supervisor *sup)
     weir_sup_demand_close(sup);
 }
 
+/* End, and leave everything to the next supervisor: the keeper has copies of all descriptors. What
+ * programs have sent to this process alone they send again, when they see its end. */
+static int leave(struct weir_supervisor *sup)
+{
+    int exit_status = sup->life.exit_status;
+
+    weir_sup_libvirt_close(sup);
+    unlink(sup->admin.path);
+    weir_book_close(sup, false);
+    free(sup);
+    return exit_status;
+}
+
 int weir_serve_main(const struct weir_serve_params *params)
 {
     struct weir_supervisor *sup = calloc(1, sizeof *sup);
@@ -210,7 +272,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     sup->life.started_ns = weir_clock_now_ns();
     allow_descriptors();
     weir_sup_reserve_fill(sup);
-    weir_sup_keeper_init(sup);
+    weir_sup_chunks_init(sup);
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
         sup->admin.clients[i].fd = -1;
     }
@@ -243,26 +305,26 @@ int weir_serve_main(const struct weir_serve_params *params)
         return 1;
     }
     sup->life.exit_status = open_all(sup) == WEIR_OK ? 0 : 1;
-    if (sup->life.exit_status == 0) {
+    if (sup->life.exit_status == 0 && !params->end) {
         run(sup);
+    } else if (!params->end) { /* what runs may wait for a supervisor that can start */
+        sup->life.leaves = sup->life.took_over && sup->config.linger_s != 0;
     }
     weir_notify("STOPPING=1");
+    if (sup->life.leaves) {
+        return leave(sup);
+    }
     weir_sup_pending_close(sup);
     weir_sup_why_close(sup);
     if (sup->tcp_fd >= 0) {
         close(sup->tcp_fd); /* new guests find a closed port, and retry until the next host */
     }
-    if (!sup->life.restarts) {
-        close_doors(sup);
-    }
+    close_doors(sup);
     weir_sup_libvirt_close(sup);
-    if (sup->signal_fd >= 0) {
+    if (sup->signal_fd >= 0 && sup->book) {
         weir_sup_workers_stop(sup);
         weir_sup_gate_close(sup);
         weir_mps_close(sup);
-    }
-    if (sup->life.restarts) { /* programs that come now wait in the sockets' backlogs */
-        close_doors(sup);
     }
     weir_sup_admin_close(sup);
     weir_sup_events_close(sup);
@@ -276,7 +338,8 @@ int weir_serve_main(const struct weir_serve_params *params)
     }
     exit_status = sup->life.exit_status;
     weir_sup_machines_close(sup);
-    free(sup->keeper.kept);
+    weir_book_close(sup, true);
+    free(sup->chunks.kept);
     free(sup);
     return exit_status;
 }

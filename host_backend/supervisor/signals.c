@@ -1,7 +1,8 @@
 /* Handles signals: the end of a child, a reload, the end of the host. */
+#include "host_backend/config/notify.h"
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/domains/mps.h"
-#include "host_backend/supervisor/state/notify.h"
+#include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/tenants/libvirt.h"
 #include "host_backend/supervisor/tenants/tenants.h"
@@ -81,8 +82,6 @@ static void on_signals(void *user, int index)
     while (read(sup->signal_fd, &info, sizeof info) == sizeof info) {
         switch (info.ssi_signo) {
         case SIGCHLD:
-            weir_sup_workers_reap(sup);
-            weir_sup_gate_reap(sup);
             weir_mps_reap(sup);
             weir_sup_libvirt_reap(sup);
             break;
@@ -90,11 +89,40 @@ static void on_signals(void *user, int index)
             reload(sup);
             break;
         default:
-            weir_log_info("supervisor: stopping signal=%u", info.ssi_signo);
+            /* The end of a container's first process is the end of all its processes. */
+            sup->life.leaves =
+                info.ssi_signo == SIGTERM && sup->config.linger_s != 0 && getpid() != 1;
             sup->life.stopping = true;
+            weir_log_info("supervisor: %s signal=%u",
+                          sup->life.leaves ? "ends, programs go on" : "stopping", info.ssi_signo);
             break;
         }
     }
+}
+
+void weir_sup_ends_tick(struct weir_supervisor *sup, uint64_t now_ns)
+{
+    (void)now_ns;
+    if (!weir_book_receive(sup)) {
+        weir_log_error("supervisor: the keeper has ended, and with it all programs");
+        sup->life.stopping = true;
+        sup->life.exit_status = 1;
+    }
+    weir_sup_workers_reap(sup);
+    weir_sup_gate_reap(sup);
+    weir_mps_reap(sup);
+    weir_book_forget_events(sup);
+}
+
+static void on_book(void *user, int index)
+{
+    (void)index;
+    weir_sup_ends_tick(user, 0);
+}
+
+void weir_sup_ends_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
+{
+    weir_book_watch(sup, loop, on_book);
 }
 
 void weir_sup_signals_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)

@@ -2,8 +2,9 @@
  * The worker process: opens the driver, handles the supervisor's messages, and gives each guest a
  * thread.
  *
- * It ends with the supervisor (the link's end, or the parent-death signal), when told to stop, or
- * when the GPU's context has died; then it waits a little, so that guests can read the reason.
+ * It serves on while one supervisor ends and the next begins: the keeper holds the supervisor's end
+ * of the link. It ends with the keeper (the parent-death signal), when told to stop, or when the
+ * GPU's context has died; then it waits a little, so that guests can read the reason.
  */
 #include "host_backend/config/shared_page.h"
 #include "host_backend/confine/confine.h"
@@ -63,6 +64,9 @@ static struct {
     uint64_t n_reported; /* n_guests when the worker last reported that it is idle */
     int gate_port_fd;    /* descriptor of the gate's port until its bell comes; or -1 */
     bool gate_known;     /* the gate's port has come, or will not come */
+    bool has_port;       /* the gate's port has come, and is not lost */
+    uint64_t session;    /* highest number of a session that the supervisor has sent */
+    int64_t pid;         /* pid of the program that the worker serves by_program; or 0 */
     bool stop;           /* end all sessions and exit */
 } told = {.tcp_fd = -1, .region_fd = -1, .gate_port_fd = -1};
 
@@ -222,6 +226,7 @@ static void on_gate_bell(struct weir_worker *worker, struct weir_link_heard *hea
     (void)weir_platform_enter(&worker->platform); /* to resume runs that the last gate stopped */
     if (told.gate_port_fd >= 0 && heard->fd >= 0) {
         weir_gates_attach(worker, told.gate_port_fd, weir_link_take_fd(heard));
+        told.has_port = true;
     }
     keep_gate_port(-1);
     told.gate_known = true;
@@ -232,6 +237,7 @@ static void on_gate_lost(struct weir_worker *worker, struct weir_link_heard *hea
     (void)heard;
     (void)weir_platform_enter(&worker->platform);
     weir_gates_detach(worker);
+    told.has_port = false;
     told.gate_known = true;
 }
 
@@ -246,7 +252,10 @@ static void on_guest(struct weir_worker *worker, struct weir_link_heard *heard)
 {
     const struct weir_link_guest *guest = &heard->message.guest;
 
-    told.n_guests++;
+    if (told.n_guests++ == told.n_reported) {
+        told.pid = guest->pid;
+    }
+    told.session = guest->session > told.session ? guest->session : told.session;
     if (heard->fd >= 0) { /* without a descriptor the guest is refused */
         weir_guest_arrived(worker, guest, weir_link_take_fd(heard));
     }
@@ -277,6 +286,36 @@ static void on_context_gone(struct weir_worker *worker, struct weir_link_heard *
 {
     (void)heard;
     weir_worker_fault_elsewhere(worker);
+}
+
+/* Another supervisor: what it cannot know of this worker. */
+static void on_resume(struct weir_worker *worker, struct weir_link_heard *heard)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_RESUMED};
+    struct weir_link_resumed *r = &message.resumed;
+    uint32_t n = 0;
+
+    weir_directory_resume(worker, heard->message.resumed.busy != 0);
+    if (heard->message.resumed.busy != 0) {
+        return;
+    }
+    r->tenant_index = -1;
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        if (worker->tenants[i]) {
+            r->tenant_index = n++ == 0 ? (int32_t)i : -1;
+            r->generation = worker->tenants[i]->generation;
+        }
+    }
+    r->n_guests = told.n_guests;
+    r->last_session = told.session;
+    r->busy = told.n_guests != told.n_reported;
+    r->pid = r->busy ? told.pid : 0;
+    r->has_port = told.has_port;
+    pthread_mutex_lock(&worker->counts.sync_lock);
+    r->syncs = worker->counts.syncs;
+    pthread_mutex_unlock(&worker->counts.sync_lock);
+    weir_worker_status_fill(worker, &r->worker);
+    weir_worker_tell(worker, &message);
 }
 
 static void on_release(struct weir_worker *worker, struct weir_link_heard *heard)

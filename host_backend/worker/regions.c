@@ -252,8 +252,18 @@ static struct region *make_region(struct weir_worker *worker, const struct weir_
 void weir_region_attach(struct weir_worker *worker, const struct weir_link_region *about, int fd,
                         int bell_fd)
 {
-    struct region *region = NULL;
+    struct region *region = worker->regions;
 
+    while (region && region->about.id != about->id) {
+        region = region->next;
+    }
+    if (region) { /* another supervisor tells it again */
+        close(fd);
+        if (bell_fd >= 0) {
+            close(bell_fd);
+        }
+        return;
+    }
     if (about->bytes >= WEIR_REGION_MIN_BYTES && about->bytes <= WEIR_REGION_MAX_BYTES &&
         about->bytes % WEIR_REGION_UNIT_BYTES == 0) {
         region = make_region(worker, about, fd, bell_fd);

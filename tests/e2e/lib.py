@@ -162,6 +162,7 @@ class Host:
         self.process = None
         self.host_lines = list(host_lines)
         self.isolation = isolation
+        self.program = places.weir
         self.worker_user = worker_user  # where host_lines name none; "": Weir's default
         self.write_config(tenants)
 
@@ -178,6 +179,8 @@ class Host:
                    for name, settings in tenants.items()}
         self.tenants = tenants
         lines = ["[host]", *self.host_lines]
+        if not any(line.startswith("linger_s") for line in self.host_lines):
+            lines.insert(1, "linger_s = 0")  # a host that ends takes its workers along, whatever has ended it
         if self.worker_user and not any(line.startswith("worker_user") for line in self.host_lines):
             lines.insert(1, f'worker_user = "{self.worker_user}"')
         if self.driver != "softgpu" and not any(line.startswith("exclusive") for line in self.host_lines):
@@ -200,7 +203,7 @@ class Host:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
             notify.bind(notify_path)
             notify.settimeout(0.05)
-            argv = [places.weir, "serve", "--config", self.config, "--run-dir", self.run_dir,
+            argv = [self.program, "serve", "--config", self.config, "--run-dir", self.run_dir,
                     "--driver", self.driver, "--log", self.log, *self.args]
             if self.remote and self.remote.namespaces:
                 argv = ["ip", "netns", "exec", self.remote.namespaces.host, *argv]
@@ -305,6 +308,22 @@ class Host:
         until(rests, 10, "descriptors and mappings stay as they are", 0.3)
         return looks[-1]
 
+    def keeper_pid(self):
+        """Of the process that holds the others of this host; None: it has ended."""
+        for entry in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{entry}/cmdline") as f:
+                    if f.read().split("\0")[1:3] == ["keep", self.run_dir]:
+                        return int(entry)
+            except OSError:
+                pass
+        return None
+
+    def processes(self):
+        """The keeper and all that it has started, also before the supervisor that runs now."""
+        keeper = self.keeper_pid()
+        return [keeper, *children_of(keeper)] if keeper else []
+
     def supervisor_pid(self):
         return self.status()["host"][0]["pid"]
 
@@ -312,7 +331,7 @@ class Host:
         """Orderly; gives the exit status and checks that nothing is left."""
         if not self.process or not self.process.alive():
             return None
-        pids = [self.pid, *children_of(self.pid)]
+        pids = [self.pid, *children_of(self.pid), *self.processes()]
         self.process.signal(number)
         code = self.process.wait(limit_s)
         until(lambda: not any(pid_is_alive(p) for p in pids), 5, "all processes of the host are gone")
@@ -333,8 +352,10 @@ class Host:
 
     def discard(self):
         if self.process:
-            pids = children_of(self.pid) if self.process.alive() else []
+            pids = self.processes()
             self.process.kill()
+            if pids and any(line.startswith("linger_s") for line in self.host_lines):
+                os.kill(pids[0], signal.SIGKILL)  # else it ends with its supervisor
             for pid in pids:
                 until(lambda p=pid: not pid_is_alive(p), 5, "the worker ends with its supervisor")
         if not os.environ.get("WEIR_E2E_KEEP"):

@@ -22,6 +22,7 @@ def pid_is_alive(pid):
 
 
 def children_of(pid):
+    """Also those of a host's keeper, which starts the host's processes."""
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -31,6 +32,13 @@ def children_of(pid):
                         found.append(int(entry))
             except OSError:
                 pass
+    for child in found[:]:
+        try:
+            with open(f"/proc/{child}/comm") as f:
+                if f.read() == "weir-keep\n":
+                    found += children_of(child)
+        except OSError:
+            pass
     return found
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""weir drain lets no new programs in and ends none; weir restart waits for those that run, and loses none that comes."""
+"""weir drain lets no new programs in and ends none; weir restart ends none either, and loses none that comes."""
 import contextlib
 import json
 import os
@@ -170,6 +170,9 @@ class Drain(lib.Case):
         self.assertIn("is weir serve running?", lib.run_weir("drain", "--run-dir", self.folder()).stderr)
 
 
+LINGER = ["linger_s = 30"]
+
+
 class Restart(lib.Case):
     def restart(self, host, expect=0):
         done = lib.run_weir("restart", "--run-dir", host.run_dir)
@@ -189,34 +192,38 @@ class Restart(lib.Case):
         self.addCleanup(end.set)
         threading.Thread(target=run, daemon=True).start()
 
-    def test_it_waits_for_programs_and_lets_new_ones_in(self):
-        host = self.host()
-        steady = self.steady(host, tenant="alice")
-        lib.run_weir("tenant", "set", "--run-dir", host.run_dir, "bob", "weight=7", "memory=64M")
-        said = self.restart(host)
-        self.assertIn("it waits for 1 program of alice", said)
-        self.assertRegex(said, r"^Settings that weir tenant set has changed end with this host: bob \(2\)\. .* --save keeps them\.\n")
-        self.finished(host, "e2e_minimal", tenant="bob")
-        self.assertIn("a restart waits for 1 program of alice", lib.run_weir("status", "--run-dir", host.run_dir).stdout)
-        self.steady_undisturbed(steady)
-        self.assertEqual(host.process.wait(20), RESTART)
-        # Whoever comes between two hosts waits.
-        early = self.guest(host, "e2e_minimal")
-        time.sleep(0.5)
-        self.assertTrue(early.alive(), early.tail())
-        host.start()
-        self.ends(host, early)
-        self.assertEqual(host.status()["host"][0]["restart"], "")
-        host.wait_idle()
-        self.assertEqual(host.stop(), 0)
-
-    def test_at_once_where_nobody_needs_it(self):
-        host = self.host()
+    def test_programs_settings_and_shares_stay(self):
+        host = self.host(host_lines=LINGER)
         before = host.pid
         self.service(host)
+        steady = self.steady(host, tenant="alice")
+        sleeper = lib.Process([lib.places.weir, "run", "--run-dir", host.run_dir, "--memory", "64M", "--", "sleep", "600"],
+                              env=lib.clean_environment())
+        self.addCleanup(sleeper.kill)
+        lib.until(lambda: [t for t in host.status()["tenant"] if t["source"] == "on demand"], 10, "there is a share")
+        lib.run_weir("tenant", "set", "--run-dir", host.run_dir, "bob", "weight=7", "memory=64M")
+        lib.run_weir("tenant", "add", "--run-dir", host.run_dir, "made")
+        lib.run_weir("policy", "--run-dir", host.run_dir, "set", "priority")
         said = self.restart(host)
-        self.assertNotEqual(host.status()["host"][0]["pid"], before)
+        self.assertNotEqual(host.supervisor_pid(), before)
         self.assertEqual(said, f"restarted: weir {host.status()['host'][0]['version']}, pid {host.supervisor_pid()}\n")
+        self.steady_goes_on(steady)
+        self.assertEqual(host.tenant("bob")["weight"], 7)
+        self.assertEqual(host.status()["host"][0]["policy"], "priority")
+        self.finished(host, "e2e_minimal", tenant="made")
+        another = lib.run_weir("run", "--run-dir", host.run_dir, "--memory", "64M", "--", "true")
+        self.assertEqual(another.returncode, 0, another.stderr)
+        self.assertIn("run-1", [t["name"] for t in host.status()["tenant"]])
+        sleeper.kill()
+        lib.until(lambda: "run-1" not in [t["name"] for t in host.status()["tenant"]], 20, "the share ends with its program")
+        self.steady_undisturbed(steady)
+        host.wait_idle()
+        self.assertEqual(host.stop(signal.SIGINT), 0)
+
+    def test_not_where_it_would_end_programs(self):
+        host = self.host()
+        self.assertIn("since linger_s is 0", self.restart(host, expect=1))
+        self.assertTrue(host.process.alive())
 
     def ask_again_and_again(self, host, end):
         while not end.wait(0.2):
@@ -226,14 +233,14 @@ class Restart(lib.Case):
         self.limit(3 * lib.CASE_LIMIT_S)
         for isolation in ("program", "process"):
             with self.subTest(isolation=isolation):
-                host = self.host({"alice": {"isolation": isolation}, "bob": {}})
+                host = self.host({"alice": {"isolation": isolation}, "bob": {}}, host_lines=LINGER)
                 self.service(host)
                 end = threading.Event()
                 asker = threading.Thread(target=self.ask_again_and_again, args=(host, end))
                 asker.start()
                 hosts, n = {host.pid}, 0
                 try:
-                    while len(hosts) < 3 or n < 20:  # a look in which no program runs comes by chance, and soon
+                    while len(hosts) < 3 or n < 20:  # each request restarts it
                         self.finished(host, "e2e_minimal")
                         hosts.add(host.pid)
                         n += 1
@@ -242,7 +249,7 @@ class Restart(lib.Case):
                     asker.join()
 
     def test_remote_programs_notice_nothing(self):
-        host = self.host(remote=self.remote())
+        host = self.host(remote=self.remote(), host_lines=LINGER)
         self.service(host)
         for _ in range(4):
             asker = threading.Thread(target=self.restart, args=(host,))
@@ -250,24 +257,8 @@ class Restart(lib.Case):
             self.finished(host, "e2e_minimal", arrangement=lib.TCP)
             asker.join()
 
-    def test_it_waits_for_what_a_restart_would_take_away(self):
-        host = self.host()
-        sleeper = lib.Process([lib.places.weir, "run", "--run-dir", host.run_dir, "--memory", "64M", "--", "sleep", "600"],
-                              env=lib.clean_environment())
-        self.addCleanup(sleeper.kill)
-        lib.until(lambda: [t for t in host.status()["tenant"] if t["source"] == "on demand"], 10, "there is a share")
-        self.assertIn("it waits for the share on demand run-1", self.restart(host))
-        lib.run_weir("tenant", "add", "--keep", "--run-dir", host.run_dir, "kept")  # comes back with the next host
-        lib.run_weir("tenant", "add", "--run-dir", host.run_dir, "made")
-        sleeper.kill()
-        lib.until(lambda: "the tenant made" in host.status()["host"][0]["restart"], 20, "it waits for the other")
-        lib.run_weir("tenant", "remove", "--run-dir", host.run_dir, "made")
-        self.assertEqual(host.process.wait(20), RESTART)
-        host.start()
-        self.assertIn("kept", [t["name"] for t in host.status()["tenant"]])
-
-    def test_a_monitor_is_nobody(self):
-        host = self.host()
+    def test_a_monitor_goes_on(self):
+        host = self.host(host_lines=LINGER)
         monitor = self.guest(host, "e2e_nvml", "again")
         monitor.wait_line("^ready$")
         self.service(host)
@@ -319,7 +310,7 @@ class Restart(lib.Case):
                 self.assertEqual("new programs are refused until weir restart" in said, refused, said)
                 said = lib.run_weir("doctor", "--run-dir", folder).stdout
                 kind = "problem" if refused else "warning"
-                self.assertRegex(said, rf"(?m)^{kind} +host runs 0\.0\.9, installed is .*\n +-> weir restart, which waits")
+                self.assertRegex(said, rf"(?m)^{kind} +host runs 0\.0\.9, installed is .*\n +-> weir restart, which ends no program")
                 self.assertEqual("new programs are refused" in said, refused, said)
             rows[1]["sessions"] = 0
             self.assertEqual(lib.run_weir("restart", "--run-dir", folder).returncode, UNUSED)

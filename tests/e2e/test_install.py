@@ -85,12 +85,17 @@ class Install(lib.Case):
         """systemd's own measure of what a service could do to a machine: 0 nothing, 10 everything."""
         if not shutil.which("systemd-analyze"):
             self.skipTest("no systemd-analyze")
-        unit = os.path.join(lib.places.source, "packaging/weir.service")
+        for name in ("weir", "weir-keep"):
+            with self.subTest(unit=name):
+                self.unit_is_confined(name)
+
+    def unit_is_confined(self, name):
+        unit = os.path.join(lib.places.source, f"packaging/{name}.service")
         with open(unit) as f:
             self.assertRegex(f.read(), r"(?m)^OOMPolicy=continue$", "a worker that the kernel ends does not end the service")
         said = subprocess.run(["systemd-analyze", "security", "--offline=true", "--no-pager", unit],
                               capture_output=True, text=True, timeout=60)
-        exposure = re.search(r"Overall exposure level for weir.service: ([0-9.]+)", said.stdout)
+        exposure = re.search(rf"Overall exposure level for {name}.service: ([0-9.]+)", said.stdout)
         if not exposure:
             self.skipTest(f"this systemd-analyze looks at no files: {said.stderr.strip()}")
         self.assertLessEqual(float(exposure[1]), 3.0, said.stdout)
@@ -141,7 +146,7 @@ class Install(lib.Case):
             subprocess.run(["dpkg-deb", "--extract", package, os.path.join(folder, component)], check=True)
             self.has(folder, f"{component}/usr/share/doc/weir-{component}/copyright")
         host = os.path.join(folder, "host")
-        self.has(host, "usr/lib/systemd/system/weir.service", "etc/weir/weir.toml", "etc/needrestart/conf.d/weir.conf", "usr/lib/weir/take-over")
+        self.has(host, "usr/lib/systemd/system/weir.service", "usr/lib/systemd/system/weir-keep.service", "etc/weir/weir.toml", "etc/needrestart/conf.d/weir.conf", "usr/lib/weir/take-over")
         self.assertEqual(self.find_prefix(host), os.path.join(host, "usr"))
         self.prefix_works(os.path.join(host, "usr"))
         self.has(folder, "guest/etc/ld.so.conf.d/weir-guest.conf")

@@ -189,7 +189,7 @@ class Region(Base):
         host.wait_idle()
 
     def test_drained_programs_and_those_that_come_in_a_restart(self):
-        host = self.host()
+        host = self.host(host_lines=["linger_s = 30"])
         machine = self.stand_in(host)
         steady = self.start(machine, "e2e_steady")
         steady.wait_line("^round 0$")
@@ -199,16 +199,26 @@ class Region(Base):
         self.assertIn("is drained (weir drain)", refused.tail())
         self.assertEqual(lib.run_weir("undrain", "--run-dir", host.run_dir).returncode, 0)
         self.finished_in(machine, "drv_host_memory")
-        self.assertIn("it waits for 1 program", lib.run_weir("restart", "--run-dir", host.run_dir).stdout)
+        asker = lib.Process([lib.places.weir, "restart", "--run-dir", host.run_dir], env=lib.clean_environment())
+        self.addCleanup(asker.kill)
+        self.assertEqual(host.process.wait(20), 85)
+        self.steady_goes_on(steady)
+        early = self.start(machine, "drv_host_memory")  # its worker is there
+        self.assertEqual(early.wait(30), 0, early.tail())
+        for number in (signal.SIGKILL, signal.SIGTERM):
+            host.start()
+            self.steady_goes_on(steady)
+            self.finished_in(machine, "drv_host_memory")
+            host.process.signal(number)
+            host.process.wait(12)
+            self.steady_goes_on(steady)
+        host.start()
         steady.close_stdin()
         self.assertEqual(steady.wait(30), 0, steady.tail())
-        self.assertEqual(host.process.wait(20), 85)
-        early = self.start(machine, "drv_host_memory")
-        time.sleep(0.5)
-        self.assertTrue(early.alive(), early.tail())
-        host.start()
-        self.assertEqual(early.wait(30), 0, early.tail())
         host.wait_idle()
+        machine.close()
+        lib.until(lambda: not os.path.exists(f"{host.run_dir}/vm/alice.running"), 5, "its end is seen")
+        self.assertEqual(host.stop(signal.SIGINT), 0)
 
     def test_a_worker_without_a_host_tells_its_guests_before_their_calls_fail(self):
         host = self.host()

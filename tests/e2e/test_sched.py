@@ -145,7 +145,7 @@ class Sched(lib.Case):
 
     def gate(self, host):
         """The gate process's pid; None: there is none now."""
-        result = lib.subprocess.run(["pgrep", "-P", str(host.process.pid), "-x", "weir-gate"],
+        result = lib.subprocess.run(["pgrep", "-P", str(host.keeper_pid()), "-x", "weir-gate"],
                                     stdout=lib.subprocess.PIPE, text=True, check=False)
         return int(result.stdout) if result.stdout else None
 

@@ -179,7 +179,7 @@ class Takeover(lib.Case):
         """Which would outlive it, and with CLONE_PARENT be the supervisor's."""
         host, taken, steady = self.victims()
         compiler = set(children_of(taken.pid))  # where there is ptxas
-        others = self.taken.keys() | set(children_of(host.pid))  # the MPS control daemons
+        others = self.taken.keys() | set(children_of(host.keeper_pid()))  # the MPS control daemons
         for flags in (signal.SIGCHLD, CLONE_PARENT | signal.SIGCHLD, CLONE_PARENT, CLONE_VM | signal.SIGCHLD):
             self.assertEqual(taken.repeat(300, "clone", flags)[:3], (-1, errno.EPERM, 0), hex(flags))
         self.assertEqual(taken.call("clone3", bytes(88), 88)[1], errno.ENOSYS)
@@ -188,11 +188,11 @@ class Takeover(lib.Case):
         self.assertEqual(taken.call("setsid")[1], errno.EPERM)
         self.assertEqual(taken.call("prctl", PR_SET_PDEATHSIG, 0)[1], errno.EPERM)
         self.assertLessEqual(set(children_of(taken.pid)), compiler)
-        lib.until(lambda: set(children_of(host.pid)) <= self.taken.keys() | others, 10, "no other children of the host's")
+        lib.until(lambda: set(children_of(host.keeper_pid())) <= self.taken.keys() | others, 10, "no other children of the host's")
         self.finished(host, "e2e_minimal", tenant="bob")
         self.steady_undisturbed(steady)
         os.kill(taken.pid, signal.SIGKILL)
-        lib.until(lambda: taken.pid not in children_of(host.pid), 10, "its death is seen")
+        lib.until(lambda: taken.pid not in children_of(host.keeper_pid()), 10, "its death is seen")
 
     def test_it_dies_with_the_host(self):
         host, taken, _ = self.victims()

@@ -92,11 +92,11 @@ class Vmm(lib.Case):
         self.assertEqual(taker.wait(), 0, taker.tail())
 
     @unittest.skipIf(lib.DRIVER != "softgpu", "knows softgpu's descriptors by their names")
-    def test_the_supervisor_keeps_it_until_the_worker_is_gone(self):
+    def test_the_keeper_keeps_it_until_the_worker_is_gone(self):
         host = self.host()
         maker, _ = self.offered(host, 16)
-        kept = lib.until(lambda: [t for t in lib.fds_of(host.pid).values() if "memfd:weir-softgpu" in t],
-                         5, "descriptors in the supervisor")
+        kept = lib.until(lambda: [t for t in lib.fds_of(host.keeper_pid()).values() if "memfd:weir-softgpu" in t],
+                         5, "descriptors in the keeper")
         self.assertTrue(kept)
         os.kill(host.worker_pid(), signal.SIGKILL)
         lib.until(lambda: host.worker()["restarts"] == 1, 10, "a new worker")

@@ -16,6 +16,7 @@
  */
 #include "host_backend/supervisor/domains/mps.h"
 
+#include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/worker_link.h"
 
@@ -110,6 +111,7 @@ void weir_mps_sms_told(struct weir_supervisor *sup, const struct weir_sup_worker
     if (m && !worker->ready && worker->program.sm_share_pct == 0 && m->sms.n == 0 &&
         sms->n <= WEIR_LINK_DEVICES_MAX) {
         m->sms = *sms;
+        weir_mps_note(sup, m);
     }
 }
 
@@ -180,6 +182,7 @@ static void use_reserve(struct weir_supervisor *sup, struct weir_sup_mps *m)
 {
     m->reserve = false;
     m->turn = ++sup->mps.turns;
+    weir_mps_note(sup, m);
     weir_log_info("mps: a domain in reserve takes programs folder=%s", m->folder);
 }
 
@@ -545,6 +548,7 @@ static void look_at_leaving(struct weir_supervisor *sup, struct weir_sup_mps *m,
         m->again_ns = now_ns + RECOVERS_NS;
         m->reserve = is_replaced(sup, m);
         m->serves = m->asked = m->reserve;
+        weir_mps_note(sup, m);
         return;
     }
     if (now_ns < m->leave_by_ns) {
@@ -619,6 +623,7 @@ static void keep_reserve(struct weir_supervisor *sup, const struct weir_sup_mps 
     reserve = open_one(sup, m->devices, now_ns);
     if (reserve) {
         reserve->reserve = true;
+        weir_mps_note(sup, reserve);
     }
 }
 
@@ -687,7 +692,7 @@ void weir_mps_reap(struct weir_supervisor *sup)
         int status;
 
         reap_starter(m);
-        if (m->used && m->pid > 0 && waitpid(m->pid, &status, WNOHANG) == m->pid) {
+        if (m->used && m->pid > 0 && weir_book_ended(sup, m->pid, &status)) {
             m->pid = 0;
             m->ready = false;
             if (!sup->life.stopping && sup->mps.wanted && !m->closing) {
@@ -710,7 +715,7 @@ void weir_mps_close(struct weir_supervisor *sup)
         struct weir_sup_mps *m = &sup->mps.of[i];
 
         if (m->used && m->pid > 0) {
-            weir_mps_daemon_await(m);
+            weir_mps_daemon_await(sup, m);
         }
         if (m->used) {
             weir_mps_folder_remove(m);

@@ -76,6 +76,10 @@ bool weir_mps_is_wanted(const struct weir_host_config *config);
 /** Start a domain's control daemon in its folder. On failure pid stays 0, and the log says why. */
 void weir_mps_daemon_start(struct weir_supervisor *sup, struct weir_sup_mps *domain,
                            uint64_t now_ns);
+/** Write down for the next supervisor what a domain is. */
+void weir_mps_note(struct weir_supervisor *sup, const struct weir_sup_mps *domain);
+/** Take over the last supervisor's domains. */
+void weir_mps_adopt(struct weir_supervisor *sup);
 /** Does the daemon accept commands? */
 bool weir_mps_daemon_is_there(const struct weir_sup_mps *domain);
 /**
@@ -91,15 +95,25 @@ void weir_mps_server_start(struct weir_sup_mps *domain);
 /** Begin to end a daemon and its server, whose workers have ended. */
 void weir_mps_daemon_quit(struct weir_sup_mps *domain);
 /** Wait for the daemon's end, and kill it if it takes too long. */
-void weir_mps_daemon_await(struct weir_sup_mps *domain);
+void weir_mps_daemon_await(struct weir_supervisor *sup, struct weir_sup_mps *domain);
 /** The daemon has ended: kill the process that was sending it a command. */
 void weir_mps_daemon_forget(struct weir_sup_mps *domain);
 void weir_mps_folder_remove(const struct weir_sup_mps *domain);
 /** Open the log of a domain's daemon and server. @param flags  of open(). @return -1: see errno */
 int weir_mps_log_open(const struct weir_sup_mps *domain, int flags);
-/** In a child that is about to become this worker: set the environment variables of its MPS daemon,
- * or of none, and of its share of the SMs. */
-void weir_mps_environment(struct weir_supervisor *sup, const struct weir_sup_worker *worker);
+
+#define WEIR_MPS_VARIABLES 3 /* that weir_mps_environment() sets or removes at most */
+
+struct weir_mps_room_for_texts {
+    char percent[16];
+};
+
+/** The environment variables of a worker's MPS daemon, or of none, and of its share of the SMs.
+ * @param ret_env    gives names with values, or NULL to remove them; ends in a NULL name.
+ * @param ret_texts  what ret_env points to. */
+void weir_mps_environment(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
+                          const char *ret_env[WEIR_MPS_VARIABLES + 1][2],
+                          struct weir_mps_room_for_texts *ret_texts);
 
 /* mps_blame.c */
 

@@ -3,6 +3,7 @@
  * program, and ends it.
  */
 #include "host_backend/supervisor/domains/mps.h"
+#include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/supervisor.h"
 
 #include "base/clock.h"
@@ -64,7 +65,7 @@ static void become_user(const struct weir_sup_mps *m)
 }
 
 /* In a child. */
-static _Noreturn void become_control(const struct weir_sup_mps *m, bool daemon)
+static _Noreturn void become_control(const struct weir_sup_mps *m)
 {
     sigset_t none;
 
@@ -72,11 +73,7 @@ static _Noreturn void become_control(const struct weir_sup_mps *m, bool daemon)
     sigprocmask(SIG_SETMASK, &none, NULL);
     signal(SIGPIPE, SIG_DFL);
     set_folders(m);
-    if (daemon) {
-        execlp(CONTROL, CONTROL, "-f", (char *)NULL);
-    } else {
-        execlp(CONTROL, CONTROL, (char *)NULL);
-    }
+    execlp(CONTROL, CONTROL, (char *)NULL);
     _exit(127);
 }
 
@@ -124,10 +121,88 @@ int weir_mps_log_open(const struct weir_sup_mps *m, int flags)
                 0600);
 }
 
+/* What the next supervisor must know of a domain (WEIR_BOOK_MPS). Members are only appended. */
+struct row {
+    uint32_t turn;
+    uint32_t reserve;
+    uint64_t started_ns;
+    char devices[WEIR_DEVICE_LIST_BYTES];
+    char folder[sizeof((struct weir_sup_mps *)NULL)->folder];
+    struct weir_link_sms sms;
+};
+
+static struct row row_of(const struct weir_sup_mps *m)
+{
+    struct row row = {
+        .turn = m->turn, .reserve = m->reserve, .started_ns = m->started_ns, .sms = m->sms};
+
+    memcpy(row.devices, m->devices, sizeof row.devices);
+    memcpy(row.folder, m->folder, sizeof row.folder);
+    return row;
+}
+
+void weir_mps_note(struct weir_supervisor *sup, const struct weir_sup_mps *m)
+{
+    struct row row = row_of(m);
+
+    if (m->pid > 0) {
+        weir_book_put(sup, WEIR_BOOK_MPS, (uint64_t)(m - sup->mps.of), &row, sizeof row, NULL, 0);
+    }
+}
+
+void weir_mps_adopt(struct weir_supervisor *sup)
+{
+    struct weir_book_row *row;
+
+    while ((row = weir_book_adopt(sup, WEIR_BOOK_MPS))) {
+        struct weir_sup_mps *m = &sup->mps.of[row->key % WEIR_MPS_MAX];
+        struct row old;
+
+        weir_book_read(row, &old, sizeof old);
+        *m = (struct weir_sup_mps){.used = true,
+                                   .pid = row->pid,
+                                   .user = &sup->worker_user,
+                                   .turn = old.turn,
+                                   .reserve = old.reserve != 0,
+                                   .started_ns = old.started_ns,
+                                   .sms = old.sms};
+        memcpy(m->devices, old.devices, sizeof m->devices - 1);
+        memcpy(m->folder, old.folder, sizeof m->folder - 1);
+        m->ready = weir_mps_daemon_is_there(m);
+        sup->mps.turns = old.turn > sup->mps.turns ? old.turn : sup->mps.turns;
+    }
+}
+
+/* Have the keeper start the daemon. @return its pid; -1: see errno */
+static pid_t start(struct weir_supervisor *sup, const struct weir_sup_mps *m)
+{
+    const char *const argv[] = {CONTROL, "-f", NULL};
+    const char *env[][2] = {{"CUDA_MPS_PIPE_DIRECTORY", m->folder},
+                            {"CUDA_MPS_LOG_DIRECTORY", m->folder},
+                            {NULL, NULL}};
+    struct weir_keep_spawn spawn = {.user = *m->user, .death_signal = SIGTERM};
+    struct row row = row_of(m);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    struct weir_book_process process = {.spawn = &spawn,
+                                        .argv = argv,
+                                        .env = env,
+                                        .fds = (int[]){null, null},
+                                        .n_fds = 2,
+                                        .row = &row,
+                                        .row_bytes = sizeof row};
+    pid_t pid;
+
+    (void)path_of(m, LOG, spawn.log_path, sizeof spawn.log_path);
+    pid =
+        null >= 0 ? weir_book_spawn(sup, WEIR_BOOK_MPS, (uint64_t)(m - sup->mps.of), &process) : -1;
+    if (null >= 0) {
+        close(null);
+    }
+    return pid;
+}
+
 void weir_mps_daemon_start(struct weir_supervisor *sup, struct weir_sup_mps *m, uint64_t now_ns)
 {
-    pid_t self = getpid();
-
     m->started_ns = now_ns;
     m->ready = false;
     m->serves = m->asked = false;
@@ -136,18 +211,7 @@ void weir_mps_daemon_start(struct weir_supervisor *sup, struct weir_sup_mps *m, 
         weir_log_error("mps: no folder path=%s why=\"%s\"", m->folder, strerror(errno));
         return;
     }
-    m->pid = fork();
-    if (m->pid == 0) {
-        int null = open("/dev/null", O_RDWR | O_CLOEXEC), log;
-
-        become_user(m);
-        log = weir_mps_log_open(m, O_WRONLY | O_CREAT | O_APPEND);
-        prctl(PR_SET_PDEATHSIG, SIGTERM); /* a change of user would have cleared it */
-        if (getppid() != self || dup2(null, 0) < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0) {
-            _exit(127);
-        }
-        become_control(m, true);
-    }
+    m->pid = start(sup, m);
     if (m->pid < 0) {
         m->pid = 0;
         return;
@@ -179,7 +243,7 @@ bool weir_mps_say(const struct weir_sup_mps *m, const char *line, int wait_ms, c
         if (dup2(in[0], 0) < 0 || dup2(out[1], 1) < 0) {
             _exit(127);
         }
-        become_control(m, false);
+        become_control(m);
     }
     close(in[0]);
     close(out[1]);
@@ -261,17 +325,17 @@ void weir_mps_daemon_quit(struct weir_sup_mps *m)
     }
 }
 
-void weir_mps_daemon_await(struct weir_sup_mps *m)
+void weir_mps_daemon_await(struct weir_supervisor *sup, struct weir_sup_mps *m)
 {
-    bool ended = waitpid(m->pid, NULL, WNOHANG) != 0;
+    int status;
+    bool ended = weir_book_ended(sup, m->pid, &status);
 
     for (int k = 0; k < QUIT_WAIT_MS / WEIR_MPS_LOOK_MS && !ended; k++) {
-        poll(NULL, 0, WEIR_MPS_LOOK_MS);
-        ended = waitpid(m->pid, NULL, WNOHANG) != 0;
+        weir_book_wait(sup, WEIR_MPS_LOOK_MS);
+        ended = weir_book_ended(sup, m->pid, &status);
     }
     if (!ended) { /* else the number may belong to another process by now */
         kill(m->pid, SIGKILL);
-        waitpid(m->pid, NULL, 0);
     }
     weir_mps_daemon_forget(m);
 }
@@ -302,22 +366,30 @@ void weir_mps_folder_remove(const struct weir_sup_mps *m)
     rmdir(m->folder);
 }
 
-void weir_mps_environment(struct weir_supervisor *sup, const struct weir_sup_worker *worker)
+void weir_mps_environment(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
+                          const char *ret_env[WEIR_MPS_VARIABLES + 1][2],
+                          struct weir_mps_room_for_texts *ret_texts)
 {
     const struct weir_sup_mps *m = weir_mps_of(sup, worker);
-    char percent[16];
+    uint32_t n = 0;
 
-    if (worker->kind == WEIR_WORKER_PROGRAM) {
-        unsetenv(PERCENTAGE); /* the value is the host's own, not for workers */
-    }
-    if (m && worker->program.sm_share_pct != 0) {
-        snprintf(percent, sizeof percent, "%u", worker->program.sm_share_pct);
-        setenv(PERCENTAGE, percent, 1);
+    if (worker->kind ==
+        WEIR_WORKER_PROGRAM) { /* a value that is the host's own is not for workers */
+        bool has_share = m && worker->program.sm_share_pct != 0;
+
+        snprintf(ret_texts->percent, sizeof ret_texts->percent, "%u", worker->program.sm_share_pct);
+        ret_env[n][0] = PERCENTAGE;
+        ret_env[n++][1] = has_share ? ret_texts->percent : NULL;
     }
     if (m) {
-        set_folders(m);
+        ret_env[n][0] = "CUDA_MPS_PIPE_DIRECTORY";
+        ret_env[n++][1] = m->folder;
+        ret_env[n][0] = "CUDA_MPS_LOG_DIRECTORY";
+        ret_env[n++][1] = m->folder;
     } else if (worker->kind == WEIR_WORKER_PROGRAM && worker->program.native) {
         /* Name a folder without a daemon, so that the worker does not find the site's daemon. */
-        setenv("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent", 1);
+        ret_env[n][0] = "CUDA_MPS_PIPE_DIRECTORY";
+        ret_env[n++][1] = "/nonexistent";
     }
+    ret_env[n][0] = NULL;
 }

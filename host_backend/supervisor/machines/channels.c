@@ -2,6 +2,7 @@
 #include "host_backend/supervisor/machines/channels.h"
 
 #include "host_backend/supervisor/machines/ivshmem.h"
+#include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/extras.h"
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -56,6 +57,15 @@ static int listen_vsock(uint32_t port)
     return fd;
 }
 
+/* Write down the socket, or that there is none. */
+static void note(struct weir_supervisor *sup)
+{
+    char name[32];
+
+    snprintf(name, sizeof name, "vsock:%u", sup->config.vsock_port);
+    weir_book_listens(sup, name, sup->machines->vsock_fd);
+}
+
 void weir_sup_vsock_follow(struct weir_supervisor *sup)
 {
     bool wanted = sup->config.vsock_port != 0 && tenant_of_cid(sup, 0);
@@ -64,7 +74,14 @@ void weir_sup_vsock_follow(struct weir_supervisor *sup)
         weir_sup_vsock_close(sup);
         weir_sup_extra_unwanted(sup, WEIR_EXTRA_VSOCK);
     } else if (sup->machines->vsock_fd < 0) {
-        sup->machines->vsock_fd = listen_vsock(sup->config.vsock_port);
+        char name[32];
+
+        snprintf(name, sizeof name, "vsock:%u", sup->config.vsock_port);
+        sup->machines->vsock_fd = weir_book_listener(sup, name);
+        if (sup->machines->vsock_fd < 0) {
+            sup->machines->vsock_fd = listen_vsock(sup->config.vsock_port);
+        }
+        note(sup);
         if (sup->machines->vsock_fd < 0) {
             weir_sup_extra_fails(sup, WEIR_EXTRA_VSOCK, "vsock_port %u: %s", sup->config.vsock_port,
                                  strerror(errno));
@@ -80,6 +97,7 @@ void weir_sup_vsock_close(struct weir_supervisor *sup)
     if (sup->machines->vsock_fd >= 0) {
         close(sup->machines->vsock_fd);
         sup->machines->vsock_fd = -1;
+        note(sup);
     }
 }
 

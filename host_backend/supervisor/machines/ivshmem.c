@@ -15,6 +15,7 @@
 
 #include "host_backend/supervisor/machines/channels.h"
 #include "host_backend/supervisor/machines/nvdimm.h"
+#include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/extras.h"
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -174,9 +175,13 @@ void weir_sup_vm_listen(struct weir_supervisor *sup, struct weir_sup_tenant *ten
     } else if (mkdir(folder, 0711) != 0 && errno != EEXIST) {
         status = WEIR_ERR_IO;
     } else {
-        status = weir_sup_listen_for_qemu(sup, tenant, tenant->vm_path, &tenant->vm_listen_fd);
+        tenant->vm_listen_fd = weir_book_listener(sup, tenant->vm_path);
+        status = tenant->vm_listen_fd >= 0 ? WEIR_OK
+                                           : weir_sup_listen_for_qemu(sup, tenant, tenant->vm_path,
+                                                                      &tenant->vm_listen_fd);
     }
     if (status == WEIR_OK) {
+        weir_book_listens(sup, tenant->vm_path, tenant->vm_listen_fd);
         weir_sup_vms_adopt(sup, tenant);
         weir_sup_nvdimm_open(sup, tenant);
         /* Write the note when all are found, not before, since this host may also be killed. */
@@ -281,6 +286,7 @@ static void drop_vm(struct weir_supervisor *sup, struct weir_sup_vm *vm)
         (void)weir_sup_worker_send(sup, tenant->worker, &message, -1);
     }
     clear_epoch(vm);
+    weir_book_drop(sup, WEIR_BOOK_MACHINE, vm->id);
     close_vm(vm);
     if (!sup->life.stopping) {
         weir_sup_vms_note(sup, tenant); /* else the next host would look for this machine */
@@ -288,6 +294,81 @@ static void drop_vm(struct weir_supervisor *sup, struct weir_sup_vm *vm)
             weir_sup_nvdimm_gone(sup, tenant);
         }
     }
+}
+
+/* A machine as a row (WEIR_BOOK_MACHINE). Members are only appended. */
+struct row {
+    int64_t pid;
+    uint64_t offset, bytes;
+    uint32_t tenant;
+    uint8_t nvdimm, adopted,
+        has[4]; /* has: which descriptors there are, in the order of fds_of() */
+};
+
+static void fds_of(struct weir_sup_vm *vm, int *ret_fds[4])
+{
+    ret_fds[0] = &vm->fd;
+    ret_fds[1] = &vm->region_fd;
+    ret_fds[2] = &vm->bell_fd;
+    ret_fds[3] = &vm->guest_fd;
+}
+
+static void note(struct weir_supervisor *sup, struct weir_sup_vm *vm)
+{
+    struct row row = {.pid = vm->pid,
+                      .offset = vm->offset,
+                      .bytes = vm->bytes,
+                      .tenant = vm->tenant,
+                      .nvdimm = vm->nvdimm,
+                      .adopted = vm->adopted};
+    int *fds[4], all[4];
+
+    fds_of(vm, fds);
+    for (int i = 0; i < 4; i++) {
+        all[i] = *fds[i];
+        row.has[i] = all[i] >= 0;
+    }
+    weir_book_put(sup, WEIR_BOOK_MACHINE, vm->id, &row, sizeof row, all, 4);
+}
+
+void weir_sup_vms_take_over(struct weir_supervisor *sup)
+{
+    struct weir_book_row *row;
+
+    for (int k = 0; k < WEIR_VMS_MAX && (row = weir_book_adopt(sup, WEIR_BOOK_MACHINE)); k++) {
+        struct weir_sup_vm *vm = &sup->machines->vms[k];
+        uint32_t n = 0;
+        struct row old;
+        int *fds[4];
+
+        weir_book_read(row, &old, sizeof old);
+        *vm = (struct weir_sup_vm){.id = row->key,
+                                   .pid = (pid_t)old.pid,
+                                   .offset = old.offset,
+                                   .bytes = old.bytes,
+                                   .tenant = old.tenant % WEIR_CONFIG_TENANTS_MAX,
+                                   .nvdimm = old.nvdimm != 0,
+                                   .adopted = old.adopted != 0};
+        fds_of(vm, fds);
+        for (int i = 0; i < 4; i++) {
+            *fds[i] = old.has[i] != 0 ? weir_book_take_fd(row, n++) : -1;
+        }
+        sup->machines->next_vm =
+            row->key > sup->machines->next_vm ? row->key : sup->machines->next_vm;
+    }
+}
+
+bool weir_sup_vm_is_there(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                          pid_t pid)
+{
+    for (int i = 0; i < WEIR_VMS_MAX; i++) {
+        const struct weir_sup_vm *vm = &sup->machines->vms[i];
+
+        if (vm->id != 0 && vm->tenant == tenant->index && vm->pid == pid) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* A free place for a machine of the tenant. NULL: all are used, or reserved for other tenants'
@@ -322,6 +403,7 @@ bool weir_sup_vm_enter(struct weir_supervisor *sup, const struct weir_sup_vm *vm
     *slot = *vm;
     slot->id = ++sup->machines->next_vm;
     clear_epoch(slot);
+    note(sup, slot);
     if (slot->nvdimm) {
         weir_sup_vms_note(sup, tenant); /* the other machines come from the last host's note */
     }
@@ -361,6 +443,7 @@ static void accept_vm(struct weir_supervisor *sup, struct weir_sup_tenant *tenan
     weir_log_info("supervisor: virtual machine tenant=%s pid=%d uid=%u region=%lluMiB",
                   tenant->config.name, (int)peer.pid, (unsigned)peer.uid,
                   (unsigned long long)(vm->bytes >> 20));
+    note(sup, vm);
     weir_sup_vms_note(sup, tenant);
     tell(sup, weir_sup_machine_worker(sup, tenant), vm);
 }
@@ -402,6 +485,8 @@ void weir_sup_vm_renew(struct weir_supervisor *sup, struct weir_sup_tenant *tena
     *slash = '/';
     if (weir_sup_listen_for_qemu(sup, tenant, tenant->vm_path, &tenant->vm_listen_fd) != WEIR_OK) {
         tenant->vm_listen_fd = -1;
+    } else {
+        weir_book_listens(sup, tenant->vm_path, tenant->vm_listen_fd);
     }
 }
 
@@ -411,6 +496,7 @@ void weir_sup_vm_close(struct weir_supervisor *sup, struct weir_sup_tenant *tena
     if (tenant->vm_listen_fd >= 0) {
         close(tenant->vm_listen_fd);
         unlink(tenant->vm_path);
+        weir_book_listens(sup, tenant->vm_path, -1);
         tenant->vm_listen_fd = -1;
     }
     for (int i = 0; i < WEIR_VMS_MAX; i++) {

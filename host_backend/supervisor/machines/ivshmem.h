@@ -66,6 +66,11 @@ void weir_sup_vms_watch(struct weir_supervisor *sup, struct weir_host_loop *loop
  * @return false: there are too many
  */
 bool weir_sup_vm_enter(struct weir_supervisor *sup, const struct weir_sup_vm *vm);
+/** Take over the last supervisor's machines. */
+void weir_sup_vms_take_over(struct weir_supervisor *sup);
+/** Does the host serve the machine of this process for the tenant? */
+bool weir_sup_vm_is_there(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                          pid_t pid);
 /** Write a tenant's machines to a file, for the next host. */
 void weir_sup_vms_note(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
 /** Take over the machines that the last host has noted. */

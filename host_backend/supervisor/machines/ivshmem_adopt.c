@@ -221,7 +221,7 @@ void weir_sup_vms_adopt(struct weir_supervisor *sup, struct weir_sup_tenant *ten
         if (note.bell == NVDIMM_BELL) {
             tenant->nvdimm.noted_pid = note.pid;
             tenant->nvdimm.noted_at = note.started;
-        } else if (note.pid > 0) {
+        } else if (note.pid > 0 && !weir_sup_vm_is_there(sup, tenant, note.pid)) {
             adopt(sup, tenant, &note);
         }
     }

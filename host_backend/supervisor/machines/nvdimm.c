@@ -258,7 +258,7 @@ static bool take_over(struct weir_supervisor *sup, struct weir_sup_tenant *tenan
     }
     n->bytes = fstat(n->fd, &info) == 0 && S_ISREG(info.st_mode) ? (uint64_t)info.st_size : 0;
     if (n->bytes >= DATA_OFFSET + WEIR_REGION_MIN_BYTES && n->bytes <= WEIR_REGION_MAX_BYTES &&
-        n->bytes % WEIR_REGION_UNIT_BYTES == 0 && look(sup, tenant)) {
+        n->bytes % WEIR_REGION_UNIT_BYTES == 0 && (machine_of(sup, tenant) || look(sup, tenant))) {
         watch(sup, n, n->path);
         return true;
     }

@@ -1,4 +1,5 @@
 /* Opens a listening TCP socket at an address that a person has written. */
+#include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/extras.h"
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -110,7 +111,9 @@ void weir_sup_tcp_open(struct weir_supervisor *sup)
     if (*address == 0 || sup->tcp_fd >= 0 || !has_key(sup)) {
         return;
     }
-    if (weir_sup_listen_address(address, &sup->tcp_fd)) {
+    sup->tcp_fd = weir_book_listener(sup, address);
+    if (sup->tcp_fd >= 0 || weir_sup_listen_address(address, &sup->tcp_fd)) {
+        weir_book_listens(sup, address, sup->tcp_fd);
         weir_sup_extra_works(sup, WEIR_EXTRA_TCP);
     } else {
         weir_sup_extra_fails(sup, WEIR_EXTRA_TCP, "'%.80s': %s", address, strerror(errno));

@@ -1,8 +1,10 @@
 /* Listens on sockets in the run directory, and removes those that a killed host has left there. */
+#include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
 
 #include "base/log.h"
+#include "proto/wire/accept.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fnmatch.h>
@@ -60,6 +62,23 @@ enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd)
     }
     *ret_fd = fd;
     return WEIR_OK;
+}
+
+enum weir_status weir_sup_listen_kept(struct weir_supervisor *sup, const char *path, mode_t mode,
+                                      int *ret_fd)
+{
+    enum weir_status status;
+
+    *ret_fd = weir_book_listener(sup, path);
+    if (*ret_fd >= 0) {
+        (void)chmod(path, mode); /* the configuration may be another now */
+        return WEIR_OK;
+    }
+    status = weir_listen_unix(path, mode, ret_fd);
+    if (status == WEIR_OK) {
+        weir_book_listens(sup, path, *ret_fd);
+    }
+    return status;
 }
 
 bool weir_sup_socket_lost(const char *path, int *listen_fd)

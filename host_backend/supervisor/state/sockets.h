@@ -82,4 +82,12 @@ enum weir_status weir_sup_user_folder(const char *path, uint32_t uid) WEIR_MUST_
 enum weir_status weir_sup_listen_for(const struct weir_sup_tenant *tenant, const char *path,
                                      mode_t mode, int *ret_fd) WEIR_MUST_CHECK;
 
+/**
+ * Listen for guests at a path, or take over the last supervisor's socket there, with the programs
+ * that wait in it. The next supervisor can take it over, too.
+ * @return as weir_listen_unix()
+ */
+enum weir_status weir_sup_listen_kept(struct weir_supervisor *sup, const char *path, mode_t mode,
+                                      int *ret_fd) WEIR_MUST_CHECK;
+
 #endif

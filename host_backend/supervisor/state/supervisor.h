@@ -25,6 +25,7 @@
 #define WEIR_ADMIN_CLIENTS_MAX  64 /* a node whose 30 pods start at once asks for each */
 #define WEIR_DEMAND_CLIENTS_MAX 16 /* connections that ask for shares on demand */
 
+struct weir_book;
 struct weir_sup_log;
 struct weir_sup_machines;
 struct weir_sup_metrics;
@@ -71,6 +72,7 @@ struct weir_sup_tenant {
     char vm_path[WEIR_CONFIG_PATH_BYTES + WEIR_TENANT_NAME_BYTES + 16];
     struct weir_sup_nvdimm nvdimm;
     struct weir_sup_faults faults;
+    struct weir_sup_faults noted; /* the faults that the keeper knows of (tenant_row.c) */
     struct weir_sup_refused refused;
     struct weir_account_page *account;    /* page that all its workers charge; NULL: not made yet */
     int account_fd;                       /* descriptor of the page */
@@ -142,6 +144,7 @@ struct weir_sup_worker {
     struct weir_spin_page *spin_page; /* the worker's own page; NULL: it does not run */
     bool told;                        /* it reads its link, and has received its tenants */
     bool ready;
+    bool resuming;    /* the last supervisor's: it has not told yet what it is doing (adopt.c) */
     bool without_tcp; /* it started while the host could not listen for remote guests */
     bool renewing;    /* it must end, and restart with another number of connections */
     bool answering;   /* it still has to answer STATUS */
@@ -161,7 +164,7 @@ struct weir_sup_worker {
 };
 
 struct weir_kept_chunk {
-    int fd;
+    uint64_t key; /* of its row, which has the descriptor */
     int worker;
     struct weir_link_chunk chunk;
 };
@@ -174,7 +177,8 @@ struct weir_sup_entry;
 struct weir_sup_directory {
     struct weir_sup_entry *buckets[WEIR_DIRECTORY_BUCKETS];
     size_t n_memory; /* entries that are memory */
-    int watch_fd;    /* epoll set of the supervisor's ends of descriptors; -1: not open */
+    uint64_t last_key;
+    int watch_fd; /* epoll set of the supervisor's ends of descriptors; -1: not open */
 };
 
 #define WEIR_ADMIN_WORDS_MAX (4 + 2 * WEIR_SETTINGS_MAX) /* most words of a request */
@@ -286,7 +290,8 @@ struct weir_worker_events {
 struct weir_sup_life {
     uint64_t started_ns;
     bool stopping;
-    bool restarts; /* it ends for a restart: the sockets' files stay, for the next host */
+    bool took_over; /* there were processes of an earlier supervisor */
+    bool leaves;    /* it ends, and its processes and sockets wait for the next supervisor */
     int exit_status;
     bool listening; /* the first tenants are applied: workers listen once they have theirs */
     bool announced; /* systemd was sent READY=1 */
@@ -352,12 +357,9 @@ struct weir_sup_extras {
 
 /* weir drain, and weir restart (drain_admin.c). */
 struct weir_sup_drain {
-    bool all;         /* no tenant takes new programs */
-    bool restart;     /* the host ends once no program runs, to be started again */
-    bool closing;     /* a restart may be due: new programs wait until that is known */
-    bool asked;       /* the workers are asked whether programs run */
-    uint64_t next_ns; /* when to check again */
-    char waits_for[WEIR_HOST_TEXT_BYTES]; /* what the restart waits for; "": not checked yet */
+    bool all;               /* no tenant takes new programs */
+    bool restart;           /* the supervisor ends, to be started again */
+    uint64_t restart_by_ns; /* when it ends at the latest */
 };
 
 /* Programs that wait for a worker, and shortages that delay workers (workers/programs.c). */
@@ -378,11 +380,12 @@ struct weir_sup_domains {
     uint32_t turns; /* the last number that a domain got as `turn` */
 };
 
-/* Descriptors of workers' device memory (workers/keeper.c). */
-struct weir_sup_keeper {
+/* Descriptors of workers' device memory (workers/chunks.c). */
+struct weir_sup_chunks {
     struct weir_kept_chunk *kept;
     size_t n_kept;
     size_t room;
+    uint64_t last_key;
     struct weir_account_pool pool; /* descriptors for chunks, and each tenant's part */
     struct weir_account of[WEIR_CONFIG_TENANTS_MAX];
 };
@@ -402,6 +405,7 @@ struct weir_sup_gpus {
 
 struct weir_supervisor {
     const struct weir_worker_events *listener;
+    struct weir_book *book; /* the keeper's end and rows (book.h); NULL: none */
     struct weir_host_config config;
     char policy_base[WEIR_SCHED_POLICY_BYTES]; /* policy last read from file and command line */
     struct weir_serve_params params;
@@ -432,7 +436,7 @@ struct weir_supervisor {
     struct weir_sup_programs programs;
     struct weir_sup_domains mps;
     struct weir_sup_machines *machines;
-    struct weir_sup_keeper keeper;
+    struct weir_sup_chunks chunks;
     struct weir_sup_rates rates;
 };
 

@@ -8,6 +8,7 @@
 #include "host_backend/supervisor/state/supervisor.h"
 
 #include "base/log.h"
+#include <sys/socket.h>
 #include <unistd.h>
 
 void weir_sup_worker_close_link(struct weir_sup_worker *w)
@@ -23,6 +24,9 @@ void weir_sup_worker_close_link(struct weir_sup_worker *w)
 
 void weir_sup_worker_lose_link(struct weir_sup_worker *w)
 {
+    if (w->link >= 0) {
+        (void)shutdown(w->link, SHUT_RDWR); /* the keeper has our end, too */
+    }
     weir_sup_worker_close_link(w);
     if (w->stop_by_ns == 0) {
         w->stop_by_ns = weir_host_clock_ns() + WEIR_WORKER_STOP_WAIT_NS;

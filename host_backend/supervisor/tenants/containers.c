@@ -19,6 +19,7 @@
  * after a restart. Folders of removed tenants are removed, including those that an earlier host
  * left.
  */
+#include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/extras.h"
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -82,7 +83,7 @@ static bool socket_path(const struct weir_supervisor *sup, const struct weir_sup
     return n > 0 && n < 108;
 }
 
-static void close_socket(const struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
+static void close_socket(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     char path[108];
 
@@ -91,8 +92,9 @@ static void close_socket(const struct weir_supervisor *sup, struct weir_sup_tena
     }
     close(tenant->container_fd);
     tenant->container_fd = -1;
-    if (!sup->life.restarts && socket_path(sup, tenant, path)) {
+    if (socket_path(sup, tenant, path)) {
         unlink(path);
+        weir_book_listens(sup, path, -1);
     }
 }
 
@@ -137,7 +139,7 @@ static enum weir_status make_users_folder(const struct weir_supervisor *sup,
     return status == WEIR_OK && symlink(to, link) != 0 ? WEIR_ERR_IO : status;
 }
 
-static void open_socket(const struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
+static void open_socket(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     char folder[PATH_MAX], path[108];
     enum weir_status status = WEIR_ERR_TOO_BIG;
@@ -150,7 +152,8 @@ static void open_socket(const struct weir_supervisor *sup, struct weir_sup_tenan
             status = WEIR_OK;
         }
         status = status == WEIR_OK && !make_folder(folder, 0755) ? WEIR_ERR_IO : status;
-        status = status == WEIR_OK ? weir_listen_unix(path, 0666, &tenant->container_fd) : status;
+        status = status == WEIR_OK ? weir_sup_listen_kept(sup, path, 0666, &tenant->container_fd)
+                                   : status;
     }
     if (status != WEIR_OK) {
         tenant->container_fd = -1;
@@ -300,7 +303,7 @@ void weir_sup_containers_close(struct weir_supervisor *sup)
             close_socket(sup, &sup->tenants[i]);
         }
     }
-    if (path && any && !sup->life.restarts) {
+    if (path && any) {
         unlink(path);
     }
 }

@@ -22,6 +22,7 @@
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/users.h"
 #include "host_backend/supervisor/tenants/tenants.h"
+#include "host_backend/supervisor/workers/tenant_row.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -68,8 +69,21 @@ static bool path_of_share(const struct weir_supervisor *sup, const struct weir_s
     return n > 0 && (size_t)n < bytes;
 }
 
-/* Remove all entries of the shares' folder, except "none". */
-static void sweep(const char *folder, bool inner)
+/* Is this the folder of a share that was taken over? */
+static bool is_taken_over(const struct weir_supervisor *sup, const char *path)
+{
+    char share[PATH_MAX];
+    bool is = false;
+
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX && !is; i++) {
+        is = sup->tenants[i].used && sup->tenants[i].source == WEIR_ORIGIN_DEMAND &&
+             path_of_share(sup, &sup->tenants[i], share, sizeof share) && strcmp(share, path) == 0;
+    }
+    return is;
+}
+
+/* Remove all entries of the shares' folder, except "none" and shares that were taken over. */
+static void sweep(const struct weir_supervisor *sup, const char *folder, bool inner)
 {
     DIR *dir = opendir(folder);
     const struct dirent *entry;
@@ -79,13 +93,13 @@ static void sweep(const char *folder, bool inner)
         int n = snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
 
         if (entry->d_name[0] == '.' || strcmp(entry->d_name, "none") == 0 || n < 0 ||
-            (size_t)n >= sizeof path) {
+            (size_t)n >= sizeof path || is_taken_over(sup, path)) {
             continue;
         }
         if (inner) {
             unlink(path); /* the entry is a socket */
         } else {
-            sweep(path, strspn(entry->d_name, "0123456789") != strlen(entry->d_name));
+            sweep(sup, path, strspn(entry->d_name, "0123456789") != strlen(entry->d_name));
         }
         rmdir(path);
     }
@@ -118,7 +132,7 @@ enum weir_status weir_sup_share_listen(struct weir_supervisor *sup, struct weir_
     if (!make_folder(folder, 0755)) {
         return WEIR_ERR_IO;
     }
-    return weir_listen_unix(tenant->path, 0666, &tenant->listen_fd);
+    return weir_sup_listen_kept(sup, tenant->path, 0666, &tenant->listen_fd);
 }
 
 /* ---------------------------------------------------------------- weights */
@@ -477,6 +491,7 @@ static struct weir_sup_tenant *make(struct weir_supervisor *sup, char *text, str
     if (weir_sup_tenant_add(sup, &config, WEIR_ORIGIN_DEMAND, diag) == WEIR_OK) {
         tenant = weir_sup_tenant_find(sup, config.name);
         tenant->demand_fd = pid_fd;
+        weir_sup_tenant_note(sup, tenant);
         weir_sup_shares_weigh(sup);
         weir_log_info("supervisor: share made tenant=%s uid=%u pid=%d", config.name, wish->uid,
                       (int)wish->pid);
@@ -639,9 +654,7 @@ static void on_process(void *user, int index)
 
 void weir_sup_demand_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
 {
-    if (!sup->drain.closing) {
-        weir_host_loop_watch(loop, sup->demand.fd, POLLIN, on_connection, sup, 0);
-    }
+    weir_host_loop_watch(loop, sup->demand.fd, POLLIN, on_connection, sup, 0);
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (sup->tenants[i].used && !sup->tenants[i].gone) {
             weir_host_loop_watch(loop, sup->tenants[i].demand_fd, POLLIN, on_process, sup, i);
@@ -665,6 +678,19 @@ void weir_sup_demand_follow(struct weir_supervisor *sup, const struct weir_deman
     }
 }
 
+/* Names of new shares come after those of the last supervisor's. */
+static void count_shares(struct weir_supervisor *sup)
+{
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        const struct weir_sup_tenant *t = &sup->tenants[i];
+        unsigned long long n = 0;
+
+        if (is_share(t) && sscanf(t->config.name, "run-%llu", &n) == 1 && n > sup->demand.n_runs) {
+            sup->demand.n_runs = n;
+        }
+    }
+}
+
 void weir_sup_demand_open(struct weir_supervisor *sup)
 {
     char folder[PATH_MAX], none[PATH_MAX];
@@ -678,9 +704,10 @@ void weir_sup_demand_open(struct weir_supervisor *sup)
         status = make_folder(folder, 0711) && make_folder(none, 0755) ? WEIR_OK : WEIR_ERR_IO;
     }
     if (status == WEIR_OK) {
-        sweep(folder, false);
-        status = weir_listen_unix(sup->demand.path, (mode_t)sup->config.demand.socket_mode,
-                                  &sup->demand.fd);
+        count_shares(sup);
+        sweep(sup, folder, false);
+        status = weir_sup_listen_kept(sup, sup->demand.path, (mode_t)sup->config.demand.socket_mode,
+                                      &sup->demand.fd);
     }
     if (status == WEIR_OK) {
         weir_sup_extra_works(sup, WEIR_EXTRA_SHARES);
@@ -700,8 +727,8 @@ void weir_sup_demand_renew(struct weir_supervisor *sup)
         weir_log_error("supervisor: no folder of shares path=%s why=\"%s\"", none, strerror(errno));
     }
     if (weir_sup_socket_lost(sup->demand.path, &sup->demand.fd) &&
-        weir_listen_unix(sup->demand.path, (mode_t)sup->config.demand.socket_mode,
-                         &sup->demand.fd) != WEIR_OK) {
+        weir_sup_listen_kept(sup, sup->demand.path, (mode_t)sup->config.demand.socket_mode,
+                             &sup->demand.fd) != WEIR_OK) {
         sup->demand.fd = -1;
     }
 }
@@ -717,9 +744,6 @@ void weir_sup_demand_close(struct weir_supervisor *sup)
         char folder[PATH_MAX];
 
         close(sup->demand.fd);
-        if (sup->life.restarts) {
-            return;
-        }
         unlink(sup->demand.path);
         snprintf(folder, sizeof folder, "%s/" WEIR_CONTAINER_SHARES "/none", sup->config.run_dir);
         (void)rmdir(folder);

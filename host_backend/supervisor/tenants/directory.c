@@ -13,10 +13,11 @@
  *
  * A worker may only name tenants that it serves: its only one or, in a shared worker, those whose
  * remote programs it has. Each entry counts as one of the descriptors that the tenant may have here
- * (keeper.c).
+ * (chunks.c).
  *
  * Source: docs/design/ipc.md
  */
+#include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/worker_link.h"
 #include "host_backend/supervisor/tenants/tenants.h"
@@ -24,6 +25,7 @@
 
 #include "base/log.h"
 #include <poll.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -38,6 +40,7 @@ struct weir_sup_entry {
     int fd; /* memory: the driver's descriptor; descriptor: our end of the pair; event: -1 */
     struct weir_sup_entry *memory; /* the memory that a descriptor stands for; or NULL */
     uint32_t n_descriptors;        /* descriptors that stand for this memory */
+    uint64_t key;                  /* of its row in the book */
     int16_t *workers;              /* the workers that have it, once for each use; owned */
     size_t n_workers, workers_room;
 };
@@ -109,6 +112,36 @@ static void remove_worker_wholly(struct weir_sup_entry *e, int worker)
     e->n_workers = left;
 }
 
+/* ---------------------------------------------------------------- the next supervisor */
+
+/* An entry as a row (WEIR_BOOK_ENTRY); the workers follow. Members are only appended. */
+struct row {
+    struct weir_link_entry about;
+    uint32_t n;
+    struct {
+        int16_t worker;
+        uint16_t uses;
+    } of[WEIR_WORKERS_MAX];
+};
+
+static void note(struct weir_supervisor *sup, const struct weir_sup_entry *e)
+{
+    uint16_t uses[WEIR_WORKERS_MAX] = {0};
+    struct row row = {.about = e->about};
+
+    for (size_t i = 0; i < e->n_workers; i++) {
+        uses[e->workers[i]]++;
+    }
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (uses[i] != 0) {
+            row.of[row.n].worker = (int16_t)i;
+            row.of[row.n++].uses = uses[i];
+        }
+    }
+    weir_book_put(sup, WEIR_BOOK_ENTRY, e->key, &row,
+                  offsetof(struct row, of) + row.n * sizeof row.of[0], &e->fd, 1);
+}
+
 /* ---------------------------------------------------------------- making and dropping entries */
 
 static bool is_descriptor(const struct weir_sup_entry *e)
@@ -142,7 +175,8 @@ static void drop_one(struct weir_supervisor *sup, struct weir_sup_entry *e)
         at = &(*at)->next;
     }
     *at = e->next;
-    weir_account_release(&sup->keeper.of[tenant], WEIR_ACCOUNT_DESCRIPTORS, 1);
+    weir_book_drop(sup, WEIR_BOOK_ENTRY, e->key);
+    weir_account_release(&sup->chunks.of[tenant], WEIR_ACCOUNT_DESCRIPTORS, 1);
     if (e->about.kind == WEIR_ENTRY_MEMORY) {
         sup->directory.n_memory--;
         weir_account_page_release(sup->tenants[tenant].account, WEIR_ACCOUNT_DEVICE_MEMORY,
@@ -251,11 +285,68 @@ static enum weir_status make(struct weir_supervisor *sup, int worker,
     e->fd = fd;
     status = prepare(sup, worker, e);
     if (status == WEIR_OK) {
+        e->key = ++sup->directory.last_key;
         enter(sup, e);
+        note(sup, e);
     } else {
         free_entry(sup, e);
     }
     return status;
+}
+
+/* Enter what the last supervisor had. @return false: no memory, or it makes no sense any more */
+static bool adopt(struct weir_supervisor *sup, struct weir_book_row *row, const struct row *old)
+{
+    struct weir_sup_entry *e = calloc(1, sizeof *e);
+    bool good = e != NULL;
+
+    if (!e) {
+        return false;
+    }
+    e->about = old->about;
+    e->key = row->key;
+    e->fd = weir_book_take_fd(row, 0);
+    for (uint32_t i = 0; i < old->n && i < WEIR_WORKERS_MAX; i++) {
+        for (uint32_t k = 0; k < old->of[i].uses && good; k++) {
+            good = add_worker(e, old->of[i].worker);
+        }
+    }
+    if (e->about.kind == WEIR_ENTRY_DESCRIPTOR) {
+        e->memory = find(sup, e->about.tenant_index, WEIR_ENTRY_MEMORY, e->about.value);
+        good = good && e->memory;
+    }
+    good = good && is_sound(&e->about, e->fd) && (!is_descriptor(e) || watch(sup, e)) &&
+           weir_account_charge(&sup->chunks.of[e->about.tenant_index], WEIR_ACCOUNT_DESCRIPTORS, 1);
+    if (!good) {
+        free_entry(sup, e);
+        return false;
+    }
+    enter(sup, e);
+    return true;
+}
+
+/* Take over the entries that are descriptors for memory, or all others. */
+static void adopt_some(struct weir_supervisor *sup, bool descriptors)
+{
+    struct weir_book_row *row = NULL;
+    struct row old;
+
+    while ((row = weir_book_next(sup, WEIR_BOOK_ENTRY, row))) {
+        weir_book_read(row, &old, sizeof old);
+        if ((old.about.kind == WEIR_ENTRY_DESCRIPTOR) == descriptors &&
+            old.about.tenant_index < WEIR_CONFIG_TENANTS_MAX) {
+            row->adopted = adopt(sup, row, &old);
+        }
+        if (row->key > sup->directory.last_key) {
+            sup->directory.last_key = row->key;
+        }
+    }
+}
+
+void weir_sup_directory_adopt(struct weir_supervisor *sup)
+{
+    adopt_some(sup, false);
+    adopt_some(sup, true);
 }
 
 /* ---------------------------------------------------------------- requests of workers */
@@ -271,14 +362,19 @@ static bool serves(const struct weir_supervisor *sup, int worker, uint32_t tenan
 static enum weir_status publish(struct weir_supervisor *sup, int worker,
                                 const struct weir_link_entry *about, int fd)
 {
-    struct weir_account *kept = &sup->keeper.of[about->tenant_index % WEIR_CONFIG_TENANTS_MAX];
+    struct weir_account *kept = &sup->chunks.of[about->tenant_index % WEIR_CONFIG_TENANTS_MAX];
     enum weir_status status = WEIR_ERR_INVALID;
+    const struct weir_sup_entry *there =
+        serves(sup, worker, about->tenant_index)
+            ? find(sup, about->tenant_index, about->kind, about->key)
+            : NULL;
 
-    if (serves(sup, worker, about->tenant_index) && is_sound(about, fd) &&
-        !find(sup, about->tenant_index, about->kind, about->key)) {
+    if (there && there->about.question == about->question) {
+        status = WEIR_OK; /* the last supervisor entered it, and may not have answered */
+    } else if (serves(sup, worker, about->tenant_index) && is_sound(about, fd) && !there) {
         status = weir_account_charge(kept, WEIR_ACCOUNT_DESCRIPTORS, 1) ? WEIR_OK : WEIR_ERR_QUOTA;
     }
-    if (status != WEIR_OK) {
+    if (status != WEIR_OK || there) {
         if (fd >= 0) {
             close(fd);
         }
@@ -307,13 +403,16 @@ void weir_sup_publish(struct weir_supervisor *sup, int worker, const struct weir
 }
 
 /* Fill the answer, and count one more use of the memory by the worker. */
-static enum weir_status hand_out(struct weir_sup_entry *e, int worker,
+static enum weir_status hand_out(struct weir_supervisor *sup, struct weir_sup_entry *e, int worker,
                                  struct weir_link_entry *found, int *ret_fd)
 {
     struct weir_sup_entry *memory = e->about.kind == WEIR_ENTRY_MEMORY ? e : e->memory;
 
     if (memory && !add_worker(memory, worker)) {
         return WEIR_ERR_QUOTA;
+    }
+    if (memory) {
+        note(sup, memory);
     }
     memcpy(found->value, e->about.value, sizeof found->value);
     if (memory) {
@@ -336,7 +435,7 @@ void weir_sup_find(struct weir_supervisor *sup, int worker, const struct weir_li
         e = find(sup, entry->tenant_index, entry->kind, entry->key);
     }
     if (e) {
-        status = hand_out(e, worker, &found, &fd);
+        status = hand_out(sup, e, worker, &found, &fd);
     }
     answer(sup, worker, &found, status, fd);
 }
@@ -353,6 +452,8 @@ void weir_sup_withdraw(struct weir_supervisor *sup, int worker, const struct wei
     remove_worker(e, worker);
     if (is_unused(e)) {
         drop(sup, e);
+    } else {
+        note(sup, e);
     }
 }
 

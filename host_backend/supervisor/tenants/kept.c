@@ -12,6 +12,7 @@
 #include "host_backend/supervisor/tenants/tenants.h"
 
 #include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/workers/tenant_row.h"
 
 #include "base/log.h"
 #include "base/replace.h"
@@ -40,22 +41,6 @@ static bool is_kept(const struct weir_sup_tenant *tenant)
     return tenant->used && !tenant->gone && tenant->source == WEIR_ORIGIN_KEPT;
 }
 
-static void write_tenant(FILE *file, const struct weir_tenant_config *config)
-{
-    struct weir_tenant_config usual;
-    char text[WEIR_SETTING_TEXT_BYTES];
-
-    weir_tenant_config_default(&usual, config->name);
-    fputs(config->name, file);
-    for (size_t i = 0; i < weir_setting_count(); i++) {
-        if (!weir_setting_equal(i, config, &usual)) {
-            weir_setting_text(i, config, text);
-            fprintf(file, "\t%s=%s", weir_setting_key(i), text);
-        }
-    }
-    fputs("\n", file);
-}
-
 bool weir_sup_kept_store(const struct weir_supervisor *sup)
 {
     char path[WEIR_CONFIG_PATH_BYTES + 16];
@@ -78,40 +63,10 @@ bool weir_sup_kept_store(const struct weir_supervisor *sup)
     }
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (is_kept(&sup->tenants[i])) {
-            write_tenant(file, &sup->tenants[i].base);
+            weir_sup_tenant_write(file, &sup->tenants[i].base);
         }
     }
     return weir_replace_end(file, path, true);
-}
-
-/* Read a tenant's settings from its line. */
-static enum weir_status read_tenant(char *line, struct weir_tenant_config *ret_config,
-                                    struct weir_diag *diag)
-{
-    char *at = line, *word = strsep(&at, "\t"), *value;
-
-    if (!weir_tenant_name_ok(word)) {
-        weir_diag_set(diag, 0, 0, "%s", weir_tenant_name_rule);
-        return WEIR_ERR_INVALID;
-    }
-    weir_tenant_config_default(ret_config, word);
-    while ((word = strsep(&at, "\t"))) {
-        int setting;
-
-        value = strchr(word, '=');
-        if (value) {
-            *value++ = 0;
-        }
-        setting = value ? weir_setting_find(word) : -1;
-        if (setting < 0) {
-            weir_diag_set(diag, 0, 0, "unknown setting '%.40s'", word);
-            return WEIR_ERR_INVALID;
-        }
-        if (weir_setting_store((size_t)setting, value, ret_config, diag) != WEIR_OK) {
-            return WEIR_ERR_INVALID;
-        }
-    }
-    return WEIR_OK;
 }
 
 /* Why the host cannot serve these settings; NULL: it can. */
@@ -119,7 +74,7 @@ static const char *refusal(struct weir_supervisor *sup, const struct weir_tenant
 {
     const struct weir_sup_tenant *there = weir_sup_tenant_find(sup, config->name);
 
-    if (there && !there->gone) {
+    if (there && !there->gone && there->source != WEIR_ORIGIN_KEPT) {
         return "weir.toml has a tenant of that name";
     }
     if (!weir_tenant_group_ok(config)) {
@@ -131,7 +86,8 @@ static const char *refusal(struct weir_supervisor *sup, const struct weir_tenant
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         const struct weir_sup_tenant *other = &sup->tenants[i];
 
-        if (other->used && !other->gone && weir_tenants_clash(&other->config, config)) {
+        if (other != there && other->used && !other->gone &&
+            weir_tenants_clash(&other->config, config)) {
             return "another tenant has the same key or vsock_cid";
         }
     }
@@ -143,7 +99,7 @@ static void load_line(struct weir_supervisor *sup, char *line)
     struct weir_tenant_config config = {0};
     struct weir_diag diag = {0};
     const char *why = NULL;
-    enum weir_status status = read_tenant(line, &config, &diag);
+    enum weir_status status = weir_sup_tenant_read(line, &config, &diag);
 
     why = status != WEIR_OK ? diag.message : refusal(sup, &config);
     if (!why) {

@@ -9,6 +9,7 @@
 #include "host_backend/supervisor/tenants/tenants.h"
 #include "host_backend/supervisor/machines/channels.h"
 #include "host_backend/supervisor/machines/ivshmem.h"
+#include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/users.h"
@@ -55,12 +56,33 @@ static void close_tenant(struct weir_supervisor *sup, struct weir_sup_tenant *te
     weir_sup_vm_close(sup, tenant);
     if (tenant->listen_fd >= 0) {
         close(tenant->listen_fd);
-        if (!sup->life.restarts) {
-            unlink(tenant->path);
-        }
+        unlink(tenant->path);
+        weir_book_listens(sup, tenant->path, -1);
         tenant->listen_fd = -1;
     }
     weir_sup_share_gone(sup, tenant);
+}
+
+/* Listen at the tenant's path, or take over the last supervisor's socket, with the programs that
+ * wait there. */
+static enum weir_status listen_at(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
+                                  mode_t mode)
+{
+    enum weir_status status;
+    int fd = weir_book_listener(sup, tenant->path);
+
+    if (fd >= 0) {
+        bool owned = weir_sup_tenant_has_user(tenant);
+
+        tenant->listen_fd = fd;
+        (void)chmod(tenant->path, owned ? 0600 : mode); /* the configuration may be another now */
+        return owned ? weir_sup_give_to_user(tenant, tenant->path) : WEIR_OK;
+    }
+    status = weir_sup_listen_for(tenant, tenant->path, mode, &tenant->listen_fd);
+    if (status == WEIR_OK) {
+        weir_book_listens(sup, tenant->path, tenant->listen_fd);
+    }
+    return status;
 }
 
 static enum weir_status open_tenant(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
@@ -78,8 +100,7 @@ static enum weir_status open_tenant(struct weir_supervisor *sup, struct weir_sup
     if (n < 0 || (size_t)n >= sizeof tenant->path) {
         status = WEIR_ERR_TOO_BIG;
     } else {
-        status = weir_sup_listen_for(tenant, tenant->path, weir_sup_tenant_mode(sup, tenant),
-                                     &tenant->listen_fd);
+        status = listen_at(sup, tenant, weir_sup_tenant_mode(sup, tenant));
     }
     if (status != WEIR_OK) {
         tenant->listen_fd = -1;
@@ -96,8 +117,7 @@ static enum weir_status listen_again(struct weir_supervisor *sup, struct weir_su
 {
     return tenant->source == WEIR_ORIGIN_DEMAND
                ? weir_sup_share_listen(sup, tenant)
-               : weir_sup_listen_for(tenant, tenant->path, (mode_t)sup->config.socket_mode,
-                                     &tenant->listen_fd);
+               : listen_at(sup, tenant, (mode_t)sup->config.socket_mode);
 }
 
 void weir_sup_sockets_renew(struct weir_supervisor *sup)
@@ -250,13 +270,15 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
 {
     struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, config->name);
     struct weir_tenant_config base = *config, merged;
+    /* A tenant that was taken over takes all settings of now, unless a worker is its own. */
+    bool starts = !sup->life.listening && tenant && tenant->worker < 0;
 
     if (!tenant) {
         tenant = slot_for(sup, config->name);
         if (!tenant) {
             return WEIR_ERR_TOO_BIG;
         }
-    } else if (weir_sup_worker_keep(tenant, &base) && !tenant->gone &&
+    } else if (!starts && weir_sup_worker_keep(tenant, &base) && !tenant->gone &&
                strcmp(tenant->config.user, config->user) != 0) {
         weir_log_warn("supervisor: the user changes with a restart tenant=%s", config->name);
     }
@@ -267,9 +289,9 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
     }
     tenant->source = source;
     tenant->base = base;
-    if (!tenant->gone) {
+    if (!tenant->gone && !starts) {
         memcpy(tenant->base.user, tenant->config.user, sizeof tenant->base.user);
-    } else {
+    } else if (tenant->gone) {
         tenant->faults = (struct weir_sup_faults){0}; /* earlier faults ended with its removal */
         memset(&tenant->refused, 0, sizeof tenant->refused);
     }
@@ -306,6 +328,16 @@ static void follow(struct weir_supervisor *sup)
 
 void weir_sup_tenants_follow(struct weir_supervisor *sup)
 {
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) { /* taken over, and not in weir.toml */
+        struct weir_sup_tenant *tenant = &sup->tenants[i];
+
+        if (tenant->used && !tenant->gone && tenant->listen_fd < 0) {
+            (void)!open_tenant(sup, tenant); /* the log has failures */
+        } else if (tenant->used && tenant->gone) {
+            weir_sup_tenant_worker_gone(sup, tenant->index); /* nobody may have anything of it */
+        }
+    }
+    show_count(sup);
     follow(sup);
 }
 
@@ -324,6 +356,7 @@ static void release(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
         tenant->account = NULL;
     }
     tenant->used = false;
+    weir_book_drop(sup, WEIR_BOOK_TENANT, tenant->index);
 }
 
 /* Does a process still have state of the tenant? */
@@ -490,6 +523,9 @@ enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
             kept |= strcmp(config->tenants[k].name, tenant->config.name) == 0;
         }
         if (tenant->used && !tenant->gone && !kept && tenant->source == WEIR_ORIGIN_FILE) {
+            if (tenant->listen_fd < 0) { /* one that was taken over: have what must be closed */
+                (void)!open_tenant(sup, tenant);
+            }
             weir_sup_tenant_remove(sup, tenant);
         }
     }
@@ -611,8 +647,7 @@ void weir_sup_tenants_watch(struct weir_supervisor *sup, struct weir_host_loop *
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         const struct weir_sup_tenant *t = &sup->tenants[i];
 
-        if (t->used && !t->gone && !sup->drain.closing &&
-            (weir_sup_by_program(t) || weir_sup_takes_guests(sup, t))) {
+        if (t->used && !t->gone && (weir_sup_by_program(t) || weir_sup_takes_guests(sup, t))) {
             weir_host_loop_watch(loop, t->listen_fd, POLLIN, on_guest, sup, i);
             weir_host_loop_watch(loop, t->container_fd, POLLIN, on_container, sup, i);
         }

@@ -161,6 +161,8 @@ void weir_sup_grant(struct weir_supervisor *sup, int worker, const struct weir_l
 
 /** @return false: this process can open no more descriptors */
 bool weir_sup_directory_open(struct weir_supervisor *sup);
+/** Take over the last supervisor's entries. */
+void weir_sup_directory_adopt(struct weir_supervisor *sup);
 void weir_sup_directory_close(struct weir_supervisor *sup);
 /** Add an entry that a worker publishes, and answer. @param fd taken; -1: none */
 void weir_sup_publish(struct weir_supervisor *sup, int worker, const struct weir_link_entry *entry,

@@ -12,6 +12,7 @@
  * Any user can listen on such a name. A host of root starts nevertheless.
  */
 #include "host_backend/supervisor/workers/claims.h"
+#include "host_backend/supervisor/state/book.h"
 
 #include "host_backend/supervisor/domains/mps.h"
 #include "host_backend/supervisor/state/sockets.h"
@@ -153,10 +154,32 @@ static void describe(const struct weir_claim_holder *holder, char *text, size_t 
              weir_text_visible(holder->run_dir, run_dir, sizeof run_dir));
 }
 
+#define CLAIM "gpu:" /* the name of a claim's socket in the book begins with it */
+
+static void listens(struct weir_supervisor *sup, const struct weir_claim *claim)
+{
+    char name[sizeof claim->uuid + sizeof CLAIM];
+
+    snprintf(name, sizeof name, CLAIM "%s", claim->uuid);
+    weir_book_listens(sup, name, claim->fd);
+}
+
+void weir_claims_adopt(struct weir_supervisor *sup)
+{
+    char name[sizeof sup->claims.of[0].uuid + sizeof CLAIM - 1];
+    int fd;
+
+    while (sup->claims.n < WEIR_CLAIMS_MAX &&
+           (fd = weir_book_listener_like(sup, CLAIM, name, sizeof name)) >= 0) {
+        (void)enter(&sup->claims, name + sizeof CLAIM - 1, fd);
+    }
+}
+
 /* Claim a GPU for this host. @return false: another host has it. */
 static bool claim(struct weir_supervisor *sup, const char *uuid)
 {
     struct weir_claim_holder holder;
+    unsigned n = sup->claims.n;
     enum weir_status status = weir_claims_take(&sup->claims, uuid, &holder);
     char text[700];
 
@@ -174,6 +197,9 @@ static bool claim(struct weir_supervisor *sup, const char *uuid)
                            "other devices, or set exclusive = false in weir.toml gpu=%s %s",
                            uuid, text);
         }
+    }
+    if (sup->claims.n > n) {
+        listens(sup, &sup->claims.of[n]);
     }
     return status != WEIR_ERR_EXISTS;
 }

@@ -30,6 +30,8 @@ struct weir_claim_holder {
 enum weir_status weir_claims_take(struct weir_claims *claims, const char *uuid,
                                   struct weir_claim_holder *ret_holder) WEIR_MUST_CHECK;
 
+/** Take over the last supervisor's claims. */
+void weir_claims_adopt(struct weir_supervisor *sup);
 void weir_claims_release(struct weir_claims *claims);
 
 #endif

@@ -1,7 +1,6 @@
 /*
- * The supervisor's side of the gate process: starts it by fork and exec of this program, like a
- * worker, and restarts it when it dies. The gate process makes a port for each worker; the
- * supervisor passes the port on.
+ * The supervisor's side of the gate process: starts it, like a worker, and restarts it when it
+ * dies. The gate process makes a port for each worker; the supervisor passes the port on.
  *
  * The supervisor tells the gate process which tenants a worker serves, before the worker knows
  * them, and the gate process takes no other tenant's work from that worker. It also sends
@@ -12,6 +11,7 @@
  * A worker does not need the gate to work. Until it has a port, and when the gate has died, its
  * work passes undecided.
  */
+#include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/outbox.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/worker_link.h"
@@ -28,8 +28,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define PAUSE_FIRST_NS (100 * WEIR_NS_PER_MS)
@@ -51,6 +51,7 @@ static bool is_wanted(const struct weir_supervisor *sup)
 static void lose_link(struct weir_sup_gate *gate)
 {
     weir_outbox_clear(&gate->outbox);
+    (void)shutdown(gate->link, SHUT_RDWR); /* the keeper has our end, too */
     close(gate->link);
     gate->link = -1;
     gate->alive_by_ns = weir_host_clock_ns() + PING_WAIT_NS;
@@ -125,6 +126,8 @@ void weir_sup_gate_gpus(struct weir_supervisor *sup, const struct weir_link_read
         if (gate->n_gpus == WEIR_LINK_GPUS_MAX || is_known(gate, reads->gpu[i].uuid)) {
             continue; /* the gate process logs the GPUs that it does not serve */
         }
+        weir_book_put(sup, WEIR_BOOK_GPU, gate->n_gpus, &reads->gpu[i], sizeof reads->gpu[i], NULL,
+                      0);
         message.gpu = gate->gpus[gate->n_gpus++] = reads->gpu[i];
         (void)weir_sup_gate_send(sup, &message, -1);
     }
@@ -171,6 +174,8 @@ void weir_sup_gate_worker_starts(struct weir_supervisor *sup, int worker)
     w->gate.port = ++sup->gate.last_port;
     w->gate.port_ns = weir_host_clock_ns();
     w->gate.deaf = false;
+    weir_book_put(sup, WEIR_BOOK_PORT, (uint64_t)worker, &w->gate.port, sizeof w->gate.port, NULL,
+                  0);
     message.gate_port = (struct weir_link_gate_port){
         .id = w->gate.port,
         .worker = (uint32_t)worker,
@@ -202,6 +207,7 @@ void weir_sup_gate_worker_gone(struct weir_supervisor *sup, int worker)
 
     if (sup->workers[worker].gate.port != 0) {
         sup->workers[worker].gate.port = 0;
+        weir_book_drop(sup, WEIR_BOOK_PORT, (uint64_t)worker);
         (void)weir_sup_gate_send(sup, &message, -1);
     }
 }
@@ -278,7 +284,8 @@ static enum weir_status start(struct weir_supervisor *sup)
 {
     struct weir_sup_gate *gate = &sup->gate;
     struct weir_link_message message = {.type = WEIR_LINK_CONFIG};
-    enum weir_status status = weir_sup_spawn(sup, NULL, -1, &gate->pid, &gate->link, &gate->log);
+    enum weir_status status =
+        weir_sup_spawn(sup, NULL, -1, sup->spin.page_fd, &gate->pid, &gate->link, &gate->log);
 
     if (status != WEIR_OK) {
         return status;
@@ -292,7 +299,7 @@ static enum weir_status start(struct weir_supervisor *sup)
         "%s", "");
     weir_sup_config_fill(sup, &message.config);
     if (weir_sup_gate_send(sup, &message,
-                           sup->spin.page_fd)) { /* SIGCHLD reports the process if it is gone */
+                           sup->spin.page_fd)) { /* the keeper reports the process if it is gone */
         send_times(sup);
         send_gpus(sup);
         weir_sup_tenants_tell_gate(sup);
@@ -305,8 +312,47 @@ static enum weir_status start(struct weir_supervisor *sup)
     return WEIR_OK;
 }
 
+void weir_sup_gate_adopt(struct weir_supervisor *sup)
+{
+    struct weir_sup_gate *gate = &sup->gate;
+    struct weir_book_row *row = weir_book_adopt(sup, WEIR_BOOK_GATE);
+    uint32_t n = 0;
+
+    /* Higher than any earlier number: no host makes a thousand ports a second. */
+    gate->last_port = (uint32_t)(weir_clock_now_ns() / WEIR_NS_PER_MS);
+    if (row) {
+        enum weir_status status =
+            weir_sup_adopt(row, NULL, &gate->link, &gate->log, &sup->spin.page_fd);
+
+        gate->pid = row->pid;
+        gate->started_ns = weir_host_clock_ns();
+        if (status != WEIR_OK) {
+            (void)kill(gate->pid, SIGKILL); /* workers decide alone until the next one runs */
+        }
+    }
+    while ((row = weir_book_adopt(sup, WEIR_BOOK_GPU))) {
+        if (row->key < WEIR_LINK_GPUS_MAX) {
+            weir_book_read(row, &gate->gpus[row->key], sizeof gate->gpus[0]);
+            n++;
+        }
+    }
+    gate->n_gpus = n;
+}
+
+/* Send the gate process that was taken over what the last supervisor may not have sent. */
+static void resume(struct weir_supervisor *sup)
+{
+    weir_sup_gate_configure(sup);
+    weir_sup_tenants_tell_gate(sup);
+}
+
 enum weir_status weir_sup_gate_open(struct weir_supervisor *sup)
 {
+    if (sup->gate.pid > 0 && is_wanted(sup)) {
+        resume(sup);
+        return WEIR_OK;
+    }
+    weir_sup_gate_close(sup); /* there may be one of before */
     return is_wanted(sup) ? start(sup) : WEIR_OK;
 }
 
@@ -338,7 +384,8 @@ static void (*const handlers[WEIR_LINK_COUNT])(struct weir_supervisor *sup,
 void weir_sup_gate_receive(struct weir_supervisor *sup)
 {
     struct weir_link_heard heard;
-    enum weir_status status = weir_link_receive(sup->gate.link, &heard.message, &heard.fd);
+    int link = sup->gate.link;
+    enum weir_status status = weir_link_peek(link, &heard.message, &heard.fd);
     uint32_t type = heard.message.type;
 
     if (status == WEIR_ERR_AGAIN) {
@@ -354,6 +401,9 @@ void weir_sup_gate_receive(struct weir_supervisor *sup)
         weir_log_warn("supervisor: unknown message of the gate type=%u", type);
     }
     weir_link_finish(&heard);
+    if (sup->gate.link == link) {
+        weir_link_consume(link);
+    }
 }
 
 /* The gate process has died: work passes undecided until the next one runs. */
@@ -389,6 +439,7 @@ static void on_death(struct weir_supervisor *sup, int wait_status)
         if (sup->workers[i].used && sup->workers[i].gate.port != 0) {
             sup->workers[i].gate.port = 0;
             sup->workers[i].gate.deaf = false;
+            weir_book_drop(sup, WEIR_BOOK_PORT, (uint64_t)i);
             (void)weir_sup_worker_send(sup, i, &lost, -1);
         }
     }
@@ -403,7 +454,7 @@ void weir_sup_gate_reap(struct weir_supervisor *sup)
 {
     int status;
 
-    if (sup->gate.pid > 0 && waitpid(sup->gate.pid, &status, WNOHANG) == sup->gate.pid) {
+    if (sup->gate.pid > 0 && weir_book_ended(sup, sup->gate.pid, &status)) {
         on_death(sup, status);
     }
 }
@@ -417,7 +468,7 @@ void weir_sup_gate_tick(struct weir_supervisor *sup, uint64_t now_ns)
     }
     if (gate->pid > 0 && gate->alive_by_ns != 0 && gate->alive_by_ns <= now_ns) {
         weir_log_error("supervisor: the gate does not answer, killed pid=%d", (int)gate->pid);
-        (void)kill(gate->pid, SIGKILL); /* SIGCHLD follows */
+        (void)kill(gate->pid, SIGKILL); /* the keeper reports that */
         gate->alive_by_ns = 0;
     }
     if (gate->restart_at_ns != 0 && gate->restart_at_ns <= now_ns && start(sup) != WEIR_OK) {
@@ -454,19 +505,18 @@ void weir_sup_gate_watch(struct weir_supervisor *sup, struct weir_host_loop *loo
     weir_host_loop_wake(loop, weir_outbox_due_ns(&gate->outbox));
 }
 
-static void await_end(pid_t pid)
+static void await_end(struct weir_supervisor *sup, pid_t pid)
 {
-    const struct timespec pause = {0, 5 * WEIR_NS_PER_MS};
+    int status;
     uint64_t end_ns = weir_host_clock_ns() + STOP_WAIT_NS;
 
-    while (waitpid(pid, NULL, WNOHANG) == 0) {
+    while (!weir_book_ended(sup, pid, &status)) {
         if (weir_host_clock_ns() > end_ns) {
             weir_log_warn("supervisor: the gate does not stop, killed");
             (void)kill(pid, SIGKILL);
-            (void)waitpid(pid, NULL, 0);
             return;
         }
-        nanosleep(&pause, NULL);
+        weir_book_wait(sup, 5);
     }
 }
 
@@ -476,7 +526,7 @@ void weir_sup_gate_close(struct weir_supervisor *sup)
 
     if (sup->gate.pid > 0) {
         (void)weir_sup_gate_send(sup, &stop, -1);
-        await_end(sup->gate.pid);
+        await_end(sup, sup->gate.pid);
         sup->gate.pid = 0;
     }
     weir_sup_log_close(sup, NULL);

@@ -220,7 +220,7 @@ void weir_sup_giving_answer(struct weir_supervisor *sup, uint64_t now_ns)
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         struct weir_sup_worker *w = &sup->workers[i];
 
-        if (!w->spin_page) {
+        if (!w->spin_page || w->resuming) {
             continue;
         }
         if (w->giving.asks) {

@@ -13,8 +13,8 @@
  */
 #include "host_backend/supervisor/workers/programs.h"
 
+#include "host_backend/config/notify.h"
 #include "host_backend/supervisor/domains/mps.h"
-#include "host_backend/supervisor/state/notify.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/users.h"
 #include "host_backend/supervisor/state/worker_link.h"
@@ -60,7 +60,8 @@ static bool is_of_programs(const struct weir_sup_worker *w)
 /* Is the worker opening its driver? */
 static bool is_starting(const struct weir_sup_worker *w)
 {
-    return weir_program_worker_is_there(w) && !w->ready && w->pid > 0 && !w->program.terminated;
+    return weir_program_worker_is_there(w) && !w->ready && w->pid > 0 && !w->program.terminated &&
+           !w->resuming;
 }
 
 /* Does the worker serve nobody, so that it can end? */
@@ -195,6 +196,7 @@ static void send_to(struct weir_supervisor *sup, struct weir_sup_pending *p, int
     if (w->tenant < 0) {
         put_off_spares(sup, message.guest.start.handed_ns);
         w->tenant = (int)tenant->index;
+        weir_sup_worker_note(sup, worker);
         weir_sup_tenant_join(sup, tenant, worker);
     }
     if (!w->program.busy) {
@@ -678,7 +680,8 @@ void weir_sup_announce(struct weir_supervisor *sup)
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
 
-        all &= !w->used || w->ready || w->restarts != 0; /* a worker that fails delays no other */
+        /* A worker that fails delays no other, nor does one of the last host that is silent. */
+        all &= !w->used || w->ready || w->restarts != 0 || w->resuming;
     }
     if (all && !start_soon(sup)) {
         sup->life.announced = true;

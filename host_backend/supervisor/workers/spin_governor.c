@@ -38,6 +38,10 @@ enum weir_status weir_sup_spin_open(struct weir_supervisor *sup)
     spin->cores = count_cores();
     spin->loadavg_fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
     spin->idle_epochs = IDLE_AFTER;
+    if (spin->page_fd >= 0 && weir_spin_page_map(spin->page_fd, &spin->page) == WEIR_OK) {
+        spin->epoch = atomic_load_explicit(&spin->page->epoch, memory_order_relaxed);
+        return WEIR_OK; /* the last supervisor's gate process has it */
+    }
     return weir_spin_page_create(&spin->page_fd, &spin->page);
 }
 

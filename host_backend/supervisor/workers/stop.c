@@ -11,6 +11,7 @@
  * systemd's TimeoutStopSec (packaging/weir.service) is longer than all of this.
  */
 #include "host_backend/supervisor/domains/mps.h"
+#include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/outbox.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/worker_link.h"
@@ -21,7 +22,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include <poll.h>
-#include <unistd.h>
 
 #define NEXT_WAIT_NS (5 * WEIR_NS_PER_S)  /* time for the next worker to end */
 #define ALL_WAIT_NS  (30 * WEIR_NS_PER_S) /* for all to end; as long again after the kill */
@@ -42,11 +42,11 @@ static unsigned n_alive(const struct weir_supervisor *sup)
  * (WEIR_LINK_LEFT_BEHIND). */
 static void wait_once(struct weir_supervisor *sup)
 {
-    struct pollfd waits[1 + WEIR_WORKERS_MAX] = {{sup->signal_fd, POLLIN, 0}};
+    struct pollfd waits[1 + WEIR_WORKERS_MAX];
     int workers[1 + WEIR_WORKERS_MAX];
     nfds_t n = 1;
-    char drain[1024];
 
+    weir_book_poll(sup, &waits[0]);
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         if (sup->workers[i].used && sup->workers[i].link >= 0) {
             waits[n] = (struct pollfd){sup->workers[i].link,
@@ -57,9 +57,7 @@ static void wait_once(struct weir_supervisor *sup)
     if (poll(waits, n, LOOK_MS) <= 0) {
         return;
     }
-    if (waits[0].revents != 0) {
-        (void)!read(sup->signal_fd, drain, sizeof drain);
-    }
+    (void)weir_book_receive(sup);
     for (nfds_t i = 1; i < n; i++) {
         if (waits[i].revents != 0) {
             weir_sup_worker_flush(sup, workers[i], weir_host_clock_ns());

@@ -2,6 +2,7 @@
  * tenant's workers share. */
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/worker_link.h"
+#include "host_backend/supervisor/workers/tenant_row.h"
 #include "host_backend/supervisor/workers/worker_for.h"
 #include "host_backend/supervisor/workers/workers.h"
 
@@ -19,13 +20,14 @@ static struct weir_link_message message_of(const struct weir_supervisor *sup,
 }
 
 /* Does the tenant have its account page? It is made for the tenant's first worker. */
-static bool has_account(struct weir_sup_tenant *tenant)
+static bool has_account(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     void *page;
 
     if (!tenant->account && weir_shared_page_create("weir-account", sizeof *tenant->account,
                                                     &tenant->account_fd, &page) == WEIR_OK) {
         tenant->account = page;
+        weir_sup_tenant_note(sup, tenant);
     }
     return tenant->account != NULL;
 }
@@ -38,7 +40,7 @@ void weir_sup_tenant_join(struct weir_supervisor *sup, struct weir_sup_tenant *t
     if (!weir_sup_worker_is_told(sup, worker)) {
         return;
     }
-    shares = has_account(tenant);
+    shares = has_account(sup, tenant);
     if (!shares) {
         weir_log_error("supervisor: a worker counts for itself worker=%d tenant=%s", worker,
                        tenant->config.name);
@@ -54,6 +56,7 @@ void weir_sup_tenant_tell(struct weir_supervisor *sup, struct weir_sup_tenant *t
 {
     struct weir_link_message message = message_of(sup, tenant, type);
 
+    weir_sup_tenant_note(sup, tenant);
     (void)weir_sup_gate_send(sup, &message, -1);
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         if (!weir_sup_worker_is_told(sup, i) || !weir_sup_serves(sup, i, tenant)) {
@@ -85,6 +88,23 @@ void weir_sup_tenants_tell_gate(struct weir_supervisor *sup)
             struct weir_link_message message = message_of(sup, &sup->tenants[i], WEIR_LINK_TENANT);
 
             (void)weir_sup_gate_send(sup, &message, -1);
+        }
+    }
+}
+
+void weir_sup_tenants_retell(struct weir_supervisor *sup, int worker)
+{
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        struct weir_sup_tenant *tenant = &sup->tenants[i];
+        struct weir_link_message gone = message_of(sup, tenant, WEIR_LINK_TENANT_GONE);
+
+        if (!tenant->used || !weir_sup_serves(sup, worker, tenant)) {
+            continue;
+        }
+        if (tenant->gone) {
+            (void)weir_sup_worker_send(sup, worker, &gone, -1);
+        } else {
+            weir_sup_tenant_join(sup, tenant, worker);
         }
     }
 }

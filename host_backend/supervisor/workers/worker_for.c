@@ -2,6 +2,7 @@
 #include "host_backend/supervisor/workers/worker_for.h"
 
 #include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/workers/tenant_row.h"
 #include "host_backend/supervisor/workers/workers.h"
 
 #include "base/log.h"
@@ -42,10 +43,7 @@ bool weir_sup_has_own_worker(const struct weir_supervisor *sup,
 enum weir_drain weir_sup_drain_of(const struct weir_supervisor *sup,
                                   const struct weir_sup_tenant *tenant)
 {
-    if (sup->drain.all || tenant->drained) {
-        return WEIR_DRAIN_ON;
-    }
-    return sup->drain.closing ? WEIR_DRAIN_RESTARTS : WEIR_DRAIN_OFF;
+    return sup->drain.all || tenant->drained ? WEIR_DRAIN_ON : WEIR_DRAIN_OFF;
 }
 
 const char *weir_sup_devices_of(const struct weir_supervisor *sup,
@@ -125,6 +123,7 @@ int weir_sup_machine_worker(struct weir_supervisor *sup, struct weir_sup_tenant 
     if (tenant->worker < 0) {
         tenant->worker = weir_sup_worker_for(sup, tenant);
         if (tenant->worker >= 0 && !tenant->gone) {
+            weir_sup_tenant_note(sup, tenant);
             weir_sup_tenant_join(sup, tenant, tenant->worker);
         }
     }

@@ -54,6 +54,24 @@ enum weir_status weir_sup_log_open(struct weir_sup_log **ret_log, int *ret_fd)
     return WEIR_OK;
 }
 
+struct weir_sup_log *weir_sup_log_adopt(int fd)
+{
+    struct weir_sup_log *log = fd >= 0 ? calloc(1, sizeof *log) : NULL;
+
+    if (log) {
+        weir_log_rate_init(&log->rate);
+        log->fd = fd;
+    } else if (fd >= 0) {
+        close(fd);
+    }
+    return log;
+}
+
+int weir_sup_log_fd(const struct weir_sup_log *log)
+{
+    return log->fd;
+}
+
 void weir_sup_log_free(struct weir_sup_log *log)
 {
     if (log) {

@@ -26,6 +26,11 @@ struct weir_sup_worker;
  * @return WEIR_OK, WEIR_ERR_NO_DESCRIPTOR, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO
  */
 enum weir_status weir_sup_log_open(struct weir_sup_log **ret_log, int *ret_fd) WEIR_MUST_CHECK;
+/** Read on where the last supervisor has stopped. @param fd  the reading side, taken; -1: there is
+ * none. @return NULL: no memory, or no pipe */
+struct weir_sup_log *weir_sup_log_adopt(int fd);
+/** The reading side, borrowed. */
+int weir_sup_log_fd(const struct weir_sup_log *log);
 /** Close the pipe; unread lines are lost. Accepts NULL. */
 void weir_sup_log_free(struct weir_sup_log *log);
 

@@ -1,14 +1,14 @@
 /*
- * How a process becomes a worker, or the gate process: between fork and exec.
+ * How the keeper starts a worker, or the gate process, and how the next supervisor takes one over.
  *
- * The child gets its descriptors at fixed numbers. All other descriptors of the supervisor are
- * closed, the standard ones too: its output goes into a pipe (worker_log.h). It leaves the
- * supervisor's terminal. Then it becomes the workers' user and gives up its privileges
- * (host_backend/confine/).
+ * The process gets its descriptors at fixed numbers, and none of the supervisor's. Its output goes
+ * into a pipe (worker_log.h). The keeper also holds our ends of link and pipe, and the page that
+ * the process shares with us: so a process does not notice when the supervisor ends.
  */
 #include "host_backend/supervisor/workers/worker_process.h"
 
 #include "host_backend/supervisor/domains/mps.h"
+#include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/workers/worker_log.h"
 #include "host_backend/supervisor/workers/workers.h"
@@ -19,9 +19,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -29,134 +26,75 @@
 /* The link holds few messages, so that another tenant's guest only waits for these behind a flood
  * of one tenant's. */
 #define TO_WORKER_BYTES (128 << 10)
-#define OUT_OF_THE_WAY  16    /* above all numbers that descriptors are moved to */
-#define OOM_SCORE       "100" /* as if it used a tenth of the machine's memory more */
 
-/*
- * Guests' memory is registered at the guests' own addresses, so the worker must not use addresses
- * that programs use. The kernel begins a process's mappings below the room that its stack may take;
- * the worker gives that room up again (worker/main.c). ThreadSanitizer does not support mappings
- * that low: there the worker keeps the usual addresses, and some registrations fail.
- */
-static void lower_mappings(void)
+/* What the next supervisor must know of a worker (WEIR_BOOK_WORKER). Members are only appended. */
+struct row {
+    uint32_t version; /* WEIR_LINK_VERSION of the program that it runs */
+    uint32_t kind;
+    int32_t tenant; /* of its start; a program's worker itself knows its program's */
+    uint32_t domain, program_connections, sm_share_pct, connections;
+    uint32_t native;
+    uint64_t started_ns;
+    char group[WEIR_TENANT_NAME_BYTES];
+    char devices[WEIR_DEVICE_LIST_BYTES];
+};
+
+static struct row row_of(const struct weir_sup_worker *w)
 {
-#ifndef __SANITIZE_THREAD__
-    struct rlimit limit;
+    struct row row = {.version = WEIR_LINK_VERSION,
+                      .kind = w->kind,
+                      .tenant = w->tenant,
+                      .domain = w->program.domain,
+                      .program_connections = w->program.connections,
+                      .sm_share_pct = w->program.sm_share_pct,
+                      .connections = w->connections,
+                      .native = w->program.native,
+                      .started_ns = w->started_ns};
 
-    if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_max == RLIM_INFINITY) {
-        limit.rlim_cur = WEIR_WORKER_STACK_ROOM;
-        (void)setrlimit(RLIMIT_STACK, &limit);
-    }
-#endif
+    memcpy(row.group, w->group, sizeof row.group);
+    memcpy(row.devices, w->devices, sizeof row.devices);
+    return row;
 }
 
-/* Leave the terminal: a process with a terminal can type there for others, and signal its
- * foreground processes. */
-static void leave_terminal(void)
+/* Start the process: descriptor 3 is its link, 4 a worker's listener. */
+static pid_t start(struct weir_supervisor *sup, const struct weir_sup_worker *w, int listener,
+                   const int to_it[2], const int to_keep[3])
 {
-    int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
+    const char *const argv[] = {"weir", w ? "worker" : "gate", NULL};
+    const char *env[WEIR_MPS_VARIABLES + 1][2];
+    struct weir_mps_room_for_texts texts;
+    struct weir_keep_spawn spawn = {.user = sup->worker_user,
+                                    .is_worker = true,
+                                    .lowered = w != NULL,
+                                    .by_file = true,
+                                    .death_signal = SIGKILL};
+    struct row row = w ? row_of(w) : (struct row){.version = WEIR_LINK_VERSION};
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    const int fds[] = {null, to_it[1], to_it[0], listener};
+    struct weir_book_process process = {.spawn = &spawn,
+                                        .argv = argv,
+                                        .env = env,
+                                        .fds = fds,
+                                        .n_fds = listener >= 0 ? 4 : 3,
+                                        .row = &row,
+                                        .row_bytes = sizeof row,
+                                        .row_fds = to_keep,
+                                        .n_row_fds = 3};
+    pid_t pid;
+    int why;
 
-    if (fd >= 0) {
-        (void)ioctl(fd, TIOCNOTTY);
-        close(fd);
-    }
-}
-
-/* Move descriptors to their numbers. dup2() onto itself would keep close-on-exec, and a number may
- * be in use by another of them. */
-static bool place_descriptors(const struct weir_sup_ends *ends)
-{
-    bool listens = ends->listener >= 0;
-    int link = fcntl(ends->link, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY);
-    int log = fcntl(ends->log, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY);
-    int listener = listens ? fcntl(ends->listener, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY) : -1;
-    int null = open("/dev/null", O_RDONLY); /* it may already have the right number */
-
-    if (link < 0 || log < 0 || null < 0 || (listens && listener < 0) ||
-        (null != STDIN_FILENO && dup2(null, STDIN_FILENO) < 0) || dup2(log, STDOUT_FILENO) < 0 ||
-        dup2(log, STDERR_FILENO) < 0 || dup2(link, WEIR_LINK_FD) < 0 ||
-        (listens && dup2(listener, WEIR_LINK_LISTENER_FD) < 0)) {
-        return false;
-    }
-    /* All close on exec anyway, unless close-on-exec was forgotten; old kernels lack
-     * close_range(). */
-    (void)close_range(listens ? WEIR_LINK_LISTENER_FD + 1 : WEIR_LINK_FD + 1, ~0u, 0);
-    return true;
-}
-
-/* Allow locked memory, for the GPU: root is not bound by this limit, other users are. */
-static void allow_locked_memory(void)
-{
-    const struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
-
-    (void)setrlimit(RLIMIT_MEMLOCK, &none); /* even root may not raise it: the limit stays */
-}
-
-/* Let the kernel prefer a worker to the supervisor when the machine is out of memory. The worker
- * inherits the value that systemd has set for the supervisor. After a failure it keeps that. */
-static void be_ended_first(void)
-{
-    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-
-    if (fd >= 0) {
-        (void)!write(fd, OOM_SCORE, sizeof OOM_SCORE - 1);
-        close(fd);
-    }
-}
-
-/* Confine a worker, or exit: an unconfined one would be root. */
-static void confine(const struct weir_confine_user *user)
-{
-    allow_locked_memory();
-    weir_confine_drop_bounding();
-    if (!weir_confine_become(user) || !weir_confine_drop_privileges()) {
-        weir_log_error("supervisor: cannot confine a process user=%s why=\"%s\"",
-                       user->is_other ? user->name : "", strerror(errno));
-        _exit(WEIR_WORKER_EXIT_FAILED);
-    }
-}
-
-/* Become the worker. The child may call any function, since the supervisor has one thread. */
-static _Noreturn void become(struct weir_supervisor *sup, const struct weir_sup_worker *w,
-                             const struct weir_sup_ends *ends, pid_t supervisor)
-{
-    const char *program = sup->params.program ? sup->params.program : "/proc/self/exe";
-    char *argv[] = {(char *)(uintptr_t) "weir", (char *)(uintptr_t)(w ? "worker" : "gate"), NULL};
-    sigset_t none;
-
+    env[0][0] = NULL;
     if (w) {
-        be_ended_first();
-        lower_mappings();
-        weir_mps_environment(sup, w);
+        weir_mps_environment(sup, w, env, &texts);
     }
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    leave_terminal();
-    if (!place_descriptors(ends)) {
-        int why = errno;
-
-        weir_log_error("supervisor: a process cannot start why=\"%s\"", strerror(why));
-        _exit(why == EMFILE || why == ENFILE ? WEIR_WORKER_EXIT_NO_FD : WEIR_WORKER_EXIT_FAILED);
+    pid = null >= 0 ? weir_book_spawn(sup, w ? WEIR_BOOK_WORKER : WEIR_BOOK_GATE,
+                                      w ? (uint64_t)(w - sup->workers) : 0, &process)
+                    : -1;
+    why = errno;
+    if (null >= 0) {
+        close(null);
     }
-    weir_log_for_reader(); /* until exec */
-    confine(&sup->worker_user);
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a change of user would have cleared it */
-    if (getppid() != supervisor) {
-        _exit(WEIR_WORKER_EXIT_FAILED); /* the supervisor died before the line above */
-    }
-    execv(program, argv);
-    weir_log_error("supervisor: cannot execute it program=%s why=\"%s\"", program, strerror(errno));
-    _exit(WEIR_WORKER_EXIT_FAILED);
-}
-
-pid_t weir_sup_fork(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
-                    const struct weir_sup_ends *ends)
-{
-    pid_t self = getpid(), pid = fork();
-
-    if (pid == 0) {
-        become(sup, worker, ends, self);
-    }
+    errno = why;
     return pid;
 }
 
@@ -190,25 +128,24 @@ static enum weir_status open_link(int ret_pair[2])
 }
 
 enum weir_status weir_sup_spawn(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
-                                int listener, pid_t *ret_pid, int *ret_link,
+                                int listener, int page_fd, pid_t *ret_pid, int *ret_link,
                                 struct weir_sup_log **ret_log)
 {
-    struct weir_sup_ends ends = {.listener = listener};
     struct weir_sup_log *log = NULL;
     enum weir_status status;
     pid_t pid = -1;
-    int pair[2];
+    int pair[2], log_fd = -1;
 
     status = open_link(pair);
     if (status != WEIR_OK) {
         return status;
     }
-    ends.link = pair[1];
-    status = weir_sup_log_open(&log, &ends.log);
+    status = weir_sup_log_open(&log, &log_fd);
     if (status == WEIR_OK) {
-        pid = weir_sup_fork(sup, worker, &ends);
+        pid = start(sup, worker, listener, (int[]){pair[1], log_fd},
+                    (int[]){pair[0], weir_sup_log_fd(log), page_fd});
         status = pid < 0 ? status_of_errno(errno) : WEIR_OK;
-        close(ends.log);
+        close(log_fd);
     }
     close(pair[1]);
     if (status != WEIR_OK) {
@@ -220,6 +157,33 @@ enum weir_status weir_sup_spawn(struct weir_supervisor *sup, const struct weir_s
     *ret_link = pair[0];
     *ret_log = log;
     return WEIR_OK;
+}
+
+enum weir_status weir_sup_adopt(struct weir_book_row *row, struct weir_sup_worker *worker,
+                                int *ret_link, struct weir_sup_log **ret_log, int *ret_page_fd)
+{
+    struct row old;
+
+    weir_book_read(row, &old, sizeof old);
+    *ret_link = weir_book_take_fd(row, 0);
+    *ret_page_fd = weir_book_take_fd(row, 2);
+    old.group[sizeof old.group - 1] = old.devices[sizeof old.devices - 1] = 0;
+    if (worker) {
+        *worker = (struct weir_sup_worker){.kind = (enum weir_worker_kind)old.kind,
+                                           .tenant = old.tenant,
+                                           .connections = old.connections,
+                                           .started_ns = old.started_ns,
+                                           .program = {.domain = old.domain,
+                                                       .connections = old.program_connections,
+                                                       .sm_share_pct = old.sm_share_pct,
+                                                       .native = old.native != 0}};
+        memcpy(worker->group, old.group, sizeof old.group);
+        memcpy(worker->devices, old.devices, sizeof old.devices);
+    }
+    *ret_log = weir_sup_log_adopt(weir_book_take_fd(row, 1));
+    return old.version == WEIR_LINK_VERSION || old.version + 1 == WEIR_LINK_VERSION
+               ? WEIR_OK
+               : WEIR_ERR_VERSION;
 }
 
 const char *weir_sup_no_worker_text(enum weir_status status)

@@ -1,6 +1,6 @@
 /*
- * Starts workers by fork and exec of this program, watches their links and SIGCHLD, and restarts
- * them with a growing pause when they die.
+ * Starts workers, watches their links and ends, and restarts them with a growing pause when they
+ * die.
  *
  * After a worker has lived for 30 s, its next pause is short again. If the very first worker cannot
  * open a driver, the supervisor ends, because nobody might read a log.
@@ -11,6 +11,7 @@
  */
 #include "host_backend/supervisor/workers/workers.h"
 #include "host_backend/supervisor/domains/mps.h"
+#include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/extras.h"
 #include "host_backend/supervisor/state/outbox.h"
 #include "host_backend/supervisor/state/sockets.h"
@@ -238,8 +239,8 @@ void weir_sup_tcp_again(struct weir_supervisor *sup)
     }
 }
 
-/* Fork a worker, with its descriptors. */
-static enum weir_status launch(struct weir_supervisor *sup, struct weir_sup_worker *w)
+/* Start a worker's process, with its descriptors. */
+static enum weir_status launch(struct weir_supervisor *sup, struct weir_sup_worker *w, int page_fd)
 {
     enum weir_status status;
     int listener;
@@ -248,7 +249,7 @@ static enum weir_status launch(struct weir_supervisor *sup, struct weir_sup_work
     if (status != WEIR_OK) {
         return status;
     }
-    status = weir_sup_spawn(sup, w, listener, &w->pid, &w->link, &w->log);
+    status = weir_sup_spawn(sup, w, listener, page_fd, &w->pid, &w->link, &w->log);
     if (listener >= 0) {
         close(listener);
     }
@@ -279,7 +280,7 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
     if (status != WEIR_OK) {
         return status;
     }
-    status = launch(sup, w);
+    status = launch(sup, w, page_fd);
     if (status != WEIR_OK) {
         weir_sup_spin_worker_gone(w);
         close(page_fd);
@@ -294,7 +295,7 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
     weir_log_limit_thread(NULL, NULL);
     sup->worker_starts++;
     tell_event(sup, w, WEIR_EVENT_WORKER_STARTED, w->pid, "");
-    (void)send_config(sup, worker, page_fd); /* SIGCHLD reports a worker that is gone */
+    (void)send_config(sup, worker, page_fd); /* the keeper reports a worker that is gone */
     close(page_fd);
     return WEIR_OK;
 }
@@ -393,6 +394,9 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     weir_sup_gate_worker_gone(sup, worker);
     weir_sup_spin_worker_gone(w);
     weir_sup_drop_all(sup, worker);
+    weir_book_drop(sup, WEIR_BOOK_READY, (uint64_t)worker);
+    w->program.stopping |= w->resuming; /* the last supervisor may have told it to stop */
+    w->resuming = false;
     sup->listener->gone(sup, worker);
     remove_endpoint(sup, w);
     if (w->kind == WEIR_WORKER_PROGRAM) {
@@ -458,8 +462,7 @@ void weir_sup_workers_reap(struct weir_supervisor *sup)
         struct weir_sup_worker *w = &sup->workers[i];
         int status;
 
-        while (w->used && w->pid > 0 &&
-               waitpid(w->pid, &status, WNOHANG | WUNTRACED | WCONTINUED) == w->pid) {
+        while (w->used && w->pid > 0 && weir_book_changed(sup, w->pid, &status)) {
             if (WIFSTOPPED(status)) {
                 on_stop(sup, i);
             } else if (WIFCONTINUED(status)) {
@@ -562,6 +565,13 @@ void weir_sup_worker_reads(struct weir_supervisor *sup, int worker,
     }
 }
 
+void weir_sup_worker_note(struct weir_supervisor *sup, int worker)
+{
+    int32_t tenant = sup->workers[worker].tenant;
+
+    weir_book_put(sup, WEIR_BOOK_READY, (uint64_t)worker, &tenant, sizeof tenant, NULL, 0);
+}
+
 void weir_sup_worker_ready(struct weir_supervisor *sup, int worker,
                            const struct weir_status_worker *row)
 {
@@ -572,6 +582,7 @@ void weir_sup_worker_ready(struct weir_supervisor *sup, int worker,
     }
     weir_sup_worker_row(w, row);
     w->ready = true;
+    weir_sup_worker_note(sup, worker);
     weir_mps_serves(sup, w);
     weir_log_info("supervisor: worker ready worker=%d device=\"%.100s\" devices=%.60s "
                   "driver=\"%.100s\"",
@@ -600,8 +611,8 @@ void weir_sup_worker_renew(struct weir_supervisor *sup, int worker, uint32_t con
 static void receive(struct weir_supervisor *sup, int worker)
 {
     struct weir_link_heard heard;
-    enum weir_status status =
-        weir_link_receive(sup->workers[worker].link, &heard.message, &heard.fd);
+    int link = sup->workers[worker].link;
+    enum weir_status status = weir_link_peek(link, &heard.message, &heard.fd);
 
     if (status == WEIR_ERR_AGAIN) {
         return;
@@ -615,6 +626,9 @@ static void receive(struct weir_supervisor *sup, int worker)
         return;
     }
     sup->listener->hears(sup, worker, &heard);
+    if (sup->workers[worker].link == link) { /* else the link is lost, and the message with it */
+        weir_link_consume(link);
+    }
 }
 
 /* Receive messages with a limit on log lines, since a guest that controls a worker may cause any

@@ -36,6 +36,8 @@ void weir_sup_worker_reads(struct weir_supervisor *sup, int worker,
 /** A worker is ready: guests may connect to it. */
 void weir_sup_worker_ready(struct weir_supervisor *sup, int worker,
                            const struct weir_status_worker *row);
+/** Write down for the next supervisor that a worker is ready, and whose it is. */
+void weir_sup_worker_note(struct weir_supervisor *sup, int worker);
 /**
  * A program wants another number of connections in its tenant's own worker, which has no session.
  * From now on guests wait in the tenant's backlog.
@@ -50,6 +52,18 @@ void weir_sup_no_gpu(struct weir_supervisor *sup);
 void weir_sup_workers_close(struct weir_supervisor *sup);
 /** Store a worker's report about itself. */
 void weir_sup_worker_row(struct weir_sup_worker *worker, const struct weir_status_worker *row);
+
+/* adopt.c */
+
+/** Take over the workers of the last supervisor. */
+void weir_sup_workers_adopt(struct weir_supervisor *sup);
+/** Ask these workers what they are doing, and wait for that. All that the answers are about has
+ * been taken over before. */
+void weir_sup_workers_resume(struct weir_supervisor *sup);
+void weir_sup_worker_resumed(struct weir_supervisor *sup, int worker,
+                             const struct weir_link_resumed *resumed);
+/** The configuration is applied: send them what the last supervisor may not have sent. */
+void weir_sup_workers_retell(struct weir_supervisor *sup);
 
 /* worker_process.c */
 
@@ -71,6 +85,8 @@ void weir_sup_tenant_tell(struct weir_supervisor *sup, struct weir_sup_tenant *t
 /** Send a worker the settings and the account page of a tenant that it starts to serve. A worker
  * that is still starting gets them when it reads. */
 void weir_sup_tenant_join(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, int worker);
+/** Send a worker that was taken over what its tenants and their settings are now. */
+void weir_sup_tenants_retell(struct weir_supervisor *sup, int worker);
 /** A worker has ended: give back what it had charged to its tenants' accounts. */
 void weir_sup_tenants_settle(struct weir_supervisor *sup, int worker);
 
@@ -79,6 +95,8 @@ void weir_sup_tenants_settle(struct weir_supervisor *sup, int worker);
 /** Start the gate process, if there is a scheduler.
  * @return WEIR_OK, WEIR_ERR_IO */
 enum weir_status weir_sup_gate_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
+/** Take over the last supervisor's gate process, its GPUs and its page. */
+void weir_sup_gate_adopt(struct weir_supervisor *sup);
 /** Send the gate process changed policies. */
 void weir_sup_gate_configure(struct weir_supervisor *sup);
 /**
@@ -150,10 +168,10 @@ enum weir_status weir_sup_spin_worker_starts(struct weir_supervisor *sup,
 /** A worker has ended: remove its page, if it has one. */
 void weir_sup_spin_worker_gone(struct weir_sup_worker *worker);
 
-/* keeper.c */
+/* chunks.c */
 
 /** Divide this process's limit of descriptors among the tenants: once, at the start. */
-void weir_sup_keeper_init(struct weir_supervisor *sup);
+void weir_sup_chunks_init(struct weir_supervisor *sup);
 /** Take over a chunk's descriptor and hold it; close it if its tenant may have no more
  * descriptors. */
 void weir_sup_keep(struct weir_supervisor *sup, int worker, const struct weir_link_chunk *chunk,
@@ -162,6 +180,8 @@ void weir_sup_keep(struct weir_supervisor *sup, int worker, const struct weir_li
 void weir_sup_drop(struct weir_supervisor *sup, int worker, uint64_t id);
 /** Close the descriptors of all of a worker's chunks. */
 void weir_sup_drop_all(struct weir_supervisor *sup, int worker);
+/** Take over the chunks that the last supervisor has kept. */
+void weir_sup_chunks_adopt(struct weir_supervisor *sup);
 
 /* claims.c */
 

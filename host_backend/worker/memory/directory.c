@@ -20,6 +20,8 @@
 struct question {
     struct question *next;
     struct weir_link_entry *entry; /* the question, then the answer */
+    uint32_t type;
+    int sent_fd; /* went with it; borrowed; or -1 */
     int fd;
     bool is_answered;
 };
@@ -31,6 +33,7 @@ struct weir_directory {
     pthread_cond_t answered;
     struct question *questions;
     uint64_t last_question;
+    uint64_t asked_before; /* last_question when another supervisor came */
     bool is_closed;
 };
 
@@ -97,6 +100,8 @@ static bool ask(struct weir_tenant *tenant, uint32_t type, struct question *ques
     question->entry->question = ++d->last_question;
     question->entry->tenant_index = tenant->index;
     message.entry = *question->entry;
+    question->type = type;
+    question->sent_fd = fd;
     question->next = d->questions;
     d->questions = question;
     pthread_mutex_unlock(&d->lock);
@@ -110,6 +115,22 @@ static bool ask(struct weir_tenant *tenant, uint32_t type, struct question *ques
     forget_locked(d, question);
     pthread_mutex_unlock(&d->lock);
     return question->is_answered;
+}
+
+void weir_directory_resume(struct weir_worker *worker, bool ask_again)
+{
+    struct weir_directory *d = weir_worker_directory(worker);
+
+    pthread_mutex_lock(&d->lock);
+    for (const struct question *q = d->questions; q && ask_again; q = q->next) {
+        if (!q->is_answered && q->entry->question <= d->asked_before) {
+            const struct weir_link_message message = {.type = q->type, .entry = *q->entry};
+
+            (void)!weir_link_send(d->link, &message, q->sent_fd);
+        }
+    }
+    d->asked_before = d->last_question;
+    pthread_mutex_unlock(&d->lock);
 }
 
 CUresult weir_directory_publish(struct weir_tenant *tenant, const struct weir_link_entry *entry,

@@ -33,6 +33,13 @@ bool weir_directory_is_used(const struct weir_tenant *tenant);
 bool weir_directory_new_key(uint8_t ret_key[WEIR_ENTRY_KEY_BYTES]);
 
 /**
+ * Another supervisor has come. Questions that the last one has read and not answered are asked
+ * again, once the answers to all others have come.
+ * @param ask_again  they have.
+ * @thread main
+ */
+void weir_directory_resume(struct weir_worker *worker, bool ask_again);
+/**
  * Publish an entry, and wait until the supervisor has it. For memory, the supervisor takes over the
  * tenant's charge (weir_account_passed_on()).
  *

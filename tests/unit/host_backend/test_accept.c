@@ -188,7 +188,7 @@ static void with_descriptors_left_guests_get_in(void **state)
 static size_t keep(uint32_t tenant, int n)
 {
     struct weir_link_chunk chunk = {.tenant_index = tenant};
-    size_t before = f.sup.keeper.n_kept;
+    size_t before = f.sup.chunks.n_kept;
 
     for (int i = 0; i < n; i++) {
         int fd = dup(f.listen_fd);
@@ -197,7 +197,7 @@ static size_t keep(uint32_t tenant, int n)
         chunk.id = tenant * 1000u + (unsigned)i;
         weir_sup_keep(&f.sup, 0, &chunk, fd);
     }
-    return f.sup.keeper.n_kept - before;
+    return f.sup.chunks.n_kept - before;
 }
 
 static void kept_memory_of_a_tenant_leaves_some_for_all_else(void **state)
@@ -206,18 +206,18 @@ static void kept_memory_of_a_tenant_leaves_some_for_all_else(void **state)
 
     (void)state;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
-    weir_sup_keeper_init(&f.sup);
+    weir_sup_chunks_init(&f.sup);
     assert_int_equal(keep(0, 600), 512 + 2); /* a quarter of all, and a share of its own */
     assert_int_equal(keep(1, 10), 2);
     assert_int_equal(keep(WEIR_CONFIG_TENANTS_MAX, 1), 0);
     weir_sup_drop(&f.sup, 0, 0);
     assert_int_equal(keep(0, 10), 1);
     weir_sup_drop_all(&f.sup, 0);
-    assert_int_equal(f.sup.keeper.n_kept, 0);
+    assert_int_equal(f.sup.chunks.n_kept, 0);
     assert_int_equal(keep(1, 600), 512 + 2);
     weir_sup_drop_all(&f.sup, 0);
-    free(f.sup.keeper.kept);
-    f.sup.keeper.kept = NULL;
+    free(f.sup.chunks.kept);
+    f.sup.chunks.kept = NULL;
 }
 
 int main(void)

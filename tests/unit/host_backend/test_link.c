@@ -3,6 +3,7 @@
 
 #include "../../lib/tl_cmocka.h"
 #include <fcntl.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -97,14 +98,58 @@ static void receive_refuses_too_many_descriptors(void **state)
     assert_int_equal(fd, -1);
 }
 
-static void receive_refuses_another_size(void **state)
+static void receive_refuses_what_is_no_message(void **state)
 {
     struct weir_link_message message;
     int fd;
 
     (void)state;
-    assert_int_equal(send(ends[0], "short", 5, 0), 5);
+    assert_int_equal(send(ends[0], "abc", 3, 0), 3);
     assert_int_equal(weir_link_receive(ends[1], &message, &fd), WEIR_ERR_PEER);
+}
+
+/* The other end may be of the release before this one, or after it. */
+static void receive_takes_shorter_and_longer_messages(void **state)
+{
+    static struct {
+        struct weir_link_message message;
+        char more[16];
+    } longer = {.message = {.type = WEIR_LINK_IDLE, .idle = {.n_guests = 7, .soiled = 1}}};
+    const size_t without_soiled = offsetof(struct weir_link_message, idle.soiled);
+    struct weir_link_message message;
+    int fd;
+
+    (void)state;
+    memset(&message, 0xff, sizeof message);
+    assert_int_equal(send(ends[0], &longer, without_soiled, 0), (int)without_soiled);
+    assert_int_equal(weir_link_receive(ends[1], &message, &fd), WEIR_OK);
+    assert_int_equal(message.idle.n_guests, 7);
+    assert_int_equal(message.idle.soiled, 0);
+    assert_int_equal(send(ends[0], &longer, sizeof longer, 0), (int)sizeof longer);
+    assert_int_equal(weir_link_receive(ends[1], &message, &fd), WEIR_OK);
+    assert_int_equal(message.idle.soiled, 1);
+}
+
+/* A supervisor that ends before consume() leaves the message, and its descriptor, to the next. */
+static void peek_leaves_the_message(void **state)
+{
+    const struct weir_link_message idle = {.type = WEIR_LINK_IDLE}, stop = {.type = WEIR_LINK_STOP};
+    struct weir_link_message message;
+    int fd;
+
+    (void)state;
+    assert_int_equal(weir_link_send(ends[0], &idle, ends[0]), WEIR_OK);
+    assert_int_equal(weir_link_send(ends[0], &stop, -1), WEIR_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(weir_link_peek(ends[1], &message, &fd), WEIR_OK);
+        assert_int_equal(message.type, WEIR_LINK_IDLE);
+        assert_true(fd >= 0);
+        close(fd);
+    }
+    weir_link_consume(ends[1]);
+    assert_int_equal(weir_link_peek(ends[1], &message, &fd), WEIR_OK);
+    assert_int_equal(message.type, WEIR_LINK_STOP);
+    assert_int_equal(fd, -1);
 }
 
 static void receive_sees_the_end(void **state)
@@ -124,7 +169,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(receive_without_descriptors_left_loses_one_message, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(receive_refuses_too_many_descriptors, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(receive_refuses_another_size, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(receive_refuses_what_is_no_message, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(receive_takes_shorter_and_longer_messages, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(peek_leaves_the_message, set_up, tear_down),
         cmocka_unit_test_setup_teardown(receive_sees_the_end, set_up, tear_down),
     };
 

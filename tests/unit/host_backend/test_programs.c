@@ -1,6 +1,8 @@
 /* host_backend/supervisor/workers/programs.c: which workers end for whom. The rest: tests/e2e. */
 #include "programs_fixture.h"
 
+#include "keeper_fixture.h"
+
 static bool was_stopped(int worker)
 {
     struct weir_link_message message;
@@ -498,6 +500,8 @@ static void no_more_than_three_start_at_once(void **state)
     assert_non_null(mkdtemp(folder));
     snprintf(sup.config.run_dir, sizeof sup.config.run_dir, "%s", folder);
     sup.params.program = "/bin/true";
+    pid_t keeper = start_keeper(&sup, folder);
+
     sup.config.workers.spares = 2;
     sup.life.announced = true;
     sup.gate.link = -1;
@@ -519,9 +523,9 @@ static void no_more_than_three_start_at_once(void **state)
         close(ends[i]);
     }
     weir_sup_workers_close(&sup);
+    weir_book_close(&sup, true);
+    assert_int_equal(waitpid(keeper, NULL, 0), keeper);
     assert_int_equal(rmdir(folder), 0);
-    while (waitpid(-1, NULL, 0) > 0) {
-    }
 }
 
 static void a_worker_goes_to_who_has_waited_for_longest(void **state)

@@ -29,8 +29,6 @@
 
 #include <cmocka.h>
 
-#define OUT_OF_THE_WAY 16 /* of a new process's descriptors, for a moment: worker_process.c */
-
 static struct weir_supervisor sup;
 static int link_end; /* the worker's */
 
@@ -388,23 +386,23 @@ static void speak_of(uint32_t tenant)
 static void a_worker_is_heard_about_its_own_tenants_alone(void **state)
 {
     (void)state;
-    weir_sup_keeper_init(&sup);
+    weir_sup_chunks_init(&sup);
     sup.config.quarantine_s = 60;
     sup.tenants[1].worker = 1;
     speak_of(1);
     speak_of(2); /* there is none */
     speak_of(UINT32_MAX);
-    assert_int_equal(sup.keeper.n_kept, 0);
+    assert_int_equal(sup.chunks.n_kept, 0);
     assert_int_equal(sup.tenants[1].faults.sure, 0);
     assert_int_equal(sup.tenants[1].faults.quarantine_end_ns, 0);
     assert_int_equal(sup.tenants[1].refused.sessions, 0);
     speak_of(0);
-    assert_int_equal(sup.keeper.n_kept, 1);
+    assert_int_equal(sup.chunks.n_kept, 1);
     assert_int_equal(sup.tenants[0].faults.sure, 1);
     assert_int_not_equal(sup.tenants[0].faults.quarantine_end_ns, 0);
     assert_int_equal(sup.tenants[0].refused.sessions, 5);
     weir_sup_drop_all(&sup, 0);
-    free(sup.keeper.kept);
+    free(sup.chunks.kept);
 }
 
 /* Its slot may be another's when the worker that has its work still writes into its window. */
@@ -489,43 +487,6 @@ static void a_tenant_without_a_worker_leaves_its_slot(void **state)
     assert_false(sup.tenants[2].used);
 }
 
-/* With so many descriptors free to put others out of the way: how does a process end that would
- * execute true? */
-static int status_with_descriptors_left(int n)
-{
-    struct weir_sup_ends ends = {.link = link_end, .log = STDERR_FILENO};
-    struct rlimit before, few;
-    int status;
-    pid_t pid;
-
-    ends.listener = fcntl(link_end, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY);
-    assert_true(ends.listener >= 0);
-    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
-    few = before;
-    few.rlim_cur = (rlim_t)ends.listener + 1 + (rlim_t)n;
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-    pid = weir_sup_fork(&sup, &sup.workers[0], &ends);
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
-    close(ends.listener);
-    assert_true(pid > 0);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    return status;
-}
-
-/* One that went on without its listener would take another file for it, and close that. */
-static void a_worker_without_room_for_its_descriptors_does_not_start(void **state)
-{
-    (void)state;
-    sup.params.program = "/bin/true";
-    for (int n = 0; n < 3; n++) {
-        int status = status_with_descriptors_left(n);
-
-        assert_true(WIFEXITED(status));
-        assert_int_equal(WEXITSTATUS(status), WEIR_WORKER_EXIT_NO_FD);
-    }
-    assert_int_equal(status_with_descriptors_left(3), 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -558,8 +519,6 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_tenant_without_a_worker_leaves_its_slot, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(a_worker_without_room_for_its_descriptors_does_not_start,
-                                        set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* systemd's readiness protocol without its library: one datagram. */
-#include "host_backend/supervisor/state/notify.h"
+#include "host_backend/config/notify.h"
 
 #include <stddef.h>
 #include <stdlib.h>

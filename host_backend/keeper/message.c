@@ -1,0 +1,77 @@
+/* The messages between the keeper and a supervisor: one packet each, several descriptors. */
+#include "host_backend/keeper/keep.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define HEAD_BYTES offsetof(struct weir_keep_message, data)
+
+bool weir_keep_send(int socket_fd, const struct weir_keep_message *message, const int *fds,
+                    uint32_t n)
+{
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(sizeof(int) * WEIR_FDS_MAX)];
+    } control;
+    struct iovec part = {.iov_base = (void *)(uintptr_t)message,
+                         .iov_len = HEAD_BYTES + message->bytes};
+    struct msghdr packet = {.msg_iov = &part, .msg_iovlen = 1};
+    ssize_t sent;
+
+    if (n > WEIR_FDS_MAX) {
+        errno = E2BIG;
+        return false;
+    }
+    if (n != 0) {
+        memset(&control, 0, sizeof control);
+        control.header.cmsg_level = SOL_SOCKET;
+        control.header.cmsg_type = SCM_RIGHTS;
+        control.header.cmsg_len = CMSG_LEN(n * sizeof *fds);
+        memcpy(CMSG_DATA(&control.header), fds, n * sizeof *fds);
+        packet.msg_control = &control;
+        packet.msg_controllen = CMSG_SPACE(n * sizeof *fds);
+    }
+    do {
+        sent = sendmsg(socket_fd, &packet, MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    return sent == (ssize_t)part.iov_len;
+}
+
+bool weir_keep_receive(int socket_fd, struct weir_keep_message *ret_message,
+                       struct weir_fds *ret_fds)
+{
+    ssize_t n = weir_fd_receive(socket_fd, ret_message, sizeof *ret_message, 0, ret_fds);
+
+    if (n <= 0) {
+        return false;
+    }
+    if ((size_t)n < HEAD_BYTES || ret_message->bytes != (size_t)n - HEAD_BYTES ||
+        ret_fds->fds_cut || ret_fds->bytes_cut) {
+        ret_message->type = WEIR_KEEP_NONE;
+    }
+    return true;
+}
+
+const uint8_t *weir_keep_spawn_row(const struct weir_keep_message *message,
+                                   struct weir_keep_spawn *ret_spawn)
+{
+    size_t words = 0, at;
+
+    if (message->bytes < sizeof *ret_spawn) {
+        return NULL;
+    }
+    memcpy(ret_spawn, message->data, sizeof *ret_spawn);
+    at = sizeof *ret_spawn + (size_t)ret_spawn->row_bytes;
+    if (ret_spawn->row_bytes > message->bytes || at >= message->bytes ||
+        message->data[message->bytes - 1] != 0) {
+        return NULL;
+    }
+    for (size_t i = at; i < message->bytes; i++) {
+        words += message->data[i] == 0;
+    }
+    return ret_spawn->n_argv != 0 && ret_spawn->n_argv <= words && ret_spawn->n_fds <= WEIR_FDS_MAX
+               ? message->data + sizeof *ret_spawn
+               : NULL;
+}
