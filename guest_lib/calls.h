@@ -31,6 +31,7 @@ enum weir_calls_detail {
     WEIR_CALLS_TIMED = 1,     /* all calls are timed */
     WEIR_CALLS_LOGGED = 2,    /* all calls are timed and printed */
     WEIR_CALLS_UNDECIDED = 4, /* no thread has read the environment yet */
+    WEIR_CALLS_WATCHED = 8,   /* all calls are timed, and a profiler is told (profile.h) */
 };
 
 /*
@@ -43,8 +44,9 @@ struct weir_calls_thread {
     struct weir_stats_counts *counts;
     struct weir_inside *inside; /* NULL until the thread first uses a context */
     uint32_t marks;
-    int32_t caller; /* for the current call (proto/wire/caller.h) */
-    uint32_t block; /* number of the thread's block; 0: it has none */
+    int32_t caller;   /* for the current call (proto/wire/caller.h) */
+    uint32_t block;   /* number of the thread's block; 0: it has none */
+    uint32_t profile; /* number of the current call, if it is profiled (profile.h); else 0 */
     uint32_t posts;
     uint64_t start_ns;
     uint64_t wait_start_ns;
@@ -55,13 +57,14 @@ struct weir_calls_last {
     uint64_t start_ns;
     uint64_t ns;
     uint32_t marks;
+    uint32_t profile; /* as in struct weir_calls_thread */
 };
 
 extern __thread struct weir_calls_thread weir_calls_thread __attribute__((visibility("hidden")));
 extern uint32_t weir_calls_detail __attribute__((visibility("hidden"))); /* atomic */
 
 /** The part of weir_calls_begin() for timed calls. @thread any */
-void weir_calls_begin_timed(struct weir_calls_thread *mine);
+void weir_calls_begin_timed(struct weir_calls_thread *mine, enum weir_symbol symbol);
 
 /** The part of weir_calls_end() for all calls except those answered in the guest. @thread any */
 bool weir_calls_end_slow(struct weir_calls_thread *mine, enum weir_symbol symbol, CUresult result);
@@ -90,6 +93,9 @@ static inline void weir_calls_leave(const struct weir_calls_thread *mine)
     }
 }
 
+/** Have all calls that begin from now on watched, or no more. @thread any */
+void weir_calls_watch(bool on);
+
 /** Begin a call. @return what weir_calls_end() needs @thread any */
 static inline struct weir_calls_thread *weir_calls_begin(enum weir_symbol symbol)
 {
@@ -97,12 +103,13 @@ static inline struct weir_calls_thread *weir_calls_begin(enum weir_symbol symbol
     mine->marks = 0;
     mine->caller = weir_caller_of(symbol);
     if (__builtin_expect(__atomic_load_n(&weir_calls_detail, __ATOMIC_RELAXED) != 0, 0)) {
-        weir_calls_begin_timed(mine);
+        weir_calls_begin_timed(mine, symbol);
     }
     return mine;
 }
 
-/** Count the call. @return true: the caller must print it (weir_calls_log_add()) @thread any */
+/** Count the call. @return true: somebody wants to know of it: weir_calls_log_add() must follow
+ * @thread any */
 static inline bool weir_calls_end(struct weir_calls_thread *mine, enum weir_symbol symbol,
                                   CUresult result)
 {

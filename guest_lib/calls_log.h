@@ -32,7 +32,7 @@ struct weir_calls_log_line {
 bool weir_calls_log_wanted(void);
 
 /**
- * Print the call for which weir_calls_end() has just returned true.
+ * Print the call for which weir_calls_end() has just returned true, and tell a profiler of it.
  *
  * @param words  one for each argument, in order, as in proto/calls_log_table.h.
  * @thread any
