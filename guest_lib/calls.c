@@ -8,7 +8,6 @@
 #include "guest_lib/calls.h"
 #include "base/clock.h"
 #include "guest_lib/calls_log.h"
-#include "guest_lib/profile.h"
 #include "guest_lib/state.h"
 #include "proto/calls_log_table.h"
 #include <pthread.h>
@@ -146,7 +145,7 @@ static void decide(void)
     __atomic_fetch_and(&weir_calls_detail, ~(uint32_t)WEIR_CALLS_UNDECIDED, __ATOMIC_RELAXED);
 }
 
-void weir_calls_begin_timed(struct weir_calls_thread *mine, enum weir_symbol symbol)
+void weir_calls_begin_timed(struct weir_calls_thread *mine)
 {
     if (__atomic_load_n(&weir_calls_detail, __ATOMIC_RELAXED) & WEIR_CALLS_UNDECIDED) {
         decide();
@@ -155,9 +154,6 @@ void weir_calls_begin_timed(struct weir_calls_thread *mine, enum weir_symbol sym
     if (detail & (WEIR_CALLS_TIMED | WEIR_CALLS_WATCHED)) {
         mine->marks = WEIR_CALLS_DETAIL;
         mine->start_ns = weir_clock_now_ns();
-    }
-    if (detail & WEIR_CALLS_WATCHED) {
-        weir_guest_profile_begin(mine, symbol);
     }
 }
 

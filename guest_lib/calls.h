@@ -22,7 +22,7 @@
 enum weir_calls_mark {
     WEIR_CALLS_POSTED = 1, /* the thread sent a record that has no reply */
     WEIR_CALLS_WAITED = 2, /* the thread waited for a reply, a word, or room in the ring */
-    WEIR_CALLS_DETAIL = 4, /* the call is timed */
+    WEIR_CALLS_DETAIL = 4, /* the call is timed: weir_calls_log_begin() must follow */
     WEIR_CALLS_LACKED = 8, /* the host had no memory for the thread */
 };
 
@@ -64,7 +64,7 @@ extern __thread struct weir_calls_thread weir_calls_thread __attribute__((visibi
 extern uint32_t weir_calls_detail __attribute__((visibility("hidden"))); /* atomic */
 
 /** The part of weir_calls_begin() for timed calls. @thread any */
-void weir_calls_begin_timed(struct weir_calls_thread *mine, enum weir_symbol symbol);
+void weir_calls_begin_timed(struct weir_calls_thread *mine);
 
 /** The part of weir_calls_end() for all calls except those answered in the guest. @thread any */
 bool weir_calls_end_slow(struct weir_calls_thread *mine, enum weir_symbol symbol, CUresult result);
@@ -103,7 +103,7 @@ static inline struct weir_calls_thread *weir_calls_begin(enum weir_symbol symbol
     mine->marks = 0;
     mine->caller = weir_caller_of(symbol);
     if (__builtin_expect(__atomic_load_n(&weir_calls_detail, __ATOMIC_RELAXED) != 0, 0)) {
-        weir_calls_begin_timed(mine, symbol);
+        weir_calls_begin_timed(mine);
     }
     return mine;
 }

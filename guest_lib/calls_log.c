@@ -297,6 +297,14 @@ static bool is_grave(CUresult result)
     return result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
 }
 
+void weir_calls_log_begin(struct weir_calls_thread *mine, enum weir_symbol symbol,
+                          const uint64_t *words)
+{
+    if (__atomic_load_n(&weir_calls_detail, __ATOMIC_RELAXED) & WEIR_CALLS_WATCHED) {
+        weir_guest_profile_begin(mine, symbol, words);
+    }
+}
+
 void weir_calls_log_add(enum weir_symbol symbol, CUresult result, const uint64_t *words)
 {
     char text[WEIR_CALLS_LOG_LINE_BYTES];

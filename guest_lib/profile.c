@@ -36,11 +36,13 @@ static __thread struct {
 struct symbol_about {
     uint8_t what;           /* enum weir_profile_what */
     int8_t stream;          /* index of the argument that is a stream; -1: there is none */
+    int8_t bytes;           /* .. that is a copy's number of bytes; -1: it is not one argument */
     bool is_async;          /* .. of a copy or fill */
     bool is_thread;         /* NULL means the thread's own stream */
     uint8_t source, target; /* of a copy: enum weir_profile_memory; UNKNOWN: the address says */
 };
 
+_Static_assert((int)WEIR_SYMBOL_COUNT <= (int)WEIR_PROFILE_SYMBOLS, "numbers of symbols");
 static struct symbol_about about[WEIR_SYMBOL_COUNT];
 static pthread_once_t about_once = PTHREAD_ONCE_INIT;
 
@@ -94,6 +96,17 @@ static void sides_of(const char *name, struct symbol_about *ret)
     }
 }
 
+/* Index of an argument; -1: there is none of the name. */
+static int8_t argument_named(const struct weir_calls_log_symbol *symbol, const char *name)
+{
+    for (int k = 0; k < symbol->n_args; k++) {
+        if (strcmp(weir_calls_log_args[symbol->first + k].name, name) == 0) {
+            return (int8_t)k;
+        }
+    }
+    return -1;
+}
+
 static void learn_symbols(void)
 {
     for (int i = 0; i < WEIR_SYMBOL_COUNT; i++) {
@@ -103,12 +116,8 @@ static void learn_symbols(void)
         about[i].is_async = strstr(symbol->name, "Async") != NULL;
         about[i].is_thread = length > 5 && (strcmp(symbol->name + length - 5, "_ptsz") == 0 ||
                                             strcmp(symbol->name + length - 5, "_ptds") == 0);
-        about[i].stream = -1;
-        for (int k = 0; k < symbol->n_args; k++) {
-            if (strcmp(weir_calls_log_args[symbol->first + k].name, "hStream") == 0) {
-                about[i].stream = (int8_t)k;
-            }
-        }
+        about[i].stream = argument_named(symbol, "hStream");
+        about[i].bytes = argument_named(symbol, "ByteCount");
         if (about[i].what == WEIR_PROFILE_COPY) {
             sides_of(symbol->name, &about[i]);
         }
@@ -241,6 +250,7 @@ static void describe(enum weir_symbol symbol, const uint64_t *words, struct weir
     case WEIR_PROFILE_COPY:
         work->source = of->source ? (enum weir_profile_memory)of->source : memory_at(words[1]);
         work->target = of->target ? (enum weir_profile_memory)of->target : memory_at(words[0]);
+        work->bytes = of->bytes >= 0 ? words[of->bytes] : 0;
         break;
     case WEIR_PROFILE_FILL:
         work->value = (uint32_t)words[1];
@@ -274,49 +284,66 @@ static uint32_t next_number(void)
     return number ? number : __atomic_add_fetch(&last_number, 1, __ATOMIC_RELAXED);
 }
 
-void weir_guest_profile_begin(struct weir_calls_thread *thread, enum weir_symbol symbol)
+/* Fill in what is known of a call before it is made. */
+static void name_call(enum weir_symbol symbol, const uint64_t *words, uint8_t bytes[ARGS_MAX],
+                      struct weir_profile_call *call)
 {
+    const struct weir_calls_log_symbol *log = &weir_calls_log_symbols[symbol];
+    memset(call, 0, sizeof *call);
+    call->name = log->name;
+    call->symbol = (uint32_t)symbol;
+    call->words = words;
+    call->word_bytes = bytes;
+    call->n_words = log->n_args < ARGS_MAX ? log->n_args : ARGS_MAX;
+    for (uint32_t i = 0; i < call->n_words; i++) {
+        bytes[i] = bytes_of(&weir_calls_log_args[log->first + i]);
+    }
+}
+
+void weir_guest_profile_begin(struct weir_calls_thread *thread, enum weir_symbol symbol,
+                              const uint64_t *words)
+{
+    WEIR_GUEST_KEEP_ERRNO;
     const struct weir_profile_watch *now = watcher();
-    uint32_t number = mine.runtime;
+    const struct weir_calls_thread before = *thread;
+    struct weir_profile_call call;
+    uint8_t bytes[ARGS_MAX];
     if (!now || mine.in_watcher) {
         return;
     }
-    if (!number) {
-        struct weir_calls_thread before = *thread;
-        number = next_number();
-        mine.in_watcher = true;
-        now->entered(weir_calls_log_symbols[symbol].name, number, thread->start_ns);
-        mine.in_watcher = false;
-        /* The watcher may have made calls. */
-        thread->marks = before.marks;
-        thread->caller = before.caller;
-        thread->start_ns = before.start_ns;
+    if (mine.runtime) {
+        thread->profile = mine.runtime;
+        return;
     }
-    thread->profile = number;
+    name_call(symbol, words, bytes, &call);
+    call.number = next_number();
+    call.start_ns = before.start_ns;
+    mine.in_watcher = true;
+    now->entered(&call);
+    mine.in_watcher = false;
+    /* The watcher may have made calls. */
+    thread->marks = before.marks;
+    thread->caller = before.caller;
+    thread->start_ns = before.start_ns;
+    thread->profile = call.number;
 }
 
 void weir_guest_profile_end(enum weir_symbol symbol, CUresult result, const uint64_t *words)
 {
     WEIR_GUEST_KEEP_ERRNO;
-    const struct weir_calls_log_symbol *log = &weir_calls_log_symbols[symbol];
     const struct weir_calls_last last = weir_calls_last();
     const struct weir_profile_watch *now = watcher();
+    struct weir_profile_call call;
     uint8_t bytes[ARGS_MAX];
-    struct weir_profile_call call = {.name = log->name,
-                                     .number = last.profile,
-                                     .in_runtime = mine.runtime != 0,
-                                     .result = result,
-                                     .start_ns = last.start_ns,
-                                     .end_ns = last.start_ns + last.ns,
-                                     .words = words,
-                                     .word_bytes = bytes,
-                                     .n_words = log->n_args < ARGS_MAX ? log->n_args : ARGS_MAX};
     if (!now || !last.profile) {
         return;
     }
-    for (uint32_t i = 0; i < call.n_words; i++) {
-        bytes[i] = bytes_of(&weir_calls_log_args[log->first + i]);
-    }
+    name_call(symbol, words, bytes, &call);
+    call.number = last.profile;
+    call.in_runtime = mine.runtime != 0;
+    call.result = result;
+    call.start_ns = last.start_ns;
+    call.end_ns = last.start_ns + last.ns;
     if (result == CUDA_SUCCESS && about[symbol].what != WEIR_PROFILE_NOTHING) {
         describe(symbol, words, &call.work);
     }

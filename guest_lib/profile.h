@@ -19,8 +19,10 @@
  */
 bool weir_guest_profile_table(const CUuuid *id, const void **ret_table);
 
-/** A call begins while WEIR_CALLS_WATCHED is set. @thread any; no lock held */
-void weir_guest_profile_begin(struct weir_calls_thread *mine, enum weir_symbol symbol);
+/** A call begins while WEIR_CALLS_WATCHED is set. @param words as weir_calls_log_add().
+ * @thread any; no lock held */
+void weir_guest_profile_begin(struct weir_calls_thread *thread, enum weir_symbol symbol,
+                              const uint64_t *words);
 
 /**
  * The call for which weir_calls_end() has just returned true ends.

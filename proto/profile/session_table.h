@@ -26,6 +26,8 @@
     }
 #define WEIR_PROFILE_TABLE_VERSION 1u
 
+#define WEIR_PROFILE_SYMBOLS 1024u
+
 /* What a call does on the device, or waits for. */
 enum weir_profile_what {
     WEIR_PROFILE_NOTHING,
@@ -61,13 +63,15 @@ struct weir_profile_work {
     uint64_t graph; /* the executable graph's handle */
     uint64_t event; /* the event's handle */
     uint32_t value; /* a fill's */
+    uint64_t bytes; /* of a copy; 0: not known */
     enum weir_profile_memory source, target;
     bool is_async;
 };
 
-/* A call of the Driver API that has returned. */
+/* A call of the Driver API. Of one that begins, result, end_ns and work are 0. */
 struct weir_profile_call {
     const char *name; /* of the symbol, with _v2, _ptsz and so on; never freed */
+    uint32_t symbol;  /* a number that only this symbol has, below WEIR_PROFILE_SYMBOLS */
     uint32_t number;  /* not 0; that of the runtime's call, if one made this call */
     bool in_runtime;  /* a call of the runtime made this call */
     CUresult result;
@@ -94,7 +98,7 @@ struct weir_profile_runtime {
 
 /* All functions run on the thread that makes the call. Calls that they make are not watched. */
 struct weir_profile_watch {
-    void (*entered)(const char *name, uint32_t number, uint64_t start_ns); /* not in the runtime */
+    void (*entered)(const struct weir_profile_call *call); /* none that the runtime makes */
     void (*left)(const struct weir_profile_call *call);
     void (*runtime)(const struct weir_profile_runtime *call);
 };

@@ -22,13 +22,13 @@ static struct weir_profile_call calls[16];
 static uint32_t n_entered, n_left, last_entered;
 static CUresult asked_inside;
 
-static void entered(const char *name, uint32_t number, uint64_t start_ns)
+static void entered(const struct weir_profile_call *call)
 {
     CUdevice device;
-    assert_non_null(name);
-    assert_true(start_ns != 0);
+    assert_non_null(call->name);
+    assert_true(call->start_ns != 0);
     n_entered++;
-    last_entered = number;
+    last_entered = call->number;
     asked_inside = cuCtxGetDevice(&device); /* a watcher's own calls are not told to it */
 }
 
