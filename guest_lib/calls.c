@@ -210,10 +210,13 @@ bool weir_calls_end_slow(struct weir_calls_thread *mine, enum weir_symbol symbol
     if (more.waited) {
         weir_calls_push(now_ns);
     }
-    last = (struct weir_calls_last){mine->start_ns, now_ns - mine->start_ns, marks, mine->profile};
     mine->profile = 0;
-    return timed && (last.profile ||
-                     __atomic_load_n(&weir_calls_detail, __ATOMIC_RELAXED) & WEIR_CALLS_LOGGED);
+    if (timed && (marks & WEIR_CALLS_TOLD ||
+                  __atomic_load_n(&weir_calls_detail, __ATOMIC_RELAXED) & WEIR_CALLS_LOGGED)) {
+        last = (struct weir_calls_last){mine->start_ns, now_ns - mine->start_ns, marks};
+        return true;
+    }
+    return false;
 }
 
 struct weir_calls_last weir_calls_last(void)

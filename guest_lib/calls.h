@@ -24,6 +24,7 @@ enum weir_calls_mark {
     WEIR_CALLS_WAITED = 2, /* the thread waited for a reply, a word, or room in the ring */
     WEIR_CALLS_DETAIL = 4, /* the call is timed: weir_calls_log_begin() must follow */
     WEIR_CALLS_LACKED = 8, /* the host had no memory for the thread */
+    WEIR_CALLS_TOLD = 16,  /* a profiler knows that the call has begun (profile.h) */
 };
 
 enum weir_calls_detail {
@@ -44,9 +45,10 @@ struct weir_calls_thread {
     struct weir_stats_counts *counts;
     struct weir_inside *inside; /* NULL until the thread first uses a context */
     uint32_t marks;
-    int32_t caller;   /* for the current call (proto/wire/caller.h) */
-    uint32_t block;   /* number of the thread's block; 0: it has none */
-    uint32_t profile; /* number of the current call, if it is profiled (profile.h); else 0 */
+    int32_t caller; /* for the current call (proto/wire/caller.h) */
+    uint32_t block; /* number of the thread's block; 0: it has none */
+    uint32_t
+        profile; /* for requests: number of the current call, if its work is recorded; else 0 */
     uint32_t posts;
     uint64_t start_ns;
     uint64_t wait_start_ns;
@@ -57,7 +59,6 @@ struct weir_calls_last {
     uint64_t start_ns;
     uint64_t ns;
     uint32_t marks;
-    uint32_t profile; /* as in struct weir_calls_thread */
 };
 
 extern __thread struct weir_calls_thread weir_calls_thread __attribute__((visibility("hidden")));

@@ -22,10 +22,12 @@
 #define ARGS_MAX 16 /* arguments that are told; no export has more */
 
 static const struct weir_profile_watch *watch; /* atomic; NULL: nobody watches */
+static bool records;                           /* atomic; the host is to record work */
 static uint32_t last_number;                   /* atomic */
 
 /* This thread's calls. (The number that its requests carry is in weir_calls_thread.) */
 static __thread struct {
+    uint32_t number;  /* of the driver's call under way */
     uint32_t runtime; /* number of the runtime's call under way; 0: none */
     uint64_t runtime_start_ns;
     bool in_watcher; /* the watcher runs, and calls functions itself */
@@ -311,21 +313,20 @@ void weir_guest_profile_begin(struct weir_calls_thread *thread, enum weir_symbol
     if (!now || mine.in_watcher) {
         return;
     }
-    if (mine.runtime) {
-        thread->profile = mine.runtime;
-        return;
+    mine.number = mine.runtime ? mine.runtime : next_number();
+    if (!mine.runtime) {
+        name_call(symbol, words, bytes, &call);
+        call.number = mine.number;
+        call.start_ns = before.start_ns;
+        mine.in_watcher = true;
+        now->entered(&call);
+        mine.in_watcher = false;
+        /* The watcher may have made calls. */
+        thread->caller = before.caller;
+        thread->start_ns = before.start_ns;
     }
-    name_call(symbol, words, bytes, &call);
-    call.number = next_number();
-    call.start_ns = before.start_ns;
-    mine.in_watcher = true;
-    now->entered(&call);
-    mine.in_watcher = false;
-    /* The watcher may have made calls. */
-    thread->marks = before.marks;
-    thread->caller = before.caller;
-    thread->start_ns = before.start_ns;
-    thread->profile = call.number;
+    thread->marks = before.marks | WEIR_CALLS_TOLD;
+    thread->profile = __atomic_load_n(&records, __ATOMIC_RELAXED) ? mine.number : 0;
 }
 
 void weir_guest_profile_end(enum weir_symbol symbol, CUresult result, const uint64_t *words)
@@ -335,11 +336,11 @@ void weir_guest_profile_end(enum weir_symbol symbol, CUresult result, const uint
     const struct weir_profile_watch *now = watcher();
     struct weir_profile_call call;
     uint8_t bytes[ARGS_MAX];
-    if (!now || !last.profile) {
+    if (!now || !(last.marks & WEIR_CALLS_TOLD)) {
         return;
     }
     name_call(symbol, words, bytes, &call);
-    call.number = last.profile;
+    call.number = mine.number;
     call.in_runtime = mine.runtime != 0;
     call.result = result;
     call.start_ns = last.start_ns;
@@ -385,9 +386,10 @@ static void runtime_called(const struct weir_common_runtime_call *call)
 
 /* ---------------------------------------------------------------- the table */
 
-static void table_watch(const struct weir_profile_watch *new_watch)
+static void table_watch(const struct weir_profile_watch *new_watch, bool with_records)
 {
     pthread_once(&about_once, learn_symbols);
+    __atomic_store_n(&records, with_records, __ATOMIC_RELAXED);
     /* W1: publishes about[] and the watch. */
     __atomic_store_n(&watch, new_watch, __ATOMIC_RELEASE);
     weir_calls_watch(new_watch != NULL);

@@ -511,9 +511,21 @@ static void fill_tables(void)
     }
 }
 
+/* NVIDIA's tools ask for this table first (seen: libcupti of CUDA 13.0). */
+static const uint8_t tools_id[16] = {0x2c, 0x8e, 0x0a, 0xd8, 0x07, 0x10, 0xab, 0x4e,
+                                     0x90, 0xdd, 0x54, 0x71, 0x9f, 0xe5, 0xf7, 0x4b};
+
 static void log_refused(const CUuuid *id)
 {
+    static bool told;
     const uint8_t *b = (const uint8_t *)id->bytes;
+    if (memcmp(b, tools_id, sizeof tools_id) == 0 && weir_log_level() >= WEIR_LOG_ERROR &&
+        !__atomic_exchange_n(&told, true, __ATOMIC_RELAXED)) {
+        weir_log_error(
+            "front: a profiler or debugger of NVIDIA's (its libcupti, nsys, ncu, cuda-gdb, "
+            "compute-sanitizer) finds no driver here: for torch.profiler and other users of CUPTI "
+            "set LD_PRELOAD=libcupti.so.13 (or .12), for calls WEIR_TRACE");
+    }
     weir_log_debug("front: export table refused id=%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-"
                    "%02x%02x%02x%02x%02x%02x",
                    b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12],

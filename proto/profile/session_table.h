@@ -116,8 +116,8 @@ struct weir_profile_table {
     size_t table_bytes;
     uint32_t version; /* WEIR_PROFILE_TABLE_VERSION */
     /* Watch from now on; NULL: no more. Calls under way may still use the older watch, so it must
-     * stay valid. */
-    void (*watch)(const struct weir_profile_watch *watch);
+     * stay valid. records: the host records their work, for take(). */
+    void (*watch)(const struct weir_profile_watch *watch, bool records);
     /* Take the records of work that has ended, each once. Waits until the host has taken up all
      * earlier work. An error: there is no session, or the host is of a release without records. */
     CUresult (*take)(struct weir_profile_taken *ret_taken);
