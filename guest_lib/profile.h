@@ -31,6 +31,10 @@ void weir_guest_profile_begin(struct weir_calls_thread *thread, enum weir_symbol
  */
 void weir_guest_profile_end(enum weir_symbol symbol, CUresult result, const uint64_t *words);
 
+/** The session is up: if WEIR_PROFILE names a file, have libcupti.so.13 of this library's folder
+ * write a profile there. @thread init_lock held */
+void weir_guest_profile_start(void);
+
 /** In a forked child: nobody watches. @thread the child's only one */
 void weir_guest_profile_in_child(void);
 

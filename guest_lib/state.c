@@ -453,6 +453,8 @@ static CUresult init_locked(void)
     starting = false;
     if (result != CUDA_SUCCESS) {
         weir_guest_stop();
+    } else {
+        weir_guest_profile_start();
     }
     return result;
 }

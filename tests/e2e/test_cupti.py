@@ -1,5 +1,11 @@
 #!/usr/bin/env python3
-"""CUPTI in guests: the rows that a profiler of the program sees."""
+"""CUPTI in guests: the rows that a profiler of the program sees, and `weir profile`."""
+import collections
+import glob
+import json
+import os
+import subprocess
+
 import lib
 
 
@@ -36,6 +42,30 @@ class Cupti(lib.Case):
                           for tenant, n in (("alice", 2000), ("bob", 1000))]
                 for guest in guests:
                     self.ends(host, guest, limit_s=60)
+
+    def profiled(self, host, *args, cwd):
+        done = subprocess.run([lib.places.weir, "profile", *args], env=lib.clean_environment(), cwd=cwd, capture_output=True,
+                              text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_weir_profile_writes_calls_kernels_and_copies(self):
+        host, folder = self.host(), self.folder()
+        run = ("--run-dir", host.run_dir, "--tenant", "alice", "--", lib.places.program("drv_vector_add"))
+        self.profiled(host, "-o", "out.json", *run, cwd=folder)
+        with open(os.path.join(folder, "out.json")) as f:
+            events = [event for event in json.load(f) if event["ph"] == "X"]
+        kinds = collections.Counter(event["cat"] for event in events)
+        launches = {event["args"]["correlation"]: event for event in events if event["name"].startswith("cuLaunchKernel")}
+        kernels = [event for event in events if event["cat"] == "kernel"]
+        self.assertTrue(kernels and kinds["memcpy"] and kinds["driver"], kinds)
+        self.assertEqual(len(kernels), len(launches))
+        for kernel in kernels:
+            launch = launches[kernel["args"]["correlation"]]
+            self.assertGreaterEqual(kernel["ts"], launch["ts"])
+            self.assertGreater(kernel["dur"], 0)
+            self.assertNotEqual(kernel["pid"], launch["pid"])
+        self.profiled(host, *run, cwd=folder)
+        self.assertEqual(len(glob.glob(os.path.join(folder, "weir-profile.[0-9]*.json"))), 1)
 
 
 if __name__ == "__main__":
