@@ -65,6 +65,12 @@ void weir_cupti_work_add(const struct weir_profile_call *call);
 /** Take the host's records, and make the program's of them. @thread any; no lock held */
 void weir_cupti_work_take(void);
 
+/* What the overhead record of a wait in the gate points to: CUPTI's struct, then the cause. */
+struct weir_cupti_gate {
+    uint32_t command_buffer_length, channel_id, channel_type;
+    const char *cause; /* in one word or two */
+};
+
 /* ---------------------------------------------------------------- callback.c */
 
 /** Does the program want callbacks for which all calls must be watched? @thread any */

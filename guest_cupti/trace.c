@@ -147,7 +147,10 @@ static void put_fill(const CUpti_ActivityMemset4 *record)
 
 static void put_wait(const CUpti_ActivityOverhead3 *record)
 {
-    put_event("waits for its turn", "gate", record->start, record->end, record->objectId.deviceId,
+    const struct weir_cupti_gate *gate = record->overheadData;
+    char name[64];
+    (void)snprintf(name, sizeof name, "waits: %s", gate->cause);
+    put_event(name, "gate", record->start, record->end, record->objectId.deviceId,
               GATE_ROW + record->objectId.streamId);
     put("\"correlation\":%u}}", record->correlationId);
 }

@@ -236,9 +236,18 @@ static void record_fill(const struct weir_profile_work *work,
 static void record_gate(const struct weir_profile_work *work,
                         const struct weir_profile_record *from)
 {
-    static struct {
-        uint32_t commandBufferLength, channelID, channelType;
-    } none;
+    static struct weir_cupti_gate causes[WEIR_PROFILE_CAUSES] = {
+        [WEIR_PROFILE_ALONE] = {.cause = "own work"},
+        [WEIR_PROFILE_OWN] = {.cause = "own work"},
+        [WEIR_PROFILE_LIMIT] = {.cause = "SM limit"},
+        [WEIR_PROFILE_CLASS] = {.cause = "higher class"},
+        [WEIR_PROFILE_TURN] = {.cause = "others' turn"},
+        [WEIR_PROFILE_STARVED] = {.cause = "starved others"},
+        [WEIR_PROFILE_FLIGHT] = {.cause = "work in flight"},
+        [WEIR_PROFILE_DOMAIN] = {.cause = "other context"},
+        [WEIR_PROFILE_LINGER] = {.cause = "kept for another"},
+        [WEIR_PROFILE_IDLE] = {.cause = "idle"},
+    };
     if (from->waited_ns < WAIT_MIN_NS || !weir_cupti_wants(CUPTI_ACTIVITY_KIND_OVERHEAD)) {
         return;
     }
@@ -252,7 +261,8 @@ static void record_gate(const struct weir_profile_work *work,
         record->start = from->arrived_ns;
         record->end = from->arrived_ns + from->waited_ns;
         record->correlationId = from->call;
-        record->overheadData = &none;
+        record->overheadData =
+            &causes[from->cause < WEIR_PROFILE_CAUSES ? from->cause : WEIR_PROFILE_ALONE];
     }
 }
 

@@ -22,6 +22,21 @@ enum weir_profile_class {
     WEIR_PROFILE_CLASSES
 };
 
+/* Why work waited: the numbers of the scheduler's causes (sched/causes.def), and 1. */
+enum weir_profile_cause {
+    WEIR_PROFILE_ALONE, /* its tenant was alone: for earlier work of its own */
+    WEIR_PROFILE_OWN,
+    WEIR_PROFILE_LIMIT,
+    WEIR_PROFILE_CLASS,
+    WEIR_PROFILE_TURN,
+    WEIR_PROFILE_STARVED,
+    WEIR_PROFILE_FLIGHT,
+    WEIR_PROFILE_DOMAIN,
+    WEIR_PROFILE_LINGER,
+    WEIR_PROFILE_IDLE,
+    WEIR_PROFILE_CAUSES
+};
+
 struct weir_profile_record {
     uint64_t begin_ns;   /* the device began the work .. */
     uint64_t end_ns;     /* .. and had done it */
@@ -30,7 +45,7 @@ struct weir_profile_record {
     uint64_t bytes;      /* of copies and memsets */
     uint32_t call;       /* the guest's number of the call (struct weir_record, profile) */
     uint8_t class;       /* enum weir_profile_class */
-    uint8_t decided;     /* 1: the scheduler decided when; 0: the tenant was alone */
+    uint8_t cause;       /* enum weir_profile_cause: why it waited last */
     uint16_t device;     /* index in the welcome */
 };
 _Static_assert(sizeof(struct weir_profile_record) == 48, "layout on the wire");

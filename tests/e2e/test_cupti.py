@@ -67,6 +67,21 @@ class Cupti(lib.Case):
         self.profiled(host, *run, cwd=folder)
         self.assertEqual(len(glob.glob(os.path.join(folder, "weir-profile.[0-9]*.json"))), 1)
 
+    def test_weir_profile_shows_the_wait_for_another_tenant(self):
+        host, folder = self.host(), self.folder()
+        self.guest(host, "e2e_steady", tenant="alice").wait_line(".")
+
+        def waits():
+            self.profiled(host, "-o", "out.json", "--run-dir", host.run_dir, "--tenant", "bob", "--",
+                          lib.places.program("drv_batches"), cwd=folder)
+            with open(os.path.join(folder, "out.json")) as f:
+                return [event for event in json.load(f) if event.get("cat") == "gate"]
+
+        rows = lib.until(waits, 40, "bob waits for alice")
+        self.assertRegex(rows[0]["name"], "^waits: [a-z]")
+        self.assertTrue(all(row["dur"] >= 10 for row in rows))
+        self.assertTrue(all(row["tid"] > 1000000 for row in rows))
+
 
 if __name__ == "__main__":
     lib.main()

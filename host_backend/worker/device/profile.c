@@ -35,6 +35,10 @@ _Static_assert((int)WEIR_PROFILE_KERNEL == (int)WEIR_SCHED_KERNEL &&
                    (int)WEIR_PROFILE_D2D == (int)WEIR_SCHED_D2D &&
                    (int)WEIR_PROFILE_MEMSET == (int)WEIR_SCHED_MEMSET,
                "a record has the scheduler's class");
+_Static_assert((int)WEIR_PROFILE_OWN == (int)WEIR_SCHED_CAUSE_OWN + 1 &&
+                   (int)WEIR_PROFILE_DOMAIN == (int)WEIR_SCHED_CAUSE_DOMAIN + 1 &&
+                   (int)WEIR_PROFILE_CAUSES == (int)WEIR_SCHED_CAUSE_COUNT + 1,
+               "a record has the scheduler's cause");
 
 struct weir_profile_span {
     struct weir_profile_record record;
@@ -215,7 +219,8 @@ void weir_profile_begins(struct weir_session *session, const struct weir_host_st
     span->given_ns = weir_clock_now_ns();
     span->stream = stream->o.handle;
     span->record.waited_ns = span->given_ns - span->record.arrived_ns;
-    span->record.decided = pass->queue && pass->item;
+    span->record.cause =
+        pass->queue && pass->item ? (uint8_t)(pass->cause + 1) : WEIR_PROFILE_ALONE;
     (void)session->driver->cuEventRecord(span->begin, weir_host_stream_at(stream));
 }
 
