@@ -6,6 +6,9 @@
  *   /usr/lib64                the same in RHEL and its kin, SUSE and Arch
  *   /usr/local/nvidia/lib64   LD_LIBRARY_PATH of nvidia/cuda images names it; it is searched first
  *
+ * libcupti is in the last alone: an image may have its own in the others, which programs without
+ * Weir's libcuda need.
+ *
  * The names: libcuda.so.1 is what programs and libcudart load; libcuda.so what some programs load
  * and compilers link with -lcuda; libnvidia-ml.so.1 is NVML.
  *
@@ -43,6 +46,8 @@ static const struct {
     {"libcuda.so.1", NVIDIA_FOLDER "/libcuda.so.1"},
     {"libcuda.so.1", NVIDIA_FOLDER "/libcuda.so"},
     {"libnvidia-ml.so.1", NVIDIA_FOLDER "/libnvidia-ml.so.1"},
+    {"libcupti.so.12", NVIDIA_FOLDER "/libcupti.so.12"},
+    {"libcupti.so.13", NVIDIA_FOLDER "/libcupti.so.13"},
 };
 #define N_LIBRARIES (sizeof libraries / sizeof libraries[0])
 _Static_assert(N_LIBRARIES < WEIR_CONTAINER_MOUNTS_MAX, "room for nvidia-smi, too");

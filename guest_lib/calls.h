@@ -22,8 +22,9 @@
 enum weir_calls_mark {
     WEIR_CALLS_POSTED = 1, /* the thread sent a record that has no reply */
     WEIR_CALLS_WAITED = 2, /* the thread waited for a reply, a word, or room in the ring */
-    WEIR_CALLS_DETAIL = 4, /* the call is timed */
+    WEIR_CALLS_DETAIL = 4, /* the call is timed: weir_calls_log_begin() must follow */
     WEIR_CALLS_LACKED = 8, /* the host had no memory for the thread */
+    WEIR_CALLS_TOLD = 16,  /* a profiler knows that the call has begun (profile.h) */
 };
 
 enum weir_calls_detail {
@@ -31,6 +32,7 @@ enum weir_calls_detail {
     WEIR_CALLS_TIMED = 1,     /* all calls are timed */
     WEIR_CALLS_LOGGED = 2,    /* all calls are timed and printed */
     WEIR_CALLS_UNDECIDED = 4, /* no thread has read the environment yet */
+    WEIR_CALLS_WATCHED = 8,   /* all calls are timed, and a profiler is told (profile.h) */
 };
 
 /*
@@ -45,6 +47,8 @@ struct weir_calls_thread {
     uint32_t marks;
     int32_t caller; /* for the current call (proto/wire/caller.h) */
     uint32_t block; /* number of the thread's block; 0: it has none */
+    uint32_t
+        profile; /* for requests: number of the current call, if its work is recorded; else 0 */
     uint32_t posts;
     uint64_t start_ns;
     uint64_t wait_start_ns;
@@ -90,6 +94,9 @@ static inline void weir_calls_leave(const struct weir_calls_thread *mine)
     }
 }
 
+/** Have all calls that begin from now on watched, or no more. @thread any */
+void weir_calls_watch(bool on);
+
 /** Begin a call. @return what weir_calls_end() needs @thread any */
 static inline struct weir_calls_thread *weir_calls_begin(enum weir_symbol symbol)
 {
@@ -102,7 +109,8 @@ static inline struct weir_calls_thread *weir_calls_begin(enum weir_symbol symbol
     return mine;
 }
 
-/** Count the call. @return true: the caller must print it (weir_calls_log_add()) @thread any */
+/** Count the call. @return true: somebody wants to know of it: weir_calls_log_add() must follow
+ * @thread any */
 static inline bool weir_calls_end(struct weir_calls_thread *mine, enum weir_symbol symbol,
                                   CUresult result)
 {

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "guest_lib/calls.h"
 #include "guest_lib/lock.h"
+#include "guest_lib/profile.h"
 #include "proto/calls_log_table.h"
 #include "proto/errors.h"
 #include <errno.h>
@@ -296,11 +297,23 @@ static bool is_grave(CUresult result)
     return result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
 }
 
+void weir_calls_log_begin(struct weir_calls_thread *mine, enum weir_symbol symbol,
+                          const uint64_t *words)
+{
+    if (__atomic_load_n(&weir_calls_detail, __ATOMIC_RELAXED) & WEIR_CALLS_WATCHED) {
+        weir_guest_profile_begin(mine, symbol, words);
+    }
+}
+
 void weir_calls_log_add(enum weir_symbol symbol, CUresult result, const uint64_t *words)
 {
     char text[WEIR_CALLS_LOG_LINE_BYTES];
     struct weir_calls_log_line line = {.text = text, .room = sizeof text};
     struct weir_calls_last call = weir_calls_last();
+    weir_guest_profile_end(symbol, result, words);
+    if (!(__atomic_load_n(&weir_calls_detail, __ATOMIC_RELAXED) & WEIR_CALLS_LOGGED)) {
+        return;
+    }
     (call_log.json ? put_json : put_text)(&line, &call, symbol, result, words);
     pthread_mutex_lock(&call_log.lock);
     if (call_log.fd >= 0 && !call_log.finished) {

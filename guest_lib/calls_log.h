@@ -31,8 +31,14 @@ struct weir_calls_log_line {
 /** Does the environment ask for a call log that can be written? Opens the file. @thread any */
 bool weir_calls_log_wanted(void);
 
+struct weir_calls_thread;
+
+/** A timed call begins: tell a profiler. @param words as weir_calls_log_add(). @thread any */
+void weir_calls_log_begin(struct weir_calls_thread *mine, enum weir_symbol symbol,
+                          const uint64_t *words);
+
 /**
- * Print the call for which weir_calls_end() has just returned true.
+ * Print the call for which weir_calls_end() has just returned true, and tell a profiler of it.
  *
  * @param words  one for each argument, in order, as in proto/calls_log_table.h.
  * @thread any

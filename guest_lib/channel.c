@@ -415,6 +415,7 @@ static struct weir_record *encode(const struct weir_channel *channel, enum weir_
     record->op = (uint16_t)op;
     record->flags = posted ? WEIR_RECORD_POSTED : 0;
     record->status = weir_calls_thread.caller;
+    record->profile = weir_calls_thread.profile;
     if (channel->device_of_thread) {
         record->device = channel->device_of_thread();
     }

@@ -13,6 +13,7 @@
 #include "guest_lib/export_tables.h"
 #include "guest_lib/limits.h"
 #include "guest_lib/memory.h"
+#include "guest_lib/profile.h"
 #include "guest_lib/visible.h"
 #include "guest_lib/vmm.h"
 #include "proto/guest_calls.h"
@@ -91,6 +92,7 @@ static void set_phase(enum weir_guest_phase phase)
 
 static void in_forked_child(void)
 {
+    weir_guest_profile_in_child();
     weir_calls_in_child();
     if (weir_guest_phase_now() == WEIR_PHASE_READY || starting) {
         struct weir_transport *transport = weir_guest.channel.transport;
@@ -451,6 +453,8 @@ static CUresult init_locked(void)
     starting = false;
     if (result != CUDA_SUCCESS) {
         weir_guest_stop();
+    } else {
+        weir_guest_profile_start();
     }
     return result;
 }

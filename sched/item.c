@@ -143,6 +143,13 @@ void causes_count(const struct weir_sched *sched, struct item *item)
     }
 }
 
+enum weir_sched_cause weir_sched_item_cause(const struct weir_sched *sched, weir_sched_id id)
+{
+    const struct item *item = table_get(&sched->items, id);
+
+    return item ? (enum weir_sched_cause)item->why.cause : WEIR_SCHED_CAUSE_OWN;
+}
+
 const struct weir_sched_wait *weir_sched_queue_waits(const struct weir_sched *sched,
                                                      weir_sched_id id)
 {

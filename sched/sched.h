@@ -407,6 +407,10 @@ struct weir_sched_wait {
 /* For each cause a row without a tenant, and the first eight pairs of a cause and a tenant. */
 #define WEIR_SCHED_WAIT_ROWS (WEIR_SCHED_CAUSE_COUNT + 8)
 
+/** The cause for which an item waited last, or waits. OWN also if it did not wait, and if there is
+ * no such item. @thread owner, also in a call of the environment */
+enum weir_sched_cause weir_sched_item_cause(const struct weir_sched *sched, weir_sched_id item);
+
 /** Add a wait to a table: to the row of its pair, a free one, or the cause's without a tenant.
  * @param rows  WEIR_SCHED_WAIT_ROWS of them; zeroed: empty. @thread owner */
 void weir_sched_wait_add(struct weir_sched_wait *rows, const struct weir_sched_wait *wait);

@@ -2,6 +2,7 @@
 #include "guest_lib/entry.h"
 #include "guest_lib/export_tables.h"
 #include "guest_lib/monitor.h"
+#include "guest_lib/profile.h"
 #include "proto/common/common.h"
 #include "proto/guest_hand.h"
 
@@ -12,7 +13,9 @@ CUresult weir_guest_cuInit(unsigned int Flags)
 
 CUresult weir_guest_cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTableId)
 {
-    if (ppExportTable && pExportTableId && weir_monitor_table(pExportTableId, ppExportTable)) {
+    if (ppExportTable && pExportTableId &&
+        (weir_monitor_table(pExportTableId, ppExportTable) ||
+         weir_guest_profile_table(pExportTableId, ppExportTable))) {
         return CUDA_SUCCESS;
     }
     weir_guest_export_tables_start(); /* tables are handed out before cuInit */

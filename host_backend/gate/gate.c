@@ -261,6 +261,7 @@ static enum weir_status through(struct weir_gate_queue *q, const struct weir_gat
     pass->place = gate->share_pct == 0 ? item->place : (struct weir_sched_place){0};
     pass->beside_bytes = item->beside_bytes;
     pass->level = item->level;
+    pass->cause = item->cause;
     pass->stoppable = item->stoppable;
     return WEIR_OK;
 }

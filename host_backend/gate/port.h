@@ -33,7 +33,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define WEIR_GATE_PORT_VERSION  3u
+#define WEIR_GATE_PORT_VERSION  4u
 #define WEIR_GATE_PORT_DEVICES  16u    /* devices of a worker */
 #define WEIR_GATE_PORT_REQUESTS 8192u  /* a power of two */
 #define WEIR_GATE_PORT_ORDERS   256u   /* a power of two */
@@ -132,6 +132,7 @@ struct weir_gate_slot {
     uint32_t sure;         /* ns is reliable */
     uint64_t ns;           /* the predicted duration; 0: not known */
     uint32_t beside_bytes; /* as in weir_gate_pass */
+    uint32_t cause;        /* enum weir_sched_cause: why it waited last */
 };
 
 struct weir_gate_orders {

@@ -25,6 +25,7 @@ struct weir_gate_item {
     enum weir_sched_level level; /* valid once granted, as place is */
     struct weir_sched_place place;
     uint32_t beside_bytes;       /* as in weir_gate_pass */
+    uint8_t cause;               /* likewise */
     bool sure;                   /* its predicted duration is reliable */
     struct weir_gate_slot *slot; /* the slot in which the gate process grants the item */
     uint32_t sequence;           /* sequence number of its arrival */

@@ -109,6 +109,7 @@ bool weir_gate_is_granted(struct weir_gate_item *item)
     item->beside_bytes = slot->beside_bytes;
     item->level = slot->level < WEIR_SCHED_LEVEL_COUNT ? (enum weir_sched_level)slot->level
                                                        : WEIR_SCHED_PLAIN;
+    item->cause = slot->cause < WEIR_SCHED_CAUSE_COUNT ? (uint8_t)slot->cause : 0;
     item->sure = slot->sure != 0;
     atomic_store_explicit(&item->granted, true, memory_order_release);
     return true;

@@ -12,6 +12,7 @@
 #include "host_backend/worker/device/fault.h"
 #include "host_backend/worker/device/order.h"
 #include "host_backend/worker/device/prints.h"
+#include "host_backend/worker/device/profile.h"
 #include "host_backend/worker/device/put_off.h"
 #include "host_backend/worker/memory/away.h"
 #include "host_backend/worker/memory/holdings.h"
@@ -331,6 +332,7 @@ void weir_session_clear(struct weir_session *session)
     weir_admission_session_gone(s);
     release_memory(s);
     weir_put_off_finish(s);
+    weir_profile_end(s);
     weir_session_work_streams_end(s);
     if (!s->about->monitor) {
         weir_context_limits_leave(s->tenant);

@@ -329,6 +329,7 @@ static void handle(struct weir_session *s, const struct weir_record *record)
     s->op.code = record->op;
     s->op.seq = record->seq;
     s->op.caller = record->status;
+    s->op.profile = record->profile;
     s->op.posted = posted;
     s->op.tries = 0;
     s->op.hoped = false;

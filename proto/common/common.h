@@ -45,6 +45,24 @@ struct weir_common_ops {
     CUresult (*module_function)(CUmodule module, unsigned int index, CUfunction *ret_function);
 };
 
+/* A call of the CUDA runtime, at its begin or at its end. Pointers are borrowed. */
+struct weir_common_runtime_call {
+    uint32_t id;   /* the runtime's number of its function */
+    uint32_t site; /* 0: begin, 1: end */
+    const char *name;
+    const void *params;
+    int *result; /* cudaError_t; valid at the end */
+    uint64_t *scratch;
+    CUcontext context;
+    const void *symbol;
+};
+
+/**
+ * Have each call of the runtime in this process told, on the thread that makes it; NULL: no more.
+ * @thread any; a call under way may still be told
+ */
+void weir_common_watch_runtime(void (*told)(const struct weir_common_runtime_call *call));
+
 /**
  * Name the library behind the tables. Before the first call of weir_common_export_table().
  *

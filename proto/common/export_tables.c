@@ -53,12 +53,62 @@ static CUresult cudart_primary_context(CUcontext *ret_context, CUdevice device)
     return front->primary_context(device, ret_context);
 }
 
-/* ---- TOOLS_RUNTIME_CALLBACK_HOOKS: enable words that callers keep and read for ever. */
+/*
+ * ---- TOOLS_RUNTIME_CALLBACK_HOOKS: enable words that callers keep and read for ever.
+ *
+ * The runtime reads the first array as 32-bit words, one for each of its functions by the numbers
+ * of cupti_runtime_cbid.h. Where the word is not 0, it calls slot 1 at the begin and at the end of
+ * the function, with the number and a struct, here runtime_call. (Seen in libcudart 13.0.)
+ */
 
 #define HOOK_WORDS_A 1024 /* both counts are those of drivers 535 and 550 */
 #define HOOK_WORDS_B 14
 static uint64_t hook_words_a[HOOK_WORDS_A];
 static uint64_t hook_words_b[HOOK_WORDS_B];
+
+struct runtime_call {
+    uint32_t bytes; /* 0x78 */
+    uint32_t pad;
+    uint64_t unknown[3];
+    uint64_t *scratch;
+    int *result;
+    const char *name;
+    const void *params;
+    CUcontext context;
+    uint64_t unknown_too;
+    uint32_t id;
+    uint32_t site; /* 0: begin, 1: end */
+    const void *symbol;
+};
+_Static_assert(offsetof(struct runtime_call, symbol) == 88, "as the runtime lays it out");
+
+typedef void (*runtime_told_fn)(const struct weir_common_runtime_call *call);
+static runtime_told_fn runtime_told; /* atomic; NULL: nobody wants to know */
+
+static CUresult hooks_called(uint32_t id, const struct runtime_call *call)
+{
+    runtime_told_fn told = __atomic_load_n(&runtime_told, __ATOMIC_ACQUIRE);
+    if (told && call && call->bytes >= offsetof(struct runtime_call, symbol) + sizeof(void *)) {
+        const struct weir_common_runtime_call about = {.id = id,
+                                                       .site = call->site,
+                                                       .name = call->name,
+                                                       .params = call->params,
+                                                       .result = call->result,
+                                                       .scratch = call->scratch,
+                                                       .context = call->context,
+                                                       .symbol = call->symbol};
+        told(&about);
+    }
+    return CUDA_SUCCESS;
+}
+
+void weir_common_watch_runtime(runtime_told_fn told)
+{
+    __atomic_store_n(&runtime_told, told, __ATOMIC_RELEASE);
+    for (int i = 0; i < HOOK_WORDS_A; i++) {
+        __atomic_store_n(&hook_words_a[i], told ? UINT64_C(0x100000001) : 0, __ATOMIC_RELAXED);
+    }
+}
 
 static CUresult hooks_words_a(void **ret_words, size_t *ret_count)
 {
@@ -352,9 +402,9 @@ enum {
 
 static void *cudart_table[CUDART_SLOTS] = {
     SIZE(CUDART_SLOTS), NS, SLOT(cudart_primary_context), NS, NS, NS, NS, NS, NS, NS, NULL, NS, NS};
-static void *hooks_table[HOOKS_SLOTS] = {SIZE(HOOKS_SLOTS),  SLOT(succeed),    SLOT(hooks_words_a),
-                                         SLOT(succeed),      SLOT(hooks_zero), SLOT(succeed),
-                                         SLOT(hooks_words_b)};
+static void *hooks_table[HOOKS_SLOTS] = {
+    SIZE(HOOKS_SLOTS), SLOT(hooks_called), SLOT(hooks_words_a), SLOT(succeed),
+    SLOT(hooks_zero),  SLOT(succeed),      SLOT(hooks_words_b)};
 static void *tls_table[TLS_SLOTS] = {SIZE(TLS_SLOTS), SLOT(succeed), SLOT(tls_current_context)};
 static void *storage_table[4] = {SLOT(storage_put), SLOT(storage_delete), SLOT(storage_get), NULL};
 static void *checks_table[CHECKS_SLOTS] = {SIZE(CHECKS_SLOTS), NS, SLOT(checks_context),
@@ -461,9 +511,21 @@ static void fill_tables(void)
     }
 }
 
+/* NVIDIA's tools ask for this table first (seen: libcupti of CUDA 13.0). */
+static const uint8_t tools_id[16] = {0x2c, 0x8e, 0x0a, 0xd8, 0x07, 0x10, 0xab, 0x4e,
+                                     0x90, 0xdd, 0x54, 0x71, 0x9f, 0xe5, 0xf7, 0x4b};
+
 static void log_refused(const CUuuid *id)
 {
+    static bool told;
     const uint8_t *b = (const uint8_t *)id->bytes;
+    if (memcmp(b, tools_id, sizeof tools_id) == 0 && weir_log_level() >= WEIR_LOG_ERROR &&
+        !__atomic_exchange_n(&told, true, __ATOMIC_RELAXED)) {
+        weir_log_error(
+            "front: a profiler or debugger of NVIDIA's (its libcupti, nsys, ncu, cuda-gdb, "
+            "compute-sanitizer) finds no driver here: for torch.profiler and other users of CUPTI "
+            "set LD_PRELOAD=libcupti.so.13 (or .12), for calls WEIR_TRACE");
+    }
     weir_log_debug("front: export table refused id=%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-"
                    "%02x%02x%02x%02x%02x%02x",
                    b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12],
@@ -489,6 +551,11 @@ CUresult weir_common_export_table(const void **ret_table, const CUuuid *id)
 }
 
 #else /* !WEIR_WITH_EXPORT_TABLES */
+
+void weir_common_watch_runtime(void (*told)(const struct weir_common_runtime_call *call))
+{
+    (void)told;
+}
 
 CUresult weir_common_export_table(const void **ret_table, const CUuuid *id)
 {

@@ -56,10 +56,13 @@ def around_nothing(_entry, _symbol):
 
 
 def around_counted(model):
-    """Every call of the guest is counted, and printed if somebody wants that (guest_lib/calls.h)."""
+    """Every call of the guest is counted, and told if somebody wants that (guest_lib/calls.h)."""
     def around(entry, symbol):
         words = ", ".join(as_word(model, p) for p in entry.params) or "0"
-        return ([f"    struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_{symbol});"],
+        return ([f"    struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_{symbol});",
+                 "    if (__builtin_expect(weir_me->marks & WEIR_CALLS_DETAIL, 0)) {",
+                 f"        const uint64_t weir_words[] = {{{words}}};",
+                 f"        weir_calls_log_begin(weir_me, WEIR_SYMBOL_{symbol}, weir_words);", "    }"],
                 [f"    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_{symbol}, weir_rc), 0)) {{",
                  f"        const uint64_t weir_words[] = {{{words}}};",
                  f"        weir_calls_log_add(WEIR_SYMBOL_{symbol}, weir_rc, weir_words);", "    }"])

@@ -27,7 +27,13 @@ struct weir_record {
     uint8_t device;     /* of a request: the sending thread's device, as an index in the welcome */
     uint64_t seq;       /* the sender's number; a reply has its request's number */
     int32_t status;     /* of a reply: CUresult; of a request: the caller (proto/wire/caller.h) */
-    uint32_t deferred_seq; /* of a reply to a remote guest: deferred_seq of the segment's header */
+    union {
+        /* Of a reply to a remote guest: deferred_seq of the segment's header. */
+        uint32_t deferred_seq;
+        /* Of a request: the guest's number of the call, if it wants a record of the call's work
+         * (proto/profile/record.h); 0: it does not. */
+        uint32_t profile;
+    };
     uint32_t deferred_error;
     uint32_t sticky_error;
 };

@@ -51,6 +51,19 @@ class Elf(lib.Case):
     def test_soname(self):
         self.assertIn("[libcuda.so.1]", self.readelf("-d"))
 
+    def test_libcupti_is_as_careful(self):
+        for major in ("12", "13"):
+            library = os.path.join(lib.places.guest_lib, f"libcupti.so.{major}")
+            with self.subTest(library=library):
+                dynamic, symbols = self.readelf("-d", library=library), self.readelf("--dyn-syms", library=library)
+                self.assertIn(f"[libcupti.so.{major}]", dynamic)
+                self.assertLessEqual(set(re.findall(r"NEEDED.*\[(.*)\]", dynamic)), ALLOWED)
+                self.assertNotRegex(dynamic, r"RUNPATH|RPATH|TEXTREL")
+                versions = {(int(a), int(b)) for a, b in re.findall(r"GLIBC_(\d+)\.(\d+)", symbols)}
+                self.assertLessEqual(max(versions), NEWEST_GLIBC)
+                self.assertIn(f"cuptiActivityEnable@@libcupti.so.{major}", symbols)
+                self.assertEqual({n for n in self.exports(library) if not n.startswith(("cupti", "libcupti.so."))}, set())
+
     def test_no_path_inside(self):
         self.assertNotRegex(self.readelf("-d"), r"RUNPATH|RPATH|TEXTREL")
 

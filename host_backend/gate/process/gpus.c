@@ -20,9 +20,9 @@ static void on_start(void *user, weir_sched_id id, void *item_user,
 {
     struct served_item *item = item_user;
     struct weir_gate_slot *slot = item->queue->slot;
+    const struct served_gpu *gpu = user;
 
-    (void)user;
-    (void)id;
+    slot->cause = (uint32_t)weir_sched_item_cause(gpu->sched, id);
     slot->place = *place;
     slot->level = (uint32_t)level;
     slot->beside_bytes = place->block_limit != 0

@@ -78,6 +78,15 @@ static inline CUresult weir_session_enter(struct weir_session *session, uint32_t
                                                           : CUDA_SUCCESS;
 }
 
+/** cuEventElapsedTime, of which older and newer drivers have different versions. */
+static inline CUresult weir_event_elapsed(const struct weir_driver *driver, float *ret_ms,
+                                          CUevent start, CUevent end)
+{
+    return weir_driver_has(driver, cuEventElapsedTime_v2)
+               ? driver->cuEventElapsedTime_v2(ret_ms, start, end)
+               : driver->cuEventElapsedTime(ret_ms, start, end);
+}
+
 /** The current device's stream for clearing memory. */
 CUresult weir_session_work_stream(struct weir_session *session, CUstream *ret_stream);
 /** Destroy these streams of all devices. */

@@ -106,9 +106,7 @@ CUresult weir_host_event_mark(struct weir_session *s, const struct weir_op_event
 static CUresult elapsed(struct weir_session *s, const struct weir_host_event *start,
                         const struct weir_host_event *end, float *ret_milliseconds)
 {
-    return weir_driver_has(s->driver, cuEventElapsedTime_v2)
-               ? s->driver->cuEventElapsedTime_v2(ret_milliseconds, start->o.native, end->o.native)
-               : s->driver->cuEventElapsedTime(ret_milliseconds, start->o.native, end->o.native);
+    return weir_event_elapsed(s->driver, ret_milliseconds, start->o.native, end->o.native);
 }
 
 CUresult weir_host_event_elapsed(struct weir_session *s, const struct weir_op_event_elapsed_in *in,

@@ -28,6 +28,7 @@ struct weir_host_calls;
 struct weir_managed;
 struct weir_object;
 struct weir_platform;
+struct weir_profile;
 struct weir_record;
 struct weir_session;
 struct weir_region_end;
@@ -58,6 +59,7 @@ struct weir_operation {
     bool answer_later; /* the reply comes when a word is written (weir_session_word_wait()) */
     uint64_t seq;
     int32_t caller;   /* from the guest: the function that sends it (proto/wire/caller.h) */
+    uint32_t profile; /* from the guest: number of a call that it profiles; 0: it does not */
     const void *bulk; /* data that came with the record */
     size_t bulk_bytes;
     const void *reply_bulk; /* data that goes with the reply; borrowed from the segment */
@@ -87,6 +89,7 @@ struct weir_session_devices {
     struct weir_placed_graph *placed; /* executable graphs for parts of them (device/place.c) */
     /* Memory that moves to and from them (memory/managed.h); NULL: none. Its thread writes. */
     struct weir_managed *_Atomic managed;
+    struct weir_profile *profile; /* records of profiled work (device/profile.h); NULL: none yet */
 };
 
 /*

@@ -6,6 +6,7 @@
 #include "host_backend/worker/device/order.h"
 #include "host_backend/worker/device/place.h"
 #include "host_backend/worker/device/prints.h"
+#include "host_backend/worker/device/profile.h"
 #include "host_backend/worker/session/graph_holds.h"
 #include "host_backend/worker/twins/forms.h"
 #include "host_backend/worker/twins/orders.h"
@@ -137,6 +138,22 @@ static CUresult call_driver(struct weir_session *s, struct weir_host_stream *str
     return result;
 }
 
+/* Launch the original of a kernel, or other work that has no twin. */
+static CUresult give_original(struct weir_session *s, struct weir_host_stream *stream,
+                              const struct weir_submission *what, struct weir_admission *admission,
+                              struct weir_forms_choice *choice)
+{
+    const struct weir_sched_place *place = &admission->pass.place;
+    bool timed = what->kernel && place->sm_count == 0 && place->block_limit == 0 &&
+                 weir_forms_original_begins(s, choice, stream);
+    CUresult result = call_driver(s, stream, what, admission);
+
+    if (timed) {
+        weir_forms_original_given(s, choice, stream, result == CUDA_SUCCESS);
+    }
+    return result;
+}
+
 /* Give work to the driver, once it is ordered behind the stream's earlier work. */
 static CUresult give(struct weir_session *s, struct weir_host_stream *stream,
                      const struct weir_submission *what)
@@ -144,26 +161,35 @@ static CUresult give(struct weir_session *s, struct weir_host_stream *stream,
     struct weir_gate_work work = what->work;
     struct weir_forms_choice choice;
     struct weir_admission admission;
-    CUresult result = CUDA_SUCCESS;
+    struct weir_profile_span *span = NULL;
+    CUresult result;
     bool twin = false, noted;
 
     if (what->kernel) {
         twin = choose_form(s, stream, what, &work, &choice);
     }
-    WEIR_TRY(weir_admission_enter(s, stream, &work, what->priority, &admission));
+    if (__builtin_expect(s->op.profile != 0, 0)) {
+        span = weir_profile_arrives(s, stream, &what->work);
+    }
+    result = weir_admission_enter(s, stream, &work, what->priority, &admission);
+    if (result != CUDA_SUCCESS) {
+        if (span) {
+            weir_profile_given(s, stream, span, false);
+        }
+        return result;
+    }
+    if (span) {
+        weir_profile_begins(s, stream, span, &admission.pass);
+    }
     noted = note_kernel(s, stream, what);
     twin =
         twin && !admission.in_part &&
         weir_forms_launch(s, &choice, stream, what->kernel->in, weir_orders_begin(&admission.pass));
     if (!twin) {
-        const struct weir_sched_place *place = &admission.pass.place;
-        bool timed = what->kernel && place->sm_count == 0 && place->block_limit == 0 &&
-                     weir_forms_original_begins(s, &choice, stream);
-
-        result = call_driver(s, stream, what, &admission);
-        if (timed) {
-            weir_forms_original_given(s, &choice, stream, result == CUDA_SUCCESS);
-        }
+        result = give_original(s, stream, what, &admission, &choice);
+    }
+    if (span) {
+        weir_profile_given(s, stream, span, result == CUDA_SUCCESS);
     }
     if (noted && result != CUDA_SUCCESS) {
         weir_fault_kernel_refused(stream);

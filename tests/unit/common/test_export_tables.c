@@ -120,6 +120,66 @@ static void export_table_known_ids_have_their_sizes(void **state)
     }
 }
 
+static struct weir_common_runtime_call told;
+static int n_told;
+
+static void runtime_told(const struct weir_common_runtime_call *call)
+{
+    told = *call;
+    n_told++;
+}
+
+/* What libcudart 13.0 does around each of its functions. */
+static void runtime_call(void **hooks, const uint32_t *words, uint32_t id, uint64_t call[15])
+{
+    typedef CUresult (*told_fn)(uint32_t, void *);
+    told_fn tell = (told_fn)(uintptr_t)hooks[1];
+    if (words[id]) {
+        assert_int_equal(tell(id, call), CUDA_SUCCESS);
+    }
+}
+
+static void runtime_calls_are_told_while_somebody_watches(void **state)
+{
+    (void)state;
+    void **hooks = table("a094798c2e742e7493f20800200c0a66");
+    typedef CUresult (*words_fn)(void **, size_t *);
+    words_fn give = (words_fn)(uintptr_t)hooks[2];
+    uint32_t *words;
+    size_t count;
+    uint64_t scratch = 0;
+    int result = 7;
+    uint64_t call[15] = {[0] = 0x78,
+                         [4] = (uintptr_t)&scratch,
+                         [5] = (uintptr_t)&result,
+                         [6] = (uintptr_t) "cudaMemset",
+                         [7] = (uintptr_t)&count,
+                         [8] = 0x1234,
+                         [10] = UINT64_C(1) << 32 | 49,
+                         [11] = 0x5678};
+    assert_int_equal(give((void **)&words, &count), CUDA_SUCCESS);
+    runtime_call(hooks, words, 49, call);
+    assert_int_equal(n_told, 0);
+    weir_common_watch_runtime(runtime_told);
+    runtime_call(hooks, words, 49, call);
+    assert_int_equal(n_told, 1);
+    assert_int_equal(told.id, 49);
+    assert_int_equal(told.site, 1);
+    assert_string_equal(told.name, "cudaMemset");
+    assert_ptr_equal(told.params, &count);
+    assert_int_equal(*told.result, 7);
+    assert_ptr_equal(told.scratch, &scratch);
+    assert_int_equal((uintptr_t)told.context, 0x1234);
+    assert_int_equal((uintptr_t)told.symbol, 0x5678);
+    call[0] = 16; /* another runtime's struct */
+    runtime_call(hooks, words, 49, call);
+    assert_int_equal(n_told, 1);
+    weir_common_watch_runtime(NULL);
+    call[0] = 0x78;
+    runtime_call(hooks, words, 49, call);
+    assert_int_equal(n_told, 1);
+}
+
 static void export_table_unknown_id_is_refused(void **state)
 {
     (void)state;
@@ -215,6 +275,7 @@ int main(void)
         cmocka_unit_test(hmac_md2_known_message_gives_known_digest),
         cmocka_unit_test(export_table_known_ids_have_their_sizes),
         cmocka_unit_test(export_table_unknown_id_is_refused),
+        cmocka_unit_test(runtime_calls_are_told_while_somebody_watches),
         cmocka_unit_test(integrity_opens_with_fixed_answers_then_hashes_devices),
         cmocka_unit_test(storage_tells_no_context_from_no_entry),
         cmocka_unit_test(storage_many_keys_are_found_and_cleared_once),

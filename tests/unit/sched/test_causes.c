@@ -63,6 +63,8 @@ static void a_wait_names_the_tenant_that_had_the_device(void **state)
     assert_int_equal(waited_us(&b, of_bob, WEIR_SCHED_CAUSE_CLASS, alice), 2000);
     assert_int_equal(waited_us(&b, of_bob, WEIR_SCHED_CAUSE_CLASS, carol), 1000);
     assert_int_equal(all_us(&b, of_bob), 3000);
+    assert_int_equal(weir_sched_item_cause(b.sched, waiting), WEIR_SCHED_CAUSE_CLASS);
+    assert_int_equal(weir_sched_item_cause(b.sched, 0), WEIR_SCHED_CAUSE_OWN);
     desk_finish(&b);
 }
 

@@ -11,6 +11,10 @@
 WEIR_EXPORT CUresult cuGraphCreate(CUgraph *phGraph, unsigned int flags)
 {
     struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphCreate);
+    if (__builtin_expect(weir_me->marks & WEIR_CALLS_DETAIL, 0)) {
+        const uint64_t weir_words[] = {(uint64_t)(uintptr_t)phGraph, (uint64_t)flags};
+        weir_calls_log_begin(weir_me, WEIR_SYMBOL_cuGraphCreate, weir_words);
+    }
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphCreate);
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphCreate(phGraph, flags);
@@ -25,6 +29,10 @@ WEIR_EXPORT CUresult cuGraphCreate(CUgraph *phGraph, unsigned int flags)
 WEIR_EXPORT CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes)
 {
     struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphGetNodes);
+    if (__builtin_expect(weir_me->marks & WEIR_CALLS_DETAIL, 0)) {
+        const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)nodes, (uint64_t)(uintptr_t)numNodes};
+        weir_calls_log_begin(weir_me, WEIR_SYMBOL_cuGraphGetNodes, weir_words);
+    }
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphGetNodes);
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphGetNodes(hGraph, nodes, numNodes);
@@ -39,6 +47,10 @@ WEIR_EXPORT CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t 
 WEIR_EXPORT CUresult cuGraphPaint(CUgraph hGraph, const CUpoint *points, size_t count, CUcolour colour, CUdevice dev)
 {
     struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphPaint);
+    if (__builtin_expect(weir_me->marks & WEIR_CALLS_DETAIL, 0)) {
+        const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)points, (uint64_t)count, (uint64_t)colour, (uint64_t)dev};
+        weir_calls_log_begin(weir_me, WEIR_SYMBOL_cuGraphPaint, weir_words);
+    }
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphPaint);
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphPaint(hGraph, points, count, colour, dev);
@@ -53,6 +65,10 @@ WEIR_EXPORT CUresult cuGraphPaint(CUgraph hGraph, const CUpoint *points, size_t 
 WEIR_EXPORT CUresult cuGraphLaunch(CUgraph hGraph, CUstream hStream)
 {
     struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphLaunch);
+    if (__builtin_expect(weir_me->marks & WEIR_CALLS_DETAIL, 0)) {
+        const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)hStream};
+        weir_calls_log_begin(weir_me, WEIR_SYMBOL_cuGraphLaunch, weir_words);
+    }
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphLaunch);
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphLaunch(hGraph, hStream ? hStream : CU_STREAM_LEGACY);
@@ -67,6 +83,10 @@ WEIR_EXPORT CUresult cuGraphLaunch(CUgraph hGraph, CUstream hStream)
 WEIR_EXPORT CUresult cuGraphLaunch_ptsz(CUgraph hGraph, CUstream hStream)
 {
     struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphLaunch_ptsz);
+    if (__builtin_expect(weir_me->marks & WEIR_CALLS_DETAIL, 0)) {
+        const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)hStream};
+        weir_calls_log_begin(weir_me, WEIR_SYMBOL_cuGraphLaunch_ptsz, weir_words);
+    }
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphLaunch);
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphLaunch(hGraph, hStream ? hStream : CU_STREAM_PER_THREAD);
@@ -82,6 +102,10 @@ WEIR_EXPORT CUresult cuGraphGone(void)
 {
     static unsigned char told;
     struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphGone);
+    if (__builtin_expect(weir_me->marks & WEIR_CALLS_DETAIL, 0)) {
+        const uint64_t weir_words[] = {0};
+        weir_calls_log_begin(weir_me, WEIR_SYMBOL_cuGraphGone, weir_words);
+    }
     if (!__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED)) {
         weir_guest_unsupported("cuGraphGone");
     }
@@ -96,6 +120,10 @@ WEIR_EXPORT CUresult cuGraphGone(void)
 WEIR_EXPORT CUresult cuGraphPeek(CUgraph hGraph, float *depth)
 {
     struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphPeek);
+    if (__builtin_expect(weir_me->marks & WEIR_CALLS_DETAIL, 0)) {
+        const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)depth};
+        weir_calls_log_begin(weir_me, WEIR_SYMBOL_cuGraphPeek, weir_words);
+    }
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphPeek);
     if (weir_rc == CUDA_SUCCESS && depth) {
         weir_rc = weir_guest_enter_unsafe();
@@ -113,6 +141,10 @@ WEIR_EXPORT CUresult cuGraphPeek(CUgraph hGraph, float *depth)
 WEIR_EXPORT CUresult cuGraphGetShade(CUgraph hGraph, int *shade, CUgraphNode *node)
 {
     struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphGetShade);
+    if (__builtin_expect(weir_me->marks & WEIR_CALLS_DETAIL, 0)) {
+        const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)shade, (uint64_t)(uintptr_t)node};
+        weir_calls_log_begin(weir_me, WEIR_SYMBOL_cuGraphGetShade, weir_words);
+    }
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphGetShade);
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphGetShade(hGraph, shade, node);
@@ -127,6 +159,10 @@ WEIR_EXPORT CUresult cuGraphGetShade(CUgraph hGraph, int *shade, CUgraphNode *no
 WEIR_EXPORT CUresult cuGraphSetShade(int shade, CUgraph hGraph, unsigned int flags)
 {
     struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphSetShade);
+    if (__builtin_expect(weir_me->marks & WEIR_CALLS_DETAIL, 0)) {
+        const uint64_t weir_words[] = {(uint64_t)shade, (uint64_t)(uintptr_t)hGraph, (uint64_t)flags};
+        weir_calls_log_begin(weir_me, WEIR_SYMBOL_cuGraphSetShade, weir_words);
+    }
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphSetShade);
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphSetShade(shade, hGraph, flags);
@@ -141,6 +177,10 @@ WEIR_EXPORT CUresult cuGraphSetShade(int shade, CUgraph hGraph, unsigned int fla
 WEIR_EXPORT CUresult cuGraphDraw(CUgraph hGraph, const CUpoint *from, int width, unsigned int flags)
 {
     struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphDraw);
+    if (__builtin_expect(weir_me->marks & WEIR_CALLS_DETAIL, 0)) {
+        const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)from, (uint64_t)width, (uint64_t)flags};
+        weir_calls_log_begin(weir_me, WEIR_SYMBOL_cuGraphDraw, weir_words);
+    }
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphDraw);
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphDraw(hGraph, from, width, flags);
@@ -155,6 +195,10 @@ WEIR_EXPORT CUresult cuGraphDraw(CUgraph hGraph, const CUpoint *from, int width,
 WEIR_EXPORT CUresult cuGraphPaintOne(CUgraph hGraph, const CUpoint *point, CUcolour colour)
 {
     struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphPaintOne);
+    if (__builtin_expect(weir_me->marks & WEIR_CALLS_DETAIL, 0)) {
+        const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)point, (uint64_t)colour};
+        weir_calls_log_begin(weir_me, WEIR_SYMBOL_cuGraphPaintOne, weir_words);
+    }
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphPaintOne);
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphPaintOne(hGraph, point, colour);
@@ -169,6 +213,10 @@ WEIR_EXPORT CUresult cuGraphPaintOne(CUgraph hGraph, const CUpoint *point, CUcol
 WEIR_EXPORT CUresult cuGraphTouch(CUgraph hGraph, const unsigned char *shade, unsigned int *painted)
 {
     struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphTouch);
+    if (__builtin_expect(weir_me->marks & WEIR_CALLS_DETAIL, 0)) {
+        const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)shade, (uint64_t)(uintptr_t)painted};
+        weir_calls_log_begin(weir_me, WEIR_SYMBOL_cuGraphTouch, weir_words);
+    }
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphTouch);
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphTouch(hGraph, shade, painted);
@@ -183,6 +231,10 @@ WEIR_EXPORT CUresult cuGraphTouch(CUgraph hGraph, const unsigned char *shade, un
 WEIR_EXPORT CUresult cuGraphLook(CUgraph hGraph)
 {
     struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphLook);
+    if (__builtin_expect(weir_me->marks & WEIR_CALLS_DETAIL, 0)) {
+        const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph};
+        weir_calls_log_begin(weir_me, WEIR_SYMBOL_cuGraphLook, weir_words);
+    }
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphLook);
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphLook(hGraph);
@@ -197,6 +249,10 @@ WEIR_EXPORT CUresult cuGraphLook(CUgraph hGraph)
 WEIR_EXPORT CUresult cuGraphMark(CUgraph hGraph, const CUpoint *at, int which, CUcolour *colour)
 {
     struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphMark);
+    if (__builtin_expect(weir_me->marks & WEIR_CALLS_DETAIL, 0)) {
+        const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)at, (uint64_t)which, (uint64_t)(uintptr_t)colour};
+        weir_calls_log_begin(weir_me, WEIR_SYMBOL_cuGraphMark, weir_words);
+    }
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphMark);
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphMark(hGraph, at, which, colour);
@@ -211,6 +267,10 @@ WEIR_EXPORT CUresult cuGraphMark(CUgraph hGraph, const CUpoint *at, int which, C
 WEIR_EXPORT CUresult cuGraphErase(int number)
 {
     struct weir_calls_thread *weir_me = weir_calls_begin(WEIR_SYMBOL_cuGraphErase);
+    if (__builtin_expect(weir_me->marks & WEIR_CALLS_DETAIL, 0)) {
+        const uint64_t weir_words[] = {(uint64_t)number};
+        weir_calls_log_begin(weir_me, WEIR_SYMBOL_cuGraphErase, weir_words);
+    }
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphErase);
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphErase(number);

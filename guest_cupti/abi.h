@@ -1,0 +1,253 @@
+/*
+ * What libcupti.so and its users agree on: numbers, structs and functions of CUPTI, as far as this
+ * library has them. Facts from CUDA 13.0's headers; structs of CUDA 12 are beginnings of these, so
+ * one layout serves both. tests/unit/guest_cupti compares it with a toolkit's headers.
+ *
+ * Names are CUPTI's own: a reader knows them. Members that this library leaves 0 keep their names.
+ */
+#ifndef WEIR_GUEST_CUPTI_ABI_H
+#define WEIR_GUEST_CUPTI_ABI_H
+
+#include "proto/cuda_abi.h"
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum {
+    CUPTI_SUCCESS = 0,
+    CUPTI_ERROR_INVALID_PARAMETER = 1,
+    CUPTI_ERROR_INVALID_CONTEXT = 3,
+    CUPTI_ERROR_INVALID_OPERATION = 7,
+    CUPTI_ERROR_OUT_OF_MEMORY = 8,
+    CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT = 10,
+    CUPTI_ERROR_MAX_LIMIT_REACHED = 12,
+    CUPTI_ERROR_NOT_INITIALIZED = 15,
+    CUPTI_ERROR_QUEUE_EMPTY = 18,
+    CUPTI_ERROR_INVALID_STREAM = 20,
+    CUPTI_ERROR_INVALID_KIND = 21,
+    CUPTI_ERROR_NOT_SUPPORTED = 27,
+    CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED = 39,
+    CUPTI_ERROR_UNKNOWN = 999,
+} CUptiResult;
+
+typedef enum {
+    CUPTI_ACTIVITY_KIND_INVALID = 0,
+    CUPTI_ACTIVITY_KIND_MEMCPY = 1,
+    CUPTI_ACTIVITY_KIND_MEMSET = 2,
+    CUPTI_ACTIVITY_KIND_KERNEL = 3,
+    CUPTI_ACTIVITY_KIND_DRIVER = 4,
+    CUPTI_ACTIVITY_KIND_RUNTIME = 5,
+    CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL = 10,
+    CUPTI_ACTIVITY_KIND_OVERHEAD = 17,
+    CUPTI_ACTIVITY_KIND_SYNCHRONIZATION = 38,
+    CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION = 39,
+    CUPTI_ACTIVITY_KIND_COUNT = 56,
+} CUpti_ActivityKind;
+
+typedef enum {
+    CUPTI_ACTIVITY_MEMCPY_KIND_HTOD = 1,
+    CUPTI_ACTIVITY_MEMCPY_KIND_DTOH = 2,
+    CUPTI_ACTIVITY_MEMCPY_KIND_DTOD = 8,
+} CUpti_ActivityMemcpyKind;
+
+typedef enum {
+    CUPTI_ACTIVITY_MEMORY_KIND_UNKNOWN = 0,
+    CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE = 1,
+    CUPTI_ACTIVITY_MEMORY_KIND_PINNED = 2,
+    CUPTI_ACTIVITY_MEMORY_KIND_DEVICE = 3,
+    CUPTI_ACTIVITY_MEMORY_KIND_ARRAY = 4,
+    CUPTI_ACTIVITY_MEMORY_KIND_MANAGED = 5,
+} CUpti_ActivityMemoryKind;
+
+enum { CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC = 1, CUPTI_ACTIVITY_FLAG_MEMSET_ASYNC = 1 };
+enum { CUPTI_ACTIVITY_OVERHEAD_COMMAND_BUFFER_FULL = 6 << 16 };
+enum { CUPTI_ACTIVITY_OBJECT_STREAM = 5 };
+enum { CUPTI_CHANNEL_TYPE_COMPUTE = 1, CUPTI_CHANNEL_TYPE_ASYNC_MEMCPY = 2 };
+
+typedef enum {
+    CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE = 1,
+    CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT = 2,
+    CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE = 3,
+    CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE = 4,
+} CUpti_ActivitySynchronizationType;
+
+#define CUPTI_SYNCHRONIZATION_INVALID_VALUE UINT32_MAX
+
+typedef enum {
+    CUPTI_EXTERNAL_CORRELATION_KIND_INVALID = 0,
+    CUPTI_EXTERNAL_CORRELATION_KIND_SIZE = 6,
+} CUpti_ExternalCorrelationKind;
+
+typedef enum {
+    CUPTI_CB_DOMAIN_INVALID = 0,
+    CUPTI_CB_DOMAIN_DRIVER_API = 1,
+    CUPTI_CB_DOMAIN_RUNTIME_API = 2,
+    CUPTI_CB_DOMAIN_RESOURCE = 3,
+    CUPTI_CB_DOMAIN_SYNCHRONIZE = 4,
+    CUPTI_CB_DOMAIN_NVTX = 5,
+    CUPTI_CB_DOMAIN_STATE = 6,
+    CUPTI_CB_DOMAIN_SIZE = 7,
+} CUpti_CallbackDomain;
+
+enum { CUPTI_API_ENTER = 0, CUPTI_API_EXIT = 1 };
+enum { CUPTI_CBID_RESOURCE_CONTEXT_CREATED = 1 };
+enum {
+    CUPTI_CBID_SYNCHRONIZE_STREAM_SYNCHRONIZED = 1,
+    CUPTI_CBID_SYNCHRONIZE_CONTEXT_SYNCHRONIZED = 2
+};
+
+/* ---------------------------------------------------------------- records */
+
+/* Records lie at multiples of 8. */
+typedef struct {
+    CUpti_ActivityKind kind;
+} CUpti_Activity;
+
+typedef struct {
+    CUpti_ActivityKind kind;
+    uint32_t cbid;
+    uint64_t start, end;
+    uint32_t processId, threadId;
+    uint32_t correlationId;
+    uint32_t returnValue;
+} CUpti_ActivityAPI;
+
+typedef struct {
+    CUpti_ActivityKind kind;
+    uint8_t cacheConfig;
+    uint8_t sharedMemoryConfig;
+    uint16_t registersPerThread;
+    uint32_t partitionedGlobalCacheRequested, partitionedGlobalCacheExecuted;
+    uint64_t start, end, completed;
+    uint32_t deviceId, contextId, streamId;
+    int32_t gridX, gridY, gridZ;
+    int32_t blockX, blockY, blockZ;
+    int32_t staticSharedMemory, dynamicSharedMemory;
+    uint32_t localMemoryPerThread, localMemoryTotal;
+    uint32_t correlationId;
+    int64_t gridId;
+    const char *name;
+    void *reserved0;
+    uint64_t queued, submitted;
+    uint8_t launchType;
+    uint8_t isSharedMemoryCarveoutRequested;
+    uint8_t sharedMemoryCarveoutRequested;
+    uint8_t padding;
+    uint32_t sharedMemoryExecuted;
+    uint64_t graphNodeId;
+    uint32_t shmemLimitConfig;
+    uint32_t graphId;
+    void *pAccessPolicyWindow;
+    uint32_t channelID;
+    uint32_t channelType;
+    uint32_t clusterX, clusterY, clusterZ;
+    uint32_t clusterSchedulingPolicy;
+    uint64_t localMemoryTotal_v2;
+    uint32_t maxPotentialClusterSize, maxActiveClusters;
+    uint8_t isDeviceLaunched;
+    uint8_t padding3[7];
+} CUpti_ActivityKernel10;
+
+typedef struct {
+    CUpti_ActivityKind kind;
+    uint8_t copyKind, srcKind, dstKind, flags;
+    uint64_t bytes;
+    uint64_t start, end;
+    uint32_t deviceId, contextId, streamId;
+    uint32_t correlationId, runtimeCorrelationId;
+    uint32_t pad;
+    void *reserved0;
+    uint64_t graphNodeId;
+    uint32_t graphId;
+    uint32_t channelID;
+    uint32_t channelType;
+    uint8_t isDeviceLaunched;
+    uint8_t pad2[3];
+    uint64_t copyCount;
+} CUpti_ActivityMemcpy6;
+
+typedef struct {
+    CUpti_ActivityKind kind;
+    uint32_t value;
+    uint64_t bytes;
+    uint64_t start, end;
+    uint32_t deviceId, contextId, streamId;
+    uint32_t correlationId;
+    uint16_t flags, memoryKind;
+    uint32_t pad;
+    void *reserved0;
+    uint64_t graphNodeId;
+    uint32_t graphId;
+    uint32_t channelID;
+    uint32_t channelType;
+    uint8_t isDeviceLaunched;
+    uint8_t pad2[3];
+} CUpti_ActivityMemset4;
+
+typedef struct {
+    CUpti_ActivityKind kind;
+    uint32_t overheadKind;
+    uint32_t objectKind;
+    struct {
+        uint32_t deviceId, contextId, streamId;
+    } objectId;
+    uint64_t start, end;
+    uint32_t correlationId;
+    uint32_t reserved0;
+    void *overheadData;
+} CUpti_ActivityOverhead3;
+
+typedef struct {
+    CUpti_ActivityKind kind;
+    uint32_t type;
+    uint64_t start, end;
+    uint32_t correlationId;
+    uint32_t contextId, streamId;
+    uint32_t cudaEventId;
+    uint64_t cudaEventSyncId;
+    uint32_t returnValue;
+    uint32_t pad;
+} CUpti_ActivitySynchronization2;
+
+typedef struct {
+    CUpti_ActivityKind kind;
+    uint32_t externalKind;
+    uint64_t externalId;
+    uint32_t correlationId;
+    uint32_t reserved;
+} CUpti_ActivityExternalCorrelation;
+
+/* ---------------------------------------------------------------- callbacks */
+
+typedef struct {
+    uint32_t callbackSite;
+    const char *functionName;
+    const void *functionParams;
+    void *functionReturnValue;
+    const char *symbolName;
+    CUcontext context;
+    uint32_t contextUid;
+    uint64_t *correlationData;
+    uint32_t correlationId;
+} CUpti_CallbackData;
+
+typedef struct {
+    CUcontext context;
+    CUstream stream;
+    void *resourceDescriptor;
+} CUpti_ResourceData;
+
+typedef struct {
+    CUcontext context;
+    CUstream stream;
+} CUpti_SynchronizeData;
+
+typedef struct CUpti_Subscriber_st *CUpti_SubscriberHandle;
+typedef void (*CUpti_CallbackFunc)(void *user, CUpti_CallbackDomain domain, uint32_t cbid,
+                                   const void *data);
+typedef void (*CUpti_BuffersCallbackRequestFunc)(uint8_t **buffer, size_t *size,
+                                                 size_t *maxNumRecords);
+typedef void (*CUpti_BuffersCallbackCompleteFunc)(CUcontext context, uint32_t streamId,
+                                                  uint8_t *buffer, size_t size, size_t validSize);
+typedef uint64_t (*CUpti_TimestampCallbackFunc)(void);
+
+#endif

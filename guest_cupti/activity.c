@@ -1,0 +1,306 @@
+/*
+ * The Activity API: which kinds of records the program wants, and the records that a call makes by
+ * itself: the call, what the program names it (external correlation), and its waiting.
+ */
+#include "guest_cupti/lib.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#define IDS_MAX     1024u /* CUPTI's numbers of functions are below */
+#define NAMES_DEPTH 64u   /* external correlation ids that a thread may push; CUPTI has no limit */
+#define NAME_KINDS  ((uint32_t)CUPTI_EXTERNAL_CORRELATION_KIND_SIZE)
+#define KIND_BIT(k) (UINT64_C(1) << (unsigned int)(k))
+
+/* Kinds of which this library makes records: of the host's records, and of calls. */
+#define WORK_KINDS                                                                                 \
+    (KIND_BIT(CUPTI_ACTIVITY_KIND_MEMCPY) | KIND_BIT(CUPTI_ACTIVITY_KIND_MEMSET) |                 \
+     KIND_BIT(CUPTI_ACTIVITY_KIND_KERNEL) | KIND_BIT(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL))
+#define KINDS                                                                                      \
+    (WORK_KINDS | KIND_BIT(CUPTI_ACTIVITY_KIND_DRIVER) | KIND_BIT(CUPTI_ACTIVITY_KIND_RUNTIME) |   \
+     KIND_BIT(CUPTI_ACTIVITY_KIND_OVERHEAD) | KIND_BIT(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION) |      \
+     KIND_BIT(CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION))
+
+static uint64_t kinds; /* atomic; a bit for each kind that is wanted */
+static uint64_t unwanted_driver[IDS_MAX / 64], unwanted_runtime[IDS_MAX / 64]; /* atomic; by id */
+
+/* What the thread's calls belong to, as the program says: a stack for each kind of name. */
+static __thread struct {
+    uint64_t ids[NAME_KINDS][NAMES_DEPTH];
+    uint32_t depth[NAME_KINDS]; /* may be over NAMES_DEPTH: those are counted only */
+} names;
+
+bool weir_cupti_activities(void)
+{
+    return __atomic_load_n(&kinds, __ATOMIC_RELAXED) != 0;
+}
+
+bool weir_cupti_wants(CUpti_ActivityKind kind)
+{
+    return (__atomic_load_n(&kinds, __ATOMIC_RELAXED) & KIND_BIT(kind)) != 0;
+}
+
+bool weir_cupti_wants_work(void)
+{
+    return (__atomic_load_n(&kinds, __ATOMIC_RELAXED) & WORK_KINDS) != 0;
+}
+
+/* ---------------------------------------------------------------- records of a call */
+
+static bool is_wanted(const uint64_t *unwanted, uint32_t id)
+{
+    return id < IDS_MAX && !(__atomic_load_n(&unwanted[id / 64], __ATOMIC_RELAXED) >> id % 64 & 1);
+}
+
+static void record_names(uint32_t number)
+{
+    for (uint32_t kind = 0; kind < NAME_KINDS; kind++) {
+        uint32_t depth = names.depth[kind] < NAMES_DEPTH ? names.depth[kind] : NAMES_DEPTH;
+        CUpti_ActivityExternalCorrelation *record =
+            depth ? weir_cupti_record(CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION) : NULL;
+        if (record) {
+            record->externalKind = kind;
+            record->externalId = names.ids[kind][depth - 1];
+            record->correlationId = number;
+        }
+    }
+}
+
+static void record_call(CUpti_ActivityKind kind, uint32_t id, uint32_t number, uint64_t start_ns,
+                        uint64_t end_ns, int result)
+{
+    CUpti_ActivityAPI *record = weir_cupti_record(kind);
+    if (record) {
+        record->cbid = id;
+        record->start = start_ns;
+        record->end = end_ns;
+        record->processId = (uint32_t)getpid();
+        record->threadId = weir_cupti_thread();
+        record->correlationId = number;
+        record->returnValue = (uint32_t)result;
+    }
+}
+
+static uint32_t sync_type(enum weir_profile_what what)
+{
+    switch (what) {
+    case WEIR_PROFILE_WAIT_CONTEXT:
+        return CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE;
+    case WEIR_PROFILE_WAIT_STREAM:
+        return CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE;
+    case WEIR_PROFILE_WAIT_EVENT:
+        return CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE;
+    case WEIR_PROFILE_STREAM_WAITS:
+        return CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT;
+    case WEIR_PROFILE_NOTHING:
+    case WEIR_PROFILE_LAUNCH:
+    case WEIR_PROFILE_LAUNCH_GRAPH:
+    case WEIR_PROFILE_COPY:
+    case WEIR_PROFILE_FILL:
+    default:
+        return 0;
+    }
+}
+
+static void record_wait(const struct weir_profile_call *call)
+{
+    bool of_stream =
+        call->work.what == WEIR_PROFILE_WAIT_STREAM || call->work.what == WEIR_PROFILE_STREAM_WAITS;
+    CUpti_ActivitySynchronization2 *record = weir_cupti_record(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION);
+    if (record) {
+        record->type = sync_type(call->work.what);
+        record->start = call->start_ns;
+        record->end = call->end_ns;
+        record->correlationId = call->number;
+        record->contextId = call->work.context;
+        record->streamId = of_stream ? call->work.stream : CUPTI_SYNCHRONIZATION_INVALID_VALUE;
+        record->cudaEventId =
+            call->work.event ? (uint32_t)call->work.event : CUPTI_SYNCHRONIZATION_INVALID_VALUE;
+        record->returnValue = (uint32_t)call->result;
+    }
+}
+
+static bool has_work(const struct weir_profile_call *call)
+{
+    return call->work.what == WEIR_PROFILE_LAUNCH || call->work.what == WEIR_PROFILE_LAUNCH_GRAPH ||
+           call->work.what == WEIR_PROFILE_COPY || call->work.what == WEIR_PROFILE_FILL;
+}
+
+void weir_cupti_driver_called(const struct weir_profile_call *call)
+{
+    uint32_t id = weir_cupti_driver_id(call);
+    bool told = !call->in_runtime && weir_cupti_wants(CUPTI_ACTIVITY_KIND_DRIVER) && id &&
+                is_wanted(unwanted_driver, id);
+    bool named = !call->in_runtime && weir_cupti_wants(CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION);
+    bool waited = call->result == CUDA_SUCCESS && sync_type(call->work.what) &&
+                  weir_cupti_wants(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION);
+    if (told || named || waited) {
+        weir_cupti_lock();
+        if (named && (told || call->work.what != WEIR_PROFILE_NOTHING)) {
+            record_names(call->number);
+        }
+        if (told) {
+            record_call(CUPTI_ACTIVITY_KIND_DRIVER, id, call->number, call->start_ns, call->end_ns,
+                        (int)call->result);
+        }
+        if (waited) {
+            record_wait(call);
+        }
+        weir_cupti_unlock();
+    }
+    if (has_work(call) && weir_cupti_wants_work()) {
+        weir_cupti_work_add(call);
+    }
+}
+
+void weir_cupti_runtime_called(const struct weir_profile_runtime *call)
+{
+    bool told =
+        weir_cupti_wants(CUPTI_ACTIVITY_KIND_RUNTIME) && is_wanted(unwanted_runtime, call->id);
+    bool named = weir_cupti_wants(CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION);
+    if (!told && !named) {
+        return;
+    }
+    weir_cupti_lock();
+    if (named) {
+        record_names(call->number);
+    }
+    if (told) {
+        record_call(CUPTI_ACTIVITY_KIND_RUNTIME, call->id, call->number, call->start_ns,
+                    call->end_ns, call->result ? *call->result : 0);
+    }
+    weir_cupti_unlock();
+}
+
+/* ---------------------------------------------------------------- entry points */
+
+WEIR_CUPTI_EXPORT CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind);
+WEIR_CUPTI_EXPORT CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind);
+WEIR_CUPTI_EXPORT CUptiResult cuptiActivityEnableDriverApi(uint32_t cbid, uint8_t enable);
+WEIR_CUPTI_EXPORT CUptiResult cuptiActivityEnableRuntimeApi(uint32_t cbid, uint8_t enable);
+WEIR_CUPTI_EXPORT CUptiResult
+cuptiActivityPushExternalCorrelationId(CUpti_ExternalCorrelationKind kind, uint64_t id);
+WEIR_CUPTI_EXPORT CUptiResult
+cuptiActivityPopExternalCorrelationId(CUpti_ExternalCorrelationKind kind, uint64_t *lastId);
+WEIR_CUPTI_EXPORT CUptiResult cuptiActivitySetAttribute(uint32_t attr, size_t *valueSize,
+                                                        void *value);
+WEIR_CUPTI_EXPORT CUptiResult cuptiActivityFlushPeriod(uint32_t time);
+WEIR_CUPTI_EXPORT CUptiResult cuptiActivityEnableLatencyTimestamps(uint8_t enable);
+WEIR_CUPTI_EXPORT CUptiResult cuptiActivityEnableCudaEventDeviceTimestamps(uint8_t enable);
+WEIR_CUPTI_EXPORT CUptiResult cuptiActivityEnableAllSyncRecords(uint8_t enable);
+WEIR_CUPTI_EXPORT CUptiResult cuptiActivityEnableLaunchAttributes(uint8_t enable);
+
+CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind)
+{
+    if ((int)kind <= CUPTI_ACTIVITY_KIND_INVALID || (int)kind >= 64) {
+        return CUPTI_ERROR_INVALID_KIND;
+    }
+    if (!(KINDS & KIND_BIT(kind))) {
+        return CUPTI_ERROR_NOT_SUPPORTED;
+    }
+    if (!weir_cupti_session()) {
+        return CUPTI_ERROR_NOT_INITIALIZED;
+    }
+    __atomic_fetch_or(&kinds, KIND_BIT(kind), __ATOMIC_RELAXED);
+    weir_cupti_watch();
+    return CUPTI_SUCCESS;
+}
+
+CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind)
+{
+    if ((int)kind <= CUPTI_ACTIVITY_KIND_INVALID || (int)kind >= 64) {
+        return CUPTI_ERROR_INVALID_KIND;
+    }
+    __atomic_fetch_and(&kinds, ~KIND_BIT(kind), __ATOMIC_RELAXED);
+    weir_cupti_watch();
+    return CUPTI_SUCCESS;
+}
+
+static CUptiResult want(uint64_t *unwanted, uint32_t id, bool enable)
+{
+    if (!id || id >= IDS_MAX) {
+        return CUPTI_ERROR_INVALID_PARAMETER;
+    }
+    if (enable) {
+        __atomic_fetch_and(&unwanted[id / 64], ~(UINT64_C(1) << id % 64), __ATOMIC_RELAXED);
+    } else {
+        __atomic_fetch_or(&unwanted[id / 64], UINT64_C(1) << id % 64, __ATOMIC_RELAXED);
+    }
+    return CUPTI_SUCCESS;
+}
+
+CUptiResult cuptiActivityEnableDriverApi(uint32_t cbid, uint8_t enable)
+{
+    return want(unwanted_driver, cbid, enable != 0);
+}
+
+CUptiResult cuptiActivityEnableRuntimeApi(uint32_t cbid, uint8_t enable)
+{
+    return want(unwanted_runtime, cbid, enable != 0);
+}
+
+CUptiResult cuptiActivityPushExternalCorrelationId(CUpti_ExternalCorrelationKind kind, uint64_t id)
+{
+    uint32_t k = (uint32_t)kind;
+    if (!k || k >= NAME_KINDS) {
+        return CUPTI_ERROR_INVALID_PARAMETER;
+    }
+    if (names.depth[k] < NAMES_DEPTH) {
+        names.ids[k][names.depth[k]] = id;
+    }
+    names.depth[k]++;
+    return CUPTI_SUCCESS;
+}
+
+CUptiResult cuptiActivityPopExternalCorrelationId(CUpti_ExternalCorrelationKind kind,
+                                                  uint64_t *lastId)
+{
+    uint32_t k = (uint32_t)kind;
+    if (!k || k >= NAME_KINDS) {
+        return CUPTI_ERROR_INVALID_PARAMETER;
+    }
+    if (!names.depth[k]) {
+        return CUPTI_ERROR_QUEUE_EMPTY;
+    }
+    names.depth[k]--;
+    if (lastId) {
+        *lastId = names.depth[k] < NAMES_DEPTH ? names.ids[k][names.depth[k]] : 0;
+    }
+    return CUPTI_SUCCESS;
+}
+
+/* Attributes size NVIDIA's buffers on the device, of which there are none here. */
+CUptiResult cuptiActivitySetAttribute(uint32_t attr, size_t *valueSize, void *value)
+{
+    (void)attr;
+    return valueSize && value ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_PARAMETER;
+}
+
+/* Records come to the program when it flushes, and when a buffer is full. */
+CUptiResult cuptiActivityFlushPeriod(uint32_t time)
+{
+    return time ? CUPTI_ERROR_NOT_SUPPORTED : CUPTI_SUCCESS;
+}
+
+/* Members that would hold more stay 0, which CUPTI says of times that it could not collect. */
+CUptiResult cuptiActivityEnableLatencyTimestamps(uint8_t enable)
+{
+    (void)enable;
+    return CUPTI_SUCCESS;
+}
+
+CUptiResult cuptiActivityEnableCudaEventDeviceTimestamps(uint8_t enable)
+{
+    return enable ? CUPTI_ERROR_NOT_SUPPORTED : CUPTI_SUCCESS;
+}
+
+CUptiResult cuptiActivityEnableAllSyncRecords(uint8_t enable)
+{
+    (void)enable; /* all of them are made */
+    return CUPTI_SUCCESS;
+}
+
+CUptiResult cuptiActivityEnableLaunchAttributes(uint8_t enable)
+{
+    return enable ? CUPTI_ERROR_NOT_SUPPORTED : CUPTI_SUCCESS;
+}

@@ -1,0 +1,324 @@
+/*
+ * The program's buffers, the records in them, and their clock.
+ *
+ * A record is written into the current buffer under one lock; a full one is handed to the program
+ * once the lock is released, so that its function may call this library. Times are those of this
+ * machine's monotonic clock until then: the program may have a clock of its own, of any rate, and
+ * its rate is known only after a while.
+ */
+#include "guest_cupti/lib.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#define FULL_MAX 64u      /* full buffers on their way to the program; more wait for room */
+#define RATE_NS  1000000u /* two readings this far apart give the rate of the program's clock */
+#define READS    8        /* readings of both clocks, of which the closest pair counts */
+#define NS_PER_S 1000000000ull
+
+struct buffer {
+    uint8_t *bytes;
+    size_t size, used;
+    size_t records_left; /* that the program allows; SIZE_MAX: any number */
+};
+
+/* Both clocks at one time. */
+struct reading {
+    uint64_t ns, stamp;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
+static CUpti_BuffersCallbackRequestFunc request;
+static CUpti_BuffersCallbackCompleteFunc complete;
+static struct buffer now;
+static struct buffer full[FULL_MAX];
+static uint32_t n_full;
+static CUpti_TimestampCallbackFunc program_clock; /* NULL: the time of day, in ns */
+static struct reading first, last;
+static uint64_t dropped; /* atomic */
+
+/* ---------------------------------------------------------------- time */
+
+static uint64_t clock_ns(clockid_t id)
+{
+    struct timespec t;
+    clock_gettime(id, &t);
+    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t stamp_now(void)
+{
+    return program_clock ? program_clock() : clock_ns(CLOCK_REALTIME);
+}
+
+static struct reading read_clocks(void)
+{
+    struct reading best = {0, 0};
+    uint64_t best_ns = UINT64_MAX;
+    for (int i = 0; i < READS; i++) {
+        uint64_t before_ns = clock_ns(CLOCK_MONOTONIC);
+        uint64_t stamp = stamp_now();
+        uint64_t took_ns = clock_ns(CLOCK_MONOTONIC) - before_ns;
+        if (took_ns < best_ns) {
+            best_ns = took_ns;
+            best = (struct reading){before_ns + took_ns / 2, stamp};
+        }
+    }
+    return best;
+}
+
+static void start_clock_locked(CUpti_TimestampCallbackFunc clock)
+{
+    program_clock = clock;
+    first = last = read_clocks();
+}
+
+static void read_again_locked(void)
+{
+    while (last.ns - first.ns < RATE_NS) { /* once, at most */
+        last = read_clocks();
+    }
+    last = read_clocks();
+}
+
+static uint64_t to_stamp(uint64_t ns)
+{
+    double rate = (double)(int64_t)(last.stamp - first.stamp) / (double)(last.ns - first.ns);
+    return last.stamp + (uint64_t)(int64_t)((double)(int64_t)(ns - last.ns) * rate);
+}
+
+/* ---------------------------------------------------------------- records */
+
+static size_t bytes_of(CUpti_ActivityKind kind)
+{
+    switch ((int)kind) {
+    case CUPTI_ACTIVITY_KIND_MEMCPY:
+        return sizeof(CUpti_ActivityMemcpy6);
+    case CUPTI_ACTIVITY_KIND_MEMSET:
+        return sizeof(CUpti_ActivityMemset4);
+    case CUPTI_ACTIVITY_KIND_KERNEL:
+    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
+        return sizeof(CUpti_ActivityKernel10);
+    case CUPTI_ACTIVITY_KIND_DRIVER:
+    case CUPTI_ACTIVITY_KIND_RUNTIME:
+        return sizeof(CUpti_ActivityAPI);
+    case CUPTI_ACTIVITY_KIND_OVERHEAD:
+        return sizeof(CUpti_ActivityOverhead3);
+    case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION:
+        return sizeof(CUpti_ActivitySynchronization2);
+    case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION:
+        return sizeof(CUpti_ActivityExternalCorrelation);
+    default:
+        return 0;
+    }
+}
+
+/* The record's times: n of them, one behind the other. */
+static uint64_t *times_of(void *record, int *ret_n)
+{
+    *ret_n = 2;
+    switch ((int)((CUpti_Activity *)record)->kind) {
+    case CUPTI_ACTIVITY_KIND_MEMCPY:
+        return &((CUpti_ActivityMemcpy6 *)record)->start;
+    case CUPTI_ACTIVITY_KIND_MEMSET:
+        return &((CUpti_ActivityMemset4 *)record)->start;
+    case CUPTI_ACTIVITY_KIND_KERNEL:
+    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
+        *ret_n = 3;
+        return &((CUpti_ActivityKernel10 *)record)->start;
+    case CUPTI_ACTIVITY_KIND_DRIVER:
+    case CUPTI_ACTIVITY_KIND_RUNTIME:
+        return &((CUpti_ActivityAPI *)record)->start;
+    case CUPTI_ACTIVITY_KIND_OVERHEAD:
+        return &((CUpti_ActivityOverhead3 *)record)->start;
+    case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION:
+        return &((CUpti_ActivitySynchronization2 *)record)->start;
+    default:
+        *ret_n = 0;
+        return NULL;
+    }
+}
+
+/* Give the buffer's records the program's times. */
+static void stamp_locked(const struct buffer *buffer)
+{
+    read_again_locked();
+    for (size_t at = 0; at < buffer->used;) {
+        int n;
+        void *record = buffer->bytes + at;
+        uint64_t *times = times_of(record, &n);
+        for (int i = 0; i < n; i++) {
+            times[i] = to_stamp(times[i]);
+        }
+        at += bytes_of(((CUpti_Activity *)record)->kind);
+    }
+}
+
+static void end_buffer_locked(void)
+{
+    if (now.bytes) {
+        stamp_locked(&now);
+        full[n_full++] = now;
+        now.bytes = NULL;
+    }
+}
+
+static bool begin_buffer_locked(void)
+{
+    uint8_t *bytes = NULL;
+    size_t size = 0, records = 0;
+    if (!request || n_full == FULL_MAX) {
+        return false;
+    }
+    request(&bytes, &size, &records);
+    if (!bytes || size < sizeof(CUpti_ActivityKernel10)) {
+        return false;
+    }
+    now =
+        (struct buffer){.bytes = bytes, .size = size, .records_left = records ? records : SIZE_MAX};
+    return true;
+}
+
+void *weir_cupti_record(CUpti_ActivityKind kind)
+{
+    size_t bytes = bytes_of(kind);
+    if (now.bytes && (now.size - now.used < bytes || !now.records_left)) {
+        end_buffer_locked();
+    }
+    if (!now.bytes && !begin_buffer_locked()) {
+        weir_cupti_dropped(1);
+        return NULL;
+    }
+    CUpti_Activity *record = (CUpti_Activity *)(void *)(now.bytes + now.used);
+    memset(record, 0, bytes);
+    record->kind = kind;
+    now.used += bytes;
+    now.records_left--;
+    return record;
+}
+
+void weir_cupti_dropped(uint64_t n)
+{
+    __atomic_fetch_add(&dropped, n, __ATOMIC_RELAXED);
+}
+
+void weir_cupti_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void weir_cupti_unlock(void)
+{
+    struct buffer given[FULL_MAX];
+    uint32_t n = n_full;
+    CUpti_BuffersCallbackCompleteFunc take = complete;
+    memcpy(given, full, n * sizeof full[0]);
+    n_full = 0;
+    pthread_mutex_unlock(&lock);
+    for (uint32_t i = 0; i < n; i++) {
+        take(NULL, 0, given[i].bytes, given[i].size, given[i].used);
+    }
+}
+
+/* ---------------------------------------------------------------- entry points */
+
+WEIR_CUPTI_EXPORT CUptiResult
+cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc funcBufferRequested,
+                               CUpti_BuffersCallbackCompleteFunc funcBufferCompleted);
+WEIR_CUPTI_EXPORT CUptiResult cuptiActivityFlushAll(uint32_t flag);
+WEIR_CUPTI_EXPORT CUptiResult cuptiActivityFlush(CUcontext context, uint32_t streamId,
+                                                 uint32_t flag);
+WEIR_CUPTI_EXPORT CUptiResult cuptiActivityGetNextRecord(uint8_t *buffer,
+                                                         size_t validBufferSizeBytes,
+                                                         CUpti_Activity **record);
+WEIR_CUPTI_EXPORT CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext context,
+                                                                uint32_t streamId, size_t *n);
+WEIR_CUPTI_EXPORT CUptiResult
+cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc funcTimestamp);
+WEIR_CUPTI_EXPORT CUptiResult cuptiGetTimestamp(uint64_t *timestamp);
+
+CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc funcBufferRequested,
+                                           CUpti_BuffersCallbackCompleteFunc funcBufferCompleted)
+{
+    if (!funcBufferRequested || !funcBufferCompleted) {
+        return CUPTI_ERROR_INVALID_PARAMETER;
+    }
+    weir_cupti_lock();
+    request = funcBufferRequested;
+    complete = funcBufferCompleted;
+    if (!first.ns) {
+        start_clock_locked(program_clock);
+    }
+    weir_cupti_unlock();
+    return CUPTI_SUCCESS;
+}
+
+CUptiResult cuptiActivityFlushAll(uint32_t flag)
+{
+    (void)flag; /* incomplete records are not in buffers, so there is nothing to force */
+    if (!complete) {
+        return CUPTI_ERROR_INVALID_OPERATION;
+    }
+    weir_cupti_work_take();
+    weir_cupti_lock();
+    end_buffer_locked();
+    weir_cupti_unlock();
+    return CUPTI_SUCCESS;
+}
+
+CUptiResult cuptiActivityFlush(CUcontext context, uint32_t streamId, uint32_t flag)
+{
+    (void)context;
+    (void)streamId;
+    return cuptiActivityFlushAll(flag);
+}
+
+CUptiResult cuptiActivityGetNextRecord(uint8_t *buffer, size_t validBufferSizeBytes,
+                                       CUpti_Activity **record)
+{
+    if (!buffer || !record) {
+        return CUPTI_ERROR_INVALID_PARAMETER;
+    }
+    uint8_t *at = *record ? (uint8_t *)*record + bytes_of((*record)->kind) : buffer;
+    if (at < buffer || at >= buffer + validBufferSizeBytes) {
+        return CUPTI_ERROR_MAX_LIMIT_REACHED;
+    }
+    if (!bytes_of(((CUpti_Activity *)(void *)at)->kind)) {
+        return CUPTI_ERROR_INVALID_KIND;
+    }
+    *record = (CUpti_Activity *)(void *)at;
+    return CUPTI_SUCCESS;
+}
+
+CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext context, uint32_t streamId, size_t *n)
+{
+    (void)context;
+    (void)streamId;
+    if (!n) {
+        return CUPTI_ERROR_INVALID_PARAMETER;
+    }
+    *n = __atomic_exchange_n(&dropped, 0, __ATOMIC_RELAXED);
+    return CUPTI_SUCCESS;
+}
+
+CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc funcTimestamp)
+{
+    if (!funcTimestamp) {
+        return CUPTI_ERROR_INVALID_PARAMETER;
+    }
+    weir_cupti_lock();
+    end_buffer_locked(); /* its records have the older clock */
+    start_clock_locked(funcTimestamp);
+    weir_cupti_unlock();
+    return CUPTI_SUCCESS;
+}
+
+CUptiResult cuptiGetTimestamp(uint64_t *timestamp)
+{
+    if (!timestamp) {
+        return CUPTI_ERROR_INVALID_PARAMETER;
+    }
+    *timestamp = stamp_now();
+    return CUPTI_SUCCESS;
+}

@@ -1,0 +1,414 @@
+/*
+ * Work on the device: a call is remembered with what it launched, until the host's record of the
+ * work comes and both become a record of the program's.
+ *
+ * A host's record may come before its call is remembered, since another thread may take records
+ * while the call returns: it waits in a list. A large copy is several pieces to the host; they
+ * become one record once all its bytes are there. Work that was given, and of which the host has
+ * nothing left to tell, is forgotten: it was captured, or moved no data on the device.
+ *
+ * Records are taken when the program flushes, and by every TAKE_CALLS-th call, so that the host's
+ * room for them is never half full.
+ */
+#include "guest_cupti/lib.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TAKE_CALLS  (WEIR_PROFILE_RECORDS_MAX / 8)
+#define BUCKETS     4096u
+#define EARLY_MAX   WEIR_PROFILE_RECORDS_MAX
+#define NAMES       1024u
+#define BATCH       32u    /* records made under one lock: they fit into the smallest buffers */
+#define WAIT_MIN_NS 10000u /* passing the gate itself takes less; a shorter wait is no row */
+
+struct call {
+    struct call *next; /* in its bucket, or among free ones */
+    uint32_t number;
+    uint32_t open;               /* pieces of work that are still to be recorded */
+    bool kernels, copies, fills; /* wanted when it was made */
+    bool is_begun;               /* a piece of a copy was recorded: merged */
+    struct weir_profile_work work;
+    struct weir_profile_record merged;
+};
+
+struct name {
+    struct name *next;
+    char text[];
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
+static struct call *buckets[BUCKETS];
+static uint32_t n_calls;
+static struct call *free_calls;
+static struct name *kernel_names[NAMES];
+static struct weir_profile_record *early; /* records that came before their call; owned */
+static uint32_t n_early, room_early;
+static uint64_t host_dropped; /* as the host last said */
+static uint32_t last_added;   /* the newest call's number */
+
+static uint32_t calls_since_take; /* atomic */
+
+/* ---------------------------------------------------------------- calls */
+
+/* The kernel's name, in memory that stays: records refer to it for ever. */
+static const char *keep_name_locked(const char *name)
+{
+    uint32_t hash = 5381;
+    for (const char *c = name; *c; c++) {
+        hash = hash * 33 + (uint8_t)*c;
+    }
+    for (struct name *n = kernel_names[hash % NAMES]; n; n = n->next) {
+        if (strcmp(n->text, name) == 0) {
+            return n->text;
+        }
+    }
+    struct name *kept = malloc(sizeof *kept + strlen(name) + 1);
+    if (!kept) {
+        return "";
+    }
+    strcpy(kept->text, name);
+    kept->next = kernel_names[hash % NAMES];
+    kernel_names[hash % NAMES] = kept;
+    return kept->text;
+}
+
+static struct call **place_locked(uint32_t number)
+{
+    struct call **at = &buckets[number % BUCKETS];
+    while (*at && (*at)->number != number) {
+        at = &(*at)->next;
+    }
+    return at;
+}
+
+static void forget_locked(struct call **at)
+{
+    struct call *call = *at;
+    *at = call->next;
+    call->next = free_calls;
+    free_calls = call;
+    n_calls--;
+}
+
+void weir_cupti_work_add(const struct weir_profile_call *call)
+{
+    pthread_mutex_lock(&lock);
+    /* One call of the runtime may make several of the driver; all have its number. The last one
+     * with work describes it. */
+    struct call **at = place_locked(call->number), *mine = *at;
+    if (!mine) {
+        mine = free_calls ? free_calls : malloc(sizeof *mine);
+        free_calls = mine && mine == free_calls ? mine->next : free_calls;
+        if (mine) {
+            memset(mine, 0, sizeof *mine);
+            mine->number = call->number;
+            mine->next = *at;
+            *at = mine;
+            n_calls++;
+        }
+    }
+    if (mine) {
+        mine->open++;
+        mine->kernels = weir_cupti_wants(CUPTI_ACTIVITY_KIND_KERNEL) ||
+                        weir_cupti_wants(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+        mine->copies = weir_cupti_wants(CUPTI_ACTIVITY_KIND_MEMCPY);
+        mine->fills = weir_cupti_wants(CUPTI_ACTIVITY_KIND_MEMSET);
+        last_added = (int32_t)(call->number - last_added) > 0 ? call->number : last_added;
+        mine->work = call->work;
+        mine->work.kernel = call->work.kernel ? keep_name_locked(call->work.kernel) : NULL;
+    }
+    pthread_mutex_unlock(&lock);
+    if (!mine) {
+        weir_cupti_dropped(1);
+    }
+    if (__atomic_add_fetch(&calls_since_take, 1, __ATOMIC_RELAXED) >= TAKE_CALLS) {
+        weir_cupti_work_take();
+    }
+}
+
+/* ---------------------------------------------------------------- records */
+
+static void record_kernel(const struct weir_profile_work *work,
+                          const struct weir_profile_record *from)
+{
+    CUpti_ActivityKernel10 *record = weir_cupti_record(weir_cupti_wants(CUPTI_ACTIVITY_KIND_KERNEL)
+                                                           ? CUPTI_ACTIVITY_KIND_KERNEL
+                                                           : CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+    if (!record) {
+        return;
+    }
+    record->registersPerThread = (uint16_t)work->registers;
+    record->start = from->begin_ns;
+    record->end = record->completed = from->end_ns;
+    record->deviceId = work->device;
+    record->contextId = work->context;
+    record->streamId = work->stream;
+    record->gridX = (int32_t)work->grid[0];
+    record->gridY = (int32_t)work->grid[1];
+    record->gridZ = (int32_t)work->grid[2];
+    record->blockX = (int32_t)work->block[0];
+    record->blockY = (int32_t)work->block[1];
+    record->blockZ = (int32_t)work->block[2];
+    record->staticSharedMemory = (int32_t)work->static_shared_bytes;
+    record->dynamicSharedMemory = (int32_t)work->shared_bytes;
+    record->localMemoryPerThread = work->local_bytes;
+    record->correlationId = from->call;
+    record->gridId = (int64_t)from->call;
+    record->name = work->what == WEIR_PROFILE_LAUNCH_GRAPH ? "CUDA graph"
+                   : work->kernel                          ? work->kernel
+                                                           : "";
+    record->graphId =
+        work->what == WEIR_PROFILE_LAUNCH_GRAPH ? (uint32_t)(uintptr_t)work->graph : 0;
+    record->channelID = UINT32_MAX;
+    record->channelType = CUPTI_CHANNEL_TYPE_COMPUTE;
+    record->clusterX = work->cluster[0];
+    record->clusterY = work->cluster[1];
+    record->clusterZ = work->cluster[2];
+}
+
+/* What of an unknown side the host's class of the copy says. */
+static uint8_t memory_kind(enum weir_profile_memory memory, bool on_device)
+{
+    static const uint8_t kinds[] = {
+        [WEIR_PROFILE_MEMORY_UNKNOWN] = CUPTI_ACTIVITY_MEMORY_KIND_UNKNOWN,
+        [WEIR_PROFILE_MEMORY_PAGEABLE] = CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE,
+        [WEIR_PROFILE_MEMORY_PINNED] = CUPTI_ACTIVITY_MEMORY_KIND_PINNED,
+        [WEIR_PROFILE_MEMORY_DEVICE] = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE,
+        [WEIR_PROFILE_MEMORY_ARRAY] = CUPTI_ACTIVITY_MEMORY_KIND_ARRAY,
+        [WEIR_PROFILE_MEMORY_MANAGED] = CUPTI_ACTIVITY_MEMORY_KIND_MANAGED,
+    };
+    if (memory == WEIR_PROFILE_MEMORY_PAGEABLE && on_device) {
+        return CUPTI_ACTIVITY_MEMORY_KIND_DEVICE; /* an address in a struct was not looked up */
+    }
+    return kinds[memory];
+}
+
+static void record_copy(const struct weir_profile_work *work,
+                        const struct weir_profile_record *from)
+{
+    CUpti_ActivityMemcpy6 *record = weir_cupti_record(CUPTI_ACTIVITY_KIND_MEMCPY);
+    if (!record) {
+        return;
+    }
+    record->copyKind = from->class == WEIR_PROFILE_H2D   ? CUPTI_ACTIVITY_MEMCPY_KIND_HTOD
+                       : from->class == WEIR_PROFILE_D2H ? CUPTI_ACTIVITY_MEMCPY_KIND_DTOH
+                                                         : CUPTI_ACTIVITY_MEMCPY_KIND_DTOD;
+    record->srcKind = memory_kind(work->source, from->class != WEIR_PROFILE_H2D);
+    record->dstKind = memory_kind(work->target, from->class != WEIR_PROFILE_D2H);
+    record->flags = work->is_async ? CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC : 0;
+    record->bytes = from->bytes;
+    record->start = from->begin_ns;
+    record->end = from->end_ns;
+    record->deviceId = work->device;
+    record->contextId = work->context;
+    record->streamId = work->stream;
+    record->correlationId = from->call;
+    record->channelID = UINT32_MAX;
+    record->channelType = CUPTI_CHANNEL_TYPE_ASYNC_MEMCPY;
+    record->copyCount = 1;
+}
+
+static void record_fill(const struct weir_profile_work *work,
+                        const struct weir_profile_record *from)
+{
+    CUpti_ActivityMemset4 *record = weir_cupti_record(CUPTI_ACTIVITY_KIND_MEMSET);
+    if (!record) {
+        return;
+    }
+    record->value = work->value;
+    record->bytes = from->bytes;
+    record->start = from->begin_ns;
+    record->end = from->end_ns;
+    record->deviceId = work->device;
+    record->contextId = work->context;
+    record->streamId = work->stream;
+    record->correlationId = from->call;
+    record->flags = work->is_async ? CUPTI_ACTIVITY_FLAG_MEMSET_ASYNC : 0;
+    record->memoryKind = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
+    record->channelID = UINT32_MAX;
+    record->channelType = CUPTI_CHANNEL_TYPE_COMPUTE;
+}
+
+/* The wait in the gate: natively too a launch that finds no room in the command buffer waits, and
+ * profilers show that row. */
+static void record_gate(const struct weir_profile_work *work,
+                        const struct weir_profile_record *from)
+{
+    static struct weir_cupti_gate causes[WEIR_PROFILE_CAUSES] = {
+        [WEIR_PROFILE_ALONE] = {.cause = "own work"},
+        [WEIR_PROFILE_OWN] = {.cause = "own work"},
+        [WEIR_PROFILE_LIMIT] = {.cause = "SM limit"},
+        [WEIR_PROFILE_CLASS] = {.cause = "higher class"},
+        [WEIR_PROFILE_TURN] = {.cause = "others' turn"},
+        [WEIR_PROFILE_STARVED] = {.cause = "starved others"},
+        [WEIR_PROFILE_FLIGHT] = {.cause = "work in flight"},
+        [WEIR_PROFILE_DOMAIN] = {.cause = "other context"},
+        [WEIR_PROFILE_LINGER] = {.cause = "kept for another"},
+        [WEIR_PROFILE_IDLE] = {.cause = "idle"},
+    };
+    if (from->waited_ns < WAIT_MIN_NS || !weir_cupti_wants(CUPTI_ACTIVITY_KIND_OVERHEAD)) {
+        return;
+    }
+    CUpti_ActivityOverhead3 *record = weir_cupti_record(CUPTI_ACTIVITY_KIND_OVERHEAD);
+    if (record) {
+        record->overheadKind = CUPTI_ACTIVITY_OVERHEAD_COMMAND_BUFFER_FULL;
+        record->objectKind = CUPTI_ACTIVITY_OBJECT_STREAM;
+        record->objectId.deviceId = work->device;
+        record->objectId.contextId = work->context;
+        record->objectId.streamId = work->stream;
+        record->start = from->arrived_ns;
+        record->end = from->arrived_ns + from->waited_ns;
+        record->correlationId = from->call;
+        record->overheadData =
+            &causes[from->cause < WEIR_PROFILE_CAUSES ? from->cause : WEIR_PROFILE_ALONE];
+    }
+}
+
+static void merge(struct weir_profile_record *into, const struct weir_profile_record *piece)
+{
+    into->begin_ns = piece->begin_ns < into->begin_ns ? piece->begin_ns : into->begin_ns;
+    into->end_ns = piece->end_ns > into->end_ns ? piece->end_ns : into->end_ns;
+    into->bytes += piece->bytes;
+}
+
+/* The whole copy of which this is a piece. @return false: more pieces come */
+static bool complete_copy(struct call *call, struct weir_profile_record *piece)
+{
+    if (call->is_begun) {
+        merge(&call->merged, piece);
+        *piece = call->merged;
+    }
+    call->merged = *piece;
+    call->is_begun = piece->bytes < call->work.bytes;
+    return !call->is_begun;
+}
+
+/* Make the records of one of the host's, whose call is known. Both locks are held. */
+static void make_locked(struct call **at, struct weir_profile_record *piece)
+{
+    struct call *call = *at;
+    bool is_copy = piece->class == WEIR_PROFILE_H2D || piece->class == WEIR_PROFILE_D2H ||
+                   piece->class == WEIR_PROFILE_D2D;
+    record_gate(&call->work, piece);
+    if (is_copy && !complete_copy(call, piece)) {
+        return;
+    }
+    if (is_copy && call->copies) {
+        record_copy(&call->work, piece);
+    } else if (piece->class == WEIR_PROFILE_MEMSET && call->fills) {
+        record_fill(&call->work, piece);
+    } else if ((piece->class == WEIR_PROFILE_KERNEL || piece->class == WEIR_PROFILE_GRAPH) &&
+               call->kernels) {
+        record_kernel(&call->work, piece);
+    }
+    /* A graph may come in several pieces, nobody knows how many. */
+    if (piece->class != WEIR_PROFILE_GRAPH && --call->open == 0) {
+        forget_locked(at);
+    }
+}
+
+/* ---------------------------------------------------------------- taking */
+
+static void keep_early_locked(const struct weir_profile_record *record)
+{
+    if (n_early == EARLY_MAX) {
+        weir_cupti_dropped(1);
+        return;
+    }
+    if (n_early == room_early) {
+        uint32_t room = room_early ? 2 * room_early : 64;
+        struct weir_profile_record *more = realloc(early, room * sizeof *more);
+        if (!more) {
+            weir_cupti_dropped(1);
+            return;
+        }
+        early = more;
+        room_early = room;
+    }
+    early[n_early++] = *record;
+}
+
+/* Make records of some of the host's, or keep those whose call is not known yet. */
+static void make_some(const struct weir_profile_record *records, uint32_t n, int64_t shift_ns)
+{
+    weir_cupti_lock();
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 0; i < n; i++) {
+        struct weir_profile_record record = records[i];
+        struct call **at = place_locked(record.call);
+        record.begin_ns += (uint64_t)shift_ns;
+        record.end_ns += (uint64_t)shift_ns;
+        record.arrived_ns += (uint64_t)shift_ns;
+        if (*at) {
+            make_locked(at, &record);
+        } else {
+            keep_early_locked(&record);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    weir_cupti_unlock();
+}
+
+static void make_all(const struct weir_profile_record *records, uint32_t n, int64_t shift_ns)
+{
+    for (uint32_t i = 0; i < n; i += BATCH) {
+        make_some(&records[i], n - i < BATCH ? n - i : BATCH, shift_ns);
+    }
+}
+
+/* Those that came early may have their call by now. */
+static void make_early(void)
+{
+    pthread_mutex_lock(&lock);
+    struct weir_profile_record *records = early;
+    uint32_t n = n_early;
+    early = NULL;
+    n_early = room_early = 0;
+    pthread_mutex_unlock(&lock);
+    make_all(records, n, 0);
+    free(records);
+}
+
+/* All work of calls up to this number has ended and is taken. */
+static void forget_until(uint32_t number)
+{
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 0; i < BUCKETS && n_calls; i++) {
+        for (struct call **at = &buckets[i]; *at;) {
+            if ((int32_t)(number - (*at)->number) >= 0) {
+                forget_locked(at);
+            } else {
+                at = &(*at)->next;
+            }
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void weir_cupti_work_take(void)
+{
+    const struct weir_profile_table *session = weir_cupti_session();
+    struct weir_profile_taken taken;
+    uint64_t dropped = 0;
+    pthread_mutex_lock(&lock);
+    uint32_t until = last_added;
+    pthread_mutex_unlock(&lock);
+    __atomic_store_n(&calls_since_take, 0, __ATOMIC_RELAXED);
+    make_early();
+    if (!session || session->take(&taken) != CUDA_SUCCESS) {
+        return;
+    }
+    make_all(taken.records, taken.n, taken.shift_ns);
+    pthread_mutex_lock(&lock);
+    if (taken.dropped > host_dropped) {
+        dropped = taken.dropped - host_dropped;
+        host_dropped = taken.dropped;
+    }
+    pthread_mutex_unlock(&lock);
+    weir_cupti_dropped(dropped);
+    if (!taken.pending) {
+        forget_until(until);
+    }
+}

@@ -1,0 +1,46 @@
+/*
+ * Records when the device did a session's profiled work, and how long that waited in the gate.
+ *
+ * A guest profiles a call by a number in its requests' header. So a session that profiles nothing
+ * pays one load for each piece of work. Around profiled work go two events. The records are kept
+ * until the guest takes them, WEIR_PROFILE_RECORDS_MAX at most; what does not fit is counted.
+ *
+ * Functions are for the session's own thread.
+ *
+ * Source: docs/design/profiling.md
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_PROFILE_H
+#define WEIR_HOST_BACKEND_WORKER_DEVICE_PROFILE_H
+
+#include "host_backend/gate/gate.h"
+#include "proto/cuda_abi.h"
+
+struct weir_host_stream;
+struct weir_op_profile_take_out;
+struct weir_profile_span;
+struct weir_session;
+
+/**
+ * Profiled work has come to the gate, and will go to a stream of the current device.
+ * @return NULL: there will be no record, because there is no room or the work is captured.
+ */
+struct weir_profile_span *weir_profile_arrives(struct weir_session *session,
+                                               const struct weir_host_stream *stream,
+                                               const struct weir_gate_work *work);
+
+/** The work may go to the stream now. @param pass what the gate said. */
+void weir_profile_begins(struct weir_session *session, const struct weir_host_stream *stream,
+                         struct weir_profile_span *span, const struct weir_gate_pass *pass);
+
+/** The work was given to the stream; given false: it was not, and there will be no record. Either
+ * call ends what weir_profile_arrives() began. */
+void weir_profile_given(struct weir_session *session, const struct weir_host_stream *stream,
+                        struct weir_profile_span *span, bool given);
+
+/** Take the records of work that has ended. @param out borrows them until the next call. */
+void weir_profile_take(struct weir_session *session, struct weir_op_profile_take_out *out);
+
+/** The session ends: destroy its events. */
+void weir_profile_end(struct weir_session *session);
+
+#endif

@@ -1,0 +1,56 @@
+/*
+ * What the worker recorded of one piece of work of a profiled call: a kernel, a graph, a copy or a
+ * memset. The guest asks for records with the operation profile_take.
+ *
+ * Times are nanoseconds of the host's clock (CLOCK_MONOTONIC of the host's machine).
+ *
+ * Source: docs/design/profiling.md
+ */
+#ifndef WEIR_PROTO_PROFILE_RECORD_H
+#define WEIR_PROTO_PROFILE_RECORD_H
+
+#include <stdint.h>
+
+/* What the work was: the numbers of the scheduler's classes. */
+enum weir_profile_class {
+    WEIR_PROFILE_KERNEL,
+    WEIR_PROFILE_GRAPH,
+    WEIR_PROFILE_H2D,
+    WEIR_PROFILE_D2H,
+    WEIR_PROFILE_D2D,
+    WEIR_PROFILE_MEMSET,
+    WEIR_PROFILE_CLASSES
+};
+
+/* Why work waited: the numbers of the scheduler's causes (sched/causes.def), and 1. */
+enum weir_profile_cause {
+    WEIR_PROFILE_ALONE, /* its tenant was alone: for earlier work of its own */
+    WEIR_PROFILE_OWN,
+    WEIR_PROFILE_LIMIT,
+    WEIR_PROFILE_CLASS,
+    WEIR_PROFILE_TURN,
+    WEIR_PROFILE_STARVED,
+    WEIR_PROFILE_FLIGHT,
+    WEIR_PROFILE_DOMAIN,
+    WEIR_PROFILE_LINGER,
+    WEIR_PROFILE_IDLE,
+    WEIR_PROFILE_CAUSES
+};
+
+struct weir_profile_record {
+    uint64_t begin_ns;   /* the device began the work .. */
+    uint64_t end_ns;     /* .. and had done it */
+    uint64_t arrived_ns; /* the work came to the gate */
+    uint64_t waited_ns;  /* how long it waited there */
+    uint64_t bytes;      /* of copies and memsets */
+    uint32_t call;       /* the guest's number of the call (struct weir_record, profile) */
+    uint8_t class;       /* enum weir_profile_class */
+    uint8_t cause;       /* enum weir_profile_cause: why it waited last */
+    uint16_t device;     /* index in the welcome */
+};
+_Static_assert(sizeof(struct weir_profile_record) == 48, "layout on the wire");
+
+/* Records that a worker keeps for a session, and that one reply can have. */
+#define WEIR_PROFILE_RECORDS_MAX 16384u
+
+#endif

@@ -1,0 +1,130 @@
+/*
+ * How Weir's libcupti.so and `weir profile` watch a program: an export table of Weir's libcuda.so.1
+ * (cuGetExportTable with WEIR_PROFILE_TABLE_UUID), private to them and to one version of Weir.
+ *
+ * The watcher learns of each call of the Driver API and of the runtime, with a number, and takes
+ * the records of the work of numbered calls (record.h). While nobody watches, calls pay nothing.
+ *
+ * Times are nanoseconds of this machine's CLOCK_MONOTONIC, those of records after their shift.
+ *
+ * Source: docs/design/profiling.md
+ */
+#ifndef WEIR_PROTO_PROFILE_SESSION_TABLE_H
+#define WEIR_PROTO_PROFILE_SESSION_TABLE_H
+
+#include "proto/cuda_abi.h"
+#include "proto/profile/record.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A random UUID (version 4). */
+#define WEIR_PROFILE_TABLE_UUID                                                                    \
+    {                                                                                              \
+        0x0e, 0x52, 0xc8, 0x3f, 0x71, 0x9a, 0x4d, 0x06, 0xb3, 0x14, 0xe9, 0x2d, 0x58, 0xa7, 0x60,  \
+            0x1c                                                                                   \
+    }
+#define WEIR_PROFILE_TABLE_VERSION 1u
+
+#define WEIR_PROFILE_SYMBOLS 1024u
+
+/* What a call does on the device, or waits for. */
+enum weir_profile_what {
+    WEIR_PROFILE_NOTHING,
+    WEIR_PROFILE_LAUNCH,
+    WEIR_PROFILE_LAUNCH_GRAPH,
+    WEIR_PROFILE_COPY,
+    WEIR_PROFILE_FILL,
+    WEIR_PROFILE_WAIT_CONTEXT,
+    WEIR_PROFILE_WAIT_STREAM,
+    WEIR_PROFILE_WAIT_EVENT,
+    WEIR_PROFILE_STREAM_WAITS, /* cuStreamWaitEvent */
+};
+
+/* Where one side of a copy is. */
+enum weir_profile_memory {
+    WEIR_PROFILE_MEMORY_UNKNOWN,
+    WEIR_PROFILE_MEMORY_PAGEABLE,
+    WEIR_PROFILE_MEMORY_PINNED,
+    WEIR_PROFILE_MEMORY_DEVICE,
+    WEIR_PROFILE_MEMORY_ARRAY,
+    WEIR_PROFILE_MEMORY_MANAGED,
+};
+
+/* Members that do not apply to `what` are 0. */
+struct weir_profile_work {
+    enum weir_profile_what what;
+    uint32_t context, stream; /* numbers, as cuCtxGetId and cuStreamGetId give them */
+    uint32_t device;          /* ordinal */
+    const char *kernel;       /* name; borrowed for the call of the watcher */
+    uint32_t grid[3], block[3], cluster[3];
+    uint32_t shared_bytes; /* asked by the launch, beside what the kernel has itself: */
+    uint32_t static_shared_bytes, local_bytes, registers;
+    uint64_t graph; /* the executable graph's handle */
+    uint64_t event; /* the event's handle */
+    uint32_t value; /* a fill's */
+    uint64_t bytes; /* of a copy; 0: not known */
+    enum weir_profile_memory source, target;
+    bool is_async;
+};
+
+/* A call of the Driver API. Of one that begins, result, end_ns and work are 0. */
+struct weir_profile_call {
+    const char *name; /* of the symbol, with _v2, _ptsz and so on; never freed */
+    uint32_t symbol;  /* a number that only this symbol has, below WEIR_PROFILE_SYMBOLS */
+    uint32_t number;  /* not 0; that of the runtime's call, if one made this call */
+    bool in_runtime;  /* a call of the runtime made this call */
+    CUresult result;
+    uint64_t start_ns, end_ns;
+    const uint64_t *words;     /* the arguments, one a word */
+    const uint8_t *word_bytes; /* how large each argument is */
+    uint32_t n_words;
+    struct weir_profile_work work; /* valid if the call succeeded */
+};
+
+/* A call of the CUDA runtime, at its begin and at its end. Pointers are borrowed. */
+struct weir_profile_runtime {
+    const char *name; /* never freed */
+    uint32_t number;  /* not 0 */
+    uint32_t id;      /* the runtime's number of its function (cupti_runtime_cbid.h) */
+    bool is_end;
+    uint64_t start_ns, end_ns; /* end_ns is 0 at its begin */
+    const void *params;
+    int *result;        /* cudaError_t; valid at the end */
+    uint64_t *scratch;  /* the same word at begin and end, for the watcher */
+    CUcontext context;  /* current one, or NULL */
+    const void *symbol; /* of a launch: the function's address in the program; else NULL */
+};
+
+/* All functions run on the thread that makes the call. Calls that they make are not watched. */
+struct weir_profile_watch {
+    void (*entered)(const struct weir_profile_call *call); /* none that the runtime makes */
+    void (*left)(const struct weir_profile_call *call);
+    void (*runtime)(const struct weir_profile_runtime *call);
+};
+
+struct weir_profile_taken {
+    const struct weir_profile_record *records; /* borrowed until the thread's next call */
+    uint32_t n;
+    int64_t shift_ns; /* what to add to the records' times, to have this machine's */
+    uint32_t pending; /* pieces of work that have not ended */
+    uint64_t dropped; /* pieces of work without a record, since the session began */
+};
+
+/* All functions: any thread. */
+struct weir_profile_table {
+    size_t table_bytes;
+    uint32_t version; /* WEIR_PROFILE_TABLE_VERSION */
+    /* Watch from now on; NULL: no more. Calls under way may still use the older watch, so it must
+     * stay valid. records: the host records their work, for take(). */
+    void (*watch)(const struct weir_profile_watch *watch, bool records);
+    /* Take the records of work that has ended, each once. Waits until the host has taken up all
+     * earlier work. An error: there is no session, or the host is of a release without records. */
+    CUresult (*take)(struct weir_profile_taken *ret_taken);
+    /* Numbers of a context (NULL: the current one) and of a stream; 0: there is none such. */
+    uint32_t (*context_number)(CUcontext context);
+    uint32_t (*stream_number)(CUcontext context, CUstream stream);
+    int (*device_of)(CUcontext context); /* -1: no such context */
+};
+
+#endif

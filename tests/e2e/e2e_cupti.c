@@ -1,0 +1,410 @@
+/*
+ * A program that uses CUPTI as Kineto does, through the libcupti.so.13 that the loader finds.
+ *
+ *     e2e_cupti rows       kernels, copies, a fill, a graph: counts, order, names, correlation
+ *     e2e_cupti many N     N launches: all are recorded; without buffers they are said to be
+ * dropped e2e_cupti callbacks  entries and exits of calls, with their arguments e2e_cupti twice
+ * records of the second time alone; nothing while it is off e2e_cupti tenant N   prints "ready",
+ * then N launches, whose grid names N: only these come back e2e_cupti refused    what is not there
+ * says so
+ */
+#include "guest_cupti/abi.h"
+#include "tests/cuda/check_driver.h"
+#include "tests/e2e/kernels.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BUFFER_BYTES (64u << 10)
+#define WORDS        5000u
+#define CUSTOM0      3
+#define SLACK        200000 /* ticks: 100 us, twice as far as an anchor may be off (profile.c) */
+#define LAUNCH_ID    307    /* CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel */
+
+static CUptiResult (*enable)(CUpti_ActivityKind);
+static CUptiResult (*disable)(CUpti_ActivityKind);
+static CUptiResult (*register_callbacks)(CUpti_BuffersCallbackRequestFunc,
+                                         CUpti_BuffersCallbackCompleteFunc);
+static CUptiResult (*flush_all)(uint32_t);
+static CUptiResult (*next_record)(uint8_t *, size_t, CUpti_Activity **);
+static CUptiResult (*n_dropped)(CUcontext, uint32_t, size_t *);
+static CUptiResult (*push_id)(CUpti_ExternalCorrelationKind, uint64_t);
+static CUptiResult (*pop_id)(CUpti_ExternalCorrelationKind, uint64_t *);
+static CUptiResult (*use_clock)(CUpti_TimestampCallbackFunc);
+static CUptiResult (*subscribe)(CUpti_SubscriberHandle *, CUpti_CallbackFunc, void *);
+static CUptiResult (*unsubscribe)(CUpti_SubscriberHandle);
+static CUptiResult (*enable_domain)(uint32_t, CUpti_SubscriberHandle, CUpti_CallbackDomain);
+static CUptiResult (*callback_name)(CUpti_CallbackDomain, uint32_t, const char **);
+static CUptiResult (*stream_id)(CUcontext, CUstream, uint8_t, uint32_t *);
+static CUptiResult (*refused)(void);
+
+static void load(void)
+{
+    static const struct {
+        const char *name;
+        void *to;
+    } functions[] = {{"cuptiActivityEnable", &enable},
+                     {"cuptiActivityDisable", &disable},
+                     {"cuptiActivityRegisterCallbacks", &register_callbacks},
+                     {"cuptiActivityFlushAll", &flush_all},
+                     {"cuptiActivityGetNextRecord", &next_record},
+                     {"cuptiActivityGetNumDroppedRecords", &n_dropped},
+                     {"cuptiActivityPushExternalCorrelationId", &push_id},
+                     {"cuptiActivityPopExternalCorrelationId", &pop_id},
+                     {"cuptiActivityRegisterTimestampCallback", &use_clock},
+                     {"cuptiSubscribe", &subscribe},
+                     {"cuptiUnsubscribe", &unsubscribe},
+                     {"cuptiEnableDomain", &enable_domain},
+                     {"cuptiGetCallbackName", &callback_name},
+                     {"cuptiGetStreamIdEx", &stream_id},
+                     {"cuptiProfilerInitialize", &refused}};
+    void *library = dlopen("libcupti.so.13", RTLD_NOW);
+    check_true(library != NULL, "libcupti.so.13");
+    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
+        void *found = dlsym(library, functions[i].name);
+        check_true(found != NULL, functions[i].name);
+        memcpy(functions[i].to, &found, sizeof found);
+    }
+}
+
+/* ---------------------------------------------------------------- records */
+
+enum { KERNELS_KEPT = 64 };
+
+static struct {
+    uint32_t by_kind[CUPTI_ACTIVITY_KIND_COUNT];
+    uint32_t kernels;
+    bool in_order; /* kernels: times, and correlation ids */
+    uint64_t last_end;
+    uint32_t last_id;
+    CUpti_ActivityKernel10 kernel[KERNELS_KEPT];
+    CUpti_ActivityMemcpy6 copy[8];
+    CUpti_ActivityMemset4 fill;
+    CUpti_ActivityAPI launch; /* the last call of cuLaunchKernel */
+    CUpti_ActivityExternalCorrelation named;
+    CUpti_ActivitySynchronization2 waited;
+} rows;
+static uint32_t n_requested, n_completed;
+static bool gives_buffers = true;
+
+static void requested(uint8_t **buffer, size_t *size, size_t *max)
+{
+    *buffer = gives_buffers ? aligned_alloc(8, BUFFER_BYTES) : NULL;
+    *size = gives_buffers ? BUFFER_BYTES : 0;
+    *max = 0;
+    n_requested += gives_buffers;
+}
+
+static void keep(const CUpti_Activity *record)
+{
+    const void *at = record;
+    uint32_t n = rows.by_kind[record->kind]++;
+    if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
+        const CUpti_ActivityKernel10 *kernel = at;
+        rows.in_order = rows.in_order && kernel->start < kernel->end &&
+                        kernel->start >= rows.last_end && kernel->correlationId > rows.last_id;
+        rows.last_end = kernel->end;
+        rows.last_id = kernel->correlationId;
+        rows.kernel[n % KERNELS_KEPT] = *kernel;
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
+        memcpy(&rows.copy[n % 8], at, sizeof rows.copy[0]);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
+        memcpy(&rows.fill, at, sizeof rows.fill);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION) {
+        memcpy(&rows.named, at, sizeof rows.named);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_SYNCHRONIZATION) {
+        memcpy(&rows.waited, at, sizeof rows.waited);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_DRIVER &&
+               ((const CUpti_ActivityAPI *)at)->cbid == LAUNCH_ID) {
+        memcpy(&rows.launch, at, sizeof rows.launch);
+    }
+}
+
+static void completed(CUcontext context, uint32_t stream, uint8_t *buffer, size_t size,
+                      size_t valid)
+{
+    CUpti_Activity *record = NULL;
+    size_t dropped;
+    (void)context;
+    (void)stream;
+    check_true(valid <= size, "a buffer's valid bytes");
+    check_int(n_dropped(NULL, 0, &dropped), CUPTI_SUCCESS, "asked while a buffer is completed");
+    check_int((long long)dropped, 0, "nothing is dropped");
+    while (next_record(buffer, valid, &record) == CUPTI_SUCCESS) {
+        keep(record);
+    }
+    free(buffer);
+    n_completed++;
+}
+
+/* A clock of the program's that ticks twice in a nanosecond. */
+static uint64_t own_clock(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 2 * ((uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec);
+}
+
+static CUcontext context;
+static CUfunction mix;
+static CUdeviceptr memory;
+
+static void begin(void)
+{
+    CUmodule module;
+    context = driver_begin("e2e_cupti");
+    load();
+    DRV(cu.ModuleLoadData(&module, e2e_ptx));
+    mix = driver_function(module, "mix");
+    DRV(cu.MemAlloc_v2(&memory, WORDS * sizeof(uint32_t)));
+    check_int(register_callbacks(requested, completed), CUPTI_SUCCESS, "register callbacks");
+}
+
+static void record(bool on)
+{
+    static const CUpti_ActivityKind kinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+                                               CUPTI_ACTIVITY_KIND_MEMCPY,
+                                               CUPTI_ACTIVITY_KIND_MEMSET,
+                                               CUPTI_ACTIVITY_KIND_DRIVER,
+                                               CUPTI_ACTIVITY_KIND_RUNTIME,
+                                               CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
+                                               CUPTI_ACTIVITY_KIND_SYNCHRONIZATION,
+                                               CUPTI_ACTIVITY_KIND_OVERHEAD};
+    memset(&rows, 0, on ? sizeof rows : 0);
+    rows.in_order = on ? true : rows.in_order;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        check_int((on ? enable : disable)(kinds[i]), CUPTI_SUCCESS, "enable or disable a kind");
+    }
+}
+
+static void launch(uint32_t n, CUstream stream)
+{
+    uint32_t a = 1, b = 0;
+    void *params[] = {&memory, &n, &a, &b};
+    driver_launch(mix, (n + 127) / 128, 128, stream, params);
+}
+
+/* ---------------------------------------------------------------- scenarios */
+
+static void scenario_rows(void)
+{
+    static uint32_t words[WORDS];
+    void *pinned;
+    CUstream stream;
+    uint32_t id;
+    uint64_t popped, before, after;
+    DRV(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    DRV(CU(MemAllocHost_v2)(&pinned, sizeof words));
+    check_int(stream_id(NULL, stream, 0, &id), CUPTI_SUCCESS, "a stream's id");
+    check_int(use_clock(own_clock), CUPTI_SUCCESS, "a clock of the program's");
+    record(true);
+    check_int(push_id(CUSTOM0, 77), CUPTI_SUCCESS, "push");
+    before = own_clock();
+    for (int i = 0; i < 10; i++) {
+        launch(WORDS, stream);
+    }
+    DRV(cu.StreamSynchronize(stream));
+    after = own_clock();
+    check_int(pop_id(CUSTOM0, &popped), CUPTI_SUCCESS, "pop");
+    check_int((long long)popped, 77, "the id that was pushed");
+    check_int(pop_id(CUSTOM0, &popped), CUPTI_ERROR_QUEUE_EMPTY, "pop once more");
+    DRV(cu.MemcpyHtoD_v2(memory, words, sizeof words));
+    DRV(CU(MemcpyDtoHAsync_v2)(pinned, memory, 4000, stream));
+    DRV(cu.MemsetD32_v2(memory, 7, 100));
+    DRV(cu.CtxSynchronize());
+    record(false);
+    check_int(flush_all(1), CUPTI_SUCCESS, "flush");
+    const CUpti_ActivityKernel10 *kernel = &rows.kernel[9];
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL], 10, "kernels");
+    check_true(rows.in_order, "kernels are in order");
+    check_true(kernel->name && strcmp(kernel->name, "mix") == 0, "the kernel's name");
+    check_int(kernel->gridX, (WORDS + 127) / 128, "its grid");
+    check_int(kernel->blockX, 128, "its blocks");
+    check_int(kernel->streamId, id, "its stream");
+    check_true(rows.kernel[0].start + SLACK > before && kernel->end < after + SLACK,
+               "times of the own clock");
+    check_int(rows.launch.correlationId, kernel->correlationId, "the launch's correlation id");
+    check_true(rows.launch.start < kernel->start, "a kernel begins after its launch");
+    check_int(rows.launch.threadId, gettid(), "the launch's thread");
+    check_int((long long)rows.named.externalId, 77, "the external id");
+    check_int(rows.named.correlationId > kernel->correlationId, 1, "of the last named call");
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION], 11, "named calls");
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_MEMCPY], 2, "copies");
+    check_int((long long)rows.copy[0].bytes, sizeof words, "bytes to the device");
+    check_int(rows.copy[0].copyKind, CUPTI_ACTIVITY_MEMCPY_KIND_HTOD, "to the device");
+    check_int(rows.copy[0].srcKind, CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE, "from pageable memory");
+    check_int(rows.copy[0].dstKind, CUPTI_ACTIVITY_MEMORY_KIND_DEVICE, "to its memory");
+    check_int((long long)rows.copy[1].bytes, 4000, "bytes from the device");
+    check_int(rows.copy[1].dstKind, CUPTI_ACTIVITY_MEMORY_KIND_PINNED, "to pinned memory");
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_MEMSET], 1, "fills");
+    check_int((long long)rows.fill.bytes, 400, "bytes of the fill");
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_SYNCHRONIZATION], 2, "waits");
+    check_int(rows.waited.type, CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE, "of all");
+    check_int(n_requested, n_completed, "each buffer comes back");
+}
+
+static void scenario_graph(void)
+{
+    CUstream stream;
+    CUgraph graph;
+    CUgraphExec exec;
+    DRV(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    record(true);
+    DRV(cu.StreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    launch(WORDS, stream);
+    launch(WORDS, stream);
+    DRV(cu.StreamEndCapture(stream, &graph));
+    DRV(cu.GraphInstantiateWithFlags(&exec, graph, 0));
+    for (int i = 0; i < 3; i++) {
+        DRV(cu.GraphLaunch(exec, stream));
+    }
+    DRV(cu.StreamSynchronize(stream));
+    record(false);
+    check_int(flush_all(0), CUPTI_SUCCESS, "flush");
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL], 3, "a row for each launch");
+    check_true(rows.kernel[0].name && strcmp(rows.kernel[0].name, "CUDA graph") == 0, "its name");
+    check_true(rows.kernel[0].graphId != 0, "its graph");
+    check_true(rows.in_order, "graphs are in order");
+}
+
+static void scenario_many(uint32_t n)
+{
+    size_t dropped;
+    record(true);
+    for (uint32_t i = 0; i < n; i++) {
+        launch(1, NULL);
+    }
+    DRV(cu.CtxSynchronize());
+    record(false);
+    check_int(flush_all(0), CUPTI_SUCCESS, "flush");
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL], n, "all kernels");
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_DRIVER], n + 1, "all calls");
+    check_true(rows.in_order, "kernels are in order");
+    gives_buffers = false;
+    record(true);
+    launch(1, NULL);
+    DRV(cu.CtxSynchronize());
+    record(false);
+    check_int(flush_all(0), CUPTI_SUCCESS, "flush without buffers");
+    check_int(n_dropped(NULL, 0, &dropped), CUPTI_SUCCESS, "dropped");
+    check_int((long long)dropped, 4, "two calls, a wait and a kernel are dropped");
+}
+
+static struct {
+    uint32_t n[2];
+    uint32_t ids[2];
+    uint32_t grid;
+    CUfunction function;
+    uint64_t scratch;
+    int result;
+} seen;
+
+static void called_back(void *user, CUpti_CallbackDomain domain, uint32_t id, const void *at)
+{
+    const CUpti_CallbackData *data = at;
+    const struct {
+        CUfunction f;
+        unsigned int gridDimX;
+    } *params = data->functionParams;
+    const char *name;
+    check_true(user == &seen, "the subscriber's data");
+    if (domain != CUPTI_CB_DOMAIN_DRIVER_API || id != LAUNCH_ID) {
+        return;
+    }
+    check_int(callback_name(domain, id, &name), CUPTI_SUCCESS, "a callback's name");
+    check_true(strcmp(name, "cuLaunchKernel") == 0, "it is the launch");
+    seen.n[data->callbackSite]++;
+    seen.ids[data->callbackSite] = data->correlationId;
+    seen.grid = params->gridDimX;
+    seen.function = params->f;
+    if (data->callbackSite == CUPTI_API_ENTER) {
+        *data->correlationData = 4711;
+    } else {
+        seen.scratch = *data->correlationData;
+        memcpy(&seen.result, data->functionReturnValue, sizeof seen.result);
+    }
+}
+
+static void scenario_callbacks(void)
+{
+    CUpti_SubscriberHandle handle, other;
+    seen.result = -1;
+    check_int(subscribe(&handle, called_back, &seen), CUPTI_SUCCESS, "subscribe");
+    check_int(subscribe(&other, called_back, NULL), CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED,
+              "a second subscriber");
+    launch(WORDS, NULL);
+    check_int(seen.n[CUPTI_API_ENTER], 0, "nothing is enabled");
+    check_int(enable_domain(1, handle, CUPTI_CB_DOMAIN_DRIVER_API), CUPTI_SUCCESS, "enable");
+    launch(WORDS, NULL);
+    check_int(seen.n[CUPTI_API_ENTER], 1, "entries");
+    check_int(seen.n[CUPTI_API_EXIT], 1, "exits");
+    check_true(seen.ids[0] != 0 && seen.ids[0] == seen.ids[1], "one correlation id");
+    check_int(seen.grid, (WORDS + 127) / 128, "an argument");
+    check_true(seen.function == mix, "another one");
+    check_int((long long)seen.scratch, 4711, "what the entry left for the exit");
+    check_int(seen.result, CUDA_SUCCESS, "the result");
+    check_int(enable_domain(1, handle, CUPTI_CB_DOMAIN_NVTX), CUPTI_ERROR_NOT_SUPPORTED, "NVTX");
+    check_int(unsubscribe(handle), CUPTI_SUCCESS, "unsubscribe");
+    launch(WORDS, NULL);
+    check_int(seen.n[CUPTI_API_ENTER], 1, "nobody subscribes");
+}
+
+static void scenario_twice(void)
+{
+    for (int round = 0; round < 2; round++) {
+        record(true);
+        launch(WORDS, NULL);
+        DRV(cu.CtxSynchronize());
+        record(false);
+        launch(WORDS, NULL);
+        check_int(flush_all(0), CUPTI_SUCCESS, "flush");
+        check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL], 1, "kernels of this round");
+    }
+}
+
+static void scenario_tenant(uint32_t n)
+{
+    record(true);
+    printf("ready\n");
+    fflush(stdout);
+    for (uint32_t i = 0; i < n; i++) {
+        launch(n, NULL); /* the grid names the tenant */
+    }
+    DRV(cu.CtxSynchronize());
+    record(false);
+    check_int(flush_all(0), CUPTI_SUCCESS, "flush");
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL], n, "own kernels");
+    check_true(rows.in_order, "kernels are in order");
+    for (uint32_t i = 0; i < KERNELS_KEPT && i < n; i++) {
+        check_int(rows.kernel[i].gridX, (n + 127) / 128, "no other tenant's kernel");
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "";
+    uint32_t n = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 0) : 0;
+    begin();
+    if (strcmp(what, "rows") == 0) {
+        scenario_rows();
+        scenario_graph();
+    } else if (strcmp(what, "many") == 0) {
+        scenario_many(n);
+    } else if (strcmp(what, "callbacks") == 0) {
+        scenario_callbacks();
+    } else if (strcmp(what, "twice") == 0) {
+        scenario_twice();
+    } else if (strcmp(what, "tenant") == 0) {
+        scenario_tenant(n);
+    } else if (strcmp(what, "refused") == 0) {
+        check_int(refused(), CUPTI_ERROR_NOT_SUPPORTED, "counters");
+        check_int(enable((CUpti_ActivityKind)30), CUPTI_ERROR_NOT_SUPPORTED, "sampling");
+    } else {
+        fprintf(stderr,
+                "usage: e2e_cupti rows | many N | callbacks | twice | tenant N | refused\n");
+        return 2;
+    }
+    return driver_end();
+}

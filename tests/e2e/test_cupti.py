@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""CUPTI in guests: the rows that a profiler of the program sees, and `weir profile`."""
+import collections
+import glob
+import json
+import os
+import subprocess
+
+import lib
+
+
+class Cupti(lib.Case):
+    def test_rows(self):
+        host = self.host()
+        self.finished(host, "e2e_cupti", "rows")
+
+    def test_rows_of_a_program_on_another_machine(self):
+        host = self.host(remote=self.remote())
+        self.finished(host, "e2e_cupti", "rows", arrangement=lib.TCP)
+
+    def test_all_of_many_launches_are_recorded(self):
+        host = self.host()
+        self.finished(host, "e2e_cupti", "many", 100000, limit_s=100)
+
+    def test_callbacks(self):
+        host = self.host()
+        self.finished(host, "e2e_cupti", "callbacks")
+
+    def test_what_was_profiled_once_is_profiled_again(self):
+        host = self.host()
+        self.finished(host, "e2e_cupti", "twice")
+
+    def test_what_is_not_there_says_so(self):
+        host = self.host()
+        self.finished(host, "e2e_cupti", "refused")
+
+    def test_two_tenants_see_their_own_rows(self):
+        for isolation in ("strict", "group"):
+            with self.subTest(isolation=isolation):
+                host = self.host(tenants={name: {"isolation": isolation} for name in ("alice", "bob")})
+                guests = [self.guest(host, "e2e_cupti", "tenant", n, tenant=tenant)
+                          for tenant, n in (("alice", 2000), ("bob", 1000))]
+                for guest in guests:
+                    self.ends(host, guest, limit_s=60)
+
+    def profiled(self, host, *args, cwd):
+        done = subprocess.run([lib.places.weir, "profile", *args], env=lib.clean_environment(), cwd=cwd, capture_output=True,
+                              text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_weir_profile_writes_calls_kernels_and_copies(self):
+        host, folder = self.host(), self.folder()
+        run = ("--run-dir", host.run_dir, "--tenant", "alice", "--", lib.places.program("drv_vector_add"))
+        self.profiled(host, "-o", "out.json", *run, cwd=folder)
+        with open(os.path.join(folder, "out.json")) as f:
+            events = [event for event in json.load(f) if event["ph"] == "X"]
+        kinds = collections.Counter(event["cat"] for event in events)
+        launches = {event["args"]["correlation"]: event for event in events if event["name"].startswith("cuLaunchKernel")}
+        kernels = [event for event in events if event["cat"] == "kernel"]
+        self.assertTrue(kernels and kinds["memcpy"] and kinds["driver"], kinds)
+        self.assertEqual(len(kernels), len(launches))
+        for kernel in kernels:
+            launch = launches[kernel["args"]["correlation"]]
+            self.assertGreaterEqual(kernel["ts"], launch["ts"])
+            self.assertGreater(kernel["dur"], 0)
+            self.assertNotEqual(kernel["pid"], launch["pid"])
+        self.profiled(host, *run, cwd=folder)
+        self.assertEqual(len(glob.glob(os.path.join(folder, "weir-profile.[0-9]*.json"))), 1)
+
+    def test_weir_profile_shows_the_wait_for_another_tenant(self):
+        host, folder = self.host(), self.folder()
+        self.guest(host, "e2e_steady", tenant="alice").wait_line(".")
+
+        def waits():
+            self.profiled(host, "-o", "out.json", "--run-dir", host.run_dir, "--tenant", "bob", "--",
+                          lib.places.program("drv_batches"), cwd=folder)
+            with open(os.path.join(folder, "out.json")) as f:
+                return [event for event in json.load(f) if event.get("cat") == "gate"]
+
+        rows = lib.until(waits, 40, "bob waits for alice")
+        self.assertRegex(rows[0]["name"], "^waits: [a-z]")
+        self.assertTrue(all(row["dur"] >= 10 for row in rows))
+        self.assertTrue(all(row["tid"] > 1000000 for row in rows))
+
+
+if __name__ == "__main__":
+    lib.main()

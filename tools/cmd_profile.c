@@ -1,0 +1,57 @@
+/* `weir profile`: `weir run`, with a profile of the program by Weir's libcupti (WEIR_PROFILE). */
+#include "tools/command.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DEFAULT_FILE "weir-profile.%p.json"
+
+/* Name the file for the program, which may change its folder. */
+static bool set_file(const char *file)
+{
+    char folder[PATH_MAX], path[2 * PATH_MAX];
+    if (file[0] == '/') {
+        return setenv("WEIR_PROFILE", file, 1) == 0;
+    }
+    if (!getcwd(folder, sizeof folder)) {
+        return false;
+    }
+    int n = snprintf(path, sizeof path, "%s/%s", folder, file);
+    return n < (int)sizeof path && setenv("WEIR_PROFILE", path, 1) == 0;
+}
+
+static bool is_out(const char *word)
+{
+    return strcmp(word, "-o") == 0 || strcmp(word, "--out") == 0;
+}
+
+int weir_cmd_profile(int argc, char **argv)
+{
+    const char *file = DEFAULT_FILE;
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        printf("usage: weir profile [-o FILE] [OPTIONS OF weir run] [--] PROGRAM [ARGUMENTS]\n\n"
+               "Run a CUDA program through Weir, and write when its kernels ran and waited, as "
+               "Chrome\ntrace events (Perfetto shows them).\n\n"
+               "  -o, --out FILE  %%p in it is the process's number (default \"%s\")\n",
+               DEFAULT_FILE);
+        return WEIR_EXIT_OK;
+    }
+    if (argc > 1 && is_out(argv[1])) {
+        if (argc < 3) {
+            fprintf(stderr, "weir profile: %s wants a file\n", argv[1]);
+            return WEIR_EXIT_USAGE;
+        }
+        file = argv[2];
+        argv[2] = argv[0];
+        argc -= 2;
+        argv += 2;
+    }
+    if (!set_file(file)) {
+        fprintf(stderr, "weir profile: the name of the file is too long\n");
+        return WEIR_EXIT_USAGE;
+    }
+    return weir_cmd_run(argc, argv);
+}
