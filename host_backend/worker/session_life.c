@@ -30,6 +30,7 @@
 #include "host_backend/worker/state/platform.h"
 #include "host_backend/worker/state/segment.h"
 #include "host_backend/worker/state/session.h"
+#include "host_backend/worker/state/suspension.h"
 #include "host_backend/worker/twins/forms.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +49,8 @@ static bool make_parts(struct weir_session *s)
     return s->about && s->channel && (s->host_calls = weir_host_calls_create()) &&
            (s->handles = weir_handles_create()) && (s->holdings = weir_holdings_create()) &&
            (s->awaited = weir_awaited_create()) && (s->idle = weir_session_idle_create()) &&
-           (s->faults = weir_session_faults_create());
+           (s->faults = weir_session_faults_create()) &&
+           (s->devices.suspension = calloc(1, sizeof *s->devices.suspension));
 }
 
 static void free_parts(struct weir_session *s)
@@ -70,6 +72,7 @@ static void free_parts(struct weir_session *s)
     weir_session_prints_destroy(s->prints);
     weir_session_idle_destroy(s->idle);
     weir_session_faults_destroy(s->faults);
+    free(s->devices.suspension);
 }
 
 enum weir_status weir_session_create(const struct weir_session_params *params,
@@ -107,7 +110,8 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
         s->about->unknown = *params->unknown;
     }
     s->id = params->id;
-    atomic_store(&s->about->suspend, s->platform->away_tests ? WEIR_SUSPEND_TEST : WEIR_SUSPEND_NO);
+    atomic_store(&s->devices.suspension->wish,
+                 s->platform->away_tests ? WEIR_SUSPEND_TEST : WEIR_SUSPEND_NO);
     s->op.fd = -1;
     s->about->started_ns = weir_clock_now_ns();
     snprintf(s->about->program, sizeof s->about->program, "%s", params->program);

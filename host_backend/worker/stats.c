@@ -5,6 +5,7 @@
 #include "host_backend/worker/device/device.h"
 #include "host_backend/worker/device/gates.h"
 #include "host_backend/worker/state/about.h"
+#include "host_backend/worker/state/suspension.h"
 #include "host_backend/worker/state/tenant.h"
 
 #include "base/clock.h"
@@ -203,10 +204,10 @@ static void fill_session_row(const struct weir_session *s, struct weir_status_se
     snprintf(row->program, sizeof row->program, "%s", s->about->program);
     snprintf(row->transport, sizeof row->transport, "%s", s->channel->transport->ops->name);
     row->used_bytes = atomic_load(&s->about->held_bytes);
-    row->away_bytes = atomic_load(&s->about->away_bytes);
+    row->away_bytes = atomic_load(&s->devices.suspension->away_bytes);
     snprintf(row->state, sizeof row->state, "%s",
-             atomic_load(&s->about->suspend) == WEIR_SUSPEND_HOLD
-                 ? (atomic_load(&s->about->held) ? "suspended" : "suspending")
+             atomic_load(&s->devices.suspension->wish) == WEIR_SUSPEND_HOLD
+                 ? (atomic_load(&s->devices.suspension->held) ? "suspended" : "suspending")
              : row->away_bytes != 0 ? "away"
                                     : "");
     row->memory_limit_bytes = s->about->wish.memory_bytes[0];

@@ -11,12 +11,9 @@
 #include "host_backend/worker/device/admission.h"
 #include "host_backend/worker/device/fault.h"
 #include "host_backend/worker/memory/away.h"
-#include "host_backend/worker/state/about.h"
-#include "host_backend/worker/state/channel.h"
 #include "host_backend/worker/state/ending.h"
 #include "host_backend/worker/state/platform.h"
 #include "host_backend/worker/state/tenant.h"
-#include "host_backend/worker/state/worker.h"
 #include <time.h>
 
 /* How long work of a session may go on after it was asked to be held. */
@@ -25,18 +22,15 @@
 void weir_suspend_ask(struct weir_worker *worker, const struct weir_link_suspend *what)
 {
     for (struct weir_session *s = weir_sessions_lock(worker); s; s = s->next) {
-        unsigned wish = atomic_load(&s->about->suspend);
+        unsigned wish = atomic_load(&s->devices.suspension->wish);
 
-        if (s->about->monitor || (what->session != 0 && what->session != s->id) ||
+        if (weir_session_is_monitor(s) || (what->session != 0 && what->session != s->id) ||
             (what->tenant_index >= 0 && (uint32_t)what->tenant_index != s->tenant->index) ||
             (what->wish == WEIR_SUSPEND_ROOM && wish == WEIR_SUSPEND_HOLD)) {
             continue;
         }
-        atomic_store(&s->about->suspend, what->wish);
-        atomic_store(&s->channel->transport->called, true);
-        if (s->channel->transport->ops->look) {
-            s->channel->transport->ops->look(s->channel->transport);
-        }
+        atomic_store(&s->devices.suspension->wish, what->wish);
+        weir_session_call(s);
     }
     weir_sessions_unlock(worker);
 }
@@ -81,34 +75,36 @@ void weir_session_rests(struct weir_session *session)
     struct weir_session *s = session;
     uint64_t now_ns = weir_clock_now_ns();
     uint64_t idle_ns = weir_tenant_setting(s->tenant, idle_s) * WEIR_NS_PER_S;
-    unsigned wish = atomic_load(&s->about->suspend);
-    bool away = atomic_load(&s->about->away_bytes) != 0;
+    unsigned wish = atomic_load(&s->devices.suspension->wish);
+    bool away = atomic_load(&s->devices.suspension->away_bytes) != 0;
     CUresult result;
 
-    if (s->about->monitor) {
+    if (weir_session_is_monitor(s)) {
         return;
     }
-    if (s->about->rests_since_ns == 0) {
-        s->about->rests_since_ns = now_ns;
+    if (s->devices.suspension->rests_since_ns == 0) {
+        s->devices.suspension->rests_since_ns = now_ns;
         show(s, now_ns, away ? 0 : weir_away_movable(s));
     }
-    if (away || s->about->held || (wish != WEIR_SUSPEND_HOLD && !s->platform->by_program) ||
+    if (away || s->devices.suspension->held ||
+        (wish != WEIR_SUSPEND_HOLD && !s->platform->by_program) ||
         ((wish == WEIR_SUSPEND_NO || wish == WEIR_SUSPEND_TEST) &&
-         (idle_ns == 0 || s->about->stays || now_ns - s->about->rests_since_ns < idle_ns))) {
+         (idle_ns == 0 || s->devices.suspension->stays ||
+          now_ns - s->devices.suspension->rests_since_ns < idle_ns))) {
         return;
     }
     result = weir_away_begin(s, wish == WEIR_SUSPEND_HOLD ? 0 : kept_bytes(s));
     if (result == CUDA_SUCCESS) {
-        show(s, s->about->rests_since_ns, 0);
+        show(s, s->devices.suspension->rests_since_ns, 0);
     } else if (result != CUDA_ERROR_NOT_READY) {
         tell_why(s, result);
-        s->about->stays = true; /* until the program has done something */
-        show(s, s->about->rests_since_ns, 0);
+        s->devices.suspension->stays = true; /* until the program has done something */
+        show(s, s->devices.suspension->rests_since_ns, 0);
     }
     if (wish == WEIR_SUSPEND_ROOM) {
-        atomic_compare_exchange_strong(&s->about->suspend, &wish, WEIR_SUSPEND_NO);
+        atomic_compare_exchange_strong(&s->devices.suspension->wish, &wish, WEIR_SUSPEND_NO);
     } else if (wish == WEIR_SUSPEND_HOLD && result != CUDA_ERROR_NOT_READY) {
-        atomic_store(&s->about->held, true);
+        atomic_store(&s->devices.suspension->held, true);
     }
 }
 
@@ -123,7 +119,8 @@ static void nap(uint64_t ns)
 
 static bool is_held(const struct weir_session *s)
 {
-    return atomic_load(&s->about->suspend) == WEIR_SUSPEND_HOLD && !weir_session_is_over(s);
+    return atomic_load(&s->devices.suspension->wish) == WEIR_SUSPEND_HOLD &&
+           !weir_session_is_over(s);
 }
 
 /* Suspend a session that has sent a record, and keep it so until it is resumed. */
@@ -133,14 +130,14 @@ static void hold(struct weir_session *s)
     CUresult result = CUDA_SUCCESS;
 
     weir_admission_idle(s);
-    while (!atomic_load(&s->about->held) && is_held(s)) {
+    while (!atomic_load(&s->devices.suspension->held) && is_held(s)) {
         unsigned hold = WEIR_SUSPEND_HOLD;
 
         result = weir_away_begin(s, 0);
         if (result != CUDA_ERROR_NOT_READY) {
-            atomic_store(&s->about->held, true);
+            atomic_store(&s->devices.suspension->held, true);
         } else if (weir_clock_now_ns() >= until_ns) {
-            atomic_compare_exchange_strong(&s->about->suspend, &hold, WEIR_SUSPEND_NO);
+            atomic_compare_exchange_strong(&s->devices.suspension->wish, &hold, WEIR_SUSPEND_NO);
         } else {
             nap(WEIR_NS_PER_MS);
         }
@@ -151,7 +148,7 @@ static void hold(struct weir_session *s)
     while (is_held(s)) {
         nap(20 * WEIR_NS_PER_MS);
     }
-    atomic_store(&s->about->held, false);
+    atomic_store(&s->devices.suspension->held, false);
 }
 
 void weir_session_wakes(struct weir_session *session)
@@ -160,19 +157,21 @@ void weir_session_wakes(struct weir_session *session)
     unsigned room = WEIR_SUSPEND_ROOM;
     CUresult result;
 
-    atomic_compare_exchange_strong(&s->about->suspend, &room, WEIR_SUSPEND_NO); /* it works */
-    if (s->about->rests_since_ns != 0) {
-        s->about->rests_since_ns = 0;
-        s->about->stays = false;
+    atomic_compare_exchange_strong(&s->devices.suspension->wish, &room,
+                                   WEIR_SUSPEND_NO); /* it works */
+    if (s->devices.suspension->rests_since_ns != 0) {
+        s->devices.suspension->rests_since_ns = 0;
+        s->devices.suspension->stays = false;
         show(s, 0, 0);
     }
     if (is_held(s)) {
         hold(s);
-    } else if (atomic_load(&s->about->suspend) == WEIR_SUSPEND_TEST && !s->about->monitor) {
+    } else if (atomic_load(&s->devices.suspension->wish) == WEIR_SUSPEND_TEST &&
+               !weir_session_is_monitor(s)) {
         weir_admission_idle(s);
         (void)weir_away_begin(s, 0);
     }
-    if (atomic_load(&s->about->away_bytes) == 0) {
+    if (atomic_load(&s->devices.suspension->away_bytes) == 0) {
         return;
     }
     result = weir_session_is_over(s) ? CUDA_ERROR_OUT_OF_MEMORY : weir_away_end(s);

@@ -4,7 +4,8 @@
 #define WEIR_HOST_BACKEND_WORKER_SUSPEND_H
 
 #include "host_backend/config/link.h"
-#include "host_backend/worker/state/about.h"
+#include "host_backend/worker/state/session.h"
+#include "host_backend/worker/state/suspension.h"
 
 /** Ask sessions of this worker for what the message says. @thread main */
 void weir_suspend_ask(struct weir_worker *worker, const struct weir_link_suspend *what);
@@ -19,14 +20,15 @@ void weir_session_wakes(struct weir_session *session);
 /** Does the session rest, since weir_session_rests()? @thread owner */
 static inline bool weir_session_is_resting(const struct weir_session *session)
 {
-    return session->about->rests_since_ns != 0;
+    return session->devices.suspension->rests_since_ns != 0;
 }
 
 /** Must weir_session_wakes() be called for a record? @thread owner */
 static inline bool weir_session_is_asked(const struct weir_session *session)
 {
     return weir_session_is_resting(session) ||
-           atomic_load_explicit(&session->about->suspend, memory_order_relaxed) != WEIR_SUSPEND_NO;
+           atomic_load_explicit(&session->devices.suspension->wish, memory_order_relaxed) !=
+               WEIR_SUSPEND_NO;
 }
 
 #endif

@@ -17,10 +17,10 @@
 #include "host_backend/worker/memory/holdings.h"
 #include "host_backend/worker/memory/spare.h"
 #include "host_backend/worker/memory/vmm.h"
-#include "host_backend/worker/state/about.h"
 #include "host_backend/worker/state/ending.h"
 #include "host_backend/worker/state/limits.h"
 #include "host_backend/worker/state/platform.h"
+#include "host_backend/worker/state/suspension.h"
 #include "host_backend/worker/state/tenant.h"
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -229,7 +229,7 @@ static void destroy(struct weir_session *s)
     free(away->items);
     free(away);
     s->holdings->away = NULL;
-    atomic_store(&s->about->away_bytes, 0);
+    atomic_store(&s->devices.suspension->away_bytes, 0);
 }
 
 /* ---------------------------------------------------------------- out */
@@ -278,7 +278,7 @@ static CUresult begin(struct weir_session *s, uint64_t least_bytes)
         return result;
     }
     release_all(s);
-    atomic_store(&s->about->away_bytes, away->bytes);
+    atomic_store(&s->devices.suspension->away_bytes, away->bytes);
     return CUDA_SUCCESS;
 }
 

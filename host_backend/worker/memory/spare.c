@@ -3,7 +3,6 @@
 #include "base/clock.h"
 #include "host_backend/worker/device/device_idle.h"
 #include "host_backend/worker/memory/chunk.h"
-#include "host_backend/worker/state/about.h"
 #include "host_backend/worker/state/platform.h"
 #include "host_backend/worker/state/tenant.h"
 #include <stdlib.h>
@@ -145,7 +144,8 @@ uint64_t weir_spare_bytes(const struct weir_session *session, uint32_t device)
     }
     pthread_mutex_lock(&spares->lock);
     for (const struct weir_host_chunk *chunk = spares->first; chunk; chunk = chunk->spare.next) {
-        if (chunk->device == device && chunk->spare.session->about->pid == session->about->pid) {
+        if (chunk->device == device &&
+            weir_session_pid(chunk->spare.session) == weir_session_pid(session)) {
             bytes += chunk->bytes;
         }
     }

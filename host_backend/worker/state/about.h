@@ -26,12 +26,10 @@ struct weir_session_about {
     uint32_t number; /* number among the tenant's programs (base/programs.h); 0: none */
 
     /* The session's thread. */
-    bool unknown_told;       /* the log says that the program used an operation of these */
-    bool launches_told;      /* the log says that the program cannot launch kernels from kernels */
-    char refused[256];       /* why memory was last refused, for the program's user; "": never */
-    uint64_t rests_since_ns; /* since when it has nothing to do; 0: it has (suspend.h) */
-    bool stays;              /* it could not be suspended since then */
-    bool lasts, gone;        /* set by weir_session_lasts(), weir_session_gone() */
+    bool unknown_told;  /* the log says that the program used an operation of these */
+    bool launches_told; /* the log says that the program cannot launch kernels from kernels */
+    char refused[256];  /* why memory was last refused, for the program's user; "": never */
+    bool lasts, gone;   /* set by weir_session_lasts(), weir_session_gone() */
 
     /* The session's thread writes these, any thread may read them. */
     atomic_uint_fast64_t calls_total;
@@ -40,10 +38,7 @@ struct weir_session_about {
     atomic_uint_fast64_t objects;
     atomic_uint_fast64_t pinned_bytes;       /* pinned host memory */
     atomic_uint_fast64_t managed_host_bytes; /* managed memory that found no room on a device */
-    atomic_uint_fast64_t away_bytes;         /* device memory that is suspended */
-    atomic_bool held;                        /* it waits until it is resumed */
     atomic_uint n_contexts;
-    atomic_uint suspend;              /* enum weir_suspend: what any thread wants */
     atomic_bool ended;                /* set by weir_session_ended() on any thread */
     atomic_uint_fast64_t orphaned_ns; /* when its program left work behind; 0: never */
     struct weir_gate_queue *_Atomic gate_queues[WEIR_DEVICES_MAX]; /* made at the first use */

@@ -264,3 +264,18 @@ enum weir_status weir_session_receive_fd(struct weir_session *session, uint64_t 
 
     return t->ops->receive_fd ? t->ops->receive_fd(t, timeout_ns, ret_fd) : WEIR_ERR_UNSUPPORTED;
 }
+
+void weir_session_call(struct weir_session *session)
+{
+    struct weir_transport *transport = session->channel->transport;
+
+    atomic_store(&transport->called, true);
+    if (transport->ops->look) {
+        transport->ops->look(transport);
+    }
+}
+
+int64_t weir_session_pid(const struct weir_session *session)
+{
+    return session->about->pid;
+}

@@ -38,6 +38,7 @@ struct weir_session_faults;
 struct weir_session_idle;
 struct weir_session_prints;
 struct weir_stats_set;
+struct weir_suspension;
 struct weir_tenant;
 struct weir_upload;
 struct weir_worker;
@@ -89,6 +90,7 @@ struct weir_session_devices {
     struct weir_placed_graph *placed; /* executable graphs for parts of them (device/place.c) */
     /* Memory that moves to and from them (memory/managed.h); NULL: none. Its thread writes. */
     struct weir_managed *_Atomic managed;
+    struct weir_suspension *suspension; /* whether its memory is away (state/suspension.h) */
     struct weir_profile *profile; /* records of profiled work (device/profile.h); NULL: none yet */
 };
 
@@ -153,6 +155,13 @@ void weir_session_gates_wake(struct weir_session *session);
 bool weir_error_is_sticky(CUresult error);
 /** The error that ended the contexts; CUDA_SUCCESS: they live. @thread any */
 CUresult weir_worker_sticky_error(const struct weir_worker *worker);
+
+/** Wake a session's thread that waits for a record, as if its time had passed. @thread any, while
+ * the session lives */
+void weir_session_call(struct weir_session *session);
+
+/** The pid of the session's program, as the host sees it. @thread any */
+int64_t weir_session_pid(const struct weir_session *session);
 
 /** Ask a session to end; it does so within a second. @thread any */
 void weir_session_end(struct weir_session *session);

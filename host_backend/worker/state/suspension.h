@@ -1,0 +1,20 @@
+/* How far a session is suspended (suspend.h): its own thread and others meet here. */
+#ifndef WEIR_HOST_BACKEND_WORKER_STATE_SUSPENSION_H
+#define WEIR_HOST_BACKEND_WORKER_STATE_SUSPENSION_H
+
+#include "host_backend/config/link.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct weir_suspension {
+    /* The session's thread. */
+    uint64_t rests_since_ns; /* since when it has nothing to do; 0: it has */
+    bool stays;              /* it could not be suspended since then */
+
+    atomic_uint wish;                /* enum weir_suspend: what any thread wants */
+    atomic_uint_fast64_t away_bytes; /* device memory that is suspended */
+    atomic_bool held;                /* it waits until it is resumed */
+};
+
+#endif
