@@ -258,10 +258,13 @@ static bool store_bool(const struct weir_row *row, char *to, const struct weir_t
 static bool store_list(const struct weir_row *row, char *to, const struct weir_toml_value *value,
                        struct weir_diag *diag)
 {
-    const char *text = value->string, *comma = text;
+    char number[24];
+    bool is_number = value->kind == WEIR_TOML_INTEGER && row->kind == ROW_AMOUNTS;
+    const char *text = is_number ? number : value->string, *comma = text;
     struct weir_amount amount;
 
-    if (value->kind != WEIR_TOML_STRING) {
+    snprintf(number, sizeof number, "%lld", (long long)value->integer);
+    if (value->kind != WEIR_TOML_STRING && !is_number) {
         return wrong_kind(row, value, "a string in quotes", diag);
     }
     if (strlen(text) >= row->size) {
