@@ -36,6 +36,8 @@ class Confine(lib.Case):
         return dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
 
     def workers(self, host):
+        """Those that have come up: before its exec a process has what the keeper has."""
+        lib.until(lambda: all(w["state"] != "starting" for w in host.status()["worker"]), 10, "all workers are up")
         return sorted(w["pid"] for w in host.status()["worker"])
 
     def confined(self, pid, uid):

@@ -534,9 +534,12 @@ class Sched(lib.Case):
             host = self.host({"alice": {}, "bob": {}}, log="info", host_lines=lines)
             before = self.predictions(host)
             self.assertEqual((before["keys"] > 0, before["keys_found"] > 0), (found, found), before)
-            self.finished(host, "sched_load", "loop", *KERNELS["short"], "--us", "1000", "--seconds", "1")
-            host.wait_idle()
-            row = self.predictions(host)
+            for _ in range(10):  # of a tenant that is alone a few kernels are measured, or in a second none
+                self.finished(host, "sched_load", "loop", *KERNELS["short"], "--us", "1000", "--seconds", "1")
+                host.wait_idle()
+                row = self.predictions(host)
+                if row["kernels"] > 0:
+                    break
             self.assertGreaterEqual(row["keys"], 1)
             self.assertGreater(row["known"], 0)
             self.assertGreater(row["kernels"], 0)
