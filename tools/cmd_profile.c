@@ -32,7 +32,7 @@ int weir_cmd_profile(int argc, char **argv)
 {
     const char *file = DEFAULT_FILE;
     if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        printf("usage: weir profile [-o FILE] [OPTIONS OF weir run] [--] PROGRAM [ARGUMENTS]\n\n"
+        printf("Usage: weir profile [-o FILE] [OPTIONS OF weir run] [--] PROGRAM [ARGUMENTS]\n\n"
                "Run a CUDA program through Weir, and write when its kernels ran and waited, as "
                "Chrome\ntrace events (Perfetto shows them).\n\n"
                "  -o, --out FILE  %%p in it is the process's number (default \"%s\")\n",

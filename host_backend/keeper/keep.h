@@ -7,7 +7,7 @@
  * rows to each supervisor that connects. A row may belong to a process: SPAWN makes both at once.
  *
  * One message is one packet of a SOCK_SEQPACKET socket. Both ends trust each other: the socket
- * admits only the keeper's own user.
+ * admits only the keeper's own user, and no process that the keeper has started.
  */
 #ifndef WEIR_HOST_BACKEND_KEEPER_KEEP_H
 #define WEIR_HOST_BACKEND_KEEPER_KEEP_H

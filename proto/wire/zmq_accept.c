@@ -16,7 +16,7 @@
  * socket and has not brought it yet.
  *
  * Any client of a tcp socket may leave its handshake unfinished for 5 s. At most HANDSHAKES_MAX are
- * pending at a time. When another one comes, the oldest handshake of the address with most of them
+ * pending at a time. When another one comes, the oldest silent one of the address with most of them
  * is hung up: that of a guest with a key takes some milliseconds, and is not that old. To hang up
  * the right connection, a second descriptor of each is kept: libzmq's own number may belong to
  * another connection by then.
@@ -32,6 +32,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <string.h>
@@ -180,15 +181,32 @@ static bool find_address(int fd, uint8_t ret_from[ADDRESS_BYTES])
     return true;
 }
 
-/* Find the oldest handshake of the address that has most of them. */
+/* Has the peer sent nothing yet? */
+static bool is_silent(int fd)
+{
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof info;
+
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 &&
+           info.tcpi_bytes_received == 0;
+}
+
+/* Find the oldest handshake of the address that has most of them; where some peers have sent
+ * nothing, of those. On a busy machine a guest's handshake may have ended, and libzmq has not told
+ * yet. */
 static int oldest_locked(void)
 {
+    bool silent[HANDSHAKES_MAX], any = false;
     int oldest = 0, most = 0;
 
     for (int i = 0; i < guard.n_handshakes; i++) {
+        silent[i] = is_silent(guard.handshakes[i].own);
+        any |= silent[i];
+    }
+    for (int i = 0; i < guard.n_handshakes; i++) {
         int n = 0;
 
-        for (int k = i; k < guard.n_handshakes; k++) {
+        for (int k = i; k < guard.n_handshakes && (silent[i] || !any); k++) {
             n += memcmp(guard.handshakes[i].from, guard.handshakes[k].from, ADDRESS_BYTES) == 0;
         }
         if (n > most) {

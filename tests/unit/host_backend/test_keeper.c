@@ -283,6 +283,39 @@ static void a_stop_and_a_continuation_are_told(void **state)
     assert_int_equal(status_of(pid), SIGKILL);
 }
 
+/* What a guest would do that has taken over a worker of the host's own user. @return exit status */
+static int play_supervisor(const char *to)
+{
+    static struct weir_keep_message message = {.type = WEIR_KEEP_HELLO};
+    struct weir_fds fds;
+    int fd = keeper_connect(to);
+
+    (void)weir_keep_send(fd, &message, NULL, 0);
+    return weir_keep_receive(fd, &message, &fds) ? 1 : 42;
+}
+
+static void a_process_that_it_has_started_is_no_supervisor(void **state)
+{
+    char program[256], command[512];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    int status = 0;
+    pid_t pid;
+
+    (void)state;
+    assert_true(n > 0);
+    program[n] = 0;
+    snprintf(command, sizeof command, "exec %s supervisor %s", program, folder);
+    pid = spawn_shell(command, 1);
+    do {
+        poll(NULL, 0, 5); /* without a supervisor the next connection is looked at */
+        next_supervisor();
+        assert_non_null(weir_book_adopt(&sup, WEIR_BOOK_WORKER));
+        weir_book_wait(&sup, 1);
+    } while (!weir_book_changed(&sup, pid, &status));
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 42);
+}
+
 static void the_end_of_the_keeper_is_the_end_of_all(void **state)
 {
     pid_t pid = spawn_shell("exec sleep 600", 1);
@@ -335,7 +368,7 @@ static void a_process_without_room_for_its_descriptors_does_not_start(void **sta
     assert_int_equal(status_with_descriptors_left(3), 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_found_replaced_and_dropped),
@@ -348,9 +381,11 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(an_end_between_two_supervisors_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stop_and_a_continuation_are_told, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_process_that_it_has_started_is_no_supervisor, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(the_end_of_the_keeper_is_the_end_of_all, set_up, tear_down),
         cmocka_unit_test(a_process_without_room_for_its_descriptors_does_not_start),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return argc == 3 ? play_supervisor(argv[2]) : cmocka_run_group_tests(tests, NULL, NULL);
 }
