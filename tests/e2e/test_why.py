@@ -115,7 +115,7 @@ class Names(lib.Case):
         for pid in lib.children_of(host.pid):
             with open(f"/proc/{pid}/comm") as f:
                 names.add(f.read().strip())
-        self.assertEqual(names, {"weir-worker", "weir-gate"})
+        self.assertEqual(names, {"weir-keep", "weir-worker", "weir-gate"})
 
     def test_whole_numbers_are_whole_in_json(self):
         host = self.host({"alice": {}})
