@@ -24,7 +24,8 @@ bool weir_sup_suspend_request(struct weir_supervisor *sup, struct weir_admin_cli
     if (n_words == 3) {
         message.suspend.session = strtoull(words[2], &end, 10);
     }
-    if (n_words < 2 || n_words > 3 || (end && *end) || (n_words == 3 && message.suspend.session == 0)) {
+    if (n_words < 2 || n_words > 3 || (end && *end) ||
+        (n_words == 3 && message.suspend.session == 0)) {
         return false;
     }
     if (!weir_sup_may_change(client)) {
