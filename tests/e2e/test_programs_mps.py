@@ -171,6 +171,7 @@ class Domains(UnderMps):
         started = next(i for i, line in enumerate(host.process.errors) if "worker started" in line and "mps_domain=2" in line)
         left = [i for i, line in enumerate(host.process.errors) if re.search("worker of a program (ended|died)", line)]
         self.assertLess(started, left[-1], "the next worker does not wait until the old ones have left")
+        lib.until(lambda: "mps-0" not in self.domains(self.pids(host)), 10, "all have left the first domain")
         self.faulted(host, tenant="alice")  # the first domain has recovered, and is in reserve
         self.spares_are_in(host, "mps-0")
         self.finished(host, "e2e_minimal", tenant="bob")
