@@ -40,7 +40,8 @@ struct weir_program_row {
 
 /* Zeroed: there are no programs. */
 struct weir_programs {
-    uint32_t ends; /* atomic, a futex: grows whenever a program gives something back */
+    uint32_t ends; /* atomic; counts each time that a program gives something back, and wakes who
+                      waits for that on it as a futex */
     atomic_uint_fast64_t tokens;
     atomic_uint used; /* rows from here on have never been used */
     struct weir_program_row rows[WEIR_PROGRAMS];

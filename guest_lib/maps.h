@@ -1,4 +1,4 @@
-/* Reads the kernel's information about the process's own mappings. */
+/* Reads /proc/self/maps: which memory the process has mapped, and how. */
 #ifndef WEIR_GUEST_LIB_MAPS_H
 #define WEIR_GUEST_LIB_MAPS_H
 

@@ -269,7 +269,8 @@ static uint64_t stride_of(const struct weir_ptx_var *var, uint32_t level)
     return stride;
 }
 
-/* Print the initialisers from *at on that are below base + the level's stride, in braces. */
+/* Print in braces the initialisers of one level of an array: those from *at on whose indices are
+ * below base plus the level's stride. */
 static void print_init_level(FILE *out, const struct weir_ptx_var *var, uint32_t level,
                              uint64_t base, uint32_t *at)
 {

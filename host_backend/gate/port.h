@@ -1,11 +1,11 @@
 /*
  * A port: the memory through which a worker and the gate process talk about scheduling.
  *
- * The gate process makes a port for each worker, and the supervisor passes it on. A port has a ring
- * of requests to the gate (arrivals, ends, withdrawals), a slot for each queue in which the gate
- * grants, and a few words that the gate publishes. For each device of the worker it has a ring of
- * orders (stop, resume, resize) and a ring of learned durations. All of it is plain data: indices,
- * never pointers.
+ * The gate process makes a port for each worker, and the supervisor gives it to the worker. A port
+ * has a ring of requests to the gate (arrivals, ends, withdrawals), a slot for each queue in which
+ * the gate grants, and a few words that the gate publishes. For each device of the worker it has a
+ * ring of orders (stop, resume, resize) and a ring of learned durations. All of it is plain data:
+ * indices, never pointers.
  *
  * Both sides can write all of it. A worker that writes nonsense harms its own programs only,
  * because the gate copies what it reads once and checks it. A worker needs no permission to bypass
@@ -43,9 +43,10 @@
 #define WEIR_GATE_BATCH_MAX     64u    /* the most items between two marks; they end together */
 
 enum weir_gate_request_kind {
-    WEIR_GATE_REQUEST_DEVICE = 1, /* a device is used: key and size contain its UUID */
-    WEIR_GATE_REQUEST_QUEUE,      /* a queue begins: item is its tenant's slot, blocks its own SM
-                                     limit in percent */
+    WEIR_GATE_REQUEST_DEVICE =
+        1,                   /* the worker begins to use a device, whose UUID is in key and size */
+    WEIR_GATE_REQUEST_QUEUE, /* a queue begins: item is its tenant's slot, blocks its own SM
+                                limit in percent */
     WEIR_GATE_REQUEST_QUEUE_GONE, /* a queue ends: its items are withdrawn */
     WEIR_GATE_REQUEST_ARRIVE,     /* class, flags, key (of a copy: rest_bytes), size: bytes as in
                                      weir_gate_work, blocks, blocks_per_sm; ns: predicted duration,

@@ -1,4 +1,5 @@
-/* One turn of a loop: poll(), then a call of the handler for each descriptor. */
+/* An event loop: each pass waits with poll(), and then calls the handlers of descriptors that are
+ * ready. */
 #include "host_backend/loop/loop.h"
 
 #include "base/clock.h"

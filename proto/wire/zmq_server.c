@@ -477,7 +477,8 @@ static void *run(void *user)
 
 /* ---------------------------------------------------------------- answering */
 
-/* Remove pending from the server's list; true: its guest is still connected. */
+/* Remove a guest that waits for its answer from the server's list. @return whether the guest is
+ * still connected */
 static bool unlink_pending_locked(struct weir_zmq_pending *pending)
 {
     struct weir_zmq_pending **at = &pending->server->pendings;

@@ -1,6 +1,6 @@
 /*
  * A GPU's scheduler, whose orders go to ports. This file also notes which tenants had work in the
- * last second, since kernels are made stoppable only where another tenant may need that.
+ * last second: a worker makes kernels stoppable only if another tenant had.
  */
 #include "host_backend/gate/process/served.h"
 

@@ -14,8 +14,8 @@
  * A share lives as long as its process, on which the supervisor has a pidfd. So no killed program,
  * engine or host leaves a share behind, and no share outlives its host.
  *
- * Nobody but the host's user can write in these folders, so no name there can be a link to
- * elsewhere.
+ * Only the host's user can write in these folders, so nobody else can put a symbolic link there
+ * that leads out of them.
  */
 #include "host_backend/supervisor/state/extras.h"
 #include "host_backend/supervisor/state/sockets.h"

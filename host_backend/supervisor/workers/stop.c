@@ -38,8 +38,8 @@ static unsigned n_alive(const struct weir_supervisor *sup)
     return n;
 }
 
-/* One turn of waiting. A worker may have to be killed because of its work on the GPU
- * (WEIR_LINK_LEFT_BEHIND). */
+/* Wait for the next events, and handle them: ends of workers, and messages. A worker that says
+ * WEIR_LINK_LEFT_BEHIND is killed, since its work on the GPU does not end. */
 static void wait_once(struct weir_supervisor *sup)
 {
     struct pollfd waits[1 + WEIR_WORKERS_MAX];
