@@ -6,49 +6,14 @@
  */
 #include "guest_cupti/lib.h"
 
-#include <dlfcn.h>
+#include "proto/beside.h"
 #include <errno.h>
-#include <limits.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-typedef int (*get_table_fn)(const void **ret_table, const void *id);
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
 static const struct weir_profile_table *table;           /* found once, then kept */
-
-static const struct weir_profile_table *table_of(void *library)
-{
-    static const uint8_t id[16] = WEIR_PROFILE_TABLE_UUID;
-    get_table_fn get;
-    const void *found = NULL;
-    *(void **)&get = dlsym(library, "cuGetExportTable");
-    if (!get || get(&found, id) != 0 || !found) {
-        return NULL;
-    }
-    const struct weir_profile_table *candidate = found;
-    return candidate->table_bytes >= sizeof *candidate &&
-                   candidate->version == WEIR_PROFILE_TABLE_VERSION
-               ? candidate
-               : NULL;
-}
-
-/* Load libcuda.so.1 from the folder of this library. */
-static void *open_beside(void)
-{
-    Dl_info info;
-    char path[PATH_MAX];
-    if (!dladdr((void *)(uintptr_t)&open_beside, &info) || !info.dli_fname) {
-        return NULL;
-    }
-    const char *slash = strrchr(info.dli_fname, '/');
-    int folder = slash ? (int)(slash - info.dli_fname + 1) : 0;
-    int bytes = snprintf(path, sizeof path, "%.*slibcuda.so.1", folder, info.dli_fname);
-    return bytes < (int)sizeof path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-}
 
 const struct weir_profile_table *weir_cupti_session(void)
 {
@@ -56,12 +21,13 @@ const struct weir_profile_table *weir_cupti_session(void)
     if (found) {
         return found;
     }
+    static const uint8_t id[16] = WEIR_PROFILE_TABLE_UUID;
     int saved = errno;
     pthread_mutex_lock(&lock);
     if (!table) {
-        void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-        library = library ? library : open_beside();
-        found = library ? table_of(library) : NULL;
+        void *library = weir_libcuda_loaded();
+        library = library ? library : weir_libcuda_beside((uintptr_t)&weir_cupti_session);
+        found = weir_libcuda_table(library, id, sizeof *found, WEIR_PROFILE_TABLE_VERSION);
         __atomic_store_n(&table, found, __ATOMIC_RELEASE);
     }
     found = table; /* libcuda.so.1 stays open, because the table lies in its memory */

@@ -63,6 +63,11 @@ void weir_calls_log_put(struct weir_calls_log_line *line, const char *fmt, ...)
 void weir_calls_log_put_args(struct weir_calls_log_line *line, enum weir_symbol symbol,
                              CUresult result, const uint64_t *words, bool json);
 
+struct weir_calls_log_item;
+
+/** The bytes of an argument that is passed by value. @thread any */
+size_t weir_calls_log_value_bytes(const struct weir_calls_log_item *item);
+
 /** The bits of a float argument, as a word. @thread any */
 static inline uint64_t weir_calls_log_float(float value)
 {

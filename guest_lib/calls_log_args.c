@@ -83,6 +83,11 @@ static size_t form_bytes(enum weir_calls_log_form form)
     return 8;
 }
 
+size_t weir_calls_log_value_bytes(const struct weir_calls_log_item *item)
+{
+    return form_bytes(item->form);
+}
+
 static void put_struct(struct weir_calls_log_line *line, const void *at, uint16_t table, int depth,
                        bool json);
 

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "guest_lib/calls_log.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/module.h"
@@ -132,24 +133,8 @@ static void learn_symbols(void)
 
 static uint8_t bytes_of(const struct weir_calls_log_item *arg)
 {
-    if (arg->by != WEIR_CALLS_LOG_BY_VALUE) {
-        return sizeof(void *);
-    }
-    switch (arg->form) {
-    case WEIR_CALLS_LOG_I8:
-    case WEIR_CALLS_LOG_U8:
-        return 1;
-    case WEIR_CALLS_LOG_U16:
-        return 2;
-    case WEIR_CALLS_LOG_I32:
-    case WEIR_CALLS_LOG_U32:
-    case WEIR_CALLS_LOG_F32:
-    case WEIR_CALLS_LOG_HEX32:
-    case WEIR_CALLS_LOG_ENUM:
-        return 4;
-    default:
-        return 8;
-    }
+    return arg->by == WEIR_CALLS_LOG_BY_VALUE ? (uint8_t)weir_calls_log_value_bytes(arg)
+                                              : sizeof(void *);
 }
 
 /* ---------------------------------------------------------------- a call's work */

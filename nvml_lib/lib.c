@@ -10,11 +10,9 @@
  */
 #include "nvml_lib/lib.h"
 
-#include <dlfcn.h>
+#include "proto/beside.h"
 #include <errno.h>
-#include <limits.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 
 #define INIT_FLAGS 3u /* initialise without GPUs, or without attaching to them */
@@ -23,39 +21,10 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows 
 static const struct weir_nvml_table *table;              /* found once, then kept */
 static uint32_t n_inits;                                 /* atomic to read */
 
-typedef int (*get_table_fn)(const void **ret_table, const void *id);
-
 static const struct weir_nvml_table *table_of(void *library)
 {
     static const uint8_t id[16] = WEIR_NVML_TABLE_UUID;
-    get_table_fn get;
-    const void *found = NULL;
-    *(void **)&get = dlsym(library, "cuGetExportTable");
-    if (!get || get(&found, id) != 0 || !found) {
-        return NULL;
-    }
-    const struct weir_nvml_table *candidate = found;
-    return candidate->table_bytes >= sizeof *candidate &&
-                   candidate->version == WEIR_NVML_TABLE_VERSION
-               ? candidate
-               : NULL;
-}
-
-/* Load libcuda.so.1 from the folder of this library. */
-static void *open_beside(void)
-{
-    Dl_info info;
-    char path[PATH_MAX];
-    if (!dladdr((void *)(uintptr_t)&open_beside, &info) || !info.dli_fname) {
-        return NULL;
-    }
-    const char *slash = strrchr(info.dli_fname, '/');
-    int folder = slash ? (int)(slash - info.dli_fname + 1) : 0;
-    if (snprintf(path, sizeof path, "%.*slibcuda.so.1", folder, info.dli_fname) >=
-        (int)sizeof path) {
-        return NULL;
-    }
-    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    return weir_libcuda_table(library, id, sizeof *table, WEIR_NVML_TABLE_VERSION);
 }
 
 static const struct weir_nvml_table *find_table_locked(void)
@@ -63,11 +32,9 @@ static const struct weir_nvml_table *find_table_locked(void)
     if (table) {
         return table;
     }
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-    table = library ? table_of(library) : NULL;
+    table = table_of(weir_libcuda_loaded());
     if (!table) {
-        library = open_beside();
-        table = library ? table_of(library) : NULL;
+        table = table_of(weir_libcuda_beside((uintptr_t)&find_table_locked));
     }
     return table; /* libcuda.so.1 stays open, because the table lies in its memory */
 }

@@ -665,11 +665,33 @@ void weir_sup_note(struct weir_status_report *report, const char *kind, const ch
 }
 
 /* Whoever may open admin.sock may read the state; changes need more rights. */
-bool weir_sup_may_change(const struct weir_admin_client *client)
+bool weir_sup_may_change(struct weir_admin_client *client, const char *what)
 {
     struct weir_peer peer = {.uid = (uint32_t)-1};
+    bool may =
+        weir_peer_of(client->fd, &peer) == WEIR_OK && (peer.uid == 0 || peer.uid == geteuid());
+    char text[160];
 
-    return weir_peer_of(client->fd, &peer) == WEIR_OK && (peer.uid == 0 || peer.uid == geteuid());
+    if (!may) {
+        snprintf(text, sizeof text, "permission denied: root and the user of weir serve may %s",
+                 what);
+        weir_sup_note(client->report, "error", text);
+    }
+    return may;
+}
+
+struct weir_sup_tenant *weir_sup_tenant_named(struct weir_supervisor *sup,
+                                              struct weir_admin_client *client, const char *name)
+{
+    struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, name);
+    char text[160];
+
+    if (tenant && !tenant->gone) {
+        return tenant;
+    }
+    snprintf(text, sizeof text, "there is no tenant '%.64s'", name);
+    weir_sup_note(client->report, "error", text);
+    return NULL;
 }
 
 void weir_sup_admin_renew(struct weir_supervisor *sup)

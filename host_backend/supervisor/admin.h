@@ -6,14 +6,18 @@
 
 /* admin.c */
 
-/** Listen for clients; complains on stderr. @return as weir_sup_listen() */
 /** Listen again if somebody has removed the socket's file. */
 void weir_sup_admin_renew(struct weir_supervisor *sup);
+/** Listen for clients; complains on stderr. @return as weir_sup_listen() */
 enum weir_status weir_sup_admin_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
 /** Add a note to a report. Without memory the note is dropped. */
 void weir_sup_note(struct weir_status_report *report, const char *kind, const char *text);
-/** May the client make changes? Only root and the host's own user may. */
-bool weir_sup_may_change(const struct weir_admin_client *client);
+/** May the client make changes? Only root and the host's own user may; else a note says who may.
+ * @param what  the note's end, such as "do that" */
+bool weir_sup_may_change(struct weir_admin_client *client, const char *what);
+/** Find the tenant that a client names. NULL: there is none, and a note says so. */
+struct weir_sup_tenant *weir_sup_tenant_named(struct weir_supervisor *sup,
+                                              struct weir_admin_client *client, const char *name);
 /** Fill a zeroed report with the last gathered state; the caller frees its tenants, extras and
  * workers. */
 void weir_sup_admin_report(struct weir_supervisor *sup, struct weir_status_report *report);

@@ -17,33 +17,22 @@
 
 #define ANSWER_NS (2 * WEIR_NS_PER_S)
 
-static bool may_change(struct weir_admin_client *client)
-{
-    if (!weir_sup_may_change(client)) {
-        weir_sup_note(client->report, "error",
-                      "permission denied: root and the user of weir serve may do that");
-        return false;
-    }
-    return true;
-}
-
 bool weir_sup_drain_request(struct weir_supervisor *sup, struct weir_admin_client *client,
                             char **words, size_t n_words)
 {
-    struct weir_sup_tenant *tenant = n_words == 2 ? weir_sup_tenant_find(sup, words[1]) : NULL;
+    struct weir_sup_tenant *tenant = NULL;
     bool drained = strcmp(words[0], "drain") == 0;
-    char text[160];
 
     if (n_words > 2) {
         return false;
     }
-    if (!may_change(client)) {
+    if (!weir_sup_may_change(client, "do that")) {
         return true;
     }
-    if (n_words == 2 && (!tenant || tenant->gone)) {
-        snprintf(text, sizeof text, "there is no tenant '%.64s'", words[1]);
-        weir_sup_note(client->report, "error", text);
-    } else if (n_words == 2 && sup->drain.all) {
+    if (n_words == 2) {
+        tenant = weir_sup_tenant_named(sup, client, words[1]);
+    }
+    if (tenant && sup->drain.all) {
         weir_sup_note(client->report, drained ? "warning" : "error",
                       "all tenants are drained: weir undrain, without a name, ends that");
     }
@@ -62,7 +51,7 @@ bool weir_sup_restart_request(struct weir_supervisor *sup, struct weir_admin_cli
     if (n_words != 1) {
         return false;
     }
-    if (!may_change(client)) {
+    if (!weir_sup_may_change(client, "do that")) {
         return true;
     }
     if (!getenv("NOTIFY_SOCKET")) { /* systemd sets it, as other service managers do */

@@ -79,10 +79,8 @@ bool weir_sup_policy_request(struct weir_supervisor *sup, struct weir_admin_clie
     if (n_words > 2) {
         return false;
     }
-    if (!weir_sup_may_change(client)) {
-        weir_sup_note(client->report, "error",
-                      "permission denied: root and the user of weir serve may change policies");
-    } else if (!weir_sup_policy_set(sup, n_words == 2 ? words[1] : "", &diag)) {
+    if (weir_sup_may_change(client, "change policies") &&
+        !weir_sup_policy_set(sup, n_words == 2 ? words[1] : "", &diag)) {
         weir_sup_note(client->report, "error", diag.message);
     }
     return true;

@@ -5,7 +5,6 @@
 #include "host_backend/supervisor/tenants/tenants.h"
 
 #include "base/log.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,10 +15,8 @@ bool weir_sup_suspend_request(struct weir_supervisor *sup, struct weir_admin_cli
     struct weir_link_message message = {
         .type = WEIR_LINK_SUSPEND,
         .suspend = {.wish = suspend ? WEIR_SUSPEND_HOLD : WEIR_SUSPEND_NO}};
-    const struct weir_sup_tenant *tenant =
-        n_words >= 2 ? weir_sup_tenant_find(sup, words[1]) : NULL;
+    const struct weir_sup_tenant *tenant;
     char *end = NULL;
-    char text[160];
 
     if (n_words == 3) {
         message.suspend.session = strtoull(words[2], &end, 10);
@@ -28,14 +25,11 @@ bool weir_sup_suspend_request(struct weir_supervisor *sup, struct weir_admin_cli
         (n_words == 3 && message.suspend.session == 0)) {
         return false;
     }
-    if (!weir_sup_may_change(client)) {
-        weir_sup_note(client->report, "error",
-                      "permission denied: root and the user of weir serve may do that");
+    if (!weir_sup_may_change(client, "do that")) {
         return true;
     }
-    if (!tenant || tenant->gone) {
-        snprintf(text, sizeof text, "there is no tenant '%.64s'", words[1]);
-        weir_sup_note(client->report, "error", text);
+    tenant = weir_sup_tenant_named(sup, client, words[1]);
+    if (!tenant) {
         return true;
     }
     message.suspend.tenant_index = (int32_t)(tenant - sup->tenants);

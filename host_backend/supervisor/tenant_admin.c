@@ -234,17 +234,13 @@ bool weir_sup_tenant_request(struct weir_supervisor *sup, struct weir_admin_clie
                              char **words, size_t n_words)
 {
     struct weir_sup_tenant *tenant;
-    char text[160];
 
     if (n_words < 3) {
         return false;
     }
     client->answer = answer;
     snprintf(client->tenant, sizeof client->tenant, "%s", words[2]);
-    tenant = weir_sup_tenant_find(sup, words[2]);
-    if (strcmp(words[1], "show") != 0 && !weir_sup_may_change(client)) {
-        weir_sup_note(client->report, "error",
-                      "permission denied: root and the user of weir serve may change tenants");
+    if (strcmp(words[1], "show") != 0 && !weir_sup_may_change(client, "change tenants")) {
         return true;
     }
     if (strcmp(words[1], "add") == 0 || strcmp(words[1], "keep") == 0) {
@@ -253,10 +249,6 @@ bool weir_sup_tenant_request(struct weir_supervisor *sup, struct weir_admin_clie
             n_words - 3);
         return true;
     }
-    if (!tenant || tenant->gone) {
-        snprintf(text, sizeof text, "there is no tenant '%.64s'", words[2]);
-        weir_sup_note(client->report, "error", text);
-        return true;
-    }
-    return known(sup, tenant, client->report, words, n_words);
+    tenant = weir_sup_tenant_named(sup, client, words[2]);
+    return !tenant || known(sup, tenant, client->report, words, n_words);
 }

@@ -1,0 +1,65 @@
+/* How libraries that lie beside Weir's libcuda.so.1 in a program reach it, and its private tables
+ * (cuGetExportTable). */
+#ifndef WEIR_PROTO_BESIDE_H
+#define WEIR_PROTO_BESIDE_H
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What each table begins with. */
+struct weir_table_head {
+    size_t table_bytes;
+    uint32_t version;
+};
+
+/** The program's libcuda.so.1, if it has one. @return NULL: it has none yet @thread any */
+static inline void *weir_libcuda_loaded(void)
+{
+    return dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+}
+
+/**
+ * Load libcuda.so.1 from the folder of the calling library.
+ * @param function  a function of that library.
+ * @return NULL: it cannot be loaded
+ * @thread any
+ */
+static inline void *weir_libcuda_beside(uintptr_t function)
+{
+    Dl_info info;
+    char path[PATH_MAX];
+    if (!dladdr((void *)function, &info) || !info.dli_fname) {
+        return NULL;
+    }
+    const char *slash = strrchr(info.dli_fname, '/');
+    int folder = slash ? (int)(slash - info.dli_fname + 1) : 0;
+    int bytes = snprintf(path, sizeof path, "%.*slibcuda.so.1", folder, info.dli_fname);
+    return bytes < (int)sizeof path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+}
+
+/**
+ * Ask a libcuda.so.1 for a private table of Weir's.
+ * @param library  as of the functions above; NULL: none.
+ * @param id       the table's UUID.
+ * @param bytes    the least size of a table of this version.
+ * @return NULL: it has no such table, or one of another version of Weir's
+ * @thread any
+ */
+static inline const void *weir_libcuda_table(void *library, const uint8_t id[16], size_t bytes,
+                                             uint32_t version)
+{
+    int (*get)(const void **ret_table, const void *id);
+    const void *found = NULL;
+    *(void **)&get = library ? dlsym(library, "cuGetExportTable") : NULL;
+    if (!get || get(&found, id) != 0 || !found) {
+        return NULL;
+    }
+    const struct weir_table_head *head = found;
+    return head->table_bytes >= bytes && head->version == version ? found : NULL;
+}
+
+#endif
