@@ -238,7 +238,8 @@ static void all_of_many_launches_are_recorded_in_order(void **state)
     for (uint32_t i = 0; i < n; i++) {
         launch(1, NULL);
         if (i % 4096 == 4095) {
-            take();
+            while (take() > 4096) { /* the device may be slower than this loop */
+            }
         }
     }
     table->watch(NULL, false);

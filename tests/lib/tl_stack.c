@@ -81,7 +81,7 @@ void tl_stack_stop(struct tl_stack *stack)
 {
     char path[128];
     int status = -1;
-    assert_int_equal(kill(stack->supervisor, SIGTERM), 0);
+    assert_int_equal(kill(stack->supervisor, SIGINT), 0); /* SIGTERM would leave what runs */
     assert_int_equal(waitpid(stack->supervisor, &status, 0), stack->supervisor);
     assert_int_equal(status, 0);
     snprintf(path, sizeof(path), "%s/weir.toml", stack->folder);
