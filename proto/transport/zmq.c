@@ -13,7 +13,7 @@
  * socket's descriptor is edge-triggered and any use of the socket may swallow its edge, so the
  * sender pumps, too, after each message. Both do it under the lock.
  *
- * A lost host shows as a monitor event (ZeroMQ's heartbeat included) or as the end of the unix
+ * A lost host shows as a monitor event (a failed network included) or as the end of the unix
  * socket that the handshake came through. We never reconnect: a session does not survive its
  * connection.
  */

@@ -14,9 +14,11 @@ bool weir_zmq_socket_setup(const struct weir_zmq_api *api, void *socket)
     const int64_t max_bytes = WEIR_ZMQ_FRAME_MAX;
     /* No high-water marks for sending: the window limits the messages, so sending never waits. */
     return api->zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &max_bytes, sizeof max_bytes) == 0 &&
-           set_int(api, socket, ZMQ_SNDHWM, 0) &&
-           set_int(api, socket, ZMQ_HEARTBEAT_IVL, WEIR_ZMQ_HEARTBEAT_INTERVAL_MS) &&
-           set_int(api, socket, ZMQ_HEARTBEAT_TIMEOUT, WEIR_ZMQ_HEARTBEAT_TIMEOUT_MS) &&
+           set_int(api, socket, ZMQ_SNDHWM, 0) && set_int(api, socket, ZMQ_TCP_KEEPALIVE, 1) &&
+           set_int(api, socket, ZMQ_TCP_KEEPALIVE_IDLE, WEIR_ZMQ_PROBE_IDLE_S) &&
+           set_int(api, socket, ZMQ_TCP_KEEPALIVE_INTVL, WEIR_ZMQ_PROBE_INTERVAL_S) &&
+           set_int(api, socket, ZMQ_TCP_KEEPALIVE_CNT, WEIR_ZMQ_PROBE_COUNT) &&
+           set_int(api, socket, ZMQ_TCP_MAXRT, WEIR_ZMQ_LOST_MS) &&
            set_int(api, socket, ZMQ_HANDSHAKE_IVL, WEIR_ZMQ_HANDSHAKE_MS) &&
            set_int(api, socket, ZMQ_IPV6, 1);
 }

@@ -45,13 +45,16 @@ const struct weir_zmq_api *weir_zmq_load(void);
 #define WEIR_ZMQ_FRAME_MAX    (WEIR_BULK_MAX_BYTES + 4096u)
 
 /*
- * The end of a peer is noticed at once, because its connection closes. If the network fails,
- * ZeroMQ's heartbeat shows that after INTERVAL + TIMEOUT. These times are long, because a peer may
- * pause without being lost: a guest in a debugger, or either end on an overloaded machine.
+ * The end of a peer is noticed at once, because its connection closes. If its machine or the
+ * network fails, the kernel's probes show that after IDLE + COUNT * INTERVAL, which are seconds,
+ * and data that nobody acknowledges after LOST_MS. The peer's kernel answers for it, so a peer may
+ * pause: a guest in a debugger, or either end on an overloaded machine.
  */
-#define WEIR_ZMQ_HEARTBEAT_INTERVAL_MS 200
-#define WEIR_ZMQ_HEARTBEAT_TIMEOUT_MS  5000
-#define WEIR_ZMQ_HANDSHAKE_MS          5000
+#define WEIR_ZMQ_PROBE_IDLE_S     10
+#define WEIR_ZMQ_PROBE_INTERVAL_S 2
+#define WEIR_ZMQ_PROBE_COUNT      5
+#define WEIR_ZMQ_LOST_MS          20000
+#define WEIR_ZMQ_HANDSHAKE_MS     5000
 
 #define WEIR_ZMQ_CONTROL_MAGIC 0x5A524957u /* "WIRZ" */
 

@@ -27,7 +27,7 @@
 
 #define MINE  24 /* descriptors that it opens */
 #define BYTES (1u << 20)
-#define SLEEP 700 /* ms: three of ZeroMQ's heartbeats, which use descriptors while nobody calls */
+#define SLEEP 700 /* ms, in which the library's threads run while nobody calls */
 
 static int mine[MINE];
 static struct stat was[MINE];

@@ -77,7 +77,8 @@ class Namespaces:
         self.guest = f"weirg{tag}"
         net = ipaddress.ip_network("10.231.77.0/30")
         self.host_address, guest_address = (str(a) for a in list(net.hosts())[:2])
-        veth_host, veth_guest = f"wh{tag}", f"wg{tag}"
+        self.veth_host = veth_host = f"wh{tag}"
+        veth_guest = f"wg{tag}"
         try:
             self._ip("netns", "add", self.host)
             self._ip("netns", "add", self.guest)
@@ -96,6 +97,9 @@ class Namespaces:
     @staticmethod
     def _ip(*args):
         subprocess.run(["ip", *args], check=True, capture_output=True, text=True, timeout=60)
+
+    def cut(self):
+        self._ip("-n", self.host, "link", "set", self.veth_host, "down")
 
     def close(self):
         for space in (self.host, self.guest):

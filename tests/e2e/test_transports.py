@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Which transport a guest gets, keys over tcp, and versions that do not fit."""
 import os
+import signal
 import time
 import unittest
 
@@ -109,6 +110,26 @@ class Transports(lib.Case):
         steady = self.steady(host, arrangement=lib.TCP)
         self.finished(host, "e2e_minimal", arrangement=lib.TCP)
         self.steady_undisturbed(steady)
+
+    def test_a_stopped_guest_is_not_lost(self):
+        host = self.host(remote=self.remote())
+        steady = self.steady(host, arrangement=lib.TCP)
+        steady.signal(signal.SIGSTOP)
+        time.sleep(7)  # ZeroMQ's heartbeat gave it up after 5 s
+        steady.signal(signal.SIGCONT)
+        self.steady_undisturbed(steady)
+
+    def test_a_cut_network_ends_both_sides(self):
+        try:
+            remote = self.remote(namespaces=True)
+        except unittest.SkipTest as why:
+            self.skipTest(str(why))
+        host = self.host(remote=remote)
+        steady = self.steady(host, arrangement=lib.TCP)
+        remote.namespaces.cut()
+        self.assertNotEqual(steady.wait(40), 0)
+        self.assertRegex(steady.out, r"gave 46")
+        host.wait_idle(40)
 
     def test_versions(self):
         host = self.host()
