@@ -250,7 +250,7 @@ class Takeover(lib.Case):
         for level, text in (("warn", "standard error: .*forged"), ("info", "of its own")):
             lines = self.lines_of(log, rf"^\S+ worker {level} {text}")
             self.assertTrue(0 < lines <= 2 * LINES, lines)  # it may have taken more than 10 s
-        self.assertEqual(self.lines_of(log, r"^\S+ worker info session: begun .*tenant=bob"), 2)
+        lib.until(lambda: self.lines_of(log, r"^\S+ worker info session: begun .*tenant=bob") == 2, 5, "bob's sessions are said")
         self.steady_undisturbed(steady)
 
     def test_a_tenants_workers_have_the_lines_of_one(self):

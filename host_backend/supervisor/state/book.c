@@ -122,8 +122,10 @@ static bool socket_path(const struct weir_supervisor *sup, struct sockaddr_un *a
     return n >= 0 && (size_t)n < sizeof address->sun_path;
 }
 
-/* Become the keeper: a session of its own, and no descriptor of this process but its socket.
- * Whoever reads our output does not wait for the keeper's end. */
+/* Become the keeper: a process group of its own, which a terminal's signals do not reach, and no
+ * descriptor of this process but its socket. Whoever reads our output does not wait for the
+ * keeper's end. In a session of its own its children would have their cores as one group where
+ * Linux divides them by session (sched_autogroup). */
 static _Noreturn void become_keeper(const struct weir_supervisor *sup, int program_fd,
                                     int listen_fd)
 {
@@ -134,7 +136,7 @@ static _Noreturn void become_keeper(const struct weir_supervisor *sup, int progr
 
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    (void)setsid();
+    (void)setpgid(0, 0);
     if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0 ||
         dup2(null, STDERR_FILENO) < 0 || program < 0 || dup2(listen_fd, WEIR_KEEP_LISTEN_FD) < 0 ||
         dup3(program, WEIR_KEEP_LISTEN_FD + 1, O_CLOEXEC) < 0) {
