@@ -385,7 +385,7 @@ CUresult weir_mem_alloc(struct weir_guest_ctx *ctx, enum weir_mem_kind kind, uin
     bool plain = kind == WEIR_MEM_PINNED && weir_guest.channel.remote;
     CUresult result = plain ? alloc_plain(&mem) : alloc_block(&mem);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && kind == WEIR_MEM_DEVICE &&
-        (weir_pools_give_back(true) || trim_context(ctx))) {
+        (weir_guest.tell.pools_give_back(true) || trim_context(ctx))) {
         result = alloc_block(&mem);
     }
     if (result != CUDA_SUCCESS) {
@@ -434,7 +434,7 @@ void weir_mem_trim(void)
 
 void weir_mem_make_room(void)
 {
-    (void)weir_pools_give_back(true);
+    (void)weir_guest.tell.pools_give_back(true);
     weir_mem_trim();
 }
 
@@ -471,7 +471,7 @@ static void empty_heap(struct weir_mem_heap *heap, bool tell_host)
 static void drop_of_context(const struct weir_mem *mem)
 {
     if (mem->pool) {
-        weir_pool_forget(mem);
+        weir_guest.tell.pool_forget(mem);
     }
     weir_mem_release(mem);
 }
@@ -479,7 +479,6 @@ static void drop_of_context(const struct weir_mem *mem)
 void weir_mem_context_gone(struct weir_guest_ctx *ctx)
 {
     weir_mem_remove_if(is_of_context, drop_of_context, ctx);
-    weir_pools_context_gone(ctx);
     for (int kind = 0; kind < WEIR_MEM_HEAPS; kind++) {
         empty_heap(ctx->heaps[kind], true);
     }
@@ -512,7 +511,6 @@ static void finish_context(weir_handle handle, void *object, void *user)
 void weir_mem_finish(void)
 {
     weir_mem_remove_if(is_any, drop_entry, NULL);
-    weir_pools_finish();
     if (weir_guest.objects.tables[WEIR_KIND_CONTEXT]) {
         weir_id_table_visit(weir_guest.objects.tables[WEIR_KIND_CONTEXT], finish_context, NULL);
     }

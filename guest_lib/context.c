@@ -171,9 +171,7 @@ CUresult weir_ctx_deactivate(struct weir_guest_ctx *ctx)
     weir_inside_wait(ctx, weir_calls_thread.inside);
     settled = weir_streams_wait_all(ctx);
     waited = waited != CUDA_SUCCESS ? waited : settled;
-    weir_mem_context_gone(ctx);
-    weir_modules_context_gone(ctx);
-    weir_arrays_context_gone(ctx);
+    weir_guest.tell.context_gone(ctx);
     weir_streams_forget(ctx);
     CUresult result = weir_call_ctx_destroy(
         weir_guest_channel(), &(struct weir_op_ctx_destroy_in){.c = ctx->handle}, NULL);

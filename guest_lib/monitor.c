@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
+#include "guest_lib/start.h"
 #include "proto/guest_calls.h"
 #include "proto/nvml/session_table.h"
 #include "proto/wire/connect.h"

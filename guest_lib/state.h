@@ -51,6 +51,7 @@ struct weir_guest_device {
 
 struct weir_callback_runner;
 struct weir_guest_copy_side;
+struct weir_mem;
 struct weir_stream_capture_copy;
 
 /*
@@ -85,6 +86,15 @@ struct weir_guest {
      */
     bool (*capture_copy)(struct weir_guest_stream *stream, struct weir_stream_capture_copy *copy,
                          struct weir_guest_copy_side *ret_side, CUresult *ret_result);
+
+    /* What parts below tell parts above, which they do not know. Set by weir_guest_start(). */
+    struct {
+        void (*context_gone)(
+            struct weir_guest_ctx *ctx); /* its work has ended: free what it owns */
+        CUresult (*stream_gone)(struct weir_guest_stream *stream); /* it leaves its capture */
+        void (*pool_forget)(const struct weir_mem *mem);           /* as weir_pool_forget() */
+        bool (*pools_give_back)(bool all);                         /* as weir_pools_give_back() */
+    } tell;
 
     struct weir_objects objects;
     pthread_mutex_t init_lock; /* guards NEW -> READY */
@@ -130,34 +140,6 @@ static inline CUdevice weir_guest_ordinal_of_host(int host_ordinal)
 /** A call is about to fail with CUDA_ERROR_OUT_OF_MEMORY, since the host had no memory: ask the
  * host why, and log that. @thread any; no lock held */
 void weir_guest_tell_lack(void);
-
-/** cuInit: connect once. Later calls return the same result. @thread any */
-CUresult weir_guest_init(void);
-
-/**
- * The part of cuInit after a transport was connected: devices, tables, primary contexts. Tests over
- * the loop transport call it directly.
- *
- * @param welcome  borrowed.
- * @return CUDA_SUCCESS or the result for cuInit.
- * @thread init_lock held, or no other thread
- */
-struct weir_welcome;
-CUresult weir_guest_start(struct weir_transport *transport, const struct weir_welcome *welcome);
-
-/**
- * Connect to the host that the environment names: for cuInit, and for NVML's monitor.
- *
- * @param monitor  the connection will only ask.
- * @return as weir_connect()
- * @thread any
- */
-enum weir_status weir_guest_connect(bool monitor, struct weir_transport **ret_transport,
-                                    struct weir_welcome **ret_welcome);
-
-/** Undo a complete or failed weir_guest_start(): after a failed cuInit, and for tests.
- * @thread alone */
-void weir_guest_stop(void);
 
 /**
  * Fetch the text of device printf and write it to stdout; called by every synchronising call when

@@ -633,7 +633,7 @@ void weir_streams_forget(struct weir_guest_ctx *ctx)
         while (lists[i]) {
             struct weir_guest_stream *stream = lists[i];
             lists[i] = stream->next_in_ctx;
-            CUresult result = weir_guest_capture_leave(stream, 0);
+            CUresult result = weir_guest.tell.stream_gone(stream);
             (void)result; /* without memory there is no graph that could lack it */
             weir_guest_object_remove(WEIR_KIND_STREAM, stream->handle);
             recycle(stream);

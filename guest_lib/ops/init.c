@@ -3,6 +3,7 @@
 #include "guest_lib/export_tables.h"
 #include "guest_lib/monitor.h"
 #include "guest_lib/profile.h"
+#include "guest_lib/start.h"
 #include "proto/common/common.h"
 #include "proto/guest_hand.h"
 

@@ -1,6 +1,7 @@
 #include "tl_host.h"
 #include "base/clock.h"
 #include "guest_lib/entry.h"
+#include "guest_lib/start.h"
 #include "proto/guest_calls.h"
 #include "proto/transport/transport.h"
 #include "proto/wire/control.h"
