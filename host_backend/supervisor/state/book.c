@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -122,10 +123,22 @@ static bool socket_path(const struct weir_supervisor *sup, struct sockaddr_un *a
     return n >= 0 && (size_t)n < sizeof address->sun_path;
 }
 
-/* Become the keeper: a process group of its own, which a terminal's signals do not reach, and no
- * descriptor of this process but its socket. Whoever reads our output does not wait for the
- * keeper's end. In a session of its own its children would have their cores as one group where
- * Linux divides them by session (sched_autogroup). */
+/* Give up the terminal, if there is one: a process with a terminal can type there for others. Our
+ * session stays: where Linux divides cores by session (sched_autogroup), the keeper's children
+ * would else have theirs as a group of their own. */
+static void leave_terminal(void)
+{
+    int terminal = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
+
+    (void)setpgid(0, 0);
+    if (terminal >= 0) {
+        (void)ioctl(terminal, TIOCNOTTY);
+        close(terminal);
+    }
+}
+
+/* Become the keeper, without a terminal and with no descriptor of this process but its socket.
+ * Whoever reads our output does not wait for the keeper's end. */
 static _Noreturn void become_keeper(const struct weir_supervisor *sup, int program_fd,
                                     int listen_fd)
 {
@@ -136,7 +149,7 @@ static _Noreturn void become_keeper(const struct weir_supervisor *sup, int progr
 
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    (void)setpgid(0, 0);
+    leave_terminal();
     if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0 ||
         dup2(null, STDERR_FILENO) < 0 || program < 0 || dup2(listen_fd, WEIR_KEEP_LISTEN_FD) < 0 ||
         dup3(program, WEIR_KEEP_LISTEN_FD + 1, O_CLOEXEC) < 0) {
