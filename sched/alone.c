@@ -35,7 +35,8 @@ void alone_look(struct weir_sched *sched, struct tenant *tenant)
         if (alone != 0 && (alone != tenant->view.id || !sched->alone.sole)) {
             weir_sched_close(sched);
         }
-    } else if (sched->alone.allowed && alone == 0 && tenant->stopped == 0 && tenant->limits == 0 &&
+    } else if (sched->alone.allowed && alone == 0 && tenant->counts.stopped == 0 &&
+               tenant->bound.limits == 0 &&
                sched->now_ns - sched->alone.sole_since_ns >= sched->config.quiet_ns) {
         atomic_store(&sched->alone.shared.alone, tenant->view.id);
     }

@@ -218,10 +218,10 @@ void fill_begin(struct weir_sched *sched)
     turn->filler = NULL;
     turn->clean = sched->config.fill == WEIR_SCHED_FILL_ALL && turn->keep_ns == 0 &&
                   longest_ns(sched, turn->leader) == 0 &&
-                  (sched->now_ns - turn->leader->clean_ns >= tuning.clean_every_ns ||
+                  (sched->now_ns - turn->leader->beside.clean_ns >= tuning.clean_every_ns ||
                    has_to_learn(turn->leader));
     if (turn->clean) {
-        turn->leader->clean_ns = sched->now_ns;
+        turn->leader->beside.clean_ns = sched->now_ns;
         turn->clear_by_ns = sched->now_ns + tuning.clean_drain_ns;
     }
 }
@@ -236,7 +236,7 @@ bool fill_drains(const struct weir_sched *sched, const struct item *front)
  * are never seen to end separately often enough, but these are a small part of the step's time. */
 void fill_arrival(struct weir_sched *sched, const struct item *item)
 {
-    uint64_t *unsure_ns = &item->queue->tenant->unsure_ns;
+    uint64_t *unsure_ns = &item->queue->tenant->beside.unsure_ns;
     uint64_t bar_ns =
         item->predicted_ns != 0 && item->predicted_ns < tuning.patience_ns / tuning.unsure_times
             ? tuning.unsure_times * item->predicted_ns
@@ -260,9 +260,9 @@ static bool is_known_well(const struct weir_sched *sched, const struct tenant *f
 {
     const struct tenant *leader = sched->turn.leader;
 
-    return !sched->turn.clean && sched->now_ns >= leader->unsure_ns &&
-           sched->now_ns >= filler->unsure_ns &&
-           sched->now_ns - filler->clean_ns < 2 * tuning.clean_every_ns;
+    return !sched->turn.clean && sched->now_ns >= leader->beside.unsure_ns &&
+           sched->now_ns >= filler->beside.unsure_ns &&
+           sched->now_ns - filler->beside.clean_ns < 2 * tuning.clean_every_ns;
 }
 
 uint64_t weir_sched_fill_bound_ns(const struct weir_sched_config *config,

@@ -171,7 +171,7 @@ void causes_look(struct weir_sched *sched)
         left -= (uint32_t)min_u64(left, is_all ? 1 : part - unused);
     }
     left = most;
-    for (const struct tenant *t = sched->limited; t; t = t->limited_next) {
+    for (const struct tenant *t = sched->limited; t; t = t->bound.next) {
         look_at_all(sched, t, &left);
     }
     for (int way = WEIR_SCHED_TO_DEVICE; way < RESOURCES; way++) {

@@ -419,7 +419,8 @@ static bool keeps_waiting(const struct weir_sched *sched)
 
     for (uint32_t i = 0; i < sched->ready.count && leader; i++) {
         if (sched->ready.list[i]->priority >= leader->view.priority &&
-            sched->ready.list[i]->waiting != 0 && tenant_of(sched->ready.list[i])->heads == 0) {
+            sched->ready.list[i]->waiting != 0 &&
+            tenant_of(sched->ready.list[i])->counts.heads == 0) {
             return true;
         }
     }

@@ -57,18 +57,18 @@ void copy_tag(struct weir_sched *sched, struct item *item)
     if (item->copy.tagged) {
         return;
     }
-    start = later_of(tenant->copy_end[way], share->now[tenant->view.priority]);
+    start = later_of(tenant->copying.end[way], share->now[tenant->view.priority]);
     item->copy.tagged = true;
     item->copy.start = start;
-    tenant->copy_end[way] = start + to_virtual(tenant, item->counted_ns);
-    share->latest = later_of(share->latest, tenant->copy_end[way]);
+    tenant->copying.end[way] = start + to_virtual(tenant, item->counted_ns);
+    share->latest = later_of(share->latest, tenant->copying.end[way]);
 }
 
 /* A tenant has copies of a direction again: measure the length of the pause. */
 static void note_gap(const struct weir_sched *sched, struct tenant *tenant,
                      enum weir_sched_resource way)
 {
-    struct copy_gap *gap = &tenant->copy_gap[way];
+    struct copy_gap *gap = &tenant->copying.gap[way];
     uint64_t ns = sched->now_ns - gap->since_ns;
 
     if (gap->since_ns != NEVER) {
@@ -79,7 +79,7 @@ static void note_gap(const struct weir_sched *sched, struct tenant *tenant,
 static void begin_gap(const struct weir_sched *sched, struct tenant *tenant,
                       enum weir_sched_resource way)
 {
-    struct copy_gap *gap = &tenant->copy_gap[way];
+    struct copy_gap *gap = &tenant->copying.gap[way];
 
     gap->since_ns = sched->now_ns;
     gap->stretch_ns = tenant->view.service_ns[way] - gap->before_ns;
@@ -89,9 +89,9 @@ static void begin_gap(const struct weir_sched *sched, struct tenant *tenant,
 void copies_count(struct weir_sched *sched, struct tenant *tenant, enum weir_sched_resource way,
                   bool more)
 {
-    uint32_t before = tenant->copies[way];
+    uint32_t before = tenant->copying.now[way];
 
-    tenant->copies[way] += more ? 1 : -1u;
+    tenant->copying.now[way] += more ? 1 : -1u;
     if (more && before == 0) {
         sched->way[way].tenants++;
         note_gap(sched, tenant, way);
@@ -147,7 +147,7 @@ void copy_unlist(struct weir_sched *sched, struct queue *queue)
 void copies_change_class(struct weir_sched *sched, struct tenant *tenant)
 {
     for (int way = WEIR_SCHED_TO_DEVICE; way < RESOURCES; way++) {
-        tenant->copy_end[way] = sched->way[way].now[tenant->view.priority];
+        tenant->copying.end[way] = sched->way[way].now[tenant->view.priority];
     }
     for (struct queue *queue = tenant->queues; queue; queue = queue->next) {
         if (queue->listed) {
@@ -163,8 +163,8 @@ static void pay_for_waiting(struct weir_sched *sched, struct copy_way *share,
     struct tenant *tenant = table_get(&sched->tenants, share->tenant);
 
     if (share->idle_since_ns != 0 && tenant) {
-        tenant->copy_end[way] += to_virtual(tenant, sched->now_ns - share->idle_since_ns);
-        share->latest = later_of(share->latest, tenant->copy_end[way]);
+        tenant->copying.end[way] += to_virtual(tenant, sched->now_ns - share->idle_since_ns);
+        share->latest = later_of(share->latest, tenant->copying.end[way]);
     }
     share->idle_since_ns = 0;
 }
@@ -216,8 +216,9 @@ void copy_share_end(struct weir_sched *sched, const struct item *copy)
     enum weir_sched_resource way = resource_of(copy);
     uint64_t served_ns = min_u64(copy->had.served_ns, copy_patience_ns(sched, copy));
 
-    tenant->copy_end[way] += to_virtual(tenant, served_ns) - to_virtual(tenant, copy->counted_ns);
-    sched->way[way].latest = later_of(sched->way[way].latest, tenant->copy_end[way]);
+    tenant->copying.end[way] +=
+        to_virtual(tenant, served_ns) - to_virtual(tenant, copy->counted_ns);
+    sched->way[way].latest = later_of(sched->way[way].latest, tenant->copying.end[way]);
 }
 
 bool copy_is_within(const struct queue *queue, uint64_t start, uint64_t slack_ns)
@@ -256,7 +257,7 @@ struct queue *copy_going_on(const struct weir_sched *sched, enum weir_sched_reso
 /* Has a tenant had copies for so long without a pause that its next one will come at once? */
 static bool goes_on(const struct tenant *tenant, enum weir_sched_resource way)
 {
-    return tenant->view.service_ns[way] - tenant->copy_gap[way].before_ns >=
+    return tenant->view.service_ns[way] - tenant->copying.gap[way].before_ns >=
            (uint64_t)tuning.wait_part * tuning.copy_end_seen_ns;
 }
 
@@ -277,11 +278,11 @@ uint64_t copy_expected_ns(struct weir_sched *sched, enum weir_sched_resource way
     uint64_t until_ns;
 
     if (!tenant || tenant == next->tenant || tenant->view.priority != next->tenant->view.priority ||
-        (!whole && !is_before(tenant->copy_end[way], next->listed->copy.start))) {
+        (!whole && !is_before(tenant->copying.end[way], next->listed->copy.start))) {
         return 0;
     }
-    gap = &tenant->copy_gap[way];
-    if (tenant->copies[way] > 0) {
+    gap = &tenant->copying.gap[way];
+    if (tenant->copying.now[way] > 0) {
         bool comes = is_soon_back(gap) || goes_on(tenant, way) || (whole && gap->usual_ns == NEVER);
 
         return comes && has_front(sched, way, tenant) ? NEVER : 0;

@@ -105,8 +105,8 @@ static void take_params(struct weir_sched *sched, struct tenant *tenant,
     tenant->sm_limit_pct = params->sm_limit;
     tenant->exclusive = params->exclusive;
     tenant->span = params->span;
-    limit_set(sched, tenant, &tenant->limit, params->sm_limit);
-    tenant->view.sm_limit = tenant->limit.sms;
+    limit_set(sched, tenant, &tenant->bound.limit, params->sm_limit);
+    tenant->view.sm_limit = tenant->bound.limit.sms;
 }
 
 static struct weir_sched_tenant_params params_of(const struct tenant *tenant)
@@ -154,7 +154,7 @@ enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns
     tenant->view.ready_since_ns = NEVER;
     tenant->view.gap_ns = NEVER;
     for (int way = WEIR_SCHED_TO_DEVICE; way < RESOURCES; way++) {
-        tenant->copy_gap[way] = (struct copy_gap){.since_ns = NEVER, .usual_ns = NEVER};
+        tenant->copying.gap[way] = (struct copy_gap){.since_ns = NEVER, .usual_ns = NEVER};
     }
     tenant->view.stop_ns = sched->config.stop_ns;
     tenant->view.switch_ns = sched->domains.switch_ns;
@@ -162,7 +162,7 @@ enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns
     status = ready_reserve(sched);
     if (status != WEIR_OK) {
         min_share_set(sched, tenant, 1, 0);
-        limit_drop(sched, tenant, &tenant->limit);
+        limit_drop(sched, tenant, &tenant->bound.limit);
         table_remove(&sched->tenants, id);
         return status;
     }
@@ -282,7 +282,7 @@ static void drop_queue(struct weir_sched *sched, struct queue *queue)
     if (queue->next) {
         queue->next->prev = queue->prev;
     }
-    tenant->queue_count--;
+    tenant->counts.queues--;
     domain_refresh(sched, tenant);
     limit_drop(sched, tenant, &queue->limit);
     free(queue->waits);
@@ -309,7 +309,7 @@ enum weir_status weir_sched_tenant_remove(struct weir_sched *sched, uint64_t now
     turn_forget(sched, tenant);
     policies_leave(sched, tenant);
     min_share_set(sched, tenant, 1, 0);
-    limit_drop(sched, tenant, &tenant->limit);
+    limit_drop(sched, tenant, &tenant->bound.limit);
     table_remove(&sched->tenants, id);
     decide(sched);
     return WEIR_OK;
@@ -340,7 +340,7 @@ enum weir_status weir_sched_queue_add(struct weir_sched *sched, weir_sched_id te
         queue->next->prev = queue;
     }
     tenant->queues = queue;
-    tenant->queue_count++;
+    tenant->counts.queues++;
     domain_refresh(sched, tenant);
     limit_set(sched, tenant, &queue->limit, sm_limit);
     trace(sched, WEIR_SCHED_REC_QUEUE_ADD, tenant, queue, NULL,
@@ -376,16 +376,16 @@ enum weir_status weir_sched_tenant_query(const struct weir_sched *sched, weir_sc
     }
     *ret_info = (struct weir_sched_tenant_info){
         .params = params_of(tenant),
-        .waited_ns = tenant->waited_ns,
-        .finished = tenant->finished,
-        .stops = tenant->stops,
-        .queues = tenant->queue_count,
-        .waiting = tenant->waiting,
-        .granted = tenant->granted,
-        .stopped = tenant->stopped,
+        .waited_ns = tenant->told.waited_ns,
+        .finished = tenant->told.finished,
+        .stops = tenant->told.stops,
+        .queues = tenant->counts.queues,
+        .waiting = tenant->counts.waiting,
+        .granted = tenant->counts.granted,
+        .stopped = tenant->counts.stopped,
     };
     memcpy(ret_info->service_ns, tenant->view.service_ns, sizeof(ret_info->service_ns));
-    memcpy(ret_info->waits, tenant->waits, sizeof(ret_info->waits));
+    memcpy(ret_info->waits, tenant->told.waits, sizeof(ret_info->waits));
     return WEIR_OK;
 }
 

@@ -131,7 +131,7 @@ static bool is_spent(const struct weir_sched *sched, uint64_t *wake_ns)
     const struct tenant *leader = sched->turn.leader;
     uint64_t rest_ns = 0;
 
-    if (!leader || leader->heads == 0 || leader->view.waiting != 0) {
+    if (!leader || leader->counts.heads == 0 || leader->view.waiting != 0) {
         return false;
     }
     for (const struct queue *queue = leader->queues; queue; queue = queue->next) {

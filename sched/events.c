@@ -38,8 +38,9 @@ static void append(struct weir_sched *sched, struct queue *queue, struct item *i
     if (!queue->candidate) {
         queue->candidate = item;
     }
-    sched->alone.busy += tenant->waiting + tenant->granted + tenant->stopped == 0;
-    tenant->waiting++;
+    sched->alone.busy +=
+        tenant->counts.waiting + tenant->counts.granted + tenant->counts.stopped == 0;
+    tenant->counts.waiting++;
 }
 
 /* The time of a copy's later pieces, if they are as fast as this one. */
@@ -117,7 +118,7 @@ static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns
 {
     struct tenant *tenant = item->queue->tenant;
 
-    tenant->finished++;
+    tenant->told.finished++;
     tenant->view.work_ns += is_compute(item) ? item->counted_ns - item->group.counted_ns : 0;
     sched->counts.finishes++;
     trace(sched, WEIR_SCHED_REC_FINISH, NULL, NULL, item, took_ns);

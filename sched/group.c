@@ -116,7 +116,7 @@ static bool leaves_sms(const struct weir_sched *sched)
 {
     const struct tenant *leader = sched->turn.leader;
 
-    return leader->limits != 0 && !leader->exclusive && widest(leader) < sched->config.sms &&
+    return leader->bound.limits != 0 && !leader->exclusive && widest(leader) < sched->config.sms &&
            leader->view.kernel.movable && !wants_all(leader) && sched->env.resize;
 }
 
@@ -301,7 +301,7 @@ void group_outgrown(struct weir_sched *sched)
     if (!leader || !leader->is_ready) {
         return;
     }
-    if (turn->beside || (turn->members == 1 && leader->limits != 0)) {
+    if (turn->beside || (turn->members == 1 && leader->bound.limits != 0)) {
         view_refresh(sched, leader);
         if (!leaves_sms(sched)) {
             if (turn->beside) {

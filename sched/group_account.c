@@ -34,7 +34,7 @@ bool group_is_policys(const struct weir_sched *sched)
 
 bool group_is_barred(const struct weir_sched *sched, const struct tenant *tenant)
 {
-    return sched->now_ns < tenant->barred_until_ns;
+    return sched->now_ns < tenant->grouped.barred_until_ns;
 }
 
 static int64_t added(int64_t ns, double more_ns, int64_t least_ns)
@@ -46,8 +46,8 @@ static int64_t added(int64_t ns, double more_ns, int64_t least_ns)
 
 static void owe(struct tenant *tenant, double more_ns)
 {
-    tenant->owed_ns = added(tenant->owed_ns, more_ns, -(int64_t)tuning.slack_ns);
-    tenant->lost_ns = added(tenant->lost_ns, more_ns, -tuning.group_trial_owed_ns);
+    tenant->grouped.owed_ns = added(tenant->grouped.owed_ns, more_ns, -(int64_t)tuning.slack_ns);
+    tenant->grouped.lost_ns = added(tenant->grouped.lost_ns, more_ns, -tuning.group_trial_owed_ns);
 }
 
 static struct turn_member *member_of(struct turn *turn, const struct tenant *tenant)
@@ -71,7 +71,7 @@ void group_serve(struct weir_sched *sched, struct item *item, uint64_t service_n
         item->group.late_ns += item->group.by_work ? service_ns : 0;
         return;
     }
-    speed = member->tenant->group_speed != 0 ? member->tenant->group_speed : 1;
+    speed = member->tenant->grouped.speed != 0 ? member->tenant->grouped.speed : 1;
     before_ns = item->had.busy_ns - item->group.ns - ns + item->group.hoped_ns;
     hoped_ns = item->counted_ns > before_ns
                    ? min_u64(item->counted_ns - before_ns, (uint64_t)((double)ns * speed))
@@ -133,7 +133,7 @@ void group_pass(struct weir_sched *sched, uint64_t ns)
 static void note_speed(struct tenant *tenant, double speed)
 {
     speed = speed < 1 ? speed : 1;
-    tenant->group_speed += (speed - tenant->group_speed) / (tenant->group_speed != 0 ? 2 : 1);
+    tenant->grouped.speed += (speed - tenant->grouped.speed) / (tenant->grouped.speed != 0 ? 2 : 1);
 }
 
 void group_correct(const struct weir_sched *sched, struct item *item, uint64_t done_ns)
@@ -163,7 +163,8 @@ static int64_t most_ns(const struct weir_sched *sched)
 /* The work that a member is due beyond its part of the common loss; negative: it pays. */
 static double due_ns(const struct turn_member *member, double weights, double lost_ns)
 {
-    return (double)member->tenant->lost_ns - member->tenant->view.weight / weights * lost_ns;
+    return (double)member->tenant->grouped.lost_ns -
+           member->tenant->view.weight / weights * lost_ns;
 }
 
 /*
@@ -178,7 +179,7 @@ static void settle(struct weir_sched *sched)
 
     for (uint32_t i = 0; i < turn->members; i++) {
         weights += turn->member[i].tenant->view.weight;
-        lost_ns += (double)turn->member[i].tenant->lost_ns;
+        lost_ns += (double)turn->member[i].tenant->grouped.lost_ns;
     }
     lost_ns = lost_ns > 0 ? lost_ns : 0;
     for (uint32_t i = 0; i < turn->members; i++) {
@@ -200,8 +201,9 @@ static void settle(struct weir_sched *sched)
     for (uint32_t i = 0; i < turn->members; i++) {
         struct tenant *tenant = turn->member[i].tenant;
 
-        tenant->owed_ns = tenant->lost_ns = 0;
-        tenant->barred_until_ns = sched->now_ns + min_u64((uint64_t)wait_ns, tuning.barred_max_ns);
+        tenant->grouped.owed_ns = tenant->grouped.lost_ns = 0;
+        tenant->grouped.barred_until_ns =
+            sched->now_ns + min_u64((uint64_t)wait_ns, tuning.barred_max_ns);
     }
 }
 
@@ -212,7 +214,8 @@ bool group_settle(struct weir_sched *sched)
     if (!group_is_policys(sched)) {
         return false;
     }
-    while (i < sched->turn.members && sched->turn.member[i].tenant->owed_ns <= most_ns(sched)) {
+    while (i < sched->turn.members &&
+           sched->turn.member[i].tenant->grouped.owed_ns <= most_ns(sched)) {
         i++;
     }
     if (i == sched->turn.members) {
@@ -250,7 +253,7 @@ void group_wake(const struct weir_sched *sched, uint64_t *wake_ns)
     for (uint32_t i = 0; i < sched->turn.members && weights > 0; i++) {
         const struct tenant *tenant = sched->turn.member[i].tenant;
         double left_ns =
-            (double)(most_ns(sched) + 1 - tenant->owed_ns) * weights / tenant->view.weight;
+            (double)(most_ns(sched) + 1 - tenant->grouped.owed_ns) * weights / tenant->view.weight;
 
         *wake_ns = min_u64(*wake_ns, sched->now_ns + (uint64_t)left_ns + tuning.wake_min_ns);
     }

@@ -104,8 +104,8 @@ static void count_wait(struct tenant *tenant, uint64_t ns)
     for (; i < WEIR_SCHED_WAITS - 1 && ns > most_ns; i++) {
         most_ns *= 10;
     }
-    tenant->waits[i]++;
-    tenant->waited_ns += ns;
+    tenant->told.waits[i]++;
+    tenant->told.waited_ns += ns;
 }
 
 void weir_sched_wait_add(struct weir_sched_wait *rows, const struct weir_sched_wait *wait)
@@ -169,8 +169,8 @@ void item_grant(struct weir_sched *sched, struct item *item)
     queue->device_ns += item->counted_ns;
     queue->settled.valid = false;
     count_kernel(item, true);
-    tenant->waiting--;
-    tenant->granted++;
+    tenant->counts.waiting--;
+    tenant->counts.granted++;
     count_wait(tenant, sched->now_ns - item->at.arrived_ns);
     causes_count(sched, item);
     item->state = WEIR_SCHED_GRANTED;
@@ -227,7 +227,7 @@ void item_stop(struct weir_sched *sched, struct item *item)
     item->state = WEIR_SCHED_STOPPING;
     item->at.stop_asked_ns = sched->now_ns;
     item->saw.stop = true;
-    item->queue->tenant->stops++;
+    item->queue->tenant->told.stops++;
     state_changed(item);
     sched->counts.stops++;
     trace(sched, WEIR_SCHED_REC_STOP, NULL, NULL, item, sched->config.lease_ns);
@@ -239,8 +239,8 @@ static void goes_on(struct weir_sched *sched, struct item *item)
 {
     item->state = WEIR_SCHED_GRANTED;
     item->at.started_ns = sched->now_ns;
-    item->queue->tenant->stopped--;
-    item->queue->tenant->granted++;
+    item->queue->tenant->counts.stopped--;
+    item->queue->tenant->counts.granted++;
     count_wait(item->queue->tenant, sched->now_ns - item->at.since_ns);
     causes_count(sched, item);
     item->queue->tenant->stale = true;
@@ -276,8 +276,8 @@ void item_stopped(struct weir_sched *sched, struct item *item)
     item->why.cause = WEIR_SCHED_CAUSE_OWN;
     item->why.other = 0;
     item->why.since_ns = sched->now_ns;
-    tenant->granted--;
-    tenant->stopped++;
+    tenant->counts.granted--;
+    tenant->counts.stopped++;
     state_changed(item);
     tenant->view.stop_ns = (3 * tenant->view.stop_ns + sched->now_ns - item->at.stop_asked_ns) / 4;
     front_remove(sched, item);
@@ -321,9 +321,9 @@ static void leave_device(struct weir_sched *sched, struct item *item)
         copies_count(sched, tenant, resource, false);
     }
     if (item->state == WEIR_SCHED_STOPPED) {
-        tenant->stopped--;
+        tenant->counts.stopped--;
     } else {
-        tenant->granted--;
+        tenant->counts.granted--;
     }
 }
 
@@ -339,14 +339,15 @@ void item_drop(struct weir_sched *sched, struct item *item)
         copy_share_end(sched, item);
     }
     if (item->state == WEIR_SCHED_WAITING) {
-        tenant->waiting--;
+        tenant->counts.waiting--;
         queue->candidate = queue->candidate == item ? next : queue->candidate;
     } else {
         leave_device(sched, item);
     }
     *(item->prev ? &item->prev->next : &queue->first) = item->next;
     *(item->next ? &item->next->prev : &queue->last) = item->prev;
-    sched->alone.busy -= tenant->waiting + tenant->granted + tenant->stopped == 0;
+    sched->alone.busy -=
+        tenant->counts.waiting + tenant->counts.granted + tenant->counts.stopped == 0;
     if (was_first && next && is_at_work(next)) {
         front_add(sched, next);
     }

@@ -34,20 +34,20 @@ static void settle(struct budget *budget, uint64_t now_ns)
 
 static void list(struct weir_sched *sched, struct tenant *tenant)
 {
-    tenant->limited_prev = NULL;
-    tenant->limited_next = sched->limited;
+    tenant->bound.previous = NULL;
+    tenant->bound.next = sched->limited;
     if (sched->limited) {
-        sched->limited->limited_prev = tenant;
+        sched->limited->bound.previous = tenant;
     }
     sched->limited = tenant;
 }
 
 static void unlist(struct weir_sched *sched, struct tenant *tenant)
 {
-    *(tenant->limited_prev ? &tenant->limited_prev->limited_next : &sched->limited) =
-        tenant->limited_next;
-    if (tenant->limited_next) {
-        tenant->limited_next->limited_prev = tenant->limited_prev;
+    *(tenant->bound.previous ? &tenant->bound.previous->bound.next : &sched->limited) =
+        tenant->bound.next;
+    if (tenant->bound.next) {
+        tenant->bound.next->bound.previous = tenant->bound.previous;
     }
 }
 
@@ -83,15 +83,16 @@ void limit_set(struct weir_sched *sched, struct tenant *tenant, struct budget *b
                                   .seen_ns = sched->now_ns};
     }
     budget->held = budget->held && is;
-    if (is && !was && tenant->limits++ == 0) {
+    if (is && !was && tenant->bound.limits++ == 0) {
         list(sched, tenant);
-    } else if (was && !is && --tenant->limits == 0) {
+    } else if (was && !is && --tenant->bound.limits == 0) {
         unlist(sched, tenant);
     }
-    for (struct queue *queue = tenant->queues; tenant->limits == 0 && queue; queue = queue->next) {
+    for (struct queue *queue = tenant->queues; tenant->bound.limits == 0 && queue;
+         queue = queue->next) {
         release(sched, queue);
     }
-    if (tenant->limits != 0 &&
+    if (tenant->bound.limits != 0 &&
         atomic_load_explicit(&sched->alone.shared.alone, memory_order_relaxed) == tenant->view.id) {
         weir_sched_close(sched); /* limited work must not bypass the scheduler */
     }
@@ -99,7 +100,7 @@ void limit_set(struct weir_sched *sched, struct tenant *tenant, struct budget *b
 
 void limit_drop(struct weir_sched *sched, struct tenant *tenant, const struct budget *budget)
 {
-    if (is_limited(sched, budget) && --tenant->limits == 0) {
+    if (is_limited(sched, budget) && --tenant->bound.limits == 0) {
         unlist(sched, tenant);
     }
 }
@@ -108,7 +109,7 @@ void limit_pay(struct weir_sched *sched, const struct item *item, uint64_t servi
 {
     struct queue *queue = item->queue;
 
-    if (queue->tenant->limits == 0) {
+    if (queue->tenant->bound.limits == 0) {
         return;
     }
     if (item->params.class == WEIR_SCHED_KERNEL && item->params.blocks != 0 &&
@@ -119,12 +120,12 @@ void limit_pay(struct weir_sched *sched, const struct item *item, uint64_t servi
         service_ns = min_u64(service_ns, ns * item->place.sm_count);
     }
     queue->limit.used += service_ns;
-    queue->tenant->limit.used += service_ns;
+    queue->tenant->bound.limit.used += service_ns;
 }
 
 uint32_t limit_sms(const struct queue *queue)
 {
-    uint32_t tenants = queue->tenant->limit.sms;
+    uint32_t tenants = queue->tenant->bound.limit.sms;
 
     return queue->limit.sms < tenants ? queue->limit.sms : tenants;
 }
@@ -138,15 +139,15 @@ static uint64_t room_of(const struct weir_sched *sched, const struct budget *bud
 
 uint64_t limit_room_ns(const struct weir_sched *sched, const struct queue *queue)
 {
-    if (queue->tenant->limits == 0) {
+    if (queue->tenant->bound.limits == 0) {
         return NEVER;
     }
-    return min_u64(room_of(sched, &queue->limit), room_of(sched, &queue->tenant->limit));
+    return min_u64(room_of(sched, &queue->limit), room_of(sched, &queue->tenant->bound.limit));
 }
 
 bool limit_has_room(const struct weir_sched *sched, const struct queue *queue)
 {
-    return queue->tenant->limits == 0 ||
+    return queue->tenant->bound.limits == 0 ||
            (queue->on_device < tuning.few &&
             queue_rest_ns(sched, queue) < limit_room_ns(sched, queue));
 }
@@ -172,8 +173,8 @@ static bool look(const struct weir_sched *sched, struct budget *budget, uint64_t
 
 void limits_look(struct weir_sched *sched, uint64_t *wake_ns)
 {
-    for (struct tenant *tenant = sched->limited; tenant; tenant = tenant->limited_next) {
-        bool all = look(sched, &tenant->limit, wake_ns);
+    for (struct tenant *tenant = sched->limited; tenant; tenant = tenant->bound.next) {
+        bool all = look(sched, &tenant->bound.limit, wake_ns);
         bool changed = false;
 
         for (struct queue *queue = tenant->queues; queue; queue = queue->next) {

@@ -160,33 +160,47 @@ struct tenant {
     uint32_t sm_limit_pct;
     bool exclusive; /* never in a group with others */
     enum weir_sched_span span;
-    struct budget limit;                        /* its own limit, for all its queues together */
-    uint32_t limits;                            /* how many limits it and its queues have */
-    struct tenant *limited_next, *limited_prev; /* links in sched->limited, if it has limits */
     void *user;
     char name[NAME_BYTES];
     struct queue *queues;
-    uint64_t waited_ns, finished, stops;
-    uint64_t waits[WEIR_SCHED_WAITS];
     uint64_t credit_ns; /* service paid for others' work, which it need not pay again */
-    uint64_t due_ns;    /* the watchdog helps it until its service reaches this */
-    uint64_t helped_ns; /* when the watchdog helped it last */
-    uint32_t queue_count, waiting, granted, stopped; /* items */
-    uint32_t heads;                                  /* queues */
-    uint32_t copies[RESOURCES]; /* by direction: copies on the device, and listed queues */
-    uint64_t clean_ns;          /* when its last turn without equal fillers began: beside.c */
-    uint64_t unsure_ns;         /* until then no equal fills beside it: beside.c */
-    uint32_t domain;            /* of its queues, if one_domain */
-    bool one_domain;            /* all its queues have the same domain */
-    int64_t owed_ns;            /* work that it is behind in groups: group_account.c */
-    int64_t lost_ns;            /* the same, with more of what it was ahead: what is paid back */
-    double group_speed;         /* its last items' speed there, relative to alone; 0: not known */
-    uint64_t barred_until_ns;   /* until then it joins no group */
+    uint32_t domain;    /* of its queues, if one_domain */
+    bool one_domain;    /* all its queues have the same domain */
     bool is_ready;
-    bool stale;                   /* view.kernel and its neighbours must be computed again */
-    uint64_t idle_ns;             /* when it was last ready; NEVER: not yet */
-    uint64_t copy_end[RESOURCES]; /* where its tagged copies end, in virtual time */
-    struct copy_gap copy_gap[RESOURCES];
+    bool stale;       /* view.kernel and its neighbours must be computed again */
+    uint64_t idle_ns; /* when it was last ready; NEVER: not yet */
+    struct {
+        struct budget limit;            /* its own limit, for all its queues together */
+        uint32_t limits;                /* how many limits it and its queues have */
+        struct tenant *next, *previous; /* links in sched->limited, if it has limits */
+    } bound;
+    struct {
+        uint64_t waited_ns, finished, stops;
+        uint64_t waits[WEIR_SCHED_WAITS];
+    } told; /* for weir_sched_tenant_query() */
+    struct {
+        uint32_t queues, waiting, granted, stopped; /* items, but for the first */
+        uint32_t heads;                             /* queues */
+    } counts;
+    struct {
+        uint64_t due_ns;    /* the watchdog helps it until its service reaches this */
+        uint64_t helped_ns; /* when the watchdog helped it last */
+    } watchdog;
+    struct {                     /* by direction */
+        uint32_t now[RESOURCES]; /* copies on the device, and listed queues */
+        uint64_t end[RESOURCES]; /* where its tagged copies end, in virtual time */
+        struct copy_gap gap[RESOURCES];
+    } copying;
+    struct {
+        uint64_t clean_ns;  /* when its last turn without equal fillers began: beside.c */
+        uint64_t unsure_ns; /* until then no equal fills beside it: beside.c */
+    } beside;
+    struct {
+        int64_t owed_ns;          /* work that it is behind in groups: group_account.c */
+        int64_t lost_ns;          /* the same, with more of what it was ahead: what is paid back */
+        double speed;             /* its last items' speed there, relative to alone; 0: not known */
+        uint64_t barred_until_ns; /* until then it joins no group */
+    } grouped;
     /* What view.state points to. */
     _Alignas(8) uint8_t policy_state[WEIR_POLICY_KIND_COUNT][WEIR_POLICY_TENANT_BYTES];
 };

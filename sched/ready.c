@@ -85,7 +85,7 @@ void queue_refresh(struct weir_sched *sched, struct queue *queue)
     bool heads = queue->on_device > 0 && is_compute(queue->first) && !queue->held;
 
     queue->tenant->stale = true;
-    queue->tenant->heads += heads - queue->heads;
+    queue->tenant->counts.heads += heads - queue->heads;
     queue->heads = heads;
     if (item == queue->listed) {
         return;
@@ -141,7 +141,7 @@ static void became_idle(struct weir_sched *sched, struct tenant *tenant)
 
 void tenant_refresh(struct weir_sched *sched, struct tenant *tenant)
 {
-    bool ready = tenant->view.waiting + tenant->heads > 0;
+    bool ready = tenant->view.waiting + tenant->counts.heads > 0;
 
     if (ready == tenant->is_ready) {
         return;

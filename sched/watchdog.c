@@ -29,14 +29,14 @@ static bool is_due(const struct weir_sched *sched, const struct tenant *tenant)
 {
     const struct tenant *leader = sched->turn.leader;
 
-    return tenant->view.service_ns[WEIR_SCHED_COMPUTE] < tenant->due_ns &&
+    return tenant->view.service_ns[WEIR_SCHED_COMPUTE] < tenant->watchdog.due_ns &&
            (!leader || tenant->view.priority >= leader->view.priority);
 }
 
 /* Since when has the tenant waited without help? */
 static uint64_t since_ns(const struct tenant *tenant)
 {
-    return max_u64(tenant->view.waiting_since_ns, tenant->helped_ns);
+    return max_u64(tenant->view.waiting_since_ns, tenant->watchdog.helped_ns);
 }
 
 /* The tenant that has waited longest of those to be helped now; NULL: none, and *ret_next_ns is
@@ -90,10 +90,10 @@ void watchdog_look(struct weir_sched *sched)
         return;
     }
     if (!is_due(sched, tenant)) {
-        tenant->due_ns = due_ns(sched, tenant);
+        tenant->watchdog.due_ns = due_ns(sched, tenant);
     }
     policy_blame(sched, WEIR_POLICY_NEXT, MISTAKE_STARVED, "let somebody wait", tenant);
-    tenant->helped_ns = sched->now_ns;
+    tenant->watchdog.helped_ns = sched->now_ns;
     sched->counts.rescues++;
     sched->rescue_after_ns = sched->now_ns + tuning.rescue_slice_ns * tuning.rescue_every;
     turn_begin(sched, tenant, tuning.rescue_slice_ns, 0);

@@ -153,6 +153,31 @@ struct weir_status_count {
 #define WEIR_STATUS_OTHER_GONE   "(gone)"
 #define WEIR_STATUS_OTHER_HIDDEN "(another)"
 
+/*
+ * The arrays of a report, in the order of its text: X(row, struct of an element, its fields,
+ * member, offset in the element of the index of the weir_status_counted that it belongs to, or 0).
+ * Only the answer to "tenant" fills settings and notes, only that to "events" events, only that to
+ * "stats" those from counted on: forms are the counters of sessions, in their order, runs those of
+ * devices.
+ */
+#define WEIR_STATUS_ARRAYS(X)                                                                      \
+    X("device", weir_status_device, weir_status_device_fields, devices, 0)                         \
+    X("worker", weir_status_worker, weir_status_worker_fields, workers, 0)                         \
+    X("tenant", weir_status_tenant, weir_status_tenant_fields, tenants, 0)                         \
+    X("extra", weir_status_extra, weir_status_extra_fields, extras, 0)                             \
+    X("session", weir_status_session, weir_status_session_fields, sessions, 0)                     \
+    X("program", weir_status_program, weir_status_program_fields, programs, 0)                     \
+    X("wait", weir_status_wait, weir_status_wait_fields, waits, 0)                                 \
+    X("setting", weir_status_setting, weir_status_setting_fields, settings, 0)                     \
+    X("note", weir_status_note, weir_status_note_fields, notes, 0)                                 \
+    X("event", weir_status_event, weir_status_event_fields, events, 0)                             \
+    X("counted", weir_status_counted, weir_status_counted_fields, counted, 0)                      \
+    X("prediction", weir_status_prediction, weir_status_prediction_fields, predictions, 0)         \
+    X("function", weir_status_function, weir_status_function_fields, functions,                    \
+      offsetof(struct weir_status_function, counted))                                              \
+    X("form", weir_status_count, form_fields, forms, offsetof(struct weir_status_count, counted))  \
+    X("run", weir_status_count, run_fields, runs, 0)
+
 struct weir_status_report {
     char version[32];
     uint32_t protocol; /* that its guest libraries must speak; 0: not known */
@@ -165,36 +190,10 @@ struct weir_status_report {
     char config[512];                  /* path of its weir.toml; "": none, or too long to say */
     uint32_t memory_promised_pct;      /* sum of the quotas, in percent of the GPU's memory */
     uint32_t drained;                  /* 1: no tenant takes new programs (weir drain) */
-    struct weir_status_tenant *tenants;
-    size_t n_tenants;
-    struct weir_status_extra *extras;
-    size_t n_extras;
-    struct weir_status_session *sessions;
-    size_t n_sessions;
-    struct weir_status_worker *workers;
-    size_t n_workers;
-    struct weir_status_device *devices;
-    size_t n_devices;
-    struct weir_status_program *programs;
-    size_t n_programs;
-    struct weir_status_wait *waits;
-    size_t n_waits;
-    struct weir_status_counted *counted; /* only the answer to "stats" fills these five */
-    size_t n_counted;
-    struct weir_status_function *functions;
-    size_t n_functions;
-    struct weir_status_count *forms; /* the counters of sessions, in the order of the sessions */
-    size_t n_forms;
-    struct weir_status_count *runs; /* the counters of devices */
-    size_t n_runs;
-    struct weir_status_prediction *predictions;
-    size_t n_predictions;
-    struct weir_status_setting *settings; /* only the answer to "tenant" fills these */
-    size_t n_settings;
-    struct weir_status_note *notes;
-    size_t n_notes;
-    struct weir_status_event *events; /* only the answer to "events" fills these */
-    size_t n_events;
+#define WEIR_STATUS_ARRAY(row, type, fields, member, counted)                                      \
+    struct type *member;                                                                           \
+    size_t n_##member;
+    WEIR_STATUS_ARRAYS(WEIR_STATUS_ARRAY)
 };
 
 /** Initialise the row of a device of which nothing is known yet. @param uuid 16 bytes.

@@ -57,28 +57,14 @@ static const struct {
     size_t counted; /* offset of the index of the weir_status_counted that the row belongs to; else
                        0 */
 } rows[] = {
-#define ROWS(row, fields, member)                                                                  \
-    row, fields, offsetof(struct weir_status_report, member),                                      \
-        offsetof(struct weir_status_report, n_##member),                                           \
-        sizeof *((struct weir_status_report *)0)->member
-    {"host", host_fields, 0, 0, 0, 0},
-    {ROWS("device", weir_status_device_fields, devices), 0},
-    {ROWS("worker", weir_status_worker_fields, workers), 0},
-    {ROWS("tenant", weir_status_tenant_fields, tenants), 0},
-    {ROWS("extra", weir_status_extra_fields, extras), 0},
-    {ROWS("session", weir_status_session_fields, sessions), 0},
-    {ROWS("program", weir_status_program_fields, programs), 0},
-    {ROWS("wait", weir_status_wait_fields, waits), 0},
-    {ROWS("setting", weir_status_setting_fields, settings), 0},
-    {ROWS("note", weir_status_note_fields, notes), 0},
-    {ROWS("event", weir_status_event_fields, events), 0},
-    {ROWS("counted", weir_status_counted_fields, counted), 0},
-    {ROWS("prediction", weir_status_prediction_fields, predictions), 0},
-    {ROWS("function", weir_status_function_fields, functions),
-     offsetof(struct weir_status_function, counted)},
-    {ROWS("form", form_fields, forms), offsetof(struct weir_status_count, counted)},
-    {ROWS("run", run_fields, runs), 0},
-};
+#define ROWS(row, type, fields, member, counted)                                                   \
+    {row,                                                                                          \
+     fields,                                                                                       \
+     offsetof(struct weir_status_report, member),                                                  \
+     offsetof(struct weir_status_report, n_##member),                                              \
+     sizeof(struct type),                                                                          \
+     counted},
+    {"host", host_fields, 0, 0, 0, 0}, WEIR_STATUS_ARRAYS(ROWS)};
 #define N_ROWS  (sizeof rows / sizeof rows[0])
 #define WRITTEN 11 /* weir_status_text_write() writes the first 11 kinds */
 

@@ -33,7 +33,7 @@ static void destroy(struct weir_gate *gate)
         gate->free_items = item->next;
         free(item);
     }
-    free(gate->actions);
+    free(gate->orders.ring);
     pthread_cond_destroy(&gate->work);
     pthread_mutex_destroy(&gate->lock);
     free(gate);
@@ -95,13 +95,13 @@ static void log_counts(struct weir_gate *gate)
     uint64_t passed;
 
     pthread_mutex_lock(&gate->lock);
-    passed = gate->passed_gone;
+    passed = gate->passed.gone;
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         passed += gate->members[i].passed;
     }
     pthread_mutex_unlock(&gate->lock);
     weir_log_info("sched: device=%u passed=%llu stuck=%llu left=%u", gate->device,
-                  (unsigned long long)passed, (unsigned long long)gate->passed_stuck,
+                  (unsigned long long)passed, (unsigned long long)gate->passed.stuck,
                   gate->n_items);
 }
 
@@ -120,7 +120,7 @@ void weir_gate_tenant_remove(struct weir_gate *gate, uint32_t slot)
     struct weir_gate_member *member = &gate->members[slot];
 
     pthread_mutex_lock(&gate->lock);
-    gate->passed_gone += member->passed;
+    gate->passed.gone += member->passed;
     *member = (struct weir_gate_member){0}; /* another tenant may get the slot */
     pthread_mutex_unlock(&gate->lock);
 }

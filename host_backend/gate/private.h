@@ -129,14 +129,18 @@ struct weir_gate {
     struct weir_predict *predict; /* predicts the duration of work that passes undecided */
     struct weir_gate_queue *queues;
     struct weir_gate_item *free_items;
-    uint32_t n_items;      /* items that the gate process knows, also those for undecided work */
-    uint64_t passed_gone;  /* items of removed tenants that passed undecided */
-    uint64_t passed_stuck; /* items that passed because the work before them did not end */
-    uint64_t event_ns;     /* when a mark was last seen reached */
-    bool told_full;        /* the message that the gate process has no free slot was logged */
-    struct weir_gate_action *actions; /* a ring of orders */
-    uint32_t actions_room, first_action, n_actions;
-    bool acting;                                              /* a thread is executing actions */
+    uint32_t n_items; /* items that the gate process knows, also those for undecided work */
+    struct {
+        uint64_t gone;  /* items of removed tenants that passed undecided */
+        uint64_t stuck; /* items that passed because the work before them did not end */
+    } passed;
+    uint64_t event_ns; /* when a mark was last seen reached */
+    bool told_full;    /* the message that the gate process has no free slot was logged */
+    struct {
+        struct weir_gate_action *ring;
+        uint32_t room, first, n;
+        bool acting; /* a thread is executing actions */
+    } orders;
     struct weir_gate_member members[WEIR_CONFIG_TENANTS_MAX]; /* by the tenant's index */
 };
 

@@ -250,7 +250,7 @@ static void pass_stuck(struct weir_gate_queue *q, struct weir_gate_item *item)
     if (!weir_gate_is_granted(item)) {
         weir_gate_pass_locked(q, item, now_ns);
         tell_of_stuck_locked(q, now_ns);
-        gate->passed_stuck++;
+        gate->passed.stuck++;
     }
     weir_gate_unlock(gate);
 }

@@ -80,23 +80,23 @@ static void note_locked(struct weir_gate_item *item, enum weir_gate_act act,
 {
     struct weir_gate *gate = item->gate;
 
-    if (gate->n_actions == gate->actions_room) {
-        uint32_t room = gate->actions_room * 2 + 64;
+    if (gate->orders.n == gate->orders.room) {
+        uint32_t room = gate->orders.room * 2 + 64;
         struct weir_gate_action *bigger = calloc(room, sizeof *bigger);
 
         if (!bigger) {
             return; /* without memory no order is stored: leases and the watchdog end the run */
         }
-        for (uint32_t i = 0; i < gate->n_actions; i++) {
-            bigger[i] = gate->actions[(gate->first_action + i) % gate->actions_room];
+        for (uint32_t i = 0; i < gate->orders.n; i++) {
+            bigger[i] = gate->orders.ring[(gate->orders.first + i) % gate->orders.room];
         }
-        free(gate->actions);
-        gate->actions = bigger;
-        gate->actions_room = room;
-        gate->first_action = 0;
+        free(gate->orders.ring);
+        gate->orders.ring = bigger;
+        gate->orders.room = room;
+        gate->orders.first = 0;
     }
     item->refs++;
-    gate->actions[(gate->first_action + gate->n_actions++) % gate->actions_room] =
+    gate->orders.ring[(gate->orders.first + gate->orders.n++) % gate->orders.room] =
         (struct weir_gate_action){.item = item,
                                   .act = act,
                                   .lease_ns = lease_ns,
@@ -177,16 +177,16 @@ static void carry_out(struct weir_gate *gate, const struct weir_gate_action *a)
 
 void weir_gate_unlock(struct weir_gate *gate)
 {
-    if (gate->acting) { /* the thread that is executing actions also executes ours */
+    if (gate->orders.acting) { /* the thread that is executing actions also executes ours */
         pthread_mutex_unlock(&gate->lock);
         return;
     }
-    gate->acting = true;
-    while (gate->n_actions != 0) {
-        struct weir_gate_action a = gate->actions[gate->first_action];
+    gate->orders.acting = true;
+    while (gate->orders.n != 0) {
+        struct weir_gate_action a = gate->orders.ring[gate->orders.first];
 
-        gate->first_action = (gate->first_action + 1) % gate->actions_room;
-        gate->n_actions--;
+        gate->orders.first = (gate->orders.first + 1) % gate->orders.room;
+        gate->orders.n--;
         if (!a.item->gone) {
             pthread_mutex_unlock(&gate->lock);
             carry_out(gate, &a);
@@ -194,7 +194,7 @@ void weir_gate_unlock(struct weir_gate *gate)
         }
         weir_gate_item_put_locked(gate, a.item);
     }
-    gate->acting = false;
+    gate->orders.acting = false;
     pthread_mutex_unlock(&gate->lock);
 }
 
@@ -544,7 +544,7 @@ void *weir_gate_watch(void *user)
         uint64_t now_ns = weir_clock_now_ns(), event_ns;
 
         look_all_locked(gate, now_ns);
-        if (gate->n_items == 0 && gate->n_actions == 0) {
+        if (gate->n_items == 0 && gate->orders.n == 0) {
             sleep_locked(gate, client, attention);
             continue;
         }

@@ -443,7 +443,7 @@ static void on_client(void *user, int index)
 /* Make a path absolute, since a client may have another working directory. The file may be gone. */
 static void fill_config_path(const struct weir_supervisor *sup, struct weir_status_report *report)
 {
-    const char *given = sup->params.config_path;
+    const char *given = sup->start.params.config_path;
     char real[PATH_MAX];
     const char *path = given ? realpath(given, real) : NULL;
 
@@ -458,7 +458,7 @@ static void fill_config_path(const struct weir_supervisor *sup, struct weir_stat
 static void fill_host(const struct weir_supervisor *sup, struct weir_status_report *report)
 {
     report->pid = (uint64_t)getpid();
-    report->worker_starts = sup->worker_starts;
+    report->worker_starts = sup->running.starts;
     report->kept_fds = sup->chunks.n_kept + sup->directory.n_memory;
     snprintf(report->version, sizeof report->version, "%s", WEIR_VERSION);
     report->protocol = WEIR_PROTOCOL;

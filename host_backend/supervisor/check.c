@@ -129,7 +129,7 @@ static bool check_key(const struct weir_host_config *config)
 static bool check_libvirt(const struct weir_supervisor *sup)
 {
     return sup->config.libvirt_uri[0] == 0 ||
-           (sup->params.libvirt && access(sup->params.libvirt, X_OK) == 0) ||
+           (sup->start.params.libvirt && access(sup->start.params.libvirt, X_OK) == 0) ||
            complain("[libvirt] uri", sup->config.libvirt_uri, WEIR_SUP_NO_LIBVIRT);
 }
 
@@ -177,7 +177,7 @@ static bool check_log(const char *log)
 static bool check_named(const struct weir_supervisor *sup)
 {
     const struct weir_host_config *config = &sup->config;
-    const struct weir_confine_user *user = &sup->worker_user;
+    const struct weir_confine_user *user = &sup->running.user;
     const char *compiler = config->forms.compiler;
     char dir[WEIR_FORMS_PATH_BYTES];
     const char *fault = NULL;
@@ -203,13 +203,13 @@ static bool check_named(const struct weir_supervisor *sup)
 static _Noreturn void become_probe(const struct weir_supervisor *sup, const char *devices, int out)
 {
     const struct weir_host_config *config = &sup->config;
-    const char *program = sup->params.program ? sup->params.program : "/proc/self/exe";
+    const char *program = sup->start.params.program ? sup->start.params.program : "/proc/self/exe";
     const char *const words[] = {
         "weir", "worker", WEIR_WORKER_PROBE, config->driver, config->softgpu, devices, NULL};
     char *argv[sizeof words / sizeof words[0]];
 
     memcpy(argv, words, sizeof words); /* execv() changes none of the strings */
-    if (dup2(out, STDOUT_FILENO) < 0 || !weir_confine_become(&sup->worker_user)) {
+    if (dup2(out, STDOUT_FILENO) < 0 || !weir_confine_become(&sup->running.user)) {
         _exit(WEIR_WORKER_EXIT_FAILED);
     }
     execv(program, argv);

@@ -24,7 +24,7 @@ static void note(struct weir_supervisor *sup)
 {
     struct row row;
 
-    memcpy(row.base, sup->policy_base, sizeof row.base);
+    memcpy(row.base, sup->start.policy_base, sizeof row.base);
     memcpy(row.policy, sup->config.scheduler.policy, sizeof row.policy);
     weir_book_put(sup, WEIR_BOOK_POLICY, 0, &row, sizeof row, NULL, 0);
 }
@@ -66,7 +66,8 @@ void weir_sup_policy_adopt(struct weir_supervisor *sup)
     }
     weir_book_read(row, &old, sizeof old);
     old.base[sizeof old.base - 1] = old.policy[sizeof old.policy - 1] = 0;
-    if (strcmp(old.base, sup->policy_base) == 0 && !weir_sup_policy_set(sup, old.policy, &diag)) {
+    if (strcmp(old.base, sup->start.policy_base) == 0 &&
+        !weir_sup_policy_set(sup, old.policy, &diag)) {
         weir_log_warn("supervisor: policy not kept why=\"%s\"", diag.message);
     }
 }

@@ -38,10 +38,10 @@ static void follow_policy(struct weir_supervisor *sup, const char *policy)
 {
     struct weir_diag diag = {0};
 
-    if (strcmp(policy, sup->policy_base) == 0) {
+    if (strcmp(policy, sup->start.policy_base) == 0) {
         return;
     }
-    snprintf(sup->policy_base, sizeof sup->policy_base, "%s", policy);
+    snprintf(sup->start.policy_base, sizeof sup->start.policy_base, "%s", policy);
     if (!weir_sup_policy_set(sup, policy, &diag)) {
         weir_log_warn("supervisor: policy not changed why=\"%s\"", diag.message);
     }
@@ -54,8 +54,9 @@ static void reload(struct weir_supervisor *sup)
     weir_notify("RELOADING=1");
     weir_sup_sockets_renew(sup);
     weir_sup_admin_renew(sup);
-    if (config && sup->params.config_path && weir_sup_load(&sup->params, config) == WEIR_OK) {
-        weir_log_info("supervisor: reloading path=%s", sup->params.config_path);
+    if (config && sup->start.params.config_path &&
+        weir_sup_load(&sup->start.params, config) == WEIR_OK) {
+        weir_log_info("supervisor: reloading path=%s", sup->start.params.config_path);
         weir_sup_remark_restart(sup, config);
         sup->config.demand.user_tenants = config->demand.user_tenants; /* tenants follow */
         (void)!weir_sup_tenants_apply(sup, config);                    /* failures are in the log */

@@ -258,7 +258,7 @@ static void stuck_work_lets_the_next_one_pass(void **state)
     launch_await_waiting(&waits);
     clock_forward(600 * WEIR_NS_PER_MS);
     launch_await_given(&waits); /* 50 ms of patience are over, too */
-    assert_int_equal(locked(fx.gate->passed_stuck), 1);
+    assert_int_equal(locked(fx.gate->passed.stuck), 1);
     launch_leave(&waits);
     assert_int_equal(waits.result, CUDA_SUCCESS);
     finish(a);
@@ -308,7 +308,7 @@ static void slow_work_does_not_fill_the_log(void **state)
     b = guest_new(2, 0);
     launch_once(b, kernel_of(2, 0)); /* never ends, and holds the device as far as is known */
     for (int piece = 0; piece < 3; piece++) {
-        uint64_t passed = locked(fx.gate->passed_stuck);
+        uint64_t passed = locked(fx.gate->passed.stuck);
 
         clock_forward(piece < 2 ? 10 * WEIR_NS_PER_MS : 11 * WEIR_NS_PER_S);
         launch_begin(&first, a, kernel_of(7, LONG_NS));
@@ -318,7 +318,7 @@ static void slow_work_does_not_fill_the_log(void **state)
         for (int i = 0; i < 3; i++) {
             pass_one(a);
         }
-        assert_int_equal(locked(fx.gate->passed_stuck), passed + 3);
+        assert_int_equal(locked(fx.gate->passed.stuck), passed + 3);
         assert_int_equal(n_lines(log, said), piece < 2 ? 1 : 2); /* the second is too early */
         finish(a);
     }
@@ -358,10 +358,10 @@ static void work_that_moves_on_lets_nothing_pass(void **state)
     for (int i = 0; i < 4; i++) {
         looks_up(&l);
     }
-    assert_int_equal(locked(fx.gate->passed_stuck), 0);
+    assert_int_equal(locked(fx.gate->passed.stuck), 0);
     clock_forward(200 * WEIR_NS_PER_MS);
     launch_await_given(&l);
-    assert_int_equal(locked(fx.gate->passed_stuck), 1);
+    assert_int_equal(locked(fx.gate->passed.stuck), 1);
     launch_leave(&l);
     finish(a);
     finish(b);
@@ -385,7 +385,7 @@ static void stuck_work_does_not_lift_a_limit(void **state)
     }
     clock_forward(300 * WEIR_NS_PER_MS);
     launch_await_given(&waits);
-    assert_int_equal(locked(fx.gate->passed_stuck), 1);
+    assert_int_equal(locked(fx.gate->passed.stuck), 1);
     launch_leave(&waits);
     finish(a);
     guest_gone(a);

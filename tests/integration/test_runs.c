@@ -326,7 +326,7 @@ static bool is_all_asked(struct weir_run *run)
     bool all;
 
     pthread_mutex_lock(&f.runs->lock);
-    all = !run->want_ask && weir_run_lanes_are_reached_locked(run);
+    all = !run->want.ask && weir_run_lanes_are_reached_locked(run);
     pthread_mutex_unlock(&f.runs->lock);
     return all;
 }

@@ -95,7 +95,7 @@ static const char *check_tenant(const struct weir_sched *sched, const struct ten
     uint32_t queues = 0;
     uint32_t waiting = 0;
     uint32_t heads = 0;
-    uint32_t limits = tenant->limit.sms < sched->config.sms;
+    uint32_t limits = tenant->bound.limit.sms < sched->config.sms;
     bool is_ready = false;
 
     for (const struct queue *queue = tenant->queues; queue; queue = queue->next) {
@@ -122,7 +122,7 @@ static const char *check_tenant(const struct weir_sched *sched, const struct ten
     }
     for (int i = WEIR_SCHED_TO_DEVICE; i < RESOURCES; i++) {
         sums->tenants[i] += copies[i] > 0;
-        if (copies[i] != tenant->copies[i]) {
+        if (copies[i] != tenant->copying.now[i]) {
             return "a tenant's copies are counted wrong";
         }
     }
@@ -131,13 +131,15 @@ static const char *check_tenant(const struct weir_sched *sched, const struct ten
     sums->busy += state_count[WEIR_SCHED_WAITING] + state_count[WEIR_SCHED_GRANTED] +
                       state_count[WEIR_SCHED_STOPPING] + state_count[WEIR_SCHED_STOPPED] >
                   0;
-    if (tenant->queue_count != queues || tenant->heads != heads ||
-        tenant->view.waiting != waiting || tenant->waiting != state_count[WEIR_SCHED_WAITING] ||
-        tenant->stopped != state_count[WEIR_SCHED_STOPPED] ||
-        tenant->granted != state_count[WEIR_SCHED_GRANTED] + state_count[WEIR_SCHED_STOPPING]) {
+    if (tenant->counts.queues != queues || tenant->counts.heads != heads ||
+        tenant->view.waiting != waiting ||
+        tenant->counts.waiting != state_count[WEIR_SCHED_WAITING] ||
+        tenant->counts.stopped != state_count[WEIR_SCHED_STOPPED] ||
+        tenant->counts.granted !=
+            state_count[WEIR_SCHED_GRANTED] + state_count[WEIR_SCHED_STOPPING]) {
         return "a tenant's counts are wrong";
     }
-    if (tenant->limits != limits) {
+    if (tenant->bound.limits != limits) {
         return "a tenant's limits are counted wrong";
     }
     if (is_ready != tenant->is_ready || is_ready != (waiting + heads > 0)) {

@@ -136,8 +136,9 @@ uint32_t weir_mps_connections(const struct weir_supervisor *sup,
     if (worker->program.domain == 0) {
         return 0;
     }
-    if (worker->connections != 0) {
-        return worker->connections < CONNECTIONS_LEAST ? worker->connections : CONNECTIONS_LEAST;
+    if (worker->connections.wanted != 0) {
+        return worker->connections.wanted < CONNECTIONS_LEAST ? worker->connections.wanted
+                                                              : CONNECTIONS_LEAST;
     }
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
@@ -158,7 +159,7 @@ static struct weir_sup_mps *open_one(struct weir_supervisor *sup, const char *de
 
         if (!m->used) {
             *m = (struct weir_sup_mps){
-                .used = true, .user = &sup->worker_user, .turn = ++sup->mps.turns};
+                .used = true, .user = &sup->running.user, .turn = ++sup->mps.turns};
             snprintf(m->devices, sizeof m->devices, "%s", devices);
             weir_mps_daemon_start(sup, m, now_ns);
             return m;

@@ -161,7 +161,7 @@ void weir_mps_adopt(struct weir_supervisor *sup)
         weir_book_read(row, &old, sizeof old);
         *m = (struct weir_sup_mps){.used = true,
                                    .pid = row->pid,
-                                   .user = &sup->worker_user,
+                                   .user = &sup->running.user,
                                    .turn = old.turn,
                                    .reserve = old.reserve != 0,
                                    .started_ns = old.started_ns,

@@ -259,7 +259,8 @@ bool weir_book_open(struct weir_supervisor *sup)
     book->fd = -1;
     book->last_event = &book->events;
     book->program_fd =
-        open(sup->params.program ? sup->params.program : "/proc/self/exe", O_RDONLY | O_CLOEXEC);
+        open(sup->start.params.program ? sup->start.params.program : "/proc/self/exe",
+             O_RDONLY | O_CLOEXEC);
     sup->book = book;
     /* A keeper that ends meanwhile takes connections to the last moment. */
     while (book->program_fd >= 0 && !good && tries-- > 0) {

@@ -146,16 +146,18 @@ struct weir_sup_worker {
     bool ready;
     bool resuming;    /* the last supervisor's: it has not told yet what it is doing (adopt.c) */
     bool without_tcp; /* it started while the host could not listen for remote guests */
-    bool renewing;    /* it must end, and restart with another number of connections */
     bool answering;   /* it still has to answer STATUS */
     uint32_t n_rows;  /* rows of its answer so far */
     uint32_t restarts;
-    uint32_t failures;       /* consecutive failures, which lengthen the pause */
-    uint32_t connections;    /* number of connections that a program asked for; 0: none did */
-    bool connections_failed; /* the last worker with that number found no room for it */
-    uint64_t stop_by_ns;     /* when to kill it if it has not ended; 0: it need not end */
-    uint64_t stopped_by_ns;  /* when to kill it since a signal stopped it; 0: none has */
-    uint64_t renewed_ns;     /* when it was last restarted for `connections` */
+    uint32_t failures; /* consecutive failures, which lengthen the pause */
+    struct {
+        uint32_t wanted;     /* number that a program asked for; 0: none did */
+        bool failed;         /* the last worker with that number found no room for it */
+        bool renewing;       /* it must end, and restart with another number */
+        uint64_t renewed_ns; /* when it was last restarted for that */
+    } connections;
+    uint64_t stop_by_ns;    /* when to kill it if it has not ended; 0: it need not end */
+    uint64_t stopped_by_ns; /* when to kill it since a signal stopped it; 0: none has */
     uint64_t started_ns;
     uint64_t restart_at_ns;
     struct weir_status_worker row;
@@ -407,26 +409,33 @@ struct weir_supervisor {
     const struct weir_worker_events *listener;
     struct weir_book *book; /* the keeper's end and rows (book.h); NULL: none */
     struct weir_host_config config;
-    char policy_base[WEIR_SCHED_POLICY_BYTES]; /* policy last read from file and command line */
-    struct weir_serve_params params;
+    struct {
+        char policy_base[WEIR_SCHED_POLICY_BYTES]; /* policy last read from file and command line */
+        struct weir_serve_params params;
+    } start;
     int signal_fd;
     struct weir_sup_user users[WEIR_USERS_MAX];
     int tcp_fd; /* listens for remote guests; the main worker accepts; -1: none */
     struct weir_sup_tenant tenants[WEIR_CONFIG_TENANTS_MAX];
     struct weir_sup_worker workers[WEIR_WORKERS_MAX];
     struct weir_sup_gate gate;
-    struct weir_confine_user worker_user;
-    char cache_dir[WEIR_FORMS_PATH_BYTES]; /* of caches, if workers have other users; "": none */
+    struct {
+        struct weir_confine_user user;
+        char
+            cache_dir[WEIR_FORMS_PATH_BYTES]; /* of caches, if workers have other users; "": none */
+        uint64_t starts;
+    } running; /* of all workers */
     struct weir_sup_directory directory;
     struct weir_sup_libvirt libvirt;
     struct weir_sup_spin spin;
     struct weir_sup_events *events;
-    uint64_t worker_starts;
     struct weir_sup_reserve reserve;
     struct weir_sup_gpus gpus;
     struct weir_claims claims; /* claims of GPUs */
-    uint64_t memory_bytes;     /* memory of the host's devices; 0: not reported yet */
-    uint32_t remarked_pct;     /* percent of memory promised, as last logged */
+    struct {
+        uint64_t bytes;        /* of the host's devices; 0: not reported yet */
+        uint32_t remarked_pct; /* percent of it promised, as last logged */
+    } memory;
     struct weir_sup_life life;
     struct weir_sup_drain drain;
     struct weir_sup_extras extras;

@@ -20,7 +20,7 @@ void weir_sup_remark_restart(const struct weir_supervisor *sup, const struct wei
  * host's own list has is remembered for when there is no worker, as while all is drained. */
 static uint64_t memory_of(const struct weir_supervisor *sup, const char *devices)
 {
-    uint64_t bytes = strcmp(devices, sup->config.devices) == 0 ? sup->memory_bytes : 0;
+    uint64_t bytes = strcmp(devices, sup->config.devices) == 0 ? sup->memory.bytes : 0;
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
@@ -84,11 +84,11 @@ void weir_sup_remark_memory(struct weir_supervisor *sup)
 {
     uint32_t pct = weir_sup_promised_pct(sup);
 
-    sup->memory_bytes = memory_for(sup, ""); /* keeps the value while its worker is replaced */
-    if (pct > 100 && pct != sup->remarked_pct) {
+    sup->memory.bytes = memory_for(sup, ""); /* keeps the value while its worker is replaced */
+    if (pct > 100 && pct != sup->memory.remarked_pct) {
         weir_log_warn("supervisor: " WEIR_SUP_MEMORY_REMARK, pct);
     }
-    sup->remarked_pct = pct;
+    sup->memory.remarked_pct = pct;
 }
 
 void weir_sup_remark_keys(const struct weir_supervisor *sup)

@@ -44,7 +44,7 @@ struct weir_program_kind weir_program_kind_wanted(const struct weir_supervisor *
 struct weir_program_kind weir_program_kind_of(const struct weir_sup_worker *w)
 {
     return (struct weir_program_kind){.devices = w->devices,
-                                      .connections = w->connections,
+                                      .connections = w->connections.wanted,
                                       .sm_share_pct = w->program.sm_share_pct,
                                       .native = w->program.native};
 }

@@ -343,7 +343,7 @@ static enum started start_one(struct weir_supervisor *sup, const struct weir_pro
     struct weir_sup_worker worker = {
         .kind = WEIR_WORKER_PROGRAM,
         .tenant = -1,
-        .connections = wanted->connections,
+        .connections.wanted = wanted->connections,
         .program = {.native = wanted->native, .sm_share_pct = wanted->sm_share_pct}};
     enum started found = find_room(sup, wanted, for_program, now_ns, ret_lack);
     enum weir_mps_room room = WEIR_MPS_ROOM;

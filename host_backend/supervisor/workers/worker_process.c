@@ -47,7 +47,7 @@ static struct row row_of(const struct weir_sup_worker *w)
                       .domain = w->program.domain,
                       .program_connections = w->program.connections,
                       .sm_share_pct = w->program.sm_share_pct,
-                      .connections = w->connections,
+                      .connections = w->connections.wanted,
                       .native = w->program.native,
                       .started_ns = w->started_ns};
 
@@ -63,7 +63,7 @@ static pid_t start(struct weir_supervisor *sup, const struct weir_sup_worker *w,
     const char *const argv[] = {"weir", w ? "worker" : "gate", NULL};
     const char *env[WEIR_MPS_VARIABLES + 1][2];
     struct weir_mps_room_for_texts texts;
-    struct weir_keep_spawn spawn = {.user = sup->worker_user,
+    struct weir_keep_spawn spawn = {.user = sup->running.user,
                                     .is_worker = true,
                                     .lowered = w != NULL,
                                     .by_file = true,
@@ -171,7 +171,7 @@ enum weir_status weir_sup_adopt(struct weir_book_row *row, struct weir_sup_worke
     if (worker) {
         *worker = (struct weir_sup_worker){.kind = (enum weir_worker_kind)old.kind,
                                            .tenant = old.tenant,
-                                           .connections = old.connections,
+                                           .connections.wanted = old.connections,
                                            .started_ns = old.started_ns,
                                            .program = {.domain = old.domain,
                                                        .connections = old.program_connections,

@@ -31,8 +31,8 @@ static const char *why_not(enum weir_status status)
 
 void weir_sup_cache_follow(struct weir_supervisor *sup)
 {
-    const struct weir_confine_user *user = &sup->worker_user;
-    char dir[sizeof sup->cache_dir];
+    const struct weir_confine_user *user = &sup->running.user;
+    char dir[sizeof sup->running.cache_dir];
     const char *fault;
 
     weir_file_cache_find(sup->config.forms.cache_dir, dir, sizeof dir);
@@ -50,7 +50,7 @@ void weir_sup_cache_follow(struct weir_supervisor *sup)
     } else {
         weir_sup_extra_works(sup, WEIR_EXTRA_CACHE);
     }
-    memcpy(sup->cache_dir, dir, sizeof dir);
+    memcpy(sup->running.cache_dir, dir, sizeof dir);
 }
 
 void weir_sup_compiler_follow(struct weir_supervisor *sup)
@@ -68,7 +68,7 @@ void weir_sup_compiler_follow(struct weir_supervisor *sup)
 
 static void report(const struct weir_supervisor *sup)
 {
-    const struct weir_confine_user *user = &sup->worker_user;
+    const struct weir_confine_user *user = &sup->running.user;
 
     if (user->is_other) {
         weir_log_info("supervisor: workers run as user=%s", user->name);
@@ -82,7 +82,7 @@ static void report(const struct weir_supervisor *sup)
 
 static void report_devices(const struct weir_supervisor *sup)
 {
-    const struct weir_confine_user *user = &sup->worker_user;
+    const struct weir_confine_user *user = &sup->running.user;
 
     if (strcmp(sup->config.driver, "softgpu") == 0 || access(DEVICE, F_OK) != 0) {
         return;
@@ -100,7 +100,7 @@ static void report_devices(const struct weir_supervisor *sup)
 
 bool weir_sup_worker_user_find(struct weir_supervisor *sup)
 {
-    enum weir_status status = weir_confine_user_find(sup->config.worker_user, &sup->worker_user);
+    enum weir_status status = weir_confine_user_find(sup->config.worker_user, &sup->running.user);
 
     if (status != WEIR_OK) {
         fprintf(stderr, "weir serve: worker_user '%s': %s\n", sup->config.worker_user,
@@ -119,8 +119,8 @@ void weir_sup_worker_user_open(struct weir_supervisor *sup)
 
 void weir_sup_worker_user_cache(const struct weir_supervisor *sup, struct weir_forms_config *forms)
 {
-    if (sup->worker_user.is_other) {
+    if (sup->running.user.is_other) {
         snprintf(forms->cache_dir, sizeof forms->cache_dir, "%s",
-                 sup->cache_dir[0] != 0 ? sup->cache_dir : "none");
+                 sup->running.cache_dir[0] != 0 ? sup->running.cache_dir : "none");
     }
 }

@@ -123,8 +123,8 @@ static bool send_config(struct weir_supervisor *sup, int worker, int page_fd)
     snprintf(c->devices, sizeof c->devices, "%s", w->devices);
     c->connections = w->kind == WEIR_WORKER_SHARED ? SHARED_CONNECTIONS
                      : w->program.domain != 0      ? w->program.connections
-                                                   : w->connections;
-    c->connections_of_guest = w->kind == WEIR_WORKER_TENANT && !w->connections_failed;
+                                                   : w->connections.wanted;
+    c->connections_of_guest = w->kind == WEIR_WORKER_TENANT && !w->connections.failed;
     c->under_mps = weir_mps_of(sup, w) != NULL;
     if (w->program.sm_share_pct != 0 && sms) {
         c->sm_share_pct = w->program.sm_share_pct;
@@ -234,7 +234,7 @@ void weir_sup_tcp_again(struct weir_supervisor *sup)
                          "no virtual machine's program is in it");
     if (sup->workers[worker].ready) { /* it answers STAYS, or ends and is restarted */
         sup->workers[worker].ready = false;
-        sup->workers[worker].renewing = true;
+        sup->workers[worker].connections.renewing = true;
         (void)weir_sup_worker_send(sup, worker, &release, -1);
     }
 }
@@ -293,7 +293,7 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
     weir_log_info("supervisor: worker started worker=%d pid=%d mps_domain=%u", worker, (int)w->pid,
                   w->program.domain);
     weir_log_limit_thread(NULL, NULL);
-    sup->worker_starts++;
+    sup->running.starts++;
     tell_event(sup, w, WEIR_EVENT_WORKER_STARTED, w->pid, "");
     (void)send_config(sup, worker, page_fd); /* the keeper reports a worker that is gone */
     close(page_fd);
@@ -323,28 +323,28 @@ static const char *why_text(int status, char *room, size_t bytes)
 /* Has the worker ended as renew() asked? Then the next one starts without a pause. */
 static bool on_renewed(struct weir_sup_worker *w, int status, uint64_t now_ns)
 {
-    bool wanted = w->renewing;
+    bool wanted = w->connections.renewing;
 
-    w->renewing = false;
+    w->connections.renewing = false;
     if (!wanted || !WIFEXITED(status) || WEXITSTATUS(status) != WEIR_WORKER_EXIT_OK) {
         return false;
     }
     w->restart_at_ns = now_ns;
-    if (w->renewed_ns != 0 && w->renewed_ns + RENEW_PAUSE_NS > now_ns) {
-        w->restart_at_ns = w->renewed_ns + RENEW_PAUSE_NS;
+    if (w->connections.renewed_ns != 0 && w->connections.renewed_ns + RENEW_PAUSE_NS > now_ns) {
+        w->restart_at_ns = w->connections.renewed_ns + RENEW_PAUSE_NS;
     }
-    w->renewed_ns = w->restart_at_ns;
+    w->connections.renewed_ns = w->restart_at_ns;
     return true;
 }
 
 /* Give up a requested number of connections if the driver may have had no room for it. */
 static bool drop_connections(struct weir_sup_worker *w, int status)
 {
-    w->connections_failed = w->connections != 0 && WEIR_WORKER_HAS_NO_DEVICE(status);
-    if (w->connections_failed) {
-        w->connections = 0;
+    w->connections.failed = w->connections.wanted != 0 && WEIR_WORKER_HAS_NO_DEVICE(status);
+    if (w->connections.failed) {
+        w->connections.wanted = 0;
     }
-    return w->connections_failed;
+    return w->connections.failed;
 }
 
 void weir_sup_no_gpu(struct weir_supervisor *sup)
@@ -602,9 +602,9 @@ void weir_sup_worker_renew(struct weir_supervisor *sup, int worker, uint32_t con
     }
     weir_log_info("supervisor: worker starts again for a program worker=%d connections=%u", worker,
                   connections);
-    w->connections = connections;
+    w->connections.wanted = connections;
     w->ready = false;
-    w->renewing = true;
+    w->connections.renewing = true;
     weir_sup_worker_stop(sup, worker);
 }
 

@@ -156,7 +156,7 @@ static uint32_t grid_blocks(const struct weir_run *run)
     uint64_t workers = (uint64_t)run->runs->sms * run->p.blocks_per_sm, tasks;
 
     if (run->p.form == WEIR_PTX_FORM_TICKET) {
-        return run->next_block < total ? total - run->next_block : 1;
+        return run->blocks.next < total ? total - run->blocks.next : 1;
     }
     tasks = ((uint64_t)total + run->args.task_blocks - 1) / run->args.task_blocks;
     return (uint32_t)(place->sm_count == 0 && place->block_limit == 0 && tasks < workers ? tasks
@@ -192,7 +192,7 @@ static CUresult hold_stream(struct weir_run *run)
 {
     const struct weir_driver *d = run->runs->driver;
     CUstreamBatchMemOpParams ops[2];
-    CUresult result = d->cuEventRecord(run->first, run->p.stream);
+    CUresult result = d->cuEventRecord(run->events.first, run->p.stream);
 
     memset(ops, 0, sizeof ops);
     ops[0].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
@@ -248,7 +248,7 @@ static CUresult fill(struct weir_run *run, const struct weir_run_params *p, bool
     }
     memcpy(run->params + p->args_offset, &run->args, sizeof run->args);
     run->priority = runs_priority(run->runs->driver, p->stream);
-    run->started_ns = weir_clock_now_ns();
+    run->time.started_ns = weir_clock_now_ns();
     return CUDA_SUCCESS;
 }
 
@@ -288,7 +288,7 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
     }
     result = fill(run, params, idle);
     if (result == CUDA_SUCCESS) {
-        result = runs->driver->cuEventRecord(run->before, params->stream);
+        result = runs->driver->cuEventRecord(run->events.before, params->stream);
     }
     if (result == CUDA_SUCCESS) {
         result = weir_run_launch(run, params->stream);
@@ -302,7 +302,7 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
         if (held != CUDA_SUCCESS) {
             /* The launch succeeded. This was only ever seen with a dead context. */
             weir_log_error("forms: a stream cannot be held result=%d", (int)held);
-            run->no_stop = true;
+            run->end.no_stop = true;
         } else if (params->look_always && !idle && runs->idle_wanted == 0) {
             (void)weir_run_ask(run, runs->control, false); /* if it fails, changes take longer */
         }
@@ -332,7 +332,7 @@ static CUresult begin_stop_locked(struct weir_run *run)
     if (result == CUDA_SUCCESS) {
         run->state = WEIR_RUN_STOPPING;
         run->plain = run->sure = run->sent = false;
-        run->stop_ns = weir_clock_now_ns();
+        run->time.stop_ns = weir_clock_now_ns();
         run->runs->counts.stops++;
         pthread_cond_signal(&run->runs->work);
     }
@@ -348,7 +348,7 @@ CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns)
     if (run->state == WEIR_RUN_FINISHED) {
         runs->counts.no_finished++;
         result = CUDA_ERROR_NOT_PERMITTED;
-    } else if (run->no_stop) {
+    } else if (run->end.no_stop) {
         runs->counts.no_leaving++;
         result = CUDA_ERROR_NOT_PERMITTED;
     } else if (runs->idle_wanted != 0 ||
@@ -359,8 +359,8 @@ CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns)
         result = begin_stop_locked(run);
     }
     if (result == CUDA_SUCCESS) {
-        run->lease_end_ns = weir_clock_now_ns() + lease_ns;
-        run->want_resume = false;
+        run->time.lease_end_ns = weir_clock_now_ns() + lease_ns;
+        run->want.resume = false;
     }
     pthread_mutex_unlock(&runs->lock);
     return result;
@@ -419,22 +419,22 @@ CUresult weir_run_resume_locked(struct weir_run *run)
     struct weir_runs *runs = run->runs;
     CUresult result = CUDA_SUCCESS;
 
-    if (run->withdrawn) {
+    if (run->end.withdrawn) {
         return CUDA_SUCCESS;
     }
     if (run->state == WEIR_RUN_STOPPING) {
-        run->want_resume = true;
+        run->want.resume = true;
         return CUDA_SUCCESS;
     }
     if (run->state != WEIR_RUN_STOPPED) {
         return CUDA_SUCCESS;
     }
-    if (!run->first_gone && runs->driver->cuEventQuery(run->first) == CUDA_SUCCESS) {
+    if (!run->first_gone && runs->driver->cuEventQuery(run->events.first) == CUDA_SUCCESS) {
         run->first_gone = true;
     }
     result = run->begun || run->first_gone ? weir_run_again_locked(run)
                                            : weir_run_ask(run, runs->control, false);
-    run->want_resume = result != CUDA_SUCCESS; /* the watcher tries again */
+    run->want.resume = result != CUDA_SUCCESS; /* the watcher tries again */
     if (result == CUDA_SUCCESS) {
         run->state = WEIR_RUN_RUNNING;
         run->restarts = 0;
@@ -476,15 +476,15 @@ static CUresult resize_locked(struct weir_run *run, const struct weir_run_place 
     if (run->state == WEIR_RUN_FINISHED) {
         return CUDA_SUCCESS;
     }
-    run->want_grow |= grows(run, place);
+    run->want.grow |= grows(run, place);
     run->place = *place;
     run->place.task_blocks = task;
     run->plain = run->sure = run->sent = false;
     run->replaced = true;
     run->runs->counts.resizes++;
     pthread_cond_signal(&run->runs->work);
-    run->want_ask = run->state == WEIR_RUN_RUNNING && !weir_run_lanes_are_reached_locked(run);
-    return run->want_ask ? CUDA_SUCCESS
+    run->want.ask = run->state == WEIR_RUN_RUNNING && !weir_run_lanes_are_reached_locked(run);
+    return run->want.ask ? CUDA_SUCCESS
                          : weir_run_ask(run, run->runs->control, run->state != WEIR_RUN_RUNNING);
 }
 
@@ -500,7 +500,7 @@ CUresult weir_run_resize(struct weir_run *run, const struct weir_run_place *plac
     pthread_mutex_lock(&runs->lock);
     if (runs->idle_wanted != 0) {
         result = CUDA_ERROR_NOT_READY;
-    } else if (!run->no_stop) {
+    } else if (!run->end.no_stop) {
         result = resize_locked(run, place);
     }
     pthread_mutex_unlock(&runs->lock);
@@ -521,12 +521,12 @@ void weir_run_query(struct weir_run *run, struct weir_run_info *ret_info)
                                        .blocks_per_sm = run->p.blocks_per_sm,
                                        .total = total,
                                        .done_blocks = run->state == WEIR_RUN_FINISHED ? total
-                                                      : run->next_block < total ? run->next_block
-                                                                                : total,
-                                       .workers = run->workers,
+                                                      : run->blocks.next < total ? run->blocks.next
+                                                                                 : total,
+                                       .workers = run->blocks.workers,
                                        .grids = run->lanes,
-                                       .started_ns = run->started_ns,
-                                       .finished_ns = run->finished_ns,
+                                       .started_ns = run->time.started_ns,
+                                       .finished_ns = run->time.finished_ns,
                                        .place = run->place};
     pthread_mutex_unlock(&run->runs->lock);
 }
@@ -545,7 +545,7 @@ void weir_runs_release(struct weir_runs *runs, const void *owner)
     pthread_mutex_lock(&runs->lock);
     for (struct weir_run *run = runs->first; run; run = run->next) {
         if (!owner || run->p.owner == owner) {
-            run->no_stop = true;
+            run->end.no_stop = true;
             (void)weir_run_resume_locked(run);
         }
     }
@@ -562,10 +562,10 @@ void weir_runs_withdraw(struct weir_runs *runs, const void *owner)
         if (run->p.owner != owner || run->state == WEIR_RUN_FINISHED) {
             continue;
         }
-        run->no_stop = true;
+        run->end.no_stop = true;
         if (run->state != WEIR_RUN_RUNNING || begin_stop_locked(run) == CUDA_SUCCESS) {
-            run->withdrawn = true;
-            run->want_resume = false;
+            run->end.withdrawn = true;
+            run->want.resume = false;
         }
     }
     pthread_cond_signal(&runs->work);
@@ -577,7 +577,7 @@ bool weir_runs_any_stopped_locked(const struct weir_runs *runs)
     const struct weir_run *run = runs->first;
 
     while (run && run->state != WEIR_RUN_STOPPED &&
-           (run->state != WEIR_RUN_STOPPING || run->stuck)) {
+           (run->state != WEIR_RUN_STOPPING || run->end.stuck)) {
         run = run->next;
     }
     return run != NULL;
@@ -589,7 +589,7 @@ static bool any_needs_us_locked(const struct weir_runs *runs)
 {
     const struct weir_run *run = runs->first;
 
-    while (run && (run->plain || run->sure || run->let_on || run->state == WEIR_RUN_FINISHED)) {
+    while (run && (run->plain || run->sure || run->end.let_on || run->state == WEIR_RUN_FINISHED)) {
         run = run->next;
     }
     return run || runs->starting != 0;

@@ -24,11 +24,11 @@ static void chunk_destroy(struct weir_runs *runs, struct weir_run_chunk *chunk)
     const struct weir_driver *d = runs->driver;
 
     for (uint32_t i = 0; i < WEIR_RUN_CHUNK_SLOTS; i++) {
-        if (chunk->runs[i].before) {
-            (void)d->cuEventDestroy_v2(chunk->runs[i].before);
+        if (chunk->runs[i].events.before) {
+            (void)d->cuEventDestroy_v2(chunk->runs[i].events.before);
         }
-        if (chunk->runs[i].first) {
-            (void)d->cuEventDestroy_v2(chunk->runs[i].first);
+        if (chunk->runs[i].events.first) {
+            (void)d->cuEventDestroy_v2(chunk->runs[i].events.first);
         }
     }
     if (chunk->zeroed) {
@@ -161,17 +161,18 @@ struct weir_run *weir_run_take_locked(struct weir_runs *runs)
         chunk = runs->chunks[runs->open];
     }
     run = &chunk->runs[chunk->used];
-    if (!have_event(runs->driver, &run->before) || !have_event(runs->driver, &run->first)) {
+    if (!have_event(runs->driver, &run->events.before) ||
+        !have_event(runs->driver, &run->events.first)) {
         return NULL;
     }
-    before = run->before;
-    first = run->first;
+    before = run->events.before;
+    first = run->events.first;
     memset(run, 0, offsetof(struct weir_run, inside));
     run->runs = runs;
     run->chunk = chunk;
     run->slot = chunk->used++;
-    run->before = before;
-    run->first = first;
+    run->events.before = before;
+    run->events.first = first;
     run->refs = 1;
     chunk->live++;
     if (chunk->used == WEIR_RUN_CHUNK_SLOTS) {

@@ -18,33 +18,43 @@ struct weir_run {
     uint32_t slot;
     uint32_t refs; /* the runs' lock guards refs and all members below */
     enum weir_run_state state;
-    bool linked;      /* the run is in the list */
-    bool plain;       /* never restricted, stopped or resized: the first grid does all the work */
-    bool first_gone;  /* the grid in the guest's stream has ended */
-    bool begun;       /* a block has begun */
-    bool no_stop;     /* never stop it: its owner is ending, or it did not stop before */
-    bool withdrawn;   /* the run stops for good (weir_runs_withdraw()) */
-    bool let_on;      /* the stream of the withdrawn run was allowed to continue */
-    bool want_resume; /* resume once the run has stopped and there is a lane */
-    bool want_grow;   /* launch more grids once the run has begun */
-    bool want_ask;    /* write the place again once the device has reached the lane's order */
-    bool sure;        /* a grid exists, or will, that certainly finishes the run */
-    bool sent;        /* such a grid was launched after a caller asked for an idle device */
-    bool replaced;    /* the place differs from the one in the parameters */
-    bool stuck;       /* the run was told to stop too long ago */
-    bool told_finished;
+    bool linked;     /* the run is in the list */
+    bool plain;      /* never restricted, stopped or resized: the first grid does all the work */
+    bool first_gone; /* the grid in the guest's stream has ended */
+    bool begun;      /* a block has begun */
+    bool sure;       /* a grid exists, or will, that certainly finishes the run */
+    bool sent;       /* such a grid was launched after a caller asked for an idle device */
+    bool replaced;   /* the place differs from the one in the parameters */
+    struct {
+        bool resume; /* once the run has stopped and there is a lane */
+        bool grow;   /* launch more grids once the run has begun */
+        bool ask;    /* write the place again once the device has reached the lane's order */
+    } want;
+    struct {
+        bool no_stop;   /* never stop it: its owner is ending, or it did not stop before */
+        bool withdrawn; /* the run stops for good (weir_runs_withdraw()) */
+        bool let_on;    /* the stream of the withdrawn run was allowed to continue */
+        bool stuck;     /* the run was told to stop too long ago */
+        bool told_finished;
+    } end;
     int priority; /* priority of the guest's stream at the launch */
     uint32_t restarts;
     uint32_t ways;  /* further lanes that were tried since the device reached one */
     uint32_t lanes; /* bit mask of the lanes that have a grid of the run */
-    uint32_t next_block, done_blocks, workers; /* as last read from the device */
-    uint64_t started_ns, finished_ns, stop_ns, lease_end_ns;
+    struct {
+        uint32_t next, done, workers;
+    } blocks; /* as last read from the device */
+    struct {
+        uint64_t started_ns, finished_ns, stop_ns, lease_end_ns;
+    } time;
     struct weir_run_place place;
     struct weir_run_params p; /* p.arguments points into params below */
     struct weir_ptx_form_args args;
-    CUevent before;  /* owned by the slot: recorded before the first grid */
-    CUevent first;   /* owned by the slot: recorded behind the first grid */
-    uint8_t *params; /* the twin's parameters: inside, or from malloc() */
+    struct {
+        CUevent before; /* recorded before the first grid */
+        CUevent first;  /* recorded behind the first grid */
+    } events;           /* owned by the slot */
+    uint8_t *params;    /* the twin's parameters: inside, or from malloc() */
     uint8_t inside[WEIR_RUN_PARAMS_BYTES];
 };
 

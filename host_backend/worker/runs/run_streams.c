@@ -187,7 +187,7 @@ void weir_run_streams_given(struct weir_run_streams *streams, struct weir_runs *
     pthread_mutex_lock(&runs->lock);
     let_go = runs->counts.flying != 0 && (forks || weir_run_streams_are_many(streams, stream));
     for (struct weir_run *run = runs->first; run && let_go; run = run->next) {
-        run->no_stop = true;
+        run->end.no_stop = true;
     }
     pthread_mutex_unlock(&runs->lock);
     if (let_go) {

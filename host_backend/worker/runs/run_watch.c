@@ -60,18 +60,18 @@ static bool read_words(struct weir_run *run, uint32_t *ret_finished)
     if (result != CUDA_SUCCESS) {
         return false;
     }
-    run->next_block = __atomic_load_n(&runs->words[0], __ATOMIC_RELAXED);
-    run->done_blocks = __atomic_load_n(&runs->words[2], __ATOMIC_RELAXED);
-    run->workers = __atomic_load_n(&runs->words[3], __ATOMIC_RELAXED);
+    run->blocks.next = __atomic_load_n(&runs->words[0], __ATOMIC_RELAXED);
+    run->blocks.done = __atomic_load_n(&runs->words[2], __ATOMIC_RELAXED);
+    run->blocks.workers = __atomic_load_n(&runs->words[3], __ATOMIC_RELAXED);
     *ret_finished = __atomic_load_n(&runs->words[4], __ATOMIC_RELAXED);
-    run->begun |= run->next_block != 0;
+    run->begun |= run->blocks.next != 0;
     return true;
 }
 
 static bool all_gone(struct weir_run *run)
 {
     if (!run->first_gone) {
-        run->first_gone = run->runs->driver->cuEventQuery(run->first) == CUDA_SUCCESS;
+        run->first_gone = run->runs->driver->cuEventQuery(run->events.first) == CUDA_SUCCESS;
     }
     return run->first_gone && run->lanes == 0;
 }
@@ -85,10 +85,10 @@ static void does_not_stop(struct weir_run *run)
     struct weir_runs *runs = run->runs;
 
     weir_log_warn("forms: a kernel does not stop, never stopped again blocks=%u begun=%u done=%u",
-                  run->args.total, run->next_block, run->done_blocks);
-    run->stuck = true;
-    run->no_stop = true;
-    run->want_resume = true;
+                  run->args.total, run->blocks.next, run->blocks.done);
+    run->end.stuck = true;
+    run->end.no_stop = true;
+    run->want.resume = true;
     pthread_cond_broadcast(&runs->ended);
     runs->counts.stuck++;
     tell(runs, run, WEIR_RUN_DOES_NOT_STOP);
@@ -100,9 +100,10 @@ static void let_on(struct weir_run *run)
     struct weir_runs *runs = run->runs;
     CUdeviceptr at = weir_run_control(run) + offsetof(struct weir_ptx_control, finished);
 
-    if (!run->let_on && runs->driver->cuStreamWriteValue32_v2(
-                            runs->control, at, 1, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS) {
-        run->let_on = true;
+    if (!run->end.let_on &&
+        runs->driver->cuStreamWriteValue32_v2(runs->control, at, 1,
+                                              CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS) {
+        run->end.let_on = true;
         runs->counts.withdrawn++;
         pthread_cond_broadcast(&runs->ended);
     }
@@ -119,26 +120,26 @@ static void look_stopping(struct weir_run *run)
     }
     if (finished != 0) {
         run->state = WEIR_RUN_RUNNING; /* the GPU is about to write "passed" */
-        runs->counts.late += !run->stuck;
+        runs->counts.late += !run->end.stuck;
         pthread_cond_broadcast(&runs->ended);
         return;
     }
-    taken = run->next_block < run->args.total ? run->next_block : run->args.total;
-    still = run->p.form == WEIR_PTX_FORM_TICKET ? taken == 0 || gone : run->workers == 0;
+    taken = run->blocks.next < run->args.total ? run->blocks.next : run->args.total;
+    still = run->p.form == WEIR_PTX_FORM_TICKET ? taken == 0 || gone : run->blocks.workers == 0;
     if (!still) {
-        if (!run->stuck && weir_clock_now_ns() - run->stop_ns > STOP_LIMIT_NS) {
+        if (!run->end.stuck && weir_clock_now_ns() - run->time.stop_ns > STOP_LIMIT_NS) {
             does_not_stop(run);
         }
         return;
     }
     run->state = WEIR_RUN_STOPPED;
-    runs->counts.stopped += !run->stuck;
-    if (run->withdrawn) {
+    runs->counts.stopped += !run->end.stuck;
+    if (run->end.withdrawn) {
         let_on(run);
         return;
     }
     tell(runs, run, WEIR_RUN_HAS_STOPPED);
-    if (run->want_resume && run->state == WEIR_RUN_STOPPED) {
+    if (run->want.resume && run->state == WEIR_RUN_STOPPED) {
         (void)weir_run_resume_locked(run);
     }
 }
@@ -146,16 +147,16 @@ static void look_stopping(struct weir_run *run)
 static void look_stopped(struct weir_run *run)
 {
     struct weir_runs *runs = run->runs;
-    bool over = weir_clock_now_ns() >= run->lease_end_ns;
+    bool over = weir_clock_now_ns() >= run->time.lease_end_ns;
 
-    if (run->withdrawn) {
+    if (run->end.withdrawn) {
         let_on(run);
         return;
     }
-    if (!over && !run->want_resume && !run->no_stop) {
+    if (!over && !run->want.resume && !run->end.no_stop) {
         return;
     }
-    runs->counts.leases += over && !run->want_resume && !run->no_stop;
+    runs->counts.leases += over && !run->want.resume && !run->end.no_stop;
     if (weir_run_resume_locked(run) == CUDA_SUCCESS && run->state == WEIR_RUN_RUNNING) {
         tell(runs, run, WEIR_RUN_HAS_RESUMED);
     }
@@ -183,7 +184,7 @@ static void look_unfinished(struct weir_run *run)
 /* Has the first grid not begun yet? */
 static bool is_ahead(const struct weir_run *run)
 {
-    return run->runs->driver->cuEventQuery(run->before) == CUDA_ERROR_NOT_READY;
+    return run->runs->driver->cuEventQuery(run->events.before) == CUDA_ERROR_NOT_READY;
 }
 
 /* May a further grid be launched? It may not overtake the run's own stream. While the first grid
@@ -239,8 +240,8 @@ static void look_running(struct weir_run *run)
     uint32_t finished;
 
     try_another_way(run);
-    if (run->want_ask && weir_run_lanes_are_reached_locked(run)) {
-        run->want_ask = weir_run_ask(run, run->runs->control, false) != CUDA_SUCCESS;
+    if (run->want.ask && weir_run_lanes_are_reached_locked(run)) {
+        run->want.ask = weir_run_ask(run, run->runs->control, false) != CUDA_SUCCESS;
     }
     if (run->plain || run->sure) {
         return;
@@ -254,12 +255,12 @@ static void look_running(struct weir_run *run)
         look_unfinished(run);
         return;
     }
-    if (run->want_grow && (run->begun || read_words(run, &finished)) &&
+    if (run->want.grow && (run->begun || read_words(run, &finished)) &&
         run->state == WEIR_RUN_RUNNING) {
         if (!run->begun) {
-            run->want_grow = false; /* its first grid has not begun, and will read the new order */
+            run->want.grow = false; /* its first grid has not begun, and will read the new order */
         } else if (weir_run_again_locked(run) != CUDA_ERROR_NOT_READY) {
-            run->want_grow = false;
+            run->want.grow = false;
         }
     }
 }
@@ -297,13 +298,13 @@ static bool passed(const struct weir_run *run)
 static bool look(struct weir_run *run)
 {
     if (passed(run)) {
-        if (!run->told_finished) {
-            run->told_finished = true;
-            run->runs->counts.late += run->state == WEIR_RUN_STOPPING && !run->stuck;
+        if (!run->end.told_finished) {
+            run->end.told_finished = true;
+            run->runs->counts.late += run->state == WEIR_RUN_STOPPING && !run->end.stuck;
             run->state = WEIR_RUN_FINISHED;
             pthread_cond_broadcast(&run->runs->ended);
-            run->next_block = run->done_blocks = run->args.total;
-            run->finished_ns = weir_clock_now_ns();
+            run->blocks.next = run->blocks.done = run->args.total;
+            run->time.finished_ns = weir_clock_now_ns();
             tell(run->runs, run, WEIR_RUN_HAS_FINISHED);
         }
         if (run->lanes == 0) {
@@ -317,10 +318,10 @@ static bool look(struct weir_run *run)
         return true;
     case WEIR_RUN_STOPPED:
         look_stopped(run);
-        return run->want_resume;
+        return run->want.resume;
     case WEIR_RUN_RUNNING:
         look_running(run);
-        return run->want_grow || run->want_ask ||
+        return run->want.grow || run->want.ask ||
                (run->runs->idle_wanted != 0 && !run->plain && !run->sure);
     case WEIR_RUN_FINISHED:
     default:

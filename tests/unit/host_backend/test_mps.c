@@ -284,9 +284,9 @@ static void other_servers_and_what_a_program_asks_for(void **state)
     assert_int_equal(weir_mps_connections(&sup, &like), 2);
     like.program.domain = 2;
     assert_int_equal(weir_mps_connections(&sup, &like), 8);
-    like.connections = 1;
+    like.connections.wanted = 1;
     assert_int_equal(weir_mps_connections(&sup, &like), 1);
-    like.connections = 32;
+    like.connections.wanted = 32;
     assert_int_equal(weir_mps_connections(&sup, &like), 2);
     like.program.domain = 0;
     assert_int_equal(weir_mps_connections(&sup, &like), 0);
@@ -298,7 +298,7 @@ static void have_all_places_taken(int n_reserves)
     snprintf(sup.config.run_dir, sizeof sup.config.run_dir, "/nonexistent");
     for (int i = 1; i < WEIR_MPS_MAX; i++) {
         sup.mps.of[i] = (struct weir_sup_mps){.used = true,
-                                              .user = &sup.worker_user,
+                                              .user = &sup.running.user,
                                               .reserve = i >= WEIR_MPS_MAX - n_reserves,
                                               .started_ns = weir_clock_now_ns()};
         snprintf(sup.mps.of[i].devices, sizeof sup.mps.of[i].devices, "%d", i);
@@ -349,7 +349,7 @@ static void one_without_programs_makes_place_and_its_workers_end(void **state)
     have_all_places_taken(0);
     assert_false(weir_mps_make_place(&sup)); /* programs are in all */
     sup.workers[READY].program.busy = false;
-    sup.mps.of[0].user = &sup.worker_user;
+    sup.mps.of[0].user = &sup.running.user;
     snprintf(sup.mps.of[0].folder, sizeof sup.mps.of[0].folder, "/nonexistent/mps-0");
     assert_true(weir_mps_make_place(&sup));
     assert_true(sup.mps.of[0].closing);

@@ -50,8 +50,8 @@ static void one_that_a_program_waits_for_does_not(void **state)
 
     (void)state;
     sup.tenants[0].config.sessions_max = 4;
-    sup.workers[SPARE].ready = false;  /* it starts */
-    sup.workers[KEPT].connections = 7; /* the program asks for no such worker */
+    sup.workers[SPARE].ready = false;         /* it starts */
+    sup.workers[KEPT].connections.wanted = 7; /* the program asks for no such worker */
     assert_int_equal(n_giving(BUSY, weir_clock_now_ns()), 1);
     assert_false(was_stopped(SPARE));
     assert_true(was_stopped(KEPT));
@@ -499,7 +499,7 @@ static void no_more_than_three_start_at_once(void **state)
     (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(sup.config.run_dir, sizeof sup.config.run_dir, "%s", folder);
-    sup.params.program = "/bin/true";
+    sup.start.params.program = "/bin/true";
     pid_t keeper = start_keeper(&sup, folder);
 
     sup.config.workers.spares = 2;
@@ -509,14 +509,14 @@ static void no_more_than_three_start_at_once(void **state)
     sup.workers[SPARE].tenant = 0; /* theirs is none of those that wait */
     have_programs_wait(now_ns, ends);
     weir_sup_programs_tick(&sup, now_ns);
-    assert_int_equal(sup.worker_starts, 3);
+    assert_int_equal(sup.running.starts, 3);
     now_ns = weir_clock_now_ns();
     weir_sup_programs_tick(&sup, now_ns);
-    assert_int_equal(sup.worker_starts, 3);
+    assert_int_equal(sup.running.starts, 3);
     assert_in_range(loop_wait_ms(&sup, weir_sup_programs_watch, now_ns), 1, 1100);
     sup.config.workers.spares = 0;
     weir_sup_programs_tick(&sup, now_ns + 3 * WEIR_NS_PER_S); /* they are slow: others are tried */
-    assert_int_equal(sup.worker_starts, WAITING);
+    assert_int_equal(sup.running.starts, WAITING);
     for (int i = 0; i < WAITING; i++) {
         assert_true(sup.programs.pending[i].used);
         weir_sup_pending_forget(&sup.programs.pending[i]);
@@ -664,7 +664,7 @@ static void an_idle_worker_gives_way_to_a_program_on_a_full_gpu(void **state)
     end = have_pending(2);
     weir_sup_programs_tick(&sup, weir_clock_now_ns());
     assert_true(sup.programs.pending[0].used);
-    assert_int_equal(sup.worker_starts, 0);
+    assert_int_equal(sup.running.starts, 0);
     assert_true(was_stopped(KEPT));
     weir_sup_pending_forget(&sup.programs.pending[0]);
     close(end);
