@@ -237,8 +237,11 @@ static bool say_hello(const struct weir_supervisor *sup, struct weir_book *book)
 
     fill_command(&book->message);
     book->message.value = WEIR_KEEP_VERSION;
-    if (!send_message(book, WEIR_KEEP_HELLO, 0, 0, (int32_t)sup->config.linger_s, NULL, 0) ||
-        poll(&wait, 1, HELLO_WAIT_MS) != 1) {
+    if (!send_message(book, WEIR_KEEP_HELLO, 0, 0, (int32_t)sup->config.linger_s, NULL, 0)) {
+        return false;
+    }
+    if (poll(&wait, 1, HELLO_WAIT_MS) != 1) {
+        errno = ETIMEDOUT;
         return false;
     }
     do {
