@@ -101,10 +101,10 @@ void weir_soft_device_give_room(struct weir_soft_device *device)
 CUresult weir_soft_device_make_room(struct weir_soft_device *device)
 {
     const char *full = getenv("WEIR_SOFTGPU_FULL");
-    uint64_t ms = env_number("WEIR_SOFTGPU_CONTEXT_MS", 0, 0, 10000);
-    struct timespec pause = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
+    const char *held = getenv("WEIR_SOFTGPU_CONTEXT_HELD");
+    const struct timespec pause = {.tv_nsec = 1000000};
 
-    if (ms != 0) {
+    while (held && access(held, F_OK) == 0) {
         nanosleep(&pause, NULL);
     }
     return full && access(full, F_OK) == 0 ? CUDA_ERROR_OUT_OF_MEMORY : take_place(device);

@@ -184,10 +184,14 @@ PartitionName=all Nodes={NODE} Default=YES
         return [self.programs[command], *arguments]
 
     def run(self, command, *arguments, user=0, env=None, limit_s=40, **kwargs):
-        """A command as a user, to its end."""
-        return subprocess.run(self.argv(command, *arguments), user=user, group=user,
-                              extra_groups=[], cwd=self.jobs, capture_output=True, text=True,
-                              env=dict(self.environment(), **(env or {})), timeout=limit_s, **kwargs)
+        """A command as a user, to its end. On a busy machine Slurm's own patience with a node may end: then again."""
+        for _ in range(3):
+            done = subprocess.run(self.argv(command, *arguments), user=user, group=user,
+                                  extra_groups=[], cwd=self.jobs, capture_output=True, text=True,
+                                  env=dict(self.environment(), **(env or {})), timeout=limit_s, **kwargs)
+            if "are still not ready" not in (done.stderr or ""):
+                break
+        return done
 
     def node_state(self):
         return self.run("sinfo", "-h", "-n", NODE, "-o", "%t").stdout.strip()
