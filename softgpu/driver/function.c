@@ -156,7 +156,7 @@ CUresult weir_soft_cuFuncLoad(CUfunction handle)
 
 /* ------------------------------------------------------------------ kernels */
 
-/* The function that stands for a kernel on a device: in its primary context, or the current one. */
+/* Find a kernel's function on a device, in the device's primary context or the current one. */
 static CUresult kernel_function(CUkernel handle, CUdevice dev, struct weir_soft_kernel **ret_kernel,
                                 struct weir_soft_function **ret_function)
 {
