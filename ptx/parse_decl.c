@@ -390,7 +390,7 @@ bool weir_ptx_parse_vars(struct weir_ptx_parser *p, enum weir_ptx_linkage linkag
     return weir_ptx_expect(p, ';');
 }
 
-/* name or name<count>, after ".reg .type". */
+/* Read name or name<count>, after ".reg .type". */
 static bool parse_one_reg(struct weir_ptx_parser *p, const struct qualifiers *q)
 {
     struct weir_ptx_token at = p->tok;

@@ -46,7 +46,7 @@
      ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |                        \
      ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
 
-/* A message that waits to be sent by the sender's thread. */
+/* A message that waits for the sender's thread. */
 struct outgoing {
     struct outgoing *next;
     struct weir_zmq_message message;

@@ -3,16 +3,16 @@
  * ends when no task is left, the host stops it, or its SM is no longer in the range or holds more
  * workers than the block limit.
  *
- *     start   the leader counts itself in at its SM, and leaves if it is not wanted there
+ *     start   the leader increments its SM's counter, and leaves if it may not run there
  *     take    the leader asks for the next task
- *             --- barrier ---, the leader tells it, --- barrier ---
+ *             --- barrier ---, the leader passes it on, --- barrier ---
  *             nothing: leave
  *     block   index of the logical block
- *             ... the kernel, its ends led to tail ...
+ *             ... the kernel, whose ends go to tail ...
  *     tail    [votes of the warp] [cp.async's end]
  *             more blocks in the task: [--- barrier, if blocks could disturb each other ---], block
  *             take
- *     leave   the leader adds what the worker did to done, and counts itself out
+ *     leave   the leader adds the worker's blocks to done, and decrements the counters
  *
  * Passing on a task. The leader takes the next task when its own warp has finished, while other
  * warps may still work. It passes the task on between two barriers: behind the first one no thread

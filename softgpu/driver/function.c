@@ -297,7 +297,7 @@ CUresult weir_soft_cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, CUfunc
         return CUDA_ERROR_INVALID_VALUE;
     }
     int low = 0;
-    while (low < high) { /* the most that still lets n_blocks fit */
+    while (low < high) { /* find the most bytes with which n_blocks still fit */
         int mid = (low + high + 1) / 2;
         if (blocks_per_sm(f, threads, (size_t)mid) >= n_blocks) {
             low = mid;

@@ -2,8 +2,8 @@
  * f16, bf16 and their packed pairs: computed in double, rounded once.
  *
  * In double, sums and products of two such numbers are exact or off by a bit too low to matter. The
- * exception are sums whose operands lie more than 53 bits apart: add_odd() rounds them to odd (sets
- * the last bit), so that they do not look like a tie.
+ * exceptions are sums whose operands lie more than 53 bits apart: add_odd() rounds them to odd
+ * (sets the last bit), so that they do not look like a tie.
  */
 #include "softgpu/exec/half.h"
 #include "softgpu/exec/internal.h"

@@ -273,7 +273,7 @@ WEIR_X_HANDLER(match)
     return done(w, i);
 }
 
-/* Fields: sub: 0 add 1 min 2 max 3 and 4 or 5 xor; sub2: signed */
+/* Reduce two values. op: 0 add 1 min 2 max 3 and 4 or 5 xor */
 static uint32_t fold(uint8_t op, bool is_signed, uint32_t x, uint32_t y)
 {
     switch (op) {
