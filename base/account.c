@@ -165,7 +165,7 @@ static bool charge_page(struct weir_account *account, enum weir_account_item ite
     const struct weir_account_page *page = page_for(account, item);
     bool charged = !page || try_page(account, item, amount);
 
-    /* Another user may take the amount that was granted to this one. */
+    /* The amount may be granted to another user before this process takes it, so ask again. */
     for (int i = 0; !charged && i < ASKS_MAX && account->ask && weir_account_is_divided(item);
          i++) {
         if (!has_room(weir_account_limit(account, item),
@@ -258,7 +258,7 @@ static bool charge_own(struct weir_account *account, enum weir_account_item item
                                                     memory_order_relaxed, memory_order_relaxed)) {
             return true;
         }
-        if (pooled != 0) { /* another thread was first: try again with the new value */
+        if (pooled != 0) { /* another thread changed the value first: try again */
             subtract(&account->pool->used[item], pooled, &before);
         }
     }

@@ -28,14 +28,14 @@
 
 enum weir_account_item {
     WEIR_ACCOUNT_DEVICE_MEMORY, /* bytes on all devices together */
-    WEIR_ACCOUNT_PINNED_MEMORY, /* bytes of host memory that devices reach */
+    WEIR_ACCOUNT_PINNED_MEMORY, /* bytes of host memory that devices can access */
     WEIR_ACCOUNT_DESCRIPTORS,   /* a process's descriptors, apart from those of connections */
     WEIR_ACCOUNT_MAPPINGS,      /* mappings in a process's address space, for memory of the host */
-    WEIR_ACCOUNT_BUS_GUARDS,    /* places in a process's table of pages that may go away */
+    WEIR_ACCOUNT_BUS_GUARDS,    /* places in a process's table of pages that may vanish */
     WEIR_ACCOUNT_HOST_MEMORY,   /* bytes of a process's own memory, such as images */
     WEIR_ACCOUNT_SESSIONS,      /* sessions of programs that use the GPU */
     WEIR_ACCOUNT_MONITORS,      /* connections that only ask, by NVML */
-    WEIR_ACCOUNT_OF_DEVICE,     /* bytes on the first device; the others' items follow */
+    WEIR_ACCOUNT_OF_DEVICE,     /* bytes on device 0; the items of the other devices follow */
     WEIR_ACCOUNT_COUNT = WEIR_ACCOUNT_OF_DEVICE + WEIR_ACCOUNT_DEVICES,
 };
 
@@ -55,9 +55,9 @@ struct weir_account_pool {
 
 /* An amount that several users divide; one thread counts it. */
 struct weir_supply {
-    uint64_t total; /* in the item's unit */
-    uint64_t least; /* each user's least part, for when half of the total divided by their number is
-                       less */
+    uint64_t total;       /* in the item's unit */
+    uint64_t least;       /* minimum for each user if half of the total, divided by the number of
+                             users, is less */
     const uint64_t *used; /* use of each place; borrowed; WEIR_SUPPLY_NOBODY: the place is free */
     uint32_t n;           /* number of places in used */
 };
@@ -79,7 +79,7 @@ struct weir_account_page {
     struct weir_programs programs;
 };
 
-/* Zeroed: nothing is used, and nothing may be. Internally locked (lock-free). */
+/* Zeroed: nothing is used, and every limit is 0. Internally locked (lock-free). */
 struct weir_account {
     atomic_uint_fast64_t limit[WEIR_ACCOUNT_COUNT];
     atomic_uint_fast64_t used[WEIR_ACCOUNT_COUNT];

@@ -20,12 +20,12 @@
 
 /* Longer lines are cut; fits PIPE_BUF, so writes to pipes stay whole. */
 #define LINE_MAX_BYTES 1024
-/* Room in a line that another process completes, which adds the time, a name and the level. */
+/* Longest line that another process completes: that process adds the time, a name and the level. */
 #define BARE_MAX_BYTES (LINE_MAX_BYTES - 128)
 
 static const char *const level_names[WEIR_LOG_COUNT] = {"none", "error", "warn", "info", "debug"};
 
-/* Relaxed: a level is advice, nothing else is published with it. */
+/* Relaxed, since the level publishes no other data. */
 static int current_level = WEIR_LOG_NONE;
 static int log_fd = STDERR_FILENO;
 static const char *log_who;

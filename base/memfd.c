@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A program with a small RLIMIT_FSIZE would die of SIGXFSZ without a fault of its own. */
+/* Without this, SIGXFSZ would end a program that has a small RLIMIT_FSIZE. */
 static bool set_size(int fd, uint64_t bytes)
 {
     static const struct timespec now = {0, 0};

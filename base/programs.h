@@ -40,10 +40,10 @@ struct weir_program_row {
 
 /* Zeroed: there are no programs. */
 struct weir_programs {
-    uint32_t ends; /* atomic; counts each time that a program gives something back, and wakes who
-                      waits for that on it as a futex */
+    uint32_t ends; /* atomic; counts how often programs gave something back; also a futex for
+                      those who wait for that */
     atomic_uint_fast64_t tokens;
-    atomic_uint used; /* rows from here on have never been used */
+    atomic_uint used; /* index of the first row that was never used */
     struct weir_program_row rows[WEIR_PROGRAMS];
 };
 

@@ -1,4 +1,4 @@
-/* A file that is replaced as a whole: a reader finds its old contents or its new ones. */
+/* Replaces a file as a whole: a reader finds either the old contents or the new ones. */
 #ifndef WEIR_BASE_REPLACE_H
 #define WEIR_BASE_REPLACE_H
 

@@ -1,10 +1,10 @@
 /*
- * Writing CDI. The JSON is small and has one shape, so it is printed directly; only paths and
- * tenants' names come from outside, and these are escaped or refused.
+ * Writes the CDI specification. The JSON is small and has one shape, so it is printed directly;
+ * only paths and tenants' names come from outside, and these are escaped or refused.
  *
- * Version: 0.3.0 knows env and mounts; names that begin with a digit need 0.5.0. Fields that a
- * version does not know make an engine refuse the whole file, so "type" of mounts (0.4.0) and
- * everything later stays out.
+ * Version: 0.3.0, which has env and mounts, or 0.5.0 if a name begins with a digit. An engine
+ * refuses a whole file for one field that its version lacks, so later fields such as a mount's
+ * "type" (0.4.0) are not used.
  */
 #include "container/cdi.h"
 #include "container/text.h"
@@ -41,8 +41,8 @@ static void put_mount(FILE *out, const struct weir_container_mount *mount, const
     fputs(", \"options\": [\"ro\", \"nosuid\", \"nodev\", \"bind\"]}", out);
 }
 
-/* What an engine executes when it makes a container, before the container's first program.
- * tenant: NULL: the device is a share on demand. */
+/* Write the hook that an engine executes before the container's first program. @param tenant NULL:
+ * the device is a share on demand. */
 static void put_hook(FILE *out, const struct weir_cdi_spec *spec, const char *tenant,
                      const char *indent)
 {
@@ -57,7 +57,7 @@ static void put_hook(FILE *out, const struct weir_cdi_spec *spec, const char *te
     fputs("]}]", out);
 }
 
-/* hooked: the specification whose hook is added, for this tenant; NULL: none. */
+/* @param hooked specification whose hook is added, for this tenant; NULL: add no hook. */
 static void put_edits(FILE *out, const struct weir_container_edits *edits,
                       const struct weir_cdi_spec *hooked, const char *tenant, const char *indent)
 {
@@ -84,7 +84,7 @@ static void put_edits(FILE *out, const struct weir_container_edits *edits,
     fprintf(out, "\n%s}", indent);
 }
 
-/* A device that gives a tenant; NULL: a share on demand. */
+/* Write a device. @param tenant NULL: a share on demand. */
 static enum weir_status put_device(FILE *out, const struct weir_cdi_spec *spec, const char *name,
                                    const char *tenant, bool *first)
 {
@@ -184,7 +184,7 @@ static enum weir_status status_of_errno(void)
     return errno == EACCES || errno == EPERM || errno == EROFS ? WEIR_ERR_DENIED : WEIR_ERR_IO;
 }
 
-/* /var/run exists everywhere; the first host makes the folder below it. */
+/* /var/run exists everywhere; the folder for CDI files below it may not. */
 static enum weir_status make_folder(const char *path)
 {
     char folder[PATH_MAX];
@@ -222,7 +222,7 @@ static enum weir_status write_file(const char *path, const struct weir_cdi_spec 
 enum weir_status weir_cdi_store(const char *path, const struct weir_cdi_spec *spec)
 {
     char temporary[PATH_MAX];
-    /* Engines do not read files with such a name. */
+    /* Engines do not read files whose name ends so. */
     int n = snprintf(temporary, sizeof temporary, "%s.new", path);
     enum weir_status status;
 

@@ -18,10 +18,10 @@ struct weir_cdi_spec {
     const char *run_dir;                       /* the host's run directory; borrowed */
     const char *const *tenants; /* tenants, each of which becomes a device; borrowed */
     size_t n_tenants;
-    const char *hook; /* path of weir-oci-hook; borrowed; NULL: no share on demand, and no check */
+    const char *hook; /* path of weir-oci-hook; borrowed; NULL: no hook and no share on demand */
 };
 
-/* Devices that no tenant is called after: a share on demand, and the tenant WEIR_CDI_ALL_IS. */
+/* Devices without a tenant's name: a share on demand, and all GPUs (tenant WEIR_CDI_ALL_IS). */
 #define WEIR_CDI_NEW    "new"
 #define WEIR_CDI_ALL    "all"
 #define WEIR_CDI_ALL_IS "default"

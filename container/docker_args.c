@@ -1,13 +1,13 @@
 /*
- * docker's --mount and not its -v: -v creates a missing source as an empty folder, while --mount
- * complains that it is missing.
+ * Uses docker's --mount and not -v: for a missing source -v makes an empty folder, while --mount
+ * complains.
  */
 #include "container/docker_args.h"
 #include "container/text.h"
 
 #include <string.h>
 
-/* Find the first path of all lists that cannot be written; NULL: all can be. */
+/* Find the first path that cannot be written as an argument; NULL: there is none. */
 static const char *find_wrong(const struct weir_container_edits *const *edits, size_t n_edits,
                               bool (*good)(const char *path))
 {

@@ -1,13 +1,12 @@
 /*
- * Why each mount and variable is there. The same file is mounted under every name and in every
- * place: the dynamic loader takes them for one library (it compares device and inode).
+ * The mounts and variables of a container, and why each is there. One file is mounted in several
+ * places: the dynamic loader takes them for one library, since it compares device and inode.
  *
  *   /usr/lib/<triplet>        the loader's default folder in Debian and Ubuntu
  *   /usr/lib64                the same in RHEL and its kin, SUSE and Arch
  *   /usr/local/nvidia/lib64   LD_LIBRARY_PATH of nvidia/cuda images names it; it is searched first
  *
- * libcupti is in the last alone: an image may have its own in the others, which programs without
- * Weir's libcuda need.
+ * libcupti is mounted in the last folder alone: an image may have NVIDIA's libcupti in the others.
  *
  * The names: libcuda.so.1 is what programs and libcudart load; libcuda.so what some programs load
  * and compilers link with -lcuda; libnvidia-ml.so.1 is NVML.
@@ -32,7 +31,7 @@
 #endif
 #define NVIDIA_FOLDER "/usr/local/nvidia/lib64"
 
-/* A library's file beside the guest's libcuda.so.1, and where it goes. */
+/* A library that lies beside the guest's libcuda.so.1, and the folders where it is mounted. */
 static const struct {
     const char *file;
     const char *target;
@@ -52,7 +51,7 @@ static const struct {
 #define N_LIBRARIES (sizeof libraries / sizeof libraries[0])
 _Static_assert(N_LIBRARIES < WEIR_CONTAINER_MOUNTS_MAX, "room for nvidia-smi, too");
 
-/* Find the file that a path leads to through all links: a bind mount holds on to that file. */
+/* Add a mount. Resolve all links first: a bind mount keeps the file that the path led to. */
 static enum weir_status add_file(struct weir_container_edits *edits, const char *path,
                                  const char *target)
 {
@@ -132,7 +131,7 @@ enum weir_status weir_container_edits_tenant(const char *run_dir, const char *te
     enum weir_status status = weir_container_folder(run_dir, tenant, source, PATH_MAX);
     struct stat info;
 
-    /* A user's engine may pass where the link leads, and not where the link is. */
+    /* A user's engine may be able to enter the link's target, but not the link's folder. */
     if (status == WEIR_OK && lstat(source, &info) == 0 && S_ISLNK(info.st_mode) &&
         realpath(source, resolved)) {
         memcpy(source, resolved, sizeof resolved);

@@ -1,10 +1,9 @@
 /*
  * What is added to a container so that unmodified images use a tenant: a few mounts and variables.
  *
- * One list, from which both the CDI specification (cdi.h) and docker's arguments (docker_args.h)
- * are written, so that the two ways cannot differ. No LD_PRELOAD, no LD_LIBRARY_PATH, no device
- * node: bind mounts and environment only. A hook gives a share on demand, and refuses a second
- * device (cdi.c).
+ * The CDI specification (cdi.h) and docker's arguments (docker_args.h) are both written from this
+ * list, so the two ways cannot differ. No LD_PRELOAD, no LD_LIBRARY_PATH, no device node: bind
+ * mounts and environment only. A hook makes a share on demand, and refuses a second device (cdi.c).
  *
  * Source: docs/design/containers.md
  */
@@ -19,19 +18,18 @@
 #define WEIR_CONTAINER_MOUNTS_MAX 16
 #define WEIR_CONTAINER_ENV_MAX    4
 
-/* Where the guest library looks for its host if no variable names one, without the file's name. */
+/* Folder where the guest library looks for its host if no variable names one. */
 #define WEIR_CONTAINER_RUN_DIR "/run/weir"
 /* Name of the socket in that folder, and in the tenant's folder on the host. */
 #define WEIR_CONTAINER_SOCKET "default.sock"
 /* The tenants' folders in the host's run directory. */
 #define WEIR_CONTAINER_FOLDER "containers"
-/* Folders of tenants that belong to a user: a user's, and in it one for each of the tenants. The
- * tenant's entry in WEIR_CONTAINER_FOLDER is a link there. */
+/* Holds a folder for each user, with a folder for each of that user's tenants. The tenant's entry
+ * in WEIR_CONTAINER_FOLDER is a link to it. */
 #define WEIR_CONTAINER_USERS "users"
-/* Folders of shares on demand; a container has "none" before it has a share. */
+/* Folders of shares on demand. A container has the empty folder "none" until it gets a share. */
 #define WEIR_CONTAINER_SHARES "shares"
 
-/* On the host and in containers: the usual place. */
 #define WEIR_CONTAINER_NVIDIA_SMI "/usr/bin/nvidia-smi"
 
 struct weir_container_mount {

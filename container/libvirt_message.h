@@ -3,8 +3,8 @@
  * (SOCK_SEQPACKET), one struct a packet. The supervisor sends nothing; when it closes its end,
  * weir-libvirt ends.
  *
- * weir-libvirt parses the XML, so that the supervisor never does. The supervisor still checks
- * everything that arrives: every text may be anything.
+ * weir-libvirt parses the XML, so that the supervisor never does. The supervisor still checks every
+ * text that arrives.
  */
 #ifndef WEIR_CONTAINER_LIBVIRT_MESSAGE_H
 #define WEIR_CONTAINER_LIBVIRT_MESSAGE_H
@@ -31,7 +31,7 @@ struct weir_libvirt_setting {
     char value[WEIR_LIBVIRT_VALUE_BYTES];
 };
 
-/* A <tenant/> as it was read; zeroed where nothing is said, so that it can be compared whole. */
+/* A <tenant/> element. Absent fields are zero, so that two can be compared by memcmp(). */
 struct weir_libvirt_element {
     char tenant[64]; /* attribute "name"; "": the tenant has the domain's name */
     uint32_t n_settings;

@@ -1,6 +1,6 @@
 /*
- * The processors and memory near a device: those of the machine on which the program runs. Where
- * that has no NVIDIA device at the address (a VM, another machine), none is nearer than the others.
+ * Which processors and memory of the program's machine are near a device. If the machine has no
+ * NVIDIA device at the address (a VM, a remote guest), all are equally near.
  */
 #include "nvml_lib/lib.h"
 
@@ -49,7 +49,7 @@ static bool read_list(const char *path, cpu_set_t *ret_set)
     return CPU_COUNT(ret_set) > 0;
 }
 
-/* Read a list near the device: file of its folder, or elsewhere of the whole machine. */
+/* Read a list from `file` in the device's folder; without such a device, the machine's list. */
 static nvmlReturn_t near(nvmlDevice_t device, const char *file, const char *elsewhere,
                          cpu_set_t *ret_set)
 {

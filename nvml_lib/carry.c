@@ -1,6 +1,7 @@
 /*
- * The functions that the host answers: one exported function a row of proto/nvml/functions.def, its
- * prototype given by the row's shape. Structures are void here: they pass through.
+ * The functions that the host answers: one exported function for each row of
+ * proto/nvml/functions.def, with the prototype of the row's shape. Structures pass as void
+ * pointers.
  */
 #include "nvml_lib/lib.h"
 
@@ -61,7 +62,7 @@ nvmlReturn_t weir_nvml_carry_text(nvmlDevice_t device, bool has_device, const ch
     return result;
 }
 
-/* Numbers as outputs: up to four words or two double words, each for its own pointer. */
+/* Output pointers for numbers: up to four of 32 bits, or two of 64. */
 struct outs {
     u32 *words[4];
     u64 *wides[2];
@@ -178,7 +179,7 @@ static nvmlReturn_t carry_pair(const char *function, nvmlDevice_t device, void *
     return result;
 }
 
-/* A list: the number of entries is returned even if they do not fit. */
+/* A list; the number of entries is returned even if the caller's array is too small. */
 static nvmlReturn_t carry_list(const char *function, nvmlDevice_t device, const u32 *first,
                                u32 *count, void *list, u32 each)
 {

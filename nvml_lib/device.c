@@ -1,6 +1,6 @@
 /*
- * Devices, their memory, and facts that are known without asking the host: a tenant has one device,
- * with no neighbour, undivided.
+ * Devices, their memory, and facts that need no question to the host: a device is not divided, and
+ * no other tenant's device is visible.
  */
 #include "nvml_lib/lib.h"
 
@@ -14,7 +14,7 @@
 #define TEXT_BYTES        96
 #define P2P_OK            0u
 #define P2P_NOT_SUPPORTED 5u
-#define P2P_WRITE         1u /* index of a capability: read is 0, write is 1, */
+#define P2P_WRITE         1u /* indices of P2P capabilities: read is 0, write is 1, */
 #define P2P_NVLINK        2u
 #define P2P_ATOMICS       3u /* between GPUs they need NVLink */
 #define LINKS_MAX         18u
@@ -24,7 +24,7 @@
     WEIR_NVML_EXPORT nvmlReturn_t name parameters;                                                 \
     nvmlReturn_t name parameters
 
-/* Handles point to such structs, whose content is never read. */
+/* A handle is the address of such a struct; the content is never read. */
 struct nvmlDevice_st {
     uint32_t index;
 };
@@ -195,7 +195,7 @@ EXPORT(nvmlDeviceGetHandleByPciBusId, (const char *bus_id, nvmlDevice_t *device)
     return nvmlDeviceGetHandleByPciBusId_v2(bus_id, device);
 }
 
-/* The guest's number of the device, not the host's. */
+/* Returns the guest's number of the device, not the host's. */
 EXPORT(nvmlDeviceGetIndex, (nvmlDevice_t device, unsigned int *index))
 {
     nvmlReturn_t result = enter_with(device, index);
@@ -229,7 +229,7 @@ EXPORT(nvmlDeviceGetMemoryInfo, (nvmlDevice_t device, nvmlMemory_t *memory))
     return result;
 }
 
-/* No memory is reserved: the total is that of cuMemGetInfo. */
+/* Reports no reserved memory; the total is that of cuMemGetInfo. */
 EXPORT(nvmlDeviceGetMemoryInfo_v2, (nvmlDevice_t device, nvmlMemory_v2_t *memory))
 {
     nvmlMemory_t got;
@@ -249,7 +249,6 @@ EXPORT(nvmlDeviceGetMemoryInfo_v2, (nvmlDevice_t device, nvmlMemory_v2_t *memory
 
 /* ---------------------------------------------------------------- neighbours and divisions */
 
-/* Is a link of the device up? */
 static bool is_linked(nvmlDevice_t device)
 {
     for (uint32_t link = 0; link < LINKS_MAX; link++) {

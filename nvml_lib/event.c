@@ -1,6 +1,6 @@
 /*
- * Event sets: they can be made and waited for, and no event ever comes. The device offers no type
- * of event to a tenant: what happens to it is also other tenants' doing.
+ * Event sets can be made and waited for, but no event ever comes: the device offers a tenant no
+ * event types, because events would tell it about other tenants' work.
  */
 #include "nvml_lib/lib.h"
 

@@ -1,12 +1,13 @@
 /*
  * nvidia-smi's private table of nvmlInternalGetExportTable.
  *
- * nvidia-smi ends at once without it. It calls slots by number, checks the table's size (in its
- * first word) before, and prints N/A where a slot says "not supported"; its lists of processes come
- * from here and nowhere else. So all slots that it knows exist, and five of them do something:
+ * Without it nvidia-smi ends at once. nvidia-smi first checks the table's size (its first word),
+ * then calls slots by number, and prints N/A where a slot says "not supported". Only this table
+ * gives it lists of processes. So all slots that nvidia-smi knows exist, and five of them do
+ * something:
  *
- *   0x0b8  (bus id, bus id, unsigned *distance)    what topo -m prints: 0 PIX, PXB, PHB, NODE, SYS
- * 4 0x240  (device, unsigned *yes)                 may the device be monitored by pmon and dmon?
+ *   0x0b8  (bus id, bus id, unsigned *distance)    what topo -m prints, from 0 PIX to 4 SYS
+ *   0x240  (device, unsigned *yes)                 may the device be monitored by pmon and dmon?
  *   0x6a8  (device, unsigned *count, entries)      processes that compute
  *   0x6b0, 0x6b8                                   that draw; that are behind MPS
  *
@@ -40,7 +41,7 @@ static nvmlReturn_t not_supported(void)
     return NVML_ERROR_NOT_SUPPORTED;
 }
 
-/* What is not a device of the tenant's, such as a network adapter, is as far as can be. */
+/* A device that the tenant does not own, such as a network adapter, has the largest distance. */
 static nvmlReturn_t distance(const char *from, const char *to, unsigned int *ret_distance)
 {
     uint32_t level; /* nvmlGpuTopologyLevel_t: 10 one switch, ... 50 across the system */

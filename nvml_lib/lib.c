@@ -1,12 +1,12 @@
 /*
- * Weir's libnvidia-ml.so.1: beginning and end.
+ * Loading, initialising and shutting down Weir's libnvidia-ml.so.1.
  *
- * The library knows nothing of hosts: everything goes through a table of Weir's libcuda.so.1
- * (proto/nvml/session_table.h). It looks for that library in the program first, then beside this
- * file, so that both come from one installation and a program that uses CUDA has it once.
+ * The library never talks to a host itself: it calls a table of Weir's libcuda.so.1
+ * (proto/nvml/session_table.h). It uses the libcuda.so.1 that the program has loaded, or else the
+ * one beside this file, so that a program never has two.
  *
- * nvmlInit counts, as NVML's: functions work until nvmlShutdown was called as often. The library
- * needs libc alone, prints nothing, and is never unloaded while libcuda.so.1 is.
+ * As in NVIDIA's NVML, nvmlInit counts: functions work until nvmlShutdown was called as often. The
+ * library needs only libc, prints nothing, and stays loaded as long as libcuda.so.1.
  */
 #include "nvml_lib/lib.h"
 
@@ -170,8 +170,8 @@ const char *nvmlErrorString(nvmlReturn_t result)
 }
 
 /*
- * Undocumented; nvidia-smi does not start without its table. Weir's own UUID is answered too, so
- * that a worker can tell this library from the real one.
+ * Undocumented; nvidia-smi does not start without its table. A UUID of Weir's own lets a worker
+ * tell this library from NVIDIA's.
  */
 nvmlReturn_t nvmlInternalGetExportTable(const void **ret_table, const void *id)
 {

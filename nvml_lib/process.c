@@ -1,6 +1,6 @@
 /*
- * The processes of the tenant: those that have a CUDA context, by the pid that each knows itself
- * by. All of them compute; none draws, none is behind MPS. Use per process is not measured.
+ * The tenant's processes with a CUDA context, each by its pid in its own PID namespace. All are
+ * reported as compute processes, none as graphics or MPS ones. Use per process is not measured.
  */
 #include "nvml_lib/lib.h"
 
@@ -132,7 +132,7 @@ EXPORT(nvmlDeviceGetRunningProcessDetailList,
                              sizeof *details->procArray);
 }
 
-/* No samples: how much of the device a process used is not measured. */
+/* Returns no samples: use of the device per process is not measured. */
 EXPORT(nvmlDeviceGetProcessUtilization,
        (nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples, unsigned int *count,
         unsigned long long since))
@@ -165,7 +165,7 @@ EXPORT(nvmlDeviceGetAccountingBufferSize, (nvmlDevice_t device, unsigned int *en
 
 /* ---------------------------------------------------------------- names */
 
-/* What the process was started as, from /proc; it may be one of another container. */
+/* Read the command that started the process from /proc. The pid may be another process's there. */
 static bool name_from_proc(unsigned int pid, char *name, size_t bytes)
 {
     char path[32];
@@ -187,7 +187,7 @@ void weir_nvml_process_name(const struct weir_nvml_process *process, char *name,
 {
     bool found = name_from_proc(process->pid, name, bytes);
     const char *slash = found ? strrchr(name, '/') : NULL;
-    /* In another container the pid may belong to another process here. */
+    /* The pid is another container's, and may belong to another process here. */
     if (!found || strcmp(slash ? slash + 1 : name, process->name) != 0) {
         snprintf(name, bytes, "%s", process->name);
     }

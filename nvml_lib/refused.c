@@ -1,6 +1,6 @@
 /*
- * What a guest's device does not offer, and what a tenant may not do. Their arguments are not
- * looked at, so one prototype serves all.
+ * Functions that a guest's device does not offer or a tenant may not call. They ignore their
+ * arguments, so one prototype serves all.
  */
 #include "nvml_lib/lib.h"
 

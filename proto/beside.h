@@ -1,4 +1,4 @@
-/* How libraries that lie beside Weir's libcuda.so.1 in a program reach it, and its private tables
+/* How Weir's other libraries in a program reach Weir's libcuda.so.1 and its private tables
  * (cuGetExportTable). */
 #ifndef WEIR_PROTO_BESIDE_H
 #define WEIR_PROTO_BESIDE_H

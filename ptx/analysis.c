@@ -1,12 +1,12 @@
 /*
- * Combines facts about functions to facts about kernels.
+ * Combines facts about functions into facts about kernels.
  *
  * First each function is analysed by itself (scan.c, flow.c). Then the call graph shows which
  * functions may be called again while they run, which see other blocks' writes, and which loops
  * wait (wait.c). Then, for each entry, all functions are found that can be called from it. Each of
- * them has two marks, which its callees inherit: threads may have parted where it is called, or it
- * may be called through a pointer. A call through a pointer may mean any function whose address the
- * module takes.
+ * them has two marks, which its callees inherit: threads may have parted where the function is
+ * called, or it may be called through a pointer. A call through a pointer may reach any function
+ * whose address the module takes.
  *
  * Facts of functions are merged into the kernel; this file finds the others (early exits, numbers
  * of barriers, sizes of memory).
@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VISITS_PER_KERNEL 256u /* cost of an entry that calls nothing; it bounds memory, too */
+#define VISITS_PER_KERNEL 256u /* cost of an entry that calls nothing; this also bounds memory */
 
 enum {
     REACHED = 1u << 0,
@@ -71,8 +71,7 @@ static void mark_warp(struct weir_ptx_scan *scan, enum weir_ptx_mask mask, uint3
     }
 }
 
-/* Mark barriers, calls and instructions of a warp at places where threads may have parted or
- * left. */
+/* Mark barriers, calls and warp-wide instructions where threads may have parted or left. */
 static void mark_parted(struct weir_ptx_scan *scan, const struct weir_ptx_flow *flow)
 {
     const struct weir_ptx_func *func = flow->func;
@@ -301,7 +300,7 @@ static enum weir_status reach_all(struct builder *b, const struct weir_ptx_func 
             if (edge->func < b->module->n_funcs) {
                 reach(b, edge->func, marks);
             } else {
-                /* Each of the threads that call together may have another pointer. */
+                /* Threads that call together may have different pointers, so they part. */
                 reach_targets(b, marks | PARTED | POINTED);
             }
         }
@@ -405,7 +404,7 @@ static void merge_func(struct builder *b, struct weir_ptx_kernel *kernel, uint32
     kernel->n_exits += scan->n_exits;
 }
 
-/* The number of barriers of all threads. */
+/* Count the barriers that wait for all threads of the block. */
 static uint32_t count_full(const struct weir_ptx_kernel *kernel)
 {
     uint32_t n = 0;
@@ -456,7 +455,7 @@ static void find_early_exits(const struct builder *b, struct weir_ptx_kernel *ke
     }
 }
 
-/* Find instructions of a warp that some of its threads may never reach. */
+/* Find warp-wide instructions that some threads of the warp may never reach. */
 static void find_warp_exits(const struct builder *b, struct weir_ptx_kernel *kernel)
 {
     bool exits_in_func = weir_ptx_kernel_has(kernel, WEIR_PTX_FACT_EXIT_IN_FUNC);

@@ -18,8 +18,8 @@
 #define WEIR_PTX_BARRIERS 16 /* number of barriers of a block (PTX ISA, barrier) */
 
 /*
- * Kernels times what they reach (functions, their calls and variables), per module: a bound on time
- * and memory for hostile texts. A kernel that calls nothing costs 256.
+ * Bounds time and memory for hostile texts: the sum over a module's kernels of what each reaches
+ * (functions, their calls and variables). A kernel that calls nothing costs 256.
  */
 #define WEIR_PTX_MAX_ANALYSIS_VISITS (16u << 20)
 
@@ -41,7 +41,7 @@ _Static_assert(WEIR_PTX_FACT_COUNT <= 64, "facts are bits of a uint64_t");
 struct weir_ptx_fact_info {
     const char *key;  /* "early_exit" */
     const char *says; /* the fact, as a sentence that begins with "this kernel" */
-    const char *why;  /* reason why the form is refused; NULL where refuses is 0 */
+    const char *why;  /* reason why the form is refused; NULL if `refuses` is 0 */
     uint8_t refuses;  /* bit per form that the fact refuses */
 };
 
@@ -58,16 +58,16 @@ enum weir_ptx_analyze_flag {
 struct weir_ptx_place {
     const struct weir_ptx_func *func; /* NULL: the fact does not hold */
     uint32_t inst;  /* index in func->insts, WEIR_PTX_NONE for the whole function */
-    uint32_t count; /* number of instructions for which it holds; 1 for a function */
+    uint32_t count; /* number of instructions with the fact; 1 for a function */
 };
 
 /* Instructions that use one barrier number. */
 struct weir_ptx_barrier_use {
-    uint32_t n_sync; /* sync without a reduction; arrive and red are not among them */
+    uint32_t n_sync; /* number of sync without a reduction; arrive and red do not count */
     uint32_t n_arrive;
     uint32_t n_red;
-    uint32_t n_counted; /* how many of these have a thread count */
-    uint32_t threads;   /* the count, if all of these have the same constant one; else 0 */
+    uint32_t n_counted; /* how many of these sync have a thread count */
+    uint32_t threads;   /* the thread count, if all of these have the same constant; else 0 */
 };
 
 /* One entry. Immutable; points into the module. */
@@ -90,7 +90,7 @@ struct weir_ptx_kernel {
     uint64_t params_max_bytes;    /* limit of parameters, by version and target: 4352 or 32764 */
     uint64_t shared_static_bytes; /* sum of the used .shared variables, each aligned, in order */
     uint32_t shared_align;        /* largest alignment of those and the dynamic memory; 0: none */
-    uint64_t local_bytes;         /* sum of declared .local variables of all funcs, not of depths */
+    uint64_t local_bytes;         /* sum of all funcs' .local variables, each once */
 };
 
 /* Immutable once made; any thread. Points into the module, which must outlive it unchanged. */

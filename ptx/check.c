@@ -4,8 +4,8 @@
  * It checks in every module, parsed or changed by a pass, what the printer, the passes and the
  * interpreter rely on: ids in range, operand counts, predicates where predicates belong, addresses
  * where addresses belong, and register widths for the opcodes that ops.def marks SAME. It is not
- * ptxas: which suffixes go together on which target is left to the assembler and to the
- * interpreter's own dispatch.
+ * ptxas: the assembler and the interpreter themselves check which suffixes a target allows
+ * together.
  */
 #include "ptx/parse.h"
 
@@ -18,7 +18,7 @@ struct check {
     struct weir_diag *diag;
 };
 
-/* Report an error with the instruction's line: columns are not kept. */
+/* Report an error with the instruction's line; the IR keeps no columns. */
 static bool bad(const struct check *c, const char *fmt, ...) WEIR_PRINTF(2, 3);
 
 static bool bad(const struct check *c, const char *fmt, ...)

@@ -117,7 +117,7 @@ bool weir_ptx_inst_has_dst(const struct weir_ptx_inst *inst)
     case WEIR_PTX_OP_MULTIMEM:
         return weir_ptx_inst_has(inst, WEIR_PTX_MOD_LD_REDUCE);
     case WEIR_PTX_OP_MBARRIER:
-        /* arrive may return no state: then the address is the first operand. */
+        /* mbarrier.arrive may return no state; then the address is the first operand. */
         return inst->n_operands && inst->operands[0].kind != WEIR_PTX_OPERAND_MEM;
     case WEIR_PTX_OP_CLUSTERLAUNCHCONTROL:
         return weir_ptx_inst_has(inst, WEIR_PTX_MOD_QUERY_CANCEL);

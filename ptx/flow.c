@@ -1,9 +1,9 @@
 /*
  * Control flow of one function.
  *
- * Blocks end at every label and after every instruction that may jump or leave. trap falls through:
- * a thread that traps ends the whole grid, so the path of the others does not matter, and nvcc
- * writes no code after trap that would stop a block.
+ * Blocks end at every label and after every instruction that may jump or leave. trap counts as
+ * falling through: a thread that traps ends the whole grid, so the other threads' path does not
+ * matter, and nvcc writes no code behind a trap that would end a block.
  *
  * Post-dominators are found by Cooper, Harvey and Kennedy's iteration ("A Simple, Fast Dominance
  * Algorithm", 2001) over the reversed graph, whose root is the end of the function. A block that
@@ -25,9 +25,9 @@
 #include <string.h>
 
 #define MAX_PASSES 32 /* most passes of a fixed point over all instructions */
-/* Budget of post-dominators and of regions, per block of the function. */
+/* Steps per block for post-dominators, and for parted regions. */
 #define STEPS_PER_BLOCK 512
-/* How many more edges tables of branches may have than EDGES_PER_INST allows. */
+/* Extra edges that branch tables may have beyond EDGES_PER_INST. */
 #define EDGES_SPARE    (4u << 20)
 #define EDGES_PER_INST 8
 
@@ -41,7 +41,7 @@ struct builder {
     uint32_t *number; /* position of each block and the end in that post-order; 0: not reached */
     uint32_t *stack;
     uint32_t *mark;
-    /* For each block and the end: no thread needs to wait for others from its start on. */
+    /* For each block and the end: from its start on no thread waits for others. */
     bool *runs_out;
     uint64_t steps;
 };
@@ -80,8 +80,7 @@ static bool reads_carry(const struct weir_ptx_inst *inst)
            inst->op == WEIR_PTX_OP_MADC;
 }
 
-/* Does operand 0 receive the result? The results of a call are a list; has_dst() decides for the
- * others. */
+/* Does operand 0 receive the result? For a call, operand 0 is a list of results. */
 static bool has_dst(const struct weir_ptx_inst *inst)
 {
     return inst->op == WEIR_PTX_OP_CALL || (inst->n_operands && weir_ptx_inst_has_dst(inst));
@@ -109,7 +108,7 @@ void weir_ptx_inst_each_write(const struct weir_ptx_func *func, const struct wei
     }
     if (inst->op == WEIR_PTX_OP_TCGEN05 && inst->n_operands > 2 &&
         weir_ptx_inst_has(inst, WEIR_PTX_MOD_RED)) {
-        each_reg(&inst->operands[1], fn, context); /* ld.red gives what was loaded and reduced */
+        each_reg(&inst->operands[1], fn, context); /* ld.red returns the loaded and reduced value */
     }
     if (inst->flags & WEIR_PTX_FLAG_CC) {
         fn(context, func->n_regs);
@@ -239,7 +238,7 @@ static enum weir_status find_edges(struct builder *b)
         total += flow->blocks[i].n_succs;
     }
     if (total > (uint64_t)EDGES_PER_INST * flow->func->n_insts + EDGES_SPARE) {
-        flow->gave_up = true; /* large branch tables that are used many times */
+        flow->gave_up = true; /* many branches use large tables */
         for (uint32_t i = 0; i < flow->n_blocks; i++) {
             flow->blocks[i].succ = flow->blocks[i].n_succs = 0;
         }
@@ -427,7 +426,7 @@ static bool makes_varying(const struct weir_ptx_flow *flow, const struct weir_pt
     case WEIR_PTX_OP_LDU:
         return !is_common_load(flow, inst);
     case WEIR_PTX_OP_BAR:
-    case WEIR_PTX_OP_BARRIER: /* a reduction over the whole block, unless it has a count */
+    case WEIR_PTX_OP_BARRIER: /* the block's result, unless it has a thread count */
         return inst->n_operands != 3;
     case WEIR_PTX_OP_ACTIVEMASK:
     case WEIR_PTX_OP_STACKSAVE:
@@ -477,8 +476,8 @@ static void find_runs_out(struct builder *b)
 }
 
 /*
- * Mark all blocks that can be reached from a branch before its threads are together again. Threads
- * that meet there do not wait for each other: the first one may continue, and end.
+ * Mark all blocks that threads can reach from a branch before they are together again. Threads that
+ * meet again do not wait for each other: the first one may continue and end.
  */
 static bool part_from(struct builder *b, uint32_t branch)
 {
@@ -523,7 +522,7 @@ static bool vary_block(struct builder *b, uint32_t block)
             changed |= weir_ptx_inst_writes(flow->func, inst, flow->varying, 1);
         }
     }
-    /* The branch that parted a block has marked all that the block can reach. */
+    /* The branch that parted this block has already marked all blocks that it can reach. */
     if (inst && it->n_succs > 1 && !it->parted && !b->order[block] &&
         weir_ptx_inst_reads(flow->func, inst, flow->varying, 1)) {
         b->order[block] = 1;

@@ -15,8 +15,8 @@ struct weir_ptx_block {
     uint32_t n_succs; /* number of successors; flow->n_blocks among them stands for the end of the
                          function */
     uint32_t ipdom;   /* immediate post-dominator; n_blocks means the end of the function */
-    bool parted;      /* threads may reach it without the others of their thread block */
-    bool ended;       /* like parted; the others may have left the function, or will soon */
+    bool parted;      /* threads may be here without the others of their thread block */
+    bool ended;       /* as parted; the others may also have left the function, or will soon */
 };
 
 /* Immutable once made. Owned by its maker. */

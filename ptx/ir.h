@@ -78,9 +78,9 @@ enum weir_ptx_slot {
 };
 
 /*
- * Suffixes. Types come first and spaces next, so that WEIR_PTX_TYPE_F32 is the suffix .f32 and
- * WEIR_PTX_MOD_SPACE + WEIR_PTX_SPACE_GLOBAL is .global. WEIR_PTX_MOD_SHAPE is any mNnNkN: its
- * numbers are in the instruction's shape.
+ * Suffixes. Types come first and spaces next, so that WEIR_PTX_TYPE_F32 is the suffix .f32, and
+ * WEIR_PTX_MOD_SPACE + WEIR_PTX_SPACE_GLOBAL is .global. WEIR_PTX_MOD_SHAPE stands for any mNnNkN;
+ * the instruction's shape has the numbers.
  */
 enum weir_ptx_mod {
     WEIR_PTX_MOD_NONE,
@@ -130,7 +130,7 @@ enum weir_ptx_op_flag {
     WEIR_PTX_OPF_CONTROL = 1u << 9, /* may change the flow of control */
     WEIR_PTX_OPF_CALL = 1u << 10,
     WEIR_PTX_OPF_EXIT = 1u << 11,       /* leaves the function or the kernel */
-    WEIR_PTX_OPF_BARRIER = 1u << 12,    /* block-wide or cluster-wide (or .warp) */
+    WEIR_PTX_OPF_BARRIER = 1u << 12,    /* a barrier of a block, cluster or (.warp) warp */
     WEIR_PTX_OPF_MBARRIER = 1u << 13,   /* barrier object in memory */
     WEIR_PTX_OPF_FENCE = 1u << 14,      /* orders memory, moves none */
     WEIR_PTX_OPF_CONVERGENT = 1u << 15, /* several threads take part */
@@ -171,8 +171,8 @@ enum weir_ptx_init_kind {
 struct weir_ptx_init {
     uint64_t index; /* position in the flattened array, in elements of var->type */
     uint8_t kind;   /* enum weir_ptx_init_kind */
-    bool generic;   /* generic(sym): the address as a generic one */
-    uint64_t mask;  /* 0, or the byte of the address to keep (0xFF00: bits 8..15, shifted down) */
+    bool generic;   /* generic(sym): the symbol's generic address */
+    uint64_t mask;  /* 0, or the byte of the address that is stored (0xFF00: bits 8..15) */
     uint64_t bits;
     int64_t offset;
     struct weir_ptx_var *var;
@@ -201,7 +201,7 @@ struct weir_ptx_var {
     uint64_t size_bytes;              /* total size; 0 if unsized, or opaque without size */
     uint64_t offset_bytes;            /* parameters: place in the parameter block */
     uint64_t unified_ids[2];
-    uint32_t reg;               /* space REG: the register it lives in, else WEIR_PTX_NONE */
+    uint32_t reg;               /* space REG: its register, else WEIR_PTX_NONE */
     struct weir_ptx_func *func; /* the function it belongs to, NULL at module level */
     struct weir_ptx_init *inits;
     uint32_t n_inits;
@@ -276,7 +276,7 @@ struct weir_ptx_operand {
     uint32_t reg;       /* REG, MEM with a register base */
     uint32_t reg2;      /* p|q and {..}|q: second destination; else WEIR_PTX_NONE */
     uint32_t label;
-    uint32_t n_elems; /* VECTOR, LIST; MEM: the items after the first comma */
+    uint32_t n_elems; /* elements of VECTOR and LIST; MEM: items after the first comma */
     union {
         uint64_t bits;  /* INT, FLOAT, MEM with an absolute base */
         int64_t offset; /* VAR, MEM */
@@ -310,7 +310,7 @@ struct weir_ptx_inst {
     uint8_t vec;                       /* 1, 2, 4, 8 */
     uint32_t guard;                    /* predicate register, or WEIR_PTX_NONE */
     uint32_t flags;                    /* WEIR_PTX_FLAG_*: SAT FTZ APPROX UNI SYNC ALIGNED CC .. */
-    /* Each is an enum weir_ptx_mod of the slot with its name, 0 if absent. */
+    /* Each field holds an enum weir_ptx_mod of the slot of the same name, or 0. */
     uint16_t round;  /* RN .. RPI; cvt of two roundings keeps the first */
     uint16_t cmp;    /* EQ .. NAN; LO and HI only for comparisons */
     uint16_t half;   /* LO, HI, WIDE */
@@ -407,7 +407,7 @@ struct weir_ptx_item {
 };
 
 struct weir_ptx_module {
-    struct weir_arena arena; /* memory of all that belongs to the module, and of itself */
+    struct weir_arena arena; /* memory of the module, and of everything in it */
     uint16_t version_major;
     uint16_t version_minor;
     uint16_t sm;    /* 90 for sm_90a */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_NUMBER_CHARS 64 /* of a decimal floating-point literal */
+#define MAX_NUMBER_CHARS 64 /* longest decimal floating-point literal */
 
 void weir_ptx_lexer_init(struct weir_ptx_lexer *lexer, const char *text, size_t len_bytes)
 {
@@ -44,7 +44,7 @@ static void new_line(struct weir_ptx_lexer *lexer)
     lexer->line_start = lexer->at + 1;
 }
 
-/* Skip a comment. One without an end is given back, so that the diagnostic names its beginning. */
+/* Skip a comment. If it has no end, go back, so that the diagnostic names its beginning. */
 static bool skip_comment(struct weir_ptx_lexer *lexer)
 {
     struct weir_ptx_lexer start = *lexer;
@@ -106,7 +106,7 @@ static void lex_word(struct weir_ptx_lexer *lexer, struct weir_ptx_token *token)
     token->len = (uint32_t)(lexer->at - token->start);
 }
 
-/* .word, .word::word: the suffixes of instructions and all directives. Digits may come first. */
+/* .word, .word::word: read a suffix or a directive, which may begin with a digit. */
 static void lex_dot(struct weir_ptx_lexer *lexer, struct weir_ptx_token *token)
 {
     lexer->at++;

@@ -26,8 +26,8 @@ static void sip_round(uint64_t v[4])
     v[2] = rotl(v[2], 32);
 }
 
-/* SipHash-1-3 (Aumasson and Bernstein 2012): it is keyed, so that no text can be made that has long
- * chains. */
+/* SipHash-1-3 (Aumasson and Bernstein 2012): it has a key, so that nobody can write a text that
+ * makes long chains. */
 static uint64_t hash_text(const uint64_t key[2], const char *text, size_t len)
 {
     uint64_t v[4] = {key[0] ^ 0x736f6d6570736575ull, key[1] ^ 0x646f72616e646f6dull,
@@ -55,7 +55,7 @@ static uint64_t hash_text(const uint64_t key[2], const char *text, size_t len)
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
-/* Get a random key. Without randomness this does not fail, since addresses are random, too. */
+/* Get a random key. If the system gives no random numbers, use addresses, which are random, too. */
 static void random_key(uint64_t *key, size_t len_bytes)
 {
     if (getrandom(key, len_bytes, GRND_NONBLOCK) != (ssize_t)len_bytes) {
@@ -127,7 +127,7 @@ struct weir_ptx_name *weir_ptx_names_find(const struct weir_ptx_names *names, co
 
 /*
  * Rebuild the chains, oldest name first, so that each chain keeps its newest at the head. The list
- * runs from the newest: it is reversed, walked, and reversed back on the way.
+ * begins with the newest, so it is reversed twice.
  */
 static bool grow(struct weir_ptx_names *names)
 {

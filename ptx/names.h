@@ -4,7 +4,7 @@
  * One chained hash table holds every visible name. A new name goes to the head of its chain, so the
  * innermost meaning is found first; closing a scope undoes its insertions in reverse order, and
  * each of them is then at the head of its chain. Keys are hashed with SipHash and a random key, so
- * no text can make the chains long. Entries are reused, so the memory is that of the most names
+ * no text can make the chains long. Entries are reused, so memory is bounded by the most names
  * visible at one time.
  */
 #ifndef WEIR_PTX_NAMES_H

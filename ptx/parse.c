@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Memory of the IR: a floor for small modules, and a multiple of the text for large ones. */
+/* Limit on the IR's memory: a minimum, and for large modules a multiple of the text. */
 #define ARENA_FLOOR_BYTES    ((size_t)16 << 20)
 #define ARENA_BYTES_PER_BYTE 64u
 
@@ -396,7 +396,7 @@ static struct weir_ptx_func *enter_func(struct weir_ptx_parser *p,
     return func;
 }
 
-/* Empty the vectors after the last function, also if that failed. */
+/* Empty the vectors, which may hold the last function's elements. */
 static void reset_func(struct weir_ptx_parser *p, struct weir_ptx_func *func)
 {
     p->func = func;
@@ -422,8 +422,8 @@ static void merge_func(struct weir_ptx_func *func, const struct weir_ptx_func *p
 }
 
 /*
- * Look ahead for the function's name, which follows its results, so that it is declared outside the
- * scope of the results and parameters.
+ * Look ahead for the function's name. It follows the results, but must be declared outside the
+ * scope of results and parameters.
  */
 static struct weir_ptx_func *peek_func(struct weir_ptx_parser *p, bool is_entry)
 {

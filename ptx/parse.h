@@ -29,7 +29,7 @@ struct weir_ptx_vec {
     uint32_t cap;
 };
 
-/* A use of a label before (or after) its definition: settled when its scope closes. */
+/* A use of a label, before or after its definition. It is resolved when its scope closes. */
 struct weir_ptx_pending {
     const char *text;
     uint32_t len;
@@ -56,7 +56,7 @@ struct weir_ptx_parser {
     struct weir_ptx_vec funcs; /* struct weir_ptx_func * */
     struct weir_ptx_vec inits; /* struct weir_ptx_init, of the variable being read */
 
-    /* The function being read; the vectors are reused from one to the next. */
+    /* The function being read. The vectors below are reused for the next one. */
     struct weir_ptx_func *func;
     struct weir_ptx_names printed; /* names that the printer will use in this function */
     uint32_t next_suffix;
@@ -67,7 +67,7 @@ struct weir_ptx_parser {
     struct weir_ptx_vec body_vars; /* struct weir_ptx_var * */
     struct weir_ptx_vec notes;     /* struct weir_ptx_note */
     struct weir_ptx_vec pending;   /* struct weir_ptx_pending */
-    struct weir_ptx_vec elems;     /* struct weir_ptx_operand: a stack, of lists being read */
+    struct weir_ptx_vec elems;     /* struct weir_ptx_operand: a stack for the lists being read */
 };
 
 /** Fail at a token (NULL: the current one) unless an error came before. @return false */

@@ -1,9 +1,9 @@
 /*
  * Bodies: declarations, labels, tables, notes and nested scopes.
  *
- * A label may be used before it is defined, and an inner block may define a label that an outer one
- * has too. So uses wait in p->pending until their block closes. Those whose label the block has
- * defined are resolved; the others stay for the block around it.
+ * A label may be used before it is defined, and an inner block may define a label with the name of
+ * an outer one. So uses wait in p->pending until their block closes. Those whose label the block
+ * has defined are resolved; the others stay for the block around it.
  */
 #include "ptx/parse.h"
 

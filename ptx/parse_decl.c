@@ -1,9 +1,9 @@
 /*
  * Declarations: variables, parameters, registers.
  *
- * A variable's qualifiers come in almost any order in real PTX, so they are gathered into one
- * struct until something that is not a qualifier comes. Registers get their ids at first use
- * (parse_inst.c), except those that are parameters.
+ * In real PTX a variable's qualifiers come in almost any order, so all are read into one struct
+ * until another token comes. Registers get their ids at first use (parse_inst.c), except those that
+ * are parameters.
  */
 #include "ptx/parse.h"
 
@@ -63,7 +63,7 @@ const char *weir_ptx_unique_name(struct weir_ptx_parser *p, const char *text, si
     size_t room;
     const char *name;
 
-    /* Names with a % are the printer's own, for registers. */
+    /* Only registers get names with a % from the printer. */
     while (len && (*text == '%' || (*text >= '0' && *text <= '9'))) {
         text++;
         len--;
@@ -224,7 +224,6 @@ static bool parse_dims(struct weir_ptx_parser *p, struct weir_ptx_var *var)
     return weir_ptx_ok(p);
 }
 
-/* Compute size and alignment from type, vector width and dimensions. */
 static bool settle_size(struct weir_ptx_parser *p, struct weir_ptx_var *var,
                         const struct weir_ptx_token *at)
 {
@@ -391,7 +390,7 @@ bool weir_ptx_parse_vars(struct weir_ptx_parser *p, enum weir_ptx_linkage linkag
     return weir_ptx_expect(p, ';');
 }
 
-/* name or name<count>, after ".reg .type". */
+/* Read name or name<count>, after ".reg .type". */
 static bool parse_one_reg(struct weir_ptx_parser *p, const struct qualifiers *q)
 {
     struct weir_ptx_token at = p->tok;
@@ -409,7 +408,7 @@ static bool parse_one_reg(struct weir_ptx_parser *p, const struct qualifiers *q)
                              at.len > 60 ? 60 : (int)at.len, at.text);
     }
     if (range) {
-        /* Not an expression: its '>' would be taken for a comparison. */
+        /* Read a number, not an expression, which would take the '>' for a comparison. */
         weir_ptx_next(p);
         count = p->tok.bits;
         if (p->tok.kind != WEIR_PTX_TOKEN_INT || count > MAX_RANGE) {

@@ -2,8 +2,8 @@
  * Initialisers of variables.
  *
  * Nested braces follow the dimensions (a vector counts as the innermost one), as in C: a brace
- * opens the next dimension at the next whole element, a bare value fills the next place. Zeros are
- * not stored.
+ * opens the next dimension at its next element, and a value without a brace fills the next place.
+ * Zeros are not stored.
  */
 #include "ptx/parse.h"
 
@@ -34,7 +34,6 @@ static bool add_init(struct weir_ptx_parser *p, const struct weir_ptx_init *init
     return slot != NULL;
 }
 
-/* Convert the bits of a literal to the variable's type. */
 static bool float_init(struct weir_ptx_parser *p, const struct weir_ptx_var *var, bool negative,
                        struct weir_ptx_init *init)
 {

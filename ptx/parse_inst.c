@@ -15,8 +15,8 @@ static int shown(const struct weir_ptx_token *tok)
     return tok->len > 60 ? 60 : (int)tok->len;
 }
 
-/* Find the range of which a name such as %r12 is a member: the fewest letters and the most
- * digits. */
+/* Find the range that contains a name such as %r12. Try the shortest prefix first, that is, the
+ * most digits. */
 static struct weir_ptx_name *find_range(struct weir_ptx_parser *p, const struct weir_ptx_token *tok,
                                         uint32_t *ret_member)
 {

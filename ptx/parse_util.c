@@ -1,4 +1,4 @@
-/* Tokens, failure and memory for the parser's files. */
+/* Helpers for the parser's files: tokens, errors, memory. */
 #include "ptx/parse.h"
 
 #include <stdarg.h>

@@ -525,7 +525,7 @@ static void number_regs(const struct printer *pr, uint32_t counts[WEIR_PTX_TYPE_
     }
 }
 
-/* Chain the labels of each instruction, in the order of the label table. */
+/* Link the labels of each instruction in a list, in the order of the label table. */
 static void chain_labels(const struct printer *pr)
 {
     const struct weir_ptx_func *func = pr->func;
@@ -627,7 +627,7 @@ enum weir_status weir_ptx_print_buffer(const struct weir_ptx_module *module, cha
         return WEIR_ERR_NO_MEMORY;
     }
     status = weir_ptx_print(module, out);
-    /* Growing the buffer is the only thing that can fail. */
+    /* Only growing the buffer can fail. */
     if (fclose(out) != 0 || status != WEIR_OK) {
         free(text);
         return WEIR_ERR_NO_MEMORY;

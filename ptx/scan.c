@@ -371,7 +371,7 @@ static void scan_exit(struct scanner *s)
     }
 }
 
-/* Facts that an opcode stands for by itself. */
+/* Find the fact that follows from an opcode alone. */
 static enum weir_ptx_fact fact_of_op(uint16_t op)
 {
     switch (op) {
@@ -445,7 +445,6 @@ static void scan_inst(struct scanner *s)
     }
 }
 
-/* Scan the function's head and declarations. */
 static void scan_head(struct scanner *s)
 {
     const struct weir_ptx_func *func = s->func;

@@ -6,7 +6,7 @@
 
 struct weir_ptx_seen {
     uint32_t fact; /* enum weir_ptx_fact */
-    uint32_t inst; /* the first instruction for which it holds */
+    uint32_t inst; /* the first instruction with the fact */
     uint32_t count;
 };
 
@@ -33,7 +33,7 @@ struct weir_ptx_scan {
     uint32_t full;     /* the first of these barriers */
     uint32_t n_parted; /* number of these barriers where threads may have parted */
     uint32_t parted;
-    /* Instructions that wait for a warp (ptx/warp.h), [1]: where threads may have left the
+    /* Counts of warp-wide instructions (ptx/warp.h). [1]: those where threads may have left the
      * function. */
     struct weir_ptx_warp_use {
         uint32_t n;

@@ -33,7 +33,7 @@ static bool points_at_itself(const struct weir_ptx_graph *graph, uint32_t node)
     return false;
 }
 
-/* Take a finished part off the stack. The two ends of nodes never meet: a node is in one only. */
+/* Move a finished part from the stack to the result. Both share `nodes`, one at each end. */
 static void leave(struct tarjan *t, uint32_t node)
 {
     struct weir_ptx_parts *parts = t->parts;

@@ -12,10 +12,10 @@
  * come back to itself before its post-dominator. A branch that only chooses between two paths
  * through one iteration does not count; the chosen values are tainted.
  *
- * Two kinds of loop end when the block runs alone and are left out. One is a compare-and-swap that
- * is repeated with the value that it has found, or with one loaded again from its address, and left
- * when it succeeds: its back edge is removed from the graph before loops are searched. The other is
- * a single addition of a positive constant, if the loop has no other atomic or ordered write.
+ * Two kinds of loop end even when the block runs alone, and do not count. In one, a
+ * compare-and-swap is repeated with the value that it has found, or with one loaded again from its
+ * address, until it succeeds: its back edge is removed from the graph before loops are searched. In
+ * the other, the only atomic or ordered write is an addition of a positive constant.
  */
 #include "ptx/wait.h"
 
@@ -35,7 +35,8 @@ struct waits {
     uint32_t *first;             /* edges of the blocks' graph */
     uint32_t *to;
     uint8_t *state;     /* for each register and the carry: is it tainted in the current loop? */
-    uint32_t *n_writes; /* for each register and the carry: its writers in the loop */
+    uint32_t *n_writes; /* for each register and the carry: how many instructions in the loop
+                           write it */
     uint32_t *stack;
     uint32_t *mark;
     uint32_t n_marks;
@@ -200,7 +201,6 @@ static void count_reg(void *context, uint32_t reg)
     count->n += reg == count->reg;
 }
 
-/* How often a block writes a register. */
 static uint32_t writes_in(const struct waits *w, uint32_t block, uint32_t reg)
 {
     struct write_count count = {.reg = reg};
@@ -230,7 +230,7 @@ static void cut_retry(struct waits *w, const struct part *part, uint32_t block)
     if (!cas) {
         return;
     }
-    /* The first successor is the next block, the second the branch's target. */
+    /* A block's first successor is the next block, its second the branch's target. */
     bool fails_to_target = (test->cmp == WEIR_PTX_MOD_NE) != branch->guard_negated;
     uint32_t *failure = &w->to[it->succ + fails_to_target];
     uint32_t expected = cas->operands[2].reg;
@@ -252,7 +252,7 @@ static bool adds_positive(const struct weir_ptx_inst *inst)
            (int64_t)inst->operands[2].bits > 0 && inst->operands[2].bits <= INT32_MAX;
 }
 
-/* Is a single such addition the only atomic or ordered write? */
+/* Is one addition of a positive constant the loop's only atomic or ordered write? */
 static bool has_only_an_addition(const struct waits *w, const struct part *part)
 {
     uint32_t n_adds = 0;
@@ -333,8 +333,8 @@ static bool taint_inst(struct waits *w, const struct part *part, const struct we
 }
 
 /*
- * Does a branch decide whether the loop repeats? Blocks that it chooses between become tainted;
- * *ret_new says whether any of them was not before.
+ * Does a branch decide whether the loop repeats? The blocks between which it chooses become
+ * tainted; *ret_new tells whether one of them was not tainted before.
  */
 static bool decides(struct waits *w, uint32_t block, uint32_t loop, bool *ret_new)
 {

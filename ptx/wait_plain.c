@@ -2,21 +2,21 @@
  * Finds loops that wait with plain loads: for (;;) if (*flag) break; if a fence, a store or a
  * barrier keeps the compiler from loading only once.
  *
- * A branch that decides whether a loop repeats waits under two conditions. Its inputs (by data, and
- * by the branches that control where these are computed) include a plain load, and there is a path
- * from the branch back to itself on which none of its inputs makes progress. Progress is a register
- * computed from itself (i = i + 1, p = p->next), but not with a value that is loaded again and
- * again from one address; or a clock. So a loop over data ends by itself, though the data may end
- * it early; a loop that reads the same place again does not, also when it is the inner one of two
- * that share their first block.
+ * A branch that decides whether a loop repeats counts as waiting under two conditions. Its inputs
+ * (through data, and through the branches that control their computation) include a plain load. And
+ * there is a path from the branch back to itself on which no input makes progress. Progress is a
+ * register computed from itself (i = i + 1, p = p->next), but not with a value that is loaded again
+ * and again from one address; or a clock. So a loop over data ends by itself, even if the data may
+ * end it early. A loop that reads the same address again does not, even as the inner one of two
+ * loops that share their first block.
  *
  * Loads from shared, local or parameter memory count only in loops that also call functions or load
  * from elsewhere: one thread may have read the flag and passed its value to the others.
  *
  * Dependences are a graph: a node for each register of the function and each instruction of the
  * loop, edges from registers to the instructions that write them and from instructions to the
- * registers that they read, or to the instruction before them in their block that wrote it. Parts
- * of it that are cyclic are the candidates for progress.
+ * registers that they read, or to the instruction before them in their block that wrote it. Cyclic
+ * parts of this graph are the candidates for progress.
  */
 #include "ptx/scc.h"
 #include "ptx/wait.h"
@@ -53,7 +53,7 @@ struct search {
     uint32_t from;
     bool is_counting;
     uint32_t *writer;    /* for each register: node of its last writer in a block */
-    uint32_t *writer_of; /* for each register: number of that block's visit */
+    uint32_t *writer_of; /* for each register: number of the visit that set writer */
     uint32_t n_visits;
 };
 

@@ -8,7 +8,7 @@
 enum weir_ptx_mask {
     WEIR_PTX_MASK_NONE,  /* the instruction has no mask */
     WEIR_PTX_MASK_ALL,   /* the constant for the whole warp */
-    WEIR_PTX_MASK_MET,   /* threads found before it in its basic block: none can have ended */
+    WEIR_PTX_MASK_MET,   /* threads found earlier in the same basic block: none can have ended */
     WEIR_PTX_MASK_OTHER, /* threads that may have ended */
 };
 

@@ -1,6 +1,6 @@
 /*
  * Lists of GPUs as Slurm and Weir write them: "0,2", by number, with commas and no blanks. This
- * code depends on neither.
+ * code needs neither Slurm nor the host.
  */
 #ifndef WEIR_SLURM_GPUS_H
 #define WEIR_SLURM_GPUS_H

@@ -1,4 +1,4 @@
-/* Rules, wishes, and the share that follows: a row for each argument of plugstack.conf. */
+/* A job's share, from the administrator's rules (plugstack.conf) and the user's wishes. */
 #include "slurm/share.h"
 
 #include <stdio.h>
@@ -247,7 +247,7 @@ enum weir_status weir_share_wish_check(const struct weir_share_wish *wish,
     return WEIR_OK;
 }
 
-/* The most memory that a job with this number of shards may have; 0: all. */
+/* Upper bound of the memory of a job with this number of shards; 0: no bound. */
 static uint64_t most_of(const struct weir_share_rules *rules, uint32_t shards)
 {
     uint64_t most = rules->max_mem_bytes;

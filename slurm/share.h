@@ -1,6 +1,6 @@
 /*
- * What a Slurm job may have of a node's GPU: the administrator's arguments in plugstack.conf, the
- * user's options, and what follows from both. This code does not depend on Slurm.
+ * Decides how much of a node's GPU a Slurm job gets, from the administrator's arguments in
+ * plugstack.conf and the user's options. This code does not depend on Slurm.
  */
 #ifndef WEIR_SLURM_SHARE_H
 #define WEIR_SLURM_SHARE_H
@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Which of a node's GPUs a job reaches: those that Slurm gave it, or all. */
+/* Which of a node's GPUs a job may use: those that Slurm gave it, or all. */
 enum weir_share_gpus { WEIR_SHARE_GPUS_SLURM, WEIR_SHARE_GPUS_ALL };
 
 /* Where a job's use of the GPU is written in Slurm's records: nowhere, or in its AdminComment. */

@@ -16,12 +16,12 @@
  *   slurmd's epilog        root, after the job's last step, however that ended: the tenant is
  *                          removed
  *
- * A tenant is named slurm-JOBID and its socket belongs to the job's user. Everything is checked
- * anew on the node: what srun and sbatch send is the user's. Nothing that a user does makes a hook
+ * A tenant is named slurm-JOBID and its socket belongs to the job's user. The node checks
+ * everything again, since a user can forge what srun and sbatch send. No act of a user makes a hook
  * of slurmstepd fail outside a task: for a batch job Slurm would take the node out of service.
  *
- * Slurm's daemons and commands export symbols of any name, and those win over a plugin's: all here
- * is static or hidden but for the hooks.
+ * All symbols but the hooks are static or hidden: Slurm's daemons and commands export many names,
+ * and theirs would win over a plugin's.
  */
 #include "host_backend/config/control.h"
 #include "slurm/gpus.h"
@@ -46,8 +46,8 @@ static struct weir_share_wish wish;
 static bool has_wish;
 
 /* Set in slurmstepd and read by its tasks, which are forked from it. */
-static bool is_ours;      /* the step's tasks get the job's tenant */
-static char problem[400]; /* otherwise the reason why the tasks do not start; "": there is none */
+static bool is_ours;               /* the step's tasks get the job's tenant */
+static char problem[400];          /* why the tasks must not start; "": they may */
 static char gpus[WEIR_GPUS_BYTES]; /* the tenant's devices; "": all devices of the host */
 
 #define PROBLEM(...) (void)snprintf(problem, sizeof(problem), __VA_ARGS__)
@@ -70,7 +70,7 @@ static const char *error_in(const struct weir_status_report *report)
 
 /* ---------------------------------------------------------------- the tenant */
 
-/* Did the existing tenant have this setting from the beginning? */
+/* Was the existing tenant made with this setting? */
 static bool has(const struct weir_status_report *report, const char *key, const char *value)
 {
     for (size_t i = 0; i < report->n_settings; i++) {
@@ -82,8 +82,8 @@ static bool has(const struct weir_status_report *report, const char *key, const 
     return false;
 }
 
-/* Compare sizes by their meaning, since they are written in several ways. Plain bytes have no unit
- * there. */
+/* Compare sizes as numbers, since one size has several spellings. The report writes bytes without a
+ * unit. */
 static bool has_memory(const struct weir_status_report *report, uint64_t bytes)
 {
     for (size_t i = 0; i < report->n_settings; i++) {
@@ -96,7 +96,7 @@ static bool has_memory(const struct weir_status_report *report, uint64_t bytes)
     return false;
 }
 
-/* Note the devices that the tenant was made with. */
+/* Remember the devices that the tenant was made with. */
 static void note_gpus(const struct weir_status_report *report)
 {
     for (size_t i = 0; i < report->n_settings; i++) {
@@ -153,7 +153,7 @@ static bool is_there(const char *name, const char *user)
 
 /* ---------------------------------------------------------------- the job's GPUs */
 
-/* Path where the prolog notes the job's GPUs. false: it is very long. */
+/* Path of the file in which the prolog notes the job's GPUs. false: the path is too long. */
 static bool note_path(uint32_t job, char path[PATH_MAX])
 {
     return snprintf(path, PATH_MAX, "%s/slurm/%u", rules.run_dir, job) < PATH_MAX;
@@ -259,7 +259,7 @@ static struct spank_option options[] = {
      on_option},
 };
 
-/* Needed for a job that asks for something, and on the node: the rules must be valid. */
+/* Read the plugin's arguments. On the node, and for a job with wishes, they must be valid. */
 static void read_rules(int argc, char **argv)
 {
     struct weir_diag diag = {0};
@@ -362,7 +362,7 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char **argv)
 
 #pragma GCC visibility pop
 
-/* The administrator's folder, or "guest" beside this plugin. */
+/* Find the guest library: in the administrator's folder, or in "guest" beside this plugin. */
 static bool guest_folder(char folder[PATH_MAX])
 {
     Dl_info self;
@@ -395,7 +395,7 @@ static bool add_library_path(spank_t spank, const char *folder)
     return spank_setenv(spank, "LD_LIBRARY_PATH", joined, 1) == ESPANK_SUCCESS;
 }
 
-/* A tenant's devices are counted from 0; Slurm says which of the node's devices a step has. */
+/* Slurm gives a step the node's device numbers; a tenant counts its own devices from 0. */
 static bool set_visible(spank_t spank)
 {
     char used[WEIR_GPUS_BYTES] = "";
@@ -507,7 +507,7 @@ int slurm_spank_task_exit(spank_t spank, int argc, char **argv)
 /* Runs for every job that has GPUs. A failure here would drain the node, so it never fails. */
 int slurm_spank_job_prolog(spank_t spank, int argc, char **argv)
 {
-    /* slurmd sets this for this hook and for scripts. */
+    /* slurmd sets this variable for its hooks and scripts. */
     const char *list = getenv("SLURM_JOB_GPUS");
     char path[PATH_MAX];
     uint32_t job;
@@ -537,7 +537,7 @@ static void remove_note(uint32_t job)
     }
 }
 
-/* Runs for every job: perhaps no step has lived long enough to note that there is a tenant. */
+/* Removes the tenant of any job, since the job's steps may have left no note of one. */
 int slurm_spank_job_epilog(spank_t spank, int argc, char **argv)
 {
     char name[WEIR_TENANT_NAME_BYTES];

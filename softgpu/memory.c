@@ -1,14 +1,14 @@
 /*
  * The map behind softgpu/memory.h.
  *
- * Writers, under one lock, copy the sorted array of ranges, change the copy, publish it and move
- * the generation on. Readers announce themselves in one of two counters (picked by the low bit of
- * `epoch`), read the published array and leave. A writer retires the old array by turning the
- * epoch and waiting until the counter of the old one is zero: no reader that began before can hold
- * it then. Readers never wait; writers wait for the few instructions that a search takes.
+ * Writers, under one lock, copy the sorted array of ranges, change the copy, publish it and
+ * increment the generation. Readers count themselves in one of two counters (chosen by the low bit
+ * of `epoch`), read the published array and leave. To free the old array, a writer changes the
+ * epoch and waits until the old epoch's counter is zero: then no earlier reader can hold the array.
+ * Readers never wait; writers wait for the few instructions of a search.
  *
- * R1: publishes a finished array; meets A1 in snapshot_enter().
- * R2: a reader has done with its array; meets A2 in wait_for_readers().
+ * R1: publishes a finished array; meets A1 in snapshot_enter(). R2: a reader has finished with its
+ * array; meets A2 in wait_for_readers().
  */
 #include "softgpu/memory.h"
 

@@ -51,8 +51,8 @@ static size_t list_settings(const struct request *r, char words[SETTINGS_MAX][80
     return n;
 }
 
-/* Ask the host, and print its complaints. WEIR_ERR_NOT_FOUND: for instance, it has no
- * such tenant. */
+/* Ask the host, and print its complaints. WEIR_ERR_NOT_FOUND: for example, the host has no such
+ * tenant. */
 static enum weir_status ask(const struct request *r, const char *action, bool quiet,
                             const char words[][80], size_t n_words)
 {
@@ -76,7 +76,6 @@ static enum weir_status ask(const struct request *r, const char *action, bool qu
     return status;
 }
 
-/* Make sure that the tenant exists with these settings. */
 static bool provide_tenant(const struct request *r)
 {
     char words[SETTINGS_MAX][80];
@@ -98,7 +97,7 @@ static bool provide_tenant(const struct request *r)
     return status == WEIR_OK;
 }
 
-/* Write the settings as libvirt keeps them: requested ones are new, all others stay. */
+/* Write the settings into the domain's metadata. Settings that were not requested stay. */
 static bool write_metadata(const struct request *r, struct weir_virt_domain *domain)
 {
     static const unsigned int places[] = {WEIR_VIRT_LIVE, WEIR_VIRT_CONFIG};
@@ -201,7 +200,7 @@ static bool has_memory_room(const struct request *r, struct weir_virt_domain *do
     return room;
 }
 
-/* Get the size of the memory's file, which exists since the tenant does. */
+/* Get the size of the shared memory's file, which the host makes with the tenant. */
 static bool measure_memory(struct request *r)
 {
     struct stat info;
@@ -221,7 +220,7 @@ static bool is_plain(const char *text)
     return !text || !strpbrk(text, "<>&'\"");
 }
 
-/* Find a setting that no tenant can have, before libvirt is asked anything. */
+/* Refuse a setting that no tenant can have before asking libvirt anything. */
 static bool settings_good(const struct request *r)
 {
     const struct {

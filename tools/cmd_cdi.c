@@ -1,4 +1,4 @@
-/* weir cdi: the CDI specification of the host that runs here, as that host writes it itself. */
+/* weir cdi: print the CDI specification that the host on this machine writes. */
 #include "container/cdi.h"
 #include "host_backend/config/control.h"
 #include "tools/ask.h"

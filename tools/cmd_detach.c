@@ -1,6 +1,6 @@
 /*
- * weir detach: take a tenant's device away from a virtual machine of libvirt, and its metadata with
- * it. The tenant itself stays: other guests may use it.
+ * weir detach: remove a tenant's device and metadata from a virtual machine of libvirt. The tenant
+ * itself stays: other guests may use it.
  */
 #include "host_backend/config/control.h"
 #include "tools/command.h"
@@ -12,8 +12,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Remove a channel's device from the machine that runs, or from the definition; counts the device,
- * also if a running machine keeps it. */
+/* Remove a channel's device from the running machine, or from the definition. The count includes a
+ * device that a running machine keeps. */
 static bool remove_device(struct weir_virt_domain *domain, const struct weir_channel_plan *plan,
                           bool live, unsigned int *ret_found, unsigned int *ret_kept)
 {
@@ -35,8 +35,8 @@ static bool remove_device(struct weir_virt_domain *domain, const struct weir_cha
     return good;
 }
 
-/* Remove everything that weir attach may have added. A vsock device with another CID was there
- * before. */
+/* Remove everything that weir attach may have added. A vsock device with another CID stays: weir
+ * attach did not add it. */
 static bool remove_all(struct weir_virt_domain *domain, const char *tenant, const char *run_dir,
                        bool live, unsigned int *ret_found)
 {
@@ -66,7 +66,7 @@ static bool remove_all(struct weir_virt_domain *domain, const char *tenant, cons
                live ? "the running machine was asked to let go of the device"
                     : "the machine's definition is without the device");
     }
-    /* A vsock device from before stays; the metadata made it the tenant's. */
+    /* A vsock device that weir attach did not add stays, without its tenant. */
     *ret_found += found + kept + (by_own_vsock ? 1 : 0);
     return good;
 }

@@ -1,4 +1,4 @@
-/* weir docker-args: what `docker run` needs to give a container a tenant, where there is no CDI. */
+/* weir docker-args: arguments with which `docker run` gives a container a tenant without CDI. */
 #include "container/cdi.h"
 #include "container/docker_args.h"
 #include "host_backend/config/control.h"
@@ -11,8 +11,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* A user who may not look into the host's folders still gets an answer: docker's daemon
- * may look. */
+/* A user who may not read the host's folders still gets an answer, since docker's daemon may read
+ * them. */
 static bool tenant_is_there(const char *run_dir, const char *tenant)
 {
     char folder[PATH_MAX], path[PATH_MAX + sizeof("/default.sock")];

@@ -1,10 +1,10 @@
 /*
- * weir doctor: look at everything that Weir needs, in the order in which it is needed, and say what
- * to do about what is missing.
+ * weir doctor: check everything that Weir needs, in the order of use, and say how to mend what is
+ * missing.
  *
- * Each check prints one line, "ok", "warning" or "problem", and under the last two what would mend
- * it. Exit status 1 if there is a problem. The guest library is tried in a child process, as a
- * program would use it, so that a broken one cannot take the doctor along.
+ * Each check prints one line that begins with "ok", "warning" or "problem". A remedy follows the
+ * last two. Exit status 1 if there is a problem. The guest library is tried in a child process, as
+ * a program would use it, so that a broken library cannot crash the doctor.
  */
 #include "base/clock.h"
 #include "host_backend/config/control.h"
@@ -52,7 +52,7 @@ static void check_limits(void)
     }
 }
 
-/* nvidia-smi, pynvml and NCCL use it; programs without them do not miss it. */
+/* Only nvidia-smi, pynvml, NCCL and the like need NVML. */
 static void check_nvml(const char *folder)
 {
     static const char file[] = "libnvidia-ml.so.1";
@@ -69,10 +69,10 @@ static void check_nvml(const char *folder)
 #ifdef WEIR_GUEST_TOOL
 #define LOOKS_AS_USERS true
 #else
-#define LOOKS_AS_USERS (geteuid() != 0) /* else weir_doctor_places() does, where a host is up */
+#define LOOKS_AS_USERS (geteuid() != 0) /* else weir_doctor_places() checks, if a host runs */
 #endif
 
-/* Are the files there, and to be loaded by users? */
+/* Do the files exist, and can users load them? */
 static bool check_files(void)
 {
     char path[PATH_MAX - 32], library[PATH_MAX], why[400];
@@ -94,7 +94,7 @@ static bool check_files(void)
 }
 
 #ifdef WEIR_GUEST_TOOL
-/* A guest has no driver: its loader is to find Weir's library. */
+/* A guest needs no driver, but its loader must find Weir's library. */
 static void check_driver(void)
 {
     char folder[PATH_MAX];
@@ -129,7 +129,7 @@ static void check_softgpu(void)
     }
 }
 
-/* Is a function one of the guest library? */
+/* Does this function belong to the guest library? */
 static bool is_ours(CUresult (*function)(int *))
 {
     char folder[PATH_MAX - 32], wanted[PATH_MAX], ours[PATH_MAX], found[PATH_MAX];
@@ -190,8 +190,8 @@ static const char *host_url(const char *run_dir, char *url, size_t bytes)
 }
 
 /*
- * The ways to a host that nobody has named, best first: print which one would be used, and why
- * those before it would not. Not printed if the socket of this machine is the only way.
+ * Print which way to a host a program would use if its user names no host, and why it would not use
+ * the better ones. Print nothing if this machine's socket is the only way.
  */
 static void print_routes(const char *url)
 {
@@ -211,7 +211,7 @@ static void print_routes(const char *url)
     }
 }
 
-/* A host whose tenants all have names has no default.sock: its programs say whose they are. */
+/* A host without the tenant "default" has no default.sock: each program must name its tenant. */
 static const char *tenant_url(const char *run_dir, const struct weir_status_report *report,
                               const char *url, char room[PATH_MAX])
 {
@@ -233,7 +233,7 @@ static const char *tenant_url(const char *run_dir, const struct weir_status_repo
     return room;
 }
 
-/* What /proc/PID/status says of a process. */
+/* What /proc/PID/status says about a process. */
 struct confinement {
     uid_t uid;
     bool capable; /* the process has capabilities, or could get some */
@@ -284,7 +284,7 @@ static void check_worker_user(const struct confinement *worker, const struct con
     }
 }
 
-/* Look at one worker, because all are made in the same way. */
+/* Check one worker only: the host starts all of them in the same way. */
 static void check_workers(const struct weir_status_report *report)
 {
     struct confinement worker, host;
@@ -325,7 +325,7 @@ static void map_workers(const struct weir_status_report *report)
     }
 }
 
-/* The host goes on without what it could not serve. */
+/* The host keeps running when it cannot open one of these services. */
 static void check_extras(const struct weir_status_report *report)
 {
     for (size_t i = 0; i < report->n_extras; i++) {
@@ -339,7 +339,7 @@ static void check_extras(const struct weir_status_report *report)
     }
 }
 
-/* Quotas are limits, no reservations. */
+/* Quotas reserve nothing, so their sum may exceed the device's memory. */
 static void check_memory(const struct weir_status_report *report)
 {
     if (report->memory_promised_pct > 100) {
@@ -350,8 +350,8 @@ static void check_memory(const struct weir_status_report *report)
     }
 }
 
-/* A host whose admin.sock was removed serves programs, and nobody can ask it. In a container there
- * is none, nor the other socket. */
+/* Without admin.sock a host still serves programs, but no command can reach it. A container has
+ * neither of the two sockets. */
 static void check_admin(const char *run_dir, enum weir_status status)
 {
     char path[PATH_MAX];
@@ -363,7 +363,7 @@ static void check_admin(const char *run_dir, enum weir_status status)
     }
 }
 
-/* Somebody may have replaced or removed the file since the host started from it. */
+/* Somebody may have replaced or removed the host's program file since the host started. */
 static void check_program(const struct weir_status_report *report)
 {
     char proc[40], exe[PATH_MAX];
@@ -372,7 +372,7 @@ static void check_program(const struct weir_status_report *report)
     exe[n > 0 ? n : 0] = 0;
     char *gone = strstr(exe, " (deleted)");
     if (!gone || strcmp(report->version, WEIR_VERSION) != 0) {
-        return; /* of another version check_version() has said it */
+        return; /* check_version() has already reported another version */
     }
     *gone = 0;
     bool there = access(exe, X_OK) == 0;
@@ -382,7 +382,7 @@ static void check_program(const struct weir_status_report *report)
                      "the host's program %s was %s", exe, there ? "replaced" : "removed");
 }
 
-/* An upgrade leaves a host alone that programs use. */
+/* An upgrade does not restart a host that programs use. */
 static void check_version(const struct weir_status_report *report)
 {
     bool same = weir_speaks_same(report);
@@ -474,8 +474,8 @@ static const char *check_host(const char *run_dir, const char *url, char room[PA
     return NULL;
 }
 
-/* Runs in the child, and calls what a program calls first. The exit status is the first CUresult
- * that is not 0. */
+/* Runs in the child and makes the calls that programs make first. The exit status is the first
+ * CUresult that is not 0. */
 static int probe_guest(const char *library, const char *url)
 {
     setenv("WEIR_HOST", url, 1);

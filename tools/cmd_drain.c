@@ -8,7 +8,7 @@
 
 #define LOOK_MS 500
 
-/* Say how many programs run, and with wait until none does. The host's end is theirs. */
+/* Print how many programs run; with `wait`, until none does or the host ends. */
 static int follow(const char *run_dir, const char *tenant, bool wait)
 {
     char before[256] = "";

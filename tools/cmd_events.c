@@ -1,4 +1,4 @@
-/* weir events: what happened on the host lately, or from now on, a line each. */
+/* weir events: print recent events of the host, or follow new ones, one a line. */
 #include "base/text.h"
 #include "host_backend/config/status_text.h"
 #include "tools/ask.h"
@@ -75,7 +75,7 @@ static struct weir_status_report *ask(const struct wish *wish, int *ret_exit)
     return weir_ask("events", wish->run_dir, words, 1, -1, ret_exit);
 }
 
-/* Of the present events to show, print only the last n, and then those that follow. */
+/* Print only the last n of the matching events, and then new ones. */
 static int skip_to_last(struct wish *wish, long long n)
 {
     int exit_status = WEIR_EXIT_OK;
@@ -139,7 +139,7 @@ static int show(struct wish *wish)
 static int follow(struct wish *wish)
 {
     struct weir_status_report *report = NULL;
-    /* A host that is stopped would be followed in silence. */
+    /* Following a stopped host would never print anything. */
     enum weir_status status = weir_control_status(wish->run_dir, &report);
     weir_status_report_destroy(report);
     if (status == WEIR_OK) {

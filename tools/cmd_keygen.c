@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Never over an existing file: a lost secret key cannot be made again. */
+/* Never overwrite a file: a lost secret key cannot be made again. */
 static bool write_key(const char *path, const char *key, mode_t mode)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);

@@ -1,4 +1,4 @@
-/* weir policy: which scheduling policies a running host has, and give it others. */
+/* weir policy: show or change the scheduling policies of a running host. */
 #include "host_backend/config/status_text.h"
 #include "sched/policy.h"
 #include "tools/ask.h"

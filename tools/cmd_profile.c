@@ -1,4 +1,4 @@
-/* `weir profile`: `weir run`, with a profile of the program by Weir's libcupti (WEIR_PROFILE). */
+/* `weir profile`: `weir run`, while Weir's libcupti profiles the program (WEIR_PROFILE). */
 #include "tools/command.h"
 
 #include <limits.h>
@@ -9,7 +9,7 @@
 
 #define DEFAULT_FILE "weir-profile.%p.json"
 
-/* Name the file for the program, which may change its folder. */
+/* Pass an absolute path, because the program may change its directory. */
 static bool set_file(const char *file)
 {
     char folder[PATH_MAX], path[2 * PATH_MAX];

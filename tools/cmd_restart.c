@@ -1,7 +1,7 @@
 /*
- * weir restart: have the service restarted; programs go on. The packages ask for it after an
- * upgrade, so the host may be of an older version: one without a keeper restarts when no program
- * runs, and one that knows no such request is left as it is where programs run.
+ * weir restart: restart the service while its programs go on. The packages run it after an upgrade,
+ * so the host may be older: one without a keeper restarts once no program runs, and one that does
+ * not know the request is left alone while programs run.
  */
 #include "base/clock.h"
 #include "tools/ask.h"
@@ -12,12 +12,11 @@
 #include <string.h>
 
 #define LOOK_MS 100
-/* How long a host may take to end: it answers its clients first. One without a keeper goes on
- * longer if it waits for programs. */
+/* How long a host may take to answer its clients and end. A host without a keeper takes longer if
+ * it waits for programs. */
 #define KNOWS_NS   (10 * WEIR_NS_PER_S)
 #define RESTART_NS (90 * WEIR_NS_PER_S) /* as TimeoutStartSec of systemd */
 
-/* Follow a host that has taken the request. */
 static int follow(const char *run_dir, unsigned long long old_pid)
 {
     uint64_t since_ns = weir_clock_now_ns();
@@ -51,7 +50,7 @@ static int follow(const char *run_dir, unsigned long long old_pid)
     }
 }
 
-/* The host is of a version before weir restart. */
+/* The host is too old to know weir restart. */
 static int leave(const struct weir_status_report *report)
 {
     char names[256];

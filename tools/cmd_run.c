@@ -26,8 +26,8 @@ static const char *name_or_environment(const char *given, const char *variable)
     return given ? given : getenv(variable);
 }
 
-/* Say why a tenant's socket is not there, if its folder is a host's; false: there is no host. This
- * user may not be allowed to ask it. */
+/* Say why a tenant's socket is missing, if the folder belongs to a host; false: there is no host.
+ * This user may not be allowed to ask the host. */
 static bool complain_of_missing(const char *path, const char *tenant)
 {
     char run_dir[PATH_MAX];
@@ -88,8 +88,8 @@ static bool host_good(const char *host)
     return !problem;
 }
 
-/* Is there such a name? One that cannot be looked up now may be found later, for instance while a
- * machine starts; one that does not exist will not. */
+/* Can this host name exist? If the lookup only fails for now, as while a machine starts, the answer
+ * is yes. */
 static bool name_there(const char *host)
 {
     char name[256];
@@ -132,7 +132,7 @@ static bool key_good(const char *option, const char *text_or_path)
     return status == WEIR_OK;
 }
 
-/* Over tcp both keys are needed, and the public one beside the secret one. */
+/* A tcp connection needs both keys, and the public key must lie beside the secret one. */
 static bool keys_good(const char *host, const char *key, const char *server_key)
 {
     const char *place;
@@ -168,7 +168,7 @@ static bool set_library_path(const char *folder)
     return set;
 }
 
-/* What a share on demand is asked for with: by options, and by variables as in containers. */
+/* The requests for a share on demand, from options and, as in containers, from variables. */
 struct wishes {
     const char *values[WISHES_MAX]; /* one for each of weir_request_names */
     bool any;
@@ -184,8 +184,8 @@ static bool wants_share(const struct wishes *w)
     return wants;
 }
 
-/* Is this a container whose engine has read the variables? It has a socket, and not a host's run
- * directory. */
+/* Has a container's engine read the variables already? Then there is a socket, but no run directory
+ * of a host. */
 static bool is_answered(const char *run_dir)
 {
     static const char *const files[] = {"default.sock", "admin.sock", WEIR_CONTROL_NEW_SOCKET};
@@ -226,7 +226,7 @@ static bool take_environment(struct wishes *w, const char *run_dir)
     return true;
 }
 
-/* What is asked for is there: programs that this one starts through weir run do not ask again. */
+/* The share exists now, so another weir run inside the program must not ask for one again. */
 static void forget_environment(void)
 {
     for (size_t i = 0; i < WISHES_MAX; i++) {
@@ -345,7 +345,7 @@ int weir_cmd_run(int argc, char **argv)
     } else if (!host && !tenant && !run_dir) {
         host = getenv("WEIR_HOST");
     }
-    const char *meant = NULL; /* the tenant, if the host is only given by its folder */
+    const char *meant = NULL; /* the tenant, if the user gave only the host's folder */
     if (!host || !*host) {
         meant = tenant ? tenant : "default";
         snprintf(url, sizeof(url), "ipc://%s/%s.sock",

@@ -1,4 +1,4 @@
-/* weir sim: a load, recorded or made up, on a model of a GPU under the scheduler's policies. */
+/* weir sim: run a recorded or invented load on a model of a GPU, with the host's scheduler. */
 #include "base/clock.h"
 #include "sched/sim/metrics.h"
 #include "sched/sim/replay.h"
@@ -48,7 +48,7 @@ static void on_hold(void *user, const struct weir_sim_hold *hold)
 static void on_record(void *user, const struct weir_sched_record *record)
 {
     struct listeners *l = user;
-    /* This thread is both ends of the ring, so it makes room when room is needed. */
+    /* This thread writes the ring and also reads it, so it must empty a full ring itself. */
     static uint32_t since_flush;
     (void)weir_sched_trace_put(l->trace, record);
     if (++since_flush >= RING_RECORDS / 4) {
@@ -235,7 +235,6 @@ static void name_policies(const struct weir_policy_set *set, char *ret_text, siz
     }
 }
 
-/* Run the same load with other settings, too. */
 static bool compare(const struct wish *wish, const struct weir_sim_load *load,
                     const struct weir_sim_params *params)
 {
@@ -281,7 +280,7 @@ static bool simulate(const struct wish *wish, const struct weir_sim_gpu_params *
     return is_good;
 }
 
-/* Are the decisions the same? Exit status 1 if not. */
+/* Replay a trace. Exit status 1 if decisions differ. */
 static bool replay(const struct wish *wish, const struct weir_policy_set *policies,
                    const void *data, uint64_t bytes)
 {

@@ -1,5 +1,5 @@
-/* weir stats: what guests' calls did, by function, and what became of their kernels; or how good
- * predictions are. Tables or JSON lines. */
+/* weir stats: count guests' calls by function and their kernels by form, or show how good the
+ * predictions are, as tables or JSON lines. */
 #include "base/guess.h"
 #include "base/text.h"
 #include "host_backend/config/status_text.h"
@@ -165,7 +165,6 @@ static void print_json(const struct weir_status_counted *session,
     printf("}\n");
 }
 
-/* Print the runs of each device, after the sessions. */
 static void show_runs(const struct weir_status_report *report, bool json)
 {
     for (size_t first = 0, n; first < report->n_runs; first += n) {
@@ -235,7 +234,7 @@ static size_t show(const struct weir_status_report *report, const struct wish *w
         }
         shown++;
     }
-    /* For a session or tenant that was named and does not exist, the caller complains. */
+    /* If the user named a session or tenant that does not exist, the caller complains. */
     if (!shown && !wish->session && !wish->tenant && !(wish->json && report->n_runs)) {
         printf(wish->json ? "{\"sessions\":0}\n" : "(no sessions)\n");
     }
@@ -245,8 +244,7 @@ static size_t show(const struct weir_status_report *report, const struct wish *w
     return shown;
 }
 
-/* Does the tenant exist? One without sessions is fine; a name that does not exist is a typing
- * error. */
+/* Does the tenant exist? A tenant may have no sessions, but an unknown name is a typing error. */
 static bool tenant_is_there(const char *run_dir, const char *tenant)
 {
     static const char *const words[] = {"status"};
@@ -270,7 +268,7 @@ static bool tenant_is_there(const char *run_dir, const char *tenant)
     return there;
 }
 
-/* No session was shown: is that fine, or does a named session or tenant not exist? */
+/* No session was shown: is that an error, because the user named an unknown session or tenant? */
 static bool nothing_is_good(const char *run_dir, const struct wish *wish)
 {
     if (wish->tenant && !tenant_is_there(run_dir, wish->tenant)) {

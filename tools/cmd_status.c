@@ -26,7 +26,7 @@ static void print_workers(const struct weir_status_report *report)
     }
 }
 
-/* Width of a column of tenants' names: none is cut, so the columns behind it stand in line. */
+/* Width of the column of tenants' names: as wide as the longest name. */
 static int name_width(const struct weir_status_report *report, int least)
 {
     size_t width = (size_t)least;
@@ -58,7 +58,6 @@ static void print_tenants(const struct weir_status_report *report)
     }
 }
 
-/* Print what an operator must know of the host as a whole. */
 static void print_host(const struct weir_status_report *report)
 {
     printf("weir %s, pid %llu, up %.0f s, %s, %llu kept memory handles\n", report->version,

@@ -1,4 +1,4 @@
-/* weir suspend: programs' device memory goes to host memory, and they wait. */
+/* weir suspend: move programs' device memory to host memory, and make the programs wait. */
 #include "tools/ask.h"
 #include "tools/command.h"
 
@@ -15,7 +15,7 @@ static bool is_meant(const struct weir_status_session *s, const char *tenant, co
     return strcmp(s->tenant, tenant) == 0 && (!session || s->id == strtoull(session, NULL, 10));
 }
 
-/* Wait until all that were meant are suspended, and say which are. */
+/* Wait until all requested programs are suspended, and print which are. */
 static int follow(const char *run_dir, const char *tenant, const char *session)
 {
     for (int ms = 0;; ms += LOOK_MS) {

@@ -82,7 +82,7 @@ static void print_settings(const struct weir_status_report *report)
         const struct weir_status_setting *s = &report->settings[i];
         printf("%-12s %-24s ", s->key, shown(s->value));
         if (strcmp(s->value, s->base) != 0 && t && strcmp(s->origin, t->source) == 0) {
-            /* This is a share on demand whose settings were divided. */
+            /* This share on demand got less than it asked for. */
             printf("of the %s that were asked for", s->base);
         } else if (strcmp(s->value, s->base) != 0) {
             printf("by %s, until the host ends; %s: %s", s->origin, t ? t->source : "before",
@@ -327,7 +327,7 @@ static int show_main(int argc, char **argv)
                : exit_status;
 }
 
-/* What an action does, its keys, and their words; bash's completion reads them there. */
+/* The help of an action: what it does, its keys and their meanings. Bash's completion reads it. */
 static const char *with_keys(const char *about, bool live_only, char room[1024])
 {
     FILE *out = fmemopen(room, 1024, "w");

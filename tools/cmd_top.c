@@ -1,9 +1,9 @@
 /*
- * weir top: what each device, tenant and process gets, second by second.
+ * weir top: show what each device, tenant and process gets, refreshed every second.
  *
- * Two reports of the host are a frame: rates are differences, and a share is a tenant's part of
- * what all got between them. On a terminal the frame stays in place; elsewhere, and with --batch,
- * frames follow each other as text. Keys: q ends, s sorts by the next column.
+ * A frame shows the difference between two reports of the host: rates, and each tenant's share of
+ * the time that all tenants got. On a terminal the frame stays in place; elsewhere, and with
+ * --batch, frames follow each other as text. Keys: q ends, s sorts by the next column.
  */
 #include "host_backend/config/status_text.h"
 #include "tools/ask.h"
@@ -110,7 +110,7 @@ static enum key wait_for(uint64_t due_ms, bool in_place)
 static enum weir_status show(struct wish *wish, const struct weir_top_screen *screen,
                              struct weir_status_report *before)
 {
-    struct weir_status_report *now = NULL; /* report of the last frame, with `before` */
+    struct weir_status_report *now = NULL; /* report that the last frame showed against `before` */
     uint64_t due_ms = monotonic_ms() + (uint64_t)wish->interval_ms;
     enum weir_status status = WEIR_OK;
     for (long long i = 0; wish->frames == 0 || i < wish->frames;) {
@@ -136,7 +136,7 @@ static enum weir_status show(struct wish *wish, const struct weir_top_screen *sc
             status = WEIR_ERR_NO_MEMORY;
         }
         if (status != WEIR_OK || ferror(stdout)) {
-            break; /* the host has ended, or the reader of the output has */
+            break; /* the host or the reader of the output has ended */
         }
         i++;
     }
@@ -228,7 +228,7 @@ static bool is_terminal(void)
     return isatty(STDOUT_FILENO) && kind && strcmp(kind, "dumb") != 0;
 }
 
-/* https://no-color.org: set and not empty. */
+/* As https://no-color.org says: the variable is set and not empty. */
 static bool is_colourless(void)
 {
     const char *none = getenv("NO_COLOR");

@@ -1,4 +1,4 @@
-/* weir trace: scheduling that was recorded from a running host or made up, shown and explained. */
+/* weir trace: record, invent, show and explain traces of the scheduler. */
 #include "sched/trace/trace.h"
 #include "tools/ask.h"
 #include "tools/command.h"

@@ -1,7 +1,7 @@
 /*
- * weir why: how long a tenant's programs ran and waited, for which cause and for whom.
+ * weir why: show how long a tenant's programs ran and waited, why, and for which tenant.
  *
- * It asks at the tenant's own socket, twice: the difference is what happened lately.
+ * It asks the tenant's own socket twice and shows the difference.
  */
 #include "base/text.h"
 #include "host_backend/config/status_text.h"
@@ -18,7 +18,7 @@
 
 #define TIMEOUT_NS 5000000000u
 
-/* Not those of the scheduler, which the command of a guest does not have. */
+/* Not the scheduler's own table: a guest's `weir` is built without the scheduler. */
 static const struct {
     const char *word, *text;
 } causes[] = {
@@ -91,7 +91,7 @@ static bool is_of(const struct weir_status_wait *w, const struct weir_status_ses
     return w->session != 0 && w->session == s->id && w->worker == s->worker;
 }
 
-/* The same wait in the report before; 0: it was not there. */
+/* The time of the same wait in the earlier report; 0 if that report lacks it. */
 static uint64_t before_ns(const struct weir_status_report *before, const struct weir_status_wait *w)
 {
     for (size_t i = 0; i < before->n_waits; i++) {
@@ -110,13 +110,13 @@ static uint64_t since(uint64_t now, uint64_t before)
     return now > before ? now - before : 0;
 }
 
-/* Is it a wait for others, and not for the tenant's own work? */
+/* Is this a wait for other tenants, and not for the tenant's own work? */
 static bool is_for_others(const struct weir_status_wait *w)
 {
     return strcmp(w->cause, "own") != 0;
 }
 
-/* Multiprocessor time as time of all SMs. */
+/* Convert SM time into time of the whole device. */
 static double device_s(const struct weir_status_report *report, uint64_t sm_ns)
 {
     uint32_t sms = report->n_devices && report->devices[0].sms ? report->devices[0].sms : 1;
@@ -194,7 +194,7 @@ static void print_session(const struct weir_status_report *before,
     }
 }
 
-/* Have programs of this name ended, or do their sessions say all of it? */
+/* Have programs of this name ended, so that live sessions do not show all of the time? */
 static bool have_ended(const struct weir_status_report *report, const struct weir_status_program *p)
 {
     uint64_t sm_ns = 0;
@@ -205,7 +205,7 @@ static bool have_ended(const struct weir_status_report *report, const struct wei
     return sm_ns < p->sm_ns;
 }
 
-/* Programs by name, those that are gone included. */
+/* Print programs by name, including those that have ended. */
 static void print_all(const struct weir_status_report *before, const struct weir_status_report *now)
 {
     for (size_t k = 0; k < now->n_programs; k++) {

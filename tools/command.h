@@ -10,7 +10,7 @@
 #define WEIR_EXIT_OK          0
 #define WEIR_EXIT_FAILED      1
 #define WEIR_EXIT_USAGE       2
-#define WEIR_EXIT_UNUSED      3 /* of weir restart: an older host that no program uses */
+#define WEIR_EXIT_UNUSED      3 /* weir restart: the host is older and no program uses it */
 #define WEIR_EXIT_CANNOT_EXEC 126
 #define WEIR_EXIT_NO_PROGRAM  127
 
@@ -25,7 +25,7 @@ typedef int (*weir_command_fn)(int argc, char **argv);
 struct weir_option {
     const char *name;  /* without "--" */
     const char *value; /* placeholder of its value in the help; NULL: a flag */
-    const char *help;  /* NULL: the name is not in the help; it only says what replaces it */
+    const char *help;  /* NULL: not in the help: an old option that only names its replacement */
     /* Where the value goes: *text for an option with a value (borrowed from argv), *flag for one
      * without. */
     const char **text;

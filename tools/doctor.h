@@ -1,6 +1,6 @@
 /*
- * The parts of weir doctor: how a check is told, how things are seen by other users, and what is
- * looked at on a host. All functions: @thread main
+ * The parts of weir doctor: reporting a check, looking at files as another user, and checking a
+ * host. All functions: @thread main
  */
 #ifndef WEIR_TOOLS_DOCTOR_H
 #define WEIR_TOOLS_DOCTOR_H
@@ -28,11 +28,11 @@ void weir_doctor_mend_at(const char *kind, const char *remedy, const char *where
 /** Print the last line. @return the exit status */
 int weir_doctor_end(void);
 
-/* doctor_eyes.c: what another user sees. Only root can look so; for others it is their own view. */
+/* doctor_eyes.c: what another user can reach, tried as that user by root only. */
 
 struct weir_eyes {
     char whose[80]; /* for people: "user ann" */
-    char name[64];  /* whose groups they have; "": no groups but gid */
+    char name[64];  /* name of the user whose groups count; "": only gid */
     uid_t uid;
     gid_t gid;
 };

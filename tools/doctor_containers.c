@@ -1,9 +1,9 @@
 /*
- * What containers need of a host: a CDI file that says what is true now, where engines look, and a
- * hook that they can execute; and each tenant's folder with its socket.
+ * Checks what containers need of a host: a current CDI file where engines look, a hook that engines
+ * can execute, and each tenant's folder with its socket.
  *
- * The file is compared with what the host would write. Where it differs, the differences that
- * people can understand are told; the rest is told as one.
+ * The CDI file is compared with what the host would write now. Differences that people can
+ * understand are reported one by one, the rest as one.
  */
 #include "container/cdi.h"
 #include "host_backend/config/config.h"
@@ -39,7 +39,7 @@ static char *read_file(const char *path)
     return text;
 }
 
-/* The path of the host's file: its command line wins. false: it serves no containers. */
+/* Find the host's CDI file: its command line wins. false: it serves no containers. */
 static bool find_file(const struct weir_status_report *report,
                       const struct weir_host_config *config, char path[PATH_MAX])
 {
@@ -65,7 +65,7 @@ static bool find_file(const struct weir_status_report *report,
     return path[0] && strcmp(path, "none") != 0;
 }
 
-/* Take the next value of a key out of a file that the host wrote; NULL: there is no more. */
+/* Read a key's next value from a file that the host wrote; NULL: there is none left. */
 static const char *next_value(const char *at, const char *key, char value[PATH_MAX])
 {
     char quoted[40];
@@ -78,7 +78,7 @@ static const char *next_value(const char *at, const char *key, char value[PATH_M
     return at;
 }
 
-/* Do all files exist that it wants mounted, and executed? */
+/* Do all files exist that the CDI file mounts or executes? */
 static size_t check_sources(const char *text, const char *path)
 {
     static const char *const keys[] = {"hostPath", "path"};
@@ -184,7 +184,7 @@ static void check_file(const struct weir_status_report *report, const char *path
     free(text);
 }
 
-/* Another file with the same devices: engines refuse a device that two files of a folder have. */
+/* Find other files with the same devices: engines refuse a device that two files define. */
 static void check_others(const char *path)
 {
     char own[PATH_MAX], other[PATH_MAX];
@@ -216,7 +216,7 @@ static void check_others(const char *path)
     }
 }
 
-/* Do engines look into the file's folder, by themselves or because somebody told them? */
+/* Do engines look into the file's folder, by default or by their configuration? */
 static void check_place(const char *path)
 {
     static const char *const settings[] = {"/etc/containers/containers.conf",
@@ -255,7 +255,7 @@ static void check_hook(void)
     }
     const char *const argv[] = {path, NULL};
     weir_eyes_of_anybody(0, &anybody);
-    /* Without arguments it complains, and ends with 1. */
+    /* Without arguments the hook complains and ends with 1. */
     int status = weir_doctor_run(&anybody, argv, HOOK_S, text, sizeof text);
     if (status != 1 && status != 126) {
         weir_doctor_mend_at("problem", "chmod a+rx, or install Weir whole:", path,
@@ -264,7 +264,7 @@ static void check_hook(void)
     }
 }
 
-/* The folder that is mounted into containers. Any user of a container uses what lies in it. */
+/* Check the folder that is mounted into containers, which any user there must be able to use. */
 static bool check_tenant(const struct weir_status_report *report, const char *tenant)
 {
     char folder[PATH_MAX], path[PATH_MAX + 16];

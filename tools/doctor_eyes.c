@@ -1,6 +1,6 @@
 /*
- * What another user sees: a child becomes that user and looks. Modes, access lists, groups and
- * mounts then count as for the user's programs, which no look at modes from outside can promise.
+ * Finds out what another user can reach: a child becomes that user and tries. So modes, access
+ * lists, groups and mounts count as they do for the user's programs.
  */
 #include "tools/doctor.h"
 
@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 #define NOBODY 65534 /* Linux's overflow user: it owns no files of anybody's */
-/* Exit status of a child that cannot become the user, as in a user namespace that has not all of
- * them: then nothing is known, and nothing is found. */
+/* Exit status of a child that cannot become the user, as in a user namespace without that user. The
+ * check then reports nothing. */
 #define BLIND 126
 
 bool weir_eyes_of(const char *user, struct weir_eyes *ret_eyes)
@@ -67,7 +67,7 @@ static bool become(const struct weir_eyes *eyes)
            setgid(eyes->gid) == 0 && setuid(eyes->uid) == 0;
 }
 
-/* The first folder of a path that may not be passed; "": there is none. */
+/* Find the first folder of a path that the user may not enter; "": there is none. */
 static void find_closed(const char *path, char closed[PATH_MAX])
 {
     for (const char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
@@ -79,7 +79,7 @@ static void find_closed(const char *path, char closed[PATH_MAX])
     closed[0] = 0;
 }
 
-/* Read a child's words to their end, and wait for it. */
+/* Read a child's output to its end, and wait for the child. */
 static int collect(pid_t child, int fd, char *text, size_t bytes)
 {
     size_t used = 0;
@@ -98,7 +98,7 @@ static int collect(pid_t child, int fd, char *text, size_t bytes)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Start a child with these eyes whose standard output is the pipe. 0: this is the child. */
+/* Start a child as this user, with its standard output in a pipe. 0: this is the child. */
 static pid_t look(const struct weir_eyes *eyes, int *ret_fd)
 {
     int ends[2];
@@ -155,10 +155,10 @@ bool weir_eyes_load(const struct weir_eyes *eyes, const char *library, char *why
         _exit(error ? 1 : 0);
     }
     if (child < 0) {
-        return true; /* other checks say that there are no processes */
+        return true; /* other checks report a machine that cannot fork */
     }
     int status = collect(child, fd, why, bytes);
-    if (status < 0) { /* a file that was cut off behind its header */
+    if (status < 0) { /* the library's file is truncated behind its header */
         snprintf(why, bytes, "a process that loads it crashes");
     }
     return status == 0 || status == BLIND;

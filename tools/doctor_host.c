@@ -1,4 +1,4 @@
-/* What weir doctor looks at on a host: one that runs, and one that does not start. */
+/* Checks of weir doctor on a host that runs, and on one that does not start. */
 #include "host_backend/config/config.h"
 #include "tools/command.h"
 #include "tools/doctor.h"
@@ -70,7 +70,6 @@ void weir_doctor_host(const struct weir_status_report *report)
     free(config);
 }
 
-/* Show the last lines of a text that say something. */
 static void show_lines(const char *text, const char *only, const char *remedy, const char *said_by)
 {
     const char *lines[SHOWN_MAX];
@@ -98,7 +97,7 @@ static void show_lines(const char *text, const char *only, const char *remedy, c
 /* Would the host start? */
 static void check_start(const char *run_dir)
 {
-    /* The service does not start without its file. */
+    /* The service does not start without its configuration file. */
     bool service = access(SERVICE_CONFIG, F_OK) == 0 || access(SERVICE_UNIT, F_OK) == 0;
     const char *config = !run_dir && service ? SERVICE_CONFIG : NULL;
     const char *argv[10] = {"/proc/self/exe", "serve", "--check"};

@@ -1,7 +1,7 @@
 /*
- * What programs of users need of the machine: the library, the run directory, the sockets. Each is
- * looked at with the eyes of those who are to use it: the user that a tenant names, the members of
- * its socket's group, or everybody, as the socket's mode says.
+ * Checks what users' programs need on the machine: the library, the run directory, the sockets.
+ * Each is tried as the users who need it: the user that a tenant names, the members of its socket's
+ * group, or anybody, as the socket's mode says.
  */
 #include "container/edits.h"
 #include "host_backend/config/config.h"
@@ -39,7 +39,7 @@ static void add_eyes(struct view *view, const struct weir_eyes *eyes)
     }
 }
 
-/* May these users do it? Else tell them apart from everybody else, and where it is closed. */
+/* May these users do it? If not, report which users, and which folder keeps them out. */
 static bool is_open(const struct weir_eyes *eyes, const char *path, const char *what)
 {
     char closed[PATH_MAX];
@@ -60,9 +60,8 @@ static bool is_open(const struct weir_eyes *eyes, const char *path, const char *
 }
 
 /*
- * Look at a socket for people of a tenant, or whoever may ask for a share.
- * @param user  whose it is by weir.toml, or "".
- * @param mode  that the host gives it where it is nobody's.
+ * Check a tenant's socket, or the one that gives shares on demand. @param user its owner by
+ * weir.toml, or "". @param mode mode that the host gives a socket without an owner.
  */
 static bool check_socket(struct view *view, const char *path, const char *what, const char *user,
                          mode_t mode)
@@ -114,7 +113,7 @@ static bool check_socket(struct view *view, const char *path, const char *what, 
     return is_open(&eyes, path, what);
 }
 
-/* The folder itself, which the host makes so that all pass; those above it count for who is to. */
+/* Check the folder itself, which all may enter. Those above it are checked for each user. */
 static bool check_folder(const char *path, mode_t needs, const char *what, const char *remedy)
 {
     struct stat info;
@@ -171,8 +170,8 @@ static void check_shares(struct view *view)
     }
 }
 
-/* The sockets at which QEMU connects, each for the user that QEMU runs as. Nobody connects to look:
- * the host would take that for a machine. */
+/* Check the sockets to which QEMU connects, as the user that QEMU runs as. The check does not
+ * connect: the host would take it for a virtual machine. */
 static void check_machines(struct view *view)
 {
     const struct weir_status_report *report = view->report;
@@ -209,7 +208,7 @@ static void check_machines(struct view *view)
     }
 }
 
-/* Can all of them load the library? Where there are only root's programs, it is a warning. */
+/* Can all users load the library? If only root runs programs, a failure is a warning. */
 static void check_library(struct view *view)
 {
     static const char *const files[] = {"libcuda.so.1", "libnvidia-ml.so.1"};
@@ -220,7 +219,7 @@ static void check_library(struct view *view)
     if (!weir_path_guest_lib(folder, sizeof folder)) {
         return;
     }
-    weir_eyes_of_anybody(0, &anybody); /* of containers, too, where any user may be */
+    weir_eyes_of_anybody(0, &anybody); /* containers may run their programs as any user */
     add_eyes(view, &anybody);
     for (size_t i = 0; i < view->n_eyes; i++) {
         for (size_t k = 0; k < 2; k++) {
@@ -232,7 +231,7 @@ static void check_library(struct view *view)
     }
 }
 
-/* May they have managed memory that moves (docs/design/managed.md)? */
+/* May users' programs have managed memory that migrates (docs/design/managed.md)? */
 static void check_managed(const struct view *view)
 {
     FILE *setting = fopen("/proc/sys/vm/unprivileged_userfaultfd", "re");

@@ -1,4 +1,4 @@
-/* What workers, remote machines, virtual machines, Prometheus, MPS and Slurm need of a host. */
+/* Checks what workers, remote and virtual machines, Prometheus, MPS and Slurm need of a host. */
 #include "host_backend/config/config.h"
 #include "host_backend/config/file_cache.h"
 #include "host_backend/config/program_path.h"
@@ -20,11 +20,11 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define SHM_LEAST  (1u << 20) /* less is full: how much machines will need is not known here */
+#define SHM_LEAST  (1u << 20) /* less free space counts as full */
 #define MPS_NAME   "nvidia-cuda-mps-control"
 #define COMPILER_S 5 /* for its version */
 
-/* Does somebody listen at "ADDRESS:PORT" of this machine? Also where that cannot be told. */
+/* Does a program listen at "ADDRESS:PORT" of this machine? true also if unknown. */
 static bool listens(const char *address)
 {
     char host[128];
@@ -55,7 +55,7 @@ static bool listens(const char *address)
     return there;
 }
 
-/* Has the host said itself that this does not work? Then that line is enough. */
+/* Has the host itself reported that this does not work? Then one report is enough. */
 static bool is_told(const struct weir_status_report *report, const char *extra)
 {
     for (size_t i = 0; i < report->n_extras; i++) {
@@ -84,7 +84,7 @@ static void check_port(const struct weir_status_report *report, const char *extr
     }
 }
 
-/* A secret key is for the host alone. */
+/* Only the host may be able to read a secret key. */
 static void check_key(const char *path)
 {
     struct stat info;
@@ -113,7 +113,7 @@ static void check_remote(const struct weir_status_report *report,
     }
 }
 
-/* libvirt's sockets, of one daemon for all, or of one for QEMU. */
+/* Look for the socket of libvirtd, or of virtqemud, its daemon for QEMU alone. */
 static bool has_libvirt(void)
 {
     static const char *const paths[] = {"/run/libvirt/libvirt-sock-ro",
@@ -150,7 +150,7 @@ static void check_libvirt(const struct weir_status_report *report,
     }
 }
 
-/* Does the daemon with its pipe in this folder run? NVIDIA's writes its pid beside it. */
+/* Does the MPS daemon of this folder run? It writes its pid beside its pipe. */
 static bool mps_runs(const char *folder)
 {
     char path[PATH_MAX + 64];
@@ -167,7 +167,7 @@ static bool mps_runs(const char *folder)
     return weir_doctor_has_process(MPS_NAME, 0);
 }
 
-/* A daemon that was killed leaves its pipe: CUDA programs then fail in place of doing without. */
+/* A killed MPS daemon leaves its pipe; CUDA programs then fail instead of running without MPS. */
 static void check_mps(const struct weir_host_config *config)
 {
     const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
@@ -230,7 +230,7 @@ static void check_plugin(char *line, const char *conf, const char *run_dir)
     }
 }
 
-/* By "required" Slurm starts no job without the plugin. */
+/* If plugstack.conf says "required", Slurm starts no job without the plugin. */
 static void check_slurm(const struct weir_status_report *report)
 {
     static const char *const files[] = {"/etc/slurm/plugstack.conf",
@@ -247,7 +247,7 @@ static void check_slurm(const struct weir_status_report *report)
     }
 }
 
-/* The next worker loads the driver that this one has. */
+/* The next worker must load the same driver as this one. */
 static void check_driver(const struct weir_status_report *report, const struct weir_eyes *worker)
 {
     const char *driver = report->n_workers ? report->workers[0].driver : "";
@@ -258,7 +258,7 @@ static void check_driver(const struct weir_status_report *report, const struct w
     }
 }
 
-/* The compiler is executed as workers' user. Where it was not named, there may be none. */
+/* Workers execute the compiler as their own user. If weir.toml names none, none is required. */
 static void check_compiler(const struct weir_host_config *config, const struct weir_eyes *worker)
 {
     const char *name = config->forms.compiler;
@@ -270,7 +270,7 @@ static void check_compiler(const struct weir_host_config *config, const struct w
         snprintf(path, sizeof path, "/usr/local/cuda/bin/ptxas");
     }
     if (path[0] != '/' || !weir_is_program(path)) {
-        return; /* the host itself says that one with a name is missing */
+        return; /* the host itself reports that a named compiler is missing */
     }
     int status = weir_doctor_run(worker, argv, COMPILER_S, text, sizeof text);
     if (status != 0 && status != 126) {
@@ -282,7 +282,7 @@ static void check_compiler(const struct weir_host_config *config, const struct w
     }
 }
 
-/* Can workers get to the folder of the caches, and find room there? */
+/* Can workers reach the cache folder, and is there free space in it? */
 static void check_cache(const struct weir_status_report *report,
                         const struct weir_host_config *config, const struct weir_eyes *worker)
 {
@@ -300,7 +300,7 @@ static void check_cache(const struct weir_status_report *report,
     }
 }
 
-/* Whom workers would be after the host's next start. */
+/* Check which user workers would run as after the host's next start. */
 static void check_worker_user(const struct weir_status_report *report,
                               const struct weir_host_config *config)
 {

@@ -1,4 +1,4 @@
-/* How weir doctor tells what it found. */
+/* How weir doctor reports its findings. */
 #include "host_backend/config/status_text.h"
 #include "tools/command.h"
 #include "tools/doctor.h"
@@ -16,7 +16,6 @@ void weir_doctor_use_json(void)
     as_json = true;
 }
 
-/* Print one line, and under it what would solve the problem. */
 static void tell(const char *result, const char *remedy, const char *format, va_list args)
     __attribute__((format(printf, 3, 0)));
 

@@ -1,10 +1,10 @@
 /*
- * The guest's `weir` starts on the old glibc that its libraries load into (base/glibc_pin.h).
+ * Lets the guest's `weir` start on an old glibc, as the guest's libraries do (base/glibc_pin.h).
  *
  * The start files that a compiler links ask for __libc_start_main, which has a new version since
- * glibc 2.34. They find this one, which hands on to the old version. On a new glibc both are the
- * same function. On an old one, which expects init and fini of its own start files, the NULLs of
- * new start files mean that no constructors run: the program has none.
+ * glibc 2.34. They find this function, which calls the old version. On a new glibc both are the
+ * same function. An old glibc expects init and fini from its own start files and gets NULLs from
+ * new ones, so no constructors run; this program has none.
  */
 #if defined(__x86_64__) && defined(__GLIBC__)
 __attribute__((visibility("hidden"))) /* else libc's own calls would get it */

@@ -43,7 +43,7 @@ int weir_cmd_version(int argc, char **argv)
     return WEIR_EXIT_OK;
 }
 
-/* What a command has printed counts only if it is written, as of a file on a full disk. */
+/* A command fails if its output could not be written, for example to a full disk. */
 static int written(int exit_status)
 {
     if ((fflush(stdout) != 0 || ferror(stdout)) && exit_status == WEIR_EXIT_OK) {

@@ -26,7 +26,7 @@ static void print_help(const char *command, const char *usage, const char *about
     printf("  %-28s %s\n", "-h, --help", "show this text");
 }
 
-/* Make the rows in getopt_long's form, with --help behind them. */
+/* Translate the rows into getopt_long's form, and add --help. */
 static void list_options(const struct weir_option *options, struct option list[OPTIONS_MAX])
 {
     size_t n = 0;
@@ -71,7 +71,7 @@ static bool parse(int argc, char **argv, const char *letters, const char *usage,
 
     list_options(options, list);
     snprintf(full, sizeof(full), "weir %s", command);
-    argv[0] = full; /* getopt_long's complaints begin with this */
+    argv[0] = full; /* getopt_long begins its complaints with argv[0] */
     optind = 0;
     while ((found = getopt_long(argc, argv, letters, list, &index)) == 0) {
         if (options[index].value) {

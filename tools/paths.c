@@ -1,6 +1,6 @@
 /*
- * Where Weir's libraries lie: named by the environment, installed beside the program
- * (PREFIX/bin/weir, PREFIX/lib/weir/...), carried in one folder (a bundle), or in the build tree.
+ * Finds Weir's libraries: where the environment says, installed beside the program
+ * (PREFIX/bin/weir, PREFIX/lib/weir/...), in one folder with it (a bundle), or in the build tree.
  */
 #include "tools/command.h"
 
@@ -69,7 +69,7 @@ bool weir_path_softgpu(char *ret_path, size_t bytes)
     return snprintf(ret_path, bytes, "%s/%s", folder, file) < (int)bytes;
 }
 
-/* Find a program of ours that is not the user's; folder: its folder in the build tree. */
+/* Find a helper program that users do not run. @param folder its folder in the build tree. */
 static bool find_program(const char *file, const char *folder, char *ret_path, size_t bytes)
 {
     const char *const folders[] = {"../" WEIR_LIBDIR "/weir", "../lib/weir", ".", folder, NULL};
@@ -92,7 +92,7 @@ bool weir_path_oci_hook(char *ret_path, size_t bytes)
     static const char file[] = "weir-oci-hook";
     const char *named = getenv("WEIR_LIB_DIR");
 
-    /* The image of the host has both in a folder that the machine has at the same path. */
+    /* The host's image keeps both in a folder that has the same path on the machine. */
     return (named && *named && snprintf(ret_path, bytes, "%s/%s", named, file) < (int)bytes &&
             access(ret_path, X_OK) == 0) ||
            find_program(file, "../container/oci", ret_path, bytes);

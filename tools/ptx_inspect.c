@@ -1,7 +1,7 @@
 /*
- * weir ptx inspect: what the kernels of a PTX file contain, which forms they admit, and why not the
- * others. As text, or as one JSON object a kernel and line. Names in PTX hold nothing that JSON
- * would want escaped, nor do the sentences of facts.def.
+ * weir ptx inspect: print what the kernels of a PTX file contain, which forms they admit, and why
+ * not the others, as text or as a line of JSON for each kernel. Neither PTX names nor the sentences
+ * of facts.def need escaping in JSON.
  */
 #include "tools/ptx_inspect.h"
 
@@ -119,7 +119,7 @@ static bool is_in_name(char c)
     return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || strchr("_$%.", c);
 }
 
-/* Remove a name from a text wherever a name begins with it; returns the new length. */
+/* Remove this name from a text, also where a longer name begins with it. Returns the new length. */
 static size_t cut_name(char *text, size_t len, const char *name)
 {
     size_t name_len = strlen(name);
@@ -139,8 +139,8 @@ static size_t cut_name(char *text, size_t len, const char *name)
 }
 
 /*
- * A number that kernels with the same code share: a hash of the text of everything that they call,
- * without the kernel's name, the module's version and its target.
+ * Compute a number that is equal for kernels with the same code: a hash of the kernel and all it
+ * calls, without the kernel's name and the module's version and target.
  */
 static enum weir_status hash_kernel(const struct weir_ptx_module *module,
                                     const struct weir_ptx_kernel *kernel, uint64_t *ret_hash)

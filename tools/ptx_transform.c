@@ -1,4 +1,4 @@
-/* weir ptx transform: a PTX file with twins of its kernels, on standard output. */
+/* weir ptx transform: print a PTX file with twins of its kernels. */
 #include "tools/ptx_transform.h"
 
 #include "ptx/analysis.h"

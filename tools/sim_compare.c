@@ -21,7 +21,7 @@ static int by_value(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-/* How long items waited, from arrival to start. */
+/* Collect how long items waited, from arrival to start. */
 static bool fill_waits(struct side *side)
 {
     uint64_t *waits = calloc(side->result.n_items + 1u, sizeof *waits);

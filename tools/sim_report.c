@@ -112,7 +112,7 @@ static void print_tenants(const struct weir_sim_report *r)
     }
 }
 
-/* A tenant's part of everything that was held in a bucket. */
+/* A tenant's share of the SM time that all tenants used in one interval. */
 static double bucket_share(const struct weir_sim_result *result, uint32_t bucket, uint32_t tenant)
 {
     const double *row = result->bucket_sm_ns + (size_t)bucket * result->n_tenants;

@@ -10,11 +10,11 @@
 #define WORD_BYTES 128u
 #define AT(field)  offsetof(struct weir_sched_config, field)
 
-/* A number of struct weir_sched_config; numbers of 64 bits are times. */
+/* A numeric setting of struct weir_sched_config; settings of 64 bits are times. */
 static const struct number {
     const char *name;
     size_t offset;
-    uint64_t factor; /* nanoseconds of a time's unit; 0: the setting is a number of 32 bits */
+    uint64_t factor; /* nanoseconds in the setting's unit; 0: a 32-bit number without a unit */
     uint64_t min, max;
 } numbers[] = {
     {"alone_us", AT(alone_ns), 1000, 1, 1000000},
@@ -101,7 +101,7 @@ static const struct row *row_named(const char *name, size_t length)
     return NULL;
 }
 
-/* Integers are 1 or more, because some of them divide. */
+/* Integers must be at least 1, because some are divisors. */
 static bool tune_row(const struct row *row, double value)
 {
     char *field = (char *)&tuning + row->offset;

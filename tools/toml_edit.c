@@ -1,6 +1,6 @@
 /*
- * weir.toml edited where the reader says that a value stands: everything else, comments and blanks
- * and the order of keys, is copied byte for byte.
+ * Edits weir.toml at the places where the parser found values. Everything else (comments, blanks,
+ * the order of keys) is copied byte for byte.
  */
 #include "tools/toml_edit.h"
 
@@ -71,7 +71,7 @@ static size_t line_end(const char *text, size_t at)
     return at + (text[at] == '\n');
 }
 
-/* Print a value; numbers have no quotes, as people write them. */
+/* Print a value, in quotes unless it is a number. */
 static void print_value(FILE *out, const char *value)
 {
     bool number = *value && strspn(value, "0123456789") == strlen(value);

@@ -1,7 +1,4 @@
-/*
- * weir.toml edited by a program: a tenant's keys change, everything else stays as its author left
- * it.
- */
+/* Edits weir.toml: changes a tenant's keys and leaves everything else as its author wrote it. */
 #ifndef WEIR_TOOLS_TOML_EDIT_H
 #define WEIR_TOOLS_TOML_EDIT_H
 

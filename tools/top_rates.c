@@ -8,7 +8,7 @@
 const char *const weir_top_sort_names[WEIR_TOP_SORT_COUNT] = {"share", "memory", "wait", "copies",
                                                               "name"};
 
-/* How much a counter has grown. If it was reset, all that it shows has come since then. */
+/* How much a counter has grown. After a reset, its whole value is new. */
 static double grown(uint64_t before, uint64_t now)
 {
     return (double)(now >= before ? now - before : now);
@@ -33,7 +33,7 @@ static const struct weir_status_rate nothing_known = {.share_pct = NAN,
                                                       .wait_pct = NAN,
                                                       .calls_per_s = NAN};
 
-/* A new tenant's counts from before it was seen do not belong to this interval. */
+/* A new tenant's rates begin at 0, because its counts may be older than this interval. */
 static struct weir_status_rate tenant_rate(const struct weir_status_report *before,
                                            const struct weir_status_tenant *now, double seconds)
 {
@@ -46,7 +46,7 @@ static struct weir_status_rate tenant_rate(const struct weir_status_report *befo
     memcpy(rate.tenant, now->name, sizeof rate.tenant);
     memcpy(rate.labels, now->labels, sizeof rate.labels);
     if (now->scheduled) {
-        /* Becomes a percentage once all tenants are known. */
+        /* SM time, until all tenants are known and it becomes a percentage. */
         rate.share_pct = grown(old->service_sm_ns, now->service_sm_ns);
         rate.sm_s = (double)now->service_sm_ns / 1e9;
         rate.to_device_bytes_per_s = grown(old->copy_h2d_bytes, now->copy_h2d_bytes) / seconds;
@@ -119,7 +119,7 @@ static void to_shares(struct weir_status_rate *rows, size_t n, double all_ns, do
 
 /* ------------------------------------------------------------------ order */
 
-static enum weir_top_sort order; /* qsort() cannot pass it to the comparison */
+static enum weir_top_sort order; /* a static, since qsort() passes the comparison no context */
 
 static double key_of(const struct weir_status_rate *r)
 {

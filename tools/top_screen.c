@@ -1,6 +1,6 @@
 /*
- * Lines are cut at the terminal's width and number of rows, so a frame never scrolls. Control
- * characters in programs' names are replaced before the names get here.
+ * Lines are cut at the terminal's width, and frames at its number of rows, so a frame never
+ * scrolls. Control characters in programs' names are replaced before the names get here.
  */
 #include "tools/top_screen.h"
 
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define BAR_CELLS    16
-#define BARS_COLUMNS 120u /* with bars a device's line is that long */
+#define BARS_COLUMNS 120u /* length of a device's line with bars */
 
 enum colour { PLAIN, BOLD, DIM, GREEN, YELLOW, RED, REVERSE };
 
@@ -79,7 +79,7 @@ static enum colour colour_of(double pct)
     return pct >= 90 ? RED : pct >= 60 ? YELLOW : GREEN;
 }
 
-/* Print "[|||| ] 42%", or a dash for an unknown value; on a narrow terminal without the bar. */
+/* Print "[|||| ] 42%", or a dash for an unknown value. A narrow terminal gets no bar. */
 static void put_bar(struct page *page, const char *name, double pct)
 {
     int cells = isnan(pct) ? 0 : (int)(fmin(fmax(pct, 0), 100) * BAR_CELLS / 100 + 0.5);
@@ -171,7 +171,6 @@ static size_t width_of(int column)
     return (size_t)abs(columns[column].width) + 1;
 }
 
-/* What stands behind a tenant's columns. */
 static const char *note_of(const struct weir_status_tenant *t, char text[64])
 {
     uint64_t refused = t->refused_device + t->refused_pinned;
@@ -183,7 +182,7 @@ static const char *note_of(const struct weir_status_tenant *t, char text[64])
     return text;
 }
 
-/* Which columns fit beside the notes: a bit for each. */
+/* Find which columns fit beside the notes, as a bit mask. */
 static unsigned fitting(const struct page *page, const struct weir_top_rates *rates)
 {
     unsigned shown = (1u << COLUMNS) - 1;

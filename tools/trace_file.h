@@ -1,4 +1,4 @@
-/* Traces of a scheduler as files: what `weir sim` and `weir trace` share. */
+/* Files of scheduler traces: what `weir sim` and `weir trace` share. */
 #ifndef WEIR_TOOLS_TRACE_FILE_H
 #define WEIR_TOOLS_TRACE_FILE_H
 

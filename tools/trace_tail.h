@@ -1,4 +1,4 @@
-/* weir trace tail: why items of a recording waited. */
+/* weir trace tail: print why the items of a recording waited. */
 #ifndef WEIR_TOOLS_TRACE_TAIL_H
 #define WEIR_TOOLS_TRACE_TAIL_H
 

@@ -35,7 +35,7 @@ static bool load(const char *command)
     return complete;
 }
 
-/* We print errors ourselves, once, with the command that they belong to. */
+/* libvirt must not print errors: the caller prints each once, with the name of the command. */
 static void be_silent(void *user, void *error)
 {
     (void)user;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_CID 0x10000u      /* people give CIDs below this by hand */
+#define FIRST_CID 0x10000u      /* people choose CIDs below this by hand */
 #define SPARE_KIB (64ull << 20) /* address space for memory devices, 64 GiB; it costs nothing */
 
 enum weir_channel weir_channel_find(const char *name)

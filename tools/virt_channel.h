@@ -1,4 +1,4 @@
-/* What each way from a virtual machine to its host is in a domain's XML. */
+/* How a domain's XML describes each channel from a virtual machine to its host. */
 #ifndef WEIR_TOOLS_VIRT_CHANNEL_H
 #define WEIR_TOOLS_VIRT_CHANNEL_H
 

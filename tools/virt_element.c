@@ -1,6 +1,6 @@
 /*
- * What libvirt gives back is well-formed, as it has parsed it: a start tag, and perhaps children,
- * which mean nothing here. So looking for name, equals sign and quotes is enough.
+ * libvirt returns well-formed XML, because it has parsed it: a start tag, and perhaps children,
+ * which are ignored here. So it is enough to look for a name, an equals sign and quotes.
  */
 #include "tools/virt_element.h"
 

@@ -1,11 +1,11 @@
 /*
  * weir-libvirt URI: follows the metadata of libvirt's domains for `weir serve`, which starts it.
  *
- * A process apart, because libvirt's calls block, and so that neither its libraries nor XML are in
- * the supervisor. Read-only: it needs no rights with libvirt. It reads every domain when it
- * connects and a domain again with each of its events, and tells the supervisor what it reads; the
- * supervisor finds out what is new. When the connection is lost (libvirtd restarts, domains live
- * on) it connects again. It ends when the supervisor closes its end of descriptor 3.
+ * It is a separate process because libvirt's calls block, and to keep libvirt's libraries and XML
+ * out of the supervisor. It connects read-only. It reads all domains when it connects, and a domain
+ * again at each of its events, and reports them to the supervisor, which finds out what is new.
+ * When it loses the connection (libvirtd restarts while domains live on), it connects again. It
+ * ends when the supervisor closes its end of descriptor 3.
  */
 #include "base/log.h"
 #include "container/libvirt/metadata.h"
@@ -88,7 +88,7 @@ static void on_metadata(virConnectPtr connection, virDomainPtr domain, int type,
     }
 }
 
-/* A start may have put other metadata into effect, and an end those of the definition. */
+/* Read the domain again: a start or an end may have put other metadata into effect. */
 static int on_lifecycle(virConnectPtr connection, virDomainPtr domain, int event, int detail,
                         void *user)
 {
@@ -121,7 +121,7 @@ static void on_supervisor(int watch, int fd, int events, void *user)
         true; /* the supervisor never sends, so any event means that it has closed its end */
 }
 
-/* libvirt has one type for callbacks of all events; compilers accept casts by way of void
+/* libvirt has one type for the callbacks of all events; compilers accept a cast through void
  * (*)(void). */
 #define CALLBACK(f) VIR_DOMAIN_EVENT_CALLBACK((void (*)(void))(f))
 

@@ -1,9 +1,9 @@
 /*
- * The <tenant/> element, read by libxml2.
+ * Reads the <tenant/> element with libxml2.
  *
- * A user who may edit a domain wrote the element, and that need not be the owner of this host. So
- * it must be small and have no document type (and so no entities), and nothing is ever loaded for
- * it.
+ * The author is a user who may edit the domain, not necessarily this host's administrator. So the
+ * element must be small and have no document type (and so no entities), and the parser loads no
+ * other file.
  */
 #include "container/libvirt/metadata.h"
 
@@ -85,7 +85,7 @@ static enum weir_status take_attribute(struct weir_libvirt_element *element, xml
     return status;
 }
 
-/* libvirt writes <memory unit='MiB'>; here both are attributes of one element. */
+/* Read the unit, an attribute as in libvirt's own <memory unit='MiB'>. */
 static enum weir_status put_unit(struct weir_libvirt_element *element, const char *unit,
                                  struct weir_diag *diag)
 {
@@ -139,7 +139,7 @@ enum weir_status weir_metadata_parse(const char *text, size_t bytes,
     if (has_document_type(text, bytes)) {
         return FAIL("the element has a document type");
     }
-    /* The encoding is given, so that no other can hide a document type from the look above. */
+    /* Force UTF-8, so that no other encoding can hide a document type from the check above. */
     doc = xmlReadMemory(text, (int)bytes, NULL, "UTF-8",
                         XML_PARSE_NONET | XML_PARSE_NOERROR | XML_PARSE_NOWARNING);
     if (!doc || !xmlDocGetRootElement(doc)) {

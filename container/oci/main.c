@@ -1,15 +1,14 @@
 /*
  * weir-oci-hook RUN_DIR [TENANT]: the createRuntime hook of the devices weir.dev/gpu=...
  *
- * With a tenant it only refuses what would go unheard: a second device of Weir's for the same
- * container, and a request for a share, which a tenant of the administrator's is not.
+ * With TENANT it only refuses what would otherwise be ignored: a second device of Weir in the same
+ * container, and settings requested for a tenant that the administrator has made.
  *
- * Without one the device is "new".
- * A runtime executes it with the container's state on standard input when the container's mounts
- * are in place and its first process waits. It asks the host for a share that lives as long as that
- * process, and mounts the share's folder over the empty one at /run/weir. If that fails, the
- * container does not start, and what is said on standard error comes with the engine's complaint.
- * There is nothing to do at the container's end: the host watches the process.
+ * Without TENANT the device is "new". A runtime executes the hook, with the container's state on
+ * standard input, when the mounts are in place and the container's first process waits. The hook
+ * asks the host for a share that lives as long as that process, and mounts the share's folder over
+ * the empty one at /run/weir. If that fails, the container does not start, and the engine shows the
+ * hook's standard error. The container's end needs no hook: the host watches the process.
  */
 #include "container/edits.h"
 #include "container/oci/mount.h"
@@ -26,7 +25,7 @@
 
 #define TEXT_MAX (16u << 20)
 
-/* crun does not show what a hook says, so the machine's log has it, too. */
+/* Report to the machine's log, too, since crun does not show what a hook prints. */
 static int fail(const char *why)
 {
     syslog(LOG_ERR, "%s", why);
@@ -120,7 +119,6 @@ static bool ask(const char *run_dir, const struct weir_oci_container *container,
     return status == WEIR_OK;
 }
 
-/* May the container have this tenant? */
 static bool check_tenant(const struct weir_oci_container *container, const char *tenant,
                          struct weir_diag *diag)
 {

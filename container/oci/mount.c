@@ -1,8 +1,8 @@
 /*
- * The folder is taken as a mount of its own while this process can still reach it, and put in
- * place from inside the container's mount namespace. Neither end is a path that the container's
- * files could lead astray: the one is the host's, the other is resolved below the container's root
- * and must be the empty folder that the engine has mounted there.
+ * The folder is cloned as a mount while this process can still reach it, and attached from inside
+ * the container's mount namespace. The container's files can redirect neither path: the source is
+ * the host's, and the target is resolved below the container's root and must be the empty folder
+ * that the engine has mounted there.
  *
  * Linux 5.12 or later.
  */

@@ -1,4 +1,4 @@
-/* See state.h. Whoever makes a container chooses these texts, so each is checked before use. */
+/* Whoever makes a container chooses these texts, so each is checked before use. */
 #include "container/oci/state.h"
 
 #include "base/guess.h"
@@ -30,7 +30,7 @@ static enum weir_status parse(const char *what, const char *text, size_t bytes, 
 
 static bool take_text(const json_t *value, char *to, size_t bytes)
 {
-    /* NULL: the value is no string; a string never has a NUL inside */
+    /* NULL if the value is no string; jansson refuses a NUL inside a string */
     const char *text = json_string_value(value);
 
     return text && *text != 0 && (size_t)snprintf(to, bytes, "%s", text) < bytes;
@@ -47,7 +47,7 @@ static bool same_key(const char *wish, const char *key, size_t key_bytes)
     return wish[key_bytes] == '=';
 }
 
-/* Add a wish. One with this key may be there already, if it is the same. */
+/* Add a wish. A second wish with the same key must have the same value. */
 static enum weir_status add_wish(struct weir_oci_container *container, const char *key,
                                  const char *value, struct weir_diag *ret_diag)
 {
@@ -77,7 +77,7 @@ static enum weir_status add_wish(struct weir_oci_container *container, const cha
 }
 
 /* Refuse an annotation whose domain is misspelt, such as "weir/memory" or "wier.dev/memory". The
- * host checks the names that stand behind the right domain. */
+ * host checks the names behind a correct domain. */
 static enum weir_status check_annotation(const char *key, struct weir_diag *ret_diag)
 {
     const char *slash = strrchr(key, '/'), *name = slash ? slash + 1 : key;
@@ -172,7 +172,7 @@ static enum weir_status take_root(json_t *config, struct weir_oci_container *con
     return WEIR_OK;
 }
 
-/* Take the variables. Of one that is there twice the last holds, as for programs. */
+/* Take the variables. If one occurs twice, the last value counts, as it does for programs. */
 static enum weir_status take_variables(const json_t *env, struct weir_oci_container *container,
                                        struct weir_diag *ret_diag)
 {
@@ -196,8 +196,8 @@ static enum weir_status take_variables(const json_t *env, struct weir_oci_contai
     return WEIR_OK;
 }
 
-/* Weir's hook says which device it belongs to: a host's folder, and a tenant or "new". An engine
- * that is given two such devices mounts the later one over the other. */
+/* Refuse two devices of Weir: the engine would mount the later one over the other. A hook's
+ * arguments name its device: a host's folder, and a tenant or none. */
 static enum weir_status check_devices(const json_t *hooks, const char **ret_name,
                                       struct weir_diag *ret_diag)
 {
@@ -228,8 +228,8 @@ static enum weir_status check_devices(const json_t *hooks, const char **ret_name
     return WEIR_OK;
 }
 
-/* What is mounted by hand, as `weir docker-args` has it done, goes over a device's mounts: the
- * container would be another tenant's than the device says. */
+/* Refuse a device together with mounts made by hand, as `weir docker-args` prints them: they would
+ * cover the device's mounts and give the container another tenant. */
 static enum weir_status check_mounts(const json_t *mounts, const char *name,
                                      struct weir_diag *ret_diag)
 {

@@ -1,6 +1,6 @@
 /*
- * What a container engine tells a hook about a container: the OCI runtime's state, and the
- * container's config.json. Of both this takes what a share on demand needs.
+ * Reads what a share on demand needs from the two files that describe a container to a hook: the
+ * OCI runtime's state, and the container's config.json.
  *
  * Source: the OCI runtime specification 1.0.2, "State" and "Configuration"
  */
@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#define WEIR_OCI_HOOK       "weir-oci-hook" /* what a device's hook is called by (cdi.c) */
+#define WEIR_OCI_HOOK       "weir-oci-hook" /* name of the hook's program (cdi.c) */
 #define WEIR_OCI_ANNOTATION "weir.dev/"
 #define WEIR_OCI_WISHES_MAX 16
 #define WEIR_OCI_WISH_BYTES 160

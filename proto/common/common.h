@@ -45,7 +45,7 @@ struct weir_common_ops {
     CUresult (*module_function)(CUmodule module, unsigned int index, CUfunction *ret_function);
 };
 
-/* A call of the CUDA runtime, at its begin or at its end. Pointers are borrowed. */
+/* The begin or the end of a call of the CUDA runtime. Pointers are borrowed. */
 struct weir_common_runtime_call {
     uint32_t id;   /* the runtime's number of its function */
     uint32_t site; /* 0: begin, 1: end */

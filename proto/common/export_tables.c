@@ -54,14 +54,14 @@ static CUresult cudart_primary_context(CUcontext *ret_context, CUdevice device)
 }
 
 /*
- * ---- TOOLS_RUNTIME_CALLBACK_HOOKS: enable words that callers keep and read for ever.
+ * ---- TOOLS_RUNTIME_CALLBACK_HOOKS: words that enable hooks; callers keep pointers to them.
  *
  * The runtime reads the first array as 32-bit words, one for each of its functions by the numbers
  * of cupti_runtime_cbid.h. Where the word is not 0, it calls slot 1 at the begin and at the end of
  * the function, with the number and a struct, here runtime_call. (Seen in libcudart 13.0.)
  */
 
-#define HOOK_WORDS_A 1024 /* both counts are those of drivers 535 and 550 */
+#define HOOK_WORDS_A 1024 /* both counts were read from drivers 535 and 550 */
 #define HOOK_WORDS_B 14
 static uint64_t hook_words_a[HOOK_WORDS_A];
 static uint64_t hook_words_b[HOOK_WORDS_B];
@@ -131,7 +131,7 @@ static CUresult hooks_zero(void *in, uint64_t *ret_value)
     return CUDA_SUCCESS;
 }
 
-/* ---- TOOLS_TLS: the current context; the caller's variable is not initialised. */
+/* ---- TOOLS_TLS: returns the current context; the caller does not initialise its variable. */
 
 static CUresult tls_current_context(void **ret_context)
 {
@@ -203,7 +203,7 @@ static CUresult checks_context(CUcontext context, uint32_t *ret_flags, void **re
     return CUDA_SUCCESS;
 }
 
-/* ---- TOOLS_CONTEXT: numbers of contexts and streams, which cuBLAS keys its workspaces by. */
+/* ---- TOOLS_CONTEXT: numbers of contexts and streams; cuBLAS finds its workspaces by them. */
 
 static CUresult tools_context_id(CUcontext context, uint64_t *ret_id)
 {
@@ -415,7 +415,7 @@ static void *context_table[CONTEXT_SLOTS] = {
     SIZE(CONTEXT_SLOTS), [4] = SLOT(tools_context_id), [39] = SLOT(tools_stream_number),
     [51] = SLOT(tools_stream_token)};
 static void *module_table[MODULE_SLOTS] = {SIZE(MODULE_SLOTS), [7] = SLOT(tools_module_functions)};
-/* cuBLASLt needs this table on sm_90; slot 4 may refuse. */
+/* cuBLASLt needs this table on sm_90, but accepts a refusal from slot 4. */
 static void *sm90_table[SM90_SLOTS] = {SIZE(SM90_SLOTS)};
 
 static CUresult integrity_check(uint32_t version, uint64_t unix_time_s, uint64_t ret_hash[2])
@@ -423,7 +423,7 @@ static CUresult integrity_check(uint32_t version, uint64_t unix_time_s, uint64_t
     if (!front->initialized()) {
         return CUDA_ERROR_NOT_INITIALIZED;
     }
-    if (version % 10 < 2) { /* two fixed answers open the exchange */
+    if (version % 10 < 2) { /* libcudart first checks two fixed answers */
         ret_hash[0] = version % 10 == 0 ? 0x3341181C03CB675Cull : 0x1841181C03CB675Cull;
         ret_hash[1] = 0x8ED383AA1F4CD1E8ull;
         return CUDA_SUCCESS;

@@ -1,5 +1,5 @@
 /*
- * cuGetProcAddress: from a base name, a CUDA version and flags to an exported symbol.
+ * Finds the exported symbol for a base name, a CUDA version and flags (cuGetProcAddress).
  *
  * A base name has up to four forms (name, name_v2, ...), each of them valid from one CUDA version
  * on, and some forms have a per-thread variant. The answer is the newest form that the requested

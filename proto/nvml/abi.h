@@ -1,6 +1,6 @@
 /*
  * The part of NVML's binary interface that Weir offers and consumes: results, handles, and the
- * structures whose members Weir uses. For others functions.def has only the size.
+ * structures whose members Weir uses. For other structures only functions.def knows the size.
  *
  * Written from the published interface (driver 580); names are NVML's own.
  */

@@ -2,9 +2,9 @@
  * How Weir's libnvidia-ml.so.1 reaches the host: an export table of Weir's libcuda.so.1
  * (cuGetExportTable with WEIR_NVML_TABLE_UUID), private to the two and to one version of Weir.
  *
- * The functions use a connection of their own, a monitor's, besides the program's CUDA session:
- * they neither need nor replace cuInit, CUDA_VISIBLE_DEVICES is ignored, a process that forks may
- * use CUDA in the child, and a slow answer delays no launch.
+ * The functions use a connection of their own, apart from the program's CUDA session. So they
+ * neither need nor replace cuInit, ignore CUDA_VISIBLE_DEVICES, leave CUDA usable in a forked
+ * child, and delay no launch by a slow answer.
  */
 #ifndef WEIR_PROTO_NVML_SESSION_TABLE_H
 #define WEIR_PROTO_NVML_SESSION_TABLE_H

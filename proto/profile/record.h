@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-/* What the work was: the numbers of the scheduler's classes. */
+/* Kind of the work, numbered as the scheduler's classes. */
 enum weir_profile_class {
     WEIR_PROFILE_KERNEL,
     WEIR_PROFILE_GRAPH,
@@ -22,9 +22,9 @@ enum weir_profile_class {
     WEIR_PROFILE_CLASSES
 };
 
-/* Why work waited: the numbers of the scheduler's causes (sched/causes.def), and 1. */
+/* Why work waited, numbered as the scheduler's causes (sched/causes.def), with one more: */
 enum weir_profile_cause {
-    WEIR_PROFILE_ALONE, /* its tenant was alone: for earlier work of its own */
+    WEIR_PROFILE_ALONE, /* no other tenant had work: it waited for its own tenant's earlier work */
     WEIR_PROFILE_OWN,
     WEIR_PROFILE_LIMIT,
     WEIR_PROFILE_CLASS,
@@ -45,12 +45,12 @@ struct weir_profile_record {
     uint64_t bytes;      /* of copies and memsets */
     uint32_t call;       /* the guest's number of the call (struct weir_record, profile) */
     uint8_t class;       /* enum weir_profile_class */
-    uint8_t cause;       /* enum weir_profile_cause: why it waited last */
+    uint8_t cause;       /* enum weir_profile_cause: the last reason why the work waited */
     uint16_t device;     /* index in the welcome */
 };
 _Static_assert(sizeof(struct weir_profile_record) == 48, "layout on the wire");
 
-/* Records that a worker keeps for a session, and that one reply can have. */
+/* Most records that a worker keeps for a session, and most in one reply. */
 #define WEIR_PROFILE_RECORDS_MAX 16384u
 
 #endif

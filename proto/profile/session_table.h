@@ -2,10 +2,10 @@
  * How Weir's libcupti.so and `weir profile` watch a program: an export table of Weir's libcuda.so.1
  * (cuGetExportTable with WEIR_PROFILE_TABLE_UUID), private to them and to one version of Weir.
  *
- * The watcher learns of each call of the Driver API and of the runtime, with a number, and takes
- * the records of the work of numbered calls (record.h). While nobody watches, calls pay nothing.
+ * The watcher sees each call of the Driver API and of the runtime, with a number, and takes the
+ * records of numbered calls' work (record.h). While nobody watches, calls pay nothing.
  *
- * Times are nanoseconds of this machine's CLOCK_MONOTONIC, those of records after their shift.
+ * Times are nanoseconds of this machine's CLOCK_MONOTONIC; records' times need shift_ns added.
  *
  * Source: docs/design/profiling.md
  */
@@ -58,7 +58,7 @@ struct weir_profile_work {
     uint32_t device;          /* ordinal */
     const char *kernel;       /* name; borrowed for the call of the watcher */
     uint32_t grid[3], block[3], cluster[3];
-    uint32_t shared_bytes; /* asked by the launch, beside what the kernel has itself: */
+    uint32_t shared_bytes; /* dynamic, asked by the launch; the kernel's own follow: */
     uint32_t static_shared_bytes, local_bytes, registers;
     uint64_t graph; /* the executable graph's handle */
     uint64_t event; /* the event's handle */
@@ -68,12 +68,12 @@ struct weir_profile_work {
     bool is_async;
 };
 
-/* A call of the Driver API. Of one that begins, result, end_ns and work are 0. */
+/* A call of the Driver API. When a call begins, result, end_ns and work are 0. */
 struct weir_profile_call {
     const char *name; /* of the symbol, with _v2, _ptsz and so on; never freed */
     uint32_t symbol;  /* a number that only this symbol has, below WEIR_PROFILE_SYMBOLS */
-    uint32_t number;  /* not 0; that of the runtime's call, if one made this call */
-    bool in_runtime;  /* a call of the runtime made this call */
+    uint32_t number;  /* not 0; if the runtime made this call, the number of the runtime's call */
+    bool in_runtime;  /* the runtime made this call */
     CUresult result;
     uint64_t start_ns, end_ns;
     const uint64_t *words;     /* the arguments, one a word */
@@ -82,7 +82,7 @@ struct weir_profile_call {
     struct weir_profile_work work; /* valid if the call succeeded */
 };
 
-/* A call of the CUDA runtime, at its begin and at its end. Pointers are borrowed. */
+/* The begin or the end of a call of the CUDA runtime. Pointers are borrowed. */
 struct weir_profile_runtime {
     const char *name; /* never freed */
     uint32_t number;  /* not 0 */
@@ -91,12 +91,12 @@ struct weir_profile_runtime {
     uint64_t start_ns, end_ns; /* end_ns is 0 at its begin */
     const void *params;
     int *result;        /* cudaError_t; valid at the end */
-    uint64_t *scratch;  /* the same word at begin and end, for the watcher */
+    uint64_t *scratch;  /* a word for the watcher, kept from the call's begin to its end */
     CUcontext context;  /* current one, or NULL */
-    const void *symbol; /* of a launch: the function's address in the program; else NULL */
+    const void *symbol; /* launches: the address of the kernel's host function; else NULL */
 };
 
-/* All functions run on the thread that makes the call. Calls that they make are not watched. */
+/* The watcher's functions. They run on the calling thread; their own calls are not watched. */
 struct weir_profile_watch {
     void (*entered)(const struct weir_profile_call *call); /* none that the runtime makes */
     void (*left)(const struct weir_profile_call *call);
@@ -106,22 +106,22 @@ struct weir_profile_watch {
 struct weir_profile_taken {
     const struct weir_profile_record *records; /* borrowed until the thread's next call */
     uint32_t n;
-    int64_t shift_ns; /* what to add to the records' times, to have this machine's */
+    int64_t shift_ns; /* add this to the records' times to get this machine's time */
     uint32_t pending; /* pieces of work that have not ended */
-    uint64_t dropped; /* pieces of work without a record, since the session began */
+    uint64_t dropped; /* number of pieces of work that got no record, since the session began */
 };
 
 /* All functions: any thread. */
 struct weir_profile_table {
     size_t table_bytes;
     uint32_t version; /* WEIR_PROFILE_TABLE_VERSION */
-    /* Watch from now on; NULL: no more. Calls under way may still use the older watch, so it must
-     * stay valid. records: the host records their work, for take(). */
+    /* Watch from now on; NULL: stop. Calls under way may still use the older watch, so it must stay
+     * valid. @param records the host records the calls' work, for take(). */
     void (*watch)(const struct weir_profile_watch *watch, bool records);
-    /* Take the records of work that has ended, each once. Waits until the host has taken up all
-     * earlier work. An error: there is no session, or the host is of a release without records. */
+    /* Take the records of work that has ended, each once. Waits until the host has read all earlier
+     * calls. Fails if there is no session, or the host's release has no records. */
     CUresult (*take)(struct weir_profile_taken *ret_taken);
-    /* Numbers of a context (NULL: the current one) and of a stream; 0: there is none such. */
+    /* Number of a context (NULL: the current one), and of a stream; 0: it does not exist. */
     uint32_t (*context_number)(CUcontext context);
     uint32_t (*stream_number)(CUcontext context, CUstream stream);
     int (*device_of)(CUcontext context); /* -1: no such context */

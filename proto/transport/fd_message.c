@@ -44,7 +44,7 @@ uint64_t weir_socket_cookie(int socket_fd)
     return cookie;
 }
 
-/* Wait until the socket is ready for events, or can only fail. */
+/* Wait until the socket is ready for the events or has failed. */
 static enum weir_status wait_ready(int fd, short events, uint64_t deadline_ns)
 {
     uint64_t left_ns = weir_deadline_left_ns(deadline_ns);

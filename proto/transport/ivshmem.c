@@ -197,7 +197,7 @@ struct guest_end {
     struct weir_region_slot *slot;
     uint64_t session;
     uint64_t epoch;
-    uint32_t host_beat;    /* atomic, like the next: the host's heartbeat as last seen */
+    uint32_t host_beat;    /* the host's heartbeat as last seen; atomic, as is the next member */
     uint64_t host_beat_ns; /* when host_beat last changed */
     uint32_t stop;         /* atomic, a futex: asks the thread to end */
     pthread_t thread;

@@ -161,7 +161,6 @@ static bool geometry_is_sound(const struct weir_segment_header *header, uint64_t
             part_fits(header, header->stats_offset, sizeof(struct weir_stats_page)));
 }
 
-/* Map a segment, and check everything in it. */
 static enum weir_status map_checked(int fd, uint64_t offset, uint64_t bytes,
                                     struct weir_segment_view *ret_view)
 {

@@ -44,10 +44,10 @@
 #define WEIR_WORDS_TICKETS 64u
 
 /*
- * The worker registers words at once and the arena in parts, each when the GPU is first to reach it
- * (registering takes about 0.3 ms per MiB). Parts begin at 0, 256 KiB, 1, 4, 8 and 16 MiB, and from
- * there every 16 MiB. Memory that the GPU copies must lie in one part: the driver knows no range
- * across two.
+ * The worker registers the words at once, and each part of the arena before the GPU first accesses
+ * it (registering takes about 0.3 ms per MiB). Parts begin at 0, 256 KiB, 1, 4, 8 and 16 MiB, and
+ * from there every 16 MiB. Memory that the GPU copies must lie in one part: the driver knows no
+ * range across two.
  */
 #define WEIR_SEGMENT_PART_MAX_BYTES (16ull << 20)
 
@@ -93,7 +93,7 @@ enum weir_segment_spin {
     WEIR_SEGMENT_SPIN_YES,
 };
 
-/* Kernels may have changed some of them, too: seen after managed_merge. */
+/* Flag in `managed`: kernels may have changed some blocks, too; managed_merge shows which. */
 #define WEIR_SEGMENT_MANAGED_MERGED (1u << 31)
 
 struct weir_segment_header {
@@ -115,9 +115,10 @@ struct weir_segment_header {
     uint32_t deferred_error; /* CUresult of the newest deferred error */
     uint32_t sticky_error;   /* CUresult of an error that never goes away, or 0 */
     uint32_t spin;           /* enum weir_segment_spin: may the guest wait by spinning? */
-    uint32_t unchecked; /* not 0: a kernel may have failed an assert, and printf_flush finds out */
-    uint32_t managed; /* blocks of managed memory that the program may have changed: they go to the
-                         device before work (managed_take); | WEIR_SEGMENT_MANAGED_MERGED */
+    uint32_t unchecked;      /* not 0: a kernel may have failed an assert; printf_flush tells */
+    uint32_t managed; /* number of managed-memory blocks that the program may have changed and
+                         that go to the device before work (managed_take); |
+                         WEIR_SEGMENT_MANAGED_MERGED */
     uint8_t pad1[36];
     struct weir_ring_control to_host;
     struct weir_ring_control to_guest;

@@ -57,7 +57,7 @@ struct shm {
     struct weir_ring to_peer; /* used by the sending thread */
     struct weir_ring from_peer; /* used by the receiving thread, as is the next member: */
     struct weir_ring_buffer received;
-    bool preempted; /* the receiving thread lost its core in a spin, so it sleeps next time */
+    bool preempted; /* the receiving thread lost its core while it spun, so it sleeps next time */
     struct weir_shm_hooks hooks; /* for a region: hooks that stand in for the socket */
 };
 
@@ -159,7 +159,7 @@ static enum weir_status doze_on(struct shm *shm, const uint32_t *word, uint32_t 
     }
 }
 
-/* Is the thread that sleeps with this flag called? Only a thread that receives is. */
+/* Must a thread that sleeps with this flag return at once? Only receivers can be called. */
 static bool is_called(struct shm *shm, const uint32_t *waits)
 {
     return waits == &shm->from_peer.control->consumer_waits &&

@@ -15,7 +15,7 @@
 struct weir_shm_hooks {
     bool (*gone)(void *user);  /* is the peer gone? Must be cheap */
     void (*leave)(void *user); /* called when the guest's process ends; NULL at the host's end */
-    /* The last call; child: a forked child lets go of the parent's connection. */
+    /* The last call. @param child in a forked child, which must spare the parent's connection. */
     void (*close)(void *user, bool child);
     int (*region_fd)(void *user);
     void (*ring_bell)(void *user);
@@ -25,7 +25,7 @@ struct weir_shm_hooks {
 struct weir_shm_params {
     enum weir_transport_id id; /* SHM or LOOP, which differ only in name; others need hooks */
     bool is_host;
-    int socket_fd; /* shows the peer's life and passes descriptors; non-blocking SEQPACKET; or -1 */
+    int socket_fd; /* shows the peer's end, passes descriptors; non-blocking SEQPACKET; or -1 */
     int pid_fd;    /* pidfd of the peer's process, or -1 */
     struct weir_segment_view view; /* a view with rings */
     struct weir_shm_hooks hooks;   /* for IVSHMEM and DEVDAX only */

@@ -1,5 +1,5 @@
 /*
- * An end of the stream transport.
+ * One end of the stream transport.
  *
  * Receiving: a thread that needs a frame pumps the link, which puts whole frames into the inbox. Of
  * the threads that must wait, one polls the descriptor; the others sleep on the condition until the
@@ -9,8 +9,8 @@
  * Sending: the caller writes. If the time ends inside a frame, the frame counts as sent: the rest
  * is kept, and a helper thread, made when first needed, writes it.
  *
- * Locks: out_lock is for writing, lock for reading and the inbox; lock is taken last, and glance is
- * called under it.
+ * Locks: out_lock guards writing; lock guards reading and the inbox. lock is taken last, and glance
+ * is called with it held.
  */
 #include "base/thread.h"
 #include "proto/transport/fd_message.h"
@@ -67,7 +67,7 @@ static struct weir_stream_node *take_first_locked(struct stream *s)
     return node;
 }
 
-/* Frames from before the peer's end are received; frames from before a protocol error are not. */
+/* Wait for a frame. Frames from before the peer's end are received; after a protocol error none. */
 static enum weir_status await_locked(struct stream *s, uint64_t spin_ns, uint64_t deadline_ns)
 {
     spin_ns = weir_useful_spin_ns(spin_ns);

@@ -3,8 +3,8 @@
  * A remote transport. Private to proto/.
  *
  * Frames: a header of 24 bytes, a head (a record, or a handshake's message) and perhaps bulk data.
- * Both ends are the same code; there is no thread for receiving: a waiting thread reads, also one
- * that waits for the GPU's callbacks (weir_transport_ops.attend). The bytes that were read and not
+ * Both ends are the same code; there is no receiving thread: any waiting thread reads, even one
+ * that waits for the GPU's callbacks (weir_transport_ops.attend). The bytes that were read but not
  * yet received are bounded: at the bound an end stops reading, and the peer's writes wait.
  *
  * Source: docs/design/ring.md
@@ -56,8 +56,8 @@ enum weir_stream_kind {
     WEIR_STREAM_HELLO = 1, /* guest to host, first; the head is weir.control.Hello */
     WEIR_STREAM_WELCOME,   /* the answer; the head is weir.control.Welcome */
     WEIR_STREAM_RECORD,
-    WEIR_STREAM_PING /* host to guest, empty: it carries nothing, but a newly booted kernel refuses
-                        it */
+    WEIR_STREAM_PING /* host to guest, empty; a guest that was reset refuses it, so the host
+                        learns of the reset */
 };
 
 struct weir_stream_frame {

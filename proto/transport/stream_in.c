@@ -88,7 +88,7 @@ static enum weir_status end_node_locked(struct stream *s)
     return WEIR_OK;
 }
 
-/* Find the place for the next bytes of the arriving frame, and how many are contiguous. */
+/* Find the place for the next bytes of the arriving frame, and how many fit there. */
 static uint8_t *gap_of(const struct stream *s, size_t *ret_len)
 {
     const struct weir_stream_frame *frame = &s->partial->frame;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Time for the rest of a begun frame, before the rest is kept. */
+/* How long a sender tries to finish a begun frame before the helper thread gets it. */
 #define BEGUN_NS     (50 * WEIR_NS_PER_MS)
 #define HELPER_STACK (512u << 10) /* the stack also holds the program's static TLS */
 #define FRAME_PARTS  3
@@ -27,7 +27,7 @@ static void drop_rest_locked(struct stream *s)
     s->rest_at = s->rest_len = 0;
 }
 
-/* Try once to write the rest that was kept. WEIR_ERR_AGAIN: no room. */
+/* Try once to write the kept rest of a frame. WEIR_ERR_AGAIN: no room. */
 static enum weir_status push_rest_once_locked(struct stream *s)
 {
     while (s->rest_at < s->rest_len) {
@@ -71,7 +71,7 @@ static void consume(struct outgoing *out, size_t n)
     }
 }
 
-/* The time has ended inside a frame: keep the rest of it. */
+/* Keep the rest of a frame whose time has ended. */
 static enum weir_status keep_rest_locked(struct stream *s, const struct outgoing *out)
 {
     size_t len = 0;
@@ -144,7 +144,7 @@ enum weir_status weir_stream_send_frame(struct stream *s, enum weir_stream_kind 
 
 /* ---------------------------------------------------------------- the helper */
 
-/* Write the rest, but let senders get the lock while there is no room. */
+/* Write the kept rest of a frame; release the lock to senders while there is no room. */
 static void help_with_rest_locked(struct stream *s)
 {
     struct pollfd room = {.fd = s->link->fd, .events = POLLOUT};

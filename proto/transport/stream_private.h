@@ -21,14 +21,14 @@ struct stream {
     struct weir_stream_link *link;
     struct weir_segment_view view;
     int wake_fd;
-    struct weir_stream_node *held; /* owned by the receiver: lent to its caller */
+    struct weir_stream_node *held; /* receiver only: the frame lent to its caller */
     uint64_t pinged_ns;            /* used by the receiver only */
     pthread_t helper;
     bool has_helper; /* guarded by out_lock */
     bool stop;       /* guarded by out_lock */
     pthread_cond_t out_changed;
     pthread_mutex_t out_lock;
-    uint8_t *rest; /* the part of a frame that is not written yet; guarded by out_lock, as are: */
+    uint8_t *rest; /* the unwritten part of a frame; guarded by out_lock, as are the next members */
     size_t rest_at, rest_len;
     pthread_cond_t pumped;
     pthread_mutex_t lock;     /* guards what follows, and reading from the link */

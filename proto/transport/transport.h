@@ -2,10 +2,10 @@
  * A transport: an ordered, reliable, two-way channel of records between one guest process and the
  * worker, with bulk data beside the records.
  *
- * Two shapes. A *co-located* transport (shm, ivshmem, devdax, loop) has a segment that both ends
- * map: completion words are read and staging memory is filled in place. A *remote* one (zmq, vsock)
- * has the segment's words and arena in the worker only; the guest reaches them by records
- * (arena_write, arena_read, word_wait), whose bulk data travels behind them.
+ * There are two kinds. With a *co-located* transport (shm, ivshmem, devdax, loop) both ends map a
+ * segment, so the guest reads completion words and fills staging memory in place. With a *remote*
+ * one (zmq, vsock) only the worker has the segment's words and arena; the guest reaches them by
+ * records (arena_write, arena_read, word_wait), whose bulk data travels behind them.
  *
  * One thread sends and one thread receives at a time, at each end; the two may differ. The guest's
  * channel and the worker's session hold the locks.
@@ -24,14 +24,14 @@ struct weir_record {
     uint32_t len_bytes; /* header and body, a multiple of 8, at most WEIR_RECORD_MAX_BYTES */
     uint16_t op;        /* a value of enum weir_op */
     uint8_t flags;      /* WEIR_RECORD_* */
-    uint8_t device;     /* of a request: the sending thread's device, as an index in the welcome */
+    uint8_t device;     /* request: the sending thread's device, as an index in the welcome */
     uint64_t seq;       /* the sender's number; a reply has its request's number */
-    int32_t status;     /* of a reply: CUresult; of a request: the caller (proto/wire/caller.h) */
+    int32_t status;     /* reply: CUresult; request: the calling function (proto/wire/caller.h) */
     union {
-        /* Of a reply to a remote guest: deferred_seq of the segment's header. */
+        /* Reply to a remote guest: deferred_seq of the segment's header. */
         uint32_t deferred_seq;
-        /* Of a request: the guest's number of the call, if it wants a record of the call's work
-         * (proto/profile/record.h); 0: it does not. */
+        /* Request: the guest's number of the call if it wants a record of the call's work
+         * (proto/profile/record.h), else 0. */
         uint32_t profile;
     };
     uint32_t deferred_error;
@@ -86,14 +86,14 @@ struct weir_transport_ops {
 
     /*
      * Add to an epoll set, under the key, a descriptor that becomes ready when the peer has gone.
-     * The reader of the set then calls look(), so that send and receive ask only once a second.
-     * false: they continue to ask. NULL: they notice that anyway, or cannot be informed. Call it
-     * before others use the transport.
+     * The reader of the set then calls look(), so send and receive check for the peer only once a
+     * second. false: they check often. NULL: they notice the end anyway, or never. Call it before
+     * others use the transport.
      */
     bool (*watch)(struct weir_transport *t, int epoll_fd, uint64_t key);
 
     /* Wake threads that wait in send or receive, so that they check whether the peer is there, and
-     * whether this end is called. Any thread. NULL: as watch. */
+     * whether `called` is set. Any thread. NULL: as for watch(). */
     void (*look)(struct weir_transport *t);
 
     /*
@@ -114,8 +114,8 @@ struct weir_transport_ops {
     int (*region_fd)(struct weir_transport *t);
 
     /*
-     * The guest has changed a word on which a host without futexes from there may sleep; NULL:
-     * waking the word is enough.
+     * Tell a host that a futex in the guest cannot wake that the guest has changed a word; NULL: a
+     * futex wakes the host.
      */
     void (*ring_bell)(struct weir_transport *t);
 
@@ -145,7 +145,7 @@ struct weir_transport_ops {
 struct weir_transport {
     const struct weir_transport_ops *ops;
     atomic_bool
-        called; /* a sleeping receive is to return as if its time had passed; then cleared */
+        called; /* makes a sleeping receive return as if its time had passed, and is then cleared */
     void (*glance)(void *user, const struct weir_record *record);
     void *glance_user;
 };

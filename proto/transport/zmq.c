@@ -46,7 +46,7 @@
      ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |                        \
      ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
 
-/* A message that waits for the sender. */
+/* A message that waits for the sender's thread. */
 struct outgoing {
     struct outgoing *next;
     struct weir_zmq_message message;
@@ -137,7 +137,6 @@ static void take_message_locked(struct client *client, struct weir_zmq_message *
     }
 }
 
-/* Take all messages that have arrived. */
 static void pump_locked(struct client *client)
 {
     enum weir_status status = WEIR_OK;
@@ -233,7 +232,6 @@ static void receive_until_over(struct client *client)
 
 /* ---------------------------------------------------------------- sending */
 
-/* Copy a message that is to be sent; NULL: no memory. */
 static struct outgoing *make_outgoing(const struct weir_zmq_api *api, const void *head,
                                       size_t head_len, const void *tail, size_t tail_len)
 {

@@ -87,7 +87,7 @@ enum weir_status weir_listen_unix(const char *path, mode_t mode, int *ret_fd)
     if (fd < 0) {
         return errno == EMFILE || errno == ENFILE ? WEIR_ERR_NO_DESCRIPTOR : WEIR_ERR_IO;
     }
-    /* bind() makes the file with the socket inode's mode, less the umask: narrow, then as asked. */
+    /* bind() makes the file with this mode, less the umask; chmod() widens it later. */
     if (fchmod(fd, S_IRUSR | S_IWUSR) != 0 ||
         bind(fd, (const struct sockaddr *)&address, sizeof address) != 0) {
         status = status_of_bind_errno(errno);

@@ -7,7 +7,7 @@
 enum weir_scheme {
     WEIR_SCHEME_IPC,     /* a unix socket */
     WEIR_SCHEME_TCP,     /* a connection from another machine */
-    WEIR_SCHEME_IVSHMEM, /* these are for virtual machines; this one: a device's resource2 */
+    WEIR_SCHEME_IVSHMEM, /* from here on for virtual machines; place: a device's resource2 */
     WEIR_SCHEME_DEVDAX,
     WEIR_SCHEME_VSOCK,
     WEIR_SCHEME_COUNT

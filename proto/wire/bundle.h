@@ -4,7 +4,7 @@
  *
  *     header, n_parts lengths, then the parts, each 16-byte aligned
  *
- * Part 0 is the wrapper's own fat binary, often an empty one; the others are its list.
+ * Part 0 is the wrapper's own fat binary, often empty; the others come from the wrapper's list.
  */
 #ifndef WEIR_PROTO_WIRE_BUNDLE_H
 #define WEIR_PROTO_WIRE_BUNDLE_H

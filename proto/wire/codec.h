@@ -42,7 +42,7 @@ static inline size_t weir_codec_add_string(size_t bytes, const char *string, uin
     return bytes + weir_codec_pad(weir_codec_string_bytes(string));
 }
 
-/* Copy an array and zero its padding; gives the place after it. */
+/* Copy an array and zero its padding. Returns the place behind the padding. */
 static inline uint8_t *weir_codec_put(uint8_t *at, const void *array, size_t bytes)
 {
     size_t padded = weir_codec_pad(bytes);

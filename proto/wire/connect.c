@@ -1,8 +1,9 @@
 /*
- * The guest's handshake. ipc://PATH is a unix socket: Hello, then Welcome with the segment's
- * descriptor, and the socket stays open, so that each end sees the other's end. If Welcome says
- * zmq, a second Hello with Welcome's token goes to the worker's ZeroMQ endpoint. tcp:// has one
- * exchange, over ZeroMQ. connect_ivshmem.c and connect_stream.c are for virtual machines.
+ * The guest's handshake. Over ipc://PATH, a unix socket, the guest sends Hello and gets Welcome
+ * with the segment's descriptor. The socket stays open to show when the other process ends. If
+ * Welcome says zmq, a second Hello with Welcome's token goes to the worker's ZeroMQ endpoint.
+ * tcp:// has one exchange, over ZeroMQ. connect_ivshmem.c and connect_stream.c are for virtual
+ * machines.
  */
 #include "proto/wire/connect.h"
 #include "base/clock.h"
@@ -31,8 +32,8 @@
 #define AGAIN_FIRST_MS     10 /* pause between attempts while a worker restarts */
 #define AGAIN_LAST_MS      160
 #define CLOSED_PORT_NS     (1500 * WEIR_NS_PER_MS)
-/* How long a host whose sockets' files are there may take to restart: a service manager starts it
- * after 0.1 s, and it listens long before its workers are ready. */
+/* How long a host whose socket files exist may take to restart. A service manager starts it after
+ * 0.1 s, and it listens long before its workers are ready. */
 #define COMES_BACK_NS    (5 * WEIR_NS_PER_S)
 #define CONNECT_RETRY_MS 2 /* a full backlog of a non-blocking unix socket cannot be polled for */
 
@@ -367,11 +368,10 @@ static bool was_hung_up_on(enum weir_status status, const struct weir_welcome *w
 }
 
 /*
- * Until when to repeat an attempt that has ended like this. 0: do not repeat it.
+ * Returns the time until which an attempt with this result is repeated. 0: do not repeat it.
  *
- * The port of a host that is being restarted is closed for a moment, and its sockets' files stay:
- * so a host may come. A host that stops removes the files. A host that hangs up in the handshake is
- * flooded, or has another key.
+ * A restarting host closes its port for a moment but leaves its socket files, while a host that
+ * stops removes them. A host that hangs up during the handshake is flooded, or has another key.
  */
 static uint64_t insists_until_ns(const struct weir_connect_params *params, enum weir_status status,
                                  const struct weir_welcome *welcome, uint64_t seen_ns)
@@ -498,7 +498,7 @@ static enum weir_status read_text(int fd, uint64_t deadline_ns, char **ret_text)
 
 enum weir_status weir_connect_why(const char *host, uint64_t timeout_ns, char **ret_text)
 {
-    /* An older host takes this for a monitor, which costs it nothing. */
+    /* An older host takes this for a monitor, which needs no context. */
     const struct weir_connect_params params = {.program = "weir why", .monitor = true};
     struct weir_hello hello;
     uint64_t deadline_ns = weir_deadline_after(timeout_ns);

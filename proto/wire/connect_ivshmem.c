@@ -92,8 +92,7 @@ static struct weir_region_mailbox *claim(const struct weir_region *region, uint3
                 return box;
             }
         }
-        weir_region_ring(
-            region); /* so that the host frees mailboxes that dead guests have claimed */
+        weir_region_ring(region); /* ring, so that the host frees mailboxes of dead guests */
         nap();
     } while (weir_deadline_left_ns(deadline_ns) != 0);
     return NULL;

@@ -46,7 +46,7 @@ enum weir_status weir_greet_stream(struct weir_transport *t, const struct weir_h
     return WEIR_OK;
 }
 
-/* Make a link, which is taken, the transport of a session. */
+/* Shake hands over the link and make it a transport. Takes the link, also on failure. */
 static enum weir_status start(struct weir_stream_link *link, const struct weir_hello *hello,
                               uint64_t deadline_ns, struct weir_transport **ret_transport,
                               struct weir_welcome **ret_welcome)

@@ -423,7 +423,7 @@ static enum weir_status take_welcome(const Weir__Control__Welcome *message,
              welcome->arena_bytes <= WEIR_SEGMENT_MAX_ARENA &&
              welcome->window_base <= UINT64_MAX - welcome->window_bytes;
         for (size_t i = 0; ok && i < message->n_devices; i++) {
-            welcome->n_devices++; /* count it first, so that its memory is freed with it */
+            welcome->n_devices++; /* first, so that a failure also frees this device's memory */
             if (!take_device(&ok, message->devices[i], &welcome->devices[i])) {
                 return WEIR_ERR_NO_MEMORY;
             }

@@ -46,15 +46,15 @@ struct weir_limit_wish {
     bool launches_on_device; /* its kernels launch kernels, so its worker must be outside MPS */
 };
 
-/* What each operation is to one side: see op_hash.h. */
+/* The hash of each operation as one side knows it: see op_hash.h. */
 struct weir_op_hashes {
-    uint32_t n; /* numbers 0 .. n-1; 0 for an operation that it does not know */
+    uint32_t n; /* operations 0 .. n-1; hash 0: this side does not know the operation */
     uint32_t hash[WEIR_CONTROL_MAX_OPS];
 };
 
 struct weir_hello {
     uint32_t protocol;
-    const struct weir_op_hashes *ops; /* NULL: it does not say; a decoded hello owns it */
+    const struct weir_op_hashes *ops; /* NULL: the guest sent none; a decoded hello owns it */
     uint32_t pid;                     /* as the guest says; peer has the kernel's answer */
     char version[WEIR_CONTROL_TEXT_BYTES];
     char program[WEIR_CONTROL_TEXT_BYTES];

@@ -86,8 +86,7 @@ static bool any_in(const char *folder, bool (*look)(const char *name, struct wei
     return enough;
 }
 
-/* Take the first of several devices that is a region. If none is, describe the last
- * one's problem. */
+/* Check whether this device is a region. If not, describe the problem. */
 static bool try_device(const struct device_kind *kind, const char *path, const char *name,
                        struct weir_route *route)
 {

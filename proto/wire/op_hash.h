@@ -1,7 +1,7 @@
 /*
- * Do guest and worker mean the same by an operation? Each tells the other a hash of every operation
- * that it knows, so that a guest library and a host of different releases work together, but for
- * the operations in which they differ.
+ * Detects operations that guest and worker define differently. Each tells the other a hash of every
+ * operation that it knows. So a guest library and a host of different releases work together,
+ * except for the operations in which they differ.
  */
 #ifndef WEIR_PROTO_WIRE_OP_HASH_H
 #define WEIR_PROTO_WIRE_OP_HASH_H

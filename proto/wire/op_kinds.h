@@ -9,7 +9,7 @@
 enum weir_grant_kind {
     WEIR_GRANT_DEVICE,
     WEIR_GRANT_PINNED,  /* host memory, shared with the guest */
-    WEIR_GRANT_MANAGED, /* device memory, and as much host memory that the guest maps there */
+    WEIR_GRANT_MANAGED, /* device memory, and host memory that the guest maps at the same address */
     WEIR_GRANT_KIND_COUNT
 };
 
@@ -17,7 +17,7 @@ enum weir_grant_kind {
 #define WEIR_COPY_DST_IN_ARENA 1u /* dst is an offset in the arena */
 #define WEIR_COPY_SRC_IN_ARENA 2u /* src is an offset in the arena */
 
-/* kinds of the two sides, in copy_3d and copies of graphs */
+/* kind of a copy's source or destination, in copy_3d and graph copies */
 enum weir_side_kind {
     WEIR_SIDE_ADDRESS, /* an address of the device */
     WEIR_SIDE_ARENA,   /* an offset in the arena */

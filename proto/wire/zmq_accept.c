@@ -8,21 +8,21 @@
  * such a connection: they accept it with a descriptor that was kept in reserve, close it, and
  * return ECONNABORTED, which libzmq takes for a peer that has hung up.
  *
- * The last quarter of the descriptors is not for connections of ZeroMQ: they are for programs that
- * come through a tenant's socket, and for the worker itself. The kernel gives the lowest free
- * number, so the number of a new descriptor shows about how many there are.
+ * ZeroMQ's connections cannot use the last quarter of the descriptors: it is for programs that come
+ * through a tenant's socket, and for the worker itself. The kernel gives the lowest free number, so
+ * the number of a new descriptor shows about how many there are.
  *
  * A connection to a unix socket is refused unless its process has got a token through a tenant's
- * socket and has not brought it yet.
+ * socket and has not used it yet.
  *
  * Any client of a tcp socket may leave its handshake unfinished for 5 s. At most HANDSHAKES_MAX are
- * pending at a time. When another one comes, the oldest silent one of the address with most of them
- * is hung up: that of a guest with a key takes some milliseconds, and is not that old. To hang up
- * the right connection, a second descriptor of each is kept: libzmq's own number may belong to
- * another connection by then.
+ * pending at a time. When another one comes, the oldest silent one of the address with the most
+ * handshakes is closed: a guest with a key finishes in some milliseconds, so it is not that old. A
+ * second descriptor of each connection is kept to close the right one, because libzmq may have
+ * reused its own number for another connection.
  *
  * Until weir_zmq_accept_guard() is called, both functions behave as the C library's do. Later they
- * still do so for sockets that are no streams, which are Weir's own, not libzmq's.
+ * still do so for sockets of other types than SOCK_STREAM, which are Weir's own.
  */
 #include "proto/wire/zmq_accept.h"
 
@@ -59,7 +59,7 @@ struct handshake {
 #define EXPORTED __attribute__((visibility("default")))
 
 static struct {
-    pthread_mutex_t lock; /* guards what follows but first_refused, which is set before */
+    pthread_mutex_t lock; /* guards the members below, but not first_refused, set before */
     bool guards;          /* set once and read without the lock, as is the next member: */
     bool (*expects)(const struct weir_peer *peer);
     int first_refused; /* descriptors from this number on are not for ZeroMQ */
@@ -191,8 +191,8 @@ static bool is_silent(int fd)
            info.tcpi_bytes_received == 0;
 }
 
-/* Find the oldest handshake of the address that has most of them; where some peers have sent
- * nothing, of those. On a busy machine a guest's handshake may have ended, and libzmq has not told
+/* Find the oldest handshake of the address with the most handshakes. Prefer peers that have sent
+ * nothing: on a busy machine a guest's handshake may have ended without libzmq having reported it
  * yet. */
 static int oldest_locked(void)
 {

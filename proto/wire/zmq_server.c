@@ -392,7 +392,6 @@ static void announce(struct weir_zmq_server *server, struct weir_zmq_pending *pe
     weir_hello_destroy(hello);
 }
 
-/* Handle all messages that have arrived at a port. */
 static void run_port(struct weir_zmq_server *server, struct weir_zmq_port *port)
 {
     enum weir_status status = WEIR_OK;
@@ -575,7 +574,7 @@ static enum weir_status secure_port(struct weir_zmq_port *port, const char *secr
     return done ? WEIR_OK : WEIR_ERR_UNSUPPORTED; /* fails with a libzmq without CURVE */
 }
 
-/* Accept from a socket that other processes hold, too: it listens before we start and after. */
+/* Accept from a socket that other processes also hold, which listens longer than this process. */
 static enum weir_status use_listener(struct weir_zmq_port *port, int fd)
 {
     int own = fcntl(fd, F_DUPFD_CLOEXEC, 0); /* libzmq closes it */

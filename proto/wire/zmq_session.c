@@ -112,8 +112,8 @@ static bool socket_ended(const struct weir_zmq_session *session)
 
 /*
  * Has a bound session's guest ended? The unix socket may end before the guest's last records have
- * come over ZeroMQ. So the session ends when ZeroMQ reports the end, behind the records, and
- * because of the socket only if that report does not come.
+ * come over ZeroMQ. So ZeroMQ's report, which comes behind the records, decides; the socket only
+ * counts if that report does not come.
  */
 static bool guest_ended_locked(struct weir_zmq_session *session)
 {

@@ -62,7 +62,7 @@ struct weir_zmq_session {
     uint8_t token[WEIR_CONTROL_TOKEN_BYTES];
     uint64_t expires_ns;   /* when the token expires */
     struct weir_peer peer; /* the process that got the token */
-    bool came;             /* that process has connected: each token allows one connection */
+    bool came;             /* the guest's process has connected: each token allows one connection */
     uint64_t last_ns;      /* after the unix socket has ended: when to stop waiting for records */
 };
 

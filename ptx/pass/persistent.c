@@ -1,48 +1,48 @@
 /*
- * Persistent: a worker is a block that takes tasks, runs of task_blocks logical blocks, until none
- * is left, the host stops it, or its SM is no longer in the range or holds more workers than the
- * block limit.
+ * Persistent: each block is a worker that takes tasks (task_blocks consecutive logical blocks). It
+ * ends when no task is left, the host stops it, or its SM is no longer in the range or holds more
+ * workers than the block limit.
  *
- *     start   the leader counts itself in at its SM, and leaves if it is not wanted there
+ *     start   the leader increments its SM's counter, and leaves if it may not run there
  *     take    the leader asks for the next task
- *             --- barrier ---, the leader tells it, --- barrier ---
+ *             --- barrier ---, the leader passes it on, --- barrier ---
  *             nothing: leave
  *     block   index of the logical block
- *             ... the kernel, its ends led to tail ...
+ *             ... the kernel, whose ends go to tail ...
  *     tail    [votes of the warp] [cp.async's end]
  *             more blocks in the task: [--- barrier, if blocks could disturb each other ---], block
  *             take
- *     leave   the leader adds what the worker did to done, and counts itself out
+ *     leave   the leader adds the worker's blocks to done, and decrements the counters
  *
- * Passing on a task. The leader takes the next task when its own warp is through, while others may
- * still be at work. It passes the task on between two barriers: behind the first one no thread
+ * Passing on a task. The leader takes the next task when its own warp has finished, while other
+ * warps may still work. It passes the task on between two barriers: behind the first one no thread
  * reads the last task any more. This barrier also keeps the kernel's own shared memory from being
  * overwritten while slow threads still read it. Between the blocks of one task there is a barrier
  * only for kernels with shared memory or barriers, whose blocks must not overlap.
  *
- * Asking. One addition to the pair of next and ask gives the task and what the host wants. Behind a
- * stop, the leader takes back what it added and leaves. That is right because nobody takes the stop
- * out of ask while a worker is counted in workers, and it is counted from before its first look
- * until after the taking back. Changes of places need no order, since other workers go on taking
- * tasks: a worker that finds a request in ask does the task, and checks its place before the next
- * one (STATE_CAREFUL), as at the start. Where tasks are so long that one more would matter, the
- * host makes from the start a request that changes nothing (WEIR_PTX_ASK_LOOK).
+ * Asking. One addition to the pair of next and ask returns the task and the host's request. If the
+ * request is a stop, the leader subtracts what it added and leaves. This is safe because nobody
+ * removes the stop from ask while a worker is counted in workers, and a worker is counted from
+ * before its first addition until after the subtraction. Requests to move need no such order, since
+ * other workers go on taking tasks: a worker that finds one in ask does the task, and checks its
+ * place before the next one (STATE_CAREFUL), as at the start. If tasks are so long that one more
+ * would matter, the host makes a request that changes nothing (WEIR_PTX_ASK_LOOK) from the start.
  *
- * Cost. The work for each block matters most: in short kernels ten instructions are 5 %. So the end
- * of a block is one read of shared memory. A turn is one trip to the L2 cache and two barriers. One
- * register lives through the kernel's body, %wn; the rest is in the slot: first block, end, and,
- * for the leader only, the blocks it has taken and a word with its SM. The worker adds its blocks
- * to done once, when it leaves, behind one fence.
+ * Cost. The work for each block matters most: in short kernels ten instructions are 5 %. So a
+ * block's end costs one read of shared memory, and a task one access to the L2 cache and two
+ * barriers. Only one register, %wn, stays live through the kernel's body; the rest is in the slot:
+ * first block, end, and, for the leader only, its number of blocks taken and a word with its SM.
+ * The worker adds its blocks to done once, when it leaves, behind one fence.
  *
- * Order. All threads have come to take's barrier before the leader leaves; its fence, then, puts
- * all they have written before its addition to done. A worker that finds done equal to total has
- * seen all workers' additions, and a fence of the system puts all of it before finished.
+ * Order. All threads have arrived at take's barrier before the leader leaves, so its fence orders
+ * all their writes before its addition to done. A worker that finds done equal to total has seen
+ * all workers' additions, and a system-wide fence orders all their writes before finished.
  *
- * The SM of a worker is the one it started on; should the hardware move it, the counters still add
- * up. A worker over the block limit leaves by an exchange of just the count that is too high: of
- * the workers that come to an SM at the same time, the block limit's number stays. (With additions
- * that are undone where there is one too many, others came in meanwhile: up to four where two were
- * allowed.)
+ * A worker's SM is the one on which it started; even if the hardware moved it, the counters would
+ * add up. A worker over the block limit leaves by a compare-and-swap of exactly the count that is
+ * too high, so that of the workers that come to an SM at the same time exactly the limit stays.
+ * (Adding, and subtracting again if the count was too high, let in other workers meanwhile: up to
+ * four where two were allowed.)
  */
 #include "ptx/pass/passes.h"
 #include "ptx/twin/editor.h"
@@ -55,28 +55,28 @@
 #define SLOT_TAKEN 8u
 
 /* In the slot's last word, above the SM. */
-#define STATE_CAREFUL (1u << 8) /* look at what the host wants before the next task */
+#define STATE_CAREFUL (1u << 8) /* read the host's request before the next task */
 #define STATE_OUT     (1u << 9) /* not counted at its SM any more */
 _Static_assert(WEIR_PTX_CONTROL_SMS <= STATE_CAREFUL, "SMs and flags in one word");
 
-/* Bind the names that several texts use. Only %wn is live through the body. */
+/* Bind the registers that several emit_ functions share. Only %wn is live through the body. */
 static void bind(struct weir_ptx_edit *edit)
 {
     static const char *const words[] = {"%wnext", "%wend", "%wask", "%wtaken", "%wstate", "%wzero"};
 
     weir_ptx_edit_reg(edit, "%wlead", WEIR_PTX_TYPE_PRED);
     weir_ptx_edit_reg(edit, "%wctl", WEIR_PTX_TYPE_B64);
-    weir_ptx_edit_reg(edit, "%wcnt", WEIR_PTX_TYPE_B64); /* counter of its SM, less AT(running) */
+    weir_ptx_edit_reg(edit, "%wcnt", WEIR_PTX_TYPE_B64); /* its SM's counter, less AT(running) */
     for (uint32_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
         weir_ptx_edit_reg(edit, words[i], WEIR_PTX_TYPE_B32);
     }
 }
 
 /*
- * The thread of index 0 (the leader) acts for all; the others go to MEET. The thread is determined
- * again for each task, which costs less than a register through the body. %wzero is 0 in the
- * leader, which the compiler does not know: otherwise it would add code for a warp whose threads
- * all make the addition.
+ * The thread of index 0 (the leader) acts for all; the others go to MEET. The leader is found again
+ * for each task, which costs less than a register that stays live through the body. %wzero is 0 in
+ * the leader, but the compiler cannot know that: otherwise it would add code for a warp whose
+ * threads all make the addition.
  */
 static void emit_lead(struct weir_ptx_edit *edit)
 {
@@ -196,7 +196,7 @@ static void emit_claim(struct weir_ptx_edit *edit, uint32_t none)
     weir_ptx_edit_text(edit, "mov.b32 %%wnext, 0;\nmov.b32 %%wend, 0;\n");
 }
 
-/* Code at MEET: give the task to all threads, in %wn and the slot. */
+/* Code at MEET: pass the task to all threads, in %wn and the slot. */
 static void emit_tell(struct weir_ptx_edit *edit, const char *task, uint32_t barrier)
 {
     weir_ptx_edit_text(edit,
@@ -210,9 +210,9 @@ static void emit_tell(struct weir_ptx_edit *edit, const char *task, uint32_t bar
 }
 
 /*
- * Without a task all threads leave; the leader counts the worker out. A reader that sees this must
- * also see its blocks' writes and what it gave back: so this is a release, for which older GPUs
- * only have the fence that orders everything.
+ * Without a task all threads leave, and the leader decrements the number of workers. A reader that
+ * sees this must also see the writes of the worker's blocks and its subtraction, so the decrement
+ * is a release; on older GPUs that needs a full fence.
  */
 static void emit_leave(struct weir_ptx_edit *edit)
 {
@@ -291,8 +291,8 @@ static void emit_head(struct weir_ptx_edit *edit, uint32_t barrier)
     weir_ptx_edit_place(edit, block);
 }
 
-/* Find the lowest free number: a block takes as many of the SM's barriers as its highest number
- * says. */
+/* Find the lowest free barrier number: the highest number in use decides how many of the SM's
+ * barriers a block takes. */
 static uint32_t free_barrier(const struct weir_ptx_kernel *kernel)
 {
     uint32_t id = 0;

@@ -1,6 +1,6 @@
 /*
- * Unified exit: in a twin that loops, a thread that would end goes to the end of the logical block
- * instead, twin->tail, and waits there for the others.
+ * Unified exit: in a twin that loops, a thread that would end goes instead to the end of the
+ * logical block (twin->tail) and waits there for the others.
  *
  * In the original, a barrier of all threads does not wait for threads that have ended; in the twin
  * they have not ended. Kernels in which other threads may reach such a barrier later are refused
@@ -21,7 +21,6 @@ static void leave(struct weir_ptx_edit *edit, const struct weir_ptx_inst *inst)
     }
 }
 
-/* Replace one old instruction; true if it was replaced. */
 static bool replace(struct weir_ptx_edit *edit, struct weir_ptx_warp_edit *we, uint32_t i)
 {
     const struct weir_ptx_inst *inst = &edit->func->insts[i];

@@ -2,14 +2,14 @@
  * Replaces the block index by a virtual one.
  *
  * In the twin's entry the index is in registers, which the form's pass fills by
- * weir_ptx_index_emit() before each logical block. A function cannot see those, nor the entry's
- * parameters, and one called through a pointer cannot be given more arguments; so functions read
- * the index from shared memory, WEIR_PTX_INDEX_NAME, where every thread of the block has stored the
- * same values before: a thread reads its own value or an equal one, so no barrier is needed.
+ * weir_ptx_index_emit() before each logical block. A function cannot read those or the entry's
+ * parameters, and a function called through a pointer cannot get more arguments. So functions read
+ * the index from shared memory (WEIR_PTX_INDEX_NAME), where every thread of the block has stored
+ * the same values before. A thread reads its own value or an equal one, so no barrier is needed.
  *
- * A function that can be called through a pointer is the same for twins and originals. If one such
- * reads the index, every other entry of the module that calls anything stores its real index there
- * at its start.
+ * Twins and originals share functions that can be called through a pointer. If such a function
+ * reads the index, every other entry of the module that makes calls stores its real index there
+ * first.
  */
 #include "ptx/pass/passes.h"
 #include "ptx/twin/editor.h"
@@ -107,8 +107,7 @@ static struct weir_ptx_operand reg_operand(uint32_t reg)
         .kind = WEIR_PTX_OPERAND_REG, .reg = reg, .reg2 = WEIR_PTX_NONE};
 }
 
-/* Replace a mov of one component or four into registers of 16, 32 or 64 bits, or of an immediate's
- * type. */
+/* Replace a mov that reads one or four components into registers of 16, 32 or 64 bits. */
 static bool move_one(struct weir_ptx_edit *edit, const struct weir_ptx_inst *from,
                      const struct weir_ptx_operand *dst, uint32_t reg)
 {
@@ -201,7 +200,7 @@ static enum weir_status virtualise(struct weir_ptx_twin *twin, struct weir_ptx_f
     return weir_ptx_edit_finish(&edit);
 }
 
-/* In an entry that is no twin, store its real index where functions read it. */
+/* In an entry that is not a twin, store the real index where functions read it. */
 static enum weir_status store_real(struct weir_ptx_twin *twin, struct weir_ptx_func *entry)
 {
     struct weir_ptx_edit edit;

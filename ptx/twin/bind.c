@@ -1,9 +1,9 @@
 /*
- * Binds variables: in a module of twins, a variable in .global space is the original's.
+ * Binds variables: in a module of twins, a .global variable stands for the original's.
  *
- * A register replaces the variable's address. It is loaded from a table in .const that the loader
- * of the module fills. The table is constant while kernels run, and a load from it costs as much as
- * an immediate, so no register stays live over the body.
+ * A register replaces the variable's address. It is loaded from a .const table, which the module's
+ * loader fills. The table is constant while kernels run, and a load from it costs as much as an
+ * immediate, so each use loads the address again.
  */
 #include "ptx/twin/editor.h"
 

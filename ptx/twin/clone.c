@@ -100,7 +100,7 @@ static uint32_t item_of(const struct weir_ptx_module *module, const struct weir_
     return i;
 }
 
-/* Does a body's variable outlive the block? The original and the copy share such a variable. */
+/* Does a body's variable outlive the thread block? Then original and copy must share it. */
 static bool is_static(const struct weir_ptx_var *var)
 {
     return var->space == WEIR_PTX_SPACE_GLOBAL || var->space == WEIR_PTX_SPACE_CONST;
@@ -116,7 +116,7 @@ bool weir_ptx_func_has_static(const struct weir_ptx_func *func)
     return false;
 }
 
-/* Move such variables of a function to the module, before the function. */
+/* Move such variables of a function to module level, before the function. */
 static enum weir_status hoist(struct weir_ptx_module *module, struct weir_ptx_func *func)
 {
     uint32_t kept = 0;

@@ -2,24 +2,24 @@
  * The data that the host and a transformed kernel share: the appended parameter, and the control
  * block in device memory.
  *
- * Fixed-width and laid out the same on both sides: the passes write these offsets into PTX. Values
- * that are known before a start are in the parameter; the control block has those that change
- * later. So a zeroed control block means a fresh launch, and the host can zero blocks long before.
- * It belongs to one launch of one kernel (two launches under way at once have one each) until that
- * launch is finished, over all its starts.
+ * Both sides use the same fixed-width layout: the passes write these offsets into PTX. The
+ * parameter has the values that are known before a start; the control block has those that change
+ * later. So a zeroed control block means a new launch, and the host can zero blocks long before. A
+ * control block belongs to one launch of one kernel until that launch is finished, over all its
+ * starts; another launch under way has another one.
  *
- * Only the host writes stop and ask, by writes of four bytes that the device sees whole. Only the
- * kernel writes the rest.
+ * Only the host writes stop and ask, each as a whole word of four bytes. Only the kernel writes the
+ * rest.
  *
- * A worker takes a task by one addition of 64 bits to the pair of next and ask, which gives both:
- * so the tasks and a stop have one order, and a worker that comes behind the stop takes back what
- * it added.
+ * A worker takes a task by one 64-bit atomic addition to the pair of next and ask, which returns
+ * both. So all tasks and a stop have one order, and a worker that comes behind the stop subtracts
+ * what it added.
  *
  * Resume: take the stop out of ask and start again with the same block. No other state is needed,
  * because a task that was taken is always finished: once no worker runs, blocks 0 .. min(next, end)
  * - 1 are done and no other was begun. A stop may only be removed once no worker runs (workers is
- * 0; ticket form: its grids have ended), because a running worker may be about to take back what it
- * added.
+ * 0; ticket form: its grids have ended), because a running worker may still have to subtract what
+ * it added.
  */
 #ifndef WEIR_PTX_TWIN_CONTROL_BLOCK_H
 #define WEIR_PTX_TWIN_CONTROL_BLOCK_H
@@ -42,10 +42,10 @@
 
 /*
  * The host's requests, as one word: whether to stop (workers before their next task, blocks of the
- * ticket form before they begin), and where workers may be: on count SMs from first on, with
- * block_limit of them on an SM. 0 in count and block_limit: as in the parameter. A worker that
- * finds any request reads the word before each further task; ASK_LOOK requests only that, where the
- * parameter has no range.
+ * ticket form before they begin), and where workers may run: on `count` SMs from `first` on, with
+ * at most block_limit of them on an SM. 0 in count or block_limit: as in the parameter. A worker
+ * that finds any request reads the word before each further task; ASK_LOOK requests only that, for
+ * a parameter without a range.
  */
 #define WEIR_PTX_ASK_STOP           1u
 #define WEIR_PTX_ASK_MAX_SMS        4095u /* value of count: all SMs, whatever the parameter says */
@@ -100,8 +100,8 @@ _Static_assert(offsetof(struct weir_ptx_control, done) == 136, "aligned to 8");
 _Static_assert(offsetof(struct weir_ptx_control, workers) == 140, "one word of 64 bits with done");
 _Static_assert(offsetof(struct weir_ptx_control, running) == 256, "written into PTX");
 
-/* The members that must be zeroed before a control block is used again: running returns to zero by
- * itself. */
+/* Only these bytes must be zeroed before a control block is used again: `running` returns to zero
+ * by itself. */
 #define WEIR_PTX_CONTROL_CLEAR_BYTES offsetof(struct weir_ptx_control, running)
 
 /**

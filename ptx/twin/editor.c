@@ -373,7 +373,7 @@ void weir_ptx_edit_text(struct weir_ptx_edit *edit, const char *fmt, ...)
     if (status == WEIR_OK) {
         move_body(edit, weir_ptx_find_func(small, "weir"));
     } else {
-        /* The text is Weir's own: an error in it is a bug, or the target is too old for it. */
+        /* Weir wrote this text: an error is a bug, or the target is too old for an instruction. */
         fail(edit, status == WEIR_ERR_NO_MEMORY ? status : WEIR_ERR_INTERNAL);
     }
     weir_ptx_destroy(small);
@@ -403,8 +403,7 @@ static void install(struct weir_ptx_edit *edit)
     }
     for (uint32_t i = edit->n_old_labels; i < edit->n_labels; i++) {
         if (edit->labels[i].inst == WEIR_PTX_NONE) {
-            /* A label made by this pass, to be placed by a later one; until then it is at the
-             * end. */
+            /* A later pass will place this new label; until then it is at the end. */
             edit->labels[i].inst = edit->n_insts;
         }
     }

@@ -1,5 +1,5 @@
 /*
- * A twin while its passes run, and the editor of bodies that they use. Private to ptx/.
+ * A twin while passes run on it, and the editor that the passes use for bodies. Private to ptx/.
  *
  * A pass rebuilds a body from front to back: it copies the instructions it keeps, and writes new
  * ones as PTX text, which the module's own parser turns into instructions. Names in that text that
@@ -15,9 +15,9 @@
 #include "ptx/twin/control_block.h"
 #include "ptx/twin/twin.h"
 
-#define WEIR_PTX_ARGS_NAME    "weir$args"  /* parameter: struct weir_ptx_form_args */
-#define WEIR_PTX_TASK_NAME    "weir$task"  /* shared: the task's first block, and the form's own */
-#define WEIR_PTX_INDEX_NAME   "weir$index" /* shared: block index and grid size, .v4 each */
+#define WEIR_PTX_ARGS_NAME    "weir$args"    /* parameter: struct weir_ptx_form_args */
+#define WEIR_PTX_TASK_NAME    "weir$task"    /* shared: the task's first block, and form values */
+#define WEIR_PTX_INDEX_NAME   "weir$index"   /* shared: block index and grid size, .v4 each */
 #define WEIR_PTX_DYNAMIC_NAME "weir$dynamic" /* the dynamic shared memory */
 
 #define WEIR_PTX_SLOT_ALIGN  16u
@@ -42,7 +42,7 @@ struct weir_ptx_twin {
     const struct weir_ptx_kernel *kernel; /* analysis of the original kernel */
     struct weir_ptx_func *entry;          /* the twin */
     enum weir_ptx_form form;
-    /* The reached functions: their copies, or those changed in place. */
+    /* Functions that the twin calls: copies, or originals that were changed in place. */
     struct weir_ptx_func **funcs;
     uint32_t n_funcs;
     bool in_place; /* some of the functions are not copies */
@@ -54,7 +54,7 @@ struct weir_ptx_twin {
     uint32_t virtuals[WEIR_PTX_VIRTUAL_COUNT]; /* ids of the virtual registers in entry */
     uint32_t tail;                             /* persistent: label that ends a logical block */
     bool block_barrier; /* persistent: logical blocks of one task must not overlap */
-    bool warp_votes;    /* persistent: exchanges within a warp that has parted need a vote */
+    bool warp_votes;    /* persistent: warp-wide instructions in a parted warp need a vote */
     struct weir_ptx_twin_info *info;
 };
 
@@ -201,7 +201,7 @@ enum weir_status weir_ptx_warp_exits(const struct weir_ptx_kernel *kernel, bool 
 /* State for the warp instructions of one body that is being rewritten. */
 struct weir_ptx_warp_edit {
     struct weir_ptx_flow *flow; /* flow of the old body */
-    uint32_t *writes;           /* the only instruction that writes each register of the old body */
+    uint32_t *writes;           /* the only instruction that writes each register */
     bool on;
     bool is_entry;
     uint32_t mask;  /* register with the last vote, WEIR_PTX_NONE: none yet */

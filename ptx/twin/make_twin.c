@@ -15,7 +15,7 @@ static enum weir_status refuse(struct weir_ptx_twin_info *info, enum weir_status
     return status;
 }
 
-/* Choose votes, if threads of a warp may end at different times. */
+/* Decide whether warp-wide instructions need votes: a warp's threads may end at different times. */
 static enum weir_status choose_votes(struct weir_ptx_twin *twin)
 {
     const char *why = NULL;
@@ -52,7 +52,7 @@ static bool (*must_change(const struct weir_ptx_twin *twin))(const struct weir_p
     return twin->warp_votes ? has_exchange : weir_ptx_inst_loads_index;
 }
 
-/* Does the text use a name that twins need? Objects that twins made have no line. */
+/* Does the source text use a name that twins need? Objects of other twins have no line. */
 static bool has_our_names(const struct weir_ptx_module *module, const struct weir_ptx_func *entry)
 {
     static const char *const names[] = {WEIR_PTX_TASK_NAME, WEIR_PTX_INDEX_NAME,
@@ -130,7 +130,7 @@ static enum weir_status make_entry(struct weir_ptx_twin *twin, struct weir_ptx_f
     return status;
 }
 
-/* How much a twin may add to the memory of its module, beyond the bound from the module's text. */
+/* What a twin adds to the limit on its module's memory. */
 #define TWIN_BYTES          ((size_t)256 << 10)
 #define TWIN_BYTES_PER_INST ((size_t)4 << 10)
 #define MAX_MODULE_BYTES    ((size_t)2 << 30)

@@ -75,8 +75,7 @@ static bool keeps(const struct strip *s, const struct weir_ptx_item *item)
     return true;
 }
 
-/* Remove unused elements of the lists, and renumber. The arrays are the module's own: they
- * shrink. */
+/* Remove unused elements from the module's arrays, and renumber the rest. */
 static void shrink(struct strip *s)
 {
     struct weir_ptx_module *module = s->module;

@@ -23,8 +23,8 @@
 #define WEIR_PTX_BINDS_NAME "weir$binds"
 
 /*
- * In a module of twins with a ticket form: .entry weir$finish(struct weir_ptx_form_args), one
- * thread, launched behind a ticket twin in its stream: sets finished if all blocks have begun.
+ * In a module of twins with a ticket form: .entry weir$finish(struct weir_ptx_form_args). Launched
+ * with one thread behind a ticket twin, it sets `finished` if all blocks have begun.
  */
 #define WEIR_PTX_FINISH_NAME "weir$finish"
 
@@ -37,7 +37,7 @@ struct weir_ptx_twin_info {
     char reason[160];        /* one sentence that says why it was refused */
     uint32_t args_offset;    /* offset of struct weir_ptx_form_args in the parameter block */
     uint32_t param_bytes;    /* size of the twin's parameter block */
-    /* How much more shared memory the twin has than the kernel; consider alignment. */
+    /* How much more static shared memory than the kernel the twin has; alignment may add more. */
     uint32_t static_shared_bytes;
     uint32_t dynamic_shared_bytes; /* add this to each launch's size, and to the attribute
                                       MAX_DYNAMIC_SHARED_SIZE_BYTES; the kernel's own size must
@@ -49,7 +49,7 @@ struct weir_ptx_twin_info {
 struct weir_ptx_twin_want {
     const char *kernel; /* NULL: every kernel of the module */
     uint32_t forms;     /* WEIR_PTX_FORM_BIT of each requested form; refused ones are reported */
-    uint32_t max_regs;  /* 0, or .maxnreg of the twins, in place of .minnctapersm */
+    uint32_t max_regs;  /* 0, or the .maxnreg that replaces .minnctapersm in the twins */
 };
 
 /* The result of weir_ptx_twins(). It lives in the module. */
@@ -61,8 +61,8 @@ struct weir_ptx_twins {
      * WEIR_PTX_BINDS_NAME, in this order. Without any, the module has no such variable. */
     const char *const *binds;
     uint32_t n_binds;
-    /* Names of .const variables that the module has copies of: the loader keeps their contents
-     * equal to the originals'. Their initialisers are left out. */
+    /* Names of .const variables that the module copies. The loader keeps the copies' contents equal
+     * to the originals'; the copies have no initialisers. */
     const char *const *consts;
     uint32_t n_consts;
 };

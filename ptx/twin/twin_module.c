@@ -12,7 +12,7 @@
 
 #define MAX_CONST_BYTES 65536u /* limit of a module (PTX ISA, state spaces) */
 
-/* Why a kernel that the analysis admits cannot have twins in another module; NULL: it can. */
+/* Returns why an admitted kernel cannot have twins in another module; NULL: it can. */
 static const char *why_not_apart(const struct weir_ptx_kernel *kernel)
 {
     if (weir_ptx_kernel_has(kernel, WEIR_PTX_FACT_INDIRECT_CALL)) {
@@ -142,7 +142,7 @@ static enum weir_status analyze_and_make(struct weir_ptx_module *module,
     return status;
 }
 
-/* Add .entry weir$finish: finished becomes 1 if next has reached total, and was allowed to. */
+/* Add .entry weir$finish: it sets finished if next has reached total, and end allowed that. */
 static enum weir_status add_finish(struct weir_ptx_module *module)
 {
     struct weir_ptx_twin twin = {.module = module};
@@ -179,7 +179,7 @@ static bool has_ticket(const struct weir_ptx_twins *twins)
     return false;
 }
 
-/* Make constants the module's own, empty until the loader fills them. */
+/* Give the module its own copies of constants, empty until the loader fills them. */
 static enum weir_status copy_consts(struct weir_ptx_module *module, struct weir_ptx_twins *twins)
 {
     const char **names = weir_ptx_alloc(module, (module->n_vars + 1u) * sizeof(char *));

@@ -1,12 +1,12 @@
 /*
  * Handles warps whose threads end at different times.
  *
- * An instruction in which a warp takes part together (shfl.sync, vote.sync, bar.warp.sync ..) waits
- * for the threads of its mask that have not ended. In a twin that loops no thread has ended, so it
- * would also wait for threads that have left the body. So where a warp may have parted, such an
- * instruction with the mask "all" gets the mask of the threads that are still in the body. They
- * find that mask by a vote, in which all threads of the warp take part: threads in the tail vote no
- * until no thread votes yes.
+ * A warp-wide instruction (shfl.sync, vote.sync, bar.warp.sync ..) waits for the threads of its
+ * mask that have not ended. In a twin that loops no thread has ended, so it would also wait for
+ * threads that have left the body. So where a warp may have parted, such an instruction with the
+ * mask "all" gets the mask of the threads that are still in the body. They find that mask by a
+ * vote, in which all threads of the warp take part: threads in the tail vote no until no thread
+ * votes yes.
  *
  *     body: shfl.sync d, a, b, c, -1   becomes   vote.sync.ballot m, true, -1
  *                                                shfl.sync d, a, b, c, m
@@ -14,9 +14,9 @@
  *
  * Between two such instructions of one basic block no thread leaves, so they share a vote.
  *
- * Other masks can only be kept, which is right if no thread of the mask can bypass the instruction.
- * That holds if activemask, a ballot or a match has found the mask at a place from which every path
- * leads to the instruction.
+ * Other masks stay, which is correct if no thread of the mask can bypass the instruction. That
+ * holds if activemask, a ballot or a match computed the mask at a place from which every path leads
+ * to the instruction.
  */
 #include "ptx/flow.h"
 #include "ptx/twin/editor.h"
@@ -172,7 +172,7 @@ static bool mask_is_met(const struct weir_ptx_flow *flow, const uint32_t *writes
     if (from == to) {
         return at < i;
     }
-    /* Every path from there comes here, and none comes here twice. */
+    /* Every path from where the mask was made comes here, and none comes here twice. */
     return !reaches(flow, from, flow->n_blocks, to) && !reaches(flow, to, to, from);
 }
 
@@ -257,7 +257,7 @@ void weir_ptx_warp_edit_finish(struct weir_ptx_warp_edit *we)
     free(we->writes);
 }
 
-/* The vote for a guarded instruction is guarded, too, so no other instruction can use it. */
+/* A guarded instruction's vote is guarded, too, so no other instruction can use it. */
 static uint32_t emit_vote(struct weir_ptx_edit *edit, const struct weir_ptx_inst *inst)
 {
     uint32_t mask = weir_ptx_edit_reg(edit, "%live", WEIR_PTX_TYPE_B32);

@@ -1,4 +1,4 @@
-/* Arrays, mipmapped arrays, and texture and surface objects over them. Rows are linear. */
+/* Arrays, mipmapped arrays, and texture and surface objects. Arrays are stored row by row. */
 #include "softgpu/driver/forward.h"
 #include "softgpu/memory.h"
 
@@ -68,8 +68,8 @@ static void array_shape(struct weir_soft_array *array, const CUDA_ARRAY3D_DESCRI
     array->bytes = array->slice_bytes * array->slices;
 }
 
-/* Memory of an array: kernels reach it through texture and surface objects, so it is in the map.
- * What lies there is anything but zero, as on a GPU where another array was there before. */
+/* Allocate an array's memory, in the memory map, because kernels access it through texture and
+ * surface objects. Fill it with nonzero bytes, like used memory of a GPU. */
 static void *take_memory(struct weir_soft_device *device, uint64_t bytes)
 {
     if (bytes > MAX_ARRAY_BYTES || bytes > weir_soft_device_free_bytes(device)) {

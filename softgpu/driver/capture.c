@@ -1,9 +1,9 @@
 /*
- * Stream capture: work that is put into a graph instead of being run.
+ * Stream capture: puts a stream's work into a graph instead of running it.
  *
- * A capturing stream holds the nodes that its next one depends on. An event that is recorded in it
- * remembers those nodes; a stream that waits for such an event joins the capture, which is how
- * programs fork, and the origin waiting for an event of a joined stream is how they join.
+ * A capturing stream holds the nodes on which its next node will depend. An event recorded in such
+ * a stream remembers those nodes. A program forks when another stream waits for the event and so
+ * joins the capture; it joins when the first stream waits for an event of the other one.
  */
 #include "proto/common/capture_mode.h"
 #include "softgpu/driver/entry.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct weir_soft_capture *captures; /* list of all captures that have not ended */
+static struct weir_soft_capture *captures; /* all captures that have not ended */
 
 /* ------------------------------------------------------------------ sets of nodes */
 
@@ -139,7 +139,7 @@ static void capture_end(struct weir_soft_capture *capture)
             break;
         }
     }
-    weir_soft_object_put(capture->graph); /* events that were recorded in it may keep the capture */
+    weir_soft_object_put(capture->graph); /* events recorded in the capture may keep it alive */
     capture->graph = NULL;
     weir_soft_object_visit(WEIR_SOFT_STREAM, leave_if_in, capture);
 }
@@ -266,7 +266,7 @@ struct join_check {
     bool unjoined;
 };
 
-/* Nodes that the program added itself need not be joined: NCCL leaves such behind. */
+/* Is a captured node left unjoined? Nodes that the program itself added do not count (NCCL). */
 static bool any_unmarked(const struct weir_soft_nodes *nodes)
 {
     for (uint32_t i = 0; i < nodes->n; i++) {
@@ -383,7 +383,7 @@ static bool is_under_way(const struct weir_soft_capture *capture)
 
 CUresult weir_soft_capture_refuse_event(const struct weir_soft_event *event)
 {
-    event->capture->invalidated = true; /* a capture that has ended is not asked about any more */
+    event->capture->invalidated = true; /* nobody reads this flag of a capture that has ended */
     return CUDA_ERROR_CAPTURED_EVENT;
 }
 
@@ -393,7 +393,7 @@ CUresult weir_soft_capture_wait(struct weir_soft_stream *stream, struct weir_sof
     *ret_handled = true;
     if (!event->capture) {
         *ret_handled = false;
-        if (stream->capture) { /* work from outside cannot enter a capture */
+        if (stream->capture) { /* a captured stream cannot wait for work outside its capture */
             stream->capture->invalidated = true;
             return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
         }

@@ -1,9 +1,9 @@
 /*
  * Contexts: primary and created ones, the calling thread's stack, limits, sticky errors, teardown.
  *
- * A device's primary context is one object for ever, active while retained: cudart makes it current
- * before it retains it. Teardown waits for the context's work, runs the destructors of its local
- * storage with no lock held, then retires everything that was made in it.
+ * A device's primary context is one permanent object, which is active while it is retained: cudart
+ * makes it current before retaining it. Teardown waits for the context's work, runs the destructors
+ * of its local storage with no lock held, then retires everything that was made in it.
  */
 #include "base/log.h"
 #include "proto/common/ctx_stack.h"
@@ -78,7 +78,7 @@ void weir_soft_ctx_fail(struct weir_soft_ctx *ctx, CUresult result)
     }
 }
 
-/* As a client of MPS: the work behind a failed assert goes on (seen on an H200, driver 580). */
+/* Under MPS, work queued behind a failed assert still runs (seen on an H200, driver 580). */
 void weir_soft_ctx_kernel_failed(struct weir_soft_ctx *ctx, CUresult result)
 {
     if (result == CUDA_ERROR_ASSERT && ctx->device->under_mps) {
@@ -96,7 +96,7 @@ CUresult weir_soft_ctx_tell(struct weir_soft_ctx *ctx)
     return ctx->sticky;
 }
 
-/* What cuCtxFromGreenCtx gave stands for the primary context. */
+/* Find a context. A handle from cuCtxFromGreenCtx stands for the primary context. */
 static struct weir_soft_ctx *context_of(CUcontext handle)
 {
     struct weir_soft_ctx *ctx = weir_soft_object_find(WEIR_SOFT_CONTEXT, handle);
@@ -182,7 +182,7 @@ static void retire_streams(struct weir_soft_ctx *ctx)
     ctx->legacy = NULL;
 }
 
-/* The lock is held, and let go of while waiting and in destructors. */
+/* The caller holds the lock; it is released while this waits and during destructors. */
 static void ctx_teardown(struct weir_soft_ctx *ctx)
 {
     static const enum weir_soft_kind kinds[] = {

@@ -1,10 +1,9 @@
 /*
- * Copies and sets. Every form becomes a 3D box with both ends resolved to addresses.
+ * Copies and sets. Every form becomes the copy of a 3D box between two addresses.
  *
- * The direction is found from the addresses: what lies in the address space must lie there
- * entirely, anything else is the program's own pageable memory. An asynchronous copy from pageable
- * memory takes small sources along and waits for large ones; one to pageable memory waits, as on a
- * real device.
+ * The addresses show the direction. A range that begins in the address space (space.c) must lie
+ * there entirely; all others are pageable memory. As on a GPU, an asynchronous copy keeps a private
+ * copy of a small pageable source, but waits for a large one, and for any pageable destination.
  */
 #include "proto/structs.h"
 #include "softgpu/driver/forward.h"
@@ -15,7 +14,7 @@
 
 #define STAGE_BYTES 65536u
 
-/* Is [base, base + bytes) memory that the device may touch, the program's own, or broken? */
+/* Is [base, base + bytes) memory that the device may access, pageable memory, or neither? */
 enum place { PLACE_BAD, PLACE_DEVICE, PLACE_HOST };
 
 static enum place place_of(uint64_t base, uint64_t bytes, bool must_be_device)
@@ -29,7 +28,7 @@ static enum place place_of(uint64_t base, uint64_t bytes, bool must_be_device)
     }
     bool fits = bytes <= alloc->bytes - (base - alloc->base);
     if (alloc->kind == WEIR_SOFT_ALLOC_REGISTERED && !fits && !must_be_device) {
-        return PLACE_HOST; /* a host buffer of which only the beginning is registered */
+        return PLACE_HOST; /* only the beginning of this host buffer is registered */
     }
     if (!fits) { /* neighbouring mappings count as one */
         return weir_soft_memory_covers(base, bytes, WEIR_SOFT_READ) ? PLACE_DEVICE : PLACE_BAD;
@@ -175,7 +174,7 @@ CUresult weir_soft_copy_resolve(const CUDA_MEMCPY3D *asked, struct weir_soft_ctx
     return CUDA_SUCCESS;
 }
 
-/* Take a small pageable source along, packed. */
+/* Keep a packed copy of a small pageable source in the operation. */
 static bool stage(struct weir_soft_op *op)
 {
     struct weir_soft_copy *box = &op->copy.box;
@@ -271,8 +270,8 @@ static CUresult check_contexts(CUcontext a, CUcontext b)
     return weir_soft_ctx_find(b, &ctx);
 }
 
-/* Later work of either device comes after a call without a stream: it is waited for, since streams
- * of two contexts are not ordered among themselves. */
+/* Without a stream, the call waits: later work on either device must come after the copy, and
+ * streams of two contexts have no order. */
 CUresult weir_soft_copy_peer(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src, CUcontext src_ctx,
                              size_t bytes, CUstream stream, bool wait)
 {
@@ -282,7 +281,7 @@ CUresult weir_soft_copy_peer(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src
 
 /* ------------------------------------------------------------------ arrays, one row */
 
-/* at: an offset in the array, or an address. */
+/* @param at offset in an array, or an address. */
 CUresult weir_soft_copy_row(CUmemorytype dst_type, CUarray dst_array, uint64_t dst_at,
                             CUmemorytype src_type, CUarray src_array, uint64_t src_at, size_t bytes,
                             CUstream stream, bool wait)
@@ -362,7 +361,7 @@ static CUresult element_of(const CUDA_MEMCPY3D_BATCH_OP *op, size_t *ret_bytes)
     return CUDA_SUCCESS;
 }
 
-/* Make one member of a batch a plain copy; for a pointer's rows and layers, 0 means packed. */
+/* Make one copy of a batch a plain copy. A pointer's rows and layers are packed if 0. */
 static CUresult box_of(const CUDA_MEMCPY3D_BATCH_OP *op, CUDA_MEMCPY3D *c)
 {
     const CUextent3D *e = &op->extent;

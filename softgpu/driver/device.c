@@ -1,9 +1,9 @@
 /*
  * The devices that softgpu shows: how many, how large, and every attribute.
  *
- * A device looks like a small member of the family that its compute capability names (90: Hopper),
- * so that libraries take the paths they would take there. The environment of the process decides
- * (WEIR_SOFTGPU_*), and CUDA_VISIBLE_DEVICES filters as in libcuda.
+ * A device looks like a small GPU of its compute capability (90: Hopper), so that libraries choose
+ * the same code as on such a GPU. Environment variables (WEIR_SOFTGPU_*) configure the devices, and
+ * CUDA_VISIBLE_DEVICES filters them as in NVIDIA's libcuda.
  */
 #include "base/log.h"
 #include "proto/common/visible.h"
@@ -39,7 +39,7 @@ struct weir_soft_device *weir_soft_device_at(int ordinal)
     return ordinal >= 0 && (uint32_t)ordinal < n_devices ? &devices[ordinal] : NULL;
 }
 
-/* A number with an optional K, M, G or T; the default when unset, unreadable or out of bounds. */
+/* Read a number with an optional K, M, G or T; the default if it is unset or invalid. */
 static uint64_t env_number(const char *name, uint64_t fallback, uint64_t least, uint64_t most)
 {
     const char *text = getenv(name);
@@ -61,8 +61,8 @@ static uint64_t env_number(const char *name, uint64_t fallback, uint64_t least, 
     return value;
 }
 
-/* WEIR_SOFTGPU_CONTEXTS is "N:FILE": of all processes that name this file, N can have a context on
- * a device at a time, each with a lock on a byte of it. */
+/* WEIR_SOFTGPU_CONTEXTS is "N:FILE": of all processes that name this file, at most N have a context
+ * on a device. Each locks a byte of the file. */
 static CUresult take_place(struct weir_soft_device *device)
 {
     const char *text = getenv("WEIR_SOFTGPU_CONTEXTS"), *path = text ? strchr(text, ':') : NULL;
@@ -96,8 +96,8 @@ void weir_soft_device_give_room(struct weir_soft_device *device)
     }
 }
 
-/* For tests: a context takes time, a place, and memory that there may be none of. The lock is not
- * held. */
+/* For tests: making a context takes time, a place and memory, and fails without them. The lock is
+ * not held. */
 CUresult weir_soft_device_make_room(struct weir_soft_device *device)
 {
     const char *full = getenv("WEIR_SOFTGPU_FULL");
@@ -128,14 +128,14 @@ static bool mps_is_there(void)
     const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
     char path[PATH_MAX];
 
-    if (!folder) { /* the usual place is not searched: a real GPU's MPS may be there */
+    if (!folder) { /* do not search the default folder: a real GPU's MPS may run there */
         return false;
     }
     snprintf(path, sizeof path, "%s/control", folder);
     return access(path, F_OK) == 0;
 }
 
-/* A share is made of the last SMs: code that wrongly expects the first ones is found out. */
+/* A share consists of the last SMs, so that tests find code that wrongly expects the first ones. */
 static void take_share(struct weir_soft_device *device)
 {
     uint64_t percent =
@@ -158,7 +158,7 @@ struct shared_sizes {
     uint32_t optin;
 };
 
-/* Shared memory per SM and per block at most, as the programming guide gives them per family. */
+/* Most shared memory per SM and per block, from the CUDA programming guide's table of families. */
 static struct shared_sizes shared_of(uint32_t compute_capability)
 {
     switch (compute_capability) {
@@ -237,7 +237,7 @@ CUresult weir_soft_device_engine(struct weir_soft_device *device,
     return CUDA_SUCCESS;
 }
 
-/* Attributes that do not depend on the device; ids are CUdevice_attribute's. Absent ones are 0. */
+/* Attributes that do not depend on the device, by CUdevice_attribute. Missing attributes are 0. */
 static const int fixed_attributes[] = {
     [1] = 1024,
     [2] = 1024,

@@ -1,9 +1,9 @@
 /*
- * How much of a device's memory is taken.
+ * Counts how much of a device's memory is used.
  *
- * Each process has devices of its own. With WEIR_SOFTGPU_TOGETHER=FILE the processes that name the
- * file share their memory, as they share a GPU's: each has a row of the file, which counts while
- * the process holds the lock on that byte of it.
+ * Each process has devices of its own. With WEIR_SOFTGPU_TOGETHER=FILE all processes that name the
+ * file share the devices' memory, as on a GPU. Each has a row in the file, which counts while the
+ * process holds a lock on a byte of the file.
  */
 #include "softgpu/driver/driver.h"
 

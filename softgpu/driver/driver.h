@@ -5,8 +5,8 @@
  * and queue work, and release it before they wait or call the program's code. Work itself (copies,
  * kernels, host functions) runs on worker threads with no lock held; see task.c.
  *
- * A handle is the address of an object that stands in the handle table; a look-up never reads
- * memory that it has not found there, so wild handles are refused.
+ * A handle is the address of an object in the handle table. A look-up reads an object only after
+ * finding its address there, so invalid handles are refused.
  */
 #ifndef WEIR_SOFTGPU_DRIVER_DRIVER_H
 #define WEIR_SOFTGPU_DRIVER_DRIVER_H
@@ -83,7 +83,7 @@ enum weir_soft_kind {
 
 struct weir_soft_ctx;
 
-/* First member of every object. Counted: the table holds one reference, tasks and owners others. */
+/* First member of every object. Counted: the table has one reference, tasks and owners others. */
 struct weir_soft_object {
     enum weir_soft_kind kind;
     uint32_t refs;
@@ -132,7 +132,7 @@ struct weir_soft_device {
 uint32_t weir_soft_device_count(void);
 /** The device with an ordinal; NULL for a bad ordinal. */
 struct weir_soft_device *weir_soft_device_at(int ordinal);
-/* Count memory of the device that the process has taken, or with a negative number given back. */
+/* Count device memory that the process has allocated, or freed if the number is negative. */
 void weir_soft_device_use(struct weir_soft_device *device, int64_t bytes);
 uint64_t weir_soft_device_free_bytes(const struct weir_soft_device *device);
 CUresult weir_soft_device_engine(struct weir_soft_device *device,
@@ -149,7 +149,7 @@ void weir_soft_device_give_room(struct weir_soft_device *device);
 /** Before memory is freed, WEIR_SOFTGPU_FREE_MS pass; the lock is not held. */
 void weir_soft_device_free_slowly(void);
 
-/* True once the process leaves: nothing may wait any more. */
+/* True once the process exits: from then on nothing may wait. */
 bool weir_soft_exiting(void);
 
 /* ------------------------------------------------------------------ contexts */
@@ -170,7 +170,7 @@ struct weir_soft_ctx {
     /* An error that becomes sticky when a call asks about a stream or waits for one. */
     CUresult untold;
     uint32_t cancel;  /* read by running kernels */
-    uint32_t closing; /* not 0: waits for a memory value end without success */
+    uint32_t closing; /* not 0: operations that wait for a memory value end without it */
     struct weir_soft_stream *legacy;
     struct weir_soft_stream *streams; /* list linked through next */
     struct weir_soft_task *tasks;     /* list of live tasks, linked through live_next */
@@ -200,7 +200,7 @@ CUresult weir_soft_ctx_tell(struct weir_soft_ctx *ctx);
 
 /* ------------------------------------------------------------------ parts of a device */
 
-/* Which SMs a green context will have. Immutable, kept for ever. */
+/* Which SMs a green context will have. Immutable and never freed. */
 struct weir_soft_resource_desc {
     struct weir_soft_object object;
     struct weir_soft_device *device;
@@ -243,11 +243,11 @@ struct weir_soft_alloc {
     struct weir_soft_device *device;
     unsigned flags;
     uint64_t id;
-    uint64_t span_bytes; /* bytes that it takes in the arena, or of its mapping */
+    uint64_t span_bytes; /* size of its range in the arena, or of its mapping */
     uint64_t map_base;   /* start of the mapping, for kinds that have their own */
     bool accessible;     /* it is entered in the memory map */
     bool freeing;        /* cuMemFreeAsync was called for it */
-    bool graph_live;     /* GRAPH: a launch has allocated it, nothing has freed it */
+    bool graph_live;     /* GRAPH: a launch has allocated the memory and nothing has freed it */
     bool read_only;
     bool sync_memops;
     struct weir_soft_pool *pool;   /* POOL: counted */
@@ -321,7 +321,7 @@ enum weir_soft_op_kind {
     WEIR_SOFT_OP_IPC_WAIT
 };
 
-/* A box copy with both ends resolved to addresses. */
+/* A copy of a box between two addresses. */
 struct weir_soft_copy {
     uint64_t src, dst;
     uint64_t src_row_bytes, src_slice_bytes;
@@ -348,8 +348,8 @@ struct weir_soft_op_kernel {
     uint32_t attributes_set; /* bit per id */
 };
 
-/* What a stream or a graph node does.
- * Immutable once queued; counted, as a graph launches it often. */
+/* What a stream or a graph node does. Immutable once queued; reference-counted, because a graph can
+ * launch it often. */
 struct weir_soft_op {
     enum weir_soft_op_kind kind;
     uint32_t refs;
@@ -418,7 +418,7 @@ struct weir_soft_task {
     struct weir_soft_task *live_next, **live_prev;
     struct weir_soft_op *op; /* NULL: the task only marks a point */
     struct weir_soft_ctx *ctx;
-    /* Counted until done: users of the graph whose launch ends with this task. */
+    /* Reference to the user objects of the graph launch that ends with this task. */
     struct weir_soft_users *users;
     int priority;
     uint64_t finished_ns;
@@ -491,13 +491,13 @@ struct weir_soft_event {
     unsigned flags;
     bool recorded;
     struct weir_soft_task *task;       /* counted */
-    struct weir_soft_capture *capture; /* counted: recorded in a capturing stream */
+    struct weir_soft_capture *capture; /* counted: the capture in which the event was recorded */
     struct weir_soft_nodes capture_nodes;
     struct weir_soft_shared_event *shared; /* mapped page of an interprocess event, or NULL */
     int shared_fd;                         /* descriptor of the event's maker; -1: none */
 };
 
-/* An interprocess event: how often it was recorded, and up to which record it has happened. */
+/* The shared page of an interprocess event: numbers of its last and its last completed record. */
 struct weir_soft_shared_event {
     uint64_t recorded;
     uint64_t happened;
@@ -551,7 +551,7 @@ void weir_soft_nodes_clear(struct weir_soft_nodes *nodes);
 struct weir_soft_image {
     struct weir_exec_source *sources; /* owns the texts */
     uint32_t n_sources;
-    bool saw_cubin; /* the container has machine code, which cannot run here */
+    bool saw_cubin; /* the container has machine code, which softgpu cannot run */
 };
 
 /* Receives the reason when a container cannot be read. */
@@ -666,7 +666,7 @@ CUresult weir_soft_launch_make(struct weir_soft_ctx *ctx, const struct weir_soft
 
 /* ------------------------------------------------------------------ graphs */
 
-/* Memory of an allocation node: exists as long as a graph or executable refers to it. */
+/* Memory of an allocation node. It exists as long as a graph or executable refers to it. */
 struct weir_soft_graph_memory {
     uint32_t refs;
     uint64_t base;
@@ -686,7 +686,7 @@ struct weir_soft_node {
     struct weir_soft_nodes before;      /* nodes that this one depends on */
     struct weir_soft_node *cloned_from; /* identity only: never followed */
     uint32_t mark;
-    bool captured; /* a stream was given it; otherwise the program added it by a call of its own */
+    bool captured; /* a stream capture added the node; otherwise the program added it itself */
     uint32_t order;
 };
 
@@ -702,7 +702,7 @@ struct weir_soft_user_refs {
     uint64_t count; /* number of references to it */
 };
 
-/* What an executable has of its graph's user objects, and each of its launches until it is done. */
+/* A graph's user objects, referenced by an executable and by each launch until it is done. */
 struct weir_soft_users {
     uint32_t refs;
     uint32_t n;
@@ -715,7 +715,7 @@ struct weir_soft_graph {
     struct weir_soft_object object;
     struct weir_soft_node *first, *last;
     uint32_t n_nodes;
-    bool is_child;                       /* owned by a node: may not be destroyed by the program */
+    bool is_child;                       /* a node owns it, so the program may not destroy it */
     struct weir_soft_graph *cloned_from; /* identity only */
     struct weir_soft_user_refs *user_objects;
     uint32_t n_user_objects;

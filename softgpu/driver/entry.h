@@ -27,7 +27,7 @@ CUresult weir_soft_enter(const char *name, bool always);
  */
 CUresult weir_soft_enter_unsafe(void);
 
-/* The comparisons are of literals: the compiler does them. */
+/* Both strings are literals, so the compiler evaluates the comparison. */
 #define WEIR_SOFT_IS(entry, name) (__builtin_strcmp(#entry, name) == 0)
 #define WEIR_SOFT_ENTER(entry)                                                                     \
     weir_soft_enter(#entry, WEIR_SOFT_IS(entry, "cuInit") ||                                       \

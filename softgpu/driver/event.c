@@ -1,8 +1,8 @@
 /*
- * Events: the task that was the stream's last when they were recorded.
+ * Events. An event is the task that was last in its stream when the event was recorded.
  *
- * An interprocess event also counts records in a page that both processes map: a record takes a
- * number at the call, the stream publishes it when it gets there.
+ * An interprocess event also counts records in a page that both processes map: the call takes the
+ * record's number, and the stream publishes the number when it reaches the record.
  */
 #include "softgpu/driver/driver.h"
 
@@ -162,8 +162,8 @@ CUresult weir_soft_cuEventDestroy_v2(CUevent handle)
     if (!event) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    weir_soft_task_put(
-        event->task); /* the graph's node names the event, and they would keep each other alive */
+    weir_soft_task_put(event->task); /* the task's graph node refers to the event: each would keep
+                                        the other alive */
     event->task = NULL;
     weir_soft_object_retire(event);
     return CUDA_SUCCESS;

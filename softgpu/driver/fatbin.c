@@ -1,9 +1,9 @@
 /*
- * From whatever cuModuleLoadData is given to PTX texts: PTX itself, fatbins (raw or wrapped, with
- * zstd or LZ4), cubins (refused: there is machine code only), and softgpu's own linked image.
+ * Finds the PTX texts in an image given to cuModuleLoadData: PTX itself, a fatbin (raw or wrapped,
+ * with zstd or LZ4), or softgpu's own linked image. Cubins have only machine code and are refused.
  *
- * Everything inside a sized fatbin is checked against its size: tests/fuzz/fuzz_fatbin.c. Layout:
- * a header of 16 bytes, then entries, each with a header of its own size and a payload.
+ * All offsets and lengths in a fatbin are checked against its size (tests/fuzz/fuzz_fatbin.c).
+ * Layout: a header of 16 bytes, then entries, each with a header of its own size and a payload.
  */
 #include "softgpu/driver/driver.h"
 
@@ -283,7 +283,7 @@ CUresult weir_soft_image_read_sized(const void *data, size_t bytes, uint32_t com
     }
 }
 
-/* A fatbin whose size is only known from its own header, as with every call of the API. */
+/* Read a fatbin whose size only its own header tells, as in every call of the API. */
 static CUresult fatbin_read_unsized(const uint8_t *data, uint32_t compute_capability,
                                     struct weir_soft_image *image, struct weir_soft_log *log)
 {
@@ -300,7 +300,7 @@ static CUresult fatbin_read_unsized(const uint8_t *data, uint32_t compute_capabi
     return weir_soft_fatbin_read(data, header_bytes + payload, compute_capability, image, log);
 }
 
-/* The linked fatbin alone when it holds PTX; else all the relocatable parts, to be linked. */
+/* Read the linked fatbin if it holds PTX, or else all relocatable parts, for linking. */
 static CUresult wrapper_read(const uint8_t *wrapper, uint32_t compute_capability,
                              struct weir_soft_image *image, struct weir_soft_log *log)
 {

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_ROUNDS 64 /* most parts of one launch; the last runs to the end */
+#define MAX_ROUNDS 64 /* most rounds of one launch; the last one runs to the end */
 
 enum weir_ptx_form weir_soft_forms_which(void)
 {
@@ -26,7 +26,7 @@ bool weir_soft_forms_on(void)
     return weir_soft_forms_which() != WEIR_PTX_FORM_ORIGINAL;
 }
 
-/* Another number each time, the same in each run of a program that launches in the same order. */
+/* A pseudorandom number for each launch, the same in every run with the same order. */
 static uint64_t mixed(const char *text, uint64_t number)
 {
     uint64_t x = (strtoull(text, NULL, 10) + 1) * 0x9e3779b97f4a7c15ull + number;
@@ -136,7 +136,7 @@ static enum weir_status start(struct run *run, uint64_t blocks)
     return weir_exec_run(run->engine, &run->launch, run->fault);
 }
 
-/* Sets the stop flag while the kernel runs, at a time nobody knows. */
+/* Set the stop flag at a random time while the kernel runs. */
 static void *stop_later(void *user)
 {
     struct run *run = user;
@@ -149,7 +149,7 @@ static void *stop_later(void *user)
     return NULL;
 }
 
-/* One start of a ticket or persistent twin: to a random end, or until stopped. */
+/* Start a ticket or persistent twin once, and let it run to a random end or until it is stopped. */
 static enum weir_status run_round(struct run *run, bool persistent, bool last)
 {
     struct weir_ptx_control *control = run->control;
@@ -192,7 +192,7 @@ static enum weir_status run_round(struct run *run, bool persistent, bool last)
     return status;
 }
 
-/* What the control block must say between starts. */
+/* Check the control block between two starts. */
 static enum weir_status check_control(const struct run *run, bool persistent)
 {
     const struct weir_ptx_control *control = run->control;
@@ -203,7 +203,7 @@ static enum weir_status check_control(const struct run *run, bool persistent)
     for (uint32_t i = 0; i < WEIR_PTX_CONTROL_SMS; i++) {
         workers += control->running[i];
     }
-    /* All tasks that were taken are done, so a stop shows exactly how far the kernel came. */
+    /* Every task that was taken must be done: then a stop shows how far the kernel came. */
     bool ok =
         workers == 0 && control->workers == 0 &&
         (!persistent || (control->done == done && control->finished == (done == args->total)));
@@ -226,7 +226,7 @@ static enum weir_status run_controlled(struct run *run, bool persistent)
         if (status == WEIR_OK) {
             status = check_control(run, persistent);
         }
-        /* Blocks behind the requested end were not begun. */
+        /* Continue at the requested end: blocks behind it were not begun. */
         run->control->next = weir_ptx_control_done(run->control, run->args->end);
     }
     return status;
@@ -250,7 +250,7 @@ static enum weir_status run_twin(struct run *run, enum weir_ptx_form form)
     return status;
 }
 
-/* In the module itself nobody has kept what the slot needs: the most that it may. */
+/* Largest size of a twin's slot: for twins inside the program's module the real size is unknown. */
 #define SLOT_BYTES 48u
 
 static const struct weir_exec_kernel *twin_of(const struct weir_exec_module *module,
@@ -270,7 +270,7 @@ static const struct weir_exec_kernel *twin_of(const struct weir_exec_module *mod
     return len > 0 && (size_t)len < sizeof(twin) ? weir_exec_module_kernel(module, twin) : NULL;
 }
 
-/* The parameters of the twin: the kernel's, and behind them the form's. */
+/* Build the twin's parameters: the kernel's own, followed by the form's. */
 static char *twin_params(const struct weir_exec_launch *launch,
                          const struct weir_exec_kernel_info *info,
                          const struct weir_ptx_form_args *args,
@@ -306,7 +306,7 @@ enum weir_status weir_soft_forms_run(struct weir_exec_device *engine,
     }
     bool clusters = launch->cluster[0] != 0;
 
-    /* A launch that takes all the shared memory there is leaves no room for a twin's slot. */
+    /* A launch that uses all shared memory leaves no room for a twin's slot. */
     if (!twin || launch->cooperative || clusters || !weir_ptx_form_args_init(launch->grid, &args) ||
         weir_exec_occupancy(engine, twin, launch->block[0] * launch->block[1] * launch->block[2],
                             run.launch.dynamic_shared_bytes) == 0) {

@@ -1,10 +1,10 @@
 /*
- * Kernels in another form, for tests of the passes: with WEIR_SOFTGPU_FORM=slice, ticket or
+ * Runs kernels in another form, to test the PTX passes. With WEIR_SOFTGPU_FORM=slice, ticket or
  * persistent every module gets twins of its kernels when it is loaded, and every launch of a kernel
- * that admits the form runs its twin instead: cut at random places, stopped and resumed, on random
- * ranges of SMs, with random block limits and task sizes, from WEIR_SOFTGPU_FORM_SEED. The program
- * must not be able to tell. WEIR_SOFTGPU_FORM_APART=1 loads the twins as a module of their own.
- * Nothing else of softgpu knows about forms.
+ * that admits the form runs the twin. The twin is cut at random places, stopped and resumed, with
+ * random SMs, block limits and task sizes, chosen from WEIR_SOFTGPU_FORM_SEED. The program must not
+ * notice. WEIR_SOFTGPU_FORM_APART=1 loads the twins as a module of their own. Nothing else of
+ * softgpu knows about forms.
  */
 #ifndef WEIR_SOFTGPU_DRIVER_FORMS_H
 #define WEIR_SOFTGPU_DRIVER_FORMS_H

@@ -1,7 +1,7 @@
 /*
- * Twins in a module of their own, as a host loads them beside a program's module: see
- * weir_ptx_twins(). softgpu plays both sides, the program's driver and the host that binds the
- * twins to the program's variables.
+ * Twins in a separate module, as a host loads them beside a program's module: see weir_ptx_twins().
+ * softgpu plays both parts: the driver, and the host that binds the twins to the program's
+ * variables.
  */
 #include "softgpu/driver/forms.h"
 
@@ -53,7 +53,7 @@ static enum weir_status make(struct weir_soft_apart *apart, const struct weir_ex
     return status == WEIR_OK ? weir_ptx_check(apart->ptx, &diag) : status;
 }
 
-/* The addresses of the original's variables, and where its constants are. */
+/* Give the twins the addresses of the original module's variables and constants. */
 static enum weir_status bind(struct weir_soft_apart *apart, const struct weir_exec_module *original)
 {
     const struct weir_ptx_twins *twins = &apart->twins;

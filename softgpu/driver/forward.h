@@ -1,10 +1,10 @@
 /*
- * What generated entry points call (`field` and `forward` in proto/api): how they find what stands
- * behind a parameter, and what several of them have in common.
+ * Functions for generated entry points (`field` and `forward` in proto/api): they find a
+ * parameter's object, or do what several entry points need.
  *
- * The functions that find something are called with the driver's lock held; what they find is
- * borrowed until the lock is released. The other functions acquire the lock. They give
- * CUDA_SUCCESS, or what the entry point is to return.
+ * Callers of the functions that find an object hold the driver's lock, and borrow the object until
+ * they release it. The other functions acquire the lock themselves. All return the entry point's
+ * CUresult on failure.
  */
 #ifndef WEIR_SOFTGPU_DRIVER_FORWARD_H
 #define WEIR_SOFTGPU_DRIVER_FORWARD_H

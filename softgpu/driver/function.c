@@ -156,7 +156,7 @@ CUresult weir_soft_cuFuncLoad(CUfunction handle)
 
 /* ------------------------------------------------------------------ kernels */
 
-/* The function that stands for a kernel on a device: in its primary context, or the current one. */
+/* Find a kernel's function on a device, in the device's primary context or the current one. */
 static CUresult kernel_function(CUkernel handle, CUdevice dev, struct weir_soft_kernel **ret_kernel,
                                 struct weir_soft_function **ret_function)
 {
@@ -297,7 +297,7 @@ CUresult weir_soft_cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, CUfunc
         return CUDA_ERROR_INVALID_VALUE;
     }
     int low = 0;
-    while (low < high) { /* the most that still lets n_blocks fit */
+    while (low < high) { /* find the most bytes with which n_blocks still fit */
         int mid = (low + high + 1) / 2;
         if (blocks_per_sm(f, threads, (size_t)mid) >= n_blocks) {
             low = mid;

@@ -1,5 +1,5 @@
 /*
- * Graphs: nodes, edges, clones, and what can be asked about them. Executables: graph_exec.c.
+ * Graphs: nodes, edges, clones and queries. Executable graphs are in graph_exec.c.
  *
  * A node holds its operation and the nodes that it depends on. Operations are immutable and
  * counted, so a clone or an executable shares them.
@@ -193,7 +193,7 @@ CUresult weir_soft_graph_add(struct weir_soft_graph *graph, CUgraphNodeType type
     return CUDA_SUCCESS;
 }
 
-/* The node of a clone that stands for one of the original. */
+/* Find the node of a clone that was copied from this node of the original. */
 static struct weir_soft_node *clone_of(const struct weir_soft_graph *clone,
                                        const struct weir_soft_node *original)
 {
@@ -343,7 +343,7 @@ CUresult weir_soft_cuGraphNodeFindInClone(CUgraphNode *ret, CUgraphNode original
     return CUDA_SUCCESS;
 }
 
-/* The answer protocol of all lists: NULL asks for the number, spare slots are set to NULL. */
+/* Return a list as CUDA does: NULL asks for the number, and spare slots are set to NULL. */
 static CUresult list_nodes(const struct weir_soft_graph *graph, bool roots, CUgraphNode *nodes,
                            size_t *n_nodes)
 {

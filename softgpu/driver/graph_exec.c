@@ -1,9 +1,10 @@
 /*
  * Executable graphs.
  *
- * An executable is a list of the graph's nodes in an order that respects the edges; each remembers
- * which node it was made from, as updates name that node. A launch makes one task per node between
- * a first and a last mark that stand in the stream; launches of one executable follow each other.
+ * An executable is a list of the graph's nodes in an order that respects the edges. Each remembers
+ * which node it was made from, because updates name that node. A launch makes one task for each
+ * node, between a first and a last mark in the stream. Launches of one executable run one after the
+ * other.
  */
 #include "softgpu/driver/graph_private.h"
 
@@ -12,7 +13,7 @@
 #include <string.h>
 
 struct exec_node {
-    struct weir_soft_node *source; /* identity only: the graph may be gone */
+    struct weir_soft_node *source; /* only compared, never read: its graph may be gone */
     CUgraphNodeType type;
     struct weir_soft_op *op;            /* counted; NULL for child graphs and empty nodes */
     struct weir_soft_graph_exec *child; /* owned */
@@ -30,7 +31,7 @@ struct weir_soft_graph_exec {
     cuuint64_t flags;
     struct weir_soft_task *last; /* counted: the end of the last launch */
     struct weir_soft_users
-        *users; /* counted; users of the whole graph. NULL: none, or this is a child graph */
+        *users; /* counted; user objects of the whole graph. NULL: none, or this is a child graph */
 };
 
 static void exec_free_nodes(struct weir_soft_graph_exec *exec)
@@ -54,7 +55,7 @@ static void exec_release(void *object)
     weir_soft_users_put(exec->users);
 }
 
-/* Give each node its place in an order that respects the edges; false when there is a cycle. */
+/* Number the nodes in an order that respects the edges; false: there is a cycle. */
 static bool sort_nodes(struct weir_soft_graph *graph, struct weir_soft_node **order)
 {
     uint32_t n = 0;
@@ -79,7 +80,7 @@ static bool sort_nodes(struct weir_soft_graph *graph, struct weir_soft_node **or
     return n == graph->n_nodes;
 }
 
-/* Does it name something that was destroyed? NVIDIA's driver faults on such a node. */
+/* Does the operation use a destroyed object? NVIDIA's driver faults on such a node. */
 static bool names_gone(const struct weir_soft_op *op)
 {
     switch (op ? (int)op->kind : -1) {
@@ -174,7 +175,7 @@ static CUresult exec_make(struct weir_soft_graph *graph, cuuint64_t flags,
     (CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |        \
      CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY)
 
-/* NVIDIA's driver 580 shows neither of the others (H100, 2026-11-27). */
+/* NVIDIA's driver 580 does not report the other two flags (H100, 2026-11-27). */
 #define SHOWN_FLAGS CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH
 
 static CUresult instantiate(CUgraphExec *ret, CUgraph handle, unsigned long long flags)
@@ -269,7 +270,7 @@ CUresult weir_soft_cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t *flags)
 
 /* ------------------------------------------------------------------ launch */
 
-/* Queue all nodes after `first`; `last` waits for those that nothing follows. */
+/* Queue all nodes after `first`; `last` waits for the nodes without successors. */
 static bool queue_nodes(struct weir_soft_graph_exec *exec, struct weir_soft_task *first,
                         struct weir_soft_task *last, int priority);
 
@@ -337,7 +338,7 @@ static struct weir_soft_alloc *memory_of(const struct exec_node *node, CUgraphNo
                                                                    : node->op->free.address);
 }
 
-/* Has an earlier launch left something allocated? */
+/* Is memory of an earlier launch still allocated? */
 static bool any_live(const struct weir_soft_graph_exec *exec)
 {
     for (uint32_t i = 0; i < exec->n_nodes; i++) {
@@ -525,8 +526,8 @@ CUresult weir_soft_cuGraphExecNodeSetParams(CUgraphExec handle, CUgraphNode sour
     return exec_replace(node, made, op);
 }
 
-/* Tests for the same shape: equal numbers and types of nodes with the same edges, in the graph's
- * own order. */
+/* Compare the shapes: the same number and types of nodes with the same edges, in the graph's own
+ * order. */
 static CUgraphExecUpdateResult compare(const struct weir_soft_graph_exec *exec,
                                        struct weir_soft_node **order, uint32_t n,
                                        struct weir_soft_node **ret_bad)

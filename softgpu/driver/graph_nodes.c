@@ -1,4 +1,4 @@
-/* Nodes of every kind: add, get and set parameters. */
+/* Adds nodes of every kind, and gets and sets their parameters. */
 #include "proto/structs.h"
 #include "softgpu/driver/graph_private.h"
 
@@ -7,8 +7,8 @@
 
 /* ------------------------------------------------------------------ operations from parameters */
 
-/* The SMs that a kernel node keeps to; NULL: all. A node that is added has those of the green
- * context that is current; one that is changed keeps what it has. */
+/* The SMs on which a kernel node runs; NULL: all. A new node gets the SMs of the current green
+ * context; a changed node keeps its SMs. */
 static const struct weir_exec_sms *node_sms(const CUDA_KERNEL_NODE_PARAMS *params,
                                             const struct weir_soft_op *old)
 {
@@ -112,7 +112,7 @@ CUresult weir_soft_node_memops(const CUDA_BATCH_MEM_OP_NODE_PARAMS *params,
 void weir_soft_graph_memory_put(struct weir_soft_graph_memory *memory)
 {
     if (memory && --memory->refs == 0) {
-        /* The context may have freed it: then another allocation, or none, has its address. */
+        /* The context may have freed the memory; another allocation may have its address. */
         struct weir_soft_alloc *alloc = weir_soft_space_at(memory->base);
         if (alloc && alloc->id == memory->id) {
             alloc->device->graph_used_bytes -= alloc->bytes;
@@ -148,7 +148,7 @@ CUresult weir_soft_graph_memory_make(struct weir_soft_op *op)
     op->alloc.asked.dptr = alloc->base;
     op->alloc.asked.accessDescs = NULL;
     op->alloc.asked.accessDescCount = 0;
-    (void)weir_soft_space_set_accessible(alloc, false); /* inaccessible until its node has run */
+    (void)weir_soft_space_set_accessible(alloc, false); /* until the allocation's node has run */
     return CUDA_SUCCESS;
 }
 
@@ -243,7 +243,7 @@ CUresult weir_soft_node_any(CUgraphNodeParams *params, const struct weir_soft_op
 
 /* ------------------------------------------------------------------ adding */
 
-/* The graph and the nodes that a new one depends on, checked. */
+/* Find and check the graph, and the nodes that the new node depends on. */
 static CUresult add_begin(CUgraphNode *ret, CUgraph handle, const CUgraphNode *before,
                           const CUgraphEdgeData *edges, size_t n,
                           struct weir_soft_graph **ret_graph, struct weir_soft_nodes *ret_before)
@@ -266,7 +266,7 @@ static CUresult add_begin(CUgraphNode *ret, CUgraph handle, const CUgraphNode *b
     return CUDA_SUCCESS;
 }
 
-/* Add the operation that was made (or failed) and clear up. Takes op. */
+/* Add a node with the operation, or only clean up if making the operation failed. Takes op. */
 static CUresult add_end(CUgraphNode *ret, struct weir_soft_graph *graph, CUgraphNodeType type,
                         CUresult made, struct weir_soft_op *op, struct weir_soft_graph *child,
                         struct weir_soft_nodes *before)
@@ -417,7 +417,7 @@ CUresult weir_soft_node_of(CUgraphNode handle, CUgraphNodeType type,
     return (*ret_node)->type == type ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* As the function above, for a call that also has an argument, which must not be NULL. */
+/* As the function above, but also checks that the call's argument is not NULL. */
 static CUresult node_of(CUgraphNode handle, CUgraphNodeType type, const void *given,
                         struct weir_soft_node **ret_node)
 {
@@ -440,8 +440,8 @@ CUresult weir_soft_cuGraphKernelNodeGetParams_v2(CUgraphNode handle,
         .blockDimY = k->block[1],
         .blockDimZ = k->block[2],
         .sharedMemBytes = k->shared_bytes,
-        .kernelParams = k->pointers, /* they live as long as the node keeps these parameters */
-        .kern = (CUkernel)k->function->of_kernel, /* the name by which cudart knows the kernel */
+        .kernelParams = k->pointers, /* valid as long as the node keeps these parameters */
+        .kern = (CUkernel)k->function->of_kernel, /* cudart knows the kernel by this handle */
         .ctx = (CUcontext)node->op->ctx};
     return CUDA_SUCCESS;
 }

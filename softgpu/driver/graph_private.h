@@ -6,7 +6,7 @@
 
 CUresult weir_soft_graph_find(CUgraph handle, struct weir_soft_graph **ret_graph);
 
-/* Operations from node parameters, checked; the current context where the parameters name none. */
+/* Check node parameters and make an operation. If they name no context, the current one counts. */
 CUresult weir_soft_node_kernel(const CUDA_KERNEL_NODE_PARAMS *params,
                                const struct weir_soft_op *old, struct weir_soft_op **ret_op);
 CUresult weir_soft_node_copy(const CUDA_MEMCPY3D *params, CUcontext ctx,

@@ -1,16 +1,15 @@
 /*
- * Green contexts: a part of the SMs, and streams whose kernels run on it alone.
+ * Green contexts: a part of the SMs, and streams whose kernels run only there.
  *
- * A green context is no context of its own: its streams are the primary context's, with its memory,
- * functions, events and faults, and each remembers the green context that it was made in. A kernel
- * gets its own copy of the set of SMs when it is launched or captured, so queued work and graphs do
- * not need the green context; a node of a graph keeps the SMs that it was captured with, in
- * whatever stream the graph is launched.
+ * A green context is not a separate context: its streams belong to the primary context and use its
+ * memory, functions, events and faults. Each stream remembers its green context. A kernel copies
+ * the set of SMs when it is launched or captured, so queued work and graphs do not need the green
+ * context. A graph node keeps the SMs of its capture, in whatever stream the graph is launched.
  *
- * Streams outlive their green context as handles that answer CUDA_ERROR_CONTEXT_IS_DESTROYED, until
- * the primary context goes. What cuCtxFromGreenCtx gives stands for the primary context, with one
- * difference: kernel nodes that are added to a graph while it is current keep to the part. Its
- * default stream is the primary context's.
+ * After its green context is destroyed, a stream's handle returns CUDA_ERROR_CONTEXT_IS_DESTROYED
+ * until the primary context is destroyed. A handle from cuCtxFromGreenCtx stands for the primary
+ * context and has its default stream, with one difference: kernel nodes added to a graph while it
+ * is current run only on the green context's SMs.
  */
 #include "softgpu/driver/forward.h"
 
@@ -129,7 +128,7 @@ CUresult weir_soft_cuGreenCtxStreamCreate(CUstream *ret, CUgreenCtx handle, unsi
 
 /* ------------------------------------------------------------------ events */
 
-/* No stream may be capturing; captures under way end invalid. */
+/* Refuse the call if a stream is capturing, and invalidate the capture. */
 static CUresult refuse_captures(const struct weir_soft_green *green)
 {
     CUresult result = CUDA_SUCCESS;
@@ -167,7 +166,7 @@ CUresult weir_soft_cuGreenCtxRecordEvent(CUgreenCtx handle, CUevent event_handle
     return ordered ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Streams that are made later begin behind the mark, too. */
+/* Streams that are created later also wait for the mark. */
 CUresult weir_soft_cuGreenCtxWaitEvent(CUgreenCtx handle, CUevent event_handle)
 {
     WEIR_SOFT_LOCKED();

@@ -1,11 +1,11 @@
 /*
  * Start, fork and exit of the library, and the callbacks of the export tables.
  *
- * cuInit makes the device table and one inactive primary context per device: no thread, no kernel
- * engine, so that a program which merely probes costs little. A child of a process that had called
- * cuInit gets CUDA_ERROR_NOT_INITIALIZED for ever; at exit running kernels are cancelled and every
- * later call gives CUDA_ERROR_DEINITIALIZED. Nothing is freed then and no thread is joined: other
- * libraries' exit handlers still call in.
+ * cuInit makes the device table and one inactive primary context per device: it starts no thread
+ * and no kernel engine, so that a program which only probes costs little. A forked child of a
+ * process that has called cuInit always gets CUDA_ERROR_NOT_INITIALIZED. At exit running kernels
+ * are cancelled, and every later call returns CUDA_ERROR_DEINITIALIZED. Nothing is freed and no
+ * thread is joined then, since other exit handlers may still call this library.
  */
 #include "base/log.h"
 #include "proto/common/common.h"
@@ -73,7 +73,7 @@ static CUresult front_primary(CUdevice dev, CUcontext *ret_context)
 
 static struct weir_ctx_storage *front_storage(CUcontext context)
 {
-    /* The hottest call: the primary context of device 0 never dies and needs no look-up. */
+    /* A short cut for the most frequent call: device 0's primary context is never freed. */
     struct weir_soft_device *first = weir_soft_device_at(0);
     if (first && context == (CUcontext)first->primary) {
         return &first->primary->storage;

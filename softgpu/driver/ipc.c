@@ -1,9 +1,9 @@
 /*
- * Memory and events of another process, by handle.
+ * Opens another process's memory and events by handle.
  *
- * A handle names the owner's descriptor (opened through /proc/<pid>/fd, which the kernel allows to
- * the same user) and, for memory, the place in the arena. What is opened must be one of softgpu's
- * own files in memory.
+ * A handle names the owner's descriptor and, for memory, the offset in the arena. The descriptor is
+ * opened through /proc/<pid>/fd, which the kernel allows to the same user, and must be one of
+ * softgpu's memfds.
  */
 #include "softgpu/driver/driver.h"
 #include "softgpu/memory.h"
@@ -27,15 +27,15 @@ struct handle {
     uint32_t reserved;
     uint64_t offset;
     uint64_t bytes;
-    uint64_t id; /* id of the allocation or event, so that handles of different ones differ */
+    uint64_t id; /* id of the allocation or event, which makes each handle unique */
 };
 _Static_assert(sizeof(struct handle) <= sizeof(CUipcMemHandle), "fits CUDA's opaque handle");
 _Static_assert(sizeof(struct handle) <= sizeof(CUipcEventHandle), "fits CUDA's opaque handle");
 
-/* Memory of another process, which is mapped once however often it is opened. Under the lock. */
+/* Memory of another process. It is mapped once, however often it is opened. Guarded by the lock. */
 static struct opened {
     struct handle handle;
-    /* Id of the allocation in this process, which may have gone with its context. */
+    /* Id of the allocation in this process; the allocation may have been freed with its context. */
     uint64_t base, id;
     uint32_t count;
     struct opened *next;
@@ -112,8 +112,8 @@ CUresult weir_soft_cuIpcOpenMemHandle_v2(CUdeviceptr *ret, CUipcMemHandle opaque
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     if (handle.pid == getpid()) {
-        return CUDA_ERROR_INVALID_CONTEXT; /* a device, too, refuses this in the process that made
-                                              the handle */
+        return CUDA_ERROR_INVALID_CONTEXT; /* a GPU also refuses a handle in the process that
+                                              made it */
     }
     struct opened *before = find_opened(&handle, 0);
     if (before) {

@@ -1,4 +1,4 @@
-/* Launches: geometry and resources are checked here, at the call, as programs probe limits so. */
+/* Launches. The call checks geometry and resources, since programs find limits so. */
 #include "base/log.h"
 #include "softgpu/driver/driver.h"
 
@@ -56,7 +56,6 @@ static CUresult check_resources(const struct weir_soft_launch_args *args,
     return CUDA_SUCCESS;
 }
 
-/* The two values of an "extra" array. */
 static CUresult read_extra(void **extra, const void **ret_data, size_t *ret_bytes)
 {
     const void *data = NULL;
@@ -136,7 +135,7 @@ CUresult weir_soft_attribute_check(unsigned id, const CUlaunchAttributeValue *v)
     return CUDA_SUCCESS;
 }
 
-/* Keep what the launch attributes say; those that only tune are accepted and have no effect. */
+/* Read the launch attributes. Those that only tune performance are accepted and have no effect. */
 static CUresult take_attributes(struct weir_soft_op_kernel *k, const CUlaunchAttribute *attributes,
                                 unsigned n)
 {
@@ -158,7 +157,7 @@ static CUresult take_attributes(struct weir_soft_op_kernel *k, const CUlaunchAtt
     return CUDA_SUCCESS;
 }
 
-/* Clusters divide the grid, are as the kernel demands and no larger than it allows. */
+/* Check that clusters divide the grid, have the kernel's size, and are not too large. */
 static CUresult check_cluster(const struct weir_soft_op_kernel *k,
                               const struct weir_soft_function *function)
 {

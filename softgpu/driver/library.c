@@ -1,6 +1,6 @@
 /*
- * Libraries: images that belong to no context, loaded into each context that uses them, and their
- * kernels, which stand for one function per context.
+ * Libraries: images without a context. A library is loaded into each context that uses it, and each
+ * of its kernels has one function in each context.
  */
 #include "softgpu/driver/forward.h"
 
@@ -93,7 +93,7 @@ void weir_soft_library_forget_ctx(struct weir_soft_ctx *ctx)
     weir_soft_object_visit(WEIR_SOFT_LIBRARY, forget_in, ctx);
 }
 
-/* Any instance, for questions that no context matters to; made for device 0 when there is none. */
+/* Find any instance, for queries without a context. If there is none, load one on device 0. */
 static CUresult any_instance(struct weir_soft_library *library,
                              struct weir_soft_module **ret_module)
 {
@@ -147,7 +147,7 @@ static CUresult library_make(CUlibrary *ret, struct weir_soft_image *image, bool
     return CUDA_SUCCESS;
 }
 
-/* Loading and unloading wait for the current context's work, where they are to. */
+/* Loading and unloading wait for the current context's work if the environment says so. */
 static void wait_here(void)
 {
     struct weir_soft_ctx *ctx;

@@ -1,6 +1,6 @@
 /*
- * The linker of the API: PTX in any container goes in; what comes out is softgpu's own image, the
- * texts one after another, which the module loader links.
+ * The API's linker. It accepts PTX in any container, and returns softgpu's own image: the texts one
+ * after another, which the module loader links.
  */
 #include "softgpu/driver/driver.h"
 
@@ -150,7 +150,7 @@ CUresult weir_soft_cuLinkComplete(CUlinkState state, void **ret, size_t *ret_byt
     if (!ret || link->image.n_sources == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    /* Link once now, so that errors appear where the program looks for them. */
+    /* Link once now, so that this call reports the errors. */
     CUresult result = weir_soft_module_load(link->object.ctx, &link->image, &log, &module);
     weir_soft_jit_report(&link->jit, link->values, &log);
     if (result != CUDA_SUCCESS) {

@@ -1,4 +1,4 @@
-/* Allocation of device, managed and host memory, and what can be asked about an address. */
+/* Allocates device, managed and host memory, and answers queries about addresses. */
 #include "softgpu/driver/driver.h"
 #include "softgpu/memory.h"
 
@@ -104,8 +104,8 @@ CUresult weir_soft_cuMemFree_v2(CUdeviceptr address)
     uint64_t id = alloc->id;
     alloc->freeing = true;
     weir_soft_ctx_settle(alloc->ctx);
-    alloc =
-        weir_soft_space_at(address); /* the context may have gone meanwhile, with all its memory */
+    alloc = weir_soft_space_at(address); /* the context may have been destroyed meanwhile, with all
+                                            its memory */
     if (!alloc || alloc->id != id) {
         return CUDA_SUCCESS;
     }
@@ -202,7 +202,7 @@ CUresult weir_soft_cuMemFreeHost(void *p)
     return CUDA_SUCCESS;
 }
 
-/* Is all of it mapped in this process? Registering what is not must not crash a kernel later. */
+/* Is the whole range mapped in this process? Otherwise a kernel would crash this process later. */
 static bool is_mapped(uint64_t base, uint64_t bytes)
 {
     enum { PAGES_AT_ONCE = 1024 };

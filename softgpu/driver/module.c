@@ -1,8 +1,8 @@
 /*
  * Modules: PTX texts loaded into a context by the kernel engine, their functions and variables.
  *
- * A function holds its module, so that queued launches outlive cuModuleUnload; the module's table
- * of functions is borrowed.
+ * A function holds a reference to its module, so that queued launches outlive cuModuleUnload; the
+ * module only borrows its functions.
  */
 #include "softgpu/driver/forms.h"
 #include "softgpu/driver/forward.h"
@@ -91,7 +91,7 @@ static void variable_release(void *user, uint64_t address)
 {
     (void)user;
     struct weir_soft_alloc *alloc = weir_soft_space_at(address);
-    if (alloc) { /* otherwise the context has destroyed it */
+    if (alloc) { /* NULL: the context has freed it */
         weir_soft_space_free(alloc);
     }
 }
@@ -146,7 +146,7 @@ static bool module_add_function(struct weir_soft_module *module,
 /* The newest PTX that a 13.0 driver reads. */
 #define MAX_PTX_VERSION 90u
 
-/* Does a text say that it needs a newer version? Anything else wrong is left to the parser. */
+/* Does a text require a newer PTX version? The parser reports all other errors. */
 static bool is_too_new(const struct weir_exec_source *source)
 {
     unsigned major, minor;
@@ -155,7 +155,7 @@ static bool is_too_new(const struct weir_exec_source *source)
            major * 10 + minor > MAX_PTX_VERSION;
 }
 
-/* Twins of the kernels, when the environment asks for them: see forms.h. */
+/* Load the module with twins of its kernels if the environment asks for them: see forms.h. */
 static enum weir_status load_with_twins(struct weir_exec_device *engine,
                                         const struct weir_soft_image *image,
                                         const struct weir_exec_memory *memory,
@@ -462,7 +462,7 @@ CUresult weir_soft_cuModuleGetTexRef(CUtexref *ret, CUmodule handle, const char 
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_module_find(handle, &module));
-    return CUDA_ERROR_NOT_FOUND; /* texture references are gone from the toolkits that we serve */
+    return CUDA_ERROR_NOT_FOUND; /* the toolkits that Weir supports have no texture references */
 }
 
 CUresult weir_soft_cuModuleGetSurfRef(CUsurfref *ret, CUmodule handle, const char *name)

@@ -1,8 +1,8 @@
 /*
  * The handle table: which addresses are live objects, and of which kind.
  *
- * An open-addressed hash set, grown at half full; a removed slot keeps a tombstone until the next
- * growth. The lock is held by every caller.
+ * An open-addressed hash set that grows when it is half full. A removed entry leaves a tombstone
+ * until the next growth. Every caller holds the driver's lock.
  */
 #include "softgpu/driver/driver.h"
 
@@ -21,7 +21,7 @@ static struct {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Who keeps the program's other threads out (WEIR_SOFTGPU_WAITS); under lock. */
+/* The thread for which all others wait (WEIR_SOFTGPU_WAITS). Guarded by the lock. */
 static struct {
     bool busy;
     pthread_t by;
@@ -189,7 +189,7 @@ void weir_soft_object_retire(void *object)
 void weir_soft_object_visit(enum weir_soft_kind kind, void (*fn)(void *object, void *user),
                             void *user)
 {
-    /* Objects that fn makes may be missed; a growth restarts nothing as slots only move then. */
+    /* Objects that fn creates may be missed: slots move when the table grows. */
     for (uint32_t i = 0; i < table.n_slots; i++) {
         struct weir_soft_object *object = table.slots[i];
         if (object && object != TOMBSTONE && object->kind == kind) {

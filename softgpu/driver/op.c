@@ -1,4 +1,4 @@
-/* What operations do when a worker runs them, and their life. */
+/* Runs and frees operations: the copies, launches and waits of streams and graph nodes. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "softgpu/driver/driver.h"
@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define CLEAR_BYTES (1u << 20) /* from this size on, giving pages back is worth a system call */
+#define CLEAR_BYTES (1u << 20) /* from this size on, freeing the pages is worth a system call */
 
 struct weir_soft_op *weir_soft_op_new(enum weir_soft_op_kind kind, struct weir_soft_ctx *ctx)
 {
@@ -71,13 +71,13 @@ void weir_soft_op_put(struct weir_soft_op *op)
 
 /* ------------------------------------------------------------------ copies and sets */
 
-/* A kernel may wait for a word that a copy brings, and a copy look at words that a kernel writes:
- * aligned words arrive whole, as from a GPU's copy engine, and after all bytes that were written
- * before them. No program expects that of large copies. */
+/* Up to this size a copy moves whole aligned words in order, as a GPU's copy engine does: a kernel
+ * may wait for a word that a copy writes, or write words that a copy reads. No program expects that
+ * of larger copies. */
 #define WORDWISE_BYTES 256u
 
-/* A kernel may write what a large copy reads, too: on a GPU that is the program's affair. TSan is
- * informed here, because a suppression cannot name the copy once its history is full. */
+/* A kernel may write memory that a large copy reads; that race is the program's. TSan is told here,
+ * because a suppression does not work once TSan has lost the copy's stack. */
 #ifdef __SANITIZE_THREAD__
 void AnnotateIgnoreReadsBegin(const char *file, int line);
 void AnnotateIgnoreReadsEnd(const char *file, int line);
@@ -131,7 +131,7 @@ void weir_soft_box_copy(const struct weir_soft_copy *box)
     }
 }
 
-/* Many zeros: pages of a file in memory are given back, since new ones read as zeros. */
+/* Write zeros. Large ranges are freed in their memfd instead, because new pages read as zeros. */
 static void clear(char *at, size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -164,7 +164,7 @@ void weir_soft_set_run(const CUDA_MEMSET_NODE_PARAMS *set)
             }
             break;
         }
-        default: /* kernels may wait for such a word, too */
+        default: /* kernels may also wait for such a word */
             for (size_t x = 0; x < set->width; x++) {
                 uint32_t *word = (uint32_t *)(void *)(row + 4 * x);
                 if ((uintptr_t)word % sizeof(*word) == 0) {
@@ -178,8 +178,8 @@ void weir_soft_set_run(const CUDA_MEMSET_NODE_PARAMS *set)
     }
 }
 
-/* Device memory may have been freed or unmapped since the call was checked;
- * host memory is the program's care. */
+/* Is one end of a copy still valid? Device memory may have been freed since the call; host memory
+ * is not checked. */
 static bool end_is_good(uint64_t base, bool mapped, uint64_t span, uint32_t access)
 {
     return (!mapped && !weir_soft_space_in_arena(base)) ||
@@ -307,7 +307,7 @@ static bool value_reached(const CUstreamBatchMemOpParams *item, uint32_t *ret_lo
     }
 }
 
-/* Kernels and the program store without waking anybody: sleep on the word, but not for long. */
+/* Nobody wakes a waiter when a word changes: it spins, then sleeps briefly between looks. */
 #define WAIT_SPINS        2000
 #define WAIT_SLEEP_NS     (20 * WEIR_NS_PER_US)
 #define WAIT_SLEEP_MAX_NS WEIR_NS_PER_MS

@@ -1,8 +1,8 @@
 /*
  * cuPointerGetAttribute(s), and advice on managed ranges.
  *
- * The single form refuses an unknown address with CUDA_ERROR_INVALID_VALUE, the plural form answers
- * neutral values: callers recognise host memory by exactly that.
+ * For an unknown address cuPointerGetAttribute returns CUDA_ERROR_INVALID_VALUE and
+ * cuPointerGetAttributes gives neutral values. Callers recognise pageable memory by that.
  */
 #include "softgpu/driver/driver.h"
 
@@ -45,7 +45,7 @@ static size_t attribute_bytes(CUpointer_attribute attribute)
     }
 }
 
-/* The value as 64 bits; the caller stores as many bytes as the attribute has. */
+/* Returns the value as 64 bits; the caller stores only the attribute's size. */
 static CUresult attribute_value(const struct weir_soft_alloc *a, CUpointer_attribute attribute,
                                 uint64_t address, uint64_t *ret_value)
 {

@@ -1,9 +1,9 @@
 /*
  * Memory pools and stream-ordered allocation.
  *
- * The address and its memory are given at the call; the free happens in stream order, so memory
- * that is used after it faults. A pool is an account: the reserved bytes follow the use, down to
- * the release threshold.
+ * The call itself allocates address and memory. The free runs in stream order, and later accesses
+ * fault. A pool only counts: its reserved bytes follow the used bytes down to the release
+ * threshold.
  */
 #include "softgpu/driver/driver.h"
 
@@ -172,7 +172,7 @@ CUresult weir_soft_cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc
         }
         bool own = descs[i].location.id == pool->device->ordinal;
         if (own && descs[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
-            return CUDA_ERROR_INVALID_VALUE; /* a pool's own device keeps its access */
+            return CUDA_ERROR_INVALID_VALUE; /* the pool's own device always has access */
         }
         if (!own && descs[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) {
             return CUDA_ERROR_INVALID_DEVICE; /* no peer access */

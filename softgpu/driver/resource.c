@@ -1,16 +1,16 @@
 /*
  * Device resources: the SMs of a device, cut into parts for green contexts.
  *
- * A resource is a value of the program's. Beside what the program may read it holds which SMs it
- * stands for and which cut it came from, in the bytes that are the driver's own; these are checked
- * whenever the program passes a resource. Nothing is reserved: two identical cuts give the same
- * parts, and green contexts of both share their SMs.
+ * A resource is a struct that the program keeps. The bytes reserved for the driver say which SMs it
+ * has and which cut it came from; they are checked whenever the program passes a resource. A cut
+ * reserves nothing: two identical cuts give the same parts, and green contexts of both share their
+ * SMs.
  *
- * A part is a number of neighbours in the row in which SMs of one host thread stand together, so
- * parts run beside each other as far as there are threads. %smid in a part is no range, then, as
- * little as on a GPU. Parts come in multiples of two SMs, single ones where
- * CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING is asked for; a device of 8 SMs could not be cut
- * by the eights of compute capability 9.0.
+ * The SMs are ordered so that those of one host thread are neighbours, and a part is a run of
+ * neighbours. So different parts run on different threads, if there are enough. As on a GPU, a
+ * part's %smid values have gaps. A part has a multiple of two SMs, or any number with
+ * CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING. Compute capability 9.0 has multiples of eight,
+ * which could not cut a device of 8 SMs.
  */
 #include "softgpu/driver/driver.h"
 
@@ -19,11 +19,11 @@
 #define PART_SMS 2u
 #define MAGIC    0x72697357u
 
-/* What stands in a CUdevResource's own bytes. */
+/* Contents of the driver's bytes in a CUdevResource. */
 struct resource_data {
     uint32_t magic;
     int device;
-    uint64_t cut; /* number of the call that made it; 0: it was not made by a cut */
+    uint64_t cut; /* number of the cut (one call) that made it; 0: none */
     struct weir_exec_sms sms;
 };
 _Static_assert(sizeof(struct resource_data) <= sizeof(((CUdevResource *)0)->_internal_padding),
@@ -130,7 +130,7 @@ static struct weir_exec_sms take_sms(const struct weir_soft_device *device,
 
 static CUresult check_flags(const struct weir_soft_device *device, unsigned flags)
 {
-    /* Clusters are on one host thread whatever the part: both flags are about their size. */
+    /* Both flags concern cluster sizes, but here any cluster runs on one host thread. */
     unsigned known = CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING;
     if (device->compute_capability >= 90) {
         known |= CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE;
@@ -172,7 +172,7 @@ CUresult weir_soft_cuDevSmResourceSplitByCount(CUdevResource *result, unsigned i
             resource_write(&result[i], &part, flags);
         }
     }
-    if (remaining) { /* the output may be the input, which has been read already */
+    if (remaining) { /* the output may overlap the input, which has been read already */
         part.sms = take_sms(device, &whole.sms, &place, n_sms);
         resource_write(remaining, &part, CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING);
     }
@@ -215,7 +215,7 @@ static CUresult desc_of(struct weir_soft_device *device, const struct weir_exec_
     return CUDA_SUCCESS;
 }
 
-/* Add a resource to a sum of those of one cut; none may be there twice. */
+/* Add a resource to a sum. All must come from one cut, and none may occur twice. */
 static CUresult sum_up(struct resource_data *sum, const struct resource_data *part)
 {
     if (part->device != sum->device || part->cut == 0 || part->cut != sum->cut) {

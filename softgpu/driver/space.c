@@ -2,11 +2,10 @@
  * The address space of the device: one arena for its memory, and a sorted list of everything that a
  * kernel or a copy may touch.
  *
- * The arena is a sparse file in memory, mapped shared, so that another process can open an
- * allocation by (pid, descriptor, offset). It is twice the device's memory plus a margin, which
- * keeps first fit from running into fragmentation long before the account (used_bytes) is full.
- * Each allocation is followed by a gap, so that an overrun leaves every range of the memory map and
- * faults.
+ * The arena is a sparse memfd, mapped shared, so that another process can open an allocation by
+ * (pid, descriptor, offset). Its size is twice the device's memory plus a margin, so that first fit
+ * does not fail from fragmentation long before used_bytes reaches the limit. Each allocation is
+ * followed by a gap, so that an overrun leaves every range of the memory map and faults.
  */
 #include "base/log.h"
 #include "softgpu/driver/driver.h"
@@ -189,7 +188,6 @@ static void arena_give(uint64_t base, uint64_t bytes)
 
 /* ------------------------------------------------------------------ the list of allocations */
 
-/* Index of the first allocation whose base is above the address. */
 static uint32_t alloc_above(uint64_t address)
 {
     uint32_t low = 0, high = space.n_allocs;

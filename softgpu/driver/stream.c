@@ -1,10 +1,10 @@
 /*
  * Streams: the order of work, the legacy default stream's rules, per-thread default streams.
  *
- * A stream is its last task. Work in the legacy stream waits for the tails of all blocking streams
- * of its context, work in a blocking stream for the legacy stream's tail; non-blocking streams
- * stand apart. A destroyed stream with work left stays in the list as a zombie until that work is
- * done, so that the legacy stream still waits for it.
+ * A stream only keeps its last task. Work in the legacy stream waits for the last tasks of all
+ * blocking streams of its context, and theirs for its last task. Non-blocking streams have no such
+ * order. A destroyed stream with work left stays in the list as a zombie until that work is done,
+ * so that the legacy stream still waits for it.
  */
 #include "softgpu/driver/forward.h"
 
@@ -201,7 +201,7 @@ CUresult weir_soft_stream_submit(struct weir_soft_stream *stream, struct weir_so
     return result;
 }
 
-/* A task that is done when everything queued in the stream so far is; counted for the caller. */
+/* Make a task that ends after all work queued so far. The caller gets a reference. */
 static struct weir_soft_task *stream_mark(struct weir_soft_stream *stream)
 {
     if (!stream->legacy) {

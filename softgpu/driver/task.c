@@ -2,13 +2,14 @@
  * Running queued work: a graph of tasks, and the threads that run those that are ready.
  *
  * Every operation of a stream, every node of a launched graph and every mark (an event, the join of
- * a graph) is a task that waits for its predecessors. A task whose last predecessor finishes
- * becomes ready: marks finish there and then, operations go to a queue by priority. A thread is
- * started when there are more ready tasks than idle threads, because operations may block for long
- * (host functions, waits for a memory value), and ends after ten idle seconds. Threads are never
- * joined: at exit the process ends under them, kernels see the cancel flag.
+ * a graph) is a task that waits for its predecessors. A task becomes ready when its last
+ * predecessor finishes: a mark then finishes at once, and an operation goes to a queue by priority.
+ * A thread is started when there are more ready tasks than idle threads, because operations may
+ * block for long (host functions, waits for a memory value), and ends after ten idle seconds.
+ * Threads are never joined: when the process exits, they end with it, and kernels see the cancel
+ * flag.
  *
- * All of it is guarded by the driver's lock; operations run without it.
+ * The driver's lock guards all of this; operations run without the lock.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -37,7 +38,7 @@ struct weir_soft_task *weir_soft_task_new(struct weir_soft_ctx *ctx, struct weir
     if (!task) {
         return NULL;
     }
-    task->refs = 2; /* one reference for the caller, and the task's own until it has run */
+    task->refs = 2; /* one for the caller, and one that the task keeps until it has run */
     task->n_waits = 1;
     task->op = op;
     if (op) {
@@ -93,7 +94,7 @@ static void *worker(void *unused);
 static void add_thread(void)
 {
     pthread_t thread;
-    /* A fault in memory that a copy reads or writes is the program's to handle. */
+    /* Fault signals stay unblocked: the program handles faults in memory that a copy accesses. */
     if (weir_thread_start(&thread, 0, worker, NULL) == 0) {
         pthread_detach(thread);
         pool.n_threads++;
@@ -144,7 +145,7 @@ static void finish(struct weir_soft_task *task)
         weir_futex_wake(&t->done, INT32_MAX);
         for (uint32_t i = 0; i < t->n_next; i++) {
             struct weir_soft_task *later = t->next[i];
-            assert(later->refs > 1); /* its own reference until it has run, and that of t */
+            assert(later->refs > 1); /* one that it keeps until it has run, and the one of t */
             if (--later->n_waits == 0) {
                 if (is_mark(later)) {
                     later->queue_next = list;
@@ -159,7 +160,7 @@ static void finish(struct weir_soft_task *task)
         struct weir_soft_users *users = t->users;
         t->users = NULL;
         weir_soft_task_put(t);
-        /* This may release the lock, but only this function uses the list. */
+        /* This may release the lock; no other thread uses the list. */
         weir_soft_users_put(users);
     }
 }
@@ -179,7 +180,7 @@ void weir_soft_task_start(struct weir_soft_task *task)
     }
 }
 
-/* Work that still runs in a context that has faulted, and that other contexts wait for. */
+/* Does this work run even in a faulted context, since other contexts may wait for it? */
 static bool runs_after_fault(const struct weir_soft_op *op)
 {
     return op->kind == WEIR_SOFT_OP_CALLBACK || op->kind == WEIR_SOFT_OP_FREE ||
@@ -253,7 +254,7 @@ struct weir_soft_task *weir_soft_task_barrier(struct weir_soft_ctx *ctx)
     }
     for (struct weir_soft_task *t = ctx->tasks; t; t = t->live_next) {
         if (!weir_soft_task_after(mark, t)) {
-            break; /* without memory the barrier covers fewer tasks, and the caller waits again */
+            break; /* out of memory: the barrier covers fewer tasks, and the caller waits again */
         }
     }
     weir_soft_task_start(mark);

@@ -1,6 +1,6 @@
 /*
- * Tensor maps, as opaque as a real driver's: the arguments in an encoding of our own. What the
- * manual forbids is refused; the instructions that would read a map are not executed here.
+ * Encodes tensor maps. A map holds the arguments in an encoding of our own. What the manual forbids
+ * is refused. softgpu does not execute the instructions that read maps.
  *
  * Words of a map: 0 address, 1 the small arguments, 2-6 dimensions, 7-10 strides, 11-12 box or
  * corners, 13 element strides, 14 pixel counts, 15 a seal that tells a map from other bytes.
@@ -72,7 +72,7 @@ static bool common_good(const struct request *r)
     return true;
 }
 
-/* The inner side of a box, which swizzling confines. */
+/* Check the inner side of a box, which swizzling limits. */
 static bool inner_good(const struct request *r, uint64_t elements)
 {
     uint64_t bytes = elements * bits_of(r->type) / 8;
@@ -147,7 +147,7 @@ static CUresult write_im2col(const struct request *r, const int *lower, const in
     return CUDA_SUCCESS;
 }
 
-/* Bounds of a corner depend on how many spatial dimensions share a map's bits. */
+/* Check a box's corners. Their bounds depend on how many spatial dimensions share a map's bits. */
 static bool corners_good(const int *lower, const int *upper, uint32_t n)
 {
     static const int room[] = {0, 32768, 128, 16};
@@ -190,7 +190,7 @@ CUresult weir_soft_cuTensorMapEncodeIm2col(
                         channelsPerPixel, pixelsPerColumn, tensorMap);
 }
 
-/* For the W dimension of later devices; encoding is host work and done for any. */
+/* Only later devices can use such maps, but the host can encode one for any device. */
 CUresult weir_soft_cuTensorMapEncodeIm2colWide(
     CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank,
     void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides,

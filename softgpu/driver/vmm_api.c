@@ -1,10 +1,10 @@
 /*
  * Virtual memory management: address reservations, physical chunks, mappings.
  *
- * A chunk is a file in memory, a mapping maps it at a fixed address. An address range that is
- * reserved but not mapped is backed by private zero pages rather than by nothing: the memory map
- * refuses kernels there, and a kernel that is caught between its check and its access by an unmap
- * touches a page that nobody sees instead of crashing the process.
+ * A chunk is a memfd; a mapping maps it at a fixed address. The memory map makes kernels fault in a
+ * range that is reserved but not mapped. Private zero pages lie there nevertheless: if a chunk is
+ * unmapped between a kernel's check and its access, the kernel uses such a page instead of crashing
+ * the process.
  */
 #include "softgpu/driver/forward.h"
 #include "softgpu/memory.h"
@@ -23,11 +23,11 @@
 struct reservation {
     uint64_t base, bytes;
     struct reservation *next;
-    struct weir_soft_task *last; /* of those that are freed: behind the work there was; counted */
+    struct weir_soft_task *last; /* if freed: a task behind all earlier work; counted */
 };
 
 static struct reservation *reservations;
-/* What was freed while there was work: a copy or kernel may be between its check and its access. */
+/* Ranges freed while work was pending, which may be between its check and its access. */
 static struct reservation *freed;
 
 static void *map_nothing(uint64_t at, uint64_t bytes, int extra_flags)
@@ -46,7 +46,7 @@ static struct reservation *reservation_of(uint64_t base, uint64_t bytes)
     return NULL;
 }
 
-/* Reserve where the caller wants it, if it is free there; else anywhere aligned. */
+/* Reserve a range at the hint if that is free, or else at any aligned address. */
 static uint64_t reserve_range(uint64_t hint, uint64_t bytes, uint64_t alignment)
 {
     if (hint != 0 && hint % alignment == 0) {
@@ -85,7 +85,7 @@ static void order_after_all(void *object, void *user)
     }
 }
 
-/* Give back the addresses that no work can touch any more. */
+/* Release the freed ranges that no pending work can access. */
 static void give_freed(void)
 {
     for (struct reservation **at = &freed; *at;) {
@@ -205,7 +205,7 @@ static CUresult chunk_make(int fd, uint64_t bytes, const CUmemAllocationProp *pr
     return CUDA_SUCCESS;
 }
 
-/* The file's name says which device the memory lies on, to whoever imports it. */
+/* Make a chunk's memfd. Its name tells importers the device on which the memory lies. */
 static int chunk_file(const struct weir_soft_device *device)
 {
     char name[64];
@@ -224,8 +224,8 @@ static struct weir_soft_device *device_on_bus(int pci_bus)
     return NULL;
 }
 
-/* Does the descriptor stand for a chunk, and of which device? NULL: of one that this process does
- * not see, whose memory others may use all the same. */
+/* Is the descriptor a chunk's memfd, and of which device? NULL: a device that is not visible in
+ * this process; visible devices may use its memory all the same. */
 static bool is_chunk_file(int fd, struct weir_soft_device **ret_device)
 {
     static const char start[] = "/memfd:" CHUNK_NAME;

@@ -1,10 +1,10 @@
 /*
- * From the addresses that kernels use to host pointers, with every check a GPU makes.
+ * Translates kernels' addresses to host pointers, with every check that a GPU makes.
  *
- * Global addresses are host addresses inside ranges of softgpu/memory.h; a core remembers the last
- * few ranges it hit while the map's generation stands. Shared, local and parameter space are
- * offsets; as generic addresses they appear in three windows, address ranges that this process has
- * reserved and never maps.
+ * Global addresses are host addresses inside ranges of softgpu/memory.h; a core caches the last few
+ * ranges that it used until the map's generation changes. Addresses in shared, local and parameter
+ * space are offsets; their generic addresses lie in three windows, address ranges that this process
+ * reserves and never maps.
  */
 #include "softgpu/exec/internal.h"
 
@@ -19,7 +19,7 @@ static bool range_holds(const struct weir_soft_range *range, uint64_t base, uint
            bytes <= range->bytes - (base - range->base) && (range->access & access) == access;
 }
 
-/* [base, base + bytes) is accessible, by the core's memory of ranges or by the map. */
+/* Is [base, base + bytes) accessible, according to the core's cached ranges or the map? */
 static bool global_ok(struct weir_x_core *core, uint64_t base, uint64_t bytes, uint32_t access)
 {
     uint64_t generation = weir_soft_memory_generation();
@@ -59,7 +59,7 @@ static char *offset_pointer(char *base, uint64_t limit, uint64_t offset, uint64_
     return offset <= limit && bytes <= limit - offset ? base + offset : NULL;
 }
 
-/* Parameters are only read: the cast takes const from what a store can never reach. */
+/* Parameters are only read. The cast drops const, but no store reaches this memory. */
 static char *param_pointer(struct weir_x_warp *w, uint64_t offset, uint64_t bytes, uint32_t access)
 {
     if ((access & WEIR_SOFT_WRITE) != 0) {
@@ -69,7 +69,7 @@ static char *param_pointer(struct weir_x_warp *w, uint64_t offset, uint64_t byte
                           bytes);
 }
 
-/* An address of shared::cluster: which block's, and where in it. */
+/* Split an address of shared::cluster into a block and an offset in its shared memory. */
 static char *cluster_pointer(const struct weir_x_warp *w, uint64_t address, uint64_t bytes)
 {
     const struct weir_x_cluster *cluster = w->block->cluster;
@@ -228,7 +228,7 @@ static bool translate_global(struct weir_x_warp *w, const struct weir_x_inst *i,
         return translate_flat(w, i, w->block->shared, w->block->shared_bytes, WEIR_X_SHARED, addr,
                               bytes, access);
     }
-    /* One range for all of them, the usual case. */
+    /* In the usual case one range contains all addresses. */
     if (high - low < WEIR_X_WINDOW_BYTES * 64 &&
         global_ok(w->core, low, high - low + bytes, access)) {
         return true;

@@ -72,8 +72,8 @@ static bool is_nan_f64(uint64_t a)
     return (a & (UINT64_MAX >> 1)) > 0x7ff0000000000000ull;
 }
 
-/* Of two NaNs, gives the first, quieted. This is explicit, because a compiler may exchange the
- * operands of an addition. */
+/* Of two NaNs, return the first, quieted. The code does so explicitly, because a compiler may swap
+ * the operands of an addition. */
 static uint64_t add_bits_f64(uint64_t a, uint64_t b)
 {
     double x, y;
@@ -103,7 +103,7 @@ static uint32_t both(uint16_t (*op)(uint16_t, uint16_t), uint32_t a, uint32_t b)
                                               << 16;
 }
 
-/* The other one, if one is NaN; canonical, if both are. inf: the bits of infinity */
+/* If one operand is NaN, return the other; if both are, the canonical NaN. inf: its bits */
 static uint16_t min_max_bits(uint16_t a, uint16_t b, float x, float y, uint16_t inf, bool min)
 {
     bool nan_a = (a & 0x7fffu) > inf;
@@ -135,8 +135,8 @@ static uint16_t max_bf16_bits(uint16_t a, uint16_t b)
     return min_max_bits(a, b, weir_x_bf16_to_float(a), weir_x_bf16_to_float(b), 0x7f80u, false);
 }
 
-/* In global memory f32 is added without subnormal numbers,
- * and a NaN of f64 is passed on as it is. */
+/* In global memory, f32 additions flush subnormal numbers, and f64 additions pass a NaN on
+ * unchanged. */
 static uint32_t flush_f32(uint32_t a)
 {
     return (a & 0x7f800000u) == 0 ? a & 0x80000000u : a;

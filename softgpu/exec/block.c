@@ -1,9 +1,9 @@
 /*
- * One block: its memory, its warps' turns, its barriers, and how it ends.
+ * Runs one block: its memory, the turns of its warps, its barriers, and its end.
  *
- * All of a block lies in one allocation (struct, warps, shared memory, local memory), which is kept
- * for the next block of at most that size. A block in which every warp waits at a barrier that
- * nobody can complete is a deadlock: fault 719.
+ * Struct, warps, shared memory and local memory of a block are one allocation, which is kept for
+ * later blocks that fit into it. A block in which every warp waits at a barrier that nobody can
+ * complete is a deadlock: fault 719.
  */
 #include "softgpu/exec/internal.h"
 
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Warp instructions before the next warp of the block has its turn. */
+/* Instructions that a warp runs before the next warp of the block gets its turn. */
 #define WARP_QUANTUM 4096u
 #define SPARE_BLOCKS 16u
 
@@ -70,7 +70,6 @@ static void fill(uint32_t row[WEIR_X_LANES], uint32_t value)
     }
 }
 
-/* The place of a block in its cluster, and of that in the grid. */
 static void set_cluster_specials(struct weir_x_warp *w, const struct weir_x_grid *grid)
 {
     const uint32_t *index = w->block->index;
@@ -172,7 +171,7 @@ static struct weir_x_block *block_layout(struct weir_x_grid *grid)
     return block;
 }
 
-/* Blocks are counted cluster by cluster, in a cluster by rank. */
+/* Set %ctaid. Blocks are numbered cluster by cluster, and by rank in each. */
 static void set_index(struct weir_x_block *block, const struct weir_x_grid *grid, uint64_t linear)
 {
     uint64_t cluster = linear / grid->cluster_blocks;
@@ -241,7 +240,7 @@ void weir_x_block_finish(struct weir_x_block *block)
     block_put(block->grid->device, block);
 }
 
-/* The barrier is complete: everybody goes on, with the result of .red. */
+/* Complete a barrier: all waiting lanes go on and get the result of .red. */
 static void release(struct weir_x_block *block, uint32_t id)
 {
     struct weir_x_barrier *bar = &block->barriers[id];
@@ -276,7 +275,7 @@ static bool complete(const struct weir_x_block *block, const struct weir_x_barri
            bar->arrived >= (bar->expected != 0 ? bar->expected : block->live_threads);
 }
 
-/* All live threads of the cluster have arrived, so the waiting ones look again. */
+/* If all live threads of the cluster have arrived, let the waiting ones check again. */
 static void check_cluster(struct weir_x_cluster *cluster)
 {
     if (cluster->arrived == 0 || cluster->arrived < cluster->live_threads) {
@@ -321,7 +320,7 @@ void weir_x_block_threads_left(struct weir_x_warp *w, uint32_t mask)
     }
     cluster->live_threads -= n;
     for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
-        /* The thread has arrived in this phase: it must not count twice. */
+        /* A thread that has already arrived in this phase must not count twice. */
         cluster->arrived -= w->cluster_arrivals[__builtin_ctz(rest)] > cluster->phase;
     }
     check_cluster(cluster);
@@ -341,7 +340,7 @@ const struct weir_x_inst *weir_x_block_arrive(struct weir_x_warp *w, const struc
         bar->red_and &= p == w->mask;
         bar->red_or |= p != 0;
     }
-    /* A counted barrier counts whole warps, the lanes that are gone too. */
+    /* A barrier with a thread count counts whole warps, including lanes that have exited. */
     bool whole = count != 0 && w->mask == w->live;
     bar->arrived += whole ? WEIR_X_LANES : (uint32_t)__builtin_popcount(w->mask);
     struct weir_x_group *g = &w->groups[w->current];
@@ -374,7 +373,7 @@ static bool runnable(const struct weir_x_block *block)
     return false;
 }
 
-/* Whether some block of the cluster, which may release others, can go on. */
+/* Can a block of the cluster go on? It may release the others. */
 static bool cluster_runnable(const struct weir_x_cluster *cluster)
 {
     for (uint32_t b = 0; b < cluster->n_blocks; b++) {
@@ -420,7 +419,7 @@ enum weir_x_block_state weir_x_block_run(struct weir_x_block *block, uint32_t ro
         if (block->live_warps == 0) {
             return WEIR_X_BLOCK_DONE;
         }
-        /* Blocked warps may have been released by a later one of the round: look again. */
+        /* A later warp may have released a blocked one in this round, so check again. */
         if (!ran && !runnable(block)) {
             if (cluster_runnable(block->cluster)) {
                 return WEIR_X_BLOCK_RUNNING;

@@ -1,12 +1,12 @@
 /*
- * What device code calls in the driver: vprintf, __assertfail, malloc, free.
+ * The driver's functions for device code: vprintf, __assertfail, malloc, free.
  *
- * printf text is made on the host, a lane at a time in lane order, from the argument buffer as nvcc
- * lays it out: each argument aligned to its size, float as double, small integers as int.
+ * The host formats printf's text, one lane after the other, from nvcc's argument buffer: each
+ * argument is aligned to its size, a float is a double, a small integer an int.
  *
- * The device heap is one region per device, reserved with the first malloc, of the size that launch
- * allows; it is never given back while the device lives, because pointers outlast grids. Blocks are
- * powers of two with a header before each; freed ones are kept by size.
+ * The device heap is one region per device. The first malloc reserves it, with the size that its
+ * launch allows, and it stays until the device is destroyed, because pointers outlive grids. Blocks
+ * are powers of two, each with a header before it; free blocks are in lists by size.
  */
 #include "softgpu/exec/internal.h"
 
@@ -38,7 +38,7 @@ struct weir_x_heap {
     struct heap_block *spare[HEAP_CLASSES];
 };
 
-/* Argument k of a call as the caller holds it. */
+/* Read the caller's argument k of a call. */
 static uint64_t argument(const struct weir_x_warp *w, const struct weir_x_inst *i, uint32_t k,
                          uint32_t lane)
 {
@@ -74,7 +74,7 @@ static void give_result(struct weir_x_warp *w, const struct weir_x_inst *i, uint
     }
 }
 
-/* A string of the device, cut at max bytes; false where memory ends before it does. */
+/* Read a device string, cut at max bytes; false if memory ends before the string. */
 static bool read_string(struct weir_x_warp *w, uint32_t lane, uint64_t address, char *text,
                         uint32_t max)
 {
@@ -132,8 +132,8 @@ static void put(struct print *p, const char *spec, ...)
     }
 }
 
-/* Print one conversion whose spec ends at its letter; length is the size in bytes that hh, h, l, ll
- * or z asks for. */
+/* Print one conversion; spec ends with the conversion's letter. @param length size in bytes, from
+ * hh, h, l, ll or z. */
 static void convert(struct print *p, const char *spec, char letter, uint32_t length)
 {
     char text[STRING_MAX];
@@ -192,7 +192,7 @@ static uint32_t length_of(const char **f)
     return length;
 }
 
-/* A star's value. A negative precision is as if it were left out. */
+/* Replace a star by its value. A negative precision counts as none. */
 static size_t copy_star(struct print *p, char *spec, size_t n, size_t room)
 {
     int value = (int)next_arg(p, 4);
@@ -204,8 +204,8 @@ static size_t copy_star(struct print *p, char *spec, size_t n, size_t room)
 }
 
 /*
- * Flags, width and precision into spec, stars replaced, numbers of four digits at most (so that no
- * text costs more than its memory). Returns what follows.
+ * Copy flags, width and precision to spec and replace stars by numbers. Numbers have at most four
+ * digits, which bounds the output. Returns the rest of the format.
  */
 static const char *copy_spec(struct print *p, const char *f, char *spec, size_t room)
 {
@@ -290,7 +290,7 @@ done:
     return next;
 }
 
-/* (message, file, line, function, size of a character) */
+/* Arguments: message, file, line, function, size of a character. */
 WEIR_X_HANDLER(assertfail)
 {
     const struct weir_exec_launch *launch = w->block->grid->launch;
@@ -342,7 +342,7 @@ static struct weir_x_heap *heap_create(uint64_t bytes)
     return heap;
 }
 
-/* Headers lie where kernels can write: nothing that they say is believed before it is checked. */
+/* Is this a live heap block? Kernels can overwrite headers, so each field is checked first. */
 static bool heap_holds(const struct weir_x_heap *heap, uint64_t block, uint32_t class)
 {
     uint64_t offset = block - (uintptr_t)heap->base;

@@ -8,7 +8,7 @@ static uint32_t guard_mask(const struct weir_x_warp *w, const struct weir_x_inst
     return (weir_x_pred(w, i->guard) ^ i->guard_flip) & w->mask;
 }
 
-/* @p on an instruction that only computes: run it for fewer lanes. */
+/* A guard (@p) on an instruction that only computes: run it for fewer lanes. */
 WEIR_X_HANDLER(guarded)
 {
     uint32_t all = w->mask;
@@ -22,7 +22,7 @@ WEIR_X_HANDLER(guarded)
     return next;
 }
 
-/* @p on one that moves lanes about: the others go on as a group of their own. */
+/* A guard on an instruction that moves lanes: the other lanes become a group of their own. */
 WEIR_X_HANDLER(guarded_split)
 {
     uint32_t mask = guard_mask(w, i);
@@ -56,7 +56,7 @@ WEIR_X_HANDLER(bra_guarded)
     return weir_x_leave(w, i->target, WEIR_X_EVENT_SWITCH);
 }
 
-/* imm: struct weir_x_table; a: the index */
+/* Fields: imm: struct weir_x_table; a: the index */
 WEIR_X_HANDLER(brx)
 {
     const struct weir_x_table *table = i->ext;
@@ -114,7 +114,6 @@ static void copy_args(struct weir_x_warp *w, const struct weir_x_arg *args, uint
     }
 }
 
-/* Enter a function with the running lanes. */
 static const struct weir_x_inst *call_function(struct weir_x_warp *w, const struct weir_x_inst *i,
                                                const struct weir_x_func *callee)
 {
@@ -142,11 +141,11 @@ static const struct weir_x_inst *call_function(struct weir_x_warp *w, const stru
     }
     copy_args(w, call->args, call->n_args, from, frame);
     weir_x_warp_enter(w, frame);
-    /* A new activation has no one to meet, but those left behind must not stop it. */
+    /* No other group is in the new activation, and those left behind must not stop it. */
     return w->n_groups == 1 ? callee->code : weir_x_leave(w, callee->code, WEIR_X_EVENT_SWITCH);
 }
 
-/* Indirect: lanes with the same target go together, the others try again afterwards. */
+/* Indirect call: lanes with the same target go together; the others run the call again later. */
 static const struct weir_x_inst *call_indirect(struct weir_x_warp *w, const struct weir_x_inst *i)
 {
     const struct weir_x_call *call = i->ext;
@@ -180,8 +179,8 @@ static void find_lowest_top(struct weir_x_warp *w)
     }
 }
 
-/* Memory from the far end of local memory, until the function returns. a: bytes (sub: 64-bit row);
- * imm: alignment; d: the address (WIDE) */
+/* Allocate memory from the end of local memory until the function returns. Fields: a: bytes (sub:
+ * 64-bit row); imm: alignment; d: the address (WIDE) */
 WEIR_X_HANDLER(alloca)
 {
     uint64_t floor = w->frame->local_base + w->frame->func->local_bytes;
@@ -216,7 +215,7 @@ WEIR_X_HANDLER(stacksave)
     return i + 1;
 }
 
-/* Only what stacksave gave is of use: a lane's top never rises above its local memory. */
+/* Valid values come from stacksave; any other is limited to the lane's local memory. */
 WEIR_X_HANDLER(stackrestore)
 {
     WEIR_X_EACH_ACTIVE(w, l, {
@@ -237,7 +236,7 @@ WEIR_X_HANDLER(cluster_arrive)
     return w->n_groups == 1 ? i + 1 : weir_x_leave(w, i + 1, WEIR_X_EVENT_SWITCH);
 }
 
-/* Until the phase that the lanes arrived in is over; run again whenever one is. */
+/* Wait for the end of the phase in which the lanes arrived; runs again after each phase. */
 WEIR_X_HANDLER(cluster_wait)
 {
     uint32_t waiting = 0;
@@ -307,8 +306,8 @@ WEIR_X_HANDLER(nanosleep)
     return weir_x_leave(w, i + 1, WEIR_X_EVENT_YIELD);
 }
 
-/* a: id; b: count or NO_REF; sub: 0 sync, 1 arrive, 2 red.popc, 3 red.and, 4 red.or;
- * c: predicate */
+/* Fields: a: id; b: count or NO_REF; sub: 0 sync, 1 arrive, 2 red.popc, 3 red.and, 4 red.or; c:
+ * predicate */
 WEIR_X_HANDLER(barrier)
 {
     uint32_t lane = (uint32_t)__builtin_ctz(w->mask);
@@ -328,7 +327,7 @@ WEIR_X_HANDLER(unsupported)
     return weir_x_fault(w, i, 715, (uint32_t)__builtin_ctz(w->mask), 0, "%s", (const char *)i->ext);
 }
 
-/* d = the running frame's local base + imm, as an address (sub: 0 local offset, 1 generic) */
+/* Fields: d: receives the frame's local base + imm; sub: 0 as a local offset, 1 generic */
 WEIR_X_HANDLER(frame_address)
 {
     weir_x_u64 *d = weir_x_w64(w, i->d);

@@ -1,11 +1,11 @@
 /*
- * From a function's IR to internal code, for one kernel.
+ * Translates a function's IR to internal code, for one kernel.
  *
  * Pass 1 gives every register a row, every immediate a row of the constant pool and every variable
- * of the body a place; pass 2 emits instructions (most IR instructions give one, addresses of frame
- * variables and volatile special registers one more), and remembers which IR instruction begins
- * where; pass 3 turns label ids into pointers. What it does not know becomes an instruction that
- * faults, and the function's `unsupported` names the first.
+ * of the body a place; pass 2 emits instructions and records where each IR instruction begins (most
+ * IR instructions become one; addresses of frame variables and volatile special registers need one
+ * more); pass 3 turns label ids into pointers. An IR instruction that is not supported becomes one
+ * that faults, and the function's `unsupported` names the first.
  *
  * How operands and memory forms are resolved is in decode_operand.c, the forms of each opcode in
  * decode_op.c.
@@ -19,7 +19,7 @@
 
 /*
  * Room behind the last row of a frame and of a constant pool. PTX lets some instructions name a
- * register narrower than what they work on; the widest row must still be memory of that frame.
+ * register narrower than the operand, so even the widest access at the last row must stay inside.
  */
 #define SLACK_BYTES 512u
 
@@ -67,7 +67,7 @@ void weir_x_unsupported(struct weir_x_decoder *x, const char *fmt, ...)
     va_end(args);
 }
 
-/* The instruction as it was written, for messages. */
+/* Print the instruction as in its source, for messages. */
 static void describe(const struct weir_ptx_inst *ir, char *text, size_t bytes)
 {
     size_t n = (size_t)snprintf(text, bytes, "%s", weir_ptx_op_info(ir->op)->name);
@@ -117,7 +117,7 @@ static uint32_t place_var(const struct weir_ptx_var *var, uint32_t at, uint32_t 
     return weir_x_align(*ret_place + var->size_bytes, 1);
 }
 
-/* Parameters, results, then .local and .param variables of the body, in the frame's local bytes. */
+/* Place parameters, results and the body's .local and .param variables in the frame. */
 static bool place_variables(struct weir_x_decoder *x)
 {
     const struct weir_ptx_func *f = x->func->ir;
@@ -157,7 +157,7 @@ uint32_t weir_x_place_params(const struct weir_ptx_func *f, uint32_t *places)
     return at;
 }
 
-/* Whether the instruction itself must split groups when only some lanes run it. */
+/* Must the instruction itself split the group when only some lanes run it? */
 static bool splits(uint16_t op)
 {
     uint32_t flags = weir_ptx_op_info(op)->flags;
@@ -182,7 +182,7 @@ static void guard(struct weir_x_decoder *x, uint32_t first)
     }
 }
 
-/* In place of what it began to emit: a fault that says what was met. */
+/* Replace what was emitted for an IR instruction by a fault that names the instruction. */
 static void refuse(struct weir_x_decoder *x, uint32_t first)
 {
     char what[120];
@@ -290,7 +290,7 @@ static struct weir_x_func *decode_func(struct weir_exec_kernel *kernel,
     while (*end) {
         end = &(*end)->next;
     }
-    *end = func; /* released with the kernel whatever happens now */
+    *end = func; /* the kernel frees the function, even after a failure here */
     kernel->n_funcs++;
     kernel->nesting++;
     struct weir_x_decoder x = {.kernel = kernel, .func = func};
@@ -327,7 +327,7 @@ struct weir_x_func *weir_x_func_for(struct weir_exec_kernel *kernel, const struc
     return decode_func(kernel, ir);
 }
 
-/* Longest chain of local bytes below a function; recursion marks it. */
+/* Find the most local bytes of a chain of calls from this function; mark recursion. */
 static uint64_t measure_stack(struct weir_x_func *func)
 {
     if (func->visiting) {
@@ -352,10 +352,10 @@ static uint64_t measure_stack(struct weir_x_func *func)
     return func->deepest;
 }
 
-/* Local bytes per thread where recursion or function pointers make the need unknown. */
+/* Local bytes per thread if recursion or function pointers make the need unknown. */
 #define OPEN_STACK_BYTES 65536u
 
-/* Everything decoded so far is reached by direct calls; the entry comes first. */
+/* All functions decoded so far are reached by direct calls, the entry first. */
 static const char *first_unsupported(const struct weir_exec_kernel *kernel)
 {
     const struct weir_x_func *f = kernel->funcs;
@@ -365,7 +365,6 @@ static const char *first_unsupported(const struct weir_exec_kernel *kernel)
     return !f ? NULL : f->unsupported;
 }
 
-/* Decode everything that can be called through a pointer. */
 static bool decode_pointed_to(struct weir_exec_kernel *kernel)
 {
     struct weir_exec_module *module = kernel->module;
@@ -382,7 +381,7 @@ static bool decode_pointed_to(struct weir_exec_kernel *kernel)
     return true;
 }
 
-/* Registers that ptxas might use: a guess from the number of virtual ones. */
+/* Estimate the registers that ptxas would use from the number of virtual registers. */
 static uint32_t estimate_registers(const struct weir_x_func *entry)
 {
     uint32_t n = 12 + entry->n_regs32 / 4;

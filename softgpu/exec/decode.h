@@ -1,4 +1,4 @@
-/* Private to decode*.c: what is known while one function is decoded. */
+/* Private to decode*.c: the state while one function is decoded. */
 #ifndef WEIR_SOFTGPU_EXEC_DECODE_H
 #define WEIR_SOFTGPU_EXEC_DECODE_H
 
@@ -28,8 +28,7 @@ struct weir_x_decoder {
     char reason[100];
 };
 
-/* Limits that no compiler's output comes near;
- * they bound what hostile code can make decoding cost. */
+/* Limits far above any compiler's output; they bound the cost of decoding hostile code. */
 #define WEIR_X_MAX_FUNCS       16384u /* most functions that one kernel reaches */
 #define WEIR_X_MAX_SHARED_VARS 16384u
 #define WEIR_X_MAX_NESTING     256u /* deepest nesting of calls while decoding */

@@ -17,7 +17,7 @@ static uint32_t order_flags(const struct weir_ptx_inst *ir)
                                                : 0;
 }
 
-/* The data operand of ld (dest) or st: one register or a vector. Sets vec, refs, d, WIDE. */
+/* Decode the data operand of ld (dest) or st: one register or a vector. Sets vec, refs, d, WIDE. */
 static bool data_operand(struct weir_x_decoder *x, struct weir_x_inst *out,
                          const struct weir_ptx_operand *o, uint8_t type, bool dest)
 {
@@ -169,7 +169,7 @@ static bool decode_atom(struct weir_x_decoder *x)
     return true;
 }
 
-/* st.async and red.async: executed at once, and then an mbarrier counts their bytes. */
+/* Decode st.async and red.async. They execute at once, and then an mbarrier counts their bytes. */
 static bool decode_async(struct weir_x_decoder *x)
 {
     const struct weir_ptx_inst *ir = x->ir;
@@ -257,7 +257,7 @@ static bool decode_isspacep(struct weir_x_decoder *x)
     return true;
 }
 
-/* cp.async copies at once; its groups have nothing to wait for. */
+/* cp.async copies at once, so waits for its groups do nothing. */
 static bool decode_cp(struct weir_x_decoder *x)
 {
     const struct weir_ptx_inst *ir = x->ir;
@@ -360,7 +360,7 @@ static weir_x_fn builtin_handler(enum weir_x_builtin builtin)
     return NULL;
 }
 
-/* Where an argument or result in one of our .param variables is: all of it inside the variable. */
+/* Find an argument or result, which must lie inside one of the caller's .param variables. */
 static bool frame_argument(const struct weir_x_decoder *x, const struct weir_ptx_operand *o,
                            uint64_t bytes, uint32_t *ret_place)
 {
@@ -376,7 +376,7 @@ static bool frame_argument(const struct weir_x_decoder *x, const struct weir_ptx
     return true;
 }
 
-/* One list of arguments or results: ours on the left, the callee's parameters on the right. */
+/* Decode one list of arguments or results: the caller's left, the callee's right. */
 static bool decode_args(struct weir_x_decoder *x, const struct weir_ptx_operand *list,
                         struct weir_ptx_var **vars, uint32_t n_vars, const uint32_t *places,
                         bool results, struct weir_x_arg *args)
@@ -396,8 +396,7 @@ static bool decode_args(struct weir_x_decoder *x, const struct weir_ptx_operand 
         } else if (!frame_argument(x, o, arg.bytes, &ours)) {
             return false;
         }
-        /* A register in the callee is known only while it is decoded, but its rows have the same
-         * layout. */
+        /* The callee may not be decoded yet, but the rows of its parameters can be computed. */
         uint32_t theirs = theirs_reg ? vars[k]->reg : places[k];
         if ((theirs_reg && !vars[k]->func) || arg.bytes > (theirs_reg || ours_reg ? 8u : ~0u)) {
             return false;
@@ -412,7 +411,7 @@ static bool decode_args(struct weir_x_decoder *x, const struct weir_ptx_operand 
     return true;
 }
 
-/* Rows of a callee's parameter registers, as place_registers() lays them out. */
+/* Find the row of a callee's parameter register, as place_registers() will place it. */
 static weir_x_ref callee_row(const struct weir_ptx_func *f, uint32_t reg)
 {
     uint32_t preds = 0;

@@ -36,7 +36,7 @@ static uint32_t float_flags(const struct weir_ptx_inst *ir)
     return flags | (weir_ptx_inst_has(ir, WEIR_PTX_MOD_XORSIGN) ? WEIR_X_F_XORSIGN : 0);
 }
 
-/* Width of source k where it is not that of the instruction's type: shift counts, wide products. */
+/* Width of source k if it differs from the instruction's type: shift counts, wide products. */
 static uint32_t source_bits(const struct weir_ptx_inst *ir, uint32_t k)
 {
     uint32_t bits = weir_ptx_type_bits(ir->types[0]);
@@ -127,7 +127,7 @@ static bool decode_pack(struct weir_x_decoder *x, const struct weir_ptx_operand 
     return true;
 }
 
-/* mov.v4.u32 {a, b, c, d}, %ctaid: a component for each. */
+/* mov.v4.u32 {a, b, c, d}, %ctaid: decode one component for each register. */
 static bool decode_components(struct weir_x_decoder *x, const struct weir_ptx_operand *vector,
                               const struct weir_ptx_operand *special)
 {
@@ -229,7 +229,7 @@ static bool decode_select(struct weir_x_decoder *x)
     return bits <= 64;
 }
 
-/* lop3.or.b32 d|p, a, b, c, lut, q: p says whether the result is not zero, or so and q. */
+/* lop3.or.b32 d|p, a, b, c, lut, q: p tells whether the result is not zero, combined with q. */
 static bool decode_lop3_pred(struct weir_x_decoder *x)
 {
     const struct weir_ptx_inst *ir = x->ir;
@@ -311,7 +311,7 @@ static bool decode_cvt(struct weir_x_decoder *x)
     return i->fn && i->d != WEIR_X_NO_REF;
 }
 
-/* bar{rier}.{sync,arrive,red}, bar.warp.sync, barrier.cluster.* */
+/* Decode bar{rier}.{sync,arrive,red}, bar.warp.sync and barrier.cluster.*. */
 static bool decode_barrier(struct weir_x_decoder *x)
 {
     const struct weir_ptx_inst *ir = x->ir;
@@ -363,7 +363,7 @@ static uint8_t action_index(const struct weir_ptx_inst *ir, const uint16_t *list
     return n;
 }
 
-/* A second destination (d|p) as refs[0]. */
+/* Decode a second destination (d|p) into refs[0]. */
 static bool pair_ref(struct weir_x_decoder *x, struct weir_x_inst *i)
 {
     weir_x_ref *refs = weir_x_decode_alloc(x, sizeof *refs);
@@ -506,7 +506,7 @@ static bool decode_mapa(struct weir_x_decoder *x)
     return i->d != WEIR_X_NO_REF && (i->sub == 0 || bits == 64);
 }
 
-/* A cache policy is a number that nobody here looks at. */
+/* softgpu ignores cache policies, so any number will do. */
 static bool decode_policy(struct weir_x_decoder *x)
 {
     weir_x_ref none = weir_x_const(x, 0, true);

@@ -1,4 +1,4 @@
-/* Operands of the IR as rows, and variables as addresses: see decode.h. */
+/* Translates IR operands to rows, and variables to addresses: see decode.h. */
 #include "softgpu/exec/decode.h"
 #include "softgpu/exec/half.h"
 
@@ -15,7 +15,7 @@ weir_x_ref weir_x_const(struct weir_x_decoder *x, uint64_t bits, bool wide)
             return x->consts[c].at | WEIR_X_BASE_CONSTS;
         }
         if (x->n_consts - c > 256) {
-            break; /* look back a little only: kernels with tables of constants stay linear */
+            break; /* look back only a little, so that decoding many constants takes linear time */
         }
     }
     if (x->n_consts == x->consts_room) {
@@ -117,7 +117,7 @@ uint64_t weir_x_func_address(struct weir_x_decoder *x, struct weir_ptx_func *fun
     return WEIR_X_FUNC_TAG | id * 16;
 }
 
-/* Bits of an immediate as an instruction of that type takes it. */
+/* Convert an immediate to the bits that an instruction of this type expects. */
 static uint64_t immediate(const struct weir_ptx_operand *o, uint8_t type, uint32_t bits)
 {
     bool is_float = weir_ptx_type_class(type) == 'F';
@@ -153,7 +153,7 @@ static uint64_t immediate(const struct weir_ptx_operand *o, uint8_t type, uint32
     return out;
 }
 
-/* Clocks and timers change: an instruction reads them. */
+/* Clocks and timers change, so emit an instruction that reads them. */
 static weir_x_ref clock_source(struct weir_x_decoder *x, const struct weir_ptx_operand *o,
                                uint32_t bits)
 {
@@ -274,7 +274,7 @@ static weir_x_ref special(struct weir_x_decoder *x, const struct weir_ptx_operan
     case WEIR_PTX_SREG_GLOBALTIMER_LO:
     case WEIR_PTX_SREG_GLOBALTIMER_HI:
         return clock_source(x, o, bits);
-    default: /* the other environment registers and counters read as 0 */
+    default: /* all other %envreg and %pm registers read as 0 */
         break;
     }
     weir_x_ref ref = row * 128 | WEIR_X_BASE_SPECIALS;
@@ -454,7 +454,7 @@ static bool add_shared(struct weir_exec_kernel *kernel, const struct weir_ptx_va
         }
     }
     if (kernel->n_shared == WEIR_X_MAX_SHARED_VARS) {
-        return true; /* the instruction will find it out of reach */
+        return true; /* the access itself will fault */
     }
     struct weir_x_shared_place *grown =
         realloc(kernel->shared, (kernel->n_shared + 1) * sizeof *grown);
@@ -480,7 +480,7 @@ static bool scan_add(struct scan *scan, const struct weir_ptx_func *func)
         }
     }
     if (scan->n_seen == WEIR_X_MAX_FUNCS) {
-        return true; /* more than can be decoded: the kernel will not run */
+        return true; /* too large: the kernel will be refused */
     }
     if (scan->n_seen == scan->room) {
         uint32_t room = scan->room * 2 + 16;
@@ -542,7 +542,7 @@ static bool scan_all(struct weir_exec_kernel *kernel, struct scan *scan)
     return true;
 }
 
-/* Static variables in order of appearance, then all dynamic ones at the same place. */
+/* Place static variables in order of appearance, then all dynamic ones at the same address. */
 bool weir_x_place_shared(struct weir_exec_kernel *kernel)
 {
     struct scan scan = {0};

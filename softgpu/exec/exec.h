@@ -1,6 +1,6 @@
 /*
- * The kernel engine of softgpu: PTX in, executed grids out. No CUDA types, no streams: the driver
- * half (softgpu/driver) orders launches and calls weir_exec_run() from its stream threads.
+ * The kernel engine of softgpu: it loads PTX and executes grids. It knows no CUDA types and no
+ * streams: the driver half (softgpu/driver) orders launches and calls weir_exec_run().
  *
  * SMs are real threads, one pool per device; each keeps as many blocks resident as occupancy allows
  * and switches between their warps, so blocks may wait for each other. Any number of grids may run
@@ -21,7 +21,7 @@ struct weir_exec_kernel;
 struct weir_exec_device_params {
     uint32_t sm_count;            /* what kernels see as %nsmid, 1 .. WEIR_EXEC_MAX_SMS */
     uint32_t thread_count;        /* host threads that act as these SMs, 1 .. sm_count */
-    uint32_t compute_capability;  /* e.g. 90: decides %-registers and target checks */
+    uint32_t compute_capability;  /* e.g. 90: the newest PTX target (sm_90) that loads */
     uint32_t max_threads_per_sm;  /* 2048 */
     uint32_t max_blocks_per_sm;   /* 32 */
     uint32_t shared_bytes_per_sm; /* 233472 */
@@ -59,10 +59,9 @@ void weir_exec_device_destroy(struct weir_exec_device *device);
  */
 uint32_t weir_exec_sm_at(const struct weir_exec_device *device, uint32_t place);
 
-/* Where a module's .global and .const variables live: the driver half supplies the memory. */
+/* Allocates memory for a module's .global and .const variables. The driver half implements this. */
 struct weir_exec_memory {
-    /* Zeroed memory, registered in softgpu/memory.h by the callee;
-     * managed: host may touch it too. */
+    /* Allocate zeroed memory in the memory map. @param managed the host accesses it, too. */
     enum weir_status (*allocate)(void *user, uint64_t bytes, uint64_t alignment, bool managed,
                                  uint64_t *ret_address);
     void (*release)(void *user, uint64_t address);
@@ -100,7 +99,7 @@ enum weir_status weir_exec_module_load(struct weir_exec_device *device,
 /** No grid of it may be running. Accepts NULL. */
 void weir_exec_module_destroy(struct weir_exec_module *module);
 
-/* Entries in order of appearance; NULL past the last. Borrowed from the module. */
+/* The module's kernels in order of appearance; NULL past the last. Borrowed from the module. */
 const struct weir_exec_kernel *weir_exec_module_kernel_at(const struct weir_exec_module *module,
                                                           uint32_t index);
 const struct weir_exec_kernel *weir_exec_module_kernel(const struct weir_exec_module *module,
@@ -111,7 +110,7 @@ struct weir_exec_param {
     uint32_t bytes;
 };
 
-/* What is known of a kernel; constant for its life. */
+/* Properties of a kernel; they never change. */
 struct weir_exec_kernel_info {
     const char *name;
     const struct weir_exec_param *params;
@@ -120,7 +119,7 @@ struct weir_exec_kernel_info {
     uint32_t static_shared_bytes;
     uint32_t local_bytes; /* local memory of each thread */
     uint32_t const_bytes;
-    uint32_t registers;           /* an estimate as ptxas would give, 16 .. 255 */
+    uint32_t registers;           /* estimate of what ptxas would use, 16 .. 255 */
     uint32_t max_threads;         /* from .maxntid/.reqntid, else 1024 */
     uint32_t required_block[3];   /* .reqntid, or 0 */
     uint32_t required_cluster[3]; /* .reqnctapercluster, or 0 */
@@ -165,14 +164,14 @@ struct weir_exec_launch {
     /* Not 0: begin the blocks in another order, the same for the same seed. */
     uint64_t order_seed;
     bool cooperative; /* grid barrier allowed: all blocks must be resident */
-    /* Text of device printf, in order of execution per block; called from SM threads. */
+    /* Receives device printf's text, for each block in order of execution. SM threads call it. */
     void (*print)(void *user, const char *text, size_t bytes);
     void *print_user;
     uint64_t heap_bytes; /* device malloc heap limit */
     /* SMs on which its blocks run; SMs that the device does not have are ignored. NULL: all SMs. */
     const struct weir_exec_sms *sms;
-    /* Set by another thread to end the grid early (the process goes away).
-     * Read with relaxed loads. */
+    /* Another thread sets it to end the grid early, when the process exits. Read with relaxed
+     * loads. */
     const uint32_t *cancel;
 };
 

@@ -1,4 +1,4 @@
-/* Soft rounding to any small binary format: see half.h. */
+/* Rounding in software to any small floating-point format: see half.h. */
 #include "softgpu/exec/half.h"
 
 #include "softgpu/exec/internal.h"
@@ -37,7 +37,6 @@ static uint64_t overflow(const struct weir_x_format *f, int negative, int round,
     return f->finite_only ? nan_bits(f) : largest(f) + 1;
 }
 
-/* Whether to add one to what was kept. */
 static int rounds_up(int round, int negative, int odd, int half, int sticky)
 {
     switch (round) {
@@ -78,7 +77,7 @@ uint64_t weir_x_format_pack(const struct weir_x_format *f, int negative, uint64_
         sticky = (significand & ((1ull << (last - 1)) - 1)) != 0;
     }
     kept += (uint64_t)rounds_up(round, negative, kept & 1u, half != 0, sticky != 0);
-    /* A carry out of the mantissa walks into the exponent by itself. */
+    /* A carry out of the mantissa correctly increments the exponent. */
     uint64_t bits = e >= 1 ? kept + ((uint64_t)(e - 1) << f->mantissa_bits) : kept;
     if (e >= (1 << f->exponent_bits) || bits > largest(f)) {
         bits = overflow(f, negative, round, saturate);

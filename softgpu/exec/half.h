@@ -86,8 +86,8 @@ static inline uint16_t weir_x_bf16_from_float(float f)
     return (uint16_t)(bits >> 16);
 }
 
-/* To odd: cut off, but the last bit is set if anything was lost; what is then rounded to a narrower
- * format is rounded as the double would have been. */
+/* Round to odd: truncate, but set the last bit if bits were lost. A later rounding to a narrower
+ * format then gives the same result as rounding the double. */
 static inline float weir_x_float_odd(double d)
 {
     uint64_t bits;

@@ -1,15 +1,15 @@
 /*
  * Private to softgpu/exec: the internal code that kernels are decoded to and the state of a running
- * warp, block and grid. docs/design/softgpu.md tells how the parts meet.
+ * warp, block and grid. docs/design/softgpu.md describes how the parts work together.
  *
- * Registers: one row per register and frame, 32 lanes side by side: uint32_t[32] for everything up
- * to 32 bits (the bits above a narrower type are undefined), uint64_t[32], or two such rows for
- * b128. A predicate is one uint32_t, a bit per lane. An operand is a weir_x_ref: the byte offset of
- * its row (a multiple of 8) and, in the low two bits, which of the warp's four bases it counts
- * from.
+ * Registers: each register of a frame is a row of 32 lanes: uint32_t[32] for types of up to 32 bits
+ * (the bits above a narrower type are undefined), uint64_t[32], or two such rows for b128. A
+ * predicate is one uint32_t with a bit per lane. An operand is a weir_x_ref: the byte offset of its
+ * row (a multiple of 8) and, in the low two bits, the one of the warp's four bases to which it is
+ * relative.
  *
- * Threads: a block, its warps and frames belong to the host thread that runs them; a grid is
- * shared, its atomics are marked; code (functions, instructions) is immutable once decoded.
+ * Threads: a block, its warps and frames belong to the host thread that runs them; threads share a
+ * grid, whose atomic members are marked; code (functions, instructions) is immutable once decoded.
  */
 #ifndef WEIR_SOFTGPU_EXEC_INTERNAL_H
 #define WEIR_SOFTGPU_EXEC_INTERNAL_H
@@ -24,7 +24,7 @@
 
 typedef uint32_t weir_x_ref;
 #define WEIR_X_BASE_REGS     0u /* registers of the running frame */
-#define WEIR_X_BASE_CONSTS   1u /* immediates of the running function, each 32 times */
+#define WEIR_X_BASE_CONSTS   1u /* immediates of the running function, each as a row of 32 copies */
 #define WEIR_X_BASE_SPECIALS 2u /* the warp's special registers */
 #define WEIR_X_NO_REF        UINT32_MAX
 
@@ -81,8 +81,8 @@ enum weir_x_special {
 struct weir_x_warp;
 struct weir_x_inst;
 
-/* Runs one instruction for the warp's mask;
- * the next instruction, or NULL after setting w->event. */
+/* Runs one instruction for the warp's mask. Returns the next one, or NULL after setting
+ * w->event. */
 typedef const struct weir_x_inst *(*weir_x_fn)(struct weir_x_warp *w, const struct weir_x_inst *i);
 typedef uint32_t (*weir_x_compare_fn)(struct weir_x_warp *w, const struct weir_x_inst *i);
 typedef uint64_t (*weir_x_rmw_fn)(void *place, uint64_t value, uint64_t compare);
@@ -100,17 +100,17 @@ typedef uint64_t (*weir_x_rmw_fn)(void *place, uint64_t value, uint64_t compare)
 #define WEIR_X_F_RELEASE 0x400u
 #define WEIR_X_F_SIGNED  0x800u
 #define WEIR_X_F_XORSIGN 0x1000u
-#define WEIR_X_F_MULTI   0x2000u /* the warp has one address, an immediate */
+#define WEIR_X_F_MULTI   0x2000u /* all lanes have one address, an immediate */
 
 enum weir_x_round { WEIR_X_RN, WEIR_X_RZ, WEIR_X_RM, WEIR_X_RP, WEIR_X_RNA };
 
-/* Where an address points, once NONE (generic) has been resolved. */
+/* The state space of an address; NONE (generic) is resolved at run time. */
 enum weir_x_space {
     WEIR_X_GENERIC,
     WEIR_X_GLOBAL,
     WEIR_X_SHARED,
-    WEIR_X_CLUSTER, /* shared memory of this block or another of its cluster */
-    WEIR_X_CONST,   /* only in isspacep: an access of .const is one of GLOBAL */
+    WEIR_X_CLUSTER, /* shared memory of any block of the cluster */
+    WEIR_X_CONST,   /* only in isspacep: accesses of .const use GLOBAL */
     WEIR_X_LOCAL,
     WEIR_X_FRAME, /* local, from the running frame's base: .param and .local of functions */
     WEIR_X_PARAM, /* the entry's parameter block */
@@ -143,7 +143,7 @@ struct weir_x_inst {
     uint64_t imm2;          /* address offset where the union holds something else */
 };
 
-/* How one argument or result of a call moves: from register or frame to register or frame. */
+/* How one argument or result of a call is copied, from a register or frame to another. */
 struct weir_x_arg {
     bool from_reg, to_reg;
     bool wide;     /* the registers have 64 bits */
@@ -175,13 +175,13 @@ struct weir_x_table {
     const struct weir_x_inst *targets[];
 };
 
-/* Memory that lives as long as its function. */
+/* A piece of memory that is freed with its function. */
 struct weir_x_piece {
     struct weir_x_piece *next;
     char bytes[] __attribute__((aligned(16)));
 };
 
-/* A function as one kernel sees it (addresses of its shared variables are the kernel's). */
+/* A function, decoded for one kernel, which decides its shared variables' addresses. */
 struct weir_x_func {
     const char *name;
     const struct weir_ptx_func *ir;
@@ -192,7 +192,7 @@ struct weir_x_func {
     uint32_t frame_bytes; /* size of the registers' frame */
     uint32_t local_bytes; /* size of .param and .local, from the frame's local base */
     uint32_t param_bytes; /* part of local_bytes for parameters and results */
-    /* Local bytes of the function and everything it calls; set once all is decoded. */
+    /* Local bytes of the function and everything it calls; set once all functions are decoded. */
     uint64_t deepest;
     uint32_t n_regs32; /* number of 32-bit registers, for the register estimate */
     bool calls_indirect, recursive, visiting;
@@ -226,7 +226,7 @@ enum weir_x_state {
     WEIR_X_WAIT_SYNC, /* waits for other lanes of the warp */
 };
 
-/* Lanes of a warp that are at the same place of the same activation. */
+/* Lanes of a warp at the same instruction of the same activation. */
 struct weir_x_group {
     const struct weir_x_inst *ip;
     struct weir_x_frame *frame;
@@ -255,7 +255,7 @@ struct weir_x_warp {
     struct weir_x_core *core;
     const struct weir_x_inst *resume;
     uint8_t event;                           /* enum weir_x_event */
-    bool fair;                               /* pick the group next that has waited longest */
+    bool fair;                               /* next run the group that has waited longest */
     uint32_t live;                           /* lanes that have not exited */
     uint32_t carry;                          /* condition code of .cc, a bit per lane */
     uint32_t cluster_arrivals[WEIR_X_LANES]; /* arrivals at barrier.cluster */
@@ -281,8 +281,8 @@ struct weir_x_barrier {
 };
 
 /*
- * Blocks that see each other's shared memory: all are on one core and begin together, and none is
- * freed before the last one has ended. This struct is a part of the first block.
+ * Blocks that can access each other's shared memory. All run on one core and begin together, and
+ * none is freed before the last one has ended. This struct is a part of the first block.
  */
 struct weir_x_cluster {
     uint32_t n_blocks;
@@ -321,7 +321,7 @@ struct weir_x_core {
     struct weir_x_core *next; /* next in the list of spare cores */
     struct weir_exec_device *device;
     struct weir_exec_sms sms; /* the SMs that the thread acts as */
-    uint32_t turn; /* number of blocks begun, which decides on which of its SMs the next one is */
+    uint32_t turn;            /* number of blocks begun; the core's SMs take turns by it */
     uint32_t sm;
     uint64_t range_generation;
     uint32_t n_ranges;
@@ -353,7 +353,7 @@ struct weir_x_grid {
     struct weir_exec_sms sms; /* SMs where the blocks may run; at least one */
     uint32_t cluster[3];      /* size of a cluster, in blocks */
     uint32_t cluster_blocks;
-    bool explicit_cluster; /* the launch or the kernel named a size */
+    bool explicit_cluster; /* the launch or the kernel gave a cluster size */
     uint32_t *workspace;   /* counter of cooperative groups' grid barrier */
     bool done;             /* guarded by the device lock */
     pthread_cond_t wake;
@@ -383,7 +383,7 @@ struct weir_x_symbol {
     const char *name;
     struct weir_ptx_var *var; /* the variable; either this or the function is set */
     struct weir_ptx_func *func;
-    uint8_t rank; /* 0 visible, 1 weak, 2 common, 3 private to its source */
+    uint8_t rank; /* 0 visible, 1 weak, 2 common, 3 private to its source text */
 };
 
 struct weir_exec_kernel {
@@ -429,13 +429,14 @@ struct weir_exec_module {
     uint64_t storage_bytes[WEIR_X_STORES];
 };
 
-/* Function addresses as kernels see them: never a memory address. */
+/* Marks function addresses in kernels; no memory address has these bits. */
 #define WEIR_X_FUNC_TAG 0x00f0000000000000ull
 
 /*
- * Windows for generic addresses: each WEIR_X_WINDOW_BYTES, aligned to that. That of shared memory
- * is followed by one for each block of the cluster, so that an address of shared::cluster is an
- * offset too: 0 .. the block's own, (rank + 1) << WEIR_X_WINDOW_SHIFT .. those of all blocks.
+ * Windows for generic addresses, each WEIR_X_WINDOW_BYTES long and aligned to its size. Behind the
+ * window of shared memory lies one for each block of the cluster, so that an address of
+ * shared::cluster is also an offset: from 0 the block's own memory, from (rank + 1) <<
+ * WEIR_X_WINDOW_SHIFT each block's.
  */
 #define WEIR_X_WINDOW_SHIFT 24
 #define WEIR_X_WINDOW_BYTES (1ull << WEIR_X_WINDOW_SHIFT)
@@ -476,7 +477,7 @@ static inline void weir_x_set_pred(struct weir_x_warp *w, weir_x_ref ref, uint32
     *p = (*p & ~w->mask) | (bits & w->mask);
 }
 
-/* Run STATEMENT with l = each lane of the mask; the full warp in a loop that vectorises. */
+/* Run the statement with l = each lane of the mask. The loop for a full mask vectorises. */
 #define WEIR_X_EACH(w, l, ...)                                                                     \
     do {                                                                                           \
         if ((w)->mask == WEIR_X_FULL) {                                                            \
@@ -572,7 +573,7 @@ bool weir_x_translate(struct weir_x_warp *w, const struct weir_x_inst *i, enum w
 void *weir_x_generic(struct weir_x_warp *w, uint32_t lane, uint64_t address, uint64_t bytes,
                      uint32_t access);
 
-/* Tables that decode.c asks: the handler of an instruction's form, or NULL. */
+/* Look-ups for decode.c: the handler of an instruction's form, or NULL. */
 weir_x_fn weir_x_find_int(const struct weir_ptx_inst *ir, struct weir_x_inst *out);
 weir_x_fn weir_x_find_float(const struct weir_ptx_inst *ir, struct weir_x_inst *out);
 weir_x_fn weir_x_find_half(const struct weir_ptx_inst *ir, struct weir_x_inst *out);
@@ -623,7 +624,7 @@ struct weir_exec_sms weir_x_sms_common(const struct weir_exec_sms *a,
 /** The member of number `n`, ascending; n below the count. */
 uint32_t weir_x_sms_at(const struct weir_exec_sms *sms, uint32_t n);
 
-/* texture.c: around each grid, so that no texture is freed under it. */
+/* texture.c: called around each grid, so that no texture is freed while the grid runs. */
 void weir_x_textures_enter(void);
 void weir_x_textures_leave(void);
 WEIR_X_HANDLER(ld);

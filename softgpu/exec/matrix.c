@@ -7,16 +7,16 @@
  * rule covers every shape but Volta's m8n8k4 of f16, in which four groups of eight lanes (lane / 4
  * % 4) multiply matrices of their own.
  *
- * wmma's fragments are the implementation's affair. Here element n of a matrix (by rows, of B by
- * columns) is slot n of all slots counted through lanes, and what slots there are in excess repeat
- * from the start.
+ * PTX leaves the layout of wmma's fragments open. Here the elements (by rows, those of B by
+ * columns) fill the slots of all lanes in order, and surplus slots repeat the elements from the
+ * start.
  *
- * In a sparse A two of each four columns are there (one of two of tf32, two pairs of four pairs of
- * 4-bit numbers); four bits of metadata for each such chunk say which.
+ * A sparse A holds two of every four columns (for tf32 one of two, for 4-bit numbers two pairs of
+ * four pairs); four bits of metadata for each such chunk say which.
  *
- * Products and sums are made in double and rounded once per result, those of f64 with fused
- * multiply-adds in order; integers wrap or saturate. A GPU adds f16, bf16, tf32 and f8 in an order
- * and width of its own, so last bits differ from it, as they do between GPUs.
+ * Products and sums are computed in double and rounded once for each result; f64 uses fused
+ * multiply-adds in order; integers wrap or saturate. A GPU adds f16, bf16, tf32 and f8 in its own
+ * order and width, so last bits differ, as they do between GPUs.
  */
 #include "softgpu/exec/matrix.h"
 #include "softgpu/exec/half.h"
@@ -54,7 +54,7 @@ static void mma_place(const struct weir_x_fragment *f, enum weir_x_role role, ui
     }
 }
 
-/* Four matrices below each other: those of lanes 0..3 and 16..19 first. */
+/* Places of the four matrices, one below the other; that of lanes 0..3 and 16..19 is first. */
 static void volta_place(const struct weir_x_matrix_op *op, const struct weir_x_fragment *f,
                         enum weir_x_role role, uint32_t lane, uint32_t reg, uint32_t j,
                         uint32_t *ret_row, uint32_t *ret_col)
@@ -123,7 +123,7 @@ static bool find_places(struct weir_x_decoder *x, const struct weir_x_matrix_op 
 
 /* Registers to matrices */
 
-/* VALUE of the bits of each element, to its place. */
+/* Store VALUE, computed from each element's bits, at the element's place. */
 #define GATHER(matrix, VALUE)                                                                      \
     do {                                                                                           \
         const uint16_t *place = f->places;                                                         \
@@ -237,7 +237,7 @@ static uint64_t encode_float(uint8_t type, double v)
 
 /* Sparse matrices */
 
-/* Four bits for each chunk of a row, from the lanes that hold that row's metadata. */
+/* Collect four bits for each chunk of a row from the lanes that hold the row's metadata. */
 static uint32_t chunk_selectors(const struct weir_x_warp *w, const struct weir_x_matrix_op *op,
                                 uint32_t row, uint32_t chunk, uint32_t n_chunks)
 {
@@ -247,7 +247,7 @@ static uint32_t chunk_selectors(const struct weir_x_warp *w, const struct weir_x
     if (n_chunks == 4) { /* one lane has rows g and g + 8 */
         return metadata[quad + op->selector] >> ((row & 8u) * 2 + chunk * 4) & 0xfu;
     }
-    if (!narrow) { /* two lanes: each half of the chunks of both rows */
+    if (!narrow) { /* two lanes, each with half of the chunks of both rows */
         return metadata[quad + op->selector * 2u + chunk / 4] >> ((row & 8u) * 2 + chunk % 4 * 4) &
                0xfu;
     }
@@ -449,7 +449,7 @@ bool weir_x_take_fragment(struct weir_x_decoder *x, const struct weir_ptx_operan
                                 .refs = NULL};
     f.pack = (uint8_t)(f.bits < 32 ? 32 / f.bits : 1);
     fragment_size(op, role, &f);
-    /* A fragment holds its whole matrix; wmma's may hold elements twice. */
+    /* A fragment must hold its whole matrix; wmma's may hold elements twice. */
     uint32_t held = n * f.pack * WEIR_X_LANES;
     uint32_t wanted = (uint32_t)f.rows * f.cols;
     if (wanted > limits[role] ||
@@ -486,7 +486,7 @@ struct weir_x_inst *weir_x_emit_matrix(struct weir_x_decoder *x, weir_x_fn fn,
     return i;
 }
 
-/* metadata and selector, the last two operands */
+/* Decode metadata and selector, the last two operands. */
 static bool decode_sparse(struct weir_x_decoder *x, struct weir_x_matrix_op *op)
 {
     const struct weir_ptx_inst *ir = x->ir;
@@ -502,7 +502,7 @@ static bool decode_sparse(struct weir_x_decoder *x, struct weir_x_matrix_op *op)
                            (chunks == 16 && bits < 16 && op->selector == 0));
 }
 
-/* layouts of A and B, in this order among the suffixes */
+/* Read the layouts of A and B, which have this order among the suffixes. */
 static void take_layouts(const struct weir_ptx_inst *ir, struct weir_x_matrix_op *op)
 {
     bool seen = false;

@@ -19,8 +19,8 @@ struct weir_x_fragment {
     uint8_t pack;   /* elements in one register */
     uint16_t rows, cols;
     const weir_x_ref *refs;
-    /* At (l * n_regs + r) * pack + j: the place (row * cols + column) of lane l's element j of
-     * register r. */
+    /* Entry (l * n_regs + r) * pack + j is the place (row * cols + column) of element j in register
+     * r of lane l. */
     const uint16_t *places;
 };
 

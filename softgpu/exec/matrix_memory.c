@@ -1,4 +1,5 @@
-/* ldmatrix, stmatrix, movmatrix, wmma.load and wmma.store: fragments to and from memory. */
+/* ldmatrix, stmatrix, movmatrix, wmma.load and wmma.store: fragments between registers and
+ * memory. */
 #include "softgpu/exec/matrix.h"
 
 #include <string.h>
@@ -15,8 +16,8 @@ static const struct weir_x_inst *done(struct weir_x_warp *w, const struct weir_x
     return w->n_groups == 1 ? i + 1 : weir_x_leave(w, i + 1, WEIR_X_EVENT_SWITCH);
 }
 
-/* Element j of register reg of a wmma fragment to or from memory, for all lanes. Elements narrower
- * than a byte come by the byte: bits of the first one, and the others of the byte with them. */
+/* Move element j of register reg of a wmma fragment to or from memory, for all lanes. Elements
+ * narrower than a byte move together with the others of their byte. */
 static bool move_elements(struct weir_x_warp *w, const struct weir_x_inst *i, uint32_t reg,
                           uint32_t j)
 {
@@ -78,7 +79,7 @@ WEIR_X_HANDLER(wmma_memory)
     return done(w, i);
 }
 
-/* One row of eight halves for the whole warp: its address need not be the lane's own. */
+/* Find a row of eight halves for the whole warp; its address may come from another lane. */
 static char *reach(struct weir_x_warp *w, const struct weir_x_inst *i, uint32_t lane,
                    uint64_t address, uint32_t access)
 {
@@ -124,8 +125,8 @@ static bool move_matrix(struct weir_x_warp *w, const struct weir_x_inst *i, uint
     return true;
 }
 
-/* Lanes 8 m .. 8 m + 7 give the rows of matrix m; each lane holds two elements of each matrix. The
- * addresses are all read before a register is written that may be one of them. */
+/* Lanes 8 m .. 8 m + 7 give the addresses of matrix m's rows; each lane receives two elements of
+ * each matrix. All addresses are read first, because a destination may be the address register. */
 WEIR_X_HANDLER(ldmatrix)
 {
     const struct weir_x_matrix_op *op = i->ext;
@@ -144,7 +145,7 @@ WEIR_X_HANDLER(ldmatrix)
     return done(w, i);
 }
 
-/* The transposed matrix of halves, two in each lane. */
+/* Transpose a matrix of halves, of which each lane holds two. */
 WEIR_X_HANDLER(movmatrix)
 {
     const struct weir_x_matrix_op *op = i->ext;
@@ -166,7 +167,7 @@ WEIR_X_HANDLER(movmatrix)
     return done(w, i);
 }
 
-/* load.a load.b load.c store.d: which matrix it is says its size */
+/* load.a load.b load.c store.d: the matrix (A, B, C or D) determines the size */
 bool weir_x_decode_wmma_memory(struct weir_x_decoder *x, struct weir_x_matrix_op *op)
 {
     const struct weir_ptx_inst *ir = x->ir;
@@ -182,7 +183,7 @@ bool weir_x_decode_wmma_memory(struct weir_x_decoder *x, struct weir_x_matrix_op
         !weir_x_memory(x, &where, &ir->operands[op->store ? 0 : 1], ir->space, false)) {
         return false;
     }
-    /* Bytes of several elements: those must be neighbours in memory too. */
+    /* Elements in one byte must also be neighbours in memory. */
     if (op->f[0].bits < 8 && op->column != (role == WEIR_X_ROLE_B)) {
         return false;
     }
@@ -197,7 +198,7 @@ bool weir_x_decode_wmma_memory(struct weir_x_decoder *x, struct weir_x_matrix_op
     return true;
 }
 
-/* Registers of whole 8 x 8 matrices of halves. */
+/* Decode registers that hold whole 8 x 8 matrices of halves. */
 static bool take_registers(struct weir_x_decoder *x, const struct weir_ptx_operand *o, bool dest,
                            struct weir_x_matrix_op *op)
 {

@@ -1,11 +1,11 @@
 /*
  * mbarrier objects in shared memory.
  *
- * The 64-bit object, ours to lay out: bits 0..19 arrivals still awaited in this phase, 20..39 how
- * many a phase awaits, 40..62 bytes still awaited (a signed count), 63 the phase's parity. A state
- * token is the object as it was when the thread arrived. Waits are tests that may fail, so that
- * programs loop; a failed try_wait gives the other warps a turn. Blocks have shared memory to
- * themselves, so plain reads and writes by the block's core are atomic enough.
+ * PTX leaves the object's layout open. Here bits 0..19 count the pending arrivals of this phase,
+ * 20..39 the expected arrivals of each phase, 40..62 the pending bytes (signed), and bit 63 is the
+ * phase's parity. A state token is the object's value when the thread arrived. Waits are tests that
+ * may fail, so programs loop; a failed try_wait gives the other warps a turn. Only the block's core
+ * accesses its shared memory, so plain reads and writes suffice.
  */
 #include "softgpu/exec/decode.h"
 
@@ -40,9 +40,9 @@ void weir_x_mbarrier_complete(uint64_t object, uint32_t bytes)
     *bar = turn_if_complete(add_tx(*bar, 0u - bytes));
 }
 
-/* sub: operation; a + imm2: the object; d: token or predicate; b: count, bytes, token or parity;
- * sub2: bit 0 arrive drops, 1 arrive expects b bytes too, 2 b is a parity, 3 b is the count,
- * 4 a failed test yields */
+/* Fields: sub: operation; a + imm2: the object; d: token or predicate; b: count, bytes, token or
+ * parity; sub2: bit 0 arrive drops, 1 arrive also expects b bytes, 2 b is a parity, 3 b is the
+ * count, 4 a failed test yields */
 WEIR_X_HANDLER(mbarrier)
 {
     uint64_t addr[WEIR_X_LANES];
@@ -103,8 +103,8 @@ WEIR_X_HANDLER(mbarrier)
                                                      : i + 1;
 }
 
-/* cp.async.mbarrier.arrive: the copies are done, so this arrives at once; without .noinc (sub) the
- * phase awaits one arrival more first, which leaves the object as it was. */
+/* cp.async.mbarrier.arrive: the copies are done, so this arrives at once. Without .noinc (sub) the
+ * phase first expects one more arrival, so the object does not change. */
 static const struct weir_x_inst *copy_arrive(struct weir_x_warp *w, const struct weir_x_inst *i)
 {
     struct weir_x_inst arrive = *i;
@@ -136,9 +136,9 @@ bool weir_x_decode_copy_arrive(struct weir_x_decoder *x)
 }
 
 /*
- * a + imm2: where to; refs: values; rmw: what is done there, NULL to store; b + e: the mbarrier
- * that counts the bytes. PTX leaves it undefined in a cluster of one block; an H200 (CUDA 13.0)
- * takes it for an illegal instruction, and so does this.
+ * Fields: a + imm2: destination; refs: values; rmw: operation, NULL: store; b + e: the mbarrier
+ * that counts the bytes. PTX does not define st.async in a cluster of one block; here it is an
+ * illegal instruction, as on an H200 (CUDA 13.0).
  */
 WEIR_X_HANDLER(store_async)
 {
@@ -177,7 +177,7 @@ WEIR_X_HANDLER(store_async)
     return i + 1;
 }
 
-/* Arrivals still awaited in the phase that a token is of. */
+/* Pending arrivals of the phase to which a token belongs. */
 static const struct weir_x_inst *pending_count(struct weir_x_warp *w, const struct weir_x_inst *i)
 {
     const weir_x_u64 *a = weir_x_w64(w, i->a);
@@ -199,7 +199,7 @@ static bool decode_pending(struct weir_x_decoder *x)
     return true;
 }
 
-/* Operation and sub2 by the suffixes; false for what is not here. */
+/* Find operation and sub2 from the suffixes; false: not supported. */
 static bool classify(const struct weir_ptx_inst *ir, uint8_t *ret_sub, uint8_t *ret_sub2)
 {
     bool drop = weir_ptx_inst_has(ir, WEIR_PTX_MOD_ARRIVE_DROP);
@@ -237,7 +237,7 @@ bool weir_x_decode_mbarrier(struct weir_x_decoder *x)
     if (!classify(ir, &sub, &sub2)) {
         return false;
     }
-    /* The object is the first address; before it a result, after it a number. */
+    /* The object is the first address; a result may precede it, and a number follow. */
     uint32_t at = ir->operands[0].kind == WEIR_PTX_OPERAND_MEM ? 0 : 1;
     struct weir_x_inst where = {0};
     if (at >= ir->n_operands || !weir_x_memory(x, &where, &ir->operands[at], ir->space, false)) {

@@ -1,10 +1,10 @@
 /*
  * Modules: parse, link, place variables, list kernels. Kernels are decoded when first asked about.
  *
- * Linking is by name among the sources of one load: a declaration takes the definition of another
- * source that is not private to it; a strong definition wins over a weak or common one. The IR's
- * `user` fields carry the result: a variable definition's address, a function's id (from 1, what
- * function pointers are made of).
+ * Linking is by name among the source texts of one load: a declaration gets the definition of
+ * another source unless it is private there; a strong definition wins over a weak or common one.
+ * The IR's `user` fields hold the result: the address of a variable's definition, or a function's
+ * id (from 1), which function pointers contain.
  */
 #include "softgpu/exec/internal.h"
 
@@ -40,7 +40,7 @@ static int by_name(const void *a, const void *b)
     return order != 0 ? order : x->rank - y->rank;
 }
 
-/* The first of that name: the strongest. */
+/* Find the strongest symbol of this name, which is the first. */
 const struct weir_x_symbol *weir_x_symbol_find(const struct weir_exec_module *module,
                                                const char *name)
 {
@@ -88,7 +88,7 @@ static uint8_t rank_of(uint8_t linkage)
            : linkage == WEIR_PTX_LINKAGE_WEAK  ? 1
            : linkage == WEIR_PTX_LINKAGE_COMMON
                ? 2
-               : 3; /* a private symbol is hidden only from look-ups from outside */
+               : 3; /* only look-ups from outside do not find a private symbol */
 }
 
 static bool in_memory(const struct weir_ptx_var *var)
@@ -147,8 +147,8 @@ static uint64_t place(uint64_t *at, const struct weir_ptx_var *var)
 
 typedef void (*var_fn)(struct weir_exec_module *module, struct weir_ptx_var *var, void *user);
 
-/* Every variable that lives in memory, at module scope and in bodies;
- * of duplicates the strongest. */
+/* Call fn for every variable in memory, at module scope and in bodies; of duplicates only for the
+ * strongest. */
 static void each_var(struct weir_exec_module *module, var_fn fn, void *user)
 {
     for (uint32_t s = 0; s < module->n_sources; s++) {
@@ -251,7 +251,7 @@ static enum weir_status place_variables(struct weir_exec_module *module)
     return WEIR_OK;
 }
 
-/* What an instruction names must be somewhere; function pointers are noted. */
+/* Check that an operand's symbol is defined; mark functions whose address is taken. */
 static enum weir_status check_operand(struct weir_exec_module *module,
                                       const struct weir_ptx_inst *inst, uint32_t position,
                                       struct weir_diag *diag)
@@ -269,7 +269,7 @@ static enum weir_status check_operand(struct weir_exec_module *module,
     }
     const struct weir_ptx_func *func = weir_x_func_resolve(module, o->func);
     bool called = inst->op == WEIR_PTX_OP_CALL && position == 1;
-    /* Device-side launches call cuda* functions: only kernels that reach them are refused. */
+    /* Device-side launches call cuda* functions: only kernels that reach such calls are refused. */
     bool later = called && (weir_x_builtin_of(func->name) != WEIR_X_BUILTIN_NONE ||
                             strncmp(func->name, "cuda", 4) == 0);
     if (!func->has_body && !later) {

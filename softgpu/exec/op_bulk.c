@@ -1,13 +1,12 @@
 /*
- * cp.async.bulk between shared and global memory, and between blocks of a cluster: executed at
- * once, and then the mbarrier that the copy names counts its bytes. Tensor copies are not
- * supported.
+ * cp.async.bulk between shared and global memory, and between blocks of a cluster: a copy executes
+ * at once, and then its mbarrier counts the bytes. Tensor copies are not supported.
  */
 #include "softgpu/exec/decode.h"
 
 #include <string.h>
 
-/* An address and the space that it is of. */
+/* An address and its state space. */
 struct end {
     weir_x_ref ref;
     uint64_t offset;

@@ -11,7 +11,7 @@ static inline float flush(float f)
     return fabsf(f) < FLT_MIN ? copysignf(0.0f, f) : f;
 }
 
-/* The loop without branches: a bit per lane, or-ed together, which vectorises. */
+/* Compare without branches, so that the loop over lanes vectorises. */
 #define COMPARE(name, T, row, cell, load, expr)                                                    \
     static uint32_t name(struct weir_x_warp *w, const struct weir_x_inst *i)                       \
     {                                                                                              \
@@ -56,7 +56,7 @@ INT_SET(s64, int64_t, weir_x_w64, weir_x_u64)
     COMPARE(nan_##t, T, row, cell, load, x != x || y != y)
 #define HALF(v)      weir_x_half_to_float((uint16_t)(v))
 #define HALF_HIGH(v) weir_x_half_to_float((uint16_t)((v) >> 16))
-/* Conversions with .ftz: a number whose exponent is 0 becomes a zero. */
+/* Loads with .ftz: a number whose exponent is 0 becomes a zero. */
 #define FTZ(v)      ((uint16_t)((v) & (((v)&0x7c00u) == 0 ? 0x8000u : 0xffffu)))
 #define HALF_FTZ(v) weir_x_half_to_float(FTZ(v))
 #define HIGH_FTZ(v) weir_x_half_to_float(FTZ((v) >> 16))
@@ -114,7 +114,7 @@ static weir_x_compare_fn find(const struct compare_row *list, size_t n, uint16_t
     return NULL;
 }
 #define FIND(list, cmp, type) find(list, sizeof(list) / sizeof(list)[0], cmp, type)
-/* In the list for .ftz if that is said and the type has it, else in the plain one. */
+/* Search the list for .ftz if the instruction and its type have it, else the plain list. */
 #define FIND_FTZ(list, ftz_list, ir, type)                                                         \
     ({                                                                                             \
         bool ftz_ = ((ir)->flags & WEIR_PTX_FLAG_FTZ) != 0;                                        \
@@ -128,7 +128,7 @@ static const struct weir_x_inst *setp_simple(struct weir_x_warp *w, const struct
     return i + 1;
 }
 
-/* sub: 0 none, 1 and, 2 or, 3 xor with predicate c (sub2 bit 0: negated); e: second destination */
+/* Fields: sub: 0 none, 1 and, 2 or, 3 xor with predicate c (sub2 bit 0: negated); e: 2nd result */
 static uint32_t combine(const struct weir_x_warp *w, const struct weir_x_inst *i, uint32_t value)
 {
     if (i->sub == 0) {

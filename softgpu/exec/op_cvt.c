@@ -1,8 +1,8 @@
 /*
  * cvt: between all integer and floating-point types.
  *
- * The frequent pairs have loops of their own. All others go by way of a 64-bit integer or a double,
- * both of which hold every source exactly, and are then rounded once into the result's format.
+ * Frequent pairs of types have their own loops. All others convert to a 64-bit integer or a double,
+ * which hold every source exactly, and then round once to the result's format.
  */
 #include "softgpu/exec/half.h"
 #include "softgpu/exec/internal.h"
@@ -52,7 +52,7 @@ static uint64_t read_cell(const struct weir_x_warp *w, const struct weir_x_inst 
     return (i->sub & 1u) != 0 ? weir_x_w64(w, i->a)[lane] : weir_x_w32(w, i->a)[lane];
 }
 
-/* sub: bit 0 the source register is 64 bits, bit 1 the result's is; bit 2 round to an integer */
+/* Fields: sub: bit 0 the source has 64 bits, bit 1 the result has; bit 2 round to an integer */
 static void write_cell(const struct weir_x_warp *w, const struct weir_x_inst *i, uint32_t lane,
                        uint64_t value)
 {
@@ -125,8 +125,8 @@ static double round_integral(double x, uint8_t round)
     }
 }
 
-/* Limits of an integer type as doubles; clamps. NaN is 0, but only the highest bit for 64-bit
- * results and for those of an f64. */
+/* Convert to an integer type and clamp. A NaN becomes 0, or the highest bit alone if the source is
+ * f64 or the result has 64 bits. */
 static uint64_t float_to_int(double x, uint8_t type, uint8_t round, bool from_f64)
 {
     uint32_t bits = weir_ptx_type_bits(type);
@@ -212,7 +212,7 @@ static const struct weir_x_inst *int_to_float(struct weir_x_warp *w, const struc
     return i + 1;
 }
 
-/* To and from f64 a NaN keeps its sign and the high bits of its payload, and is quieted. */
+/* Convert a NaN to or from f64: quiet it, but keep the sign and the payload's high bits. */
 static uint64_t f64_nan(uint8_t to, uint64_t bits)
 {
     const struct weir_x_format *f = format_of(to);
@@ -277,8 +277,8 @@ static const struct weir_x_inst *float_to_float(struct weir_x_warp *w, const str
     return i + 1;
 }
 
-/* cvt.rna.tf32.f32: halves round away from zero, a NaN is cut off; .satfinite then reduces values
- * with the highest exponent, NaN too, by one step. */
+/* cvt.rna.tf32.f32: halves round away from zero, and a NaN is truncated; .satfinite then decrements
+ * values with the highest exponent, including NaN. */
 static const struct weir_x_inst *tf32_rna(struct weir_x_warp *w, const struct weir_x_inst *i)
 {
     weir_x_u32 *d = weir_x_w32(w, i->d);
@@ -354,7 +354,7 @@ static const struct weir_x_inst *pair_to_pair(struct weir_x_warp *w, const struc
     return i + 1;
 }
 
-/* f64 to f32 in the current (nearest) mode. */
+/* Convert f64 to f32 in the current rounding mode (nearest). */
 static const struct weir_x_inst *f32_f64(struct weir_x_warp *w, const struct weir_x_inst *i)
 {
     weir_x_f32 *d = (weir_x_f32 *)weir_x_w32(w, i->d);
@@ -365,7 +365,7 @@ static const struct weir_x_inst *f32_f64(struct weir_x_warp *w, const struct wei
 
 static const struct {
     uint8_t to, from;
-    bool rounds; /* only with .rn, or without rounding where that is exact */
+    bool rounds; /* requires .rn; else the conversion is exact and has no suffix */
     weir_x_fn fn;
 } direct_rows[] = {
 #define D(to, from, rounds, fn)                                                                    \
@@ -398,7 +398,7 @@ static weir_x_fn find_pair(const struct weir_ptx_inst *ir, struct weir_x_inst *o
     return ir->n_operands == 2 && is_pair(out->type) && is_pair(out->type2) ? pair_to_pair : NULL;
 }
 
-/* decode has set type, type2, round, flags (SATFINITE as NAN), sub's register widths, d, a, b */
+/* decode.c has set type, type2, round, flags (SATFINITE as NAN), widths in sub, d, a and b. */
 weir_x_fn weir_x_find_cvt(const struct weir_ptx_inst *ir, struct weir_x_inst *out)
 {
     char to = weir_ptx_type_class(out->type);

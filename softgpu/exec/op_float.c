@@ -1,10 +1,10 @@
 /*
  * f32 and f64 arithmetic.
  *
- * The plain forms (nearest even, no .ftz, no .sat) are loops that vectorise; .ftz has its own,
- * which flush in the loop; everything else goes through `general`, which sets the host's rounding
- * mode and reads the flags per lane. An f32 NaN that is computed is always 0x7fffffff, as on a GPU.
- * The approximate instructions are computed better than they need be: rounded from double.
+ * The plain forms (nearest even, no .ftz, no .sat) are loops that vectorise; the .ftz forms have
+ * loops that also flush; `general` handles all others: it sets the host's rounding mode and reads
+ * the flags of each lane. A computed f32 NaN is always 0x7fffffff, as on a GPU. Approximate
+ * instructions are more exact than required: they round from double.
  */
 #include "softgpu/exec/internal.h"
 
@@ -51,7 +51,7 @@ static inline float flush(float f)
     return fabsf(f) < FLT_MIN ? copysignf(0.0f, f) : f;
 }
 
-/* Which NaN an f64 operation gives: the first that signals, else the first; quieted. */
+/* An f64 operation returns its first signalling NaN, or else its first NaN, quieted. */
 #define QUIET64 0x0008000000000000ull
 static double chosen_nan(double x, double y, double z)
 {
@@ -100,8 +100,8 @@ static double chosen_nan(double x, double y, double z)
 enum { G_ADD = 1, G_SUB, G_MUL, G_FMA, G_DIV, G_RCP, G_SQRT, G_MIN, G_MAX };
 
 /*
- * A result of +-FLT_MIN that is one only because it was rounded as a subnormal number: with .ftz a
- * GPU rounds as if exponents had no end, and what is then below FLT_MIN becomes zero.
+ * Is a result +-FLT_MIN only because it was rounded as a subnormal number? With .ftz a GPU rounds
+ * as if the exponent were unbounded, and flushes a result below FLT_MIN to zero.
  */
 static bool rounds_to_tiny(uint8_t op, uint8_t round, float x, float y, float z)
 {
@@ -146,7 +146,7 @@ static bool rounds_to_tiny(uint8_t op, uint8_t round, float x, float y, float z)
         return i + 1;                                                                              \
     }
 
-/* f64: a NaN among the results is rare, so all lanes are computed before that is looked at. */
+/* f64: NaNs are rare, so all lanes are computed before any result is checked for NaN. */
 #define DOUBLE(name, attr, has_c, expr)                                                            \
     attr static const struct weir_x_inst *name(struct weir_x_warp *w, const struct weir_x_inst *i) \
     {                                                                                              \
@@ -181,7 +181,7 @@ F32(div, x / y)
 DOUBLE(add_f64, , 0, x + y)
 DOUBLE(sub_f64, , 0, x - y)
 DOUBLE(mul_f64, , 0, x *y)
-/* Division goes by steps: it passes on the first NaN, as the host does. */
+/* Division returns the first NaN, on a GPU as on the host. */
 FLOAT2(div_f64, , weir_x_f64, weir_x_w64, SAME, SAME, x / y)
 FLOAT2(add_ftz, , weir_x_f32, weir_x_w32, flush, FLUSHED, x + y)
 FLOAT2(sub_ftz, , weir_x_f32, weir_x_w32, flush, FLUSHED, x - y)
@@ -196,7 +196,7 @@ TINY(fma_ftz_hw, HW_FMA, G_FMA, 1, __builtin_fmaf(x, y, z))
 DOUBLE(fma_f64_hw, HW_FMA, 1, __builtin_fma(x, y, z))
 #endif
 
-/* Kept from being moved across the change of rounding mode, or folded. */
+/* Keep the compiler from folding v, or moving it across a change of the rounding mode. */
 #define OPAQUE(type, v)                                                                            \
     ({                                                                                             \
         volatile type opaque_ = (v);                                                               \
@@ -339,7 +339,7 @@ static float max_f32(float x, float y, uint32_t flags)
     return x > y || (x == y && !signbit(x)) ? x : y;
 }
 
-/* sub: G_MIN or G_MAX; two or three sources; .ftz .NaN .xorsign.abs */
+/* Fields: sub: G_MIN or G_MAX; two or three sources; flags for .ftz .NaN .xorsign.abs */
 static const struct weir_x_inst *minmax_f32(struct weir_x_warp *w, const struct weir_x_inst *i)
 {
     weir_x_f32 *d = (weir_x_f32 *)weir_x_w32(w, i->d);
@@ -396,8 +396,7 @@ static const struct weir_x_inst *minmax_f64(struct weir_x_warp *w, const struct 
     }
 #define CANON_BITS(v) (((v)&0x7fffffffu) > 0x7f800000u ? 0x7fffffffu : (v))
 #define IS_NAN64(v)   (((v) & (UINT64_MAX >> 1)) > 0x7ff0000000000000ull)
-/* abs and neg of an f32 NaN are computed, so canonical;
- * an f64 NaN keeps its sign and is quieted. */
+/* abs and neg make an f32 NaN canonical; an f64 NaN keeps its sign and is quieted. */
 BITS1(abs_f32, weir_x_u32, weir_x_w32, CANON_BITS(x & 0x7fffffffu))
 BITS1(abs_ftz, weir_x_u32, weir_x_w32, CANON_BITS(bits_f32(flush(as_f32(x & 0x7fffffffu)))))
 BITS1(neg_f32, weir_x_u32, weir_x_w32, CANON_BITS(x ^ 0x80000000u))
@@ -461,8 +460,8 @@ static const struct weir_x_inst *unary_approx_f32(struct weir_x_warp *w,
 }
 
 /*
- * rcp and rsqrt .approx.ftz.f64 look at the high word only and leave the low one zero; a NaN of
- * theirs has one encoding, whether it was given or made.
+ * rcp and rsqrt .approx.ftz.f64 read only the high word and set the low one to zero. Any NaN that
+ * they return has this one encoding.
  */
 #define GROSS_NAN 0x7fffffff00000000ull
 static const struct weir_x_inst *unary_approx_f64(struct weir_x_warp *w,
@@ -486,7 +485,7 @@ static const struct weir_x_inst *unary_approx_f64(struct weir_x_warp *w,
     return i + 1;
 }
 
-/* div.approx: a divisor above 2^126 gives 0, which is what multiplying by its reciprocal does. */
+/* div.approx: a divisor above 2^126 gives 0, as multiplying by its reciprocal does. */
 static const struct weir_x_inst *div_approx(struct weir_x_warp *w, const struct weir_x_inst *i)
 {
     weir_x_f32 *d = (weir_x_f32 *)weir_x_w32(w, i->d);

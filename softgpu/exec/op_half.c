@@ -1,9 +1,9 @@
 /*
  * f16, bf16 and their packed pairs: computed in double, rounded once.
  *
- * Sums and products of two such numbers are exact in double or differ from exact in a bit too far
- * down to matter, but for sums whose operands lie further apart than 53 bits: add_odd() keeps
- * those from looking like a tie by leaving the last bit set (round to odd).
+ * In double, sums and products of two such numbers are exact or off by a bit too low to matter. The
+ * exceptions are sums whose operands lie more than 53 bits apart: add_odd() rounds them to odd
+ * (sets the last bit), so that they do not look like a tie.
  */
 #include "softgpu/exec/half.h"
 #include "softgpu/exec/internal.h"

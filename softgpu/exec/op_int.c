@@ -1,12 +1,12 @@
 /*
  * Integer, logic, shift and bit handlers. Each is a loop over lanes that the compiler vectorises.
  *
- * 16-bit operations whose low bits do not depend on high ones (add, sub, mul.lo, and ..) are the
- * 32-bit ones: what lies above a 16-bit register's low half is undefined.
+ * 16-bit operations whose low bits do not depend on high ones (add, sub, mul.lo, and ..) use the
+ * 32-bit handlers: the bits above the low half of a 16-bit register's row are undefined.
  */
 #include "softgpu/exec/internal.h"
 
-/* Operand x, y, z of type T from rows of 32 or 64 bits; R: the result row's width. */
+/* Operands x, y, z have type T and lie in rows of 32 or 64 bits. R: the result row's width. */
 #define ROW_32  weir_x_w32
 #define ROW_64  weir_x_w64
 #define CELL_32 weir_x_u32
@@ -170,7 +170,7 @@ UNARY(cnot_16, uint16_t, 32, 32, x == 0)
 UNARY(cnot_32, uint32_t, 32, 32, x == 0)
 UNARY(cnot_64, uint64_t, 64, 64, x == 0)
 
-/* The count is a whole u32 and clamps. */
+/* A count of the width or more shifts out all bits. */
 #define SHIFT(name, T, wd, big, expr)                                                              \
     static const struct weir_x_inst *name(struct weir_x_warp *w, const struct weir_x_inst *i)      \
     {                                                                                              \
@@ -232,7 +232,7 @@ UNARY(bfindsh_s64, int64_t, 64, 32, SHIFT64((uint64_t)(x < 0 ? ~x : x)))
 
 static uint64_t extract(uint64_t x, uint32_t pos, uint32_t len, uint32_t width, bool is_signed)
 {
-    if (width == 32) { /* 64-bit fields are shifted by the whole numbers */
+    if (width == 32) { /* 64-bit fields use position and length without masking them */
         pos &= 0xff;
         len &= 0xff;
     }
@@ -241,7 +241,7 @@ static uint64_t extract(uint64_t x, uint32_t pos, uint32_t len, uint32_t width, 
     }
     len = len > 255 ? 255 : len;
     pos = pos > 255 ? 255 : pos;
-    /* Bits above the top are copies of the sign, or zero. */
+    /* Fill the bits above the field with copies of its sign, or zeros. */
     bool sign = is_signed && (x >> (pos + len - 1 < width ? pos + len - 1 : width - 1) & 1u) != 0;
     uint64_t value = pos >= width ? 0 : x >> pos;
     uint32_t have = pos >= width ? 0 : width - pos;
@@ -379,7 +379,7 @@ static uint32_t permute(uint32_t a, uint32_t b, uint32_t c, uint32_t mode)
 }
 TERNARY(prmt_32, uint32_t, 32, 32, 32, uint32_t, 32, permute(x, y, z, i->sub))
 
-/* sub: 1 a signed, 2 b signed, 4 the high half of b (dp2a) */
+/* sub is a bit mask: 1 a is signed, 2 b is signed, 4 the high half of b (dp2a). */
 static uint32_t dot(uint32_t a, uint32_t b, uint32_t c, uint32_t mode, bool two)
 {
     for (uint32_t k = 0; k < (two ? 2u : 4u); k++) {
@@ -398,7 +398,7 @@ static uint32_t dot(uint32_t a, uint32_t b, uint32_t c, uint32_t mode, bool two)
 TERNARY(dp4a_32, uint32_t, 32, 32, 32, uint32_t, 32, dot(x, y, z, i->sub, false))
 TERNARY(dp2a_32, uint32_t, 32, 32, 32, uint32_t, 32, dot(x, y, z, i->sub, true))
 
-/* Carry chains. sub: 1 takes the carry, 2 leaves one, 4 subtracts. */
+/* Carry chains. sub is a bit mask: 1 reads the carry, 2 writes it, 4 subtracts. */
 #define CHAIN(width, U, wide)                                                                      \
     static const struct weir_x_inst *chain_##width(struct weir_x_warp *w,                          \
                                                    const struct weir_x_inst *i)                    \
@@ -420,7 +420,7 @@ TERNARY(dp2a_32, uint32_t, 32, 32, 32, uint32_t, 32, dot(x, y, z, i->sub, true))
 CHAIN(32, uint32_t, uint64_t)
 CHAIN(64, uint64_t, unsigned __int128)
 
-/* mad.cc and madc: sub as above, 8: the high half; sub2: signed. */
+/* mad.cc and madc: sub as above, and 8: the high half; sub2: signed. */
 #define MAD_CHAIN(width, U, S, wide, swide)                                                        \
     static const struct weir_x_inst *mad_chain_##width(struct weir_x_warp *w,                      \
                                                        const struct weir_x_inst *i)                \
@@ -443,7 +443,7 @@ CHAIN(64, uint64_t, unsigned __int128)
 MAD_CHAIN(32, uint32_t, int32_t, uint64_t, int64_t)
 MAD_CHAIN(64, uint64_t, int64_t, unsigned __int128, __int128)
 
-/* What one row of the table applies to: an opcode, a type, and further conditions. */
+/* A row of the table applies to an opcode, a type, and one of these further conditions. */
 enum form { ANY, LO, HI, WIDE, SATURATE, RELU };
 struct row {
     uint16_t op;
@@ -545,7 +545,6 @@ static bool is_wide_type(uint8_t type)
     return weir_ptx_type_bits(type) == 64;
 }
 
-/* Forms that the table has no columns for. */
 static weir_x_fn find_special(const struct weir_ptx_inst *ir, struct weir_x_inst *out)
 {
     bool cc = (ir->flags & WEIR_PTX_FLAG_CC) != 0;

@@ -1,9 +1,9 @@
 /*
  * Handlers of loads, stores, copies and address conversions.
  *
- * ld and st: a: address (register, constant) + imm; d or refs[vec]: data; bytes: of an element.
- * Every access of 1, 2, 4 or 8 bytes is one relaxed, acquiring or releasing atomic of the host, so
- * nothing tears that does not tear on a GPU.
+ * Fields of ld and st: a: address (register, constant) + imm; d or refs[vec]: data; bytes: size of
+ * an element. Every access of 1, 2, 4 or 8 bytes is one relaxed, acquiring or releasing atomic of
+ * the host, so accesses that are atomic on a GPU are atomic here.
  */
 #include "softgpu/exec/internal.h"
 
@@ -117,7 +117,7 @@ WEIR_X_HANDLER(ld_global64)
     return i + 1;
 }
 
-/* One place for all lanes: imm is the offset in the parameter block, checked by decode. */
+/* All lanes read one place: imm, an offset in the parameters that decode.c has checked. */
 WEIR_X_HANDLER(ld_param)
 {
     for (uint32_t e = 0; e < i->vec; e++) {
@@ -216,8 +216,7 @@ WEIR_X_HANDLER(st_global32)
     return i + 1;
 }
 
-/* a: place; b: value; c: compare (cas); rmw: what to do; NO_REF as d for red */
-/* Lanes whose addresses are of global memory. */
+/* Fields: a: address; b: value; c: compare (cas); rmw: operation; d: NO_REF for red */
 static uint32_t global_lanes(const struct weir_x_warp *w, const struct weir_x_inst *i,
                              const uint64_t addr[WEIR_X_LANES])
 {
@@ -264,7 +263,7 @@ WEIR_X_HANDLER(atom)
     return i + 1;
 }
 
-/* 16 bytes: sub 0 exchange, 1 compare and swap. One lock for all: the host may lack the
+/* 16 bytes; sub: 0 exchange, 1 compare and swap. One lock serves all, because the host may lack the
  * instruction. */
 WEIR_X_HANDLER(atom128)
 {
@@ -294,8 +293,8 @@ WEIR_X_HANDLER(atom128)
     return i + 1;
 }
 
-/* a: shared destination + imm; b: global source + imm in e; c: bytes to read (NO_REF: all);
- * sub 1: lanes of predicate d read nothing */
+/* Fields: a: shared destination + imm; b: global source + imm in e; c: bytes to read (NO_REF: all);
+ * sub 1: lanes with predicate d read nothing */
 WEIR_X_HANDLER(cp_async)
 {
     uint64_t to[WEIR_X_LANES];
@@ -344,7 +343,7 @@ static uint64_t window_of(uint8_t space)
                                                              : weir_x_window_param;
 }
 
-/* generic -> space: the offset; 32- or 64-bit registers */
+/* Convert generic addresses to offsets; 32- or 64-bit rows. */
 WEIR_X_HANDLER(cvta_to)
 {
     const weir_x_u64 *a = weir_x_w64(w, i->a);
@@ -363,7 +362,7 @@ WEIR_X_HANDLER(cvta_from)
     return i + 1;
 }
 
-/* Shared memory of a block of the cluster, counted from the shared window: 0 the block's own. */
+/* Is this generic address in the shared memory of a block of the cluster? */
 static bool is_shared(const struct weir_x_warp *w, uint64_t address, bool anyone)
 {
     uint64_t window = (address - weir_x_window_shared) >> WEIR_X_WINDOW_SHIFT;
@@ -405,7 +404,7 @@ WEIR_X_HANDLER(isspacep)
     return i + 1;
 }
 
-/* mapa: the same place in the shared memory of block b. WIDE: 64-bit rows; sub: a is generic */
+/* mapa: the same address in block b's shared memory. WIDE: 64-bit rows; sub: a is generic */
 WEIR_X_HANDLER(mapa)
 {
     const weir_x_u32 *rank = weir_x_w32(w, i->b);
@@ -423,7 +422,7 @@ WEIR_X_HANDLER(mapa)
     return i + 1;
 }
 
-/* Which block of the cluster an address is of. */
+/* getctarank: find the block to which an address belongs. */
 WEIR_X_HANDLER(ctarank)
 {
     weir_x_u32 *d = weir_x_w32(w, i->d);

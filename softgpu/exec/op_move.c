@@ -56,7 +56,7 @@ WEIR_X_HANDLER(not_pred)
     return i + 1;
 }
 
-/* An element of a vector operand as 64 bits; bytes of it count. */
+/* Read an element of a vector operand, which has this many bytes, as 64 bits. */
 static uint64_t cell(const struct weir_x_warp *w, weir_x_ref ref, uint32_t bytes, uint32_t lane)
 {
     return bytes == 8   ? weir_x_w64(w, ref)[lane]
@@ -64,7 +64,7 @@ static uint64_t cell(const struct weir_x_warp *w, weir_x_ref ref, uint32_t bytes
                         : weir_x_w32(w, ref)[lane] & ((1u << (bytes * 8)) - 1);
 }
 
-/* mov.b32 d, {a, b}: refs[vec] of bytes each into one of 32, 64 or 128 bits (type2) */
+/* mov.b32 d, {a, b}: pack refs[vec], each with `bytes` bytes, into 32, 64 or 128 bits (type2) */
 WEIR_X_HANDLER(pack)
 {
     WEIR_X_EACH_ACTIVE(w, l, {
@@ -112,7 +112,7 @@ WEIR_X_HANDLER(unpack)
     return i + 1;
 }
 
-/* c: predicate, guard_flip reversed it (a negated operand) */
+/* Fields: c: predicate; guard_flip: it is negated */
 WEIR_X_HANDLER(selp32)
 {
     weir_x_u32 *d = weir_x_w32(w, i->d);
@@ -133,7 +133,7 @@ WEIR_X_HANDLER(selp64)
     return i + 1;
 }
 
-/* d = c >= 0 ? a : b; sub: c is f32 (2: with .ftz); flags WIDE: a and b of 64 bits */
+/* d = c >= 0 ? a : b; sub: c is 0 an integer, 1 f32, 2 f32 with .ftz; WIDE: a and b have 64 bits */
 WEIR_X_HANDLER(slct)
 {
     const weir_x_u32 *c = weir_x_w32(w, i->c);
@@ -154,7 +154,7 @@ WEIR_X_HANDLER(slct)
     return i + 1;
 }
 
-/* imm: the truth table, its eight bits for a, b, c = 7 .. 0 */
+/* imm is the truth table: bit n is the result for the bits a, b, c of n. */
 static void apply_lut(struct weir_x_warp *w, const struct weir_x_inst *i, weir_x_u32 *d)
 {
     const weir_x_u32 *a = weir_x_w32(w, i->a);
@@ -180,8 +180,8 @@ WEIR_X_HANDLER(lop3)
     return i + 1;
 }
 
-/* refs[0]: predicate of a result that is not zero, combined with refs[1];
- * sub: by or, else by and */
+/* Fields: refs[0]: receives whether the result is not zero, combined with refs[1] by or (sub) or
+ * and */
 WEIR_X_HANDLER(lop3_pred)
 {
     weir_x_u32 result[WEIR_X_LANES] = {0};
@@ -197,7 +197,7 @@ WEIR_X_HANDLER(lop3_pred)
     return i + 1;
 }
 
-/* Special registers that change: sub is enum weir_ptx_sreg. %clock counts nanoseconds. */
+/* Read a special register that changes. sub is enum weir_ptx_sreg. %clock counts nanoseconds. */
 WEIR_X_HANDLER(sreg)
 {
     struct timespec now;

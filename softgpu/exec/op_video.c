@@ -1,14 +1,14 @@
 /*
- * Video instructions: vadd and its kin on one number, on two halves or on four bytes.
+ * Video instructions: vadd and the like on one number, two halves or four bytes.
  *
- * All are computed wide from parts of the sources, extended as their types say, and are then
- * saturated, combined with the third operand and merged into it. `ext` says which parts.
+ * Each selects parts of its sources (`ext` says which), extends them by their types, computes in
+ * wide integers, saturates, and combines the result with the third operand or merges it into that.
  *
- * Recent GPUs have no such instructions for one number: the driver's compiler writes them out with
- * others, and what it writes does not always do what the PTX manual's pseudocode does. Where an
- * H200's results (CUDA 13.0, tests/data/ptx/v*.rec) and the manual part, this follows the
- * results; each such place is marked "GPU:". Forms that were not recorded follow the manual, or the
- * GPU's rule where they plainly go by the same step.
+ * Recent GPUs lack the instructions for one number. The driver's compiler replaces them by others,
+ * which do not always do what the PTX manual's pseudocode says. Where an H200's results (CUDA 13.0,
+ * tests/data/ptx/v*.rec) differ from the manual, this code follows the results; "GPU:" marks each
+ * such place. Forms that were not recorded follow the manual, or the GPU where they clearly use the
+ * same step.
  */
 #include "softgpu/exec/decode.h"
 
@@ -25,11 +25,11 @@ struct video {
     bool saturate;
     bool wrap;                        /* of shifts */
     bool minus_ab, minus_c, plus_one; /* of V_MAD */
-    uint8_t scale;                    /* how far V_MAD shifts its result down */
+    uint8_t scale;                    /* how many bits V_MAD shifts its result right */
     uint8_t bits;                     /* of one element: 32 (scalar), 16, 8 */
-    /* Scalar: the part of each that is meant, and of d that is written. */
+    /* One number: position and width of the parts of a and b to use, and of d to write. */
     uint8_t at_a, bits_a, at_b, bits_b, at_d, bits_d;
-    /* Several: which element of {b, a} each is, and which of d are written. */
+    /* Several: which elements of {b, a} to use, and which elements of d to write. */
     uint8_t pick_a[4], pick_b[4];
     uint8_t mask;
 };
@@ -97,10 +97,9 @@ static __int128 compute(const struct video *v, int64_t x, int64_t y)
 }
 
 /*
- * What is clamped has 34 bits, as the manual says: vshl loses what is above them.
- * GPU: a result of type u32 is kept from going below 0, but wraps when it goes above the largest. A
- * signed byte or half is compared with its largest number as if it were unsigned, so that negative
- * numbers, all of them, become the largest.
+ * Clamp a value of 34 bits, as the manual says: vshl loses the bits above. GPU: a u32 result is
+ * clamped at 0, but wraps above its maximum. A signed byte or half is compared with its maximum as
+ * an unsigned number, so that all negative numbers become the maximum.
  */
 static int64_t saturate_scalar(const struct video *v, __int128 wide)
 {
@@ -112,10 +111,9 @@ static int64_t saturate_scalar(const struct video *v, __int128 wide)
 }
 
 /*
- * With the third operand, which has the type of the result; compared before the result is cut to
- * 32 bits.
- * GPU: a saturated sum or difference of type u32 is extended as if it were signed and then compared
- * as unsigned, so that one with bit 31 set is more than any third operand.
+ * Combine with the third operand, which has the result's type. Comparisons come before the result
+ * is cut to 32 bits. GPU: a saturated u32 sum or difference is sign-extended and then compared as
+ * unsigned, so that one with bit 31 set is larger than any third operand.
  */
 static uint32_t combine(const struct video *v, __int128 value, uint32_t c)
 {
@@ -136,7 +134,7 @@ static uint32_t combine(const struct video *v, __int128 value, uint32_t c)
     }
 }
 
-/* GPU: .h1 takes the high half of the value, where the manual says the low one, shifted up. */
+/* GPU: .h1 takes the high half of the value; by the manual it would be the low half, shifted up. */
 static uint32_t merge(const struct video *v, uint32_t value, uint32_t c)
 {
     if (v->bits_d == 32) {
@@ -156,10 +154,10 @@ static uint32_t scalar(const struct video *v, uint32_t a, uint32_t b, uint32_t c
 }
 
 /*
- * d = (a b + c) >> scale, where one of the two may be negated or one be added.
- * GPU: a source of 32 bits is taken as signed whatever its type. The types still say whether the
- * result is: unsigned, it is shifted in 64 bits with zeros, so that .sat makes a negative one
- * the largest number if it is scaled and 0 if not.
+ * d = (a b + c) >> scale, where the product or c may be negated, or 1 added. GPU: 32-bit sources
+ * count as signed whatever their types, but the types decide whether the result is signed. An
+ * unsigned result is shifted as 64 bits with zeros, so .sat turns a negative one into the maximum
+ * if it was scaled, and else into 0.
  */
 static uint32_t multiply(const struct video *v, uint32_t a, uint32_t b, uint32_t c)
 {
@@ -229,7 +227,8 @@ static bool scalar_part(const char *selector, uint8_t *ret_at, uint8_t *ret_bits
     return at < 32;
 }
 
-/* h10, b7654: from the highest element down. first: what the lowest one is if nothing is said */
+/* h10, b7654: read a selector, highest element first. @param first lowest element of the
+ * default. */
 static bool several_parts(const char *selector, uint32_t n, uint8_t first, uint8_t *ret_pick)
 {
     if (selector && strlen(selector) != n + 1) {
@@ -322,7 +321,7 @@ static bool take_parts(const struct weir_ptx_inst *ir, struct video *v)
            several_parts(o[2].selector, n, (uint8_t)n, v->pick_b);
 }
 
-/* The register of a source, whose part is taken by the handler. */
+/* Decode a source's whole register; the handler selects its part. */
 static weir_x_ref whole_source(struct weir_x_decoder *x, const struct weir_ptx_operand *o)
 {
     struct weir_ptx_operand whole = *o;

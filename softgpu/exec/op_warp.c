@@ -1,23 +1,22 @@
 /*
- * Instructions in which lanes of a warp take part together.
+ * Instructions that several lanes of a warp execute together.
  *
- * Each begins with weir_x_take_part(): the lanes whose partners (member mask, less those that have
- * exited) are all here may go on; the others wait in a group of their own until scheduler merges
- * bring the partners to the same place, or the partners exit. bar.warp.sync may be met at different
- * places.
+ * Each begins with weir_x_take_part(): a lane may go on if all its partners (its member mask,
+ * without exited lanes) are at the instruction. The other lanes wait in a separate group until the
+ * partners arrive and are merged, or exit. Lanes may meet at different bar.warp.sync instructions.
  */
 #include "softgpu/exec/internal.h"
 
 /*
- * The member mask of one lane, without lanes that have gone. PTX leaves open what a lane gets that
- * leaves itself out: here it is always its own member, so the mask is never empty.
+ * The member mask of one lane, without exited lanes. A mask that omits its own lane is undefined in
+ * PTX; here a lane is always its own member, so the mask is never empty.
  */
 static uint32_t members_of(const struct weir_x_warp *w, const struct weir_x_inst *i, uint32_t lane)
 {
     return (weir_x_w32(w, i->e)[lane] & w->live) | 1u << lane;
 }
 
-/* Lanes whose partners are all in `here`. */
+/* Find the lanes whose partners are all in `here`. */
 static uint32_t ready_lanes(const struct weir_x_warp *w, const struct weir_x_inst *i, uint32_t here)
 {
     uint32_t ready = 0;
@@ -82,7 +81,7 @@ WEIR_X_HANDLER(warp_sync)
         weir_x_warp_fork(w, w->mask & ~ready, i);
         w->groups[w->n_groups - 1].state = WEIR_X_WAIT_SYNC;
     }
-    /* All lanes that have met here go on. */
+    /* Release the lanes of other groups that have met these lanes. */
     uint32_t met = 0;
     WEIR_X_EACH_ACTIVE(w, l, met |= members_of(w, i, l));
     uint32_t n_groups = w->n_groups;
@@ -103,8 +102,8 @@ WEIR_X_HANDLER(warp_sync)
     return done(w, i);
 }
 
-/* sub: 0 up 1 down 2 bfly 3 idx; a: value; b: lane; c: clamp and segment mask; sub2: has predicate
- * in refs[0] */
+/* Fields: sub: 0 up 1 down 2 bfly 3 idx; a: value; b: lane; c: clamp and segment mask; sub2:
+ * refs[0] is a predicate */
 WEIR_X_HANDLER(shfl)
 {
     if (!weir_x_take_part(w, i)) {
@@ -154,7 +153,6 @@ WEIR_X_HANDLER(shfl)
     return done(w, i);
 }
 
-/* The lanes of the running group that vote yes. */
 static uint32_t yes_lanes(const struct weir_x_warp *w, const struct weir_x_inst *i)
 {
     return (weir_x_pred(w, i->a) ^ (i->sub2 != 0 ? WEIR_X_FULL : 0)) & w->mask;
@@ -181,7 +179,7 @@ static void tell_vote(struct weir_x_warp *w, const struct weir_x_inst *i, uint32
     }
 }
 
-/* Whether group waits at a vote of its own for the same lanes as the running one. */
+/* Does this group wait at another vote for the same lanes as the running group? */
 static bool votes_elsewhere(const struct weir_x_warp *w, const struct weir_x_group *group,
                             const struct weir_x_inst *i, uint32_t members)
 {
@@ -192,8 +190,8 @@ static bool votes_elsewhere(const struct weir_x_warp *w, const struct weir_x_gro
 
 /*
  * Lanes may meet at different votes of one kind and the same member mask, in different activations
- * (CUDA Programming Guide, independent thread scheduling). Each group is looked at with its own
- * registers; all go on. false: lanes are missing still.
+ * (CUDA Programming Guide, independent thread scheduling). Each group votes with its own registers,
+ * and then all go on. false: lanes are still missing.
  */
 static bool vote_at_places(struct weir_x_warp *w, const struct weir_x_inst *i)
 {
@@ -230,7 +228,7 @@ static bool vote_at_places(struct weir_x_warp *w, const struct weir_x_inst *i)
     return true;
 }
 
-/* sub: 0 ballot 1 all 2 any 3 uni; a: predicate (sub2: negated) */
+/* Fields: sub: 0 ballot 1 all 2 any 3 uni; a: predicate (sub2: negated) */
 WEIR_X_HANDLER(vote)
 {
     if (vote_at_places(w, i)) {
@@ -248,7 +246,7 @@ static uint64_t match_value(const struct weir_x_warp *w, const struct weir_x_ins
     return (i->flags & WEIR_X_F_WIDE) != 0 ? weir_x_w64(w, i->a)[lane] : weir_x_w32(w, i->a)[lane];
 }
 
-/* sub: 0 any 1 all; refs[0]: predicate of .all, or NO_REF */
+/* Fields: sub: 0 any 1 all; refs[0]: predicate of .all, or NO_REF */
 WEIR_X_HANDLER(match)
 {
     if (!weir_x_take_part(w, i)) {
@@ -275,7 +273,7 @@ WEIR_X_HANDLER(match)
     return done(w, i);
 }
 
-/* sub: WEIR_PTX_MOD_ADD - .. folded to 0 add 1 min 2 max 3 and 4 or 5 xor; sub2: signed */
+/* Reduce two values. op: 0 add 1 min 2 max 3 and 4 or 5 xor */
 static uint32_t fold(uint8_t op, bool is_signed, uint32_t x, uint32_t y)
 {
     switch (op) {
@@ -314,7 +312,7 @@ WEIR_X_HANDLER(redux)
     return done(w, i);
 }
 
-/* d: the leader's lane (or NO_REF); refs[0]: predicate of being it */
+/* Fields: d: receives the leader's lane (or NO_REF); refs[0]: receives whether it is this lane */
 WEIR_X_HANDLER(elect)
 {
     if (!weir_x_take_part(w, i)) {

@@ -2,13 +2,13 @@
  * Devices, their SM threads, and grids.
  *
  * A core (struct weir_x_core) is a host thread that runs blocks. It holds the blocks it has begun
- * in a list and gives each a few quanta in turn. It takes another block when it has none, or when a
- * whole turn finished none (they may be waiting for blocks not begun yet), up to what occupancy
- * allows; so short blocks run one after the other in a warm cache, and blocks that wait for each
- * other all become resident. Blocks are handed out in ascending order under the device's lock;
- * grids take turns. A core stands for some SMs and gives them blocks in turn; a grid that is held
- * to some SMs gets only the cores that stand for one of them, and of each as many blocks as those
- * SMs hold.
+ * in a list and gives each a few quanta in turn. It takes another block when it has none, or when
+ * no block finished in a whole turn (they may wait for blocks that have not begun), up to the
+ * occupancy limit. So short blocks run one after the other in a warm cache, and blocks that wait
+ * for each other all become resident. Blocks are handed out in ascending order under the device's
+ * lock; grids take turns. A core acts as several SMs and gives them blocks in turn. A grid that is
+ * limited to some SMs only uses cores that act as one of them, with as many blocks as those SMs
+ * hold.
  *
  * A grid of one or two blocks is run by the thread that launches it: waking an SM thread would cost
  * more than the work. A grid is over when no block is active and none is left (or it was stopped).
@@ -32,8 +32,7 @@
 
 static pthread_once_t windows_once = PTHREAD_ONCE_INIT;
 
-/* Windows of addresses that nothing else can ever have: shared memory of the block and of all
- * blocks of a cluster, local memory, parameters. */
+/* Reserve the windows of generic addresses, so that no other memory can lie there. */
 static void reserve_windows(void)
 {
     size_t bytes = WEIR_X_WINDOW_BYTES * (WEIR_X_MAX_CLUSTER + 4);
@@ -116,8 +115,8 @@ static void core_init(struct weir_x_core *core, struct weir_exec_device *device,
     core->sms = weir_x_sms_of_thread(device, index);
 }
 
-/* The SM of the next block: in turn those of the core that the grid may have. A thread that
- * launches runs its small grids itself, whatever SMs they are for. */
+/* The SM of the next block: the core's SMs in turn, as far as the grid may use them. A launching
+ * thread runs small grids itself, on any SMs. */
 static uint32_t next_sm(struct weir_x_core *core, const struct weir_x_grid *grid)
 {
     struct weir_exec_sms sms = weir_x_sms_common(&core->sms, &grid->sms);
@@ -129,7 +128,7 @@ static uint32_t next_sm(struct weir_x_core *core, const struct weir_x_grid *grid
     return weir_x_sms_at(&sms, core->turn++ % n);
 }
 
-/* Blocks of a grid that a core may have at once: none where it stands for none of its SMs. */
+/* Most blocks of a grid on a core at once; 0 if the core acts as none of the grid's SMs. */
 static uint32_t room_of(const struct weir_x_core *core, const struct weir_x_grid *grid)
 {
     uint32_t room = CALLER_BLOCKS;
@@ -156,7 +155,7 @@ static bool has_block_locked(const struct weir_x_core *core, const struct weir_x
            resident_of(core, grid) + grid->cluster_blocks <= room_of(core, grid);
 }
 
-/* The next block for a core, of `only` or of any grid; the grid goes to the end of the line. */
+/* Take the next block, of `only` or of any grid. The grid goes to the end of the queue. */
 static struct weir_x_grid *take_block_locked(struct weir_x_core *core, struct weir_x_grid *only,
                                              uint64_t *ret_linear)
 {
@@ -221,7 +220,7 @@ static uint64_t common_divisor(uint64_t a, uint64_t b)
     return a;
 }
 
-/* The cluster that a launch with a seed begins in place of number `i`: each of them once. */
+/* Returns the cluster that a launch with a seed begins as its i-th. Each cluster occurs once. */
 static uint64_t in_order(const struct weir_x_grid *grid, uint64_t i)
 {
     uint64_t n = grid->n_blocks / grid->cluster_blocks, seed = grid->launch->order_seed;
@@ -235,7 +234,6 @@ static uint64_t in_order(const struct weir_x_grid *grid, uint64_t i)
     return (i * step + (seed >> 32) % n) % n;
 }
 
-/* The blocks are one cluster from here on. */
 static void join_cluster(struct weir_x_block **blocks, uint32_t n)
 {
     assert(blocks[0]);
@@ -283,7 +281,7 @@ static void check_cancel(struct weir_x_grid *grid)
     }
 }
 
-/* A block is over; its memory goes with the last block of its cluster. */
+/* End a block. Its memory is released with the last block of its cluster. */
 static void end_block(struct weir_x_block *block)
 {
     struct weir_x_grid *grid = block->grid;
@@ -297,7 +295,7 @@ static void end_block(struct weir_x_block *block)
     blocks_over(grid, cluster.n_blocks);
 }
 
-/* A turn for every resident block. True when one was finished. */
+/* Give every resident block a turn. Returns true if a block finished. */
 static bool run_resident(struct weir_x_core *core)
 {
     bool finished = false;
@@ -402,7 +400,7 @@ static bool start_threads_locked(struct weir_exec_device *device)
     return true;
 }
 
-/* Is there a thread that can run the grid? Perhaps not all have been started. */
+/* Is there a thread that can run the grid? Some threads may have failed to start. */
 static bool has_core_locked(const struct weir_x_grid *grid)
 {
     const struct weir_exec_device *device = grid->device;
@@ -523,7 +521,7 @@ static uint64_t rounded(uint64_t bytes)
     return (bytes + 63u) & ~63ull;
 }
 
-/* The size of clusters: the launch's, or else the kernel's, or one block. */
+/* Set the cluster size: the launch's, or else the kernel's, or one block. */
 static bool take_cluster(struct weir_x_grid *grid)
 {
     const struct weir_exec_launch *launch = grid->launch;
@@ -546,7 +544,7 @@ static bool take_cluster(struct weir_x_grid *grid)
     return true;
 }
 
-/* Geometry into the grid; false when it can never run. */
+/* Set the grid's geometry; false: it can never run. */
 static bool measure(struct weir_x_grid *grid)
 {
     const struct weir_exec_launch *launch = grid->launch;
@@ -580,7 +578,7 @@ static bool measure(struct weir_x_grid *grid)
     return grid->local_bytes <= MAX_LOCAL_BYTES;
 }
 
-/* The counter that cooperative groups' grid barrier uses: a page that kernels may touch. */
+/* Allocate the counter of cooperative groups' grid barrier, in a page that kernels may access. */
 static enum weir_status make_workspace(struct weir_x_grid *grid)
 {
     void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -617,7 +615,7 @@ enum weir_status weir_exec_run(struct weir_exec_device *device,
                                const struct weir_exec_launch *launch,
                                struct weir_exec_fault *ret_fault)
 {
-    /* Decoding fills a kernel that callers hold as constant; its lock makes that invisible. */
+    /* Decoding changes a kernel that is const for callers; the kernel's lock hides that. */
     struct weir_exec_kernel *kernel = (struct weir_exec_kernel *)(uintptr_t)launch->kernel;
     enum weir_status status = weir_x_kernel_decode(kernel);
     if (status != WEIR_OK) {

@@ -1,4 +1,4 @@
-/* Sets of SMs, and which host thread stands for which SM. */
+/* Sets of SMs, and which host thread acts as which SM. */
 #include "softgpu/exec/internal.h"
 
 #define WORDS (WEIR_EXEC_MAX_SMS / 64)

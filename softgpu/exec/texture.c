@@ -5,8 +5,8 @@
  * lock; registration and removal hold one.
  *
  * Linear filtering follows the CUDA programming guide, "Texture Fetching": weights have 8
- * fractional bits. Levels are chosen by rounding the level of detail: filtering between levels is
- * left out, as is anisotropy, because struct weir_exec_texture does not describe them.
+ * fractional bits. The level of detail is rounded to choose a level. Filtering between levels and
+ * anisotropy are not supported, because struct weir_exec_texture does not describe them.
  */
 #include "softgpu/exec/decode.h"
 #include "softgpu/exec/half.h"
@@ -22,7 +22,7 @@ static struct weir_exec_texture *objects[OBJECTS]; /* atomic; written under lock
 static uint32_t first_free;                        /* a hint; guarded by lock */
 static uint32_t running;                           /* atomic: number of running grids */
 
-/* Taken out of the table, but a grid that was running then may still read it. Under lock. */
+/* A removed texture, which a grid that was running then may still read. Guarded by the lock. */
 struct retired {
     struct weir_exec_texture *texture;
     struct retired *next;
@@ -74,7 +74,7 @@ void weir_x_textures_leave(void)
 {
     if (__atomic_sub_fetch(&running, 1, __ATOMIC_SEQ_CST) == 0) {
         pthread_mutex_lock(&lock);
-        /* A grid that began since cannot find what had left the table before. */
+        /* A grid that has begun since then cannot find a removed texture. */
         if (__atomic_load_n(&running, __ATOMIC_SEQ_CST) == 0) {
             free_retired_locked();
         }
@@ -229,7 +229,7 @@ static float float_channel(const struct weir_exec_texture *t, const char *p, uin
     return (float)raw;
 }
 
-/* Whether fetches give numbers (filtered, normalised) or the stored integers. */
+/* Do fetches return floating-point numbers (filtered, normalised) or the stored integers? */
 static bool gives_float(const struct weir_exec_texture *t)
 {
     bool is_float = t->format == WEIR_EXEC_TEX_F16 || t->format == WEIR_EXEC_TEX_F32;
@@ -268,7 +268,7 @@ static int64_t to_index(float x)
     return x >= 0x1p40f ? INT32_MAX : x <= -0x1p40f ? INT32_MIN : x != x ? 0 : (int64_t)floorf(x);
 }
 
-/* Linear: 2^dims texels with weights of 8 fractional bits. layer is added to the axis above. */
+/* Linear: 2^dims texels with weights of 8 fractional bits. layer: index on the next axis. */
 static void sample_linear(struct sampler *s, const float x[3], uint32_t dims, int64_t layer,
                           float out[4])
 {
@@ -316,7 +316,7 @@ static void nearest(const struct sampler *s, const float x[3], uint32_t dims, in
     }
 }
 
-/* The face of a direction, and where on it: x and y in 0 .. 1. OpenGL's table. */
+/* Find the face that a direction hits, and where (x and y in 0 .. 1), by OpenGL's table. */
 static int64_t cube_face(const float v[3], float ret[2])
 {
     float ax = fabsf(v[0]);
@@ -371,7 +371,7 @@ static void store_result(struct weir_x_warp *w, const struct weir_x_inst *i, uin
     }
 }
 
-/* Numbers into the instruction's type: bits of f32, or converted where it asked for integers. */
+/* Write the results in the instruction's type: as bits of f32, or converted to integers. */
 static void float_result(const struct weir_x_inst *i, const float from[4], uint32_t out[4])
 {
     for (uint32_t c = 0; c < 4; c++) {
@@ -382,7 +382,7 @@ static void float_result(const struct weir_x_inst *i, const float from[4], uint3
     }
 }
 
-/* tld4: one channel (sub2) of the four texels that linear filtering would mix. */
+/* tld4: return one channel (sub2) of the four texels that linear filtering would use. */
 static void gather(struct sampler *s, const struct weir_x_inst *i, const float x[3], int64_t layer,
                    uint32_t out[4])
 {
@@ -470,8 +470,8 @@ static bool fetch_lane(struct weir_x_warp *w, const struct weir_x_inst *i, uint3
     return !s.bad;
 }
 
-/* a: object; refs: 4 results, then coordinates; c: level; space: GEOM; sub: gather;
- * sub2: channel */
+/* Fields: a: object; refs: 4 results, then coordinates; c: level; space: GEOM; sub: gather; sub2:
+ * channel */
 WEIR_X_HANDLER(tex)
 {
     const weir_x_u64 *a = weir_x_w64(w, i->a);
@@ -517,7 +517,7 @@ static int64_t surface_index(const struct weir_x_inst *i, int64_t at, uint64_t s
     return i->sub2 == 2 ? (at < 0 ? 0 : at >= n ? n - 1 : at) : at;
 }
 
-/* Where a surface access goes; NULL with ok when it is to be left out (.zero). */
+/* Find the address of a surface access. NULL: skip it (.zero) if *ok, else a fault. */
 static char *surface_pointer(struct weir_x_warp *w, const struct weir_x_inst *i, uint32_t l,
                              const struct weir_exec_texture *t, bool *ok)
 {
@@ -577,7 +577,7 @@ static void surface_element(struct weir_x_warp *w, const struct weir_x_inst *i, 
     }
 }
 
-/* sub: store; sub2: 0 .trap 1 .zero 2 .clamp; refs: data, then coordinates (x in bytes) */
+/* Fields: sub: store; sub2: 0 .trap 1 .zero 2 .clamp; refs: data, then coordinates (x in bytes) */
 WEIR_X_HANDLER(surface)
 {
     const weir_x_u64 *a = weir_x_w64(w, i->a);
@@ -624,7 +624,7 @@ static bool geometry(uint16_t geom, uint8_t *ret)
     }
 }
 
-/* [object, {coordinates}] or [object, coordinate] */
+/* Decode [object, {coordinates}] or [object, coordinate]. */
 static bool coordinates(struct weir_x_decoder *x, const struct weir_ptx_operand *mem,
                         struct weir_x_inst *out, weir_x_ref refs[9])
 {

@@ -2,13 +2,14 @@
  * One warp: lane groups, activations, and who runs next.
  *
  * Lanes that are at the same instruction of the same activation form a group; a branch on which
- * lanes disagree splits a group, and groups that meet are merged. Normally the group furthest
- * behind runs: the deepest activation first, in it the lowest address, which brings lanes back
- * together at the end of an if or a loop because compilers lay code out forwards. While it runs it
- * is stopped where the next group of its activation waits (the `stop` address of the run loop).
+ * lanes disagree splits a group, and groups that meet are merged. Normally the group that is
+ * furthest behind runs: the one in the deepest activation, and there at the lowest address. So
+ * lanes meet at the end of an if or a loop, because compilers lay code out forwards. The group runs
+ * until the place where the next group of its activation waits (the `stop` address of the run
+ * loop).
  *
- * That rule alone would let lanes that spin starve the lane they wait for, so after each quantum
- * the group that has waited longest gets one: independent thread scheduling, if coarse.
+ * With that rule alone, spinning lanes would starve the lane for which they wait. So after each
+ * quantum the group that has waited longest gets one: coarse independent thread scheduling.
  *
  * Everything here belongs to the core that runs the block.
  */
@@ -17,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Instructions before a divergent warp turns to another of its groups. */
+/* Instructions that a group runs before a divergent warp switches to another group. */
 #define GROUP_QUANTUM 512u
 
 /* Most frame memory of one core: deeper recursion is a stack overflow. */
@@ -104,7 +105,7 @@ void weir_x_warp_exit_lanes(struct weir_x_warp *w, uint32_t mask)
         frame = parent;
     }
     w->live &= ~mask;
-    /* Whoever waits for these lanes need not any more. */
+    /* Groups that wait for these lanes must check again. */
     for (uint32_t g = 0; g < w->n_groups; g++) {
         if (w->groups[g].state == WEIR_X_WAIT_SYNC) {
             w->groups[g].state = WEIR_X_RUNNABLE;
@@ -116,7 +117,7 @@ void weir_x_warp_exit_lanes(struct weir_x_warp *w, uint32_t mask)
     weir_x_block_threads_left(w, mask);
 }
 
-/* Groups at the same place become one. One that had waited for lanes looks again. */
+/* Merge groups at the same place. A merged group that had waited for lanes checks again. */
 static void merge_groups(struct weir_x_warp *w)
 {
     for (uint32_t a = 0; a < w->n_groups; a++) {
@@ -163,7 +164,7 @@ static struct weir_x_group *pick_group(struct weir_x_warp *w)
     return best;
 }
 
-/* The nearest place ahead where a group of the same activation waits to be joined. */
+/* Find the nearest place ahead where another group of the same activation waits. */
 static uintptr_t stop_address(const struct weir_x_warp *w, const struct weir_x_group *running)
 {
     uintptr_t stop = UINTPTR_MAX;
@@ -235,7 +236,7 @@ enum weir_x_warp_state weir_x_warp_run(struct weir_x_warp *w, uint32_t budget)
         if (w->event == WEIR_X_EVENT_YIELD && w->n_groups == 1) {
             return WEIR_X_WARP_READY;
         }
-        /* A quantum used up, or given up: turn about between order and fairness. */
+        /* After a quantum, switch between the normal rule and the longest-waiting group. */
         w->fair = !w->fair && (n >= quantum || w->event == WEIR_X_EVENT_YIELD);
     }
     return WEIR_X_WARP_READY;
