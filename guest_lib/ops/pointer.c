@@ -1,5 +1,6 @@
 /* Answers what an address is: pointer and range attributes, and hints on managed memory. */
 #include "guest_lib/memory.h"
+#include "guest_lib/module.h"
 #include "guest_lib/moves.h"
 #include "guest_lib/register.h"
 #include "proto/guest_hand.h"
@@ -263,7 +264,7 @@ CUresult weir_guest_cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevic
     }
     mem.advice.prefetched = (uint8_t)(dstDevice + WEIR_MEM_LOCATION);
     weir_mem_set_advice(devPtr, mem.advice);
-    if (!mem.moves || weir_guest_capturing()) {
+    if (!weir_mem_moves(&mem) || weir_guest_capturing()) {
         return CUDA_SUCCESS;
     }
     if (dstDevice != CU_DEVICE_CPU) {

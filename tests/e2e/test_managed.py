@@ -78,6 +78,12 @@ class Managed(lib.Case):
         self.scenario("advice")
         self.scenario("advice", prefix=AS_NOBODY)
 
+    def test_variables_of_modules(self):
+        self.need_moves()
+        self.assertEqual(self.scenario("variables").out.count("moves 1"), 2)
+        self.server.wait_idle()
+        self.scenario("variables", prefix=AS_NOBODY)
+
     def test_a_forked_child(self):
         self.need_moves()
         self.scenario("fork")

@@ -33,9 +33,20 @@ void weir_managed_end(struct weir_session *session);
  *         driver's
  */
 CUresult weir_managed_add(struct weir_session *session, struct weir_host_chunk *chunk, int *ret_fd);
-/** The program has mapped the chunk's file at its address. @return CUDA_SUCCESS,
- * CUDA_ERROR_INVALID_VALUE (no such chunk, or it has not) */
-CUresult weir_managed_watch(struct weir_session *session, const struct weir_host_chunk *chunk);
+/**
+ * Give a part of a __managed__ variable such a file. On the device's side its bytes lie where the
+ * driver has put them, and they are what the program finds.
+ * @param owner           the module or library whose memory this is, as the caller has seen.
+ * @param address, bytes  whole pages, and a multiple of WEIR_BLOCK_BYTES.
+ * @return as above; CUDA_ERROR_INVALID_VALUE (some of it has a file)
+ */
+CUresult weir_managed_add_variable(struct weir_session *session, const void *owner,
+                                   uint64_t address, uint64_t bytes, int *ret_fd);
+/** The variables of a module or library go; NULL: all. Accepts any object. */
+void weir_managed_remove_variables(struct weir_session *session, const void *owner);
+/** The program has mapped the file of what begins at `base` there. @return CUDA_SUCCESS,
+ * CUDA_ERROR_INVALID_VALUE (nothing begins there, or it has not) */
+CUresult weir_managed_watch(struct weir_session *session, uint64_t base);
 /** The chunk goes, or is no longer managed. Accepts any chunk. */
 void weir_managed_remove(struct weir_session *session, const struct weir_host_chunk *chunk);
 

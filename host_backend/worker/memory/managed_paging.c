@@ -214,7 +214,7 @@ static void note_use(struct weir_managed *m, uint64_t address)
     struct weir_managed_range *r = weir_managed_find_locked(m, address);
     uint32_t first, n;
 
-    if (!r) {
+    if (!r || !r->chunk->pieces) {
         return;
     }
     first = (uint32_t)((address - r->chunk->base) / WEIR_PIECE_BYTES);
