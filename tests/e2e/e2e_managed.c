@@ -667,42 +667,6 @@ static void scenario_killed(void)
     pause();
 }
 
-static int asked(const void *at, CUmem_range_attribute attribute)
-{
-    int value = 99;
-
-    DRV(CU(MemRangeGetAttribute)(&value, sizeof value, attribute, address(at), 4));
-    return value;
-}
-
-static void scenario_advice(void)
-{
-    uint32_t *at = managed(MIB);
-    int by[3] = {9, 9, 9};
-
-    check_int(asked(at, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY), 0, "nothing was said");
-    check_int(asked(at, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION), CU_DEVICE_INVALID, "nothing");
-    check_int(asked(at, CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION), CU_DEVICE_INVALID, "none");
-    DRV(CU(MemAdvise)(address(at), MIB, CU_MEM_ADVISE_SET_READ_MOSTLY, 0));
-    DRV(CU(MemAdvise)(address(at), MIB, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU));
-    DRV(CU(MemAdvise)(address(at), MIB, CU_MEM_ADVISE_SET_ACCESSED_BY, 0));
-    DRV(CU(MemAdvise)(address(at), MIB, CU_MEM_ADVISE_SET_ACCESSED_BY, CU_DEVICE_CPU));
-    check_int(asked(at, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY), 1, "read mostly");
-    check_int(asked(at, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION), CU_DEVICE_CPU, "preferred");
-    DRV(CU(MemRangeGetAttribute)(by, sizeof by, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, address(at),
-                                 4));
-    check_true(by[0] == CU_DEVICE_CPU && by[1] == 0 && by[2] == CU_DEVICE_INVALID, "accessed by");
-    DRV(CU(MemAdvise)(address(at), MIB, CU_MEM_ADVISE_UNSET_READ_MOSTLY, 0));
-    DRV(CU(MemAdvise)(address(at), MIB, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, 0));
-    DRV(CU(MemPrefetchAsync)(address(at), MIB, 0, NULL));
-    check_int(asked(at, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY), 0, "taken back");
-    check_int(asked(at, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION), CU_DEVICE_INVALID,
-              "taken back");
-    check_int(asked(at, CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION), 0, "prefetched");
-    check_code(CU(MemAdvise)(address(at), MIB, CU_MEM_ADVISE_SET_ACCESSED_BY, 77),
-               CUDA_ERROR_INVALID_VALUE, "no such device");
-}
-
 int main(int argc, char **argv)
 {
     static const struct scenario scenarios[] = {{"where", scenario_where},
@@ -715,7 +679,6 @@ int main(int argc, char **argv)
                                                 {"threads", scenario_threads},
                                                 {"neighbours", scenario_neighbours},
                                                 {"fork", scenario_fork},
-                                                {"advice", scenario_advice},
                                                 {"quota", scenario_quota},
                                                 {"one_range", scenario_one_range},
                                                 {"no_room", scenario_no_room},
