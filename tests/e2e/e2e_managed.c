@@ -654,6 +654,42 @@ static void scenario_prefetched(void)
     close(pagemap);
 }
 
+/* 48 MiB of the device and three times 32 MiB of managed memory; a round over parts of them for
+ * each line. */
+static void scenario_rests(void)
+{
+    static uint32_t host[12 * WORDS];
+    uint32_t *at[3], known = 0, round = 0;
+    char line[16];
+    CUdeviceptr plain;
+
+    DRV(cu.MemAlloc_v2(&plain, 48 * MIB));
+    DRV(cu.MemsetD32_v2(plain, 0, 12 * WORDS));
+    for (int i = 0; i < 3; i++) {
+        at[i] = managed(32 * MIB);
+        DRV(cu.MemsetD32_v2(address(at[i]), 0, 8 * WORDS));
+    }
+    DRV(cu.CtxSynchronize());
+    printf("ready\n");
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin)) {
+        known = 3 * known + 1;
+        DRV(mix(plain, 12 * WORDS, 3, 1, NULL));
+        for (int i = 0; i < 3; i++) {
+            DRV(mix(address(at[i]), 8 * WORDS, 3, 1, NULL));
+        }
+        DRV(cu.MemcpyDtoH_v2(host, plain, sizeof host));
+        for (uint32_t i = 0; i < 12 * WORDS; i++) {
+            if (host[i] != known || at[i % 3][i / 3] != known) {
+                check_die("round %u: word %u is %u and %u", round, i, host[i], at[i % 3][i / 3]);
+            }
+        }
+        printf("round %u\n", round++);
+        fflush(stdout);
+    }
+    check_true(round != 0, "rests");
+}
+
 /* The program ends while its memory lies there, and a kernel waits. */
 static void scenario_killed(void)
 {
@@ -684,6 +720,7 @@ int main(int argc, char **argv)
                                                 {"no_room", scenario_no_room},
                                                 {"pages", scenario_pages},
                                                 {"prefetched", scenario_prefetched},
+                                                {"rests", scenario_rests},
                                                 {"killed", scenario_killed}};
 
     return run_scenario(argc, argv, scenarios, sizeof scenarios / sizeof scenarios[0]);

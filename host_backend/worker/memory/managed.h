@@ -96,12 +96,14 @@ static inline void weir_managed_launches(struct weir_session *session, const voi
     }
 }
 
+/** How much managed memory lies on the device and could leave it. */
+uint64_t weir_managed_on_device(const struct weir_session *session);
 /**
  * Have managed memory leave the device, what has not been used for longest first.
- * @param bytes  at least so many, where there are.
- * @return has any left? false also: work is under way, or the host has no room
+ * @param bytes  at least so many, where there are. @param most  no more than so many.
+ * @return how many have left; less also: work is under way, or the host has no room
  */
-bool weir_managed_give_way(struct weir_session *session, uint64_t bytes);
+uint64_t weir_managed_give_way(struct weir_session *session, uint64_t bytes, uint64_t most);
 /** Do so if the session may not be charged `bytes` more of a device's memory. */
 void weir_managed_make_room(struct weir_session *session, uint32_t device, uint64_t bytes);
 
