@@ -22,9 +22,6 @@
 #define ROUND_BYTES  (2ull << 20) /* granularity of the GPU's mappings */
 #define BLOCK_GRAIN  512          /* minimum alignment of cuMemAlloc */
 #define PINNED_GRAIN 4096         /* two allocations never share a page */
-/* Managed memory that moves does so in blocks of this size (host_backend/worker/memory/
- * managed_blocks.h): allocations that are smaller share blocks, others do not. */
-#define MANAGED_BLOCK (64u << 10)
 
 enum heap_kind { HEAP_DEVICE, HEAP_PINNED, HEAP_MANAGED, HEAP_MANAGED_SMALL };
 
@@ -36,7 +33,8 @@ static const struct {
 } kinds[WEIR_MEM_HEAPS] = {
     [HEAP_DEVICE] = {WEIR_GRANT_DEVICE, BLOCK_GRAIN, CHUNK_BYTES},
     [HEAP_PINNED] = {WEIR_GRANT_PINNED, PINNED_GRAIN, CHUNK_BYTES},
-    [HEAP_MANAGED] = {WEIR_GRANT_MANAGED, MANAGED_BLOCK, CHUNK_BYTES / 4},
+    /* Allocations that are smaller than a block share blocks, others do not. */
+    [HEAP_MANAGED] = {WEIR_GRANT_MANAGED, WEIR_MOVES_BLOCK, CHUNK_BYTES / 4},
     [HEAP_MANAGED_SMALL] = {WEIR_GRANT_MANAGED, BLOCK_GRAIN, ROUND_BYTES},
 };
 
@@ -283,10 +281,10 @@ static CUresult take_block(struct weir_mem_heap *heap, uint64_t bytes, struct we
 
 static enum heap_kind heap_kind(const struct weir_mem *mem)
 {
-    return mem->kind == WEIR_MEM_DEVICE ? HEAP_DEVICE
-           : !mem->moves                ? HEAP_PINNED
-           : mem->bytes < MANAGED_BLOCK ? HEAP_MANAGED_SMALL
-                                        : HEAP_MANAGED;
+    return mem->kind == WEIR_MEM_DEVICE    ? HEAP_DEVICE
+           : !mem->moves                   ? HEAP_PINNED
+           : mem->bytes < WEIR_MOVES_BLOCK ? HEAP_MANAGED_SMALL
+                                           : HEAP_MANAGED;
 }
 
 static void give_block(const struct weir_mem *mem)

@@ -138,6 +138,13 @@ static struct node *unlink_locked(uint64_t base)
     return node;
 }
 
+static void node_free(struct node *node, struct weir_mem *ret_mem)
+{
+    weir_advice_finish(&node->mem.advice);
+    *ret_mem = node->mem;
+    free(node);
+}
+
 bool weir_mem_remove(uint64_t base, uint32_t kind_mask, struct weir_mem *ret_mem)
 {
     struct node *gone = NULL;
@@ -150,8 +157,7 @@ bool weir_mem_remove(uint64_t base, uint32_t kind_mask, struct weir_mem *ret_mem
     if (!gone) {
         return false;
     }
-    *ret_mem = gone->mem;
-    free(gone);
+    node_free(gone, ret_mem);
     return true;
 }
 
@@ -166,14 +172,43 @@ bool weir_mem_set_sync(uint64_t address, bool sync_memops)
     return node != NULL;
 }
 
-void weir_mem_set_advice(uint64_t address, struct weir_mem_advice advice)
+/* The range that holds all of this. */
+static struct node *span_locked(uint64_t address, uint64_t bytes, struct weir_advice_span *ret_span)
 {
-    weir_lock_acquire(&tree.lock);
     struct node *node = holder_locked(address);
+    if (!node || bytes > node->mem.bytes - (address - node->mem.base)) {
+        return NULL;
+    }
+    *ret_span = (struct weir_advice_span){node->mem.base, node->mem.bytes, address, bytes};
+    return node;
+}
+
+CUresult weir_mem_advise(uint64_t address, uint64_t bytes, CUmem_advise advice, CUmemLocation at)
+{
+    struct weir_advice_span span;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    weir_lock_acquire(&tree.lock);
+    struct node *node = span_locked(address, bytes, &span);
     if (node) {
-        node->mem.advice = advice;
+        result = weir_advice_say(&node->mem.advice, &span, advice, at) ? CUDA_SUCCESS
+                                                                       : CUDA_ERROR_OUT_OF_MEMORY;
     }
     weir_lock_release(&tree.lock);
+    return result;
+}
+
+CUresult weir_mem_advised(uint64_t address, uint64_t bytes, CUmem_range_attribute attribute,
+                          void *data, size_t data_bytes)
+{
+    struct weir_advice_span span;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    weir_lock_acquire(&tree.lock);
+    struct node *node = span_locked(address, bytes, &span);
+    if (node) {
+        result = weir_advice_attribute(&node->mem.advice, &span, attribute, data, data_bytes);
+    }
+    weir_lock_release(&tree.lock);
+    return result;
 }
 
 bool weir_mem_count_opens(uint64_t base, int by)
@@ -272,8 +307,8 @@ void weir_mem_remove_if(bool (*match)(const struct weir_mem *mem, void *user),
         if (!node) {
             return;
         }
-        struct weir_mem mem = node->mem;
-        free(node);
+        struct weir_mem mem;
+        node_free(node, &mem);
         drop(&mem);
     }
 }

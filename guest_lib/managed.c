@@ -2,13 +2,12 @@
  * __managed__ variables: memory that the program reads and writes by the address that kernels use.
  *
  * The driver places such a variable in the worker. When the program first asks for its address, the
- * guest maps private memory at that address (a mirror), and copies its bytes: to the device before
- * work is posted, back after a synchronising call. That is what concurrentManagedAccess = 0 allows:
- * the program touches managed memory only while no kernel of its own runs. Only bytes that differ
- * from the device's known content are copied, so a program that only reads costs one copy back per
- * synchronisation.
- *
- * Mirrors are few and small (variables, not allocations: moves.h).
+ * guest maps memory at that address. What of a variable fills whole blocks moves as allocations do
+ * (moves.h), if they can. The rest, less than two blocks, is a mirror: private memory whose bytes
+ * the guest copies to the device before work is posted, and back after a synchronising call. That
+ * is what concurrentManagedAccess = 0 allows: the program touches managed memory only while no
+ * kernel of its own runs. Only bytes that differ from the device's known content are copied, so a
+ * program that only reads costs one copy back per synchronisation.
  */
 #include "guest_lib/module.h"
 
@@ -22,10 +21,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* A mirror, or a part of a variable that moves. */
 struct mirror {
     uint64_t address;
     uint64_t bytes;
-    uint8_t *known; /* the device's content, as far as the guest knows it */
+    uint8_t *known; /* the device's content, as far as the guest knows it; NULL: it moves */
     const void *owner;
     struct mirror *next;
 };
@@ -57,15 +57,15 @@ static bool in_window(uint64_t page)
            page - weir_guest.window_base < weir_guest.window_bytes;
 }
 
-/* Unmap a page. An address inside the tenant's window stays reserved. */
-static void unmap_page(uint64_t page, size_t page_bytes)
+/* Unmap pages. Addresses inside the tenant's window stay reserved. */
+static void unmap_pages(uint64_t page, size_t bytes)
 {
     void *at = (void *)(uintptr_t)page;
     if (!in_window(page)) {
-        munmap(at, page_bytes);
-    } else if (mmap(at, page_bytes, PROT_NONE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
-        weir_log_warn("guest: a managed variable's page stays mapped");
+        munmap(at, bytes);
+    } else if (mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+                    -1, 0) == MAP_FAILED) {
+        weir_log_warn("guest: a managed variable's pages stay mapped");
     }
 }
 
@@ -174,44 +174,101 @@ static CUresult pull_locked(struct mirror *mirror)
     return result;
 }
 
-static CUresult mirror_at(uint64_t address, uint64_t bytes, const void *owner)
+/* The part's pages are mapped. */
+static CUresult mirror_locked(uint64_t address, uint64_t bytes, const void *owner)
 {
-    if (weir_guest.same_process || !bytes) {
+    if (!bytes) {
         return CUDA_SUCCESS;
     }
-    CUresult result = CUDA_SUCCESS;
-    struct mirror *mirror = calloc(1, sizeof(*mirror));
+    struct mirror *mirror = malloc(sizeof(*mirror));
     uint8_t *known = malloc(bytes);
-    pthread_mutex_lock(&lock);
-    bool there = false;
+    if (!mirror || !known) {
+        free(mirror);
+        free(known);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *mirror = (struct mirror){address, bytes, known, owner, mirrors};
+    mirrors = mirror;
+    __atomic_fetch_add(&weir_managed_count, 1, __ATOMIC_RELEASE);
+    return pull_locked(mirror);
+}
+
+/* Map the host's file in the place of the part's pages. */
+static CUresult map_file(uint64_t handle, uint64_t address, uint64_t bytes)
+{
+    const struct weir_op_managed_variable_in in = {handle, address, bytes};
+    void *at = (void *)(uintptr_t)address;
+    int fd;
+    CUresult result = weir_call_managed_variable(weir_guest_channel(), &in, NULL);
+    if (result == CUDA_SUCCESS) {
+        result = weir_channel_receive_fd(weir_guest_channel(), &fd);
+    }
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    close(fd);
+    return result == CUDA_SUCCESS ? weir_moves_add(address, address, bytes) : result;
+}
+
+/* Have a part of a variable move whose pages are mapped. @return false: they are as they were */
+static bool move_locked(uint64_t handle, uint64_t address, uint64_t bytes, const void *owner)
+{
+    struct mirror *part = bytes && weir_moves_begin() ? malloc(sizeof(*part)) : NULL;
+    if (!part) {
+        return false;
+    }
+    weir_mem_fd_lock();
+    CUresult result = map_file(handle, address, bytes);
+    weir_mem_fd_unlock();
+    if (result != CUDA_SUCCESS) {
+        (void)mmap((void *)(uintptr_t)address, bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        free(part);
+        return false;
+    }
+    *part = (struct mirror){address, bytes, NULL, owner, mirrors};
+    mirrors = part;
+    return true;
+}
+
+/* @param handle  the owner's. */
+static CUresult add_variable_locked(uint64_t address, uint64_t bytes, uint64_t handle,
+                                    const void *owner)
+{
+    uint64_t first = page_floor(address + (uint64_t)sysconf(_SC_PAGESIZE) - 1);
+    uint64_t end = address + bytes;
+    uint64_t moving = end > first ? (end - first) / WEIR_MOVES_BLOCK * WEIR_MOVES_BLOCK : 0;
     for (struct mirror *m = mirrors; m; m = m->next) {
-        there = there || (m->address == address && m->bytes == bytes);
+        if (address - m->address < m->bytes) {
+            return CUDA_SUCCESS; /* known */
+        }
     }
-    if (!there) {
-        result = mirror && known ? map_pages_locked(address, bytes) : CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = map_pages_locked(address, bytes);
+    if (result != CUDA_SUCCESS || !move_locked(handle, first, moving, owner)) {
+        return result == CUDA_SUCCESS ? mirror_locked(address, bytes, owner) : result;
     }
-    if (!there && result == CUDA_SUCCESS) {
-        *mirror = (struct mirror){address, bytes, known, owner, mirrors};
-        mirrors = mirror;
-        result = pull_locked(mirror);
-        __atomic_fetch_add(&weir_managed_count, 1, __ATOMIC_RELEASE);
-        mirror = NULL;
-        known = NULL;
-    }
-    pthread_mutex_unlock(&lock);
-    free(mirror);
-    free(known);
-    return result;
+    result = mirror_locked(address, first - address, owner);
+    return result == CUDA_SUCCESS ? mirror_locked(first + moving, end - first - moving, owner)
+                                  : result;
 }
 
 CUresult weir_module_note_global(struct weir_guest_ctx *ctx, uint64_t address, uint64_t bytes,
                                  bool managed, void *owner)
 {
+    WEIR_GUEST_KEEP_ERRNO;
     CUresult result = weir_mem_note_global(ctx, address, bytes, managed, owner);
-    if (result != CUDA_SUCCESS || !managed) {
+    if (result != CUDA_SUCCESS || !managed || weir_guest.same_process || !bytes) {
         return result;
     }
-    result = mirror_at(address, bytes, owner);
+    pthread_mutex_lock(&lock);
+    result = add_variable_locked(address, bytes,
+                                 ctx ? ((struct weir_guest_module *)owner)->handle
+                                     : ((struct weir_library *)owner)->handle,
+                                 owner);
+    pthread_mutex_unlock(&lock);
     if (result != CUDA_ERROR_OUT_OF_MEMORY) {
         return result;
     }
@@ -237,7 +294,7 @@ CUresult weir_managed_push_slow(void)
     pthread_mutex_lock(&lock);
     for (struct mirror *m = mirrors; m && result == CUDA_SUCCESS && !stale; m = m->next) {
         const void *here = (const void *)(uintptr_t)m->address;
-        if (memcmp(here, m->known, m->bytes) != 0) {
+        if (m->known && memcmp(here, m->known, m->bytes) != 0) {
             memcpy(m->known, here, m->bytes);
             result = transfer(m->address, m->known, m->bytes, true);
         }
@@ -255,11 +312,23 @@ CUresult weir_managed_pull_slow(void)
     }
     pthread_mutex_lock(&lock);
     for (struct mirror *m = mirrors; m && result == CUDA_SUCCESS && stale; m = m->next) {
-        result = pull_locked(m);
+        result = m->known ? pull_locked(m) : CUDA_SUCCESS;
     }
     stale = stale && result != CUDA_SUCCESS;
     pthread_mutex_unlock(&lock);
     return result;
+}
+
+/* The mirror is in the list no more. */
+static void unmap_mirror_locked(const struct mirror *mirror)
+{
+    size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+    for (uint64_t page = page_floor(mirror->address); page < mirror->address + mirror->bytes;
+         page += page_bytes) {
+        if (!page_used_locked(page)) {
+            unmap_pages(page, page_bytes);
+        }
+    }
 }
 
 void weir_managed_forget(const void *owner)
@@ -273,18 +342,29 @@ void weir_managed_forget(const void *owner)
             continue;
         }
         *at = mirror->next;
-        size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
-        for (uint64_t page = page_floor(mirror->address); page < mirror->address + mirror->bytes;
-             page += page_bytes) {
-            if (!page_used_locked(page)) {
-                unmap_page(page, page_bytes);
-            }
+        if (mirror->known) {
+            unmap_mirror_locked(mirror);
+            __atomic_fetch_sub(&weir_managed_count, 1, __ATOMIC_RELEASE);
+        } else {
+            unmap_pages(mirror->address, mirror->bytes);
+            weir_moves_remove();
         }
         free(mirror->known);
         free(mirror);
-        __atomic_fetch_sub(&weir_managed_count, 1, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&lock);
+}
+
+bool weir_managed_variable_moves(uint64_t address, uint64_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    const struct mirror *m = mirrors;
+    while (m && (m->known || address - m->address >= m->bytes)) {
+        m = m->next;
+    }
+    bool inside = m && bytes <= m->bytes - (address - m->address);
+    pthread_mutex_unlock(&lock);
+    return inside;
 }
 
 void weir_managed_context_gone(void)

@@ -16,6 +16,7 @@
 
 #include "guest_lib/lock.h"
 #include "guest_lib/stream.h"
+#include "proto/common/advice.h"
 #include "proto/cuda_abi.h"
 #include "proto/wire/op_kinds.h"
 #include <stdbool.h>
@@ -36,15 +37,6 @@ enum weir_mem_kind {
 
 struct weir_pool;
 
-/* What the program has said of managed memory, for cuMemRangeGetAttribute. Locations are a device's
- * number + WEIR_MEM_LOCATION; CU_DEVICE_CPU and, for none, CU_DEVICE_INVALID are such, too. */
-#define WEIR_MEM_LOCATION (-CU_DEVICE_INVALID)
-struct weir_mem_advice {
-    bool read_mostly;
-    uint8_t preferred, prefetched;
-    uint32_t accessed_by; /* a bit for each location */
-};
-
 /*
  * One range of addresses. Owned by the index; what weir_mem_find() copies out is a snapshot.
  */
@@ -59,15 +51,15 @@ struct weir_mem {
         *ctx; /* NULL for library globals, and for memory of an invisible device */
     /* The device where the memory lies, or that of its context; -1: not visible here. */
     CUdevice device;
-    uint64_t buffer_id;     /* unique, never reused */
-    struct weir_pool *pool; /* pool of cuMemAllocAsync, or NULL */
-    void *owner;            /* heap block, registration or IPC reference, by kind */
-    uint32_t handle_types;  /* handle types to which a mapping's memory may be exported */
-    uint32_t heap_epoch;    /* epoch of its block's heap at the allocation */
-    uint32_t opens;         /* cuIpcOpenMemHandle() calls beyond the first */
-    bool moves;             /* managed memory that lies on the device, too (moves.h) */
-    struct weir_mem_advice advice;
-    bool sync_memops; /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
+    uint64_t buffer_id;        /* unique, never reused */
+    struct weir_pool *pool;    /* pool of cuMemAllocAsync, or NULL */
+    void *owner;               /* heap block, registration or IPC reference, by kind */
+    uint32_t handle_types;     /* handle types to which a mapping's memory may be exported */
+    uint32_t heap_epoch;       /* epoch of its block's heap at the allocation */
+    uint32_t opens;            /* cuIpcOpenMemHandle() calls beyond the first */
+    bool moves;                /* managed memory that lies on the device, too (moves.h) */
+    struct weir_advice advice; /* managed memory: the index's own, of no use in a snapshot */
+    bool sync_memops;          /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
 };
 
 static inline bool weir_mem_gpu_visible(const struct weir_mem *mem)
@@ -99,8 +91,18 @@ bool weir_mem_remove(uint64_t base, uint32_t kind_mask, struct weir_mem *ret_mem
 /** Change sync_memops of the range that contains address. @thread any */
 bool weir_mem_set_sync(uint64_t address, bool sync_memops);
 
-/** Change what is said of the range that holds address. @thread any */
-void weir_mem_set_advice(uint64_t address, struct weir_mem_advice advice);
+/**
+ * Note what the program says of managed memory (proto/common/advice.h).
+ * @param at  checked. @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (not in one range),
+ * CUDA_ERROR_OUT_OF_MEMORY @thread any
+ */
+CUresult weir_mem_advise(uint64_t address, uint64_t bytes, CUmem_advise advice, CUmemLocation at);
+/** As cuMemRangeGetAttribute. @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE @thread any */
+CUresult weir_mem_advised(uint64_t address, uint64_t bytes, CUmem_range_attribute attribute,
+                          void *data, size_t data_bytes);
+/** Can advice on this be given? @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (it is not managed
+ * memory), CUDA_ERROR_INVALID_CONTEXT @thread any */
+CUresult weir_mem_check_managed(uint64_t address, uint64_t bytes, struct weir_mem *ret_mem);
 
 /** Change flags of the range that begins at base: a mapping's access. @thread any */
 void weir_mem_set_flags(uint64_t base, unsigned int flags);

@@ -187,9 +187,9 @@ void weir_jit_write_logs(const struct weir_jit_wire *wire, const char *info, con
  * A global of a module or library became known: copies from and to it are accepted from now on, and
  * the program itself reads and writes a __managed__ variable at its address.
  *
- * For such a variable the guest maps its own memory there, and copies it to the device before work
- * and back after synchronisation (concurrentManagedAccess is 0, so the program may not touch it in
- * between).
+ * What of it fills blocks moves as managed allocations do, if they can. For the rest the guest maps
+ * its own memory there, and copies it to the device before work and back after synchronisation
+ * (concurrentManagedAccess is 0, so the program may not touch it in between).
  *
  * @param ctx      context of a module; NULL: a library's global, on the current device.
  * @param managed  it is a __managed__ variable.
@@ -223,12 +223,19 @@ static inline CUresult weir_managed_before_launch(void)
     return result == CUDA_SUCCESS ? weir_managed_push_slow() : result;
 }
 
+/** Can some of this memory move? */
+static inline bool weir_mem_moves(const struct weir_mem *mem)
+{
+    return mem->moves || (mem->kind == WEIR_MEM_MODULE && mem->flags &&
+                          __atomic_load_n(&weir_moves_count, __ATOMIC_RELAXED) != 0);
+}
+
 /** The same for work that reaches this memory alone. */
 static inline CUresult weir_managed_before_use(uint64_t address, uint64_t bytes)
 {
     struct weir_mem mem;
     CUresult result = CUDA_SUCCESS;
-    if (weir_moves_any() && weir_mem_find(address, &mem) && mem.moves) {
+    if (weir_moves_any() && weir_mem_find(address, &mem) && weir_mem_moves(&mem)) {
         result = weir_moves_take(address, bytes);
     }
     return result == CUDA_SUCCESS ? weir_managed_push() : result;
@@ -245,7 +252,10 @@ static inline CUresult weir_managed_pull(void)
                : CUDA_SUCCESS;
 }
 
-/** Unmap the mirrors of a module or library that is unloaded. */
+/** Do these pages belong to a variable, and move as allocations do? @thread any */
+bool weir_managed_variable_moves(uint64_t address, uint64_t bytes);
+
+/** Unmap the variables of a module or library that is unloaded. */
 void weir_managed_forget(const void *owner);
 
 /** The primary context is destroyed: also destroy the hidden context in which mirrors were filled

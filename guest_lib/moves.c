@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "guest_lib/entry.h"
+#include "guest_lib/module.h"
 #include "proto/guest_calls.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -99,8 +100,9 @@ void weir_moves_remove(void)
 /* The pages stay in their file. The program may have locked them in memory (mlock). */
 static CUresult unmap(uint64_t base, uint64_t bytes)
 {
-    if (base < weir_guest.window_base || bytes > weir_guest.window_bytes ||
-        base - weir_guest.window_base > weir_guest.window_bytes - bytes) {
+    bool of_window = base >= weir_guest.window_base && bytes <= weir_guest.window_bytes &&
+                     base - weir_guest.window_base <= weir_guest.window_bytes - bytes;
+    if (!of_window && !weir_managed_variable_moves(base, bytes)) {
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
     }
     void *at = (void *)(uintptr_t)base;

@@ -14,11 +14,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* It moves in blocks of this size (host_backend/worker/memory/managed_blocks.h). */
+#define WEIR_MOVES_BLOCK (64u << 10)
+
 /** Can managed memory move? The first call asks the kernel and the host. @thread any */
 bool weir_moves_begin(void);
 
 /**
- * A chunk's file has been mapped at its address.
+ * The file of a chunk, or of a part of a variable, has been mapped at its address.
+ * @param chunk  its name; of a variable its address.
  * @return CUDA_SUCCESS, or what the host says: the memory cannot move
  * @thread any, holding weir_mem_fd_lock() at most
  */

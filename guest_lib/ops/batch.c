@@ -6,6 +6,7 @@
  * returns, which every such order allows.
  */
 #include "guest_lib/entry.h"
+#include "guest_lib/memory.h"
 #include "guest_lib/stream.h"
 #include "proto/guest_hand.h"
 
@@ -230,18 +231,18 @@ CUresult weir_guest_cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, s
     return result;
 }
 
-/* Contents that may be discarded may also stay: so this is checked like a prefetch, and does
- * nothing. */
+/* Contents that may be discarded may also stay: so this is checked, and does nothing. */
 CUresult weir_guest_cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
                                            unsigned long long flags, CUstream hStream)
 {
-    const CUmemLocation host = {.type = CU_MEM_LOCATION_TYPE_HOST};
-    CUresult result = CUDA_SUCCESS;
+    struct weir_guest_stream *stream;
+    struct weir_mem mem;
     if (!dptrs || !sizes || !count || flags) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    CUresult result = weir_guest_stream_get(hStream, &stream);
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
-        result = weir_guest_cuMemPrefetchAsync_v2(dptrs[i], sizes[i], host, 0, hStream);
+        result = weir_mem_check_managed(dptrs[i], sizes[i], &mem);
     }
     return result;
 }

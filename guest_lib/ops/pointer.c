@@ -1,5 +1,6 @@
 /* Answers what an address is: pointer and range attributes, and hints on managed memory. */
 #include "guest_lib/memory.h"
+#include "guest_lib/module.h"
 #include "guest_lib/moves.h"
 #include "guest_lib/register.h"
 #include "proto/guest_hand.h"
@@ -186,114 +187,73 @@ CUresult weir_guest_cuPointerSetAttribute(const void *value, CUpointer_attribute
 
 /* ---------------------------------------------------------------- hints */
 
-/* Advice is kept for those who ask, by allocation. */
-static CUresult check_managed(CUdeviceptr ptr, size_t count, struct weir_mem *ret_mem)
+CUresult weir_mem_check_managed(uint64_t address, uint64_t bytes, struct weir_mem *ret_mem)
 {
     struct weir_guest_ctx *ctx;
     CUresult result = weir_ctx_current(&ctx);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    return count && weir_mem_check(ptr, count, ret_mem) == CUDA_SUCCESS &&
+    return bytes && weir_mem_check(address, bytes, ret_mem) == CUDA_SUCCESS &&
                    weir_mem_is_managed(ret_mem)
                ? CUDA_SUCCESS
                : CUDA_ERROR_INVALID_VALUE;
 }
 
-static bool is_location(CUdevice device)
+static CUresult check_advice(CUmem_advise advice, CUmemLocation *at)
 {
-    return device == CU_DEVICE_CPU || weir_guest_device_get(device);
-}
-
-CUresult weir_guest_cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
-                                CUdevice device)
-{
-    struct weir_mem mem;
-    bool anywhere = (int)advice <= CU_MEM_ADVISE_UNSET_READ_MOSTLY ||
-                    advice == CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION;
-    if ((int)advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY ||
-        (!anywhere && !is_location(device))) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    CUresult result = check_managed(devPtr, count, &mem);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    int at = anywhere ? 0 : device + WEIR_MEM_LOCATION;
-    switch (advice) {
-    case CU_MEM_ADVISE_SET_READ_MOSTLY:
-    case CU_MEM_ADVISE_UNSET_READ_MOSTLY:
-        mem.advice.read_mostly = advice == CU_MEM_ADVISE_SET_READ_MOSTLY;
-        break;
-    case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
-    case CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION:
-        mem.advice.preferred = (uint8_t)at;
-        break;
-    case CU_MEM_ADVISE_SET_ACCESSED_BY:
-        mem.advice.accessed_by |= 1u << at;
-        break;
-    case CU_MEM_ADVISE_UNSET_ACCESSED_BY:
-    default:
-        mem.advice.accessed_by &= ~(1u << at);
-        break;
-    }
-    weir_mem_set_advice(devPtr, mem.advice);
-    return CUDA_SUCCESS;
+    return weir_advice_check(
+        advice, at, at->type == CU_MEM_LOCATION_TYPE_DEVICE && weir_guest_device_get(at->id));
 }
 
 CUresult weir_guest_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
                                    CUmemLocation location)
 {
-    CUdevice device = location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : CU_DEVICE_CPU;
-    return weir_guest_cuMemAdvise(devPtr, count, advice, device);
+    struct weir_mem mem;
+    CUresult result = weir_mem_check_managed(devPtr, count, &mem);
+    if (result == CUDA_SUCCESS) {
+        result = advice == WEIR_ADVICE_PREFETCH ? CUDA_ERROR_INVALID_VALUE
+                                                : check_advice(advice, &location);
+    }
+    return result == CUDA_SUCCESS ? weir_mem_advise(devPtr, count, advice, location) : result;
 }
 
-CUresult weir_guest_cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,
-                                       CUstream hStream)
+CUresult weir_guest_cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
+                                CUdevice device)
+{
+    return weir_guest_cuMemAdvise_v2(devPtr, count, advice, weir_advice_location(device));
+}
+
+CUresult weir_guest_cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location,
+                                          unsigned int flags, CUstream hStream)
 {
     struct weir_guest_stream *stream;
     struct weir_mem mem;
-    CUresult result = weir_guest_stream_get(hStream, &stream);
-    if (result == CUDA_SUCCESS && !is_location(dstDevice)) {
-        result = CUDA_ERROR_INVALID_DEVICE;
+    CUresult result = flags ? CUDA_ERROR_INVALID_VALUE : weir_guest_stream_get(hStream, &stream);
+    if (result == CUDA_SUCCESS) {
+        result = check_advice(WEIR_ADVICE_PREFETCH, &location);
     }
-    result = result == CUDA_SUCCESS ? check_managed(devPtr, count, &mem) : result;
-    if (result != CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS) {
+        result = weir_mem_check_managed(devPtr, count, &mem);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = weir_mem_advise(devPtr, count, WEIR_ADVICE_PREFETCH, location);
+    }
+    if (result != CUDA_SUCCESS || !weir_mem_moves(&mem) || weir_guest_capturing()) {
         return result;
     }
-    mem.advice.prefetched = (uint8_t)(dstDevice + WEIR_MEM_LOCATION);
-    weir_mem_set_advice(devPtr, mem.advice);
-    if (!mem.moves || weir_guest_capturing()) {
-        return CUDA_SUCCESS;
-    }
-    if (dstDevice != CU_DEVICE_CPU) {
+    if (location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
         return weir_moves_any() ? weir_moves_take(devPtr, count) : CUDA_SUCCESS;
     }
     result = weir_guest_stream_synchronize(stream);
     return result == CUDA_SUCCESS ? weir_moves_fetch(devPtr, count) : result;
 }
 
-CUresult weir_guest_cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location,
-                                          unsigned int flags, CUstream hStream)
+CUresult weir_guest_cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,
+                                       CUstream hStream)
 {
-    if (flags) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    CUdevice device = location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : CU_DEVICE_CPU;
-    return weir_guest_cuMemPrefetchAsync(devPtr, count, device, hStream);
-}
-
-/* A device as attributes have it: its number, CU_DEVICE_CPU, or CU_DEVICE_INVALID for none; or, by
- * the newer ones, a type of location and a number. */
-static int32_t location_as(unsigned int at, bool type, bool newer)
-{
-    int32_t device = (int32_t)at - WEIR_MEM_LOCATION;
-    if (type) {
-        return device == CU_DEVICE_INVALID ? CU_MEM_LOCATION_TYPE_INVALID
-               : device == CU_DEVICE_CPU   ? CU_MEM_LOCATION_TYPE_HOST
-                                           : CU_MEM_LOCATION_TYPE_DEVICE;
-    }
-    return newer && device == CU_DEVICE_CPU ? 0 : device;
+    return weir_guest_cuMemPrefetchAsync_v2(devPtr, count, weir_advice_location(dstDevice), 0,
+                                            hStream);
 }
 
 CUresult weir_guest_cuMemRangeGetAttribute(void *data, size_t dataSize,
@@ -301,34 +261,9 @@ CUresult weir_guest_cuMemRangeGetAttribute(void *data, size_t dataSize,
                                            size_t count)
 {
     struct weir_mem mem;
-    CUresult result = check_managed(devPtr, count, &mem);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    if (!data || dataSize < 4 || dataSize % 4) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    int32_t value = CU_DEVICE_INVALID;
-    bool last = attribute == CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION ||
-                attribute >= CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE;
-    bool type = attribute == CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE ||
-                attribute == CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE;
-    if (attribute == CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY) {
-        value = mem.advice.read_mostly;
-    } else if (attribute != CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY) {
-        value = location_as(last ? mem.advice.prefetched : mem.advice.preferred, type,
-                            attribute >= CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE);
-    }
-    for (size_t at = 0, n = 0; at < dataSize; at += sizeof value) {
-        if (attribute == CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY) {
-            while (n < 32 && !(mem.advice.accessed_by >> n & 1)) {
-                n++;
-            }
-            value = n < 32 ? (int32_t)n++ - WEIR_MEM_LOCATION : CU_DEVICE_INVALID;
-        }
-        memcpy((char *)data + at, &value, sizeof value);
-    }
-    return CUDA_SUCCESS;
+    CUresult result = weir_mem_check_managed(devPtr, count, &mem);
+    return result == CUDA_SUCCESS ? weir_mem_advised(devPtr, count, attribute, data, dataSize)
+                                  : result;
 }
 
 CUresult weir_guest_cuMemRangeGetAttributes(void **data, size_t *dataSizes,

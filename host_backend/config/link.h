@@ -22,7 +22,7 @@
  * end.
  */
 #ifndef WEIR_LINK_VERSION
-#define WEIR_LINK_VERSION 2u
+#define WEIR_LINK_VERSION 3u
 #endif
 
 /* Kinds of events; workers report some of them. */
@@ -199,6 +199,7 @@ struct weir_link_suspend {
     int32_t tenant_index; /* -1: of any tenant */
     uint32_t wish;        /* enum weir_suspend */
     uint64_t session;     /* 0: all of them */
+    uint64_t bytes;       /* ROOM: so much managed memory is enough; 0: all device memory */
 };
 
 struct weir_link_idle {

@@ -55,6 +55,8 @@ struct weir_spin_page {
      * by weir_clock_now_ns(), 0: it works; how much of its device memory could be moved then; how
      * much the worker lacks. */
     atomic_uint_fast64_t rests_since_ns, movable_bytes, lacks_bytes;
+    /* How much managed memory could leave the device, beside what could be moved. */
+    atomic_uint_fast64_t managed_bytes;
 };
 
 /**

@@ -11,6 +11,7 @@
 #include "host_backend/worker/device/admission.h"
 #include "host_backend/worker/device/fault.h"
 #include "host_backend/worker/memory/away.h"
+#include "host_backend/worker/memory/managed.h"
 #include "host_backend/worker/state/ending.h"
 #include "host_backend/worker/state/platform.h"
 #include "host_backend/worker/state/tenant.h"
@@ -29,6 +30,7 @@ void weir_suspend_ask(struct weir_worker *worker, const struct weir_link_suspend
             (what->wish == WEIR_SUSPEND_ROOM && wish == WEIR_SUSPEND_HOLD)) {
             continue;
         }
+        atomic_store(&s->devices.suspension->room_bytes, what->bytes);
         atomic_store(&s->devices.suspension->wish, what->wish);
         weir_session_call(s);
     }
@@ -44,6 +46,13 @@ static void show(const struct weir_session *s, uint64_t since_ns, uint64_t movab
     if (s->platform->by_program) {
         atomic_store(&s->platform->spin.page->movable_bytes, movable_bytes);
         atomic_store(&s->platform->spin.page->rests_since_ns, since_ns);
+    }
+}
+
+static void show_managed(const struct weir_session *s, uint64_t bytes)
+{
+    if (s->platform->by_program) {
+        atomic_store(&s->platform->spin.page->managed_bytes, bytes);
     }
 }
 
@@ -70,6 +79,24 @@ static void tell_why(struct weir_session *s, CUresult result)
                   (unsigned long long)s->id, s->tenant->name, why, (int)result);
 }
 
+/* Managed memory leaves the device for others. @return nothing else is asked for */
+static bool give_managed(struct weir_session *s)
+{
+    uint64_t used = weir_account_used(&s->tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY);
+    uint64_t kept = kept_bytes(s), most = used > kept ? used - kept : 0;
+    uint64_t asked = atomic_load(&s->devices.suspension->room_bytes), gone;
+
+    gone = weir_managed_give_way(s, asked != 0 ? asked : UINT64_MAX, most);
+    if (gone != 0) {
+        weir_log_info("managed: memory has left the device for others session=%llu tenant=%s "
+                      "bytes=%llu",
+                      (unsigned long long)s->id, s->tenant->name, (unsigned long long)gone);
+    }
+    /* It would give no more, until it has worked, if this was all. */
+    show_managed(s, asked != 0 && gone >= asked ? weir_managed_on_device(s) : 0);
+    return asked != 0 || weir_away_movable(s) == 0;
+}
+
 void weir_session_rests(struct weir_session *session)
 {
     struct weir_session *s = session;
@@ -84,7 +111,12 @@ void weir_session_rests(struct weir_session *session)
     }
     if (s->devices.suspension->rests_since_ns == 0) {
         s->devices.suspension->rests_since_ns = now_ns;
+        show_managed(s, weir_managed_on_device(s));
         show(s, now_ns, away ? 0 : weir_away_movable(s));
+    }
+    if (wish == WEIR_SUSPEND_ROOM && s->platform->by_program && give_managed(s)) {
+        atomic_compare_exchange_strong(&s->devices.suspension->wish, &wish, WEIR_SUSPEND_NO);
+        return;
     }
     if (away || s->devices.suspension->held ||
         (wish != WEIR_SUSPEND_HOLD && !s->platform->by_program) ||

@@ -12,6 +12,7 @@
 #define WEIR_SOFTGPU_DRIVER_DRIVER_H
 
 #include "base/status.h"
+#include "proto/common/advice.h"
 #include "proto/common/ctx_storage.h"
 #include "softgpu/driver/cuda_types.h"
 #include "softgpu/exec/exec.h"
@@ -253,9 +254,7 @@ struct weir_soft_alloc {
     struct weir_soft_pool *pool;   /* POOL: counted */
     struct weir_soft_chunk *chunk; /* MAPPED: counted */
     uint64_t chunk_offset;
-    int preferred_type, preferred_id;
-    int prefetch_type, prefetch_id;
-    bool read_mostly;
+    struct weir_advice advice; /* MANAGED */
 };
 
 CUresult weir_soft_space_init(uint64_t arena_bytes);

@@ -194,79 +194,46 @@ static CUresult managed_range(CUdeviceptr address, size_t bytes, struct weir_sof
     return CUDA_SUCCESS;
 }
 
-static CUresult check_location(CUmemLocation location)
+static CUresult say(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation at)
 {
-    if (location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
-        return weir_soft_device_at(location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-    }
-    return location.type == CU_MEM_LOCATION_TYPE_HOST ||
-                   location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
-                   location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT
-               ? CUDA_SUCCESS
-               : CUDA_ERROR_INVALID_VALUE;
+    bool exists = at.type == CU_MEM_LOCATION_TYPE_DEVICE && weir_soft_device_at(at.id);
+    struct weir_soft_alloc *alloc;
+    WEIR_SOFT_TRY(managed_range(address, bytes, &alloc));
+    WEIR_SOFT_TRY(weir_advice_check(advice, &at, exists));
+    const struct weir_advice_span span = {alloc->base, alloc->bytes, address, bytes};
+    return weir_advice_say(&alloc->advice, &span, advice, at) ? CUDA_SUCCESS
+                                                              : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult weir_soft_cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise advice,
                                   CUmemLocation location)
 {
     WEIR_SOFT_LOCKED();
-    struct weir_soft_alloc *alloc;
-    WEIR_SOFT_TRY(managed_range(address, bytes, &alloc));
-    switch (advice) {
-    case CU_MEM_ADVISE_SET_READ_MOSTLY:
-    case CU_MEM_ADVISE_UNSET_READ_MOSTLY:
-        alloc->read_mostly = advice == CU_MEM_ADVISE_SET_READ_MOSTLY;
-        return CUDA_SUCCESS;
-    case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
-        WEIR_SOFT_TRY(check_location(location));
-        alloc->preferred_type = (int)location.type;
-        alloc->preferred_id = location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : -1;
-        return CUDA_SUCCESS;
-    case CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION:
-        alloc->preferred_type = 0;
-        alloc->preferred_id = -2;
-        return CUDA_SUCCESS;
-    case CU_MEM_ADVISE_SET_ACCESSED_BY:
-    case CU_MEM_ADVISE_UNSET_ACCESSED_BY:
-        return check_location(location);
-    default:
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-}
-
-static CUmemLocation location_of(CUdevice dev)
-{
-    return (CUmemLocation){.type = dev == CU_DEVICE_CPU ? CU_MEM_LOCATION_TYPE_HOST
-                                                        : CU_MEM_LOCATION_TYPE_DEVICE,
-                           .id = dev == CU_DEVICE_CPU ? 0 : dev};
+    return advice == WEIR_ADVICE_PREFETCH ? CUDA_ERROR_INVALID_VALUE
+                                          : say(address, bytes, advice, location);
 }
 
 CUresult weir_soft_cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUdevice dev)
 {
-    return weir_soft_cuMemAdvise_v2(address, bytes, advice, location_of(dev));
+    return weir_soft_cuMemAdvise_v2(address, bytes, advice, weir_advice_location(dev));
 }
 
 CUresult weir_soft_cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation location,
                                          unsigned int flags, CUstream stream)
 {
     WEIR_SOFT_LOCKED();
-    struct weir_soft_alloc *alloc;
     struct weir_soft_stream *s;
     if (flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(managed_range(address, bytes, &alloc));
-    WEIR_SOFT_TRY(check_location(location));
     WEIR_SOFT_TRY(weir_soft_stream_find(stream, &s));
-    alloc->prefetch_type = (int)location.type;
-    alloc->prefetch_id = location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : -1;
-    return CUDA_SUCCESS;
+    return say(address, bytes, WEIR_ADVICE_PREFETCH, location);
 }
 
 CUresult weir_soft_cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice dev,
                                       CUstream stream)
 {
-    return weir_soft_cuMemPrefetchAsync_v2(address, bytes, location_of(dev), 0, stream);
+    return weir_soft_cuMemPrefetchAsync_v2(address, bytes, weir_advice_location(dev), 0, stream);
 }
 
 CUresult weir_soft_cuMemPrefetchBatchAsync(CUdeviceptr *addresses, size_t *sizes, size_t count,
@@ -322,42 +289,9 @@ CUresult weir_soft_cuMemRangeGetAttribute(void *data, size_t data_bytes,
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_alloc *alloc;
-    if (!data || data_bytes == 0 || data_bytes % 4 != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
     WEIR_SOFT_TRY(managed_range(address, bytes, &alloc));
-    int value;
-    switch ((int)attribute) {
-    case CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY:
-        value = alloc->read_mostly;
-        break;
-    case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION:
-    case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID:
-        value = alloc->preferred_id;
-        break;
-    case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION:
-    case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID:
-        value = alloc->prefetch_id;
-        break;
-    case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE:
-        value = alloc->preferred_type;
-        break;
-    case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE:
-        value = alloc->prefetch_type;
-        break;
-    case CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY:
-        for (size_t i = 0; i < data_bytes / 4; i++) {
-            ((int *)data)[i] = -2;
-        }
-        return CUDA_SUCCESS;
-    default:
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (data_bytes != 4) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    memcpy(data, &value, 4);
-    return CUDA_SUCCESS;
+    const struct weir_advice_span span = {alloc->base, alloc->bytes, address, bytes};
+    return weir_advice_attribute(&alloc->advice, &span, attribute, data, data_bytes);
 }
 
 CUresult weir_soft_cuMemRangeGetAttributes(void **data, size_t *data_bytes,

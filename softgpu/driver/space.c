@@ -278,7 +278,7 @@ static struct weir_soft_alloc *alloc_new(const struct weir_soft_alloc *like)
         *alloc = *like;
         alloc->id = weir_soft_next_id();
         alloc->accessible = false;
-        alloc->preferred_id = alloc->prefetch_id = -2;
+        alloc->advice = (struct weir_advice){0};
     }
     return alloc;
 }
@@ -363,6 +363,7 @@ void weir_soft_space_free(struct weir_soft_alloc *alloc)
         weir_soft_object_put(alloc->pool);
     }
     weir_soft_object_put(alloc->chunk);
+    weir_advice_finish(&alloc->advice);
     free(alloc);
 }
 

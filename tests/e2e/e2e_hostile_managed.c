@@ -32,6 +32,14 @@ static void ask_for_nonsense(struct client *c)
 
             (void)hostile_call(c, WEIR_OP_managed_take, &take);
             (void)hostile_call(c, WEIR_OP_managed_fetch, &fetch);
+            for (int owner = 0; owner < 2; owner++) {
+                struct weir_op_managed_variable_in variable = {owner ? CONTEXT : edges[i], edges[i],
+                                                               edges[k]};
+
+                if (hostile_call(c, WEIR_OP_managed_variable, &variable) == CUDA_SUCCESS) {
+                    hostile_fail("a variable of nobody's");
+                }
+            }
         }
     }
     for (uint64_t chunk = 0; chunk < 4; chunk++) {

@@ -36,9 +36,90 @@ static void scenario_where(void)
     printf("moves %d %d\n", moves(managed(MIB)), moves(managed(4)));
 }
 
+/* ---------------------------------------------------------------- variables */
+
+#define TABLE_WORDS 525000u /* 2 MiB and some */
+
+/* The table begins and ends between pages, and its neighbours lie in its first and last page. */
+static const char variables_ptx[] =
+    ".version 7.0\n.target sm_70\n.address_size 64\n"
+    ".visible .global .attribute(.managed) .align 4 .u32 before[3] = {1, 2, 3};\n"
+    ".visible .global .attribute(.managed) .align 4 .u32 table[525000] = {7, 8, 9};\n"
+    ".visible .global .attribute(.managed) .align 4 .u32 behind[3] = {4, 5, 6};\n"
+    /* Kernels that name no address. */
+    ".visible .entry next()\n{\n.reg .b32 %r<4>; .reg .b64 %d<3>;\n"
+    "mov.u32 %r0, %ctaid.x; mul.lo.u32 %r0, %r0, 1000; mov.u64 %d0, table;\n"
+    "mul.wide.u32 %d1, %r0, 4; add.u64 %d2, %d0, %d1; ld.global.u32 %r1, [%d2];\n"
+    "add.u32 %r1, %r1, 1; st.global.u32 [%d2], %r1; ret;\n}\n";
+
+static uint32_t *variable(CUmodule module, const char *name)
+{
+    CUdeviceptr at = 0;
+    size_t bytes;
+
+    DRV(cu.ModuleGetGlobal_v2(&at, &bytes, module, name));
+    return (uint32_t *)(uintptr_t)at;
+}
+
+static void scenario_variables(void)
+{
+    for (int round = 0; round < 2; round++) {
+        CUlibrary library;
+        CUmodule module;
+        CUdeviceptr got = 0;
+        uint32_t *table, *behind, *before;
+        CUstream stream;
+        size_t bytes;
+
+        DRV(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        DRV(cu.LibraryLoadData(&library, variables_ptx, NULL, NULL, 0, NULL, NULL, 0));
+        DRV(cu.LibraryGetManaged(&got, &bytes, library, "table"));
+        table = (uint32_t *)(uintptr_t)got;
+        DRV(cu.LibraryGetModule(&module, library));
+        check_true(variable(module, "table") == table, "it has one address");
+        before = variable(module, "before");
+        behind = variable(module, "behind");
+        printf("moves %d\n", moves(table + TABLE_WORDS / 2));
+        check_true(table[0] == 7 && table[2] == 9 && table[3] == 0 && table[TABLE_WORDS - 1] == 0,
+                   "what the module says");
+        check_true(before[2] == 3 && behind[0] == 4, "and of its neighbours");
+        for (uint32_t i = 0; i < TABLE_WORDS; i++) {
+            table[i] = i;
+        }
+        driver_launch(driver_function(module, "next"), 525, 1, stream, NULL);
+        DRV(cu.StreamSynchronize(stream));
+        for (uint32_t i = 0; i < TABLE_WORDS; i++) {
+            if (table[i] != i + (i % 1000 == 0)) {
+                check_die("word %u is %u", i, table[i]);
+            }
+        }
+        behind[2] = 60;
+        DRV(mix(address(table), TABLE_WORDS, 2, 1, stream));
+        DRV(mix(address(behind), 3, 1, 1, stream));
+        DRV(cu.MemcpyDtoDAsync_v2(address(table + 1), address(table + 300000), 4, stream));
+        DRV(cu.StreamSynchronize(stream));
+        check_true(table[1] == 600003 && table[3] == 7 && table[TABLE_WORDS - 1] == 1049999 &&
+                       behind[0] == 5 && behind[2] == 61,
+                   "kernels, a copy, the program in turn");
+        DRV(CU(MemPrefetchAsync)(got, bytes, CU_DEVICE_CPU, stream));
+        DRV(CU(MemPrefetchAsync)(got, bytes, 0, stream));
+        check_int(table[1], 600003, "after a prefetch there and back");
+        if (moves(table + TABLE_WORDS / 2)) {
+            table[300000] = 0;
+            await_flag(address(table + 300000), address(table + 300001), 77, stream);
+            table[300000] = 1;
+            DRV(cu.StreamSynchronize(stream));
+            check_int(table[300001], 77, "a kernel that waits for a word of it");
+        }
+        DRV(cu.LibraryUnload(library));
+        DRV(cu.StreamDestroy_v2(stream));
+    }
+}
+
 /* ---------------------------------------------------------------- in turn, at random */
 
-#define ARRAYS 6
+#define ARRAYS   7
+#define VARIABLE 6 /* this one is the table */
 
 struct array {
     uint32_t *at, *known; /* known: what must be there */
@@ -121,6 +202,9 @@ static void step(struct array *arrays, CUdeviceptr device, uint32_t round)
         DRV(CU(MemPrefetchAsync)(address(a->at + first), n * 4, draw(2) ? 0 : CU_DEVICE_CPU, NULL));
         break;
     default: /* another allocation in its place */
+        if (a == &arrays[VARIABLE]) {
+            break;
+        }
         DRV(cu.MemFree_v2(address(a->at)));
         a->at = managed((size_t)a->words * 4);
         memcpy(a->at, a->known, (size_t)a->words * 4);
@@ -131,16 +215,21 @@ static void step(struct array *arrays, CUdeviceptr device, uint32_t round)
 
 static void scenario_turns(void)
 {
-    static const uint32_t sizes[ARRAYS] = {100, 64 * KIB / 4, 100 * KIB / 4, WORDS, 3 * WORDS, 7};
+    static const uint32_t sizes[ARRAYS] = {100, 64 * KIB / 4, 100 * KIB / 4, WORDS, 3 * WORDS,
+                                           7,   TABLE_WORDS};
     struct array arrays[ARRAYS];
     const char *text = getenv("SEED");
     uint32_t rounds = 200;
     CUdeviceptr device;
+    CUmodule module;
 
     seed = 88172645463325252ull * (text ? strtoull(text, NULL, 10) : 1) + 1;
     DRV(cu.MemAlloc_v2(&device, MIB));
+    DRV(cu.ModuleLoadData(&module, variables_ptx));
     for (int i = 0; i < ARRAYS; i++) {
-        arrays[i] = (struct array){managed((size_t)sizes[i] * 4), calloc(sizes[i], 4), sizes[i]};
+        arrays[i] = (struct array){i == VARIABLE ? variable(module, "table")
+                                                 : managed((size_t)sizes[i] * 4),
+                                   calloc(sizes[i], 4), sizes[i]};
         memset(arrays[i].at, 0, (size_t)sizes[i] * 4);
     }
     for (uint32_t round = 0; round < rounds; round++) {
@@ -148,7 +237,7 @@ static void scenario_turns(void)
     }
     for (int i = 0; i < ARRAYS; i++) {
         compare(&arrays[i], 0, arrays[i].words, rounds);
-        DRV(cu.MemFree_v2(address(arrays[i].at)));
+        DRV(i == VARIABLE ? cu.ModuleUnload(module) : cu.MemFree_v2(address(arrays[i].at)));
         free(arrays[i].known);
     }
     check_true(true, "in turn");
@@ -565,6 +654,42 @@ static void scenario_prefetched(void)
     close(pagemap);
 }
 
+/* 48 MiB of the device and three times 32 MiB of managed memory; a round over parts of them for
+ * each line. */
+static void scenario_rests(void)
+{
+    static uint32_t host[12 * WORDS];
+    uint32_t *at[3], known = 0, round = 0;
+    char line[16];
+    CUdeviceptr plain;
+
+    DRV(cu.MemAlloc_v2(&plain, 48 * MIB));
+    DRV(cu.MemsetD32_v2(plain, 0, 12 * WORDS));
+    for (int i = 0; i < 3; i++) {
+        at[i] = managed(32 * MIB);
+        DRV(cu.MemsetD32_v2(address(at[i]), 0, 8 * WORDS));
+    }
+    DRV(cu.CtxSynchronize());
+    printf("ready\n");
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin)) {
+        known = 3 * known + 1;
+        DRV(mix(plain, 12 * WORDS, 3, 1, NULL));
+        for (int i = 0; i < 3; i++) {
+            DRV(mix(address(at[i]), 8 * WORDS, 3, 1, NULL));
+        }
+        DRV(cu.MemcpyDtoH_v2(host, plain, sizeof host));
+        for (uint32_t i = 0; i < 12 * WORDS; i++) {
+            if (host[i] != known || at[i % 3][i / 3] != known) {
+                check_die("round %u: word %u is %u and %u", round, i, host[i], at[i % 3][i / 3]);
+            }
+        }
+        printf("round %u\n", round++);
+        fflush(stdout);
+    }
+    check_true(round != 0, "rests");
+}
+
 /* The program ends while its memory lies there, and a kernel waits. */
 static void scenario_killed(void)
 {
@@ -578,46 +703,11 @@ static void scenario_killed(void)
     pause();
 }
 
-static int asked(const void *at, CUmem_range_attribute attribute)
-{
-    int value = 99;
-
-    DRV(CU(MemRangeGetAttribute)(&value, sizeof value, attribute, address(at), 4));
-    return value;
-}
-
-static void scenario_advice(void)
-{
-    uint32_t *at = managed(MIB);
-    int by[3] = {9, 9, 9};
-
-    check_int(asked(at, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY), 0, "nothing was said");
-    check_int(asked(at, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION), CU_DEVICE_INVALID, "nothing");
-    check_int(asked(at, CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION), CU_DEVICE_INVALID, "none");
-    DRV(CU(MemAdvise)(address(at), MIB, CU_MEM_ADVISE_SET_READ_MOSTLY, 0));
-    DRV(CU(MemAdvise)(address(at), MIB, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU));
-    DRV(CU(MemAdvise)(address(at), MIB, CU_MEM_ADVISE_SET_ACCESSED_BY, 0));
-    DRV(CU(MemAdvise)(address(at), MIB, CU_MEM_ADVISE_SET_ACCESSED_BY, CU_DEVICE_CPU));
-    check_int(asked(at, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY), 1, "read mostly");
-    check_int(asked(at, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION), CU_DEVICE_CPU, "preferred");
-    DRV(CU(MemRangeGetAttribute)(by, sizeof by, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, address(at),
-                                 4));
-    check_true(by[0] == CU_DEVICE_CPU && by[1] == 0 && by[2] == CU_DEVICE_INVALID, "accessed by");
-    DRV(CU(MemAdvise)(address(at), MIB, CU_MEM_ADVISE_UNSET_READ_MOSTLY, 0));
-    DRV(CU(MemAdvise)(address(at), MIB, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, 0));
-    DRV(CU(MemPrefetchAsync)(address(at), MIB, 0, NULL));
-    check_int(asked(at, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY), 0, "taken back");
-    check_int(asked(at, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION), CU_DEVICE_INVALID,
-              "taken back");
-    check_int(asked(at, CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION), 0, "prefetched");
-    check_code(CU(MemAdvise)(address(at), MIB, CU_MEM_ADVISE_SET_ACCESSED_BY, 77),
-               CUDA_ERROR_INVALID_VALUE, "no such device");
-}
-
 int main(int argc, char **argv)
 {
     static const struct scenario scenarios[] = {{"where", scenario_where},
                                                 {"turns", scenario_turns},
+                                                {"variables", scenario_variables},
                                                 {"calls", scenario_calls},
                                                 {"flag", scenario_flag},
                                                 {"overlap", scenario_overlap},
@@ -625,12 +715,12 @@ int main(int argc, char **argv)
                                                 {"threads", scenario_threads},
                                                 {"neighbours", scenario_neighbours},
                                                 {"fork", scenario_fork},
-                                                {"advice", scenario_advice},
                                                 {"quota", scenario_quota},
                                                 {"one_range", scenario_one_range},
                                                 {"no_room", scenario_no_room},
                                                 {"pages", scenario_pages},
                                                 {"prefetched", scenario_prefetched},
+                                                {"rests", scenario_rests},
                                                 {"killed", scenario_killed}};
 
     return run_scenario(argc, argv, scenarios, sizeof scenarios / sizeof scenarios[0]);

@@ -25,7 +25,7 @@ class Managed(lib.Case):
         self.server = self.host({"alice": {"memory": "512MiB"}}, host_lines=["socket_mode = 0o666"])
 
     def start(self, name, prefix=(), env=None):
-        program = lib.places.program("e2e_managed")
+        program = os.path.join(lib.places.cuda, name) if name.startswith("drv_") else lib.places.program("e2e_managed")
         argv, full_env = lib.guest_argv(self.server, lib.SHM, "alice", program, [name])
         argv[argv.index("--") + 1:argv.index("--") + 1] = prefix
         full_env.update({"WEIR_LOG": "info", **(env or {})})
@@ -75,8 +75,14 @@ class Managed(lib.Case):
                 self.scenario(name)
 
     def test_advice(self):
-        self.scenario("advice")
-        self.scenario("advice", prefix=AS_NOBODY)
+        self.scenario("drv_managed_advice")
+        self.scenario("drv_managed_advice", prefix=AS_NOBODY)
+
+    def test_variables_of_modules(self):
+        self.need_moves()
+        self.assertEqual(self.scenario("variables").out.count("moves 1"), 2)
+        self.server.wait_idle()
+        self.scenario("variables", prefix=AS_NOBODY)
 
     def test_a_forked_child(self):
         self.need_moves()

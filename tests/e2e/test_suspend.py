@@ -124,6 +124,31 @@ class Suspend(lib.Case):
         return self.host(tenants, env={"WEIR_SOFTGPU_TOGETHER": path, "WEIR_SOFTGPU_MEMORY": str(mib * MIB)},
                          host_lines=["spare_workers = 1"])
 
+    @unittest.skipUnless(lib.DRIVER == "softgpu" and os.geteuid() == 0, "a GPU's memory is another; managed memory moves for root")
+    def test_managed_memory_makes_room_first(self):
+        """A program that rests gives its managed memory, piece by piece, before the rest of it is suspended."""
+        host = self.together(240, {"alice": {}, "bob": {}})
+        rests = self.guest(host, "e2e_managed", "rests")
+        rests.wait_line("^ready$")
+        self.round(rests, 0)
+        others, before = [], set()
+        while self.session(host, "alice")["away_bytes"] == 0:
+            before.add(host.tenant("alice")["managed_host_bytes"] // MIB)
+            time.sleep(0.5)  # who works gives nothing
+            others.append(self.begin(host, "bob"))
+            self.round(others[-1], 0, 30)
+            self.assertLess(len(others), 8, host.process.tail())
+        self.assertTrue(before & {32, 64, 96}, before)
+        self.assertEqual(host.tenant("alice")["managed_host_bytes"], 96 * MIB, host.process.tail())
+        self.assertIn("memory has left the device for others", host.process.tail())
+        for n in range(1, 4):
+            self.round(rests, n, 30)
+        for guest in others:
+            self.round(guest, 1, 30)
+        for guest in (rests, *others):
+            self.over(host, guest) if guest is others[-1] else guest.close_stdin()
+            self.assertEqual(guest.wait(30), 0, guest.tail())
+
     @unittest.skipUnless(lib.DRIVER == "softgpu", "a GPU's memory is another")
     def test_room_on_demand(self):
         """Six programs with three times the device's memory: each works in turn, and finds what it left."""

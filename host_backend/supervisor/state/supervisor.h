@@ -121,12 +121,13 @@ struct weir_sup_worker_gate {
 
 /* Memory that a worker lacks, and what it may give back (workers/giving.c). */
 struct weir_sup_worker_giving {
-    bool lacks_memory; /* it asked for memory since the supervisor last handled that */
+    uint64_t lacks_ns; /* when it last asked for memory since the supervisor handled that; 0: not */
     uint64_t heard_ns; /* when the supervisor last handled that; 0: never */
     bool asks;         /* it asks how many workers may give back memory */
     uint32_t n_syncs;  /* WEIR_LINK_SYNC messages received */
     uint64_t since_ns; /* since when it could give back memory that others need */
     uint64_t moves_ns; /* when its program was last asked to put its memory away; 0: never */
+    uint64_t moves_to; /* what may stay then of what could be moved */
 };
 
 struct weir_sup_worker {

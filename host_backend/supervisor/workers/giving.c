@@ -19,6 +19,9 @@
 #define MOVES_NS     (2 * WEIR_NS_PER_S) /* a program that is asked to rest is waited for so long */
 #define NO_SPARES_NS (30 * WEIR_NS_PER_S) /* no spares for this long after a lack of memory */
 #define GIVE_WAY_NS  WEIR_NS_PER_S        /* between two reports of a worker's lack of memory */
+/* A worker that lacks memory says so every few milliseconds: one that has not for so long has got
+ * some, or given up. */
+#define LACKS_NS (200 * WEIR_NS_PER_MS)
 
 /* ---------------------------------------------------------------- ended programs */
 
@@ -117,30 +120,41 @@ static void give_way(struct weir_supervisor *sup, uint64_t now_ns)
 
 /* ---------------------------------------------------------------- programs that rest */
 
-static uint64_t movable_bytes(const struct weir_sup_worker *w)
+/* What its program could give while it rests: managed memory; all: that and what goes with a
+ * suspension. */
+static uint64_t movable_bytes(const struct weir_sup_worker *w, bool all)
 {
-    return w->used && w->spin_page && atomic_load(&w->spin_page->rests_since_ns) != 0
-               ? atomic_load(&w->spin_page->movable_bytes)
-               : 0;
+    if (!w->used || !w->spin_page || atomic_load(&w->spin_page->rests_since_ns) == 0) {
+        return 0;
+    }
+    return atomic_load(&w->spin_page->managed_bytes) +
+           (all ? atomic_load(&w->spin_page->movable_bytes) : 0);
 }
 
 /* Is its program putting its memory away? */
 static bool is_moving(const struct weir_sup_worker *w, uint64_t now_ns)
 {
     return w->giving.moves_ns != 0 && now_ns < w->giving.moves_ns + MOVES_NS &&
-           movable_bytes(w) != 0;
+           movable_bytes(w, true) > w->giving.moves_to;
+}
+
+/* What it can be asked for beside what it is moving. */
+static uint64_t askable_bytes(const struct weir_sup_worker *w, bool all, uint64_t now_ns)
+{
+    return !is_moving(w, now_ns) ? movable_bytes(w, all) : all ? w->giving.moves_to : 0;
 }
 
 /* The worker whose program has rested longest, of those that have what `lacking` needs. */
 static struct weir_sup_worker *longest_rest(struct weir_supervisor *sup,
-                                            const struct weir_sup_worker *lacking, uint64_t now_ns)
+                                            const struct weir_sup_worker *lacking, bool all,
+                                            uint64_t now_ns)
 {
     struct weir_sup_worker *best = NULL;
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         struct weir_sup_worker *w = &sup->workers[i];
 
-        if (w != lacking && movable_bytes(w) != 0 && !is_moving(w, now_ns) &&
+        if (w != lacking && askable_bytes(w, all, now_ns) != 0 &&
             weir_devices_meet(w->devices, lacking->devices) &&
             (!best || atomic_load(&w->spin_page->rests_since_ns) <
                           atomic_load(&best->spin_page->rests_since_ns))) {
@@ -150,28 +164,66 @@ static struct weir_sup_worker *longest_rest(struct weir_supervisor *sup,
     return best;
 }
 
-/* Programs that rest put their memory away for one that needs it: who has rested longest first. */
-static void make_room(struct weir_supervisor *sup, const struct weir_sup_worker *lacking,
-                      uint64_t now_ns)
+/* Ask those that rest until `need` is met, or one if that is 0. @return what is still needed */
+static uint64_t ask_for_room(struct weir_supervisor *sup, const struct weir_sup_worker *lacking,
+                             bool all, uint64_t need, uint64_t now_ns)
 {
-    const struct weir_link_message message = {
-        .type = WEIR_LINK_SUSPEND, .suspend = {.tenant_index = -1, .wish = WEIR_SUSPEND_ROOM}};
-    uint64_t need = lacking->spin_page ? atomic_load(&lacking->spin_page->lacks_bytes) : 0;
-    struct weir_sup_worker *w = longest_rest(sup, lacking, now_ns);
+    struct weir_link_message message = {.type = WEIR_LINK_SUSPEND,
+                                        .suspend = {.tenant_index = -1, .wish = WEIR_SUSPEND_ROOM}};
+    struct weir_sup_worker *w = longest_rest(sup, lacking, all, now_ns);
 
-    for (uint64_t bytes = 0; w; w = bytes < need ? longest_rest(sup, lacking, now_ns) : NULL) {
-        bytes += movable_bytes(w);
+    for (; w; w = need != 0 ? longest_rest(sup, lacking, all, now_ns) : NULL) {
+        uint64_t bytes = askable_bytes(w, all, now_ns);
+
+        bytes = all || bytes < need ? bytes : need;
+        message.suspend.bytes = all ? 0 : bytes;
+        w->giving.moves_to = all ? 0 : movable_bytes(w, true) - bytes;
         w->giving.moves_ns = now_ns;
         (void)weir_sup_worker_send(sup, (int)(w - sup->workers), &message, -1);
+        need -= bytes < need ? bytes : need;
+    }
+    return need;
+}
+
+/* What programs are putting away at the moment of what `lacking` needs. */
+static uint64_t coming_bytes(const struct weir_supervisor *sup,
+                             const struct weir_sup_worker *lacking, uint64_t now_ns)
+{
+    uint64_t bytes = 0;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        if (is_moving(w, now_ns) && weir_devices_meet(w->devices, lacking->devices)) {
+            bytes += movable_bytes(w, true) - w->giving.moves_to;
+        }
+    }
+    return bytes;
+}
+
+/*
+ * Programs that rest give memory to one that needs it, who has rested longest first: managed memory
+ * of all before anything else, since their kernels can run without.
+ * @param all  whole programs may be put away, too.
+ */
+static void make_room(struct weir_supervisor *sup, const struct weir_sup_worker *lacking, bool all,
+                      uint64_t now_ns)
+{
+    uint64_t need = lacking->spin_page ? atomic_load(&lacking->spin_page->lacks_bytes) : 0;
+    uint64_t coming = coming_bytes(sup, lacking, now_ns);
+
+    if (need == 0) { /* it is not known */
+        (void)(all ? ask_for_room(sup, lacking, true, 0, now_ns) : 0);
+    } else if (need > coming) {
+        need = ask_for_room(sup, lacking, false, need - coming, now_ns);
+        (void)(all && need != 0 ? ask_for_room(sup, lacking, true, need, now_ns) : 0);
     }
 }
 
-/* When to handle the worker's next report of a lack of memory. The pause bounds the cost of a
- * worker that asks in a loop. */
-
 void weir_sup_program_lacks_memory(struct weir_supervisor *sup, int worker)
 {
-    sup->workers[worker].giving.lacks_memory = sup->workers[worker].giving.asks = true;
+    sup->workers[worker].giving.lacks_ns = weir_clock_now_ns();
+    sup->workers[worker].giving.asks = true;
 }
 
 void weir_sup_program_syncs(struct weir_supervisor *sup, int worker)
@@ -179,7 +231,7 @@ void weir_sup_program_syncs(struct weir_supervisor *sup, int worker)
     sup->workers[worker].giving.n_syncs++;
 }
 
-/* When the worker's next lack of memory is handled: one that asks in a loop costs little. */
+/* When programs are put away for the worker again: one that asks in a loop costs little. */
 static uint64_t heard_ns(const struct weir_sup_worker *w)
 {
     return w->giving.heard_ns != 0 ? w->giving.heard_ns + GIVE_WAY_NS : 0;
@@ -192,19 +244,24 @@ static bool any_lacks_memory(struct weir_supervisor *sup, uint64_t now_ns)
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         struct weir_sup_worker *w = &sup->workers[i];
 
-        if (w->used && w->giving.lacks_memory && heard_ns(w) <= now_ns) {
-            w->giving.lacks_memory = false;
-            w->giving.heard_ns = now_ns;
-            make_room(sup, w, now_ns);
-            any = true;
+        if (w->used && w->giving.lacks_ns != 0) {
+            bool lacks = now_ns < w->giving.lacks_ns + LACKS_NS, all = heard_ns(w) <= now_ns;
+
+            w->giving.lacks_ns = all ? 0 : w->giving.lacks_ns;
+            w->giving.heard_ns = all ? now_ns : w->giving.heard_ns;
+            if (lacks && (all || w->giving.asks)) {
+                make_room(sup, w, all, now_ns);
+            }
+            any |= all;
         }
     }
     return any;
 }
 
-static uint32_t n_giving(struct weir_supervisor *sup, uint64_t now_ns)
+static uint32_t n_giving(struct weir_supervisor *sup, const struct weir_sup_worker *lacking,
+                         uint64_t now_ns)
 {
-    uint32_t n = 0;
+    uint32_t n = longest_rest(sup, lacking, true, now_ns) ? 1 : 0; /* asked when it is time */
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         struct weir_sup_worker *w = &sup->workers[i];
@@ -225,7 +282,7 @@ void weir_sup_giving_answer(struct weir_supervisor *sup, uint64_t now_ns)
         }
         if (w->giving.asks) {
             (void)weir_sup_take_spares(sup);
-            atomic_store(&w->spin_page->giving, n_giving(sup, now_ns));
+            atomic_store(&w->spin_page->giving, n_giving(sup, w, now_ns));
             w->giving.asks = false;
         }
         if (atomic_load_explicit(&w->spin_page->synced, memory_order_relaxed) !=
@@ -251,7 +308,7 @@ uint64_t weir_sup_giving_next_ns(const struct weir_supervisor *sup)
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
 
-        if (w->used && w->giving.lacks_memory && heard_ns(w) < next_ns) {
+        if (w->used && w->giving.lacks_ns != 0 && heard_ns(w) < next_ns) {
             next_ns = heard_ns(w);
         }
     }

@@ -120,7 +120,8 @@ CUresult weir_memory_create(struct weir_session *session, uint32_t device, uint6
     if (result == CUDA_ERROR_OUT_OF_MEMORY && weir_chunk_ready_drop(session->worker)) {
         result = create_memory(session->worker, device, bytes, ret_memory);
     }
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && weir_managed_give_way(session, bytes)) {
+    if (result == CUDA_ERROR_OUT_OF_MEMORY &&
+        weir_managed_give_way(session, bytes, UINT64_MAX) != 0) {
         result = create_memory(session->worker, device, bytes, ret_memory);
     }
     return weir_session_note_lack(session, result);

@@ -215,6 +215,7 @@ void weir_managed_end(struct weir_session *session)
     struct weir_managed *m = session->devices.managed;
 
     if (m) {
+        weir_managed_remove_variables(session, NULL);
         (void)weir_session_enter(session, m->device);
         if (m->merged_total != 0) {
             weir_log_info("managed: program and kernels have used memory at once session=%llu "
@@ -283,24 +284,23 @@ static CUresult map_file(struct weir_session *session, struct weir_managed_range
     return result;
 }
 
-CUresult weir_managed_add(struct weir_session *session, struct weir_host_chunk *chunk, int *ret_fd)
+/* Charge for a range's file, make it, and enter the range. @param r  taken in any case */
+static CUresult add(struct weir_session *session, struct weir_managed_range *r, int *ret_fd)
 {
     struct weir_managed *m = session->devices.managed;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    uint64_t bytes = r->chunk->bytes;
     enum weir_account_item refused;
-    struct weir_managed_range *r;
-    CUresult result;
 
-    if (!m || chunk->bytes % WEIR_BLOCK_BYTES != 0 || chunk->device != m->device) {
+    if (bytes % WEIR_BLOCK_BYTES != 0 || r->chunk->device != m->device ||
+        !weir_blocks_init(&r->blocks, (uint32_t)(bytes / WEIR_BLOCK_BYTES))) {
+        free(r);
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    r = calloc(1, sizeof *r);
-    if (!r || !weir_blocks_init(&r->blocks, (uint32_t)(chunk->bytes / WEIR_BLOCK_BYTES))) {
-        free(r);
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (r->owner) {
+        weir_blocks_moved(&r->blocks, 0, r->blocks.n);
     }
-    r->chunk = chunk;
-    r->charged = weir_host_memory_cost(chunk->bytes, false);
-    result = CUDA_ERROR_OUT_OF_MEMORY;
+    r->charged = weir_host_memory_cost(bytes, false);
     if (!weir_account_charge_all(&session->tenant->account, &r->charged, &refused)) {
         session->op.lack = WEIR_LACK_REFUSED; /* the guest asks for pinned memory then */
     } else {
@@ -314,7 +314,7 @@ CUresult weir_managed_add(struct weir_session *session, struct weir_host_chunk *
         free(r);
         return result;
     }
-    weir_session_pins(session, chunk->bytes);
+    weir_session_pins(session, bytes);
     pthread_mutex_lock(&m->lock);
     r->next = m->ranges;
     m->ranges = r;
@@ -322,23 +322,77 @@ CUresult weir_managed_add(struct weir_session *session, struct weir_host_chunk *
     return CUDA_SUCCESS;
 }
 
-CUresult weir_managed_watch(struct weir_session *session, const struct weir_host_chunk *chunk)
+CUresult weir_managed_add(struct weir_session *session, struct weir_host_chunk *chunk, int *ret_fd)
+{
+    struct weir_managed_range *r;
+
+    if (!session->devices.managed) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    r = calloc(1, sizeof *r);
+    if (!r) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    r->chunk = chunk;
+    return add(session, r, ret_fd);
+}
+
+CUresult weir_managed_add_variable(struct weir_session *session, const void *owner,
+                                   uint64_t address, uint64_t bytes, int *ret_fd)
 {
     struct weir_managed *m = session->devices.managed;
     struct weir_managed_range *r;
-    struct uffdio_register watch = {.range = {chunk->base, chunk->bytes},
-                                    .mode = UFFDIO_REGISTER_MODE_MINOR};
-    bool good;
 
     if (!m) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    for (r = m->ranges; r; r = r->next) { /* only this thread changes the list */
+        if (address < r->chunk->base + r->chunk->bytes && r->chunk->base < address + bytes) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    r = calloc(1, sizeof *r);
+    if (!r) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    r->variable = (struct weir_host_chunk){
+        .base = address, .bytes = bytes, .device = (uint8_t)session->device, .fd = -1};
+    r->chunk = &r->variable;
+    r->owner = owner;
+    return add(session, r, ret_fd);
+}
+
+void weir_managed_remove_variables(struct weir_session *session, const void *owner)
+{
+    struct weir_managed *m = session->devices.managed;
+    struct weir_managed_range *r = m ? m->ranges : NULL, *next;
+
+    for (; r; r = next) {
+        next = r->next;
+        if (r->owner && (!owner || r->owner == owner)) {
+            weir_managed_remove(session, r->chunk);
+        }
+    }
+}
+
+CUresult weir_managed_watch(struct weir_session *session, uint64_t base)
+{
+    struct weir_managed *m = session->devices.managed;
+    struct weir_managed_range *r = m ? m->ranges : NULL;
+    struct uffdio_register watch = {.mode = UFFDIO_REGISTER_MODE_MINOR};
+    bool good;
+
+    while (r && r->chunk->base != base) {
+        r = r->next;
+    }
+    if (!r) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    watch.range = (struct uffdio_range){base, r->chunk->bytes};
     watch.mode |= m->protects ? UFFDIO_REGISTER_MODE_WP : 0;
     good = ioctl(m->fd, UFFDIO_REGISTER, &watch) == 0 &&
            (watch.ioctls & (UINT64_C(1) << _UFFDIO_CONTINUE)) != 0;
     pthread_mutex_lock(&m->lock);
-    r = weir_managed_find_locked(m, chunk->base);
-    good = good && r && r->chunk == chunk;
     if (good) {
         r->watched = true;
         weir_managed_show_locked(m);

@@ -33,9 +33,20 @@ void weir_managed_end(struct weir_session *session);
  *         driver's
  */
 CUresult weir_managed_add(struct weir_session *session, struct weir_host_chunk *chunk, int *ret_fd);
-/** The program has mapped the chunk's file at its address. @return CUDA_SUCCESS,
- * CUDA_ERROR_INVALID_VALUE (no such chunk, or it has not) */
-CUresult weir_managed_watch(struct weir_session *session, const struct weir_host_chunk *chunk);
+/**
+ * Give a part of a __managed__ variable such a file. On the device's side its bytes lie where the
+ * driver has put them, and they are what the program finds.
+ * @param owner           the module or library whose memory this is, as the caller has seen.
+ * @param address, bytes  whole pages, and a multiple of WEIR_BLOCK_BYTES.
+ * @return as above; CUDA_ERROR_INVALID_VALUE (some of it has a file)
+ */
+CUresult weir_managed_add_variable(struct weir_session *session, const void *owner,
+                                   uint64_t address, uint64_t bytes, int *ret_fd);
+/** The variables of a module or library go; NULL: all. Accepts any object. */
+void weir_managed_remove_variables(struct weir_session *session, const void *owner);
+/** The program has mapped the file of what begins at `base` there. @return CUDA_SUCCESS,
+ * CUDA_ERROR_INVALID_VALUE (nothing begins there, or it has not) */
+CUresult weir_managed_watch(struct weir_session *session, uint64_t base);
 /** The chunk goes, or is no longer managed. Accepts any chunk. */
 void weir_managed_remove(struct weir_session *session, const struct weir_host_chunk *chunk);
 
@@ -85,12 +96,14 @@ static inline void weir_managed_launches(struct weir_session *session, const voi
     }
 }
 
+/** How much managed memory lies on the device and could leave it. */
+uint64_t weir_managed_on_device(const struct weir_session *session);
 /**
  * Have managed memory leave the device, what has not been used for longest first.
- * @param bytes  at least so many, where there are.
- * @return has any left? false also: work is under way, or the host has no room
+ * @param bytes  at least so many, where there are. @param most  no more than so many.
+ * @return how many have left; less also: work is under way, or the host has no room
  */
-bool weir_managed_give_way(struct weir_session *session, uint64_t bytes);
+uint64_t weir_managed_give_way(struct weir_session *session, uint64_t bytes, uint64_t most);
 /** Do so if the session may not be charged `bytes` more of a device's memory. */
 void weir_managed_make_room(struct weir_session *session, uint32_t device, uint64_t bytes);
 

@@ -214,7 +214,7 @@ static void note_use(struct weir_managed *m, uint64_t address)
     struct weir_managed_range *r = weir_managed_find_locked(m, address);
     uint32_t first, n;
 
-    if (!r) {
+    if (!r || !r->chunk->pieces) {
         return;
     }
     first = (uint32_t)((address - r->chunk->base) / WEIR_PIECE_BYTES);
@@ -342,21 +342,35 @@ void weir_managed_launches_slow(struct weir_session *session, const void *params
 
 /* ---------------------------------------------------------------- for other memory */
 
-bool weir_managed_give_way(struct weir_session *session, uint64_t bytes)
+uint64_t weir_managed_on_device(const struct weir_session *session)
+{
+    const struct weir_managed *m = session->devices.managed;
+    uint64_t bytes = 0;
+
+    for (const struct weir_managed_range *r = m ? m->ranges : NULL; r; r = r->next) {
+        for (uint32_t i = 0; i < weir_pieces_count(r->chunk); i++) {
+            bytes += r->chunk->pieces[i].now.on_host ? 0 : weir_piece_bytes(r->chunk, i);
+        }
+    }
+    return bytes;
+}
+
+uint64_t weir_managed_give_way(struct weir_session *session, uint64_t bytes, uint64_t most)
 {
     struct weir_managed *m = session->devices.managed;
     uint64_t gone = 0;
     struct move out;
 
     if (!m) {
-        return false;
+        return 0;
     }
     pthread_mutex_lock(&m->lock);
     if (find_victim(m, UINT64_MAX, &out) && prepare(m) && rest_locked(m, ALLOCATION_WAIT_NS)) {
         while (gone < bytes && find_victim(m, UINT64_MAX, &out)) {
             uint64_t piece_bytes = weir_piece_bytes(out.range->chunk, out.piece);
 
-            if (take(m, piece_bytes, true, &out.with) != CUDA_SUCCESS ||
+            if (piece_bytes > most - gone ||
+                take(m, piece_bytes, true, &out.with) != CUDA_SUCCESS ||
                 begin(m, &out) != CUDA_SUCCESS || end(m, &out, false) != CUDA_SUCCESS) {
                 break;
             }
@@ -364,7 +378,7 @@ bool weir_managed_give_way(struct weir_session *session, uint64_t bytes)
         }
     }
     pthread_mutex_unlock(&m->lock);
-    return gone != 0;
+    return gone;
 }
 
 void weir_managed_make_room(struct weir_session *session, uint32_t device, uint64_t bytes)
@@ -372,6 +386,6 @@ void weir_managed_make_room(struct weir_session *session, uint32_t device, uint6
     uint64_t left = weir_session_device_left(session, device);
 
     if (session->devices.managed && left < bytes) {
-        (void)weir_managed_give_way(session, bytes - left);
+        (void)weir_managed_give_way(session, bytes - left, UINT64_MAX);
     }
 }

@@ -14,7 +14,9 @@
 struct weir_managed_range {
     struct weir_managed_range *next;
     const struct weir_host_chunk *chunk;
-    uint8_t *pages; /* the file, mapped here and registered with the driver */
+    const void *owner;               /* of a variable: its module; NULL: it is a chunk */
+    struct weir_host_chunk variable; /* of a variable: `chunk`, which has no pieces */
+    uint8_t *pages;                  /* the file, mapped here and registered with the driver */
     struct weir_blocks blocks;
     uint8_t *before; /* as the two sides of MERGED blocks were when last compared; NULL: not yet */
     struct weir_amounts charged;

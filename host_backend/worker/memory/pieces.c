@@ -152,14 +152,13 @@ static CUresult make_piece(struct weir_session *session, struct weir_host_chunk 
 CUresult weir_pieces_make(struct weir_session *session, struct weir_host_chunk *chunk,
                           CUstream stream)
 {
-    uint32_t n = weir_pieces_count(chunk);
     CUresult result = CUDA_SUCCESS, cleared;
 
-    chunk->pieces = calloc(n, sizeof *chunk->pieces);
+    chunk->pieces = calloc(chunk->bytes / WEIR_PIECE_BYTES + 1, sizeof *chunk->pieces);
     if (!chunk->pieces) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    for (uint32_t i = 0; i < n && result == CUDA_SUCCESS; i++) {
+    for (uint32_t i = 0; i < weir_pieces_count(chunk) && result == CUDA_SUCCESS; i++) {
         result = make_piece(session, chunk, i, stream);
     }
     cleared = weir_memory_cleared(session->driver, stream);
@@ -172,7 +171,7 @@ CUresult weir_pieces_make(struct weir_session *session, struct weir_host_chunk *
 
 void weir_pieces_drop(struct weir_session *session, struct weir_host_chunk *chunk)
 {
-    for (uint32_t i = 0; chunk->pieces && i < weir_pieces_count(chunk); i++) {
+    for (uint32_t i = 0; i < weir_pieces_count(chunk); i++) {
         uint64_t bytes = weir_piece_bytes(chunk, i);
         struct weir_backing backing = chunk->pieces[i].now;
 

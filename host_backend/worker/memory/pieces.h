@@ -29,9 +29,10 @@ struct weir_piece {
     uint64_t used, before; /* the last two launches that have named the piece; 0: none */
 };
 
+/** 0: the chunk has no pieces. */
 static inline uint32_t weir_pieces_count(const struct weir_host_chunk *chunk)
 {
-    return (uint32_t)((chunk->bytes + WEIR_PIECE_BYTES - 1) / WEIR_PIECE_BYTES);
+    return chunk->pieces ? (uint32_t)((chunk->bytes + WEIR_PIECE_BYTES - 1) / WEIR_PIECE_BYTES) : 0;
 }
 
 /** The last piece of a chunk may be smaller than the others. */

@@ -279,7 +279,34 @@ CUresult weir_host_managed_mapped(struct weir_session *s,
     struct weir_grant *grant = find_grant(s, in->chunk, false);
 
     (void)out;
-    return grant ? weir_managed_watch(s, grant->chunk) : CUDA_ERROR_INVALID_VALUE;
+    return weir_managed_watch(s, grant ? grant->base : in->chunk);
+}
+
+CUresult weir_host_managed_variable(struct weir_session *s,
+                                    const struct weir_op_managed_variable_in *in,
+                                    struct weir_op_managed_variable_out *out)
+{
+    const struct weir_range *own = weir_host_range_find(&s->holdings->ranges, in->address);
+    const void *owner = weir_host_object_get(s, WEIR_KIND_MODULE, in->owner);
+    enum weir_status status;
+    int fd;
+
+    (void)out;
+    owner = owner ? owner : weir_host_object_get(s, WEIR_KIND_LIBRARY, in->owner);
+    if (!owner || !own || own->owner != owner || in->bytes == 0 ||
+        in->bytes > own->bytes - (in->address - own->base)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!weir_session_passes_fds(s)) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    WEIR_TRY(weir_managed_add_variable(s, owner, in->address, in->bytes, &fd));
+    status = weir_session_send_fd(s, fd);
+    close(fd);
+    if (status != WEIR_OK) {
+        weir_session_end(s); /* the guest waits for the descriptor that a success announces */
+    }
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_host_managed_take(struct weir_session *s, const struct weir_op_managed_take_in *in,

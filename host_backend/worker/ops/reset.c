@@ -10,6 +10,7 @@
 #include "host_backend/worker/device/admission.h"
 #include "host_backend/worker/device/device_idle.h"
 #include "host_backend/worker/device/put_off.h"
+#include "host_backend/worker/memory/managed.h"
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/graph_holds.h"
 #include "host_backend/worker/twins/forms.h"
@@ -72,6 +73,7 @@ static void unload_if_due(weir_handle handle, void *object, void *user)
     }
     weir_host_objects_visit(s, WEIR_KIND_MODULE, forget_module, &visit);
     weir_host_objects_visit(s, WEIR_KIND_FUNCTION, unbind_kernel, &visit);
+    weir_managed_remove_variables(s, m);
     weir_session_unadmit(s, m);
     unbind(s, &m->o);
     if (!weir_forms_unloading(s, m)) {

@@ -15,6 +15,7 @@
 #include "host_backend/worker/device/prints.h"
 #include "host_backend/worker/device/put_off.h"
 #include "host_backend/worker/memory/ipc.h"
+#include "host_backend/worker/memory/managed.h"
 #include "host_backend/worker/memory/memory.h"
 #include "host_backend/worker/memory/vmm.h"
 #include "host_backend/worker/session/capture.h"
@@ -250,6 +251,7 @@ static void finish(struct weir_session *session, struct weir_object *o)
 static void release_parts(struct weir_session *session, struct weir_object *o)
 {
     if (is_code(o)) {
+        weir_managed_remove_variables(session, o);
         weir_session_unadmit(session, o);
     }
     if (o->kind == WEIR_KIND_FUNCTION) {
@@ -412,6 +414,7 @@ static CUresult destroy_when_idle(struct weir_session *session, struct weir_obje
 
     (void)weir_session_enter(session, o->device);
     if (is_code(o)) {
+        weir_managed_remove_variables(session, o); /* nobody copies them once they are unloaded */
         weir_session_device_idle(session);
     }
     if (is_left_to_its_runs(session, o)) {

@@ -13,6 +13,7 @@ struct weir_suspension {
     bool stays;              /* it could not be suspended since then */
 
     atomic_uint wish;                /* enum weir_suspend: what any thread wants */
+    atomic_uint_fast64_t room_bytes; /* of ROOM: as in struct weir_link_suspend */
     atomic_uint_fast64_t away_bytes; /* device memory that is suspended */
     atomic_bool held;                /* it waits until it is resumed */
 };
