@@ -23,12 +23,13 @@
 #include <stdint.h>
 
 enum weir_mem_kind {
-    WEIR_MEM_DEVICE,   /* cuMemAlloc, pools */
-    WEIR_MEM_MODULE,   /* a module's global: belongs to its module */
-    WEIR_MEM_IMPORTED, /* a module's global variable; its owner is the module */
-    WEIR_MEM_MAPPED,   /* cuMemMap: flags are the access, owner is a struct weir_guest_vmm_handle */
-    WEIR_MEM_PINNED,   /* cuMemHostAlloc: shared memory, device address == address */
-    WEIR_MEM_MANAGED,  /* cuMemAllocManaged: it moves, or is as PINNED with other attributes */
+    WEIR_MEM_DEVICE,     /* cuMemAlloc, pools */
+    WEIR_MEM_MODULE,     /* a module's global: belongs to its module */
+    WEIR_MEM_IMPORTED,   /* a module's global variable; its owner is the module */
+    WEIR_MEM_MAPPED,     /* cuMemMap: flags are the devices' access, owner is a struct
+                            weir_guest_vmm_handle */
+    WEIR_MEM_PINNED,     /* cuMemHostAlloc: shared memory, device address == address */
+    WEIR_MEM_MANAGED,    /* cuMemAllocManaged: it moves, or is as PINNED with other attributes */
     WEIR_MEM_REGISTERED, /* cuMemHostRegister: the program's own; device_base is 0 where the GPU
                             does not reach it */
     WEIR_MEM_HOST,       /* "pinned" in a remote session: ordinary memory */
@@ -59,13 +60,15 @@ struct weir_mem {
         *ctx; /* NULL for library globals, and for memory of an invisible device */
     /* The device where the memory lies, or that of its context; -1: not visible here. */
     CUdevice device;
-    uint64_t buffer_id;     /* unique, never reused */
-    struct weir_pool *pool; /* pool of cuMemAllocAsync, or NULL */
-    void *owner;            /* heap block, registration or IPC reference, by kind */
-    uint32_t handle_types;  /* handle types to which a mapping's memory may be exported */
-    uint32_t heap_epoch;    /* epoch of its block's heap at the allocation */
-    uint32_t opens;         /* cuIpcOpenMemHandle() calls beyond the first */
-    bool moves;             /* managed memory that lies on the device, too (moves.h) */
+    uint64_t buffer_id;      /* unique, never reused */
+    struct weir_pool *pool;  /* pool of cuMemAllocAsync, or NULL */
+    void *owner;             /* heap block, registration or IPC reference, by kind */
+    uint32_t handle_types;   /* handle types to which a mapping's memory may be exported */
+    uint32_t heap_epoch;     /* epoch of its block's heap at the allocation */
+    uint32_t opens;          /* cuIpcOpenMemHandle() calls beyond the first */
+    bool on_host;            /* MAPPED: memory of the host (vmm.h) */
+    unsigned int flags_here; /* the processor's access to it */
+    bool moves;              /* managed memory that lies on the device, too (moves.h) */
     struct weir_mem_advice advice;
     bool sync_memops; /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
 };
@@ -81,7 +84,7 @@ static inline bool weir_mem_is_managed(const struct weir_mem *mem)
 }
 static inline bool weir_mem_on_device(const struct weir_mem *mem)
 {
-    return mem->kind <= WEIR_MEM_MAPPED;
+    return mem->kind <= WEIR_MEM_MAPPED && !mem->on_host;
 }
 
 /* ---------------------------------------------------------------- index */
@@ -102,8 +105,9 @@ bool weir_mem_set_sync(uint64_t address, bool sync_memops);
 /** Change what is said of the range that holds address. @thread any */
 void weir_mem_set_advice(uint64_t address, struct weir_mem_advice advice);
 
-/** Change flags of the range that begins at base: a mapping's access. @thread any */
-void weir_mem_set_flags(uint64_t base, unsigned int flags);
+/** Change the access to the mapping that begins at base: the processor's (here), or devices'.
+ * @thread any */
+void weir_mem_set_flags(uint64_t base, unsigned int flags, bool here);
 
 /** Note that the GPU can reach a registered range from now on. @thread any */
 void weir_mem_set_device(uint64_t base, uint64_t device_base);

@@ -25,6 +25,7 @@ struct reservation {
     uint64_t base, bytes;
     struct reservation *next;
     struct weir_soft_task *last; /* of those that are freed: behind the work there was; counted */
+    bool touched;                /* there was some */
 };
 
 static struct reservation *reservations;
@@ -78,11 +79,14 @@ static uint64_t reserve_range(uint64_t hint, uint64_t bytes, uint64_t alignment)
     return aligned;
 }
 
+/* The reservation's last task runs behind those of the context that are not done. */
 static void order_after_all(void *object, void *user)
 {
     const struct weir_soft_ctx *ctx = object;
+    struct reservation *r = user;
     for (struct weir_soft_task *t = ctx->tasks; t; t = t->live_next) {
-        (void)weir_soft_task_after(user, t);
+        r->touched = r->touched || !weir_soft_task_is_done(t);
+        (void)weir_soft_task_after(r->last, t);
     }
 }
 
@@ -105,7 +109,7 @@ static void give_freed(void)
 {
     for (struct reservation **at = &freed; *at;) {
         struct reservation *r = *at;
-        if (!weir_soft_task_is_done(r->last)) {
+        if (r->touched && !weir_soft_task_is_done(r->last)) {
             at = &r->next;
             continue;
         }
@@ -135,7 +139,7 @@ CUresult weir_soft_cuMemAddressReserve(CUdeviceptr *ret, size_t bytes, size_t al
         free(r);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *r = (struct reservation){base, bytes, reservations, NULL};
+    *r = (struct reservation){.base = base, .bytes = bytes, .next = reservations};
     reservations = r;
     *ret = base;
     return CUDA_SUCCESS;
@@ -154,7 +158,7 @@ CUresult weir_soft_cuMemAddressFree(CUdeviceptr base, size_t bytes)
             if (!r->last) {
                 return CUDA_ERROR_OUT_OF_MEMORY;
             }
-            weir_soft_object_visit(WEIR_SOFT_CONTEXT, order_after_all, r->last);
+            weir_soft_object_visit(WEIR_SOFT_CONTEXT, order_after_all, r);
             weir_soft_task_start(r->last);
             *at = r->next;
             r->next = freed;
