@@ -224,12 +224,12 @@ bool weir_mem_count_opens(uint64_t base, int by)
     return counted;
 }
 
-void weir_mem_set_flags(uint64_t base, unsigned int flags)
+void weir_mem_set_flags(uint64_t base, unsigned int flags, bool here)
 {
     weir_lock_acquire(&tree.lock);
     struct node *node = floor_locked(base);
     if (node && node->mem.base == base) {
-        node->mem.flags = flags;
+        *(here ? &node->mem.flags_here : &node->mem.flags) = flags;
     }
     weir_lock_release(&tree.lock);
 }

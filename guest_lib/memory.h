@@ -24,12 +24,13 @@
 #include <stdint.h>
 
 enum weir_mem_kind {
-    WEIR_MEM_DEVICE,   /* cuMemAlloc, pools */
-    WEIR_MEM_MODULE,   /* a module's global: belongs to its module */
-    WEIR_MEM_IMPORTED, /* a module's global variable; its owner is the module */
-    WEIR_MEM_MAPPED,   /* cuMemMap: flags are the access, owner is a struct weir_guest_vmm_handle */
-    WEIR_MEM_PINNED,   /* cuMemHostAlloc: shared memory, device address == address */
-    WEIR_MEM_MANAGED,  /* cuMemAllocManaged: it moves, or is as PINNED with other attributes */
+    WEIR_MEM_DEVICE,     /* cuMemAlloc, pools */
+    WEIR_MEM_MODULE,     /* a module's global: belongs to its module */
+    WEIR_MEM_IMPORTED,   /* a module's global variable; its owner is the module */
+    WEIR_MEM_MAPPED,     /* cuMemMap: flags are the devices' access, owner is a struct
+                            weir_guest_vmm_handle */
+    WEIR_MEM_PINNED,     /* cuMemHostAlloc: shared memory, device address == address */
+    WEIR_MEM_MANAGED,    /* cuMemAllocManaged: it moves, or is as PINNED with other attributes */
     WEIR_MEM_REGISTERED, /* cuMemHostRegister: the program's own; device_base is 0 where the GPU
                             does not reach it */
     WEIR_MEM_HOST,       /* "pinned" in a remote session: ordinary memory */
@@ -57,6 +58,8 @@ struct weir_mem {
     uint32_t handle_types;     /* handle types to which a mapping's memory may be exported */
     uint32_t heap_epoch;       /* epoch of its block's heap at the allocation */
     uint32_t opens;            /* cuIpcOpenMemHandle() calls beyond the first */
+    bool on_host;              /* MAPPED: memory of the host (vmm.h) */
+    unsigned int flags_here;   /* the processor's access to it */
     bool moves;                /* managed memory that lies on the device, too (moves.h) */
     struct weir_advice advice; /* managed memory: the index's own, of no use in a snapshot */
     bool sync_memops;          /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
@@ -73,7 +76,7 @@ static inline bool weir_mem_is_managed(const struct weir_mem *mem)
 }
 static inline bool weir_mem_on_device(const struct weir_mem *mem)
 {
-    return mem->kind <= WEIR_MEM_MAPPED;
+    return mem->kind <= WEIR_MEM_MAPPED && !mem->on_host;
 }
 
 /* ---------------------------------------------------------------- index */
@@ -104,8 +107,9 @@ CUresult weir_mem_advised(uint64_t address, uint64_t bytes, CUmem_range_attribut
  * memory), CUDA_ERROR_INVALID_CONTEXT @thread any */
 CUresult weir_mem_check_managed(uint64_t address, uint64_t bytes, struct weir_mem *ret_mem);
 
-/** Change flags of the range that begins at base: a mapping's access. @thread any */
-void weir_mem_set_flags(uint64_t base, unsigned int flags);
+/** Change the access to the mapping that begins at base: the processor's (here), or devices'.
+ * @thread any */
+void weir_mem_set_flags(uint64_t base, unsigned int flags, bool here);
 
 /** Note that the GPU can reach a registered range from now on. @thread any */
 void weir_mem_set_device(uint64_t base, uint64_t device_base);

@@ -145,6 +145,9 @@ static enum weir_profile_memory memory_at(uint64_t address)
     if (!weir_mem_find(address, &mem)) {
         return WEIR_PROFILE_MEMORY_PAGEABLE;
     }
+    if (mem.on_host) {
+        return WEIR_PROFILE_MEMORY_PINNED;
+    }
     switch (mem.kind) {
     case WEIR_MEM_PINNED:
     case WEIR_MEM_REGISTERED:

@@ -8,6 +8,10 @@
 #include "proto/guest_calls.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define ON_HOST (-1) /* in place of a device */
 
 static struct weir_lock vmm_lock; /* guards all handles; acquired before the index's lock */
 
@@ -48,6 +52,21 @@ static void release_if_unused_locked(struct weir_guest_vmm_handle *handle)
     drop_handle(handle);
 }
 
+static CUresult call_create(const struct weir_guest_vmm_handle *made)
+{
+    uint32_t types = (uint32_t)made->prop.requestedHandleTypes;
+    if (weir_guest_vmm_is_host_place(&made->prop.location)) {
+        struct weir_op_vmm_create_host_in in = {
+            .h = made->handle, .bytes = made->bytes, .handle_types = types};
+        return weir_call_vmm_create_host(weir_guest_channel(), &in, NULL);
+    }
+    struct weir_op_vmm_create_in in = {.h = made->handle,
+                                       .bytes = made->bytes,
+                                       .device = made->host_device,
+                                       .handle_types = types};
+    return weir_call_vmm_create(weir_guest_channel(), &in, NULL);
+}
+
 CUresult weir_guest_vmm_create(uint64_t bytes, const CUmemAllocationProp *prop,
                                uint64_t *ret_handle)
 {
@@ -57,16 +76,14 @@ CUresult weir_guest_vmm_create(uint64_t bytes, const CUmemAllocationProp *prop,
     }
     made->bytes = bytes;
     made->prop = *prop;
-    made->host_device = weir_guest.devices[prop->location.id].host_ordinal;
+    made->host_device = weir_guest_vmm_is_host_place(&prop->location)
+                            ? ON_HOST
+                            : weir_guest.devices[prop->location.id].host_ordinal;
     made->handles = 1;
-    struct weir_op_vmm_create_in in = {.h = made->handle,
-                                       .bytes = bytes,
-                                       .device = made->host_device,
-                                       .handle_types = (uint32_t)prop->requestedHandleTypes};
-    CUresult result = weir_call_vmm_create(weir_guest_channel(), &in, NULL);
+    CUresult result = call_create(made);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
         weir_mem_make_room();
-        result = weir_call_vmm_create(weir_guest_channel(), &in, NULL);
+        result = call_create(made);
     }
     if (result != CUDA_SUCCESS) {
         drop_handle(made);
@@ -115,11 +132,52 @@ bool weir_guest_vmm_get(uint64_t handle, struct weir_guest_vmm_handle *ret_facts
 
 /* ---------------------------------------------------------------- mappings */
 
+/* Memory of the host is a file: map it here without access, in place of the reservation. */
+static CUresult map_host_locked(const struct weir_mem *mem,
+                                const struct weir_guest_vmm_handle *handle)
+{
+    WEIR_GUEST_KEEP_ERRNO;
+    struct weir_op_vmm_map_host_in in = {
+        .address = mem->base, .bytes = mem->bytes, .h = handle->handle};
+    void *want = (void *)(uintptr_t)mem->base;
+    int fd;
+    weir_mem_fd_lock();
+    CUresult result = weir_call_vmm_map_host(weir_guest_channel(), &in, NULL);
+    result = result == CUDA_SUCCESS ? weir_channel_receive_fd(weir_guest_channel(), &fd) : result;
+    weir_mem_fd_unlock();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    void *got = weir_guest.same_process
+                    ? want
+                    : mmap(want, mem->bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, fd, 0);
+    close(fd);
+    if (got != want) {
+        struct weir_op_vmm_unmap_in undo = {.address = mem->base, .bytes = mem->bytes};
+        (void)weir_post_vmm_unmap(weir_guest_channel(), &undo);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* Put the reservation back. */
+static void unmap_here(const struct weir_mem *mem)
+{
+    WEIR_GUEST_KEEP_ERRNO;
+    if (mem->on_host && !weir_guest.same_process &&
+        mmap((void *)(uintptr_t)mem->base, mem->bytes, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
+        weir_log_warn("guest: cannot take the pages of host memory away");
+    }
+}
+
 static CUresult map_locked(const struct weir_mem *mem, struct weir_guest_vmm_handle *handle)
 {
     struct weir_op_vmm_map_in in = {.address = mem->base, .bytes = mem->bytes, .h = handle->handle};
-    /* For a mapping of a part of the memory the driver decides whether that is allowed. */
-    CUresult result = mem->bytes < handle->bytes
+    /* For a mapping of a part of the memory the driver decides whether that is allowed, and the
+     * host for one where memory of the host may be mapped. */
+    CUresult result = mem->on_host ? map_host_locked(mem, handle)
+                      : mem->bytes < handle->bytes || weir_guest_vmm_expects_host()
                           ? weir_call_vmm_map(weir_guest_channel(), &in, NULL)
                           : weir_post_vmm_map(weir_guest_channel(), &in);
     if (result == CUDA_SUCCESS) {
@@ -143,7 +201,8 @@ CUresult weir_guest_vmm_map(uint64_t address, uint64_t bytes, uint64_t handle)
                            .buffer_id = weir_guest_objects_next_id(),
                            .owner = found};
     if (found) {
-        mem.device = found->prop.location.id;
+        mem.on_host = found->host_device == ON_HOST;
+        mem.device = mem.on_host ? weir_device_current() : found->prop.location.id;
         mem.handle_types = (uint32_t)found->prop.requestedHandleTypes;
     }
     CUresult result = CUDA_ERROR_INVALID_VALUE;
@@ -203,6 +262,7 @@ static CUresult unmap_locked(uint64_t address, uint64_t bytes)
             return CUDA_ERROR_UNKNOWN;
         }
         struct weir_guest_vmm_handle *handle = mem.owner;
+        unmap_here(&mem);
         handle->maps--;
         release_if_unused_locked(handle);
         at += mem.bytes;
@@ -232,7 +292,7 @@ static CUresult access_locked(uint64_t address, uint64_t bytes, uint32_t flags)
         if (!weir_mem_find(at, &mem)) {
             return CUDA_ERROR_UNKNOWN;
         }
-        weir_mem_set_flags(at, flags);
+        weir_mem_set_flags(at, flags, false);
         at += mem.bytes;
     }
     return result;
@@ -241,7 +301,7 @@ static CUresult access_locked(uint64_t address, uint64_t bytes, uint32_t flags)
 bool weir_guest_vmm_reachable(const struct weir_mem *mem, CUdevice device)
 {
     const struct weir_guest_vmm_handle *handle = mem->owner;
-    return weir_mem_device(mem) == device ||
+    return mem->on_host || weir_mem_device(mem) == device ||
            (weir_guest.devices[device].peers >> handle->host_device & 1) != 0;
 }
 
@@ -262,6 +322,27 @@ CUresult weir_guest_vmm_access(uint64_t address, uint64_t bytes, CUdevice device
             result = CUDA_SUCCESS;
         } else {
             result = access_locked(address, bytes, flags);
+        }
+    }
+    weir_lock_release(&vmm_lock);
+    return result;
+}
+
+CUresult weir_guest_vmm_access_here(uint64_t address, uint64_t bytes, uint32_t flags)
+{
+    WEIR_GUEST_KEEP_ERRNO;
+    int may =
+        (flags ? PROT_READ : 0) | (flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_WRITE : 0);
+    struct weir_mem mem;
+    weir_lock_acquire(&vmm_lock);
+    CUresult result = covered_locked(address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    for (uint64_t at = address; result == CUDA_SUCCESS && at < address + bytes; at += mem.bytes) {
+        if (!weir_mem_find(at, &mem) || !mem.on_host) {
+            result = CUDA_ERROR_INVALID_VALUE;
+        } else if (!weir_guest.same_process && mprotect((void *)(uintptr_t)at, mem.bytes, may)) {
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        } else {
+            weir_mem_set_flags(at, flags, true);
         }
     }
     weir_lock_release(&vmm_lock);
@@ -303,6 +384,11 @@ CUresult weir_guest_vmm_import(int fd, uint64_t *ret_handle)
     made->prop.requestedHandleTypes = (CUmemAllocationHandleType)out.handle_types;
     made->host_device = (int)out.device;
     made->prop.location.id = weir_guest_ordinal_of_host(made->host_device);
+    if (out.device == WEIR_VMM_HOST) {
+        weir_guest_vmm_expect_host();
+        made->host_device = ON_HOST;
+        made->prop.location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST_NUMA};
+    }
     /* The handle that this call returns to the program publishes it. */
     made->handles = 1;
     *ret_handle = made->handle;

@@ -2,8 +2,10 @@
  * Virtual memory management in the guest: reservations of addresses, handles of memory, and
  * mappings.
  *
- * A mapping is a range of the index (WEIR_MEM_MAPPED): its flags are the access, its owner the
- * handle's struct. Small reservations are cut from slabs of addresses, so they need no message.
+ * A mapping is a range of the index (WEIR_MEM_MAPPED): its flags are the devices' access, its owner
+ * the handle's struct. Small reservations are cut from slabs of addresses, so they need no message.
+ * Memory of the host can be mapped in no slab. So once the program has named such memory, each
+ * reservation is one of the host's.
  *
  * Source: docs/design/vmm.md
  */
@@ -18,7 +20,7 @@ struct weir_guest_vmm_handle {
     uint64_t bytes;
     /* Properties; the location is -1 for a device that is not visible here. */
     CUmemAllocationProp prop;
-    int host_device; /* the host's ordinal of the device where the memory lies */
+    int host_device; /* the host's ordinal of the device where the memory lies; -1: on the host */
     /* The program's references, of which cuMemRelease drops one; 0: only mapped. */
     uint32_t handles;
     uint32_t maps;
@@ -38,6 +40,18 @@ bool weir_guest_vmm_in_one_space(uint64_t base, uint64_t bytes);
 /** Does the address lie in a reservation? @thread any; two loads for ordinary addresses */
 bool weir_guest_vmm_is_reserved(uint64_t address);
 
+/** Is it a place on the host, of which memory can be made? @thread any */
+static inline bool weir_guest_vmm_is_host_place(const CUmemLocation *location)
+{
+    return location->type == CU_MEM_LOCATION_TYPE_HOST ||
+           location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+}
+
+/** The program has named memory of the host: reserve addresses that can have it. @thread any */
+void weir_guest_vmm_expect_host(void);
+/** Has it? @thread any */
+bool weir_guest_vmm_expects_host(void);
+
 /** Make memory; prop has been checked. @thread any; waits */
 CUresult weir_guest_vmm_create(uint64_t bytes, const CUmemAllocationProp *prop,
                                uint64_t *ret_handle);
@@ -56,6 +70,8 @@ CUresult weir_guest_vmm_unmap(uint64_t address, uint64_t bytes);
  * since the host maps it for all. Only when its own device loses access, all do.
  */
 CUresult weir_guest_vmm_access(uint64_t address, uint64_t bytes, CUdevice device, uint32_t flags);
+/** Set the processor's access to memory of the host. CUDA_ERROR_INVALID_VALUE: it is not. */
+CUresult weir_guest_vmm_access_here(uint64_t address, uint64_t bytes, uint32_t flags);
 
 /** Can the device use the memory, because it is its own or reachable? @thread any */
 bool weir_guest_vmm_reachable(const struct weir_mem *mem, CUdevice device);

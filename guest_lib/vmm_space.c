@@ -36,7 +36,18 @@ static struct {
     struct weir_range_heap small;
     struct slab *slabs;
     uint64_t low, high; /* atomic; all reservations lie between them */
+    bool expects_host;  /* atomic */
 } spaces;
+
+void weir_guest_vmm_expect_host(void)
+{
+    __atomic_store_n(&spaces.expects_host, true, __ATOMIC_RELAXED);
+}
+
+bool weir_guest_vmm_expects_host(void)
+{
+    return __atomic_load_n(&spaces.expects_host, __ATOMIC_RELAXED);
+}
 
 uint64_t weir_guest_vmm_unit(void)
 {
@@ -128,11 +139,25 @@ static void give_back(uint64_t base, uint64_t bytes, bool held)
     }
 }
 
+static CUresult call_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint,
+                             struct weir_op_vmm_reserve_out *out)
+{
+    if (weir_guest_vmm_expects_host()) {
+        struct weir_op_vmm_reserve_any_in any = {
+            .bytes = bytes, .alignment = alignment, .hint = hint};
+        struct weir_op_vmm_reserve_any_out got = {0};
+        CUresult result = weir_call_vmm_reserve_any(weir_guest_channel(), &any, &got);
+        out->base = got.base;
+        return result;
+    }
+    struct weir_op_vmm_reserve_in in = {.bytes = bytes, .alignment = alignment, .hint = hint};
+    return weir_call_vmm_reserve(weir_guest_channel(), &in, out);
+}
+
 static CUresult ask_host(uint64_t bytes, uint64_t alignment, uint64_t hint, uint64_t *ret_base)
 {
-    struct weir_op_vmm_reserve_in in = {.bytes = bytes, .alignment = alignment, .hint = hint};
     struct weir_op_vmm_reserve_out out = {0};
-    CUresult result = weir_call_vmm_reserve(weir_guest_channel(), &in, &out);
+    CUresult result = call_reserve(bytes, alignment, hint, &out);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -209,7 +234,7 @@ static CUresult reserve_large_locked(uint64_t bytes, uint64_t alignment, uint64_
 CUresult weir_guest_vmm_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint,
                                 uint64_t *ret_base)
 {
-    bool small = bytes <= SMALL_BYTES && alignment <= SMALL_BYTES;
+    bool small = bytes <= SMALL_BYTES && alignment <= SMALL_BYTES && !weir_guest_vmm_expects_host();
     hint = bytes < WISH_BYTES ? 0 : hint;
     weir_lock_acquire(&spaces.lock);
     CUresult result = small && !hint ? reserve_small_locked(bytes, alignment, ret_base)

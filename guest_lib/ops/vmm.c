@@ -1,25 +1,45 @@
 /*
  * Virtual memory management: the entry points, which check what needs no lock.
  *
- * Supported: device memory, exportable as a descriptor. Refused, as by a driver whose device lacks
- * the feature: host memory, fabric handles, compression pools, RDMA.
+ * Supported: memory of devices and of the host, exportable as a descriptor. Refused, as by a driver
+ * whose device lacks the feature: fabric handles, compression pools, RDMA.
  */
 #include "guest_lib/ops/forward.h"
 #include "proto/guest_hand.h"
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-static CUresult check_place(const CUmemLocation *location)
+/* Where there are no nodes, and where /sys is hidden, there is node 0. */
+static bool is_node(int id)
 {
-    switch ((int)location->type) {
-    case CU_MEM_LOCATION_TYPE_DEVICE:
-        return weir_guest_device_get(location->id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-    case CU_MEM_LOCATION_TYPE_HOST:
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
-        return CUDA_ERROR_NOT_SUPPORTED; /* attributes 141 and 145 report that */
-    default:
+    WEIR_GUEST_KEEP_ERRNO;
+    char path[64];
+    snprintf(path, sizeof path, "/sys/devices/system/node/node%d", id);
+    return !id || (id > 0 && !access(path, F_OK));
+}
+
+/* Memory on a node can be exported, memory that may lie anywhere cannot. */
+static CUresult check_host_place(const CUmemAllocationProp *prop)
+{
+    weir_guest_vmm_expect_host();
+    bool good = prop->location.type == CU_MEM_LOCATION_TYPE_HOST ? !prop->requestedHandleTypes
+                                                                 : is_node(prop->location.id);
+    if (!good) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    return weir_guest.channel.passes_fds ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static CUresult check_place(const CUmemAllocationProp *prop)
+{
+    if (weir_guest_vmm_is_host_place(&prop->location)) {
+        return check_host_place(prop);
+    }
+    if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+        return CUDA_ERROR_INVALID_VALUE; /* also HOST_NUMA_CURRENT, as natively */
+    }
+    return weir_guest_device_get(prop->location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 static CUresult check_handle_types(unsigned int types)
@@ -40,7 +60,7 @@ static CUresult check_prop(const CUmemAllocationProp *prop)
     if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = check_place(&prop->location);
+    CUresult result = check_place(prop);
     result = result == CUDA_SUCCESS ? check_handle_types((unsigned int)prop->requestedHandleTypes)
                                     : result;
     if (result == CUDA_SUCCESS &&
@@ -64,10 +84,10 @@ CUresult weir_guest_cuMemGetAllocationGranularity(size_t *granularity,
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult result = check_prop(prop);
-    /* Also for host memory, before a program tries it: NCCL only falls back if cuMemCreate
+    /* Also for memory of the host that there is none of: NCCL only falls back if cuMemCreate
      * refuses. */
-    if (result == CUDA_SUCCESS || (result == CUDA_ERROR_NOT_SUPPORTED &&
-                                   prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)) {
+    if (result == CUDA_SUCCESS ||
+        (result == CUDA_ERROR_NOT_SUPPORTED && weir_guest_vmm_is_host_place(&prop->location))) {
         *granularity = weir_guest_vmm_unit();
         result = CUDA_SUCCESS;
     }
@@ -109,6 +129,22 @@ CUresult weir_guest_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t siz
 
 /* ---------------------------------------------------------------- mappings */
 
+static CUresult check_access(const CUmemAccessDesc *desc)
+{
+    bool here = weir_guest_vmm_is_host_place(&desc->location);
+    if (!here && desc->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!here && !weir_guest_device_get(desc->location.id)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    return desc->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ||
+                   desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READ ||
+                   desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult weir_guest_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
                                    size_t count)
 {
@@ -117,19 +153,17 @@ CUresult weir_guest_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAcce
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (size_t i = 0; i < count; i++) {
-        CUresult result = check_place(&desc[i].location);
+        CUresult result = check_access(&desc[i]);
         if (result != CUDA_SUCCESS) {
             return result;
-        }
-        if (desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
-            desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
-            desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
-            return CUDA_ERROR_INVALID_VALUE;
         }
     }
     CUresult result = CUDA_SUCCESS;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
-        result = weir_guest_vmm_access(ptr, size, desc[i].location.id, (uint32_t)desc[i].flags);
+        uint32_t flags = (uint32_t)desc[i].flags;
+        result = weir_guest_vmm_is_host_place(&desc[i].location)
+                     ? weir_guest_vmm_access_here(ptr, size, flags)
+                     : weir_guest_vmm_access(ptr, size, desc[i].location.id, flags);
     }
     return result;
 }
@@ -138,8 +172,14 @@ CUresult weir_guest_cuMemGetAccess(unsigned long long *flags, const CUmemLocatio
                                    CUdeviceptr ptr)
 {
     struct weir_mem mem;
-    if (!flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        !weir_mem_find(ptr, &mem) || mem.kind != WEIR_MEM_MAPPED) {
+    if (!flags || !location || !weir_mem_find(ptr, &mem) || mem.kind != WEIR_MEM_MAPPED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (mem.on_host && weir_guest_vmm_is_host_place(location)) {
+        *flags = mem.flags_here;
+        return CUDA_SUCCESS;
+    }
+    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (!weir_guest_device_get(location->id)) {

@@ -165,10 +165,11 @@ struct weir_link_chunk {
 
 #define WEIR_ENTRY_KEY_BYTES   32
 #define WEIR_ENTRY_VALUE_BYTES 64
+#define WEIR_ENTRY_ON_HOST     UINT32_MAX /* in place of a device */
 
 /* Kinds of entries of the supervisor's directory (docs/design/ipc.md). */
 enum weir_entry_kind {
-    WEIR_ENTRY_MEMORY,     /* device memory */
+    WEIR_ENTRY_MEMORY,     /* memory of a device or, in a file, of the host */
     WEIR_ENTRY_DESCRIPTOR, /* a descriptor for memory that a guest has; value: the memory's key */
     WEIR_ENTRY_POOL,       /* a descriptor for a pool that a guest has; value: the pool's name */
     WEIR_ENTRY_EVENT,      /* value: a CUipcEventHandle */
@@ -180,7 +181,7 @@ struct weir_link_entry {
     uint32_t tenant_index;
     int32_t status; /* FOUND: WEIR_OK; NOT_FOUND, QUOTA, INVALID */
     /* These are set for memory, and for a descriptor of memory in FOUND: */
-    uint32_t device; /* index in the worker's list */
+    uint32_t device; /* index in the worker's list; WEIR_ENTRY_ON_HOST */
     uint32_t handle_types;
     uint64_t bytes;
     uint8_t key[WEIR_ENTRY_KEY_BYTES]; /* random: a program that knows the key may use the entry */

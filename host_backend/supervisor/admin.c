@@ -363,7 +363,8 @@ void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
                                 ? sup->workers[k].row.contexts
                                 : 0;
         }
-        row.used_bytes += weir_sup_directory_bytes(t);
+        row.used_bytes += weir_sup_directory_bytes(t, WEIR_ACCOUNT_DEVICE_MEMORY);
+        row.pinned_bytes += weir_sup_directory_bytes(t, WEIR_ACCOUNT_PINNED_MEMORY);
         row.quota_bytes = weir_sup_quota_bytes(sup, t);
         weir_tenant_config_show(&t->config, &row);
         snprintf(row.source, sizeof row.source, "%s", weir_origin_text(sup, t->source));

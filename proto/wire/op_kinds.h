@@ -13,6 +13,9 @@ enum weir_grant_kind {
     WEIR_GRANT_KIND_COUNT
 };
 
+/* vmm_import: in place of a device, for memory of the host */
+#define WEIR_VMM_HOST UINT32_MAX
+
 /* copy: flags */
 #define WEIR_COPY_DST_IN_ARENA 1u /* dst is an offset in the arena */
 #define WEIR_COPY_SRC_IN_ARENA 2u /* src is an offset in the arena */

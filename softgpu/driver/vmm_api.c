@@ -19,11 +19,13 @@
 
 #define GRANULARITY_BYTES (2ull << 20)
 #define CHUNK_NAME        "weir-softgpu-chunk:"
+#define ON_HOST           (-1) /* in place of a bus */
 
 struct reservation {
     uint64_t base, bytes;
     struct reservation *next;
-    struct weir_soft_task *last; /* if freed: a task behind all earlier work; counted */
+    struct weir_soft_task *last; /* of those that are freed: behind the work there was; counted */
+    bool touched;                /* there was some */
 };
 
 static struct reservation *reservations;
@@ -77,12 +79,29 @@ static uint64_t reserve_range(uint64_t hint, uint64_t bytes, uint64_t alignment)
     return aligned;
 }
 
+/* The reservation's last task runs behind those of the context that are not done. */
 static void order_after_all(void *object, void *user)
 {
     const struct weir_soft_ctx *ctx = object;
+    struct reservation *r = user;
     for (struct weir_soft_task *t = ctx->tasks; t; t = t->live_next) {
-        (void)weir_soft_task_after(user, t);
+        r->touched = r->touched || !weir_soft_task_is_done(t);
+        (void)weir_soft_task_after(r->last, t);
     }
+}
+
+/* Take back a reservation that work may still touch; NULL: there is none. */
+static struct reservation *take_freed(uint64_t base, uint64_t bytes)
+{
+    for (struct reservation **at = &freed; *at; at = &(*at)->next) {
+        struct reservation *r = *at;
+        if (r->base == base && r->bytes == bytes) {
+            weir_soft_task_put(r->last);
+            *at = r->next;
+            return r;
+        }
+    }
+    return NULL;
 }
 
 /* Release the freed ranges that no pending work can access. */
@@ -90,7 +109,7 @@ static void give_freed(void)
 {
     for (struct reservation **at = &freed; *at;) {
         struct reservation *r = *at;
-        if (!weir_soft_task_is_done(r->last)) {
+        if (r->touched && !weir_soft_task_is_done(r->last)) {
             at = &r->next;
             continue;
         }
@@ -111,13 +130,16 @@ CUresult weir_soft_cuMemAddressReserve(CUdeviceptr *ret, size_t bytes, size_t al
     }
     alignment = alignment < GRANULARITY_BYTES ? GRANULARITY_BYTES : alignment;
     give_freed();
-    struct reservation *r = malloc(sizeof(*r));
-    uint64_t base = !r ? 0 : reserve_range(hint, bytes, alignment);
+    struct reservation *r = take_freed(hint, bytes);
+    uint64_t base = r ? hint : 0;
+    if (!r && (r = malloc(sizeof(*r)))) {
+        base = reserve_range(hint, bytes, alignment);
+    }
     if (base == 0) {
         free(r);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *r = (struct reservation){base, bytes, reservations, NULL};
+    *r = (struct reservation){.base = base, .bytes = bytes, .next = reservations};
     reservations = r;
     *ret = base;
     return CUDA_SUCCESS;
@@ -136,7 +158,7 @@ CUresult weir_soft_cuMemAddressFree(CUdeviceptr base, size_t bytes)
             if (!r->last) {
                 return CUDA_ERROR_OUT_OF_MEMORY;
             }
-            weir_soft_object_visit(WEIR_SOFT_CONTEXT, order_after_all, r->last);
+            weir_soft_object_visit(WEIR_SOFT_CONTEXT, order_after_all, r);
             weir_soft_task_start(r->last);
             *at = r->next;
             r->next = freed;
@@ -166,6 +188,13 @@ struct weir_soft_chunk *weir_soft_chunk_find(CUmemGenericAllocationHandle handle
     return chunk && chunk->handles > 0 ? chunk : NULL;
 }
 
+/* Memory of the host: of a node, of which there is one, or of none, which cannot be exported. */
+static bool is_host_place(const CUmemLocation *location)
+{
+    return location->type == CU_MEM_LOCATION_TYPE_HOST ||
+           location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+}
+
 static CUresult check_prop(const CUmemAllocationProp *prop, struct weir_soft_device **ret_device)
 {
     if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED) {
@@ -179,9 +208,10 @@ static CUresult check_prop(const CUmemAllocationProp *prop, struct weir_soft_dev
         return *ret_device ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
     }
     *ret_device = NULL;
-    return prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA && prop->location.id == 0
-               ? CUDA_SUCCESS
-               : CUDA_ERROR_NOT_SUPPORTED; /* attribute 145 says so */
+    bool good = prop->location.type == CU_MEM_LOCATION_TYPE_HOST
+                    ? prop->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE
+                    : is_host_place(&prop->location) && prop->location.id == 0;
+    return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult chunk_make(int fd, uint64_t bytes, const CUmemAllocationProp *prop,
@@ -205,11 +235,11 @@ static CUresult chunk_make(int fd, uint64_t bytes, const CUmemAllocationProp *pr
     return CUDA_SUCCESS;
 }
 
-/* Make a chunk's memfd. Its name tells importers the device on which the memory lies. */
+/* The file's name says where the memory lies, to whoever imports it: the device's bus, or -1. */
 static int chunk_file(const struct weir_soft_device *device)
 {
     char name[64];
-    snprintf(name, sizeof(name), CHUNK_NAME "%d", device->pci_bus);
+    snprintf(name, sizeof(name), CHUNK_NAME "%d", device ? device->pci_bus : ON_HOST);
     return memfd_create(name, MFD_CLOEXEC);
 }
 
@@ -224,9 +254,9 @@ static struct weir_soft_device *device_on_bus(int pci_bus)
     return NULL;
 }
 
-/* Is the descriptor a chunk's memfd, and of which device? NULL: a device that is not visible in
- * this process; visible devices may use its memory all the same. */
-static bool is_chunk_file(int fd, struct weir_soft_device **ret_device)
+/* Does the descriptor stand for a chunk, and where does it lie? Device NULL: on the host, or on a
+ * device that this process does not see, whose memory others may use all the same. */
+static bool is_chunk_file(int fd, struct weir_soft_device **ret_device, CUmemLocation *ret_location)
 {
     static const char start[] = "/memfd:" CHUNK_NAME;
     char path[64], target[128];
@@ -236,7 +266,14 @@ static bool is_chunk_file(int fd, struct weir_soft_device **ret_device)
     if (strncmp(target, start, sizeof(start) - 1) != 0) {
         return false;
     }
-    *ret_device = device_on_bus(atoi(target + sizeof(start) - 1));
+    int bus = atoi(target + sizeof(start) - 1);
+    *ret_device = device_on_bus(bus);
+    *ret_location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = -1};
+    if (bus == ON_HOST) {
+        *ret_location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST_NUMA};
+    } else if (*ret_device) {
+        ret_location->id = (*ret_device)->ordinal;
+    }
     return true;
 }
 
@@ -252,7 +289,7 @@ CUresult weir_soft_cuMemCreate(CUmemGenericAllocationHandle *ret, size_t bytes,
     if (device && bytes > weir_soft_device_free_bytes(device)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    int fd = chunk_file(device ? device : weir_soft_device_at(0));
+    int fd = chunk_file(device);
     if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) {
         if (fd >= 0) {
             close(fd);
@@ -354,6 +391,27 @@ CUresult weir_soft_cuMemUnmap(CUdeviceptr base, size_t bytes)
     return CUDA_SUCCESS;
 }
 
+/* May the access of a place to the mappings of the range be set so? */
+static CUresult check_access(const CUmemAccessDesc *desc, uint64_t base, uint64_t bytes)
+{
+    bool on_host = is_host_place(&desc->location);
+    if ((!on_host && desc->location.type != CU_MEM_LOCATION_TYPE_DEVICE) ||
+        (desc->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+         desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+         desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!on_host) {
+        return weir_soft_device_at(desc->location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+    }
+    for (uint64_t at = base; at < base + bytes; at += weir_soft_space_at(at)->bytes) {
+        if (!is_host_place(&weir_soft_space_at(at)->chunk->prop.location)) {
+            return CUDA_ERROR_INVALID_VALUE; /* the processor does not reach a device's memory */
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
 CUresult weir_soft_cuMemSetAccess(CUdeviceptr base, size_t bytes, const CUmemAccessDesc *descs,
                                   size_t count)
 {
@@ -362,20 +420,14 @@ CUresult weir_soft_cuMemSetAccess(CUdeviceptr base, size_t bytes, const CUmemAcc
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (size_t i = 0; i < count; i++) {
-        bool on_host = descs[i].location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
-        if ((!on_host && descs[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) ||
-            (descs[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
-             descs[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
-             descs[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        if (!on_host && !weir_soft_device_at(descs[i].location.id)) {
-            return CUDA_ERROR_INVALID_DEVICE;
-        }
+        WEIR_SOFT_TRY(check_access(&descs[i], base, bytes));
     }
     for (uint64_t at = base; at < base + bytes;) {
         struct weir_soft_alloc *alloc = weir_soft_space_at(at);
         for (size_t i = 0; i < count; i++) {
+            if (is_host_place(&descs[i].location)) {
+                continue; /* this process always reaches it */
+            }
             WEIR_SOFT_TRY(weir_soft_space_set_accessible(alloc, false));
             alloc->read_only = descs[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ;
             WEIR_SOFT_TRY(weir_soft_space_set_accessible(alloc, descs[i].flags !=
@@ -391,9 +443,14 @@ CUresult weir_soft_cuMemGetAccess(unsigned long long *flags, const CUmemLocation
 {
     WEIR_SOFT_LOCKED();
     const struct weir_soft_alloc *alloc = weir_soft_space_find(address);
-    if (!flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE || !alloc ||
-        alloc->kind != WEIR_SOFT_ALLOC_MAPPED) {
+    if (!flags || !location || !alloc || alloc->kind != WEIR_SOFT_ALLOC_MAPPED ||
+        (location->type != CU_MEM_LOCATION_TYPE_DEVICE &&
+         !(is_host_place(location) && is_host_place(&alloc->chunk->prop.location)))) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (is_host_place(location)) {
+        *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        return CUDA_SUCCESS;
     }
     if (!weir_soft_device_at(location->id)) {
         return CUDA_ERROR_INVALID_DEVICE;
@@ -437,14 +494,14 @@ CUresult weir_soft_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct weir_soft_device *device;
-    if (!is_chunk_file(fd, &device) || fstat(fd, &info) != 0 || info.st_size <= 0) {
+    CUmemLocation location;
+    if (!is_chunk_file(fd, &device, &location) || fstat(fd, &info) != 0 || info.st_size <= 0) {
         close(fd);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUmemAllocationProp prop = {
-        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-        .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device ? device->ordinal : -1}};
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                .location = location};
     return chunk_make(fd, (uint64_t)info.st_size, &prop, device, ret);
 }
 

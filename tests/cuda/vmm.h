@@ -4,6 +4,7 @@
 
 #include "check_driver.h"
 
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>

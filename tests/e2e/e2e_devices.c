@@ -10,7 +10,10 @@
  * e2e_devices one DEVICE           print "ready", wait for a line on stdin, then work on a device
  * e2e_devices later DEVICE         there is no context to be had on a device, but work on the first
  *                                  goes on; print "refused", wait for a line, then there is
- * e2e_devices fill DEVICE BYTES    so much must be had on a device, and not as much again.
+ * e2e_devices fails WHAT           a call on the second device fails while a kernel on the first
+ * does not end, as in a collective operation; print "error CODE" and the codes of calls that do not
+ * fail, and exit with status 7. e2e_devices fill DEVICE BYTES    so much must be had on a device,
+ * and not as much again.
  */
 #include "tests/cuda/check_driver.h"
 #include "tests/e2e/kernels.h"
@@ -310,6 +313,41 @@ static void mapped(int n, int remote)
     DRV(vmm.release(imported));
 }
 
+/* What a call on the second device says that must fail. */
+static CUresult failing(const char *what, CUmodule module, CUdeviceptr memory)
+{
+    CUfunction function;
+    CUdeviceptr wild = 0x10, got = 0;
+    if (strcmp(what, "memory") == 0) {
+        return cu.MemAlloc_v2(&got, (size_t)1 << 50);
+    }
+    if (strcmp(what, "copy") == 0) {
+        return cu.MemcpyDtoD_v2(memory, wild, 4);
+    }
+    if (strcmp(what, "function") == 0) {
+        return cu.ModuleGetFunction(&function, module, "no such function");
+    }
+    mix(module, wild, NULL, 1, 1);
+    return cu.CtxSynchronize();
+}
+
+static void fails(const char *what)
+{
+    uint32_t rounds = UINT32_MAX;
+    CUmodule first, second;
+    CUstream stream;
+    CUdeviceptr there = mixed_on(1, &second), here = mixed_on(0, &first);
+    void *params[] = {&here, &rounds};
+    DRV(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    driver_launch(driver_function(first, "spin"), 1, 1, stream, params);
+    check_code(cu.StreamQuery(stream), CUDA_ERROR_NOT_READY, "a kernel that does not end");
+    enter(1);
+    printf("error %d\n", failing(what, second, there));
+    printf("then %d\n", cu.MemsetD32_v2(there, 1, 1));
+    fflush(stdout);
+    exit(7);
+}
+
 static void fill(int device, size_t bytes)
 {
     CUdeviceptr memory = 0, more = 0;
@@ -361,6 +399,8 @@ int main(int argc, char **argv)
         work_on(atoi(argv[2]));
     } else if (argc == 3 && strcmp(argv[1], "later") == 0) {
         later(atoi(argv[2]));
+    } else if (argc == 3 && strcmp(argv[1], "fails") == 0) {
+        fails(argv[2]);
     } else if (argc == 2 && strcmp(argv[1], "all") == 0) {
         all(n);
         mapped(n, getenv("E2E_REMOTE") != NULL);

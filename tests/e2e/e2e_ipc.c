@@ -9,7 +9,8 @@
  * open_event HANDLE, record, wait, query, synchronize, destroy_event. The stream: gate (what
  * follows waits for go), fill_later WORD, query_stream. Devices: use DEVICE (for create and alloc),
  * device (on which the memory lies). The descriptor: descriptor (its pid and number), fetch PID FD
- * (by pidfd_getfd), listen PATH, send PATH and receive (by SCM_RIGHTS), close_fd.
+ * (by pidfd_getfd), listen PATH, send PATH and receive (by SCM_RIGHTS), close_fd. use_host (create
+ * makes memory of the host), peek (its first word, as the processor reads it).
  */
 #include "tests/cuda/vmm.h"
 
@@ -28,7 +29,7 @@ static struct {
     CUstream stream;
     CUdeviceptr gate;
     volatile uint32_t *gate_word;
-    int fd, listener, device;
+    int fd, listener, device, on_host;
 } my = {.fd = -1, .listener = -1};
 
 #define TRY(call)                                                                                  \
@@ -122,7 +123,11 @@ static CUresult map_handle(void)
 static CUresult do_create(const char *bytes, const char *word)
 {
     CUmemAllocationProp prop = vmm_prop(1);
-    prop.location.id = my.device;
+    if (my.on_host) {
+        prop.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
+    } else {
+        prop.location.id = my.device;
+    }
     my.bytes = number(bytes);
     TRY(cu.MemCreate(&my.handle, my.bytes, &prop, 0));
     TRY(cu.MemExportToShareableHandle(&my.fd, my.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
@@ -145,6 +150,21 @@ static CUresult do_use(const char *device)
     my.device = (int)number(device);
     TRY(cu.DevicePrimaryCtxRetain(&context, my.device));
     return cu.CtxSetCurrent(context);
+}
+
+static CUresult do_use_host(void)
+{
+    my.on_host = 1;
+    return CUDA_SUCCESS;
+}
+
+static CUresult do_peek(void)
+{
+    CUmemAccessDesc here = {.location = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA},
+                            .flags = CU_MEM_ACCESS_FLAGS_PROT_READ};
+    TRY(cu.MemSetAccess(my.at, my.bytes, &here, 1));
+    printf("= %u\n", *(volatile unsigned *)(uintptr_t)my.at);
+    return CUDA_SUCCESS;
 }
 
 static CUresult do_device(void)
@@ -334,6 +354,8 @@ static CUresult run(char **words, int *ret_answered)
                  {"descriptor", say_fd, 1},
                  {"device", do_device, 1},
                  {"at", do_at, 1},
+                 {"peek", do_peek, 1},
+                 {"use_host", do_use_host, 0},
                  {"unmap", do_unmap, 0},
                  {"import_pool", do_import_pool, 0},
                  {"free_pointer", do_free_pointer, 0},

@@ -19,6 +19,15 @@ class Base(lib.Case):
         return self.host(tenants, env={"WEIR_SOFTGPU_DEVICES": str(n), **(env or {})}, **kwargs)
 
 
+    def passed(self, host, on, other, give=None, take=None):
+        """Memory of a device, used by a program on another one by its IPC handle."""
+        giver = self.guest(host, "e2e_devices", "give", on, env=give or {})
+        handle = giver.wait_line(r"^handle ([0-9a-f]{128})$")[1]
+        self.finished(host, "e2e_devices", "take", other, handle, env=take or {})
+        giver.say("")
+        self.assertEqual(giver.wait(), 0, giver.tail())
+
+
 class Devices(Base):
 
     def uuids(self, host, **kwargs):
@@ -72,12 +81,8 @@ class Devices(Base):
         host = self.devices_host()
         for give, take in (({}, "0 1"), ({"CUDA_VISIBLE_DEVICES": "0"}, "0 0")):
             on, other = take.split()
-            giver = self.guest(host, "e2e_devices", "give", on, env=give)
-            handle = giver.wait_line(r"^handle ([0-9a-f]{128})$")[1]
             visible = {"CUDA_VISIBLE_DEVICES": "1"} if give else {}
-            self.finished(host, "e2e_devices", "take", other, handle, env=visible)
-            giver.say("")
-            self.assertEqual(giver.wait(), 0, giver.tail())
+            self.passed(host, on, other, give, visible)
         host.wait_idle()
 
     def test_nvml_shows_all(self):
@@ -112,6 +117,17 @@ class Devices(Base):
         lib.until(lambda: host.worker()["restarts"] == 1, 10, "a new worker")
         self.finished(host, "e2e_devices", "all")
 
+    def test_a_call_that_fails_says_so_at_once(self):
+        """With its own error, and the program ends by its own status, although another GPU's kernel waits for it."""
+        host = self.devices_host({name: {"isolation": "program"} for name in ("alice", "bob")}, host_lines=['mps = "off"'])
+        steady = self.steady(host)
+        for what, code, then in (("memory", 2, 0), ("copy", 1, 0), ("function", 500, 0), ("fault", 700, 700)):
+            with self.subTest(what):
+                guest = self.guest(host, "e2e_devices", "fails", what)
+                self.assertEqual(guest.wait(20), 7, guest.tail())
+                self.assertEqual(guest.lines[-2:], [f"error {code}", f"then {then}"])
+        self.steady_undisturbed(steady)
+
     def test_wrong_devices(self):
         for tenants, lines, text in (({"alice": {"devices": "1"}}, ['devices = "0"'], "alice"),
                                      ({"alice": {}}, ['devices = "0,0"'], "devices"),
@@ -129,9 +145,16 @@ class Ranks(Base):
     """Programs whose kernels wait for each other on all GPUs, as those of collective operations do."""
 
     def ranks(self, n, isolation):
+        self.limit(150)
         host = self.devices_host({"alice": {"isolation": isolation}, "bob": {"isolation": isolation}}, n=n)
-        for name in ("drv_collective", "drv_peer_copies"):
-            self.assertEqual(self.finished(host, name).lines[-1], f"PASS {name}")
+        self.assertEqual(self.finished(host, "drv_peer_copies").lines[-1], "PASS drv_peer_copies")
+        for tenants in (("alice",), ("alice", "bob")) if n < 8 else (("alice", "bob"),):  # two are admitted on all together
+            jobs = [self.guest(host, "drv_collective", tenant=tenant) for tenant in tenants]
+            for job in jobs:
+                self.assertEqual(job.wait(100), 0, job.tail())
+                self.assertEqual(job.lines[-1], "PASS drv_collective")
+        for giver, taker in zip(range(n), [*range(1, n), 0]):
+            self.passed(host, giver, taker)
         host.wait_idle()
 
     def test_on_two(self):

@@ -10,7 +10,7 @@ import lib
 MIB = 1 << 20
 BYTES = 3 * MIB  # of an allocation
 PIECE = 4 * MIB  # of cuMemCreate
-INVALID_VALUE, INVALID_CONTEXT, NOT_READY = 1, 201, 600
+INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONTEXT, NOT_READY = 1, 2, 201, 600
 
 
 def fetched(pid, fd):
@@ -86,6 +86,9 @@ class Shared(lib.Case):
         if not self.served:
             self.serve()
         return [Peer(self, self.served, tenant) for tenant in tenants]
+
+    def pinned(self):
+        return self.served.tenant("alice")["pinned_bytes"]
 
     def used(self):
         return self.served.tenant("alice")["used_bytes"]
@@ -286,6 +289,34 @@ class Shared(lib.Case):
         lib.until(lambda: self.used() < PIECE, 10, "now nobody has it")
         self.frees_all(taker)
 
+    def test_memory_of_the_host(self):
+        """Charged once, as pinned memory, until nobody has it."""
+        self.serve({"pinned": "64MiB"})
+        maker, taker, other = self.peers("alice", "alice", "alice")
+        used, pinned = self.used(), self.pinned()
+        for peer in (maker, other):
+            peer.do("use_host")
+        maker.do("create", 40 * MIB, 51)
+        self.by_descriptor(maker, taker, "SCM_RIGHTS")
+        taker.do("import", 40 * MIB)
+        taker.has(51)
+        taker.do("fill", 52)
+        maker.has(52)
+        self.assertEqual(maker.do("peek"), "52", "by the processor")
+        self.assertEqual((self.used(), self.pinned()), (used, pinned + 40 * MIB))
+        other.refused(OUT_OF_MEMORY, "create", 40 * MIB, 53)
+        maker.killed()
+        taker.has(52)
+        self.assertEqual(taker.do("peek"), "52")
+        self.assertGreaterEqual(self.pinned(), 40 * MIB, "the taker has it")
+        taker.do("unmap")
+        self.assertGreaterEqual(self.pinned(), 40 * MIB, "its descriptor keeps it")
+        taker.do("close_fd")
+        lib.until(lambda: self.pinned() < 40 * MIB, 10, "now nobody has it")
+        other.do("create", 40 * MIB, 53)
+        other.has(53)
+        self.frees_all(taker, other)
+
     def test_a_pool(self):
         for how in ("SCM_RIGHTS", "pidfd_getfd"):
             with self.subTest(how):
@@ -386,6 +417,21 @@ class Programs(Shared):
         maker.killed()
         taker.do("import", PIECE)
         taker.has(51)
+        self.frees_all(taker)
+
+    def test_memory_of_the_host_outlives_the_worker_that_made_it(self):
+        maker, worker, taker = self.maker_and_its_worker()
+        maker.do("use_host")
+        maker.do("create", PIECE, 51)
+        self.by_descriptor(maker, taker, "SCM_RIGHTS")
+        self.worker_killed(worker)
+        maker.killed()
+        self.assertEqual(self.pinned(), PIECE)
+        taker.do("import", PIECE)
+        taker.has(51)
+        taker.do("unmap")
+        taker.do("close_fd")
+        lib.until(lambda: self.pinned() == 0, 10, "nobody has it")
         self.frees_all(taker)
 
     def test_a_descriptor_outlives_all_workers(self):

@@ -226,7 +226,7 @@ class Nvml(lib.Case):
         """All of a device's links lead to what NCCL takes for a switch, and pairs are told by what they can do."""
         if lib.DRIVER != "softgpu":
             raise unittest.SkipTest("what is told of a GPU is its own")
-        for n in (1, 2, 8):
+        for n in (1, 2, 4, 8):
             host = super().host({"alice": {}, "bob": {"devices": "0"}}, env={"WEIR_SOFTGPU_DEVICES": str(n)})
             for tenant, seen in (("alice", n), ("bob", 1)):
                 guest = self.finished(host, sys.executable, "-c", LINKS, tenant=tenant)

@@ -177,6 +177,21 @@ class Domains(UnderMps):
         self.finished(host, "e2e_minimal", tenant="bob")
         self.steady_undisturbed(strict)
 
+    def test_lists_with_a_gpu_in_common_are_in_one(self):
+        """Contexts of two servers would take turns on it. Other GPUs' programs are apart, as a fault reaches all of a domain."""
+        lists = {"alice": "0", "bob": "0,1", "dora": "1", "erin": "2"}
+        host = self.under_mps({name: {"isolation": "program", "devices": devices} for name, devices in lists.items()},
+                              lines=["quarantine_s = 0", "spare_workers = 0"], env={"WEIR_SOFTGPU_DEVICES": "3"})
+        steady = {tenant: self.steady(host, tenant=tenant) for tenant in lists}
+        where = {tenant: self.domains(self.pids(host, tenant, "busy")) for tenant in lists}
+        self.assertEqual([where[tenant] for tenant in ("bob", "dora")], 2 * [where["alice"]])
+        self.assertEqual([len(where[tenant]) for tenant in ("alice", "erin")], [1, 1])
+        self.assertNotEqual(where["erin"], where["alice"])
+        self.faulted(host, tenant="alice")
+        for tenant in ("bob", "dora"):
+            self.assertNotEqual(steady[tenant].wait(10), 0)
+        self.steady_undisturbed(steady["erin"])
+
     def test_without_a_server_in_reserve_programs_wait_until_the_domain_has_recovered(self):
         host = self.under_mps(server="")
         before = self.spares(host)

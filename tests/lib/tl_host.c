@@ -1,5 +1,6 @@
 #include "tl_host.h"
 #include "base/clock.h"
+#include "base/memfd.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/start.h"
 #include "proto/guest_calls.h"
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define VMM_BASE     0x120000000000ull
 #define WINDOW_BYTES (1ull << 30)
@@ -155,6 +157,7 @@ static void serve(struct tl_host *host, const struct weir_record *record)
     const void *reply = NULL;
     int32_t status = 0;
     struct weir_op_vmm_reserve_out reserved = {0};
+    struct weir_op_vmm_reserve_any_out reserved_any = {0};
     struct weir_op_mem_grant_out grant = {0};
     struct weir_op_mem_info_out info = {.free = 1 << 20, .total = WINDOW_BYTES};
     struct weir_op_event_elapsed_out elapsed = {.milliseconds = 1.5f};
@@ -210,6 +213,19 @@ static void serve(struct tl_host *host, const struct weir_record *record)
         reserved.base = VMM_BASE + host->reserved;
         host->reserved += in.bytes;
         reply = &reserved;
+        break;
+    }
+    case WEIR_OP_vmm_reserve_any: {
+        DECODE(vmm_reserve_any, in);
+        reserved_any.base = VMM_BASE + host->reserved;
+        host->reserved += in.bytes;
+        reply = &reserved_any;
+        break;
+    }
+    case WEIR_OP_vmm_map_host: {
+        int fd = weir_memfd_sealed("host memory", 4096);
+        (void)!host->transport->ops->send_fd(host->transport, fd);
+        close(fd);
         break;
     }
     case WEIR_OP_mem_return:

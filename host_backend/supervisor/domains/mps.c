@@ -9,8 +9,10 @@
  * has work on the GPU counts as a fault, so one is terminated by the daemon before it is killed. A
  * failed assert is no such fault: it ends only its own client.
  *
- * Each list of devices has domains of its own, since a fault reaches the clients of all GPUs that
- * the faulting one shares with others. A server takes 48 clients; for more, a further domain opens.
+ * Contexts of two servers take turns on a GPU. So programs whose lists of devices have a GPU in
+ * common, directly or by way of other tenants' lists, are in one domain; others are not, since a
+ * fault reaches all of a domain. A server takes 48 clients on a GPU; for more, a further domain
+ * opens.
  *
  * Measured: docs/measurements/contexts.md. Design: docs/design/workers.md.
  */
@@ -72,6 +74,19 @@ static uint32_t n_workers(const struct weir_supervisor *sup, const struct weir_s
     return n;
 }
 
+/* The workers that have a context on one of these devices, or may have one. */
+static uint32_t n_clients(const struct weir_supervisor *sup, const struct weir_sup_mps *m,
+                          const char *devices)
+{
+    uint32_t n = 0;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        n += weir_mps_has(sup, m, &sup->workers[i]) &&
+             weir_devices_meet(sup->workers[i].devices, devices);
+    }
+    return n;
+}
+
 uint32_t weir_mps_tenants(const struct weir_supervisor *sup, const struct weir_sup_mps *domain)
 {
     bool there[WEIR_CONFIG_TENANTS_MAX] = {false};
@@ -88,31 +103,11 @@ uint32_t weir_mps_tenants(const struct weir_supervisor *sup, const struct weir_s
     return n;
 }
 
-static bool has_devices(const struct weir_sup_mps *m, const char *devices)
+/* Are programs with these devices in the domain, or would they be? */
+static bool has_devices(const struct weir_supervisor *sup, const struct weir_sup_mps *m,
+                        const char *devices)
 {
-    return m->used && !m->closing && strcmp(m->devices, devices) == 0;
-}
-
-const struct weir_link_sms *weir_mps_sms(const struct weir_supervisor *sup, const char *devices)
-{
-    for (int i = 0; i < WEIR_MPS_MAX; i++) {
-        if (has_devices(&sup->mps.of[i], devices) && sup->mps.of[i].sms.n != 0) {
-            return &sup->mps.of[i].sms;
-        }
-    }
-    return NULL;
-}
-
-void weir_mps_sms_told(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
-                       const struct weir_link_sms *sms)
-{
-    struct weir_sup_mps *m = weir_mps_of(sup, worker);
-
-    if (m && !worker->ready && worker->program.sm_share_pct == 0 && m->sms.n == 0 &&
-        sms->n <= WEIR_LINK_DEVICES_MAX) {
-        m->sms = *sms;
-        weir_mps_note(sup, m);
-    }
+    return m->used && !m->closing && weir_mps_lists_meet(sup, m->devices, devices);
 }
 
 uint32_t weir_mps_busy(const struct weir_supervisor *sup, const struct weir_sup_worker *worker)
@@ -144,7 +139,8 @@ uint32_t weir_mps_connections(const struct weir_supervisor *sup,
         const struct weir_sup_worker *w = &sup->workers[i];
 
         n += w->used && w != worker && w->program.domain == worker->program.domain &&
-             w->program.connections == CONNECTIONS_MOST;
+             w->program.connections == CONNECTIONS_MOST &&
+             weir_devices_meet(w->devices, worker->devices);
     }
     return n < CLIENTS_WITH_MOST ? CONNECTIONS_MOST : CONNECTIONS_LEAST;
 }
@@ -172,7 +168,7 @@ static struct weir_sup_mps *open_one(struct weir_supervisor *sup, const char *de
 static struct weir_sup_mps *reserve_of(struct weir_supervisor *sup, const char *devices)
 {
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
-        if (has_devices(&sup->mps.of[i], devices) && sup->mps.of[i].reserve) {
+        if (has_devices(sup, &sup->mps.of[i], devices) && sup->mps.of[i].reserve) {
             return &sup->mps.of[i];
         }
     }
@@ -295,15 +291,18 @@ static void look_at_closing(struct weir_supervisor *sup, struct weir_sup_mps *m,
 
 /* ---------------------------------------------------------------- room */
 
-static bool has_room(const struct weir_supervisor *sup, const struct weir_sup_mps *m)
+static bool has_room(const struct weir_supervisor *sup, const struct weir_sup_mps *m,
+                     const char *devices)
 {
-    return n_workers(sup, m) < WEIR_MPS_CLIENTS_MAX;
+    return n_clients(sup, m, devices) < WEIR_MPS_CLIENTS_MAX;
 }
 
-/* Could a worker be started in the domain now? */
-static bool is_open(const struct weir_supervisor *sup, const struct weir_sup_mps *m)
+/* Could a worker with these devices be started in the domain now? */
+static bool is_open(const struct weir_supervisor *sup, const struct weir_sup_mps *m,
+                    const char *devices)
 {
-    return has_room(sup, m) && m->ready && !m->leaving && m->again_ns <= weir_host_clock_ns();
+    return has_room(sup, m, devices) && m->ready && !m->leaving &&
+           m->again_ns <= weir_host_clock_ns();
 }
 
 /* Find the domain to be filled first among those that take a worker now; NULL: none. */
@@ -316,13 +315,13 @@ static struct weir_sup_mps *first_open(struct weir_supervisor *sup, const char *
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
         struct weir_sup_mps *m = &sup->mps.of[i];
 
-        if (!has_devices(m, devices) || m->reserve) {
+        if (!has_devices(sup, m, devices) || m->reserve) {
             continue;
         }
-        if (is_open(sup, m)) {
+        if (is_open(sup, m, devices)) {
             first = !first || m->turn < first->turn ? m : first;
         }
-        if (has_room(sup, m)) {
+        if (has_room(sup, m, devices)) {
             *ret_room = WEIR_MPS_ROOM_SOON;
         } else if (*ret_room == WEIR_MPS_NO_ROOM) {
             *ret_room = WEIR_MPS_FULL;
@@ -339,7 +338,7 @@ enum weir_mps_room weir_mps_room(struct weir_supervisor *sup, const char *device
 
     if (!m && room == WEIR_MPS_ROOM_SOON) { /* there was a fault, or a daemon has ended */
         reserve = reserve_of(sup, devices);
-        if (reserve && reserve->serves && is_open(sup, reserve)) {
+        if (reserve && reserve->serves && is_open(sup, reserve, devices)) {
             use_reserve(sup, reserve);
             m = reserve;
         }
@@ -361,8 +360,8 @@ bool weir_mps_is_surplus(const struct weir_supervisor *sup, const struct weir_su
     for (int i = 0; own != 0 && i < WEIR_MPS_MAX; i++) {
         const struct weir_sup_mps *m = &sup->mps.of[i];
 
-        if (m->turn < sup->mps.of[own - 1].turn && has_devices(m, worker->devices) && !m->reserve &&
-            is_open(sup, m)) {
+        if (m->turn < sup->mps.of[own - 1].turn && has_devices(sup, m, worker->devices) &&
+            !m->reserve && is_open(sup, m, worker->devices)) {
             return true;
         }
     }
@@ -534,8 +533,8 @@ static bool is_replaced(struct weir_supervisor *sup, const struct weir_sup_mps *
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
         const struct weir_sup_mps *other = &sup->mps.of[i];
 
-        if (other->turn > m->turn && has_devices(other, m->devices) && !other->reserve &&
-            is_open(sup, other)) {
+        if (other->turn > m->turn && has_devices(sup, other, m->devices) && !other->reserve &&
+            is_open(sup, other, m->devices)) {
             return !reserve_of(sup, m->devices);
         }
     }
@@ -594,7 +593,7 @@ static bool has_reserve(struct weir_supervisor *sup, const char *devices, uint64
     for (int i = 0; i < WEIR_MPS_MAX && !has; i++) {
         const struct weir_sup_mps *m = &sup->mps.of[i];
 
-        has = has_devices(m, devices) && (m->leaving || m->again_ns > now_ns);
+        has = has_devices(sup, m, devices) && (m->leaving || m->again_ns > now_ns);
     }
     return has;
 }

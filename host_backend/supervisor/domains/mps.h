@@ -54,15 +54,26 @@ struct weir_sup_mps *weir_mps_of(struct weir_supervisor *sup, const struct weir_
 /** Is the worker in the domain? */
 bool weir_mps_has(const struct weir_supervisor *sup, const struct weir_sup_mps *domain,
                   const struct weir_sup_worker *worker);
-/** How many SMs each of these devices has; NULL: no client has reported it yet. */
-const struct weir_link_sms *weir_mps_sms(const struct weir_supervisor *sup, const char *devices);
-/** Store the number of SMs from a worker that is not ready yet and has all SMs. */
-void weir_mps_sms_told(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
-                       const struct weir_link_sms *sms);
 /** How many tenants have programs in the domain? */
 uint32_t weir_mps_tenants(const struct weir_supervisor *sup, const struct weir_sup_mps *domain);
 /** A client's context has died, and with it all others of the domain: make the workers leave. */
 void weir_mps_faulted(struct weir_supervisor *sup, struct weir_sup_mps *domain);
+
+/* mps_lists.c */
+
+/**
+ * Do the lists of devices share an MPS server? They do if they have a GPU in common, also by way of
+ * the lists of tenants whose programs are under MPS.
+ */
+bool weir_mps_lists_meet(const struct weir_supervisor *sup, const char *list, const char *other);
+/** How many SMs each of these devices has; NULL: no client has reported it yet. */
+const struct weir_link_sms *weir_mps_sms(const struct weir_supervisor *sup, const char *devices);
+/** Store it, unless it is known, or empty. */
+void weir_mps_sms_note(struct weir_supervisor *sup, const char *devices,
+                       const struct weir_link_sms *sms);
+/** The same from a worker that is not ready yet, if it has all SMs. */
+void weir_mps_sms_told(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
+                       const struct weir_link_sms *sms);
 
 /* mps_daemon.c */
 

@@ -131,11 +131,14 @@ struct row {
     struct weir_link_sms sms;
 };
 
-static struct row row_of(const struct weir_sup_mps *m)
+static struct row row_of(const struct weir_supervisor *sup, const struct weir_sup_mps *m)
 {
-    struct row row = {
-        .turn = m->turn, .reserve = m->reserve, .started_ns = m->started_ns, .sms = m->sms};
+    struct row row = {.turn = m->turn, .reserve = m->reserve, .started_ns = m->started_ns};
+    const struct weir_link_sms *sms = weir_mps_sms(sup, m->devices);
 
+    if (sms) {
+        row.sms = *sms;
+    }
     memcpy(row.devices, m->devices, sizeof row.devices);
     memcpy(row.folder, m->folder, sizeof row.folder);
     return row;
@@ -143,7 +146,7 @@ static struct row row_of(const struct weir_sup_mps *m)
 
 void weir_mps_note(struct weir_supervisor *sup, const struct weir_sup_mps *m)
 {
-    struct row row = row_of(m);
+    struct row row = row_of(sup, m);
 
     if (m->pid > 0) {
         weir_book_put(sup, WEIR_BOOK_MPS, (uint64_t)(m - sup->mps.of), &row, sizeof row, NULL, 0);
@@ -164,10 +167,10 @@ void weir_mps_adopt(struct weir_supervisor *sup)
                                    .user = &sup->running.user,
                                    .turn = old.turn,
                                    .reserve = old.reserve != 0,
-                                   .started_ns = old.started_ns,
-                                   .sms = old.sms};
+                                   .started_ns = old.started_ns};
         memcpy(m->devices, old.devices, sizeof m->devices - 1);
         memcpy(m->folder, old.folder, sizeof m->folder - 1);
+        weir_mps_sms_note(sup, m->devices, &old.sms);
         m->ready = weir_mps_daemon_is_there(m);
         sup->mps.turns = old.turn > sup->mps.turns ? old.turn : sup->mps.turns;
     }
@@ -181,7 +184,7 @@ static pid_t start(struct weir_supervisor *sup, const struct weir_sup_mps *m)
                             {"CUDA_MPS_LOG_DIRECTORY", m->folder},
                             {NULL, NULL}};
     struct weir_keep_spawn spawn = {.user = *m->user, .death_signal = SIGTERM};
-    struct row row = row_of(m);
+    struct row row = row_of(sup, m);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     struct weir_book_process process = {.spawn = &spawn,
                                         .argv = argv,

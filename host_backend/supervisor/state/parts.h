@@ -67,20 +67,25 @@ struct weir_sup_mps {
     bool reserve;  /* it has no workers, and is used when no other domain takes any */
     bool serves;   /* in reserve: its server has been started */
     bool asked;    /* in reserve: the daemon was asked to start its server */
-    bool closing;  /* it is ended, since another list of devices needs its place */
+    bool closing;  /* it is ended, since programs with other devices need its place */
     pid_t starter; /* the process that sends the daemon a command and waits; 0: none */
-    uint32_t turn; /* among domains with the same devices: the lowest is filled first */
-    char devices[WEIR_DEVICE_LIST_BYTES]; /* devices of its workers */
+    uint32_t turn; /* among domains that share devices: the lowest is filled first */
+    char devices[WEIR_DEVICE_LIST_BYTES]; /* devices of its first worker */
     char folder[108];                     /* folder of its pipes and logs */
     const struct weir_confine_user *user; /* the user of the daemon and the workers */
-    struct weir_link_sms sms; /* SMs of its devices; empty: no worker has reported them yet */
-    uint64_t started_ns;      /* when the daemon was last started, also without success */
-    uint64_t served_ns;       /* when it last had a client; 0: never */
-    uint64_t close_by_ns;     /* if closing: when to kill the daemon; 0: it must still be told */
-    uint64_t leave_by_ns;     /* when to kill workers that have not left */
-    off_t log_seen;           /* bytes of the log that were read so far */
+    uint64_t started_ns;  /* when the daemon was last started, also without success */
+    uint64_t served_ns;   /* when it last had a client; 0: never */
+    uint64_t close_by_ns; /* if closing: when to kill the daemon; 0: it must still be told */
+    uint64_t leave_by_ns; /* when to kill workers that have not left */
+    off_t log_seen;       /* bytes of the log that were read so far */
     struct weir_mps_blame blame;
     uint64_t again_ns; /* after a fault: when it takes clients again */
+};
+
+/* The SMs of each device of a list, as a worker has reported them. */
+struct weir_mps_sms {
+    char devices[WEIR_DEVICE_LIST_BYTES];
+    struct weir_link_sms sms;
 };
 
 #define WEIR_PROGRAMS_MAX 160 /* the most workers of programs: more contexts than a GPU has */

@@ -381,6 +381,8 @@ struct weir_sup_domains {
     bool proved; /* some worker has run under MPS */
     struct weir_sup_mps of[WEIR_MPS_MAX];
     uint32_t turns; /* the last number that a domain got as `turn` */
+    struct weir_mps_sms sms[WEIR_MPS_MAX];
+    uint32_t n_sms;
 };
 
 /* Descriptors of workers' device memory (workers/chunks.c). */

@@ -37,7 +37,8 @@
 struct weir_sup_entry {
     struct weir_sup_entry *next; /* the next one in its bucket */
     struct weir_link_entry about;
-    int fd; /* memory: the driver's descriptor; descriptor: our end of the pair; event: -1 */
+    int fd; /* memory: the driver's descriptor or, of the host's, the file; descriptor: our end of
+             * the pair; event: -1 */
     struct weir_sup_entry *memory; /* the memory that a descriptor stands for; or NULL */
     uint32_t n_descriptors;        /* descriptors that stand for this memory */
     uint64_t key;                  /* of its row in the book */
@@ -166,6 +167,16 @@ static bool is_unused(const struct weir_sup_entry *e)
     return !is_descriptor(e) && e->n_workers == 0 && e->n_descriptors == 0;
 }
 
+static void release_kept(struct weir_account_page *page, const struct weir_link_entry *about)
+{
+    if (about->device == WEIR_ENTRY_ON_HOST) {
+        weir_account_page_release(page, WEIR_ACCOUNT_PINNED_MEMORY, about->bytes);
+        return;
+    }
+    weir_account_page_release(page, WEIR_ACCOUNT_DEVICE_MEMORY, about->bytes);
+    weir_account_page_release(page, WEIR_ACCOUNT_OF_DEVICE + about->device, about->bytes);
+}
+
 static void drop_one(struct weir_supervisor *sup, struct weir_sup_entry *e)
 {
     uint32_t tenant = e->about.tenant_index;
@@ -179,10 +190,7 @@ static void drop_one(struct weir_supervisor *sup, struct weir_sup_entry *e)
     weir_account_release(&sup->chunks.of[tenant], WEIR_ACCOUNT_DESCRIPTORS, 1);
     if (e->about.kind == WEIR_ENTRY_MEMORY) {
         sup->directory.n_memory--;
-        weir_account_page_release(sup->tenants[tenant].account, WEIR_ACCOUNT_DEVICE_MEMORY,
-                                  e->about.bytes);
-        weir_account_page_release(sup->tenants[tenant].account,
-                                  WEIR_ACCOUNT_OF_DEVICE + e->about.device, e->about.bytes);
+        release_kept(sup->tenants[tenant].account, &e->about);
     }
     free_entry(sup, e);
 }
@@ -206,7 +214,8 @@ static bool is_sound(const struct weir_link_entry *about, int fd)
 {
     switch (about->kind) {
     case WEIR_ENTRY_MEMORY:
-        return fd >= 0 && about->bytes != 0 && about->device < WEIR_ACCOUNT_DEVICES;
+        return fd >= 0 && about->bytes != 0 &&
+               (about->device < WEIR_ACCOUNT_DEVICES || about->device == WEIR_ENTRY_ON_HOST);
     case WEIR_ENTRY_DESCRIPTOR:
     case WEIR_ENTRY_POOL:
         return fd >= 0;
@@ -230,6 +239,9 @@ static bool keep(struct weir_account_page *page, int worker, const struct weir_l
     const uint32_t place = (uint32_t)worker;
     const enum weir_account_item item = WEIR_ACCOUNT_OF_DEVICE + about->device;
 
+    if (about->device == WEIR_ENTRY_ON_HOST) {
+        return weir_account_page_keep(page, place, WEIR_ACCOUNT_PINNED_MEMORY, about->bytes);
+    }
     /* The worker's end gives back what it has charged and what is not kept. */
     return weir_account_page_keep(page, place, item, about->bytes) &&
            (weir_account_page_keep(page, place, WEIR_ACCOUNT_DEVICE_MEMORY, about->bytes) ||
@@ -535,13 +547,11 @@ void weir_sup_directory_close(struct weir_supervisor *sup)
     }
 }
 
-uint64_t weir_sup_directory_bytes(const struct weir_sup_tenant *tenant)
+uint64_t weir_sup_directory_bytes(const struct weir_sup_tenant *tenant, enum weir_account_item item)
 {
-    return !tenant->account
-               ? 0
-               : atomic_load_explicit(
-                     &tenant->account->of[WEIR_ACCOUNT_KEPT][WEIR_ACCOUNT_DEVICE_MEMORY],
-                     memory_order_relaxed);
+    return !tenant->account ? 0
+                            : atomic_load_explicit(&tenant->account->of[WEIR_ACCOUNT_KEPT][item],
+                                                   memory_order_relaxed);
 }
 
 static void on_closed(void *user, int index)

@@ -181,8 +181,9 @@ void weir_sup_directory_worker_gone(struct weir_supervisor *sup, int worker);
 /** A tenant is removed: drop all entries that it has published. */
 void weir_sup_directory_tenant_gone(struct weir_supervisor *sup,
                                     const struct weir_sup_tenant *tenant);
-/** Device memory that is charged to the tenant and to none of its workers. */
-uint64_t weir_sup_directory_bytes(const struct weir_sup_tenant *tenant);
+/** Memory that is charged to the tenant and to none of its workers: of devices, or pinned. */
+uint64_t weir_sup_directory_bytes(const struct weir_sup_tenant *tenant,
+                                  enum weir_account_item item);
 
 /* remarks.c */
 

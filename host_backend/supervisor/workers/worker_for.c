@@ -9,31 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-bool weir_sup_by_program(const struct weir_sup_tenant *tenant)
-{
-    return tenant->config.isolation == WEIR_ISOLATION_PROGRAM || weir_sup_is_strict(tenant);
-}
-
-bool weir_sup_has_remote_guests(const struct weir_supervisor *sup,
-                                const struct weir_sup_tenant *tenant)
-{
-    return sup->config.listen_tcp[0] != 0 && tenant->config.key[0] != 0;
-}
-
-bool weir_sup_uses_shared_worker(const struct weir_supervisor *sup,
-                                 const struct weir_sup_tenant *tenant)
-{
-    return tenant->config.isolation == WEIR_ISOLATION_GROUP ||
-           (tenant->config.isolation == WEIR_ISOLATION_PROGRAM &&
-            weir_sup_has_remote_guests(sup, tenant) &&
-            strcmp(weir_sup_devices_of(sup, tenant), sup->config.devices) == 0);
-}
-
-bool weir_sup_is_strict(const struct weir_sup_tenant *tenant)
-{
-    return tenant->config.isolation == WEIR_ISOLATION_STRICT;
-}
-
 bool weir_sup_has_own_worker(const struct weir_supervisor *sup,
                              const struct weir_sup_tenant *tenant)
 {
@@ -44,12 +19,6 @@ enum weir_drain weir_sup_drain_of(const struct weir_supervisor *sup,
                                   const struct weir_sup_tenant *tenant)
 {
     return sup->drain.all || tenant->drained ? WEIR_DRAIN_ON : WEIR_DRAIN_OFF;
-}
-
-const char *weir_sup_devices_of(const struct weir_supervisor *sup,
-                                const struct weir_sup_tenant *tenant)
-{
-    return tenant->config.devices[0] != 0 ? tenant->config.devices : sup->config.devices;
 }
 
 static bool is_same_kind(const struct weir_sup_worker *a, const struct weir_sup_worker *b)
@@ -67,7 +36,7 @@ int weir_sup_worker_for(struct weir_supervisor *sup, const struct weir_sup_tenan
     if (weir_sup_uses_shared_worker(sup, tenant) && tenant->faults.quarantine_end_ns == 0) {
         wanted.kind = WEIR_WORKER_SHARED;
         wanted.tenant = -1;
-        memcpy(wanted.group, tenant->config.group, sizeof wanted.group);
+        snprintf(wanted.group, sizeof wanted.group, "%s", weir_sup_group_of(tenant));
     }
     snprintf(wanted.devices, sizeof wanted.devices, "%s", weir_sup_devices_of(sup, tenant));
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
@@ -82,28 +51,6 @@ int weir_sup_worker_for(struct weir_supervisor *sup, const struct weir_sup_tenan
         return -1;
     }
     return worker;
-}
-
-bool weir_sup_worker_keep(const struct weir_sup_tenant *tenant, struct weir_tenant_config *settings)
-{
-    const struct weir_tenant_config *now = &tenant->config;
-    const char *changed = NULL;
-
-    if (tenant->gone && tenant->worker < 0) {
-        return true; /* the tenant has no worker yet, so these settings may change */
-    }
-    if (now->isolation != settings->isolation || strcmp(now->group, settings->group) != 0) {
-        changed = "isolation changes";
-    } else if (strcmp(now->devices, settings->devices) != 0) {
-        changed = "devices change";
-    }
-    if (changed) {
-        weir_log_warn("supervisor: %s with a restart tenant=%s", changed, now->name);
-    }
-    settings->isolation = now->isolation;
-    memcpy(settings->group, now->group, sizeof settings->group);
-    memcpy(settings->devices, now->devices, sizeof settings->devices);
-    return !changed;
 }
 
 bool weir_sup_is_of_program(const struct weir_sup_worker *w, const struct weir_sup_tenant *tenant)

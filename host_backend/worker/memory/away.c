@@ -61,7 +61,7 @@ static bool is_movable_chunk(const struct weir_grant *grant)
 /* Can an allocation be moved through this mapping of all of it? */
 static bool is_movable_map(const struct weir_session_vmm_map *map)
 {
-    return !map->alloc->seen && !map->alloc->published &&
+    return !map->alloc->on_host && !map->alloc->seen && !map->alloc->published &&
            map->access != CU_MEM_ACCESS_FLAGS_PROT_NONE && map->bytes == map->alloc->bytes;
 }
 

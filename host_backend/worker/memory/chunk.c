@@ -556,7 +556,8 @@ CUresult weir_chunk_share(struct weir_host_chunk *chunk)
         return CUDA_SUCCESS;
     }
     if (weir_directory_is_used(chunk->tenant)) {
-        WEIR_TRY(weir_ipc_memory_publish(chunk->tenant, chunk->memory, &entry, &chunk->charged));
+        WEIR_TRY(
+            weir_ipc_memory_publish(chunk->tenant, chunk->memory, -1, &entry, &chunk->charged));
         chunk->published = true;
     } else if (!weir_directory_new_key(entry.key)) {
         return CUDA_ERROR_OPERATING_SYSTEM;
@@ -603,7 +604,7 @@ static CUresult import_chunk(struct weir_session *session, const uint8_t *key,
     WEIR_TRY(result);
     memcpy(entry.key, key, sizeof entry.key);
     *chunk = (struct weir_host_chunk){.tenant = t, .fd = -1, .refs = 1, .published = true};
-    result = weir_ipc_memory_import(t, &entry, &chunk->memory);
+    result = weir_ipc_memory_import(t, &entry, &chunk->memory, NULL);
     if (result != CUDA_SUCCESS) {
         free(chunk);
         return result;

@@ -95,13 +95,14 @@ static bool enter(struct weir_export *export)
 /* Publish memory once, however many sessions of this worker export it. */
 static CUresult publish_alloc(struct weir_tenant *tenant, struct weir_vmm_alloc *alloc)
 {
-    struct weir_link_entry entry = {
-        .device = alloc->device, .bytes = alloc->bytes, .handle_types = alloc->handle_types};
+    struct weir_link_entry entry = {.device = alloc->on_host ? WEIR_ENTRY_ON_HOST : alloc->device,
+                                    .bytes = alloc->bytes,
+                                    .handle_types = alloc->handle_types};
 
     if (alloc->published) {
         return CUDA_SUCCESS;
     }
-    WEIR_TRY(weir_ipc_memory_publish(tenant, alloc->memory, &entry, &alloc->charged));
+    WEIR_TRY(weir_ipc_memory_publish(tenant, alloc->memory, alloc->file, &entry, &alloc->charged));
     memcpy(alloc->key, entry.key, sizeof alloc->key);
     alloc->published = true;
     return CUDA_SUCCESS;

@@ -14,12 +14,15 @@ _Static_assert(sizeof(CUipcEventHandle) == WEIR_ENTRY_VALUE_BYTES, "an entry has
 /* ---------------------------------------------------------------- memory */
 
 static CUresult publish_fd(struct weir_tenant *tenant, CUmemGenericAllocationHandle memory,
-                           const struct weir_link_entry *entry)
+                           int file, const struct weir_link_entry *entry)
 {
     const struct weir_platform *platform = weir_worker_platform(tenant->worker);
     CUresult result;
     int fd;
 
+    if (entry->device == WEIR_ENTRY_ON_HOST) {
+        return weir_directory_publish(tenant, entry, file);
+    }
     if (!platform->posix_fds) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
@@ -30,8 +33,16 @@ static CUresult publish_fd(struct weir_tenant *tenant, CUmemGenericAllocationHan
     return result;
 }
 
+/* Does the supervisor take the charge of this item over with the entry? */
+static bool is_passed_on(enum weir_account_item item, const struct weir_link_entry *entry)
+{
+    return entry->device == WEIR_ENTRY_ON_HOST ? item == WEIR_ACCOUNT_PINNED_MEMORY
+                                               : weir_account_is_device_memory(item);
+}
+
 CUresult weir_ipc_memory_publish(struct weir_tenant *tenant, CUmemGenericAllocationHandle memory,
-                                 struct weir_link_entry *entry, struct weir_amounts *charged)
+                                 int file, struct weir_link_entry *entry,
+                                 struct weir_amounts *charged)
 {
     CUresult result;
 
@@ -39,11 +50,11 @@ CUresult weir_ipc_memory_publish(struct weir_tenant *tenant, CUmemGenericAllocat
     if (!weir_directory_new_key(entry->key)) {
         return CUDA_ERROR_OPERATING_SYSTEM;
     }
-    result = publish_fd(tenant, memory, entry);
+    result = publish_fd(tenant, memory, file, entry);
     /* The worker is ending if no answer comes; then the supervisor settles its charges. */
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEVICE_UNAVAILABLE) {
         for (int i = 0; i < WEIR_ACCOUNT_COUNT; i++) {
-            if (weir_account_is_device_memory((enum weir_account_item)i)) {
+            if (is_passed_on((enum weir_account_item)i, entry)) {
                 weir_account_passed_on(&tenant->account, (enum weir_account_item)i, charged->of[i]);
                 charged->of[i] = 0;
             }
@@ -62,7 +73,7 @@ static void name_memory(struct weir_link_entry *entry)
 }
 
 CUresult weir_ipc_memory_import(struct weir_tenant *tenant, struct weir_link_entry *entry,
-                                CUmemGenericAllocationHandle *ret_memory)
+                                CUmemGenericAllocationHandle *ret_memory, int *ret_file)
 {
     const struct weir_platform *platform = weir_worker_platform(tenant->worker);
     CUresult result = CUDA_ERROR_INVALID_VALUE;
@@ -70,6 +81,10 @@ CUresult weir_ipc_memory_import(struct weir_tenant *tenant, struct weir_link_ent
 
     WEIR_TRY(weir_directory_find(tenant, entry, &fd));
     name_memory(entry);
+    if (entry->device == WEIR_ENTRY_ON_HOST && ret_file) {
+        *ret_file = fd;
+        return CUDA_SUCCESS;
+    }
     if (entry->device < platform->n_devices) {
         result = weir_worker_device_open(tenant->worker, entry->device);
         result = result == CUDA_SUCCESS ? platform->driver.cuMemImportFromShareableHandle(

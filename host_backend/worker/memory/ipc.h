@@ -25,25 +25,30 @@ _Static_assert(sizeof(struct weir_ipc_handle) == CU_IPC_HANDLE_SIZE, "as CUDA's 
 /**
  * Publish memory that the tenant has charged.
  *
+ * @param memory   of a device.
+ * @param file     of memory of the host, where entry->device is WEIR_ENTRY_ON_HOST; borrowed.
  * @param entry    has device, bytes and handle_types; kind and key are filled in.
- * @param charged  loses the device memory: the supervisor gives that back in the end.
+ * @param charged  loses the memory: the supervisor gives that back in the end.
  * @return as weir_directory_publish(), or an error of the driver
  * @thread a session's; one at a time for the same memory
  */
 CUresult weir_ipc_memory_publish(struct weir_tenant *tenant, CUmemGenericAllocationHandle memory,
-                                 struct weir_link_entry *entry, struct weir_amounts *charged);
+                                 int file, struct weir_link_entry *entry,
+                                 struct weir_amounts *charged);
 
 /**
  * Get memory of another worker. weir_directory_withdraw() gives it up.
  *
  * @param entry       kind (of memory, or of a descriptor for it) and key; the rest, and kind and
  *                    key of the memory, are filled in.
- * @param ret_memory  gives it.
+ * @param ret_memory  gives it; unchanged for memory of the host.
+ * @param ret_file    gives the file of memory of the host, for the caller to close; NULL: only
+ *                    memory of a device will do.
  * @return as weir_directory_find(), or an error of the driver
  * @thread a session's
  */
 CUresult weir_ipc_memory_import(struct weir_tenant *tenant, struct weir_link_entry *entry,
-                                CUmemGenericAllocationHandle *ret_memory);
+                                CUmemGenericAllocationHandle *ret_memory, int *ret_file);
 
 /* An event that several sessions of a tenant may share. */
 struct weir_ipc_event {

@@ -97,7 +97,7 @@ void weir_session_memory_reach(struct weir_session *session, uint32_t device)
     for (size_t i = 0; i < vmm->n_maps; i++) {
         const struct weir_session_vmm_map *map = &vmm->maps[i];
 
-        if (map->access != CU_MEM_ACCESS_FLAGS_PROT_NONE) {
+        if (map->access != CU_MEM_ACCESS_FLAGS_PROT_NONE && !map->alloc->on_host) {
             weir_memory_reach(session->worker, map->alloc->device, 1u << device, map->base,
                               map->bytes, (CUmemAccess_flags)map->access);
         }

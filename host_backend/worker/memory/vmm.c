@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "host_backend/worker/device/device.h"
+#include "host_backend/worker/device/put_off.h"
 #include "host_backend/worker/device/streams.h"
 #include "host_backend/worker/memory/chunk.h"
 #include "host_backend/worker/memory/holdings.h"
@@ -21,17 +22,22 @@
 #include "proto/wire/export.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define TENANT_SHARE  4 /* a tenant may reserve at most 1/TENANT_SHARE of the area */
 #define RESERVE_TRIES 6
 /* The least distance of the next try when the driver uses the addresses of a place. */
 #define STEP_BYTES (UINT64_C(64) << 30)
+/* softgpu gives addresses up when the work that there is has ended: wait for up to a second. */
+#define HOLD_TRIES    100
+#define HOLD_PAUSE_US 10000
 /* Driver 580 rounds the address of a reservation up to a multiple of this (H200, 2026-11-21). */
 #define PLACE_BYTES (UINT64_C(32) << 20)
 
 /* ---------------------------------------------------------------- memory */
 
-static void count(const struct weir_vmm_alloc *alloc)
+void weir_vmm_alloc_count(const struct weir_vmm_alloc *alloc)
 {
     struct weir_worker_counts *counts = &alloc->tenant->worker->counts;
 
@@ -70,7 +76,7 @@ CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, ui
         free(alloc);
         return result;
     }
-    count(alloc);
+    weir_vmm_alloc_count(alloc);
     *ret_alloc = alloc;
     return CUDA_SUCCESS;
 }
@@ -79,15 +85,24 @@ CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, ui
 static CUresult import_memory(struct weir_vmm_alloc *alloc, const uint8_t token[16])
 {
     struct weir_link_entry entry = {.kind = WEIR_ENTRY_DESCRIPTOR};
+    CUresult result;
+    int fd;
 
     memcpy(entry.key, token, WEIR_EXPORT_TOKEN_BYTES);
-    WEIR_TRY(weir_ipc_memory_import(alloc->tenant, &entry, &alloc->memory));
+    WEIR_TRY(weir_ipc_memory_import(alloc->tenant, &entry, &alloc->memory, &fd));
     alloc->bytes = alloc->cleared_bytes = entry.bytes;
     alloc->handle_types = entry.handle_types;
-    alloc->device = entry.device;
     alloc->published = true;
     memcpy(alloc->key, entry.key, sizeof alloc->key);
-    return CUDA_SUCCESS;
+    if (entry.device != WEIR_ENTRY_ON_HOST) {
+        alloc->device = entry.device;
+        return CUDA_SUCCESS;
+    }
+    result = weir_vmm_host_adopt(alloc, fd);
+    if (result != CUDA_SUCCESS) {
+        weir_directory_withdraw(alloc->tenant, WEIR_ENTRY_MEMORY, alloc->key);
+    }
+    return result;
 }
 
 CUresult weir_vmm_alloc_import(struct weir_tenant *tenant, const uint8_t token[16],
@@ -109,7 +124,7 @@ CUresult weir_vmm_alloc_import(struct weir_tenant *tenant, const uint8_t token[1
         free(alloc);
         return result;
     }
-    count(alloc);
+    weir_vmm_alloc_count(alloc);
     *ret_alloc = alloc;
     return CUDA_SUCCESS;
 }
@@ -118,6 +133,9 @@ void weir_vmm_alloc_unback(struct weir_vmm_alloc *alloc)
 {
     struct weir_worker *w = alloc->tenant->worker;
 
+    if (alloc->on_host) {
+        close(alloc->file);
+    }
     if (alloc->memory == 0) {
         return;
     }
@@ -197,7 +215,9 @@ void weir_vmm_handle_drop(struct weir_session *session, struct weir_host_vmm_han
     if (!handle->alloc) {
         return;
     }
-    if (!handle->imported) {
+    if (!handle->imported && handle->alloc->on_host) {
+        weir_session_unpins(session, handle->alloc->bytes);
+    } else if (!handle->imported) {
         weir_session_let_go(session, handle->alloc->device, handle->alloc->bytes);
     }
     weir_vmm_alloc_put(handle->alloc);
@@ -269,6 +289,37 @@ static CUresult take_area(struct weir_session *s, uint64_t hint, uint64_t alignm
     return status == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* The driver's reservation; as WISH_BYTES in guest_lib/vmm_space.c. */
+static uint64_t driver_bytes(const struct weir_vmm_space *space)
+{
+    return (space->bytes + PLACE_BYTES - 1) & ~(PLACE_BYTES - 1);
+}
+
+/* Get the addresses of a space: from the driver, which may give others, or from the system. */
+static CUresult get_addresses(const struct weir_session *s, const struct weir_vmm_space *space,
+                              CUdeviceptr *ret_got)
+{
+    if (space->held) {
+        *ret_got = weir_vmm_host_hold(space->base, space->bytes) ? space->base : 0;
+        return CUDA_SUCCESS;
+    }
+    WEIR_TRY(s->driver->cuMemAddressReserve(ret_got, driver_bytes(space),
+                                            s->platform->granularity_bytes, space->base, 0));
+    if (*ret_got != space->base) {
+        (void)s->driver->cuMemAddressFree(*ret_got, driver_bytes(space));
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult free_addresses(const struct weir_session *s, const struct weir_vmm_space *space)
+{
+    if (space->held) {
+        munmap((void *)(uintptr_t)space->base, space->bytes);
+        return CUDA_SUCCESS;
+    }
+    return s->driver->cuMemAddressFree(space->base, driver_bytes(space));
+}
+
 /*
  * Reserve the addresses with the driver. If the driver uses them itself, they are given up for
  * good. They stay charged to the tenant: otherwise a tenant could use up all tenants' addresses by
@@ -278,15 +329,12 @@ static CUresult take_area(struct weir_session *s, uint64_t hint, uint64_t alignm
 static CUresult reserve_area(struct weir_session *s, uint64_t alignment, uint64_t hint,
                              struct weir_vmm_space *space)
 {
-    const struct weir_driver *driver = s->driver;
-
     for (int i = 0; i < RESERVE_TRIES; i++) {
         CUdeviceptr got = 0;
         CUresult result;
 
         WEIR_TRY(take_area(s, hint, alignment, space));
-        result = driver->cuMemAddressReserve(&got, space->bytes, s->platform->granularity_bytes,
-                                             space->base, 0);
+        result = get_addresses(s, space, &got);
         if (result != CUDA_SUCCESS) {
             give_area(s, space);
             return result;
@@ -294,21 +342,20 @@ static CUresult reserve_area(struct weir_session *s, uint64_t alignment, uint64_
         if (got == space->base) {
             return CUDA_SUCCESS;
         }
-        weir_log_warn("vmm: the driver has no room at base=0x%llx bytes=%llu, but at 0x%llx",
+        weir_log_warn("vmm: there is no room at base=0x%llx bytes=%llu, but at 0x%llx",
                       (unsigned long long)space->base, (unsigned long long)space->bytes,
                       (unsigned long long)got);
-        (void)driver->cuMemAddressFree(got, space->bytes);
         hint = space->base + ((space->room > STEP_BYTES ? space->room : STEP_BYTES) << i);
     }
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult weir_session_vmm_reserve(struct weir_session *s, uint64_t bytes, uint64_t alignment,
-                                  uint64_t hint, uint64_t *ret_base)
+                                  uint64_t hint, bool held, uint64_t *ret_base)
 {
     struct weir_worker *w = s->worker;
     uint64_t unit = w->platform.granularity_bytes;
-    struct weir_vmm_space space = {.bytes = bytes};
+    struct weir_vmm_space space = {.bytes = bytes, .held = held};
 
     alignment = alignment > unit ? alignment : unit;
     if (bytes == 0 || bytes % unit != 0 || (alignment & (alignment - 1)) != 0) {
@@ -322,12 +369,18 @@ CUresult weir_session_vmm_reserve(struct weir_session *s, uint64_t bytes, uint64
     space.room = (bytes + alignment - 1) & ~(alignment - 1);
     WEIR_TRY(reserve_area(s, alignment, hint, &space));
     if (weir_vmm_space_add(&s->holdings->vmm, space) != WEIR_OK) {
-        (void)w->platform.driver.cuMemAddressFree(space.base, bytes);
+        (void)free_addresses(s, &space);
         give_area(s, &space);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *ret_base = space.base;
     return CUDA_SUCCESS;
+}
+
+/* Unmap memory of the host at these addresses whose unmapping was put off. */
+static CUresult settle(struct weir_session *s, const struct weir_vmm_space *space)
+{
+    return weir_put_off_holds(s, space->base, space->bytes) ? weir_put_off_settle(s) : CUDA_SUCCESS;
 }
 
 CUresult weir_session_vmm_unreserve(struct weir_session *s, uint64_t base)
@@ -338,7 +391,8 @@ CUresult weir_session_vmm_unreserve(struct weir_session *s, uint64_t base)
     if (weir_vmm_space_remove(&s->holdings->vmm, base, &space) != WEIR_OK) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    result = s->driver->cuMemAddressFree(space.base, space.bytes);
+    result = settle(s, &space);
+    result = result == CUDA_SUCCESS ? free_addresses(s, &space) : result;
     if (result != CUDA_SUCCESS) { /* the driver keeps the addresses, so nobody else may have them */
         weir_log_error("vmm: addresses not freed session=%llu base=0x%llx bytes=%llu result=%d",
                        (unsigned long long)s->id, (unsigned long long)space.base,
@@ -350,6 +404,45 @@ CUresult weir_session_vmm_unreserve(struct weir_session *s, uint64_t base)
 }
 
 /* ---------------------------------------------------------------- mappings */
+
+/* Change who holds the addresses of a reservation, the driver or the worker. Nothing is mapped
+ * there. */
+static CUresult change_holder(const struct weir_session *s, struct weir_vmm_space *space)
+{
+    CUdeviceptr got = 0;
+    CUresult result = free_addresses(s, space);
+
+    WEIR_TRY(result);
+    space->held = !space->held;
+    for (int i = 0; i < HOLD_TRIES && result == CUDA_SUCCESS && got != space->base; i++) {
+        usleep(i != 0 ? HOLD_PAUSE_US : 0);
+        result = get_addresses(s, space, &got);
+    }
+    if (result == CUDA_SUCCESS && got == space->base) {
+        return CUDA_SUCCESS;
+    }
+    space->held = !space->held;
+    (void)get_addresses(s, space, &got);
+    return result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Make the reservation around the range one for this memory. A mapping may not be in it yet. */
+static CUresult prepare_space(struct weir_session *s, uint64_t base, uint64_t bytes,
+                              const struct weir_vmm_alloc *alloc)
+{
+    const struct weir_vmm_book *book = &s->holdings->vmm;
+    struct weir_vmm_space *space = weir_vmm_space_of(book, base, bytes);
+
+    if (!space) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_TRY(settle(s, space));
+    if (space->held == alloc->on_host) {
+        return CUDA_SUCCESS;
+    }
+    return weir_vmm_space_is_empty(book, space) ? change_holder(s, space)
+                                                : CUDA_ERROR_NOT_SUPPORTED;
+}
 
 CUresult weir_session_vmm_map(struct weir_session *s, uint64_t base, uint64_t bytes,
                               struct weir_vmm_alloc *alloc)
@@ -363,11 +456,13 @@ CUresult weir_session_vmm_map(struct weir_session *s, uint64_t base, uint64_t by
     if (base % unit != 0 || bytes % unit != 0 || bytes > alloc->bytes) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    WEIR_TRY(prepare_space(s, base, bytes, alloc));
     status = weir_vmm_map_add(&s->holdings->vmm, map);
     if (status != WEIR_OK) {
         return status == WEIR_ERR_INVALID ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
     }
-    result = s->driver->cuMemMap(base, bytes, 0, alloc->memory, 0);
+    result = alloc->on_host ? weir_vmm_host_map(s, base, bytes, alloc)
+                            : s->driver->cuMemMap(base, bytes, 0, alloc->memory, 0);
     if (result != CUDA_SUCCESS) {
         size_t n = weir_vmm_maps_of(&s->holdings->vmm, base, bytes, &first);
 
@@ -387,6 +482,10 @@ static void unmap_all(struct weir_session *s, size_t first, size_t n)
 
         if (map->access != CU_MEM_ACCESS_FLAGS_PROT_NONE) {
             weir_host_range_remove_at(&s->holdings->ranges, map->base, &s->holdings->vmm);
+        }
+        if (map->alloc->on_host) {
+            weir_vmm_host_unmap(s, map->base, map->bytes, map->alloc);
+            continue;
         }
         if (map->alloc->memory != 0 &&
             s->driver->cuMemUnmap(map->base, map->bytes) != CUDA_SUCCESS) {
@@ -433,20 +532,33 @@ static CUresult clear_new(struct weir_session *s, size_t first, size_t n)
     return busy ? weir_memory_cleared(s->driver, busy) : CUDA_SUCCESS;
 }
 
-/* Set access to a range, in one call if all its memory lies on one device. */
+static bool any_on_host(const struct weir_session *s, size_t first, size_t n)
+{
+    for (size_t i = first; i < first + n; i++) {
+        if (s->holdings->vmm.maps[i].alloc->on_host) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Set access to a range, in one call if all its memory lies on one device. Devices reach memory of
+ * the host as long as it is mapped. */
 static CUresult set_access(struct weir_session *s, size_t first, size_t n, uint64_t base,
                            uint64_t bytes, uint32_t flags)
 {
     struct weir_worker *w = s->worker;
 
-    if (w->platform.n_devices == 1) {
+    if (w->platform.n_devices == 1 && !any_on_host(s, first, n)) {
         return weir_memory_access(w, 0, 0, base, bytes, (CUmemAccess_flags)flags);
     }
     for (size_t i = first; i < first + n; i++) {
         const struct weir_session_vmm_map *map = &s->holdings->vmm.maps[i];
 
-        WEIR_TRY(weir_memory_access(w, map->alloc->device, s->devices.used, map->base, map->bytes,
-                                    (CUmemAccess_flags)flags));
+        WEIR_TRY(map->alloc->on_host
+                     ? CUDA_SUCCESS
+                     : weir_memory_access(w, map->alloc->device, s->devices.used, map->base,
+                                          map->bytes, (CUmemAccess_flags)flags));
     }
     return CUDA_SUCCESS;
 }
@@ -504,6 +616,28 @@ CUresult weir_session_vmm_access(struct weir_session *s, uint64_t base, uint64_t
     return CUDA_SUCCESS;
 }
 
+CUresult weir_session_vmm_try_host(struct weir_session *s, struct weir_vmm_alloc *alloc)
+{
+    uint64_t unit = s->platform->granularity_bytes, base;
+    CUresult result;
+
+    if (atomic_load(&s->worker->vmm_area->maps_host_memory)) {
+        return CUDA_SUCCESS;
+    }
+    WEIR_TRY(weir_session_vmm_reserve(s, unit, 0, 0, true, &base));
+    result = weir_session_vmm_map(s, base, unit, alloc);
+    if (result == CUDA_SUCCESS) {
+        result = weir_session_vmm_unmap(s, base, unit);
+        atomic_store(&s->worker->vmm_area->maps_host_memory, true);
+    } else {
+        weir_log_warn("vmm: the driver maps no host memory at reserved addresses, so cuMemCreate "
+                      "refuses it tenant=%s result=%d",
+                      s->tenant->name, (int)result);
+    }
+    (void)weir_session_vmm_unreserve(s, base);
+    return result;
+}
+
 bool weir_session_vmm_make_writable(struct weir_session *s, uint64_t base, uint64_t bytes)
 {
     for (size_t i = 0; i < s->holdings->vmm.n_maps; i++) {
@@ -522,6 +656,7 @@ bool weir_session_vmm_make_writable(struct weir_session *s, uint64_t base, uint6
 void weir_session_vmm_finish(struct weir_session *s)
 {
     unmap_all(s, 0, s->holdings->vmm.n_maps);
+    weir_put_off_finish(s); /* memory of the host may have to be unmapped before */
     while (s->holdings->vmm.n_spaces != 0) {
         (void)weir_session_vmm_unreserve(
             s, s->holdings->vmm.spaces[s->holdings->vmm.n_spaces - 1].base);

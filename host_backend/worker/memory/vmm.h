@@ -24,6 +24,8 @@ struct weir_worker;
 struct weir_vmm_alloc {
     struct weir_tenant *tenant;
     uint64_t id, bytes;
+    bool on_host;           /* memory of the host (vmm_host.c); device and memory mean nothing */
+    int file;               /* of memory of the host; owned */
     uint64_t cleared_bytes; /* cleared from the start on; all before another session sees it */
     struct weir_amounts charged;
     uint32_t handle_types; /* handle types with which the memory may be exported */
@@ -56,6 +58,8 @@ CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, ui
  */
 CUresult weir_vmm_alloc_import(struct weir_tenant *tenant, const uint8_t token[16],
                                struct weir_vmm_alloc **ret_alloc);
+/** Count new memory among the worker's; weir_vmm_alloc_put() subtracts it. */
+void weir_vmm_alloc_count(const struct weir_vmm_alloc *alloc);
 /** Release what only one session has; its mappings are gone. Charge and references stay. */
 void weir_vmm_alloc_unback(struct weir_vmm_alloc *alloc);
 /** Give it memory again, which holds anything. @return CUDA_SUCCESS, as weir_memory_create()
@@ -73,16 +77,35 @@ struct weir_vmm_area *weir_vmm_area_create(void);
 /** No session may be left. Accepts NULL. @thread main */
 void weir_vmm_area_destroy(struct weir_vmm_area *area);
 
-/** Reserve addresses for a session. alignment 0: the granularity. @thread owner */
+/**
+ * Reserve addresses for a session.
+ * @param alignment  0: the granularity.
+ * @param held       they may get memory of the host: the driver reserves them once memory of a
+ *                   device is mapped there.
+ * @thread owner
+ */
 CUresult weir_session_vmm_reserve(struct weir_session *session, uint64_t bytes, uint64_t alignment,
-                                  uint64_t hint, uint64_t *ret_base);
+                                  uint64_t hint, bool held, uint64_t *ret_base);
 CUresult weir_session_vmm_unreserve(struct weir_session *session, uint64_t base);
-/** Map the first bytes of alloc, with a reference of its own. @thread owner */
+/**
+ * Map the first bytes of alloc, with a reference of its own.
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY,
+ *         CUDA_ERROR_NOT_SUPPORTED (memory of the host and of devices in one reservation), the
+ *         driver's
+ * @thread owner
+ */
 CUresult weir_session_vmm_map(struct weir_session *session, uint64_t base, uint64_t bytes,
                               struct weir_vmm_alloc *alloc);
 CUresult weir_session_vmm_unmap(struct weir_session *session, uint64_t base, uint64_t bytes);
 CUresult weir_session_vmm_access(struct weir_session *session, uint64_t base, uint64_t bytes,
                                  uint32_t flags);
+/**
+ * Map a piece of the worker's first memory of the host and unmap it, as guests will. Programs that
+ * are refused at once do without (NCCL); what fails later ends them.
+ * @return CUDA_SUCCESS, as weir_session_vmm_map()
+ * @thread owner
+ */
+CUresult weir_session_vmm_try_host(struct weir_session *session, struct weir_vmm_alloc *alloc);
 /** At the session's end: make all mappings in the range writable. @thread owner */
 bool weir_session_vmm_make_writable(struct weir_session *session, uint64_t base, uint64_t bytes);
 /** At the session's end: undo all mappings and reservations. No work uses them. @thread owner */
@@ -90,6 +113,33 @@ void weir_session_vmm_finish(struct weir_session *session);
 
 /** Drop the reference of a guest's handle. */
 void weir_vmm_handle_drop(struct weir_session *session, struct weir_host_vmm_handle *handle);
+
+/* vmm_host.c */
+
+/**
+ * Make memory of the host with one reference, charged to the session's tenant as pinned memory. The
+ * worker's first one shows whether the driver can map it.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_SUPPORTED
+ * @thread the session's
+ */
+CUresult weir_vmm_host_create(struct weir_session *session, uint64_t bytes, uint32_t handle_types,
+                              struct weir_vmm_alloc **ret_alloc);
+/** Take over the file of memory of the host of another worker. @param fd  taken @return
+ * CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY; on an error fd is closed */
+CUresult weir_vmm_host_adopt(struct weir_vmm_alloc *alloc, int fd);
+/** Hold addresses, so that nothing else of this process lies there. false: something does. */
+bool weir_vmm_host_hold(uint64_t base, uint64_t bytes);
+/** Map memory of the host at addresses that the worker holds, and register it. @return as
+ * weir_session_vmm_map() @thread owner */
+CUresult weir_vmm_host_map(struct weir_session *session, uint64_t base, uint64_t bytes,
+                           const struct weir_vmm_alloc *alloc);
+/**
+ * Undo it, perhaps later (put_off.h); the addresses are held again.
+ * @param alloc  the mapping's reference to it is dropped.
+ * @thread owner
+ */
+void weir_vmm_host_unmap(struct weir_session *session, uint64_t base, uint64_t bytes,
+                         struct weir_vmm_alloc *alloc);
 
 /* export.c */
 

@@ -95,7 +95,7 @@ enum weir_status weir_vmm_space_remove(struct weir_vmm_book *book, uint64_t base
         return WEIR_ERR_NOT_FOUND;
     }
     at--;
-    if (overlaps(book->maps, sizeof *book->maps, book->n_maps, base, book->spaces[at].bytes)) {
+    if (!weir_vmm_space_is_empty(book, &book->spaces[at])) {
         return WEIR_ERR_EXISTS;
     }
     *ret_space = book->spaces[at];
@@ -104,13 +104,20 @@ enum weir_status weir_vmm_space_remove(struct weir_vmm_book *book, uint64_t base
     return WEIR_OK;
 }
 
-static bool in_one_space(const struct weir_vmm_book *book, uint64_t base, uint64_t bytes)
+struct weir_vmm_space *weir_vmm_space_of(const struct weir_vmm_book *book, uint64_t base,
+                                         uint64_t bytes)
 {
     size_t at = upper(book->spaces, sizeof *book->spaces, book->n_spaces, base);
-    const struct weir_vmm_space *space = at > 0 ? &book->spaces[at - 1] : NULL;
+    struct weir_vmm_space *space = at > 0 ? &book->spaces[at - 1] : NULL;
+    bool in =
+        space && base - space->base < space->bytes && bytes <= space->bytes - (base - space->base);
 
-    return space && base - space->base < space->bytes &&
-           bytes <= space->bytes - (base - space->base);
+    return in ? space : NULL;
+}
+
+bool weir_vmm_space_is_empty(const struct weir_vmm_book *book, const struct weir_vmm_space *space)
+{
+    return !overlaps(book->maps, sizeof *book->maps, book->n_maps, space->base, space->bytes);
 }
 
 enum weir_status weir_vmm_map_add(struct weir_vmm_book *book, struct weir_session_vmm_map map)
@@ -118,7 +125,7 @@ enum weir_status weir_vmm_map_add(struct weir_vmm_book *book, struct weir_sessio
     void *array;
 
     if (map.bytes == 0 || map.base + map.bytes < map.base ||
-        !in_one_space(book, map.base, map.bytes) ||
+        !weir_vmm_space_of(book, map.base, map.bytes) ||
         overlaps(book->maps, sizeof map, book->n_maps, map.base, map.bytes)) {
         return WEIR_ERR_INVALID;
     }

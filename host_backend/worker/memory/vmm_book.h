@@ -19,6 +19,7 @@ struct weir_vmm_alloc;
 struct weir_vmm_space {
     uint64_t base, bytes;
     uint64_t room; /* addresses taken from the area: more than bytes for some alignments */
+    bool held;     /* the worker holds the addresses itself, for memory of the host (vmm_host.c) */
 };
 
 struct weir_session_vmm_map {
@@ -46,6 +47,12 @@ enum weir_status weir_vmm_space_add(struct weir_vmm_book *book,
  */
 enum weir_status weir_vmm_space_remove(struct weir_vmm_book *book, uint64_t base,
                                        struct weir_vmm_space *ret_space) WEIR_MUST_CHECK;
+
+/** The reservation that the range lies in; NULL: none. Valid until the book's spaces change. */
+struct weir_vmm_space *weir_vmm_space_of(const struct weir_vmm_book *book, uint64_t base,
+                                         uint64_t bytes);
+/** Is nothing mapped in it? */
+bool weir_vmm_space_is_empty(const struct weir_vmm_book *book, const struct weir_vmm_space *space);
 
 /**
  * Add a mapping; it must lie in one reservation and overlap no other mapping.

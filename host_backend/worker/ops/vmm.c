@@ -33,7 +33,14 @@ static CUresult must(struct weir_session *s, CUresult result, const char *what)
 CUresult weir_host_vmm_reserve(struct weir_session *s, const struct weir_op_vmm_reserve_in *in,
                                struct weir_op_vmm_reserve_out *out)
 {
-    return weir_session_vmm_reserve(s, in->bytes, in->alignment, in->hint, &out->base);
+    return weir_session_vmm_reserve(s, in->bytes, in->alignment, in->hint, false, &out->base);
+}
+
+CUresult weir_host_vmm_reserve_any(struct weir_session *s,
+                                   const struct weir_op_vmm_reserve_any_in *in,
+                                   struct weir_op_vmm_reserve_any_out *out)
+{
+    return weir_session_vmm_reserve(s, in->bytes, in->alignment, in->hint, true, &out->base);
 }
 
 CUresult weir_host_vmm_unreserve(struct weir_session *s, const struct weir_op_vmm_unreserve_in *in,
@@ -57,28 +64,49 @@ static CUresult name_alloc(struct weir_session *s, uint64_t handle, struct weir_
     }
     ((struct weir_host_vmm_handle *)o)->alloc = alloc;
     ((struct weir_host_vmm_handle *)o)->imported = imported;
-    if (!imported) {
+    if (!imported && alloc->on_host) {
+        weir_session_pins(s, alloc->bytes);
+    } else if (!imported) {
         weir_session_hold(s, alloc->device, alloc->bytes);
     }
     return CUDA_SUCCESS;
 }
 
+static CUresult check_create(const struct weir_session *s, uint64_t bytes, uint32_t handle_types)
+{
+    const uint32_t known = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
+    if (bytes == 0 || bytes % s->platform->granularity_bytes != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return (handle_types & ~known) != 0 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+}
+
 CUresult weir_host_vmm_create(struct weir_session *s, const struct weir_op_vmm_create_in *in,
                               struct weir_op_vmm_create_out *out)
 {
-    const uint32_t known = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     struct weir_vmm_alloc *alloc;
     CUdevice device;
 
     (void)out;
     WEIR_TRY(weir_session_device(s, in->device, &device));
-    if (in->bytes == 0 || in->bytes % s->platform->granularity_bytes != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if ((in->handle_types & ~known) != 0) {
+    WEIR_TRY(check_create(s, in->bytes, in->handle_types));
+    WEIR_TRY(weir_vmm_alloc_create(s, (uint32_t)in->device, in->bytes, in->handle_types, &alloc));
+    return name_alloc(s, in->h, alloc, false);
+}
+
+CUresult weir_host_vmm_create_host(struct weir_session *s,
+                                   const struct weir_op_vmm_create_host_in *in,
+                                   struct weir_op_vmm_create_host_out *out)
+{
+    struct weir_vmm_alloc *alloc;
+
+    (void)out;
+    if (!weir_session_passes_fds(s)) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    WEIR_TRY(weir_vmm_alloc_create(s, (uint32_t)in->device, in->bytes, in->handle_types, &alloc));
+    WEIR_TRY(check_create(s, in->bytes, in->handle_types));
+    WEIR_TRY(weir_vmm_host_create(s, in->bytes, in->handle_types, &alloc));
     return name_alloc(s, in->h, alloc, false);
 }
 
@@ -98,9 +126,27 @@ CUresult weir_host_vmm_map(struct weir_session *s, const struct weir_op_vmm_map_
 
     (void)out;
     return must(s,
-                handle ? weir_session_vmm_map(s, in->address, in->bytes, handle->alloc)
-                       : CUDA_ERROR_INVALID_VALUE,
+                handle && !handle->alloc->on_host
+                    ? weir_session_vmm_map(s, in->address, in->bytes, handle->alloc)
+                    : CUDA_ERROR_INVALID_VALUE,
                 "mapping");
+}
+
+CUresult weir_host_vmm_map_host(struct weir_session *s, const struct weir_op_vmm_map_host_in *in,
+                                struct weir_op_vmm_map_host_out *out)
+{
+    const struct weir_host_vmm_handle *handle = find(s, in->h);
+
+    (void)out;
+    if (!handle || !handle->alloc->on_host) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_TRY(weir_session_vmm_map(s, in->address, in->bytes, handle->alloc));
+    if (weir_session_send_fd(s, handle->alloc->file) != WEIR_OK) {
+        (void)weir_session_vmm_unmap(s, in->address, in->bytes);
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_host_vmm_unmap(struct weir_session *s, const struct weir_op_vmm_unmap_in *in,
@@ -145,9 +191,11 @@ CUresult weir_host_vmm_export(struct weir_session *s, const struct weir_op_vmm_e
     if (!handle || (handle->alloc->handle_types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_TRY(weir_session_enter(s, handle->alloc->device));
-    WEIR_TRY(weir_session_work_stream(s, &work));
-    WEIR_TRY(weir_vmm_alloc_clear(handle->alloc, work));
+    if (!handle->alloc->on_host) {
+        WEIR_TRY(weir_session_enter(s, handle->alloc->device));
+        WEIR_TRY(weir_session_work_stream(s, &work));
+        WEIR_TRY(weir_vmm_alloc_clear(handle->alloc, work));
+    }
     return send_export(s, handle->alloc, no_name);
 }
 
@@ -159,7 +207,7 @@ CUresult weir_host_vmm_import(struct weir_session *s, const struct weir_op_vmm_i
     WEIR_TRY(weir_export_find_alloc(s->tenant, in->token, &alloc));
     out->bytes = alloc->bytes;
     out->handle_types = alloc->handle_types;
-    out->device = alloc->device;
+    out->device = alloc->on_host ? WEIR_VMM_HOST : alloc->device;
     return name_alloc(s, in->h, alloc, true);
 }
 

@@ -181,9 +181,6 @@ static void what_is_not_carried_is_refused(void **state)
     CUmemAllocationProp asked = prop;
     size_t granularity;
     int fd;
-    asked.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
-    assert_int_equal(weir_guest_cuMemCreate(&handle, UNIT, &asked, 0), CUDA_ERROR_NOT_SUPPORTED);
-    asked = prop;
     asked.requestedHandleTypes = CU_MEM_HANDLE_TYPE_FABRIC;
     assert_int_equal(weir_guest_cuMemCreate(&handle, UNIT, &asked, 0), CUDA_ERROR_NOT_SUPPORTED);
     assert_int_equal(weir_guest_cuMemGetAllocationGranularity(&granularity, &asked, 0),
@@ -198,6 +195,67 @@ static void what_is_not_carried_is_refused(void **state)
     assert_int_equal(
         weir_guest_cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_FABRIC, 0),
         CUDA_ERROR_NOT_SUPPORTED);
+}
+
+static void memory_of_the_host_is_mapped_in_reservations_of_its_own(void **state)
+{
+    struct tl_host *host = *state;
+    CUmemAllocationProp asked = prop;
+    CUmemAccessDesc here = read_write;
+    CUmemGenericAllocationHandle handle, on_device = create(UNIT);
+    CUdeviceptr slab = reserve(UNIT), at;
+    unsigned long long flags;
+    unsigned type;
+    asked.location.type = here.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
+    OK(weir_guest_cuMemCreate(&handle, UNIT, &asked, 0));
+    assert_int_equal(tl_host_count(host, WEIR_OP_vmm_create_host), 1);
+    at = reserve(UNIT);
+    assert_int_equal(tl_host_count(host, WEIR_OP_vmm_reserve), 1); /* the slab */
+    assert_int_equal(tl_host_count(host, WEIR_OP_vmm_reserve_any), 1);
+    OK(weir_guest_cuMemMap(at, UNIT, 0, handle, 0));
+    assert_int_equal(tl_host_count(host, WEIR_OP_vmm_map_host), 1);
+    OK(weir_guest_cuMemGetAccess(&flags, &here.location, at));
+    assert_int_equal(flags, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    OK(weir_guest_cuMemSetAccess(at, UNIT, &here, 1));
+    OK(weir_guest_cuMemGetAccess(&flags, &here.location, at));
+    assert_int_equal(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    OK(weir_guest_cuMemGetAccess(&flags, &read_write.location, at));
+    assert_int_equal(flags, CU_MEM_ACCESS_FLAGS_PROT_NONE); /* the GPU's is its own */
+    OK(weir_guest_cuMemSetAccess(at, UNIT, &read_write, 1));
+    OK(weir_guest_cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at));
+    assert_int_equal(type, CU_MEMORYTYPE_HOST);
+    OK(weir_guest_cuMemMap(slab, UNIT, 0, on_device, 0));
+    BAD(weir_guest_cuMemSetAccess(slab, UNIT, &here, 1));
+    BAD(weir_guest_cuMemGetAccess(&flags, &here.location, slab));
+}
+
+static void places_of_the_host_are_checked(void **state)
+{
+    static const struct {
+        CUmemLocationType type;
+        int id;
+        bool exportable, good;
+    } places[] = {
+        {CU_MEM_LOCATION_TYPE_HOST_NUMA, 0, true, true},
+        {CU_MEM_LOCATION_TYPE_HOST, 77, false, true},
+        {CU_MEM_LOCATION_TYPE_HOST, 0, true, false},
+        {CU_MEM_LOCATION_TYPE_HOST_NUMA, -1, false, false},
+        {CU_MEM_LOCATION_TYPE_HOST_NUMA, 9999, false, false},
+        {CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, 0, false, false},
+    };
+    CUmemAllocationProp asked = prop;
+    CUmemGenericAllocationHandle handle;
+    size_t granularity;
+    (void)state;
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        CUresult want = places[i].good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        asked.location.type = places[i].type;
+        asked.location.id = places[i].id;
+        asked.requestedHandleTypes =
+            places[i].exportable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0;
+        assert_int_equal(weir_guest_cuMemCreate(&handle, UNIT, &asked, 0), want);
+        assert_int_equal(weir_guest_cuMemGetAllocationGranularity(&granularity, &asked, 0), want);
+    }
 }
 
 static void token_is_read_without_taking_it(void **state)
@@ -236,6 +294,8 @@ int main(void)
         HOST_TEST(copies_span_accessible_mappings_alone),
         HOST_TEST(memory_lives_until_the_last_handle_and_mapping),
         HOST_TEST(what_is_not_carried_is_refused),
+        HOST_TEST(memory_of_the_host_is_mapped_in_reservations_of_its_own),
+        HOST_TEST(places_of_the_host_are_checked),
         cmocka_unit_test(token_is_read_without_taking_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -292,10 +292,83 @@ static void other_servers_and_what_a_program_asks_for(void **state)
     assert_int_equal(weir_mps_connections(&sup, &like), 0);
 }
 
+static void have_tenant(int at, const char *devices, enum weir_isolation isolation)
+{
+    struct weir_sup_tenant *t = &sup.tenants[at];
+
+    t->used = true;
+    t->config.isolation = isolation;
+    snprintf(t->config.devices, sizeof t->config.devices, "%s", devices);
+}
+
+static void lists_with_a_gpu_in_common_share_a_server(void **state)
+{
+    uint32_t domain = 0;
+
+    (void)state;
+    snprintf(sup.mps.of[0].devices, sizeof sup.mps.of[0].devices, "0");
+    sup.mps.of[0].ready = true;
+    have_tenant(0, "0", WEIR_ISOLATION_PROGRAM);
+    have_tenant(1, "0,1", WEIR_ISOLATION_PROGRAM);
+    have_tenant(2, "1,2", WEIR_ISOLATION_STRICT);
+    for (const char *const *list = (const char *const[]){"0", "0,1", "1,0", "1", NULL}; *list;
+         list++) {
+        assert_int_equal(weir_mps_room(&sup, *list, &domain), WEIR_MPS_ROOM);
+        assert_int_equal(domain, 1);
+    }
+    assert_false(weir_mps_lists_meet(&sup, "0", "2")); /* who is under no server joins none */
+    have_tenant(3, "3,2", WEIR_ISOLATION_PROGRAM);
+    assert_false(weir_mps_lists_meet(&sup, "0", "3"));
+    have_tenant(4, "2,1", WEIR_ISOLATION_PROGRAM);
+    assert_true(weir_mps_lists_meet(&sup, "0", "3"));
+    assert_true(weir_mps_lists_meet(&sup, "3", "0"));
+    sup.tenants[4].gone = true;
+    assert_false(weir_mps_lists_meet(&sup, "0", "3"));
+    have_tenant(3, "", WEIR_ISOLATION_PROGRAM); /* the host's list, which is all GPUs */
+    assert_true(weir_mps_lists_meet(&sup, "0", "63"));
+}
+
+static void a_server_has_room_on_each_gpu_by_itself(void **state)
+{
+    uint32_t domain = 0;
+
+    (void)state;
+    snprintf(sup.mps.of[0].devices, sizeof sup.mps.of[0].devices, "0");
+    sup.mps.of[0].ready = true;
+    have_tenant(0, "0,1", WEIR_ISOLATION_PROGRAM);
+    snprintf(sup.workers[READY].devices, sizeof sup.workers[READY].devices, "0");
+    sup.workers[READY].program.connections = 8;
+    for (int i = 0; i < WEIR_MPS_CLIENTS_MAX; i++) {
+        sup.workers[i] = sup.workers[READY];
+    }
+    assert_int_equal(weir_mps_room(&sup, "0", &domain), WEIR_MPS_FULL);
+    assert_int_equal(weir_mps_room(&sup, "0,1", &domain), WEIR_MPS_FULL);
+    assert_int_equal(weir_mps_room(&sup, "1", &domain), WEIR_MPS_ROOM);
+    snprintf(sup.workers[60].devices, sizeof sup.workers[60].devices, "1");
+    sup.workers[60].program.domain = 1;
+    assert_int_equal(weir_mps_connections(&sup, &sup.workers[60]), 8);
+    assert_int_equal(weir_mps_connections(&sup, &sup.workers[0]), 2);
+}
+
+static void sms_are_known_by_list(void **state)
+{
+    const struct weir_link_sms one = {.n = 1, .sms = {132}}, two = {.n = 2, .sms = {132, 78}};
+
+    (void)state;
+    assert_null(weir_mps_sms(&sup, "0"));
+    weir_mps_sms_note(&sup, "0", &one);
+    weir_mps_sms_note(&sup, "0,1", &two);
+    weir_mps_sms_note(&sup, "0,1", &one); /* it is known */
+    assert_int_equal(weir_mps_sms(&sup, "0")->n, 1);
+    assert_int_equal(weir_mps_sms(&sup, "0,1")->sms[1], 78);
+    assert_null(weir_mps_sms(&sup, "1"));
+}
+
 /* Domains in all places, with devices of their own, the last ones in reserve; no daemons. */
 static void have_all_places_taken(int n_reserves)
 {
     snprintf(sup.config.run_dir, sizeof sup.config.run_dir, "/nonexistent");
+    snprintf(sup.mps.of[0].devices, sizeof sup.mps.of[0].devices, "0");
     for (int i = 1; i < WEIR_MPS_MAX; i++) {
         sup.mps.of[i] = (struct weir_sup_mps){.used = true,
                                               .user = &sup.running.user,
@@ -328,15 +401,15 @@ static void one_in_reserve_makes_place_for_other_devices(void **state)
 
     (void)state;
     have_all_places_taken(2);
-    assert_int_equal(weir_mps_room(&sup, "0,1", &domain), WEIR_MPS_NO_ROOM);
+    assert_int_equal(weir_mps_room(&sup, "20,21", &domain), WEIR_MPS_NO_ROOM);
     assert_true(weir_mps_make_place(&sup));
     assert_true(weir_mps_make_place(&sup)); /* once is enough */
     assert_int_equal(n_closing(), 1);
     assert_true(sup.mps.of[WEIR_MPS_MAX - 2].closing);
     weir_mps_tick(&sup, weir_clock_now_ns());
     assert_false(sup.mps.of[WEIR_MPS_MAX - 2].used);
-    assert_int_equal(weir_mps_room(&sup, "0,1", &domain), WEIR_MPS_ROOM_SOON);
-    assert_string_equal(sup.mps.of[WEIR_MPS_MAX - 2].devices, "0,1");
+    assert_int_equal(weir_mps_room(&sup, "20,21", &domain), WEIR_MPS_ROOM_SOON);
+    assert_string_equal(sup.mps.of[WEIR_MPS_MAX - 2].devices, "20,21");
 }
 
 static void one_without_programs_makes_place_and_its_workers_end(void **state)
@@ -396,6 +469,10 @@ int main(void)
         cmocka_unit_test(the_log_names_the_process),
         cmocka_unit_test(other_lines_name_nobody),
         cmocka_unit_test(a_pipe_in_the_place_of_the_log_keeps_nobody_waiting),
+        cmocka_unit_test_setup_teardown(lists_with_a_gpu_in_common_share_a_server, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_server_has_room_on_each_gpu_by_itself, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(sms_are_known_by_list, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_server_that_takes_no_client_is_replaced, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(one_that_takes_others_may_take_long, set_up, tear_down),

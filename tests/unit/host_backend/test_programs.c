@@ -1,6 +1,7 @@
 /* host_backend/supervisor/workers/programs.c: which workers end for whom. The rest: tests/e2e. */
 #include "programs_fixture.h"
 
+#include "host_backend/supervisor/domains/mps.h"
 #include "keeper_fixture.h"
 
 static bool was_stopped(int worker)
@@ -193,7 +194,7 @@ static void a_spare_of_no_use_ends(void **state)
     sup.tenants[0].config.sm_limit_pct = 50;
     weir_sup_programs_tick(&sup, now_ns);
     assert_false(was_stopped(SPARE)); /* it has not told how many SMs there are */
-    sup.mps.of[0].sms = (struct weir_link_sms){.n = 1, .sms = {8}};
+    weir_mps_sms_note(&sup, "", &(struct weir_link_sms){.n = 1, .sms = {8}});
     sup.tenants[0].config.sm_limit_pct = 100;
     weir_sup_programs_tick(&sup, now_ns);
     assert_false(was_stopped(SPARE));

@@ -11,7 +11,7 @@
 
 static struct weir_vmm_space space(unsigned at, unsigned n)
 {
-    return (struct weir_vmm_space){BASE + at * UNIT, n * UNIT, n * UNIT};
+    return (struct weir_vmm_space){.base = BASE + at * UNIT, .bytes = n * UNIT, .room = n * UNIT};
 }
 
 static struct weir_session_vmm_map map(unsigned at, unsigned n)

@@ -1,0 +1,183 @@
+/*
+ * Memory of the host that guests make with cuMemCreate. It is a sealed file of zeroes, which worker
+ * and guest map at the address that the guest has reserved; the worker registers it with the
+ * driver, so the GPU reaches it at that address, too. The driver may have no reservation there, so
+ * the worker holds such addresses itself.
+ */
+#include "host_backend/worker/memory/vmm.h"
+
+#include "base/log.h"
+#include "base/memfd.h"
+#include "host_backend/worker/device/device_idle.h"
+#include "host_backend/worker/device/put_off.h"
+#include "host_backend/worker/memory/tenant_window.h"
+#include "host_backend/worker/state/session.h"
+#include "host_backend/worker/state/tenant.h"
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const struct weir_amounts file_cost = {.of = {[WEIR_ACCOUNT_DESCRIPTORS] = 1}};
+/* A mapping splits the one that it replaces, so it counts as two. */
+static const struct weir_amounts map_cost = {.of = {[WEIR_ACCOUNT_MAPPINGS] = 2}};
+
+bool weir_vmm_host_hold(uint64_t base, uint64_t bytes)
+{
+    void *want = (void *)(uintptr_t)base;
+    void *got = mmap(want, bytes, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+
+    if (got != MAP_FAILED && got != want) { /* a kernel before 4.17 */
+        munmap(got, bytes);
+    }
+    return got == want;
+}
+
+/* Register what is mapped there, so that the GPU reaches it at the same address. */
+static CUresult pin(const struct weir_session *s, uint64_t base, uint64_t bytes)
+{
+    void *at = (void *)(uintptr_t)base;
+    CUdeviceptr device = 0;
+    CUresult result;
+
+    WEIR_TRY(s->driver->cuMemHostRegister_v2(
+        at, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
+    result = s->driver->cuMemHostGetDevicePointer_v2(&device, at, 0);
+    if (result == CUDA_SUCCESS && device != base) {
+        result = CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (result != CUDA_SUCCESS) {
+        (void)s->driver->cuMemHostUnregister(at);
+    }
+    return result;
+}
+
+CUresult weir_vmm_host_map(struct weir_session *session, uint64_t base, uint64_t bytes,
+                           const struct weir_vmm_alloc *alloc)
+{
+    void *at = (void *)(uintptr_t)base;
+    CUresult result;
+
+    WEIR_TRY(weir_tenant_charge(session->tenant, &map_cost));
+    result = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, alloc->file, 0) == at
+                 ? pin(session, base, bytes)
+                 : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result != CUDA_SUCCESS) {
+        (void)weir_window_reclaim(base, bytes);
+        weir_account_release_all(&session->tenant->account, &map_cost);
+    }
+    return result;
+}
+
+/* A mapping that is not in the book any more. */
+struct unmapping {
+    uint64_t base, bytes;
+    struct weir_vmm_alloc *alloc; /* a reference */
+};
+
+/* The device is idle. */
+static void unmap(struct weir_session *s, void *what)
+{
+    struct unmapping *u = what;
+
+    if (s->driver->cuMemHostUnregister((void *)(uintptr_t)u->base) != CUDA_SUCCESS) {
+        weir_log_error("vmm: host memory not unregistered session=%llu base=0x%llx",
+                       (unsigned long long)s->id, (unsigned long long)u->base);
+    }
+    (void)weir_window_reclaim(u->base, u->bytes);
+    weir_account_release_all(&s->tenant->account, &map_cost);
+    weir_vmm_alloc_put(u->alloc);
+    free(u);
+}
+
+void weir_vmm_host_unmap(struct weir_session *session, uint64_t base, uint64_t bytes,
+                         struct weir_vmm_alloc *alloc)
+{
+    struct unmapping *u = malloc(sizeof *u);
+    uint32_t idle;
+
+    if (!u) { /* what stays mapped keeps its memory */
+        weir_log_error("vmm: no memory to unmap base=0x%llx", (unsigned long long)base);
+        return;
+    }
+    *u = (struct unmapping){base, bytes, alloc};
+    if (weir_put_off_begin(session, &idle) == CUDA_SUCCESS) {
+        unmap(session, u);
+        weir_device_idle_end(session->worker, idle);
+    } else {
+        weir_put_off(session, unmap, u, base, bytes);
+    }
+}
+
+static CUresult make(struct weir_session *session, struct weir_vmm_alloc *alloc)
+{
+    CUresult result;
+
+    alloc->file = weir_memfd_sealed("weir-host", alloc->bytes);
+    if (alloc->file < 0) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    result = weir_session_vmm_try_host(session, alloc);
+    if (result != CUDA_SUCCESS) {
+        close(alloc->file);
+    }
+    return result;
+}
+
+CUresult weir_vmm_host_create(struct weir_session *session, uint64_t bytes, uint32_t handle_types,
+                              struct weir_vmm_alloc **ret_alloc)
+{
+    struct weir_tenant *tenant = session->tenant;
+    const struct weir_amounts cost = {
+        .of = {[WEIR_ACCOUNT_PINNED_MEMORY] = bytes, [WEIR_ACCOUNT_DESCRIPTORS] = 1}};
+    struct weir_vmm_alloc *alloc;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+    WEIR_TRY(weir_session_charge_all(session, session->device, &cost));
+    alloc = calloc(1, sizeof *alloc);
+    if (alloc) {
+        *alloc = (struct weir_vmm_alloc){.tenant = tenant,
+                                         .bytes = bytes,
+                                         .cleared_bytes = bytes,
+                                         .charged = cost,
+                                         .handle_types = handle_types,
+                                         .on_host = true,
+                                         .refs = 1};
+        result = make(session, alloc);
+    }
+    if (result != CUDA_SUCCESS) {
+        weir_account_release_all(&tenant->account, &cost);
+        free(alloc);
+        return result;
+    }
+    weir_vmm_alloc_count(alloc);
+    *ret_alloc = alloc;
+    return CUDA_SUCCESS;
+}
+
+/* A worker that a guest controls may have published it: it must be what it says, for good. */
+static bool is_sound(int fd, uint64_t bytes)
+{
+    int seals = fcntl(fd, F_GET_SEALS);
+    struct stat info;
+
+    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(fd, &info) == 0 &&
+           (uint64_t)info.st_size == bytes;
+}
+
+CUresult weir_vmm_host_adopt(struct weir_vmm_alloc *alloc, int fd)
+{
+    CUresult result = is_sound(fd, alloc->bytes) ? weir_tenant_charge(alloc->tenant, &file_cost)
+                                                 : CUDA_ERROR_INVALID_VALUE;
+
+    if (result != CUDA_SUCCESS) {
+        close(fd);
+        return result;
+    }
+    alloc->charged.of[WEIR_ACCOUNT_DESCRIPTORS] += 1;
+    alloc->on_host = true;
+    alloc->file = fd;
+    return CUDA_SUCCESS;
+}
