@@ -435,6 +435,17 @@ static CUresult table_take(struct weir_profile_taken *ret_taken)
     return result;
 }
 
+static void table_kernel(uint64_t function, char *name, size_t bytes,
+                         struct weir_profile_work *work)
+{
+    weir_functions_keep(true);
+    describe_kernel((const void *)(uintptr_t)function, work);
+    (void)snprintf(name, bytes, "%s", work->kernel ? work->kernel : "");
+    weir_functions_keep(false);
+    work->kernel = name;
+    weir_calls_leave(&weir_calls_thread); /* this is no export, which would leave by itself */
+}
+
 static uint32_t table_context_number(CUcontext context)
 {
     const struct weir_guest_ctx *ctx = NULL;
@@ -476,6 +487,7 @@ bool weir_guest_profile_table(const CUuuid *id, const void **ret_table)
                                                     .version = WEIR_PROFILE_TABLE_VERSION,
                                                     .watch = table_watch,
                                                     .take = table_take,
+                                                    .kernel = table_kernel,
                                                     .context_number = table_context_number,
                                                     .stream_number = table_stream_number,
                                                     .device_of = table_device_of};

@@ -24,7 +24,7 @@
         0x0e, 0x52, 0xc8, 0x3f, 0x71, 0x9a, 0x4d, 0x06, 0xb3, 0x14, 0xe9, 0x2d, 0x58, 0xa7, 0x60,  \
             0x1c                                                                                   \
     }
-#define WEIR_PROFILE_TABLE_VERSION 1u
+#define WEIR_PROFILE_TABLE_VERSION 2u
 
 #define WEIR_PROFILE_SYMBOLS 1024u
 
@@ -121,6 +121,9 @@ struct weir_profile_table {
     /* Take the records of work that has ended, each once. Waits until the host has taken up all
      * earlier work. An error: there is no session, or the host is of a release without records. */
     CUresult (*take)(struct weir_profile_taken *ret_taken);
+    /* Tell the kernel of a graph's node by the function in its record: fills in kernel, which is
+     * name then, static_shared_bytes, local_bytes and registers. "": it was unloaded. */
+    void (*kernel)(uint64_t function, char *name, size_t bytes, struct weir_profile_work *work);
     /* Numbers of a context (NULL: the current one) and of a stream; 0: there is none such. */
     uint32_t (*context_number)(CUcontext context);
     uint32_t (*stream_number)(CUcontext context, CUstream stream);

@@ -1,7 +1,8 @@
 /*
  * A program that uses CUPTI as Kineto does, through the libcupti.so.13 that the loader finds.
  *
- *     e2e_cupti rows       kernels, copies, a fill, a graph: counts, order, names, correlation
+ *     e2e_cupti rows       kernels, copies, a fill: counts, order, names, correlation
+ *     e2e_cupti graph      the same of graphs
  *     e2e_cupti many N     N launches: all are recorded; without buffers they are said to be
  * dropped e2e_cupti callbacks  entries and exits of calls, with their arguments e2e_cupti twice
  * records of the second time alone; nothing while it is off e2e_cupti tenant N   prints "ready",
@@ -21,6 +22,7 @@
 #define WORDS        5000u
 #define CUSTOM0      3
 #define SLACK        200000 /* ticks: 100 us, twice as far as an anchor may be off (profile.c) */
+#define STEP         2000   /* ticks: 1 us, by which times may step where the clock is corrected */
 #define LAUNCH_ID    307    /* CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel */
 
 static CUptiResult (*enable)(CUpti_ActivityKind);
@@ -104,7 +106,8 @@ static void keep(const CUpti_Activity *record)
     if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
         const CUpti_ActivityKernel10 *kernel = at;
         rows.in_order = rows.in_order && kernel->start < kernel->end &&
-                        kernel->start >= rows.last_end && kernel->correlationId > rows.last_id;
+                        kernel->start + STEP >= rows.last_end &&
+                        kernel->correlationId + (kernel->graphNodeId != 0) > rows.last_id;
         rows.last_end = kernel->end;
         rows.last_id = kernel->correlationId;
         rows.kernel[n % KERNELS_KEPT] = *kernel;
@@ -245,28 +248,192 @@ static void scenario_rows(void)
     check_int(n_requested, n_completed, "each buffer comes back");
 }
 
-static void scenario_graph(void)
+/* ---------------------------------------------------------------- graphs */
+
+#define GRAPH_LAUNCHES 5
+#define CHAIN          400u
+#define CHAIN_LAUNCHES 100u /* the host keeps 131,072 nodes that have not been taken */
+
+static CUevent forked, joined;
+
+/* Two kernels, two branches of a kernel and of a copy, and a fill behind both. */
+static void diamond(CUstream stream, CUstream side, void *pinned)
 {
-    CUstream stream;
+    launch(WORDS, stream);
+    launch(1, stream);
+    DRV(cu.EventRecord(forked, stream));
+    DRV(cu.StreamWaitEvent(side, forked, 0));
+    launch(200, side);
+    DRV(CU(MemcpyDtoHAsync_v2)(pinned, memory, 4000, stream));
+    DRV(cu.EventRecord(joined, side));
+    DRV(cu.StreamWaitEvent(stream, joined, 0));
+    DRV(CU(MemsetD32Async)(memory, 7, 100, stream));
+}
+
+static CUgraphExec captured_diamond(CUstream stream, CUstream side, void *pinned)
+{
     CUgraph graph;
     CUgraphExec exec;
-    DRV(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    record(true);
     DRV(cu.StreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    launch(WORDS, stream);
-    launch(WORDS, stream);
+    diamond(stream, side, pinned);
     DRV(cu.StreamEndCapture(stream, &graph));
     DRV(cu.GraphInstantiateWithFlags(&exec, graph, 0));
-    for (int i = 0; i < 3; i++) {
-        DRV(cu.GraphLaunch(exec, stream));
-    }
-    DRV(cu.StreamSynchronize(stream));
+    DRV(cu.GraphDestroy(graph)); /* as PyTorch does */
+    return exec;
+}
+
+static void record_end(void)
+{
+    DRV(cu.CtxSynchronize());
     record(false);
     check_int(flush_all(0), CUPTI_SUCCESS, "flush");
-    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL], 3, "a row for each launch");
+}
+
+static void check_diamonds(uint32_t n)
+{
+    uint32_t blocks = 0;
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL], 3 * n, "kernels");
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_MEMCPY], n, "copies");
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_MEMSET], n, "fills");
+    for (uint32_t i = 0; i < 3 * n; i++) {
+        const CUpti_ActivityKernel10 *kernel = &rows.kernel[i];
+        blocks += (uint32_t)kernel->gridX;
+        check_true(kernel->name && strcmp(kernel->name, "mix") == 0, "the kernel's name");
+        check_int(kernel->blockX, 128, "its blocks");
+        check_true(kernel->start <= kernel->end, "its times");
+        check_true(kernel->correlationId == rows.kernel[i - i % 3].correlationId, "its launch");
+        check_int(kernel->streamId, rows.kernel[0].streamId, "its stream");
+    }
+    check_int(blocks, n * ((WORDS + 127) / 128 + 1 + 2), "the kernels' grids");
+    check_int((long long)rows.copy[0].bytes, 4000, "bytes of the copy");
+    check_int(rows.copy[0].copyKind, CUPTI_ACTIVITY_MEMCPY_KIND_DTOH, "from the device");
+    check_int((long long)rows.fill.bytes, 400, "bytes of the fill");
+    check_int(rows.fill.value, 7, "its value");
+}
+
+/* Branches run side by side, and nothing starts before what it depends on has ended. */
+static void check_order(void)
+{
+    for (uint32_t i = 0; i < GRAPH_LAUNCHES; i++) {
+        const CUpti_ActivityKernel10 *kernel = &rows.kernel[3 * i];
+        check_true(kernel[0].end <= kernel[1].start, "the second kernel follows the first");
+        check_true(kernel[1].end <= kernel[2].start, "the branch follows both");
+        check_true(kernel[1].end <= rows.copy[i].start, "so does the other branch");
+        check_true(i == 0 || kernel[-1].end <= kernel[0].start, "launches follow each other");
+        check_true(kernel[0].graphId != 0 && kernel[0].graphId == rows.copy[i].graphId,
+                   "its graph");
+        check_true(kernel[0].graphNodeId != kernel[1].graphNodeId &&
+                       kernel[1].graphNodeId != kernel[2].graphNodeId && kernel[0].graphNodeId != 0,
+                   "nodes have ids");
+        check_true(kernel[0].graphNodeId == rows.kernel[0].graphNodeId, "the same in each launch");
+    }
+    check_true(rows.fill.start >= rows.copy[GRAPH_LAUNCHES - 1].end, "the fill follows the copy");
+    check_true(rows.fill.start >= rows.kernel[3 * GRAPH_LAUNCHES - 1].end, "and the branch");
+}
+
+/* Without a record of what an update made of the graph, it is one row. */
+static void check_updates(CUgraphExec exec, CUstream stream, CUstream side, void *pinned)
+{
+    CUgraph graph;
+    CUgraphExecUpdateResultInfo info;
+    DRV(cu.StreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    diamond(stream, side, pinned);
+    DRV(cu.StreamEndCapture(stream, &graph));
+    DRV(CU(GraphExecUpdate_v2)(exec, graph, &info));
+    record(true);
+    DRV(cu.GraphLaunch(exec, stream));
+    record_end();
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL], 1, "a row for the whole");
     check_true(rows.kernel[0].name && strcmp(rows.kernel[0].name, "CUDA graph") == 0, "its name");
-    check_true(rows.kernel[0].graphId != 0, "its graph");
-    check_true(rows.in_order, "graphs are in order");
+    check_true(rows.kernel[0].graphId != 0 && rows.kernel[0].graphNodeId == 0, "its graph");
+    record(true);
+    DRV(CU(GraphExecUpdate_v2)(exec, graph, &info));
+    DRV(cu.GraphLaunch(exec, stream));
+    DRV(CU(GraphExecUpdate_v2)(exec, graph, &info));
+    DRV(cu.GraphLaunch(exec, stream));
+    record_end();
+    check_diamonds(2);
+    DRV(cu.GraphDestroy(graph));
+}
+
+static void scenario_graph(void)
+{
+    CUstream stream, side, third;
+    CUgraphExec exec;
+    void *pinned;
+    uint32_t first;
+    DRV(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    DRV(cu.StreamCreate(&side, CU_STREAM_NON_BLOCKING));
+    DRV(cu.StreamCreate(&third, CU_STREAM_NON_BLOCKING));
+    DRV(cu.EventCreate(&forked, CU_EVENT_DISABLE_TIMING));
+    DRV(cu.EventCreate(&joined, CU_EVENT_DISABLE_TIMING));
+    DRV(CU(MemAllocHost_v2)(&pinned, WORDS * sizeof(uint32_t)));
+    exec = captured_diamond(stream, side, pinned);
+    DRV(cu.GraphLaunch(exec, stream)); /* before anybody records */
+    record(true);
+    for (int i = 0; i < GRAPH_LAUNCHES; i++) { /* nobody waits in between */
+        DRV(cu.GraphLaunch(exec, stream));
+    }
+    record_end();
+    check_diamonds(GRAPH_LAUNCHES);
+    check_order();
+    record(true);
+    for (int i = 0; i < 3; i++) {
+        DRV(cu.GraphLaunch(exec, i % 2 ? third : stream));
+        DRV(cu.CtxSynchronize());
+    }
+    record_end();
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL], 9, "in several streams");
+    check_updates(exec, stream, side, pinned);
+    memset(pinned, 0, WORDS * sizeof(uint32_t));
+    DRV(cu.MemsetD32_v2(memory, 3, WORDS));
+    record(true);
+    DRV(cu.GraphLaunch(exec, stream));
+    DRV(cu.GraphExecDestroy(exec)); /* while it runs */
+    record_end();
+    check_diamonds(1);
+    DRV(cu.MemcpyDtoH_v2(&first, memory, sizeof first));
+    check_int(first, 7, "what the graph's last node wrote");
+    check_int(*(const uint32_t *)pinned, 3, "what it copied before");
+}
+
+/* Far more nodes than one reply can have. */
+static void scenario_chain(void)
+{
+    CUstream stream;
+    CUgraph graph, child, whole;
+    CUgraphNode node;
+    CUgraphExec exec;
+    size_t dropped;
+    DRV(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    DRV(cu.StreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    for (uint32_t i = 0; i < CHAIN; i++) {
+        launch(1, stream);
+    }
+    DRV(cu.StreamEndCapture(stream, &graph));
+    DRV(cu.GraphInstantiateWithFlags(&exec, graph, 0));
+    record(true);
+    for (uint32_t i = 0; i < CHAIN_LAUNCHES; i++) {
+        DRV(cu.GraphLaunch(exec, stream));
+    }
+    record_end();
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL], CHAIN * CHAIN_LAUNCHES,
+              "all kernels of a chain");
+    check_true(rows.in_order, "they are in order");
+    check_int(n_dropped(NULL, 0, &dropped), CUPTI_SUCCESS, "dropped");
+    check_int((long long)dropped, 0, "none is dropped");
+    DRV(cu.GraphCreate(&whole, 0));
+    DRV(cu.GraphCreate(&child, 0));
+    DRV(cu.GraphAddChildGraphNode(&node, child, NULL, 0, graph));
+    DRV(cu.GraphAddChildGraphNode(&node, whole, NULL, 0, child));
+    DRV(cu.GraphAddChildGraphNode(&node, whole, &node, 1, graph));
+    DRV(cu.GraphInstantiateWithFlags(&exec, whole, 0));
+    record(true);
+    DRV(cu.GraphLaunch(exec, stream));
+    DRV(cu.GraphLaunch(exec, stream));
+    record_end();
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL], 4 * CHAIN, "of child graphs");
+    check_true(rows.in_order, "they are in order, too");
 }
 
 static void scenario_many(uint32_t n)
@@ -389,7 +556,9 @@ int main(int argc, char **argv)
     begin();
     if (strcmp(what, "rows") == 0) {
         scenario_rows();
+    } else if (strcmp(what, "graph") == 0) {
         scenario_graph();
+        scenario_chain();
     } else if (strcmp(what, "many") == 0) {
         scenario_many(n);
     } else if (strcmp(what, "callbacks") == 0) {
@@ -402,8 +571,9 @@ int main(int argc, char **argv)
         check_int(refused(), CUPTI_ERROR_NOT_SUPPORTED, "counters");
         check_int(enable((CUpti_ActivityKind)30), CUPTI_ERROR_NOT_SUPPORTED, "sampling");
     } else {
-        fprintf(stderr,
-                "usage: e2e_cupti rows | many N | callbacks | twice | tenant N | refused\n");
+        fprintf(
+            stderr,
+            "usage: e2e_cupti rows | graph | many N | callbacks | twice | tenant N | refused\n");
         return 2;
     }
     return driver_end();

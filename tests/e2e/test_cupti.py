@@ -14,6 +14,10 @@ class Cupti(lib.Case):
         host = self.host()
         self.finished(host, "e2e_cupti", "rows")
 
+    def test_rows_of_the_nodes_of_graphs(self):
+        host = self.host()
+        self.finished(host, "e2e_cupti", "graph", limit_s=100)
+
     def test_rows_of_a_program_on_another_machine(self):
         host = self.host(remote=self.remote())
         self.finished(host, "e2e_cupti", "rows", arrangement=lib.TCP)

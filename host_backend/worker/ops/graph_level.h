@@ -35,8 +35,7 @@ CUresult weir_graph_level_read(const struct weir_driver *driver, CUgraph graph,
 /** Free what was read. @thread session */
 void weir_graph_level_finish(struct weir_graph_level *level);
 
-/* The nodes that a node depends on, or those that depend on it. Owned by the caller. Zeroed: none.
- */
+/* The nodes that a node depends on, or those that depend on it. Owned. Zeroed: none. */
 struct weir_graph_neighbours {
     CUgraphNode *nodes, *same; /* same: room for the other end of each edge */
     CUgraphEdgeData *edges;
