@@ -122,6 +122,10 @@ static size_t bytes_of(CUpti_ActivityKind kind)
         return sizeof(CUpti_ActivitySynchronization2);
     case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION:
         return sizeof(CUpti_ActivityExternalCorrelation);
+    case CUPTI_ACTIVITY_KIND_MARKER:
+        return sizeof(CUpti_ActivityMarker2);
+    case CUPTI_ACTIVITY_KIND_MARKER_DATA:
+        return sizeof(CUpti_ActivityMarkerData2);
     default:
         return 0;
     }
@@ -147,6 +151,9 @@ static uint64_t *times_of(void *record, int *ret_n)
         return &((CUpti_ActivityOverhead3 *)record)->start;
     case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION:
         return &((CUpti_ActivitySynchronization2 *)record)->start;
+    case CUPTI_ACTIVITY_KIND_MARKER:
+        *ret_n = 1;
+        return &((CUpti_ActivityMarker2 *)record)->timestamp;
     default:
         *ret_n = 0;
         return NULL;

@@ -87,6 +87,14 @@ static const char *keep_name_locked(const char *name)
     return kept->text;
 }
 
+const char *weir_cupti_keep_name(const char *name)
+{
+    pthread_mutex_lock(&lock);
+    const char *kept = keep_name_locked(name);
+    pthread_mutex_unlock(&lock);
+    return kept;
+}
+
 static struct call **place_locked(uint32_t number)
 {
     struct call **at = &buckets[number % BUCKETS];

@@ -3,6 +3,8 @@
  *
  *     e2e_cupti rows       kernels, copies, a fill: counts, order, names, correlation
  *     e2e_cupti graph      the same of graphs
+ *     e2e_cupti nvtx       markers, as NVTX's headers make them
+ *     e2e_cupti ranges     markers and a kernel, without CUPTI
  *     e2e_cupti many N     N launches: all are recorded; without buffers they are said to be
  * dropped e2e_cupti callbacks  entries and exits of calls, with their arguments e2e_cupti twice
  * records of the second time alone; nothing while it is off e2e_cupti tenant N   prints "ready",
@@ -88,6 +90,11 @@ static struct {
     CUpti_ActivityExternalCorrelation named;
     CUpti_ActivitySynchronization2 waited;
 } rows;
+static struct {
+    CUpti_ActivityMarker2 marker[32];
+    CUpti_ActivityMarkerData2 data[32];
+    uint32_t n_markers, n_data;
+} nvtx;
 static uint32_t n_requested, n_completed;
 static bool gives_buffers = true;
 
@@ -119,6 +126,10 @@ static void keep(const CUpti_Activity *record)
         memcpy(&rows.named, at, sizeof rows.named);
     } else if (record->kind == CUPTI_ACTIVITY_KIND_SYNCHRONIZATION) {
         memcpy(&rows.waited, at, sizeof rows.waited);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_MARKER) {
+        memcpy(&nvtx.marker[nvtx.n_markers++ % 32], at, sizeof nvtx.marker[0]);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_MARKER_DATA) {
+        memcpy(&nvtx.data[nvtx.n_data++ % 32], at, sizeof nvtx.data[0]);
     } else if (record->kind == CUPTI_ACTIVITY_KIND_DRIVER &&
                ((const CUpti_ActivityAPI *)at)->cbid == LAUNCH_ID) {
         memcpy(&rows.launch, at, sizeof rows.launch);
@@ -436,6 +447,156 @@ static void scenario_chain(void)
     check_true(rows.in_order, "they are in order, too");
 }
 
+/* ---------------------------------------------------------------- NVTX */
+
+/* What NVTX's headers compile into a program: functions by numbers, which a tool may replace. */
+typedef void (*any_fn)(void);
+
+static void nothing(void)
+{
+}
+
+static any_fn core[16], core2[16];
+static any_fn *core_table[16], *core2_table[16];
+
+static int table_of(int module, any_fn ***ret_table, unsigned int *ret_size)
+{
+    *ret_table = module == 1 ? core_table : core2_table;
+    *ret_size = 16;
+    return module == 1 || module == 5;
+}
+
+static const void *export_table(uint32_t id)
+{
+    static const struct {
+        size_t bytes;
+        int (*table_of)(int, any_fn ***, unsigned int *);
+    } callbacks = {sizeof callbacks, table_of};
+    return id == 1 ? &callbacks : NULL;
+}
+
+struct attributes {
+    uint16_t version, size;
+    uint32_t category;
+    int32_t color_type;
+    uint32_t color;
+    int32_t payload_type, reserved;
+    uint64_t payload;
+    int32_t message_type;
+    const void *message;
+};
+
+static void nvtx_use(const char *path)
+{
+    void *library = path ? dlopen(path, RTLD_NOW) : NULL;
+    int (*initialize)(const void *(*)(uint32_t));
+    check_true(library != NULL, "the library for NVTX");
+    *(void **)&initialize = dlsym(library, "InitializeInjectionNvtx2");
+    check_true(initialize != NULL, "InitializeInjectionNvtx2");
+    for (int i = 0; i < 16; i++) {
+        core[i] = core2[i] = nothing;
+        core_table[i] = &core[i];
+        core2_table[i] = &core2[i];
+    }
+    check_int(initialize(export_table), 1, "NVTX is taken over");
+    check_int(initialize(NULL), 0, "without a table it is not");
+}
+
+static void check_marker(uint32_t i, uint32_t flags, const char *name, const char *domain)
+{
+    const CUpti_ActivityMarker2 *marker = &nvtx.marker[i];
+    check_int(marker->flags, flags, "a marker's flags");
+    check_true(name ? marker->name && strcmp(marker->name, name) == 0 : !marker->name, "its name");
+    check_true(domain ? marker->domain && strcmp(marker->domain, domain) == 0 : !marker->domain,
+               "its domain");
+    check_int(marker->objectKind, CUPTI_ACTIVITY_OBJECT_THREAD, "it is of a thread");
+    check_int(marker->objectId.threadId, gettid(), "of this one");
+    check_true(i == 0 || marker->timestamp >= nvtx.marker[i - 1].timestamp, "its time");
+}
+
+#define CALL(function, type) ((type)(function))
+
+static void make_markers(void)
+{
+    char name[] = "outer";
+    const void *(*create)(const char *) = CALL(core2[12], const void *(*)(const char *));
+    const void *domain = create("a domain");
+    const void *text = CALL(core2[10], const void *(*)(const void *, const char *))(domain, "said");
+    const struct attributes at = {.version = 3,
+                                  .size = sizeof at,
+                                  .category = 5,
+                                  .color_type = 1,
+                                  .color = 0xff112233,
+                                  .payload_type = 5,
+                                  .payload = 0xfffffff9, /* -7 of 32 bits */
+                                  .message_type = 3,
+                                  .message = text};
+    check_true(create("a domain") == domain, "one domain of a name");
+    check_int(CALL(core[9], int (*)(const char *))(name), 0, "depth of the first range");
+    strcpy(name, "other"); /* names are copied */
+    check_int(CALL(core[9], int (*)(const char *))("inner"), 1, "depth of the second range");
+    check_int(CALL(core2[4], int (*)(const void *, const void *))(domain, &at), 0, "in its domain");
+    CALL(core[2], void (*)(const char *))("now");
+    check_int(CALL(core[11], int (*)(void))(), 1, "the inner one ends");
+    check_int(CALL(core2[5], int (*)(const void *))(domain), 0, "the domain's ends");
+    check_true(CALL(core2[5], int (*)(const void *))(domain) < 0, "it has no other");
+    check_int(CALL(core[11], int (*)(void))(), 0, "the outer one ends");
+    uint64_t id = CALL(core[5], uint64_t(*)(const char *))("started");
+    CALL(core[7], void (*)(uint64_t))(id);
+}
+
+static void scenario_nvtx(void)
+{
+    nvtx_use("libcupti.so.13");
+    make_markers(); /* nobody wants to know */
+    CALL(core[9], int (*)(const char *))("begun before");
+    check_int(enable(CUPTI_ACTIVITY_KIND_MARKER), CUPTI_SUCCESS, "enable markers");
+    check_int(enable(CUPTI_ACTIVITY_KIND_MARKER_DATA), CUPTI_SUCCESS, "and their data");
+    CALL(core[11], int (*)(void))();
+    make_markers();
+    check_int(disable(CUPTI_ACTIVITY_KIND_MARKER), CUPTI_SUCCESS, "disable markers");
+    make_markers();
+    check_int(flush_all(0), CUPTI_SUCCESS, "flush");
+    check_int(nvtx.n_markers, 9, "markers");
+    check_int(nvtx.n_data, 5, "data");
+    check_marker(0, CUPTI_ACTIVITY_FLAG_MARKER_START, "outer", NULL);
+    check_marker(1, CUPTI_ACTIVITY_FLAG_MARKER_START, "inner", NULL);
+    check_marker(2, CUPTI_ACTIVITY_FLAG_MARKER_START, "said", "a domain");
+    check_marker(3, CUPTI_ACTIVITY_FLAG_MARKER_INSTANTANEOUS, "now", NULL);
+    check_marker(4, CUPTI_ACTIVITY_FLAG_MARKER_END, NULL, NULL);
+    check_marker(5, CUPTI_ACTIVITY_FLAG_MARKER_END, NULL, "a domain");
+    check_marker(6, CUPTI_ACTIVITY_FLAG_MARKER_END, NULL, NULL);
+    check_marker(7, CUPTI_ACTIVITY_FLAG_MARKER_START, "started", NULL);
+    check_marker(8, CUPTI_ACTIVITY_FLAG_MARKER_END, NULL, NULL);
+    check_int(nvtx.marker[4].id, nvtx.marker[1].id, "a range has one number");
+    check_int(nvtx.marker[5].id, nvtx.marker[2].id, "in domains, too");
+    check_int(nvtx.marker[6].id, nvtx.marker[0].id, "and the outer one");
+    check_int(nvtx.marker[8].id, nvtx.marker[7].id, "and one that is started");
+    check_int(nvtx.data[2].id, nvtx.marker[2].id, "data of a range");
+    check_int(nvtx.data[2].category, 5, "its category");
+    check_int(nvtx.data[2].color, 0xff112233, "its colour");
+    check_int(nvtx.data[2].flags, CUPTI_ACTIVITY_FLAG_MARKER_COLOR_ARGB, "which is one");
+    check_int(nvtx.data[2].payloadKind, CUPTI_METRIC_VALUE_KIND_INT64, "its payload's kind");
+    check_int((long long)nvtx.data[2].payload, -7, "its payload");
+    check_int(nvtx.data[0].flags, CUPTI_ACTIVITY_FLAG_MARKER_COLOR_NONE, "no colour");
+}
+
+/* A program that has NVTX and no profiler: its ranges are for `weir profile`. */
+static void scenario_ranges(void)
+{
+    CUmodule module;
+    nvtx_use(getenv("NVTX_INJECTION64_PATH")); /* perhaps before cuInit */
+    context = driver_begin("e2e_cupti");
+    DRV(cu.ModuleLoadData(&module, e2e_ptx));
+    mix = driver_function(module, "mix");
+    DRV(cu.MemAlloc_v2(&memory, WORDS * sizeof(uint32_t)));
+    make_markers();
+    CALL(core[9], int (*)(const char *))("with \"work\"");
+    launch(WORDS, NULL);
+    DRV(cu.CtxSynchronize());
+    CALL(core[11], int (*)(void))();
+}
+
 static void scenario_many(uint32_t n)
 {
     size_t dropped;
@@ -553,12 +714,18 @@ int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
     uint32_t n = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 0) : 0;
+    if (strcmp(what, "ranges") == 0) {
+        scenario_ranges();
+        return driver_end();
+    }
     begin();
     if (strcmp(what, "rows") == 0) {
         scenario_rows();
     } else if (strcmp(what, "graph") == 0) {
         scenario_graph();
         scenario_chain();
+    } else if (strcmp(what, "nvtx") == 0) {
+        scenario_nvtx();
     } else if (strcmp(what, "many") == 0) {
         scenario_many(n);
     } else if (strcmp(what, "callbacks") == 0) {
@@ -571,9 +738,9 @@ int main(int argc, char **argv)
         check_int(refused(), CUPTI_ERROR_NOT_SUPPORTED, "counters");
         check_int(enable((CUpti_ActivityKind)30), CUPTI_ERROR_NOT_SUPPORTED, "sampling");
     } else {
-        fprintf(
-            stderr,
-            "usage: e2e_cupti rows | graph | many N | callbacks | twice | tenant N | refused\n");
+        fprintf(stderr,
+                "usage: e2e_cupti rows | graph | nvtx | ranges | many N | callbacks | twice | "
+                "tenant N | refused\n");
         return 2;
     }
     return driver_end();
