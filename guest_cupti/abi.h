@@ -42,6 +42,7 @@ typedef enum {
     CUPTI_ACTIVITY_KIND_OVERHEAD = 17,
     CUPTI_ACTIVITY_KIND_SYNCHRONIZATION = 38,
     CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION = 39,
+    CUPTI_ACTIVITY_KIND_GRAPH_TRACE = 51,
     CUPTI_ACTIVITY_KIND_COUNT = 56,
 } CUpti_ActivityKind;
 
@@ -229,6 +230,15 @@ typedef struct {
     uint32_t correlationId;
     uint32_t reserved;
 } CUpti_ActivityExternalCorrelation;
+
+typedef struct {
+    CUpti_ActivityKind kind;
+    uint32_t correlationId;
+    uint64_t start, end;
+    uint32_t deviceId, graphId, contextId, streamId;
+    void *reserved;
+    uint32_t endDeviceId, endContextId;
+} CUpti_ActivityGraphTrace2;
 
 typedef struct {
     CUpti_ActivityKind kind;

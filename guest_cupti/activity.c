@@ -15,7 +15,8 @@
 /* Kinds of which this library makes records: of the host's records, and of calls. */
 #define WORK_KINDS                                                                                 \
     (KIND_BIT(CUPTI_ACTIVITY_KIND_MEMCPY) | KIND_BIT(CUPTI_ACTIVITY_KIND_MEMSET) |                 \
-     KIND_BIT(CUPTI_ACTIVITY_KIND_KERNEL) | KIND_BIT(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL))
+     KIND_BIT(CUPTI_ACTIVITY_KIND_KERNEL) | KIND_BIT(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) |      \
+     KIND_BIT(CUPTI_ACTIVITY_KIND_GRAPH_TRACE))
 #define MARKER_KINDS                                                                               \
     (KIND_BIT(CUPTI_ACTIVITY_KIND_MARKER) | KIND_BIT(CUPTI_ACTIVITY_KIND_MARKER_DATA))
 #define KINDS                                                                                      \

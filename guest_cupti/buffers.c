@@ -122,6 +122,8 @@ static size_t bytes_of(CUpti_ActivityKind kind)
         return sizeof(CUpti_ActivitySynchronization2);
     case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION:
         return sizeof(CUpti_ActivityExternalCorrelation);
+    case CUPTI_ACTIVITY_KIND_GRAPH_TRACE:
+        return sizeof(CUpti_ActivityGraphTrace2);
     case CUPTI_ACTIVITY_KIND_MARKER:
         return sizeof(CUpti_ActivityMarker2);
     case CUPTI_ACTIVITY_KIND_MARKER_DATA:
@@ -151,6 +153,8 @@ static uint64_t *times_of(void *record, int *ret_n)
         return &((CUpti_ActivityOverhead3 *)record)->start;
     case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION:
         return &((CUpti_ActivitySynchronization2 *)record)->start;
+    case CUPTI_ACTIVITY_KIND_GRAPH_TRACE:
+        return &((CUpti_ActivityGraphTrace2 *)record)->start;
     case CUPTI_ACTIVITY_KIND_MARKER:
         *ret_n = 1;
         return &((CUpti_ActivityMarker2 *)record)->timestamp;

@@ -34,7 +34,8 @@ struct call {
     struct call *next; /* in its bucket, or among free ones */
     uint32_t number;
     uint32_t open;               /* pieces of work that are still to be recorded */
-    bool kernels, copies, fills; /* wanted when it was made */
+    bool kernels, copies, fills; /* wanted when it was made, */
+    bool graphs;                 /* .. and graphs as wholes */
     bool is_begun;               /* a piece of a copy was recorded: merged */
     struct weir_profile_work work;
     struct weir_profile_record merged;
@@ -113,6 +114,12 @@ static void forget_locked(struct call **at)
     n_calls--;
 }
 
+/* Numbers have 31 bits, and begin anew. */
+static bool is_later(uint32_t than, uint32_t number)
+{
+    return (int32_t)((number - than) << 1) > 0;
+}
+
 /* How many calls this one is worth: see TAKE_CALLS. */
 static uint32_t weight_locked(const struct weir_profile_work *work)
 {
@@ -154,7 +161,8 @@ void weir_cupti_work_add(const struct weir_profile_call *call)
                         weir_cupti_wants(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
         mine->copies = weir_cupti_wants(CUPTI_ACTIVITY_KIND_MEMCPY);
         mine->fills = weir_cupti_wants(CUPTI_ACTIVITY_KIND_MEMSET);
-        last_added = (int32_t)(call->number - last_added) > 0 ? call->number : last_added;
+        mine->graphs = weir_cupti_wants(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
+        last_added = is_later(last_added, call->number) ? call->number : last_added;
         mine->work = call->work;
         mine->work.kernel = call->work.kernel ? keep_name_locked(call->work.kernel) : NULL;
     }
@@ -305,6 +313,21 @@ static void record_fill(const struct weir_profile_work *work,
     record->channelType = CUPTI_CHANNEL_TYPE_COMPUTE;
 }
 
+static void record_graph(const struct weir_profile_work *work,
+                         const struct weir_profile_record *from)
+{
+    CUpti_ActivityGraphTrace2 *record = weir_cupti_record(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
+    if (record) {
+        record->correlationId = from->call;
+        record->start = from->begin_ns;
+        record->end = from->end_ns;
+        record->deviceId = record->endDeviceId = work->device;
+        record->contextId = record->endContextId = work->context;
+        record->streamId = work->stream;
+        record->graphId = (uint32_t)work->graph;
+    }
+}
+
 /* The wait in the gate: natively too a launch that finds no room in the command buffer waits, and
  * profilers show that row. */
 static void record_gate(const struct weir_profile_work *work,
@@ -380,6 +403,8 @@ static void make_locked(struct call **at, struct weir_profile_record *piece)
         record_copy(work, piece);
     } else if (piece->class == WEIR_PROFILE_MEMSET && call->fills) {
         record_fill(work, piece);
+    } else if (piece->class == WEIR_PROFILE_GRAPH && call->graphs) {
+        record_graph(work, piece);
     } else if ((piece->class == WEIR_PROFILE_KERNEL || piece->class == WEIR_PROFILE_GRAPH) &&
                call->kernels) {
         record_kernel(work, piece);
@@ -459,7 +484,7 @@ static void forget_until(uint32_t number)
     pthread_mutex_lock(&lock);
     for (uint32_t i = 0; i < BUCKETS && n_calls; i++) {
         for (struct call **at = &buckets[i]; *at;) {
-            if ((int32_t)(number - (*at)->number) >= 0) {
+            if (!is_later(number, (*at)->number)) {
                 forget_locked(at);
             } else {
                 at = &(*at)->next;

@@ -59,6 +59,9 @@ struct weir_profile_record {
 };
 _Static_assert(sizeof(struct weir_profile_record) == 96, "layout on the wire");
 
+/* In the header of a request, beside a call's number: a graph is one record. */
+#define WEIR_PROFILE_WHOLE_GRAPHS 0x80000000u
+
 /* Records that a worker keeps for a session, and that one reply can have. */
 #define WEIR_PROFILE_RECORDS_MAX 16384u
 

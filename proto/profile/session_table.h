@@ -72,7 +72,7 @@ struct weir_profile_work {
 struct weir_profile_call {
     const char *name; /* of the symbol, with _v2, _ptsz and so on; never freed */
     uint32_t symbol;  /* a number that only this symbol has, below WEIR_PROFILE_SYMBOLS */
-    uint32_t number;  /* not 0; that of the runtime's call, if one made this call */
+    uint32_t number;  /* 1 .. 2^31 - 1; that of the runtime's call, if one made this call */
     bool in_runtime;  /* a call of the runtime made this call */
     CUresult result;
     uint64_t start_ns, end_ns;
@@ -111,13 +111,20 @@ struct weir_profile_taken {
     uint64_t dropped; /* pieces of work without a record, since the session began */
 };
 
+/* What the host records of calls that begin from now on. */
+enum weir_profile_wish {
+    WEIR_PROFILE_WISH_NOTHING,
+    WEIR_PROFILE_WISH_WORK,   /* of graphs their nodes, where that is possible */
+    WEIR_PROFILE_WISH_GRAPHS, /* of graphs the whole */
+};
+
 /* All functions: any thread. */
 struct weir_profile_table {
     size_t table_bytes;
     uint32_t version; /* WEIR_PROFILE_TABLE_VERSION */
     /* Watch from now on; NULL: no more. Calls under way may still use the older watch, so it must
-     * stay valid. records: the host records their work, for take(). */
-    void (*watch)(const struct weir_profile_watch *watch, bool records);
+     * stay valid. take() gives what the host records. */
+    void (*watch)(const struct weir_profile_watch *watch, enum weir_profile_wish wish);
     /* Take the records of work that has ended, each once. Waits until the host has taken up all
      * earlier work. An error: there is no session, or the host is of a release without records. */
     CUresult (*take)(struct weir_profile_taken *ret_taken);

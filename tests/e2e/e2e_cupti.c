@@ -86,6 +86,7 @@ static struct {
     CUpti_ActivityKernel10 kernel[KERNELS_KEPT];
     CUpti_ActivityMemcpy6 copy[8];
     CUpti_ActivityMemset4 fill;
+    CUpti_ActivityGraphTrace2 graph;
     CUpti_ActivityAPI launch; /* the last call of cuLaunchKernel */
     CUpti_ActivityExternalCorrelation named;
     CUpti_ActivitySynchronization2 waited;
@@ -120,6 +121,8 @@ static void keep(const CUpti_Activity *record)
         rows.kernel[n % KERNELS_KEPT] = *kernel;
     } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
         memcpy(&rows.copy[n % 8], at, sizeof rows.copy[0]);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_GRAPH_TRACE) {
+        memcpy(&rows.graph, at, sizeof rows.graph);
     } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
         memcpy(&rows.fill, at, sizeof rows.fill);
     } else if (record->kind == CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION) {
@@ -342,6 +345,28 @@ static void check_order(void)
     check_true(rows.fill.start >= rows.kernel[3 * GRAPH_LAUNCHES - 1].end, "and the branch");
 }
 
+/* A graph is one record of another kind, if that is wanted. */
+static void check_wholes(CUgraphExec exec, CUstream stream)
+{
+    uint32_t id;
+    check_int(stream_id(NULL, stream, 0, &id), CUPTI_SUCCESS, "a stream's id");
+    check_int(enable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE), CUPTI_SUCCESS, "enable graphs");
+    record(true);
+    DRV(cu.GraphLaunch(exec, stream));
+    DRV(cu.GraphLaunch(exec, stream));
+    launch(1, stream);
+    record_end();
+    check_int(disable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE), CUPTI_SUCCESS, "disable graphs");
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_GRAPH_TRACE], 2, "graphs");
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL], 1, "other kernels");
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_MEMCPY], 0, "their copies");
+    check_true(rows.graph.start < rows.graph.end && rows.graph.end <= rows.kernel[0].start,
+               "the second graph's time");
+    check_true(rows.graph.correlationId < rows.kernel[0].correlationId, "its launch");
+    check_int(rows.graph.streamId, id, "its stream");
+    check_true(rows.graph.graphId != 0, "its graph");
+}
+
 /* Without a record of what an update made of the graph, it is one row. */
 static void check_updates(CUgraphExec exec, CUstream stream, CUstream side, void *pinned)
 {
@@ -395,6 +420,7 @@ static void scenario_graph(void)
     }
     record_end();
     check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL], 9, "in several streams");
+    check_wholes(exec, stream);
     check_updates(exec, stream, side, pinned);
     memset(pinned, 0, WORDS * sizeof(uint32_t));
     DRV(cu.MemsetD32_v2(memory, 3, WORDS));

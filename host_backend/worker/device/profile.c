@@ -218,11 +218,12 @@ struct weir_profile_span *weir_profile_arrives(struct weir_session *session,
         return NULL;
     }
     renew_anchor(session, &profile->anchors[session->device]);
-    span->record = (struct weir_profile_record){.arrived_ns = weir_clock_now_ns(),
-                                                .bytes = work->bytes,
-                                                .call = session->op.profile,
-                                                .class = (uint8_t)work->class,
-                                                .device = (uint16_t)session->device};
+    span->record =
+        (struct weir_profile_record){.arrived_ns = weir_clock_now_ns(),
+                                     .bytes = work->bytes,
+                                     .call = session->op.profile & ~WEIR_PROFILE_WHOLE_GRAPHS,
+                                     .class = (uint8_t)work->class,
+                                     .device = (uint16_t)session->device};
     return span;
 }
 

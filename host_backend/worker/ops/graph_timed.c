@@ -14,7 +14,8 @@
 bool weir_graph_timed_possible(const struct weir_session *session, const struct weir_exec *exec,
                                const struct weir_host_stream *stream)
 {
-    return session->op.profile != 0 && exec->inside.timable && exec->o.device == stream->o.device &&
+    return session->op.profile != 0 && !(session->op.profile & WEIR_PROFILE_WHOLE_GRAPHS) &&
+           exec->inside.timable && exec->o.device == stream->o.device &&
            (exec->stream == 0 || exec->stream == stream->o.handle || exec->was_other);
 }
 
