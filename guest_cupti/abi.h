@@ -37,9 +37,12 @@ typedef enum {
     CUPTI_ACTIVITY_KIND_DRIVER = 4,
     CUPTI_ACTIVITY_KIND_RUNTIME = 5,
     CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL = 10,
+    CUPTI_ACTIVITY_KIND_MARKER = 12,
+    CUPTI_ACTIVITY_KIND_MARKER_DATA = 13,
     CUPTI_ACTIVITY_KIND_OVERHEAD = 17,
     CUPTI_ACTIVITY_KIND_SYNCHRONIZATION = 38,
     CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION = 39,
+    CUPTI_ACTIVITY_KIND_GRAPH_TRACE = 51,
     CUPTI_ACTIVITY_KIND_COUNT = 56,
 } CUpti_ActivityKind;
 
@@ -60,7 +63,19 @@ typedef enum {
 
 enum { CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC = 1, CUPTI_ACTIVITY_FLAG_MEMSET_ASYNC = 1 };
 enum { CUPTI_ACTIVITY_OVERHEAD_COMMAND_BUFFER_FULL = 6 << 16 };
-enum { CUPTI_ACTIVITY_OBJECT_STREAM = 5 };
+enum { CUPTI_ACTIVITY_OBJECT_THREAD = 2, CUPTI_ACTIVITY_OBJECT_STREAM = 5 };
+enum {
+    CUPTI_ACTIVITY_FLAG_MARKER_INSTANTANEOUS = 1,
+    CUPTI_ACTIVITY_FLAG_MARKER_START = 2,
+    CUPTI_ACTIVITY_FLAG_MARKER_END = 4,
+    CUPTI_ACTIVITY_FLAG_MARKER_COLOR_NONE = 1,
+    CUPTI_ACTIVITY_FLAG_MARKER_COLOR_ARGB = 2,
+};
+enum {
+    CUPTI_METRIC_VALUE_KIND_DOUBLE = 0,
+    CUPTI_METRIC_VALUE_KIND_UINT64 = 1,
+    CUPTI_METRIC_VALUE_KIND_INT64 = 4,
+};
 enum { CUPTI_CHANNEL_TYPE_COMPUTE = 1, CUPTI_CHANNEL_TYPE_ASYNC_MEMCPY = 2 };
 
 typedef enum {
@@ -215,6 +230,39 @@ typedef struct {
     uint32_t correlationId;
     uint32_t reserved;
 } CUpti_ActivityExternalCorrelation;
+
+typedef struct {
+    CUpti_ActivityKind kind;
+    uint32_t correlationId;
+    uint64_t start, end;
+    uint32_t deviceId, graphId, contextId, streamId;
+    void *reserved;
+    uint32_t endDeviceId, endContextId;
+} CUpti_ActivityGraphTrace2;
+
+typedef struct {
+    CUpti_ActivityKind kind;
+    uint32_t flags;
+    uint64_t timestamp;
+    uint32_t id;
+    uint32_t objectKind;
+    struct {
+        uint32_t processId, threadId, pad;
+    } objectId;
+    uint32_t pad; /* here: the range may end on another thread */
+    const char *name;
+    const char *domain;
+} CUpti_ActivityMarker2;
+
+typedef struct {
+    CUpti_ActivityKind kind;
+    uint32_t flags;
+    uint32_t id;
+    uint32_t payloadKind;
+    uint64_t payload;
+    uint32_t color, category;
+    uint32_t cuptiDomainId, padding;
+} CUpti_ActivityMarkerData2;
 
 /* ---------------------------------------------------------------- callbacks */
 

@@ -15,10 +15,14 @@
 /* Kinds of which this library makes records: of the host's records, and of calls. */
 #define WORK_KINDS                                                                                 \
     (KIND_BIT(CUPTI_ACTIVITY_KIND_MEMCPY) | KIND_BIT(CUPTI_ACTIVITY_KIND_MEMSET) |                 \
-     KIND_BIT(CUPTI_ACTIVITY_KIND_KERNEL) | KIND_BIT(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL))
+     KIND_BIT(CUPTI_ACTIVITY_KIND_KERNEL) | KIND_BIT(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) |      \
+     KIND_BIT(CUPTI_ACTIVITY_KIND_GRAPH_TRACE))
+#define MARKER_KINDS                                                                               \
+    (KIND_BIT(CUPTI_ACTIVITY_KIND_MARKER) | KIND_BIT(CUPTI_ACTIVITY_KIND_MARKER_DATA))
 #define KINDS                                                                                      \
-    (WORK_KINDS | KIND_BIT(CUPTI_ACTIVITY_KIND_DRIVER) | KIND_BIT(CUPTI_ACTIVITY_KIND_RUNTIME) |   \
-     KIND_BIT(CUPTI_ACTIVITY_KIND_OVERHEAD) | KIND_BIT(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION) |      \
+    (WORK_KINDS | MARKER_KINDS | KIND_BIT(CUPTI_ACTIVITY_KIND_DRIVER) |                            \
+     KIND_BIT(CUPTI_ACTIVITY_KIND_RUNTIME) | KIND_BIT(CUPTI_ACTIVITY_KIND_OVERHEAD) |              \
+     KIND_BIT(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION) |                                               \
      KIND_BIT(CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION))
 
 static uint64_t kinds; /* atomic; a bit for each kind that is wanted */
@@ -32,7 +36,7 @@ static __thread struct {
 
 bool weir_cupti_activities(void)
 {
-    return __atomic_load_n(&kinds, __ATOMIC_RELAXED) != 0;
+    return (__atomic_load_n(&kinds, __ATOMIC_RELAXED) & ~MARKER_KINDS) != 0;
 }
 
 bool weir_cupti_wants(CUpti_ActivityKind kind)

@@ -14,6 +14,7 @@
 
 #define FULL_MAX 64u      /* full buffers on their way to the program; more wait for room */
 #define RATE_NS  1000000u /* two readings this far apart give the rate of the program's clock */
+#define STEP_NS  1000     /* an error of the program's clock that is corrected */
 #define READS    8        /* readings of both clocks, of which the closest pair counts */
 #define NS_PER_S 1000000000ull
 
@@ -74,18 +75,30 @@ static void start_clock_locked(CUpti_TimestampCallbackFunc clock)
     first = last = read_clocks();
 }
 
-static void read_again_locked(void)
+/* Ticks of the program's clock in a nanosecond. */
+static double rate(void)
 {
-    while (last.ns - first.ns < RATE_NS) { /* once, at most */
-        last = read_clocks();
-    }
-    last = read_clocks();
+    return (double)(int64_t)(last.stamp - first.stamp) / (double)(last.ns - first.ns);
 }
 
 static uint64_t to_stamp(uint64_t ns)
 {
-    double rate = (double)(int64_t)(last.stamp - first.stamp) / (double)(last.ns - first.ns);
-    return last.stamp + (uint64_t)(int64_t)((double)(int64_t)(ns - last.ns) * rate);
+    return last.stamp + (uint64_t)(int64_t)((double)(int64_t)(ns - last.ns) * rate());
+}
+
+/* Correct the rate, but not for an error that a reading may have itself: each correction is a step
+ * in the times, and from one buffer to the next the same time would become another one. */
+static void read_again_locked(void)
+{
+    struct reading read = read_clocks();
+    while (read.ns - first.ns < RATE_NS) { /* once, at most */
+        read = read_clocks();
+    }
+    double off = last.ns == first.ns ? STEP_NS + 1
+                                     : (double)(int64_t)(read.stamp - to_stamp(read.ns)) / rate();
+    if (off > STEP_NS || off < -STEP_NS) {
+        last = read;
+    }
 }
 
 /* ---------------------------------------------------------------- records */
@@ -109,6 +122,12 @@ static size_t bytes_of(CUpti_ActivityKind kind)
         return sizeof(CUpti_ActivitySynchronization2);
     case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION:
         return sizeof(CUpti_ActivityExternalCorrelation);
+    case CUPTI_ACTIVITY_KIND_GRAPH_TRACE:
+        return sizeof(CUpti_ActivityGraphTrace2);
+    case CUPTI_ACTIVITY_KIND_MARKER:
+        return sizeof(CUpti_ActivityMarker2);
+    case CUPTI_ACTIVITY_KIND_MARKER_DATA:
+        return sizeof(CUpti_ActivityMarkerData2);
     default:
         return 0;
     }
@@ -134,6 +153,11 @@ static uint64_t *times_of(void *record, int *ret_n)
         return &((CUpti_ActivityOverhead3 *)record)->start;
     case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION:
         return &((CUpti_ActivitySynchronization2 *)record)->start;
+    case CUPTI_ACTIVITY_KIND_GRAPH_TRACE:
+        return &((CUpti_ActivityGraphTrace2 *)record)->start;
+    case CUPTI_ACTIVITY_KIND_MARKER:
+        *ret_n = 1;
+        return &((CUpti_ActivityMarker2 *)record)->timestamp;
     default:
         *ret_n = 0;
         return NULL;

@@ -75,7 +75,9 @@ void weir_cupti_watch(void)
     const struct weir_profile_table *session = weir_cupti_session();
     if (session) {
         session->watch(weir_cupti_activities() || weir_cupti_callbacks() ? &watch : NULL,
-                       weir_cupti_wants_work());
+                       weir_cupti_wants(CUPTI_ACTIVITY_KIND_GRAPH_TRACE) ? WEIR_PROFILE_WISH_GRAPHS
+                       : weir_cupti_wants_work()                         ? WEIR_PROFILE_WISH_WORK
+                                                 : WEIR_PROFILE_WISH_NOTHING);
     }
 }
 

@@ -45,7 +45,7 @@ void weir_cupti_dropped(uint64_t n);
 
 /* ---------------------------------------------------------------- activity.c */
 
-/** Does the program want any activity? @thread any */
+/** Does the program want any activity for which its calls must be watched? @thread any */
 bool weir_cupti_activities(void);
 /** Is the kind wanted? @thread any */
 bool weir_cupti_wants(CUpti_ActivityKind kind);
@@ -64,6 +64,10 @@ void weir_cupti_work_add(const struct weir_profile_call *call);
 
 /** Take the host's records, and make the program's of them. @thread any; no lock held */
 void weir_cupti_work_take(void);
+
+/** Keep a name in memory that stays. @return the same for equal names; "": no memory. @thread any;
+ * no lock of work.c held */
+const char *weir_cupti_keep_name(const char *name);
 
 /* What the overhead record of a wait in the gate points to: CUPTI's struct, then the cause. */
 struct weir_cupti_gate {

@@ -1,7 +1,7 @@
 /*
  * `weir profile`: this library's own user of its activities, for programs without one. It writes
- * Chrome trace events, which Perfetto and chrome://tracing show: a row of calls for each thread,
- * one of work for each stream of a device, and one of the waits in the gate beside it.
+ * Chrome trace events, which Perfetto and chrome://tracing show: a row of calls and NVTX ranges for
+ * each thread, one of work for each stream of a device, and one of the waits in the gate beside it.
  *
  * A program that registers buffers of its own takes the records over from then on.
  */
@@ -155,6 +155,28 @@ static void put_wait(const CUpti_ActivityOverhead3 *record)
     put("\"correlation\":%u}}", record->correlationId);
 }
 
+/* A range on its thread's row, or, if it may end on another, on one of its own. */
+static void put_marker(const CUpti_ActivityMarker2 *record)
+{
+    char text[NAME_BYTES];
+    bool ends = record->flags & CUPTI_ACTIVITY_FLAG_MARKER_END;
+    uint64_t at = record->timestamp > trace.zero ? record->timestamp - trace.zero : 0;
+    const char *phase = record->flags & CUPTI_ACTIVITY_FLAG_MARKER_INSTANTANEOUS ? "i"
+                        : record->pad                                            ? ends ? "e" : "b"
+                        : ends                                                   ? "E"
+                                                                                 : "B";
+    put(",\n{\"ph\":\"%s\",\"cat\":\"nvtx\",\"id\":%u,\"ts\":%llu.%03llu,\"pid\":%u,\"tid\":%u",
+        phase, record->id, (unsigned long long)at / 1000, (unsigned long long)at % 1000,
+        (uint32_t)trace.pid, record->objectId.threadId);
+    if (record->name) {
+        put(",\"name\":\"%s\"", quoted(record->name, text));
+    }
+    if (record->domain) {
+        put(",\"args\":{\"domain\":\"%s\"}", quoted(record->domain, text));
+    }
+    put("}");
+}
+
 static void requested(uint8_t **buffer, size_t *size, size_t *max)
 {
     *buffer = malloc(BUFFER_BYTES);
@@ -185,6 +207,9 @@ static void completed(CUcontext context, uint32_t stream, uint8_t *buffer, size_
             break;
         case CUPTI_ACTIVITY_KIND_OVERHEAD:
             put_wait(at);
+            break;
+        case CUPTI_ACTIVITY_KIND_MARKER:
+            put_marker(at);
             break;
         default:
             put_call(at);
@@ -238,7 +263,8 @@ CUptiResult cuptiWeirProfile(const char *path)
                                                CUPTI_ACTIVITY_KIND_MEMSET,
                                                CUPTI_ACTIVITY_KIND_RUNTIME,
                                                CUPTI_ACTIVITY_KIND_DRIVER,
-                                               CUPTI_ACTIVITY_KIND_OVERHEAD};
+                                               CUPTI_ACTIVITY_KIND_OVERHEAD,
+                                               CUPTI_ACTIVITY_KIND_MARKER};
     char name[PATH_MAX];
     trace.fd =
         file_name(path, name) ? open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : -1;

@@ -7,8 +7,11 @@
  * become one record once all its bytes are there. Work that was given, and of which the host has
  * nothing left to tell, is forgotten: it was captured, or moved no data on the device.
  *
+ * A graph's nodes are unknown here until the host's records tell of them.
+ *
  * Records are taken when the program flushes, and by every TAKE_CALLS-th call, so that the host's
- * room for them is never half full.
+ * room for them is never half full. A graph counts by its nodes, and while it is not known how many
+ * it has, its launches take records at once.
  */
 #include "guest_cupti/lib.h"
 
@@ -22,12 +25,17 @@
 #define NAMES       1024u
 #define BATCH       32u    /* records made under one lock: they fit into the smallest buffers */
 #define WAIT_MIN_NS 10000u /* passing the gate itself takes less; a shorter wait is no row */
+#define GRAPHS      256u
+#define NAME_BYTES  8192u /* of a kernel in a graph; a longer name is cut */
+#define NODES_CALL  8u    /* the host has room for so many times more nodes than calls */
+#define TAKE_ROUNDS 64u   /* replies to one take, at most: more than all that the host keeps */
 
 struct call {
     struct call *next; /* in its bucket, or among free ones */
     uint32_t number;
     uint32_t open;               /* pieces of work that are still to be recorded */
-    bool kernels, copies, fills; /* wanted when it was made */
+    bool kernels, copies, fills; /* wanted when it was made, */
+    bool graphs;                 /* .. and graphs as wholes */
     bool is_begun;               /* a piece of a copy was recorded: merged */
     struct weir_profile_work work;
     struct weir_profile_record merged;
@@ -47,6 +55,12 @@ static struct weir_profile_record *early; /* records that came before their call
 static uint32_t n_early, room_early;
 static uint64_t host_dropped; /* as the host last said */
 static uint32_t last_added;   /* the newest call's number */
+
+/* How many records a graph's launch makes; by its handle, and the last one keeps the place. */
+static struct graph_nodes {
+    uint64_t graph;
+    uint32_t n;
+} graph_nodes[GRAPHS];
 
 static uint32_t calls_since_take; /* atomic */
 
@@ -74,6 +88,14 @@ static const char *keep_name_locked(const char *name)
     return kept->text;
 }
 
+const char *weir_cupti_keep_name(const char *name)
+{
+    pthread_mutex_lock(&lock);
+    const char *kept = keep_name_locked(name);
+    pthread_mutex_unlock(&lock);
+    return kept;
+}
+
 static struct call **place_locked(uint32_t number)
 {
     struct call **at = &buckets[number % BUCKETS];
@@ -90,6 +112,30 @@ static void forget_locked(struct call **at)
     call->next = free_calls;
     free_calls = call;
     n_calls--;
+}
+
+/* Numbers have 31 bits, and begin anew. */
+static bool is_later(uint32_t than, uint32_t number)
+{
+    return (int32_t)((number - than) << 1) > 0;
+}
+
+/* How many calls this one is worth: see TAKE_CALLS. */
+static uint32_t weight_locked(const struct weir_profile_work *work)
+{
+    const struct graph_nodes *known = &graph_nodes[work->graph % GRAPHS];
+    if (work->what != WEIR_PROFILE_LAUNCH_GRAPH) {
+        return 1;
+    }
+    return known->graph == work->graph ? 1 + known->n / NODES_CALL : TAKE_CALLS;
+}
+
+static void note_nodes_locked(uint64_t graph, uint32_t n)
+{
+    struct graph_nodes *known = &graph_nodes[graph % GRAPHS];
+    if (known->graph != graph || known->n < n) {
+        *known = (struct graph_nodes){graph, n};
+    }
 }
 
 void weir_cupti_work_add(const struct weir_profile_call *call)
@@ -115,20 +161,52 @@ void weir_cupti_work_add(const struct weir_profile_call *call)
                         weir_cupti_wants(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
         mine->copies = weir_cupti_wants(CUPTI_ACTIVITY_KIND_MEMCPY);
         mine->fills = weir_cupti_wants(CUPTI_ACTIVITY_KIND_MEMSET);
-        last_added = (int32_t)(call->number - last_added) > 0 ? call->number : last_added;
+        mine->graphs = weir_cupti_wants(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
+        last_added = is_later(last_added, call->number) ? call->number : last_added;
         mine->work = call->work;
         mine->work.kernel = call->work.kernel ? keep_name_locked(call->work.kernel) : NULL;
     }
+    uint32_t weight = weight_locked(&call->work);
     pthread_mutex_unlock(&lock);
     if (!mine) {
         weir_cupti_dropped(1);
     }
-    if (__atomic_add_fetch(&calls_since_take, 1, __ATOMIC_RELAXED) >= TAKE_CALLS) {
+    if (__atomic_add_fetch(&calls_since_take, weight, __ATOMIC_RELAXED) >= TAKE_CALLS) {
         weir_cupti_work_take();
     }
 }
 
 /* ---------------------------------------------------------------- records */
+
+/* A number that only this node has; 0: the work is no graph's node. */
+static uint64_t node_id(const struct weir_profile_work *work,
+                        const struct weir_profile_record *from)
+{
+    return from->node ? work->graph << 32 | from->node : 0;
+}
+
+/* What a launch of a kernel, a copy or a fill would be that is this node of the launch's graph. */
+static struct weir_profile_work node_work_locked(const struct weir_profile_work *launch,
+                                                 const struct weir_profile_record *from)
+{
+    struct weir_profile_work work = *launch;
+    work.what = WEIR_PROFILE_LAUNCH;
+    work.is_async = true;
+    work.value = from->value;
+    work.shared_bytes = from->shared_bytes;
+    memcpy(work.grid, from->grid, sizeof work.grid);
+    memcpy(work.block, from->block, sizeof work.block);
+    work.source =
+        from->class == WEIR_PROFILE_H2D ? WEIR_PROFILE_MEMORY_UNKNOWN : WEIR_PROFILE_MEMORY_DEVICE;
+    work.target =
+        from->class == WEIR_PROFILE_D2H ? WEIR_PROFILE_MEMORY_UNKNOWN : WEIR_PROFILE_MEMORY_DEVICE;
+    if (from->function) {
+        char name[NAME_BYTES];
+        weir_cupti_session()->kernel(from->function, name, sizeof name, &work);
+        work.kernel = keep_name_locked(name);
+    }
+    return work;
+}
 
 static void record_kernel(const struct weir_profile_work *work,
                           const struct weir_profile_record *from)
@@ -159,8 +237,8 @@ static void record_kernel(const struct weir_profile_work *work,
     record->name = work->what == WEIR_PROFILE_LAUNCH_GRAPH ? "CUDA graph"
                    : work->kernel                          ? work->kernel
                                                            : "";
-    record->graphId =
-        work->what == WEIR_PROFILE_LAUNCH_GRAPH ? (uint32_t)(uintptr_t)work->graph : 0;
+    record->graphId = (uint32_t)work->graph;
+    record->graphNodeId = node_id(work, from);
     record->channelID = UINT32_MAX;
     record->channelType = CUPTI_CHANNEL_TYPE_COMPUTE;
     record->clusterX = work->cluster[0];
@@ -205,6 +283,8 @@ static void record_copy(const struct weir_profile_work *work,
     record->contextId = work->context;
     record->streamId = work->stream;
     record->correlationId = from->call;
+    record->graphId = (uint32_t)work->graph;
+    record->graphNodeId = node_id(work, from);
     record->channelID = UINT32_MAX;
     record->channelType = CUPTI_CHANNEL_TYPE_ASYNC_MEMCPY;
     record->copyCount = 1;
@@ -227,8 +307,25 @@ static void record_fill(const struct weir_profile_work *work,
     record->correlationId = from->call;
     record->flags = work->is_async ? CUPTI_ACTIVITY_FLAG_MEMSET_ASYNC : 0;
     record->memoryKind = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
+    record->graphId = (uint32_t)work->graph;
+    record->graphNodeId = node_id(work, from);
     record->channelID = UINT32_MAX;
     record->channelType = CUPTI_CHANNEL_TYPE_COMPUTE;
+}
+
+static void record_graph(const struct weir_profile_work *work,
+                         const struct weir_profile_record *from)
+{
+    CUpti_ActivityGraphTrace2 *record = weir_cupti_record(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
+    if (record) {
+        record->correlationId = from->call;
+        record->start = from->begin_ns;
+        record->end = from->end_ns;
+        record->deviceId = record->endDeviceId = work->device;
+        record->contextId = record->endContextId = work->context;
+        record->streamId = work->stream;
+        record->graphId = (uint32_t)work->graph;
+    }
 }
 
 /* The wait in the gate: natively too a launch that finds no room in the command buffer waits, and
@@ -291,20 +388,30 @@ static void make_locked(struct call **at, struct weir_profile_record *piece)
     struct call *call = *at;
     bool is_copy = piece->class == WEIR_PROFILE_H2D || piece->class == WEIR_PROFILE_D2H ||
                    piece->class == WEIR_PROFILE_D2D;
-    record_gate(&call->work, piece);
-    if (is_copy && !complete_copy(call, piece)) {
+    bool is_of_graph = piece->class == WEIR_PROFILE_GRAPH || piece->node;
+    struct weir_profile_work of_node;
+    const struct weir_profile_work *work = &call->work;
+    if (piece->node) {
+        of_node = node_work_locked(&call->work, piece);
+        work = &of_node;
+    }
+    record_gate(work, piece);
+    if (is_copy && !piece->node && !complete_copy(call, piece)) {
         return;
     }
     if (is_copy && call->copies) {
-        record_copy(&call->work, piece);
+        record_copy(work, piece);
     } else if (piece->class == WEIR_PROFILE_MEMSET && call->fills) {
-        record_fill(&call->work, piece);
+        record_fill(work, piece);
+    } else if (piece->class == WEIR_PROFILE_GRAPH && call->graphs) {
+        record_graph(work, piece);
     } else if ((piece->class == WEIR_PROFILE_KERNEL || piece->class == WEIR_PROFILE_GRAPH) &&
                call->kernels) {
-        record_kernel(&call->work, piece);
+        record_kernel(work, piece);
     }
-    /* A graph may come in several pieces, nobody knows how many. */
-    if (piece->class != WEIR_PROFILE_GRAPH && --call->open == 0) {
+    if (is_of_graph) { /* nobody knows how many come */
+        note_nodes_locked(work->graph, piece->node);
+    } else if (--call->open == 0) {
         forget_locked(at);
     }
 }
@@ -377,7 +484,7 @@ static void forget_until(uint32_t number)
     pthread_mutex_lock(&lock);
     for (uint32_t i = 0; i < BUCKETS && n_calls; i++) {
         for (struct call **at = &buckets[i]; *at;) {
-            if ((int32_t)(number - (*at)->number) >= 0) {
+            if (!is_later(number, (*at)->number)) {
                 forget_locked(at);
             } else {
                 at = &(*at)->next;
@@ -387,18 +494,16 @@ static void forget_until(uint32_t number)
     pthread_mutex_unlock(&lock);
 }
 
-void weir_cupti_work_take(void)
+/* @return false: the host has no more that has ended */
+static bool take_some(const struct weir_profile_table *session)
 {
-    const struct weir_profile_table *session = weir_cupti_session();
     struct weir_profile_taken taken;
     uint64_t dropped = 0;
     pthread_mutex_lock(&lock);
     uint32_t until = last_added;
     pthread_mutex_unlock(&lock);
-    __atomic_store_n(&calls_since_take, 0, __ATOMIC_RELAXED);
-    make_early();
-    if (!session || session->take(&taken) != CUDA_SUCCESS) {
-        return;
+    if (session->take(&taken) != CUDA_SUCCESS) {
+        return false;
     }
     make_all(taken.records, taken.n, taken.shift_ns);
     pthread_mutex_lock(&lock);
@@ -410,5 +515,15 @@ void weir_cupti_work_take(void)
     weir_cupti_dropped(dropped);
     if (!taken.pending) {
         forget_until(until);
+    }
+    return taken.n && taken.pending;
+}
+
+void weir_cupti_work_take(void)
+{
+    const struct weir_profile_table *session = weir_cupti_session();
+    __atomic_store_n(&calls_since_take, 0, __ATOMIC_RELAXED);
+    make_early();
+    for (uint32_t i = 0; session && i < TAKE_ROUNDS && take_some(session); i++) {
     }
 }

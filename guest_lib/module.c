@@ -28,8 +28,22 @@ struct weir_guest_function *weir_function_get(const void *function)
     return weir_guest_object_get(WEIR_KIND_FUNCTION, function);
 }
 
+static struct weir_lock kept; /* held while a function is freed, and while none may be */
+
+void weir_functions_keep(bool keep)
+{
+    if (keep) {
+        weir_lock_acquire(&kept);
+    } else {
+        weir_lock_release(&kept);
+    }
+}
+
+/* No handle leads to it any more. */
 static void function_free(struct weir_guest_function *function)
 {
+    weir_functions_keep(true);
+    weir_functions_keep(false);
     free(function->name);
     free(function->params);
     for (int i = 0; i < WEIR_GUEST_MAX_DEVICES; i++) {

@@ -27,7 +27,7 @@
 #define ARGS_MAX 16 /* arguments that are told; no export has more */
 
 static const struct weir_profile_watch *watch; /* atomic; NULL: nobody watches */
-static bool records;                           /* atomic; the host is to record work */
+static enum weir_profile_wish wish;            /* atomic; what the host is to record */
 static uint32_t last_number;                   /* atomic */
 
 /* This thread's calls. (The number that its requests carry is in weir_calls_thread.) */
@@ -274,8 +274,11 @@ static const struct weir_profile_watch *watcher(void)
 
 static uint32_t next_number(void)
 {
-    uint32_t number = __atomic_add_fetch(&last_number, 1, __ATOMIC_RELAXED);
-    return number ? number : __atomic_add_fetch(&last_number, 1, __ATOMIC_RELAXED);
+    uint32_t number;
+    do {
+        number = __atomic_add_fetch(&last_number, 1, __ATOMIC_RELAXED) & ~WEIR_PROFILE_WHOLE_GRAPHS;
+    } while (!number);
+    return number;
 }
 
 /* Fill in what is known of a call before it is made. */
@@ -318,7 +321,10 @@ void weir_guest_profile_begin(struct weir_calls_thread *thread, enum weir_symbol
         thread->start_ns = before.start_ns;
     }
     thread->marks = before.marks | WEIR_CALLS_TOLD;
-    thread->profile = __atomic_load_n(&records, __ATOMIC_RELAXED) ? mine.number : 0;
+    enum weir_profile_wish wanted = __atomic_load_n(&wish, __ATOMIC_RELAXED);
+    thread->profile = wanted == WEIR_PROFILE_WISH_NOTHING ? 0
+                      : wanted == WEIR_PROFILE_WISH_WORK  ? mine.number
+                                                          : mine.number | WEIR_PROFILE_WHOLE_GRAPHS;
 }
 
 void weir_guest_profile_end(enum weir_symbol symbol, CUresult result, const uint64_t *words)
@@ -378,10 +384,10 @@ static void runtime_called(const struct weir_common_runtime_call *call)
 
 /* ---------------------------------------------------------------- the table */
 
-static void table_watch(const struct weir_profile_watch *new_watch, bool with_records)
+static void table_watch(const struct weir_profile_watch *new_watch, enum weir_profile_wish new_wish)
 {
     pthread_once(&about_once, learn_symbols);
-    __atomic_store_n(&records, with_records, __ATOMIC_RELAXED);
+    __atomic_store_n(&wish, new_wish, __ATOMIC_RELAXED);
     /* W1: publishes about[] and the watch. */
     __atomic_store_n(&watch, new_watch, __ATOMIC_RELEASE);
     weir_calls_watch(new_watch != NULL);
@@ -438,6 +444,17 @@ static CUresult table_take(struct weir_profile_taken *ret_taken)
     return result;
 }
 
+static void table_kernel(uint64_t function, char *name, size_t bytes,
+                         struct weir_profile_work *work)
+{
+    weir_functions_keep(true);
+    describe_kernel((const void *)(uintptr_t)function, work);
+    (void)snprintf(name, bytes, "%s", work->kernel ? work->kernel : "");
+    weir_functions_keep(false);
+    work->kernel = name;
+    weir_calls_leave(&weir_calls_thread); /* this is no export, which would leave by itself */
+}
+
 static uint32_t table_context_number(CUcontext context)
 {
     const struct weir_guest_ctx *ctx = NULL;
@@ -479,6 +496,7 @@ bool weir_guest_profile_table(const CUuuid *id, const void **ret_table)
                                                     .version = WEIR_PROFILE_TABLE_VERSION,
                                                     .watch = table_watch,
                                                     .take = table_take,
+                                                    .kernel = table_kernel,
                                                     .context_number = table_context_number,
                                                     .stream_number = table_stream_number,
                                                     .device_of = table_device_of};

@@ -23,6 +23,16 @@ static bool set_file(const char *file)
     return n < (int)sizeof path && setenv("WEIR_PROFILE", path, 1) == 0;
 }
 
+/* NVTX in the program shall call the library, too, unless it is to call another. */
+static void set_markers(void)
+{
+    char folder[PATH_MAX], path[PATH_MAX + sizeof "/libcupti.so.13"];
+    if (weir_path_guest_lib(folder, sizeof folder)) {
+        (void)snprintf(path, sizeof path, "%s/libcupti.so.13", folder);
+        (void)setenv("NVTX_INJECTION64_PATH", path, 0);
+    }
+}
+
 static bool is_out(const char *word)
 {
     return strcmp(word, "-o") == 0 || strcmp(word, "--out") == 0;
@@ -53,5 +63,6 @@ int weir_cmd_profile(int argc, char **argv)
         fprintf(stderr, "weir profile: the name of the file is too long\n");
         return WEIR_EXIT_USAGE;
     }
+    set_markers();
     return weir_cmd_run(argc, argv);
 }

@@ -2,6 +2,9 @@
  * What the worker recorded of one piece of work of a profiled call: a kernel, a graph, a copy or a
  * memset. The guest asks for records with the operation profile_take.
  *
+ * A graph is one record, or one for each of its kernels, copies and memsets. The guest knows what a
+ * call launched, but not what a graph contains: records of its nodes say that.
+ *
  * Times are nanoseconds of the host's clock (CLOCK_MONOTONIC of the host's machine).
  *
  * Source: docs/design/profiling.md
@@ -47,8 +50,17 @@ struct weir_profile_record {
     uint8_t class;       /* enum weir_profile_class */
     uint8_t cause;       /* enum weir_profile_cause: the last reason why the work waited */
     uint16_t device;     /* index in the welcome */
+    uint32_t node;       /* the graph's node that this is, from 1; 0: it is none. Of nodes only: */
+    uint32_t value;      /* a memset's */
+    uint64_t function;   /* a kernel's handle; 0: not known */
+    uint32_t grid[3], block[3];
+    uint32_t shared_bytes; /* asked by the launch */
+    uint32_t reserved;
 };
-_Static_assert(sizeof(struct weir_profile_record) == 48, "layout on the wire");
+_Static_assert(sizeof(struct weir_profile_record) == 96, "layout on the wire");
+
+/* In the header of a request, beside a call's number: a graph is one record. */
+#define WEIR_PROFILE_WHOLE_GRAPHS 0x80000000u
 
 /* Most records that a worker keeps for a session, and most in one reply. */
 #define WEIR_PROFILE_RECORDS_MAX 16384u

@@ -24,7 +24,7 @@
         0x0e, 0x52, 0xc8, 0x3f, 0x71, 0x9a, 0x4d, 0x06, 0xb3, 0x14, 0xe9, 0x2d, 0x58, 0xa7, 0x60,  \
             0x1c                                                                                   \
     }
-#define WEIR_PROFILE_TABLE_VERSION 1u
+#define WEIR_PROFILE_TABLE_VERSION 2u
 
 #define WEIR_PROFILE_SYMBOLS 1024u
 
@@ -72,7 +72,7 @@ struct weir_profile_work {
 struct weir_profile_call {
     const char *name; /* of the symbol, with _v2, _ptsz and so on; never freed */
     uint32_t symbol;  /* a number that only this symbol has, below WEIR_PROFILE_SYMBOLS */
-    uint32_t number;  /* not 0; if the runtime made this call, the number of the runtime's call */
+    uint32_t number;  /* 1 .. 2^31 - 1; that of the runtime's call, if one made this call */
     bool in_runtime;  /* the runtime made this call */
     CUresult result;
     uint64_t start_ns, end_ns;
@@ -111,16 +111,26 @@ struct weir_profile_taken {
     uint64_t dropped; /* number of pieces of work that got no record, since the session began */
 };
 
+/* What the host records of calls that begin from now on. */
+enum weir_profile_wish {
+    WEIR_PROFILE_WISH_NOTHING,
+    WEIR_PROFILE_WISH_WORK,   /* of graphs their nodes, where that is possible */
+    WEIR_PROFILE_WISH_GRAPHS, /* of graphs the whole */
+};
+
 /* All functions: any thread. */
 struct weir_profile_table {
     size_t table_bytes;
     uint32_t version; /* WEIR_PROFILE_TABLE_VERSION */
-    /* Watch from now on; NULL: stop. Calls under way may still use the older watch, so it must stay
-     * valid. @param records the host records the calls' work, for take(). */
-    void (*watch)(const struct weir_profile_watch *watch, bool records);
+    /* Watch from now on; NULL: stop. Calls under way may still use the older watch, so it must
+     * stay valid. take() gives what the host records. */
+    void (*watch)(const struct weir_profile_watch *watch, enum weir_profile_wish wish);
     /* Take the records of work that has ended, each once. Waits until the host has read all earlier
      * calls. Fails if there is no session, or the host's release has no records. */
     CUresult (*take)(struct weir_profile_taken *ret_taken);
+    /* Tell the kernel of a graph's node by the function in its record: fills in kernel, which is
+     * name then, static_shared_bytes, local_bytes and registers. "": it was unloaded. */
+    void (*kernel)(uint64_t function, char *name, size_t bytes, struct weir_profile_work *work);
     /* Number of a context (NULL: the current one), and of a stream; 0: it does not exist. */
     uint32_t (*context_number)(CUcontext context);
     uint32_t (*stream_number)(CUcontext context, CUstream stream);

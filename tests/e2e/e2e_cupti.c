@@ -1,7 +1,10 @@
 /*
  * A program that uses CUPTI as Kineto does, through the libcupti.so.13 that the loader finds.
  *
- *     e2e_cupti rows       kernels, copies, a fill, a graph: counts, order, names, correlation
+ *     e2e_cupti rows       kernels, copies, a fill: counts, order, names, correlation
+ *     e2e_cupti graph      the same of graphs
+ *     e2e_cupti nvtx       markers, as NVTX's headers make them
+ *     e2e_cupti ranges     markers and a kernel, without CUPTI
  *     e2e_cupti many N     N launches: all are recorded; without buffers they are said to be
  * dropped e2e_cupti callbacks  entries and exits of calls, with their arguments e2e_cupti twice
  * records of the second time alone; nothing while it is off e2e_cupti tenant N   prints "ready",
@@ -21,6 +24,7 @@
 #define WORDS        5000u
 #define CUSTOM0      3
 #define SLACK        200000 /* ticks: 100 us, twice as far as an anchor may be off (profile.c) */
+#define STEP         2000   /* ticks: 1 us, by which times may step where the clock is corrected */
 #define LAUNCH_ID    307    /* CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel */
 
 static CUptiResult (*enable)(CUpti_ActivityKind);
@@ -82,10 +86,16 @@ static struct {
     CUpti_ActivityKernel10 kernel[KERNELS_KEPT];
     CUpti_ActivityMemcpy6 copy[8];
     CUpti_ActivityMemset4 fill;
+    CUpti_ActivityGraphTrace2 graph;
     CUpti_ActivityAPI launch; /* the last call of cuLaunchKernel */
     CUpti_ActivityExternalCorrelation named;
     CUpti_ActivitySynchronization2 waited;
 } rows;
+static struct {
+    CUpti_ActivityMarker2 marker[32];
+    CUpti_ActivityMarkerData2 data[32];
+    uint32_t n_markers, n_data;
+} nvtx;
 static uint32_t n_requested, n_completed;
 static bool gives_buffers = true;
 
@@ -104,18 +114,25 @@ static void keep(const CUpti_Activity *record)
     if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
         const CUpti_ActivityKernel10 *kernel = at;
         rows.in_order = rows.in_order && kernel->start < kernel->end &&
-                        kernel->start >= rows.last_end && kernel->correlationId > rows.last_id;
+                        kernel->start + STEP >= rows.last_end &&
+                        kernel->correlationId + (kernel->graphNodeId != 0) > rows.last_id;
         rows.last_end = kernel->end;
         rows.last_id = kernel->correlationId;
         rows.kernel[n % KERNELS_KEPT] = *kernel;
     } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
         memcpy(&rows.copy[n % 8], at, sizeof rows.copy[0]);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_GRAPH_TRACE) {
+        memcpy(&rows.graph, at, sizeof rows.graph);
     } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
         memcpy(&rows.fill, at, sizeof rows.fill);
     } else if (record->kind == CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION) {
         memcpy(&rows.named, at, sizeof rows.named);
     } else if (record->kind == CUPTI_ACTIVITY_KIND_SYNCHRONIZATION) {
         memcpy(&rows.waited, at, sizeof rows.waited);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_MARKER) {
+        memcpy(&nvtx.marker[nvtx.n_markers++ % 32], at, sizeof nvtx.marker[0]);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_MARKER_DATA) {
+        memcpy(&nvtx.data[nvtx.n_data++ % 32], at, sizeof nvtx.data[0]);
     } else if (record->kind == CUPTI_ACTIVITY_KIND_DRIVER &&
                ((const CUpti_ActivityAPI *)at)->cbid == LAUNCH_ID) {
         memcpy(&rows.launch, at, sizeof rows.launch);
@@ -245,28 +262,365 @@ static void scenario_rows(void)
     check_int(n_requested, n_completed, "each buffer comes back");
 }
 
-static void scenario_graph(void)
+/* ---------------------------------------------------------------- graphs */
+
+#define GRAPH_LAUNCHES 5
+#define CHAIN          400u
+#define CHAIN_LAUNCHES 100u /* the host keeps 131,072 nodes that have not been taken */
+
+static CUevent forked, joined;
+
+/* Two kernels, two branches of a kernel and of a copy, and a fill behind both. */
+static void diamond(CUstream stream, CUstream side, void *pinned)
 {
-    CUstream stream;
+    launch(WORDS, stream);
+    launch(1, stream);
+    DRV(cu.EventRecord(forked, stream));
+    DRV(cu.StreamWaitEvent(side, forked, 0));
+    launch(200, side);
+    DRV(CU(MemcpyDtoHAsync_v2)(pinned, memory, 4000, stream));
+    DRV(cu.EventRecord(joined, side));
+    DRV(cu.StreamWaitEvent(stream, joined, 0));
+    DRV(CU(MemsetD32Async)(memory, 7, 100, stream));
+}
+
+static CUgraphExec captured_diamond(CUstream stream, CUstream side, void *pinned)
+{
     CUgraph graph;
     CUgraphExec exec;
-    DRV(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    record(true);
     DRV(cu.StreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    launch(WORDS, stream);
-    launch(WORDS, stream);
+    diamond(stream, side, pinned);
     DRV(cu.StreamEndCapture(stream, &graph));
     DRV(cu.GraphInstantiateWithFlags(&exec, graph, 0));
-    for (int i = 0; i < 3; i++) {
-        DRV(cu.GraphLaunch(exec, stream));
-    }
-    DRV(cu.StreamSynchronize(stream));
+    DRV(cu.GraphDestroy(graph)); /* as PyTorch does */
+    return exec;
+}
+
+static void record_end(void)
+{
+    DRV(cu.CtxSynchronize());
     record(false);
     check_int(flush_all(0), CUPTI_SUCCESS, "flush");
-    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL], 3, "a row for each launch");
+}
+
+static void check_diamonds(uint32_t n)
+{
+    uint32_t blocks = 0;
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL], 3 * n, "kernels");
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_MEMCPY], n, "copies");
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_MEMSET], n, "fills");
+    for (uint32_t i = 0; i < 3 * n; i++) {
+        const CUpti_ActivityKernel10 *kernel = &rows.kernel[i];
+        blocks += (uint32_t)kernel->gridX;
+        check_true(kernel->name && strcmp(kernel->name, "mix") == 0, "the kernel's name");
+        check_int(kernel->blockX, 128, "its blocks");
+        check_true(kernel->start <= kernel->end, "its times");
+        check_true(kernel->correlationId == rows.kernel[i - i % 3].correlationId, "its launch");
+        check_int(kernel->streamId, rows.kernel[0].streamId, "its stream");
+    }
+    check_int(blocks, n * ((WORDS + 127) / 128 + 1 + 2), "the kernels' grids");
+    check_int((long long)rows.copy[0].bytes, 4000, "bytes of the copy");
+    check_int(rows.copy[0].copyKind, CUPTI_ACTIVITY_MEMCPY_KIND_DTOH, "from the device");
+    check_int((long long)rows.fill.bytes, 400, "bytes of the fill");
+    check_int(rows.fill.value, 7, "its value");
+}
+
+/* Branches run side by side, and nothing starts before what it depends on has ended. */
+static void check_order(void)
+{
+    for (uint32_t i = 0; i < GRAPH_LAUNCHES; i++) {
+        const CUpti_ActivityKernel10 *kernel = &rows.kernel[3 * i];
+        check_true(kernel[0].end <= kernel[1].start, "the second kernel follows the first");
+        check_true(kernel[1].end <= kernel[2].start, "the branch follows both");
+        check_true(kernel[1].end <= rows.copy[i].start, "so does the other branch");
+        check_true(i == 0 || kernel[-1].end <= kernel[0].start, "launches follow each other");
+        check_true(kernel[0].graphId != 0 && kernel[0].graphId == rows.copy[i].graphId,
+                   "its graph");
+        check_true(kernel[0].graphNodeId != kernel[1].graphNodeId &&
+                       kernel[1].graphNodeId != kernel[2].graphNodeId && kernel[0].graphNodeId != 0,
+                   "nodes have ids");
+        check_true(kernel[0].graphNodeId == rows.kernel[0].graphNodeId, "the same in each launch");
+    }
+    check_true(rows.fill.start >= rows.copy[GRAPH_LAUNCHES - 1].end, "the fill follows the copy");
+    check_true(rows.fill.start >= rows.kernel[3 * GRAPH_LAUNCHES - 1].end, "and the branch");
+}
+
+/* A graph is one record of another kind, if that is wanted. */
+static void check_wholes(CUgraphExec exec, CUstream stream)
+{
+    uint32_t id;
+    check_int(stream_id(NULL, stream, 0, &id), CUPTI_SUCCESS, "a stream's id");
+    check_int(enable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE), CUPTI_SUCCESS, "enable graphs");
+    record(true);
+    DRV(cu.GraphLaunch(exec, stream));
+    DRV(cu.GraphLaunch(exec, stream));
+    launch(1, stream);
+    record_end();
+    check_int(disable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE), CUPTI_SUCCESS, "disable graphs");
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_GRAPH_TRACE], 2, "graphs");
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL], 1, "other kernels");
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_MEMCPY], 0, "their copies");
+    check_true(rows.graph.start < rows.graph.end && rows.graph.end <= rows.kernel[0].start,
+               "the second graph's time");
+    check_true(rows.graph.correlationId < rows.kernel[0].correlationId, "its launch");
+    check_int(rows.graph.streamId, id, "its stream");
+    check_true(rows.graph.graphId != 0, "its graph");
+}
+
+/* Without a record of what an update made of the graph, it is one row. */
+static void check_updates(CUgraphExec exec, CUstream stream, CUstream side, void *pinned)
+{
+    CUgraph graph;
+    CUgraphExecUpdateResultInfo info;
+    DRV(cu.StreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    diamond(stream, side, pinned);
+    DRV(cu.StreamEndCapture(stream, &graph));
+    DRV(CU(GraphExecUpdate_v2)(exec, graph, &info));
+    record(true);
+    DRV(cu.GraphLaunch(exec, stream));
+    record_end();
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL], 1, "a row for the whole");
     check_true(rows.kernel[0].name && strcmp(rows.kernel[0].name, "CUDA graph") == 0, "its name");
-    check_true(rows.kernel[0].graphId != 0, "its graph");
-    check_true(rows.in_order, "graphs are in order");
+    check_true(rows.kernel[0].graphId != 0 && rows.kernel[0].graphNodeId == 0, "its graph");
+    record(true);
+    DRV(CU(GraphExecUpdate_v2)(exec, graph, &info));
+    DRV(cu.GraphLaunch(exec, stream));
+    DRV(CU(GraphExecUpdate_v2)(exec, graph, &info));
+    DRV(cu.GraphLaunch(exec, stream));
+    record_end();
+    check_diamonds(2);
+    DRV(cu.GraphDestroy(graph));
+}
+
+static void scenario_graph(void)
+{
+    CUstream stream, side, third;
+    CUgraphExec exec;
+    void *pinned;
+    uint32_t first;
+    DRV(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    DRV(cu.StreamCreate(&side, CU_STREAM_NON_BLOCKING));
+    DRV(cu.StreamCreate(&third, CU_STREAM_NON_BLOCKING));
+    DRV(cu.EventCreate(&forked, CU_EVENT_DISABLE_TIMING));
+    DRV(cu.EventCreate(&joined, CU_EVENT_DISABLE_TIMING));
+    DRV(CU(MemAllocHost_v2)(&pinned, WORDS * sizeof(uint32_t)));
+    exec = captured_diamond(stream, side, pinned);
+    DRV(cu.GraphLaunch(exec, stream)); /* before anybody records */
+    record(true);
+    for (int i = 0; i < GRAPH_LAUNCHES; i++) { /* nobody waits in between */
+        DRV(cu.GraphLaunch(exec, stream));
+    }
+    record_end();
+    check_diamonds(GRAPH_LAUNCHES);
+    check_order();
+    record(true);
+    for (int i = 0; i < 3; i++) {
+        DRV(cu.GraphLaunch(exec, i % 2 ? third : stream));
+        DRV(cu.CtxSynchronize());
+    }
+    record_end();
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL], 9, "in several streams");
+    check_wholes(exec, stream);
+    check_updates(exec, stream, side, pinned);
+    memset(pinned, 0, WORDS * sizeof(uint32_t));
+    DRV(cu.MemsetD32_v2(memory, 3, WORDS));
+    record(true);
+    DRV(cu.GraphLaunch(exec, stream));
+    DRV(cu.GraphExecDestroy(exec)); /* while it runs */
+    record_end();
+    check_diamonds(1);
+    DRV(cu.MemcpyDtoH_v2(&first, memory, sizeof first));
+    check_int(first, 7, "what the graph's last node wrote");
+    check_int(*(const uint32_t *)pinned, 3, "what it copied before");
+}
+
+/* Far more nodes than one reply can have. */
+static void scenario_chain(void)
+{
+    CUstream stream;
+    CUgraph graph, child, whole;
+    CUgraphNode node;
+    CUgraphExec exec;
+    size_t dropped;
+    DRV(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    DRV(cu.StreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    for (uint32_t i = 0; i < CHAIN; i++) {
+        launch(1, stream);
+    }
+    DRV(cu.StreamEndCapture(stream, &graph));
+    DRV(cu.GraphInstantiateWithFlags(&exec, graph, 0));
+    record(true);
+    for (uint32_t i = 0; i < CHAIN_LAUNCHES; i++) {
+        DRV(cu.GraphLaunch(exec, stream));
+    }
+    record_end();
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL], CHAIN * CHAIN_LAUNCHES,
+              "all kernels of a chain");
+    check_true(rows.in_order, "they are in order");
+    check_int(n_dropped(NULL, 0, &dropped), CUPTI_SUCCESS, "dropped");
+    check_int((long long)dropped, 0, "none is dropped");
+    DRV(cu.GraphCreate(&whole, 0));
+    DRV(cu.GraphCreate(&child, 0));
+    DRV(cu.GraphAddChildGraphNode(&node, child, NULL, 0, graph));
+    DRV(cu.GraphAddChildGraphNode(&node, whole, NULL, 0, child));
+    DRV(cu.GraphAddChildGraphNode(&node, whole, &node, 1, graph));
+    DRV(cu.GraphInstantiateWithFlags(&exec, whole, 0));
+    record(true);
+    DRV(cu.GraphLaunch(exec, stream));
+    DRV(cu.GraphLaunch(exec, stream));
+    record_end();
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL], 4 * CHAIN, "of child graphs");
+    check_true(rows.in_order, "they are in order, too");
+}
+
+/* ---------------------------------------------------------------- NVTX */
+
+/* What NVTX's headers compile into a program: functions by numbers, which a tool may replace. */
+typedef void (*any_fn)(void);
+
+static void nothing(void)
+{
+}
+
+static any_fn core[16], core2[16];
+static any_fn *core_table[16], *core2_table[16];
+
+static int table_of(int module, any_fn ***ret_table, unsigned int *ret_size)
+{
+    *ret_table = module == 1 ? core_table : core2_table;
+    *ret_size = 16;
+    return module == 1 || module == 5;
+}
+
+static const void *export_table(uint32_t id)
+{
+    static const struct {
+        size_t bytes;
+        int (*table_of)(int, any_fn ***, unsigned int *);
+    } callbacks = {sizeof callbacks, table_of};
+    return id == 1 ? &callbacks : NULL;
+}
+
+struct attributes {
+    uint16_t version, size;
+    uint32_t category;
+    int32_t color_type;
+    uint32_t color;
+    int32_t payload_type, reserved;
+    uint64_t payload;
+    int32_t message_type;
+    const void *message;
+};
+
+static void nvtx_use(const char *path)
+{
+    void *library = path ? dlopen(path, RTLD_NOW) : NULL;
+    int (*initialize)(const void *(*)(uint32_t));
+    check_true(library != NULL, "the library for NVTX");
+    *(void **)&initialize = dlsym(library, "InitializeInjectionNvtx2");
+    check_true(initialize != NULL, "InitializeInjectionNvtx2");
+    for (int i = 0; i < 16; i++) {
+        core[i] = core2[i] = nothing;
+        core_table[i] = &core[i];
+        core2_table[i] = &core2[i];
+    }
+    check_int(initialize(export_table), 1, "NVTX is taken over");
+    check_int(initialize(NULL), 0, "without a table it is not");
+}
+
+static void check_marker(uint32_t i, uint32_t flags, const char *name, const char *domain)
+{
+    const CUpti_ActivityMarker2 *marker = &nvtx.marker[i];
+    check_int(marker->flags, flags, "a marker's flags");
+    check_true(name ? marker->name && strcmp(marker->name, name) == 0 : !marker->name, "its name");
+    check_true(domain ? marker->domain && strcmp(marker->domain, domain) == 0 : !marker->domain,
+               "its domain");
+    check_int(marker->objectKind, CUPTI_ACTIVITY_OBJECT_THREAD, "it is of a thread");
+    check_int(marker->objectId.threadId, gettid(), "of this one");
+    check_true(i == 0 || marker->timestamp >= nvtx.marker[i - 1].timestamp, "its time");
+}
+
+#define CALL(function, type) ((type)(function))
+
+static void make_markers(void)
+{
+    char name[] = "outer";
+    const void *(*create)(const char *) = CALL(core2[12], const void *(*)(const char *));
+    const void *domain = create("a domain");
+    const void *text = CALL(core2[10], const void *(*)(const void *, const char *))(domain, "said");
+    const struct attributes at = {.version = 3,
+                                  .size = sizeof at,
+                                  .category = 5,
+                                  .color_type = 1,
+                                  .color = 0xff112233,
+                                  .payload_type = 5,
+                                  .payload = 0xfffffff9, /* -7 of 32 bits */
+                                  .message_type = 3,
+                                  .message = text};
+    check_true(create("a domain") == domain, "one domain of a name");
+    check_int(CALL(core[9], int (*)(const char *))(name), 0, "depth of the first range");
+    strcpy(name, "other"); /* names are copied */
+    check_int(CALL(core[9], int (*)(const char *))("inner"), 1, "depth of the second range");
+    check_int(CALL(core2[4], int (*)(const void *, const void *))(domain, &at), 0, "in its domain");
+    CALL(core[2], void (*)(const char *))("now");
+    check_int(CALL(core[11], int (*)(void))(), 1, "the inner one ends");
+    check_int(CALL(core2[5], int (*)(const void *))(domain), 0, "the domain's ends");
+    check_true(CALL(core2[5], int (*)(const void *))(domain) < 0, "it has no other");
+    check_int(CALL(core[11], int (*)(void))(), 0, "the outer one ends");
+    uint64_t id = CALL(core[5], uint64_t(*)(const char *))("started");
+    CALL(core[7], void (*)(uint64_t))(id);
+}
+
+static void scenario_nvtx(void)
+{
+    nvtx_use("libcupti.so.13");
+    make_markers(); /* nobody wants to know */
+    CALL(core[9], int (*)(const char *))("begun before");
+    check_int(enable(CUPTI_ACTIVITY_KIND_MARKER), CUPTI_SUCCESS, "enable markers");
+    check_int(enable(CUPTI_ACTIVITY_KIND_MARKER_DATA), CUPTI_SUCCESS, "and their data");
+    CALL(core[11], int (*)(void))();
+    make_markers();
+    check_int(disable(CUPTI_ACTIVITY_KIND_MARKER), CUPTI_SUCCESS, "disable markers");
+    make_markers();
+    check_int(flush_all(0), CUPTI_SUCCESS, "flush");
+    check_int(nvtx.n_markers, 9, "markers");
+    check_int(nvtx.n_data, 5, "data");
+    check_marker(0, CUPTI_ACTIVITY_FLAG_MARKER_START, "outer", NULL);
+    check_marker(1, CUPTI_ACTIVITY_FLAG_MARKER_START, "inner", NULL);
+    check_marker(2, CUPTI_ACTIVITY_FLAG_MARKER_START, "said", "a domain");
+    check_marker(3, CUPTI_ACTIVITY_FLAG_MARKER_INSTANTANEOUS, "now", NULL);
+    check_marker(4, CUPTI_ACTIVITY_FLAG_MARKER_END, NULL, NULL);
+    check_marker(5, CUPTI_ACTIVITY_FLAG_MARKER_END, NULL, "a domain");
+    check_marker(6, CUPTI_ACTIVITY_FLAG_MARKER_END, NULL, NULL);
+    check_marker(7, CUPTI_ACTIVITY_FLAG_MARKER_START, "started", NULL);
+    check_marker(8, CUPTI_ACTIVITY_FLAG_MARKER_END, NULL, NULL);
+    check_int(nvtx.marker[4].id, nvtx.marker[1].id, "a range has one number");
+    check_int(nvtx.marker[5].id, nvtx.marker[2].id, "in domains, too");
+    check_int(nvtx.marker[6].id, nvtx.marker[0].id, "and the outer one");
+    check_int(nvtx.marker[8].id, nvtx.marker[7].id, "and one that is started");
+    check_int(nvtx.data[2].id, nvtx.marker[2].id, "data of a range");
+    check_int(nvtx.data[2].category, 5, "its category");
+    check_int(nvtx.data[2].color, 0xff112233, "its colour");
+    check_int(nvtx.data[2].flags, CUPTI_ACTIVITY_FLAG_MARKER_COLOR_ARGB, "which is one");
+    check_int(nvtx.data[2].payloadKind, CUPTI_METRIC_VALUE_KIND_INT64, "its payload's kind");
+    check_int((long long)nvtx.data[2].payload, -7, "its payload");
+    check_int(nvtx.data[0].flags, CUPTI_ACTIVITY_FLAG_MARKER_COLOR_NONE, "no colour");
+}
+
+/* A program that has NVTX and no profiler: its ranges are for `weir profile`. */
+static void scenario_ranges(void)
+{
+    CUmodule module;
+    nvtx_use(getenv("NVTX_INJECTION64_PATH")); /* perhaps before cuInit */
+    context = driver_begin("e2e_cupti");
+    DRV(cu.ModuleLoadData(&module, e2e_ptx));
+    mix = driver_function(module, "mix");
+    DRV(cu.MemAlloc_v2(&memory, WORDS * sizeof(uint32_t)));
+    make_markers();
+    CALL(core[9], int (*)(const char *))("with \"work\"");
+    launch(WORDS, NULL);
+    DRV(cu.CtxSynchronize());
+    CALL(core[11], int (*)(void))();
 }
 
 static void scenario_many(uint32_t n)
@@ -386,10 +740,18 @@ int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
     uint32_t n = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 0) : 0;
+    if (strcmp(what, "ranges") == 0) {
+        scenario_ranges();
+        return driver_end();
+    }
     begin();
     if (strcmp(what, "rows") == 0) {
         scenario_rows();
+    } else if (strcmp(what, "graph") == 0) {
         scenario_graph();
+        scenario_chain();
+    } else if (strcmp(what, "nvtx") == 0) {
+        scenario_nvtx();
     } else if (strcmp(what, "many") == 0) {
         scenario_many(n);
     } else if (strcmp(what, "callbacks") == 0) {
@@ -403,7 +765,8 @@ int main(int argc, char **argv)
         check_int(enable((CUpti_ActivityKind)30), CUPTI_ERROR_NOT_SUPPORTED, "sampling");
     } else {
         fprintf(stderr,
-                "usage: e2e_cupti rows | many N | callbacks | twice | tenant N | refused\n");
+                "usage: e2e_cupti rows | graph | nvtx | ranges | many N | callbacks | twice | "
+                "tenant N | refused\n");
         return 2;
     }
     return driver_end();

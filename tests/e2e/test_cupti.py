@@ -14,6 +14,14 @@ class Cupti(lib.Case):
         host = self.host()
         self.finished(host, "e2e_cupti", "rows")
 
+    def test_rows_of_the_nodes_of_graphs(self):
+        host = self.host()
+        self.finished(host, "e2e_cupti", "graph", limit_s=100)
+
+    def test_markers_of_nvtx(self):
+        host = self.host()
+        self.finished(host, "e2e_cupti", "nvtx")
+
     def test_rows_of_a_program_on_another_machine(self):
         host = self.host(remote=self.remote())
         self.finished(host, "e2e_cupti", "rows", arrangement=lib.TCP)
@@ -66,6 +74,21 @@ class Cupti(lib.Case):
             self.assertNotEqual(kernel["pid"], launch["pid"])
         self.profiled(host, *run, cwd=folder)
         self.assertEqual(len(glob.glob(os.path.join(folder, "weir-profile.[0-9]*.json"))), 1)
+
+    def test_weir_profile_writes_the_ranges_of_nvtx(self):
+        host, folder = self.host(), self.folder()
+        self.profiled(host, "-o", "out.json", "--run-dir", host.run_dir, "--tenant", "alice", "--",
+                      lib.places.program("e2e_cupti"), "ranges", cwd=folder)
+        with open(os.path.join(folder, "out.json")) as f:
+            events = json.load(f)
+        nvtx = [event for event in events if event.get("cat") == "nvtx"]
+        self.assertEqual([(event["ph"], event.get("name")) for event in nvtx],
+                         [("B", "outer"), ("B", "inner"), ("B", "said"), ("i", "now"), ("E", None), ("E", None), ("E", None),
+                          ("b", "started"), ("e", None), ("B", 'with "work"'), ("E", None)])
+        self.assertEqual(nvtx[2]["args"], {"domain": "a domain"})
+        launch = next(event for event in events if event.get("name", "").startswith("cuLaunchKernel"))
+        self.assertTrue(nvtx[9]["ts"] <= launch["ts"] <= nvtx[10]["ts"])
+        self.assertEqual((nvtx[9]["pid"], nvtx[9]["tid"]), (launch["pid"], launch["tid"]))
 
     def test_weir_profile_shows_the_wait_for_another_tenant(self):
         host, folder = self.host(), self.folder()

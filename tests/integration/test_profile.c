@@ -78,7 +78,7 @@ static void watch_begin(void)
 {
     take_all();
     n_entered = n_left = n_records = 0;
-    table->watch(&watch, true);
+    table->watch(&watch, WEIR_PROFILE_WISH_WORK);
 }
 
 static int set_up(void **state)
@@ -134,7 +134,7 @@ static void nothing_is_recorded_while_nobody_watches(void **state)
 {
     (void)state;
     watch_begin();
-    table->watch(NULL, false);
+    table->watch(NULL, WEIR_PROFILE_WISH_NOTHING);
     launch(WORDS, NULL);
     take_all();
     assert_int_equal(n_records, 0);
@@ -151,7 +151,7 @@ static void a_launch_is_told_with_its_kernel_and_recorded_with_its_number(void *
     assert_int_equal(cuCtxGetId(NULL, &context_id), CUDA_SUCCESS);
     watch_begin();
     launch(WORDS, stream);
-    table->watch(NULL, false);
+    table->watch(NULL, WEIR_PROFILE_WISH_NOTHING);
     assert_int_equal(n_entered, 1);
     assert_int_equal(n_left, 1);
     assert_int_equal(asked_inside, CUDA_SUCCESS);
@@ -186,7 +186,7 @@ static void copies_and_fills_are_recorded_with_their_bytes_and_sides(void **stat
     assert_int_equal(cuMemcpyHtoD_v2(memory, words, sizeof words), CUDA_SUCCESS);
     assert_int_equal(cuMemcpyDtoHAsync_v2(pinned, memory, 4000, NULL), CUDA_SUCCESS);
     assert_int_equal(cuMemsetD32_v2(memory, 7, 100), CUDA_SUCCESS);
-    table->watch(NULL, false);
+    table->watch(NULL, WEIR_PROFILE_WISH_NOTHING);
     assert_int_equal(n_left, 3);
     take_all();
     uint64_t bytes[WEIR_PROFILE_CLASSES] = {0};
@@ -208,9 +208,9 @@ static void a_watcher_that_wants_no_records_gets_none(void **state)
 {
     (void)state;
     watch_begin();
-    table->watch(&watch, false);
+    table->watch(&watch, WEIR_PROFILE_WISH_NOTHING);
     launch(WORDS, NULL);
-    table->watch(NULL, false);
+    table->watch(NULL, WEIR_PROFILE_WISH_NOTHING);
     take_all();
     assert_int_equal(n_left, 1);
     assert_int_equal(n_records, 0);
@@ -223,7 +223,7 @@ static void a_refused_launch_has_no_record(void **state)
     watch_begin();
     assert_int_not_equal(cuLaunchKernel(mix, 1, 1, 1, 4096, 1, 1, 0, NULL, params, NULL),
                          CUDA_SUCCESS);
-    table->watch(NULL, false);
+    table->watch(NULL, WEIR_PROFILE_WISH_NOTHING);
     take_all();
     assert_int_equal(n_left, 1);
     assert_int_not_equal(calls[0].result, CUDA_SUCCESS);
@@ -242,7 +242,7 @@ static void all_of_many_launches_are_recorded_in_order(void **state)
             }
         }
     }
-    table->watch(NULL, false);
+    table->watch(NULL, WEIR_PROFILE_WISH_NOTHING);
     uint64_t before = dropped;
     take_all();
     assert_int_equal(n_records, n);
@@ -262,10 +262,86 @@ static void what_found_no_room_is_counted(void **state)
     for (uint32_t i = 0; i < n; i++) {
         launch(1, NULL);
     }
-    table->watch(NULL, false);
+    table->watch(NULL, WEIR_PROFILE_WISH_NOTHING);
     take_all();
     assert_int_equal(n_records, WEIR_PROFILE_RECORDS_MAX);
     assert_int_equal(dropped - before, 100);
+}
+
+/* A chain of kernels of one block. */
+static CUgraphExec chain(CUstream stream, uint32_t n)
+{
+    CUgraph graph;
+    CUgraphExec exec;
+    assert_int_equal(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    for (uint32_t i = 0; i < n; i++) {
+        launch(1, stream);
+    }
+    assert_int_equal(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+    assert_int_equal(cuGraphInstantiateWithFlags(&exec, graph, 0), CUDA_SUCCESS);
+    assert_int_equal(cuGraphDestroy(graph), CUDA_SUCCESS);
+    return exec;
+}
+
+static void a_graph_is_recorded_by_its_nodes(void **state)
+{
+    (void)state;
+    struct weir_profile_work kernel = {.kernel = NULL};
+    char name[8];
+    CUstream stream;
+    assert_int_equal(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    CUgraphExec exec = chain(stream, 3);
+    watch_begin();
+    assert_int_equal(cuGraphLaunch(exec, stream), CUDA_SUCCESS);
+    assert_int_equal(cuGraphLaunch(exec, stream), CUDA_SUCCESS);
+    assert_int_equal(cuGraphExecDestroy(exec), CUDA_SUCCESS);
+    table->watch(NULL, WEIR_PROFILE_WISH_NOTHING);
+    take_all();
+    assert_int_equal(n_records, 6);
+    for (uint32_t i = 0; i < 6; i++) {
+        assert_int_equal(records[i].class, WEIR_PROFILE_KERNEL);
+        assert_int_equal(records[i].call, calls[i / 3].number);
+        assert_in_range(records[i].node, 1, 3);
+        assert_int_equal(records[i].node, records[i % 3].node);
+        assert_int_equal(records[i].grid[0], 1);
+        assert_int_equal(records[i].block[0], 128);
+        assert_true(records[i].begin_ns <= records[i].end_ns);
+        assert_true(i == 0 || records[i].begin_ns >= records[i - 1].end_ns);
+        assert_true(i % 3 == 0 || records[i].waited_ns == 0); /* a launch waits once */
+    }
+    table->kernel(records[0].function, name, sizeof name, &kernel);
+    assert_string_equal(name, "mix");
+    table->kernel(records[0].function + 1, name, sizeof name, &kernel);
+    assert_string_equal(name, "");
+    assert_int_equal(cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+}
+
+/* 8 * WEIR_PROFILE_RECORDS_MAX nodes are kept. Some are left when the session ends. */
+static void a_graph_whose_nodes_find_no_room_is_one_record(void **state)
+{
+    (void)state;
+    const uint32_t nodes = 1024, fit = 8 * WEIR_PROFILE_RECORDS_MAX / nodes;
+    uint64_t before = dropped;
+    uint32_t wholes = 0;
+    CUstream stream;
+    assert_int_equal(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    CUgraphExec exec = chain(stream, nodes);
+    watch_begin();
+    for (uint32_t i = 0; i < fit + 2; i++) {
+        assert_int_equal(cuGraphLaunch(exec, stream), CUDA_SUCCESS);
+    }
+    table->watch(NULL, WEIR_PROFILE_WISH_NOTHING);
+    take_all();
+    for (uint32_t i = 0; i < n_records; i++) {
+        wholes += records[i].class == WEIR_PROFILE_GRAPH;
+    }
+    assert_int_equal(wholes, 2);
+    assert_int_equal(n_records, fit * nodes + 2);
+    assert_int_equal(dropped, before);
+    table->watch(&watch, WEIR_PROFILE_WISH_WORK);
+    assert_int_equal(cuGraphLaunch(exec, stream), CUDA_SUCCESS);
+    assert_int_equal(cuGraphLaunch(exec, stream), CUDA_SUCCESS);
+    table->watch(NULL, WEIR_PROFILE_WISH_NOTHING);
 }
 
 int main(void)
@@ -278,6 +354,8 @@ int main(void)
         cmocka_unit_test(a_refused_launch_has_no_record),
         cmocka_unit_test(all_of_many_launches_are_recorded_in_order),
         cmocka_unit_test(what_found_no_room_is_counted),
+        cmocka_unit_test(a_graph_is_recorded_by_its_nodes),
+        cmocka_unit_test(a_graph_whose_nodes_find_no_room_is_one_record),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -69,3 +69,50 @@ uint32_t weir_graph_level_find(const struct weir_graph_level *level, CUgraphNode
 
     return at ? (uint32_t)(at - level->nodes) : WEIR_GRAPH_NO_NODE;
 }
+
+typedef CUresult (*neighbours_fn)(CUgraphNode, CUgraphNode *, CUgraphEdgeData *, size_t *);
+
+CUresult weir_graph_neighbours_read(const struct weir_driver *driver, CUgraphNode node, bool before,
+                                    struct weir_graph_neighbours *ret)
+{
+    neighbours_fn list =
+        before ? driver->cuGraphNodeGetDependencies_v2 : driver->cuGraphNodeGetDependentNodes_v2;
+
+    if (!weir_driver_has(driver, cuGraphNodeGetDependentNodes_v2)) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    ret->before = before;
+    WEIR_TRY(list(node, NULL, NULL, &ret->n));
+    ret->nodes = calloc(ret->n + 1, sizeof(CUgraphNode));
+    ret->same = calloc(ret->n + 1, sizeof(CUgraphNode));
+    ret->edges = calloc(ret->n + 1, sizeof *ret->edges);
+    if (!ret->nodes || !ret->same || !ret->edges) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return ret->n != 0 ? list(node, ret->nodes, ret->edges, &ret->n) : CUDA_SUCCESS;
+}
+
+CUresult weir_graph_neighbours_edit(const struct weir_driver *driver, CUgraph graph,
+                                    CUgraphNode node,
+                                    const struct weir_graph_neighbours *neighbours, bool add)
+{
+    const struct weir_graph_neighbours *n = neighbours;
+    const CUgraphNode *from = n->before ? n->nodes : n->same;
+    const CUgraphNode *to = n->before ? n->same : n->nodes;
+
+    for (size_t i = 0; i < n->n; i++) {
+        n->same[i] = node;
+    }
+    if (n->n == 0) {
+        return CUDA_SUCCESS;
+    }
+    return add ? driver->cuGraphAddDependencies_v2(graph, from, to, n->edges, n->n)
+               : driver->cuGraphRemoveDependencies_v2(graph, from, to, n->edges, n->n);
+}
+
+void weir_graph_neighbours_finish(struct weir_graph_neighbours *neighbours)
+{
+    free(neighbours->nodes);
+    free(neighbours->same);
+    free(neighbours->edges);
+}

@@ -4,6 +4,7 @@
 
 #include "proto/cuda_abi.h"
 #include "proto/driver_table.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,6 +34,31 @@ CUresult weir_graph_level_read(const struct weir_driver *driver, CUgraph graph,
 
 /** Free what was read. @thread session */
 void weir_graph_level_finish(struct weir_graph_level *level);
+
+/* The nodes that a node depends on, or those that depend on it. Owned. Zeroed: none. */
+struct weir_graph_neighbours {
+    CUgraphNode *nodes, *same; /* same: room for the other end of each edge */
+    CUgraphEdgeData *edges;
+    size_t n;
+    bool before; /* edges lead from nodes[] */
+};
+
+/** Read a node's neighbours. @param before those that it depends on. @param ret zeroed; call
+ * weir_graph_neighbours_finish() also on failure.
+ * @return as weir_graph_level_read(); CUDA_ERROR_NOT_SUPPORTED: a driver before CUDA 12.3
+ * @thread session */
+CUresult weir_graph_neighbours_read(const struct weir_driver *driver, CUgraphNode node, bool before,
+                                    struct weir_graph_neighbours *ret);
+
+/** Add edges of the same kinds between a node and all neighbours of another one, or remove its own.
+ * @param node  to add: any node of the graph; to remove: the one whose neighbours they are.
+ * @thread session */
+CUresult weir_graph_neighbours_edit(const struct weir_driver *driver, CUgraph graph,
+                                    CUgraphNode node,
+                                    const struct weir_graph_neighbours *neighbours, bool add);
+
+/** Free what was read. @thread session */
+void weir_graph_neighbours_finish(struct weir_graph_neighbours *neighbours);
 
 /** A node's index in level->nodes, or WEIR_GRAPH_NO_NODE. @thread session */
 uint32_t weir_graph_level_find(const struct weir_graph_level *level, CUgraphNode node);

@@ -201,28 +201,37 @@ static struct weir_object *find_function(struct weir_session *s, CUfunction nati
     return search.found;
 }
 
+struct weir_host_function *weir_ops_node_function(struct weir_session *s,
+                                                  const CUDA_KERNEL_NODE_PARAMS *params)
+{
+    CUfunction native = params->func;
+
+    if (!native && params->kern &&
+        s->driver->cuKernelGetFunction(&native, params->kern) != CUDA_SUCCESS) {
+        return NULL;
+    }
+    return (struct weir_host_function *)find_function(s, native);
+}
+
 CUresult weir_host_graph_kernel_get(struct weir_session *s,
                                     const struct weir_op_graph_kernel_get_in *in,
                                     struct weir_op_graph_kernel_get_out *out)
 {
     CUDA_KERNEL_NODE_PARAMS params;
-    struct weir_object *o;
+    struct weir_host_function *f;
     CUgraphNode node;
     uint8_t *room;
 
     WEIR_TRY(node_of(s, in->n, &node));
     memset(&params, 0, sizeof params);
     WEIR_TRY(s->driver->cuGraphKernelNodeGetParams_v2(node, &params));
-    if (!params.func && params.kern) {
-        WEIR_TRY(s->driver->cuKernelGetFunction(&params.func, params.kern));
-    }
-    o = find_function(s, params.func);
+    f = weir_ops_node_function(s, &params);
     room = weir_session_alloc(s, PARAMS_BYTES);
-    if (!o || !room) {
-        return !o ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_OUT_OF_MEMORY;
+    if (!f || !room) {
+        return !f ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_OUT_OF_MEMORY;
     }
-    WEIR_TRY(pack_params(s, (struct weir_host_function *)o, &params, room, &out->n_params));
-    out->f = o->handle;
+    WEIR_TRY(pack_params(s, f, &params, room, &out->n_params));
+    out->f = f->o.handle;
     out->grid[0] = params.gridDimX;
     out->grid[1] = params.gridDimY;
     out->grid[2] = params.gridDimZ;

@@ -51,37 +51,16 @@ static bool suits(const struct placing *p, CUgraphNode node, const CUDA_KERNEL_N
            value.cooperative == 0;
 }
 
-typedef CUresult (*neighbours_fn)(CUgraphNode, CUgraphNode *, CUgraphEdgeData *, size_t *);
-
 /* Copy the edges of another node that lead to it, or those that leave it. */
 static CUresult copy_edges(const struct placing *p, CUgraphNode of, CUgraphNode to, bool before)
 {
-    const struct weir_driver *d = p->session->driver;
-    neighbours_fn list =
-        before ? d->cuGraphNodeGetDependencies_v2 : d->cuGraphNodeGetDependentNodes_v2;
-    CUgraphEdgeData *data;
-    CUgraphNode *other, *same;
-    CUresult result;
-    size_t n = 0;
+    struct weir_graph_neighbours n = {0};
+    CUresult result = weir_graph_neighbours_read(p->session->driver, of, before, &n);
 
-    WEIR_TRY(list(of, NULL, NULL, &n));
-    if (n == 0) {
-        return CUDA_SUCCESS;
-    }
-    other = calloc(n, sizeof(CUgraphNode));
-    same = calloc(n, sizeof(CUgraphNode));
-    data = calloc(n, sizeof *data);
-    result = other && same && data ? list(of, other, data, &n) : CUDA_ERROR_OUT_OF_MEMORY;
-    for (size_t i = 0; i < n && same; i++) {
-        same[i] = to;
-    }
     if (result == CUDA_SUCCESS) {
-        result = d->cuGraphAddDependencies_v2(p->graph, before ? other : same,
-                                              before ? same : other, data, n);
+        result = weir_graph_neighbours_edit(p->session->driver, p->graph, to, &n, true);
     }
-    free(other);
-    free(same);
-    free(data);
+    weir_graph_neighbours_finish(&n);
     return result;
 }
 
@@ -227,7 +206,7 @@ static struct weir_placed_graph *find_or_make(struct weir_session *s, struct wei
             result = make(s, exec, part, &native);
         }
         if (result == CUDA_ERROR_NOT_SUPPORTED) {
-            weir_exec_not_partable(s->driver, exec);
+            exec->inside.partable = false;
             return NULL;
         }
         graph = oldest(exec);
