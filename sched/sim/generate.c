@@ -189,7 +189,7 @@ static struct kernel kernel_of(const struct generator *g, const struct weir_sim_
 
 static uint32_t parts_of(const struct weir_sim_group *group)
 {
-    return group->kernels + (group->h2d_bytes.high > 0) + (group->d2h_bytes.high > 0);
+    return group->kernels + (group->copies.h2d.high > 0) + (group->copies.d2h.high > 0);
 }
 
 /* The time of the next task of a stream that does not wait, bursts included. */
@@ -212,7 +212,7 @@ static uint64_t arrival_of(struct stream *s)
         return group->arrivals == WEIR_SIM_LOOP ? group->start_ns : s->due_ns;
     }
     if (s->rest_bytes != 0) {
-        return s->last_start_ns + (uint64_t)draw(&s->random, &group->stage_ns);
+        return s->last_start_ns + (uint64_t)draw(&s->random, &group->copies.stage_ns);
     }
     if (s->part) {
         return s->last_arrive_ns; /* the items of a task are sent at once */
@@ -240,9 +240,11 @@ static double fill_copy(const struct generator *g, struct stream *s, bool is_fir
     r->class = is_first ? WEIR_SCHED_H2D : WEIR_SCHED_D2H;
     uint64_t bytes = s->rest_bytes;
     if (bytes == 0) {
-        bytes = (uint64_t)draw(&s->random, is_first ? &group->h2d_bytes : &group->d2h_bytes);
+        bytes = (uint64_t)draw(&s->random, is_first ? &group->copies.h2d : &group->copies.d2h);
     }
-    r->bytes = group->cut_bytes != 0 && bytes > group->cut_bytes ? group->cut_bytes : bytes;
+    r->bytes = group->copies.cut_bytes != 0 && bytes > group->copies.cut_bytes
+                   ? group->copies.cut_bytes
+                   : bytes;
     r->key = s->rest_bytes = bytes - r->bytes;
     return copy_ns(g, r->class, r->bytes);
 }
@@ -267,7 +269,7 @@ static bool make_item(struct generator *g, uint32_t index)
     struct stream *s = &g->streams[index];
     const struct weir_sim_group *group = s->group;
     assert(group);
-    bool has_h2d = group->h2d_bytes.high > 0;
+    bool has_h2d = group->copies.h2d.high > 0;
     bool is_first = s->part == 0;
     bool is_last = s->part + 1 == parts_of(group);
     uint64_t arrive_ns = arrival_of(s);
@@ -281,7 +283,7 @@ static bool make_item(struct generator *g, uint32_t index)
                                     .queue = index + 1,
                                     .item = s->next.id,
                                     .kind = WEIR_SCHED_REC_ARRIVE};
-    double ns = (is_first && has_h2d) || (is_last && group->d2h_bytes.high > 0)
+    double ns = (is_first && has_h2d) || (is_last && group->copies.d2h.high > 0)
                     ? fill_copy(g, s, is_first && has_h2d)
                     : fill_kernel(g, s);
     uint64_t took_ns = (uint64_t)fmax(1, ns);

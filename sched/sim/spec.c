@@ -41,10 +41,10 @@ static const struct key keys[] = {
     {"need", PART, AT(need), 0, 1},
     {"memory", PART, AT(memory), 0, 1},
     {"kernels", COUNT, AT(kernels), 0, 1000},
-    {"h2d", SIZE, AT(h2d_bytes), 1, 1e13},
-    {"d2h", SIZE, AT(d2h_bytes), 1, 1e13},
-    {"cut", AMOUNT_BYTES, AT(cut_bytes), 4096, 1e13},
-    {"stage", SPAN, AT(stage_ns), 0, SECONDS_MAX * 1e9},
+    {"h2d", SIZE, AT(copies.h2d), 1, 1e13},
+    {"d2h", SIZE, AT(copies.d2h), 1, 1e13},
+    {"cut", AMOUNT_BYTES, AT(copies.cut_bytes), 4096, 1e13},
+    {"stage", SPAN, AT(copies.stage_ns), 0, SECONDS_MAX * 1e9},
     {"think", SPAN, AT(think_ns), 0, SECONDS_MAX * 1e9},
     {"depth", COUNT, AT(depth), 1, 1024},
     {"start", AMOUNT_NS, AT(start_ns), 0, SECONDS_MAX * 1e9},
@@ -349,7 +349,7 @@ static enum weir_status read_group(struct scan *scan, struct weir_sim_group *gro
             return status;
         }
     } while (!skip(scan));
-    if (!group->kernels && !group->h2d_bytes.high && !group->d2h_bytes.high) {
+    if (!group->kernels && !group->copies.h2d.high && !group->copies.d2h.high) {
         weir_diag_set(scan->diag, group->line, group->column,
                       "a task without kernels and copies is none");
         return WEIR_ERR_SYNTAX;

@@ -42,11 +42,13 @@ struct weir_sim_group {
     uint32_t flags;                  /* the kernels' enum weir_sched_item_flags */
     double jitter; /* a launch's time differs from the kernel's by at most this part */
     double need, memory;
-    uint32_t kernels;                /* number of kernels of a task */
-    struct weir_sim_range h2d_bytes; /* copy before the kernels; 0: none */
-    struct weir_sim_range d2h_bytes; /* copy behind the kernels; 0: none */
-    uint64_t cut_bytes;              /* size of the pieces of copies; 0: whole copies */
-    struct weir_sim_range stage_ns;  /* from the start of a piece until the next one comes */
+    uint32_t kernels; /* number of kernels of a task */
+    struct {
+        struct weir_sim_range h2d;      /* bytes before the kernels; 0: none */
+        struct weir_sim_range d2h;      /* bytes behind the kernels; 0: none */
+        uint64_t cut_bytes;             /* size of the pieces; 0: whole copies */
+        struct weir_sim_range stage_ns; /* from the start of a piece until the next one comes */
+    } copies;
     enum weir_sim_arrivals arrivals;
     struct weir_sim_range think_ns;
     uint32_t depth; /* tasks that are sent before the stream waits for the first of them */

@@ -44,7 +44,7 @@ static bool is_small(const char *spec)
         /* A thousandth of a second has a bounded number of items at these rates. */
         streams += groups[i].burst > 100 || groups[i].rate > 1e5 || groups[i].depth > 100 ||
                            groups[i].kernels > 100 || groups[i].kernel_ns.low < 1000 ||
-                           groups[i].h2d_bytes.low > 0 || groups[i].d2h_bytes.low > 0
+                           groups[i].copies.h2d.low > 0 || groups[i].copies.d2h.low > 0
                        ? 1000
                        : 0;
     }

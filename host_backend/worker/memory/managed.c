@@ -223,11 +223,11 @@ void weir_managed_end(struct weir_session *session)
                           (unsigned long long)session->id, session->tenant->name,
                           (unsigned long long)m->merged_total);
         }
-        if (m->paged_bytes != 0) {
+        if (m->paging.bytes != 0) {
             weir_log_info("managed: memory has changed its place, since not all of it found room "
                           "on the device session=%llu tenant=%s bytes=%llu",
                           (unsigned long long)session->id, session->tenant->name,
-                          (unsigned long long)m->paged_bytes);
+                          (unsigned long long)m->paging.bytes);
         }
         session->devices.managed = NULL;
         destroy(m);

@@ -48,44 +48,44 @@ static bool prepare(struct weir_managed *m)
 {
     const struct weir_driver *d = m->session->driver;
 
-    if (m->scratch == 0 &&
-        d->cuMemAddressReserve(&m->scratch, WEIR_MANAGED_WAYS * WEIR_PIECE_BYTES,
+    if (m->paging.scratch == 0 &&
+        d->cuMemAddressReserve(&m->paging.scratch, WEIR_MANAGED_WAYS * WEIR_PIECE_BYTES,
                                m->session->platform->granularity_bytes, 0, 0) != CUDA_SUCCESS) {
-        m->scratch = 0;
+        m->paging.scratch = 0;
     }
     for (int i = 0; i < WEIR_MANAGED_WAYS; i++) {
-        if (!m->paging[i] &&
-            d->cuStreamCreate(&m->paging[i], CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) {
+        if (!m->paging.ways[i] &&
+            d->cuStreamCreate(&m->paging.ways[i], CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) {
             return false;
         }
     }
-    return m->scratch != 0;
+    return m->paging.scratch != 0;
 }
 
 void weir_managed_paging_end(struct weir_managed *m)
 {
     const struct weir_driver *d = m->session->driver;
 
-    for (uint32_t i = 0; i < m->n_spares; i++) {
-        weir_backing_drop(m->session, m->device, WEIR_PIECE_BYTES, m->spares[i]);
+    for (uint32_t i = 0; i < m->paging.n_spares; i++) {
+        weir_backing_drop(m->session, m->device, WEIR_PIECE_BYTES, m->paging.spares[i]);
     }
     for (int i = 0; i < WEIR_MANAGED_WAYS; i++) {
-        if (m->paging[i]) {
-            (void)d->cuStreamDestroy_v2(m->paging[i]);
+        if (m->paging.ways[i]) {
+            (void)d->cuStreamDestroy_v2(m->paging.ways[i]);
         }
     }
-    if (m->scratch != 0) {
-        (void)d->cuMemAddressFree(m->scratch, WEIR_MANAGED_WAYS * WEIR_PIECE_BYTES);
+    if (m->paging.scratch != 0) {
+        (void)d->cuMemAddressFree(m->paging.scratch, WEIR_MANAGED_WAYS * WEIR_PIECE_BYTES);
     }
 }
 
 static CUresult take(struct weir_managed *m, uint64_t bytes, bool on_host,
                      struct weir_backing *ret_backing)
 {
-    for (uint32_t i = 0; i < m->n_spares && bytes == WEIR_PIECE_BYTES; i++) {
-        if (m->spares[i].on_host == on_host) {
-            *ret_backing = m->spares[i];
-            m->spares[i] = m->spares[--m->n_spares];
+    for (uint32_t i = 0; i < m->paging.n_spares && bytes == WEIR_PIECE_BYTES; i++) {
+        if (m->paging.spares[i].on_host == on_host) {
+            *ret_backing = m->paging.spares[i];
+            m->paging.spares[i] = m->paging.spares[--m->paging.n_spares];
             return CUDA_SUCCESS;
         }
     }
@@ -95,8 +95,8 @@ static CUresult take(struct weir_managed *m, uint64_t bytes, bool on_host,
 /* Keep a backing for the next move if it can have it: pinning memory of the host takes long. */
 static void give(struct weir_managed *m, uint64_t bytes, struct weir_backing backing, bool keep)
 {
-    if (keep && bytes == WEIR_PIECE_BYTES && m->n_spares < WEIR_MANAGED_SPARES) {
-        m->spares[m->n_spares++] = backing;
+    if (keep && bytes == WEIR_PIECE_BYTES && m->paging.n_spares < WEIR_MANAGED_SPARES) {
+        m->paging.spares[m->paging.n_spares++] = backing;
     } else {
         weir_backing_drop(m->session, m->device, bytes, backing);
     }
@@ -109,7 +109,7 @@ static uint64_t address_of(const struct move *v)
 
 static uint64_t scratch_of(const struct weir_managed *m, const struct move *v)
 {
-    return m->scratch + (uint64_t)v->way * WEIR_PIECE_BYTES;
+    return m->paging.scratch + (uint64_t)v->way * WEIR_PIECE_BYTES;
 }
 
 /* Begin to copy the piece's bytes into its new backing. On failure that is given back. */
@@ -120,7 +120,7 @@ static CUresult begin(struct weir_managed *m, const struct move *v)
     CUresult result = weir_backing_map(m->session, m->device, at, bytes, v->with);
 
     if (result == CUDA_SUCCESS) {
-        result = d->cuMemcpyAsync(at, address_of(v), bytes, m->paging[v->way]);
+        result = d->cuMemcpyAsync(at, address_of(v), bytes, m->paging.ways[v->way]);
         if (result != CUDA_SUCCESS) {
             (void)d->cuMemUnmap(at, bytes);
         }
@@ -153,7 +153,7 @@ static CUresult end(struct weir_managed *m, const struct move *v, bool keep)
 {
     struct weir_backing *now = &v->range->chunk->pieces[v->piece].now, was = *now;
     uint64_t bytes = weir_piece_bytes(v->range->chunk, v->piece);
-    CUresult result = m->session->driver->cuStreamSynchronize(m->paging[v->way]);
+    CUresult result = m->session->driver->cuStreamSynchronize(m->paging.ways[v->way]);
 
     (void)m->session->driver->cuMemUnmap(scratch_of(m, v), bytes);
     result = result == CUDA_SUCCESS ? exchange(m, v, bytes) : result;
@@ -163,7 +163,7 @@ static CUresult end(struct weir_managed *m, const struct move *v, bool keep)
     }
     *now = v->with;
     weir_session_lacks_room(m->session, was.on_host ? -(int64_t)bytes : (int64_t)bytes);
-    m->paged_bytes += bytes;
+    m->paging.bytes += bytes;
     give(m, bytes, was, keep);
     return CUDA_SUCCESS;
 }
@@ -173,7 +173,7 @@ static CUresult end(struct weir_managed *m, const struct move *v, bool keep)
 /* Does the present launch use a piece of the host's for the second time? */
 static bool is_wanted(const struct weir_managed *m, const struct weir_piece *p)
 {
-    return p->now.on_host && p->used == m->launches && p->before != 0;
+    return p->now.on_host && p->used == m->paging.launches && p->before != 0;
 }
 
 /* The n-th such piece. */
@@ -223,9 +223,9 @@ static void note_use(struct weir_managed *m, uint64_t address)
     for (uint32_t i = first; i < n && (i == first || !r->chunk->pieces[i].starts); i++) {
         struct weir_piece *p = &r->chunk->pieces[i];
 
-        if (p->used != m->launches) {
+        if (p->used != m->paging.launches) {
             p->before = p->used;
-            p->used = m->launches;
+            p->used = m->paging.launches;
         }
     }
 }
@@ -273,7 +273,7 @@ static bool may_move(struct weir_managed *m)
     }
     return find_victim(m, wanted.range->chunk->pieces[wanted.piece].before, &victim) ||
            (left >= weir_piece_bytes(wanted.range->chunk, wanted.piece) &&
-            m->launches >= m->retry_at);
+            m->paging.launches >= m->paging.retry_at);
 }
 
 /* Pieces that the launch wants come to the device, and at the same time the next victims leave. */
@@ -300,11 +300,11 @@ static void page_locked(struct weir_managed *m)
             result = CUDA_ERROR_UNKNOWN;
         }
     } while ((comes || leaves) && result == CUDA_SUCCESS);
-    for (uint32_t i = m->n_spares; i-- > 0;) {
-        if (!m->spares[i].on_host) {
-            struct weir_backing left = m->spares[i];
+    for (uint32_t i = m->paging.n_spares; i-- > 0;) {
+        if (!m->paging.spares[i].on_host) {
+            struct weir_backing left = m->paging.spares[i];
 
-            m->spares[i] = m->spares[--m->n_spares];
+            m->paging.spares[i] = m->paging.spares[--m->paging.n_spares];
             weir_backing_drop(m->session, m->device, WEIR_PIECE_BYTES, left);
         }
     }
@@ -318,7 +318,7 @@ void weir_managed_launches_slow(struct weir_session *session, const void *params
         return;
     }
     pthread_mutex_lock(&m->lock);
-    m->launches++;
+    m->paging.launches++;
     for (size_t at = 0; at + sizeof(uint64_t) <= bytes; at += sizeof(uint64_t)) {
         uint64_t word;
 
@@ -326,15 +326,15 @@ void weir_managed_launches_slow(struct weir_session *session, const void *params
         note_use(m, word);
     }
     if (may_move(m) && prepare(m)) {
-        bool waits = m->launches >= m->waits_at;
+        bool waits = m->paging.launches >= m->paging.waits_at;
 
         if (rest_locked(m, waits ? LAUNCH_WAIT_NS : 0)) {
             page_locked(m);
-            m->retry_at = m->launches + RETRY_LAUNCHES;
-            m->pause = 0;
+            m->paging.retry_at = m->paging.launches + RETRY_LAUNCHES;
+            m->paging.pause = 0;
         } else if (waits) {
-            m->pause = m->pause != 0 ? 2 * m->pause : LAUNCHES_PAUSE;
-            m->waits_at = m->launches + m->pause;
+            m->paging.pause = m->paging.pause != 0 ? 2 * m->paging.pause : LAUNCHES_PAUSE;
+            m->paging.waits_at = m->paging.launches + m->paging.pause;
         }
     }
     pthread_mutex_unlock(&m->lock);

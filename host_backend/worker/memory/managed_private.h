@@ -64,15 +64,16 @@ struct weir_managed {
     uint32_t n_orders;   /* since then */
     atomic_int streams;  /* whose the session's streams are: enum weir_managed_streams */
 
-    /* Paging; the session's thread, with the lock. */
-    CUdeviceptr scratch; /* addresses of a piece for each way; 0: none yet */
-    CUstream paging[WEIR_MANAGED_WAYS];
-    struct weir_backing spares[WEIR_MANAGED_SPARES]; /* of WEIR_PIECE_BYTES, mapped nowhere */
-    uint32_t n_spares;
-    uint64_t launches;        /* counted while a piece lies on the host */
-    uint64_t retry_at;        /* the launch at which the device is asked for memory again */
-    uint64_t waits_at, pause; /* the launch that may wait for work again; how many have not */
-    uint64_t paged_bytes;
+    struct {
+        CUdeviceptr scratch; /* addresses of a piece for each way; 0: none yet */
+        CUstream ways[WEIR_MANAGED_WAYS];
+        struct weir_backing spares[WEIR_MANAGED_SPARES]; /* of WEIR_PIECE_BYTES, mapped nowhere */
+        uint32_t n_spares;
+        uint64_t launches;        /* counted while a piece lies on the host */
+        uint64_t retry_at;        /* the launch at which the device is asked for memory again */
+        uint64_t waits_at, pause; /* the launch that may wait for work again; how many have not */
+        uint64_t bytes;           /* moved so far */
+    } paging;                     /* the session's thread, with the lock */
 
     pthread_mutex_t lock; /* guards what follows, done_at, the two streams and `ordered` */
     pthread_cond_t merged;
