@@ -19,6 +19,7 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -554,10 +555,11 @@ static void check_guest(const char *url)
 
 static bool is_in(const char *folder, const char *file, unsigned long long inode)
 {
-    struct stat at;
+    struct statx at; /* glibc has stat() since 2.33, and guests' systems are older */
     char path[PATH_MAX + 64];
     snprintf(path, sizeof path, "%s/%.63s", folder, file);
-    return stat(path, &at) == 0 && at.st_ino == inode; /* in a container the path is another */
+    return statx(AT_FDCWD, path, 0, STATX_INO, &at) == 0 &&
+           at.stx_ino == inode; /* in a container the path is another */
 }
 
 /* Does a process have Weir's libcuda.so.1, and a libcupti that is not Weir's? */

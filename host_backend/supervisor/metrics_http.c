@@ -175,10 +175,14 @@ static struct weir_metrics_client *place(struct weir_supervisor *sup)
 static void on_connection(void *user, int index)
 {
     struct weir_supervisor *sup = user;
-    int fd = weir_sup_accept_operator(sup, sup->metrics->fd, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct weir_metrics_client *c;
+    int fd;
 
     (void)index;
+    if (!sup->metrics) {
+        return; /* a reload has just closed the socket */
+    }
+    fd = weir_sup_accept_operator(sup, sup->metrics->fd, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
         return;
     }
@@ -318,10 +322,10 @@ static short events_of(const struct weir_metrics_client *client)
 static void on_client(void *user, int index)
 {
     struct weir_supervisor *sup = user;
-    struct weir_metrics_client *client = &sup->metrics->clients[index];
+    struct weir_metrics_client *client = sup->metrics ? &sup->metrics->clients[index] : NULL;
 
-    if (client->fd < 0) {
-        return;
+    if (!client || client->fd < 0) {
+        return; /* a reload has just closed it */
     }
     switch (client->state) {
     case WEIR_METRICS_READING:

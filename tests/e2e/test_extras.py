@@ -92,7 +92,13 @@ class Extras(lib.Case):
                 self.assertEqual(self.gauge(address, "metrics"), "1")
         host.host_lines[-1] = 'listen = ""'
         host.write_config(host.tenants)
+        name, port = address.split(":")
+        with socket.create_connection((name, int(port))) as silent:
+            self.assertEqual(self.gauge(address, "metrics"), "1")  # the host has taken silent's connection, too
+            host.process.signal(signal.SIGSTOP)  # so that it hears of the reload and of the connection's end at once
+            silent.send(b"G")
         host.process.signal(signal.SIGHUP)
+        host.process.signal(signal.SIGCONT)
         lib.until(lambda: "metrics" not in self.extras(host), 10, "metrics are not wanted any more")
         with self.assertRaises(urllib.error.URLError):
             self.gauge(address, "metrics")

@@ -114,18 +114,22 @@ class Groups(test_programs_mps.UnderMps):
         self.addCleanup(word.close)
         word.truncate(mmap.PAGESIZE)
         host = self.under_mps(lines=lib.forms_lines(folder, mode="auto"), args=["--policy", policy])
-        trace = os.path.join(folder, "trace")
-        self.assertEqual(host.weir("trace", "start", "--run-dir", host.run_dir, trace).returncode, 0)
         shy, steady = (self.guest(host, sys.executable, "-c", LOOP, word.name, kind, *KERNELS[kind], tenant=tenant)
                        for tenant, kind in (("alice", "shy"), ("bob", "steady")))
         lib.until(lambda: self.ended(shy) and self.ended(steady) >= FIRST, 60, "both have begun")
-        begun = self.ended(shy)
-        lib.until(lambda: self.ended(steady) >= LAST, 120, "kernels of the steady one have ended")
-        ended = self.ended(shy) - begun
+        for i in range(5):  # on a busy machine it takes the policy longer to know the kernels
+            trace = os.path.join(folder, f"trace{i}")
+            self.assertEqual(host.weir("trace", "start", "--run-dir", host.run_dir, trace).returncode, 0)
+            begun, last = self.ended(shy), self.ended(steady) + LAST - FIRST
+            lib.until(lambda n=last: self.ended(steady) >= n, 120, "kernels of the steady one have ended")
+            ended = self.ended(shy) - begun
+            self.assertEqual(host.weir("trace", "stop", "--run-dir", host.run_dir).returncode, 0)
+            if self.places(host, trace) - {"all"}:
+                break
+        else:
+            self.fail("the policy does not put them side by side")
         for program in (shy, steady):
             program.kill()
-        self.assertEqual(host.weir("trace", "stop", "--run-dir", host.run_dir).returncode, 0)
-        self.assertTrue(self.places(host, trace) - {"all"}, "the policy puts them side by side")
         return ended
 
     def test_who_stands_still_beside_another_has_its_share_all_the_same(self):
