@@ -39,7 +39,7 @@ struct weir_book_row {
     uint64_t key;
     pid_t pid; /* of its process; 0: none */
     bool adopted;
-    struct weir_fds fds; /* who adopts the row takes those that it wants: sets them to -1 */
+    struct weir_fds fds; /* the adopter takes those that it wants, and sets them to -1 */
     uint32_t bytes;
     uint8_t data[];
 };

@@ -108,8 +108,8 @@ static int worker_of_process(const struct weir_supervisor *sup, const struct wei
     return -1;
 }
 
-/* Find a free worker that was the tenant's before, or else a spare. It prefers the domain with most
- * programs, because the GPU takes turns between domains; after that it prefers more connections. */
+/* Find a free worker that was the tenant's before, or else a spare. Prefer the domain with most
+ * programs, because the GPU takes turns between domains; then prefer more connections. */
 static int free_worker(const struct weir_supervisor *sup, const struct weir_sup_pending *p,
                        const struct weir_program_kind *wanted)
 {
