@@ -122,7 +122,6 @@ static void answer_values(struct program *p, unsigned argument, const uint32_t *
     }
 }
 
-/* Refuse a call unless the argument is one of these values. */
 static void refuse_unless(struct program *p, uint32_t call, unsigned argument,
                           const uint32_t *values, unsigned n)
 {
@@ -132,7 +131,6 @@ static void refuse_unless(struct program *p, uint32_t call, unsigned argument,
     end_call(p, begin, REFUSE(EPERM));
 }
 
-/* Refuse a call if the argument is one of these values. */
 static void refuse_if(struct program *p, uint32_t call, unsigned argument, const uint32_t *values,
                       unsigned n)
 {

@@ -40,11 +40,11 @@
 
 static struct {
     struct weir_keep_book book;
-    struct weir_keep_message message; /* that is handled, or sent */
+    struct weir_keep_message message; /* the message to handle or to send */
     int listen_fd, conn, signal_fd;   /* conn: -1: no supervisor */
     uint64_t linger_ns;
     uint64_t deadline_ns;  /* when to act without a supervisor; WEIR_FOREVER: never */
-    pid_t conn_pid;        /* of the process behind conn */
+    pid_t conn_pid;        /* pid of the process behind conn */
     pid_t ender;           /* the process that ends the host; 0: none */
     bool serves;           /* a supervisor has said HELLO */
     bool stays;            /* started by its service: it stays without processes */
@@ -64,7 +64,7 @@ static _Noreturn void kill_all(void)
     if (k.ender > 0) {
         kill(k.ender, SIGKILL);
     }
-    /* The next host finds our socket only until nothing of this one is left. One that hangs in the
+    /* The next host finds our socket until nothing of this one is left. A process that hangs in the
      * driver is left behind. */
     while (weir_keep_book_next(&k.book, NULL)) {
         weir_keep_book_drop(&k.book, weir_keep_book_next(&k.book, NULL));
@@ -275,7 +275,7 @@ static void on_message(void)
 
 /* May the process behind a connection be a supervisor? Where workers have the host's own user, a
  * guest that has taken one over could connect, too, and have programs started that no filter
- * confines. Workers make no processes, so it is enough to know them. */
+ * confines. Workers make no processes, so refusing the workers themselves is enough. */
 static bool may_serve(const struct ucred *peer)
 {
     const struct weir_keep_row *row = NULL;
