@@ -139,7 +139,7 @@ static void look_at_processes(void)
     if (k.ender > 0 && waitpid(k.ender, &status, WNOHANG) == k.ender) {
         k.ender = 0;
         if (k.conn < 0) {
-            kill_all(); /* it has not said END */
+            kill_all(); /* the command has ended, but not the host */
         }
     }
 }
@@ -202,7 +202,7 @@ static void on_hello(void)
     const struct weir_keep_row *row = NULL;
 
     k.serves = true;
-    if (k.ender == 0 || k.conn_pid != k.ender) { /* that has a limit */
+    if (k.ender == 0 || k.conn_pid != k.ender) { /* its deadline stays */
         k.deadline_ns = WEIR_FOREVER;
     }
     k.linger_ns = k.message.pid > 0 ? (uint64_t)k.message.pid * WEIR_NS_PER_S : 0;
@@ -226,7 +226,7 @@ static void on_gone(void)
     close(k.conn);
     k.conn = -1;
     if (!k.serves) {
-        return; /* it was none */
+        return; /* it has never said HELLO */
     }
     k.serves = false;
     if ((k.linger_ns == 0 && !k.stays) || (k.book.n_processes == 0 && !k.stays) ||
@@ -305,7 +305,7 @@ static void on_connection(void)
 
 /* ---------------------------------------------------------------- the end of the host */
 
-/* No supervisor has come: have one end everything in order. */
+/* No supervisor has come in time: run the command that ends everything in order. */
 static void on_deadline(void)
 {
     struct weir_keep_spawn spawn = {.death_signal = SIGKILL};
@@ -319,7 +319,7 @@ static void on_deadline(void)
         k.end_bytes += (uint32_t)strlen(*at) + 1;
     }
     if (k.ender > 0 || spawn.n_argv == 0) {
-        kill_all(); /* it hangs */
+        kill_all(); /* the command hangs, or there is none */
     }
     null = open("/dev/null", O_RDWR | O_CLOEXEC);
     spawn.n_fds = 2;

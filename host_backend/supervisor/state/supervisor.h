@@ -22,7 +22,7 @@
 #include <sys/types.h>
 
 #define WEIR_WORKERS_MAX        (WEIR_CONFIG_TENANTS_MAX + 1 + WEIR_PROGRAMS_MAX)
-#define WEIR_ADMIN_CLIENTS_MAX  64 /* a node whose 30 pods start at once asks for each */
+#define WEIR_ADMIN_CLIENTS_MAX  64 /* a node's 30 pods may start at once: a request each */
 #define WEIR_DEMAND_CLIENTS_MAX 16 /* connections that ask for shares on demand */
 
 struct weir_book;

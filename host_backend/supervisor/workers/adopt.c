@@ -220,7 +220,7 @@ void weir_sup_worker_resumed(struct weir_supervisor *sup, int worker,
         (!sup->tenants[w->tenant].used || sup->tenants[w->tenant].gone)) {
         weir_sup_program_stop(sup, worker);
     }
-    if (sup->life.listening) { /* it answers late */
+    if (sup->life.listening) { /* a late answer */
         retell(sup, worker);
     }
 }

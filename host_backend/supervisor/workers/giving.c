@@ -212,7 +212,7 @@ static void make_room(struct weir_supervisor *sup, const struct weir_sup_worker 
     uint64_t need = lacking->spin_page ? atomic_load(&lacking->spin_page->lacks_bytes) : 0;
     uint64_t coming = coming_bytes(sup, lacking, now_ns);
 
-    if (need == 0) { /* it is not known */
+    if (need == 0) { /* the need is not known */
         (void)(all ? ask_for_room(sup, lacking, true, 0, now_ns) : 0);
     } else if (need > coming) {
         need = ask_for_room(sup, lacking, false, need - coming, now_ns);

@@ -274,7 +274,6 @@ static enum started lacks_process(enum weir_status status, struct lack *ret_lack
     return NOT_STARTED;
 }
 
-/* There is no room in an MPS domain. */
 static enum started lacks_domain(enum weir_mps_room room, struct lack *ret_lack)
 {
     *ret_lack = (struct lack){.reason = WEIR_ERR_FULL,
@@ -607,7 +606,7 @@ static bool has_use(const struct weir_supervisor *sup, const struct weir_spare_k
     return weir_program_is_waited_for(sup, w);
 }
 
-/* When no spare has been assigned for so long that a start disturbs no program. */
+/* When a start disturbs no program, since no spare has been assigned for a while. */
 static uint64_t calm_from_ns(const struct weir_supervisor *sup)
 {
     return sup->programs.spares_paused_ns != 0 ? sup->programs.spares_paused_ns + CALM_NS : 0;

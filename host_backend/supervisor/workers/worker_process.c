@@ -31,7 +31,7 @@
 struct row {
     uint32_t version; /* WEIR_LINK_VERSION of the program that it runs */
     uint32_t kind;
-    int32_t tenant; /* of its start; a program's worker itself knows its program's */
+    int32_t tenant; /* at its start; a program's worker knows its program's */
     uint32_t domain, program_connections, sm_share_pct, connections;
     uint32_t native;
     uint64_t started_ns;

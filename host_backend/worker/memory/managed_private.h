@@ -105,7 +105,7 @@ bool weir_managed_merge_locked(struct weir_managed *m, struct weir_managed_range
 /** Copy what one side has changed of a merged block to the other. */
 CUresult weir_managed_carry_locked(struct weir_managed *m, struct weir_managed_range *r,
                                    uint32_t block);
-/** The same for all of them. @param idle  no kernel changes them any more: they end being merged */
+/** The same for all MERGED blocks. @param idle  no kernel changes them: none stays MERGED */
 CUresult weir_managed_carry_all_locked(struct weir_managed *m, bool idle);
 bool weir_managed_any_merged_locked(const struct weir_managed *m);
 void weir_managed_kick(struct weir_managed *m);

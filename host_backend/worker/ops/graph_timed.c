@@ -105,7 +105,6 @@ static bool describe(struct weir_session *s, CUgraphNode node, CUgraphNodeType t
 
 /* ---------------------------------------------------------------- marks */
 
-/* A graph that gets marks. */
 struct marking {
     struct weir_session *session;
     struct weir_profile_graph *timed;
