@@ -246,8 +246,8 @@ static void refuse_scheduling(struct program *p)
     refuse_unless_own(p, __NR_ioprio_set, IOPRIO_WHO_PROCESS);
 }
 
-/* Workers are one user: refuse what would let them kill each other, or evade their own end by the
- * death of their parent or the kill of their group. */
+/* All workers have one user: refuse what would let them kill each other, or evade their own end by
+ * the death of their parent or the kill of their group. */
 static void refuse_others(struct program *p)
 {
     static const uint32_t options[] = {PR_SET_PDEATHSIG, SCHED_CORE};

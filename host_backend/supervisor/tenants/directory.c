@@ -152,7 +152,7 @@ static bool is_descriptor(const struct weir_sup_entry *e)
 
 static void free_entry(struct weir_supervisor *sup, struct weir_sup_entry *e)
 {
-    if (is_descriptor(e)) { /* a worker may hold a copy: closing ours would not remove it */
+    if (is_descriptor(e)) { /* a worker's copy would keep it in the set */
         (void)epoll_ctl(sup->directory.watch_fd, EPOLL_CTL_DEL, e->fd, NULL);
     }
     if (e->fd >= 0) {

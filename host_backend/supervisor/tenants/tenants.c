@@ -75,7 +75,7 @@ static enum weir_status listen_at(struct weir_supervisor *sup, struct weir_sup_t
         bool owned = weir_sup_tenant_has_user(tenant);
 
         tenant->listen_fd = fd;
-        (void)chmod(tenant->path, owned ? 0600 : mode); /* the configuration may be another now */
+        (void)chmod(tenant->path, owned ? 0600 : mode); /* the mode may have changed */
         return owned ? weir_sup_give_to_user(tenant, tenant->path) : WEIR_OK;
     }
     status = weir_sup_listen_for(tenant, tenant->path, mode, &tenant->listen_fd);

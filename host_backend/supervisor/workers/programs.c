@@ -37,7 +37,7 @@
 
 #define HELLO_WAIT_NS   (5 * WEIR_NS_PER_S)
 #define PLACE_WAIT_NS   WEIR_NS_PER_S          /* time to wait for a session that is about to end */
-#define PENDING_WAIT_NS (60 * WEIR_NS_PER_S)   /* a program and its library wait no longer */
+#define PENDING_WAIT_NS (60 * WEIR_NS_PER_S)   /* programs wait no longer than this */
 #define START_WAIT_NS   (60 * WEIR_NS_PER_S)   /* a worker that takes longer to start is killed */
 #define SPARE_PAUSE_NS  (100 * WEIR_NS_PER_MS) /* pause of spares after one went to a program */
 #define CALM_NS         (2 * WEIR_NS_PER_S)    /* pause before spares move to another domain */

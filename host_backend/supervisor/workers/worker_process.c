@@ -23,8 +23,8 @@
 #include <unistd.h>
 
 #define TO_US_BYTES (4 << 20)
-/* The link holds few messages, so that another tenant's guest only waits for these behind a flood
- * of one tenant's. */
+/* The link holds few messages: behind a flood of one tenant's messages another tenant's guest waits
+ * only for these few. */
 #define TO_WORKER_BYTES (128 << 10)
 
 /* What the next supervisor must know of a worker (WEIR_BOOK_WORKER). Members are only appended. */
