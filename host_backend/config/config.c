@@ -649,7 +649,7 @@ enum weir_status weir_config_parse(const char *text, size_t bytes,
     const struct weir_toml_value *root;
     struct weir_arena arena;
     enum weir_status status;
-    bool named = false; /* tenant = [] means none, not the one that there is without any */
+    bool named = false; /* tenant = [] means none; without the key there is one tenant */
 
     if (!config) {
         return WEIR_ERR_NO_MEMORY;

@@ -253,8 +253,7 @@ static bool store_bool(const struct weir_row *row, char *to, const struct weir_t
     return true;
 }
 
-/* Store a user's name, or a number without one. */
-/* Both lists stay text; who uses them takes them apart. */
+/* Both kinds of lists stay text; their users parse them. */
 static bool store_list(const struct weir_row *row, char *to, const struct weir_toml_value *value,
                        struct weir_diag *diag)
 {
@@ -290,6 +289,7 @@ static bool store_list(const struct weir_row *row, char *to, const struct weir_t
     return true;
 }
 
+/* Store a user's name, or a number without one. */
 static bool store_user(const struct weir_row *row, char *to, const struct weir_toml_value *value,
                        struct weir_diag *diag)
 {

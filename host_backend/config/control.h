@@ -180,7 +180,7 @@ struct weir_status_count {
 
 struct weir_status_report {
     char version[32];
-    uint32_t protocol; /* that its guest libraries must speak; 0: not known */
+    uint32_t protocol; /* version that its guest libraries must speak; 0: not known */
     char run_dir[WEIR_HOST_TEXT_BYTES];
     uint64_t pid;
     double age_s;

@@ -135,7 +135,7 @@ static const char *parent_fault(const char *dir)
             break;
         }
     }
-    /* Of a file "path/." says ENOTDIR. */
+    /* With "/." the path of a file fails with ENOTDIR. */
     snprintf(path + strlen(path), sizeof path - strlen(path), "/.");
     return access(path, W_OK | X_OK) == 0 ? NULL : strerror(errno);
 }

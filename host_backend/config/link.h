@@ -192,8 +192,8 @@ struct weir_link_entry {
 enum weir_suspend {
     WEIR_SUSPEND_NO,   /* to go on */
     WEIR_SUSPEND_ROOM, /* to give its device memory to others, if it rests, until it works again */
-    WEIR_SUSPEND_HOLD, /* likewise, and to do nothing until it is asked to go on */
-    WEIR_SUSPEND_TEST, /* for tests, with softgpu: to give it and take it back at each record */
+    WEIR_SUSPEND_HOLD, /* as ROOM, and to do nothing until it is asked to go on */
+    WEIR_SUSPEND_TEST, /* to give memory and take it back at each record, for tests with softgpu */
 };
 
 struct weir_link_suspend {

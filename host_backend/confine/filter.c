@@ -122,7 +122,6 @@ static void answer_values(struct program *p, unsigned argument, const uint32_t *
     }
 }
 
-/* Refuse a call unless the argument is one of these values. */
 static void refuse_unless(struct program *p, uint32_t call, unsigned argument,
                           const uint32_t *values, unsigned n)
 {
@@ -132,7 +131,6 @@ static void refuse_unless(struct program *p, uint32_t call, unsigned argument,
     end_call(p, begin, REFUSE(EPERM));
 }
 
-/* Refuse a call if the argument is one of these values. */
 static void refuse_if(struct program *p, uint32_t call, unsigned argument, const uint32_t *values,
                       unsigned n)
 {
@@ -248,8 +246,8 @@ static void refuse_scheduling(struct program *p)
     refuse_unless_own(p, __NR_ioprio_set, IOPRIO_WHO_PROCESS);
 }
 
-/* Workers are one user: refuse what would let them kill each other, or evade their own end by the
- * death of their parent or the kill of their group. */
+/* All workers have one user: refuse what would let them kill each other, or evade their own end by
+ * the death of their parent or the kill of their group. */
 static void refuse_others(struct program *p)
 {
     static const uint32_t options[] = {PR_SET_PDEATHSIG, SCHED_CORE};

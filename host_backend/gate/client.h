@@ -35,7 +35,7 @@ struct weir_gate_client {
     uint32_t sequence[WEIR_GATE_PORT_QUEUES]; /* sequence number of the last arrival in each slot */
     uint64_t slots[WEIR_GATE_PORT_QUEUES / 64]; /* one bit for each slot that is in use */
     uint32_t unread_tail;                       /* the port's tail at the time unread_since_ns */
-    uint64_t unread_since_ns; /* since when it has read none of the waiting ones; 0: none wait */
+    uint64_t unread_since_ns;                   /* since when no request was read; 0: none waits */
     bool deaf; /* the gate process is unresponsive: a request found the ring full, e.g. */
 };
 

@@ -403,7 +403,7 @@ static void give(struct weir_gate *gate, struct weir_gate_item *item)
 
 /*
  * Some thread must notice the end of the new work. The watcher sleeps only while no item is known
- * (n_items), so a thread that has brought one reads the value of `idle` from then, or false.
+ * (n_items). So a thread that has brought an item reads the value that `idle` had then, or false.
  */
 static void wake_watcher(struct weir_gate *gate)
 {

@@ -31,7 +31,7 @@ enum weir_keep_type {
     WEIR_KEEP_HELLO,   /* both ways: value is the version; then all rows follow, and LISTED. From a
                           supervisor: pid is linger_s; the bytes are the words of the command that
                           ends the host in order */
-    WEIR_KEEP_ROW,     /* of LISTED; pid: of its process, or 0 */
+    WEIR_KEEP_ROW,     /* one row, before LISTED; pid: its process's, or 0 */
     WEIR_KEEP_LISTED,  /* all rows were sent */
     WEIR_KEEP_SPAWN,   /* struct weir_keep_spawn, the row's bytes, words; answered by SPAWNED */
     WEIR_KEEP_SPAWNED, /* pid, or value: the errno of a failure */

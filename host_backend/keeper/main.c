@@ -40,11 +40,11 @@
 
 static struct {
     struct weir_keep_book book;
-    struct weir_keep_message message; /* that is handled, or sent */
+    struct weir_keep_message message; /* the message to handle or to send */
     int listen_fd, conn, signal_fd;   /* conn: -1: no supervisor */
     uint64_t linger_ns;
     uint64_t deadline_ns;  /* when to act without a supervisor; WEIR_FOREVER: never */
-    pid_t conn_pid;        /* of the process behind conn */
+    pid_t conn_pid;        /* pid of the process behind conn */
     pid_t ender;           /* the process that ends the host; 0: none */
     bool serves;           /* a supervisor has said HELLO */
     bool stays;            /* started by its service: it stays without processes */
@@ -64,7 +64,7 @@ static _Noreturn void kill_all(void)
     if (k.ender > 0) {
         kill(k.ender, SIGKILL);
     }
-    /* The next host finds our socket only until nothing of this one is left. One that hangs in the
+    /* The next host finds our socket until nothing of this one is left. A process that hangs in the
      * driver is left behind. */
     while (weir_keep_book_next(&k.book, NULL)) {
         weir_keep_book_drop(&k.book, weir_keep_book_next(&k.book, NULL));
@@ -139,7 +139,7 @@ static void look_at_processes(void)
     if (k.ender > 0 && waitpid(k.ender, &status, WNOHANG) == k.ender) {
         k.ender = 0;
         if (k.conn < 0) {
-            kill_all(); /* it has not said END */
+            kill_all(); /* the command has ended, but not the host */
         }
     }
 }
@@ -202,7 +202,7 @@ static void on_hello(void)
     const struct weir_keep_row *row = NULL;
 
     k.serves = true;
-    if (k.ender == 0 || k.conn_pid != k.ender) { /* that has a limit */
+    if (k.ender == 0 || k.conn_pid != k.ender) { /* its deadline stays */
         k.deadline_ns = WEIR_FOREVER;
     }
     k.linger_ns = k.message.pid > 0 ? (uint64_t)k.message.pid * WEIR_NS_PER_S : 0;
@@ -226,7 +226,7 @@ static void on_gone(void)
     close(k.conn);
     k.conn = -1;
     if (!k.serves) {
-        return; /* it was none */
+        return; /* it has never said HELLO */
     }
     k.serves = false;
     if ((k.linger_ns == 0 && !k.stays) || (k.book.n_processes == 0 && !k.stays) ||
@@ -275,7 +275,7 @@ static void on_message(void)
 
 /* May the process behind a connection be a supervisor? Where workers have the host's own user, a
  * guest that has taken one over could connect, too, and have programs started that no filter
- * confines. Workers make no processes, so it is enough to know them. */
+ * confines. Workers make no processes, so refusing the workers themselves is enough. */
 static bool may_serve(const struct ucred *peer)
 {
     const struct weir_keep_row *row = NULL;
@@ -305,7 +305,7 @@ static void on_connection(void)
 
 /* ---------------------------------------------------------------- the end of the host */
 
-/* No supervisor has come: have one end everything in order. */
+/* No supervisor has come in time: run the command that ends everything in order. */
 static void on_deadline(void)
 {
     struct weir_keep_spawn spawn = {.death_signal = SIGKILL};
@@ -319,7 +319,7 @@ static void on_deadline(void)
         k.end_bytes += (uint32_t)strlen(*at) + 1;
     }
     if (k.ender > 0 || spawn.n_argv == 0) {
-        kill_all(); /* it hangs */
+        kill_all(); /* the command hangs, or there is none */
     }
     null = open("/dev/null", O_RDWR | O_CLOEXEC);
     spawn.n_fds = 2;

@@ -88,8 +88,8 @@ static bool confine(const struct weir_keep_spawn *spawn)
     if (!spawn->is_worker) {
         return weir_confine_become(&spawn->user);
     }
-    /* For the GPU: root is not bound by this limit, other users are. Even root may not be allowed
-     * to raise it: then it stays. */
+    /* Registered memory counts against this limit for all users but root. Even root may not be
+     * allowed to raise the limit: then it stays. */
     (void)setrlimit(RLIMIT_MEMLOCK, &none);
     weir_confine_drop_bounding();
     return weir_confine_become(&spawn->user) && weir_confine_drop_privileges();

@@ -88,7 +88,7 @@ int weir_host_loop_wait_ms(const struct weir_host_loop *loop)
     return weir_poll_ms(loop->wake_ns, loop->now_ns);
 }
 
-/* Take the time since the last look as a pause if it is longer than it may be. */
+/* Read the clock. A time since the last look beyond allowed_ns + AWAY_NS counts as a pause. */
 static uint64_t look(uint64_t allowed_ns)
 {
     uint64_t now_ns = weir_clock_now_ns();

@@ -26,7 +26,7 @@ void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
                             struct weir_status_report *report);
 /** Ask the workers for their status, unless that is going on. @return the gathering's number */
 uint64_t weir_sup_admin_gather(struct weir_supervisor *sup);
-/** The same for the host's own use: no client that comes later is answered with the result. */
+/** Like weir_sup_admin_gather(), but for the host itself: later clients do not get the result. */
 void weir_sup_admin_look(struct weir_supervisor *sup);
 
 /* gpus.c */

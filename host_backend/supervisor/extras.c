@@ -62,7 +62,7 @@ void weir_sup_extras_watch(struct weir_supervisor *sup, struct weir_host_loop *l
 
 void weir_sup_extras_report(struct weir_supervisor *sup, struct weir_status_report *report)
 {
-    /* What is used later may have gone since the host's start. */
+    /* Check what is used later: it may have gone since the host's start. */
     weir_sup_compiler_follow(sup);
     weir_sup_cache_follow(sup);
     for (int i = 0; i < WEIR_EXTRA_COUNT; i++) {

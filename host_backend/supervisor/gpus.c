@@ -41,7 +41,7 @@ void weir_sup_gpus_row(struct weir_supervisor *sup, int worker,
         }
     }
     to = &gpus->of[gpus->n++];
-    weir_status_device_init(to, (const uint8_t[16]){0}); /* what changes is not known */
+    weir_status_device_init(to, (const uint8_t[16]){0}); /* values that change are not known */
     memcpy(to->uuid, row->uuid, sizeof to->uuid);
     memcpy(to->name, row->name, sizeof to->name);
     to->ordinal = row->ordinal;
@@ -54,7 +54,7 @@ void weir_sup_gpus_end(struct weir_supervisor *sup, int worker)
     sup->gpus.known |= sup->gpus.n != 0 && is_host_list(sup, worker);
 }
 
-/* How much of a GPU's memory quotas may promise: what spare workers do not take. */
+/* How much of a GPU's memory quotas may promise: all that spare workers do not take. */
 static uint64_t promise_of(const struct weir_supervisor *sup, const struct weir_status_device *row)
 {
     uint64_t taken = sup->config.workers.spares * CONTEXT_BYTES;
@@ -78,7 +78,7 @@ void weir_sup_gpus_report(struct weir_supervisor *sup)
         if (i == g->n_devices) {
             weir_sup_append((void **)&g->devices, &g->n_devices, &sup->gpus.of[k],
                             sizeof sup->gpus.of[k]);
-        } else { /* the gate process, say, knows its use and not its memory */
+        } else { /* another row of the GPU: the gate process knows its use, but not its memory */
             weir_status_merge(weir_status_device_fields, &g->devices[i], &sup->gpus.of[k]);
         }
     }

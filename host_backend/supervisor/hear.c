@@ -66,7 +66,7 @@ static void on_keep(struct weir_supervisor *sup, int worker, struct weir_link_he
 static void on_resumed(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
 {
     weir_sup_worker_resumed(sup, worker, &heard->message.resumed);
-    if (sup->life.listening) { /* it answers late: the others were told at the start */
+    if (sup->life.listening) { /* a late answer: the others were told at the start */
         weir_sup_vms_tell(sup, worker);
     }
 }

@@ -238,8 +238,8 @@ static void close_doors(struct weir_supervisor *sup)
     weir_sup_demand_close(sup);
 }
 
-/* End, and leave everything to the next supervisor: the keeper has copies of all descriptors. What
- * programs have sent to this process alone they send again, when they see its end. */
+/* End, and leave everything to the next supervisor: the keeper has copies of all descriptors. When
+ * programs see this process end, they repeat what they have sent to it alone. */
 static int leave(struct weir_supervisor *sup)
 {
     int exit_status = sup->life.exit_status;
@@ -307,7 +307,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     sup->life.exit_status = open_all(sup) == WEIR_OK ? 0 : 1;
     if (sup->life.exit_status == 0 && !params->end) {
         run(sup);
-    } else if (!params->end) { /* what runs may wait for a supervisor that can start */
+    } else if (!params->end) { /* running programs may wait for a supervisor that can start */
         sup->life.leaves = sup->life.took_over && sup->config.linger_s != 0;
     }
     weir_notify("STOPPING=1");

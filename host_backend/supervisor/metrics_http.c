@@ -37,7 +37,6 @@ enum weir_metrics_state {
     WEIR_METRICS_DRAINING,
 };
 
-/* One client's connection. */
 struct weir_metrics_client {
     int fd; /* -1: free */
     enum weir_metrics_state state;

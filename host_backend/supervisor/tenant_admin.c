@@ -115,7 +115,7 @@ static void set(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
     }
 }
 
-/* A tenant that is kept and has come or gone must be so after the host's end, too. */
+/* Write the list of kept tenants after one was added or removed, for the next host. */
 static void keep(struct weir_supervisor *sup, struct weir_status_report *report,
                  struct weir_sup_tenant *made)
 {

@@ -45,7 +45,7 @@
 struct weir_guests {
     atomic_uint_fast64_t next_session;
     bool closed;      /* this and the next: under the worker's lock; the worker is ending */
-    uint32_t n_going; /* of the worker's n_sessions: sessions that hold nothing any more */
+    uint32_t n_going; /* how many of the worker's n_sessions hold nothing any more */
     int gone_fd;      /* what weir_guests_gone_fd() returns; never changes */
     struct weir_zmq_server *zmq;
     char zmq_path[WEIR_CONFIG_PATH_BYTES + 96]; /* path of its socket, beside the tenants' */
@@ -131,9 +131,9 @@ static struct weir_tenant *admit(struct weir_worker *worker, const struct weir_l
 }
 
 /*
- * After the hello: may the guest have a session, or be a monitor? If all places are taken, it waits
- * for the tenant's ended programs, whose memory takes a while to clear, or for connections without
- * a hello.
+ * After the hello: may the guest have a session, or be a monitor? If all places are taken, wait for
+ * the tenant's ended programs, whose memory takes a while to clear, or for connections without
+ * hello.
  */
 static bool promote(struct arrival *a)
 {
@@ -473,7 +473,7 @@ static void serve(struct arrival *a, struct weir_transport *transport, uint64_t 
     weir_session_destroy(session);
 }
 
-/* Admit a guest with its wish for connections. A monitor submits no work, so it has none. */
+/* Admit a guest with the connections that it asks for. A monitor needs none: it submits no work. */
 static bool let_in(struct arrival *a)
 {
     uint32_t wanted = a->monitor ? 0 : a->wish.connections;
@@ -482,7 +482,7 @@ static bool let_in(struct arrival *a)
     return a->let_in;
 }
 
-/* Does the guest's tenant take new programs? A monitor is none. */
+/* May the guest begin? A drained tenant takes monitors, but no programs. */
 static bool may_begin(const struct arrival *a)
 {
     return a->monitor || atomic_load(&a->tenant->drain) == WEIR_DRAIN_OFF;
@@ -553,7 +553,7 @@ static void *guest_thread(void *argument)
         a->pid = a->pid != 0 ? a->pid : hello->pid; /* over vsock nobody else reports a pid */
         note_hello(a, hello);
     }
-    if (a->unknown.any) { /* said here, where the tenant's lines are bounded */
+    if (a->unknown.any) { /* logged here, where the rate limit of the tenant's log lines applies */
         weir_log_warn("guest: the guest library is of another release than this host, which "
                       "refuses %u operations tenant=%s pid=%lld program=\"%s\"",
                       weir_unknown_ops_count(&a->unknown), a->tenant->name, (long long)a->pid,

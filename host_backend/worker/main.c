@@ -288,7 +288,7 @@ static void on_context_gone(struct weir_worker *worker, struct weir_link_heard *
     weir_worker_fault_elsewhere(worker);
 }
 
-/* Another supervisor: what it cannot know of this worker. */
+/* Tell a new supervisor what it cannot know of this worker. */
 static void on_resume(struct weir_worker *worker, struct weir_link_heard *heard)
 {
     struct weir_link_message message = {.type = WEIR_LINK_RESUMED};
@@ -447,8 +447,8 @@ static bool compiler_is_auto(const struct weir_worker *worker)
     return strcmp(worker->config.forms.compiler, "auto") == 0;
 }
 
-/* Start the compiler's process while that is still permitted: which driver there is shows only
- * later. */
+/* Start the compiler's process while processes may be made. Which driver there is, and so whether
+ * the process is needed, shows only later. */
 static void open_compiler(const struct weir_worker *worker)
 {
     bool soft = strcmp(worker->config.driver, "softgpu") == 0;

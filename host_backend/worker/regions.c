@@ -173,7 +173,7 @@ static void *look_after(void *user)
 /* ---------------------------------------------------------------- taking regions over, and
  * dropping them */
 
-/* Take over the slots of the worker before: processes that may live on, with their units. */
+/* Take over the slots and units that the last worker has left: their processes may still live. */
 static void inherit(struct region *region)
 {
     const uint16_t *owners = weir_region_owners(region->base);
@@ -257,7 +257,7 @@ void weir_region_attach(struct weir_worker *worker, const struct weir_link_regio
     while (region && region->about.id != about->id) {
         region = region->next;
     }
-    if (region) { /* another supervisor tells it again */
+    if (region) { /* a new supervisor sends the region again */
         close(fd);
         if (bell_fd >= 0) {
             close(bell_fd);

@@ -158,8 +158,8 @@ static void orphan(struct weir_session *s, uint64_t since_ns)
     atomic_store(&s->about->orphaned_ns, since_ns);
 }
 
-/* Called now and then while work of an ended session continues, with the time since when it
- * does. */
+/* Called now and then while work of an ended session continues. @param since_ns  when the session
+ * began to wait for its work */
 static void look_at_orphan(struct weir_session *s, uint64_t since_ns)
 {
     uint64_t age_ns = weir_clock_now_ns() - since_ns;

@@ -30,7 +30,7 @@
 #include <unistd.h>
 
 #define IDLE_WAIT_NS   WEIR_NS_PER_S
-#define REST_WAIT_NS   (50 * WEIR_NS_PER_MS) /* who does nothing for this long rests */
+#define REST_WAIT_NS   (50 * WEIR_NS_PER_MS) /* a session without records so long rests */
 #define WATCH_WAIT_NS  (5 * WEIR_NS_PER_MS)
 #define LATER_WAIT_NS  (100 * WEIR_NS_PER_MS) /* longest sleep while calls are deferred */
 #define POLL_WAIT_NS   (50 * WEIR_NS_PER_US)
@@ -134,9 +134,9 @@ static CUresult run_handler(struct weir_session *s, uint16_t op, const union wei
 }
 
 /*
- * Open the device of a record. A program has a context on the device of its records, and then the
- * worker has one, too. Not if the program only asks, or has made a context current without
- * activating it: that opens none.
+ * Make the device of a record current if the worker has it open, as it has if the program has a
+ * context there. A program opens no device by asking about it, or by a context that is current but
+ * was not activated.
  */
 static CUresult enter_device_of(struct weir_session *s, const struct weir_record *record)
 {
@@ -170,7 +170,7 @@ static bool device_may_have_some(struct weir_session *session)
 
         session->op.hoped = weir_memory_may_come(session->worker, session->op.asked_bytes);
         if (!session->op.hoped && !hoped) {
-            return false; /* once more after others have given all that they will */
+            return false; /* the last try came after others had given all that they will */
         }
     }
     weir_memory_pause();
@@ -279,7 +279,7 @@ static void tell_of_launches(struct weir_session *s)
     }
 }
 
-/* Refuse an operation that the guest's release and this one have otherwise, and nothing else. */
+/* Refuse an operation that differs between this release and the guest's. The session goes on. */
 static void refuse(struct weir_session *s, const struct weir_record *record)
 {
     const char *name = record->op < WEIR_OP_COUNT ? weir_ops[record->op].name : NULL;
@@ -423,7 +423,7 @@ void weir_session_run(struct weir_session *session)
         status = transport->ops->receive(transport, &record, &session->op.bulk,
                                          &session->op.bulk_bytes, spin_ns, wait_ns);
         weir_managed_resume(session);
-        if (status == WEIR_ERR_TIMED_OUT && given) { /* nothing follows: make its end seen */
+        if (status == WEIR_ERR_TIMED_OUT && given) { /* no further record: put marks behind */
             weir_admission_idle(session);
             given = false;
             spin_ns = spin_for(session);

@@ -17,7 +17,7 @@
 #include "host_backend/worker/state/tenant.h"
 #include <time.h>
 
-/* How long work of a session may go on after it was asked to be held. */
+/* How long work of a session may go on after the session was asked to be held. */
 #define REST_LIMIT_NS (10 * WEIR_NS_PER_S)
 
 void weir_suspend_ask(struct weir_worker *worker, const struct weir_link_suspend *what)
@@ -79,7 +79,7 @@ static void tell_why(struct weir_session *s, CUresult result)
                   (unsigned long long)s->id, s->tenant->name, why, (int)result);
 }
 
-/* Managed memory leaves the device for others. @return nothing else is asked for */
+/* Move managed memory off the device for others. @return is nothing else asked for? */
 static bool give_managed(struct weir_session *s)
 {
     uint64_t used = weir_account_used(&s->tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY);
@@ -92,7 +92,7 @@ static bool give_managed(struct weir_session *s)
                       "bytes=%llu",
                       (unsigned long long)s->id, s->tenant->name, (unsigned long long)gone);
     }
-    /* It would give no more, until it has worked, if this was all. */
+    /* If less moved than was asked for, the session has no more until it has worked again. */
     show_managed(s, asked != 0 && gone >= asked ? weir_managed_on_device(s) : 0);
     return asked != 0 || weir_away_movable(s) == 0;
 }

@@ -34,7 +34,7 @@ void served_need_note(struct served_need *need, const struct weir_gate_request *
     }
 }
 
-/* @param left, of the part of the SM that is left for the kernel */
+/* @param left, of  left / of: the part of an SM that neighbours may fill */
 static uint32_t bytes_of(const struct served_need *need, uint32_t left, uint32_t of)
 {
     return (uint32_t)((uint64_t)need->blocks_per_sm * left / of) * need->block_bytes;

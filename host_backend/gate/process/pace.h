@@ -20,7 +20,7 @@ struct served_pace {
     uint32_t n;          /* requests in the current window */
     bool often;          /* many requests came in the window before */
     uint64_t looked_ns;  /* when the process last polled for requests; 0: it has slept since */
-    uint32_t sleeps;     /* how many more times it sleeps without polling, since it lost its core */
+    uint32_t sleeps;     /* further sleeps without polling, after it lost its core */
 };
 
 /** Note that n requests, perhaps 0, were read since the last call. */

@@ -305,7 +305,6 @@ static bool sleep_until(struct weir_gate_process *process, int fd, uint64_t at_n
     return mine;
 }
 
-/* Times of the last events. */
 struct times {
     struct served_pace pace;
     uint64_t heard_ns, kept_ns;

@@ -9,8 +9,8 @@
  */
 #include "host_backend/gate/process/served.h"
 
-/* A tenant works on a GPU if its work came there within so long: in a second each tenant of a host
- * has usually had several turns. */
+/* A tenant works on a GPU if its work came there within this time: in a second each tenant of a
+ * host has usually had several turns. */
 #define WORKS_NS WEIR_NS_PER_S
 
 static bool works_on(const struct served_gpu *gpu, uint32_t slot, uint64_t now_ns)

@@ -39,7 +39,7 @@ void served_use_begin(struct weir_gate_process *process, struct served_queue *qu
     queue->use = place_for(&process->tenants[queue->tenant], program[0] != 0 ? program : OTHERS);
 }
 
-/* The slot + 1 of a tenant that a queue waited for. */
+/* The slot + 1 of the tenant that a queue's work waited for. */
 static uint64_t slot_of(const struct served_queue *queue, weir_sched_id other)
 {
     struct weir_sched_tenant_info info;

@@ -68,10 +68,10 @@ void weir_mps_faulted(struct weir_supervisor *sup, struct weir_sup_mps *domain);
 bool weir_mps_lists_meet(const struct weir_supervisor *sup, const char *list, const char *other);
 /** How many SMs each of these devices has; NULL: no client has reported it yet. */
 const struct weir_link_sms *weir_mps_sms(const struct weir_supervisor *sup, const char *devices);
-/** Store it, unless it is known, or empty. */
+/** Store the SMs of these devices, unless they are known, or `sms` is empty. */
 void weir_mps_sms_note(struct weir_supervisor *sup, const char *devices,
                        const struct weir_link_sms *sms);
-/** The same from a worker that is not ready yet, if it has all SMs. */
+/** Store what a worker that is not ready yet has told, if its contexts have all SMs. */
 void weir_mps_sms_told(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
                        const struct weir_link_sms *sms);
 
@@ -113,7 +113,7 @@ void weir_mps_folder_remove(const struct weir_sup_mps *domain);
 /** Open the log of a domain's daemon and server. @param flags  of open(). @return -1: see errno */
 int weir_mps_log_open(const struct weir_sup_mps *domain, int flags);
 
-#define WEIR_MPS_VARIABLES 3 /* that weir_mps_environment() sets or removes at most */
+#define WEIR_MPS_VARIABLES 3 /* the most that weir_mps_environment() sets or removes */
 
 struct weir_mps_room_for_texts {
     char percent[16];

@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Add what the list has more. @return false: nothing */
+/* Add the devices of a list that `all` lacks. @return false: it lacks none */
 static bool add(char all[WEIR_DEVICE_LIST_BYTES], const char *list)
 {
     char item[WEIR_DEVICE_LIST_BYTES];
-    bool more = *list == 0; /* all devices of the driver */
+    bool more = *list == 0; /* "" means all devices of the driver */
 
     all[0] = more ? 0 : all[0];
     for (size_t n; *list != 0; list += n + (list[n] == ',')) {

@@ -104,7 +104,7 @@ void weir_sup_vm_user_follow(struct weir_supervisor *sup)
     bool failed = sup->extras.of[WEIR_EXTRA_MACHINES].why[0] != 0;
 
     if (*wanted == 0 || geteuid() != 0 || sup->config.vm_region_bytes == 0) {
-        return; /* not wanted, nor after a reload */
+        return; /* no user is wanted, and a reload cannot change that */
     }
     if (!getpwnam(wanted)) {
         weir_sup_extra_fails(sup, WEIR_EXTRA_MACHINES, "vm_user '%.60s': there is no such user",

@@ -171,8 +171,7 @@ static void offer(const struct weir_supervisor *sup, struct weir_sup_tenant *ten
         weir_log_warn("supervisor: no NVDIMM for virtual machines tenant=%s path=%s why=\"%s\"",
                       tenant->config.name, n->path, strerror(why));
     }
-    if (why ==
-        ENOSPC) { /* another machine may have filled it, or this one, whose file is removed later */
+    if (why == ENOSPC) { /* full until another machine's file, or an old one, goes */
         n->again_ns = weir_host_clock_ns() + AGAIN_NS;
     }
 }

@@ -37,11 +37,11 @@ struct event {
 
 struct weir_book {
     int fd;
-    int program_fd; /* of this program, whatever has replaced its file since */
+    int program_fd; /* this program's own file, even if another has taken its name */
     bool lost;      /* the keeper has ended */
     struct weir_book_row *rows;
     struct event *events, **last_event;
-    struct weir_keep_message message; /* that is sent or was received */
+    struct weir_keep_message message; /* the message to send, or that was received */
 };
 
 /* ---------------------------------------------------------------- messages */
@@ -123,9 +123,9 @@ static bool socket_path(const struct weir_supervisor *sup, struct sockaddr_un *a
     return n >= 0 && (size_t)n < sizeof address->sun_path;
 }
 
-/* Give up the terminal, if there is one: a process with a terminal can type there for others. Our
- * session stays: where Linux divides cores by session (sched_autogroup), the keeper's children
- * would else have theirs as a group of their own. */
+/* Give up the terminal, if there is one, since a process can make input for its terminal. The
+ * session stays the same: where Linux divides cores by session (sched_autogroup), a new session
+ * would give the keeper's children cores as a group of their own. */
 static void leave_terminal(void)
 {
     int terminal = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -265,7 +265,7 @@ bool weir_book_open(struct weir_supervisor *sup)
         open(sup->start.params.program ? sup->start.params.program : "/proc/self/exe",
              O_RDONLY | O_CLOEXEC);
     sup->book = book;
-    /* A keeper that ends meanwhile takes connections to the last moment. */
+    /* A keeper that is ending takes connections to the last moment: then try again. */
     while (book->program_fd >= 0 && !good && tries-- > 0) {
         good = connect_to(sup, book) && say_hello(sup, book);
         if (!good && !book->lost && errno != ECONNRESET && errno != EPIPE) {
@@ -568,7 +568,7 @@ bool weir_book_changed(struct weir_supervisor *sup, pid_t pid, int *ret_status)
     if (!book) {
         return waitpid(pid, ret_status, WNOHANG | WUNTRACED | WCONTINUED) == pid;
     }
-    if (book->lost) { /* its end has killed its children */
+    if (book->lost) { /* the keeper's end has killed its children */
         *ret_status = SIGKILL;
         return true;
     }

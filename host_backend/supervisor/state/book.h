@@ -39,7 +39,7 @@ struct weir_book_row {
     uint64_t key;
     pid_t pid; /* of its process; 0: none */
     bool adopted;
-    struct weir_fds fds; /* who adopts the row takes those that it wants: sets them to -1 */
+    struct weir_fds fds; /* the adopter takes those that it wants, and sets them to -1 */
     uint32_t bytes;
     uint8_t data[];
 };
@@ -84,7 +84,7 @@ pid_t weir_book_spawn(struct weir_supervisor *sup, enum weir_book_owner owner, u
  * @param ret_status  as waitpid() gives it.
  */
 bool weir_book_changed(struct weir_supervisor *sup, pid_t pid, int *ret_status);
-/** The same, but only its end. */
+/** Like weir_book_changed(), but only for its end. */
 bool weir_book_ended(struct weir_supervisor *sup, pid_t pid, int *ret_status);
 /** Wait for such an event of any process, but for at most wait_ms. */
 void weir_book_wait(struct weir_supervisor *sup, int wait_ms);
@@ -101,7 +101,7 @@ int weir_book_take_fd(struct weir_book_row *row, uint32_t i);
 void weir_book_read(const struct weir_book_row *row, void *ret_value, size_t bytes);
 /** A listening socket of the last supervisor by its name; -1: there is none. */
 int weir_book_listener(struct weir_supervisor *sup, const char *name);
-/** The next of those whose names begin like that. @param ret_name  its name. */
+/** The next socket whose name begins like that. @param ret_name  its name. */
 int weir_book_listener_like(struct weir_supervisor *sup, const char *begin, char *ret_name,
                             size_t bytes);
 /** Write down a listening socket for the next supervisor. @param fd  -1: it is closed now. */
@@ -111,7 +111,7 @@ void weir_book_settle(struct weir_supervisor *sup);
 
 /** Forget events of processes that nobody knows. */
 void weir_book_forget_events(struct weir_supervisor *sup);
-/** What to poll for such events. */
+/** What to poll for events of processes. */
 void weir_book_poll(const struct weir_supervisor *sup, struct pollfd *ret_wait);
 /** Watch for the ends of processes, and for the keeper's. @param handle  gets `sup`. */
 void weir_book_watch(struct weir_supervisor *sup, struct weir_host_loop *loop,

@@ -71,7 +71,7 @@ enum weir_status weir_sup_listen_kept(struct weir_supervisor *sup, const char *p
 
     *ret_fd = weir_book_listener(sup, path);
     if (*ret_fd >= 0) {
-        (void)chmod(path, mode); /* the configuration may be another now */
+        (void)chmod(path, mode); /* the mode may have changed */
         return WEIR_OK;
     }
     status = weir_listen_unix(path, mode, ret_fd);

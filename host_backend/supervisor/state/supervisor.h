@@ -22,7 +22,7 @@
 #include <sys/types.h>
 
 #define WEIR_WORKERS_MAX        (WEIR_CONFIG_TENANTS_MAX + 1 + WEIR_PROGRAMS_MAX)
-#define WEIR_ADMIN_CLIENTS_MAX  64 /* a node whose 30 pods start at once asks for each */
+#define WEIR_ADMIN_CLIENTS_MAX  64 /* a node's 30 pods may start at once: a request each */
 #define WEIR_DEMAND_CLIENTS_MAX 16 /* connections that ask for shares on demand */
 
 struct weir_book;
@@ -121,13 +121,13 @@ struct weir_sup_worker_gate {
 
 /* Memory that a worker lacks, and what it may give back (workers/giving.c). */
 struct weir_sup_worker_giving {
-    uint64_t lacks_ns; /* when it last asked for memory since the supervisor handled that; 0: not */
-    uint64_t heard_ns; /* when the supervisor last handled that; 0: never */
+    uint64_t lacks_ns; /* when it last reported a lack that was not handled yet; 0: none */
+    uint64_t heard_ns; /* when such a lack was last handled; 0: never */
     bool asks;         /* it asks how many workers may give back memory */
     uint32_t n_syncs;  /* WEIR_LINK_SYNC messages received */
     uint64_t since_ns; /* since when it could give back memory that others need */
     uint64_t moves_ns; /* when its program was last asked to put its memory away; 0: never */
-    uint64_t moves_to; /* what may stay then of what could be moved */
+    uint64_t moves_to; /* how many of the movable bytes may stay */
 };
 
 struct weir_sup_worker {
@@ -405,7 +405,7 @@ struct weir_sup_rates {
 struct weir_sup_gpus {
     struct weir_status_device of[WEIR_LINK_DEVICES_MAX];
     uint32_t n;
-    bool known; /* a worker has told all of them */
+    bool known; /* a worker has reported all of them */
 };
 
 struct weir_supervisor {

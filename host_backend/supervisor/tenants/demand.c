@@ -560,8 +560,8 @@ static void read_client(struct weir_supervisor *sup, struct weir_sup_demand_clie
     close_client(client);
 }
 
-/* Find a free place for a connection, or close the oldest connection of the user with most and take
- * its place. */
+/* Find a free place for a connection. If there is none, close the oldest connection of the user
+ * with most connections. */
 static struct weir_sup_demand_client *find_client(struct weir_supervisor *sup)
 {
     struct weir_sup_demand_client *found = NULL;

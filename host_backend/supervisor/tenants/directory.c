@@ -152,7 +152,7 @@ static bool is_descriptor(const struct weir_sup_entry *e)
 
 static void free_entry(struct weir_supervisor *sup, struct weir_sup_entry *e)
 {
-    if (is_descriptor(e)) { /* a worker may hold a copy: closing ours would not remove it */
+    if (is_descriptor(e)) { /* a worker's copy would keep it in the set */
         (void)epoll_ctl(sup->directory.watch_fd, EPOLL_CTL_DEL, e->fd, NULL);
     }
     if (e->fd >= 0) {
@@ -233,7 +233,7 @@ static bool watch(struct weir_supervisor *sup, struct weir_sup_entry *e)
     return epoll_ctl(sup->directory.watch_fd, EPOLL_CTL_ADD, e->fd, &event) == 0;
 }
 
-/* Let the tenant's page have what a worker has charged for memory, all of it or nothing. */
+/* Move what a worker has charged for memory to the tenant's page itself: all of it, or nothing. */
 static bool keep(struct weir_account_page *page, int worker, const struct weir_link_entry *about)
 {
     const uint32_t place = (uint32_t)worker;
@@ -306,7 +306,7 @@ static enum weir_status make(struct weir_supervisor *sup, int worker,
     return status;
 }
 
-/* Enter what the last supervisor had. @return false: no memory, or it makes no sense any more */
+/* Enter what the last supervisor had. @return false: no memory, or the row is no longer valid */
 static bool adopt(struct weir_supervisor *sup, struct weir_book_row *row, const struct row *old)
 {
     struct weir_sup_entry *e = calloc(1, sizeof *e);

@@ -6,7 +6,7 @@
 #include "container/libvirt_message.h"
 #include "host_backend/supervisor/state/supervisor.h"
 
-/* The reason of failure if the program is not installed. */
+/* Why libvirt's domains are not followed if weir-libvirt is not installed. */
 #define WEIR_SUP_NO_LIBVIRT "this installation has no weir-libvirt (a package of its own)"
 
 /** Start weir-libvirt, if weir.toml names a libvirt and it does not run, or report that this extra

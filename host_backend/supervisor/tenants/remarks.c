@@ -16,8 +16,8 @@ void weir_sup_remark_restart(const struct weir_supervisor *sup, const struct wei
     }
 }
 
-/* Memory of the devices of a list: all workers with the same list have the same devices. What the
- * host's own list has is remembered for when there is no worker, as while all is drained. */
+/* The memory of a list's devices, which all workers with the same list share. For the host's own
+ * list the last known value serves while no worker has it, as when all tenants are drained. */
 static uint64_t memory_of(const struct weir_supervisor *sup, const char *devices)
 {
     uint64_t bytes = strcmp(devices, sup->config.devices) == 0 ? sup->memory.bytes : 0;

@@ -75,7 +75,7 @@ static enum weir_status listen_at(struct weir_supervisor *sup, struct weir_sup_t
         bool owned = weir_sup_tenant_has_user(tenant);
 
         tenant->listen_fd = fd;
-        (void)chmod(tenant->path, owned ? 0600 : mode); /* the configuration may be another now */
+        (void)chmod(tenant->path, owned ? 0600 : mode); /* the mode may have changed */
         return owned ? weir_sup_give_to_user(tenant, tenant->path) : WEIR_OK;
     }
     status = weir_sup_listen_for(tenant, tenant->path, mode, &tenant->listen_fd);
@@ -271,7 +271,7 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
 {
     struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, config->name);
     struct weir_tenant_config base = *config, merged;
-    /* A tenant that was taken over takes all settings of now, unless a worker is its own. */
+    /* A tenant that was taken over takes all new settings, unless it has its own worker. */
     bool starts = !sup->life.listening && tenant && tenant->worker < 0;
 
     if (!tenant) {
@@ -335,15 +335,15 @@ void weir_sup_tenants_follow(struct weir_supervisor *sup)
         if (tenant->used && !tenant->gone && tenant->listen_fd < 0) {
             (void)!open_tenant(sup, tenant); /* the log has failures */
         } else if (tenant->used && tenant->gone) {
-            weir_sup_tenant_worker_gone(sup, tenant->index); /* nobody may have anything of it */
+            weir_sup_tenant_worker_gone(sup, tenant->index); /* perhaps nobody has anything of it */
         }
     }
     show_count(sup);
     follow(sup);
 }
 
-/* Free the slot of a tenant of which no worker has anything. Its own worker, if not running, stays
- * so. */
+/* Free the slot of a tenant of which no worker has anything. If its own worker does not run, free
+ * that slot, too. */
 static void release(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     struct weir_sup_worker *own = tenant->worker >= 0 ? &sup->workers[tenant->worker] : NULL;
@@ -524,7 +524,7 @@ enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
             kept |= strcmp(config->tenants[k].name, tenant->config.name) == 0;
         }
         if (tenant->used && !tenant->gone && !kept && tenant->source == WEIR_ORIGIN_FILE) {
-            if (tenant->listen_fd < 0) { /* one that was taken over: have what must be closed */
+            if (tenant->listen_fd < 0) { /* taken over: open it, to close all of it */
                 (void)!open_tenant(sup, tenant);
             }
             weir_sup_tenant_remove(sup, tenant);
@@ -542,8 +542,8 @@ enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
         status = status == WEIR_OK ? one : status;
     }
     weir_sup_user_tenants_follow(sup);
-    if (sup->life
-            .listening) { /* else kept tenants come first: follow() removes folders of others */
+    /* At the start kept tenants come first: follow() removes folders of unknown tenants. */
+    if (sup->life.listening) {
         follow(sup);
     }
     return status;

@@ -61,7 +61,7 @@ static struct weir_sup_tenant *find(struct weir_supervisor *sup, uint32_t user)
     return NULL;
 }
 
-/* The tenant that weir.toml gives a user; NULL: none, or several, of which none is meant. */
+/* The tenant that weir.toml gives a user; NULL: none, or several, so that none can be chosen. */
 static struct weir_sup_tenant *given(struct weir_supervisor *sup, uint32_t uid)
 {
     struct weir_sup_tenant *found = NULL;
@@ -70,7 +70,7 @@ static struct weir_sup_tenant *given(struct weir_supervisor *sup, uint32_t uid)
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         struct weir_sup_tenant *t = &sup->tenants[i];
 
-        /* The owner of its socket: asking for the user's name could keep the host waiting. */
+        /* Compare the owner of its socket: looking up the user's name could block the host. */
         if (t->used && !t->gone && t->listen_fd >= 0 && !weir_sup_is_of_user(t) &&
             weir_sup_tenant_has_user(t) && stat(t->path, &info) == 0 && info.st_uid == uid) {
             if (found) {

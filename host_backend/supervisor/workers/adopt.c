@@ -56,7 +56,7 @@ static void adopt_one(struct weir_supervisor *sup, struct weir_book_row *row)
     }
 }
 
-/* Learn whose the workers are, and kill those that had not become ready. */
+/* Learn which tenants the workers serve, and kill workers that had not become ready. */
 static void look_at_ready(struct weir_supervisor *sup)
 {
     bool ready[WEIR_WORKERS_MAX] = {false};
@@ -68,7 +68,7 @@ static void look_at_ready(struct weir_supervisor *sup)
 
         weir_book_read(row, &tenant, sizeof tenant);
         ready[row->key % WEIR_WORKERS_MAX] = true;
-        if (tenant >= -1 && tenant < WEIR_CONFIG_TENANTS_MAX) { /* its messages may be about it */
+        if (tenant >= -1 && tenant < WEIR_CONFIG_TENANTS_MAX) { /* messages may name the tenant */
             w->tenant = tenant;
         }
     }
@@ -220,7 +220,7 @@ void weir_sup_worker_resumed(struct weir_supervisor *sup, int worker,
         (!sup->tenants[w->tenant].used || sup->tenants[w->tenant].gone)) {
         weir_sup_program_stop(sup, worker);
     }
-    if (sup->life.listening) { /* it answers late */
+    if (sup->life.listening) { /* a late answer */
         retell(sup, worker);
     }
 }

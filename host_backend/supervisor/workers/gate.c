@@ -352,7 +352,7 @@ enum weir_status weir_sup_gate_open(struct weir_supervisor *sup)
         resume(sup);
         return WEIR_OK;
     }
-    weir_sup_gate_close(sup); /* there may be one of before */
+    weir_sup_gate_close(sup); /* an earlier one may still run */
     return is_wanted(sup) ? start(sup) : WEIR_OK;
 }
 

@@ -16,11 +16,11 @@
 #include "base/log.h"
 #include "base/programs.h"
 
-#define MOVES_NS     (2 * WEIR_NS_PER_S) /* a program that is asked to rest is waited for so long */
+#define MOVES_NS     (2 * WEIR_NS_PER_S)  /* wait for a program that puts its memory away */
 #define NO_SPARES_NS (30 * WEIR_NS_PER_S) /* no spares for this long after a lack of memory */
 #define GIVE_WAY_NS  WEIR_NS_PER_S        /* between two reports of a worker's lack of memory */
-/* A worker that lacks memory says so every few milliseconds: one that has not for so long has got
- * some, or given up. */
+/* A worker that lacks memory reports that every few milliseconds. One that has been silent for this
+ * long has got some, or has given up. */
 #define LACKS_NS (200 * WEIR_NS_PER_MS)
 
 /* ---------------------------------------------------------------- ended programs */
@@ -120,8 +120,8 @@ static void give_way(struct weir_supervisor *sup, uint64_t now_ns)
 
 /* ---------------------------------------------------------------- programs that rest */
 
-/* What its program could give while it rests: managed memory; all: that and what goes with a
- * suspension. */
+/* How much memory the worker's program could give while it rests: managed memory and, with `all`,
+ * what a suspension moves. */
 static uint64_t movable_bytes(const struct weir_sup_worker *w, bool all)
 {
     if (!w->used || !w->spin_page || atomic_load(&w->spin_page->rests_since_ns) == 0) {
@@ -138,7 +138,7 @@ static bool is_moving(const struct weir_sup_worker *w, uint64_t now_ns)
            movable_bytes(w, true) > w->giving.moves_to;
 }
 
-/* What it can be asked for beside what it is moving. */
+/* How much the worker can be asked for, besides what it is moving already. */
 static uint64_t askable_bytes(const struct weir_sup_worker *w, bool all, uint64_t now_ns)
 {
     return !is_moving(w, now_ns) ? movable_bytes(w, all) : all ? w->giving.moves_to : 0;
@@ -164,7 +164,7 @@ static struct weir_sup_worker *longest_rest(struct weir_supervisor *sup,
     return best;
 }
 
-/* Ask those that rest until `need` is met, or one if that is 0. @return what is still needed */
+/* Ask programs that rest until `need` is met; need 0: ask one. @return what is still needed */
 static uint64_t ask_for_room(struct weir_supervisor *sup, const struct weir_sup_worker *lacking,
                              bool all, uint64_t need, uint64_t now_ns)
 {
@@ -185,7 +185,7 @@ static uint64_t ask_for_room(struct weir_supervisor *sup, const struct weir_sup_
     return need;
 }
 
-/* What programs are putting away at the moment of what `lacking` needs. */
+/* How much of what `lacking` needs is being put away by other programs now. */
 static uint64_t coming_bytes(const struct weir_supervisor *sup,
                              const struct weir_sup_worker *lacking, uint64_t now_ns)
 {
@@ -202,8 +202,8 @@ static uint64_t coming_bytes(const struct weir_supervisor *sup,
 }
 
 /*
- * Programs that rest give memory to one that needs it, who has rested longest first: managed memory
- * of all before anything else, since their kernels can run without.
+ * Have programs that rest give memory to a worker that lacks it, the one that has rested longest
+ * first. All give their managed memory before anything else, since kernels can run without it.
  * @param all  whole programs may be put away, too.
  */
 static void make_room(struct weir_supervisor *sup, const struct weir_sup_worker *lacking, bool all,
@@ -212,7 +212,7 @@ static void make_room(struct weir_supervisor *sup, const struct weir_sup_worker 
     uint64_t need = lacking->spin_page ? atomic_load(&lacking->spin_page->lacks_bytes) : 0;
     uint64_t coming = coming_bytes(sup, lacking, now_ns);
 
-    if (need == 0) { /* it is not known */
+    if (need == 0) { /* the need is not known */
         (void)(all ? ask_for_room(sup, lacking, true, 0, now_ns) : 0);
     } else if (need > coming) {
         need = ask_for_room(sup, lacking, false, need - coming, now_ns);
@@ -231,7 +231,7 @@ void weir_sup_program_syncs(struct weir_supervisor *sup, int worker)
     sup->workers[worker].giving.n_syncs++;
 }
 
-/* When programs are put away for the worker again: one that asks in a loop costs little. */
+/* When whole programs may be put away for the worker again: asking in a loop costs little. */
 static uint64_t heard_ns(const struct weir_sup_worker *w)
 {
     return w->giving.heard_ns != 0 ? w->giving.heard_ns + GIVE_WAY_NS : 0;

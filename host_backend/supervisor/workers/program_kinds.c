@@ -100,7 +100,6 @@ uint32_t weir_program_n_waiting(const struct weir_supervisor *sup,
     return n;
 }
 
-/* Are spares kept for the tenant? */
 static bool has_spares(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
     return weir_sup_drain_of(sup, tenant) != WEIR_DRAIN_ON && tenant->used && !tenant->gone &&

@@ -37,7 +37,7 @@
 
 #define HELLO_WAIT_NS   (5 * WEIR_NS_PER_S)
 #define PLACE_WAIT_NS   WEIR_NS_PER_S          /* time to wait for a session that is about to end */
-#define PENDING_WAIT_NS (60 * WEIR_NS_PER_S)   /* a program and its library wait no longer */
+#define PENDING_WAIT_NS (60 * WEIR_NS_PER_S)   /* programs wait no longer than this */
 #define START_WAIT_NS   (60 * WEIR_NS_PER_S)   /* a worker that takes longer to start is killed */
 #define SPARE_PAUSE_NS  (100 * WEIR_NS_PER_MS) /* pause of spares after one went to a program */
 #define CALM_NS         (2 * WEIR_NS_PER_S)    /* pause before spares move to another domain */
@@ -108,8 +108,8 @@ static int worker_of_process(const struct weir_supervisor *sup, const struct wei
     return -1;
 }
 
-/* Find a free worker that was the tenant's before, or else a spare. It prefers the domain with most
- * programs, because the GPU takes turns between domains; after that it prefers more connections. */
+/* Find a free worker that was the tenant's before, or else a spare. Prefer the domain with most
+ * programs, because the GPU takes turns between domains; then prefer more connections. */
 static int free_worker(const struct weir_supervisor *sup, const struct weir_sup_pending *p,
                        const struct weir_program_kind *wanted)
 {
@@ -274,7 +274,6 @@ static enum started lacks_process(enum weir_status status, struct lack *ret_lack
     return NOT_STARTED;
 }
 
-/* There is no room in an MPS domain. */
 static enum started lacks_domain(enum weir_mps_room room, struct lack *ret_lack)
 {
     *ret_lack = (struct lack){.reason = WEIR_ERR_FULL,
@@ -607,7 +606,7 @@ static bool has_use(const struct weir_supervisor *sup, const struct weir_spare_k
     return weir_program_is_waited_for(sup, w);
 }
 
-/* When no spare has been assigned for so long that a start disturbs no program. */
+/* When a start disturbs no program, since no spare has been assigned for a while. */
 static uint64_t calm_from_ns(const struct weir_supervisor *sup)
 {
     return sup->programs.spares_paused_ns != 0 ? sup->programs.spares_paused_ns + CALM_NS : 0;

@@ -7,7 +7,7 @@
 
 /** Write down a tenant for the next supervisor. */
 void weir_sup_tenant_note(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
-/** The same for all tenants that had a fault, or whose quarantine has changed. */
+/** Like weir_sup_tenant_note(), for tenants that had a fault, or whose quarantine has changed. */
 void weir_sup_tenants_note_faults(struct weir_supervisor *sup, uint64_t now_ns);
 /** Take over the last supervisor's tenants, each in its slot; the configuration follows. */
 void weir_sup_tenants_adopt(struct weir_supervisor *sup);

@@ -23,15 +23,15 @@
 #include <unistd.h>
 
 #define TO_US_BYTES (4 << 20)
-/* The link holds few messages, so that another tenant's guest only waits for these behind a flood
- * of one tenant's. */
+/* The link holds few messages: behind a flood of one tenant's messages another tenant's guest waits
+ * only for these few. */
 #define TO_WORKER_BYTES (128 << 10)
 
 /* What the next supervisor must know of a worker (WEIR_BOOK_WORKER). Members are only appended. */
 struct row {
     uint32_t version; /* WEIR_LINK_VERSION of the program that it runs */
     uint32_t kind;
-    int32_t tenant; /* of its start; a program's worker itself knows its program's */
+    int32_t tenant; /* at its start; a program's worker knows its program's */
     uint32_t domain, program_connections, sm_share_pct, connections;
     uint32_t native;
     uint64_t started_ns;

@@ -448,7 +448,6 @@ static bool code_arch(const uint8_t *payload, uint64_t bytes, uint32_t sm, uint3
     return true;
 }
 
-/* Get an entry's text. */
 static char *text_of(const struct entry *entry, uint64_t max_bytes, size_t *ret_bytes)
 {
     uint64_t n = entry->stored, budget = max_bytes;

@@ -49,7 +49,6 @@ struct weir_image_compiled {
     _Alignas(16) uint8_t data[];
 };
 
-/* One text to compile. */
 struct text {
     struct weir_session *session;
     struct weir_program_ptx *ptx;

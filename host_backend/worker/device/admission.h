@@ -26,7 +26,6 @@ struct weir_part;
 struct weir_session;
 struct weir_host_stream;
 
-/* Admission state of a stream. */
 struct weir_admission_stream {
     struct weir_mark_word word;
     struct weir_gate_batch unmarked; /* work in the stream since its last mark */
@@ -36,7 +35,7 @@ struct weir_admission_stream {
     int priority; /* the stream's native priority */
 };
 
-/* State between enter and leave. */
+/* State between weir_admission_enter() and _leave(). */
 struct weir_admission {
     struct weir_gate_pass pass; /* queue NULL: there is no gate */
     struct weir_session *session;

@@ -18,7 +18,7 @@ struct weir_awaited;
 struct weir_host_stream;
 struct weir_session;
 
-/* The part of a stream. Zeroed: no value was noted for it. */
+/* A stream's part of these values. Zeroed: no value was noted for it. */
 struct weir_awaited_stream {
     CUevent event;   /* NULL until it is needed */
     uint64_t last;   /* number of the last value noted for the stream */

@@ -299,7 +299,6 @@ static void end_runs(struct weir_worker *w, uint32_t idle)
     }
 }
 
-/* One turn. */
 struct turn {
     uint32_t idle;              /* value of the runs, for their end function */
     bool recorded;              /* events behind the devices' work were recorded in this turn */

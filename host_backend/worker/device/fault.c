@@ -55,8 +55,8 @@ static struct weir_host_stream *stream_of(struct weir_fault_stream *fault)
     return (struct weir_host_stream *)((char *)fault - offsetof(struct weir_host_stream, fault));
 }
 
-/* Is all work of an unchecked stream done? After a failed assert the marks may say that it is
- * not. */
+/* Is all work of an unchecked stream done? The marks cannot tell: after a failed assert they may
+ * say that it is not. */
 static bool is_done(struct weir_session *session, struct weir_fault_stream *fault)
 {
     const struct weir_host_stream *stream = stream_of(fault);
@@ -65,8 +65,8 @@ static bool is_done(struct weir_session *session, struct weir_fault_stream *faul
            session->driver->cuStreamQuery(weir_host_stream_at(stream)) == CUDA_SUCCESS;
 }
 
-/* Make the driver look for failed asserts: waiting for any stream of a context does that, asking
- * whether a stream has work does not always. This stream of the current device has no work. */
+/* Make the driver look for failed asserts. Waiting for any stream of the context makes it look; a
+ * query does not always. So this waits for a stream that has no work. */
 static CUresult look_for_asserts(struct weir_session *session)
 {
     CUstream idle;
@@ -88,7 +88,7 @@ CUresult weir_fault_check_asserts(struct weir_session *session)
     for (struct weir_fault_stream *s = session->faults->streams; s && !weir_error_is_sticky(result);
          s = s->next) {
         if (atomic_load_explicit(&s->unchecked, memory_order_relaxed)) {
-            bool done = is_done(session, s); /* read the marks before the driver is asked */
+            bool done = is_done(session, s); /* before the look, which covers ended work */
 
             result = look_for_asserts(session);
             done = done && result == CUDA_SUCCESS;

@@ -1,16 +1,16 @@
 /*
- * Parts of a device's SMs, by green contexts of CUDA: what work that nothing can move once it runs
- * keeps to, if the scheduler says so (weir_sched_config.part_step, sched/small.c). A part is the
- * device's first SMs, or all SMs behind these; so a first part of one process and the rest of
- * another one share no SM.
+ * Parts of a device's SMs, made with green contexts of CUDA. The scheduler may confine work to a
+ * part if nothing can move that work once it runs (weir_sched_config.part_step, sched/small.c). A
+ * part is the device's first SMs, or all SMs behind these. So a first part of one process and the
+ * rest of another one share no SM.
  *
- * A stream is moved into a part: what it is given next goes to a stream of its own there, behind
- * what it had, and so again when it is moved elsewhere. What it is to the guest stays the same. A
- * graph is not moved, but launched in another form (ops/graph_parts.h).
+ * A stream is moved into a part: its next work goes to a second stream there, ordered behind its
+ * earlier work. The same happens when it is moved on. The guest notices nothing. A graph is not
+ * moved, but launched in another form (ops/graph_parts.h).
  *
  * A part is made when it is first wanted (place.c), since it takes 1.2 to 2.0 ms and 4 to 6 MiB of
- * the GPU's memory (H200, driver 580), and most workers never want one. Its users count it. The
- * device has WEIR_PARTS_MAX at most: the one that was unused for longest goes.
+ * the GPU's memory (H200, driver 580), and most workers never want one. A part counts its users. A
+ * device has at most WEIR_PARTS_MAX: then the part that was unused for longest is destroyed.
  *
  * The table is locked inside: any thread. A stream is moved by its session's thread, with the
  * device's context current.
@@ -25,8 +25,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* They take some 40 MiB of the GPU's memory. That is enough for both sides of four divisions: the
- * scheduler changes the division seldom. */
+/* All of them take some 40 MiB of the GPU's memory. They are enough for both sides of four
+ * divisions; the scheduler seldom changes the division. */
 #define WEIR_PARTS_MAX 8u
 
 struct weir_driver;

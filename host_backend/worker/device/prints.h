@@ -43,8 +43,8 @@ CUresult weir_prints_expect(struct weir_session *session);
 
 /**
  * A kernel that may print is about to go to stream, whose device is current. Waits for other
- * sessions' output; late output may be lost, or be attributed to this session. If the session's
- * kernels have delayed another one for the full time, it first waits for them as long.
+ * sessions' output; late output may be lost, or be attributed to this session. If this session's
+ * kernels have delayed another one for the full time, this waits for them as long first.
  * weir_prints_end() must follow if this succeeds.
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, or an error of the driver
  * @thread session

@@ -21,14 +21,14 @@
 
 #define ANCHOR_AGE_NS  WEIR_NS_PER_S          /* a float of 1 s in ms has steps of 0.06 us */
 #define ANCHOR_TRY_NS  (100 * WEIR_NS_PER_MS) /* how often to try, where none could be made */
-#define ANCHOR_SEEN_NS (100 * WEIR_NS_PER_US) /* a later sight says too little about the time */
-#define ANCHOR_GOOD_NS (10 * WEIR_NS_PER_US)  /* after an earlier one no better is looked for */
+#define ANCHOR_SEEN_NS (100 * WEIR_NS_PER_US) /* an event that is seen later is too inexact */
+#define ANCHOR_GOOD_NS (10 * WEIR_NS_PER_US)  /* an event seen this soon ends the search */
 #define ANCHOR_TRIES   5
 #define STREAM_ENDS    64u
-#define UNENDED_MAX    64u /* streams with open work that are told apart */
+#define UNENDED_MAX    64u /* streams with unended work that are told apart */
 
-/* Nodes of open launches: 128 launches of a graph of 1,000 nodes, whose events take some tens of
- * megabytes of the driver. */
+/* The most nodes of open launches: 128 launches of a graph of 1,000 nodes. Their events take some
+ * tens of megabytes of the driver's memory. */
 #define NODES_MAX (8 * WEIR_PROFILE_RECORDS_MAX)
 
 _Static_assert((int)WEIR_PROFILE_KERNEL == (int)WEIR_SCHED_KERNEL &&
@@ -46,19 +46,19 @@ _Static_assert((int)WEIR_PROFILE_OWN == (int)WEIR_SCHED_CAUSE_OWN + 1 &&
 struct weir_profile_span {
     struct weir_profile_record record;
     uint64_t given_ns;
-    CUevent begin, end;             /* of device; NULL until first used */
+    CUevent begin, end;             /* on `device`; NULL until first used */
     struct weir_profile_span *next; /* in the list of open spans, or of free ones */
     uint32_t device;
-    uint64_t stream;                    /* the guest's handle */
-    struct weir_profile_graph *graph;   /* its nodes are the records; NULL: there is one record */
-    struct weir_profile_events *events; /* .. that the graph's marks recorded */
+    uint64_t stream;                  /* the guest's handle */
+    struct weir_profile_graph *graph; /* each of its nodes gets a record; NULL: the span gets one */
+    struct weir_profile_events *events; /* the events that the graph's marks recorded */
 };
 
 struct anchor {
-    CUevent event[2]; /* of which [now] is the anchor; NULL until first used */
+    CUevent event[2]; /* event[now] is the anchor; NULL until first used */
     uint32_t now;
     uint64_t ns;       /* the anchor's time; 0: there is none */
-    uint64_t tried_ns; /* when it was last tried to make one */
+    uint64_t tried_ns; /* when making an anchor was last tried */
 };
 
 /* When a stream's last recorded work ended. */
@@ -67,14 +67,14 @@ struct stream_end {
 };
 
 struct weir_profile {
-    struct weir_profile_span *first, *last; /* open: recorded, and not taken; the oldest first */
+    struct weir_profile_span *first, *last; /* recorded, and not taken yet; oldest first */
     struct weir_profile_span *free;
-    struct weir_profile_span *under_way; /* begun, and not given yet; NULL: none */
+    struct weir_profile_span *under_way; /* begun, but its work was not given yet; NULL: none */
     uint32_t n_open, n_used;             /* open spans; the part of spans[] that was ever used */
     uint32_t n_nodes;                    /* nodes of open spans */
     uint64_t dropped;
     struct anchor anchors[WEIR_DEVICES_MAX];
-    struct stream_end ends[STREAM_ENDS]; /* by the stream's handle; the last one keeps the place */
+    struct stream_end ends[STREAM_ENDS]; /* by stream % STREAM_ENDS; a later one takes the place */
     struct weir_profile_record ready[WEIR_PROFILE_RECORDS_MAX]; /* the last reply */
     struct weir_profile_span spans[WEIR_PROFILE_RECORDS_MAX];
 };
@@ -374,7 +374,8 @@ static uint32_t make_records(const struct weir_session *s, struct weir_profile_s
     return 1;
 }
 
-/* Streams whose oldest open span has not ended: none of theirs has. So records stay in order. */
+/* Streams whose oldest open span has not ended. None of their spans counts as ended, to keep
+ * order. */
 struct unended {
     uint64_t streams[UNENDED_MAX];
     uint32_t n;

@@ -74,10 +74,10 @@ struct weir_profile_graph {
     struct weir_profile_events *events; /* those that native records now, then all others */
 };
 
-/** Have memory for a graph, zeroed. @return NULL: no memory */
+/** Allocate a graph, zeroed. @return NULL: no memory */
 struct weir_profile_graph *weir_profile_graph_create(uint32_t max_nodes, uint32_t max_marks);
 
-/** The graph can be launched no more. Records of its launches still come. Accepts NULL. */
+/** The graph is not launched any more. Records of its launches still come. Accepts NULL. */
 void weir_profile_graph_destroy(const struct weir_driver *driver, struct weir_profile_graph *graph);
 
 /** Records of a launch were taken, or will not be: its events can be used anew. */
@@ -89,7 +89,7 @@ void weir_profile_graph_taken(const struct weir_driver *driver, struct weir_prof
 uint32_t weir_profile_graph_room(const struct weir_session *session);
 
 /**
- * Let the graph's next launch record events that no open launch does.
+ * Give the graph's next launch events that no open launch uses.
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, or an error of the driver: destroy the graph
  */
 CUresult weir_profile_graph_ready(const struct weir_driver *driver,

@@ -1,10 +1,10 @@
 /*
  * Suspended sessions: see away.h.
  *
- * What only this session has is copied to one mapping of huge pages. Each part of that is
- * registered while the part before it is copied. Then mappings and memory go, and the addresses
- * stay reserved. Memory that others may have, managed and pinned memory, arrays, and variables of
- * modules stay.
+ * The device memory that only this session has is copied, part by part, to one mapping of huge
+ * pages. While one part is copied, the next is registered. Then the device memory and its mappings
+ * go, and the addresses stay reserved. Memory that others may have, managed and pinned memory,
+ * arrays, and variables of modules stay.
  */
 #include "host_backend/worker/memory/away.h"
 
@@ -37,7 +37,7 @@ struct item {
     uint64_t base, bytes;
     uint64_t offset;
     uint32_t device;
-    bool registers; /* host memory is registered up to the end of this one */
+    bool registers; /* a registered part of the host memory begins with this item */
 };
 
 struct weir_away {
@@ -116,7 +116,7 @@ static void collect(struct weir_session *s, struct weir_away *away, uint64_t lea
     }
 }
 
-/* Has all work of the session ended, also what was stopped for others? */
+/* Has all work of the session ended, including runs that were stopped for other tenants? */
 static bool rests(const struct weir_session *s)
 {
     if (s->n_captures != 0) {
@@ -234,7 +234,7 @@ static void destroy(struct weir_session *s)
 
 /* ---------------------------------------------------------------- out */
 
-/* The driver waits for the device, with its lock. */
+/* Release what was copied. The driver waits for the device, and holds its lock meanwhile. */
 static void release_all(struct weir_session *s)
 {
     const struct weir_away *away = s->holdings->away;
@@ -315,7 +315,7 @@ static CUresult back_item(struct weir_session *s, const struct item *item)
     return item->chunk ? weir_chunk_back(s, item->chunk) : weir_vmm_alloc_back(s, item->alloc);
 }
 
-/* Make the memory of an item again. Others put theirs away, or end, if there is none. */
+/* Get device memory for an item again. If there is none, ask others to give theirs, and wait. */
 static CUresult make(struct weir_session *s, const struct item *item)
 {
     CUresult result = back_item(s, item);
@@ -338,7 +338,7 @@ static CUresult make(struct weir_session *s, const struct item *item)
     return result;
 }
 
-/* Map VMM memory as it was mapped; what may only be read can be written until it is copied. */
+/* Map VMM memory as it was mapped. What is read-only stays writable until its bytes are back. */
 static CUresult map_again(struct weir_session *s, const struct weir_session_vmm_map *map)
 {
     const struct item *item = &s->holdings->away->items[map->alloc->away - 1];

@@ -11,11 +11,11 @@
 #include <stdint.h>
 
 /**
- * Move what can be moved, if the session rests: no stream of it has work, or is captured.
+ * Move what can be moved, if the session rests: none of its streams has work, or is captured.
  * @param least_bytes  device memory that the tenant keeps.
- * @return CUDA_SUCCESS, CUDA_ERROR_NOT_READY (the session does not rest), CUDA_ERROR_NOT_FOUND
- *         (nothing can be moved), CUDA_ERROR_OUT_OF_MEMORY (the tenant may have no such host
- *         memory), the driver's; but for CUDA_SUCCESS all is where it was
+ * @return CUDA_SUCCESS; else nothing was moved: CUDA_ERROR_NOT_READY (the session does not
+ *         rest), CUDA_ERROR_NOT_FOUND (nothing can be moved), CUDA_ERROR_OUT_OF_MEMORY (the
+ *         tenant may have no such host memory), the driver's
  */
 CUresult weir_away_begin(struct weir_session *session, uint64_t least_bytes);
 

@@ -242,7 +242,6 @@ static void give_pages(struct weir_host_chunk *chunk)
     }
 }
 
-/* The offset of the chunk's pages in the file. */
 static off_t offset_of_pages(const struct weir_host_chunk *chunk)
 {
     return !chunk->region_end

@@ -31,7 +31,7 @@ struct weir_host_chunk {
     uint64_t base, bytes;
     bool pinned;
     uint8_t device; /* index of the worker's device that the memory lies on */
-    /* Of device memory that is not managed; 0: it is away (away.h). */
+    /* Device memory that is not managed; 0: it was put away (away.h). */
     CUmemGenericAllocationHandle memory;
     struct weir_piece *pieces; /* managed: memory/pieces.h; owned */
     struct weir_amounts charged;

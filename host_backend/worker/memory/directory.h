@@ -33,9 +33,9 @@ bool weir_directory_is_used(const struct weir_tenant *tenant);
 bool weir_directory_new_key(uint8_t ret_key[WEIR_ENTRY_KEY_BYTES]);
 
 /**
- * Another supervisor has come. Questions that the last one has read and not answered are asked
- * again, once the answers to all others have come.
- * @param ask_again  they have.
+ * A new supervisor has come. Questions that the last one has read and not answered are asked again,
+ * by a second call.
+ * @param ask_again  this is that call: all other questions have their answers.
  * @thread main
  */
 void weir_directory_resume(struct weir_worker *worker, bool ask_again);

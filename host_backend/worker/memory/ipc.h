@@ -28,7 +28,7 @@ _Static_assert(sizeof(struct weir_ipc_handle) == CU_IPC_HANDLE_SIZE, "as CUDA's 
  * @param memory   of a device.
  * @param file     of memory of the host, where entry->device is WEIR_ENTRY_ON_HOST; borrowed.
  * @param entry    has device, bytes and handle_types; kind and key are filled in.
- * @param charged  loses the memory: the supervisor gives that back in the end.
+ * @param charged  the memory's part becomes 0: the supervisor has it from now on.
  * @return as weir_directory_publish(), or an error of the driver
  * @thread a session's; one at a time for the same memory
  */

@@ -2,8 +2,8 @@
  * Managed memory: its ranges, and how their bytes get to the device. Faults are served in
  * managed_faults.c.
  *
- * Only this session's own files and device memory are copied: an address that the guest or the
- * kernel names is looked up among the ranges, and an offset in a range is all that is used of it.
+ * Only this session's own files and device memory are copied. An address that the guest or the
+ * kernel names is looked up among the ranges, and only its offset in a range is used.
  */
 #include "host_backend/worker/memory/managed_private.h"
 
@@ -27,12 +27,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Events that may stand in the driver's queue for `joined`, which has room for a thousand. */
+/* How many orders may be pending in `joined`: the driver's queue has room for a thousand events. */
 #define ORDERS_MOST 256
-/* Blocks that a prefetch copies at a time, and then has mapped: 32 MiB, 0.6 ms of an H200's bus;
- * the wait for a copy takes 0.01 ms. */
+/* Blocks that a prefetch copies in one step; helpers map them during the next step. 32 MiB take 0.6
+ * ms of an H200's bus, and the wait for a copy 0.01 ms. */
 #define FETCH_BLOCKS 512
-/* How long a prefetch waits for work that has just been given. An event takes an H200 5 us. */
+/* How long a prefetch waits for work that was just given. An H200 shows an event after 5 us. */
 #define SETTLE_NS (200 * WEIR_NS_PER_US)
 
 /* ---------------------------------------------------------------- parts */
@@ -83,8 +83,8 @@ bool weir_managed_is_idle_locked(struct weir_managed *m)
     return m->done_at == weir_session_calls(m->session);
 }
 
-/* A copy for each piece, since the driver need not copy between one place and two kinds of memory
- * at once. */
+/* Copy each piece by itself. The driver need not support one copy whose device side lies partly in
+ * device memory and partly in the host's. */
 CUresult weir_managed_copy_locked(struct weir_managed *m, const struct weir_managed_range *r,
                                   uint32_t first, uint32_t n, bool to_device)
 {
@@ -112,7 +112,7 @@ static CUresult copied(struct weir_managed *m, CUresult result)
 
 /* ---------------------------------------------------------------- begin and end */
 
-/* The kernel's part: faults on pages that exist, and write protection if it can. */
+/* Agree with the kernel on faults: on pages that exist and, if it can, on writes to some. */
 static bool agree(int fd, bool *ret_protects)
 {
     struct uffdio_api api = {.api = UFFD_API,
@@ -127,7 +127,7 @@ static bool agree(int fd, bool *ret_protects)
     return ioctl(fd, UFFDIO_API, &api) == 0;
 }
 
-/* The userfaultfd and the eventfd. */
+/* Charged for: the userfaultfd and the eventfd. */
 static const struct weir_amounts descriptors = {.of = {[WEIR_ACCOUNT_DESCRIPTORS] = 2}};
 
 static CUresult make_streams(struct weir_managed *m)
@@ -236,7 +236,7 @@ void weir_managed_end(struct weir_session *session)
 
 /* ---------------------------------------------------------------- ranges */
 
-/* The file of a range, as this process has it. */
+/* The file of a range, as it is mapped in this process. */
 struct pages {
     uint8_t *at;
     uint64_t bytes;
@@ -262,8 +262,8 @@ static CUresult map_file(struct weir_session *session, struct weir_managed_range
     void *at = MAP_FAILED;
     int fd = weir_memfd_sealed("weir-managed", bytes);
 
-    /* The kernel tells of a fault only where the file has a page. NVIDIA's driver would make them
-     * all when it pins them. */
+    /* Make all pages now: the kernel reports a fault only where the file has a page. NVIDIA's
+     * driver would make them all when it pins them. */
     if (fd >= 0) {
         at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
     }
@@ -419,7 +419,7 @@ void weir_managed_remove(struct weir_session *session, const struct weir_host_ch
         struct uffdio_range all = {chunk->base, chunk->bytes};
 
         *at = r->next;
-        (void)ioctl(m->fd, UFFDIO_UNREGISTER, &all); /* wakes who waits there, too */
+        (void)ioctl(m->fd, UFFDIO_UNREGISTER, &all); /* also wakes the threads that wait there */
         (void)ioctl(m->fd, UFFDIO_WAKE, &all);
         weir_managed_show_locked(m);
     }
@@ -546,7 +546,7 @@ static void enter(const struct weir_managed *m, uint32_t device)
     (void)platform->driver.cuCtxSetCurrent(platform->devices[device].context);
 }
 
-/* Events are recorded behind what streams were given; `joined` waits for all of them. */
+/* Make `joined` wait for events behind the work that streams have got, but for captured streams. */
 static CUresult join_streams(struct weir_managed *m)
 {
     struct weir_session *session = m->session;
@@ -585,7 +585,7 @@ void weir_managed_rest(struct weir_session *session)
     struct weir_managed *m = session->devices.managed;
 
     if (__builtin_expect(m != NULL, 0)) {
-        /* M2: meets the acquire of the thread that takes the streams. */
+        /* M2: publishes this thread's use of the streams; meets the acquire in order_locked(). */
         atomic_store_explicit(&m->streams, WEIR_MANAGED_OF_NOBODY, memory_order_release);
     }
 }
@@ -595,7 +595,7 @@ void weir_managed_resume(struct weir_session *session)
     struct weir_managed *m = session->devices.managed;
     int nobody = WEIR_MANAGED_OF_NOBODY;
 
-    /* M3: meets the release of the thread that gives them back, some microseconds later. */
+    /* M3: meets the release in order_locked(), some microseconds later. */
     while (m &&
            !atomic_compare_exchange_weak_explicit(&m->streams, &nobody, WEIR_MANAGED_OF_SESSION,
                                                   memory_order_acquire, memory_order_relaxed)) {
@@ -606,7 +606,7 @@ void weir_managed_resume(struct weir_session *session)
 
 /* ---------------------------------------------------------------- to the program */
 
-/* Bring blocks that lie on the device alone. */
+/* Copy the blocks that lie only on the device to the program's side. */
 static CUresult bring(struct weir_managed *m, struct weir_managed_range *r, uint32_t at,
                       uint32_t end, bool merge)
 {
@@ -633,7 +633,7 @@ static CUresult bring(struct weir_managed *m, struct weir_managed_range *r, uint
     return result;
 }
 
-/* The same, and map them meanwhile. */
+/* As bring(), while helpers map the blocks that have come. */
 static CUresult fetch(struct weir_managed *m, struct weir_managed_range *r, uint32_t at,
                       uint32_t end, bool merge)
 {
@@ -651,7 +651,7 @@ static CUresult fetch(struct weir_managed *m, struct weir_managed_range *r, uint
     return result;
 }
 
-/* Is all work done, or about to be? The device's context is current afterwards. */
+/* Is all work done, or does it end within SETTLE_NS? The device's context is current afterwards. */
 static bool settle_locked(struct weir_session *session, struct weir_managed *m)
 {
     uint64_t end_ns = weir_clock_now_ns() + SETTLE_NS;
@@ -724,7 +724,7 @@ void weir_managed_reached_slow(struct weir_session *session, uint64_t address, u
 
             if ((state & looked_at) == WEIR_BLOCK_ON_CPU &&
                 weir_managed_merge_locked(m, r, at, 1) && !(state & WEIR_BLOCK_ON_GPU)) {
-                /* As it was compared: the program may be writing. */
+                /* Copy the bytes that were compared: the program may be writing to the page. */
                 (void)session->driver->cuMemcpyAsync(r->chunk->base + offset,
                                                      (uintptr_t)(r->before + offset),
                                                      WEIR_BLOCK_BYTES, m->copies);

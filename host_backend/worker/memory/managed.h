@@ -23,55 +23,55 @@ struct weir_managed;
  *         already), CUDA_ERROR_OUT_OF_MEMORY, the driver's
  */
 CUresult weir_managed_begin(struct weir_session *session, int fd);
-/** Serve no more: the program finds what its pages hold. Ranges must have been removed. */
+/** Stop serving faults: the program finds what its pages hold. Ranges must have been removed. */
 void weir_managed_end(struct weir_session *session);
 
 /**
- * Give a chunk of device memory, which is zero, a file of as many bytes for the program.
+ * Make a file for the program, as large as a chunk of device memory, which is zero.
  * @param ret_fd  the file; the caller closes it.
  * @return CUDA_SUCCESS, CUDA_ERROR_NOT_SUPPORTED (not begun), CUDA_ERROR_OUT_OF_MEMORY, the
- *         driver's
+ * driver's
  */
 CUresult weir_managed_add(struct weir_session *session, struct weir_host_chunk *chunk, int *ret_fd);
 /**
- * Give a part of a __managed__ variable such a file. On the device's side its bytes lie where the
- * driver has put them, and they are what the program finds.
- * @param owner           the module or library whose memory this is, as the caller has seen.
+ * Make such a file for a part of a __managed__ variable. The variable's device memory stays where
+ * the driver has put it, and the program finds its bytes.
+ * @param owner  the module or library whose memory this is, as the caller has seen.
  * @param address, bytes  whole pages, and a multiple of WEIR_BLOCK_BYTES.
  * @return as above; CUDA_ERROR_INVALID_VALUE (some of it has a file)
  */
 CUresult weir_managed_add_variable(struct weir_session *session, const void *owner,
                                    uint64_t address, uint64_t bytes, int *ret_fd);
-/** The variables of a module or library go; NULL: all. Accepts any object. */
+/** Remove the variables of a module or library that goes; NULL: all. Accepts any object. */
 void weir_managed_remove_variables(struct weir_session *session, const void *owner);
-/** The program has mapped the file of what begins at `base` there. @return CUDA_SUCCESS,
- * CUDA_ERROR_INVALID_VALUE (nothing begins there, or it has not) */
+/** The program has mapped a file at `base`, where its chunk or variable begins.
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (nothing begins there, or it is not mapped) */
 CUresult weir_managed_watch(struct weir_session *session, uint64_t base);
 /** The chunk goes, or is no longer managed. Accepts any chunk. */
 void weir_managed_remove(struct weir_session *session, const struct weir_host_chunk *chunk);
 
 /**
- * Work is about to be given that can reach managed memory in [address, address + bytes): what of it
- * the program must unmap. Until weir_managed_taken() its faults wait.
+ * Work is about to be given that can reach managed memory in [address, address + bytes): find the
+ * pages that the program must unmap before. Faults on them wait until weir_managed_taken().
  * @param bytes  0: all managed memory
- * @param bases, sizes  the runs of pages. @param n  in: room; out: how many. If that is all, ask
- * again.
+ * @param bases, sizes  the runs of pages.
+ * @param n  in: room; out: how many runs. If they fill the room, call this again.
  */
 void weir_managed_take(struct weir_session *session, uint64_t address, uint64_t bytes,
                        uint64_t *bases, uint64_t *sizes, uint32_t *n);
-/** The program has unmapped those runs: their bytes go to the device, and are there on return. */
+/** The program has unmapped those runs: copy their bytes to the device before returning. */
 CUresult weir_managed_taken(struct weir_session *session);
-/** Bring the bytes of a range to the program's pages, which stay right on the device, too. */
+/** Copy the bytes of a range to the program's pages. They stay right on the device, too. */
 CUresult weir_managed_fetch(struct weir_session *session, uint64_t address, uint64_t bytes);
 
-/** The program knows that work is done: what kernels have changed of merged blocks is in its pages
- * on return. */
+/** The program has found out that work is done: copy what kernels have changed in MERGED blocks to
+ * its pages before returning. */
 CUresult weir_managed_merge(struct weir_session *session);
 
 /**
  * Work is being given that can reach managed memory in [address, address + bytes); bytes 0: all.
- * What the program has of it all the same, because another of its threads has touched it or a
- * neighbour since managed_take, is merged.
+ * Blocks that the program has got again since weir_managed_take(), because another of its threads
+ * has touched them or a neighbour, become MERGED.
  */
 void weir_managed_reached_slow(struct weir_session *session, uint64_t address, uint64_t bytes);
 static inline void weir_managed_reached(struct weir_session *session, uint64_t address,
@@ -99,20 +99,21 @@ static inline void weir_managed_launches(struct weir_session *session, const voi
 /** How much managed memory lies on the device and could leave it. */
 uint64_t weir_managed_on_device(const struct weir_session *session);
 /**
- * Have managed memory leave the device, what has not been used for longest first.
- * @param bytes  at least so many, where there are. @param most  no more than so many.
- * @return how many have left; less also: work is under way, or the host has no room
+ * Move managed memory off the device, the least recently used first.
+ * @param bytes  at least so many, if there are so many.
+ * @param most  no more than so many.
+ * @return how many have left; fewer also if work is under way, or the host has no room
  */
 uint64_t weir_managed_give_way(struct weir_session *session, uint64_t bytes, uint64_t most);
-/** Do so if the session may not be charged `bytes` more of a device's memory. */
+/** Do that if the session may not be charged `bytes` more of a device's memory. */
 void weir_managed_make_room(struct weir_session *session, uint32_t device, uint64_t bytes);
 
-/** The session's thread is about to wait for a record, and touches no stream until it has resumed:
- * the thread that serves faults may meanwhile. */
+/** The session's thread is about to wait for a record. It uses no stream until
+ * weir_managed_resume(), so that the thread that serves faults may use them. */
 void weir_managed_rest(struct weir_session *session);
 void weir_managed_resume(struct weir_session *session);
 
-/** A function of the guest's has run in a stream: what it wrote is there for the work behind it.
+/** A function of the guest has run in a stream: on return the work behind it sees what it wrote.
  * @thread any */
 void weir_managed_function_ran(struct weir_session *session);
 

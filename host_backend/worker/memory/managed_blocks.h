@@ -17,10 +17,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a fault brings at least: a copy of 64 KiB takes as long as one of 4 KiB. Allocations do not
+/* The least that a fault brings: a copy of 64 KiB takes as long as one of 4 KiB. Allocations do not
  * share a block (guest_lib/chunk.c). */
 #define WEIR_BLOCK_BYTES (UINT64_C(64) << 10)
-/* What one of a row of faults brings at most: 2 MiB, 40 us of a bus of 50 GB/s. */
+/* The most that a fault in a row of faults brings: 2 MiB take 40 us on a bus of 50 GB/s. */
 #define WEIR_BLOCKS_MOST 32
 
 enum weir_block_state {
@@ -38,7 +38,7 @@ struct weir_blocks {
     uint32_t n_cpu;    /* how many are ON_CPU */
     uint32_t n_merged; /* how many are MERGED */
     uint32_t next;     /* the block behind those that the last fault has brought */
-    uint32_t row;      /* how many it has brought */
+    uint32_t row;      /* how many blocks that fault has brought */
 };
 
 /* What a fault asks for. */
@@ -58,36 +58,36 @@ void weir_blocks_finish(struct weir_blocks *blocks);
 enum weir_block_fault weir_blocks_fault(const struct weir_blocks *blocks, uint32_t block,
                                         bool write);
 
-/** How many blocks, from this one on and with it, are in its state and come with it: more with each
- * fault of a row. @return 1 .. WEIR_BLOCKS_MOST */
+/** How many blocks a fault serves together: this one and those behind it in the same state, more
+ * with each fault of a row. @return 1 .. WEIR_BLOCKS_MOST */
 uint32_t weir_blocks_row(struct weir_blocks *blocks, uint32_t block);
 
-/** Their bytes have come from the device, or are to be taken as they are. */
+/** These blocks have got their bytes from the device, or are taken as they are. */
 void weir_blocks_brought(struct weir_blocks *blocks, uint32_t first, uint32_t n);
-/** The program is about to get them mapped. */
+/** The program is about to get these blocks mapped. */
 void weir_blocks_mapped(struct weir_blocks *blocks, uint32_t first, uint32_t n, bool writable);
-/** Kernels may be changing a block that the program has. */
+/** Kernels may be changing a block that the program has: from now on it is MERGED. */
 void weir_blocks_merge(struct weir_blocks *blocks, uint32_t block);
-/** No kernel does any more, and both sides are alike. */
+/** No kernel changes the block any more, and both sides are alike: it is MERGED no longer. */
 void weir_blocks_merged(struct weir_blocks *blocks, uint32_t block);
 
 /**
- * Work is about to be given that can reach blocks [*at, end): find the next of them that the
- * program must unmap. Those before them that are on the CPU but not mapped are MOVING, too.
- *
- * @param at  goes on behind them. @param ret_first, ret_n  a run of blocks, MOVING now.
+ * Work is about to be given that can reach blocks [*at, end): find the next run of them that the
+ * program must unmap. Blocks before it that are on the CPU but not mapped become MOVING, too.
+ * @param at  moves behind the run.
+ * @param ret_first, ret_n  the run, which is MOVING now.
  * @return false: there is none up to end
  */
 bool weir_blocks_take(struct weir_blocks *blocks, uint32_t *at, uint32_t end, uint32_t *ret_first,
                       uint32_t *ret_n);
 
 /**
- * The program has unmapped what is MOVING. Find the next run of such blocks that are in one state.
+ * The program has unmapped the MOVING blocks. Find the next run of them that are in one state.
  * @param ret_state  their state
  */
 bool weir_blocks_moving(const struct weir_blocks *blocks, uint32_t *at, uint32_t *ret_first,
                         uint32_t *ret_n, uint8_t *ret_state);
-/** They are on the device alone now. */
+/** These blocks are on the device alone now. */
 void weir_blocks_moved(struct weir_blocks *blocks, uint32_t first, uint32_t n);
 
 #endif

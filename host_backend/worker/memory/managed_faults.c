@@ -1,10 +1,10 @@
 /*
  * The thread that serves the faults of a session's managed memory.
  *
- * It waits for nothing that the guest does: a fault that cannot be served yet stays in a list, and
- * is looked at again. What a fault must wait for is work that may be changing the block. Work that
- * takes longer than PATIENCE_NS may never end without the program, or does not touch the block at
- * all; so the program then gets the block as it is, and both sides are merged (managed_blocks.h)
+ * The thread waits for nothing that the guest does: a fault that cannot be served yet stays in a
+ * list, and is tried again. A fault must wait for work that may be changing its block. If the work
+ * takes longer than PATIENCE_NS, it may never end without the program, or may not touch the block
+ * at all. So the program then gets the block as it is, and both sides are merged (managed_blocks.h)
  * until the work is done.
  */
 #include "host_backend/worker/memory/managed_private.h"
@@ -26,20 +26,20 @@
 
 #define PAGE_BYTES  4096u
 #define PATIENCE_NS (10 * WEIR_NS_PER_MS)
-/* Between two looks at work that faults wait for. An event of an H200 is seen after 5 us; a look
- * costs 1 us. */
+/* Time between two checks of the work that faults wait for. An H200's event is seen after 5 us; a
+ * check costs 1 us. */
 #define LOOK_NS (20 * WEIR_NS_PER_US)
-/* Between two comparisons of merged blocks; and at least so many times what one took, so that this
- * thread has a core for a tenth of the time. */
+/* Time between two comparisons of merged blocks. It is at least MERGE_RATIO times as long as the
+ * last comparison took, so that this thread uses at most a tenth of a core. */
 #define MERGE_NS    WEIR_NS_PER_MS
 #define MERGE_RATIO 9
 #define CONTINUE_WP 2u /* UFFDIO_CONTINUE_MODE_WP, Linux 6.4; headers may be older */
-/* Threads that map what is prefetched, beside the session's: an H200's machine maps 1 GiB of pages
- * in 35 ms, and copies it in 19.5. From this many blocks on (32 MiB): a thread starts in 0.05 ms.
- */
+/* Threads that map prefetched blocks beside the session's thread: an H200's machine maps 1 GiB of
+ * pages in 35 ms, and copies it in 19.5. They are started for HELP_BLOCKS (32 MiB) or more, since a
+ * thread starts in 0.05 ms. */
 #define HELPERS     2
 #define HELP_BLOCKS 512
-#define TRIES       8 /* of a call that the program's other threads get in the way of */
+#define TRIES       8 /* attempts at a call that the program's other threads may disturb */
 
 /* ---------------------------------------------------------------- the program's mappings */
 
@@ -50,8 +50,8 @@ static void wake(const struct weir_managed *m, uint64_t address, uint64_t bytes)
     (void)ioctl(m->fd, UFFDIO_WAKE, &range);
 }
 
-/* Map pages of the file where the program has the range. Those that it has mapped meanwhile stay.
- * @return false: not for reading only */
+/* Map pages of the file at the program's addresses. Pages that the program has mapped meanwhile
+ * stay. @return false: this kernel cannot map for reading only */
 static bool map_pages(const struct weir_managed *m, uint64_t address, uint64_t bytes, bool writable)
 {
     uint64_t at = address, end = address + bytes;
@@ -73,7 +73,7 @@ static bool map_pages(const struct weir_managed *m, uint64_t address, uint64_t b
             at += PAGE_BYTES;
             tries = 0;
         } else {
-            tries++; /* EAGAIN; or the program has nothing there any more */
+            tries++; /* EAGAIN, or the program has unmapped the range */
         }
     }
     wake(m, address, bytes);
@@ -93,7 +93,7 @@ static void open_pages(const struct weir_managed *m, uint64_t address, uint64_t 
 
 /* ---------------------------------------------------------------- both at once */
 
-/* Charged while the range lives: the tenant's pinned memory is what this is as much as. */
+/* Make `before`, with which merged blocks are compared. It is charged while the range lives. */
 static bool make_before_locked(struct weir_managed *m, struct weir_managed_range *r)
 {
     const struct weir_amounts cost = {.of = {[WEIR_ACCOUNT_PINNED_MEMORY] = r->chunk->bytes}};
@@ -134,8 +134,8 @@ bool weir_managed_merge_locked(struct weir_managed *m, struct weir_managed_range
     return true;
 }
 
-/* Compare a word of the three. @return must it go to the device? Where both have changed it, the
- * program's word stays. */
+/* Compare a word of the page with `before` and the device's. @return must the program's word go to
+ * the device? Where both sides have changed the word, the program's stays. */
 static bool compare(uint32_t *page, uint32_t *before, uint32_t device)
 {
     uint32_t now = __atomic_load_n(page, __ATOMIC_RELAXED), was = *before;
@@ -198,7 +198,7 @@ CUresult weir_managed_carry_all_locked(struct weir_managed *m, bool idle)
 
     for (struct weir_managed_range *r = m->ranges; r; r = r->next) {
         for (uint32_t i = 0; i < r->blocks.n && r->blocks.n_merged != 0; i++) {
-            /* Also one that is moving: the program reads it until it has unmapped it. */
+            /* A MOVING block, too: the program reads it until it has unmapped it. */
             if (r->blocks.state[i] & WEIR_BLOCK_MERGED) {
                 CUresult carried = weir_managed_carry_locked(m, r, i);
 
@@ -219,9 +219,9 @@ CUresult weir_managed_carry_all_locked(struct weir_managed *m, bool idle)
 }
 
 /*
- * See when the work that there is will be done, unless the session's thread is giving more. Not
- * while a function of the program's runs in a stream: it may wait for a fault, and where the
- * driver's queue behind it is full an event would wait for the function.
+ * Record an event behind all work that streams have got, unless the session's thread is using the
+ * streams. Record none while a function of the program runs in a stream: the function may wait for
+ * a fault, and if the driver's queue behind the function is full, recording would wait for it.
  */
 static void order_locked(struct weir_managed *m)
 {
@@ -239,7 +239,7 @@ static void order_locked(struct weir_managed *m)
     }
 }
 
-/* Compare merged blocks, if it is time. @return are some left? */
+/* Compare merged blocks, if it is time to. @return are some left? */
 static bool merge_locked(struct weir_managed *m)
 {
     bool idle, any = weir_managed_any_merged_locked(m);
@@ -271,7 +271,7 @@ static bool may_fetch_locked(struct weir_managed *m, const struct weir_managed_f
         m->hurried = false;
         return true;
     }
-    /* A function of the program's that waits here holds its stream up. */
+    /* Do not wait for a function of the program: it may have caused this fault. */
     *ret_merge = weir_host_calls_any(m->session) || m->hurried ||
                  weir_clock_now_ns() - fault->since_ns >= PATIENCE_NS;
     m->hurried = *ret_merge;
@@ -293,7 +293,7 @@ static bool fetch_locked(struct weir_managed *m, struct weir_managed_range *r,
     CUresult waited = m->session->driver->cuStreamSynchronize(m->copies);
 
     if (result != CUDA_SUCCESS || waited != CUDA_SUCCESS) {
-        /* The context is dead, and every call of the program says so. It must not hang as well. */
+        /* The context is dead, as all calls report. The program must not hang as well. */
         weir_log_warn("managed: the device's bytes are lost session=%llu result=%d",
                       (unsigned long long)m->session->id, (int)(result ? result : waited));
     }
@@ -321,7 +321,7 @@ static bool serve_locked(struct weir_managed *m, const struct weir_managed_fault
     case WEIR_BLOCK_FAULT_WAITS:
         return false;
     case WEIR_BLOCK_FAULT_OVER:
-        /* A page that the program has unmapped by itself lacks in a mapped block. */
+        /* The block is mapped, but the program has unmapped this page: map the page again. */
         writable = (r->blocks.state[first] & WEIR_BLOCK_WRITABLE) != 0;
         (void)map_pages(m, fault->address & ~(uint64_t)(PAGE_BYTES - 1), PAGE_BYTES, writable);
         return true;
@@ -351,8 +351,8 @@ static bool serve_locked(struct weir_managed *m, const struct weir_managed_fault
 
 /* ---------------------------------------------------------------- what is prefetched */
 
-/* Blocks that are mapped for reading while their neighbours are still being copied: natively a read
- * after a prefetch faults no more. */
+/* A task for helpers: map blocks for reading while their neighbours are still being copied. The
+ * program then reads without faults, as it would natively after a prefetch. */
 struct weir_managed_mapper {
     const struct weir_managed *m;
     const struct weir_managed_range *r;
@@ -364,7 +364,7 @@ struct weir_managed_mapper {
     uint32_t n_helpers;
 };
 
-/* Does a mapping for reading change nothing but that? */
+/* May the block be mapped for reading without any other change of its state? */
 static bool may_map(const struct weir_managed_range *r, uint32_t block)
 {
     const unsigned int either = WEIR_BLOCK_ON_GPU | WEIR_BLOCK_MERGED;
@@ -398,7 +398,7 @@ static void *map_on(void *mapper)
     while ((at = atomic_fetch_add(&p->next, WEIR_BLOCKS_MOST)) < p->end) {
         uint32_t end = at + WEIR_BLOCKS_MOST < p->end ? at + WEIR_BLOCKS_MOST : p->end;
 
-        /* M4: meets the release of weir_managed_map_up_to(), after the blocks' states. */
+        /* M4: meets the release in weir_managed_map_up_to(), after the blocks' states. */
         while (atomic_load_explicit(&p->brought, memory_order_acquire) < end) {
             (void)nanosleep(&look, NULL);
         }
@@ -461,8 +461,8 @@ void weir_managed_map_end(struct weir_managed *m, struct weir_managed_range *r,
 /* ---------------------------------------------------------------- the thread */
 
 /*
- * Read what faults there are. The program has the descriptor, too: it may have made it block, so no
- * lock is held here, and weir_managed_end() breaks a read off.
+ * Read pending faults. The program has the descriptor, too, and may have made it blocking. So no
+ * lock is held here, and weir_managed_end() cancels a blocked read.
  * @return false: the program is gone
  */
 static bool read_faults(struct weir_managed *m)

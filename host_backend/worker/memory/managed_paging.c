@@ -1,17 +1,17 @@
 /*
- * More managed memory than the tenant or the device has room for: which of its pieces (pieces.h)
- * lie on the device.
+ * Decides which pieces (pieces.h) of managed memory lie on the device, where there is more of it
+ * than the tenant or the device has room for.
  *
- * A piece that does not is memory of the host behind the same device address: kernels reach it over
- * the bus, and copies between the two sides (managed.c) work as ever. A piece changes its place
- * only while the session has no work under way, so a kernel that runs loses nothing, and nothing
- * must be foreseen for a launch to be right.
+ * Any other piece is memory of the host behind the same device address: kernels reach it over the
+ * bus, and copies between the two sides (managed.c) work as before. A piece changes its place only
+ * while the session has no work under way. So a running kernel loses nothing, and a launch is right
+ * wherever the pieces lie.
  *
  * What a launch names by its arguments counts as used: from the address to the next one that a
  * launch has named in that range. A piece that is used a second time comes to the device, in the
  * place of one that was not used in between. So a program that streams through more than fits moves
- * nothing: each piece is read once a turn, over the bus or by a move, and moving them all in turn
- * would have each leave before it is used again.
+ * nothing. It reads each piece once a turn, over the bus or by a move, and a piece that was moved
+ * would have to leave again before its next use.
  */
 #include "host_backend/worker/memory/managed_private.h"
 
@@ -25,14 +25,15 @@
 #include <string.h>
 #include <time.h>
 
-/* How long a launch waits for earlier work before pieces move, and an allocation. Work may wait for
- * a later call of the program, so there is an end: the move is not needed for the launch, and the
- * allocation fails. The next so many launches do not wait then, and twice as many each time. */
+/* How long a launch, and an allocation, waits for earlier work before pieces move. There is an end,
+ * since the work may wait for a later call of the program: then the launch goes on without the
+ * move, and the allocation fails. The next LAUNCHES_PAUSE launches do not wait, and twice as many
+ * each time. */
 #define LAUNCH_WAIT_NS     WEIR_NS_PER_S
 #define LAUNCHES_PAUSE     16
 #define ALLOCATION_WAIT_NS (2 * WEIR_NS_PER_S)
-#define LOOK_NS            (20 * WEIR_NS_PER_US) /* between two looks at an event */
-#define RETRY_LAUNCHES     64 /* until the device is asked again after it had no memory */
+#define LOOK_NS            (20 * WEIR_NS_PER_US) /* time between two checks of an event */
+#define RETRY_LAUNCHES     64 /* launches until the device is asked for memory again */
 
 /* A piece that gets another backing. */
 struct move {
@@ -92,7 +93,7 @@ static CUresult take(struct weir_managed *m, uint64_t bytes, bool on_host,
     return weir_backing_make(m->session, m->device, bytes, on_host, ret_backing);
 }
 
-/* Keep a backing for the next move if it can have it: pinning memory of the host takes long. */
+/* Keep a backing for the next move, or release it: pinning memory of the host takes long. */
 static void give(struct weir_managed *m, uint64_t bytes, struct weir_backing backing, bool keep)
 {
     if (keep && bytes == WEIR_PIECE_BYTES && m->paging.n_spares < WEIR_MANAGED_SPARES) {
@@ -112,7 +113,7 @@ static uint64_t scratch_of(const struct weir_managed *m, const struct move *v)
     return m->paging.scratch + (uint64_t)v->way * WEIR_PIECE_BYTES;
 }
 
-/* Begin to copy the piece's bytes into its new backing. On failure that is given back. */
+/* Begin to copy the piece's bytes into its new backing. On failure the backing is given back. */
 static CUresult begin(struct weir_managed *m, const struct move *v)
 {
     uint64_t bytes = weir_piece_bytes(v->range->chunk, v->piece), at = scratch_of(m, v);
@@ -170,7 +171,7 @@ static CUresult end(struct weir_managed *m, const struct move *v, bool keep)
 
 /* ---------------------------------------------------------------- which */
 
-/* Does the present launch use a piece of the host's for the second time? */
+/* Does the present launch use a piece that lies on the host for the second time? */
 static bool is_wanted(const struct weir_managed *m, const struct weir_piece *p)
 {
     return p->now.on_host && p->used == m->paging.launches && p->before != 0;
@@ -232,7 +233,7 @@ static void note_use(struct weir_managed *m, uint64_t address)
 
 /* ---------------------------------------------------------------- when */
 
-/* Wait until no work is under way; faults are served meanwhile. */
+/* Wait until no work is under way. Faults are served meanwhile. */
 static bool rest_locked(struct weir_managed *m, uint64_t wait_ns)
 {
     const struct timespec look = {.tv_nsec = LOOK_NS};
@@ -245,7 +246,7 @@ static bool rest_locked(struct weir_managed *m, uint64_t wait_ns)
         weir_managed_order_locked(m);
         (void)weir_session_switch(m->session, m->device);
         idle = weir_managed_is_idle_locked(m);
-        /* A function of the program's may need this thread to go on. */
+        /* If a function of the program runs, it may need this thread. */
         if (idle || weir_host_calls_any(m->session) || weir_clock_now_ns() >= end_ns) {
             break;
         }
@@ -253,7 +254,7 @@ static bool rest_locked(struct weir_managed *m, uint64_t wait_ns)
         (void)nanosleep(&look, NULL);
         pthread_mutex_lock(&m->lock);
     }
-    /* The work of the present record is still to come. */
+    /* The present record's work is still to come: do not count the record. */
     m->ordered_at -= m->ordered_at == now;
     m->done_at -= m->done_at == now;
     if (device != m->device) {
@@ -262,7 +263,7 @@ static bool rest_locked(struct weir_managed *m, uint64_t wait_ns)
     return idle;
 }
 
-/* What may come to the device in the place of what; or there is room. */
+/* Can a wanted piece come to the device, in the place of another or where there is room? */
 static bool may_move(struct weir_managed *m)
 {
     struct move wanted, victim;

@@ -9,16 +9,16 @@
 #include "host_backend/worker/memory/pieces.h"
 #include <pthread.h>
 
-#define WEIR_MANAGED_FAULTS 256 /* that wait here; the kernel keeps the others */
+#define WEIR_MANAGED_FAULTS 256 /* faults that wait here; the kernel keeps the others */
 
 struct weir_managed_range {
     struct weir_managed_range *next;
     const struct weir_host_chunk *chunk;
-    const void *owner;               /* of a variable: its module; NULL: it is a chunk */
-    struct weir_host_chunk variable; /* of a variable: `chunk`, which has no pieces */
+    const void *owner;               /* of a variable: its module; NULL: the range is a chunk */
+    struct weir_host_chunk variable; /* of a variable: `chunk` points here; it has no pieces */
     uint8_t *pages;                  /* the file, mapped here and registered with the driver */
     struct weir_blocks blocks;
-    uint8_t *before; /* as the two sides of MERGED blocks were when last compared; NULL: not yet */
+    uint8_t *before; /* MERGED blocks as both sides were when last compared; NULL: not yet */
     struct weir_amounts charged;
     bool watched;
 };
@@ -29,14 +29,14 @@ struct weir_managed_fault {
     uint64_t since_ns;
 };
 
-/* Whose thread may touch the streams of the session. */
+/* Which thread may use the session's streams. */
 enum weir_managed_streams {
     WEIR_MANAGED_OF_SESSION,
     WEIR_MANAGED_OF_NOBODY, /* the session's thread waits for a record */
     WEIR_MANAGED_OF_FAULTS,
 };
 
-/* Two pieces at most change their place at a time, one each way. */
+/* At most two pieces move at a time, one each way. */
 enum weir_managed_way { WEIR_MANAGED_TO_DEVICE, WEIR_MANAGED_TO_HOST, WEIR_MANAGED_WAYS };
 
 /* Backings that are kept for the next moves: one leaves while the last one that left comes back. */
@@ -46,34 +46,34 @@ struct weir_managed {
     struct weir_session *session;
     uint32_t device; /* index of the device on which copies are made */
     int fd;          /* the userfaultfd */
-    int kick;        /* an eventfd: there is something to do for the thread */
-    bool protects;   /* pages can be given for reading only */
+    int kick;        /* an eventfd that wakes the thread of the faults */
+    bool protects;   /* the kernel can map pages for reading only */
     bool threaded;
     pthread_t thread;
     atomic_bool ends;
     struct weir_managed_fault faults[WEIR_MANAGED_FAULTS]; /* the thread's own */
     uint32_t n_faults;
-    bool hurried;    /* a fault has waited in vain for the work that there is: others do not */
+    bool hurried;    /* a fault has waited in vain for the present work: others do not wait */
     CUstream copies; /* all copies between the two sides */
 
-    /* What faults wait for: records are numbered by calls_total. */
+    /* The state of the work that faults wait for, as numbers of records (calls_total). */
     CUstream joined; /* waits for the work of all streams */
     CUevent join[WEIR_DEVICES_MAX], ordered;
-    uint64_t ordered_at; /* the records that `ordered` is recorded behind */
-    uint64_t done_at;    /* records whose work is known to be done */
-    uint32_t n_orders;   /* since then */
-    atomic_int streams;  /* whose the session's streams are: enum weir_managed_streams */
+    uint64_t ordered_at; /* `ordered` stands behind the work of all records up to this one */
+    uint64_t done_at;    /* the work of all records up to this one is done */
+    uint32_t n_orders;   /* how often `ordered` was recorded since then */
+    atomic_int streams;  /* which thread may use the session's streams: enum weir_managed_streams */
 
     struct {
-        CUdeviceptr scratch; /* addresses of a piece for each way; 0: none yet */
+        CUdeviceptr scratch; /* addresses for copying a piece each way; 0: none yet */
         CUstream ways[WEIR_MANAGED_WAYS];
         struct weir_backing spares[WEIR_MANAGED_SPARES]; /* of WEIR_PIECE_BYTES, mapped nowhere */
         uint32_t n_spares;
         uint64_t launches;        /* counted while a piece lies on the host */
         uint64_t retry_at;        /* the launch at which the device is asked for memory again */
-        uint64_t waits_at, pause; /* the launch that may wait for work again; how many have not */
+        uint64_t waits_at, pause; /* the launch that may wait again; how many do not until then */
         uint64_t bytes;           /* moved so far */
-    } paging;                     /* the session's thread, with the lock */
+    } paging;                     /* used by the session's thread, with the lock held */
 
     pthread_mutex_t lock; /* guards what follows, done_at, the two streams and `ordered` */
     pthread_cond_t merged;
@@ -81,37 +81,38 @@ struct weir_managed {
     uint32_t n_cpu;         /* blocks that the CPU has, of all ranges; shown to the guest */
     bool merging;           /* bytes are being fetched that kernels may be changing */
     uint64_t merge_ns;      /* when MERGED blocks are compared next */
-    uint64_t merges, asked; /* comparisons of all of them that have ended; that are asked for */
-    uint64_t merged_total;  /* blocks that both sides had at once */
+    uint64_t merges, asked; /* comparisons of all MERGED blocks: ended; asked for */
+    uint64_t merged_total;  /* how many blocks were MERGED so far */
 };
 
 struct weir_managed_range *weir_managed_find_locked(struct weir_managed *m, uint64_t address);
 /** Tell the guest how many blocks the CPU has. */
 void weir_managed_show_locked(struct weir_managed *m);
-/** Have `ordered` recorded behind all work that streams have been given.
- * @thread the session's; or that of faults, while the streams are its own */
+/** Record `ordered` behind all work that streams have been given.
+ * @thread the session's; or that of faults, while it may use the streams */
 void weir_managed_order_locked(struct weir_managed *m);
 /** Has all work been done that the session has been given? */
 bool weir_managed_is_idle_locked(struct weir_managed *m);
 /** Copy blocks between the sides, and wait. @return the driver's */
 CUresult weir_managed_copy_locked(struct weir_managed *m, const struct weir_managed_range *r,
                                   uint32_t first, uint32_t n, bool to_device);
-/** Bytes are about to be fetched that kernels may be changing, or have been. A program that finds
- * out meanwhile that a kernel is done must wait for managed_merge before it reads them. */
+/** Bytes that kernels may be changing are about to be fetched, or have been. A program that finds
+ * out in between that a kernel is done must wait for managed_merge before it reads them. */
 void weir_managed_merging_locked(struct weir_managed *m, bool begins);
-/** Both sides may change these blocks, which are alike, from now on. @return false: no memory */
+/** From now on both sides may change these blocks, which are alike. @return false: no memory */
 bool weir_managed_merge_locked(struct weir_managed *m, struct weir_managed_range *r, uint32_t first,
                                uint32_t n);
-/** Carry what one side has changed of a merged block to the other. */
+/** Copy what one side has changed of a merged block to the other. */
 CUresult weir_managed_carry_locked(struct weir_managed *m, struct weir_managed_range *r,
                                    uint32_t block);
-/** The same for all of them. @param idle  no kernel changes them any more: they end being merged */
+/** The same for all MERGED blocks. @param idle  no kernel changes them: none stays MERGED */
 CUresult weir_managed_carry_all_locked(struct weir_managed *m, bool idle);
 bool weir_managed_any_merged_locked(const struct weir_managed *m);
 void weir_managed_kick(struct weir_managed *m);
 /**
- * Map blocks [first, end) for reading where that is all it takes, in threads of its own: those that
- * have their bytes, by weir_managed_map_up_to(). The lock is held until weir_managed_map_end().
+ * Map blocks [first, end) for reading where nothing else must change, in threads of its own: a
+ * block once weir_managed_map_up_to() says that it has its bytes. The lock is held until
+ * weir_managed_map_end().
  * @return NULL: nothing is mapped; the other two accept that
  */
 struct weir_managed_mapper *weir_managed_map_begin(struct weir_managed *m,
@@ -124,7 +125,7 @@ void weir_managed_map_end(struct weir_managed *m, struct weir_managed_range *r,
                           struct weir_managed_mapper *mapper);
 /** Free what paging has, at the end. Ranges have been removed. */
 void weir_managed_paging_end(struct weir_managed *m);
-/** The thread. */
+/** The function of the thread that serves faults. */
 void *weir_managed_serve(void *managed);
 
 #endif

@@ -112,7 +112,7 @@ CUresult weir_backing_map(struct weir_session *session, uint32_t device, uint64_
     WEIR_TRY(session->driver->cuMemMap(at, bytes, 0, backing.memory, 0));
     result = weir_memory_access(session->worker, device, session->devices.used, at, bytes, flags);
     if (result == CUDA_SUCCESS && backing.on_host) {
-        /* The driver may copy between two places of the host by itself, in this process. */
+        /* Give this process access: the driver may copy between places of the host here. */
         const CUmemAccessDesc here = {host_location(session, device), flags};
 
         result = session->driver->cuMemSetAccess(at, bytes, &here, 1);

@@ -2,9 +2,9 @@
  * The device's side of a managed chunk, piece by piece (memory/pieces.c).
  *
  * Each piece of a chunk's addresses has a backing: memory of the device, or memory of the host that
- * the driver maps at device addresses, which kernels reach over the bus. All pieces have one at any
- * time, since kernels may follow a pointer to any managed memory. Which pieces lie on the device
- * changes (paging.c).
+ * the driver maps at device addresses, which kernels reach over the bus. No piece is ever without
+ * one, since kernels may follow a pointer to any managed memory. managed_paging.c changes which
+ * pieces lie on the device.
  *
  * For the session's thread.
  */
@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* An H200's bus takes 0.6 ms for this much. What the driver takes to map it was not measured. */
+/* An H200's bus takes 0.6 ms for this much. The time for mapping it was not measured. */
 #define WEIR_PIECE_BYTES (UINT64_C(32) << 20)
 
 struct weir_backing {
@@ -25,7 +25,7 @@ struct weir_backing {
 
 struct weir_piece {
     struct weir_backing now;
-    bool starts;           /* a launch has named an address in this piece (paging.c) */
+    bool starts;           /* a launch has named an address in this piece (managed_paging.c) */
     uint64_t used, before; /* the last two launches that have named the piece; 0: none */
 };
 

@@ -107,7 +107,7 @@ void weir_vm_clock_step(struct weir_vm_clock *clock, uint64_t now_ns, uint64_t s
 
     clock->looked_ns = now_ns;
     if (!first && signs == clock->signs && signs != WEIR_VM_SIGNS_UNKNOWN) {
-        return; /* it rests; whether it was suspended shows when it moves */
+        return; /* resting or suspended: that shows when it moves */
     }
     if (!first) {
         clock->run_ns += rest_ns <= REST_NS ? rest_ns : LOOK_NS;

@@ -27,9 +27,9 @@
 
 #define TENANT_SHARE  4 /* a tenant may reserve at most 1/TENANT_SHARE of the area */
 #define RESERVE_TRIES 6
-/* The least distance of the next try when the driver uses the addresses of a place. */
+/* If the driver uses the addresses of a place itself, the next try is at least this far away. */
 #define STEP_BYTES (UINT64_C(64) << 30)
-/* softgpu gives addresses up when the work that there is has ended: wait for up to a second. */
+/* softgpu gives addresses up once its present work has ended: wait for up to a second. */
 #define HOLD_TRIES    100
 #define HOLD_PAUSE_US 10000
 /* Driver 580 rounds the address of a reservation up to a multiple of this (H200, 2026-11-21). */
@@ -289,7 +289,7 @@ static CUresult take_area(struct weir_session *s, uint64_t hint, uint64_t alignm
     return status == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* The driver's reservation; as WISH_BYTES in guest_lib/vmm_space.c. */
+/* Size of the driver's reservation, which it rounds up (WISH_BYTES in guest_lib/vmm_space.c). */
 static uint64_t driver_bytes(const struct weir_vmm_space *space)
 {
     return (space->bytes + PLACE_BYTES - 1) & ~(PLACE_BYTES - 1);

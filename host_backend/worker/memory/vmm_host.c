@@ -98,7 +98,7 @@ void weir_vmm_host_unmap(struct weir_session *session, uint64_t base, uint64_t b
     struct unmapping *u = malloc(sizeof *u);
     uint32_t idle;
 
-    if (!u) { /* what stays mapped keeps its memory */
+    if (!u) { /* the memory stays mapped, and is kept */
         weir_log_error("vmm: no memory to unmap base=0x%llx", (unsigned long long)base);
         return;
     }

@@ -382,7 +382,7 @@ CUresult weir_host_graph_exec_update(struct weir_session *s,
 struct graph_launch {
     struct weir_exec *exec;
     struct weir_part *part;  /* the part to which it is confined; NULL: none */
-    bool is_recorded, timed; /* it is profiled, and may be of a graph with marks */
+    bool is_recorded, timed; /* the launch is profiled; it may use the graph with marks */
 };
 
 static CUresult call_graph(struct weir_session *s, CUstream at, const void *user)

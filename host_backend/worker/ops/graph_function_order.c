@@ -288,7 +288,6 @@ static bool is_wanted(const struct weir_op_graph_function_order_in *in, const st
     return item->block != NONE && (in->to_gpu[item->block] != 0) != back;
 }
 
-/* Search from one function. */
 static CUresult search(struct plan *p, const struct weir_op_graph_function_order_in *in,
                        uint32_t start, const struct neighbours *near, bool back)
 {

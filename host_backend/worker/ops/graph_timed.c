@@ -105,14 +105,13 @@ static bool describe(struct weir_session *s, CUgraphNode node, CUgraphNodeType t
 
 /* ---------------------------------------------------------------- marks */
 
-/* A graph that gets marks. */
 struct marking {
     struct weir_session *session;
     struct weir_profile_graph *timed;
     uint32_t max_nodes, max_marks;
 };
 
-/* One level of it: the graph, or a child graph within it. */
+/* One level of the graph: the graph itself, or a child graph within it. */
 struct level {
     CUgraph graph;
     struct weir_graph_level read; /* as it was before */
@@ -155,7 +154,7 @@ static CUresult insert_mark(const struct marking *m, CUgraph graph, CUgraphNode 
         result = before ? add_mark(m, graph, n.nodes, n.n, ret_mark)
                         : add_mark(m, graph, &node, 1, ret_mark);
     }
-    if (result == CUDA_SUCCESS) { /* an event starts nothing early: the edges are plain now */
+    if (result == CUDA_SUCCESS) { /* an event starts nothing early: plain edges are enough */
         memset(n.edges, 0, n.n * sizeof *n.edges);
         if (before) {
             result = d->cuGraphAddDependencies_v2(graph, &m->timed->marks[*ret_mark].node, &node,
@@ -193,7 +192,7 @@ static CUresult mark_before(const struct marking *m, struct level *level, uint32
 
 static CUresult mark_graph(struct marking *m, CUgraph graph);
 
-/* Put a mark behind a node, if it is recorded; its children get theirs. */
+/* Put a mark behind a node if it is recorded. A child graph gets its own marks. */
 static CUresult mark_node(struct marking *m, struct level *level, uint32_t i)
 {
     const struct weir_driver *d = m->session->driver;
@@ -308,7 +307,7 @@ bool weir_graph_timed_launch(struct weir_session *session, struct weir_exec *exe
     if (result == CUDA_SUCCESS) {
         result = d->cuGraphLaunch(exec->timed->native, at);
     }
-    if (result != CUDA_SUCCESS) { /* it would fail again: the graph stays one record */
+    if (result != CUDA_SUCCESS) { /* the next try would fail, too: keep one record */
         weir_log_info("profile: the nodes of a graph are not recorded session=%llu nodes=%u "
                       "result=%d",
                       (unsigned long long)session->id, exec->inside.n_nodes, (int)result);

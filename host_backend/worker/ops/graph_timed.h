@@ -1,10 +1,11 @@
 /*
  * Launches graphs so that each of their kernels, copies and memsets is recorded (device/profile.h).
  *
- * In place of the graph another one is launched, which is made from its copy at the first recorded
- * launch. It has *marks*, nodes that record an event: one behind each node to be recorded, on which
- * what follows that node depends, and one before it where it does not follow exactly one such node.
- * So branches stay parallel, and a chain of n nodes has n + 1 marks.
+ * Another graph is launched in place of the graph. It is made from the graph's copy at the first
+ * recorded launch, and has *marks*: nodes that record an event. A mark stands behind each recorded
+ * node, and what followed the node follows the mark. Another one stands before a recorded node that
+ * does not follow exactly one other. So branches stay parallel, and a chain of n nodes has n + 1
+ * marks.
  *
  * Source: docs/design/profiling.md
  */

@@ -88,7 +88,7 @@ static CUresult add_grant(struct weir_session *s, struct weir_host_chunk *chunk,
     return CUDA_SUCCESS;
 }
 
-/* Can all devices reach managed memory of this one, as natively, and as pinned memory? */
+/* Can all devices reach managed memory of this one? (All reach pinned memory.) */
 static bool all_reach(const struct weir_session *s)
 {
     bool all = true;
@@ -243,7 +243,7 @@ CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_inf
 
 /* ---------------------------------------------------------------- managed memory that moves */
 
-/* A descriptor is on its way whatever we think of the rest: taken first, and once. */
+/* Receive the descriptor first: the guest has sent it in any case. A retry has it already. */
 static CUresult receive_fd(struct weir_session *s)
 {
     enum weir_status status =
@@ -415,7 +415,7 @@ static bool map_at(struct weir_registration *r, uint64_t device, int flag, int f
     void *at = mmap(want, r->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | flag, fd, (off_t)offset);
 
     if (at != MAP_FAILED && at != want) {
-        munmap(at, r->bytes); /* kernels without that flag may map elsewhere */
+        munmap(at, r->bytes); /* a kernel that does not know the flag may map elsewhere */
     }
     if (at != want) {
         return false;

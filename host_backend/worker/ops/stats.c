@@ -9,7 +9,7 @@ CUresult weir_host_stats_put(struct weir_session *s, const struct weir_op_stats_
 
     (void)out;
     if (!weir_session_is_remote(s)) {
-        return CUDA_ERROR_NOT_SUPPORTED; /* its page reports the calls */
+        return CUDA_ERROR_NOT_SUPPORTED; /* a local guest's page has them */
     }
     set = weir_stats_read_rows(in->data, in->n_data);
     if (!set) {

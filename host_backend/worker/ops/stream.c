@@ -150,7 +150,7 @@ CUresult weir_host_stream_value(struct weir_session *s, const struct weir_op_str
     weir_managed_reached(s, in->address, wide ? 8 : 4);
     WEIR_TRY(weir_order_begin(s, stream, false));
     if (wait) {
-        /* In a capture it becomes a graph's node and may run any number of times. */
+        /* In a capture the wait becomes a node, which may run any number of times. */
         WEIR_TRY(weir_awaited_note(s, weir_host_stream_capturing(s, stream) ? NULL : stream,
                                    in->address, in->value, wide));
         return wide ? d->cuStreamWaitValue64_v2(weir_host_stream_at(stream), in->address, in->value,
@@ -231,7 +231,7 @@ static CUresult launch_function(struct weir_session *s, const struct weir_op_hos
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_order_begin(s, stream, false));
-    /* In a capture it becomes a graph's node and may run any number of times. */
+    /* In a capture the function becomes a node, which may run any number of times. */
     captured = weir_host_stream_capturing(s, stream);
     call = weir_host_call_create(s, in->token, !captured);
     if (!call) {
@@ -246,7 +246,7 @@ static CUresult launch_function(struct weir_session *s, const struct weir_op_hos
     return result;
 }
 
-/* The guest mostly has not waited for the result, and has listed the function. */
+/* The guest has mostly posted this, and listed the function: tell it of a failure. */
 CUresult weir_host_host_func(struct weir_session *s, const struct weir_op_host_func_in *in,
                              struct weir_op_host_func_out *out)
 {
@@ -266,7 +266,7 @@ CUresult weir_host_host_func_done(struct weir_session *s,
     (void)out;
     CUresult result = weir_host_call_done(s, in->ticket);
 
-    return weir_session_is_remote(s) ? CUDA_SUCCESS : result; /* remote: noticed as it arrived */
+    return weir_session_is_remote(s) ? CUDA_SUCCESS : result; /* remote: handled when it arrived */
 }
 
 /* Both operations are handled when they arrive (weir_host_call_glance()). */

@@ -109,8 +109,8 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* The word that tells worker blocks the run's place. 0: the run has the whole GPU, so worker blocks
- * need not check their SM. With look_always it is never 0: then they read orders. */
+/* The word that tells worker blocks the run's place. 0: they have the whole GPU, and need not check
+ * their SM. With look_always the word is never 0, so that they read orders. */
 static uint32_t place_word(const struct weir_run *run)
 {
     const struct weir_run_place *place = &run->place;
@@ -145,9 +145,9 @@ CUresult weir_run_ask(struct weir_run *run, CUstream stream, bool stop)
 /*
  * How many worker blocks a grid has. The hardware places them, and worker blocks on a wrong SM
  * leave. So a range of SMs needs as many blocks as all SMs hold. A block limit does, too: the
- * emptiest SMs get too many blocks, of which some leave, and others too few. Measured with two
- * chains of kernels that wanted nine and two blocks an SM and had no more: half of the SMs had so
- * many, and 16 of 132 had none of the first (H200, 2026-11-23).
+ * hardware puts too many blocks on the emptiest SMs, where some leave, and too few on others. Of
+ * two kernels with just enough blocks for nine and two an SM, half of the SMs had so many, and 16
+ * of 132 had none of the first (H200, 2026-11-23).
  */
 static uint32_t grid_blocks(const struct weir_run *run)
 {

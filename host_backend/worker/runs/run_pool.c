@@ -76,8 +76,8 @@ void weir_run_chunks_finish(struct weir_runs *runs)
     runs->n_chunks = 0;
 }
 
-/* Zero only what the kernels and we have written: `running` becomes zero by itself. This comes
- * after orders to runs that had ended by then. */
+/* Zero only what the kernels and we have written: `running` becomes zero by itself. Orders to runs
+ * that have ended may still be in the control stream, so this waits for it. */
 static void begin_zeroing(struct weir_runs *runs, struct weir_run_chunk *chunk)
 {
     const struct weir_driver *d = runs->driver;

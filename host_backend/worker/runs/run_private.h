@@ -26,7 +26,7 @@ struct weir_run {
     bool sent;       /* such a grid was launched after a caller asked for an idle device */
     bool replaced;   /* the place differs from the one in the parameters */
     struct {
-        bool resume; /* once the run has stopped and there is a lane */
+        bool resume; /* resume the run once it has stopped and there is a lane */
         bool grow;   /* launch more grids once the run has begun */
         bool ask;    /* write the place again once the device has reached the lane's order */
     } want;

@@ -28,7 +28,7 @@ struct weir_exec_inside {
     bool timable;       /* a graph with marks may be made */
     bool cuttable;      /* pieces may still be made */
     bool partable;      /* its kernels may be confined to a part */
-    uint64_t flags;     /* the flags of the instantiation; also where there is no copy */
+    uint64_t flags;     /* flags of the instantiation; valid even without a copy */
     uint32_t n_nodes;   /* the number of nodes of the copy */
     uint32_t cuts;      /* how often the graph was cut */
     uint64_t *weights;  /* by the node's index in weir_graph_level; NULL until the first cut */
@@ -63,7 +63,6 @@ struct weir_exec_priority {
     int asked;      /* that priority, as the guest counts */
 };
 
-/* An executable graph. */
 struct weir_exec {
     struct weir_object o;
     struct weir_gate_hint hint;
@@ -79,8 +78,8 @@ struct weir_exec {
     bool is_divided;      /* the last launch, or one of its pieces, was granted a part */
     uint64_t stream;      /* handle of the stream of the last launch; 0: none */
     struct weir_profile_graph *timed; /* for recorded launches (device/profile.h); NULL: none */
-    bool was_other;     /* it was not of this graph itself, and done was recorded behind it */
-    CUevent done;       /* NULL until the first such launch */
+    bool was_other;                   /* the last launch was of another graph in its place */
+    CUevent done;                     /* recorded behind such a launch; NULL until the first */
     CUuserObject *held; /* references to the objects that the graph uses (graph_holds.h) */
     uint32_t n_held;
 };

@@ -27,7 +27,7 @@ static uint64_t total(struct weir_session *session, const struct weir_object *gr
     return own_nodes(session, graph) + whole(graph)->within;
 }
 
-/* Count nodes more within a graph or node, and within all graphs around it. */
+/* Count further nodes within a graph or node, and within all graphs around it. */
 static void grow(struct weir_object *object, uint64_t nodes)
 {
     for (struct weir_object *o = object; o; o = o->owner) {

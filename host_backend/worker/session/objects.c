@@ -99,8 +99,8 @@ static CUresult enter(struct weir_session *session, struct weir_object *o, enum 
         return status == WEIR_ERR_NO_MEMORY || status == WEIR_ERR_QUOTA ? CUDA_ERROR_OUT_OF_MEMORY
                                                                         : CUDA_ERROR_INVALID_HANDLE;
     }
-    /* Two objects may have one native handle (two look-ups of a kernel): it finds the first of
-     * them. */
+    /* Two objects may have one native handle, after two look-ups of a kernel: the first one is
+     * found by it. */
     if (o->native && weir_native_add(&session->handles->natives, o) == WEIR_ERR_NO_MEMORY) {
         (void)weir_id_table_remove(session->handles->tables[o->kind], o->handle);
         free(o);
@@ -313,7 +313,7 @@ static CUresult destroy_stream(struct weir_session *session, struct weir_host_st
     if (s->capturing) {
         weir_capture_abandon(session, s);
     }
-    weir_awaited_stream_gone(session, s); /* needs to know whether it is captured */
+    weir_awaited_stream_gone(session, s); /* asks whether the stream is captured */
     weir_fault_stream_gone(session, s);
     weir_admission_stream_gone(session, s);
     weir_prints_forget(session, s->o.native);
@@ -442,8 +442,8 @@ static CUresult destroy_when_idle(struct weir_session *session, struct weir_obje
 
 /* ---------------------------------------------------------------- objects that graphs name */
 
-/* Keep an object that a graph may use. Not at the session's end, when all its graphs are
- * destroyed. */
+/* Keep an object that a graph may use. At the session's end nothing is kept, since all its graphs
+ * are destroyed. */
 static bool keep(struct weir_session *session, struct weir_object *o)
 {
     if (!o->hold || !o->native || o->borrowed || weir_session_is_unloading(session) ||

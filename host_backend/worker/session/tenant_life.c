@@ -28,7 +28,7 @@ static void store_settings(struct weir_tenant_config *to, const struct weir_tena
     }
 }
 
-/* The quota of each device; a list that does not say one, and a device that is not there: none. */
+/* Set each device's quota. Devices that the list does not name, or that are absent, have none. */
 static void limit_devices(struct weir_tenant *tenant, const struct weir_tenant_config *config)
 {
     const struct weir_platform *platform = weir_worker_platform(tenant->worker);
@@ -70,7 +70,7 @@ void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_
     weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_BUS_GUARDS, UINT64_MAX);
 }
 
-/* Most of it is never touched. */
+/* Most of these pages are never touched. */
 static struct weir_programs *own_programs(void)
 {
     void *at = mmap(NULL, sizeof(struct weir_programs), PROT_READ | PROT_WRITE,

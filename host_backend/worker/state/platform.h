@@ -22,7 +22,6 @@ struct weir_spares;
 #define WEIR_ZEROES_BYTES  (1u << 20)
 #define WEIR_DEVICE_LIMITS 7 /* number of limits that a program may set for its context */
 
-/* One GPU of a worker. */
 struct weir_worker_device {
     CUdevice cu;
     struct weir_device about; /* the description that guests get */

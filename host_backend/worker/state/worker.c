@@ -82,7 +82,7 @@ static bool send_first(struct weir_worker *worker, enum weir_link_type first, un
     const struct weir_link_message message = {.type = first}, sync = {.type = WEIR_LINK_SYNC};
     bool sent;
 
-    pthread_mutex_lock(&worker->counts.sync_lock); /* numbers must follow the messages' order */
+    pthread_mutex_lock(&worker->counts.sync_lock); /* tickets must have the messages' order */
     *ret_ticket = ++worker->counts.syncs;
     sent = (first == WEIR_LINK_SYNC || weir_link_send(worker->link, &message, -1) == WEIR_OK) &&
            weir_link_send(worker->link, &sync, -1) == WEIR_OK;

@@ -1,17 +1,16 @@
 /*
  * The carve-out of twins: shared memory that a twin sets aside on an SM for its neighbours.
  *
- * An SM divides its memory between cache and shared memory while it is empty; as long as blocks are
- * on it the division stays. A kernel without shared memory sets hardly any aside, and while its
- * blocks never all leave an SM, no block that needs more ever gets there. Next to a kernel with a
- * block limit of one block an SM, another kernel's blocks ran only on the few SMs that the first
- * did not reach, at a thirtieth of its speed (H200, 2026-11-23). So a twin that shares SMs sets
- * aside what its neighbours need, too.
+ * An SM divides its memory between cache and shared memory only while it is empty. A kernel without
+ * shared memory leaves hardly any, and while its blocks never all leave an SM, no block that needs
+ * more gets there. Beside a kernel with a block limit of one, another kernel ran at a thirtieth of
+ * its speed, on the few SMs that the first did not reach (H200, 2026-11-23). So a twin that shares
+ * SMs also sets aside what its neighbours need.
  *
- * It sets aside no more than that, because the cache loses it. With all of it set aside, or 32 KiB
- * where 16 suffice, spmv takes twice as long, and so does rg next to it, because of the memory's
- * bandwidth (1.57 of one alone became 0.86 when both ended at once, so that the SMs were empty and
- * divided anew; H200, 2026-11-23).
+ * It sets aside no more, since the cache loses it. With all of it set aside, or 32 KiB where 16
+ * suffice, spmv takes twice as long, and so does rg beside it, because of the memory's bandwidth.
+ * What both got done fell from 1.57 of one alone to 0.86 when both ended at once, so that empty SMs
+ * were divided anew (H200, 2026-11-23).
  *
  * The grant says how much they need, since they may be in other workers (gate/process/needs.c).
  *
@@ -24,7 +23,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A twin's carve-out. Zeroes: it does not share SMs. */
+/* A twin's carve-out. Zeroed: the twin shares no SMs. */
 struct weir_forms_carve_out {
     bool shares;
     int own; /* while it shares SMs: the earlier value of the attribute */

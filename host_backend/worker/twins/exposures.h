@@ -12,7 +12,6 @@
 struct weir_forms_module;
 struct weir_host_module;
 
-/* One such variable. */
 struct weir_forms_exposure {
     struct weir_forms_exposure *next;
     struct weir_host_module *module; /* never dereferenced */

@@ -157,7 +157,7 @@ struct weir_forms_choice {
     struct weir_forms_kernel *kernel;
     enum weir_ptx_form form;
     int variant;         /* enum weir_forms_variant */
-    bool look_always;    /* tasks are long: worker blocks look for orders before each */
+    bool look_always;    /* tasks are long: worker blocks look for orders before each task */
     bool times_original; /* no twin was chosen, and the original is to be timed */
     uint32_t task_blocks, blocks_per_sm;
     uint64_t block_bytes; /* an SM's shared memory that a block takes */

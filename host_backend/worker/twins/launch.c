@@ -271,7 +271,7 @@ static CUresult start(struct weir_session *s, const struct weir_forms_choice *c,
         weir_forms_divided(k);
     }
     set_carveout(s, c, &p, order ? order->beside_bytes : 0);
-    /* Beside others on the same SMs it would take longer. */
+    /* Not timed beside others on the same SMs, where it takes longer. */
     p.timed = !explore && p.place.sm_count == 0 && p.place.block_limit == 0 &&
               weir_forms_timing_begin(s->driver, k, variant, c->blocks, c->workers, stream);
     atomic_fetch_add(&k->module->refs, 1);

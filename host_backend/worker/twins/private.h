@@ -17,7 +17,7 @@ enum weir_forms_variant {
     WEIR_FORMS_CAPPED,
     WEIR_FORMS_ROOMY,
     WEIR_FORMS_VARIANTS,
-    WEIR_FORMS_ORIGINAL = WEIR_FORMS_VARIANTS /* of a timed launch: it is no variant */
+    WEIR_FORMS_ORIGINAL = WEIR_FORMS_VARIANTS /* the original, in a timed launch */
 };
 
 enum weir_forms_other_state {
