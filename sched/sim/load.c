@@ -1,12 +1,12 @@
 /*
- * Make a load of a trace: follow every item through the trace, then compute how much work it was.
+ * Make a load from a trace: follow every item through the trace, then compute how much work it had.
  *
  * First pass, record by record: a struct story for each item (when it came, began, ran where, and
  * whether another tenant's kernels ran meanwhile). Then, with all stories known, the work of each
  * item and what it waited for.
  *
- * Files are hostile: every id is looked up, every count grows by what the file really has, and
- * nothing is done more than a few times per record.
+ * Files are hostile: every id is looked up, counts grow only by what the file really has, and the
+ * time is bounded by a few steps per record.
  */
 #include "sched/sim/load.h"
 

@@ -36,9 +36,9 @@ struct weir_sim_group {
     uint32_t streams;
     uint32_t keys;                   /* number of different kernels */
     struct weir_sim_range kernel_ns; /* duration alone, drawn for each key */
-    struct weir_sim_range blocks;    /* drawn for each key; 0: eight times what fits */
+    struct weir_sim_range blocks;    /* of a kernel, by key; 0: eight times what the GPU holds */
     uint32_t blocks_per_sm;
-    struct weir_sim_range graph_sms; /* SMs of graphs instead of kernels; 0: no graphs */
+    struct weir_sim_range graph_sms; /* SMs that its graphs need; 0: it launches kernels */
     uint32_t flags;                  /* the kernels' enum weir_sched_item_flags */
     double jitter; /* a launch's time differs from the kernel's by at most this part */
     double need, memory;
