@@ -15,7 +15,7 @@
 #define SLAB_BYTES  (16ull << 30)
 #define SMALL_BYTES (1ull << 30)
 /* Driver 580 ignores the requested address of a smaller reservation (seen with 4 MiB), and rounds
- * that of larger ones to this (H200, 2026-11-29), so requests below this are not passed on. */
+ * that of larger ones to this (H200, 2026-11-29), so no address is requested for smaller ones. */
 #define WISH_BYTES (32ull << 20)
 
 struct space {

@@ -541,9 +541,9 @@ static void serve_member(struct weir_sched *sched, struct tenant *tenant,
 }
 
 /*
- * Grant a lone tenant up to alone_ns over all queues, but at least one item of each. If other
- * tenants of its class had work a moment ago, grant only as much as to a filler. A program that
- * waits for each of its kernels or graphs is back soon, and would have to wait for all work granted
+ * Grant a lone tenant up to alone_ns over all queues, but at least one item of each. If others of
+ * its class or above had work a moment ago, grant only as much as to a filler. A program that waits
+ * for each of its kernels or graphs is back soon, and would have to wait for all work granted
  * meanwhile.
  */
 static void serve_alone(struct weir_sched *sched, struct tenant *tenant, uint64_t *wake_ns)

@@ -272,8 +272,8 @@ struct copy_way {
     weir_sched_id whole;               /* queue of the copy whose pieces are under way; 0: none */
     uint64_t whole_ns;                 /* predicted time of its pieces granted in a row */
     uint64_t left_ns;                  /* predicted time of its remaining pieces */
-    uint64_t idle_since_ns;   /* idle since then for the next copy of `tenant`; 0: not so */
-    uint64_t shared_until_ns; /* until then the direction counts as shared */
+    uint64_t idle_since_ns;            /* idle since then to wait for a copy of `tenant`; 0: not */
+    uint64_t shared_until_ns;          /* until then the direction counts as shared */
 };
 
 /* Tenants that are ready, and those of them that a policy is asked about: ready.c, group.c. */
@@ -326,7 +326,7 @@ struct alone {
     uint32_t busy;       /* tenants with items */
     struct tenant *sole; /* the only one at the last arrival, */
     uint64_t sole_since_ns;
-    uint64_t quiet_from_ns; /* until then other tenants of its class are expected back */
+    uint64_t quiet_from_ns; /* until then others of its class or above are expected back */
 };
 
 struct weir_sched {

@@ -21,7 +21,7 @@
 /* Most work of an item: a day of all SMs that a model may have. */
 #define SM_NS_MAX 4e16
 
-/* Most kernels beside a new one that are marked as disturbed; above this only the new one is. */
+/* If more kernels than this run beside a new one, only the new one is marked as disturbed. */
 #define BESIDE_MAX 64u
 
 struct story {

@@ -17,14 +17,14 @@ struct weir_sim_range {
 
 enum weir_sim_arrivals {
     WEIR_SIM_LOOP,    /* think_ns after the last of `depth` tasks has finished */
-    WEIR_SIM_POISSON, /* `rate` tasks a second, whether others have finished or not */
+    WEIR_SIM_POISSON, /* `rate` tasks a second, even if earlier ones have not finished */
     WEIR_SIM_BURST,   /* `burst` tasks at once, every period_ns */
 };
 
 #define WEIR_SIM_OWN_CONTEXT UINT32_MAX
 
 struct weir_sim_group {
-    uint32_t line; /* where the group begins in the text */
+    uint32_t line; /* the group's place in the text */
     uint32_t column;
     char name[48];
     uint32_t tenants;
