@@ -1,18 +1,18 @@
 /*
- * The Activity API: which kinds of records the program wants, and the records that a call makes by
- * itself: the call, what the program names it (external correlation), and its waiting.
+ * The Activity API: the kinds of records that the program wants, and the records about a call
+ * itself: the call, the program's ids for it (external correlation), and its waiting.
  */
 #include "guest_cupti/lib.h"
 
 #include <string.h>
 #include <unistd.h>
 
-#define IDS_MAX     1024u /* CUPTI's numbers of functions are below */
+#define IDS_MAX     1024u /* CUPTI's function numbers are less than this */
 #define NAMES_DEPTH 64u   /* external correlation ids that a thread may push; CUPTI has no limit */
 #define NAME_KINDS  ((uint32_t)CUPTI_EXTERNAL_CORRELATION_KIND_SIZE)
 #define KIND_BIT(k) (UINT64_C(1) << (unsigned int)(k))
 
-/* Kinds of which this library makes records: of the host's records, and of calls. */
+/* Kinds that this library supports: made from the host's records, and from calls. */
 #define WORK_KINDS                                                                                 \
     (KIND_BIT(CUPTI_ACTIVITY_KIND_MEMCPY) | KIND_BIT(CUPTI_ACTIVITY_KIND_MEMSET) |                 \
      KIND_BIT(CUPTI_ACTIVITY_KIND_KERNEL) | KIND_BIT(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) |      \
@@ -28,10 +28,10 @@
 static uint64_t kinds; /* atomic; a bit for each kind that is wanted */
 static uint64_t unwanted_driver[IDS_MAX / 64], unwanted_runtime[IDS_MAX / 64]; /* atomic; by id */
 
-/* What the thread's calls belong to, as the program says: a stack for each kind of name. */
+/* The external correlation ids that the thread has pushed: a stack for each kind. */
 static __thread struct {
     uint64_t ids[NAME_KINDS][NAMES_DEPTH];
-    uint32_t depth[NAME_KINDS]; /* may be over NAMES_DEPTH: those are counted only */
+    uint32_t depth[NAME_KINDS]; /* may exceed NAMES_DEPTH: further ids are only counted */
 } names;
 
 bool weir_cupti_activities(void)
@@ -273,20 +273,20 @@ CUptiResult cuptiActivityPopExternalCorrelationId(CUpti_ExternalCorrelationKind 
     return CUPTI_SUCCESS;
 }
 
-/* Attributes size NVIDIA's buffers on the device, of which there are none here. */
+/* Ignore attributes: they set sizes of NVIDIA's buffers on the device, which are not used here. */
 CUptiResult cuptiActivitySetAttribute(uint32_t attr, size_t *valueSize, void *value)
 {
     (void)attr;
     return valueSize && value ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_PARAMETER;
 }
 
-/* Records come to the program when it flushes, and when a buffer is full. */
+/* Ignore the period: the program gets records only when it flushes, and when a buffer is full. */
 CUptiResult cuptiActivityFlushPeriod(uint32_t time)
 {
     return time ? CUPTI_ERROR_NOT_SUPPORTED : CUPTI_SUCCESS;
 }
 
-/* Members that would hold more stay 0, which CUPTI says of times that it could not collect. */
+/* Accept, but leave the timestamps 0, CUPTI's value for times that it could not collect. */
 CUptiResult cuptiActivityEnableLatencyTimestamps(uint8_t enable)
 {
     (void)enable;

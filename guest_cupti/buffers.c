@@ -1,10 +1,10 @@
 /*
  * The program's buffers, the records in them, and their clock.
  *
- * A record is written into the current buffer under one lock; a full one is handed to the program
- * once the lock is released, so that its function may call this library. Times are those of this
- * machine's monotonic clock until then: the program may have a clock of its own, of any rate, and
- * its rate is known only after a while.
+ * A record is written into the current buffer under one lock. A full buffer is handed to the
+ * program after the lock is released, so that its function may call this library. Until then times
+ * are those of this machine's monotonic clock: the program may have its own clock of any rate,
+ * which is known only after a while.
  */
 #include "guest_cupti/lib.h"
 
@@ -12,19 +12,19 @@
 #include <string.h>
 #include <time.h>
 
-#define FULL_MAX 64u      /* full buffers on their way to the program; more wait for room */
+#define FULL_MAX 64u      /* most full buffers on their way to the program */
 #define RATE_NS  1000000u /* two readings this far apart give the rate of the program's clock */
-#define STEP_NS  1000     /* an error of the program's clock that is corrected */
+#define STEP_NS  1000     /* larger errors of the program's clock are corrected */
 #define READS    8        /* readings of both clocks, of which the closest pair counts */
 #define NS_PER_S 1000000000ull
 
 struct buffer {
     uint8_t *bytes;
     size_t size, used;
-    size_t records_left; /* that the program allows; SIZE_MAX: any number */
+    size_t records_left; /* records that the program still allows; SIZE_MAX: any number */
 };
 
-/* Both clocks at one time. */
+/* Readings of both clocks at one time. */
 struct reading {
     uint64_t ns, stamp;
 };
@@ -86,8 +86,8 @@ static uint64_t to_stamp(uint64_t ns)
     return last.stamp + (uint64_t)(int64_t)((double)(int64_t)(ns - last.ns) * rate());
 }
 
-/* Correct the rate, but not for an error that a reading may have itself: each correction is a step
- * in the times, and from one buffer to the next the same time would become another one. */
+/* Correct the rate if the error exceeds that of a reading. Each correction is a step: the same time
+ * would differ from one buffer to the next. */
 static void read_again_locked(void)
 {
     struct reading read = read_clocks();
@@ -133,7 +133,7 @@ static size_t bytes_of(CUpti_ActivityKind kind)
     }
 }
 
-/* The record's times: n of them, one behind the other. */
+/* Find the record's *ret_n consecutive times. */
 static uint64_t *times_of(void *record, int *ret_n)
 {
     *ret_n = 2;
@@ -164,7 +164,7 @@ static uint64_t *times_of(void *record, int *ret_n)
     }
 }
 
-/* Give the buffer's records the program's times. */
+/* Convert the times of the buffer's records to the program's clock. */
 static void stamp_locked(const struct buffer *buffer)
 {
     read_again_locked();
@@ -332,7 +332,7 @@ CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc f
         return CUPTI_ERROR_INVALID_PARAMETER;
     }
     weir_cupti_lock();
-    end_buffer_locked(); /* its records have the older clock */
+    end_buffer_locked(); /* its records belong to the old clock */
     start_clock_locked(funcTimestamp);
     weir_cupti_unlock();
     return CUPTI_SUCCESS;

@@ -1,9 +1,9 @@
 /*
- * The Callback API: one subscriber, whose function is called at the begin and at the end of calls
- * of the Driver API and of the runtime, when the program waits, and when a context is first there.
+ * The Callback API: one subscriber, whose function is called at the beginning and end of calls of
+ * the Driver API and the runtime, after the program has waited, and when a context is first seen.
  *
- * Only callbacks of calls have the program's calls watched. The others come while those, or
- * activities, are wanted: profilers subscribe to them for good, and calls are to cost nothing then.
+ * Calls are watched only if callbacks of calls, or activities, are wanted. The other callbacks come
+ * only while calls are watched: profilers subscribe to them for good, which must not slow calls.
  */
 #include "guest_cupti/lib.h"
 
@@ -15,7 +15,7 @@
 #define N_DRIVER_IDS  (sizeof driver_names / sizeof driver_names[0])
 #define NEVER_WATCHED (1u << CUPTI_CB_DOMAIN_NVTX)
 
-/* By CUPTI's number; [0] is none. */
+/* Indexed by CUPTI's number; [0] is unused. */
 static const char *const driver_names[] = {
     NULL,
 #define D(name) #name,
@@ -30,7 +30,7 @@ struct CUpti_Subscriber_st {
 
 static struct CUpti_Subscriber_st subscriber;               /* callback: atomic; NULL: nobody */
 static uint64_t wanted[CUPTI_CB_DOMAIN_SIZE][IDS_MAX / 64]; /* atomic; by domain and id */
-static const char *runtime_names[IDS_MAX];                  /* atomic; as they were seen */
+static const char *runtime_names[IDS_MAX];                  /* atomic; filled as calls are seen */
 static uint16_t driver_ids[WEIR_PROFILE_SYMBOLS]; /* atomic; id + 1 by symbol; 0: not looked up */
 static uint64_t contexts;                         /* atomic; a bit for each context told, by id */
 
@@ -97,7 +97,7 @@ static void pack(const struct weir_profile_call *call, uint8_t params[PARAMS_BYT
     }
 }
 
-/* A context is there that was not told before. */
+/* Call back for a context that has not been reported yet. */
 static void tell_context(const struct weir_profile_table *session, CUcontext context)
 {
     uint32_t number = session->context_number(context);
@@ -129,7 +129,7 @@ static void tell_of_end(const struct weir_profile_call *call)
 
 void weir_cupti_driver_callback(const struct weir_profile_call *call, bool at_end)
 {
-    static __thread uint64_t scratch; /* from a call's begin to its end */
+    static __thread uint64_t scratch; /* kept from a call's beginning to its end */
     uint32_t id = weir_cupti_driver_id(call);
     if (id && is_wanted(CUPTI_CB_DOMAIN_DRIVER_API, id)) {
         uint8_t params[PARAMS_BYTES] __attribute__((aligned(8)));

@@ -1,5 +1,5 @@
 /*
- * Weir's libcupti.so: its beginning, what it is told by libcuda.so.1, and small answers.
+ * Weir's libcupti.so: its start, the calls from libcuda.so.1, and small entry points.
  *
  * The library knows nothing of hosts: everything comes through a table of Weir's libcuda.so.1
  * (proto/profile/session_table.h). It needs libc alone, prints nothing, and stays loaded.
@@ -134,7 +134,7 @@ CUptiResult cuptiGetResultString(CUptiResult result, const char **str)
             return CUPTI_SUCCESS;
         }
     }
-    return CUPTI_ERROR_INVALID_PARAMETER; /* this library returns no other */
+    return CUPTI_ERROR_INVALID_PARAMETER; /* this library returns no other errors */
 }
 
 CUptiResult cuptiGetErrorMessage(CUptiResult result, const char **str)
@@ -195,7 +195,7 @@ CUptiResult cuptiGetDeviceId(CUcontext context, uint32_t *deviceId)
 
 CUptiResult cuptiGetGraphExecId(CUgraphExec graphExec, uint32_t *id)
 {
-    /* Handles count up from the index of a table: their low halves differ. */
+    /* Handles count up from the index of a table, so their low halves differ. */
     return give((uint32_t)(uintptr_t)graphExec, id, CUPTI_ERROR_INVALID_PARAMETER);
 }
 
@@ -211,5 +211,5 @@ CUptiResult cuptiDeviceSupported(CUdevice dev, int *support)
 
 CUptiResult cuptiGetLastError(void)
 {
-    return CUPTI_SUCCESS; /* each function returns its own */
+    return CUPTI_SUCCESS; /* no last error is kept: each function returns its own */
 }

@@ -18,7 +18,7 @@
  * @thread any */
 const struct weir_profile_table *weir_cupti_session(void);
 
-/** Watch the program's calls, or no more, as activities and callbacks need it. @thread any */
+/** Begin or end watching the program's calls, as activities and callbacks need it. @thread any */
 void weir_cupti_watch(void);
 
 /** The calling thread's number in the system. @thread any */
@@ -27,8 +27,8 @@ uint32_t weir_cupti_thread(void);
 /* ---------------------------------------------------------------- buffers.c */
 
 /**
- * Have room for a record in the program's buffers. It is zeroed but for its kind, and stays valid
- * until the lock is released.
+ * Get room for a record in the program's buffers. All but its kind is zeroed. It stays valid until
+ * the lock is released.
  *
  * @return NULL: the program gives no buffer; the record is counted as dropped.
  * @thread any, between weir_cupti_lock() and weir_cupti_unlock()
@@ -40,7 +40,7 @@ void weir_cupti_lock(void);
 /** Release it, and hand full buffers to the program. */
 void weir_cupti_unlock(void);
 
-/** Count records that never came. @thread any */
+/** Count lost records. @thread any */
 void weir_cupti_dropped(uint64_t n);
 
 /* ---------------------------------------------------------------- activity.c */
@@ -62,14 +62,14 @@ void weir_cupti_runtime_called(const struct weir_profile_runtime *call);
 /** Remember a call whose work the host records. @thread the call's */
 void weir_cupti_work_add(const struct weir_profile_call *call);
 
-/** Take the host's records, and make the program's of them. @thread any; no lock held */
+/** Take the host's records, and make the program's from them. @thread any; no lock held */
 void weir_cupti_work_take(void);
 
-/** Keep a name in memory that stays. @return the same for equal names; "": no memory. @thread any;
- * no lock of work.c held */
+/** Copy a name to memory that is never freed. @return the same pointer for equal names; "": no
+ * memory. @thread any; no lock of work.c held */
 const char *weir_cupti_keep_name(const char *name);
 
-/* What the overhead record of a wait in the gate points to: CUPTI's struct, then the cause. */
+/* The overhead record of a wait in the gate points to this: CUPTI's struct, then the cause. */
 struct weir_cupti_gate {
     uint32_t command_buffer_length, channel_id, channel_type;
     const char *cause; /* in one word or two */

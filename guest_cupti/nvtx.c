@@ -1,10 +1,10 @@
 /*
- * Markers: what the program says by NVTX of what it does. NVTX's headers, compiled into the
- * program, load the library that NVTX_INJECTION64_PATH names at the first call, and ask it here for
- * the functions to call from then on. Facts from the NVTX 3 headers of CUDA 13.0.
+ * Markers, by which the program describes what it does through NVTX. At the first call NVTX's
+ * headers, compiled into the program, load the library that NVTX_INJECTION64_PATH names, and get
+ * the functions of this file to call from then on. Facts from the NVTX 3 headers of CUDA 13.0.
  *
- * A range is two records of one number. Where nobody wanted markers when it began, its end is none.
- * Functions that take wide characters are left out.
+ * A range is two records with one number. If nobody wanted markers when it began, its end makes no
+ * record. Functions that take wide characters are left out.
  */
 #include "guest_cupti/lib.h"
 
@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define DEPTH_MAX 128u /* ranges that a thread may push; NVTX has no limit. More are no records */
+#define DEPTH_MAX 128u /* deeper ranges of a thread make no records; NVTX has no limit */
 
 /* ---------------------------------------------------------------- NVTX's ABI */
 
@@ -60,14 +60,14 @@ struct nvtx_callbacks {
 static uint32_t last_id; /* atomic */
 
 static __thread struct {
-    uint32_t n; /* may be over DEPTH_MAX: those are counted only */
+    uint32_t n; /* may exceed DEPTH_MAX: deeper ranges are only counted */
     struct {
         const char *domain;
         uint32_t id;
     } ranges[DEPTH_MAX];
 } pushed;
 
-/* In memory that stays: records refer to it. */
+/* Records refer to the name, so it is never freed. */
 static const char *name_of(const struct nvtx_attributes *at)
 {
     if (at->message && at->message_type == NVTX_MESSAGE_ASCII) {
@@ -132,7 +132,7 @@ static void record_data(uint32_t id, const struct nvtx_attributes *at)
     }
 }
 
-/* Something begins, or happens. @return its number; 0: nobody wants to know */
+/* Record a mark or the beginning of a range. @return its number; 0: markers are not wanted */
 static uint32_t begin(uint32_t flags, const char *domain, const struct nvtx_attributes *at,
                       bool any_thread)
 {
@@ -196,7 +196,7 @@ static int domain_push(const char *domain, const struct nvtx_attributes *at)
     return depth;
 }
 
-/* The thread's newest range of the domain ends. */
+/* End the thread's newest range of the domain. */
 static int domain_pop(const char *domain)
 {
     uint32_t at = pushed.n < DEPTH_MAX ? pushed.n : DEPTH_MAX;
@@ -217,7 +217,7 @@ static int domain_pop(const char *domain)
     return depth_in(domain);
 }
 
-/* Handles of domains and of registered strings are kept names: equal ones are one. */
+/* Handles of domains and registered strings are kept names, so equal names have one handle. */
 static const char *create_domain(const char *name)
 {
     return name ? weir_cupti_keep_name(name) : NULL;
@@ -282,7 +282,7 @@ WEIR_CUPTI_EXPORT int InitializeInjectionNvtx2(const void *(*export_table)(uint3
 
 CUptiResult cuptiNvtxInitialize2(const void *(*export_table)(uint32_t id))
 {
-    /* By NVTX's numbers of its functions. */
+    /* Indexed by NVTX's function numbers. */
     const any_fn core[] = {
         [1] = F(mark_ex),   [2] = F(mark_text), [4] = F(start_ex),  [5] = F(start_text),
         [7] = F(plain_end), [8] = F(push_ex),   [9] = F(push_text), [11] = F(plain_pop)};
@@ -302,7 +302,7 @@ CUptiResult cuptiNvtxInitialize2(const void *(*export_table)(uint32_t id))
 
 CUptiResult cuptiNvtxInitialize(const void *(*export_table)(uint32_t id))
 {
-    return cuptiNvtxInitialize2(export_table); /* older versions have the first table alone */
+    return cuptiNvtxInitialize2(export_table); /* older versions have only the first table */
 }
 
 int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t id))

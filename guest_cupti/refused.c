@@ -1,4 +1,4 @@
-/* The functions of CUPTI that this library has not: all do the same. */
+/* The functions of CUPTI that this library does not support: all return the same error. */
 #include "guest_cupti/lib.h"
 
 #define R(name)                                                                                    \

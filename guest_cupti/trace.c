@@ -1,7 +1,8 @@
 /*
- * `weir profile`: this library's own user of its activities, for programs without one. It writes
+ * `weir profile`: uses this library's activities itself, for programs without a profiler. It writes
  * Chrome trace events, which Perfetto and chrome://tracing show: a row of calls and NVTX ranges for
- * each thread, one of work for each stream of a device, and one of the waits in the gate beside it.
+ * each thread, one of work for each stream of a device, and beside it one of the stream's waits in
+ * the gate.
  *
  * A program that registers buffers of its own takes the records over from then on.
  */
@@ -19,10 +20,10 @@
 
 #define BUFFER_BYTES (1u << 20)
 #define TEXT_BYTES   (64u << 10)
-#define EVENT_BYTES  8192u /* room for one event; names are cut before */
+#define EVENT_BYTES  8192u /* room for one event; names are cut to NAME_BYTES */
 #define NAME_BYTES   2048u
 #define DEVICES      16u      /* of a tenant, at most */
-#define GATE_ROW     1000000u /* added to a stream's number: the row of its waits */
+#define GATE_ROW     1000000u /* a stream's number plus this is the row of its waits */
 
 /* Entry points of other files. */
 CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind);
@@ -77,7 +78,7 @@ static void put(const char *fmt, ...)
     trace.used += n > 0 && n < (int)EVENT_BYTES ? (size_t)n : 0;
 }
 
-/* A name as a JSON string has it. */
+/* Escape a name for a JSON string. */
 static const char *quoted(const char *name, char text[NAME_BYTES])
 {
     size_t n = 0;
@@ -155,7 +156,7 @@ static void put_wait(const CUpti_ActivityOverhead3 *record)
     put("\"correlation\":%u}}", record->correlationId);
 }
 
-/* A range on its thread's row, or, if it may end on another, on one of its own. */
+/* Write a range on its thread's row. One that may end on another thread has its own row. */
 static void put_marker(const CUpti_ActivityMarker2 *record)
 {
     char text[NAME_BYTES];

@@ -1,17 +1,17 @@
 /*
- * Work on the device: a call is remembered with what it launched, until the host's record of the
- * work comes and both become a record of the program's.
+ * Work on the device: each call is remembered with the work that it launched. When the host's
+ * record of the work comes, both become a record for the program.
  *
  * A host's record may come before its call is remembered, since another thread may take records
- * while the call returns: it waits in a list. A large copy is several pieces to the host; they
- * become one record once all its bytes are there. Work that was given, and of which the host has
- * nothing left to tell, is forgotten: it was captured, or moved no data on the device.
+ * while the call returns. Such records wait in a list. For the host a large copy is several pieces;
+ * they become one record when all bytes have come. If the host has no records left for a call, the
+ * call is forgotten: its work was captured, or moved no data on the device.
  *
- * A graph's nodes are unknown here until the host's records tell of them.
+ * A graph's nodes become known only by the host's records.
  *
  * Records are taken when the program flushes, and by every TAKE_CALLS-th call, so that the host's
- * room for them is never half full. A graph counts by its nodes, and while it is not known how many
- * it has, its launches take records at once.
+ * room for them is never half full. A graph counts by its nodes. While their number is unknown,
+ * each launch of the graph takes records at once.
  */
 #include "guest_cupti/lib.h"
 
@@ -24,19 +24,19 @@
 #define EARLY_MAX   WEIR_PROFILE_RECORDS_MAX
 #define NAMES       1024u
 #define BATCH       32u    /* records made under one lock: they fit into the smallest buffers */
-#define WAIT_MIN_NS 10000u /* passing the gate itself takes less; a shorter wait is no row */
+#define WAIT_MIN_NS 10000u /* shorter waits, such as for passing the gate, are not recorded */
 #define GRAPHS      256u
 #define NAME_BYTES  8192u /* of a kernel in a graph; a longer name is cut */
 #define NODES_CALL  8u    /* the host has room for so many times more nodes than calls */
-#define TAKE_ROUNDS 64u   /* replies to one take, at most: more than all that the host keeps */
+#define TAKE_ROUNDS 64u   /* most replies to one take; the host keeps less than they hold */
 
 struct call {
     struct call *next; /* in its bucket, or among free ones */
     uint32_t number;
-    uint32_t open;               /* pieces of work that are still to be recorded */
-    bool kernels, copies, fills; /* wanted when it was made, */
-    bool graphs;                 /* .. and graphs as wholes */
-    bool is_begun;               /* a piece of a copy was recorded: merged */
+    uint32_t open;               /* pieces of work that have no record yet */
+    bool kernels, copies, fills; /* records wanted when the call was made: */
+    bool graphs;                 /* of these, and of graphs as wholes */
+    bool is_begun;               /* a piece of a copy has come; `merged` has all pieces so far */
     struct weir_profile_work work;
     struct weir_profile_record merged;
 };
@@ -56,7 +56,8 @@ static uint32_t n_early, room_early;
 static uint64_t host_dropped; /* as the host last said */
 static uint32_t last_added;   /* the newest call's number */
 
-/* How many records a graph's launch makes; by its handle, and the last one keeps the place. */
+/* How many records a graph's launch makes: a table by handle, where a new graph replaces an old
+ * one. */
 static struct graph_nodes {
     uint64_t graph;
     uint32_t n;
@@ -66,7 +67,7 @@ static uint32_t calls_since_take; /* atomic */
 
 /* ---------------------------------------------------------------- calls */
 
-/* The kernel's name, in memory that stays: records refer to it for ever. */
+/* Copy the kernel's name to memory that is never freed, as records refer to it. */
 static const char *keep_name_locked(const char *name)
 {
     uint32_t hash = 5381;
@@ -114,13 +115,13 @@ static void forget_locked(struct call **at)
     n_calls--;
 }
 
-/* Numbers have 31 bits, and begin anew. */
+/* Compare numbers, which have 31 bits and wrap around. */
 static bool is_later(uint32_t than, uint32_t number)
 {
     return (int32_t)((number - than) << 1) > 0;
 }
 
-/* How many calls this one is worth: see TAKE_CALLS. */
+/* The number of calls that this one counts as for TAKE_CALLS. */
 static uint32_t weight_locked(const struct weir_profile_work *work)
 {
     const struct graph_nodes *known = &graph_nodes[work->graph % GRAPHS];
@@ -141,8 +142,8 @@ static void note_nodes_locked(uint64_t graph, uint32_t n)
 void weir_cupti_work_add(const struct weir_profile_call *call)
 {
     pthread_mutex_lock(&lock);
-    /* One call of the runtime may make several of the driver; all have its number. The last one
-     * with work describes it. */
+    /* One call of the runtime may make several driver calls, which all have its number. The last
+     * one that has work describes it. */
     struct call **at = place_locked(call->number), *mine = *at;
     if (!mine) {
         mine = free_calls ? free_calls : malloc(sizeof *mine);
@@ -178,14 +179,14 @@ void weir_cupti_work_add(const struct weir_profile_call *call)
 
 /* ---------------------------------------------------------------- records */
 
-/* A number that only this node has; 0: the work is no graph's node. */
+/* A number that only this node has; 0: the work is not a graph's node. */
 static uint64_t node_id(const struct weir_profile_work *work,
                         const struct weir_profile_record *from)
 {
     return from->node ? work->graph << 32 | from->node : 0;
 }
 
-/* What a launch of a kernel, a copy or a fill would be that is this node of the launch's graph. */
+/* Describe a node of a launched graph as if a call had launched its kernel, copy or fill. */
 static struct weir_profile_work node_work_locked(const struct weir_profile_work *launch,
                                                  const struct weir_profile_record *from)
 {
@@ -246,7 +247,8 @@ static void record_kernel(const struct weir_profile_work *work,
     record->clusterZ = work->cluster[2];
 }
 
-/* What of an unknown side the host's class of the copy says. */
+/* The kind of memory of one side. on_device: by the host's class of the copy it is on the
+ * device. */
 static uint8_t memory_kind(enum weir_profile_memory memory, bool on_device)
 {
     static const uint8_t kinds[] = {
@@ -258,7 +260,7 @@ static uint8_t memory_kind(enum weir_profile_memory memory, bool on_device)
         [WEIR_PROFILE_MEMORY_MANAGED] = CUPTI_ACTIVITY_MEMORY_KIND_MANAGED,
     };
     if (memory == WEIR_PROFILE_MEMORY_PAGEABLE && on_device) {
-        return CUPTI_ACTIVITY_MEMORY_KIND_DEVICE; /* an address in a struct was not looked up */
+        return CUPTI_ACTIVITY_MEMORY_KIND_DEVICE; /* an address from a struct is not looked up */
     }
     return kinds[memory];
 }
@@ -328,8 +330,8 @@ static void record_graph(const struct weir_profile_work *work,
     }
 }
 
-/* The wait in the gate: natively too a launch that finds no room in the command buffer waits, and
- * profilers show that row. */
+/* Record the wait in the gate as a wait for a full command buffer: such waits occur natively, too,
+ * and profilers show them. */
 static void record_gate(const struct weir_profile_work *work,
                         const struct weir_profile_record *from)
 {
@@ -370,7 +372,7 @@ static void merge(struct weir_profile_record *into, const struct weir_profile_re
     into->bytes += piece->bytes;
 }
 
-/* The whole copy of which this is a piece. @return false: more pieces come */
+/* Add a piece to its copy; *piece becomes the whole copy. @return false: more pieces will come */
 static bool complete_copy(struct call *call, struct weir_profile_record *piece)
 {
     if (call->is_begun) {
@@ -382,7 +384,7 @@ static bool complete_copy(struct call *call, struct weir_profile_record *piece)
     return !call->is_begun;
 }
 
-/* Make the records of one of the host's, whose call is known. Both locks are held. */
+/* Make the program's records from a host's record whose call is known. Both locks are held. */
 static void make_locked(struct call **at, struct weir_profile_record *piece)
 {
     struct call *call = *at;
@@ -409,7 +411,7 @@ static void make_locked(struct call **at, struct weir_profile_record *piece)
                call->kernels) {
         record_kernel(work, piece);
     }
-    if (is_of_graph) { /* nobody knows how many come */
+    if (is_of_graph) { /* the number of its records is unknown */
         note_nodes_locked(work->graph, piece->node);
     } else if (--call->open == 0) {
         forget_locked(at);
@@ -437,7 +439,7 @@ static void keep_early_locked(const struct weir_profile_record *record)
     early[n_early++] = *record;
 }
 
-/* Make records of some of the host's, or keep those whose call is not known yet. */
+/* Make records from some of the host's; keep those whose call is not known yet. */
 static void make_some(const struct weir_profile_record *records, uint32_t n, int64_t shift_ns)
 {
     weir_cupti_lock();
@@ -465,7 +467,7 @@ static void make_all(const struct weir_profile_record *records, uint32_t n, int6
     }
 }
 
-/* Those that came early may have their call by now. */
+/* Try again the records that came before their call. */
 static void make_early(void)
 {
     pthread_mutex_lock(&lock);
@@ -478,7 +480,7 @@ static void make_early(void)
     free(records);
 }
 
-/* All work of calls up to this number has ended and is taken. */
+/* Forget the calls up to this number: all their work has ended, and its records were taken. */
 static void forget_until(uint32_t number)
 {
     pthread_mutex_lock(&lock);
@@ -494,7 +496,7 @@ static void forget_until(uint32_t number)
     pthread_mutex_unlock(&lock);
 }
 
-/* @return false: the host has no more that has ended */
+/* @return false: the host has no more records of ended work */
 static bool take_some(const struct weir_profile_table *session)
 {
     struct weir_profile_taken taken;

@@ -20,7 +20,7 @@ _Static_assert((int)WEIR_SYMBOL_COUNT <= WEIR_STATS_MAX_FUNCTIONS, "room for eve
 __thread struct weir_calls_thread weir_calls_thread;
 uint32_t weir_calls_detail = WEIR_CALLS_UNDECIDED;
 
-/* The thread has given its block back, so its calls count in block 0. */
+/* Set when the thread has given its block back: from then on its calls count in block 0. */
 static __thread bool thread_over;
 static __thread struct weir_calls_last last;
 
@@ -65,8 +65,8 @@ struct weir_inside *weir_calls_take_place(void)
 {
     struct weir_inside *place = weir_inside_take();
     pthread_once(&block_key_once, make_block_key);
-    if (place && have_block_key) { /* also in a thread whose destructors have run: setting the key
-                                      runs this destructor again */
+    if (place && have_block_key) { /* also if the thread's destructors have run: setting the key
+                                      makes this destructor run again */
         pthread_setspecific(block_key, &weir_calls_thread);
     }
     weir_calls_thread.inside = place;

@@ -64,7 +64,7 @@ struct weir_calls_last {
 extern __thread struct weir_calls_thread weir_calls_thread __attribute__((visibility("hidden")));
 extern uint32_t weir_calls_detail __attribute__((visibility("hidden"))); /* atomic */
 
-/** The part of weir_calls_begin() for timed calls. @thread any */
+/** The part of weir_calls_begin() that only timed calls need. @thread any */
 void weir_calls_begin_timed(struct weir_calls_thread *mine);
 
 /** The part of weir_calls_end() for all calls except those answered in the guest. @thread any */
@@ -94,7 +94,7 @@ static inline void weir_calls_leave(const struct weir_calls_thread *mine)
     }
 }
 
-/** Have all calls that begin from now on watched, or no more. @thread any */
+/** Begin or end the watching of all calls that begin from now on. @thread any */
 void weir_calls_watch(bool on);
 
 /** Begin a call. @return what weir_calls_end() needs @thread any */
@@ -109,7 +109,7 @@ static inline struct weir_calls_thread *weir_calls_begin(enum weir_symbol symbol
     return mine;
 }
 
-/** Count the call. @return true: somebody wants to know of it: weir_calls_log_add() must follow
+/** Count the call. @return true: the call is logged or watched, so weir_calls_log_add() must follow
  * @thread any */
 static inline bool weir_calls_end(struct weir_calls_thread *mine, enum weir_symbol symbol,
                                   CUresult result)

@@ -1,4 +1,4 @@
-/* The begin of a call that is timed, and what the environment wants of all calls. */
+/* The beginning of a timed call, and the reading of the environment's settings for all calls. */
 #include "guest_lib/calls.h"
 
 #include "base/clock.h"

@@ -18,7 +18,7 @@
 
 #define BUFFER_BYTES (256u << 10)
 #define MAX_AGE_NS   (100 * WEIR_NS_PER_MS)
-#define END_BYTES    160u /* room for the line that ends a log before its time */
+#define END_BYTES    160u /* room for the line that says that the log ended early */
 
 static struct {
     pthread_mutex_t lock;
@@ -27,7 +27,7 @@ static struct {
     bool finished;
     bool eager; /* a forked child, which may end by _exit(): it writes lines at once */
     int fd;     /* -1: no file is open */
-    int why;    /* errno of what keeps calls out of the file; 0: nothing */
+    int why;    /* errno of the failure that keeps calls out of the file; 0: none */
     pid_t pid;
     uint64_t zero_ns; /* when the log began, on the monotonic clock */
     uint64_t flushed_ns;
@@ -74,8 +74,8 @@ static size_t write_all(const char *bytes, size_t n)
 }
 
 /*
- * The file takes no more than the buffer's first bytes: from here on nothing is recorded. The line
- * that was cut goes, with as many before it as leave room for one that says so.
+ * The file took only the buffer's first `written` bytes, so nothing is recorded from now on. Remove
+ * the cut line, and as many lines before it as needed for one that says that the log ended early.
  */
 static void end_locked(size_t written, int why)
 {
@@ -223,7 +223,7 @@ void weir_calls_log_finish(void)
         }
         call_log.finished = true; /* calls from later exit handlers are not logged */
     }
-    if (call_log.why != 0) { /* told now: at the first calls there is no log of messages yet */
+    if (call_log.why != 0) { /* not earlier: messages cannot be logged at the first calls */
         weir_log_error("guest: WEIR_TRACE: %s (errno %d): calls are missing in the file",
                        call_log.why == ENOSPC ? "the disk is full" : "cannot write", call_log.why);
     }

@@ -91,7 +91,7 @@ size_t weir_calls_log_value_bytes(const struct weir_calls_log_item *item)
 static void put_struct(struct weir_calls_log_line *line, const void *at, uint16_t table, int depth,
                        bool json);
 
-/* Print a value whose bits lie at `at`. */
+/* Print the value at `at`. */
 static void put_value(struct weir_calls_log_line *line, const void *at,
                       const struct weir_calls_log_item *item, int depth, bool json)
 {

@@ -4,8 +4,8 @@
  * A thread that waits for a reply has a struct weir_channel_wait on its stack, linked into
  * channel->waits under receive_lock before its request is sent. Exactly one thread at a time, the
  * leader (channel->reading), is inside the transport's receiving end, without the lock; it copies
- * each reply into its waiter's buffer under the lock and sets the waiter's state. A leader that has
- * its own reply makes another waiter the leader. States of a wait:
+ * each reply into its waiter's buffer under the lock and sets the waiter's state. When the leader
+ * has its own reply, it makes another waiter the leader. States of a wait:
  *
  *     WAITING -> SLEEPING -> WAITING ..   the waiter itself, around its futex
  *     any -> DONE                         the leader, or weir_channel_kill()

@@ -21,11 +21,11 @@
 #define CHUNK_BYTES  (32ull << 20)
 #define ROUND_BYTES  (2ull << 20) /* granularity of the GPU's mappings */
 #define BLOCK_GRAIN  512          /* minimum alignment of cuMemAlloc */
-#define PINNED_GRAIN 4096         /* two allocations never share a page */
+#define PINNED_GRAIN 4096         /* so two allocations never share a page */
 
 enum heap_kind { HEAP_DEVICE, HEAP_PINNED, HEAP_MANAGED, HEAP_MANAGED_SMALL };
 
-/* Host memory of a managed chunk is pinned at once, 0.3 ms per MiB: such chunks are smaller. */
+/* Managed chunks are smaller, as their host memory is pinned at once, 0.3 ms per MiB. */
 static const struct {
     enum weir_grant_kind grant;
     uint32_t grain_bytes;
@@ -33,7 +33,7 @@ static const struct {
 } kinds[WEIR_MEM_HEAPS] = {
     [HEAP_DEVICE] = {WEIR_GRANT_DEVICE, BLOCK_GRAIN, CHUNK_BYTES},
     [HEAP_PINNED] = {WEIR_GRANT_PINNED, PINNED_GRAIN, CHUNK_BYTES},
-    /* Allocations that are smaller than a block share blocks, others do not. */
+    /* Managed allocations that are smaller than a block share blocks; others do not. */
     [HEAP_MANAGED] = {WEIR_GRANT_MANAGED, WEIR_MOVES_BLOCK, CHUNK_BYTES / 4},
     [HEAP_MANAGED_SMALL] = {WEIR_GRANT_MANAGED, BLOCK_GRAIN, ROUND_BYTES},
 };
@@ -168,8 +168,8 @@ static CUresult grant_chunk(const struct weir_mem_heap *heap, uint64_t bytes,
         (!in_window(ret_grant->base, ret_grant->bytes) || ret_grant->bytes < bytes ||
          ret_grant->base % PINNED_GRAIN || ret_grant->bytes % PINNED_GRAIN)) {
         weir_log_error("guest: the host granted an impossible chunk");
-        /* The failed grant's descriptor may be on its way, and could be mistaken for the next
-         * one. */
+        /* The failed grant's descriptor may still arrive, and would be taken for that of the next
+         * grant. */
         result = CUDA_ERROR_DEVICE_UNAVAILABLE;
         weir_channel_kill(weir_guest_channel(), result);
     } else if (result == CUDA_SUCCESS && heap->kind != HEAP_DEVICE) {
@@ -334,7 +334,7 @@ static CUresult alloc_in_heap(struct weir_mem *mem)
     return take_block(heap, mem->bytes, mem);
 }
 
-/* Managed memory lies on the device, too, if it can. */
+/* Allocate a block. Managed memory gets room on the device, too, if possible. */
 static CUresult alloc_block(struct weir_mem *mem)
 {
     if (mem->kind == WEIR_MEM_MANAGED && weir_moves_begin()) {

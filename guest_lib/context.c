@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The struct of a handle never changes, so one remembered pair needs no look-up and no lock. */
+/* The last handle and its struct, which never changes: a hit needs no look-up and no lock. */
 static __thread struct {
     CUcontext handle;
     struct weir_guest_ctx *ctx;
@@ -136,9 +136,9 @@ CUresult weir_ctx_activate(struct weir_guest_ctx *ctx)
         .flags = ctx->flags,
         .device = device->host_ordinal,
     };
-    /* The worker has a context on its first device only; that of another device may have to be
-     * opened now, and memory may be short. Libraries may have to be loaded again, and the GPU may
-     * be busy for too long. This call returns such errors, not a later one. */
+    /* The worker has a context on its first device only. It may have to open one on another device
+     * now, for which memory may be short. It may also have to load libraries again, and the GPU may
+     * be busy for too long. This call returns such errors, so that no later one does. */
     bool again = __atomic_exchange_n(&any_was_active, true, __ATOMIC_RELAXED);
     if (device->host_ordinal == 0 && !again) {
         result = weir_post_ctx_create(weir_guest_channel(), &in);

@@ -162,7 +162,7 @@ static CUresult cut_box(const struct weir_guest_copy_side *dst,
         first.height = y = box->height / 2;
         second.height -= y;
     } else {
-        /* A multiple of every array's element size. */
+        /* Cut at 16 bytes, a multiple of every array's element size. */
         first.width = x = (box->width / 2 + 15) & ~15ull;
         second.width -= x;
     }
@@ -210,7 +210,7 @@ CUresult weir_copy_box(const struct weir_guest_copy_side *dst,
     if ((from_program || to_program) && captured(dst, src, &box, stream, &result)) {
         return result;
     }
-    /* The GPU would read pinned memory only when the stream reaches the copy. */
+    /* Natively the GPU reads registered memory when the stream gets there: wait for that. */
     result = src->registered && !sync ? weir_guest_stream_synchronize(stream)
              : from_program           ? weir_copy_source_ready(stream, sync)
                                       : CUDA_SUCCESS;

@@ -2,8 +2,9 @@
  * Asynchronous copies of registered memory that the GPU does not reach. Host functions of the
  * library give them the order that pinned memory has.
  *
- *     to the GPU: function fills a block of the arena; the GPU copies from the block from the GPU:
- *     the GPU copies to the block; function empties it in the program: function copies
+ *     to the GPU      a function fills a block of the arena, and the GPU copies from the block
+ *     from the GPU    the GPU copies to the block, and a function empties it
+ *     in the program  a function copies
  *
  * All pieces of a copy use one block, since the stream's order separates them. Such blocks wait for
  * their stream, which may be stuck, so they take half of the arena at most. Functions only copy
@@ -14,8 +15,8 @@
 #include "guest_lib/register.h"
 #include <stdlib.h>
 
-/* Size of a block. A host function costs a stream about 0.1 ms, as does copying a fraction of a
- * block. */
+/* Size of a block. Each block costs the stream a host function, about 0.1 ms, as long as copying a
+ * fraction of a block takes. */
 #define BLOCK_BYTES (4ull << 20)
 
 static uint64_t waiting_bytes; /* atomic: bytes of blocks whose functions have not run yet */

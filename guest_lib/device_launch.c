@@ -1,8 +1,8 @@
 /*
  * A kernel that launches kernels needs code that nvlink has linked. A program with such code has a
- * section __nv_relfatbin, and nvlink's cubins are in .nv_fatbin, not compressed unless that was
- * asked for. nvlink keeps only code that is used. So if a cubin names the driver's function for
- * such launches, the program makes some. Seen in programs that nvcc 13.0 made.
+ * section __nv_relfatbin, and nvlink's cubins are in .nv_fatbin, by default uncompressed. nvlink
+ * keeps only code that is used, so if a cubin names the driver's function for such launches, the
+ * program uses it. Seen in programs built by nvcc 13.0.
  */
 #include "guest_lib/device_launch.h"
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #define SLAB_EVENTS 64
-/* A program that asks about its events asks about most records; NCCL, which does not, makes two in
- * each of its operations. */
+/* After so many records without a query an event is taken to be only for streams. Programs that
+ * query events query most records; NCCL, which does not, makes two in each operation. */
 #define UNASKED_MAX 3
 
 struct slab {
@@ -71,8 +71,8 @@ CUresult weir_event_get(CUevent handle, struct weir_guest_event **ret_event)
     return CUDA_SUCCESS;
 }
 
-/* The word that the next record writes. Some events, as NCCL's, are only for streams to wait for:
- * without timing, and the program has not asked about several records. */
+/* Choose the word that the next record writes. It writes none if the event is only for streams to
+ * wait for, as NCCL's are: it has no timing, and the program has not queried several records. */
 static uint32_t next_word_locked(const struct weir_guest_event *event)
 {
     bool writes = event->flags != CU_EVENT_DISABLE_TIMING || event->unasked < UNASKED_MAX ||
@@ -142,7 +142,7 @@ static bool complete_locked(struct weir_guest_event *event)
     return true;
 }
 
-/* An older record may still write the word, from another stream: then take another word. */
+/* Take another word if an older record may still write this one from another stream. */
 static CUresult own_word_locked(struct weir_guest_event *event,
                                 const struct weir_guest_stream *stream)
 {
@@ -190,8 +190,8 @@ static CUresult record_locked(struct weir_guest_event *event, struct weir_guest_
                                          .flags = flags};
     bool captured = false;
     weir_guest_stream_work_begin(stream);
-    /* Another process that learns of the record must find it made, although its own records use
-     * another ring. */
+    /* Wait for the host: another process that learns of the record must find it made, although its
+     * own records use another ring. */
     if (weir_guest_capturing() || weir_event_is_shared(event)) {
         struct weir_op_event_record_out out = {0};
         result = weir_call_event_record(weir_guest_channel(), &in, &out);
@@ -339,7 +339,7 @@ CUresult weir_event_wait(struct weir_guest_event *event)
         return CUDA_SUCCESS;
     }
     if (!written) {
-        /* A mark tells it exactly if the stream has been given nothing since. */
+        /* If the stream got no work since, a mark tells exactly when the record is done. */
         return weir_guest_stream_here(at.stream).count == at.count ? weir_guest_stream_wait(&at)
                                                                    : wait_by_asking(event);
     }

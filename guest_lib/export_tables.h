@@ -1,4 +1,4 @@
-/* The guest library behind the undocumented export tables (proto/common). */
+/* What the undocumented export tables (proto/common) call in the guest library. */
 #ifndef WEIR_GUEST_LIB_EXPORT_TABLES_H
 #define WEIR_GUEST_LIB_EXPORT_TABLES_H
 

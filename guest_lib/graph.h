@@ -52,7 +52,7 @@ CUresult weir_graph_set_copy(struct weir_graph_set *set,
  * does not own it. */
 CUresult weir_graph_set_mem(struct weir_graph_set *set, uint64_t base, bool freed);
 
-/** Has the graph itself nodes of memory? Such graphs cannot be cloned. */
+/** Does the graph itself have memory nodes? Then it cannot be cloned. */
 bool weir_graph_set_has_mem(uint64_t handle);
 
 /** Mark that launches of this executable graph free memory that earlier ones left allocated. */

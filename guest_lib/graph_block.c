@@ -47,8 +47,8 @@ CUresult weir_graph_block_take(struct weir_guest_ctx *ctx, uint64_t bytes,
     return CUDA_SUCCESS;
 }
 
-/* Is the block still there? Its context may be destroyed, and another owner may have its
- * address. */
+/* Does the block still exist? Its context may be destroyed, and the address may have another
+ * owner. */
 static bool is_there(const struct weir_graph_block *block)
 {
     struct weir_mem mem;

@@ -1,5 +1,5 @@
 /*
- * The inside of sets (graph.h). graph_set.c stores them, and graph_launch.c uses them for launches.
+ * The members of sets (graph.h). graph_set.c stores them; graph_launch.c uses them for launches.
  */
 #ifndef WEIR_GUEST_LIB_GRAPH_PRIVATE_H
 #define WEIR_GUEST_LIB_GRAPH_PRIVATE_H
@@ -80,7 +80,7 @@ void weir_graph_set_put(struct weir_graph_set *set);
 /** Drop a reference to a copy. Its set, which holds one, frees the block. No lock held. */
 void weir_graph_copy_put(struct bound_copy *copy);
 
-/** Has the set, or one that it includes, nodes of memory? */
+/** Does the set, or one that it includes, have memory nodes? */
 bool weir_graph_has_mems_locked(const struct weir_graph_set *set);
 
 /** Is memory still allocated by an earlier launch? */

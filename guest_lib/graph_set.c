@@ -96,7 +96,7 @@ CUresult weir_graph_set_include(uint64_t handle, uint64_t other_handle)
 /* Free the copy's block, so that a function that still has the copy moves no bytes. */
 static void retire_copy(struct bound_copy *copy)
 {
-    weir_graph_block_free(&copy->copy.block); /* launches hold the set until they have passed */
+    weir_graph_block_free(&copy->copy.block); /* no launch uses it: launches hold the set */
     pthread_mutex_lock(&weir_graph_lock);
     copy->due = false;
     pthread_mutex_unlock(&weir_graph_lock);

@@ -56,7 +56,7 @@ static struct node *join(struct node *left, struct node *right)
     return right;
 }
 
-/* The node with the greatest base <= address. */
+/* Find the node with the greatest base <= address. */
 static struct node *floor_locked(uint64_t address)
 {
     struct node *found = NULL;
@@ -172,7 +172,7 @@ bool weir_mem_set_sync(uint64_t address, bool sync_memops)
     return node != NULL;
 }
 
-/* The range that holds all of this. */
+/* Find the range that contains all these bytes. */
 static struct node *span_locked(uint64_t address, uint64_t bytes, struct weir_advice_span *ret_span)
 {
     struct node *node = holder_locked(address);

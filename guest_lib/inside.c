@@ -65,7 +65,7 @@ static bool others(const struct weir_inside *mine)
 
 static void barrier_in_all_threads(void)
 {
-    /* The first use registers the process. That takes longer and is such a barrier, too. */
+    /* The first time the process must be registered, which takes longer and is a barrier, too. */
     if (!weir_inside_fences && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0) {
         (void)membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
         (void)membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);

@@ -1,6 +1,6 @@
 /*
  * Reads a program's requests from its environment: CUDA's number of connections, and HAMi's
- * variables. Users who move from HAMi have these variables in images and manifests. In HAMi they
+ * variables. Users who come from HAMi have these variables in images and manifests. In HAMi they
  * are the limit itself, which a library in the program's process enforces. Here they can only lower
  * what the host grants, so that editing or unsetting them gains nothing.
  */

@@ -2,12 +2,12 @@
  * __managed__ variables: memory that the program reads and writes by the address that kernels use.
  *
  * The driver places such a variable in the worker. When the program first asks for its address, the
- * guest maps memory at that address. What of a variable fills whole blocks moves as allocations do
- * (moves.h), if they can. The rest, less than two blocks, is a mirror: private memory whose bytes
- * the guest copies to the device before work is posted, and back after a synchronising call. That
- * is what concurrentManagedAccess = 0 allows: the program touches managed memory only while no
- * kernel of its own runs. Only bytes that differ from the device's known content are copied, so a
- * program that only reads costs one copy back per synchronisation.
+ * guest maps memory at that address. The whole blocks of a variable move as allocations do
+ * (moves.h), if those can. The rest, less than two blocks, is a mirror: private memory whose bytes
+ * the guest copies to the device before work is posted, and back after a synchronising call.
+ * concurrentManagedAccess = 0 allows this: the program touches managed memory only while no kernel
+ * of its own runs. Only bytes that differ from the device's known content are copied, so a program
+ * that only reads costs one copy back per synchronisation.
  */
 #include "guest_lib/module.h"
 
@@ -25,7 +25,7 @@
 struct mirror {
     uint64_t address;
     uint64_t bytes;
-    uint8_t *known; /* the device's content, as far as the guest knows it; NULL: it moves */
+    uint8_t *known; /* the device's content, as far as the guest knows it; NULL: the part moves */
     const void *owner;
     struct mirror *next;
 };
@@ -133,9 +133,9 @@ static CUresult transfer_on(struct weir_guest_stream *stream, uint64_t address, 
 }
 
 /*
- * cudart asks for its managed variables before any context is current or retained. Then the copy is
- * made in a hidden context of this file, which is destroyed with the primary one. So it is during a
- * capture, which might forbid work in the legacy stream.
+ * A hidden context for copies, destroyed with the primary one. cudart asks for its managed
+ * variables before any context is current or retained. It is also used during a capture, which
+ * might forbid work in the legacy stream.
  */
 static struct weir_guest_ctx *own; /* guarded by lock */
 
@@ -174,7 +174,7 @@ static CUresult pull_locked(struct mirror *mirror)
     return result;
 }
 
-/* The part's pages are mapped. */
+/* Make a mirror of a part whose pages are mapped. */
 static CUresult mirror_locked(uint64_t address, uint64_t bytes, const void *owner)
 {
     if (!bytes) {
@@ -213,7 +213,7 @@ static CUresult map_file(uint64_t handle, uint64_t address, uint64_t bytes)
     return result == CUDA_SUCCESS ? weir_moves_add(address, address, bytes) : result;
 }
 
-/* Have a part of a variable move whose pages are mapped. @return false: they are as they were */
+/* Make a part of a variable move whose pages are mapped. @return false: nothing has changed */
 static bool move_locked(uint64_t handle, uint64_t address, uint64_t bytes, const void *owner)
 {
     struct mirror *part = bytes && weir_moves_begin() ? malloc(sizeof(*part)) : NULL;
@@ -319,7 +319,7 @@ CUresult weir_managed_pull_slow(void)
     return result;
 }
 
-/* The mirror is in the list no more. */
+/* Unmap a mirror that was removed from the list. */
 static void unmap_mirror_locked(const struct mirror *mirror)
 {
     size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);

@@ -30,8 +30,8 @@ enum weir_mem_kind {
     WEIR_MEM_MAPPED,     /* cuMemMap: flags are the devices' access, owner is a struct
                             weir_guest_vmm_handle */
     WEIR_MEM_PINNED,     /* cuMemHostAlloc: shared memory, device address == address */
-    WEIR_MEM_MANAGED,    /* cuMemAllocManaged: it moves, or is as PINNED with other attributes */
-    WEIR_MEM_REGISTERED, /* cuMemHostRegister: the program's own; device_base is 0 where the GPU
+    WEIR_MEM_MANAGED,    /* cuMemAllocManaged: it moves, or is like PINNED with other attributes */
+    WEIR_MEM_REGISTERED, /* cuMemHostRegister: the program's own memory; device_base is 0 if the GPU
                             does not reach it */
     WEIR_MEM_HOST,       /* "pinned" in a remote session: ordinary memory */
 };
@@ -61,7 +61,7 @@ struct weir_mem {
     bool on_host;              /* MAPPED: memory of the host (vmm.h) */
     unsigned int flags_here;   /* the processor's access to it */
     bool moves;                /* managed memory that lies on the device, too (moves.h) */
-    struct weir_advice advice; /* managed memory: the index's own, of no use in a snapshot */
+    struct weir_advice advice; /* on managed memory; belongs to the index: not for snapshots */
     bool sync_memops;          /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
 };
 
@@ -95,7 +95,7 @@ bool weir_mem_remove(uint64_t base, uint32_t kind_mask, struct weir_mem *ret_mem
 bool weir_mem_set_sync(uint64_t address, bool sync_memops);
 
 /**
- * Note what the program says of managed memory (proto/common/advice.h).
+ * Note the program's advice on managed memory (proto/common/advice.h).
  * @param at  checked. @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (not in one range),
  * CUDA_ERROR_OUT_OF_MEMORY @thread any
  */
@@ -111,7 +111,7 @@ CUresult weir_mem_check_managed(uint64_t address, uint64_t bytes, struct weir_me
  * @thread any */
 void weir_mem_set_flags(uint64_t base, unsigned int flags, bool here);
 
-/** Note that the GPU can reach a registered range from now on. @thread any */
+/** Set the address at which the GPU reaches a registered range from now on. @thread any */
 void weir_mem_set_device(uint64_t base, uint64_t device_base);
 
 /** Find a range that overlaps this one. @return false: there is none @thread any */
@@ -141,7 +141,7 @@ void weir_mem_remove_if(bool (*match)(const struct weir_mem *mem, void *user),
 
 /**
  * Do the bytes lie within one known range that the GPU can reach? Copies the range out. Registered
- * memory is shared with the GPU for that (register.h).
+ * memory is shared with the GPU first, if needed (register.h).
  *
  * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE, or an error of weir_register_reach()
  * @thread any; no lock held
@@ -285,7 +285,7 @@ static inline enum weir_side_kind weir_copy_side_on_wire(const struct weir_guest
 }
 
 /** Find out what a program's address means: a GPU side (checked to hold `bytes`) or a pageable one.
- * Registered memory is pageable, too, unless its pages are shared as one piece. */
+ * Registered memory counts as pageable, too, unless its pages are shared as one piece. */
 CUresult weir_copy_classify(uint64_t address, uint64_t bytes,
                             struct weir_guest_copy_side *ret_side);
 

@@ -28,7 +28,7 @@ struct weir_guest_function *weir_function_get(const void *function)
     return weir_guest_object_get(WEIR_KIND_FUNCTION, function);
 }
 
-static struct weir_lock kept; /* held while a function is freed, and while none may be */
+static struct weir_lock kept; /* held to free a function, or to prevent that */
 
 void weir_functions_keep(bool keep)
 {
@@ -39,7 +39,7 @@ void weir_functions_keep(bool keep)
     }
 }
 
-/* No handle leads to it any more. */
+/* Free a function to which no handle leads any more. */
 static void function_free(struct weir_guest_function *function)
 {
     weir_functions_keep(true);

@@ -95,7 +95,8 @@ struct weir_library {
 /** Find the struct behind a handle; NULL: none. @thread any */
 struct weir_guest_module *weir_module_get(CUmodule module);
 struct weir_library *weir_library_get(CUlibrary library);
-/** Let no function be freed, or let them again. In between the thread makes no call. @thread any */
+/** Prevent functions from being freed, or allow it again. The thread makes no call in between.
+ * @thread any */
 void weir_functions_keep(bool keep);
 /** As weir_guest_object_get(), for functions and kernels. */
 struct weir_guest_function *weir_function_get(const void *function);

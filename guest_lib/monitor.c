@@ -2,11 +2,10 @@
  * A second connection to the host, for NVML: questions of libnvidia-ml.so.1 use it instead of the
  * session's channel.
  *
- * So NVML works without cuInit and whatever CUDA_VISIBLE_DEVICES says, a slow answer (reading power
- * takes milliseconds) delays no launch, and a process that has only used NVML may fork and use CUDA
- * in the child, on which PyTorch relies. The host knows such a connection as a monitor: it
- * registers nothing for it, does not count it as a session, and accepts no operation that works or
- * allocates.
+ * So NVML works without cuInit and whatever CUDA_VISIBLE_DEVICES says. A slow answer (reading power
+ * takes milliseconds) delays no launch. A process that has only used NVML may fork and use CUDA in
+ * the child, on which PyTorch relies. The host treats such a connection as a monitor: it registers
+ * nothing for it, does not count it as a session, and refuses operations that work or allocate.
  *
  * One lock is held through a call: NVML calls of one process are answered one after the other. A
  * later call reconnects a lost connection, at most once a second. A forked child closes the

@@ -16,13 +16,13 @@
 
 #define NEW_UFFD _IO(0xAA, 0x00) /* USERFAULTFD_IOC_NEW, Linux 6.1; headers may be older */
 
-/* Held from managed_take to managed_taken: what one thread was told to unmap stays its task. */
+/* Held from managed_take to managed_taken: the thread that is told to unmap pages does that. */
 static pthread_mutex_t taking = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards asked, moves */
 static bool asked, moves;
 uint32_t weir_moves_count;
 
-/* One that serves system calls' accesses, too: this needs a right. */
+/* Open a userfaultfd that also serves accesses by system calls, which needs a privilege. */
 static int open_uffd(void)
 {
     int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
@@ -83,7 +83,8 @@ CUresult weir_moves_add(uint64_t chunk, uint64_t base, uint64_t bytes)
     CUresult result = weir_call_managed_mapped(
         weir_guest_channel(), &(struct weir_op_managed_mapped_in){.chunk = chunk}, NULL);
     if (result == CUDA_SUCCESS) {
-        /* What others have read of the memory before the host watched it is mapped for writing. */
+        /* Pages that other threads read before the host watched are mapped for writing: unmap
+         * them. */
         (void)madvise((void *)(uintptr_t)base, bytes, MADV_DONTNEED);
         __atomic_fetch_add(&weir_moves_count, 1, __ATOMIC_RELEASE);
         __atomic_fetch_add(&weir_managed_count, 1, __ATOMIC_RELEASE);
@@ -97,7 +98,7 @@ void weir_moves_remove(void)
     __atomic_fetch_sub(&weir_moves_count, 1, __ATOMIC_RELEASE);
 }
 
-/* The pages stay in their file. The program may have locked them in memory (mlock). */
+/* Unmap pages, which stay in their file. The program may have locked them in memory (mlock). */
 static CUresult unmap(uint64_t base, uint64_t bytes)
 {
     bool of_window = base >= weir_guest.window_base && bytes <= weir_guest.window_bytes &&

@@ -1,9 +1,9 @@
 /*
  * Managed memory that moves between the program and the device (docs/design/managed.md).
  *
- * Here is only what the program's own process must do: open a userfaultfd for the host, which
+ * This part does what only the program's own process can do: open a userfaultfd for the host, which
  * serves the faults, and unmap pages whose bytes go to the device. The host counts in the segment's
- * header how many blocks the program has; while none is, work is posted at once.
+ * header how many blocks the program has. While there are none, work is posted at once.
  */
 #ifndef WEIR_GUEST_LIB_MOVES_H
 #define WEIR_GUEST_LIB_MOVES_H
@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* It moves in blocks of this size (host_backend/worker/memory/managed_blocks.h). */
+/* Managed memory moves in blocks of this size (host_backend/worker/memory/managed_blocks.h). */
 #define WEIR_MOVES_BLOCK (64u << 10)
 
 /** Can managed memory move? The first call asks the kernel and the host. @thread any */
@@ -22,15 +22,15 @@ bool weir_moves_begin(void);
 
 /**
  * The file of a chunk, or of a part of a variable, has been mapped at its address.
- * @param chunk  its name; of a variable its address.
- * @return CUDA_SUCCESS, or what the host says: the memory cannot move
+ * @param chunk  the chunk's name, or the variable's address.
+ * @return CUDA_SUCCESS, or the host's error: the memory cannot move
  * @thread any, holding weir_mem_fd_lock() at most
  */
 CUresult weir_moves_add(uint64_t chunk, uint64_t base, uint64_t bytes);
-/** One that was added is unmapped. @thread any */
+/** Undo weir_moves_add(): the memory is unmapped. @thread any */
 void weir_moves_remove(void);
 
-/** How many chunks there are; and with them mirrors of variables (module.h). Atomic. */
+/** The number of chunks that move; the same plus the mirrors of variables (module.h). Atomic. */
 extern uint32_t weir_moves_count __attribute__((visibility("hidden")));
 extern uint32_t weir_managed_count __attribute__((visibility("hidden")));
 
@@ -45,12 +45,12 @@ static inline bool weir_moves_any(void)
 /**
  * Have the bytes of managed memory in [address, address + bytes) go to the device, before work that
  * is posted next. @param bytes  0: all managed memory
- * @return CUDA_SUCCESS, or what the channel gives
+ * @return CUDA_SUCCESS, or an error of the channel
  * @thread any; no lock held
  */
 CUresult weir_moves_take(uint64_t address, uint64_t bytes);
 
-/** Has the program blocks that kernels may have changed meanwhile? @thread any */
+/** Does the program have blocks that kernels may have changed meanwhile? @thread any */
 static inline bool weir_moves_merged(void)
 {
     return __builtin_expect(__atomic_load_n(&weir_moves_count, __ATOMIC_RELAXED) != 0, 0) &&
@@ -58,10 +58,10 @@ static inline bool weir_moves_merged(void)
             WEIR_SEGMENT_MANAGED_MERGED) != 0;
 }
 
-/** Work has been seen done: its changes are in the program's pages on return. @thread as above */
+/** Work is known to be done: bring its changes to the program's pages. @thread as above */
 CUresult weir_moves_merge(void);
 
-/** Bring them to the program's pages. Work that may write them must be done. @thread as above */
+/** Move bytes to the program's pages. Work that may write them must be done. @thread as above */
 CUresult weir_moves_fetch(uint64_t address, uint64_t bytes);
 
 /** Forget the host. */

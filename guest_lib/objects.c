@@ -34,7 +34,7 @@ uint64_t weir_guest_objects_next_id(void)
 
 void *weir_guest_object_get(unsigned int kind, const void *handle)
 {
-    /* The context that the call names stays until the call ends. */
+    /* Keep the context of the object from being destroyed until this call ends. */
     weir_calls_enter(WEIR_INSIDE_ANY);
     return weir_id_table_get(weir_guest.objects.tables[kind], (uint64_t)(uintptr_t)handle);
 }
@@ -100,7 +100,7 @@ CUresult weir_guest_adopt(enum weir_kind kind, uint64_t *handles, uint32_t n)
         if (status == WEIR_ERR_NO_MEMORY) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        if (status != WEIR_OK && status != WEIR_ERR_EXISTS) { /* another thread may import it too */
+        if (status != WEIR_OK && status != WEIR_ERR_EXISTS) { /* imported by two threads */
             return CUDA_ERROR_UNKNOWN;
         }
     }

@@ -57,7 +57,7 @@ void weir_arrays_context_gone(const struct weir_guest_ctx *ctx);
 enum weir_ctx_state {
     WEIR_CTX_INACTIVE, /* a primary context that is not retained */
     WEIR_CTX_ACTIVE,
-    WEIR_CTX_DESTROYED, /* its handle answers CUDA_ERROR_CONTEXT_IS_DESTROYED */
+    WEIR_CTX_DESTROYED, /* calls with its handle return CUDA_ERROR_CONTEXT_IS_DESTROYED */
 };
 
 #define WEIR_MEM_HEAPS  4  /* heaps of a context */

@@ -1,7 +1,7 @@
 /*
  * memcpy by several threads: one core cannot fill a PCIe link. The helpers are started by the first
- * copy that is large enough and sleep between copies. Only one copy at a time uses the helpers; the
- * thread of a second one copies alone.
+ * copy that is large enough and sleep between copies. Only one copy at a time uses the helpers; a
+ * second one is done by its own thread alone.
  */
 #include "base/thread.h"
 #include "guest_lib/memory.h"

@@ -1,7 +1,7 @@
 /*
- * While somebody watches, each call is told when it begins and when it has returned, with what it
- * did on the device: that is read from its arguments, once it has succeeded. The watcher may make
- * calls itself, which are not told.
+ * While a watcher is set, it is told of each call when the call begins and after it has returned,
+ * with the work that the call gave to the device. That is read from the call's arguments after it
+ * has succeeded. The watcher is not told of calls that it makes itself.
  */
 #include "guest_lib/profile.h"
 
@@ -24,9 +24,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ARGS_MAX 16 /* arguments that are told; no export has more */
+#define ARGS_MAX 16 /* most arguments that a watcher is told; no export has more */
 
-static const struct weir_profile_watch *watch; /* atomic; NULL: nobody watches */
+static const struct weir_profile_watch *watch; /* atomic; NULL: no watcher */
 static enum weir_profile_wish wish;            /* atomic; what the host is to record */
 static uint32_t last_number;                   /* atomic */
 
@@ -43,10 +43,10 @@ static __thread struct {
 struct symbol_about {
     uint8_t what;           /* enum weir_profile_what */
     int8_t stream;          /* index of the argument that is a stream; -1: there is none */
-    int8_t bytes;           /* .. that is a copy's number of bytes; -1: it is not one argument */
-    bool is_async;          /* .. of a copy or fill */
+    int8_t bytes;           /* index of the argument with a copy's size; -1: not one argument */
+    bool is_async;          /* the copy or fill is asynchronous */
     bool is_thread;         /* NULL means the thread's own stream */
-    uint8_t source, target; /* of a copy: enum weir_profile_memory; UNKNOWN: the address says */
+    uint8_t source, target; /* of a copy: enum weir_profile_memory; UNKNOWN: look up the address */
 };
 
 _Static_assert((int)WEIR_SYMBOL_COUNT <= (int)WEIR_PROFILE_SYMBOLS, "numbers of symbols");
@@ -82,7 +82,7 @@ static uint8_t what_of(const char *name)
     return WEIR_PROFILE_NOTHING;
 }
 
-/* A side of a copy that the function's name tells. */
+/* Find the sides of a copy that the function's name tells. */
 static void sides_of(const char *name, struct symbol_about *ret)
 {
     static const struct {
@@ -103,7 +103,7 @@ static void sides_of(const char *name, struct symbol_about *ret)
     }
 }
 
-/* Index of an argument; -1: there is none of the name. */
+/* Find the index of an argument by name; -1: there is none. */
 static int8_t argument_named(const struct weir_calls_log_symbol *symbol, const char *name)
 {
     for (int k = 0; k < symbol->n_args; k++) {
@@ -181,7 +181,7 @@ static void describe_kernel(const void *handle, struct weir_profile_work *work)
     work->registers = attribute(function, CU_FUNC_ATTRIBUTE_NUM_REGS);
 }
 
-/* The launch's configuration. @return its stream */
+/* Describe the launch's configuration. @return its stream */
 static CUstream describe_config(const CUlaunchConfig *config, struct weir_profile_work *work)
 {
     const uint32_t grid[3] = {config->gridDimX, config->gridDimY, config->gridDimZ};
@@ -227,7 +227,7 @@ static void describe_stream(CUstream handle, bool is_thread, struct weir_profile
     }
 }
 
-/* What a successful call did; CUDA_SUCCESS also means that what it read is valid. */
+/* Describe what a call did. It was successful, so its arguments point to valid memory. */
 static void describe(enum weir_symbol symbol, const uint64_t *words, struct weir_profile_work *work)
 {
     const struct symbol_about *of = &about[symbol];
@@ -262,7 +262,7 @@ static void describe(enum weir_symbol symbol, const uint64_t *words, struct weir
         break;
     }
     describe_stream(stream, of->is_thread, work);
-    weir_calls_leave(&weir_calls_thread); /* the call has ended, which would leave by itself */
+    weir_calls_leave(&weir_calls_thread); /* the call that would do this at its end has ended */
 }
 
 /* ---------------------------------------------------------------- calls */
@@ -371,7 +371,7 @@ static void runtime_called(const struct weir_common_runtime_call *call)
         mine.runtime = next_number();
         mine.runtime_start_ns = weir_clock_now_ns();
     } else if (!mine.runtime) {
-        return; /* nobody watched when it began */
+        return; /* it began before there was a watcher */
     }
     about_call.number = mine.runtime;
     about_call.start_ns = mine.runtime_start_ns;
@@ -395,9 +395,9 @@ static void table_watch(const struct weir_profile_watch *new_watch, enum weir_pr
 }
 
 /*
- * How far the host's clock is ahead, if it is another machine's. The host reads it while a call
- * waits, so on one machine it lies between the call's begin and end. Else the shortest call so far
- * says most about the difference.
+ * How far the host's clock is ahead, if it is another machine's. The host reads its clock while a
+ * call waits, so on one machine that time lies between the call's beginning and end. Otherwise the
+ * shortest call so far gives the best estimate.
  */
 static struct {
     struct weir_lock lock; /* guards what follows */

@@ -31,8 +31,8 @@ void weir_guest_profile_begin(struct weir_calls_thread *thread, enum weir_symbol
  */
 void weir_guest_profile_end(enum weir_symbol symbol, CUresult result, const uint64_t *words);
 
-/** The session is up: if WEIR_PROFILE names a file, have libcupti.so.13 of this library's folder
- * write a profile there. @thread init_lock held */
+/** The session is up. If WEIR_PROFILE names a file, let libcupti.so.13 in this library's folder
+ * write a profile to it. @thread init_lock held */
 void weir_guest_profile_start(void);
 
 /** In a forked child: nobody watches. @thread the child's only one */

@@ -44,7 +44,7 @@ struct registration {
     struct weir_guest_ctx *ctx;
     struct registration *next, **back; /* links in the list `due` */
     bool shared;                       /* the range uses pieces (shared_pages.h) */
-    bool hopeless; /* sharing has failed, and is not tried again only for speed */
+    bool hopeless; /* sharing has failed, so it is not tried again for speed alone */
 };
 
 /* The lock guards these members. */
@@ -294,7 +294,7 @@ bool weir_register_shared(const struct weir_mem *mem, uint64_t address, uint64_t
     pthread_mutex_lock(&lock);
     uint64_t alike = weir_pages_at(address, ret_device, &next);
     pthread_mutex_unlock(&lock);
-    if (!alike) { /* the program shares the range itself: it is one piece */
+    if (!alike) { /* the program shares the range itself, as one piece */
         *ret_device = mem->device_base + (address - mem->base);
         alike = mem->base + mem->bytes - address;
     }
@@ -402,7 +402,7 @@ static bool is_usable(uint64_t page, bool write)
     return waited == 0 || errno == EAGAIN || errno == ETIMEDOUT;
 }
 
-/* Could the driver pin the range? Afterwards the pages are present, as if it had. */
+/* Could the driver pin the range? Makes the pages present, as pinning would. */
 static CUresult check_pages(uint64_t first, uint64_t bytes, bool write)
 {
     struct sysinfo machine;

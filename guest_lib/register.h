@@ -2,7 +2,7 @@
  * Registered host memory: ranges of the program's own memory (docs/design/registered.md).
  *
  * Registering enters a range in the index, with no device address. Its pages are shared with the
- * worker when the GPU must reach them; then it has one.
+ * worker when the GPU must reach them; then it has a device address.
  */
 #ifndef WEIR_GUEST_LIB_REGISTER_H
 #define WEIR_GUEST_LIB_REGISTER_H

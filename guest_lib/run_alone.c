@@ -57,7 +57,7 @@ struct thread {
     bool stopped;
 };
 
-/* Lies in a mapping of its own, with the task's stack behind it. */
+/* In a mapping of its own, followed by the task's stack. */
 struct alone {
     void (*fn)(void *user);
     void *user;
@@ -176,7 +176,7 @@ static void begin_anew(pid_t tid)
     }
 }
 #else
-static void begin_anew(pid_t tid) /* such calls return EINTR there */
+static void begin_anew(pid_t tid) /* on other processors such calls return EINTR */
 {
     (void)tid;
 }
@@ -202,7 +202,7 @@ static bool await_stop(struct thread *thread, uint64_t end_ns)
     return true;
 }
 
-/* Stop all threads. One that was not stopped yet may have started another one. */
+/* Stop all threads. Repeat, as a thread that was not stopped yet may have started another. */
 static bool stop_all(struct alone *alone)
 {
     uint64_t end_ns = weir_clock_now_ns() + STOP_LIMIT_NS;
@@ -223,7 +223,7 @@ static bool stop_all(struct alone *alone)
     return true;
 }
 
-/* Threads that have not stopped yet are released by the task's end. */
+/* The task. Its end releases threads that have not stopped yet. */
 static int task_main(void *arg)
 {
     struct alone *alone = arg;

@@ -25,7 +25,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* These bytes are in memory twice. Moving them stops the threads for about 0.2 ms per MiB. */
+/* A step's bytes are in memory twice. Moving them stops the threads for about 0.2 ms per MiB. */
 #define STEP_BYTES (32ull << 20)
 #define STEP_MOVES 256u /* most ranges of pages in one step */
 
@@ -319,7 +319,7 @@ static bool are_free(const struct move *m)
         }
         (void)ioctl(step.uffd, UFFDIO_UNREGISTER, &here.range);
     }
-    memcpy(m->program + back, aside + back, moved - back); /* the kernel may be short of memory */
+    memcpy(m->program + back, aside + back, moved - back); /* those that the kernel did not move */
     munmap(aside, m->bytes);
     return moved == m->bytes;
 }
@@ -618,7 +618,7 @@ static CUresult finish_piece(struct piece *piece)
     return result;
 }
 
-/* May the kernel use some of the pages for other purposes? Then each page is tested for that. */
+/* May the kernel have pinned some of the pages for other purposes? Then each page is tested. */
 static const char *look_for_pins(const struct parts *parts, bool must)
 {
     struct uffdio_api api = {.api = UFFD_API, .features = FEATURE_MOVE};
@@ -717,7 +717,7 @@ void weir_pages_before_fork(void)
     for (size_t i = 0; i < parts.n; i++) {
         copy_part(&parts.all[i]);
     }
-    for (size_t i = 0; i < n_pieces && why; i++) { /* /proc has vanished since the piece was made */
+    for (size_t i = 0; i < n_pieces && why; i++) { /* without /proc: whole pieces */
         const struct part whole = {pieces[i]->first, pieces[i]->first + pieces[i]->bytes,
                                    PROT_READ | PROT_WRITE};
         copy_part(&whole);

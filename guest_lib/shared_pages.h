@@ -5,7 +5,7 @@
  * A piece is a run of pages that was shared at once. Ranges in its pages are its users; after the
  * last one is removed its pages become private memory again.
  *
- * It has no lock of its own: register.c's lock guards it.
+ * There is no lock here: register.c's lock guards everything.
  */
 #ifndef WEIR_GUEST_LIB_SHARED_PAGES_H
 #define WEIR_GUEST_LIB_SHARED_PAGES_H
@@ -23,11 +23,11 @@ struct weir_page_run {
  * Share runs of pages: each becomes a piece without users, or stays as it is.
  *
  * @param runs     sorted, apart from each other, and from all pieces.
- * @param must     share also what is a file's, and where pages may be pinned for others, if it is
- * sure that these are not.
+ * @param must     share also pages of files, and, where pages may be pinned for other purposes,
+ * those that surely are not.
  * @param ret_why  the reason, if a run could not be shared although the host did not refuse it; a
  *                 constant.
- * @return CUDA_SUCCESS, or of one run that could not be shared: CUDA_ERROR_NOT_SUPPORTED
+ * @return CUDA_SUCCESS, or the error of one run that could not be shared: CUDA_ERROR_NOT_SUPPORTED
  * (*ret_why), CUDA_ERROR_OUT_OF_MEMORY, or an error of the host
  */
 CUresult weir_pages_share(struct weir_guest_ctx *ctx, const struct weir_page_run *runs, size_t n,

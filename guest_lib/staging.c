@@ -1,6 +1,6 @@
 /*
  * The staging arena: blocks of the segment's last part, through which pageable copies and images
- * go.
+ * travel.
  *
  * A thread takes a block, fills it, names it in a posted record, and returns it with the point in
  * its stream after which no work needs it. Points are checked when blocks are taken. So staging
@@ -21,10 +21,8 @@
 #define MARK_AT_ONCE 16 /* how many streams are marked at once when there is no room */
 #define NAP_NS       (20 * WEIR_NS_PER_US)
 
-/*
- * For remote sessions: one thread after the other copies, encrypts, sends, decrypts and copies a
- * message. Several small messages are in different stages at once, a large one is only in one.
- */
+/* For remote sessions. One thread after the other copies, encrypts, sends, decrypts and copies a
+ * message. Several small messages can be in different stages at once, a large one only in one. */
 #define REMOTE_BYTES   (256u << 10)
 #define REMOTE_AT_ONCE 64
 

@@ -34,7 +34,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* How long to spin for a real GPU where cores are plenty, as NVIDIA's driver does. */
+/* On PLENTY_CPUS cores or more a wait for a real GPU spins as long as in NVIDIA's driver. */
 #define PLENTY_CPUS     8
 #define PLENTY_SPIN_NS  (2 * WEIR_NS_PER_MS)
 #define PLENTY_YIELD_NS (20 * WEIR_NS_PER_MS)
@@ -147,8 +147,8 @@ static CUresult reserve_window(const struct weir_welcome *welcome)
     return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED;
 }
 
-/* Returns the device of the calling thread's records. For operations with a context or a stream the
- * host uses the device of these instead. */
+/* Returns the device for the calling thread's records. If an operation names a context or a stream,
+ * the host uses the device of that instead. */
 static uint8_t device_of_thread(void)
 {
     return (uint8_t)weir_guest.devices[weir_device_current()].host_ordinal;
@@ -272,10 +272,10 @@ static const char *host_url(char room[WEIR_ROUTE_URL_BYTES])
 }
 
 /*
- * CUDA has no error for a refusing host: a program gets "no device", and may go on without one. So
- * the library prints one line for the user. It prints none if the user named no host and the
- * default folder does not exist, as for every program that looks for a GPU on a machine without
- * one. It also prints none if WEIR_LOG is set: then the log has a line, or the user wants none.
+ * CUDA has no error for a host that refuses: the program gets "no device", and may go on without a
+ * GPU. So the library prints one line for the user. It prints none if the user named no host and
+ * the default folder does not exist: the program then looks for a GPU on a machine without one. It
+ * also prints none if WEIR_LOG is set: then the log has a line, or the user wants none.
  */
 #define DEFAULT_PLACE                                                                              \
     "/run/weir" /* folder of WEIR_DEFAULT_HOST: the host's, or a container's mount */

@@ -1,4 +1,4 @@
-/* The process's session: its one global, and what any part may ask of it. */
+/* The process's session: its only global, and functions that any part may call. */
 #include "guest_lib/state.h"
 #include "base/log.h"
 #include "base/text.h"

@@ -87,7 +87,7 @@ struct weir_guest {
     bool (*capture_copy)(struct weir_guest_stream *stream, struct weir_stream_capture_copy *copy,
                          struct weir_guest_copy_side *ret_side, CUresult *ret_result);
 
-    /* What parts below tell parts above, which they do not know. Set by weir_guest_start(). */
+    /* Calls from lower to higher parts, which they do not include. Set by weir_guest_start(). */
     struct {
         void (*context_gone)(
             struct weir_guest_ctx *ctx); /* its work has ended: free what it owns */

@@ -2,8 +2,8 @@
  * Makes streams, marks them, and waits for them. stream.h has the model.
  *
  * The counts are correct with several threads: a mark covers the `finished` count read before it is
- * sent. Work that was begun but not yet sent then is in `started` and not in what the mark covers,
- * so the stream does not look idle until a later mark. started >= finished always.
+ * sent. Work that was begun but not yet sent at that time counts in `started`, but the mark does
+ * not cover it. So the stream does not look idle until a later mark. started >= finished always.
  */
 #include "guest_lib/stream.h"
 #include "guest_lib/module.h"
@@ -171,7 +171,7 @@ static CUresult take_leave(struct weir_guest_stream *stream)
                                     &(struct weir_op_stream_destroy_in){.s = stream->handle});
 }
 
-/* A mark would break the capture that a stream has joined. */
+/* Is the stream captured? A mark would then break its capture. */
 static bool is_captured(const struct weir_guest_stream *stream)
 {
     struct weir_op_capture_info_out out;
@@ -286,7 +286,7 @@ struct weir_stream_point weir_guest_stream_here(struct weir_guest_stream *stream
     return (struct weir_stream_point){
         .stream = stream,
         .stream_id = __atomic_load_n(&stream->id, __ATOMIC_ACQUIRE),
-        /* S3: meets S2: everything counted has been sent. */
+        /* S3: meets S2: all work counted here has been sent. */
         .count = __atomic_load_n(weir_guest_stream_finished(stream), __ATOMIC_ACQUIRE)};
 }
 
@@ -382,8 +382,8 @@ CUresult weir_guest_stream_mark_before_capture(struct weir_guest_stream *stream)
     struct weir_stream_point point = weir_guest_stream_here(stream);
     CUresult result = weir_guest_stream_mark(&point);
     if (result == CUDA_SUCCESS && legacy && !(stream->flags & CU_STREAM_NON_BLOCKING)) {
-        point = weir_guest_stream_here(
-            legacy); /* the host takes no mark of it either during a blocking stream's capture */
+        point = weir_guest_stream_here(legacy); /* while a blocking stream is captured the host
+                                                   refuses marks on the legacy stream, too */
         result = weir_guest_stream_mark(&point);
     }
     return result;
@@ -456,8 +456,9 @@ static bool sent_just_now(struct weir_guest_stream *stream)
 }
 
 /*
- * No mark is pending and the newest work may be done: only the host knows. Its answer is exact,
- * except for a legacy stream that it has just made wait for others, which takes the GPU a moment.
+ * Ask the host whether the newest work is done, since no mark is pending. Its answer is exact,
+ * except for a legacy stream that the host has just made wait for other streams: the GPU needs a
+ * moment for that.
  */
 static CUresult query_host(const struct weir_stream_point *point)
 {

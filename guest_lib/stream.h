@@ -69,7 +69,7 @@ struct weir_guest_stream {
     uint32_t word;
     uint64_t id;
 
-    /* Number of pieces of work begun; the legacy stream uses its context's counters. */
+    /* Number of pieces of work begun. The legacy stream uses its context's counters instead. */
     uint64_t started_own;
     uint64_t finished_own; /* number of pieces of work whose record is sent */
     uint64_t ticks_own;    /* weir_clock_ticks() when the newest record was sent */
@@ -80,7 +80,7 @@ struct weir_guest_stream {
     uint32_t mark_value;   /* the newest mark's number, continuing from the word's former owner */
 
     struct weir_guest_stream *next_in_ctx; /* guarded by ctx->lock; also links the free list */
-    bool goes_later; /* a zombie whose destruction was not posted yet; guarded by ctx->lock */
+    bool goes_later; /* it is destroyed, but that was not posted yet; guarded by ctx->lock */
 };
 
 static inline uint64_t *weir_guest_stream_started(struct weir_guest_stream *stream)
@@ -248,24 +248,24 @@ CUresult weir_guest_capture_leave(struct weir_guest_stream *stream, uint64_t gra
 
 /* ---------------------------------------------------------------- events */
 
-/* An event. Reused, never unmapped. handle .. flags immutable. */
+/* An event. Structs are reused, never unmapped. The members handle .. flags never change. */
 struct weir_guest_event {
     uint64_t handle; /* == the CUevent */
     struct weir_guest_ctx *ctx;
     unsigned int flags;
     bool imported; /* opened from another process: it has no word, so calls ask the host */
     bool exported; /* another process may record it: its name is fixed, and calls ask the host */
-    bool in_graph; /* atomic, never unset: a graph's launch may record it, as above */
+    bool in_graph; /* atomic, never unset: a graph's launch may record it, so calls ask the host */
 
     struct weir_lock lock; /* guards what follows */
     uint32_t word;
     uint32_t value;   /* number in the word for the newest record that writes it */
-    uint32_t unasked; /* records since the program last asked about one, counted up to a few */
+    uint32_t unasked; /* records since the program last queried the event, counted up to a few */
     bool recorded;
     bool written;                   /* the newest record writes the word */
     bool captured;                  /* the newest record became a graph's edge */
     struct weir_stream_point at;    /* point of the newest record */
-    struct weir_stream_point wrote; /* and of the newest that writes the word */
+    struct weir_stream_point wrote; /* point of the newest record that writes the word */
     struct weir_guest_event *next_free;
 };
 
@@ -275,7 +275,7 @@ CUresult weir_event_get(CUevent handle, struct weir_guest_event **ret_event);
 /** Can another process or a graph record the event or wait for it? Then calls ask the host about
  * it. */
 bool weir_event_is_shared(const struct weir_guest_event *event);
-/** A graph is to record it or to wait for it. @thread any */
+/** Note that a graph will record the event or wait for it. @thread any */
 void weir_event_use_in_graph(struct weir_guest_event *event);
 /** cuEventCreate in a context. imported: only reserve it, the caller opens it on the host. */
 CUresult weir_event_new(struct weir_guest_ctx *ctx, unsigned int flags, bool imported,
@@ -301,12 +301,12 @@ CUresult weir_event_launch_end(struct weir_guest_event *event, struct weir_guest
                                CUresult launched);
 
 /**
- * CUDA_SUCCESS, CUDA_ERROR_NOT_READY, CUDA_ERROR_CAPTURED_EVENT. Not recorded counts as done. The
- * event's next records write a word, from which they are known to be done without asking the host.
+ * CUDA_SUCCESS, CUDA_ERROR_NOT_READY, CUDA_ERROR_CAPTURED_EVENT. Not recorded counts as done. From
+ * now on the event's records write a word, so the guest sees their end without asking the host.
  */
 CUresult weir_event_query(struct weir_guest_event *event);
 
-/** Is the newest record known to be done? Asks nobody; false for an event that is shared. */
+/** Is the newest record known to be done? The host is not asked; false for a shared event. */
 bool weir_event_is_known_done(struct weir_guest_event *event);
 
 /** Wait for the newest record. @thread any; no lock held */

@@ -32,8 +32,8 @@ static void fill_attributes(struct weir_guest_device *device, const struct weir_
 {
     for (uint32_t i = 0; i < from->n_attributes; i++) {
         const struct weir_device_attribute *attribute = &from->attributes[i];
-        /* An attribute that the host's driver is too old for is 0: an error would make cudart's
-         * start fail. */
+        /* If the host's driver is too old for an attribute, report 0: cudart could not start after
+         * an error. */
         if (attribute->id > 0 && attribute->id < WEIR_GUEST_MAX_ATTRIBUTES &&
             attribute->result == CUDA_SUCCESS) {
             device->attributes[attribute->id] = (int)attribute->value;
@@ -42,11 +42,12 @@ static void fill_attributes(struct weir_guest_device *device, const struct weir_
     for (size_t i = 0; i < sizeof overrides / sizeof overrides[0]; i++) {
         device->attributes[overrides[i].id] = overrides[i].value;
     }
-    /* Allocations are shared memory, but __managed__ variables are copied (managed.c). */
+    /* No concurrent access: allocations are shared, but __managed__ variables copied
+     * (managed.c). */
     device->attributes[CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY] = co_located;
     device->attributes[CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS] = 0;
     device->attributes[CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED] = 1;
-    /* The worker may use a range itself: then the device's address differs. */
+    /* The worker may have the range in use itself, and then the device address differs. */
     device->attributes[CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM] = 0;
     /* Descriptors can be passed between processes of this machine. */
     device->attributes[CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED] =

@@ -174,8 +174,8 @@ static void unmap_here(const struct weir_mem *mem)
 static CUresult map_locked(const struct weir_mem *mem, struct weir_guest_vmm_handle *handle)
 {
     struct weir_op_vmm_map_in in = {.address = mem->base, .bytes = mem->bytes, .h = handle->handle};
-    /* For a mapping of a part of the memory the driver decides whether that is allowed, and the
-     * host for one where memory of the host may be mapped. */
+    /* Wait for the host in two cases: the driver decides whether a part of the memory may be mapped
+     * alone, and the host decides about ranges where host memory may be mapped. */
     CUresult result = mem->on_host ? map_host_locked(mem, handle)
                       : mem->bytes < handle->bytes || weir_guest_vmm_expects_host()
                           ? weir_call_vmm_map(weir_guest_channel(), &in, NULL)

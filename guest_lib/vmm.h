@@ -4,8 +4,8 @@
  *
  * A mapping is a range of the index (WEIR_MEM_MAPPED): its flags are the devices' access, its owner
  * the handle's struct. Small reservations are cut from slabs of addresses, so they need no message.
- * Memory of the host can be mapped in no slab. So once the program has named such memory, each
- * reservation is one of the host's.
+ * Host memory cannot be mapped in a slab. So once the program has named host memory, each
+ * reservation is made by the host.
  *
  * Source: docs/design/vmm.md
  */
@@ -40,16 +40,16 @@ bool weir_guest_vmm_in_one_space(uint64_t base, uint64_t bytes);
 /** Does the address lie in a reservation? @thread any; two loads for ordinary addresses */
 bool weir_guest_vmm_is_reserved(uint64_t address);
 
-/** Is it a place on the host, of which memory can be made? @thread any */
+/** Is this a place in host memory where memory can be allocated? @thread any */
 static inline bool weir_guest_vmm_is_host_place(const CUmemLocation *location)
 {
     return location->type == CU_MEM_LOCATION_TYPE_HOST ||
            location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
 }
 
-/** The program has named memory of the host: reserve addresses that can have it. @thread any */
+/** The program has named host memory: reserve addresses where it can be mapped. @thread any */
 void weir_guest_vmm_expect_host(void);
-/** Has it? @thread any */
+/** Has the program named host memory? @thread any */
 bool weir_guest_vmm_expects_host(void);
 
 /** Make memory; prop has been checked. @thread any; waits */
@@ -66,11 +66,11 @@ CUresult weir_guest_vmm_map(uint64_t address, uint64_t bytes, uint64_t handle);
 /** Unmap; only whole mappings. Waits for the program's work first. */
 CUresult weir_guest_vmm_unmap(uint64_t address, uint64_t bytes);
 /**
- * Set one device's access. When the first device gets access, all devices that reach the memory do,
- * since the host maps it for all. Only when its own device loses access, all do.
+ * Set one device's access. When the first device gets access, all that reach the memory do, since
+ * the host maps it for all. Only when the memory's own device loses access, all do.
  */
 CUresult weir_guest_vmm_access(uint64_t address, uint64_t bytes, CUdevice device, uint32_t flags);
-/** Set the processor's access to memory of the host. CUDA_ERROR_INVALID_VALUE: it is not. */
+/** Set the processor's access to host memory. CUDA_ERROR_INVALID_VALUE: this is not host memory. */
 CUresult weir_guest_vmm_access_here(uint64_t address, uint64_t bytes, uint32_t flags);
 
 /** Can the device use the memory, because it is its own or reachable? @thread any */

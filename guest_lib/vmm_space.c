@@ -14,8 +14,8 @@
 
 #define SLAB_BYTES  (16ull << 30)
 #define SMALL_BYTES (1ull << 30)
-/* Driver 580 ignores the wished address of a smaller reservation (seen with 4 MiB), and rounds that
- * of larger ones to this (H200, 2026-11-29): so a wish below this is not passed on. */
+/* Driver 580 ignores the requested address of a smaller reservation (seen with 4 MiB), and rounds
+ * that of larger ones to this (H200, 2026-11-29), so no address is requested for smaller ones. */
 #define WISH_BYTES (32ull << 20)
 
 struct space {
@@ -28,7 +28,7 @@ struct slab {
     struct slab *next;
 };
 
-/* Guarded by lock, except low and high, which only grow apart. */
+/* Guarded by lock, except low and high: low only decreases, high only increases. */
 static struct {
     struct weir_lock lock;
     struct space *all; /* sorted by base */
@@ -239,7 +239,7 @@ CUresult weir_guest_vmm_reserve(uint64_t bytes, uint64_t alignment, uint64_t hin
     weir_lock_acquire(&spaces.lock);
     CUresult result = small && !hint ? reserve_small_locked(bytes, alignment, ret_base)
                                      : CUDA_ERROR_OUT_OF_MEMORY;
-    /* If there is no room for a slab, there may be some for this reservation alone. */
+    /* Without room for a slab, try this reservation alone. */
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
         result = reserve_large_locked(bytes, alignment, hint, ret_base);
     }

@@ -1,6 +1,6 @@
 /*
- * A handle of libcurl for each request: there are few. A token of a service account is renewed in
- * its file, so it is read for each request.
+ * Each request has a libcurl handle of its own, since requests are rare. Each reads the service
+ * account's token anew, because Kubernetes renews it in its file.
  */
 #include "kubernetes/api.h"
 
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define ACCOUNT "/var/run/secrets/kubernetes.io/serviceaccount/"
-/* kubelet gives a call 45 s; a server that does not answer in 10 is asked again. */
+/* kubelet allows 45 s for a call: enough to ask again if a server does not answer in 10. */
 #define TIMEOUT_S  10L
 #define ANSWER_MAX (8u << 20)
 #define TOKEN_MAX  16384
@@ -21,7 +21,7 @@ struct request {
     CURL *curl;
     struct curl_slist *headers;
     char url[1024];
-    char *answer; /* so far; of a watch: what is no whole line yet */
+    char *answer; /* the answer so far; for a watch, the part after the last whole line */
     size_t bytes;
     /* of a watch: */
     weir_api_event_fn event;
@@ -156,7 +156,7 @@ bool weir_api_ask(const struct weir_api *api, const char *method, const char *pa
 
 /* ---------------------------------------------------------------- watches */
 
-/* Take the events, a line each, that have come as a whole. */
+/* Take the events that have arrived completely; each is a line. */
 static void take_events(struct request *r)
 {
     char *end;

@@ -1,11 +1,11 @@
 /*
  * From an allocated claim to the settings of a tenant.
  *
- * What must add up is capacity, which the scheduler has counted: `memory` becomes a quota for each
- * GPU, `compute` the tenant's min_share. Weight, priority and sm_limit are parameters. Those of a
- * class are an administrator's; those of a claim are anybody's who may make claims, come later, and
- * stay under the node's bounds. Several requests may have been given the same GPU: a tenant has one
- * quota there, the sum.
+ * Amounts that must add up are capacity, which Kubernetes' scheduler has counted: `memory` becomes
+ * a quota for each GPU, `compute` the tenant's min_share. Weight, priority and sm_limit are
+ * parameters. An administrator sets those of a class. Anybody who may create claims sets those of a
+ * claim, so they come later and stay under the node's bounds. If several requests were given the
+ * same GPU, the tenant's quota there is their sum.
  */
 #include "kubernetes/plan.h"
 
@@ -21,8 +21,8 @@
 /* A claim's share while it is read. */
 struct share {
     const struct weir_kube_node *node;
-    uint64_t
-        bytes[WEIR_KUBE_GPUS_MAX]; /* quota of each GPU of the node; 0: it is not in the claim */
+    uint64_t bytes[WEIR_KUBE_GPUS_MAX]; /* quota of each GPU of the node; 0: the GPU is not in the
+                                           claim */
     uint64_t compute_pct[WEIR_KUBE_GPUS_MAX];
     uint32_t weight, sm_limit_pct; /* 0: not said */
     enum weir_priority priority;
@@ -49,7 +49,7 @@ bool weir_kube_uid_ok(const char *uid)
 
 /* ---------------------------------------------------------------- devices */
 
-/* The GPU of a published device. -1: none. */
+/* Find the GPU of a published device; -1: none. */
 static int gpu_of(const struct weir_kube_node *node, const char *device)
 {
     char name[WEIR_KUBE_DEVICE_BYTES];
@@ -62,7 +62,7 @@ static int gpu_of(const struct weir_kube_node *node, const char *device)
     return -1;
 }
 
-/* An amount that was counted, or `usual` where none was. */
+/* Read an amount that Kubernetes' scheduler counted; `usual` if it counted none. */
 static bool counted(const json_t *result, const char *what, uint64_t usual, uint64_t *ret_value,
                     struct weir_diag *diag)
 {
@@ -79,7 +79,7 @@ static bool counted(const json_t *result, const char *what, uint64_t usual, uint
     return REFUSE(diag, "the allocation's %s is no quantity", what);
 }
 
-/* Add a result of the allocation. */
+/* Add one allocated device to the share. */
 static bool add_result(struct share *share, const json_t *result, struct weir_diag *diag)
 {
     const struct weir_kube_node *node = share->node;
@@ -220,7 +220,7 @@ static bool take_parameters(struct share *share, const json_t *parameters, bool 
     return true;
 }
 
-/* The classes' parameters first, so that the claim's win. */
+/* Take the classes' parameters first, so that the claim's override them. */
 static bool take_config(struct share *share, const json_t *devices, struct weir_diag *diag)
 {
     const json_t *config = json_object_get(devices, "config");
@@ -247,7 +247,7 @@ static bool take_config(struct share *share, const json_t *devices, struct weir_
 
 /* ---------------------------------------------------------------- the record */
 
-/* Add NAME=VALUE to labels: only what a label may have, and only as far as there is room. */
+/* Append NAME=VALUE to the labels, with '_' for invalid characters, as far as there is room. */
 static void label(char labels[LABELS_BYTES], const char *name, const char *value)
 {
     size_t at = strlen(labels);
@@ -279,7 +279,7 @@ static void word(json_t *words, const char *format, ...)
     json_array_append_new(words, json_string(text));
 }
 
-/* The quotas, and the list of GPUs unless it is all of a host with one. */
+/* Add the quotas and, if the host has several GPUs, the list of the claim's. */
 static bool say_devices(const struct share *share, json_t *words, struct weir_diag *diag)
 {
     char list[WEIR_KUBE_GPUS_MAX * 48] = "", quotas[192] = "";
@@ -341,7 +341,7 @@ static void say_rest(const struct share *share, const json_t *claim, json_t *wor
     word(words, "labels=%s", labels);
 }
 
-/* What kubelet is told of a result. */
+/* Add an allocated device to the record, from which kubelet is answered. */
 static void say_result(const json_t *result, json_t *devices)
 {
     json_array_append_new(

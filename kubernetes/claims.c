@@ -1,9 +1,9 @@
 /*
- * What kubelet asks: who the driver is, to prepare claims and to end that, and how the devices are.
+ * Answers kubelet: who the driver is, prepared and unprepared claims, the health of devices.
  *
- * The host or the API server may be away for a moment, and kubelet, which tries again only after a
- * minute, waits for 45 s. A claim is worked on by one thread at a time. Its file is written before
- * its tenant is made, and removed after it.
+ * The host or the API server may be down for a moment. kubelet waits 45 s and tries again only
+ * after a minute, so the driver itself tries again. One thread at a time works on a claim. A
+ * claim's file is written before its tenant is made, and removed after the tenant.
  */
 #include "kubernetes/dra.h"
 
@@ -18,7 +18,7 @@
 
 #define ANSWER_NS   (40 * WEIR_NS_PER_S) /* kubelet waits for 45 s */
 #define AGAIN_NS    (250 * WEIR_NS_PER_MS)
-#define HEALTH_NS   (10 * WEIR_NS_PER_S) /* kubelet takes the word for 30 s */
+#define HEALTH_NS   (10 * WEIR_NS_PER_S) /* kubelet considers a report valid for 30 s */
 #define HEALTH_S    30
 #define HEALTH_GOOD 1
 #define HEALTH_BAD  2
@@ -94,7 +94,7 @@ void weir_dra_claim_unlock(struct weir_dra *dra, struct weir_dra_busy *busy)
     pthread_mutex_unlock(&dra->lock);
 }
 
-/* Wait a moment before another try. @return false: there is no time for one */
+/* Wait a moment before another try. @return false: too little time is left */
 static bool may_try_again(uint64_t end_ns)
 {
     bool may = weir_clock_now_ns() + AGAIN_NS < end_ns;
@@ -107,7 +107,7 @@ static bool may_try_again(uint64_t end_ns)
 
 /* ---------------------------------------------------------------- prepare */
 
-/* The node as it is now, once its GPUs are known. @return false: they are not in time */
+/* Copy the node's state once its GPUs and the API's version are known. @return false: too late */
 static bool node_now(struct weir_dra *dra, uint64_t end_ns, struct weir_kube_node *ret_node)
 {
     bool knows;
@@ -147,7 +147,7 @@ static json_t *fetch(struct weir_dra *dra, const struct weir_kube_node *node,
     return answer;
 }
 
-/* The record of a claim that is prepared for the first time. NULL: the diagnosis says why. */
+/* Make the record of a claim that is prepared for the first time. NULL: the diagnosis says why. */
 static json_t *new_record(struct weir_dra *dra, const struct named *claim, uint64_t end_ns,
                           struct weir_diag *diag)
 {
@@ -169,7 +169,7 @@ static json_t *new_record(struct weir_dra *dra, const struct named *claim, uint6
     return record;
 }
 
-/* A device of a record as kubelet is told of it. */
+/* Add a device of a record to the answer to kubelet. */
 static void put_device(struct weir_pb *answer, const json_t *device, const char *cdi)
 {
     size_t opened = weir_pb_open(answer, 1);
@@ -182,7 +182,7 @@ static void put_device(struct weir_pb *answer, const json_t *device, const char 
     weir_pb_close(answer, opened);
 }
 
-/* Prepare a claim that this thread has: add its devices. @return false: the diagnosis says why */
+/* Prepare a locked claim, and answer with its devices. @return false: the diagnosis says why */
 static bool prepare(struct weir_dra *dra, const struct named *claim, uint64_t end_ns,
                     struct weir_pb *answer, struct weir_diag *diag)
 {
@@ -206,15 +206,15 @@ static bool prepare(struct weir_dra *dra, const struct named *claim, uint64_t en
             put_device(answer, device, cdi);
         }
     } else if (status == WEIR_ERR_INVALID && !known) {
-        /* Else the host may have it, and kubelet asks again. */
+        /* Otherwise keep the record: the host may have the tenant, and kubelet asks again. */
         (void)weir_records_remove(dra->state_dir, claim->uid);
     }
     json_decref(record);
     return status == WEIR_OK;
 }
 
-/* End what a claim has. A host that is down has no programs, and loses the tenant when it is back
- * (host.c). @return false: the diagnosis says why */
+/* Remove a claim's tenant and record. A host that is down runs no programs, and its tenant is
+ * removed when it is back (host.c). @return false: the diagnosis says why */
 static bool unprepare(struct weir_dra *dra, const char *uid, uint64_t end_ns,
                       struct weir_diag *diag)
 {
@@ -255,7 +255,7 @@ static bool read_named(const struct weir_pb_field *message, struct named *ret)
     return good && !reader.bad;
 }
 
-/* Prepare a claim, or end that, and add the entry of the answer. */
+/* Prepare a claim (ends: unprepare it), and add its entry to the answer. */
 static void answer_claim(struct weir_dra *dra, const struct named *claim, bool ends,
                          uint64_t end_ns, struct weir_pb *answer)
 {
@@ -365,11 +365,11 @@ static enum weir_grpc_code on_registered(void *user, struct weir_grpc_call *call
     } else {
         weir_log_error("weir-dra: kubelet refuses the driver why=\"%s\"", why);
     }
-    /* An empty message; none is an error to kubelet. */
+    /* Send an empty message: kubelet takes an answer without a message as an error. */
     return weir_grpc_send(call, NULL, 0) ? WEIR_GRPC_OK : WEIR_GRPC_INTERNAL;
 }
 
-/* Send the health of all devices to one who watches. */
+/* Send the health of all devices to a client that watches. */
 static bool tell_health(const struct weir_kube_node *node, struct weir_grpc_call *call)
 {
     struct weir_pb list = {0};

@@ -11,8 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define WEIR_DRA_CDI                                                                               \
-    "weir.dev/gpu=" /* what a tenant's CDI device is called, with its name behind */
+#define WEIR_DRA_CDI "weir.dev/gpu=" /* a tenant's CDI device is this, then the tenant's name */
 
 /* A claim that a thread works on. */
 struct weir_dra_busy {
@@ -22,47 +21,47 @@ struct weir_dra_busy {
 
 struct weir_dra {
     /* Immutable, up to the lock: */
-    const char *run_dir;   /* the host's; NULL: the default */
-    const char *state_dir; /* of the claims' files */
+    const char *run_dir;   /* the host's runtime folder; NULL: the default */
+    const char *state_dir; /* the folder of the claims' files */
     const char *kubelet;   /* kubelet's folder */
-    uint32_t slots;        /* of a GPU, where the cluster does not count capacity */
-    bool is_plugin;        /* a device plugin, not a driver of claims */
+    uint32_t slots;        /* slots of each GPU, if the cluster does not count capacity */
+    bool is_plugin;        /* this is a device plugin, not a driver of claims */
     struct weir_api api;
-    char endpoint[108], registry[108]; /* the sockets that kubelet is told of, and that it finds */
+    char endpoint[108], registry[108]; /* the driver's socket; the one that kubelet finds */
 
     pthread_mutex_t lock;   /* guards what follows */
     pthread_cond_t changed; /* the host is up or down, there is something to publish, or a claim is
                                done */
-    struct weir_kube_node node; /* without GPUs until the host has told them */
-    bool knows_api;             /* the API server has told its versions */
-    bool registered;            /* kubelet has taken the driver */
-    uint64_t wishes;            /* how often there was something to publish */
+    struct weir_kube_node node; /* has no GPUs until the host has reported them */
+    bool knows_api;             /* the version of the API is known */
+    bool registered;            /* kubelet has registered the driver */
+    uint64_t wishes;            /* counts reasons to publish the slice again */
     struct weir_dra_busy *busy;
 };
 
 /* claims.c: the gRPC methods */
 
 extern const struct weir_grpc_method weir_dra_methods[];
-/** Send a message as the whole answer or a part of it, and free it. @return false: nobody reads it,
- * or there is no memory @thread the call's */
+/** Send a message as the whole answer or a part of it, and free it. @return false: the client no
+ * longer reads, or memory is short @thread the call's */
 bool weir_dra_send(struct weir_grpc_call *call, struct weir_pb *message);
-/** Answer one who watches the devices until he goes: with tell() now, when the host is up or down,
- * and now and then. @param tell  @return false: he has gone @thread the call's */
+/** Answer a client that watches the devices: by tell() now, when the host comes up or goes down,
+ * and at intervals. @param tell  @return false: the client is gone @thread the call's */
 enum weir_grpc_code weir_dra_watch(struct weir_dra *dra, struct weir_grpc_call *call,
                                    bool (*tell)(const struct weir_kube_node *node,
                                                 struct weir_grpc_call *call));
-/** Have a claim to oneself, while others wait. @param busy  the caller's, up to the unlocking.
+/** Lock a claim; other threads wait for it. @param busy the caller's; must stay until the unlock.
  * @thread any */
 void weir_dra_claim_lock(struct weir_dra *dra, struct weir_dra_busy *busy, const char *uid);
 void weir_dra_claim_unlock(struct weir_dra *dra, struct weir_dra_busy *busy);
 
 /* host.c: the link to the Weir host */
 
-/** Follow the host: what GPUs it has, and whether its tenants are those of the claims.
- * @param user  struct weir_dra @thread one of its own */
+/** Follow the host: learn its GPUs, and keep its tenants the same as the claims. @param user struct
+ * weir_dra @thread one of its own */
 void *weir_dra_host_thread(void *user);
 /**
- * Make the tenant of a record, or remove it. No error if that is done already.
+ * Make the tenant of a record, or remove it. It is no error if it exists, or is gone, already.
  * @return WEIR_OK
  * @return WEIR_ERR_INVALID  the host refuses; the diagnosis says why.
  * @return else  the host is not there, or does not answer: try again
@@ -73,10 +72,8 @@ enum weir_status weir_dra_tenant_make(struct weir_dra *dra, const json_t *record
 enum weir_status weir_dra_tenant_remove(struct weir_dra *dra, const char *uid,
                                         struct weir_diag *diag) WEIR_MUST_CHECK;
 
-/*
- * records.c: the claims that are prepared on this node. Each has a file, <folder>/UID.json, written
- * before its tenant is made, so that no end of the driver loses one.
- */
+/* records.c: the claims that are prepared on this node. Each has a file, <folder>/UID.json, written
+ * before its tenant is made. So no tenant is lost, however the driver ends. */
 
 /** A claim's record (plan.h), owned by the caller; NULL: there is none, or its file makes no sense.
  * @thread any */
@@ -90,7 +87,8 @@ json_t *weir_records_list(const char *folder);
 
 /* publish.c: the node's slice */
 
-/** Keep the slice as it must be. @param user  struct weir_dra @thread one of its own */
+/** Keep the node's slice at the API server right. @param user struct weir_dra @thread one of its
+ * own */
 void *weir_dra_publish_thread(void *user);
 
 /* plugin.c: slots instead of claims */
@@ -98,7 +96,7 @@ void *weir_dra_publish_thread(void *user);
 extern const char weir_plugin_endpoint[]; /* its socket, in kubelet's folder */
 /** Write the slots' records, once the GPUs are known. @thread the host's */
 void weir_plugin_slots(struct weir_dra *dra);
-/** Listen, and register with kubelet whenever that is there anew. @param user  struct weir_dra
+/** Listen, and register with kubelet each time kubelet has started. @param user struct weir_dra
  * @thread one of its own */
 void *weir_plugin_thread(void *user);
 

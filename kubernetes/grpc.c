@@ -1,7 +1,7 @@
 /*
- * A connection has a thread, which reads, and each of its requests has one, which answers. Its lock
- * guards the session of nghttp2 and all calls; whoever has it lets nghttp2 send what there is. A
- * call belongs to its stream, until that closes, and to its thread.
+ * Each connection has a thread that reads, and each request a thread that answers. The connection's
+ * lock guards the session of nghttp2 and all calls; a thread that holds it lets nghttp2 send. A
+ * call exists until its stream is closed and its thread has ended.
  *
  * A gRPC message is five bytes before the protobuf: 0 (not compressed), and the length.
  */
@@ -19,14 +19,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* kubelet has one for registration and one for claims, and new ones when it starts again; others
- * may have one for each call. */
+/* kubelet has one connection for registration and one for claims, and new ones when it restarts.
+ * Other clients may open one for each call. */
 #define CONNECTIONS_MAX 32
-/* Requests of a connection at a time, which its client queues beyond that. kubelet makes one for
- * each pod, and the Weir host answers 64 questions at a time. */
+/* Requests of a connection at a time; its client queues further ones. kubelet sends one for each
+ * pod, and the Weir host answers 64 requests at a time. */
 #define STREAMS_MAX 48
 #define STACK_BYTES ((size_t)512 << 10) /* libcurl and TLS take some 100 KiB */
-#define SEND_S      10                  /* a client that takes nothing for so long is gone */
+#define SEND_S      10                  /* a client that reads nothing for so long is gone */
 #define MESSAGE_MAX (1u << 20)
 #define HEAD_BYTES  5u
 
@@ -39,8 +39,8 @@ struct weir_grpc_call {
     bool running; /* a thread has it */
     bool begun;
     enum weir_grpc_code code;
-    const char *why;   /* NULL: nothing is to be said */
-    uint8_t *in, *out; /* the request; what is still to be sent */
+    const char *why;   /* why the call failed; NULL: no reason is sent */
+    uint8_t *in, *out; /* the request; the part of the answer that is still to be sent */
     size_t in_bytes, out_bytes, out_sent;
 };
 
@@ -62,9 +62,9 @@ struct listener {
 
 static atomic_int n_connections;
 
-/* ---------------------------------------------------------------- calls, with the lock */
+/* ---------------------------------------------------------------- calls, with the lock held */
 
-/* Free the call if neither its stream nor a thread has it. */
+/* Free the call if its stream is closed and its thread has ended. */
 static void drop(struct weir_grpc_call *call)
 {
     struct weir_grpc_call **at = &call->connection->calls;
@@ -89,7 +89,7 @@ static void send_all(struct connection *c)
     }
 }
 
-/* The last one frees it. Unlocks. */
+/* Unlock the connection, and free it if its end has come and nothing uses it any more. */
 static void leave(struct connection *c)
 {
     bool last = c->over && !c->calls && !c->session;
@@ -133,7 +133,7 @@ enum weir_grpc_code weir_grpc_refuse(struct weir_grpc_call *call, const char *wh
     return WEIR_GRPC_INVALID;
 }
 
-/* The request's message. NULL: it is none of one message, not compressed. */
+/* Get the request's message. NULL: the request is not a single uncompressed message. */
 static const uint8_t *message_of(const struct weir_grpc_call *call, size_t *ret_bytes)
 {
     size_t bytes = 0;
@@ -167,7 +167,7 @@ static void *run_call(void *user)
     return NULL;
 }
 
-/* ---------------------------------------------------------------- what nghttp2 calls, likewise */
+/* ---------------------------------------------------------------- nghttp2's callbacks, likewise */
 
 static nghttp2_nv pair(const char *name, const char *value)
 {
@@ -207,7 +207,7 @@ static ssize_t on_wants_data(nghttp2_session *session, int32_t stream, uint8_t *
                : NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 }
 
-/* A request has a :path, and begins a call with it. */
+/* Each request has one :path header: begin its call there. */
 static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
                      size_t name_bytes, const uint8_t *value, size_t bytes, uint8_t flags,
                      void *user)
@@ -258,7 +258,7 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream, cons
     return 0;
 }
 
-/* The request may be complete: then its method has it. */
+/* If the request is complete, start a thread for its method. */
 static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *user)
 {
     const nghttp2_nv headers[] = {pair(":status", "200"), pair("content-type", "application/grpc")};
@@ -276,7 +276,7 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
     call->begun = true;
     if (call->method) {
         call->running = weir_thread_start(&thread, STACK_BYTES, run_call, call) == 0 &&
-                        pthread_detach(thread) == 0; /* it waits for the lock at its end */
+                        pthread_detach(thread) == 0; /* it takes the lock before it ends */
         call->code = WEIR_GRPC_EXHAUSTED;
     }
     return nghttp2_submit_response(session, call->stream, headers, 2, &provider) == 0
@@ -330,7 +330,7 @@ static bool open_session(struct connection *c)
     return good;
 }
 
-/* Receive until the client or nghttp2 has enough. Then all streams are closed. */
+/* Receive until the client or nghttp2 ends the connection; then close all streams. */
 static void *run_connection(void *user)
 {
     struct connection *c = user;
@@ -394,7 +394,7 @@ static void *run_listener(void *user)
             begin_connection(l, fd);
         } else if (errno == EINVAL) { /* it is shut down */
             break;
-        } else { /* no descriptor is free, for a moment */
+        } else { /* all descriptors are in use: wait for a moment */
             (void)usleep(100 * 1000);
         }
     }

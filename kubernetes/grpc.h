@@ -35,16 +35,17 @@ struct weir_grpc_method {
 };
 
 /**
- * Listen at a path and serve there, with threads of its own. What is there before is removed.
+ * Listen at a path and serve there, with threads of its own. A file that exists there is removed.
  * @param methods  borrowed for ever, as user.
- * @param ret_fd   the listening socket: shutdown() of it ends that. NULL: not wanted.
+ * @param ret_fd   the listening socket; shutdown() of it ends the listening. NULL: not wanted.
  * @return WEIR_OK, WEIR_ERR_TOO_BIG (the path), WEIR_ERR_IO, WEIR_ERR_NO_MEMORY
  * @thread any
  */
 enum weir_status weir_grpc_listen(const char *path, const struct weir_grpc_method *methods,
                                   void *user, int *ret_fd) WEIR_MUST_CHECK;
 
-/** Add a message to the answer. @return false: nobody reads it any more @thread the call's */
+/** Add a message to the answer. @return false: the client no longer reads, or memory is short
+ * @thread the call's */
 bool weir_grpc_send(struct weir_grpc_call *call, const uint8_t *message, size_t bytes);
 /**
  * Say why a call fails.

@@ -1,7 +1,7 @@
 /*
- * The Weir host, by its admin socket. Its events are followed, so that its end is noticed at once.
- * Whenever a host is there anew, its tenants are compared with the claims' files: a claim without a
- * tenant gets it, and a tenant of a claim that has no file any more goes.
+ * Follows the Weir host through its admin socket, and reads its events to notice its end at once.
+ * Each time a host comes up, its tenants are compared with the claims' files: a claim that lacks a
+ * tenant gets it, and a tenant whose claim has no file is removed.
  */
 #include "kubernetes/dra.h"
 
@@ -23,7 +23,7 @@ static const char *tenant_of(const char *uid, char tenant[TENANT_BYTES])
     return tenant;
 }
 
-/* Ask the host, and find its refusal. */
+/* Send a request to the host, and get the reason if it refuses. */
 static enum weir_status ask(struct weir_dra *dra, const char *const *words, size_t n_words,
                             struct weir_diag *diag)
 {
@@ -57,7 +57,7 @@ enum weir_status weir_dra_tenant_make(struct weir_dra *dra, const json_t *record
     for (size_t i = 0; i < json_array_size(settings) && n < WORDS_MAX; i++) {
         const char *word = json_string_value(json_array_get(settings, i));
 
-        words[n++] = word ? word : ""; /* a file that makes no sense: the host refuses it */
+        words[n++] = word ? word : ""; /* an invalid file: the host refuses the empty word */
     }
     status = ask(dra, words, n, diag);
     return status == WEIR_ERR_INVALID && strstr(diag->message, "already") ? WEIR_OK : status;
@@ -74,9 +74,9 @@ enum weir_status weir_dra_tenant_remove(struct weir_dra *dra, const char *uid,
                                                                                      : status;
 }
 
-/* ---------------------------------------------------------------- a host that is there anew */
+/* ---------------------------------------------------------------- when a host has come up */
 
-/* A claim is prepared: its tenant must be there. */
+/* Make the tenant of a prepared claim, if the host has lost it. */
 static void restore(struct weir_dra *dra, const struct weir_status_report *report, const char *uid)
 {
     struct weir_dra_busy busy;
@@ -102,7 +102,7 @@ static void restore(struct weir_dra *dra, const struct weir_status_report *repor
     weir_dra_claim_unlock(dra, &busy);
 }
 
-/* No claim has this tenant any more. */
+/* Remove a tenant whose claim has no file any more. */
 static void clear(struct weir_dra *dra, const struct weir_status_tenant *row)
 {
     size_t head = strlen(WEIR_KUBE_TENANT);
@@ -123,7 +123,7 @@ static void clear(struct weir_dra *dra, const struct weir_status_tenant *row)
     weir_dra_claim_unlock(dra, &busy);
 }
 
-/* Is a record one of this program as it was started? A claim's uid does not begin with "gpu". */
+/* Is a record of this program's mode, slots or claims? A claim's uid does not begin with "gpu". */
 static bool belongs(const struct weir_dra *dra, const char *uid)
 {
     char name[WEIR_KUBE_DEVICE_BYTES];
@@ -149,7 +149,7 @@ static void compare(struct weir_dra *dra, const struct weir_status_report *repor
     {
         if (belongs(dra, json_string_value(uid))) {
             restore(dra, report, json_string_value(uid));
-        } else { /* as the program was before, or with more slots */
+        } else { /* of the other mode, or of a run with more slots */
             (void)weir_records_remove(dra->state_dir, json_string_value(uid));
         }
     }
@@ -189,7 +189,7 @@ static void set_up(struct weir_dra *dra, bool up)
     if (dra->node.host_is_up != up) {
         dra->node.host_is_up = up;
         dra->wishes++;                         /* new GPUs, or taints */
-        pthread_cond_broadcast(&dra->changed); /* also for those who watch health */
+        pthread_cond_broadcast(&dra->changed); /* wakes the threads that report health, too */
         if (up) {
             weir_log_info("weir-dra: the Weir host is there gpus=%u", dra->node.n_gpus);
         } else {

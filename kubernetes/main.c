@@ -17,8 +17,8 @@
 
 #define EXIT_USAGE    2
 #define SLOTS_USUAL   4
-#define KUBELET_BYTES 64 /* of kubelet's folder: a socket's path has 108 */
-#define SLOTS_DEVICES 64 /* a slice has so many devices at most, where one has taints */
+#define KUBELET_BYTES 64 /* for the path of kubelet's folder: a socket's path has 108 */
+#define SLOTS_DEVICES 64 /* most devices of a slice if one of them has taints */
 
 static const char help[] =
     "Usage: weir-dra --node NAME [OPTIONS]\n\n"
@@ -50,7 +50,7 @@ static bool number(const char *name, const char *text, unsigned long most, uint3
     return true;
 }
 
-/* @return false: the exit status is there */
+/* @return false: the program should end with *ret_exit */
 static bool parse(int argc, char **argv, struct weir_dra *dra, int *ret_exit)
 {
     enum {
@@ -152,7 +152,7 @@ static bool serve(struct weir_dra *dra)
     if (dra->is_plugin) {
         return weir_thread_start(&thread, 0, weir_plugin_thread, dra) == 0;
     }
-    /* The registration last: kubelet comes as soon as it sees that socket. */
+    /* Open the registration socket last: kubelet connects as soon as it sees it. */
     if (!make_folder(folder) ||
         weir_grpc_listen(dra->endpoint, weir_dra_methods, dra, NULL) != WEIR_OK ||
         weir_grpc_listen(dra->registry, weir_dra_methods, dra, NULL) != WEIR_OK) {

@@ -1,10 +1,10 @@
 /*
- * The device plugin, for clusters without dynamic resource allocation: each GPU is so many slots, a
- * resource weir.dev/gpu that kubelet counts. A slot is a tenant that is always there, with its part
- * of the GPU's memory, and has a record as a claim has.
+ * The device plugin, for clusters without dynamic resource allocation: each GPU has a number of
+ * slots, which kubelet counts as a resource weir.dev/gpu. A slot is a permanent tenant with its
+ * part of the GPU's memory, and has a record like a claim.
  *
- * The plugin comes to kubelet, which empties the folder of sockets when it starts: then the plugin
- * listens and registers again.
+ * The plugin registers with kubelet. kubelet empties the folder of sockets when it starts; then the
+ * plugin listens and registers again.
  */
 #include "kubernetes/dra.h"
 
@@ -29,7 +29,7 @@ const char weir_plugin_endpoint[] = "device-plugins/" ENDPOINT;
 
 void weir_plugin_slots(struct weir_dra *dra)
 {
-    const struct weir_kube_node node = dra->node; /* only this thread changes what counts here */
+    const struct weir_kube_node node = dra->node; /* only this thread changes the used members */
     json_t *wanted;
 
     for (uint32_t i = 0; (wanted = weir_kube_slot_record(&node, i)); i++) {
@@ -37,7 +37,7 @@ void weir_plugin_slots(struct weir_dra *dra)
         json_t *there = weir_records_get(dra->state_dir, uid);
         struct weir_diag diag = {0};
 
-        if (!json_equal(wanted, there) && /* a tenant as it was before goes, if there is one */
+        if (!json_equal(wanted, there) && /* first remove the slot's old tenant, if any */
             (weir_dra_tenant_remove(dra, uid, &diag) != WEIR_OK ||
              !weir_records_put(dra->state_dir, wanted) ||
              weir_dra_tenant_make(dra, wanted, &diag) != WEIR_OK)) {
@@ -83,7 +83,7 @@ static enum weir_grpc_code on_list(void *user, struct weir_grpc_call *call, cons
     return weir_dra_watch(user, call, tell_slots);
 }
 
-/* Add what a container gets. @return false: its slots are not one that there is */
+/* Add what a container gets to the answer. @return false: it does not ask for one existing slot */
 static bool put_container(struct weir_dra *dra, const struct weir_pb_field *container,
                           struct weir_pb *answer)
 {
@@ -145,7 +145,7 @@ static size_t ignore(char *data, size_t size, size_t n, void *user)
     return size * n;
 }
 
-/* Call kubelet, which calls back before it answers. @return has it taken the plugin? */
+/* Register with kubelet, which calls back before it answers. @return did kubelet accept? */
 static bool say_register(const char *kubelet)
 {
     uint8_t frame[HEAD_BYTES + 100] = {0};
@@ -182,7 +182,7 @@ static bool say_register(const char *kubelet)
     return good;
 }
 
-/* What names a file as long as it is there; 0: there is none. */
+/* Identify a file for as long as it exists; 0: there is none. */
 static ino_t inode_of(const char *path)
 {
     struct stat info;
@@ -199,7 +199,7 @@ void *weir_plugin_thread(void *user)
 
     snprintf(kubelet, sizeof kubelet, "%s/device-plugins/kubelet.sock", dra->kubelet);
     pthread_mutex_lock(&dra->lock);
-    while (!dra->node.host_is_up) { /* its tenants are there then */
+    while (!dra->node.host_is_up) { /* once it is up, its tenants exist */
         pthread_cond_wait(&dra->changed, &dra->lock);
     }
     pthread_mutex_unlock(&dra->lock);

@@ -1,8 +1,8 @@
 /*
  * A field is a varint of its number and its kind, and its value: a varint, or a length and bytes.
  * Varints have seven bits in a byte, the lowest first; the highest bit says that more follow. The
- * length of a message that is written in place has always LENGTH_BYTES, with zeros, which protobuf
- * allows.
+ * length of an inner message is not known when it begins, so it always takes LENGTH_BYTES, filled
+ * up with zeros, which protobuf allows.
  */
 #include "kubernetes/protobuf.h"
 

@@ -1,4 +1,4 @@
-/* Protobuf messages, by field numbers: what kubelet and a driver say to each other is little. */
+/* Reads and writes Protobuf messages by field numbers: kubelet and a driver use only a few. */
 #ifndef WEIR_KUBERNETES_PROTOBUF_H
 #define WEIR_KUBERNETES_PROTOBUF_H
 
@@ -6,23 +6,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A message while it is written; {0} is an empty one. */
+/* A message that is being written; {0} is empty. */
 struct weir_pb {
     uint8_t *data; /* owned by the caller, who frees it; NULL: empty, or failed */
     size_t bytes, room;
-    bool failed; /* out of memory: nothing is written any more */
+    bool failed; /* out of memory: nothing more is written */
 };
 
 /** Add a field. Empty texts and zeros are left out, as protobuf does; text may be NULL. @thread
  * owner */
 void weir_pb_text(struct weir_pb *message, uint32_t field, const char *text);
 void weir_pb_number(struct weir_pb *message, uint32_t field, uint64_t value);
-/** Begin a message in the message, of 2 MiB at most; the fields up to weir_pb_close() are its own.
+/** Begin an inner message of at most 2 MiB; fields added until weir_pb_close() belong to it.
  * @return for weir_pb_close() @thread owner */
 size_t weir_pb_open(struct weir_pb *message, uint32_t field);
 void weir_pb_close(struct weir_pb *message, size_t opened);
 
-/* A message while it is read: {data, data + bytes, false}. Borrowed. */
+/* A message that is being read: {data, data + bytes, false}. Borrowed. */
 struct weir_pb_reader {
     const uint8_t *at, *end;
     bool bad; /* it was no message */

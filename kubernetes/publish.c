@@ -1,10 +1,10 @@
 /*
- * The node's slice at the API server: made at each registration with kubelet, which deletes it when
- * it starts, and again whenever it is missing or other than it must be. It is watched for that.
+ * Publishes the node's slice at the API server: at each registration with kubelet, which deletes
+ * the slice when it starts, and whenever the slice, which is watched, is missing or wrong.
  *
- * A cluster leaves out what it does not know, without a word: without consumable capacity a claim
- * would get a whole GPU. So the slice is sent as a trial first (dryRun), and what comes back says
- * whether the node publishes GPUs or slots.
+ * A cluster silently drops fields that it does not know: if it dropped consumable capacity, a claim
+ * would get a whole GPU. So the thread first sends the slice as a trial (dryRun). The answer shows
+ * whether the node must publish GPUs or slots.
  */
 #include "kubernetes/dra.h"
 
@@ -18,8 +18,8 @@
 #define API_PATH       "/apis/resource.k8s.io"
 #define BACK_OFF_MAX_S 30u
 #define WATCH_S        300
-/* A slice that is gone: kubelet may have started, and registers the driver in a moment. A pod that
- * is placed before that waits for kubelet's next try, more than a minute. */
+/* How long a deleted slice stays away: kubelet may have started, and soon registers the driver. A
+ * pod that is placed before that waits for kubelet's next try, more than a minute. */
 #define GONE_WAIT_NS (3 * WEIR_NS_PER_S)
 
 /* What one round works with. */
@@ -82,7 +82,7 @@ static bool discover(struct round *r)
     return false;
 }
 
-/* The node's uid: its slice goes with it. */
+/* Find the node's uid: as the slice's owner, so that the slice is deleted with the node. */
 static bool find_owner(struct round *r)
 {
     struct weir_diag diag = {0};
@@ -101,7 +101,7 @@ static bool find_owner(struct round *r)
     return r->owner[0] != 0;
 }
 
-/* Try the slice, and choose slots if the cluster does not count capacity. */
+/* Send the slice as a trial, and choose slots if the cluster does not count capacity. */
 static bool probe(struct round *r)
 {
     struct weir_dra *dra = r->dra;
@@ -111,7 +111,7 @@ static bool probe(struct round *r)
     char path[200];
     bool good = true;
 
-    node.host_is_up = false; /* so that there are taints */
+    node.host_is_up = false; /* so that the trial has taints */
     node.taints = true;
     node.slots = 0;
     snprintf(path, sizeof path, "%s?dryRun=All", r->slices);
@@ -145,7 +145,7 @@ static bool probe(struct round *r)
     return true;
 }
 
-/* Make the slice, or change it. @return the slice as it is now, owned by the caller; NULL: no */
+/* Create or change the slice. @return the stored slice, owned by the caller; NULL: failure */
 static json_t *store(struct round *r)
 {
     struct weir_diag diag = {0};
@@ -169,7 +169,7 @@ static json_t *store(struct round *r)
         return there;
     }
     metadata = json_object_get(r->wanted, "metadata");
-    if (code != 404) { /* only if nobody has changed it meanwhile */
+    if (code != 404) { /* change it only if nobody has done so meanwhile */
         json_object_set(metadata, "resourceVersion",
                         json_object_get(json_object_get(there, "metadata"), "resourceVersion"));
     }
@@ -212,7 +212,7 @@ static bool is_unchanged(void *user)
     return same;
 }
 
-/* @return false: the server does not let it be watched */
+/* @return false: the server refuses the watch */
 static bool watch(struct round *r, const json_t *there)
 {
     const char *version =
@@ -237,7 +237,7 @@ static bool watch(struct round *r, const json_t *there)
     return good;
 }
 
-/* Wait after a failure: longer each time. */
+/* Wait after a failure, longer each time. */
 static void back_off(uint32_t *failures)
 {
     (void)sleep(*failures < 5 ? 1u << *failures : BACK_OFF_MAX_S);
@@ -248,7 +248,7 @@ void *weir_dra_publish_thread(void *user)
 {
     struct round r = {.dra = user};
     uint32_t failures = 0;
-    uint64_t probed = 0; /* for which wish */
+    uint64_t probed = 0; /* the value of wishes at the last trial */
 
     while (!discover(&r) || !find_owner(&r)) {
         back_off(&failures);

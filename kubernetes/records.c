@@ -38,7 +38,7 @@ bool weir_records_put(const char *folder, const json_t *record)
     if (!file) {
         return false;
     }
-    /* Not synced: a power cut ends all pods, and a claim without a file is prepared anew. */
+    /* No fsync: a power cut ends all pods, and a claim without a file is prepared again. */
     return weir_replace_end(file, path, json_dumpf(record, file, JSON_COMPACT) == 0);
 }
 

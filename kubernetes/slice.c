@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define MIB (UINT64_C(1) << 20)
-/* What a claim without an amount gets. */
+/* The memory that a claim gets if it names no amount. */
 #define USUAL_BYTES (UINT64_C(1) << 30)
 
 static json_t *attributes(const struct weir_kube_gpu *gpu)
@@ -14,7 +14,7 @@ static json_t *attributes(const struct weir_kube_gpu *gpu)
                      "uuid", "string", gpu->uuid, "productName", "string", gpu->product);
 }
 
-/* Memory and compute as the scheduler counts them. A claim's amount is rounded up to a MiB. */
+/* Memory and compute as Kubernetes counts them. A claim's amount is rounded up to a MiB. */
 static json_t *counted(const struct weir_kube_gpu *gpu)
 {
     uint64_t whole = gpu->memory_bytes / MIB * MIB;
@@ -28,7 +28,7 @@ static json_t *counted(const struct weir_kube_gpu *gpu)
                      "default", "0", "validRange", "min", "0", "max", "100", "step", "1");
 }
 
-/* How many devices a GPU is published as. */
+/* The number of devices that stand for one GPU in the slice. */
 static uint32_t parts_of(const struct weir_kube_node *node)
 {
     return node->slots != 0 ? node->slots : 1;
@@ -46,7 +46,7 @@ bool weir_kube_device_name(const struct weir_kube_node *node, uint32_t index,
     return gpu < node->n_gpus;
 }
 
-/* A device of the slice: a part of a GPU, or a GPU as a whole, which many claims may have. */
+/* Make a device of the slice: a slot of a GPU, or a whole GPU, which many claims may share. */
 static json_t *device(const struct weir_kube_node *node, const struct weir_kube_gpu *gpu,
                       const char *name)
 {
@@ -98,7 +98,7 @@ json_t *weir_kube_slice(const struct weir_kube_node *node, const char *owner, in
     return slice;
 }
 
-/* Is all of `wanted` in `there`, with the same values? There may be more. */
+/* Does `there` have everything in `wanted`, with the same values? It may have more. */
 static bool is_within(const json_t *wanted, const json_t *there)
 {
     const char *key;
@@ -129,7 +129,7 @@ static json_t *devices_of(const json_t *slice)
     return json_object_get(json_object_get(slice, "spec"), "devices");
 }
 
-/* A device's own part, in either version of the API. */
+/* Get the object with a device's members, in either version of the API. */
 static json_t *body_of(json_t *device_of_slice)
 {
     json_t *basic = json_object_get(device_of_slice, "basic");
@@ -141,7 +141,7 @@ bool weir_kube_slice_is(const json_t *wanted, const json_t *there)
 {
     json_t *devices = devices_of(there), *ours = devices_of(wanted);
 
-    for (size_t i = 0; i < json_array_size(devices); i++) { /* taints that are no longer wanted */
+    for (size_t i = 0; i < json_array_size(devices); i++) { /* look for unwanted taints */
         if (json_object_get(body_of(json_array_get(devices, i)), "taints") &&
             !json_object_get(body_of(json_array_get(ours, i)), "taints")) {
             return false;

@@ -20,16 +20,16 @@
  * the longest waits would grow (eager inference beside a training: p99 of 20 ms instead of 12;
  * H100, 2026-11-25).
  *
- * Whose work goes first pays what it is known to take, a small item its SMs or its part of all, a
- * filler what it is known to take (charge.c, small.c). So an item whose duration is not known does
- * not go first, and all tenants' service together may be more than the device's time.
+ * Work that goes first and fillers are charged the time that they are known to take alone, small
+ * items their SMs or their part of all (charge.c, small.c). So an item of unknown duration does not
+ * go first, and all tenants' service together may exceed the device's time.
  *
- * A filler of a lower class may have anything that fits. A filler of the leader's own class, an
- * equal, has only items that release their SMs soon, because running blocks are not taken off the
- * SMs. Work of lower classes would run before its items there, and may be long: so equals and lower
- * classes never fill together. Among equals the leader, too, pays what its kernels are known to
- * take. So shares are only as good as predictions, but what is beside an equal teaches little.
- * Hence equals fill only with items, and beside items, whose durations are sure or very short:
+ * A filler of a lower class may run anything that fits. A filler of the leader's own class, an
+ * *equal*, may run only items that release their SMs soon, as running blocks stay on their SMs. It
+ * would have to wait for work of lower classes, which may be long, so equals and lower classes
+ * never fill together. Beside an equal the leader, too, pays the time that its kernels are known to
+ * take. So shares are only as good as predictions, but items beside an equal teach little. Hence
+ * equals fill only with items, and beside items, whose durations are sure or very short:
  *
  *   - when an item arrives whose duration is to be learned, its tenant has turns of its own for a
  *     time in proportion to that duration, and no equal fills while such an item is on the device;
@@ -52,8 +52,8 @@ static bool may_pass(const struct weir_sched *sched, const struct tenant *tenant
            is_beside(tenant, sched->turn.leader);
 }
 
-/* May the queue's next item pass, if it goes first or is small? Only behind items of its kind, of
- * which the queue has little on the device. */
+/* May the queue's next item, which goes first or is small, be granted? Items of the queue on the
+ * device must be of the same kind, with less than inflight_ns left. */
 static bool has_room(const struct weir_sched *sched, const struct queue *queue)
 {
     const struct item *item = queue->listed, *first = queue->first;
@@ -92,7 +92,7 @@ enum weir_sched_level level_now(struct weir_sched *sched, const struct item *ite
                                                                           : WEIR_SCHED_PLAIN;
 }
 
-/* Grant items of a tenant that goes first but does not lead, if it may have a new next item. */
+/* If a tenant that goes first but does not lead may have a new next item, grant its items. */
 static void pass_first(struct weir_sched *sched)
 {
     struct tenant *tenant = table_get(&sched->tenants, sched->turn.fresh);
@@ -109,10 +109,9 @@ static void pass_first(struct weir_sched *sched)
     tenant_refresh(sched, tenant);
 }
 
-/* ---- whom the policy chooses: small items and fillers ---- */
+/* ---- the policy's choice: small items and fillers ---- */
 
-/* A queue of the tenant whose next item is small, needs no more SMs than `most` and may pass; or
- * NULL. */
+/* Find a queue whose next item is small, needs at most `most` SMs and may be granted; or NULL. */
 static struct queue *queue_of_small(const struct weir_sched *sched, const struct tenant *tenant,
                                     uint32_t most)
 {
@@ -124,8 +123,8 @@ static struct queue *queue_of_small(const struct weir_sched *sched, const struct
     return NULL;
 }
 
-/* Could the tenant be the filler? A kernel whose duration is not known well may not fill beside an
- * equal's. */
+/* Could the tenant be the filler? Beside an equal, only a kernel whose duration is well known may
+ * fill. */
 static bool could_fill(const struct weir_sched *sched, const struct tenant *tenant)
 {
     return tenant->view.waiting != 0 &&
@@ -133,8 +132,8 @@ static bool could_fill(const struct weir_sched *sched, const struct tenant *tena
             !tenant->view.kernel.unsure);
 }
 
-/* The tenant whose small item passes next, if that needs free_sms SMs at most; with free_sms of 0
- * the tenant that is the filler from now on. NULL: none. */
+/* Ask the policy whose work to grant beside the leader: the tenant whose small item needs at most
+ * free_sms SMs or, if free_sms is 0, the next filler. NULL: nobody's. */
 static struct tenant *ask(struct weir_sched *sched, uint32_t free_sms)
 {
     struct weir_policy *policy = &sched->policy[WEIR_POLICY_NEXT];
@@ -232,8 +231,8 @@ bool fill_drains(const struct weir_sched *sched, const struct item *front)
            front->queue->tenant != sched->turn.leader;
 }
 
-/* The time is in proportion to the item's: a training step has hundreds of kernels, a few of which
- * are never seen to end separately often enough, but these are a small part of the step's time. */
+/* Equals may not fill for a time in proportion to the item's. A training step has hundreds of
+ * kernels. The ends of a few are seen too rarely, but these few are a small part of the step. */
 void fill_arrival(struct weir_sched *sched, const struct item *item)
 {
     uint64_t *unsure_ns = &item->queue->tenant->beside.unsure_ns;
@@ -248,8 +247,8 @@ void fill_arrival(struct weir_sched *sched, const struct item *item)
     }
 }
 
-/* Is an item on the device that would teach nothing beside a filler? It counts for a bounded time,
- * since it may be long. */
+/* Does an item on the device, whose duration is to be learned, keep equals from filling? It does so
+ * for a bounded time, since it may be long. */
 static bool is_learning(const struct weir_sched *sched)
 {
     return sched->fill.teachers != 0 && sched->now_ns < sched->fill.teachers_ns;
@@ -283,7 +282,7 @@ uint64_t fill_bound_ns(const struct weir_sched *sched, const struct tenant *tena
                                                                             : WEIR_SCHED_BELOW);
 }
 
-/* Is work of a lower class on the device? An equal's item would wait for it at the lowest level. */
+/* Is work of a lower class on the device? A filler of the leader's class would wait for it. */
 static bool is_below_lower(const struct weir_sched *sched)
 {
     const struct item *front = sched->fronts.first[WEIR_SCHED_COMPUTE];
@@ -294,8 +293,8 @@ static bool is_below_lower(const struct weir_sched *sched)
     return front != NULL;
 }
 
-/* Is an item short beside a stoppable kernel of the leader? At the lowest level it would wait for
- * that kernel and for the next one; its own turn comes sooner. */
+/* Is an item much shorter than a stoppable kernel of the leader? As a filler it would wait for that
+ * kernel and for the next one, and its tenant's own turn comes sooner. */
 static bool is_short_here(const struct weir_sched *sched, const struct item *item)
 {
     const struct queue *queue = sched->turn.leader->queues;
@@ -337,7 +336,7 @@ static void fill_queue(struct weir_sched *sched, struct queue *queue, uint64_t *
 
     if (queue->on_device != 0 &&
         (queue->first->state != WEIR_SCHED_GRANTED || is_first(queue->first))) {
-        return; /* an item would wait behind the stopped one; behind the other it may go above */
+        return; /* it would wait behind a stopped item; behind a first one it may go above */
     }
     while ((item = queue->listed) && fills(sched, item)) {
         if (queue->on_device != 0 && queue_rest_ns(sched, queue) >= bound_ns) {

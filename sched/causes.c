@@ -44,7 +44,7 @@ static struct why why_for(enum weir_sched_cause cause, const struct tenant *othe
     return (struct why){cause, other ? other->view.id : 0};
 }
 
-/* Find the cause for a queue whose tenant has the turn, or while no tenant has it. */
+/* Find the cause for a queue whose tenant has the turn; also used while no tenant has it. */
 static struct why why_of_due(const struct weir_sched *sched, const struct queue *queue)
 {
     const struct item *first = sched->fronts.first[WEIR_SCHED_COMPUTE], *front = first;

@@ -15,19 +15,19 @@
  * and another tenant waits: that tenant is to get its share of the time, and not of the SMs that
  * the small items happen to need.
  *
- * Where one tenant fills below an equal (beside.c), time says little about the SMs that either had.
- * So in the end each pays for its items what they are known to take alone.
+ * While a tenant fills below an equal (beside.c), times do not show how many SMs each of the two
+ * had. So when an item ends its tenant is charged the time that the item is known to take alone.
  *
  * An item that goes first (beside.c) is behind the other head items, so others pay for the time
- * until it ends, and then what it is known to take is moved to its tenant's account. The rest of
- * the time is in doubt: it waited for others' blocks to end, or took longer than is known. When the
- * head item before it ends, that one's known duration tells: what it took beyond it, and was in
- * doubt, is moved, too. Otherwise a program could have kernels that are known to be short and keep
- * the device for milliseconds.
+ * until it ends. Then its known duration is moved to its tenant's account. The rest of the time is
+ * in doubt: the item waited for others' blocks to end, or took longer than is known. The end of the
+ * head item before it settles this: if that item took longer than its known duration, the excess,
+ * up to the time in doubt, is moved, too. Otherwise a program could keep the device for
+ * milliseconds with kernels that are known to be short.
  *
  * A head item may itself wait for a host function, a value or a later kernel. The scheduler cannot
- * see this; but when an item behind it ends as soon as if it had been alone, the head items before
- * that one do not hold the device. From then on they get SMs last.
+ * see this. But when a later item ends as soon as if it had been alone, the head items before it do
+ * not hold the device. From then on they get SMs last.
  */
 #include "sched/private.h"
 
@@ -101,8 +101,8 @@ void charge_more(struct tenant *tenant, int64_t more_ns)
     }
 }
 
-/* The least time that an item took which went first and ended behind an earlier head item: it
- * waited for a block of that one at most. */
+/* The least time that an item can have taken that went first and ended behind an earlier head item:
+ * it waited for at most one block of that item. */
 static uint64_t least_ns(const struct weir_sched *sched, const struct item *item,
                          const struct item *before)
 {
@@ -112,8 +112,8 @@ static uint64_t least_ns(const struct weir_sched *sched, const struct item *item
     return span_ns - min_u64(span_ns, others_ns + tuning.seen_late_ns);
 }
 
-/* An item that went first ends: how much of the time was its own? before: the head item before it,
- * or NULL. */
+/* How much of the time was used by an item that went first and now ends? before: the head item
+ * before it, or NULL. */
 static uint64_t first_took_ns(const struct weir_sched *sched, const struct item *item,
                               const struct item *before)
 {
@@ -124,8 +124,8 @@ static uint64_t first_took_ns(const struct weir_sched *sched, const struct item 
                                      : max_u64(item->predicted_ns, least_ns(sched, item, before));
 }
 
-/* Such an item ends, is charged claim_ns, and was behind `before`: the rest of its time is in
- * doubt. */
+/* An item that went first ends behind `before` and is charged claim_ns: note the rest of its time
+ * as in doubt. */
 static void first_doubt(const struct weir_sched *sched, const struct item *item,
                         struct item *before, uint64_t claim_ns)
 {
@@ -135,13 +135,13 @@ static void first_doubt(const struct weir_sched *sched, const struct item *item,
 
     if (before->doubt.of == id) {
         before->doubt.ns += doubt_ns;
-    } else if (doubt_ns > before->doubt.ns) { /* of several tenants that of the largest doubt */
+    } else if (doubt_ns > before->doubt.ns) { /* keep the tenant with the largest doubt */
         before->doubt.of = id;
         before->doubt.ns = doubt_ns;
     }
 }
 
-/* An item ends: if it took longer than is known, what is in doubt was that of items above. */
+/* An item ends. If it took longer than is known, the items above it used the time in doubt. */
 static void first_settle(struct weir_sched *sched, struct item *done)
 {
     struct tenant *tenant = done->doubt.ns != 0 ? table_get(&sched->tenants, done->doubt.of) : NULL;
@@ -179,7 +179,7 @@ static uint64_t claim_ns(const struct weir_sched *sched, const struct item *done
                    sched->now_ns - done->at.started_ns);
 }
 
-/* Did an item end as if nothing had been before it? Or has `before` been there for very long? */
+/* Did an item end as if `before` had not been there? Or has `before` been there for very long? */
 static bool went_past(const struct weir_sched *sched, const struct item *before,
                       const struct item *done)
 {
@@ -216,7 +216,7 @@ void fronts_yield(struct weir_sched *sched, struct item *done)
         return;
     }
     before = front_before(sched, done);
-    if (is_filler(done)) { /* others that had left it SMs pay for their own time all the same */
+    if (is_filler(done)) { /* other tenants that left it SMs pay for their own time nevertheless */
         (void)charge_claim(sched, done, before);
         return;
     }
@@ -254,10 +254,10 @@ bool is_among_equals(const struct weir_sched *sched, const struct item *item)
 /*
  * The service that small items owe for an ended item. Beside small items an item is charged the SMs
  * that these leave while it runs, and in the end what it takes alone. The small items pay, or get
- * back, the difference: they were charged for SMs that the item had after all, or they slowed it
- * down, since both use the same memory. So both are charged as if they had taken turns. But small
- * items owe at most half of what the item was charged: otherwise a tenant whose kernels are longer
- * than they are known to be would have the others pay for them.
+ * back, the difference: they slowed the item down, since both use the same memory, or they were
+ * charged for SMs that the item used. So both are charged as if they had taken turns. But small
+ * items owe at most half of what the item was charged: otherwise others would pay for a tenant
+ * whose kernels take longer than is known.
  */
 static int64_t owed_by_small(const struct weir_sched *sched, const struct item *done,
                              int64_t costs_ns)
@@ -278,7 +278,7 @@ static void charge_queue(struct queue *queue, int64_t more_ns)
     queue->service_ns += more_ns > 0 ? (uint64_t)more_ns : 0;
 }
 
-/* Add to filled_ns the charges of equals for filling, or subtract what leaders got back. */
+/* Note what equals paid for filling, or (negative) what leaders got back. */
 static void note_filled(struct weir_sched *sched, int64_t paid_ns, int64_t most_ns)
 {
     sched->fill.paid_ns += paid_ns;
@@ -404,7 +404,7 @@ static void share_range(struct part *parts, uint32_t count, uint32_t first)
         sms += parts[i].with == first ? parts[i].item->place.sm_count : 0;
         whole_ns += parts[i].with == first ? parts[i].service_ns : 0;
     }
-    assert(sms != 0); /* parts[first] is one of them */
+    assert(sms != 0); /* parts[first] has the range, so the sum is not 0 */
     for (uint32_t i = first; i < count; i++) {
         if (parts[i].with == first) {
             parts[i].service_ns = whole_ns * parts[i].item->place.sm_count / sms;
@@ -412,7 +412,7 @@ static void share_range(struct part *parts, uint32_t count, uint32_t first)
     }
 }
 
-/* Does a tenant of the leader's class or above have work, but none on the device? */
+/* Does a tenant of the leader's class or above have work, but no work on the device? */
 static bool keeps_waiting(const struct weir_sched *sched)
 {
     const struct tenant *leader = sched->turn.leader;
@@ -521,7 +521,7 @@ static uint32_t deal(struct weir_sched *sched, uint64_t ns, struct part *parts)
 }
 
 /* A leader that lingers keeps waiting tenants from the device, so it pays for the idle time, unless
- * a policy has the tenants pay for the work that they get done. */
+ * the policy charges members for the work that they get done. */
 static void charge_lingering(struct weir_sched *sched, uint64_t ns)
 {
     struct turn *turn = &sched->turn;
@@ -582,7 +582,7 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
         pay(sched, item, WEIR_SCHED_COMPUTE, parts[i].service_ns, ns);
         group_serve(sched, item, parts[i].service_ns, ns);
         item->saw.waits |= waits && !item->waits;
-        /* An item that was granted while its tenant filled does not count for this turn. */
+        /* An item that was granted to a filler does not use up its later turn's slice. */
         led |= item->queue->tenant == sched->turn.leader &&
                !(item->level == WEIR_SCHED_BELOW_EQUAL && item->saw.small);
         if (count == 1) {

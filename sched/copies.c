@@ -36,10 +36,10 @@ static bool is_long(const struct item *copy)
 
 /*
  * Must a copy wait for the end of other queues' copies in its direction, and until when? It waits
- * for a long copy and, if it is long itself, for any. If both were on the device, the end of the
- * shorter would not be seen before the end of the long one, and its stream would not go on either
- * (H200, 2026-11-23: kernels waited 3 ms for data that had long been there, and 2.5 to 5 ms where a
- * copy of 0.1 ms had been granted just before the long one). It does not wait for an overdue end,
+ * for a long copy and, if it is long itself, for any copy. If both were on the device, the shorter
+ * one would seem to end only with the long one, and its stream would not go on before that (H200,
+ * 2026-11-23: kernels waited 3 ms for data that had long arrived, and 2.5 to 5 ms where a copy of
+ * 0.1 ms had been granted just before the long one). It does not wait for a copy that is overdue,
  * since that copy may be waiting itself.
  */
 static bool has_to_wait(const struct weir_sched *sched, enum weir_sched_resource way,
@@ -76,7 +76,7 @@ static bool is_held(struct weir_sched *sched, enum weir_sched_resource way,
     return true;
 }
 
-/* Choose the queue whose copy is granted next, when it need not wait any more. */
+/* Set the queue whose copy is granted as soon as it need not wait. */
 static void name_next(struct weir_sched *sched, enum weir_sched_resource way, struct queue *queue)
 {
     const struct item *copy = queue->listed;
@@ -105,9 +105,9 @@ static struct queue *next_piece(const struct weir_sched *sched, enum weir_sched_
 }
 
 /*
- * The queue with the shortest copy among the first few that have room for more and whose
- * tenants are not ahead of the first by more than lag_ns. Work that needs the data of a
- * short copy then need not wait for a long one, too.
+ * The queue with the shortest copy among the first few that have room for more and whose tenants
+ * are not ahead of the first by more than lag_ns. So work that needs the data of a short copy does
+ * not wait for a long copy, too.
  */
 static struct queue *shortest_with_room(const struct weir_sched *sched,
                                         enum weir_sched_resource way, uint64_t bound_ns)

@@ -7,11 +7,10 @@
  * list of a direction is sorted by class, then by tags, then by arrival: with equal weights and one
  * copy each this is first come, first served.
  *
- *     virtual time   the least tag among the copies that are under way or wait; when nobody of the
- *                    direction has copies, the latest end
+ *     virtual time   the least tag among the copies that are under way or wait; if the direction
+ *                    has no copies, the latest end
  *     newcomer       starts at the virtual time, so being idle saves nothing
- *     end of a copy  its tenant's end moves by the difference of what the copy was served and what
- *                    was predicted
+ *     end of a copy  its tenant's end moves by the difference between served and predicted time
  *
  * A program that waits for each of its copies has none waiting when the next one is chosen, so it
  * would get every second copy whatever its weight. If such a tenant is behind its share and is
@@ -19,8 +18,8 @@
  *
  * A copy that comes in pieces (staged, or cut by the worker) is chosen once and then has the
  * direction for all its pieces, as if it were one item. It gives way to a higher class, and when it
- * has had the direction for copy_slice_ns, the next one is chosen by tags again. While its next
- * piece is not there yet, it is waited for like any other copy that is expected soon.
+ * has had the direction for copy_slice_ns, the next copy is chosen by tags again. Others wait for
+ * its next piece, if that has not arrived, as for any copy that is expected soon.
  *
  * docs/design/scheduling.md states the bound on shares that follows.
  *
@@ -247,7 +246,7 @@ struct queue *copy_going_on(const struct weir_sched *sched, enum weir_sched_reso
 
     if (!queue || next->tenant->view.priority > queue->tenant->view.priority ||
         share->whole_ns >= tuning.copy_slice_ns ||
-        /* The sum of both copies' end times is smallest if the shorter goes first. */
+        /* Let the shorter copy go first: that makes the sum of both end times smallest. */
         copy_whole_ns(next->listed) + tuning.copy_end_seen_ns < share->left_ns) {
         return NULL;
     }

@@ -236,7 +236,7 @@ enum weir_status weir_sched_tenant_set(struct weir_sched *sched, uint64_t now_ns
     return WEIR_OK;
 }
 
-/* Do tenants belong to different domains? */
+/* Do any two tenants belong to different domains? */
 static bool are_apart(const struct weir_sched *sched)
 {
     const struct tenant *first = NULL, *tenant;

@@ -34,9 +34,9 @@ static uint32_t longest_waiting(struct weir_sched *sched,
 
 /*
  * A tenant that works on several devices leads on all of them together: its kernels may wait for
- * each other there, and two such tenants that led on one device each would wait without end. The
- * one that was chosen here does not wait for that once it is behind its share by two of the longest
- * slices: it may hardly work where the other leads.
+ * each other there, and two such tenants that led on one device each would wait without end. But a
+ * tenant chosen here that is behind its share by two of the longest slices leads at once: the one
+ * that leads elsewhere may have little work there.
  */
 static uint32_t leads_elsewhere(const struct weir_policy *policy,
                                 const struct weir_policy_tenant *const *ready, uint32_t count,
@@ -165,8 +165,8 @@ static bool has_heirs(const struct weir_sched *sched, const struct tenant *leade
 /*
  * If the leader's work is about to end, choose its successor now from the others. Otherwise the
  * choice would wait until the last kernel is seen to end, and the device until the next thread
- * wakes (some 60 us at each end of a task on an H200, 2026-11-23). Not for a leader that may
- * linger, nor for one that a policy has the device to itself to catch up.
+ * wakes (some 60 us at each end of a task on an H200, 2026-11-23). This is not done for a leader
+ * that may linger, nor for one to which a policy gave the device alone so that it catches up.
  */
 static void hand_over(struct weir_sched *sched, uint64_t *wake_ns)
 {
@@ -208,7 +208,7 @@ static bool is_other_ready(const struct weir_sched *sched, int class)
     return i < sched->ready.count;
 }
 
-/* Has a tenant of the leader's class that cannot fill waited for slack_ns? */
+/* Has a tenant of the leader's class that cannot be a filler waited for slack_ns? */
 static bool keeps_out(struct weir_sched *sched)
 {
     const struct tenant *leader = sched->turn.leader;
@@ -396,9 +396,10 @@ static bool ends_before(struct weir_sched *sched, const struct queue *queue)
 
 /*
  * How much predicted work a member's queue may have on the device. A leader without equals may have
- * alone_ns: others are of lower classes, and wait for it or are stopped anyway. Otherwise so much
- * that the next item is there when the running one ends, even sooner than predicted: an end that is
- * seen too late costs 0.1 ms of an idle device (an H200's kernels of 5 ms that had been stopped).
+ * alone_ns: all others are of lower classes, and wait or are stopped anyway. Otherwise the bound
+ * makes sure that the next item is on the device when the running one ends, even if that is sooner
+ * than predicted. Without it the device was idle for 0.1 ms each time (kernels of 5 ms that had
+ * been stopped, H200).
  */
 static uint64_t bound_of(const struct weir_sched *sched, const struct queue *queue)
 {
@@ -439,7 +440,7 @@ bool weir_sched_waits_for_room(const struct weir_sched *sched, weir_sched_id id)
 
 /*
  * May a queue have one more item on the device? The first one always may. If the last item has no
- * prediction, at most unknown_max may follow each other: they may be long, and delay others' turns.
+ * prediction, at most unknown_max items may be there, as they may be long and delay others' turns.
  */
 static bool has_room(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns)
 {
@@ -452,8 +453,7 @@ static bool has_room(const struct weir_sched *sched, const struct queue *queue, 
                                       limit_has_room(sched, queue)));
 }
 
-/* Grant a queue's next items, as far as the bound allows; beside a crowd only those that go above
- * it. */
+/* Grant a queue's next items, as far as the bound allows. crowded: only those that go above. */
 static void grant_queue(struct weir_sched *sched, struct queue *queue,
                         const struct weir_sched_place *member_place, uint64_t bound_ns,
                         bool crowded)
@@ -501,10 +501,10 @@ static bool is_foreign(const struct weir_sched *sched)
 
 /*
  * Must members wait, because a tenant outside the group has several running items in a queue? The
- * device alternates between streams: the members' work would come in between, and ends would not
- * tell which item was served when. So members begin when the last such item runs, and take its SMs
- * as they become free. Lower classes do not count, since the device lets them wait. Fillers count
- * only in a clean turn, in which durations are learned.
+ * device alternates between streams: the members' work would run in between, and the ends of items
+ * would not show which of them was served when. So members begin when only the last of these items
+ * is left, and take its SMs as they become free. Lower classes do not count, since the device lets
+ * them wait. Fillers count only in a clean turn, in which durations are learned.
  */
 static bool is_crowded(const struct weir_sched *sched)
 {
@@ -541,9 +541,10 @@ static void serve_member(struct weir_sched *sched, struct tenant *tenant,
 }
 
 /*
- * Grant a lone tenant up to alone_ns over all queues, but at least one item of each. If equals had
- * work until a moment ago, grant only as much as to a filler: a program that waits for each of its
- * kernels or graphs is back soon, and would wait for all of this each time.
+ * Grant a lone tenant up to alone_ns over all queues, but at least one item of each. If others of
+ * its class or above had work a moment ago, grant only as much as to a filler. A program that waits
+ * for each of its kernels or graphs is back soon, and would have to wait for all work granted
+ * meanwhile.
  */
 static void serve_alone(struct weir_sched *sched, struct tenant *tenant, uint64_t *wake_ns)
 {
@@ -578,7 +579,7 @@ static void rule_alone(struct weir_sched *sched, uint64_t *wake_ns)
         turn_begin(sched, tenant, 0, 0);
         group_alone(sched);
         if (sched->now_ns <
-            sched->alone.quiet_from_ns) { /* let it linger, as equals are back soon */
+            sched->alone.quiet_from_ns) { /* the tenant keeps its place, as equals are back soon */
             sched->turn.linger_ns = ask_next(sched, false, NULL, sched->ready.list, 1).linger_ns;
         }
     }

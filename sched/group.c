@@ -4,7 +4,7 @@
  *
  * There are three kinds of groups: the leader alone; a leader with an SM limit beside the tenants
  * that wait longest for the SMs that the limit leaves; a group that the policy `together` makes.
- * group_account.c sees to it that no tenant loses by the last kind.
+ * group_account.c makes sure that no tenant loses by the last kind.
  */
 #include "sched/private.h"
 
@@ -111,7 +111,7 @@ static uint32_t widest(const struct tenant *tenant)
     return sms;
 }
 
-/* Can others use SMs that the leader's limit leaves free? */
+/* Does the leader's limit leave SMs that others can use? */
 static bool leaves_sms(const struct weir_sched *sched)
 {
     const struct tenant *leader = sched->turn.leader;
@@ -126,10 +126,8 @@ static bool stays_beside(const struct weir_sched *sched, uint32_t at)
     return leaves_sms(sched) && sched->turn.member[at].place.sm_count == widest(sched->turn.leader);
 }
 
-/*
- * Does the group continue under a new leader? A group with a time of its own, or one made by SM
- * limits, does if the new leader is a member.
- */
+/* Does the group continue under a new leader? It does if the new leader is a member, and the group
+ * is valid for a time (valid_until_ns) or was made because of SM limits. */
 bool group_keeps(struct weir_sched *sched, const struct tenant *leader)
 {
     struct turn *turn = &sched->turn;
@@ -165,9 +163,9 @@ static bool goes_before(const struct weir_policy_tenant *a, const struct weir_po
 }
 
 /*
- * The next tenant to get some of `sms` SMs: of the highest class, the one that waits longest; NULL:
- * none. Work that can be moved but not stopped runs in a context that has a share of the SMs,
- * whatever place it is given, so there must be room for that whole share.
+ * Find the next tenant to get some of `sms` SMs: the one of the highest class that has waited
+ * longest; NULL: none. Work that can be moved but not stopped runs in a context with a fixed share
+ * of the SMs, whatever its place, so there must be room for that whole share.
  */
 static struct tenant *next_beside(struct weir_sched *sched, uint32_t sms)
 {
@@ -289,10 +287,8 @@ static bool is_lower_beside(struct weir_sched *sched)
     return i < turn->members;
 }
 
-/*
- * If the next item of a leader with a limit cannot be moved, it is alone: its limit then bounds its
- * time. Otherwise other tenants join and leave beside a leader with a limit.
- */
+/* Update the group of a leader with an SM limit. If its next item cannot be moved, the leader has
+ * the device alone, and its limit bounds its time. Otherwise other tenants join and leave. */
 void group_outgrown(struct weir_sched *sched)
 {
     struct turn *turn = &sched->turn;

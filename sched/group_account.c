@@ -160,7 +160,7 @@ static int64_t most_ns(const struct weir_sched *sched)
     return sched->turn.sample ? tuning.group_trial_owed_ns : (int64_t)tuning.slack_ns;
 }
 
-/* The work that a member is due beyond its part of the common loss; negative: it pays. */
+/* The work that a member is still owed after its part of the common loss; negative: it owes. */
 static double due_ns(const struct turn_member *member, double weights, double lost_ns)
 {
     return (double)member->tenant->grouped.lost_ns -
@@ -225,7 +225,7 @@ bool group_settle(struct weir_sched *sched)
     return true;
 }
 
-/* When the group ends if the member stays without work. */
+/* When the group ends if this member gets no new work. */
 static uint64_t held_until_ns(const struct weir_sched *sched, const struct turn_member *member)
 {
     return member->tenant->is_ready ? NEVER : member->tenant->idle_ns + sched->turn.hold_ns;

@@ -1,5 +1,4 @@
-/* Items' ways through their states, as decided: grant, stop, resume, removal; and how long they
- * waited before. */
+/* The state changes of items: grant, stop, resume, removal; and the time that items waited. */
 #include "sched/private.h"
 
 #include "base/clock.h"
@@ -17,8 +16,8 @@ static bool keeps_to_place(const struct item *item)
     return (p->flags & (WEIR_SCHED_MOVABLE | WEIR_SCHED_STOPPABLE)) != 0;
 }
 
-/* The place given to the device. An item kept to part_sms is charged as if it were anywhere, and
- * one that cannot be placed as if it were at its tenant's place. */
+/* The place for the device. Charges differ: an item kept to part_sms is charged as if it were
+ * anywhere, and one that cannot be placed as if it were at its tenant's place. */
 static struct weir_sched_place place_on_device(const struct item *item)
 {
     if (item->part_sms != 0) {
@@ -77,7 +76,7 @@ static void count_kernel(struct item *item, bool more)
     queue->fixed_ns = more ? queue->fixed_ns + fixed_ns : queue->fixed_ns - fixed_ns;
 }
 
-/* Count an item that is granted, if it fills or others are to learn from it. */
+/* Count a granted item if it fills, or if its duration is to be learned. */
 static void count_beside(struct weir_sched *sched, struct item *item)
 {
     const struct turn *turn = &sched->turn;
@@ -110,7 +109,7 @@ static void count_wait(struct tenant *tenant, uint64_t ns)
 
 void weir_sched_wait_add(struct weir_sched_wait *rows, const struct weir_sched_wait *wait)
 {
-    /* The first rows are those of no tenant in particular. */
+    /* The first rows, one a cause, are for waits for no particular tenant. */
     struct weir_sched_wait *row = &rows[WEIR_SCHED_CAUSE_COUNT], *end = rows + WEIR_SCHED_WAIT_ROWS;
     bool named = wait->other != 0;
 
@@ -132,7 +131,7 @@ void causes_count(const struct weir_sched *sched, struct item *item)
                                          .cause = item->why.cause};
 
     if (item->why.since_ns == 0 || wait.ns == 0) {
-        return; /* it waited behind others of its queue, which count */
+        return; /* it waited behind items of its own queue, whose waits count */
     }
     item->why.since_ns = sched->now_ns;
     if (!queue->waits) {
@@ -234,7 +233,7 @@ void item_stop(struct weir_sched *sched, struct item *item)
     sched->env.stop(sched->env.user, item->id, item->params.user, sched->config.lease_ns);
 }
 
-/* A stopped item runs again, by the scheduler's order or on its own. */
+/* A stopped item runs again, because the scheduler resumed it or on its own. */
 static void goes_on(struct weir_sched *sched, struct item *item)
 {
     item->state = WEIR_SCHED_GRANTED;

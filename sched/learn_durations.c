@@ -2,11 +2,11 @@
  * The learner of durations: what an item that ends teaches about the time that its kernel, graph or
  * copy takes alone on the device. predict.c keeps what is learned.
  *
- * From how an item was served follow bounds: alone it takes at least and at most so long. If nobody
- * was beside it, both are the time in which it was served, and that is learned. If others were,
- * only a prediction outside of the bounds is corrected, to the nearer bound, and one that is not
- * sure is only supposed, until such an item was seen alone. So work that always has others beside
- * it is known well enough to be scheduled, and nobody pays for time that others took.
+ * The way in which an item was served gives a lower and an upper bound of its time alone. If
+ * nothing ran beside it, both bounds are the time in which it was served, and that is learned. If
+ * something did, only a prediction outside of the bounds is corrected, to the nearer bound, and an
+ * unsure one stays a supposition until such an item was seen alone. So work that always has others
+ * beside it is known well enough to be scheduled, and nobody pays for time that others took.
  *
  * An item that was moved, or whose start was not seen, teaches nothing. Time that later items are
  * known to have taken in between is subtracted. A kernel that was stopped teaches the time in which
@@ -56,7 +56,8 @@ static void take(const struct weir_sched *sched, const struct item *item, struct
 /*
  * Copies of a direction run one after the other, so the first of several took the time since the
  * previous copy ended. This has to be learned, because where many tenants copy, a copy always waits
- * behind the one under way. A short time says nothing, since one of both ends may be seen late.
+ * behind the one under way. A short time teaches nothing, since one of the two ends may have been
+ * seen late.
  */
 static struct bounds copy_bounds(const struct weir_sched *sched, const struct item *item,
                                  uint64_t took_ns)
@@ -142,8 +143,8 @@ static struct bounds kernel_bounds(const struct weir_sched *sched, const struct 
     return bounds;
 }
 
-/* Is the time of an item of no use? If its duration is sure, a part of the SMs and equals beside it
- * tell nothing: only the short times of a kernel whose duration varies would be learned. */
+/* Is the time of an item useless? If its duration is sure, times on a part of the SMs or beside
+ * equals are: of a kernel whose duration varies only the short times would be learned. */
 static bool says_nothing(const struct weir_sched *sched, const struct item *item)
 {
     bool equals = (item->saw.filler || is_filler(item)) && is_among_equals(sched, item);
@@ -177,7 +178,7 @@ void learn(struct weir_sched *sched, struct item *item, uint64_t took_ns)
     }
 }
 
-/* Were only items of this queue served since the first of them became its head item? */
+/* Has nothing but this queue been served since `first` became its head item? */
 static bool were_alone(const struct weir_sched *sched, const struct item *first)
 {
     uint64_t span_ns = sched->now_ns - first->at.head_ns;

@@ -4,10 +4,10 @@
  * A movable item gets no more SMs than its limit (place_of() in decide.c). All other compute is
  * limited in time: each limit has a budget of SM-nanoseconds. The budget grows with time by the SMs
  * of the limit, up to limit_burst_ns of time, and shrinks by the service of its items. When it is
- * used up its queues are *held* until it is worth limit_resume_ns again: none of their compute is
- * ready, and items that can be stopped are. Other items run to their end, and the budget recovers
- * before anything else is granted. So over any time T the service is at most the limit times (T +
- * limit_burst_ns), and the items under way at its end: one to `few` of each queue.
+ * used up, the queues are *held* until it has grown to limit_resume_ns again: none of their compute
+ * is ready, and items that can be stopped are stopped. Other items run to their end, and the budget
+ * recovers before anything else is granted. So over any time T the service is at most the limit
+ * times (T + limit_burst_ns), and the items under way at its end: one to `few` of each queue.
  *
  * A kernel uses no more SMs than it has blocks, whatever it is charged for.
  *
@@ -152,7 +152,7 @@ bool limit_has_room(const struct weir_sched *sched, const struct queue *queue)
             queue_rest_ns(sched, queue) < limit_room_ns(sched, queue));
 }
 
-/* Is the budget used up? *wake_ns: when it may no longer be. */
+/* Is the budget used up? *wake_ns: when that may change. */
 static bool look(const struct weir_sched *sched, struct budget *budget, uint64_t *wake_ns)
 {
     int64_t enough = tuning.limit_resume_ns * (int64_t)budget->sms;

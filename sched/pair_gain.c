@@ -1,5 +1,5 @@
 /*
- * The gain of pairs: does it pay that two tenants of one class fill each other's gaps (beside.c)?
+ * The gain of pairs: do two tenants of one class gain by filling each other's gaps (beside.c)?
  *
  * Mostly it does. But some kernels use the same cache and slow each other down: a dense-algebra
  * kernel with tensor cores took 18 ms instead of 1.9 below a kernel that walks a table, which
@@ -10,7 +10,7 @@
  * speed of each tenant. If both speeds add up to less than pair_least, the two do not fill for each
  * other for a while, and for twice as long each further time.
  *
- * If several items were seen to end together, the whole time is added with the first.
+ * If several items were seen to end together, the first of them adds their whole time.
  *
  * Small items of two tenants beside each other (small.c) each pay for a part of the time; but in
  * that time both together get more done than one of them alone. So the tenant of less weight, which
@@ -59,7 +59,7 @@ static struct pair_gain *gain_of(struct weir_sched *sched, weir_sched_id a, weir
     return gain;
 }
 
-/* The tenant that an item was beside, or SEVERAL, after it was beside `other`, too. */
+/* An item was beside `before`, and now beside `other`, too: the tenant to record, or SEVERAL. */
 static weir_sched_id with_other(weir_sched_id before, const struct item *other)
 {
     weir_sched_id id = other->queue->tenant->view.id;

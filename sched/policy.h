@@ -56,7 +56,7 @@ struct weir_policy_tenant {
     enum weir_priority priority;
     uint64_t service_ns[WEIR_SCHED_RESOURCE_COUNT]; /* total service; compute in SM-nanoseconds */
     uint64_t work_ns; /* compute work done, as time alone: that of ended items, and in groups an
-                         assumed part of the others' */
+                         assumed part of those that run */
     uint64_t committed_ns;     /* predicted compute that was granted, will not be stopped and is not
                                   charged yet, in SM-nanoseconds */
     uint64_t waiting_since_ns; /* when its oldest waiting compute item arrived; UINT64_MAX: none */
@@ -97,7 +97,7 @@ struct weir_policy_choice {
     uint32_t ready;     /* index; for the leader within its slice, the rest is ignored */
     uint64_t slice_ns;  /* service after which the policy is asked again; 20 us at least */
     uint64_t linger_ns; /* how long it stays the leader without work, within its slice */
-    uint64_t keep_ns;   /* the same while others fill what it leaves, at most */
+    uint64_t keep_ns;   /* the same, at most, while others fill what it leaves */
 };
 
 /* The data for a policy of kind TOGETHER that chooses the leader's group. */
@@ -119,13 +119,13 @@ struct weir_policy_member {
 struct weir_policy_group {
     struct weir_policy_member member[WEIR_POLICY_GROUP_MAX];
     uint32_t count;
-    bool sample;       /* a trial of these places: ask again whenever each member has finished an
-                          item there, and allow that they are owed more (group_account.c) */
-    uint64_t valid_ns; /* ask again after this time, but not when another member becomes leader; 0:
+    bool sample;       /* a trial of these places: ask again when each member has finished an item
+                          there, and let members be owed more (group_account.c) */
+    uint64_t valid_ns; /* ask again after this time, and not when another member becomes leader; 0:
                           ask again when the leader or a member's first kernel changes */
-    uint64_t hold_ns;  /* with valid_ns: the group is of tenants, and not of their kernels. Members
-                          are granted whatever they bring, and keep their SMs so long without work;
-                          nobody fills or passes beside them */
+    uint64_t hold_ns;  /* with valid_ns: the group holds whichever kernels its tenants run. A member
+                          keeps its SMs for this time without work, and no other tenant's work is
+                          granted beside the group */
     bool quiet;   /* with hold_ns: no member's kernel starts while kernels of other tenants run */
     bool by_work; /* with hold_ns: members pay for the work that they get done, and not for the
                      device by weight */

@@ -6,9 +6,9 @@
  * them is not determined; then time is assumed to be in proportion to size (CuMAS's time per
  * block), which is exact for that very size. A single observation far off the prediction (a clock
  * that changed, an unseen disturbance) is limited to four times the prediction, so that one cannot
- * spoil what many taught, and five can still change it. A kernel's first observations are often
- * disturbed by other programs that start, too: among the first predict_early ones, each that
- * disagrees discards those before. Kernels' lines are raised to the mean (struct model).
+ * spoil what many taught, but five can change it. A kernel's first observations are often disturbed
+ * by other programs that start, too: among the first predict_early ones, each that disagrees
+ * discards the earlier ones. Kernels' lines are raised to the mean (struct model).
  *
  * Source: FLEP (ASPLOS 2017) 4.2: linear regression per kernel, there over grid, block, input and
  * shared memory sizes and offline, here over blocks alone and while running: block and shared

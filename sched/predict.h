@@ -10,10 +10,10 @@
  * name the owner, so the other bits cannot name a key of another owner. Copies have a line for each
  * owner. Keys with an unknown owner belong to nobody.
  *
- * There are at most `capacity` keys, and a quarter of these for an owner; its own key unused
- * longest makes room. When all are taken, an owner who is not in use gives one up, else the owner
- * with the most keys, and on a tie the owner who wants another. So others cannot push an owner
- * below an equal part.
+ * There are at most `capacity` keys, and an owner has at most a quarter of them: a new key replaces
+ * its own key that was unused longest. When all are taken, an owner that is not in use gives one
+ * up, else the owner with the most keys, and on a tie the owner that wants another. So others
+ * cannot push an owner below an equal part.
  *
  * Threads: owner thread only, or under one lock of the owner's.
  * Source: docs/design/scheduling.md; FLEP (ASPLOS 2017) 4.2, CuMAS (ICS 2016) 5.3
@@ -143,7 +143,7 @@ enum weir_status weir_predict_load(struct weir_predict *predict, const void *buf
                                    size_t bytes) WEIR_MUST_CHECK;
 
 /**
- * Export what is surely known of an owner's kernels and copies, the latest used first, for
+ * Export the sure lines of an owner's kernels and copies, the latest used first, for
  * weir_predict_take_row() in another process. Rows name no owner.
  *
  * @param row  called with each row; returns false to end the export.

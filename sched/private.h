@@ -39,12 +39,12 @@ struct item {
     struct item *next, *prev;             /* in the queue */
     struct item *front_next, *front_prev; /* among the head items: charge.c */
     bool is_front;
-    bool waits;                  /* seen not to hold the device though it is a head item */
-    bool teaches;                /* no equal may fill while it is on the device: beside.c */
+    bool waits;                  /* a head item that was seen not to hold the device */
+    bool teaches;                /* its time is learned, so no equal may fill: beside.c */
     bool fills_all;              /* it has all SMs: its blocks may wait for each other: small.c */
-    enum weir_sched_level level; /* at which it was granted: beside.c */
+    enum weir_sched_level level; /* the stream priority at which it was granted: beside.c */
     uint32_t alike;              /* the first of this many identical items that ended together */
-    uint32_t part_sms;           /* a kernel: it is kept to this many SMs: small.c; 0: all */
+    uint32_t part_sms;           /* the SMs to which a kernel is confined: small.c; 0: all */
     uint32_t small_sms;          /* it needs only this many SMs: small.c; 0: perhaps all */
     struct waiting why;          /* why it waits, as last seen */
     struct weir_sched_item_params params;
@@ -67,22 +67,22 @@ struct item {
         uint64_t alone_ns;      /* part of busy_ns in which it was alone on the device */
         uint64_t with_small_ns; /* part of busy_ns with only small items beside it */
         uint64_t beside_ns;     /* part of busy_ns that later items claimed: charge.c */
-        int64_t beyond_ns;      /* other charges for it: its claims, less credits: charge.c */
+        int64_t beyond_ns;      /* its other charges: claims, less credits: charge.c */
     } had;
-    struct {             /* what makes its time say less: learn_durations.c */
+    struct {             /* what makes its time less reliable: learn_durations.c */
         bool waits;      /* it was served while another head item seemed to wait */
         bool filler;     /* a filler shared the device */
         bool small;      /* small items had SMs while it was a head item: charge.c */
         bool new_domain; /* its time includes a change of the device to its domain */
-        bool moved;      /* or its start was not seen */
-        bool stop;       /* it was stopped: learn the time in which it was served */
+        bool moved;      /* it was moved, or its start was not seen */
+        bool stop;       /* it was stopped: only the time in which it was served counts */
     } saw;
     struct {                 /* group_account.c */
         uint64_t ns;         /* part of had.busy_ns while its tenant was in a policy's group */
         uint64_t hoped_ns;   /* work assumed done in that time */
         uint64_t counted_ns; /* part of its work that view.work_ns has already */
-        bool by_work;        /* its tenant pays for the work that it is, */
-        uint64_t late_ns;    /* and has paid this service for its time outside the group */
+        bool by_work;        /* its tenant pays for its work and not for its time, */
+        uint64_t late_ns;    /* and has paid so much service while outside the group */
     } group;
     struct {                       /* pair_gain.c */
         weir_sched_id sharer;      /* the only other tenant on the device while an equal filled, */
@@ -92,13 +92,13 @@ struct item {
         uint64_t two_service_ns;   /* service charged to it in that time */
     } pair;
     struct {
-        weir_sched_id of; /* the tenant of items that ended above it, and for how long they */
-        uint64_t ns;      /* had it wait, or waited for it: charge.c */
+        weir_sched_id of; /* the tenant of items that went above it and have ended, and how */
+        uint64_t ns;      /* long they delayed it or waited for it: charge.c */
     } doubt;
     struct { /* a copy: copy_share.c */
         bool tagged;
         uint64_t start;   /* its tag, in virtual time */
-        uint64_t rest_ns; /* in pieces: predicted time of the later pieces */
+        uint64_t rest_ns; /* of a copy in pieces: predicted time of the later pieces */
     } copy;
 };
 
@@ -163,7 +163,7 @@ struct tenant {
     void *user;
     char name[NAME_BYTES];
     struct queue *queues;
-    uint64_t credit_ns; /* service paid for others' work, which it need not pay again */
+    uint64_t credit_ns; /* service paid for others' work, to be deducted from its charges */
     uint32_t domain;    /* of its queues, if one_domain */
     bool one_domain;    /* all its queues have the same domain */
     bool is_ready;
@@ -196,8 +196,8 @@ struct tenant {
         uint64_t unsure_ns; /* until then no equal fills beside it: beside.c */
     } beside;
     struct {
-        int64_t owed_ns;          /* work that it is behind in groups: group_account.c */
-        int64_t lost_ns;          /* the same, with more of what it was ahead: what is paid back */
+        int64_t owed_ns;          /* work that groups still owe it: group_account.c */
+        int64_t lost_ns;          /* the same with another bound: what is to be paid back */
         double speed;             /* its last items' speed there, relative to alone; 0: not known */
         uint64_t barred_until_ns; /* until then it joins no group */
     } grouped;
@@ -205,7 +205,7 @@ struct tenant {
     _Alignas(8) uint8_t policy_state[WEIR_POLICY_KIND_COUNT][WEIR_POLICY_TENANT_BYTES];
 };
 
-/* Two tenants of one class that fill for each other: how fast both are: pair_gain.c. */
+/* The speeds of two tenants of one class while they fill each other's gaps: pair_gain.c. */
 struct pair_gain {
     weir_sched_id of[2]; /* the tenants; the smaller id first */
     struct pair_gain_side {
@@ -239,19 +239,19 @@ struct turn {
     uint64_t slice_ns, used_ns; /* used_ns: time in which the leader was served */
     uint64_t linger_ns;
     uint64_t linger_until_ns;        /* 0: the leader has work */
-    uint64_t keep_ns, kept_until_ns; /* as linger, while equals fill */
-    uint64_t clear_by_ns;            /* until then members wait for others' queued work to end */
-    struct tenant *filler;           /* may fill what the leader leaves, */
-    uint64_t filler_until_ns;        /* until then; after that one is chosen anew */
-    uint64_t nobody_until_ns;        /* no filler: do not ask the policy again before */
-    weir_sched_id fresh;             /* has a new next item, which may go above: charge.c */
+    uint64_t keep_ns, kept_until_ns; /* the same while equals fill */
+    uint64_t clear_by_ns;            /* members wait for others' queued work until then at most */
+    struct tenant *filler;           /* the tenant that fills what the leader leaves, */
+    uint64_t filler_until_ns;        /* until then; then the policy chooses again */
+    uint64_t nobody_until_ns;        /* if there is no filler: when to ask the policy again */
+    weir_sched_id fresh;             /* a tenant with a new item that may go above: beside.c */
     bool clean;                      /* no equal fills, so that durations can be learned */
     bool has_equals;                 /* other tenants of the leader's class or above are ready */
     bool rescue;                     /* the watchdog's turn: no policy is asked before its end */
     struct turn_member member[WEIR_POLICY_GROUP_MAX]; /* the leader is the first */
     uint32_t members;
     bool sample;
-    bool beside;             /* the others have SMs that the leader's SM limit leaves */
+    bool beside;             /* the group was made because the leader's SM limit leaves SMs */
     uint64_t valid_until_ns; /* 0: the group is valid until a member's kernel changes */
     uint64_t hold_ns;        /* how long a member keeps its SMs without work; 0: not at all */
     bool quiet;              /* no member's kernel starts while kernels of other tenants run */
@@ -260,20 +260,20 @@ struct turn {
 
 /* A direction of copies, and how it is shared: copies.c, copy_share.c. */
 struct copy_way {
-    struct queue *first, *last;        /* whose next item is a copy this way */
-    struct queue *next;                /* its chosen copy waits for another's end; or NULL */
-    uint32_t tenants;                  /* with such copies */
+    struct queue *first, *last;        /* queues whose next item is a copy this way */
+    struct queue *next;                /* the queue whose chosen copy must wait; or NULL */
+    uint32_t tenants;                  /* tenants with such copies */
     uint32_t on_device;                /* copies */
-    uint64_t check_ns;                 /* no copy can have starved before */
-    uint64_t done_ns;                  /* when the last one ended; for all resources */
+    uint64_t check_ns;                 /* no copy can have starved before this time */
+    uint64_t done_ns;                  /* when the last one ended; for compute, too */
     uint64_t now[WEIR_PRIORITY_COUNT]; /* virtual time of each class */
     uint64_t latest;                   /* the latest end of any copy */
-    weir_sched_id tenant;              /* whose copy was granted last */
+    weir_sched_id tenant;              /* the tenant whose copy was granted last */
     weir_sched_id whole;               /* queue of the copy whose pieces are under way; 0: none */
     uint64_t whole_ns;                 /* predicted time of its pieces granted in a row */
     uint64_t left_ns;                  /* predicted time of its remaining pieces */
-    uint64_t idle_since_ns;   /* idle since then for the next copy of `tenant`; 0: not so */
-    uint64_t shared_until_ns; /* until then the direction counts as shared */
+    uint64_t idle_since_ns;            /* idle since then to wait for a copy of `tenant`; 0: not */
+    uint64_t shared_until_ns;          /* until then the direction counts as shared */
 };
 
 /* Tenants that are ready, and those of them that a policy is asked about: ready.c, group.c. */
@@ -290,10 +290,10 @@ struct news {
     bool ready;   /* readiness changed while deciding */
 };
 
-/* What fills, and what keeps equals from filling: beside.c. */
+/* The fillers' items on the device, and what keeps equals from filling: beside.c. */
 struct fill {
-    uint32_t items, equals; /* fillers' items on the device; those of the leader's own class, */
-    uint64_t equal_ns;      /* and when one of these was last on the device */
+    uint32_t items, equals; /* fillers' items on the device; those of equals, */
+    uint64_t equal_ns;      /* and when an equal's was last on the device */
     uint32_t teachers;      /* items on the device with item.teaches */
     uint64_t teachers_ns;   /* until then they keep equals from filling */
     int64_t paid_ns;        /* charges to equals, less what leaders got back: charge.c */
@@ -302,10 +302,10 @@ struct fill {
 /* Small items: small.c. */
 struct small {
     struct small_price price[SMALL_PRICE_SLOTS];
-    double above_counts;           /* one above counts as so many plain ones */
-    int64_t owe_ns;                /* SM service that they owe; negative: that they get back */
-    uint64_t room_ns;              /* how long some were on the device lately */
-    weir_sched_id room_for;        /* the tenant of the last, */
+    double above_counts;           /* how many plain items one above counts as */
+    int64_t owe_ns;                /* SM service that small items owe; negative: get back */
+    uint64_t room_ns;              /* for how long small items were on the device lately */
+    weir_sched_id room_for;        /* the tenant of the last one, */
     enum weir_priority room_class; /* and its class */
 };
 
@@ -326,7 +326,7 @@ struct alone {
     uint32_t busy;       /* tenants with items */
     struct tenant *sole; /* the only one at the last arrival, */
     uint64_t sole_since_ns;
-    uint64_t quiet_from_ns; /* until then its equals are expected back */
+    uint64_t quiet_from_ns; /* until then others of its class or above are expected back */
 };
 
 struct weir_sched {
@@ -334,32 +334,32 @@ struct weir_sched {
     struct weir_sched_env env;
     struct weir_sched_counts counts;
     struct table tenants, queues, items;
-    uint64_t now_ns;   /* all service up to then is charged */
+    uint64_t now_ns;   /* service is charged up to this time */
     uint64_t armed_ns; /* when env.timer is set to fire */
     struct {
         struct item *first[RESOURCES], *last[RESOURCES];
     } fronts; /* head items: charge.c */
     struct {
         uint64_t switch_ns; /* 0: all tenants are in one domain */
-        uint32_t last;      /* of the compute that was granted last */
+        uint32_t last;      /* domain of the last compute that was granted */
     } domains;
     struct ready ready;
     struct news news;
     struct turn turn;
     uint64_t rescue_after_ns; /* the watchdog looks again at this time */
     struct {
-        uint32_t tenants; /* that have one */
+        uint32_t tenants; /* tenants with a min_share */
         bool stale;       /* weights must be computed again now, */
-        uint64_t at_ns;   /* or at this time, if any tenant has one */
+        uint64_t at_ns;   /* or at this time, if any tenant has a min_share */
     } min_shares;
     struct fill fill;
     struct small small;
     struct pairs pairs;
     struct copy_way way[RESOURCES];
     struct alone alone;
-    struct tenant *limited; /* who has limits */
+    struct tenant *limited; /* list of tenants with limits */
     struct weir_policy policy[WEIR_POLICY_KIND_COUNT];
-    uint32_t named[WEIR_POLICY_KIND_COUNT]; /* bits of enum mistake, that have been logged */
+    uint32_t named[WEIR_POLICY_KIND_COUNT]; /* logged mistakes: bits of enum mistake */
 };
 
 enum mistake { MISTAKE_NONSENSE, MISTAKE_STARVED };
@@ -450,11 +450,11 @@ static inline uint64_t served_time_ns(const struct weir_sched *sched, const stru
 }
 
 /* charge.c */
-/** Time has passed: charge for it. */
+/** Advance the time to now_ns, and charge the tenants for their service until then. */
 void time_is(struct weir_sched *sched, uint64_t now_ns);
 bool is_served(struct weir_sched *sched, const struct tenant *tenant); /* does it use SMs now? */
-/** An item that went first ends, and was never charged: how long it took, at least and at most.
- * Nothing is written if that is not known. */
+/** How long an item took, at least and at most, that went first, ends and was never charged. Writes
+ * nothing if that is not known. */
 void first_bounds(const struct weir_sched *sched, const struct item *item, uint64_t *ret_least_ns,
                   uint64_t *ret_most_ns);
 /** Charge a tenant more SM service or, if negative, give it credit. */

@@ -74,13 +74,13 @@ struct weir_sched_place {
 
 #define WEIR_SCHED_WEIGHT_MAX 10000u
 
-/* Of a tenant that works on several devices, whose kernels on one may wait for those on another: it
- * leads together with the same tenant on another device, in place of other such tenants of its
- * class or a lower one. */
+/* Whether a tenant works on several devices. Its kernels on one device may wait for those on
+ * another, so it should lead on all of them together: one that leads elsewhere is preferred here to
+ * other such tenants of its class or a lower one. */
 enum weir_sched_span {
     WEIR_SCHED_SPAN_NONE,   /* it works on this device alone */
     WEIR_SCHED_SPAN_OTHERS, /* it works on others, too */
-    WEIR_SCHED_SPAN_LEADS   /* and leads on the one that comes first in the owner's order */
+    WEIR_SCHED_SPAN_LEADS   /* and it leads on the device that comes first in the owner's order */
 };
 
 struct weir_sched_tenant_params {
@@ -107,8 +107,8 @@ enum weir_sched_item_flags {
                                  itself sets this when it asks config.predict */
     WEIR_SCHED_OWN_LEVELS = 32, /* a graph whose kernels have different priorities */
     WEIR_SCHED_PARTABLE = 64 /* a kernel or graph that can be kept, as it is, to a part of the SMs:
-                                the first n, or all behind the first n (config.part_step). If it
-                                is MOVABLE, too, it is launched as it is where it gets a part */
+                                the first n, or all behind the first n (config.part_step). If it is
+                                MOVABLE, too, its original form is launched on a part */
 };
 
 /* Borrowed for the call of weir_sched_arrive(). */
@@ -116,7 +116,7 @@ struct weir_sched_item_params {
     enum weir_sched_class class;
     uint32_t flags;      /* enum weir_sched_item_flags */
     uint64_t key;        /* names the kernel and its block geometry; 0: not known. Its highest bits
-                            may name an owner (predict.h); of a copy only these count */
+                            may name an owner (predict.h); for a copy only those bits count */
     uint64_t bytes;      /* size of a copy or memset */
     uint64_t rest_bytes; /* a copy that comes in pieces: bytes of the pieces behind this one, which
                             are the queue's next items; 0: this is the last */
@@ -154,12 +154,11 @@ struct weir_sched_env {
     /**
      * Give an item to the device. Mandatory. Never called for a STARTED item.
      *
-     * level: BELOW and BELOW_EQUAL only with config.fill of ALL.
-     * ABOVE for work of the normal class only, and with config.above.
-     * place: also meant for items that are not MOVABLE, as far as the device can do it. The first
-     * config.room_sms are for such kernels only.
-     * place: of an item that is not MOVABLE it is heeded only if the item is PARTABLE, and the
-     * place is a part of the device (config.part_step) or the first config.room_sms.
+     * level: BELOW and BELOW_EQUAL only with config.fill of ALL. ABOVE for work of the normal class
+     * only, and with config.above.
+     * place: for an item that is not MOVABLE this counts only if the item is PARTABLE, and the
+     * place is a part of the device (config.part_step) or the first config.room_sms, which no
+     * MOVABLE item gets.
      */
     void (*start)(void *user, weir_sched_id item, void *item_user,
                   const struct weir_sched_place *place, enum weir_sched_level level);
@@ -247,7 +246,7 @@ uint32_t weir_sched_part_step(uint32_t sms);
 bool weir_sched_is_small(const struct weir_sched_config *config, uint32_t sms);
 
 /**
- * Most predicted work in flight of a filler's queue, ns. Look at what has ended twice in that time.
+ * Most predicted work in flight of a filler's queue, ns. Look for ended items twice in that time.
  *
  * @param level  next to tenants of its own class (BELOW_EQUAL) the bound is lower.
  * @thread any
@@ -404,7 +403,7 @@ struct weir_sched_wait {
     uint64_t ns;
     uint8_t cause; /* enum weir_sched_cause */
 };
-/* For each cause a row without a tenant, and the first eight pairs of a cause and a tenant. */
+/* A row without a tenant for each cause, and one for each of the first eight (cause, tenant). */
 #define WEIR_SCHED_WAIT_ROWS (WEIR_SCHED_CAUSE_COUNT + 8)
 
 /** The cause for which an item waited last, or waits. OWN also if it did not wait, and if there is
@@ -428,8 +427,8 @@ const struct weir_sched_wait *weir_sched_queue_waits(const struct weir_sched *sc
 /**
  * Append an item to a queue.
  *
- * Before this returns env->start may be called for the item, and anything for others. An item that
- * is not started now is started inside a later call into the scheduler.
+ * Before this returns, env->start may be called for the item, and any function of env for others.
+ * An item that is not started now is started inside a later call into the scheduler.
  *
  * @param params    borrowed for the call.
  * @param ret_item  written before the environment is called.
@@ -536,9 +535,9 @@ enum weir_status weir_sched_item_query(const struct weir_sched *sched, weir_sche
                                        struct weir_sched_item_info *ret_info) WEIR_MUST_CHECK;
 
 /**
- * Does an item wait only for earlier work of its own queue? It does while its tenant is served,
- * and only the bound on work in flight holds the item back. This ends with the tenant's turn, or
- * with the room that it may fill.
+ * Does an item wait only for earlier work of its own queue? It does while its tenant is served, and
+ * only the bound on work in flight holds the item back. This ends with the tenant's turn, or when
+ * it is no longer the filler.
  * @return false also for items that do not wait, and for copies
  * @thread owner
  */

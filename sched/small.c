@@ -9,7 +9,7 @@
  * since such kernels take the SMs that become free before the graph's next kernel comes.
  *
  * Pay. A small item is charged its SMs for as long as it is on the device, or its part of all SMs
- * where it keeps the others from use (charge.c). Where small items have all SMs, one above gets
+ * while it keeps others from using them (charge.c). While small items have all SMs, one above gets
  * more done in the same time, and counts as several plain ones (above_counts). Their number is
  * learned from keys that are granted at both levels, so that an item costs the same at both. So
  * virtual time still measures work, and a tenant's items go above only until it has its share.
@@ -21,7 +21,7 @@
  * docs/measurements/other-programs.md). So while other tenants' small graphs are on the device most
  * of the time, kernels get config.room_sms of the SMs, except those whose blocks fit on the device
  * at once but not on the part, as they may wait for each other, and those that can be stopped,
- * whose form cannot use a green context. They cost as before: in the end their time alone.
+ * whose form cannot use a green context. Kernels on the part cost in the end their time alone.
  */
 #include "sched/private.h"
 
@@ -67,7 +67,7 @@ uint32_t small_in_use(const struct weir_sched *sched)
 
 /* ---- the level ---- */
 
-/* Another tenant of the same class with an item on the device that may need all SMs; or NULL. */
+/* Find another tenant of the class with an item on the device that may need all SMs; or NULL. */
 static const struct tenant *large_beside(const struct weir_sched *sched,
                                          const struct tenant *tenant)
 {
@@ -80,7 +80,7 @@ static const struct tenant *large_beside(const struct weir_sched *sched,
     return front ? front->queue->tenant : NULL;
 }
 
-/* Has a ready tenant of the class another weight? If not, all get the same at one level. */
+/* Does a ready tenant of this class have another weight? If not, one level is fair to all. */
 static bool has_unequals(const struct weir_sched *sched, const struct tenant *tenant)
 {
     uint32_t i = 0;
@@ -160,8 +160,8 @@ uint32_t weir_sched_room_sms(uint32_t sms)
     return sms * tuning.room_eighths / 8 / STEP * STEP;
 }
 
-/* 16 SMs are an eighth of a large GPU: finer parts would only be more of them to make. 8 is the
- * coarsest step that a GPU asks for (compute capability 9.0), and softgpu's is 2. */
+/* 16 SMs are an eighth of a large GPU: finer steps would only mean more green contexts. Sizes are
+ * multiples of 8 on compute capability 9.0, and of 2 on softgpu. */
 uint32_t weir_sched_part_step(uint32_t sms)
 {
     return sms >= 64 ? 16 : sms >= 32 ? STEP : sms >= 4 ? 2 : 0;
@@ -186,7 +186,7 @@ bool room_is_made(const struct weir_sched *sched)
     return sched->small.room_ns >= tuning.room_from_ns;
 }
 
-/* Is the room for another tenant, of this tenant's class or a higher one? */
+/* Is room made for another tenant, which is of this tenant's class or a higher one? */
 static bool is_for_another(const struct weir_sched *sched, const struct tenant *tenant)
 {
     const struct item *front = sched->fronts.first[WEIR_SCHED_COMPUTE];

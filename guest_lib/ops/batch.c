@@ -2,8 +2,8 @@
  * Batches of copies and of hints: each member is posted like a single call, in order. That is
  * stricter than a batch requires, and a record for a whole batch would save little.
  *
- * Each copy says when its source may be read. Pageable memory is always read before the call
- * returns, which every such order allows.
+ * Each copy names an order in which its source may be read. The guest always reads pageable memory
+ * before the call returns, which every order allows.
  */
 #include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
@@ -68,7 +68,7 @@ CUresult weir_guest_cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, 
     return copy_batch(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream);
 }
 
-/* SIZE_MAX says that the failed member is not known. */
+/* On failure report SIZE_MAX: it is not known which member failed. */
 CUresult weir_guest_cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
                                        size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs,
                                        size_t numAttrs, size_t *failIdx, CUstream hStream)
@@ -231,7 +231,7 @@ CUresult weir_guest_cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, s
     return result;
 }
 
-/* Contents that may be discarded may also stay: so this is checked, and does nothing. */
+/* Only check the arguments: contents that may be discarded may also stay. */
 CUresult weir_guest_cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
                                            unsigned long long flags, CUstream hStream)
 {

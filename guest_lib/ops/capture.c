@@ -40,7 +40,7 @@ static CUresult info_of(struct weir_guest_stream *stream, struct weir_op_capture
 static bool capture_of(struct weir_guest_stream *stream, uint64_t *ret_id, CUresult *ret_result)
 {
     struct weir_op_capture_info_out out;
-    if (stream->legacy) { /* never captured; its work gets other captures' errors */
+    if (stream->legacy) { /* it is never captured, but its work fails because of other captures */
         *ret_result = CUDA_SUCCESS;
         return false;
     }
@@ -315,7 +315,7 @@ CUresult weir_guest_capture_leave(struct weir_guest_stream *stream, uint64_t gra
     return settle(id, graph);
 }
 
-/* Find a capture that forbids the thread's call, and that the host must invalidate. */
+/* Find a capture that forbids this thread's call and that the host must invalidate. */
 static struct weir_guest_stream *find_forbidding(const struct weir_guest_ctx *ctx,
                                                  bool *ret_forbidden)
 {
@@ -401,7 +401,7 @@ static void name_capture(const struct weir_op_capture_info_out *out)
     pthread_mutex_unlock(&captures.lock);
 }
 
-/* A graph that has a name already keeps it: what it was given under that name is the graph's. */
+/* End a capture. A graph that has a name keeps it, as its state is stored under that name. */
 static CUresult end(struct weir_guest_stream *stream, const struct weir_guest_capture *begun,
                     CUgraph *ret_graph)
 {

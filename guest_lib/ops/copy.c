@@ -18,13 +18,13 @@ static CUresult make_side(uint64_t address, uint64_t bytes, CUmemorytype type,
     result = result == CUDA_SUCCESS ? weir_copy_classify(address, bytes, ret_side) : result;
     if (result == CUDA_SUCCESS && type == CU_MEMORYTYPE_DEVICE &&
         ret_side->kind == WEIR_COPY_PAGEABLE) {
-        struct weir_mem mem; /* remote: "pinned" memory has a device address only in name */
+        struct weir_mem mem; /* in a remote session "pinned" memory has no real device address */
         result = weir_mem_find(address, &mem) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     }
     return result;
 }
 
-/* The context whose memory this is, if it is of another device than the stream's; or NULL. */
+/* Find the context that owns the memory, if its device is not the stream's; or NULL. */
 static struct weir_guest_ctx *owner_elsewhere(uint64_t address,
                                               const struct weir_guest_stream *stream)
 {
@@ -74,10 +74,8 @@ static CUresult linear_alike(uint64_t dst, CUmemorytype dst_type, uint64_t src,
     return result == CUDA_SUCCESS ? weir_copy_linear(&to, &from, bytes, stream, sync) : result;
 }
 
-/*
- * Note registered memory of a copy: if the program cannot copy it in the stream's order, it is
- * shared with the GPU. A failure to share is no error.
- */
+/* Note registered memory of a copy: if the program's process cannot copy it in the stream's order,
+ * share it with the GPU. A failure to share is no error. */
 static CUresult note_sides(uint64_t dst, uint64_t src, uint64_t bytes, bool async, bool captured)
 {
     if (captured) {

@@ -33,7 +33,7 @@ CUresult weir_guest_cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities,
                                             : CUDA_ERROR_INVALID_DEVICE;
 }
 
-/* "domain:bus:device.function"; the driver reads the domain and the function as optional. */
+/* "domain:bus:device.function"; for the driver, domain and function are optional. */
 static bool parse_pci(const char *text, unsigned int ret[3])
 {
     unsigned int domain = 0, bus, slot;

@@ -119,7 +119,7 @@ CUresult weir_guest_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgrap
                                                 unsigned long long flags)
 {
     struct weir_op_graph_instantiate_out out;
-    /* There is no stream for the upload, so NVIDIA's driver refuses this flag here. */
+    /* NVIDIA's driver refuses this flag here, as there is no stream for the upload. */
     return (flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0
                ? CUDA_ERROR_INVALID_VALUE
                : instantiate(phGraphExec, hGraph, flags, &out);

@@ -109,8 +109,8 @@ CUresult weir_guest_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hG
 }
 
 /* Hashes of functions and shapes that the driver has accepted for a node, one in each slot; atomic.
- * So a program that gives a node new arguments before every launch need not wait for the driver
- * each time. */
+ * With these a program that sets a node's arguments before every launch need not wait for the
+ * driver each time. */
 static uint64_t taken[TAKEN_SLOTS];
 
 /* Hash everything in a node's parameters that the driver may refuse. */
@@ -321,7 +321,7 @@ CUresult weir_guest_node_set_copy(uint64_t exec, CUgraphNode node, const CUDA_ME
         return result;
     }
     if (copy.pageable && !exec) {
-        /* The block would belong to the node's graph, but a node alone does not tell its graph. */
+        /* The block would belong to the node's graph, which cannot be found from the node. */
         weir_graph_block_free(&copy.host.block);
         return CUDA_ERROR_NOT_SUPPORTED;
     }

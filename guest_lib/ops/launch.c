@@ -4,8 +4,8 @@
  * A launch whose configuration is certainly valid is posted. If the driver might refuse it (too
  * many threads, too much shared memory, clusters, cooperative), the guest waits for the driver's
  * result, which autotuners expect at once. The shapes of such launches that succeeded are kept with
- * the function, and later launches of the same shape are posted. A shape has everything that the
- * result depends on, mostly without the grid.
+ * the function, and later launches of the same shape are posted. A shape contains everything on
+ * which the result depends, which mostly excludes the grid.
  */
 #include "guest_lib/launch.h"
 #include "guest_lib/entry.h"
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The common state of all kinds of launches. */
+/* A launch of any kind. */
 struct request {
     struct weir_launch_dims dims;
     CUstream stream;
@@ -116,7 +116,7 @@ static bool any_grid(const struct weir_guest_function *function, const struct re
     return true;
 }
 
-/* Find the event in an attribute; NULL: it has none. */
+/* Find the event in an attribute; NULL: the attribute has none. */
 static CUevent *event_in(CUlaunchAttribute *attribute)
 {
     switch ((unsigned int)attribute->id) {
@@ -195,7 +195,7 @@ static size_t attribute_bytes(CUlaunchAttributeID id)
     case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
         return sizeof(v->launchCompletionEvent);
     default:
-        return 0; /* handles for use on the device */
+        return 0; /* these attributes have handles for use on the device */
     }
 }
 
@@ -339,10 +339,8 @@ static CUresult send(struct weir_guest_function *function, const struct request 
     return result;
 }
 
-/*
- * With several devices, the stream must be of the current one, and a module's function of the
- * stream's. A kernel's properties on this device are read once.
- */
+/* With several devices, the stream must belong to the current device, and a module's function to
+ * the stream's device. Reads a kernel's properties on this device once. */
 static CUresult check_device(struct weir_guest_function *function,
                              const struct weir_guest_stream *stream)
 {

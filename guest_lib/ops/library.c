@@ -21,7 +21,7 @@ static CUresult load_stored(struct weir_library *library, const struct weir_gues
     uint64_t values[MAX_LIBRARY_OPTIONS];
     uint32_t count = 0;
     for (unsigned int i = 0; i < options->count; i++) {
-        /* The image was copied already, so it need not be preserved. */
+        /* The image was copied already, so ignore that the program preserves it. */
         if (options->ids[i] != CU_LIBRARY_BINARY_IS_PRESERVED &&
             options->ids[i] != CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE) {
             ids[count] = (uint32_t)options->ids[i];

@@ -78,7 +78,7 @@ static CUresult free_memory(uint64_t address, uint32_t kinds)
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (!weir_ctx_use(mem.ctx, NULL)) {
-        return CUDA_ERROR_INVALID_VALUE; /* the memory is freed with its context */
+        return CUDA_ERROR_INVALID_VALUE; /* freed with its context, which is being destroyed */
     }
     CUresult waited = weir_streams_wait_all(mem.ctx);
     if (!weir_mem_remove(address, kinds, &mem)) {

@@ -10,7 +10,7 @@
 /* ---------------------------------------------------------------- logs */
 
 /* The driver's messages about failed calls stay in the worker: this process's log is empty. */
-static uintptr_t next_callback; /* atomic; names of registrations */
+static uintptr_t next_callback; /* atomic; counts registrations */
 
 CUresult weir_guest_cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *userData,
                                            CUlogsCallbackHandle *callback_out)

@@ -129,7 +129,7 @@ CUresult weir_guest_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
         return CUDA_ERROR_INVALID_VALUE;
     }
     const char *wanted = getenv("CUDA_MODULE_LOADING");
-    /* With EAGER the runtime would load every image of every library at its first call. */
+    /* With EAGER the runtime loads every image of every library at its first call. */
     *mode =
         wanted && strcmp(wanted, "EAGER") == 0 ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
     return CUDA_SUCCESS;

@@ -2,8 +2,8 @@
  * Memory pools and stream-ordered allocation.
  *
  * Pools only count memory, which comes from the context's heap of chunks. A block freed on a stream
- * is *pending* at that point of the stream: the same stream may reuse it at once, other streams
- * once the point is known to be passed. This needs no message unless memory is short. Then all
+ * is *pending* at that point of the stream. The same stream may reuse it at once, other streams
+ * only when the point is known to be passed. This needs no message unless memory is short. Then all
  * pools, including destroyed ones, return the blocks whose points have passed.
  */
 #include "guest_lib/graph_mem.h"
@@ -16,7 +16,7 @@
 #include <sys/random.h>
 
 #define NAME_BYTES 16
-#define LOOK_AT    64 /* pending blocks that one allocation examines */
+#define LOOK_AT    64 /* most pending blocks that one allocation examines */
 
 struct pending {
     struct pending *next;
@@ -368,7 +368,7 @@ CUresult weir_guest_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
     if (mem.pool) {
         return free_later(&mem, stream);
     }
-    /* Memory of cuMemAlloc: count it in the default pool from now on. */
+    /* Memory from cuMemAlloc: count it in the default pool from now on. */
     result = device_pool(mem.device, true, &mem.pool);
     if (result != CUDA_SUCCESS) {
         return result;
@@ -437,7 +437,7 @@ CUresult weir_guest_cuMemPoolDestroy(CUmemoryPool pool)
     if (pools.current[found->device] == found) {
         pools.current[found->device] = NULL;
     }
-    harvest_locked(found, 0); /* free the other blocks when they have passed and are needed */
+    harvest_locked(found, 0); /* other blocks are freed when they have passed and memory is short */
     weir_lock_release(&pools.lock);
     return CUDA_SUCCESS;
 }

@@ -161,8 +161,8 @@ CUresult weir_guest_stream_function(struct weir_guest_stream *stream, CUhostFn f
     struct weir_op_host_func_in in = {.s = stream->handle};
     bool capturing = weir_guest_capturing();
     CUresult result;
-    /* In a captured stream it becomes a node, which runs at every launch; the graph or its capture
-     * owns it. */
+    /* In a captured stream the function becomes a node, which runs at every launch and belongs to
+     * the graph or its capture. */
     bool captured = capturing && weir_graph_capture_function(stream, fn, user, &in.token, &result);
     if (!captured) {
         result = weir_callback_add(fn, NULL, user, true, &in.token);
@@ -219,8 +219,8 @@ CUresult weir_guest_cuStreamAddCallback(CUstream hStream, CUstreamCallback callb
     return result;
 }
 
-/* Managed memory is right for every stream: what a program promises here, and breaks where natively
- * that does no harm, is not relied on. */
+/* Ignore the attachment: managed memory is correct for every stream. Programs may break what they
+ * promise here where that does no harm natively. */
 CUresult weir_guest_cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t length,
                                            unsigned int flags)
 {

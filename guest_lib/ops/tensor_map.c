@@ -1,8 +1,8 @@
 /*
- * Tensor maps. Their 128 bytes are the driver's encoding of the arguments. So the worker is asked
- * once for the same arguments: programs encode a map for every launch, mostly of the same tensors.
+ * Tensor maps. A map is 128 bytes, the driver's encoding of the arguments. Programs encode one for
+ * every launch, mostly of the same tensors, so the worker is asked once for the same arguments.
  *
- * The memory of maps is a table by hash, one map a slot, the last one stays.
+ * Known maps are in a table by hash with one map a slot; a new map replaces an old one.
  */
 #include "base/hash.h"
 #include "guest_lib/entry.h"
@@ -44,7 +44,7 @@ static bool recall(const struct weir_op_tensor_map_in *in, CUtensorMap *ret_map)
     return found;
 }
 
-/* Keep a map. Without memory for the table the worker is asked again, which is no error. */
+/* Keep a map. If there is no memory for the table, the worker is asked again. */
 static void keep(const struct weir_op_tensor_map_in *in, const uint64_t map[16])
 {
     pthread_mutex_lock(&lock);

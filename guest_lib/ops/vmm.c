@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Where there are no nodes, and where /sys is hidden, there is node 0. */
+/* Is this a NUMA node? Without NUMA, or if /sys is hidden, node 0 exists. */
 static bool is_node(int id)
 {
     WEIR_GUEST_KEEP_ERRNO;
@@ -19,7 +19,7 @@ static bool is_node(int id)
     return !id || (id > 0 && !access(path, F_OK));
 }
 
-/* Memory on a node can be exported, memory that may lie anywhere cannot. */
+/* Host memory on a given node can be exported; host memory anywhere cannot. */
 static CUresult check_host_place(const CUmemAllocationProp *prop)
 {
     weir_guest_vmm_expect_host();
@@ -49,8 +49,8 @@ static CUresult check_handle_types(unsigned int types)
     if (types & ~known) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    /* A remote guest may name descriptors, as programs do that never export. Only exporting is
-     * refused. */
+    /* Accept descriptors in a remote session, too: programs that never export name them. Only
+     * exporting is refused. */
     bool carried = !(types & ~(unsigned int)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     return carried ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
@@ -84,7 +84,7 @@ CUresult weir_guest_cuMemGetAllocationGranularity(size_t *granularity,
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult result = check_prop(prop);
-    /* Also for memory of the host that there is none of: NCCL only falls back if cuMemCreate
+    /* Succeed also for host memory that does not exist here: NCCL falls back only if cuMemCreate
      * refuses. */
     if (result == CUDA_SUCCESS ||
         (result == CUDA_ERROR_NOT_SUPPORTED && weir_guest_vmm_is_host_place(&prop->location))) {

@@ -3,8 +3,8 @@
  *
  * Which division suits two programs cannot be seen from outside: a kernel that waits for memory has
  * nearly all of its speed on half of the SMs, one that computes has half; two kernels that need
- * different units of an SM share each SM well, and two that need the same cache do not. So the
- * divisions are tried, and compared by what both tenants get done in them:
+ * different units of an SM share each SM well, and two that need the same cache do not. So corun
+ * tries the divisions, and compares what both tenants get done in them:
  *
  *     turns     one at a time, as the policy `next` says, with work beside the leader
  *     beside    both on all SMs, as the hardware places their blocks
@@ -13,23 +13,23 @@
  *     part n    the first n SMs for one, the others for the other, n in steps of config.part_step
  *
  * A tenant's rate in a division is the work that it got done there, measured by what its items are
- * known to take alone, for each second. If that is not known well, it is learned first, in turns in
- * which nobody else is on the device. Then each division is tried for a window, several times, and
- * now and then again. When one of the two runs something else, all that is forgotten.
+ * known to take alone, for each second. If these times are not known well, they are learned first,
+ * in turns in which nobody else is on the device. Then each division is tried for a window, several
+ * times, and now and then again. When one of the two runs something else, all rates are forgotten.
  *
- * The rates are to be in proportion to the weights. What a division does not give, turns do: while
- * a tenant is behind, it has the device to itself. So a division counts with the sum of both rates
- * in the mixture with such turns that keeps the shares, and is used only if that is more than turns
- * give.
+ * The rates are to be in proportion to the weights. If a division's rates are not, turns correct
+ * that: while a tenant is behind, it has the device to itself. So a division is worth the sum of
+ * both rates in the mixture of division and such turns that keeps the shares, and is used only if
+ * that is more than turns give.
  *
- * Only for two tenants of a class whose kernels usually take 0.2 ms and more, as what was measured.
- * And not for programs that bring graphs: two LLM engines got 1.02 to 1.15 of one alone done while
- * divisions were tried, and 1.16 to 1.19 in turns, in which their small graphs pass beside each
- * other (H200).
+ * corun acts only for two tenants of a class whose kernels usually take 0.2 ms or more, as those
+ * that were measured. It does not act for programs that launch graphs: two LLM engines together did
+ * 1.02 to 1.15 times the work of one alone while divisions were tried, and 1.16 to 1.19 times in
+ * turns, in which their small graphs run beside each other (H200).
  *
  * Sources: Slate (IPDPS 2019) III, parts of the SMs and the choice of partners by what they need;
  * Warped-Slicer (ISCA 2016) IV and ISPA (TPDS 2023), blocks; here the measure is the work done, and
- * not what counters say of one kernel.
+ * not hardware counters of single kernels.
  */
 #include "base/hash.h"
 #include "sched/policy.h"
@@ -72,19 +72,19 @@ struct couple {
     uint64_t window_ns;  /* length of the window so far */
     uint64_t done_ns[2]; /* and work */
     uint64_t longest_ns; /* longest item seen lately */
-    uint64_t settled_ns; /* until then the device has work of the division before */
-    bool mixed;          /* it had turns in between, which distorts the measurement */
+    uint64_t settled_ns; /* until then the device may still have work of the previous division */
+    bool mixed;          /* there were turns in the window, which distorts the measurement */
     bool counts;         /* the time since seen_ns was spent in `now` */
     struct habit habit[2];
     uint64_t period_ns;       /* interval at which their kernels are examined */
     uint64_t period_from_ns;  /* when the current period began */
     uint32_t changed;         /* consecutive periods with other kernels than before */
     uint32_t steady;          /* consecutive periods with the same kernels since forget() */
-    uint64_t graphs_until_ns; /* one of them brought a graph less than corun_graphs_ns earlier */
+    uint64_t graphs_until_ns; /* until then no divisions, as one of them launched a graph */
     uint32_t refused;         /* consecutive calls with kernels for which `now` is unsuitable */
-    double unsure;            /* part of their kernels whose times are not known well */
+    double unsure;            /* the fraction of their kernels whose times are not known well */
     bool knows;               /* unsure is small enough to compare divisions */
-    bool learns;              /* they have turns alone, so that these times can be learned */
+    bool learns;              /* they take turns alone, so that these times can be learned */
     uint64_t learned_ns;      /* total time of such turns */
 };
 
@@ -227,7 +227,7 @@ static void forget(struct couple *couple, const double *share)
     for (uint32_t i = 0; i < DIVISIONS; i++) {
         couple->division[i] = (struct division){0};
     }
-    /* In turns each tenant gets its share. Trials will show that it is a little less. */
+    /* Assume that in turns each tenant gets its share. Trials will show a little less. */
     couple->division[TURNS] =
         (struct division){.rate = {share[0], share[1]}, .square = 1, .windows = 1};
     couple->habit[0] = couple->habit[1] = (struct habit){.usual_ns = 0};
@@ -285,9 +285,10 @@ static double end_period(struct habit *habit)
 }
 
 /*
- * Look at what both ran in the period that is over. If that is something else than before, all that
- * is known of the divisions is forgotten. If there are changes soon after each other, a program
- * has phases of different kernels in turn; periods then become longer, until they hold all phases.
+ * Look at the kernels that both ran in the period that is over. If they differ from earlier ones,
+ * forget all that is known of the divisions. If changes follow each other soon, a program
+ * alternates between phases of different kernels; periods then become longer, until each holds all
+ * phases.
  */
 static void look_what_they_run(struct couple *couple, uint64_t now_ns,
                                const struct weir_policy_tenant *const *tenant)
@@ -339,8 +340,9 @@ static uint32_t best_of(const struct weir_policy *self, const struct couple *cou
 }
 
 /*
- * Is this one of the divisions that are compared? Blocks and parts are searched from equal ones on:
- * next to the best both neighbours are tried, as what is got done has one maximum over the sizes.
+ * Is this one of the divisions that are compared? Sizes of blocks and parts are searched from equal
+ * ones on: both neighbours of the best are tried. This finds the best, as the work done has one
+ * maximum over the sizes.
  */
 static bool is_compared(const struct weir_policy *self, const struct couple *couple,
                         const struct weir_policy_tenant *const *tenant, uint32_t index,
@@ -532,7 +534,8 @@ static struct couple *couple_of(struct corun *state, const struct weir_policy_te
 
 /*
  * The place of the tenant with the smaller id, i = 0, or of the other one in a division. Kernels
- * that can be moved keep to their SMs by themselves: a block limit says that they need no part.
+ * that can be moved keep to their SMs by themselves, so they get a block limit, which means that
+ * they need no part.
  */
 static struct weir_sched_place place_in(const struct weir_policy *self, uint32_t division,
                                         uint32_t i, const struct weir_policy_tenant *const *pair)
@@ -616,7 +619,7 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
         return;
     }
     if (!couple->knows &&
-        couple->learned_ns < tuning.corun_learn_ns) { /* turns of one tenant alone teach */
+        couple->learned_ns < tuning.corun_learn_ns) { /* in turns alone the times are learned */
         couple->learned_ns += couple->learns ? view->now_ns - learns_ns : 0;
         couple->learns = true;
         group->valid_ns = tuning.corun_window_ns;

@@ -8,11 +8,11 @@
  *
  * Here, too, T follows from the measured costs of stopping, of a launch and, where tenants are in
  * different domains, of a change of context; but no slice is longer than slice_max_ns, so that
- * others come between, or shorter than slice_min_ns: light tenants come seldom instead. What
- * differs:
+ * other tenants run in between, and none is shorter than slice_min_ns: light tenants get turns less
+ * often instead. What differs from FFS:
  *
- * - Shares are kept by virtual time, since an epoch that a kernel of 20 ms overran by ten times is
- * never paid back in rounds. A tenant's virtual time is its service divided by its weight; V is the
+ * - Shares are kept by virtual time: with rounds, an epoch that a kernel of 20 ms overran by ten
+ * times is never paid back. A tenant's virtual time is its service divided by its weight; V is the
  * weighted mean of the ready tenants. Of the tenants that are not ahead of V the one whose slice
  * must end first (its virtual time plus slice / weight) is served. So a tenant is never more than
  * about one slice, or one of its kernels, ahead or behind. (Stoica and Abdel-Wahab's earliest
@@ -32,16 +32,16 @@
  * fair_debt_wait_ns: among many tenants its share is small, and a service that had used much while
  * it started would stand still for a second.
  * - A tenant that synchronizes after each kernel is without work for some microseconds each time.
- * It keeps its place that long, and pays for it, if it usually is back within brief_ns, which is
- * less than stopping another costs. After long kernels it keeps it longer: with one kernel at a
- * time each, two tenants would get the same whatever their weights.
- * - A tenant that was away often needs little when it comes back, as a program that answers
- * requests. It goes first, also within another's slice and above what runs of its class (beside.c),
- * until it has had as much of the device as it was away for, at most 4 ms, and only while it is
- * ahead of its share by at most its part of 4 ms. Between short kernels it keeps its place, and for
- * 3 ms if others fill meanwhile, so that its next item finds only items at the lowest level before
- * it. This is borrowed virtual time (Duda and Cheriton, BVT, SOSP 1999), where an absence gives the
- * right to borrow. Work that bypassed the scheduler unseen is no absence.
+ * If it usually is back within brief_ns, which is less than stopping another tenant costs, it keeps
+ * its place for that time and pays for it. After long kernels it keeps its place for longer:
+ * otherwise two tenants with one kernel at a time would get the same, whatever their weights.
+ * - A tenant that was away, such as a program that answers requests, often needs little when it
+ * comes back. It goes first, also within another's slice and above running work of its class
+ * (beside.c), until it has had the device for as long as it was away, at most 4 ms, and only while
+ * it is ahead of its share by at most its part of 4 ms. Between short kernels it keeps its place,
+ * and for 3 ms if others fill meanwhile, so that its next item finds only items at the lowest level
+ * before it. This is borrowed virtual time (Duda and Cheriton, BVT, SOSP 1999), where an absence
+ * gives the right to borrow. Work that bypassed the scheduler unseen is no absence.
  *
  * Source: FLEP (ASPLOS 2017) 5.2.2
  */
@@ -51,7 +51,7 @@
 
 /* 2^64 / golden ratio: its multiples for consecutive numbers are spread evenly. */
 #define GOLDEN        UINT64_C(0x9e3779b97f4a7c15)
-#define ROUND_MAX_NS  10000000000u /* ten seconds: slices have their own bound */
+#define ROUND_MAX_NS  10000000000u /* the longest round; slices have a bound, too */
 #define FILL_TURN     (1u << 20) /* cost of a turn as a filler below a higher class, at weight 1 */
 #define WEIGHT        100u       /* weight of a tenant without configuration */
 #define FRACTION_BITS 10         /* virtual time counts in 1/1024 ns at weight 1 */
@@ -133,9 +133,10 @@ static bool has_waited_for_debt(const struct weir_policy_next_view *view,
 }
 
 /*
- * Place a tenant that comes back, or from another class, relative to V of the ready tenants or, if
- * there are none, to the last one that ran out of work: ahead by at most its debt's bound, behind
- * by at most its credit's. A tenant that has waited long enough for its debt has none any more.
+ * Place a tenant that comes back, or comes from another class, relative to V of the ready tenants
+ * or, if there are none, to the last one that ran out of work. It may be ahead by at most the bound
+ * of debts, and behind by at most the bound of credits. A tenant that has waited long enough for
+ * its debt no longer has one.
  */
 static void place(const struct weir_policy *self, const struct round *round,
                   const struct weir_policy_tenant *tenant, bool has_waited)
@@ -257,10 +258,10 @@ static bool is_mixed(const struct round *round)
     return round->weight == 0 && round->count > tuning.few;
 }
 
-/* The longest slice among many tenants of different weights: the heaviest have their part of
+/* The longest slice among many tenants of different weights. The heaviest get their part of
  * fair_mixed_ns, others less in proportion to their weight, so that each has a turn in each round.
- * A tenant with longer kernels than its slice has the slice of the heaviest: otherwise its kernel
- * would be stopped in each turn. */
+ * A tenant whose kernels are longer than its slice gets the slice of the heaviest: otherwise its
+ * kernel would be stopped in each turn. */
 static uint64_t mixed_most_ns(const struct round *round, const struct weir_policy_tenant *tenant)
 {
     uint64_t heaviest_ns = tuning.fair_mixed_ns / round->count;
@@ -311,8 +312,8 @@ static bool is_within_credit(uint64_t position, uint64_t mean, uint64_t weights)
     return (int64_t)(position - mean) <= (int64_t)((tuning.slack_ns << FRACTION_BITS) / weights);
 }
 
-/* Does a tenant go first after an absence? It does until it has used this up, unless it is too far
- * ahead of its share. Small graphs run beside the leader and need not lead. */
+/* Does a tenant go first after an absence? It does until it has used up rested_ns, unless it is too
+ * far ahead of its share. Small graphs run beside the leader and need not lead. */
 static bool goes_first(const struct weir_policy *self, const struct round *round,
                        const struct weir_policy_tenant *tenant)
 {
@@ -396,8 +397,8 @@ static uint32_t index_of(const struct weir_policy_next_view *view,
     return i;
 }
 
-/* How long a tenant without work still counts as busy. The duration of graphs that are never alone
- * is not predicted, but the time that they are on the device is known. */
+/* How long a tenant without work still counts as busy. Graphs that always run beside other work
+ * have no predicted duration, but their time on the device is known. */
 static uint64_t pause_of(const struct weir_policy_tenant *tenant)
 {
     const struct weir_policy_kernel *kernel = &tenant->kernel;
@@ -466,10 +467,10 @@ void fair_next(struct weir_policy *self, const struct weir_policy_next_view *vie
  * is not ahead of V by more than its slice.
  *
  * Small items may come from a tenant that is farther ahead. If all tenants have the same weight the
- * bound is slack_ns: the device then shares evenly by itself, and to hold an item back would only
- * make the longest waits longer. If weights differ and half of the SMs are free, the heaviest
- * tenant's bound is slack_ns and the others' are less, in proportion to their weights. A tenant
- * that was away for a moment has more credit than that.
+ * bound is slack_ns: the device then shares evenly by itself, and holding an item back would only
+ * lengthen the longest waits. If weights differ and half of the SMs are free, the heaviest tenant's
+ * bound is slack_ns and the others' are less, in proportion to their weights. A tenant that was
+ * away for a moment has more credit than that.
  */
 static uint32_t furthest_behind(const struct weir_policy *self,
                                 const struct weir_policy_next_view *view)
@@ -517,8 +518,8 @@ int64_t fair_lag_ns(const struct weir_policy *self, const struct weir_policy_ten
 }
 
 /* A tenant's items go above others while it goes first, and has no more granted than it may still
- * have. One item may be longer than that: a program that is away as long as it works would wait
- * for others' kernels each time otherwise. */
+ * have. One item may be longer than that: otherwise a program that is away for as long as it works
+ * would wait for others' kernels each time. */
 uint64_t fair_first_ns(const struct weir_policy *self, const struct weir_policy_tenant *tenant)
 {
     const struct fair *fair = self->state;
@@ -532,8 +533,8 @@ uint64_t fair_first_ns(const struct weir_policy *self, const struct weir_policy_
                : 0;
 }
 
-/* Find a filler of the next lower class: in turns by weight (stride scheduling). Absence saves only
- * few turns. */
+/* Find a filler of the next lower class. Its tenants take turns by weight (stride scheduling); a
+ * tenant that was absent catches up on only a few turns. */
 static uint32_t filler_below(const struct weir_policy_next_view *view)
 {
     uint64_t saved = tuning.few * FILL_TURN / WEIGHT;

@@ -1,5 +1,5 @@
 /*
- * priority: a higher class at once, the shortest rest among equals.
+ * priority: a higher class runs at once; among equals, the one with the shortest remaining time.
  *
  * FLEP's HPF keeps a queue per class. A newcomer of a higher class preempts what runs. Among equals
  * the one with the shortest remaining time goes first, and preempts only if its rest and the cost
@@ -9,11 +9,11 @@
  *
  * - Unknown kernels have no remaining time. As long as a tenant of a class has such a kernel,
  * `fair` decides within that class.
- * - FLEP's programs end. Here one that launches short kernels for ever would keep longer ones out
- * for good, so a rest counts for less the longer its kernel has waited: it is divided by the
+ * - FLEP's programs end. Here a program that launches short kernels for ever would keep longer ones
+ * out. So a remaining time counts for less the longer its kernel has waited: it is divided by the
  * slowdown so far, whose mean HPF minimizes. A tenant chosen by that may finish its kernel.
- * - A newcomer that needs few SMs takes all of them: FLEP lets what ran go on beside it (spatial
- * preemption). On devices with stream priorities the lower class fills instead.
+ * - A newcomer that needs few SMs takes all of them; in FLEP the running kernel goes on beside it
+ * (spatial preemption). On devices with stream priorities the lower class fills instead.
  *
  * Source: FLEP (ASPLOS 2017) 5.2.1
  */
@@ -73,7 +73,7 @@ static bool may_finish(const struct weir_policy_tenant *tenant)
     return tenant->service_ns[WEIR_SCHED_COMPUTE] < priority_of(tenant)->finishes_at_ns;
 }
 
-/* Would the leader's work have to be stopped for another? Unstoppable work ends before that. */
+/* Would the leader's work have to be stopped for another? Unstoppable work ends first. */
 static bool is_to_stop(const struct weir_policy_tenant *leader)
 {
     return leader && leader->granted > 0 && leader->stoppable;

@@ -1,11 +1,11 @@
 /*
  * Generate a trace from groups of tenants.
  *
- * Each stream of each tenant is a little machine that makes one item after the other: a task is a
- * copy to the device, kernels, a copy back, as far as the group has them. The machine knows when
- * its item comes, starts and ends while its tenant is alone; a heap over all of them puts these
- * events into the order of time. Every stream draws from a sequence of its own, so adding a tenant
- * changes no other's work.
+ * Each stream of each tenant is a small state machine that makes one item after the other. A task
+ * is a copy to the device, kernels, and a copy back, as far as the group has them. The machine
+ * knows when its item arrives, starts and ends while its tenant is alone; a heap of all machines
+ * orders these events by time. Every stream draws from its own random sequence, so adding a tenant
+ * does not change the work of others.
  */
 #include "sched/sim/generate.h"
 

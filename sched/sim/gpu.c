@@ -2,9 +2,9 @@
  * The model of a GPU: streams, engines and time. gpu_share.c computes the speeds of kernels.
  *
  * Time passes in steps in which nothing changes: weir_sim_gpu_advance() goes to the next moment at
- * which a unit begins, ends, stops, or becomes known to the host, lets everybody work until then,
- * and makes that one change. Times are whole nanoseconds; work is a double that only additions of
- * the same steps in the same order touch, so runs repeat exactly.
+ * which a unit begins, ends, stops, or becomes known to the host, lets all units work until then,
+ * and makes that one change. Times are whole nanoseconds. Work is a double, but the same steps are
+ * always added in the same order, so runs repeat exactly.
  *
  *   QUEUED -> RUNNING -> DONE -> (told, gone)
  *                |  ^
@@ -307,7 +307,7 @@ static bool is_waiting_compute(const struct weir_sim_unit *unit)
            unit->state == WEIR_SIM_UNIT_QUEUED;
 }
 
-/* Has another context's kernel waited for a time slice? Then no more of this context's begin. */
+/* Has another context's kernel waited for a time slice? Then no kernel of this one begins. */
 static bool has_to_yield(const struct weir_sim_gpu *gpu)
 {
     for (size_t i = 0; i < gpu->n_units; i++) {
@@ -336,7 +336,7 @@ static bool is_kept(const struct weir_sim_gpu *gpu)
     return gpu->context_ns > gpu->now_ns || (is_wanted && !has_to_yield(gpu));
 }
 
-/* When the head of a stream may begin, as far as contexts are concerned. */
+/* The earliest time at which contexts allow the head of a stream to begin. */
 static uint64_t context_lets(const struct weir_sim_gpu *gpu, const struct weir_sim_unit *unit)
 {
     if (unit->work.engine != WEIR_SIM_COMPUTE || !gpu->has_others) {
@@ -560,7 +560,7 @@ static bool change(struct weir_sim_gpu *gpu, size_t i, struct weir_sim_event *re
         unit->next_place_ns = NEVER;
         gpu->is_stale = true;
     } else {
-        unit->settled_ns = NEVER; /* its rank counts from now on */
+        unit->settled_ns = NEVER; /* running units lose SMs to its rank from now on */
         gpu->is_stale = true;
     }
     return false;

@@ -2,16 +2,16 @@
  * Which kernels hold which SMs, and how fast they are.
  *
  * Shares. Kernels are served in the order of rank, then of their launches, as the hardware does:
- * the blocks of the first are placed before those of the next, over all SMs alike. What was stopped
- * and goes on is launched again: behind what came meanwhile. A kernel takes what is free within its
- * range and block limit until its blocks are placed; no block that runs makes room, so a newcomer
- * of higher rank counts as the last until half a block's time of those it displaces has passed
- * (blocks end at all times; this is the mean).
+ * the blocks of the first are placed before those of the next, evenly over all SMs. A resumed
+ * kernel counts as launched again, so it comes after those that arrived meanwhile. A kernel takes
+ * what is free within its range and block limit until its blocks are placed. Running blocks do not
+ * make room, so a newcomer of higher rank is served last until half the time of a block that it
+ * displaces has passed (the mean, as blocks end at any time).
  *
  * Speeds. A kernel that holds A SMs runs at the part A / (need * full) of its full speed, at most
- * 1: one that is limited by memory needs few of its blocks. Then what all of them together take of
- * the memory's bandwidth is cut down to what there is, the greediest first (max-min), as Slate
- * (IPDPS 2019, section III) describes from measurements.
+ * 1: a kernel that is limited by memory needs few of its blocks. If all kernels together use more
+ * than the memory's bandwidth, the greediest are cut down first (max-min), as Slate (IPDPS 2019,
+ * section III) describes from measurements.
  */
 #include "sched/sim/gpu_private.h"
 
@@ -95,10 +95,10 @@ static double full_speed(const struct weir_sim_gpu *gpu, const struct weir_sim_u
     return fmin((double)unit->work.blocks / unit->work.blocks_per_sm, gpu->params.sms);
 }
 
-/* Graphs that need more bandwidth than there is share it. One of a higher rank gets this many
- * times the part of one of a lower rank. */
+/* Graphs share the bandwidth if they need more than there is. A graph of a higher rank gets this
+ * many times the part of a graph of a lower rank. */
 #define GRAPH_RANK_GAIN 6.0
-/* The speed of a graph each of whose kernels waits for SMs that others of its rank hold. */
+/* The speed of a graph whose every kernel waits for SMs that kernels of its rank hold. */
 #define GRAPH_BESIDE 0.48
 
 /* The weight of a unit where bandwidth is short: more for a graph above other graphs. */
@@ -112,7 +112,7 @@ static double claim_of(struct weir_sim_unit **units, size_t n, const struct weir
     return has_lower ? GRAPH_RANK_GAIN : 1;
 }
 
-/* Cut what the kernels take of the memory's bandwidth down to all of it. */
+/* Cut the kernels' use of the memory's bandwidth down to what the memory has. */
 static void limit_memory(struct weir_sim_unit **units, size_t n)
 {
     double wanted = 0;

@@ -1,12 +1,12 @@
 /*
- * Make a load of a trace: follow every item through the trace, then compute how much work it was.
+ * Make a load from a trace: follow every item through the trace, then compute how much work it had.
  *
  * First pass, record by record: a struct story for each item (when it came, began, ran where, and
  * whether another tenant's kernels ran meanwhile). Then, with all stories known, the work of each
  * item and what it waited for.
  *
- * Files are hostile: every id is looked up, every count grows by what the file really has, and
- * nothing is done more than a few times per record.
+ * Files are hostile: every id is looked up, counts grow only by what the file really has, and the
+ * time is bounded by a few steps per record.
  */
 #include "sched/sim/load.h"
 
@@ -21,7 +21,7 @@
 /* Most work of an item: a day of all SMs that a model may have. */
 #define SM_NS_MAX 4e16
 
-/* Most kernels beside a new one that are marked as disturbed; above this only the new one is. */
+/* If more kernels than this run beside a new one, only the new one is marked as disturbed. */
 #define BESIDE_MAX 64u
 
 struct story {

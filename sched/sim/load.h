@@ -13,7 +13,7 @@
 
 /* When an item arrives. */
 enum weir_sim_after {
-    WEIR_SIM_AT,           /* at delay_ns from the beginning, whether others have ended or not */
+    WEIR_SIM_AT,           /* at delay_ns from the beginning, even if earlier ones run */
     WEIR_SIM_AFTER_START,  /* delay_ns after the item before it in its queue was started */
     WEIR_SIM_AFTER_FINISH, /* delay_ns after that item was known to be finished */
 };
@@ -43,7 +43,7 @@ struct weir_sim_tenant {
     char name[WEIR_SCHED_TRACE_NAME_BYTES]; /* "" when the trace does not say */
     struct weir_sched_tenant_params params; /* name: not used */
     uint32_t n_items;
-    uint32_t context; /* tenants of one context share the SMs at a time, others take turns */
+    uint32_t context; /* tenants of one context use the SMs at the same time, contexts take turns */
 };
 
 /* A change of a tenant's weight, priority or limit. */
@@ -74,8 +74,8 @@ struct weir_sim_load {
  *
  * An item's work is its duration in the trace if it was undisturbed; otherwise the undisturbed
  * duration of blocks of its key, or its own duration, or its prediction. If an item arrived in the
- * trace after the item before it in its queue had finished, or started, it arrives as long after
- * that again, unless its record says that it came at its own time.
+ * trace after the item before it in its queue had finished, or started, it arrives in the load with
+ * the same delay after that event, unless its record says that it came at its own time.
  *
  * @param data       the file's bytes, for the call.
  * @param is_open    true: all items arrive at their times in the trace.

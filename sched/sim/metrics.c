@@ -24,7 +24,7 @@ void weir_sim_stp_antt(const double *alone_ns, const double *together_ns, uint32
     *ret_antt = counted ? antt / counted : 0;
 }
 
-/* A load with one tenant's work; map[i] is what its item i is in the whole load. */
+/* A load with one tenant's work; map[i] is the index of its item i in the whole load. */
 struct part {
     struct weir_sim_load load;
     uint32_t *map;
@@ -126,7 +126,7 @@ static int by_value(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-/* The value that part of them do not exceed (nearest rank). waits is sorted. */
+/* The value that this part of the sorted waits does not exceed (nearest rank). */
 static uint64_t rank_of(const uint64_t *waits, uint32_t n, double part)
 {
     uint32_t rank = (uint32_t)ceil(part * n);
@@ -231,7 +231,7 @@ enum weir_status weir_sim_measure(const struct weir_sim_load *load,
     uint32_t *new_index = calloc(load->n_items + 1u, sizeof *new_index);
     uint64_t *scratch = calloc(load->n_items + 1u, sizeof *scratch);
     enum weir_status status = WEIR_ERR_NO_MEMORY;
-    /* Without pictures and costs. until_ns also cuts the runs alone, which do more by then. */
+    /* Without watchers and costs. until_ns also ends the runs alone, which do more by then. */
     alone_params.watch = (struct weir_sim_watch){0};
     alone_params.clock = NULL;
     alone_params.bucket_ns = 0;

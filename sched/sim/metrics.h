@@ -8,8 +8,8 @@
  *     STP  = sum over i of C_i(alone) / C_i(together)          higher is better; at most n
  *     ANTT = 1/n * sum over i of C_i(together) / C_i(alone)    lower is better; at least 1
  *
- * A tenant is a program; its time is from its first arrival to the last finish of what was
- * finished together, alone on the same model with the same scheduler.
+ * A tenant is a program; its time is from its first arrival to the last finish of the work that was
+ * finished together; C_i(alone) is for the same work, on the same model and scheduler.
  *
  * Source: docs/design/simulation.md
  */

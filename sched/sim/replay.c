@@ -1,6 +1,6 @@
 /*
- * The scheduler traces itself here as it did when it was recorded, so both sides are sequences of
- * the same records, and they must be equal one by one:
+ * The replaying scheduler traces itself as the recorded one did. So both sides are sequences of
+ * records, which must be equal one by one:
  *
  *     file     ARRIVE  START  ARRIVE  CHOOSE  STOP ...
  *                 │ told            │ told
@@ -283,7 +283,7 @@ static enum weir_status go_through(struct replay *r)
     while (status == WEIR_OK && !r->result->differs) {
         status = weir_sched_trace_next(&r->reader, &record, r->error);
         if (status == WEIR_ERR_NOT_FOUND) {
-            /* A file that was cut may end between an input and its decisions. */
+            /* Only a file that was cut may end between an input and its decisions. */
             if (r->first_made < r->n_made && r->reader.has_ended) {
                 differ(r, NULL, &r->made[r->first_made]);
             }

@@ -1,11 +1,11 @@
 /*
  * The simulator's loop: a scheduler, a model of a GPU, and a load between them.
  *
- * Three sources of time: the GPU's next event, the next arrival (a heap, at most one of each queue,
- * as each arrival is known by the one before it), the scheduler's timer. The earliest goes first;
- * of equal times the GPU, then arrivals in the order of their items, then the timer. The
- * scheduler's orders come while it is being called; they are noted, and carried out on the GPU in
- * their order when the call has returned, as an environment must.
+ * The next time is that of the GPU's next event, the next arrival (a heap with at most one for each
+ * queue, as each arrival follows from the one before it) or the scheduler's timer. At equal times
+ * the GPU goes first, then arrivals in the order of their items, then the timer. The scheduler
+ * gives orders during a call; the environment must only note them. The loop carries them out on the
+ * GPU, in order, after the call has returned.
  *
  * The environment keeps leases: a stopped item that the scheduler has forgotten is resumed when its
  * lease ends, and the scheduler gets a report.
@@ -27,7 +27,7 @@
 /* Threads of a block, which traces lack: as in the kernels whose ticket form was measured. */
 #define BLOCK_THREADS 256u
 
-/* After so many events in a row at one time the scheduler is in a loop. */
+/* So many events in a row at one time mean that the scheduler is in a loop. */
 #define STANDSTILL_MAX 10000000u
 
 /* Fillers rank below the lowest class, and items above rank between their class and the next one,
@@ -51,7 +51,7 @@ struct fate {
     weir_sched_id id;
     uint64_t started_ns;
     uint64_t span_ns;  /* where its current span on the device began, if known */
-    uint64_t lease_ns; /* when it is resumed without an order of the scheduler */
+    uint64_t lease_ns; /* when it resumes without the scheduler's order */
     bool has_waited;   /* its first span was reported */
     bool was_stopped;
 };
@@ -258,7 +258,7 @@ static void on_hold(void *user, const struct weir_sim_hold *hold)
     }
 }
 
-/* Add buckets up to until_ns, if the run has any: its length is not known before. */
+/* Add buckets up to until_ns, if the run has buckets: its length is not known in advance. */
 static enum weir_status grow_buckets(struct run *run, uint64_t until_ns)
 {
     struct weir_sim_result *result = run->result;
@@ -324,7 +324,7 @@ static struct weir_sim_work work_of(const struct run *run, uint32_t i)
     };
 }
 
-/* Note the lease of a stopped item, which resumes it if the scheduler does not. */
+/* Note the lease of a stopped item: at its end the item is resumed unless the scheduler did so. */
 static enum weir_status lease_add(struct run *run, uint32_t item, uint64_t lease_ns)
 {
     if (run->n_leases == run->cap_leases) {
@@ -421,7 +421,7 @@ static uint64_t clock_of(const struct run *run)
     return run->params->clock ? run->params->clock() : 0;
 }
 
-/* After a call into the scheduler that began at began_ns of the real clock. */
+/* Finish a call into the scheduler that began at began_ns of the real clock. */
 static enum weir_status called(struct run *run, uint64_t began_ns, enum weir_status status)
 {
     struct weir_sim_decisions *decisions = &run->result->decisions;

@@ -17,14 +17,14 @@ struct weir_sim_range {
 
 enum weir_sim_arrivals {
     WEIR_SIM_LOOP,    /* think_ns after the last of `depth` tasks has finished */
-    WEIR_SIM_POISSON, /* `rate` tasks a second, whether others have finished or not */
+    WEIR_SIM_POISSON, /* `rate` tasks a second, even if earlier ones have not finished */
     WEIR_SIM_BURST,   /* `burst` tasks at once, every period_ns */
 };
 
 #define WEIR_SIM_OWN_CONTEXT UINT32_MAX
 
 struct weir_sim_group {
-    uint32_t line; /* where the group begins in the text */
+    uint32_t line; /* the group's place in the text */
     uint32_t column;
     char name[48];
     uint32_t tenants;
@@ -36,9 +36,9 @@ struct weir_sim_group {
     uint32_t streams;
     uint32_t keys;                   /* number of different kernels */
     struct weir_sim_range kernel_ns; /* duration alone, drawn for each key */
-    struct weir_sim_range blocks;    /* drawn for each key; 0: eight times what fits */
+    struct weir_sim_range blocks;    /* of a kernel, by key; 0: eight times what the GPU holds */
     uint32_t blocks_per_sm;
-    struct weir_sim_range graph_sms; /* SMs of graphs instead of kernels; 0: no graphs */
+    struct weir_sim_range graph_sms; /* SMs that its graphs need; 0: it launches kernels */
     uint32_t flags;                  /* the kernels' enum weir_sched_item_flags */
     double jitter; /* a launch's time differs from the kernel's by at most this part */
     double need, memory;

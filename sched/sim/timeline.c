@@ -1,5 +1,5 @@
 /*
- * Trace events: docs of the format are Google's "Trace Event Format". Times are microseconds with
+ * Writes trace events. Google's "Trace Event Format" documents them. Times are microseconds with
  * three decimals, exact to the nanosecond.
  *
  * Holds are reported when they end, so a counter event for each would lie in the past of others;
@@ -137,7 +137,7 @@ static void put_counter(struct weir_sim_timeline *t, uint32_t tenant, uint64_t a
     fprintf(t->out, ",\"args\":{\"SMs\":%.3f}}", sms);
 }
 
-/* Write a step of a tenant's counter when a later one begins, since it is complete then. */
+/* Write a step of a tenant's counter. It is complete only when a later one begins. */
 static void put_held(struct weir_sim_timeline *t, uint32_t tenant, uint64_t next_ns)
 {
     const struct held *held = &t->held[tenant];

@@ -73,7 +73,7 @@ static void keep_worst(struct reading *r, const struct weir_sim_wait *wait)
     waits->worst[at] = *wait;
 }
 
-/* An item has waited for ns: add this to its tenant's wait for the other tenant that caused it. */
+/* Add ns that an item has waited to its tenant's wait for the other tenant that caused it. */
 static void count_other(struct reading *r, struct item *item, uint64_t ns)
 {
     struct weir_sim_waits *waits = r->waits;
@@ -110,7 +110,7 @@ static void count(struct reading *r, struct item *item)
     }
 }
 
-/* Add the waits of an item that is gone, or left at the end, to its tenant's. */
+/* Add an item's waits to its tenant's: the item has ended, or the trace has. */
 static void tell(struct reading *r, const struct item *item)
 {
     const struct weir_sim_waited *waited = &item->wait.waited;

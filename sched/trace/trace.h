@@ -36,7 +36,7 @@ enum weir_sched_trace_kind {
 
 enum weir_sched_trace_flags {
     WEIR_SCHED_TRACE_MIDDLE = 1,    /* recording began while work was under way */
-    WEIR_SCHED_TRACE_GENERATED = 2, /* generated: the times are of each tenant alone */
+    WEIR_SCHED_TRACE_GENERATED = 2, /* generated: each tenant's times are as if it were alone */
     WEIR_SCHED_TRACE_FILL_ALL = 8,  /* config.fill is WEIR_SCHED_FILL_ALL */
     WEIR_SCHED_TRACE_ABOVE = 16,    /* config.above is set */
     WEIR_SCHED_TRACE_CAUSES = 32,   /* the trace has the causes of waits */

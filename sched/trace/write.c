@@ -122,7 +122,7 @@ static bool has_room(struct weir_sched_trace *trace, uint64_t put, uint32_t reco
     if (put + records - trace->flushed_seen <= trace->mask + 1ull) {
         return true;
     }
-    /* T4: meets T3 in weir_sched_trace_flush: slots below are free to be written again. */
+    /* T4: meets T3 in weir_sched_trace_flush: the slots written below are free. */
     trace->flushed_seen = atomic_load_explicit(&trace->flushed, memory_order_acquire);
     return put + records - trace->flushed_seen <= trace->mask + 1ull;
 }
@@ -202,7 +202,7 @@ void weir_sched_trace_kernel(struct weir_sched_trace *trace, uint64_t at_ns, uin
 
 enum weir_status weir_sched_trace_flush(struct weir_sched_trace *trace)
 {
-    /* T2: meets T1 in weir_sched_trace_put: the records below are whole. */
+    /* T2: meets T1 in weir_sched_trace_put: the records read below are complete. */
     uint64_t put = atomic_load_explicit(&trace->put, memory_order_acquire);
     uint64_t from = atomic_load_explicit(&trace->flushed, memory_order_relaxed);
     while (from != put) {
