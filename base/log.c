@@ -167,7 +167,7 @@ static void say_lost(void)
     uint64_t n = __atomic_exchange_n(&n_lost, 0, __ATOMIC_RELAXED);
     if (n && !say("log: lines were lost, since their reader had no room lines=%llu",
                   (unsigned long long)n)) {
-        /* Count the other lines, but not this report. */
+        /* The report was lost, too, and has been counted: only the older lines count again. */
         __atomic_fetch_add(&n_lost, n - 1, __ATOMIC_RELAXED);
     }
 }

@@ -62,7 +62,7 @@ static struct weir_guest_function *find_locked(struct weir_image_object *image, 
     return NULL;
 }
 
-/* The properties of a function that both replies contain. */
+/* A function's properties, as the replies of two operations contain them. */
 struct description {
     const int32_t *attributes;
     uint32_t attribute_mask;

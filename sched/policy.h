@@ -80,8 +80,9 @@ struct weir_policy_tenant {
 
 struct weir_policy_next_view {
     uint64_t now_ns;
-    bool arrived; /* a tenant without compute work got some within the leader's slice, which may go
-                     on; false: nobody leads, the slice is over, or weights or tenants changed */
+    bool arrived; /* why the policy is asked. true: within the leader's slice, which may go on, a
+                     tenant without compute work got some; false: nobody leads, the slice is over,
+                     or weights or tenants changed */
     const struct weir_policy_tenant *const *ready; /* all tenants with compute work, in the order
                                                       in which they got it. 1 or more */
     uint32_t ready_count;

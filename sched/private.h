@@ -261,7 +261,7 @@ struct turn {
 /* A direction of copies, and how it is shared: copies.c, copy_share.c. */
 struct copy_way {
     struct queue *first, *last;        /* queues whose next item is a copy this way */
-    struct queue *next;                /* the queue whose chosen copy must wait; or NULL */
+    struct queue *next;                /* its copy is chosen, but must wait: copies.c; or NULL */
     uint32_t tenants;                  /* tenants with such copies */
     uint32_t on_device;                /* copies */
     uint64_t check_ns;                 /* no copy can have starved before this time */
@@ -290,10 +290,11 @@ struct news {
     bool ready;   /* readiness changed while deciding */
 };
 
-/* The fillers' items on the device, and what keeps equals from filling: beside.c. */
+/* Work that runs beside the leader's (fillers), also of tenants of the leader's own priority
+ * (equals), and what keeps equals from that: beside.c. */
 struct fill {
-    uint32_t items, equals; /* fillers' items on the device; those of equals, */
-    uint64_t equal_ns;      /* and when an equal's was last on the device */
+    uint32_t items, equals; /* on the device: all fillers' items, and equals' alone */
+    uint64_t equal_ns;      /* when an equal's item was last on the device */
     uint32_t teachers;      /* items on the device with item.teaches */
     uint64_t teachers_ns;   /* until then they keep equals from filling */
     int64_t paid_ns;        /* charges to equals, less what leaders got back: charge.c */
@@ -302,9 +303,9 @@ struct fill {
 /* Small items: small.c. */
 struct small {
     struct small_price price[SMALL_PRICE_SLOTS];
-    double above_counts;           /* how many plain items one above counts as */
-    int64_t owe_ns;                /* SM service that small items owe; negative: get back */
-    uint64_t room_ns;              /* for how long small items were on the device lately */
+    double above_counts; /* how many plain items one above counts as */
+    int64_t owe_ns;      /* SM service that small items are yet to be charged; below 0: credited */
+    uint64_t room_ns;    /* for how long small items were on the device lately */
     weir_sched_id room_for;        /* the tenant of the last one, */
     enum weir_priority room_class; /* and its class */
 };

@@ -84,7 +84,7 @@ struct weir_gate_pass {
                               others' blocks */
     enum weir_sched_level level; /* the work's level on the device; WEIR_SCHED_PLAIN if undecided */
     bool stoppable;              /* copied from the work's flags */
-    uint8_t cause; /* enum weir_sched_cause: why it waited last; undefined if undecided */
+    uint8_t cause; /* enum weir_sched_cause: why the work waited last; not set if undecided */
 };
 
 /* The work in a stream since its last mark. Zeroed: none. */

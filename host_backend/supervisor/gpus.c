@@ -1,10 +1,11 @@
 /*
  * The host's GPUs, as the first worker that had all of them reported them before it had a guest.
  *
- * Workers report the GPUs that they have. Where tenants have lists of devices of their own, no
- * worker may have some of the host's GPUs, and without tenants there is none. Whoever gives shares
- * away must know all of them. So the host keeps a spare worker with all of its GPUs until one has
- * told (workers/program_kinds.c), and shows what that said when nobody reports the GPU.
+ * Workers report the GPUs that they have. Where tenants have lists of devices of their own, some of
+ * the host's GPUs may belong to no worker, and without tenants there are no workers. But who gives
+ * shares away (weir-dra) must know all GPUs. So the host keeps a spare worker with all of its GPUs
+ * until one has reported them (workers/program_kinds.c), and shows that report for a GPU of which
+ * no worker reports.
  */
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/state/supervisor.h"

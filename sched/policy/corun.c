@@ -53,7 +53,8 @@ struct division {
 /* The kinds of kernels that a tenant usually runs. */
 struct habit {
     double work_ns[KINDS];  /* work in this period, by the kind of kernel */
-    double part[KINDS];     /* parts of all work in earlier periods; all 0: there were none */
+    double part[KINDS];     /* each kind's part of all work in earlier periods; all 0: there were no
+                               periods */
     double kernels, sum_ns; /* kernels seen in this period, and their sum of times alone */
     double usual_ns;        /* mean time of a kernel in the period before */
 };
@@ -410,7 +411,7 @@ static uint32_t next_tried(const struct weir_policy *self, const struct couple *
     return next;
 }
 
-/* The work on the device now belongs to the old division: wait for its end. */
+/* Work that is on the device now still runs in the old division: note when it will have ended. */
 static void settle(struct couple *couple, uint64_t now_ns)
 {
     uint64_t ns = tuning.corun_settle_items * couple->longest_ns;

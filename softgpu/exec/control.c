@@ -236,7 +236,8 @@ WEIR_X_HANDLER(cluster_arrive)
     return w->n_groups == 1 ? i + 1 : weir_x_leave(w, i + 1, WEIR_X_EVENT_SWITCH);
 }
 
-/* Wait for the end of the phase in which the lanes arrived; runs again after each phase. */
+/* Wait for the end of the phase in which the lanes arrived. The handler runs again after each
+ * phase. */
 WEIR_X_HANDLER(cluster_wait)
 {
     uint32_t waiting = 0;

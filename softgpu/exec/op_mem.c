@@ -404,7 +404,8 @@ WEIR_X_HANDLER(isspacep)
     return i + 1;
 }
 
-/* mapa: the same address in block b's shared memory. WIDE: 64-bit rows; sub: a is generic */
+/* mapa: the same address in block b's shared memory. WIDE: 64-bit registers; sub not 0: operand a
+ * is a generic address. */
 WEIR_X_HANDLER(mapa)
 {
     const weir_x_u32 *rank = weir_x_w32(w, i->b);

@@ -84,7 +84,7 @@ void weir_sup_remark_memory(struct weir_supervisor *sup)
 {
     uint32_t pct = weir_sup_promised_pct(sup);
 
-    sup->memory.bytes = memory_for(sup, ""); /* keeps the value while its worker is replaced */
+    sup->memory.bytes = memory_for(sup, ""); /* as last reported, while no worker reports it */
     if (pct > 100 && pct != sup->memory.remarked_pct) {
         weir_log_warn("supervisor: " WEIR_SUP_MEMORY_REMARK, pct);
     }

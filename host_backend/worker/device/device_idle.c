@@ -408,7 +408,8 @@ static bool wait_for_turn(struct weir_worker *w, const struct weir_session *self
     return true;
 }
 
-/* @param own wait also if only the caller may give the device work */
+/* Wait until the device is idle, and keep others' work from it.
+ * @param own  wait even if no session but the caller's can send work to the device */
 static CUresult begin_within(struct weir_worker *worker, const struct weir_session *caller,
                              bool own, uint64_t limit_ns, uint32_t *ret_idle)
 {

@@ -57,7 +57,8 @@ struct weir_profile_span {
 struct anchor {
     CUevent event[2]; /* event[now] is the anchor; NULL until first used */
     uint32_t now;
-    uint64_t ns;       /* the anchor's time; 0: there is none */
+    uint64_t
+        ns; /* when the anchor event was recorded, on the host's clock; 0: there is no anchor */
     uint64_t tried_ns; /* when making an anchor was last tried */
 };
 

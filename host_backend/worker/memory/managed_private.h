@@ -53,7 +53,7 @@ struct weir_managed {
     atomic_bool ends;
     struct weir_managed_fault faults[WEIR_MANAGED_FAULTS]; /* the thread's own */
     uint32_t n_faults;
-    bool hurried;    /* a fault has waited in vain for the present work: others do not wait */
+    bool hurried; /* a page fault has waited in vain for the work under way: the next do not wait */
     CUstream copies; /* all copies between the two sides */
 
     /* The state of the work that faults wait for, as numbers of records (calls_total). */

@@ -125,7 +125,7 @@ CUresult weir_backing_map(struct weir_session *session, uint32_t device, uint64_
 
 /* ---------------------------------------------------------------- all pieces of a chunk */
 
-/* A piece that is zero when the stream's work is done. */
+/* Make a piece, which is zero once the stream's work is done. */
 static CUresult make_piece(struct weir_session *session, struct weir_host_chunk *chunk, uint32_t i,
                            CUstream stream)
 {

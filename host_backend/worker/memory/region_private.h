@@ -56,7 +56,7 @@ struct weir_region_end {
     uint32_t slot;
     uint64_t segment_offset;
     uint32_t n_words;
-    uint64_t segment_base; /* address of the segment if the bus guard has it; else 0 */
+    uint64_t segment_base; /* address of the segment if it is guarded against SIGBUS; else 0 */
     uint64_t segment_bytes;
     uint32_t tail, head; /* as last seen; only the region's thread uses this and tickets */
     uint32_t tickets[WEIR_WORDS_TICKETS];
