@@ -406,23 +406,26 @@ CUresult weir_session_vmm_unreserve(struct weir_session *s, uint64_t base)
 /* ---------------------------------------------------------------- mappings */
 
 /* Change who holds the addresses of a reservation, the driver or the worker. Nothing is mapped
- * there. */
+ * there. A driver may keep addresses that it was given back until its work has ended: then it holds
+ * them again meanwhile, so that nobody else gets them. */
 static CUresult change_holder(const struct weir_session *s, struct weir_vmm_space *space)
 {
     CUdeviceptr got = 0;
-    CUresult result = free_addresses(s, space);
+    CUresult result = CUDA_SUCCESS;
 
-    WEIR_TRY(result);
-    space->held = !space->held;
-    for (int i = 0; i < HOLD_TRIES && result == CUDA_SUCCESS && got != space->base; i++) {
+    for (int i = 0; i < HOLD_TRIES && result == CUDA_SUCCESS; i++) {
         usleep(i != 0 ? HOLD_PAUSE_US : 0);
+        WEIR_TRY(free_addresses(s, space));
+        space->held = !space->held;
         result = get_addresses(s, space, &got);
+        if (result == CUDA_SUCCESS && got == space->base) {
+            return CUDA_SUCCESS;
+        }
+        space->held = !space->held;
+        if (get_addresses(s, space, &got) != CUDA_SUCCESS || got != space->base) {
+            break;
+        }
     }
-    if (result == CUDA_SUCCESS && got == space->base) {
-        return CUDA_SUCCESS;
-    }
-    space->held = !space->held;
-    (void)get_addresses(s, space, &got);
     return result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
