@@ -1,5 +1,6 @@
 /* Memory of the host by cuMemCreate: which reservations get it, what guests may not do with it. */
 #include "session_fixture.h"
+#include <sys/mman.h>
 
 static CUresult elsewhere(CUdeviceptr *ret, void *p, unsigned flags)
 {
@@ -8,8 +9,23 @@ static CUresult elsewhere(CUdeviceptr *ret, void *p, unsigned flags)
     return CUDA_SUCCESS;
 }
 
-/* Mappings are made, above what sanitizers need. */
-#define BASE (UINT64_C(18) << 40)
+/* Mappings are made. The thread sanitizer allows them only where the kernel puts some by itself:
+ * take the low end of free addresses, since the next ones come from the high end. */
+static uint64_t free_base(void)
+{
+    static uint64_t base;
+    const uint64_t room = UINT64_C(1) << 30, alignment = UINT64_C(64) << 20;
+
+    if (base == 0) {
+        void *got = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+        assert_true(got != MAP_FAILED);
+        munmap(got, room);
+        base = ((uintptr_t)got + alignment - 1) & ~(alignment - 1);
+    }
+    return base;
+}
+#define BASE free_base()
 
 static void begin(void)
 {
