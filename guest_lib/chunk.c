@@ -6,6 +6,7 @@
  * empty chunk per heap is kept, others are returned at once. A pinned chunk is a memfd, mapped at
  * the same address as in the worker.
  */
+#include "base/addresses.h"
 #include "base/log.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/moves.h"
@@ -139,12 +140,8 @@ static CUresult map_pinned(const struct weir_op_mem_grant_out *grant)
 static void unmap_pinned(uint64_t base, uint64_t bytes)
 {
     WEIR_GUEST_KEEP_ERRNO;
-    if (!weir_guest.same_process) {
-        void *at = mmap((void *)(uintptr_t)base, bytes, PROT_NONE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-        if (at == MAP_FAILED) {
-            weir_log_warn("guest: cannot take a pinned chunk's pages away");
-        }
+    if (!weir_guest.same_process && !weir_addresses_reclaim(base, bytes)) {
+        weir_log_warn("guest: cannot take a pinned chunk's pages away");
     }
 }
 

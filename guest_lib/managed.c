@@ -11,6 +11,7 @@
  */
 #include "guest_lib/module.h"
 
+#include "base/addresses.h"
 #include "base/log.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
@@ -60,11 +61,9 @@ static bool in_window(uint64_t page)
 /* Unmap pages. Addresses inside the tenant's window stay reserved. */
 static void unmap_pages(uint64_t page, size_t bytes)
 {
-    void *at = (void *)(uintptr_t)page;
     if (!in_window(page)) {
-        munmap(at, bytes);
-    } else if (mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-                    -1, 0) == MAP_FAILED) {
+        munmap((void *)(uintptr_t)page, bytes);
+    } else if (!weir_addresses_reclaim(page, bytes)) {
         weir_log_warn("guest: a managed variable's pages stay mapped");
     }
 }

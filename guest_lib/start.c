@@ -3,6 +3,7 @@
  * and at exit. It calls the other parts; none of them calls it.
  */
 #include "guest_lib/start.h"
+#include "base/addresses.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "guest_lib/callback.h"
@@ -123,14 +124,11 @@ static CUresult reserve_window(const struct weir_welcome *welcome)
     if (weir_guest.same_process || !welcome->window_bytes) {
         return CUDA_SUCCESS;
     }
-    void *want = (void *)(uintptr_t)welcome->window_base;
-    void *got = mmap(want, welcome->window_bytes, PROT_NONE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-    if (got == want) {
+    if (weir_addresses_hold(welcome->window_base, welcome->window_bytes)) {
         window_reserved = true;
         return CUDA_SUCCESS;
     }
-    if (got == MAP_FAILED && errno == ENOMEM) {
+    if (errno == ENOMEM) {
         weir_log_error(
             "guest: this process may not have the window's addresses: raise its limit of "
             "address space (ulimit -v) bytes=%llu",
@@ -140,10 +138,7 @@ static CUresult reserve_window(const struct weir_welcome *welcome)
     weir_log_error(
         "guest: this process has something at the addresses that the host uses: a second "
         "copy of libcuda.so.1? It may have one. base=%p bytes=%llu errno=%d",
-        want, (unsigned long long)welcome->window_bytes, errno);
-    if (got != MAP_FAILED) { /* a kernel before 4.17 ignores the flag */
-        munmap(got, welcome->window_bytes);
-    }
+        (void *)(uintptr_t)welcome->window_base, (unsigned long long)welcome->window_bytes, errno);
     return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED;
 }
 

@@ -4,6 +4,7 @@
  * order of the changes here.
  */
 #include "guest_lib/vmm.h"
+#include "base/addresses.h"
 #include "base/log.h"
 #include "proto/guest_calls.h"
 #include <stdlib.h>
@@ -165,8 +166,7 @@ static void unmap_here(const struct weir_mem *mem)
 {
     WEIR_GUEST_KEEP_ERRNO;
     if (mem->on_host && !weir_guest.same_process &&
-        mmap((void *)(uintptr_t)mem->base, mem->bytes, PROT_NONE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
+        !weir_addresses_reclaim(mem->base, mem->bytes)) {
         weir_log_warn("guest: cannot take the pages of host memory away");
     }
 }

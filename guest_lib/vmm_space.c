@@ -4,6 +4,7 @@
  * reservation is also mapped here, without access, so that no other mapping of this process uses a
  * device address.
  */
+#include "base/addresses.h"
 #include "base/log.h"
 #include "guest_lib/range.h"
 #include "guest_lib/vmm.h"
@@ -110,20 +111,11 @@ static bool add_locked(uint64_t base, uint64_t bytes, struct weir_range_block *b
 static bool hold_here(uint64_t base, uint64_t bytes)
 {
     WEIR_GUEST_KEEP_ERRNO;
-    if (weir_guest.same_process) {
+    if (weir_guest.same_process || weir_addresses_hold(base, bytes)) {
         return true;
     }
-    void *want = (void *)(uintptr_t)base;
-    void *got = mmap(want, bytes, PROT_NONE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-    if (got == want) {
-        return true;
-    }
-    if (got != MAP_FAILED) {
-        munmap(got, bytes);
-    }
-    weir_log_warn("guest: reserved addresses are in use here, base=%p bytes=%llu", want,
-                  (unsigned long long)bytes);
+    weir_log_warn("guest: reserved addresses are in use here, base=0x%llx bytes=%llu",
+                  (unsigned long long)base, (unsigned long long)bytes);
     return false;
 }
 

@@ -23,6 +23,7 @@
 #include "host_backend/worker/state/tenant.h"
 #include "host_backend/worker/state/worker.h"
 
+#include "base/addresses.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memfd.h"
@@ -269,7 +270,7 @@ static CUresult map_pinned(struct weir_host_chunk *chunk)
     if (mmap(at, chunk->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
              offset_of_pages(chunk)) != at ||
         !guard_pages(chunk)) {
-        (void)weir_window_reclaim(chunk->base, chunk->bytes);
+        (void)weir_addresses_reclaim(chunk->base, chunk->bytes);
         give_pages(chunk);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -285,7 +286,7 @@ static CUresult map_pinned(struct weir_host_chunk *chunk)
         }
     }
     if (result != CUDA_SUCCESS) {
-        (void)weir_window_reclaim(chunk->base, chunk->bytes);
+        (void)weir_addresses_reclaim(chunk->base, chunk->bytes);
         give_pages(chunk);
     }
     return result;
@@ -678,7 +679,7 @@ static void unpin(struct weir_session *session, void *what)
     struct weir_host_chunk *chunk = what;
 
     (void)session->driver->cuMemHostUnregister((void *)(uintptr_t)chunk->base);
-    (void)weir_window_reclaim(chunk->base, chunk->bytes);
+    (void)weir_addresses_reclaim(chunk->base, chunk->bytes);
     give_pages(chunk);
     finish(chunk);
 }

@@ -10,6 +10,7 @@
 #include "host_backend/worker/state/tenant.h"
 #include "host_backend/worker/state/worker.h"
 
+#include "base/addresses.h"
 #include "base/log.h"
 #include <sys/mman.h>
 
@@ -47,12 +48,6 @@ bool weir_tenant_windows_overlap(struct weir_worker *worker, uint64_t address, u
     }
     pthread_mutex_unlock(&worker->lock);
     return found;
-}
-
-bool weir_window_reclaim(uint64_t base, uint64_t bytes)
-{
-    return mmap((void *)(uintptr_t)base, bytes, PROT_NONE,
-                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
 }
 
 static bool has_heaps(const struct weir_worker *worker, uint32_t window)
@@ -95,20 +90,19 @@ static CUresult hold_window(struct weir_worker *worker, uint32_t window)
     uint64_t half = worker->config.window_bytes / 2;
     CUdeviceptr got = 0;
     CUresult result;
-    void *host;
+    bool held;
 
     result = driver->cuMemAddressReserve(&got, half, worker->platform.granularity_bytes, base, 0);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    host = mmap((void *)(uintptr_t)(base + half), half, PROT_NONE,
-                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-    if (got == base && host == (void *)(uintptr_t)(base + half)) {
+    held = weir_addresses_hold(base + half, half);
+    if (got == base && held) {
         return CUDA_SUCCESS;
     }
     (void)driver->cuMemAddressFree(got, half);
-    if (host != MAP_FAILED) {
-        munmap(host, half);
+    if (held) {
+        munmap((void *)(uintptr_t)(base + half), half);
     }
     return CUDA_ERROR_ALREADY_MAPPED;
 }

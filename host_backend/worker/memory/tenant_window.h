@@ -31,7 +31,5 @@ uint64_t weir_tenant_window_bytes(const struct weir_tenant *tenant);
  * @thread any, without the worker's lock
  */
 bool weir_tenant_windows_overlap(struct weir_worker *worker, uint64_t address, uint64_t bytes);
-/** Restore the protection of the host half over a range. */
-bool weir_window_reclaim(uint64_t base, uint64_t bytes);
 
 #endif

@@ -8,6 +8,7 @@
 #include "host_backend/worker/memory/vmm.h"
 #include "host_backend/worker/memory/access.h"
 
+#include "base/addresses.h"
 #include "base/log.h"
 #include "host_backend/worker/device/device.h"
 #include "host_backend/worker/device/put_off.h"
@@ -300,7 +301,7 @@ static CUresult get_addresses(const struct weir_session *s, const struct weir_vm
                               CUdeviceptr *ret_got)
 {
     if (space->held) {
-        *ret_got = weir_vmm_host_hold(space->base, space->bytes) ? space->base : 0;
+        *ret_got = weir_addresses_hold(space->base, space->bytes) ? space->base : 0;
         return CUDA_SUCCESS;
     }
     WEIR_TRY(s->driver->cuMemAddressReserve(ret_got, driver_bytes(space),

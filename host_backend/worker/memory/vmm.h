@@ -124,11 +124,13 @@ void weir_vmm_handle_drop(struct weir_session *session, struct weir_host_vmm_han
  */
 CUresult weir_vmm_host_create(struct weir_session *session, uint64_t bytes, uint32_t handle_types,
                               struct weir_vmm_alloc **ret_alloc);
-/** Take over the file of memory of the host of another worker. @param fd  taken @return
- * CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY; on an error fd is closed */
+/**
+ * Use a file that another worker has made for memory of the host.
+ * @param fd  becomes the alloc's; an error closes it.
+ * @return CUDA_SUCCESS; CUDA_ERROR_INVALID_VALUE (not such a file); CUDA_ERROR_OUT_OF_MEMORY (the
+ *         tenant may have no descriptor more)
+ */
 CUresult weir_vmm_host_adopt(struct weir_vmm_alloc *alloc, int fd);
-/** Hold addresses, so that nothing else of this process lies there. false: something does. */
-bool weir_vmm_host_hold(uint64_t base, uint64_t bytes);
 /** Map memory of the host at addresses that the worker holds, and register it. @return as
  * weir_session_vmm_map() @thread owner */
 CUresult weir_vmm_host_map(struct weir_session *session, uint64_t base, uint64_t bytes,

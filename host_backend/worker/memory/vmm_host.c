@@ -6,6 +6,7 @@
  */
 #include "host_backend/worker/memory/vmm.h"
 
+#include "base/addresses.h"
 #include "base/log.h"
 #include "base/memfd.h"
 #include "host_backend/worker/device/device_idle.h"
@@ -22,18 +23,6 @@
 static const struct weir_amounts file_cost = {.of = {[WEIR_ACCOUNT_DESCRIPTORS] = 1}};
 /* A mapping splits the one that it replaces, so it counts as two. */
 static const struct weir_amounts map_cost = {.of = {[WEIR_ACCOUNT_MAPPINGS] = 2}};
-
-bool weir_vmm_host_hold(uint64_t base, uint64_t bytes)
-{
-    void *want = (void *)(uintptr_t)base;
-    void *got = mmap(want, bytes, PROT_NONE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-
-    if (got != MAP_FAILED && got != want) { /* a kernel before 4.17 */
-        munmap(got, bytes);
-    }
-    return got == want;
-}
 
 /* Register what is mapped there, so that the GPU reaches it at the same address. */
 static CUresult pin(const struct weir_session *s, uint64_t base, uint64_t bytes)
@@ -65,7 +54,7 @@ CUresult weir_vmm_host_map(struct weir_session *session, uint64_t base, uint64_t
                  ? pin(session, base, bytes)
                  : CUDA_ERROR_OUT_OF_MEMORY;
     if (result != CUDA_SUCCESS) {
-        (void)weir_window_reclaim(base, bytes);
+        (void)weir_addresses_reclaim(base, bytes);
         weir_account_release_all(&session->tenant->account, &map_cost);
     }
     return result;
@@ -86,7 +75,7 @@ static void unmap(struct weir_session *s, void *what)
         weir_log_error("vmm: host memory not unregistered session=%llu base=0x%llx",
                        (unsigned long long)s->id, (unsigned long long)u->base);
     }
-    (void)weir_window_reclaim(u->base, u->bytes);
+    (void)weir_addresses_reclaim(u->base, u->bytes);
     weir_account_release_all(&s->tenant->account, &map_cost);
     weir_vmm_alloc_put(u->alloc);
     free(u);

@@ -1,6 +1,7 @@
 /* Grants of memory, registration of the guest's own memory, and the tenant's account. */
 #include "host_backend/worker/ops/ops.h"
 
+#include "base/addresses.h"
 #include "base/clock.h"
 #include "base/memfd.h"
 #include "host_backend/worker/device/awaited.h"
@@ -364,7 +365,7 @@ static void give_addresses(struct weir_session *s, const struct weir_registratio
         munmap((void *)(uintptr_t)r->device, r->bytes);
         return;
     }
-    (void)weir_window_reclaim(r->device, r->room);
+    (void)weir_addresses_reclaim(r->device, r->room);
     pthread_mutex_lock(&t->lock);
     (void)!weir_window_give(&t->host_window, r->device, r->room);
     pthread_mutex_unlock(&t->lock);
