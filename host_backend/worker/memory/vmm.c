@@ -38,7 +38,7 @@
 
 /* ---------------------------------------------------------------- memory */
 
-void weir_vmm_alloc_count(const struct weir_vmm_alloc *alloc)
+static void count(const struct weir_vmm_alloc *alloc)
 {
     struct weir_worker_counts *counts = &alloc->tenant->worker->counts;
 
@@ -46,40 +46,45 @@ void weir_vmm_alloc_count(const struct weir_vmm_alloc *alloc)
     atomic_fetch_add(&counts->chunk_bytes, alloc->bytes);
 }
 
+CUresult weir_vmm_alloc_make(struct weir_session *session, const struct weir_vmm_alloc *as,
+                             weir_vmm_back_fn back, struct weir_vmm_alloc **ret_alloc)
+{
+    struct weir_tenant *tenant = session->tenant;
+    struct weir_vmm_alloc *alloc;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
+    WEIR_TRY(weir_session_charge_all(session, as->device, &as->charged));
+    alloc = malloc(sizeof *alloc);
+    if (alloc) {
+        *alloc = *as;
+        alloc->tenant = tenant;
+        alloc->id = atomic_fetch_add(&tenant->worker->counts.next_chunk, 1) + 1;
+        alloc->refs = 1;
+        result = back(session, alloc);
+    }
+    if (result != CUDA_SUCCESS) {
+        weir_account_release_all(&tenant->account, &as->charged);
+        free(alloc);
+        return result;
+    }
+    count(alloc);
+    *ret_alloc = alloc;
+    return CUDA_SUCCESS;
+}
+
 CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, uint64_t bytes,
                                uint32_t handle_types, struct weir_vmm_alloc **ret_alloc)
 {
-    struct weir_tenant *tenant = session->tenant;
-    struct weir_worker *w = tenant->worker;
-    const struct weir_amounts cost = weir_device_memory_cost(w, device, bytes);
-    struct weir_vmm_alloc *alloc;
-    CUresult result;
+    struct weir_worker *w = session->worker;
+    const struct weir_vmm_alloc as = {.bytes = bytes,
+                                      .charged = weir_device_memory_cost(w, device, bytes),
+                                      .handle_types = handle_types,
+                                      .device = device};
 
     /* Open the device now, while the guest waits for an error: clearing needs it later. */
     WEIR_TRY(weir_worker_device_open(w, device));
     weir_managed_make_room(session, device, bytes);
-    WEIR_TRY(weir_session_charge_all(session, device, &cost));
-    alloc = calloc(1, sizeof *alloc);
-    if (!alloc) {
-        weir_account_release_all(&tenant->account, &cost);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    *alloc = (struct weir_vmm_alloc){.tenant = tenant,
-                                     .id = atomic_fetch_add(&w->counts.next_chunk, 1) + 1,
-                                     .bytes = bytes,
-                                     .charged = cost,
-                                     .handle_types = handle_types,
-                                     .device = device,
-                                     .refs = 1};
-    result = weir_vmm_alloc_back(session, alloc);
-    if (result != CUDA_SUCCESS) {
-        weir_account_release_all(&tenant->account, &cost);
-        free(alloc);
-        return result;
-    }
-    weir_vmm_alloc_count(alloc);
-    *ret_alloc = alloc;
-    return CUDA_SUCCESS;
+    return weir_vmm_alloc_make(session, &as, weir_vmm_alloc_back, ret_alloc);
 }
 
 /* Get the memory of a token for an alloc whose own cost has been charged. */
@@ -125,7 +130,7 @@ CUresult weir_vmm_alloc_import(struct weir_tenant *tenant, const uint8_t token[1
         free(alloc);
         return result;
     }
-    weir_vmm_alloc_count(alloc);
+    count(alloc);
     *ret_alloc = alloc;
     return CUDA_SUCCESS;
 }

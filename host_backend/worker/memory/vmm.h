@@ -58,8 +58,16 @@ CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, ui
  */
 CUresult weir_vmm_alloc_import(struct weir_tenant *tenant, const uint8_t token[16],
                                struct weir_vmm_alloc **ret_alloc);
-/** Count new memory among the worker's; weir_vmm_alloc_put() subtracts it. */
-void weir_vmm_alloc_count(const struct weir_vmm_alloc *alloc);
+/** Gets the memory itself: weir_vmm_alloc_back(), or a file of the host. */
+typedef CUresult (*weir_vmm_back_fn)(struct weir_session *session, struct weir_vmm_alloc *alloc);
+/**
+ * Charge the session's tenant, and make memory with one reference.
+ * @param as  copied; `tenant`, `id` and `refs` are set here. `charged` is the cost.
+ * @return CUDA_SUCCESS; as weir_session_charge_all(); what `back` returns; CUDA_ERROR_OUT_OF_MEMORY
+ * @thread the session's
+ */
+CUresult weir_vmm_alloc_make(struct weir_session *session, const struct weir_vmm_alloc *as,
+                             weir_vmm_back_fn back, struct weir_vmm_alloc **ret_alloc);
 /** Release what only one session has; its mappings are gone. Charge and references stay. */
 void weir_vmm_alloc_unback(struct weir_vmm_alloc *alloc);
 /** Give it memory again, which holds anything. @return CUDA_SUCCESS, as weir_memory_create()

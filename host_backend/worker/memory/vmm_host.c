@@ -118,32 +118,15 @@ static CUresult make(struct weir_session *session, struct weir_vmm_alloc *alloc)
 CUresult weir_vmm_host_create(struct weir_session *session, uint64_t bytes, uint32_t handle_types,
                               struct weir_vmm_alloc **ret_alloc)
 {
-    struct weir_tenant *tenant = session->tenant;
-    const struct weir_amounts cost = {
-        .of = {[WEIR_ACCOUNT_PINNED_MEMORY] = bytes, [WEIR_ACCOUNT_DESCRIPTORS] = 1}};
-    struct weir_vmm_alloc *alloc;
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    const struct weir_vmm_alloc as = {
+        .bytes = bytes,
+        .cleared_bytes = bytes,
+        .charged = {.of = {[WEIR_ACCOUNT_PINNED_MEMORY] = bytes, [WEIR_ACCOUNT_DESCRIPTORS] = 1}},
+        .handle_types = handle_types,
+        .device = session->device,
+        .on_host = true};
 
-    WEIR_TRY(weir_session_charge_all(session, session->device, &cost));
-    alloc = calloc(1, sizeof *alloc);
-    if (alloc) {
-        *alloc = (struct weir_vmm_alloc){.tenant = tenant,
-                                         .bytes = bytes,
-                                         .cleared_bytes = bytes,
-                                         .charged = cost,
-                                         .handle_types = handle_types,
-                                         .on_host = true,
-                                         .refs = 1};
-        result = make(session, alloc);
-    }
-    if (result != CUDA_SUCCESS) {
-        weir_account_release_all(&tenant->account, &cost);
-        free(alloc);
-        return result;
-    }
-    weir_vmm_alloc_count(alloc);
-    *ret_alloc = alloc;
-    return CUDA_SUCCESS;
+    return weir_vmm_alloc_make(session, &as, make, ret_alloc);
 }
 
 /* A worker that a guest controls may have published it: it must be what it says, for good. */
