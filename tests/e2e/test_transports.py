@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-import unittest
 
 import lib
 
@@ -101,10 +100,7 @@ class Transports(lib.Case):
             self.assertEqual(other.stop(), 0)
 
     def test_tcp_between_namespaces(self):
-        try:
-            remote = self.remote(namespaces=True)
-        except unittest.SkipTest as why:
-            self.skipTest(str(why))
+        remote = self.remote(namespaces=True)
         host = self.host(remote=remote)
         self.assertEqual(self.via(host, arrangement=lib.TCP), "zmq")
         steady = self.steady(host, arrangement=lib.TCP)
@@ -120,10 +116,7 @@ class Transports(lib.Case):
         self.steady_undisturbed(steady)
 
     def test_a_cut_network_ends_both_sides(self):
-        try:
-            remote = self.remote(namespaces=True)
-        except unittest.SkipTest as why:
-            self.skipTest(str(why))
+        remote = self.remote(namespaces=True)
         host = self.host(remote=remote)
         steady = self.steady(host, arrangement=lib.TCP)
         remote.namespaces.cut()
