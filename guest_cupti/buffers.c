@@ -41,7 +41,7 @@ static uint64_t dropped; /* atomic */
 
 /* ---------------------------------------------------------------- time */
 
-static uint64_t clock_ns(clockid_t id)
+uint64_t weir_cupti_clock_ns(clockid_t id)
 {
     struct timespec t;
     clock_gettime(id, &t);
@@ -50,7 +50,7 @@ static uint64_t clock_ns(clockid_t id)
 
 static uint64_t stamp_now(void)
 {
-    return program_clock ? program_clock() : clock_ns(CLOCK_REALTIME);
+    return program_clock ? program_clock() : weir_cupti_clock_ns(CLOCK_REALTIME);
 }
 
 static struct reading read_clocks(void)
@@ -58,9 +58,9 @@ static struct reading read_clocks(void)
     struct reading best = {0, 0};
     uint64_t best_ns = UINT64_MAX;
     for (int i = 0; i < READS; i++) {
-        uint64_t before_ns = clock_ns(CLOCK_MONOTONIC);
+        uint64_t before_ns = weir_cupti_clock_ns(CLOCK_MONOTONIC);
         uint64_t stamp = stamp_now();
-        uint64_t took_ns = clock_ns(CLOCK_MONOTONIC) - before_ns;
+        uint64_t took_ns = weir_cupti_clock_ns(CLOCK_MONOTONIC) - before_ns;
         if (took_ns < best_ns) {
             best_ns = took_ns;
             best = (struct reading){before_ns + took_ns / 2, stamp};

@@ -9,6 +9,7 @@
 #include "guest_cupti/abi.h"
 #include "proto/profile/session_table.h"
 #include <stdbool.h>
+#include <time.h>
 
 #define WEIR_CUPTI_EXPORT __attribute__((visibility("default")))
 
@@ -23,6 +24,9 @@ void weir_cupti_watch(void);
 
 /** The calling thread's number in the system. @thread any */
 uint32_t weir_cupti_thread(void);
+
+/** The clock's time in ns. @thread any */
+uint64_t weir_cupti_clock_ns(clockid_t id);
 
 /* ---------------------------------------------------------------- buffers.c */
 

@@ -9,7 +9,6 @@
 #include "guest_cupti/lib.h"
 
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define DEPTH_MAX 128u /* deeper ranges of a thread make no records; NVTX has no limit */
@@ -79,12 +78,10 @@ static const char *name_of(const struct nvtx_attributes *at)
 static void record_marker(uint32_t flags, uint32_t id, const char *name, const char *domain,
                           bool any_thread)
 {
-    struct timespec t;
     CUpti_ActivityMarker2 *record = weir_cupti_record(CUPTI_ACTIVITY_KIND_MARKER);
     if (record) {
-        clock_gettime(CLOCK_MONOTONIC, &t);
         record->flags = flags;
-        record->timestamp = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+        record->timestamp = weir_cupti_clock_ns(CLOCK_MONOTONIC);
         record->id = id;
         record->objectKind = CUPTI_ACTIVITY_OBJECT_THREAD;
         record->objectId.processId = (uint32_t)getpid();

@@ -6,25 +6,15 @@
  */
 #include "guest_lib/ops/forward.h"
 #include "proto/guest_hand.h"
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
-
-/* Is this a NUMA node? Without NUMA, or if /sys is hidden, node 0 exists. */
-static bool is_node(int id)
-{
-    WEIR_GUEST_KEEP_ERRNO;
-    char path[64];
-    snprintf(path, sizeof path, "/sys/devices/system/node/node%d", id);
-    return !id || (id > 0 && !access(path, F_OK));
-}
 
 /* Host memory on a given node can be exported; host memory anywhere cannot. */
 static CUresult check_host_place(const CUmemAllocationProp *prop)
 {
     weir_guest_vmm_expect_host();
-    bool good = prop->location.type == CU_MEM_LOCATION_TYPE_HOST ? !prop->requestedHandleTypes
-                                                                 : is_node(prop->location.id);
+    bool good = prop->location.type == CU_MEM_LOCATION_TYPE_HOST
+                    ? !prop->requestedHandleTypes
+                    : weir_advice_is_node(prop->location.id);
     if (!good) {
         return CUDA_ERROR_INVALID_VALUE;
     }

@@ -32,11 +32,14 @@ CUmemLocation weir_advice_location(CUdevice device)
     return at;
 }
 
-static bool is_node(int node)
+bool weir_advice_is_node(int node)
 {
     char path[64];
+    int kept = errno;
     snprintf(path, sizeof path, "/sys/devices/system/node/node%d", node);
-    return node == 0 || (node > 0 && access(path, F_OK) == 0);
+    bool is = node == 0 || (node > 0 && access(path, F_OK) == 0);
+    errno = kept;
+    return is;
 }
 
 static CUresult check_node(CUmemLocation *at)
@@ -45,12 +48,11 @@ static CUresult check_node(CUmemLocation *at)
     int kept = errno;
     if (at->type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT) {
         (void)syscall(SYS_getcpu, &cpu, &node, NULL);
+        errno = kept;
         at->type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
         at->id = (int)node;
     }
-    bool is = is_node(at->id);
-    errno = kept;
-    return is ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return weir_advice_is_node(at->id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult weir_advice_check(CUmem_advise advice, CUmemLocation *at, bool exists)

@@ -30,6 +30,10 @@ struct weir_advice_span {
 /** A device's number or CU_DEVICE_CPU as a location. */
 CUmemLocation weir_advice_location(CUdevice device);
 
+/** Does the machine have this NUMA node? Without NUMA, or where /sys is hidden, it has node 0.
+ * @thread any; errno stays */
+bool weir_advice_is_node(int node);
+
 /**
  * May this be said?
  * @param at      where; gets the node for the calling thread's, and is cleared if it is ignored.

@@ -201,6 +201,16 @@ static struct weir_object *find_function(struct weir_session *s, CUfunction nati
     return search.found;
 }
 
+void weir_ops_node_shape(const CUDA_KERNEL_NODE_PARAMS *params, uint32_t ret_grid[3],
+                         uint32_t ret_block[3])
+{
+    const uint32_t grid[3] = {params->gridDimX, params->gridDimY, params->gridDimZ};
+    const uint32_t block[3] = {params->blockDimX, params->blockDimY, params->blockDimZ};
+
+    memcpy(ret_grid, grid, sizeof grid);
+    memcpy(ret_block, block, sizeof block);
+}
+
 struct weir_host_function *weir_ops_node_function(struct weir_session *s,
                                                   const CUDA_KERNEL_NODE_PARAMS *params)
 {
@@ -232,12 +242,7 @@ CUresult weir_host_graph_kernel_get(struct weir_session *s,
     }
     WEIR_TRY(pack_params(s, f, &params, room, &out->n_params));
     out->f = f->o.handle;
-    out->grid[0] = params.gridDimX;
-    out->grid[1] = params.gridDimY;
-    out->grid[2] = params.gridDimZ;
-    out->block[0] = params.blockDimX;
-    out->block[1] = params.blockDimY;
-    out->block[2] = params.blockDimZ;
+    weir_ops_node_shape(&params, out->grid, out->block);
     out->shared_bytes = params.sharedMemBytes;
     out->params = room;
     return CUDA_SUCCESS;

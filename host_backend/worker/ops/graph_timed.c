@@ -32,12 +32,7 @@ static void describe_kernel(struct weir_session *s, CUgraphNode node,
 
         about->function = function ? function->o.handle : 0;
         about->shared_bytes = params.sharedMemBytes;
-        about->grid[0] = params.gridDimX;
-        about->grid[1] = params.gridDimY;
-        about->grid[2] = params.gridDimZ;
-        about->block[0] = params.blockDimX;
-        about->block[1] = params.blockDimY;
-        about->block[2] = params.blockDimZ;
+        weir_ops_node_shape(&params, about->grid, about->block);
     }
 }
 
