@@ -276,7 +276,8 @@ struct weir_ptx_operand {
     uint32_t reg;       /* REG, MEM with a register base */
     uint32_t reg2;      /* p|q and {..}|q: second destination; else WEIR_PTX_NONE */
     uint32_t label;
-    uint32_t n_elems; /* elements of VECTOR and LIST; MEM: items after the first comma */
+    uint32_t n_elems; /* number of elements of VECTOR and LIST; of MEM: items in the brackets behind
+                         the first */
     union {
         uint64_t bits;  /* INT, FLOAT, MEM with an absolute base */
         int64_t offset; /* VAR, MEM */

@@ -304,8 +304,9 @@ struct fill {
 struct small {
     struct small_price price[SMALL_PRICE_SLOTS];
     double above_counts; /* how many plain items one above counts as */
-    int64_t owe_ns;      /* SM service that small items are yet to be charged; below 0: credited */
-    uint64_t room_ns;    /* for how long small items were on the device lately */
+    int64_t
+        owe_ns; /* SM time that the next charge adds to small items; below 0: that it subtracts */
+    uint64_t room_ns;              /* for how long small items were on the device lately */
     weir_sched_id room_for;        /* the tenant of the last one, */
     enum weir_priority room_class; /* and its class */
 };
@@ -342,7 +343,7 @@ struct weir_sched {
     } fronts; /* head items: charge.c */
     struct {
         uint64_t switch_ns; /* 0: all tenants are in one domain */
-        uint32_t last;      /* domain of the last compute that was granted */
+        uint32_t last;      /* MPS domain of the compute item that was granted last */
     } domains;
     struct ready ready;
     struct news news;
@@ -451,7 +452,8 @@ static inline uint64_t served_time_ns(const struct weir_sched *sched, const stru
 }
 
 /* charge.c */
-/** Advance the time to now_ns, and charge the tenants for their service until then. */
+/** Set the scheduler's time, and charge each tenant for the SM and copy time that it has used until
+ * then. */
 void time_is(struct weir_sched *sched, uint64_t now_ns);
 bool is_served(struct weir_sched *sched, const struct tenant *tenant); /* does it use SMs now? */
 /** How long an item took, at least and at most, that went first, ends and was never charged. Writes

@@ -47,7 +47,7 @@ struct weir_sim_group {
         struct weir_sim_range h2d;      /* bytes before the kernels; 0: none */
         struct weir_sim_range d2h;      /* bytes behind the kernels; 0: none */
         uint64_t cut_bytes;             /* size of the pieces; 0: whole copies */
-        struct weir_sim_range stage_ns; /* from the start of a piece until the next one comes */
+        struct weir_sim_range stage_ns; /* the next piece arrives this long after one began */
     } copies;
     enum weir_sim_arrivals arrivals;
     struct weir_sim_range think_ns;

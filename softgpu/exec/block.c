@@ -340,7 +340,8 @@ const struct weir_x_inst *weir_x_block_arrive(struct weir_x_warp *w, const struc
         bar->red_and &= p == w->mask;
         bar->red_or |= p != 0;
     }
-    /* A barrier with a thread count counts whole warps, including lanes that have exited. */
+    /* Where the barrier names a number of threads, a warp counts as 32 of them, although some of
+     * its lanes may have exited. */
     bool whole = count != 0 && w->mask == w->live;
     bar->arrived += whole ? WEIR_X_LANES : (uint32_t)__builtin_popcount(w->mask);
     struct weir_x_group *g = &w->groups[w->current];

@@ -1,8 +1,8 @@
 /*
  * The driver's functions for device code: vprintf, __assertfail, malloc, free.
  *
- * The host formats printf's text, one lane after the other, from nvcc's argument buffer: each
- * argument is aligned to its size, a float is a double, a small integer an int.
+ * vprintf formats its text here, on the processor, lane by lane. The arguments lie in a buffer as
+ * nvcc writes it: each is aligned to its size, floats are doubles, and small integers are ints.
  *
  * The device heap is one region per device. The first malloc reserves it, with the size that its
  * launch allows, and it stays until the device is destroyed, because pointers outlive grids. Blocks

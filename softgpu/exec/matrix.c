@@ -11,8 +11,9 @@
  * columns) fill the slots of all lanes in order, and surplus slots repeat the elements from the
  * start.
  *
- * A sparse A holds two of every four columns (for tf32 one of two, for 4-bit numbers two pairs of
- * four pairs); four bits of metadata for each such chunk say which.
+ * A sparse A holds half of its columns: two of every four; for tf32 one of every two; for 4-bit
+ * numbers two of every four pairs. Four bits of metadata for each such chunk say which ones it
+ * holds.
  *
  * Products and sums are computed in double and rounded once for each result; f64 uses fused
  * multiply-adds in order; integers wrap or saturate. A GPU adds f16, bf16, tf32 and f8 in its own
