@@ -160,7 +160,7 @@ static void first_settle(struct weir_sched *sched, struct item *done)
 void first_bounds(const struct weir_sched *sched, const struct item *item, uint64_t *ret_least_ns,
                   uint64_t *ret_most_ns)
 {
-    const struct item *before = front_before(sched, item);
+    const struct item *before = item->is_front ? front_before(sched, item) : NULL;
 
     if (before && !item->saw.filler && !item->saw.moved) {
         *ret_least_ns = least_ns(sched, item, before);
