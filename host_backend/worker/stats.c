@@ -179,7 +179,7 @@ static void fill_holdings_locked(const struct weir_worker *worker, const struct 
         }
         n++;
         row->orphans += atomic_load(&s->about->orphaned_ns) != 0;
-        used_bytes += atomic_load(&s->about->held_bytes);
+        used_bytes += atomic_load(&s->about->held_bytes) + atomic_load(&s->about->opened_bytes);
         pinned_bytes += atomic_load(&s->about->pinned_bytes);
         row->managed_host_bytes += atomic_load(&s->about->managed_host_bytes);
     }

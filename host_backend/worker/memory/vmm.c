@@ -221,9 +221,11 @@ void weir_vmm_handle_drop(struct weir_session *session, struct weir_host_vmm_han
     if (!handle->alloc) {
         return;
     }
-    if (!handle->imported && handle->alloc->on_host) {
+    if (handle->alloc->on_host) {
         weir_session_unpins(session, handle->alloc->bytes);
-    } else if (!handle->imported) {
+    } else if (handle->imported) {
+        weir_session_closes(session, handle->alloc->bytes);
+    } else {
         weir_session_let_go(session, handle->alloc->device, handle->alloc->bytes);
     }
     weir_vmm_alloc_put(handle->alloc);

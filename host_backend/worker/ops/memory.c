@@ -52,7 +52,9 @@ void weir_grant_drop(struct weir_session *session, struct weir_grant *grant)
         weir_session_unpins(session, grant->chunk->bytes);
     } else if (grant->chunk->pieces) {
         weir_pieces_drop(session, grant->chunk);
-    } else if (!grant->opened) {
+    } else if (grant->opened) {
+        weir_session_closes(session, grant->chunk->bytes);
+    } else {
         weir_session_let_go(session, grant->chunk->device, grant->chunk->bytes);
     }
     weir_chunk_put(session, grant->chunk);
@@ -82,7 +84,9 @@ static CUresult add_grant(struct weir_session *s, struct weir_host_chunk *chunk,
     s->holdings->n_grants++;
     if (chunk->pinned) {
         weir_session_pins(s, chunk->bytes);
-    } else if (!opened && !chunk->pieces) { /* pieces count for themselves */
+    } else if (opened) {
+        weir_session_opens(s, chunk->bytes);
+    } else if (!chunk->pieces) { /* pieces count for themselves */
         weir_session_hold(s, chunk->device, chunk->bytes);
     }
     *ret_grant = grant;

@@ -64,9 +64,11 @@ static CUresult name_alloc(struct weir_session *s, uint64_t handle, struct weir_
     }
     ((struct weir_host_vmm_handle *)o)->alloc = alloc;
     ((struct weir_host_vmm_handle *)o)->imported = imported;
-    if (!imported && alloc->on_host) {
+    if (alloc->on_host) {
         weir_session_pins(s, alloc->bytes);
-    } else if (!imported) {
+    } else if (imported) {
+        weir_session_opens(s, alloc->bytes);
+    } else {
         weir_session_hold(s, alloc->device, alloc->bytes);
     }
     return CUDA_SUCCESS;

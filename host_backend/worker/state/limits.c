@@ -350,6 +350,16 @@ void weir_session_let_go(struct weir_session *session, uint32_t device, uint64_t
     show_held(session);
 }
 
+void weir_session_opens(struct weir_session *session, uint64_t bytes)
+{
+    atomic_fetch_add(&session->about->opened_bytes, bytes);
+}
+
+void weir_session_closes(struct weir_session *session, uint64_t bytes)
+{
+    atomic_fetch_sub(&session->about->opened_bytes, bytes);
+}
+
 void weir_session_pins(struct weir_session *session, uint64_t bytes)
 {
     atomic_fetch_add(&session->about->pinned_bytes, bytes);

@@ -98,6 +98,10 @@ static inline struct weir_amounts weir_host_memory_cost(uint64_t bytes, bool gua
 void weir_session_hold(struct weir_session *session, uint32_t device, uint64_t bytes);
 void weir_session_let_go(struct weir_session *session, uint32_t device, uint64_t bytes);
 
+/** Count device memory of another program that the session has opened, or closed. */
+void weir_session_opens(struct weir_session *session, uint64_t bytes);
+void weir_session_closes(struct weir_session *session, uint64_t bytes);
+
 /** Count host memory that the session has pinned or registered, or released. */
 void weir_session_pins(struct weir_session *session, uint64_t bytes);
 void weir_session_unpins(struct weir_session *session, uint64_t bytes);
