@@ -23,6 +23,7 @@
 #include "host_backend/supervisor/workers/workers.h"
 
 #include "base/clock.h"
+#include "base/crash.h"
 #include "base/log.h"
 #include <errno.h>
 #include <signal.h>
@@ -291,6 +292,7 @@ int weir_serve_main(const struct weir_serve_params *params)
         free(sup);
         return 2;
     }
+    weir_crash_init();
     if (!weir_sup_check_names(sup) || !weir_sup_worker_user_find(sup)) {
         free(sup);
         return 2;

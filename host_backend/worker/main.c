@@ -33,6 +33,7 @@
 #include "host_backend/worker/twins/orders.h"
 
 #include "base/clock.h"
+#include "base/crash.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include <errno.h>
@@ -700,6 +701,7 @@ int weir_worker_main(int argc, char **argv)
     give_up_stack_room();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGPIPE, SIG_IGN);
+    weir_crash_init();
     weir_bus_guard_init();
     signal(SIGINT, SIG_IGN); /* a terminal and systemd send these to all: the supervisor decides */
     signal(SIGTERM, SIG_IGN);

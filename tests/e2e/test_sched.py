@@ -156,7 +156,7 @@ class Sched(lib.Case):
                             bob={"weight": 100, "isolation": "program"}, carol={"isolation": "program"})
         steady = self.steady(host, "carol")
         self.loop(host, "alice")  # or nobody would ask the gate
-        for signal in (lib.signal.SIGKILL, lib.signal.SIGSTOP):
+        for signal in (lib.signal.SIGKILL, lib.signal.SIGSEGV, lib.signal.SIGSTOP):
             gate = self.gate(host)
             os.kill(gate, signal)
             self.steady_goes_on(steady)
@@ -167,6 +167,8 @@ class Sched(lib.Case):
         self.settle()
         self.assertShare(host, "alice", 0.75)
         self.assertEqual([line for line in host.process.errors if "worker died" in line], [])
+        crash, = [line for line in host.process.errors if "crash: signal=11 " in line]
+        self.assertRegex(crash, r"gate error crash: signal=11 address=\S+ at:( [^ +]+\+0x[0-9a-f]+){3,}$")
 
     def test_workers_come_back_to_a_gate_that_was_slow(self):
         host = self.tenants("fair", alice={"weight": 300, "isolation": "program"}, bob={"weight": 100, "isolation": "program"})

@@ -7,6 +7,7 @@
  */
 #include "host_backend/gate/process/process.h"
 
+#include "base/crash.h"
 #include "base/log.h"
 #include "host_backend/config/control.h"
 #include "host_backend/config/link.h"
@@ -294,6 +295,7 @@ int weir_gate_main(int argc, char **argv)
         return WEIR_WORKER_EXIT_USAGE;
     }
     (void)prctl(PR_SET_NAME, "weir-gate");
+    weir_crash_init();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGINT, SIG_IGN); /* a terminal and systemd signal all; the supervisor decides */
     signal(SIGTERM, SIG_IGN);
