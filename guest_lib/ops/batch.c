@@ -211,12 +211,19 @@ CUresult weir_guest_cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *
 
 /* ---------------------------------------------------------------- hints */
 
+/* Is this a batch of hints as the driver takes it? */
+static bool hints_good(const CUdeviceptr *at, const size_t *sizes, size_t count,
+                       unsigned long long flags, CUstream stream)
+{
+    return at && sizes && count && !flags && stream && stream != CU_STREAM_LEGACY;
+}
+
 CUresult weir_guest_cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
                                             CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs,
                                             size_t numPrefetchLocs, unsigned long long flags,
                                             CUstream hStream)
 {
-    if (!dptrs || !sizes || !count || flags ||
+    if (!hints_good(dptrs, sizes, count, flags, hStream) ||
         !list_good(prefetchLocs, prefetchLocIdxs, numPrefetchLocs, count)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -237,7 +244,7 @@ CUresult weir_guest_cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, si
 {
     struct weir_guest_stream *stream;
     struct weir_mem mem;
-    if (!dptrs || !sizes || !count || flags) {
+    if (!hints_good(dptrs, sizes, count, flags, hStream)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult result = weir_guest_stream_get(hStream, &stream);

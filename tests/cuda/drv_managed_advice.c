@@ -96,9 +96,11 @@ static void of_discarded(void)
         return; /* before CUDA 13 */
     }
     DRV(prefetch(0, PART, DEVICE, 0));
-    DRV(discard(&at, &bytes, 1, 0, NULL));
+    DRV(discard(&at, &bytes, 1, 0, CU_STREAM_PER_THREAD));
     check_ask(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, 0, PART, 0, "discarded");
-    check_code(discard(&at, &none, 1, 0, NULL), CUDA_ERROR_INVALID_VALUE, "nothing is discarded");
+    check_code(discard(&at, &none, 1, 0, CU_STREAM_PER_THREAD), CUDA_ERROR_INVALID_VALUE,
+               "nothing is discarded");
+    check_code(discard(&at, &bytes, 1, 0, NULL), CUDA_ERROR_INVALID_VALUE, "the legacy stream");
 }
 
 static void of_locations(void)
