@@ -12,7 +12,8 @@
 
 static bool is_meant(const struct weir_status_session *s, const char *tenant, const char *session)
 {
-    return strcmp(s->tenant, tenant) == 0 && (!session || s->id == strtoull(session, NULL, 10));
+    return strcmp(s->tenant, tenant) == 0 && strcmp(s->state, "monitor") != 0 &&
+           (!session || s->id == strtoull(session, NULL, 10));
 }
 
 /* Wait until all requested programs are suspended, and print which are. */

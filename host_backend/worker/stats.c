@@ -206,7 +206,8 @@ static void fill_session_row(const struct weir_session *s, struct weir_status_se
     row->used_bytes = atomic_load(&s->about->held_bytes);
     row->away_bytes = atomic_load(&s->devices.suspension->away_bytes);
     snprintf(row->state, sizeof row->state, "%s",
-             atomic_load(&s->devices.suspension->wish) == WEIR_SUSPEND_HOLD
+             s->about->monitor ? "monitor"
+             : atomic_load(&s->devices.suspension->wish) == WEIR_SUSPEND_HOLD
                  ? (atomic_load(&s->devices.suspension->held) ? "suspended" : "suspending")
              : row->away_bytes != 0 ? "away"
                                     : "");

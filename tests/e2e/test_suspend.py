@@ -6,6 +6,7 @@ WEIR_E2E_FULL=1: all programs of tests/cuda before each of their records.
 import os
 import random
 import re
+import sys
 import time
 import unittest
 
@@ -13,6 +14,7 @@ import lib
 
 MIB = 1 << 20
 BYTES = 48 * MIB
+MONITOR = "import ctypes; print(ctypes.CDLL('libnvidia-ml.so.1').nvmlInit_v2(), flush=True); __import__('sys').stdin.read()"
 SEED = int(os.environ.get("WEIR_E2E_SUSPEND_SEED", "0")) or int(time.time())
 
 
@@ -32,7 +34,7 @@ class Suspend(lib.Case):
         return done.stdout + done.stderr
 
     def session(self, host, tenant="alice"):
-        return next(s for s in host.status()["session"] if s["tenant"] == tenant)
+        return next(s for s in host.status()["session"] if s["tenant"] == tenant and s["state"] != "monitor")
 
     def state(self, host, want, tenant="alice", limit_s=15):
         return lib.until(lambda: (s := self.session(host, tenant))["state"] == want and s, limit_s, f"state '{want}'")
@@ -44,6 +46,10 @@ class Suspend(lib.Case):
 
     def test_by_hand(self):
         host = self.host({"alice": {}, "bob": {}}, remote=self.remote(("alice", "bob")))
+        monitor = self.guest(host, sys.executable, "-c", MONITOR, tenant="alice")
+        monitor.wait_line("^0$")
+        self.assertIn("monitor", [s["state"] for s in host.status()["session"]])
+        self.assertIn("no such program", self.weir(host, "suspend", "alice", expect=1), "it has nothing to suspend")
         for arrangement in (lib.SHM, lib.ZMQ, lib.TCP):
             guest = self.begin(host, arrangement=arrangement)
             self.round(guest, 0)
@@ -61,7 +67,9 @@ class Suspend(lib.Case):
             guest.wait_line("^round 1$")
             self.assertEqual(self.session(host)["away_bytes"], 0)
             self.round(guest, 2)
-            self.over(host, guest)
+            guest.close_stdin()
+            self.assertEqual(guest.wait(20), 0, guest.tail())
+        self.over(host, monitor)
         self.assertIn("no such program", self.weir(host, "suspend", "bob", expect=1))
         self.assertIn("no tenant 'carol'", self.weir(host, "suspend", "carol", expect=1))
         self.assertIn("no tenant 'carol'", self.weir(host, "resume", "carol", expect=1))

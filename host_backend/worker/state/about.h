@@ -35,7 +35,7 @@ struct weir_session_about {
     atomic_uint_fast64_t calls_total;
     atomic_uint_fast64_t held_bytes;
     atomic_uint_fast64_t device_bytes[WEIR_DEVICES_MAX]; /* held_bytes of each device */
-    atomic_uint_fast64_t opened_bytes; /* device memory of other programs */
+    atomic_uint_fast64_t opened_bytes;                   /* device memory of other programs */
     atomic_uint_fast64_t objects;
     atomic_uint_fast64_t pinned_bytes;       /* pinned host memory */
     atomic_uint_fast64_t managed_host_bytes; /* managed memory that found no room on a device */
