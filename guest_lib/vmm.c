@@ -384,8 +384,8 @@ CUresult weir_guest_vmm_import(int fd, uint64_t *ret_handle)
     made->prop.requestedHandleTypes = (CUmemAllocationHandleType)out.handle_types;
     made->host_device = (int)out.device;
     made->prop.location.id = weir_guest_ordinal_of_host(made->host_device);
+    weir_guest_vmm_name(out.device == WEIR_VMM_HOST);
     if (out.device == WEIR_VMM_HOST) {
-        weir_guest_vmm_expect_host();
         made->host_device = ON_HOST;
         made->prop.location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST_NUMA};
     }

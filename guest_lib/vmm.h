@@ -4,7 +4,7 @@
  *
  * A mapping is a range of the index (WEIR_MEM_MAPPED): its flags are the devices' access, its owner
  * the handle's struct. Small reservations are cut from slabs of addresses, so they need no message.
- * Host memory cannot be mapped in a slab. So once the program has named host memory, each
+ * Host memory cannot be mapped in a slab. So where a thread has named host memory last, each
  * reservation is made by the host.
  *
  * Source: docs/design/vmm.md
@@ -47,8 +47,12 @@ static inline bool weir_guest_vmm_is_host_place(const CUmemLocation *location)
            location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
 }
 
-/** The program has named host memory: reserve addresses where it can be mapped. @thread any */
-void weir_guest_vmm_expect_host(void);
+/**
+ * The program has named memory: it made or imported some, or asked for its granularity. Programs do
+ * so before they reserve addresses for it, so the calling thread's next reservations are for this
+ * kind of memory. @param host  memory of the host; false: of a device. @thread any
+ */
+void weir_guest_vmm_name(bool host);
 /** Has the program named host memory? @thread any */
 bool weir_guest_vmm_expects_host(void);
 

@@ -37,12 +37,27 @@ static struct {
     struct weir_range_heap small;
     struct slab *slabs;
     uint64_t low, high; /* atomic; all reservations lie between them */
-    bool expects_host;  /* atomic */
+    bool expects_host;  /* atomic; the program has named host memory .. */
+    bool names_host;    /* atomic; .. and not memory of a device since */
 } spaces;
 
-void weir_guest_vmm_expect_host(void)
+/* The kind of memory that this thread has named last. */
+static __thread enum { NAMES_NOTHING, NAMES_DEVICE, NAMES_HOST } names;
+
+void weir_guest_vmm_name(bool host)
 {
-    __atomic_store_n(&spaces.expects_host, true, __ATOMIC_RELAXED);
+    names = host ? NAMES_HOST : NAMES_DEVICE;
+    __atomic_store_n(&spaces.names_host, host, __ATOMIC_RELAXED);
+    if (host) {
+        __atomic_store_n(&spaces.expects_host, true, __ATOMIC_RELAXED);
+    }
+}
+
+/* Are the next addresses for host memory? */
+static bool is_for_host(void)
+{
+    return names == NAMES_NOTHING ? __atomic_load_n(&spaces.names_host, __ATOMIC_RELAXED)
+                                  : names == NAMES_HOST;
 }
 
 bool weir_guest_vmm_expects_host(void)
@@ -134,7 +149,7 @@ static void give_back(uint64_t base, uint64_t bytes, bool held)
 static CUresult call_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint,
                              struct weir_op_vmm_reserve_out *out)
 {
-    if (weir_guest_vmm_expects_host()) {
+    if (is_for_host()) {
         struct weir_op_vmm_reserve_any_in any = {
             .bytes = bytes, .alignment = alignment, .hint = hint};
         struct weir_op_vmm_reserve_any_out got = {0};
@@ -226,7 +241,7 @@ static CUresult reserve_large_locked(uint64_t bytes, uint64_t alignment, uint64_
 CUresult weir_guest_vmm_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint,
                                 uint64_t *ret_base)
 {
-    bool small = bytes <= SMALL_BYTES && alignment <= SMALL_BYTES && !weir_guest_vmm_expects_host();
+    bool small = bytes <= SMALL_BYTES && alignment <= SMALL_BYTES && !is_for_host();
     hint = bytes < WISH_BYTES ? 0 : hint;
     weir_lock_acquire(&spaces.lock);
     CUresult result = small && !hint ? reserve_small_locked(bytes, alignment, ret_base)

@@ -11,7 +11,6 @@
 /* Host memory on a given node can be exported; host memory anywhere cannot. */
 static CUresult check_host_place(const CUmemAllocationProp *prop)
 {
-    weir_guest_vmm_expect_host();
     bool good = prop->location.type == CU_MEM_LOCATION_TYPE_HOST
                     ? !prop->requestedHandleTypes
                     : weir_advice_is_node(prop->location.id);
@@ -23,11 +22,13 @@ static CUresult check_host_place(const CUmemAllocationProp *prop)
 
 static CUresult check_place(const CUmemAllocationProp *prop)
 {
-    if (weir_guest_vmm_is_host_place(&prop->location)) {
-        return check_host_place(prop);
-    }
-    if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+    bool host = weir_guest_vmm_is_host_place(&prop->location);
+    if (!host && prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
         return CUDA_ERROR_INVALID_VALUE; /* also HOST_NUMA_CURRENT, as natively */
+    }
+    weir_guest_vmm_name(host);
+    if (host) {
+        return check_host_place(prop);
     }
     return weir_guest_device_get(prop->location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }

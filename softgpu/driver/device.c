@@ -121,6 +121,11 @@ void weir_soft_device_free_slowly(void)
     }
 }
 
+uint64_t weir_soft_device_wish_bytes(void)
+{
+    return env_number("WEIR_SOFTGPU_WISH", 0, 0, UINT64_C(1) << 40);
+}
+
 /* A program is a client of MPS where a control daemon has its socket. softgpu runs no MPS server;
  * it only gives the program the SMs that a client of MPS would have. */
 static bool mps_is_there(void)

@@ -147,6 +147,8 @@ bool weir_soft_device_waits(void);
 CUresult weir_soft_device_make_room(struct weir_soft_device *device);
 /** A primary context is gone: give back its place among the contexts of all processes. */
 void weir_soft_device_give_room(struct weir_soft_device *device);
+/** Smaller reservations of addresses are not where the caller wishes (WEIR_SOFTGPU_WISH). */
+uint64_t weir_soft_device_wish_bytes(void);
 /** Before memory is freed, WEIR_SOFTGPU_FREE_MS pass; the lock is not held. */
 void weir_soft_device_free_slowly(void);
 

@@ -129,6 +129,7 @@ CUresult weir_soft_cuMemAddressReserve(CUdeviceptr *ret, size_t bytes, size_t al
         return CUDA_ERROR_INVALID_VALUE;
     }
     alignment = alignment < GRANULARITY_BYTES ? GRANULARITY_BYTES : alignment;
+    hint = bytes < weir_soft_device_wish_bytes() ? 0 : hint;
     give_freed();
     struct reservation *r = take_freed(hint, bytes);
     uint64_t base = r ? hint : 0;

@@ -21,6 +21,12 @@ class Vmm(lib.Case):
         guest.wait_line("^offered$")
         return guest, path
 
+    def test_addresses_of_a_driver_that_grants_no_small_wish(self):
+        """As with two H200, where no 32 MiB were to be had at an address that the worker had held."""
+        host = self.host(env={"WEIR_SOFTGPU_WISH": "1G"})
+        self.finished(host, "drv_vmm_order")
+        self.assertEqual([line for line in host.process.errors if "vmm: " in line], [])
+
     def test_quota_is_shared_by_sessions(self):
         host = self.host({"alice": {"memory": "256MiB"}, "bob": {}})
         first = self.guest(host, "e2e_vmm", "hold", 160 * MIB)

@@ -434,6 +434,10 @@ static CUresult change_holder(const struct weir_session *s, struct weir_vmm_spac
             break;
         }
     }
+    weir_log_warn("vmm: addresses do not change hands base=0x%llx bytes=%llu from=%s result=%d "
+                  "got=0x%llx",
+                  (unsigned long long)space->base, (unsigned long long)space->bytes,
+                  space->held ? "worker" : "driver", (int)result, (unsigned long long)got);
     return result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -1,0 +1,121 @@
+/*
+ * Memory of the host and of the GPU by turns, as NCCL makes them: ask for the granularity, make or
+ * import the memory, reserve addresses, map. Each kind has addresses of its own.
+ */
+#include "vmm.h"
+
+#include <pthread.h>
+
+enum { ROUNDS = 4, THREADS = 3 };
+
+struct piece {
+    CUdeviceptr at;
+    CUmemGenericAllocationHandle handle;
+};
+
+static CUmemAllocationProp prop_of(int host)
+{
+    CUmemAllocationProp prop = vmm_prop(1);
+
+    prop.location.type = host ? CU_MEM_LOCATION_TYPE_HOST_NUMA : CU_MEM_LOCATION_TYPE_DEVICE;
+    return prop;
+}
+
+static void map_new(struct piece *piece, int host)
+{
+    CUmemAccessDesc access;
+
+    DRV(cu.MemAddressReserve(&piece->at, vmm_unit, vmm_unit, 0, 0));
+    vmm_map(piece->at, vmm_unit, piece->handle);
+    if (host) {
+        memset(&access, 0, sizeof(access));
+        access.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
+        access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        DRV(cu.MemSetAccess(piece->at, vmm_unit, &access, 1));
+    }
+}
+
+static struct piece make(int host)
+{
+    struct piece piece = {0, 0};
+    CUmemAllocationProp prop = prop_of(host);
+    size_t unit = 0;
+
+    DRV(cu.MemGetAllocationGranularity(&unit, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    DRV(cu.MemCreate(&piece.handle, vmm_unit, &prop, 0));
+    map_new(&piece, host);
+    return piece;
+}
+
+/* The same memory at another address. */
+static struct piece import(const struct piece *from, int host)
+{
+    struct piece piece = {0, 0};
+    int fd = -1;
+
+    DRV(cu.MemExportToShareableHandle(&fd, from->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                      0));
+    DRV(cu.MemImportFromShareableHandle(&piece.handle, (void *)(intptr_t)fd,
+                                        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    close(fd);
+    map_new(&piece, host);
+    return piece;
+}
+
+static void drop(const struct piece *piece)
+{
+    DRV(cu.MemUnmap(piece->at, vmm_unit));
+    DRV(cu.MemRelease(piece->handle));
+    DRV(cu.MemAddressFree(piece->at, vmm_unit));
+}
+
+static void by_turns(void)
+{
+    struct piece own[2 * ROUNDS], others[2 * ROUNDS];
+
+    for (int i = 0; i < 2 * ROUNDS; i++) {
+        own[i] = make(i % 2);
+        DRV(cu.MemsetD32_v2(own[i].at, (unsigned)i, vmm_unit / 4));
+        others[i] = import(&own[i], i % 2);
+    }
+    DRV(cu.CtxSynchronize());
+    for (int i = 0; i < 2 * ROUNDS; i++) {
+        check_int((int)vmm_word(others[i].at), i, "the same memory");
+        if (i % 2) {
+            check_int(((volatile int *)(uintptr_t)own[i].at)[vmm_unit / 4 - 1], i,
+                      "memory of the host, by the processor");
+        }
+        drop(&others[i]);
+        drop(&own[i]);
+    }
+}
+
+static void *in_a_thread(void *context)
+{
+    DRV(cu.CtxSetCurrent(context));
+    by_turns();
+    return NULL;
+}
+
+int main(void)
+{
+    pthread_t threads[THREADS];
+    CUcontext context;
+    struct piece trial;
+
+    vmm_begin("drv_vmm_order");
+    if (!vmm_attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)) {
+        check_skip("no memory of the host by cuMemCreate");
+    }
+    trial = make(1); /* NCCL tries whether there is such memory, before it makes any other */
+    drop(&trial);
+    by_turns();
+    DRV(cu.CtxGetCurrent(&context));
+    for (int i = 0; i < THREADS; i++) {
+        check_int(pthread_create(&threads[i], NULL, in_a_thread, context), 0, "a thread");
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    return driver_end();
+}
