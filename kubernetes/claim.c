@@ -95,7 +95,7 @@ static bool add_result(struct share *share, const json_t *result, struct weir_di
     if (gpu < 0) {
         return REFUSE(diag, "this node has no device '%.60s'", name);
     }
-    whole = node->gpus[gpu].memory_bytes / (node->slots != 0 ? node->slots : 1);
+    whole = weir_kube_memory(node, &node->gpus[gpu]) / (node->slots != 0 ? node->slots : 1);
     if (!counted(result, "memory", whole, &bytes, diag) ||
         !counted(result, "compute", 0, &compute_pct, diag)) {
         return false;
@@ -394,7 +394,8 @@ json_t *weir_kube_slot_record(const struct weir_kube_node *node, uint32_t index)
         return NULL;
     }
     words = json_array();
-    share.bytes[index / node->slots] = node->gpus[index / node->slots].memory_bytes / node->slots;
+    share.bytes[index / node->slots] =
+        weir_kube_memory(node, &node->gpus[index / node->slots]) / node->slots;
     (void)say_devices(&share, words, &diag);
     return json_pack("{s:s, s:o, s:[{s:s, s:s}]}", "uid", name, "words", words, "devices", "pool",
                      node->name, "device", name);

@@ -159,7 +159,8 @@ static void compare(struct weir_dra *dra, const struct weir_status_report *repor
     }
 }
 
-/* Take over the GPUs that the host reports. @return false: it does not know them yet */
+/* Take over the GPUs that the host reports, and have the slice published again if other claims
+ * have come or gone. @return false: the host does not know its GPUs yet */
 static bool take_gpus(struct weir_dra *dra, const struct weir_status_report *report)
 {
     struct weir_kube_node *node = &dra->node;
@@ -173,7 +174,14 @@ static bool take_gpus(struct weir_dra *dra, const struct weir_status_report *rep
         if (row->promise_bytes == 0) {
             continue;
         }
-        *gpu = (struct weir_kube_gpu){.ordinal = row->ordinal, .memory_bytes = row->promise_bytes};
+        if (gpu->n_shares != row->shares && row->context_bytes != 0 && node->slots == 0) {
+            dra->wishes++;
+            pthread_cond_broadcast(&dra->changed);
+        }
+        *gpu = (struct weir_kube_gpu){.ordinal = row->ordinal,
+                                      .memory_bytes = row->promise_bytes,
+                                      .context_bytes = row->context_bytes,
+                                      .n_shares = row->shares};
         snprintf(gpu->uuid, sizeof gpu->uuid, "%s", row->uuid);
         snprintf(gpu->product, sizeof gpu->product, "%.64s", row->name); /* as long as allowed */
         n++;
@@ -199,27 +207,38 @@ static void set_up(struct weir_dra *dra, bool up)
     pthread_mutex_unlock(&dra->lock);
 }
 
+/* Tenants that come or go change what the slice says. The host tells events that it still keeps
+ * again, so the last one is remembered. */
 static bool wants_more(void *user, const struct weir_status_event *event)
 {
-    (void)user;
-    (void)event;
-    return true;
+    uint64_t *seen = user;
+    bool is_new = event->number > *seen;
+
+    *seen = is_new ? event->number : *seen;
+    return !is_new ||
+           (strcmp(event->kind, "tenant-added") != 0 && strcmp(event->kind, "tenant-removed") != 0);
 }
 
 void *weir_dra_host_thread(void *user)
 {
     struct weir_dra *dra = user;
+    uint64_t pid = 0, seen = 0; /* the host's, and its last event; 0: none */
 
     for (;; (void)usleep(AGAIN_NS / WEIR_NS_PER_US)) {
         struct weir_status_report *report = NULL;
         bool up = weir_control_status(dra->run_dir, &report) == WEIR_OK;
 
         if (up && take_gpus(dra, report)) {
-            compare(dra, report);
+            if (report->pid != pid) {
+                compare(dra, report);
+                seen = 0;
+            }
             set_up(dra, true);
-            /* Until the host ends. */
-            (void)!weir_control_follow(dra->run_dir, wants_more, NULL);
+            /* Until tenants come or go, or the host ends: in a container the next may have its pid.
+             */
+            pid = weir_control_follow(dra->run_dir, wants_more, &seen) == WEIR_OK ? report->pid : 0;
         } else if (!up) {
+            pid = 0;
             set_up(dra, false);
         }
         weir_status_report_destroy(report);

@@ -23,8 +23,10 @@
 struct weir_kube_gpu {
     char uuid[48];
     char product[128];
-    uint32_t ordinal;      /* the GPU driver's number; names the device: "gpu0" */
-    uint64_t memory_bytes; /* that quotas may promise */
+    uint32_t ordinal;       /* the GPU driver's number; names the device: "gpu0" */
+    uint64_t memory_bytes;  /* that quotas may promise */
+    uint64_t context_bytes; /* what a claim's program takes beyond its quota */
+    uint32_t n_shares;      /* claims and others whose programs do so */
 };
 
 /* The node's GPUs, and the bounds on what claims may ask for. */
@@ -56,6 +58,12 @@ void weir_quantity_text(uint64_t value, char text[32]);
 /* slice.c */
 
 #define WEIR_KUBE_DEVICE_BYTES 32
+
+/**
+ * The memory of a GPU that all claims together may have: what programs' contexts leave, one in each
+ * slot, or in each claim that there is and in one more. @thread any
+ */
+uint64_t weir_kube_memory(const struct weir_kube_node *node, const struct weir_kube_gpu *gpu);
 
 /**
  * The name of a published device: "gpu0", or "gpu0-3" where there are slots.

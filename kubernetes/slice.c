@@ -14,10 +14,18 @@ static json_t *attributes(const struct weir_kube_gpu *gpu)
                      "uuid", "string", gpu->uuid, "productName", "string", gpu->product);
 }
 
-/* Memory and compute as Kubernetes counts them. A claim's amount is rounded up to a MiB. */
-static json_t *counted(const struct weir_kube_gpu *gpu)
+uint64_t weir_kube_memory(const struct weir_kube_node *node, const struct weir_kube_gpu *gpu)
 {
-    uint64_t whole = gpu->memory_bytes / MIB * MIB;
+    uint64_t programs = node->slots != 0 ? node->slots : gpu->n_shares + 1;
+    uint64_t taken = programs * gpu->context_bytes;
+
+    return taken < gpu->memory_bytes ? gpu->memory_bytes - taken : 0;
+}
+
+/* Memory and compute as Kubernetes counts them. A claim's amount is rounded up to a MiB. */
+static json_t *counted(const struct weir_kube_node *node, const struct weir_kube_gpu *gpu)
+{
+    uint64_t whole = weir_kube_memory(node, gpu) / MIB * MIB;
     char all[32], usual[32];
 
     weir_quantity_text(whole, all);
@@ -56,9 +64,9 @@ static json_t *device(const struct weir_kube_node *node, const struct weir_kube_
     json_object_set_new(body, "attributes", attributes(gpu));
     if (node->slots == 0) {
         json_object_set_new(body, "allowMultipleAllocations", json_true());
-        json_object_set_new(body, "capacity", counted(gpu));
+        json_object_set_new(body, "capacity", counted(node, gpu));
     } else {
-        weir_quantity_text(gpu->memory_bytes / node->slots / MIB * MIB, part);
+        weir_quantity_text(weir_kube_memory(node, gpu) / node->slots / MIB * MIB, part);
         json_object_set_new(body, "capacity", json_pack("{s:{s:s}}", "memory", "value", part));
     }
     if (!node->host_is_up && node->taints) {

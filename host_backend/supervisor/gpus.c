@@ -12,10 +12,12 @@
 #include "host_backend/supervisor/watch/append.h"
 
 #include "host_backend/config/status_text.h"
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* What a context takes of a GPU's memory (weir.toml(5), spare_workers; NVIDIA's driver). */
-#define CONTEXT_BYTES (UINT64_C(512) << 20)
+/* What a context takes of a GPU's memory (docs/measurements/kubernetes.md: 550.8 MiB). */
+#define CONTEXT_BYTES (UINT64_C(551) << 20)
 
 static bool is_host_list(const struct weir_supervisor *sup, int worker)
 {
@@ -55,15 +57,42 @@ void weir_sup_gpus_end(struct weir_supervisor *sup, int worker)
     sup->gpus.known |= sup->gpus.n != 0 && is_host_list(sup, worker);
 }
 
-/* How much of a GPU's memory quotas may promise: all that spare workers do not take. */
-static uint64_t promise_of(const struct weir_supervisor *sup, const struct weir_status_device *row)
+static uint64_t context_bytes(const struct weir_status_device *row)
 {
-    uint64_t taken = sup->config.workers.spares * CONTEXT_BYTES;
+    const char *text = getenv("WEIR_SOFTGPU_CONTEXT_BYTES");
 
-    if (strstr(row->name, "softgpu")) { /* its contexts take nothing */
-        return row->memory_bytes;
+    if (!strstr(row->name, "softgpu")) {
+        return CONTEXT_BYTES;
     }
-    return taken < row->memory_bytes ? row->memory_bytes - taken : 0;
+    return text ? strtoull(text, NULL, 10) : 0; /* softgpu's contexts take nothing */
+}
+
+/* How many tenants that were made while the host runs may use the GPU? */
+static uint32_t shares_on(const struct weir_supervisor *sup, const struct weir_status_device *row)
+{
+    char number[12];
+    uint32_t n = 0;
+
+    snprintf(number, sizeof number, "%u", row->ordinal);
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        const struct weir_sup_tenant *t = &sup->tenants[i];
+
+        n += t->used && !t->gone &&
+             (t->source == WEIR_ORIGIN_KEPT || t->source == WEIR_ORIGIN_DEMAND) &&
+             (t->config.devices[0] == 0 || weir_devices_among(row->uuid, t->config.devices) ||
+              weir_devices_among(number, t->config.devices));
+    }
+    return n;
+}
+
+/* How much of its memory quotas may promise, and what the programs of shares take beyond them. */
+static void fill_promise(const struct weir_supervisor *sup, struct weir_status_device *row)
+{
+    uint64_t taken = sup->config.workers.spares * context_bytes(row);
+
+    row->promise_bytes = taken < row->memory_bytes ? row->memory_bytes - taken : 0;
+    row->context_bytes = context_bytes(row);
+    row->shares = shares_on(sup, row);
 }
 
 void weir_sup_gpus_report(struct weir_supervisor *sup)
@@ -84,6 +113,6 @@ void weir_sup_gpus_report(struct weir_supervisor *sup)
         }
     }
     for (size_t i = 0; i < g->n_devices; i++) {
-        g->devices[i].promise_bytes = promise_of(sup, &g->devices[i]);
+        fill_promise(sup, &g->devices[i]);
     }
 }

@@ -404,7 +404,7 @@ class Case(lib.Case):
         if not os.access(self.driver_path, os.X_OK):
             raise unittest.SkipTest("weir-dra is not built")
 
-    def node(self, gpus=1, memory=4 * GIB, register=True, plugin=(), **api):
+    def node(self, gpus=1, memory=4 * GIB, register=True, plugin=(), env=None, **api):
         self.api = ApiServer(**api)
         self.addCleanup(lambda: self.api.stop())
         self.kubelet = Kubelet(self.folder())
@@ -412,7 +412,7 @@ class Case(lib.Case):
         self.state = os.path.join(self.folder(), "claims")
         self.cdi = os.path.join(self.folder(), "weir.json")
         self.weir = self.host({}, args=("--cdi", self.cdi), start=False,
-                              env={"WEIR_SOFTGPU_DEVICES": str(gpus), "WEIR_SOFTGPU_MEMORY": str(memory)})
+                              env={"WEIR_SOFTGPU_DEVICES": str(gpus), "WEIR_SOFTGPU_MEMORY": str(memory), **(env or {})})
         with open(self.weir.config) as f:
             lines = f.read()
         with open(self.weir.config, "w") as f:

@@ -99,6 +99,23 @@ class Claims(kubernetes.Case):
         self.refused(self.api.claim(results=[result("a", "gpu0", "64Mi", "10"), result("b", "gpu1", "64Mi", "20")]),
                      "different amounts of compute")
 
+    def test_contexts_are_taken_off_what_is_published(self):
+        """Two spares have one each, and so will each claim's program, the next claim's, too."""
+        self.node(gpus=2, env={"WEIR_SOFTGPU_CONTEXT_BYTES": str(64 * MIB)})
+
+        def published(*mib):
+            now = lambda: [d["capacity"]["memory"]["value"] for d in self.api.devices()]  # noqa: E731
+            lib.until(lambda: now() == [f"{n}Mi" for n in mib], 10, f"{mib} MiB are published")
+
+        published(4096 - 3 * 64, 4096 - 3 * 64)
+        claims = [self.api.claim("512Mi", device=device) for device in ("gpu0", "gpu0", "gpu1")]
+        for claim in claims:
+            self.prepared(claim)
+        published(4096 - 5 * 64, 4096 - 4 * 64)
+        for claim in claims[1:]:
+            self.ended(claim)
+        published(4096 - 4 * 64, 4096 - 3 * 64)
+
     def test_the_successor_of_a_deleted_pod_comes_first(self):
         self.node()
         old, new = self.api.claim("4Gi"), self.api.claim("4Gi")

@@ -42,6 +42,25 @@ static void slice_has_a_device_for_each_gpu(void **state)
     json_decref(slice);
 }
 
+static void contexts_are_taken_off(void **state)
+{
+    static const struct {
+        uint32_t slots, n_shares;
+        uint64_t context_mib, left_mib;
+    } cases[] = {{0, 0, 0, 81920}, {0, 0, 551, 81369},  {0, 16, 551, 72553},
+                 {0, 16, 8192, 0}, {4, 16, 551, 79716}, {10, 0, 8192, 0}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct weir_kube_node node = node_with(1);
+
+        node.slots = cases[i].slots;
+        node.gpus[0].n_shares = cases[i].n_shares;
+        node.gpus[0].context_bytes = cases[i].context_mib << 20;
+        assert_int_equal(weir_kube_memory(&node, &node.gpus[0]) >> 20, cases[i].left_mib);
+    }
+}
+
 static void slice_in_slots_and_v1beta1(void **state)
 {
     struct weir_kube_node node = node_with(2);
@@ -100,6 +119,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slice_has_a_device_for_each_gpu),
+        cmocka_unit_test(contexts_are_taken_off),
         cmocka_unit_test(slice_in_slots_and_v1beta1),
         cmocka_unit_test(slice_is_the_same_but_for_what_the_server_adds),
         cmocka_unit_test(what_a_cluster_leaves_out_is_found),
