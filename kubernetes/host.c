@@ -234,8 +234,7 @@ void *weir_dra_host_thread(void *user)
                 seen = 0;
             }
             set_up(dra, true);
-            /* Until tenants come or go, or the host ends: in a container the next may have its pid.
-             */
+            /* Until tenants come or go, or the host ends, whose successor may have its pid. */
             pid = weir_control_follow(dra->run_dir, wants_more, &seen) == WEIR_OK ? report->pid : 0;
         } else if (!up) {
             pid = 0;
