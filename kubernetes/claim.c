@@ -10,7 +10,6 @@
 #include "kubernetes/plan.h"
 
 #include "base/guess.h"
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,14 +68,10 @@ static bool counted(const json_t *result, const char *what, uint64_t usual, uint
     const json_t *amount = json_object_get(json_object_get(result, "consumedCapacity"), what);
 
     *ret_value = usual;
-    if (!amount) {
-        return true;
-    }
-    if (json_is_string(amount) &&
-        weir_quantity_parse(json_string_value(amount), ret_value) == WEIR_OK) {
-        return true;
-    }
-    return REFUSE(diag, "the allocation's %s is no quantity", what);
+    return !amount ||
+           (json_is_string(amount) &&
+            weir_quantity_parse(json_string_value(amount), ret_value) == WEIR_OK) ||
+           REFUSE(diag, "the allocation's %s is no quantity", what);
 }
 
 /* Add one allocated device to the share. */
@@ -158,7 +153,6 @@ static bool whole_number(const char *key, const json_t *value, json_int_t most, 
 static bool take_field(struct share *share, const char *key, const json_t *value,
                        struct weir_diag *diag)
 {
-    static const char *const known[] = {"weight", "priority", "sm_limit"};
     struct weir_guess guess = weir_guess_begin(key);
     char meant[64];
 
@@ -177,9 +171,9 @@ static bool take_field(struct share *share, const char *key, const json_t *value
                 weir_priority_find(json_string_value(value), &share->priority)) ||
                REFUSE(diag, "parameters: 'priority' must be one of: low, normal, high");
     }
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        weir_guess_offer(&guess, known[i]);
-    }
+    weir_guess_offer(&guess, "weight");
+    weir_guess_offer(&guess, "priority");
+    weir_guess_offer(&guess, "sm_limit");
     return REFUSE(diag, "parameters: unknown field '%.40s'%s", key, weir_guess_text(&guess, meant));
 }
 
@@ -251,32 +245,16 @@ static bool take_config(struct share *share, const json_t *devices, struct weir_
 static void label(char labels[LABELS_BYTES], const char *name, const char *value)
 {
     size_t at = strlen(labels);
-    int head = snprintf(labels + at, LABELS_BYTES - at, "%s%s=", at == 0 ? "" : ",", name);
+    int head = snprintf(labels + at, LABELS_BYTES - at, "%s%s=%s", at == 0 ? "" : ",", name, value);
 
-    if (*value == 0 || head < 0 || at + (size_t)head + 1 >= LABELS_BYTES) {
+    if (*value == 0 || head < 0 || at + (size_t)head - strlen(value) + 1 >= LABELS_BYTES) {
         labels[at] = 0;
         return;
     }
-    at += (size_t)head;
-    for (; *value != 0 && at + 1 < LABELS_BYTES; value++) {
-        bool good = *value > ' ' && *value <= '~' && !strchr(",\"\\", *value);
-
-        labels[at++] = good ? *value : '_';
+    for (char *c = labels + at + (size_t)head - strlen(value); c < labels + LABELS_BYTES && *c != 0;
+         c++) {
+        *c = *c > ' ' && *c <= '~' && !strchr(",\"\\", *c) ? *c : '_';
     }
-    labels[at] = 0;
-}
-
-static void word(json_t *words, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void word(json_t *words, const char *format, ...)
-{
-    char text[1024];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    json_array_append_new(words, json_string(text));
 }
 
 /* Add the quotas and, if the host has several GPUs, the list of the claim's. */
@@ -307,15 +285,16 @@ static bool say_devices(const struct share *share, json_t *words, struct weir_di
     if (n == 0) {
         return REFUSE(diag, "the claim has no device of " WEIR_KUBE_DRIVER);
     }
-    word(words, "memory=%llu", (unsigned long long)sum);
+    json_array_append_new(words, json_sprintf("memory=%llu", (unsigned long long)sum));
     if (n > 1) {
-        word(words, "device_memory=%s", quotas);
+        json_array_append_new(words, json_sprintf("device_memory=%s", quotas));
     }
     if (share->node->n_gpus > 1) {
-        word(words, "devices=%s", list);
+        json_array_append_new(words, json_sprintf("devices=%s", list));
     }
     if (compute_pct != 0) {
-        word(words, "min_share=%llu", (unsigned long long)compute_pct);
+        json_array_append_new(words,
+                              json_sprintf("min_share=%llu", (unsigned long long)compute_pct));
     }
     return true;
 }
@@ -327,27 +306,19 @@ static void say_rest(const struct share *share, const json_t *claim, json_t *wor
     char labels[LABELS_BYTES] = "";
 
     if (share->weight != 0) {
-        word(words, "weight=%u", share->weight);
+        json_array_append_new(words, json_sprintf("weight=%u", share->weight));
     }
     if (share->has_priority) {
-        word(words, "priority=%s", weir_priority_names[share->priority]);
+        json_array_append_new(words,
+                              json_sprintf("priority=%s", weir_priority_names[share->priority]));
     }
     if (share->sm_limit_pct != 0) {
-        word(words, "sm_limit=%u", share->sm_limit_pct);
+        json_array_append_new(words, json_sprintf("sm_limit=%u", share->sm_limit_pct));
     }
     label(labels, "namespace", text_of(metadata, "namespace"));
     label(labels, "pod", text_of(json_array_get(pods, 0), "name"));
     label(labels, "claim", text_of(metadata, "name"));
-    word(words, "labels=%s", labels);
-}
-
-/* Add an allocated device to the record, from which kubelet is answered. */
-static void say_result(const json_t *result, json_t *devices)
-{
-    json_array_append_new(
-        devices, json_pack("{s:s, s:s, s:s, s:s}", "request", text_of(result, "request"), "pool",
-                           text_of(result, "pool"), "device", text_of(result, "device"), "share",
-                           text_of(result, "shareID")));
+    json_array_append_new(words, json_sprintf("labels=%s", labels));
 }
 
 json_t *weir_kube_claim_record(const struct weir_kube_node *node, const json_t *claim,
@@ -370,7 +341,12 @@ json_t *weir_kube_claim_record(const struct weir_kube_node *node, const json_t *
     {
         if (good && strcmp(text_of(result, "driver"), WEIR_KUBE_DRIVER) == 0) {
             good = add_result(&share, result, ret_diag);
-            say_result(result, told);
+            json_array_append_new(/* kubelet is answered from this */
+                                  told, json_pack("{s:s, s:s, s:s, s:s}", "request",
+                                                  text_of(result, "request"), "pool",
+                                                  text_of(result, "pool"), "device",
+                                                  text_of(result, "device"), "share",
+                                                  text_of(result, "shareID")));
         }
     }
     good = good && take_config(&share, devices, ret_diag) && say_devices(&share, words, ret_diag);

@@ -30,8 +30,7 @@ struct weir_dra {
     char endpoint[108], registry[108]; /* the driver's socket; the one that kubelet finds */
 
     pthread_mutex_t lock;   /* guards what follows */
-    pthread_cond_t changed; /* the host is up or down, there is something to publish, or a claim is
-                               done */
+    pthread_cond_t changed; /* the host, what there is to publish, or who works on which claim */
     struct weir_kube_node node; /* has no GPUs until the host has reported them */
     bool knows_api;             /* the version of the API is known */
     bool registered;            /* kubelet has registered the driver */

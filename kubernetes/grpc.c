@@ -136,13 +136,13 @@ enum weir_grpc_code weir_grpc_refuse(struct weir_grpc_call *call, const char *wh
 /* Get the request's message. NULL: the request is not a single uncompressed message. */
 static const uint8_t *message_of(const struct weir_grpc_call *call, size_t *ret_bytes)
 {
-    size_t bytes = 0;
+    const uint8_t *in = call->in;
 
-    for (size_t i = 1; call->in_bytes >= HEAD_BYTES && i < HEAD_BYTES; i++) {
-        bytes = bytes << 8 | call->in[i];
-    }
-    *ret_bytes = bytes;
-    return call->in_bytes == HEAD_BYTES + bytes && call->in[0] == 0 ? call->in + HEAD_BYTES : NULL;
+    *ret_bytes = call->in_bytes - HEAD_BYTES;
+    return call->in_bytes >= HEAD_BYTES && in[0] == 0 &&
+                   ((uint32_t)in[1] << 24 | in[2] << 16 | in[3] << 8 | in[4]) == *ret_bytes
+               ? in + HEAD_BYTES
+               : NULL;
 }
 
 static void *run_call(void *user)
@@ -407,15 +407,15 @@ enum weir_status weir_grpc_listen(const char *path, const struct weir_grpc_metho
                                   void *user, int *ret_fd)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    struct listener *l = malloc(sizeof *l);
+    struct listener *l;
     pthread_t thread;
 
+    if (strlen(path) >= sizeof address.sun_path) {
+        return WEIR_ERR_TOO_BIG;
+    }
+    l = malloc(sizeof *l);
     if (!l) {
         return WEIR_ERR_NO_MEMORY;
-    }
-    if (strlen(path) >= sizeof address.sun_path) {
-        free(l);
-        return WEIR_ERR_TOO_BIG;
     }
     memcpy(address.sun_path, path, strlen(path) + 1);
     *l = (struct listener){socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), methods, user};

@@ -84,9 +84,8 @@ static void restore(struct weir_dra *dra, const struct weir_status_report *repor
     char tenant[TENANT_BYTES];
     json_t *record;
 
-    (void)tenant_of(uid, tenant);
     for (size_t i = 0; i < report->n_tenants; i++) {
-        if (strcmp(report->tenants[i].name, tenant) == 0) {
+        if (strcmp(report->tenants[i].name, tenant_of(uid, tenant)) == 0) {
             return;
         }
     }
@@ -129,8 +128,7 @@ static bool belongs(const struct weir_dra *dra, const char *uid)
     char name[WEIR_KUBE_DEVICE_BYTES];
     bool is_slot = false;
 
-    for (uint32_t i = 0; dra->is_plugin && !is_slot && weir_kube_device_name(&dra->node, i, name);
-         i++) {
+    for (uint32_t i = 0; !is_slot && weir_kube_device_name(&dra->node, i, name); i++) {
         is_slot = strcmp(name, uid) == 0;
     }
     return dra->is_plugin ? is_slot : strncmp(uid, "gpu", 3) != 0;

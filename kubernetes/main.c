@@ -53,21 +53,8 @@ static bool number(const char *name, const char *text, unsigned long most, uint3
 /* @return false: the program should end with *ret_exit */
 static bool parse(int argc, char **argv, struct weir_dra *dra, int *ret_exit)
 {
-    enum {
-        RUN,
-        STATE,
-        KUBELET,
-        SERVER,
-        CA,
-        TOKEN,
-        N_TEXTS,
-        NODE,
-        WEIGHT,
-        PRIORITY,
-        SLOTS,
-        PLUGIN,
-        HELP
-    };
+    enum { RUN, STATE, KUBELET, SERVER, CA, TOKEN, N_TEXTS };
+    enum { NODE = N_TEXTS, WEIGHT, PRIORITY, SLOTS, PLUGIN, HELP };
     static const struct option options[] = {{"run-dir", 1, NULL, RUN},
                                             {"state-dir", 1, NULL, STATE},
                                             {"kubelet-dir", 1, NULL, KUBELET},

@@ -95,29 +95,21 @@ static uint64_t get_varint(struct weir_pb_reader *r)
 
 bool weir_pb_next(struct weir_pb_reader *reader, struct weir_pb_field *ret_field)
 {
-    uint64_t key, bytes = 0;
+    uint64_t key, kind, bytes;
 
     if (reader->bad || reader->at == reader->end) {
         return false;
     }
     key = get_varint(reader);
     *ret_field = (struct weir_pb_field){.number = (uint32_t)(key >> 3)};
-    if ((key & 7) == KIND_VARINT) {
+    kind = key & 7;
+    if (kind == KIND_VARINT) {
         ret_field->value = get_varint(reader);
         return !reader->bad;
     }
-    switch (key & 7) {
-    case KIND_BYTES:
-        bytes = get_varint(reader);
-        break;
-    case KIND_8_BYTES:
-    case KIND_4_BYTES:
-        bytes = (key & 7) == KIND_8_BYTES ? 8 : 4;
-        break;
-    default:
-        reader->bad = true;
-    }
-    reader->bad |= key >> 3 > UINT32_MAX || bytes > (uint64_t)(reader->end - reader->at);
+    bytes = kind == KIND_BYTES ? get_varint(reader) : kind == KIND_8_BYTES ? 8 : 4;
+    reader->bad |= (kind != KIND_BYTES && kind != KIND_8_BYTES && kind != KIND_4_BYTES) ||
+                   key >> 3 > UINT32_MAX || bytes > (uint64_t)(reader->end - reader->at);
     if (!reader->bad) {
         ret_field->data = reader->at;
         ret_field->bytes = (size_t)bytes;

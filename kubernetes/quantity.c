@@ -67,9 +67,8 @@ void weir_quantity_text(uint64_t value, char text[32])
     static const char *const units[] = {"", "Ki", "Mi", "Gi", "Ti", "Pi"};
     size_t i = 0;
 
-    while (value != 0 && value % 1024 == 0 && i + 1 < sizeof units / sizeof units[0]) {
+    for (; value != 0 && value % 1024 == 0 && i + 1 < sizeof units / sizeof units[0]; i++) {
         value /= 1024;
-        i++;
     }
     snprintf(text, 32, "%llu%s", (unsigned long long)value, units[i]);
 }

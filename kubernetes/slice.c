@@ -74,13 +74,8 @@ static json_t *device(const struct weir_kube_node *node, const struct weir_kube_
                             json_pack("[{s:s, s:s, s:s}]", "key", WEIR_KUBE_DRIVER "/host", "value",
                                       "down", "effect", "NoSchedule"));
     }
-    if (!node->is_v1beta1) {
-        json_object_set_new(body, "name", json_string(name));
-        return body;
-    }
-    made = json_object();
+    made = node->is_v1beta1 ? json_pack("{s:o}", "basic", body) : body;
     json_object_set_new(made, "name", json_string(name));
-    json_object_set_new(made, "basic", body);
     return made;
 }
 
