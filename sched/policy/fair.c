@@ -30,7 +30,9 @@
  * time is without work after each, and would never get a greater share otherwise.
  * - A tenant that was away and had too much before pays for it, but waits at most
  * fair_debt_wait_ns: among many tenants its share is small, and a service that had used much while
- * it started would stand still for a second.
+ * it started would stand still for a second. If no tenant was seen to have work for fair_away_ns,
+ * debts are forgotten as credits are, since those to whom the time was owed did not want it.
+ * (Self-clocked fair queueing begins anew in each busy period, too; Golestani, INFOCOM 1994.)
  * - A tenant that synchronizes after each kernel is without work for some microseconds each time.
  * If it usually is back within brief_ns, which is less than stopping another tenant costs, it keeps
  * its place for that time and pays for it. After long kernels it keeps its place for longer:
@@ -135,35 +137,25 @@ static bool has_waited_for_debt(const struct weir_policy_next_view *view,
 /*
  * Place a tenant that comes back, or comes from another class, relative to V of the ready tenants
  * or, if there are none, to the last one that ran out of work. It may be ahead by at most the bound
- * of debts, and behind by at most the bound of credits. A tenant that has waited long enough for
- * its debt no longer has one.
+ * of debts, and behind by at most the bound of credits. It owes nothing if it has waited long
+ * enough for its debt, or if that is forgotten.
  */
 static void place(const struct weir_policy *self, const struct round *round,
                   const struct weir_policy_tenant *tenant, bool has_waited)
 {
     struct fair_tenant *fair = fair_of(tenant);
-    uint64_t debt_max = to_virtual(self, tenant, tuning.fair_debt_max_ns * self->config->sms);
-    uint64_t credit_max;
-    uint64_t mean = round->weights != 0
-                        ? mean_of(round)
-                        : ((const struct fair *)self->state)->last_ns[tenant->priority];
+    const struct fair *all = self->state;
+    bool owes_nothing = has_waited || fair->idle_ns < all->forgiven_ns;
+    uint64_t debt_max_ns = owes_nothing ? 0 : tuning.fair_debt_max_ns;
+    uint64_t credit_max_ns = fair->keeps_credit ? tuning.fair_credit_ns : 0;
+    uint64_t debt_max = to_virtual(self, tenant, debt_max_ns * self->config->sms);
+    uint64_t credit_max = to_virtual(self, tenant, credit_max_ns * self->config->sms);
+    uint64_t mean = round->weights != 0 ? mean_of(round) : all->last_ns[tenant->priority];
     int64_t ahead = (int64_t)(fair->virtual_ns - mean);
 
-    credit_max = fair->keeps_credit
-                     ? to_virtual(self, tenant, tuning.fair_credit_ns * self->config->sms)
-                     : 0;
-    if (fair->class != tenant->priority || fair->reweighed) {
-        ahead = 0;
-    }
-    if (ahead < -(int64_t)credit_max) {
-        ahead = -(int64_t)credit_max;
-    }
-    if (ahead > (int64_t)debt_max) {
-        ahead = (int64_t)debt_max;
-    }
-    if (has_waited && ahead > 0) {
-        ahead = 0;
-    }
+    ahead = fair->class != tenant->priority || fair->reweighed ? 0 : ahead;
+    ahead = ahead < -(int64_t)credit_max ? -(int64_t)credit_max : ahead;
+    ahead = ahead > (int64_t)debt_max ? (int64_t)debt_max : ahead;
     fair->owes = ahead > 0;
     fair->virtual_ns = mean + (uint64_t)ahead;
 }
@@ -208,7 +200,6 @@ static void add_who_comes_back(const struct weir_policy *self,
 {
     for (uint32_t i = 0; i < view->ready_count; i++) {
         struct fair_tenant *fair = fair_of(view->ready[i]);
-
         bool has_waited = has_waited_for_debt(view, view->ready[i]);
 
         if (view->ready[i]->priority == round->class &&
@@ -432,11 +423,10 @@ void fair_next(struct weir_policy *self, const struct weir_policy_next_view *vie
                struct weir_policy_choice *choice)
 {
     struct round round = look(self, view);
+    uint32_t chosen = pick_rested(self, view, &round);
     const struct weir_policy_tenant *tenant;
-    uint32_t chosen;
     bool rested;
 
-    chosen = pick_rested(self, view, &round);
     if (view->arrived && view->leader->priority == round.class &&
         (chosen == UINT32_MAX || goes_first(self, &round, view->leader))) {
         choice->ready = index_of(view, view->leader);
@@ -580,12 +570,15 @@ uint32_t fair_beside(struct weir_policy *self, const struct weir_policy_next_vie
 
 void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant)
 {
+    struct fair *all = self->state;
     struct fair_tenant *fair = fair_of(tenant);
     uint64_t away_ns = now_ns - fair->idle_ns;
     uint64_t pause_ns = pause_of(tenant);
     uint64_t forget_ns = pause_ns > tuning.fair_forget_ns ? pause_ns : tuning.fair_forget_ns;
 
-    (void)self;
+    if (all->ready_count++ == 0 && now_ns - all->idle_ns > tuning.fair_away_ns) {
+        all->forgiven_ns = now_ns;
+    }
     fair->ready_ns = now_ns;
     if (fair->idle_ns != 0 && away_ns > forget_ns && !tenant->passed) {
         fair->rested_ns += away_ns;
@@ -599,8 +592,12 @@ void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_te
 
 void fair_idle(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant)
 {
+    struct fair *all = self->state;
+
     settle(self, tenant); /* a lone tenant was served without a decision */
-    ((struct fair *)self->state)->last_ns[tenant->priority] = fair_of(tenant)->virtual_ns;
+    all->last_ns[tenant->priority] = fair_of(tenant)->virtual_ns;
+    all->idle_ns = now_ns;
+    all->ready_count--;
     fair_of(tenant)->idle_ns = now_ns;
 }
 

@@ -13,6 +13,9 @@ struct fair {
     uint64_t weights;              /* sum of the weights in the last round */
     uint64_t domain;               /* the domain whose work is on the device */
     uint64_t domain_ns;            /* since when that domain has the device */
+    uint32_t ready_count;          /* number of tenants that have work */
+    uint64_t idle_ns;              /* when a tenant last ran out of work */
+    uint64_t forgiven_ns;          /* debts from before this time are forgotten */
 };
 
 /* The first member of the tenant's state in a policy that calls these functions. */

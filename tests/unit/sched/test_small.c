@@ -302,6 +302,40 @@ static void debts_are_waited_for_no_longer_than_that(void **state)
     desk_finish(&d);
 }
 
+/* A tenant was served more than its share, and then nobody had work for a while: the others did not
+ * want the time that it owes. It makes no difference that another one begins before it. */
+static void debts_end_when_nobody_has_work(void **state)
+{
+    static const struct {
+        uint64_t idle_us;
+        int how;
+    } cases[] = {{1500, -1}, {2500, 0}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        weir_sched_id leader, greedy, leader_queue, greedy_queue, item, leads;
+        struct desk d;
+
+        open_desk(&d, BUDGET);
+        leader_queue = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &leader);
+        greedy_queue = queue_of(&d, WEIR_PRIORITY_NORMAL, &greedy);
+        leads = wave(&d, leader_queue, 1000000);
+        item = graph(&d, greedy_queue, SMS / 2, 30000);
+        later(&d, 30000);
+        finished(&d, item);
+        finished(&d, leads);
+        later(&d, cases[i].idle_us);
+        leads = wave(&d, leader_queue, 1000);
+        later(&d, 1000);
+        finished(&d, leads);
+        later(&d, 50);
+        (void)wave(&d, leader_queue, 1000000);
+        item = graph(&d, greedy_queue, SMS / 2, 1000);
+        assert_int_equal(how(&d, item), cases[i].how);
+        desk_finish(&d);
+    }
+}
+
 /* Ahead by more than a slice, though by little: it waits while others use the device well, and not
  * while they leave much of it. */
 static void who_is_little_ahead_waits_while_the_device_is_used(void **state)
@@ -691,6 +725,7 @@ int main(void)
         cmocka_unit_test(the_budget_goes_by_shares),
         cmocka_unit_test(who_is_far_ahead_of_its_share_waits),
         cmocka_unit_test(debts_are_waited_for_no_longer_than_that),
+        cmocka_unit_test(debts_end_when_nobody_has_work),
         cmocka_unit_test(who_is_little_ahead_waits_while_the_device_is_used),
         cmocka_unit_test(nobody_slips_in_between_two_graphs),
         cmocka_unit_test(weights_hold_for_who_is_away_between_graphs),
