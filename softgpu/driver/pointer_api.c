@@ -242,7 +242,8 @@ CUresult weir_soft_cuMemPrefetchBatchAsync(CUdeviceptr *addresses, size_t *sizes
                                            CUstream stream)
 {
     if (!addresses || !sizes || count == 0 || !locations || !first || n_locations == 0 ||
-        n_locations > count || first[0] != 0 || flags != 0) {
+        n_locations > count || first[0] != 0 || flags != 0 || !stream ||
+        stream == CU_STREAM_LEGACY) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     size_t location = 0;
@@ -262,7 +263,7 @@ CUresult weir_soft_cuMemDiscardBatchAsync(CUdeviceptr *addresses, size_t *sizes,
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *s;
     struct weir_soft_alloc *alloc;
-    if (!addresses || !sizes || count == 0 || flags != 0) {
+    if (!addresses || !sizes || count == 0 || flags != 0 || !stream || stream == CU_STREAM_LEGACY) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_stream_find(stream, &s));

@@ -457,7 +457,7 @@ def arrangements(host, kinds, tenant="alice"):
     return prefixes
 
 
-def table_argv(folder, prefixes, only=("*",), faulting=False, out=None, jobs=1, limit_s=60):
+def table_argv(folder, prefixes, only=("*",), faulting=False, out=None, jobs=1, limit_s=240):
     """The command that runs cuda_table.py; `out` is a path without extension for the results."""
     argv = [sys.executable, "-B", os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                                "cuda_table.py"), folder]
