@@ -85,13 +85,13 @@ static double finished(const struct side *side)
 
 static double used_pct(const struct weir_sim_compare *c, const struct side *side, int i)
 {
-    double all = (double)side->result.end_ns * c->params[i].gpu.sms;
+    double all = (double)side->result.end_ns * c->params[i].gpu.sms * side->result.n_gpus;
     return all > 0 ? 100 * side->result.usage.sm_ns / all : 0;
 }
 
 static double engine_pct(const struct side *side, enum weir_sim_engine engine)
 {
-    double all = (double)side->result.end_ns;
+    double all = (double)side->result.end_ns * side->result.n_gpus;
     return all > 0 ? 100 * side->result.usage.engine_ns[engine] / all : 0;
 }
 

@@ -19,10 +19,15 @@ static const char *name_of(const struct weir_sim_report *r, uint32_t tenant, cha
     return name[0] ? name : scratch;
 }
 
-/* SM time of the whole run: the number of SMs times its duration. */
+/* The run's duration, on all GPUs together. */
+static double gpu_time(const struct weir_sim_report *r)
+{
+    return (double)r->result->end_ns * r->result->n_gpus;
+}
+
 static double sm_time(const struct weir_sim_report *r)
 {
-    return (double)r->result->end_ns * r->params->gpu.sms;
+    return gpu_time(r) * r->params->gpu.sms;
 }
 
 static void print_load(const struct weir_sim_report *r)
@@ -47,6 +52,9 @@ static void print_load(const struct weir_sim_report *r)
     }
     printf("device     %s, %u SMs (%s)\n", r->params->gpu.name, r->params->gpu.sms,
            r->params->gpu.about);
+    if (r->result->n_gpus > 1) {
+        printf("           %u of these\n", r->result->n_gpus);
+    }
     printf("policies   %s\n", r->policies);
 }
 
@@ -55,8 +63,9 @@ static void print_sums(const struct weir_sim_report *r)
     const struct weir_sim_result *result = r->result;
     const struct weir_sim_usage *u = &result->usage;
     const struct weir_sim_decisions *d = &result->decisions;
-    double end = (double)result->end_ns;
-    printf("time       %.6f s%s\n", end / 1e9, result->was_cut ? " (cut; work is left)" : "");
+    double end = gpu_time(r);
+    printf("time       %.6f s%s\n", (double)result->end_ns / 1e9,
+           result->was_cut ? " (cut; work is left)" : "");
     if (r->metrics) {
         printf("STP        %.4f of %u programs\nANTT       %.4f (kernels' turnaround: %.4f)\n",
                r->metrics->stp, r->metrics->n_programs, r->metrics->antt, r->metrics->kernel_antt);
@@ -66,6 +75,10 @@ static void print_sums(const struct weir_sim_report *r)
            percent(u->engine_ns[WEIR_SIM_H2D], end), percent(u->engine_ns[WEIR_SIM_D2H], end));
     printf("           %.2f %% of the SMs' time was idle while kernels were started\n",
            percent(u->idle_sm_ns, sm_time(r)));
+    if (u->peers_sm_ns > 0) {
+        printf("           %.2f %% was held by kernels that waited for their peers\n",
+               percent(u->peers_sm_ns, sm_time(r)));
+    }
     printf("decisions  %" PRIu64 " starts, %" PRIu64 " stops, %" PRIu64 " resumes, %" PRIu64
            " resizes; %" PRIu64 " choices, %" PRIu64 " switches, %" PRIu64 " rescues\n",
            d->counts.starts, d->counts.stops, d->counts.resumes, d->counts.resizes,
@@ -112,10 +125,11 @@ static void print_tenants(const struct weir_sim_report *r)
     }
 }
 
-/* A tenant's share of the SM time that all tenants used in one interval. */
-static double bucket_share(const struct weir_sim_result *result, uint32_t bucket, uint32_t tenant)
+/* A tenant's share of the SM time that all tenants used in one interval, or on one GPU. */
+static double share_in(const struct weir_sim_result *result, const double *rows, uint32_t at,
+                       uint32_t tenant)
 {
-    const double *row = result->bucket_sm_ns + (size_t)bucket * result->n_tenants;
+    const double *row = rows + (size_t)at * result->n_tenants;
     double held = 0;
     for (uint32_t i = 0; i < result->n_tenants; i++) {
         held += row[i];
@@ -123,19 +137,21 @@ static double bucket_share(const struct weir_sim_result *result, uint32_t bucket
     return percent(row[tenant], held);
 }
 
-static void print_shares(const struct weir_sim_report *r)
+/* Print a row for each interval, which begin every step, or for each GPU. */
+static void print_shares(const struct weir_sim_report *r, const char *what, const double *rows,
+                         uint32_t count, double step)
 {
     char scratch[WEIR_SCHED_TRACE_NAME_BYTES];
     uint32_t n = r->load->n_tenants < SHARES_COLUMNS ? r->load->n_tenants : SHARES_COLUMNS;
-    printf("\nSHARE %% of what was held, from\n%10s", "s");
+    printf("\nSHARE %% of what was held, %s", what);
     for (uint32_t i = 0; i < n; i++) {
         printf(" %8.8s", name_of(r, i, scratch));
     }
     putchar('\n');
-    for (uint32_t b = 0; b < r->result->n_buckets; b++) {
-        printf("%10.4f", (double)b * (double)r->params->bucket_ns / 1e9);
+    for (uint32_t b = 0; b < count; b++) {
+        printf("%10.6g", b * step);
         for (uint32_t i = 0; i < n; i++) {
-            printf(" %8.2f", bucket_share(r->result, b, i));
+            printf(" %8.2f", share_in(r->result, rows, b, i));
         }
         putchar('\n');
     }
@@ -146,8 +162,12 @@ void weir_sim_report_text(const struct weir_sim_report *r)
     print_load(r);
     print_sums(r);
     print_tenants(r);
+    if (r->result->n_gpus > 1) {
+        print_shares(r, "on\n       GPU", r->result->gpu_sm_ns, r->result->n_gpus, 1);
+    }
     if (r->has_shares) {
-        print_shares(r);
+        print_shares(r, "from\n         s", r->result->bucket_sm_ns, r->result->n_buckets,
+                     (double)r->params->bucket_ns / 1e9);
     }
 }
 
@@ -184,10 +204,16 @@ static void json_tenant(const struct weir_sim_report *r, uint32_t i)
     if (r->has_shares) {
         printf(",\"shares\":[");
         for (uint32_t b = 0; b < r->result->n_buckets; b++) {
-            printf("%s%.6f", b ? "," : "", bucket_share(r->result, b, i) / 100);
+            printf("%s%.6f", b ? "," : "",
+                   share_in(r->result, r->result->bucket_sm_ns, b, i) / 100);
         }
         putchar(']');
     }
+    printf(",\"gpu_shares\":[");
+    for (uint32_t g = 0; g < r->result->n_gpus; g++) {
+        printf("%s%.6f", g ? "," : "", share_in(r->result, r->result->gpu_sm_ns, g, i) / 100);
+    }
+    putchar(']');
     putchar('}');
 }
 
@@ -209,25 +235,26 @@ static void json_decisions(const struct weir_sim_report *r)
 void weir_sim_report_json(const struct weir_sim_report *r)
 {
     const struct weir_sim_usage *u = &r->result->usage;
-    double end = (double)r->result->end_ns;
+    double end = gpu_time(r);
     putchar('{');
     json_text("gpu", r->params->gpu.name);
     putchar(',');
     json_text("policies", r->policies);
     printf(",\"sms\":%u,\"time_s\":%.9f,\"cut\":%s,\"items\":%u,\"left_out\":%u"
            ",\"estimated\":%u,\"lost\":%" PRIu64,
-           r->params->gpu.sms, end / 1e9, r->result->was_cut ? "true" : "false",
-           r->load->n_items - r->load->left_out, r->load->left_out, r->load->estimated,
-           r->load->lost);
+           r->params->gpu.sms, (double)r->result->end_ns / 1e9,
+           r->result->was_cut ? "true" : "false", r->load->n_items - r->load->left_out,
+           r->load->left_out, r->load->estimated, r->load->lost);
     if (r->metrics) {
         printf(",\"stp\":%.9f,\"antt\":%.9f,\"kernel_antt\":%.9f", r->metrics->stp,
                r->metrics->antt, r->metrics->kernel_antt);
     }
-    printf(",\"used\":{\"sms\":%.9f,\"memory\":%.9f,\"h2d\":%.9f,\"d2h\":%.9f,\"idle_sms\":%.9f}",
+    printf(",\"used\":{\"sms\":%.9f,\"memory\":%.9f,\"h2d\":%.9f,\"d2h\":%.9f,\"idle_sms\":%.9f"
+           ",\"peers\":%.9f}",
            percent(u->sm_ns, sm_time(r)) / 100, percent(u->dram_ns, end) / 100,
            percent(u->engine_ns[WEIR_SIM_H2D], end) / 100,
-           percent(u->engine_ns[WEIR_SIM_D2H], end) / 100,
-           percent(u->idle_sm_ns, sm_time(r)) / 100);
+           percent(u->engine_ns[WEIR_SIM_D2H], end) / 100, percent(u->idle_sm_ns, sm_time(r)) / 100,
+           percent(u->peers_sm_ns, sm_time(r)) / 100);
     json_decisions(r);
     printf(",\"interval_s\":%.9f,\"tenants\":[", (double)r->params->bucket_ns / 1e9);
     for (uint32_t i = 0; i < r->load->n_tenants; i++) {

@@ -352,14 +352,18 @@ static void introduce_tenant(struct generator *g, const struct weir_sim_group *g
                .bytes = group->context == WEIR_SIM_OWN_CONTEXT ? OWN_CONTEXTS + id : group->context,
                .value = weir_sched_tenant_packed(&params)});
     weir_sched_trace_tenant_name(g->trace, 0, id, name);
-    for (uint32_t i = 0; i < group->streams; i++) {
+    for (uint32_t i = 0; i < group->streams.n * group->streams.ranks; i++) {
+        uint32_t rank = i % group->streams.ranks; /* all ranks draw alike: they do the same work */
         put(g, &(struct weir_sched_record){.tenant = id,
                                            .queue = first_stream + i + UINT64_C(1),
+                                           .bytes = group->streams.gpu + rank,
+                                           .blocks = rank,
                                            .kind = WEIR_SCHED_REC_QUEUE_ADD});
         g->streams[first_stream + i] = (struct stream){
             .group = group,
             .tenant = g->n_tenants,
-            .random = sequence(g->params->seed, 3 + i, group_index(g, group), nth),
+            .random =
+                sequence(g->params->seed, 3 + i / group->streams.ranks, group_index(g, group), nth),
             .due_ns = group->start_ns,
         };
     }
@@ -373,9 +377,10 @@ static enum weir_status introduce(struct generator *g)
     uint64_t streams = 0;
     for (uint32_t i = 0; i < g->n_groups; i++) {
         tenants += g->groups[i].tenants;
-        streams += (uint64_t)g->groups[i].tenants * g->groups[i].streams;
+        streams +=
+            (uint64_t)g->groups[i].tenants * g->groups[i].streams.n * g->groups[i].streams.ranks;
     }
-    if (tenants > WEIR_SIM_GENERATE_TENANTS_MAX) {
+    if (tenants > WEIR_SIM_GENERATE_TENANTS_MAX || streams > WEIR_SIM_GENERATE_STREAMS_MAX) {
         return WEIR_ERR_TOO_BIG;
     }
     assert(streams > 0); /* each group has at least one */
@@ -387,7 +392,7 @@ static enum weir_status introduce(struct generator *g)
         introduce_kernels(g, &g->groups[i]);
         for (uint32_t k = 0; k < g->groups[i].tenants; k++) {
             introduce_tenant(g, &g->groups[i], k, g->n_streams);
-            g->n_streams += g->groups[i].streams;
+            g->n_streams += g->groups[i].streams.n * g->groups[i].streams.ranks;
         }
     }
     return WEIR_OK;
@@ -459,8 +464,9 @@ enum weir_status weir_sim_generate(const char *spec, const struct weir_sim_gener
         status = status == WEIR_OK ? written : status;
     }
     if (status == WEIR_ERR_TOO_BIG) {
-        weir_diag_set(ret_diag, 0, 0, "more than %u tenants or %u items",
-                      WEIR_SIM_GENERATE_TENANTS_MAX, WEIR_SIM_GENERATE_ITEMS_MAX);
+        weir_diag_set(ret_diag, 0, 0, "more than %u tenants, %u streams or %u items",
+                      WEIR_SIM_GENERATE_TENANTS_MAX, WEIR_SIM_GENERATE_STREAMS_MAX,
+                      WEIR_SIM_GENERATE_ITEMS_MAX);
     } else if (status != WEIR_OK) {
         weir_diag_set(ret_diag, 0, 0, "%s", weir_status_text(status));
     }

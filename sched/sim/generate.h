@@ -12,8 +12,9 @@
 #include "sched/sim/gpu.h"
 #include <stdint.h>
 
-/* Most tenants and items of one generated trace. */
+/* Most tenants, streams and items of one generated trace. */
 #define WEIR_SIM_GENERATE_TENANTS_MAX 10000u
+#define WEIR_SIM_GENERATE_STREAMS_MAX 640000u
 #define WEIR_SIM_GENERATE_ITEMS_MAX   (UINT32_C(1) << 25)
 
 struct weir_sim_generate_params {
@@ -31,7 +32,7 @@ struct weir_sim_generate_params {
  * @param ret_diag  the error in spec, and its place; on other errors a message without place.
  * @return WEIR_OK
  * @return WEIR_ERR_SYNTAX   ret_diag.
- * @return WEIR_ERR_TOO_BIG  more than the two limits above.
+ * @return WEIR_ERR_TOO_BIG  more than the limits above.
  * @return WEIR_ERR_IO, WEIR_ERR_NO_MEMORY
  * @thread any
  */

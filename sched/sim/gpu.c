@@ -141,6 +141,7 @@ static struct weir_sim_unit *unit_make(const struct weir_sim_gpu *gpu,
         return NULL;
     }
     unit->work = *work;
+    unit->waits = work->has_peers;
     unit->finish_ns = unit->stop_ns = unit->notice_ns = NEVER;
     unit->next_place_ns = unit->settled_ns = NEVER;
     if (work->engine == WEIR_SIM_COMPUTE) {
@@ -248,6 +249,17 @@ enum weir_status weir_sim_gpu_resume(struct weir_sim_gpu *gpu, uint64_t now_ns, 
     } else {
         return WEIR_ERR_NOT_FOUND;
     }
+    gpu->is_stale = true;
+    return WEIR_OK;
+}
+
+enum weir_status weir_sim_gpu_release(struct weir_sim_gpu *gpu, uint64_t id)
+{
+    struct weir_sim_unit *unit = find(gpu, id);
+    if (!unit) {
+        return WEIR_ERR_NOT_FOUND;
+    }
+    unit->waits = false;
     gpu->is_stale = true;
     return WEIR_OK;
 }
@@ -406,6 +418,7 @@ static void work_until(struct weir_sim_gpu *gpu, uint64_t to_ns)
         if (is_compute ? weir_sim_unit_holds(unit) : unit->state == WEIR_SIM_UNIT_RUNNING) {
             unit->left -= unit->rate * ns;
             held += unit->share;
+            gpu->usage.peers_sm_ns += unit->waits ? unit->share * ns : 0;
             dram += unit->speed * unit->work.memory;
             is_wanted |= is_compute;
             is_busy[unit->work.engine] |= !is_compute || unit->share > 0;
@@ -418,6 +431,13 @@ static void work_until(struct weir_sim_gpu *gpu, uint64_t to_ns)
         gpu->usage.engine_ns[i] += is_busy[i] ? ns : 0;
     }
     gpu->now_ns = to_ns;
+}
+
+void weir_sim_gpu_pass(struct weir_sim_gpu *gpu, uint64_t to_ns)
+{
+    if (to_ns > gpu->now_ns) {
+        work_until(gpu, to_ns);
+    }
 }
 
 /* Give the SMs to another context; its unit begins after the change. */
@@ -576,6 +596,21 @@ static size_t find_due(const struct weir_sim_gpu *gpu)
     return i;
 }
 
+/* Tell that work which has peers has begun, if that was not told yet. */
+static bool tell_begin(const struct weir_sim_gpu *gpu, struct weir_sim_event *ret_event)
+{
+    for (size_t i = 0; i < gpu->n_units; i++) {
+        struct weir_sim_unit *unit = gpu->units[i];
+        if (unit->waits && unit->has_begun && !unit->is_begin_told) {
+            unit->is_begin_told = true;
+            *ret_event = (struct weir_sim_event){
+                .kind = WEIR_SIM_BEGUN, .id = unit->id, .at_ns = gpu->now_ns};
+            return true;
+        }
+    }
+    return false;
+}
+
 bool weir_sim_gpu_advance(struct weir_sim_gpu *gpu, uint64_t to_ns,
                           struct weir_sim_event *ret_event)
 {
@@ -590,6 +625,9 @@ bool weir_sim_gpu_advance(struct weir_sim_gpu *gpu, uint64_t to_ns,
         if (gpu->is_stale) {
             weir_sim_gpu_share(gpu);
             continue;
+        }
+        if (tell_begin(gpu, ret_event)) {
+            return true;
         }
         if (gpu->now_ns >= to_ns) {
             return false;

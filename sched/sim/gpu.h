@@ -84,6 +84,8 @@ struct weir_sim_work {
     uint32_t blocks_per_sm; /* how many fit on an SM; 1 or more */
     uint32_t task_blocks;   /* persistent form: blocks of a task, which a stop waits for; 0: 1 */
     bool one_shot;          /* ticket form: at a stop the other blocks begin and end at once */
+    bool has_peers;         /* compute: from its beginning until weir_sim_gpu_release() it only
+                               holds its SMs, since it waits for kernels on other GPUs */
     /* need: the part of its blocks on an SM that is enough for full speed (0 means 1). memory:
      * the part of the GPU's bandwidth that it uses alone. Both 0 .. 1. */
     double need;
@@ -100,6 +102,7 @@ struct weir_sim_place {
 enum weir_sim_event_kind {
     WEIR_SIM_FINISHED, /* the host knows this notice_ns later than the GPU */
     WEIR_SIM_STOPPED,
+    WEIR_SIM_BEGUN, /* work that has peers holds SMs for the first time; told at once */
 };
 
 struct weir_sim_event {
@@ -126,6 +129,7 @@ struct weir_sim_hold {
 struct weir_sim_usage {
     uint64_t now_ns;
     double sm_ns;                       /* SM-nanoseconds held */
+    double peers_sm_ns;                 /* of these, held by work that waited for its peers */
     double dram_ns;                     /* full-bandwidth nanoseconds */
     double engine_ns[WEIR_SIM_ENGINES]; /* busy time; for compute: any kernel at work */
     double idle_sm_ns; /* SM-nanoseconds free while compute was started or stopping */
@@ -171,8 +175,14 @@ enum weir_status weir_sim_gpu_resume(struct weir_sim_gpu *gpu, uint64_t now_ns, 
 enum weir_status weir_sim_gpu_resize(struct weir_sim_gpu *gpu, uint64_t now_ns, uint64_t id,
                                      const struct weir_sim_place *place);
 
+/** The peers of work that has begun are there: it makes progress. WEIR_ERR_NOT_FOUND */
+enum weir_status weir_sim_gpu_release(struct weir_sim_gpu *gpu, uint64_t id);
+
 /** The time of the next event if nothing else is called; UINT64_MAX: none. */
 uint64_t weir_sim_gpu_next_ns(const struct weir_sim_gpu *gpu);
+
+/** Let time pass up to to_ns, which must be no later than weir_sim_gpu_next_ns(). */
+void weir_sim_gpu_pass(struct weir_sim_gpu *gpu, uint64_t to_ns);
 
 /**
  * Let time pass up to to_ns or to the next event, whichever is earlier.

@@ -23,6 +23,8 @@ struct weir_sim_unit {
     enum weir_sim_unit_state state;
     bool head; /* it is the first of its stream */
     bool has_begun;
+    bool waits;          /* for its peers */
+    bool is_begin_told;  /* WEIR_SIM_BEGUN was given */
     bool is_on;          /* it is on the device and takes SMs when there are free ones */
     uint64_t launched;   /* number of its last launch; a resume is a launch, too */
     uint64_t ready_ns;   /* earliest beginning */

@@ -212,7 +212,7 @@ void weir_sim_gpu_share(struct weir_sim_gpu *gpu)
             memcpy(unit->shares, new_held, gpu->params.sms * sizeof *new_held);
         }
         double need = unit->work.need > 0 ? unit->work.need : 1;
-        unit->speed = unit->state == WEIR_SIM_UNIT_DRAINING
+        unit->speed = unit->state == WEIR_SIM_UNIT_DRAINING || unit->waits
                           ? 0
                           : fmin(1, unit->share / (need * full_speed(gpu, unit)));
     }

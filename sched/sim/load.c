@@ -173,12 +173,20 @@ static enum weir_status add_queue(struct reading *r, const struct weir_sched_rec
         status = add_one(&load->queues, &load->n_queues, &load->cap_queues, sizeof *load->queues);
     }
     if (status == WEIR_OK) {
-        load->queues[load->n_queues - 1] =
-            (struct weir_sim_queue){.tenant = tenant,
-                                    .first = WEIR_SIM_NONE,
-                                    .last = WEIR_SIM_NONE,
-                                    .sm_limit = weir_sched_queue_sm_limit(rec->value),
-                                    .domain = weir_sched_queue_domain(rec->value)};
+        struct weir_sim_queue *queue = &load->queues[load->n_queues - 1];
+        uint32_t rank = weir_sched_trace_rank(rec);
+        bool follows =
+            load->n_queues > 1 && queue[-1].tenant == tenant && queue[-1].rank + 1 == rank;
+        if (rank != 0 && !follows && !r->is_loose) {
+            return complain(r, "a rank without the one before it", rec->queue);
+        }
+        *queue = (struct weir_sim_queue){.tenant = tenant,
+                                         .first = WEIR_SIM_NONE,
+                                         .last = WEIR_SIM_NONE,
+                                         .sm_limit = weir_sched_queue_sm_limit(rec->value),
+                                         .domain = weir_sched_queue_domain(rec->value),
+                                         .gpu = weir_sched_trace_gpu(rec),
+                                         .rank = follows ? rank : 0};
     }
     return status;
 }
@@ -551,6 +559,7 @@ static void settle(struct reading *r, bool is_open)
             load->items[queue->last].next = i;
         }
         queue->last = i;
+        queue->n_kernels += is_compute(item->params.class);
         load->tenants[item->tenant].n_items++;
     }
 }

@@ -37,6 +37,9 @@ struct weir_sim_queue {
     uint32_t last;
     uint32_t sm_limit; /* percent, 1 .. 100 */
     uint32_t domain;   /* of weir_sched_queue_add() */
+    uint32_t gpu;
+    uint32_t rank;      /* above 0: of the job that the queue before it is of, too */
+    uint32_t n_kernels; /* compute items */
 };
 
 struct weir_sim_tenant {

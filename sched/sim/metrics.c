@@ -185,16 +185,25 @@ static enum weir_status group(const void *rows, uint32_t n, size_t row_bytes, si
 static void fill_shares(const struct weir_sim_load *load, const struct weir_sim_result *result,
                         struct weir_sim_metrics *m)
 {
-    double held = 0;
-    double weights = 0;
+    double all = 0;
     for (uint32_t t = 0; t < m->n_tenants; t++) {
-        held += result->tenants[t].sm_ns;
-        weights += result->tenants[t].sm_ns > 0 ? load->tenants[t].params.weight : 0;
+        all += result->tenants[t].sm_ns;
     }
     for (uint32_t t = 0; t < m->n_tenants; t++) {
-        bool has_run = result->tenants[t].sm_ns > 0;
-        m->tenants[t].share = held > 0 ? result->tenants[t].sm_ns / held : 0;
-        m->tenants[t].entitled = has_run ? load->tenants[t].params.weight / weights : 0;
+        m->tenants[t].share = all > 0 ? result->tenants[t].sm_ns / all : 0;
+    }
+    for (uint32_t g = 0; g < result->n_gpus; g++) {
+        const double *sm_ns = result->gpu_sm_ns + (size_t)g * m->n_tenants;
+        double held = 0;
+        double weights = 0;
+        for (uint32_t t = 0; t < m->n_tenants; t++) {
+            held += sm_ns[t];
+            weights += sm_ns[t] > 0 ? load->tenants[t].params.weight : 0;
+        }
+        for (uint32_t t = 0; t < m->n_tenants; t++) {
+            double part = sm_ns[t] > 0 ? load->tenants[t].params.weight / weights : 0;
+            m->tenants[t].entitled += held > 0 ? part * (held / all) : 0;
+        }
     }
 }
 

@@ -24,7 +24,8 @@ struct weir_sim_tenant_metrics {
     double slowdown;    /* together_ns / alone_ns; 0: the tenant finished nothing */
     double kernel_ntt; /* mean over kernels of turnaround together / alone: FLEP's figures 10, 12 */
     double share;      /* part of all SM time held by tenants: 0 .. 1 */
-    double entitled;   /* weight / sum of weights of all tenants that ran kernels */
+    double entitled; /* weight / sum of weights of all tenants that ran kernels; of several GPUs the
+                        mean by the SM time held there */
     uint64_t wait_p50_ns, wait_p99_ns; /* from arrival to start */
 };
 

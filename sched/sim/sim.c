@@ -1,18 +1,17 @@
 /*
- * The simulator's loop: a scheduler, a model of a GPU, and a load between them.
+ * The simulator's loop: schedulers, models of GPUs, and a load between them.
  *
- * The next time is that of the GPU's next event, the next arrival (a heap with at most one for each
- * queue, as each arrival follows from the one before it) or the scheduler's timer. At equal times
- * the GPU goes first, then arrivals in the order of their items, then the timer. The scheduler
+ * The next time is that of a GPU's next event, the next arrival (a heap with at most one for each
+ * queue, as each arrival follows from the one before it) or a scheduler's timer. At equal times
+ * GPUs go first, then arrivals in the order of their items, then timers. The scheduler
  * gives orders during a call; the environment must only note them. The loop carries them out on the
  * GPU, in order, after the call has returned.
  *
  * The environment keeps leases: a stopped item that the scheduler has forgotten is resumed when its
  * lease ends, and the scheduler gets a report.
  */
-#include "sched/sim/sim.h"
+#include "sched/sim/sim_private.h"
 
-#include "sched/predict.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -20,9 +19,6 @@
 #include <string.h>
 
 #define NEVER UINT64_MAX
-
-/* Most keys whose durations a run learns. */
-#define PREDICT_KEYS 65536u
 
 /* Threads of a block, which traces lack: as in the kernels whose ticket form was measured. */
 #define BLOCK_THREADS 256u
@@ -35,133 +31,6 @@
 #define RANK_OF_FILLERS 0u
 #define RANK_OF_CLASSES 1u
 #define RANKS_OF_CLASS  2u
-
-enum order_kind { ORDER_START, ORDER_STOP, ORDER_RESUME, ORDER_RESIZE };
-
-struct order {
-    enum order_kind kind;
-    uint32_t item;
-    struct weir_sim_place place;
-    uint64_t lease_ns;
-    enum weir_sched_level level;
-};
-
-/* The run's state of an item. */
-struct fate {
-    weir_sched_id id;
-    uint64_t started_ns;
-    uint64_t span_ns;  /* where its current span on the device began, if known */
-    uint64_t lease_ns; /* when it resumes without the scheduler's order */
-    bool has_waited;   /* its first span was reported */
-    bool was_stopped;
-};
-
-struct arrival {
-    uint64_t at_ns;
-    uint32_t item;
-};
-
-struct run {
-    const struct weir_sim_load *load;
-    const struct weir_sim_params *params;
-    struct weir_sim_result *result;
-    struct weir_sched *sched;
-    struct weir_predict *predict;
-    struct weir_sim_gpu *gpu;
-    weir_sched_id *tenants;
-    weir_sched_id *queues;
-    struct fate *fates;
-    struct arrival *heap;
-    uint32_t n_heap;
-    struct order *orders;
-    uint32_t n_orders, cap_orders;
-    uint32_t *leases; /* stopped items */
-    uint32_t n_leases, cap_leases;
-    uint32_t next_change;
-    uint64_t now_ns;
-    uint64_t timer_ns;
-    uint64_t left;     /* items that have not finished */
-    bool is_short;     /* memory was short inside a callback */
-    const char *wrong; /* a mistake of the scheduler, or NULL */
-};
-
-/* ------------------------------------------------------------------ orders of the scheduler */
-
-static struct order *note(struct run *run, enum order_kind kind, void *item_user,
-                          const struct weir_sched_place *place)
-{
-    if (run->n_orders == run->cap_orders) {
-        uint32_t cap = run->cap_orders ? 2 * run->cap_orders : 64;
-        struct order *orders = realloc(run->orders, cap * sizeof *orders);
-        if (!orders) {
-            run->is_short = true;
-            return NULL;
-        }
-        run->orders = orders;
-        run->cap_orders = cap;
-    }
-    struct order *order = &run->orders[run->n_orders++];
-    *order =
-        (struct order){.kind = kind, .item = (uint32_t)((struct fate *)item_user - run->fates)};
-    if (place) {
-        order->place =
-            (struct weir_sim_place){place->sm_first, place->sm_count, place->block_limit};
-    }
-    return order;
-}
-
-static void on_start(void *user, weir_sched_id item, void *item_user,
-                     const struct weir_sched_place *place, enum weir_sched_level level)
-{
-    struct order *order = note(user, ORDER_START, item_user, place);
-    (void)item;
-    if (order) {
-        order->level = level;
-    }
-}
-
-static void on_stop(void *user, weir_sched_id item, void *item_user, uint64_t lease_ns)
-{
-    struct order *order = note(user, ORDER_STOP, item_user, NULL);
-    (void)item;
-    if (order) {
-        order->lease_ns = lease_ns;
-    }
-}
-
-static void on_resume(void *user, weir_sched_id item, void *item_user,
-                      const struct weir_sched_place *place)
-{
-    (void)item;
-    (void)note(user, ORDER_RESUME, item_user, place);
-}
-
-static void on_resize(void *user, weir_sched_id item, void *item_user,
-                      const struct weir_sched_place *place)
-{
-    (void)item;
-    (void)note(user, ORDER_RESIZE, item_user, place);
-}
-
-static void on_timer(void *user, uint64_t at_ns)
-{
-    struct run *run = user;
-    run->timer_ns = at_ns;
-}
-
-static void on_record(void *user, const struct weir_sched_record *record)
-{
-    const struct run *run = user;
-    run->params->watch.record(run->params->watch.user, record);
-}
-
-static void on_log(void *user, const char *line)
-{
-    const struct run *run = user;
-    if (run->params->log) {
-        run->params->log(run->params->log_user, line);
-    }
-}
 
 /* ------------------------------------------------------------------ arrivals */
 
@@ -236,28 +105,6 @@ static void tell_span(struct run *run, uint32_t i, uint64_t from_ns, uint64_t to
     fate->has_waited = true;
 }
 
-static void on_hold(void *user, const struct weir_sim_hold *hold)
-{
-    struct run *run = user;
-    struct weir_sim_result *result = run->result;
-    double sms = hold->sm_count * (double)hold->share;
-    uint64_t bucket_ns = run->params->bucket_ns;
-    result->tenants[hold->owner].sm_ns += sms * (double)(hold->to_ns - hold->from_ns);
-    uint32_t bucket = bucket_ns ? (uint32_t)(hold->from_ns / bucket_ns) : 0;
-    for (uint64_t from = hold->from_ns; bucket_ns && from < hold->to_ns; bucket++) {
-        uint64_t end = (bucket + UINT64_C(1)) * bucket_ns;
-        uint64_t to = end < hold->to_ns ? end : hold->to_ns;
-        if (bucket < result->n_buckets) {
-            result->bucket_sm_ns[(size_t)bucket * result->n_tenants + hold->owner] +=
-                sms * (double)(to - from);
-        }
-        from = to;
-    }
-    if (run->params->watch.hold) {
-        run->params->watch.hold(run->params->watch.user, hold);
-    }
-}
-
 /* Add buckets up to until_ns, if the run has buckets: its length is not known in advance. */
 static enum weir_status grow_buckets(struct run *run, uint64_t until_ns)
 {
@@ -319,6 +166,7 @@ static struct weir_sim_work work_of(const struct run *run, uint32_t i)
         .block_threads = BLOCK_THREADS,
         .one_shot = (item->params.flags & WEIR_SCHED_STOPPABLE) &&
                     !(item->params.flags & WEIR_SCHED_MOVABLE),
+        .has_peers = !is_copy(item->params.class) && weir_sim_job_has(run->load, item->queue),
         .need = item->nature.need_ppm / 1e6,
         .memory = item->nature.memory_ppm / 1e6,
     };
@@ -373,6 +221,7 @@ static uint64_t wake_ns(const struct run *run, uint32_t item)
 static enum weir_status carry_out_one(struct run *run, const struct order *order)
 {
     struct weir_sim_work work = work_of(run, order->item);
+    struct weir_sim_gpu *gpu = weir_sim_device_of(run, order->item)->gpu;
     enum weir_status status;
     if (order->level == WEIR_SCHED_BELOW || order->level == WEIR_SCHED_BELOW_EQUAL) {
         work.rank = RANK_OF_FILLERS;
@@ -381,18 +230,18 @@ static enum weir_status carry_out_one(struct run *run, const struct order *order
     switch (order->kind) {
     case ORDER_START:
         work.delay_ns = wake_ns(run, order->item);
-        status = weir_sim_gpu_start(run->gpu, run->now_ns, order->item, &work, &order->place);
+        status = weir_sim_gpu_start(gpu, run->now_ns, order->item, &work, &order->place);
         return status == WEIR_OK ? started(run, order->item) : status;
     case ORDER_STOP:
-        status = weir_sim_gpu_stop(run->gpu, run->now_ns, order->item);
+        status = weir_sim_gpu_stop(gpu, run->now_ns, order->item);
         run->result->tenants[work.owner].stops++;
         run->fates[order->item].was_stopped = true;
         return status == WEIR_OK ? lease_add(run, order->item, order->lease_ns) : status;
     case ORDER_RESUME:
         lease_end(run, order->item);
-        return weir_sim_gpu_resume(run->gpu, run->now_ns, order->item, &order->place);
+        return weir_sim_gpu_resume(gpu, run->now_ns, order->item, &order->place);
     case ORDER_RESIZE:
-        return weir_sim_gpu_resize(run->gpu, run->now_ns, order->item, &order->place);
+        return weir_sim_gpu_resize(gpu, run->now_ns, order->item, &order->place);
     }
     return WEIR_ERR_INTERNAL;
 }
@@ -421,14 +270,16 @@ static uint64_t clock_of(const struct run *run)
     return run->params->clock ? run->params->clock() : 0;
 }
 
-/* Finish a call into the scheduler that began at began_ns of the real clock. */
-static enum weir_status called(struct run *run, uint64_t began_ns, enum weir_status status)
+/* Finish a call into a device's scheduler that began at began_ns of the real clock. */
+static enum weir_status called(struct device *device, uint64_t began_ns, enum weir_status status)
 {
+    struct run *run = device->run;
     struct weir_sim_decisions *decisions = &run->result->decisions;
     uint64_t cost_ns = clock_of(run) - began_ns;
     decisions->calls++;
     if (run->params->watch.called) {
-        run->params->watch.called(run->params->watch.user, run->now_ns, run->sched, run->tenants);
+        run->params->watch.called(run->params->watch.user, run->now_ns, device->sched,
+                                  device->tenants);
     }
     decisions->cost_ns += cost_ns;
     decisions->cost_max_ns = cost_ns > decisions->cost_max_ns ? cost_ns : decisions->cost_max_ns;
@@ -436,6 +287,7 @@ static enum weir_status called(struct run *run, uint64_t began_ns, enum weir_sta
         run->wrong = "it refuses what became of an item";
         return WEIR_ERR_INTERNAL;
     }
+    weir_sim_jobs_lead(run);
     return status == WEIR_OK ? carry_out(run) : status;
 }
 
@@ -444,18 +296,19 @@ static enum weir_status arrive(struct run *run, uint32_t i)
     const struct weir_sim_item *item = &run->load->items[i];
     struct weir_sim_tenant_result *tenant = &run->result->tenants[item->tenant];
     struct weir_sched_item_params params = item->params;
+    struct device *device = weir_sim_device_of(run, i);
     params.user = &run->fates[i];
     if (run->params->learns) {
         params.predicted_ns = 0;
     }
-    run->result->arrived_ns[i] = run->now_ns;
+    run->result->arrived_ns[i] = device->seen_ns[item->tenant] = run->now_ns;
     if (!tenant->items++) {
         tenant->first_ns = run->now_ns;
     }
     call_next(run, i, WEIR_SIM_AT);
     uint64_t began_ns = clock_of(run);
-    return called(run, began_ns,
-                  weir_sched_arrive(run->sched, run->now_ns, run->queues[item->queue], &params,
+    return called(device, began_ns,
+                  weir_sched_arrive(device->sched, run->now_ns, run->queues[item->queue], &params,
                                     &run->fates[i].id));
 }
 
@@ -479,15 +332,20 @@ static enum weir_status take_event(struct run *run, const struct weir_sim_event 
 {
     uint32_t i = (uint32_t)event->id;
     struct fate *fate = &run->fates[i];
+    struct device *device = weir_sim_device_of(run, i);
     bool is_done = event->kind == WEIR_SIM_FINISHED;
-    uint64_t from_ns = fate->span_ns > event->begun_ns ? fate->span_ns : event->begun_ns;
     run->now_ns = event->at_ns;
+    if (event->kind == WEIR_SIM_BEGUN) {
+        weir_sim_job_begun(run, i);
+        return WEIR_OK;
+    }
+    uint64_t from_ns = fate->span_ns > event->begun_ns ? fate->span_ns : event->begun_ns;
     tell_span(run, i, from_ns, event->ended_ns, is_done);
     if (!is_done) {
         fate->span_ns = event->ended_ns;
         uint64_t began_ns = clock_of(run);
-        return called(run, began_ns,
-                      weir_sched_stopped(run->sched, run->now_ns, fate->id, event->done_blocks));
+        return called(device, began_ns,
+                      weir_sched_stopped(device->sched, run->now_ns, fate->id, event->done_blocks));
     }
     if (fate->was_stopped) {
         lease_end(run, i);
@@ -496,36 +354,50 @@ static enum weir_status take_event(struct run *run, const struct weir_sim_event 
     call_next(run, i, WEIR_SIM_AFTER_FINISH);
     uint64_t took_ns = fate->was_stopped ? 0 : event->ended_ns - event->begun_ns;
     uint64_t began_ns = clock_of(run);
-    return called(run, began_ns, weir_sched_finished(run->sched, run->now_ns, fate->id, took_ns));
+    return called(device, began_ns,
+                  weir_sched_finished(device->sched, run->now_ns, fate->id, took_ns));
 }
 
-static enum weir_status tick(struct run *run)
+static enum weir_status tick(struct device *device)
 {
-    run->timer_ns = NEVER;
+    const struct run *run = device->run;
+    device->timer_ns = NEVER;
     uint64_t began_ns = clock_of(run);
-    weir_sched_tick(run->sched, run->now_ns);
-    return called(run, began_ns, WEIR_OK);
+    weir_sched_tick(device->sched, run->now_ns);
+    return called(device, began_ns, WEIR_OK);
 }
 
 static enum weir_status lease_is_over(struct run *run, uint32_t item)
 {
     const struct weir_sim_place anywhere = {0};
+    struct device *device = weir_sim_device_of(run, item);
     lease_end(run, item);
-    if (weir_sim_gpu_resume(run->gpu, run->now_ns, item, &anywhere) != WEIR_OK) {
+    if (weir_sim_gpu_resume(device->gpu, run->now_ns, item, &anywhere) != WEIR_OK) {
         return WEIR_OK; /* the item has been resumed, or has ended, already */
     }
     uint64_t began_ns = clock_of(run);
-    return called(run, began_ns,
-                  weir_sched_running(run->sched, run->now_ns, run->fates[item].id, true));
+    return called(device, began_ns,
+                  weir_sched_running(device->sched, run->now_ns, run->fates[item].id, true));
 }
 
 static enum weir_status change(struct run *run)
 {
     const struct weir_sim_change *c = &run->load->changes[run->next_change++];
-    struct weir_sched_tenant_params params = c->params;
-    uint64_t began_ns = clock_of(run);
-    return called(run, began_ns,
-                  weir_sched_tenant_set(run->sched, run->now_ns, run->tenants[c->tenant], &params));
+    enum weir_status status = WEIR_OK;
+    for (uint32_t g = 0; status == WEIR_OK && g < run->n_devices; g++) {
+        struct device *device = &run->devices[g];
+        struct weir_sched_tenant_params params = c->params;
+        struct weir_sched_tenant_info info;
+        weir_sched_id tenant = device->tenants[c->tenant];
+        if (run->n_devices > 1 &&
+            weir_sched_tenant_query(device->sched, tenant, &info) == WEIR_OK) {
+            params.span = info.params.span; /* this one is the rule's */
+        }
+        uint64_t began_ns = clock_of(run);
+        status = called(device, began_ns,
+                        weir_sched_tenant_set(device->sched, run->now_ns, tenant, &params));
+    }
+    return status;
 }
 
 /* ------------------------------------------------------------------ the loop */
@@ -548,6 +420,31 @@ static uint32_t first_lease(const struct run *run)
     return first;
 }
 
+/* The device whose scheduler wants to be called first. */
+static struct device *first_timer(const struct run *run)
+{
+    struct device *first = &run->devices[0];
+    for (uint32_t g = 1; g < run->n_devices; g++) {
+        first = run->devices[g].timer_ns < first->timer_ns ? &run->devices[g] : first;
+    }
+    return first;
+}
+
+/* Is there work that nothing will end? other_ns: when anything but a timer is due. */
+static enum weir_status check_alive(struct run *run, uint64_t other_ns, uint64_t timer_ns)
+{
+    if (other_ns != NEVER) {
+        run->busy_ns = run->now_ns;
+    } else if (weir_sim_jobs_are_stuck(run, timer_ns)) {
+        run->wrong = "jobs wait for each other";
+        return WEIR_ERR_TIMED_OUT;
+    } else if (timer_ns == NEVER) {
+        run->wrong = "work is left and it waits for nothing";
+        return WEIR_ERR_INTERNAL;
+    }
+    return WEIR_OK;
+}
+
 /* Handle all events of the next time that has any. */
 static enum weir_status step(struct run *run, uint64_t until_ns, bool *ret_over)
 {
@@ -558,23 +455,23 @@ static enum weir_status step(struct run *run, uint64_t until_ns, bool *ret_over)
     uint64_t change_ns =
         run->next_change < load->n_changes ? load->changes[run->next_change].at_ns : NEVER;
     uint64_t arrival_ns = run->n_heap ? run->heap[0].at_ns : NEVER;
-    uint64_t gpu_ns = weir_sim_gpu_next_ns(run->gpu);
-    uint64_t next_ns = min_of(min_of(lease_ns, change_ns), min_of(arrival_ns, run->timer_ns));
-    if (min_of(next_ns, gpu_ns) > until_ns || !run->left) {
+    uint64_t gpu_ns = weir_sim_devices_next_ns(run);
+    struct device *timer = first_timer(run);
+    uint64_t next_ns = min_of(min_of(lease_ns, change_ns), arrival_ns);
+    enum weir_status status =
+        run->left ? check_alive(run, min_of(next_ns, gpu_ns), timer->timer_ns) : WEIR_OK;
+    next_ns = min_of(next_ns, timer->timer_ns);
+    if (status != WEIR_OK || min_of(next_ns, gpu_ns) > until_ns || !run->left) {
         *ret_over = true;
-        return WEIR_OK;
-    }
-    if (min_of(next_ns, gpu_ns) == NEVER) {
-        run->wrong = "work is left and it waits for nothing";
-        return WEIR_ERR_INTERNAL;
+        return status;
     }
     uint64_t to_ns = min_of(next_ns, until_ns);
-    enum weir_status status = grow_buckets(run, min_of(to_ns, gpu_ns));
+    status = grow_buckets(run, min_of(to_ns, gpu_ns));
     if (status != WEIR_OK) {
         return status;
     }
     to_ns = min_of(to_ns, gpu_ns > run->now_ns ? gpu_ns : run->now_ns);
-    if (weir_sim_gpu_advance(run->gpu, to_ns, &event)) {
+    if (weir_sim_devices_advance(run, to_ns, &event)) {
         return take_event(run, &event);
     }
     run->now_ns = to_ns;
@@ -587,7 +484,7 @@ static enum weir_status step(struct run *run, uint64_t until_ns, bool *ret_over)
     if (lease_ns <= to_ns) {
         return lease_is_over(run, lease);
     }
-    return run->timer_ns <= to_ns ? tick(run) : WEIR_OK;
+    return timer->timer_ns <= to_ns ? tick(timer) : WEIR_OK;
 }
 
 static enum weir_status loop(struct run *run)
@@ -622,18 +519,18 @@ static enum weir_status close_run(struct run *run, uint64_t until_ns)
         if (status != WEIR_OK) {
             return status;
         }
-        while (weir_sim_gpu_advance(run->gpu, until_ns, &event)) {
+        for (uint32_t g = 0; g < run->n_devices; g++) {
+            while (weir_sim_gpu_advance(run->devices[g].gpu, until_ns, &event)) {
+            }
         }
         run->now_ns = until_ns;
     }
-    weir_sim_gpu_end(run->gpu);
+    weir_sim_devices_close(run);
     result->end_ns = run->now_ns;
     if (bucket_ns && result->n_buckets) {
         uint64_t reached = (result->end_ns + bucket_ns - 1) / bucket_ns;
         result->n_buckets = reached < result->n_buckets ? (uint32_t)reached : result->n_buckets;
     }
-    weir_sim_gpu_usage(run->gpu, &result->usage);
-    weir_sched_count(run->sched, &result->decisions.counts);
     return WEIR_OK;
 }
 
@@ -652,12 +549,12 @@ static enum weir_status make_result(struct run *run)
     result->arrived_ns = malloc(items * sizeof(uint64_t));
     result->finished_ns = malloc(items * sizeof(uint64_t));
     result->waited_ns = malloc(items * sizeof(uint64_t));
-    run->tenants = calloc(tenants, sizeof *run->tenants);
     run->queues = calloc(queues, sizeof *run->queues);
+    run->ranks = calloc(queues, sizeof *run->ranks);
     run->fates = calloc(items, sizeof *run->fates);
     run->heap = calloc(queues, sizeof *run->heap);
     if (!result->tenants || !result->arrived_ns || !result->finished_ns || !result->waited_ns ||
-        !run->tenants || !run->queues || !run->fates || !run->heap) {
+        !run->queues || !run->ranks || !run->fates || !run->heap) {
         return WEIR_ERR_NO_MEMORY;
     }
     for (uint32_t i = 0; i < load->n_items; i++) {
@@ -667,50 +564,18 @@ static enum weir_status make_result(struct run *run)
     return WEIR_OK;
 }
 
-static enum weir_status make_scheduler(struct run *run)
-{
-    const struct weir_sim_params *params = run->params;
-    struct weir_sched_config config = params->config;
-    config.sms = params->gpu.sms;
-    config.predict = NULL;
-    enum weir_status status = WEIR_OK;
-    if (params->learns) {
-        status = weir_predict_create(PREDICT_KEYS, &run->predict);
-        config.predict = run->predict;
-    }
-    const struct weir_sched_env env = {.user = run,
-                                       .start = on_start,
-                                       .stop = on_stop,
-                                       .resume = on_resume,
-                                       .resize = on_resize,
-                                       .timer = on_timer,
-                                       .trace = params->watch.record ? on_record : NULL,
-                                       .log = on_log};
-    if (status == WEIR_OK) {
-        status = weir_sched_create(&config, &env, &run->sched);
-    }
-    for (int kind = 0; status == WEIR_OK && kind < WEIR_POLICY_KIND_COUNT; kind++) {
-        if (params->policies.policy[kind]) {
-            status = weir_sched_policy_set(run->sched, 0, params->policies.policy[kind]);
-        }
-    }
-    return status;
-}
-
-static enum weir_status add_tenants(struct run *run)
+static enum weir_status add_queues(struct run *run)
 {
     const struct weir_sim_load *load = run->load;
     enum weir_status status = WEIR_OK;
-    for (uint32_t i = 0; status == WEIR_OK && i < load->n_tenants; i++) {
-        struct weir_sched_tenant_params params = load->tenants[i].params;
-        params.name = load->tenants[i].name;
-        status = weir_sched_tenant_add(run->sched, 0, &params, &run->tenants[i]);
+    for (uint32_t i = 0; i < load->n_tenants; i++) {
         run->left += load->tenants[i].n_items;
     }
     for (uint32_t i = 0; status == WEIR_OK && i < load->n_queues; i++) {
         const struct weir_sim_queue *queue = &load->queues[i];
+        const struct device *device = &run->devices[queue->gpu];
         status = weir_sched_queue_add(
-            run->sched, run->tenants[queue->tenant], queue->sm_limit,
+            device->sched, device->tenants[queue->tenant], queue->sm_limit,
             run->params->knows_contexts ? context_of(run, i) : queue->domain, &run->queues[i]);
         if (queue->first != WEIR_SIM_NONE) {
             heap_push(run, (struct arrival){load->items[queue->first].delay_ns, queue->first});
@@ -721,11 +586,9 @@ static enum weir_status add_tenants(struct run *run)
 
 static void run_finish(struct run *run)
 {
-    weir_sched_destroy(run->sched);
-    weir_predict_destroy(run->predict);
-    weir_sim_gpu_destroy(run->gpu);
-    free(run->tenants);
+    weir_sim_devices_finish(run);
     free(run->queues);
+    free(run->ranks);
     free(run->fates);
     free(run->heap);
     free(run->orders);
@@ -737,17 +600,17 @@ enum weir_status weir_sim_run(const struct weir_sim_load *load,
                               struct weir_sim_result *ret_result, char *ret_error)
 {
     struct weir_sim_result result = {0};
-    struct run run = {.load = load, .params = params, .result = &result, .timer_ns = NEVER};
+    struct run run = {.load = load, .params = params, .result = &result};
     enum weir_status status = make_result(&run);
     if (status == WEIR_OK) {
-        status = weir_sim_gpu_create(&params->gpu, &run.gpu);
+        status = weir_sim_devices_make(&run);
+    }
+    if (status == WEIR_OK && run.n_devices > 1 && (params->watch.record || params->watch.hold)) {
+        run.wrong = "recordings and timelines are of one GPU only";
+        status = WEIR_ERR_INVALID;
     }
     if (status == WEIR_OK) {
-        weir_sim_gpu_watch(run.gpu, on_hold, &run);
-        status = make_scheduler(&run);
-    }
-    if (status == WEIR_OK) {
-        status = add_tenants(&run);
+        status = add_queues(&run);
     }
     if (status == WEIR_OK) {
         status = carry_out(&run);
@@ -780,6 +643,7 @@ void weir_sim_result_finish(struct weir_sim_result *result)
     free(result->finished_ns);
     free(result->waited_ns);
     free(result->bucket_sm_ns);
+    free(result->gpu_sm_ns);
     *result = (struct weir_sim_result){0};
 }
 

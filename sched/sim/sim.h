@@ -1,5 +1,5 @@
 /*
- * Simulation of a load on a model of a GPU, with the same scheduler that runs live.
+ * Simulation of a load on models of GPUs, each with the same scheduler that runs live.
  *
  * Virtual clock, no threads; the same load, parameters and scheduler give the same run to the last
  * bit. Source: docs/design/simulation.md
@@ -23,14 +23,15 @@ struct weir_sim_span {
     bool has_finished;  /* false: it was stopped */
 };
 
-/* Functions that a run calls when something happens. Each may be NULL. */
+/* Functions that a run calls when something happens. Each may be NULL; hold and record must be if
+ * the load is on several GPUs. */
 struct weir_sim_watch {
     void *user;
     void (*span)(void *user, const struct weir_sim_span *span);
     weir_sim_hold_fn hold; /* owner: the tenant's index */
     /* As struct weir_sched_env's trace: the records of a recording of the run. */
     void (*record)(void *user, const struct weir_sched_record *record);
-    /* After each call into the scheduler. tenants: their ids, by index. */
+    /* After each call into a scheduler. tenants: their ids, by index. */
     void (*called)(void *user, uint64_t now_ns, const struct weir_sched *sched,
                    const weir_sched_id *tenants);
 };
@@ -41,6 +42,7 @@ struct weir_sim_params {
     struct weir_sched_config config; /* sms is taken from gpu; predict from learns */
     bool knows_contexts;             /* the scheduler gets GPU contexts as domains */
     bool own_contexts;  /* each tenant has a GPU context of its own, whatever the load says */
+    bool apart;         /* for tests: no GPU's scheduler knows who leads on the others */
     bool learns;        /* durations are learned in the run instead of taken from the trace */
     uint64_t until_ns;  /* latest end of the run; 0: when all work is done */
     uint64_t bucket_ns; /* interval of shares over time; 0: none are kept */
@@ -74,7 +76,8 @@ struct weir_sim_decisions {
 struct weir_sim_result {
     uint64_t end_ns;
     bool was_cut; /* until_ns ended the run before all work was done */
-    struct weir_sim_usage usage;
+    uint32_t n_gpus;
+    struct weir_sim_usage usage; /* of all GPUs together, and so the decisions */
     struct weir_sim_decisions decisions;
     struct weir_sim_tenant_result *tenants;
     uint32_t n_tenants;
@@ -82,6 +85,7 @@ struct weir_sim_result {
     uint64_t *finished_ns; /* by item, when it was known to be finished; UINT64_MAX: not */
     uint64_t *waited_ns;   /* by item, from arrival to start; UINT64_MAX: not started */
     uint32_t n_items;
+    double *gpu_sm_ns;    /* [gpu * n_tenants + tenant]: SM-nanoseconds held */
     double *bucket_sm_ns; /* [bucket * n_tenants + tenant]: SM-nanoseconds held */
     uint32_t n_buckets;
 };
@@ -93,7 +97,9 @@ struct weir_sim_result {
  * @param ret_result  on success; weir_sim_result_finish() frees it.
  * @param ret_error   256 bytes; what went wrong, unless WEIR_OK.
  * @return WEIR_OK
- * @return WEIR_ERR_INVALID   parameters that no scheduler or device takes.
+ * @return WEIR_ERR_INVALID   parameters that no scheduler or device takes, or that several GPUs
+ *                            cannot have.
+ * @return WEIR_ERR_TIMED_OUT jobs wait for each other without end.
  * @return WEIR_ERR_TOO_BIG   more than WEIR_SIM_BUCKETS_MAX numbers for shares over time.
  * @return WEIR_ERR_INTERNAL  the scheduler broke its promises, or left work that it would
  *                            never start: a mistake in the scheduler.

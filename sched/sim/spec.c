@@ -5,6 +5,7 @@
 #include "sched/sim/spec.h"
 
 #include "sched/sim/gpu.h"
+#include "sched/trace/trace.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -31,7 +32,9 @@ static const struct key keys[] = {
     {"weight", PLAIN, AT(weight), 1, WEIR_SCHED_WEIGHT_MAX},
     {"limit", COUNT, AT(sm_limit), 1, 100},
     {"min", COUNT, AT(min_share), 0, 100},
-    {"streams", COUNT, AT(streams), 1, 64},
+    {"gpu", COUNT, AT(streams.gpu), 0, WEIR_SCHED_TRACE_GPUS_MAX - 1},
+    {"ranks", COUNT, AT(streams.ranks), 1, WEIR_SCHED_TRACE_GPUS_MAX},
+    {"streams", COUNT, AT(streams.n), 1, 64},
     {"keys", COUNT, AT(keys), 1, 1000},
     {"kernel", SPAN, AT(kernel_ns), 100, SECONDS_MAX * 1e9},
     {"blocks", PLAIN, AT(blocks), 1, 2147483647},
@@ -306,7 +309,7 @@ static struct weir_sim_group defaults(const struct scan *scan, uint32_t number)
         .weight = {1, 1, false},
         .priority = WEIR_PRIORITY_NORMAL,
         .sm_limit = 100,
-        .streams = 1,
+        .streams = {.n = 1, .ranks = 1},
         .keys = 1,
         .kernel_ns = {1e6, 1e6, false},
         .blocks_per_sm = 8,
@@ -352,6 +355,11 @@ static enum weir_status read_group(struct scan *scan, struct weir_sim_group *gro
     if (!group->kernels && !group->copies.h2d.high && !group->copies.d2h.high) {
         weir_diag_set(scan->diag, group->line, group->column,
                       "a task without kernels and copies is none");
+        return WEIR_ERR_SYNTAX;
+    }
+    if (group->streams.gpu + group->streams.ranks > WEIR_SCHED_TRACE_GPUS_MAX) {
+        weir_diag_set(scan->diag, group->line, group->column, "a rank on a GPU above %u",
+                      WEIR_SCHED_TRACE_GPUS_MAX - 1);
         return WEIR_ERR_SYNTAX;
     }
     if (group->graph_sms.high > 0) { /* graphs can be neither stopped nor moved */

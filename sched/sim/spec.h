@@ -33,7 +33,11 @@ struct weir_sim_group {
     uint32_t sm_limit;
     uint32_t min_share;
     uint32_t context; /* GPU context of all of them; WEIR_SIM_OWN_CONTEXT: one for each */
-    uint32_t streams;
+    struct {
+        uint32_t n;     /* on each GPU */
+        uint32_t gpu;   /* the first GPU that they are on */
+        uint32_t ranks; /* above 1: the tenant is a job, with its streams on so many GPUs */
+    } streams;
     uint32_t keys;                   /* number of different kernels */
     struct weir_sim_range kernel_ns; /* duration alone, drawn for each key */
     struct weir_sim_range blocks;    /* of a kernel, by key; 0: eight times what the GPU holds */

@@ -130,6 +130,8 @@ static const char *check_core(const struct weir_sched_record *r, uint32_t sms)
         return !r->tenant || !r->queue ? "a queue without tenant or id"
                : weir_sched_queue_sm_limit(r->value) > 100 || r->value >> 40 != 0
                    ? "an SM limit that is not 1 .. 100, or no domain"
+               : r->bytes >= WEIR_SCHED_TRACE_GPUS_MAX || r->blocks >= WEIR_SCHED_TRACE_GPUS_MAX
+                   ? "a GPU or rank above 15"
                    : NULL;
     case WEIR_SCHED_REC_QUEUE_REMOVE:
         return r->queue ? NULL : "a queue without an id";

@@ -116,6 +116,9 @@ static void print_core(FILE *out, const struct weir_sched_record *r)
         if (weir_sched_queue_domain(r->value) != 0) {
             fprintf(out, " domain=%u", weir_sched_queue_domain(r->value));
         }
+        if (weir_sched_trace_gpu(r) != 0 || weir_sched_trace_rank(r) != 0) {
+            fprintf(out, " gpu=%u rank=%u", weir_sched_trace_gpu(r), weir_sched_trace_rank(r));
+        }
         break;
     case WEIR_SCHED_REC_ARRIVE:
         print_arrival(out, r);

@@ -27,6 +27,7 @@
 #define WEIR_SCHED_TRACE_RECORD_BYTES 80u
 #define WEIR_SCHED_TRACE_TEXT_BYTES   60u /* text in a record; not ended by NUL when full */
 #define WEIR_SCHED_TRACE_NAME_BYTES   64u /* a tenant's, with its NUL */
+#define WEIR_SCHED_TRACE_GPUS_MAX     16u
 
 enum weir_sched_trace_kind {
 #define WEIR_SCHED_TRACE_KIND(name, number, word) WEIR_SCHED_TRACE_##name = number,
@@ -95,6 +96,20 @@ static inline bool weir_sched_trace_is_open(const struct weir_sched_record *arri
 static inline uint32_t weir_sched_trace_context(const struct weir_sched_record *tenant_add)
 {
     return (uint32_t)tenant_add->bytes;
+}
+
+/*
+ * In generated files `bytes` of a QUEUE_ADD is the GPU whose queue it is, and `blocks` its rank in
+ * a job: ranks of a job are consecutive queues of a tenant with ranks 0, 1, .., and kernel n of one
+ * waits for kernel n of each other. Recordings of a host, each of one GPU, have 0.
+ */
+static inline uint32_t weir_sched_trace_gpu(const struct weir_sched_record *queue_add)
+{
+    return (uint32_t)queue_add->bytes;
+}
+static inline uint32_t weir_sched_trace_rank(const struct weir_sched_record *queue_add)
+{
+    return queue_add->blocks;
 }
 
 /* The nature of a key's kernels, in millionths; need_ppm 0 means all. See struct weir_sim_work. */

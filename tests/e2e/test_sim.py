@@ -77,6 +77,27 @@ class Simulation(lib.Case):
             self.assertIn("no setting", self.weir("sim", "--generate", spec, "--compare", wrong,
                                                   expect=1).stderr)
 
+    def test_several_gpus(self):
+        spec = ("sim", "--duration", "50ms", "--until", "50ms", "--quick", "--generate",
+                "name=job ranks=2 kernel=40us blocks=24 per_sm=1 form=original depth=8; name=one gpu=1")
+        run = json.loads(self.weir(*spec, "--json").stdout)
+        job, one = run["tenants"]
+        self.assertEqual((job["gpu_shares"][0], one["gpu_shares"][0]), (1, 0))
+        self.assertAlmostEqual(job["gpu_shares"][1] + one["gpu_shares"][1], 1, 5)
+        self.assertGreater(one["gpu_shares"][1], 0.2)
+        self.assertGreater(run["used"]["peers"], 0)
+        text = self.weir(*spec).stdout
+        self.assertIn("2 of these", text)
+        self.assertRegex(text, r"SHARE % of what was held, on\n +GPU +job +one\n +0 +100.00 +0.00\n +1 ")
+        for option in ("--record", "--timeline"):
+            self.assertIn("one GPU only", self.weir(*spec, option, os.path.join(self.folder(), "out"), expect=1).stderr)
+        path = os.path.join(self.folder(), "made.trace")
+        self.weir("trace", "generate", "--out", path, "--duration", "1ms", spec[-1])
+        self.assertRegex(self.weir("trace", "show", path).stdout, r" queue tenant=1 queue=2 gpu=1 rank=1\n")
+        stuck = "ranks=2 kernel=40us form=original depth=8"
+        self.assertIn("jobs wait for each other",
+                      self.weir("sim", "--duration", "1s", "--generate", f"{stuck} weight=3; {stuck}", expect=1).stderr)
+
     def test_tune(self):
         spec = ("sim", "--json", "--quick", "--duration", "50ms", "--until", "50ms", "--generate", "name=a; name=b")
         plain = self.weir(*spec).stdout

@@ -39,7 +39,7 @@ static bool is_small(const char *spec)
         return false;
     }
     for (uint32_t i = 0; i < n; i++) {
-        streams += (uint64_t)groups[i].tenants * groups[i].streams;
+        streams += (uint64_t)groups[i].tenants * groups[i].streams.n * groups[i].streams.ranks;
         keys += groups[i].keys;
         /* A thousandth of a second has a bounded number of items at these rates. */
         streams += groups[i].burst > 100 || groups[i].rate > 1e5 || groups[i].depth > 100 ||

@@ -228,7 +228,8 @@ static void tell_ports(struct weir_gate_process *process)
     for (uint32_t i = 0; i < process->n_gpus; i++) {
         served_gpu_tick(process, &process->gpus[i], weir_clock_now_ns());
     }
-    served_spans_tick(process, weir_clock_now_ns());
+    weir_sched_spans_tick(&process->spans, served_member_of, process, process->n_gpus,
+                          weir_clock_now_ns());
     for (uint32_t i = 0; i < process->n_ports; i++) {
         struct served_port *port = process->ports[i];
 

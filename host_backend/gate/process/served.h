@@ -6,6 +6,7 @@
 #include "host_backend/gate/port.h"
 #include "host_backend/gate/process/process.h"
 #include "sched/predict.h"
+#include "sched/spans.h"
 
 #define SERVED_PORTS_MAX   1024u
 #define SERVED_ITEMS_CHUNK 1024u
@@ -26,9 +27,8 @@ struct served_item {
 
 /* A tenant on a GPU. */
 struct served_member {
-    weir_sched_id id; /* 0: it has had no queue there */
-    uint64_t owner;   /* owner of the keys of its work; 0: none yet */
-    enum weir_sched_span span;
+    weir_sched_id id;     /* 0: it has had no queue there */
+    uint64_t owner;       /* owner of the keys of its work; 0: none yet */
     uint64_t seen_ns;     /* when its last work came that the scheduler decides about */
     uint64_t gated;       /* items that needed a decision */
     uint64_t alone_sm_ns; /* SM time of its work that passed undecided */
@@ -42,8 +42,6 @@ struct served_gpu {
     struct weir_gate_process *process;
     const struct weir_link_gpu *of; /* the GPU as the supervisor described it */
     uint32_t index;
-    uint32_t leads; /* slot + 1 of the tenant that leads and works on other GPUs, too; 0: none .. */
-    uint32_t led;   /* .. and of the one that is to lead, as on an earlier GPU */
     uint64_t uuid[2];
     bool spin; /* threads that wait for a grant may wait by spinning, if the host may */
     struct weir_sched_config config;
@@ -154,6 +152,8 @@ struct served_times {
     bool told; /* the log has said that the file cannot be written */
 };
 
+_Static_assert(WEIR_LINK_GPUS_MAX <= WEIR_SCHED_SPANS_DEVICES, "the rule knows all GPUs");
+
 struct weir_gate_process {
     struct weir_sched_settings settings;
     struct weir_policy_set policies;
@@ -165,6 +165,7 @@ struct weir_gate_process {
     struct weir_link_gpu named[WEIR_LINK_GPUS_MAX]; /* the GPUs of the host */
     struct served_gpu gpus[WEIR_LINK_GPUS_MAX];     /* the GPUs that workers have used */
     uint32_t n_named, n_gpus;
+    struct weir_sched_spans spans; /* of tenants that work on several of `gpus` */
     struct served_port *ports[SERVED_PORTS_MAX];
     uint32_t n_ports;
     struct served_tenant tenants[WEIR_CONFIG_TENANTS_MAX];
@@ -196,15 +197,12 @@ void served_need_note(struct served_need *need, const struct weir_gate_request *
 /** The shared memory of an SM that others' blocks need beside block_limit blocks of an item. */
 uint32_t served_beside_bytes(const struct served_item *item, uint32_t block_limit, uint64_t now_ns);
 
-/* spans.c */
+/* tenants.c */
 
 /** A tenant's parameters in the scheduler of a GPU. */
 struct weir_sched_tenant_params served_params(const struct served_gpu *gpu, uint32_t slot);
-/** Have tenants that work on several GPUs lead on all of them together. */
-void served_spans_tick(struct weir_gate_process *process, uint64_t now_ns);
-
-/* tenants.c */
-
+/** A tenant on a GPU, for weir_sched_spans_tick(). @param process  struct weir_gate_process */
+struct weir_sched_member served_member_of(void *process, uint32_t gpu, uint32_t slot);
 /** Add a queue, whose port, GPU, tenant and limit are filled in, to its scheduler. */
 enum weir_status served_queue_enlist(struct weir_gate_process *process,
                                      struct served_queue *queue) WEIR_MUST_CHECK;

@@ -8,6 +8,25 @@
 
 /* ---------------------------------------------------------------- adding and removing them */
 
+struct weir_sched_member served_member_of(void *process, uint32_t gpu, uint32_t slot)
+{
+    const struct served_gpu *g = &((struct weir_gate_process *)process)->gpus[gpu];
+
+    return (struct weir_sched_member){g->sched, g->members[slot].id, g->members[slot].seen_ns};
+}
+
+struct weir_sched_tenant_params served_params(const struct served_gpu *gpu, uint32_t slot)
+{
+    struct weir_sched_tenant_params params = gpu->process->tenants[slot].params;
+    struct weir_sched_tenant_info info;
+
+    if (gpu->members[slot].id != 0 &&
+        weir_sched_tenant_query(gpu->sched, gpu->members[slot].id, &info) == WEIR_OK) {
+        params.span = info.params.span;
+    }
+    return params;
+}
+
 void weir_gate_process_tenant_set(struct weir_gate_process *process, uint32_t slot,
                                   const struct weir_tenant_config *settings)
 {
@@ -76,7 +95,7 @@ static void leave_gpu(struct served_gpu *gpu, struct served_member *member)
     if (member->owner != 0) {
         weir_predict_owner_goes(gpu->predict, member->owner);
     }
-    gpu->led = gpu->led == (uint32_t)(member - gpu->members) + 1 ? 0 : gpu->led;
+    weir_sched_spans_forget(&gpu->process->spans, gpu->index, (uint32_t)(member - gpu->members));
     *member = (struct served_member){0};
 }
 

@@ -190,7 +190,7 @@ static void step(struct model *m)
         post(m, TENANTS - 1 - t, 1); /* so the jobs' first work comes in another order there */
     }
     if (m->together) {
-        served_spans_tick(&m->process, m->now_ns);
+        weir_sched_spans_tick(&m->process.spans, served_member_of, &m->process, GPUS, m->now_ns);
     }
     m->now_ns = next_ns(m);
     for (uint32_t g = 0; g < GPUS; g++) {

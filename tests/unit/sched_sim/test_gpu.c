@@ -391,6 +391,33 @@ static struct weir_sim_work kernel_of(uint32_t context, uint32_t stream, uint32_
     return work;
 }
 
+/* It holds its SMs meanwhile: others have what it leaves. */
+static void kernel_with_peers_makes_no_progress_until_they_are_there(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct weir_sim_usage usage;
+    struct weir_sim_work work = kernel(1, 4);
+    make(&b, "ideal,sms=10");
+    work.has_peers = true;
+    start(&b, 0, 1, kernel(2, 8), anywhere);
+    start(&b, 0, 2, work, anywhere);
+    until(&b, 5000);
+    assert_ends(&b, 1, 1000);
+    assert_int_equal(of(&b, 2, WEIR_SIM_BEGUN)->at_ns, 0);
+    assert_int_equal(b.n, 2);
+    start(&b, 5000, 3, kernel(3, 60), anywhere);
+    until(&b, 8000);
+    assert_int_equal(weir_sim_gpu_release(b.gpu, 2), WEIR_OK);
+    until(&b, 100000);
+    assert_ends(&b, 2, 9000);
+    assert_ends(&b, 3, 9000 + 3600); /* on six SMs for 4 us, then on ten */
+    assert_int_equal(weir_sim_gpu_release(b.gpu, 2), WEIR_ERR_NOT_FOUND);
+    weir_sim_gpu_usage(b.gpu, &usage);
+    assert_float_equal(usage.peers_sm_ns, 2 * 1000 + 4 * 7000, 1);
+    finish(&b);
+}
+
 /* Beside each other there would be room for both. */
 static void contexts_take_turns_and_a_change_takes_its_time(void **state)
 {
@@ -458,6 +485,7 @@ int main(void)
         cmocka_unit_test(advance_in_small_steps_gives_the_same),
         cmocka_unit_test(find_reads_settings_and_refuses_others),
         cmocka_unit_test(start_refuses_impossible_work),
+        cmocka_unit_test(kernel_with_peers_makes_no_progress_until_they_are_there),
         cmocka_unit_test(contexts_take_turns_and_a_change_takes_its_time),
         cmocka_unit_test(context_that_waits_for_a_time_slice_is_next),
         cmocka_unit_test(copies_pass_beside_other_contexts),

@@ -165,6 +165,10 @@ static void read_refuses_ids_that_nobody_introduced(void **state)
         {"finish of nothing", ITEM(FINISH, 0, 9, 0)},
         {"a second tenant", TENANT(1, 1)},
         {"a second queue", QUEUE(1, 1)},
+        {"a rank without the one before it",
+         {.kind = WEIR_SCHED_REC_QUEUE_ADD, .tenant = 1, .queue = 2, .blocks = 2}},
+        {"a GPU that is too much",
+         {.kind = WEIR_SCHED_REC_QUEUE_ADD, .tenant = 1, .queue = 2, .bytes = 16}},
         {"a stranger's name", {.kind = WEIR_SCHED_TRACE_NAME, .tenant = 4, .queue = 'x'}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -269,6 +273,28 @@ static void generate_makes_what_the_line_says(void **state)
     weir_sim_load_finish(&load);
 }
 
+static void generate_gives_jobs_a_stream_on_each_gpu(void **state)
+{
+    (void)state;
+    struct weir_sim_load load =
+        loaded(made("name=a items=1; name=job gpu=2 ranks=3 streams=2 items=4 kernel=exp:1ms "
+                    "jitter=0.5",
+                    1, 1000000000));
+    assert_int_equal(load.n_queues, 1 + 6);
+    assert_int_equal(load.queues[0].gpu, 0);
+    for (uint32_t q = 1; q < 7; q++) {
+        const struct weir_sim_queue *queue = &load.queues[q], *first = queue - queue->rank;
+        assert_int_equal(queue->tenant, 1);
+        assert_int_equal(queue->rank, (q - 1) % 3);
+        assert_int_equal(queue->gpu, 2 + queue->rank);
+        assert_int_equal(queue->n_kernels, 4);
+        assert_int_equal(load.items[queue->last].sm_ns, load.items[first->last].sm_ns);
+    }
+    assert_int_not_equal(load.items[load.queues[1].last].sm_ns,
+                         load.items[load.queues[4].last].sm_ns);
+    weir_sim_load_finish(&load);
+}
+
 static void generate_reaches_a_thousand_tenants(void **state)
 {
     (void)state;
@@ -309,6 +335,9 @@ static void spec_refuses_nonsense_with_its_place(void **state)
         {"predicted=maybe", 1, 11},
         {"h2d=4X", 1, 5},
         {"kernels=0", 1, 1},
+        {"gpu=16", 1, 5},
+        {"ranks=0", 1, 7},
+        {"name=a;gpu=9 ranks=8", 1, 8},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct weir_sim_group *groups;
@@ -329,10 +358,15 @@ static void generate_bounds_what_is_asked_for(void **state)
     struct weir_diag diag = {0};
     char error[256];
     assert_int_equal(weir_sim_gpu_find("h200", &params.gpu, error), WEIR_OK);
-    assert_int_equal(weir_sim_generate("tenants=6000; tenants=6000", &params,
-                                       memfd_create("load", MFD_CLOEXEC), &diag),
-                     WEIR_ERR_TOO_BIG);
-    assert_true(diag.message[0]);
+    static const char *const specs[] = {"tenants=6000; tenants=6000",
+                                        "tenants=700 streams=64 ranks=16"};
+    for (int i = 0; i < 2; i++) {
+        diag.message[0] = '\0';
+        assert_int_equal(
+            weir_sim_generate(specs[i], &params, memfd_create("load", MFD_CLOEXEC), &diag),
+            WEIR_ERR_TOO_BIG);
+        assert_true(diag.message[0]);
+    }
 }
 
 int main(void)
@@ -343,6 +377,7 @@ int main(void)
         cmocka_unit_test(read_refuses_ids_that_nobody_introduced),
         cmocka_unit_test(generate_repeats_by_seed),
         cmocka_unit_test(generate_makes_what_the_line_says),
+        cmocka_unit_test(generate_gives_jobs_a_stream_on_each_gpu),
         cmocka_unit_test(generate_reaches_a_thousand_tenants),
         cmocka_unit_test(spec_refuses_nonsense_with_its_place),
         cmocka_unit_test(generate_bounds_what_is_asked_for),
