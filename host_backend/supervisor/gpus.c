@@ -8,6 +8,7 @@
  * no worker reports.
  */
 #include "host_backend/supervisor/admin.h"
+#include "host_backend/supervisor/state/placement.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/watch/append.h"
 
@@ -76,11 +77,11 @@ static uint32_t shares_on(const struct weir_supervisor *sup, const struct weir_s
     snprintf(number, sizeof number, "%u", row->ordinal);
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         const struct weir_sup_tenant *t = &sup->tenants[i];
+        const char *list = weir_sup_devices_of(sup, t);
 
         n += t->used && !t->gone &&
              (t->source == WEIR_ORIGIN_KEPT || t->source == WEIR_ORIGIN_DEMAND) &&
-             (t->config.devices[0] == 0 || weir_devices_among(row->uuid, t->config.devices) ||
-              weir_devices_among(number, t->config.devices));
+             (weir_devices_among(row->uuid, list) || weir_devices_among(number, list));
     }
     return n;
 }
