@@ -53,11 +53,12 @@ void weir_guest_vmm_name(bool host)
     }
 }
 
-/* Are the next addresses for host memory? */
-static bool is_for_host(void)
+/* Are the next addresses for host memory? Large ones are not in a slab. So the driver can give them
+ * to the worker, but it may not take them back. */
+static bool is_for_host(uint64_t bytes)
 {
-    return names == NAMES_NOTHING ? __atomic_load_n(&spaces.names_host, __ATOMIC_RELAXED)
-                                  : names == NAMES_HOST;
+    bool last = __atomic_load_n(&spaces.names_host, __ATOMIC_RELAXED);
+    return bytes <= SMALL_BYTES && (names == NAMES_NOTHING ? last : names == NAMES_HOST);
 }
 
 bool weir_guest_vmm_expects_host(void)
@@ -149,7 +150,7 @@ static void give_back(uint64_t base, uint64_t bytes, bool held)
 static CUresult call_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint,
                              struct weir_op_vmm_reserve_out *out)
 {
-    if (is_for_host()) {
+    if (is_for_host(bytes)) {
         struct weir_op_vmm_reserve_any_in any = {
             .bytes = bytes, .alignment = alignment, .hint = hint};
         struct weir_op_vmm_reserve_any_out got = {0};
@@ -241,7 +242,7 @@ static CUresult reserve_large_locked(uint64_t bytes, uint64_t alignment, uint64_
 CUresult weir_guest_vmm_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint,
                                 uint64_t *ret_base)
 {
-    bool small = bytes <= SMALL_BYTES && alignment <= SMALL_BYTES && !is_for_host();
+    bool small = bytes <= SMALL_BYTES && alignment <= SMALL_BYTES && !is_for_host(bytes);
     hint = bytes < WISH_BYTES ? 0 : hint;
     weir_lock_acquire(&spaces.lock);
     CUresult result = small && !hint ? reserve_small_locked(bytes, alignment, ret_base)

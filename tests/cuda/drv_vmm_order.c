@@ -8,6 +8,8 @@
 
 enum { ROUNDS = 4, THREADS = 3 };
 
+#define LARGE (2ull << 30)
+
 struct piece {
     CUdeviceptr at;
     CUmemGenericAllocationHandle handle;
@@ -21,11 +23,10 @@ static CUmemAllocationProp prop_of(int host)
     return prop;
 }
 
-static void map_new(struct piece *piece, int host)
+static void map_there(const struct piece *piece, int host)
 {
     CUmemAccessDesc access;
 
-    DRV(cu.MemAddressReserve(&piece->at, vmm_unit, vmm_unit, 0, 0));
     vmm_map(piece->at, vmm_unit, piece->handle);
     if (host) {
         memset(&access, 0, sizeof(access));
@@ -35,16 +36,47 @@ static void map_new(struct piece *piece, int host)
     }
 }
 
-static struct piece make(int host)
+static void map_new(struct piece *piece, int host)
 {
-    struct piece piece = {0, 0};
+    DRV(cu.MemAddressReserve(&piece->at, vmm_unit, vmm_unit, 0, 0));
+    map_there(piece, host);
+}
+
+static CUmemGenericAllocationHandle create(int host)
+{
     CUmemAllocationProp prop = prop_of(host);
+    CUmemGenericAllocationHandle handle = 0;
     size_t unit = 0;
 
     DRV(cu.MemGetAllocationGranularity(&unit, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
-    DRV(cu.MemCreate(&piece.handle, vmm_unit, &prop, 0));
+    DRV(cu.MemCreate(&handle, vmm_unit, &prop, 0));
+    return handle;
+}
+
+static struct piece make(int host)
+{
+    struct piece piece = {0, create(host)};
+
     map_new(&piece, host);
     return piece;
+}
+
+/* As PyTorch makes its segments: a large reservation before the memory for it. The thread has named
+ * memory of the host last. */
+static void in_a_large_reservation(void)
+{
+    struct piece piece = {0, 0};
+
+    DRV(cu.MemAddressReserve(&piece.at, LARGE, 0, 0, 0));
+    for (int host = 0; host < 2; host++) {
+        piece.handle = create(host);
+        map_there(&piece, host);
+        DRV(cu.MemsetD32_v2(piece.at, 7, 1));
+        check_int((int)vmm_word(piece.at), 7, host ? "memory of the host" : "memory of the GPU");
+        DRV(cu.MemUnmap(piece.at, vmm_unit));
+        DRV(cu.MemRelease(piece.handle));
+    }
+    DRV(cu.MemAddressFree(piece.at, LARGE));
 }
 
 /* The same memory at another address. */
@@ -110,6 +142,7 @@ int main(void)
     }
     trial = make(1); /* NCCL tries whether there is such memory, before it makes any other */
     drop(&trial);
+    in_a_large_reservation();
     check_true(by_turns(), "by turns");
     DRV(cu.CtxGetCurrent(&context));
     for (int i = 0; i < THREADS; i++) {
