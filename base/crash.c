@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define FRAMES_MAX  24
-#define STACK_BYTES 65536 /* the thread's own stack may be what overflowed */
+#define STACK_BYTES 65536 /* of the handler in the main thread, whose own stack may be full */
 #define ALARM_S     2
 
 static _Alignas(16) char stack[STACK_BYTES];

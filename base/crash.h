@@ -5,10 +5,13 @@
 #define WEIR_BASE_CRASH_H
 
 /**
- * From now on, if one of the signals SIGSEGV, SIGILL, SIGFPE and SIGABRT ends the process, the log
- * first gets a line with the calls that led there, innermost first, each as file+offset (for
- * addr2line -e FILE OFFSET). The signal ends the process as before. If even the line cannot be
- * made, SIGALRM ends it after two seconds. A signal that has a handler keeps it.
+ * Install handlers for SIGSEGV, SIGILL, SIGFPE and SIGABRT. Before such a signal ends the process,
+ * its handler writes the stack of the thread into the log, innermost call first. Each call is
+ * file+offset, as "addr2line -e FILE OFFSET" takes it. If the handler itself hangs, SIGALRM ends
+ * the process after two seconds. A signal that has another handler keeps that one.
+ *
+ * The calling thread gets a stack of its own for handlers, so an overflow of its stack is logged,
+ * too. An overflow in another thread is not.
  * @thread call before other threads begin
  */
 void weir_crash_init(void);

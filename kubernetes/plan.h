@@ -26,7 +26,7 @@ struct weir_kube_gpu {
     uint32_t ordinal;       /* the GPU driver's number; names the device: "gpu0" */
     uint64_t memory_bytes;  /* that quotas may promise */
     uint64_t context_bytes; /* what a claim's program takes beyond its quota */
-    uint32_t n_shares;      /* claims and others whose programs do so */
+    uint32_t n_shares;      /* number of tenants on it whose programs take that */
 };
 
 /* The node's GPUs, and the bounds on what claims may ask for. */

@@ -4,8 +4,8 @@
  * Workers report the GPUs that they have. Where tenants have lists of devices of their own, some of
  * the host's GPUs may belong to no worker, and without tenants there are no workers. But who gives
  * shares away (weir-dra) must know all GPUs. So the host keeps a spare worker with all of its GPUs
- * until one has reported them (workers/program_kinds.c), and shows that report for a GPU of which
- * no worker reports.
+ * until one has reported them (workers/program_kinds.c). For a GPU that no worker reports now, the
+ * host shows what that spare worker reported.
  */
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/state/placement.h"

@@ -413,12 +413,14 @@ CUresult weir_session_vmm_unreserve(struct weir_session *s, uint64_t base)
 
 /* ---------------------------------------------------------------- mappings */
 
-/* Change who holds the addresses of a reservation, the driver or the worker. Nothing is mapped
- * there. A driver may keep addresses that it was given back until its work has ended: then it holds
- * them again meanwhile, so that nobody else gets them. */
+/*
+ * Change who holds the addresses of a reservation, the driver or the worker. Nothing is mapped
+ * there. A driver may keep addresses in use for a while after they were freed, until its work has
+ * ended. The old holder takes them back between two tries, so that nobody else gets them.
+ */
 static CUresult change_holder(const struct weir_session *s, struct weir_vmm_space *space)
 {
-    CUdeviceptr got = 0;
+    CUdeviceptr got = 0, back = 0;
     CUresult result = CUDA_SUCCESS;
 
     for (int i = 0; i < HOLD_TRIES && result == CUDA_SUCCESS; i++) {
@@ -430,7 +432,7 @@ static CUresult change_holder(const struct weir_session *s, struct weir_vmm_spac
             return CUDA_SUCCESS;
         }
         space->held = !space->held;
-        if (get_addresses(s, space, &got) != CUDA_SUCCESS || got != space->base) {
+        if (get_addresses(s, space, &back) != CUDA_SUCCESS || back != space->base) {
             break;
         }
     }
