@@ -96,6 +96,13 @@ static void fill_promise(const struct weir_supervisor *sup, struct weir_status_d
     row->shares = shares_on(sup, row);
 }
 
+static int by_ordinal(const void *a, const void *b)
+{
+    const struct weir_status_device *one = a, *other = b;
+
+    return (one->ordinal > other->ordinal) - (one->ordinal < other->ordinal);
+}
+
 void weir_sup_gpus_report(struct weir_supervisor *sup)
 {
     struct weir_status_report *g = &sup->admin.gathered;
@@ -112,6 +119,9 @@ void weir_sup_gpus_report(struct weir_supervisor *sup)
         } else { /* another row of the GPU: the gate process knows its use, but not its memory */
             weir_status_merge(weir_status_device_fields, &g->devices[i], &sup->gpus.of[k]);
         }
+    }
+    if (g->n_devices > 1) { /* the gate process has them in the order in which workers came */
+        qsort(g->devices, g->n_devices, sizeof *g->devices, by_ordinal);
     }
     for (size_t i = 0; i < g->n_devices; i++) {
         fill_promise(sup, &g->devices[i]);

@@ -105,7 +105,10 @@ class Claims(kubernetes.Case):
 
         def published(*mib):
             now = lambda: [d["capacity"]["memory"]["value"] for d in self.api.devices()]  # noqa: E731
-            lib.until(lambda: now() == [f"{n}Mi" for n in mib], 10, f"{mib} MiB are published")
+            try:
+                lib.until(lambda: now() == [f"{n}Mi" for n in mib], 10, f"{mib} MiB are published")
+            except lib.Stuck as why:
+                raise lib.Stuck(f"{why}, but {now()}") from None
 
         published(4096 - 3 * 64, 4096 - 3 * 64)
         claims = [self.api.claim("512Mi", device=device) for device in ("gpu0", "gpu0", "gpu1")]
