@@ -102,8 +102,8 @@ class Sched(lib.Case):
         for way in ("h2d", "d2h"):
             with self.subTest(way=way):
                 host = self.tenants("fair", alice={"weight": 300}, bob={"weight": 100})
-                for tenant in ("alice", "bob"):
-                    self.guest(host, "sched_load", "copy", "--way", way, "--bytes", 16 << 20, "--depth", 8,
+                for tenant in ("alice", "bob") * 3:  # one of three always has copies waiting
+                    self.guest(host, "sched_load", "copy", "--way", way, "--bytes", 4 << 20, "--depth", 8,
                                "--seconds", 600, tenant=tenant).wait_line("^ready$")
                 self.settle()
                 self.assertShare(host, "alice", 0.75, key=f"copy_{way}_bytes")
