@@ -15,8 +15,8 @@
 #define LOOKS_MAX 8u
 
 const struct weir_sched_cause_info weir_sched_causes[WEIR_SCHED_CAUSE_COUNT] = {
-#define WEIR_SCHED_CAUSE(name, word_, explained, text_)                                            \
-    [WEIR_SCHED_CAUSE_##name] = {.word = word_, .text = text_, .is_explained = explained},
+#define WEIR_SCHED_CAUSE(name, word_, text_)                                                       \
+    [WEIR_SCHED_CAUSE_##name] = {.word = word_, .text = text_},
 #include "sched/causes.def"
 #undef WEIR_SCHED_CAUSE
 };

@@ -386,7 +386,7 @@ enum weir_status weir_sched_queue_remove(struct weir_sched *sched, uint64_t now_
 uint64_t weir_sched_queue_service(const struct weir_sched *sched, weir_sched_id queue);
 
 enum weir_sched_cause {
-#define WEIR_SCHED_CAUSE(name, word, explained, text) WEIR_SCHED_CAUSE_##name,
+#define WEIR_SCHED_CAUSE(name, word, text) WEIR_SCHED_CAUSE_##name,
 #include "sched/causes.def"
 #undef WEIR_SCHED_CAUSE
     WEIR_SCHED_CAUSE_COUNT
@@ -394,7 +394,6 @@ enum weir_sched_cause {
 
 extern const struct weir_sched_cause_info {
     const char *word, *text;
-    bool is_explained; /* the policy or the device's abilities justify this wait */
 } weir_sched_causes[WEIR_SCHED_CAUSE_COUNT];
 
 /* How long a queue's next item waited for a cause, and for which other tenant. */

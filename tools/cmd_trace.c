@@ -1,9 +1,8 @@
-/* weir trace: record, invent, show and explain traces of the scheduler. */
+/* weir trace: record, invent and show traces of the scheduler. */
 #include "sched/trace/trace.h"
 #include "tools/ask.h"
 #include "tools/command.h"
 #include "tools/trace_file.h"
-#include "tools/trace_tail.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -95,7 +94,7 @@ static int show(int argc, char **argv)
     return exit_status;
 }
 
-/* ------------------------------------------------------------------ draw */
+/* ------------------------------------------------------------------ what is gone */
 
 static int draw(int argc, char **argv)
 {
@@ -108,41 +107,13 @@ static int draw(int argc, char **argv)
     return WEIR_EXIT_USAGE;
 }
 
-/* ------------------------------------------------------------------ tail */
-
 static int tail(int argc, char **argv)
 {
-    const char *bound = NULL, *worst = "10";
-    bool is_json = false;
-    const struct weir_option options[] = {
-        {"worst", "N", "so many of the longest waits one by one (default 10)", &worst, NULL},
-        {"bound", "TIME", "fail if more than that is unexplained of a wait", &bound, NULL},
-        {"json", NULL, "one JSON object", NULL, &is_json},
-        {.name = NULL},
-    };
-    uint64_t bound_ns = UINT64_MAX, bytes;
-    int first, exit_status;
-    void *data;
-    char *rest;
-    if (!weir_options_parse(argc, argv, "[OPTIONS] TRACE",
-                            "Tell why items waited, as the scheduler said when it decided.",
-                            options, &first, &exit_status)) {
-        return exit_status;
-    }
-    unsigned long n_worst = strtoul(worst, &rest, 10);
-    if (first + 1 != argc || *worst < '0' || *worst > '9' || *rest || n_worst > 10000) {
-        fprintf(stderr, "weir trace tail: one TRACE is wanted, and a --worst of 0 to 10000\n");
-        return WEIR_EXIT_USAGE;
-    }
-    if (bound && !weir_option_time("bound", bound, &bound_ns)) {
-        return WEIR_EXIT_USAGE;
-    }
-    if (!weir_trace_file_read("trace", argv[first], &data, &bytes)) {
-        return WEIR_EXIT_FAILED;
-    }
-    exit_status = weir_trace_tail(argv[first], data, bytes, (uint32_t)n_worst, bound_ns, is_json);
-    free(data);
-    return exit_status;
+    (void)argc;
+    (void)argv;
+    fprintf(stderr, "weir trace: tail is gone. 'weir why' adds up why a tenant's work waits; 'weir "
+                    "trace show TRACE' prints a line whenever the cause of a wait changed.\n");
+    return WEIR_EXIT_USAGE;
 }
 
 /* ------------------------------------------------------------------ generate */
@@ -283,11 +254,11 @@ int weir_cmd_trace(int argc, char **argv)
         {"stop", stop, "end all recordings"},
         {"show", show, "print a trace as text"},
         {"draw", draw, NULL},
-        {"tail", tail, "tell why items waited"},
+        {"tail", tail, NULL},
         {"generate", generate, "make up a trace, for weir sim"},
         {.name = NULL}};
-    static const char *const valued[] = {"run-dir", "device", "out",   "seed", "duration",
-                                         "gpu",     "worst",  "bound", NULL};
+    static const char *const valued[] = {"run-dir",  "device", "out", "seed",
+                                         "duration", "gpu",    NULL};
     static const struct weir_actions all = {
         "trace", "Traces of scheduling: what arrived, what was decided, what became of it.",
         actions, valued};

@@ -22,7 +22,7 @@
 static const struct {
     const char *word, *text;
 } causes[] = {
-#define WEIR_SCHED_CAUSE(name, word, explained, text) {word, text},
+#define WEIR_SCHED_CAUSE(name, word, text) {word, text},
 #include "sched/causes.def"
 #undef WEIR_SCHED_CAUSE
 };

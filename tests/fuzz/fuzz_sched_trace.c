@@ -1,11 +1,10 @@
 /*
- * Any bytes as a trace: read, printed, explained, made a load of, replayed; what is a load is run,
+ * Any bytes as a trace: read, printed, made a load of, replayed; what is a load is run,
  * for a while, on the model of a GPU. A scheduler under any order of any calls must keep its
  * invariants.
  */
 #include "sched/sim/replay.h"
 #include "sched/sim/sim.h"
-#include "sched/sim/waits.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -55,35 +54,6 @@ static void run_load(const uint8_t *data, size_t bytes)
     weir_sim_load_finish(&load);
 }
 
-/* Each moment of a wait has a cause. */
-static void explain(const uint8_t *data, size_t bytes)
-{
-    struct weir_sched_trace_header header;
-    struct weir_sched_trace_error error;
-    struct weir_sim_waits waits;
-    uint8_t *copy = bytes >= sizeof header ? malloc(bytes) : NULL;
-    if (!copy) {
-        return;
-    }
-    memcpy(copy, data, bytes);
-    memcpy(&header, copy, sizeof header);
-    header.flags |= WEIR_SCHED_TRACE_CAUSES; /* whatever the input says: causes are looked at */
-    memcpy(copy, &header, sizeof header);
-    if (weir_sim_waits_read(copy, bytes, 3, &waits, &error) == WEIR_OK) {
-        for (uint32_t t = 0; t < waits.n_tenants; t++) {
-            uint64_t ns = 0;
-            for (unsigned cause = 0; cause < WEIR_SCHED_CAUSE_COUNT; cause++) {
-                ns += waits.tenants[t].sum.cause_ns[cause];
-            }
-            if (ns != waits.tenants[t].sum.ns) {
-                abort();
-            }
-        }
-        weir_sim_waits_finish(&waits);
-    }
-    free(copy);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct weir_sim_replay replay;
@@ -93,7 +63,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     }
     print_all(data, bytes);
     run_load(data, bytes);
-    explain(data, bytes);
     if (weir_sim_replay(data, bytes, NULL, &replay, &error) == WEIR_OK && replay.differs &&
         !replay.traced[0]) {
         abort(); /* a difference without a word */

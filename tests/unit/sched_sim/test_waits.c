@@ -1,233 +1,106 @@
 /*
- * Why items waited, as traces say it: traces made by hand, in which the sums are known, and runs of
- * the scheduler, which must name the causes that their loads are made for.
+ * Why items waited, as traces say it: the scheduler must name the causes that the loads of its runs
+ * are made for.
  */
-#include "sched/sim/waits.h"
+#include "sched/trace/trace.h"
 #include "tests/lib/tl_recorded.h"
 
 #include "../../lib/tl_cmocka.h"
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define MS  1000000u
-#define SMS 132u
+#define MS 1000000u
 
-/* ------------------------------------------------------------------ by hand */
-
-struct hand {
-    struct weir_sched_trace *trace;
-    int fd;
+/* An item that waits since then, for that cause. */
+struct waiting {
+    weir_sched_id item;
+    uint64_t since_ns;
+    uint8_t cause;
 };
 
-/* Two tenants with a queue each: of tenant 1 queue 1, of tenant 2 queue 2. */
-static struct hand begin(uint32_t flags)
+/* What the items of one tenant waited. */
+struct waited {
+    weir_sched_id tenant, queue;
+    struct waiting now[256];
+    size_t n;
+    uint64_t ns, cause_ns[WEIR_SCHED_CAUSE_COUNT];
+};
+
+/* Count the item's wait up to now; false: it does not wait. */
+static bool count(struct waited *w, const struct weir_sched_record *r, size_t *ret_at)
 {
-    struct weir_sched_config config;
-    struct hand h;
-    int fd = memfd_create("waits", MFD_CLOEXEC);
-    weir_sched_config_init(&config, SMS);
-    h.fd = dup(fd);
-    assert_int_equal(weir_sched_trace_create(&config, flags, 0, 1024, fd, &h.trace), WEIR_OK);
-    for (uint64_t t = 1; t <= 2; t++) {
-        const struct weir_sched_tenant_params params = {
-            .weight = (uint32_t)t, .sm_limit = 100, .priority = WEIR_PRIORITY_NORMAL};
-        struct weir_sched_record r = {.at_ns = 1,
-                                      .tenant = t,
-                                      .value = weir_sched_tenant_packed(&params),
-                                      .kind = WEIR_SCHED_REC_TENANT_ADD};
-        assert_true(weir_sched_trace_put(h.trace, &r));
-        weir_sched_trace_tenant_name(h.trace, 1, t, t == 1 ? "a" : "b");
-        r.queue = t;
-        r.value = weir_sched_queue_packed(100, 0);
-        r.kind = WEIR_SCHED_REC_QUEUE_ADD;
-        assert_true(weir_sched_trace_put(h.trace, &r));
+    size_t i = 0;
+    while (i < w->n && w->now[i].item != r->item) {
+        i++;
     }
-    return h;
+    *ret_at = i;
+    if (i == w->n) {
+        return false;
+    }
+    struct waiting *waiting = &w->now[i];
+    w->ns += r->at_ns - waiting->since_ns;
+    w->cause_ns[waiting->cause] += r->at_ns - waiting->since_ns;
+    waiting->since_ns = r->at_ns;
+    return true;
 }
 
-static void put_for(struct hand *h, uint64_t at_us, enum weir_sched_record_kind kind, uint64_t who,
-                    uint64_t item, uint64_t value, uint64_t other)
+static void begin(struct waited *w, const struct weir_sched_record *r)
 {
-    const struct weir_sched_record r = {.at_ns = 1 + at_us * 1000,
-                                        .tenant = who,
-                                        .queue = who,
-                                        .item = item,
-                                        .value = value,
-                                        .key = other,
-                                        .kind = (uint8_t)kind};
-    assert_true(weir_sched_trace_put(h->trace, &r));
+    assert_in_range(w->n, 0, 255);
+    w->now[w->n++] = (struct waiting){r->item, r->at_ns, WEIR_SCHED_CAUSE_OWN};
 }
 
-static void put(struct hand *h, uint64_t at_us, enum weir_sched_record_kind kind, uint64_t who,
-                uint64_t item, uint64_t value)
+static void take(struct waited *w, const struct weir_sched_record *r)
 {
-    put_for(h, at_us, kind, who, item, value, 0);
+    size_t at;
+    switch (r->kind) {
+    case WEIR_SCHED_REC_QUEUE_ADD: /* of several tenants the last */
+        *w = (struct waited){.tenant = r->tenant, .queue = r->queue};
+        break;
+    case WEIR_SCHED_REC_ARRIVE:
+        if (r->queue == w->queue && !(r->flags & WEIR_SCHED_STARTED)) {
+            begin(w, r);
+        }
+        break;
+    case WEIR_SCHED_REC_WAIT:
+        assert_in_range(r->value, 0, WEIR_SCHED_CAUSE_COUNT - 1);
+        if (count(w, r, &at)) {
+            w->now[at].cause = (uint8_t)r->value;
+        }
+        break;
+    case WEIR_SCHED_REC_START:
+        if (count(w, r, &at)) {
+            w->now[at] = w->now[--w->n];
+        }
+        break;
+    default:
+        break;
+    }
 }
 
-static enum weir_status read_fd(int fd, struct weir_sim_waits *ret_waits)
+/* What the last tenant of a load waits. apart: the scheduler is told of its GPU contexts. */
+static struct waited waits_of(const char *spec, const char *policy, bool apart)
 {
+    struct waited waited = {.n = 0};
+    struct weir_sched_trace_reader reader;
     struct weir_sched_trace_error error;
-    uint64_t bytes = (uint64_t)lseek(fd, 0, SEEK_END);
-    void *data = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    assert_ptr_not_equal(data, MAP_FAILED);
-    enum weir_status status = weir_sim_waits_read(data, bytes, 2, ret_waits, &error);
-    munmap(data, bytes);
-    close(fd);
-    return status;
-}
-
-static struct weir_sim_waits end(struct hand *h)
-{
-    struct weir_sim_waits waits;
-    assert_int_equal(weir_sched_trace_destroy(h->trace), WEIR_OK);
-    assert_int_equal(read_fd(h->fd, &waits), WEIR_OK);
-    return waits;
-}
-
-/* Item 10 waits 1 ms for others' turn, 2 ms beside an idle device; item 20 for its own. */
-static void each_moment_counts_for_the_cause_that_was_said_last(void **state)
-{
-    (void)state;
-    struct hand h = begin(0);
-    put(&h, 0, WEIR_SCHED_REC_ARRIVE, 1, 10, 0);
-    put(&h, 0, WEIR_SCHED_REC_WAIT, 1, 10, WEIR_SCHED_CAUSE_TURN);
-    put(&h, 500, WEIR_SCHED_REC_ARRIVE, 2, 20, 0);
-    put(&h, 1000, WEIR_SCHED_REC_WAIT, 1, 10, WEIR_SCHED_CAUSE_IDLE);
-    put(&h, 3000, WEIR_SCHED_REC_TICK, 0, 0, 0);
-    put(&h, 3000, WEIR_SCHED_REC_START, 1, 10, 0);
-    put(&h, 4000, WEIR_SCHED_REC_FINISH, 1, 10, 0);
-    put(&h, 4500, WEIR_SCHED_REC_START, 2, 20, 0);
-    struct weir_sim_waits waits = end(&h);
-    const struct weir_sim_waits_tenant *a = &waits.tenants[0], *b = &waits.tenants[1];
-    assert_int_equal(waits.n_tenants, 2);
-    assert_string_equal(a->name, "a");
-    assert_int_equal(b->weight, 2);
-    assert_int_equal(a->sum.ns, 3 * MS);
-    assert_int_equal(a->sum.cause_ns[WEIR_SCHED_CAUSE_TURN], MS);
-    assert_int_equal(a->sum.cause_ns[WEIR_SCHED_CAUSE_IDLE], 2 * MS);
-    assert_int_equal(a->most.unexplained_ns, 2 * MS);
-    assert_int_equal(b->items, 1);
-    assert_int_equal(b->sum.cause_ns[WEIR_SCHED_CAUSE_OWN], 4 * MS);
-    assert_int_equal(b->sum.unexplained_ns, 0);
-    assert_int_equal(waits.n_worst, 2);
-    assert_int_equal(waits.worst[0].item, 10); /* shorter, but nothing explains 2 ms of it */
-    assert_int_equal(waits.worst[0].ended_by, WEIR_SCHED_REC_TICK);
-    assert_int_equal(waits.worst[1].waited.ns, 4 * MS);
-    assert_int_equal(waits.unknown, 0);
-    weir_sim_waits_finish(&waits);
-}
-
-/* Item 10 waits for tenant 2 for two causes, then for one that nobody knows. */
-static void each_moment_counts_for_the_tenant_that_was_named(void **state)
-{
-    (void)state;
-    struct hand h = begin(0);
-    put(&h, 0, WEIR_SCHED_REC_ARRIVE, 1, 10, 0);
-    put_for(&h, 0, WEIR_SCHED_REC_WAIT, 1, 10, WEIR_SCHED_CAUSE_TURN, 2);
-    put_for(&h, 1000, WEIR_SCHED_REC_WAIT, 1, 10, WEIR_SCHED_CAUSE_FLIGHT, 2);
-    put_for(&h, 1500, WEIR_SCHED_REC_WAIT, 1, 10, WEIR_SCHED_CAUSE_TURN, 2);
-    put_for(&h, 3500, WEIR_SCHED_REC_WAIT, 1, 10, WEIR_SCHED_CAUSE_TURN, 77);
-    put(&h, 4000, WEIR_SCHED_REC_START, 1, 10, 0);
-    put(&h, 5000, WEIR_SCHED_REC_FINISH, 1, 10, 0);
-    struct weir_sim_waits waits = end(&h);
-    const struct weir_sim_waited_for *turn = &waits.waited_for[0], *flight = &waits.waited_for[1];
-    assert_int_equal(waits.n_waited_for, 2);
-    assert_int_equal(turn->cause, WEIR_SCHED_CAUSE_TURN);
-    assert_int_equal(turn->tenant, 0);
-    assert_int_equal(turn->other, 1);
-    assert_int_equal(turn->ns, 3 * MS);
-    assert_int_equal(flight->cause, WEIR_SCHED_CAUSE_FLIGHT);
-    assert_int_equal(flight->ns, MS / 2);
-    assert_int_equal(waits.tenants[0].sum.cause_ns[WEIR_SCHED_CAUSE_TURN], 3 * MS + MS / 2);
-    assert_int_equal(waits.worst[0].others[WEIR_SCHED_CAUSE_TURN], 2);
-    assert_int_equal(waits.worst[0].others[WEIR_SCHED_CAUSE_CLASS], 0);
-    weir_sim_waits_finish(&waits);
-}
-
-static void a_stop_begins_a_wait_and_whoever_lets_it_go_on_ends_it(void **state)
-{
-    static const enum weir_sched_record_kind kinds[] = {WEIR_SCHED_REC_RESUME,
-                                                        WEIR_SCHED_REC_RUNNING};
-    (void)state;
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        struct hand h = begin(0);
-        put(&h, 0, WEIR_SCHED_REC_ARRIVE, 1, 10, 0);
-        put(&h, 0, WEIR_SCHED_REC_START, 1, 10, 0);
-        put(&h, 1000, WEIR_SCHED_REC_STOPPED, 1, 10, 0);
-        put(&h, 1000, WEIR_SCHED_REC_WAIT, 1, 10, WEIR_SCHED_CAUSE_CLASS);
-        put(&h, 3000, kinds[i], 1, 10, 1);
-        put(&h, 9000, WEIR_SCHED_REC_FINISH, 1, 10, 0);
-        struct weir_sim_waits waits = end(&h);
-        assert_int_equal(waits.tenants[0].sum.ns, 2 * MS);
-        assert_int_equal(waits.tenants[0].sum.cause_ns[WEIR_SCHED_CAUSE_CLASS], 2 * MS);
-        weir_sim_waits_finish(&waits);
-    }
-}
-
-/* The queue of a session that goes takes its items along, also those on the device. */
-static void a_queue_that_goes_leaves_nothing(void **state)
-{
-    static const enum weir_sched_record_kind kinds[] = {WEIR_SCHED_REC_QUEUE_REMOVE,
-                                                        WEIR_SCHED_REC_TENANT_REMOVE};
-    (void)state;
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        struct hand h = begin(0);
-        put(&h, 0, WEIR_SCHED_REC_ARRIVE, 1, 10, 0);
-        put(&h, 0, WEIR_SCHED_REC_START, 1, 10, 0);
-        put(&h, 0, WEIR_SCHED_REC_ARRIVE, 1, 11, 0);
-        put(&h, 0, WEIR_SCHED_REC_ARRIVE, 2, 20, 0);
-        put(&h, 500, kinds[i], 1, 0, 0);
-        put(&h, 3500, WEIR_SCHED_REC_START, 2, 20, 0);
-        struct weir_sim_waits waits = end(&h);
-        assert_int_equal(waits.tenants[0].items, 1); /* that waits no more is not told of */
-        assert_int_equal(waits.tenants[0].sum.ns, 0);
-        assert_int_equal(waits.tenants[1].sum.ns, 3500 * 1000);
-        weir_sim_waits_finish(&waits);
-    }
-}
-
-static void records_about_the_unknown_are_counted(void **state)
-{
-    (void)state;
-    struct hand h = begin(0);
-    put(&h, 0, WEIR_SCHED_REC_START, 1, 99, 0);
-    put(&h, 0, WEIR_SCHED_REC_ARRIVE, 77, 10, 0);
-    put(&h, 1, WEIR_SCHED_REC_WAIT, 77, 10, WEIR_SCHED_CAUSE_TURN);
-    put(&h, 1, WEIR_SCHED_REC_ARRIVE, 1, 11, 0);
-    struct weir_sim_waits waits = end(&h);
-    assert_int_equal(waits.unknown, 3);
-    assert_int_equal(waits.tenants[0].items, 1);
-    weir_sim_waits_finish(&waits);
-}
-
-static void what_says_no_causes_is_refused(void **state)
-{
-    (void)state;
-    struct weir_sim_waits waits;
-    struct hand h = begin(WEIR_SCHED_TRACE_GENERATED);
-    assert_int_equal(weir_sched_trace_destroy(h.trace), WEIR_OK);
-    assert_int_equal(read_fd(h.fd, &waits), WEIR_ERR_VERSION);
-    h = begin(0);
-    put(&h, 0, WEIR_SCHED_REC_ARRIVE, 1, 10, 0);
-    put(&h, 0, WEIR_SCHED_REC_WAIT, 1, 10, WEIR_SCHED_CAUSE_COUNT);
-    assert_int_equal(weir_sched_trace_destroy(h.trace), WEIR_OK);
-    assert_int_equal(read_fd(h.fd, &waits), WEIR_ERR_SYNTAX);
-}
-
-/* ------------------------------------------------------------------ runs of the scheduler */
-
-/* apart: the scheduler is told of the GPU contexts in which tenants work. */
-static struct weir_sim_waits waits_of(const char *spec, const char *policy, bool apart)
-{
-    struct weir_sim_waits waits;
+    struct weir_sched_record record;
     struct tl_recorded run;
     tl_recorded_make(&run, spec, policy, 100 * MS);
     run.params.knows_contexts = apart;
-    assert_int_equal(read_fd(tl_recorded_run(&run, 0), &waits), WEIR_OK);
-    return waits;
+    int fd = tl_recorded_run(&run, 0);
+    size_t bytes = (size_t)lseek(fd, 0, SEEK_END);
+    void *data = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    assert_ptr_not_equal(data, MAP_FAILED);
+    close(fd);
+    assert_int_equal(weir_sched_trace_open(data, bytes, &reader, &error), WEIR_OK);
+    assert_true(reader.header.flags & WEIR_SCHED_TRACE_CAUSES);
+    while (weir_sched_trace_next(&reader, &record, &error) == WEIR_OK) {
+        take(&waited, &record);
+    }
+    munmap(data, bytes);
+    return waited;
 }
 
 #define ORIGINAL " form=original"
@@ -258,32 +131,24 @@ static void the_scheduler_says_what_its_decisions_were_for(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct weir_sim_waits waits = waits_of(rows[i].spec, rows[i].policy, rows[i].apart);
-        const struct weir_sim_waited *last = &waits.tenants[waits.n_tenants - 1].sum;
+        const struct waited last = waits_of(rows[i].spec, rows[i].policy, rows[i].apart);
         uint64_t sum_ns = 0;
         for (unsigned c = 0; c < WEIR_SCHED_CAUSE_COUNT; c++) {
-            sum_ns += last->cause_ns[c];
+            sum_ns += last.cause_ns[c];
         }
-        if (last->ns == 0 || 5 * last->cause_ns[rows[i].cause] < last->ns) {
-            fail_msg("load %zu: of %.3f ms only %.3f for %s", i, (double)last->ns / 1e6,
-                     (double)last->cause_ns[rows[i].cause] / 1e6,
+        if (last.ns == 0 || 5 * last.cause_ns[rows[i].cause] < last.ns) {
+            fail_msg("load %zu: of %.3f ms only %.3f for %s", i, (double)last.ns / 1e6,
+                     (double)last.cause_ns[rows[i].cause] / 1e6,
                      weir_sched_causes[rows[i].cause].word);
         }
-        assert_int_equal(sum_ns, last->ns);
-        assert_int_equal(last->unexplained_ns, 0);
-        weir_sim_waits_finish(&waits);
+        assert_int_equal(sum_ns, last.ns);
+        assert_int_equal(last.cause_ns[WEIR_SCHED_CAUSE_IDLE], 0);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_moment_counts_for_the_cause_that_was_said_last),
-        cmocka_unit_test(each_moment_counts_for_the_tenant_that_was_named),
-        cmocka_unit_test(a_stop_begins_a_wait_and_whoever_lets_it_go_on_ends_it),
-        cmocka_unit_test(a_queue_that_goes_leaves_nothing),
-        cmocka_unit_test(records_about_the_unknown_are_counted),
-        cmocka_unit_test(what_says_no_causes_is_refused),
         cmocka_unit_test(the_scheduler_says_what_its_decisions_were_for),
     };
 
