@@ -604,7 +604,7 @@ static enum weir_status print_item(FILE *out, const struct weir_ptx_item *item)
     return WEIR_OK;
 }
 
-enum weir_status weir_ptx_print(const struct weir_ptx_module *module, FILE *out)
+static enum weir_status print_module(const struct weir_ptx_module *module, FILE *out)
 {
     enum weir_status status = WEIR_OK;
 
@@ -626,7 +626,7 @@ enum weir_status weir_ptx_print_buffer(const struct weir_ptx_module *module, cha
     if (!out) {
         return WEIR_ERR_NO_MEMORY;
     }
-    status = weir_ptx_print(module, out);
+    status = print_module(module, out);
     /* Only growing the buffer can fail. */
     if (fclose(out) != 0 || status != WEIR_OK) {
         free(text);

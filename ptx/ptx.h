@@ -60,18 +60,7 @@ enum weir_status weir_ptx_check(const struct weir_ptx_module *module,
  * Scopes are flattened and registers renamed by type (%r0, %rd1 ..), so it is not the source's
  * text; printing what was parsed from a printed text gives that text again.
  *
- * @param module  borrowed.
- * @param out     borrowed; not flushed.
- * @return WEIR_OK
- * @return WEIR_ERR_IO  writing failed.
- * @return WEIR_ERR_NO_MEMORY
- * @thread owner
- */
-enum weir_status weir_ptx_print(const struct weir_ptx_module *module, FILE *out) WEIR_MUST_CHECK;
-
-/**
- * Print the module into memory.
- *
+ * @param module         borrowed.
  * @param ret_text       gives a NUL-terminated text; the caller frees it.
  * @param ret_len_bytes  its length without the NUL; may be NULL.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY

@@ -5,28 +5,14 @@
 #define FORM_BIT(name) WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_##name)
 
 static const struct pass {
-    const char *name;
-    const char *summary;
     uint32_t forms;
     enum weir_status (*run)(struct weir_ptx_twin *twin);
 } passes[] = {
-#define WEIR_PTX_PASS(name, forms, summary) {#name, summary, forms, weir_ptx_pass_##name},
+#define WEIR_PTX_PASS(name, forms) {forms, weir_ptx_pass_##name},
 #include "ptx/pass/passes.def"
 #undef WEIR_PTX_PASS
 };
 #define N_PASSES (sizeof(passes) / sizeof(passes[0]))
-
-bool weir_ptx_pass_row(uint32_t index, const char **ret_name, const char **ret_summary,
-                       uint32_t *ret_forms)
-{
-    if (index >= N_PASSES) {
-        return false;
-    }
-    *ret_name = passes[index].name;
-    *ret_summary = passes[index].summary;
-    *ret_forms = passes[index].forms;
-    return true;
-}
 
 /* Can one logical block disturb the next one of the same worker? */
 static bool blocks_interfere(const struct weir_ptx_twin *twin)

@@ -179,36 +179,3 @@ enum weir_status weir_ptx_twin(struct weir_ptx_module *module, const struct weir
     }
     return status;
 }
-
-enum weir_status weir_ptx_keep_twins(struct weir_ptx_module *module)
-{
-    struct weir_ptx_item *items = weir_ptx_alloc(module, (module->n_items + 1u) * sizeof(*items));
-    struct weir_ptx_func **funcs =
-        weir_ptx_alloc(module, (module->n_funcs + 1u) * sizeof(struct weir_ptx_func *));
-    uint32_t n_items = 0;
-    uint32_t n_funcs = 0;
-
-    if (!items || !funcs) {
-        return WEIR_ERR_NO_MEMORY;
-    }
-    for (uint32_t i = 0; i < module->n_items; i++) {
-        const struct weir_ptx_func *func = module->items[i].func;
-
-        if (!func || !func->is_entry || weir_ptx_is_twin(func)) {
-            items[n_items++] = module->items[i];
-        }
-    }
-    for (uint32_t i = 0; i < module->n_funcs; i++) {
-        if (!module->funcs[i]->is_entry || weir_ptx_is_twin(module->funcs[i])) {
-            funcs[n_funcs] = module->funcs[i];
-            funcs[n_funcs]->id = n_funcs;
-            n_funcs++;
-        }
-    }
-    module->items = items;
-    module->n_items = n_items;
-    module->funcs = funcs;
-    module->n_funcs = n_funcs;
-    module->cap_items = module->cap_funcs = 0;
-    return WEIR_OK;
-}

@@ -113,12 +113,4 @@ enum weir_status weir_ptx_twin(struct weir_ptx_module *module, const struct weir
                                enum weir_ptx_form form,
                                struct weir_ptx_twin_info *ret_info) WEIR_MUST_CHECK;
 
-/**
- * Remove the kernels of a module that are not twins.
- *
- * @return WEIR_OK, WEIR_ERR_NO_MEMORY
- * @thread owner
- */
-enum weir_status weir_ptx_keep_twins(struct weir_ptx_module *module) WEIR_MUST_CHECK;
-
 #endif

@@ -10,7 +10,7 @@ import subprocess
 import lib
 
 COMMANDS = ("serve", "run", "status", "doctor", "keygen", "ptx", "trace", "sim", "version")
-PTX_ACTIONS = ("inspect", "transform")
+PTX_ACTIONS = ("inspect",)
 
 
 class Command(lib.Case):
@@ -181,7 +181,7 @@ class Command(lib.Case):
         self.assertEqual(self.complete("weir ", "weir help "), [{*commands, "help"}] * 2)
         actions = self.complete(*(f"weir {command} " for command in ("tenant", "trace", "ptx", "policy")))
         self.assertEqual([sorted(found)[:2] for found in actions],
-                         [["add", "list"], ["generate", "show"], ["inspect", "transform"], ["set", "show"]])
+                         [["add", "list"], ["generate", "show"], ["inspect"], ["set", "show"]])
         lines = [*commands, *(f"tenant {action}" for action in actions[0]), *(f"trace {action}" for action in actions[1]),
                  *(f"ptx {action}" for action in actions[2])]
         for line, found in zip(lines, self.complete(*(f"weir {line} -" for line in lines)), strict=True):

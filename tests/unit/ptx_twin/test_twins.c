@@ -441,19 +441,6 @@ static void many_kernels_get_their_twins(void **state)
     free(text);
 }
 
-static void every_pass_has_a_row(void **state)
-{
-    const char *name, *summary;
-    uint32_t forms, n = 0;
-
-    (void)state;
-    while (weir_ptx_pass_row(n, &name, &summary, &forms)) {
-        assert_true(name[0] && summary[0] && forms && !(forms & ~WEIR_PTX_FORM_TWINS));
-        n++;
-    }
-    assert_int_equal(n, 4);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -476,7 +463,6 @@ int main(void)
         cmocka_unit_test(originals_keep_their_text_when_twins_are_added),
         cmocka_unit_test(our_names_and_old_versions_are_refused),
         cmocka_unit_test(many_kernels_get_their_twins),
-        cmocka_unit_test(every_pass_has_a_row),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
