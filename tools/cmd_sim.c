@@ -4,7 +4,6 @@
 #include "sched/sim/replay.h"
 #include "sched/sim/timeline.h"
 #include "tools/command.h"
-#include "tools/sim_compare.h"
 #include "tools/sim_report.h"
 #include "tools/sim_settings.h"
 #include "tools/trace_file.h"
@@ -21,7 +20,7 @@
 
 struct wish {
     const char *trace, *generate, *seed, *duration, *policy, *gpu, *until, *interval, *fill;
-    const char *timeline, *svg, *record, *set, *compare, *tune;
+    const char *timeline, *svg, *record, *set, *tune;
     bool open, learn, replay, quick, shares, all, json, cost;
 };
 
@@ -166,11 +165,11 @@ static bool set_times(const struct wish *wish, struct weir_sim_params *params)
     return true;
 }
 
-static bool set(struct weir_sim_params *params, const char *option, const char *settings)
+static bool set(const struct wish *wish, struct weir_sim_params *params)
 {
     char error[WEIR_SIM_SETTINGS_ERROR_BYTES];
-    if (settings && !weir_sim_settings_apply(params, settings, error)) {
-        fprintf(stderr, "weir sim: --%s: %s\n", option, error);
+    if (wish->set && !weir_sim_settings_apply(params, wish->set, error)) {
+        fprintf(stderr, "weir sim: --set: %s\n", error);
         return false;
     }
     return true;
@@ -235,18 +234,6 @@ static void name_policies(const struct weir_policy_set *set, char *ret_text, siz
     }
 }
 
-static bool compare(const struct wish *wish, const struct weir_sim_load *load,
-                    const struct weir_sim_params *params)
-{
-    struct weir_sim_compare c = {
-        .load = load,
-        .params = {*params, *params},
-        .label = {wish->set ? wish->set : "as it is", wish->compare},
-        .rows = wish->all ? UINT32_MAX : ROWS_SHOWN,
-    };
-    return set(&c.params[1], "compare", wish->compare) && weir_sim_compare(&c);
-}
-
 static bool simulate(const struct wish *wish, const struct weir_sim_gpu_params *gpu,
                      const struct weir_policy_set *policies, const void *data, uint64_t bytes)
 {
@@ -266,15 +253,9 @@ static bool simulate(const struct wish *wish, const struct weir_sim_gpu_params *
     params.clock = wish->cost ? weir_clock_now_ns : NULL;
     params.log = on_log;
     name_policies(policies, names, sizeof names);
-    bool is_good =
-        set_times(wish, &params) && set_fill(wish, &params) && set(&params, "set", wish->set);
-    if (is_good && wish->compare) {
-        is_good = compare(wish, &load, &params);
-        weir_sim_load_finish(&load);
-        return is_good;
-    }
-    is_good = is_good && open_listeners(wish, &load, &params, &listeners) &&
-              run_and_report(wish, &load, &params, names);
+    bool is_good = set_times(wish, &params) && set_fill(wish, &params) && set(wish, &params) &&
+                   open_listeners(wish, &load, &params, &listeners) &&
+                   run_and_report(wish, &load, &params, names);
     is_good = close_listeners(wish, &listeners, is_good);
     weir_sim_load_finish(&load);
     return is_good;
@@ -366,8 +347,6 @@ int weir_cmd_sim(int argc, char **argv)
          &wish.set, NULL},
         {"tune", "NAME=VALUE,...", "other values of constants of sched/tuning.def", &wish.tune,
          NULL},
-        {"compare", "KEY=VALUE,...", "run it with these settings, too, and show both side by side",
-         &wish.compare, NULL},
         {"open", NULL, "everything arrives when it did, waiting for nothing", NULL, &wish.open},
         {"learn", NULL, "forget recorded predictions, learn in the run", NULL, &wish.learn},
         {"cost", NULL, "measure what deciding costs here", NULL, &wish.cost},

@@ -1,4 +1,4 @@
-/* Settings of a simulated run by name, as --set and --compare of weir sim take them. */
+/* Settings of a simulated run by name, as --set of weir sim takes them. */
 #ifndef WEIR_TOOLS_SIM_SETTINGS_H
 #define WEIR_TOOLS_SIM_SETTINGS_H
 
