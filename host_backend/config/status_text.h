@@ -88,7 +88,6 @@ void weir_status_text_run(FILE *out, const struct weir_status_count *row);
 void weir_status_text_tenant(FILE *out, const struct weir_status_tenant *row);
 void weir_status_text_device(FILE *out, const struct weir_status_device *row);
 void weir_status_text_setting(FILE *out, const struct weir_status_setting *row);
-void weir_status_text_policy(FILE *out, const struct weir_status_policy *row);
 void weir_status_text_check(FILE *out, const struct weir_status_check *row);
 /** @param of  the row's name: "tenant_rate" and so on. @thread any */
 void weir_status_text_rate(FILE *out, const char *of, const struct weir_status_rate *row);

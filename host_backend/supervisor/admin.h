@@ -70,13 +70,6 @@ void weir_sup_why_watch(struct weir_supervisor *sup, struct weir_host_loop *loop
 void weir_sup_why_tick(struct weir_supervisor *sup, uint64_t now_ns);
 void weir_sup_why_close(struct weir_supervisor *sup);
 
-/* policy_admin.c */
-
-/** Take over the policy that somebody has set while the last supervisor ran. */
-void weir_sup_policy_adopt(struct weir_supervisor *sup);
-/** Put other policies in force in all schedulers. @return false: ret_diag says why not */
-bool weir_sup_policy_set(struct weir_supervisor *sup, const char *policy, struct weir_diag *diag);
-
 /* drain_admin.c */
 
 /** If `weir restart` was called and no program runs, end the host; systemd starts it again. */

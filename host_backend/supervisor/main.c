@@ -152,7 +152,6 @@ static void adopt_all(struct weir_supervisor *sup)
 /* All is open: bring the processes that were taken over up to date. */
 static void resume_all(struct weir_supervisor *sup)
 {
-    weir_sup_policy_adopt(sup);
     weir_sup_workers_retell(sup);
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         weir_sup_vms_tell(sup, i);
@@ -287,7 +286,6 @@ int weir_serve_main(const struct weir_serve_params *params)
         free(sup);
         return 2;
     }
-    memcpy(sup->start.policy_base, sup->config.scheduler.policy, sizeof sup->start.policy_base);
     if (!weir_sup_open_log(sup)) {
         free(sup);
         return 2;

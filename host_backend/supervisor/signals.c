@@ -6,6 +6,7 @@
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/tenants/libvirt.h"
 #include "host_backend/supervisor/tenants/tenants.h"
+#include "host_backend/supervisor/watch/events.h"
 #include "host_backend/supervisor/workers/workers.h"
 
 #include "base/log.h"
@@ -33,18 +34,24 @@ enum weir_status weir_sup_signals_open(struct weir_supervisor *sup)
     return sup->signal_fd >= 0 ? WEIR_OK : WEIR_ERR_IO;
 }
 
-/* Apply the file's policy if it has changed; else keep a policy that weir policy has set. */
+/* Put the file's policies in force in all schedulers: a policy that stays keeps what it knows. */
 static void follow_policy(struct weir_supervisor *sup, const char *policy)
 {
-    struct weir_diag diag = {0};
+    char *now = sup->config.scheduler.policy;
 
-    if (strcmp(policy, sup->start.policy_base) == 0) {
+    if (strcmp(policy, now) == 0) {
         return;
     }
-    snprintf(sup->start.policy_base, sizeof sup->start.policy_base, "%s", policy);
-    if (!weir_sup_policy_set(sup, policy, &diag)) {
-        weir_log_warn("supervisor: policy not changed why=\"%s\"", diag.message);
+    if ((strcmp(policy, "off") == 0) != (strcmp(now, "off") == 0)) {
+        weir_log_warn("supervisor: policy not changed why=\"a scheduler begins and ends with its "
+                      "host\"");
+        return;
     }
+    weir_log_info("supervisor: policy changed from=\"%s\" to=\"%s\"", now, policy);
+    weir_sup_event(sup, &(struct weir_sup_event){.kind = WEIR_EVENT_POLICY_CHANGED},
+                   "from %s to %s", now, policy);
+    snprintf(now, sizeof sup->config.scheduler.policy, "%s", policy);
+    weir_sup_gate_configure(sup);
 }
 
 static void reload(struct weir_supervisor *sup)

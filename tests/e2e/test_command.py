@@ -80,7 +80,7 @@ class Command(lib.Case):
     def test_page_of_policies(self):
         with open(os.path.join(lib.places.source, "sched/policies.def")) as f:
             policies = re.findall(r"^WEIR_POLICY\((\w+)\)", f.read(), re.M)
-        with open(os.path.join(lib.places.source, "docs/man/weir-policy.1.scd")) as f:
+        with open(os.path.join(lib.places.source, "docs/man/weir-policy.7.scd")) as f:
             page = f.read()
         self.assertEqual(sorted(re.findall(r"^\*(\w+)\*$", page, re.M)), sorted(policies))
 
@@ -179,9 +179,9 @@ class Command(lib.Case):
     def test_completion_knows_what_the_help_knows(self):
         commands = re.findall(r"(?m)^  ([a-z-]+) +\S", lib.run_weir("--help").stdout)
         self.assertEqual(self.complete("weir ", "weir help "), [{*commands, "help"}] * 2)
-        actions = self.complete(*(f"weir {command} " for command in ("tenant", "trace", "ptx", "policy")))
+        actions = self.complete(*(f"weir {command} " for command in ("tenant", "trace", "ptx")))
         self.assertEqual([sorted(found)[:2] for found in actions],
-                         [["add", "list"], ["generate", "show"], ["inspect"], ["set", "show"]])
+                         [["add", "list"], ["generate", "show"], ["inspect"]])
         lines = [*commands, *(f"tenant {action}" for action in actions[0]), *(f"trace {action}" for action in actions[1]),
                  *(f"ptx {action}" for action in actions[2])]
         for line, found in zip(lines, self.complete(*(f"weir {line} -" for line in lines)), strict=True):

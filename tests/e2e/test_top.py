@@ -169,10 +169,9 @@ class Top(lib.Case):
         common = (PAGES / "weir-status.1.scd").read_text()
         rows = {"status": {"host", "device", "worker", "tenant", "session", "program", "extra", "wait"},
                 "top": {"device", "device_rate", "tenant_rate", "process_rate"}, "tenant": {"tenant", "setting"},
-                "doctor": {"check"}, "policy": {"policy"}, "stats": {None, "prediction"}, "events": {"event"}}
+                "doctor": {"check"}, "stats": {None, "prediction"}, "events": {"event"}}
         for argv in (("status",), ("top", "--once", "--interval-ms", "200"), ("tenant", "list"),
-                     ("tenant", "show", "alice"), ("tenant", "set", "alice", "weight=7"), ("doctor",), ("policy",),
-                     ("policy", "set", "fair,corun"), ("stats",), ("stats", "--predictions"),
+                     ("tenant", "show", "alice"), ("tenant", "set", "alice", "weight=7"), ("doctor",), ("stats",), ("stats", "--predictions"),
                      ("events",)):
             with self.subTest(argv=argv):
                 result = lib.run_weir(*argv, "--json", "--run-dir", host.run_dir)

@@ -9,7 +9,7 @@ import unittest
 import lib
 
 ALICE = '[[tenant]]\nname = "alice"\n'
-COMMANDS = ("serve", "run", "status", "top", "tenant", "drain", "undrain", "suspend", "resume", "restart", "policy", "attach", "detach", "stats", "doctor", "cdi", "docker-args", "keygen",
+COMMANDS = ("serve", "run", "status", "top", "tenant", "drain", "undrain", "suspend", "resume", "restart", "attach", "detach", "stats", "doctor", "cdi", "docker-args", "keygen",
             "ptx", "trace", "sim")
 TENANTS_MAX = 256  # WEIR_CONFIG_TENANTS_MAX
 # Actions with an option that has a value: the value is an action's name, too, to be mistaken for one.
@@ -193,10 +193,6 @@ class Usage(lib.Case):
             result = lib.run_weir("tenant", *argv)
             self.assertEqual((result.returncode, result.stderr), (0, ""), argv)
             self.assertIn("weight", result.stdout)
-        for argv in ((*here, "set", "priority"), ("set", *here, "priority"), ("set", "priority", *here)):
-            result = lib.run_weir("policy", *argv)
-            self.assertEqual((result.returncode, result.stderr), (0, ""), argv)
-            self.assertRegex(result.stdout, r"next +priority")
 
     def refused(self, env, program="e2e_minimal"):
         """A program that finds no session; gives what it prints on standard error."""

@@ -16,7 +16,8 @@
 
 struct weir_supervisor;
 
-/* Whose a row is. Numbers stay as they are: another version's supervisor reads them. */
+/* Whose a row is. Numbers stay as they are: another version's supervisor reads them. 12 was a
+ * policy. */
 enum weir_book_owner {
     WEIR_BOOK_WORKER = 1,    /* key: the slot; a process */
     WEIR_BOOK_READY = 2,     /* key: the slot of a worker that has said READY; its tenant */
@@ -29,7 +30,6 @@ enum weir_book_owner {
     WEIR_BOOK_CHUNK = 9,     /* a kept piece of device memory */
     WEIR_BOOK_MACHINE = 10,  /* key: the machine's id */
     WEIR_BOOK_LISTENER = 11, /* a listening socket; the bytes are its name */
-    WEIR_BOOK_POLICY = 12,
 };
 
 /* A row of the last supervisor. */

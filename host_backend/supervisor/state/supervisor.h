@@ -413,7 +413,6 @@ struct weir_supervisor {
     struct weir_book *book; /* the keeper's end and rows (book.h); NULL: none */
     struct weir_host_config config;
     struct {
-        char policy_base[WEIR_SCHED_POLICY_BYTES]; /* policy last read from file and command line */
         struct weir_serve_params params;
     } start;
     int signal_fd;
