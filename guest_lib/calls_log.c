@@ -23,7 +23,6 @@
 static struct {
     pthread_mutex_t lock;
     bool asked; /* the environment was read */
-    bool json;
     bool finished;
     bool eager; /* a forked child, which may end by _exit(): it writes lines at once */
     int fd;     /* -1: no file is open */
@@ -86,13 +85,7 @@ static void end_locked(size_t written, int why)
     while (keep > 0 && call_log.buffer[keep - 1] != '\n') {
         keep--;
     }
-    if (call_log.json && keep > 2) {
-        keep -= 2; /* a comma and a new line begin an event */
-    }
-    weir_calls_log_put(&line,
-                       call_log.json ? ",\n{\"name\":\"%s\",\"ph\":\"i\",\"s\":\"g\",\"ts\":%llu,"
-                                       "\"pid\":%d,\"tid\":0}\n]\n"
-                                     : "# %s, at %llu us, pid %d\n",
+    weir_calls_log_put(&line, "# %s, at %llu us, pid %d\n",
                        why == ENOSPC ? "the log ends here: the disk is full" : "the log ends here",
                        (unsigned long long)((weir_clock_now_ns() - call_log.zero_ns) / 1000),
                        (int)call_log.pid);
@@ -127,16 +120,8 @@ static void append_locked(const char *bytes, size_t n)
 static void head_locked(void)
 {
     struct weir_calls_log_line line = {.text = (char[256]){0}, .room = 256};
-    if (call_log.json) {
-        weir_calls_log_put(
-            &line,
-            "[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":"
-            "\"CUDA through Weir\"}}",
-            (int)call_log.pid);
-    } else {
-        weir_calls_log_put(&line, "# weir trace 1, pid %d, seconds since the first call\n",
-                           (int)call_log.pid);
-    }
+    weir_calls_log_put(&line, "# weir trace 1, pid %d, seconds since the first call\n",
+                       (int)call_log.pid);
     append_locked(line.text, line.used);
 }
 
@@ -147,7 +132,6 @@ static bool open_locked(void)
     if (!pattern || !*pattern || !file_name(pattern, name, sizeof name)) {
         return false;
     }
-    size_t length = strlen(name);
     call_log.buffer = malloc(BUFFER_BYTES);
     call_log.fd = call_log.buffer
                       ? open(name, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666)
@@ -158,7 +142,6 @@ static bool open_locked(void)
         call_log.buffer = NULL;
         return false;
     }
-    call_log.json = length > 5 && strcmp(name + length - 5, ".json") == 0;
     call_log.pid = getpid();
     call_log.zero_ns = call_log.flushed_ns = weir_clock_now_ns();
     call_log.used = 0;
@@ -215,9 +198,6 @@ void weir_calls_log_finish(void)
 {
     pthread_mutex_lock(&call_log.lock);
     if (call_log.fd >= 0 && !call_log.finished) {
-        if (call_log.json) {
-            append_locked("\n]\n", 3);
-        }
         if (call_log.used > 0) {
             flush_locked();
         }
@@ -247,7 +227,7 @@ static void put_result(struct weir_calls_log_line *line, CUresult result)
     }
 }
 
-static void put_text(struct weir_calls_log_line *line, const struct weir_calls_last *call,
+static void put_call(struct weir_calls_log_line *line, const struct weir_calls_last *call,
                      enum weir_symbol symbol, CUresult result, const uint64_t *words)
 {
     unsigned long long at_ns = call->start_ns - call_log.zero_ns;
@@ -255,7 +235,7 @@ static void put_text(struct weir_calls_log_line *line, const struct weir_calls_l
     weir_calls_log_put(line, "[%d/%ld] %llu.%09llu %s(", (int)call_log.pid, syscall(SYS_gettid),
                        at_ns / WEIR_NS_PER_S, at_ns % WEIR_NS_PER_S,
                        weir_calls_log_symbols[symbol].name);
-    weir_calls_log_put_args(line, symbol, result, words, false);
+    weir_calls_log_put_args(line, symbol, result, words);
     if (line->used > line->room - 128) {
         /* The line has the result even if its arguments do not fit. */
         line->used = line->room - 128;
@@ -265,30 +245,6 @@ static void put_text(struct weir_calls_log_line *line, const struct weir_calls_l
     put_result(line, result);
     weir_calls_log_put(line, " <%llu.%09llu> %s\n", ns / WEIR_NS_PER_S, ns % WEIR_NS_PER_S,
                        class_name(call->marks));
-}
-
-static void put_json(struct weir_calls_log_line *line, const struct weir_calls_last *call,
-                     enum weir_symbol symbol, CUresult result, const uint64_t *words)
-{
-    unsigned long long at_ns = call->start_ns - call_log.zero_ns;
-    unsigned long long ns = call->ns;
-    weir_calls_log_put(
-        line,
-        ",\n{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%llu.%03llu,\"dur\":%llu.%03llu,"
-        "\"pid\":%d,\"tid\":%ld,\"args\":{"
-        "\"result\":\"",
-        weir_calls_log_symbols[symbol].name, class_name(call->marks), at_ns / 1000, at_ns % 1000,
-        ns / 1000, ns % 1000, (int)call_log.pid, syscall(SYS_gettid));
-    put_result(line, result);
-    weir_calls_log_put(line, "\"");
-    size_t bare = line->used;
-    weir_calls_log_put(line, "%s", weir_calls_log_symbols[symbol].n_args ? "," : "");
-    weir_calls_log_put_args(line, symbol, result, words, true);
-    if (line->used > line->room - 8) {
-        /* JSON that is cut off is invalid, so write the line without arguments */
-        line->used = bare;
-    }
-    weir_calls_log_put(line, "}}");
 }
 
 /* Is this an error after which a program is likely to end? */
@@ -314,7 +270,7 @@ void weir_calls_log_add(enum weir_symbol symbol, CUresult result, const uint64_t
     if (!(__atomic_load_n(&weir_calls_detail, __ATOMIC_RELAXED) & WEIR_CALLS_LOGGED)) {
         return;
     }
-    (call_log.json ? put_json : put_text)(&line, &call, symbol, result, words);
+    put_call(&line, &call, symbol, result, words);
     pthread_mutex_lock(&call_log.lock);
     if (call_log.fd >= 0 && !call_log.finished) {
         append_locked(line.text, line.used);

@@ -1,6 +1,5 @@
 /*
- * The call log, WEIR_TRACE=file: every call, as text or, when the name ends in .json, as Chrome
- * trace events, which Perfetto shows.
+ * The call log, WEIR_TRACE=file: every call, a line each.
  *
  * Lines are collected in a buffer and written when it is full or 0.1 s old, at exit, and when a
  * call fails with an error after which a program is likely to end. A forked child of such a process
@@ -45,7 +44,7 @@ void weir_calls_log_begin(struct weir_calls_thread *mine, enum weir_symbol symbo
  */
 void weir_calls_log_add(enum weir_symbol symbol, CUresult result, const uint64_t *words);
 
-/** The process ends: write all lines, and close a JSON file's list. @thread any */
+/** The process ends: write all lines. @thread any */
 void weir_calls_log_finish(void);
 
 /** Append formatted text to the line; text that does not fit is left out. @thread any: the caller's
@@ -54,14 +53,14 @@ void weir_calls_log_put(struct weir_calls_log_line *line, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
 /**
- * Append "name=value, .." of a call's arguments, or with json "\"name\":\"value\",..".
+ * Append "name=value, .." of a call's arguments.
  *
  * Outputs of a call, and structs, are read only if it succeeded.
  *
  * @thread any
  */
 void weir_calls_log_put_args(struct weir_calls_log_line *line, enum weir_symbol symbol,
-                             CUresult result, const uint64_t *words, bool json);
+                             CUresult result, const uint64_t *words);
 
 struct weir_calls_log_item;
 

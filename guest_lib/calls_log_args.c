@@ -1,6 +1,5 @@
 /* Formats arguments as text, with the tables that the generator makes from the API's
  * description. */
-#include "base/text.h"
 #include "guest_lib/calls_log.h"
 #include "proto/calls_log_table.h"
 #include <inttypes.h>
@@ -20,28 +19,21 @@ void weir_calls_log_put(struct weir_calls_log_line *line, const char *fmt, ...)
     line->used += n < 0 ? 0 : (size_t)n < left ? (size_t)n : left;
 }
 
-/* Put a string in quotes for C or, inside a JSON string, in single quotes. */
-static void put_string(struct weir_calls_log_line *line, const char *text, bool json)
+/* Put a string in quotes, as in C. */
+static void put_string(struct weir_calls_log_line *line, const char *text)
 {
     if (!text) {
         weir_calls_log_put(line, "NULL");
         return;
     }
-    const char *quote = json ? "'" : "\"";
-    weir_calls_log_put(line, "%s", quote);
+    weir_calls_log_put(line, "\"");
     const char *from = text;
-    while (*text && text - from < STRING_SHOWN) {
-        char piece[WEIR_JSON_PIECE_BYTES];
+    for (; *text && text - from < STRING_SHOWN; text++) {
         unsigned char c = (unsigned char)*text;
         bool plain = c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
-        if (json) {
-            weir_calls_log_put(line, "%s", weir_json_next(&text, piece));
-        } else {
-            weir_calls_log_put(line, plain ? "%c" : "\\x%02x", c);
-            text++;
-        }
+        weir_calls_log_put(line, plain ? "%c" : "\\x%02x", c);
     }
-    weir_calls_log_put(line, "%s%s", quote, *text ? ".." : "");
+    weir_calls_log_put(line, "\"%s", *text ? ".." : "");
 }
 
 static void put_enum(struct weir_calls_log_line *line, int64_t value, uint16_t table)
@@ -88,16 +80,15 @@ size_t weir_calls_log_value_bytes(const struct weir_calls_log_item *item)
     return form_bytes(item->form);
 }
 
-static void put_struct(struct weir_calls_log_line *line, const void *at, uint16_t table, int depth,
-                       bool json);
+static void put_struct(struct weir_calls_log_line *line, const void *at, uint16_t table, int depth);
 
 /* Print the value at `at`. */
 static void put_value(struct weir_calls_log_line *line, const void *at,
-                      const struct weir_calls_log_item *item, int depth, bool json)
+                      const struct weir_calls_log_item *item, int depth)
 {
     enum weir_calls_log_form form = (enum weir_calls_log_form)item->form;
     if (form == WEIR_CALLS_LOG_STRUCT) {
-        put_struct(line, at, item->table, depth, json);
+        put_struct(line, at, item->table, depth);
         return;
     }
     uint64_t bits = 0;
@@ -136,7 +127,7 @@ static void put_value(struct weir_calls_log_line *line, const void *at,
         put_enum(line, (int32_t)bits, item->table);
         break;
     case WEIR_CALLS_LOG_STRING:
-        put_string(line, (const char *)(uintptr_t)bits, json);
+        put_string(line, (const char *)(uintptr_t)bits);
         break;
     case WEIR_CALLS_LOG_STRUCT:
     case WEIR_CALLS_LOG_OPAQUE:
@@ -145,8 +136,7 @@ static void put_value(struct weir_calls_log_line *line, const void *at,
     }
 }
 
-static void put_struct(struct weir_calls_log_line *line, const void *at, uint16_t table, int depth,
-                       bool json)
+static void put_struct(struct weir_calls_log_line *line, const void *at, uint16_t table, int depth)
 {
     struct weir_calls_log_range range = weir_calls_log_structs[table];
     if (depth == STRUCT_DEPTH || range.count == 0) {
@@ -156,34 +146,34 @@ static void put_struct(struct weir_calls_log_line *line, const void *at, uint16_
     for (uint16_t i = 0; i < range.count; i++) {
         const struct weir_calls_log_item *field = &weir_calls_log_fields[range.first + i];
         weir_calls_log_put(line, "%s%s=", i ? ", " : "{", field->name);
-        put_value(line, (const uint8_t *)at + field->offset, field, depth + 1, json);
+        put_value(line, (const uint8_t *)at + field->offset, field, depth + 1);
     }
     weir_calls_log_put(line, "}");
 }
 
 /* Print a text that a call has written; the argument is the text's address. */
-static void put_text_out(struct weir_calls_log_line *line, uint64_t word, bool wrote, bool json)
+static void put_text_out(struct weir_calls_log_line *line, uint64_t word, bool wrote)
 {
     if (wrote) {
-        put_string(line, (const char *)(uintptr_t)word, json);
+        put_string(line, (const char *)(uintptr_t)word);
     } else {
         weir_calls_log_put(line, "%#" PRIx64, word);
     }
 }
 
 static void put_arg(struct weir_calls_log_line *line, const struct weir_calls_log_item *item,
-                    const uint64_t *word, bool success, bool json)
+                    const uint64_t *word, bool success)
 {
     const void *behind = (const void *)(uintptr_t)*word;
     switch ((enum weir_calls_log_by)item->by) {
     case WEIR_CALLS_LOG_BY_VALUE:
-        put_value(line, word, item, 0, json);
+        put_value(line, word, item, 0);
         return;
     case WEIR_CALLS_LOG_BY_STRUCT:
-        put_value(line, behind, item, 0, json);
+        put_value(line, behind, item, 0);
         return;
     case WEIR_CALLS_LOG_BY_TEXT_OUT:
-        put_text_out(line, *word, success && behind, json);
+        put_text_out(line, *word, success && behind);
         return;
     case WEIR_CALLS_LOG_BY_OUT:
     case WEIR_CALLS_LOG_BY_IN:
@@ -192,21 +182,19 @@ static void put_arg(struct weir_calls_log_line *line, const struct weir_calls_lo
             return;
         }
         weir_calls_log_put(line, "%s", item->by == WEIR_CALLS_LOG_BY_OUT ? "[" : "");
-        put_value(line, behind, item, 0, json);
+        put_value(line, behind, item, 0);
         weir_calls_log_put(line, "%s", item->by == WEIR_CALLS_LOG_BY_OUT ? "]" : "");
         return;
     }
 }
 
 void weir_calls_log_put_args(struct weir_calls_log_line *line, enum weir_symbol symbol,
-                             CUresult result, const uint64_t *words, bool json)
+                             CUresult result, const uint64_t *words)
 {
     const struct weir_calls_log_symbol *called = &weir_calls_log_symbols[symbol];
     for (uint16_t i = 0; i < called->n_args; i++) {
         const struct weir_calls_log_item *item = &weir_calls_log_args[called->first + i];
-        weir_calls_log_put(line, json ? "%s\"%s\":\"" : "%s%s=", i ? (json ? "," : ", ") : "",
-                           item->name);
-        put_arg(line, item, &words[i], result == CUDA_SUCCESS, json);
-        weir_calls_log_put(line, "%s", json ? "\"" : "");
+        weir_calls_log_put(line, "%s%s=", i ? ", " : "", item->name);
+        put_arg(line, item, &words[i], result == CUDA_SUCCESS);
     }
 }
