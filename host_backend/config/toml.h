@@ -18,7 +18,7 @@ enum weir_toml_kind {
     WEIR_TOML_INTEGER,
     WEIR_TOML_FLOAT,
     WEIR_TOML_BOOLEAN,
-    WEIR_TOML_TIME, /* a date, a time, or both; with an offset or without */
+    WEIR_TOML_TIME, /* a date, a time, or both with a T between; what it says is not read */
     WEIR_TOML_ARRAY,
     WEIR_TOML_TABLE,
 };
@@ -40,7 +40,7 @@ struct weir_toml_value {
     size_t key_bytes;
     uint32_t key_line, key_column;
     uint32_t line, column; /* place of the value or, for a table with a header, of the header */
-    const char *string;    /* of a STRING; of a TIME: its text. A NUL follows */
+    const char *string;    /* of a STRING; a NUL follows */
     size_t string_bytes;   /* a string may have NULs inside ("\u0000") */
     int64_t integer;
     double number;
