@@ -14,10 +14,6 @@ class Cupti(lib.Case):
         host = self.host()
         self.finished(host, "e2e_cupti", "rows")
 
-    def test_rows_of_the_nodes_of_graphs(self):
-        host = self.host()
-        self.finished(host, "e2e_cupti", "graph", limit_s=100)
-
     def test_markers_of_nvtx(self):
         host = self.host()
         self.finished(host, "e2e_cupti", "nvtx")

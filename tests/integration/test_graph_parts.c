@@ -377,6 +377,7 @@ static void graphs_with_child_graphs_are_in_no_part(void **state)
     exec = exec_of(graph);
     assert_false(weir_graph_parts_launch(&f.session, &exec, part, f.stream));
     assert_false(exec.inside.partable);
+    assert_null(exec.inside.graph);
     end(&exec);
     weir_part_put(part);
 }
@@ -392,7 +393,6 @@ static void a_change_of_the_graph_ends_what_stands_for_it(void **state)
     weir_exec_changes(&f.driver, &exec);
     assert_int_equal(alive, 0);
     assert_false(exec.inside.partable);
-    assert_null(exec.inside.graph);
     assert_null(f.session.devices.placed);
     DRV(cuStreamSynchronize(f.stream));
     weir_part_put(part);

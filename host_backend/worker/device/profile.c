@@ -27,10 +27,6 @@
 #define STREAM_ENDS    64u
 #define UNENDED_MAX    64u /* streams with unended work that are told apart */
 
-/* The most nodes of open launches: 128 launches of a graph of 1,000 nodes. Their events take some
- * tens of megabytes of the driver's memory. */
-#define NODES_MAX (8 * WEIR_PROFILE_RECORDS_MAX)
-
 _Static_assert((int)WEIR_PROFILE_KERNEL == (int)WEIR_SCHED_KERNEL &&
                    (int)WEIR_PROFILE_GRAPH == (int)WEIR_SCHED_GRAPH &&
                    (int)WEIR_PROFILE_H2D == (int)WEIR_SCHED_H2D &&
@@ -49,9 +45,7 @@ struct weir_profile_span {
     CUevent begin, end;             /* on `device`; NULL until first used */
     struct weir_profile_span *next; /* in the list of open spans, or of free ones */
     uint32_t device;
-    uint64_t stream;                  /* the guest's handle */
-    struct weir_profile_graph *graph; /* each of its nodes gets a record; NULL: the span gets one */
-    struct weir_profile_events *events; /* the events that the graph's marks recorded */
+    uint64_t stream; /* the guest's handle */
 };
 
 struct anchor {
@@ -70,9 +64,7 @@ struct stream_end {
 struct weir_profile {
     struct weir_profile_span *first, *last; /* recorded, and not taken yet; oldest first */
     struct weir_profile_span *free;
-    struct weir_profile_span *under_way; /* begun, but its work was not given yet; NULL: none */
-    uint32_t n_open, n_used;             /* open spans; the part of spans[] that was ever used */
-    uint32_t n_nodes;                    /* nodes of open spans */
+    uint32_t n_open, n_used; /* open spans; the part of spans[] that was ever used */
     uint64_t dropped;
     struct anchor anchors[WEIR_DEVICES_MAX];
     struct stream_end ends[STREAM_ENDS]; /* by stream % STREAM_ENDS; a later one takes the place */
@@ -155,14 +147,8 @@ static struct weir_profile_span *take_span(struct weir_profile *profile)
     return span;
 }
 
-static void put_span(const struct weir_driver *driver, struct weir_profile *profile,
-                     struct weir_profile_span *span)
+static void put_span(struct weir_profile *profile, struct weir_profile_span *span)
 {
-    if (span->graph) {
-        profile->n_nodes -= span->graph->n_nodes;
-        weir_profile_graph_taken(driver, span->graph, span->events);
-        span->graph = NULL;
-    }
     span->next = profile->free;
     profile->free = span;
 }
@@ -214,7 +200,7 @@ struct weir_profile_span *weir_profile_arrives(struct weir_session *session,
     if (!span || !have_events(session, span)) {
         profile->dropped++;
         if (span) {
-            put_span(session->driver, profile, span);
+            put_span(profile, span);
         }
         return NULL;
     }
@@ -236,31 +222,7 @@ void weir_profile_begins(struct weir_session *session, const struct weir_host_st
     span->record.waited_ns = span->given_ns - span->record.arrived_ns;
     span->record.cause =
         pass->queue && pass->item ? (uint8_t)(pass->cause + 1) : WEIR_PROFILE_ALONE;
-    session->devices.profile->under_way = span;
     (void)session->driver->cuEventRecord(span->begin, weir_host_stream_at(stream));
-}
-
-uint32_t weir_profile_graph_room(const struct weir_session *session)
-{
-    const struct weir_profile *profile = session->devices.profile;
-
-    return profile && profile->under_way ? NODES_MAX - profile->n_nodes : 0;
-}
-
-void weir_profile_graph_given(struct weir_session *session, struct weir_profile_graph *graph)
-{
-    struct weir_profile *profile = session->devices.profile;
-
-    profile->n_nodes += graph->n_nodes;
-    profile->under_way->graph = graph;
-    profile->under_way->events = graph->events;
-    graph->open++;
-    graph->events->in_use = true;
-}
-
-static uint32_t records_of(const struct weir_profile_span *span)
-{
-    return span->graph ? span->graph->n_nodes : 1;
 }
 
 void weir_profile_given(struct weir_session *session, const struct weir_host_stream *stream,
@@ -268,11 +230,10 @@ void weir_profile_given(struct weir_session *session, const struct weir_host_str
 {
     struct weir_profile *profile = session->devices.profile;
 
-    profile->under_way = NULL;
     if (!given ||
         session->driver->cuEventRecord(span->end, weir_host_stream_at(stream)) != CUDA_SUCCESS) {
-        profile->dropped += given ? records_of(span) : 0;
-        put_span(session->driver, profile, span);
+        profile->dropped += given;
+        put_span(profile, span);
         return;
     }
     span->next = NULL;
@@ -321,60 +282,6 @@ static bool time_span(const struct weir_session *s, struct weir_profile_span *sp
     return true;
 }
 
-static int compare_end(const void *a, const void *b)
-{
-    uint64_t one = ((const struct weir_profile_record *)a)->end_ns;
-    uint64_t other = ((const struct weir_profile_record *)b)->end_ns;
-
-    return one < other ? -1 : one > other;
-}
-
-/* Make the records of a graph's nodes, in the order in which they ended. @return how many */
-static uint32_t make_node_records(const struct weir_session *s,
-                                  const struct weir_profile_span *span,
-                                  struct weir_profile_record *ret_records)
-{
-    const struct weir_profile_graph *graph = span->graph;
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < graph->n_marks; i++) {
-        float ms;
-        CUresult result = weir_event_elapsed(s->driver, &ms, span->begin, span->events->event[i]);
-
-        graph->marks[i].ns = result == CUDA_SUCCESS ? plus_ms(span->record.begin_ns, ms) : 0;
-    }
-    for (uint32_t i = 0; i < graph->n_nodes; i++) {
-        const struct weir_profile_node *node = &graph->nodes[i];
-        struct weir_profile_record *record = &ret_records[n];
-
-        *record = node->about;
-        record->begin_ns = graph->marks[node->begin].ns;
-        record->end_ns = latest(record->begin_ns, graph->marks[node->end].ns);
-        record->arrived_ns = span->record.arrived_ns;
-        record->call = span->record.call;
-        record->cause = span->record.cause;
-        record->device = span->record.device;
-        n += record->begin_ns != 0 && graph->marks[node->end].ns != 0;
-    }
-    qsort(ret_records, n, sizeof *ret_records, compare_end);
-    ret_records[0].waited_ns = span->record.waited_ns; /* the launch waited once */
-    return n;
-}
-
-/* Make the records of a span that has ended. @return how many */
-static uint32_t make_records(const struct weir_session *s, struct weir_profile_span *span,
-                             struct weir_profile_record *ret_records)
-{
-    if (!time_span(s, span)) {
-        return 0;
-    }
-    if (span->graph) {
-        return make_node_records(s, span, ret_records);
-    }
-    *ret_records = span->record;
-    return 1;
-}
-
 /* Streams whose oldest open span has not ended. None of their spans counts as ended, to keep
  * order. */
 struct unended {
@@ -403,9 +310,9 @@ static uint32_t collect(struct weir_session *s, struct weir_profile *profile)
 {
     struct weir_profile_span **at = &profile->first, *last = NULL;
     struct unended unended = {.n = 0};
-    uint32_t n = 0, made;
+    uint32_t n = 0;
 
-    while (*at && unended.n < UNENDED_MAX && n + records_of(*at) <= WEIR_PROFILE_RECORDS_MAX) {
+    while (*at && unended.n < UNENDED_MAX && n < WEIR_PROFILE_RECORDS_MAX) {
         struct weir_profile_span *span = *at;
         CUresult result;
 
@@ -414,13 +321,15 @@ static uint32_t collect(struct weir_session *s, struct weir_profile *profile)
             at = &span->next;
             continue;
         }
-        made = result == CUDA_SUCCESS ? make_records(s, span, &profile->ready[n]) : 0;
-        profile->dropped += records_of(span) - made;
-        n += made;
+        if (result == CUDA_SUCCESS && time_span(s, span)) {
+            profile->ready[n++] = span->record;
+        } else {
+            profile->dropped++;
+        }
         *at = span->next;
         profile->last = profile->last == span ? last : profile->last;
         profile->n_open--;
-        put_span(s->driver, profile, span);
+        put_span(profile, span);
     }
     return n;
 }
@@ -444,10 +353,6 @@ void weir_profile_end(struct weir_session *session)
 
     if (!profile) {
         return;
-    }
-    for (struct weir_profile_span *span = profile->first, *next; span; span = next) {
-        next = span->next;
-        put_span(session->driver, profile, span);
     }
     for (uint32_t i = 0; i < profile->n_used; i++) {
         destroy_events(session->driver, &profile->spans[i]);

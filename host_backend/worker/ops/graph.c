@@ -5,7 +5,6 @@
 #include "host_backend/worker/ops/graph_pieces.h"
 #include "host_backend/worker/ops/graph_priority.h"
 #include "host_backend/worker/ops/graph_probe.h"
-#include "host_backend/worker/ops/graph_timed.h"
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/capture.h"
 #include "host_backend/worker/session/graph_nesting.h"
@@ -364,8 +363,6 @@ CUresult weir_host_graph_exec_update(struct weir_session *s,
     if (result == CUDA_SUCCESS) {
         weir_graph_priority_updated(s, (struct weir_exec *)exec, graph->native);
         weir_ops_graph_sms_updated(s, (struct weir_exec *)exec, graph->native);
-        weir_graph_pieces_keep(s, (struct weir_exec *)exec, graph->native,
-                               ((struct weir_exec *)exec)->inside.flags);
     }
     /* Return a refusal as an output, so that its reason reaches the guest. */
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) {
@@ -381,25 +378,17 @@ CUresult weir_host_graph_exec_update(struct weir_session *s,
 
 struct graph_launch {
     struct weir_exec *exec;
-    struct weir_part *part;  /* the part to which it is confined; NULL: none */
-    bool is_recorded, timed; /* the launch is profiled; it may use the graph with marks */
+    struct weir_part *part; /* the part to which it is confined; NULL: none */
 };
 
 static CUresult call_graph(struct weir_session *s, CUstream at, const void *user)
 {
     const struct graph_launch *launch = user;
-    CUresult result;
 
     launch->exec->is_divided = launch->part != NULL;
-    if (weir_graph_parts_launch(s, launch->exec, launch->part, at) ||
-        (launch->timed && weir_graph_timed_launch(s, launch->exec, at))) {
-        return CUDA_SUCCESS;
-    }
-    result = weir_graph_probe_launch(s, launch->exec, at);
-    if (launch->is_recorded && result == CUDA_SUCCESS) {
-        weir_graph_timed_passed(s, launch->exec, at);
-    }
-    return result;
+    return weir_graph_parts_launch(s, launch->exec, launch->part, at)
+               ? CUDA_SUCCESS
+               : weir_graph_probe_launch(s, launch->exec, at);
 }
 
 CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_graph_launch_in *in,
@@ -430,8 +419,6 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
             what.work.flags |= WEIR_SCHED_PARTABLE;
             what.ret_part = &launch.part;
         }
-        launch.is_recorded = s->op.profile != 0;
-        launch.timed = weir_graph_timed_possible(s, exec, stream);
         weir_managed_reached(s, 0, 0);
         WEIR_TRY(weir_graph_pieces_follow(s, exec, stream));
         if (pieces) {

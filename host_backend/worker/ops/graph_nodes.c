@@ -201,8 +201,8 @@ static struct weir_object *find_function(struct weir_session *s, CUfunction nati
     return search.found;
 }
 
-void weir_ops_node_shape(const CUDA_KERNEL_NODE_PARAMS *params, uint32_t ret_grid[3],
-                         uint32_t ret_block[3])
+static void node_shape(const CUDA_KERNEL_NODE_PARAMS *params, uint32_t ret_grid[3],
+                       uint32_t ret_block[3])
 {
     const uint32_t grid[3] = {params->gridDimX, params->gridDimY, params->gridDimZ};
     const uint32_t block[3] = {params->blockDimX, params->blockDimY, params->blockDimZ};
@@ -211,8 +211,8 @@ void weir_ops_node_shape(const CUDA_KERNEL_NODE_PARAMS *params, uint32_t ret_gri
     memcpy(ret_block, block, sizeof block);
 }
 
-struct weir_host_function *weir_ops_node_function(struct weir_session *s,
-                                                  const CUDA_KERNEL_NODE_PARAMS *params)
+static struct weir_host_function *node_function(struct weir_session *s,
+                                                const CUDA_KERNEL_NODE_PARAMS *params)
 {
     CUfunction native = params->func;
 
@@ -235,14 +235,14 @@ CUresult weir_host_graph_kernel_get(struct weir_session *s,
     WEIR_TRY(node_of(s, in->n, &node));
     memset(&params, 0, sizeof params);
     WEIR_TRY(s->driver->cuGraphKernelNodeGetParams_v2(node, &params));
-    f = weir_ops_node_function(s, &params);
+    f = node_function(s, &params);
     room = weir_session_alloc(s, PARAMS_BYTES);
     if (!f || !room) {
         return !f ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_OUT_OF_MEMORY;
     }
     WEIR_TRY(pack_params(s, f, &params, room, &out->n_params));
     out->f = f->o.handle;
-    weir_ops_node_shape(&params, out->grid, out->block);
+    node_shape(&params, out->grid, out->block);
     out->shared_bytes = params.sharedMemBytes;
     out->params = room;
     return CUDA_SUCCESS;

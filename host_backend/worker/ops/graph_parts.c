@@ -206,7 +206,7 @@ static struct weir_placed_graph *find_or_make(struct weir_session *s, struct wei
             result = make(s, exec, part, &native);
         }
         if (result == CUDA_ERROR_NOT_SUPPORTED) {
-            exec->inside.partable = false;
+            weir_exec_not_partable(s->driver, exec);
             return NULL;
         }
         graph = oldest(exec);

@@ -95,16 +95,13 @@ void weir_graph_pieces_keep(struct weir_session *session, struct weir_exec *exec
                             uint64_t flags)
 {
     const struct weir_driver *d = session->driver;
-    bool pieces = !exec->updated && are_pieces_used(session);
-    bool partable = !exec->updated && weir_place_has_parts(session);
+    bool pieces = are_pieces_used(session), partable = weir_place_has_parts(session);
     CUgraph copy = NULL;
     uint32_t n;
 
-    exec->inside.flags = flags;
-    if ((pieces || partable || session->op.profile != 0) && has_only_plain_nodes(d, graph, 0, &n) &&
-        n > 0 && d->cuGraphClone(&copy, graph) == CUDA_SUCCESS) {
+    if ((pieces || partable) && has_only_plain_nodes(d, graph, 0, &n) && n > (partable ? 0 : 1) &&
+        d->cuGraphClone(&copy, graph) == CUDA_SUCCESS) {
         exec->inside = (struct weir_exec_inside){.graph = copy,
-                                                 .timable = true,
                                                  .cuttable = pieces && n > 1,
                                                  .partable = partable,
                                                  .flags = flags,
@@ -142,7 +139,8 @@ static uint32_t pieces_for(const struct weir_session *s, uint64_t ns)
 }
 
 /*
- * Make pieces, or other pieces once the first ones were measured.
+ * Make pieces, or other pieces once the first ones were measured. The copy of the graph is freed
+ * when it is no longer needed.
  *
  * @param ns  predicted duration of the whole graph.
  */
@@ -154,7 +152,7 @@ static void cut_as_needed(struct weir_session *s, struct weir_exec *exec, uint64
             return;
         }
         if (longest_ns(exec->pieces) <= LONG_PIECE * weir_admission_graph_piece_ns(s)) {
-            weir_exec_cut_over(&exec->inside);
+            weir_exec_cut_over(s->driver, &exec->inside);
             return;
         }
         weir_graph_weigh_again(exec);
@@ -173,7 +171,7 @@ static void cut_as_needed(struct weir_session *s, struct weir_exec *exec, uint64
                    (unsigned long long)(ns / WEIR_NS_PER_US));
     exec->pieces->cut = ++exec->inside.cuts;
     if (exec->inside.cuts == CUTS_MAX) {
-        weir_exec_cut_over(&exec->inside);
+        weir_exec_cut_over(s->driver, &exec->inside);
     }
 }
 
@@ -209,7 +207,7 @@ bool weir_graph_pieces_wanted(struct weir_session *session, struct weir_exec *ex
     ns = weir_graph_probe_ns(s, exec);
     if (ns <= piece_ns) {
         if (exec->hint.sure && ns < piece_ns / CERTAINLY_SHORT) {
-            weir_exec_cut_over(&exec->inside);
+            weir_exec_cut_over(s->driver, &exec->inside);
         }
         return false;
     }

@@ -9,9 +9,8 @@
 #include "host_backend/worker/session/objects.h"
 
 /**
- * A graph was instantiated: keep a copy, from which pieces, graphs for parts (graph_parts.h) and
- * graphs with marks (graph_timed.h) can be made, if that is possible.
- * The same after an update, but one that was updated is in no pieces and in no part.
+ * A graph was instantiated: keep a copy, from which pieces and graphs for parts (graph_parts.h) can
+ * be made, if that is possible.
  * @param graph  the instantiated graph. Borrowed; the guest may change it afterwards.
  * @param flags  of the instantiation.
  * @thread session

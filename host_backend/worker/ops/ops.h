@@ -151,12 +151,6 @@ void weir_ops_graph_sms_set(struct weir_session *s, struct weir_exec *exec,
 /** SMs that would hold all blocks of a kernel at once, which may be more than the device has; 0:
  * not known. */
 uint64_t weir_ops_kernel_sms(struct weir_session *s, const CUDA_KERNEL_NODE_PARAMS *params);
-/** Find the function of a kernel node; NULL: none of the session's (ops/graph_nodes.c). */
-struct weir_host_function *weir_ops_node_function(struct weir_session *s,
-                                                  const CUDA_KERNEL_NODE_PARAMS *params);
-/** Take the dimensions of grid and block out of a kernel node's parameters. @thread any */
-void weir_ops_node_shape(const CUDA_KERNEL_NODE_PARAMS *params, uint32_t ret_grid[3],
-                         uint32_t ret_block[3]);
 /** How long a node takes, compared with others of its graph; 1 or more (ops/graph_demand.c). */
 uint64_t weir_ops_node_weight(struct weir_session *s, CUgraphNode node);
 

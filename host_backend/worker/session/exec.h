@@ -1,9 +1,8 @@
 /*
  * The type of executable graphs. One may hold, besides the driver's handle, a copy of its graph,
  * the pieces that it is launched in where a launch of the whole would hold the GPU for too long,
- * executable graphs whose kernels are confined to a part of the SMs, and one that notes when each
- * node ran. This file stores and frees them; ops/graph_pieces.c, ops/graph_parts.c and
- * ops/graph_timed.c make and launch them.
+ * and executable graphs whose kernels are confined to a part of the SMs. This file stores and frees
+ * them; ops/graph_pieces.c and ops/graph_parts.c make and launch them.
  *
  * Source: docs/design/graphs.md
  */
@@ -22,13 +21,12 @@
  * graph. */
 #define WEIR_EXEC_PARTS_MAX 3u
 
-/* The copy from which the other graphs are made. Zeroed: there is none. */
+/* The copy from which pieces and graphs for parts are made. Zeroed: there is none. */
 struct weir_exec_inside {
     CUgraph graph;      /* a copy of the graph that was instantiated; NULL: none */
-    bool timable;       /* a graph with marks may be made */
     bool cuttable;      /* pieces may still be made */
     bool partable;      /* its kernels may be confined to a part */
-    uint64_t flags;     /* flags of the instantiation; valid even without a copy */
+    uint64_t flags;     /* flags of the instantiation */
     uint32_t n_nodes;   /* the number of nodes of the copy */
     uint32_t cuts;      /* how often the graph was cut */
     uint64_t *weights;  /* by the node's index in weir_graph_level; NULL until the first cut */
@@ -77,24 +75,27 @@ struct weir_exec {
     uint64_t placed_uses; /* number of launches of graphs for parts */
     bool is_divided;      /* the last launch, or one of its pieces, was granted a part */
     uint64_t stream;      /* handle of the stream of the last launch; 0: none */
-    struct weir_profile_graph *timed; /* for recorded launches (device/profile.h); NULL: none */
-    bool was_other;                   /* the last launch was of another graph in its place */
-    CUevent done;                     /* recorded behind such a launch; NULL until the first */
-    CUuserObject *held; /* references to the objects that the graph uses (graph_holds.h) */
+    bool was_other;       /* the last launch was of another graph in its place */
+    CUevent done;         /* recorded behind such a launch; NULL until the first */
+    CUuserObject *held;   /* references to the objects that the graph uses (graph_holds.h) */
     uint32_t n_held;
 };
 
 /** Free pieces; their running launches continue. Accepts NULL. @thread session */
 void weir_exec_pieces_destroy(const struct weir_driver *driver, struct weir_exec_pieces *pieces);
 
-/** Make no more pieces; existing ones stay. @thread session */
-void weir_exec_cut_over(struct weir_exec_inside *inside);
+/** Make no more pieces; existing ones stay. Frees the copy of the graph, if nothing else needs it.
+ * @thread session */
+void weir_exec_cut_over(const struct weir_driver *driver, struct weir_exec_inside *inside);
 
 /** The graph cannot be launched in pieces. @thread session */
 void weir_exec_stays_whole(const struct weir_driver *driver, struct weir_exec *exec);
 
+/** The graph cannot be confined to a part. Frees the copy, as above. @thread session */
+void weir_exec_not_partable(const struct weir_driver *driver, struct weir_exec *exec);
+
 /**
- * The executable graph changes: free its copy, and all that was made from it.
+ * The executable graph changes: free its pieces and graphs for parts.
  * @thread session
  */
 void weir_exec_changes(const struct weir_driver *driver, struct weir_exec *exec);

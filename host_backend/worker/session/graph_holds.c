@@ -1,7 +1,6 @@
 #include "host_backend/worker/session/graph_holds.h"
 
 #include "host_backend/worker/device/order.h"
-#include "host_backend/worker/device/profile.h"
 #include "host_backend/worker/session/capture.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/state/handles.h"
@@ -204,31 +203,41 @@ void weir_exec_pieces_destroy(const struct weir_driver *driver, struct weir_exec
     free(pieces);
 }
 
-void weir_exec_cut_over(struct weir_exec_inside *inside)
+static void free_unneeded(const struct weir_driver *driver, struct weir_exec_inside *inside)
+{
+    if (inside->graph && !inside->cuttable && !inside->partable) {
+        (void)driver->cuGraphDestroy(inside->graph);
+        inside->graph = NULL;
+    }
+}
+
+void weir_exec_cut_over(const struct weir_driver *driver, struct weir_exec_inside *inside)
 {
     free(inside->weights);
     free(inside->piece_of);
     inside->weights = NULL;
     inside->piece_of = NULL;
     inside->cuttable = false;
+    free_unneeded(driver, inside);
 }
 
 void weir_exec_stays_whole(const struct weir_driver *driver, struct weir_exec *exec)
 {
-    weir_exec_cut_over(&exec->inside);
+    weir_exec_cut_over(driver, &exec->inside);
     weir_exec_pieces_destroy(driver, exec->pieces);
     exec->pieces = NULL;
 }
 
+void weir_exec_not_partable(const struct weir_driver *driver, struct weir_exec *exec)
+{
+    exec->inside.partable = false;
+    free_unneeded(driver, &exec->inside);
+}
+
 void weir_exec_changes(const struct weir_driver *driver, struct weir_exec *exec)
 {
+    weir_exec_not_partable(driver, exec);
     weir_exec_stays_whole(driver, exec);
-    weir_profile_graph_destroy(driver, exec->timed);
-    exec->timed = NULL;
-    if (exec->inside.graph) {
-        (void)driver->cuGraphDestroy(exec->inside.graph);
-    }
-    exec->inside = (struct weir_exec_inside){.flags = exec->inside.flags};
     for (uint32_t i = 0; i < WEIR_EXEC_PARTS_MAX; i++) {
         weir_placed_graph_drop(driver, &exec->placed[i]);
     }
