@@ -6,7 +6,7 @@
 #ifndef WEIR_GUEST_CUPTI_LIB_H
 #define WEIR_GUEST_CUPTI_LIB_H
 
-#include "guest_cupti/abi.h"
+#include "proto/profile/cupti_abi.h"
 #include "proto/profile/session_table.h"
 #include <stdbool.h>
 #include <time.h>

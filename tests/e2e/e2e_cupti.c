@@ -11,7 +11,7 @@
  * then N launches, whose grid names N: only these come back e2e_cupti refused    what is not there
  * says so
  */
-#include "guest_cupti/abi.h"
+#include "proto/profile/cupti_abi.h"
 #include "tests/cuda/check_driver.h"
 #include "tests/e2e/kernels.h"
 

@@ -1,4 +1,4 @@
-#include "guest_cupti/abi.h"
+#include "proto/profile/cupti_abi.h"
 #include "tests/parity/cupti_layout.h"
 
 const struct cupti_row cupti_ours[] = {

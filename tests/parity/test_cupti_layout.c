@@ -1,4 +1,4 @@
-/* guest_cupti/abi.h against a toolkit's CUPTI headers. */
+/* proto/profile/cupti_abi.h against a toolkit's CUPTI headers. */
 #include "tests/lib/tl_cmocka.h"
 #include "tests/parity/cupti_layout.h"
 

@@ -1,12 +1,13 @@
 /*
- * What libcupti.so and its users agree on: numbers, structs and functions of CUPTI, as far as this
- * library has them. Facts from CUDA 13.0's headers; structs of CUDA 12 are beginnings of these, so
- * one layout serves both. tests/unit/guest_cupti compares it with a toolkit's headers.
+ * What libcupti.so and its users agree on: numbers, structs and functions of CUPTI, as far as
+ * Weir's library has them and the worker uses NVIDIA's. Facts from CUDA 13.0's headers; structs of
+ * CUDA 12 are beginnings of these, so one layout serves both. tests/parity compares it with a
+ * toolkit's headers.
  *
- * Names are CUPTI's own: a reader knows them. Members that this library leaves 0 keep their names.
+ * Names are CUPTI's own: a reader knows them. Members that nobody here uses keep their names.
  */
-#ifndef WEIR_GUEST_CUPTI_ABI_H
-#define WEIR_GUEST_CUPTI_ABI_H
+#ifndef WEIR_PROTO_PROFILE_CUPTI_ABI_H
+#define WEIR_PROTO_PROFILE_CUPTI_ABI_H
 
 #include "proto/cuda_abi.h"
 #include <stddef.h>
