@@ -38,6 +38,7 @@ static const struct weir_row host_rows[] = {
     {"server_key", ROW_TEXT, AT(weir_host_config, server_key), 0, 0, NULL},
     {"driver", ROW_TEXT, AT(weir_host_config, driver), 0, 0, NULL},
     {"softgpu", ROW_TEXT, AT(weir_host_config, softgpu), 0, 0, NULL},
+    {"cupti", ROW_TEXT, AT(weir_host_config, cupti), 0, 0, NULL},
     {"log", ROW_TEXT, AT(weir_host_config, log), 0, 0, NULL},
     {"cdi", ROW_TEXT, AT(weir_host_config, cdi), 0, 0, NULL},
     {"socket_mode", ROW_U32, AT(weir_host_config, socket_mode), 0, 0777, NULL},
@@ -182,6 +183,7 @@ static void host_default(struct weir_host_config *config)
     snprintf(config->driver, sizeof config->driver, "auto");
     snprintf(config->log, sizeof config->log, "info");
     snprintf(config->forms.compiler, sizeof config->forms.compiler, "auto");
+    snprintf(config->cupti, sizeof config->cupti, "auto");
     config->forms.mode = WEIR_FORMS_DEFAULT;
     config->forms.cache_bytes = UINT64_C(512) << 20;
     config->forms.compile_memory_bytes = UINT64_C(8) << 30;

@@ -80,6 +80,7 @@ struct weir_host_config {
     char server_key[WEIR_CONFIG_PATH_BYTES]; /* path of the file with the secret Z85 key */
     char driver[WEIR_CONFIG_PATH_BYTES];
     char softgpu[WEIR_CONFIG_PATH_BYTES];
+    char cupti[WEIR_CONFIG_PATH_BYTES]; /* path of NVIDIA's libcupti, "auto" or "off" */
     char log[WEIR_CONFIG_PATH_BYTES];
     char cdi[WEIR_CONFIG_PATH_BYTES];     /* the CDI file; "none"; "": the default */
     uint32_t socket_mode;                 /* mode of the tenants' sockets */

@@ -98,6 +98,7 @@ struct weir_link_config {
     uint64_t vmm_bytes;
     struct weir_forms_config forms;
     struct weir_sched_settings scheduler;
+    char cupti[WEIR_CONFIG_PATH_BYTES]; /* path of libcupti, "auto" or "off" */
 };
 
 /* Are new programs of a tenant let in? Monitors always are. */
@@ -205,7 +206,8 @@ struct weir_link_suspend {
 
 struct weir_link_idle {
     uint64_t n_guests; /* GUEST messages that the worker has read so far */
-    uint32_t soiled;   /* 1: a program has changed a limit of the worker's context */
+    uint32_t soiled;   /* 1: a program has changed a limit of the context, or was profiled by
+                          libcupti */
 };
 
 /* What the next supervisor cannot know of a worker. */

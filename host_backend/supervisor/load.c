@@ -13,18 +13,18 @@ static void override(struct weir_host_config *config, const struct weir_serve_pa
     const struct {
         char *to;
         const char *from;
-    } texts[] = {{config->run_dir, params->run_dir},
-                 {config->listen_tcp, params->listen_tcp},
-                 {config->driver, params->driver},
-                 {config->log, params->log},
-                 {config->metrics_listen, params->metrics},
-                 {config->softgpu, params->softgpu},
-                 {config->cdi, params->cdi}};
+    } texts[] = {
+        {config->run_dir, params->run_dir},        {config->listen_tcp, params->listen_tcp},
+        {config->driver, params->driver},          {config->log, params->log},
+        {config->metrics_listen, params->metrics}, {config->cdi, params->cdi}};
 
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         if (texts[i].from) {
             snprintf(texts[i].to, WEIR_CONFIG_PATH_BYTES, "%s", texts[i].from);
         }
+    }
+    if (params->softgpu && config->softgpu[0] == 0) { /* where it was found is no wish */
+        snprintf(config->softgpu, sizeof config->softgpu, "%s", params->softgpu);
     }
     if (params->no_softgpu && strcmp(config->driver, "auto") == 0) {
         snprintf(config->driver, sizeof config->driver, "nvidia");

@@ -21,6 +21,7 @@
 #include "host_backend/worker/memory/tenant_window.h"
 #include "host_backend/worker/memory/vmm.h"
 #include "host_backend/worker/memory/warm.h"
+#include "host_backend/worker/profile/cupti.h"
 #include "host_backend/worker/regions.h"
 #include "host_backend/worker/session/tenant_life.h"
 #include "host_backend/worker/state/bus_guard.h"
@@ -386,7 +387,7 @@ static void report_idle(struct weir_worker *worker)
     pthread_mutex_unlock(&worker->lock);
     if (idle) {
         told.n_reported = told.n_guests;
-        message.idle.soiled = weir_worker_limits_changed(worker);
+        message.idle.soiled = weir_worker_limits_changed(worker) || weir_cupti_was_used();
         weir_worker_tell(worker, &message);
     }
 }

@@ -41,6 +41,7 @@ typedef enum {
     CUPTI_ACTIVITY_KIND_MARKER = 12,
     CUPTI_ACTIVITY_KIND_MARKER_DATA = 13,
     CUPTI_ACTIVITY_KIND_OVERHEAD = 17,
+    CUPTI_ACTIVITY_KIND_MEMCPY2 = 22,
     CUPTI_ACTIVITY_KIND_SYNCHRONIZATION = 38,
     CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION = 39,
     CUPTI_ACTIVITY_KIND_GRAPH_TRACE = 51,
@@ -90,6 +91,7 @@ typedef enum {
 
 typedef enum {
     CUPTI_EXTERNAL_CORRELATION_KIND_INVALID = 0,
+    CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0 = 3,
     CUPTI_EXTERNAL_CORRELATION_KIND_SIZE = 6,
 } CUpti_ExternalCorrelationKind;
 
@@ -180,6 +182,22 @@ typedef struct {
     uint8_t pad2[3];
     uint64_t copyCount;
 } CUpti_ActivityMemcpy6;
+
+/* A copy between contexts; its kind is MEMCPY2. */
+typedef struct {
+    CUpti_ActivityKind kind;
+    uint8_t copyKind, srcKind, dstKind, flags;
+    uint64_t bytes;
+    uint64_t start, end;
+    uint32_t deviceId, contextId, streamId;
+    uint32_t srcDeviceId, srcContextId, dstDeviceId, dstContextId;
+    uint32_t correlationId;
+    void *reserved0;
+    uint64_t graphNodeId;
+    uint32_t graphId;
+    uint32_t channelID;
+    uint32_t channelType;
+} CUpti_ActivityMemcpyPtoP4;
 
 typedef struct {
     CUpti_ActivityKind kind;

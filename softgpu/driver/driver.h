@@ -422,9 +422,19 @@ struct weir_soft_task {
     /* Reference to the user objects of the graph launch that ends with this task. */
     struct weir_soft_users *users;
     int priority;
-    uint64_t finished_ns;
+    uint32_t node; /* in an executable graph: its node's number, from 1; 0: in none */
+    uint64_t tag;  /* from the watcher */
+    uint64_t begun_ns, finished_ns;
     CUresult result;
 };
+
+/* Who is told of kernels, copies and fills; NULL: nobody. For tests' libcupti, which is linked
+ * with this driver. The driver's lock guards it, and is held during the calls. */
+struct weir_soft_task_watcher {
+    uint64_t (*given)(void);                          /* returns the task's tag */
+    void (*ended)(const struct weir_soft_task *task); /* its operation has run */
+};
+extern const struct weir_soft_task_watcher *weir_soft_task_watcher;
 
 /** A task with one reference for the caller; starts after weir_soft_task_start().
  * NULL: no memory. */

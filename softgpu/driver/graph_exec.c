@@ -283,6 +283,7 @@ static bool queue_node(struct weir_soft_graph_exec *exec, struct exec_node *node
     if (!begin) {
         return false;
     }
+    begin->node = (uint32_t)(node - exec->nodes) + 1;
     bool good = node->n_before > 0 || weir_soft_task_after(begin, first);
     for (uint32_t i = 0; i < node->n_before; i++) {
         good = weir_soft_task_after(begin, exec->nodes[node->before[i]].task) && good;

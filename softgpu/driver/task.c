@@ -31,6 +31,14 @@ static struct {
     bool have_cond;
 } pool;
 
+const struct weir_soft_task_watcher *weir_soft_task_watcher;
+
+static bool is_watched(const struct weir_soft_op *op)
+{
+    return op->kind == WEIR_SOFT_OP_KERNEL || op->kind == WEIR_SOFT_OP_COPY ||
+           op->kind == WEIR_SOFT_OP_SET;
+}
+
 struct weir_soft_task *weir_soft_task_new(struct weir_soft_ctx *ctx, struct weir_soft_op *op,
                                           int priority)
 {
@@ -43,6 +51,7 @@ struct weir_soft_task *weir_soft_task_new(struct weir_soft_ctx *ctx, struct weir
     task->op = op;
     if (op) {
         op->refs++;
+        task->tag = weir_soft_task_watcher && is_watched(op) ? weir_soft_task_watcher->given() : 0;
     }
     task->priority = priority;
     task->ctx = weir_soft_object_ref(ctx);
@@ -192,6 +201,7 @@ static void run_one(struct weir_soft_task *task)
     struct weir_soft_ctx *ctx = task->ctx;
     CUresult result = ctx ? ctx->sticky : CUDA_SUCCESS;
     if (result == CUDA_SUCCESS || runs_after_fault(task->op)) {
+        task->begun_ns = weir_soft_task_watcher ? weir_clock_now_ns() : 0;
         weir_soft_unlock();
         result = weir_soft_op_run(task->op);
         weir_soft_lock();
@@ -199,6 +209,10 @@ static void run_one(struct weir_soft_task *task)
     task->result = result;
     if (result != CUDA_SUCCESS && ctx) {
         weir_soft_ctx_kernel_failed(ctx, result);
+    }
+    if (weir_soft_task_watcher && is_watched(task->op)) {
+        task->finished_ns = weir_clock_now_ns();
+        weir_soft_task_watcher->ended(task);
     }
     finish(task);
 }

@@ -2,14 +2,15 @@
  * A program that uses CUPTI as Kineto does, through the libcupti.so.13 that the loader finds.
  *
  *     e2e_cupti rows       kernels, copies, a fill: counts, order, names, correlation
- *     e2e_cupti graph      the same of graphs
+ *     e2e_cupti graph      the same of graphs, where the host has a libcupti
+ *     e2e_cupti whole      .. where it has none
  *     e2e_cupti nvtx       markers, as NVTX's headers make them
  *     e2e_cupti ranges     markers and a kernel, without CUPTI
- *     e2e_cupti many N     N launches: all are recorded; without buffers they are said to be
- * dropped e2e_cupti callbacks  entries and exits of calls, with their arguments e2e_cupti twice
- * records of the second time alone; nothing while it is off e2e_cupti tenant N   prints "ready",
- * then N launches, whose grid names N: only these come back e2e_cupti refused    what is not there
- * says so
+ *     e2e_cupti many N     N launches: all are recorded; dropped without buffers
+ *     e2e_cupti callbacks  entries and exits of calls, with their arguments
+ *     e2e_cupti twice      records of the second time alone; nothing while it is off
+ *     e2e_cupti tenant N   prints "ready", then N launches, whose grid names N
+ *     e2e_cupti refused    what is not there says so
  */
 #include "proto/profile/cupti_abi.h"
 #include "tests/cuda/check_driver.h"
@@ -296,6 +297,16 @@ static CUgraphExec captured_diamond(CUstream stream, CUstream side, void *pinned
     return exec;
 }
 
+static CUgraphExec first_diamond(CUstream *stream, CUstream *side, void **pinned)
+{
+    DRV(cu.StreamCreate(stream, CU_STREAM_NON_BLOCKING));
+    DRV(cu.StreamCreate(side, CU_STREAM_NON_BLOCKING));
+    DRV(cu.EventCreate(&forked, CU_EVENT_DISABLE_TIMING));
+    DRV(cu.EventCreate(&joined, CU_EVENT_DISABLE_TIMING));
+    DRV(CU(MemAllocHost_v2)(pinned, WORDS * sizeof(uint32_t)));
+    return captured_diamond(*stream, *side, *pinned);
+}
+
 static void record_end(void)
 {
     DRV(cu.CtxSynchronize());
@@ -367,7 +378,6 @@ static void check_wholes(CUgraphExec exec, CUstream stream)
     check_true(rows.graph.graphId != 0, "its graph");
 }
 
-/* Without a record of what an update made of the graph, it is one row. */
 static void check_updates(CUgraphExec exec, CUstream stream, CUstream side, void *pinned)
 {
     CUgraph graph;
@@ -375,13 +385,6 @@ static void check_updates(CUgraphExec exec, CUstream stream, CUstream side, void
     DRV(cu.StreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
     diamond(stream, side, pinned);
     DRV(cu.StreamEndCapture(stream, &graph));
-    DRV(CU(GraphExecUpdate_v2)(exec, graph, &info));
-    record(true);
-    DRV(cu.GraphLaunch(exec, stream));
-    record_end();
-    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL], 1, "a row for the whole");
-    check_true(rows.kernel[0].name && strcmp(rows.kernel[0].name, "CUDA graph") == 0, "its name");
-    check_true(rows.kernel[0].graphId != 0 && rows.kernel[0].graphNodeId == 0, "its graph");
     record(true);
     DRV(CU(GraphExecUpdate_v2)(exec, graph, &info));
     DRV(cu.GraphLaunch(exec, stream));
@@ -395,16 +398,10 @@ static void check_updates(CUgraphExec exec, CUstream stream, CUstream side, void
 static void scenario_graph(void)
 {
     CUstream stream, side, third;
-    CUgraphExec exec;
     void *pinned;
     uint32_t first;
-    DRV(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    DRV(cu.StreamCreate(&side, CU_STREAM_NON_BLOCKING));
     DRV(cu.StreamCreate(&third, CU_STREAM_NON_BLOCKING));
-    DRV(cu.EventCreate(&forked, CU_EVENT_DISABLE_TIMING));
-    DRV(cu.EventCreate(&joined, CU_EVENT_DISABLE_TIMING));
-    DRV(CU(MemAllocHost_v2)(&pinned, WORDS * sizeof(uint32_t)));
-    exec = captured_diamond(stream, side, pinned);
+    CUgraphExec exec = first_diamond(&stream, &side, &pinned);
     DRV(cu.GraphLaunch(exec, stream)); /* before anybody records */
     record(true);
     for (int i = 0; i < GRAPH_LAUNCHES; i++) { /* nobody waits in between */
@@ -432,6 +429,21 @@ static void scenario_graph(void)
     DRV(cu.MemcpyDtoH_v2(&first, memory, sizeof first));
     check_int(first, 7, "what the graph's last node wrote");
     check_int(*(const uint32_t *)pinned, 3, "what it copied before");
+}
+
+/* Where the host knows no times of nodes. */
+static void scenario_whole(void)
+{
+    CUstream stream, side;
+    void *pinned;
+    CUgraphExec exec = first_diamond(&stream, &side, &pinned);
+    record(true);
+    DRV(cu.GraphLaunch(exec, stream));
+    record_end();
+    check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL], 1, "a row for the whole");
+    check_true(rows.kernel[0].name && strcmp(rows.kernel[0].name, "CUDA graph") == 0, "its name");
+    check_int((long long)rows.kernel[0].graphNodeId, 0, "it is no node");
+    check_wholes(exec, stream);
 }
 
 /* Far more nodes than one reply can have. */
@@ -470,7 +482,7 @@ static void scenario_chain(void)
     DRV(cu.GraphLaunch(exec, stream));
     record_end();
     check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL], 4 * CHAIN, "of child graphs");
-    check_true(rows.in_order, "they are in order, too");
+    check_true(rows.in_order, "in order, too");
 }
 
 /* ---------------------------------------------------------------- NVTX */
@@ -705,6 +717,8 @@ static void scenario_callbacks(void)
     check_int(seen.n[CUPTI_API_ENTER], 1, "nobody subscribes");
 }
 
+#define PAUSE 2400000000u /* ticks: 1.2 s; after a second the host does not record any more */
+
 static void scenario_twice(void)
 {
     for (int round = 0; round < 2; round++) {
@@ -712,7 +726,11 @@ static void scenario_twice(void)
         launch(WORDS, NULL);
         DRV(cu.CtxSynchronize());
         record(false);
-        launch(WORDS, NULL);
+        uint64_t end = own_clock() + PAUSE;
+        do {
+            launch(WORDS, NULL);
+            DRV(cu.CtxSynchronize());
+        } while (own_clock() < end);
         check_int(flush_all(0), CUPTI_SUCCESS, "flush");
         check_int(rows.by_kind[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL], 1, "kernels of this round");
     }
@@ -750,6 +768,8 @@ int main(int argc, char **argv)
     } else if (strcmp(what, "graph") == 0) {
         scenario_graph();
         scenario_chain();
+    } else if (strcmp(what, "whole") == 0) {
+        scenario_whole();
     } else if (strcmp(what, "nvtx") == 0) {
         scenario_nvtx();
     } else if (strcmp(what, "many") == 0) {
@@ -764,9 +784,10 @@ int main(int argc, char **argv)
         check_int(refused(), CUPTI_ERROR_NOT_SUPPORTED, "counters");
         check_int(enable((CUpti_ActivityKind)30), CUPTI_ERROR_NOT_SUPPORTED, "sampling");
     } else {
-        fprintf(stderr,
-                "usage: e2e_cupti rows | graph | nvtx | ranges | many N | callbacks | twice | "
-                "tenant N | refused\n");
+        fprintf(
+            stderr,
+            "usage: e2e_cupti rows | graph | whole | nvtx | ranges | many N | callbacks | twice | "
+            "tenant N | refused\n");
         return 2;
     }
     return driver_end();

@@ -10,38 +10,69 @@ import lib
 
 
 class Cupti(lib.Case):
+    def host_with_cupti(self, more=(), **kwargs):
+        """A host whose workers have a libcupti: that of softgpu, which tests have."""
+        library = lib.places.program("e2e_softgpu_cupti.so")
+        return self.host(host_lines=[f'softgpu = "{library}"', f'cupti = "{library}"', *more], **kwargs)
+
+    def both_hosts(self, **kwargs):
+        """A host that records by events, and one that has a libcupti."""
+        for make in (self.host, self.host_with_cupti):
+            with self.subTest(host=make.__name__):
+                yield make(**kwargs)
+
     def test_rows(self):
-        host = self.host()
-        self.finished(host, "e2e_cupti", "rows")
+        for host in self.both_hosts():
+            self.finished(host, "e2e_cupti", "rows")
+
+    def test_rows_of_the_nodes_of_graphs(self):
+        self.finished(self.host_with_cupti(), "e2e_cupti", "graph", limit_s=100)
+
+    def test_a_graph_is_one_row_without_libcupti(self):
+        self.finished(self.host(), "e2e_cupti", "whole")
 
     def test_markers_of_nvtx(self):
         host = self.host()
         self.finished(host, "e2e_cupti", "nvtx")
 
     def test_rows_of_a_program_on_another_machine(self):
-        host = self.host(remote=self.remote())
-        self.finished(host, "e2e_cupti", "rows", arrangement=lib.TCP)
+        for host in self.both_hosts(remote=self.remote()):
+            self.finished(host, "e2e_cupti", "rows", arrangement=lib.TCP)
 
     def test_all_of_many_launches_are_recorded(self):
-        host = self.host()
-        self.finished(host, "e2e_cupti", "many", 100000, limit_s=100)
+        for host in self.both_hosts():
+            self.finished(host, "e2e_cupti", "many", 100000, limit_s=100)
+
+    def test_rows_of_kernels_that_stop_and_resume(self):
+        host = self.host_with_cupti(more=lib.forms_lines(self.folder()))
+        self.finished(host, "e2e_cupti", "many", 2000, limit_s=100)
 
     def test_callbacks(self):
         host = self.host()
         self.finished(host, "e2e_cupti", "callbacks")
 
     def test_what_was_profiled_once_is_profiled_again(self):
-        host = self.host()
-        self.finished(host, "e2e_cupti", "twice")
+        for host in self.both_hosts():
+            self.finished(host, "e2e_cupti", "twice")
+
+    def test_a_worker_that_used_libcupti_serves_no_other_program(self):
+        host = self.host_with_cupti()
+
+        def kept():
+            return [row["pid"] for row in host.status()["worker"] if row["state"] == "kept"]
+
+        self.finished(host, "e2e_minimal")
+        lib.until(kept, 10, "its worker is kept")
+        self.finished(host, "e2e_cupti", "rows")
+        lib.until(lambda: not kept(), 10, "its worker has gone")
 
     def test_what_is_not_there_says_so(self):
         host = self.host()
         self.finished(host, "e2e_cupti", "refused")
 
     def test_two_tenants_see_their_own_rows(self):
-        for isolation in ("strict", "group"):
-            with self.subTest(isolation=isolation):
-                host = self.host(tenants={name: {"isolation": isolation} for name in ("alice", "bob")})
+        for isolation in ("strict", "group", None):
+            for host in self.both_hosts(tenants={name: {"isolation": isolation} for name in ("alice", "bob")}):
                 guests = [self.guest(host, "e2e_cupti", "tenant", n, tenant=tenant)
                           for tenant, n in (("alice", 2000), ("bob", 1000))]
                 for guest in guests:

@@ -206,6 +206,7 @@ void weir_sup_config_fill(const struct weir_supervisor *sup, struct weir_link_co
 
     snprintf(config->driver, sizeof config->driver, "%s", sup->config.driver);
     snprintf(config->softgpu, sizeof config->softgpu, "%s", sup->config.softgpu);
+    snprintf(config->cupti, sizeof config->cupti, "%s", sup->config.cupti);
     snprintf(config->log, sizeof config->log, "%.*s", level, sup->config.log);
     snprintf(config->run_dir, sizeof config->run_dir, "%s", sup->config.run_dir);
     config->window_base = sup->config.window_base;

@@ -450,6 +450,19 @@ static bool softgpu_does(const char *variable)
     return text && strcmp(text, "1") == 0;
 }
 
+/*
+ * The libcupti that may record. It records for the whole process, so only a worker of one program
+ * uses it: other programs would pay. NVIDIA's works with NVIDIA's driver alone.
+ */
+static const char *choose_cupti(const struct weir_worker *worker)
+{
+    const char *wanted = worker->config.cupti;
+    bool usable = worker->config.by_program && strcmp(wanted, "off") != 0 &&
+                  (worker->platform.real || strcmp(wanted, "auto") != 0);
+
+    return usable ? wanted : NULL;
+}
+
 enum weir_status weir_worker_open_device(struct weir_worker *worker)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -466,6 +479,7 @@ enum weir_status weir_worker_open_device(struct weir_worker *worker)
     worker->platform.posix_fds = true;
     worker->platform.alone = worker->config.alone;
     worker->platform.by_program = worker->config.by_program;
+    worker->platform.cupti = choose_cupti(worker);
     worker->platform.keeps_out = worker->platform.real || softgpu_does("WEIR_SOFTGPU_WAITS");
     worker->platform.away_tests = !worker->platform.real && softgpu_does("WEIR_SOFTGPU_AWAY");
     result = weir_worker_device_open(worker, 0);

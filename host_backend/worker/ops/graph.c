@@ -6,6 +6,7 @@
 #include "host_backend/worker/ops/graph_priority.h"
 #include "host_backend/worker/ops/graph_probe.h"
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/profile/profile.h"
 #include "host_backend/worker/session/capture.h"
 #include "host_backend/worker/session/graph_nesting.h"
 #include "host_backend/worker/submit/submit.h"
@@ -386,9 +387,11 @@ static CUresult call_graph(struct weir_session *s, CUstream at, const void *user
     const struct graph_launch *launch = user;
 
     launch->exec->is_divided = launch->part != NULL;
-    return weir_graph_parts_launch(s, launch->exec, launch->part, at)
-               ? CUDA_SUCCESS
-               : weir_graph_probe_launch(s, launch->exec, at);
+    if (weir_graph_parts_launch(s, launch->exec, launch->part, at)) {
+        return CUDA_SUCCESS;
+    }
+    weir_profile_graph_given(s);
+    return weir_graph_probe_launch(s, launch->exec, at);
 }
 
 CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_graph_launch_in *in,
@@ -427,6 +430,7 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
     }
     what.work.hint = &exec->hint;
     what.work.blocks = exec->sms;
+    what.works = exec->works;
     what.work.blocks_per_sm = exec->sms != 0;
     what.priority = weir_graph_priority_asked(exec);
     return weir_submit(s, stream, &what);

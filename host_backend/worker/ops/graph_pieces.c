@@ -44,15 +44,23 @@ static bool are_pieces_used(struct weir_session *s)
 
 /* ---------------------------------------------------------------- what can be cut */
 
-static bool has_only_plain_nodes(const struct weir_driver *d, CUgraph graph, unsigned depth,
-                                 uint32_t *ret_n);
+/* What a graph contains, with its child graphs. */
+struct contents {
+    bool is_plain;  /* all its nodes can be in pieces */
+    uint32_t works; /* kernels, copies and memsets of a launch; 0: not known */
+};
+
+static bool look_into(const struct weir_driver *d, CUgraph graph, unsigned depth,
+                      struct contents *contents, uint32_t *ret_n);
 
 /*
- * Can the node be in a piece? Functions of the guest, memory operations and events connect the
- * graph with the outside, perhaps only after this launch. Between two pieces that could have
- * another effect than natively. Conditional nodes cannot be cloned.
+ * Look at a node. Functions of the guest, memory operations and events cannot be in a piece: they
+ * connect the graph with the outside, perhaps only after this launch. Between two pieces that could
+ * have another effect than natively. Conditional nodes cannot be cloned.
+ * @return false: what a launch does is not known
  */
-static bool is_plain(const struct weir_driver *d, CUgraphNode node, unsigned depth)
+static bool look_at(const struct weir_driver *d, CUgraphNode node, unsigned depth,
+                    struct contents *contents)
 {
     CUgraphNodeType type;
     CUgraph child;
@@ -61,34 +69,43 @@ static bool is_plain(const struct weir_driver *d, CUgraphNode node, unsigned dep
     if (d->cuGraphNodeGetType(node, &type) != CUDA_SUCCESS) {
         return false;
     }
-    if (type == CU_GRAPH_NODE_TYPE_GRAPH) {
+    switch ((int)type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+        contents->works++;
+        return true;
+    case CU_GRAPH_NODE_TYPE_EMPTY:
+        return true;
+    case CU_GRAPH_NODE_TYPE_GRAPH:
         return d->cuGraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS &&
-               has_only_plain_nodes(d, child, depth + 1, &n);
+               look_into(d, child, depth + 1, contents, &n);
+    default:
+        contents->is_plain = false;
+        return type != CU_GRAPH_NODE_TYPE_CONDITIONAL;
     }
-    return type == CU_GRAPH_NODE_TYPE_KERNEL || type == CU_GRAPH_NODE_TYPE_MEMCPY ||
-           type == CU_GRAPH_NODE_TYPE_MEMSET || type == CU_GRAPH_NODE_TYPE_EMPTY;
 }
 
-/* Check a graph and its child graphs. The recursion is as deep as they are nested,
+/* Look at a graph and its child graphs. The recursion is as deep as they are nested,
  * WEIR_GRAPH_DEPTH_MAX. */
-static bool has_only_plain_nodes(const struct weir_driver *d, CUgraph graph, unsigned depth,
-                                 uint32_t *ret_n)
+static bool look_into(const struct weir_driver *d, CUgraph graph, unsigned depth,
+                      struct contents *contents, uint32_t *ret_n)
 {
     CUgraphNode *nodes = NULL;
     size_t n = 0;
-    bool plain = depth < WEIR_GRAPH_DEPTH_MAX &&
+    bool known = depth < WEIR_GRAPH_DEPTH_MAX &&
                  d->cuGraphGetNodes(graph, NULL, &n) == CUDA_SUCCESS && n <= WEIR_GRAPH_NODES_MAX;
 
-    if (plain && n != 0) {
+    if (known && n != 0) {
         nodes = calloc(n, sizeof(CUgraphNode));
-        plain = nodes && d->cuGraphGetNodes(graph, nodes, &n) == CUDA_SUCCESS;
+        known = nodes && d->cuGraphGetNodes(graph, nodes, &n) == CUDA_SUCCESS;
     }
-    for (size_t i = 0; i < n && plain; i++) {
-        plain = is_plain(d, nodes[i], depth);
+    for (size_t i = 0; i < n && known; i++) {
+        known = look_at(d, nodes[i], depth, contents);
     }
     free(nodes);
     *ret_n = (uint32_t)n;
-    return plain;
+    return known;
 }
 
 void weir_graph_pieces_keep(struct weir_session *session, struct weir_exec *exec, CUgraph graph,
@@ -96,10 +113,16 @@ void weir_graph_pieces_keep(struct weir_session *session, struct weir_exec *exec
 {
     const struct weir_driver *d = session->driver;
     bool pieces = are_pieces_used(session), partable = weir_place_has_parts(session);
+    struct contents contents = {.is_plain = true};
     CUgraph copy = NULL;
     uint32_t n;
 
-    if ((pieces || partable) && has_only_plain_nodes(d, graph, 0, &n) && n > (partable ? 0 : 1) &&
+    if ((!pieces && !partable && session->op.profile == 0) ||
+        !look_into(d, graph, 0, &contents, &n)) {
+        return;
+    }
+    exec->works = contents.works;
+    if ((pieces || partable) && contents.is_plain && n > (partable ? 0 : 1) &&
         d->cuGraphClone(&copy, graph) == CUDA_SUCCESS) {
         exec->inside = (struct weir_exec_inside){.graph = copy,
                                                  .cuttable = pieces && n > 1,

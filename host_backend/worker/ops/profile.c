@@ -1,5 +1,5 @@
 /* Hands out records of profiled work. */
-#include "host_backend/worker/device/profile.h"
+#include "host_backend/worker/profile/profile.h"
 #include "host_backend/worker/ops/ops.h"
 
 CUresult weir_host_profile_take(struct weir_session *s, const struct weir_op_profile_take_in *in,

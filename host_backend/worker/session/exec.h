@@ -65,6 +65,7 @@ struct weir_exec {
     struct weir_object o;
     struct weir_gate_hint hint;
     uint32_t nodes; /* nodes of the graph, without those of child graphs */
+    uint32_t works; /* kernels, copies and memsets of a launch; 0: not known */
     uint32_t sms;   /* number of SMs that it needs (ops/graph_demand.c); 0: unknown */
     bool updated;   /* it was updated from another graph than it was made from */
     struct weir_exec_priority priority;

@@ -185,6 +185,34 @@ void weir_host_objects_visit(struct weir_session *session, enum weir_kind kind,
     weir_id_table_visit(session->handles->tables[kind], visit, user);
 }
 
+struct name_search {
+    const char *name;
+    uint64_t found;
+};
+
+static void look_at_name(weir_handle handle, void *object, void *user)
+{
+    const struct weir_host_function *function = object;
+    struct name_search *search = user;
+
+    if (function->name && strcmp(function->name, search->name) == 0) {
+        search->found = handle;
+    }
+}
+
+uint64_t weir_host_function_named(struct weir_session *session, const char *name, uint64_t guess)
+{
+    const struct weir_host_function *guessed =
+        guess != 0 ? weir_host_object_get(session, WEIR_KIND_FUNCTION, guess) : NULL;
+    struct name_search search = {.name = name};
+
+    if (guessed && guessed->name && strcmp(guessed->name, name) == 0) {
+        return guess;
+    }
+    weir_host_objects_visit(session, WEIR_KIND_FUNCTION, look_at_name, &search);
+    return search.found;
+}
+
 struct dependents {
     struct weir_session *session;
     const struct weir_object *owner;
@@ -623,7 +651,7 @@ static struct weir_object *get_any(struct weir_session *session, enum weir_kind 
     if (o && kind == WEIR_KIND_EXEC && !only_reads_exec(session->op.code)) {
         weir_exec_changes(session->driver, (struct weir_exec *)o);
         if (changes_kernels(session->op.code)) {
-            ((struct weir_exec *)o)->sms = 0;
+            ((struct weir_exec *)o)->sms = ((struct weir_exec *)o)->works = 0;
         }
     }
     return o;

@@ -43,6 +43,9 @@ void *weir_host_object_get(struct weir_session *session, enum weir_kind kind, ui
 struct weir_object *weir_host_object_find(const struct weir_session *session, enum weir_kind kind,
                                           const void *native);
 
+/** Find the handle of a function by its name; 0: none. @param guess a handle that it may have */
+uint64_t weir_host_function_named(struct weir_session *session, const char *name, uint64_t guess);
+
 /** Give an object a driver's handle, which was made on the session's current device.
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY */
 CUresult weir_host_object_bind(struct weir_session *session, struct weir_object *object,

@@ -86,6 +86,7 @@ struct weir_platform {
     void *zeroes;
     uint64_t granularity_bytes; /* the largest granularity of all devices */
     struct weir_worker_spin spin;
+    const char *cupti; /* path of libcupti, or "auto"; NULL: not to be used. Borrowed */
     struct weir_program_ptx *program_ptx; /* NULL: the driver compiles programs' code */
     /* Windows that a tenant has, or whose addresses are in use. The worker's lock guards it. */
     bool window_taken[WEIR_WINDOWS_MAX];

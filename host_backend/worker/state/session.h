@@ -91,7 +91,7 @@ struct weir_session_devices {
     /* Memory that moves to and from them (memory/managed.h); NULL: none. Its thread writes. */
     struct weir_managed *_Atomic managed;
     struct weir_suspension *suspension; /* whether its memory is away (state/suspension.h) */
-    struct weir_profile *profile; /* records of profiled work (device/profile.h); NULL: none yet */
+    struct weir_profile *profile; /* records of profiled work (profile/profile.h); NULL: none yet */
 };
 
 /*

@@ -6,7 +6,7 @@
 #include "host_backend/worker/device/order.h"
 #include "host_backend/worker/device/place.h"
 #include "host_backend/worker/device/prints.h"
-#include "host_backend/worker/device/profile.h"
+#include "host_backend/worker/profile/profile.h"
 #include "host_backend/worker/session/graph_holds.h"
 #include "host_backend/worker/twins/forms.h"
 #include "host_backend/worker/twins/orders.h"
@@ -154,6 +154,12 @@ static CUresult give_original(struct weir_session *s, struct weir_host_stream *s
     return result;
 }
 
+/* How many kernels, copies and memsets work is that is no twin; 0: not known. */
+static uint32_t expected_records(const struct weir_submission *what)
+{
+    return what->work.class == WEIR_SCHED_GRAPH ? what->works : 1;
+}
+
 /* Give work to the driver, once it is ordered behind the stream's earlier work. */
 static CUresult give(struct weir_session *s, struct weir_host_stream *stream,
                      const struct weir_submission *what)
@@ -169,7 +175,9 @@ static CUresult give(struct weir_session *s, struct weir_host_stream *stream,
         twin = choose_form(s, stream, what, &work, &choice);
     }
     if (__builtin_expect(s->op.profile != 0, 0)) {
-        span = weir_profile_arrives(s, stream, &what->work);
+        span = weir_profile_arrives(s, stream, &what->work, weir_host_function_named);
+    } else if (__builtin_expect(s->devices.profile != NULL, 0)) {
+        weir_profile_rests(s);
     }
     result = weir_admission_enter(s, stream, &work, what->priority, &admission);
     if (result != CUDA_SUCCESS) {
@@ -179,7 +187,7 @@ static CUresult give(struct weir_session *s, struct weir_host_stream *stream,
         return result;
     }
     if (span) {
-        weir_profile_begins(s, stream, span, &admission.pass);
+        weir_profile_begins(s, stream, span, &admission.pass, twin ? 0 : expected_records(what));
     }
     noted = note_kernel(s, stream, what);
     twin =

@@ -32,6 +32,7 @@ struct weir_submission {
         work;       /* for the gate; weir_submit() adds a kernel's flags, bytes and blocks_per_sm */
     bool may_print; /* a kernel of the work may use the device's printf */
     const struct weir_submit_kernel *kernel; /* NULL: it is not a single kernel */
+    uint32_t works;      /* kernels, copies and memsets of a graph; 0: it is none, or not known */
     const int *priority; /* priority that the guest asks for; NULL: that of the stream */
     /* For PARTABLE graphs: set before the call to the part to which its kernels are to be confined;
      * NULL: none. Valid until weir_submit() returns. */
