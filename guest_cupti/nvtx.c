@@ -4,20 +4,22 @@
  * the functions of this file to call from then on. Facts from the NVTX 3 headers of CUDA 13.0.
  *
  * A range is two records with one number. If nobody wanted markers when it began, its end makes no
- * record. Functions that take wide characters are left out.
+ * record.
  */
 #include "guest_cupti/lib.h"
 
 #include <string.h>
 #include <unistd.h>
+#include <wchar.h>
 
-#define DEPTH_MAX 128u /* deeper ranges of a thread make no records; NVTX has no limit */
+#define TEXT_BYTES 1024u /* of a text in wide characters, in UTF-8; a longer one is cut */
+#define DEPTH_MAX  128u  /* deeper ranges of a thread make no records; NVTX has no limit */
 
 /* ---------------------------------------------------------------- NVTX's ABI */
 
 enum { NVTX_ETID_CALLBACKS = 1 };
 enum { NVTX_CB_MODULE_CORE = 1, NVTX_CB_MODULE_CORE2 = 5 };
-enum { NVTX_MESSAGE_ASCII = 1, NVTX_MESSAGE_REGISTERED = 3 };
+enum { NVTX_MESSAGE_ASCII = 1, NVTX_MESSAGE_UNICODE = 2, NVTX_MESSAGE_REGISTERED = 3 };
 enum {
     NVTX_PAYLOAD_UINT64 = 1,
     NVTX_PAYLOAD_INT64,
@@ -66,11 +68,41 @@ static __thread struct {
     } ranges[DEPTH_MAX];
 } pushed;
 
+/* Write a character in UTF-8. @return its bytes; 0: there is no such character */
+static uint32_t put_utf8(uint32_t c, char *to)
+{
+    uint32_t more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+    static const uint8_t first[] = {0, 0xc0, 0xe0, 0xf0};
+    if (c > 0x10ffff) {
+        return 0;
+    }
+    to[0] = (char)(first[more] | c >> (6 * more));
+    for (uint32_t i = 1; i <= more; i++) {
+        to[i] = (char)(0x80 | (c >> (6 * (more - i)) & 0x3f));
+    }
+    return more + 1;
+}
+
+/* Keep a text in wide characters, which are UTF-32 on Linux. */
+static const char *keep_wide(const wchar_t *text)
+{
+    char utf8[TEXT_BYTES];
+    uint32_t n = 0;
+    while (*text && n < TEXT_BYTES - 4) {
+        n += put_utf8((uint32_t)*text++, &utf8[n]);
+    }
+    utf8[n] = 0;
+    return weir_cupti_keep_name(utf8);
+}
+
 /* Records refer to the name, so it is never freed. */
 static const char *name_of(const struct nvtx_attributes *at)
 {
     if (at->message && at->message_type == NVTX_MESSAGE_ASCII) {
         return weir_cupti_keep_name(at->message);
+    }
+    if (at->message && at->message_type == NVTX_MESSAGE_UNICODE) {
+        return keep_wide(at->message);
     }
     return at->message && at->message_type == NVTX_MESSAGE_REGISTERED ? at->message : "";
 }
@@ -220,10 +252,21 @@ static const char *create_domain(const char *name)
     return name ? weir_cupti_keep_name(name) : NULL;
 }
 
+static const char *create_domain_wide(const wchar_t *name)
+{
+    return name ? keep_wide(name) : NULL;
+}
+
 static const char *register_string(const char *domain, const char *text)
 {
     (void)domain;
     return create_domain(text);
+}
+
+static const char *register_string_wide(const char *domain, const wchar_t *text)
+{
+    (void)domain;
+    return create_domain_wide(text);
 }
 
 /* ---------------------------------------------------------------- .. and without one */
@@ -237,6 +280,11 @@ static const char *register_string(const char *domain, const char *text)
     {                                                                                              \
         return domain_##name(                                                                      \
             NULL, &(struct nvtx_attributes){.message_type = NVTX_MESSAGE_ASCII, .message = text}); \
+    }                                                                                              \
+    static type name##_wide(const wchar_t *text)                                                   \
+    {                                                                                              \
+        return domain_##name(NULL, &(struct nvtx_attributes){.message_type = NVTX_MESSAGE_UNICODE, \
+                                                             .message = text});                    \
     }
 PLAIN(void, mark)
 PLAIN(uint64_t, start)
@@ -281,12 +329,13 @@ CUptiResult cuptiNvtxInitialize2(const void *(*export_table)(uint32_t id))
 {
     /* Indexed by NVTX's function numbers. */
     const any_fn core[] = {
-        [1] = F(mark_ex),   [2] = F(mark_text), [4] = F(start_ex),  [5] = F(start_text),
-        [7] = F(plain_end), [8] = F(push_ex),   [9] = F(push_text), [11] = F(plain_pop)};
+        [1] = F(mark_ex),    [2] = F(mark_text),  [3] = F(mark_wide), [4] = F(start_ex),
+        [5] = F(start_text), [6] = F(start_wide), [7] = F(plain_end), [8] = F(push_ex),
+        [9] = F(push_text),  [10] = F(push_wide), [11] = F(plain_pop)};
     const any_fn core2[] = {
-        [1] = F(domain_mark),   [2] = F(domain_start), [3] = F(domain_end),
-        [4] = F(domain_push),   [5] = F(domain_pop),   [10] = F(register_string),
-        [12] = F(create_domain)};
+        [1] = F(domain_mark),           [2] = F(domain_start),   [3] = F(domain_end),
+        [4] = F(domain_push),           [5] = F(domain_pop),     [10] = F(register_string),
+        [11] = F(register_string_wide), [12] = F(create_domain), [13] = F(create_domain_wide)};
     const struct nvtx_callbacks *callbacks =
         export_table ? export_table(NVTX_ETID_CALLBACKS) : NULL;
     if (!callbacks || callbacks->struct_size < sizeof *callbacks) {

@@ -592,11 +592,15 @@ static void scenario_nvtx(void)
     check_int(enable(CUPTI_ACTIVITY_KIND_MARKER_DATA), CUPTI_SUCCESS, "and their data");
     CALL(core[11], int (*)(void))();
     make_markers();
+    CALL(core[3], void (*)(const wchar_t *))(L"w\u00ef\u20ac\U0001f600");
     check_int(disable(CUPTI_ACTIVITY_KIND_MARKER), CUPTI_SUCCESS, "disable markers");
+    check_true(CALL(core2[13], const void *(*)(const wchar_t *))(L"a domain") ==
+                   CALL(core2[12], const void *(*)(const char *))("a domain"),
+               "one domain of a name in wide characters");
     make_markers();
     check_int(flush_all(0), CUPTI_SUCCESS, "flush");
-    check_int(nvtx.n_markers, 9, "markers");
-    check_int(nvtx.n_data, 5, "data");
+    check_int(nvtx.n_markers, 10, "markers");
+    check_int(nvtx.n_data, 6, "data");
     check_marker(0, CUPTI_ACTIVITY_FLAG_MARKER_START, "outer", NULL);
     check_marker(1, CUPTI_ACTIVITY_FLAG_MARKER_START, "inner", NULL);
     check_marker(2, CUPTI_ACTIVITY_FLAG_MARKER_START, "said", "a domain");
@@ -606,6 +610,8 @@ static void scenario_nvtx(void)
     check_marker(6, CUPTI_ACTIVITY_FLAG_MARKER_END, NULL, NULL);
     check_marker(7, CUPTI_ACTIVITY_FLAG_MARKER_START, "started", NULL);
     check_marker(8, CUPTI_ACTIVITY_FLAG_MARKER_END, NULL, NULL);
+    check_marker(9, CUPTI_ACTIVITY_FLAG_MARKER_INSTANTANEOUS,
+                 "w\xc3\xaf\xe2\x82\xac\xf0\x9f\x98\x80", NULL);
     check_int(nvtx.marker[4].id, nvtx.marker[1].id, "a range has one number");
     check_int(nvtx.marker[5].id, nvtx.marker[2].id, "in domains, too");
     check_int(nvtx.marker[6].id, nvtx.marker[0].id, "and the outer one");
