@@ -203,7 +203,7 @@ static CUptiResult set_enabled(CUpti_ActivityKind kind, bool on)
     static const struct weir_soft_task_watcher watcher = {given, ended};
     weir_soft_lock();
     enabled = on ? enabled | UINT64_C(1) << kind : enabled & ~(UINT64_C(1) << kind);
-    weir_soft_task_watcher = enabled ? &watcher : NULL;
+    weir_soft_task_watcher = &watcher; /* for good: it counts what is under way */
     weir_soft_unlock();
     return CUPTI_SUCCESS;
 }

@@ -25,6 +25,11 @@ class Cupti(lib.Case):
         for host in self.both_hosts():
             self.finished(host, "e2e_cupti", "rows")
 
+    def test_a_libcupti_that_is_not_there_costs_only_a_line(self):
+        host = self.host(host_lines=['cupti = "/nowhere/libcupti.so.13"'])
+        self.finished(host, "e2e_cupti", "rows")
+        self.assertIn("there is no libcupti", host.process.tail())
+
     def test_rows_of_the_nodes_of_graphs(self):
         self.finished(self.host_with_cupti(), "e2e_cupti", "graph", limit_s=100)
 
