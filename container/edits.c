@@ -9,7 +9,8 @@
  * libcupti is mounted in the last folder alone: an image may have NVIDIA's libcupti in the others.
  *
  * The names: libcuda.so.1 is what programs and libcudart load; libcuda.so what some programs load
- * and compilers link with -lcuda; libnvidia-ml.so.1 is NVML.
+ * and compilers link with -lcuda; libnvidia-ml.so.1 is NVML; libcupti.so what Triton's proton
+ * opens.
  *
  * NVIDIA_VISIBLE_DEVICES=void stops NVIDIA's container runtime, where it is a host's default, from
  * adding the real driver because an image says NVIDIA_VISIBLE_DEVICES=all.
@@ -47,6 +48,7 @@ static const struct {
     {"libnvidia-ml.so.1", NVIDIA_FOLDER "/libnvidia-ml.so.1"},
     {"libcupti.so.12", NVIDIA_FOLDER "/libcupti.so.12"},
     {"libcupti.so.13", NVIDIA_FOLDER "/libcupti.so.13"},
+    {"libcupti.so.13", NVIDIA_FOLDER "/libcupti.so"},
 };
 #define N_LIBRARIES (sizeof libraries / sizeof libraries[0])
 _Static_assert(N_LIBRARIES < WEIR_CONTAINER_MOUNTS_MAX, "room for nvidia-smi, too");
