@@ -186,6 +186,7 @@ WEIR_CUPTI_EXPORT CUptiResult
 cuptiActivityPushExternalCorrelationId(CUpti_ExternalCorrelationKind kind, uint64_t id);
 WEIR_CUPTI_EXPORT CUptiResult
 cuptiActivityPopExternalCorrelationId(CUpti_ExternalCorrelationKind kind, uint64_t *lastId);
+WEIR_CUPTI_EXPORT CUptiResult cuptiSetThreadIdType(uint32_t type);
 WEIR_CUPTI_EXPORT CUptiResult cuptiActivitySetAttribute(uint32_t attr, size_t *valueSize,
                                                         void *value);
 WEIR_CUPTI_EXPORT CUptiResult cuptiActivityFlushPeriod(uint32_t time);
@@ -274,6 +275,13 @@ CUptiResult cuptiActivityPopExternalCorrelationId(CUpti_ExternalCorrelationKind 
 }
 
 /* Ignore attributes: they set sizes of NVIDIA's buffers on the device, which are not used here. */
+/* Of both types a thread's number in the system. */
+CUptiResult cuptiSetThreadIdType(uint32_t type)
+{
+    return type < CUPTI_ACTIVITY_THREAD_ID_TYPE_SIZE ? CUPTI_SUCCESS
+                                                     : CUPTI_ERROR_INVALID_PARAMETER;
+}
+
 CUptiResult cuptiActivitySetAttribute(uint32_t attr, size_t *valueSize, void *value)
 {
     (void)attr;

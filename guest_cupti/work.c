@@ -19,16 +19,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TAKE_CALLS  (WEIR_PROFILE_RECORDS_MAX / 8)
-#define BUCKETS     4096u
-#define EARLY_MAX   WEIR_PROFILE_RECORDS_MAX
-#define NAMES       1024u
-#define BATCH       32u    /* records made under one lock: they fit into the smallest buffers */
-#define WAIT_MIN_NS 10000u /* shorter waits, such as for passing the gate, are not recorded */
-#define GRAPHS      256u
-#define NAME_BYTES  8192u /* of a kernel in a graph; a longer name is cut */
-#define NODES_CALL  8u    /* the host has room for so many times more nodes than calls */
-#define TAKE_ROUNDS 64u   /* most replies to one take; the host keeps less than they hold */
+#define TAKE_CALLS   (WEIR_PROFILE_RECORDS_MAX / 8)
+#define BUCKETS      4096u
+#define EARLY_MAX    WEIR_PROFILE_RECORDS_MAX
+#define NAMES        1024u
+#define BATCH        32u    /* records made under one lock: they fit into the smallest buffers */
+#define WAIT_MIN_NS  10000u /* shorter waits, such as for passing the gate, are not recorded */
+#define GRAPHS       256u
+#define NODE_KERNELS 251u  /* a prime: handles are addresses, which have zeros at the end */
+#define NAME_BYTES   8192u /* of a kernel in a graph; a longer name is cut */
+#define NODES_CALL   8u    /* the host has room for so many times more nodes than calls */
+#define TAKE_ROUNDS  64u   /* most replies to one take; the host keeps less than they hold */
 
 struct call {
     struct call *next; /* in its bucket, or among free ones */
@@ -62,6 +63,12 @@ static struct graph_nodes {
     uint64_t graph;
     uint32_t n;
 } graph_nodes[GRAPHS];
+
+static struct node_kernel {
+    uint64_t function;              /* handle; 0: none yet */
+    const char *name;               /* kept */
+    struct weir_profile_work about; /* static shared and local bytes, registers */
+} node_kernels[NODE_KERNELS];
 
 static uint32_t calls_since_take; /* atomic */
 
@@ -186,6 +193,20 @@ static uint64_t node_id(const struct weir_profile_work *work,
     return from->node ? work->graph << 32 | from->node : 0;
 }
 
+/* What is known of a function, in a table by handle: a graph has few functions and many nodes. */
+static const struct node_kernel *node_kernel_locked(uint64_t function)
+{
+    struct node_kernel *known = &node_kernels[function % NODE_KERNELS];
+    if (known->function != function) {
+        char name[NAME_BYTES];
+        memset(&known->about, 0, sizeof known->about);
+        weir_cupti_session()->kernel(function, name, sizeof name, &known->about);
+        known->name = keep_name_locked(name);
+        known->function = function;
+    }
+    return known;
+}
+
 /* Describe a node of a launched graph as if a call had launched its kernel, copy or fill. */
 static struct weir_profile_work node_work_locked(const struct weir_profile_work *launch,
                                                  const struct weir_profile_record *from)
@@ -202,9 +223,11 @@ static struct weir_profile_work node_work_locked(const struct weir_profile_work 
     work.target =
         from->class == WEIR_PROFILE_D2H ? WEIR_PROFILE_MEMORY_UNKNOWN : WEIR_PROFILE_MEMORY_DEVICE;
     if (from->function) {
-        char name[NAME_BYTES];
-        weir_cupti_session()->kernel(from->function, name, sizeof name, &work);
-        work.kernel = keep_name_locked(name);
+        const struct node_kernel *kernel = node_kernel_locked(from->function);
+        work.kernel = kernel->name;
+        work.static_shared_bytes = kernel->about.static_shared_bytes;
+        work.local_bytes = kernel->about.local_bytes;
+        work.registers = kernel->about.registers;
     }
     return work;
 }
@@ -308,7 +331,8 @@ static void record_fill(const struct weir_profile_work *work,
     record->streamId = work->stream;
     record->correlationId = from->call;
     record->flags = work->is_async ? CUPTI_ACTIVITY_FLAG_MEMSET_ASYNC : 0;
-    record->memoryKind = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
+    record->memoryKind = /* as CUPTI says of nodes */
+        from->node ? CUPTI_ACTIVITY_MEMORY_KIND_UNKNOWN : CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
     record->graphId = (uint32_t)work->graph;
     record->graphNodeId = node_id(work, from);
     record->channelID = UINT32_MAX;
@@ -467,6 +491,16 @@ static void make_all(const struct weir_profile_record *records, uint32_t n, int6
     }
 }
 
+/* Functions that are unloaded later may leave their handles to others. */
+static void forget_node_kernels(void)
+{
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 0; i < NODE_KERNELS; i++) {
+        node_kernels[i].function = 0;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 /* Try again the records that came before their call. */
 static void make_early(void)
 {
@@ -525,6 +559,7 @@ void weir_cupti_work_take(void)
 {
     const struct weir_profile_table *session = weir_cupti_session();
     __atomic_store_n(&calls_since_take, 0, __ATOMIC_RELAXED);
+    forget_node_kernels();
     make_early();
     for (uint32_t i = 0; session && i < TAKE_ROUNDS && take_some(session); i++) {
     }

@@ -26,6 +26,7 @@
 #define CALLS        65536u /* each of a session's open pieces of work may be four calls */
 #define SINK_MAX     (9u * WEIR_PROFILE_RECORDS_MAX) /* what profile.c keeps, and a flush more */
 #define NAMES        1024u
+#define RECENT       256u
 #define KIND         CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0
 
 #define FUNCTIONS(X)                                                                               \
@@ -95,6 +96,7 @@ static struct weir_cupti_sink *sinks;
 static uint32_t last_sink;
 static struct calls *calls; /* NULL while nobody records */
 static struct name *names[NAMES];
+static const char *recent[RECENT]; /* kept names, by the address of the library's own */
 
 /* ---------------------------------------------------------------- calls and names */
 
@@ -129,9 +131,13 @@ static uint64_t id_locked(uint32_t number)
 /* Copy a name: the library's own may go with its module. @return NULL: no memory */
 static const char *keep_name_locked(const char *text)
 {
+    const char **known = &recent[(uintptr_t)text / 8 % RECENT];
     uint32_t hash = 5381;
     struct name *name;
 
+    if (*known && strcmp(*known, text) == 0) {
+        return *known;
+    }
     for (const char *c = text; *c; c++) {
         hash = hash * 33 + (uint8_t)*c;
     }
@@ -144,13 +150,15 @@ static const char *keep_name_locked(const char *text)
         name->next = names[hash % NAMES];
         names[hash % NAMES] = name;
     }
-    return name ? name->text : NULL;
+    *known = name ? name->text : NULL;
+    return *known;
 }
 
 static void forget_locked(void)
 {
     free(calls);
     calls = NULL;
+    memset(recent, 0, sizeof recent);
     for (uint32_t i = 0; i < NAMES; i++) {
         for (struct name *next; names[i]; names[i] = next) {
             next = names[i]->next;
