@@ -200,6 +200,9 @@ CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind)
     if ((int)kind <= CUPTI_ACTIVITY_KIND_INVALID || (int)kind >= 64) {
         return CUPTI_ERROR_INVALID_KIND;
     }
+    if (kind == CUPTI_ACTIVITY_KIND_MEMCPY2) {
+        return CUPTI_SUCCESS; /* here copies between contexts are MEMCPY, too */
+    }
     if (!(KINDS & KIND_BIT(kind))) {
         return CUPTI_ERROR_NOT_SUPPORTED;
     }
@@ -274,7 +277,6 @@ CUptiResult cuptiActivityPopExternalCorrelationId(CUpti_ExternalCorrelationKind 
     return CUPTI_SUCCESS;
 }
 
-/* Ignore attributes: they set sizes of NVIDIA's buffers on the device, which are not used here. */
 /* Of both types a thread's number in the system. */
 CUptiResult cuptiSetThreadIdType(uint32_t type)
 {
@@ -282,6 +284,7 @@ CUptiResult cuptiSetThreadIdType(uint32_t type)
                                                      : CUPTI_ERROR_INVALID_PARAMETER;
 }
 
+/* Ignore attributes: they set sizes of NVIDIA's buffers on the device, which are not used here. */
 CUptiResult cuptiActivitySetAttribute(uint32_t attr, size_t *valueSize, void *value)
 {
     (void)attr;

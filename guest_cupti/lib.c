@@ -92,6 +92,7 @@ WEIR_CUPTI_EXPORT CUptiResult cuptiGetStreamId(CUcontext context, CUstream strea
 WEIR_CUPTI_EXPORT CUptiResult cuptiGetStreamIdEx(CUcontext context, CUstream stream,
                                                  uint8_t perThreadStream, uint32_t *streamId);
 WEIR_CUPTI_EXPORT CUptiResult cuptiGetDeviceId(CUcontext context, uint32_t *deviceId);
+WEIR_CUPTI_EXPORT CUptiResult cuptiGetGraphId(CUgraph graph, uint32_t *id);
 WEIR_CUPTI_EXPORT CUptiResult cuptiGetGraphExecId(CUgraphExec graphExec, uint32_t *id);
 WEIR_CUPTI_EXPORT CUptiResult cuptiDeviceSupported(CUdevice dev, int *support);
 WEIR_CUPTI_EXPORT CUptiResult cuptiGetLastError(void);
@@ -197,6 +198,12 @@ CUptiResult cuptiGetGraphExecId(CUgraphExec graphExec, uint32_t *id)
 {
     /* Handles count up from the index of a table, so their low halves differ. */
     return give((uint32_t)(uintptr_t)graphExec, id, CUPTI_ERROR_INVALID_PARAMETER);
+}
+
+/* JAX asks it of executable graphs. */
+CUptiResult cuptiGetGraphId(CUgraph graph, uint32_t *id)
+{
+    return give((uint32_t)(uintptr_t)graph, id, CUPTI_ERROR_INVALID_PARAMETER);
 }
 
 CUptiResult cuptiDeviceSupported(CUdevice dev, int *support)
