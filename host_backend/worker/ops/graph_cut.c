@@ -11,9 +11,9 @@
  */
 #include "host_backend/worker/ops/graph_cut.h"
 
-#include "host_backend/worker/ops/graph_level.h"
 #include "host_backend/worker/ops/graph_split.h"
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/graph_level.h"
 
 #include <stdlib.h>
 

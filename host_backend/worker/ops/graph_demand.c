@@ -14,13 +14,10 @@
  * of blocks. That is a guess for the first cut of a graph (graph_pieces.c).
  */
 #include "host_backend/worker/device/gates.h"
-#include "host_backend/worker/ops/graph_level.h"
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/graph_level.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-#define NODES_MAX 65536u /* a graph with more nodes is not examined */
 
 /* Count a kernel's blocks, and how many of them fit on an SM. false: unknown. */
 static bool count_blocks(struct weir_session *s, const CUDA_KERNEL_NODE_PARAMS *params,
@@ -88,65 +85,33 @@ uint64_t weir_ops_node_weight(struct weir_session *s, CUgraphNode node)
 }
 
 struct demand {
+    struct weir_session *session;
     uint64_t sms; /* sum over all kernels */
     uint32_t kernels;
-    bool unknown; /* a node was not examined or not understood */
 };
 
-static void add_graph(struct weir_session *s, CUgraph graph, unsigned depth, struct demand *demand);
-
-static void add_node(struct weir_session *s, CUgraphNode node, unsigned depth,
-                     struct demand *demand)
+/* @return false: what the node needs is unknown */
+static bool add_node(CUgraphNode node, CUgraphNodeType type, void *user)
 {
-    const struct weir_driver *d = s->driver;
+    struct demand *demand = user;
+    struct weir_session *s = demand->session;
     CUDA_KERNEL_NODE_PARAMS params;
-    CUgraphNodeType type;
-    CUgraph child;
 
-    if (d->cuGraphNodeGetType(node, &type) != CUDA_SUCCESS ||
-        type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
-        demand->unknown = true;
-    } else if (type == CU_GRAPH_NODE_TYPE_GRAPH) {
-        if (d->cuGraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS) {
-            add_graph(s, child, depth + 1, demand);
-        } else {
-            demand->unknown = true;
-        }
-    } else if (type == CU_GRAPH_NODE_TYPE_KERNEL) {
+    if (type == CU_GRAPH_NODE_TYPE_KERNEL) {
         demand->sms += is_kernel(s, node, &params) ? kernel_sms(s, &params)
                                                    : weir_worker_sms(s->worker, s->device);
         demand->kernels++;
     }
-}
-
-/* Add a graph's kernels. The recursion is as deep as child graphs are nested,
- * WEIR_GRAPH_DEPTH_MAX. */
-static void add_graph(struct weir_session *s, CUgraph graph, unsigned depth, struct demand *demand)
-{
-    CUgraphNode *nodes = NULL;
-    size_t n = 0;
-    bool known = depth < WEIR_GRAPH_DEPTH_MAX &&
-                 s->driver->cuGraphGetNodes(graph, NULL, &n) == CUDA_SUCCESS && n <= NODES_MAX;
-
-    if (known && n != 0) {
-        nodes = calloc(n, sizeof(CUgraphNode));
-        known = nodes && s->driver->cuGraphGetNodes(graph, nodes, &n) == CUDA_SUCCESS;
-    }
-    demand->unknown |= !known;
-    for (size_t i = 0; i < n && !demand->unknown; i++) {
-        add_node(s, nodes[i], depth, demand);
-    }
-    free(nodes);
+    return type != CU_GRAPH_NODE_TYPE_CONDITIONAL;
 }
 
 uint32_t weir_ops_graph_sms(struct weir_session *s, CUgraph graph)
 {
-    struct demand demand = {0};
+    struct demand demand = {.session = s};
 
-    add_graph(s, graph, 0, &demand);
-    return demand.unknown || demand.kernels == 0
-               ? 0
-               : (uint32_t)((demand.sms + demand.kernels - 1) / demand.kernels);
+    return weir_graph_visit(s->driver, graph, add_node, &demand) && demand.kernels != 0
+               ? (uint32_t)((demand.sms + demand.kernels - 1) / demand.kernels)
+               : 0;
 }
 
 void weir_ops_graph_sms_updated(struct weir_session *s, struct weir_exec *exec, CUgraph graph)

@@ -11,8 +11,8 @@
  * before the second. From each function one search goes back and one forth. A search ends at other
  * functions, since those have searches of their own.
  */
-#include "host_backend/worker/ops/graph_level.h"
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/graph_level.h"
 #include "host_backend/worker/state/host_calls.h"
 
 #include <assert.h>

@@ -4,8 +4,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/worker/device/gates.h"
-#include "host_backend/worker/ops/graph_level.h"
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/graph_level.h"
 #include "host_backend/worker/state/platform.h"
 
 #include <stdlib.h>

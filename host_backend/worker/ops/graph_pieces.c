@@ -18,11 +18,11 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "host_backend/worker/ops/graph_cut.h"
-#include "host_backend/worker/ops/graph_level.h"
 #include "host_backend/worker/ops/graph_parts.h"
 #include "host_backend/worker/ops/graph_priority.h"
 #include "host_backend/worker/ops/graph_probe.h"
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/graph_level.h"
 #include "host_backend/worker/submit/submit.h"
 #include "host_backend/worker/twins/forms.h"
 
@@ -47,11 +47,8 @@ static bool are_pieces_used(struct weir_session *s)
 /* What a graph contains, with its child graphs. */
 struct contents {
     bool is_plain;  /* all its nodes can be in pieces */
-    uint32_t works; /* kernels, copies and memsets of a launch; 0: not known */
+    uint32_t works; /* kernels, copies and memsets of a launch */
 };
-
-static bool look_into(const struct weir_driver *d, CUgraph graph, unsigned depth,
-                      struct contents *contents, uint32_t *ret_n);
 
 /*
  * Look at a node. Functions of the guest, memory operations and events cannot be in a piece: they
@@ -59,53 +56,17 @@ static bool look_into(const struct weir_driver *d, CUgraph graph, unsigned depth
  * have another effect than natively. Conditional nodes cannot be cloned.
  * @return false: what a launch does is not known
  */
-static bool look_at(const struct weir_driver *d, CUgraphNode node, unsigned depth,
-                    struct contents *contents)
+static bool look_at(CUgraphNode node, CUgraphNodeType type, void *user)
 {
-    CUgraphNodeType type;
-    CUgraph child;
-    uint32_t n;
+    struct contents *contents = user;
+    bool works = type == CU_GRAPH_NODE_TYPE_KERNEL || type == CU_GRAPH_NODE_TYPE_MEMCPY ||
+                 type == CU_GRAPH_NODE_TYPE_MEMSET;
 
-    if (d->cuGraphNodeGetType(node, &type) != CUDA_SUCCESS) {
-        return false;
-    }
-    switch ((int)type) {
-    case CU_GRAPH_NODE_TYPE_KERNEL:
-    case CU_GRAPH_NODE_TYPE_MEMCPY:
-    case CU_GRAPH_NODE_TYPE_MEMSET:
-        contents->works++;
-        return true;
-    case CU_GRAPH_NODE_TYPE_EMPTY:
-        return true;
-    case CU_GRAPH_NODE_TYPE_GRAPH:
-        return d->cuGraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS &&
-               look_into(d, child, depth + 1, contents, &n);
-    default:
-        contents->is_plain = false;
-        return type != CU_GRAPH_NODE_TYPE_CONDITIONAL;
-    }
-}
-
-/* Look at a graph and its child graphs. The recursion is as deep as they are nested,
- * WEIR_GRAPH_DEPTH_MAX. */
-static bool look_into(const struct weir_driver *d, CUgraph graph, unsigned depth,
-                      struct contents *contents, uint32_t *ret_n)
-{
-    CUgraphNode *nodes = NULL;
-    size_t n = 0;
-    bool known = depth < WEIR_GRAPH_DEPTH_MAX &&
-                 d->cuGraphGetNodes(graph, NULL, &n) == CUDA_SUCCESS && n <= WEIR_GRAPH_NODES_MAX;
-
-    if (known && n != 0) {
-        nodes = calloc(n, sizeof(CUgraphNode));
-        known = nodes && d->cuGraphGetNodes(graph, nodes, &n) == CUDA_SUCCESS;
-    }
-    for (size_t i = 0; i < n && known; i++) {
-        known = look_at(d, nodes[i], depth, contents);
-    }
-    free(nodes);
-    *ret_n = (uint32_t)n;
-    return known;
+    (void)node;
+    contents->works += works;
+    contents->is_plain &=
+        works || type == CU_GRAPH_NODE_TYPE_EMPTY || type == CU_GRAPH_NODE_TYPE_GRAPH;
+    return type != CU_GRAPH_NODE_TYPE_CONDITIONAL;
 }
 
 void weir_graph_pieces_keep(struct weir_session *session, struct weir_exec *exec, CUgraph graph,
@@ -115,20 +76,21 @@ void weir_graph_pieces_keep(struct weir_session *session, struct weir_exec *exec
     bool pieces = are_pieces_used(session), partable = weir_place_has_parts(session);
     struct contents contents = {.is_plain = true};
     CUgraph copy = NULL;
-    uint32_t n;
+    size_t n = 0;
 
     if ((!pieces && !partable && session->op.profile == 0) ||
-        !look_into(d, graph, 0, &contents, &n)) {
+        !weir_graph_visit(d, graph, look_at, &contents)) {
         return;
     }
     exec->works = contents.works;
-    if ((pieces || partable) && contents.is_plain && n > (partable ? 0 : 1) &&
+    if ((pieces || partable) && contents.is_plain &&
+        d->cuGraphGetNodes(graph, NULL, &n) == CUDA_SUCCESS && n > (partable ? 0 : 1) &&
         d->cuGraphClone(&copy, graph) == CUDA_SUCCESS) {
         exec->inside = (struct weir_exec_inside){.graph = copy,
                                                  .cuttable = pieces && n > 1,
                                                  .partable = partable,
                                                  .flags = flags,
-                                                 .n_nodes = n};
+                                                 .n_nodes = (uint32_t)n};
     }
 }
 

@@ -1,6 +1,6 @@
 /* The nodes and edges of one graph, read from the driver. Child graphs are nodes of it. */
-#ifndef WEIR_HOST_BACKEND_WORKER_OPS_GRAPH_LEVEL_H
-#define WEIR_HOST_BACKEND_WORKER_OPS_GRAPH_LEVEL_H
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_GRAPH_LEVEL_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_GRAPH_LEVEL_H
 
 #include "proto/cuda_abi.h"
 #include "proto/driver_table.h"
@@ -34,6 +34,18 @@ CUresult weir_graph_level_read(const struct weir_driver *driver, CUgraph graph,
 
 /** Free what was read. @thread session */
 void weir_graph_level_finish(struct weir_graph_level *level);
+
+/** Called for a node of a graph. @return false: visit no more */
+typedef bool weir_graph_visit_fn(CUgraphNode node, CUgraphNodeType type, void *user);
+
+/**
+ * Visit the nodes of a graph and of its child graphs, which are nodes themselves.
+ * @return false: visit() has returned false; or the driver does not show a node, or there are more
+ *         than WEIR_GRAPH_NODES_MAX of them or WEIR_GRAPH_DEPTH_MAX levels
+ * @thread session
+ */
+bool weir_graph_visit(const struct weir_driver *driver, CUgraph graph, weir_graph_visit_fn *visit,
+                      void *user);
 
 /* The nodes that a node depends on, or those that depend on it. Owned. Zeroed: none. */
 struct weir_graph_neighbours {

@@ -1,5 +1,5 @@
-/* Reads the nodes and edges of one graph from the driver. */
-#include "host_backend/worker/ops/graph_level.h"
+/* Reads the nodes and edges of a graph from the driver. */
+#include "host_backend/worker/session/graph_level.h"
 
 #include "host_backend/worker/session/objects.h"
 #include <stdlib.h>
@@ -60,6 +60,52 @@ void weir_graph_level_finish(struct weir_graph_level *level)
     free(level->nodes);
     free(level->from);
     free(level->to);
+}
+
+struct visit {
+    const struct weir_driver *driver;
+    weir_graph_visit_fn *visit;
+    void *user;
+};
+
+static bool visit_graph(const struct visit *v, CUgraph graph, unsigned depth);
+
+static bool visit_node(const struct visit *v, CUgraphNode node, unsigned depth)
+{
+    CUgraphNodeType type;
+    CUgraph child;
+
+    return v->driver->cuGraphNodeGetType(node, &type) == CUDA_SUCCESS &&
+           v->visit(node, type, v->user) &&
+           (type != CU_GRAPH_NODE_TYPE_GRAPH ||
+            (v->driver->cuGraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS &&
+             visit_graph(v, child, depth + 1)));
+}
+
+/* The recursion is as deep as child graphs are nested, WEIR_GRAPH_DEPTH_MAX. */
+static bool visit_graph(const struct visit *v, CUgraph graph, unsigned depth)
+{
+    CUgraphNode *nodes = NULL;
+    size_t n = 0;
+    bool good = depth < WEIR_GRAPH_DEPTH_MAX &&
+                v->driver->cuGraphGetNodes(graph, NULL, &n) == CUDA_SUCCESS &&
+                n <= WEIR_GRAPH_NODES_MAX;
+
+    if (good && n != 0) {
+        nodes = calloc(n, sizeof(CUgraphNode));
+        good = nodes && v->driver->cuGraphGetNodes(graph, nodes, &n) == CUDA_SUCCESS;
+    }
+    for (size_t i = 0; i < n && good; i++) {
+        good = visit_node(v, nodes[i], depth);
+    }
+    free(nodes);
+    return good;
+}
+
+bool weir_graph_visit(const struct weir_driver *driver, CUgraph graph, weir_graph_visit_fn *visit,
+                      void *user)
+{
+    return visit_graph(&(struct visit){driver, visit, user}, graph, 0);
 }
 
 uint32_t weir_graph_level_find(const struct weir_graph_level *level, CUgraphNode node)
