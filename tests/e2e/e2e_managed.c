@@ -571,10 +571,22 @@ static void scenario_one_range(void)
     DRV(cu.MemFree_v2(address(at)));
 }
 
+static void launch_captured(CUstream stream)
+{
+    CUgraphExec exec;
+    CUgraph graph;
+
+    DRV(cu.StreamEndCapture(stream, &graph));
+    DRV(cu.GraphInstantiateWithFlags(&exec, graph, 0));
+    DRV(cu.GraphLaunch(exec, stream));
+    DRV(cu.GraphExecDestroy(exec));
+    DRV(cu.GraphDestroy(graph));
+}
+
 /*
  * Pieces that are used twice come to the device, in the place of others: a seeded program that
- * draws an array, uses it twice by kernels and compares it. Run with a quota of 80 MiB: two arrays
- * fit. Every 20th step leaves a kernel waiting meanwhile, so that nothing may move.
+ * draws an array, uses it by kernels and by graphs, and compares it. Run with a quota of 80 MiB:
+ * two arrays fit. Every 20th step leaves a kernel waiting meanwhile, so that nothing may move.
  */
 static void scenario_pages(void)
 {
@@ -605,8 +617,16 @@ static void scenario_pages(void)
             DRV(cu.MemsetD32_v2(address(at[i] + spot), known[i] = step, 1));
         }
         for (int twice = 0; twice < 1 + (int)draw(3); twice++) {
+            bool by_graph = draw(3) == 0;
+
+            if (by_graph) {
+                DRV(cu.StreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+            }
             DRV(mix(address(at[i]), 64, 1, 0, stream));
             DRV(mix(address(at[i] + spot), 1, 3, 1, stream));
+            if (by_graph) {
+                launch_captured(stream);
+            }
             known[i] = known[i] * 3 + 1;
         }
         DRV(cu.StreamSynchronize(stream));
@@ -625,6 +645,73 @@ static void scenario_pages(void)
     if (getenv("STAYS")) {
         getchar(); /* the test looks at the status */
     }
+}
+
+/*
+ * What only graphs name: a kernel, a fill and a copy. With a quota of 80 MiB two of four arrays of
+ * 32 MiB lie on the host, and the two that a graph uses come to the device.
+ */
+static void scenario_graphs(void)
+{
+    uint32_t *at[4], words = 64, factor = 3, more = 1;
+    CUdeviceptr named;
+    void *params[] = {&named, &words, &factor, &more};
+    CUDA_KERNEL_NODE_PARAMS kernel = {.func = registered_mix,
+                                      .gridDimX = 1,
+                                      .gridDimY = 1,
+                                      .gridDimZ = 1,
+                                      .blockDimX = 64,
+                                      .blockDimY = 1,
+                                      .blockDimZ = 1,
+                                      .kernelParams = params};
+    CUgraph graph, captured;
+    CUgraphNode node;
+    CUgraphExec exec;
+    CUstream stream;
+
+    DRV(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < 4; i++) {
+        at[i] = managed(32 * MIB);
+        at[i][0] = i;
+    }
+    DRV(cu.StreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    DRV(mix(address(at[2]), 64, 3, 1, stream));
+    DRV(cu.MemsetD32Async(address(at[3] + WORDS), 5, 64, stream));
+    DRV(cu.MemcpyDtoDAsync_v2(address(at[3] + 2 * WORDS), address(at[2]), 256, stream));
+    DRV(cu.StreamEndCapture(stream, &captured));
+    DRV(cu.GraphInstantiateWithFlags(&exec, captured, 0));
+    for (int i = 0; i < 3; i++) {
+        DRV(cu.GraphLaunch(exec, stream));
+    }
+    DRV(cu.StreamSynchronize(stream));
+    check_int(at[2][0], 67, "by a graph's kernel");
+    check_int(at[3][WORDS], 5, "by its fill");
+    check_int(at[3][2 * WORDS], 67, "by its copy");
+    printf("captured\n");
+    fflush(stdout);
+    getchar(); /* the test looks at the status and at what has moved */
+    DRV(cu.GraphExecDestroy(exec));
+    named = address(at[0]);
+    DRV(cu.GraphCreate(&graph, 0));
+    DRV(cu.GraphAddKernelNode_v2(&node, graph, NULL, 0, &kernel));
+    DRV(cu.GraphInstantiateWithFlags(&exec, graph, 0));
+    for (int i = 0; i < 3; i++) { /* at[0] is in at[2]'s or at[3]'s place then */
+        DRV(cu.GraphLaunch(exec, stream));
+    }
+    for (int k = 1; k < 4; k++) {
+        named = address(at[k]);
+        DRV(cu.GraphExecKernelNodeSetParams_v2(exec, node, &kernel));
+        for (int i = 0; i < 2; i++) {
+            DRV(cu.GraphLaunch(exec, stream));
+        }
+    }
+    DRV(cu.StreamSynchronize(stream));
+    check_int(at[0][0], 13, "by a graph that was made");
+    check_true(at[1][0] == 13 && at[2][0] == 607 && at[3][0] == 31, "and was changed");
+    DRV(cu.GraphExecDestroy(exec));
+    DRV(cu.GraphDestroy(graph));
+    DRV(cu.GraphDestroy(captured));
+    DRV(cu.StreamDestroy_v2(stream));
 }
 
 /* After a prefetch the program's pages are mapped: reads fault no more. */
@@ -719,6 +806,7 @@ int main(int argc, char **argv)
                                                 {"one_range", scenario_one_range},
                                                 {"no_room", scenario_no_room},
                                                 {"pages", scenario_pages},
+                                                {"graphs", scenario_graphs},
                                                 {"prefetched", scenario_prefetched},
                                                 {"rests", scenario_rests},
                                                 {"killed", scenario_killed}};

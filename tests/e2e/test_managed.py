@@ -47,6 +47,12 @@ class Managed(lib.Case):
         if self.where()[0] != "1":
             self.skipTest("this user has no right to a userfaultfd")
 
+    def moved(self):
+        """How many MiB have changed their place between host and device, of the last program, which has ended."""
+        self.server.wait_idle()
+        found = re.findall(r"managed: memory has changed its place.* bytes=(\d+)", self.server.process.tail())
+        return int(found[-1]) >> 20 if found else 0
+
     def test_it_lies_on_the_device(self):
         if os.geteuid() != 0:
             self.need_moves()
@@ -120,10 +126,24 @@ class Managed(lib.Case):
                 self.assertGreaterEqual(tenant["managed_host_bytes"], 64 << 20, guest.tail())
                 self.assertLessEqual(tenant["used_bytes"], 80 << 20)
                 guest.kill()
-                self.server.wait_idle()
-                moved = re.search(r"managed: memory has changed its place.* bytes=(\d+)", self.server.process.tail())
-                self.assertGreater(int(moved.group(1)), 5 * (32 << 20))
+                self.assertGreater(self.moved(), 5 * 32)
         self.assertEqual(self.server.tenant("alice")["managed_host_bytes"], 0)
+
+    def test_what_graphs_name_is_used(self):
+        for ends in (True, False):
+            with self.subTest(ends):
+                self.server = self.host({"alice": {"memory": "80MiB"}})
+                self.need_moves()
+                guest = self.start("graphs")
+                lib.until(lambda: "captured" in guest.lines or not guest.alive(), 60, "a captured graph ran")
+                self.assertEqual(self.server.tenant("alice")["managed_host_bytes"], 64 << 20, guest.tail())
+                if ends:
+                    guest.kill()
+                    self.assertEqual(self.moved(), 4 * 32)  # both arrays, and two others in turn
+                    continue
+                guest.say("go on")
+                self.assertEqual(guest.wait(60), 0, guest.tail())
+                self.assertGreaterEqual(self.moved(), (4 + 2 * 3) * 32)  # each array that a changed graph named
 
     def test_what_is_prefetched_is_mapped(self):
         self.need_moves()

@@ -82,10 +82,13 @@ static inline void weir_managed_reached(struct weir_session *session, uint64_t a
     }
 }
 
+/** Where the piece (pieces.h) begins that has this address; 0: no managed memory has it. */
+uint64_t weir_managed_piece(const struct weir_session *session, uint64_t address);
+
 /**
- * A kernel is about to be launched: what its arguments name is used, and may come to the device.
- * Waits for earlier work only if something is to move.
- * @param params  all that the kernel gets, `bytes` of them.
+ * A kernel or a graph is about to be launched: what its arguments name is used, and may come to the
+ * device. Waits for earlier work only if something is to move.
+ * @param params  all that the kernel gets, or what the graph names, `bytes` of them.
  */
 void weir_managed_launches_slow(struct weir_session *session, const void *params, size_t bytes);
 static inline void weir_managed_launches(struct weir_session *session, const void *params,

@@ -210,6 +210,15 @@ static bool find_victim(struct weir_managed *m, uint64_t before, struct move *re
     return found;
 }
 
+uint64_t weir_managed_piece(const struct weir_session *session, uint64_t address)
+{
+    struct weir_managed *m = session->devices.managed;
+    /* Only this thread changes the list. */
+    const struct weir_managed_range *r = m ? weir_managed_find_locked(m, address) : NULL;
+
+    return r && r->chunk->pieces ? address - (address - r->chunk->base) % WEIR_PIECE_BYTES : 0;
+}
+
 static void note_use(struct weir_managed *m, uint64_t address)
 {
     struct weir_managed_range *r = weir_managed_find_locked(m, address);

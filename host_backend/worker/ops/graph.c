@@ -1,6 +1,7 @@
 /* Capture, instantiation and launch of graphs. */
 #include "host_backend/worker/device/device_idle.h"
 #include "host_backend/worker/memory/managed.h"
+#include "host_backend/worker/ops/graph_names.h"
 #include "host_backend/worker/ops/graph_parts.h"
 #include "host_backend/worker/ops/graph_pieces.h"
 #include "host_backend/worker/ops/graph_priority.h"
@@ -318,6 +319,7 @@ CUresult weir_host_graph_instantiate(struct weir_session *s,
     ((struct weir_exec *)o)->nodes = (uint32_t)nodes;
     ((struct weir_exec *)o)->sms = weir_ops_graph_sms(s, graph->native);
     ((struct weir_exec *)o)->priority = priority;
+    weir_graph_names_read(s, (struct weir_exec *)o, graph->native);
     weir_graph_pieces_keep(s, (struct weir_exec *)o, graph->native, params.flags);
     return CUDA_SUCCESS;
 }
@@ -364,6 +366,7 @@ CUresult weir_host_graph_exec_update(struct weir_session *s,
     if (result == CUDA_SUCCESS) {
         weir_graph_priority_updated(s, (struct weir_exec *)exec, graph->native);
         weir_ops_graph_sms_updated(s, (struct weir_exec *)exec, graph->native);
+        weir_graph_names_read(s, (struct weir_exec *)exec, graph->native);
     }
     /* Return a refusal as an output, so that its reason reaches the guest. */
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) {
@@ -422,6 +425,7 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
             what.work.flags |= WEIR_SCHED_PARTABLE;
             what.ret_part = &launch.part;
         }
+        weir_managed_launches(s, exec->names.pieces, exec->names.n * sizeof *exec->names.pieces);
         weir_managed_reached(s, 0, 0);
         WEIR_TRY(weir_graph_pieces_follow(s, exec, stream));
         if (pieces) {

@@ -1,5 +1,6 @@
 /* Nodes of graphs whose parameters need more than forwarding. */
 #include "host_backend/worker/device/prints.h"
+#include "host_backend/worker/ops/graph_names.h"
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/graph_holds.h"
 #include "host_backend/worker/state/platform.h"
@@ -7,8 +8,6 @@
 
 #include "host_backend/worker/state/host_calls.h"
 #include <string.h>
-
-#define PARAMS_BYTES 32768u
 
 CUresult weir_ops_node_begin(struct weir_session *s, uint64_t graph, uint64_t node,
                              const uint64_t *dependencies, uint32_t n, struct weir_ops_place *ret)
@@ -130,12 +129,12 @@ CUresult weir_host_graph_kernel_set(struct weir_session *s,
     }
     WEIR_TRY(s->driver->cuGraphExecKernelNodeSetParams_v2(exec, node, &k.params));
     weir_ops_graph_sms_set(s, weir_host_object_get(s, WEIR_KIND_EXEC, in->x), o, &k.params);
+    weir_graph_names_set(s, in->x, node, k.extra[1], k.bytes);
     return CUDA_SUCCESS;
 }
 
-/* Pack the parameters that the driver returns, in either of the two forms. */
-static CUresult pack_params(struct weir_session *s, const struct weir_host_function *f,
-                            const CUDA_KERNEL_NODE_PARAMS *params, uint8_t *room, uint32_t *ret_n)
+CUresult weir_ops_node_params(struct weir_session *s, const struct weir_host_function *f,
+                              const CUDA_KERNEL_NODE_PARAMS *params, uint8_t *room, uint32_t *ret_n)
 {
     *ret_n = 0;
     if (params->extra) {
@@ -149,7 +148,7 @@ static CUresult pack_params(struct weir_session *s, const struct weir_host_funct
                 bytes = *(const size_t *)e[1];
             }
         }
-        if (!from || bytes > PARAMS_BYTES) {
+        if (!from || bytes > WEIR_OPS_PARAMS_BYTES) {
             return CUDA_ERROR_NOT_SUPPORTED;
         }
         memcpy(room, from, bytes);
@@ -161,7 +160,7 @@ static CUresult pack_params(struct weir_session *s, const struct weir_host_funct
 
         WEIR_TRY(f->kernel ? s->driver->cuKernelGetParamInfo(f->kernel, i, &offset, &size)
                            : s->driver->cuFuncGetParamInfo(f->o.native, i, &offset, &size));
-        if (offset + size > PARAMS_BYTES) {
+        if (offset + size > WEIR_OPS_PARAMS_BYTES) {
             return CUDA_ERROR_NOT_SUPPORTED;
         }
         memcpy(room + offset, params->kernelParams[i], size);
@@ -211,8 +210,8 @@ static void node_shape(const CUDA_KERNEL_NODE_PARAMS *params, uint32_t ret_grid[
     memcpy(ret_block, block, sizeof block);
 }
 
-static struct weir_host_function *node_function(struct weir_session *s,
-                                                const CUDA_KERNEL_NODE_PARAMS *params)
+struct weir_host_function *weir_ops_node_function(struct weir_session *s,
+                                                  const CUDA_KERNEL_NODE_PARAMS *params)
 {
     CUfunction native = params->func;
 
@@ -235,12 +234,12 @@ CUresult weir_host_graph_kernel_get(struct weir_session *s,
     WEIR_TRY(node_of(s, in->n, &node));
     memset(&params, 0, sizeof params);
     WEIR_TRY(s->driver->cuGraphKernelNodeGetParams_v2(node, &params));
-    f = node_function(s, &params);
-    room = weir_session_alloc(s, PARAMS_BYTES);
+    f = weir_ops_node_function(s, &params);
+    room = weir_session_alloc(s, WEIR_OPS_PARAMS_BYTES);
     if (!f || !room) {
         return !f ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_OUT_OF_MEMORY;
     }
-    WEIR_TRY(pack_params(s, f, &params, room, &out->n_params));
+    WEIR_TRY(weir_ops_node_params(s, f, &params, room, &out->n_params));
     out->f = f->o.handle;
     node_shape(&params, out->grid, out->block);
     out->shared_bytes = params.sharedMemBytes;
@@ -327,8 +326,12 @@ CUresult weir_host_graph_copy_set(struct weir_session *s,
     for (int i = 0; i < 2; i++) {
         WEIR_TRY(arrays[i] ? node_holds(s, in->n, in->x, arrays[i]) : CUDA_SUCCESS);
     }
-    return exec ? s->driver->cuGraphExecMemcpyNodeSetParams(exec, node, &copy, weir_ops_context(s))
-                : s->driver->cuGraphMemcpyNodeSetParams(node, &copy);
+    if (!exec) {
+        return s->driver->cuGraphMemcpyNodeSetParams(node, &copy);
+    }
+    WEIR_TRY(s->driver->cuGraphExecMemcpyNodeSetParams(exec, node, &copy, weir_ops_context(s)));
+    weir_graph_names_copy_set(s, in->x, node, &copy);
+    return CUDA_SUCCESS;
 }
 
 static CUresult fill_memset(struct weir_session *s, uint64_t dst, uint64_t pitch, uint32_t value,
@@ -379,9 +382,12 @@ CUresult weir_host_graph_memset_set(struct weir_session *s,
     WEIR_TRY(node_of(s, in->n, &node));
     WEIR_TRY(fill_memset(s, in->dst, in->pitch, in->value, in->element_bytes, in->width, in->height,
                          &params));
-    return exec
-               ? s->driver->cuGraphExecMemsetNodeSetParams(exec, node, &params, weir_ops_context(s))
-               : s->driver->cuGraphMemsetNodeSetParams(node, &params);
+    if (!exec) {
+        return s->driver->cuGraphMemsetNodeSetParams(node, &params);
+    }
+    WEIR_TRY(s->driver->cuGraphExecMemsetNodeSetParams(exec, node, &params, weir_ops_context(s)));
+    weir_graph_names_set(s, in->x, node, &params.dst, sizeof params.dst);
+    return CUDA_SUCCESS;
 }
 
 /* ---------------------------------------------------------------- functions of the guest */

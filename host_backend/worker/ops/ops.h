@@ -151,6 +151,17 @@ void weir_ops_graph_sms_set(struct weir_session *s, struct weir_exec *exec,
 /** SMs that would hold all blocks of a kernel at once, which may be more than the device has; 0:
  * not known. */
 uint64_t weir_ops_kernel_sms(struct weir_session *s, const CUDA_KERNEL_NODE_PARAMS *params);
+/** Find the function of a kernel node; NULL: none of the session's (ops/graph_nodes.c). */
+struct weir_host_function *weir_ops_node_function(struct weir_session *s,
+                                                  const CUDA_KERNEL_NODE_PARAMS *params);
+/** Most bytes of a kernel's parameters. */
+#define WEIR_OPS_PARAMS_BYTES 32768u
+/** Pack the parameters of a kernel node, which the driver returns in either of two forms.
+ * @param room  for WEIR_OPS_PARAMS_BYTES. @return CUDA_SUCCESS, CUDA_ERROR_NOT_SUPPORTED, the
+ * driver's */
+CUresult weir_ops_node_params(struct weir_session *s, const struct weir_host_function *f,
+                              const CUDA_KERNEL_NODE_PARAMS *params, uint8_t *room,
+                              uint32_t *ret_n);
 /** How long a node takes, compared with others of its graph; 1 or more (ops/graph_demand.c). */
 uint64_t weir_ops_node_weight(struct weir_session *s, CUgraphNode node);
 

@@ -61,6 +61,13 @@ struct weir_exec_priority {
     int asked;      /* that priority, as the guest counts */
 };
 
+/* Managed memory that nodes of a graph name: ops/graph_names.c. Zeroed: none. */
+struct weir_exec_names {
+    CUgraphNode *nodes; /* as the graph has them that was instantiated; owned */
+    uint64_t *pieces;   /* of the same index: an address in the piece that the node names; owned */
+    uint32_t n, room;
+};
+
 struct weir_exec {
     struct weir_object o;
     struct weir_gate_hint hint;
@@ -78,6 +85,7 @@ struct weir_exec {
     uint64_t stream;      /* handle of the stream of the last launch; 0: none */
     bool was_other;       /* the last launch was of another graph in its place */
     CUevent done;         /* recorded behind such a launch; NULL until the first */
+    struct weir_exec_names names;
     CUuserObject *held;   /* references to the objects that the graph uses (graph_holds.h) */
     uint32_t n_held;
 };

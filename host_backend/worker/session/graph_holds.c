@@ -246,6 +246,8 @@ void weir_exec_changes(const struct weir_driver *driver, struct weir_exec *exec)
 void weir_exec_gone(const struct weir_driver *driver, struct weir_exec *exec)
 {
     weir_exec_changes(driver, exec);
+    free(exec->names.nodes);
+    free(exec->names.pieces);
     for (int i = 0; i < 2; i++) {
         if (exec->probe.event[i]) {
             (void)driver->cuEventDestroy_v2(exec->probe.event[i]);
