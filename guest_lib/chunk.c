@@ -400,6 +400,9 @@ void weir_mem_release(const struct weir_mem *mem)
     case WEIR_MEM_DEVICE:
     case WEIR_MEM_PINNED:
     case WEIR_MEM_MANAGED:
+        if (mem->placed) { /* the next allocation there has not been placed */
+            weir_moves_place(mem->base, mem->bytes, WEIR_MANAGED_ANYWHERE);
+        }
         give_block(mem);
         break;
     case WEIR_MEM_REGISTERED:

@@ -192,6 +192,7 @@ CUresult weir_mem_advise(uint64_t address, uint64_t bytes, CUmem_advise advice, 
     if (node) {
         result = weir_advice_say(&node->mem.advice, &span, advice, at) ? CUDA_SUCCESS
                                                                        : CUDA_ERROR_OUT_OF_MEMORY;
+        node->mem.placed |= node->mem.moves && advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
     }
     weir_lock_release(&tree.lock);
     return result;

@@ -61,6 +61,7 @@ struct weir_mem {
     bool on_host;              /* MAPPED: memory of the host (vmm.h) */
     unsigned int flags_here;   /* the processor's access to it */
     bool moves;                /* managed memory that lies on the device, too (moves.h) */
+    bool placed;               /* the host was told where such memory is to lie */
     struct weir_advice advice; /* on managed memory; belongs to the index: not for snapshots */
     bool sync_memops;          /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
 };

@@ -145,6 +145,14 @@ CUresult weir_moves_fetch(uint64_t address, uint64_t bytes)
         &(struct weir_op_managed_fetch_in){.address = address, .bytes = bytes}, NULL);
 }
 
+void weir_moves_place(uint64_t address, uint64_t bytes, enum weir_managed_place place)
+{
+    (void)weir_call_managed_place(
+        weir_guest_channel(),
+        &(struct weir_op_managed_place_in){.address = address, .bytes = bytes, .place = place},
+        NULL);
+}
+
 void weir_moves_finish(void)
 {
     pthread_mutex_lock(&lock);

@@ -11,6 +11,7 @@
 #include "guest_lib/state.h"
 #include "proto/cuda_abi.h"
 #include "proto/transport/segment.h"
+#include "proto/wire/op_kinds.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -63,6 +64,9 @@ CUresult weir_moves_merge(void);
 
 /** Move bytes to the program's pages. Work that may write them must be done. @thread as above */
 CUresult weir_moves_fetch(uint64_t address, uint64_t bytes);
+
+/** The program wants this memory to lie there. An older host does nothing. @thread as above */
+void weir_moves_place(uint64_t address, uint64_t bytes, enum weir_managed_place place);
 
 /** Forget the host. */
 void weir_moves_finish(void);

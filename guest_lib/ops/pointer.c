@@ -206,6 +206,19 @@ static CUresult check_advice(CUmem_advise advice, CUmemLocation *at)
         advice, at, at->type == CU_MEM_LOCATION_TYPE_DEVICE && weir_guest_device_get(at->id));
 }
 
+/* Memory lies on the host or on its own device. From others it is reached as a peer's. */
+static enum weir_managed_place place_of(const struct weir_mem *mem, CUmem_advise advice,
+                                        CUmemLocation at)
+{
+    if (advice == CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION) {
+        return WEIR_MANAGED_ANYWHERE;
+    }
+    if (at.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+        return WEIR_MANAGED_ON_HOST;
+    }
+    return at.id == mem->device ? WEIR_MANAGED_ON_DEVICE : WEIR_MANAGED_ANYWHERE;
+}
+
 CUresult weir_guest_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
                                    CUmemLocation location)
 {
@@ -215,7 +228,15 @@ CUresult weir_guest_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advis
         result = advice == WEIR_ADVICE_PREFETCH ? CUDA_ERROR_INVALID_VALUE
                                                 : check_advice(advice, &location);
     }
-    return result == CUDA_SUCCESS ? weir_mem_advise(devPtr, count, advice, location) : result;
+    if (result == CUDA_SUCCESS) {
+        result = weir_mem_advise(devPtr, count, advice, location);
+    }
+    if (result == CUDA_SUCCESS && mem.moves &&
+        (advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION ||
+         advice == CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION)) {
+        weir_moves_place(devPtr, count, place_of(&mem, advice, location));
+    }
+    return result;
 }
 
 CUresult weir_guest_cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice,

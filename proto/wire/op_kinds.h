@@ -13,6 +13,14 @@ enum weir_grant_kind {
     WEIR_GRANT_KIND_COUNT
 };
 
+/* managed_place */
+enum weir_managed_place {
+    WEIR_MANAGED_ANYWHERE,
+    WEIR_MANAGED_ON_HOST,
+    WEIR_MANAGED_ON_DEVICE,
+    WEIR_MANAGED_PLACE_COUNT
+};
+
 /* vmm_import: in place of a device, for memory of the host */
 #define WEIR_VMM_HOST UINT32_MAX
 

@@ -30,6 +30,9 @@ static void ask_for_nonsense(struct client *c)
             struct weir_op_managed_take_in take = {.address = edges[i], .bytes = edges[k]};
             struct weir_op_managed_fetch_in fetch = {.address = edges[i], .bytes = edges[k]};
 
+            struct weir_op_managed_place_in place = {edges[i], edges[k], (uint32_t)(i + k)};
+
+            (void)hostile_call(c, WEIR_OP_managed_place, &place);
             (void)hostile_call(c, WEIR_OP_managed_take, &take);
             (void)hostile_call(c, WEIR_OP_managed_fetch, &fetch);
             for (int owner = 0; owner < 2; owner++) {

@@ -2,34 +2,11 @@
  * Managed memory as programs use it: who touches it when (docs/design/managed.md). Each scenario
  * compares with what the program knows must be there.
  */
-#include "e2e_registered.h"
+#include "e2e_managed.h"
 
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
-
-#define KIB   1024u
-#define MIB   (1024u * KIB)
-#define WORDS (MIB / 4)
-
-static uint32_t *managed(size_t bytes)
-{
-    CUdeviceptr at = 0;
-
-    DRV(CU(MemAllocManaged)(&at, bytes, CU_MEM_ATTACH_GLOBAL));
-    return (uint32_t *)(uintptr_t)at;
-}
-
-static CUdeviceptr address(const void *at)
-{
-    return (uintptr_t)at;
-}
-
-/* Does the memory lie on the device, too? */
-static bool moves(const void *at)
-{
-    return is_of_file(at, "weir-managed");
-}
 
 static void scenario_where(void)
 {
@@ -125,16 +102,6 @@ struct array {
     uint32_t *at, *known; /* known: what must be there */
     uint32_t words;
 };
-
-static uint64_t seed;
-
-static uint32_t draw(uint32_t below)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (uint32_t)(seed >> 11) % below;
-}
 
 static void slice(const struct array *a, uint32_t *ret_first, uint32_t *ret_n)
 {
@@ -483,237 +450,6 @@ static void scenario_fork(void)
     check_int(at[3], 8, "the parent has");
 }
 
-/* ---------------------------------------------------------------- more than the quota */
-
-static size_t free_bytes(void)
-{
-    size_t left, total;
-
-    DRV(cu.MemGetInfo_v2(&left, &total));
-    return left;
-}
-
-/* More than the tenant may have of the device; run with a quota of 64 MiB. */
-static void scenario_quota(void)
-{
-    size_t before = free_bytes();
-    uint32_t *at[6];
-    int good = 1;
-
-    for (int i = 0; i < 6; i++) {
-        at[i] = managed(16 * MIB);
-        good &= moves(at[i]);
-    }
-    check_true(good, "all of it moves");
-    check_true(before - free_bytes() >= 48 * MIB, "what lies on the device counts");
-    for (int round = 0; round < 2; round++) {
-        for (int i = 0; i < 6; i++) {
-            at[i][i] += 1;
-            DRV(mix(address(at[i]), 4 * WORDS, 3, 1, NULL));
-        }
-        DRV(cu.CtxSynchronize());
-    }
-    for (int i = 0; i < 6; i++) {
-        good &= at[i][i] == 16 && at[i][i + 1] == 4;
-        DRV(cu.MemFree_v2(address(at[i])));
-    }
-    check_true(good, "all of it is right");
-    check_int(free_bytes(), before, "and is given back");
-}
-
-/* With room for the memory once in pinned memory, not for its pieces as well. */
-static void scenario_no_room(void)
-{
-    size_t before = free_bytes();
-    uint32_t *at = managed(64 * MIB);
-
-    check_true(!moves(at), "it is pinned memory");
-    check_int(free_bytes(), before, "nothing of it stays on the device");
-    at[7] = 5;
-    DRV(mix(address(at), 64, 3, 1, NULL));
-    DRV(cu.CtxSynchronize());
-    check_int(at[7], 16, "and kernels use it");
-}
-
-/* Words far apart, of one allocation that is larger than the quota. */
-static void scenario_one_range(void)
-{
-    const uint32_t n = 30; /* 120 MiB; run with a quota of 80 MiB */
-    uint32_t *at = managed(n * MIB * 4);
-    CUdeviceptr other;
-    int good = 1;
-
-    check_true(moves(at), "it moves");
-    for (uint32_t i = 0; i < n; i++) {
-        at[i * WORDS] = i;
-    }
-    for (int round = 0; round < 3; round++) {
-        for (uint32_t i = 0; i < n; i++) {
-            DRV(mix(address(at + i * WORDS), 64, 3, 1, NULL));
-        }
-    }
-    DRV(cu.CtxSynchronize());
-    for (uint32_t i = 0; i < n; i++) {
-        good &= at[i * WORDS] == 27 * i + 13 && at[i * WORDS + 63] == 13 && at[i * WORDS + 64] == 0;
-    }
-    check_true(good, "kernels and the program see all of it");
-    DRV(cu.MemAlloc_v2(&other, 40 * MIB));
-    DRV(cu.MemsetD32_v2(other, 5, 10 * WORDS));
-    for (uint32_t i = 0; i < n; i++) {
-        DRV(mix(address(at + i * WORDS), 64, 3, 1, NULL));
-    }
-    DRV(cu.CtxSynchronize());
-    for (uint32_t i = 0; i < n; i++) {
-        good &= at[i * WORDS] == 81 * i + 40 && at[i * WORDS + 63] == 40;
-    }
-    check_true(good, "what made room for device memory is right");
-    DRV(cu.MemFree_v2(other));
-    DRV(cu.MemFree_v2(address(at)));
-}
-
-static void launch_captured(CUstream stream)
-{
-    CUgraphExec exec;
-    CUgraph graph;
-
-    DRV(cu.StreamEndCapture(stream, &graph));
-    DRV(cu.GraphInstantiateWithFlags(&exec, graph, 0));
-    DRV(cu.GraphLaunch(exec, stream));
-    DRV(cu.GraphExecDestroy(exec));
-    DRV(cu.GraphDestroy(graph));
-}
-
-/*
- * Pieces that are used twice come to the device, in the place of others: a seeded program that
- * draws an array, uses it by kernels and by graphs, and compares it. Run with a quota of 80 MiB:
- * two arrays fit. Every 20th step leaves a kernel waiting meanwhile, so that nothing may move.
- */
-static void scenario_pages(void)
-{
-    const char *text = getenv("SEED");
-    uint32_t *flag = managed(4), *at[5], known[5] = {0};
-    CUstream stream, busy;
-
-    seed = 88172645463325252ull * (text ? strtoull(text, NULL, 10) : 1) + 1;
-    DRV(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    DRV(cu.StreamCreate(&busy, CU_STREAM_NON_BLOCKING));
-    for (int i = 0; i < 5; i++) {
-        at[i] = managed(32 * MIB);
-    }
-    for (uint32_t step = 0; step < 60; step++) {
-        uint32_t i = draw(5), spot = draw(7) * WORDS + draw(WORDS / 2), waits = step % 20 == 19;
-
-        if (waits) {
-            *flag = 0;
-            await_flag(address(flag), address(flag + 1), step, busy);
-            for (int many = 0; many < 300 && step == 19; many++) {
-                DRV(mix(address(at[many % 5]), 1, 1, 0, stream));
-                DRV(mix(address(at[many % 5]), 1, 1, 0, stream));
-            }
-        }
-        if (draw(2)) {
-            at[i][spot] = known[i] = step;
-        } else {
-            DRV(cu.MemsetD32_v2(address(at[i] + spot), known[i] = step, 1));
-        }
-        for (int twice = 0; twice < 1 + (int)draw(3); twice++) {
-            bool by_graph = draw(3) == 0;
-
-            if (by_graph) {
-                DRV(cu.StreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-            }
-            DRV(mix(address(at[i]), 64, 1, 0, stream));
-            DRV(mix(address(at[i] + spot), 1, 3, 1, stream));
-            if (by_graph) {
-                launch_captured(stream);
-            }
-            known[i] = known[i] * 3 + 1;
-        }
-        DRV(cu.StreamSynchronize(stream));
-        if (at[i][spot] != known[i]) {
-            check_die("step %u: array %u has %u, not %u", step, i, at[i][spot], known[i]);
-        }
-        if (waits) {
-            *(volatile uint32_t *)flag = 1;
-            DRV(cu.StreamSynchronize(busy));
-            check_int(flag[1], step, "a kernel that waited meanwhile");
-        }
-    }
-    check_true(true, "pages");
-    printf("ready\n");
-    fflush(stdout);
-    if (getenv("STAYS")) {
-        getchar(); /* the test looks at the status */
-    }
-}
-
-/*
- * What only graphs name: a kernel, a fill and a copy. With a quota of 80 MiB two of four arrays of
- * 32 MiB lie on the host, and the two that a graph uses come to the device.
- */
-static void scenario_graphs(void)
-{
-    uint32_t *at[4], words = 64, factor = 3, more = 1;
-    CUdeviceptr named;
-    void *params[] = {&named, &words, &factor, &more};
-    CUDA_KERNEL_NODE_PARAMS kernel = {.func = registered_mix,
-                                      .gridDimX = 1,
-                                      .gridDimY = 1,
-                                      .gridDimZ = 1,
-                                      .blockDimX = 64,
-                                      .blockDimY = 1,
-                                      .blockDimZ = 1,
-                                      .kernelParams = params};
-    CUgraph graph, captured;
-    CUgraphNode node;
-    CUgraphExec exec;
-    CUstream stream;
-
-    DRV(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    for (int i = 0; i < 4; i++) {
-        at[i] = managed(32 * MIB);
-        at[i][0] = i;
-    }
-    DRV(cu.StreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-    DRV(mix(address(at[2]), 64, 3, 1, stream));
-    DRV(cu.MemsetD32Async(address(at[3] + WORDS), 5, 64, stream));
-    DRV(cu.MemcpyDtoDAsync_v2(address(at[3] + 2 * WORDS), address(at[2]), 256, stream));
-    DRV(cu.StreamEndCapture(stream, &captured));
-    DRV(cu.GraphInstantiateWithFlags(&exec, captured, 0));
-    for (int i = 0; i < 3; i++) {
-        DRV(cu.GraphLaunch(exec, stream));
-    }
-    DRV(cu.StreamSynchronize(stream));
-    check_int(at[2][0], 67, "by a graph's kernel");
-    check_int(at[3][WORDS], 5, "by its fill");
-    check_int(at[3][2 * WORDS], 67, "by its copy");
-    printf("captured\n");
-    fflush(stdout);
-    getchar(); /* the test looks at the status and at what has moved */
-    DRV(cu.GraphExecDestroy(exec));
-    named = address(at[0]);
-    DRV(cu.GraphCreate(&graph, 0));
-    DRV(cu.GraphAddKernelNode_v2(&node, graph, NULL, 0, &kernel));
-    DRV(cu.GraphInstantiateWithFlags(&exec, graph, 0));
-    for (int i = 0; i < 3; i++) { /* at[0] is in at[2]'s or at[3]'s place then */
-        DRV(cu.GraphLaunch(exec, stream));
-    }
-    for (int k = 1; k < 4; k++) {
-        named = address(at[k]);
-        DRV(cu.GraphExecKernelNodeSetParams_v2(exec, node, &kernel));
-        for (int i = 0; i < 2; i++) {
-            DRV(cu.GraphLaunch(exec, stream));
-        }
-    }
-    DRV(cu.StreamSynchronize(stream));
-    check_int(at[0][0], 13, "by a graph that was made");
-    check_true(at[1][0] == 13 && at[2][0] == 607 && at[3][0] == 31, "and was changed");
-    DRV(cu.GraphExecDestroy(exec));
-    DRV(cu.GraphDestroy(graph));
-    DRV(cu.GraphDestroy(captured));
-    DRV(cu.StreamDestroy_v2(stream));
-}
-
 /* After a prefetch the program's pages are mapped: reads fault no more. */
 static void scenario_prefetched(void)
 {
@@ -802,11 +538,6 @@ int main(int argc, char **argv)
                                                 {"threads", scenario_threads},
                                                 {"neighbours", scenario_neighbours},
                                                 {"fork", scenario_fork},
-                                                {"quota", scenario_quota},
-                                                {"one_range", scenario_one_range},
-                                                {"no_room", scenario_no_room},
-                                                {"pages", scenario_pages},
-                                                {"graphs", scenario_graphs},
                                                 {"prefetched", scenario_prefetched},
                                                 {"rests", scenario_rests},
                                                 {"killed", scenario_killed}};

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Managed memory: docs/design/managed.md (e2e_managed.c)."""
+"""Managed memory: docs/design/managed.md (e2e_managed.c, e2e_managed_places.c)."""
 import os
 import re
 import subprocess
@@ -10,6 +10,7 @@ AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 # As such a user, with a device that everybody may open. The test's own mount namespace keeps others' out of it.
 DEVICE_FOR_ALL = ["unshare", "--mount", "sh", "-c", 'd=$(mktemp) && rm $d && mknod $d c "$0" "$1" && chmod 666 $d && '
                   'mount --bind $d /dev/userfaultfd && rm $d && shift && exec "$@"']
+PLACES = ("quota", "one_range", "no_room", "pages", "graphs", "placed", "kept")  # e2e_managed_places.c
 SCENARIOS = ("calls", "flag", "overlap", "function", "threads", "neighbours")
 
 
@@ -19,13 +20,18 @@ def sanitizers():
     return re.findall(r"lib[at]san\.so\.\d+ => (\S+)", said)
 
 
+def program_of(name):
+    """The program that has the scenario."""
+    return lib.places.program("e2e_managed_places" if name in PLACES else "e2e_managed")
+
+
 class Managed(lib.Case):
     def setUp(self):
         super().setUp()
         self.server = self.host({"alice": {"memory": "512MiB"}}, host_lines=["socket_mode = 0o666"])
 
     def start(self, name, prefix=(), env=None):
-        program = os.path.join(lib.places.cuda, name) if name.startswith("drv_") else lib.places.program("e2e_managed")
+        program = os.path.join(lib.places.cuda, name) if name.startswith("drv_") else program_of(name)
         argv, full_env = lib.guest_argv(self.server, lib.SHM, "alice", program, [name])
         argv[argv.index("--") + 1:argv.index("--") + 1] = prefix
         full_env.update({"WEIR_LOG": "info", **(env or {})})
@@ -145,6 +151,25 @@ class Managed(lib.Case):
                 self.assertEqual(guest.wait(60), 0, guest.tail())
                 self.assertGreaterEqual(self.moved(), (4 + 2 * 3) * 32)  # each array that a changed graph named
 
+    def test_advice_says_where_it_lies(self):
+        self.need_moves()
+        guest = self.start("placed")
+        for line, host_mib in (("device", 0), ("host", 72), ("a part", 40), ("device again", 0), ("busy", 0), ("idle", 32), ("new", 0)):
+            lib.until(lambda: line in guest.lines or not guest.alive(), 60, line)
+            self.assertTrue(guest.alive(), guest.tail())
+            tenant = self.server.tenant("alice")
+            self.assertEqual(tenant["managed_host_bytes"], host_mib << 20, f"{line}: {guest.tail()}")
+            guest.say("go on")
+        self.assertEqual(guest.wait(60), 0, guest.tail())
+        self.server.wait_idle()
+
+    def test_what_is_to_lie_on_the_device_stays_there(self):
+        self.server = self.host({"alice": {"memory": "80MiB"}})
+        self.need_moves()
+        self.scenario("kept")
+        # It comes at its first use. Beside it is room for one of the other two, which take turns.
+        self.assertEqual(self.moved(), (2 + 4 * 2 * 2) * 32)
+
     def test_what_is_prefetched_is_mapped(self):
         self.need_moves()
         out = self.scenario("prefetched").out
@@ -173,7 +198,7 @@ class Managed(lib.Case):
         programs = {name: [os.path.join(lib.places.cuda, name)] for name in lib.places.cuda_programs("managed_")}  # where there is nvcc
         small = self.host({"alice": {"memory": "80MiB"}})
         for name in ("turns", *SCENARIOS, "pages"):
-            programs[name] = [lib.places.program("e2e_managed"), name]
+            programs[name] = [program_of(name), name]
         preloads = " ".join([*sanitizers(), os.path.join(os.path.dirname(lib.places.program("e2e_managed")), "e2e_moves.so")])
         for name, argv in programs.items():
             with self.subTest(name):

@@ -32,8 +32,6 @@
 /* Blocks that a prefetch copies in one step; helpers map them during the next step. 32 MiB take 0.6
  * ms of an H200's bus, and the wait for a copy 0.01 ms. */
 #define FETCH_BLOCKS 512
-/* How long a prefetch waits for work that was just given. An H200 shows an event after 5 us. */
-#define SETTLE_NS (200 * WEIR_NS_PER_US)
 
 /* ---------------------------------------------------------------- parts */
 
@@ -651,10 +649,11 @@ static CUresult fetch(struct weir_managed *m, struct weir_managed_range *r, uint
     return result;
 }
 
-/* Is all work done, or does it end within SETTLE_NS? The device's context is current afterwards. */
+/* Is all work done, or does it end within WEIR_MANAGED_SETTLE_NS? The device's context is current
+ * afterwards. */
 static bool settle_locked(struct weir_session *session, struct weir_managed *m)
 {
-    uint64_t end_ns = weir_clock_now_ns() + SETTLE_NS;
+    uint64_t end_ns = weir_clock_now_ns() + WEIR_MANAGED_SETTLE_NS;
     bool idle;
 
     weir_managed_order_locked(m);

@@ -11,6 +11,7 @@
 #define WEIR_HOST_BACKEND_WORKER_MEMORY_MANAGED_H
 
 #include "host_backend/worker/state/session.h"
+#include "proto/wire/op_kinds.h"
 #include <stdint.h>
 
 struct weir_host_chunk;
@@ -98,6 +99,14 @@ static inline void weir_managed_launches(struct weir_session *session, const voi
         weir_managed_launches_slow(session, params, bytes);
     }
 }
+
+/**
+ * The program wants the pieces to lie there of which the range has at least half. Those that are to
+ * lie on the host leave the device now, if no work is under way and the host has room, or else as
+ * the first that make room.
+ */
+void weir_managed_place(struct weir_session *session, uint64_t address, uint64_t bytes,
+                        enum weir_managed_place place);
 
 /** How much managed memory lies on the device and could leave it. */
 uint64_t weir_managed_on_device(const struct weir_session *session);

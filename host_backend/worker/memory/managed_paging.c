@@ -171,10 +171,12 @@ static CUresult end(struct weir_managed *m, const struct move *v, bool keep)
 
 /* ---------------------------------------------------------------- which */
 
-/* Does the present launch use a piece that lies on the host for the second time? */
+/* Does the present launch use a piece of the host's that is to come to the device? */
 static bool is_wanted(const struct weir_managed *m, const struct weir_piece *p)
 {
-    return p->now.on_host && p->used == m->paging.launches && p->before != 0;
+    return p->now.on_host && p->used == m->paging.launches &&
+           (p->place == WEIR_MANAGED_ON_DEVICE ||
+            (p->before != 0 && p->place != WEIR_MANAGED_ON_HOST));
 }
 
 /* The n-th such piece. */
@@ -191,23 +193,53 @@ static bool find_wanted(struct weir_managed *m, uint32_t n, struct move *ret)
     return false;
 }
 
-/* The piece on the device that has not been used for longest, and not since launch `before`. */
-static bool find_victim(struct weir_managed *m, uint64_t before, struct move *ret)
+/* Pieces leave the device in this order: those that the program wants on the host, then those that
+ * were not used for longest, and behind all others those that it wants on the device. */
+static uint64_t turn_of(const struct weir_piece *p)
 {
-    bool found = false;
+    const uint64_t last = UINT64_C(1) << 63;
+
+    return p->place == WEIR_MANAGED_ON_HOST
+               ? 0
+               : (p->used + 1) | (p->place == WEIR_MANAGED_ON_DEVICE ? last : 0);
+}
+
+/* May a piece leave in favour of a wanted one (NULL: of other memory)? Not if it was used since the
+ * wanted one was, before now. Where the program wants only one of the two on the device, that one
+ * stays or comes as long as this launch does not use the other. */
+static bool may_leave(const struct weir_managed *m, const struct weir_piece *p,
+                      const struct weir_piece *wanted)
+{
+    if (p->now.on_host || !wanted) {
+        return !p->now.on_host;
+    }
+    if (p->place == wanted->place) {
+        return p->used < wanted->before;
+    }
+    return p->place != WEIR_MANAGED_ON_DEVICE && p->used < m->paging.launches;
+}
+
+/* The piece that leaves the device next. */
+static bool find_victim(struct weir_managed *m, const struct weir_piece *wanted, struct move *ret)
+{
+    const struct weir_piece *first = NULL;
 
     for (struct weir_managed_range *r = m->ranges; r; r = r->next) {
         for (uint32_t i = 0; i < weir_pieces_count(r->chunk); i++) {
             const struct weir_piece *p = &r->chunk->pieces[i];
 
-            if (!p->now.on_host && p->used < before) {
-                before = p->used;
-                found = true;
+            if (may_leave(m, p, wanted) && (!first || turn_of(p) < turn_of(first))) {
+                first = p;
                 *ret = (struct move){.range = r, .piece = i, .way = WEIR_MANAGED_TO_HOST};
             }
         }
     }
-    return found;
+    return first != NULL;
+}
+
+static const struct weir_piece *piece_of(const struct move *v)
+{
+    return &v->range->chunk->pieces[v->piece];
 }
 
 uint64_t weir_managed_piece(const struct weir_session *session, uint64_t address)
@@ -281,12 +313,13 @@ static bool may_move(struct weir_managed *m)
     if (!find_wanted(m, 0, &wanted)) {
         return false;
     }
-    return find_victim(m, wanted.range->chunk->pieces[wanted.piece].before, &victim) ||
+    return find_victim(m, piece_of(&wanted), &victim) ||
            (left >= weir_piece_bytes(wanted.range->chunk, wanted.piece) &&
             m->paging.launches >= m->paging.retry_at);
 }
 
-/* Pieces that the launch wants come to the device, and at the same time the next victims leave. */
+/* Pieces that the launch wants come to the device. At the same time the next victims leave, if the
+ * quota has no room for the next piece, or the last one found none. */
 static void page_locked(struct weir_managed *m)
 {
     CUresult result = CUDA_SUCCESS;
@@ -299,7 +332,9 @@ static void page_locked(struct weir_managed *m)
             take(m, weir_piece_bytes(in.range->chunk, in.piece), false, &in.with) == CUDA_SUCCESS &&
             (result = begin(m, &in)) == CUDA_SUCCESS;
         leaves = result == CUDA_SUCCESS && find_wanted(m, comes, &out) &&
-                 find_victim(m, out.range->chunk->pieces[out.piece].before, &out) &&
+                 (!comes || weir_session_device_left(m->session, m->device) <
+                                weir_piece_bytes(out.range->chunk, out.piece)) &&
+                 find_victim(m, piece_of(&out), &out) &&
                  take(m, weir_piece_bytes(out.range->chunk, out.piece), true, &out.with) ==
                      CUDA_SUCCESS &&
                  (result = begin(m, &out)) == CUDA_SUCCESS;
@@ -365,6 +400,14 @@ uint64_t weir_managed_on_device(const struct weir_session *session)
     return bytes;
 }
 
+/* A piece goes to the host, if that has room. Its device memory is freed. */
+static bool leave_locked(struct weir_managed *m, struct move *out)
+{
+    return take(m, weir_piece_bytes(out->range->chunk, out->piece), true, &out->with) ==
+               CUDA_SUCCESS &&
+           begin(m, out) == CUDA_SUCCESS && end(m, out, false) == CUDA_SUCCESS;
+}
+
 uint64_t weir_managed_give_way(struct weir_session *session, uint64_t bytes, uint64_t most)
 {
     struct weir_managed *m = session->devices.managed;
@@ -375,13 +418,11 @@ uint64_t weir_managed_give_way(struct weir_session *session, uint64_t bytes, uin
         return 0;
     }
     pthread_mutex_lock(&m->lock);
-    if (find_victim(m, UINT64_MAX, &out) && prepare(m) && rest_locked(m, ALLOCATION_WAIT_NS)) {
-        while (gone < bytes && find_victim(m, UINT64_MAX, &out)) {
+    if (find_victim(m, NULL, &out) && prepare(m) && rest_locked(m, ALLOCATION_WAIT_NS)) {
+        while (gone < bytes && find_victim(m, NULL, &out)) {
             uint64_t piece_bytes = weir_piece_bytes(out.range->chunk, out.piece);
 
-            if (piece_bytes > most - gone ||
-                take(m, piece_bytes, true, &out.with) != CUDA_SUCCESS ||
-                begin(m, &out) != CUDA_SUCCESS || end(m, &out, false) != CUDA_SUCCESS) {
+            if (piece_bytes > most - gone || !leave_locked(m, &out)) {
                 break;
             }
             gone += piece_bytes;
@@ -398,4 +439,49 @@ void weir_managed_make_room(struct weir_session *session, uint32_t device, uint6
     if (session->devices.managed && left < bytes) {
         (void)weir_managed_give_way(session, bytes - left, UINT64_MAX);
     }
+}
+
+/* ---------------------------------------------------------------- advice */
+
+/* Does the range have at least half of the piece? */
+static bool has_most(const struct move *v, uint64_t address, uint64_t bytes)
+{
+    uint64_t piece_bytes = weir_piece_bytes(v->range->chunk, v->piece);
+    uint64_t from = address_of(v), to = from + piece_bytes;
+    uint64_t end = bytes < UINT64_MAX - address ? address + bytes : UINT64_MAX;
+
+    from = address > from ? address : from;
+    to = end < to ? end : to;
+    return to > from && 2 * (to - from) >= piece_bytes;
+}
+
+/* The next piece that the program wants on the host, and that lies on the device. */
+static bool find_misplaced(struct weir_managed *m, struct move *ret)
+{
+    return find_victim(m, NULL, ret) && piece_of(ret)->place == WEIR_MANAGED_ON_HOST;
+}
+
+void weir_managed_place(struct weir_session *session, uint64_t address, uint64_t bytes,
+                        enum weir_managed_place place)
+{
+    struct weir_managed *m = session->devices.managed;
+    struct move v;
+
+    if (!m || weir_session_enter(session, m->device) != CUDA_SUCCESS) {
+        return;
+    }
+    pthread_mutex_lock(&m->lock);
+    for (v.range = m->ranges; v.range; v.range = v.range->next) {
+        for (v.piece = 0; v.piece < weir_pieces_count(v.range->chunk); v.piece++) {
+            if (has_most(&v, address, bytes)) {
+                v.range->chunk->pieces[v.piece].place = place;
+            }
+        }
+    }
+    m->paging.retry_at = 0;
+    if (find_misplaced(m, &v) && prepare(m) && rest_locked(m, WEIR_MANAGED_SETTLE_NS)) {
+        while (find_misplaced(m, &v) && leave_locked(m, &v)) {
+        }
+    }
+    pthread_mutex_unlock(&m->lock);
 }

@@ -9,6 +9,10 @@
 #include "host_backend/worker/memory/pieces.h"
 #include <pthread.h>
 
+/* How long a prefetch, and advice, waits for work that was just given. An H200 shows an event after
+ * 5 us. */
+#define WEIR_MANAGED_SETTLE_NS (200 * WEIR_NS_PER_US)
+
 #define WEIR_MANAGED_FAULTS 256 /* faults that wait here; the kernel keeps the others */
 
 struct weir_managed_range {

@@ -346,6 +346,17 @@ CUresult weir_host_managed_merge(struct weir_session *s, const struct weir_op_ma
     return weir_managed_merge(s);
 }
 
+CUresult weir_host_managed_place(struct weir_session *s, const struct weir_op_managed_place_in *in,
+                                 struct weir_op_managed_place_out *out)
+{
+    (void)out;
+    if (in->place >= WEIR_MANAGED_PLACE_COUNT) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    weir_managed_place(s, in->address, in->bytes, (enum weir_managed_place)in->place);
+    return CUDA_SUCCESS;
+}
+
 CUresult weir_host_managed_fetch(struct weir_session *s, const struct weir_op_managed_fetch_in *in,
                                  struct weir_op_managed_fetch_out *out)
 {
