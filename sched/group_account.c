@@ -155,9 +155,12 @@ void group_correct(const struct weir_sched *sched, struct item *item, uint64_t d
     item->group.hoped_ns = done_ns;
 }
 
-static int64_t most_ns(const struct weir_sched *sched)
+/* The most that a member may be owed. What it is owed since trials does not end the group that they
+ * have found: what it gains there makes up for that. */
+static int64_t most_ns(const struct weir_sched *sched, const struct tenant *tenant)
 {
-    return sched->turn.sample ? tuning.group_trial_owed_ns : (int64_t)tuning.slack_ns;
+    return sched->turn.sample ? tuning.group_trial_owed_ns
+                              : (int64_t)tuning.slack_ns + tenant->grouped.tried_ns;
 }
 
 /* The work that a member is still owed after its part of the common loss; negative: it owes. */
@@ -201,9 +204,18 @@ static void settle(struct weir_sched *sched)
     for (uint32_t i = 0; i < turn->members; i++) {
         struct tenant *tenant = turn->member[i].tenant;
 
-        tenant->grouped.owed_ns = tenant->grouped.lost_ns = 0;
+        tenant->grouped.owed_ns = tenant->grouped.lost_ns = tenant->grouped.tried_ns = 0;
         tenant->grouped.barred_until_ns =
             sched->now_ns + min_u64((uint64_t)wait_ns, tuning.barred_max_ns);
+    }
+}
+
+static void note_tried(const struct weir_sched *sched, struct tenant *tenant)
+{
+    int64_t owed_ns = tenant->grouped.owed_ns > 0 ? tenant->grouped.owed_ns : 0;
+
+    if (sched->turn.sample || owed_ns < tenant->grouped.tried_ns) {
+        tenant->grouped.tried_ns = owed_ns;
     }
 }
 
@@ -214,8 +226,11 @@ bool group_settle(struct weir_sched *sched)
     if (!group_is_policys(sched)) {
         return false;
     }
-    while (i < sched->turn.members &&
-           sched->turn.member[i].tenant->grouped.owed_ns <= most_ns(sched)) {
+    for (uint32_t k = 0; k < sched->turn.members; k++) {
+        note_tried(sched, sched->turn.member[k].tenant);
+    }
+    while (i < sched->turn.members && sched->turn.member[i].tenant->grouped.owed_ns <=
+                                          most_ns(sched, sched->turn.member[i].tenant)) {
         i++;
     }
     if (i == sched->turn.members) {
@@ -252,8 +267,8 @@ void group_wake(const struct weir_sched *sched, uint64_t *wake_ns)
 
     for (uint32_t i = 0; i < sched->turn.members && weights > 0; i++) {
         const struct tenant *tenant = sched->turn.member[i].tenant;
-        double left_ns =
-            (double)(most_ns(sched) + 1 - tenant->grouped.owed_ns) * weights / tenant->view.weight;
+        double left_ns = (double)(most_ns(sched, tenant) + 1 - tenant->grouped.owed_ns) * weights /
+                         tenant->view.weight;
 
         *wake_ns = min_u64(*wake_ns, sched->now_ns + (uint64_t)left_ns + tuning.wake_min_ns);
     }

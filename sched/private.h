@@ -198,6 +198,7 @@ struct tenant {
     struct {
         int64_t owed_ns;          /* work that groups still owe it: group_account.c */
         int64_t lost_ns;          /* the same with another bound: what is to be paid back */
+        int64_t tried_ns;         /* the part of owed_ns that is from trials */
         double speed;             /* its last items' speed there, relative to alone; 0: not known */
         uint64_t barred_until_ns; /* until then it joins no group */
     } grouped;
