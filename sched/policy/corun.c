@@ -14,8 +14,10 @@
  *
  * A tenant's rate in a division is the work that it got done there, measured by what its items are
  * known to take alone, for each second. If these times are not known well, they are learned first,
- * in turns in which nobody else is on the device. Then each division is tried for a window, several
- * times, and now and then again. When one of the two runs something else, all rates are forgotten.
+ * in turns in which nobody else is on the device. Then divisions are tried, each for a window,
+ * those that may be the best for more windows, and now and then again. What was found is kept for
+ * the kernels that both ran then. When one of the two runs something else, it is looked up, or a
+ * new search begins.
  *
  * The rates are to be in proportion to the weights. If a division's rates are not, turns correct
  * that: while a tenant is behind, it has the device to itself. So a division is worth the sum of
@@ -31,16 +33,15 @@
  * Warped-Slicer (ISCA 2016) IV and ISPA (TPDS 2023), blocks; here the measure is the work done, and
  * not hardware counters of single kernels.
  */
-#include "base/hash.h"
 #include "sched/policy.h"
 
 #include <math.h>
+#include <string.h>
 
 #define NEVER     UINT64_MAX
 #define PAIRS     64u
 #define EIGHTHS   8u /* number of parts into which an SM's blocks are divided */
 #define PARTS_MAX 8u
-#define KINDS     16u /* number of kinds by which kernels are distinguished */
 
 enum { TURNS, BESIDE, BLOCKS, PART = BLOCKS + EIGHTHS - 1, DIVISIONS = PART + PARTS_MAX };
 
@@ -50,18 +51,19 @@ struct division {
     uint32_t windows;
 };
 
-/* The kinds of kernels that a tenant usually runs. */
-struct habit {
-    double work_ns[KINDS];  /* work in this period, by the kind of kernel */
-    double part[KINDS];     /* each kind's part of all work in earlier periods; all 0: there were no
-                               periods */
-    double kernels, sum_ns; /* kernels seen in this period, and their sum of times alone */
-    double usual_ns;        /* mean time of a kernel in the period before */
+/* What two tenants run now. */
+struct period {
+    uint64_t from_ns;
+    uint64_t key[2]; /* the kernel that is most of each one's work, if one is */
+    double votes[2]; /* work of this kernel, less that of others */
+    double work_ns[2];
 };
 
-/* Two tenants. */
+/* Two tenants while they run certain kernels. Several couples may be of the same two tenants. */
 struct couple {
     weir_sched_id id[2]; /* the smaller one first; 0: the slot is free */
+    uint64_t key[2];     /* the kernel that is most of each one's work; 0: they run several */
+    bool named;          /* key is known */
     struct division division[DIVISIONS];
     uint32_t now, best;
     bool tries;          /* `now` is being tried */
@@ -76,14 +78,12 @@ struct couple {
     uint64_t settled_ns; /* until then the device may still have work of the previous division */
     bool mixed;          /* there were turns in the window, which distorts the measurement */
     bool counts;         /* the time since seen_ns was spent in `now` */
-    struct habit habit[2];
-    uint64_t period_ns;       /* interval at which their kernels are examined */
-    uint64_t period_from_ns;  /* when the current period began */
-    uint32_t changed;         /* consecutive periods with other kernels than before */
-    uint32_t steady;          /* consecutive periods with the same kernels since forget() */
+    bool fresh;          /* nothing was chosen yet */
+    double usual_ns[2];  /* mean time of a kernel; 0: not known */
     uint64_t graphs_until_ns; /* until then no divisions, as one of them launched a graph */
     uint32_t refused;         /* consecutive calls with kernels for which `now` is unsuitable */
     double unsure;            /* the fraction of their kernels whose times are not known well */
+    uint32_t looks;           /* number of looks at that */
     bool knows;               /* unsure is small enough to compare divisions */
     bool learns;              /* they take turns alone, so that these times can be learned */
     uint64_t learned_ns;      /* total time of such turns */
@@ -91,6 +91,9 @@ struct couple {
 
 struct corun {
     struct couple couple[PAIRS];
+    struct couple *now; /* the couple that works now, if its ids are theirs */
+    struct period period;
+    uint64_t last_key[2];                     /* the kernels of the period before */
     const struct weir_policy_tenant *last[2]; /* the tenants that had work last */
     uint64_t last_ns[2];                      /* when each last had work; NEVER: it has work now */
     uint64_t crowd_until_ns;                  /* until then a third tenant has, or had, work */
@@ -202,335 +205,43 @@ static uint32_t n_parts(const struct weir_policy *self)
     return n < PARTS_MAX ? n : PARTS_MAX;
 }
 
-static bool is_possible(const struct weir_policy *self,
-                        const struct weir_policy_tenant *const *tenant, uint32_t index)
-{
-    bool movable = true, partable = true;
-
-    for (uint32_t i = 0; i < 2; i++) {
-        const struct weir_policy_kernel *kernel = &tenant[i]->kernel;
-        bool any = kernel->class != WEIR_SCHED_KERNEL && kernel->class != WEIR_SCHED_GRAPH;
-
-        movable &= any || kernel->movable;
-        partable &= any || kernel->partable;
-    }
-    return index == TURNS    ? true
-           : index == BESIDE ? !movable /* blocks are as good */
-           : index < PART    ? movable
-                             : index - PART < n_parts(self) && partable;
-}
-
-/* ---- which kernels they run ---- */
-
-/* Forget the measured rates of all divisions. */
-static void forget(struct couple *couple, const double *share)
-{
-    for (uint32_t i = 0; i < DIVISIONS; i++) {
-        couple->division[i] = (struct division){0};
-    }
-    /* Assume that in turns each tenant gets its share. Trials will show a little less. */
-    couple->division[TURNS] =
-        (struct division){.rate = {share[0], share[1]}, .square = 1, .windows = 1};
-    couple->habit[0] = couple->habit[1] = (struct habit){.usual_ns = 0};
-    couple->now = couple->best = TURNS;
-    couple->changed = couple->steady = 0;
-    couple->learned_ns = couple->again_ns = couple->window_ns = 0;
-    couple->done_ns[0] = couple->done_ns[1] = 0;
-    couple->unsure = 1;
-    couple->tries = couple->alone = couple->mixed = couple->knows = false;
-}
-
-/* Count a tenant's work since the last call as work of its current first kernel. */
-static void note_kernel(struct habit *habit, const struct weir_policy_kernel *kernel,
-                        uint64_t work_ns)
-{
-    if (kernel->class == WEIR_SCHED_KERNEL && kernel->predicted_ns != 0) {
-        habit->kernels++;
-        habit->sum_ns += (double)kernel->predicted_ns;
-        habit->work_ns[weir_hash_slot(kernel->key, KINDS)] += (double)work_ns;
-    }
-}
-
-/* The usual duration of a tenant's kernels; 0: not known. */
-static double usual_of(const struct habit *habit)
-{
-    return habit->usual_ns != 0 || habit->kernels == 0 ? habit->usual_ns
-                                                       : habit->sum_ns / habit->kernels;
-}
-
-/* End a period. @return the part of its work that was of unusual kinds, 0 .. 1 */
-static double end_period(struct habit *habit)
-{
-    double sum = 0, usual = 0, other = 0, mean_ns;
-
-    for (uint32_t i = 0; i < KINDS; i++) {
-        sum += habit->work_ns[i];
-        usual += habit->part[i];
-    }
-    for (uint32_t i = 0; i < KINDS; i++) {
-        double part = sum != 0 ? habit->work_ns[i] / sum : habit->part[i];
-
-        other += fabs(part - habit->part[i]) / 2;
-        habit->part[i] += (part - habit->part[i]) / (usual != 0 ? tuning.corun_trials + 1 : 1);
-        habit->work_ns[i] = 0;
-    }
-    mean_ns = habit->kernels != 0 ? habit->sum_ns / habit->kernels : habit->usual_ns;
-    if (habit->usual_ns != 0 &&
-        fabs(mean_ns - habit->usual_ns) > tuning.corun_other_time * habit->usual_ns) {
-        other = 1; /* of other sizes, or their times are known better now */
-    }
-    habit->usual_ns +=
-        (mean_ns - habit->usual_ns) / (habit->usual_ns != 0 ? tuning.corun_trials + 1 : 1);
-    habit->kernels = habit->sum_ns = 0;
-    return usual != 0 ? other : 0;
-}
-
-/*
- * Look at the kernels that both ran in the period that is over. If they differ from earlier ones,
- * forget all that is known of the divisions. If changes follow each other soon, a program
- * alternates between phases of different kernels; periods then become longer, until each holds all
- * phases.
- */
-static void look_what_they_run(struct couple *couple, uint64_t now_ns,
-                               const struct weir_policy_tenant *const *tenant)
-{
-    double other, share[2];
-
-    if (couple->period_from_ns == 0) {
-        couple->period_from_ns = now_ns;
-    }
-    if (now_ns - couple->period_from_ns < couple->period_ns) {
-        return;
-    }
-    couple->period_from_ns = now_ns;
-    other = fmax(end_period(&couple->habit[0]), end_period(&couple->habit[1]));
-    couple->changed = other < tuning.corun_changed ? 0 : couple->changed + 1;
-    couple->steady += couple->changed == 0;
-    if (couple->changed == tuning.corun_trials) {
-        if (couple->steady >= tuning.few) {
-            couple->period_ns = tuning.corun_learn_ns;
-        } else if (couple->period_ns < tuning.barred_max_ns / 2) { /* these are phases */
-            couple->period_ns *= 2;
-        }
-        shares_of(tenant, share);
-        forget(couple, share);
-    }
-}
-
-/* ---- which division to try or use next ---- */
-
-/* Find the division from `from` to `to` with the highest rates among those with enough windows;
- * `from`: none has. */
-static uint32_t best_of(const struct weir_policy *self, const struct couple *couple,
-                        const struct weir_policy_tenant *const *tenant, uint32_t from, uint32_t to,
-                        const double *share, uint32_t windows)
-{
-    uint32_t best = from;
-    double most = 0;
-
-    for (uint32_t i = from; i < to; i++) {
-        const struct division *d = &couple->division[i];
-        double sum = i == TURNS ? d->rate[0] + d->rate[1] : worth(d, share);
-
-        if ((d->windows >= windows || i == TURNS) && sum > most && is_possible(self, tenant, i)) {
-            most = sum;
-            best = i;
-        }
-    }
-    return best;
-}
-
-/*
- * Is this one of the divisions that are compared? Sizes of blocks and parts are searched from equal
- * ones on: both neighbours of the best are tried. This finds the best, as the work done has one
- * maximum over the sizes.
- */
-static bool is_compared(const struct weir_policy *self, const struct couple *couple,
-                        const struct weir_policy_tenant *const *tenant, uint32_t index,
-                        const double *share)
-{
-    bool part = index >= PART;
-    uint32_t from = part ? PART : BLOCKS, to = part ? DIVISIONS : PART, best;
-    uint32_t middle = part ? PART + n_parts(self) / 2 : BLOCKS + EIGHTHS / 2 - 1;
-
-    if (index < BLOCKS) {
-        return true;
-    }
-    if (couple->division[middle].windows == 0) {
-        return index == middle;
-    }
-    best = best_of(self, couple, tenant, from, to, share, 1);
-    return index + 1 >= best && index <= best + 1;
-}
-
-/*
- * Does a division need more windows, since it may be the best? A program of many kernels has
- * phases, so the rates of its windows differ. The division gets windows until the mean's error is
- * below corun_error, unless the mean is below the best by more than twice its error.
- */
-static bool is_open(const struct division *division, double best)
-{
-    double mean = division->rate[0] + division->rate[1], error;
-
-    if (division->windows < tuning.corun_trials) {
-        return division->windows == 0 || mean * (1 + tuning.clearly) > best;
-    }
-    error = sqrt(fmax(division->square - mean * mean, 0) / division->windows);
-    return division->windows < tuning.corun_trials_most && error > tuning.corun_error * mean &&
-           mean + 2 * error > best;
-}
-
-/* The sum of both rates in the best division; 0: none is known. */
-static double best_sum(const struct couple *couple)
-{
-    const struct division *best = &couple->division[couple->best];
-
-    return best->rate[0] + best->rate[1];
-}
-
-/* Choose the division to try next: among the open ones, or else among all but turns, the one that
- * was tried least; if there is none, the best one. */
-static uint32_t next_tried(const struct weir_policy *self, const struct couple *couple,
-                           const struct weir_policy_tenant *const *tenant, const double *share,
-                           bool *ret_is_open)
-{
-    double best = best_sum(couple);
-    uint32_t next = couple->best;
-
-    *ret_is_open = false;
-    for (uint32_t i = 1; i < DIVISIONS; i++) {
-        const struct division *d = &couple->division[i];
-        bool open = is_open(d, best);
-
-        if (is_possible(self, tenant, i) && is_compared(self, couple, tenant, i, share) &&
-            (open != *ret_is_open ? open : d->windows < couple->division[next].windows)) {
-            next = i;
-            *ret_is_open = open;
-        }
-    }
-    return next;
-}
-
-/* Work that is on the device now still runs in the old division: note when it will have ended. */
-static void settle(struct couple *couple, uint64_t now_ns)
-{
-    uint64_t ns = tuning.corun_settle_items * couple->longest_ns;
-
-    couple->settled_ns = now_ns + (ns < tuning.corun_again_ns ? ns : tuning.corun_again_ns);
-}
-
-static void choose(struct weir_policy *self, struct couple *couple, uint64_t now_ns,
-                   const struct weir_policy_tenant *const *tenant)
-{
-    uint32_t next, was = couple->best, used = couple->now;
-    double share[2];
-    bool is_new;
-
-    shares_of(tenant, share);
-    couple->best = best_of(self, couple, tenant, TURNS, DIVISIONS, share, tuning.corun_trials);
-    next = next_tried(self, couple, tenant, share, &is_new);
-    couple->tries = next != couple->best && (is_new || now_ns >= couple->again_ns);
-    couple->now = couple->tries ? next : couple->best;
-    if (is_new || was != couple->best) {
-        couple->pause_ns = tuning.corun_again_ns;
-    }
-    if (couple->tries) {
-        couple->again_ns = now_ns + couple->pause_ns;
-        couple->pause_ns =
-            couple->pause_ns < tuning.barred_max_ns ? 2 * couple->pause_ns : tuning.barred_max_ns;
-    }
-    couple->settled_ns = 0;
-    if (couple->now != used) {
-        settle(couple, now_ns);
-    }
-    couple->longest_ns -= couple->longest_ns / 4; /* a program may not have such items any more */
-    couple->refused = 0;
-    couple->window_ns = 0;
-    couple->done_ns[0] = couple->done_ns[1] = 0;
-    couple->alone = couple->mixed = false;
-}
-
-/* End the window: add its rates to those of earlier ones. */
-static void close_window(struct couple *couple)
-{
-    struct division *d = &couple->division[couple->now];
-    double part, sum = 0;
-
-    if (couple->mixed) {
-        return;
-    }
-    d->windows++;
-    part = 1.0 / (d->windows < tuning.corun_trials_most ? d->windows : tuning.corun_trials_most);
-    for (uint32_t i = 0; i < 2; i++) {
-        double rate = (double)couple->done_ns[i] / (double)couple->window_ns;
-
-        d->rate[i] += (rate - d->rate[i]) * part;
-        sum += rate;
-    }
-    d->square += (sum * sum - d->square) * part;
-}
-
-static bool is_full(const struct couple *couple)
+static uint64_t window_of(const struct couple *couple)
 {
     uint64_t ns = tuning.corun_window_items * couple->longest_ns;
 
     ns = ns > tuning.corun_window_ns ? ns : tuning.corun_window_ns;
-    ns = ns < tuning.corun_again_ns ? ns : tuning.corun_again_ns;
-    return couple->window_ns >= (couple->now == TURNS ? tuning.corun_window_items * ns : ns);
+    return ns < tuning.corun_again_ns ? ns : tuning.corun_again_ns;
 }
 
-/* Count the time and work since the last call. */
-static void count(struct couple *couple, uint64_t now_ns,
-                  const struct weir_policy_tenant *const *tenant)
+/* May a kernel get a part of so many SMs? One that cannot be moved stays there until it ends. */
+static bool suits_part(const struct weir_policy *self, const struct couple *couple,
+                       const struct weir_policy_kernel *kernel, uint32_t sms)
 {
+    bool any = kernel->class != WEIR_SCHED_KERNEL && kernel->class != WEIR_SCHED_GRAPH;
+
+    return any ||
+           (kernel->partable && (kernel->movable || kernel->predicted_ns * self->config->sms <=
+                                                        window_of(couple) * sms));
+}
+
+static bool is_possible(const struct weir_policy *self, const struct couple *couple,
+                        const struct weir_policy_tenant *const *tenant, uint32_t index)
+{
+    uint32_t first = index < PART ? 0 : (index - PART + 1) * self->config->part_step;
+    bool movable = true;
+
     for (uint32_t i = 0; i < 2; i++) {
-        uint64_t ns = tenant[i]->kernel.predicted_ns;
+        const struct weir_policy_kernel *kernel = &tenant[i]->kernel;
 
-        couple->done_ns[i] += couple->counts ? tenant[i]->work_ns - couple->work_ns[i] : 0;
-        note_kernel(&couple->habit[i], &tenant[i]->kernel, tenant[i]->work_ns - couple->work_ns[i]);
-        couple->work_ns[i] = tenant[i]->work_ns;
-        couple->longest_ns = ns > couple->longest_ns ? ns : couple->longest_ns;
+        movable &= kernel->movable ||
+                   (kernel->class != WEIR_SCHED_KERNEL && kernel->class != WEIR_SCHED_GRAPH);
     }
-    couple->window_ns += couple->counts ? now_ns - couple->seen_ns : 0;
-    couple->seen_ns = now_ns;
-    couple->counts = false;
-}
-
-/* Are the kernels of both long enough, and do they have no graphs? */
-static bool is_suited(struct couple *couple, uint64_t now_ns,
-                      const struct weir_policy_tenant *const *tenant)
-{
-    if (tenant[0]->kernel.class == WEIR_SCHED_GRAPH ||
-        tenant[1]->kernel.class == WEIR_SCHED_GRAPH) {
-        couple->graphs_until_ns = now_ns + tuning.corun_graphs_ns;
-    }
-    return now_ns >= couple->graphs_until_ns &&
-           usual_of(&couple->habit[0]) >= tuning.corun_usual_min_ns &&
-           usual_of(&couple->habit[1]) >= tuning.corun_usual_min_ns;
-}
-
-/* Find out how well the times of their kernels are known. */
-static void look_how_sure(struct couple *couple, const struct weir_policy_tenant *const *tenant)
-{
-    bool unsure = tenant[0]->kernel.unsure || tenant[1]->kernel.unsure;
-
-    couple->unsure += ((unsure ? 1 : 0) - couple->unsure) / tuning.corun_trials_most;
-    couple->knows =
-        couple->unsure < (couple->knows ? tuning.corun_unsure_again : tuning.corun_unsure);
-}
-
-static struct couple *couple_of(struct corun *state, const struct weir_policy_tenant *const *tenant)
-{
-    const uint64_t of[] = {tenant[0]->id, tenant[1]->id};
-    struct couple *couple = &state->couple[weir_hash_slot(weir_hash64_of(of, sizeof of), PAIRS)];
-    double share[2];
-
-    if (couple->id[0] != of[0] || couple->id[1] != of[1]) {
-        *couple = (struct couple){.id = {of[0], of[1]}, .period_ns = tuning.corun_learn_ns};
-        shares_of(tenant, share);
-        forget(couple, share);
-    }
-    return couple;
+    return index < BLOCKS ? true
+           : index < PART
+               ? movable
+               : index - PART < n_parts(self) &&
+                     suits_part(self, couple, &tenant[0]->kernel, first) &&
+                     suits_part(self, couple, &tenant[1]->kernel, self->config->sms - first);
 }
 
 /*
@@ -557,6 +268,361 @@ static struct weir_sched_place place_in(const struct weir_policy *self, uint32_t
     eighths = division - BLOCKS + 1;
     blocks = tenant->kernel.blocks_per_sm * (i == 0 ? eighths : EIGHTHS - eighths) / EIGHTHS;
     return (struct weir_sched_place){.block_limit = blocks != 0 ? blocks : 1};
+}
+
+/* ---- which kernels they run ---- */
+
+static void begin(struct couple *couple, const struct weir_policy_tenant *const *tenant)
+{
+    double share[2];
+
+    shares_of(tenant, share);
+    *couple = (struct couple){.id = {tenant[0]->id, tenant[1]->id}, .fresh = true};
+    /* Assume that in turns each tenant gets its share. They will show a little less. */
+    couple->division[TURNS] =
+        (struct division){.rate = {share[0], share[1]}, .square = 1, .windows = 1};
+    couple->unsure = 1;
+}
+
+/* Make a couple in the place of the one that was not seen for longest. */
+static struct couple *couple_new(struct corun *state,
+                                 const struct weir_policy_tenant *const *tenant)
+{
+    struct couple *oldest = &state->couple[0];
+
+    for (uint32_t i = 1; i < PAIRS; i++) {
+        oldest = state->couple[i].seen_ns < oldest->seen_ns ? &state->couple[i] : oldest;
+    }
+    begin(oldest, tenant);
+    return oldest;
+}
+
+static bool is_of(const struct couple *couple, const weir_sched_id *id)
+{
+    return couple->id[0] == id[0] && couple->id[1] == id[1];
+}
+
+/* The couple that these two are now: the one seen last, or a new one. */
+static struct couple *couple_of(struct corun *state, const struct weir_policy_tenant *const *tenant)
+{
+    const weir_sched_id id[] = {tenant[0]->id, tenant[1]->id};
+    struct couple *latest = NULL;
+
+    if (state->now && is_of(state->now, id)) {
+        return state->now;
+    }
+    for (uint32_t i = 0; i < PAIRS; i++) {
+        struct couple *couple = &state->couple[i];
+
+        if (is_of(couple, id) && (!latest || couple->seen_ns > latest->seen_ns)) {
+            latest = couple;
+        }
+    }
+    state->now = latest ? latest : couple_new(state, tenant);
+    state->period = (struct period){0};
+    return state->now;
+}
+
+/* Count a tenant's work since the last call as work of its current first kernel. The kernel that
+ * has most votes in the end is that of most of the work, if there is one (Boyer and Moore, 1981).
+ */
+static void note_kernel(struct period *period, struct couple *couple, uint32_t i,
+                        const struct weir_policy_kernel *kernel, uint64_t work_ns)
+{
+    double *votes = &period->votes[i], ns = (double)work_ns;
+
+    if (kernel->class != WEIR_SCHED_KERNEL || kernel->predicted_ns == 0) {
+        return;
+    }
+    if (!kernel->unsure || couple->usual_ns[i] == 0) {
+        couple->usual_ns[i] += ((double)kernel->predicted_ns - couple->usual_ns[i]) /
+                               (1 + couple->looks * (1 - couple->unsure));
+    }
+    period->work_ns[i] += ns;
+    *votes += kernel->key == period->key[i] ? ns : -ns;
+    if (*votes < 0) {
+        *votes = -*votes;
+        period->key[i] = kernel->key;
+    }
+}
+
+/* Another couple of the same tenants, with these kernels; NULL: none. */
+static struct couple *couple_with(struct corun *state, const uint64_t *key)
+{
+    for (uint32_t i = 0; i < PAIRS; i++) {
+        struct couple *other = &state->couple[i];
+
+        if (other != state->now && is_of(other, state->now->id) && other->named &&
+            other->key[0] == key[0] && other->key[1] == key[1]) {
+            return other;
+        }
+    }
+    return NULL;
+}
+
+/* Go on with another couple of the same tenants. */
+static void turn_to(struct corun *state, struct couple *other)
+{
+    struct couple *was = state->now;
+
+    other->seen_ns = was->seen_ns;
+    other->longest_ns = was->longest_ns;
+    other->graphs_until_ns = was->graphs_until_ns;
+    other->fresh = true;
+    memcpy(other->work_ns, was->work_ns, sizeof other->work_ns);
+    state->now = other;
+}
+
+/*
+ * Look at the kernels that both ran in the period that is over. If two periods in a row were of the
+ * same other kernels, they run something else: it is the turn of the couple that stands for that.
+ */
+static struct couple *look_what_they_run(struct corun *state,
+                                         const struct weir_policy_tenant *const *tenant)
+{
+    struct couple *couple = state->now, *other;
+    const struct period was = state->period;
+    uint64_t *key = state->period.key;
+    bool again;
+
+    if (couple->seen_ns - was.from_ns < window_of(couple) || was.work_ns[0] == 0 ||
+        was.work_ns[1] == 0) {
+        return couple;
+    }
+    state->period = (struct period){.from_ns = couple->seen_ns};
+    for (uint32_t i = 0; i < 2; i++) {
+        key[i] = was.votes[i] > tuning.corun_changed * was.work_ns[i] ? was.key[i] : 0;
+    }
+    again = memcmp(key, state->last_key, sizeof state->last_key) == 0;
+    memcpy(state->last_key, key, sizeof state->last_key);
+    if (couple->named && memcmp(couple->key, key, sizeof couple->key) != 0) {
+        couple->mixed = true;
+        if (!again) {
+            return couple;
+        }
+        other = couple_with(state, key);
+        turn_to(state, other ? other : couple_new(state, tenant));
+    }
+    memcpy(state->now->key, key, sizeof state->now->key);
+    state->now->named = true;
+    return state->now;
+}
+
+/* ---- which division to try or use next ---- */
+
+/* What a division is worth, as `worth` says; turns need no gain. */
+static double value_of(const struct couple *couple, uint32_t index, const double *share)
+{
+    const struct division *d = &couple->division[index];
+
+    return index == TURNS ? d->rate[0] + d->rate[1] : worth(d, share);
+}
+
+/* Find the most valuable division from `from` to `to` among those with enough windows; `from`: none
+ * has. */
+static uint32_t best_of(const struct weir_policy *self, const struct couple *couple,
+                        const struct weir_policy_tenant *const *tenant, uint32_t from, uint32_t to,
+                        const double *share, uint32_t windows)
+{
+    uint32_t best = from;
+    double most = 0;
+
+    for (uint32_t i = from; i < to; i++) {
+        double value = value_of(couple, i, share);
+
+        if ((couple->division[i].windows >= windows || i == TURNS) && value > most &&
+            is_possible(self, couple, tenant, i)) {
+            most = value;
+            best = i;
+        }
+    }
+    return best;
+}
+
+/*
+ * Is this one of the divisions that are compared? Sizes of blocks and parts are searched from the
+ * tenants' shares on: the neighbours of the best are tried. This finds the best, as the work done
+ * has one maximum over the sizes.
+ */
+static bool is_compared(const struct weir_policy *self, const struct couple *couple,
+                        const struct weir_policy_tenant *const *tenant, uint32_t index,
+                        const double *share)
+{
+    bool part = index >= PART;
+    uint32_t from = part ? PART : BLOCKS, to = part ? PART + n_parts(self) : PART, best;
+    uint32_t first = (uint32_t)lround(share[0] * (to - from + 1));
+
+    first = from + (first > 1 ? first - 1 : 0);
+    if (!is_possible(self, couple, tenant, first)) {
+        first = (from + to) / 2;
+    }
+    if (index < BLOCKS || couple->division[first].windows == 0) {
+        return index < BLOCKS || index == first;
+    }
+    best = best_of(self, couple, tenant, from, to, share, 1);
+    return index + 1 >= best && index <= best + 1;
+}
+
+/*
+ * Does a division need more windows, since it may be better than the best? A program of many
+ * kernels has phases, so the rates of its windows differ. The division gets windows until the
+ * mean's error is below corun_error, unless it is worth less than the best by more than twice the
+ * error.
+ */
+static bool is_open(const struct division *division, double value, double best)
+{
+    double mean = division->rate[0] + division->rate[1], error;
+
+    if (division->windows < tuning.corun_trials) {
+        return division->windows == 0 || value * (1 + tuning.clearly) > best;
+    }
+    error = sqrt(fmax(division->square - mean * mean, 0) / division->windows) / mean;
+    return division->windows < tuning.corun_trials_most && error > tuning.corun_error &&
+           value * (1 + 2 * error) > best * (1 + tuning.corun_error);
+}
+
+/* Choose the division to try next: the one tried now, if it is better than the best so far; among
+ * the open ones, or else among all but turns, the one that was tried least; if there is none, the
+ * best one. */
+static uint32_t next_tried(const struct weir_policy *self, const struct couple *couple,
+                           const struct weir_policy_tenant *const *tenant, const double *share,
+                           bool *ret_is_open)
+{
+    double best = value_of(couple, couple->best, share);
+    uint32_t next = couple->best;
+
+    *ret_is_open = false;
+    for (uint32_t i = 1; i < DIVISIONS; i++) {
+        const struct division *d = &couple->division[i];
+        double value = value_of(couple, i, share);
+        bool open = is_open(d, value, best);
+
+        if (!is_possible(self, couple, tenant, i) || !is_compared(self, couple, tenant, i, share)) {
+            continue;
+        }
+        if (open && i == couple->now && value > best) {
+            *ret_is_open = true;
+            return i;
+        }
+        if (open != *ret_is_open ? open : d->windows < couple->division[next].windows) {
+            next = i;
+            *ret_is_open = open;
+        }
+    }
+    return next;
+}
+
+/* Work that is on the device now still runs in the old division: note when it will have ended. */
+static void settle(struct couple *couple, uint64_t now_ns)
+{
+    uint64_t ns = tuning.corun_settle_items * couple->longest_ns;
+
+    couple->settled_ns = now_ns + (ns < tuning.corun_again_ns ? ns : tuning.corun_again_ns);
+}
+
+static void choose(struct weir_policy *self, struct couple *couple, uint64_t now_ns,
+                   const struct weir_policy_tenant *const *tenant)
+{
+    uint32_t next, was = couple->best, used = couple->now;
+    double share[2];
+    bool is_new;
+
+    if (couple->fresh) {
+        couple->again_ns = now_ns + couple->pause_ns;
+    }
+    shares_of(tenant, share);
+    couple->best = best_of(self, couple, tenant, TURNS, DIVISIONS, share, tuning.corun_trials);
+    next = next_tried(self, couple, tenant, share, &is_new);
+    couple->tries = next != couple->best && (is_new || now_ns >= couple->again_ns);
+    couple->now = couple->tries ? next : couple->best;
+    if (is_new || was != couple->best) {
+        couple->pause_ns = tuning.corun_again_ns;
+    }
+    if (couple->tries) {
+        couple->again_ns = now_ns + couple->pause_ns;
+        couple->pause_ns =
+            couple->pause_ns < tuning.barred_max_ns ? 2 * couple->pause_ns : tuning.barred_max_ns;
+    }
+    couple->settled_ns = 0;
+    if (couple->now != used || couple->fresh) {
+        settle(couple, now_ns);
+    }
+    couple->longest_ns -= couple->longest_ns / 4; /* a program may not have such items any more */
+    couple->refused = 0;
+    couple->window_ns = 0;
+    couple->done_ns[0] = couple->done_ns[1] = 0;
+    couple->alone = couple->mixed = couple->fresh = false;
+}
+
+/* End the window: add its rates to those of earlier ones. */
+static void close_window(struct couple *couple)
+{
+    struct division *d = &couple->division[couple->now];
+    double part, sum = 0;
+
+    if (couple->mixed || couple->fresh) {
+        return;
+    }
+    d->windows++;
+    part = 1.0 / (d->windows < tuning.corun_trials_most ? d->windows : tuning.corun_trials_most);
+    for (uint32_t i = 0; i < 2; i++) {
+        double rate = (double)couple->done_ns[i] / (double)couple->window_ns;
+
+        d->rate[i] += (rate - d->rate[i]) * part;
+        sum += rate;
+    }
+    d->square += (sum * sum - d->square) * part;
+}
+
+static bool is_full(const struct couple *couple)
+{
+    return couple->fresh ||
+           couple->window_ns >=
+               window_of(couple) * (couple->now == TURNS ? tuning.corun_window_items : 1);
+}
+
+/* Count the time and work since the last call. */
+static void count(struct corun *state, uint64_t now_ns,
+                  const struct weir_policy_tenant *const *tenant)
+{
+    struct couple *couple = state->now;
+
+    for (uint32_t i = 0; i < 2; i++) {
+        uint64_t ns = tenant[i]->kernel.predicted_ns;
+
+        couple->done_ns[i] += couple->counts ? tenant[i]->work_ns - couple->work_ns[i] : 0;
+        note_kernel(&state->period, couple, i, &tenant[i]->kernel,
+                    tenant[i]->work_ns - couple->work_ns[i]);
+        couple->work_ns[i] = tenant[i]->work_ns;
+        couple->longest_ns = ns > couple->longest_ns ? ns : couple->longest_ns;
+    }
+    couple->window_ns += couple->counts ? now_ns - couple->seen_ns : 0;
+    couple->seen_ns = now_ns;
+    couple->counts = false;
+}
+
+/* Are the kernels of both long enough, and do they have no graphs? */
+static bool is_suited(struct couple *couple, uint64_t now_ns,
+                      const struct weir_policy_tenant *const *tenant)
+{
+    if (tenant[0]->kernel.class == WEIR_SCHED_GRAPH ||
+        tenant[1]->kernel.class == WEIR_SCHED_GRAPH) {
+        couple->graphs_until_ns = now_ns + tuning.corun_graphs_ns;
+    }
+    return couple->named && now_ns >= couple->graphs_until_ns &&
+           couple->usual_ns[0] >= tuning.corun_usual_min_ns &&
+           couple->usual_ns[1] >= tuning.corun_usual_min_ns;
+}
+
+/* Find out how well the times of their kernels are known. */
+static void look_how_sure(struct couple *couple, const struct weir_policy_tenant *const *tenant)
+{
+    bool unsure = tenant[0]->kernel.unsure || tenant[1]->kernel.unsure;
+
+    couple->looks += couple->looks < tuning.corun_trials_most;
+    couple->unsure += ((unsure ? 1 : 0) - couple->unsure) / couple->looks;
+    couple->knows =
+        couple->unsure < (couple->knows ? tuning.corun_unsure_again : tuning.corun_unsure);
 }
 
 /* Put both into the group, each at its place in the division. */
@@ -612,9 +678,9 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
     }
     couple->alone &= !state->broke;
     state->broke = false;
-    count(couple, view->now_ns, tenant);
+    count(state, view->now_ns, tenant);
     look_how_sure(couple, tenant);
-    look_what_they_run(couple, view->now_ns, tenant);
+    couple = look_what_they_run(state, tenant);
     if (!is_suited(couple, view->now_ns, tenant)) {
         couple->alone = couple->learns = false;
         return;
@@ -633,7 +699,7 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
         close_window(couple);
         choose(self, couple, view->now_ns, tenant);
     }
-    if (!is_possible(self, tenant, couple->now)) {
+    if (!is_possible(self, couple, tenant, couple->now)) {
         /* Refuse for these kernels. The window continues with the next ones, unless this lasts
          * long. */
         if (++couple->refused == tuning.corun_trials_most) {

@@ -3,6 +3,8 @@
 #include "tests/lib/tl_cmocka.h"
 #include "tests/lib/tl_recorded.h"
 
+#include <math.h>
+
 #define RUN_NS UINT64_C(6000000000)
 
 #define COMPUTES "kernel=3ms blocks=4224 per_sm=8 depth=4 form=closed"
@@ -89,6 +91,65 @@ static void without_parts_there_are_turns(void **unused)
     assert_true(speeds.of[0] > 0.48 && speeds.of[1] > 0.48);
 }
 
+/* Two programs that run for a while (first and third span) what goes well together, and in between
+ * (second span) what does not. The generator knows no such programs, so their spans are made as six
+ * tenants' work and put together. */
+#define SPAN_NS UINT64_C(2000000000)
+#define SPANS_SPEC                                                                                 \
+    COMPUTES " items=300;" WAITS " items=300;"                                                     \
+             "start=2s items=300 kernel=2ms blocks=4224 per_sm=8 depth=4 form=closed;"             \
+             "start=2s items=300 kernel=2ms blocks=4224 per_sm=8 depth=4 form=closed;"             \
+             "start=4s items=300 " COMPUTES "; start=4s items=300 " WAITS
+
+/* How long each span's work took. */
+static void run_spans(double *ret_s)
+{
+    struct tl_recorded r;
+    struct weir_sim_result result;
+    char error[WEIR_SIM_ERROR_BYTES];
+    uint64_t key[2] = {0};
+
+    tl_recorded_make(&r, SPANS_SPEC, "fair,corun", 3 * SPAN_NS);
+    r.params.config.part_step = 16;
+    r.params.learns = true;
+    for (uint32_t i = 0; i < r.load.n_items; i++) {
+        struct weir_sim_item *item = &r.load.items[i];
+
+        item->tenant = item->queue % 2;
+        if (item->queue < 2) {
+            key[item->queue] = item->params.key;
+        } else if (item->queue >= 4) {
+            item->params.key = key[item->queue - 4];
+        }
+    }
+    for (uint32_t i = 0; i < r.load.n_queues; i++) {
+        r.load.queues[i].tenant = i % 2;
+    }
+    assert_int_equal(weir_sim_run(&r.load, &r.params, &result, error), WEIR_OK);
+    assert_false(result.was_cut);
+    for (uint32_t i = 0; i < r.load.n_items; i++) {
+        uint32_t span = r.load.items[i].queue / 2;
+
+        ret_s[span] = fmax(ret_s[span], (double)(result.finished_ns[i] - span * SPAN_NS) / 1e9);
+    }
+    weir_sim_result_finish(&result);
+    weir_sim_load_finish(&r.load);
+}
+
+/* 0.9 s of work for each take 1.8 s in turns. In the best division one is done after 0.92 s, and
+ * the other, which has 0.61 of its speed until then, after 1.26 s. */
+static void what_was_learned_of_kernels_is_found_again(void **unused)
+{
+    (void)unused;
+    double s[3] = {0};
+
+    run_spans(s);
+    print_message("spans: %.3f %.3f %.3f s\n", s[0], s[1], s[2]);
+    assert_true(s[0] < 1.37);
+    assert_true(s[1] < 1.23);
+    assert_true(s[2] < 1.3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -97,6 +158,7 @@ int main(void)
         cmocka_unit_test(unequal_weights_are_kept_by_space),
         cmocka_unit_test(three_take_turns),
         cmocka_unit_test(without_parts_there_are_turns),
+        cmocka_unit_test(what_was_learned_of_kernels_is_found_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
