@@ -60,6 +60,18 @@ bool weir_ask_notes(const char *command, const struct weir_status_report *report
     return good;
 }
 
+int weir_ask_to(const char *command, const char *run_dir, const char *const *words, size_t n_words)
+{
+    int exit_status = WEIR_EXIT_FAILED;
+    struct weir_status_report *report =
+        weir_ask(command, run_dir, words, n_words, -1, &exit_status);
+    if (report) {
+        exit_status = weir_ask_notes(command, report) ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;
+        weir_status_report_destroy(report);
+    }
+    return exit_status;
+}
+
 unsigned weir_ask_programs(const struct weir_status_report *report, const char *tenant,
                            char names[256])
 {

@@ -25,6 +25,9 @@ bool weir_speaks_same(const struct weir_status_report *report);
 /** Print the host's notes on stderr. @return false: it refused the request */
 bool weir_ask_notes(const char *command, const struct weir_status_report *report);
 
+/** Ask the host to do something, and print its notes on stderr. @return the exit status */
+int weir_ask_to(const char *command, const char *run_dir, const char *const *words, size_t n_words);
+
 /**
  * Count the programs that run.
  *

@@ -311,10 +311,6 @@ int weir_cmd_attach(int argc, char **argv)
                             &first, &exit_status)) {
         return exit_status;
     }
-    if (argc - first != 1) {
-        fprintf(stderr, "weir attach: one VM, please (see weir attach --help)\n");
-        return WEIR_EXIT_USAGE;
-    }
     r.machine = argv[first];
     r.tenant = r.tenant ? r.tenant : r.machine;
     return attach(&r);

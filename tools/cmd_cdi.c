@@ -80,9 +80,6 @@ int weir_cmd_cdi(int argc, char **argv)
                             &first, &exit_status)) {
         return exit_status;
     }
-    if (!weir_options_no_more(argc, argv, first)) {
-        return WEIR_EXIT_USAGE;
-    }
     enum weir_status status = weir_control_status(run_dir, &report);
     if (status != WEIR_OK) {
         return weir_ask_failed("cdi", run_dir, status);

@@ -106,10 +106,6 @@ int weir_cmd_detach(int argc, char **argv)
                             &exit_status)) {
         return exit_status;
     }
-    if (argc - first != 1) {
-        fprintf(stderr, "weir detach: one VM, please (see weir detach --help)\n");
-        return WEIR_EXIT_USAGE;
-    }
     return detach(argv[first], tenant ? tenant : argv[first], connect,
                   run_dir ? run_dir : weir_control_default_run_dir());
 }

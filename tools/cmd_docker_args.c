@@ -97,10 +97,6 @@ int weir_cmd_docker_args(int argc, char **argv)
                             options, &first, &exit_status)) {
         return exit_status;
     }
-    if (argc - first != 1) {
-        fprintf(stderr, "weir docker-args: name one tenant (see weir docker-args --help)\n");
-        return WEIR_EXIT_USAGE;
-    }
     run_dir = run_dir ? run_dir : weir_control_default_run_dir();
     if (realpath(run_dir, resolved)) {
         run_dir = resolved;

@@ -624,9 +624,6 @@ int weir_cmd_doctor(int argc, char **argv)
                             &first, &exit_status)) {
         return exit_status;
     }
-    if (!weir_options_no_more(argc, argv, first)) {
-        return WEIR_EXIT_USAGE;
-    }
     if (json) {
         weir_doctor_use_json();
     }

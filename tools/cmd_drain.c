@@ -55,18 +55,8 @@ int weir_cmd_drain(int argc, char **argv)
                             options, &first, &exit_status)) {
         return exit_status;
     }
-    if (argc - first > 1) {
-        (void)weir_options_no_more(argc, argv, first + 1);
-        return WEIR_EXIT_USAGE;
-    }
     const char *tenant = argv[first]; /* NULL: all */
     const char *const words[] = {"drain", tenant};
-    struct weir_status_report *report =
-        weir_ask("drain", run_dir, words, tenant ? 2 : 1, -1, &exit_status);
-    if (!report) {
-        return exit_status;
-    }
-    bool good = weir_ask_notes("drain", report);
-    weir_status_report_destroy(report);
-    return good ? follow(run_dir, tenant, wait) : WEIR_EXIT_FAILED;
+    exit_status = weir_ask_to("drain", run_dir, words, tenant ? 2 : 1);
+    return exit_status == WEIR_EXIT_OK ? follow(run_dir, tenant, wait) : exit_status;
 }

@@ -174,9 +174,6 @@ int weir_cmd_events(int argc, char **argv)
                             options, &first, &exit_status)) {
         return exit_status;
     }
-    if (!weir_options_no_more(argc, argv, first)) {
-        return WEIR_EXIT_USAGE;
-    }
     if ((since && !read_since(since, wish.since, sizeof(wish.since))) ||
         (tail && !weir_option_number("tail", tail, 0, EVENTS_MAX, &n))) {
         return WEIR_EXIT_USAGE;

@@ -35,10 +35,6 @@ int weir_cmd_keygen(int argc, char **argv)
                             options, &first, &exit_status)) {
         return exit_status;
     }
-    if (argc - first != 1) {
-        fprintf(stderr, "weir keygen: one NAME, please (see weir keygen --help)\n");
-        return WEIR_EXIT_USAGE;
-    }
     struct weir_keypair pair;
     enum weir_status status = weir_keypair_generate(&pair);
     if (status != WEIR_OK) {

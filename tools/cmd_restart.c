@@ -83,9 +83,6 @@ int weir_cmd_restart(int argc, char **argv)
                             options, &first, &exit_status)) {
         return exit_status;
     }
-    if (!weir_options_no_more(argc, argv, first)) {
-        return WEIR_EXIT_USAGE;
-    }
     static const char *const words[] = {"restart"};
     struct weir_status_report *before, *report;
     enum weir_status status = weir_control_status(run_dir, &before);

@@ -2,8 +2,6 @@
 #include "tools/ask.h"
 #include "tools/command.h"
 
-#include <stdio.h>
-
 int weir_cmd_resume(int argc, char **argv)
 {
     const char *run_dir = NULL, *session = NULL;
@@ -19,17 +17,6 @@ int weir_cmd_resume(int argc, char **argv)
                             &first, &exit_status)) {
         return exit_status;
     }
-    if (argc - first != 1) {
-        fprintf(stderr, "weir resume: one tenant, please (see weir resume --help)\n");
-        return WEIR_EXIT_USAGE;
-    }
     const char *const words[] = {"resume", argv[first], session};
-    struct weir_status_report *report =
-        weir_ask("resume", run_dir, words, session ? 3 : 2, -1, &exit_status);
-    if (!report) {
-        return exit_status;
-    }
-    exit_status = weir_ask_notes("resume", report) ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;
-    weir_status_report_destroy(report);
-    return exit_status;
+    return weir_ask_to("resume", run_dir, words, session ? 3 : 2);
 }

@@ -62,9 +62,6 @@ int weir_cmd_serve(int argc, char **argv)
                             &first, &exit_status)) {
         return exit_status;
     }
-    if (!weir_options_no_more(argc, argv, first)) {
-        return WEIR_EXIT_USAGE;
-    }
     long long number;
     unsigned long long bytes;
     if (window_base) {

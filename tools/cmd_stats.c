@@ -308,9 +308,6 @@ int weir_cmd_stats(int argc, char **argv)
                             options, &first, &exit_status)) {
         return exit_status;
     }
-    if (!weir_options_no_more(argc, argv, first)) {
-        return WEIR_EXIT_USAGE;
-    }
     compare_fn compare = find_order(sort);
     if (!compare) {
         fprintf(stderr, "weir stats: --sort is time, waited or calls\n");

@@ -162,9 +162,6 @@ int weir_cmd_status(int argc, char **argv)
                             options, &first, &exit_status)) {
         return exit_status;
     }
-    if (!weir_options_no_more(argc, argv, first)) {
-        return WEIR_EXIT_USAGE;
-    }
     if (json) {
         return print_json(run_dir);
     }

@@ -73,17 +73,7 @@ int weir_cmd_suspend(int argc, char **argv)
                             options, &first, &exit_status)) {
         return exit_status;
     }
-    if (argc - first != 1) {
-        fprintf(stderr, "weir suspend: one tenant, please (see weir suspend --help)\n");
-        return WEIR_EXIT_USAGE;
-    }
     const char *const words[] = {"suspend", argv[first], session};
-    struct weir_status_report *report =
-        weir_ask("suspend", run_dir, words, session ? 3 : 2, -1, &exit_status);
-    if (!report) {
-        return exit_status;
-    }
-    bool good = weir_ask_notes("suspend", report);
-    weir_status_report_destroy(report);
-    return good ? follow(run_dir, argv[first], session) : WEIR_EXIT_FAILED;
+    exit_status = weir_ask_to("suspend", run_dir, words, session ? 3 : 2);
+    return exit_status == WEIR_EXIT_OK ? follow(run_dir, argv[first], session) : exit_status;
 }

@@ -212,9 +212,6 @@ static bool parse(int argc, char **argv, struct wish *wish, int *ret_exit)
         return false;
     }
     *ret_exit = WEIR_EXIT_USAGE;
-    if (!weir_options_no_more(argc, argv, first)) {
-        return false;
-    }
     wish->frames = wish->once ? 1 : 0;
     return (!frames || weir_option_number("count", frames, 1, 1ll << 40, &wish->frames)) &&
            (!interval ||

@@ -82,10 +82,6 @@ static int show(int argc, char **argv)
                             &first, &exit_status)) {
         return exit_status;
     }
-    if (first + 1 != argc) {
-        fprintf(stderr, "weir trace show: one FILE is wanted\n");
-        return WEIR_EXIT_USAGE;
-    }
     if (!weir_trace_file_read("trace", argv[first], &data, &bytes)) {
         return WEIR_EXIT_FAILED;
     }
@@ -138,8 +134,8 @@ static int generate(int argc, char **argv)
                             options, &first, &exit_status)) {
         return exit_status;
     }
-    if (first + 1 != argc || !out) {
-        fprintf(stderr, "weir trace generate: --out FILE and one SPEC are wanted\n");
+    if (!out) {
+        fprintf(stderr, "weir trace generate: --out FILE is wanted\n");
         return WEIR_EXIT_USAGE;
     }
     if (weir_sim_gpu_find(gpu_text, &gpu, error) != WEIR_OK) {
@@ -203,10 +199,6 @@ static int start(int argc, char **argv)
                             &first, &exit_status)) {
         return exit_status;
     }
-    if (first + 1 != argc) {
-        fprintf(stderr, "weir trace start: one FILE is wanted\n");
-        return WEIR_EXIT_USAGE;
-    }
     if (device && !weir_option_number("device", device, 0, UINT16_MAX, &number)) {
         return WEIR_EXIT_USAGE;
     }
@@ -236,10 +228,6 @@ static int stop(int argc, char **argv)
     if (!weir_options_parse(argc, argv, "[OPTIONS]", "End all recordings of a running host.",
                             options, &first, &exit_status)) {
         return exit_status;
-    }
-    if (first != argc) {
-        fprintf(stderr, "weir trace stop: no FILE is wanted\n");
-        return WEIR_EXIT_USAGE;
     }
     const char *const words[] = {"trace", "stop"};
     return ask(run_dir, words, 2, -1) ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;

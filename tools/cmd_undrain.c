@@ -2,8 +2,6 @@
 #include "tools/ask.h"
 #include "tools/command.h"
 
-#include <stdio.h>
-
 int weir_cmd_undrain(int argc, char **argv)
 {
     const char *run_dir = NULL;
@@ -18,17 +16,6 @@ int weir_cmd_undrain(int argc, char **argv)
                             &first, &exit_status)) {
         return exit_status;
     }
-    if (argc - first > 1) {
-        (void)weir_options_no_more(argc, argv, first + 1);
-        return WEIR_EXIT_USAGE;
-    }
     const char *const words[] = {"undrain", argv[first]};
-    struct weir_status_report *report =
-        weir_ask("undrain", run_dir, words, (size_t)(1 + argc - first), -1, &exit_status);
-    if (!report) {
-        return exit_status;
-    }
-    exit_status = weir_ask_notes("undrain", report) ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;
-    weir_status_report_destroy(report);
-    return exit_status;
+    return weir_ask_to("undrain", run_dir, words, (size_t)(1 + argc - first));
 }

@@ -295,8 +295,7 @@ int weir_cmd_why(int argc, char **argv)
         return exit_status;
     }
     long long ms = 2000;
-    if (!weir_options_no_more(argc, argv, first) ||
-        (tenant && !weir_ask_tenant_good("why", tenant)) ||
+    if ((tenant && !weir_ask_tenant_good("why", tenant)) ||
         (interval && !weir_option_number("interval-ms", interval, 0, 3600000, &ms))) {
         return WEIR_EXIT_USAGE;
     }

@@ -38,7 +38,8 @@ struct weir_option {
  * Prints help on -h and --help, and complaints on stderr.
  *
  * @param argv       gets its other words moved behind the options.
- * @param usage      the line after "Usage: weir <command> ".
+ * @param usage      the line after "Usage: weir <command> ". The words that it names, with those in
+ *                   [] or without, must be there, unless it has a '|' or '.'.
  * @param about      a paragraph of the help: what the command does.
  * @param options    ended by a row without name.
  * @param ret_first  index in argv of the first word that is not an option.
@@ -50,9 +51,6 @@ bool weir_options_parse(int argc, char **argv, const char *usage, const char *ab
 /** Parse options up to the first other word, which is a program with options of its own. */
 bool weir_options_parse_front(int argc, char **argv, const char *usage, const char *about,
                               const struct weir_option *options, int *ret_first, int *ret_exit);
-
-/** Are no words left? Complains about the first one, for a command that takes only options. */
-bool weir_options_no_more(int argc, char **argv, int first);
 
 /** Is the word -h or --help? */
 bool weir_option_is_help(const char *word);

@@ -36,9 +36,6 @@ int weir_cmd_version(int argc, char **argv)
     if (!weir_options_parse(argc, argv, "", "Print the version.", options, &first, &exit_status)) {
         return exit_status;
     }
-    if (!weir_options_no_more(argc, argv, first)) {
-        return WEIR_EXIT_USAGE;
-    }
     printf("weir %s\n", WEIR_VERSION);
     return WEIR_EXIT_OK;
 }

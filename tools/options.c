@@ -61,6 +61,37 @@ static void suggest(const char *word, const struct weir_option *options)
     }
 }
 
+/*
+ * Do the words behind the options fit the usage? It names those that are wanted, such as TENANT,
+ * and in brackets those that may be missing. With '|' or '.' in it, the command looks at them
+ * itself.
+ */
+static bool words_fit(const char *command, const char *usage, int n, char **words)
+{
+    char names[128], *at = names;
+    const char *name;
+    int most = 0;
+
+    if (strpbrk(usage, "|.")) {
+        return true;
+    }
+    snprintf(names, sizeof names, "%s", usage);
+    while ((name = strsep(&at, " "))) {
+        if (strncmp(name, "--", 2) == 0) {
+            (void)strsep(&at, " "); /* an option that must be there, and its value */
+        } else if (*name != 0 && strcmp(name, "[OPTIONS]") != 0 && most++ >= n && *name != '[') {
+            fprintf(stderr, "weir %s: %s is missing (see weir %s --help)\n", command, name,
+                    command);
+            return false;
+        }
+    }
+    if (n > most) {
+        fprintf(stderr, "weir %s: unexpected '%s' (see weir %s --help)\n", command, words[most],
+                command);
+    }
+    return n <= most;
+}
+
 static bool parse(int argc, char **argv, const char *letters, const char *usage, const char *about,
                   const struct weir_option *options, int *ret_first, int *ret_exit)
 {
@@ -95,22 +126,14 @@ static bool parse(int argc, char **argv, const char *letters, const char *usage,
 bool weir_options_parse(int argc, char **argv, const char *usage, const char *about,
                         const struct weir_option *options, int *ret_first, int *ret_exit)
 {
-    return parse(argc, argv, "h", usage, about, options, ret_first, ret_exit);
+    return parse(argc, argv, "h", usage, about, options, ret_first, ret_exit) &&
+           words_fit(argv[0], usage, argc - *ret_first, argv + *ret_first);
 }
 
 bool weir_options_parse_front(int argc, char **argv, const char *usage, const char *about,
                               const struct weir_option *options, int *ret_first, int *ret_exit)
 {
     return parse(argc, argv, "+h", usage, about, options, ret_first, ret_exit);
-}
-
-bool weir_options_no_more(int argc, char **argv, int first)
-{
-    if (first < argc) {
-        fprintf(stderr, "weir %s: unexpected '%s' (see weir %s --help)\n", argv[0], argv[first],
-                argv[0]);
-    }
-    return first >= argc;
 }
 
 bool weir_option_is_help(const char *word)

@@ -320,10 +320,6 @@ int weir_ptx_inspect_main(int argc, char **argv)
                             rows, &first, &exit_status)) {
         return exit_status;
     }
-    if (argc - first != 1) {
-        fprintf(stderr, "weir ptx inspect: one FILE, please (see --help)\n");
-        return WEIR_EXIT_USAGE;
-    }
     struct weir_ptx_module *module = weir_ptx_file_load(argv[first]);
 
     if (!module) {

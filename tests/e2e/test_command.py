@@ -156,7 +156,7 @@ class Command(lib.Case):
         good = self.ptx("good.ptx", ".entry k() { ret; }\n")
         for action in PTX_ACTIONS:
             for argv, status, words in (((bad,), 1, "bad.ptx:4:14"), (("/no/such",), 1, "/no/such"),
-                                        ((), 2, "FILE"), ((good, good), 2, "FILE")):
+                                        ((), 2, "FILE is missing"), ((good, good), 2, "unexpected")):
                 with self.subTest(action=action, argv=argv):
                     result = lib.run_weir("ptx", action, *argv)
                     self.assertEqual((result.returncode, result.stdout), (status, ""))

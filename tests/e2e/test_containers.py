@@ -707,7 +707,7 @@ class DockerCases(Containers):
 
     def test_docker_args_says_what_is_wrong(self):
         host = self.serve()
-        for words, code, text in (([], 2, "name one tenant"), (["a", "b"], 2, "name one tenant"),
+        for words, code, text in (([], 2, "TENANT is missing"), (["a", "b"], 2, "unexpected 'b'"),
                                   (["nobody"], 1, "no such tenant"),
                                   (["../x"], 1, "cannot be a container's tenant")):
             done = host.weir("docker-args", "--run-dir", host.run_dir, *words)
