@@ -3,7 +3,6 @@
 #include "softgpu/driver/driver.h"
 #include "softgpu/driver/entry.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -180,6 +180,18 @@ CUresult weir_soft_cuMemHostAlloc(void **ret, size_t bytes, unsigned int flags)
     return CUDA_SUCCESS;
 }
 
+/* Free host memory once no work uses it. Meanwhile the lock may be free, and p another's. */
+static void free_when_settled(struct weir_soft_alloc *alloc, void *p)
+{
+    uint64_t id = alloc->id;
+    alloc->freeing = true;
+    weir_soft_ctx_settle(alloc->ctx);
+    alloc = weir_soft_space_at((uint64_t)(uintptr_t)p);
+    if (alloc && alloc->id == id) {
+        weir_soft_space_free(alloc);
+    }
+}
+
 CUresult weir_soft_cuMemFreeHost(void *p)
 {
     WEIR_SOFT_LOCKED();
@@ -192,13 +204,7 @@ CUresult weir_soft_cuMemFreeHost(void *p)
     if (!alloc || alloc->kind != WEIR_SOFT_ALLOC_HOST || alloc->freeing) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    uint64_t id = alloc->id;
-    alloc->freeing = true;
-    weir_soft_ctx_settle(alloc->ctx);
-    alloc = weir_soft_space_at((uint64_t)(uintptr_t)p);
-    if (alloc && alloc->id == id) {
-        weir_soft_space_free(alloc);
-    }
+    free_when_settled(alloc, p);
     return CUDA_SUCCESS;
 }
 
@@ -264,13 +270,7 @@ CUresult weir_soft_cuMemHostUnregister(void *p)
     if (!alloc || alloc->kind != WEIR_SOFT_ALLOC_REGISTERED || alloc->freeing) {
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     }
-    uint64_t id = alloc->id;
-    alloc->freeing = true;
-    weir_soft_ctx_settle(alloc->ctx);
-    alloc = weir_soft_space_at((uint64_t)(uintptr_t)p);
-    if (alloc && alloc->id == id) {
-        weir_soft_space_free(alloc);
-    }
+    free_when_settled(alloc, p);
     return CUDA_SUCCESS;
 }
 
