@@ -1,5 +1,4 @@
 #include "base/arena.h"
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

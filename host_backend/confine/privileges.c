@@ -1,6 +1,5 @@
 #include "host_backend/confine/confine.h"
 
-#include <errno.h>
 #include <grp.h>
 #include <linux/capability.h>
 #include <stdlib.h>

@@ -18,7 +18,6 @@
 #include "host_backend/worker/memory/region_private.h"
 #include "host_backend/worker/state/bus_guard.h"
 #include "host_backend/worker/state/worker.h"
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>

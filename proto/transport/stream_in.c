@@ -2,7 +2,6 @@
 #include "proto/transport/fd_message.h"
 #include "proto/transport/ring.h"
 #include "proto/transport/stream_private.h"
-#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>

@@ -11,7 +11,6 @@
 #include "proto/transport/ivshmem.h"
 #include "proto/transport/segment_map.h"
 #include "proto/wire/control_codec.h"
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>

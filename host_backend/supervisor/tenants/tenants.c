@@ -22,7 +22,6 @@
 #include "base/log.h"
 #include "proto/cuda_abi.h"
 #include "proto/wire/accept.h"
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
