@@ -91,9 +91,10 @@ enum weir_status weir_share_wish_check(const struct weir_share_wish *wish,
                                        struct weir_diag *ret_diag) WEIR_MUST_CHECK;
 
 /**
- * What a job gets on a node, that asks for something or holds shards which stand for memory.
+ * Compute a job's share of a node. The job asks for something, or holds shards, each of which
+ * stands for memory.
  *
- * @param shards  that it holds there; 0: none.
+ * @param shards  how many shards the job holds on the node; 0: none.
  * @return WEIR_OK, WEIR_ERR_INVALID (more than it may have)
  * @thread any
  */

@@ -51,12 +51,12 @@ struct weir_spin_page {
     /* The worker writes: programs that have ended and hold something; pieces of device memory that
      * nobody uses (WEIR_LINK_GIVE_BACK). */
     atomic_uint ending, spares;
-    /* The worker also writes, for room on demand (docs/design/suspend.md): since when its program
-     * rests, by weir_clock_now_ns(), 0: it works; how much of its device memory could be moved
-     * then; how much the worker lacks. */
-    atomic_uint_fast64_t rests_since_ns, movable_bytes, lacks_bytes;
-    /* How much managed memory could leave the device, beside what could be moved. */
-    atomic_uint_fast64_t managed_bytes;
+    /* The worker writes these, too, for room on demand (docs/design/suspend.md). */
+    atomic_uint_fast64_t rests_since_ns; /* weir_clock_now_ns() when its program's work ended; 0:
+                                            the program works */
+    atomic_uint_fast64_t movable_bytes;  /* device memory that could be moved while it rests */
+    atomic_uint_fast64_t lacks_bytes;    /* device memory that the worker wants and cannot get */
+    atomic_uint_fast64_t managed_bytes;  /* managed memory that could also leave the device */
 };
 
 /**

@@ -74,9 +74,11 @@ static void bind(struct weir_ptx_edit *edit)
 
 /*
  * The thread of index 0 (the leader) acts for all; the others go to MEET. The leader is found again
- * for each task, which costs less than a register that stays live through the body. %wzero is 0 in
- * the leader, but the compiler cannot know that: otherwise it would add code for a warp whose
- * threads all make the addition.
+ * for each task, which costs less than a register that stays live through the body.
+ *
+ * What the leader adds to a counter has %wzero in it, which is 0 in the leader. The compiler cannot
+ * know that. If the amount were a constant, the compiler would add code that sums up the additions
+ * of all threads of a warp, though only one thread makes any.
  */
 static void emit_lead(struct weir_ptx_edit *edit)
 {

@@ -507,9 +507,9 @@ int64_t fair_lag_ns(const struct weir_policy *self, const struct weir_policy_ten
                : 0;
 }
 
-/* A tenant's items go above others while it goes first, and has no more granted than it may still
- * have. One item may be longer than that: otherwise a program that is away for as long as it works
- * would wait for others' kernels each time. */
+/* A tenant that has rested goes first while what was granted to it fits into its credit. A single
+ * item may still be longer than the credit. If it could not, a program that rests for as long as it
+ * works would wait for others' kernels each time. */
 uint64_t fair_first_ns(const struct weir_policy *self, const struct weir_policy_tenant *tenant)
 {
     const struct fair *fair = self->state;

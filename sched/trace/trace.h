@@ -157,8 +157,9 @@ enum weir_status weir_sched_trace_create(const struct weir_sched_config *config,
 bool weir_sched_trace_put(struct weir_sched_trace *trace, const struct weir_sched_record *record);
 
 /**
- * Record a tenant's name, cut at 63 bytes. Here and below, at_ns counts in the first record only:
- * later ones have the time of the record before them, as the scheduler's clock may stand.
+ * Record a tenant's name, cut at 63 bytes. This function and the next two use at_ns only if theirs
+ * is the first record of the trace. Any other gets the time of the record before it: the caller's
+ * clock may be ahead of the scheduler's, and the times of a trace never go back.
  * @thread producer
  */
 void weir_sched_trace_tenant_name(struct weir_sched_trace *trace, uint64_t at_ns,

@@ -58,8 +58,8 @@ static bool is_to_be_moved(const struct weir_supervisor *sup, const struct weir_
            (certain || (fault->marks && !weir_sup_has_remote_guests(sup, tenant)));
 }
 
-/* Does the tenant have its own worker instead of a shared one? A quarantine has given it one, or it
- * had one for its virtual machines before it got a key. */
+/* Does the tenant have a worker of its own, though its settings ask for a shared one? It has if a
+ * quarantine gave it one, or if its virtual machines had one before the tenant got a key. */
 static bool is_moved(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
     return tenant->used && weir_sup_uses_shared_worker(sup, tenant) &&
