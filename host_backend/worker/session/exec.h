@@ -86,7 +86,7 @@ struct weir_exec {
     bool was_other;       /* the last launch was of another graph in its place */
     CUevent done;         /* recorded behind such a launch; NULL until the first */
     struct weir_exec_names names;
-    CUuserObject *held;   /* references to the objects that the graph uses (graph_holds.h) */
+    CUuserObject *held; /* references to the objects that the graph uses (graph_holds.h) */
     uint32_t n_held;
 };
 
