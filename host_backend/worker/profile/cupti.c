@@ -185,8 +185,11 @@ static struct weir_cupti_record *add(struct records *records)
     return &records->at[records->n++];
 }
 
-/* Room for a record in the sink of the call's owner. @return NULL: it has none */
-static struct weir_cupti_record *record_of_locked(uint32_t call, uint64_t node)
+/* Add a record to the sink of the call's owner. @return NULL: the call has no owner, or its sink no
+ * room */
+static struct weir_cupti_record *record_of_locked(uint32_t call, uint64_t node,
+                                                  enum weir_profile_class class, uint64_t begin_ns,
+                                                  uint64_t end_ns)
 {
     uint64_t id = id_locked(call);
     struct weir_cupti_sink *sink = sinks;
@@ -202,19 +205,20 @@ static struct weir_cupti_record *record_of_locked(uint32_t call, uint64_t node)
         return NULL;
     }
     /* A node's number has that of its graph in the upper half. */
-    *record =
-        (struct weir_cupti_record){.id = (uint32_t)id, .node = node != 0 ? (uint32_t)node + 1 : 0};
+    *record = (struct weir_cupti_record){.begin_ns = begin_ns,
+                                         .end_ns = end_ns,
+                                         .id = (uint32_t)id,
+                                         .node = node != 0 ? (uint32_t)node + 1 : 0,
+                                         .class = (uint8_t) class};
     return record;
 }
 
 static void add_kernel_locked(const CUpti_ActivityKernel10 *from)
 {
-    struct weir_cupti_record *record = record_of_locked(from->correlationId, from->graphNodeId);
+    struct weir_cupti_record *record = record_of_locked(
+        from->correlationId, from->graphNodeId, WEIR_PROFILE_KERNEL, from->start, from->end);
 
     if (record) {
-        record->class = WEIR_PROFILE_KERNEL;
-        record->begin_ns = from->start;
-        record->end_ns = from->end;
         record->name = from->name ? keep_name_locked(from->name) : NULL;
         record->shared_bytes = (uint32_t)from->dynamicSharedMemory;
         record->grid[0] = (uint32_t)from->gridX;
@@ -228,38 +232,34 @@ static void add_kernel_locked(const CUpti_ActivityKernel10 *from)
 
 static void add_copy_locked(const CUpti_ActivityMemcpy6 *from)
 {
-    struct weir_cupti_record *record = record_of_locked(from->correlationId, from->graphNodeId);
+    enum weir_profile_class class =
+        from->copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOD   ? WEIR_PROFILE_H2D
+        : from->copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_DTOH ? WEIR_PROFILE_D2H
+                                                            : WEIR_PROFILE_D2D;
+    struct weir_cupti_record *record =
+        record_of_locked(from->correlationId, from->graphNodeId, class, from->start, from->end);
 
     if (record) {
-        record->class = from->copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOD   ? WEIR_PROFILE_H2D
-                        : from->copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_DTOH ? WEIR_PROFILE_D2H
-                                                                            : WEIR_PROFILE_D2D;
-        record->begin_ns = from->start;
-        record->end_ns = from->end;
         record->bytes = from->bytes;
     }
 }
 
 static void add_peer_copy_locked(const CUpti_ActivityMemcpyPtoP4 *from)
 {
-    struct weir_cupti_record *record = record_of_locked(from->correlationId, from->graphNodeId);
+    struct weir_cupti_record *record = record_of_locked(from->correlationId, from->graphNodeId,
+                                                        WEIR_PROFILE_D2D, from->start, from->end);
 
     if (record) {
-        record->class = WEIR_PROFILE_D2D;
-        record->begin_ns = from->start;
-        record->end_ns = from->end;
         record->bytes = from->bytes;
     }
 }
 
 static void add_memset_locked(const CUpti_ActivityMemset4 *from)
 {
-    struct weir_cupti_record *record = record_of_locked(from->correlationId, from->graphNodeId);
+    struct weir_cupti_record *record = record_of_locked(
+        from->correlationId, from->graphNodeId, WEIR_PROFILE_MEMSET, from->start, from->end);
 
     if (record) {
-        record->class = WEIR_PROFILE_MEMSET;
-        record->begin_ns = from->start;
-        record->end_ns = from->end;
         record->bytes = from->bytes;
         record->value = from->value;
     }
