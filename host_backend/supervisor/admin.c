@@ -444,7 +444,7 @@ static void on_client(void *user, int index)
 /* Make a path absolute, since a client may have another working directory. The file may be gone. */
 static void fill_config_path(const struct weir_supervisor *sup, struct weir_status_report *report)
 {
-    const char *given = sup->start.params.config_path;
+    const char *given = sup->params.config_path;
     char real[PATH_MAX];
     const char *path = given ? realpath(given, real) : NULL;
 

@@ -129,7 +129,7 @@ static bool check_key(const struct weir_host_config *config)
 static bool check_libvirt(const struct weir_supervisor *sup)
 {
     return sup->config.libvirt_uri[0] == 0 ||
-           (sup->start.params.libvirt && access(sup->start.params.libvirt, X_OK) == 0) ||
+           (sup->params.libvirt && access(sup->params.libvirt, X_OK) == 0) ||
            complain("[libvirt] uri", sup->config.libvirt_uri, WEIR_SUP_NO_LIBVIRT);
 }
 
@@ -203,7 +203,7 @@ static bool check_named(const struct weir_supervisor *sup)
 static _Noreturn void become_probe(const struct weir_supervisor *sup, const char *devices, int out)
 {
     const struct weir_host_config *config = &sup->config;
-    const char *program = sup->start.params.program ? sup->start.params.program : "/proc/self/exe";
+    const char *program = sup->params.program ? sup->params.program : "/proc/self/exe";
     const char *const words[] = {
         "weir", "worker", WEIR_WORKER_PROBE, config->driver, config->softgpu, devices, NULL};
     char *argv[sizeof words / sizeof words[0]];

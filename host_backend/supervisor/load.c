@@ -123,7 +123,7 @@ bool weir_sup_open_log(struct weir_supervisor *sup)
         return true; /* the log is open */
     }
     snprintf(level, sizeof level, "%.*s", (int)strcspn(log, ":"), log);
-    status = weir_log_init(sup->start.params.check_only ? level : log, "weir serve");
+    status = weir_log_init(sup->params.check_only ? level : log, "weir serve");
     if (status == WEIR_ERR_INVALID) {
         fprintf(
             stderr,
@@ -134,7 +134,7 @@ bool weir_sup_open_log(struct weir_supervisor *sup)
     }
     if (status != WEIR_OK && weir_log_init(level, "weir serve") == WEIR_OK) {
         weir_sup_extra_fails(sup, WEIR_EXTRA_LOG, "'%.80s' cannot be opened for writing", path + 1);
-    } else if (path && !sup->start.params.check_only) {
+    } else if (path && !sup->params.check_only) {
         weir_sup_extra_works(sup, WEIR_EXTRA_LOG);
     }
     return true;

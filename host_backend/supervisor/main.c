@@ -177,7 +177,7 @@ static enum weir_status open_all(struct weir_supervisor *sup)
     if (status == WEIR_OK) {
         sup->life.took_over = weir_book_has_processes(sup);
     }
-    if (status == WEIR_OK && sup->start.params.end) {
+    if (status == WEIR_OK && sup->params.end) {
         sup->config.workers.spares = 0;
         if (!sup->life.took_over) {
             return WEIR_OK;
@@ -261,7 +261,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     }
     signal(SIGPIPE, SIG_IGN); /* a program may end while the host writes to it */
     signal(SIGXFSZ, SIG_IGN); /* as in workers: then a write beyond the size limit only fails */
-    sup->start.params = *params;
+    sup->params = *params;
     sup->listener = &weir_worker_events;
     weir_log_rate_init(&sup->rates.strangers);
     weir_log_rate_init(&sup->rates.starts);

@@ -61,9 +61,8 @@ static void reload(struct weir_supervisor *sup)
     weir_notify("RELOADING=1");
     weir_sup_sockets_renew(sup);
     weir_sup_admin_renew(sup);
-    if (config && sup->start.params.config_path &&
-        weir_sup_load(&sup->start.params, config) == WEIR_OK) {
-        weir_log_info("supervisor: reloading path=%s", sup->start.params.config_path);
+    if (config && sup->params.config_path && weir_sup_load(&sup->params, config) == WEIR_OK) {
+        weir_log_info("supervisor: reloading path=%s", sup->params.config_path);
         weir_sup_remark_restart(sup, config);
         sup->config.demand.user_tenants = config->demand.user_tenants; /* tenants follow */
         (void)!weir_sup_tenants_apply(sup, config);                    /* failures are in the log */

@@ -262,8 +262,7 @@ bool weir_book_open(struct weir_supervisor *sup)
     book->fd = -1;
     book->last_event = &book->events;
     book->program_fd =
-        open(sup->start.params.program ? sup->start.params.program : "/proc/self/exe",
-             O_RDONLY | O_CLOEXEC);
+        open(sup->params.program ? sup->params.program : "/proc/self/exe", O_RDONLY | O_CLOEXEC);
     sup->book = book;
     /* A keeper that is ending takes connections to the last moment: then try again. */
     while (book->program_fd >= 0 && !good && tries-- > 0) {

@@ -412,9 +412,7 @@ struct weir_supervisor {
     const struct weir_worker_events *listener;
     struct weir_book *book; /* the keeper's end and rows (book.h); NULL: none */
     struct weir_host_config config;
-    struct {
-        struct weir_serve_params params;
-    } start;
+    struct weir_serve_params params;
     int signal_fd;
     struct weir_sup_user users[WEIR_USERS_MAX];
     int tcp_fd; /* listens for remote guests; the main worker accepts; -1: none */

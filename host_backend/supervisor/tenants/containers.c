@@ -224,7 +224,7 @@ static void write_cdi(struct weir_supervisor *sup, const char *path)
     const char *names[WEIR_CONFIG_TENANTS_MAX];
     char run_dir[PATH_MAX];
     struct weir_container_edits *common = malloc(sizeof *common);
-    struct weir_cdi_spec spec = {common, run_dir, names, 0, sup->start.params.oci_hook};
+    struct weir_cdi_spec spec = {common, run_dir, names, 0, sup->params.oci_hook};
     enum weir_status status = WEIR_ERR_NO_MEMORY;
 
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
@@ -235,12 +235,12 @@ static void write_cdi(struct weir_supervisor *sup, const char *path)
     if (!realpath(sup->config.run_dir, run_dir)) {
         run_dir[0] = 0; /* refused below */
     }
-    if (common && !sup->start.params.guest_lib) {
+    if (common && !sup->params.guest_lib) {
         weir_sup_extra_fails(sup, WEIR_EXTRA_CONTAINERS,
                              "no CDI file, the guest's libcuda.so.1 is not to be found");
     } else if (common) {
-        status = weir_container_edits_common(sup->start.params.guest_lib, WEIR_CONTAINER_NVIDIA_SMI,
-                                             common);
+        status =
+            weir_container_edits_common(sup->params.guest_lib, WEIR_CONTAINER_NVIDIA_SMI, common);
         if (status == WEIR_OK) {
             status = weir_cdi_store(path, &spec);
         }

@@ -369,7 +369,7 @@ static bool start(struct weir_supervisor *sup)
     struct weir_sup_libvirt *l = &sup->libvirt;
     int pair[2];
 
-    if (!sup->start.params.libvirt || access(sup->start.params.libvirt, X_OK) != 0) {
+    if (!sup->params.libvirt || access(sup->params.libvirt, X_OK) != 0) {
         weir_sup_extra_fails(sup, WEIR_EXTRA_LIBVIRT, WEIR_SUP_NO_LIBVIRT);
         return false;
     }
@@ -378,7 +378,7 @@ static bool start(struct weir_supervisor *sup)
     }
     l->pid = fork();
     if (l->pid == 0) {
-        become(sup->start.params.libvirt, sup->config.libvirt_uri, sup->config.log, pair[1]);
+        become(sup->params.libvirt, sup->config.libvirt_uri, sup->config.log, pair[1]);
     }
     close(pair[1]);
     if (l->pid < 0) {

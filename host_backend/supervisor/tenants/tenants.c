@@ -164,8 +164,7 @@ const char *weir_origin_text(const struct weir_supervisor *sup, enum weir_origin
                                         "libvirt",   WEIR_CONTROL_ON_DEMAND,
                                         "kept",      WEIR_CONTROL_OF_USER};
 
-    return origin == WEIR_ORIGIN_FILE && !sup->start.params.config_path ? "built in"
-                                                                        : texts[origin];
+    return origin == WEIR_ORIGIN_FILE && !sup->params.config_path ? "built in" : texts[origin];
 }
 
 /* Merge a source's new settings with changes that others have made since. */

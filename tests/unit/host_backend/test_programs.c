@@ -500,7 +500,7 @@ static void no_more_than_three_start_at_once(void **state)
     (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(sup.config.run_dir, sizeof sup.config.run_dir, "%s", folder);
-    sup.start.params.program = "/bin/true";
+    sup.params.program = "/bin/true";
     pid_t keeper = start_keeper(&sup, folder);
 
     sup.config.workers.spares = 2;
