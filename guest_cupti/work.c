@@ -19,11 +19,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TAKE_CALLS   (WEIR_PROFILE_RECORDS_MAX / 8)
-#define BUCKETS      4096u
-#define EARLY_MAX    WEIR_PROFILE_RECORDS_MAX
-#define NAMES        1024u
-#define BATCH        32u    /* records made under one lock: they fit into the smallest buffers */
+#define TAKE_CALLS (WEIR_PROFILE_RECORDS_MAX / 8)
+#define BUCKETS    4096u
+#define EARLY_MAX  WEIR_PROFILE_RECORDS_MAX
+#define NAMES      1024u
+#define BATCH                                                                                      \
+    32u /* how many records are made each time the lock is taken; the smallest buffers hold as     \
+           many */
 #define WAIT_MIN_NS  10000u /* shorter waits, such as for passing the gate, are not recorded */
 #define GRAPHS       256u
 #define NODE_KERNELS 251u  /* a prime: handles are addresses, which have zeros at the end */

@@ -210,6 +210,8 @@ static void settle(struct weir_sched *sched)
     }
 }
 
+/* During a trial all that a tenant is owed counts as owed by trials. Afterwards that part stays, as
+ * long as the tenant is still owed so much. */
 static void note_tried(const struct weir_sched *sched, struct tenant *tenant)
 {
     int64_t owed_ns = tenant->grouped.owed_ns > 0 ? tenant->grouped.owed_ns : 0;

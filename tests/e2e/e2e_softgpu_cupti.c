@@ -59,7 +59,8 @@ static void hand_over(void)
     }
 }
 
-/* @return room for a record, zeroed; NULL: its kind is not enabled, or there is none */
+/* Find room for a record, and zero it. @return NULL: the kind is not enabled, or the program gives
+ * no buffer */
 static void *record(CUpti_ActivityKind kind)
 {
     size_t bytes = bytes_of(kind), max = 0;
@@ -185,9 +186,10 @@ static void ended(const struct weir_soft_task *task)
 
 /* ---------------------------------------------------------------- the API */
 
+/* Ignore the clock: softgpu's times are of the one that the worker names. */
 CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc clock)
 {
-    return clock ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_PARAMETER; /* softgpu's is the same */
+    return clock ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_PARAMETER;
 }
 
 CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc on_request,
