@@ -433,10 +433,10 @@ class Runs(UnderMps):
         for guest, kernel in zip(guests, ("bs", "rg")):
             guest.say(f"input {kernel} quick")
             guest.wait_line("^done$")
-            guest.say("loop 40 0")
+            guest.say("loop 200 0")
         said = r"forms: shares SMs kernel=\S*{} block_limit=\d+ own_bytes=\d+ beside_bytes=[1-9]"
         for kernel in ("bs", "rg"):
-            host.process.wait_log(said.format(kernel), 40)
+            host.process.wait_log(said.format(kernel), 120)
 
     def test_a_program_that_was_alone_has_runs_once_there_is_another_tenant(self):
         host = self.own({"alice": {"isolation": "program"}}, lines=lib.forms_lines(self.folder(), mode="default"))

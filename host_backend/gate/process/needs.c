@@ -5,10 +5,10 @@
  * have neighbours sets aside shared memory for them, too (worker/twins/carve_out.h). The grant
  * tells the worker how much, since the neighbour is in another worker.
  *
- * The gate process does not know yet which kernel the neighbour will be. But policies never put
- * more on an SM than it holds, counting a block of a kernel as 1/blocks of the SM. So it assumes
- * that the rest of the SM is filled with blocks of one kernel: the one that needs most of those
- * that came to other queues lately.
+ * The gate process does not know yet which kernel the neighbour will be. Policies divide an SM by
+ * blocks, counting a block of a kernel as 1/blocks of the SM, and give each kernel at least one. So
+ * it assumes that the rest of the SM is filled with blocks of one kernel, at least one of them: the
+ * kernel that needs most of those that came to other queues lately.
  */
 #include "host_backend/gate/process/served.h"
 
@@ -37,7 +37,9 @@ void served_need_note(struct served_need *need, const struct weir_gate_request *
 /* @param left, of  left / of: the part of an SM that neighbours may fill */
 static uint32_t bytes_of(const struct served_need *need, uint32_t left, uint32_t of)
 {
-    return (uint32_t)((uint64_t)need->blocks_per_sm * left / of) * need->block_bytes;
+    uint32_t blocks = (uint32_t)((uint64_t)need->blocks_per_sm * left / of);
+
+    return (blocks != 0 ? blocks : 1) * need->block_bytes;
 }
 
 uint32_t served_beside_bytes(const struct served_item *item, uint32_t block_limit, uint64_t now_ns)

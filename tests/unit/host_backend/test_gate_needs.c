@@ -58,9 +58,10 @@ static void who_needs_most_fills_what_the_block_limit_leaves(void **state)
     comes(SGEMM, 9600, 4, NOW + 1);
     assert_int_equal(beside(SGEMM, 2, 4, NOW + 1), 8 * BLOCK);
     assert_int_equal(beside(SPMV, 9, 16, NOW + 1), 9600);
-    assert_int_equal(beside(SPMV, 16, 16, NOW + 1), 0); /* all of an SM .. */
-    assert_int_equal(beside(SPMV, 20, 16, NOW + 1), 0); /* .. or more than fit */
-    assert_int_equal(beside(SPMV, 9, 0, NOW + 1), 0);   /* how many fit is not known */
+    assert_int_equal(beside(SPMV, 15, 16, NOW + 1), 9600); /* one block has to fit, too */
+    assert_int_equal(beside(SPMV, 16, 16, NOW + 1), 0);    /* all of an SM .. */
+    assert_int_equal(beside(SPMV, 20, 16, NOW + 1), 0);    /* .. or more than fit */
+    assert_int_equal(beside(SPMV, 9, 0, NOW + 1), 0);      /* how many fit is not known */
 }
 
 static void what_came_long_ago_does_not_count(void **state)
