@@ -213,8 +213,8 @@ class RootlessPodman(Podman):
 
     def close(self):
         subprocess.run([*self.base, "unshare", "rm", "-rf", f"{self.env['HOME']}/.local"], env=self.env,
-                       capture_output=True, timeout=60)
-        subprocess.run(["userdel", "--remove", "--force", self.name], capture_output=True, timeout=60)
+                       capture_output=True, timeout=180)
+        subprocess.run(["userdel", "--remove", "--force", self.name], capture_output=True, timeout=180)
         shutil.rmtree(self.place, True)
         shutil.rmtree(self.folder, True)
 

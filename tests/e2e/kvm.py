@@ -191,7 +191,7 @@ LIBRARIES = ("libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.s
 
 def needed_libraries(path):
     """Where the loader finds what a program needs."""
-    said = subprocess.run(["ldd", path], capture_output=True, text=True, timeout=60).stdout
+    said = subprocess.run(["ldd", path], capture_output=True, text=True, timeout=180).stdout
     return re.findall(r"=> (/\S+)", said)
 
 

@@ -135,7 +135,7 @@ class Remote:
 
 
 def keygen(path):
-    subprocess.run([places.weir, "keygen", path], check=True, capture_output=True, timeout=60)
+    subprocess.run([places.weir, "keygen", path], check=True, capture_output=True, timeout=180)
 
 
 def free_port():
@@ -408,7 +408,7 @@ def gpus():
         ask = ("import ctypes as c; n = c.c_int(); d = c.CDLL('libcuda.so.1'); d.cuInit(0); "
                "d.cuDeviceGetCount(c.byref(n)); print(n.value)")
         answer = subprocess.run([sys.executable, "-c", ask], env=clean_environment(), text=True,
-                                capture_output=True, timeout=60)
+                                capture_output=True, timeout=180)
         _gpus = int(answer.stdout) if answer.returncode == 0 else 0
     return _gpus
 
@@ -662,7 +662,7 @@ class Result(unittest.TextTestResult):
             tool = os.environ.get("WEIR_E2E_STACKS")
             if tool and host.process.alive():
                 for pid in (host.pid, *children_of(host.pid)):
-                    done = subprocess.run([tool, "-p", str(pid)], capture_output=True, text=True, timeout=60)
+                    done = subprocess.run([tool, "-p", str(pid)], capture_output=True, text=True, timeout=180)
                     self.stream.writeln(f"--- stacks of {pid}\n{done.stdout}{done.stderr}")
 
     def addSubTest(self, test, subtest, err):

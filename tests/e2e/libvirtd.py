@@ -100,7 +100,7 @@ class Libvirtd:
         def answers():
             if not self.init.alive():
                 raise lib.Stuck(self.init.tail())
-            return subprocess.run(["virsh", "-c", self.url, "list"], timeout=60,
+            return subprocess.run(["virsh", "-c", self.url, "list"], timeout=180,
                                   capture_output=True).returncode == 0
 
         lib.until(answers, 30, "libvirtd answers", 0.1)

@@ -96,11 +96,11 @@ class Namespaces:
 
     @staticmethod
     def _ip(*args):
-        subprocess.run(["ip", *args], check=True, capture_output=True, text=True, timeout=60)
+        subprocess.run(["ip", *args], check=True, capture_output=True, text=True, timeout=180)
 
     def cut(self):
         self._ip("-n", self.host, "link", "set", self.veth_host, "down")
 
     def close(self):
         for space in (self.host, self.guest):
-            subprocess.run(["ip", "netns", "del", space], capture_output=True, timeout=60)
+            subprocess.run(["ip", "netns", "del", space], capture_output=True, timeout=180)

@@ -42,13 +42,13 @@ class Beside(lib.Case):
         with open("/etc/passwd") as f, open(users, "w") as to:
             to.write(f.read() + f"{namespaces.USER}:x:61235:61235::/nonexistent:/usr/sbin/nologin\n")
         beside = ["unshare", "--mount", "sh", "-c", INSTALLED, "sh", users]
-        if subprocess.run([*beside, "true"], capture_output=True, timeout=60).returncode != 0:
+        if subprocess.run([*beside, "true"], capture_output=True, timeout=180).returncode != 0:
             self.skipTest("no mount namespaces here")
         env = dict(os.environ, WEIR_HOST="ipc:///run/weir/default.sock", WEIR_TRANSPORT="zmq", CUDA_VISIBLE_DEVICES="7")
         here = os.path.dirname(os.path.abspath(__file__))
         for case in (("test_apart.py", "Seen"), ("test_devices.py", "Exclusive")):
             done = subprocess.run([*beside, sys.executable, "-B", os.path.join(here, case[0]), case[1]], env=env,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=180)
             self.assertEqual(done.returncode, 0, done.stdout)
 
 

@@ -25,7 +25,7 @@ DOCTOR = "WEIR_LIB_DIR=/usr/lib/x86_64-linux-gnu weir doctor"
 
 class Gone(lib.Case):
     def test_what_replaces_virtio_serial_is_named(self):
-        program = subprocess.run([lib.places.program("drv_memory")], capture_output=True, text=True, timeout=60,
+        program = subprocess.run([lib.places.program("drv_memory")], capture_output=True, text=True, timeout=180,
                                  env=dict(lib.clean_environment(), LD_LIBRARY_PATH=lib.places.guest_lib,
                                           WEIR_HOST="virtio-serial:///dev/vport0p1"))
         self.assertIn("virtio-serial is gone: use ivshmem://", program.stderr)

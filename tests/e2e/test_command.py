@@ -172,7 +172,7 @@ class Command(lib.Case):
             words = line.split(" ")
             script += (f"COMP_WORDS=({' '.join(word or chr(39) * 2 for word in words)}) COMP_CWORD={len(words) - 1}\n"
                        f"_weir weir '{words[-1]}' '{words[-2]}'; echo \"${{COMPREPLY[@]}}\"\n")
-        done = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, text=True, timeout=180)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return [set(line.split()) for line in done.stdout.split("\n")[:-1]]
 

@@ -85,7 +85,7 @@ class Cupti(lib.Case):
 
     def profiled(self, host, *args, cwd):
         done = subprocess.run([lib.places.weir, "profile", *args], env=lib.clean_environment(), cwd=cwd, capture_output=True,
-                              text=True, timeout=60)
+                              text=True, timeout=180)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_weir_profile_writes_calls_kernels_and_copies(self):

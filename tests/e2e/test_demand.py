@@ -202,7 +202,7 @@ class Demand(lib.Case):
 
     def finished_share(self, host):
         done = subprocess.run(self.run_argv(host, "e2e_minimal"), env=lib.clean_environment(), capture_output=True,
-                              text=True, timeout=60)
+                              text=True, timeout=180)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_a_name_in_the_file_is_the_files(self):
@@ -273,7 +273,7 @@ class Demand(lib.Case):
         self.fail(f"wanted {wanted}, had {seen}")
 
     def as_user(self, uid, *argv, **options):
-        return subprocess.run(argv, user=uid, group=uid, extra_groups=[], capture_output=True, text=True, timeout=60,
+        return subprocess.run(argv, user=uid, group=uid, extra_groups=[], capture_output=True, text=True, timeout=180,
                               env=lib.clean_environment(), **options)
 
     def test_ordinary_users_have_shares_of_their_own_and_no_more(self):

@@ -48,7 +48,7 @@ class Fault(lib.Case):
 
     def metrics(self, host):
         address = re.search(r"metrics listen=(\S+)", self.said(host, "metrics listen="))[1]
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=180) as answer:
             return answer.read().decode()
 
     def test_fault_is_its_tenants(self):

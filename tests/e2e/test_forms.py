@@ -60,7 +60,7 @@ class Forms(lib.Case):
                                    os.path.join(lib.places.cuda, "drv_vector_add"), [])
         env |= {"WEIR_SOFTGPU_FORM": "persistent", "WEIR_SOFTGPU_FORM_APART": "1",
                 "WEIR_SOFTGPU_LOG": "debug"}
-        result = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=60)
+        result = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=180)
         self.assertEqual(result.returncode, 0, result.stderr)
         ran = [line for line in result.stderr.splitlines() if "form ran" in line]
         self.assertTrue(ran)

@@ -14,7 +14,7 @@ class Hostile(lib.Case):
 
     def scenarios(self, kind):
         listed = subprocess.run([lib.places.program("e2e_hostile"), "list"], capture_output=True,
-                                text=True, check=True, timeout=60).stdout
+                                text=True, check=True, timeout=180).stdout
         found = [line.split()[1] for line in listed.splitlines() if line.split()[0] == kind]
         self.assertTrue(found)
         return found

@@ -30,7 +30,7 @@ class Install(lib.Case):
         host.start()
         guest = subprocess.run([weir, "run", "--run-dir", run_dir, "--tenant", "alice", "--", "sh",
                                 "-c", f"echo $LD_LIBRARY_PATH; {lib.places.program('e2e_minimal')}"],
-                               env=lib.clean_environment(), capture_output=True, text=True, timeout=60)
+                               env=lib.clean_environment(), capture_output=True, text=True, timeout=180)
         self.assertEqual(guest.returncode, 0, guest.stdout + guest.stderr)
         self.assertTrue(guest.stdout.startswith(os.path.realpath(prefix)), guest.stdout)
         self.assertIn("PASS e2e_minimal", guest.stdout)
@@ -43,13 +43,13 @@ class Install(lib.Case):
         # As README has it: softgpu is a program's driver, too.
         folder = os.path.join(os.path.dirname(softgpu), "softgpu")
         plain = subprocess.run([lib.places.program("e2e_minimal")], env=dict(lib.clean_environment(), LD_LIBRARY_PATH=folder),
-                               capture_output=True, text=True, timeout=60)
+                               capture_output=True, text=True, timeout=180)
         self.assertEqual(plain.returncode, 0, plain.stdout + plain.stderr)
         self.assertIn("PASS e2e_minimal", plain.stdout)
 
     def install(self, prefix):
         subprocess.run(["cmake", "--install", lib.places.build, "--prefix", prefix], check=True,
-                       stdout=subprocess.DEVNULL, timeout=60)
+                       stdout=subprocess.DEVNULL, timeout=180)
 
     def test_cmake_install(self):
         prefix = os.path.join(self.folder(), "prefix")
@@ -94,7 +94,7 @@ class Install(lib.Case):
         with open(unit) as f:
             self.assertRegex(f.read(), r"(?m)^OOMPolicy=continue$", "a worker that the kernel ends does not end the service")
         said = subprocess.run(["systemd-analyze", "security", "--offline=true", "--no-pager", unit],
-                              capture_output=True, text=True, timeout=60)
+                              capture_output=True, text=True, timeout=180)
         exposure = re.search(rf"Overall exposure level for {name}.service: ([0-9.]+)", said.stdout)
         if not exposure:
             self.skipTest(f"this systemd-analyze looks at no files: {said.stderr.strip()}")
@@ -117,7 +117,7 @@ class Install(lib.Case):
             with open(path, "w") as f:
                 f.write(f"#!/bin/sh\n{line}\n")
             os.chmod(path, 0o755)
-        done = subprocess.run([os.path.join(lib.places.source, "ci/package"), out], capture_output=True, text=True, timeout=60,
+        done = subprocess.run([os.path.join(lib.places.source, "ci/package"), out], capture_output=True, text=True, timeout=180,
                               env=dict(os.environ, PATH=f"{tools}:{os.environ['PATH']}", WEIR_SKIP_INSTALL="1"))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual([line for line in done.stderr.splitlines() if ".rpm" not in line],

@@ -225,13 +225,13 @@ class Ends(kubernetes.Case):
     def test_the_host_restarts(self):
         host = self.node()
         told = self.kubelet.watch_health()
-        self.assertEqual(told.get(timeout=20), {"gpu0": (1, "")})
+        self.assertEqual(told.get(timeout=60), {"gpu0": (1, "")})
         claim, late = self.api.claim(), self.api.claim()
         self.prepared(claim)
         folder = os.path.join(host.run_dir, "containers", self.tenant_of(claim))
         inode = os.stat(folder).st_ino
         host.process.kill()
-        until_told = lambda health: lib.until(lambda: told.get(timeout=20)["gpu0"][0] == health, 20, f"health {health}")
+        until_told = lambda health: lib.until(lambda: told.get(timeout=60)["gpu0"][0] == health, 20, f"health {health}")
         until_told(2)
         lib.until(lambda: self.api.devices()[0].get("taints"), 10, "a taint keeps new pods away")
         self.assertEqual(self.api.devices()[0]["taints"][0]["effect"], "NoSchedule")
@@ -311,7 +311,7 @@ class Clusters(kubernetes.Case):
         self.refused(self.api.claim(None, device="gpu0-4"), "no device")
         self.refused(self.api.claim(None, device="gpu0"), "no device")
         told = self.kubelet.watch_health()
-        self.assertEqual(sorted(told.get(timeout=20)), [f"gpu0-{i}" for i in range(4)])
+        self.assertEqual(sorted(told.get(timeout=60)), [f"gpu0-{i}" for i in range(4)])
 
     def test_v1beta1(self):
         self.node(versions=("v1beta1",), forgets=("capacity", "taints"))
@@ -329,7 +329,7 @@ class Slots(kubernetes.Case):
         return [f"gpu{gpu}-{i}" for gpu in range(2) for i in range(n)]
 
     def plugin(self):
-        kind, path, resource = self.kubelet.plugins.get(timeout=20)
+        kind, path, resource = self.kubelet.plugins.get(timeout=60)
         self.assertEqual((kind, resource), ("v1beta1", "weir.dev/gpu"))
         return path
 
@@ -338,7 +338,7 @@ class Slots(kubernetes.Case):
         self.kubelet.take_plugins()
         path = self.plugin()
         told = self.kubelet.watch_slots(path)
-        self.assertEqual(told.get(timeout=20), dict.fromkeys(self.slots(), "Healthy"))
+        self.assertEqual(told.get(timeout=60), dict.fromkeys(self.slots(), "Healthy"))
         self.assertEqual(self.tenants(), [f"k8s-{slot}" for slot in self.slots()])
         self.assertEqual(self.kubelet.allocate(path, ["gpu1-2"], ["gpu0-0"]), [["weir.dev/gpu=k8s-gpu1-2"], ["weir.dev/gpu=k8s-gpu0-0"]])
         self.assertIn("k8s-gpu1-2", self.cdi_names())
@@ -349,10 +349,10 @@ class Slots(kubernetes.Case):
             self.assertEqual(caught.exception.details(), "a container has one weir.dev/gpu, not several")
         # A host that ends, and one that has lost its tenants.
         host.process.kill()
-        lib.until(lambda: told.get(timeout=20)["gpu0-0"] == "Unhealthy", 20, "the slots are unhealthy")
+        lib.until(lambda: told.get(timeout=60)["gpu0-0"] == "Unhealthy", 20, "the slots are unhealthy")
         os.unlink(os.path.join(host.run_dir, "tenants"))
         host.start()
-        lib.until(lambda: told.get(timeout=20)["gpu0-0"] == "Healthy", 20, "the slots are healthy")
+        lib.until(lambda: told.get(timeout=60)["gpu0-0"] == "Healthy", 20, "the slots are healthy")
         lib.until(lambda: len(self.tenants()) == 8, 10, "a tenant for each slot again")
 
     def test_kubelet_restarts(self):
@@ -362,7 +362,7 @@ class Slots(kubernetes.Case):
         self.kubelet.server.stop(None)
         for _ in range(2):
             self.kubelet.take_plugins()
-            self.assertEqual(sorted(self.kubelet.watch_slots(self.plugin()).get(timeout=20)), self.slots(2))
+            self.assertEqual(sorted(self.kubelet.watch_slots(self.plugin()).get(timeout=60)), self.slots(2))
             self.kubelet.server.stop(None)
         self.driver.signal(signal.SIGTERM)
         self.assertEqual(self.driver.wait(10), 0)

@@ -29,7 +29,7 @@ def expected(program):
     """What a program says on softgpu itself."""
     env = dict(lib.clean_environment(), LD_LIBRARY_PATH=lib.softgpu_folder())
     result = subprocess.run([lib.places.program(program)], env=env, capture_output=True, text=True,
-                            timeout=60)
+                            timeout=180)
     return result.returncode, result.stdout.strip()
 
 

@@ -225,7 +225,7 @@ class Lost(lib.Case):
         env = lib.clean_environment()
         env.update(LD_LIBRARY_PATH=lib.places.guest_lib, WEIR_HOST=f"ipc://{folder}/none.sock")
         start = lib.lived_s()
-        result = subprocess.run([lib.places.program("e2e_minimal")], env=env, timeout=60,
+        result = subprocess.run([lib.places.program("e2e_minimal")], env=env, timeout=180,
                                 capture_output=True, text=True)
         self.assertLess(lib.lived_s() - start, 2)
         self.assertEqual(result.returncode, 1)

@@ -84,7 +84,7 @@ print("first", first.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(4096)))
         argv, env = lib.guest_argv(host, arrangement, "alice", lib.places.program(program), [])
         command = argv.index("--") + 1
         argv[command:command] = ["prlimit", f"--{limit}={value}"]
-        done = subprocess.run(argv, env=dict(env, WEIR_LOG="error"), capture_output=True, text=True, timeout=60)
+        done = subprocess.run(argv, env=dict(env, WEIR_LOG="error"), capture_output=True, text=True, timeout=180)
         return done.returncode, done.stdout + done.stderr
 
     def test_limits_of_the_program(self):
@@ -114,7 +114,7 @@ print("first", first.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(4096)))
         """A memory file that is too large for RLIMIT_FSIZE is refused; nobody dies of SIGXFSZ."""
         host = self.host({"alice": {"isolation": "group"}}, prefix=["prlimit", f"--fsize={8 << 20}"])
         argv, env = lib.guest_argv(host, lib.SHM, "alice", lib.places.program("e2e_minimal"), [])
-        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=180)
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertFalse(re.search("worker died", host.process.err), host.process.tail())
 

@@ -29,12 +29,12 @@ class Metrics(lib.Case):
 
     def connect(self, address):
         where, port = address.rsplit(":", 1)
-        s = socket.create_connection((where, int(port)), timeout=60)
+        s = socket.create_connection((where, int(port)), timeout=180)
         self.addCleanup(s.close)
         return s
 
     def fetch(self, address, path="/metrics"):
-        with urllib.request.urlopen(f"http://{address}{path}", timeout=60) as answer:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=180) as answer:
             return answer.headers, answer.read().decode()
 
     def values(self, text):
@@ -65,7 +65,7 @@ class Metrics(lib.Case):
                   == 7, 5, "the new weight", 0.05)
         if shutil.which("promtool"):
             lint = subprocess.run(["promtool", "check", "metrics"], input=text, text=True,
-                                  capture_output=True, timeout=60)
+                                  capture_output=True, timeout=180)
             self.assertEqual((lint.returncode, lint.stdout + lint.stderr), (0, ""))
         for path in ("/", "/metricsx"):
             with self.assertRaises(urllib.error.HTTPError) as refused:

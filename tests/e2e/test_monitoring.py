@@ -33,7 +33,7 @@ class Monitoring(lib.Case):
     def promtool(self, *args):
         if not shutil.which("promtool"):
             self.skipTest("there is no promtool")
-        result = subprocess.run(["promtool", *args], capture_output=True, text=True, timeout=60, cwd=FOLDER)
+        result = subprocess.run(["promtool", *args], capture_output=True, text=True, timeout=180, cwd=FOLDER)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
 
     def test_rules(self):

@@ -251,7 +251,7 @@ class Nvml(lib.Case):
         env["WEIR_HOST"] = "ipc:///nonexistent/weir.sock"
         code = "import ctypes; print(ctypes.CDLL('libnvidia-ml.so.1').nvmlInit_v2())"
         done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True,
-                              timeout=60)
+                              timeout=180)
         self.assertEqual((done.stdout, done.stderr), ("9\n", ""))
 
     def test_without_weirs_libcuda(self):
@@ -262,7 +262,7 @@ class Nvml(lib.Case):
         env = lib.clean_environment()
         code = (f"import ctypes; print(ctypes.CDLL('{folder}/libnvidia-ml.so.1').nvmlInit_v2())")
         done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True,
-                              timeout=60)
+                              timeout=180)
         self.assertEqual((done.stdout, done.stderr), ("12\n", ""))
 
     def test_a_lost_host(self):

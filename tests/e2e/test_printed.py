@@ -282,7 +282,7 @@ class Printed(lib.Case):
         stand_ins = {"N": "1", "MEASURE": "flep", "...": "flep"}
         words = [stand_ins.get(word.strip("[]"), word.strip("[]")) for word in words[1:]]
         result = subprocess.run([sys.executable, "-B", "-c", ARGPARSE, path, *words], capture_output=True, text=True,
-                                timeout=60)
+                                timeout=180)
         self.assertEqual(result.returncode, 0, result.stderr)
 
     def check_command(self, words):
@@ -328,7 +328,7 @@ class Printed(lib.Case):
         def schema(file):
             return subprocess.run(["/usr/bin/python3", f"{tool}/usr/bin/cloud-init", "schema", "--config-file", file],
                                   env=dict(lib.clean_environment(), PYTHONPATH=f"{tool}/usr/lib/python3/dist-packages"),
-                                  capture_output=True, text=True, timeout=60)
+                                  capture_output=True, text=True, timeout=180)
 
         result = schema(path)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)

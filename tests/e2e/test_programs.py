@@ -419,7 +419,7 @@ class Programs(Base):
                               ({"isolation": "shared"}, "use 'group', with the same 'group' for all tenants")):
             host = self.host({"alice": settings}, start=False)
             result = subprocess.run([lib.places.weir, "serve", "--config", host.config], capture_output=True,
-                                    text=True, timeout=20, env=dict(os.environ))
+                                    text=True, timeout=120, env=dict(os.environ))
             self.assertNotEqual(result.returncode, 0)
             self.assertIn(why, result.stderr)
 

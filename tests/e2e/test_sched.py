@@ -224,7 +224,7 @@ class Sched(lib.Case):
         if lib.DRIVER == "softgpu":
             return KERNELS["wide"]
         done = lib.subprocess.run([lib.places.program("sched_load"), "calibrate", "--us", "20000", "--waves", "500"],
-                                  stdout=lib.subprocess.PIPE, text=True, env=lib.clean_environment(), timeout=60, check=True)
+                                  stdout=lib.subprocess.PIPE, text=True, env=lib.clean_environment(), timeout=180, check=True)
         return "--waves", "500", "--rounds", re.search(r"rounds (\d+)", done.stdout)[1]
 
     def test_a_programs_kernels_stop_for_another_tenants_program(self):

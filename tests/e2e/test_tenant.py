@@ -244,7 +244,7 @@ class Tenant(lib.Case):
         def as_nobody(*words):
             return subprocess.run([lib.places.weir, "tenant", *words, "--run-dir", host.run_dir],
                                   user=65534, group=0, extra_groups=[], capture_output=True,
-                                  text=True, timeout=60, env=lib.clean_environment())
+                                  text=True, timeout=180, env=lib.clean_environment())
 
         try:
             shown = as_nobody("show", "alice")

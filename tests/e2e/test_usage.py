@@ -197,7 +197,7 @@ class Usage(lib.Case):
     def refused(self, env, program="e2e_minimal"):
         """A program that finds no session; gives what it prints on standard error."""
         environment = dict(lib.clean_environment(), LD_LIBRARY_PATH=lib.places.guest_lib, **env)
-        result = subprocess.run([lib.places.program(program)], env=environment, capture_output=True, text=True, timeout=60)
+        result = subprocess.run([lib.places.program(program)], env=environment, capture_output=True, text=True, timeout=180)
         self.assertNotEqual(result.returncode, 0)
         return [line for line in result.stderr.splitlines() if line.startswith("weir: ")]
 
@@ -217,7 +217,7 @@ class Usage(lib.Case):
             self.assertEqual(self.refused({"WEIR_HOST": ""}), [], "a program on a machine without a host looks for a GPU")
         again = "import ctypes as c; l = c.CDLL('libcuda.so.1'); print(*(l.cuInit(0) for i in range(3)))"
         environment = dict(lib.clean_environment(), LD_LIBRARY_PATH=lib.places.guest_lib, WEIR_HOST=gone)
-        result = subprocess.run(["python3", "-c", again], env=environment, capture_output=True, text=True, timeout=60)
+        result = subprocess.run(["python3", "-c", again], env=environment, capture_output=True, text=True, timeout=180)
         self.assertEqual(result.stdout, "100 100 100\n")
         self.assertEqual(result.stderr.count("weir: "), 1, "once in a process")
 
@@ -228,7 +228,7 @@ class Usage(lib.Case):
             place = () if command == ("--version",) else ("--run-dir", host.run_dir)
             with open("/dev/full", "w") as full:
                 done = subprocess.run([lib.places.weir, *command, *place], stdout=full, stderr=subprocess.PIPE, text=True,
-                                      env=lib.clean_environment(), timeout=60)
+                                      env=lib.clean_environment(), timeout=180)
             self.assertEqual((done.returncode, done.stderr), (1, "weir: standard output: No space left on device\n"), command)
 
     def test_the_user_without_permission_is_told(self):
@@ -239,7 +239,7 @@ class Usage(lib.Case):
         library = os.path.join(lib.places.guest_lib, "libcuda.so.1")
         probe = f"import ctypes; print(ctypes.CDLL('{library}').cuInit(0))"
         result = subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", "python3", "-c", probe], env=environment, capture_output=True,
-                                text=True, timeout=60)
+                                text=True, timeout=180)
         if "cannot open shared object" in result.stderr:
             self.skipTest("another user cannot read the build tree")
         self.assertEqual(result.stdout, "100\n")
@@ -257,7 +257,7 @@ class Usage(lib.Case):
                 (("serve", *here), 1, r"admin.sock: permission denied: name a --run-dir that this user may write to$"),
                 (("serve", "--config", bad), 2, r"bad.toml: permission denied$")):
             result = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", lib.places.weir, *argv],
-                                    env=lib.clean_environment(), capture_output=True, text=True, timeout=60)
+                                    env=lib.clean_environment(), capture_output=True, text=True, timeout=180)
             self.assertEqual(result.returncode, status, result.stderr)
             self.assertRegex(result.stdout + result.stderr.strip(), f"(?m){said}")
 

@@ -83,7 +83,7 @@ class Users(lib.Case):
         def logged_in(before, *command):
             script = LOGGED_IN % (host.run_dir, ANN, ANN, ANN, ANN) + before + '; exec "$@"'
             return subprocess.run(["unshare", "--mount", "sh", "-c", script, "sh", *as_user(ANN), lib.places.weir, *command],
-                                  capture_output=True, text=True, env=lib.clean_environment(), timeout=60)
+                                  capture_output=True, text=True, env=lib.clean_environment(), timeout=180)
 
         done = logged_in("true", "run", "--", lib.places.program("e2e_minimal"))
         self.assertIn("PASS e2e_minimal", done.stdout, done.stderr)

@@ -345,7 +345,7 @@ class Mixes:
         program = os.path.join(os.path.dirname(self.bench.load), "gate_latency")
         for sessions in (2, 20) if "Weir gate" in kinds else ():
             argv = [program, "--sessions", str(sessions), "--seconds", "0.3" if self.rehearse else "2"]
-            done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=180)
             found = re.findall(r"spin (\w+) us p50 ([\d.]+) p99 ([\d.]+) max ([\d.]+) n (\d+) room ([\d.]+) % cpu (\d+) %", done.stdout)
             echo = re.search(r"echo sessions \d+ us p50 ([\d.]+) p99 ([\d.]+) max ([\d.]+) n (\d+)", done.stdout)
             if done.returncode != 0 or len(found) != 3 or not echo:

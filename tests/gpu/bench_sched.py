@@ -318,7 +318,7 @@ class Bench:
             for _ in range(2):
                 argv = [self.load, "calibrate", "--us", str(us * self.slow), "--waves", str(key[1])]
                 done = subprocess.run(argv, env=self.native_env(),
-                                      capture_output=True, text=True, timeout=60)
+                                      capture_output=True, text=True, timeout=180)
                 match = re.search(r"rounds (\d+) us ([\d.]+)", done.stdout)
                 if not match:
                     raise self.lib.Stuck(f"sched_load calibrate: {done.stdout}{done.stderr}")
@@ -474,7 +474,7 @@ class Bench:
         code = "import torch, torchvision; print(torch.cuda.is_available())"
         try:
             done = subprocess.run([self.suite.options.python, "-c", code], capture_output=True, text=True,
-                                  timeout=60)
+                                  timeout=180)
         except (OSError, subprocess.TimeoutExpired):
             return False
         return done.stdout.strip() == "True"

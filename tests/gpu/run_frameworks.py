@@ -135,7 +135,7 @@ class Frameworks:
         script = ("import importlib.util, sys\n"
                   "print(*[m for m in sys.argv[1:] if not importlib.util.find_spec(m)])")
         done = subprocess.run([self.options.python, "-c", script, *wanted], capture_output=True, text=True,
-                              timeout=60, env=lib.clean_environment(), check=True)
+                              timeout=180, env=lib.clean_environment(), check=True)
         return set(done.stdout.split())
 
     def count_gpus(self):
