@@ -88,8 +88,8 @@ enum weir_status weir_sched_arrive(struct weir_sched *sched, uint64_t now_ns,
     if (!queue) {
         return WEIR_ERR_STALE;
     }
-    if ((unsigned)params->class >= WEIR_SCHED_CLASS_COUNT || (params->flags & ~ITEM_FLAGS) != 0 ||
-        (started && queue->candidate)) {
+    if ((unsigned)params->class >= WEIR_SCHED_CLASS_COUNT ||
+        (params->flags & ~WEIR_SCHED_ITEM_FLAGS) != 0 || (started && queue->candidate)) {
         return WEIR_ERR_INVALID;
     }
     status = table_add(&sched->items, ret_item, (void **)&item);

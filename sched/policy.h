@@ -42,8 +42,9 @@ struct weir_policy_kernel {
     enum weir_sched_class class;
     bool unsure; /* predicted_ns is unreliable, and may be long */
     bool stoppable;
-    bool movable;  /* the kernel can be confined to any place */
-    bool partable; /* it can be confined to a part (config.part_step) */
+    bool movable;   /* the kernel can be confined to any place */
+    bool divisible; /* it can be confined to some blocks of each SM, if not at once */
+    bool partable;  /* it can be confined to a part (config.part_step) */
 };
 
 /* A tenant in the form that policies see. The core maintains it; state[] belongs to the

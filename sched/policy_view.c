@@ -39,6 +39,7 @@ static void view_kernel(const struct weir_sched *sched, struct weir_policy_kerne
         .unsure = is_too_unsure(item),
         .stoppable = is_stoppable(item),
         .movable = (item->params.flags & WEIR_SCHED_MOVABLE) != 0,
+        .divisible = (item->params.flags & (WEIR_SCHED_MOVABLE | WEIR_SCHED_DIVISIBLE)) != 0,
         .partable = (item->params.flags & WEIR_SCHED_PARTABLE) != 0,
     };
 }

@@ -12,10 +12,6 @@
 #define NEVER      UINT64_MAX
 #define RESOURCES  WEIR_SCHED_RESOURCE_COUNT
 
-#define ITEM_FLAGS                                                                                 \
-    (WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE | WEIR_SCHED_STARTED | WEIR_SCHED_UNSURE |          \
-     WEIR_SCHED_OWN_LEVELS | WEIR_SCHED_PARTABLE)
-
 /* Bounds on the answers of policies. */
 #define SLICE_MIN_NS      20000u
 #define SLICE_MAX_NS      1000000000u

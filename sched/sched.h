@@ -106,9 +106,13 @@ enum weir_sched_item_flags {
     WEIR_SCHED_UNSURE = 16,   /* predicted_ns is unreliable (weir_predict_is_sure()). The scheduler
                                  itself sets this when it asks config.predict */
     WEIR_SCHED_OWN_LEVELS = 32, /* a graph whose kernels have different priorities */
-    WEIR_SCHED_PARTABLE = 64 /* a kernel or graph that can be kept, as it is, to a part of the SMs:
-                                the first n, or all behind the first n (config.part_step). If it is
-                                MOVABLE, too, its original form is launched on a part */
+    WEIR_SCHED_PARTABLE = 64, /* a kernel or graph that can be kept, as it is, to a part of the SMs:
+                                 the first n, or all behind the first n (config.part_step). If it is
+                                 MOVABLE, too, its original form is launched on a part */
+    WEIR_SCHED_DIVISIBLE = 128, /* a kernel that is not MOVABLE, because that form costs too much
+                                   otherwise. After one was granted with a block limit, its
+                                   successors come in that form for a while */
+    WEIR_SCHED_ITEM_FLAGS = 1 | 2 | 4 | 16 | 32 | 64 | 128 /* all of them */
 };
 
 /* Borrowed for the call of weir_sched_arrive(). */

@@ -228,17 +228,17 @@ static bool is_possible(const struct weir_policy *self, const struct couple *cou
                         const struct weir_policy_tenant *const *tenant, uint32_t index)
 {
     uint32_t first = index < PART ? 0 : (index - PART + 1) * self->config->part_step;
-    bool movable = true;
+    bool divisible = true;
 
     for (uint32_t i = 0; i < 2; i++) {
         const struct weir_policy_kernel *kernel = &tenant[i]->kernel;
 
-        movable &= kernel->movable ||
-                   (kernel->class != WEIR_SCHED_KERNEL && kernel->class != WEIR_SCHED_GRAPH);
+        divisible &= kernel->divisible ||
+                     (kernel->class != WEIR_SCHED_KERNEL && kernel->class != WEIR_SCHED_GRAPH);
     }
     return index < BLOCKS ? true
            : index < PART
-               ? movable
+               ? divisible
                : index - PART < n_parts(self) &&
                      suits_part(self, couple, &tenant[0]->kernel, first) &&
                      suits_part(self, couple, &tenant[1]->kernel, self->config->sms - first);

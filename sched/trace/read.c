@@ -99,13 +99,11 @@ static const char *check_tenant(const struct weir_sched_record *r)
 
 static const char *check_arrival(const struct weir_sched_record *r)
 {
-    const uint16_t known = WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE | WEIR_SCHED_STARTED |
-                           WEIR_SCHED_UNSURE | WEIR_SCHED_OWN_LEVELS | WEIR_SCHED_PARTABLE;
-    return !r->tenant || !r->queue || !r->item  ? "an arrival without tenant, queue or item"
-           : r->class >= WEIR_SCHED_CLASS_COUNT ? "an unknown class of work"
-           : (r->flags & ~known) != 0           ? "unknown flags of an item"
-           : r->value > AT_MAX_NS               ? "a prediction of more than 292 years"
-                                                : NULL;
+    return !r->tenant || !r->queue || !r->item        ? "an arrival without tenant, queue or item"
+           : r->class >= WEIR_SCHED_CLASS_COUNT       ? "an unknown class of work"
+           : (r->flags & ~WEIR_SCHED_ITEM_FLAGS) != 0 ? "unknown flags of an item"
+           : r->value > AT_MAX_NS                     ? "a prediction of more than 292 years"
+                                                      : NULL;
 }
 
 static const char *check_place(const struct weir_sched_record *r, uint32_t sms)

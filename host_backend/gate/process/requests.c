@@ -9,9 +9,6 @@
 #define REQUESTS_AT_ONCE 256u
 #define AT_ONCE_NS       (100 * WEIR_NS_PER_US)
 #define NS_MAX           (3600 * WEIR_NS_PER_S) /* no work may claim a longer duration */
-#define ITEM_FLAGS                                                                                 \
-    ((uint32_t)(WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE | WEIR_SCHED_STARTED |                   \
-                WEIR_SCHED_UNSURE | WEIR_SCHED_OWN_LEVELS | WEIR_SCHED_PARTABLE))
 
 /* A request, and the objects that it is about. */
 struct about {
@@ -171,7 +168,7 @@ static bool on_arrive(const struct about *a)
     bool copies = weir_gate_is_copy((enum weir_sched_class)r->class);
     bool is_kernel = r->class == WEIR_SCHED_KERNEL;
     struct weir_sched_item_params params = {.class = (enum weir_sched_class)r->class,
-                                            .flags = r->flags & ITEM_FLAGS,
+                                            .flags = r->flags & WEIR_SCHED_ITEM_FLAGS,
                                             .key = a->queue ? key_of(a) : 0,
                                             .bytes = is_kernel ? 0 : r->size,
                                             .rest_bytes = copies ? r->key : 0,

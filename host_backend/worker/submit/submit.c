@@ -19,7 +19,7 @@ static bool choose_twin(struct weir_session *s, const struct weir_host_stream *s
 {
     uint32_t cost_pct;
 
-    ret_choice->times_original = false;
+    ret_choice->times_original = ret_choice->divisible = false;
     if (!k->function->forms) {
         weir_forms_note(s, WEIR_FORMS_LAUNCHED_NO_TWIN);
         return false;
@@ -72,6 +72,7 @@ static bool choose_form(struct weir_session *s, const struct weir_host_stream *s
         work->blocks_per_sm = blocks_per_sm(s, what->kernel, work->key);
         work->flags |=
             work->blocks_per_sm != 0 && weir_admission_is_partable(s) ? WEIR_SCHED_PARTABLE : 0;
+        work->flags |= ret_choice->divisible ? WEIR_SCHED_DIVISIBLE : 0;
     }
     return twin;
 }
@@ -148,6 +149,9 @@ static CUresult give_original(struct weir_session *s, struct weir_host_stream *s
                  weir_forms_original_begins(s, choice, stream);
     CUresult result = call_driver(s, stream, what, admission);
 
+    if (what->kernel && choice->divisible) {
+        weir_forms_granted(choice, place->sm_count, place->block_limit);
+    }
     if (timed) {
         weir_forms_original_given(s, choice, stream, result == CUDA_SUCCESS);
     }

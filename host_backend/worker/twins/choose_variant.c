@@ -39,11 +39,11 @@
  * seconds, and so does its neighbours' load. A comparison needs four launches of the other form,
  * which is one in a hundred with kernels of 50 ms. */
 #define JUDGED_NS (30 * WEIR_NS_PER_S)
-/* What a twin may cost if its blocks shared SMs with another tenant's in the last DIVIDED_NS, since
+/* What a twin may cost if its blocks shared SMs with another tenant's in the last PLACED_NS, since
  * the policy found that this raises the total throughput. gs, which costs 5 %, and rg together get
  * 1.25 times as much done as one alone; rg and spmv, which costs 7 to 15 %, 1.4 times (H200). */
 #define DIVIDED_COST_PCT 20u
-#define DIVIDED_NS       (2 * WEIR_NS_PER_S) /* also while a policy tries it */
+#define PLACED_NS        (2 * WEIR_NS_PER_S) /* also while a policy tries it */
 /* On softgpu twins of most kernels take 1.3 times as long, and 1.8 to 2.5 times if blocks have only
  * a few instructions, on a busy machine (2026-11-29). */
 #define SOFT_COST_PCT 60u
@@ -343,9 +343,15 @@ enum weir_forms_variant weir_forms_variant_next(const struct weir_driver *d,
     return (enum weir_forms_variant)there[best];
 }
 
-void weir_forms_divided(struct weir_forms_kernel *k)
+void weir_forms_placed(struct weir_forms_kernel *k, bool divided)
 {
-    k->divided_until_ns = weir_clock_now_ns() + DIVIDED_NS;
+    k->placed_until_ns = weir_clock_now_ns() + PLACED_NS;
+    k->divided_until_ns = divided ? k->placed_until_ns : k->divided_until_ns;
+}
+
+static bool costs_more(const struct weir_forms_cost *cost, uint32_t cost_pct)
+{
+    return (double)cost->ns[true] * 100 > (double)cost->ns[false] * (100.0 + cost_pct);
 }
 
 /* Was it timed often enough, or tried so often that no more timings are expected? */
@@ -359,6 +365,7 @@ enum weir_forms_verdict weir_forms_judge(struct weir_forms_kernel *k, uint64_t b
 {
     struct weir_forms_cost *cost = &k->cost;
     uint64_t now_ns = weir_clock_now_ns();
+    bool placed = now_ns < k->placed_until_ns;
 
     if (cost_pct == UINT32_MAX) {
         return WEIR_FORMS_TAKES_TWIN;
@@ -369,19 +376,20 @@ enum weir_forms_verdict weir_forms_judge(struct weir_forms_kernel *k, uint64_t b
     if (now_ns < k->divided_until_ns && cost_pct < DIVIDED_COST_PCT) {
         cost_pct = DIVIDED_COST_PCT;
     }
-    if (now_ns >= cost->until_ns) {
+    if (now_ns >= cost->until_ns && !placed) {
         *cost = (struct weir_forms_cost){.blocks = blocks, .until_ns = now_ns + JUDGED_NS};
     }
-    if (blocks == cost->blocks && !is_timed(cost, false) && ++cost->launches % TRIAL == 0) {
+    if (!placed && blocks == cost->blocks && !is_timed(cost, false) &&
+        ++cost->launches % TRIAL == 0) {
         return WEIR_FORMS_TIMES_ORIGINAL;
     }
     if (!is_timed(cost, false) || !is_timed(cost, true) || cost->n[false] == 0 ||
         cost->n[true] == 0) {
         return WEIR_FORMS_TAKES_TWIN;
     }
-    return (double)cost->ns[true] * 100 > (double)cost->ns[false] * (100.0 + cost_pct)
-               ? WEIR_FORMS_TAKES_ORIGINAL
-               : WEIR_FORMS_TAKES_TWIN;
+    return !costs_more(cost, cost_pct)          ? WEIR_FORMS_TAKES_TWIN
+           : costs_more(cost, DIVIDED_COST_PCT) ? WEIR_FORMS_TAKES_ORIGINAL
+                                                : WEIR_FORMS_TAKES_ORIGINAL_UNLESS_DIVIDED;
 }
 
 /* The time of a block of the variant, while as many run as fit; 0: not known. */

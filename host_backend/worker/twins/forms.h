@@ -159,6 +159,7 @@ struct weir_forms_choice {
     int variant;         /* enum weir_forms_variant */
     bool look_always;    /* tasks are long: worker blocks look for orders before each task */
     bool times_original; /* no twin was chosen, and the original is to be timed */
+    bool divisible;      /* none was chosen, but one would be in a division by blocks */
     uint32_t task_blocks, blocks_per_sm;
     uint64_t block_bytes; /* an SM's shared memory that a block takes */
     uint64_t blocks, workers;
@@ -175,6 +176,13 @@ bool weir_forms_choose(struct weir_session *session, struct weir_host_function *
                        CUfunction native, const struct weir_host_stream *stream,
                        const struct weir_op_launch_in *in, uint32_t cost_pct,
                        struct weir_forms_choice *ret_choice);
+
+/**
+ * The scheduler granted a launch a place; 0, 0: the whole device. The kernel's next launches are
+ * chosen accordingly. @thread session
+ */
+void weir_forms_granted(const struct weir_forms_choice *choice, uint32_t sm_count,
+                        uint32_t block_limit);
 
 /**
  * The original is launched, because weir_forms_choose() chose no twin. Decide whether to time it.

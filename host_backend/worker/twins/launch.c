@@ -225,6 +225,14 @@ static void set_carveout(struct weir_session *s, const struct weir_forms_choice 
     }
 }
 
+void weir_forms_granted(const struct weir_forms_choice *choice, uint32_t sm_count,
+                        uint32_t block_limit)
+{
+    if (sm_count != 0 || block_limit != 0) {
+        weir_forms_placed(choice->kernel, block_limit != 0 && block_limit < choice->blocks_per_sm);
+    }
+}
+
 static CUresult start(struct weir_session *s, const struct weir_forms_choice *c, CUstream stream,
                       const struct weir_op_launch_in *in, struct weir_forms_order *order)
 {
@@ -267,9 +275,7 @@ static CUresult start(struct weir_session *s, const struct weir_forms_choice *c,
         take_order(k, order, &p);
         p.place = drawn;
     }
-    if (p.place.block_limit != 0 && p.place.block_limit < c->blocks_per_sm) {
-        weir_forms_divided(k);
-    }
+    weir_forms_granted(c, p.place.sm_count, p.place.block_limit);
     set_carveout(s, c, &p, order ? order->beside_bytes : 0);
     /* Not timed beside others on the same SMs, where it takes longer. */
     p.timed = !explore && p.place.sm_count == 0 && p.place.block_limit == 0 &&
@@ -368,6 +374,7 @@ static enum weir_forms_launched choose(struct weir_session *session, struct weir
     verdict = weir_forms_judge(k, c->blocks, cost_pct);
     if (verdict != WEIR_FORMS_TAKES_TWIN) {
         c->times_original = verdict == WEIR_FORMS_TIMES_ORIGINAL;
+        c->divisible = verdict == WEIR_FORMS_TAKES_ORIGINAL_UNLESS_DIVIDED;
         return WEIR_FORMS_LAUNCHED_COSTS;
     }
     c->task_blocks =

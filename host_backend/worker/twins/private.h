@@ -81,6 +81,7 @@ struct weir_forms_cost {
 enum weir_forms_verdict {
     WEIR_FORMS_TAKES_TWIN, /* also while its cost is not known */
     WEIR_FORMS_TAKES_ORIGINAL,
+    WEIR_FORMS_TAKES_ORIGINAL_UNLESS_DIVIDED, /* a division by blocks is worth the twin's cost */
     WEIR_FORMS_TIMES_ORIGINAL,
 };
 
@@ -98,6 +99,7 @@ struct weir_forms_kernel {
     struct weir_forms_timing timing;
     struct weir_forms_cost cost;
     uint64_t divided_until_ns; /* until then its launches count as sharing SMs by block limits */
+    uint64_t placed_until_ns;  /* and as kept to a place, where forms are not timed */
     uint64_t launches[WEIR_PTX_FORM_COUNT]; /* ORIGINAL: number of launches without their twin */
     atomic_bool never_stop;
     uint32_t learned;              /* summary of the cache's row (learned.c) */
@@ -236,8 +238,8 @@ void weir_forms_fit(struct weir_session *session, struct weir_forms_kernel *k, C
 /** The variant to launch next, of those that fit. */
 enum weir_forms_variant weir_forms_variant_next(const struct weir_driver *driver,
                                                 struct weir_forms_kernel *k);
-/** Note that a launch shares SMs with another tenant's blocks by block limits. */
-void weir_forms_divided(struct weir_forms_kernel *k);
+/** Note that a launch is, or would be, kept to a place: also to fewer blocks on an SM than fit? */
+void weir_forms_placed(struct weir_forms_kernel *k, bool divided);
 /**
  * Should a launch use a twin, which may be cost_pct percent slower than the original?
  * @param blocks  blocks of the launch.

@@ -12,6 +12,7 @@ struct two {
     struct weir_policy policy;
     struct weir_policy_tenant tenant[2];
     struct weir_policy_kernel kernel; /* of both */
+    bool by_blocks;                   /* not parts but divisions by blocks give that */
     struct weir_policy_group group;   /* the last answer */
     uint64_t now_ns;
 };
@@ -55,7 +56,12 @@ static double run(struct two *p, uint64_t key, double apart, uint64_t run_ns)
         }
         p->policy.ops->together(&p->policy, &view, &group);
         p->now_ns += STEP_NS;
-        bool divided = group.count == 2 && group.member[0].place.sm_count != 0;
+        const struct weir_sched_place *place = &group.member[0].place;
+        bool divided =
+            group.count == 2 && (p->by_blocks ? place->block_limit != 0 && place->block_limit < 8
+                                              : place->sm_count != 0);
+
+        p->kernel.movable |= p->by_blocks && divided; /* the next ones come in that form */
 
         for (uint32_t i = 0; i < 2; i++) {
             p->tenant[i].work_ns += (uint64_t)((divided ? apart : 0.5) * STEP_NS);
@@ -107,13 +113,29 @@ static void only_closed_code_needs_a_part(void **unused)
         struct two p;
 
         two_make(&p);
-        p.kernel.movable = movable != 0;
+        p.kernel.movable = p.kernel.divisible = movable != 0;
         run(&p, 1, 0.8, UINT64_C(5000000000));
         assert_true(run(&p, 1, 0.8, 1000000000) > 0.9);
         for (uint32_t i = 0; i < 2; i++) {
             assert_int_equal(p.group.member[i].place.block_limit,
                              movable != 0 ? WEIR_POLICY_BLOCKS_MAX : 0);
         }
+        free(p.policy.state);
+    }
+}
+
+/* Kernels whose form for that costs too much otherwise come in it once they are asked to. */
+static void kernels_are_asked_to_be_divided(void **unused)
+{
+    (void)unused;
+    for (uint32_t divisible = 0; divisible < 2; divisible++) {
+        struct two p;
+
+        two_make(&p);
+        p.by_blocks = true;
+        p.kernel.divisible = divisible != 0;
+        run(&p, 1, 0.8, UINT64_C(5000000000));
+        assert_true(divisible != 0 ? run(&p, 1, 0.8, 1000000000) > 0.9 : !p.kernel.movable);
         free(p.policy.state);
     }
 }
@@ -177,6 +199,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_closed_code_needs_a_part),
+        cmocka_unit_test(kernels_are_asked_to_be_divided),
         cmocka_unit_test(unsure_times_are_learned_in_quiet_turns),
         cmocka_unit_test(members_of_a_quiet_turn_wait_for_an_empty_device),
         cmocka_unit_test(forgets_what_other_kernels_got_done),

@@ -131,7 +131,7 @@ static void work(const struct tenant *tenant, struct queue *queue)
                         : once_in(3) ? any(20000000)
                                      : 2000 + any(30000),
         .flags = (once_in(4) ? WEIR_SCHED_UNSURE : 0) | (once_in(3) ? WEIR_SCHED_PARTABLE : 0) |
-                 (once_in(25) ? WEIR_SCHED_STARTED : 0)};
+                 (once_in(25) ? WEIR_SCHED_STARTED : 0) | (once_in(5) ? WEIR_SCHED_DIVISIBLE : 0)};
     bool waits = queue->n != 0 && !queue->item[queue->n - 1]->granted;
 
     if (queue->n == ITEMS_MAX || (waits && !once_in(30))) {

@@ -26,9 +26,11 @@ static void the_shortest_times_are_compared(void **state)
         enum weir_forms_verdict verdict;
     } cases[] = {
         {1000000, 1040000, 4, WEIR_FORMS_TAKES_TWIN},
-        {1000000, 1041000, 4, WEIR_FORMS_TAKES_ORIGINAL},
+        {1000000, 1041000, 4, WEIR_FORMS_TAKES_ORIGINAL_UNLESS_DIVIDED},
+        {1000000, 1200000, 4, WEIR_FORMS_TAKES_ORIGINAL_UNLESS_DIVIDED},
+        {1000000, 1201000, 4, WEIR_FORMS_TAKES_ORIGINAL},
         {1000000, 1010000, 1, WEIR_FORMS_TAKES_TWIN},
-        {1000000, 1011000, 1, WEIR_FORMS_TAKES_ORIGINAL},
+        {1000000, 1011000, 1, WEIR_FORMS_TAKES_ORIGINAL_UNLESS_DIVIDED},
         {1000000, 800000, 1, WEIR_FORMS_TAKES_TWIN},
         {1000000, 9000000, UINT32_MAX, WEIR_FORMS_TAKES_TWIN}, /* whatever it costs */
     };
@@ -85,19 +87,40 @@ static void a_kernel_of_a_division_may_cost_more(void **state)
     struct weir_forms_kernel k = timed(1000000, 1100000), dear = timed(1000000, 1300000);
 
     (void)state;
-    assert_int_equal(weir_forms_judge(&k, BLOCKS, 4), WEIR_FORMS_TAKES_ORIGINAL);
-    weir_forms_divided(&k);
-    weir_forms_divided(&dear);
+    assert_int_equal(weir_forms_judge(&k, BLOCKS, 4), WEIR_FORMS_TAKES_ORIGINAL_UNLESS_DIVIDED);
+    weir_forms_placed(&k, true);
+    weir_forms_placed(&dear, true);
     assert_int_equal(weir_forms_judge(&k, BLOCKS, 4), WEIR_FORMS_TAKES_TWIN);
     assert_int_equal(weir_forms_judge(&dear, BLOCKS, 4), WEIR_FORMS_TAKES_ORIGINAL);
     k.divided_until_ns = 1; /* it was for a while only */
-    assert_int_equal(weir_forms_judge(&k, BLOCKS, 4), WEIR_FORMS_TAKES_ORIGINAL);
+    assert_int_equal(weir_forms_judge(&k, BLOCKS, 4), WEIR_FORMS_TAKES_ORIGINAL_UNLESS_DIVIDED);
+}
+
+/* In a division, forms cannot be timed: what was found before holds. */
+static void kernels_with_a_place_are_not_timed(void **state)
+{
+    struct weir_forms_kernel unknown = {.module = &module}, k = timed(1000000, 1010000);
+
+    (void)state;
+    k.cost.until_ns = 1;
+    weir_forms_placed(&k, false);
+    weir_forms_placed(&unknown, false);
+    for (int n = 0; n < 8; n++) {
+        assert_int_equal(weir_forms_judge(&unknown, BLOCKS, 4), WEIR_FORMS_TAKES_TWIN);
+        assert_int_equal(weir_forms_judge(&k, BLOCKS, 4), WEIR_FORMS_TAKES_TWIN);
+    }
+    k.placed_until_ns = 1;
+    for (int n = 1; n <= 4; n++) {
+        assert_int_equal(weir_forms_judge(&k, BLOCKS, 4),
+                         n == 4 ? WEIR_FORMS_TIMES_ORIGINAL : WEIR_FORMS_TAKES_TWIN);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_kernel_of_a_division_may_cost_more),
+        cmocka_unit_test(kernels_with_a_place_are_not_timed),
         cmocka_unit_test(the_shortest_times_are_compared),
         cmocka_unit_test(a_kernel_that_is_not_known_is_timed_in_both_forms),
         cmocka_unit_test(both_are_timed_again_after_a_while),
