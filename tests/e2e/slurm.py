@@ -80,7 +80,7 @@ SelectTypeParameters=CR_Core
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf_interval=1
 SlurmdParameters=config_overrides
 BatchStartTimeout=1
-MessageTimeout=5
+MessageTimeout=60
 SlurmdTimeout=60
 KillWait=1
 UnkillableStepTimeout=10
