@@ -444,13 +444,13 @@ class Runs(UnderMps):
         first.say("input rg quick")
         first.wait_line("^done$")
         self.assertEqual(self.runs(host), [])
-        first.say("loop 40 0")
+        first.say("loop 200 0")
         added = lib.run_weir("tenant", "add", "bob", "isolation=program", "--run-dir", host.run_dir)
         self.assertEqual(added.returncode, 0, added.stderr)
         second = self.guest(host, "forms_load", "bs", tenant="bob")
         second.say("input bs quick")
         second.wait_line("^done$")
-        second.say("loop 40 0")
+        second.say("loop 200 0")
 
         def has_runs():
             result = lib.run_weir("stats", "--run-dir", host.run_dir, "--json")
