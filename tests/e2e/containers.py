@@ -108,11 +108,11 @@ class Engine:
         os.chmod(self.folder, 0o711)  # podman 5 mounts there what users of a mapping pass through
         self.env = dict(lib.clean_environment(), TMPDIR=self.folder)
 
-    def command(self, *args, limit_s=120):
+    def command(self, *args, limit_s=300):
         return subprocess.run([*self.base, *args], env=self.env, capture_output=True, text=True,
                               timeout=limit_s)
 
-    def must(self, *args, limit_s=120):
+    def must(self, *args, limit_s=300):
         done = self.command(*args, limit_s=limit_s)
         if done.returncode != 0:
             raise lib.Stuck(f"{' '.join(args)}: {done.stderr.strip()}")
@@ -125,7 +125,7 @@ class Engine:
             self.must("import", tar, name)
         return name
 
-    def run(self, image, *program, options=(), tenant=None, limit_s=120):
+    def run(self, image, *program, options=(), tenant=None, limit_s=300):
         """One container, to its end."""
         return self.command("run", "--rm", *self.common, *self.tenant_options(tenant), *options,
                             image, *program, limit_s=limit_s)
@@ -328,9 +328,9 @@ def download(packages, folder, architecture=None):
     try:
         for part in ("lists/partial", "cache/archives/partial"):
             os.makedirs(os.path.join(state, part))
-        subprocess.run(["apt-get", *options, "update"], capture_output=True, timeout=120)
+        subprocess.run(["apt-get", *options, "update"], capture_output=True, timeout=600)
         got = subprocess.run(["apt-get", *options, "download", *packages], cwd=state,
-                             capture_output=True, text=True, timeout=120)
+                             capture_output=True, text=True, timeout=600)
         need(got.returncode == 0, f"cannot download {' '.join(packages)}: {got.stderr.strip()}")
         for name in sorted(os.listdir(state)):
             if name.endswith(".deb"):

@@ -393,7 +393,7 @@ def clean_environment():
     return env
 
 
-def run_weir(*args, env=None, limit_s=60, input=None):
+def run_weir(*args, env=None, limit_s=180, input=None):
     return subprocess.run([places.weir, *args], env=env or clean_environment(), timeout=limit_s,
                           capture_output=True, text=True, input=input)
 

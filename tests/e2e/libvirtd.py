@@ -109,7 +109,7 @@ class Libvirtd:
         self.init.say("stop")
         lib.until(lambda: not os.path.exists(f"{self.folder}/pid"), 10, "libvirtd has ended", 0.05)
 
-    def virsh(self, *args, check=True, limit_s=60):
+    def virsh(self, *args, check=True, limit_s=180):
         result = subprocess.run(["virsh", "-c", self.url, *args], text=True, timeout=limit_s,
                                 capture_output=True)
         if check and result.returncode != 0:

@@ -44,7 +44,7 @@ def cpack(generator, out, *options):
     """{component: path} of the packages that cpack makes of the build tree into a folder; a TGZ is all in one, ""."""
     config = os.path.join(lib.places.build, "CPackConfig.cmake")
     done = subprocess.run(["cpack", "--config", config, "-G", generator, "-B", out, *options],
-                          capture_output=True, text=True, timeout=120)
+                          capture_output=True, text=True, timeout=600)
     if done.returncode != 0:
         raise lib.Stuck(f"cpack: {done.stdout}{done.stderr}")
     end = {"TGZ": ".tar.gz", "DEB": ".deb", "RPM": ".rpm"}[generator]
@@ -96,7 +96,7 @@ class Container:
                                        self.id, "sh"], env=engine.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                       stderr=subprocess.DEVNULL)
 
-    def run(self, line, limit_s=60):
+    def run(self, line, limit_s=300):
         """(exit status, output) of a command line."""
         end = time.monotonic() + limit_s
         self.shell.stdin.write(f"(\n{line}\n) </dev/null 2>&1; status=$?; echo; echo @@RC $status\n".encode())

@@ -183,7 +183,7 @@ PartitionName=all Nodes={NODE} Default=YES
     def argv(self, command, *arguments):
         return [self.programs[command], *arguments]
 
-    def run(self, command, *arguments, user=0, env=None, limit_s=40, **kwargs):
+    def run(self, command, *arguments, user=0, env=None, limit_s=180, **kwargs):
         """A command as a user, to its end. On a busy machine Slurm's own patience with a node may end: then again."""
         for _ in range(3):
             done = subprocess.run(self.argv(command, *arguments), user=user, group=user,

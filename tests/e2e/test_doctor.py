@@ -75,7 +75,7 @@ class Doctor(lib.Case):
     def ask(self, host, *args, expect=0, prefix=()):
         env = dict(lib.clean_environment(), WEIR_LIB_DIR=self.lib)
         done = subprocess.run([*prefix, lib.places.weir, "doctor", "--run-dir", host.run_dir, *args], env=env,
-                              capture_output=True, text=True, timeout=120)
+                              capture_output=True, text=True, timeout=600)
         self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
         return done.stdout
 

@@ -342,7 +342,7 @@ class Package(lib.Case):
         script = script.replace("--network none", " ".join(self.engine.common))
         with open(os.path.join(self.engine.folder, "said"), "w+") as said:  # no pipe: who keeps containers would keep it
             done = subprocess.run(["unshare", "--mount", "sh", "-c", script, "sh", podman, self.image, *words],
-                                  env=self.engine.env, stdin=subprocess.DEVNULL, stdout=said, stderr=said, timeout=120)
+                                  env=self.engine.env, stdin=subprocess.DEVNULL, stdout=said, stderr=said, timeout=600)
             said.seek(0)
             text = said.read()
         self.assertEqual(done.returncode, 0, text)

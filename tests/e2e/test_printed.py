@@ -352,7 +352,7 @@ class Printed(lib.Case):
             with open(os.path.join(folder, name), "wb") as f:
                 f.truncate(1 << 20)
         result = subprocess.run([*words, "--connect", "test:///default", "--print-xml"], cwd=folder, capture_output=True,
-                                text=True, env=dict(lib.clean_environment(), HOME=folder), timeout=120)
+                                text=True, env=dict(lib.clean_environment(), HOME=folder), timeout=600)
         self.assertEqual(result.returncode, 0, result.stderr)
 
         def device(text):
@@ -398,7 +398,7 @@ class Printed(lib.Case):
                       *([] if os.geteuid() == 0 else ["--map-root-user"])]
         env = dict(lib.clean_environment(), XDG_CACHE_HOME=lib.cache_home(), PATH=f"{folder}/bin:{os.environ['PATH']}")
         result = subprocess.run([*namespaces, "bash", "-c", "\n".join(script)], cwd=folder, env=env, capture_output=True,
-                                text=True, timeout=120)
+                                text=True, timeout=600)
         if result.returncode == 77 or "unshare" in result.stderr:
             self.skipTest(f"no namespaces here: {result.stderr}")
         with open(os.path.join(folder, "status")) as f:

@@ -396,7 +396,7 @@ class Programs(Base):
         self.assertLess({"drv_vmm_share", "drv_pool_share"}, set(names))
         host = self.own(log="warn")
         argv = lib.table_argv(lib.places.cuda, lib.arrangements(host, (lib.SOFTGPU, lib.SHM)), only=names, jobs=4)
-        result = subprocess.run(argv, capture_output=True, text=True, env=lib.clean_environment(), timeout=120)
+        result = subprocess.run(argv, capture_output=True, text=True, env=lib.clean_environment(), timeout=600)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr + host.process.err)
         self.assertNotIn("died", host.process.err)
         lib.until(lambda: not self.workers(host, state="busy"), 10, "no worker is busy any more")
@@ -419,7 +419,7 @@ class Programs(Base):
                               ({"isolation": "shared"}, "use 'group', with the same 'group' for all tenants")):
             host = self.host({"alice": settings}, start=False)
             result = subprocess.run([lib.places.weir, "serve", "--config", host.config], capture_output=True,
-                                    text=True, timeout=120, env=dict(os.environ))
+                                    text=True, timeout=600, env=dict(os.environ))
             self.assertNotEqual(result.returncode, 0)
             self.assertIn(why, result.stderr)
 

@@ -131,7 +131,7 @@ class Why(lib.Case):
 
     def why(self, host, tenant, *args, expect=0, prefix=()):
         done = subprocess.run([*prefix, lib.places.weir, "why", "--tenant", tenant, "--run-dir", host.run_dir, *args],
-                              env=lib.clean_environment(), capture_output=True, text=True, timeout=120)
+                              env=lib.clean_environment(), capture_output=True, text=True, timeout=600)
         self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
         return done.stdout if expect == 0 else done.stderr
 
