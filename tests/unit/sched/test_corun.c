@@ -25,6 +25,7 @@ static void two_make(struct two *p)
     p->policy.state = calloc(1, p->policy.ops->state_bytes);
     assert_non_null(p->policy.state);
     p->now_ns = STEP_NS;
+    p->by_blocks = false;
     p->kernel = (struct weir_policy_kernel){
         .predicted_ns = 1000000, .blocks_per_sm = 8, .class = WEIR_SCHED_KERNEL, .partable = true};
     p->group = (struct weir_policy_group){.count = 1};
