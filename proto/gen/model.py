@@ -17,9 +17,9 @@ SCALARS = {
 }
 ENTRY_KEYS = {
     "proto", "since", "variant", "default_stream", "before_init", "undeclared", "same_as",
-    "guest", "host", "softgpu", "why", "args", "unsafe_in_capture", "field", "forward", "give", "then", "checks",
+    "guest", "host", "book", "softgpu", "why", "args", "unsafe_in_capture", "field", "forward", "give", "then", "checks",
 }
-OP_KEYS = {"posted", "notify", "doc", "in", "out"}
+OP_KEYS = {"posted", "notify", "book", "doc", "in", "out"}
 # C types of handles, and the kind that each one is on the wire. CUkernel and CUfunction are one kind.
 HANDLE_KINDS = {
     "CUcontext": "context", "CUstream": "stream", "CUevent": "event", "CUmodule": "module",
@@ -64,6 +64,7 @@ class Entry:
     same_as: str = ""
     guest: str = "none"
     host: str = "none"
+    book: str = ""  # ops.py
     softgpu: object = False  # true: by hand; or a word
     why: str = ""
     unsafe_in_capture: str = ""
@@ -126,6 +127,7 @@ class Op:
     outs: list
     entry: Entry = None  # of an op that an automatic entry point makes
     id: int = -1
+    book: tuple = ("LEAVES_NOTHING", None, "")  # enum weir_op_book, the field of its object, why it stays
 
 
 @dataclass
@@ -189,6 +191,8 @@ def parse_entry(path, key, table):
     if entry.guest not in ("none", "auto", "hand", *words.WORDS) or entry.host not in ("none", "auto", "hand"):
         raise DescriptionError(path, key, "guest and host are 'none', 'auto' or 'hand'; guest also a word")
     words.check(entry, DescriptionError)
+    if entry.book and entry.host == "none":
+        raise DescriptionError(path, key, "book is of an operation, and there is none: host is \"none\"")
     if entry.guest == "hand" and not entry.why:
         raise DescriptionError(path, key, "guest = \"hand\" needs a why")
     if entry.guest == "auto" and entry.host == "none":

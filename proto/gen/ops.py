@@ -58,6 +58,19 @@ def check_fields(model, path, key, fields):
         raise DescriptionError(path, key, f"may take {total} bytes: more than a record has")
 
 
+def parse_book(path, key, text, ins):
+    """What the book of a session keeps of an operation: (enum weir_op_book, field of its object, why it stays)."""
+    match = re.fullmatch(r"(none|end|memory|change)|(make|change) (\w+)|stays (\w+): (.+)", text)
+    if not match:
+        raise DescriptionError(path, key, "book is missing, or not 'none', 'end', 'memory', 'change', 'change OBJECT', "
+                               "'make OBJECT' or 'stays OBJECT: WHY'")
+    name = match[3] or match[4]
+    if name and not any(f.name == name and f.shape == "scalar" and f.kind for f in ins):
+        raise DescriptionError(path, key, f"book: '{name}' is no field with a handle")
+    verb = {"make": "MAKES", "change": "CHANGES"}.get(match[2], "STAYS") if name else "LEAVES_NOTHING"
+    return verb, name, match[5] or ""
+
+
 def parse_op(model, path, key, table):
     for name in table:
         if name not in OP_KEYS:
@@ -71,7 +84,8 @@ def parse_op(model, path, key, table):
         raise DescriptionError(path, key, "a notification is not posted and has no out")
     check_fields(model, path, key, ins)
     check_fields(model, path, key, outs)
-    return Op(key, str(path), table["doc"].strip(), posted, notify, ins, outs)
+    return Op(key, str(path), table["doc"].strip(), posted, notify, ins, outs,
+              book=parse_book(path, key, table.get("book", ""), ins))
 
 
 @dataclass
@@ -238,7 +252,8 @@ def derive_op(model, entry):
         ins.append(OpField("want", "u32", "scalar"))
     check_fields(model, entry.path, entry.name, ins)
     check_fields(model, entry.path, entry.name, outs)
-    op = Op(entry.name, entry.path, f"{entry.name}.", False, False, ins, outs, entry)
+    op = Op(entry.name, entry.path, f"{entry.name}.", False, False, ins, outs, entry,
+            book=parse_book(entry.path, entry.name, entry.book, ins))
     op.args = args
     return op
 

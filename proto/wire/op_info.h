@@ -21,6 +21,14 @@
 #define WEIR_OP_POSTED 0x1u /* may be sent without a reply */
 #define WEIR_OP_NOTIFY 0x2u /* travels from the host to the guest */
 
+/* What a session's book keeps of a record, so that another worker can make the session again. */
+enum weir_op_book {
+    WEIR_OP_LEAVES_NOTHING, /* nothing: no object is made or changed, or something else knows it */
+    WEIR_OP_MAKES,          /* the record, as long as its object lives */
+    WEIR_OP_CHANGES,        /* likewise; of equal ones only the last */
+    WEIR_OP_STAYS,          /* that the object cannot be made again */
+};
+
 enum weir_field_shape {
     WEIR_FIELD_SCALAR,
     WEIR_FIELD_FIXED, /* an array inside the struct */
@@ -56,7 +64,8 @@ typedef bool (*weir_op_decode_fn)(const void *body, size_t bytes, void *message)
  * NULL. */
 struct weir_op_info {
     const char *name;
-    uint32_t flags; /* WEIR_OP_* */
+    uint32_t flags; /* WEIR_OP_POSTED, WEIR_OP_NOTIFY */
+    enum weir_op_book book;
     uint32_t in_struct_bytes;
     uint32_t out_struct_bytes;
     uint32_t n_in_fields;
@@ -69,6 +78,8 @@ struct weir_op_info {
     weir_op_decode_fn out_decode;
     const struct weir_op_field *in_fields;
     const struct weir_op_field *out_fields;
+    const struct weir_op_field *object; /* the input that names the object; NULL: LEAVES_NOTHING */
+    const char *why;                    /* STAYS: why; else NULL */
 };
 
 #endif
