@@ -52,6 +52,7 @@ struct shm {
     uint64_t cookie; /* identifies the socket, in a program that may close descriptors of others; 0:
                         not needed */
     int pid_fd;
+    int segment_fd;           /* -1: not kept */
     int gone;                 /* atomic, relaxed: once set it stays */
     bool watched;             /* another thread calls look(); set before others use the transport */
     struct weir_ring to_peer; /* used by the sending thread */
@@ -345,6 +346,18 @@ static void shm_look(struct weir_transport *t)
     weir_futex_wake(&shm->from_peer.control->tail, INT_MAX);
 }
 
+static bool shm_state(struct weir_transport *t, struct weir_transport_state *ret_state)
+{
+    const struct shm *shm = shm_of(t);
+    *ret_state = (struct weir_transport_state){.segment_fd = shm->segment_fd,
+                                               .socket_fd = shm->socket_fd,
+                                               .pid_fd = shm->pid_fd,
+                                               .segment_bytes = shm->view.bytes,
+                                               .sent = shm->to_peer.own,
+                                               .received = shm->from_peer.own};
+    return shm->segment_fd >= 0;
+}
+
 static void shm_leave(struct weir_transport *t)
 {
     struct shm *shm = shm_of(t);
@@ -364,6 +377,9 @@ static void let_go(struct weir_transport *t, bool child)
     }
     if (shm->pid_fd >= 0) {
         close(shm->pid_fd);
+    }
+    if (shm->segment_fd >= 0) {
+        close(shm->segment_fd);
     }
     /* Wake a peer that sleeps on either index, so that it asks the socket now and not after its
      * slice. */
@@ -394,8 +410,8 @@ static void shm_abandon(struct weir_transport *t)
     {                                                                                              \
         .name = (transport_name), .segment = shm_segment, .view = shm_view, .send = shm_send,      \
         .receive = shm_receive, .peer_gone = shm_peer_gone, .watch = shm_watch, .look = shm_look,  \
-        .send_fd = shm_send_fd, .receive_fd = shm_receive_fd, .destroy = shm_destroy,              \
-        .abandon = shm_abandon                                                                     \
+        .send_fd = shm_send_fd, .receive_fd = shm_receive_fd, .state = shm_state,                  \
+        .destroy = shm_destroy, .abandon = shm_abandon                                             \
     }
 
 #define REGION_OPS(transport_name)                                                                 \
@@ -432,6 +448,7 @@ enum weir_status weir_shm_create(const struct weir_shm_params *params,
     shm->socket_fd = params->socket_fd;
     shm->cookie = params->is_host ? 0 : weir_socket_cookie(params->socket_fd);
     shm->pid_fd = params->pid_fd;
+    shm->segment_fd = -1;
     struct weir_ring *to_guest = params->is_host ? &shm->to_peer : &shm->from_peer;
     struct weir_ring *to_host = params->is_host ? &shm->from_peer : &shm->to_peer;
     struct weir_segment_header *header = shm->view.header;
@@ -440,5 +457,35 @@ enum weir_status weir_shm_create(const struct weir_shm_params *params,
     shm->to_peer.bell = shm->from_peer.bell = params->bell;
     shm->to_peer.bell_value = shm->from_peer.bell_value = params->bell_value;
     *ret_transport = &shm->base;
+    return WEIR_OK;
+}
+
+void weir_shm_keep_segment(struct weir_transport *transport, int segment_fd)
+{
+    shm_of(transport)->segment_fd = segment_fd;
+}
+
+enum weir_status weir_shm_resume(const struct weir_transport_state *state,
+                                 struct weir_transport **ret_transport)
+{
+    struct weir_shm_params end = {.id = WEIR_TRANSPORT_SHM,
+                                  .is_host = true,
+                                  .socket_fd = state->socket_fd,
+                                  .pid_fd = state->pid_fd};
+    enum weir_status status = weir_segment_map(state->segment_fd, state->segment_bytes, &end.view);
+    if (status == WEIR_OK) {
+        status = weir_shm_create(&end, ret_transport);
+    }
+    if (status != WEIR_OK) {
+        weir_segment_unmap(&end.view);
+        return status;
+    }
+    struct shm *shm = shm_of(*ret_transport);
+    shm->segment_fd = state->segment_fd;
+    /* Both ends' indices as they were; what the guest's are is read at the first use: until then
+     * the one ring counts as full, the other as empty. */
+    shm->to_peer.own = state->sent;
+    shm->to_peer.seen = state->sent - shm->to_peer.size_bytes;
+    shm->from_peer.own = shm->from_peer.seen = state->received;
     return WEIR_OK;
 }

@@ -40,4 +40,15 @@ struct weir_shm_params {
 enum weir_status weir_shm_create(const struct weir_shm_params *params,
                                  struct weir_transport **ret_transport) WEIR_MUST_CHECK;
 
+/** Keep the segment's file, so that state() can show it. @param segment_fd  taken. @thread owner */
+void weir_shm_keep_segment(struct weir_transport *transport, int segment_fd);
+
+/**
+ * Go on in place of a host's end that another process had (WEIR_TRANSPORT_SHM).
+ * @param state  on success the transport has taken the descriptors.
+ * @return WEIR_OK, as weir_segment_map(), WEIR_ERR_NO_MEMORY @thread any
+ */
+enum weir_status weir_shm_resume(const struct weir_transport_state *state,
+                                 struct weir_transport **ret_transport) WEIR_MUST_CHECK;
+
 #endif

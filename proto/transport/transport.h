@@ -48,6 +48,13 @@ _Static_assert(sizeof(struct weir_record) == 32, "layout on the wire");
 
 struct weir_transport;
 
+/* What another process needs to go on in place of the host's end. */
+struct weir_transport_state {
+    int segment_fd, socket_fd, pid_fd; /* pid_fd may be -1 */
+    uint64_t segment_bytes;
+    uint32_t sent, received; /* the end's own indices of its rings */
+};
+
 struct weir_transport_ops {
     const char *name; /* the name in transports.def */
 
@@ -124,6 +131,12 @@ struct weir_transport_ops {
      * received afterwards. NULL: the host notices by itself.
      */
     void (*leave)(struct weir_transport *t);
+
+    /*
+     * Show what another process needs to go on in place of this end; the descriptors are borrowed.
+     * No thread sends or receives afterwards. false: no other process can. NULL: likewise.
+     */
+    bool (*state)(struct weir_transport *t, struct weir_transport_state *ret_state);
 
     /* Drop the connection and free it. The segment stays mapped until then. Accepts no NULL. */
     void (*destroy)(struct weir_transport *t);

@@ -273,7 +273,11 @@ static enum weir_status welcome_shm(int fd, const struct weir_welcome_params *pa
     if (status == WEIR_OK) {
         status = weir_shm_create(&end, &transport);
     }
-    close(segment_fd);
+    if (status == WEIR_OK && params->keeps_segment) {
+        weir_shm_keep_segment(transport, segment_fd);
+    } else {
+        close(segment_fd);
+    }
     if (status == WEIR_OK) {
         *ret_transport = transport;
     } else {
@@ -338,6 +342,12 @@ enum weir_status weir_accept_welcome(int fd, const struct weir_hello *hello,
     }
 #endif
     return welcome_shm(fd, params, &welcome, ret_transport);
+}
+
+enum weir_status weir_accept_resume(const struct weir_transport_state *state,
+                                    struct weir_transport **ret_transport)
+{
+    return weir_shm_resume(state, ret_transport);
 }
 
 enum weir_status weir_refusal_encode(enum weir_status reason, int32_t result, const char *message,

@@ -63,6 +63,7 @@ struct weir_welcome_params {
     uint64_t window_bytes;
     uint64_t spin_ns; /* a hint for the guest; 0: none */
     struct weir_segment_params segment;
+    bool keeps_segment; /* the transport can show its state, if it is shm */
     const struct weir_device *devices;
     uint32_t n_devices; /* 1 .. WEIR_CONTROL_MAX_DEVICES */
     /* The only transport allowed; NULL: the guest's first choice that both have. */
@@ -89,6 +90,14 @@ struct weir_welcome_params {
 enum weir_status weir_accept_welcome(int fd, const struct weir_hello *hello,
                                      const struct weir_welcome_params *params,
                                      struct weir_transport **ret_transport) WEIR_MUST_CHECK;
+
+/**
+ * Go on with a guest that another worker has welcomed, from the state of that worker's transport.
+ * @param state  its descriptors are taken on success, else still the caller's.
+ * @return WEIR_OK, WEIR_ERR_PEER (no such segment), WEIR_ERR_NO_MEMORY @thread any
+ */
+enum weir_status weir_accept_resume(const struct weir_transport_state *state,
+                                    struct weir_transport **ret_transport) WEIR_MUST_CHECK;
 
 /**
  * Send a guest the reason for its refusal. Never waits; the caller closes fd.
