@@ -22,7 +22,7 @@
  * end.
  */
 #ifndef WEIR_LINK_VERSION
-#define WEIR_LINK_VERSION 3u
+#define WEIR_LINK_VERSION 4u
 #endif
 
 /* Kinds of events; workers report some of them. */
@@ -127,6 +127,7 @@ struct weir_link_gate_port {
 enum weir_link_channel {
     WEIR_CHANNEL_SOCKET, /* a unix socket of a tenant */
     WEIR_CHANNEL_VSOCK,
+    WEIR_CHANNEL_BOX, /* a session that has left another worker (worker/rebuild/box.h) */
 };
 
 /* When a program's connection reached these steps in the supervisor, for the log. 0: never. */
@@ -145,6 +146,13 @@ struct weir_link_guest {
     uint32_t uid;
     char program[WEIR_HOST_TEXT_BYTES];
     struct weir_link_start start;
+};
+
+/* A session that has left its worker, and what another one must be like. */
+struct weir_link_moved {
+    uint32_t connections, sm_pct; /* as its program has asked for them; 0: it has not */
+    bool native;                  /* its worker must be outside MPS */
+    struct weir_link_guest guest; /* what the next worker is sent; last, since it may grow */
 };
 
 struct weir_link_region {
@@ -289,6 +297,7 @@ struct weir_link_message {
         struct weir_link_tenant tenant;
         struct weir_link_gate_port gate_port;
         struct weir_link_guest guest;
+        struct weir_link_moved moved;
         struct weir_link_region region;
         struct weir_link_chunk chunk;
         struct weir_link_entry entry;

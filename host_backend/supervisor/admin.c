@@ -372,6 +372,7 @@ void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
         row.refused_device = t->refused.device;
         row.refused_pinned = t->refused.pinned;
         row.refused_sessions = t->refused.sessions;
+        row.moved_sessions = t->moved;
         row.drained = weir_sup_drain_of(sup, t) == WEIR_DRAIN_ON;
         row.changed = 0;
         for (size_t k = 0; k < weir_setting_count(); k++) {

@@ -63,6 +63,13 @@ static void on_keep(struct weir_supervisor *sup, int worker, struct weir_link_he
     }
 }
 
+static void on_moved(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
+{
+    if (heard->fd >= 0) {
+        weir_sup_program_moved(sup, worker, &heard->message.moved, weir_link_take_fd(heard));
+    }
+}
+
 static void on_resumed(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
 {
     weir_sup_worker_resumed(sup, worker, &heard->message.resumed);

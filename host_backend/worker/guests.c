@@ -5,7 +5,7 @@
  * cleans up. A tenant's connections are limited before the thread exists; its sessions and monitors
  * are limited after the hello.
  */
-#include "host_backend/worker/guests.h"
+#include "host_backend/worker/guests_private.h"
 
 #include "host_backend/worker/device/device.h"
 #include "host_backend/worker/memory/tenant_window.h"
@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/worker/device/connections.h"
+#include "host_backend/worker/rebuild/rebuild.h"
 #include "host_backend/worker/regions.h"
 #include "host_backend/worker/state/about.h"
 #include "host_backend/worker/state/channel.h"
@@ -42,15 +43,6 @@
 #define STACK_BYTES   (8u << 20) /* the driver compiles PTX on this stack */
 #define LOOK_AT       64         /* most events that epoll returns at once */
 
-struct weir_guests {
-    atomic_uint_fast64_t next_session;
-    bool closed;      /* this and the next: under the worker's lock; the worker is ending */
-    uint32_t n_going; /* how many of the worker's n_sessions hold nothing any more */
-    int gone_fd;      /* what weir_guests_gone_fd() returns; never changes */
-    struct weir_zmq_server *zmq;
-    char zmq_path[WEIR_CONFIG_PATH_BYTES + 96]; /* path of its socket, beside the tenants' */
-};
-
 struct weir_guests *weir_guests_create(void)
 {
     struct weir_guests *guests = calloc(1, sizeof *guests);
@@ -61,38 +53,7 @@ struct weir_guests *weir_guests_create(void)
     return guests;
 }
 
-static void close_own(struct weir_guests *guests)
-{
-    if (guests->gone_fd >= 0) {
-        close(guests->gone_fd);
-    }
-    free(guests);
-}
-
 #define OWN_NUMBERS 1000000u /* how many sessions a worker numbers before it starts again */
-
-struct arrival {
-    struct weir_worker *worker;
-    uint64_t number;            /* the number that the supervisor gave it; 0: none */
-    struct weir_tenant *tenant; /* counted in the tenant's n_arrivals */
-    bool counted;               /* the tenant's account counts it */
-    enum weir_account_item item;
-    bool going;  /* counted in the worker's n_going */
-    bool let_in; /* weir_connections_admit() has admitted it */
-    int fd;      /* -1: it came without a socket, see the members below */
-    int64_t pid;
-    uint32_t pid_here; /* the process on this machine, from the kernel; 0: unknown */
-    uint32_t guest_pid;
-    bool monitor;
-    struct weir_limit_wish wish;
-    struct weir_unknown_ops unknown;
-    char program[WEIR_HOST_TEXT_BYTES];
-    struct weir_zmq_pending *pending;
-    struct weir_region_mail *mail;
-    struct weir_region_end *region_end;
-    struct weir_transport *stream; /* a virtual machine's transport before the handshake */
-    struct weir_stages stages;
-};
 
 static bool is_for(const struct weir_tenant *t, const struct weir_link_guest *guest,
                    const char *name)
@@ -107,8 +68,7 @@ static bool is_ending_locked(const struct weir_worker *worker)
     return worker->guests->closed || atomic_load(&worker->sticky) != 0;
 }
 
-/* Count an arrival of a tenant, which has a name or NULL. NULL: there are too many at once, or no
- * such tenant. */
+/* Count an arrival of a tenant. NULL: there are too many at once, or no such tenant. */
 static struct weir_tenant *admit(struct weir_worker *worker, const struct weir_link_guest *guest,
                                  const char *name)
 {
@@ -135,7 +95,7 @@ static struct weir_tenant *admit(struct weir_worker *worker, const struct weir_l
  * the tenant's ended programs, whose memory takes a while to clear, or for connections without
  * hello.
  */
-static bool promote(struct arrival *a)
+static bool promote(struct weir_arrival *a)
 {
     struct weir_programs *programs = a->tenant->programs;
     uint64_t start_ns = weir_clock_now_ns();
@@ -155,7 +115,7 @@ static bool promote(struct arrival *a)
     }
 }
 
-static void dismiss(struct arrival *a)
+static void dismiss(struct weir_arrival *a)
 {
     struct weir_worker *worker = a->worker;
     const uint64_t one = 1;
@@ -180,15 +140,15 @@ static void dismiss(struct arrival *a)
 }
 
 /* Make an arrival of a tenant; or NULL: refuse it. */
-static struct arrival *arrive(struct weir_worker *worker, const struct weir_link_guest *guest,
-                              const char *name)
+static struct weir_arrival *arrive(struct weir_worker *worker, const struct weir_link_guest *guest,
+                                   const char *name)
 {
-    struct arrival *a = calloc(1, sizeof *a);
+    struct weir_arrival *a = calloc(1, sizeof *a);
 
     if (a) {
         a->worker = worker;
         a->stages.taken_ns = weir_clock_now_ns();
-        a->fd = -1;
+        a->fd = a->box_fd = -1;
         a->tenant = admit(worker, guest, name);
         if (!a->tenant) {
             free(a);
@@ -210,7 +170,8 @@ static enum weir_status why_not(struct weir_worker *worker, const char **ret_tex
     return dying ? WEIR_ERR_AGAIN : WEIR_ERR_QUOTA;
 }
 
-static void refuse(struct arrival *a, enum weir_status reason, CUresult result, const char *message)
+static void refuse(struct weir_arrival *a, enum weir_status reason, CUresult result,
+                   const char *message)
 {
     weir_log_info("guest: refused tenant=%s pid=%lld why=\"%s\"", a->tenant->name,
                   (long long)a->pid, message);
@@ -243,13 +204,14 @@ static void refuse(struct arrival *a, enum weir_status reason, CUresult result, 
     }
 }
 
-static enum weir_status welcome(struct arrival *a, const struct weir_hello *hello, uint64_t id,
+static enum weir_status welcome(struct weir_arrival *a, const struct weir_hello *hello, uint64_t id,
                                 struct weir_transport **ret_transport)
 {
     struct weir_worker *w = a->worker;
     struct weir_device devices[WEIR_DEVICES_MAX];
     char weight[WEIR_SETTING_TEXT_BYTES];
     struct weir_welcome_params params = {.session = id,
+                                         .keeps_segment = w->config.by_program,
                                          .tenant = a->tenant->name,
                                          .weight = weight,
                                          .window_base = weir_tenant_window_base(a->tenant),
@@ -257,6 +219,9 @@ static enum weir_status welcome(struct arrival *a, const struct weir_hello *hell
                                          .devices = devices,
                                          .n_devices = w->platform.n_devices};
 
+    if (a->moved) {
+        return weir_moved_transport(a->moved, ret_transport);
+    }
     (void)weir_sessions_lock(w);
     weir_setting_text((size_t)weir_setting_find("weight"), &a->tenant->config, weight);
     weir_sessions_unlock(w);
@@ -304,7 +269,7 @@ static enum weir_status welcome(struct arrival *a, const struct weir_hello *hell
     return weir_accept_welcome(a->fd, hello, &params, ret_transport);
 }
 
-/* List the session, so that others can end it. false: its tenant was removed. */
+/* List the session for others. false: its tenant was removed. */
 static bool enlist(struct weir_session *session)
 {
     struct weir_worker *w = session->worker;
@@ -374,7 +339,7 @@ void weir_guests_look(struct weir_worker *worker)
 
 /* The arrival's session holds nothing any more, but may have to wait for an idle GPU: free its
  * place. */
-static void give_up_place(struct arrival *a, struct weir_session *session)
+static void give_up_place(struct weir_arrival *a, struct weir_session *session)
 {
     pthread_mutex_lock(&a->worker->lock);
     if (a->counted) {
@@ -413,6 +378,16 @@ bool weir_guests_keep_segments(struct weir_worker *worker)
     return all;
 }
 
+bool weir_guests_is_one(struct weir_worker *worker)
+{
+    bool one;
+
+    pthread_mutex_lock(&worker->lock);
+    one = worker->n_sessions == 1;
+    pthread_mutex_unlock(&worker->lock);
+    return one;
+}
+
 bool weir_guests_only_orphans(struct weir_worker *worker)
 {
     uint32_t n = 0;
@@ -427,7 +402,17 @@ bool weir_guests_only_orphans(struct weir_worker *worker)
     return only;
 }
 
-static void serve(struct arrival *a, struct weir_transport *transport, uint64_t id)
+static void say_ended(struct weir_session *session)
+{
+    weir_log_info("session: ended session=%llu tenant=%s calls=%llu objects=%llu bytes=%llu",
+                  (unsigned long long)session->id, session->tenant->name,
+                  (unsigned long long)atomic_load(&session->about->calls_total),
+                  (unsigned long long)atomic_load(&session->about->objects),
+                  (unsigned long long)atomic_load(&session->about->held_bytes));
+    weir_session_event(session, WEIR_EVENT_SESSION_ENDED, "");
+}
+
+static void serve(struct weir_arrival *a, struct weir_transport *transport, uint64_t id)
 {
     const char *name = transport->ops->name;
     enum weir_transport_id kind = weir_transport_find(name);
@@ -445,16 +430,18 @@ static void serve(struct arrival *a, struct weir_transport *transport, uint64_t 
                                          .unknown = &a->unknown,
                                          .program = a->program};
     struct weir_session *session;
+    int box;
 
     if (weir_session_create(&params, &session) != WEIR_OK) {
         weir_log_warn("guest: session not made tenant=%s pid=%lld", a->tenant->name,
                       (long long)a->pid);
         return;
     }
-    weir_log_info("session: begun session=%llu tenant=%s pid=%lld program=\"%s\" transport=%s",
-                  (unsigned long long)id, a->tenant->name, (long long)a->pid, a->program, name);
-    weir_stages_log(&a->stages, a->tenant->name, id);
-    weir_session_event(session, WEIR_EVENT_SESSION_BEGAN, name);
+    if (a->moved) {
+        weir_arrival_rebuild(a, session);
+    } else {
+        weir_arrival_begin(a, session, name);
+    }
     if (!enlist(session) || atomic_load(&a->worker->sticky) != 0) {
         weir_session_end(session);
     }
@@ -462,19 +449,27 @@ static void serve(struct arrival *a, struct weir_transport *transport, uint64_t 
     (void)prctl(PR_SET_NAME, "weir-session");
     weir_session_run(session);
     delist(session);
-    weir_log_info("session: ended session=%llu tenant=%s calls=%llu objects=%llu bytes=%llu",
-                  (unsigned long long)id, a->tenant->name,
-                  (unsigned long long)atomic_load(&session->about->calls_total),
-                  (unsigned long long)atomic_load(&session->about->objects),
-                  (unsigned long long)atomic_load(&session->about->held_bytes));
-    weir_session_event(session, WEIR_EVENT_SESSION_ENDED, "");
+    box = session->devices.book ? session->devices.book->box : -1;
+    if (box >= 0 &&
+        !atomic_load(&session->ending)) { /* its context is dead, and the process ends */
+        weir_arrival_pass_on(a, id, box);
+        for (;;) {
+            pause();
+        }
+    }
+    if (box < 0) {
+        say_ended(session);
+    }
     weir_session_clear(session);
     give_up_place(a, session);
     weir_session_destroy(session);
+    if (box >= 0) {
+        weir_arrival_pass_on(a, id, box);
+    }
 }
 
 /* Admit a guest with the connections that it asks for. A monitor needs none: it submits no work. */
-static bool let_in(struct arrival *a)
+static bool let_in(struct weir_arrival *a)
 {
     uint32_t wanted = a->monitor ? 0 : a->wish.connections;
 
@@ -483,12 +478,12 @@ static bool let_in(struct arrival *a)
 }
 
 /* May the guest begin? A drained tenant takes monitors, but no programs. */
-static bool may_begin(const struct arrival *a)
+static bool may_begin(const struct weir_arrival *a)
 {
     return a->monitor || atomic_load(&a->tenant->drain) == WEIR_DRAIN_OFF;
 }
 
-static void refuse_for_now(struct arrival *a)
+static void refuse_for_now(struct weir_arrival *a)
 {
     char why[WEIR_TENANT_NAME_BYTES + 96];
 
@@ -502,7 +497,7 @@ static void refuse_for_now(struct arrival *a)
 
 /* Make a session number. Guests that do not come through the supervisor get one that begins with
  * the worker's pid, so that it is unique in the host. */
-static uint64_t number_of(const struct arrival *a)
+static uint64_t number_of(const struct weir_arrival *a)
 {
     return a->number != 0
                ? a->number
@@ -511,7 +506,7 @@ static uint64_t number_of(const struct arrival *a)
 
 /* Pass a guest that wants no session back to the supervisor, which knows the tenant's other
  * workers. */
-static void pass_back(struct arrival *a)
+static void pass_back(struct weir_arrival *a)
 {
     struct weir_link_message why = {.type = WEIR_LINK_WHY, .guest.tenant_index = a->tenant->index};
 
@@ -521,21 +516,9 @@ static void pass_back(struct arrival *a)
     }
 }
 
-/* What a guest says of itself: its program's name and process number are for people. */
-static void note_hello(struct arrival *a, const struct weir_hello *hello)
-{
-    a->guest_pid = hello->pid;
-    a->monitor = hello->monitor;
-    a->wish = hello->wish;
-    if (hello->program[0] != 0) {
-        snprintf(a->program, sizeof a->program, "%.*s", (int)sizeof a->program - 1, hello->program);
-    }
-    weir_unknown_ops_find(hello->ops, &a->unknown);
-}
-
 static void *guest_thread(void *argument)
 {
-    struct arrival *a = argument;
+    struct weir_arrival *a = argument;
     struct weir_transport *transport;
     struct weir_hello *hello = NULL;
     enum weir_status status = WEIR_OK;
@@ -543,7 +526,9 @@ static void *guest_thread(void *argument)
 
     weir_log_limit_thread(&a->tenant->log_rate, a->tenant->name);
     id = number_of(a);
-    if (a->fd >= 0) {
+    if (a->box_fd >= 0) {
+        status = weir_arrival_open(a);
+    } else if (a->fd >= 0) {
         status = weir_accept_hello(a->fd, HELLO_WAIT_NS, &hello);
     } else if (a->stream) {
         status = weir_stream_hello(a->stream, HELLO_WAIT_NS, &hello);
@@ -551,9 +536,10 @@ static void *guest_thread(void *argument)
     a->stages.hello_ns = weir_clock_now_ns();
     if (status == WEIR_OK && hello) {
         a->pid = a->pid != 0 ? a->pid : hello->pid; /* over vsock nobody else reports a pid */
-        note_hello(a, hello);
+        weir_arrival_note_hello(a, hello);
     }
-    if (a->unknown.any) { /* logged here, where the rate limit of the tenant's log lines applies */
+    if (a->unknown.any &&
+        !a->moved) { /* logged here, where the rate limit of the tenant's log lines applies */
         weir_log_warn("guest: the guest library is of another release than this host, which "
                       "refuses %u operations tenant=%s pid=%lld program=\"%s\"",
                       weir_unknown_ops_count(&a->unknown), a->tenant->name, (long long)a->pid,
@@ -575,13 +561,14 @@ static void *guest_thread(void *argument)
                                   why, sizeof why);
         }
         refuse(a, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, why);
-    } else if (!may_begin(a)) { /* checked last: from here on the status counts the session */
+    } else if (!a->moved &&
+               !may_begin(a)) { /* checked last: from here on the status counts the session */
         refuse_for_now(a);
     } else if (atomic_load(&a->worker->sticky) != 0) {
         refuse(a, WEIR_ERR_AGAIN, CUDA_ERROR_UNKNOWN, "the worker is being replaced");
     } else if (weir_platform_enter(&a->worker->platform) != CUDA_SUCCESS) {
         refuse(a, WEIR_ERR_DRIVER, CUDA_ERROR_UNKNOWN, "the GPU's context is gone");
-    } else if (weir_tenant_reserve(a->tenant) != CUDA_SUCCESS) {
+    } else if (weir_arrival_reserve(a) != CUDA_SUCCESS) {
         refuse(a, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY,
                "the worker has no window of addresses for it");
     } else {
@@ -591,7 +578,7 @@ static void *guest_thread(void *argument)
         if (status == WEIR_OK) {
             a->fd = -1; /* the transport owns it now */
             serve(a, transport, id);
-        } else if (a->fd >= 0 || a->stream) {
+        } else if (a->fd >= 0 || a->stream || a->moved) {
             refuse(a, status, CUDA_ERROR_UNKNOWN, weir_status_text(status));
         }
     }
@@ -601,6 +588,7 @@ static void *guest_thread(void *argument)
     if (a->stream) {
         a->stream->ops->destroy(a->stream);
     }
+    weir_moved_close(a->moved);
     weir_hello_destroy(hello);
     weir_log_limit_thread(NULL, NULL);
     dismiss(a);
@@ -608,7 +596,7 @@ static void *guest_thread(void *argument)
 }
 
 /* Start the thread of an arrival, and give the arrival to it. */
-static void start(struct arrival *a)
+static void start(struct weir_arrival *a)
 {
     pthread_attr_t attr;
     pthread_t thread;
@@ -629,7 +617,7 @@ static void vsock_arrived(struct weir_worker *worker, const struct weir_link_gue
 {
     struct weir_stream_link *link = weir_stream_socket(fd);
     struct weir_transport *stream;
-    struct arrival *a;
+    struct weir_arrival *a;
 
     if (!link || weir_stream_create(link, &stream) != WEIR_OK) {
         return;
@@ -653,7 +641,7 @@ void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest
         vsock_arrived(worker, guest, fd);
         return;
     }
-    struct arrival *a = arrive(worker, guest, NULL);
+    struct weir_arrival *a = arrive(worker, guest, NULL);
 
     if (!a) {
         const char *text;
@@ -665,7 +653,11 @@ void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest
         close(fd);
         return;
     }
-    a->fd = fd;
+    if (guest->channel == WEIR_CHANNEL_BOX) {
+        a->box_fd = fd;
+    } else {
+        a->fd = fd;
+    }
     a->stages.before = guest->start;
     a->number = guest->session;
     a->pid = guest->pid;
@@ -678,7 +670,7 @@ void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest
 void weir_guest_wrote(struct weir_worker *worker, const struct weir_link_guest *guest,
                       struct weir_region_mail *mail, const struct weir_hello *hello)
 {
-    struct arrival *a = arrive(worker, guest, NULL);
+    struct weir_arrival *a = arrive(worker, guest, NULL);
 
     if (!a) {
         const char *text;
@@ -687,13 +679,21 @@ void weir_guest_wrote(struct weir_worker *worker, const struct weir_link_guest *
         weir_region_refuse(mail, reason, CUDA_ERROR_OUT_OF_MEMORY, text);
         return;
     }
-    note_hello(a, hello);
+    weir_arrival_note_hello(a, hello);
     a->pid = guest->pid; /* the pid of the virtual machine */
     a->mail = mail;
     start(a);
 }
 
 /* ---------------------------------------------------------------- over tcp */
+
+static void close_own(struct weir_guests *guests)
+{
+    if (guests->gone_fd >= 0) {
+        close(guests->gone_fd);
+    }
+    free(guests);
+}
 
 #ifdef WEIR_WITH_ZMQ
 static bool tenant_of_key(void *user, const char *public_key, char *ret_tenant, size_t tenant_bytes)
@@ -718,7 +718,7 @@ static void on_hello(void *user, const char *tenant_name, const struct weir_hell
                      struct weir_zmq_pending *pending)
 {
     struct weir_worker *worker = user;
-    struct arrival *a = arrive(worker, NULL, tenant_name);
+    struct weir_arrival *a = arrive(worker, NULL, tenant_name);
 
     if (!a) {
         const char *text;
@@ -727,7 +727,7 @@ static void on_hello(void *user, const char *tenant_name, const struct weir_hell
         weir_zmq_refuse(pending, reason, CUDA_ERROR_OUT_OF_MEMORY, text);
         return;
     }
-    note_hello(a, hello);
+    weir_arrival_note_hello(a, hello);
     a->pid = hello->pid;
     a->pending = pending;
     start(a);

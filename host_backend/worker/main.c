@@ -22,6 +22,7 @@
 #include "host_backend/worker/memory/vmm.h"
 #include "host_backend/worker/memory/warm.h"
 #include "host_backend/worker/profile/cupti.h"
+#include "host_backend/worker/rebuild/rebuild.h"
 #include "host_backend/worker/regions.h"
 #include "host_backend/worker/session/tenant_life.h"
 #include "host_backend/worker/state/bus_guard.h"
@@ -287,6 +288,7 @@ static void on_suspend(struct weir_worker *worker, struct weir_link_heard *heard
 static void on_context_gone(struct weir_worker *worker, struct weir_link_heard *heard)
 {
     (void)heard;
+    weir_rebuild_leave_all(worker);
     weir_worker_fault_elsewhere(worker);
 }
 

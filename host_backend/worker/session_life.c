@@ -21,7 +21,9 @@
 #include "host_backend/worker/memory/spare.h"
 #include "host_backend/worker/memory/vmm.h"
 #include "host_backend/worker/profile/profile.h"
+#include "host_backend/worker/session/book.h"
 #include "host_backend/worker/session/conditions.h"
+#include "host_backend/worker/session/event_times.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/state/about.h"
 #include "host_backend/worker/state/channel.h"
@@ -73,6 +75,7 @@ static void free_parts(struct weir_session *s)
     weir_session_idle_destroy(s->idle);
     weir_session_faults_destroy(s->faults);
     free(s->devices.suspension);
+    free(s->devices.book);
 }
 
 enum weir_status weir_session_create(const struct weir_session_params *params,
@@ -93,6 +96,12 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     s->tenant = params->tenant;
     s->platform = weir_worker_platform(params->worker);
     s->driver = &s->platform->driver;
+    if (s->platform->by_program && !params->monitor) {
+        s->devices.book = calloc(1, sizeof *s->devices.book); /* without one it stays where it is */
+    }
+    if (s->devices.book) {
+        s->devices.book->box = -1;
+    }
     s->devices.used = 1; /* the first device is current in a session's thread */
     s->devices.first_use = weir_session_memory_reach;
     weir_host_calls_listen(s->host_calls, weir_managed_function_ran);
@@ -337,6 +346,7 @@ void weir_session_clear(struct weir_session *session)
     release_memory(s);
     weir_put_off_finish(s);
     weir_profile_end(s);
+    weir_event_times_end(s);
     weir_session_work_streams_end(s);
     if (!s->about->monitor) {
         weir_context_limits_leave(s->tenant);

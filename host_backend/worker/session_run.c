@@ -5,8 +5,11 @@
  * and addresses by the handlers. A guest that breaks the protocol, or does not read what it is sent
  * for 10 s, loses its session; one log line says why.
  */
+#include "host_backend/worker/guests.h"
 #include "host_backend/worker/memory/managed.h"
 #include "host_backend/worker/memory/spare.h"
+#include "host_backend/worker/rebuild/rebuild.h"
+#include "host_backend/worker/session/book.h"
 #include "host_backend/worker/sessions.h"
 #include "host_backend/worker/state/tenant.h"
 #include "host_backend/worker/suspend.h"
@@ -299,6 +302,48 @@ static void refuse(struct weir_session *s, const struct weir_record *record)
     }
 }
 
+/* Execute a record that was checked and decoded, and keep it in the session's book if it is of that
+ * kind. */
+static CUresult execute(struct weir_session *s, const struct weir_record *record, bool posted,
+                        const union weir_op_any_in *in, union weir_op_any_out *out)
+{
+    struct weir_kept_record *kept;
+    CUresult result;
+
+    s->op.code = record->op;
+    s->op.seq = record->seq;
+    s->op.caller = record->status;
+    s->op.profile = record->profile;
+    s->op.posted = posted;
+    s->op.tries = 0;
+    s->op.hoped = false;
+    s->op.lacks_since_ns = 0;
+    s->op.asked_bytes = 0;
+    s->op.reply_bulk = NULL;
+    s->op.reply_bulk_bytes = 0;
+    s->op.answer_later = false;
+    weir_arena_reset(&s->op.arena);
+    kept = weir_session_book_copy(s, record); /* handling may overwrite the record */
+    result = carry_out(s, record, in, out);
+    if (kept) {
+        weir_session_book_note(s, kept, in, result);
+    }
+    return result;
+}
+
+CUresult weir_session_replay(struct weir_session *session, const struct weir_record *record)
+{
+    union weir_op_any_in in;
+    union weir_op_any_out out;
+
+    if (record->op >= WEIR_OP_COUNT || weir_ops[record->op].book == WEIR_OP_LEAVES_NOTHING ||
+        record->device >= session->platform->n_devices ||
+        !weir_ops[record->op].in_decode(record + 1, record->len_bytes - sizeof *record, &in)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return execute(session, record, false, &in, &out);
+}
+
 static void handle(struct weir_session *s, const struct weir_record *record)
 {
     bool posted = record->flags == WEIR_RECORD_POSTED;
@@ -326,21 +371,8 @@ static void handle(struct weir_session *s, const struct weir_record *record)
         protocol_error(s, record, "malformed body");
         return;
     }
-    s->op.code = record->op;
-    s->op.seq = record->seq;
-    s->op.caller = record->status;
-    s->op.profile = record->profile;
-    s->op.posted = posted;
-    s->op.tries = 0;
-    s->op.hoped = false;
-    s->op.lacks_since_ns = 0;
-    s->op.asked_bytes = 0;
-    s->op.reply_bulk = NULL;
-    s->op.reply_bulk_bytes = 0;
-    s->op.answer_later = false;
-    weir_arena_reset(&s->op.arena);
     atomic_fetch_add_explicit(&s->about->calls_total, 1, memory_order_relaxed);
-    result = carry_out(s, record, &in, &out);
+    result = execute(s, record, posted, &in, &out);
     if (__builtin_expect(s->exposures != NULL, 0)) {
         weir_forms_wrote_unseen(s);
     }
@@ -436,6 +468,7 @@ void weir_session_run(struct weir_session *session)
             note_spin(session);
             if (__builtin_expect(weir_session_is_asked(session), 0)) {
                 weir_session_wakes(session);
+                weir_rebuild_wakes(session);
             }
             if (!atomic_load_explicit(&session->ending, memory_order_relaxed)) {
                 handle(session, record);
@@ -453,6 +486,10 @@ void weir_session_run(struct weir_session *session)
                 weir_session_look_at_contexts(session);
             } else {
                 weir_session_rests(session);
+                weir_rebuild_rests(session);
+                if (weir_rebuild_leaves(session)) {
+                    return;
+                }
             }
             spin_ns = 0;
         } else {
@@ -467,6 +504,10 @@ void weir_session_run(struct weir_session *session)
         }
         weir_host_objects_kept_try(session);
         weir_put_off_try(session);
+        if (__builtin_expect(session->platform->moves_every != 0, 0) && status == WEIR_OK &&
+            weir_guests_is_one(session->worker) && weir_rebuild_leaves_for_test(session)) {
+            break;
+        }
     }
     weir_session_finish(session);
 }

@@ -31,8 +31,19 @@ struct weir_session_params {
 enum weir_status weir_session_create(const struct weir_session_params *params,
                                      struct weir_session **ret_session) WEIR_MUST_CHECK;
 
-/** Serve records until the guest ends, breaks the protocol, or the session is ended. Call
- * weir_session_finish() afterwards. @thread owner */
+/**
+ * Handle a record of a session's book again, without a reply (rebuild/rebuild.h).
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (no such record), the handler's
+ * @thread owner
+ */
+CUresult weir_session_replay(struct weir_session *session, const struct weir_record *record);
+
+/**
+ * Serve records until the guest ends, breaks the protocol, or the session is ended: then
+ * weir_session_finish() has been called. Or until the session leaves its dead context: then
+ * session->devices.book->box is set and the session is not ending.
+ * @thread owner
+ */
 void weir_session_run(struct weir_session *session);
 
 /**

@@ -1,9 +1,11 @@
 /* The worker's reports to the supervisor: statistics of its sessions, live and ended, for `weir
  * stats`, and the rows of `weir status` and of the metrics. */
 #include "host_backend/worker/stats.h"
+
 #include "host_backend/worker/code/images.h"
 #include "host_backend/worker/device/device.h"
 #include "host_backend/worker/device/gates.h"
+#include "host_backend/worker/session/book.h"
 #include "host_backend/worker/state/about.h"
 #include "host_backend/worker/state/suspension.h"
 #include "host_backend/worker/state/tenant.h"
@@ -194,6 +196,17 @@ static void fill_holdings_locked(const struct weir_worker *worker, const struct 
     }
 }
 
+/* Could another worker make the session again? */
+static void fill_rebuild(const struct weir_session *s, struct weir_status_session *row)
+{
+    const char *why =
+        s->devices.book ? atomic_load(&s->devices.book->why) : "its worker is not for one program";
+
+    if (!s->about->monitor && why) {
+        snprintf(row->rebuild, sizeof row->rebuild, "%s%s", *why ? "stays: " : "portable", why);
+    }
+}
+
 static void fill_session_row(const struct weir_session *s, struct weir_status_session *row)
 {
     uint64_t calls = atomic_load(&s->about->calls_total);
@@ -211,6 +224,7 @@ static void fill_session_row(const struct weir_session *s, struct weir_status_se
                  ? (atomic_load(&s->devices.suspension->held) ? "suspended" : "suspending")
              : row->away_bytes != 0 ? "away"
                                     : "");
+    fill_rebuild(s, row);
     row->memory_limit_bytes = s->about->wish.memory_bytes[0];
     row->sm_limit_pct = s->about->wish.sm_pct;
     row->age_s = (double)(weir_clock_now_ns() - s->about->started_ns) / (double)WEIR_NS_PER_S;

@@ -5,6 +5,7 @@
  *                  cuMemMap. Prints "ready", and for each line of stdin does a round: kernels and a
  *                  captured graph change the memory, all of it is compared, and "round N" printed.
  * e2e_away BYTES MS   rounds without stdin, MS milliseconds apart, 20 of them.
+ * e2e_away BYTES 0 plain   without the graph.
  */
 #include "tests/cuda/vmm.h"
 #include "tests/e2e/kernels.h"
@@ -75,6 +76,7 @@ int main(int argc, char **argv)
 {
     size_t bytes = argc > 1 ? strtoull(argv[1], NULL, 0) / 2 : 0;
     long ms = argc > 2 ? strtol(argv[2], NULL, 0) : 0;
+    int no_graph = argc > 3;
     uint32_t factor = 1;
     CUdeviceptr plain, space, pieces[PIECES];
     CUmodule module;
@@ -98,11 +100,15 @@ int main(int argc, char **argv)
     DRV(vmm_access(pieces[PIECES - 1], piece, CU_MEM_ACCESS_FLAGS_PROT_READ));
     fill(plain, bytes, 1, 5);
     pinned[0] = 4711;
-    CUgraphExec exec = capture(pieces[0], piece);
+    CUgraphExec exec = no_graph ? NULL : capture(pieces[0], piece);
     printf("ready\n");
     for (long round = 0; next_round(round, ms); round++) {
         triple(plain, bytes, NULL);
-        DRV(cu.GraphLaunch(exec, NULL));
+        if (no_graph) {
+            triple(pieces[0], piece, NULL);
+        } else {
+            DRV(cu.GraphLaunch(exec, NULL));
+        }
         factor *= 3;
         compare(plain, bytes, factor, 5 * factor, "cuMemAlloc");
         compare(pieces[0], piece, 0, 7 * factor, "mapped, changed by a graph");
@@ -115,7 +121,9 @@ int main(int argc, char **argv)
                    "what may only be read stays so");
         printf("round %ld\n", round);
     }
-    DRV(cu.GraphExecDestroy(exec));
+    if (!no_graph) {
+        DRV(cu.GraphExecDestroy(exec));
+    }
     DRV(cu.MemFree_v2(plain));
     return driver_end();
 }

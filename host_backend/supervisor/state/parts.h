@@ -102,6 +102,7 @@ struct weir_sup_program {
     bool terminated;        /* its MPS server was told to drop it before the kill */
     bool asserted;          /* an assert has ended its context, which is no fault of its domain */
     bool native;            /* it never runs under MPS */
+    bool is_older;          /* it runs the program of the previous release */
     uint32_t domain;        /* number of its MPS domain, from 1; 0: none */
     uint32_t connections;   /* CUDA_DEVICE_MAX_CONNECTIONS of its domain; 0: in no domain */
     uint32_t sm_share_pct;  /* percent of the SMs of its contexts; 0: all */
@@ -118,6 +119,10 @@ struct weir_sup_pending {
     uint32_t connections; /* requested CUDA_DEVICE_MAX_CONNECTIONS; 0: none */
     uint32_t sm_pct;      /* requested CUDA_DEVICE_SM_LIMIT; 0: none */
     bool native;          /* the program must run outside MPS: its kernels launch kernels */
+    bool moved;           /* no connection: a session that has left a worker, in its box */
+    int from;             /* moved: that worker, its pid, and its MPS domain or 0 */
+    pid_t from_pid;
+    uint32_t from_domain;
     uint64_t since_ns;
     struct weir_link_guest guest; /* what its worker will receive */
 };

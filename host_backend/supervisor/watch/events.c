@@ -327,8 +327,8 @@ static struct weir_sup_tenant *tenant_of(struct weir_supervisor *sup,
 static bool is_from_workers(uint32_t kind)
 {
     return kind == WEIR_EVENT_SESSION_BEGAN || kind == WEIR_EVENT_SESSION_ENDED ||
-           kind == WEIR_EVENT_SESSION_REFUSED || kind == WEIR_EVENT_SESSION_STOPPED ||
-           kind == WEIR_EVENT_ALLOCATION_REFUSED;
+           kind == WEIR_EVENT_SESSION_MOVED || kind == WEIR_EVENT_SESSION_REFUSED ||
+           kind == WEIR_EVENT_SESSION_STOPPED || kind == WEIR_EVENT_ALLOCATION_REFUSED;
 }
 
 void weir_sup_worker_event(struct weir_supervisor *sup, int worker, struct weir_link_event *event)

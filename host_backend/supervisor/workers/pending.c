@@ -212,6 +212,54 @@ void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup
     peek_hello(sup, place); /* the hello may have arrived already */
 }
 
+void weir_sup_program_moved(struct weir_supervisor *sup, int worker,
+                            const struct weir_link_moved *moved, int box_fd)
+{
+    struct weir_sup_tenant *tenant = &sup->tenants[moved->guest.tenant_index];
+    const struct weir_sup_worker *w = &sup->workers[worker];
+    struct weir_sup_pending *place = find_place(sup, weir_sup_holder(tenant), true);
+
+    if (w->kind != WEIR_WORKER_PROGRAM || !place) {
+        weir_log_warn("supervisor: a session is lost tenant=%s pid=%lld why=\"no place for it\"",
+                      tenant->config.name, (long long)moved->guest.pid);
+        close(box_fd);
+        return;
+    }
+    *place = (struct weir_sup_pending){.used = true,
+                                       .fd = box_fd,
+                                       .said_hello = true,
+                                       .connections = moved->connections,
+                                       .sm_pct = moved->sm_pct,
+                                       .native = moved->native,
+                                       .moved = true,
+                                       .from = worker,
+                                       .from_pid = w->pid,
+                                       .from_domain = w->program.domain,
+                                       .since_ns = weir_host_clock_ns(),
+                                       .guest = moved->guest};
+    tenant->moved++;
+    place->guest.channel = WEIR_CHANNEL_BOX;
+    place->guest.program[sizeof place->guest.program - 1] = 0;
+}
+
+bool weir_sup_pending_is_left(const struct weir_supervisor *sup,
+                              const struct weir_sup_pending *pending, int worker)
+{
+    const struct weir_sup_worker *w = &sup->workers[worker];
+
+    return pending->moved && (w->program.is_older ||
+                              (worker == pending->from && w->used && w->pid == pending->from_pid));
+}
+
+bool weir_sup_pending_is_held(const struct weir_supervisor *sup,
+                              const struct weir_sup_pending *pending)
+{
+    return pending->moved &&
+           ((weir_sup_pending_is_left(sup, pending, pending->from) &&
+             sup->workers[pending->from].program.busy) ||
+            (pending->from_domain != 0 && sup->mps.of[pending->from_domain - 1].blame.open));
+}
+
 static void on_pending(void *user, int index)
 {
     struct weir_supervisor *sup = user;
@@ -228,7 +276,10 @@ void weir_sup_pending_watch(struct weir_supervisor *sup, int i, struct weir_host
 {
     const struct weir_sup_pending *pending = &sup->programs.pending[i];
 
-    weir_host_loop_watch(loop, pending->fd, pending->said_hello ? 0 : POLLIN, on_pending, sup, i);
+    if (!pending->moved) { /* nobody has the other end of a box */
+        weir_host_loop_watch(loop, pending->fd, pending->said_hello ? 0 : POLLIN, on_pending, sup,
+                             i);
+    }
 }
 
 /* ---------------------------------------------------------------- the order of service */

@@ -101,7 +101,7 @@ static int worker_of_process(const struct weir_supervisor *sup, const struct wei
 
         if (weir_program_worker_is_there(w) && w->ready && w->program.busy &&
             w->tenant == (int)p->guest.tenant_index && p->guest.pid > 0 &&
-            w->program.pid == (pid_t)p->guest.pid) {
+            w->program.pid == (pid_t)p->guest.pid && !weir_sup_pending_is_left(sup, p, i)) {
             return i;
         }
     }
@@ -121,7 +121,8 @@ static int free_worker(const struct weir_supervisor *sup, const struct weir_sup_
         bool kept = w->tenant == (int)p->guest.tenant_index;
         uint32_t worth;
 
-        if (!is_free(w) || (!kept && w->tenant >= 0) || !is_of_kind(w, wanted)) {
+        if (!is_free(w) || (!kept && w->tenant >= 0) || !is_of_kind(w, wanted) ||
+            weir_sup_pending_is_left(sup, p, i)) {
             continue;
         }
         worth = (2 * weir_mps_busy(sup, w) + kept + 1) * (WEIR_CONTROL_MAX_CONNECTIONS + 1) +
@@ -154,6 +155,7 @@ static int shared_with(const struct weir_supervisor *sup, const struct weir_sup_
         if (weir_program_worker_is_there(w) && w->ready &&
             w->tenant == (int)p->guest.tenant_index &&
             weir_program_kind_is_same_but_share(&kind, wanted) &&
+            !weir_sup_pending_is_left(sup, p, i) &&
             (best < 0 || is_better_to_share(w, &sup->workers[best]))) {
             best = i;
         }
@@ -508,10 +510,10 @@ static bool look_at(struct weir_supervisor *sup, struct weir_sup_pending *p, uin
     } else if (now_ns - p->since_ns >= PENDING_WAIT_NS) {
         weir_sup_turn_away(sup, p, WEIR_ERR_TIMED_OUT, CUDA_ERROR_UNKNOWN,
                            "no worker was ready in time");
-    } else if (p->said_hello && !p->monitor &&
+    } else if (p->said_hello && !p->monitor && !p->moved &&
                weir_sup_drain_of(sup, tenant_of(sup, p)) == WEIR_DRAIN_ON) {
         refuse_drained(sup, p);
-    } else if (p->said_hello) {
+    } else if (p->said_hello && !weir_sup_pending_is_held(sup, p)) {
         return place(sup, p, ahead, contexts, now_ns);
     }
     return false;

@@ -19,6 +19,16 @@
  * are used, another connection is closed for this one, or this one is closed. */
 void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
                               int fd, const struct weir_link_guest *guest);
+/** A session has left its worker: keep it until there is another one for it. @param box_fd taken */
+void weir_sup_program_moved(struct weir_supervisor *sup, int worker,
+                            const struct weir_link_moved *moved, int box_fd);
+/** Can the worker not go on with this session? It has left it, or is of an earlier release. */
+bool weir_sup_pending_is_left(const struct weir_supervisor *sup,
+                              const struct weir_sup_pending *pending, int worker);
+/** Does it wait until the worker that it has left has ended, so that nothing is charged twice, and
+ * until it is known whose fault that was? */
+bool weir_sup_pending_is_held(const struct weir_supervisor *sup,
+                              const struct weir_sup_pending *pending);
 /** Watch for the hello and the end of a pending connection. @param i  in sup->programs.pending */
 void weir_sup_pending_watch(struct weir_supervisor *sup, int i, struct weir_host_loop *loop);
 /**

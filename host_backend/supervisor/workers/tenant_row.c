@@ -26,6 +26,7 @@ struct head {
     uint64_t came_ns;
     uint64_t sure, suspected, last_ns, quarantine_end_ns;
     uint64_t refused_device, refused_pinned, refused_sessions;
+    uint64_t moved;
 };
 
 void weir_sup_tenant_write(FILE *file, const struct weir_tenant_config *config)
@@ -109,7 +110,8 @@ static struct head head_of(const struct weir_supervisor *sup, const struct weir_
                          .quarantine_end_ns = t->faults.quarantine_end_ns,
                          .refused_device = t->refused.device,
                          .refused_pinned = t->refused.pinned,
-                         .refused_sessions = t->refused.sessions};
+                         .refused_sessions = t->refused.sessions,
+                         .moved = t->moved};
 }
 
 void weir_sup_tenant_note(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
@@ -223,7 +225,8 @@ static void adopt(struct weir_supervisor *sup, struct weir_book_row *row, struct
                    .suspected = head.suspected,
                    .last_ns = head.last_ns,
                    .quarantine_end_ns = head.quarantine_end_ns},
-        .refused = {head.refused_device, head.refused_pinned, head.refused_sessions}};
+        .refused = {head.refused_device, head.refused_pinned, head.refused_sessions},
+        .moved = head.moved};
     take_pages(row, &head, t);
     weir_log_rate_init(&t->log_rate);
     t->used = read_settings(t, text);

@@ -169,14 +169,16 @@ enum weir_status weir_sup_adopt(struct weir_book_row *row, struct weir_sup_worke
     *ret_page_fd = weir_book_take_fd(row, 2);
     old.group[sizeof old.group - 1] = old.devices[sizeof old.devices - 1] = 0;
     if (worker) {
-        *worker = (struct weir_sup_worker){.kind = (enum weir_worker_kind)old.kind,
-                                           .tenant = old.tenant,
-                                           .connections.wanted = old.connections,
-                                           .started_ns = old.started_ns,
-                                           .program = {.domain = old.domain,
-                                                       .connections = old.program_connections,
-                                                       .sm_share_pct = old.sm_share_pct,
-                                                       .native = old.native != 0}};
+        *worker =
+            (struct weir_sup_worker){.kind = (enum weir_worker_kind)old.kind,
+                                     .tenant = old.tenant,
+                                     .connections.wanted = old.connections,
+                                     .started_ns = old.started_ns,
+                                     .program = {.domain = old.domain,
+                                                 .connections = old.program_connections,
+                                                 .sm_share_pct = old.sm_share_pct,
+                                                 .native = old.native != 0,
+                                                 .is_older = old.version != WEIR_LINK_VERSION}};
         memcpy(worker->group, old.group, sizeof old.group);
         memcpy(worker->devices, old.devices, sizeof old.devices);
     }

@@ -200,10 +200,19 @@ struct tally {
         uint16_t kind;
     } of[16]; /* further architectures are counted together */
     unsigned n;
-    bool uses_printf, may_assert, has_unknown_globals;
+    bool uses_printf, may_assert, has_unknown_globals, leaves_addresses;
     bool has_unknown_kernels;           /* any of these kernels may print or assert */
     struct weir_closed_kernels *closed; /* NULL: none is needed yet */
 };
+
+/* Addresses of the heap mean something in their own context alone. So may addresses of functions:
+ * where PTX calls through one, it says so. */
+static void note_addresses(struct tally *tally, const uint8_t *data, uint64_t bytes)
+{
+    tally->leaves_addresses |= mentions(data, bytes, "malloc") ||
+                               mentions(data, bytes, ".callprototype") ||
+                               mentions(data, bytes, ".calltargets");
+}
 
 static void note_calls(struct tally *tally, const uint8_t *data, uint64_t bytes, bool is_elf)
 {
@@ -259,6 +268,7 @@ static struct weir_image_facts facts_of(struct tally *tally)
     struct weir_image_facts facts = {.closed = closed_of(tally),
                                      .uses_printf = tally->uses_printf,
                                      .may_assert = tally->may_assert,
+                                     .leaves_addresses = tally->leaves_addresses,
                                      .has_unknown_globals = tally->has_unknown_globals};
 
     for (unsigned i = 0; i < tally->n; i++) {
@@ -275,6 +285,7 @@ static void look_at(struct tally *tally, const struct entry *entry, const uint8_
 {
     uint64_t globals = 0;
 
+    note_addresses(tally, data, bytes);
     note_calls(tally, data, bytes, entry->kind == KIND_ELF);
     tally->uses_printf |= entry->kind > KIND_ELF;
     tally->may_assert |= entry->kind > KIND_ELF;
@@ -633,6 +644,7 @@ struct weir_image_facts weir_image_facts(const uint8_t *data, uint64_t bytes,
     struct tally tally = {0};
     struct weir_image_facts facts;
 
+    note_addresses(&tally, data, bytes);
     note_calls(&tally, data, bytes, form == WEIR_IMAGE_ELF);
     facts = facts_of(&tally);
     if (form == WEIR_IMAGE_PTX) {

@@ -45,10 +45,11 @@ enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
 
 /* Properties of the code that a driver is given. */
 struct weir_image_facts {
-    bool uses_printf;                   /* a kernel may call printf, as far as is known */
-    bool may_assert;                    /* a kernel may call assert, as far as is known */
-    bool has_unknown_globals;           /* there are variables that global_bytes does not count */
-    uint64_t global_bytes;              /* the device memory that the variables take */
+    bool uses_printf;         /* a kernel may call printf, as far as is known */
+    bool may_assert;          /* a kernel may call assert, as far as is known */
+    bool has_unknown_globals; /* there are variables that global_bytes does not count */
+    bool leaves_addresses; /* a kernel may leave addresses of functions or of the device's heap */
+    uint64_t global_bytes; /* the device memory that the variables take */
     struct weir_closed_kernels *closed; /* kernels that call neither, if others may; NULL: none */
 };
 

@@ -68,6 +68,7 @@ static enum weir_status select_part(struct weir_image_code *code, uint32_t i, co
 
         code->facts.uses_printf |= facts.uses_printf;
         code->facts.may_assert |= facts.may_assert;
+        code->facts.leaves_addresses |= facts.leaves_addresses;
         code->facts.has_unknown_globals |= facts.has_unknown_globals;
         code->facts.global_bytes = weir_globals_sum(code->facts.global_bytes, facts.global_bytes);
         code->bytes += copy ? weir_fatbin_bytes(copy) : 0;

@@ -21,7 +21,7 @@ struct weir_host_module {
     const void *code; /* the part of the image that the driver got; the image owns it */
     bool library;
     bool of_library; /* the module belongs to a library and is unloaded with it */
-    bool uses_printf, may_assert;
+    bool uses_printf, may_assert, leaves_addresses;
     const struct weir_closed_kernels *closed; /* kernels that neither print nor assert; or NULL */
     bool is_bundle;
     struct weir_forms_module *forms; /* the module's twins, a list by device; NULL: none (twins/) */

@@ -450,6 +450,14 @@ static bool softgpu_does(const char *variable)
     return text && strcmp(text, "1") == 0;
 }
 
+/* For tests: WEIR_SOFTGPU_MOVE. */
+static uint64_t moves_for_tests(void)
+{
+    const char *text = getenv("WEIR_SOFTGPU_MOVE");
+
+    return text ? strtoull(text, NULL, 10) : 0;
+}
+
 /*
  * The libcupti that may record. It records for the whole process, so only a worker of one program
  * uses it: other programs would pay. NVIDIA's works with NVIDIA's driver alone.
@@ -481,6 +489,7 @@ enum weir_status weir_worker_open_device(struct weir_worker *worker)
     worker->platform.by_program = worker->config.by_program;
     worker->platform.cupti = choose_cupti(worker);
     worker->platform.keeps_out = worker->platform.real || softgpu_does("WEIR_SOFTGPU_WAITS");
+    worker->platform.moves_every = worker->platform.real ? 0 : moves_for_tests();
     worker->platform.away_tests = !worker->platform.real && softgpu_does("WEIR_SOFTGPU_AWAY");
     result = weir_worker_device_open(worker, 0);
     if (result == CUDA_ERROR_OUT_OF_MEMORY || result == CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED) {

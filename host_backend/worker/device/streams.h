@@ -64,6 +64,8 @@ struct weir_host_event {
     struct weir_object o;
     uint32_t flags;
     struct weir_ipc_event *shared; /* reference to an interprocess event; NULL: it is none */
+    double
+        at_ms; /* when it was recorded, if another driver did that (event_times.h); 0: not known */
 };
 
 /**

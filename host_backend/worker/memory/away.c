@@ -116,9 +116,10 @@ static void collect(struct weir_session *s, struct weir_away *away, uint64_t lea
     }
 }
 
-/* Has all work of the session ended, including runs that were stopped for other tenants? */
-static bool rests(const struct weir_session *s)
+bool weir_session_has_no_work(const struct weir_session *session)
 {
+    const struct weir_session *s = session;
+
     if (s->n_captures != 0) {
         return false;
     }
@@ -292,7 +293,7 @@ CUresult weir_away_begin(struct weir_session *session, uint64_t least_bytes)
     if (s->holdings->away) {
         return CUDA_SUCCESS;
     }
-    if (!rests(s) || weir_device_idle_begin_or_fail(s, &idle) != CUDA_SUCCESS) {
+    if (!weir_session_has_no_work(s) || weir_device_idle_begin_or_fail(s, &idle) != CUDA_SUCCESS) {
         return CUDA_ERROR_NOT_READY;
     }
     result = begin(s, least_bytes);

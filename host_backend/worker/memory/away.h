@@ -10,6 +10,10 @@
 #include "host_backend/worker/state/session.h"
 #include <stdint.h>
 
+/** Has all work of the session ended, including runs that were stopped for other tenants, and is no
+ * stream captured? */
+bool weir_session_has_no_work(const struct weir_session *session);
+
 /**
  * Move what can be moved, if the session rests: none of its streams has work, or is captured.
  * @param least_bytes  device memory that the tenant keeps.

@@ -33,6 +33,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* Can QEMU truncate the file of the chunk's pages? */
@@ -128,25 +129,36 @@ CUresult weir_memory_create(struct weir_session *session, uint32_t device, uint6
     return weir_session_note_lack(session, result);
 }
 
+/* May another worker need it? Half of the process's descriptors are for other uses. */
+static bool holds_file(const struct weir_worker *worker, int fd)
+{
+    struct rlimit limit;
+
+    return worker->config.by_program && getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
+           (rlim_t)fd < limit.rlim_cur / 2;
+}
+
 bool weir_memory_keep(struct weir_tenant *tenant, CUmemGenericAllocationHandle memory, uint64_t id,
-                      uint64_t base, uint64_t bytes)
+                      uint64_t base, uint64_t bytes, int *fd)
 {
     struct weir_worker *w = tenant->worker;
     struct weir_link_message message = {.type = WEIR_LINK_KEEP};
     bool kept;
-    int fd = -1;
 
     if (!w->platform.posix_fds || w->link < 0 ||
-        w->platform.driver.cuMemExportToShareableHandle(
-            &fd, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) != CUDA_SUCCESS) {
+        (*fd < 0 && w->platform.driver.cuMemExportToShareableHandle(
+                        fd, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) != CUDA_SUCCESS)) {
         return false;
     }
     message.chunk.id = id;
     message.chunk.base = base;
     message.chunk.bytes = bytes;
     message.chunk.tenant_index = tenant->index;
-    kept = weir_link_send(w->link, &message, fd) == WEIR_OK;
-    close(fd);
+    kept = weir_link_send(w->link, &message, *fd) == WEIR_OK;
+    if (!holds_file(w, *fd)) {
+        close(*fd);
+        *fd = -1;
+    }
     return kept;
 }
 
@@ -202,8 +214,8 @@ static CUresult map_device(struct weir_host_chunk *chunk, struct weir_session *s
         chunk->memory = 0;
         return result;
     }
-    chunk->kept =
-        weir_memory_keep(chunk->tenant, chunk->memory, chunk->id, chunk->base, chunk->bytes);
+    chunk->kept = weir_memory_keep(chunk->tenant, chunk->memory, chunk->id, chunk->base,
+                                   chunk->bytes, &chunk->fd);
     return CUDA_SUCCESS;
 }
 
@@ -212,22 +224,32 @@ CUresult weir_chunk_back(struct weir_session *session, struct weir_host_chunk *c
     return map_device(chunk, session, NULL);
 }
 
-/* Get a pinned chunk's pages: from the region, or from a new memfd. */
+/* Get a pinned chunk's pages: from the region, or from a memfd, new or another worker's. */
 static bool take_pages(struct weir_host_chunk *chunk, int *ret_fd)
 {
     if (chunk->region_end) {
         return weir_region_take(chunk->region_end, chunk->bytes, ret_fd, &chunk->region_offset) ==
                WEIR_OK;
     }
-    chunk->fd = *ret_fd = weir_memfd_sealed("weir-pinned", chunk->bytes);
+    if (chunk->fd < 0) {
+        chunk->fd = weir_memfd_sealed("weir-pinned", chunk->bytes);
+    }
+    *ret_fd = chunk->fd;
     return chunk->fd >= 0;
 }
 
-void weir_chunk_close_file(struct weir_host_chunk *chunk)
+static void close_file(struct weir_host_chunk *chunk)
 {
     if (chunk->fd >= 0) {
         close(chunk->fd);
         chunk->fd = -1;
+    }
+}
+
+void weir_chunk_file_sent(struct weir_host_chunk *chunk)
+{
+    if (chunk->pieces || (chunk->pinned && !holds_file(chunk->tenant->worker, chunk->fd))) {
+        close_file(chunk);
     }
 }
 
@@ -239,7 +261,7 @@ static void give_pages(struct weir_host_chunk *chunk)
         }
         weir_region_give(chunk->region_end, chunk->region_offset, chunk->bytes);
     } else {
-        weir_chunk_close_file(chunk);
+        close_file(chunk);
     }
 }
 
@@ -394,8 +416,8 @@ static CUresult use_ready(struct weir_session *session, struct weir_host_chunk *
     chunk->memory = ready->memory;
     if (result == CUDA_SUCCESS) {
         weir_chunk_reach(session, chunk, session->devices.used);
-        chunk->kept =
-            weir_memory_keep(chunk->tenant, chunk->memory, chunk->id, chunk->base, chunk->bytes);
+        chunk->kept = weir_memory_keep(chunk->tenant, chunk->memory, chunk->id, chunk->base,
+                                       chunk->bytes, &chunk->fd);
         return CUDA_SUCCESS;
     }
     (void)d->cuMemUnmap(chunk->base, chunk->bytes);
@@ -506,6 +528,71 @@ CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64
              : kind == WEIR_GRANT_MANAGED ? make_managed(session, chunk, unit, stream)
                                           : make_device(session, chunk, unit, stream);
     if (result != CUDA_SUCCESS) {
+        free(chunk);
+        return result;
+    }
+    count(chunk);
+    *ret_chunk = chunk;
+    return CUDA_SUCCESS;
+}
+
+/* Take the chunk's own place in the window. If it is not free, the charge is given back. */
+static CUresult take_own_place(struct weir_host_chunk *chunk)
+{
+    struct weir_tenant *t = chunk->tenant;
+    enum weir_status status;
+
+    pthread_mutex_lock(&t->lock);
+    status = weir_window_take_at(chunk->pinned ? &t->host_window : &t->device_window, chunk->base,
+                                 chunk->bytes);
+    pthread_mutex_unlock(&t->lock);
+    if (status != WEIR_OK) {
+        weir_account_release_all(&t->account, &chunk->charged);
+        return CUDA_ERROR_ALREADY_MAPPED;
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult import_device(struct weir_session *session, struct weir_host_chunk *chunk)
+{
+    CUresult result;
+
+    WEIR_TRY(session->driver->cuMemImportFromShareableHandle(
+        &chunk->memory, (void *)(intptr_t)chunk->fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    result = map_memory(chunk, session);
+    if (result != CUDA_SUCCESS) {
+        (void)session->driver->cuMemRelease(chunk->memory);
+        return result;
+    }
+    chunk->kept = weir_memory_keep(chunk->tenant, chunk->memory, chunk->id, chunk->base,
+                                   chunk->bytes, &chunk->fd);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_chunk_adopt(struct weir_session *session, const struct weir_host_chunk *as,
+                          struct weir_host_chunk **ret_chunk)
+{
+    struct weir_host_chunk *chunk = calloc(1, sizeof *chunk);
+    CUresult result;
+
+    if (!chunk) {
+        close(as->fd);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *chunk = *as;
+    chunk->tenant = session->tenant;
+    chunk->id = atomic_fetch_add(&session->worker->counts.next_chunk, 1) + 1;
+    chunk->refs = 1;
+    result = charge(session, chunk);
+    result = result == CUDA_SUCCESS ? take_own_place(chunk) : result;
+    if (result == CUDA_SUCCESS) {
+        result = chunk->pinned ? map_pinned(chunk) : import_device(session, chunk);
+        if (result != CUDA_SUCCESS) {
+            give_address(chunk);
+        }
+    }
+    if (result != CUDA_SUCCESS) {
+        close_file(chunk);
         free(chunk);
         return result;
     }
@@ -660,6 +747,7 @@ void weir_chunk_unback(struct weir_host_chunk *chunk)
     if (chunk->kept) {
         weir_memory_drop(chunk->tenant->worker, chunk->id);
     }
+    close_file(chunk);
     chunk->memory = 0;
     chunk->kept = false;
 }

@@ -35,7 +35,9 @@ struct weir_host_chunk {
     CUmemGenericAllocationHandle memory;
     struct weir_piece *pieces; /* managed: memory/pieces.h; owned */
     struct weir_amounts charged;
-    int fd;                             /* pinned: the memfd, until the guest has it; else -1 */
+    /* Pinned: the memfd; of a device: the driver's descriptor. -1: none is held here. Other workers
+     * go on with it (rebuild/memory.c). */
+    int fd;
     struct weir_region_end *region_end; /* pinned memory of a virtual machine: its session's end */
     uint64_t region_offset;             /* pinned, virtual machine: place in the region */
     bool kept;                          /* the supervisor holds a descriptor of it */
@@ -59,8 +61,16 @@ struct weir_host_chunk {
 CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64_t bytes,
                            enum weir_grant_kind kind, CUstream stream, struct weir_region_end *end,
                            struct weir_host_chunk **ret_chunk);
-/** Close the file of pinned memory: the guest has it, or needs none. The mapping stays. */
-void weir_chunk_close_file(struct weir_host_chunk *chunk);
+/** The guest has the file, or needs none: close it if no other worker may need it. The mapping
+ * stays. */
+void weir_chunk_file_sent(struct weir_host_chunk *chunk);
+/**
+ * Make the chunk of another worker, which has ended or will, here again at its address.
+ * @param as  base, bytes, pinned, device; fd is taken, also on failure.
+ * @return as weir_chunk_create()
+ */
+CUresult weir_chunk_adopt(struct weir_session *session, const struct weir_host_chunk *as,
+                          struct weir_host_chunk **ret_chunk);
 /** Let these devices of the session (a bit each) access the chunk, too. @thread the session's */
 void weir_chunk_reach(struct weir_session *session, const struct weir_host_chunk *chunk,
                       uint32_t users);
@@ -112,9 +122,13 @@ bool weir_chunk_ready_drop(struct weir_worker *worker);
  */
 CUresult weir_memory_create(struct weir_session *session, uint32_t device, uint64_t bytes,
                             CUmemGenericAllocationHandle *ret_memory);
-/** Give the supervisor a descriptor of the memory, under this id. false: it did not get one. */
+/**
+ * Give the supervisor a descriptor of the memory, under this id.
+ * @param fd  a descriptor of the memory, or -1; gives the one that the worker holds itself, or -1.
+ * @return false: it did not get one
+ */
 bool weir_memory_keep(struct weir_tenant *tenant, CUmemGenericAllocationHandle memory, uint64_t id,
-                      uint64_t base, uint64_t bytes);
+                      uint64_t base, uint64_t bytes, int *fd);
 /** Let the supervisor close the descriptor. */
 void weir_memory_drop(struct weir_worker *worker, uint64_t id);
 

@@ -77,6 +77,7 @@ CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, ui
 {
     struct weir_worker *w = session->worker;
     const struct weir_vmm_alloc as = {.bytes = bytes,
+                                      .file = -1,
                                       .charged = weir_device_memory_cost(w, device, bytes),
                                       .handle_types = handle_types,
                                       .device = device};
@@ -122,7 +123,7 @@ CUresult weir_vmm_alloc_import(struct weir_tenant *tenant, const uint8_t token[1
     alloc = calloc(1, sizeof *alloc);
     result = CUDA_ERROR_OUT_OF_MEMORY;
     if (alloc) {
-        *alloc = (struct weir_vmm_alloc){.tenant = tenant, .charged = cost, .refs = 1};
+        *alloc = (struct weir_vmm_alloc){.tenant = tenant, .file = -1, .charged = cost, .refs = 1};
         result = import_memory(alloc, token);
     }
     if (result != CUDA_SUCCESS) {
@@ -146,6 +147,10 @@ void weir_vmm_alloc_unback(struct weir_vmm_alloc *alloc)
         return;
     }
     (void)w->platform.driver.cuMemRelease(alloc->memory);
+    if (alloc->file >= 0) {
+        close(alloc->file);
+        alloc->file = -1;
+    }
     if (alloc->kept) {
         weir_memory_drop(w, alloc->id);
     }
@@ -156,8 +161,33 @@ void weir_vmm_alloc_unback(struct weir_vmm_alloc *alloc)
 CUresult weir_vmm_alloc_back(struct weir_session *session, struct weir_vmm_alloc *alloc)
 {
     WEIR_TRY(weir_memory_create(session, alloc->device, alloc->bytes, &alloc->memory));
-    alloc->kept = weir_memory_keep(alloc->tenant, alloc->memory, alloc->id, 0, alloc->bytes);
+    alloc->kept =
+        weir_memory_keep(alloc->tenant, alloc->memory, alloc->id, 0, alloc->bytes, &alloc->file);
     return CUDA_SUCCESS;
+}
+
+static CUresult back_by_file(struct weir_session *session, struct weir_vmm_alloc *alloc)
+{
+    WEIR_TRY(session->driver->cuMemImportFromShareableHandle(
+        &alloc->memory, (void *)(intptr_t)alloc->file, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    alloc->kept =
+        weir_memory_keep(alloc->tenant, alloc->memory, alloc->id, 0, alloc->bytes, &alloc->file);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_vmm_alloc_adopt(struct weir_session *session, struct weir_vmm_alloc as,
+                              struct weir_vmm_alloc **ret_alloc)
+{
+    CUresult result = weir_worker_device_open(session->worker, as.device);
+
+    as.charged = weir_device_memory_cost(session->worker, as.device, as.bytes);
+    if (result == CUDA_SUCCESS) {
+        result = weir_vmm_alloc_make(session, &as, back_by_file, ret_alloc);
+    }
+    if (result != CUDA_SUCCESS) {
+        close(as.file);
+    }
+    return result;
 }
 
 void weir_vmm_alloc_put(struct weir_vmm_alloc *alloc)

@@ -24,8 +24,8 @@ struct weir_worker;
 struct weir_vmm_alloc {
     struct weir_tenant *tenant;
     uint64_t id, bytes;
-    bool on_host;           /* memory of the host (vmm_host.c); device and memory mean nothing */
-    int file;               /* of memory of the host; owned */
+    bool on_host; /* memory of the host (vmm_host.c); device and memory mean nothing */
+    int file;     /* owned: of memory of the host; of a device: as of a chunk's fd, or -1 */
     uint64_t cleared_bytes; /* cleared from the start on; all before another session sees it */
     struct weir_amounts charged;
     uint32_t handle_types; /* handle types with which the memory may be exported */
@@ -58,6 +58,14 @@ CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, ui
  */
 CUresult weir_vmm_alloc_import(struct weir_tenant *tenant, const uint8_t token[16],
                                struct weir_vmm_alloc **ret_alloc);
+/**
+ * Make the memory of another worker, which has ended or will, here again, with one reference.
+ * @param as  bytes, cleared_bytes, handle_types, device; file is taken, also on failure.
+ * @return as weir_vmm_alloc_create()
+ * @thread the session's
+ */
+CUresult weir_vmm_alloc_adopt(struct weir_session *session, struct weir_vmm_alloc as,
+                              struct weir_vmm_alloc **ret_alloc);
 /** Gets the memory itself: weir_vmm_alloc_back(), or a file of the host. */
 typedef CUresult (*weir_vmm_back_fn)(struct weir_session *session, struct weir_vmm_alloc *alloc);
 /**

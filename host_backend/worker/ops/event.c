@@ -1,5 +1,6 @@
 /* Events. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/event_times.h"
 #include "host_backend/worker/session/graph_holds.h"
 
 #include "base/clock.h"
@@ -121,6 +122,9 @@ CUresult weir_host_event_elapsed(struct weir_session *s, const struct weir_op_ev
     for (uint64_t end_ns = weir_clock_now_ns() + BEHIND_WORD_NS;;) {
         CUresult result = elapsed(s, start, end, &out->milliseconds);
 
+        if (result == CUDA_ERROR_INVALID_HANDLE) {
+            return weir_event_times_between(s, start, end, &out->milliseconds);
+        }
         if (result != CUDA_ERROR_NOT_READY || weir_clock_now_ns() >= end_ns) {
             return result;
         }

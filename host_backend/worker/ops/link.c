@@ -115,6 +115,7 @@ CUresult weir_host_link_add(struct weir_session *s, const struct weir_op_link_ad
     if (!link) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
+    weir_ops_image_named(s);
     image = weir_ops_image(s, in->hash, in->bytes);
     if (!image) {
         return CUDA_ERROR_NOT_FOUND;

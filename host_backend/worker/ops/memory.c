@@ -93,6 +93,16 @@ static CUresult add_grant(struct weir_session *s, struct weir_host_chunk *chunk,
     return CUDA_SUCCESS;
 }
 
+CUresult weir_ops_grant_again(struct weir_session *s, struct weir_host_chunk *chunk,
+                              uint64_t reference)
+{
+    struct weir_grant *grant;
+
+    WEIR_TRY(add_grant(s, chunk, false, chunk->base, chunk->bytes, &grant));
+    grant->reference = reference;
+    return CUDA_SUCCESS;
+}
+
 /* Can all devices reach managed memory of this one? (All reach pinned memory.) */
 static bool all_reach(const struct weir_session *s)
 {
@@ -132,15 +142,15 @@ CUresult weir_host_mem_grant(struct weir_session *s, const struct weir_op_mem_gr
             return result;
         }
     }
-    if (chunk->fd >= 0 && weir_session_passes_fds(s)) {
+    if (chunk->fd >= 0 && (chunk->pinned || chunk->pieces) && weir_session_passes_fds(s)) {
         if (weir_session_send_fd(s, chunk->fd) != WEIR_OK) {
-            weir_chunk_close_file(chunk);
+            weir_chunk_file_sent(chunk);
             weir_grant_drop(s, grant);
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
         out->n_fds = 1;
     }
-    weir_chunk_close_file(chunk);
+    weir_chunk_file_sent(chunk);
     out->fd_offset = chunk->region_offset;
     out->base = chunk->base;
     out->bytes = chunk->bytes;

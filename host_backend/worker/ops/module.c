@@ -3,6 +3,7 @@
 #include "host_backend/worker/device/admission.h"
 #include "host_backend/worker/device/device_idle.h"
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/book.h"
 #include "host_backend/worker/state/ending.h"
 #include "host_backend/worker/state/platform.h"
 #include "host_backend/worker/state/session.h"
@@ -27,6 +28,13 @@ struct weir_host_image *weir_ops_image(struct weir_session *s, const uint8_t has
     return weir_image_get(&s->tenant->images, &name, bytes);
 }
 
+void weir_ops_image_named(const struct weir_session *s)
+{
+    if (s->devices.book && s->devices.book->n_promised != 0) {
+        s->devices.book->n_promised--;
+    }
+}
+
 /* ---------------------------------------------------------------- the store */
 
 CUresult weir_host_image_query(struct weir_session *s, const struct weir_op_image_query_in *in,
@@ -35,6 +43,9 @@ CUresult weir_host_image_query(struct weir_session *s, const struct weir_op_imag
     struct weir_host_image *image = weir_ops_image(s, in->hash, in->bytes);
 
     out->present = image != NULL;
+    if (image && s->devices.book) {
+        s->devices.book->n_promised++;
+    }
     weir_image_put(&s->tenant->images, image);
     return CUDA_SUCCESS;
 }
@@ -115,6 +126,9 @@ static CUresult store_upload(struct weir_session *s, struct weir_upload *u)
         return status == WEIR_ERR_INVALID ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
     }
     weir_image_put(&s->tenant->images, image);
+    if (s->devices.book) {
+        s->devices.book->n_promised++;
+    }
     return CUDA_SUCCESS;
 }
 
@@ -243,6 +257,7 @@ static CUresult prepare(struct weir_session *s, const uint8_t hash[16], uint64_t
 {
     CUresult result = CUDA_SUCCESS;
 
+    weir_ops_image_named(s);
     if (kind >= WEIR_IMAGE_KIND_COUNT) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -381,6 +396,7 @@ static CUresult enter(struct weir_session *s, enum weir_kind kind, uint64_t hand
     m->code = load->compiled ? load->compiled : load->code;
     m->uses_printf = load->facts.uses_printf;
     m->may_assert = load->facts.may_assert;
+    m->leaves_addresses = load->facts.leaves_addresses;
     m->closed = !load->compiled ? load->facts.closed : NULL;
     o->charged_bytes = load->facts.global_bytes;
     weir_session_hold(s, o->device, o->charged_bytes);

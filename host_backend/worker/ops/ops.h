@@ -11,6 +11,9 @@
 #include "proto/host_hand.h"
 #include "proto/wire/op_kinds.h"
 
+struct weir_host_chunk;
+struct weir_vmm_alloc;
+
 /**
  * Find live objects by handle; NULL: there is none. The device of a context or a stream becomes the
  * session's current one, whatever the record names, since the operation's objects belong there.
@@ -100,6 +103,9 @@ CUresult weir_ops_node_begin(struct weir_session *s, uint64_t graph, uint64_t no
 struct weir_host_image *weir_ops_image(struct weir_session *s, const uint8_t hash[16],
                                        uint64_t bytes);
 
+/** The program has named an image that it knows to be stored (ops/module.c). */
+void weir_ops_image_named(const struct weir_session *s);
+
 #define WEIR_JIT_OPTIONS_MAX 64
 #define WEIR_LOG_BYTES       65536
 
@@ -115,6 +121,14 @@ CUresult weir_ops_jit_options(const uint32_t *ids, uint32_t n_ids, const uint64_
                               uint32_t n_values, struct weir_host_jit_options *ret_options);
 /** Add log buffers of WEIR_LOG_BYTES each. */
 void weir_ops_jit_logs(struct weir_host_jit_options *options, char *info, char *error);
+
+/** Grant a chunk under the reference that the guest knows; its own reference passes to the grant,
+ * or is dropped on failure (ops/memory.c). */
+CUresult weir_ops_grant_again(struct weir_session *s, struct weir_host_chunk *chunk,
+                              uint64_t reference);
+/** Name memory; its reference passes to the handle, or is dropped on failure (ops/vmm.c). */
+CUresult weir_ops_name_alloc(struct weir_session *s, uint64_t handle, struct weir_vmm_alloc *alloc,
+                             bool imported);
 
 /** Set an attribute of a function and of its kernel, on the current device (ops/function.c). */
 CUresult weir_ops_set_attribute(struct weir_session *s, struct weir_host_function *f,

@@ -50,9 +50,8 @@ CUresult weir_host_vmm_unreserve(struct weir_session *s, const struct weir_op_vm
     return weir_session_vmm_unreserve(s, in->base);
 }
 
-/* Name memory; its reference passes to the handle, or is dropped on failure. */
-static CUresult name_alloc(struct weir_session *s, uint64_t handle, struct weir_vmm_alloc *alloc,
-                           bool imported)
+CUresult weir_ops_name_alloc(struct weir_session *s, uint64_t handle, struct weir_vmm_alloc *alloc,
+                             bool imported)
 {
     struct weir_object *o;
     CUresult result = weir_host_object_create(
@@ -94,7 +93,7 @@ CUresult weir_host_vmm_create(struct weir_session *s, const struct weir_op_vmm_c
     WEIR_TRY(weir_session_device(s, in->device, &device));
     WEIR_TRY(check_create(s, in->bytes, in->handle_types));
     WEIR_TRY(weir_vmm_alloc_create(s, (uint32_t)in->device, in->bytes, in->handle_types, &alloc));
-    return name_alloc(s, in->h, alloc, false);
+    return weir_ops_name_alloc(s, in->h, alloc, false);
 }
 
 CUresult weir_host_vmm_create_host(struct weir_session *s,
@@ -109,7 +108,7 @@ CUresult weir_host_vmm_create_host(struct weir_session *s,
     }
     WEIR_TRY(check_create(s, in->bytes, in->handle_types));
     WEIR_TRY(weir_vmm_host_create(s, in->bytes, in->handle_types, &alloc));
-    return name_alloc(s, in->h, alloc, false);
+    return weir_ops_name_alloc(s, in->h, alloc, false);
 }
 
 CUresult weir_host_vmm_release(struct weir_session *s, const struct weir_op_vmm_release_in *in,
@@ -210,7 +209,7 @@ CUresult weir_host_vmm_import(struct weir_session *s, const struct weir_op_vmm_i
     out->bytes = alloc->bytes;
     out->handle_types = alloc->handle_types;
     out->device = alloc->on_host ? WEIR_VMM_HOST : alloc->device;
-    return name_alloc(s, in->h, alloc, true);
+    return weir_ops_name_alloc(s, in->h, alloc, true);
 }
 
 CUresult weir_host_pool_export(struct weir_session *s, const struct weir_op_pool_export_in *in,

@@ -3,7 +3,6 @@
 #include "host_backend/worker/device/order.h"
 #include "host_backend/worker/session/capture.h"
 #include "host_backend/worker/session/objects.h"
-#include "host_backend/worker/state/handles.h"
 #include "host_backend/worker/state/session.h"
 #include <stdlib.h>
 
@@ -53,7 +52,7 @@ static struct weir_graph_hold *hold_of(struct weir_session *session, struct weir
     if (hold && !hold->released) {
         return hold;
     }
-    hold = session->handles->n_kept < WEIR_GRAPH_KEPT_MAX ? calloc(1, sizeof *hold) : NULL;
+    hold = weir_session_n_kept(session) < WEIR_GRAPH_KEPT_MAX ? calloc(1, sizeof *hold) : NULL;
     if (!hold) {
         return NULL;
     }
@@ -76,14 +75,14 @@ CUresult weir_graph_hold(struct weir_session *session, struct weir_object *objec
     if (!hold) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (hold->for_ever || (hold->last == graph && hold->at == session->handles->graphs_gone)) {
+    if (hold->for_ever || (hold->last == graph && hold->at == weir_session_graphs_gone(session))) {
         return CUDA_SUCCESS;
     }
     if (session->driver->cuGraphRetainUserObject(graph, hold->native, 1, 0) != CUDA_SUCCESS) {
         hold->for_ever = true;
     }
     hold->last = graph;
-    hold->at = session->handles->graphs_gone;
+    hold->at = weir_session_graphs_gone(session);
     return CUDA_SUCCESS;
 }
 

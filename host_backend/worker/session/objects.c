@@ -18,6 +18,7 @@
 #include "host_backend/worker/memory/managed.h"
 #include "host_backend/worker/memory/memory.h"
 #include "host_backend/worker/memory/vmm.h"
+#include "host_backend/worker/session/book.h"
 #include "host_backend/worker/session/capture.h"
 #include "host_backend/worker/session/conditions.h"
 #include "host_backend/worker/session/graph_holds.h"
@@ -99,8 +100,7 @@ static CUresult enter(struct weir_session *session, struct weir_object *o, enum 
         return status == WEIR_ERR_NO_MEMORY || status == WEIR_ERR_QUOTA ? CUDA_ERROR_OUT_OF_MEMORY
                                                                         : CUDA_ERROR_INVALID_HANDLE;
     }
-    /* Two objects may have one native handle, after two look-ups of a kernel: the first one is
-     * found by it. */
+    /* After two look-ups of a kernel two objects have one native handle: it finds the first. */
     if (o->native && weir_native_add(&session->handles->natives, o) == WEIR_ERR_NO_MEMORY) {
         (void)weir_id_table_remove(session->handles->tables[o->kind], o->handle);
         free(o);
@@ -272,6 +272,7 @@ static void finish(struct weir_session *session, struct weir_object *o)
         weir_session_let_go(session, o->device, o->charged_bytes);
     }
     weir_graph_holds_drop(session, o);
+    weir_session_book_forget(o);
     free(o);
 }
 

@@ -79,8 +79,9 @@ struct weir_platform {
     bool real;       /* NVIDIA's driver, not softgpu */
     bool keeps_out;  /* a call that waits for the device blocks other threads' calls */
     bool away_tests; /* softgpu: sessions are suspended and resumed all the time, for tests */
-    bool posix_fds;  /* memory of all devices can be exported */
-    uint32_t *trial; /* a registered page for testing stream writes */
+    uint64_t moves_every; /* softgpu: sessions are moved after each so many records; 0: not */
+    bool posix_fds;       /* memory of all devices can be exported */
+    uint32_t *trial;      /* a registered page for testing stream writes */
     /* Pinned memory of WEIR_ZEROES_BYTES, to clear arrays with (ops/array.c). NULL: the worker
      * serves one program, or there was no memory. */
     void *zeroes;
@@ -100,6 +101,10 @@ const struct weir_platform *weir_worker_platform(const struct weir_worker *worke
 /** Send the supervisor a message without a descriptor. If the link is lost, the main thread notices
  * that at its next receive. @thread any */
 void weir_worker_tell(const struct weir_worker *worker, const struct weir_link_message *message);
+
+/** Likewise, with a descriptor, which is borrowed. @return whether it was sent @thread any */
+bool weir_worker_pass(const struct weir_worker *worker, const struct weir_link_message *message,
+                      int fd);
 
 /**
  * Send the supervisor a message, and wait at most a second until it has processed that and this

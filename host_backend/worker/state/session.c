@@ -3,7 +3,7 @@
  * threads that ask about it. worker/session_life.c makes and ends it, worker/session_run.c has its
  * loop.
  */
-#include "host_backend/worker/state/session.h"
+#include "host_backend/worker/state/carried.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -16,6 +16,7 @@
 #include "host_backend/worker/state/tenant.h"
 #include "proto/ops.h"
 #include "proto/wire/session_api.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -198,6 +199,16 @@ struct weir_host_ctx *weir_session_contexts(const struct weir_session *session)
     return session->handles->contexts;
 }
 
+uint64_t weir_session_graphs_gone(const struct weir_session *session)
+{
+    return session->handles->graphs_gone;
+}
+
+uint32_t weir_session_n_kept(const struct weir_session *session)
+{
+    return session->handles->n_kept;
+}
+
 void weir_session_graph_gone(struct weir_session *session)
 {
     session->handles->graphs_gone++;
@@ -278,4 +289,34 @@ void weir_session_call(struct weir_session *session)
 int64_t weir_session_pid(const struct weir_session *session)
 {
     return session->about->pid;
+}
+
+void weir_session_carry(const struct weir_session *session, struct weir_session_carried *ret)
+{
+    *ret = (struct weir_session_carried){.id = session->id,
+                                         .calls = weir_session_calls(session),
+                                         .started_ns = session->about->started_ns,
+                                         .pid = session->about->pid,
+                                         .guest_pid = session->about->guest_pid,
+                                         .deferred_seq = session->channel->deferred_seq,
+                                         .deferred_error = session->channel->deferred_error,
+                                         .wish = session->about->wish,
+                                         .unknown = session->about->unknown};
+    snprintf(ret->program, sizeof ret->program, "%s", session->about->program);
+}
+
+void weir_session_continue(struct weir_session *session, const struct weir_session_carried *from)
+{
+    session->channel->deferred_seq = from->deferred_seq;
+    session->channel->deferred_error = from->deferred_error;
+    session->about->started_ns = from->started_ns;
+    atomic_store(&session->about->calls_total, from->calls);
+}
+
+bool weir_session_transport_state(const struct weir_session *session,
+                                  struct weir_transport_state *ret_state)
+{
+    struct weir_transport *t = session->channel->transport;
+
+    return t->ops->state && t->ops->state(t, ret_state);
 }

@@ -31,6 +31,7 @@ struct weir_platform;
 struct weir_profile;
 struct weir_record;
 struct weir_session;
+struct weir_session_book;
 struct weir_region_end;
 struct weir_session_about;
 struct weir_session_channel;
@@ -91,6 +92,7 @@ struct weir_session_devices {
     /* Memory that moves to and from them (memory/managed.h); NULL: none. Its thread writes. */
     struct weir_managed *_Atomic managed;
     struct weir_suspension *suspension; /* whether its memory is away (state/suspension.h) */
+    struct weir_session_book *book; /* for another worker (session/book.h); NULL: it stays here */
     struct weir_profile *profile; /* records of profiled work (profile/profile.h); NULL: none yet */
 };
 
@@ -196,6 +198,10 @@ void weir_session_show_sticky(struct weir_session *session, CUresult error);
 struct weir_host_ctx *weir_session_contexts(const struct weir_session *session);
 /** Count an ended graph or capture of the session, since its handle may be reused. @thread owner */
 void weir_session_graph_gone(struct weir_session *session);
+/** How many have been counted. @thread owner */
+uint64_t weir_session_graphs_gone(const struct weir_session *session);
+/** How many objects live on for graphs alone. @thread owner */
+uint32_t weir_session_n_kept(const struct weir_session *session);
 
 /** @return when the session began, by weir_clock_now_ns(). @thread any */
 uint64_t weir_session_started_ns(const struct weir_session *session);

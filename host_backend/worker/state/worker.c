@@ -72,6 +72,12 @@ void weir_sessions_unlock(struct weir_worker *worker)
     pthread_mutex_unlock(&worker->lock);
 }
 
+bool weir_worker_pass(const struct weir_worker *worker, const struct weir_link_message *message,
+                      int fd)
+{
+    return weir_link_send(worker->link, message, fd) == WEIR_OK;
+}
+
 void weir_worker_tell(const struct weir_worker *worker, const struct weir_link_message *message)
 {
     (void)!weir_link_send(worker->link, message, -1);

@@ -1,0 +1,243 @@
+/* Bytes and descriptors in the queue of a socket: see box.h. */
+#include "host_backend/worker/rebuild/box.h"
+
+#include "base/memfd.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FILES_AT_ONCE 253u /* the kernel's SCM_MAX_FD */
+
+size_t weir_box_put(struct weir_box *box, const void *from, size_t bytes)
+{
+    size_t at = box->n, padded = (bytes + 7) & ~(size_t)7;
+
+    if (box->room - box->n < padded) {
+        size_t room = 2 * box->room + padded + 4096;
+        uint8_t *bigger = realloc(box->bytes, room);
+
+        if (!bigger) {
+            box->failed = true;
+            return 0;
+        }
+        box->bytes = bigger;
+        box->room = room;
+    }
+    memset(box->bytes + at, 0, padded);
+    if (from) {
+        memcpy(box->bytes + at, from, bytes);
+    }
+    box->n += padded;
+    return at;
+}
+
+void weir_box_put_file(struct weir_box *box, enum weir_box_kind kind, uint64_t number, int fd)
+{
+    if (box->n_files == box->files_room) {
+        uint32_t room = 2 * box->files_room + 16;
+        struct weir_box_file *bigger = realloc(box->files, room * sizeof *bigger);
+
+        if (!bigger) {
+            box->failed = true;
+            return;
+        }
+        box->files = bigger;
+        box->files_room = room;
+    }
+    box->files[box->n_files++] = (struct weir_box_file){kind, fd, number};
+}
+
+/* Room for the descriptors of one message. */
+union control {
+    struct cmsghdr header;
+    char bytes[CMSG_SPACE(FILES_AT_ONCE * sizeof(int))];
+};
+
+static bool send_files(int socket_fd, const struct weir_box_file *files, uint32_t n)
+{
+    union control control;
+    struct iovec data = {(void *)(uintptr_t)files, n * sizeof *files};
+    struct msghdr message = {.msg_iov = &data,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = CMSG_SPACE(n * sizeof(int))};
+    struct cmsghdr *header = &control.header;
+
+    memset(&control, 0, sizeof control);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(n * sizeof(int));
+    for (uint32_t i = 0; i < n; i++) {
+        memcpy(CMSG_DATA(header) + i * sizeof(int), &files[i].fd, sizeof(int));
+    }
+    return sendmsg(socket_fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+           (ssize_t)(n * sizeof *files);
+}
+
+/* Make a file of the bytes. -1: see errno. */
+static int file_of(const struct weir_box *box)
+{
+    int fd = weir_memfd_sealed("weir-box", box->n);
+    size_t done = 0;
+
+    while (fd >= 0 && done < box->n) {
+        ssize_t n = pwrite(fd, box->bytes + done, box->n - done, (off_t)done);
+
+        if (n <= 0) {
+            close(fd);
+            return -1;
+        }
+        done += (size_t)n;
+    }
+    return fd;
+}
+
+enum weir_status weir_box_send(const struct weir_box *box, int *ret_fd)
+{
+    struct weir_box_file first = {.kind = WEIR_BOX_BYTES};
+    bool good;
+    int pair[2];
+
+    if (box->failed) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    first.fd = file_of(box);
+    if (first.fd < 0) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
+        close(first.fd);
+        return WEIR_ERR_IO;
+    }
+    good = send_files(pair[0], &first, 1);
+    for (uint32_t i = 0; good && i < box->n_files; i += FILES_AT_ONCE) {
+        uint32_t left = box->n_files - i;
+
+        good = send_files(pair[0], box->files + i, left < FILES_AT_ONCE ? left : FILES_AT_ONCE);
+    }
+    close(first.fd);
+    close(pair[0]);
+    if (!good) {
+        close(pair[1]);
+        return WEIR_ERR_IO;
+    }
+    *ret_fd = pair[1];
+    return WEIR_OK;
+}
+
+/* ---------------------------------------------------------------- opened */
+
+/* Take the descriptors of one message. WEIR_ERR_CLOSED: there is none left. */
+static enum weir_status receive_files(int socket_fd, struct weir_box *box)
+{
+    struct weir_box_file files[FILES_AT_ONCE];
+    union control control;
+    struct iovec data = {files, sizeof files};
+    struct msghdr message = {.msg_iov = &data,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = sizeof control};
+    ssize_t bytes = recvmsg(socket_fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    const struct cmsghdr *header = bytes > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+    size_t n = header && header->cmsg_type == SCM_RIGHTS
+                   ? (header->cmsg_len - CMSG_LEN(0)) / sizeof(int)
+                   : 0;
+
+    if (bytes == 0) {
+        return WEIR_ERR_CLOSED;
+    }
+    for (size_t i = 0; i < n; i++) {
+        bool known = (i + 1) * sizeof *files <= (size_t)bytes;
+        int fd;
+
+        memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof fd);
+        weir_box_put_file(box, known ? (enum weir_box_kind)files[i].kind : WEIR_BOX_BYTES,
+                          known ? files[i].number : UINT64_MAX, fd);
+    }
+    if ((message.msg_flags & MSG_CTRUNC) != 0) {
+        return WEIR_ERR_NO_DESCRIPTOR;
+    }
+    return n != 0 && n * sizeof *files == (size_t)bytes ? WEIR_OK : WEIR_ERR_PEER;
+}
+
+static enum weir_status read_bytes(struct weir_box *box)
+{
+    int fd = weir_box_take_file(box, WEIR_BOX_BYTES, 0);
+    enum weir_status status = WEIR_ERR_PEER;
+    struct stat info;
+
+    if (fd < 0) {
+        return WEIR_ERR_PEER;
+    }
+    if (fstat(fd, &info) == 0 && info.st_size > 0) {
+        box->n = (size_t)info.st_size;
+        box->bytes = malloc(box->n);
+        status = !box->bytes                                           ? WEIR_ERR_NO_MEMORY
+                 : pread(fd, box->bytes, box->n, 0) == (ssize_t)box->n ? WEIR_OK
+                                                                       : WEIR_ERR_PEER;
+    }
+    close(fd);
+    return status;
+}
+
+enum weir_status weir_box_receive(int fd, struct weir_box *ret_box)
+{
+    struct weir_box box = {0};
+    enum weir_status status;
+
+    do {
+        status = receive_files(fd, &box);
+    } while (status == WEIR_OK && !box.failed);
+    close(fd);
+    status = box.failed ? WEIR_ERR_NO_MEMORY : status;
+    status = status == WEIR_ERR_CLOSED ? read_bytes(&box) : status;
+    if (status != WEIR_OK) {
+        weir_box_finish(&box, true);
+        return status;
+    }
+    *ret_box = box;
+    return WEIR_OK;
+}
+
+const void *weir_box_get(struct weir_box *box, size_t bytes)
+{
+    size_t padded = (bytes + 7) & ~(size_t)7;
+    const void *at = box->bytes + box->at;
+
+    if (box->failed || padded < bytes || padded > box->n - box->at) {
+        box->failed = true;
+        return NULL;
+    }
+    box->at += padded;
+    return at;
+}
+
+int weir_box_take_file(struct weir_box *box, enum weir_box_kind kind, uint64_t number)
+{
+    for (uint32_t i = 0; i < box->n_files; i++) {
+        struct weir_box_file *file = &box->files[i];
+
+        if (file->fd >= 0 && file->kind == (uint32_t)kind && file->number == number) {
+            int fd = file->fd;
+
+            file->fd = -1;
+            return fd;
+        }
+    }
+    return -1;
+}
+
+void weir_box_finish(struct weir_box *box, bool own)
+{
+    for (uint32_t i = 0; own && i < box->n_files; i++) {
+        if (box->files[i].fd >= 0) {
+            close(box->files[i].fd);
+        }
+    }
+    free(box->files);
+    free(box->bytes);
+    *box = (struct weir_box){0};
+}

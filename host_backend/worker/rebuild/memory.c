@@ -1,0 +1,339 @@
+/* A session's memory in another worker: device memory by its descriptors, pinned memory by its
+ * files. */
+#include "host_backend/worker/rebuild/private.h"
+
+#include "host_backend/worker/memory/chunk.h"
+#include "host_backend/worker/memory/holdings.h"
+#include "host_backend/worker/memory/tenant_window.h"
+#include "host_backend/worker/memory/vmm.h"
+#include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/objects.h"
+#include "host_backend/worker/state/platform.h"
+#include "host_backend/worker/state/tenant.h"
+#include <stdlib.h>
+
+static const char *why_chunk_stays(const struct weir_grant *grant)
+{
+    return grant->opened || grant->chunk->shared || grant->chunk->published
+               ? "memory shared with other programs"
+           : grant->chunk->fd < 0 ? "memory without a descriptor"
+                                  : NULL;
+}
+
+static const char *why_alloc_stays(const struct weir_vmm_alloc *alloc)
+{
+    return alloc->on_host                    ? "host memory made by cuMemCreate"
+           : alloc->seen || alloc->published ? "memory shared with other programs"
+           : alloc->file < 0                 ? "memory without a descriptor"
+                                             : NULL;
+}
+
+static void look_at_handle(weir_handle handle, void *object, void *user)
+{
+    const struct weir_host_vmm_handle *h = object;
+    const char **why = user;
+
+    (void)handle;
+    *why = *why ? *why : why_alloc_stays(h->alloc);
+}
+
+static bool has_exports(struct weir_tenant *tenant)
+{
+    bool any;
+
+    pthread_mutex_lock(&tenant->lock);
+    any = tenant->exports != NULL;
+    pthread_mutex_unlock(&tenant->lock);
+    return any;
+}
+
+const char *weir_rebuild_memory_why(struct weir_session *session)
+{
+    const struct weir_holdings *h = session->holdings;
+    const char *why = session->devices.managed       ? "managed memory"
+                      : h->registered.n != 0         ? "registered memory"
+                      : h->away                      ? "suspended memory"
+                      : has_exports(session->tenant) ? "descriptors for other programs"
+                                                     : NULL;
+
+    for (const struct weir_grant *g = h->grants; g && !why; g = g->next) {
+        why = why_chunk_stays(g);
+    }
+    for (size_t i = 0; i < h->vmm.n_maps && !why; i++) {
+        why = why_alloc_stays(h->vmm.maps[i].alloc);
+    }
+    weir_host_objects_visit(session, WEIR_KIND_CHUNK, look_at_handle, &why);
+    return why;
+}
+
+/* ---------------------------------------------------------------- into a box */
+
+struct chunk {
+    uint64_t reference, base, bytes;
+    uint32_t device, pinned;
+};
+
+struct alloc {
+    uint64_t id, bytes, cleared_bytes;
+    uint32_t device, handle_types;
+};
+
+struct space {
+    uint64_t base, bytes;
+    uint32_t held, unused;
+};
+
+struct map {
+    uint64_t base, bytes, alloc;
+    uint32_t access, unused;
+};
+
+struct handle {
+    uint64_t handle, alloc;
+};
+
+struct packing {
+    struct weir_box *box;
+    struct weir_box_counts *counts;
+};
+
+static bool has_file(const struct weir_box *box, enum weir_box_kind kind, uint64_t number)
+{
+    for (uint32_t i = 0; i < box->n_files; i++) {
+        if (box->files[i].kind == (uint32_t)kind && box->files[i].number == number) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Put an allocation, which may have several mappings and handles, once. */
+static void put_alloc(struct weir_box *box, const struct weir_vmm_alloc *a, uint32_t *n)
+{
+    const struct alloc alloc = {a->id, a->bytes, a->cleared_bytes, a->device, a->handle_types};
+
+    if (!has_file(box, WEIR_BOX_ALLOC, a->id)) {
+        (void)weir_box_put(box, &alloc, sizeof alloc);
+        weir_box_put_file(box, WEIR_BOX_ALLOC, a->id, a->file);
+        ++*n;
+    }
+}
+
+static void put_alloc_of_handle(weir_handle handle, void *object, void *user)
+{
+    const struct weir_host_vmm_handle *h = object;
+    struct packing *p = user;
+
+    (void)handle;
+    put_alloc(p->box, h->alloc, &p->counts->allocs);
+}
+
+static void put_handle(weir_handle handle, void *object, void *user)
+{
+    const struct handle h = {handle, ((struct weir_host_vmm_handle *)object)->alloc->id};
+    struct packing *p = user;
+
+    (void)weir_box_put(p->box, &h, sizeof h);
+    p->counts->handles++;
+}
+
+void weir_rebuild_memory_put(struct weir_session *session, struct weir_box *box,
+                             struct weir_box_counts *ret_counts)
+{
+    const struct weir_vmm_book *vmm = &session->holdings->vmm;
+    struct weir_box_counts *n = ret_counts;
+    struct packing p = {box, n};
+
+    *n = (struct weir_box_counts){.spaces = (uint32_t)vmm->n_spaces,
+                                  .maps = (uint32_t)vmm->n_maps,
+                                  .next_reference = session->holdings->next_reference};
+    for (const struct weir_grant *g = session->holdings->grants; g; g = g->next, n->chunks++) {
+        const struct chunk chunk = {g->reference, g->chunk->base, g->chunk->bytes, g->chunk->device,
+                                    g->chunk->pinned};
+
+        (void)weir_box_put(box, &chunk, sizeof chunk);
+        weir_box_put_file(box, WEIR_BOX_CHUNK, g->reference, g->chunk->fd);
+    }
+    for (size_t i = 0; i < vmm->n_maps; i++) {
+        put_alloc(box, vmm->maps[i].alloc, &n->allocs);
+    }
+    weir_host_objects_visit(session, WEIR_KIND_CHUNK, put_alloc_of_handle, &p);
+    for (size_t i = 0; i < vmm->n_spaces; i++) {
+        const struct space space = {vmm->spaces[i].base, vmm->spaces[i].bytes, vmm->spaces[i].held,
+                                    0};
+
+        (void)weir_box_put(box, &space, sizeof space);
+    }
+    for (size_t i = 0; i < vmm->n_maps; i++) {
+        const struct map map = {vmm->maps[i].base, vmm->maps[i].bytes, vmm->maps[i].alloc->id,
+                                vmm->maps[i].access, 0};
+
+        (void)weir_box_put(box, &map, sizeof map);
+    }
+    weir_host_objects_visit(session, WEIR_KIND_CHUNK, put_handle, &p);
+}
+
+/* ---------------------------------------------------------------- out of a box */
+
+static CUresult get_chunk(struct weir_session *s, struct weir_box *box)
+{
+    const struct chunk *c = weir_box_get(box, sizeof *c);
+    struct weir_host_chunk *chunk;
+    struct weir_host_chunk as;
+
+    if (!c || c->device >= s->platform->n_devices) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    as = (struct weir_host_chunk){.base = c->base,
+                                  .bytes = c->bytes,
+                                  .pinned = c->pinned != 0,
+                                  .device = (uint8_t)c->device,
+                                  .fd = weir_box_take_file(box, WEIR_BOX_CHUNK, c->reference)};
+    if (as.fd < 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_TRY(weir_chunk_adopt(s, &as, &chunk));
+    return weir_ops_grant_again(s, chunk, c->reference);
+}
+
+/* The allocations of a box: each keeps a reference until all is made. */
+struct allocs {
+    struct {
+        uint64_t id;
+        struct weir_vmm_alloc *alloc;
+    } * of;
+    uint32_t n;
+};
+
+static struct weir_vmm_alloc *find_alloc(const struct allocs *allocs, uint64_t id)
+{
+    for (uint32_t i = 0; i < allocs->n; i++) {
+        if (allocs->of[i].id == id) {
+            return allocs->of[i].alloc;
+        }
+    }
+    return NULL;
+}
+
+static CUresult get_alloc(struct weir_session *s, struct weir_box *box, struct allocs *allocs)
+{
+    const struct alloc *a = weir_box_get(box, sizeof *a);
+    struct weir_vmm_alloc as = {.file = -1};
+
+    if (!a || a->device >= s->platform->n_devices || a->cleared_bytes > a->bytes) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    as.bytes = a->bytes;
+    as.cleared_bytes = a->cleared_bytes;
+    as.handle_types = a->handle_types;
+    as.device = a->device;
+    as.file = weir_box_take_file(box, WEIR_BOX_ALLOC, a->id);
+    if (as.file < 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_TRY(weir_vmm_alloc_adopt(s, as, &allocs->of[allocs->n].alloc));
+    allocs->of[allocs->n++].id = a->id;
+    return CUDA_SUCCESS;
+}
+
+static CUresult get_space(struct weir_session *s, struct weir_box *box)
+{
+    const struct space *space = weir_box_get(box, sizeof *space);
+    uint64_t got;
+
+    if (!space) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_TRY(weir_session_vmm_reserve(s, space->bytes, 0, space->base, space->held != 0, &got));
+    return got == space->base ? CUDA_SUCCESS : CUDA_ERROR_ALREADY_MAPPED;
+}
+
+static CUresult get_map(struct weir_session *s, struct weir_box *box, const struct allocs *allocs)
+{
+    const struct map *map = weir_box_get(box, sizeof *map);
+    struct weir_vmm_alloc *alloc = map ? find_alloc(allocs, map->alloc) : NULL;
+
+    if (!alloc) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_TRY(weir_session_vmm_map(s, map->base, map->bytes, alloc));
+    return map->access == CU_MEM_ACCESS_FLAGS_PROT_NONE
+               ? CUDA_SUCCESS
+               : weir_session_vmm_access(s, map->base, map->bytes, map->access);
+}
+
+static CUresult get_handle(struct weir_session *s, struct weir_box *box,
+                           const struct allocs *allocs)
+{
+    const struct handle *h = weir_box_get(box, sizeof *h);
+    struct weir_vmm_alloc *alloc = h ? find_alloc(allocs, h->alloc) : NULL;
+
+    if (!alloc) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    pthread_mutex_lock(&s->tenant->lock);
+    alloc->refs++;
+    pthread_mutex_unlock(&s->tenant->lock);
+    return weir_ops_name_alloc(s, h->handle, alloc, false);
+}
+
+static CUresult get_mapped(struct weir_session *s, struct weir_box *box,
+                           const struct weir_box_counts *n, struct allocs *allocs)
+{
+    for (uint32_t i = 0; i < n->allocs; i++) {
+        WEIR_TRY(get_alloc(s, box, allocs));
+    }
+    for (uint32_t i = 0; i < n->spaces; i++) {
+        WEIR_TRY(get_space(s, box));
+    }
+    for (uint32_t i = 0; i < n->maps; i++) {
+        WEIR_TRY(get_map(s, box, allocs));
+    }
+    for (uint32_t i = 0; i < n->handles; i++) {
+        WEIR_TRY(get_handle(s, box, allocs));
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_rebuild_memory_get(struct weir_session *session, struct weir_box *box,
+                                 const struct weir_box_counts *counts)
+{
+    struct allocs allocs = {0};
+    CUresult result;
+
+    for (uint32_t i = 0; i < counts->chunks; i++) {
+        WEIR_TRY(get_chunk(session, box));
+    }
+    session->holdings->next_reference = counts->next_reference;
+    if (counts->allocs > box->n_files) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    allocs.of = calloc(counts->allocs + (size_t)1, sizeof *allocs.of);
+    if (!allocs.of) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    result = get_mapped(session, box, counts, &allocs);
+    for (uint32_t i = 0; i < allocs.n; i++) {
+        weir_vmm_alloc_put(allocs.of[i].alloc);
+    }
+    free(allocs.of);
+    return result;
+}
+
+void weir_rebuild_clear_window(struct weir_tenant *tenant)
+{
+    struct weir_worker *worker = tenant->worker;
+    struct weir_ready_chunk ready;
+
+    (void)weir_sessions_lock(worker);
+    ready = weir_worker_platform(worker)->ready.chunk;
+    weir_sessions_unlock(worker);
+    if (!weir_chunk_ready_drop(worker)) {
+        return;
+    }
+    pthread_mutex_lock(&tenant->lock);
+    if (tenant->reserved && ready.base == weir_tenant_window_base(tenant)) {
+        (void)!weir_window_give(&tenant->device_window, ready.base, ready.bytes);
+    }
+    pthread_mutex_unlock(&tenant->lock);
+}

@@ -1,0 +1,25 @@
+/*
+ * Times of recorded events in a session that another worker makes again.
+ *
+ * An event that was recorded and is done equals one that was never recorded, but for
+ * cuEventElapsedTime(). So when a session rests, the time of each recorded event is noted by the
+ * host's clock, and another worker answers from that until the event is recorded there.
+ *
+ * Session thread only.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_EVENT_TIMES_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_EVENT_TIMES_H
+
+#include "host_backend/worker/session/objects.h"
+
+/** Note the times of all events of a session that has a book and no work. @return CUDA_SUCCESS, the
+ * driver's error */
+CUresult weir_event_times_note(struct weir_session *session);
+/** The time between two events of which the driver knows at most one. @return CUDA_SUCCESS,
+ * CUDA_ERROR_INVALID_HANDLE: one has no time, the driver's error */
+CUresult weir_event_times_between(struct weir_session *session, const struct weir_host_event *start,
+                                  const struct weir_host_event *end, float *ret_ms);
+/** Destroy what this needs of the driver. */
+void weir_event_times_end(struct weir_session *session);
+
+#endif

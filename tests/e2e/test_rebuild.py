@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Sessions that go on in another worker: after their records, and when a neighbour's fault has ended their context.
+
+WEIR_E2E_FULL=1: all programs of tests/cuda, moved after each record; those that need nvcc, too, where it is.
+"""
+import os
+import random
+import re
+import time
+import unittest
+
+import lib
+import test_table
+from test_programs_mps import UnderMps
+
+MIB = 1 << 20
+BYTES = 16 * MIB
+SEED = int(os.environ.get("WEIR_E2E_REBUILD_SEED", "0")) or int(time.time())
+FULL = os.environ.get("WEIR_E2E_FULL") == "1"
+# NVML's monitor is in the worker that its program would leave.
+LEFT_OUT = ("drv_nvml",)
+# Programs that are never moved, and why; all others are, as long as they have nothing of what stays.
+STAY = {"drv_init_errors": "it sends no record that could be the last in a worker"}
+
+
+class EachRecord(lib.Case):
+    @unittest.skipUnless(lib.DRIVER == "softgpu", "WEIR_SOFTGPU_MOVE is softgpu's")
+    def test_after_records(self):
+        """Programs of tests/cuda that go to another worker all the time."""
+        self.limit(3000 if FULL else 120)
+        chosen = random.Random(SEED)
+        paths = [lib.places.program(n) for n in lib.places.cuda_programs("drv_") if n not in LEFT_OUT]
+        if FULL:
+            paths += self.of_nvcc()
+        else:
+            paths = chosen.sample(paths, 10)
+        every = 1 if FULL else chosen.choice((1, 2, 3))
+        print(f"seed {SEED}, after each {every}: {' '.join(map(os.path.basename, paths))}")
+        plain = self.host({"alice": {}})
+        host = self.host({"alice": {}}, env={"WEIR_SOFTGPU_MOVE": str(every)})
+        for path in paths:
+            name, before = os.path.basename(path), host.tenant("alice")["moved_sessions"]
+            with self.subTest(name):
+                self.assertEqual(self.result(path, host), self.result(path, plain))
+                moved = host.tenant("alice")["moved_sessions"] - before
+                if FULL:
+                    print(f"{name}: moved {moved} times", flush=True)
+                if name in STAY:
+                    self.assertEqual(moved, 0, STAY[name])
+                elif every == 1:
+                    self.assertGreater(moved, 0)
+        host.wait_idle(20)
+        for tenant in (host.tenant("alice"), plain.tenant("alice")):
+            self.assertEqual([tenant[k] for k in ("sessions", "used_bytes", "pinned_bytes")], [0, 0, 0])
+
+    def of_nvcc(self):
+        try:
+            folder = test_table.Table.build_with_nvcc(self)
+        except unittest.SkipTest as why:
+            print(f"without the programs that need nvcc: {why}")
+            return []
+        with open(os.path.join(folder, "programs.txt")) as f:
+            rows = [line.split() for line in f]
+        return [os.path.join(folder, name) for name, *flags in rows if "faulting" not in flags]
+
+    def result(self, path, host):
+        argv, env = lib.guest_argv(host, lib.SHM, "alice", path, [])
+        done = lib.Process(argv, env=env, name=path)
+        status = done.wait(900)
+        return status, re.sub(r"0x[0-9a-f]+", "0x", done.out)
+
+
+class NeighboursFault(UnderMps):
+    """Six programs at rest, one with a graph, one at work; then a ninth has a fault."""
+
+    def rebuilt(self, host, guest):
+        return next(s for s in host.status()["session"] if s["pid"] == guest.pid)["rebuild"]
+
+    def holdings(self, host):
+        """What must be the same before and after, by tenant."""
+        rows = host.status()
+        sessions = sorted((s["tenant"], s["id"], s["pid"], s["used_bytes"]) for s in rows["session"])
+        tenants = [[t[k] for k in ("name", "sessions", "used_bytes", "pinned_bytes", "contexts")] for t in rows["tenant"]]
+        return sessions, tenants
+
+    def descriptors(self, host):
+        return len(os.listdir(f"/proc/{host.supervisor_pid()}/fd"))
+
+    def test_who_rests_goes_on(self):
+        names = [f"rests{i}" for i in range(6)]
+        host = self.under_mps({name: {"isolation": "program"} for name in (*names, "graph", "busy", "alice")},
+                              lines=["quarantine_s = 30"])
+        guests = [self.guest(host, "e2e_away", BYTES, 0, "plain", tenant=name) for name in names]
+        graph = self.guest(host, "e2e_away", BYTES, tenant="graph")
+        for guest in (*guests, graph):
+            guest.wait_line("^ready$")
+            guest.say("")
+            guest.wait_line("^round 0$")
+        busy = self.steady(host, tenant="busy")
+        self.in_reserve(host)
+        for guest in guests:
+            lib.until(lambda: self.rebuilt(host, guest) == "portable", 10, "it can be moved")
+        lib.until(lambda: self.rebuilt(host, graph) == "stays: graphs", 10, "its graph stays")
+        spares = self.spares(host)
+        mine = lambda: [[row for row in rows if row[0] in names] for rows in self.holdings(host)]
+        before, descriptors = mine(), self.descriptors(host)
+        begin = time.monotonic()
+        self.faulted(host, tenant="alice")
+        for guest in guests:
+            guest.say("")
+        for guest in guests:
+            guest.wait_line("^round 1$", 20)
+        print(f"all go on {time.monotonic() - begin:.2f} s after the fault's program was started")
+        for other in (graph, busy):
+            other.close_stdin()
+            self.assertNotEqual(other.wait(20), 0, "its context has died")
+        self.assertIn('program="e2e_away" why="graphs"', host.process.err)
+        self.assertIn('program="e2e_steady" why="it has work under way"', host.process.err)
+        lib.until(lambda: mine() == before, 10, f"{mine()} as {before}")
+        lib.until(lambda: host.tenant("alice")["quarantined"] == 1, 10, "the guilty one is named")
+        self.assertEqual([host.tenant(name)["moved_sessions"] for name in names], 6 * [1])
+        self.assertEqual([host.tenant(name)["quarantined"] for name in (*names, "busy")], 7 * [0])
+        told = host.weir("events", "--json", "--run-dir", host.run_dir).stdout
+        self.assertEqual(told.count('"kind":"session-moved"'), 6, told)
+        for guest in guests:
+            guest.say("")
+            guest.wait_line("^round 2$", 20)
+        lib.until(lambda: spares.isdisjoint(self.pids(host)), 10, "all workers of the first domain have left")
+        lib.until(lambda: self.descriptors(host) <= descriptors, 10, "no descriptor is left behind")
+        for guest in guests:
+            guest.close_stdin()
+            self.assertEqual(guest.wait(20), 0, guest.tail())
+        host.wait_idle(20)
+        self.assertEqual([host.tenant(name)["used_bytes"] for name in names], 6 * [0])
+
+
+if __name__ == "__main__":
+    lib.main()
