@@ -126,10 +126,7 @@ static CUresult map_pinned(const struct weir_op_mem_grant_out *grant)
     if (!grant->n_fds) {
         return weir_guest.same_process ? CUDA_SUCCESS : CUDA_ERROR_DEVICE_UNAVAILABLE;
     }
-    CUresult result = weir_channel_receive_fd(weir_guest_channel(), &fd);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_channel_receive_fd(weir_guest_channel(), &fd));
     void *got = weir_guest.same_process ? want
                                         : mmap(want, grant->bytes, PROT_READ | PROT_WRITE,
                                                MAP_SHARED | MAP_FIXED, fd, (off_t)grant->fd_offset);
@@ -188,10 +185,7 @@ static CUresult grant_chunk(const struct weir_mem_heap *heap, uint64_t bytes,
 static CUresult add_chunk_locked(struct weir_mem_heap *heap, uint64_t bytes)
 {
     struct weir_op_mem_grant_out grant = {0};
-    CUresult result = grant_chunk(heap, bytes, &grant);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(grant_chunk(heap, bytes, &grant));
     struct weir_guest_chunk *chunk = calloc(1, sizeof *chunk);
     if (!chunk || !weir_guest_range_add(&heap->ranges, &chunk->region, grant.base, grant.bytes)) {
         free(chunk);

@@ -153,13 +153,11 @@ static CUresult own_word_locked(struct weir_guest_event *event,
          weir_channel_word_reached(weir_guest_channel(), event->word, event->value))) {
         return CUDA_SUCCESS;
     }
-    CUresult result = weir_word_take(&word, &value);
-    if (result == CUDA_SUCCESS) {
-        weir_word_give(event->word, event->value);
-        event->word = word;
-        event->value = value;
-    }
-    return result;
+    WEIR_TRY(weir_word_take(&word, &value));
+    weir_word_give(event->word, event->value);
+    event->word = word;
+    event->value = value;
+    return CUDA_SUCCESS;
 }
 
 static void note_record_locked(struct weir_guest_event *event, struct weir_guest_stream *stream,
@@ -179,16 +177,14 @@ static void note_record_locked(struct weir_guest_event *event, struct weir_guest
 static CUresult record_locked(struct weir_guest_event *event, struct weir_guest_stream *stream,
                               unsigned int flags)
 {
-    CUresult result = own_word_locked(event, stream);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(own_word_locked(event, stream));
     struct weir_op_event_record_in in = {.e = event->handle,
                                          .s = stream->handle,
                                          .word = next_word_locked(event),
                                          .value = event->value + 1,
                                          .flags = flags};
     bool captured = false;
+    CUresult result;
     weir_guest_stream_work_begin(stream);
     /* Wait for the host: another process that learns of the record must find it made, although its
      * own records use another ring. */
@@ -250,11 +246,9 @@ static CUresult mark_locked(struct weir_guest_event *event, struct weir_guest_st
     weir_guest_stream_work_begin(stream);
     CUresult result = weir_guest_capturing() ? weir_call_event_mark(weir_guest_channel(), &in, &out)
                                              : weir_post_event_mark(weir_guest_channel(), &in);
-    result = weir_guest_stream_work_end(stream, result);
-    if (result == CUDA_SUCCESS) {
-        note_record_locked(event, stream, out.captured != 0);
-    }
-    return result;
+    WEIR_TRY(weir_guest_stream_work_end(stream, result));
+    note_record_locked(event, stream, out.captured != 0);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_event_launch_end(struct weir_guest_event *event, struct weir_guest_stream *stream,
@@ -343,10 +337,8 @@ CUresult weir_event_wait(struct weir_guest_event *event)
         return weir_guest_stream_here(at.stream).count == at.count ? weir_guest_stream_wait(&at)
                                                                    : wait_by_asking(event);
     }
-    CUresult result = weir_channel_word_wait(weir_guest_channel(), word, value,
-                                             (event->flags & CU_EVENT_BLOCKING_SYNC) != 0);
-    if (result == CUDA_SUCCESS) {
-        weir_guest_stream_note_done(&at);
-    }
-    return result;
+    WEIR_TRY(weir_channel_word_wait(weir_guest_channel(), word, value,
+                                    (event->flags & CU_EVENT_BLOCKING_SYNC) != 0));
+    weir_guest_stream_note_done(&at);
+    return CUDA_SUCCESS;
 }

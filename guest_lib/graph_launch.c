@@ -446,8 +446,8 @@ static CUresult pack(struct weir_graph_set *set, struct weir_guest_stream *strea
     if (!later || weir_graph_is_captured(stream)) {
         return move_all(set, true, ALL_BLOCKS, stream);
     }
-    CUresult result = move_all(set, true, DEVICE_BLOCKS, stream);
-    return result == CUDA_SUCCESS ? run_in_stream(stream, pack_in_stream, set) : result;
+    WEIR_TRY(move_all(set, true, DEVICE_BLOCKS, stream));
+    return run_in_stream(stream, pack_in_stream, set);
 }
 
 CUresult weir_graph_set_before_launch(struct weir_graph_set *set, struct weir_guest_stream *stream)

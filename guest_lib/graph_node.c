@@ -287,13 +287,11 @@ static CUresult read_side(CUmemorytype type, const void *host, CUdeviceptr devic
     }
     struct weir_guest_copy_side found = {.kind = WEIR_COPY_GPU};
     (void)weir_register_reach(address); /* otherwise the graph copies the memory as pageable */
-    CUresult result = weir_copy_classify(address, extent, &found);
-    if (result == CUDA_SUCCESS) {
-        side->kind = found.kind;
-        side->address = found.address;
-        side->on_device = found.on_device;
-    }
-    return result;
+    WEIR_TRY(weir_copy_classify(address, extent, &found));
+    side->kind = found.kind;
+    side->address = found.address;
+    side->on_device = found.on_device;
+    return CUDA_SUCCESS;
 }
 
 /* Bytes from the first to the last one that a pitched side touches. */
@@ -322,12 +320,10 @@ static CUresult stage(struct weir_guest_ctx *ctx, struct weir_graph_copy *copy,
         .n_rows = copy->height,
         .n_slices = copy->depth,
     };
-    CUresult result =
-        weir_graph_block_take(ctx, copy->width * copy->height * copy->depth, &copy->host.block);
-    if (result == CUDA_SUCCESS) {
-        weir_graph_block_side(&copy->host.block, copy->width, copy->height, side);
-    }
-    return result;
+    WEIR_TRY(
+        weir_graph_block_take(ctx, copy->width * copy->height * copy->depth, &copy->host.block));
+    weir_graph_block_side(&copy->host.block, copy->width, copy->height, side);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_graph_copy_read(struct weir_guest_ctx *ctx, const CUDA_MEMCPY3D *p,
@@ -350,25 +346,18 @@ CUresult weir_graph_copy_read(struct weir_guest_ctx *ctx, const CUDA_MEMCPY3D *p
     if (!copy.width || !copy.height || !copy.depth) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = read_side(p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray,
-                                extent_of(&copy.src, &copy), &copy.src);
-    if (result == CUDA_SUCCESS) {
-        result = read_side(p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray,
-                           extent_of(&copy.dst, &copy), &copy.dst);
-    }
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(read_side(p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray,
+                       extent_of(&copy.src, &copy), &copy.src));
+    WEIR_TRY(read_side(p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray,
+                       extent_of(&copy.dst, &copy), &copy.dst));
     bool from_host = copy.src.kind == WEIR_COPY_PAGEABLE;
     bool to_host = copy.dst.kind == WEIR_COPY_PAGEABLE;
     if (from_host && to_host) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     if (from_host || to_host) {
-        result = stage(ctx, &copy, from_host ? &copy.src : &copy.dst, from_host);
+        WEIR_TRY(stage(ctx, &copy, from_host ? &copy.src : &copy.dst, from_host));
     }
-    if (result == CUDA_SUCCESS) {
-        *ret_copy = copy;
-    }
-    return result;
+    *ret_copy = copy;
+    return CUDA_SUCCESS;
 }

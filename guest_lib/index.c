@@ -316,10 +316,7 @@ void weir_mem_remove_if(bool (*match)(const struct weir_mem *mem, void *user),
 
 CUresult weir_mem_check(uint64_t address, uint64_t bytes, struct weir_mem *ret_mem)
 {
-    CUresult result = weir_register_reach(address);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_register_reach(address));
     if (!weir_mem_find(address, ret_mem) || !weir_mem_gpu_visible(ret_mem) ||
         !weir_mem_reaches(ret_mem, address, bytes) ||
         (ret_mem->kind == WEIR_MEM_REGISTERED &&

@@ -106,10 +106,7 @@ static CUresult describe_module(struct weir_guest_function *function)
     const struct weir_op_module_function_in in = {
         .m = function->module->handle, .f = function->handle, .name = function->name};
     struct weir_op_module_function_out out;
-    CUresult result = weir_call_module_function(weir_guest_channel(), &in, &out);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_call_module_function(weir_guest_channel(), &in, &out));
     return fill(function,
                 &(struct description){out.attributes, out.attribute_mask, out.param_offsets,
                                       out.param_sizes, out.n_param_offsets, out.n_param_sizes});
@@ -120,10 +117,7 @@ static CUresult describe_library(struct weir_guest_function *function)
     const struct weir_op_library_kernel_in in = {
         .l = function->library->handle, .f = function->handle, .name = function->name};
     struct weir_op_library_kernel_out out;
-    CUresult result = weir_call_library_kernel(weir_guest_channel(), &in, &out);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_call_library_kernel(weir_guest_channel(), &in, &out));
     return fill(function,
                 &(struct description){out.attributes, out.attribute_mask, out.param_offsets,
                                       out.param_sizes, out.n_param_offsets, out.n_param_sizes});
@@ -244,17 +238,16 @@ static CUresult fetch_names(struct weir_image_object *image)
     }
     if (image->module) {
         struct weir_op_module_functions_out out;
-        CUresult result = weir_call_module_functions(
+        WEIR_TRY(weir_call_module_functions(
             weir_guest_channel(), &(struct weir_op_module_functions_in){.m = image->module->handle},
-            &out);
-        return result == CUDA_SUCCESS ? keep_names(image, out.names, out.n_names, out.count)
-                                      : result;
+            &out));
+        return keep_names(image, out.names, out.n_names, out.count);
     }
     struct weir_op_library_kernels_out out;
-    CUresult result = weir_call_library_kernels(
+    WEIR_TRY(weir_call_library_kernels(
         weir_guest_channel(), &(struct weir_op_library_kernels_in){.l = image->library->handle},
-        &out);
-    return result == CUDA_SUCCESS ? keep_names(image, out.names, out.n_names, out.count) : result;
+        &out));
+    return keep_names(image, out.names, out.n_names, out.count);
 }
 
 static const char *name_at(const struct weir_image_object *image, uint32_t index)
@@ -271,20 +264,15 @@ static const char *name_at(const struct weir_image_object *image, uint32_t index
 
 CUresult weir_image_count(struct weir_image_object *image, uint32_t *ret_count)
 {
-    CUresult result = fetch_names(image);
-    if (result == CUDA_SUCCESS) {
-        *ret_count = image->n_names;
-    }
-    return result;
+    WEIR_TRY(fetch_names(image));
+    *ret_count = image->n_names;
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_image_function_at(struct weir_image_object *image, uint32_t index,
                                 struct weir_guest_function **ret_function)
 {
-    CUresult result = fetch_names(image);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(fetch_names(image));
     const char *name = name_at(image, index);
     if (!name) {
         *ret_function = NULL;

@@ -80,16 +80,14 @@ CUresult weir_moves_add(uint64_t chunk, uint64_t base, uint64_t bytes)
     WEIR_GUEST_KEEP_ERRNO;
     /* Natively a child has no managed memory, and the host serves only this process. */
     (void)madvise((void *)(uintptr_t)base, bytes, MADV_DONTFORK);
-    CUresult result = weir_call_managed_mapped(
-        weir_guest_channel(), &(struct weir_op_managed_mapped_in){.chunk = chunk}, NULL);
-    if (result == CUDA_SUCCESS) {
-        /* Pages that other threads read before the host watched are mapped for writing: unmap
-         * them. */
-        (void)madvise((void *)(uintptr_t)base, bytes, MADV_DONTNEED);
-        __atomic_fetch_add(&weir_moves_count, 1, __ATOMIC_RELEASE);
-        __atomic_fetch_add(&weir_managed_count, 1, __ATOMIC_RELEASE);
-    }
-    return result;
+    WEIR_TRY(weir_call_managed_mapped(weir_guest_channel(),
+                                      &(struct weir_op_managed_mapped_in){.chunk = chunk}, NULL));
+    /* Pages that other threads read before the host watched are mapped for writing: unmap
+     * them. */
+    (void)madvise((void *)(uintptr_t)base, bytes, MADV_DONTNEED);
+    __atomic_fetch_add(&weir_moves_count, 1, __ATOMIC_RELEASE);
+    __atomic_fetch_add(&weir_managed_count, 1, __ATOMIC_RELEASE);
+    return CUDA_SUCCESS;
 }
 
 void weir_moves_remove(void)

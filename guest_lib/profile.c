@@ -425,12 +425,9 @@ static CUresult table_take(struct weir_profile_taken *ret_taken)
     WEIR_GUEST_KEEP_ERRNO;
     struct weir_op_profile_take_out out;
     memset(ret_taken, 0, sizeof *ret_taken);
-    CUresult result = WEIR_GUEST_ENTER(cuCtxSynchronize);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(WEIR_GUEST_ENTER(cuCtxSynchronize));
     uint64_t before_ns = weir_clock_now_ns();
-    result = weir_call_profile_take(weir_guest_channel(), NULL, &out);
+    CUresult result = weir_call_profile_take(weir_guest_channel(), NULL, &out);
     if (result == CUDA_SUCCESS && out.n_records % sizeof *ret_taken->records != 0) {
         result = CUDA_ERROR_UNKNOWN;
     }

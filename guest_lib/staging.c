@@ -158,10 +158,7 @@ static CUresult mark_oldest(struct weir_stream_point *ret_oldest)
 static CUresult wait_for_room(void)
 {
     struct weir_stream_point oldest;
-    CUresult result = mark_oldest(&oldest);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(mark_oldest(&oldest));
     if (weir_guest.channel.remote) {
         return weir_guest_stream_wait(&oldest);
     }

@@ -134,16 +134,13 @@ CUresult weir_guest_stream_new(struct weir_guest_ctx *ctx, unsigned int flags, i
 {
     weir_streams_reap(ctx);
     struct weir_guest_stream *stream;
-    CUresult result = new_stream(ctx, flags, priority, false, &stream);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    result = weir_post_stream_create(weir_guest_channel(),
-                                     &(struct weir_op_stream_create_in){.s = stream->handle,
-                                                                        .c = ctx->handle,
-                                                                        .flags = flags,
-                                                                        .priority = priority,
-                                                                        .word = stream->word});
+    WEIR_TRY(new_stream(ctx, flags, priority, false, &stream));
+    CUresult result = weir_post_stream_create(
+        weir_guest_channel(), &(struct weir_op_stream_create_in){.s = stream->handle,
+                                                                 .c = ctx->handle,
+                                                                 .flags = flags,
+                                                                 .priority = priority,
+                                                                 .word = stream->word});
     *ret_stream = stream;
     return result;
 }
@@ -397,18 +394,12 @@ CUresult weir_guest_stream_wait(const struct weir_stream_point *point)
     }
     uint32_t value;
     uint64_t covers;
-    CUresult result = mark_point(point, &value, &covers);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(mark_point(point, &value, &covers));
     unsigned int flags = __atomic_load_n(&stream->ctx->flags, __ATOMIC_RELAXED);
     bool soon = (flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC;
-    result = weir_channel_word_wait(weir_guest_channel(), stream->word, value, soon);
-    if (result == CUDA_SUCCESS) {
-        raise_done(stream, covers);
-        result = weir_guest_stream_asserts(stream->ctx);
-    }
-    return result;
+    WEIR_TRY(weir_channel_word_wait(weir_guest_channel(), stream->word, value, soon));
+    raise_done(stream, covers);
+    return weir_guest_stream_asserts(stream->ctx);
 }
 
 /* ---------------------------------------------------------------- functions for entry points */
@@ -416,12 +407,10 @@ CUresult weir_guest_stream_wait(const struct weir_stream_point *point)
 CUresult weir_guest_stream_ask_host(struct weir_guest_stream *stream)
 {
     struct weir_stream_point point = weir_guest_stream_here(stream);
-    CUresult result = weir_call_stream_query(
-        weir_guest_channel(), &(struct weir_op_stream_query_in){.s = stream->handle}, NULL);
-    if (result == CUDA_SUCCESS) {
-        weir_guest_stream_note_done(&point);
-    }
-    return result;
+    WEIR_TRY(weir_call_stream_query(weir_guest_channel(),
+                                    &(struct weir_op_stream_query_in){.s = stream->handle}, NULL));
+    weir_guest_stream_note_done(&point);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_stream_settled(struct weir_guest_ctx *ctx)
@@ -493,8 +482,8 @@ static CUresult query_local(const struct weir_stream_point *point)
     if (!sent_just_now(stream)) {
         return query_host(point);
     }
-    CUresult result = weir_guest_stream_mark(point);
-    return result == CUDA_SUCCESS ? CUDA_ERROR_NOT_READY : result;
+    WEIR_TRY(weir_guest_stream_mark(point));
+    return CUDA_ERROR_NOT_READY;
 }
 
 CUresult weir_guest_stream_query(struct weir_guest_stream *stream)
@@ -511,8 +500,8 @@ CUresult weir_guest_stream_query(struct weir_guest_stream *stream)
         weir_guest_stream_run_actions();
         return weir_guest_result(weir_managed_pull());
     }
-    CUresult error = weir_guest_report();
-    return error != CUDA_SUCCESS ? error : result;
+    WEIR_TRY(weir_guest_report());
+    return result;
 }
 
 CUresult weir_guest_stream_work_settle(struct weir_guest_stream *stream, CUresult result)

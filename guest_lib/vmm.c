@@ -176,14 +176,12 @@ static CUresult map_locked(const struct weir_mem *mem, struct weir_guest_vmm_han
     struct weir_op_vmm_map_in in = {.address = mem->base, .bytes = mem->bytes, .h = handle->handle};
     /* Wait for the host in two cases: the driver decides whether a part of the memory may be mapped
      * alone, and the host decides about ranges where host memory may be mapped. */
-    CUresult result = mem->on_host ? map_host_locked(mem, handle)
-                      : mem->bytes < handle->bytes || weir_guest_vmm_expects_host()
-                          ? weir_call_vmm_map(weir_guest_channel(), &in, NULL)
-                          : weir_post_vmm_map(weir_guest_channel(), &in);
-    if (result == CUDA_SUCCESS) {
-        handle->maps++;
-    }
-    return result;
+    WEIR_TRY(mem->on_host ? map_host_locked(mem, handle)
+             : mem->bytes < handle->bytes || weir_guest_vmm_expects_host()
+                 ? weir_call_vmm_map(weir_guest_channel(), &in, NULL)
+                 : weir_post_vmm_map(weir_guest_channel(), &in));
+    handle->maps++;
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_vmm_map(uint64_t address, uint64_t bytes, uint64_t handle)

@@ -165,10 +165,7 @@ static CUresult call_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint,
 static CUresult ask_host(uint64_t bytes, uint64_t alignment, uint64_t hint, uint64_t *ret_base)
 {
     struct weir_op_vmm_reserve_out out = {0};
-    CUresult result = call_reserve(bytes, alignment, hint, &out);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(call_reserve(bytes, alignment, hint, &out));
     if (out.base % weir_guest_vmm_unit() || out.base + bytes < out.base || !out.base) {
         weir_log_error("guest: the host reserved impossible addresses");
         return CUDA_ERROR_DEVICE_UNAVAILABLE;

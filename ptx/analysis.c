@@ -539,13 +539,9 @@ static enum weir_status analyze_entry(struct builder *b, const struct weir_ptx_f
         module->sm >= 70 &&
         (module->version_major > 8 || (module->version_major == 8 && module->version_minor >= 1));
     const struct weir_ptx_func **funcs;
-    enum weir_status status;
 
     b->visits += VISITS_PER_KERNEL;
-    status = reach_all(b, entry);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(reach_all(b, entry));
     funcs = calloc(b->n_list, sizeof(const struct weir_ptx_func *));
     if (!funcs) {
         return WEIR_ERR_NO_MEMORY;

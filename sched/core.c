@@ -139,10 +139,7 @@ enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns
     if (!params_are_sound(params)) {
         return WEIR_ERR_INVALID;
     }
-    status = table_add(&sched->tenants, &id, (void **)&tenant);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(table_add(&sched->tenants, &id, (void **)&tenant));
     tenant->view.id = id;
     time_is(sched, now_ns);
     snprintf(tenant->name, sizeof(tenant->name), "%s", params->name ? params->name : "");
@@ -320,7 +317,6 @@ enum weir_status weir_sched_queue_add(struct weir_sched *sched, weir_sched_id te
 {
     struct tenant *tenant = table_get(&sched->tenants, tenant_id);
     struct queue *queue;
-    enum weir_status status;
 
     if (!tenant) {
         return WEIR_ERR_STALE;
@@ -328,10 +324,7 @@ enum weir_status weir_sched_queue_add(struct weir_sched *sched, weir_sched_id te
     if (sm_limit < 1 || sm_limit > 100) {
         return WEIR_ERR_INVALID;
     }
-    status = table_add(&sched->queues, ret_queue, (void **)&queue);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(table_add(&sched->queues, ret_queue, (void **)&queue));
     queue->id = *ret_queue;
     queue->tenant = tenant;
     queue->domain = domain;
@@ -414,19 +407,15 @@ static bool ops_are_sound(const struct weir_policy_ops *ops)
 enum weir_status weir_sched_policy_set(struct weir_sched *sched, uint64_t now_ns,
                                        const struct weir_policy_ops *ops)
 {
-    enum weir_status status;
-
     if (!ops_are_sound(ops)) {
         return WEIR_ERR_INVALID;
     }
     time_is(sched, now_ns);
-    status = policies_put(sched, ops);
-    if (status == WEIR_OK) {
-        sched->news.changed = true;
-        sched->news.group = true;
-        decide(sched);
-    }
-    return status;
+    WEIR_TRY(policies_put(sched, ops));
+    sched->news.changed = true;
+    sched->news.group = true;
+    decide(sched);
+    return WEIR_OK;
 }
 
 enum weir_status weir_sched_policy_clear(struct weir_sched *sched, uint64_t now_ns, int kind)

@@ -83,7 +83,6 @@ enum weir_status weir_sched_arrive(struct weir_sched *sched, uint64_t now_ns,
     struct queue *queue = table_get(&sched->queues, queue_id);
     bool started = (params->flags & WEIR_SCHED_STARTED) != 0;
     struct item *item;
-    enum weir_status status;
 
     if (!queue) {
         return WEIR_ERR_STALE;
@@ -92,10 +91,7 @@ enum weir_status weir_sched_arrive(struct weir_sched *sched, uint64_t now_ns,
         (params->flags & ~WEIR_SCHED_ITEM_FLAGS) != 0 || (started && queue->candidate)) {
         return WEIR_ERR_INVALID;
     }
-    status = table_add(&sched->items, ret_item, (void **)&item);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(table_add(&sched->items, ret_item, (void **)&item));
     time_is(sched, now_ns);
     item->id = *ret_item;
     params_take(sched, item, params);

@@ -134,10 +134,7 @@ enum weir_status weir_oci_state_read(const char *text, size_t bytes,
     json_t *state;
 
     memset(ret_container, 0, sizeof *ret_container);
-    status = parse("the container's state", text, bytes, &state, ret_diag);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(parse("the container's state", text, bytes, &state, ret_diag));
     pid = json_integer_value(json_object_get(state, "pid"));
     if (pid <= 0 || pid > INT_MAX) {
         status = WRONG("the container's state has no pid");
@@ -260,10 +257,7 @@ enum weir_status weir_oci_config_read(const char *text, size_t bytes,
     enum weir_status status;
     json_t *config, *env;
 
-    status = parse("config.json", text, bytes, &config, ret_diag);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(parse("config.json", text, bytes, &config, ret_diag));
     env = json_object_get(json_object_get(config, "process"), "env");
     status = take_root(config, container, ret_diag);
     if (status == WEIR_OK) {

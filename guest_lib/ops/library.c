@@ -103,10 +103,7 @@ CUresult weir_guest_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle)
     if (!pMod) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_ctx_current(&ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
     weir_lock_acquire(&library->image.lock);
     struct weir_guest_module *module = library->modules[ctx->device];
     weir_lock_release(&library->image.lock);
@@ -121,7 +118,7 @@ CUresult weir_guest_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle)
     module->ctx = ctx;
     module->library = library;
     module->image.module = module;
-    result = weir_guest_object_add(WEIR_KIND_MODULE, module, &module->handle);
+    CUresult result = weir_guest_object_add(WEIR_KIND_MODULE, module, &module->handle);
     if (result != CUDA_SUCCESS) {
         free(module);
         return result;
@@ -202,13 +199,8 @@ CUresult weir_guest_library_global(CUlibrary handle, const char *name, bool mana
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct weir_op_library_global_out out;
-    CUresult result = ask_variable(library, name, managed, &out);
-    if (result == CUDA_SUCCESS) {
-        result = weir_module_note_global(NULL, out.address, out.bytes, out.managed, library);
-    }
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(ask_variable(library, name, managed, &out));
+    WEIR_TRY(weir_module_note_global(NULL, out.address, out.bytes, out.managed, library));
     if (ret_address) {
         *ret_address = out.address;
     }

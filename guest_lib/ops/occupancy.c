@@ -69,13 +69,11 @@ static CUresult blocks_per_sm(const struct weir_guest_function *function, int bl
         *ret_blocks = (int)value;
         return CUDA_SUCCESS;
     }
-    CUresult result = weir_call_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-        weir_guest_channel(), &in, &out);
-    if (result == CUDA_SUCCESS) {
-        keep(question, (uint64_t)out.numBlocks);
-        *ret_blocks = out.numBlocks;
-    }
-    return result;
+    WEIR_TRY(weir_call_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(weir_guest_channel(),
+                                                                            &in, &out));
+    keep(question, (uint64_t)out.numBlocks);
+    *ret_blocks = out.numBlocks;
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
@@ -110,13 +108,10 @@ CUresult weir_guest_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemS
     const struct weir_op_cuOccupancyAvailableDynamicSMemPerBlock_in in = {
         .func = function->handle, .numBlocks = numBlocks, .blockSize = blockSize};
     struct weir_op_cuOccupancyAvailableDynamicSMemPerBlock_out out;
-    CUresult result =
-        weir_call_cuOccupancyAvailableDynamicSMemPerBlock(weir_guest_channel(), &in, &out);
-    if (result == CUDA_SUCCESS) {
-        keep(question, out.dynamicSmemSize);
-        *dynamicSmemSize = out.dynamicSmemSize;
-    }
-    return result;
+    WEIR_TRY(weir_call_cuOccupancyAvailableDynamicSMemPerBlock(weir_guest_channel(), &in, &out));
+    keep(question, out.dynamicSmemSize);
+    *dynamicSmemSize = out.dynamicSmemSize;
+    return CUDA_SUCCESS;
 }
 
 /* Try block sizes from the largest down in whole warps; take the first one with most resident
@@ -158,10 +153,7 @@ CUresult weir_guest_cuOccupancyMaxPotentialBlockSizeWithFlags(
         size_t shared =
             blockSizeToDynamicSMemSize ? blockSizeToDynamicSMemSize(block) : dynamicSMemSize;
         int blocks = 0;
-        result = blocks_per_sm(function, block, shared, flags, &blocks);
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
+        WEIR_TRY(blocks_per_sm(function, block, shared, flags, &blocks));
         if (blocks * block > best_threads) {
             best_threads = blocks * block;
             best_block = block;
@@ -185,10 +177,7 @@ CUresult weir_guest_occupancy_clusters(int *ret_value, CUfunction func,
     if (!ret_value || !config) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_launch_attributes(config->attrs, config->numAttrs, attributes, &count);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_launch_attributes(config->attrs, config->numAttrs, attributes, &count));
     uint32_t kept = 0;
     for (uint32_t i = 0; i < count; i++) { /* events do not change the answer */
         if (attributes[i].id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT &&
@@ -218,10 +207,8 @@ CUresult weir_guest_occupancy_clusters(int *ret_value, CUfunction func,
         *ret_value = (int)value;
         return CUDA_SUCCESS;
     }
-    result = weir_call_occupancy_clusters(weir_guest_channel(), &in, &out);
-    if (result == CUDA_SUCCESS) {
-        keep(question, (uint64_t)out.value);
-        *ret_value = out.value;
-    }
-    return result;
+    WEIR_TRY(weir_call_occupancy_clusters(weir_guest_channel(), &in, &out));
+    keep(question, (uint64_t)out.value);
+    *ret_value = out.value;
+    return CUDA_SUCCESS;
 }

@@ -78,10 +78,7 @@ static CUresult new_pool(CUdevice device, bool is_default, struct weir_pool **re
 static CUresult default_pool_locked(CUdevice device, struct weir_pool **ret_pool)
 {
     if (!pools.defaults[device]) {
-        CUresult result = new_pool(device, true, &pools.defaults[device]);
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
+        WEIR_TRY(new_pool(device, true, &pools.defaults[device]));
         pools.defaults[device]->next = pools.all;
         pools.all = pools.defaults[device];
     }
@@ -282,21 +279,16 @@ static CUresult alloc_from(struct weir_pool *pool, CUdeviceptr *dptr, size_t byt
                            CUstream hStream)
 {
     struct weir_guest_stream *stream;
-    CUresult result = weir_guest_stream_get(hStream, &stream);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_guest_stream_get(hStream, &stream));
     if (!dptr || !bytes) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    CUresult result;
     if (weir_guest_capturing() && weir_graph_capture_alloc(stream, hStream, bytes, dptr, &result)) {
         return result;
     }
     struct weir_guest_ctx *ctx;
-    result = weir_ctx_on_device(stream->ctx, pool->device, &ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_on_device(stream->ctx, pool->device, &ctx));
     struct pending *pending = take_pending(pool, ctx, stream, bytes);
     if (pending) {
         return reuse_block(pool, pending, bytes, dptr);
@@ -309,9 +301,9 @@ CUresult weir_guest_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream
 {
     struct weir_guest_ctx *ctx;
     struct weir_pool *pool;
-    CUresult result = weir_ctx_current(&ctx);
-    result = result == CUDA_SUCCESS ? device_pool(ctx->device, false, &pool) : result;
-    return result == CUDA_SUCCESS ? alloc_from(pool, dptr, bytesize, hStream) : result;
+    WEIR_TRY(weir_ctx_current(&ctx));
+    WEIR_TRY(device_pool(ctx->device, false, &pool));
+    return alloc_from(pool, dptr, bytesize, hStream);
 }
 
 CUresult weir_guest_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
@@ -359,8 +351,8 @@ CUresult weir_guest_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
     struct weir_mem mem;
     if (weir_mem_find(dptr, &mem) && weir_mem_is_pool_import(&mem)) {
         struct weir_stream_point point = weir_guest_stream_here(stream);
-        result = weir_guest_stream_wait(&point);
-        return result == CUDA_SUCCESS ? weir_pool_free_import(dptr) : result;
+        WEIR_TRY(weir_guest_stream_wait(&point));
+        return weir_pool_free_import(dptr);
     }
     if (!weir_mem_remove(dptr, 1u << WEIR_MEM_DEVICE, &mem)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -369,10 +361,7 @@ CUresult weir_guest_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
         return free_later(&mem, stream);
     }
     /* Memory from cuMemAlloc: count it in the default pool from now on. */
-    result = device_pool(mem.device, true, &mem.pool);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(device_pool(mem.device, true, &mem.pool));
     weir_lock_acquire(&mem.pool->lock);
     count_locked(mem.pool, block_bytes(&mem), block_bytes(&mem));
     weir_lock_release(&mem.pool->lock);
@@ -409,10 +398,7 @@ CUresult weir_guest_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *po
         return CUDA_ERROR_INVALID_DEVICE;
     }
     struct weir_pool *made;
-    CUresult result = new_pool(poolProps->location.id, false, &made);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(new_pool(poolProps->location.id, false, &made));
     made->exportable = shared;
     if (shared && getrandom(made->name, NAME_BYTES, 0) != NAME_BYTES) {
         weir_guest_object_remove(WEIR_KIND_POOL, made->handle);
@@ -445,21 +431,16 @@ CUresult weir_guest_cuMemPoolDestroy(CUmemoryPool pool)
 CUresult weir_guest_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 {
     struct weir_pool *found;
-    CUresult result = get_pool(pool, &found);
-    if (result == CUDA_SUCCESS) {
-        harvest(found, minBytesToKeep);
-        weir_mem_trim();
-    }
-    return result;
+    WEIR_TRY(get_pool(pool, &found));
+    harvest(found, minBytesToKeep);
+    weir_mem_trim();
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_pool_set(CUdevice device, CUmemoryPool pool)
 {
     struct weir_pool *found;
-    CUresult result = get_pool(pool, &found);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(get_pool(pool, &found));
     if (!weir_guest_device_get(device) || found->device != device) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
@@ -475,11 +456,9 @@ CUresult weir_guest_pool_give(CUdevice device, bool want_default, CUmemoryPool *
     if (!ret_pool) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = device_pool(device, want_default, &pool);
-    if (result == CUDA_SUCCESS) {
-        *ret_pool = handle_of(pool);
-    }
-    return result;
+    WEIR_TRY(device_pool(device, want_default, &pool));
+    *ret_pool = handle_of(pool);
+    return CUDA_SUCCESS;
 }
 
 /* Accept pools of a device only: host and managed pools are not supported. */
@@ -496,22 +475,22 @@ static CUresult check_location(const CUmemLocation *location, CUmemAllocationTyp
 CUresult weir_guest_cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
                                            CUmemAllocationType type)
 {
-    CUresult result = check_location(location, type);
-    return result == CUDA_SUCCESS ? weir_guest_pool_give(location->id, true, pool_out) : result;
+    WEIR_TRY(check_location(location, type));
+    return weir_guest_pool_give(location->id, true, pool_out);
 }
 
 CUresult weir_guest_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location,
                                     CUmemAllocationType type)
 {
-    CUresult result = check_location(location, type);
-    return result == CUDA_SUCCESS ? weir_guest_pool_give(location->id, false, pool) : result;
+    WEIR_TRY(check_location(location, type));
+    return weir_guest_pool_give(location->id, false, pool);
 }
 
 CUresult weir_guest_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
                                     CUmemoryPool pool)
 {
-    CUresult result = check_location(location, type);
-    return result == CUDA_SUCCESS ? weir_guest_pool_set(location->id, pool) : result;
+    WEIR_TRY(check_location(location, type));
+    return weir_guest_pool_set(location->id, pool);
 }
 
 /* ---------------------------------------------------------------- between processes */
@@ -527,11 +506,9 @@ CUresult weir_guest_cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryP
         handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !found->exportable) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    result = weir_export_pool(found->name, &fd);
-    if (result == CUDA_SUCCESS) {
-        memcpy(handle_out, &fd, sizeof fd);
-    }
-    return result;
+    WEIR_TRY(weir_export_pool(found->name, &fd));
+    memcpy(handle_out, &fd, sizeof fd);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle,
@@ -543,15 +520,13 @@ CUresult weir_guest_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, v
     if (!pool_out || flags || handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_import_pool((int)(intptr_t)handle, name);
-    result = result == CUDA_SUCCESS ? new_pool(0, false, &made) : result;
-    if (result == CUDA_SUCCESS) {
-        made->imported = true;
-        memcpy(made->name, name, NAME_BYTES);
-        enter_pool(made);
-        *pool_out = handle_of(made);
-    }
-    return result;
+    WEIR_TRY(weir_import_pool((int)(intptr_t)handle, name));
+    WEIR_TRY(new_pool(0, false, &made));
+    made->imported = true;
+    memcpy(made->name, name, NAME_BYTES);
+    enter_pool(made);
+    *pool_out = handle_of(made);
+    return CUDA_SUCCESS;
 }
 
 /* The exported name of a pointer is that of cuIpcGetMemHandle. */
@@ -564,12 +539,10 @@ CUresult weir_guest_cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out
     }
     const struct weir_op_ipc_export_in in = {.base = mem.base, .bytes = mem.bytes};
     struct weir_op_ipc_export_out out;
-    CUresult result = weir_call_ipc_export(weir_guest_channel(), &in, &out);
-    if (result == CUDA_SUCCESS) {
-        _Static_assert(sizeof out.handle == sizeof shareData_out->reserved, "64 bytes both");
-        memcpy(shareData_out->reserved, out.handle, sizeof out.handle);
-    }
-    return result;
+    WEIR_TRY(weir_call_ipc_export(weir_guest_channel(), &in, &out));
+    _Static_assert(sizeof out.handle == sizeof shareData_out->reserved, "64 bytes both");
+    memcpy(shareData_out->reserved, out.handle, sizeof out.handle);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
@@ -583,10 +556,7 @@ CUresult weir_guest_cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool po
         return CUDA_ERROR_INVALID_VALUE;
     }
     memcpy(in.handle, shareData->reserved, sizeof in.handle);
-    result = weir_call_ipc_open(weir_guest_channel(), &in, &out);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_call_ipc_open(weir_guest_channel(), &in, &out));
     const struct weir_mem mem = {.base = out.base,
                                  .bytes = out.bytes,
                                  .kind = WEIR_MEM_IMPORTED,

@@ -66,12 +66,10 @@ static CUresult encode(const struct weir_op_tensor_map_in *in, CUtensorMap *ret_
     if (result != CUDA_SUCCESS || recall(in, ret_map)) {
         return result;
     }
-    result = weir_call_tensor_map(weir_guest_channel(), in, &out);
-    if (result == CUDA_SUCCESS) {
-        keep(in, out.map);
-        memcpy(ret_map, out.map, sizeof(out.map));
-    }
-    return result;
+    WEIR_TRY(weir_call_tensor_map(weir_guest_channel(), in, &out));
+    keep(in, out.map);
+    memcpy(ret_map, out.map, sizeof(out.map));
+    return CUDA_SUCCESS;
 }
 
 /* The beginning of all three encoders; `in` is compared as bytes, so its padding is cleared,
@@ -116,13 +114,10 @@ CUresult weir_guest_cuTensorMapEncodeTiled(
     CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill)
 {
     struct weir_op_tensor_map_in in;
-    CUresult result = begin(&in, WEIR_TENSOR_MAP_TILED, tensorMap, tensorRank, globalAddress,
-                            globalDim, globalStrides, elementStrides);
-    if (result == CUDA_SUCCESS && !boxDim) {
-        result = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (result != CUDA_SUCCESS) {
-        return result;
+    WEIR_TRY(begin(&in, WEIR_TENSOR_MAP_TILED, tensorMap, tensorRank, globalAddress, globalDim,
+                   globalStrides, elementStrides));
+    if (!boxDim) {
+        return CUDA_ERROR_INVALID_VALUE;
     }
     memcpy(in.box, boxDim, tensorRank * sizeof(*boxDim));
     return encode_as(&in, tensorDataType, interleave, swizzle, l2Promotion, oobFill, tensorMap);
@@ -161,11 +156,8 @@ CUresult weir_guest_cuTensorMapEncodeIm2colWide(
     CUtensorMapFloatOOBfill oobFill)
 {
     struct weir_op_tensor_map_in in;
-    CUresult result = begin(&in, WEIR_TENSOR_MAP_IM2COL_WIDE, tensorMap, tensorRank, globalAddress,
-                            globalDim, globalStrides, elementStrides);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(begin(&in, WEIR_TENSOR_MAP_IM2COL_WIDE, tensorMap, tensorRank, globalAddress,
+                   globalDim, globalStrides, elementStrides));
     in.lower[0] = pixelBoxLowerCornerWidth;
     in.upper[0] = pixelBoxUpperCornerWidth;
     in.channels = channelsPerPixel;

@@ -164,10 +164,7 @@ CUresult weir_guest_cuSurfObjectCreate(CUsurfObject *pSurfObject,
     if (!pSurfObject || !pResDesc || pResDesc->resType != CU_RESOURCE_TYPE_ARRAY) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_ctx_current(&ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
     struct weir_guest_texture *object = calloc(1, sizeof(*object));
     if (!object) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -175,7 +172,7 @@ CUresult weir_guest_cuSurfObjectCreate(CUsurfObject *pSurfObject,
     const struct weir_op_surface_create_in in = {.c = ctx->handle,
                                                  .a = (uintptr_t)pResDesc->res.array.hArray};
     struct weir_op_surface_create_out out;
-    result = weir_call_surface_create(weir_guest_channel(), &in, &out);
+    CUresult result = weir_call_surface_create(weir_guest_channel(), &in, &out);
     if (result != CUDA_SUCCESS) {
         free(object);
         return result;

@@ -163,10 +163,7 @@ static enum weir_status ask(const char *run_dir, const char *request, int passed
     enum weir_status status;
     int fd;
 
-    status = connect_to(run_dir, "admin.sock", SOCK_STREAM, &fd);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(connect_to(run_dir, "admin.sock", SOCK_STREAM, &fd));
     if (weir_fd_send(fd, request, strlen(request), passed, 0) != (ssize_t)strlen(request)) {
         status = WEIR_ERR_IO;
     } else {
@@ -256,14 +253,11 @@ enum weir_status weir_control_follow(const char *run_dir, weir_event_fn take, vo
     char *line = NULL;
     size_t room = 0;
     FILE *stream;
-    enum weir_status status;
+    enum weir_status status = WEIR_OK;
     bool goes_on = true;
     int fd;
 
-    status = connect_to(run_dir, "admin.sock", SOCK_STREAM, &fd);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(connect_to(run_dir, "admin.sock", SOCK_STREAM, &fd));
     stream = fdopen(fd, "r");
     if (!stream) {
         close(fd);
@@ -297,10 +291,7 @@ static enum weir_status exchange(const char *run_dir, const char *request, char 
     ssize_t n;
     int fd;
 
-    status = connect_to(run_dir, WEIR_CONTROL_NEW_SOCKET, SOCK_SEQPACKET, &fd);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(connect_to(run_dir, WEIR_CONTROL_NEW_SOCKET, SOCK_SEQPACKET, &fd));
     if (send(fd, request, strlen(request), MSG_NOSIGNAL) != (ssize_t)strlen(request)) {
         status = WEIR_ERR_IO;
     } else {

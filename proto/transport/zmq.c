@@ -376,13 +376,10 @@ static enum weir_status zmq_send_record(struct weir_transport *t, const struct w
                                         const void *bulk, size_t bulk_bytes, uint64_t timeout_ns)
 {
     struct client *client = client_of(t);
-    enum weir_status status = weir_record_check_send(record, bulk, bulk_bytes);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(weir_record_check_send(record, bulk, bulk_bytes));
     int saved_errno = errno;
     struct outgoing *out = make_outgoing(client->api, record, record->len_bytes, bulk, bulk_bytes);
-    status = WEIR_ERR_NO_MEMORY;
+    enum weir_status status = WEIR_ERR_NO_MEMORY;
     if (out) {
         uint64_t deadline_ns = timeout_ns ? weir_deadline_after(timeout_ns) : 0;
         pthread_mutex_lock(&client->lock);

@@ -147,10 +147,7 @@ static enum weir_status send_locked(struct weir_zmq_session *session,
 {
     while (session->failure == WEIR_OK &&
            (!session->address.port || !weir_zmq_flow_may_send(&session->flow, cost))) {
-        enum weir_status status = wait_locked(session, deadline_ns);
-        if (status != WEIR_OK) {
-            return status;
-        }
+        WEIR_TRY(wait_locked(session, deadline_ns));
     }
     if (session->failure != WEIR_OK) {
         return session->failure;
@@ -169,13 +166,11 @@ static enum weir_status session_send(struct weir_transport *t, const struct weir
 {
     struct weir_zmq_session *session = session_of(t);
     const struct weir_zmq_api *api = session->server->api;
-    enum weir_status status = weir_record_check_send(record, bulk, bulk_bytes);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(weir_record_check_send(record, bulk, bulk_bytes));
     struct weir_zmq_message message;
     weir_zmq_message_init(api, &message);
-    status = weir_zmq_message_fill(api, &message, record, record->len_bytes, bulk, bulk_bytes);
+    enum weir_status status =
+        weir_zmq_message_fill(api, &message, record, record->len_bytes, bulk, bulk_bytes);
     if (status == WEIR_OK) {
         uint64_t deadline_ns = timeout_ns ? weir_deadline_after(timeout_ns) : 0;
         pthread_mutex_lock(&session->server->lock);
@@ -415,10 +410,7 @@ enum weir_status weir_zmq_session_expect(struct weir_zmq_server *server,
                                          struct weir_transport **ret_transport)
 {
     struct weir_zmq_session *session;
-    enum weir_status status = weir_zmq_session_create(server, segment, &session);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(weir_zmq_session_create(server, segment, &session));
     if (getrandom(session->token, sizeof session->token, 0) != (ssize_t)sizeof session->token) {
         weir_zmq_session_free(session);
         return WEIR_ERR_IO;

@@ -167,7 +167,7 @@ static CUresult begin(CUstream handle, struct weir_soft_graph *graph, const CUgr
                       const CUgraphEdgeData *edges, size_t n_nodes, CUstreamCaptureMode mode)
 {
     struct weir_soft_stream *stream;
-    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    WEIR_TRY(weir_soft_stream_find(handle, &stream));
     if ((unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -290,7 +290,7 @@ CUresult weir_soft_cuStreamEndCapture(CUstream handle, CUgraph *ret)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
-    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    WEIR_TRY(weir_soft_stream_find(handle, &stream));
     struct weir_soft_capture *capture = stream->capture;
     if (!ret && (!capture || capture->own_graph)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -446,7 +446,7 @@ CUresult weir_soft_cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *s
     if (!status) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    WEIR_TRY(weir_soft_stream_find(handle, &stream));
     return status_of(stream, status);
 }
 
@@ -460,8 +460,8 @@ CUresult weir_soft_cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureSta
     if (!status) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
-    WEIR_SOFT_TRY(status_of(stream, status));
+    WEIR_TRY(weir_soft_stream_find(handle, &stream));
+    WEIR_TRY(status_of(stream, status));
     if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
         return CUDA_SUCCESS;
     }
@@ -492,7 +492,7 @@ CUresult weir_soft_cuStreamUpdateCaptureDependencies_v2(CUstream handle, CUgraph
     if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES || (n_nodes != 0 && !nodes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    WEIR_TRY(weir_soft_stream_find(handle, &stream));
     if (!stream->capture) {
         return CUDA_ERROR_ILLEGAL_STATE;
     }

@@ -50,14 +50,6 @@ static inline void weir_soft_unlock_scope(int *scope)
     __attribute__((cleanup(weir_soft_unlock_scope), unused)) int locked_scope =                    \
         weir_soft_lock_scope()
 
-#define WEIR_SOFT_TRY(call)                                                                        \
-    do {                                                                                           \
-        CUresult try_result = (call);                                                              \
-        if (try_result != CUDA_SUCCESS) {                                                          \
-            return try_result;                                                                     \
-        }                                                                                          \
-    } while (0)
-
 /* ------------------------------------------------------------------ objects and handles */
 
 enum weir_soft_kind {

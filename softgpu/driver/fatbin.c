@@ -229,7 +229,7 @@ static CUresult linked_read(const uint8_t *data, uint64_t bytes, struct weir_sof
             return CUDA_ERROR_INVALID_IMAGE;
         }
         uint64_t text_bytes = read64(at);
-        WEIR_SOFT_TRY(weir_soft_image_add(image, (const char *)at + 8, text_bytes));
+        WEIR_TRY(weir_soft_image_add(image, (const char *)at + 8, text_bytes));
         at += 8 + text_bytes;
         left -= 8 + text_bytes;
     }
@@ -310,14 +310,14 @@ static CUresult wrapper_read(const uint8_t *wrapper, uint32_t compute_capability
         say(log, "fatbin wrapper: unknown version");
         return CUDA_ERROR_INVALID_IMAGE;
     }
-    WEIR_SOFT_TRY(fatbin_read_unsized(data, compute_capability, image, log));
+    WEIR_TRY(fatbin_read_unsized(data, compute_capability, image, log));
     const uint8_t *const *parts =
         (const uint8_t *const *)(uintptr_t)(version == 2 ? read64(wrapper + 16) : 0);
     if (image->n_sources > 0 || !parts) {
         return CUDA_SUCCESS;
     }
     for (; *parts; parts++) {
-        WEIR_SOFT_TRY(fatbin_read_unsized(*parts, compute_capability, image, log));
+        WEIR_TRY(fatbin_read_unsized(*parts, compute_capability, image, log));
     }
     return CUDA_SUCCESS;
 }

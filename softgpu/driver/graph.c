@@ -216,12 +216,12 @@ static CUresult clone_nodes(const struct weir_soft_graph *graph, struct weir_sof
         if (n->op) {
             n->op->refs++;
         }
-        WEIR_SOFT_TRY(weir_soft_graph_add(clone, n->type, n->op, &none, &copy));
+        WEIR_TRY(weir_soft_graph_add(clone, n->type, n->op, &none, &copy));
         copy->cloned_from = n;
         n->order = number;
         ret_copies[number++] = copy;
         if (n->child) {
-            WEIR_SOFT_TRY(weir_soft_graph_clone(n->child, &copy->child));
+            WEIR_TRY(weir_soft_graph_clone(n->child, &copy->child));
             weir_soft_object_ref(copy->child);
             copy->child->is_child = true;
         }
@@ -291,7 +291,7 @@ CUresult weir_soft_cuGraphCreate(CUgraph *ret, unsigned int flags)
     if (!ret || flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_graph_make(&graph));
+    WEIR_TRY(weir_soft_graph_make(&graph));
     *ret = (CUgraph)graph;
     return CUDA_SUCCESS;
 }
@@ -300,7 +300,7 @@ CUresult weir_soft_cuGraphDestroy(CUgraph handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph *graph;
-    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
+    WEIR_TRY(weir_soft_graph_find(handle, &graph));
     if (graph->is_child) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -318,8 +318,8 @@ CUresult weir_soft_cuGraphClone(CUgraph *ret, CUgraph handle)
     if (!ret) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
-    WEIR_SOFT_TRY(weir_soft_graph_clone(graph, &clone));
+    WEIR_TRY(weir_soft_graph_find(handle, &graph));
+    WEIR_TRY(weir_soft_graph_clone(graph, &clone));
     *ret = (CUgraph)clone;
     return CUDA_SUCCESS;
 }
@@ -333,8 +333,8 @@ CUresult weir_soft_cuGraphNodeFindInClone(CUgraphNode *ret, CUgraphNode original
     if (!ret) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_graph_find(clone_handle, &clone));
-    WEIR_SOFT_TRY(weir_soft_node_find(original, &node));
+    WEIR_TRY(weir_soft_graph_find(clone_handle, &clone));
+    WEIR_TRY(weir_soft_node_find(original, &node));
     struct weir_soft_node *found = clone_of(clone, node);
     if (!found) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -371,7 +371,7 @@ CUresult weir_soft_cuGraphGetNodes(CUgraph handle, CUgraphNode *nodes, size_t *n
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph *graph;
-    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
+    WEIR_TRY(weir_soft_graph_find(handle, &graph));
     return list_nodes(graph, false, nodes, n_nodes);
 }
 
@@ -379,7 +379,7 @@ CUresult weir_soft_cuGraphGetRootNodes(CUgraph handle, CUgraphNode *nodes, size_
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph *graph;
-    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
+    WEIR_TRY(weir_soft_graph_find(handle, &graph));
     return list_nodes(graph, true, nodes, n_nodes);
 }
 
@@ -388,7 +388,7 @@ CUresult weir_soft_cuGraphGetEdges_v2(CUgraph handle, CUgraphNode *from, CUgraph
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph *graph;
-    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
+    WEIR_TRY(weir_soft_graph_find(handle, &graph));
     if (!n_edges || !from != !to) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -416,7 +416,7 @@ CUresult weir_soft_cuGraphNodeGetDependencies_v2(CUgraphNode handle, CUgraphNode
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_node *node;
-    WEIR_SOFT_TRY(weir_soft_node_find(handle, &node));
+    WEIR_TRY(weir_soft_node_find(handle, &node));
     if (!n_nodes) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -436,7 +436,7 @@ CUresult weir_soft_cuGraphNodeGetDependentNodes_v2(CUgraphNode handle, CUgraphNo
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_node *node;
-    WEIR_SOFT_TRY(weir_soft_node_find(handle, &node));
+    WEIR_TRY(weir_soft_node_find(handle, &node));
     if (!n_nodes) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -470,8 +470,8 @@ static CUresult check_edges(const struct weir_soft_graph *graph, const CUgraphNo
     }
     for (size_t i = 0; i < n; i++) {
         struct weir_soft_node *a, *b;
-        WEIR_SOFT_TRY(weir_soft_node_find(from[i], &a));
-        WEIR_SOFT_TRY(weir_soft_node_find(to[i], &b));
+        WEIR_TRY(weir_soft_node_find(from[i], &a));
+        WEIR_TRY(weir_soft_node_find(to[i], &b));
         if (a->graph != graph || b->graph != graph || a == b) {
             return CUDA_ERROR_INVALID_VALUE;
         }
@@ -485,8 +485,8 @@ CUresult weir_soft_cuGraphAddDependencies_v2(CUgraph handle, const CUgraphNode *
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph *graph;
-    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
-    WEIR_SOFT_TRY(check_edges(graph, from, to, n));
+    WEIR_TRY(weir_soft_graph_find(handle, &graph));
+    WEIR_TRY(check_edges(graph, from, to, n));
     for (size_t i = 0; i < n; i++) {
         struct weir_soft_node *node = (struct weir_soft_node *)to[i];
         uint32_t had = node->before.n;
@@ -523,8 +523,8 @@ CUresult weir_soft_cuGraphRemoveDependencies_v2(CUgraph handle, const CUgraphNod
     WEIR_SOFT_LOCKED();
     (void)data;
     struct weir_soft_graph *graph;
-    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
-    WEIR_SOFT_TRY(check_edges(graph, from, to, n));
+    WEIR_TRY(weir_soft_graph_find(handle, &graph));
+    WEIR_TRY(check_edges(graph, from, to, n));
     for (size_t i = 0; i < n; i++) {
         if (!edge_remove((struct weir_soft_node *)to[i], (struct weir_soft_node *)from[i])) {
             return CUDA_ERROR_INVALID_VALUE;
@@ -537,7 +537,7 @@ CUresult weir_soft_cuGraphDestroyNode(CUgraphNode handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_node *node;
-    WEIR_SOFT_TRY(weir_soft_node_find(handle, &node));
+    WEIR_TRY(weir_soft_node_find(handle, &node));
     struct weir_soft_graph *graph = node->graph;
     if (weir_soft_capture_uses(graph)) {
         return CUDA_ERROR_ILLEGAL_STATE;
@@ -573,7 +573,7 @@ CUresult weir_soft_cuGraphDebugDotPrint(CUgraph handle, const char *path, unsign
     if (!path) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
+    WEIR_TRY(weir_soft_graph_find(handle, &graph));
     FILE *file = fopen(path, "w");
     if (!file) {
         return CUDA_ERROR_OPERATING_SYSTEM;
@@ -642,7 +642,7 @@ CUresult weir_soft_cuGraphRetainUserObject(CUgraph handle, CUuserObject object_h
     struct weir_soft_graph *graph;
     struct weir_soft_user_object *object =
         weir_soft_object_find(WEIR_SOFT_USER_OBJECT, object_handle);
-    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
+    WEIR_TRY(weir_soft_graph_find(handle, &graph));
     if (!object || count == 0 || count > INT32_MAX ||
         (flags & ~(unsigned)CU_GRAPH_USER_OBJECT_MOVE) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -673,7 +673,7 @@ CUresult weir_soft_cuGraphReleaseUserObject(CUgraph handle, CUuserObject object_
     struct weir_soft_graph *graph;
     struct weir_soft_user_object *object =
         weir_soft_object_find(WEIR_SOFT_USER_OBJECT, object_handle);
-    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
+    WEIR_TRY(weir_soft_graph_find(handle, &graph));
     for (uint32_t i = 0; object && i < graph->n_user_objects; i++) {
         if (graph->user_objects[i].object == object && count != 0 &&
             count <= graph->user_objects[i].count) {

@@ -194,7 +194,7 @@ CUresult weir_soft_module_load(struct weir_soft_ctx *ctx, const struct weir_soft
             return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
         }
     }
-    WEIR_SOFT_TRY(weir_soft_device_engine(ctx->device, &engine));
+    WEIR_TRY(weir_soft_device_engine(ctx->device, &engine));
     struct weir_soft_module *module =
         weir_soft_object_new(WEIR_SOFT_MODULE, sizeof(*module), ctx, module_release);
     if (!module) {
@@ -259,10 +259,10 @@ static CUresult load_image(CUmodule *ret, const struct weir_soft_image *image,
 {
     struct weir_soft_ctx *ctx;
     struct weir_soft_module *module;
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    WEIR_SOFT_TRY(weir_soft_image_verdict(image));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_image_verdict(image));
     weir_soft_ctx_wait_for_code(ctx);
-    WEIR_SOFT_TRY(weir_soft_module_load(ctx, image, log, &module));
+    WEIR_TRY(weir_soft_module_load(ctx, image, log, &module));
     *ret = (CUmodule)module;
     return CUDA_SUCCESS;
 }
@@ -278,8 +278,8 @@ CUresult weir_soft_cuModuleLoadDataEx(CUmodule *ret, const void *data, unsigned 
     if (!ret || !data) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     CUresult result = weir_soft_image_read(data, ctx->device->compute_capability, &image, &log);
     if (result == CUDA_SUCCESS) {
         result = load_image(ret, &image, &log);
@@ -327,8 +327,8 @@ CUresult weir_soft_cuModuleLoad(CUmodule *ret, const char *path)
     if (!ret || !path) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    WEIR_SOFT_TRY(weir_soft_file_read(path, &data, &bytes));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_file_read(path, &data, &bytes));
     CUresult result =
         weir_soft_image_read_sized(data, bytes, ctx->device->compute_capability, &image, &log);
     if (result == CUDA_SUCCESS) {
@@ -344,7 +344,7 @@ CUresult weir_soft_cuModuleUnload(CUmodule handle)
     weir_soft_device_free_slowly();
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_module *module = weir_soft_object_find(WEIR_SOFT_MODULE, handle);
     if (!module || module->library) {
         return CUDA_ERROR_INVALID_HANDLE;
@@ -373,7 +373,7 @@ CUresult weir_soft_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 CUresult weir_soft_module_find(CUmodule handle, struct weir_soft_module **ret_module)
 {
     struct weir_soft_ctx *ctx;
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_module *module = weir_soft_object_find(WEIR_SOFT_MODULE, handle);
     if (!module) {
         return CUDA_ERROR_INVALID_HANDLE;
@@ -401,7 +401,7 @@ CUresult weir_soft_cuModuleGetFunction(CUfunction *ret, CUmodule handle, const c
     if (!ret || !name || name[0] == '\0') {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_module_find(handle, &module));
+    WEIR_TRY(weir_soft_module_find(handle, &module));
     struct weir_soft_function *function = weir_soft_module_function(module, name);
     if (!function) {
         return CUDA_ERROR_NOT_FOUND;
@@ -418,7 +418,7 @@ CUresult weir_soft_cuModuleEnumerateFunctions(CUfunction *functions, unsigned in
     if (!functions || n == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_module_find(handle, &module));
+    WEIR_TRY(weir_soft_module_find(handle, &module));
     for (unsigned i = 0; i < n && i < module->n_functions; i++) {
         functions[i] = (CUfunction)module->functions[i];
     }
@@ -450,7 +450,7 @@ CUresult weir_soft_cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUm
     if (!name || name[0] == '\0' || (!address && !bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_module_find(handle, &module));
+    WEIR_TRY(weir_soft_module_find(handle, &module));
     return weir_soft_module_global(module, name, false, address, bytes);
 }
 
@@ -461,7 +461,7 @@ CUresult weir_soft_cuModuleGetTexRef(CUtexref *ret, CUmodule handle, const char 
     if (!ret || !name) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_module_find(handle, &module));
+    WEIR_TRY(weir_soft_module_find(handle, &module));
     return CUDA_ERROR_NOT_FOUND; /* the toolkits that Weir supports have no texture references */
 }
 

@@ -349,7 +349,7 @@ static CUresult run_memops(const struct weir_soft_op *op)
             if (!weir_soft_memory_covers(item->waitValue.address, wide ? 8 : 4, WEIR_SOFT_READ)) {
                 return CUDA_ERROR_ILLEGAL_ADDRESS;
             }
-            WEIR_SOFT_TRY(wait_value(item, op->ctx));
+            WEIR_TRY(wait_value(item, op->ctx));
             break;
         case CU_STREAM_MEM_OP_BARRIER:
         case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:

@@ -289,10 +289,7 @@ static enum weir_status check_references(struct weir_exec_module *module, struct
             const struct weir_ptx_func *func = module->sources[s]->funcs[f];
             for (uint32_t k = 0; k < func->n_insts; k++) {
                 for (uint32_t o = 0; o < func->insts[k].n_operands; o++) {
-                    enum weir_status status = check_operand(module, &func->insts[k], o, diag);
-                    if (status != WEIR_OK) {
-                        return status;
-                    }
+                    WEIR_TRY(check_operand(module, &func->insts[k], o, diag));
                 }
             }
         }
@@ -353,11 +350,8 @@ static enum weir_status parse_all(struct weir_exec_module *module,
                                   struct weir_diag *diag)
 {
     for (uint32_t s = 0; s < n_sources; s++) {
-        enum weir_status status = weir_ptx_parse(sources[s].text, sources[s].bytes,
-                                                 WEIR_PTX_DROP_DEBUG, diag, &module->sources[s]);
-        if (status != WEIR_OK) {
-            return status;
-        }
+        WEIR_TRY(weir_ptx_parse(sources[s].text, sources[s].bytes, WEIR_PTX_DROP_DEBUG, diag,
+                                &module->sources[s]));
         module->n_sources++;
         uint32_t target = module->sources[s]->sm;
         if (target > module->device->params.compute_capability) {

@@ -617,10 +617,7 @@ enum weir_status weir_exec_run(struct weir_exec_device *device,
 {
     /* Decoding changes a kernel that is const for callers; the kernel's lock hides that. */
     struct weir_exec_kernel *kernel = (struct weir_exec_kernel *)(uintptr_t)launch->kernel;
-    enum weir_status status = weir_x_kernel_decode(kernel);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(weir_x_kernel_decode(kernel));
     if (kernel->info.unsupported) {
         return WEIR_ERR_UNSUPPORTED;
     }
@@ -630,14 +627,11 @@ enum weir_status weir_exec_run(struct weir_exec_device *device,
     }
     grid.id = __atomic_add_fetch(&device->n_grids, 1, __ATOMIC_RELAXED);
     if (launch->cooperative) {
-        status = make_workspace(&grid);
-        if (status != WEIR_OK) {
-            return status;
-        }
+        WEIR_TRY(make_workspace(&grid));
     }
     pthread_cond_init(&grid.wake, NULL);
     weir_x_textures_enter();
-    status = run_grid(&grid);
+    enum weir_status status = run_grid(&grid);
     weir_x_textures_leave();
     pthread_cond_destroy(&grid.wake);
     drop_workspace(&grid);

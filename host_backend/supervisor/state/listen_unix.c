@@ -67,18 +67,14 @@ enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd)
 enum weir_status weir_sup_listen_kept(struct weir_supervisor *sup, const char *path, mode_t mode,
                                       int *ret_fd)
 {
-    enum weir_status status;
-
     *ret_fd = weir_book_listener(sup, path);
     if (*ret_fd >= 0) {
         (void)chmod(path, mode); /* the mode may have changed */
         return WEIR_OK;
     }
-    status = weir_listen_unix(path, mode, ret_fd);
-    if (status == WEIR_OK) {
-        weir_book_listens(sup, path, *ret_fd);
-    }
-    return status;
+    WEIR_TRY(weir_listen_unix(path, mode, ret_fd));
+    weir_book_listens(sup, path, *ret_fd);
+    return WEIR_OK;
 }
 
 bool weir_sup_socket_lost(const char *path, int *listen_fd)

@@ -111,7 +111,6 @@ static void sweep(const struct weir_supervisor *sup, const char *folder, bool in
 enum weir_status weir_sup_share_listen(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     char user[PATH_MAX], folder[PATH_MAX];
-    enum weir_status status;
     int n;
 
     if (weir_sup_owner(&tenant->config, &tenant->demand_uid) != WEIR_OK) {
@@ -125,10 +124,7 @@ enum weir_status weir_sup_share_listen(struct weir_supervisor *sup, struct weir_
     if (n < 0 || (size_t)n >= sizeof tenant->path) {
         return WEIR_ERR_TOO_BIG;
     }
-    status = weir_sup_user_folder(user, tenant->demand_uid);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(weir_sup_user_folder(user, tenant->demand_uid));
     if (!make_folder(folder, 0755)) {
         return WEIR_ERR_IO;
     }

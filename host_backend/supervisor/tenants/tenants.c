@@ -67,7 +67,6 @@ static void close_tenant(struct weir_supervisor *sup, struct weir_sup_tenant *te
 static enum weir_status listen_at(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
                                   mode_t mode)
 {
-    enum weir_status status;
     int fd = weir_book_listener(sup, tenant->path);
 
     if (fd >= 0) {
@@ -77,11 +76,9 @@ static enum weir_status listen_at(struct weir_supervisor *sup, struct weir_sup_t
         (void)chmod(tenant->path, owned ? 0600 : mode); /* the mode may have changed */
         return owned ? weir_sup_give_to_user(tenant, tenant->path) : WEIR_OK;
     }
-    status = weir_sup_listen_for(tenant, tenant->path, mode, &tenant->listen_fd);
-    if (status == WEIR_OK) {
-        weir_book_listens(sup, tenant->path, tenant->listen_fd);
-    }
-    return status;
+    WEIR_TRY(weir_sup_listen_for(tenant, tenant->path, mode, &tenant->listen_fd));
+    weir_book_listens(sup, tenant->path, tenant->listen_fd);
+    return WEIR_OK;
 }
 
 static enum weir_status open_tenant(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)

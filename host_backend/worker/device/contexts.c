@@ -188,10 +188,7 @@ static CUresult set_locked(struct weir_session *s, uint32_t limit, uint64_t valu
     CUresult result;
 
     if (after > before) {
-        result = weir_session_charge(s, s->device, WEIR_ACCOUNT_DEVICE_MEMORY, after - before);
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
+        WEIR_TRY(weir_session_charge(s, s->device, WEIR_ACCOUNT_DEVICE_MEMORY, after - before));
         *needed = after;
         s->tenant->limits.bytes[s->device] += after - before;
         s->tenant->limits.of[s->device] += after - before;
@@ -402,18 +399,14 @@ void weir_worker_contexts_close(struct weir_worker *worker)
 
 CUresult weir_session_switch(struct weir_session *session, uint32_t device)
 {
-    CUresult result;
-
     if ((session->devices.used >> device & 1) == 0) {
         WEIR_TRY(weir_worker_device_open(session->worker, device));
         session->devices.used |= 1u << device;
         session->devices.first_use(session, device);
     }
-    result = session->driver->cuCtxSetCurrent(session->platform->devices[device].context);
-    if (result == CUDA_SUCCESS) {
-        session->device = device;
-    }
-    return result;
+    WEIR_TRY(session->driver->cuCtxSetCurrent(session->platform->devices[device].context));
+    session->device = device;
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_session_work_stream(struct weir_session *session, CUstream *ret_stream)

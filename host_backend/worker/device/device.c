@@ -93,10 +93,7 @@ static enum weir_status choose_driver(struct weir_worker *worker, int *ret_devic
 
     /* If libcuda.so.1 is Weir's own, it must find no host here and so have no device. */
     setenv("WEIR_HOST", "none:", 1);
-    status = weir_connections_choose(worker);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(weir_connections_choose(worker));
     if (strcmp(wanted, "softgpu") == 0) {
         status = open_softgpu(worker, ret_devices);
     } else if (strcmp(wanted, "auto") != 0 && strcmp(wanted, "nvidia") != 0) {

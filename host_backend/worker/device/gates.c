@@ -181,10 +181,7 @@ enum weir_status weir_gates_create(struct weir_worker *worker, const struct weir
     if (strcmp(worker->config.scheduler.policy, "off") == 0) {
         return WEIR_OK;
     }
-    status = create(worker, 0, runs, item_room, &g);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(create(worker, 0, runs, item_room, &g));
     status = begin(g);
     if (status != WEIR_OK) {
         destroy(g);
@@ -202,10 +199,7 @@ enum weir_status weir_gates_add(struct weir_worker *worker, uint32_t device)
     if (!first) { /* nothing is scheduled, or the first device is being opened */
         return WEIR_OK;
     }
-    status = create(worker, device, &first->ops, first->item_room, &g);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(create(worker, device, &first->ops, first->item_room, &g));
     pthread_mutex_lock(&first->lock);
     status = begin(g);
     if (status == WEIR_OK && first->attached) {

@@ -475,10 +475,7 @@ nvmlReturn_t weir_nvml_ask(struct weir_nvml *nvml, const struct weir_nvml_questi
     if (!rows[key.row].name) {
         return NVML_ERROR_FUNCTION_NOT_FOUND;
     }
-    result = measure(&rows[key.row], question, &bytes);
-    if (result != NVML_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(measure(&rows[key.row], question, &bytes));
     memset(answer->data, 0, sizeof answer->data);
     memcpy(key.arguments, question->arguments,
            n_arguments(rows[key.row].shape) * sizeof key.arguments[0]);

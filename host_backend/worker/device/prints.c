@@ -297,7 +297,6 @@ static CUresult remember_locked(struct weir_session *self, CUstream stream)
 {
     struct weir_session_prints *own = self->prints;
     struct print_stream s = {.stream = stream, .device = self->device};
-    CUresult result;
 
     forget_gone_locked(self);
     own->launched = place_of(own, stream);
@@ -314,11 +313,9 @@ static CUresult remember_locked(struct weir_session *self, CUstream stream)
         own->streams = bigger;
         own->room = room;
     }
-    result = self->driver->cuEventCreate(&s.event, CU_EVENT_DISABLE_TIMING);
-    if (result == CUDA_SUCCESS) {
-        own->streams[own->n++] = s;
-    }
-    return result;
+    WEIR_TRY(self->driver->cuEventCreate(&s.event, CU_EVENT_DISABLE_TIMING));
+    own->streams[own->n++] = s;
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_prints_begin(struct weir_session *session, CUstream stream)

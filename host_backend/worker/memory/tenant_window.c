@@ -89,13 +89,9 @@ static CUresult hold_window(struct weir_worker *worker, uint32_t window)
     uint64_t base = worker->config.window_base + window * worker->config.window_bytes;
     uint64_t half = worker->config.window_bytes / 2;
     CUdeviceptr got = 0;
-    CUresult result;
     bool held;
 
-    result = driver->cuMemAddressReserve(&got, half, worker->platform.granularity_bytes, base, 0);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(driver->cuMemAddressReserve(&got, half, worker->platform.granularity_bytes, base, 0));
     held = weir_addresses_hold(base + half, half);
     if (got == base && held) {
         return CUDA_SUCCESS;

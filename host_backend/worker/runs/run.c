@@ -375,14 +375,13 @@ static CUresult ask_ahead_of(struct weir_run *run, struct weir_run_lane *lane)
 {
     const struct weir_driver *d = run->runs->driver;
     CUstream control = run->runs->control;
-    CUresult result;
 
     if (d->cuStreamQuery(control) == CUDA_SUCCESS) {
         return weir_run_ask(run, lane->stream, false);
     }
-    result = weir_run_ask(run, control, false);
-    result = result == CUDA_SUCCESS ? d->cuEventRecord(lane->asked, control) : result;
-    return result == CUDA_SUCCESS ? d->cuStreamWaitEvent(lane->stream, lane->asked, 0) : result;
+    WEIR_TRY(weir_run_ask(run, control, false));
+    WEIR_TRY(d->cuEventRecord(lane->asked, control));
+    return d->cuStreamWaitEvent(lane->stream, lane->asked, 0);
 }
 
 CUresult weir_run_again_locked(struct weir_run *run)

@@ -201,10 +201,7 @@ enum weir_status weir_forms_build(const struct weir_forms_build_params *params,
     if (params->text_bytes > WEIR_FORMS_TEXT_MAX_BYTES) {
         return WEIR_ERR_TOO_BIG;
     }
-    status = make_key(params, &key);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(make_key(params, &key));
     ret_report->key = key;
     if (weir_file_cache_get(params->cache, &key, &bytes, &n_bytes) == WEIR_OK &&
         weir_forms_set_decode(bytes, n_bytes, ret_set) == WEIR_OK) {
