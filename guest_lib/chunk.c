@@ -77,7 +77,7 @@ CUresult weir_mem_init(void)
 
 static struct weir_mem_heap *heap_of(struct weir_guest_ctx *ctx, enum heap_kind kind)
 {
-    weir_lock_acquire(&ctx->lock);
+    WEIR_GUEST_LOCKED(&ctx->lock);
     struct weir_mem_heap *heap = ctx->heaps[kind];
     if (!heap && (heap = calloc(1, sizeof *heap))) {
         heap->ctx = ctx;
@@ -85,7 +85,6 @@ static struct weir_mem_heap *heap_of(struct weir_guest_ctx *ctx, enum heap_kind 
         heap->ranges.grain_bytes = kinds[kind].grain_bytes;
         ctx->heaps[kind] = heap;
     }
-    weir_lock_release(&ctx->lock);
     return heap;
 }
 
@@ -156,7 +155,7 @@ static CUresult grant_chunk(const struct weir_mem_heap *heap, uint64_t bytes,
 {
     struct weir_op_mem_grant_in in = {
         .c = heap->ctx->handle, .bytes = bytes, .kind = kinds[heap->kind].grant};
-    weir_lock_acquire(&grant_lock);
+    WEIR_GUEST_LOCKED(&grant_lock);
     CUresult result = weir_call_mem_grant(weir_guest_channel(), &in, ret_grant);
     if (result == CUDA_SUCCESS &&
         (!in_window(ret_grant->base, ret_grant->bytes) || ret_grant->bytes < bytes ||
@@ -178,7 +177,6 @@ static CUresult grant_chunk(const struct weir_mem_heap *heap, uint64_t bytes,
             return_chunk(ret_grant->chunk);
         }
     }
-    weir_lock_release(&grant_lock);
     return result;
 }
 
@@ -252,7 +250,7 @@ static CUresult grow_locked(struct weir_mem_heap *heap, uint64_t bytes)
 
 static CUresult take_block(struct weir_mem_heap *heap, uint64_t bytes, struct weir_mem *mem)
 {
-    weir_lock_acquire(&heap->lock);
+    WEIR_GUEST_LOCKED(&heap->lock);
     uint64_t before = heap->ranges.free_bytes;
     CUresult result = CUDA_SUCCESS;
     struct weir_range_block *block = weir_guest_range_take(&heap->ranges, bytes);
@@ -266,7 +264,6 @@ static CUresult take_block(struct weir_mem_heap *heap, uint64_t bytes, struct we
         mem->base = mem->device_base = block->base;
         mem->heap_epoch = heap->epoch;
     }
-    weir_lock_release(&heap->lock);
     return block ? CUDA_SUCCESS : result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
 
@@ -282,7 +279,7 @@ static void give_block(const struct weir_mem *mem)
 {
     struct weir_mem_heap *heap = mem->ctx->heaps[heap_kind(mem)];
     struct weir_range_block *block = mem->owner;
-    weir_lock_acquire(&heap->lock);
+    WEIR_GUEST_LOCKED(&heap->lock);
     if (heap->epoch == mem->heap_epoch) {
         uint64_t before = heap->ranges.free_bytes;
         const struct weir_range_region *region = block->region;
@@ -292,7 +289,6 @@ static void give_block(const struct weir_mem *mem)
         }
         count_free(heap, before);
     }
-    weir_lock_release(&heap->lock);
 }
 
 /* ---------------------------------------------------------------- allocations */
@@ -442,7 +438,7 @@ static void empty_heap(struct weir_mem_heap *heap, bool tell_host)
     if (!heap) {
         return;
     }
-    weir_lock_acquire(&heap->lock);
+    WEIR_GUEST_LOCKED(&heap->lock);
     uint64_t before = heap->ranges.free_bytes;
     while (heap->chunks) {
         struct weir_guest_chunk *chunk = heap->chunks;
@@ -457,7 +453,6 @@ static void empty_heap(struct weir_mem_heap *heap, bool tell_host)
     count_free(heap, before);
     weir_guest_range_finish(&heap->ranges);
     heap->epoch++;
-    weir_lock_release(&heap->lock);
 }
 
 static void drop_of_context(const struct weir_mem *mem)

@@ -33,7 +33,7 @@ void weir_events_finish(void)
 
 static struct weir_guest_event *take_struct(void)
 {
-    weir_lock_acquire(&pool.lock);
+    WEIR_GUEST_LOCKED(&pool.lock);
     if (!pool.free) {
         struct slab *slab = calloc(1, sizeof *slab);
         if (slab) {
@@ -49,16 +49,14 @@ static struct weir_guest_event *take_struct(void)
     if (event) {
         pool.free = event->next_free;
     }
-    weir_lock_release(&pool.lock);
     return event;
 }
 
 static void give_struct(struct weir_guest_event *event)
 {
-    weir_lock_acquire(&pool.lock);
+    WEIR_GUEST_LOCKED(&pool.lock);
     event->next_free = pool.free;
     pool.free = event;
-    weir_lock_release(&pool.lock);
 }
 
 CUresult weir_event_get(CUevent handle, struct weir_guest_event **ret_event)
@@ -210,10 +208,8 @@ CUresult weir_event_record(struct weir_guest_event *event, struct weir_guest_str
     if (flags & ~(unsigned int)CU_EVENT_RECORD_EXTERNAL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    weir_lock_acquire(&event->lock);
-    CUresult result = record_locked(event, stream, flags);
-    weir_lock_release(&event->lock);
-    return result;
+    WEIR_GUEST_LOCKED(&event->lock);
+    return record_locked(event, stream, flags);
 }
 
 CUresult weir_event_launch_begin(struct weir_guest_event *event, struct weir_guest_stream *stream)
@@ -267,9 +263,8 @@ bool weir_event_is_shared(const struct weir_guest_event *event)
 
 void weir_event_use_in_graph(struct weir_guest_event *event)
 {
-    weir_lock_acquire(&event->lock);
+    WEIR_GUEST_LOCKED(&event->lock);
     __atomic_store_n(&event->in_graph, true, __ATOMIC_RELAXED);
-    weir_lock_release(&event->lock);
 }
 
 bool weir_event_is_known_done(struct weir_guest_event *event)
@@ -277,10 +272,8 @@ bool weir_event_is_known_done(struct weir_guest_event *event)
     if (weir_event_is_shared(event) || weir_guest.channel.remote) {
         return false;
     }
-    weir_lock_acquire(&event->lock);
-    bool done = !event->captured && complete_locked(event);
-    weir_lock_release(&event->lock);
-    return done;
+    WEIR_GUEST_LOCKED(&event->lock);
+    return !event->captured && complete_locked(event);
 }
 
 CUresult weir_event_query(struct weir_guest_event *event)

@@ -1,10 +1,10 @@
 /* Node records, user objects, and reading copy parameters for nodes. See graph.h. */
+#include "base/thread.h"
 #include "guest_lib/graph.h"
 
 #include "guest_lib/entry.h"
 #include "guest_lib/register.h"
 #include "proto/guest_hand.h"
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,7 +46,7 @@ static void free_params(struct weir_graph_node *node)
 
 CUresult weir_graph_node_keep(const struct weir_graph_node *node)
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     struct record *record = *bucket_of(node->handle);
     while (record && record->node.handle != node->handle) {
         record = record->next;
@@ -60,13 +60,12 @@ CUresult weir_graph_node_keep(const struct weir_graph_node *node)
     if (record) {
         record->node = *node;
     }
-    pthread_mutex_unlock(&lock);
     return record ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 bool weir_graph_node_find(uint64_t handle, struct weir_graph_node *ret_node)
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     struct record *record = *bucket_of(handle);
     while (record && record->node.handle != handle) {
         record = record->next;
@@ -74,13 +73,12 @@ bool weir_graph_node_find(uint64_t handle, struct weir_graph_node *ret_node)
     if (record) {
         *ret_node = record->node;
     }
-    pthread_mutex_unlock(&lock);
     return record != NULL;
 }
 
 void weir_graph_node_forget(uint64_t handle)
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     struct record **at = bucket_of(handle);
     while (*at && (*at)->node.handle != handle) {
         at = &(*at)->next;
@@ -91,7 +89,6 @@ void weir_graph_node_forget(uint64_t handle)
         free_params(&record->node);
         free(record);
     }
-    pthread_mutex_unlock(&lock);
 }
 
 /* ---------------------------------------------------------------- a graph's nodes */
@@ -121,7 +118,7 @@ static bool make_room(struct family *family)
 
 void weir_graph_node_own(uint64_t graph, uint64_t node)
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     struct family **at = family_locked(graph);
     if (!*at && (*at = calloc(1, sizeof(**at)))) {
         (*at)->graph = graph;
@@ -129,7 +126,6 @@ void weir_graph_node_own(uint64_t graph, uint64_t node)
     if (*at && make_room(*at)) {
         (*at)->nodes[(*at)->n++] = node;
     }
-    pthread_mutex_unlock(&lock);
 }
 
 void weir_graph_node_bodies_forget(uint64_t handle)

@@ -9,6 +9,7 @@
  * of its own runs. Only bytes that differ from the device's known content are copied, so a program
  * that only reads costs one copy back per synchronisation.
  */
+#include "base/thread.h"
 #include "guest_lib/module.h"
 
 #include "base/addresses.h"
@@ -16,7 +17,6 @@
 #include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
 #include "proto/guest_calls.h"
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -277,7 +277,7 @@ CUresult weir_managed_push_slow(void)
     if (!any()) {
         return result;
     }
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     for (struct mirror *m = mirrors; m && result == CUDA_SUCCESS && !stale; m = m->next) {
         const void *here = (const void *)(uintptr_t)m->address;
         if (m->known && memcmp(here, m->known, m->bytes) != 0) {
@@ -286,7 +286,6 @@ CUresult weir_managed_push_slow(void)
         }
     }
     stale = true;
-    pthread_mutex_unlock(&lock);
     return result;
 }
 
@@ -296,12 +295,11 @@ CUresult weir_managed_pull_slow(void)
     if (!any()) {
         return result;
     }
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     for (struct mirror *m = mirrors; m && result == CUDA_SUCCESS && stale; m = m->next) {
         result = m->known ? pull_locked(m) : CUDA_SUCCESS;
     }
     stale = stale && result != CUDA_SUCCESS;
-    pthread_mutex_unlock(&lock);
     return result;
 }
 
@@ -319,7 +317,7 @@ static void unmap_mirror_locked(const struct mirror *mirror)
 
 void weir_managed_forget(const void *owner)
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     struct mirror **at = &mirrors;
     while (*at) {
         struct mirror *mirror = *at;
@@ -338,19 +336,16 @@ void weir_managed_forget(const void *owner)
         free(mirror->known);
         free(mirror);
     }
-    pthread_mutex_unlock(&lock);
 }
 
 bool weir_managed_variable_moves(uint64_t address, uint64_t bytes)
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     const struct mirror *m = mirrors;
     while (m && (m->known || address - m->address >= m->bytes)) {
         m = m->next;
     }
-    bool inside = m && bytes <= m->bytes - (address - m->address);
-    pthread_mutex_unlock(&lock);
-    return inside;
+    return m && bytes <= m->bytes - (address - m->address);
 }
 
 void weir_managed_context_gone(void)

@@ -216,7 +216,7 @@ static CUresult keep_names(struct weir_image_object *image, const void *names, u
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memcpy(copy, names, bytes);
-    weir_lock_acquire(&image->lock);
+    WEIR_GUEST_LOCKED(&image->lock);
     if (image->names_known) {
         free(copy);
     } else {
@@ -224,7 +224,6 @@ static CUresult keep_names(struct weir_image_object *image, const void *names, u
         image->n_names = count;
         image->names_known = true;
     }
-    weir_lock_release(&image->lock);
     return CUDA_SUCCESS;
 }
 
@@ -333,7 +332,7 @@ static void hide_module_of(weir_handle handle, void *object, void *user)
 
 void weir_library_variables_forget(struct weir_library *library, CUdevice device)
 {
-    weir_lock_acquire(&library->image.lock);
+    WEIR_GUEST_LOCKED(&library->image.lock);
     struct weir_library_variable **at = &library->variables;
     while (*at) {
         struct weir_library_variable *variable = *at;
@@ -344,7 +343,6 @@ void weir_library_variables_forget(struct weir_library *library, CUdevice device
             at = &variable->next;
         }
     }
-    weir_lock_release(&library->image.lock);
 }
 
 /* The host reloads libraries after their last context is destroyed: then variables have new

@@ -46,16 +46,15 @@ void weir_streams_finish(void)
 
 static void give_struct(struct weir_guest_stream *stream)
 {
-    weir_lock_acquire(&pool.lock);
+    WEIR_GUEST_LOCKED(&pool.lock);
     __atomic_store_n(&stream->id, 0, __ATOMIC_RELEASE);
     stream->next_in_ctx = pool.free;
     pool.free = stream;
-    weir_lock_release(&pool.lock);
 }
 
 static struct weir_guest_stream *take_struct(void)
 {
-    weir_lock_acquire(&pool.lock);
+    WEIR_GUEST_LOCKED(&pool.lock);
     if (!pool.free) {
         struct slab *slab = calloc(1, sizeof *slab);
         if (slab) {
@@ -71,7 +70,6 @@ static struct weir_guest_stream *take_struct(void)
     if (stream) {
         pool.free = stream->next_in_ctx;
     }
-    weir_lock_release(&pool.lock);
     return stream;
 }
 
@@ -310,13 +308,12 @@ void weir_guest_stream_note_done(const struct weir_stream_point *point)
 /* Has the stream reached its newest mark? Then all work that the mark covers is done. */
 static void look_at_mark(struct weir_guest_stream *stream)
 {
-    weir_lock_acquire(&stream->lock);
+    WEIR_GUEST_LOCKED(&stream->lock);
     uint64_t covers = stream->mark_covers;
     if (__atomic_load_n(&stream->done, __ATOMIC_RELAXED) < covers &&
         weir_channel_word_reached(weir_guest_channel(), stream->word, stream->mark_value)) {
         raise_done(stream, covers);
     }
-    weir_lock_release(&stream->lock);
 }
 
 bool weir_guest_stream_passed(const struct weir_stream_point *point)
@@ -343,7 +340,7 @@ static CUresult mark_point(const struct weir_stream_point *point, uint32_t *ret_
 {
     struct weir_guest_stream *stream = point->stream;
     CUresult result = CUDA_SUCCESS;
-    weir_lock_acquire(&stream->lock);
+    WEIR_GUEST_LOCKED(&stream->lock);
     if (stream->mark_covers < point->count) {
         uint64_t covers = __atomic_load_n(weir_guest_stream_finished(stream), __ATOMIC_ACQUIRE);
         uint32_t value = stream->mark_value + 1;
@@ -359,7 +356,6 @@ static CUresult mark_point(const struct weir_stream_point *point, uint32_t *ret_
     result = captured ? CUDA_SUCCESS : result;
     *ret_value = stream->mark_value;
     *ret_covers = captured ? point->count : stream->mark_covers;
-    weir_lock_release(&stream->lock);
     return result;
 }
 
@@ -548,14 +544,13 @@ static bool add_point(struct points *points, struct weir_guest_stream *stream)
 static bool collect(struct weir_guest_ctx *ctx, struct points *points)
 {
     bool ok = true;
-    weir_lock_acquire(&ctx->lock);
+    WEIR_GUEST_LOCKED(&ctx->lock);
     for (struct weir_guest_stream *s = ctx->streams; s && ok; s = s->next_in_ctx) {
         ok = add_point(points, s);
     }
     for (struct weir_guest_stream *s = ctx->zombies; s && ok; s = s->next_in_ctx) {
         ok = add_point(points, s);
     }
-    weir_lock_release(&ctx->lock);
     return ok;
 }
 

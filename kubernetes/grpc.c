@@ -109,7 +109,7 @@ bool weir_grpc_send(struct weir_grpc_call *call, const uint8_t *message, size_t 
     struct connection *c = call->connection;
     uint8_t *bigger = NULL;
 
-    pthread_mutex_lock(&c->lock);
+    WEIR_LOCKED(&c->lock);
     if (!call->closed) {
         bigger = realloc(call->out, call->out_bytes + HEAD_BYTES + bytes);
     }
@@ -123,7 +123,6 @@ bool weir_grpc_send(struct weir_grpc_call *call, const uint8_t *message, size_t 
         (void)nghttp2_session_resume_data(c->session, call->stream);
         send_all(c);
     }
-    pthread_mutex_unlock(&c->lock);
     return bigger;
 }
 

@@ -164,7 +164,7 @@ static bool take_gpus(struct weir_dra *dra, const struct weir_status_report *rep
     struct weir_kube_node *node = &dra->node;
     uint32_t n = 0;
 
-    pthread_mutex_lock(&dra->lock);
+    WEIR_LOCKED(&dra->lock);
     for (size_t i = 0; i < report->n_devices && n < WEIR_KUBE_GPUS_MAX; i++) {
         const struct weir_status_device *row = &report->devices[i];
         struct weir_kube_gpu *gpu = &node->gpus[n];
@@ -185,13 +185,12 @@ static bool take_gpus(struct weir_dra *dra, const struct weir_status_report *rep
         n++;
     }
     node->n_gpus = n != 0 ? n : node->n_gpus;
-    pthread_mutex_unlock(&dra->lock);
     return n != 0;
 }
 
 static void set_up(struct weir_dra *dra, bool up)
 {
-    pthread_mutex_lock(&dra->lock);
+    WEIR_LOCKED(&dra->lock);
     if (dra->node.host_is_up != up) {
         dra->node.host_is_up = up;
         dra->wishes++;                         /* new GPUs, or taints */
@@ -202,7 +201,6 @@ static void set_up(struct weir_dra *dra, bool up)
             weir_log_warn("weir-dra: the Weir host is down");
         }
     }
-    pthread_mutex_unlock(&dra->lock);
 }
 
 /* Tenants that come or go change what the slice says. The host tells events that it still keeps

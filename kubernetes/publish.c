@@ -138,10 +138,9 @@ static bool probe(struct round *r)
                       "each GPU is published as slots slots=%u",
                       node.slots);
     }
-    pthread_mutex_lock(&dra->lock);
+    WEIR_LOCKED(&dra->lock);
     dra->node.slots = r->node.slots = node.slots;
     dra->node.taints = r->node.taints = node.taints;
-    pthread_mutex_unlock(&dra->lock);
     return true;
 }
 
@@ -204,12 +203,9 @@ static bool on_event(void *user, const char *type, const json_t *object)
 static bool is_unchanged(void *user)
 {
     struct round *r = user;
-    bool same;
 
-    pthread_mutex_lock(&r->dra->lock);
-    same = r->dra->wishes == r->wishes;
-    pthread_mutex_unlock(&r->dra->lock);
-    return same;
+    WEIR_LOCKED(&r->dra->lock);
+    return r->dra->wishes == r->wishes;
 }
 
 /* @return false: the server refuses the watch */

@@ -6,13 +6,13 @@
  * Pageable copies, functions and memory nodes found during a capture are kept in a list under the
  * capture's id until the capture ends and its graph has a name.
  */
+#include "base/thread.h"
 #include "guest_lib/graph_mem.h"
 #include "guest_lib/ops/forward.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 #include "proto/wire/guest_api.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,10 +66,9 @@ static CUresult remember(const struct pending *item)
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *kept = *item;
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     kept->next = pendings;
     pendings = kept;
-    pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }
 
@@ -320,7 +319,7 @@ static struct weir_guest_stream *find_forbidding(const struct weir_guest_ctx *ct
                                                  bool *ret_forbidden)
 {
     struct weir_guest_stream *found = NULL;
-    pthread_mutex_lock(&captures.lock);
+    WEIR_LOCKED(&captures.lock);
     for (struct weir_guest_stream *s = captures.first; s && !found; s = s->capture.next) {
         if (weir_capture_forbids(s->capture.mode, s->capture.thread) || s->ctx == ctx) {
             *ret_forbidden = true;
@@ -328,7 +327,6 @@ static struct weir_guest_stream *find_forbidding(const struct weir_guest_ctx *ct
             s->capture.broken = true;
         }
     }
-    pthread_mutex_unlock(&captures.lock);
     return found;
 }
 
@@ -386,13 +384,12 @@ CUresult weir_guest_capture_begin(CUstream hStream, CUstreamCaptureMode mode, ui
 /* Note the name of a graph under capture: at its end the program gets it by the same name. */
 static void name_capture(const struct weir_op_capture_info_out *out)
 {
-    pthread_mutex_lock(&captures.lock);
+    WEIR_LOCKED(&captures.lock);
     for (struct weir_guest_stream *s = captures.first; s; s = s->capture.next) {
         if (s->capture.id == out->id) {
             s->capture.named = out->graph;
         }
     }
-    pthread_mutex_unlock(&captures.lock);
 }
 
 /* End a capture. A graph that has a name keeps it, as its state is stored under that name. */

@@ -142,7 +142,7 @@ CUresult weir_guest_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle)
 static bool find_variable(struct weir_library *library, const char *name, CUdevice device,
                           struct weir_op_library_global_out *out)
 {
-    weir_lock_acquire(&library->image.lock);
+    WEIR_GUEST_LOCKED(&library->image.lock);
     const struct weir_library_variable *v = library->variables;
     while (v && (v->device != device || strcmp(v->name, name) != 0)) {
         v = v->next;
@@ -150,7 +150,6 @@ static bool find_variable(struct weir_library *library, const char *name, CUdevi
     if (v) {
         *out = (struct weir_op_library_global_out){.address = v->address, .bytes = v->bytes};
     }
-    weir_lock_release(&library->image.lock);
     return v;
 }
 
@@ -165,10 +164,9 @@ static void keep_variable(struct weir_library *library, const char *name, CUdevi
     *v = (struct weir_library_variable){
         .device = device, .address = out->address, .bytes = out->bytes};
     memcpy(v->name, name, name_bytes);
-    weir_lock_acquire(&library->image.lock);
+    WEIR_GUEST_LOCKED(&library->image.lock);
     v->next = library->variables;
     library->variables = v;
-    weir_lock_release(&library->image.lock);
 }
 
 static CUresult ask_variable(struct weir_library *library, const char *name, bool managed,

@@ -4,12 +4,12 @@
  * function's epoch, part of the key, grows with every attribute that is set.
  */
 #include "base/hash.h"
+#include "base/thread.h"
 #include "guest_lib/launch.h"
 #include "guest_lib/ops/forward.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #define SLOTS 1024
@@ -36,21 +36,19 @@ static uint64_t question_of(const struct weir_guest_function *function, enum que
 
 static bool recall(uint64_t question, uint64_t *ret_value)
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     const struct answer *answer = &answers[question % SLOTS];
     bool found = answer->question == question;
     if (found) {
         *ret_value = answer->value;
     }
-    pthread_mutex_unlock(&lock);
     return found;
 }
 
 static void keep(uint64_t question, uint64_t value)
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     answers[question % SLOTS] = (struct answer){question, value};
-    pthread_mutex_unlock(&lock);
 }
 
 /* Resident blocks per multiprocessor for one block size. */

@@ -91,14 +91,13 @@ static CUresult device_pool(CUdevice device, bool want_default, struct weir_pool
     if (!weir_guest_device_get(device)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    weir_lock_acquire(&pools.lock);
+    WEIR_GUEST_LOCKED(&pools.lock);
     CUresult result = CUDA_SUCCESS;
     if (!want_default && pools.current[device]) {
         *ret_pool = pools.current[device];
     } else {
         result = default_pool_locked(device, ret_pool);
     }
-    weir_lock_release(&pools.lock);
     return result;
 }
 
@@ -127,10 +126,9 @@ static void count_locked(struct weir_pool *pool, uint64_t used, uint64_t reserve
 void weir_pool_forget(const struct weir_mem *mem)
 {
     struct weir_pool *pool = mem->pool;
-    weir_lock_acquire(&pool->lock);
+    WEIR_GUEST_LOCKED(&pool->lock);
     pool->used -= block_bytes(mem);
     pool->reserved -= block_bytes(mem);
-    weir_lock_release(&pool->lock);
 }
 
 /* ---------------------------------------------------------------- pending blocks */
@@ -172,19 +170,17 @@ static bool harvest_locked(struct weir_pool *pool, uint64_t keep_bytes)
 
 static void harvest(struct weir_pool *pool, uint64_t keep_bytes)
 {
-    weir_lock_acquire(&pools.lock);
+    WEIR_GUEST_LOCKED(&pools.lock);
     harvest_locked(pool, keep_bytes);
-    weir_lock_release(&pools.lock);
 }
 
 bool weir_pools_give_back(bool all)
 {
     bool any = false;
-    weir_lock_acquire(&pools.lock);
+    WEIR_GUEST_LOCKED(&pools.lock);
     for (struct weir_pool *pool = pools.all; pool; pool = pool->next) {
         any |= harvest_locked(pool, all || pool->destroyed ? 0 : pool->release_threshold);
     }
-    weir_lock_release(&pools.lock);
     return any;
 }
 
@@ -216,7 +212,7 @@ static struct pending *take_pending(struct weir_pool *pool, const struct weir_gu
                                     struct weir_guest_stream *stream, uint64_t bytes)
 {
     struct pending *found = NULL;
-    weir_lock_acquire(&pool->lock);
+    WEIR_GUEST_LOCKED(&pool->lock);
     int looked = 0;
     for (struct pending **at = &pool->pending; *at && looked < LOOK_AT; at = &(*at)->next) {
         struct pending *pending = *at;
@@ -229,7 +225,6 @@ static struct pending *take_pending(struct weir_pool *pool, const struct weir_gu
             break;
         }
     }
-    weir_lock_release(&pool->lock);
     return found;
 }
 
@@ -377,10 +372,9 @@ static CUmemoryPool handle_of(const struct weir_pool *pool)
 
 static void enter_pool(struct weir_pool *pool)
 {
-    weir_lock_acquire(&pools.lock);
+    WEIR_GUEST_LOCKED(&pools.lock);
     pool->next = pools.all;
     pools.all = pool;
-    weir_lock_release(&pools.lock);
 }
 
 CUresult weir_guest_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
@@ -418,13 +412,12 @@ CUresult weir_guest_cuMemPoolDestroy(CUmemoryPool pool)
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     }
     weir_guest_object_remove(WEIR_KIND_POOL, found->handle);
-    weir_lock_acquire(&pools.lock);
+    WEIR_GUEST_LOCKED(&pools.lock);
     found->destroyed = true;
     if (pools.current[found->device] == found) {
         pools.current[found->device] = NULL;
     }
     harvest_locked(found, 0); /* other blocks are freed when they have passed and memory is short */
-    weir_lock_release(&pools.lock);
     return CUDA_SUCCESS;
 }
 
@@ -444,9 +437,8 @@ CUresult weir_guest_pool_set(CUdevice device, CUmemoryPool pool)
     if (!weir_guest_device_get(device) || found->device != device) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    weir_lock_acquire(&pools.lock);
+    WEIR_GUEST_LOCKED(&pools.lock);
     pools.current[device] = found;
-    weir_lock_release(&pools.lock);
     return CUDA_SUCCESS;
 }
 
@@ -619,7 +611,7 @@ CUresult weir_guest_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute
         return CUDA_ERROR_INVALID_VALUE;
     }
     harvest(found, found->release_threshold);
-    weir_lock_acquire(&found->lock);
+    WEIR_GUEST_LOCKED(&found->lock);
     uint64_t *counter = counter_locked(found, attr);
     if (is_reuse(attr)) {
         memcpy(value, &found->reuse[attr - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES],
@@ -629,7 +621,6 @@ CUresult weir_guest_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute
     } else {
         result = CUDA_ERROR_INVALID_VALUE;
     }
-    weir_lock_release(&found->lock);
     return result;
 }
 
@@ -655,7 +646,7 @@ CUresult weir_guest_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute
     if (result != CUDA_SUCCESS || !value) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    weir_lock_acquire(&found->lock);
+    WEIR_GUEST_LOCKED(&found->lock);
     if (is_reuse(attr)) {
         memcpy(&found->reuse[attr - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES], value,
                sizeof(int));
@@ -664,7 +655,6 @@ CUresult weir_guest_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute
         memcpy(&number, value, sizeof number);
         result = set_counter_locked(found, attr, number);
     }
-    weir_lock_release(&found->lock);
     return result;
 }
 

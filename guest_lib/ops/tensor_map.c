@@ -5,13 +5,13 @@
  * Known maps are in a table by hash with one map a slot; a new map replaces an old one.
  */
 #include "base/hash.h"
+#include "base/thread.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/register.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 #include "proto/wire/op_kinds.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,21 +33,20 @@ static struct kept_map **slot_of(const struct weir_op_tensor_map_in *in)
 
 static bool recall(const struct weir_op_tensor_map_in *in, CUtensorMap *ret_map)
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     const struct kept_map *kept = *slot_of(in);
     /* begin() has cleared the padding. NOLINTNEXTLINE(bugprone-suspicious-memory-comparison) */
     bool found = kept && memcmp(&kept->in, in, sizeof(*in)) == 0;
     if (found) {
         memcpy(ret_map, kept->map, sizeof(kept->map));
     }
-    pthread_mutex_unlock(&lock);
     return found;
 }
 
 /* Keep a map. If there is no memory for the table, the worker is asked again. */
 static void keep(const struct weir_op_tensor_map_in *in, const uint64_t map[16])
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     struct kept_map **slot = slot_of(in);
     if (!*slot) {
         *slot = calloc(1, sizeof(**slot));
@@ -56,7 +55,6 @@ static void keep(const struct weir_op_tensor_map_in *in, const uint64_t map[16])
         memcpy(&(*slot)->in, in, sizeof(*in));
         memcpy((*slot)->map, map, sizeof((*slot)->map));
     }
-    pthread_mutex_unlock(&lock);
 }
 
 static CUresult encode(const struct weir_op_tensor_map_in *in, CUtensorMap *ret_map)

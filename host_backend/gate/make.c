@@ -119,17 +119,16 @@ void weir_gate_tenant_remove(struct weir_gate *gate, uint32_t slot)
 {
     struct weir_gate_member *member = &gate->members[slot];
 
-    pthread_mutex_lock(&gate->lock);
+    WEIR_LOCKED(&gate->lock);
     gate->passed.gone += member->passed;
     *member = (struct weir_gate_member){0}; /* another tenant may get the slot */
-    pthread_mutex_unlock(&gate->lock);
 }
 
 void weir_gate_tenant_usage(struct weir_gate *gate, uint32_t slot, struct weir_status_tenant *row)
 {
     const struct weir_gate_member *member = &gate->members[slot];
 
-    pthread_mutex_lock(&gate->lock);
+    WEIR_LOCKED(&gate->lock);
     row->copy_h2d_bytes += member->bytes[0];
     row->copy_d2h_bytes += member->bytes[1];
     row->items += member->passed;
@@ -140,5 +139,4 @@ void weir_gate_tenant_usage(struct weir_gate *gate, uint32_t slot, struct weir_s
             row->copy_d2h_bytes += atomic_load_explicit(&q->bytes[1], memory_order_relaxed);
         }
     }
-    pthread_mutex_unlock(&gate->lock);
 }

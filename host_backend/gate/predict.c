@@ -62,9 +62,8 @@ void weir_gate_predict(struct weir_gate *gate, const struct weir_gate_work *work
         pass->ns = pass->guessed ? guess_ns(gate, work) : hint->ns;
         return;
     }
-    pthread_mutex_lock(&gate->lock);
+    WEIR_LOCKED(&gate->lock);
     weir_gate_ask_locked(gate, work, pass);
-    pthread_mutex_unlock(&gate->lock);
 }
 
 static uint64_t mix(uint64_t a, uint64_t b)

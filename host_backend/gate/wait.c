@@ -74,7 +74,7 @@ static struct oldest oldest_of(struct weir_gate_queue *q)
     const struct weir_gate_batch *work;
     struct oldest oldest;
 
-    pthread_mutex_lock(&q->lock);
+    WEIR_LOCKED(&q->lock);
     work = &q->ring[q->first].work;
     oldest =
         (struct oldest){.n = q->n,
@@ -82,7 +82,6 @@ static struct oldest oldest_of(struct weir_gate_queue *q)
                         .halted = q->n != 0 && work->first && work->first->halted,
                         .ns = work->ns,
                         .since_ns = work->since_ns > q->first_ns ? work->since_ns : q->first_ns};
-    pthread_mutex_unlock(&q->lock);
     return oldest;
 }
 
@@ -390,9 +389,8 @@ bool weir_gate_wait_granted(struct weir_gate_queue *q, struct weir_gate_item *it
 
 void weir_gate_queue_wake(struct weir_gate_queue *queue)
 {
-    pthread_mutex_lock(&queue->gate->lock);
+    WEIR_LOCKED(&queue->gate->lock);
     if (weir_gate_queue_client(queue)) {
         weir_gate_slot_changed(&queue->client->port->slot[queue->slot]);
     }
-    pthread_mutex_unlock(&queue->gate->lock);
 }

@@ -207,18 +207,16 @@ void *weir_gate_item_room(struct weir_gate_item *item)
 
 void weir_gate_item_hold(struct weir_gate_item *item)
 {
-    pthread_mutex_lock(&item->gate->lock);
+    WEIR_LOCKED(&item->gate->lock);
     item->refs++;
-    pthread_mutex_unlock(&item->gate->lock);
 }
 
 void weir_gate_item_drop(struct weir_gate_item *item)
 {
     struct weir_gate *gate = item->gate;
 
-    pthread_mutex_lock(&gate->lock);
+    WEIR_LOCKED(&gate->lock);
     weir_gate_item_put_locked(gate, item);
-    pthread_mutex_unlock(&gate->lock);
 }
 
 void weir_gate_run_stopped(struct weir_gate_item *item, uint32_t done_blocks)
@@ -416,7 +414,7 @@ void weir_gate_look_locked(struct weir_gate_queue *q, uint64_t now_ns)
 {
     uint64_t late_ns = now_ns - q->looked_ns;
 
-    pthread_mutex_lock(&q->lock);
+    WEIR_LOCKED(&q->lock);
     settle_unmarked_locked(q, now_ns);
     for (uint32_t i = 0; i < q->n; i++) {
         struct weir_gate_entry *e = &q->ring[(q->first + i) % WEIR_GATE_ENTRIES];
@@ -432,7 +430,6 @@ void weir_gate_look_locked(struct weir_gate_queue *q, uint64_t now_ns)
         q->first_ns = now_ns;
     }
     q->looked_ns = now_ns;
-    pthread_mutex_unlock(&q->lock);
 }
 
 static weir_gate_name adopt_one(struct weir_gate_queue *q, uint8_t class, uint64_t ns,

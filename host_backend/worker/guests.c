@@ -114,7 +114,7 @@ static struct weir_tenant *admit(struct weir_worker *worker, const struct weir_l
 {
     struct weir_tenant *found = NULL;
 
-    pthread_mutex_lock(&worker->lock);
+    WEIR_LOCKED(&worker->lock);
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         struct weir_tenant *t = worker->tenants[i];
 
@@ -126,7 +126,6 @@ static struct weir_tenant *admit(struct weir_worker *worker, const struct weir_l
             found = t;
         }
     }
-    pthread_mutex_unlock(&worker->lock);
     return found;
 }
 
@@ -310,11 +309,10 @@ static bool enlist(struct weir_session *session)
     struct weir_worker *w = session->worker;
     bool gone;
 
-    pthread_mutex_lock(&w->lock);
+    WEIR_LOCKED(&w->lock);
     session->next = w->sessions;
     w->sessions = session;
     gone = session->tenant->gone;
-    pthread_mutex_unlock(&w->lock);
     return !gone;
 }
 
@@ -322,7 +320,7 @@ static void delist(struct weir_session *session)
 {
     struct weir_worker *w = session->worker;
 
-    pthread_mutex_lock(&w->lock);
+    WEIR_LOCKED(&w->lock);
     for (struct weir_session **at = &w->sessions; *at; at = &(*at)->next) {
         if (*at == session) {
             *at = session->next;
@@ -330,7 +328,6 @@ static void delist(struct weir_session *session)
         }
     }
     weir_stats_keep_locked(session);
-    pthread_mutex_unlock(&w->lock);
 }
 
 /* ---------------------------------------------------------------- guests that end without a
@@ -358,7 +355,7 @@ void weir_guests_look(struct weir_worker *worker)
     struct epoll_event events[LOOK_AT];
     int n = epoll_wait(worker->guests->gone_fd, events, LOOK_AT, 0);
 
-    pthread_mutex_lock(&worker->lock); /* a listed session has its transport */
+    WEIR_LOCKED(&worker->lock); /* a listed session has its transport */
     for (int i = 0; i < n; i++) {
         for (struct weir_session *s = worker->sessions; s; s = s->next) {
             if (s->id == events[i].data.u64) {
@@ -367,7 +364,6 @@ void weir_guests_look(struct weir_worker *worker)
             }
         }
     }
-    pthread_mutex_unlock(&worker->lock);
 }
 
 /* ---------------------------------------------------------------- the end */
@@ -392,39 +388,32 @@ bool weir_guests_close(struct weir_worker *worker)
 {
     bool none;
 
-    pthread_mutex_lock(&worker->lock);
+    WEIR_LOCKED(&worker->lock);
     none = worker->n_sessions == 0;
     worker->guests->closed = none;
-    pthread_mutex_unlock(&worker->lock);
     return none;
 }
 
 bool weir_guests_keep_segments(struct weir_worker *worker)
 {
     uint32_t n = 0;
-    bool all;
 
-    pthread_mutex_lock(&worker->lock);
+    WEIR_LOCKED(&worker->lock);
     for (const struct weir_session *s = worker->sessions; s; s = s->next) {
         n += !weir_session_is_remote(s) && !weir_session_region(s);
     }
-    all = n + worker->guests->n_going == worker->n_sessions;
-    pthread_mutex_unlock(&worker->lock);
-    return all;
+    return n + worker->guests->n_going == worker->n_sessions;
 }
 
 bool weir_guests_only_orphans(struct weir_worker *worker)
 {
     uint32_t n = 0;
-    bool only;
 
-    pthread_mutex_lock(&worker->lock);
+    WEIR_LOCKED(&worker->lock);
     for (const struct weir_session *s = worker->sessions; s; s = s->next) {
         n += atomic_load(&s->about->orphaned_ns) != 0;
     }
-    only = n + worker->guests->n_going == worker->n_sessions;
-    pthread_mutex_unlock(&worker->lock);
-    return only;
+    return n + worker->guests->n_going == worker->n_sessions;
 }
 
 static void serve(struct arrival *a, struct weir_transport *transport, uint64_t id)
@@ -701,7 +690,7 @@ static bool tenant_of_key(void *user, const char *public_key, char *ret_tenant, 
     struct weir_worker *worker = user;
     bool found = false;
 
-    pthread_mutex_lock(&worker->lock);
+    WEIR_LOCKED(&worker->lock);
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX && !found; i++) {
         struct weir_tenant *t = worker->tenants[i];
 
@@ -710,7 +699,6 @@ static bool tenant_of_key(void *user, const char *public_key, char *ret_tenant, 
             found = true;
         }
     }
-    pthread_mutex_unlock(&worker->lock);
     return found;
 }
 

@@ -128,13 +128,12 @@ static void on_tenant(struct weir_worker *worker, struct weir_link_heard *heard)
 /* End the sessions of a tenant, or with NULL of all. */
 static void end_sessions(struct weir_worker *worker, const struct weir_tenant *tenant)
 {
-    pthread_mutex_lock(&worker->lock);
+    WEIR_LOCKED(&worker->lock);
     for (struct weir_session *s = worker->sessions; s; s = s->next) {
         if (!tenant || s->tenant == tenant) {
             weir_session_end(s);
         }
     }
-    pthread_mutex_unlock(&worker->lock);
 }
 
 static void on_tenant_gone(struct weir_worker *worker, struct weir_link_heard *heard)
@@ -432,15 +431,12 @@ static void loop(struct weir_worker *worker)
 static bool wait_for_sessions(struct weir_worker *worker)
 {
     uint64_t end_ns = weir_clock_now_ns() + STOP_WAIT_S * WEIR_NS_PER_S;
-    bool none;
 
-    pthread_mutex_lock(&worker->lock);
+    WEIR_LOCKED(&worker->lock);
     while (worker->n_sessions != 0 &&
            weir_thread_condition_wait(&worker->idle, &worker->lock, end_ns)) {
     }
-    none = worker->n_sessions == 0;
-    pthread_mutex_unlock(&worker->lock);
-    return none;
+    return worker->n_sessions == 0;
 }
 
 /* softgpu runs PTX, so it needs no ptxas unless the configuration asks for one. */

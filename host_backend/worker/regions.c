@@ -77,14 +77,13 @@ static void end_slot_locked(struct region *region, uint32_t i)
 
 void weir_region_look_at_slots(struct region *region, bool all)
 {
-    pthread_mutex_lock(&region->lock);
+    WEIR_LOCKED(&region->lock);
     (void)weir_vm_clock_advance(&region->clock);
     for (uint32_t i = 0; i < WEIR_REGION_SLOTS && region->n_used != 0; i++) {
         if (region->slots[i].state != SLOT_FREE && (all || slot_is_over_locked(region, i))) {
             end_slot_locked(region, i);
         }
     }
-    pthread_mutex_unlock(&region->lock);
 }
 
 /* ---------------------------------------------------------------- the thread */
@@ -323,11 +322,10 @@ void weir_region_detach(struct weir_worker *worker, uint64_t id)
 
 void weir_regions_leave(struct weir_worker *worker)
 {
-    pthread_mutex_lock(&worker->lock);
+    WEIR_LOCKED(&worker->lock);
     for (struct region *region = worker->regions; region; region = region->next) {
         __atomic_store_n(&header_of(region)->epoch, 0, __ATOMIC_RELEASE);
     }
-    pthread_mutex_unlock(&worker->lock);
 }
 
 void weir_regions_finish(struct weir_worker *worker)

@@ -251,12 +251,8 @@ static bool only_runs_pending(const struct weir_session *s)
 /* Can other processes wait for the session's streams? Then their kernels, too, need its results. */
 static bool others_may_wait(const struct weir_session *s)
 {
-    bool any;
-
-    pthread_mutex_lock(&s->tenant->lock);
-    any = s->tenant->events != NULL;
-    pthread_mutex_unlock(&s->tenant->lock);
-    return any;
+    WEIR_LOCKED(&s->tenant->lock);
+    return s->tenant->events != NULL;
 }
 
 static void end_runs(struct weir_session *s)

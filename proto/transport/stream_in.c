@@ -234,7 +234,7 @@ enum weir_status weir_stream_wait_for_room(struct stream *s, uint64_t deadline_n
     if (left_ns == 0) {
         return WEIR_ERR_TIMED_OUT;
     }
-    pthread_mutex_lock(&s->lock);
+    WEIR_LOCKED(&s->lock);
     weir_stream_take_locked(s);
     if (s->failure == WEIR_OK) {
         weir_stream_wait_locked(s, true, left_ns);
@@ -242,14 +242,12 @@ enum weir_status weir_stream_wait_for_room(struct stream *s, uint64_t deadline_n
     if (s->failure != WEIR_OK) {
         status = s->failure;
     }
-    pthread_mutex_unlock(&s->lock);
     return status;
 }
 
 enum weir_status weir_stream_break_off(struct stream *s, enum weir_status status)
 {
-    pthread_mutex_lock(&s->lock);
+    WEIR_LOCKED(&s->lock);
     weir_stream_fail_locked(s, status);
-    pthread_mutex_unlock(&s->lock);
     return status;
 }

@@ -3,8 +3,8 @@
 #define WEIR_PROTO_TRANSPORT_STREAM_PRIVATE_H
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "proto/transport/stream.h"
-#include <pthread.h>
 #include <time.h>
 
 #define WEIR_STREAM_IN_BYTES 65536u

@@ -341,10 +341,8 @@ static const struct weir_segment_view *zmq_view(struct weir_transport *t)
 static bool zmq_peer_gone(struct weir_transport *t)
 {
     struct client *client = client_of(t);
-    pthread_mutex_lock(&client->lock);
-    bool gone = client->failure != WEIR_OK;
-    pthread_mutex_unlock(&client->lock);
-    return gone;
+    WEIR_LOCKED(&client->lock);
+    return client->failure != WEIR_OK;
 }
 
 /* Wait until a message has arrived; false: the time has passed. */
@@ -662,7 +660,7 @@ static void *run_receiver(void *user)
 static enum weir_status await_answer(struct client *client, uint64_t deadline_ns)
 {
     enum weir_status status = WEIR_OK;
-    pthread_mutex_lock(&client->lock);
+    WEIR_LOCKED(&client->lock);
     while (!client->answer && client->failure == WEIR_OK && status == WEIR_OK) {
         if (!wait_locked(client, deadline_ns)) {
             status = WEIR_ERR_TIMED_OUT;
@@ -673,7 +671,6 @@ static enum weir_status await_answer(struct client *client, uint64_t deadline_ns
     } else if (client->failure != WEIR_OK) {
         status = client->failure;
     }
-    pthread_mutex_unlock(&client->lock);
     return status;
 }
 

@@ -311,9 +311,8 @@ static bool session_peer_gone(struct weir_transport *t)
 {
     struct weir_zmq_session *session = session_of(t);
     bool gone = socket_ended(session);
-    pthread_mutex_lock(&session->server->lock);
+    WEIR_LOCKED(&session->server->lock);
     gone = gone || session->failure != WEIR_OK;
-    pthread_mutex_unlock(&session->server->lock);
     return gone;
 }
 

@@ -440,7 +440,7 @@ static enum weir_status decode_locked(struct weir_exec_kernel *kernel)
 
 enum weir_status weir_x_kernel_decode(struct weir_exec_kernel *kernel)
 {
-    pthread_mutex_lock(&kernel->lock);
+    WEIR_LOCKED(&kernel->lock);
     enum weir_status status = WEIR_OK;
     if (!kernel->decoded) {
         status = decode_locked(kernel);
@@ -449,7 +449,6 @@ enum weir_status weir_x_kernel_decode(struct weir_exec_kernel *kernel)
         }
         kernel->decoded = status == WEIR_OK;
     }
-    pthread_mutex_unlock(&kernel->lock);
     return status;
 }
 

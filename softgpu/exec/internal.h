@@ -14,10 +14,10 @@
 #ifndef WEIR_SOFTGPU_EXEC_INTERNAL_H
 #define WEIR_SOFTGPU_EXEC_INTERNAL_H
 
+#include "base/thread.h"
 #include "ptx/ir.h"
 #include "softgpu/exec/exec.h"
 #include "softgpu/memory.h"
-#include <pthread.h>
 
 #define WEIR_X_LANES 32
 #define WEIR_X_FULL  0xffffffffu

@@ -221,10 +221,9 @@ static const struct weir_image_compiled *keep(struct text *t, struct weir_host_i
     c->bytes = bytes;
     memcpy(c->data, data, bytes);
     weir_image_grew(store, image, bytes);
-    pthread_mutex_lock(&image->lock);
+    WEIR_LOCKED(&image->lock);
     c->next = image->compiled;
     image->compiled = c;
-    pthread_mutex_unlock(&image->lock);
     return c;
 }
 

@@ -204,7 +204,7 @@ static CUresult set_locked(struct weir_session *s, uint32_t limit, uint64_t valu
 
 void weir_context_limits_join(struct weir_tenant *tenant)
 {
-    pthread_mutex_lock(&limits_lock);
+    WEIR_LOCKED(&limits_lock);
     bool first = tenant->limits.n_sessions++ == 0;
 
     for (uint32_t i = 0; first && i < WEIR_ACCOUNT_DEVICES; i++) {
@@ -216,12 +216,11 @@ void weir_context_limits_join(struct weir_tenant *tenant)
             tenant->limits.charged += tenant->limits.of[i];
         }
     }
-    pthread_mutex_unlock(&limits_lock);
 }
 
 void weir_context_limits_leave(struct weir_tenant *tenant)
 {
-    pthread_mutex_lock(&limits_lock);
+    WEIR_LOCKED(&limits_lock);
     bool last = --tenant->limits.n_sessions == 0;
 
     for (uint32_t i = 0; last && i < WEIR_ACCOUNT_DEVICES; i++) {
@@ -229,7 +228,6 @@ void weir_context_limits_leave(struct weir_tenant *tenant)
         tenant->limits.charged -= tenant->limits.of[i];
         tenant->limits.of[i] = 0;
     }
-    pthread_mutex_unlock(&limits_lock);
 }
 
 CUresult weir_context_limit_set(struct weir_session *session, uint32_t limit, uint64_t value,

@@ -161,12 +161,11 @@ static bool others_may_come(struct weir_worker *w, const struct weir_session *se
     if (!w->platform.by_program) {
         return true;
     }
-    pthread_mutex_lock(&w->lock);
+    WEIR_LOCKED(&w->lock);
     others = w->n_sessions - (self != NULL); /* also counts sessions that are starting or ending */
     for (const struct weir_session *s = w->sessions; s; s = s->next) {
         others -= s->about->monitor && s != self;
     }
-    pthread_mutex_unlock(&w->lock);
     return others != 0;
 }
 
@@ -181,20 +180,18 @@ static bool any_inside(struct weir_worker *w)
 {
     bool any = false;
 
-    pthread_mutex_lock(&w->lock);
+    WEIR_LOCKED(&w->lock);
     for (struct weir_session *s = w->sessions; s && !any; s = s->next) {
         any = atomic_load(&s->idle->inside) != 0;
     }
-    pthread_mutex_unlock(&w->lock);
     return any;
 }
 
 static void open_barrier(struct weir_device_idle *d)
 {
-    pthread_mutex_lock(&d->barrier);
+    WEIR_LOCKED(&d->barrier);
     atomic_store(&d->closed, 0);
     pthread_cond_broadcast(&d->opened);
-    pthread_mutex_unlock(&d->barrier);
 }
 
 static void sleep_for(uint64_t ns)

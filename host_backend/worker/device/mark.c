@@ -1,7 +1,7 @@
 /* Words and events of marks: see mark.h. */
 #include "host_backend/worker/device/mark.h"
 
-#include <pthread.h>
+#include "base/thread.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,11 +91,10 @@ static struct page *add_page_locked(struct weir_marks *marks)
 
 void weir_marks_prepare(struct weir_marks *marks)
 {
-    pthread_mutex_lock(&marks->lock);
+    WEIR_LOCKED(&marks->lock);
     if (marks->words && !marks->pages) {
         (void)add_page_locked(marks);
     }
-    pthread_mutex_unlock(&marks->lock);
 }
 
 /* Free the words to which no mark is pending any more. */
@@ -117,7 +116,7 @@ static bool take_word(struct weir_marks *marks, struct weir_mark_word *word)
 {
     struct page *page;
 
-    pthread_mutex_lock(&marks->lock);
+    WEIR_LOCKED(&marks->lock);
     for (page = marks->pages; page; page = page->next) {
         reclaim_locked(page);
         if (page->used != UINT64_MAX) {
@@ -136,7 +135,6 @@ static bool take_word(struct weir_marks *marks, struct weir_mark_word *word)
         word->next = *word->word; /* start behind the value that the word's last stream left */
         word->page = page;
     }
-    pthread_mutex_unlock(&marks->lock);
     return page != NULL;
 }
 

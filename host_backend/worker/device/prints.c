@@ -11,10 +11,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "host_backend/worker/device/streams.h"
 #include "host_backend/worker/state/worker.h"
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -347,10 +347,9 @@ void weir_prints_end(struct weir_session *session, CUstream at, bool launched)
         launched =
             session->driver->cuEventRecord(own->streams[own->launched].event, at) == CUDA_SUCCESS;
     }
-    pthread_mutex_lock(&prints->lock);
+    WEIR_LOCKED(&prints->lock);
     own->streams[own->launched].pending |= launched;
     own->launching = false;
-    pthread_mutex_unlock(&prints->lock);
 }
 
 CUresult weir_prints_collect(struct weir_session *session)
@@ -362,28 +361,24 @@ CUresult weir_prints_collect(struct weir_session *session)
     if (!session->prints) {
         return CUDA_SUCCESS;
     }
-    pthread_mutex_lock(&prints->lock);
+    WEIR_LOCKED(&prints->lock);
     if (prints->owner == session) {
         result = look_locked(session, session->prints, &left);
         collect_locked(prints, session->prints);
         prints->owner = left ? session : NULL;
     }
-    pthread_mutex_unlock(&prints->lock);
     return result;
 }
 
 size_t weir_prints_bytes(const struct weir_session *session)
 {
     struct weir_prints *prints = session->worker->prints;
-    size_t bytes;
 
     if (!session->prints) {
         return 0;
     }
-    pthread_mutex_lock(&prints->lock);
-    bytes = session->prints->bytes;
-    pthread_mutex_unlock(&prints->lock);
-    return bytes;
+    WEIR_LOCKED(&prints->lock);
+    return session->prints->bytes;
 }
 
 void weir_prints_take(struct weir_session *session, void *to, size_t n)
@@ -391,11 +386,10 @@ void weir_prints_take(struct weir_session *session, void *to, size_t n)
     struct weir_prints *prints = session->worker->prints;
     struct weir_session_prints *own = session->prints;
 
-    pthread_mutex_lock(&prints->lock);
+    WEIR_LOCKED(&prints->lock);
     memcpy(to, own->text, n);
     memmove(own->text, own->text + n, own->bytes - n);
     own->bytes -= n;
-    pthread_mutex_unlock(&prints->lock);
 }
 
 void weir_prints_forget(struct weir_session *session, CUstream stream)
@@ -406,7 +400,7 @@ void weir_prints_forget(struct weir_session *session, CUstream stream)
     if (!own) {
         return;
     }
-    pthread_mutex_lock(&prints->lock);
+    WEIR_LOCKED(&prints->lock);
     for (size_t i = 0; i < own->n; i++) {
         if (!stream || own->streams[i].stream == stream) {
             own->streams[i].stream = NULL;
@@ -419,5 +413,4 @@ void weir_prints_forget(struct weir_session *session, CUstream stream)
         prints->owner = NULL;
     }
     forget_gone_locked(session);
-    pthread_mutex_unlock(&prints->lock);
 }

@@ -86,13 +86,12 @@ static void give_address(struct weir_host_chunk *chunk)
     struct weir_tenant *t = chunk->tenant;
 
     weir_account_release_all(&t->account, &chunk->charged);
-    pthread_mutex_lock(&t->lock);
+    WEIR_LOCKED(&t->lock);
     if (weir_window_give(chunk->pinned ? &t->host_window : &t->device_window, chunk->base,
                          chunk->bytes) != WEIR_OK) {
         weir_log_error("chunk: addresses lost tenant=%s base=0x%llx", t->name,
                        (unsigned long long)chunk->base);
     }
-    pthread_mutex_unlock(&t->lock);
 }
 
 static CUresult create_memory(struct weir_worker *worker, uint32_t device, uint64_t bytes,
@@ -347,14 +346,13 @@ static bool take_ready(struct weir_worker *worker, uint64_t bytes,
 {
     bool taken;
 
-    pthread_mutex_lock(&worker->lock);
+    WEIR_LOCKED(&worker->lock);
     taken = worker->platform.ready.chunk.there &&
             (bytes == 0 || bytes == worker->platform.ready.chunk.bytes);
     if (taken) {
         *ret_ready = worker->platform.ready.chunk;
         worker->platform.ready.chunk.there = false;
     }
-    pthread_mutex_unlock(&worker->lock);
     return taken;
 }
 
@@ -530,11 +528,10 @@ static void enter_shared(struct weir_host_chunk *chunk)
 {
     struct weir_tenant *t = chunk->tenant;
 
-    pthread_mutex_lock(&t->lock);
+    WEIR_LOCKED(&t->lock);
     chunk->shared = true;
     chunk->next_shared = t->shared_chunks;
     t->shared_chunks = chunk;
-    pthread_mutex_unlock(&t->lock);
 }
 
 static void leave_shared_locked(struct weir_host_chunk *chunk)
@@ -581,7 +578,7 @@ static struct weir_host_chunk *find_shared(struct weir_tenant *t, const uint8_t 
 {
     struct weir_host_chunk *chunk;
 
-    pthread_mutex_lock(&t->lock);
+    WEIR_LOCKED(&t->lock);
     chunk = t->shared_chunks;
     while (chunk && !is_same_key(chunk->key, key)) {
         chunk = chunk->next_shared;
@@ -589,7 +586,6 @@ static struct weir_host_chunk *find_shared(struct weir_tenant *t, const uint8_t 
     if (chunk) {
         chunk->refs++;
     }
-    pthread_mutex_unlock(&t->lock);
     return chunk;
 }
 

@@ -8,9 +8,9 @@
 #include "host_backend/worker/memory/directory.h"
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "host_backend/worker/state/platform.h"
 #include "host_backend/worker/state/tenant.h"
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -121,7 +121,7 @@ void weir_directory_resume(struct weir_worker *worker, bool ask_again)
 {
     struct weir_directory *d = weir_worker_directory(worker);
 
-    pthread_mutex_lock(&d->lock);
+    WEIR_LOCKED(&d->lock);
     for (const struct question *q = d->questions; q && ask_again; q = q->next) {
         if (!q->is_answered && q->entry->question <= d->asked_before) {
             const struct weir_link_message message = {.type = q->type, .entry = *q->entry};
@@ -130,7 +130,6 @@ void weir_directory_resume(struct weir_worker *worker, bool ask_again)
         }
     }
     d->asked_before = d->last_question;
-    pthread_mutex_unlock(&d->lock);
 }
 
 CUresult weir_directory_publish(struct weir_tenant *tenant, const struct weir_link_entry *entry,
@@ -228,8 +227,7 @@ void weir_directory_close(struct weir_worker *worker)
 {
     struct weir_directory *d = weir_worker_directory(worker);
 
-    pthread_mutex_lock(&d->lock);
+    WEIR_LOCKED(&d->lock);
     d->is_closed = true;
     pthread_cond_broadcast(&d->answered);
-    pthread_mutex_unlock(&d->lock);
 }

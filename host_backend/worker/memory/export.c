@@ -78,7 +78,7 @@ static bool enter(struct weir_export *export)
     struct epoll_event event = {.events = 0, .data = {.ptr = export}}; /* hang-up is always seen */
     bool ok = false;
 
-    pthread_mutex_lock(&t->lock);
+    WEIR_LOCKED(&t->lock);
     if (epoll_ctl(weir_directory_watch_fd(t->worker), EPOLL_CTL_ADD, export->fd, &event) == 0) {
         export->next = t->exports;
         t->exports = export;
@@ -88,7 +88,6 @@ static bool enter(struct weir_export *export)
         }
         ok = true;
     }
-    pthread_mutex_unlock(&t->lock);
     return ok;
 }
 

@@ -172,11 +172,10 @@ static CUresult publish_event(struct weir_session *session, struct weir_ipc_even
 /* List the event, so that sessions of this worker find it. */
 static void enter_event(struct weir_tenant *tenant, struct weir_ipc_event *event)
 {
-    pthread_mutex_lock(&tenant->lock);
+    WEIR_LOCKED(&tenant->lock);
     event->has_key = true;
     event->next = tenant->events;
     tenant->events = event;
-    pthread_mutex_unlock(&tenant->lock);
 }
 
 CUresult weir_ipc_event_share(struct weir_session *session, struct weir_ipc_event *event)
@@ -198,14 +197,13 @@ static struct weir_ipc_event *find_event(struct weir_tenant *tenant, const uint8
 {
     struct weir_ipc_event *event;
 
-    pthread_mutex_lock(&tenant->lock);
+    WEIR_LOCKED(&tenant->lock);
     for (event = tenant->events; event; event = event->next) {
         if (memcmp(event->key, key, sizeof event->key) == 0) {
             event->refs++;
             break;
         }
     }
-    pthread_mutex_unlock(&tenant->lock);
     return event;
 }
 

@@ -313,10 +313,9 @@ static CUresult add(struct weir_session *session, struct weir_managed_range *r, 
         return result;
     }
     weir_session_pins(session, bytes);
-    pthread_mutex_lock(&m->lock);
+    WEIR_LOCKED(&m->lock);
     r->next = m->ranges;
     m->ranges = r;
-    pthread_mutex_unlock(&m->lock);
     return CUDA_SUCCESS;
 }
 
@@ -390,12 +389,11 @@ CUresult weir_managed_watch(struct weir_session *session, uint64_t base)
     watch.mode |= m->protects ? UFFDIO_REGISTER_MODE_WP : 0;
     good = ioctl(m->fd, UFFDIO_REGISTER, &watch) == 0 &&
            (watch.ioctls & (UINT64_C(1) << _UFFDIO_CONTINUE)) != 0;
-    pthread_mutex_lock(&m->lock);
+    WEIR_LOCKED(&m->lock);
     if (good) {
         r->watched = true;
         weir_managed_show_locked(m);
     }
-    pthread_mutex_unlock(&m->lock);
     return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -479,7 +477,7 @@ void weir_managed_take(struct weir_session *session, uint64_t address, uint64_t 
     if (!m) {
         return;
     }
-    pthread_mutex_lock(&m->lock);
+    WEIR_LOCKED(&m->lock);
     for (struct weir_managed_range *r = m->ranges; r; r = r->next) {
         if (!r->watched || !part_of(r, address, bytes, &at, &end)) {
             continue;
@@ -489,7 +487,6 @@ void weir_managed_take(struct weir_session *session, uint64_t address, uint64_t 
             sizes[(*n)++] = count * WEIR_BLOCK_BYTES;
         }
     }
-    pthread_mutex_unlock(&m->lock);
 }
 
 static CUresult move(struct weir_managed *m, struct weir_managed_range *r)
@@ -672,11 +669,10 @@ CUresult weir_managed_merge(struct weir_session *session)
     if (!m) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    pthread_mutex_lock(&m->lock);
+    WEIR_LOCKED(&m->lock);
     if (weir_managed_any_merged_locked(m)) {
         result = weir_managed_carry_all_locked(m, settle_locked(session, m));
     }
-    pthread_mutex_unlock(&m->lock);
     return result;
 }
 
@@ -712,7 +708,7 @@ void weir_managed_reached_slow(struct weir_session *session, uint64_t address, u
     const unsigned int looked_at = WEIR_BLOCK_ON_CPU | WEIR_BLOCK_MERGED;
     uint32_t at, end;
 
-    pthread_mutex_lock(&m->lock);
+    WEIR_LOCKED(&m->lock);
     for (struct weir_managed_range *r = m->ranges; r && m->n_cpu != 0; r = r->next) {
         if (!r->watched || !part_of(r, address, bytes, &at, &end)) {
             continue;
@@ -731,7 +727,6 @@ void weir_managed_reached_slow(struct weir_session *session, uint64_t address, u
         }
     }
     (void)(m->n_cpu != 0 ? copied(m, CUDA_SUCCESS) : CUDA_SUCCESS);
-    pthread_mutex_unlock(&m->lock);
 }
 
 void weir_managed_function_ran(struct weir_session *session)
@@ -743,12 +738,11 @@ void weir_managed_function_ran(struct weir_session *session)
     if (!m) {
         return;
     }
-    pthread_mutex_lock(&m->lock);
+    WEIR_LOCKED(&m->lock);
     any = weir_managed_any_merged_locked(m);
     asked = any ? ++m->asked : 0;
     weir_managed_kick(m);
     while (any && m->merges < asked && !atomic_load(&m->ends) &&
            weir_thread_condition_wait(&m->merged, &m->lock, end_ns)) {
     }
-    pthread_mutex_unlock(&m->lock);
 }

@@ -3,11 +3,11 @@
 #define WEIR_HOST_BACKEND_WORKER_MEMORY_MANAGED_PRIVATE_H
 
 #include "base/account.h"
+#include "base/thread.h"
 #include "host_backend/worker/memory/chunk.h"
 #include "host_backend/worker/memory/managed.h"
 #include "host_backend/worker/memory/managed_blocks.h"
 #include "host_backend/worker/memory/pieces.h"
-#include <pthread.h>
 
 /* How long a prefetch, and advice, waits for work that was just given. An H200 shows an event after
  * 5 us. */

@@ -36,9 +36,8 @@ void weir_region_put(struct region *region)
 
 void weir_region_get(struct region *region)
 {
-    pthread_mutex_lock(&region->lock);
+    WEIR_LOCKED(&region->lock);
     region->refs++;
-    pthread_mutex_unlock(&region->lock);
 }
 
 /* ---------------------------------------------------------------- units */
@@ -134,9 +133,8 @@ void weir_region_give(struct weir_region_end *end, uint64_t offset, uint64_t byt
     if (atomic_load(&end->closing)) {
         return;
     }
-    pthread_mutex_lock(&end->region->lock);
+    WEIR_LOCKED(&end->region->lock);
     give_locked(end->region, (uint32_t)(offset / WEIR_REGION_UNIT_BYTES), weir_region_units(bytes));
-    pthread_mutex_unlock(&end->region->lock);
 }
 
 void weir_region_end_closing(struct weir_region_end *end)

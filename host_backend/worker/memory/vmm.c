@@ -257,13 +257,12 @@ static void give_area(struct weir_session *s, const struct weir_vmm_space *space
 {
     struct weir_worker *w = s->worker;
 
-    pthread_mutex_lock(&w->vmm_area->lock);
+    WEIR_LOCKED(&w->vmm_area->lock);
     s->tenant->vmm_bytes -= space->room;
     if (weir_window_give(&w->vmm_area->window, space->base, space->room) != WEIR_OK) {
         weir_log_error("vmm: addresses lost tenant=%s base=0x%llx", s->tenant->name,
                        (unsigned long long)space->base);
     }
-    pthread_mutex_unlock(&w->vmm_area->lock);
 }
 
 /* Take addresses at the hint if they are free; else wherever there is room. */
@@ -273,11 +272,10 @@ static CUresult take_area(struct weir_session *s, uint64_t hint, uint64_t alignm
     struct weir_worker *w = s->worker;
     enum weir_status status = WEIR_ERR_QUOTA;
 
-    pthread_mutex_lock(&w->vmm_area->lock);
+    WEIR_LOCKED(&w->vmm_area->lock);
     if (w->vmm_area->window.bytes == 0 && /* the first reservation sets the window up */
         weir_window_init(&w->vmm_area->window, w->config.vmm_base, w->config.vmm_bytes) !=
             WEIR_OK) {
-        pthread_mutex_unlock(&w->vmm_area->lock);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (space->room <= w->config.vmm_bytes / TENANT_SHARE &&
@@ -293,7 +291,6 @@ static CUresult take_area(struct weir_session *s, uint64_t hint, uint64_t alignm
     if (status == WEIR_OK) {
         s->tenant->vmm_bytes += space->room;
     }
-    pthread_mutex_unlock(&w->vmm_area->lock);
     return status == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -486,9 +483,8 @@ CUresult weir_session_vmm_map(struct weir_session *s, uint64_t base, uint64_t by
         weir_vmm_maps_remove(&s->holdings->vmm, first, n);
         return result;
     }
-    pthread_mutex_lock(&alloc->tenant->lock);
+    WEIR_LOCKED(&alloc->tenant->lock);
     alloc->refs++;
-    pthread_mutex_unlock(&alloc->tenant->lock);
     return CUDA_SUCCESS;
 }
 

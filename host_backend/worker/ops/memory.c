@@ -381,9 +381,8 @@ static void give_addresses(struct weir_session *s, const struct weir_registratio
         return;
     }
     (void)weir_addresses_reclaim(r->device, r->room);
-    pthread_mutex_lock(&t->lock);
+    WEIR_LOCKED(&t->lock);
     (void)!weir_window_give(&t->host_window, r->device, r->room);
-    pthread_mutex_unlock(&t->lock);
 }
 
 /* Unregister memory. The device is idle, or has never accessed it. */

@@ -13,11 +13,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "proto/profile/cupti_abi.h"
 #include "proto/profile/record.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -421,7 +421,7 @@ static bool add_sink(struct weir_cupti_sink *sink)
 {
     bool added;
 
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     if (!calls) {
         calls = calloc(1, sizeof *calls);
     }
@@ -431,7 +431,6 @@ static bool add_sink(struct weir_cupti_sink *sink)
         sink->next = sinks;
         sinks = sink;
     }
-    pthread_mutex_unlock(&lock);
     return added;
 }
 
@@ -443,7 +442,7 @@ struct weir_cupti_sink *weir_cupti_open(const char *wanted)
     if (!sink) {
         return NULL;
     }
-    pthread_mutex_lock(&switching);
+    WEIR_LOCKED(&switching);
     if (state == UNTRIED) {
         load(wanted);
     }
@@ -454,7 +453,6 @@ struct weir_cupti_sink *weir_cupti_open(const char *wanted)
     } else if (first) {
         (void)switch_on(); /* worked once */
     }
-    pthread_mutex_unlock(&switching);
     return sink;
 }
 
@@ -517,10 +515,6 @@ const struct weir_cupti_record *weir_cupti_take(struct weir_cupti_sink *sink, ui
 
 bool weir_cupti_was_used(void)
 {
-    bool used;
-
-    pthread_mutex_lock(&switching);
-    used = state == WORKS;
-    pthread_mutex_unlock(&switching);
-    return used;
+    WEIR_LOCKED(&switching);
+    return state == WORKS;
 }

@@ -344,7 +344,7 @@ CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns)
     struct weir_runs *runs = run->runs;
     CUresult result = CUDA_SUCCESS;
 
-    pthread_mutex_lock(&runs->lock);
+    WEIR_LOCKED(&runs->lock);
     if (run->state == WEIR_RUN_FINISHED) {
         runs->counts.no_finished++;
         result = CUDA_ERROR_NOT_PERMITTED;
@@ -362,7 +362,6 @@ CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns)
         run->time.lease_end_ns = weir_clock_now_ns() + lease_ns;
         run->want.resume = false;
     }
-    pthread_mutex_unlock(&runs->lock);
     return result;
 }
 
@@ -447,10 +446,9 @@ CUresult weir_run_resume(struct weir_run *run)
 {
     CUresult result;
 
-    pthread_mutex_lock(&run->runs->lock);
+    WEIR_LOCKED(&run->runs->lock);
     result = weir_run_resume_locked(run);
     pthread_cond_signal(&run->runs->work);
-    pthread_mutex_unlock(&run->runs->lock);
     return result;
 }
 
@@ -496,13 +494,12 @@ CUresult weir_run_resize(struct weir_run *run, const struct weir_run_place *plac
         place->sm_count > WEIR_PTX_ASK_MAX_SMS) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    pthread_mutex_lock(&runs->lock);
+    WEIR_LOCKED(&runs->lock);
     if (runs->idle_wanted != 0) {
         result = CUDA_ERROR_NOT_READY;
     } else if (!run->end.no_stop) {
         result = resize_locked(run, place);
     }
-    pthread_mutex_unlock(&runs->lock);
     return result;
 }
 
@@ -512,7 +509,7 @@ void weir_run_query(struct weir_run *run, struct weir_run_info *ret_info)
 {
     uint32_t total = run->args.total;
 
-    pthread_mutex_lock(&run->runs->lock);
+    WEIR_LOCKED(&run->runs->lock);
     *ret_info = (struct weir_run_info){.state = run->state,
                                        .begun = run->begun,
                                        .timed = run->p.timed,
@@ -527,21 +524,19 @@ void weir_run_query(struct weir_run *run, struct weir_run_info *ret_info)
                                        .started_ns = run->time.started_ns,
                                        .finished_ns = run->time.finished_ns,
                                        .place = run->place};
-    pthread_mutex_unlock(&run->runs->lock);
 }
 
 void weir_run_put(struct weir_run *run)
 {
     struct weir_runs *runs = run->runs;
 
-    pthread_mutex_lock(&runs->lock);
+    WEIR_LOCKED(&runs->lock);
     weir_run_drop_locked(run);
-    pthread_mutex_unlock(&runs->lock);
 }
 
 void weir_runs_release(struct weir_runs *runs, const void *owner)
 {
-    pthread_mutex_lock(&runs->lock);
+    WEIR_LOCKED(&runs->lock);
     for (struct weir_run *run = runs->first; run; run = run->next) {
         if (!owner || run->p.owner == owner) {
             run->end.no_stop = true;
@@ -549,14 +544,13 @@ void weir_runs_release(struct weir_runs *runs, const void *owner)
         }
     }
     pthread_cond_signal(&runs->work);
-    pthread_mutex_unlock(&runs->lock);
 }
 
 /* Stop all runs of the owner before any of their streams continues, so that no work begins on
  * unfinished results of a stopped run. If a run cannot be stopped, the watcher lets it finish. */
 void weir_runs_withdraw(struct weir_runs *runs, const void *owner)
 {
-    pthread_mutex_lock(&runs->lock);
+    WEIR_LOCKED(&runs->lock);
     for (struct weir_run *run = runs->first; run; run = run->next) {
         if (run->p.owner != owner || run->state == WEIR_RUN_FINISHED) {
             continue;
@@ -568,7 +562,6 @@ void weir_runs_withdraw(struct weir_runs *runs, const void *owner)
         }
     }
     pthread_cond_signal(&runs->work);
-    pthread_mutex_unlock(&runs->lock);
 }
 
 bool weir_runs_any_stopped_locked(const struct weir_runs *runs)
@@ -620,24 +613,20 @@ static void let_go_if_needed_locked(struct weir_runs *runs)
 bool weir_runs_device_idle_begin(struct weir_runs *runs, uint64_t limit_ns)
 {
     uint64_t end_ns = weir_clock_now_ns() + limit_ns;
-    bool idle;
 
-    pthread_mutex_lock(&runs->lock);
+    WEIR_LOCKED(&runs->lock);
     runs->idle_wanted++;
     let_go_if_needed_locked(runs);
     while (any_needs_us_locked(runs) &&
            weir_thread_condition_wait(&runs->ended, &runs->lock, end_ns)) {
     }
-    idle = !any_needs_us_locked(runs);
-    pthread_mutex_unlock(&runs->lock);
-    return idle;
+    return !any_needs_us_locked(runs);
 }
 
 void weir_runs_device_idle_end(struct weir_runs *runs)
 {
-    pthread_mutex_lock(&runs->lock);
+    WEIR_LOCKED(&runs->lock);
     runs->idle_wanted--;
-    pthread_mutex_unlock(&runs->lock);
 }
 
 static bool any_of(const struct weir_runs *runs, const void *owner)
@@ -653,28 +642,23 @@ static bool any_of(const struct weir_runs *runs, const void *owner)
 bool weir_runs_wait(struct weir_runs *runs, const void *owner, uint64_t timeout_ns)
 {
     uint64_t end_ns = weir_clock_now_ns() + timeout_ns;
-    bool none;
 
-    pthread_mutex_lock(&runs->lock);
+    WEIR_LOCKED(&runs->lock);
     while (any_of(runs, owner) && weir_thread_condition_wait(&runs->ended, &runs->lock, end_ns)) {
     }
-    none = !any_of(runs, owner);
-    pthread_mutex_unlock(&runs->lock);
-    return none;
+    return !any_of(runs, owner);
 }
 
 void weir_runs_stop_missed(struct weir_runs *runs)
 {
-    pthread_mutex_lock(&runs->lock);
+    WEIR_LOCKED(&runs->lock);
     runs->counts.no_run++;
-    pthread_mutex_unlock(&runs->lock);
 }
 
 void weir_runs_count(struct weir_runs *runs, struct weir_runs_counts *ret_counts)
 {
-    pthread_mutex_lock(&runs->lock);
+    WEIR_LOCKED(&runs->lock);
     *ret_counts = runs->counts;
-    pthread_mutex_unlock(&runs->lock);
 }
 
 bool weir_runs_are_under_way(struct weir_runs *runs)
@@ -691,7 +675,7 @@ struct weir_run *weir_runs_pick(struct weir_runs *runs, uint32_t pick)
 {
     struct weir_run *run;
 
-    pthread_mutex_lock(&runs->lock);
+    WEIR_LOCKED(&runs->lock);
     run = runs->first;
     for (uint32_t i = runs->counts.flying != 0 ? pick % runs->counts.flying : 0;
          i != 0 && run && run->next; i--) {
@@ -700,6 +684,5 @@ struct weir_run *weir_runs_pick(struct weir_runs *runs, uint32_t pick)
     if (run) {
         run->refs++;
     }
-    pthread_mutex_unlock(&runs->lock);
     return run;
 }

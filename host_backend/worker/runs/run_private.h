@@ -2,9 +2,9 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_RUNS_RUN_PRIVATE_H
 #define WEIR_HOST_BACKEND_WORKER_RUNS_RUN_PRIVATE_H
 
+#include "base/thread.h"
 #include "host_backend/worker/runs/run.h"
 #include "ptx/twin/control_block.h"
-#include <pthread.h>
 
 #define WEIR_RUN_CHUNK_SLOTS  256u
 #define WEIR_RUN_CHUNKS_MAX   64u

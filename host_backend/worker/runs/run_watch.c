@@ -357,7 +357,7 @@ void *weir_runs_watch(void *user)
     (void)prctl(PR_SET_NAME, "weir-watch");
     (void)prctl(PR_SET_TIMERSLACK, SLACK_NS);
     (void)runs->driver->cuCtxSetCurrent(runs->context);
-    pthread_mutex_lock(&runs->lock);
+    WEIR_LOCKED(&runs->lock);
     while (!runs->quit) {
         bool soon = look_at_all(runs);
 
@@ -373,6 +373,5 @@ void *weir_runs_watch(void *user)
             sleep_locked(runs, soon ? LOOK_SOON_NS : LOOK_NS);
         }
     }
-    pthread_mutex_unlock(&runs->lock);
     return NULL;
 }

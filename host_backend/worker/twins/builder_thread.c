@@ -442,7 +442,7 @@ bool weir_forms_enqueue(struct weir_forms_module *module, struct weir_forms_kern
     struct weir_forms_device *device = module->device;
     bool room;
 
-    pthread_mutex_lock(&device->lock);
+    WEIR_LOCKED(&device->lock);
     if (!device->building) {
         device->building = pthread_create(&device->builder, NULL, builder, device) == 0;
     }
@@ -453,7 +453,6 @@ bool weir_forms_enqueue(struct weir_forms_module *module, struct weir_forms_kern
             (struct weir_forms_job){module, kernel, variant};
         pthread_cond_signal(&device->work);
     }
-    pthread_mutex_unlock(&device->lock);
     return room;
 }
 
