@@ -164,7 +164,8 @@ struct weir_user_object {
     void *user;
 };
 
-bool weir_user_object_retain(struct weir_user_object *object, uint32_t count)
+/* Add references; false if they would overflow. */
+static bool retain(struct weir_user_object *object, uint32_t count)
 {
     uint32_t now = __atomic_load_n(&object->references, __ATOMIC_RELAXED);
     do {
@@ -219,7 +220,7 @@ CUresult weir_guest_cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUho
 CUresult weir_guest_cuUserObjectRetain(CUuserObject object, unsigned int count)
 {
     struct weir_user_object *found = weir_guest_object_get(WEIR_KIND_USEROBJ, object);
-    bool good = found && count && weir_user_object_retain(found, count);
+    bool good = found && count && retain(found, count);
     return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -241,7 +242,7 @@ CUresult weir_guest_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, 
         return CUDA_ERROR_INVALID_VALUE;
     }
     bool move = flags & CU_GRAPH_USER_OBJECT_MOVE;
-    if (!move && !weir_user_object_retain(found, count)) {
+    if (!move && !retain(found, count)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct weir_graph_set *set = weir_graph_set_of((uintptr_t)graph);

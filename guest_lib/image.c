@@ -98,7 +98,8 @@ static CUresult linked_size(const void *data, uint64_t *ret_bytes)
                : CUDA_ERROR_INVALID_IMAGE;
 }
 
-CUresult weir_guest_image_size(const void *data, uint64_t *ret_bytes)
+/* Find the size of an image from its own headers; that of PTX is up to its NUL, without that. */
+static CUresult size_of(const void *data, uint64_t *ret_bytes)
 {
     const char *text = data;
     /* Compare byte by byte: a short PTX text may end before four bytes are readable. */
@@ -223,7 +224,7 @@ CUresult weir_guest_image_store(const void *data, struct weir_guest_image *ret_i
         data = wrapper.data;
     }
     uint64_t bytes;
-    WEIR_TRY(weir_guest_image_size(data, &bytes));
+    WEIR_TRY(size_of(data, &bytes));
     return weir_guest_image_store_bytes(data, bytes, ret_image);
 }
 

@@ -330,7 +330,8 @@ static void hide_module_of(weir_handle handle, void *object, void *user)
     going->first = module;
 }
 
-void weir_library_variables_forget(struct weir_library *library, CUdevice device)
+/* @param device  or WEIR_EVERY_DEVICE */
+static void drop_variables(struct weir_library *library, CUdevice device)
 {
     WEIR_GUEST_LOCKED(&library->image.lock);
     struct weir_library_variable **at = &library->variables;
@@ -351,7 +352,7 @@ static void forget_variables(weir_handle handle, void *object, void *user)
 {
     const struct weir_guest_ctx *ctx = user;
     (void)handle;
-    weir_library_variables_forget(object, ctx->device);
+    drop_variables(object, ctx->device);
     if (ctx->primary) {
         weir_mem_forget_globals(object, ctx->device);
         weir_managed_forget(object);
@@ -377,7 +378,7 @@ void weir_modules_context_gone(struct weir_guest_ctx *ctx)
 void weir_library_forget(struct weir_library *library)
 {
     weir_guest_object_remove(WEIR_KIND_LIBRARY, library->handle);
-    weir_library_variables_forget(library, WEIR_EVERY_DEVICE);
+    drop_variables(library, WEIR_EVERY_DEVICE);
     weir_mem_forget_globals(library, WEIR_EVERY_DEVICE);
     weir_managed_forget(library);
     for (int i = 0; i < WEIR_GUEST_MAX_DEVICES; i++) {

@@ -82,7 +82,9 @@ static bool is_placed(const struct item *item)
     return !is_everywhere(&item->place) || item->small_sms != 0;
 }
 
-struct item *front_before(const struct weir_sched *sched, const struct item *item)
+/* Find the first head item that holds the device without a place, if it is before `item`; NULL:
+ * none. */
+static struct item *front_before(const struct weir_sched *sched, const struct item *item)
 {
     struct item *front = sched->fronts.first[WEIR_SCHED_COMPUTE];
 

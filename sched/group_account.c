@@ -27,7 +27,8 @@
  */
 #include "sched/private.h"
 
-bool group_is_policys(const struct weir_sched *sched)
+/* Has the turn a group of several members that a policy has made? */
+static bool group_is_policys(const struct weir_sched *sched)
 {
     return (sched->turn.members > 1 && !sched->turn.beside) || sched->turn.by_work;
 }

@@ -72,9 +72,9 @@ static CUresult remember(const struct pending *item)
     return CUDA_SUCCESS;
 }
 
-bool weir_graph_capture_copy(struct weir_guest_stream *stream,
-                             struct weir_stream_capture_copy *copy,
-                             struct weir_guest_copy_side *ret_side, CUresult *ret_result)
+/* weir_guest.capture_copy; see stream.h. */
+static bool capture_copy(struct weir_guest_stream *stream, struct weir_stream_capture_copy *copy,
+                         struct weir_guest_copy_side *ret_side, CUresult *ret_result)
 {
     struct pending item = {.kind = PENDING_COPY};
     if (!capture_of(stream, &item.capture, ret_result)) {
@@ -357,7 +357,7 @@ CUresult weir_guest_capture_begin(CUstream hStream, CUstreamCaptureMode mode, ui
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     WEIR_TRY(weir_guest_stream_mark_before_capture(stream));
-    weir_guest.capture_copy = weir_graph_capture_copy;
+    weir_guest.capture_copy = capture_copy;
     if (!enter(stream, mode, graph)) {
         return CUDA_ERROR_ILLEGAL_STATE;
     }

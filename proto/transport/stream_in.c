@@ -157,7 +157,9 @@ static enum weir_status step_locked(struct stream *s, size_t *ret_bytes)
     return status;
 }
 
-void weir_stream_fail_locked(struct stream *s, enum weir_status reason)
+/* Note that no more data will come. The first reason stays, but a protocol error comes before an
+ * end. */
+static void fail_locked(struct stream *s, enum weir_status reason)
 {
     if (s->failure == WEIR_OK || reason == WEIR_ERR_PEER) {
         s->failure = reason;
@@ -176,7 +178,7 @@ bool weir_stream_pump_locked(struct stream *s)
             break;
         }
         if (status != WEIR_OK) {
-            weir_stream_fail_locked(s, status);
+            fail_locked(s, status);
         }
     }
     return s->last != before || s->failure != WEIR_OK;
@@ -248,6 +250,6 @@ enum weir_status weir_stream_wait_for_room(struct stream *s, uint64_t deadline_n
 enum weir_status weir_stream_break_off(struct stream *s, enum weir_status status)
 {
     WEIR_LOCKED(&s->lock);
-    weir_stream_fail_locked(s, status);
+    fail_locked(s, status);
     return status;
 }

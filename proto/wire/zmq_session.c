@@ -40,7 +40,8 @@ void weir_zmq_session_fail_locked(struct weir_zmq_session *session, enum weir_st
 
 /* ---------------------------------------------------------------- sending */
 
-void weir_zmq_kick_locked(struct weir_zmq_server *server, const struct weir_zmq_port *port)
+/* Make the I/O thread check the sockets again: another thread used one, and it is readable. */
+static void kick_locked(struct weir_zmq_server *server, const struct weir_zmq_port *port)
 {
     if (weir_zmq_readable(server->api, port->socket)) {
         eventfd_write(server->wake_fd, 1);
@@ -57,14 +58,14 @@ static enum weir_status send_to_locked(struct weir_zmq_server *server,
     if (status == WEIR_OK) {
         status = weir_zmq_message_send(server->api, address->port->socket, message);
     }
-    weir_zmq_kick_locked(server, address->port);
+    kick_locked(server, address->port);
     return status;
 }
 
-enum weir_status weir_zmq_send_control_locked(struct weir_zmq_server *server,
-                                              const struct weir_zmq_address *address, uint32_t kind,
-                                              uint64_t value, const void *payload,
-                                              size_t payload_len)
+/* Send a control message to an address. */
+static enum weir_status send_control_locked(struct weir_zmq_server *server,
+                                            const struct weir_zmq_address *address, uint32_t kind,
+                                            uint64_t value, const void *payload, size_t payload_len)
 {
     struct weir_zmq_control control = {
         .magic = WEIR_ZMQ_CONTROL_MAGIC, .kind = kind, .value = value};
@@ -83,8 +84,8 @@ enum weir_status weir_zmq_send_welcome_locked(struct weir_zmq_server *server,
                                               const struct weir_zmq_address *address,
                                               struct weir_control_bytes *bytes)
 {
-    enum weir_status status = weir_zmq_send_control_locked(server, address, WEIR_ZMQ_WELCOME, 0,
-                                                           bytes->bytes, bytes->len);
+    enum weir_status status =
+        send_control_locked(server, address, WEIR_ZMQ_WELCOME, 0, bytes->bytes, bytes->len);
     free(bytes->bytes);
     *bytes = (struct weir_control_bytes){0};
     return status;
@@ -279,7 +280,7 @@ static enum weir_status session_receive(struct weir_transport *t,
     pthread_mutex_lock(&session->server->lock);
     enum weir_status status = take_locked(session, deadline_ns, &node);
     if (status == WEIR_OK && weir_zmq_flow_consume(&session->flow, node->cost)) {
-        enum weir_status sent = weir_zmq_send_control_locked(
+        enum weir_status sent = send_control_locked(
             session->server, &session->address, WEIR_ZMQ_CREDIT, session->flow.consumed, NULL, 0);
         if (sent != WEIR_OK) {
             weir_zmq_session_fail_locked(session, sent);
@@ -352,7 +353,7 @@ static void session_destroy(struct weir_transport *t)
         /* A ROUTER cannot close one peer's connection, so send the guest a message. If that fails,
          * it has gone. */
         enum weir_status sent =
-            weir_zmq_send_control_locked(server, &session->address, WEIR_ZMQ_BYE, 0, NULL, 0);
+            send_control_locked(server, &session->address, WEIR_ZMQ_BYE, 0, NULL, 0);
         (void)sent;
     }
     pthread_mutex_unlock(&server->lock);

@@ -495,7 +495,7 @@ static uint32_t furthest_behind(const struct weir_policy *self,
     return best;
 }
 
-int64_t fair_lag_ns(const struct weir_policy *self, const struct weir_policy_tenant *tenant)
+static int64_t lag_ns(const struct weir_policy *self, const struct weir_policy_tenant *tenant)
 {
     const struct fair *fair = self->state;
     int64_t behind;
@@ -510,7 +510,7 @@ int64_t fair_lag_ns(const struct weir_policy *self, const struct weir_policy_ten
 /* A tenant that has rested goes first while what was granted to it fits into its credit. A single
  * item may still be longer than the credit. If it could not, a program that rests for as long as it
  * works would wait for others' kernels each time. */
-uint64_t fair_first_ns(const struct weir_policy *self, const struct weir_policy_tenant *tenant)
+static uint64_t first_ns(const struct weir_policy *self, const struct weir_policy_tenant *tenant)
 {
     const struct fair *fair = self->state;
 
@@ -626,6 +626,6 @@ const struct weir_policy_ops weir_policy_fair = {
     .idle = fair_idle,
     .next = fair_next,
     .beside = fair_beside,
-    .lag_ns = fair_lag_ns,
-    .first_ns = fair_first_ns,
+    .lag_ns = lag_ns,
+    .first_ns = first_ns,
 };

@@ -71,7 +71,7 @@ CUresult weir_soft_ctx_make_primary(struct weir_soft_device *device)
     return CUDA_SUCCESS;
 }
 
-void weir_soft_ctx_fail(struct weir_soft_ctx *ctx, CUresult result)
+static void make_sticky(struct weir_soft_ctx *ctx, CUresult result)
 {
     if (ctx->sticky == CUDA_SUCCESS) {
         ctx->sticky = result;
@@ -84,14 +84,14 @@ void weir_soft_ctx_kernel_failed(struct weir_soft_ctx *ctx, CUresult result)
     if (result == CUDA_ERROR_ASSERT && ctx->device->under_mps) {
         ctx->untold = result;
     } else {
-        weir_soft_ctx_fail(ctx, result);
+        make_sticky(ctx, result);
     }
 }
 
 CUresult weir_soft_ctx_tell(struct weir_soft_ctx *ctx)
 {
     if (ctx->untold != CUDA_SUCCESS) {
-        weir_soft_ctx_fail(ctx, ctx->untold);
+        make_sticky(ctx, ctx->untold);
     }
     return ctx->sticky;
 }

@@ -187,8 +187,7 @@ CUresult weir_soft_ctx_make_primary(struct weir_soft_device *device);
 CUresult weir_soft_ctx_retain_primary(struct weir_soft_device *device);
 /** 201 when nobody holds it. The last one's waits for its work, letting go of the lock. */
 CUresult weir_soft_ctx_release_primary(struct weir_soft_device *device);
-void weir_soft_ctx_fail(struct weir_soft_ctx *ctx, CUresult result);
-/** Work in the context has failed. Like weir_soft_ctx_fail(), but an assert is reported late. */
+/** Work in the context has failed: the error is sticky. An assert is reported late. */
 void weir_soft_ctx_kernel_failed(struct weir_soft_ctx *ctx, CUresult result);
 /** Somebody asks about a stream or has waited for one. Gives the sticky error. */
 CUresult weir_soft_ctx_tell(struct weir_soft_ctx *ctx);
@@ -396,7 +395,6 @@ CUresult weir_soft_memops_make(struct weir_soft_ctx *ctx, unsigned count,
                                const CUstreamBatchMemOpParams *items, unsigned flags,
                                struct weir_soft_op **ret_op);
 void weir_soft_box_copy(const struct weir_soft_copy *box);
-void weir_soft_set_run(const CUDA_MEMSET_NODE_PARAMS *set);
 
 /* ------------------------------------------------------------------ tasks */
 
@@ -571,7 +569,6 @@ CUresult weir_soft_image_read(const void *data, uint32_t compute_capability,
 /** Read what has a known size (cuLinkAddData, files). */
 CUresult weir_soft_image_read_sized(const void *data, size_t bytes, uint32_t compute_capability,
                                     struct weir_soft_image *image, struct weir_soft_log *log);
-CUresult weir_soft_image_add(struct weir_soft_image *image, const char *text, size_t bytes);
 void weir_soft_image_finish(struct weir_soft_image *image);
 /** What the outcome of reading is: 209 when there was only machine code, 200 when nothing. */
 CUresult weir_soft_image_verdict(const struct weir_soft_image *image);
@@ -624,8 +621,6 @@ CUresult weir_soft_function_find(void *handle, struct weir_soft_ctx *ctx,
                                  struct weir_soft_function **ret_function);
 CUresult weir_soft_module_load(struct weir_soft_ctx *ctx, const struct weir_soft_image *image,
                                struct weir_soft_log *log, struct weir_soft_module **ret_module);
-CUresult weir_soft_library_instance(struct weir_soft_library *library, struct weir_soft_ctx *ctx,
-                                    struct weir_soft_module **ret_module);
 void weir_soft_library_forget_ctx(struct weir_soft_ctx *ctx);
 /** Unload: handles go now, the rest when no launch uses it any more. */
 void weir_soft_module_drop(struct weir_soft_module *module);

@@ -23,7 +23,8 @@ static void node_release(void *object)
     }
 }
 
-void weir_soft_user_object_drop(struct weir_soft_user_object *object, uint64_t count)
+/* Give back references of a user object; calls its destructor, without the lock, at the last. */
+static void drop_object(struct weir_soft_user_object *object, uint64_t count)
 {
     object->count -= count;
     if (object->count == 0) {
@@ -87,7 +88,7 @@ void weir_soft_users_put(struct weir_soft_users *users)
         return;
     }
     for (uint32_t i = 0; i < users->n; i++) {
-        weir_soft_user_object_drop(users->at[i].object, users->at[i].count);
+        drop_object(users->at[i].object, users->at[i].count);
     }
     free(users);
 }
@@ -120,7 +121,7 @@ static void graph_release(void *object)
         node = next;
     }
     for (uint32_t i = 0; i < graph->n_user_objects; i++) {
-        weir_soft_user_object_drop(graph->user_objects[i].object, graph->user_objects[i].count);
+        drop_object(graph->user_objects[i].object, graph->user_objects[i].count);
     }
     free(graph->user_objects);
 }
@@ -631,7 +632,7 @@ CUresult weir_soft_cuUserObjectRelease(CUuserObject handle, unsigned int count)
     if (!object || count == 0 || count > object->count) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    weir_soft_user_object_drop(object, count);
+    drop_object(object, count);
     return CUDA_SUCCESS;
 }
 
@@ -681,7 +682,7 @@ CUresult weir_soft_cuGraphReleaseUserObject(CUgraph handle, CUuserObject object_
             if (graph->user_objects[i].count == 0) {
                 graph->user_objects[i] = graph->user_objects[--graph->n_user_objects];
             }
-            weir_soft_user_object_drop(object, count);
+            drop_object(object, count);
             return CUDA_SUCCESS;
         }
     }

@@ -62,8 +62,8 @@ static CUresult instance_load(struct weir_soft_library *library, struct weir_sof
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_library_instance(struct weir_soft_library *library, struct weir_soft_ctx *ctx,
-                                    struct weir_soft_module **ret_module)
+static CUresult instance_of(struct weir_soft_library *library, struct weir_soft_ctx *ctx,
+                            struct weir_soft_module **ret_module)
 {
     for (uint32_t i = 0; i < library->n_instances; i++) {
         if (library->instances[i]->object.ctx == ctx) {
@@ -105,7 +105,7 @@ static CUresult any_instance(struct weir_soft_library *library,
     if (weir_soft_ctx_current(&ctx) != CUDA_SUCCESS) {
         ctx = weir_soft_device_at(0)->primary;
     }
-    return weir_soft_library_instance(library, ctx, ret_module);
+    return instance_of(library, ctx, ret_module);
 }
 
 CUresult weir_soft_library_find(CUlibrary handle, struct weir_soft_library **ret_library)
@@ -338,7 +338,7 @@ CUresult weir_soft_cuLibraryGetModule(CUmodule *ret, CUlibrary handle)
     }
     WEIR_TRY(weir_soft_ctx_current(&ctx));
     WEIR_TRY(weir_soft_library_find(handle, &library));
-    WEIR_TRY(weir_soft_library_instance(library, ctx, &module));
+    WEIR_TRY(instance_of(library, ctx, &module));
     *ret = (CUmodule)module;
     return CUDA_SUCCESS;
 }
@@ -358,8 +358,7 @@ CUresult weir_soft_library_global(CUlibrary handle, const char *name, bool manag
     if (result != CUDA_SUCCESS && !managed) {
         return result;
     }
-    WEIR_TRY(managed ? any_instance(library, &module)
-                     : weir_soft_library_instance(library, ctx, &module));
+    WEIR_TRY(managed ? any_instance(library, &module) : instance_of(library, ctx, &module));
     return weir_soft_module_global(module, name, managed, address, bytes);
 }
 
@@ -375,7 +374,7 @@ CUresult weir_soft_function_find(void *handle, struct weir_soft_ctx *ctx,
         if (!kernel) {
             return CUDA_ERROR_INVALID_HANDLE;
         }
-        WEIR_TRY(weir_soft_library_instance(kernel->library, ctx, &module));
+        WEIR_TRY(instance_of(kernel->library, ctx, &module));
         function = weir_soft_module_function(module, kernel->name);
         if (!function) {
             return CUDA_ERROR_NOT_FOUND;

@@ -145,7 +145,7 @@ static void clear(char *at, size_t bytes)
     memset(at + head + whole, 0, bytes - head - whole);
 }
 
-void weir_soft_set_run(const CUDA_MEMSET_NODE_PARAMS *set)
+static void fill_memory(const CUDA_MEMSET_NODE_PARAMS *set)
 {
     for (size_t y = 0; y < set->height; y++) {
         char *row = (char *)(uintptr_t)(set->dst + y * set->pitch);
@@ -224,7 +224,7 @@ static CUresult run_set(const CUDA_MEMSET_NODE_PARAMS *set)
     if (!weir_soft_memory_covers(set->dst, span, WEIR_SOFT_WRITE)) {
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     }
-    weir_soft_set_run(set);
+    fill_memory(set);
     return CUDA_SUCCESS;
 }
 

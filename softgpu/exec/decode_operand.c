@@ -34,7 +34,8 @@ weir_x_ref weir_x_const(struct weir_x_decoder *x, uint64_t bits, bool wide)
     return k->at | WEIR_X_BASE_CONSTS;
 }
 
-weir_x_ref weir_x_temp(struct weir_x_decoder *x, uint32_t bits)
+/* A new row of the frame. */
+static weir_x_ref temp(struct weir_x_decoder *x, uint32_t bits)
 {
     weir_x_ref ref = x->func->frame_bytes;
     x->func->frame_bytes += bits == 1 ? 64 : bits <= 32 ? 128 : bits <= 64 ? 256 : 512;
@@ -80,7 +81,8 @@ static bool in_frame(const struct weir_x_decoder *x, const struct weir_ptx_var *
            (var->space == WEIR_PTX_SPACE_PARAM && !is_entry_param(x, var));
 }
 
-bool weir_x_var_address(struct weir_x_decoder *x, const struct weir_ptx_var *var,
+/* Address constant of a variable, or false when it has none (frame variables). */
+static bool var_address(struct weir_x_decoder *x, const struct weir_ptx_var *var,
                         uint64_t *ret_address)
 {
     if (in_frame(x, var)) {
@@ -107,7 +109,7 @@ bool weir_x_var_address(struct weir_x_decoder *x, const struct weir_ptx_var *var
     return true;
 }
 
-uint64_t weir_x_func_address(struct weir_x_decoder *x, struct weir_ptx_func *func)
+static uint64_t func_address(struct weir_x_decoder *x, struct weir_ptx_func *func)
 {
     const struct weir_ptx_func *definition = weir_x_func_resolve(x->kernel->module, func);
     uint64_t id = (uint64_t)(uintptr_t)definition->user;
@@ -160,7 +162,7 @@ static weir_x_ref clock_source(struct weir_x_decoder *x, const struct weir_ptx_o
     struct weir_x_inst *i = weir_x_emit(x);
     i->fn = weir_x_exec_sreg;
     i->sub = (uint8_t)o->sreg;
-    i->d = weir_x_temp(x, bits);
+    i->d = temp(x, bits);
     i->flags = bits > 32 ? WEIR_X_F_WIDE : 0;
     return i->d;
 }
@@ -174,7 +176,7 @@ static weir_x_ref widened(struct weir_x_decoder *x, weir_x_ref ref)
     i->type2 = WEIR_PTX_TYPE_U32;
     i->sub = 2;
     i->a = ref;
-    i->d = weir_x_temp(x, 64);
+    i->d = temp(x, 64);
     i->fn = weir_x_find_cvt(&none, i);
     return i->d;
 }
@@ -284,7 +286,7 @@ static weir_x_ref special(struct weir_x_decoder *x, const struct weir_ptx_operan
 static weir_x_ref variable(struct weir_x_decoder *x, const struct weir_ptx_operand *o, bool wide)
 {
     uint64_t address;
-    if (weir_x_var_address(x, o->var, &address)) {
+    if (var_address(x, o->var, &address)) {
         return weir_x_const(x, address + (uint64_t)o->offset, wide);
     }
     uint32_t place = weir_x_frame_place(x, o->var);
@@ -296,7 +298,7 @@ static weir_x_ref variable(struct weir_x_decoder *x, const struct weir_ptx_opera
     struct weir_x_inst *i = weir_x_emit(x);
     i->fn = weir_x_exec_frame_address;
     i->imm = place + (uint64_t)o->offset;
-    i->d = weir_x_temp(x, 64);
+    i->d = temp(x, 64);
     weir_x_ref ref = i->d;
     if (!wide) {
         struct weir_ptx_inst none = {.n_operands = 2};
@@ -305,7 +307,7 @@ static weir_x_ref variable(struct weir_x_decoder *x, const struct weir_ptx_opera
         i->type2 = WEIR_PTX_TYPE_U64;
         i->sub = 1;
         i->a = ref;
-        i->d = weir_x_temp(x, 32);
+        i->d = temp(x, 32);
         i->fn = weir_x_find_cvt(&none, i);
         ref = i->d;
     }
@@ -329,7 +331,7 @@ weir_x_ref weir_x_source(struct weir_x_decoder *x, const struct weir_ptx_operand
     case WEIR_PTX_OPERAND_VAR:
         return variable(x, o, bits > 32);
     case WEIR_PTX_OPERAND_FUNC:
-        return weir_x_const(x, weir_x_func_address(x, o->func), bits > 32);
+        return weir_x_const(x, func_address(x, o->func), bits > 32);
     case WEIR_PTX_OPERAND_SINK:
     case WEIR_PTX_OPERAND_MEM:
     case WEIR_PTX_OPERAND_VECTOR:
@@ -359,7 +361,7 @@ weir_x_ref weir_x_pred_source(struct weir_x_decoder *x, const struct weir_ptx_op
         struct weir_x_inst *i = weir_x_emit(x);
         i->fn = weir_x_exec_not_pred;
         i->a = ref;
-        i->d = weir_x_temp(x, 1);
+        i->d = temp(x, 1);
         ref = i->d;
     }
     return ref;
@@ -375,7 +377,7 @@ weir_x_ref weir_x_dest(struct weir_x_decoder *x, const struct weir_ptx_operand *
         return WEIR_X_NO_REF;
     }
     if (!x->has_sink) {
-        x->sink = weir_x_temp(x, 128);
+        x->sink = temp(x, 128);
         x->has_sink = true;
     }
     return x->sink;
@@ -433,7 +435,7 @@ bool weir_x_memory(struct weir_x_decoder *x, struct weir_x_inst *out,
     }
     uint64_t address;
     out->flags |= WEIR_X_F_ADDR64;
-    if (weir_x_var_address(x, o->var, &address)) {
+    if (var_address(x, o->var, &address)) {
         out->a = weir_x_const(x, address, true);
         if (out->space == WEIR_X_GENERIC && is_shared(o->var->space)) {
             out->space = WEIR_X_SHARED;

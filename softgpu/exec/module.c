@@ -41,7 +41,7 @@ static int by_name(const void *a, const void *b)
 }
 
 /* Find the strongest symbol of this name, which is the first. */
-const struct weir_x_symbol *weir_x_symbol_find(const struct weir_exec_module *module,
+static const struct weir_x_symbol *find_symbol(const struct weir_exec_module *module,
                                                const char *name)
 {
     uint32_t low = 0;
@@ -67,7 +67,7 @@ struct weir_ptx_func *weir_x_func_resolve(const struct weir_exec_module *module,
     if (func->has_body && func->linkage != WEIR_PTX_LINKAGE_WEAK) {
         return func;
     }
-    const struct weir_x_symbol *symbol = weir_x_symbol_find(module, func->name);
+    const struct weir_x_symbol *symbol = find_symbol(module, func->name);
     return symbol && symbol->func && symbol->rank < 3 ? symbol->func : func;
 }
 
@@ -78,7 +78,7 @@ const struct weir_ptx_var *weir_x_var_resolve(const struct weir_exec_module *mod
     if (var->linkage == WEIR_PTX_LINKAGE_NONE || var->unsized) {
         return var;
     }
-    const struct weir_x_symbol *symbol = weir_x_symbol_find(module, var->name);
+    const struct weir_x_symbol *symbol = find_symbol(module, var->name);
     return symbol && symbol->var ? symbol->var : var;
 }
 
@@ -472,7 +472,7 @@ const struct weir_exec_kernel_info *weir_exec_kernel_info(const struct weir_exec
 enum weir_status weir_exec_module_global(const struct weir_exec_module *module, const char *name,
                                          struct weir_exec_global *ret_global)
 {
-    const struct weir_x_symbol *symbol = weir_x_symbol_find(module, name);
+    const struct weir_x_symbol *symbol = find_symbol(module, name);
     if (!symbol || !symbol->var || !in_memory(symbol->var) ||
         weir_ptx_type_class(symbol->var->type) == 'O') {
         return WEIR_ERR_NOT_FOUND;

@@ -124,9 +124,11 @@ void weir_sup_vm_user_follow(struct weir_supervisor *sup)
     }
 }
 
-enum weir_status weir_sup_listen_for_qemu(const struct weir_supervisor *sup,
-                                          const struct weir_sup_tenant *tenant, const char *path,
-                                          int *ret_fd)
+/* Listen on a unix socket that only root and QEMU's user, or the tenant's own user, may open.
+ * @return WEIR_OK, WEIR_ERR_EXISTS, WEIR_ERR_DENIED, WEIR_ERR_IO */
+static enum weir_status listen_for_qemu(const struct weir_supervisor *sup,
+                                        const struct weir_sup_tenant *tenant, const char *path,
+                                        int *ret_fd)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -176,9 +178,9 @@ void weir_sup_vm_listen(struct weir_supervisor *sup, struct weir_sup_tenant *ten
         status = WEIR_ERR_IO;
     } else {
         tenant->vm_listen_fd = weir_book_listener(sup, tenant->vm_path);
-        status = tenant->vm_listen_fd >= 0 ? WEIR_OK
-                                           : weir_sup_listen_for_qemu(sup, tenant, tenant->vm_path,
-                                                                      &tenant->vm_listen_fd);
+        status = tenant->vm_listen_fd >= 0
+                     ? WEIR_OK
+                     : listen_for_qemu(sup, tenant, tenant->vm_path, &tenant->vm_listen_fd);
     }
     if (status == WEIR_OK) {
         weir_book_listens(sup, tenant->vm_path, tenant->vm_listen_fd);
@@ -483,7 +485,7 @@ void weir_sup_vm_renew(struct weir_supervisor *sup, struct weir_sup_tenant *tena
     *slash = 0;
     (void)mkdir(tenant->vm_path, 0711);
     *slash = '/';
-    if (weir_sup_listen_for_qemu(sup, tenant, tenant->vm_path, &tenant->vm_listen_fd) != WEIR_OK) {
+    if (listen_for_qemu(sup, tenant, tenant->vm_path, &tenant->vm_listen_fd) != WEIR_OK) {
         tenant->vm_listen_fd = -1;
     } else {
         weir_book_listens(sup, tenant->vm_path, tenant->vm_listen_fd);

@@ -35,7 +35,7 @@
 
 /* ---------------------------------------------------------------- parts */
 
-void weir_managed_kick(struct weir_managed *m)
+static void kick(struct weir_managed *m)
 {
     uint64_t one = 1;
 
@@ -144,7 +144,7 @@ static void destroy(struct weir_managed *m)
 
     if (m->threaded) {
         atomic_store(&m->ends, true);
-        weir_managed_kick(m);
+        kick(m);
         (void)pthread_cancel(m->thread);
         (void)pthread_join(m->thread, NULL);
     }
@@ -528,7 +528,7 @@ CUresult weir_managed_taken(struct weir_session *session)
     }
     weir_managed_show_locked(m);
     pthread_mutex_unlock(&m->lock);
-    weir_managed_kick(m);
+    kick(m);
     return result;
 }
 
@@ -696,7 +696,7 @@ CUresult weir_managed_fetch(struct weir_session *session, uint64_t address, uint
     }
     weir_managed_merging_locked(m, false);
     pthread_mutex_unlock(&m->lock);
-    weir_managed_kick(m);
+    kick(m);
     return result;
 }
 
@@ -741,7 +741,7 @@ void weir_managed_function_ran(struct weir_session *session)
     WEIR_LOCKED(&m->lock);
     any = weir_managed_any_merged_locked(m);
     asked = any ? ++m->asked : 0;
-    weir_managed_kick(m);
+    kick(m);
     while (any && m->merges < asked && !atomic_load(&m->ends) &&
            weir_thread_condition_wait(&m->merged, &m->lock, end_ns)) {
     }

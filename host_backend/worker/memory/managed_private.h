@@ -112,7 +112,6 @@ CUresult weir_managed_carry_locked(struct weir_managed *m, struct weir_managed_r
 /** The same for all MERGED blocks. @param idle  no kernel changes them: none stays MERGED */
 CUresult weir_managed_carry_all_locked(struct weir_managed *m, bool idle);
 bool weir_managed_any_merged_locked(const struct weir_managed *m);
-void weir_managed_kick(struct weir_managed *m);
 /**
  * Map blocks [first, end) for reading where nothing else must change, in threads of its own: a
  * block once weir_managed_map_up_to() says that it has its bytes. The lock is held until

@@ -174,7 +174,8 @@ static CUresult launch_packed(const struct weir_driver *d, CUfunction f, uint32_
                              NULL, extra);
 }
 
-CUresult weir_run_launch(struct weir_run *run, CUstream stream)
+/* Put one more grid of a run into a stream. */
+static CUresult launch(struct weir_run *run, CUstream stream)
 {
     const struct weir_driver *d = run->runs->driver;
     static const uint32_t one[3] = {1, 1, 1};
@@ -291,7 +292,7 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
         result = runs->driver->cuEventRecord(run->events.before, params->stream);
     }
     if (result == CUDA_SUCCESS) {
-        result = weir_run_launch(run, params->stream);
+        result = launch(run, params->stream);
     }
     pthread_mutex_lock(&runs->lock);
     if (result != CUDA_SUCCESS) {
@@ -400,7 +401,7 @@ CUresult weir_run_again_locked(struct weir_run *run)
         lane->given_ns = weir_clock_now_ns();
     }
     if (result == CUDA_SUCCESS) {
-        result = weir_run_launch(run, lane->stream);
+        result = launch(run, lane->stream);
     }
     if (result == CUDA_SUCCESS) {
         result = d->cuEventRecord(lane->event, lane->stream);
