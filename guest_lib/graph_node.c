@@ -1,4 +1,5 @@
 /* Node records, user objects, and reading copy parameters for nodes. See graph.h. */
+#include "base/grow.h"
 #include "base/thread.h"
 #include "guest_lib/graph.h"
 
@@ -21,8 +22,7 @@ struct family {
     struct family *next;
 };
 
-#define BUCKETS    1024
-#define FIRST_ROOM 8
+#define BUCKETS 1024
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
 static struct record *buckets[BUCKETS];
 static struct family *families[BUCKETS];
@@ -102,20 +102,6 @@ static struct family **family_locked(uint64_t graph)
     return at;
 }
 
-static bool make_room(struct family *family)
-{
-    size_t room = family->room ? 2 * family->room : FIRST_ROOM;
-    if (family->n < family->room) {
-        return true;
-    }
-    uint64_t *nodes = realloc(family->nodes, room * sizeof(*nodes));
-    if (nodes) {
-        family->nodes = nodes;
-        family->room = room;
-    }
-    return nodes != NULL;
-}
-
 void weir_graph_node_own(uint64_t graph, uint64_t node)
 {
     WEIR_LOCKED(&lock);
@@ -123,7 +109,7 @@ void weir_graph_node_own(uint64_t graph, uint64_t node)
     if (!*at && (*at = calloc(1, sizeof(**at)))) {
         (*at)->graph = graph;
     }
-    if (*at && make_room(*at)) {
+    if (*at && WEIR_GROW((*at)->nodes, (*at)->n, (*at)->room)) {
         (*at)->nodes[(*at)->n++] = node;
     }
 }

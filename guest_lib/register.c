@@ -7,6 +7,7 @@
  * launch. One lock guards all of that, also while pages are replaced: launches wait for it.
  */
 #include "guest_lib/register.h"
+#include "base/grow.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "guest_lib/maps.h"
@@ -95,14 +96,8 @@ static bool add_run(const struct weir_page_run *run, void *user)
         last->bytes += end > done ? end - done : 0;
         return true;
     }
-    if (runs->n == runs->room) {
-        size_t room = runs->room ? 2 * runs->room : 16;
-        struct weir_page_run *bigger = realloc(runs->all, room * sizeof(*bigger));
-        if (!bigger) {
-            return false;
-        }
-        runs->all = bigger;
-        runs->room = room;
+    if (!WEIR_GROW(runs->all, runs->n, runs->room)) {
+        return false;
     }
     assert(runs->all);
     runs->all[runs->n++] = *run;

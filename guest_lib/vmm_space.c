@@ -5,6 +5,7 @@
  * device address.
  */
 #include "base/addresses.h"
+#include "base/grow.h"
 #include "base/log.h"
 #include "guest_lib/range.h"
 #include "guest_lib/vmm.h"
@@ -98,14 +99,8 @@ bool weir_guest_vmm_is_reserved(uint64_t address)
 
 static bool add_locked(uint64_t base, uint64_t bytes, struct weir_range_block *block)
 {
-    if (spaces.n == spaces.room) {
-        size_t room = spaces.room ? spaces.room * 2 : 64;
-        struct space *bigger = realloc(spaces.all, room * sizeof *bigger);
-        if (!bigger) {
-            return false;
-        }
-        spaces.all = bigger;
-        spaces.room = room;
+    if (!WEIR_GROW(spaces.all, spaces.n, spaces.room)) {
+        return false;
     }
     size_t at = upper_locked(base);
     memmove(spaces.all + at + 1, spaces.all + at, (spaces.n - at) * sizeof *spaces.all);

@@ -15,6 +15,7 @@
  * memory sizes are in the key, input sizes are not known to a driver. CuMAS (ICS 2016) 5.3 for
  * copies.
  */
+#include "base/grow.h"
 #include "base/hash.h"
 #include "sched/predict_private.h"
 #include <assert.h>
@@ -223,19 +224,12 @@ struct entry *predict_entry(struct weir_predict *predict, enum weir_sched_class 
 /* The index for a new owner; 0: there is none. */
 static uint32_t owner_place(struct weir_predict *predict)
 {
-    struct owner *grown;
-    uint32_t place = 0, room = predict->owners_room * 2;
+    uint32_t place = 0;
 
-    if (predict->n_owners == predict->owners_room && room <= OWNERS_MAX) {
-        grown = realloc(predict->owner, room * sizeof(*grown));
-        if (!grown) {
-            return 0;
-        }
-        predict->owner = grown;
-        predict->owners_room = room;
-    }
-    if (predict->n_owners < predict->owners_room) {
-        return predict->n_owners++;
+    if (predict->n_owners < OWNERS_MAX) {
+        return WEIR_GROW(predict->owner, predict->n_owners, predict->owners_room)
+                   ? predict->n_owners++
+                   : 0;
     }
     for (uint32_t i = 1; i < predict->n_owners; i++) {
         if (!predict->owner[i].in_use &&

@@ -1,5 +1,6 @@
 #include "host_backend/config/file_cache.h"
 
+#include "base/grow.h"
 #include "base/log.h"
 #include <dirent.h>
 #include <errno.h>
@@ -379,15 +380,8 @@ static void list_file(const struct weir_file_cache *cache, struct listing *list,
         }
         return;
     }
-    if (list->n == list->room) {
-        size_t room = list->room != 0 ? list->room * 2 : 256;
-        struct old_file *bigger = realloc(list->files, room * sizeof *bigger);
-
-        if (!bigger) {
-            return; /* the list has no memory: the file is not counted */
-        }
-        list->files = bigger;
-        list->room = room;
+    if (!WEIR_GROW(list->files, list->n, list->room)) {
+        return; /* the list has no memory: the file is not counted */
     }
     memcpy(list->files[list->n].name, name, NAME_BYTES); /* is_ours() checked the name's length */
     list->files[list->n].bytes = (uint64_t)info.st_size;

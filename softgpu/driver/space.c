@@ -7,6 +7,7 @@
  * does not fail from fragmentation long before used_bytes reaches the limit. Each allocation is
  * followed by a gap, so that an overrun leaves every range of the memory map and faults.
  */
+#include "base/grow.h"
 #include "base/log.h"
 #include "softgpu/driver/driver.h"
 #include "softgpu/memory.h"
@@ -229,14 +230,8 @@ bool weir_soft_space_is_empty(uint64_t base, uint64_t bytes)
 
 static bool list_insert(struct weir_soft_alloc *alloc)
 {
-    if (space.n_allocs == space.cap_allocs) {
-        uint32_t cap = space.cap_allocs == 0 ? 256 : space.cap_allocs * 2;
-        struct weir_soft_alloc **grown = realloc(space.allocs, cap * sizeof(*grown));
-        if (!grown) {
-            return false;
-        }
-        space.allocs = grown;
-        space.cap_allocs = cap;
+    if (!WEIR_GROW(space.allocs, space.n_allocs, space.cap_allocs)) {
+        return false;
     }
     uint32_t at = alloc_above(alloc->base);
     memmove(&space.allocs[at + 1], &space.allocs[at],

@@ -12,6 +12,7 @@
  * The driver's lock guards all of this; operations run without the lock.
  */
 #include "base/clock.h"
+#include "base/grow.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "softgpu/driver/driver.h"
@@ -82,15 +83,8 @@ bool weir_soft_task_after(struct weir_soft_task *task, struct weir_soft_task *ea
     if (weir_soft_task_is_done(earlier) || earlier == task) {
         return true;
     }
-    if (earlier->n_next == earlier->cap_next) {
-        uint32_t cap = earlier->cap_next == 0 ? 4 : earlier->cap_next * 2;
-        struct weir_soft_task **next =
-            realloc(earlier->next, cap * sizeof(struct weir_soft_task *));
-        if (!next) {
-            return false;
-        }
-        earlier->next = next;
-        earlier->cap_next = cap;
+    if (!WEIR_GROW(earlier->next, earlier->n_next, earlier->cap_next)) {
+        return false;
     }
     earlier->next[earlier->n_next++] = task;
     task->n_waits++;

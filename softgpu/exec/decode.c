@@ -12,6 +12,7 @@
  */
 #include "softgpu/exec/decode.h"
 
+#include "base/grow.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,15 +39,9 @@ void *weir_x_decode_alloc(struct weir_x_decoder *x, size_t bytes)
 struct weir_x_inst *weir_x_emit(struct weir_x_decoder *x)
 {
     static struct weir_x_inst spare;
-    if (x->func->n_code == x->code_room) {
-        uint32_t room = x->code_room * 2 + 64;
-        struct weir_x_inst *grown = realloc(x->func->code, room * sizeof *grown);
-        if (!grown) {
-            x->no_memory = true;
-            return &spare;
-        }
-        x->func->code = grown;
-        x->code_room = room;
+    if (!WEIR_GROW(x->func->code, x->func->n_code, x->code_room)) {
+        x->no_memory = true;
+        return &spare;
     }
     struct weir_x_inst *i = &x->func->code[x->func->n_code++];
     memset(i, 0, sizeof *i);

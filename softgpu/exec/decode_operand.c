@@ -1,4 +1,5 @@
 /* Translates IR operands to rows, and variables to addresses: see decode.h. */
+#include "base/grow.h"
 #include "softgpu/exec/decode.h"
 #include "softgpu/exec/half.h"
 
@@ -18,15 +19,9 @@ weir_x_ref weir_x_const(struct weir_x_decoder *x, uint64_t bits, bool wide)
             break; /* look back only a little, so that decoding many constants takes linear time */
         }
     }
-    if (x->n_consts == x->consts_room) {
-        uint32_t room = x->consts_room * 2 + 32;
-        struct weir_x_const *grown = realloc(x->consts, room * sizeof *grown);
-        if (!grown) {
-            x->no_memory = true;
-            return WEIR_X_BASE_CONSTS;
-        }
-        x->consts = grown;
-        x->consts_room = room;
+    if (!WEIR_GROW(x->consts, x->n_consts, x->consts_room)) {
+        x->no_memory = true;
+        return WEIR_X_BASE_CONSTS;
     }
     struct weir_x_const *k = &x->consts[x->n_consts++];
     *k = (struct weir_x_const){.bits = bits, .at = x->consts_bytes, .wide = wide};
@@ -484,14 +479,8 @@ static bool scan_add(struct scan *scan, const struct weir_ptx_func *func)
     if (scan->n_seen == WEIR_X_MAX_FUNCS) {
         return true; /* too large: the kernel will be refused */
     }
-    if (scan->n_seen == scan->room) {
-        uint32_t room = scan->room * 2 + 16;
-        const struct weir_ptx_func **grown = realloc(scan->seen, room * sizeof *grown);
-        if (!grown) {
-            return false;
-        }
-        scan->seen = grown;
-        scan->room = room;
+    if (!WEIR_GROW(scan->seen, scan->n_seen, scan->room)) {
+        return false;
     }
     scan->seen[scan->n_seen++] = func;
     return true;

@@ -14,6 +14,7 @@
 #include "host_backend/worker/code/image_closed.h"
 
 #include "base/cubin.h"
+#include "base/grow.h"
 #include "base/hash.h"
 #include <elf.h>
 #include <stdlib.h>
@@ -179,15 +180,8 @@ static void look_at_section(struct file *file, uint32_t i)
 static bool add_kernel(struct weir_closed_kernels *closed, const char *name, size_t bytes,
                        bool open)
 {
-    if (closed->n == closed->room) {
-        uint32_t room = closed->room != 0 ? 2 * closed->room : 16;
-        struct kernel *longer = realloc(closed->kernels, room * sizeof *longer);
-
-        if (!longer) {
-            return false;
-        }
-        closed->kernels = longer;
-        closed->room = room;
+    if (!WEIR_GROW(closed->kernels, closed->n, closed->room)) {
+        return false;
     }
     closed->kernels[closed->n++] = (struct kernel){weir_hash64_of(name, bytes), open};
     return true;

@@ -1,6 +1,7 @@
 /* Words and events of marks: see mark.h. */
 #include "host_backend/worker/device/mark.h"
 
+#include "base/grow.h"
 #include "base/thread.h"
 #include <stdlib.h>
 #include <string.h>
@@ -174,16 +175,7 @@ static CUevent take_event(struct weir_marks *marks)
 void weir_mark_event_put(struct weir_marks *marks, CUevent event)
 {
     pthread_mutex_lock(&marks->lock);
-    if (marks->n_events == marks->room) {
-        uint32_t room = marks->room * 2 + 64;
-        CUevent *bigger = realloc(marks->events, room * sizeof(CUevent));
-
-        if (bigger) {
-            marks->events = bigger;
-            marks->room = room;
-        }
-    }
-    if (marks->n_events < marks->room) {
+    if (WEIR_GROW(marks->events, marks->n_events, marks->room)) {
         marks->events[marks->n_events++] = event;
         event = NULL;
     }

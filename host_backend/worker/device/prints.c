@@ -10,6 +10,7 @@
 #include "host_backend/worker/device/prints.h"
 
 #include "base/clock.h"
+#include "base/grow.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "host_backend/worker/device/streams.h"
@@ -303,15 +304,8 @@ static CUresult remember_locked(struct weir_session *self, CUstream stream)
     if (own->launched < own->n) {
         return CUDA_SUCCESS;
     }
-    if (own->n == own->room) {
-        size_t room = own->room != 0 ? own->room * 2 : 8;
-        struct print_stream *bigger = realloc(own->streams, room * sizeof *bigger);
-
-        if (!bigger) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-        own->streams = bigger;
-        own->room = room;
+    if (!WEIR_GROW(own->streams, own->n, own->room)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
     WEIR_TRY(self->driver->cuEventCreate(&s.event, CU_EVENT_DISABLE_TIMING));
     own->streams[own->n++] = s;

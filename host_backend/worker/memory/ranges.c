@@ -1,6 +1,7 @@
 /* The address ranges that a session may name: a sorted array with a binary search. */
 #include "host_backend/worker/memory/ranges.h"
 
+#include "base/grow.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,15 +30,8 @@ enum weir_status weir_host_range_add(struct weir_range_set *set, uint64_t base, 
     if (bytes == 0 || base + bytes < base) {
         return WEIR_ERR_INVALID;
     }
-    if (set->n == set->room) {
-        size_t room = set->room != 0 ? set->room * 2 : 16;
-        struct weir_range *bigger = realloc(set->ranges, room * sizeof *bigger);
-
-        if (!bigger) {
-            return WEIR_ERR_NO_MEMORY;
-        }
-        set->ranges = bigger;
-        set->room = room;
+    if (!WEIR_GROW(set->ranges, set->n, set->room)) {
+        return WEIR_ERR_NO_MEMORY;
     }
     at = upper(set, base);
     memmove(set->ranges + at + 1, set->ranges + at, (set->n - at) * sizeof *set->ranges);

@@ -12,6 +12,7 @@
 #include "host_backend/worker/profile/cupti.h"
 
 #include "base/clock.h"
+#include "base/grow.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "proto/profile/cupti_abi.h"
@@ -171,18 +172,9 @@ static void forget_locked(void)
 
 static struct weir_cupti_record *add(struct records *records)
 {
-    if (records->n == records->room) {
-        uint32_t room = records->room == 0 ? 1024 : 2 * records->room;
-        struct weir_cupti_record *at =
-            room <= 2 * SINK_MAX ? realloc(records->at, room * sizeof *at) : NULL;
-
-        if (!at) {
-            return NULL;
-        }
-        records->at = at;
-        records->room = room;
-    }
-    return &records->at[records->n++];
+    return records->n < 2 * SINK_MAX && WEIR_GROW(records->at, records->n, records->room)
+               ? &records->at[records->n++]
+               : NULL;
 }
 
 /* Add a record to the sink of the call's owner. @return NULL: the call has no owner, or its sink no

@@ -17,6 +17,7 @@
 #include "host_backend/worker/profile/profile.h"
 
 #include "base/clock.h"
+#include "base/grow.h"
 #include "host_backend/worker/device/order.h"
 #include "host_backend/worker/device/streams.h"
 #include "host_backend/worker/profile/cupti.h"
@@ -249,18 +250,10 @@ static uint32_t take_node(struct weir_profile *profile)
         profile->free_nodes = profile->nodes[at].next;
         return at;
     }
-    if (profile->used_nodes == profile->room_nodes) {
-        uint32_t room = profile->room_nodes == 0 ? 1024 : 2 * profile->room_nodes;
-        struct node *nodes =
-            room <= NODES_MAX ? realloc(profile->nodes, room * sizeof *nodes) : NULL;
-
-        if (!nodes) {
-            return NONE;
-        }
-        profile->nodes = nodes;
-        profile->room_nodes = room;
-    }
-    return profile->used_nodes++;
+    return profile->used_nodes < NODES_MAX &&
+                   WEIR_GROW(profile->nodes, profile->used_nodes, profile->room_nodes)
+               ? profile->used_nodes++
+               : NONE;
 }
 
 static void put_node(struct weir_profile *profile, uint32_t at)
