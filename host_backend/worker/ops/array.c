@@ -258,8 +258,7 @@ static CUresult finish(struct weir_session *s, struct weir_object *o, CUresult m
     return result;
 }
 
-CUresult weir_host_array_create(struct weir_session *s, const struct weir_op_array_create_in *in,
-                                struct weir_op_array_create_out *out)
+CUresult weir_host_array_create(struct weir_session *s, const struct weir_op_array_create_in *in)
 {
     struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
     CUarray native = NULL;
@@ -267,7 +266,6 @@ CUresult weir_host_array_create(struct weir_session *s, const struct weir_op_arr
     uint64_t bytes;
     CUresult made;
 
-    (void)out;
     if (!ctx || !array_bytes(&in->desc, &bytes)) {
         return !ctx ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
     }
@@ -277,8 +275,7 @@ CUresult weir_host_array_create(struct weir_session *s, const struct weir_op_arr
     return finish(s, o, made, native, &in->desc);
 }
 
-CUresult weir_host_mipmap_create(struct weir_session *s, const struct weir_op_mipmap_create_in *in,
-                                 struct weir_op_mipmap_create_out *out)
+CUresult weir_host_mipmap_create(struct weir_session *s, const struct weir_op_mipmap_create_in *in)
 {
     struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
     CUmipmappedArray native = NULL;
@@ -286,7 +283,6 @@ CUresult weir_host_mipmap_create(struct weir_session *s, const struct weir_op_mi
     uint64_t bytes;
     CUresult made;
 
-    (void)out;
     if (!ctx || !mipmap_bytes(&in->desc, in->levels, &bytes)) {
         return !ctx ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
     }

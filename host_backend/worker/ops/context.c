@@ -15,8 +15,7 @@ CUcontext weir_ops_context(const struct weir_session *s)
     return s->platform->devices[s->device].context;
 }
 
-CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_create_in *in,
-                              struct weir_op_ctx_create_out *out)
+CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_create_in *in)
 {
     struct weir_object *ctx_object, *stream_object;
     struct weir_host_stream *stream;
@@ -25,7 +24,6 @@ CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_c
     CUresult result;
     int priority;
 
-    (void)out;
     if (in->device < 0 || (uint32_t)in->device >= s->platform->n_devices) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
@@ -64,12 +62,10 @@ CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_c
     return CUDA_SUCCESS;
 }
 
-CUresult weir_host_ctx_destroy(struct weir_session *s, const struct weir_op_ctx_destroy_in *in,
-                               struct weir_op_ctx_destroy_out *out)
+CUresult weir_host_ctx_destroy(struct weir_session *s, const struct weir_op_ctx_destroy_in *in)
 {
     struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
 
-    (void)out;
     if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }

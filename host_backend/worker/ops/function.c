@@ -266,13 +266,11 @@ CUresult weir_ops_set_attribute(struct weir_session *s, struct weir_host_functio
     return s->driver->cuFuncSetAttribute(native, id, value);
 }
 
-CUresult weir_host_function_load(struct weir_session *s, const struct weir_op_function_load_in *in,
-                                 struct weir_op_function_load_out *out)
+CUresult weir_host_function_load(struct weir_session *s, const struct weir_op_function_load_in *in)
 {
     struct weir_host_function *f = weir_ops_function(s, in->f);
     CUfunction native;
 
-    (void)out;
     if (!f) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -282,13 +280,11 @@ CUresult weir_host_function_load(struct weir_session *s, const struct weir_op_fu
 }
 
 CUresult weir_host_function_attribute_set(struct weir_session *s,
-                                          const struct weir_op_function_attribute_set_in *in,
-                                          struct weir_op_function_attribute_set_out *out)
+                                          const struct weir_op_function_attribute_set_in *in)
 {
     struct weir_host_function *f = weir_ops_function(s, in->f);
     CUfunction_attribute id = (CUfunction_attribute)in->attribute;
 
-    (void)out;
     if (!f) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -303,13 +299,11 @@ CUresult weir_host_function_attribute_set(struct weir_session *s,
 }
 
 CUresult weir_host_function_cache_config(struct weir_session *s,
-                                         const struct weir_op_function_cache_config_in *in,
-                                         struct weir_op_function_cache_config_out *out)
+                                         const struct weir_op_function_cache_config_in *in)
 {
     struct weir_host_function *f = weir_ops_function(s, in->f);
     CUfunction native;
 
-    (void)out;
     if (!f) {
         return CUDA_ERROR_INVALID_HANDLE;
     }

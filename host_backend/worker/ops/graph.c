@@ -167,14 +167,12 @@ static CUresult end_capture(struct weir_session *s, struct weir_host_stream *str
     return result == CUDA_SUCCESS ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : result;
 }
 
-CUresult weir_host_capture_end(struct weir_session *s, const struct weir_op_capture_end_in *in,
-                               struct weir_op_capture_end_out *out)
+CUresult weir_host_capture_end(struct weir_session *s, const struct weir_op_capture_end_in *in)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     CUgraph none = NULL;
     CUresult result;
 
-    (void)out;
     if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -257,14 +255,12 @@ CUresult weir_host_capture_info(struct weir_session *s, const struct weir_op_cap
 }
 
 CUresult weir_host_capture_update(struct weir_session *s,
-                                  const struct weir_op_capture_update_in *in,
-                                  struct weir_op_capture_update_out *out)
+                                  const struct weir_op_capture_update_in *in)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     const CUgraphEdgeData *edges;
     CUgraphNode *nodes;
 
-    (void)out;
     if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -397,8 +393,7 @@ static CUresult call_graph(struct weir_session *s, CUstream at, const void *user
     return weir_graph_probe_launch(s, launch->exec, at);
 }
 
-CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_graph_launch_in *in,
-                                struct weir_op_graph_launch_out *out)
+CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_graph_launch_in *in)
 {
     struct weir_exec *exec = weir_host_object_get(s, WEIR_KIND_EXEC, in->x);
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
@@ -409,7 +404,6 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
         .call = call_graph,
         .user = &launch};
 
-    (void)out;
     if (!exec || !stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }

@@ -90,14 +90,12 @@ static CUresult fill_kernel(struct weir_session *s, uint64_t function, const uin
 }
 
 CUresult weir_host_graph_add_kernel(struct weir_session *s,
-                                    const struct weir_op_graph_add_kernel_in *in,
-                                    struct weir_op_graph_add_kernel_out *out)
+                                    const struct weir_op_graph_add_kernel_in *in)
 {
     struct kernel k;
     struct weir_ops_place p;
     CUgraphNode node;
 
-    (void)out;
     WEIR_TRY(weir_ops_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
     WEIR_TRY(
         fill_kernel(s, in->f, in->grid, in->block, in->shared_bytes, in->params, in->n_params, &k));
@@ -108,15 +106,13 @@ CUresult weir_host_graph_add_kernel(struct weir_session *s,
 }
 
 CUresult weir_host_graph_kernel_set(struct weir_session *s,
-                                    const struct weir_op_graph_kernel_set_in *in,
-                                    struct weir_op_graph_kernel_set_out *out)
+                                    const struct weir_op_graph_kernel_set_in *in)
 {
     struct weir_object *o;
     CUgraphExec exec;
     CUgraphNode node;
     struct kernel k;
 
-    (void)out;
     WEIR_TRY(exec_of(s, in->x, &exec));
     WEIR_TRY(node_of(s, in->n, &node));
     WEIR_TRY(
@@ -286,15 +282,13 @@ CUresult weir_host_graph_kernel_attribute(struct weir_session *s,
 /* ---------------------------------------------------------------- copies and fills */
 
 CUresult weir_host_graph_add_copy(struct weir_session *s,
-                                  const struct weir_op_graph_add_copy_in *in,
-                                  struct weir_op_graph_add_copy_out *out)
+                                  const struct weir_op_graph_add_copy_in *in)
 {
     struct weir_object *arrays[2];
     CUDA_MEMCPY3D copy;
     struct weir_ops_place p;
     CUgraphNode node;
 
-    (void)out;
     if (!weir_ops_ctx(s, in->c)) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -310,15 +304,13 @@ CUresult weir_host_graph_add_copy(struct weir_session *s,
 }
 
 CUresult weir_host_graph_copy_set(struct weir_session *s,
-                                  const struct weir_op_graph_copy_set_in *in,
-                                  struct weir_op_graph_copy_set_out *out)
+                                  const struct weir_op_graph_copy_set_in *in)
 {
     struct weir_object *arrays[2];
     CUDA_MEMCPY3D copy;
     CUgraphExec exec;
     CUgraphNode node;
 
-    (void)out;
     WEIR_TRY(exec_of(s, in->x, &exec));
     WEIR_TRY(node_of(s, in->n, &node));
     WEIR_TRY(WEIR_HAND_COPY_3D(s, in, &copy));
@@ -350,14 +342,12 @@ static CUresult fill_memset(struct weir_session *s, uint64_t dst, uint64_t pitch
 }
 
 CUresult weir_host_graph_add_memset(struct weir_session *s,
-                                    const struct weir_op_graph_add_memset_in *in,
-                                    struct weir_op_graph_add_memset_out *out)
+                                    const struct weir_op_graph_add_memset_in *in)
 {
     CUDA_MEMSET_NODE_PARAMS params;
     struct weir_ops_place p;
     CUgraphNode node;
 
-    (void)out;
     if (!weir_ops_ctx(s, in->c)) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -370,14 +360,12 @@ CUresult weir_host_graph_add_memset(struct weir_session *s,
 }
 
 CUresult weir_host_graph_memset_set(struct weir_session *s,
-                                    const struct weir_op_graph_memset_set_in *in,
-                                    struct weir_op_graph_memset_set_out *out)
+                                    const struct weir_op_graph_memset_set_in *in)
 {
     CUDA_MEMSET_NODE_PARAMS params;
     CUgraphExec exec;
     CUgraphNode node;
 
-    (void)out;
     WEIR_TRY(exec_of(s, in->x, &exec));
     WEIR_TRY(node_of(s, in->n, &node));
     WEIR_TRY(fill_memset(s, in->dst, in->pitch, in->value, in->element_bytes, in->width, in->height,
@@ -393,8 +381,7 @@ CUresult weir_host_graph_memset_set(struct weir_session *s,
 /* ---------------------------------------------------------------- functions of the guest */
 
 CUresult weir_host_graph_add_host(struct weir_session *s,
-                                  const struct weir_op_graph_add_host_in *in,
-                                  struct weir_op_graph_add_host_out *out)
+                                  const struct weir_op_graph_add_host_in *in)
 {
     CUDA_HOST_NODE_PARAMS params;
     struct weir_host_call *call;
@@ -402,7 +389,6 @@ CUresult weir_host_graph_add_host(struct weir_session *s,
     CUgraphNode node;
     CUresult result;
 
-    (void)out;
     WEIR_TRY(weir_ops_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
     call = weir_host_call_create(s, in->token, false);
     if (!call) {

@@ -42,8 +42,7 @@ CUresult weir_host_ipc_event_export(struct weir_session *s,
 }
 
 CUresult weir_host_ipc_event_open(struct weir_session *s,
-                                  const struct weir_op_ipc_event_open_in *in,
-                                  struct weir_op_ipc_event_open_out *out)
+                                  const struct weir_op_ipc_event_open_in *in)
 {
     struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
     struct weir_ipc_handle handle;
@@ -51,7 +50,6 @@ CUresult weir_host_ipc_event_open(struct weir_session *s,
     struct weir_object *o;
     CUresult result;
 
-    (void)out;
     if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }

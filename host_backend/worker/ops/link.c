@@ -17,8 +17,7 @@ struct link {
     char error[WEIR_LOG_BYTES];
 };
 
-CUresult weir_host_link_create(struct weir_session *s, const struct weir_op_link_create_in *in,
-                               struct weir_op_link_create_out *out)
+CUresult weir_host_link_create(struct weir_session *s, const struct weir_op_link_create_in *in)
 {
     struct weir_host_jit_options options;
     struct weir_object *o;
@@ -26,7 +25,6 @@ CUresult weir_host_link_create(struct weir_session *s, const struct weir_op_link
     CUlinkState state;
     CUresult result;
 
-    (void)out;
     WEIR_TRY(weir_ops_jit_options(in->option_ids, in->n_option_ids, in->option_values,
                                   in->n_option_values, &options));
     WEIR_TRY(weir_host_object_create(s, WEIR_KIND_LINK, sizeof *link, in->l, NULL, NULL, &o));
@@ -177,11 +175,9 @@ CUresult weir_host_link_complete(struct weir_session *s, const struct weir_op_li
     return CUDA_SUCCESS;
 }
 
-CUresult weir_host_link_destroy(struct weir_session *s, const struct weir_op_link_destroy_in *in,
-                                struct weir_op_link_destroy_out *out)
+CUresult weir_host_link_destroy(struct weir_session *s, const struct weir_op_link_destroy_in *in)
 {
     struct weir_object *o = weir_host_object_get(s, WEIR_KIND_LINK, in->l);
 
-    (void)out;
     return o ? weir_host_object_destroy(s, o) : CUDA_ERROR_INVALID_HANDLE;
 }

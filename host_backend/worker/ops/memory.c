@@ -175,12 +175,10 @@ struct weir_host_chunk *weir_ops_granted(const struct weir_session *s, uint64_t 
  * would block a channel that the work may need (for a host function's answer). If a guest lies, its
  * kernels fault as with any wild pointer.
  */
-CUresult weir_host_mem_return(struct weir_session *s, const struct weir_op_mem_return_in *in,
-                              struct weir_op_mem_return_out *out)
+CUresult weir_host_mem_return(struct weir_session *s, const struct weir_op_mem_return_in *in)
 {
     struct weir_grant *grant = find_grant(s, in->chunk, false);
 
-    (void)out;
     if (!grant) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -194,18 +192,14 @@ CUresult weir_host_mem_return(struct weir_session *s, const struct weir_op_mem_r
     return CUDA_SUCCESS;
 }
 
-CUresult weir_host_memory_refused(struct weir_session *s,
-                                  const struct weir_op_memory_refused_in *in,
-                                  struct weir_op_memory_refused_out *out)
+CUresult weir_host_memory_refused(struct weir_session *s, struct weir_op_memory_refused_out *out)
 {
-    (void)in;
     out->text = (const void *)weir_session_last_refusal(s);
     out->n_text = (uint32_t)strlen(weir_session_last_refusal(s));
     return CUDA_SUCCESS;
 }
 
-CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_info_in *in,
-                            struct weir_op_mem_info_out *out)
+CUresult weir_host_mem_info(struct weir_session *s, struct weir_op_mem_info_out *out)
 {
     const struct weir_account *account = &s->tenant->account;
     const enum weir_account_item item = WEIR_ACCOUNT_OF_DEVICE + s->op.device;
@@ -214,7 +208,6 @@ CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_inf
     uint64_t device_free = device->about.total_memory_bytes, ended, left;
     size_t free_bytes, total_bytes;
 
-    (void)in;
     /* Count memory of ended programs as free. Read this first, since they may free it in
      * between. */
     ended = weir_tenant_held_by_ended(s->tenant, WEIR_ENDING_NS);
@@ -264,13 +257,10 @@ static CUresult receive_fd(struct weir_session *s)
     return CUDA_SUCCESS;
 }
 
-CUresult weir_host_managed_begin(struct weir_session *s, const struct weir_op_managed_begin_in *in,
-                                 struct weir_op_managed_begin_out *out)
+CUresult weir_host_managed_begin(struct weir_session *s)
 {
     int fd;
 
-    (void)in;
-    (void)out;
     WEIR_TRY(receive_fd(s));
     fd = s->op.fd;
     s->op.fd = -1;
@@ -278,25 +268,21 @@ CUresult weir_host_managed_begin(struct weir_session *s, const struct weir_op_ma
 }
 
 CUresult weir_host_managed_mapped(struct weir_session *s,
-                                  const struct weir_op_managed_mapped_in *in,
-                                  struct weir_op_managed_mapped_out *out)
+                                  const struct weir_op_managed_mapped_in *in)
 {
     struct weir_grant *grant = find_grant(s, in->chunk, false);
 
-    (void)out;
     return weir_managed_watch(s, grant ? grant->base : in->chunk);
 }
 
 CUresult weir_host_managed_variable(struct weir_session *s,
-                                    const struct weir_op_managed_variable_in *in,
-                                    struct weir_op_managed_variable_out *out)
+                                    const struct weir_op_managed_variable_in *in)
 {
     const struct weir_range *own = weir_host_range_find(&s->holdings->ranges, in->address);
     const void *owner = weir_host_object_get(s, WEIR_KIND_MODULE, in->owner);
     enum weir_status status;
     int fd;
 
-    (void)out;
     owner = owner ? owner : weir_host_object_get(s, WEIR_KIND_LIBRARY, in->owner);
     if (!owner || !own || own->owner != owner || in->bytes == 0 ||
         in->bytes > own->bytes - (in->address - own->base)) {
@@ -330,26 +316,18 @@ CUresult weir_host_managed_take(struct weir_session *s, const struct weir_op_man
     return CUDA_SUCCESS;
 }
 
-CUresult weir_host_managed_taken(struct weir_session *s, const struct weir_op_managed_taken_in *in,
-                                 struct weir_op_managed_taken_out *out)
+CUresult weir_host_managed_taken(struct weir_session *s)
 {
-    (void)in;
-    (void)out;
     return weir_managed_taken(s);
 }
 
-CUresult weir_host_managed_merge(struct weir_session *s, const struct weir_op_managed_merge_in *in,
-                                 struct weir_op_managed_merge_out *out)
+CUresult weir_host_managed_merge(struct weir_session *s)
 {
-    (void)in;
-    (void)out;
     return weir_managed_merge(s);
 }
 
-CUresult weir_host_managed_place(struct weir_session *s, const struct weir_op_managed_place_in *in,
-                                 struct weir_op_managed_place_out *out)
+CUresult weir_host_managed_place(struct weir_session *s, const struct weir_op_managed_place_in *in)
 {
-    (void)out;
     if (in->place >= WEIR_MANAGED_PLACE_COUNT) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -357,10 +335,8 @@ CUresult weir_host_managed_place(struct weir_session *s, const struct weir_op_ma
     return CUDA_SUCCESS;
 }
 
-CUresult weir_host_managed_fetch(struct weir_session *s, const struct weir_op_managed_fetch_in *in,
-                                 struct weir_op_managed_fetch_out *out)
+CUresult weir_host_managed_fetch(struct weir_session *s, const struct weir_op_managed_fetch_in *in)
 {
-    (void)out;
     return weir_managed_fetch(s, in->address, in->bytes);
 }
 
@@ -640,22 +616,18 @@ static struct weir_registration *find(const struct weir_session *s, uint64_t dev
     return range && range->base == device ? (void *)(uintptr_t)range->owner : NULL;
 }
 
-CUresult weir_host_host_replaced(struct weir_session *s, const struct weir_op_host_replaced_in *in,
-                                 struct weir_op_host_replaced_out *out)
+CUresult weir_host_host_replaced(struct weir_session *s, const struct weir_op_host_replaced_in *in)
 {
     struct weir_registration *r = find(s, in->device_address);
 
-    (void)out;
     return !r || r->pinned ? CUDA_ERROR_INVALID_VALUE : pin(s, r);
 }
 
 CUresult weir_host_host_unregister(struct weir_session *s,
-                                   const struct weir_op_host_unregister_in *in,
-                                   struct weir_op_host_unregister_out *out)
+                                   const struct weir_op_host_unregister_in *in)
 {
     struct weir_registration *r = find(s, in->device_address);
 
-    (void)out;
     if (!r) {
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     }
@@ -698,12 +670,10 @@ CUresult weir_host_ipc_open(struct weir_session *s, const struct weir_op_ipc_ope
     return CUDA_SUCCESS;
 }
 
-CUresult weir_host_ipc_close(struct weir_session *s, const struct weir_op_ipc_close_in *in,
-                             struct weir_op_ipc_close_out *out)
+CUresult weir_host_ipc_close(struct weir_session *s, const struct weir_op_ipc_close_in *in)
 {
     struct weir_grant *grant = find_grant(s, in->reference, true);
 
-    (void)out;
     if (!grant) {
         return CUDA_ERROR_INVALID_VALUE;
     }

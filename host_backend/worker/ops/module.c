@@ -118,13 +118,11 @@ static CUresult store_upload(struct weir_session *s, struct weir_upload *u)
     return CUDA_SUCCESS;
 }
 
-CUresult weir_host_image_put(struct weir_session *s, const struct weir_op_image_put_in *in,
-                             struct weir_op_image_put_out *out)
+CUresult weir_host_image_put(struct weir_session *s, const struct weir_op_image_put_in *in)
 {
     const uint8_t *piece = weir_session_arena(s, in->arena, in->piece_bytes);
     struct weir_upload *u;
 
-    (void)out;
     WEIR_TRY(find_upload(s, in, &u));
     if (in->offset != u->received || in->piece_bytes > u->bytes - u->received || !piece) {
         unlist_upload(s, u);
@@ -137,8 +135,7 @@ CUresult weir_host_image_put(struct weir_session *s, const struct weir_op_image_
     return u->received < u->bytes ? CUDA_SUCCESS : store_upload(s, u);
 }
 
-CUresult weir_host_image_get(struct weir_session *s, const struct weir_op_image_get_in *in,
-                             struct weir_op_image_get_out *out)
+CUresult weir_host_image_get(struct weir_session *s, const struct weir_op_image_get_in *in)
 {
     struct weir_host_image_store *store = &s->tenant->images;
     uint8_t *piece = weir_session_arena(s, in->arena, in->piece_bytes);
@@ -146,7 +143,6 @@ CUresult weir_host_image_get(struct weir_session *s, const struct weir_op_image_
     struct weir_host_image *image;
     CUresult result = CUDA_ERROR_INVALID_VALUE;
 
-    (void)out;
     memcpy(hash.bytes, in->hash, sizeof hash.bytes);
     image = weir_image_get_any(store, &hash);
     if (!image) {
@@ -574,12 +570,10 @@ CUresult weir_host_library_load(struct weir_session *s, const struct weir_op_lib
     return result;
 }
 
-CUresult weir_host_module_unload(struct weir_session *s, const struct weir_op_module_unload_in *in,
-                                 struct weir_op_module_unload_out *out)
+CUresult weir_host_module_unload(struct weir_session *s, const struct weir_op_module_unload_in *in)
 {
     struct weir_host_module *m = weir_host_object_get(s, WEIR_KIND_MODULE, in->m);
 
-    (void)out;
     if (!m || m->of_library) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -587,25 +581,21 @@ CUresult weir_host_module_unload(struct weir_session *s, const struct weir_op_mo
 }
 
 CUresult weir_host_library_unload(struct weir_session *s,
-                                  const struct weir_op_library_unload_in *in,
-                                  struct weir_op_library_unload_out *out)
+                                  const struct weir_op_library_unload_in *in)
 {
     struct weir_host_module *m = weir_host_object_get(s, WEIR_KIND_LIBRARY, in->l);
 
-    (void)out;
     return m ? weir_host_object_destroy(s, &m->o) : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult weir_host_library_module(struct weir_session *s,
-                                  const struct weir_op_library_module_in *in,
-                                  struct weir_op_library_module_out *out)
+                                  const struct weir_op_library_module_in *in)
 {
     struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
     struct weir_host_module *library;
     struct weir_object *o;
     CUmodule native;
 
-    (void)out;
     WEIR_TRY(weir_ops_library(s, in->l, &library));
     if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;

@@ -7,8 +7,7 @@
 #include "host_backend/worker/device/awaited.h"
 #include "host_backend/worker/state/host_calls.h"
 
-CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_stream_create_in *in,
-                                 struct weir_op_stream_create_out *out)
+CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_stream_create_in *in)
 {
     struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
     struct weir_host_stream *stream;
@@ -17,7 +16,6 @@ CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_st
     CUresult result;
     int priority;
 
-    (void)out;
     if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -70,13 +68,11 @@ void weir_ops_streams_sweep(struct weir_session *s)
  * earlier work, for which a captured stream can have no event.
  */
 CUresult weir_host_stream_destroy(struct weir_session *s,
-                                  const struct weir_op_stream_destroy_in *in,
-                                  struct weir_op_stream_destroy_out *out)
+                                  const struct weir_op_stream_destroy_in *in)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     CUresult result = CUDA_SUCCESS;
 
-    (void)out;
     if (!stream || stream->legacy) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -92,12 +88,10 @@ CUresult weir_host_stream_destroy(struct weir_session *s,
     return result;
 }
 
-CUresult weir_host_stream_mark(struct weir_session *s, const struct weir_op_stream_mark_in *in,
-                               struct weir_op_stream_mark_out *out)
+CUresult weir_host_stream_mark(struct weir_session *s, const struct weir_op_stream_mark_in *in)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
 
-    (void)out;
     if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -111,13 +105,11 @@ CUresult weir_host_stream_mark(struct weir_session *s, const struct weir_op_stre
 }
 
 CUresult weir_host_stream_wait_event(struct weir_session *s,
-                                     const struct weir_op_stream_wait_event_in *in,
-                                     struct weir_op_stream_wait_event_out *out)
+                                     const struct weir_op_stream_wait_event_in *in)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct weir_host_event *event = weir_ops_event(s, in->e);
 
-    (void)out;
     if (!stream || !event) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -128,8 +120,7 @@ CUresult weir_host_stream_wait_event(struct weir_session *s,
     return s->driver->cuStreamWaitEvent(weir_host_stream_at(stream), event->o.native, in->flags);
 }
 
-CUresult weir_host_stream_value(struct weir_session *s, const struct weir_op_stream_value_in *in,
-                                struct weir_op_stream_value_out *out)
+CUresult weir_host_stream_value(struct weir_session *s, const struct weir_op_stream_value_in *in)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     bool wide = in->kind == WEIR_VALUE_WRITE64 || in->kind == WEIR_VALUE_WAIT64;
@@ -137,7 +128,6 @@ CUresult weir_host_stream_value(struct weir_session *s, const struct weir_op_str
     const struct weir_driver *d = s->driver;
     uint32_t small = (uint32_t)in->value;
 
-    (void)out;
     if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -164,12 +154,10 @@ CUresult weir_host_stream_value(struct weir_session *s, const struct weir_op_str
                                              in->flags);
 }
 
-CUresult weir_host_stream_query(struct weir_session *s, const struct weir_op_stream_query_in *in,
-                                struct weir_op_stream_query_out *out)
+CUresult weir_host_stream_query(struct weir_session *s, const struct weir_op_stream_query_in *in)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
 
-    (void)out;
     if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -247,12 +235,10 @@ static CUresult launch_function(struct weir_session *s, const struct weir_op_hos
 }
 
 /* The guest has mostly posted this, and listed the function: tell it of a failure. */
-CUresult weir_host_host_func(struct weir_session *s, const struct weir_op_host_func_in *in,
-                             struct weir_op_host_func_out *out)
+CUresult weir_host_host_func(struct weir_session *s, const struct weir_op_host_func_in *in)
 {
     CUresult result = launch_function(s, in);
 
-    (void)out;
     if (result != CUDA_SUCCESS) {
         weir_host_call_refuse(s, in->token);
     }
@@ -260,10 +246,8 @@ CUresult weir_host_host_func(struct weir_session *s, const struct weir_op_host_f
 }
 
 CUresult weir_host_host_func_done(struct weir_session *s,
-                                  const struct weir_op_host_func_done_in *in,
-                                  struct weir_op_host_func_done_out *out)
+                                  const struct weir_op_host_func_done_in *in)
 {
-    (void)out;
     CUresult result = weir_host_call_done(s, in->ticket);
 
     return weir_session_is_remote(s) ? CUDA_SUCCESS : result; /* remote: handled when it arrived */
@@ -271,20 +255,16 @@ CUresult weir_host_host_func_done(struct weir_session *s,
 
 /* Both operations are handled when they arrive (weir_host_call_glance()). */
 CUresult weir_host_host_func_read(struct weir_session *s,
-                                  const struct weir_op_host_func_read_in *in,
-                                  struct weir_op_host_func_read_out *out)
+                                  const struct weir_op_host_func_read_in *in)
 {
     (void)in;
-    (void)out;
     return weir_session_is_remote(s) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult weir_host_host_func_write(struct weir_session *s,
-                                   const struct weir_op_host_func_write_in *in,
-                                   struct weir_op_host_func_write_out *out)
+                                   const struct weir_op_host_func_write_in *in)
 {
     (void)in;
-    (void)out;
     return weir_session_is_remote(s) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

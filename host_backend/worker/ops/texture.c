@@ -77,13 +77,11 @@ CUresult weir_host_texture_create(struct weir_session *s,
 }
 
 CUresult weir_host_texture_destroy(struct weir_session *s,
-                                   const struct weir_op_texture_destroy_in *in,
-                                   struct weir_op_texture_destroy_out *out)
+                                   const struct weir_op_texture_destroy_in *in)
 {
     struct weir_object *o =
         weir_host_object_find(s, WEIR_KIND_TEXTURE, (void *)(uintptr_t)in->object);
 
-    (void)out;
     return o ? weir_host_object_destroy(s, o) : CUDA_ERROR_INVALID_HANDLE;
 }
 
@@ -113,12 +111,10 @@ CUresult weir_host_surface_create(struct weir_session *s,
 }
 
 CUresult weir_host_surface_destroy(struct weir_session *s,
-                                   const struct weir_op_surface_destroy_in *in,
-                                   struct weir_op_surface_destroy_out *out)
+                                   const struct weir_op_surface_destroy_in *in)
 {
     struct weir_object *o =
         weir_host_object_find(s, WEIR_KIND_SURFACE, (void *)(uintptr_t)in->object);
 
-    (void)out;
     return o ? weir_host_object_destroy(s, o) : CUDA_ERROR_INVALID_HANDLE;
 }
