@@ -573,12 +573,30 @@ void weir_soft_image_finish(struct weir_soft_image *image);
 /** What the outcome of reading is: 209 when there was only machine code, 200 when nothing. */
 CUresult weir_soft_image_verdict(const struct weir_soft_image *image);
 
-struct weir_soft_apart;
+struct weir_soft_twins;
+
+/* Who loads modules and runs kernels, so that a test's driver can give kernels another form
+ * (tests/e2e/e2e_softgpu_forms.c). NULL: the engine does. Set once, when the library is loaded. */
+struct weir_soft_forms {
+    /* As weir_exec_module_load(). @param ret_twins  what belongs to the module, or NULL */
+    enum weir_status (*load)(struct weir_exec_device *engine,
+                             const struct weir_exec_source *sources, uint32_t n_sources,
+                             const struct weir_exec_memory *memory, struct weir_diag *diag,
+                             struct weir_exec_module **ret_module,
+                             struct weir_soft_twins **ret_twins);
+    void (*unload)(struct weir_soft_twins *twins);
+    bool (*hides)(const struct weir_exec_kernel *kernel); /* programs must not see the kernel */
+    /* As weir_exec_run(). @param module  the kernel's; its twins, or NULL */
+    enum weir_status (*run)(struct weir_exec_device *engine, const struct weir_exec_module *module,
+                            struct weir_soft_twins *twins, const struct weir_exec_launch *launch,
+                            struct weir_exec_fault *ret_fault);
+};
+extern const struct weir_soft_forms *weir_soft_forms;
 
 struct weir_soft_module {
     struct weir_soft_object object;
     struct weir_exec_module *exec;
-    struct weir_soft_apart *apart; /* twins, when the environment asks for them: see forms.h */
+    struct weir_soft_twins *twins;         /* from weir_soft_forms; NULL: none */
     struct weir_soft_function **functions; /* borrowed; in the order of the exec module */
     uint32_t n_functions;
     struct weir_soft_library *library; /* borrowed; NULL: the module belongs to no library */

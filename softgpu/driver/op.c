@@ -2,7 +2,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "softgpu/driver/driver.h"
-#include "softgpu/driver/forms.h"
 #include "softgpu/memory.h"
 
 #include <stdio.h>
@@ -241,7 +240,6 @@ static CUresult run_kernel(const struct weir_soft_op *op)
         .dynamic_shared_bytes = k->shared_bytes,
         .params = k->params,
         .params_bytes = k->params_bytes,
-        .order_seed = weir_soft_forms_order_seed(),
         .cooperative = k->cooperative,
         .print = weir_soft_print,
         .heap_bytes = op->ctx->limits[CU_LIMIT_MALLOC_HEAP_SIZE],
@@ -254,9 +252,11 @@ static CUresult run_kernel(const struct weir_soft_op *op)
         launch.cluster[1] = v->clusterDim.y;
         launch.cluster[2] = v->clusterDim.z;
     }
+    struct weir_exec_device *engine = op->ctx->device->engine;
+    const struct weir_soft_module *module = k->function->module;
     enum weir_status status =
-        weir_soft_forms_run(op->ctx->device->engine, k->function->module->exec,
-                            k->function->module->apart, &launch, &fault);
+        weir_soft_forms ? weir_soft_forms->run(engine, module->exec, module->twins, &launch, &fault)
+                        : weir_exec_run(engine, &launch, &fault);
     if (status == WEIR_OK) {
         return CUDA_SUCCESS;
     }
