@@ -14,44 +14,6 @@
 
 static struct weir_soft_capture *captures; /* all captures that have not ended */
 
-/* ------------------------------------------------------------------ sets of nodes */
-
-bool weir_soft_nodes_add(struct weir_soft_nodes *nodes, struct weir_soft_node *node,
-                         const CUgraphEdgeData *edge)
-{
-    for (uint32_t i = 0; i < nodes->n; i++) {
-        if (nodes->at[i] == node) {
-            return true;
-        }
-    }
-    if (nodes->n == nodes->cap) {
-        uint32_t cap = nodes->cap == 0 ? 4 : nodes->cap * 2;
-        struct weir_soft_node **at = realloc(nodes->at, cap * sizeof(struct weir_soft_node *));
-        nodes->at = at ? at : nodes->at;
-        CUgraphEdgeData *edges = realloc(nodes->edges, cap * sizeof(*edges));
-        nodes->edges = edges ? edges : nodes->edges;
-        if (!at || !edges) {
-            return false;
-        }
-        nodes->cap = cap;
-    }
-    nodes->at[nodes->n] = node;
-    if (edge) {
-        nodes->edges[nodes->n] = *edge;
-    } else {
-        memset(&nodes->edges[nodes->n], 0, sizeof(nodes->edges[0]));
-    }
-    nodes->n++;
-    return true;
-}
-
-void weir_soft_nodes_clear(struct weir_soft_nodes *nodes)
-{
-    free(nodes->at);
-    free(nodes->edges);
-    memset(nodes, 0, sizeof(*nodes));
-}
-
 static bool nodes_merge(struct weir_soft_nodes *to, const struct weir_soft_nodes *from)
 {
     for (uint32_t i = 0; i < from->n; i++) {

@@ -71,31 +71,6 @@ CUresult weir_soft_ctx_make_primary(struct weir_soft_device *device)
     return CUDA_SUCCESS;
 }
 
-static void make_sticky(struct weir_soft_ctx *ctx, CUresult result)
-{
-    if (ctx->sticky == CUDA_SUCCESS) {
-        ctx->sticky = result;
-    }
-}
-
-/* Under MPS, work queued behind a failed assert still runs (seen on an H200, driver 580). */
-void weir_soft_ctx_kernel_failed(struct weir_soft_ctx *ctx, CUresult result)
-{
-    if (result == CUDA_ERROR_ASSERT && ctx->device->under_mps) {
-        ctx->untold = result;
-    } else {
-        make_sticky(ctx, result);
-    }
-}
-
-CUresult weir_soft_ctx_tell(struct weir_soft_ctx *ctx)
-{
-    if (ctx->untold != CUDA_SUCCESS) {
-        make_sticky(ctx, ctx->untold);
-    }
-    return ctx->sticky;
-}
-
 /* Find a context. A handle from cuCtxFromGreenCtx stands for the primary context. */
 static struct weir_soft_ctx *context_of(CUcontext handle)
 {

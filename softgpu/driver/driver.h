@@ -31,6 +31,9 @@ void weir_soft_lock(void);
 void weir_soft_unlock(void);
 /** Wait for a condition with the lock held; false when the time (CLOCK_MONOTONIC) is over. */
 bool weir_soft_lock_wait(pthread_cond_t *cond, const struct timespec *until);
+/** With the lock held: until the next call, only this thread gets the lock again. */
+void weir_soft_lock_keep_out(void);
+void weir_soft_lock_let_in(void);
 /** The calling thread runs tasks: nobody keeps it out. */
 void weir_soft_lock_runs_tasks(void);
 /** Take the lock before fork, let go of it on both sides after. */
@@ -146,6 +149,7 @@ void weir_soft_device_free_slowly(void);
 
 /* True once the process exits: from then on nothing may wait. */
 bool weir_soft_exiting(void);
+void weir_soft_exit_begins(void);
 
 /* ------------------------------------------------------------------ contexts */
 
@@ -724,6 +728,8 @@ struct weir_soft_users {
     uint32_t n;
     struct weir_soft_user_refs at[];
 };
+/** Give back references; the destructor runs at the last, without the lock. */
+void weir_soft_user_object_drop(struct weir_soft_user_object *object, uint64_t count);
 /** Destructors run without the lock. Accepts NULL. */
 void weir_soft_users_put(struct weir_soft_users *users);
 

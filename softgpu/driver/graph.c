@@ -10,6 +10,44 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ------------------------------------------------------------------ sets of nodes */
+
+bool weir_soft_nodes_add(struct weir_soft_nodes *nodes, struct weir_soft_node *node,
+                         const CUgraphEdgeData *edge)
+{
+    for (uint32_t i = 0; i < nodes->n; i++) {
+        if (nodes->at[i] == node) {
+            return true;
+        }
+    }
+    if (nodes->n == nodes->cap) {
+        uint32_t cap = nodes->cap == 0 ? 4 : nodes->cap * 2;
+        struct weir_soft_node **at = realloc(nodes->at, cap * sizeof(struct weir_soft_node *));
+        nodes->at = at ? at : nodes->at;
+        CUgraphEdgeData *edges = realloc(nodes->edges, cap * sizeof(*edges));
+        nodes->edges = edges ? edges : nodes->edges;
+        if (!at || !edges) {
+            return false;
+        }
+        nodes->cap = cap;
+    }
+    nodes->at[nodes->n] = node;
+    if (edge) {
+        nodes->edges[nodes->n] = *edge;
+    } else {
+        memset(&nodes->edges[nodes->n], 0, sizeof(nodes->edges[0]));
+    }
+    nodes->n++;
+    return true;
+}
+
+void weir_soft_nodes_clear(struct weir_soft_nodes *nodes)
+{
+    free(nodes->at);
+    free(nodes->edges);
+    memset(nodes, 0, sizeof(*nodes));
+}
+
 /* ------------------------------------------------------------------ life */
 
 static void node_release(void *object)
@@ -20,20 +58,6 @@ static void node_release(void *object)
     if (node->child) {
         weir_soft_object_retire(node->child);
         weir_soft_object_put(node->child);
-    }
-}
-
-/* Give back references of a user object; calls its destructor, without the lock, at the last. */
-static void drop_object(struct weir_soft_user_object *object, uint64_t count)
-{
-    object->count -= count;
-    if (object->count == 0) {
-        CUhostFn destroy = object->destroy;
-        void *ptr = object->ptr;
-        weir_soft_object_retire(object);
-        weir_soft_unlock(); /* this is the program's code, so no lock is held */
-        destroy(ptr);
-        weir_soft_lock();
     }
 }
 
@@ -82,17 +106,6 @@ CUresult weir_soft_users_add(struct weir_soft_users **users, const struct weir_s
     return CUDA_SUCCESS;
 }
 
-void weir_soft_users_put(struct weir_soft_users *users)
-{
-    if (!users || --users->refs != 0) {
-        return;
-    }
-    for (uint32_t i = 0; i < users->n; i++) {
-        drop_object(users->at[i].object, users->at[i].count);
-    }
-    free(users);
-}
-
 static CUresult clone_users(const struct weir_soft_graph *graph, struct weir_soft_graph *clone)
 {
     uint32_t n = graph->n_user_objects;
@@ -121,7 +134,7 @@ static void graph_release(void *object)
         node = next;
     }
     for (uint32_t i = 0; i < graph->n_user_objects; i++) {
-        drop_object(graph->user_objects[i].object, graph->user_objects[i].count);
+        weir_soft_user_object_drop(graph->user_objects[i].object, graph->user_objects[i].count);
     }
     free(graph->user_objects);
 }
@@ -632,7 +645,7 @@ CUresult weir_soft_cuUserObjectRelease(CUuserObject handle, unsigned int count)
     if (!object || count == 0 || count > object->count) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    drop_object(object, count);
+    weir_soft_user_object_drop(object, count);
     return CUDA_SUCCESS;
 }
 
@@ -682,7 +695,7 @@ CUresult weir_soft_cuGraphReleaseUserObject(CUgraph handle, CUuserObject object_
             if (graph->user_objects[i].count == 0) {
                 graph->user_objects[i] = graph->user_objects[--graph->n_user_objects];
             }
-            drop_object(object, count);
+            weir_soft_user_object_drop(object, count);
             return CUDA_SUCCESS;
         }
     }

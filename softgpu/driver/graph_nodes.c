@@ -109,19 +109,6 @@ CUresult weir_soft_node_memops(const CUDA_BATCH_MEM_OP_NODE_PARAMS *params,
     return weir_soft_memops_make(ctx, params->count, params->paramArray, params->flags, ret_op);
 }
 
-void weir_soft_graph_memory_put(struct weir_soft_graph_memory *memory)
-{
-    if (memory && --memory->refs == 0) {
-        /* The context may have freed the memory; another allocation may have its address. */
-        struct weir_soft_alloc *alloc = weir_soft_space_at(memory->base);
-        if (alloc && alloc->id == memory->id) {
-            alloc->device->graph_used_bytes -= alloc->bytes;
-            weir_soft_space_free(alloc);
-        }
-        free(memory);
-    }
-}
-
 CUresult weir_soft_graph_memory_make(struct weir_soft_op *op)
 {
     struct weir_soft_graph_memory *memory = calloc(1, sizeof(*memory));

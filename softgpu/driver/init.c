@@ -20,11 +20,6 @@ enum { STATE_NONE, STATE_READY, STATE_FORKED, STATE_EXITING };
 
 static int state = STATE_NONE;
 
-bool weir_soft_exiting(void)
-{
-    return __atomic_load_n(&state, __ATOMIC_ACQUIRE) == STATE_EXITING;
-}
-
 CUresult weir_soft_enter(const char *name, bool always)
 {
     weir_log_debug("softgpu: %s", name);
@@ -158,6 +153,7 @@ static void at_exit(void)
                                      __ATOMIC_RELAXED)) {
         return;
     }
+    weir_soft_exit_begins();
     weir_soft_print_flush();
     weir_soft_lock();
     weir_soft_object_visit(WEIR_SOFT_CONTEXT, cancel_context, NULL);

@@ -74,19 +74,6 @@ CUresult weir_soft_cuMemAllocManaged(CUdeviceptr *ret, size_t bytes, unsigned in
     return CUDA_SUCCESS;
 }
 
-void weir_soft_ctx_settle(struct weir_soft_ctx *ctx)
-{
-    if (weir_soft_device_waits()) {
-        weir_soft_ctx_wait_keeping_out(ctx);
-        return;
-    }
-    struct weir_soft_task *barrier = !ctx->tasks ? NULL : weir_soft_task_barrier(ctx);
-    if (barrier) {
-        weir_soft_task_wait_unlocked(barrier);
-        weir_soft_task_put(barrier);
-    }
-}
-
 CUresult weir_soft_cuMemFree_v2(CUdeviceptr address)
 {
     WEIR_SOFT_LOCKED();

@@ -24,22 +24,6 @@ CUresult weir_soft_pool_make(struct weir_soft_device *device, const CUmemPoolPro
     return CUDA_SUCCESS;
 }
 
-static void raise_to(uint64_t *high, uint64_t value)
-{
-    *high = *high < value ? value : *high;
-}
-
-void weir_soft_pool_account(struct weir_soft_pool *pool, int64_t bytes)
-{
-    pool->used += (uint64_t)bytes;
-    raise_to(&pool->reserved, pool->used);
-    if (pool->reserved > pool->threshold) {
-        pool->reserved = pool->used > pool->threshold ? pool->used : pool->threshold;
-    }
-    raise_to(&pool->used_high, pool->used);
-    raise_to(&pool->reserved_high, pool->reserved);
-}
-
 CUresult weir_soft_cuMemPoolCreate(CUmemoryPool *ret, const CUmemPoolProps *props)
 {
     WEIR_SOFT_LOCKED();

@@ -370,3 +370,34 @@ void weir_soft_space_visit(struct weir_soft_ctx *ctx, void (*fn)(struct weir_sof
         }
     }
 }
+
+/* ------------------------------------------------------------------ pools */
+
+static void raise_to(uint64_t *high, uint64_t value)
+{
+    *high = *high < value ? value : *high;
+}
+
+void weir_soft_pool_account(struct weir_soft_pool *pool, int64_t bytes)
+{
+    pool->used += (uint64_t)bytes;
+    raise_to(&pool->reserved, pool->used);
+    if (pool->reserved > pool->threshold) {
+        pool->reserved = pool->used > pool->threshold ? pool->used : pool->threshold;
+    }
+    raise_to(&pool->used_high, pool->used);
+    raise_to(&pool->reserved_high, pool->reserved);
+}
+
+void weir_soft_graph_memory_put(struct weir_soft_graph_memory *memory)
+{
+    if (memory && --memory->refs == 0) {
+        /* The context may have freed the memory; another allocation may have its address. */
+        struct weir_soft_alloc *alloc = weir_soft_space_at(memory->base);
+        if (alloc && alloc->id == memory->id) {
+            alloc->device->graph_used_bytes -= alloc->bytes;
+            weir_soft_space_free(alloc);
+        }
+        free(memory);
+    }
+}

@@ -3,8 +3,48 @@
 #include "softgpu/exec/decode.h"
 #include "softgpu/exec/half.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+void *weir_x_decode_alloc(struct weir_x_decoder *x, size_t bytes)
+{
+    struct weir_x_piece *piece = calloc(1, sizeof *piece + bytes);
+    if (!piece) {
+        x->no_memory = true;
+        return NULL;
+    }
+    piece->next = x->func->pieces;
+    x->func->pieces = piece;
+    return piece->bytes;
+}
+
+struct weir_x_inst *weir_x_emit(struct weir_x_decoder *x)
+{
+    static struct weir_x_inst spare;
+    if (!WEIR_GROW(x->func->code, x->func->n_code, x->code_room)) {
+        x->no_memory = true;
+        return &spare;
+    }
+    struct weir_x_inst *i = &x->func->code[x->func->n_code++];
+    memset(i, 0, sizeof *i);
+    i->d = i->a = i->b = i->c = i->e = i->guard = WEIR_X_NO_REF;
+    i->line = x->ir ? x->ir->line : 0;
+    return i;
+}
+
+void weir_x_unsupported(struct weir_x_decoder *x, const char *fmt, ...)
+{
+    if (x->failed) {
+        return;
+    }
+    x->failed = true;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(x->reason, sizeof x->reason, fmt, args);
+    va_end(args);
+}
 
 weir_x_ref weir_x_const(struct weir_x_decoder *x, uint64_t bits, bool wide)
 {

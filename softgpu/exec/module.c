@@ -417,6 +417,31 @@ enum weir_status weir_exec_module_load(struct weir_exec_device *device,
     return WEIR_OK;
 }
 
+void weir_x_kernel_release(struct weir_exec_kernel *kernel)
+{
+    while (kernel->funcs) {
+        struct weir_x_func *func = kernel->funcs;
+        kernel->funcs = func->next;
+        while (func->pieces) {
+            struct weir_x_piece *piece = func->pieces;
+            func->pieces = piece->next;
+            free(piece);
+        }
+        free(func->code);
+        free(func->consts);
+        free(func->callees);
+        free(func);
+    }
+    free(kernel->by_id);
+    free(kernel->shared);
+    kernel->by_id = NULL;
+    kernel->shared = NULL;
+    kernel->n_shared = 0;
+    kernel->n_funcs = 0;
+    kernel->nesting = 0;
+    kernel->entry = NULL;
+}
+
 void weir_exec_module_destroy(struct weir_exec_module *module)
 {
     if (!module) {
@@ -458,15 +483,6 @@ const struct weir_exec_kernel *weir_exec_module_kernel(const struct weir_exec_mo
         }
     }
     return NULL;
-}
-
-const struct weir_exec_kernel_info *weir_exec_kernel_info(const struct weir_exec_kernel *kernel)
-{
-    struct weir_exec_kernel *mutable_kernel = (struct weir_exec_kernel *)(uintptr_t)kernel;
-    if (weir_x_kernel_decode(mutable_kernel) != WEIR_OK) {
-        mutable_kernel->info.unsupported = "no memory to decode it";
-    }
-    return &kernel->info;
 }
 
 enum weir_status weir_exec_module_global(const struct weir_exec_module *module, const char *name,
