@@ -344,7 +344,6 @@ enum weir_status weir_guest_connect(bool monitor, struct weir_transport **ret_tr
     char url[WEIR_ROUTE_URL_BYTES];
     struct weir_limit_wish wish;
     struct weir_op_hashes *ops = malloc(sizeof *ops); /* the stack may be small */
-    enum weir_status status;
     *ret_welcome = NULL;
     if (!ops) {
         return WEIR_ERR_NO_MEMORY;
@@ -363,7 +362,7 @@ enum weir_status weir_guest_connect(bool monitor, struct weir_transport **ret_tr
                                          .secret_key = key,
                                          .public_key = weir_key_public_path(key, secret),
                                          .server_key = getenv("WEIR_SERVER_KEY")};
-    status = weir_connect(&params, ret_transport, ret_welcome);
+    enum weir_status status = weir_connect(&params, ret_transport, ret_welcome);
     free(ops);
     return status;
 }

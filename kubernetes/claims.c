@@ -124,7 +124,6 @@ static json_t *fetch(struct weir_dra *dra, const struct weir_kube_node *node,
                      const struct named *claim, uint64_t end_ns, struct weir_diag *diag)
 {
     json_t *answer = NULL;
-    const char *uid;
     char path[500];
     long code;
 
@@ -136,7 +135,8 @@ static json_t *fetch(struct weir_dra *dra, const struct weir_kube_node *node,
             return NULL;
         }
     }
-    uid = json_string_value(json_object_get(json_object_get(answer, "metadata"), "uid"));
+    const char *uid =
+        json_string_value(json_object_get(json_object_get(answer, "metadata"), "uid"));
     if (!uid || strcmp(uid, claim->uid) != 0) {
         weir_diag_set(diag, 0, 0, "the claim was replaced by another one of its name");
         json_decref(answer);

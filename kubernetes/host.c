@@ -50,7 +50,6 @@ enum weir_status weir_dra_tenant_make(struct weir_dra *dra, const json_t *record
     const json_t *settings = json_object_get(record, "words");
     const char *words[WORDS_MAX] = {"tenant", "keep"};
     char tenant[TENANT_BYTES];
-    enum weir_status status;
     size_t n = 2;
 
     words[n++] = tenant_of(json_string_value(json_object_get(record, "uid")), tenant);
@@ -59,7 +58,7 @@ enum weir_status weir_dra_tenant_make(struct weir_dra *dra, const json_t *record
 
         words[n++] = word ? word : ""; /* an invalid file: the host refuses the empty word */
     }
-    status = ask(dra, words, n, diag);
+    enum weir_status status = ask(dra, words, n, diag);
     return status == WEIR_ERR_INVALID && strstr(diag->message, "already") ? WEIR_OK : status;
 }
 
@@ -82,7 +81,6 @@ static void restore(struct weir_dra *dra, const struct weir_status_report *repor
     struct weir_dra_busy busy;
     struct weir_diag diag = {0};
     char tenant[TENANT_BYTES];
-    json_t *record;
 
     for (size_t i = 0; i < report->n_tenants; i++) {
         if (strcmp(report->tenants[i].name, tenant_of(uid, tenant)) == 0) {
@@ -90,7 +88,7 @@ static void restore(struct weir_dra *dra, const struct weir_status_report *repor
         }
     }
     weir_dra_claim_lock(dra, &busy, uid);
-    record = weir_records_get(dra->state_dir, uid);
+    json_t *record = weir_records_get(dra->state_dir, uid);
     if (record && weir_dra_tenant_make(dra, record, &diag) == WEIR_OK) {
         weir_log_info("weir-dra: a share is there again tenant=%s", tenant);
     } else if (record) {
@@ -107,14 +105,13 @@ static void clear(struct weir_dra *dra, const struct weir_status_tenant *row)
     size_t head = strlen(WEIR_KUBE_TENANT);
     struct weir_dra_busy busy;
     struct weir_diag diag = {0};
-    json_t *record;
 
     if (strcmp(row->source, "kept") != 0 || strncmp(row->name, WEIR_KUBE_TENANT, head) != 0 ||
         !weir_kube_uid_ok(row->name + head)) {
         return;
     }
     weir_dra_claim_lock(dra, &busy, row->name + head);
-    record = weir_records_get(dra->state_dir, row->name + head);
+    json_t *record = weir_records_get(dra->state_dir, row->name + head);
     if (!record && weir_dra_tenant_remove(dra, row->name + head, &diag) == WEIR_OK) {
         weir_log_info("weir-dra: removed the share of a claim that is gone tenant=%s", row->name);
     }

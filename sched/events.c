@@ -47,12 +47,11 @@ static void append(struct weir_sched *sched, struct queue *queue, struct item *i
 static uint64_t rest_of(const struct item *item)
 {
     const struct weir_sched_item_params *p = &item->params;
-    double ns;
 
     if (p->rest_bytes == 0 || p->bytes == 0 || is_compute(item)) {
         return 0;
     }
-    ns = (double)item->counted_ns * ((double)p->rest_bytes / (double)p->bytes);
+    double ns = (double)item->counted_ns * ((double)p->rest_bytes / (double)p->bytes);
     return ns < PREDICTED_MAX_NS ? (uint64_t)ns : PREDICTED_MAX_NS;
 }
 

@@ -81,10 +81,8 @@ static struct weir_gate_handle *handle_of_locked(struct weir_gate_client *client
 void weir_gate_client_post_item(struct weir_gate_client *client, weir_gate_name name,
                                 struct weir_gate_request *request)
 {
-    struct weir_gate_handle *handle;
-
     WEIR_LOCKED(&client->lock);
-    handle = handle_of_locked(client, name);
+    struct weir_gate_handle *handle = handle_of_locked(client, name);
     if (handle) {
         request->item = (uint32_t)(handle - client->handles);
         request->generation = handle->generation;
@@ -94,12 +92,10 @@ void weir_gate_client_post_item(struct weir_gate_client *client, weir_gate_name 
 
 bool weir_gate_client_is_deaf(struct weir_gate_client *client)
 {
-    uint64_t now_ns;
-    uint32_t tail;
-
     WEIR_LOCKED(&client->lock);
-    now_ns = weir_clock_now_ns(); /* read under the lock: not before another thread's time */
-    tail = atomic_load(&client->port->tail);
+    uint64_t now_ns =
+        weir_clock_now_ns(); /* read under the lock: not before another thread's time */
+    uint32_t tail = atomic_load(&client->port->tail);
     if (tail == atomic_load(&client->port->head)) {
         client->unread_since_ns = 0;
     } else if (client->unread_since_ns == 0 || tail != client->unread_tail) {
@@ -156,10 +152,8 @@ weir_gate_name weir_gate_client_name(struct weir_gate_client *client, struct wei
 
 void weir_gate_client_unname(struct weir_gate_client *client, weir_gate_name name)
 {
-    struct weir_gate_handle *handle;
-
     WEIR_LOCKED(&client->lock);
-    handle = handle_of_locked(client, name);
+    struct weir_gate_handle *handle = handle_of_locked(client, name);
     if (handle) {
         handle->generation++;
         handle->item = NULL;

@@ -263,10 +263,8 @@ static void let_go_locked(struct weir_gate *gate, struct weir_gate_client *clien
 
 bool weir_gate_detach(struct weir_gate *gate)
 {
-    struct weir_gate_client *client;
-
     pthread_mutex_lock(&gate->lock);
-    client = weir_gate_client_of(gate);
+    struct weir_gate_client *client = weir_gate_client_of(gate);
     if (!client) {
         pthread_mutex_unlock(&gate->lock);
         return false;

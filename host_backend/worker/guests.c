@@ -200,10 +200,8 @@ static struct arrival *arrive(struct weir_worker *worker, const struct weir_link
 /* Why an arrival was not counted: a worker that is about to be replaced answers "again". */
 static enum weir_status why_not(struct weir_worker *worker, const char **ret_text)
 {
-    bool dying;
-
     pthread_mutex_lock(&worker->lock);
-    dying = is_ending_locked(worker);
+    bool dying = is_ending_locked(worker);
     pthread_mutex_unlock(&worker->lock);
     *ret_text = dying ? "the worker is being replaced" : "too many connections";
     return dying ? WEIR_ERR_AGAIN : WEIR_ERR_QUOTA;
@@ -307,12 +305,11 @@ static enum weir_status welcome(struct arrival *a, const struct weir_hello *hell
 static bool enlist(struct weir_session *session)
 {
     struct weir_worker *w = session->worker;
-    bool gone;
 
     WEIR_LOCKED(&w->lock);
     session->next = w->sessions;
     w->sessions = session;
-    gone = session->tenant->gone;
+    bool gone = session->tenant->gone;
     return !gone;
 }
 
@@ -386,10 +383,8 @@ static void give_up_place(struct arrival *a, struct weir_session *session)
 
 bool weir_guests_close(struct weir_worker *worker)
 {
-    bool none;
-
     WEIR_LOCKED(&worker->lock);
-    none = worker->n_sessions == 0;
+    bool none = worker->n_sessions == 0;
     worker->guests->closed = none;
     return none;
 }
@@ -528,10 +523,9 @@ static void *guest_thread(void *argument)
     struct weir_transport *transport;
     struct weir_hello *hello = NULL;
     enum weir_status status = WEIR_OK;
-    uint64_t id;
 
     weir_log_limit_thread(&a->tenant->log_rate, a->tenant->name);
-    id = number_of(a);
+    uint64_t id = number_of(a);
     if (a->fd >= 0) {
         status = weir_accept_hello(a->fd, HELLO_WAIT_NS, &hello);
     } else if (a->stream) {
@@ -601,12 +595,11 @@ static void start(struct arrival *a)
 {
     pthread_attr_t attr;
     pthread_t thread;
-    int failed;
 
     pthread_attr_init(&attr);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attr, STACK_BYTES);
-    failed = pthread_create(&thread, &attr, guest_thread, a);
+    int failed = pthread_create(&thread, &attr, guest_thread, a);
     pthread_attr_destroy(&attr);
     if (failed != 0) {
         refuse(a, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, "no thread for it");
@@ -618,12 +611,11 @@ static void vsock_arrived(struct weir_worker *worker, const struct weir_link_gue
 {
     struct weir_stream_link *link = weir_stream_socket(fd);
     struct weir_transport *stream;
-    struct arrival *a;
 
     if (!link || weir_stream_create(link, &stream) != WEIR_OK) {
         return;
     }
-    a = arrive(worker, guest, NULL);
+    struct arrival *a = arrive(worker, guest, NULL);
     if (!a) {
         const char *text;
         enum weir_status reason = why_not(worker, &text);
@@ -732,7 +724,6 @@ enum weir_status weir_guests_listen(struct weir_worker *worker, int tcp_fd)
                                             .tenant_of_key = tenant_of_key,
                                             .on_hello = on_hello,
                                             .user = worker};
-    enum weir_status status;
 
     /* Guests that come through the socket and cannot share memory use this one. */
     snprintf(g->zmq_path, sizeof g->zmq_path, "%s/zmq-%s.sock", worker->config.run_dir,
@@ -746,7 +737,7 @@ enum weir_status weir_guests_listen(struct weir_worker *worker, int tcp_fd)
         params.tcp_fd = tcp_fd > 0 ? tcp_fd : 0;
         params.secret_key = worker->config.server_key;
     }
-    status = weir_zmq_server_create(&params, &g->zmq);
+    enum weir_status status = weir_zmq_server_create(&params, &g->zmq);
     explicit_bzero(worker->config.server_key, sizeof worker->config.server_key);
     close(WEIR_LINK_LISTENER_FD); /* ZeroMQ has its own copy */
     if (tcp_fd >= 0) {

@@ -93,10 +93,9 @@ static void wait(struct region *region, struct pollfd waits[2], uint64_t quiet_n
 {
     uint64_t ns = quiet_ns / 8;
     struct timespec time;
-    bool used;
 
     pthread_mutex_lock(&region->lock);
-    used = region->n_used != 0;
+    bool used = region->n_used != 0;
     pthread_mutex_unlock(&region->lock);
     if (region->bell_fd >= 0) {
         ns = TICK_MS * WEIR_NS_PER_MS;
@@ -181,13 +180,12 @@ static void inherit(struct region *region)
 
     for (uint32_t unit = 1; unit < region->n_units; unit++) {
         uint16_t owner = owners[unit];
-        struct slot *slot;
 
         if (owner == 0 || owner > WEIR_REGION_SLOTS) {
             weir_region_own_locked(region, unit, 0);
             continue;
         }
-        slot = &region->slots[owner - 1];
+        struct slot *slot = &region->slots[owner - 1];
         region->owners[unit] = owner;
         if (slot->state == SLOT_FREE) {
             *slot = (struct slot){.state = SLOT_KEPT,

@@ -345,13 +345,12 @@ void weir_session_clear(struct weir_session *session)
 void weir_session_destroy(struct weir_session *session)
 {
     struct weir_session *s = session;
-    uint32_t idle;
 
     if (!s) {
         return;
     }
     weir_session_gone(s);
-    idle = weir_device_idle_begin(s->worker, s);
+    uint32_t idle = weir_device_idle_begin(s->worker, s);
     weir_session_unregister(s);
     weir_device_idle_end(s->worker, idle);
     weir_arena_finish(&s->op.arena);

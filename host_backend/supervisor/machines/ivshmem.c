@@ -132,13 +132,12 @@ static enum weir_status listen_for_qemu(const struct weir_supervisor *sup,
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    bool taken;
 
     if (fd < 0) {
         return WEIR_ERR_IO;
     }
     memcpy(address.sun_path, path, strlen(path) + 1);
-    taken = connect(fd, (struct sockaddr *)&address, sizeof address) == 0 || errno == EAGAIN;
+    bool taken = connect(fd, (struct sockaddr *)&address, sizeof address) == 0 || errno == EAGAIN;
     close(fd);
     if (taken) {
         return WEIR_ERR_EXISTS;
@@ -201,10 +200,9 @@ static int make_region(const char *tenant, uint64_t bytes)
     char name[WEIR_TENANT_NAME_BYTES + sizeof WEIR_VM_MEMORY_NAME];
     struct weir_region_header header = {
         .magic = WEIR_REGION_MAGIC, .version = WEIR_REGION_VERSION, .bytes = bytes};
-    int fd;
 
     snprintf(name, sizeof name, WEIR_VM_MEMORY_NAME "%s", tenant);
-    fd = weir_memfd_sealed(name, bytes);
+    int fd = weir_memfd_sealed(name, bytes);
     if (fd >= 0 && pwrite(fd, &header, sizeof header, 0) != (ssize_t)sizeof header) {
         close(fd);
         fd = -1;

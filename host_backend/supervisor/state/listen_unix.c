@@ -33,8 +33,6 @@ enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct stat info;
-    mode_t mask;
-    bool good;
     int fd, why;
 
     if (strlen(path) >= sizeof address.sun_path) {
@@ -51,8 +49,8 @@ enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd)
     if (fd < 0) {
         return errno == EMFILE || errno == ENFILE ? WEIR_ERR_NO_DESCRIPTOR : WEIR_ERR_IO;
     }
-    mask = umask(0777 & ~mode);
-    good = bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 16) == 0;
+    mode_t mask = umask(0777 & ~mode);
+    bool good = bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 16) == 0;
     why = errno;
     umask(mask);
     if (!good) {

@@ -57,10 +57,8 @@ static struct weir_host_image *find_locked(struct weir_host_image_store *store,
 struct weir_host_image *weir_image_get(struct weir_host_image_store *store,
                                        const struct weir_hash *hash, uint64_t bytes)
 {
-    struct weir_host_image *image;
-
     WEIR_LOCKED(&store->lock);
-    image = find_locked(store, hash, bytes);
+    struct weir_host_image *image = find_locked(store, hash, bytes);
     if (image) {
         image->refs++;
     }
@@ -86,7 +84,6 @@ void weir_image_put(struct weir_host_image_store *store, struct weir_host_image 
 static bool drop_one_locked(struct weir_host_image_store *store)
 {
     struct weir_host_image **last = NULL, *victim;
-    uint64_t bytes;
 
     for (struct weir_host_image **at = &store->images; *at; at = &(*at)->next) {
         last = (*at)->refs == 0 ? at : last;
@@ -96,7 +93,7 @@ static bool drop_one_locked(struct weir_host_image_store *store)
     }
     victim = *last;
     *last = victim->next;
-    bytes = victim->bytes + victim->more_bytes;
+    uint64_t bytes = victim->bytes + victim->more_bytes;
     store->bytes -= bytes;
     weir_image_unreserve(store, bytes);
     destroy_image(victim);

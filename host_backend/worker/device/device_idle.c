@@ -156,13 +156,12 @@ void weir_device_barrier_resume(struct weir_session *session)
  */
 static bool others_may_come(struct weir_worker *w, const struct weir_session *self)
 {
-    uint32_t others;
-
     if (!w->platform.by_program) {
         return true;
     }
     WEIR_LOCKED(&w->lock);
-    others = w->n_sessions - (self != NULL); /* also counts sessions that are starting or ending */
+    uint32_t others =
+        w->n_sessions - (self != NULL); /* also counts sessions that are starting or ending */
     for (const struct weir_session *s = w->sessions; s; s = s->next) {
         others -= s->about->monitor && s != self;
     }
@@ -308,7 +307,6 @@ struct turn {
 static bool turn(struct weir_worker *w, uint64_t moment_ns, struct turn *t)
 {
     struct weir_device_idle *d = w->device_idle;
-    CUresult result;
 
     *t = (struct turn){.give_up = t->give_up};
     if (!begin_runs(w, &t->idle)) {
@@ -318,7 +316,7 @@ static bool turn(struct weir_worker *w, uint64_t moment_ns, struct turn *t)
     if (t->stayed) {
         return false;
     }
-    result = atomic_load(&d->captures) == 0 ? record(w) : CUDA_ERROR_NOT_READY;
+    CUresult result = atomic_load(&d->captures) == 0 ? record(w) : CUDA_ERROR_NOT_READY;
     t->recorded = result == CUDA_SUCCESS;
     if (weir_error_is_sticky(result) ||
         (t->recorded && wait_until(w, weir_clock_now_ns() + moment_ns, NULL))) {

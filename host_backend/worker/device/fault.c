@@ -221,14 +221,13 @@ static size_t describe(const struct weir_session *s, char *text, size_t bytes)
 {
     char kernels[WEIR_FAULT_TEXT_BYTES], program[2 * WEIR_HOST_TEXT_BYTES];
     bool any = weir_fault_kernels(s, kernels, sizeof kernels), calls = weir_host_calls_any(s);
-    int n;
 
     if (!any && !calls) {
         return 0;
     }
     quotable(weir_session_program(s), program, sizeof program);
-    n = snprintf(text, bytes, "tenant=%s program=%s%s%s%s", s->tenant->name, program,
-                 any ? " kernels=" : "", kernels, calls ? " host_function=1" : "");
+    int n = snprintf(text, bytes, "tenant=%s program=%s%s%s%s", s->tenant->name, program,
+                     any ? " kernels=" : "", kernels, calls ? " host_function=1" : "");
     return n > 0 ? (size_t)n : 0;
 }
 

@@ -142,12 +142,11 @@ static bool take_word(struct weir_marks *marks, struct weir_mark_word *word)
 void weir_mark_word_put(struct weir_marks *marks, struct weir_mark_word *word)
 {
     struct page *page = word->page;
-    size_t i;
 
     if (!page) {
         return;
     }
-    i = (size_t)((uint8_t *)word->word - page->host) / LINE_BYTES;
+    size_t i = (size_t)((uint8_t *)word->word - page->host) / LINE_BYTES;
     pthread_mutex_lock(&marks->lock);
     page->leaving |= UINT64_C(1) << i;
     page->expected[i] = word->next;

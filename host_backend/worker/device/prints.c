@@ -107,18 +107,16 @@ void weir_session_prints_destroy(struct weir_session_prints *prints)
 static void collect_locked(struct weir_prints *prints, struct weir_session_prints *owner)
 {
     struct stat info;
-    size_t bytes;
-    char *bigger;
 
     fflush(stdout);
     if (fstat(prints->fd, &info) != 0 || info.st_size == 0) {
         return;
     }
-    bytes = (size_t)info.st_size;
+    size_t bytes = (size_t)info.st_size;
     if (owner->bytes + bytes > TEXT_MAX_BYTES) {
         bytes = TEXT_MAX_BYTES - owner->bytes;
     }
-    bigger = bytes != 0 ? realloc(owner->text, owner->bytes + bytes) : NULL;
+    char *bigger = bytes != 0 ? realloc(owner->text, owner->bytes + bytes) : NULL;
     if (bigger) {
         ssize_t n = pread(prints->fd, bigger + owner->bytes, bytes, 0);
 

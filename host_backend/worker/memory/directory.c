@@ -176,12 +176,11 @@ static const uint8_t *memory_of(const struct weir_link_entry *entry)
 CUresult weir_directory_find(struct weir_tenant *tenant, struct weir_link_entry *entry, int *ret_fd)
 {
     struct question question = {.entry = entry, .fd = -1};
-    CUresult result;
 
     if (!ask(tenant, WEIR_LINK_FIND, &question, -1)) {
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
     }
-    result = result_of(entry->status);
+    CUresult result = result_of(entry->status);
     if (result == CUDA_SUCCESS && has_descriptor(entry->kind) && question.fd < 0) {
         weir_directory_withdraw(tenant, WEIR_ENTRY_MEMORY, memory_of(entry));
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -176,14 +176,13 @@ static void destroy(struct weir_managed *m)
 CUresult weir_managed_begin(struct weir_session *session, int fd)
 {
     struct weir_managed *m;
-    CUresult result;
 
     if (session->devices.managed || weir_session_is_remote(session) ||
         weir_session_region(session) || !(m = calloc(1, sizeof *m))) {
         close(fd);
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    result = weir_session_charge_all(session, session->device, &descriptors);
+    CUresult result = weir_session_charge_all(session, session->device, &descriptors);
     if (result != CUDA_SUCCESS) {
         close(fd);
         free(m);
@@ -321,12 +320,10 @@ static CUresult add(struct weir_session *session, struct weir_managed_range *r, 
 
 CUresult weir_managed_add(struct weir_session *session, struct weir_host_chunk *chunk, int *ret_fd)
 {
-    struct weir_managed_range *r;
-
     if (!session->devices.managed) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    r = calloc(1, sizeof *r);
+    struct weir_managed_range *r = calloc(1, sizeof *r);
     if (!r) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -377,7 +374,6 @@ CUresult weir_managed_watch(struct weir_session *session, uint64_t base)
     struct weir_managed *m = session->devices.managed;
     struct weir_managed_range *r = m ? m->ranges : NULL;
     struct uffdio_register watch = {.mode = UFFDIO_REGISTER_MODE_MINOR};
-    bool good;
 
     while (r && r->chunk->base != base) {
         r = r->next;
@@ -387,8 +383,8 @@ CUresult weir_managed_watch(struct weir_session *session, uint64_t base)
     }
     watch.range = (struct uffdio_range){base, r->chunk->bytes};
     watch.mode |= m->protects ? UFFDIO_REGISTER_MODE_WP : 0;
-    good = ioctl(m->fd, UFFDIO_REGISTER, &watch) == 0 &&
-           (watch.ioctls & (UINT64_C(1) << _UFFDIO_CONTINUE)) != 0;
+    bool good = ioctl(m->fd, UFFDIO_REGISTER, &watch) == 0 &&
+                (watch.ioctls & (UINT64_C(1) << _UFFDIO_CONTINUE)) != 0;
     WEIR_LOCKED(&m->lock);
     if (good) {
         r->watched = true;
@@ -681,13 +677,12 @@ CUresult weir_managed_fetch(struct weir_session *session, uint64_t address, uint
     struct weir_managed *m = session->devices.managed;
     CUresult result = CUDA_SUCCESS;
     uint32_t at, end;
-    bool idle;
 
     if (!m || bytes == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     pthread_mutex_lock(&m->lock);
-    idle = settle_locked(session, m);
+    bool idle = settle_locked(session, m);
     weir_managed_merging_locked(m, !idle);
     for (struct weir_managed_range *r = m->ranges; r && result == CUDA_SUCCESS; r = r->next) {
         if (r->watched && part_of(r, address, bytes, &at, &end)) {
@@ -733,13 +728,12 @@ void weir_managed_function_ran(struct weir_session *session)
 {
     struct weir_managed *m = session->devices.managed;
     uint64_t asked, end_ns = weir_clock_now_ns() + WEIR_NS_PER_S;
-    bool any;
 
     if (!m) {
         return;
     }
     WEIR_LOCKED(&m->lock);
-    any = weir_managed_any_merged_locked(m);
+    bool any = weir_managed_any_merged_locked(m);
     asked = any ? ++m->asked : 0;
     kick(m);
     while (any && m->merges < asked && !atomic_load(&m->ends) &&

@@ -136,10 +136,9 @@ static CUresult begin(struct weir_managed *m, const struct move *v)
 static CUresult exchange(struct weir_managed *m, const struct move *v, uint64_t bytes)
 {
     struct weir_backing was = v->range->chunk->pieces[v->piece].now;
-    CUresult result;
 
     WEIR_TRY(m->session->driver->cuMemUnmap(address_of(v), bytes));
-    result = weir_backing_map(m->session, m->device, address_of(v), bytes, v->with);
+    CUresult result = weir_backing_map(m->session, m->device, address_of(v), bytes, v->with);
     if (result != CUDA_SUCCESS &&
         weir_backing_map(m->session, m->device, address_of(v), bytes, was) != CUDA_SUCCESS) {
         weir_log_error("managed: memory is lost, for the driver does not map it again; kernels "

@@ -14,10 +14,8 @@
 
 void weir_region_put(struct region *region)
 {
-    bool last;
-
     pthread_mutex_lock(&region->lock);
-    last = --region->refs == 0;
+    bool last = --region->refs == 0;
     pthread_mutex_unlock(&region->lock);
     if (!last) {
         return;
@@ -112,13 +110,12 @@ enum weir_status weir_region_take(struct weir_region_end *end, uint64_t bytes, i
 {
     struct region *region = end->region;
     uint32_t unit = 0;
-    bool found;
 
     if (bytes == 0 || bytes > region->about.bytes) {
         return WEIR_ERR_QUOTA;
     }
     pthread_mutex_lock(&region->lock);
-    found = weir_region_take_locked(region, end->slot, weir_region_units(bytes), &unit);
+    bool found = weir_region_take_locked(region, end->slot, weir_region_units(bytes), &unit);
     pthread_mutex_unlock(&region->lock);
     if (!found) {
         return WEIR_ERR_QUOTA;

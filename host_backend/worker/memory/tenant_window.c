@@ -86,10 +86,9 @@ static CUresult hold_window(struct weir_worker *worker, uint32_t window)
     uint64_t base = worker->config.window_base + window * worker->config.window_bytes;
     uint64_t half = worker->config.window_bytes / 2;
     CUdeviceptr got = 0;
-    bool held;
 
     WEIR_TRY(driver->cuMemAddressReserve(&got, half, worker->platform.granularity_bytes, base, 0));
-    held = weir_addresses_hold(base + half, half);
+    bool held = weir_addresses_hold(base + half, half);
     if (got == base && held) {
         return CUDA_SUCCESS;
     }
@@ -156,10 +155,8 @@ void weir_worker_window_finish(struct weir_worker *worker)
 
 static bool take_ready_window(struct weir_worker *worker, uint32_t *ret_window)
 {
-    bool has;
-
     WEIR_LOCKED(&worker->lock);
-    has = worker->platform.ready.has_window;
+    bool has = worker->platform.ready.has_window;
     worker->platform.ready.has_window = false;
     *ret_window = worker->platform.ready.window;
     return has;

@@ -92,7 +92,6 @@ CUresult weir_host_copy(struct weir_session *s, const struct weir_op_copy_in *in
     bool src_in_arena = (in->flags & WEIR_COPY_SRC_IN_ARENA) != 0;
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct copy copy = {.bytes = in->bytes};
-    struct weir_gate_work work;
 
     if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
@@ -102,7 +101,8 @@ CUresult weir_host_copy(struct weir_session *s, const struct weir_op_copy_in *in
     }
     WEIR_TRY(place(s, dst_in_arena, in->dst, in->bytes, true, &copy.dst));
     WEIR_TRY(place(s, src_in_arena, in->src, in->bytes, false, &copy.src));
-    work = work_of(of_host(s, dst_in_arena, in->dst), of_host(s, src_in_arena, in->src), in->bytes);
+    struct weir_gate_work work =
+        work_of(of_host(s, dst_in_arena, in->dst), of_host(s, src_in_arena, in->src), in->bytes);
     return submit_copy(s, stream, &copy, work.class, in->rest);
 }
 

@@ -27,7 +27,6 @@ CUresult weir_host_event_create(struct weir_session *s, const struct weir_op_eve
     struct weir_ipc_event *shared;
     struct weir_object *o;
     CUevent native;
-    CUresult result;
 
     if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -37,8 +36,8 @@ CUresult weir_host_event_create(struct weir_session *s, const struct weir_op_eve
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(make_native(s, in->flags, &native, &shared));
-    result = weir_host_object_create(s, WEIR_KIND_EVENT, sizeof(struct weir_host_event), in->e,
-                                     native, ctx, &o);
+    CUresult result = weir_host_object_create(s, WEIR_KIND_EVENT, sizeof(struct weir_host_event),
+                                              in->e, native, ctx, &o);
     if (result != CUDA_SUCCESS) {
         (void)(shared ? weir_ipc_event_put(s, shared) : s->driver->cuEventDestroy_v2(native));
         return result;

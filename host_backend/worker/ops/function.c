@@ -71,7 +71,6 @@ static CUresult enter(struct weir_session *s, struct weir_host_module *owner, ui
     uint32_t *sizes = weir_session_alloc(s, PARAMS_MAX * sizeof *sizes);
     struct weir_host_function *f;
     struct weir_object *o;
-    CUresult result;
 
     if (!offsets || !sizes) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -83,7 +82,7 @@ static CUresult enter(struct weir_session *s, struct weir_host_module *owner, ui
     f->uses_printf = owner->uses_printf;
     f->may_assert = owner->may_assert;
     f->forms = owner->forms;
-    result = read_layout(s, f, offsets, sizes);
+    CUresult result = read_layout(s, f, offsets, sizes);
     if (result != CUDA_SUCCESS) {
         weir_host_object_forget(s, o);
         return result;
@@ -176,13 +175,12 @@ CUresult weir_host_module_functions(struct weir_session *s,
 {
     struct weir_host_module *m = weir_host_object_get(s, WEIR_KIND_MODULE, in->m);
     struct names names = {weir_session_alloc(s, NAMES_BYTES), 0};
-    CUfunction *functions;
 
     if (!m) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(s->driver->cuModuleGetFunctionCount(&out->count, m->o.native));
-    functions = weir_session_alloc(s, (out->count + 1) * sizeof *functions);
+    CUfunction *functions = weir_session_alloc(s, (out->count + 1) * sizeof *functions);
     if (!functions || !names.text) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -204,11 +202,10 @@ CUresult weir_host_library_kernels(struct weir_session *s,
 {
     struct names names = {weir_session_alloc(s, NAMES_BYTES), 0};
     struct weir_host_module *m;
-    CUkernel *kernels;
 
     WEIR_TRY(weir_ops_library(s, in->l, &m));
     WEIR_TRY(s->driver->cuLibraryGetKernelCount(&out->count, m->o.native));
-    kernels = weir_session_alloc(s, (out->count + 1) * sizeof *kernels);
+    CUkernel *kernels = weir_session_alloc(s, (out->count + 1) * sizeof *kernels);
     if (!kernels || !names.text) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -108,7 +108,6 @@ CUresult weir_host_graph_add_kernel(struct weir_session *s,
 CUresult weir_host_graph_kernel_set(struct weir_session *s,
                                     const struct weir_op_graph_kernel_set_in *in)
 {
-    struct weir_object *o;
     CUgraphExec exec;
     CUgraphNode node;
     struct kernel k;
@@ -118,7 +117,7 @@ CUresult weir_host_graph_kernel_set(struct weir_session *s,
     WEIR_TRY(
         fill_kernel(s, in->f, in->grid, in->block, in->shared_bytes, in->params, in->n_params, &k));
     WEIR_TRY(node_holds(s, in->n, in->x, &weir_ops_function(s, in->f)->o));
-    o = weir_host_object_get(s, WEIR_KIND_NODE, in->n);
+    struct weir_object *o = weir_host_object_get(s, WEIR_KIND_NODE, in->n);
     if (!exec) {
         o->altered = true;
         return s->driver->cuGraphKernelNodeSetParams_v2(node, &k.params);
@@ -223,15 +222,13 @@ CUresult weir_host_graph_kernel_get(struct weir_session *s,
                                     struct weir_op_graph_kernel_get_out *out)
 {
     CUDA_KERNEL_NODE_PARAMS params;
-    struct weir_host_function *f;
     CUgraphNode node;
-    uint8_t *room;
 
     WEIR_TRY(node_of(s, in->n, &node));
     memset(&params, 0, sizeof params);
     WEIR_TRY(s->driver->cuGraphKernelNodeGetParams_v2(node, &params));
-    f = weir_ops_node_function(s, &params);
-    room = weir_session_alloc(s, WEIR_OPS_PARAMS_BYTES);
+    struct weir_host_function *f = weir_ops_node_function(s, &params);
+    uint8_t *room = weir_session_alloc(s, WEIR_OPS_PARAMS_BYTES);
     if (!f || !room) {
         return !f ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -384,20 +381,19 @@ CUresult weir_host_graph_add_host(struct weir_session *s,
                                   const struct weir_op_graph_add_host_in *in)
 {
     CUDA_HOST_NODE_PARAMS params;
-    struct weir_host_call *call;
     struct weir_ops_place p;
     CUgraphNode node;
-    CUresult result;
 
     WEIR_TRY(weir_ops_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
-    call = weir_host_call_create(s, in->token, false);
+    struct weir_host_call *call = weir_host_call_create(s, in->token, false);
     if (!call) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memset(&params, 0, sizeof params);
     params.fn = weir_host_call_run;
     params.userData = call;
-    result = s->driver->cuGraphAddHostNode(&node, p.graph, p.nodes, in->n_dependencies, &params);
+    CUresult result =
+        s->driver->cuGraphAddHostNode(&node, p.graph, p.nodes, in->n_dependencies, &params);
     if (result != CUDA_SUCCESS) {
         weir_host_call_cancel(call);
         return result;
@@ -426,24 +422,22 @@ CUresult weir_host_graph_host_set(struct weir_session *s,
                                   struct weir_op_graph_host_set_out *out)
 {
     CUDA_HOST_NODE_PARAMS params, old;
-    struct weir_host_call *call;
     CUgraphExec exec;
     CUgraphNode node;
-    CUresult result;
 
     WEIR_TRY(exec_of(s, in->x, &exec));
     WEIR_TRY(node_of(s, in->n, &node));
     WEIR_TRY(s->driver->cuGraphHostNodeGetParams(node, &old));
     out->replaced = old.fn == weir_host_call_run ? weir_host_call_token(old.userData) : 0;
-    call = weir_host_call_create(s, in->token, false);
+    struct weir_host_call *call = weir_host_call_create(s, in->token, false);
     if (!call) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memset(&params, 0, sizeof params);
     params.fn = weir_host_call_run;
     params.userData = call;
-    result = exec ? s->driver->cuGraphExecHostNodeSetParams(exec, node, &params)
-                  : s->driver->cuGraphHostNodeSetParams(node, &params);
+    CUresult result = exec ? s->driver->cuGraphExecHostNodeSetParams(exec, node, &params)
+                           : s->driver->cuGraphHostNodeSetParams(node, &params);
     if (result != CUDA_SUCCESS) {
         weir_host_call_cancel(call);
     } else if (!exec) {

@@ -130,12 +130,10 @@ CUresult weir_host_occupancy_clusters(struct weir_session *s,
 CUresult weir_ops_params(struct weir_session *s, const struct weir_host_function *f,
                          const void **params, size_t *bytes)
 {
-    uint8_t *whole;
-
     if (!f->layout_known || *bytes >= f->param_bytes) {
         return CUDA_SUCCESS;
     }
-    whole = weir_session_alloc(s, f->param_bytes);
+    uint8_t *whole = weir_session_alloc(s, f->param_bytes);
     if (!whole) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

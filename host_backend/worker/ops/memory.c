@@ -259,10 +259,8 @@ static CUresult receive_fd(struct weir_session *s)
 
 CUresult weir_host_managed_begin(struct weir_session *s)
 {
-    int fd;
-
     WEIR_TRY(receive_fd(s));
-    fd = s->op.fd;
+    int fd = s->op.fd;
     s->op.fd = -1;
     return weir_managed_begin(s, fd) == CUDA_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
@@ -280,7 +278,6 @@ CUresult weir_host_managed_variable(struct weir_session *s,
 {
     const struct weir_range *own = weir_host_range_find(&s->holdings->ranges, in->address);
     const void *owner = weir_host_object_get(s, WEIR_KIND_MODULE, in->owner);
-    enum weir_status status;
     int fd;
 
     owner = owner ? owner : weir_host_object_get(s, WEIR_KIND_LIBRARY, in->owner);
@@ -292,7 +289,7 @@ CUresult weir_host_managed_variable(struct weir_session *s,
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     WEIR_TRY(weir_managed_add_variable(s, owner, in->address, in->bytes, &fd));
-    status = weir_session_send_fd(s, fd);
+    enum weir_status status = weir_session_send_fd(s, fd);
     close(fd);
     if (status != WEIR_OK) {
         weir_session_end(s); /* the guest waits for the descriptor that a success announces */
@@ -420,7 +417,6 @@ static CUresult map_guest(struct weir_session *s, struct weir_registration *r, u
                           int fd, uint64_t offset)
 {
     struct weir_tenant *t = s->tenant;
-    enum weir_status status;
 
     if (!weir_tenant_windows_overlap(s->worker, address, r->bytes) &&
         map_at(r, address, MAP_FIXED_NOREPLACE, fd, offset)) {
@@ -428,7 +424,8 @@ static CUresult map_guest(struct weir_session *s, struct weir_registration *r, u
     }
     r->room = (r->bytes + REGISTRATION_UNIT - 1) / REGISTRATION_UNIT * REGISTRATION_UNIT;
     pthread_mutex_lock(&t->lock);
-    status = weir_window_take(&t->host_window, r->room, REGISTRATION_UNIT, &r->device);
+    enum weir_status status =
+        weir_window_take(&t->host_window, r->room, REGISTRATION_UNIT, &r->device);
     pthread_mutex_unlock(&t->lock);
     r->in_window = status == WEIR_OK;
     return r->in_window && map_at(r, r->device, MAP_FIXED, fd, offset) ? CUDA_SUCCESS
@@ -480,8 +477,6 @@ static CUresult begin(struct weir_session *s, uint64_t address, uint64_t bytes, 
                       struct weir_registration **ret)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    struct weir_registration *r;
-    CUresult result;
 
     if (bytes == 0 || bytes % page != 0 || address % page != 0 || address < LOWEST_ADDRESS ||
         bytes > HIGHEST_ADDRESS || address > HIGHEST_ADDRESS - bytes) {
@@ -490,13 +485,13 @@ static CUresult begin(struct weir_session *s, uint64_t address, uint64_t bytes, 
     if (weir_put_off_holds(s, address, bytes)) { /* otherwise it would get a different address */
         WEIR_TRY(weir_put_off_settle(s));
     }
-    r = calloc(1, sizeof *r);
+    struct weir_registration *r = calloc(1, sizeof *r);
     if (!r) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     r->bytes = bytes;
     r->charged = weir_host_memory_cost(bytes, guarded);
-    result = weir_session_charge_all(s, s->device, &r->charged);
+    CUresult result = weir_session_charge_all(s, s->device, &r->charged);
     if (result != CUDA_SUCCESS) {
         free(r);
         return result;
@@ -526,7 +521,6 @@ static CUresult register_fd(struct weir_session *s, const struct weir_op_host_re
                             int fd, uint64_t *ret_device)
 {
     struct weir_registration *r;
-    CUresult result;
     bool sealed;
 
     if (!weir_ops_ctx(s, in->c)) {
@@ -541,7 +535,7 @@ static CUresult register_fd(struct weir_session *s, const struct weir_op_host_re
     r->read_only = (in->flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0;
     s->holdings->n_read_only += r->read_only;
     r->guarded = !sealed && weir_bus_guard(r->device, r->bytes);
-    result = r->guarded == !sealed ? pin(s, r) : CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = r->guarded == !sealed ? pin(s, r) : CUDA_ERROR_OUT_OF_MEMORY;
     *ret_device = r->device;
     if (result != CUDA_SUCCESS) {
         weir_registration_drop(s, r);
@@ -578,7 +572,6 @@ CUresult weir_host_host_replace(struct weir_session *s, const struct weir_op_hos
 {
     struct weir_registration *r;
     uint64_t offset;
-    CUresult result;
     int fd;
 
     if (!weir_ops_ctx(s, in->c)) {
@@ -592,7 +585,7 @@ CUresult weir_host_host_replace(struct weir_session *s, const struct weir_op_hos
         unregister(s, r);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    result = place(s, r, in->address, fd, offset);
+    CUresult result = place(s, r, in->address, fd, offset);
     if (!weir_session_region(s)) {
         if (result == CUDA_SUCCESS && weir_session_send_fd(s, fd) != WEIR_OK) {
             weir_registration_drop(s, r);

@@ -13,8 +13,6 @@ CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_st
     struct weir_host_stream *stream;
     struct weir_object *o;
     CUstream native;
-    CUresult result;
-    int priority;
 
     if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -23,9 +21,10 @@ CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_st
         !weir_session_word_ok(s, in->word)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    priority = weir_admission_stream_priority(s, in->priority);
+    int priority = weir_admission_stream_priority(s, in->priority);
     WEIR_TRY(s->driver->cuStreamCreateWithPriority(&native, CU_STREAM_NON_BLOCKING, priority));
-    result = weir_host_object_create(s, WEIR_KIND_STREAM, sizeof *stream, in->s, native, ctx, &o);
+    CUresult result =
+        weir_host_object_create(s, WEIR_KIND_STREAM, sizeof *stream, in->s, native, ctx, &o);
     if (result != CUDA_SUCCESS) {
         (void)s->driver->cuStreamDestroy_v2(native);
         return result;
@@ -210,22 +209,20 @@ CUresult weir_host_stream_attribute(struct weir_session *s,
 static CUresult launch_function(struct weir_session *s, const struct weir_op_host_func_in *in)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
-    struct weir_host_call *call;
     CUgraph graph;
-    CUresult result;
-    bool captured;
 
     if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_order_begin(s, stream, false));
     /* In a capture the function becomes a node, which may run any number of times. */
-    captured = weir_host_stream_capturing(s, stream);
-    call = weir_host_call_create(s, in->token, !captured);
+    bool captured = weir_host_stream_capturing(s, stream);
+    struct weir_host_call *call = weir_host_call_create(s, in->token, !captured);
     if (!call) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    result = s->driver->cuLaunchHostFunc(weir_host_stream_at(stream), weir_host_call_run, call);
+    CUresult result =
+        s->driver->cuLaunchHostFunc(weir_host_stream_at(stream), weir_host_call_run, call);
     if (result != CUDA_SUCCESS) {
         weir_host_call_cancel(call);
     } else if (captured && weir_capture_graph(s, stream, &graph) == CUDA_SUCCESS) {

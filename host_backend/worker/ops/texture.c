@@ -59,7 +59,6 @@ CUresult weir_host_texture_create(struct weir_session *s,
     struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
     CUDA_RESOURCE_DESC resource;
     CUtexObject object;
-    CUresult result;
 
     if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -67,7 +66,7 @@ CUresult weir_host_texture_create(struct weir_session *s,
     WEIR_TRY(fill_resource(s, in, &resource));
     WEIR_TRY(s->driver->cuTexObjectCreate(&object, &resource, &in->desc,
                                           in->has_view != 0 ? &in->view : NULL));
-    result = enter(s, WEIR_KIND_TEXTURE, object, ctx);
+    CUresult result = enter(s, WEIR_KIND_TEXTURE, object, ctx);
     if (result != CUDA_SUCCESS) {
         (void)s->driver->cuTexObjectDestroy(object);
         return result;
@@ -92,7 +91,6 @@ CUresult weir_host_surface_create(struct weir_session *s,
     struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
     CUDA_RESOURCE_DESC resource;
     CUsurfObject object;
-    CUresult result;
 
     if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -101,7 +99,7 @@ CUresult weir_host_surface_create(struct weir_session *s,
     resource.resType = CU_RESOURCE_TYPE_ARRAY;
     WEIR_TRY(weir_session_use(s, WEIR_KIND_ARRAY, in->a, (void **)&resource.res.array.hArray));
     WEIR_TRY(s->driver->cuSurfObjectCreate(&object, &resource));
-    result = enter(s, WEIR_KIND_SURFACE, object, ctx);
+    CUresult result = enter(s, WEIR_KIND_SURFACE, object, ctx);
     if (result != CUDA_SUCCESS) {
         (void)s->driver->cuSurfObjectDestroy(object);
         return result;

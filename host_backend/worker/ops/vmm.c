@@ -154,14 +154,13 @@ CUresult weir_host_vmm_access(struct weir_session *s, const struct weir_op_vmm_a
 static CUresult send_export(struct weir_session *s, struct weir_vmm_alloc *alloc,
                             const uint8_t name[16])
 {
-    enum weir_status status;
     int fd;
 
     if (!weir_session_passes_fds(s)) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     WEIR_TRY(weir_export_create(s->tenant, alloc, name, &fd));
-    status = weir_session_send_fd(s, fd);
+    enum weir_status status = weir_session_send_fd(s, fd);
     close(fd);
     return status == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }

@@ -134,7 +134,6 @@ static const char *keep_name_locked(const char *text)
 {
     const char **known = &recent[(uintptr_t)text / 8 % RECENT];
     uint32_t hash = 5381;
-    struct name *name;
 
     if (*known && strcmp(*known, text) == 0) {
         return *known;
@@ -142,7 +141,7 @@ static const char *keep_name_locked(const char *text)
     for (const char *c = text; *c; c++) {
         hash = hash * 33 + (uint8_t)*c;
     }
-    name = names[hash % NAMES];
+    struct name *name = names[hash % NAMES];
     while (name && strcmp(name->text, text) != 0) {
         name = name->next;
     }
@@ -380,7 +379,6 @@ static void load(const char *wanted)
 {
     char path[256];
     uint64_t began_ns = weir_clock_now_ns();
-    CUptiResult result;
 
     state = USELESS;
     if (!find_library(wanted, path, sizeof path)) {
@@ -389,7 +387,7 @@ static void load(const char *wanted)
                       wanted);
         return;
     }
-    result = lib.cuptiActivityRegisterTimestampCallback(weir_clock_now_ns);
+    CUptiResult result = lib.cuptiActivityRegisterTimestampCallback(weir_clock_now_ns);
     if (result == CUPTI_SUCCESS) {
         result = lib.cuptiActivityRegisterCallbacks(on_request, on_complete);
     }
@@ -411,13 +409,11 @@ static void load(const char *wanted)
 /* Add a sink to the list. @return false: no memory */
 static bool add_sink(struct weir_cupti_sink *sink)
 {
-    bool added;
-
     WEIR_LOCKED(&lock);
     if (!calls) {
         calls = calloc(1, sizeof *calls);
     }
-    added = calls != NULL;
+    bool added = calls != NULL;
     if (added) {
         sink->number = ++last_sink != 0 ? last_sink : ++last_sink;
         sink->next = sinks;
@@ -429,7 +425,6 @@ static bool add_sink(struct weir_cupti_sink *sink)
 struct weir_cupti_sink *weir_cupti_open(const char *wanted)
 {
     struct weir_cupti_sink *sink = calloc(1, sizeof *sink);
-    bool first;
 
     if (!sink) {
         return NULL;
@@ -438,7 +433,7 @@ struct weir_cupti_sink *weir_cupti_open(const char *wanted)
     if (state == UNTRIED) {
         load(wanted);
     }
-    first = !sinks; /* changes only while switching is held */
+    bool first = !sinks; /* changes only while switching is held */
     if (state != WORKS || !add_sink(sink)) {
         free(sink);
         sink = NULL;
@@ -490,11 +485,9 @@ void weir_cupti_pop(void)
 const struct weir_cupti_record *weir_cupti_take(struct weir_cupti_sink *sink, uint32_t *ret_n,
                                                 uint32_t *ret_lost)
 {
-    struct records taken;
-
     (void)lib.cuptiActivityFlushAll(0);
     pthread_mutex_lock(&lock);
-    taken = sink->fresh;
+    struct records taken = sink->fresh;
     sink->fresh = sink->taken;
     sink->fresh.n = 0;
     sink->taken = taken;

@@ -22,10 +22,10 @@ static CUresult make_streams(struct weir_runs *runs)
 {
     const struct weir_driver *d = runs->driver;
     int least = 0, greatest = 0;
-    CUresult result;
 
     (void)d->cuCtxGetStreamPriorityRange(&least, &greatest);
-    result = d->cuStreamCreateWithPriority(&runs->control, CU_STREAM_NON_BLOCKING, greatest);
+    CUresult result =
+        d->cuStreamCreateWithPriority(&runs->control, CU_STREAM_NON_BLOCKING, greatest);
     if (result == CUDA_SUCCESS) {
         result = d->cuStreamCreateWithPriority(&runs->keeping, CU_STREAM_NON_BLOCKING, greatest);
     }
@@ -72,12 +72,10 @@ enum weir_status weir_runs_create(const struct weir_driver *driver, CUcontext co
 
 void weir_runs_destroy(struct weir_runs *runs)
 {
-    const struct weir_driver *d;
-
     if (!runs) {
         return;
     }
-    d = runs->driver;
+    const struct weir_driver *d = runs->driver;
     if (runs->watching) {
         pthread_mutex_lock(&runs->lock);
         runs->quit = true;
@@ -271,10 +269,9 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
 {
     struct weir_run *run = NULL;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    bool idle;
 
     pthread_mutex_lock(&runs->lock);
-    idle = runs->idle_wanted != 0;
+    bool idle = runs->idle_wanted != 0;
     if (weir_run_streams_are_many(runs->streams, params->stream)) {
         runs->counts.crowded++;
         result = CUDA_ERROR_NOT_PERMITTED;
@@ -388,13 +385,12 @@ CUresult weir_run_again_locked(struct weir_run *run)
 {
     const struct weir_driver *d = run->runs->driver;
     struct weir_run_lane *lane = weir_run_lane_take_locked(run);
-    CUresult result;
 
     if (!lane) {
         return CUDA_ERROR_NOT_READY;
     }
     run->plain = false;
-    result = ask_ahead_of(run, lane);
+    CUresult result = ask_ahead_of(run, lane);
     if (result == CUDA_SUCCESS) {
         result = d->cuEventRecord(lane->reached, lane->stream);
         lane->is_reached = false;
@@ -445,10 +441,8 @@ CUresult weir_run_resume_locked(struct weir_run *run)
 
 CUresult weir_run_resume(struct weir_run *run)
 {
-    CUresult result;
-
     WEIR_LOCKED(&run->runs->lock);
-    result = weir_run_resume_locked(run);
+    CUresult result = weir_run_resume_locked(run);
     pthread_cond_signal(&run->runs->work);
     return result;
 }
@@ -674,10 +668,8 @@ bool weir_runs_are_under_way(struct weir_runs *runs)
 
 struct weir_run *weir_runs_pick(struct weir_runs *runs, uint32_t pick)
 {
-    struct weir_run *run;
-
     WEIR_LOCKED(&runs->lock);
-    run = runs->first;
+    struct weir_run *run = runs->first;
     for (uint32_t i = runs->counts.flying != 0 ? pick % runs->counts.flying : 0;
          i != 0 && run && run->next; i--) {
         run = run->next;

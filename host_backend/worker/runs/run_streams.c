@@ -121,12 +121,10 @@ static bool are_all_idle_locked(const struct weir_run_streams *streams)
 
 static bool are_many_locked(struct weir_run_streams *streams, CUstream stream)
 {
-    uint64_t now_ns;
-
     if (!streams->lost && others_locked(streams, stream) < streams->most) {
         return false;
     }
-    now_ns = weir_clock_now_ns();
+    uint64_t now_ns = weir_clock_now_ns();
     if (streams->full || now_ns - streams->seen_ns < SEEN_NS) {
         return true;
     }
@@ -168,8 +166,6 @@ static void add(struct weir_run_streams *streams, struct weir_stream_told *told,
 void weir_run_streams_given(struct weir_run_streams *streams, struct weir_runs *runs,
                             struct weir_stream_told *told, CUstream stream, bool forks)
 {
-    bool let_go;
-
     /* S2: meets S1. If a stream is removed as idle at this moment, its new work comes after the
      * removal in any case: with the lock held it would, too. */
     if (told->stream != stream ||
@@ -180,7 +176,7 @@ void weir_run_streams_given(struct weir_run_streams *streams, struct weir_runs *
         return;
     }
     pthread_mutex_lock(&runs->lock);
-    let_go = runs->counts.flying != 0 && (forks || weir_run_streams_are_many(streams, stream));
+    bool let_go = runs->counts.flying != 0 && (forks || weir_run_streams_are_many(streams, stream));
     for (struct weir_run *run = runs->first; run && let_go; run = run->next) {
         run->end.no_stop = true;
     }

@@ -41,10 +41,9 @@ static bool read_words(struct weir_run *run, uint32_t *ret_finished)
     const struct weir_driver *d = runs->driver;
     CUdeviceptr at = weir_run_control(run) + offsetof(struct weir_ptx_control, next);
     uint64_t end_ns = weir_clock_now_ns() + READ_LIMIT_NS;
-    CUresult result;
 
     pthread_mutex_unlock(&runs->lock);
-    result = d->cuMemcpyDtoHAsync_v2(runs->words, at, 5 * sizeof(uint32_t), runs->control);
+    CUresult result = d->cuMemcpyDtoHAsync_v2(runs->words, at, 5 * sizeof(uint32_t), runs->control);
     while (result == CUDA_SUCCESS) {
         result = d->cuStreamQuery(runs->control);
         if (result != CUDA_ERROR_NOT_READY) {
