@@ -27,11 +27,10 @@ static void on_crash(int number, siginfo_t *info, void *context)
     void *frame[FRAMES_MAX];
     char text[768] = "";
     size_t n = 0;
-    int count;
 
     (void)context;
     alarm(ALARM_S); /* what crashed may hold a lock that is needed here */
-    count = backtrace(frame, FRAMES_MAX);
+    int count = backtrace(frame, FRAMES_MAX);
     for (int i = 1; i < count && n < sizeof text; i++) { /* the first is this function */
         Dl_info where;
 

@@ -18,7 +18,8 @@
  * Locking: one mutex for everything that changes; get() and count() take none.
  */
 #include "base/id_table.h"
-#include <pthread.h>
+
+#include "base/thread.h"
 #include <stdlib.h>
 
 #define CHUNK_SLOTS 512u
@@ -164,7 +165,7 @@ enum weir_status weir_id_table_add(struct weir_id_table *table, void *object,
     }
     enum weir_status status = WEIR_OK;
     struct side *side = &table->sides[table->origin_host];
-    pthread_mutex_lock(&table->lock);
+    WEIR_LOCKED(&table->lock);
     uint32_t index = take_index_locked(table);
     struct slot *slot = index == UINT32_MAX ? NULL : make_slot_locked(side, index);
     if (slot) {
@@ -174,7 +175,6 @@ enum weir_status weir_id_table_add(struct weir_id_table *table, void *object,
     } else {
         status = index == UINT32_MAX ? WEIR_ERR_QUOTA : WEIR_ERR_NO_MEMORY;
     }
-    pthread_mutex_unlock(&table->lock);
     return status;
 }
 
@@ -194,7 +194,7 @@ enum weir_status weir_id_table_put(struct weir_id_table *table, weir_handle hand
     enum weir_status status = WEIR_OK;
     struct side *side = &table->sides[!table->origin_host];
     uint32_t index = weir_handle_index(handle);
-    pthread_mutex_lock(&table->lock);
+    WEIR_LOCKED(&table->lock);
     struct slot *slot = make_slot_locked(side, index);
     if (!slot) {
         status = WEIR_ERR_NO_MEMORY;
@@ -203,7 +203,6 @@ enum weir_status weir_id_table_put(struct weir_id_table *table, weir_handle hand
     } else {
         enter_locked(table, side, slot, index, weir_handle_generation(handle), object);
     }
-    pthread_mutex_unlock(&table->lock);
     return status;
 }
 
@@ -231,7 +230,7 @@ void *weir_id_table_remove(struct weir_id_table *table, weir_handle handle)
     bool origin = weir_handle_origin_host(handle);
     uint32_t index = weir_handle_index(handle);
     uint32_t wanted = (uint32_t)weir_handle_generation(handle) << 1 | 1u;
-    pthread_mutex_lock(&table->lock);
+    WEIR_LOCKED(&table->lock);
     struct slot *slot = find_slot(&table->sides[origin], index);
     if (slot && slot->state == wanted) {
         object = slot->object;
@@ -241,7 +240,6 @@ void *weir_id_table_remove(struct weir_id_table *table, weir_handle handle)
             queue_free_locked(table, slot, index);
         }
     }
-    pthread_mutex_unlock(&table->lock);
     return object;
 }
 

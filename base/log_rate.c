@@ -27,7 +27,7 @@ enum weir_log_verdict weir_log_rate_ask(struct weir_log_rate *rate, enum weir_lo
     uint32_t most = weir_log_rate_lines(rate, level);
 
     *ret_left_out = 0;
-    pthread_mutex_lock(&rate->lock);
+    WEIR_LOCKED(&rate->lock);
     if (rate->n[level] == 0 ||
         now_ns - rate->since_ns[level] >= WEIR_LOG_RATE_INTERVAL_S * WEIR_NS_PER_S) {
         rate->since_ns[level] = now_ns;
@@ -42,6 +42,5 @@ enum weir_log_verdict weir_log_rate_ask(struct weir_log_rate *rate, enum weir_lo
         *ret_left_out = rate->left_out;
         rate->left_out = 0;
     }
-    pthread_mutex_unlock(&rate->lock);
     return verdict;
 }

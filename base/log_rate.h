@@ -6,7 +6,7 @@
 #define WEIR_BASE_LOG_RATE_H
 
 #include "base/log.h"
-#include <pthread.h>
+#include "base/thread.h"
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -14,13 +14,12 @@ static bool set_size(int fd, uint64_t bytes)
 {
     static const struct timespec now = {0, 0};
     sigset_t too_large, before, pending;
-    bool done;
 
     sigemptyset(&too_large);
     sigaddset(&too_large, SIGXFSZ);
     sigpending(&pending);
     pthread_sigmask(SIG_BLOCK, &too_large, &before);
-    done = ftruncate(fd, (off_t)bytes) == 0;
+    bool done = ftruncate(fd, (off_t)bytes) == 0;
     if (!done) {
         int why = errno;
 

@@ -24,7 +24,9 @@ static bool is_stopped(int pid)
     return name_end && name_end[1] == ' ' && (name_end[2] == 'T' || name_end[2] == 't');
 }
 
-bool weir_peer_is_stopped(int socket_fd)
+/* Has a signal or a debugger stopped the process that listens at the socket's other end? No
+ * also if that process is not visible: in another pid namespace, or without /proc. */
+static bool peer_is_stopped(int socket_fd)
 {
     int saved_errno = errno;
     struct ucred peer;
@@ -46,7 +48,7 @@ enum weir_status weir_peer_await(int socket_fd, uint64_t end_ns)
         if (n > 0 || (n < 0 && errno != EINTR)) {
             return WEIR_OK;
         }
-        looks = n == 0 && weir_peer_is_stopped(socket_fd) ? looks + 1 : 0;
+        looks = n == 0 && peer_is_stopped(socket_fd) ? looks + 1 : 0;
         if (looks == WEIR_PEER_LOOKS) {
             return WEIR_ERR_STOPPED;
         }

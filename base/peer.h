@@ -13,15 +13,6 @@
 #define WEIR_PEER_LOOKS   2
 
 /**
- * Has a signal or a debugger stopped the process that listens at the socket's other end?
- *
- * @param socket_fd  connected to a unix socket.
- * @return false also if that process is not visible: in another pid namespace, or without /proc.
- * @thread any; errno is preserved
- */
-bool weir_peer_is_stopped(int socket_fd);
-
-/**
  * Wait until there is something to read from the socket, or an error that a read returns.
  *
  * @param end_ns  when to give up, by weir_clock_now_ns().

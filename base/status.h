@@ -15,6 +15,16 @@ enum weir_status {
     WEIR_STATUS_COUNT
 };
 
+/* Make a call, and return its result from the function if it is an error. What is no error is 0:
+ * WEIR_OK, CUDA_SUCCESS and the like. */
+#define WEIR_TRY(call)                                                                             \
+    do {                                                                                           \
+        __typeof__(call) try_result = (call);                                                      \
+        if (try_result != 0) {                                                                     \
+            return try_result;                                                                     \
+        }                                                                                          \
+    } while (0)
+
 /**
  * The text of a status.
  *

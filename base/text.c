@@ -33,7 +33,9 @@ static bool is_control(int32_t code)
            (code >= 0x2066 && code <= 0x2069);
 }
 
-const char *weir_json_next(const char **at, char *piece)
+/* Convert one character for a JSON string: unchanged, or escaped if it is a quote, a backslash or a
+ * control character. A byte that is no UTF-8 becomes \ufffd. @param at  as weir_utf8_next() */
+static const char *next_piece(const char **at, char *piece)
 {
     const char *from = *at;
     int32_t code = weir_utf8_next(at);
@@ -56,7 +58,7 @@ void weir_json_put_part(FILE *out, const char *text)
     char piece[WEIR_JSON_PIECE_BYTES];
 
     while (*text != 0) {
-        fputs(weir_json_next(&text, piece), out);
+        fputs(next_piece(&text, piece), out);
     }
 }
 

@@ -23,17 +23,6 @@
  */
 int32_t weir_utf8_next(const char **at);
 
-/**
- * Convert one character for a JSON string: unchanged, or escaped if it is a quote, a backslash or a
- * control character. A byte that is no UTF-8 becomes \ufffd.
- *
- * @param at     as weir_utf8_next().
- * @param piece  WEIR_JSON_PIECE_BYTES of room.
- * @return piece, with a NUL.
- * @thread any
- */
-const char *weir_json_next(const char **at, char *piece);
-
 /** Write a text as the inside of a JSON string. @thread any */
 void weir_json_put_part(FILE *out, const char *text);
 

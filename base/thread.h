@@ -40,4 +40,20 @@ void weir_thread_condition_init(pthread_cond_t *condition);
  */
 bool weir_thread_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t end_ns);
 
+static inline pthread_mutex_t *weir_thread_hold(pthread_mutex_t *mutex)
+{
+    pthread_mutex_lock(mutex);
+    return mutex;
+}
+
+static inline void weir_thread_let_go(pthread_mutex_t *const *mutex)
+{
+    pthread_mutex_unlock(*mutex);
+}
+
+/** Hold a mutex until the end of the block. A value that the block returns is read before that. */
+#define WEIR_LOCKED(mutex)                                                                         \
+    __attribute__((cleanup(weir_thread_let_go), unused)) pthread_mutex_t *const held_mutex =       \
+        weir_thread_hold(mutex)
+
 #endif

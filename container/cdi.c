@@ -200,13 +200,12 @@ static enum weir_status make_folder(const char *path)
 
 static enum weir_status write_file(const char *path, const struct weir_cdi_spec *spec)
 {
-    enum weir_status status;
     FILE *out = fopen(path, "we");
 
     if (!out) {
         return status_of_errno();
     }
-    status = weir_cdi_write(out, spec);
+    enum weir_status status = weir_cdi_write(out, spec);
     if (status == WEIR_OK && fflush(out) != 0) { /* a full disk shows here */
         status = status_of_errno();
     }
@@ -224,12 +223,11 @@ enum weir_status weir_cdi_store(const char *path, const struct weir_cdi_spec *sp
     char temporary[PATH_MAX];
     /* Engines do not read files whose name ends so. */
     int n = snprintf(temporary, sizeof temporary, "%s.new", path);
-    enum weir_status status;
 
     if (n < 0 || (size_t)n >= sizeof temporary) {
         return WEIR_ERR_TOO_BIG;
     }
-    status = make_folder(path);
+    enum weir_status status = make_folder(path);
     if (status == WEIR_OK) {
         status = write_file(temporary, spec);
     }

@@ -87,14 +87,13 @@ enum weir_status weir_container_edits_common(const char *guest_lib, const char *
                                              struct weir_container_edits *ret_edits)
 {
     struct weir_container_edits *edits = calloc(1, sizeof *edits);
-    enum weir_status status;
 
     if (!edits) {
         return WEIR_ERR_NO_MEMORY;
     }
     edits->env[edits->n_env++] = "NVIDIA_VISIBLE_DEVICES=void";
     edits->env[edits->n_env++] = "TRITON_LIBCUDA_PATH=" NVIDIA_FOLDER;
-    status = add_libraries(edits, guest_lib);
+    enum weir_status status = add_libraries(edits, guest_lib);
     if (status == WEIR_OK) {
         if (nvidia_smi) {
             /* Only if the file exists. */

@@ -26,20 +26,19 @@ CUresult weir_guest_stream_on_passed(const struct weir_stream_point *point,
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *action = (struct action){.point = *point, .fn = fn, .user = user};
-    weir_lock_acquire(&actions.lock);
+    WEIR_GUEST_LOCKED(&actions.lock);
     if (!actions.first) {
         actions.last = &actions.first;
     }
     *actions.last = action;
     actions.last = &action->next;
     __atomic_add_fetch(&actions.count, 1, __ATOMIC_RELEASE);
-    weir_lock_release(&actions.lock);
     return CUDA_SUCCESS;
 }
 
 static struct action *take_passed(void)
 {
-    weir_lock_acquire(&actions.lock);
+    WEIR_GUEST_LOCKED(&actions.lock);
     struct action *found = NULL;
     for (struct action **at = &actions.first; *at; at = &(*at)->next) {
         if (weir_guest_stream_passed(&(*at)->point)) {
@@ -52,7 +51,6 @@ static struct action *take_passed(void)
             break;
         }
     }
-    weir_lock_release(&actions.lock);
     return found;
 }
 
@@ -61,11 +59,10 @@ void weir_guest_stream_run_actions(void)
     if (__builtin_expect(!__atomic_load_n(&actions.count, __ATOMIC_ACQUIRE), 1)) {
         return;
     }
-    weir_lock_acquire(&actions.running);
+    WEIR_GUEST_LOCKED(&actions.running);
     struct action *action;
     while ((action = take_passed())) {
         action->fn(action->user);
         free(action);
     }
-    weir_lock_release(&actions.running);
 }

@@ -348,7 +348,7 @@ static void take_data(const void *body, size_t body_bytes)
 {
     struct weir_op_host_func_data_in in;
     bool good = weir_ops[WEIR_OP_host_func_data].in_decode(body, body_bytes, &in);
-    pthread_mutex_lock(&runner.lock);
+    WEIR_LOCKED(&runner.lock);
     if (wanted.to && !wanted.answered) {
         wanted.good = good && in.n_data == wanted.bytes;
         if (wanted.good) {
@@ -357,7 +357,6 @@ static void take_data(const void *body, size_t body_bytes)
         wanted.answered = true;
         pthread_cond_signal(&runner.changed);
     }
-    pthread_mutex_unlock(&runner.lock);
 }
 
 /* ---------------------------------------------------------------- notifications */
@@ -382,14 +381,13 @@ void weir_callback_notify(void *user, enum weir_op op, const void *body, size_t 
         return;
     }
     *job = (struct job){.token = call.token, .ticket = call.ticket, .word = call.word};
-    pthread_mutex_lock(&runner.lock);
+    WEIR_LOCKED(&runner.lock);
     if (!runner.first) {
         runner.last = &runner.first;
     }
     *runner.last = job;
     runner.last = &job->next;
     pthread_cond_signal(&runner.changed);
-    pthread_mutex_unlock(&runner.lock);
 }
 
 void weir_callbacks_finish(void)

@@ -2,6 +2,7 @@
 #include "guest_lib/calls_log.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "guest_lib/calls.h"
 #include "guest_lib/lock.h"
 #include "guest_lib/profile.h"
@@ -10,7 +11,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -196,7 +196,7 @@ bool weir_calls_log_wanted(void)
 
 void weir_calls_log_finish(void)
 {
-    pthread_mutex_lock(&call_log.lock);
+    WEIR_LOCKED(&call_log.lock);
     if (call_log.fd >= 0 && !call_log.finished) {
         if (call_log.used > 0) {
             flush_locked();
@@ -207,7 +207,6 @@ void weir_calls_log_finish(void)
         weir_log_error("guest: WEIR_TRACE: %s (errno %d): calls are missing in the file",
                        call_log.why == ENOSPC ? "the disk is full" : "cannot write", call_log.why);
     }
-    pthread_mutex_unlock(&call_log.lock);
 }
 
 /* ---------------------------------------------------------------- lines */
@@ -271,7 +270,7 @@ void weir_calls_log_add(enum weir_symbol symbol, CUresult result, const uint64_t
         return;
     }
     put_call(&line, &call, symbol, result, words);
-    pthread_mutex_lock(&call_log.lock);
+    WEIR_LOCKED(&call_log.lock);
     if (call_log.fd >= 0 && !call_log.finished) {
         append_locked(line.text, line.used);
         if (call_log.eager || is_grave(result) ||
@@ -279,5 +278,4 @@ void weir_calls_log_add(enum weir_symbol symbol, CUresult result, const uint64_t
             flush_locked();
         }
     }
-    pthread_mutex_unlock(&call_log.lock);
 }

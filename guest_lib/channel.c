@@ -155,13 +155,12 @@ void weir_channel_kill(struct weir_channel *channel, CUresult error)
             weir_log_error("guest: the host is gone, result=%d", (int)error);
         }
     }
-    weir_lock_acquire(&channel->receive_lock);
+    WEIR_GUEST_LOCKED(&channel->receive_lock);
     while (channel->waits) {
         struct weir_channel_wait *wait = channel->waits;
         channel->waits = wait->next;
         wait_finish(wait, channel_dead(channel));
     }
-    weir_lock_release(&channel->receive_lock);
 }
 
 /* Log these errors: CUDA's texts do not say what the user can do. */
@@ -278,7 +277,7 @@ static void dispatch(struct weir_channel *channel, const struct weir_record *rec
     if (!(record->flags & WEIR_RECORD_REPLY)) {
         return;
     }
-    weir_lock_acquire(&channel->receive_lock);
+    WEIR_GUEST_LOCKED(&channel->receive_lock);
     if (channel->remote) {
         take_errors(channel, record);
     }
@@ -290,7 +289,6 @@ static void dispatch(struct weir_channel *channel, const struct weir_record *rec
         unlink_wait_locked(channel, wait);
         wait_finish(wait, wait->result);
     }
-    weir_lock_release(&channel->receive_lock);
 }
 
 /* Read one record as the leader. False: the channel is dead. */
@@ -316,16 +314,15 @@ static bool receive_one(struct weir_channel *channel, uint64_t spin_ns, uint64_t
 
 static bool become_leader(struct weir_channel *channel)
 {
-    weir_lock_acquire(&channel->receive_lock);
+    WEIR_GUEST_LOCKED(&channel->receive_lock);
     bool leader = !channel->reading;
     channel->reading = true;
-    weir_lock_release(&channel->receive_lock);
     return leader;
 }
 
 static void stop_leading(struct weir_channel *channel)
 {
-    weir_lock_acquire(&channel->receive_lock);
+    WEIR_GUEST_LOCKED(&channel->receive_lock);
     channel->reading = false;
     struct weir_channel_wait *heir = channel->waits;
     if (heir) {
@@ -334,7 +331,6 @@ static void stop_leading(struct weir_channel *channel)
             weir_futex_wake(&heir->state, 1);
         }
     }
-    weir_lock_release(&channel->receive_lock);
 }
 
 /* Sleep until the wait's state changes, because another thread reads. */
@@ -425,7 +421,7 @@ static struct weir_record *encode(const struct weir_channel *channel, enum weir_
 static void add_wait(struct weir_channel *channel, struct weir_channel_wait *wait, uint64_t seq)
 {
     wait->seq = seq;
-    weir_lock_acquire(&channel->receive_lock);
+    WEIR_GUEST_LOCKED(&channel->receive_lock);
     if (wait->pieces) {
         wait->pieces[wait->n_sent].seq = seq;
     }
@@ -434,14 +430,12 @@ static void add_wait(struct weir_channel *channel, struct weir_channel_wait *wai
         channel->waits = wait;
     }
     wait->n_sent++;
-    weir_lock_release(&channel->receive_lock);
 }
 
 static void cancel_wait(struct weir_channel *channel, struct weir_channel_wait *wait)
 {
-    weir_lock_acquire(&channel->receive_lock);
+    WEIR_GUEST_LOCKED(&channel->receive_lock);
     unlink_wait_locked(channel, wait);
-    weir_lock_release(&channel->receive_lock);
 }
 
 /* Send a record. If there is no room at once, mark a wait in the statistics. */

@@ -77,7 +77,7 @@ CUresult weir_mem_init(void)
 
 static struct weir_mem_heap *heap_of(struct weir_guest_ctx *ctx, enum heap_kind kind)
 {
-    weir_lock_acquire(&ctx->lock);
+    WEIR_GUEST_LOCKED(&ctx->lock);
     struct weir_mem_heap *heap = ctx->heaps[kind];
     if (!heap && (heap = calloc(1, sizeof *heap))) {
         heap->ctx = ctx;
@@ -85,7 +85,6 @@ static struct weir_mem_heap *heap_of(struct weir_guest_ctx *ctx, enum heap_kind 
         heap->ranges.grain_bytes = kinds[kind].grain_bytes;
         ctx->heaps[kind] = heap;
     }
-    weir_lock_release(&ctx->lock);
     return heap;
 }
 
@@ -126,10 +125,7 @@ static CUresult map_pinned(const struct weir_op_mem_grant_out *grant)
     if (!grant->n_fds) {
         return weir_guest.same_process ? CUDA_SUCCESS : CUDA_ERROR_DEVICE_UNAVAILABLE;
     }
-    CUresult result = weir_channel_receive_fd(weir_guest_channel(), &fd);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_channel_receive_fd(weir_guest_channel(), &fd));
     void *got = weir_guest.same_process ? want
                                         : mmap(want, grant->bytes, PROT_READ | PROT_WRITE,
                                                MAP_SHARED | MAP_FIXED, fd, (off_t)grant->fd_offset);
@@ -159,7 +155,7 @@ static CUresult grant_chunk(const struct weir_mem_heap *heap, uint64_t bytes,
 {
     struct weir_op_mem_grant_in in = {
         .c = heap->ctx->handle, .bytes = bytes, .kind = kinds[heap->kind].grant};
-    weir_lock_acquire(&grant_lock);
+    WEIR_GUEST_LOCKED(&grant_lock);
     CUresult result = weir_call_mem_grant(weir_guest_channel(), &in, ret_grant);
     if (result == CUDA_SUCCESS &&
         (!in_window(ret_grant->base, ret_grant->bytes) || ret_grant->bytes < bytes ||
@@ -181,17 +177,13 @@ static CUresult grant_chunk(const struct weir_mem_heap *heap, uint64_t bytes,
             return_chunk(ret_grant->chunk);
         }
     }
-    weir_lock_release(&grant_lock);
     return result;
 }
 
 static CUresult add_chunk_locked(struct weir_mem_heap *heap, uint64_t bytes)
 {
     struct weir_op_mem_grant_out grant = {0};
-    CUresult result = grant_chunk(heap, bytes, &grant);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(grant_chunk(heap, bytes, &grant));
     struct weir_guest_chunk *chunk = calloc(1, sizeof *chunk);
     if (!chunk || !weir_guest_range_add(&heap->ranges, &chunk->region, grant.base, grant.bytes)) {
         free(chunk);
@@ -258,7 +250,7 @@ static CUresult grow_locked(struct weir_mem_heap *heap, uint64_t bytes)
 
 static CUresult take_block(struct weir_mem_heap *heap, uint64_t bytes, struct weir_mem *mem)
 {
-    weir_lock_acquire(&heap->lock);
+    WEIR_GUEST_LOCKED(&heap->lock);
     uint64_t before = heap->ranges.free_bytes;
     CUresult result = CUDA_SUCCESS;
     struct weir_range_block *block = weir_guest_range_take(&heap->ranges, bytes);
@@ -272,7 +264,6 @@ static CUresult take_block(struct weir_mem_heap *heap, uint64_t bytes, struct we
         mem->base = mem->device_base = block->base;
         mem->heap_epoch = heap->epoch;
     }
-    weir_lock_release(&heap->lock);
     return block ? CUDA_SUCCESS : result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
 
@@ -288,7 +279,7 @@ static void give_block(const struct weir_mem *mem)
 {
     struct weir_mem_heap *heap = mem->ctx->heaps[heap_kind(mem)];
     struct weir_range_block *block = mem->owner;
-    weir_lock_acquire(&heap->lock);
+    WEIR_GUEST_LOCKED(&heap->lock);
     if (heap->epoch == mem->heap_epoch) {
         uint64_t before = heap->ranges.free_bytes;
         const struct weir_range_region *region = block->region;
@@ -298,7 +289,6 @@ static void give_block(const struct weir_mem *mem)
         }
         count_free(heap, before);
     }
-    weir_lock_release(&heap->lock);
 }
 
 /* ---------------------------------------------------------------- allocations */
@@ -448,7 +438,7 @@ static void empty_heap(struct weir_mem_heap *heap, bool tell_host)
     if (!heap) {
         return;
     }
-    weir_lock_acquire(&heap->lock);
+    WEIR_GUEST_LOCKED(&heap->lock);
     uint64_t before = heap->ranges.free_bytes;
     while (heap->chunks) {
         struct weir_guest_chunk *chunk = heap->chunks;
@@ -463,7 +453,6 @@ static void empty_heap(struct weir_mem_heap *heap, bool tell_host)
     count_free(heap, before);
     weir_guest_range_finish(&heap->ranges);
     heap->epoch++;
-    weir_lock_release(&heap->lock);
 }
 
 static void drop_of_context(const struct weir_mem *mem)

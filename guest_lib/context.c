@@ -124,10 +124,7 @@ static bool any_was_active; /* atomic; a context of this process was active */
 CUresult weir_ctx_activate(struct weir_guest_ctx *ctx)
 {
     struct weir_guest_stream *legacy;
-    CUresult result = weir_guest_stream_new_legacy(ctx, &legacy);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_guest_stream_new_legacy(ctx, &legacy));
     const struct weir_guest_device *device = &weir_guest.devices[ctx->device];
     struct weir_op_ctx_create_in in = {
         .c = ctx->handle,
@@ -140,6 +137,7 @@ CUresult weir_ctx_activate(struct weir_guest_ctx *ctx)
      * now, for which memory may be short. It may also have to load libraries again, and the GPU may
      * be busy for too long. This call returns such errors, so that no later one does. */
     bool again = __atomic_exchange_n(&any_was_active, true, __ATOMIC_RELAXED);
+    CUresult result;
     if (device->host_ordinal == 0 && !again) {
         result = weir_post_ctx_create(weir_guest_channel(), &in);
     } else {

@@ -201,11 +201,9 @@ static CUresult copy_in_program(const struct weir_guest_copy_side *dst,
                                 const struct weir_guest_copy_side *src, uint64_t bytes,
                                 struct weir_guest_stream *stream)
 {
-    CUresult result = weir_guest_stream_synchronize(stream);
-    if (result == CUDA_SUCCESS) {
-        memmove((void *)(uintptr_t)dst->address, (const void *)(uintptr_t)src->address, bytes);
-    }
-    return result;
+    WEIR_TRY(weir_guest_stream_synchronize(stream));
+    memmove((void *)(uintptr_t)dst->address, (const void *)(uintptr_t)src->address, bytes);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_copy_source_ready(struct weir_guest_stream *stream, bool sync)

@@ -109,11 +109,9 @@ static CUresult stage_box(const struct weir_guest_copy_side *dst,
 {
     bool to_gpu = src->kind == WEIR_COPY_PAGEABLE;
     uint64_t offset;
-    CUresult result = weir_staging_take(box->width * box->height * box->depth, &offset);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_staging_take(box->width * box->height * box->depth, &offset));
     struct weir_guest_copy_side arena = packed_side(offset, box);
+    CUresult result;
     if (to_gpu) {
         result = move_rows(src, box, offset, true);
         result = result == CUDA_SUCCESS ? post_box(dst, &arena, box, stream) : result;
@@ -166,10 +164,7 @@ static CUresult cut_box(const struct weir_guest_copy_side *dst,
         first.width = x = (box->width / 2 + 15) & ~15ull;
         second.width -= x;
     }
-    CUresult result = cut_box(dst, src, &first, stream);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(cut_box(dst, src, &first, stream));
     struct weir_guest_copy_side dst2 = moved(dst, x, y, z);
     struct weir_guest_copy_side src2 = moved(src, x, y, z);
     return cut_box(&dst2, &src2, &second, stream);
@@ -211,17 +206,11 @@ CUresult weir_copy_box(const struct weir_guest_copy_side *dst,
         return result;
     }
     /* Natively the GPU reads registered memory when the stream gets there: wait for that. */
-    result = src->registered && !sync ? weir_guest_stream_synchronize(stream)
+    WEIR_TRY(src->registered && !sync ? weir_guest_stream_synchronize(stream)
              : from_program           ? weir_copy_source_ready(stream, sync)
-                                      : CUDA_SUCCESS;
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    result = from_program || to_program ? cut_box(dst, src, &box, stream)
-                                        : post_box(dst, src, &box, stream);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+                                      : CUDA_SUCCESS);
+    WEIR_TRY(from_program || to_program ? cut_box(dst, src, &box, stream)
+                                        : post_box(dst, src, &box, stream));
     bool on_device = dst->on_device && src->on_device;
     return sync && !on_device ? weir_guest_stream_synchronize(stream) : weir_guest_report();
 }

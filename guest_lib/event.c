@@ -33,7 +33,7 @@ void weir_events_finish(void)
 
 static struct weir_guest_event *take_struct(void)
 {
-    weir_lock_acquire(&pool.lock);
+    WEIR_GUEST_LOCKED(&pool.lock);
     if (!pool.free) {
         struct slab *slab = calloc(1, sizeof *slab);
         if (slab) {
@@ -49,16 +49,14 @@ static struct weir_guest_event *take_struct(void)
     if (event) {
         pool.free = event->next_free;
     }
-    weir_lock_release(&pool.lock);
     return event;
 }
 
 static void give_struct(struct weir_guest_event *event)
 {
-    weir_lock_acquire(&pool.lock);
+    WEIR_GUEST_LOCKED(&pool.lock);
     event->next_free = pool.free;
     pool.free = event;
-    weir_lock_release(&pool.lock);
 }
 
 CUresult weir_event_get(CUevent handle, struct weir_guest_event **ret_event)
@@ -153,13 +151,11 @@ static CUresult own_word_locked(struct weir_guest_event *event,
          weir_channel_word_reached(weir_guest_channel(), event->word, event->value))) {
         return CUDA_SUCCESS;
     }
-    CUresult result = weir_word_take(&word, &value);
-    if (result == CUDA_SUCCESS) {
-        weir_word_give(event->word, event->value);
-        event->word = word;
-        event->value = value;
-    }
-    return result;
+    WEIR_TRY(weir_word_take(&word, &value));
+    weir_word_give(event->word, event->value);
+    event->word = word;
+    event->value = value;
+    return CUDA_SUCCESS;
 }
 
 static void note_record_locked(struct weir_guest_event *event, struct weir_guest_stream *stream,
@@ -179,16 +175,14 @@ static void note_record_locked(struct weir_guest_event *event, struct weir_guest
 static CUresult record_locked(struct weir_guest_event *event, struct weir_guest_stream *stream,
                               unsigned int flags)
 {
-    CUresult result = own_word_locked(event, stream);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(own_word_locked(event, stream));
     struct weir_op_event_record_in in = {.e = event->handle,
                                          .s = stream->handle,
                                          .word = next_word_locked(event),
                                          .value = event->value + 1,
                                          .flags = flags};
     bool captured = false;
+    CUresult result;
     weir_guest_stream_work_begin(stream);
     /* Wait for the host: another process that learns of the record must find it made, although its
      * own records use another ring. */
@@ -214,10 +208,8 @@ CUresult weir_event_record(struct weir_guest_event *event, struct weir_guest_str
     if (flags & ~(unsigned int)CU_EVENT_RECORD_EXTERNAL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    weir_lock_acquire(&event->lock);
-    CUresult result = record_locked(event, stream, flags);
-    weir_lock_release(&event->lock);
-    return result;
+    WEIR_GUEST_LOCKED(&event->lock);
+    return record_locked(event, stream, flags);
 }
 
 CUresult weir_event_launch_begin(struct weir_guest_event *event, struct weir_guest_stream *stream)
@@ -250,11 +242,9 @@ static CUresult mark_locked(struct weir_guest_event *event, struct weir_guest_st
     weir_guest_stream_work_begin(stream);
     CUresult result = weir_guest_capturing() ? weir_call_event_mark(weir_guest_channel(), &in, &out)
                                              : weir_post_event_mark(weir_guest_channel(), &in);
-    result = weir_guest_stream_work_end(stream, result);
-    if (result == CUDA_SUCCESS) {
-        note_record_locked(event, stream, out.captured != 0);
-    }
-    return result;
+    WEIR_TRY(weir_guest_stream_work_end(stream, result));
+    note_record_locked(event, stream, out.captured != 0);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_event_launch_end(struct weir_guest_event *event, struct weir_guest_stream *stream,
@@ -273,9 +263,8 @@ bool weir_event_is_shared(const struct weir_guest_event *event)
 
 void weir_event_use_in_graph(struct weir_guest_event *event)
 {
-    weir_lock_acquire(&event->lock);
+    WEIR_GUEST_LOCKED(&event->lock);
     __atomic_store_n(&event->in_graph, true, __ATOMIC_RELAXED);
-    weir_lock_release(&event->lock);
 }
 
 bool weir_event_is_known_done(struct weir_guest_event *event)
@@ -283,10 +272,8 @@ bool weir_event_is_known_done(struct weir_guest_event *event)
     if (weir_event_is_shared(event) || weir_guest.channel.remote) {
         return false;
     }
-    weir_lock_acquire(&event->lock);
-    bool done = !event->captured && complete_locked(event);
-    weir_lock_release(&event->lock);
-    return done;
+    WEIR_GUEST_LOCKED(&event->lock);
+    return !event->captured && complete_locked(event);
 }
 
 CUresult weir_event_query(struct weir_guest_event *event)
@@ -343,10 +330,8 @@ CUresult weir_event_wait(struct weir_guest_event *event)
         return weir_guest_stream_here(at.stream).count == at.count ? weir_guest_stream_wait(&at)
                                                                    : wait_by_asking(event);
     }
-    CUresult result = weir_channel_word_wait(weir_guest_channel(), word, value,
-                                             (event->flags & CU_EVENT_BLOCKING_SYNC) != 0);
-    if (result == CUDA_SUCCESS) {
-        weir_guest_stream_note_done(&at);
-    }
-    return result;
+    WEIR_TRY(weir_channel_word_wait(weir_guest_channel(), word, value,
+                                    (event->flags & CU_EVENT_BLOCKING_SYNC) != 0));
+    weir_guest_stream_note_done(&at);
+    return CUDA_SUCCESS;
 }

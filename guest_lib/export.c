@@ -38,9 +38,7 @@ CUresult weir_import_pool(int fd, uint8_t ret_name[16])
     if (!weir_export_token(fd, in.token)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_call_pool_import(weir_guest_channel(), &in, &out);
-    if (result == CUDA_SUCCESS) {
-        memcpy(ret_name, out.name, sizeof out.name);
-    }
-    return result;
+    WEIR_TRY(weir_call_pool_import(weir_guest_channel(), &in, &out));
+    memcpy(ret_name, out.name, sizeof out.name);
+    return CUDA_SUCCESS;
 }

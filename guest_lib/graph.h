@@ -109,8 +109,6 @@ CUresult weir_graph_set_after_launch(struct weir_graph_set *set, struct weir_gue
 
 /* ---------------------------------------------------------------- user objects */
 
-/** Add references; false if they would overflow. */
-bool weir_user_object_retain(struct weir_user_object *object, uint32_t count);
 /** Drop references; the last one runs the program's destructor. @return false: there are fewer */
 bool weir_user_object_release(struct weir_user_object *object, uint32_t count);
 
@@ -191,11 +189,6 @@ CUresult weir_graph_block_move(const struct weir_stream_capture_copy *copy,
                                struct weir_guest_stream *stream);
 
 /* ---------------------------------------------------------------- capture */
-
-/** weir_guest.capture_copy; see stream.h. */
-bool weir_graph_capture_copy(struct weir_guest_stream *stream,
-                             struct weir_stream_capture_copy *copy,
-                             struct weir_guest_copy_side *ret_side, CUresult *ret_result);
 
 /** The stream is about to be destroyed: end the capture that began in it, if any. The captured
  * nodes are lost, except in a graph that the program gave. @thread any; no lock held */

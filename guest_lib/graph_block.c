@@ -34,11 +34,8 @@ CUresult weir_graph_block_take(struct weir_guest_ctx *ctx, uint64_t bytes,
     struct weir_mem mem;
     if (!keep_in_arena(bytes, &block.at)) {
         bool remote = weir_guest.channel.remote;
-        CUresult result =
-            weir_mem_alloc(ctx, remote ? WEIR_MEM_DEVICE : WEIR_MEM_PINNED, bytes, 0, NULL, &mem);
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
+        WEIR_TRY(
+            weir_mem_alloc(ctx, remote ? WEIR_MEM_DEVICE : WEIR_MEM_PINNED, bytes, 0, NULL, &mem));
         block.place = remote ? WEIR_GRAPH_BLOCK_DEVICE : WEIR_GRAPH_BLOCK_PINNED;
         block.at = mem.base;
         block.buffer_id = mem.buffer_id;

@@ -30,27 +30,22 @@ enum movers { ALL_BLOCKS, DEVICE_BLOCKS, OTHER_BLOCKS };
 static struct bound_copy *copy_after(const struct weir_graph_set *set,
                                      const struct bound_copy *copy)
 {
-    pthread_mutex_lock(&weir_graph_lock);
-    struct bound_copy *next = copy ? copy->next : set->copies;
-    pthread_mutex_unlock(&weir_graph_lock);
-    return next;
+    WEIR_LOCKED(&weir_graph_lock);
+    return copy ? copy->next : set->copies;
 }
 
 static struct bound_set *included_by(const struct weir_graph_set *set)
 {
-    pthread_mutex_lock(&weir_graph_lock);
-    struct bound_set *first = set->included;
-    pthread_mutex_unlock(&weir_graph_lock);
-    return first;
+    WEIR_LOCKED(&weir_graph_lock);
+    return set->included;
 }
 
 /* Does the copy have to move bytes now? A copy from the GPU that has been unpacked does not. */
 static bool take_due(struct bound_copy *copy, bool to_gpu)
 {
-    pthread_mutex_lock(&weir_graph_lock);
+    WEIR_LOCKED(&weir_graph_lock);
     bool due = copy->due && copy->copy.to_gpu == to_gpu;
     copy->due = due && !to_gpu ? false : copy->due;
-    pthread_mutex_unlock(&weir_graph_lock);
     return due;
 }
 
@@ -171,13 +166,12 @@ CUresult weir_graph_function_replace(uint64_t handle, uint64_t token,
 {
     struct weir_graph_set *set = weir_graph_set_find(handle);
     CUresult result = CUDA_SUCCESS;
-    pthread_mutex_lock(&weir_graph_lock);
+    WEIR_LOCKED(&weir_graph_lock);
     const struct weir_graph_function *old = set ? find_function_locked(set, token) : NULL;
     for (const struct bound_function_copy *c = old ? old->copies : NULL;
          c && result == CUDA_SUCCESS; c = c->next) {
         result = add_copy_locked(function, c->copy);
     }
-    pthread_mutex_unlock(&weir_graph_lock);
     return result;
 }
 
@@ -446,8 +440,8 @@ static CUresult pack(struct weir_graph_set *set, struct weir_guest_stream *strea
     if (!later || weir_graph_is_captured(stream)) {
         return move_all(set, true, ALL_BLOCKS, stream);
     }
-    CUresult result = move_all(set, true, DEVICE_BLOCKS, stream);
-    return result == CUDA_SUCCESS ? run_in_stream(stream, pack_in_stream, set) : result;
+    WEIR_TRY(move_all(set, true, DEVICE_BLOCKS, stream));
+    return run_in_stream(stream, pack_in_stream, set);
 }
 
 CUresult weir_graph_set_before_launch(struct weir_graph_set *set, struct weir_guest_stream *stream)

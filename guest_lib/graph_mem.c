@@ -2,11 +2,11 @@
  * none. */
 #include "guest_lib/graph_mem.h"
 
+#include "base/thread.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/stream.h"
 #include "proto/guest_hand.h"
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,13 +56,12 @@ CUresult weir_graph_mem_new(struct weir_guest_ctx *ctx, uint64_t bytes, uint64_t
         return result;
     }
     *ret_base = block->mem.base;
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     block->next = blocks;
     blocks = block;
     reserved += bytes;
     reserved_high = reserved > reserved_high ? reserved : reserved_high;
     __atomic_store_n(&n_blocks, n_blocks + 1, __ATOMIC_RELEASE);
-    pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }
 
@@ -71,10 +70,8 @@ bool weir_graph_mem_known(uint64_t base)
     if (none()) {
         return false;
     }
-    pthread_mutex_lock(&lock);
-    bool known = *find_locked(base) != NULL;
-    pthread_mutex_unlock(&lock);
-    return known;
+    WEIR_LOCKED(&lock);
+    return *find_locked(base) != NULL;
 }
 
 void weir_graph_mem_drop(uint64_t base)
@@ -101,21 +98,18 @@ void weir_graph_mem_drop(uint64_t base)
 
 void weir_graph_mem_set_live(uint64_t base, bool live)
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     struct block *block = *find_locked(base);
     if (block) {
         set_live_locked(block, live);
     }
-    pthread_mutex_unlock(&lock);
 }
 
 bool weir_graph_mem_is_live(uint64_t base)
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     const struct block *block = *find_locked(base);
-    bool live = block && block->live;
-    pthread_mutex_unlock(&lock);
-    return live;
+    return block && block->live;
 }
 
 bool weir_graph_mem_free(uint64_t base, CUresult *ret_result)
@@ -123,13 +117,12 @@ bool weir_graph_mem_free(uint64_t base, CUresult *ret_result)
     if (none()) {
         return false;
     }
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     struct block *block = *find_locked(base);
     if (block) {
         *ret_result = block->live ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
         set_live_locked(block, false);
     }
-    pthread_mutex_unlock(&lock);
     return block != NULL;
 }
 
@@ -161,9 +154,8 @@ CUresult weir_guest_cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_att
     if (!value || !counter) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     memcpy(value, counter, sizeof(*counter));
-    pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }
 
@@ -184,12 +176,11 @@ CUresult weir_guest_cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_att
     if (wanted) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     if (attr == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH) {
         used_high = used;
     } else {
         reserved_high = reserved;
     }
-    pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }

@@ -1,10 +1,11 @@
 /* Node records, user objects, and reading copy parameters for nodes. See graph.h. */
+#include "base/grow.h"
+#include "base/thread.h"
 #include "guest_lib/graph.h"
 
 #include "guest_lib/entry.h"
 #include "guest_lib/register.h"
 #include "proto/guest_hand.h"
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,8 +22,7 @@ struct family {
     struct family *next;
 };
 
-#define BUCKETS    1024
-#define FIRST_ROOM 8
+#define BUCKETS 1024
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
 static struct record *buckets[BUCKETS];
 static struct family *families[BUCKETS];
@@ -46,7 +46,7 @@ static void free_params(struct weir_graph_node *node)
 
 CUresult weir_graph_node_keep(const struct weir_graph_node *node)
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     struct record *record = *bucket_of(node->handle);
     while (record && record->node.handle != node->handle) {
         record = record->next;
@@ -60,13 +60,12 @@ CUresult weir_graph_node_keep(const struct weir_graph_node *node)
     if (record) {
         record->node = *node;
     }
-    pthread_mutex_unlock(&lock);
     return record ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 bool weir_graph_node_find(uint64_t handle, struct weir_graph_node *ret_node)
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     struct record *record = *bucket_of(handle);
     while (record && record->node.handle != handle) {
         record = record->next;
@@ -74,13 +73,12 @@ bool weir_graph_node_find(uint64_t handle, struct weir_graph_node *ret_node)
     if (record) {
         *ret_node = record->node;
     }
-    pthread_mutex_unlock(&lock);
     return record != NULL;
 }
 
 void weir_graph_node_forget(uint64_t handle)
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     struct record **at = bucket_of(handle);
     while (*at && (*at)->node.handle != handle) {
         at = &(*at)->next;
@@ -91,7 +89,6 @@ void weir_graph_node_forget(uint64_t handle)
         free_params(&record->node);
         free(record);
     }
-    pthread_mutex_unlock(&lock);
 }
 
 /* ---------------------------------------------------------------- a graph's nodes */
@@ -105,31 +102,16 @@ static struct family **family_locked(uint64_t graph)
     return at;
 }
 
-static bool make_room(struct family *family)
-{
-    size_t room = family->room ? 2 * family->room : FIRST_ROOM;
-    if (family->n < family->room) {
-        return true;
-    }
-    uint64_t *nodes = realloc(family->nodes, room * sizeof(*nodes));
-    if (nodes) {
-        family->nodes = nodes;
-        family->room = room;
-    }
-    return nodes != NULL;
-}
-
 void weir_graph_node_own(uint64_t graph, uint64_t node)
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     struct family **at = family_locked(graph);
     if (!*at && (*at = calloc(1, sizeof(**at)))) {
         (*at)->graph = graph;
     }
-    if (*at && make_room(*at)) {
+    if (*at && WEIR_GROW((*at)->nodes, (*at)->n, (*at)->room)) {
         (*at)->nodes[(*at)->n++] = node;
     }
-    pthread_mutex_unlock(&lock);
 }
 
 void weir_graph_node_bodies_forget(uint64_t handle)
@@ -168,7 +150,8 @@ struct weir_user_object {
     void *user;
 };
 
-bool weir_user_object_retain(struct weir_user_object *object, uint32_t count)
+/* Add references; false if they would overflow. */
+static bool retain(struct weir_user_object *object, uint32_t count)
 {
     uint32_t now = __atomic_load_n(&object->references, __ATOMIC_RELAXED);
     do {
@@ -223,7 +206,7 @@ CUresult weir_guest_cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUho
 CUresult weir_guest_cuUserObjectRetain(CUuserObject object, unsigned int count)
 {
     struct weir_user_object *found = weir_guest_object_get(WEIR_KIND_USEROBJ, object);
-    bool good = found && count && weir_user_object_retain(found, count);
+    bool good = found && count && retain(found, count);
     return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -245,7 +228,7 @@ CUresult weir_guest_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, 
         return CUDA_ERROR_INVALID_VALUE;
     }
     bool move = flags & CU_GRAPH_USER_OBJECT_MOVE;
-    if (!move && !weir_user_object_retain(found, count)) {
+    if (!move && !retain(found, count)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct weir_graph_set *set = weir_graph_set_of((uintptr_t)graph);
@@ -287,13 +270,11 @@ static CUresult read_side(CUmemorytype type, const void *host, CUdeviceptr devic
     }
     struct weir_guest_copy_side found = {.kind = WEIR_COPY_GPU};
     (void)weir_register_reach(address); /* otherwise the graph copies the memory as pageable */
-    CUresult result = weir_copy_classify(address, extent, &found);
-    if (result == CUDA_SUCCESS) {
-        side->kind = found.kind;
-        side->address = found.address;
-        side->on_device = found.on_device;
-    }
-    return result;
+    WEIR_TRY(weir_copy_classify(address, extent, &found));
+    side->kind = found.kind;
+    side->address = found.address;
+    side->on_device = found.on_device;
+    return CUDA_SUCCESS;
 }
 
 /* Bytes from the first to the last one that a pitched side touches. */
@@ -322,12 +303,10 @@ static CUresult stage(struct weir_guest_ctx *ctx, struct weir_graph_copy *copy,
         .n_rows = copy->height,
         .n_slices = copy->depth,
     };
-    CUresult result =
-        weir_graph_block_take(ctx, copy->width * copy->height * copy->depth, &copy->host.block);
-    if (result == CUDA_SUCCESS) {
-        weir_graph_block_side(&copy->host.block, copy->width, copy->height, side);
-    }
-    return result;
+    WEIR_TRY(
+        weir_graph_block_take(ctx, copy->width * copy->height * copy->depth, &copy->host.block));
+    weir_graph_block_side(&copy->host.block, copy->width, copy->height, side);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_graph_copy_read(struct weir_guest_ctx *ctx, const CUDA_MEMCPY3D *p,
@@ -350,25 +329,18 @@ CUresult weir_graph_copy_read(struct weir_guest_ctx *ctx, const CUDA_MEMCPY3D *p
     if (!copy.width || !copy.height || !copy.depth) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = read_side(p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray,
-                                extent_of(&copy.src, &copy), &copy.src);
-    if (result == CUDA_SUCCESS) {
-        result = read_side(p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray,
-                           extent_of(&copy.dst, &copy), &copy.dst);
-    }
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(read_side(p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray,
+                       extent_of(&copy.src, &copy), &copy.src));
+    WEIR_TRY(read_side(p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray,
+                       extent_of(&copy.dst, &copy), &copy.dst));
     bool from_host = copy.src.kind == WEIR_COPY_PAGEABLE;
     bool to_host = copy.dst.kind == WEIR_COPY_PAGEABLE;
     if (from_host && to_host) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     if (from_host || to_host) {
-        result = stage(ctx, &copy, from_host ? &copy.src : &copy.dst, from_host);
+        WEIR_TRY(stage(ctx, &copy, from_host ? &copy.src : &copy.dst, from_host));
     }
-    if (result == CUDA_SUCCESS) {
-        *ret_copy = copy;
-    }
-    return result;
+    *ret_copy = copy;
+    return CUDA_SUCCESS;
 }

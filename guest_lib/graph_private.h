@@ -4,9 +4,9 @@
 #ifndef WEIR_GUEST_LIB_GRAPH_PRIVATE_H
 #define WEIR_GUEST_LIB_GRAPH_PRIVATE_H
 
+#include "base/thread.h"
 #include "guest_lib/callback.h"
 #include "guest_lib/graph.h"
-#include <pthread.h>
 
 /*
  * A pageable copy. It is *due* from a launch on until its bytes have reached the program (a copy

@@ -4,12 +4,12 @@
  * One lock guards all sets. Destructors of user objects run without it, since they belong to the
  * program.
  */
+#include "base/thread.h"
 #include "guest_lib/graph_private.h"
 
 #include "guest_lib/callback.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/graph_mem.h"
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,18 +49,14 @@ static struct weir_graph_set *find_or_make_locked(uint64_t handle)
 
 struct weir_graph_set *weir_graph_set_of(uint64_t handle)
 {
-    pthread_mutex_lock(&weir_graph_lock);
-    struct weir_graph_set *set = find_or_make_locked(handle);
-    pthread_mutex_unlock(&weir_graph_lock);
-    return set;
+    WEIR_LOCKED(&weir_graph_lock);
+    return find_or_make_locked(handle);
 }
 
 struct weir_graph_set *weir_graph_set_find(uint64_t handle)
 {
-    pthread_mutex_lock(&weir_graph_lock);
-    struct weir_graph_set *set = find_locked(handle);
-    pthread_mutex_unlock(&weir_graph_lock);
-    return set;
+    WEIR_LOCKED(&weir_graph_lock);
+    return find_locked(handle);
 }
 
 static CUresult include_locked(struct weir_graph_set *set, struct weir_graph_set *other)
@@ -83,13 +79,12 @@ static CUresult include_locked(struct weir_graph_set *set, struct weir_graph_set
 CUresult weir_graph_set_include(uint64_t handle, uint64_t other_handle)
 {
     CUresult result = CUDA_SUCCESS;
-    pthread_mutex_lock(&weir_graph_lock);
+    WEIR_LOCKED(&weir_graph_lock);
     struct weir_graph_set *other = find_locked(other_handle);
     if (other) {
         struct weir_graph_set *set = find_or_make_locked(handle);
         result = set ? include_locked(set, other) : CUDA_ERROR_OUT_OF_MEMORY;
     }
-    pthread_mutex_unlock(&weir_graph_lock);
     return result;
 }
 
@@ -218,10 +213,9 @@ CUresult weir_graph_set_add_update(uint64_t handle, uint64_t other_handle)
 
 void weir_graph_set_function(struct weir_graph_set *set, struct weir_graph_function *function)
 {
-    pthread_mutex_lock(&weir_graph_lock);
+    WEIR_LOCKED(&weir_graph_lock);
     function->next = set->functions;
     set->functions = function;
-    pthread_mutex_unlock(&weir_graph_lock);
 }
 
 CUresult weir_graph_set_copy(struct weir_graph_set *set,
@@ -231,11 +225,10 @@ CUresult weir_graph_set_copy(struct weir_graph_set *set,
     if (!bound) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    pthread_mutex_lock(&weir_graph_lock);
+    WEIR_LOCKED(&weir_graph_lock);
     *bound = (struct bound_copy){.copy = *copy, .references = 1};
     *(set->last_copy ? &set->last_copy->next : &set->copies) = bound;
     set->last_copy = bound;
-    pthread_mutex_unlock(&weir_graph_lock);
     return CUDA_SUCCESS;
 }
 
@@ -243,7 +236,7 @@ bool weir_graph_set_user_object(struct weir_graph_set *set, struct weir_user_obj
                                 int64_t delta)
 {
     bool good = false;
-    pthread_mutex_lock(&weir_graph_lock);
+    WEIR_LOCKED(&weir_graph_lock);
     struct bound_object **at = &set->objects;
     while (*at && (*at)->object != object) {
         at = &(*at)->next;
@@ -258,7 +251,6 @@ bool weir_graph_set_user_object(struct weir_graph_set *set, struct weir_user_obj
         (*at)->count = (uint32_t)((int64_t)(*at)->count + delta);
         good = true;
     }
-    pthread_mutex_unlock(&weir_graph_lock);
     return good;
 }
 
@@ -270,30 +262,26 @@ CUresult weir_graph_set_mem(struct weir_graph_set *set, uint64_t base, bool free
     if (!bound) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    pthread_mutex_lock(&weir_graph_lock);
+    WEIR_LOCKED(&weir_graph_lock);
     *bound = (struct bound_mem){base, freed, set->mems};
     set->mems = bound;
-    pthread_mutex_unlock(&weir_graph_lock);
     return CUDA_SUCCESS;
 }
 
 bool weir_graph_set_has_mem(uint64_t handle)
 {
-    pthread_mutex_lock(&weir_graph_lock);
+    WEIR_LOCKED(&weir_graph_lock);
     const struct weir_graph_set *set = find_locked(handle);
-    bool found = set && set->mems;
-    pthread_mutex_unlock(&weir_graph_lock);
-    return found;
+    return set && set->mems;
 }
 
 CUresult weir_graph_set_auto_free(uint64_t handle)
 {
-    pthread_mutex_lock(&weir_graph_lock);
+    WEIR_LOCKED(&weir_graph_lock);
     struct weir_graph_set *set = find_or_make_locked(handle);
     if (set) {
         set->auto_free = true;
     }
-    pthread_mutex_unlock(&weir_graph_lock);
     return set ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -98,7 +98,8 @@ static CUresult linked_size(const void *data, uint64_t *ret_bytes)
                : CUDA_ERROR_INVALID_IMAGE;
 }
 
-CUresult weir_guest_image_size(const void *data, uint64_t *ret_bytes)
+/* Find the size of an image from its own headers; that of PTX is up to its NUL, without that. */
+static CUresult size_of(const void *data, uint64_t *ret_bytes)
 {
     const char *text = data;
     /* Compare byte by byte: a short PTX text may end before four bytes are readable. */
@@ -128,11 +129,8 @@ static CUresult upload(const struct weir_guest_image *image, const uint8_t *data
         uint64_t left = image->bytes - offset;
         uint64_t piece = left < piece_max ? left : piece_max;
         uint64_t arena;
-        CUresult result = weir_staging_take(piece, &arena);
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
-        result = weir_staging_write(arena, data + offset, piece);
+        WEIR_TRY(weir_staging_take(piece, &arena));
+        CUresult result = weir_staging_write(arena, data + offset, piece);
         if (result == CUDA_SUCCESS) {
             struct weir_op_image_put_in in = {
                 .bytes = image->bytes, .offset = offset, .arena = arena, .piece_bytes = piece};
@@ -226,8 +224,8 @@ CUresult weir_guest_image_store(const void *data, struct weir_guest_image *ret_i
         data = wrapper.data;
     }
     uint64_t bytes;
-    CUresult result = weir_guest_image_size(data, &bytes);
-    return result == CUDA_SUCCESS ? weir_guest_image_store_bytes(data, bytes, ret_image) : result;
+    WEIR_TRY(size_of(data, &bytes));
+    return weir_guest_image_store_bytes(data, bytes, ret_image);
 }
 
 CUresult weir_guest_image_store_file(const char *path, struct weir_guest_image *ret_image)

@@ -22,17 +22,6 @@ struct weir_guest_image {
 };
 
 /**
- * Find the size of an image from its own headers.
- *
- * @param data       readable up to the end that its headers give; PTX up to its NUL.
- * @param ret_bytes  size, without the NUL of a text.
- * @return CUDA_SUCCESS
- * @return CUDA_ERROR_INVALID_IMAGE  the headers contradict themselves, or the image is empty.
- * @thread any
- */
-CUresult weir_guest_image_size(const void *data, uint64_t *ret_bytes);
-
-/**
  * Store an image that a program passed by bare pointer, following fat binary wrappers.
  *
  * @param data  borrowed for the call.

@@ -116,12 +116,11 @@ bool weir_mem_insert(const struct weir_mem *mem)
 
 bool weir_mem_find(uint64_t address, struct weir_mem *ret_mem)
 {
-    weir_lock_acquire(&tree.lock);
+    WEIR_GUEST_LOCKED(&tree.lock);
     const struct node *node = holder_locked(address);
     if (node) {
         *ret_mem = node->mem;
     }
-    weir_lock_release(&tree.lock);
     return node != NULL;
 }
 
@@ -163,12 +162,11 @@ bool weir_mem_remove(uint64_t base, uint32_t kind_mask, struct weir_mem *ret_mem
 
 bool weir_mem_set_sync(uint64_t address, bool sync_memops)
 {
-    weir_lock_acquire(&tree.lock);
+    WEIR_GUEST_LOCKED(&tree.lock);
     struct node *node = holder_locked(address);
     if (node) {
         node->mem.sync_memops = sync_memops;
     }
-    weir_lock_release(&tree.lock);
     return node != NULL;
 }
 
@@ -187,14 +185,13 @@ CUresult weir_mem_advise(uint64_t address, uint64_t bytes, CUmem_advise advice, 
 {
     struct weir_advice_span span;
     CUresult result = CUDA_ERROR_INVALID_VALUE;
-    weir_lock_acquire(&tree.lock);
+    WEIR_GUEST_LOCKED(&tree.lock);
     struct node *node = span_locked(address, bytes, &span);
     if (node) {
         result = weir_advice_say(&node->mem.advice, &span, advice, at) ? CUDA_SUCCESS
                                                                        : CUDA_ERROR_OUT_OF_MEMORY;
         node->mem.placed |= node->mem.moves && advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
     }
-    weir_lock_release(&tree.lock);
     return result;
 }
 
@@ -203,57 +200,52 @@ CUresult weir_mem_advised(uint64_t address, uint64_t bytes, CUmem_range_attribut
 {
     struct weir_advice_span span;
     CUresult result = CUDA_ERROR_INVALID_VALUE;
-    weir_lock_acquire(&tree.lock);
+    WEIR_GUEST_LOCKED(&tree.lock);
     struct node *node = span_locked(address, bytes, &span);
     if (node) {
         result = weir_advice_attribute(&node->mem.advice, &span, attribute, data, data_bytes);
     }
-    weir_lock_release(&tree.lock);
     return result;
 }
 
 bool weir_mem_count_opens(uint64_t base, int by)
 {
-    weir_lock_acquire(&tree.lock);
+    WEIR_GUEST_LOCKED(&tree.lock);
     struct node *node = floor_locked(base);
     bool counted = node && node->mem.base == base && node->mem.kind == WEIR_MEM_IMPORTED &&
                    !weir_mem_is_pool_import(&node->mem) && (by > 0 || node->mem.opens);
     if (counted) {
         node->mem.opens += (uint32_t)by;
     }
-    weir_lock_release(&tree.lock);
     return counted;
 }
 
 void weir_mem_set_flags(uint64_t base, unsigned int flags, bool here)
 {
-    weir_lock_acquire(&tree.lock);
+    WEIR_GUEST_LOCKED(&tree.lock);
     struct node *node = floor_locked(base);
     if (node && node->mem.base == base) {
         *(here ? &node->mem.flags_here : &node->mem.flags) = flags;
     }
-    weir_lock_release(&tree.lock);
 }
 
 void weir_mem_set_device(uint64_t base, uint64_t device_base)
 {
-    weir_lock_acquire(&tree.lock);
+    WEIR_GUEST_LOCKED(&tree.lock);
     struct node *node = floor_locked(base);
     if (node && node->mem.base == base) {
         node->mem.device_base = device_base;
     }
-    weir_lock_release(&tree.lock);
 }
 
 bool weir_mem_overlapping(uint64_t base, uint64_t bytes, struct weir_mem *ret_mem)
 {
     const struct weir_mem probe = {.base = base, .bytes = bytes};
-    weir_lock_acquire(&tree.lock);
+    WEIR_GUEST_LOCKED(&tree.lock);
     const struct node *node = overlapped_locked(&probe);
     if (node) {
         *ret_mem = node->mem;
     }
-    weir_lock_release(&tree.lock);
     return node != NULL;
 }
 
@@ -316,10 +308,7 @@ void weir_mem_remove_if(bool (*match)(const struct weir_mem *mem, void *user),
 
 CUresult weir_mem_check(uint64_t address, uint64_t bytes, struct weir_mem *ret_mem)
 {
-    CUresult result = weir_register_reach(address);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_register_reach(address));
     if (!weir_mem_find(address, ret_mem) || !weir_mem_gpu_visible(ret_mem) ||
         !weir_mem_reaches(ret_mem, address, bytes) ||
         (ret_mem->kind == WEIR_MEM_REGISTERED &&

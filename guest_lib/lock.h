@@ -48,4 +48,20 @@ static inline void weir_lock_release(struct weir_lock *lock)
     }
 }
 
+static inline struct weir_lock *weir_lock_hold(struct weir_lock *lock)
+{
+    weir_lock_acquire(lock);
+    return lock;
+}
+
+static inline void weir_lock_let_go(struct weir_lock *const *lock)
+{
+    weir_lock_release(*lock);
+}
+
+/** Hold a lock until the end of the block, as WEIR_LOCKED() a mutex. */
+#define WEIR_GUEST_LOCKED(lock)                                                                    \
+    __attribute__((cleanup(weir_lock_let_go), unused)) struct weir_lock *const held_lock =         \
+        weir_lock_hold(lock)
+
 #endif

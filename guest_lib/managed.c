@@ -9,6 +9,7 @@
  * of its own runs. Only bytes that differ from the device's known content are copied, so a program
  * that only reads costs one copy back per synchronisation.
  */
+#include "base/thread.h"
 #include "guest_lib/module.h"
 
 #include "base/addresses.h"
@@ -16,7 +17,6 @@
 #include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
 #include "proto/guest_calls.h"
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -142,11 +142,8 @@ static CUresult own_stream_locked(struct weir_guest_stream **ret_stream)
 {
     if (!own) {
         struct weir_guest_ctx *ctx;
-        CUresult result = weir_ctx_new(0, false, 0, &ctx);
-        result = result == CUDA_SUCCESS ? weir_ctx_activate(ctx) : result;
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
+        WEIR_TRY(weir_ctx_new(0, false, 0, &ctx));
+        WEIR_TRY(weir_ctx_activate(ctx));
         own = ctx;
     }
     *ret_stream = own->legacy;
@@ -166,11 +163,9 @@ static CUresult transfer(uint64_t address, uint8_t *data, uint64_t bytes, bool t
 
 static CUresult pull_locked(struct mirror *mirror)
 {
-    CUresult result = transfer(mirror->address, mirror->known, mirror->bytes, false);
-    if (result == CUDA_SUCCESS) {
-        memcpy((void *)(uintptr_t)mirror->address, mirror->known, mirror->bytes);
-    }
-    return result;
+    WEIR_TRY(transfer(mirror->address, mirror->known, mirror->bytes, false));
+    memcpy((void *)(uintptr_t)mirror->address, mirror->known, mirror->bytes);
+    return CUDA_SUCCESS;
 }
 
 /* Make a mirror of a part whose pages are mapped. */
@@ -198,18 +193,11 @@ static CUresult map_file(uint64_t handle, uint64_t address, uint64_t bytes)
     const struct weir_op_managed_variable_in in = {handle, address, bytes};
     void *at = (void *)(uintptr_t)address;
     int fd;
-    CUresult result = weir_call_managed_variable(weir_guest_channel(), &in, NULL);
-    if (result == CUDA_SUCCESS) {
-        result = weir_channel_receive_fd(weir_guest_channel(), &fd);
-    }
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    if (mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    WEIR_TRY(weir_call_managed_variable(weir_guest_channel(), &in, NULL));
+    WEIR_TRY(weir_channel_receive_fd(weir_guest_channel(), &fd));
+    void *got = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
     close(fd);
-    return result == CUDA_SUCCESS ? weir_moves_add(address, address, bytes) : result;
+    return got == MAP_FAILED ? CUDA_ERROR_OUT_OF_MEMORY : weir_moves_add(address, address, bytes);
 }
 
 /* Make a part of a variable move whose pages are mapped. @return false: nothing has changed */
@@ -249,9 +237,8 @@ static CUresult add_variable_locked(uint64_t address, uint64_t bytes, uint64_t h
     if (result != CUDA_SUCCESS || !move_locked(handle, first, moving, owner)) {
         return result == CUDA_SUCCESS ? mirror_locked(address, bytes, owner) : result;
     }
-    result = mirror_locked(address, first - address, owner);
-    return result == CUDA_SUCCESS ? mirror_locked(first + moving, end - first - moving, owner)
-                                  : result;
+    WEIR_TRY(mirror_locked(address, first - address, owner));
+    return mirror_locked(first + moving, end - first - moving, owner);
 }
 
 CUresult weir_module_note_global(struct weir_guest_ctx *ctx, uint64_t address, uint64_t bytes,
@@ -290,7 +277,7 @@ CUresult weir_managed_push_slow(void)
     if (!any()) {
         return result;
     }
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     for (struct mirror *m = mirrors; m && result == CUDA_SUCCESS && !stale; m = m->next) {
         const void *here = (const void *)(uintptr_t)m->address;
         if (m->known && memcmp(here, m->known, m->bytes) != 0) {
@@ -299,7 +286,6 @@ CUresult weir_managed_push_slow(void)
         }
     }
     stale = true;
-    pthread_mutex_unlock(&lock);
     return result;
 }
 
@@ -309,12 +295,11 @@ CUresult weir_managed_pull_slow(void)
     if (!any()) {
         return result;
     }
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     for (struct mirror *m = mirrors; m && result == CUDA_SUCCESS && stale; m = m->next) {
         result = m->known ? pull_locked(m) : CUDA_SUCCESS;
     }
     stale = stale && result != CUDA_SUCCESS;
-    pthread_mutex_unlock(&lock);
     return result;
 }
 
@@ -332,7 +317,7 @@ static void unmap_mirror_locked(const struct mirror *mirror)
 
 void weir_managed_forget(const void *owner)
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     struct mirror **at = &mirrors;
     while (*at) {
         struct mirror *mirror = *at;
@@ -351,19 +336,16 @@ void weir_managed_forget(const void *owner)
         free(mirror->known);
         free(mirror);
     }
-    pthread_mutex_unlock(&lock);
 }
 
 bool weir_managed_variable_moves(uint64_t address, uint64_t bytes)
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     const struct mirror *m = mirrors;
     while (m && (m->known || address - m->address >= m->bytes)) {
         m = m->next;
     }
-    bool inside = m && bytes <= m->bytes - (address - m->address);
-    pthread_mutex_unlock(&lock);
-    return inside;
+    return m && bytes <= m->bytes - (address - m->address);
 }
 
 void weir_managed_context_gone(void)

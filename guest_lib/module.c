@@ -106,10 +106,7 @@ static CUresult describe_module(struct weir_guest_function *function)
     const struct weir_op_module_function_in in = {
         .m = function->module->handle, .f = function->handle, .name = function->name};
     struct weir_op_module_function_out out;
-    CUresult result = weir_call_module_function(weir_guest_channel(), &in, &out);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_call_module_function(weir_guest_channel(), &in, &out));
     return fill(function,
                 &(struct description){out.attributes, out.attribute_mask, out.param_offsets,
                                       out.param_sizes, out.n_param_offsets, out.n_param_sizes});
@@ -120,10 +117,7 @@ static CUresult describe_library(struct weir_guest_function *function)
     const struct weir_op_library_kernel_in in = {
         .l = function->library->handle, .f = function->handle, .name = function->name};
     struct weir_op_library_kernel_out out;
-    CUresult result = weir_call_library_kernel(weir_guest_channel(), &in, &out);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_call_library_kernel(weir_guest_channel(), &in, &out));
     return fill(function,
                 &(struct description){out.attributes, out.attribute_mask, out.param_offsets,
                                       out.param_sizes, out.n_param_offsets, out.n_param_sizes});
@@ -222,7 +216,7 @@ static CUresult keep_names(struct weir_image_object *image, const void *names, u
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memcpy(copy, names, bytes);
-    weir_lock_acquire(&image->lock);
+    WEIR_GUEST_LOCKED(&image->lock);
     if (image->names_known) {
         free(copy);
     } else {
@@ -230,7 +224,6 @@ static CUresult keep_names(struct weir_image_object *image, const void *names, u
         image->n_names = count;
         image->names_known = true;
     }
-    weir_lock_release(&image->lock);
     return CUDA_SUCCESS;
 }
 
@@ -244,17 +237,16 @@ static CUresult fetch_names(struct weir_image_object *image)
     }
     if (image->module) {
         struct weir_op_module_functions_out out;
-        CUresult result = weir_call_module_functions(
+        WEIR_TRY(weir_call_module_functions(
             weir_guest_channel(), &(struct weir_op_module_functions_in){.m = image->module->handle},
-            &out);
-        return result == CUDA_SUCCESS ? keep_names(image, out.names, out.n_names, out.count)
-                                      : result;
+            &out));
+        return keep_names(image, out.names, out.n_names, out.count);
     }
     struct weir_op_library_kernels_out out;
-    CUresult result = weir_call_library_kernels(
+    WEIR_TRY(weir_call_library_kernels(
         weir_guest_channel(), &(struct weir_op_library_kernels_in){.l = image->library->handle},
-        &out);
-    return result == CUDA_SUCCESS ? keep_names(image, out.names, out.n_names, out.count) : result;
+        &out));
+    return keep_names(image, out.names, out.n_names, out.count);
 }
 
 static const char *name_at(const struct weir_image_object *image, uint32_t index)
@@ -271,20 +263,15 @@ static const char *name_at(const struct weir_image_object *image, uint32_t index
 
 CUresult weir_image_count(struct weir_image_object *image, uint32_t *ret_count)
 {
-    CUresult result = fetch_names(image);
-    if (result == CUDA_SUCCESS) {
-        *ret_count = image->n_names;
-    }
-    return result;
+    WEIR_TRY(fetch_names(image));
+    *ret_count = image->n_names;
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_image_function_at(struct weir_image_object *image, uint32_t index,
                                 struct weir_guest_function **ret_function)
 {
-    CUresult result = fetch_names(image);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(fetch_names(image));
     const char *name = name_at(image, index);
     if (!name) {
         *ret_function = NULL;
@@ -343,9 +330,10 @@ static void hide_module_of(weir_handle handle, void *object, void *user)
     going->first = module;
 }
 
-void weir_library_variables_forget(struct weir_library *library, CUdevice device)
+/* @param device  or WEIR_EVERY_DEVICE */
+static void drop_variables(struct weir_library *library, CUdevice device)
 {
-    weir_lock_acquire(&library->image.lock);
+    WEIR_GUEST_LOCKED(&library->image.lock);
     struct weir_library_variable **at = &library->variables;
     while (*at) {
         struct weir_library_variable *variable = *at;
@@ -356,7 +344,6 @@ void weir_library_variables_forget(struct weir_library *library, CUdevice device
             at = &variable->next;
         }
     }
-    weir_lock_release(&library->image.lock);
 }
 
 /* The host reloads libraries after their last context is destroyed: then variables have new
@@ -365,7 +352,7 @@ static void forget_variables(weir_handle handle, void *object, void *user)
 {
     const struct weir_guest_ctx *ctx = user;
     (void)handle;
-    weir_library_variables_forget(object, ctx->device);
+    drop_variables(object, ctx->device);
     if (ctx->primary) {
         weir_mem_forget_globals(object, ctx->device);
         weir_managed_forget(object);
@@ -391,7 +378,7 @@ void weir_modules_context_gone(struct weir_guest_ctx *ctx)
 void weir_library_forget(struct weir_library *library)
 {
     weir_guest_object_remove(WEIR_KIND_LIBRARY, library->handle);
-    weir_library_variables_forget(library, WEIR_EVERY_DEVICE);
+    drop_variables(library, WEIR_EVERY_DEVICE);
     weir_mem_forget_globals(library, WEIR_EVERY_DEVICE);
     weir_managed_forget(library);
     for (int i = 0; i < WEIR_GUEST_MAX_DEVICES; i++) {

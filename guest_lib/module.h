@@ -130,9 +130,6 @@ CUresult weir_image_function_at(struct weir_image_object *image, uint32_t index,
 void weir_module_forget(struct weir_guest_module *module);
 void weir_library_forget(struct weir_library *library);
 
-/** Forget the addresses of a library's variables on a device. @param device or WEIR_EVERY_DEVICE */
-void weir_library_variables_forget(struct weir_library *library, CUdevice device);
-
 /** A context is destroyed: forget its modules and, if it is the primary one, the libraries'
  * variables. */
 void weir_modules_context_gone(struct weir_guest_ctx *ctx);

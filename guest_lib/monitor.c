@@ -14,13 +14,13 @@
 #include "guest_lib/monitor.h"
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/start.h"
 #include "proto/guest_calls.h"
 #include "proto/nvml/session_table.h"
 #include "proto/wire/connect.h"
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -152,37 +152,32 @@ static nvmlReturn_t from_result(CUresult result)
 static nvmlReturn_t monitor_open(void)
 {
     WEIR_GUEST_KEEP_ERRNO;
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     nvmlReturn_t result = connected ? NVML_SUCCESS : connect_locked();
     wanted = wanted || result == NVML_SUCCESS;
-    pthread_mutex_unlock(&lock);
     return result;
 }
 
 static void monitor_close(void)
 {
     WEIR_GUEST_KEEP_ERRNO;
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     disconnect_locked();
     wanted = false;
     tried_ns = 0;
-    pthread_mutex_unlock(&lock);
 }
 
 static uint32_t monitor_device_count(void)
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     uint32_t count = wanted ? n_devices : 0; /* NVML ignores CUDA_VISIBLE_DEVICES */
-    pthread_mutex_unlock(&lock);
     return count;
 }
 
 static bool monitor_can_access(uint32_t device, uint32_t peer)
 {
-    pthread_mutex_lock(&lock);
-    bool can = device < n_devices && peer < n_devices && (peers[device] >> peer & 1) != 0;
-    pthread_mutex_unlock(&lock);
-    return can;
+    WEIR_LOCKED(&lock);
+    return device < n_devices && peer < n_devices && (peers[device] >> peer & 1) != 0;
 }
 
 static nvmlReturn_t call_locked(struct weir_nvml_request *request)
@@ -209,10 +204,9 @@ static nvmlReturn_t monitor_call(uint32_t device, struct weir_nvml_request *requ
 {
     WEIR_GUEST_KEEP_ERRNO;
     request->ret_bytes = 0;
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     nvmlReturn_t result = ready_locked(device);
     result = result == NVML_SUCCESS ? call_locked(request) : result;
-    pthread_mutex_unlock(&lock);
     return result;
 }
 
@@ -273,7 +267,7 @@ static nvmlReturn_t monitor_processes(uint32_t device, struct weir_nvml_process 
                                       uint32_t *ret_count)
 {
     WEIR_GUEST_KEEP_ERRNO;
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     nvmlReturn_t result = ready_locked(device);
     if (result == NVML_SUCCESS) {
         struct weir_op_nvml_processes_out out = {0};
@@ -281,7 +275,6 @@ static nvmlReturn_t monitor_processes(uint32_t device, struct weir_nvml_process 
         result = cuda_result == CUDA_SUCCESS ? take_processes(&out, processes, ret_count)
                                              : from_result(cuda_result);
     }
-    pthread_mutex_unlock(&lock);
     return result;
 }
 

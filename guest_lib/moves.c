@@ -2,12 +2,12 @@
 #include "guest_lib/moves.h"
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/module.h"
 #include "proto/guest_calls.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -65,14 +65,12 @@ static bool ask_locked(void)
 bool weir_moves_begin(void)
 {
     WEIR_GUEST_KEEP_ERRNO;
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     if (!asked) {
         moves = ask_locked();
         asked = true;
     }
-    bool can = moves;
-    pthread_mutex_unlock(&lock);
-    return can;
+    return moves;
 }
 
 CUresult weir_moves_add(uint64_t chunk, uint64_t base, uint64_t bytes)
@@ -80,16 +78,14 @@ CUresult weir_moves_add(uint64_t chunk, uint64_t base, uint64_t bytes)
     WEIR_GUEST_KEEP_ERRNO;
     /* Natively a child has no managed memory, and the host serves only this process. */
     (void)madvise((void *)(uintptr_t)base, bytes, MADV_DONTFORK);
-    CUresult result = weir_call_managed_mapped(
-        weir_guest_channel(), &(struct weir_op_managed_mapped_in){.chunk = chunk}, NULL);
-    if (result == CUDA_SUCCESS) {
-        /* Pages that other threads read before the host watched are mapped for writing: unmap
-         * them. */
-        (void)madvise((void *)(uintptr_t)base, bytes, MADV_DONTNEED);
-        __atomic_fetch_add(&weir_moves_count, 1, __ATOMIC_RELEASE);
-        __atomic_fetch_add(&weir_managed_count, 1, __ATOMIC_RELEASE);
-    }
-    return result;
+    WEIR_TRY(weir_call_managed_mapped(weir_guest_channel(),
+                                      &(struct weir_op_managed_mapped_in){.chunk = chunk}, NULL));
+    /* Pages that other threads read before the host watched are mapped for writing: unmap
+     * them. */
+    (void)madvise((void *)(uintptr_t)base, bytes, MADV_DONTNEED);
+    __atomic_fetch_add(&weir_moves_count, 1, __ATOMIC_RELEASE);
+    __atomic_fetch_add(&weir_managed_count, 1, __ATOMIC_RELEASE);
+    return CUDA_SUCCESS;
 }
 
 void weir_moves_remove(void)
@@ -118,7 +114,7 @@ CUresult weir_moves_take(uint64_t address, uint64_t bytes)
     const struct weir_op_managed_take_in in = {.address = address, .bytes = bytes};
     struct weir_op_managed_take_out out;
     CUresult result;
-    pthread_mutex_lock(&taking);
+    WEIR_LOCKED(&taking);
     do {
         memset(&out, 0, sizeof out);
         result = weir_call_managed_take(weir_guest_channel(), &in, &out);
@@ -129,7 +125,6 @@ CUresult weir_moves_take(uint64_t address, uint64_t bytes)
             result = weir_post_managed_taken(weir_guest_channel(), NULL);
         }
     } while (result == CUDA_SUCCESS && out.n_bases == WEIR_OP_managed_take_out_bases_max);
-    pthread_mutex_unlock(&taking);
     return result;
 }
 

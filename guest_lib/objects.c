@@ -110,12 +110,9 @@ CUresult weir_guest_adopt(enum weir_kind kind, uint64_t *handles, uint32_t n)
 static CUresult use_stream(const void *value, uint64_t *ret_handle)
 {
     struct weir_guest_stream *stream;
-    CUresult result =
-        weir_guest_stream_get(value ? (CUstream)(uintptr_t)value : CU_STREAM_LEGACY, &stream);
-    if (result == CUDA_SUCCESS) {
-        *ret_handle = stream->handle;
-    }
-    return result;
+    WEIR_TRY(weir_guest_stream_get(value ? (CUstream)(uintptr_t)value : CU_STREAM_LEGACY, &stream));
+    *ret_handle = stream->handle;
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_use(enum weir_kind kind, const void *value, uint64_t *ret_handle)

@@ -407,7 +407,7 @@ static struct {
 
 static int64_t clock_shift_ns(uint64_t before_ns, uint64_t host_ns, uint64_t after_ns)
 {
-    weir_lock_acquire(&host_clock.lock);
+    WEIR_GUEST_LOCKED(&host_clock.lock);
     if (host_ns >= before_ns && host_ns <= after_ns) {
         host_clock.took_ns = 0;
         host_clock.ahead_ns = 0;
@@ -415,9 +415,7 @@ static int64_t clock_shift_ns(uint64_t before_ns, uint64_t host_ns, uint64_t aft
         host_clock.took_ns = after_ns - before_ns;
         host_clock.ahead_ns = (int64_t)(host_ns - before_ns - host_clock.took_ns / 2);
     }
-    int64_t shift_ns = -host_clock.ahead_ns;
-    weir_lock_release(&host_clock.lock);
-    return shift_ns;
+    return -host_clock.ahead_ns;
 }
 
 static CUresult table_take(struct weir_profile_taken *ret_taken)
@@ -425,12 +423,9 @@ static CUresult table_take(struct weir_profile_taken *ret_taken)
     WEIR_GUEST_KEEP_ERRNO;
     struct weir_op_profile_take_out out;
     memset(ret_taken, 0, sizeof *ret_taken);
-    CUresult result = WEIR_GUEST_ENTER(cuCtxSynchronize);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(WEIR_GUEST_ENTER(cuCtxSynchronize));
     uint64_t before_ns = weir_clock_now_ns();
-    result = weir_call_profile_take(weir_guest_channel(), NULL, &out);
+    CUresult result = weir_call_profile_take(weir_guest_channel(), NULL, &out);
     if (result == CUDA_SUCCESS && out.n_records % sizeof *ret_taken->records != 0) {
         result = CUDA_ERROR_UNKNOWN;
     }

@@ -7,7 +7,9 @@
  * launch. One lock guards all of that, also while pages are replaced: launches wait for it.
  */
 #include "guest_lib/register.h"
+#include "base/grow.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "guest_lib/maps.h"
 #include "guest_lib/shared_pages.h"
 #include "proto/guest_calls.h"
@@ -15,7 +17,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,14 +96,8 @@ static bool add_run(const struct weir_page_run *run, void *user)
         last->bytes += end > done ? end - done : 0;
         return true;
     }
-    if (runs->n == runs->room) {
-        size_t room = runs->room ? 2 * runs->room : 16;
-        struct weir_page_run *bigger = realloc(runs->all, room * sizeof(*bigger));
-        if (!bigger) {
-            return false;
-        }
-        runs->all = bigger;
-        runs->room = room;
+    if (!WEIR_GROW(runs->all, runs->n, runs->room)) {
+        return false;
     }
     assert(runs->all);
     runs->all[runs->n++] = *run;
@@ -175,13 +170,12 @@ static CUresult reach(uint64_t address, bool behind)
     WEIR_GUEST_KEEP_ERRNO;
     struct weir_mem mem;
     CUresult result = CUDA_SUCCESS;
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     bool known = weir_mem_find(address, &mem);
     struct registration *reg = known || !behind ? find_locked(address) : find_locked(address - 1);
     if (reg) {
         result = weir_guest.channel.remote ? CUDA_ERROR_NOT_SUPPORTED : share_locked(&reg, 1, true);
     }
-    pthread_mutex_unlock(&lock);
     return result;
 }
 
@@ -255,14 +249,13 @@ static CUresult note_copy(uint64_t address, uint64_t bytes, bool writes, bool as
     if (weir_guest.channel.remote) {
         return CUDA_SUCCESS;
     }
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     struct registration *reg = find_locked(address);
     if (reg && !reg->hopeless && reg->copied >= PAYS_BYTES && reg->copied >= mem.bytes) {
         (void)share_locked(&reg, 1, false);
     } else if (reg) {
         reg->copied += async && bytes < ASYNC_BYTES ? ASYNC_BYTES : bytes;
     }
-    pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }
 

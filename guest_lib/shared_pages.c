@@ -10,6 +10,7 @@
  * the program may have unmapped some, or mapped others. Without /proc nothing is shared.
  */
 #include "guest_lib/shared_pages.h"
+#include "base/grow.h"
 #include "base/log.h"
 #include "guest_lib/maps.h"
 #include "guest_lib/run_alone.h"
@@ -213,15 +214,9 @@ static bool note_part(const struct weir_mapping *map, void *user)
     if (!wanted || map->to <= parts->from || map->from >= parts->to) {
         return true;
     }
-    if (parts->n == parts->room) {
-        size_t room = parts->room ? 2 * parts->room : 16;
-        struct part *bigger = realloc(parts->all, room * sizeof(*bigger));
-        if (!bigger) {
-            parts->short_of_memory = true;
-            return false;
-        }
-        parts->all = bigger;
-        parts->room = room;
+    if (!WEIR_GROW(parts->all, parts->n, parts->room)) {
+        parts->short_of_memory = true;
+        return false;
     }
     parts->all[parts->n++] =
         (struct part){map->from > parts->from ? map->from : parts->from,

@@ -158,10 +158,7 @@ static CUresult mark_oldest(struct weir_stream_point *ret_oldest)
 static CUresult wait_for_room(void)
 {
     struct weir_stream_point oldest;
-    CUresult result = mark_oldest(&oldest);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(mark_oldest(&oldest));
     if (weir_guest.channel.remote) {
         return weir_guest_stream_wait(&oldest);
     }
@@ -207,12 +204,11 @@ CUresult weir_staging_take(uint64_t bytes, uint64_t *ret_offset)
 
 void weir_staging_free(uint64_t offset)
 {
-    weir_lock_acquire(&staging.lock);
+    WEIR_GUEST_LOCKED(&staging.lock);
     struct weir_range_block *block = staging.by_offset[offset / GRAIN_BYTES];
     if (block) {
         give_locked(block);
     }
-    weir_lock_release(&staging.lock);
 }
 
 void weir_staging_free_after(uint64_t offset, const struct weir_stream_point *point)

@@ -165,10 +165,7 @@ static CUresult stream_gone(struct weir_guest_stream *stream)
 static CUresult make_primaries(void)
 {
     for (int i = 0; i < weir_guest.n_devices; i++) {
-        CUresult result = weir_ctx_new(i, true, 0, &weir_guest.devices[i].primary);
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
+        WEIR_TRY(weir_ctx_new(i, true, 0, &weir_guest.devices[i].primary));
     }
     return CUDA_SUCCESS;
 }
@@ -215,13 +212,11 @@ CUresult weir_guest_start(struct weir_transport *transport, const struct weir_we
     if (welcome->n_devices > 1) {
         weir_guest.channel.device_of_thread = device_of_thread;
     }
-    CUresult result = start_parts(welcome);
-    if (result == CUDA_SUCCESS) {
-        weir_guest_export_tables_start();
-        weir_calls_session(transport->ops->view(transport)->stats);
-        set_phase(WEIR_PHASE_READY);
-    }
-    return result;
+    WEIR_TRY(start_parts(welcome));
+    weir_guest_export_tables_start();
+    weir_calls_session(transport->ops->view(transport)->stats);
+    set_phase(WEIR_PHASE_READY);
+    return CUDA_SUCCESS;
 }
 
 static void free_context(weir_handle handle, void *object, void *user)
@@ -349,7 +344,6 @@ enum weir_status weir_guest_connect(bool monitor, struct weir_transport **ret_tr
     char url[WEIR_ROUTE_URL_BYTES];
     struct weir_limit_wish wish;
     struct weir_op_hashes *ops = malloc(sizeof *ops); /* the stack may be small */
-    enum weir_status status;
     *ret_welcome = NULL;
     if (!ops) {
         return WEIR_ERR_NO_MEMORY;
@@ -368,7 +362,7 @@ enum weir_status weir_guest_connect(bool monitor, struct weir_transport **ret_tr
                                          .secret_key = key,
                                          .public_key = weir_key_public_path(key, secret),
                                          .server_key = getenv("WEIR_SERVER_KEY")};
-    status = weir_connect(&params, ret_transport, ret_welcome);
+    enum weir_status status = weir_connect(&params, ret_transport, ret_welcome);
     free(ops);
     return status;
 }

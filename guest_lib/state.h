@@ -8,11 +8,11 @@
 #ifndef WEIR_GUEST_LIB_STATE_H
 #define WEIR_GUEST_LIB_STATE_H
 
+#include "base/thread.h"
 #include "guest_lib/channel.h"
 #include "guest_lib/objects.h"
 #include "proto/cuda_abi.h"
 #include "proto/wire/control.h"
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 

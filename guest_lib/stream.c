@@ -46,16 +46,15 @@ void weir_streams_finish(void)
 
 static void give_struct(struct weir_guest_stream *stream)
 {
-    weir_lock_acquire(&pool.lock);
+    WEIR_GUEST_LOCKED(&pool.lock);
     __atomic_store_n(&stream->id, 0, __ATOMIC_RELEASE);
     stream->next_in_ctx = pool.free;
     pool.free = stream;
-    weir_lock_release(&pool.lock);
 }
 
 static struct weir_guest_stream *take_struct(void)
 {
-    weir_lock_acquire(&pool.lock);
+    WEIR_GUEST_LOCKED(&pool.lock);
     if (!pool.free) {
         struct slab *slab = calloc(1, sizeof *slab);
         if (slab) {
@@ -71,7 +70,6 @@ static struct weir_guest_stream *take_struct(void)
     if (stream) {
         pool.free = stream->next_in_ctx;
     }
-    weir_lock_release(&pool.lock);
     return stream;
 }
 
@@ -134,16 +132,13 @@ CUresult weir_guest_stream_new(struct weir_guest_ctx *ctx, unsigned int flags, i
 {
     weir_streams_reap(ctx);
     struct weir_guest_stream *stream;
-    CUresult result = new_stream(ctx, flags, priority, false, &stream);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    result = weir_post_stream_create(weir_guest_channel(),
-                                     &(struct weir_op_stream_create_in){.s = stream->handle,
-                                                                        .c = ctx->handle,
-                                                                        .flags = flags,
-                                                                        .priority = priority,
-                                                                        .word = stream->word});
+    WEIR_TRY(new_stream(ctx, flags, priority, false, &stream));
+    CUresult result = weir_post_stream_create(
+        weir_guest_channel(), &(struct weir_op_stream_create_in){.s = stream->handle,
+                                                                 .c = ctx->handle,
+                                                                 .flags = flags,
+                                                                 .priority = priority,
+                                                                 .word = stream->word});
     *ret_stream = stream;
     return result;
 }
@@ -313,13 +308,12 @@ void weir_guest_stream_note_done(const struct weir_stream_point *point)
 /* Has the stream reached its newest mark? Then all work that the mark covers is done. */
 static void look_at_mark(struct weir_guest_stream *stream)
 {
-    weir_lock_acquire(&stream->lock);
+    WEIR_GUEST_LOCKED(&stream->lock);
     uint64_t covers = stream->mark_covers;
     if (__atomic_load_n(&stream->done, __ATOMIC_RELAXED) < covers &&
         weir_channel_word_reached(weir_guest_channel(), stream->word, stream->mark_value)) {
         raise_done(stream, covers);
     }
-    weir_lock_release(&stream->lock);
 }
 
 bool weir_guest_stream_passed(const struct weir_stream_point *point)
@@ -346,7 +340,7 @@ static CUresult mark_point(const struct weir_stream_point *point, uint32_t *ret_
 {
     struct weir_guest_stream *stream = point->stream;
     CUresult result = CUDA_SUCCESS;
-    weir_lock_acquire(&stream->lock);
+    WEIR_GUEST_LOCKED(&stream->lock);
     if (stream->mark_covers < point->count) {
         uint64_t covers = __atomic_load_n(weir_guest_stream_finished(stream), __ATOMIC_ACQUIRE);
         uint32_t value = stream->mark_value + 1;
@@ -362,7 +356,6 @@ static CUresult mark_point(const struct weir_stream_point *point, uint32_t *ret_
     result = captured ? CUDA_SUCCESS : result;
     *ret_value = stream->mark_value;
     *ret_covers = captured ? point->count : stream->mark_covers;
-    weir_lock_release(&stream->lock);
     return result;
 }
 
@@ -397,18 +390,12 @@ CUresult weir_guest_stream_wait(const struct weir_stream_point *point)
     }
     uint32_t value;
     uint64_t covers;
-    CUresult result = mark_point(point, &value, &covers);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(mark_point(point, &value, &covers));
     unsigned int flags = __atomic_load_n(&stream->ctx->flags, __ATOMIC_RELAXED);
     bool soon = (flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC;
-    result = weir_channel_word_wait(weir_guest_channel(), stream->word, value, soon);
-    if (result == CUDA_SUCCESS) {
-        raise_done(stream, covers);
-        result = weir_guest_stream_asserts(stream->ctx);
-    }
-    return result;
+    WEIR_TRY(weir_channel_word_wait(weir_guest_channel(), stream->word, value, soon));
+    raise_done(stream, covers);
+    return weir_guest_stream_asserts(stream->ctx);
 }
 
 /* ---------------------------------------------------------------- functions for entry points */
@@ -416,12 +403,10 @@ CUresult weir_guest_stream_wait(const struct weir_stream_point *point)
 CUresult weir_guest_stream_ask_host(struct weir_guest_stream *stream)
 {
     struct weir_stream_point point = weir_guest_stream_here(stream);
-    CUresult result = weir_call_stream_query(
-        weir_guest_channel(), &(struct weir_op_stream_query_in){.s = stream->handle}, NULL);
-    if (result == CUDA_SUCCESS) {
-        weir_guest_stream_note_done(&point);
-    }
-    return result;
+    WEIR_TRY(weir_call_stream_query(weir_guest_channel(),
+                                    &(struct weir_op_stream_query_in){.s = stream->handle}, NULL));
+    weir_guest_stream_note_done(&point);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_stream_settled(struct weir_guest_ctx *ctx)
@@ -493,8 +478,8 @@ static CUresult query_local(const struct weir_stream_point *point)
     if (!sent_just_now(stream)) {
         return query_host(point);
     }
-    CUresult result = weir_guest_stream_mark(point);
-    return result == CUDA_SUCCESS ? CUDA_ERROR_NOT_READY : result;
+    WEIR_TRY(weir_guest_stream_mark(point));
+    return CUDA_ERROR_NOT_READY;
 }
 
 CUresult weir_guest_stream_query(struct weir_guest_stream *stream)
@@ -511,8 +496,8 @@ CUresult weir_guest_stream_query(struct weir_guest_stream *stream)
         weir_guest_stream_run_actions();
         return weir_guest_result(weir_managed_pull());
     }
-    CUresult error = weir_guest_report();
-    return error != CUDA_SUCCESS ? error : result;
+    WEIR_TRY(weir_guest_report());
+    return result;
 }
 
 CUresult weir_guest_stream_work_settle(struct weir_guest_stream *stream, CUresult result)
@@ -559,14 +544,13 @@ static bool add_point(struct points *points, struct weir_guest_stream *stream)
 static bool collect(struct weir_guest_ctx *ctx, struct points *points)
 {
     bool ok = true;
-    weir_lock_acquire(&ctx->lock);
+    WEIR_GUEST_LOCKED(&ctx->lock);
     for (struct weir_guest_stream *s = ctx->streams; s && ok; s = s->next_in_ctx) {
         ok = add_point(points, s);
     }
     for (struct weir_guest_stream *s = ctx->zombies; s && ok; s = s->next_in_ctx) {
         ok = add_point(points, s);
     }
-    weir_lock_release(&ctx->lock);
     return ok;
 }
 

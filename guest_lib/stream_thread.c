@@ -53,14 +53,12 @@ static void make_key(void)
 
 static CUresult new_own_stream(struct weir_guest_ctx *ctx, struct own_stream *slot)
 {
-    CUresult result = weir_guest_stream_new(ctx, 0, 0, &slot->stream);
-    if (result == CUDA_SUCCESS) {
-        slot->ctx = ctx;
-        slot->stream->per_thread = true;
-        slot->stream_id = slot->stream->id;
-        slot->session = weir_guest.session;
-    }
-    return result;
+    WEIR_TRY(weir_guest_stream_new(ctx, 0, 0, &slot->stream));
+    slot->ctx = ctx;
+    slot->stream->per_thread = true;
+    slot->stream_id = slot->stream->id;
+    slot->session = weir_guest.session;
+    return CUDA_SUCCESS;
 }
 
 static CUresult per_thread_stream(struct weir_guest_ctx *ctx, struct weir_guest_stream **ret_stream)
@@ -90,10 +88,7 @@ static CUresult per_thread_stream(struct weir_guest_ctx *ctx, struct weir_guest_
             pthread_setspecific(own_key, own_streams);
         }
     } else {
-        CUresult result = new_own_stream(ctx, own);
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
+        WEIR_TRY(new_own_stream(ctx, own));
     }
     *ret_stream = own->stream;
     return CUDA_SUCCESS;
@@ -112,10 +107,7 @@ bool weir_guest_stream_find(CUstream handle, struct weir_guest_stream **ret_stre
 CUresult weir_guest_stream_get(CUstream handle, struct weir_guest_stream **ret_stream)
 {
     struct weir_guest_ctx *ctx;
-    CUresult result = weir_ctx_current(&ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
     if (handle == CU_STREAM_LEGACY) {
         *ret_stream = __atomic_load_n(&ctx->legacy, __ATOMIC_ACQUIRE);
         return *ret_stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;

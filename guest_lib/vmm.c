@@ -96,38 +96,35 @@ CUresult weir_guest_vmm_create(uint64_t bytes, const CUmemAllocationProp *prop,
 
 CUresult weir_guest_vmm_release(uint64_t handle)
 {
-    weir_lock_acquire(&vmm_lock);
+    WEIR_GUEST_LOCKED(&vmm_lock);
     struct weir_guest_vmm_handle *found = find_locked(handle);
     if (found) {
         found->handles--;
         release_if_unused_locked(found);
     }
-    weir_lock_release(&vmm_lock);
     return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult weir_guest_vmm_retain(uint64_t address, CUmemGenericAllocationHandle *ret_handle)
 {
     struct weir_mem mem;
-    weir_lock_acquire(&vmm_lock);
+    WEIR_GUEST_LOCKED(&vmm_lock);
     bool mapped = weir_mem_find(address, &mem) && mem.kind == WEIR_MEM_MAPPED;
     if (mapped) {
         struct weir_guest_vmm_handle *handle = mem.owner;
         handle->handles++;
         *ret_handle = handle->handle;
     }
-    weir_lock_release(&vmm_lock);
     return mapped ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 bool weir_guest_vmm_get(uint64_t handle, struct weir_guest_vmm_handle *ret_facts)
 {
-    weir_lock_acquire(&vmm_lock);
+    WEIR_GUEST_LOCKED(&vmm_lock);
     const struct weir_guest_vmm_handle *found = find_locked(handle);
     if (found) {
         *ret_facts = *found;
     }
-    weir_lock_release(&vmm_lock);
     return found != NULL;
 }
 
@@ -176,14 +173,12 @@ static CUresult map_locked(const struct weir_mem *mem, struct weir_guest_vmm_han
     struct weir_op_vmm_map_in in = {.address = mem->base, .bytes = mem->bytes, .h = handle->handle};
     /* Wait for the host in two cases: the driver decides whether a part of the memory may be mapped
      * alone, and the host decides about ranges where host memory may be mapped. */
-    CUresult result = mem->on_host ? map_host_locked(mem, handle)
-                      : mem->bytes < handle->bytes || weir_guest_vmm_expects_host()
-                          ? weir_call_vmm_map(weir_guest_channel(), &in, NULL)
-                          : weir_post_vmm_map(weir_guest_channel(), &in);
-    if (result == CUDA_SUCCESS) {
-        handle->maps++;
-    }
-    return result;
+    WEIR_TRY(mem->on_host ? map_host_locked(mem, handle)
+             : mem->bytes < handle->bytes || weir_guest_vmm_expects_host()
+                 ? weir_call_vmm_map(weir_guest_channel(), &in, NULL)
+                 : weir_post_vmm_map(weir_guest_channel(), &in));
+    handle->maps++;
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_vmm_map(uint64_t address, uint64_t bytes, uint64_t handle)
@@ -191,7 +186,7 @@ CUresult weir_guest_vmm_map(uint64_t address, uint64_t bytes, uint64_t handle)
     if (!weir_guest_vmm_in_one_space(address, bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    weir_lock_acquire(&vmm_lock);
+    WEIR_GUEST_LOCKED(&vmm_lock);
     struct weir_guest_vmm_handle *found = find_locked(handle);
     struct weir_mem mem = {.base = address,
                            .bytes = bytes,
@@ -212,7 +207,6 @@ CUresult weir_guest_vmm_map(uint64_t address, uint64_t bytes, uint64_t handle)
             weir_mem_remove(address, 1u << WEIR_MEM_MAPPED, &mem);
         }
     }
-    weir_lock_release(&vmm_lock);
     return result;
 }
 
@@ -273,11 +267,8 @@ static CUresult unmap_locked(uint64_t address, uint64_t bytes)
 CUresult weir_guest_vmm_unmap(uint64_t address, uint64_t bytes)
 {
     wait_for_work();
-    weir_lock_acquire(&vmm_lock);
-    CUresult result =
-        covered_locked(address, bytes) ? unmap_locked(address, bytes) : CUDA_ERROR_INVALID_VALUE;
-    weir_lock_release(&vmm_lock);
-    return result;
+    WEIR_GUEST_LOCKED(&vmm_lock);
+    return covered_locked(address, bytes) ? unmap_locked(address, bytes) : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult access_locked(uint64_t address, uint64_t bytes, uint32_t flags)
@@ -310,7 +301,7 @@ CUresult weir_guest_vmm_access(uint64_t address, uint64_t bytes, CUdevice device
     if (flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
         wait_for_work();
     }
-    weir_lock_acquire(&vmm_lock);
+    WEIR_GUEST_LOCKED(&vmm_lock);
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     if (covered_locked(address, bytes)) {
         struct weir_mem mem;
@@ -324,7 +315,6 @@ CUresult weir_guest_vmm_access(uint64_t address, uint64_t bytes, CUdevice device
             result = access_locked(address, bytes, flags);
         }
     }
-    weir_lock_release(&vmm_lock);
     return result;
 }
 
@@ -334,7 +324,7 @@ CUresult weir_guest_vmm_access_here(uint64_t address, uint64_t bytes, uint32_t f
     int may =
         (flags ? PROT_READ : 0) | (flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_WRITE : 0);
     struct weir_mem mem;
-    weir_lock_acquire(&vmm_lock);
+    WEIR_GUEST_LOCKED(&vmm_lock);
     CUresult result = covered_locked(address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     for (uint64_t at = address; result == CUDA_SUCCESS && at < address + bytes; at += mem.bytes) {
         if (!weir_mem_find(at, &mem) || !mem.on_host) {
@@ -345,7 +335,6 @@ CUresult weir_guest_vmm_access_here(uint64_t address, uint64_t bytes, uint32_t f
             weir_mem_set_flags(at, flags, true);
         }
     }
-    weir_lock_release(&vmm_lock);
     return result;
 }
 

@@ -5,6 +5,7 @@
  * device address.
  */
 #include "base/addresses.h"
+#include "base/grow.h"
 #include "base/log.h"
 #include "guest_lib/range.h"
 #include "guest_lib/vmm.h"
@@ -91,23 +92,15 @@ bool weir_guest_vmm_is_reserved(uint64_t address)
         address >= __atomic_load_n(&spaces.high, __ATOMIC_RELAXED)) {
         return false;
     }
-    weir_lock_acquire(&spaces.lock);
+    WEIR_GUEST_LOCKED(&spaces.lock);
     size_t at = upper_locked(address);
-    bool is = at > 0 && address - spaces.all[at - 1].base < spaces.all[at - 1].bytes;
-    weir_lock_release(&spaces.lock);
-    return is;
+    return at > 0 && address - spaces.all[at - 1].base < spaces.all[at - 1].bytes;
 }
 
 static bool add_locked(uint64_t base, uint64_t bytes, struct weir_range_block *block)
 {
-    if (spaces.n == spaces.room) {
-        size_t room = spaces.room ? spaces.room * 2 : 64;
-        struct space *bigger = realloc(spaces.all, room * sizeof *bigger);
-        if (!bigger) {
-            return false;
-        }
-        spaces.all = bigger;
-        spaces.room = room;
+    if (!WEIR_GROW(spaces.all, spaces.n, spaces.room)) {
+        return false;
     }
     size_t at = upper_locked(base);
     memmove(spaces.all + at + 1, spaces.all + at, (spaces.n - at) * sizeof *spaces.all);
@@ -165,10 +158,7 @@ static CUresult call_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint,
 static CUresult ask_host(uint64_t bytes, uint64_t alignment, uint64_t hint, uint64_t *ret_base)
 {
     struct weir_op_vmm_reserve_out out = {0};
-    CUresult result = call_reserve(bytes, alignment, hint, &out);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(call_reserve(bytes, alignment, hint, &out));
     if (out.base % weir_guest_vmm_unit() || out.base + bytes < out.base || !out.base) {
         weir_log_error("guest: the host reserved impossible addresses");
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
@@ -244,20 +234,19 @@ CUresult weir_guest_vmm_reserve(uint64_t bytes, uint64_t alignment, uint64_t hin
 {
     bool small = bytes <= SMALL_BYTES && alignment <= SMALL_BYTES && !is_for_host(bytes);
     hint = bytes < WISH_BYTES ? 0 : hint;
-    weir_lock_acquire(&spaces.lock);
+    WEIR_GUEST_LOCKED(&spaces.lock);
     CUresult result = small && !hint ? reserve_small_locked(bytes, alignment, ret_base)
                                      : CUDA_ERROR_OUT_OF_MEMORY;
     /* Without room for a slab, try this reservation alone. */
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
         result = reserve_large_locked(bytes, alignment, hint, ret_base);
     }
-    weir_lock_release(&spaces.lock);
     return result;
 }
 
 CUresult weir_guest_vmm_unreserve(uint64_t base, uint64_t bytes)
 {
-    weir_lock_acquire(&spaces.lock);
+    WEIR_GUEST_LOCKED(&spaces.lock);
     struct weir_mem mapped;
     size_t at = upper_locked(base);
     struct space *space = at > 0 ? &spaces.all[at - 1] : NULL;
@@ -273,19 +262,16 @@ CUresult weir_guest_vmm_unreserve(uint64_t base, uint64_t bytes)
         memmove(space, space + 1, (spaces.n - (at - 1)) * sizeof *space);
         result = CUDA_SUCCESS;
     }
-    weir_lock_release(&spaces.lock);
     return result;
 }
 
 bool weir_guest_vmm_in_one_space(uint64_t base, uint64_t bytes)
 {
-    weir_lock_acquire(&spaces.lock);
+    WEIR_GUEST_LOCKED(&spaces.lock);
     size_t at = upper_locked(base);
     const struct space *space = at > 0 ? &spaces.all[at - 1] : NULL;
-    bool in =
-        space && base - space->base < space->bytes && bytes <= space->bytes - (base - space->base);
-    weir_lock_release(&spaces.lock);
-    return in;
+    return space && base - space->base < space->bytes &&
+           bytes <= space->bytes - (base - space->base);
 }
 
 void weir_guest_vmm_spaces_finish(void)

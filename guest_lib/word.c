@@ -81,17 +81,14 @@ static CUresult take_locked(uint32_t *ret_word, uint32_t *ret_value)
 
 CUresult weir_word_take(uint32_t *ret_word, uint32_t *ret_value)
 {
-    weir_lock_acquire(&words.lock);
-    CUresult result = take_locked(ret_word, ret_value);
-    weir_lock_release(&words.lock);
-    return result;
+    WEIR_GUEST_LOCKED(&words.lock);
+    return take_locked(ret_word, ret_value);
 }
 
 void weir_word_give(uint32_t word, uint32_t last_value)
 {
-    weir_lock_acquire(&words.lock);
+    WEIR_GUEST_LOCKED(&words.lock);
     uint32_t n = weir_guest.channel.n_words;
     words.queue[(words.head + words.count) % n] = (struct returned_word){word, last_value};
     words.count++;
-    weir_lock_release(&words.lock);
 }

@@ -127,7 +127,6 @@ bool weir_api_ask(const struct weir_api *api, const char *method, const char *pa
     struct request r = {0};
     char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
     CURLcode result = CURLE_OUT_OF_MEMORY;
-    bool good;
 
     *ret_json = NULL;
     *ret_code = 0;
@@ -145,7 +144,7 @@ bool weir_api_ask(const struct weir_api *api, const char *method, const char *pa
         curl_easy_getinfo(r.curl, CURLINFO_RESPONSE_CODE, ret_code);
         *ret_json = r.answer ? json_loads(r.answer, JSON_REJECT_DUPLICATES, NULL) : NULL;
     }
-    good = result == CURLE_OK && *ret_code >= 200 && *ret_code < 300;
+    bool good = result == CURLE_OK && *ret_code >= 200 && *ret_code < 300;
     if (!good) {
         explain(result, *ret_code, *ret_json, diag);
     }
@@ -163,12 +162,10 @@ static void take_events(struct request *r)
 
     while (!r->enough && r->answer && (end = strchr(r->answer, '\n'))) {
         size_t line = (size_t)(end - r->answer) + 1;
-        json_t *event;
-        const char *type;
 
         *end = 0;
-        event = json_loads(r->answer, 0, NULL);
-        type = json_string_value(json_object_get(event, "type"));
+        json_t *event = json_loads(r->answer, 0, NULL);
+        const char *type = json_string_value(json_object_get(event, "type"));
         r->enough = !type || !r->event(r->user, type, json_object_get(event, "object"));
         json_decref(event);
         memmove(r->answer, r->answer + line, r->bytes - line + 1);

@@ -80,13 +80,12 @@ static bool add_result(struct share *share, const json_t *result, struct weir_di
     const struct weir_kube_node *node = share->node;
     const char *name = text_of(result, "device");
     uint64_t bytes, compute_pct, whole;
-    int gpu;
 
     if (strcmp(text_of(result, "pool"), node->name) != 0) {
         return REFUSE(diag, "device '%.60s' is of pool '%.60s', not of this node", name,
                       text_of(result, "pool"));
     }
-    gpu = gpu_of(node, name);
+    int gpu = gpu_of(node, name);
     if (gpu < 0) {
         return REFUSE(diag, "this node has no device '%.60s'", name);
     }
@@ -364,12 +363,11 @@ json_t *weir_kube_slot_record(const struct weir_kube_node *node, uint32_t index)
     struct share share = {.node = node};
     struct weir_diag diag;
     char name[WEIR_KUBE_DEVICE_BYTES];
-    json_t *words;
 
     if (!weir_kube_device_name(node, index, name)) {
         return NULL;
     }
-    words = json_array();
+    json_t *words = json_array();
     share.bytes[index / node->slots] =
         weir_kube_memory(node, &node->gpus[index / node->slots]) / node->slots;
     (void)say_devices(&share, words, &diag);

@@ -68,7 +68,7 @@ void weir_dra_claim_lock(struct weir_dra *dra, struct weir_dra_busy *busy, const
 {
     const struct weir_dra_busy *other;
 
-    pthread_mutex_lock(&dra->lock);
+    WEIR_LOCKED(&dra->lock);
     do {
         for (other = dra->busy; other && strcmp(other->uid, uid) != 0; other = other->next) {
         }
@@ -78,20 +78,18 @@ void weir_dra_claim_lock(struct weir_dra *dra, struct weir_dra_busy *busy, const
     } while (other);
     *busy = (struct weir_dra_busy){uid, dra->busy};
     dra->busy = busy;
-    pthread_mutex_unlock(&dra->lock);
 }
 
 void weir_dra_claim_unlock(struct weir_dra *dra, struct weir_dra_busy *busy)
 {
     struct weir_dra_busy **at = &dra->busy;
 
-    pthread_mutex_lock(&dra->lock);
+    WEIR_LOCKED(&dra->lock);
     while (*at != busy) {
         at = &(*at)->next;
     }
     *at = busy->next;
     pthread_cond_broadcast(&dra->changed);
-    pthread_mutex_unlock(&dra->lock);
 }
 
 /* Wait a moment before another try. @return false: too little time is left */
@@ -126,7 +124,6 @@ static json_t *fetch(struct weir_dra *dra, const struct weir_kube_node *node,
                      const struct named *claim, uint64_t end_ns, struct weir_diag *diag)
 {
     json_t *answer = NULL;
-    const char *uid;
     char path[500];
     long code;
 
@@ -138,7 +135,8 @@ static json_t *fetch(struct weir_dra *dra, const struct weir_kube_node *node,
             return NULL;
         }
     }
-    uid = json_string_value(json_object_get(json_object_get(answer, "metadata"), "uid"));
+    const char *uid =
+        json_string_value(json_object_get(json_object_get(answer, "metadata"), "uid"));
     if (!uid || strcmp(uid, claim->uid) != 0) {
         weir_diag_set(diag, 0, 0, "the claim was replaced by another one of its name");
         json_decref(answer);

@@ -2,12 +2,12 @@
 #ifndef WEIR_KUBERNETES_DRA_H
 #define WEIR_KUBERNETES_DRA_H
 
+#include "base/thread.h"
 #include "kubernetes/api.h"
 #include "kubernetes/grpc.h"
 #include "kubernetes/plan.h"
 #include "kubernetes/protobuf.h"
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 

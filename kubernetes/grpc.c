@@ -109,7 +109,7 @@ bool weir_grpc_send(struct weir_grpc_call *call, const uint8_t *message, size_t 
     struct connection *c = call->connection;
     uint8_t *bigger = NULL;
 
-    pthread_mutex_lock(&c->lock);
+    WEIR_LOCKED(&c->lock);
     if (!call->closed) {
         bigger = realloc(call->out, call->out_bytes + HEAD_BYTES + bytes);
     }
@@ -123,7 +123,6 @@ bool weir_grpc_send(struct weir_grpc_call *call, const uint8_t *message, size_t 
         (void)nghttp2_session_resume_data(c->session, call->stream);
         send_all(c);
     }
-    pthread_mutex_unlock(&c->lock);
     return bigger;
 }
 
@@ -213,13 +212,12 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
                      void *user)
 {
     struct connection *c = user;
-    struct weir_grpc_call *call;
 
     (void)flags;
     if (name_bytes != 5 || memcmp(name, ":path", 5) != 0) {
         return 0;
     }
-    call = calloc(1, sizeof *call);
+    struct weir_grpc_call *call = calloc(1, sizeof *call);
     if (!call) {
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     }
@@ -240,15 +238,15 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream, cons
                    size_t bytes, void *user)
 {
     struct weir_grpc_call *call = nghttp2_session_get_stream_user_data(session, stream);
-    uint8_t *bigger;
 
     (void)flags;
     (void)user;
     if (!call || call->begun) {
         return 0;
     }
-    bigger = bytes <= MESSAGE_MAX - call->in_bytes ? realloc(call->in, call->in_bytes + bytes + 1)
-                                                   : NULL;
+    uint8_t *bigger = bytes <= MESSAGE_MAX - call->in_bytes
+                          ? realloc(call->in, call->in_bytes + bytes + 1)
+                          : NULL;
     if (!bigger) {
         return NGHTTP2_ERR_CALLBACK_FAILURE; /* too much: the connection ends */
     }
@@ -407,13 +405,12 @@ enum weir_status weir_grpc_listen(const char *path, const struct weir_grpc_metho
                                   void *user, int *ret_fd)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    struct listener *l;
     pthread_t thread;
 
     if (strlen(path) >= sizeof address.sun_path) {
         return WEIR_ERR_TOO_BIG;
     }
-    l = malloc(sizeof *l);
+    struct listener *l = malloc(sizeof *l);
     if (!l) {
         return WEIR_ERR_NO_MEMORY;
     }

@@ -50,7 +50,6 @@ enum weir_status weir_dra_tenant_make(struct weir_dra *dra, const json_t *record
     const json_t *settings = json_object_get(record, "words");
     const char *words[WORDS_MAX] = {"tenant", "keep"};
     char tenant[TENANT_BYTES];
-    enum weir_status status;
     size_t n = 2;
 
     words[n++] = tenant_of(json_string_value(json_object_get(record, "uid")), tenant);
@@ -59,7 +58,7 @@ enum weir_status weir_dra_tenant_make(struct weir_dra *dra, const json_t *record
 
         words[n++] = word ? word : ""; /* an invalid file: the host refuses the empty word */
     }
-    status = ask(dra, words, n, diag);
+    enum weir_status status = ask(dra, words, n, diag);
     return status == WEIR_ERR_INVALID && strstr(diag->message, "already") ? WEIR_OK : status;
 }
 
@@ -82,7 +81,6 @@ static void restore(struct weir_dra *dra, const struct weir_status_report *repor
     struct weir_dra_busy busy;
     struct weir_diag diag = {0};
     char tenant[TENANT_BYTES];
-    json_t *record;
 
     for (size_t i = 0; i < report->n_tenants; i++) {
         if (strcmp(report->tenants[i].name, tenant_of(uid, tenant)) == 0) {
@@ -90,7 +88,7 @@ static void restore(struct weir_dra *dra, const struct weir_status_report *repor
         }
     }
     weir_dra_claim_lock(dra, &busy, uid);
-    record = weir_records_get(dra->state_dir, uid);
+    json_t *record = weir_records_get(dra->state_dir, uid);
     if (record && weir_dra_tenant_make(dra, record, &diag) == WEIR_OK) {
         weir_log_info("weir-dra: a share is there again tenant=%s", tenant);
     } else if (record) {
@@ -107,14 +105,13 @@ static void clear(struct weir_dra *dra, const struct weir_status_tenant *row)
     size_t head = strlen(WEIR_KUBE_TENANT);
     struct weir_dra_busy busy;
     struct weir_diag diag = {0};
-    json_t *record;
 
     if (strcmp(row->source, "kept") != 0 || strncmp(row->name, WEIR_KUBE_TENANT, head) != 0 ||
         !weir_kube_uid_ok(row->name + head)) {
         return;
     }
     weir_dra_claim_lock(dra, &busy, row->name + head);
-    record = weir_records_get(dra->state_dir, row->name + head);
+    json_t *record = weir_records_get(dra->state_dir, row->name + head);
     if (!record && weir_dra_tenant_remove(dra, row->name + head, &diag) == WEIR_OK) {
         weir_log_info("weir-dra: removed the share of a claim that is gone tenant=%s", row->name);
     }
@@ -164,7 +161,7 @@ static bool take_gpus(struct weir_dra *dra, const struct weir_status_report *rep
     struct weir_kube_node *node = &dra->node;
     uint32_t n = 0;
 
-    pthread_mutex_lock(&dra->lock);
+    WEIR_LOCKED(&dra->lock);
     for (size_t i = 0; i < report->n_devices && n < WEIR_KUBE_GPUS_MAX; i++) {
         const struct weir_status_device *row = &report->devices[i];
         struct weir_kube_gpu *gpu = &node->gpus[n];
@@ -185,13 +182,12 @@ static bool take_gpus(struct weir_dra *dra, const struct weir_status_report *rep
         n++;
     }
     node->n_gpus = n != 0 ? n : node->n_gpus;
-    pthread_mutex_unlock(&dra->lock);
     return n != 0;
 }
 
 static void set_up(struct weir_dra *dra, bool up)
 {
-    pthread_mutex_lock(&dra->lock);
+    WEIR_LOCKED(&dra->lock);
     if (dra->node.host_is_up != up) {
         dra->node.host_is_up = up;
         dra->wishes++;                         /* new GPUs, or taints */
@@ -202,7 +198,6 @@ static void set_up(struct weir_dra *dra, bool up)
             weir_log_warn("weir-dra: the Weir host is down");
         }
     }
-    pthread_mutex_unlock(&dra->lock);
 }
 
 /* Tenants that come or go change what the slice says. The host tells events that it still keeps

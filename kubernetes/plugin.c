@@ -91,14 +91,13 @@ static bool put_container(struct weir_dra *dra, const struct weir_pb_field *cont
                                     !container->data};
     struct weir_pb_field field;
     char slot[WEIR_KUBE_DEVICE_BYTES] = "", cdi[96];
-    json_t *record;
     size_t entry, device;
     int n = 0;
 
     while (weir_pb_next(&reader, &field)) {
         n += field.number == 1 && weir_pb_copy(&field, slot, sizeof slot);
     }
-    record = n == 1 && !reader.bad ? weir_records_get(dra->state_dir, slot) : NULL;
+    json_t *record = n == 1 && !reader.bad ? weir_records_get(dra->state_dir, slot) : NULL;
     if (record) {
         snprintf(cdi, sizeof cdi, WEIR_DRA_CDI WEIR_KUBE_TENANT "%s", slot);
         entry = weir_pb_open(answer, 1);

@@ -87,7 +87,6 @@ static bool find_owner(struct round *r)
 {
     struct weir_diag diag = {0};
     json_t *node = NULL;
-    const char *uid;
     char path[300];
     long code;
 
@@ -95,7 +94,7 @@ static bool find_owner(struct round *r)
     if (!weir_api_ask(&r->dra->api, "GET", path, NULL, &node, &code, &diag)) {
         log_failure("the node cannot be read", &diag);
     }
-    uid = json_string_value(json_object_get(json_object_get(node, "metadata"), "uid"));
+    const char *uid = json_string_value(json_object_get(json_object_get(node, "metadata"), "uid"));
     snprintf(r->owner, sizeof r->owner, "%s", uid ? uid : "");
     json_decref(node);
     return r->owner[0] != 0;
@@ -138,10 +137,9 @@ static bool probe(struct round *r)
                       "each GPU is published as slots slots=%u",
                       node.slots);
     }
-    pthread_mutex_lock(&dra->lock);
+    WEIR_LOCKED(&dra->lock);
     dra->node.slots = r->node.slots = node.slots;
     dra->node.taints = r->node.taints = node.taints;
-    pthread_mutex_unlock(&dra->lock);
     return true;
 }
 
@@ -204,12 +202,9 @@ static bool on_event(void *user, const char *type, const json_t *object)
 static bool is_unchanged(void *user)
 {
     struct round *r = user;
-    bool same;
 
-    pthread_mutex_lock(&r->dra->lock);
-    same = r->dra->wishes == r->wishes;
-    pthread_mutex_unlock(&r->dra->lock);
-    return same;
+    WEIR_LOCKED(&r->dra->lock);
+    return r->dra->wishes == r->wishes;
 }
 
 /* @return false: the server refuses the watch */
@@ -218,13 +213,12 @@ static bool watch(struct round *r, const json_t *there)
     const char *version =
         json_string_value(json_object_get(json_object_get(there, "metadata"), "resourceVersion"));
     char path[900];
-    bool good;
 
     r->was_deleted = false;
     snprintf(path, sizeof path,
              "%s?watch=1&fieldSelector=metadata.name%%3D%s&timeoutSeconds=%d&resourceVersion=%s",
              r->slices, r->name, WATCH_S, version ? version : "0");
-    good = weir_api_watch(&r->dra->api, path, on_event, is_unchanged, r);
+    bool good = weir_api_watch(&r->dra->api, path, on_event, is_unchanged, r);
     if (r->was_deleted) {
         uint64_t end_ns = weir_clock_now_ns() + GONE_WAIT_NS;
 

@@ -40,13 +40,12 @@ enum weir_status weir_quantity_parse(const char *text, uint64_t *ret_value)
 {
     size_t digits = strspn(text, "0123456789");
     long tens = 0, twos = 0;
-    uint64_t value;
     bool rest = false;
 
     if (digits == 0 || digits > DIGITS_MAX || !unit(text + digits, &tens, &twos) || tens > 18) {
         return WEIR_ERR_INVALID;
     }
-    value = strtoull(text, NULL, 10);
+    uint64_t value = strtoull(text, NULL, 10);
     for (; tens < 0; tens++) {
         rest |= value % 10 != 0;
         value /= 10;

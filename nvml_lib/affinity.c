@@ -56,10 +56,7 @@ static nvmlReturn_t near(nvmlDevice_t device, const char *file, const char *else
     nvmlPciInfo_t pci;
     struct weir_nvml_carry carry = {
         .function = "nvmlDeviceGetPciInfo_v3", .data = &pci, .out_bytes = sizeof pci};
-    nvmlReturn_t result = weir_nvml_carry(device, true, &carry);
-    if (result != NVML_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_nvml_carry(device, true, &carry));
     int saved = errno;
     char folder[64], path[96], text[TEXT_BYTES];
     snprintf(folder, sizeof folder, "/sys/bus/pci/devices/%04x:%02x:%02x.0", pci.domain, pci.bus,
@@ -140,9 +137,9 @@ EXPORT(nvmlDeviceSetCpuAffinity, (nvmlDevice_t device))
 {
     uint32_t index;
     cpu_set_t processors;
-    nvmlReturn_t result = weir_nvml_enter_device(device, &index);
-    result = result == NVML_SUCCESS ? near_processors(device, &processors) : result;
-    return result == NVML_SUCCESS ? stay_on(&processors) : result;
+    WEIR_TRY(weir_nvml_enter_device(device, &index));
+    WEIR_TRY(near_processors(device, &processors));
+    return stay_on(&processors);
 }
 
 EXPORT(nvmlDeviceClearCpuAffinity, (nvmlDevice_t device))

@@ -14,8 +14,8 @@ typedef unsigned long long u64;
 static nvmlReturn_t send(nvmlDevice_t device, bool has_device, struct weir_nvml_request *request)
 {
     uint32_t index = 0;
-    nvmlReturn_t result = has_device ? weir_nvml_enter_device(device, &index) : weir_nvml_enter();
-    return result == NVML_SUCCESS ? weir_nvml_session()->call(index, request) : result;
+    WEIR_TRY(has_device ? weir_nvml_enter_device(device, &index) : weir_nvml_enter());
+    return weir_nvml_session()->call(index, request);
 }
 
 nvmlReturn_t weir_nvml_carry(nvmlDevice_t device, bool has_device,
@@ -50,16 +50,14 @@ nvmlReturn_t weir_nvml_carry_text(nvmlDevice_t device, bool has_device, const ch
     uint32_t room = length < sizeof stack ? length : (uint32_t)sizeof stack;
     struct weir_nvml_request request = {.function = function, .data = stack, .out_bytes = room};
     if (!text) {
-        nvmlReturn_t entered = weir_nvml_enter();
-        return entered == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : entered;
+        WEIR_TRY(weir_nvml_enter());
+        return NVML_ERROR_INVALID_ARGUMENT;
     }
     request.arguments[0] = first ? *first : room;
     request.arguments[1] = first ? room : 0;
-    nvmlReturn_t result = send(device, has_device, &request);
-    if (result == NVML_SUCCESS) {
-        memcpy(text, stack, request.ret_bytes);
-    }
-    return result;
+    WEIR_TRY(send(device, has_device, &request));
+    memcpy(text, stack, request.ret_bytes);
+    return NVML_SUCCESS;
 }
 
 /* Output pointers for numbers: up to four of 32 bits, or two of 64. */
@@ -82,20 +80,16 @@ static nvmlReturn_t carry_numbers(const char *function, nvmlDevice_t device,
     for (u32 i = 0; result == NVML_SUCCESS && i < n_words; i++) {
         result = outs->words[i] ? result : NVML_ERROR_INVALID_ARGUMENT;
     }
-    if (result == NVML_SUCCESS && n_wides &&
-        (!outs->wides[0] || (n_wides == 2 && !outs->duration))) {
-        result = NVML_ERROR_INVALID_ARGUMENT;
-    }
     if (result != NVML_SUCCESS) {
         return result;
+    }
+    if (n_wides && (!outs->wides[0] || (n_wides == 2 && !outs->duration))) {
+        return NVML_ERROR_INVALID_ARGUMENT;
     }
     struct weir_nvml_carry carry = {
         .function = function, .data = &got, .out_bytes = n_words * 4 + n_wides * 8};
     memcpy(carry.arguments, arguments, sizeof carry.arguments);
-    result = weir_nvml_carry(device, true, &carry);
-    if (result != NVML_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_nvml_carry(device, true, &carry));
     for (u32 i = 0; i < n_words; i++) {
         *outs->words[i] = got.words[i];
     }
@@ -132,10 +126,7 @@ static u32 versioned_bytes(const void *at)
 static nvmlReturn_t carry_versioned(const char *function, nvmlDevice_t device, bool has_device,
                                     u32 a, void *inout)
 {
-    nvmlReturn_t result = weir_nvml_enter();
-    if (result != NVML_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_nvml_enter());
     if (!inout) {
         return NVML_ERROR_INVALID_ARGUMENT;
     }
@@ -156,10 +147,7 @@ static nvmlReturn_t carry_versioned(const char *function, nvmlDevice_t device, b
 static nvmlReturn_t carry_pair(const char *function, nvmlDevice_t device, void *a, void *b)
 {
     uint8_t both[PAIR_MAX];
-    nvmlReturn_t result = weir_nvml_enter();
-    if (result != NVML_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_nvml_enter());
     if (!a || !b) {
         return NVML_ERROR_INVALID_ARGUMENT;
     }
@@ -171,12 +159,10 @@ static nvmlReturn_t carry_pair(const char *function, nvmlDevice_t device, void *
     memcpy(both + bytes, b, bytes);
     struct weir_nvml_carry carry = {
         .function = function, .data = both, .in_bytes = 2 * bytes, .out_bytes = 2 * bytes};
-    result = weir_nvml_carry(device, true, &carry);
-    if (result == NVML_SUCCESS) {
-        memcpy(a, both, bytes);
-        memcpy(b, both + bytes, bytes);
-    }
-    return result;
+    WEIR_TRY(weir_nvml_carry(device, true, &carry));
+    memcpy(a, both, bytes);
+    memcpy(b, both + bytes, bytes);
+    return NVML_SUCCESS;
 }
 
 /* A list; the number of entries is returned even if the caller's array is too small. */
@@ -184,10 +170,7 @@ static nvmlReturn_t carry_list(const char *function, nvmlDevice_t device, const 
                                u32 *count, void *list, u32 each)
 {
     uint8_t got[sizeof(u32) + WEIR_NVML_ARRAY_MAX * sizeof(u64)];
-    nvmlReturn_t result = weir_nvml_enter();
-    if (result != NVML_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_nvml_enter());
     if (!count || (*count && !list)) {
         return NVML_ERROR_INVALID_ARGUMENT;
     }
@@ -195,7 +178,7 @@ static nvmlReturn_t carry_list(const char *function, nvmlDevice_t device, const 
     struct weir_nvml_request request = {.function = function, .data = got, .out_bytes = sizeof got};
     request.arguments[0] = first ? *first : room;
     request.arguments[1] = first ? room : 0;
-    result = send(device, true, &request);
+    nvmlReturn_t result = send(device, true, &request);
     if (request.ret_bytes >= sizeof *count) {
         memcpy(count, got, sizeof *count);
         if (result == NVML_SUCCESS && request.ret_bytes == sizeof *count + (size_t)*count * each &&

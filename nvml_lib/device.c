@@ -74,11 +74,9 @@ static nvmlReturn_t enter_system(const void *out)
 
 EXPORT(nvmlDeviceGetCount_v2, (unsigned int *count))
 {
-    nvmlReturn_t result = enter_system(count);
-    if (result == NVML_SUCCESS) {
-        *count = weir_nvml_session()->device_count();
-    }
-    return result;
+    WEIR_TRY(enter_system(count));
+    *count = weir_nvml_session()->device_count();
+    return NVML_SUCCESS;
 }
 
 EXPORT(nvmlDeviceGetCount, (unsigned int *count))
@@ -88,10 +86,7 @@ EXPORT(nvmlDeviceGetCount, (unsigned int *count))
 
 EXPORT(nvmlDeviceGetHandleByIndex_v2, (unsigned int index, nvmlDevice_t *device))
 {
-    nvmlReturn_t result = enter_system(device);
-    if (result != NVML_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(enter_system(device));
     if (index >= weir_nvml_session()->device_count() || index >= DEVICES_MAX) {
         return NVML_ERROR_INVALID_ARGUMENT;
     }
@@ -136,10 +131,7 @@ EXPORT(nvmlDeviceGetHandleBySerial, (const char *serial, nvmlDevice_t *device))
 EXPORT(nvmlDeviceGetHandleByUUIDV, (const nvmlUUID_v1_t *uuid, nvmlDevice_t *device))
 {
     char text[sizeof uuid->value.str + 1] = "";
-    nvmlReturn_t result = enter_system(uuid);
-    if (result != NVML_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(enter_system(uuid));
     if (uuid->version != WEIR_NVML_VERSION(sizeof *uuid, 1)) {
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     }
@@ -168,13 +160,11 @@ static bool parse_bus_id(const char *text, unsigned int ret_id[3])
 EXPORT(nvmlDeviceGetHandleByPciBusId_v2, (const char *bus_id, nvmlDevice_t *device))
 {
     unsigned int id[3];
-    nvmlReturn_t result = enter_system(device);
-    if (result != NVML_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(enter_system(device));
     if (!bus_id || !parse_bus_id(bus_id, id)) {
         return NVML_ERROR_INVALID_ARGUMENT;
     }
+    nvmlReturn_t result = NVML_SUCCESS;
     uint32_t count = weir_nvml_session()->device_count();
     for (uint32_t i = 0; i < count; i++) {
         nvmlPciInfo_t pci;
@@ -198,8 +188,8 @@ EXPORT(nvmlDeviceGetHandleByPciBusId, (const char *bus_id, nvmlDevice_t *device)
 /* Returns the guest's number of the device, not the host's. */
 EXPORT(nvmlDeviceGetIndex, (nvmlDevice_t device, unsigned int *index))
 {
-    nvmlReturn_t result = enter_with(device, index);
-    return result == NVML_SUCCESS ? weir_nvml_enter_device(device, index) : result;
+    WEIR_TRY(enter_with(device, index));
+    return weir_nvml_enter_device(device, index);
 }
 
 /* ---------------------------------------------------------------- memory */
@@ -208,43 +198,36 @@ static nvmlReturn_t memory_of(nvmlDevice_t device, const void *out, nvmlMemory_t
 {
     uint32_t index;
     uint64_t free_bytes, total_bytes;
-    nvmlReturn_t result = enter_with(device, out);
-    result = result == NVML_SUCCESS ? weir_nvml_enter_device(device, &index) : result;
-    result = result == NVML_SUCCESS ? weir_nvml_session()->memory(index, &free_bytes, &total_bytes)
-                                    : result;
-    if (result == NVML_SUCCESS) {
-        *ret_memory = (nvmlMemory_t){
-            .total = total_bytes, .free = free_bytes, .used = total_bytes - free_bytes};
-    }
-    return result;
+    WEIR_TRY(enter_with(device, out));
+    WEIR_TRY(weir_nvml_enter_device(device, &index));
+    WEIR_TRY(weir_nvml_session()->memory(index, &free_bytes, &total_bytes));
+    *ret_memory =
+        (nvmlMemory_t){.total = total_bytes, .free = free_bytes, .used = total_bytes - free_bytes};
+    return NVML_SUCCESS;
 }
 
 EXPORT(nvmlDeviceGetMemoryInfo, (nvmlDevice_t device, nvmlMemory_t *memory))
 {
     nvmlMemory_t got;
-    nvmlReturn_t result = memory_of(device, memory, &got);
-    if (result == NVML_SUCCESS) {
-        *memory = got;
-    }
-    return result;
+    WEIR_TRY(memory_of(device, memory, &got));
+    *memory = got;
+    return NVML_SUCCESS;
 }
 
 /* Reports no reserved memory; the total is that of cuMemGetInfo. */
 EXPORT(nvmlDeviceGetMemoryInfo_v2, (nvmlDevice_t device, nvmlMemory_v2_t *memory))
 {
     nvmlMemory_t got;
-    nvmlReturn_t result = enter_with(device, memory);
-    if (result == NVML_SUCCESS && memory->version != WEIR_NVML_VERSION(sizeof *memory, 2)) {
-        result = NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    WEIR_TRY(enter_with(device, memory));
+    if (memory->version != WEIR_NVML_VERSION(sizeof *memory, 2)) {
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     }
-    result = result == NVML_SUCCESS ? memory_of(device, memory, &got) : result;
-    if (result == NVML_SUCCESS) {
-        memory->total = got.total;
-        memory->reserved = 0;
-        memory->free = got.free;
-        memory->used = got.used;
-    }
-    return result;
+    WEIR_TRY(memory_of(device, memory, &got));
+    memory->total = got.total;
+    memory->reserved = 0;
+    memory->free = got.free;
+    memory->used = got.used;
+    return NVML_SUCCESS;
 }
 
 /* ---------------------------------------------------------------- neighbours and divisions */
@@ -269,17 +252,15 @@ EXPORT(nvmlDeviceGetP2PStatus,
        (nvmlDevice_t device, nvmlDevice_t peer, unsigned int capability, unsigned int *status))
 {
     uint32_t one, other;
-    nvmlReturn_t result = enter_with(device, status);
-    result = result == NVML_SUCCESS ? weir_nvml_enter_device(device, &one) : result;
-    result = result == NVML_SUCCESS ? weir_nvml_enter_device(peer, &other) : result;
-    if (result == NVML_SUCCESS) {
-        bool can = capability <= P2P_ATOMICS && weir_nvml_session()->can_access(one, other);
-        if (can && capability > P2P_WRITE) {
-            can = is_linked(device) && is_linked(peer);
-        }
-        *status = can ? P2P_OK : P2P_NOT_SUPPORTED;
+    WEIR_TRY(enter_with(device, status));
+    WEIR_TRY(weir_nvml_enter_device(device, &one));
+    WEIR_TRY(weir_nvml_enter_device(peer, &other));
+    bool can = capability <= P2P_ATOMICS && weir_nvml_session()->can_access(one, other);
+    if (can && capability > P2P_WRITE) {
+        can = is_linked(device) && is_linked(peer);
     }
-    return result;
+    *status = can ? P2P_OK : P2P_NOT_SUPPORTED;
+    return NVML_SUCCESS;
 }
 
 nvmlReturn_t weir_nvml_distance(const char *from, const char *to, uint32_t *ret_level)
@@ -328,21 +309,17 @@ EXPORT(nvmlDeviceGetTopologyNearestGpus,
 
 EXPORT(nvmlDeviceOnSameBoard, (nvmlDevice_t device, nvmlDevice_t other, int *same))
 {
-    nvmlReturn_t result = enter_with(device, same);
-    result = result == NVML_SUCCESS ? enter_with(other, same) : result;
-    if (result == NVML_SUCCESS) {
-        *same = device == other;
-    }
-    return result;
+    WEIR_TRY(enter_with(device, same));
+    WEIR_TRY(enter_with(other, same));
+    *same = device == other;
+    return NVML_SUCCESS;
 }
 
 EXPORT(nvmlDeviceIsMigDeviceHandle, (nvmlDevice_t device, unsigned int *is_mig))
 {
-    nvmlReturn_t result = enter_with(device, is_mig);
-    if (result == NVML_SUCCESS) {
-        *is_mig = 0;
-    }
-    return result;
+    WEIR_TRY(enter_with(device, is_mig));
+    *is_mig = 0;
+    return NVML_SUCCESS;
 }
 
 EXPORT(nvmlDeviceValidateInforom, (nvmlDevice_t device))
@@ -393,11 +370,9 @@ EXPORT(nvmlSystemGetCudaDriverVersion, (int *version))
 
 static nvmlReturn_t none(unsigned int *count)
 {
-    nvmlReturn_t result = enter_system(count);
-    if (result == NVML_SUCCESS) {
-        *count = 0;
-    }
-    return result;
+    WEIR_TRY(enter_system(count));
+    *count = 0;
+    return NVML_SUCCESS;
 }
 
 EXPORT(nvmlUnitGetCount, (unsigned int *count))

@@ -57,24 +57,17 @@ static nvmlReturn_t distance(const char *from, const char *to, unsigned int *ret
 static nvmlReturn_t monitored(nvmlDevice_t device, unsigned int *yes)
 {
     uint32_t index;
-    nvmlReturn_t result = weir_nvml_enter_device(device, &index);
-    if (result == NVML_SUCCESS) {
-        *yes = 1;
-    }
-    return result;
+    WEIR_TRY(weir_nvml_enter_device(device, &index));
+    *yes = 1;
+    return NVML_SUCCESS;
 }
 
 static nvmlReturn_t compute(nvmlDevice_t device, unsigned int *count, struct smi_process *entries)
 {
     struct weir_nvml_process_list *list;
-    nvmlReturn_t result = weir_nvml_processes(device, &list);
-    if (result != NVML_SUCCESS) {
-        return result;
-    }
-    if (list->n > *count) {
-        result = NVML_ERROR_INSUFFICIENT_SIZE;
-    }
-    for (uint32_t i = 0; result == NVML_SUCCESS && i < list->n; i++) {
+    WEIR_TRY(weir_nvml_processes(device, &list));
+    bool fits = list->n <= *count;
+    for (uint32_t i = 0; fits && i < list->n; i++) {
         memset(&entries[i], 0, sizeof entries[i]);
         entries[i].detail = (nvmlProcessDetail_v1_t){.pid = list->entries[i].pid,
                                                      .usedGpuMemory = list->entries[i].used_bytes,
@@ -84,18 +77,16 @@ static nvmlReturn_t compute(nvmlDevice_t device, unsigned int *count, struct smi
     }
     *count = list->n;
     free(list);
-    return result;
+    return fits ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
 }
 
 static nvmlReturn_t none(nvmlDevice_t device, unsigned int *count, struct smi_process *entries)
 {
     uint32_t index;
     (void)entries;
-    nvmlReturn_t result = weir_nvml_enter_device(device, &index);
-    if (result == NVML_SUCCESS) {
-        *count = 0;
-    }
-    return result;
+    WEIR_TRY(weir_nvml_enter_device(device, &index));
+    *count = 0;
+    return NVML_SUCCESS;
 }
 
 static void *smi_table[SLOTS];

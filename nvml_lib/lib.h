@@ -2,6 +2,7 @@
 #ifndef WEIR_NVML_LIB_LIB_H
 #define WEIR_NVML_LIB_LIB_H
 
+#include "base/status.h"
 #include "proto/nvml/session_table.h"
 #include <stdbool.h>
 #include <stddef.h>

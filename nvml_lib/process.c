@@ -19,15 +19,12 @@
 nvmlReturn_t weir_nvml_processes(nvmlDevice_t device, struct weir_nvml_process_list **ret_list)
 {
     uint32_t index;
-    nvmlReturn_t result = weir_nvml_enter_device(device, &index);
-    if (result != NVML_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_nvml_enter_device(device, &index));
     struct weir_nvml_process_list *list = malloc(sizeof *list);
     if (!list) {
         return NVML_ERROR_MEMORY;
     }
-    result = weir_nvml_session()->processes(index, list->entries, &list->n);
+    nvmlReturn_t result = weir_nvml_session()->processes(index, list->entries, &list->n);
     if (result != NVML_SUCCESS) {
         free(list);
         return result;
@@ -50,24 +47,18 @@ static nvmlReturn_t compute_processes(nvmlDevice_t device, unsigned int *count, 
                                       size_t each)
 {
     struct weir_nvml_process_list *list;
-    nvmlReturn_t result = weir_nvml_enter();
-    if (result == NVML_SUCCESS && (!count || (*count && !infos))) {
-        result = NVML_ERROR_INVALID_ARGUMENT;
+    WEIR_TRY(weir_nvml_enter());
+    if (!count || (*count && !infos)) {
+        return NVML_ERROR_INVALID_ARGUMENT;
     }
-    result = result == NVML_SUCCESS ? weir_nvml_processes(device, &list) : result;
-    if (result != NVML_SUCCESS) {
-        return result;
-    }
-    if (list->n > *count) {
-        result = NVML_ERROR_INSUFFICIENT_SIZE;
-    } else {
-        for (uint32_t i = 0; i < list->n; i++) {
-            fill(infos, i, each, &list->entries[i]);
-        }
+    WEIR_TRY(weir_nvml_processes(device, &list));
+    bool fits = list->n <= *count;
+    for (uint32_t i = 0; fits && i < list->n; i++) {
+        fill(infos, i, each, &list->entries[i]);
     }
     *count = list->n;
     free(list);
-    return result;
+    return fits ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
 }
 
 static nvmlReturn_t no_processes(nvmlDevice_t device, unsigned int *count)
@@ -139,8 +130,8 @@ EXPORT(nvmlDeviceGetProcessUtilization,
 {
     (void)samples;
     (void)since;
-    nvmlReturn_t result = no_processes(device, count);
-    return result == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : result;
+    WEIR_TRY(no_processes(device, count));
+    return NVML_ERROR_NOT_FOUND;
 }
 
 EXPORT(nvmlDeviceGetProcessesUtilizationInfo, (nvmlDevice_t device, void *info))

@@ -6,8 +6,8 @@
 
 static nvmlReturn_t refuse(nvmlReturn_t with)
 {
-    nvmlReturn_t result = weir_nvml_enter();
-    return result == NVML_SUCCESS ? with : result;
+    WEIR_TRY(weir_nvml_enter());
+    return with;
 }
 
 #define REFUSED(name, with)                                                                        \

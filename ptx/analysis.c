@@ -538,15 +538,10 @@ static enum weir_status analyze_entry(struct builder *b, const struct weir_ptx_f
     bool has_large =
         module->sm >= 70 &&
         (module->version_major > 8 || (module->version_major == 8 && module->version_minor >= 1));
-    const struct weir_ptx_func **funcs;
-    enum weir_status status;
 
     b->visits += VISITS_PER_KERNEL;
-    status = reach_all(b, entry);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    funcs = calloc(b->n_list, sizeof(const struct weir_ptx_func *));
+    WEIR_TRY(reach_all(b, entry));
+    const struct weir_ptx_func **funcs = calloc(b->n_list, sizeof(const struct weir_ptx_func *));
     if (!funcs) {
         return WEIR_ERR_NO_MEMORY;
     }
@@ -669,13 +664,12 @@ enum weir_status weir_ptx_analyze(const struct weir_ptx_module *module, uint32_t
 {
     struct weir_ptx_analysis *analysis = calloc(1, sizeof(*analysis));
     struct builder b = {0};
-    enum weir_status status;
 
     if (!analysis) {
         return WEIR_ERR_NO_MEMORY;
     }
     analysis->module = module;
-    status = begin(&b, module, flags);
+    enum weir_status status = begin(&b, module, flags);
     if (status == WEIR_OK) {
         status = analyze(&b, analysis);
     }

@@ -250,7 +250,8 @@ static bool check_inst(const struct check *c)
     return check_dst(c) && check_address(c) && check_preds(c) && check_widths(c) && check_call(c);
 }
 
-bool weir_ptx_check_func(const struct weir_ptx_func *func, struct weir_diag *diag)
+/* Check one function with a body. @return false with diag filled */
+static bool check_func(const struct weir_ptx_func *func, struct weir_diag *diag)
 {
     struct check c = {.func = func, .diag = diag};
 
@@ -274,7 +275,7 @@ bool weir_ptx_check_func(const struct weir_ptx_func *func, struct weir_diag *dia
 enum weir_status weir_ptx_check(const struct weir_ptx_module *module, struct weir_diag *diag)
 {
     for (uint32_t i = 0; i < module->n_funcs; i++) {
-        if (module->funcs[i]->has_body && !weir_ptx_check_func(module->funcs[i], diag)) {
+        if (module->funcs[i]->has_body && !check_func(module->funcs[i], diag)) {
             return WEIR_ERR_SYNTAX;
         }
     }

@@ -182,7 +182,6 @@ static void lex_decimal_float(struct weir_ptx_lexer *lexer, struct weir_ptx_toke
     char buffer[MAX_NUMBER_CHARS + 1];
     size_t len = 0;
     char *tail;
-    double value;
 
     for (lexer->at = token->start; len < MAX_NUMBER_CHARS; lexer->at++) {
         char c = peek(lexer, 0);
@@ -194,7 +193,7 @@ static void lex_decimal_float(struct weir_ptx_lexer *lexer, struct weir_ptx_toke
         buffer[len++] = c;
     }
     buffer[len] = 0;
-    value = to_double(buffer, &tail);
+    double value = to_double(buffer, &tail);
     if (*tail || len == MAX_NUMBER_CHARS) {
         bad(lexer, token, "malformed number");
         return;
@@ -207,7 +206,6 @@ static void lex_number(struct weir_ptx_lexer *lexer, struct weir_ptx_token *toke
 {
     char second = (char)(peek(lexer, 1) | 0x20);
     unsigned base = 10;
-    int n;
 
     if (*lexer->at == '0' && (second == 'f' || second == 'd')) {
         lex_float_bits(lexer, token, second == 'd');
@@ -219,7 +217,7 @@ static void lex_number(struct weir_ptx_lexer *lexer, struct weir_ptx_token *toke
     } else if (*lexer->at == '0' && is_digit(peek(lexer, 1))) {
         base = 8;
     }
-    n = lex_digits(lexer, token, base);
+    int n = lex_digits(lexer, token, base);
     if (n > 0 && base == 10 && (peek(lexer, 0) == '.' || (peek(lexer, 0) | 0x20) == 'e')) {
         lex_decimal_float(lexer, token);
         return;

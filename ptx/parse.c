@@ -129,14 +129,11 @@ static bool parse_address_size(struct weir_ptx_parser *p)
 /* Keep the source from start up to the current token, without white space at its end. */
 static bool keep_item_text(struct weir_ptx_parser *p, const char *start, const char *end)
 {
-    struct weir_ptx_item *item;
-    const char *text;
-
     while (end > start && strchr(" \t\r\n\v\f", end[-1])) {
         end--;
     }
-    text = weir_ptx_keep_text(p, start, (size_t)(end - start));
-    item = text ? add_item(p, WEIR_PTX_ITEM_TEXT) : NULL;
+    const char *text = weir_ptx_keep_text(p, start, (size_t)(end - start));
+    struct weir_ptx_item *item = text ? add_item(p, WEIR_PTX_ITEM_TEXT) : NULL;
     if (item) {
         item->text = text;
     }
@@ -147,14 +144,13 @@ static bool keep_item_text(struct weir_ptx_parser *p, const char *start, const c
 static bool parse_file(struct weir_ptx_parser *p)
 {
     const char *start = p->tok.start;
-    const char *end;
 
     weir_ptx_next(p);
     if (p->tok.kind != WEIR_PTX_TOKEN_INT || !weir_ptx_next(p) ||
         p->tok.kind != WEIR_PTX_TOKEN_STRING) {
         return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a number and a name after .file");
     }
-    end = p->lexer.at;
+    const char *end = p->lexer.at;
     weir_ptx_next(p);
     while (weir_ptx_accept(p, ',')) {
         end = p->lexer.at;
@@ -170,7 +166,6 @@ static bool parse_file(struct weir_ptx_parser *p)
 static bool parse_section(struct weir_ptx_parser *p)
 {
     const char *start = p->tok.start;
-    const char *end;
 
     weir_ptx_next(p);
     if (p->tok.kind != WEIR_PTX_TOKEN_DOT && p->tok.kind != WEIR_PTX_TOKEN_IDENT) {
@@ -185,7 +180,7 @@ static bool parse_section(struct weir_ptx_parser *p)
         }
         weir_ptx_next(p);
     }
-    end = p->lexer.at;
+    const char *end = p->lexer.at;
     weir_ptx_next(p);
     return p->flags & WEIR_PTX_DROP_DEBUG ? weir_ptx_ok(p) : keep_item_text(p, start, end);
 }
@@ -216,7 +211,6 @@ static struct weir_ptx_func *find_func(struct weir_ptx_parser *p, const struct w
 static bool parse_alias(struct weir_ptx_parser *p)
 {
     struct weir_ptx_func *funcs[2];
-    struct weir_ptx_item *item;
 
     for (int i = 0; i < 2; i++) {
         funcs[i] = find_func(p, &p->tok);
@@ -229,7 +223,7 @@ static bool parse_alias(struct weir_ptx_parser *p)
     }
     funcs[0]->is_alias = true;
     funcs[0]->alias_of = funcs[1];
-    item = add_item(p, WEIR_PTX_ITEM_ALIAS);
+    struct weir_ptx_item *item = add_item(p, WEIR_PTX_ITEM_ALIAS);
     if (item) {
         item->func = funcs[0];
     }
@@ -346,7 +340,6 @@ static struct weir_ptx_func *new_func(struct weir_ptx_parser *p, const struct we
 {
     struct weir_ptx_func *func = weir_ptx_new(p, sizeof(*func));
     struct weir_ptx_func **slot = NULL;
-    struct weir_ptx_name *entry;
 
     if (func && ++p->n_symbols > WEIR_PTX_MAX_SYMBOLS) {
         weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "more than %u symbols", WEIR_PTX_MAX_SYMBOLS);
@@ -361,8 +354,9 @@ static struct weir_ptx_func *new_func(struct weir_ptx_parser *p, const struct we
     func->id = p->funcs.n - 1;
     func->name = weir_ptx_keep_text(p, name->text, name->len);
     func->line = name->line;
-    entry = func->name ? weir_ptx_names_add(&p->names, name->text, name->len, WEIR_PTX_NAME_FUNC)
-                       : NULL;
+    struct weir_ptx_name *entry =
+        func->name ? weir_ptx_names_add(&p->names, name->text, name->len, WEIR_PTX_NAME_FUNC)
+                   : NULL;
     if (!entry) {
         weir_ptx_fail_memory(p);
         return NULL;
@@ -449,16 +443,13 @@ static bool parse_func_rest(struct weir_ptx_parser *p, struct weir_ptx_func *fun
                             enum weir_ptx_linkage linkage)
 {
     struct weir_ptx_func parsed = {0};
-    struct weir_ptx_item *item;
-    struct weir_ptx_token name;
     bool had_body = func->has_body;
-    bool body;
 
     if (weir_ptx_at_punct(p, '(') && !func->is_entry &&
         !weir_ptx_parse_params(p, &parsed, true, true)) {
         return false;
     }
-    name = p->tok;
+    struct weir_ptx_token name = p->tok;
     if (name.kind != WEIR_PTX_TOKEN_IDENT) {
         return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a function's name");
     }
@@ -468,7 +459,7 @@ static bool parse_func_rest(struct weir_ptx_parser *p, struct weir_ptx_func *fun
         !parse_perf(p, &func->perf)) {
         return false;
     }
-    body = weir_ptx_at_punct(p, '{');
+    bool body = weir_ptx_at_punct(p, '{');
     if (had_body && body) {
         return weir_ptx_fail(p, &name, WEIR_ERR_SYNTAX, "'%s' is defined twice", func->name);
     }
@@ -476,7 +467,7 @@ static bool parse_func_rest(struct weir_ptx_parser *p, struct weir_ptx_func *fun
         merge_func(func, &parsed);
         func->linkage = (uint8_t)linkage;
     }
-    item = add_item(p, body ? WEIR_PTX_ITEM_FUNC : WEIR_PTX_ITEM_FUNC_DECL);
+    struct weir_ptx_item *item = add_item(p, body ? WEIR_PTX_ITEM_FUNC : WEIR_PTX_ITEM_FUNC_DECL);
     if (!item) {
         return false;
     }
@@ -487,17 +478,14 @@ static bool parse_func_rest(struct weir_ptx_parser *p, struct weir_ptx_func *fun
 
 static bool parse_func(struct weir_ptx_parser *p, bool is_entry, enum weir_ptx_linkage linkage)
 {
-    struct weir_ptx_func *func;
-    bool ok;
-
     reset_func(p, NULL);
-    func = peek_func(p, is_entry);
+    struct weir_ptx_func *func = peek_func(p, is_entry);
     if (!func) {
         return false;
     }
     weir_ptx_names_open(&p->names);
     weir_ptx_names_open(&p->printed);
-    ok = parse_func_rest(p, func, linkage);
+    bool ok = parse_func_rest(p, func, linkage);
     if (ok) {
         weir_ptx_names_close(&p->printed);
         weir_ptx_names_close(&p->names);
@@ -508,8 +496,6 @@ static bool parse_func(struct weir_ptx_parser *p, bool is_entry, enum weir_ptx_l
 
 static bool parse_item(struct weir_ptx_parser *p)
 {
-    enum weir_ptx_linkage linkage;
-
     if (weir_ptx_at_dot(p, "file")) {
         return parse_file(p);
     }
@@ -522,7 +508,7 @@ static bool parse_item(struct weir_ptx_parser *p)
     if (weir_ptx_accept_dot(p, "alias")) {
         return parse_alias(p);
     }
-    linkage = parse_linkage(p);
+    enum weir_ptx_linkage linkage = parse_linkage(p);
     if (weir_ptx_accept_dot(p, "entry")) {
         return parse_func(p, true, linkage);
     }
@@ -582,10 +568,9 @@ static void finish_parser(struct weir_ptx_parser *p)
 static struct weir_ptx_module *create_module(size_t len_bytes)
 {
     struct weir_arena arena;
-    struct weir_ptx_module *module;
 
     weir_arena_init(&arena, ARENA_FLOOR_BYTES + len_bytes * ARENA_BYTES_PER_BYTE);
-    module = weir_arena_alloc(&arena, sizeof(*module));
+    struct weir_ptx_module *module = weir_arena_alloc(&arena, sizeof(*module));
     if (!module) {
         weir_arena_finish(&arena);
         return NULL;

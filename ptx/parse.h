@@ -181,7 +181,4 @@ bool weir_ptx_parse_pragma(struct weir_ptx_parser *p, weir_ptx_pragma_fn add);
 
 /* check.c */
 
-/** Check one function with a body. @return false with diag filled */
-bool weir_ptx_check_func(const struct weir_ptx_func *func, struct weir_diag *diag);
-
 #endif

@@ -12,23 +12,21 @@
 
 static bool define_label(struct weir_ptx_parser *p, const struct weir_ptx_token *name)
 {
-    struct weir_ptx_label *label;
-    struct weir_ptx_name *entry;
-    const char *unique;
-
     if (!weir_ptx_check_new_name(p, name)) {
         return false;
     }
-    unique = weir_ptx_unique_name(p, name->text, name->len);
-    label = unique ? weir_ptx_push(p, &p->labels, sizeof(*label), WEIR_PTX_MAX_LABELS,
-                                   "labels in a function")
-                   : NULL;
+    const char *unique = weir_ptx_unique_name(p, name->text, name->len);
+    struct weir_ptx_label *label = unique
+                                       ? weir_ptx_push(p, &p->labels, sizeof(*label),
+                                                       WEIR_PTX_MAX_LABELS, "labels in a function")
+                                       : NULL;
     if (!label) {
         return false;
     }
     label->name = unique;
     label->inst = p->insts.n;
-    entry = weir_ptx_names_add(&p->names, name->text, name->len, WEIR_PTX_NAME_LABEL);
+    struct weir_ptx_name *entry =
+        weir_ptx_names_add(&p->names, name->text, name->len, WEIR_PTX_NAME_LABEL);
     if (!entry) {
         return weir_ptx_fail_memory(p);
     }
@@ -73,12 +71,10 @@ bool weir_ptx_parse_pragma(struct weir_ptx_parser *p, weir_ptx_pragma_fn add)
 {
     weir_ptx_next(p);
     do {
-        const char *text;
-
         if (p->tok.kind != WEIR_PTX_TOKEN_STRING) {
             return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a string after .pragma");
         }
-        text = weir_ptx_keep_text(p, p->tok.text, p->tok.len);
+        const char *text = weir_ptx_keep_text(p, p->tok.text, p->tok.len);
         if (!text || !weir_ptx_next(p) || !add(p, text)) {
             return false;
         }
@@ -252,8 +248,6 @@ static bool parse_prototype(struct weir_ptx_parser *p, struct weir_ptx_table *ta
 static bool parse_table(struct weir_ptx_parser *p, const struct weir_ptx_token *name)
 {
     struct weir_ptx_table *table = weir_ptx_new(p, sizeof(*table));
-    struct weir_ptx_table **slot;
-    struct weir_ptx_name *entry;
     bool ok;
 
     if (!table || !weir_ptx_check_new_name(p, name)) {
@@ -262,14 +256,16 @@ static bool parse_table(struct weir_ptx_parser *p, const struct weir_ptx_token *
     table->name = weir_ptx_unique_name(p, name->text, name->len);
     table->line = name->line;
     table->before_inst = p->insts.n;
-    slot = table->name ? weir_ptx_push(p, &p->tables, sizeof(struct weir_ptx_table *),
-                                       WEIR_PTX_MAX_LABELS, "tables in a function")
-                       : NULL;
+    struct weir_ptx_table **slot =
+        table->name ? weir_ptx_push(p, &p->tables, sizeof(struct weir_ptx_table *),
+                                    WEIR_PTX_MAX_LABELS, "tables in a function")
+                    : NULL;
     if (!slot) {
         return false;
     }
     *slot = table;
-    entry = weir_ptx_names_add(&p->names, name->text, name->len, WEIR_PTX_NAME_TABLE);
+    struct weir_ptx_name *entry =
+        weir_ptx_names_add(&p->names, name->text, name->len, WEIR_PTX_NAME_TABLE);
     if (!entry) {
         return weir_ptx_fail_memory(p);
     }

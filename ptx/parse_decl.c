@@ -45,12 +45,10 @@ bool weir_ptx_at_space(const struct weir_ptx_parser *p)
 
 bool weir_ptx_check_new_name(struct weir_ptx_parser *p, const struct weir_ptx_token *name)
 {
-    struct weir_ptx_name *found;
-
     if (name->kind != WEIR_PTX_TOKEN_IDENT) {
         return weir_ptx_fail(p, name, WEIR_ERR_SYNTAX, "expected a name");
     }
-    found = weir_ptx_names_find(&p->names, name->text, name->len, false);
+    struct weir_ptx_name *found = weir_ptx_names_find(&p->names, name->text, name->len, false);
     if (found && found->depth == p->names.depth) {
         return weir_ptx_fail(p, name, WEIR_ERR_SYNTAX, "'%.*s' is declared twice",
                              name->len > 60 ? 60 : (int)name->len, name->text);
@@ -60,9 +58,6 @@ bool weir_ptx_check_new_name(struct weir_ptx_parser *p, const struct weir_ptx_to
 
 const char *weir_ptx_unique_name(struct weir_ptx_parser *p, const char *text, size_t len)
 {
-    size_t room;
-    const char *name;
-
     /* Only registers get names with a % from the printer. */
     while (len && (*text == '%' || (*text >= '0' && *text <= '9'))) {
         text++;
@@ -72,8 +67,8 @@ const char *weir_ptx_unique_name(struct weir_ptx_parser *p, const char *text, si
         text = "v";
         len = 1;
     }
-    room = len + 16;
-    name = weir_ptx_keep_text(p, text, len);
+    size_t room = len + 16;
+    const char *name = weir_ptx_keep_text(p, text, len);
     while (name && (weir_ptx_names_find(&p->printed, name, strlen(name), false) ||
                     weir_ptx_names_find(&p->names, name, strlen(name), false))) {
         char *fresh = weir_ptx_new(p, room);
@@ -288,7 +283,6 @@ static bool add_module_var(struct weir_ptx_parser *p, struct weir_ptx_var *var,
 {
     struct weir_ptx_name *found = weir_ptx_names_find(&p->names, name->text, name->len, false);
     struct weir_ptx_var *before = found ? found->object : NULL;
-    struct weir_ptx_item *item;
 
     if (name->kind == WEIR_PTX_TOKEN_IDENT && name->text[0] == '%') {
         return weir_ptx_fail(p, name, WEIR_ERR_UNSUPPORTED,
@@ -298,7 +292,8 @@ static bool add_module_var(struct weir_ptx_parser *p, struct weir_ptx_var *var,
                                                        var->linkage != WEIR_PTX_LINKAGE_EXTERN))) {
         return weir_ptx_check_new_name(p, name);
     }
-    item = weir_ptx_push(p, &p->items, sizeof(*item), WEIR_PTX_MAX_SYMBOLS, "module items");
+    struct weir_ptx_item *item =
+        weir_ptx_push(p, &p->items, sizeof(*item), WEIR_PTX_MAX_SYMBOLS, "module items");
     if (!item) {
         return false;
     }
@@ -327,15 +322,14 @@ static bool add_module_var(struct weir_ptx_parser *p, struct weir_ptx_var *var,
 static bool add_body_var(struct weir_ptx_parser *p, struct weir_ptx_var *var,
                          const struct weir_ptx_token *name)
 {
-    struct weir_ptx_var **slot;
-
     if (!weir_ptx_check_new_name(p, name)) {
         return false;
     }
     var->name = weir_ptx_unique_name(p, name->text, name->len);
-    slot = var->name ? weir_ptx_push(p, &p->body_vars, sizeof(struct weir_ptx_var *),
-                                     WEIR_PTX_MAX_SYMBOLS, "variables in a function")
-                     : NULL;
+    struct weir_ptx_var **slot =
+        var->name ? weir_ptx_push(p, &p->body_vars, sizeof(struct weir_ptx_var *),
+                                  WEIR_PTX_MAX_SYMBOLS, "variables in a function")
+                  : NULL;
     if (!slot) {
         return false;
     }
@@ -396,12 +390,11 @@ static bool parse_one_reg(struct weir_ptx_parser *p, const struct qualifiers *q)
     struct weir_ptx_token at = p->tok;
     struct weir_ptx_name *entry, *found;
     uint64_t count = 0;
-    bool range;
 
     if (at.kind != WEIR_PTX_TOKEN_IDENT || !weir_ptx_next(p)) {
         return weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "expected a register's name");
     }
-    range = weir_ptx_at_punct(p, '<');
+    bool range = weir_ptx_at_punct(p, '<');
     found = weir_ptx_names_find(&p->names, at.text, at.len, range);
     if (found && found->depth == p->names.depth) {
         return weir_ptx_fail(p, &at, WEIR_ERR_SYNTAX, "'%.*s' is declared twice",
@@ -458,7 +451,6 @@ static bool declare_reg_param(struct weir_ptx_parser *p, struct weir_ptx_var *va
 {
     struct weir_ptx_name *entry =
         weir_ptx_names_add(&p->names, name->text, name->len, WEIR_PTX_NAME_REG);
-    uint32_t *id;
 
     if (!entry) {
         return weir_ptx_fail_memory(p);
@@ -466,7 +458,7 @@ static bool declare_reg_param(struct weir_ptx_parser *p, struct weir_ptx_var *va
     entry->type = var->type;
     entry->vec = 1;
     entry->id = p->next_reg_decl++;
-    id = weir_ptx_regmap_get(&p->regmap, (uint64_t)entry->id << 32);
+    uint32_t *id = weir_ptx_regmap_get(&p->regmap, (uint64_t)entry->id << 32);
     if (!id) {
         return weir_ptx_fail_memory(p);
     }
@@ -479,20 +471,18 @@ static bool parse_one_param(struct weir_ptx_parser *p, struct weir_ptx_func *fun
                             struct weir_ptx_var **ret_var)
 {
     struct qualifiers q;
-    struct weir_ptx_token name;
-    struct weir_ptx_var *var;
 
     if (!parse_qualifiers(p, &q)) {
         return false;
     }
-    name = p->tok;
+    struct weir_ptx_token name = p->tok;
     if (q.space != WEIR_PTX_SPACE_PARAM && q.space != WEIR_PTX_SPACE_REG) {
         return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "parameter is neither .param nor .reg");
     }
     if (name.kind != WEIR_PTX_TOKEN_IDENT || (q.space == WEIR_PTX_SPACE_REG && q.vec != 1)) {
         return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a parameter's name");
     }
-    var = new_var(p, &q);
+    struct weir_ptx_var *var = new_var(p, &q);
     if (!var || !weir_ptx_next(p) || !parse_dims(p, var) || !settle_size(p, var, &name)) {
         return false;
     }

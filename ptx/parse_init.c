@@ -19,15 +19,14 @@ struct init_state {
 
 static bool add_init(struct weir_ptx_parser *p, const struct weir_ptx_init *init)
 {
-    struct weir_ptx_init *slot;
-
     if (init->kind <= WEIR_PTX_INIT_FLOAT && init->bits == 0) {
         return true;
     }
     if (++p->n_inits > WEIR_PTX_MAX_INIT) {
         return weir_ptx_fail(p, NULL, WEIR_ERR_TOO_BIG, "too many initialisers");
     }
-    slot = weir_ptx_push(p, &p->inits, sizeof(*slot), WEIR_PTX_MAX_INIT, "initialisers");
+    struct weir_ptx_init *slot =
+        weir_ptx_push(p, &p->inits, sizeof(*slot), WEIR_PTX_MAX_INIT, "initialisers");
     if (slot) {
         *slot = *init;
     }
@@ -95,17 +94,15 @@ static bool int_init(struct weir_ptx_parser *p, const struct weir_ptx_var *var,
 /* name {+ offset}, or generic(name) {+ offset}. */
 static bool symbol_init(struct weir_ptx_parser *p, struct weir_ptx_init *init)
 {
-    struct weir_ptx_token at;
-    struct weir_ptx_name *name;
-
     if (weir_ptx_at_ident(p, "generic") && weir_ptx_peek(p).punct == '(') {
         init->generic = true;
         weir_ptx_next(p);
         weir_ptx_next(p);
     }
-    at = p->tok;
-    name = at.kind == WEIR_PTX_TOKEN_IDENT ? weir_ptx_names_find(&p->names, at.text, at.len, false)
-                                           : NULL;
+    struct weir_ptx_token at = p->tok;
+    struct weir_ptx_name *name = at.kind == WEIR_PTX_TOKEN_IDENT
+                                     ? weir_ptx_names_find(&p->names, at.text, at.len, false)
+                                     : NULL;
     if (name && name->kind == WEIR_PTX_NAME_FUNC) {
         init->kind = WEIR_PTX_INIT_FUNC;
         init->func = name->object;

@@ -28,13 +28,13 @@ static struct weir_ptx_name *find_range(struct weir_ptx_parser *p, const struct 
     }
     for (; digits > 0; digits--) {
         const char *number = tok->text + tok->len - digits;
-        struct weir_ptx_name *range;
         uint32_t member = 0;
 
         if (number[0] == '0' && digits > 1) {
             continue;
         }
-        range = weir_ptx_names_find(&p->names, tok->text, tok->len - digits, true);
+        struct weir_ptx_name *range =
+            weir_ptx_names_find(&p->names, tok->text, tok->len - digits, true);
         for (uint32_t i = 0; i < digits; i++) {
             member = member * 10 + (uint32_t)(number[i] - '0');
         }
@@ -186,9 +186,7 @@ static bool parse_name(struct weir_ptx_parser *p, struct weir_ptx_operand *op)
 {
     struct weir_ptx_token tok = p->tok;
     struct weir_ptx_name *name = weir_ptx_names_find(&p->names, tok.text, tok.len, false);
-    struct weir_ptx_name *range;
     uint32_t member = 0;
-    enum weir_ptx_sreg sreg;
 
     init_operand(op, WEIR_PTX_OPERAND_SINK);
     if (!weir_ptx_next(p)) {
@@ -197,7 +195,7 @@ static bool parse_name(struct weir_ptx_parser *p, struct weir_ptx_operand *op)
     if (tok.len == 1 && tok.text[0] == '_') {
         return true;
     }
-    range = find_range(p, &tok, &member);
+    struct weir_ptx_name *range = find_range(p, &tok, &member);
     if (range && (!name || name->depth < range->depth)) {
         return parse_reg(p, range, member, &tok, op);
     }
@@ -207,7 +205,7 @@ static bool parse_name(struct weir_ptx_parser *p, struct weir_ptx_operand *op)
     if (name) {
         return parse_symbol(p, name, &tok, op);
     }
-    sreg = weir_ptx_sreg_from_text(tok.text, tok.len);
+    enum weir_ptx_sreg sreg = weir_ptx_sreg_from_text(tok.text, tok.len);
     if (sreg) {
         return parse_sreg(p, sreg, op);
     }
@@ -374,12 +372,11 @@ static bool parse_operand(struct weir_ptx_parser *p, struct weir_ptx_operand *op
 
 bool weir_ptx_parse_label_use(struct weir_ptx_parser *p, uint32_t *dest)
 {
-    struct weir_ptx_pending *use;
-
     if (p->tok.kind != WEIR_PTX_TOKEN_IDENT) {
         return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a label");
     }
-    use = weir_ptx_push(p, &p->pending, sizeof(*use), WEIR_PTX_MAX_INSTS, "uses of labels");
+    struct weir_ptx_pending *use =
+        weir_ptx_push(p, &p->pending, sizeof(*use), WEIR_PTX_MAX_INSTS, "uses of labels");
     if (!use) {
         return false;
     }
@@ -505,14 +502,13 @@ static bool parse_mods(struct weir_ptx_parser *p, struct weir_ptx_inst *inst,
 static bool parse_guard(struct weir_ptx_parser *p, struct weir_ptx_inst *inst)
 {
     struct weir_ptx_operand op;
-    struct weir_ptx_token at;
 
     inst->guard = WEIR_PTX_NONE;
     if (!weir_ptx_accept(p, '@')) {
         return weir_ptx_ok(p);
     }
     inst->guard_negated = weir_ptx_accept(p, '!');
-    at = p->tok;
+    struct weir_ptx_token at = p->tok;
     if (p->tok.kind != WEIR_PTX_TOKEN_IDENT) {
         return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected a predicate after '@'");
     }
@@ -543,14 +539,12 @@ static bool check_count(struct weir_ptx_parser *p, const struct weir_ptx_inst *i
 bool weir_ptx_parse_inst(struct weir_ptx_parser *p)
 {
     struct weir_ptx_inst inst = {.vec = 1};
-    struct weir_ptx_token mnemonic;
-    struct weir_ptx_inst *slot;
     bool ok;
 
     if (!parse_guard(p, &inst)) {
         return false;
     }
-    mnemonic = p->tok;
+    struct weir_ptx_token mnemonic = p->tok;
     inst.line = mnemonic.line;
     if (mnemonic.kind != WEIR_PTX_TOKEN_IDENT) {
         return weir_ptx_fail(p, NULL, WEIR_ERR_SYNTAX, "expected an instruction");
@@ -577,7 +571,8 @@ bool weir_ptx_parse_inst(struct weir_ptx_parser *p)
     if (!ok || !check_count(p, &inst, &mnemonic) || !weir_ptx_expect(p, ';')) {
         return false;
     }
-    slot = weir_ptx_push(p, &p->insts, sizeof(*slot), WEIR_PTX_MAX_INSTS, "instructions");
+    struct weir_ptx_inst *slot =
+        weir_ptx_push(p, &p->insts, sizeof(*slot), WEIR_PTX_MAX_INSTS, "instructions");
     if (slot) {
         *slot = inst;
     }

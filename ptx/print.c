@@ -621,12 +621,11 @@ enum weir_status weir_ptx_print_buffer(const struct weir_ptx_module *module, cha
     char *text = NULL;
     size_t len = 0;
     FILE *out = open_memstream(&text, &len);
-    enum weir_status status;
 
     if (!out) {
         return WEIR_ERR_NO_MEMORY;
     }
-    status = print_module(module, out);
+    enum weir_status status = print_module(module, out);
     /* Only growing the buffer can fail. */
     if (fclose(out) != 0 || status != WEIR_OK) {
         free(text);

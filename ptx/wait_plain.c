@@ -378,12 +378,10 @@ static enum weir_status search(struct search *s, uint32_t *ret_inst)
     size_t n_blocks = (size_t)s->flow->n_blocks + 1;
     enum weir_status status = find_data(s);
 
-    if (status == WEIR_OK) {
-        status = find_control(s);
-    }
     if (status != WEIR_OK) {
         return status;
     }
+    WEIR_TRY(find_control(s));
     s->change = calloc((size_t)s->parts.n_parts + 1, 1);
     s->stack = calloc(n_nodes + n_blocks, sizeof(*s->stack));
     s->mark = calloc(n_nodes, sizeof(*s->mark));

@@ -116,7 +116,6 @@ static void look(struct weir_sched *sched, const struct queue *queue)
 {
     bool is_stopped = queue->first && queue->first->state == WEIR_SCHED_STOPPED;
     struct item *item = is_stopped ? queue->first : queue->candidate;
-    struct why why;
 
     if (!item) {
         return;
@@ -125,9 +124,9 @@ static void look(struct weir_sched *sched, const struct queue *queue)
         causes_count(sched, queue->candidate);
         queue->candidate->why.since_ns = 0;
     }
-    why = !is_stopped && queue->on_device != 0 ? why_for(WEIR_SCHED_CAUSE_OWN, NULL)
-          : is_compute(item)                   ? why_of_compute(sched, queue)
-                                               : why_of_copy(sched, resource_of(item), queue);
+    struct why why = !is_stopped && queue->on_device != 0 ? why_for(WEIR_SCHED_CAUSE_OWN, NULL)
+                     : is_compute(item)                   ? why_of_compute(sched, queue)
+                                        : why_of_copy(sched, resource_of(item), queue);
     if (why.cause != item->why.cause || why.other != item->why.other) {
         causes_count(sched, item);
         item->why.cause = (uint8_t)why.cause;

@@ -82,7 +82,9 @@ static bool is_placed(const struct item *item)
     return !is_everywhere(&item->place) || item->small_sms != 0;
 }
 
-struct item *front_before(const struct weir_sched *sched, const struct item *item)
+/* Find the first head item that holds the device without a place, if it is before `item`; NULL:
+ * none. */
+static struct item *front_before(const struct weir_sched *sched, const struct item *item)
 {
     struct item *front = sched->fronts.first[WEIR_SCHED_COMPUTE];
 
@@ -209,8 +211,6 @@ static uint64_t charge_claim(struct weir_sched *sched, struct item *done, struct
 void fronts_yield(struct weir_sched *sched, struct item *done)
 {
     struct item *before, *front, *next;
-    uint64_t claim;
-    bool past;
 
     if (!done->is_front || !is_compute(done)) {
         return;
@@ -223,7 +223,7 @@ void fronts_yield(struct weir_sched *sched, struct item *done)
     if (is_placed(done) || !before) {
         return;
     }
-    claim = charge_claim(sched, done, before) * sched->config.sms;
+    uint64_t claim = charge_claim(sched, done, before) * sched->config.sms;
     before->queue->tenant->credit_ns += claim;
     before->had.beyond_ns -= (int64_t)claim;
     before->saw.moved |= done->predicted_ns == 0;
@@ -232,7 +232,7 @@ void fronts_yield(struct weir_sched *sched, struct item *done)
         sched->turn.used_ns +=
             done->queue->tenant == sched->turn.leader ? claim / sched->config.sms : 0;
     }
-    past = !is_first(done) && went_past(sched, before, done);
+    bool past = !is_first(done) && went_past(sched, before, done);
     for (front = before; front != done; front = next) {
         next = front->front_next;
         if (past && !front->waits && !is_placed(front) &&
@@ -288,12 +288,11 @@ static void note_filled(struct weir_sched *sched, int64_t paid_ns, int64_t most_
 void charge_by_work(struct weir_sched *sched, struct item *done)
 {
     int64_t most_ns = (int64_t)tuning.slack_ns * sched->config.sms;
-    int64_t paid_ns;
     bool fills = done->level == WEIR_SCHED_BELOW_EQUAL;
     int64_t owed_ns, more_ns;
 
     first_settle(sched, done);
-    paid_ns = (int64_t)done->had.served_ns + done->had.beyond_ns;
+    int64_t paid_ns = (int64_t)done->had.served_ns + done->had.beyond_ns;
     if (small_sms(done) != 0) {
         small_done(sched, done);
         charge_queue(done->queue, (int64_t)pair_gain_small_done(sched, done));
@@ -477,16 +476,14 @@ static uint32_t deal(struct weir_sched *sched, uint64_t ns, struct part *parts)
     uint32_t small_count = deal_small(sched, ns, parts, &left);
     uint32_t count = small_count;
     uint64_t sharing = 0;
-    uint64_t shared_ns;
 
     for (struct item *i = sched->fronts.first[0]; i && count < PARTS_MAX; i = i->front_next) {
         uint32_t sms = i->place.sm_count != 0 ? i->place.sm_count : sched->config.sms;
-        uint32_t with;
 
         if (small_sms(i) != 0) {
             continue;
         }
-        with = find_range(parts, count, i);
+        uint32_t with = find_range(parts, count, i);
         if (i->place.block_limit != 0) {
             parts[count] = (struct part){.item = i, .with = count};
             count++;
@@ -508,7 +505,7 @@ static uint32_t deal(struct weir_sched *sched, uint64_t ns, struct part *parts)
             left -= sms;
         }
     }
-    shared_ns = ns * left;
+    uint64_t shared_ns = ns * left;
     for (uint32_t i = small_count; i < count; i++) {
         if (parts[i].item->place.block_limit != 0) {
             assert(sharing != 0); /* the loop above counted it */

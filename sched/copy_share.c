@@ -51,12 +51,11 @@ void copy_tag(struct weir_sched *sched, struct item *item)
     enum weir_sched_resource way = resource_of(item);
     struct tenant *tenant = item->queue->tenant;
     struct copy_way *share = &sched->way[way];
-    uint64_t start;
 
     if (item->copy.tagged) {
         return;
     }
-    start = later_of(tenant->copying.end[way], share->now[tenant->view.priority]);
+    uint64_t start = later_of(tenant->copying.end[way], share->now[tenant->view.priority]);
     item->copy.tagged = true;
     item->copy.start = start;
     tenant->copying.end[way] = start + to_virtual(tenant, item->counted_ns);
@@ -273,14 +272,12 @@ uint64_t copy_expected_ns(struct weir_sched *sched, enum weir_sched_resource way
     struct copy_way *share = &sched->way[way];
     const struct tenant *tenant = table_get(&sched->tenants, share->tenant);
     const struct queue *whole = copy_going_on(sched, way, next);
-    const struct copy_gap *gap;
-    uint64_t until_ns;
 
     if (!tenant || tenant == next->tenant || tenant->view.priority != next->tenant->view.priority ||
         (!whole && !is_before(tenant->copying.end[way], next->listed->copy.start))) {
         return 0;
     }
-    gap = &tenant->copying.gap[way];
+    const struct copy_gap *gap = &tenant->copying.gap[way];
     if (tenant->copying.now[way] > 0) {
         bool comes = is_soon_back(gap) || goes_on(tenant, way) || (whole && gap->usual_ns == NEVER);
 
@@ -289,7 +286,7 @@ uint64_t copy_expected_ns(struct weir_sched *sched, enum weir_sched_resource way
     if (!is_soon_back(gap)) {
         return 0;
     }
-    until_ns = gap->since_ns + 2 * gap->usual_ns + tuning.wake_min_ns;
+    uint64_t until_ns = gap->since_ns + 2 * gap->usual_ns + tuning.wake_min_ns;
     if (until_ns <= sched->now_ns) {
         return 0;
     }

@@ -38,13 +38,10 @@ const char *const weir_sched_fill_words[] = {"none", "all", NULL};
 enum weir_status weir_sched_create(const struct weir_sched_config *config,
                                    const struct weir_sched_env *env, struct weir_sched **ret_sched)
 {
-    struct weir_sched *sched;
-    enum weir_status status;
-
     if (!config_is_sound(config) || !env->start || !env->timer || !env->stop != !env->resume) {
         return WEIR_ERR_INVALID;
     }
-    sched = calloc(1, sizeof(*sched));
+    struct weir_sched *sched = calloc(1, sizeof(*sched));
     if (!sched) {
         return WEIR_ERR_NO_MEMORY;
     }
@@ -55,7 +52,7 @@ enum weir_status weir_sched_create(const struct weir_sched_config *config,
     table_init(&sched->queues, sizeof(struct queue), QUEUES_MAX);
     table_init(&sched->items, sizeof(struct item), ITEMS_MAX);
     sched->armed_ns = NEVER;
-    status = weir_sched_policy_clear(sched, 0, WEIR_POLICY_NEXT);
+    enum weir_status status = weir_sched_policy_clear(sched, 0, WEIR_POLICY_NEXT);
     if (status != WEIR_OK) {
         weir_sched_destroy(sched);
         return status;
@@ -134,15 +131,11 @@ enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns
 {
     struct tenant *tenant;
     weir_sched_id id;
-    enum weir_status status;
 
     if (!params_are_sound(params)) {
         return WEIR_ERR_INVALID;
     }
-    status = table_add(&sched->tenants, &id, (void **)&tenant);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(table_add(&sched->tenants, &id, (void **)&tenant));
     tenant->view.id = id;
     time_is(sched, now_ns);
     snprintf(tenant->name, sizeof(tenant->name), "%s", params->name ? params->name : "");
@@ -159,7 +152,7 @@ enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns
     tenant->view.stop_ns = sched->config.stop_ns;
     tenant->view.switch_ns = sched->domains.switch_ns;
     tenant->one_domain = true;
-    status = ready_reserve(sched);
+    enum weir_status status = ready_reserve(sched);
     if (status != WEIR_OK) {
         min_share_set(sched, tenant, 1, 0);
         limit_drop(sched, tenant, &tenant->bound.limit);
@@ -214,7 +207,6 @@ enum weir_status weir_sched_tenant_set(struct weir_sched *sched, uint64_t now_ns
                                        const struct weir_sched_tenant_params *params)
 {
     struct tenant *tenant = table_get(&sched->tenants, id);
-    struct weir_sched_tenant_params now;
 
     if (!tenant) {
         return WEIR_ERR_STALE;
@@ -224,7 +216,7 @@ enum weir_status weir_sched_tenant_set(struct weir_sched *sched, uint64_t now_ns
     }
     time_is(sched, now_ns);
     sched->news.changed = true;
-    now = params_of(tenant);
+    struct weir_sched_tenant_params now = params_of(tenant);
     now.span = params->span;
     if (weir_sched_tenant_packed(&now) == weir_sched_tenant_packed(params)) {
         tenant->span = params->span;
@@ -320,7 +312,6 @@ enum weir_status weir_sched_queue_add(struct weir_sched *sched, weir_sched_id te
 {
     struct tenant *tenant = table_get(&sched->tenants, tenant_id);
     struct queue *queue;
-    enum weir_status status;
 
     if (!tenant) {
         return WEIR_ERR_STALE;
@@ -328,10 +319,7 @@ enum weir_status weir_sched_queue_add(struct weir_sched *sched, weir_sched_id te
     if (sm_limit < 1 || sm_limit > 100) {
         return WEIR_ERR_INVALID;
     }
-    status = table_add(&sched->queues, ret_queue, (void **)&queue);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(table_add(&sched->queues, ret_queue, (void **)&queue));
     queue->id = *ret_queue;
     queue->tenant = tenant;
     queue->domain = domain;
@@ -352,14 +340,13 @@ enum weir_status weir_sched_queue_remove(struct weir_sched *sched, uint64_t now_
                                          weir_sched_id id)
 {
     struct queue *queue = table_get(&sched->queues, id);
-    struct tenant *tenant;
 
     if (!queue) {
         return WEIR_ERR_STALE;
     }
     time_is(sched, now_ns);
     trace(sched, WEIR_SCHED_REC_QUEUE_REMOVE, queue->tenant, queue, NULL, 0);
-    tenant = queue->tenant;
+    struct tenant *tenant = queue->tenant;
     drop_queue(sched, queue);
     tenant_refresh(sched, tenant);
     decide(sched);
@@ -414,19 +401,15 @@ static bool ops_are_sound(const struct weir_policy_ops *ops)
 enum weir_status weir_sched_policy_set(struct weir_sched *sched, uint64_t now_ns,
                                        const struct weir_policy_ops *ops)
 {
-    enum weir_status status;
-
     if (!ops_are_sound(ops)) {
         return WEIR_ERR_INVALID;
     }
     time_is(sched, now_ns);
-    status = policies_put(sched, ops);
-    if (status == WEIR_OK) {
-        sched->news.changed = true;
-        sched->news.group = true;
-        decide(sched);
-    }
-    return status;
+    WEIR_TRY(policies_put(sched, ops));
+    sched->news.changed = true;
+    sched->news.group = true;
+    decide(sched);
+    return WEIR_OK;
 }
 
 enum weir_status weir_sched_policy_clear(struct weir_sched *sched, uint64_t now_ns, int kind)

@@ -65,7 +65,6 @@ static struct weir_policy_choice ask_next(struct weir_sched *sched, bool arrived
 {
     struct weir_policy *policy = &sched->policy[WEIR_POLICY_NEXT];
     struct weir_policy_choice plain = {.slice_ns = 1000000};
-    struct weir_policy_choice choice;
     struct weir_policy_next_view view = {
         .now_ns = sched->now_ns,
         .arrived = arrived,
@@ -77,7 +76,7 @@ static struct weir_policy_choice ask_next(struct weir_sched *sched, bool arrived
     };
 
     plain.ready = longest_waiting(sched, ready, count);
-    choice = plain;
+    struct weir_policy_choice choice = plain;
     sched->counts.decisions++;
     policy->ops->next(policy, &view, &choice);
     if (choice.ready >= count) {
@@ -172,8 +171,6 @@ static void hand_over(struct weir_sched *sched, uint64_t *wake_ns)
 {
     struct turn *turn = &sched->turn;
     const struct tenant *old = turn->leader;
-    struct weir_policy_choice choice;
-    struct tenant *next;
     uint32_t others = 0;
 
     if (turn->rescue || turn->linger_ns != 0 || turn->members != 1 || turn->hold_ns != 0 ||
@@ -186,8 +183,8 @@ static void hand_over(struct weir_sched *sched, uint64_t *wake_ns)
             sched->ready.order[others++] = sched->ready.list[i];
         }
     }
-    choice = ask_next(sched, false, NULL, sched->ready.order, others);
-    next = tenant_of(sched->ready.order[choice.ready]);
+    struct weir_policy_choice choice = ask_next(sched, false, NULL, sched->ready.order, others);
+    struct tenant *next = tenant_of(sched->ready.order[choice.ready]);
     if (next->view.waiting != 0) {
         lead(sched, next, &choice);
         group_of(sched);
@@ -419,15 +416,13 @@ bool weir_sched_waits_for_room(const struct weir_sched *sched, weir_sched_id id)
 {
     const struct item *item = table_get(&sched->items, id);
     const struct turn *turn = &sched->turn;
-    const struct tenant *tenant;
-    uint64_t rest_ns;
 
     if (!item || item->queue->listed != item || !is_compute(item) || item->queue->on_device == 0 ||
         !turn->leader) {
         return false;
     }
-    tenant = item->queue->tenant;
-    rest_ns = queue_rest_ns(sched, item->queue);
+    const struct tenant *tenant = item->queue->tenant;
+    uint64_t rest_ns = queue_rest_ns(sched, item->queue);
     if (tenant == turn->filler) {
         return fills(sched, item) && rest_ns >= fill_bound_ns(sched, tenant);
     }

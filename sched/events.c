@@ -47,12 +47,11 @@ static void append(struct weir_sched *sched, struct queue *queue, struct item *i
 static uint64_t rest_of(const struct item *item)
 {
     const struct weir_sched_item_params *p = &item->params;
-    double ns;
 
     if (p->rest_bytes == 0 || p->bytes == 0 || is_compute(item)) {
         return 0;
     }
-    ns = (double)item->counted_ns * ((double)p->rest_bytes / (double)p->bytes);
+    double ns = (double)item->counted_ns * ((double)p->rest_bytes / (double)p->bytes);
     return ns < PREDICTED_MAX_NS ? (uint64_t)ns : PREDICTED_MAX_NS;
 }
 
@@ -83,7 +82,6 @@ enum weir_status weir_sched_arrive(struct weir_sched *sched, uint64_t now_ns,
     struct queue *queue = table_get(&sched->queues, queue_id);
     bool started = (params->flags & WEIR_SCHED_STARTED) != 0;
     struct item *item;
-    enum weir_status status;
 
     if (!queue) {
         return WEIR_ERR_STALE;
@@ -92,10 +90,7 @@ enum weir_status weir_sched_arrive(struct weir_sched *sched, uint64_t now_ns,
         (params->flags & ~WEIR_SCHED_ITEM_FLAGS) != 0 || (started && queue->candidate)) {
         return WEIR_ERR_INVALID;
     }
-    status = table_add(&sched->items, ret_item, (void **)&item);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(table_add(&sched->items, ret_item, (void **)&item));
     time_is(sched, now_ns);
     item->id = *ret_item;
     params_take(sched, item, params);

@@ -420,18 +420,16 @@ void group_ask(struct weir_sched *sched)
     const struct weir_policy *next = &sched->policy[WEIR_POLICY_NEXT];
     struct turn *turn = &sched->turn;
     struct weir_policy_group plain = {.count = 1};
-    struct weir_policy_group group;
-    struct weir_policy_together_view view;
 
     order_joiners(sched);
-    view = (struct weir_policy_together_view){
+    struct weir_policy_together_view view = (struct weir_policy_together_view){
         .now_ns = sched->now_ns,
         .ready = sched->ready.order,
         .ready_count = sched->ready.order_count,
         .behind_ns = next->ops->lag_ns ? next->ops->lag_ns(next, &turn->leader->view) : 0,
     };
     plain.member[0].place = whole(sched, turn->leader);
-    group = plain;
+    struct weir_policy_group group = plain;
     sched->news.group = false;
     if (group_is_barred(sched, turn->leader)) {
         group_take(sched, &plain);

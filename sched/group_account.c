@@ -27,7 +27,8 @@
  */
 #include "sched/private.h"
 
-bool group_is_policys(const struct weir_sched *sched)
+/* Has the turn a group of several members that a policy has made? */
+static bool group_is_policys(const struct weir_sched *sched)
 {
     return (sched->turn.members > 1 && !sched->turn.beside) || sched->turn.by_work;
 }
@@ -65,13 +66,12 @@ void group_serve(struct weir_sched *sched, struct item *item, uint64_t service_n
     struct turn_member *member =
         group_is_policys(sched) ? member_of(&sched->turn, item->queue->tenant) : NULL;
     uint64_t before_ns, hoped_ns;
-    double speed;
 
     if (!member) {
         item->group.late_ns += item->group.by_work ? service_ns : 0;
         return;
     }
-    speed = member->tenant->grouped.speed != 0 ? member->tenant->grouped.speed : 1;
+    double speed = member->tenant->grouped.speed != 0 ? member->tenant->grouped.speed : 1;
     before_ns = item->had.busy_ns - item->group.ns - ns + item->group.hoped_ns;
     hoped_ns = item->counted_ns > before_ns
                    ? min_u64(item->counted_ns - before_ns, (uint64_t)((double)ns * speed))
@@ -107,12 +107,11 @@ void group_pass(struct weir_sched *sched, uint64_t ns)
 {
     struct turn *turn = &sched->turn;
     uint64_t paid_ns;
-    double weights;
 
     if (!group_is_policys(sched)) {
         return;
     }
-    weights = weights_of(turn, &paid_ns);
+    double weights = weights_of(turn, &paid_ns);
     for (uint32_t i = 0; i < turn->members; i++) {
         struct turn_member *member = &turn->member[i];
 

@@ -29,14 +29,12 @@ static struct weir_sched_place place_on_device(const struct item *item)
 void trace(struct weir_sched *sched, enum weir_sched_record_kind kind, const struct tenant *tenant,
            const struct queue *queue, const struct item *item, uint64_t value)
 {
-    struct weir_sched_record record;
-
     if (!sched->env.trace) {
         return;
     }
     queue = item ? item->queue : queue;
     tenant = queue ? queue->tenant : tenant;
-    record = (struct weir_sched_record){
+    struct weir_sched_record record = (struct weir_sched_record){
         .at_ns = sched->now_ns,
         .tenant = tenant ? tenant->view.id : 0,
         .queue = queue ? queue->id : 0,
@@ -198,12 +196,10 @@ enum { REC_BELOW = 1, REC_ABOVE = 2 };
 void item_start(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place,
                 enum weir_sched_level level)
 {
-    struct weir_sched_place on_device;
-
     item->place = *place;
     item->part_sms = is_everywhere(place) ? room_part(sched, item) : 0;
     item->fills_all = room_needs_all(sched, item, place->sm_count);
-    on_device = place_on_device(item);
+    struct weir_sched_place on_device = place_on_device(item);
     item->level = level;
     item_grant(sched, item);
     sched->counts.starts++;

@@ -201,7 +201,6 @@ void weir_sched_done_together(struct weir_sched *sched, uint64_t now_ns, const w
     const struct item *item = first;
     uint64_t predicted_ns = 0;
     bool alike = true, sure = true;
-    double ratio;
 
     time_is(sched, now_ns);
     if (!first) {
@@ -222,7 +221,7 @@ void weir_sched_done_together(struct weir_sched *sched, uint64_t now_ns, const w
     if (!sure || !sched->config.predict || !were_alone(sched, first)) {
         return;
     }
-    ratio = (double)(sched->now_ns - first->at.head_ns) / (double)predicted_ns;
+    double ratio = (double)(sched->now_ns - first->at.head_ns) / (double)predicted_ns;
     if (ratio < 1 / tuning.learn_together_max || ratio > tuning.learn_together_max) {
         return; /* an item was served differently, or was disturbed */
     }

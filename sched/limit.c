@@ -70,13 +70,12 @@ static void release(struct weir_sched *sched, struct queue *queue)
 void limit_set(struct weir_sched *sched, struct tenant *tenant, struct budget *budget, uint32_t pct)
 {
     bool was = budget->sms != 0 && is_limited(sched, budget);
-    bool is;
 
     if (was) {
         settle(budget, sched->now_ns);
     }
     budget->sms = sms_of(sched, pct);
-    is = is_limited(sched, budget);
+    bool is = is_limited(sched, budget);
     if (!was) {
         *budget = (struct budget){.sms = budget->sms,
                                   .left = tuning.limit_resume_ns * (int64_t)budget->sms,

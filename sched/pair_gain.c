@@ -105,7 +105,6 @@ void pair_gain_done(struct weir_sched *sched, const struct item *done)
 {
     uint64_t span_ns = sched->now_ns - done->at.head_ns;
     weir_sched_id own = done->queue->tenant->view.id, of[2];
-    struct pair_gain *gain;
 
     if (!is_compute(done) || is_unsure(done) || done->saw.stop || !done->is_front) {
         return;
@@ -119,7 +118,7 @@ void pair_gain_done(struct weir_sched *sched, const struct item *done)
         done->pair.shared_ns < span_ns - span_ns / tuning.mostly_part) {
         return;
     }
-    gain = gain_of(sched, own, done->pair.sharer, of);
+    struct pair_gain *gain = gain_of(sched, own, done->pair.sharer, of);
     judge(sched, gain);
     sched->pairs.seen.queue = done->queue->id;
     sched->pairs.seen.at_ns = sched->now_ns;
@@ -139,7 +138,6 @@ void pair_gain_two_small(struct item *item, const struct item *other, uint64_t n
 uint64_t pair_gain_small_done(struct weir_sched *sched, const struct item *done)
 {
     weir_sched_id own = done->queue->tenant->view.id, of[2];
-    struct pair_gain *gain;
     double speed, least, *mine, *others;
 
     if (done->pair.small_other == 0 || done->pair.small_other == SEVERAL || done->saw.stop ||
@@ -147,7 +145,7 @@ uint64_t pair_gain_small_done(struct weir_sched *sched, const struct item *done)
             done->had.busy_ns - done->had.busy_ns / tuning.mostly_part) {
         return 0;
     }
-    gain = gain_of(sched, own, done->pair.small_other, of);
+    struct pair_gain *gain = gain_of(sched, own, done->pair.small_other, of);
     mine = &gain->small_speed[own == of[0] ? 0 : 1];
     others = &gain->small_speed[own == of[0] ? 1 : 0];
     if (done->had.alone_ns > done->had.busy_ns / 16 && done->predicted_ns > done->had.alone_ns &&

@@ -15,6 +15,7 @@
  * memory sizes are in the key, input sizes are not known to a driver. CuMAS (ICS 2016) 5.3 for
  * copies.
  */
+#include "base/grow.h"
 #include "base/hash.h"
 #include "sched/predict_private.h"
 #include <assert.h>
@@ -30,7 +31,6 @@
 
 enum weir_status weir_predict_create(uint32_t capacity, struct weir_predict **ret_predict)
 {
-    struct weir_predict *predict;
     uint32_t buckets = 1;
 
     if (capacity == 0 || capacity > CAPACITY_MAX) {
@@ -39,7 +39,7 @@ enum weir_status weir_predict_create(uint32_t capacity, struct weir_predict **re
     while (buckets < capacity) {
         buckets *= 2;
     }
-    predict = calloc(1, sizeof(*predict));
+    struct weir_predict *predict = calloc(1, sizeof(*predict));
     if (!predict) {
         return WEIR_ERR_NO_MEMORY;
     }
@@ -155,13 +155,12 @@ static struct owner *giver(struct weir_predict *predict, struct owner *owner)
 static struct entry *entry_for(struct weir_predict *predict, struct owner *owner)
 {
     struct owner *gives = giver(predict, owner);
-    uint32_t name;
 
     assert(owner);
     if (gives) {
         evict_oldest(predict, gives);
     }
-    name = predict->free;
+    uint32_t name = predict->free;
     if (name != 0) {
         predict->free = predict->entry[name - 1].chain;
     } else {
@@ -223,19 +222,12 @@ struct entry *predict_entry(struct weir_predict *predict, enum weir_sched_class 
 /* The index for a new owner; 0: there is none. */
 static uint32_t owner_place(struct weir_predict *predict)
 {
-    struct owner *grown;
-    uint32_t place = 0, room = predict->owners_room * 2;
+    uint32_t place = 0;
 
-    if (predict->n_owners == predict->owners_room && room <= OWNERS_MAX) {
-        grown = realloc(predict->owner, room * sizeof(*grown));
-        if (!grown) {
-            return 0;
-        }
-        predict->owner = grown;
-        predict->owners_room = room;
-    }
-    if (predict->n_owners < predict->owners_room) {
-        return predict->n_owners++;
+    if (predict->n_owners < OWNERS_MAX) {
+        return WEIR_GROW(predict->owner, predict->n_owners, predict->owners_room)
+                   ? predict->n_owners++
+                   : 0;
     }
     for (uint32_t i = 1; i < predict->n_owners; i++) {
         if (!predict->owner[i].in_use &&
@@ -251,14 +243,12 @@ static uint32_t owner_place(struct weir_predict *predict)
 
 uint32_t predict_owner_named(struct weir_predict *predict, const char *name)
 {
-    uint32_t place;
-
     for (uint32_t i = 1; i < predict->n_owners; i++) {
         if (strncmp(predict->owner[i].name, name, WEIR_PREDICT_NAME_BYTES - 1) == 0) {
             return i;
         }
     }
-    place = owner_place(predict);
+    uint32_t place = owner_place(predict);
     if (place != 0) {
         predict->owner[place] = (struct owner){0};
         snprintf(predict->owner[place].name, WEIR_PREDICT_NAME_BYTES, "%s", name);
@@ -346,19 +336,16 @@ static double value_of(const struct model *model, bool kernel, uint64_t size)
 uint64_t weir_predict_ask(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
                           uint64_t size)
 {
-    struct entry *entry;
-    double value;
-
     predict->asked++;
     if (is_kernel(class) && key == 0) {
         return 0;
     }
-    entry = predict_entry(predict, class, key, false);
+    struct entry *entry = predict_entry(predict, class, key, false);
     if (!entry) {
         return 0;
     }
     predict->known++;
-    value = value_of(&entry->model, is_kernel(class), size);
+    double value = value_of(&entry->model, is_kernel(class), size);
     return value < 1e18 ? (uint64_t)(value + 0.5) : (uint64_t)1e18;
 }
 
@@ -393,14 +380,13 @@ static void observe(struct weir_predict *predict, struct model *m, double x, dou
                     uint32_t count)
 {
     double fade = 1 - 1.0 / tuning.predict_memory;
-    double weight;
 
     for (uint32_t i = 0; i < count; i++) {
         m->n = m->n * fade + 1;
         m->x = m->x * fade + x;
         m->y = m->y * fade + y;
     }
-    weight = 1 / (y * y);
+    double weight = 1 / (y * y);
     m->w = m->w * fade + weight;
     m->wx = m->wx * fade + weight * x;
     m->wy = m->wy * fade + weight * y;
@@ -430,12 +416,11 @@ void weir_predict_learn_alike(struct weir_predict *predict, enum weir_sched_clas
 {
     struct entry *entry = entry_to_teach(predict, class, key, took_ns);
     double y = (double)took_ns;
-    struct model *m;
 
     if (!entry) {
         return;
     }
-    m = &entry->model;
+    struct model *m = &entry->model;
     if (entry->supposed) {
         *m = (struct model){0};
         entry->supposed = false;

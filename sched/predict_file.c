@@ -177,12 +177,11 @@ static bool get_entry(const uint8_t *at, struct entry *ret_entry)
 /* Import an entry as if it had been learned now, unless another owner has its key. */
 static void take_over(struct weir_predict *predict, const struct entry *entry, uint32_t owner)
 {
-    struct entry *known;
-
     if (predict_owner_of(predict, entry->key) != owner) {
         return;
     }
-    known = predict_entry(predict, (enum weir_sched_class)entry->class, entry->key, true);
+    struct entry *known =
+        predict_entry(predict, (enum weir_sched_class)entry->class, entry->key, true);
     known->model = entry->model;
     known->supposed = false;
     known->seen = UINT32_MAX;
@@ -293,12 +292,12 @@ void weir_predict_take_row(struct weir_predict *predict,
                            const uint8_t bytes[WEIR_PREDICT_ROW_BYTES])
 {
     struct entry entry;
-    const struct entry *known;
 
     if (!get_entry(bytes, &entry) || entry.owner != 0) {
         return;
     }
-    known = predict_entry(predict, (enum weir_sched_class)entry.class, entry.key, false);
+    const struct entry *known =
+        predict_entry(predict, (enum weir_sched_class)entry.class, entry.key, false);
     if (!known || known->supposed) {
         take_over(predict, &entry, 0);
     }

@@ -461,9 +461,6 @@ void first_bounds(const struct weir_sched *sched, const struct item *item, uint6
 void charge_more(struct tenant *tenant, int64_t more_ns);
 void front_add(struct weir_sched *sched, struct item *item);
 void front_remove(struct weir_sched *sched, struct item *item);
-/** Find the first head item that holds the device without a place, if it is before `item`; NULL:
- * none. */
-struct item *front_before(const struct weir_sched *sched, const struct item *item);
 /** Is the item an equal filler (fill.c), or was an equal filler on the device beside it? */
 bool is_among_equals(const struct weir_sched *sched, const struct item *item);
 /** An item that ran beside others ends: correct its charge to its known duration alone. */
@@ -619,8 +616,6 @@ bool group_is_over(struct weir_sched *sched);
 bool group_is_held(const struct weir_sched *sched);
 
 /* group_account.c: compares the work done in groups with what turns would give */
-/** Has the turn a group of several members that a policy has made? */
-bool group_is_policys(const struct weir_sched *sched);
 /** Account for an item's service, if its tenant is in a policy's group. */
 void group_serve(struct weir_sched *sched, struct item *item, uint64_t service_ns, uint64_t ns);
 /** Charge the step of `ns` to the group's members by weight, after group_serve() for each item. */

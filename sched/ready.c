@@ -43,12 +43,11 @@ uint64_t queue_rest_ns(const struct weir_sched *sched, const struct queue *queue
 enum weir_status ready_reserve(struct weir_sched *sched)
 {
     uint32_t capacity = sched->ready.capacity != 0 ? 2 * sched->ready.capacity : 64;
-    const struct weir_policy_tenant **grown;
 
     if (sched->tenants.live <= sched->ready.capacity) {
         return WEIR_OK;
     }
-    grown = realloc(sched->ready.list, capacity * sizeof(*grown));
+    const struct weir_policy_tenant **grown = realloc(sched->ready.list, capacity * sizeof(*grown));
     if (!grown) {
         return WEIR_ERR_NO_MEMORY;
     }

@@ -38,14 +38,13 @@ bool weir_sched_is_small(const struct weir_sched_config *config, uint32_t sms)
 void small_look(const struct weir_sched *sched, struct item *item)
 {
     const struct weir_sched_item_params *p = &item->params;
-    uint32_t sms;
 
     item->small_sms = 0;
     if (p->blocks == 0 || p->blocks_per_sm == 0 || p->class != WEIR_SCHED_GRAPH ||
         is_stoppable(item)) {
         return;
     }
-    sms = (p->blocks - 1) / p->blocks_per_sm + 1;
+    uint32_t sms = (p->blocks - 1) / p->blocks_per_sm + 1;
     item->small_sms = weir_sched_is_small(&sched->config, sms) ? sms : 0;
 }
 
@@ -96,16 +95,14 @@ bool small_goes_above(const struct weir_sched *sched, const struct item *item)
 {
     const struct weir_policy *policy = &sched->policy[WEIR_POLICY_NEXT];
     const struct tenant *tenant = item->queue->tenant;
-    const struct tenant *large;
-    int64_t lag_ns;
 
     if (item->small_sms == 0 || sched->config.above == 0 ||
         tenant->view.priority != WEIR_PRIORITY_NORMAL || sched->ready.count < 2 ||
         (item->params.flags & WEIR_SCHED_OWN_LEVELS) != 0 || !policy->ops->lag_ns) {
         return false;
     }
-    lag_ns = policy->ops->lag_ns(policy, &tenant->view);
-    large = large_beside(sched, tenant);
+    int64_t lag_ns = policy->ops->lag_ns(policy, &tenant->view);
+    const struct tenant *large = large_beside(sched, tenant);
     if (!large) {
         return lag_ns > (int64_t)tuning.lag_ns &&
                small_in_use(sched) >= sched->config.small_sms / tuning.small_crowd_part &&
@@ -133,13 +130,13 @@ static void add_price(double *mean_ns, uint64_t ns)
 void small_done(struct weir_sched *sched, const struct item *done)
 {
     const uint64_t of[] = {done->queue->tenant->view.id, done->params.key};
-    struct small_price *price;
 
     if (done->params.key == 0 || sched->config.above == 0 || done->had.crowd_ns == 0 ||
         done->had.crowd_ns < done->had.served_ns - done->had.served_ns / tuning.mostly_part) {
         return;
     }
-    price = &sched->small.price[weir_hash_slot(weir_hash64_of(of, sizeof of), SMALL_PRICE_SLOTS)];
+    struct small_price *price =
+        &sched->small.price[weir_hash_slot(weir_hash64_of(of, sizeof of), SMALL_PRICE_SLOTS)];
     if (price->tenant != of[0] || price->key != of[1]) {
         *price = (struct small_price){.tenant = of[0], .key = of[1]};
     }
@@ -204,7 +201,6 @@ static bool is_for_another(const struct weir_sched *sched, const struct tenant *
 bool room_needs_all(const struct weir_sched *sched, const struct item *item, uint32_t sms)
 {
     const struct weir_sched_item_params *p = &item->params;
-    uint32_t needed;
 
     if (sms == 0 || p->class != WEIR_SCHED_KERNEL) {
         return false;
@@ -212,7 +208,7 @@ bool room_needs_all(const struct weir_sched *sched, const struct item *item, uin
     if (p->blocks == 0 || p->blocks_per_sm == 0) {
         return true; /* it is not known */
     }
-    needed = (p->blocks - 1) / p->blocks_per_sm + 1;
+    uint32_t needed = (p->blocks - 1) / p->blocks_per_sm + 1;
     return needed > sms && needed <= sched->config.sms;
 }
 

@@ -40,13 +40,12 @@ void table_finish(struct table *table)
 static enum weir_status grow(struct table *table)
 {
     void **grown = realloc(table->chunk, (table->chunks + 1) * sizeof(*grown));
-    void *chunk;
 
     if (!grown) {
         return WEIR_ERR_NO_MEMORY;
     }
     table->chunk = grown;
-    chunk = calloc(TABLE_CHUNK, stride_of(table));
+    void *chunk = calloc(TABLE_CHUNK, stride_of(table));
     if (!chunk) {
         return WEIR_ERR_NO_MEMORY;
     }
@@ -57,7 +56,6 @@ static enum weir_status grow(struct table *table)
 enum weir_status table_add(struct table *table, weir_sched_id *ret_id, void **ret_object)
 {
     uint32_t index;
-    struct slot *slot;
 
     if (table->free_first != 0) {
         index = table->free_first - 1;
@@ -75,7 +73,7 @@ enum weir_status table_add(struct table *table, weir_sched_id *ret_id, void **re
         }
         index = table->made++;
     }
-    slot = slot_at(table, index);
+    struct slot *slot = slot_at(table, index);
     slot->generation = (slot->generation + 1) & GENERATIONS;
     memset(slot + 1, 0, table->object_bytes);
     table->live++;
@@ -87,12 +85,11 @@ enum weir_status table_add(struct table *table, weir_sched_id *ret_id, void **re
 void *table_get(const struct table *table, weir_sched_id id)
 {
     uint32_t index = (uint32_t)id;
-    struct slot *slot;
 
     if (index >= table->made) {
         return NULL;
     }
-    slot = slot_at(table, index);
+    struct slot *slot = slot_at(table, index);
     return (slot->generation & 1) != 0 && slot->generation == id >> 32 ? slot + 1 : NULL;
 }
 

@@ -48,12 +48,12 @@ static struct tenant *to_help(struct weir_sched *sched, uint64_t *ret_next_ns)
     *ret_next_ns = sched->now_ns + patience_ns(sched);
     for (uint32_t i = 0; i < sched->ready.count; i++) {
         struct tenant *tenant = tenant_of(sched->ready.list[i]);
-        uint64_t at_ns;
 
         if (!may_starve(sched, tenant)) {
             continue;
         }
-        at_ns = is_due(sched, tenant) ? 0 : tenant->view.waiting_since_ns + patience_ns(sched);
+        uint64_t at_ns =
+            is_due(sched, tenant) ? 0 : tenant->view.waiting_since_ns + patience_ns(sched);
         if (at_ns > sched->now_ns) {
             *ret_next_ns = min_u64(*ret_next_ns, at_ns);
         } else if (!best || since_ns(tenant) < since_ns(best)) {
@@ -80,12 +80,10 @@ static uint64_t due_ns(const struct weir_sched *sched, const struct tenant *tena
 
 void watchdog_look(struct weir_sched *sched)
 {
-    struct tenant *tenant;
-
     if (sched->now_ns < sched->rescue_after_ns) {
         return;
     }
-    tenant = to_help(sched, &sched->rescue_after_ns);
+    struct tenant *tenant = to_help(sched, &sched->rescue_after_ns);
     if (!tenant) {
         return;
     }

@@ -12,7 +12,8 @@
 
 #define REFUSE(...) (weir_diag_set(ret_diag, 0, 0, __VA_ARGS__), WEIR_ERR_INVALID)
 
-const char *weir_share_option_name(enum weir_share_option option)
+/* The name of an option, without dashes. */
+static const char *option_name(enum weir_share_option option)
 {
     static const char *const names[] = {"weir-weight", "weir-mem", "weir-priority"};
     return names[option];
@@ -216,8 +217,7 @@ enum weir_status weir_share_wish_take(struct weir_share_wish *wish, enum weir_sh
         break;
     }
     if (status != WEIR_OK) {
-        return REFUSE("--%s must be %s: '%.60s'", weir_share_option_name(option), kind_texts[kind],
-                      text);
+        return REFUSE("--%s must be %s: '%.60s'", option_name(option), kind_texts[kind], text);
     }
     wish->given[option] = true;
     return WEIR_OK;

@@ -48,9 +48,6 @@ struct weir_share {
     enum weir_priority priority;
 };
 
-/** The name of an option, without dashes. */
-const char *weir_share_option_name(enum weir_share_option option);
-
 /**
  * Read "key=value" arguments. Valid arguments are taken even if another one is wrong.
  *

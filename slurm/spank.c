@@ -543,7 +543,6 @@ int slurm_spank_job_epilog(spank_t spank, int argc, char **argv)
     char name[WEIR_TENANT_NAME_BYTES];
     const char *const words[] = {"tenant", "remove", name};
     struct weir_status_report *report;
-    enum weir_status status;
     uint32_t job;
     read_rules(argc, argv);
     if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS) {
@@ -551,7 +550,7 @@ int slurm_spank_job_epilog(spank_t spank, int argc, char **argv)
     }
     remove_note(job);
     name_of(job, name);
-    status = weir_control_ask(rules.run_dir, words, 3, -1, &report);
+    enum weir_status status = weir_control_ask(rules.run_dir, words, 3, -1, &report);
     if (status == WEIR_OK) {
         weir_status_report_destroy(
             report); /* an error in the report means that there was no tenant */

@@ -12,8 +12,8 @@
  */
 #include "softgpu/memory.h"
 
+#include "base/thread.h"
 #include <assert.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,10 +120,8 @@ enum weir_status weir_soft_memory_add(uint64_t base, uint64_t bytes, uint32_t ac
         return WEIR_ERR_INVALID;
     }
     struct weir_soft_range range = {.base = base, .bytes = bytes, .access = access};
-    pthread_mutex_lock(&lock);
-    enum weir_status status = add_locked(&range);
-    pthread_mutex_unlock(&lock);
-    return status;
+    WEIR_LOCKED(&lock);
+    return add_locked(&range);
 }
 
 static enum weir_status remove_locked(uint64_t base)
@@ -149,10 +147,8 @@ static enum weir_status remove_locked(uint64_t base)
 
 enum weir_status weir_soft_memory_remove(uint64_t base)
 {
-    pthread_mutex_lock(&lock);
-    enum weir_status status = remove_locked(base);
-    pthread_mutex_unlock(&lock);
-    return status;
+    WEIR_LOCKED(&lock);
+    return remove_locked(base);
 }
 
 uint64_t weir_soft_memory_generation(void)

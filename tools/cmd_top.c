@@ -149,13 +149,12 @@ static enum weir_status show(struct wish *wish, const struct weir_top_screen *sc
 static bool open_terminal(void)
 {
     struct sigaction stop = {.sa_handler = on_signal};
-    struct termios raw;
     if (tcgetattr(STDIN_FILENO, &saved_terminal) != 0) {
         return false;
     }
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
-    raw = saved_terminal;
+    struct termios raw = saved_terminal;
     raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
     tcsetattr(STDIN_FILENO, TCSANOW, &raw);
     printf("\033[?1049h\033[?25l");

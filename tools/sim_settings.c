@@ -106,14 +106,12 @@ static bool tune_row(const struct row *row, double value)
 {
     char *field = (char *)&tuning + row->offset;
     double most = row->kind == ROW_COUNT ? UINT32_MAX : 1e18;
-    int64_t time;
-    uint32_t count;
 
     if (!(value > 0 && value <= most) || (row->kind != ROW_FACTOR && value < 1)) {
         return false;
     }
-    time = (int64_t)value;
-    count = (uint32_t)time;
+    int64_t time = (int64_t)value;
+    uint32_t count = (uint32_t)time;
     memcpy(field,
            row->kind == ROW_FACTOR  ? (const void *)&value
            : row->kind == ROW_COUNT ? (const void *)&count
@@ -154,9 +152,8 @@ static bool set_policies(struct weir_sim_params *params, char *value)
 static bool set_one(struct weir_sim_params *params, const char *word)
 {
     char copy[WORD_BYTES];
-    char *value;
     (void)snprintf(copy, sizeof copy, "%s", word);
-    value = strchr(copy, '=');
+    char *value = strchr(copy, '=');
     if (!value || strlen(word) >= sizeof copy) {
         return false;
     }

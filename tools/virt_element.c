@@ -25,7 +25,6 @@ static const char *first_of(const char *element)
 /* Read the attribute at or after `at`; returns where the next may begin, or NULL: there is none. */
 static const char *next_of(const char *at, struct attribute *ret)
 {
-    const char *end;
     ret->name = at + strspn(at, BLANKS);
     ret->name_len = (int)strcspn(ret->name, "=/>" BLANKS);
     at = ret->name + ret->name_len;
@@ -35,7 +34,7 @@ static const char *next_of(const char *at, struct attribute *ret)
     }
     at++;
     at += strspn(at, BLANKS);
-    end = *at == '\'' || *at == '"' ? strchr(at + 1, *at) : NULL;
+    const char *end = *at == '\'' || *at == '"' ? strchr(at + 1, *at) : NULL;
     if (!end) {
         return NULL;
     }

@@ -53,15 +53,14 @@ static void read_domain(struct watch *w, virDomainPtr domain)
     struct weir_libvirt_message message;
     struct weir_diag diag = {0};
     const char *name = virDomainGetName(domain);
-    char *text;
 
     memset(&message, 0, sizeof message);
     if (!name) {
         return;
     }
     snprintf(message.domain, sizeof message.domain, "%s", name);
-    text = virDomainGetMetadata(domain, VIR_DOMAIN_METADATA_ELEMENT, WEIR_LIBVIRT_URI,
-                                VIR_DOMAIN_AFFECT_CURRENT);
+    char *text = virDomainGetMetadata(domain, VIR_DOMAIN_METADATA_ELEMENT, WEIR_LIBVIRT_URI,
+                                      VIR_DOMAIN_AFFECT_CURRENT);
     if (!text) {
         int code = virGetLastErrorCode();
 
@@ -139,12 +138,11 @@ static bool follow(struct watch *w)
 static bool read_all(struct watch *w)
 {
     virDomainPtr *domains = NULL;
-    int n;
 
     if (!follow(w)) {
         return false;
     }
-    n = virConnectListAllDomains(w->connection, &domains, 0);
+    int n = virConnectListAllDomains(w->connection, &domains, 0);
     for (int i = 0; i < n; i++) {
         read_domain(w, domains[i]);
         virDomainFree(domains[i]);

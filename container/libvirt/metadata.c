@@ -37,12 +37,11 @@ static enum weir_status add(struct weir_libvirt_element *element, const char *fo
                             const xmlChar *name, const char *value, struct weir_diag *diag)
 {
     struct weir_libvirt_setting *s = &element->settings[element->n_settings];
-    int n;
 
     if (element->n_settings == WEIR_LIBVIRT_SETTINGS_MAX) {
         return FAIL("more than %d attributes", WEIR_LIBVIRT_SETTINGS_MAX);
     }
-    n = snprintf(s->key, sizeof s->key, format[0] == '<' ? "<%s>" : "%s", (const char *)name);
+    int n = snprintf(s->key, sizeof s->key, format[0] == '<' ? "<%s>" : "%s", (const char *)name);
     if (n < 0 || (size_t)n >= sizeof s->key || !is_plain(s->key)) {
         return FAIL("a name is too long, or not plain");
     }
@@ -58,12 +57,11 @@ static enum weir_status take_attribute(struct weir_libvirt_element *element, xml
                                        const xmlAttr *attribute, char *unit, struct weir_diag *diag)
 {
     enum weir_status status = WEIR_OK;
-    xmlChar *value;
 
     if (attribute->ns) {
         return WEIR_OK;
     }
-    value = xmlNodeListGetString(node->doc, attribute->children, 1);
+    xmlChar *value = xmlNodeListGetString(node->doc, attribute->children, 1);
     const char *text = value ? (const char *)value : "";
 
     if (strcmp((const char *)attribute->name, "name") == 0) {
@@ -130,7 +128,6 @@ enum weir_status weir_metadata_parse(const char *text, size_t bytes,
 {
     struct weir_libvirt_element element;
     enum weir_status status;
-    xmlDoc *doc;
 
     memset(&element, 0, sizeof element);
     if (bytes == 0 || bytes > WEIR_METADATA_MAX_BYTES) {
@@ -140,8 +137,8 @@ enum weir_status weir_metadata_parse(const char *text, size_t bytes,
         return FAIL("the element has a document type");
     }
     /* Force UTF-8, so that no other encoding can hide a document type from the check above. */
-    doc = xmlReadMemory(text, (int)bytes, NULL, "UTF-8",
-                        XML_PARSE_NONET | XML_PARSE_NOERROR | XML_PARSE_NOWARNING);
+    xmlDoc *doc = xmlReadMemory(text, (int)bytes, NULL, "UTF-8",
+                                XML_PARSE_NONET | XML_PARSE_NOERROR | XML_PARSE_NOWARNING);
     if (!doc || !xmlDocGetRootElement(doc)) {
         status = FAIL("the element is not well-formed XML");
     } else {

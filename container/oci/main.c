@@ -82,16 +82,14 @@ static bool read_config(struct weir_oci_container *container, struct weir_diag *
     char path[PATH_MAX + 16];
     size_t bytes = 0;
     char *text = NULL;
-    bool good;
-    int fd;
 
     snprintf(path, sizeof path, "%s/config.json", container->bundle);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd >= 0) {
         text = read_all(fd, &bytes);
         close(fd);
     }
-    good = text && weir_oci_config_read(text, bytes, container, diag) == WEIR_OK;
+    bool good = text && weir_oci_config_read(text, bytes, container, diag) == WEIR_OK;
     if (!text) {
         weir_diag_set(diag, 0, 0, "%.150s cannot be read", path);
     }
@@ -147,15 +145,14 @@ int main(int argc, char **argv)
 {
     struct weir_oci_container *container = malloc(sizeof *container);
     struct weir_diag diag = {0};
-    bool good;
 
     if ((argc != 2 && argc != 3) || !container) {
         free(container);
         return fail("weir-oci-hook is what container engines execute (see weir-cdi(1))");
     }
-    good = read_state(container, &diag) && read_config(container, &diag) &&
-           (argc == 3 ? check_tenant(container, argv[2], &diag)
-                      : give_share(argv[1], container, &diag));
+    bool good = read_state(container, &diag) && read_config(container, &diag) &&
+                (argc == 3 ? check_tenant(container, argv[2], &diag)
+                           : give_share(argv[1], container, &diag));
     free(container);
     return good ? EXIT_SUCCESS : fail(diag.message);
 }

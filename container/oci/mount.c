@@ -68,7 +68,6 @@ enum weir_status weir_oci_mount(const char *folder, pid_t pid, const char *root,
                                 const char *before, struct weir_diag *ret_diag)
 {
     struct stat wanted, found;
-    enum weir_status status;
     int tree, place;
 
     if (stat(before, &wanted) != 0) {
@@ -78,7 +77,7 @@ enum weir_status weir_oci_mount(const char *folder, pid_t pid, const char *root,
     if (tree < 0) {
         return FAILED("%s: %s", folder, strerror(errno));
     }
-    status = enter(pid, ret_diag);
+    enum weir_status status = enter(pid, ret_diag);
     if (status == WEIR_OK) {
         place = open_below(root, target);
         if (place < 0 || fstat(place, &found) != 0) {

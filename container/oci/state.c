@@ -51,8 +51,6 @@ static bool same_key(const char *wish, const char *key, size_t key_bytes)
 static enum weir_status add_wish(struct weir_oci_container *container, const char *key,
                                  const char *value, struct weir_diag *ret_diag)
 {
-    int n;
-
     for (size_t i = 0; i < container->n_wishes; i++) {
         const char *there = container->wishes[i];
 
@@ -68,7 +66,8 @@ static enum weir_status add_wish(struct weir_oci_container *container, const cha
     if (strchr(key, '=') || container->n_wishes == WEIR_OCI_WISHES_MAX) {
         return WRONG("too many or odd annotations " WEIR_OCI_ANNOTATION "...");
     }
-    n = snprintf(container->wishes[container->n_wishes], WEIR_OCI_WISH_BYTES, "%s=%s", key, value);
+    int n =
+        snprintf(container->wishes[container->n_wishes], WEIR_OCI_WISH_BYTES, "%s=%s", key, value);
     if (n < 0 || n >= WEIR_OCI_WISH_BYTES) {
         return WRONG("'%.40s' is too long", key);
     }
@@ -130,15 +129,11 @@ enum weir_status weir_oci_state_read(const char *text, size_t bytes,
                                      struct weir_diag *ret_diag)
 {
     enum weir_status status;
-    json_int_t pid;
     json_t *state;
 
     memset(ret_container, 0, sizeof *ret_container);
-    status = parse("the container's state", text, bytes, &state, ret_diag);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    pid = json_integer_value(json_object_get(state, "pid"));
+    WEIR_TRY(parse("the container's state", text, bytes, &state, ret_diag));
+    json_int_t pid = json_integer_value(json_object_get(state, "pid"));
     if (pid <= 0 || pid > INT_MAX) {
         status = WRONG("the container's state has no pid");
     } else if (!take_text(json_object_get(state, "id"), ret_container->id,
@@ -257,15 +252,11 @@ enum weir_status weir_oci_config_read(const char *text, size_t bytes,
                                       struct weir_diag *ret_diag)
 {
     const char *device = NULL;
-    enum weir_status status;
     json_t *config, *env;
 
-    status = parse("config.json", text, bytes, &config, ret_diag);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(parse("config.json", text, bytes, &config, ret_diag));
     env = json_object_get(json_object_get(config, "process"), "env");
-    status = take_root(config, container, ret_diag);
+    enum weir_status status = take_root(config, container, ret_diag);
     if (status == WEIR_OK) {
         status = check_devices(json_object_get(config, "hooks"), &device, ret_diag);
     }

@@ -12,16 +12,11 @@ CUresult weir_guest_cuArray3DCreate_v2(CUarray *pHandle,
     if (!pHandle || !pAllocateArray) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_ctx_current(&ctx);
-    if (result == CUDA_SUCCESS) {
-        result = weir_guest_object_add(WEIR_KIND_ARRAY, ctx, &in.a);
-    }
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
+    WEIR_TRY(weir_guest_object_add(WEIR_KIND_ARRAY, ctx, &in.a));
     in.c = ctx->handle;
     in.desc = *pAllocateArray;
-    result = weir_call_array_create(weir_guest_channel(), &in, NULL);
+    CUresult result = weir_call_array_create(weir_guest_channel(), &in, NULL);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
         weir_mem_make_room();
         result = weir_call_array_create(weir_guest_channel(), &in, NULL);
@@ -43,16 +38,11 @@ CUresult weir_guest_cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
     if (!pHandle || !pMipmappedArrayDesc) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_ctx_current(&ctx);
-    if (result == CUDA_SUCCESS) {
-        result = weir_guest_object_add(WEIR_KIND_MIPMAP, ctx, &in.m);
-    }
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
+    WEIR_TRY(weir_guest_object_add(WEIR_KIND_MIPMAP, ctx, &in.m));
     in.c = ctx->handle;
     in.desc = *pMipmappedArrayDesc;
-    result = weir_call_mipmap_create(weir_guest_channel(), &in, NULL);
+    CUresult result = weir_call_mipmap_create(weir_guest_channel(), &in, NULL);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
         weir_mem_make_room();
         result = weir_call_mipmap_create(weir_guest_channel(), &in, NULL);

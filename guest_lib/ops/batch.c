@@ -83,10 +83,7 @@ CUresult weir_guest_cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, siz
 static CUresult element_bytes(CUarray array, size_t *ret_bytes)
 {
     CUDA_ARRAY3D_DESCRIPTOR shape;
-    CUresult result = weir_guest_cuArray3DGetDescriptor_v2(&shape, array);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_guest_cuArray3DGetDescriptor_v2(&shape, array));
     switch ((unsigned int)shape.Format) {
     case CU_AD_FORMAT_UNSIGNED_INT8:
     case CU_AD_FORMAT_SIGNED_INT8:
@@ -153,11 +150,11 @@ static CUresult read_box(const CUDA_MEMCPY3D_BATCH_OP *op, CUDA_MEMCPY3D *ret_co
     } else if (op->dst.type == CU_MEMCPY_OPERAND_TYPE_ARRAY) {
         result = element_bytes(op->dst.op.array.array, &element);
     }
-    result = result == CUDA_SUCCESS ? read_operand(&op->src, &op->extent, element, &src) : result;
-    result = result == CUDA_SUCCESS ? read_operand(&op->dst, &op->extent, element, &dst) : result;
     if (result != CUDA_SUCCESS) {
         return result;
     }
+    WEIR_TRY(read_operand(&op->src, &op->extent, element, &src));
+    WEIR_TRY(read_operand(&op->dst, &op->extent, element, &dst));
     *ret_copy = (CUDA_MEMCPY3D){
         .srcXInBytes = src.x,
         .srcY = src.y,

@@ -6,13 +6,13 @@
  * Pageable copies, functions and memory nodes found during a capture are kept in a list under the
  * capture's id until the capture ends and its graph has a name.
  */
+#include "base/thread.h"
 #include "guest_lib/graph_mem.h"
 #include "guest_lib/ops/forward.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 #include "proto/wire/guest_api.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,16 +66,15 @@ static CUresult remember(const struct pending *item)
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *kept = *item;
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     kept->next = pendings;
     pendings = kept;
-    pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }
 
-bool weir_graph_capture_copy(struct weir_guest_stream *stream,
-                             struct weir_stream_capture_copy *copy,
-                             struct weir_guest_copy_side *ret_side, CUresult *ret_result)
+/* weir_guest.capture_copy; see stream.h. */
+static bool capture_copy(struct weir_guest_stream *stream, struct weir_stream_capture_copy *copy,
+                         struct weir_guest_copy_side *ret_side, CUresult *ret_result)
 {
     struct pending item = {.kind = PENDING_COPY};
     if (!capture_of(stream, &item.capture, ret_result)) {
@@ -320,7 +319,7 @@ static struct weir_guest_stream *find_forbidding(const struct weir_guest_ctx *ct
                                                  bool *ret_forbidden)
 {
     struct weir_guest_stream *found = NULL;
-    pthread_mutex_lock(&captures.lock);
+    WEIR_LOCKED(&captures.lock);
     for (struct weir_guest_stream *s = captures.first; s && !found; s = s->capture.next) {
         if (weir_capture_forbids(s->capture.mode, s->capture.thread) || s->ctx == ctx) {
             *ret_forbidden = true;
@@ -328,7 +327,6 @@ static struct weir_guest_stream *find_forbidding(const struct weir_guest_ctx *ct
             s->capture.broken = true;
         }
     }
-    pthread_mutex_unlock(&captures.lock);
     return found;
 }
 
@@ -354,18 +352,12 @@ CUresult weir_guest_capture_begin(CUstream hStream, CUstreamCaptureMode mode, ui
         count > 4096) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_guest_stream_get(hStream, &stream);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_guest_stream_get(hStream, &stream));
     if (stream->legacy) {
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
-    result = weir_guest_stream_mark_before_capture(stream);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    weir_guest.capture_copy = weir_graph_capture_copy;
+    WEIR_TRY(weir_guest_stream_mark_before_capture(stream));
+    weir_guest.capture_copy = capture_copy;
     if (!enter(stream, mode, graph)) {
         return CUDA_ERROR_ILLEGAL_STATE;
     }
@@ -378,7 +370,7 @@ CUresult weir_guest_capture_begin(CUstream hStream, CUstreamCaptureMode mode, ui
         .edges = edges,
         .n_edges = edges ? (uint32_t)count : 0,
     };
-    result = weir_call_capture_begin(weir_guest_channel(), &in, &out);
+    CUresult result = weir_call_capture_begin(weir_guest_channel(), &in, &out);
     if (result == CUDA_SUCCESS) {
         pthread_mutex_lock(&captures.lock);
         stream->capture.id = out.id;
@@ -392,13 +384,12 @@ CUresult weir_guest_capture_begin(CUstream hStream, CUstreamCaptureMode mode, ui
 /* Note the name of a graph under capture: at its end the program gets it by the same name. */
 static void name_capture(const struct weir_op_capture_info_out *out)
 {
-    pthread_mutex_lock(&captures.lock);
+    WEIR_LOCKED(&captures.lock);
     for (struct weir_guest_stream *s = captures.first; s; s = s->capture.next) {
         if (s->capture.id == out->id) {
             s->capture.named = out->graph;
         }
     }
-    pthread_mutex_unlock(&captures.lock);
 }
 
 /* End a capture. A graph that has a name keeps it, as its state is stored under that name. */
@@ -407,11 +398,8 @@ static CUresult end(struct weir_guest_stream *stream, const struct weir_guest_ca
 {
     struct weir_op_capture_end_in in = {.s = stream->handle,
                                         .g = begun->into ? begun->into : begun->named};
-    CUresult result = in.g ? CUDA_SUCCESS : weir_guest_reserve(WEIR_KIND_GRAPH, &in.g);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    result = weir_call_capture_end(weir_guest_channel(), &in, NULL);
+    WEIR_TRY(in.g ? CUDA_SUCCESS : weir_guest_reserve(WEIR_KIND_GRAPH, &in.g));
+    CUresult result = weir_call_capture_end(weir_guest_channel(), &in, NULL);
     CUresult settled = weir_guest_capture_leave(stream, result == CUDA_SUCCESS ? in.g : 0);
     weir_streams_reap(stream->ctx);
     if (result != CUDA_SUCCESS && !begun->into) {
@@ -451,10 +439,7 @@ CUresult weir_guest_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
     struct weir_guest_stream *stream;
     struct weir_guest_capture begun;
     CUgraph graph = NULL;
-    CUresult result = weir_guest_stream_get(hStream, &stream);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_guest_stream_get(hStream, &stream));
     bool origin = how_begun(stream, &begun);
     if (!phGraph && !(origin && begun.into)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -463,7 +448,7 @@ CUresult weir_guest_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
         !pthread_equal(begun.thread, pthread_self())) {
         return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     }
-    result = end(stream, &begun, &graph);
+    CUresult result = end(stream, &begun, &graph);
     if (phGraph) {
         *phGraph = graph;
     }
@@ -482,11 +467,9 @@ CUresult weir_guest_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus 
     if (result != CUDA_SUCCESS || !weir_guest_capturing()) {
         return result;
     }
-    result = info_of(stream, &out);
-    if (result == CUDA_SUCCESS) {
-        *captureStatus = (CUstreamCaptureStatus)out.status;
-    }
-    return result;
+    WEIR_TRY(info_of(stream, &out));
+    *captureStatus = (CUstreamCaptureStatus)out.status;
+    return CUDA_SUCCESS;
 }
 
 /* The dependencies stay valid until the thread's next query, as the driver's do. */
@@ -532,22 +515,13 @@ CUresult weir_guest_cuStreamGetCaptureInfo_v3(CUstream hStream,
     if (!captureStatus_out) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_guest_stream_get(hStream, &stream);
-    if (result == CUDA_SUCCESS && weir_guest_capturing()) {
-        result = info_of(stream, &out);
+    WEIR_TRY(weir_guest_stream_get(hStream, &stream));
+    if (weir_guest_capturing()) {
+        WEIR_TRY(info_of(stream, &out));
     }
-    if (result == CUDA_SUCCESS) {
-        result = keep_dependencies(&out);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = weir_guest_adopt(WEIR_KIND_NODE, kept_dependencies, out.n_dependencies);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = weir_guest_adopt(WEIR_KIND_GRAPH, &out.graph, 1);
-    }
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(keep_dependencies(&out));
+    WEIR_TRY(weir_guest_adopt(WEIR_KIND_NODE, kept_dependencies, out.n_dependencies));
+    WEIR_TRY(weir_guest_adopt(WEIR_KIND_GRAPH, &out.graph, 1));
     if (out.graph) {
         name_capture(&out);
     }
@@ -580,10 +554,7 @@ CUresult weir_guest_cuStreamUpdateCaptureDependencies_v2(CUstream hStream,
         flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_guest_stream_get(hStream, &stream);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_guest_stream_get(hStream, &stream));
     const struct weir_op_capture_update_in in = {
         .s = stream->handle,
         .dependencies = (const uint64_t *)(const void *)dependencies,

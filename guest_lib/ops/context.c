@@ -25,11 +25,9 @@ static CUresult check_settable(CUcontext handle)
 CUresult weir_guest_device_current(const struct weir_guest_device **ret_device)
 {
     struct weir_guest_ctx *ctx;
-    CUresult result = weir_ctx_current(&ctx);
-    if (result == CUDA_SUCCESS) {
-        *ret_device = &weir_guest.devices[ctx->device];
-    }
-    return result;
+    WEIR_TRY(weir_ctx_current(&ctx));
+    *ret_device = &weir_guest.devices[ctx->device];
+    return CUDA_SUCCESS;
 }
 
 bool weir_guest_ctx_flags_valid(unsigned int flags)
@@ -104,12 +102,10 @@ CUresult weir_guest_cuCtxAttach(CUcontext *pctx, unsigned int flags)
     if (!pctx || flags) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_ctx_current(&ctx);
-    if (result == CUDA_SUCCESS) {
-        __atomic_fetch_add(&ctx->attached, 1, __ATOMIC_RELAXED);
-        *pctx = handle_of(ctx);
-    }
-    return result;
+    WEIR_TRY(weir_ctx_current(&ctx));
+    __atomic_fetch_add(&ctx->attached, 1, __ATOMIC_RELAXED);
+    *pctx = handle_of(ctx);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuCtxDetach(CUcontext ctx)
@@ -125,10 +121,7 @@ CUresult weir_guest_cuCtxDetach(CUcontext ctx)
 
 CUresult weir_guest_cuCtxPushCurrent_v2(CUcontext ctx)
 {
-    CUresult result = check_settable(ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(check_settable(ctx));
     return weir_ctx_stack_push(ctx) == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -139,11 +132,9 @@ CUresult weir_guest_cuCtxPopCurrent_v2(CUcontext *pctx)
 
 CUresult weir_guest_cuCtxSetCurrent(CUcontext ctx)
 {
-    CUresult result = ctx ? check_settable(ctx) : CUDA_SUCCESS;
-    if (result == CUDA_SUCCESS) {
-        weir_ctx_stack_set(ctx);
-    }
-    return result;
+    WEIR_TRY(ctx ? check_settable(ctx) : CUDA_SUCCESS);
+    weir_ctx_stack_set(ctx);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_ctx_any(CUcontext handle, struct weir_guest_ctx **ret_ctx)
@@ -195,27 +186,20 @@ static bool recall_limit(struct weir_guest_ctx *ctx, CUlimit limit, size_t *ret_
 CUresult weir_guest_cuCtxSetLimit(CUlimit limit, size_t value)
 {
     struct weir_guest_ctx *ctx;
-    CUresult result = weir_ctx_current(&ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
     struct weir_op_ctx_limit_set_out out = {0};
-    result = weir_call_ctx_limit_set(
+    WEIR_TRY(weir_call_ctx_limit_set(
         weir_guest_channel(),
-        &(struct weir_op_ctx_limit_set_in){.c = ctx->handle, .limit = limit, .value = value}, &out);
-    if (result == CUDA_SUCCESS) {
-        remember_limit(ctx, limit, out.value);
-    }
-    return result;
+        &(struct weir_op_ctx_limit_set_in){.c = ctx->handle, .limit = limit, .value = value},
+        &out));
+    remember_limit(ctx, limit, out.value);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
 {
     struct weir_guest_ctx *ctx;
-    CUresult result = weir_ctx_current(&ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
     if (!pvalue) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -223,14 +207,12 @@ CUresult weir_guest_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
         return CUDA_SUCCESS;
     }
     struct weir_op_ctx_limit_get_out out = {0};
-    result = weir_call_ctx_limit_get(
+    WEIR_TRY(weir_call_ctx_limit_get(
         weir_guest_channel(), &(struct weir_op_ctx_limit_get_in){.c = ctx->handle, .limit = limit},
-        &out);
-    if (result == CUDA_SUCCESS) {
-        remember_limit(ctx, limit, out.value);
-        *pvalue = out.value;
-    }
-    return result;
+        &out));
+    remember_limit(ctx, limit, out.value);
+    *pvalue = out.value;
+    return CUDA_SUCCESS;
 }
 
 /*
@@ -240,11 +222,8 @@ CUresult weir_guest_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
 CUresult weir_guest_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 {
     struct weir_guest_ctx *ctx, *peer;
-    CUresult result = weir_ctx_current(&ctx);
-    result = result == CUDA_SUCCESS ? weir_ctx_resolve(peerContext, &peer) : result;
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
+    WEIR_TRY(weir_ctx_resolve(peerContext, &peer));
     if (Flags || !peerContext) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -262,10 +241,7 @@ CUresult weir_guest_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Fl
 CUresult weir_guest_cuCtxDisablePeerAccess(CUcontext peerContext)
 {
     struct weir_guest_ctx *ctx;
-    CUresult result = weir_ctx_current(&ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
     const struct weir_guest_ctx *peer = weir_ctx_get(peerContext);
     if (!peer) {
         return CUDA_ERROR_INVALID_CONTEXT;

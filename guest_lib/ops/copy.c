@@ -82,8 +82,8 @@ static CUresult note_sides(uint64_t dst, uint64_t src, uint64_t bytes, bool asyn
         (void)weir_register_reach(dst);
         (void)weir_register_reach(src);
     }
-    CUresult result = weir_register_note_copy(dst, bytes, true, async);
-    return result == CUDA_SUCCESS ? weir_register_note_copy(src, bytes, false, async) : result;
+    WEIR_TRY(weir_register_note_copy(dst, bytes, true, async));
+    return weir_register_note_copy(src, bytes, false, async);
 }
 
 CUresult weir_guest_copy(uint64_t dst, CUmemorytype dst_type, uint64_t src, CUmemorytype src_type,
@@ -112,17 +112,16 @@ static uint64_t bits(const void *pointer)
 static CUresult check_contexts(CUcontext dst, CUcontext src)
 {
     struct weir_guest_ctx *ctx;
-    CUresult result = weir_ctx_resolve(dst, &ctx);
-    return result == CUDA_SUCCESS ? weir_ctx_resolve(src, &ctx) : result;
+    WEIR_TRY(weir_ctx_resolve(dst, &ctx));
+    return weir_ctx_resolve(src, &ctx);
 }
 
 CUresult weir_guest_copy_peer(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src,
                               CUcontext src_context, size_t bytes, CUstream hStream, bool sync)
 {
-    CUresult result = check_contexts(dst_context, src_context);
-    return result == CUDA_SUCCESS ? weir_guest_copy(dst, CU_MEMORYTYPE_DEVICE, src,
-                                                    CU_MEMORYTYPE_DEVICE, bytes, hStream, sync)
-                                  : result;
+    WEIR_TRY(check_contexts(dst_context, src_context));
+    return weir_guest_copy(dst, CU_MEMORYTYPE_DEVICE, src, CU_MEMORYTYPE_DEVICE, bytes, hStream,
+                           sync);
 }
 
 /* ---------------------------------------------------------------- boxes */
@@ -219,12 +218,11 @@ static CUresult box(const struct raw_side *dst, const struct raw_side *src, uint
     }
     struct weir_guest_copy_side to, from;
     bool shares = !sync || weir_guest_capturing();
-    result = note_box(dst, width * height * depth, true, shares);
-    result = result == CUDA_SUCCESS ? note_box(src, width * height * depth, false, shares) : result;
-    result = result == CUDA_SUCCESS ? any_side(dst, width, height, depth, &to) : result;
-    result = result == CUDA_SUCCESS ? any_side(src, width, height, depth, &from) : result;
-    return result == CUDA_SUCCESS ? weir_copy_box(&to, &from, width, height, depth, stream, sync)
-                                  : result;
+    WEIR_TRY(note_box(dst, width * height * depth, true, shares));
+    WEIR_TRY(note_box(src, width * height * depth, false, shares));
+    WEIR_TRY(any_side(dst, width, height, depth, &to));
+    WEIR_TRY(any_side(src, width, height, depth, &from));
+    return weir_copy_box(&to, &from, width, height, depth, stream, sync);
 }
 
 CUresult weir_guest_copy_3d(const CUDA_MEMCPY3D *c, CUstream hStream, bool sync)
@@ -254,10 +252,7 @@ CUresult weir_guest_copy_3d(const CUDA_MEMCPY3D *c, CUstream hStream, bool sync)
 
 CUresult weir_guest_copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream hStream, bool sync)
 {
-    CUresult result = check_contexts(p->dstContext, p->srcContext);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(check_contexts(p->dstContext, p->srcContext));
     const CUDA_MEMCPY3D c = weir_struct_memcpy_3d_of_peer(p);
     return weir_guest_copy_3d(&c, hStream, sync);
 }

@@ -176,10 +176,9 @@ static CUresult take_apart(struct weir_guest_ctx *ctx)
     goes_here = true;
     CUresult result = weir_ctx_deactivate(ctx);
     goes_here = false;
-    pthread_mutex_lock(&primary_lock);
+    WEIR_LOCKED(&primary_lock);
     ctx->going = false;
     pthread_cond_broadcast(&primary_gone);
-    pthread_mutex_unlock(&primary_lock);
     return result;
 }
 

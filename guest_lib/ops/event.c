@@ -9,20 +9,15 @@
 CUresult weir_guest_cuEventCreate(CUevent *phEvent, unsigned int Flags)
 {
     struct weir_guest_ctx *ctx;
-    CUresult result = weir_ctx_current(&ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
     bool bad_ipc = (Flags & CU_EVENT_INTERPROCESS) && !(Flags & CU_EVENT_DISABLE_TIMING);
     if (!phEvent || Flags & ~EVENT_FLAGS || bad_ipc) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct weir_guest_event *event;
-    result = weir_event_new(ctx, Flags, false, &event);
-    if (result == CUDA_SUCCESS) {
-        *phEvent = (CUevent)(uintptr_t)event->handle;
-    }
-    return result;
+    WEIR_TRY(weir_event_new(ctx, Flags, false, &event));
+    *phEvent = (CUevent)(uintptr_t)event->handle;
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
@@ -53,28 +48,22 @@ static CUresult get_to_wait(CUevent handle, struct weir_guest_event **ret_event)
 CUresult weir_guest_cuEventQuery(CUevent hEvent)
 {
     struct weir_guest_event *event;
-    CUresult result = get_to_wait(hEvent, &event);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    result = weir_event_query(event);
+    WEIR_TRY(get_to_wait(hEvent, &event));
+    CUresult result = weir_event_query(event);
     if (result == CUDA_SUCCESS) {
         result = weir_guest_stream_asserts(event->ctx);
         weir_guest_stream_run_actions();
         result = result == CUDA_SUCCESS ? weir_managed_pull() : result;
     }
-    CUresult error = weir_guest_report();
-    return error != CUDA_SUCCESS ? error : result;
+    WEIR_TRY(weir_guest_report());
+    return result;
 }
 
 CUresult weir_guest_cuEventSynchronize(CUevent hEvent)
 {
     struct weir_guest_event *event;
-    CUresult result = get_to_wait(hEvent, &event);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    result = weir_event_wait(event);
+    WEIR_TRY(get_to_wait(hEvent, &event));
+    CUresult result = weir_event_wait(event);
     CUresult settled = weir_guest_stream_settled(event->ctx);
     return weir_guest_result(result != CUDA_SUCCESS ? result : settled);
 }
@@ -82,11 +71,8 @@ CUresult weir_guest_cuEventSynchronize(CUevent hEvent)
 CUresult weir_guest_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEnd)
 {
     struct weir_guest_event *start, *end;
-    CUresult result = weir_event_get(hStart, &start);
-    result = result == CUDA_SUCCESS ? weir_event_get(hEnd, &end) : result;
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_event_get(hStart, &start));
+    WEIR_TRY(weir_event_get(hEnd, &end));
     if (!pMilliseconds) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -95,11 +81,11 @@ CUresult weir_guest_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, 
         !(end->recorded || weir_event_is_shared(end))) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    result = weir_event_query(start);
+    CUresult result = weir_event_query(start);
     result = result == CUDA_SUCCESS ? weir_event_query(end) : result;
     if (result != CUDA_SUCCESS) {
-        CUresult error = weir_guest_report();
-        return error != CUDA_SUCCESS ? error : result;
+        WEIR_TRY(weir_guest_report());
+        return result;
     }
     struct weir_op_event_elapsed_out out = {0};
     result = weir_call_event_elapsed(

@@ -18,15 +18,13 @@ CUresult weir_function_attribute(struct weir_guest_function *function, CUdevice 
         .f = function->handle,
         .attribute = index,
         .device = weir_guest.devices[device].host_ordinal};
-    CUresult result = weir_call_function_attribute_get(weir_guest_channel(), &in, &out);
-    if (result == CUDA_SUCCESS) {
-        *ret_value = out.value;
-        if (kept && device != function->device) {
-            __atomic_store_n(&view.attributes[index], out.value, __ATOMIC_RELAXED);
-            __atomic_fetch_or(view.mask, 1u << index, __ATOMIC_RELEASE);
-        }
+    WEIR_TRY(weir_call_function_attribute_get(weir_guest_channel(), &in, &out));
+    *ret_value = out.value;
+    if (kept && device != function->device) {
+        __atomic_store_n(&view.attributes[index], out.value, __ATOMIC_RELAXED);
+        __atomic_fetch_or(view.mask, 1u << index, __ATOMIC_RELEASE);
     }
-    return result;
+    return CUDA_SUCCESS;
 }
 
 /* Limits that the driver certainly accepts; for other values the driver is asked. */
@@ -63,16 +61,14 @@ CUresult weir_guest_function_attribute_set(struct weir_guest_function *function,
         .attribute = index,
         .value = value,
         .device = weir_guest.devices[device].host_ordinal};
-    CUresult result = cached && surely_taken(function, device, index, value)
-                          ? weir_post_function_attribute_set(weir_guest_channel(), &in)
-                          : weir_call_function_attribute_set(weir_guest_channel(), &in, NULL);
-    if (result == CUDA_SUCCESS) {
-        if (cached) {
-            __atomic_store_n(&view.attributes[index], value, __ATOMIC_RELAXED);
-        }
-        __atomic_fetch_add(&function->epoch, 1, __ATOMIC_RELAXED);
+    WEIR_TRY(cached && surely_taken(function, device, index, value)
+                 ? weir_post_function_attribute_set(weir_guest_channel(), &in)
+                 : weir_call_function_attribute_set(weir_guest_channel(), &in, NULL));
+    if (cached) {
+        __atomic_store_n(&view.attributes[index], value, __ATOMIC_RELAXED);
     }
-    return result;
+    __atomic_fetch_add(&function->epoch, 1, __ATOMIC_RELAXED);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_function_cache_config(struct weir_guest_function *function, CUfunc_cache config)

@@ -45,11 +45,8 @@ CUresult weir_guest_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
     if (weir_graph_set_has_mem((uintptr_t)originalGraph)) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    CUresult result = weir_guest_reserve(WEIR_KIND_GRAPH, &in.phGraphClone);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    result = weir_call_cuGraphClone(weir_guest_channel(), &in, &out);
+    WEIR_TRY(weir_guest_reserve(WEIR_KIND_GRAPH, &in.phGraphClone));
+    CUresult result = weir_call_cuGraphClone(weir_guest_channel(), &in, &out);
     if (result != CUDA_SUCCESS) {
         weir_guest_drop(WEIR_KIND_GRAPH, in.phGraphClone);
         return result;
@@ -72,11 +69,8 @@ CUresult weir_guest_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph h
     if (!phGraphNode || (numDependencies && !dependencies) || numDependencies > 4096) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_guest_reserve(WEIR_KIND_NODE, &in.phGraphNode);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    result = weir_call_cuGraphAddChildGraphNode(weir_guest_channel(), &in, &out);
+    WEIR_TRY(weir_guest_reserve(WEIR_KIND_NODE, &in.phGraphNode));
+    CUresult result = weir_call_cuGraphAddChildGraphNode(weir_guest_channel(), &in, &out);
     if (result != CUDA_SUCCESS) {
         weir_guest_drop(WEIR_KIND_NODE, in.phGraphNode);
         return result;
@@ -95,14 +89,9 @@ static CUresult instantiate(CUgraphExec *ret_exec, CUgraph graph, uint64_t flags
     if (!ret_exec) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_graph_function_order((uintptr_t)graph);
-    if (result == CUDA_SUCCESS) {
-        result = weir_guest_reserve(WEIR_KIND_EXEC, &in.x);
-    }
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    result = weir_call_graph_instantiate(weir_guest_channel(), &in, out);
+    WEIR_TRY(weir_graph_function_order((uintptr_t)graph));
+    WEIR_TRY(weir_guest_reserve(WEIR_KIND_EXEC, &in.x));
+    CUresult result = weir_call_graph_instantiate(weir_guest_channel(), &in, out);
     if (result != CUDA_SUCCESS) {
         weir_guest_drop(WEIR_KIND_EXEC, in.x);
         return result;
@@ -168,14 +157,12 @@ CUresult weir_guest_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
     }
     CUresult result = weir_guest_stream_get(hStream, &stream);
     struct weir_graph_set *set = weir_graph_set_find((uintptr_t)hGraph);
-    if (result == CUDA_SUCCESS) {
-        result = weir_managed_before_launch();
-    }
-    if (result == CUDA_SUCCESS && set) {
-        result = weir_graph_set_before_launch(set, stream);
-    }
     if (result != CUDA_SUCCESS) {
         return result;
+    }
+    WEIR_TRY(weir_managed_before_launch());
+    if (set) {
+        WEIR_TRY(weir_graph_set_before_launch(set, stream));
     }
     weir_register_before_launch();
     const struct weir_op_graph_launch_in in = {.x = (uintptr_t)hGraph, .s = stream->handle};
@@ -198,13 +185,8 @@ CUresult weir_guest_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
     if (!resultInfo) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_graph_function_order((uintptr_t)hGraph);
-    if (result == CUDA_SUCCESS) {
-        result = weir_call_graph_exec_update(weir_guest_channel(), &in, &out);
-    }
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_graph_function_order((uintptr_t)hGraph));
+    WEIR_TRY(weir_call_graph_exec_update(weir_guest_channel(), &in, &out));
     *resultInfo = (CUgraphExecUpdateResultInfo){
         .result = (CUgraphExecUpdateResult)out.result,
         .errorNode = (CUgraphNode)(uintptr_t)out.error_node,

@@ -7,10 +7,7 @@
 static CUresult check_alloc(const CUDA_MEM_ALLOC_NODE_PARAMS *params,
                             struct weir_guest_ctx **ret_ctx)
 {
-    CUresult result = weir_ctx_current(ret_ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(ret_ctx));
     if (!params || !params->bytesize ||
         params->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
         params->poolProps.handleTypes != CU_MEM_HANDLE_TYPE_NONE ||
@@ -29,16 +26,11 @@ CUresult weir_guest_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGr
 {
     struct weir_guest_ctx *ctx;
     uint64_t base;
-    CUresult result = check_alloc(nodeParams, &ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    result = weir_guest_cuGraphAddEmptyNode(phGraphNode, hGraph, dependencies, numDependencies);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(check_alloc(nodeParams, &ctx));
+    WEIR_TRY(weir_guest_cuGraphAddEmptyNode(phGraphNode, hGraph, dependencies, numDependencies));
     struct weir_graph_set *set = weir_graph_set_of((uintptr_t)hGraph);
-    result = set ? weir_graph_mem_new(ctx, nodeParams->bytesize, &base) : CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result =
+        set ? weir_graph_mem_new(ctx, nodeParams->bytesize, &base) : CUDA_ERROR_OUT_OF_MEMORY;
     if (result == CUDA_SUCCESS) {
         result = weir_graph_set_mem(set, base, false);
         if (result != CUDA_SUCCESS) {
@@ -67,13 +59,9 @@ CUresult weir_guest_cuGraphAddMemFreeNode(CUgraphNode *phGraphNode, CUgraph hGra
     if (!weir_graph_mem_known(dptr)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result =
-        weir_guest_cuGraphAddEmptyNode(phGraphNode, hGraph, dependencies, numDependencies);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_guest_cuGraphAddEmptyNode(phGraphNode, hGraph, dependencies, numDependencies));
     struct weir_graph_set *set = weir_graph_set_of((uintptr_t)hGraph);
-    result = set ? weir_graph_set_mem(set, dptr, true) : CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = set ? weir_graph_set_mem(set, dptr, true) : CUDA_ERROR_OUT_OF_MEMORY;
     if (result == CUDA_SUCCESS) {
         const struct weir_graph_node record = {.handle = (uintptr_t)*phGraphNode,
                                                .type = CU_GRAPH_NODE_TYPE_MEM_FREE,
@@ -107,9 +95,7 @@ CUresult weir_guest_cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
     }
     const struct weir_op_cuGraphNodeGetType_in in = {.hNode = (uintptr_t)hNode};
     struct weir_op_cuGraphNodeGetType_out out;
-    CUresult result = weir_call_cuGraphNodeGetType(weir_guest_channel(), &in, &out);
-    if (result == CUDA_SUCCESS) {
-        *type = (CUgraphNodeType)out.type;
-    }
-    return result;
+    WEIR_TRY(weir_call_cuGraphNodeGetType(weir_guest_channel(), &in, &out));
+    *type = (CUgraphNodeType)out.type;
+    return CUDA_SUCCESS;
 }

@@ -45,10 +45,7 @@ CUresult weir_guest_cuGraphAddBatchMemOpNode(CUgraphNode *phGraphNode, CUgraph h
     if (!phGraphNode || (numDependencies && !dependencies) || numDependencies > MAX_DEPENDENCIES) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = check_ops(nodeParams);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(check_ops(nodeParams));
     struct weir_op_graph_add_memops_in in = {
         .g = (uintptr_t)hGraph,
         .dependencies = (const uint64_t *)(const void *)dependencies,
@@ -56,11 +53,8 @@ CUresult weir_guest_cuGraphAddBatchMemOpNode(CUgraphNode *phGraphNode, CUgraph h
         .ops = nodeParams->paramArray,
         .n_ops = nodeParams->count,
     };
-    result = weir_guest_reserve(WEIR_KIND_NODE, &in.n);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    result = weir_call_graph_add_memops(weir_guest_channel(), &in, NULL);
+    WEIR_TRY(weir_guest_reserve(WEIR_KIND_NODE, &in.n));
+    CUresult result = weir_call_graph_add_memops(weir_guest_channel(), &in, NULL);
     if (result != CUDA_SUCCESS) {
         weir_guest_drop(WEIR_KIND_NODE, in.n);
         return result;
@@ -73,12 +67,9 @@ CUresult weir_guest_cuGraphAddBatchMemOpNode(CUgraphNode *phGraphNode, CUgraph h
 CUresult weir_guest_node_set_memops(uint64_t exec, CUgraphNode node,
                                     const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
 {
-    CUresult result = check_ops(params);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(check_ops(params));
     const struct weir_op_graph_memops_set_in in = {
         .x = exec, .n = (uintptr_t)node, .ops = params->paramArray, .n_ops = params->count};
-    result = weir_call_graph_memops_set(weir_guest_channel(), &in, NULL);
+    CUresult result = weir_call_graph_memops_set(weir_guest_channel(), &in, NULL);
     return result == CUDA_SUCCESS && !exec ? keep_ops(node, params) : result;
 }

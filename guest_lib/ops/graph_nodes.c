@@ -83,11 +83,8 @@ CUresult weir_guest_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hG
     struct weir_guest_function *function;
     struct weir_launch_buffer buffer;
     struct addition add;
-    CUresult result = read_kernel(p, &function, &buffer);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    result = begin_add(phGraphNode, hGraph, dependencies, numDependencies, &add);
+    WEIR_TRY(read_kernel(p, &function, &buffer));
+    CUresult result = begin_add(phGraphNode, hGraph, dependencies, numDependencies, &add);
     if (result == CUDA_SUCCESS) {
         const struct weir_op_graph_add_kernel_in in = {
             .g = add.graph,
@@ -142,11 +139,9 @@ static CUresult send_kernel(const struct weir_op_graph_kernel_set_in *in,
         weir_guest_object_get(WEIR_KIND_NODE, (const void *)(uintptr_t)in->n)) {
         return weir_post_graph_kernel_set(weir_guest_channel(), in);
     }
-    CUresult result = weir_call_graph_kernel_set(weir_guest_channel(), in, NULL);
-    if (result == CUDA_SUCCESS) {
-        __atomic_store_n(slot, shape, __ATOMIC_RELAXED);
-    }
-    return result;
+    WEIR_TRY(weir_call_graph_kernel_set(weir_guest_channel(), in, NULL));
+    __atomic_store_n(slot, shape, __ATOMIC_RELAXED);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_node_set_kernel(uint64_t exec, CUgraphNode node,
@@ -154,10 +149,7 @@ CUresult weir_guest_node_set_kernel(uint64_t exec, CUgraphNode node,
 {
     struct weir_guest_function *function;
     struct weir_launch_buffer buffer;
-    CUresult result = read_kernel(p, &function, &buffer);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(read_kernel(p, &function, &buffer));
     const struct weir_op_graph_kernel_set_in in = {
         .x = exec,
         .n = (uintptr_t)node,
@@ -168,7 +160,7 @@ CUresult weir_guest_node_set_kernel(uint64_t exec, CUgraphNode node,
         .params = buffer.data,
         .n_params = buffer.bytes,
     };
-    result = send_kernel(&in, function);
+    CUresult result = send_kernel(&in, function);
     free(buffer.allocated);
     return result;
 }
@@ -212,19 +204,13 @@ CUresult weir_guest_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode,
     }
     struct weir_op_graph_kernel_get_out out;
     const struct weir_op_graph_kernel_get_in in = {.n = (uintptr_t)hNode};
-    CUresult result = weir_call_graph_kernel_get(weir_guest_channel(), &in, &out);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_call_graph_kernel_get(weir_guest_channel(), &in, &out));
     struct weir_guest_function *function = weir_function_get((const void *)(uintptr_t)out.f);
     void **pointers;
     if (!function) {
         return CUDA_ERROR_UNKNOWN;
     }
-    result = keep_arguments(hNode, function, &out, &pointers);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(keep_arguments(hNode, function, &out, &pointers));
     *nodeParams = (CUDA_KERNEL_NODE_PARAMS){
         .func = (CUfunction)(uintptr_t)out.f,
         .gridDimX = out.grid[0],
@@ -273,14 +259,9 @@ CUresult weir_guest_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGrap
     if (!copyParams) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_ctx_resolve(ctx, &context);
-    if (result == CUDA_SUCCESS) {
-        result = begin_add(phGraphNode, hGraph, dependencies, numDependencies, &add);
-    }
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    result = weir_graph_copy_read(context, copyParams, &copy);
+    WEIR_TRY(weir_ctx_resolve(ctx, &context));
+    WEIR_TRY(begin_add(phGraphNode, hGraph, dependencies, numDependencies, &add));
+    CUresult result = weir_graph_copy_read(context, copyParams, &copy);
     if (result != CUDA_SUCCESS) {
         return end_add(result, &add, phGraphNode);
     }
@@ -313,13 +294,8 @@ CUresult weir_guest_node_set_copy(uint64_t exec, CUgraphNode node, const CUDA_ME
     if (!copyParams) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_ctx_resolve(ctx, &context);
-    if (result == CUDA_SUCCESS) {
-        result = weir_graph_copy_read(context, copyParams, &copy);
-    }
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_resolve(ctx, &context));
+    WEIR_TRY(weir_graph_copy_read(context, copyParams, &copy));
     if (copy.pageable && !exec) {
         /* The block would belong to the node's graph, which cannot be found from the node. */
         weir_graph_block_free(&copy.host.block);
@@ -327,7 +303,7 @@ CUresult weir_guest_node_set_copy(uint64_t exec, CUgraphNode node, const CUDA_ME
     }
     const struct weir_op_graph_copy_set_in in = {
         .x = exec, .n = (uintptr_t)node, COPY_FIELDS(copy, context->handle)};
-    result = weir_call_graph_copy_set(weir_guest_channel(), &in, NULL);
+    CUresult result = weir_call_graph_copy_set(weir_guest_channel(), &in, NULL);
     if (result != CUDA_SUCCESS) {
         if (copy.pageable) {
             weir_graph_block_free(&copy.host.block);
@@ -354,14 +330,9 @@ CUresult weir_guest_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGrap
     if (!p) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_ctx_resolve(ctx, &context);
-    result = result == CUDA_SUCCESS ? weir_register_reach(p->dst) : result;
-    if (result == CUDA_SUCCESS) {
-        result = begin_add(phGraphNode, hGraph, dependencies, numDependencies, &add);
-    }
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_resolve(ctx, &context));
+    WEIR_TRY(weir_register_reach(p->dst));
+    WEIR_TRY(begin_add(phGraphNode, hGraph, dependencies, numDependencies, &add));
     const struct weir_op_graph_add_memset_in in = {
         .g = add.graph,
         .n = add.node,
@@ -375,7 +346,7 @@ CUresult weir_guest_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGrap
         .width = p->width,
         .height = p->height,
     };
-    result = weir_call_graph_add_memset(weir_guest_channel(), &in, NULL);
+    CUresult result = weir_call_graph_add_memset(weir_guest_channel(), &in, NULL);
     if (result == CUDA_SUCCESS) {
         const struct weir_graph_node record = {
             .handle = add.node, .type = CU_GRAPH_NODE_TYPE_MEMSET, .params = {.memset = *p}};
@@ -391,11 +362,8 @@ CUresult weir_guest_node_set_memset(uint64_t exec, CUgraphNode node,
     if (!p) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_ctx_resolve(ctx, &context);
-    result = result == CUDA_SUCCESS ? weir_register_reach(p->dst) : result;
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_resolve(ctx, &context));
+    WEIR_TRY(weir_register_reach(p->dst));
     const struct weir_op_graph_memset_set_in in = {
         .x = exec,
         .n = (uintptr_t)node,
@@ -407,7 +375,7 @@ CUresult weir_guest_node_set_memset(uint64_t exec, CUgraphNode node,
         .width = p->width,
         .height = p->height,
     };
-    result = weir_call_graph_memset_set(weir_guest_channel(), &in, NULL);
+    CUresult result = weir_call_graph_memset_set(weir_guest_channel(), &in, NULL);
     if (result == CUDA_SUCCESS && !exec) {
         const struct weir_graph_node record = {
             .handle = (uintptr_t)node, .type = CU_GRAPH_NODE_TYPE_MEMSET, .params = {.memset = *p}};
@@ -428,13 +396,10 @@ CUresult weir_guest_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
     if (!p || !p->fn) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = begin_add(phGraphNode, hGraph, dependencies, numDependencies, &add);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(begin_add(phGraphNode, hGraph, dependencies, numDependencies, &add));
     struct weir_graph_set *set = weir_graph_set_of(add.graph);
-    result = set ? weir_graph_function_new(p->fn, p->userData, &function, &token)
-                 : CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = set ? weir_graph_function_new(p->fn, p->userData, &function, &token)
+                          : CUDA_ERROR_OUT_OF_MEMORY;
     if (result != CUDA_SUCCESS) {
         return end_add(result, &add, phGraphNode);
     }
@@ -470,13 +435,10 @@ CUresult weir_guest_node_set_host(uint64_t exec, CUgraphNode node, const CUDA_HO
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct weir_graph_set *set = weir_graph_set_of(exec ? exec : (uintptr_t)node);
-    CUresult result = set ? weir_graph_function_new(p->fn, p->userData, &function, &token)
-                          : CUDA_ERROR_OUT_OF_MEMORY;
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(set ? weir_graph_function_new(p->fn, p->userData, &function, &token)
+                 : CUDA_ERROR_OUT_OF_MEMORY);
     const struct weir_op_graph_host_set_in in = {.x = exec, .n = (uintptr_t)node, .token = token};
-    result = weir_call_graph_host_set(weir_guest_channel(), &in, &out);
+    CUresult result = weir_call_graph_host_set(weir_guest_channel(), &in, &out);
     if (result != CUDA_SUCCESS) {
         weir_graph_function_free(function);
         return result;

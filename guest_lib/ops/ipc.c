@@ -17,21 +17,16 @@ CUresult weir_guest_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
     if (!pHandle) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_ctx_current(&ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
     if (!weir_mem_find(dptr, &mem) || mem.kind != WEIR_MEM_DEVICE || mem.pool) {
         return CUDA_ERROR_INVALID_VALUE; /* memory of pools is shared by cuMemPoolExportPointer */
     }
     const struct weir_op_ipc_export_in in = {.base = mem.base, .bytes = mem.bytes};
     struct weir_op_ipc_export_out out;
-    result = weir_call_ipc_export(weir_guest_channel(), &in, &out);
-    if (result == CUDA_SUCCESS) {
-        _Static_assert(sizeof(out.handle) == sizeof(pHandle->reserved), "64 bytes both");
-        memcpy(pHandle->reserved, out.handle, sizeof(out.handle));
-    }
-    return result;
+    WEIR_TRY(weir_call_ipc_export(weir_guest_channel(), &in, &out));
+    _Static_assert(sizeof(out.handle) == sizeof(pHandle->reserved), "64 bytes both");
+    memcpy(pHandle->reserved, out.handle, sizeof(out.handle));
+    return CUDA_SUCCESS;
 }
 
 /* The address is in use: either the same memory was opened before, which is counted, or it is the
@@ -53,17 +48,11 @@ CUresult weir_guest_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle han
     if (!pdptr || Flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_ctx_current(&ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
     struct weir_op_ipc_open_in in;
     struct weir_op_ipc_open_out out;
     memcpy(in.handle, handle.reserved, sizeof(in.handle));
-    result = weir_call_ipc_open(weir_guest_channel(), &in, &out);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_call_ipc_open(weir_guest_channel(), &in, &out));
     /* The memory belongs to the device where it lies; all devices that can reach it may use it. */
     const struct weir_mem mem = {
         .device = weir_guest_ordinal_of_host((int)out.device),
@@ -78,27 +67,22 @@ CUresult weir_guest_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle han
     if (!weir_mem_insert(&mem)) {
         const struct weir_op_ipc_close_in close = {.reference = out.reference};
         (void)weir_call_ipc_close(weir_guest_channel(), &close, NULL);
-        result = open_again(out.base);
+        WEIR_TRY(open_again(out.base));
     }
-    if (result == CUDA_SUCCESS) {
-        *pdptr = out.base;
-    }
-    return result;
+    *pdptr = out.base;
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuIpcCloseMemHandle(CUdeviceptr dptr)
 {
     struct weir_mem mem;
     struct weir_guest_ctx *ctx;
-    CUresult result = weir_ctx_current(&ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
     if (!weir_mem_find(dptr, &mem) || mem.kind != WEIR_MEM_IMPORTED || mem.base != dptr ||
         weir_mem_is_pool_import(&mem)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    result = weir_ctx_synchronize(ctx);
+    CUresult result = weir_ctx_synchronize(ctx);
     if (result == CUDA_SUCCESS && weir_mem_count_opens(dptr, -1)) {
         return CUDA_SUCCESS; /* the memory was opened more often */
     }
@@ -112,10 +96,7 @@ CUresult weir_guest_cuIpcCloseMemHandle(CUdeviceptr dptr)
 CUresult weir_guest_cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event)
 {
     struct weir_guest_event *found;
-    CUresult result = weir_event_get(event, &found);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_event_get(event, &found));
     if (!pHandle || !(found->flags & CU_EVENT_INTERPROCESS)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -124,11 +105,9 @@ CUresult weir_guest_cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event
     weir_lock_release(&found->lock);
     const struct weir_op_ipc_event_export_in in = {.e = found->handle};
     struct weir_op_ipc_event_export_out out;
-    result = weir_call_ipc_event_export(weir_guest_channel(), &in, &out);
-    if (result == CUDA_SUCCESS) {
-        memcpy(pHandle->reserved, out.handle, sizeof(out.handle));
-    }
-    return result;
+    WEIR_TRY(weir_call_ipc_event_export(weir_guest_channel(), &in, &out));
+    memcpy(pHandle->reserved, out.handle, sizeof(out.handle));
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)
@@ -138,16 +117,11 @@ CUresult weir_guest_cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle hand
     if (!phEvent) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_ctx_current(&ctx);
-    if (result == CUDA_SUCCESS) {
-        result = weir_event_new(ctx, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING, true, &event);
-    }
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
+    WEIR_TRY(weir_event_new(ctx, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING, true, &event));
     struct weir_op_ipc_event_open_in in = {.c = ctx->handle, .e = event->handle};
     memcpy(in.handle, handle.reserved, sizeof(in.handle));
-    result = weir_call_ipc_event_open(weir_guest_channel(), &in, NULL);
+    CUresult result = weir_call_ipc_event_open(weir_guest_channel(), &in, NULL);
     if (result != CUDA_SUCCESS) {
         weir_event_drop(event, false);
         return result;

@@ -350,12 +350,10 @@ static CUresult check_device(struct weir_guest_function *function,
         return CUDA_ERROR_INVALID_HANDLE;
     }
     int value;
-    CUresult result =
-        weir_function_attribute(function, device, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, &value);
-    return result == CUDA_SUCCESS
-               ? weir_function_attribute(function, device,
-                                         CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, &value)
-               : result;
+    WEIR_TRY(
+        weir_function_attribute(function, device, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, &value));
+    return weir_function_attribute(function, device,
+                                   CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, &value);
 }
 
 /* Like send(), for a launch with an event in its attributes; there is at most one. */
@@ -392,25 +390,18 @@ static CUresult launch(CUfunction f, const struct request *request)
     if (!function) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    CUresult result = weir_guest_stream_get(request->stream, &stream);
-    if (result == CUDA_SUCCESS && weir_guest.n_devices > 1) {
-        result = check_device(function, stream);
+    WEIR_TRY(weir_guest_stream_get(request->stream, &stream));
+    if (weir_guest.n_devices > 1) {
+        WEIR_TRY(check_device(function, stream));
     }
-    if (result == CUDA_SUCCESS) {
-        result = weir_managed_before_launch();
-    }
-    if (result == CUDA_SUCCESS) {
-        result = weir_launch_params(function, request->params, request->extra, &buffer);
-    }
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_managed_before_launch());
+    WEIR_TRY(weir_launch_params(function, request->params, request->extra, &buffer));
     if (weir_guest_capturing()) {
         weir_register_note_graph();
     }
     weir_register_before_launch();
     weir_guest_stream_work_begin(stream);
-    result = send_with_event(function, request, stream, &buffer);
+    CUresult result = send_with_event(function, request, stream, &buffer);
     free(buffer.allocated);
     return weir_guest_stream_work_end(stream, result);
 }
@@ -453,10 +444,7 @@ CUresult weir_guest_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f,
     if (!config) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_launch_attributes(config->attrs, config->numAttrs, attributes, &count);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_launch_attributes(config->attrs, config->numAttrs, attributes, &count));
     const struct request request = {
         .dims = {{config->gridDimX, config->gridDimY, config->gridDimZ},
                  {config->blockDimX, config->blockDimY, config->blockDimZ},

@@ -103,10 +103,7 @@ CUresult weir_guest_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle)
     if (!pMod) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_ctx_current(&ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
     weir_lock_acquire(&library->image.lock);
     struct weir_guest_module *module = library->modules[ctx->device];
     weir_lock_release(&library->image.lock);
@@ -121,7 +118,7 @@ CUresult weir_guest_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle)
     module->ctx = ctx;
     module->library = library;
     module->image.module = module;
-    result = weir_guest_object_add(WEIR_KIND_MODULE, module, &module->handle);
+    CUresult result = weir_guest_object_add(WEIR_KIND_MODULE, module, &module->handle);
     if (result != CUDA_SUCCESS) {
         free(module);
         return result;
@@ -145,7 +142,7 @@ CUresult weir_guest_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle)
 static bool find_variable(struct weir_library *library, const char *name, CUdevice device,
                           struct weir_op_library_global_out *out)
 {
-    weir_lock_acquire(&library->image.lock);
+    WEIR_GUEST_LOCKED(&library->image.lock);
     const struct weir_library_variable *v = library->variables;
     while (v && (v->device != device || strcmp(v->name, name) != 0)) {
         v = v->next;
@@ -153,7 +150,6 @@ static bool find_variable(struct weir_library *library, const char *name, CUdevi
     if (v) {
         *out = (struct weir_op_library_global_out){.address = v->address, .bytes = v->bytes};
     }
-    weir_lock_release(&library->image.lock);
     return v;
 }
 
@@ -168,10 +164,9 @@ static void keep_variable(struct weir_library *library, const char *name, CUdevi
     *v = (struct weir_library_variable){
         .device = device, .address = out->address, .bytes = out->bytes};
     memcpy(v->name, name, name_bytes);
-    weir_lock_acquire(&library->image.lock);
+    WEIR_GUEST_LOCKED(&library->image.lock);
     v->next = library->variables;
     library->variables = v;
-    weir_lock_release(&library->image.lock);
 }
 
 static CUresult ask_variable(struct weir_library *library, const char *name, bool managed,
@@ -202,13 +197,8 @@ CUresult weir_guest_library_global(CUlibrary handle, const char *name, bool mana
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct weir_op_library_global_out out;
-    CUresult result = ask_variable(library, name, managed, &out);
-    if (result == CUDA_SUCCESS) {
-        result = weir_module_note_global(NULL, out.address, out.bytes, out.managed, library);
-    }
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(ask_variable(library, name, managed, &out));
+    WEIR_TRY(weir_module_note_global(NULL, out.address, out.bytes, out.managed, library));
     if (ret_address) {
         *ret_address = out.address;
     }

@@ -69,10 +69,7 @@ static CUresult add_stored(struct link *link, CUjitInputType type,
         .l = link->handle, .type = (uint32_t)type, .bytes = image->bytes, .name = name ? name : ""};
     memcpy(in.hash, image->hash.bytes, sizeof(in.hash));
     struct weir_op_link_add_out out;
-    CUresult result = weir_call_link_add(weir_guest_channel(), &in, &out);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_call_link_add(weir_guest_channel(), &in, &out));
     weir_jit_write_logs(&link->jit, out.info_log, out.error_log);
     return (CUresult)out.result;
 }
@@ -130,10 +127,7 @@ CUresult weir_guest_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *s
     }
     struct weir_op_link_complete_out out;
     const struct weir_op_link_complete_in in = {.l = link->handle};
-    CUresult result = weir_call_link_complete(weir_guest_channel(), &in, &out);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_call_link_complete(weir_guest_channel(), &in, &out));
     weir_jit_write_logs(&link->jit, out.info_log, out.error_log);
     if (out.result != CUDA_SUCCESS) {
         return (CUresult)out.result;
@@ -142,10 +136,7 @@ CUresult weir_guest_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *s
     const uint64_t bytes = out.bytes;
     memcpy(hash.bytes, out.hash, sizeof(hash.bytes));
     void *cubin;
-    result = weir_guest_image_fetch(&hash, bytes, &cubin);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_guest_image_fetch(&hash, bytes, &cubin));
     free(link->cubin);
     link->cubin = cubin;
     *cubinOut = cubin;

@@ -12,16 +12,10 @@
 CUresult weir_guest_cuMemGetInfo_v2(size_t *free, size_t *total)
 {
     struct weir_guest_ctx *ctx;
-    CUresult result = weir_ctx_current(&ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
     struct weir_op_mem_info_out out = {0};
     (void)weir_pools_give_back(false);
-    result = weir_call_mem_info(weir_guest_channel(), NULL, &out);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_call_mem_info(weir_guest_channel(), NULL, &out));
     uint64_t available = out.free + weir_mem_cached_bytes(ctx->device);
     if (free) {
         *free = available < out.total ? available : out.total;
@@ -35,19 +29,14 @@ CUresult weir_guest_cuMemGetInfo_v2(size_t *free, size_t *total)
 CUresult weir_guest_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
     struct weir_guest_ctx *ctx;
-    CUresult result = weir_ctx_current(&ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
     if (!dptr) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct weir_mem mem;
-    result = weir_mem_alloc(ctx, WEIR_MEM_DEVICE, bytesize, 0, NULL, &mem);
-    if (result == CUDA_SUCCESS) {
-        *dptr = mem.base;
-    }
-    return result;
+    WEIR_TRY(weir_mem_alloc(ctx, WEIR_MEM_DEVICE, bytesize, 0, NULL, &mem));
+    *dptr = mem.base;
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes,
@@ -63,11 +52,9 @@ CUresult weir_guest_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t
     if (__builtin_mul_overflow(pitch, Height, &bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_guest_cuMemAlloc_v2(dptr, bytes);
-    if (result == CUDA_SUCCESS) {
-        *pPitch = pitch;
-    }
-    return result;
+    WEIR_TRY(weir_guest_cuMemAlloc_v2(dptr, bytes));
+    *pPitch = pitch;
+    return CUDA_SUCCESS;
 }
 
 /* Wait for the memory's context, as the driver does: no work may use the memory once it is free. */
@@ -104,8 +91,8 @@ CUresult weir_guest_cuMemFree_v2(CUdeviceptr dptr)
         return result;
     }
     if (weir_mem_find(dptr, &mem) && mem.base == dptr && weir_mem_is_pool_import(&mem)) {
-        result = weir_ctx_synchronize(ctx);
-        return result == CUDA_SUCCESS ? weir_pool_free_import(dptr) : result;
+        WEIR_TRY(weir_ctx_synchronize(ctx));
+        return weir_pool_free_import(dptr);
     }
     return free_memory(dptr, KIND(WEIR_MEM_DEVICE) | KIND(WEIR_MEM_MANAGED));
 }
@@ -113,10 +100,7 @@ CUresult weir_guest_cuMemFree_v2(CUdeviceptr dptr)
 CUresult weir_guest_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
 {
     struct weir_guest_ctx *ctx;
-    CUresult result = weir_ctx_current(&ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
     struct weir_mem mem;
     if (!weir_mem_find(dptr, &mem) || mem.kind == WEIR_MEM_HOST) {
         return CUDA_ERROR_NOT_FOUND;
@@ -137,10 +121,7 @@ CUresult weir_guest_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flag
     const unsigned int known =
         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
     struct weir_guest_ctx *ctx;
-    CUresult result = weir_ctx_current(&ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
     if (!pp || Flags & ~known) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -151,20 +132,15 @@ CUresult weir_guest_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flag
     struct weir_mem mem;
     unsigned int flags =
         Flags | CU_MEMHOSTALLOC_DEVICEMAP; /* with unified addresses all pinned memory is mapped */
-    result = weir_mem_alloc(ctx, WEIR_MEM_PINNED, bytesize, flags, NULL, &mem);
-    if (result == CUDA_SUCCESS) {
-        *pp = (void *)(uintptr_t)mem.base;
-    }
-    return result;
+    WEIR_TRY(weir_mem_alloc(ctx, WEIR_MEM_PINNED, bytesize, flags, NULL, &mem));
+    *pp = (void *)(uintptr_t)mem.base;
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuMemFreeHost(void *p)
 {
     struct weir_guest_ctx *ctx;
-    CUresult result = weir_ctx_current(&ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
     if (!p) {
         return CUDA_SUCCESS;
     }
@@ -174,19 +150,13 @@ CUresult weir_guest_cuMemFreeHost(void *p)
 CUresult weir_guest_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags)
 {
     struct weir_guest_ctx *ctx;
-    CUresult result = weir_ctx_current(&ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
     uint64_t address = (uint64_t)(uintptr_t)p;
     struct weir_mem mem;
     if (!pdptr || Flags) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    result = weir_register_reach(address);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_register_reach(address));
     if (!weir_mem_find(address, &mem) || weir_mem_on_device(&mem)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -214,10 +184,7 @@ CUresult weir_guest_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int 
     const unsigned int known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
                                CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
     struct weir_guest_ctx *ctx;
-    CUresult result = weir_ctx_current(&ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
     uint64_t base = (uint64_t)(uintptr_t)p;
     if (!p || !bytesize || Flags & ~known || bytesize > UINT64_MAX / 2 - base) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -229,10 +196,7 @@ CUresult weir_guest_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int 
 CUresult weir_guest_cuMemHostUnregister(void *p)
 {
     struct weir_guest_ctx *ctx;
-    CUresult result = weir_ctx_current(&ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
     uint64_t address = (uint64_t)(uintptr_t)p;
     struct weir_mem mem;
     if (!weir_mem_find(address, &mem)) {
@@ -254,10 +218,7 @@ CUresult weir_guest_cuMemHostUnregister(void *p)
 CUresult weir_guest_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
 {
     struct weir_guest_ctx *ctx;
-    CUresult result = weir_ctx_current(&ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
     if (!dptr || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -265,9 +226,7 @@ CUresult weir_guest_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsign
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     struct weir_mem mem;
-    result = weir_mem_alloc(ctx, WEIR_MEM_MANAGED, bytesize, flags, NULL, &mem);
-    if (result == CUDA_SUCCESS) {
-        *dptr = mem.base;
-    }
-    return result;
+    WEIR_TRY(weir_mem_alloc(ctx, WEIR_MEM_MANAGED, bytesize, flags, NULL, &mem));
+    *dptr = mem.base;
+    return CUDA_SUCCESS;
 }

@@ -53,14 +53,10 @@ CUresult weir_guest_memset(CUdeviceptr dst, size_t pitch, uint32_t value, uint32
     }
     uint64_t bytes = extent(&fill);
     struct weir_mem mem;
-    result =
-        !bytes || dst % element_bytes ? CUDA_ERROR_INVALID_VALUE : weir_mem_check(dst, bytes, &mem);
-    if (result == CUDA_SUCCESS && mem.kind == WEIR_MEM_REGISTERED &&
-        mem.flags & CU_MEMHOSTREGISTER_READ_ONLY) {
-        result = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (result != CUDA_SUCCESS) {
-        return result;
+    WEIR_TRY(!bytes || dst % element_bytes ? CUDA_ERROR_INVALID_VALUE
+                                           : weir_mem_check(dst, bytes, &mem));
+    if (mem.kind == WEIR_MEM_REGISTERED && mem.flags & CU_MEMHOSTREGISTER_READ_ONLY) {
+        return CUDA_ERROR_INVALID_VALUE;
     }
     result = weir_managed_before_use(dst, bytes);
     result = result == CUDA_SUCCESS ? post_fill(&fill, &mem, stream) : result;

@@ -72,10 +72,7 @@ CUresult weir_guest_cuCtxGetExecAffinity(CUexecAffinityParam *pExecAffinity,
     if (!pExecAffinity || type != CU_EXEC_AFFINITY_TYPE_SM_COUNT) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_ctx_current(&ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
     uint64_t sms = weir_guest.devices[ctx->device].affinity_sms;
     if (sms == 0) {
         return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;

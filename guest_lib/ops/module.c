@@ -21,11 +21,9 @@ CUresult weir_guest_image_function(struct weir_image_object *image, const char *
                                    void *ret_handle)
 {
     struct weir_guest_function *function;
-    CUresult result = weir_image_function(image, name, &function);
-    if (result == CUDA_SUCCESS) {
-        memcpy(ret_handle, &function->handle, sizeof(function->handle));
-    }
-    return result;
+    WEIR_TRY(weir_image_function(image, name, &function));
+    memcpy(ret_handle, &function->handle, sizeof(function->handle));
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_image_functions(struct weir_image_object *image, void *ret_handles,
@@ -72,17 +70,14 @@ static CUresult module_new(const struct weir_guest_image *image, const struct we
                            CUmodule *ret_module)
 {
     struct weir_guest_ctx *ctx;
-    CUresult result = weir_ctx_current(&ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
     struct weir_guest_module *module = calloc(1, sizeof(*module));
     if (!module) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     module->ctx = ctx;
     module->image.module = module;
-    result = weir_guest_object_add(WEIR_KIND_MODULE, module, &module->handle);
+    CUresult result = weir_guest_object_add(WEIR_KIND_MODULE, module, &module->handle);
     if (result != CUDA_SUCCESS) {
         free(module);
         return result;
@@ -119,8 +114,8 @@ CUresult weir_guest_cuModuleLoad(CUmodule *module, const char *fname)
     if (!module || !fname) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_guest_image_store_file(fname, &stored);
-    return result == CUDA_SUCCESS ? module_new(&stored, &jit, module) : result;
+    WEIR_TRY(weir_guest_image_store_file(fname, &stored));
+    return module_new(&stored, &jit, module);
 }
 
 CUresult weir_guest_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
@@ -162,13 +157,8 @@ CUresult weir_guest_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmod
     }
     struct weir_op_module_global_out out;
     const struct weir_op_module_global_in in = {.m = module->handle, .name = name};
-    CUresult result = weir_call_module_global(weir_guest_channel(), &in, &out);
-    if (result == CUDA_SUCCESS) {
-        result = weir_module_note_global(module->ctx, out.address, out.bytes, out.managed, module);
-    }
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_call_module_global(weir_guest_channel(), &in, &out));
+    WEIR_TRY(weir_module_note_global(module->ctx, out.address, out.bytes, out.managed, module));
     if (dptr) {
         *dptr = out.address;
     }

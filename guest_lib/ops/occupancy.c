@@ -4,12 +4,12 @@
  * function's epoch, part of the key, grows with every attribute that is set.
  */
 #include "base/hash.h"
+#include "base/thread.h"
 #include "guest_lib/launch.h"
 #include "guest_lib/ops/forward.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #define SLOTS 1024
@@ -36,21 +36,19 @@ static uint64_t question_of(const struct weir_guest_function *function, enum que
 
 static bool recall(uint64_t question, uint64_t *ret_value)
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     const struct answer *answer = &answers[question % SLOTS];
     bool found = answer->question == question;
     if (found) {
         *ret_value = answer->value;
     }
-    pthread_mutex_unlock(&lock);
     return found;
 }
 
 static void keep(uint64_t question, uint64_t value)
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     answers[question % SLOTS] = (struct answer){question, value};
-    pthread_mutex_unlock(&lock);
 }
 
 /* Resident blocks per multiprocessor for one block size. */
@@ -69,13 +67,11 @@ static CUresult blocks_per_sm(const struct weir_guest_function *function, int bl
         *ret_blocks = (int)value;
         return CUDA_SUCCESS;
     }
-    CUresult result = weir_call_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-        weir_guest_channel(), &in, &out);
-    if (result == CUDA_SUCCESS) {
-        keep(question, (uint64_t)out.numBlocks);
-        *ret_blocks = out.numBlocks;
-    }
-    return result;
+    WEIR_TRY(weir_call_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(weir_guest_channel(),
+                                                                            &in, &out));
+    keep(question, (uint64_t)out.numBlocks);
+    *ret_blocks = out.numBlocks;
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
@@ -110,13 +106,10 @@ CUresult weir_guest_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemS
     const struct weir_op_cuOccupancyAvailableDynamicSMemPerBlock_in in = {
         .func = function->handle, .numBlocks = numBlocks, .blockSize = blockSize};
     struct weir_op_cuOccupancyAvailableDynamicSMemPerBlock_out out;
-    CUresult result =
-        weir_call_cuOccupancyAvailableDynamicSMemPerBlock(weir_guest_channel(), &in, &out);
-    if (result == CUDA_SUCCESS) {
-        keep(question, out.dynamicSmemSize);
-        *dynamicSmemSize = out.dynamicSmemSize;
-    }
-    return result;
+    WEIR_TRY(weir_call_cuOccupancyAvailableDynamicSMemPerBlock(weir_guest_channel(), &in, &out));
+    keep(question, out.dynamicSmemSize);
+    *dynamicSmemSize = out.dynamicSmemSize;
+    return CUDA_SUCCESS;
 }
 
 /* Try block sizes from the largest down in whole warps; take the first one with most resident
@@ -158,10 +151,7 @@ CUresult weir_guest_cuOccupancyMaxPotentialBlockSizeWithFlags(
         size_t shared =
             blockSizeToDynamicSMemSize ? blockSizeToDynamicSMemSize(block) : dynamicSMemSize;
         int blocks = 0;
-        result = blocks_per_sm(function, block, shared, flags, &blocks);
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
+        WEIR_TRY(blocks_per_sm(function, block, shared, flags, &blocks));
         if (blocks * block > best_threads) {
             best_threads = blocks * block;
             best_block = block;
@@ -185,10 +175,7 @@ CUresult weir_guest_occupancy_clusters(int *ret_value, CUfunction func,
     if (!ret_value || !config) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_launch_attributes(config->attrs, config->numAttrs, attributes, &count);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_launch_attributes(config->attrs, config->numAttrs, attributes, &count));
     uint32_t kept = 0;
     for (uint32_t i = 0; i < count; i++) { /* events do not change the answer */
         if (attributes[i].id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT &&
@@ -218,10 +205,8 @@ CUresult weir_guest_occupancy_clusters(int *ret_value, CUfunction func,
         *ret_value = (int)value;
         return CUDA_SUCCESS;
     }
-    result = weir_call_occupancy_clusters(weir_guest_channel(), &in, &out);
-    if (result == CUDA_SUCCESS) {
-        keep(question, (uint64_t)out.value);
-        *ret_value = out.value;
-    }
-    return result;
+    WEIR_TRY(weir_call_occupancy_clusters(weir_guest_channel(), &in, &out));
+    keep(question, (uint64_t)out.value);
+    *ret_value = out.value;
+    return CUDA_SUCCESS;
 }

@@ -143,11 +143,9 @@ CUresult weir_guest_cuPointerGetAttribute(void *data, CUpointer_attribute attrib
     if (!data || !weir_mem_find(ptr, &mem)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = value_of(&mem, attribute, ptr, &value);
-    if (result == CUDA_SUCCESS) {
-        memcpy(data, &value.bits, value.bytes);
-    }
-    return result;
+    WEIR_TRY(value_of(&mem, attribute, ptr, &value));
+    memcpy(data, &value.bits, value.bytes);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuPointerGetAttributes(unsigned int numAttributes,
@@ -190,10 +188,7 @@ CUresult weir_guest_cuPointerSetAttribute(const void *value, CUpointer_attribute
 CUresult weir_mem_check_managed(uint64_t address, uint64_t bytes, struct weir_mem *ret_mem)
 {
     struct weir_guest_ctx *ctx;
-    CUresult result = weir_ctx_current(&ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
     return bytes && weir_mem_check(address, bytes, ret_mem) == CUDA_SUCCESS &&
                    weir_mem_is_managed(ret_mem)
                ? CUDA_SUCCESS
@@ -266,8 +261,8 @@ CUresult weir_guest_cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUme
     if (location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
         return weir_moves_any() ? weir_moves_take(devPtr, count) : CUDA_SUCCESS;
     }
-    result = weir_guest_stream_synchronize(stream);
-    return result == CUDA_SUCCESS ? weir_moves_fetch(devPtr, count) : result;
+    WEIR_TRY(weir_guest_stream_synchronize(stream));
+    return weir_moves_fetch(devPtr, count);
 }
 
 CUresult weir_guest_cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,
@@ -282,9 +277,8 @@ CUresult weir_guest_cuMemRangeGetAttribute(void *data, size_t dataSize,
                                            size_t count)
 {
     struct weir_mem mem;
-    CUresult result = weir_mem_check_managed(devPtr, count, &mem);
-    return result == CUDA_SUCCESS ? weir_mem_advised(devPtr, count, attribute, data, dataSize)
-                                  : result;
+    WEIR_TRY(weir_mem_check_managed(devPtr, count, &mem));
+    return weir_mem_advised(devPtr, count, attribute, data, dataSize);
 }
 
 CUresult weir_guest_cuMemRangeGetAttributes(void **data, size_t *dataSizes,

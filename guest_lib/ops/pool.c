@@ -78,10 +78,7 @@ static CUresult new_pool(CUdevice device, bool is_default, struct weir_pool **re
 static CUresult default_pool_locked(CUdevice device, struct weir_pool **ret_pool)
 {
     if (!pools.defaults[device]) {
-        CUresult result = new_pool(device, true, &pools.defaults[device]);
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
+        WEIR_TRY(new_pool(device, true, &pools.defaults[device]));
         pools.defaults[device]->next = pools.all;
         pools.all = pools.defaults[device];
     }
@@ -94,14 +91,13 @@ static CUresult device_pool(CUdevice device, bool want_default, struct weir_pool
     if (!weir_guest_device_get(device)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    weir_lock_acquire(&pools.lock);
+    WEIR_GUEST_LOCKED(&pools.lock);
     CUresult result = CUDA_SUCCESS;
     if (!want_default && pools.current[device]) {
         *ret_pool = pools.current[device];
     } else {
         result = default_pool_locked(device, ret_pool);
     }
-    weir_lock_release(&pools.lock);
     return result;
 }
 
@@ -130,10 +126,9 @@ static void count_locked(struct weir_pool *pool, uint64_t used, uint64_t reserve
 void weir_pool_forget(const struct weir_mem *mem)
 {
     struct weir_pool *pool = mem->pool;
-    weir_lock_acquire(&pool->lock);
+    WEIR_GUEST_LOCKED(&pool->lock);
     pool->used -= block_bytes(mem);
     pool->reserved -= block_bytes(mem);
-    weir_lock_release(&pool->lock);
 }
 
 /* ---------------------------------------------------------------- pending blocks */
@@ -175,19 +170,17 @@ static bool harvest_locked(struct weir_pool *pool, uint64_t keep_bytes)
 
 static void harvest(struct weir_pool *pool, uint64_t keep_bytes)
 {
-    weir_lock_acquire(&pools.lock);
+    WEIR_GUEST_LOCKED(&pools.lock);
     harvest_locked(pool, keep_bytes);
-    weir_lock_release(&pools.lock);
 }
 
 bool weir_pools_give_back(bool all)
 {
     bool any = false;
-    weir_lock_acquire(&pools.lock);
+    WEIR_GUEST_LOCKED(&pools.lock);
     for (struct weir_pool *pool = pools.all; pool; pool = pool->next) {
         any |= harvest_locked(pool, all || pool->destroyed ? 0 : pool->release_threshold);
     }
-    weir_lock_release(&pools.lock);
     return any;
 }
 
@@ -219,7 +212,7 @@ static struct pending *take_pending(struct weir_pool *pool, const struct weir_gu
                                     struct weir_guest_stream *stream, uint64_t bytes)
 {
     struct pending *found = NULL;
-    weir_lock_acquire(&pool->lock);
+    WEIR_GUEST_LOCKED(&pool->lock);
     int looked = 0;
     for (struct pending **at = &pool->pending; *at && looked < LOOK_AT; at = &(*at)->next) {
         struct pending *pending = *at;
@@ -232,7 +225,6 @@ static struct pending *take_pending(struct weir_pool *pool, const struct weir_gu
             break;
         }
     }
-    weir_lock_release(&pool->lock);
     return found;
 }
 
@@ -282,21 +274,16 @@ static CUresult alloc_from(struct weir_pool *pool, CUdeviceptr *dptr, size_t byt
                            CUstream hStream)
 {
     struct weir_guest_stream *stream;
-    CUresult result = weir_guest_stream_get(hStream, &stream);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_guest_stream_get(hStream, &stream));
     if (!dptr || !bytes) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    CUresult result;
     if (weir_guest_capturing() && weir_graph_capture_alloc(stream, hStream, bytes, dptr, &result)) {
         return result;
     }
     struct weir_guest_ctx *ctx;
-    result = weir_ctx_on_device(stream->ctx, pool->device, &ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_on_device(stream->ctx, pool->device, &ctx));
     struct pending *pending = take_pending(pool, ctx, stream, bytes);
     if (pending) {
         return reuse_block(pool, pending, bytes, dptr);
@@ -309,9 +296,9 @@ CUresult weir_guest_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream
 {
     struct weir_guest_ctx *ctx;
     struct weir_pool *pool;
-    CUresult result = weir_ctx_current(&ctx);
-    result = result == CUDA_SUCCESS ? device_pool(ctx->device, false, &pool) : result;
-    return result == CUDA_SUCCESS ? alloc_from(pool, dptr, bytesize, hStream) : result;
+    WEIR_TRY(weir_ctx_current(&ctx));
+    WEIR_TRY(device_pool(ctx->device, false, &pool));
+    return alloc_from(pool, dptr, bytesize, hStream);
 }
 
 CUresult weir_guest_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
@@ -359,8 +346,8 @@ CUresult weir_guest_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
     struct weir_mem mem;
     if (weir_mem_find(dptr, &mem) && weir_mem_is_pool_import(&mem)) {
         struct weir_stream_point point = weir_guest_stream_here(stream);
-        result = weir_guest_stream_wait(&point);
-        return result == CUDA_SUCCESS ? weir_pool_free_import(dptr) : result;
+        WEIR_TRY(weir_guest_stream_wait(&point));
+        return weir_pool_free_import(dptr);
     }
     if (!weir_mem_remove(dptr, 1u << WEIR_MEM_DEVICE, &mem)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -369,10 +356,7 @@ CUresult weir_guest_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
         return free_later(&mem, stream);
     }
     /* Memory from cuMemAlloc: count it in the default pool from now on. */
-    result = device_pool(mem.device, true, &mem.pool);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(device_pool(mem.device, true, &mem.pool));
     weir_lock_acquire(&mem.pool->lock);
     count_locked(mem.pool, block_bytes(&mem), block_bytes(&mem));
     weir_lock_release(&mem.pool->lock);
@@ -388,10 +372,9 @@ static CUmemoryPool handle_of(const struct weir_pool *pool)
 
 static void enter_pool(struct weir_pool *pool)
 {
-    weir_lock_acquire(&pools.lock);
+    WEIR_GUEST_LOCKED(&pools.lock);
     pool->next = pools.all;
     pools.all = pool;
-    weir_lock_release(&pools.lock);
 }
 
 CUresult weir_guest_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
@@ -409,10 +392,7 @@ CUresult weir_guest_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *po
         return CUDA_ERROR_INVALID_DEVICE;
     }
     struct weir_pool *made;
-    CUresult result = new_pool(poolProps->location.id, false, &made);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(new_pool(poolProps->location.id, false, &made));
     made->exportable = shared;
     if (shared && getrandom(made->name, NAME_BYTES, 0) != NAME_BYTES) {
         weir_guest_object_remove(WEIR_KIND_POOL, made->handle);
@@ -432,40 +412,33 @@ CUresult weir_guest_cuMemPoolDestroy(CUmemoryPool pool)
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     }
     weir_guest_object_remove(WEIR_KIND_POOL, found->handle);
-    weir_lock_acquire(&pools.lock);
+    WEIR_GUEST_LOCKED(&pools.lock);
     found->destroyed = true;
     if (pools.current[found->device] == found) {
         pools.current[found->device] = NULL;
     }
     harvest_locked(found, 0); /* other blocks are freed when they have passed and memory is short */
-    weir_lock_release(&pools.lock);
     return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 {
     struct weir_pool *found;
-    CUresult result = get_pool(pool, &found);
-    if (result == CUDA_SUCCESS) {
-        harvest(found, minBytesToKeep);
-        weir_mem_trim();
-    }
-    return result;
+    WEIR_TRY(get_pool(pool, &found));
+    harvest(found, minBytesToKeep);
+    weir_mem_trim();
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_pool_set(CUdevice device, CUmemoryPool pool)
 {
     struct weir_pool *found;
-    CUresult result = get_pool(pool, &found);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(get_pool(pool, &found));
     if (!weir_guest_device_get(device) || found->device != device) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    weir_lock_acquire(&pools.lock);
+    WEIR_GUEST_LOCKED(&pools.lock);
     pools.current[device] = found;
-    weir_lock_release(&pools.lock);
     return CUDA_SUCCESS;
 }
 
@@ -475,11 +448,9 @@ CUresult weir_guest_pool_give(CUdevice device, bool want_default, CUmemoryPool *
     if (!ret_pool) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = device_pool(device, want_default, &pool);
-    if (result == CUDA_SUCCESS) {
-        *ret_pool = handle_of(pool);
-    }
-    return result;
+    WEIR_TRY(device_pool(device, want_default, &pool));
+    *ret_pool = handle_of(pool);
+    return CUDA_SUCCESS;
 }
 
 /* Accept pools of a device only: host and managed pools are not supported. */
@@ -496,22 +467,22 @@ static CUresult check_location(const CUmemLocation *location, CUmemAllocationTyp
 CUresult weir_guest_cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
                                            CUmemAllocationType type)
 {
-    CUresult result = check_location(location, type);
-    return result == CUDA_SUCCESS ? weir_guest_pool_give(location->id, true, pool_out) : result;
+    WEIR_TRY(check_location(location, type));
+    return weir_guest_pool_give(location->id, true, pool_out);
 }
 
 CUresult weir_guest_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location,
                                     CUmemAllocationType type)
 {
-    CUresult result = check_location(location, type);
-    return result == CUDA_SUCCESS ? weir_guest_pool_give(location->id, false, pool) : result;
+    WEIR_TRY(check_location(location, type));
+    return weir_guest_pool_give(location->id, false, pool);
 }
 
 CUresult weir_guest_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
                                     CUmemoryPool pool)
 {
-    CUresult result = check_location(location, type);
-    return result == CUDA_SUCCESS ? weir_guest_pool_set(location->id, pool) : result;
+    WEIR_TRY(check_location(location, type));
+    return weir_guest_pool_set(location->id, pool);
 }
 
 /* ---------------------------------------------------------------- between processes */
@@ -527,11 +498,9 @@ CUresult weir_guest_cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryP
         handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !found->exportable) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    result = weir_export_pool(found->name, &fd);
-    if (result == CUDA_SUCCESS) {
-        memcpy(handle_out, &fd, sizeof fd);
-    }
-    return result;
+    WEIR_TRY(weir_export_pool(found->name, &fd));
+    memcpy(handle_out, &fd, sizeof fd);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle,
@@ -543,15 +512,13 @@ CUresult weir_guest_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, v
     if (!pool_out || flags || handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_import_pool((int)(intptr_t)handle, name);
-    result = result == CUDA_SUCCESS ? new_pool(0, false, &made) : result;
-    if (result == CUDA_SUCCESS) {
-        made->imported = true;
-        memcpy(made->name, name, NAME_BYTES);
-        enter_pool(made);
-        *pool_out = handle_of(made);
-    }
-    return result;
+    WEIR_TRY(weir_import_pool((int)(intptr_t)handle, name));
+    WEIR_TRY(new_pool(0, false, &made));
+    made->imported = true;
+    memcpy(made->name, name, NAME_BYTES);
+    enter_pool(made);
+    *pool_out = handle_of(made);
+    return CUDA_SUCCESS;
 }
 
 /* The exported name of a pointer is that of cuIpcGetMemHandle. */
@@ -564,12 +531,10 @@ CUresult weir_guest_cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out
     }
     const struct weir_op_ipc_export_in in = {.base = mem.base, .bytes = mem.bytes};
     struct weir_op_ipc_export_out out;
-    CUresult result = weir_call_ipc_export(weir_guest_channel(), &in, &out);
-    if (result == CUDA_SUCCESS) {
-        _Static_assert(sizeof out.handle == sizeof shareData_out->reserved, "64 bytes both");
-        memcpy(shareData_out->reserved, out.handle, sizeof out.handle);
-    }
-    return result;
+    WEIR_TRY(weir_call_ipc_export(weir_guest_channel(), &in, &out));
+    _Static_assert(sizeof out.handle == sizeof shareData_out->reserved, "64 bytes both");
+    memcpy(shareData_out->reserved, out.handle, sizeof out.handle);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
@@ -583,10 +548,7 @@ CUresult weir_guest_cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool po
         return CUDA_ERROR_INVALID_VALUE;
     }
     memcpy(in.handle, shareData->reserved, sizeof in.handle);
-    result = weir_call_ipc_open(weir_guest_channel(), &in, &out);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_call_ipc_open(weir_guest_channel(), &in, &out));
     const struct weir_mem mem = {.base = out.base,
                                  .bytes = out.bytes,
                                  .kind = WEIR_MEM_IMPORTED,
@@ -649,7 +611,7 @@ CUresult weir_guest_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute
         return CUDA_ERROR_INVALID_VALUE;
     }
     harvest(found, found->release_threshold);
-    weir_lock_acquire(&found->lock);
+    WEIR_GUEST_LOCKED(&found->lock);
     uint64_t *counter = counter_locked(found, attr);
     if (is_reuse(attr)) {
         memcpy(value, &found->reuse[attr - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES],
@@ -659,7 +621,6 @@ CUresult weir_guest_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute
     } else {
         result = CUDA_ERROR_INVALID_VALUE;
     }
-    weir_lock_release(&found->lock);
     return result;
 }
 
@@ -685,7 +646,7 @@ CUresult weir_guest_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute
     if (result != CUDA_SUCCESS || !value) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    weir_lock_acquire(&found->lock);
+    WEIR_GUEST_LOCKED(&found->lock);
     if (is_reuse(attr)) {
         memcpy(&found->reuse[attr - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES], value,
                sizeof(int));
@@ -694,7 +655,6 @@ CUresult weir_guest_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute
         memcpy(&number, value, sizeof number);
         result = set_counter_locked(found, attr, number);
     }
-    weir_lock_release(&found->lock);
     return result;
 }
 

@@ -15,10 +15,7 @@ static CUstream handle_of(const struct weir_guest_stream *stream)
 CUresult weir_guest_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
 {
     struct weir_guest_ctx *ctx;
-    CUresult result = weir_ctx_current(&ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
     if (!phStream || flags & ~(unsigned int)CU_STREAM_NON_BLOCKING) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -26,11 +23,9 @@ CUresult weir_guest_cuStreamCreateWithPriority(CUstream *phStream, unsigned int 
     priority = priority > device->priority_least ? device->priority_least : priority;
     priority = priority < device->priority_greatest ? device->priority_greatest : priority;
     struct weir_guest_stream *stream;
-    result = weir_guest_stream_new(ctx, flags, priority, &stream);
-    if (result == CUDA_SUCCESS) {
-        *phStream = handle_of(stream);
-    }
-    return result;
+    WEIR_TRY(weir_guest_stream_new(ctx, flags, priority, &stream));
+    *phStream = handle_of(stream);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuStreamDestroy_v2(CUstream hStream)
@@ -50,11 +45,8 @@ CUresult weir_guest_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned
 {
     struct weir_guest_stream *stream;
     struct weir_guest_event *event;
-    CUresult result = weir_guest_stream_get(hStream, &stream);
-    result = result == CUDA_SUCCESS ? weir_event_get(hEvent, &event) : result;
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_guest_stream_get(hStream, &stream));
+    WEIR_TRY(weir_event_get(hEvent, &event));
     if (Flags & ~(unsigned int)CU_EVENT_WAIT_EXTERNAL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -64,10 +56,7 @@ CUresult weir_guest_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned
         return weir_guest_report(); /* nothing to wait for */
     }
     if (capturing) { /* the stream may join a capture by this wait */
-        result = weir_guest_stream_mark_before_capture(stream);
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
+        WEIR_TRY(weir_guest_stream_mark_before_capture(stream));
     }
     if (capturing && Flags == CU_EVENT_WAIT_EXTERNAL) {
         weir_event_use_in_graph(event);
@@ -78,8 +67,9 @@ CUresult weir_guest_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned
     weir_guest_stream_work_begin(stream);
     /* Another process that learns of this wait may record a shared event again, so the host must
      * have executed the wait before. */
-    result = capturing || shared ? weir_call_stream_wait_event(weir_guest_channel(), &in, NULL)
-                                 : weir_post_stream_wait_event(weir_guest_channel(), &in);
+    CUresult result = capturing || shared
+                          ? weir_call_stream_wait_event(weir_guest_channel(), &in, NULL)
+                          : weir_post_stream_wait_event(weir_guest_channel(), &in);
     weir_lock_release(&event->lock);
     return weir_guest_stream_work_end(stream, result);
 }
@@ -95,27 +85,19 @@ CUresult weir_guest_stream_value(CUstream hStream, CUstreamBatchMemOpType operat
                                                                                : WEIR_VALUE_WAIT64;
     uint64_t bytes = kind == WEIR_VALUE_WRITE64 || kind == WEIR_VALUE_WAIT64 ? 8 : 4;
     struct weir_guest_stream *stream;
-    CUresult result = weir_guest_stream_get(hStream, &stream);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_guest_stream_get(hStream, &stream));
     struct weir_mem mem;
-    result = addr % bytes ? CUDA_ERROR_INVALID_VALUE : weir_mem_check(addr, bytes, &mem);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    result = weir_managed_before_use(addr, bytes);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(addr % bytes ? CUDA_ERROR_INVALID_VALUE : weir_mem_check(addr, bytes, &mem));
+    WEIR_TRY(weir_managed_before_use(addr, bytes));
     struct weir_op_stream_value_in in = {.s = stream->handle,
                                          .address = mem.device_base + (addr - mem.base),
                                          .value = value,
                                          .flags = flags,
                                          .kind = kind};
     weir_guest_stream_work_begin(stream);
-    result = weir_guest_capturing() ? weir_call_stream_value(weir_guest_channel(), &in, NULL)
-                                    : weir_post_stream_value(weir_guest_channel(), &in);
+    CUresult result = weir_guest_capturing()
+                          ? weir_call_stream_value(weir_guest_channel(), &in, NULL)
+                          : weir_post_stream_value(weir_guest_channel(), &in);
     return weir_guest_stream_work_end(stream, result);
 }
 
@@ -197,10 +179,7 @@ CUresult weir_guest_cuStreamAddCallback(CUstream hStream, CUstreamCallback callb
                                         unsigned int flags)
 {
     struct weir_guest_stream *stream;
-    CUresult result = weir_guest_stream_get(hStream, &stream);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_guest_stream_get(hStream, &stream));
     if (!callback || flags) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -209,7 +188,7 @@ CUresult weir_guest_cuStreamAddCallback(CUstream hStream, CUstreamCallback callb
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *call = (struct stream_callback){.stream = hStream, .fn = callback, .user = userData};
-    result = weir_guest_capturing() ? weir_guest_stream_ask_host(stream) : CUDA_SUCCESS;
+    CUresult result = weir_guest_capturing() ? weir_guest_stream_ask_host(stream) : CUDA_SUCCESS;
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) {
         result = weir_guest_stream_function(stream, run_stream_callback, call);
     }
@@ -243,13 +222,8 @@ CUresult weir_guest_cuStreamCopyAttributes(CUstream dstStream, CUstream srcStrea
                                             CU_LAUNCH_ATTRIBUTE_PRIORITY};
     for (size_t i = 0; i < sizeof copied / sizeof copied[0]; i++) {
         CUstreamAttrValue value;
-        CUresult result = weir_guest_cuStreamGetAttribute(srcStream, copied[i], &value);
-        result = result == CUDA_SUCCESS
-                     ? weir_guest_cuStreamSetAttribute(dstStream, copied[i], &value)
-                     : result;
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
+        WEIR_TRY(weir_guest_cuStreamGetAttribute(srcStream, copied[i], &value));
+        WEIR_TRY(weir_guest_cuStreamSetAttribute(dstStream, copied[i], &value));
     }
     return CUDA_SUCCESS;
 }

@@ -5,13 +5,13 @@
  * Known maps are in a table by hash with one map a slot; a new map replaces an old one.
  */
 #include "base/hash.h"
+#include "base/thread.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/register.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 #include "proto/wire/op_kinds.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,21 +33,20 @@ static struct kept_map **slot_of(const struct weir_op_tensor_map_in *in)
 
 static bool recall(const struct weir_op_tensor_map_in *in, CUtensorMap *ret_map)
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     const struct kept_map *kept = *slot_of(in);
     /* begin() has cleared the padding. NOLINTNEXTLINE(bugprone-suspicious-memory-comparison) */
     bool found = kept && memcmp(&kept->in, in, sizeof(*in)) == 0;
     if (found) {
         memcpy(ret_map, kept->map, sizeof(kept->map));
     }
-    pthread_mutex_unlock(&lock);
     return found;
 }
 
 /* Keep a map. If there is no memory for the table, the worker is asked again. */
 static void keep(const struct weir_op_tensor_map_in *in, const uint64_t map[16])
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     struct kept_map **slot = slot_of(in);
     if (!*slot) {
         *slot = calloc(1, sizeof(**slot));
@@ -56,7 +55,6 @@ static void keep(const struct weir_op_tensor_map_in *in, const uint64_t map[16])
         memcpy(&(*slot)->in, in, sizeof(*in));
         memcpy((*slot)->map, map, sizeof((*slot)->map));
     }
-    pthread_mutex_unlock(&lock);
 }
 
 static CUresult encode(const struct weir_op_tensor_map_in *in, CUtensorMap *ret_map)
@@ -66,12 +64,10 @@ static CUresult encode(const struct weir_op_tensor_map_in *in, CUtensorMap *ret_
     if (result != CUDA_SUCCESS || recall(in, ret_map)) {
         return result;
     }
-    result = weir_call_tensor_map(weir_guest_channel(), in, &out);
-    if (result == CUDA_SUCCESS) {
-        keep(in, out.map);
-        memcpy(ret_map, out.map, sizeof(out.map));
-    }
-    return result;
+    WEIR_TRY(weir_call_tensor_map(weir_guest_channel(), in, &out));
+    keep(in, out.map);
+    memcpy(ret_map, out.map, sizeof(out.map));
+    return CUDA_SUCCESS;
 }
 
 /* The beginning of all three encoders; `in` is compared as bytes, so its padding is cleared,
@@ -116,13 +112,10 @@ CUresult weir_guest_cuTensorMapEncodeTiled(
     CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill)
 {
     struct weir_op_tensor_map_in in;
-    CUresult result = begin(&in, WEIR_TENSOR_MAP_TILED, tensorMap, tensorRank, globalAddress,
-                            globalDim, globalStrides, elementStrides);
-    if (result == CUDA_SUCCESS && !boxDim) {
-        result = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (result != CUDA_SUCCESS) {
-        return result;
+    WEIR_TRY(begin(&in, WEIR_TENSOR_MAP_TILED, tensorMap, tensorRank, globalAddress, globalDim,
+                   globalStrides, elementStrides));
+    if (!boxDim) {
+        return CUDA_ERROR_INVALID_VALUE;
     }
     memcpy(in.box, boxDim, tensorRank * sizeof(*boxDim));
     return encode_as(&in, tensorDataType, interleave, swizzle, l2Promotion, oobFill, tensorMap);
@@ -161,11 +154,8 @@ CUresult weir_guest_cuTensorMapEncodeIm2colWide(
     CUtensorMapFloatOOBfill oobFill)
 {
     struct weir_op_tensor_map_in in;
-    CUresult result = begin(&in, WEIR_TENSOR_MAP_IM2COL_WIDE, tensorMap, tensorRank, globalAddress,
-                            globalDim, globalStrides, elementStrides);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(begin(&in, WEIR_TENSOR_MAP_IM2COL_WIDE, tensorMap, tensorRank, globalAddress,
+                   globalDim, globalStrides, elementStrides));
     in.lower[0] = pixelBoxLowerCornerWidth;
     in.upper[0] = pixelBoxUpperCornerWidth;
     in.channels = channelsPerPixel;

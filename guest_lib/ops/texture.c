@@ -2,12 +2,12 @@
  * Texture and surface objects. Their value goes to kernels as a parameter, so it is the driver's
  * own. The guest keeps their descriptions for the cu*GetDesc calls.
  */
+#include "base/thread.h"
 #include "guest_lib/ops/forward.h"
 #include "guest_lib/register.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,22 +32,20 @@ static struct weir_guest_texture *find_locked(unsigned long long value, bool sur
 
 static void enter(struct weir_guest_texture *object)
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     struct weir_guest_texture **bucket = bucket_of(object->value);
     object->next = *bucket;
     *bucket = object;
-    pthread_mutex_unlock(&lock);
 }
 
 static CUresult look_up(unsigned long long value, bool surface,
                         struct weir_guest_texture *ret_object)
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     struct weir_guest_texture *object = find_locked(value, surface);
     if (object) {
         *ret_object = *object;
     }
-    pthread_mutex_unlock(&lock);
     return object ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
@@ -164,10 +162,7 @@ CUresult weir_guest_cuSurfObjectCreate(CUsurfObject *pSurfObject,
     if (!pSurfObject || !pResDesc || pResDesc->resType != CU_RESOURCE_TYPE_ARRAY) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_ctx_current(&ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_ctx_current(&ctx));
     struct weir_guest_texture *object = calloc(1, sizeof(*object));
     if (!object) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -175,7 +170,7 @@ CUresult weir_guest_cuSurfObjectCreate(CUsurfObject *pSurfObject,
     const struct weir_op_surface_create_in in = {.c = ctx->handle,
                                                  .a = (uintptr_t)pResDesc->res.array.hArray};
     struct weir_op_surface_create_out out;
-    result = weir_call_surface_create(weir_guest_channel(), &in, &out);
+    CUresult result = weir_call_surface_create(weir_guest_channel(), &in, &out);
     if (result != CUDA_SUCCESS) {
         free(object);
         return result;

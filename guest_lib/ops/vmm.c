@@ -94,11 +94,9 @@ CUresult weir_guest_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t al
         return CUDA_ERROR_INVALID_VALUE;
     }
     uint64_t base;
-    CUresult result = weir_guest_vmm_reserve(size, alignment, addr, &base);
-    if (result == CUDA_SUCCESS) {
-        *ptr = base;
-    }
-    return result;
+    WEIR_TRY(weir_guest_vmm_reserve(size, alignment, addr, &base));
+    *ptr = base;
+    return CUDA_SUCCESS;
 }
 
 /* ---------------------------------------------------------------- memory */
@@ -110,12 +108,10 @@ CUresult weir_guest_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t siz
         return CUDA_ERROR_INVALID_VALUE;
     }
     uint64_t made;
-    CUresult result = check_prop(prop);
-    result = result == CUDA_SUCCESS ? weir_guest_vmm_create(size, prop, &made) : result;
-    if (result == CUDA_SUCCESS) {
-        *handle = made;
-    }
-    return result;
+    WEIR_TRY(check_prop(prop));
+    WEIR_TRY(weir_guest_vmm_create(size, prop, &made));
+    *handle = made;
+    return CUDA_SUCCESS;
 }
 
 /* ---------------------------------------------------------------- mappings */
@@ -144,19 +140,15 @@ CUresult weir_guest_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAcce
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (size_t i = 0; i < count; i++) {
-        CUresult result = check_access(&desc[i]);
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
+        WEIR_TRY(check_access(&desc[i]));
     }
-    CUresult result = CUDA_SUCCESS;
-    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+    for (size_t i = 0; i < count; i++) {
         uint32_t flags = (uint32_t)desc[i].flags;
-        result = weir_guest_vmm_is_host_place(&desc[i].location)
+        WEIR_TRY(weir_guest_vmm_is_host_place(&desc[i].location)
                      ? weir_guest_vmm_access_here(ptr, size, flags)
-                     : weir_guest_vmm_access(ptr, size, desc[i].location.id, flags);
+                     : weir_guest_vmm_access(ptr, size, desc[i].location.id, flags));
     }
-    return result;
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
@@ -207,15 +199,13 @@ CUresult weir_guest_cuMemExportToShareableHandle(void *shareableHandle,
         return CUDA_ERROR_INVALID_VALUE;
     }
     int fd;
-    CUresult result = check_export_type(handleType);
-    if (result == CUDA_SUCCESS && !(facts.prop.requestedHandleTypes & handleType)) {
-        result = CUDA_ERROR_INVALID_VALUE;
+    WEIR_TRY(check_export_type(handleType));
+    if (!(facts.prop.requestedHandleTypes & handleType)) {
+        return CUDA_ERROR_INVALID_VALUE;
     }
-    result = result == CUDA_SUCCESS ? weir_guest_vmm_export(handle, &fd) : result;
-    if (result == CUDA_SUCCESS) {
-        memcpy(shareableHandle, &fd, sizeof fd);
-    }
-    return result;
+    WEIR_TRY(weir_guest_vmm_export(handle, &fd));
+    memcpy(shareableHandle, &fd, sizeof fd);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
@@ -226,11 +216,8 @@ CUresult weir_guest_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle 
     if (!handle) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = check_export_type(shHandleType);
-    result =
-        result == CUDA_SUCCESS ? weir_guest_vmm_import((int)(intptr_t)osHandle, &made) : result;
-    if (result == CUDA_SUCCESS) {
-        *handle = made;
-    }
-    return result;
+    WEIR_TRY(check_export_type(shHandleType));
+    WEIR_TRY(weir_guest_vmm_import((int)(intptr_t)osHandle, &made));
+    *handle = made;
+    return CUDA_SUCCESS;
 }

@@ -110,12 +110,11 @@ static void clean(struct files *f)
 static bool write_file(const char *path, const char *text, size_t bytes)
 {
     FILE *file = fopen(path, "wxe");
-    bool good;
 
     if (!file) {
         return false;
     }
-    good = fwrite(text, 1, bytes, file) == bytes;
+    bool good = fwrite(text, 1, bytes, file) == bytes;
     return fclose(file) == 0 && good;
 }
 

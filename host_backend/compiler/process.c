@@ -118,10 +118,9 @@ static uint64_t resident_bytes(pid_t pid)
 {
     unsigned long long all, resident = 0;
     char path[40];
-    FILE *file;
 
     snprintf(path, sizeof path, "/proc/%d/statm", (int)pid);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
     if (!file) {
         return 0;
     }
@@ -196,10 +195,9 @@ static _Noreturn void do_job(const char *program, const struct weir_compiler_job
                              int answer_fd, pid_t server)
 {
     enum weir_compile_end end = WEIR_COMPILE_NOT_DONE;
-    pid_t pid;
 
     signal(SIGPIPE, SIG_IGN);
-    pid = fork();
+    pid_t pid = fork();
     if (pid == 0) {
         become_ptxas(program, job);
     }
@@ -325,12 +323,12 @@ enum weir_compile_end weir_compiler_process_run(const struct weir_compiler_proce
 {
     enum weir_compile_end end = WEIR_COMPILE_NOT_DONE;
     int pipes[2];
-    bool sent;
 
     if (pipe2(pipes, O_CLOEXEC) != 0) {
         return end;
     }
-    sent = weir_fd_send(process->socket_fd, job, sizeof *job, pipes[1], 0) == (ssize_t)sizeof *job;
+    bool sent =
+        weir_fd_send(process->socket_fd, job, sizeof *job, pipes[1], 0) == (ssize_t)sizeof *job;
     close(pipes[1]);
     if (sent) {
         end = await(pipes[0], give_up, user);

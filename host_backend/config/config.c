@@ -650,7 +650,6 @@ enum weir_status weir_config_parse(const char *text, size_t bytes,
     struct weir_host_config *config = calloc(1, sizeof *config);
     const struct weir_toml_value *root;
     struct weir_arena arena;
-    enum weir_status status;
     bool named = false; /* tenant = [] means none; without the key there is one tenant */
 
     if (!config) {
@@ -658,7 +657,7 @@ enum weir_status weir_config_parse(const char *text, size_t bytes,
     }
     weir_arena_init(&arena, WEIR_TOML_ARENA_BASE + bytes * WEIR_TOML_ARENA_PER_BYTE);
     host_default(config);
-    status = weir_toml_parse(text, bytes, &arena, &root, ret_diag);
+    enum weir_status status = weir_toml_parse(text, bytes, &arena, &root, ret_diag);
     if (status == WEIR_OK &&
         (!read_tree(root, config, ret_diag) ||
          !weir_demand_complete(&config->demand, config->socket_mode, ret_diag))) {

@@ -130,10 +130,9 @@ enum weir_status weir_devices_parse(const char *text, char *ret_list)
 
     for (;;) {
         char item[48];
-        size_t n;
 
         text += strspn(text, " \t");
-        n = strcspn(text, ", \t");
+        size_t n = strcspn(text, ", \t");
         snprintf(item, sizeof item, "%.*s", (int)n, text);
         if (n >= sizeof item || !device_ok(item) || in_list(list, item, n) ||
             at + n + 2 > sizeof list) {
@@ -196,7 +195,6 @@ bool weir_devices_meet(const char *list, const char *other)
 
 enum weir_status weir_user_id(const char *text, uint32_t *ret_uid)
 {
-    const struct passwd *known;
     unsigned long long number;
     char *end;
 
@@ -208,7 +206,7 @@ enum weir_status weir_user_id(const char *text, uint32_t *ret_uid)
         *ret_uid = (uint32_t)number;
         return WEIR_OK;
     }
-    known = getpwnam(text);
+    const struct passwd *known = getpwnam(text);
     if (!known) {
         return WEIR_ERR_NOT_FOUND;
     }

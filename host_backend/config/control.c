@@ -72,13 +72,12 @@ bool weir_control_vm_memory(const char *run_dir, const char *tenant, char *text,
 {
     const char *dir = run_dir ? run_dir : weir_control_default_run_dir();
     char folder[256] = "";
-    int len;
 
     if (dir[0] != '/' ||
         (strcmp(dir, MACHINE_RUN_DIR) != 0 && !name_folder(dir, folder, sizeof folder))) {
         return false;
     }
-    len = snprintf(text, bytes, "/dev/shm/weir%s/%s.nvdimm", folder, tenant);
+    int len = snprintf(text, bytes, "/dev/shm/weir%s/%s.nvdimm", folder, tenant);
     return len >= 0 && (size_t)len < bytes;
 }
 
@@ -88,12 +87,11 @@ static enum weir_status connect_to(const char *run_dir, const char *name, int ty
     struct timeval limit = {CONNECT_TIMEOUT_S, 0};
     int n = snprintf(address.sun_path, sizeof address.sun_path, "%s/%s",
                      run_dir ? run_dir : weir_control_default_run_dir(), name);
-    int fd;
 
     if (n < 0 || (size_t)n >= sizeof address.sun_path) {
         return WEIR_ERR_TOO_BIG;
     }
-    fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
     if (fd < 0) {
         return WEIR_ERR_IO;
     }
@@ -126,7 +124,6 @@ static enum weir_status read_answer(int fd, char **ret_text)
 
     while (text && used < ANSWER_MAX_BYTES) {
         enum weir_status status = weir_peer_await(fd, end_ns);
-        ssize_t n;
 
         if (status != WEIR_OK) {
             free(text);
@@ -141,7 +138,7 @@ static enum weir_status read_answer(int fd, char **ret_text)
             text = bigger;
             room *= 2;
         }
-        n = read(fd, text + used, room - used);
+        ssize_t n = read(fd, text + used, room - used);
         if (n == 0) {
             text[used] = 0;
             *ret_text = text;
@@ -163,10 +160,7 @@ static enum weir_status ask(const char *run_dir, const char *request, int passed
     enum weir_status status;
     int fd;
 
-    status = connect_to(run_dir, "admin.sock", SOCK_STREAM, &fd);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(connect_to(run_dir, "admin.sock", SOCK_STREAM, &fd));
     if (weir_fd_send(fd, request, strlen(request), passed, 0) != (ssize_t)strlen(request)) {
         status = WEIR_ERR_IO;
     } else {
@@ -255,16 +249,12 @@ enum weir_status weir_control_follow(const char *run_dir, weir_event_fn take, vo
     static const char request[] = "events\tfollow\n";
     char *line = NULL;
     size_t room = 0;
-    FILE *stream;
-    enum weir_status status;
+    enum weir_status status = WEIR_OK;
     bool goes_on = true;
     int fd;
 
-    status = connect_to(run_dir, "admin.sock", SOCK_STREAM, &fd);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    stream = fdopen(fd, "r");
+    WEIR_TRY(connect_to(run_dir, "admin.sock", SOCK_STREAM, &fd));
+    FILE *stream = fdopen(fd, "r");
     if (!stream) {
         close(fd);
         return WEIR_ERR_NO_MEMORY;
@@ -297,10 +287,7 @@ static enum weir_status exchange(const char *run_dir, const char *request, char 
     ssize_t n;
     int fd;
 
-    status = connect_to(run_dir, WEIR_CONTROL_NEW_SOCKET, SOCK_SEQPACKET, &fd);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(connect_to(run_dir, WEIR_CONTROL_NEW_SOCKET, SOCK_SEQPACKET, &fd));
     if (send(fd, request, strlen(request), MSG_NOSIGNAL) != (ssize_t)strlen(request)) {
         status = WEIR_ERR_IO;
     } else {
@@ -320,17 +307,15 @@ enum weir_status weir_control_new(const char *run_dir, const char *container, pi
                                   struct weir_new_share *ret_share)
 {
     char request[REQUEST_BYTES], reply[REQUEST_BYTES], *name, *folder = NULL;
-    enum weir_status status;
-    int n;
 
     *ret_share = (struct weir_new_share){.why = ""};
-    n = !container ? snprintf(request, sizeof request, "run\tself=%d", (int)getpid())
-                   : snprintf(request, sizeof request, "container\tself=%d\tpid=%d\tid=%s",
-                              (int)getpid(), (int)pid, container);
+    int n = !container ? snprintf(request, sizeof request, "run\tself=%d", (int)getpid())
+                       : snprintf(request, sizeof request, "container\tself=%d\tpid=%d\tid=%s",
+                                  (int)getpid(), (int)pid, container);
     if (n < 0 || (size_t)n >= sizeof request) {
         return WEIR_ERR_TOO_BIG;
     }
-    status = join(words, n_words, (size_t)n, request);
+    enum weir_status status = join(words, n_words, (size_t)n, request);
     if (status == WEIR_ERR_INVALID) {
         snprintf(ret_share->why, sizeof ret_share->why, "a setting has control characters");
     }

@@ -62,7 +62,6 @@ bool weir_demand_complete(struct weir_demand_config *demand, uint32_t socket_mod
                           struct weir_diag *ret_diag)
 {
     struct weir_tenant_config *usual = &demand->usual, *most = &demand->most;
-    const char *wrong;
 
     if (demand->socket_mode == AS_THE_HOST_S) {
         demand->socket_mode = socket_mode;
@@ -86,7 +85,7 @@ bool weir_demand_complete(struct weir_demand_config *demand, uint32_t socket_mod
         weir_diag_set(ret_diag, 0, 0, "[default]: %s", weir_group_rule);
         return false;
     }
-    wrong = find_excess(usual, most);
+    const char *wrong = find_excess(usual, most);
     if (wrong) {
         weir_diag_set(ret_diag, 0, 0, "[default]: '%s' is not within 'max_%s'", wrong, wrong);
     }
@@ -148,7 +147,6 @@ enum weir_status weir_demand_take(const struct weir_demand_config *demand, char 
     struct weir_tenant_config wanted = demand->usual;
     const size_t memory = (size_t)weir_setting_find("memory");
     struct weir_diag ignored = {0};
-    const char *excess;
     bool asks = false;
 
     for (size_t i = 0; i < n_words; i++) {
@@ -157,7 +155,7 @@ enum weir_status weir_demand_take(const struct weir_demand_config *demand, char 
             return WEIR_ERR_INVALID;
         }
     }
-    excess = find_excess(&wanted, &demand->most);
+    const char *excess = find_excess(&wanted, &demand->most);
     if (excess) {
         return refuse(excess, &wanted, &demand->most, ret_diag);
     }

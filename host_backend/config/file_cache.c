@@ -1,5 +1,6 @@
 #include "host_backend/config/file_cache.h"
 
+#include "base/grow.h"
 #include "base/log.h"
 #include <dirent.h>
 #include <errno.h>
@@ -165,12 +166,11 @@ const char *weir_file_cache_fault(const char *dir, uid_t uid)
 bool weir_file_cache_give(const char *dir, uid_t uid, gid_t gid)
 {
     bool given = false;
-    int fd;
 
     if (!make_dirs(dir)) {
         return false;
     }
-    fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd >= 0) {
         given = give_folder(fd, uid, gid);
         close(fd);
@@ -190,11 +190,9 @@ static bool is_ours_alone(int fd)
 int weir_file_cache_open_beside(const char *dir, const char *suffix)
 {
     char found[sizeof((struct weir_file_cache *)0)->dir], path[sizeof found + 32];
-    size_t n;
-    int fd;
 
     weir_file_cache_find(dir, found, sizeof found);
-    n = strlen(found);
+    size_t n = strlen(found);
     while (n > 1 && found[n - 1] == '/') {
         found[--n] = 0;
     }
@@ -203,7 +201,7 @@ int weir_file_cache_open_beside(const char *dir, const char *suffix)
     }
     snprintf(path, sizeof path, "%s%s", found, suffix);
     make_parents(path);
-    fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
+    int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
     if (fd < 0) {
         weir_log_warn("cache: cannot open it path=%s why=\"%s\"", path, strerror(errno));
         return -1;
@@ -273,9 +271,7 @@ static enum weir_status read_file(int fd, const struct weir_hash *key, uint8_t *
                                   size_t *ret_n_bytes)
 {
     struct file_header header;
-    struct weir_hash hash;
     struct stat info;
-    uint8_t *bytes;
 
     if (fstat(fd, &info) != 0 || !read_all(fd, &header, sizeof header) ||
         memcmp(header.magic, FILE_MAGIC, sizeof header.magic) != 0 ||
@@ -284,7 +280,7 @@ static enum weir_status read_file(int fd, const struct weir_hash *key, uint8_t *
         (uint64_t)info.st_size != sizeof header + header.bytes) {
         return WEIR_ERR_INVALID;
     }
-    bytes = malloc(header.bytes + 1);
+    uint8_t *bytes = malloc(header.bytes + 1);
     if (!bytes) {
         return WEIR_ERR_NO_MEMORY;
     }
@@ -292,7 +288,7 @@ static enum weir_status read_file(int fd, const struct weir_hash *key, uint8_t *
         free(bytes);
         return WEIR_ERR_INVALID;
     }
-    hash = weir_hash_of(bytes, header.bytes);
+    struct weir_hash hash = weir_hash_of(bytes, header.bytes);
     if (memcmp(&hash, &header.hash, sizeof hash) != 0) {
         free(bytes);
         return WEIR_ERR_INVALID;
@@ -379,15 +375,8 @@ static void list_file(const struct weir_file_cache *cache, struct listing *list,
         }
         return;
     }
-    if (list->n == list->room) {
-        size_t room = list->room != 0 ? list->room * 2 : 256;
-        struct old_file *bigger = realloc(list->files, room * sizeof *bigger);
-
-        if (!bigger) {
-            return; /* the list has no memory: the file is not counted */
-        }
-        list->files = bigger;
-        list->room = room;
+    if (!WEIR_GROW(list->files, list->n, list->room)) {
+        return; /* the list has no memory: the file is not counted */
     }
     memcpy(list->files[list->n].name, name, NAME_BYTES); /* is_ours() checked the name's length */
     list->files[list->n].bytes = (uint64_t)info.st_size;
@@ -441,18 +430,16 @@ static enum weir_status write_locked(struct weir_file_cache *cache, int dir,
                                      const struct file_header *header, const uint8_t *bytes)
 {
     char name[NAME_BYTES], temporary[64];
-    bool good;
-    int fd;
 
     make_room(cache, dir, sizeof *header + header->bytes);
     snprintf(temporary, sizeof temporary, "tmp.%ld.%lx", (long)getpid(), (long)gettid());
-    fd = openat(dir, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
-                0600);
+    int fd = openat(dir, temporary,
+                    O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (fd < 0) {
         return WEIR_ERR_IO;
     }
     file_name(cache, &header->key, name);
-    good = write_all(fd, header, sizeof *header) && write_all(fd, bytes, header->bytes);
+    bool good = write_all(fd, header, sizeof *header) && write_all(fd, bytes, header->bytes);
     good = close(fd) == 0 && good && renameat(dir, temporary, dir, name) == 0;
     if (!good) {
         (void)unlinkat(dir, temporary, 0);
@@ -464,8 +451,6 @@ enum weir_status weir_file_cache_put(struct weir_file_cache *cache, const struct
                                      const uint8_t *bytes, size_t n_bytes)
 {
     struct file_header header = {.version = FILE_VERSION, .key = *key, .bytes = n_bytes};
-    enum weir_status status;
-    int dir;
 
     if (cache->dir[0] == 0) {
         return WEIR_ERR_UNSUPPORTED;
@@ -475,12 +460,12 @@ enum weir_status weir_file_cache_put(struct weir_file_cache *cache, const struct
     }
     memcpy(header.magic, FILE_MAGIC, sizeof header.magic);
     header.hash = weir_hash_of(bytes, n_bytes);
-    dir = open(cache->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int dir = open(cache->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0) {
         return WEIR_ERR_IO;
     }
     pthread_mutex_lock(&cache->lock);
-    status = write_locked(cache, dir, &header, bytes);
+    enum weir_status status = write_locked(cache, dir, &header, bytes);
     pthread_mutex_unlock(&cache->lock);
     close(dir);
     return status;

@@ -13,7 +13,6 @@ void weir_notify(const char *state)
     const char *path = getenv("NOTIFY_SOCKET");
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     size_t n = path ? strlen(path) : 0;
-    int fd;
 
     if (n < 2 || n >= sizeof address.sun_path || (path[0] != '/' && path[0] != '@')) {
         return;
@@ -22,7 +21,7 @@ void weir_notify(const char *state)
     if (path[0] == '@') {
         address.sun_path[0] = 0; /* an abstract socket name */
     }
-    fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0) {
         return;
     }

@@ -38,10 +38,9 @@ static bool has_word(const char *rest)
     while (*rest) {
         char word[32];
         size_t n = strcspn(rest, "_");
-        struct weir_guess guess;
 
         snprintf(word, sizeof word, "%.*s", (int)(n < sizeof word ? n : 0), rest);
-        guess = weir_guess_begin(word);
+        struct weir_guess guess = weir_guess_begin(word);
         for (size_t i = 0; words[i]; i++) {
             if (strlen(words[i]) < 5 && strcasecmp(word, words[i]) != 0) {
                 continue; /* too many words are close to a short one */
@@ -83,14 +82,13 @@ static bool is_misspelt(const char *name, const char **ret_meant)
 {
     size_t skip = strncasecmp(name, PREFIX, strlen(PREFIX)) == 0 ? strlen(PREFIX) : 0;
     struct weir_guess guess = weir_guess_begin(name + skip);
-    bool is_near;
 
     if (skip == 0 && (name[0] | 0x20) != 'w') {
         return false;
     }
     guess.most_edits = skip == 0 ? 1 : guess.most_edits;
     offer(&guess, skip);
-    is_near = skip == 0 ? guess.best != NULL : is_close(&guess);
+    bool is_near = skip == 0 ? guess.best != NULL : is_close(&guess);
     *ret_meant = is_near ? guess.best - skip : NULL;
     return is_near || (skip != 0 && has_word(name + skip));
 }

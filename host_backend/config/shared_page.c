@@ -9,12 +9,11 @@
 enum weir_status weir_shared_page_map(int fd, size_t bytes, void **ret_page)
 {
     struct stat info;
-    void *page;
 
     if (fstat(fd, &info) != 0 || info.st_size < (off_t)bytes) {
         return WEIR_ERR_INVALID;
     }
-    page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (page == MAP_FAILED) {
         return WEIR_ERR_NO_MEMORY;
     }
@@ -26,14 +25,13 @@ enum weir_status weir_shared_page_create(const char *name, size_t bytes, int *re
                                          void **ret_page)
 {
     int fd = weir_memfd_sealed(name, bytes);
-    enum weir_status status;
 
     if (fd < 0) {
         return errno == ENOMEM                      ? WEIR_ERR_NO_MEMORY
                : errno == EMFILE || errno == ENFILE ? WEIR_ERR_NO_DESCRIPTOR
                                                     : WEIR_ERR_IO;
     }
-    status = weir_shared_page_map(fd, bytes, ret_page);
+    enum weir_status status = weir_shared_page_map(fd, bytes, ret_page);
     if (status != WEIR_OK) {
         close(fd);
         return status;

@@ -93,7 +93,6 @@ enum weir_spin_level weir_spin_decide(struct weir_spin_governor *g,
                                       const struct weir_spin_seen *seen, uint64_t now_ns)
 {
     uint32_t n, running, wanted, gate = seen->gate_asks ? 1 : 0, own, others;
-    enum weir_spin_level level;
 
     if (g->n == 0) {
         g->level = WEIR_SPIN_ALL;
@@ -107,9 +106,9 @@ enum weir_spin_level weir_spin_decide(struct weir_spin_governor *g,
     wanted = largest(g->active, n);
     own = 2 * wanted + gate; /* the sessions' and the gate's threads are among the running ones */
     others = running > own ? running - own : 0;
-    level = own + others <= seen->cores             ? WEIR_SPIN_ALL
-            : wanted + gate + others <= seen->cores ? WEIR_SPIN_GUESTS
-                                                    : WEIR_SPIN_NOBODY;
+    enum weir_spin_level level = own + others <= seen->cores             ? WEIR_SPIN_ALL
+                                 : wanted + gate + others <= seen->cores ? WEIR_SPIN_GUESTS
+                                                                         : WEIR_SPIN_NOBODY;
     g->level = (enum weir_spin_level)moved(&g->level_hold, g->level, level, now_ns);
     /* A gate process that spins is among the running threads. */
     g->gate_may = moved(&g->gate_hold, g->gate_may,

@@ -234,10 +234,9 @@ void weir_status_end_texts(const struct weir_status_field *fields, void *row)
 static size_t read_escape(const char *digits, char bytes[3])
 {
     char hex[5] = "";
-    unsigned code;
 
     memcpy(hex, digits, strnlen(digits, 4));
-    code = (unsigned)strtoul(hex, NULL, 16);
+    unsigned code = (unsigned)strtoul(hex, NULL, 16);
     if (code < 0x80) {
         bytes[0] = (char)code;
         return 1;
@@ -318,13 +317,11 @@ static bool read_fields(char *at, const struct weir_status_field *fields, void *
     char key[32], text[512];
 
     while (at[0] == ',' && at[1] == '"') {
-        bool is_text;
-
         at += 2;
         if (!read_string(&at, key, sizeof key) || *at++ != ':') {
             return false;
         }
-        is_text = *at == '"';
+        bool is_text = *at == '"';
         if (is_text) {
             at++;
             if (!read_string(&at, text, sizeof text)) {
@@ -356,12 +353,10 @@ static void *grow(void **array, size_t *n, size_t size)
 /* Find the object that a row of this kind fills: a new element of its array. NULL: no memory. */
 static void *make_object(struct weir_status_report *report, size_t k)
 {
-    void *object;
-
     if (rows[k].size == 0) {
         return report;
     }
-    object = grow(at(report, rows[k].array), at(report, rows[k].n), rows[k].size);
+    void *object = grow(at(report, rows[k].array), at(report, rows[k].n), rows[k].size);
     if (object && rows[k].counted != 0) {
         *(uint32_t *)at(object, rows[k].counted) = (uint32_t)report->n_counted - 1;
     }

@@ -123,13 +123,11 @@ static bool refuse(struct weir_toml_reader *r, const struct part *part, const ch
 static struct weir_toml_value *add(struct weir_toml_reader *r, struct weir_toml_value *to,
                                    const struct part *part)
 {
-    struct weir_toml_value *value;
-
     if (part && ++to->n_keys > KEYS_MAX) {
         refuse(r, part, "is one key too many for its table");
         return NULL;
     }
-    value = weir_arena_alloc(r->arena, sizeof *value);
+    struct weir_toml_value *value = weir_arena_alloc(r->arena, sizeof *value);
     if (!value) {
         r->no_memory = true;
         return NULL;
@@ -370,8 +368,6 @@ static bool read_array(struct weir_toml_reader *r, struct weir_toml_value *array
     array->kind = WEIR_TOML_ARRAY;
     r->at++;
     for (;;) {
-        struct weir_toml_value *item;
-
         if (!skip_lines(r)) {
             return false;
         }
@@ -379,7 +375,7 @@ static bool read_array(struct weir_toml_reader *r, struct weir_toml_value *array
             r->at++;
             return true;
         }
-        item = add(r, array, NULL);
+        struct weir_toml_value *item = add(r, array, NULL);
         if (!item || !weir_toml_read_value(r, item) || !skip_lines(r)) {
             return false;
         }
@@ -442,7 +438,6 @@ bool weir_toml_read_value(struct weir_toml_reader *r, struct weir_toml_value *va
 static bool read_assignment(struct weir_toml_reader *r, struct weir_toml_value *table)
 {
     struct part part;
-    struct weir_toml_value *value;
 
     table = read_path(r, table, false, &part);
     if (!table) {
@@ -459,7 +454,7 @@ static bool read_assignment(struct weir_toml_reader *r, struct weir_toml_value *
     }
     r->at++;
     skip_blanks(r);
-    value = add(r, table, &part);
+    struct weir_toml_value *value = add(r, table, &part);
     return value && weir_toml_read_value(r, value);
 }
 
@@ -510,13 +505,12 @@ static bool read_header(struct weir_toml_reader *r, struct weir_toml_value *root
     uint32_t column = weir_toml_column(r);
     size_t begin = (size_t)(r->at - r->text);
     bool rows = r->at[1] == '[';
-    struct weir_toml_value *parent;
     struct part part;
 
     (*table)->end = (size_t)(r->line_start - r->text);
     r->at += rows ? 2 : 1;
     skip_blanks(r);
-    parent = read_path(r, root, true, &part);
+    struct weir_toml_value *parent = read_path(r, root, true, &part);
     if (!parent) {
         return false;
     }

@@ -158,7 +158,6 @@ static void refuse_other_architectures(struct program *p)
 static void refuse_processes(struct program *p, bool executes)
 {
     const uint32_t never = NAMESPACES | CLONE_PARENT;
-    unsigned short begin;
 
     refuse(p, __NR_clone3, ENOSYS); /* its flags are in memory, which a filter cannot read */
 #ifdef __SANITIZE_ADDRESS__
@@ -170,7 +169,7 @@ static void refuse_processes(struct program *p, bool executes)
         refuse(p, __NR_vfork, EPERM);
     }
 #endif
-    begin = begin_call(p, __NR_clone);
+    unsigned short begin = begin_call(p, __NR_clone);
     load_argument(p, 0);
     unless_any_bit_skip(p, never, 1);
     answer(p, REFUSE(EPERM));

@@ -62,9 +62,8 @@ static void post_locked(struct weir_gate_client *client, const struct weir_gate_
 
 void weir_gate_client_post(struct weir_gate_client *client, const struct weir_gate_request *request)
 {
-    pthread_mutex_lock(&client->lock);
+    WEIR_LOCKED(&client->lock);
     post_locked(client, request);
-    pthread_mutex_unlock(&client->lock);
 }
 
 /* Find the handle of a name; NULL: the name is not valid. */
@@ -82,27 +81,21 @@ static struct weir_gate_handle *handle_of_locked(struct weir_gate_client *client
 void weir_gate_client_post_item(struct weir_gate_client *client, weir_gate_name name,
                                 struct weir_gate_request *request)
 {
-    struct weir_gate_handle *handle;
-
-    pthread_mutex_lock(&client->lock);
-    handle = handle_of_locked(client, name);
+    WEIR_LOCKED(&client->lock);
+    struct weir_gate_handle *handle = handle_of_locked(client, name);
     if (handle) {
         request->item = (uint32_t)(handle - client->handles);
         request->generation = handle->generation;
         post_locked(client, request);
     }
-    pthread_mutex_unlock(&client->lock);
 }
 
 bool weir_gate_client_is_deaf(struct weir_gate_client *client)
 {
-    uint64_t now_ns;
-    uint32_t tail;
-    bool deaf;
-
-    pthread_mutex_lock(&client->lock);
-    now_ns = weir_clock_now_ns(); /* read under the lock: not before another thread's time */
-    tail = atomic_load(&client->port->tail);
+    WEIR_LOCKED(&client->lock);
+    uint64_t now_ns =
+        weir_clock_now_ns(); /* read under the lock: not before another thread's time */
+    uint32_t tail = atomic_load(&client->port->tail);
     if (tail == atomic_load(&client->port->head)) {
         client->unread_since_ns = 0;
     } else if (client->unread_since_ns == 0 || tail != client->unread_tail) {
@@ -111,9 +104,7 @@ bool weir_gate_client_is_deaf(struct weir_gate_client *client)
     } else {
         client->deaf |= now_ns - client->unread_since_ns > DEAF_NS;
     }
-    deaf = client->deaf;
-    pthread_mutex_unlock(&client->lock);
-    return deaf;
+    return client->deaf;
 }
 
 /* ---------------------------------------------------------------- names */
@@ -122,22 +113,20 @@ uint32_t weir_gate_client_slot_take(struct weir_gate_client *client)
 {
     uint32_t slot = WEIR_GATE_PORT_QUEUES;
 
-    pthread_mutex_lock(&client->lock);
+    WEIR_LOCKED(&client->lock);
     for (uint32_t i = 0; i < WEIR_GATE_PORT_QUEUES / 64 && slot == WEIR_GATE_PORT_QUEUES; i++) {
         if (client->slots[i] != UINT64_MAX) {
             slot = i * 64 + (uint32_t)__builtin_ctzll(~client->slots[i]);
             client->slots[i] |= UINT64_C(1) << slot % 64;
         }
     }
-    pthread_mutex_unlock(&client->lock);
     return slot;
 }
 
 void weir_gate_client_slot_put(struct weir_gate_client *client, uint32_t slot)
 {
-    pthread_mutex_lock(&client->lock);
+    WEIR_LOCKED(&client->lock);
     client->slots[slot / 64] &= ~(UINT64_C(1) << slot % 64);
-    pthread_mutex_unlock(&client->lock);
 }
 
 weir_gate_name weir_gate_client_name(struct weir_gate_client *client, struct weir_gate_item *item)
@@ -145,7 +134,7 @@ weir_gate_name weir_gate_client_name(struct weir_gate_client *client, struct wei
     struct weir_gate_handle *handle = NULL;
     weir_gate_name name = 0;
 
-    pthread_mutex_lock(&client->lock);
+    WEIR_LOCKED(&client->lock);
     if (client->free_handle != 0) {
         handle = &client->handles[client->free_handle - 1];
         client->free_handle = handle->next_free;
@@ -158,33 +147,25 @@ weir_gate_name weir_gate_client_name(struct weir_gate_client *client, struct wei
         name = (uint64_t)client->epoch << EPOCH_SHIFT | (uint64_t)handle->generation << INDEX_BITS |
                (uint64_t)(handle - client->handles);
     }
-    pthread_mutex_unlock(&client->lock);
     return name;
 }
 
 void weir_gate_client_unname(struct weir_gate_client *client, weir_gate_name name)
 {
-    struct weir_gate_handle *handle;
-
-    pthread_mutex_lock(&client->lock);
-    handle = handle_of_locked(client, name);
+    WEIR_LOCKED(&client->lock);
+    struct weir_gate_handle *handle = handle_of_locked(client, name);
     if (handle) {
         handle->generation++;
         handle->item = NULL;
         handle->next_free = client->free_handle;
         client->free_handle = (uint32_t)(handle - client->handles) + 1;
     }
-    pthread_mutex_unlock(&client->lock);
 }
 
 struct weir_gate_item *weir_gate_client_item_at(struct weir_gate_client *client, uint32_t index)
 {
-    struct weir_gate_item *item;
-
-    pthread_mutex_lock(&client->lock);
-    item = client->handles[index].item;
-    pthread_mutex_unlock(&client->lock);
-    return item;
+    WEIR_LOCKED(&client->lock);
+    return client->handles[index].item;
 }
 
 struct weir_gate_item *weir_gate_client_item(struct weir_gate_client *client, uint32_t index,
@@ -192,10 +173,9 @@ struct weir_gate_item *weir_gate_client_item(struct weir_gate_client *client, ui
 {
     struct weir_gate_item *item = NULL;
 
-    pthread_mutex_lock(&client->lock);
+    WEIR_LOCKED(&client->lock);
     if (index < WEIR_GATE_PORT_ITEMS && client->handles[index].generation == generation) {
         item = client->handles[index].item;
     }
-    pthread_mutex_unlock(&client->lock);
     return item;
 }

@@ -10,8 +10,8 @@
 #ifndef WEIR_HOST_BACKEND_GATE_CLIENT_H
 #define WEIR_HOST_BACKEND_GATE_CLIENT_H
 
+#include "base/thread.h"
 #include "host_backend/gate/port.h"
-#include <pthread.h>
 
 struct weir_gate_item;
 

@@ -79,10 +79,9 @@ void weir_gate_batch_close(struct weir_gate_queue *queue, struct weir_gate_batch
                            const struct weir_gate_mark *mark)
 {
     struct weir_gate_queue *q = queue;
-    struct weir_gate_entry *entry;
 
     pthread_mutex_lock(&q->lock);
-    entry = &q->ring[(q->first + q->n++) % WEIR_GATE_ENTRIES];
+    struct weir_gate_entry *entry = &q->ring[(q->first + q->n++) % WEIR_GATE_ENTRIES];
     *entry = (struct weir_gate_entry){.mark = *mark, .work = *batch, .pending = true};
     pthread_mutex_unlock(&q->lock);
     atomic_store_explicit(&q->unmarked_ns,
@@ -189,7 +188,6 @@ static enum weir_status bring_locked(struct weir_gate_queue *q, const struct wei
                                         .blocks = work->blocks,
                                         .blocks_per_sm = work->blocks_per_sm};
     struct weir_gate_item *item = take_item_locked(q);
-    enum weir_status status;
 
     if (!item) {
         return WEIR_ERR_NO_MEMORY;
@@ -200,7 +198,7 @@ static enum weir_status bring_locked(struct weir_gate_queue *q, const struct wei
     item->brought_ns = request.at_ns;
     confine(q, &request);
     request.flags |= item->sure ? 0 : WEIR_SCHED_UNSURE;
-    status = weir_gate_arrive_locked(q, &request, item, &item->name);
+    enum weir_status status = weir_gate_arrive_locked(q, &request, item, &item->name);
     if (status != WEIR_OK) {
         item->gone = true;
         weir_gate_item_put_locked(gate, item);

@@ -57,7 +57,6 @@ enum weir_status weir_gate_create(const struct weir_gate_params *params,
 {
     struct weir_gate *gate = calloc(1, sizeof *gate);
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    enum weir_status status;
 
     if (!gate) {
         return WEIR_ERR_NO_MEMORY;
@@ -74,7 +73,7 @@ enum weir_status weir_gate_create(const struct weir_gate_params *params,
     memcpy(gate->uuid, params->uuid, sizeof gate->uuid);
     init_locks(gate);
     weir_scheduler_config(params->settings, params->sms, params->fill, &gate->config);
-    status = weir_predict_create(PREDICT_KEYS, &gate->predict);
+    enum weir_status status = weir_predict_create(PREDICT_KEYS, &gate->predict);
     if (status != WEIR_OK) {
         destroy(gate);
         return status;
@@ -92,10 +91,8 @@ enum weir_status weir_gate_create(const struct weir_gate_params *params,
 
 static void log_counts(struct weir_gate *gate)
 {
-    uint64_t passed;
-
     pthread_mutex_lock(&gate->lock);
-    passed = gate->passed.gone;
+    uint64_t passed = gate->passed.gone;
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         passed += gate->members[i].passed;
     }
@@ -119,17 +116,16 @@ void weir_gate_tenant_remove(struct weir_gate *gate, uint32_t slot)
 {
     struct weir_gate_member *member = &gate->members[slot];
 
-    pthread_mutex_lock(&gate->lock);
+    WEIR_LOCKED(&gate->lock);
     gate->passed.gone += member->passed;
     *member = (struct weir_gate_member){0}; /* another tenant may get the slot */
-    pthread_mutex_unlock(&gate->lock);
 }
 
 void weir_gate_tenant_usage(struct weir_gate *gate, uint32_t slot, struct weir_status_tenant *row)
 {
     const struct weir_gate_member *member = &gate->members[slot];
 
-    pthread_mutex_lock(&gate->lock);
+    WEIR_LOCKED(&gate->lock);
     row->copy_h2d_bytes += member->bytes[0];
     row->copy_d2h_bytes += member->bytes[1];
     row->items += member->passed;
@@ -140,5 +136,4 @@ void weir_gate_tenant_usage(struct weir_gate *gate, uint32_t slot, struct weir_s
             row->copy_d2h_bytes += atomic_load_explicit(&q->bytes[1], memory_order_relaxed);
         }
     }
-    pthread_mutex_unlock(&gate->lock);
 }

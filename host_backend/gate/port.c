@@ -24,14 +24,14 @@ static void fault_in(struct weir_gate_port *port)
 enum weir_status weir_gate_port_create(int *ret_fd, int *ret_bell)
 {
     struct weir_gate_port *port;
-    enum weir_status status;
     void *page;
 
     *ret_bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (*ret_bell < 0) {
         return WEIR_ERR_IO;
     }
-    status = weir_shared_page_create("weir-gate-port", sizeof *port, ret_fd, &page);
+    enum weir_status status =
+        weir_shared_page_create("weir-gate-port", sizeof *port, ret_fd, &page);
     if (status != WEIR_OK) {
         close(*ret_bell);
         return status;

@@ -32,10 +32,9 @@ void weir_gate_ask_locked(struct weir_gate *gate, const struct weir_gate_work *w
                           struct weir_gate_pass *pass)
 {
     struct weir_gate_hint *hint = work->hint;
-    uint64_t ns;
 
     take_known_locked(gate);
-    ns = weir_predict_ask(gate->predict, work->class, work->key, weir_gate_size_of(work));
+    uint64_t ns = weir_predict_ask(gate->predict, work->class, work->key, weir_gate_size_of(work));
     if (hint) {
         if (hint->item_key != work->key || hint->blocks != work->blocks) {
             hint->blind_max = 0;
@@ -62,9 +61,8 @@ void weir_gate_predict(struct weir_gate *gate, const struct weir_gate_work *work
         pass->ns = pass->guessed ? guess_ns(gate, work) : hint->ns;
         return;
     }
-    pthread_mutex_lock(&gate->lock);
+    WEIR_LOCKED(&gate->lock);
     weir_gate_ask_locked(gate, work, pass);
-    pthread_mutex_unlock(&gate->lock);
 }
 
 static uint64_t mix(uint64_t a, uint64_t b)

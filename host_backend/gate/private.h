@@ -3,11 +3,11 @@
 #define WEIR_HOST_BACKEND_GATE_PRIVATE_H
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "host_backend/config/config.h"
 #include "host_backend/gate/client.h"
 #include "host_backend/gate/gate.h"
 #include "sched/predict.h"
-#include <pthread.h>
 #include <stdatomic.h>
 
 #define WEIR_GATE_ENTRIES  256u /* the most unreached marks of a session on a device */

@@ -141,12 +141,11 @@ void weir_gate_granted(struct weir_gate_queue *q, struct weir_gate_item *item,
 {
     struct weir_gate *gate = q->gate;
 
-    pthread_mutex_lock(&gate->lock);
+    WEIR_LOCKED(&gate->lock);
     if (q->waiting == item) {
         q->waiting = NULL;
     }
     take_prediction(item->slot, gate, work, pass);
-    pthread_mutex_unlock(&gate->lock);
 }
 
 bool weir_gate_waits_for_room(const struct weir_gate_item *item)
@@ -238,14 +237,13 @@ void weir_gate_attach(struct weir_gate *gate, struct weir_gate_client *client)
 
     memcpy(&request.key, gate->uuid, sizeof request.key);
     memcpy(&request.size, gate->uuid + sizeof request.key, sizeof request.size);
-    pthread_mutex_lock(&gate->lock);
+    WEIR_LOCKED(&gate->lock);
     weir_gate_client_post(client, &request);
     for (struct weir_gate_queue *q = gate->queues; q; q = q->next) {
         enlist_locked(q, client);
     }
     weir_gate_kick_locked(gate);
     atomic_store_explicit(&gate->client, client, memory_order_release);
-    pthread_mutex_unlock(&gate->lock);
 }
 
 /* Resume the runs that the lost gate process stopped. */
@@ -265,10 +263,8 @@ static void let_go_locked(struct weir_gate *gate, struct weir_gate_client *clien
 
 bool weir_gate_detach(struct weir_gate *gate)
 {
-    struct weir_gate_client *client;
-
     pthread_mutex_lock(&gate->lock);
-    client = weir_gate_client_of(gate);
+    struct weir_gate_client *client = weir_gate_client_of(gate);
     if (!client) {
         pthread_mutex_unlock(&gate->lock);
         return false;

@@ -71,18 +71,16 @@ struct oldest {
 
 static struct oldest oldest_of(struct weir_gate_queue *q)
 {
-    const struct weir_gate_batch *work;
     struct oldest oldest;
 
-    pthread_mutex_lock(&q->lock);
-    work = &q->ring[q->first].work;
+    WEIR_LOCKED(&q->lock);
+    const struct weir_gate_batch *work = &q->ring[q->first].work;
     oldest =
         (struct oldest){.n = q->n,
                         .known = !work->guessed,
                         .halted = q->n != 0 && work->first && work->first->halted,
                         .ns = work->ns,
                         .since_ns = work->since_ns > q->first_ns ? work->since_ns : q->first_ns};
-    pthread_mutex_unlock(&q->lock);
     return oldest;
 }
 
@@ -334,20 +332,16 @@ static bool granted_at_last(struct weir_gate_queue *q, struct weir_gate_item *it
 
 bool weir_gate_wait_below(struct weir_gate_queue *q, uint64_t ns)
 {
-    bool good;
-
     q->ops->rests(q->session, true);
-    good = below_at_last(q, ns);
+    bool good = below_at_last(q, ns);
     q->ops->rests(q->session, false);
     return good;
 }
 
 bool weir_gate_wait_done(struct weir_gate_queue *q, uint64_t given_ns, bool *ret_done)
 {
-    bool good;
-
     q->ops->rests(q->session, true);
-    good = done_at_last(q, given_ns, ret_done);
+    bool good = done_at_last(q, given_ns, ret_done);
     q->ops->rests(q->session, false);
     return good;
 }
@@ -377,22 +371,19 @@ bool weir_gate_wait_room(struct weir_gate_queue *q, struct weir_gate_item *item)
 
 bool weir_gate_wait_granted(struct weir_gate_queue *q, struct weir_gate_item *item, uint64_t ns)
 {
-    bool good;
-
     if (weir_gate_is_granted(item)) {
         return true;
     }
     q->ops->rests(q->session, true);
-    good = granted_at_last(q, item, ns);
+    bool good = granted_at_last(q, item, ns);
     q->ops->rests(q->session, false);
     return good;
 }
 
 void weir_gate_queue_wake(struct weir_gate_queue *queue)
 {
-    pthread_mutex_lock(&queue->gate->lock);
+    WEIR_LOCKED(&queue->gate->lock);
     if (weir_gate_queue_client(queue)) {
         weir_gate_slot_changed(&queue->client->port->slot[queue->slot]);
     }
-    pthread_mutex_unlock(&queue->gate->lock);
 }

@@ -207,18 +207,16 @@ void *weir_gate_item_room(struct weir_gate_item *item)
 
 void weir_gate_item_hold(struct weir_gate_item *item)
 {
-    pthread_mutex_lock(&item->gate->lock);
+    WEIR_LOCKED(&item->gate->lock);
     item->refs++;
-    pthread_mutex_unlock(&item->gate->lock);
 }
 
 void weir_gate_item_drop(struct weir_gate_item *item)
 {
     struct weir_gate *gate = item->gate;
 
-    pthread_mutex_lock(&gate->lock);
+    WEIR_LOCKED(&gate->lock);
     weir_gate_item_put_locked(gate, item);
-    pthread_mutex_unlock(&gate->lock);
 }
 
 void weir_gate_run_stopped(struct weir_gate_item *item, uint32_t done_blocks)
@@ -345,14 +343,12 @@ static void finish_items_locked(struct weir_gate_queue *q, struct weir_gate_batc
 {
     uint64_t all_ns = span_ns(q, work, now_ns);
     bool vague = late_ns >= all_ns / NEAR_PART || begin_late_ns(q, work) >= all_ns / NEAR_PART;
-    bool teaches;
-    uint64_t took_ns;
 
     if (!work->first) {
         return;
     }
-    teaches = all_ns != 0 && !(vague && work->first->sure);
-    took_ns = teaches ? all_ns / work->n : WEIR_SCHED_UNKNOWN;
+    bool teaches = all_ns != 0 && !(vague && work->first->sure);
+    uint64_t took_ns = teaches ? all_ns / work->n : WEIR_SCHED_UNKNOWN;
     if (work->n > 1) {
         if (teaches && work->n <= WEIR_GATE_BATCH_MAX) {
             tell_together_locked(q->gate, work->first, now_ns);
@@ -396,13 +392,12 @@ static void entry_done_locked(struct weir_gate_queue *q, struct weir_gate_entry 
  * dropped. It ends with its last mark, if that was not reached yet. */
 static void settle_unmarked_locked(struct weir_gate_queue *q, uint64_t now_ns)
 {
-    struct weir_gate_entry *last;
-
     if (q->unmarked_started == 0 ||
         atomic_load_explicit(&q->unmarked_ns, memory_order_acquire) != 0) {
         return;
     }
-    last = q->n != 0 ? &q->ring[(q->first + q->n - 1) % WEIR_GATE_ENTRIES] : NULL;
+    struct weir_gate_entry *last =
+        q->n != 0 ? &q->ring[(q->first + q->n - 1) % WEIR_GATE_ENTRIES] : NULL;
     if (last && last->pending && last->started == 0 && !last->work.first) {
         last->started = q->unmarked_started;
     } else {
@@ -416,7 +411,7 @@ void weir_gate_look_locked(struct weir_gate_queue *q, uint64_t now_ns)
 {
     uint64_t late_ns = now_ns - q->looked_ns;
 
-    pthread_mutex_lock(&q->lock);
+    WEIR_LOCKED(&q->lock);
     settle_unmarked_locked(q, now_ns);
     for (uint32_t i = 0; i < q->n; i++) {
         struct weir_gate_entry *e = &q->ring[(q->first + i) % WEIR_GATE_ENTRIES];
@@ -432,7 +427,6 @@ void weir_gate_look_locked(struct weir_gate_queue *q, uint64_t now_ns)
         q->first_ns = now_ns;
     }
     q->looked_ns = now_ns;
-    pthread_mutex_unlock(&q->lock);
 }
 
 static weir_gate_name adopt_one(struct weir_gate_queue *q, uint8_t class, uint64_t ns,

@@ -109,10 +109,9 @@ enum weir_status weir_host_loop_turn(struct weir_host_loop *loop, uint64_t *ret_
 {
     int most_ms = weir_host_loop_wait_ms(loop);
     int wait_ms = most_ms < 0 || most_ms > LOOK_MS ? LOOK_MS : most_ms;
-    int n;
 
     (void)look(0); /* what came before is no part of poll()'s wait */
-    n = poll(loop->fds, loop->n, wait_ms);
+    int n = poll(loop->fds, loop->n, wait_ms);
     if (n < 0 && errno != EINTR) {
         return WEIR_ERR_IO;
     }

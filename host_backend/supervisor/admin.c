@@ -230,14 +230,13 @@ static void read_request(struct weir_supervisor *sup, struct weir_admin_client *
 {
     size_t room = sizeof client->request - 1 - client->request_bytes;
     ssize_t n = receive(client, client->request + client->request_bytes, room);
-    char *end;
 
     if (n < 0 && errno == EAGAIN) {
         return;
     }
     client->request_bytes += n > 0 ? (size_t)n : 0;
     client->request[client->request_bytes] = 0;
-    end = strchr(client->request, '\n');
+    char *end = strchr(client->request, '\n');
     if (!end && n > 0 && (size_t)n < room) {
         return; /* the rest of the line may come; else the deadline ends it */
     }
@@ -264,23 +263,20 @@ static void read_request(struct weir_supervisor *sup, struct weir_admin_client *
 static void take_stats(struct weir_supervisor *sup, int fd)
 {
     struct stat info;
-    char *bigger;
-    off_t bytes;
-    ssize_t n;
 
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) { /* a read of anything else may block */
         return;
     }
-    bytes = info.st_size;
+    off_t bytes = info.st_size;
     if (bytes <= 0 || (size_t)bytes > STATS_MAX_BYTES - sup->admin.stats_bytes) {
         return;
     }
-    bigger = realloc(sup->admin.stats_text, sup->admin.stats_bytes + (size_t)bytes);
+    char *bigger = realloc(sup->admin.stats_text, sup->admin.stats_bytes + (size_t)bytes);
     if (!bigger) {
         return;
     }
     sup->admin.stats_text = bigger;
-    n = pread(fd, bigger + sup->admin.stats_bytes, (size_t)bytes, 0);
+    ssize_t n = pread(fd, bigger + sup->admin.stats_bytes, (size_t)bytes, 0);
     sup->admin.stats_bytes += n == bytes ? (size_t)n : 0;
 }
 

@@ -223,12 +223,11 @@ static bool check_devices(const struct weir_supervisor *sup, const char *devices
 {
     char text[48] = "", *rest = text;
     int ends[2], wait_status;
-    pid_t child;
 
     if (pipe2(ends, O_CLOEXEC) != 0) {
         return complain("devices", devices, strerror(errno));
     }
-    child = fork();
+    pid_t child = fork();
     if (child == 0) {
         become_probe(sup, devices, ends[1]);
     }

@@ -34,7 +34,6 @@ void weir_sup_gpus_row(struct weir_supervisor *sup, int worker,
                        const struct weir_status_device *row)
 {
     struct weir_sup_gpus *gpus = &sup->gpus;
-    struct weir_status_device *to;
 
     if (gpus->known || !is_host_list(sup, worker) || gpus->n == WEIR_LINK_DEVICES_MAX) {
         return;
@@ -44,7 +43,7 @@ void weir_sup_gpus_row(struct weir_supervisor *sup, int worker,
             return;
         }
     }
-    to = &gpus->of[gpus->n++];
+    struct weir_status_device *to = &gpus->of[gpus->n++];
     weir_status_device_init(to, (const uint8_t[16]){0}); /* values that change are not known */
     memcpy(to->uuid, row->uuid, sizeof to->uuid);
     memcpy(to->name, row->name, sizeof to->name);

@@ -148,15 +148,13 @@ static const struct weir_sup_tenant *subject(struct weir_supervisor *sup, const 
 static bool may_say(struct weir_supervisor *sup, int worker, const struct rule *rule,
                     struct weir_link_message *message)
 {
-    const struct weir_sup_tenant *tenant;
-
     if (!is_time(&sup->workers[worker], rule, message->type)) {
         return false;
     }
     if (rule->about == ABOUT_NOBODY) {
         return true;
     }
-    tenant = subject(sup, rule, message);
+    const struct weir_sup_tenant *tenant = subject(sup, rule, message);
     if (tenant && weir_sup_serves(sup, worker, tenant)) {
         return true;
     }

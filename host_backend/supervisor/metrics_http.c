@@ -101,12 +101,12 @@ bool weir_sup_metrics_ok(const char *listen)
 static const char *listen_at(struct weir_supervisor *sup, const char *listen)
 {
     const char *path = path_of(listen);
-    enum weir_status status;
 
     if (!path) {
         return weir_sup_listen_address(listen, &sup->metrics->fd) ? NULL : strerror(errno);
     }
-    status = weir_sup_listen(path, (mode_t)sup->config.socket_mode, &sup->metrics->fd);
+    enum weir_status status =
+        weir_sup_listen(path, (mode_t)sup->config.socket_mode, &sup->metrics->fd);
     if (status == WEIR_OK) {
         strcpy(sup->metrics->path, path); /* weir_sup_metrics_ok() has checked its length */
         return NULL;
@@ -174,18 +174,16 @@ static struct weir_metrics_client *place(struct weir_supervisor *sup)
 static void on_connection(void *user, int index)
 {
     struct weir_supervisor *sup = user;
-    struct weir_metrics_client *c;
-    int fd;
 
     (void)index;
     if (!sup->metrics) {
         return; /* a reload has just closed the socket */
     }
-    fd = weir_sup_accept_operator(sup, sup->metrics->fd, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = weir_sup_accept_operator(sup, sup->metrics->fd, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
         return;
     }
-    c = place(sup);
+    struct weir_metrics_client *c = place(sup);
     *c = (struct weir_metrics_client){.fd = fd, .deadline_ns = weir_host_clock_ns() + READ_WAIT_NS};
 }
 
@@ -274,7 +272,6 @@ static void answer(struct weir_supervisor *sup, struct weir_metrics_client *c, i
 static void read_some(struct weir_supervisor *sup, struct weir_metrics_client *c)
 {
     ssize_t n = recv(c->fd, c->head + c->n_head, sizeof c->head - c->n_head, MSG_DONTWAIT);
-    int status;
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
@@ -284,7 +281,7 @@ static void read_some(struct weir_supervisor *sup, struct weir_metrics_client *c
         return;
     }
     c->n_head += (size_t)n;
-    status = weir_http_judge(c->head, c->n_head, &c->head_only);
+    int status = weir_http_judge(c->head, c->n_head, &c->head_only);
     if (status == 200 &&
         (sup->admin.gathering || weir_host_clock_ns() - sup->admin.gathered_ns > FRESH_NS)) {
         c->state = WEIR_METRICS_WAITING;

@@ -15,7 +15,6 @@ bool weir_sup_suspend_request(struct weir_supervisor *sup, struct weir_admin_cli
     struct weir_link_message message = {
         .type = WEIR_LINK_SUSPEND,
         .suspend = {.wish = suspend ? WEIR_SUSPEND_HOLD : WEIR_SUSPEND_NO}};
-    const struct weir_sup_tenant *tenant;
     char *end = NULL;
 
     if (n_words == 3) {
@@ -28,7 +27,7 @@ bool weir_sup_suspend_request(struct weir_supervisor *sup, struct weir_admin_cli
     if (!weir_sup_may_change(client, "do that")) {
         return true;
     }
-    tenant = weir_sup_tenant_named(sup, client, words[1]);
+    const struct weir_sup_tenant *tenant = weir_sup_tenant_named(sup, client, words[1]);
     if (!tenant) {
         return true;
     }

@@ -233,8 +233,6 @@ static void answer(struct weir_supervisor *sup, struct weir_admin_client *client
 bool weir_sup_tenant_request(struct weir_supervisor *sup, struct weir_admin_client *client,
                              char **words, size_t n_words)
 {
-    struct weir_sup_tenant *tenant;
-
     if (n_words < 3) {
         return false;
     }
@@ -249,6 +247,6 @@ bool weir_sup_tenant_request(struct weir_supervisor *sup, struct weir_admin_clie
             n_words - 3);
         return true;
     }
-    tenant = weir_sup_tenant_named(sup, client, words[2]);
+    struct weir_sup_tenant *tenant = weir_sup_tenant_named(sup, client, words[2]);
     return !tenant || known(sup, tenant, client->report, words, n_words);
 }

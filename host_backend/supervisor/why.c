@@ -73,7 +73,6 @@ void weir_sup_asks_why(struct weir_supervisor *sup, uint32_t tenant, int fd)
 {
     struct weir_sup_asker *place = find_place(sup, weir_sup_holder(&sup->tenants[tenant]));
     uint8_t hello;
-    bool fresh;
 
     /* Read the hello: closing a socket with unread data would reset the connection, and lose the
      * answer. */
@@ -84,7 +83,7 @@ void weir_sup_asks_why(struct weir_supervisor *sup, uint32_t tenant, int fd)
         close(fd);
         return;
     }
-    fresh = !sup->admin.gathering && weir_clock_now_ns() - sup->admin.gathered_ns <= FRESH_NS;
+    bool fresh = !sup->admin.gathering && weir_clock_now_ns() - sup->admin.gathered_ns <= FRESH_NS;
     *place = (struct weir_sup_asker){.fd = fd,
                                      .tenant = tenant,
                                      .generation = sup->tenants[tenant].generation,

@@ -74,7 +74,7 @@ static struct weir_tenant *admit(struct weir_worker *worker, const struct weir_l
 {
     struct weir_tenant *found = NULL;
 
-    pthread_mutex_lock(&worker->lock);
+    WEIR_LOCKED(&worker->lock);
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         struct weir_tenant *t = worker->tenants[i];
 
@@ -86,7 +86,6 @@ static struct weir_tenant *admit(struct weir_worker *worker, const struct weir_l
             found = t;
         }
     }
-    pthread_mutex_unlock(&worker->lock);
     return found;
 }
 
@@ -161,10 +160,8 @@ static struct weir_arrival *arrive(struct weir_worker *worker, const struct weir
 /* Why an arrival was not counted: a worker that is about to be replaced answers "again". */
 static enum weir_status why_not(struct weir_worker *worker, const char **ret_text)
 {
-    bool dying;
-
     pthread_mutex_lock(&worker->lock);
-    dying = is_ending_locked(worker);
+    bool dying = is_ending_locked(worker);
     pthread_mutex_unlock(&worker->lock);
     *ret_text = dying ? "the worker is being replaced" : "too many connections";
     return dying ? WEIR_ERR_AGAIN : WEIR_ERR_QUOTA;
@@ -273,13 +270,11 @@ static enum weir_status welcome(struct weir_arrival *a, const struct weir_hello 
 static bool enlist(struct weir_session *session)
 {
     struct weir_worker *w = session->worker;
-    bool gone;
 
-    pthread_mutex_lock(&w->lock);
+    WEIR_LOCKED(&w->lock);
     session->next = w->sessions;
     w->sessions = session;
-    gone = session->tenant->gone;
-    pthread_mutex_unlock(&w->lock);
+    bool gone = session->tenant->gone;
     return !gone;
 }
 
@@ -287,7 +282,7 @@ static void delist(struct weir_session *session)
 {
     struct weir_worker *w = session->worker;
 
-    pthread_mutex_lock(&w->lock);
+    WEIR_LOCKED(&w->lock);
     for (struct weir_session **at = &w->sessions; *at; at = &(*at)->next) {
         if (*at == session) {
             *at = session->next;
@@ -295,7 +290,6 @@ static void delist(struct weir_session *session)
         }
     }
     weir_stats_keep_locked(session);
-    pthread_mutex_unlock(&w->lock);
 }
 
 /* ---------------------------------------------------------------- guests that end without a
@@ -323,7 +317,7 @@ void weir_guests_look(struct weir_worker *worker)
     struct epoll_event events[LOOK_AT];
     int n = epoll_wait(worker->guests->gone_fd, events, LOOK_AT, 0);
 
-    pthread_mutex_lock(&worker->lock); /* a listed session has its transport */
+    WEIR_LOCKED(&worker->lock); /* a listed session has its transport */
     for (int i = 0; i < n; i++) {
         for (struct weir_session *s = worker->sessions; s; s = s->next) {
             if (s->id == events[i].data.u64) {
@@ -332,7 +326,6 @@ void weir_guests_look(struct weir_worker *worker)
             }
         }
     }
-    pthread_mutex_unlock(&worker->lock);
 }
 
 /* ---------------------------------------------------------------- the end */
@@ -355,51 +348,38 @@ static void give_up_place(struct weir_arrival *a, struct weir_session *session)
 
 bool weir_guests_close(struct weir_worker *worker)
 {
-    bool none;
-
-    pthread_mutex_lock(&worker->lock);
-    none = worker->n_sessions == 0;
+    WEIR_LOCKED(&worker->lock);
+    bool none = worker->n_sessions == 0;
     worker->guests->closed = none;
-    pthread_mutex_unlock(&worker->lock);
     return none;
 }
 
 bool weir_guests_keep_segments(struct weir_worker *worker)
 {
     uint32_t n = 0;
-    bool all;
 
-    pthread_mutex_lock(&worker->lock);
+    WEIR_LOCKED(&worker->lock);
     for (const struct weir_session *s = worker->sessions; s; s = s->next) {
         n += !weir_session_is_remote(s) && !weir_session_region(s);
     }
-    all = n + worker->guests->n_going == worker->n_sessions;
-    pthread_mutex_unlock(&worker->lock);
-    return all;
+    return n + worker->guests->n_going == worker->n_sessions;
 }
 
 bool weir_guests_is_one(struct weir_worker *worker)
 {
-    bool one;
-
-    pthread_mutex_lock(&worker->lock);
-    one = worker->n_sessions == 1;
-    pthread_mutex_unlock(&worker->lock);
-    return one;
+    WEIR_LOCKED(&worker->lock);
+    return worker->n_sessions == 1;
 }
 
 bool weir_guests_only_orphans(struct weir_worker *worker)
 {
     uint32_t n = 0;
-    bool only;
 
-    pthread_mutex_lock(&worker->lock);
+    WEIR_LOCKED(&worker->lock);
     for (const struct weir_session *s = worker->sessions; s; s = s->next) {
         n += atomic_load(&s->about->orphaned_ns) != 0;
     }
-    only = n + worker->guests->n_going == worker->n_sessions;
-    pthread_mutex_unlock(&worker->lock);
-    return only;
+    return n + worker->guests->n_going == worker->n_sessions;
 }
 
 static void say_ended(struct weir_session *session)
@@ -522,10 +502,9 @@ static void *guest_thread(void *argument)
     struct weir_transport *transport;
     struct weir_hello *hello = NULL;
     enum weir_status status = WEIR_OK;
-    uint64_t id;
 
     weir_log_limit_thread(&a->tenant->log_rate, a->tenant->name);
-    id = number_of(a);
+    uint64_t id = number_of(a);
     if (a->box_fd >= 0) {
         status = weir_arrival_open(a);
     } else if (a->fd >= 0) {
@@ -600,12 +579,11 @@ static void start(struct weir_arrival *a)
 {
     pthread_attr_t attr;
     pthread_t thread;
-    int failed;
 
     pthread_attr_init(&attr);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attr, STACK_BYTES);
-    failed = pthread_create(&thread, &attr, guest_thread, a);
+    int failed = pthread_create(&thread, &attr, guest_thread, a);
     pthread_attr_destroy(&attr);
     if (failed != 0) {
         refuse(a, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, "no thread for it");
@@ -617,12 +595,11 @@ static void vsock_arrived(struct weir_worker *worker, const struct weir_link_gue
 {
     struct weir_stream_link *link = weir_stream_socket(fd);
     struct weir_transport *stream;
-    struct weir_arrival *a;
 
     if (!link || weir_stream_create(link, &stream) != WEIR_OK) {
         return;
     }
-    a = arrive(worker, guest, NULL);
+    struct weir_arrival *a = arrive(worker, guest, NULL);
     if (!a) {
         const char *text;
         enum weir_status reason = why_not(worker, &text);
@@ -701,7 +678,7 @@ static bool tenant_of_key(void *user, const char *public_key, char *ret_tenant, 
     struct weir_worker *worker = user;
     bool found = false;
 
-    pthread_mutex_lock(&worker->lock);
+    WEIR_LOCKED(&worker->lock);
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX && !found; i++) {
         struct weir_tenant *t = worker->tenants[i];
 
@@ -710,7 +687,6 @@ static bool tenant_of_key(void *user, const char *public_key, char *ret_tenant, 
             found = true;
         }
     }
-    pthread_mutex_unlock(&worker->lock);
     return found;
 }
 
@@ -744,7 +720,6 @@ enum weir_status weir_guests_listen(struct weir_worker *worker, int tcp_fd)
                                             .tenant_of_key = tenant_of_key,
                                             .on_hello = on_hello,
                                             .user = worker};
-    enum weir_status status;
 
     /* Guests that come through the socket and cannot share memory use this one. */
     snprintf(g->zmq_path, sizeof g->zmq_path, "%s/zmq-%s.sock", worker->config.run_dir,
@@ -758,7 +733,7 @@ enum weir_status weir_guests_listen(struct weir_worker *worker, int tcp_fd)
         params.tcp_fd = tcp_fd > 0 ? tcp_fd : 0;
         params.secret_key = worker->config.server_key;
     }
-    status = weir_zmq_server_create(&params, &g->zmq);
+    enum weir_status status = weir_zmq_server_create(&params, &g->zmq);
     explicit_bzero(worker->config.server_key, sizeof worker->config.server_key);
     close(WEIR_LINK_LISTENER_FD); /* ZeroMQ has its own copy */
     if (tcp_fd >= 0) {

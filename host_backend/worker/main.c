@@ -97,12 +97,11 @@ static void share_account(struct weir_tenant *tenant, const struct weir_link_ten
 static void on_tenant(struct weir_worker *worker, struct weir_link_heard *heard)
 {
     const struct weir_link_tenant *message = &heard->message.tenant;
-    struct weir_tenant *tenant;
 
     if (message->index >= WEIR_CONFIG_TENANTS_MAX) {
         return;
     }
-    tenant = worker->tenants[message->index];
+    struct weir_tenant *tenant = worker->tenants[message->index];
     if (tenant) {
         pthread_mutex_lock(&worker->lock);
         __atomic_store_n(&tenant->generation, message->generation, __ATOMIC_RELAXED);
@@ -129,13 +128,12 @@ static void on_tenant(struct weir_worker *worker, struct weir_link_heard *heard)
 /* End the sessions of a tenant, or with NULL of all. */
 static void end_sessions(struct weir_worker *worker, const struct weir_tenant *tenant)
 {
-    pthread_mutex_lock(&worker->lock);
+    WEIR_LOCKED(&worker->lock);
     for (struct weir_session *s = worker->sessions; s; s = s->next) {
         if (!tenant || s->tenant == tenant) {
             weir_session_end(s);
         }
     }
-    pthread_mutex_unlock(&worker->lock);
 }
 
 static void on_tenant_gone(struct weir_worker *worker, struct weir_link_heard *heard)
@@ -162,14 +160,13 @@ static bool free_gone(struct weir_worker *worker)
 
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         struct weir_tenant *tenant = worker->tenants[i];
-        bool busy;
 
         if (!tenant || !tenant->gone) {
             continue;
         }
         pthread_mutex_lock(&worker->lock);
         /* The builder of kernels' forms holds images for longer than their sessions live. */
-        busy = tenant->n_arrivals != 0 || weir_host_image_store_in_use(&tenant->images);
+        bool busy = tenant->n_arrivals != 0 || weir_host_image_store_in_use(&tenant->images);
         if (!busy) {
             worker->tenants[i] = NULL;
         }
@@ -379,13 +376,12 @@ static void report_idle(struct weir_worker *worker)
 {
     struct weir_link_message message = {.type = WEIR_LINK_IDLE,
                                         .idle = {.n_guests = told.n_guests}};
-    bool idle;
 
     if (!worker->config.by_program || told.n_reported == told.n_guests) {
         return;
     }
     pthread_mutex_lock(&worker->lock);
-    idle = worker->n_sessions == 0;
+    bool idle = worker->n_sessions == 0;
     pthread_mutex_unlock(&worker->lock);
     if (idle) {
         told.n_reported = told.n_guests;
@@ -434,15 +430,12 @@ static void loop(struct weir_worker *worker)
 static bool wait_for_sessions(struct weir_worker *worker)
 {
     uint64_t end_ns = weir_clock_now_ns() + STOP_WAIT_S * WEIR_NS_PER_S;
-    bool none;
 
-    pthread_mutex_lock(&worker->lock);
+    WEIR_LOCKED(&worker->lock);
     while (worker->n_sessions != 0 &&
            weir_thread_condition_wait(&worker->idle, &worker->lock, end_ns)) {
     }
-    none = worker->n_sessions == 0;
-    pthread_mutex_unlock(&worker->lock);
-    return none;
+    return worker->n_sessions == 0;
 }
 
 /* softgpu runs PTX, so it needs no ptxas unless the configuration asks for one. */
@@ -490,7 +483,6 @@ static void tell_sms(struct weir_worker *worker)
 static int open_worker(struct weir_worker *worker)
 {
     struct weir_link_message message;
-    enum weir_status status;
     int fd;
 
     if (weir_link_receive(worker->link, &message, &fd) != WEIR_OK ||
@@ -524,7 +516,7 @@ static int open_worker(struct weir_worker *worker)
     if (worker->wake_fd < 0) {
         return WEIR_WORKER_EXIT_FAILED;
     }
-    status = weir_worker_open_device(worker);
+    enum weir_status status = weir_worker_open_device(worker);
     if (status != WEIR_OK) {
         if (status != WEIR_ERR_NOT_FOUND) { /* a driver that was not found has been logged */
             weir_log_error("worker: the device cannot be used driver=%s why=\"%s\"",

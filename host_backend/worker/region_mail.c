@@ -158,7 +158,7 @@ static enum weir_status open_slot(struct weir_region_mail *mail, uint64_t sessio
     enum weir_status status = WEIR_ERR_QUOTA;
     uint32_t i = 0, unit;
 
-    pthread_mutex_lock(&region->lock);
+    WEIR_LOCKED(&region->lock);
     while (i < WEIR_REGION_SLOTS && region->slots[i].state != SLOT_FREE) {
         i++;
     }
@@ -178,7 +178,6 @@ static enum weir_status open_slot(struct weir_region_mail *mail, uint64_t sessio
         region->n_used++;
         status = WEIR_OK;
     }
-    pthread_mutex_unlock(&region->lock);
     return status;
 }
 

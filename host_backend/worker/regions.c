@@ -77,14 +77,13 @@ static void end_slot_locked(struct region *region, uint32_t i)
 
 void weir_region_look_at_slots(struct region *region, bool all)
 {
-    pthread_mutex_lock(&region->lock);
+    WEIR_LOCKED(&region->lock);
     (void)weir_vm_clock_advance(&region->clock);
     for (uint32_t i = 0; i < WEIR_REGION_SLOTS && region->n_used != 0; i++) {
         if (region->slots[i].state != SLOT_FREE && (all || slot_is_over_locked(region, i))) {
             end_slot_locked(region, i);
         }
     }
-    pthread_mutex_unlock(&region->lock);
 }
 
 /* ---------------------------------------------------------------- the thread */
@@ -94,10 +93,9 @@ static void wait(struct region *region, struct pollfd waits[2], uint64_t quiet_n
 {
     uint64_t ns = quiet_ns / 8;
     struct timespec time;
-    bool used;
 
     pthread_mutex_lock(&region->lock);
-    used = region->n_used != 0;
+    bool used = region->n_used != 0;
     pthread_mutex_unlock(&region->lock);
     if (region->bell_fd >= 0) {
         ns = TICK_MS * WEIR_NS_PER_MS;
@@ -182,13 +180,12 @@ static void inherit(struct region *region)
 
     for (uint32_t unit = 1; unit < region->n_units; unit++) {
         uint16_t owner = owners[unit];
-        struct slot *slot;
 
         if (owner == 0 || owner > WEIR_REGION_SLOTS) {
             weir_region_own_locked(region, unit, 0);
             continue;
         }
-        slot = &region->slots[owner - 1];
+        struct slot *slot = &region->slots[owner - 1];
         region->owners[unit] = owner;
         if (slot->state == SLOT_FREE) {
             *slot = (struct slot){.state = SLOT_KEPT,
@@ -323,11 +320,10 @@ void weir_region_detach(struct weir_worker *worker, uint64_t id)
 
 void weir_regions_leave(struct weir_worker *worker)
 {
-    pthread_mutex_lock(&worker->lock);
+    WEIR_LOCKED(&worker->lock);
     for (struct region *region = worker->regions; region; region = region->next) {
         __atomic_store_n(&header_of(region)->epoch, 0, __ATOMIC_RELEASE);
     }
-    pthread_mutex_unlock(&worker->lock);
 }
 
 void weir_regions_finish(struct weir_worker *worker)

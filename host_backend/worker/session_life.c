@@ -260,12 +260,8 @@ static bool only_runs_pending(const struct weir_session *s)
 /* Can other processes wait for the session's streams? Then their kernels, too, need its results. */
 static bool others_may_wait(const struct weir_session *s)
 {
-    bool any;
-
-    pthread_mutex_lock(&s->tenant->lock);
-    any = s->tenant->events != NULL;
-    pthread_mutex_unlock(&s->tenant->lock);
-    return any;
+    WEIR_LOCKED(&s->tenant->lock);
+    return s->tenant->events != NULL;
 }
 
 static void end_runs(struct weir_session *s)
@@ -359,13 +355,12 @@ void weir_session_clear(struct weir_session *session)
 void weir_session_destroy(struct weir_session *session)
 {
     struct weir_session *s = session;
-    uint32_t idle;
 
     if (!s) {
         return;
     }
     weir_session_gone(s);
-    idle = weir_device_idle_begin(s->worker, s);
+    uint32_t idle = weir_device_idle_begin(s->worker, s);
     weir_session_unregister(s);
     weir_device_idle_end(s->worker, idle);
     weir_arena_finish(&s->op.arena);

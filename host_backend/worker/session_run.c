@@ -349,7 +349,6 @@ static void handle(struct weir_session *s, const struct weir_record *record)
     bool posted = record->flags == WEIR_RECORD_POSTED;
     union weir_op_any_in in;
     union weir_op_any_out out;
-    CUresult result;
 
     if (s->about->unknown.any && weir_unknown_ops_has(&s->about->unknown, record->op)) {
         refuse(s, record);
@@ -372,7 +371,7 @@ static void handle(struct weir_session *s, const struct weir_record *record)
         return;
     }
     atomic_fetch_add_explicit(&s->about->calls_total, 1, memory_order_relaxed);
-    result = execute(s, record, posted, &in, &out);
+    CUresult result = execute(s, record, posted, &in, &out);
     if (__builtin_expect(s->exposures != NULL, 0)) {
         weir_forms_wrote_unseen(s);
     }
@@ -439,7 +438,6 @@ void weir_session_run(struct weir_session *session)
                            : weir_put_off_any(session)        ? LATER_WAIT_NS
                            : weir_session_is_resting(session) ? IDLE_WAIT_NS
                                                               : REST_WAIT_NS;
-        enum weir_status status;
 
         if (session->channel->n_waits != 0) {
             wait_ns = POLL_WAIT_NS;
@@ -452,8 +450,8 @@ void weir_session_run(struct weir_session *session)
             wait_ns = 0;
         }
         weir_managed_rest(session);
-        status = transport->ops->receive(transport, &record, &session->op.bulk,
-                                         &session->op.bulk_bytes, spin_ns, wait_ns);
+        enum weir_status status = transport->ops->receive(
+            transport, &record, &session->op.bulk, &session->op.bulk_bytes, spin_ns, wait_ns);
         weir_managed_resume(session);
         if (status == WEIR_ERR_TIMED_OUT && given) { /* no further record: put marks behind */
             weir_admission_idle(session);

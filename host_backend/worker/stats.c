@@ -277,7 +277,6 @@ static void tell_devices(struct weir_worker *worker, bool looks)
 void weir_worker_tell_status(struct weir_worker *worker, bool stats, bool devices)
 {
     struct weir_link_message message = {0};
-    FILE *file;
 
     tell_devices(worker, devices);
     weir_worker_ask_sockets(worker, NULL);
@@ -312,7 +311,7 @@ void weir_worker_tell_status(struct weir_worker *worker, bool stats, bool device
     memset(&message, 0, sizeof message);
     message.type = WEIR_LINK_STATUS_END;
     weir_worker_status_fill(worker, &message.worker);
-    file = stats ? stats_file(worker) : NULL;
+    FILE *file = stats ? stats_file(worker) : NULL;
     if (!file) {
         weir_worker_tell(worker, &message);
         return;

@@ -104,7 +104,6 @@ void weir_session_rests(struct weir_session *session)
     uint64_t idle_ns = weir_tenant_setting(s->tenant, idle_s) * WEIR_NS_PER_S;
     unsigned wish = atomic_load(&s->devices.suspension->wish);
     bool away = atomic_load(&s->devices.suspension->away_bytes) != 0;
-    CUresult result;
 
     if (weir_session_is_monitor(s)) {
         return;
@@ -125,7 +124,7 @@ void weir_session_rests(struct weir_session *session)
           now_ns - s->devices.suspension->rests_since_ns < idle_ns))) {
         return;
     }
-    result = weir_away_begin(s, wish == WEIR_SUSPEND_HOLD ? 0 : kept_bytes(s));
+    CUresult result = weir_away_begin(s, wish == WEIR_SUSPEND_HOLD ? 0 : kept_bytes(s));
     if (result == CUDA_SUCCESS) {
         show(s, s->devices.suspension->rests_since_ns, 0);
     } else if (result != CUDA_ERROR_NOT_READY) {
@@ -187,7 +186,6 @@ void weir_session_wakes(struct weir_session *session)
 {
     struct weir_session *s = session;
     unsigned room = WEIR_SUSPEND_ROOM;
-    CUresult result;
 
     atomic_compare_exchange_strong(&s->devices.suspension->wish, &room,
                                    WEIR_SUSPEND_NO); /* it works */
@@ -206,7 +204,7 @@ void weir_session_wakes(struct weir_session *session)
     if (atomic_load(&s->devices.suspension->away_bytes) == 0) {
         return;
     }
-    result = weir_session_is_over(s) ? CUDA_ERROR_OUT_OF_MEMORY : weir_away_end(s);
+    CUresult result = weir_session_is_over(s) ? CUDA_ERROR_OUT_OF_MEMORY : weir_away_end(s);
     if (result == CUDA_SUCCESS) {
         return;
     }

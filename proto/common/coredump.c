@@ -1,6 +1,6 @@
 #include "proto/common/coredump.h"
 
-#include <pthread.h>
+#include "base/thread.h"
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -78,15 +78,12 @@ static CUresult set_locked(struct weir_coredump *settings, CUcoredumpSettings at
 CUresult weir_coredump_set(struct weir_coredump **own, CUcoredumpSettings attrib, const void *value,
                            const size_t *size)
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     if (own && !*own) {
         *own = calloc(1, sizeof(**own));
     }
     struct weir_coredump *settings = own ? *own : &everywhere;
-    CUresult result =
-        settings ? set_locked(settings, attrib, value, size) : CUDA_ERROR_OUT_OF_MEMORY;
-    pthread_mutex_unlock(&lock);
-    return result;
+    return settings ? set_locked(settings, attrib, value, size) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static CUresult get_locked(const struct weir_coredump *own, CUcoredumpSettings attrib, void *value,
@@ -126,8 +123,6 @@ static CUresult get_locked(const struct weir_coredump *own, CUcoredumpSettings a
 CUresult weir_coredump_get(struct weir_coredump *const *own, CUcoredumpSettings attrib, void *value,
                            size_t *size)
 {
-    pthread_mutex_lock(&lock);
-    CUresult result = get_locked(own ? *own : NULL, attrib, value, size);
-    pthread_mutex_unlock(&lock);
-    return result;
+    WEIR_LOCKED(&lock);
+    return get_locked(own ? *own : NULL, attrib, value, size);
 }

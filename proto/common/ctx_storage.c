@@ -72,7 +72,7 @@ enum weir_status weir_ctx_storage_put(struct weir_ctx_storage *storage, void *ke
         return WEIR_ERR_INVALID;
     }
     enum weir_status status = WEIR_OK;
-    pthread_mutex_lock(&storage->lock);
+    WEIR_LOCKED(&storage->lock);
     struct weir_ctx_storage_slot *slot = find(storage, key);
     if (!slot) {
         slot = free_slot_locked(storage);
@@ -85,7 +85,6 @@ enum weir_status weir_ctx_storage_put(struct weir_ctx_storage *storage, void *ke
     } else {
         status = WEIR_ERR_NO_MEMORY;
     }
-    pthread_mutex_unlock(&storage->lock);
     return status;
 }
 
@@ -102,13 +101,12 @@ enum weir_status weir_ctx_storage_get(struct weir_ctx_storage *storage, void *ke
 enum weir_status weir_ctx_storage_remove(struct weir_ctx_storage *storage, void *key)
 {
     enum weir_status status = WEIR_ERR_NOT_FOUND;
-    pthread_mutex_lock(&storage->lock);
+    WEIR_LOCKED(&storage->lock);
     struct weir_ctx_storage_slot *slot = key ? find(storage, key) : NULL;
     if (slot) {
         __atomic_store_n(&slot->key, TOMBSTONE, __ATOMIC_RELEASE);
         status = WEIR_OK;
     }
-    pthread_mutex_unlock(&storage->lock);
     return status;
 }
 
@@ -117,7 +115,7 @@ enum weir_status weir_ctx_storage_remove(struct weir_ctx_storage *storage, void 
 static bool take_any(struct weir_ctx_storage *storage, struct weir_ctx_storage_slot *ret_slot)
 {
     bool found = false;
-    pthread_mutex_lock(&storage->lock);
+    WEIR_LOCKED(&storage->lock);
     for (struct weir_ctx_storage_chunk *c = &storage->first; c && !found; c = c->next) {
         for (int i = 0; i < WEIR_CTX_STORAGE_CHUNK && !found; i++) {
             struct weir_ctx_storage_slot *slot = &c->slots[i];
@@ -128,7 +126,6 @@ static bool take_any(struct weir_ctx_storage *storage, struct weir_ctx_storage_s
             }
         }
     }
-    pthread_mutex_unlock(&storage->lock);
     return found;
 }
 

@@ -9,8 +9,8 @@
 #define WEIR_PROTO_COMMON_CTX_STORAGE_H
 
 #include "base/status.h"
+#include "base/thread.h"
 #include "proto/cuda_abi.h"
-#include <pthread.h>
 #include <stdbool.h>
 
 #define WEIR_CTX_STORAGE_CHUNK 32

@@ -159,10 +159,7 @@ static CUresult storage_put(CUcontext context, void *key, void *value,
                             weir_ctx_storage_fn destructor)
 {
     struct weir_ctx_storage *storage;
-    CUresult result = storage_of(context, &storage, &context);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(storage_of(context, &storage, &context));
     enum weir_status status = weir_ctx_storage_put(storage, key, value, destructor);
     if (status == WEIR_ERR_NO_MEMORY) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -173,10 +170,7 @@ static CUresult storage_put(CUcontext context, void *key, void *value,
 static CUresult storage_delete(CUcontext context, void *key)
 {
     struct weir_ctx_storage *storage;
-    CUresult result = storage_of(context, &storage, &context);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(storage_of(context, &storage, &context));
     return weir_ctx_storage_remove(storage, key) == WEIR_OK ? CUDA_SUCCESS
                                                             : CUDA_ERROR_INVALID_HANDLE;
 }
@@ -184,10 +178,7 @@ static CUresult storage_delete(CUcontext context, void *key)
 static CUresult storage_get(void **ret_value, CUcontext context, void *key)
 {
     struct weir_ctx_storage *storage;
-    CUresult result = storage_of(context, &storage, &context);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(storage_of(context, &storage, &context));
     /* The runtime tells "no context" (201) from "nothing stored yet" (400). */
     return weir_ctx_storage_get(storage, key, ret_value) == WEIR_OK ? CUDA_SUCCESS
                                                                     : CUDA_ERROR_INVALID_HANDLE;
@@ -212,11 +203,9 @@ static CUresult tools_context_id(CUcontext context, uint64_t *ret_id)
         return CUDA_SUCCESS;
     }
     unsigned long long id;
-    CUresult result = front->context_id(context, &id);
-    if (result == CUDA_SUCCESS) {
-        *ret_id = id;
-    }
-    return result;
+    WEIR_TRY(front->context_id(context, &id));
+    *ret_id = id;
+    return CUDA_SUCCESS;
 }
 
 /* The token of a stream is its handle; the legacy stream's own value stands for NULL. */
@@ -237,11 +226,9 @@ static CUresult tools_stream_number(CUcontext context, void *token, uint64_t *re
     }
     *ret_number = 0;
     unsigned long long id;
-    CUresult result = front->stream_id(context, (CUstream)token, &id);
-    if (result == CUDA_SUCCESS) {
-        *ret_number = id;
-    }
-    return result;
+    WEIR_TRY(front->stream_id(context, (CUstream)token, &id));
+    *ret_number = id;
+    return CUDA_SUCCESS;
 }
 
 /* ---- TOOLS_MODULE: visit a module's functions until the visitor has enough. */

@@ -1,5 +1,7 @@
 #include "proto/common/procaddr.h"
 
+#include "base/status.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
@@ -57,11 +59,9 @@ CUresult weir_procaddr_get(const char *name, void **pfn, int version, cuuint64_t
         return CUDA_ERROR_INVALID_VALUE;
     }
     enum weir_symbol symbol;
-    CUresult result = weir_procaddr_lookup(name, version, flags, &symbol, status);
-    if (result == CUDA_SUCCESS) {
-        *pfn = symbol == WEIR_SYMBOL_NONE ? NULL : weir_symbol_address[symbol];
-    }
-    return result;
+    WEIR_TRY(weir_procaddr_lookup(name, version, flags, &symbol, status));
+    *pfn = symbol == WEIR_SYMBOL_NONE ? NULL : weir_symbol_address[symbol];
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_procaddr_get_v1(const char *name, void **pfn, int version, cuuint64_t flags)
@@ -70,10 +70,7 @@ CUresult weir_procaddr_get_v1(const char *name, void **pfn, int version, cuuint6
         return CUDA_ERROR_INVALID_VALUE;
     }
     enum weir_symbol symbol;
-    CUresult result = weir_procaddr_lookup(name, version, flags, &symbol, NULL);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_procaddr_lookup(name, version, flags, &symbol, NULL));
     if (symbol == WEIR_SYMBOL_NONE) {
         return CUDA_ERROR_NOT_FOUND;
     }

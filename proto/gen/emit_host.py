@@ -1,6 +1,7 @@
 """proto/host_dispatch.h and .c, host_hand.h, and host_auto.c: operations at the worker."""
 
 from emit_guest import kind
+from emit_words import wrap
 from writer import header, source
 
 
@@ -8,15 +9,22 @@ def served(model):
     return [op for op in model.ops.values() if not op.notify]
 
 
+def signature(op):
+    """A handler gets the structs that have fields."""
+    params = ["struct weir_session *s"]
+    params += [f"const struct weir_op_{op.name}_in *in"] * bool(op.ins)
+    params += [f"struct weir_op_{op.name}_out *out"] * bool(op.outs)
+    return wrap(f"CUresult weir_host_{op.name}(", params, ")")
+
+
 def emit_hand(model):
-    lines = "\n".join(
-        f"CUresult weir_host_{op.name}(struct weir_session *s, const struct weir_op_{op.name}_in *in,\n"
-        f"    struct weir_op_{op.name}_out *out);" for op in served(model))
+    lines = "\n".join("\n".join(signature(op)) + ";" for op in served(model))
     return header("WEIR_PROTO_HOST_HAND_H", f"""/*
  * The worker's half of each operation: by hand in host_backend, or host_auto.c.
  *
  * in is decoded and checked for form only, and borrowed for the call. out arrives zeroed; its pointers
- * must stay valid until the reply is sent (weir_session_alloc()), and it is sent also on failure.
+ * must stay valid until the reply is sent (weir_session_alloc()), and it is sent also on failure. A
+ * struct without fields is not passed.
  */
 #include "proto/ops.h"
 
@@ -26,9 +34,13 @@ struct weir_session;
 
 
 def emit_dispatch(model):
-    calls = "\n\n".join(
-        f"static CUresult call_{op.name}(struct weir_session *s, const void *in, void *out)\n"
-        f"{{\n    return weir_host_{op.name}(s, in, out);\n}}" for op in served(model))
+    def call(op):
+        unused = "".join(f"    (void){name};\n" for name, fields in (("in", op.ins), ("out", op.outs)) if not fields)
+        passed = ", ".join(["s", *["in"] * bool(op.ins), *["out"] * bool(op.outs)])
+        return (f"static CUresult call_{op.name}(struct weir_session *s, const void *in, void *out)\n"
+                f"{{\n{unused}    return weir_host_{op.name}({passed});\n}}")
+
+    calls = "\n\n".join(call(op) for op in served(model))
     rows = "\n".join(f"    [WEIR_OP_{op.name}] = call_{op.name}," for op in served(model))
     head = header("WEIR_PROTO_HOST_DISPATCH_H", """/* From the number of an operation to its handler. */
 #include "proto/ops.h"
@@ -177,13 +189,7 @@ def emit_finish(args):
 def emit_auto(op):
     args = op.args
     call = ", ".join(pass_arg(a, args) for a in args)
-    uses_out = bool(op.outs)
-    lines = [f"CUresult weir_host_{op.name}(struct weir_session *s, const struct weir_op_{op.name}_in *in,",
-             f"                            struct weir_op_{op.name}_out *out)", "{"]
-    if not uses_out:
-        lines.append("    (void)out;")
-    if not op.ins:
-        lines.append("    (void)in;")
+    lines = [*signature(op), "{"]
     destroyed = next((a for a in args if a.destroy), None)
     if destroyed:
         lines += [f"    return weir_session_remove(s, {kind(destroyed)}, in->{destroyed.name});", "}"]

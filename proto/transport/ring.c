@@ -84,10 +84,7 @@ static void wake(const struct weir_ring *ring, uint32_t *waits, uint32_t *word)
 enum weir_status weir_ring_push(struct weir_ring *ring, const struct weir_record *record)
 {
     uint32_t len = record->len_bytes;
-    enum weir_status status = weir_record_check_length(len);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(weir_record_check_length(len));
     if (len > ring->size_bytes) {
         return WEIR_ERR_TOO_BIG;
     }

@@ -112,11 +112,9 @@ enum weir_status weir_segment_create(const struct weir_segment_params *params, i
                                      struct weir_segment_view *ret_view)
 {
     struct weir_segment_header header;
-    enum weir_status status = plan(params, true, &header);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(plan(params, true, &header));
     int saved_errno = errno;
+    enum weir_status status;
     void *base;
     int fd = weir_memfd_sealed("weir-segment", header.segment_bytes);
     if (fd < 0) {
@@ -209,11 +207,9 @@ enum weir_status weir_segment_map_at(int fd, uint64_t offset, uint64_t expected_
 static enum weir_status plan_in_units(const struct weir_segment_params *params, uint64_t unit,
                                       struct weir_segment_header *ret_header)
 {
-    enum weir_status status = plan(params, true, ret_header);
-    if (status == WEIR_OK) {
-        ret_header->segment_bytes = (ret_header->segment_bytes + unit - 1) / unit * unit;
-    }
-    return status;
+    WEIR_TRY(plan(params, true, ret_header));
+    ret_header->segment_bytes = (ret_header->segment_bytes + unit - 1) / unit * unit;
+    return WEIR_OK;
 }
 
 uint64_t weir_segment_bytes(const struct weir_segment_params *params, uint64_t unit)

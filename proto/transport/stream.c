@@ -44,12 +44,9 @@ static const struct weir_segment_view *stream_view(struct weir_transport *t)
 static enum weir_status stream_send(struct weir_transport *t, const struct weir_record *record,
                                     const void *bulk, size_t bulk_bytes, uint64_t timeout_ns)
 {
-    enum weir_status status = weir_record_check_send(record, bulk, bulk_bytes);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(weir_record_check_send(record, bulk, bulk_bytes));
     int saved_errno = errno;
-    status =
+    enum weir_status status =
         weir_stream_send_frame(stream_of(t), WEIR_STREAM_RECORD, record, record->len_bytes, bulk,
                                bulk_bytes, timeout_ns ? weir_deadline_after(timeout_ns) : 0);
     errno = saved_errno;

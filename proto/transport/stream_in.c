@@ -157,7 +157,9 @@ static enum weir_status step_locked(struct stream *s, size_t *ret_bytes)
     return status;
 }
 
-void weir_stream_fail_locked(struct stream *s, enum weir_status reason)
+/* Note that no more data will come. The first reason stays, but a protocol error comes before an
+ * end. */
+static void fail_locked(struct stream *s, enum weir_status reason)
 {
     if (s->failure == WEIR_OK || reason == WEIR_ERR_PEER) {
         s->failure = reason;
@@ -176,7 +178,7 @@ bool weir_stream_pump_locked(struct stream *s)
             break;
         }
         if (status != WEIR_OK) {
-            weir_stream_fail_locked(s, status);
+            fail_locked(s, status);
         }
     }
     return s->last != before || s->failure != WEIR_OK;
@@ -234,7 +236,7 @@ enum weir_status weir_stream_wait_for_room(struct stream *s, uint64_t deadline_n
     if (left_ns == 0) {
         return WEIR_ERR_TIMED_OUT;
     }
-    pthread_mutex_lock(&s->lock);
+    WEIR_LOCKED(&s->lock);
     weir_stream_take_locked(s);
     if (s->failure == WEIR_OK) {
         weir_stream_wait_locked(s, true, left_ns);
@@ -242,14 +244,12 @@ enum weir_status weir_stream_wait_for_room(struct stream *s, uint64_t deadline_n
     if (s->failure != WEIR_OK) {
         status = s->failure;
     }
-    pthread_mutex_unlock(&s->lock);
     return status;
 }
 
 enum weir_status weir_stream_break_off(struct stream *s, enum weir_status status)
 {
-    pthread_mutex_lock(&s->lock);
-    weir_stream_fail_locked(s, status);
-    pthread_mutex_unlock(&s->lock);
+    WEIR_LOCKED(&s->lock);
+    fail_locked(s, status);
     return status;
 }

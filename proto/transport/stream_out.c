@@ -133,12 +133,11 @@ enum weir_status weir_stream_send_frame(struct stream *s, enum weir_stream_kind 
     out.parts[0] = (struct iovec){&out.frame, sizeof out.frame};
     out.parts[1] = (struct iovec){(void *)(uintptr_t)head, head_bytes};
     out.parts[2] = (struct iovec){(void *)(uintptr_t)bulk, bulk_bytes};
-    pthread_mutex_lock(&s->out_lock);
+    WEIR_LOCKED(&s->out_lock);
     enum weir_status status = weir_stream_push_rest_locked(s, deadline_ns);
     if (status == WEIR_OK) {
         status = write_frame_locked(s, &out, deadline_ns);
     }
-    pthread_mutex_unlock(&s->out_lock);
     return status;
 }
 
@@ -161,7 +160,7 @@ static void help_with_rest_locked(struct stream *s)
 static void *help(void *user)
 {
     struct stream *s = user;
-    pthread_mutex_lock(&s->out_lock);
+    WEIR_LOCKED(&s->out_lock);
     while (!s->stop) {
         if (s->rest) {
             help_with_rest_locked(s);
@@ -169,7 +168,6 @@ static void *help(void *user)
             pthread_cond_wait(&s->out_changed, &s->out_lock);
         }
     }
-    pthread_mutex_unlock(&s->out_lock);
     return NULL;
 }
 

@@ -3,8 +3,8 @@
 #define WEIR_PROTO_TRANSPORT_STREAM_PRIVATE_H
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "proto/transport/stream.h"
-#include <pthread.h>
 #include <time.h>
 
 #define WEIR_STREAM_IN_BYTES 65536u
@@ -61,9 +61,6 @@ static inline struct timespec weir_stream_timespec(uint64_t ns)
 
 /* stream_in.c: reading and waiting. The caller holds `lock` for all but the last two functions. */
 
-/** Note that no more data will come. The first reason stays, but a protocol error overrides an
- * end. */
-void weir_stream_fail_locked(struct stream *s, enum weir_status reason);
 /**
  * Read the data that has arrived; true if a frame or the end has. It may stop before all is read,
  * but not without having something for the receiver, so no thread sleeps while there is data.

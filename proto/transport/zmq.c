@@ -341,10 +341,8 @@ static const struct weir_segment_view *zmq_view(struct weir_transport *t)
 static bool zmq_peer_gone(struct weir_transport *t)
 {
     struct client *client = client_of(t);
-    pthread_mutex_lock(&client->lock);
-    bool gone = client->failure != WEIR_OK;
-    pthread_mutex_unlock(&client->lock);
-    return gone;
+    WEIR_LOCKED(&client->lock);
+    return client->failure != WEIR_OK;
 }
 
 /* Wait until a message has arrived; false: the time has passed. */
@@ -376,13 +374,10 @@ static enum weir_status zmq_send_record(struct weir_transport *t, const struct w
                                         const void *bulk, size_t bulk_bytes, uint64_t timeout_ns)
 {
     struct client *client = client_of(t);
-    enum weir_status status = weir_record_check_send(record, bulk, bulk_bytes);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(weir_record_check_send(record, bulk, bulk_bytes));
     int saved_errno = errno;
     struct outgoing *out = make_outgoing(client->api, record, record->len_bytes, bulk, bulk_bytes);
-    status = WEIR_ERR_NO_MEMORY;
+    enum weir_status status = WEIR_ERR_NO_MEMORY;
     if (out) {
         uint64_t deadline_ns = timeout_ns ? weir_deadline_after(timeout_ns) : 0;
         pthread_mutex_lock(&client->lock);
@@ -665,7 +660,7 @@ static void *run_receiver(void *user)
 static enum weir_status await_answer(struct client *client, uint64_t deadline_ns)
 {
     enum weir_status status = WEIR_OK;
-    pthread_mutex_lock(&client->lock);
+    WEIR_LOCKED(&client->lock);
     while (!client->answer && client->failure == WEIR_OK && status == WEIR_OK) {
         if (!wait_locked(client, deadline_ns)) {
             status = WEIR_ERR_TIMED_OUT;
@@ -676,7 +671,6 @@ static enum weir_status await_answer(struct client *client, uint64_t deadline_ns
     } else if (client->failure != WEIR_OK) {
         status = client->failure;
     }
-    pthread_mutex_unlock(&client->lock);
     return status;
 }
 

@@ -76,17 +76,13 @@ static enum weir_status status_of_bind_errno(int error)
 enum weir_status weir_listen_unix(const char *path, mode_t mode, int *ret_fd)
 {
     struct sockaddr_un address;
-    enum weir_status status = weir_unix_address(path, &address);
-    if (status == WEIR_OK) {
-        status = remove_stale(&address);
-    }
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(weir_unix_address(path, &address));
+    WEIR_TRY(remove_stale(&address));
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
         return errno == EMFILE || errno == ENFILE ? WEIR_ERR_NO_DESCRIPTOR : WEIR_ERR_IO;
     }
+    enum weir_status status = WEIR_OK;
     /* bind() makes the file with this mode, less the umask; chmod() widens it later. */
     if (fchmod(fd, S_IRUSR | S_IWUSR) != 0 ||
         bind(fd, (const struct sockaddr *)&address, sizeof address) != 0) {
@@ -261,15 +257,12 @@ static enum weir_status welcome_shm(int fd, const struct weir_welcome_params *pa
     int segment_fd = -1;
     struct weir_shm_params end = {.id = WEIR_TRANSPORT_SHM, .is_host = true, .socket_fd = fd};
     struct weir_transport *transport = NULL;
-    enum weir_status status = weir_segment_create(&params->segment, &segment_fd, &end.view);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(weir_segment_create(&params->segment, &segment_fd, &end.view));
     welcome->segment_bytes = end.view.bytes;
     welcome->n_words = end.view.n_words;
     welcome->arena_bytes = end.view.arena_bytes;
     end.pid_fd = open_peer_process(fd);
-    status = send_welcome(fd, welcome, segment_fd);
+    enum weir_status status = send_welcome(fd, welcome, segment_fd);
     if (status == WEIR_OK) {
         status = weir_shm_create(&end, &transport);
     }

@@ -48,17 +48,14 @@ enum weir_status weir_stream_welcome(struct weir_transport *t,
     struct weir_control_bytes bytes = {0};
     struct weir_segment_view view;
     struct weir_welcome welcome;
-    enum weir_status status = weir_segment_create_private(&params->segment, &view);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(weir_segment_create_private(&params->segment, &view));
     weir_stream_set_view(t, &view); /* from here on the transport owns the view */
     weir_welcome_prepare(params, &welcome);
     weir_text_set(welcome.transport, sizeof welcome.transport, t->ops->name);
     welcome.n_words = view.n_words;
     welcome.arena_bytes = view.arena_bytes;
-    status = weir_welcome_encode(&welcome, &bytes);
-    return status == WEIR_OK ? say_welcome(t, &bytes, SEND_TIMEOUT_NS) : status;
+    WEIR_TRY(weir_welcome_encode(&welcome, &bytes));
+    return say_welcome(t, &bytes, SEND_TIMEOUT_NS);
 }
 
 void weir_stream_refuse(struct weir_transport *t, enum weir_status reason, int32_t result,

@@ -171,15 +171,10 @@ static enum weir_status start_shm(int socket_fd, int segment_fd, const struct we
     if (segment_fd < 0) {
         return WEIR_ERR_PEER;
     }
-    enum weir_status status = weir_segment_map(segment_fd, welcome->segment_bytes, &end.view);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    if (end.view.n_words != welcome->n_words || end.view.arena_bytes != welcome->arena_bytes) {
-        status = WEIR_ERR_PEER;
-    } else {
-        status = weir_shm_create(&end, ret_transport);
-    }
+    WEIR_TRY(weir_segment_map(segment_fd, welcome->segment_bytes, &end.view));
+    bool as_told =
+        end.view.n_words == welcome->n_words && end.view.arena_bytes == welcome->arena_bytes;
+    enum weir_status status = as_told ? weir_shm_create(&end, ret_transport) : WEIR_ERR_PEER;
     if (status != WEIR_OK) {
         weir_segment_unmap(&end.view);
     }
@@ -244,17 +239,13 @@ static enum weir_status start_zmq_ipc(int socket_fd, const char *path, struct we
     if (!welcome->has_token) {
         return WEIR_ERR_PEER;
     }
-    enum weir_status status =
-        resolve_endpoint(welcome->zmq_endpoint, path, endpoint, sizeof endpoint);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(resolve_endpoint(welcome->zmq_endpoint, path, endpoint, sizeof endpoint));
     hello->has_token = true;
     memcpy(hello->token, welcome->token, sizeof hello->token);
     struct weir_zmq_client_params client = {
         .endpoint = endpoint, .socket_fd = socket_fd, .deadline_ns = deadline_ns};
     struct weir_welcome *second = NULL;
-    status = exchange_zmq(&client, hello, ret_transport, &second);
+    enum weir_status status = exchange_zmq(&client, hello, ret_transport, &second);
     if (status == WEIR_OK && second->status != WEIR_OK) {
         status = second->status;
     }
@@ -281,17 +272,14 @@ static enum weir_status connect_tcp(const struct weir_connect_params *params,
                                     struct weir_welcome **ret_welcome)
 {
     char keys[3][WEIR_KEY_TEXT_BYTES];
-    enum weir_status status = read_keys(params, keys);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(read_keys(params, keys));
     struct weir_zmq_client_params client = {.endpoint = params->host,
                                             .public_key = keys[0],
                                             .secret_key = keys[1],
                                             .server_key = keys[2],
                                             .socket_fd = -1,
                                             .deadline_ns = deadline_ns};
-    status = exchange_zmq(&client, hello, ret_transport, ret_welcome);
+    enum weir_status status = exchange_zmq(&client, hello, ret_transport, ret_welcome);
     memset(keys, 0, sizeof keys);
     __asm__ volatile("" : : "r"(keys) : "memory"); /* the keys are gone for good */
     return status == WEIR_OK ? (*ret_welcome)->status : status;
@@ -305,11 +293,8 @@ static enum weir_status connect_ipc(const char *path, struct weir_hello *hello,
     int fd = -1;
     int segment_fd = -1;
     struct weir_welcome *welcome = NULL;
-    enum weir_status status = connect_unix(path, deadline_ns, &fd);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    status = exchange(fd, hello, deadline_ns, &welcome, &segment_fd);
+    WEIR_TRY(connect_unix(path, deadline_ns, &fd));
+    enum weir_status status = exchange(fd, hello, deadline_ns, &welcome, &segment_fd);
     if (status == WEIR_OK) {
         *ret_welcome = welcome;
         status = welcome->status;

@@ -191,14 +191,10 @@ static enum weir_status start(const struct weir_region *region, uint64_t epoch,
         !part_fits(region, answer->segment_offset, welcome->segment_bytes)) {
         return WEIR_ERR_PEER;
     }
-    enum weir_status status =
-        weir_segment_map_at(region->fd, answer->segment_offset, welcome->segment_bytes, &view);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    if (view.n_words != welcome->n_words || view.arena_bytes != welcome->arena_bytes) {
-        status = WEIR_ERR_PEER;
-    } else {
+    WEIR_TRY(
+        weir_segment_map_at(region->fd, answer->segment_offset, welcome->segment_bytes, &view));
+    enum weir_status status = WEIR_ERR_PEER;
+    if (view.n_words == welcome->n_words && view.arena_bytes == welcome->arena_bytes) {
         status =
             weir_ivshmem_guest(region, answer->slot, welcome->session, epoch, &view, ret_transport);
     }
@@ -244,11 +240,8 @@ enum weir_status weir_connect_ivshmem(const char *path, const struct weir_hello 
                                       struct weir_welcome **ret_welcome)
 {
     struct weir_region region;
-    enum weir_status status = weir_region_open(path, &region);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    status = talk(&region, hello, deadline_ns, ret_transport, ret_welcome);
+    WEIR_TRY(weir_region_open(path, &region));
+    enum weir_status status = talk(&region, hello, deadline_ns, ret_transport, ret_welcome);
     if (status != WEIR_OK) {
         weir_region_close(&region);
     }

@@ -52,11 +52,8 @@ static enum weir_status start(struct weir_stream_link *link, const struct weir_h
                               struct weir_welcome **ret_welcome)
 {
     struct weir_transport *t;
-    enum weir_status status = weir_stream_create(link, &t);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    status = weir_greet_stream(t, hello, deadline_ns, ret_welcome);
+    WEIR_TRY(weir_stream_create(link, &t));
+    enum weir_status status = weir_greet_stream(t, hello, deadline_ns, ret_welcome);
     if (status == WEIR_OK) {
         *ret_transport = t;
     } else {

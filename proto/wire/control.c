@@ -287,11 +287,11 @@ static void take_bytes(bool *ok, uint8_t *field, size_t field_bytes, ProtobufCBi
 
 static bool take_ops(const Weir__Control__Hello *message, struct weir_hello *hello)
 {
-    struct weir_op_hashes *ops;
     if (message->n_op_hashes == 0) {
         return true;
     }
-    ops = message->n_op_hashes <= WEIR_CONTROL_MAX_OPS ? calloc(1, sizeof *ops) : NULL;
+    struct weir_op_hashes *ops =
+        message->n_op_hashes <= WEIR_CONTROL_MAX_OPS ? calloc(1, sizeof *ops) : NULL;
     if (!ops) {
         return false;
     }

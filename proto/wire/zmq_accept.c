@@ -28,13 +28,13 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "proto/transport/zmq_wire.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -79,7 +79,7 @@ void weir_zmq_accept_guard(bool (*expects)(const struct weir_peer *peer))
 {
     struct rlimit limit;
 
-    pthread_mutex_lock(&guard.lock);
+    WEIR_LOCKED(&guard.lock);
     if (!guard.guards) {
         guard.expects = expects;
         guard.most_handshakes = HANDSHAKES_MAX;
@@ -92,7 +92,6 @@ void weir_zmq_accept_guard(bool (*expects)(const struct weir_peer *peer))
         guard.reserve = open_reserve();
         __atomic_store_n(&guard.guards, true, __ATOMIC_RELEASE);
     }
-    pthread_mutex_unlock(&guard.lock);
 }
 
 static int system_accept(int fd, struct sockaddr *address, socklen_t *bytes, int flags)
@@ -117,7 +116,7 @@ static void turn_away_one(int listener)
 {
     int fd;
 
-    pthread_mutex_lock(&guard.lock);
+    WEIR_LOCKED(&guard.lock);
     if (guard.reserve >= 0) {
         close(guard.reserve);
         fd = system_accept(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -127,7 +126,6 @@ static void turn_away_one(int listener)
     }
     guard.reserve = open_reserve();
     say_refused_locked();
-    pthread_mutex_unlock(&guard.lock);
 }
 
 /* ---------------------------------------------------------------- handshakes over tcp */
@@ -152,9 +150,8 @@ static void settle_locked(int fd)
 
 void weir_zmq_accept_settled(int fd)
 {
-    pthread_mutex_lock(&guard.lock);
+    WEIR_LOCKED(&guard.lock);
     settle_locked(fd);
-    pthread_mutex_unlock(&guard.lock);
 }
 
 static bool find_address(int fd, uint8_t ret_from[ADDRESS_BYTES])
@@ -230,7 +227,7 @@ static bool begin_handshake(int fd)
         }
         return false;
     }
-    pthread_mutex_lock(&guard.lock);
+    WEIR_LOCKED(&guard.lock);
     settle_locked(fd); /* forget an older connection that had this number */
     while (guard.n_handshakes != 0 &&
            h.since_ns - guard.handshakes[0].since_ns > WEIR_ZMQ_HANDSHAKE_MS * WEIR_NS_PER_MS) {
@@ -242,7 +239,6 @@ static bool begin_handshake(int fd)
         forget_locked(oldest);
     }
     guard.handshakes[guard.n_handshakes++] = h;
-    pthread_mutex_unlock(&guard.lock);
     return true;
 }
 

@@ -711,14 +711,13 @@ enum weir_status weir_zmq_server_create(const struct weir_zmq_server_params *par
 
 static void take_out(struct weir_zmq_server *server)
 {
-    pthread_mutex_lock(&servers.lock);
+    WEIR_LOCKED(&servers.lock);
     for (struct weir_zmq_server **at = &servers.first; *at; at = &(*at)->next) {
         if (*at == server) {
             *at = server->next;
             break;
         }
     }
-    pthread_mutex_unlock(&servers.lock);
 }
 
 void weir_zmq_server_destroy(struct weir_zmq_server *server)

@@ -40,7 +40,8 @@ void weir_zmq_session_fail_locked(struct weir_zmq_session *session, enum weir_st
 
 /* ---------------------------------------------------------------- sending */
 
-void weir_zmq_kick_locked(struct weir_zmq_server *server, const struct weir_zmq_port *port)
+/* Make the I/O thread check the sockets again: another thread used one, and it is readable. */
+static void kick_locked(struct weir_zmq_server *server, const struct weir_zmq_port *port)
 {
     if (weir_zmq_readable(server->api, port->socket)) {
         eventfd_write(server->wake_fd, 1);
@@ -57,14 +58,14 @@ static enum weir_status send_to_locked(struct weir_zmq_server *server,
     if (status == WEIR_OK) {
         status = weir_zmq_message_send(server->api, address->port->socket, message);
     }
-    weir_zmq_kick_locked(server, address->port);
+    kick_locked(server, address->port);
     return status;
 }
 
-enum weir_status weir_zmq_send_control_locked(struct weir_zmq_server *server,
-                                              const struct weir_zmq_address *address, uint32_t kind,
-                                              uint64_t value, const void *payload,
-                                              size_t payload_len)
+/* Send a control message to an address. */
+static enum weir_status send_control_locked(struct weir_zmq_server *server,
+                                            const struct weir_zmq_address *address, uint32_t kind,
+                                            uint64_t value, const void *payload, size_t payload_len)
 {
     struct weir_zmq_control control = {
         .magic = WEIR_ZMQ_CONTROL_MAGIC, .kind = kind, .value = value};
@@ -83,8 +84,8 @@ enum weir_status weir_zmq_send_welcome_locked(struct weir_zmq_server *server,
                                               const struct weir_zmq_address *address,
                                               struct weir_control_bytes *bytes)
 {
-    enum weir_status status = weir_zmq_send_control_locked(server, address, WEIR_ZMQ_WELCOME, 0,
-                                                           bytes->bytes, bytes->len);
+    enum weir_status status =
+        send_control_locked(server, address, WEIR_ZMQ_WELCOME, 0, bytes->bytes, bytes->len);
     free(bytes->bytes);
     *bytes = (struct weir_control_bytes){0};
     return status;
@@ -147,10 +148,7 @@ static enum weir_status send_locked(struct weir_zmq_session *session,
 {
     while (session->failure == WEIR_OK &&
            (!session->address.port || !weir_zmq_flow_may_send(&session->flow, cost))) {
-        enum weir_status status = wait_locked(session, deadline_ns);
-        if (status != WEIR_OK) {
-            return status;
-        }
+        WEIR_TRY(wait_locked(session, deadline_ns));
     }
     if (session->failure != WEIR_OK) {
         return session->failure;
@@ -169,13 +167,11 @@ static enum weir_status session_send(struct weir_transport *t, const struct weir
 {
     struct weir_zmq_session *session = session_of(t);
     const struct weir_zmq_api *api = session->server->api;
-    enum weir_status status = weir_record_check_send(record, bulk, bulk_bytes);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(weir_record_check_send(record, bulk, bulk_bytes));
     struct weir_zmq_message message;
     weir_zmq_message_init(api, &message);
-    status = weir_zmq_message_fill(api, &message, record, record->len_bytes, bulk, bulk_bytes);
+    enum weir_status status =
+        weir_zmq_message_fill(api, &message, record, record->len_bytes, bulk, bulk_bytes);
     if (status == WEIR_OK) {
         uint64_t deadline_ns = timeout_ns ? weir_deadline_after(timeout_ns) : 0;
         pthread_mutex_lock(&session->server->lock);
@@ -284,7 +280,7 @@ static enum weir_status session_receive(struct weir_transport *t,
     pthread_mutex_lock(&session->server->lock);
     enum weir_status status = take_locked(session, deadline_ns, &node);
     if (status == WEIR_OK && weir_zmq_flow_consume(&session->flow, node->cost)) {
-        enum weir_status sent = weir_zmq_send_control_locked(
+        enum weir_status sent = send_control_locked(
             session->server, &session->address, WEIR_ZMQ_CREDIT, session->flow.consumed, NULL, 0);
         if (sent != WEIR_OK) {
             weir_zmq_session_fail_locked(session, sent);
@@ -316,9 +312,8 @@ static bool session_peer_gone(struct weir_transport *t)
 {
     struct weir_zmq_session *session = session_of(t);
     bool gone = socket_ended(session);
-    pthread_mutex_lock(&session->server->lock);
+    WEIR_LOCKED(&session->server->lock);
     gone = gone || session->failure != WEIR_OK;
-    pthread_mutex_unlock(&session->server->lock);
     return gone;
 }
 
@@ -358,7 +353,7 @@ static void session_destroy(struct weir_transport *t)
         /* A ROUTER cannot close one peer's connection, so send the guest a message. If that fails,
          * it has gone. */
         enum weir_status sent =
-            weir_zmq_send_control_locked(server, &session->address, WEIR_ZMQ_BYE, 0, NULL, 0);
+            send_control_locked(server, &session->address, WEIR_ZMQ_BYE, 0, NULL, 0);
         (void)sent;
     }
     pthread_mutex_unlock(&server->lock);
@@ -415,10 +410,7 @@ enum weir_status weir_zmq_session_expect(struct weir_zmq_server *server,
                                          struct weir_transport **ret_transport)
 {
     struct weir_zmq_session *session;
-    enum weir_status status = weir_zmq_session_create(server, segment, &session);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(weir_zmq_session_create(server, segment, &session));
     if (getrandom(session->token, sizeof session->token, 0) != (ssize_t)sizeof session->token) {
         weir_zmq_session_free(session);
         return WEIR_ERR_IO;

@@ -116,12 +116,6 @@ void weir_zmq_session_deliver_locked(struct weir_zmq_session *session,
 /** Note that no more records will come or go; the first reason stays. */
 void weir_zmq_session_fail_locked(struct weir_zmq_session *session, enum weir_status reason);
 
-/** Send a control message to an address. */
-enum weir_status weir_zmq_send_control_locked(struct weir_zmq_server *server,
-                                              const struct weir_zmq_address *address, uint32_t kind,
-                                              uint64_t value, const void *payload,
-                                              size_t payload_len);
-
 /** Send an encoded Welcome, and free bytes. */
 enum weir_status weir_zmq_send_welcome_locked(struct weir_zmq_server *server,
                                               const struct weir_zmq_address *address,
@@ -131,8 +125,5 @@ enum weir_status weir_zmq_send_welcome_locked(struct weir_zmq_server *server,
 void weir_zmq_send_refusal_locked(struct weir_zmq_server *server,
                                   const struct weir_zmq_address *address, enum weir_status reason,
                                   int32_t result, const char *message);
-
-/** Make the I/O thread check the sockets again: another thread used one, and it is readable. */
-void weir_zmq_kick_locked(struct weir_zmq_server *server, const struct weir_zmq_port *port);
 
 #endif

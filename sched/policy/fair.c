@@ -217,7 +217,6 @@ static struct round look(const struct weir_policy *self, const struct weir_polic
 {
     struct round round = {.class = highest_class(view)};
     bool all_placed = true;
-    uint64_t round_ns;
 
     for (uint32_t i = 0; i < view->ready_count; i++) {
         if (view->ready[i]->priority == round.class) {
@@ -232,7 +231,7 @@ static struct round look(const struct weir_policy *self, const struct weir_polic
     if (!all_placed) {
         add_who_comes_back(self, view, &round);
     }
-    round_ns = round.cost_ns * 1000000 / self->config->overhead_ppm;
+    uint64_t round_ns = round.cost_ns * 1000000 / self->config->overhead_ppm;
     round_ns = round_ns < ROUND_MAX_NS ? round_ns : ROUND_MAX_NS;
     assert(round.weights != 0); /* a tenant is ready, and its weight is 1 or more */
     round.unit = (round_ns << 16) / round.weights;
@@ -339,13 +338,12 @@ static uint32_t pick(const struct weir_policy *self, const struct weir_policy_ne
 
     for (uint32_t i = 0; i < view->ready_count; i++) {
         const struct weir_policy_tenant *tenant = view->ready[i];
-        uint64_t at;
 
         if (tenant->priority != round->class || (domain != 0 && tenant->domain != domain) ||
             (int64_t)(fair_of(tenant)->position - round->mean) > 0) {
             continue;
         }
-        at = deadline(self, round, tenant);
+        uint64_t at = deadline(self, round, tenant);
         if (best == UINT32_MAX || (int64_t)(at - best_at) < 0 ||
             (at == best_at && view->ready[best] == view->leader)) {
             best = i;
@@ -424,15 +422,13 @@ void fair_next(struct weir_policy *self, const struct weir_policy_next_view *vie
 {
     struct round round = look(self, view);
     uint32_t chosen = pick_rested(self, view, &round);
-    const struct weir_policy_tenant *tenant;
-    bool rested;
 
     if (view->arrived && view->leader->priority == round.class &&
         (chosen == UINT32_MAX || goes_first(self, &round, view->leader))) {
         choice->ready = index_of(view, view->leader);
         return;
     }
-    rested = chosen != UINT32_MAX;
+    bool rested = chosen != UINT32_MAX;
     if (!rested) {
         chosen = pick(self, view, &round, domain_to_stay_in(self, view));
     }
@@ -442,7 +438,7 @@ void fair_next(struct weir_policy *self, const struct weir_policy_next_view *vie
     if (chosen != UINT32_MAX) { /* rounding of the mean may leave no tenant entitled */
         choice->ready = chosen;
     }
-    tenant = view->ready[choice->ready];
+    const struct weir_policy_tenant *tenant = view->ready[choice->ready];
     note_domain(self, view->now_ns, tenant);
     choice->slice_ns = slice_of(&round, tenant);
     choice->linger_ns = linger_of(tenant);
@@ -470,14 +466,13 @@ static uint32_t furthest_behind(const struct weir_policy *self,
     uint64_t ahead_ns = has_room ? equals_ns : 0;
     struct round round = look(self, view);
     uint32_t best = UINT32_MAX;
-    uint64_t ahead_unit;
 
     if (view->leader->ready_since_ns == UINT64_MAX && is_placed(view->leader) &&
         view->leader->priority == round.class) {
         add(self, &round, view->leader);
         round.mean = mean_of(&round);
     }
-    ahead_unit = (ahead_ns << 16) / round.heaviest;
+    uint64_t ahead_unit = (ahead_ns << 16) / round.heaviest;
     for (uint32_t i = 0; i < view->ready_count; i++) {
         const struct weir_policy_tenant *tenant = view->ready[i];
         uint64_t slice_ns = slice_of(&round, tenant);
@@ -495,13 +490,12 @@ static uint32_t furthest_behind(const struct weir_policy *self,
     return best;
 }
 
-int64_t fair_lag_ns(const struct weir_policy *self, const struct weir_policy_tenant *tenant)
+static int64_t lag_ns(const struct weir_policy *self, const struct weir_policy_tenant *tenant)
 {
     const struct fair *fair = self->state;
-    int64_t behind;
 
     settle(self, tenant);
-    behind = (int64_t)(fair->mean_ns - position(self, tenant));
+    int64_t behind = (int64_t)(fair->mean_ns - position(self, tenant));
     return tenant->priority == fair->mean_class
                ? (int64_t)((__int128)behind * tenant->weight >> FRACTION_BITS)
                : 0;
@@ -510,7 +504,7 @@ int64_t fair_lag_ns(const struct weir_policy *self, const struct weir_policy_ten
 /* A tenant that has rested goes first while what was granted to it fits into its credit. A single
  * item may still be longer than the credit. If it could not, a program that rests for as long as it
  * works would wait for others' kernels each time. */
-uint64_t fair_first_ns(const struct weir_policy *self, const struct weir_policy_tenant *tenant)
+static uint64_t first_ns(const struct weir_policy *self, const struct weir_policy_tenant *tenant)
 {
     const struct fair *fair = self->state;
 
@@ -626,6 +620,6 @@ const struct weir_policy_ops weir_policy_fair = {
     .idle = fair_idle,
     .next = fair_next,
     .beside = fair_beside,
-    .lag_ns = fair_lag_ns,
-    .first_ns = fair_first_ns,
+    .lag_ns = lag_ns,
+    .first_ns = first_ns,
 };

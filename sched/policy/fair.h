@@ -37,8 +37,6 @@ struct fair_tenant {
 void fair_next(struct weir_policy *self, const struct weir_policy_next_view *view,
                struct weir_policy_choice *choice);
 uint32_t fair_beside(struct weir_policy *self, const struct weir_policy_next_view *view);
-int64_t fair_lag_ns(const struct weir_policy *self, const struct weir_policy_tenant *tenant);
-uint64_t fair_first_ns(const struct weir_policy *self, const struct weir_policy_tenant *tenant);
 void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant);
 void fair_idle(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant);
 void fair_changing(struct weir_policy *self, struct weir_policy_tenant *tenant);

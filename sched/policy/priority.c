@@ -87,12 +87,11 @@ static uint32_t shortest(const struct weir_policy *self, const struct weir_polic
 
     for (uint32_t i = 0; i < view->ready_count; i++) {
         const struct weir_policy_tenant *tenant = view->ready[i];
-        uint64_t rest_ns;
 
         if (tenant->priority != top->class) {
             continue;
         }
-        rest_ns = aged_rest_ns(view, tenant);
+        uint64_t rest_ns = aged_rest_ns(view, tenant);
         if (tenant == view->leader && tenant->granted > 0) {
             if (may_finish(tenant)) {
                 return i;
@@ -117,10 +116,8 @@ static uint64_t clamp(uint64_t ns, uint64_t least, uint64_t most)
 static void choose_equal(const struct weir_policy *self, const struct weir_policy_next_view *view,
                          const struct top *top, struct weir_policy_choice *choice)
 {
-    const struct weir_policy_tenant *tenant;
-
     choice->ready = shortest(self, view, top);
-    tenant = view->ready[choice->ready];
+    const struct weir_policy_tenant *tenant = view->ready[choice->ready];
     choice->slice_ns = clamp(tenant->kernel.rest_ns, tuning.brief_ns, tuning.slice_max_ns);
     if (aged_rest_ns(view, tenant) < tenant->kernel.rest_ns / 2) {
         priority_of(tenant)->finishes_at_ns =

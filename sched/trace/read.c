@@ -78,12 +78,10 @@ enum weir_status weir_sched_trace_open(const void *data, uint64_t bytes,
                     bytes ? "it ends within its header" : "it is empty");
     }
     memcpy(&header, data, sizeof header);
-    enum weir_status status = check_header(&header, ret_error);
-    if (status == WEIR_OK) {
-        *ret_reader = (struct weir_sched_trace_reader){
-            .header = header, .data = data, .bytes = bytes, .offset = header.header_bytes};
-    }
-    return status;
+    WEIR_TRY(check_header(&header, ret_error));
+    *ret_reader = (struct weir_sched_trace_reader){
+        .header = header, .data = data, .bytes = bytes, .offset = header.header_bytes};
+    return WEIR_OK;
 }
 
 static const char *check_tenant(const struct weir_sched_record *r)

@@ -113,8 +113,8 @@ CUresult weir_soft_cuArray3DCreate_v2(CUarray *ret, const CUDA_ARRAY3D_DESCRIPTO
     if (!ret || !desc) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    WEIR_SOFT_TRY(check_desc(desc));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(check_desc(desc));
     struct weir_soft_array *array =
         weir_soft_object_new(WEIR_SOFT_ARRAY, sizeof(*array), ctx, array_release);
     if (!array) {
@@ -137,7 +137,7 @@ CUresult weir_soft_cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *desc, CUarray 
     if (!desc) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_cuArray3DGetDescriptor_v2(&full, handle));
+    WEIR_TRY(weir_soft_cuArray3DGetDescriptor_v2(&full, handle));
     *desc = (CUDA_ARRAY_DESCRIPTOR){.Width = full.Width,
                                     .Height = full.Height,
                                     .Format = full.Format,
@@ -211,8 +211,8 @@ CUresult weir_soft_cuMipmappedArrayCreate(CUmipmappedArray *ret,
     if (!ret || !desc || n_levels == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    WEIR_SOFT_TRY(check_desc(desc));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(check_desc(desc));
     n_levels = n_levels > WEIR_SOFT_MAX_LEVELS ? WEIR_SOFT_MAX_LEVELS : n_levels;
     struct weir_soft_mipmap *mipmap =
         weir_soft_object_new(WEIR_SOFT_MIPMAP, sizeof(*mipmap), ctx, mipmap_release);
@@ -429,10 +429,10 @@ static CUresult object_make(uint64_t *ret, const CUDA_RESOURCE_DESC *resource,
     struct weir_soft_ctx *ctx;
     struct weir_exec_texture exec = {.surface = !desc};
     void *owner;
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    WEIR_SOFT_TRY(fill_resource(resource, &exec, &owner));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(fill_resource(resource, &exec, &owner));
     if (desc) {
-        WEIR_SOFT_TRY(fill_sampling(desc, &exec));
+        WEIR_TRY(fill_sampling(desc, &exec));
     }
     struct weir_soft_texture *texture = calloc(1, sizeof(*texture));
     enum weir_status status =
@@ -500,7 +500,7 @@ CUresult weir_soft_cuTexObjectCreate(CUtexObject *ret, const CUDA_RESOURCE_DESC 
     if (!ret || !resource || !desc) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(object_make(&value, resource, desc, view));
+    WEIR_TRY(object_make(&value, resource, desc, view));
     *ret = value;
     return CUDA_SUCCESS;
 }
@@ -523,7 +523,7 @@ CUresult weir_soft_cuSurfObjectCreate(CUsurfObject *ret, const CUDA_RESOURCE_DES
     if (!array || (array->desc.Flags & CUDA_ARRAY3D_SURFACE_LDST) == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(object_make(&value, resource, NULL, NULL));
+    WEIR_TRY(object_make(&value, resource, NULL, NULL));
     *ret = value;
     return CUDA_SUCCESS;
 }

@@ -14,44 +14,6 @@
 
 static struct weir_soft_capture *captures; /* all captures that have not ended */
 
-/* ------------------------------------------------------------------ sets of nodes */
-
-bool weir_soft_nodes_add(struct weir_soft_nodes *nodes, struct weir_soft_node *node,
-                         const CUgraphEdgeData *edge)
-{
-    for (uint32_t i = 0; i < nodes->n; i++) {
-        if (nodes->at[i] == node) {
-            return true;
-        }
-    }
-    if (nodes->n == nodes->cap) {
-        uint32_t cap = nodes->cap == 0 ? 4 : nodes->cap * 2;
-        struct weir_soft_node **at = realloc(nodes->at, cap * sizeof(struct weir_soft_node *));
-        nodes->at = at ? at : nodes->at;
-        CUgraphEdgeData *edges = realloc(nodes->edges, cap * sizeof(*edges));
-        nodes->edges = edges ? edges : nodes->edges;
-        if (!at || !edges) {
-            return false;
-        }
-        nodes->cap = cap;
-    }
-    nodes->at[nodes->n] = node;
-    if (edge) {
-        nodes->edges[nodes->n] = *edge;
-    } else {
-        memset(&nodes->edges[nodes->n], 0, sizeof(nodes->edges[0]));
-    }
-    nodes->n++;
-    return true;
-}
-
-void weir_soft_nodes_clear(struct weir_soft_nodes *nodes)
-{
-    free(nodes->at);
-    free(nodes->edges);
-    memset(nodes, 0, sizeof(*nodes));
-}
-
 static bool nodes_merge(struct weir_soft_nodes *to, const struct weir_soft_nodes *from)
 {
     for (uint32_t i = 0; i < from->n; i++) {
@@ -167,7 +129,7 @@ static CUresult begin(CUstream handle, struct weir_soft_graph *graph, const CUgr
                       const CUgraphEdgeData *edges, size_t n_nodes, CUstreamCaptureMode mode)
 {
     struct weir_soft_stream *stream;
-    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    WEIR_TRY(weir_soft_stream_find(handle, &stream));
     if ((unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -290,7 +252,7 @@ CUresult weir_soft_cuStreamEndCapture(CUstream handle, CUgraph *ret)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
-    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    WEIR_TRY(weir_soft_stream_find(handle, &stream));
     struct weir_soft_capture *capture = stream->capture;
     if (!ret && (!capture || capture->own_graph)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -446,7 +408,7 @@ CUresult weir_soft_cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *s
     if (!status) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    WEIR_TRY(weir_soft_stream_find(handle, &stream));
     return status_of(stream, status);
 }
 
@@ -460,8 +422,8 @@ CUresult weir_soft_cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureSta
     if (!status) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
-    WEIR_SOFT_TRY(status_of(stream, status));
+    WEIR_TRY(weir_soft_stream_find(handle, &stream));
+    WEIR_TRY(status_of(stream, status));
     if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
         return CUDA_SUCCESS;
     }
@@ -492,7 +454,7 @@ CUresult weir_soft_cuStreamUpdateCaptureDependencies_v2(CUstream handle, CUgraph
     if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES || (n_nodes != 0 && !nodes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    WEIR_TRY(weir_soft_stream_find(handle, &stream));
     if (!stream->capture) {
         return CUDA_ERROR_ILLEGAL_STATE;
     }

@@ -71,31 +71,6 @@ CUresult weir_soft_ctx_make_primary(struct weir_soft_device *device)
     return CUDA_SUCCESS;
 }
 
-void weir_soft_ctx_fail(struct weir_soft_ctx *ctx, CUresult result)
-{
-    if (ctx->sticky == CUDA_SUCCESS) {
-        ctx->sticky = result;
-    }
-}
-
-/* Under MPS, work queued behind a failed assert still runs (seen on an H200, driver 580). */
-void weir_soft_ctx_kernel_failed(struct weir_soft_ctx *ctx, CUresult result)
-{
-    if (result == CUDA_ERROR_ASSERT && ctx->device->under_mps) {
-        ctx->untold = result;
-    } else {
-        weir_soft_ctx_fail(ctx, result);
-    }
-}
-
-CUresult weir_soft_ctx_tell(struct weir_soft_ctx *ctx)
-{
-    if (ctx->untold != CUDA_SUCCESS) {
-        weir_soft_ctx_fail(ctx, ctx->untold);
-    }
-    return ctx->sticky;
-}
-
 /* Find a context. A handle from cuCtxFromGreenCtx stands for the primary context. */
 static struct weir_soft_ctx *context_of(CUcontext handle)
 {
@@ -214,7 +189,7 @@ static void ctx_teardown(struct weir_soft_ctx *ctx)
 CUresult weir_soft_ctx_retain_primary(struct weir_soft_device *device)
 {
     if (!device->primary->active) {
-        WEIR_SOFT_TRY(ctx_activate(device->primary));
+        WEIR_TRY(ctx_activate(device->primary));
     }
     device->primary->retained++;
     return CUDA_SUCCESS;
@@ -248,10 +223,10 @@ CUresult weir_soft_cuDevicePrimaryCtxRetain(CUcontext *ret, CUdevice dev)
         return CUDA_ERROR_INVALID_DEVICE;
     }
     if (!is_active(device)) {
-        WEIR_SOFT_TRY(weir_soft_device_make_room(device));
+        WEIR_TRY(weir_soft_device_make_room(device));
     }
     WEIR_SOFT_LOCKED();
-    WEIR_SOFT_TRY(weir_soft_ctx_retain_primary(device));
+    WEIR_TRY(weir_soft_ctx_retain_primary(device));
     *ret = (CUcontext)device->primary;
     return CUDA_SUCCESS;
 }
@@ -390,7 +365,7 @@ CUresult weir_soft_cuCtxAttach(CUcontext *ret, unsigned int flags)
     if (!ret || flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     ctx->attached++;
     *ret = (CUcontext)ctx;
     return CUDA_SUCCESS;
@@ -419,7 +394,7 @@ static CUresult check_usable(CUcontext handle)
 
 CUresult weir_soft_cuCtxPushCurrent_v2(CUcontext handle)
 {
-    WEIR_SOFT_TRY(check_usable(handle));
+    WEIR_TRY(check_usable(handle));
     return weir_ctx_stack_push(handle) == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -431,7 +406,7 @@ CUresult weir_soft_cuCtxPopCurrent_v2(CUcontext *ret)
 CUresult weir_soft_cuCtxSetCurrent(CUcontext handle)
 {
     if (handle) {
-        WEIR_SOFT_TRY(check_usable(handle));
+        WEIR_TRY(check_usable(handle));
     }
     weir_ctx_stack_set(handle);
     return CUDA_SUCCESS;
@@ -457,7 +432,7 @@ CUresult weir_soft_cuCtxSetFlags(unsigned int flags)
     if (!ctx_flags_valid(flags)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_any(NULL, &ctx));
+    WEIR_TRY(weir_soft_ctx_any(NULL, &ctx));
     ctx->flags = flags;
     return CUDA_SUCCESS;
 }
@@ -490,7 +465,7 @@ CUresult weir_soft_cuCtxSetLimit(CUlimit limit, size_t value)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     switch ((int)limit) {
     case CU_LIMIT_STACK_SIZE:
         if (value > 512 << 10) {
@@ -536,7 +511,7 @@ CUresult weir_soft_cuCtxGetLimit(size_t *value, CUlimit limit)
     if (limit >= CU_LIMIT_SHMEM_SIZE) {
         return CUDA_ERROR_UNSUPPORTED_LIMIT;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     *value = ctx->limits[limit];
     return CUDA_SUCCESS;
 }
@@ -548,7 +523,7 @@ CUresult weir_soft_cuCtxGetExecAffinity(CUexecAffinityParam *param, CUexecAffini
     if (!param || type != CU_EXEC_AFFINITY_TYPE_SM_COUNT) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     if (!ctx->device->under_mps) {
         return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
     }
@@ -565,7 +540,7 @@ CUresult weir_soft_cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
     if (flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     if (!peer || weir_soft_ctx_find(peer, &other) != CUDA_SUCCESS || other == ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -584,7 +559,7 @@ CUresult weir_soft_cuCtxDisablePeerAccess(CUcontext peer)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx, *other;
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     if (!peer || weir_soft_ctx_find(peer, &other) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -601,8 +576,8 @@ CUresult weir_soft_cuCtxRecordEvent(CUcontext handle, CUevent event_handle)
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
     struct weir_soft_event *event;
-    WEIR_SOFT_TRY(weir_soft_ctx_find(handle, &ctx));
-    WEIR_SOFT_TRY(weir_soft_event_find(event_handle, &event));
+    WEIR_TRY(weir_soft_ctx_find(handle, &ctx));
+    WEIR_TRY(weir_soft_event_find(event_handle, &event));
     if (event->object.ctx != ctx) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -620,8 +595,8 @@ CUresult weir_soft_cuCtxWaitEvent(CUcontext handle, CUevent event_handle)
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
     struct weir_soft_event *event;
-    WEIR_SOFT_TRY(weir_soft_ctx_find(handle, &ctx));
-    WEIR_SOFT_TRY(weir_soft_event_find(event_handle, &event));
+    WEIR_TRY(weir_soft_ctx_find(handle, &ctx));
+    WEIR_TRY(weir_soft_event_find(event_handle, &event));
     for (struct weir_soft_stream *stream = ctx->streams; stream; stream = stream->next) {
         struct weir_soft_task *mark = weir_soft_task_new(ctx, NULL, 0);
         if (!mark) {
@@ -630,7 +605,7 @@ CUresult weir_soft_cuCtxWaitEvent(CUcontext handle, CUevent event_handle)
         CUresult result = weir_soft_event_wait_in(event, mark);
         CUresult pushed = weir_soft_stream_push(stream, mark);
         weir_soft_task_put(mark);
-        WEIR_SOFT_TRY(result != CUDA_SUCCESS ? result : pushed);
+        WEIR_TRY(result != CUDA_SUCCESS ? result : pushed);
     }
     return CUDA_SUCCESS;
 }

@@ -147,8 +147,8 @@ CUresult weir_soft_copy_resolve(const CUDA_MEMCPY3D *asked, struct weir_soft_ctx
     struct resolved from = {0}, to = {0};
     bool nothing = asked->WidthInBytes == 0 || asked->Height == 0 || asked->Depth == 0;
     if (!nothing) {
-        WEIR_SOFT_TRY(resolve_end(&src, asked, &from));
-        WEIR_SOFT_TRY(resolve_end(&dst, asked, &to));
+        WEIR_TRY(resolve_end(&src, asked, &from));
+        WEIR_TRY(resolve_end(&dst, asked, &to));
     }
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_COPY, ctx);
     if (!op) {
@@ -202,7 +202,7 @@ static CUresult copy_in(struct weir_soft_stream *stream, const CUDA_MEMCPY3D *as
 {
     struct weir_soft_op *op;
     bool host_src, host_dst;
-    WEIR_SOFT_TRY(weir_soft_copy_resolve(asked, stream->object.ctx, &op, &host_src, &host_dst));
+    WEIR_TRY(weir_soft_copy_resolve(asked, stream->object.ctx, &op, &host_src, &host_dst));
     if (stream->capture) {
         if (wait) {
             weir_soft_op_put(op);
@@ -212,7 +212,7 @@ static CUresult copy_in(struct weir_soft_stream *stream, const CUDA_MEMCPY3D *as
         return weir_soft_stream_submit(stream, op);
     }
     bool staged = host_src && !host_dst && !wait && stage(op);
-    WEIR_SOFT_TRY(weir_soft_stream_submit(stream, op));
+    WEIR_TRY(weir_soft_stream_submit(stream, op));
     if (wait || host_dst || (host_src && !staged)) {
         return weir_soft_stream_sync(stream);
     }
@@ -225,7 +225,7 @@ CUresult weir_soft_copy_3d(const CUDA_MEMCPY3D *asked, CUstream handle, bool wai
     {
         WEIR_SOFT_LOCKED();
         struct weir_soft_stream *stream;
-        WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+        WEIR_TRY(weir_soft_stream_find(handle, &stream));
         result = copy_in(stream, asked, wait);
     }
     if (wait) {
@@ -266,7 +266,7 @@ static CUresult check_contexts(CUcontext a, CUcontext b)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    WEIR_SOFT_TRY(weir_soft_ctx_find(a, &ctx));
+    WEIR_TRY(weir_soft_ctx_find(a, &ctx));
     return weir_soft_ctx_find(b, &ctx);
 }
 
@@ -275,7 +275,7 @@ static CUresult check_contexts(CUcontext a, CUcontext b)
 CUresult weir_soft_copy_peer(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src, CUcontext src_ctx,
                              size_t bytes, CUstream stream, bool wait)
 {
-    WEIR_SOFT_TRY(check_contexts(dst_ctx, src_ctx));
+    WEIR_TRY(check_contexts(dst_ctx, src_ctx));
     return copy_1d(dst, CU_MEMORYTYPE_DEVICE, src, CU_MEMORYTYPE_DEVICE, bytes, stream, wait);
 }
 
@@ -324,7 +324,7 @@ CUresult weir_soft_cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, s
         if (sizes[i] == 0) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        WEIR_SOFT_TRY(weir_soft_cuMemcpyAsync(dsts[i], srcs[i], sizes[i], stream));
+        WEIR_TRY(weir_soft_cuMemcpyAsync(dsts[i], srcs[i], sizes[i], stream));
     }
     return CUDA_SUCCESS;
 }
@@ -350,7 +350,7 @@ static CUresult element_of(const CUDA_MEMCPY3D_BATCH_OP *op, size_t *ret_bytes)
     if (!array) {
         return CUDA_SUCCESS;
     }
-    WEIR_SOFT_TRY(weir_soft_cuArray3DGetDescriptor_v2(&shape, array->op.array.array));
+    WEIR_TRY(weir_soft_cuArray3DGetDescriptor_v2(&shape, array->op.array.array));
     unsigned one =
         shape.Format == CU_AD_FORMAT_UNSIGNED_INT8 || shape.Format == CU_AD_FORMAT_SIGNED_INT8 ? 1
         : shape.Format == CU_AD_FORMAT_UNSIGNED_INT16 ||
@@ -369,7 +369,7 @@ static CUresult box_of(const CUDA_MEMCPY3D_BATCH_OP *op, CUDA_MEMCPY3D *c)
     if (e->width == 0 || e->height == 0 || e->depth == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(element_of(op, &element));
+    WEIR_TRY(element_of(op, &element));
     memset(c, 0, sizeof *c);
     c->WidthInBytes = e->width * element;
     c->Height = e->height;
@@ -409,8 +409,8 @@ CUresult weir_soft_cuMemcpy3DBatchAsync_v2(size_t count, CUDA_MEMCPY3D_BATCH_OP 
     }
     for (size_t i = 0; i < count; i++) {
         CUDA_MEMCPY3D copy;
-        WEIR_SOFT_TRY(box_of(&ops[i], &copy));
-        WEIR_SOFT_TRY(weir_soft_cuMemcpy3DAsync_v2(&copy, stream));
+        WEIR_TRY(box_of(&ops[i], &copy));
+        WEIR_TRY(weir_soft_cuMemcpy3DAsync_v2(&copy, stream));
     }
     return CUDA_SUCCESS;
 }
@@ -477,7 +477,7 @@ CUresult weir_soft_memset(CUdeviceptr dst, size_t pitch, unsigned value, unsigne
                                    .elementSize = element_bytes,
                                    .width = width,
                                    .height = height};
-    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
-    WEIR_SOFT_TRY(set_make(&set, stream->object.ctx, &op));
+    WEIR_TRY(weir_soft_stream_find(handle, &stream));
+    WEIR_TRY(set_make(&set, stream->object.ctx, &op));
     return weir_soft_stream_submit(stream, op);
 }

@@ -31,6 +31,9 @@ void weir_soft_lock(void);
 void weir_soft_unlock(void);
 /** Wait for a condition with the lock held; false when the time (CLOCK_MONOTONIC) is over. */
 bool weir_soft_lock_wait(pthread_cond_t *cond, const struct timespec *until);
+/** With the lock held: until the next call, only this thread gets the lock again. */
+void weir_soft_lock_keep_out(void);
+void weir_soft_lock_let_in(void);
 /** The calling thread runs tasks: nobody keeps it out. */
 void weir_soft_lock_runs_tasks(void);
 /** Take the lock before fork, let go of it on both sides after. */
@@ -49,14 +52,6 @@ static inline void weir_soft_unlock_scope(int *scope)
 #define WEIR_SOFT_LOCKED()                                                                         \
     __attribute__((cleanup(weir_soft_unlock_scope), unused)) int locked_scope =                    \
         weir_soft_lock_scope()
-
-#define WEIR_SOFT_TRY(call)                                                                        \
-    do {                                                                                           \
-        CUresult try_result = (call);                                                              \
-        if (try_result != CUDA_SUCCESS) {                                                          \
-            return try_result;                                                                     \
-        }                                                                                          \
-    } while (0)
 
 /* ------------------------------------------------------------------ objects and handles */
 
@@ -154,6 +149,7 @@ void weir_soft_device_free_slowly(void);
 
 /* True once the process exits: from then on nothing may wait. */
 bool weir_soft_exiting(void);
+void weir_soft_exit_begins(void);
 
 /* ------------------------------------------------------------------ contexts */
 
@@ -195,8 +191,7 @@ CUresult weir_soft_ctx_make_primary(struct weir_soft_device *device);
 CUresult weir_soft_ctx_retain_primary(struct weir_soft_device *device);
 /** 201 when nobody holds it. The last one's waits for its work, letting go of the lock. */
 CUresult weir_soft_ctx_release_primary(struct weir_soft_device *device);
-void weir_soft_ctx_fail(struct weir_soft_ctx *ctx, CUresult result);
-/** Work in the context has failed. Like weir_soft_ctx_fail(), but an assert is reported late. */
+/** Work in the context has failed: the error is sticky. An assert is reported late. */
 void weir_soft_ctx_kernel_failed(struct weir_soft_ctx *ctx, CUresult result);
 /** Somebody asks about a stream or has waited for one. Gives the sticky error. */
 CUresult weir_soft_ctx_tell(struct weir_soft_ctx *ctx);
@@ -404,7 +399,6 @@ CUresult weir_soft_memops_make(struct weir_soft_ctx *ctx, unsigned count,
                                const CUstreamBatchMemOpParams *items, unsigned flags,
                                struct weir_soft_op **ret_op);
 void weir_soft_box_copy(const struct weir_soft_copy *box);
-void weir_soft_set_run(const CUDA_MEMSET_NODE_PARAMS *set);
 
 /* ------------------------------------------------------------------ tasks */
 
@@ -579,17 +573,34 @@ CUresult weir_soft_image_read(const void *data, uint32_t compute_capability,
 /** Read what has a known size (cuLinkAddData, files). */
 CUresult weir_soft_image_read_sized(const void *data, size_t bytes, uint32_t compute_capability,
                                     struct weir_soft_image *image, struct weir_soft_log *log);
-CUresult weir_soft_image_add(struct weir_soft_image *image, const char *text, size_t bytes);
 void weir_soft_image_finish(struct weir_soft_image *image);
 /** What the outcome of reading is: 209 when there was only machine code, 200 when nothing. */
 CUresult weir_soft_image_verdict(const struct weir_soft_image *image);
 
-struct weir_soft_apart;
+struct weir_soft_twins;
+
+/* Who loads modules and runs kernels, so that a test's driver can give kernels another form
+ * (tests/e2e/e2e_softgpu_forms.c). NULL: the engine does. Set once, when the library is loaded. */
+struct weir_soft_forms {
+    /* As weir_exec_module_load(). @param ret_twins  what belongs to the module, or NULL */
+    enum weir_status (*load)(struct weir_exec_device *engine,
+                             const struct weir_exec_source *sources, uint32_t n_sources,
+                             const struct weir_exec_memory *memory, struct weir_diag *diag,
+                             struct weir_exec_module **ret_module,
+                             struct weir_soft_twins **ret_twins);
+    void (*unload)(struct weir_soft_twins *twins);
+    bool (*hides)(const struct weir_exec_kernel *kernel); /* programs must not see the kernel */
+    /* As weir_exec_run(). @param module  the kernel's; its twins, or NULL */
+    enum weir_status (*run)(struct weir_exec_device *engine, const struct weir_exec_module *module,
+                            struct weir_soft_twins *twins, const struct weir_exec_launch *launch,
+                            struct weir_exec_fault *ret_fault);
+};
+extern const struct weir_soft_forms *weir_soft_forms;
 
 struct weir_soft_module {
     struct weir_soft_object object;
     struct weir_exec_module *exec;
-    struct weir_soft_apart *apart; /* twins, when the environment asks for them: see forms.h */
+    struct weir_soft_twins *twins;         /* from weir_soft_forms; NULL: none */
     struct weir_soft_function **functions; /* borrowed; in the order of the exec module */
     uint32_t n_functions;
     struct weir_soft_library *library; /* borrowed; NULL: the module belongs to no library */
@@ -632,8 +643,6 @@ CUresult weir_soft_function_find(void *handle, struct weir_soft_ctx *ctx,
                                  struct weir_soft_function **ret_function);
 CUresult weir_soft_module_load(struct weir_soft_ctx *ctx, const struct weir_soft_image *image,
                                struct weir_soft_log *log, struct weir_soft_module **ret_module);
-CUresult weir_soft_library_instance(struct weir_soft_library *library, struct weir_soft_ctx *ctx,
-                                    struct weir_soft_module **ret_module);
 void weir_soft_library_forget_ctx(struct weir_soft_ctx *ctx);
 /** Unload: handles go now, the rest when no launch uses it any more. */
 void weir_soft_module_drop(struct weir_soft_module *module);
@@ -719,6 +728,8 @@ struct weir_soft_users {
     uint32_t n;
     struct weir_soft_user_refs at[];
 };
+/** Give back references; the destructor runs at the last, without the lock. */
+void weir_soft_user_object_drop(struct weir_soft_user_object *object, uint64_t count);
 /** Destructors run without the lock. Accepts NULL. */
 void weir_soft_users_put(struct weir_soft_users *users);
 

@@ -106,7 +106,7 @@ CUresult weir_soft_event_record(struct weir_soft_event *event, struct weir_soft_
         return weir_soft_capture_op(stream, op);
     }
     if (stream->legacy) {
-        WEIR_SOFT_TRY(weir_soft_capture_check_legacy(stream->object.ctx));
+        WEIR_TRY(weir_soft_capture_check_legacy(stream->object.ctx));
     }
     struct weir_soft_op *op = NULL;
     if (event->shared) {
@@ -139,7 +139,7 @@ CUresult weir_soft_cuEventCreate(CUevent *ret, unsigned int flags)
         ((flags & CU_EVENT_INTERPROCESS) != 0 && (flags & CU_EVENT_DISABLE_TIMING) == 0)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     int fd = -1;
     if ((flags & CU_EVENT_INTERPROCESS) != 0) {
         fd = memfd_create("weir-softgpu-event", MFD_CLOEXEC);
@@ -150,7 +150,7 @@ CUresult weir_soft_cuEventCreate(CUevent *ret, unsigned int flags)
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
     }
-    WEIR_SOFT_TRY(weir_soft_event_make(ctx, flags, fd, &event));
+    WEIR_TRY(weir_soft_event_make(ctx, flags, fd, &event));
     *ret = (CUevent)event;
     return CUDA_SUCCESS;
 }
@@ -178,8 +178,8 @@ CUresult weir_soft_cuEventRecordWithFlags(CUevent event_handle, CUstream stream_
     if (flags != CU_EVENT_RECORD_DEFAULT && flags != CU_EVENT_RECORD_EXTERNAL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_event_find(event_handle, &event));
-    WEIR_SOFT_TRY(weir_soft_stream_find(stream_handle, &stream));
+    WEIR_TRY(weir_soft_event_find(event_handle, &event));
+    WEIR_TRY(weir_soft_stream_find(stream_handle, &stream));
     if (event->object.ctx != stream->object.ctx) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -202,11 +202,11 @@ CUresult weir_soft_cuEventQuery(CUevent handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_event *event;
-    WEIR_SOFT_TRY(weir_soft_event_find(handle, &event));
+    WEIR_TRY(weir_soft_event_find(handle, &event));
     if (event->capture) {
         return weir_soft_capture_refuse_event(event);
     }
-    WEIR_SOFT_TRY(weir_soft_capture_check(NULL));
+    WEIR_TRY(weir_soft_capture_check(NULL));
     return event_is_done(event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
@@ -214,11 +214,11 @@ static CUresult synchronize(CUevent handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_event *event;
-    WEIR_SOFT_TRY(weir_soft_event_find(handle, &event));
+    WEIR_TRY(weir_soft_event_find(handle, &event));
     if (event->capture) {
         return weir_soft_capture_refuse_event(event);
     }
-    WEIR_SOFT_TRY(weir_soft_capture_check(NULL));
+    WEIR_TRY(weir_soft_capture_check(NULL));
     struct weir_soft_ctx *ctx = weir_soft_object_ref(event->object.ctx);
     weir_soft_object_ref(event);
     weir_soft_task_wait_unlocked(event->task);
@@ -252,8 +252,8 @@ CUresult weir_soft_cuEventElapsedTime_v2(float *milliseconds, CUevent start_hand
     if (!milliseconds) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_event_find(start_handle, &start));
-    WEIR_SOFT_TRY(weir_soft_event_find(end_handle, &end));
+    WEIR_TRY(weir_soft_event_find(start_handle, &start));
+    WEIR_TRY(weir_soft_event_find(end_handle, &end));
     if (start->object.ctx != end->object.ctx || !start->recorded || !end->recorded ||
         ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0) {
         return CUDA_ERROR_INVALID_HANDLE;
@@ -275,8 +275,8 @@ CUresult weir_soft_cuStreamWaitEvent(CUstream stream_handle, CUevent event_handl
     if (flags != CU_EVENT_WAIT_DEFAULT && flags != CU_EVENT_WAIT_EXTERNAL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_stream_find(stream_handle, &stream));
-    WEIR_SOFT_TRY(weir_soft_event_find(event_handle, &event));
+    WEIR_TRY(weir_soft_stream_find(stream_handle, &stream));
+    WEIR_TRY(weir_soft_event_find(event_handle, &event));
     bool external = flags == CU_EVENT_WAIT_EXTERNAL;
     if (external && stream->capture) {
         struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_WAIT, stream->object.ctx);
@@ -287,12 +287,12 @@ CUresult weir_soft_cuStreamWaitEvent(CUstream stream_handle, CUevent event_handl
         return weir_soft_capture_op(stream, op);
     }
     bool handled = false;
-    WEIR_SOFT_TRY(external ? CUDA_SUCCESS : weir_soft_capture_wait(stream, event, &handled));
+    WEIR_TRY(external ? CUDA_SUCCESS : weir_soft_capture_wait(stream, event, &handled));
     if (handled) {
         return CUDA_SUCCESS;
     }
     if (stream->legacy) {
-        WEIR_SOFT_TRY(weir_soft_capture_check_legacy(stream->object.ctx));
+        WEIR_TRY(weir_soft_capture_check_legacy(stream->object.ctx));
     }
     struct weir_soft_op *op = NULL;
     if (event->shared) {

@@ -61,7 +61,7 @@ static void say(struct weir_soft_log *log, const char *text)
     }
 }
 
-CUresult weir_soft_image_add(struct weir_soft_image *image, const char *text, size_t bytes)
+static CUresult add_text(struct weir_soft_image *image, const char *text, size_t bytes)
 {
     while (bytes > 0 && text[bytes - 1] == '\0') {
         bytes--;
@@ -143,7 +143,7 @@ static CUresult entry_add(const struct entry *entry, struct weir_soft_image *ima
                           struct weir_soft_log *log)
 {
     if ((entry->flags & (FLAG_LZ4 | FLAG_ZSTD)) == 0 || entry->compressed_bytes == 0) {
-        return weir_soft_image_add(image, (const char *)entry->payload, entry->payload_bytes);
+        return add_text(image, (const char *)entry->payload, entry->payload_bytes);
     }
     if (entry->compressed_bytes > entry->payload_bytes || entry->text_bytes == 0 ||
         entry->text_bytes > MAX_TEXT_BYTES) {
@@ -168,7 +168,7 @@ static CUresult entry_add(const struct entry *entry, struct weir_soft_image *ima
     }
     CUresult result = CUDA_ERROR_INVALID_IMAGE;
     if (good) {
-        result = weir_soft_image_add(image, text, entry->text_bytes);
+        result = add_text(image, text, entry->text_bytes);
     } else {
         say(log, "fatbin: a compressed entry is damaged");
     }
@@ -229,7 +229,7 @@ static CUresult linked_read(const uint8_t *data, uint64_t bytes, struct weir_sof
             return CUDA_ERROR_INVALID_IMAGE;
         }
         uint64_t text_bytes = read64(at);
-        WEIR_SOFT_TRY(weir_soft_image_add(image, (const char *)at + 8, text_bytes));
+        WEIR_TRY(add_text(image, (const char *)at + 8, text_bytes));
         at += 8 + text_bytes;
         left -= 8 + text_bytes;
     }
@@ -262,7 +262,7 @@ static CUresult text_read(const char *text, size_t bytes, struct weir_soft_image
         say(log, "the image is neither PTX nor a container that is known");
         return CUDA_ERROR_INVALID_IMAGE;
     }
-    return weir_soft_image_add(image, text, bytes);
+    return add_text(image, text, bytes);
 }
 
 CUresult weir_soft_image_read_sized(const void *data, size_t bytes, uint32_t compute_capability,
@@ -310,14 +310,14 @@ static CUresult wrapper_read(const uint8_t *wrapper, uint32_t compute_capability
         say(log, "fatbin wrapper: unknown version");
         return CUDA_ERROR_INVALID_IMAGE;
     }
-    WEIR_SOFT_TRY(fatbin_read_unsized(data, compute_capability, image, log));
+    WEIR_TRY(fatbin_read_unsized(data, compute_capability, image, log));
     const uint8_t *const *parts =
         (const uint8_t *const *)(uintptr_t)(version == 2 ? read64(wrapper + 16) : 0);
     if (image->n_sources > 0 || !parts) {
         return CUDA_SUCCESS;
     }
     for (; *parts; parts++) {
-        WEIR_SOFT_TRY(fatbin_read_unsized(*parts, compute_capability, image, log));
+        WEIR_TRY(fatbin_read_unsized(*parts, compute_capability, image, log));
     }
     return CUDA_SUCCESS;
 }

@@ -101,7 +101,7 @@ static CUresult attribute_set(struct weir_soft_function *f, CUfunction_attribute
 CUresult weir_soft_function_here(CUfunction handle, struct weir_soft_function **ret_function)
 {
     struct weir_soft_ctx *ctx;
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     return weir_soft_function_find(handle, ctx, ret_function);
 }
 
@@ -112,7 +112,7 @@ CUresult weir_soft_cuFuncGetAttribute(int *value, CUfunction_attribute id, CUfun
     if (!value) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
+    WEIR_TRY(weir_soft_function_here(handle, &f));
     return attribute_get(f, id, value);
 }
 
@@ -120,7 +120,7 @@ CUresult weir_soft_cuFuncSetAttribute(CUfunction handle, CUfunction_attribute id
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_function *f;
-    WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
+    WEIR_TRY(weir_soft_function_here(handle, &f));
     return attribute_set(f, id, value);
 }
 
@@ -185,7 +185,7 @@ CUresult weir_soft_cuKernelGetAttribute(int *value, CUfunction_attribute id, CUk
     if (!value) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(kernel_function(handle, dev, &kernel, &f));
+    WEIR_TRY(kernel_function(handle, dev, &kernel, &f));
     return attribute_get(f, id, value);
 }
 
@@ -195,8 +195,8 @@ CUresult weir_soft_cuKernelSetAttribute(CUfunction_attribute id, int value, CUke
     WEIR_SOFT_LOCKED();
     struct weir_soft_kernel *kernel;
     struct weir_soft_function *f;
-    WEIR_SOFT_TRY(kernel_function(handle, dev, &kernel, &f));
-    WEIR_SOFT_TRY(attribute_set(f, id, value));
+    WEIR_TRY(kernel_function(handle, dev, &kernel, &f));
+    WEIR_TRY(attribute_set(f, id, value));
     kernel->max_dynamic_shared[dev] = f->max_dynamic_shared;
     kernel->carveout = f->carveout;
     kernel->cluster_policy = f->cluster_policy;
@@ -212,7 +212,7 @@ CUresult weir_soft_cuKernelSetCacheConfig(CUkernel handle, CUfunc_cache config, 
     if ((unsigned)config > CU_FUNC_CACHE_PREFER_EQUAL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(kernel_function(handle, dev, &kernel, &f));
+    WEIR_TRY(kernel_function(handle, dev, &kernel, &f));
     f->cache = config;
     return CUDA_SUCCESS;
 }
@@ -223,7 +223,7 @@ CUresult weir_soft_cuKernelGetParamInfo(CUkernel handle, size_t index, size_t *o
     WEIR_SOFT_LOCKED();
     struct weir_soft_kernel *kernel;
     struct weir_soft_function *f;
-    WEIR_SOFT_TRY(kernel_function(handle, 0, &kernel, &f));
+    WEIR_TRY(kernel_function(handle, 0, &kernel, &f));
     return weir_soft_function_parameter(f, index, offset, bytes);
 }
 
@@ -246,7 +246,7 @@ CUresult weir_soft_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     if (!n_blocks || threads <= 0 || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
+    WEIR_TRY(weir_soft_function_here(handle, &f));
     *n_blocks = blocks_per_sm(f, threads, shared_bytes);
     return CUDA_SUCCESS;
 }
@@ -261,14 +261,14 @@ CUresult weir_soft_cuOccupancyMaxPotentialBlockSizeWithFlags(int *min_grid, int 
         return CUDA_ERROR_INVALID_VALUE;
     }
     int max_threads, best = 0, best_threads = 0, sm_count = 0;
-    WEIR_SOFT_TRY(weir_soft_cuFuncGetAttribute(&max_threads,
-                                               CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, handle));
+    WEIR_TRY(weir_soft_cuFuncGetAttribute(&max_threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+                                          handle));
     limit = limit == 0 || limit > max_threads ? max_threads : limit;
     for (int threads = limit; threads > 0; threads = (threads - 1) & ~31) {
         int n_blocks;
         size_t shared = shared_of ? shared_of(threads) : shared_bytes; /* no lock held */
-        WEIR_SOFT_TRY(weir_soft_cuOccupancyMaxActiveBlocksPerMultiprocessor(&n_blocks, handle,
-                                                                            threads, shared));
+        WEIR_TRY(weir_soft_cuOccupancyMaxActiveBlocksPerMultiprocessor(&n_blocks, handle, threads,
+                                                                       shared));
         if (n_blocks * threads > best) {
             best = n_blocks * threads;
             best_threads = threads;
@@ -276,7 +276,7 @@ CUresult weir_soft_cuOccupancyMaxPotentialBlockSizeWithFlags(int *min_grid, int 
     }
     struct weir_soft_ctx *ctx;
     WEIR_SOFT_LOCKED();
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     sm_count = (int)ctx->device->usable_sms;
     *block = best_threads;
     *min_grid = best_threads == 0 ? 0 : best / best_threads * sm_count;
@@ -291,7 +291,7 @@ CUresult weir_soft_cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, CUfunc
     if (!bytes || n_blocks <= 0 || threads <= 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
+    WEIR_TRY(weir_soft_function_here(handle, &f));
     int high = optin_bytes(f->object.ctx->device) - (int)f->info->static_shared_bytes;
     if (blocks_per_sm(f, threads, 0) < n_blocks) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -317,7 +317,7 @@ CUresult weir_soft_cuOccupancyMaxPotentialClusterSize(int *size, CUfunction hand
     if (!size || !config) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
+    WEIR_TRY(weir_soft_function_here(handle, &f));
     *size = f->non_portable_cluster ? 16 : 8;
     return CUDA_SUCCESS;
 }
@@ -330,11 +330,11 @@ CUresult weir_soft_cuOccupancyMaxActiveClusters(int *n_clusters, CUfunction hand
     if (!n_clusters || !config || (config->numAttrs > 0 && !config->attrs)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
+    WEIR_TRY(weir_soft_function_here(handle, &f));
     int size = 1;
     for (unsigned i = 0; i < config->numAttrs; i++) {
         const CUlaunchAttribute *a = &config->attrs[i];
-        WEIR_SOFT_TRY(weir_soft_attribute_check((unsigned)a->id, &a->value));
+        WEIR_TRY(weir_soft_attribute_check((unsigned)a->id, &a->value));
         if (a->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
             size = (int)(a->value.clusterDim.x * a->value.clusterDim.y * a->value.clusterDim.z);
         }

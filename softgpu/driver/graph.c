@@ -10,6 +10,44 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ------------------------------------------------------------------ sets of nodes */
+
+bool weir_soft_nodes_add(struct weir_soft_nodes *nodes, struct weir_soft_node *node,
+                         const CUgraphEdgeData *edge)
+{
+    for (uint32_t i = 0; i < nodes->n; i++) {
+        if (nodes->at[i] == node) {
+            return true;
+        }
+    }
+    if (nodes->n == nodes->cap) {
+        uint32_t cap = nodes->cap == 0 ? 4 : nodes->cap * 2;
+        struct weir_soft_node **at = realloc(nodes->at, cap * sizeof(struct weir_soft_node *));
+        nodes->at = at ? at : nodes->at;
+        CUgraphEdgeData *edges = realloc(nodes->edges, cap * sizeof(*edges));
+        nodes->edges = edges ? edges : nodes->edges;
+        if (!at || !edges) {
+            return false;
+        }
+        nodes->cap = cap;
+    }
+    nodes->at[nodes->n] = node;
+    if (edge) {
+        nodes->edges[nodes->n] = *edge;
+    } else {
+        memset(&nodes->edges[nodes->n], 0, sizeof(nodes->edges[0]));
+    }
+    nodes->n++;
+    return true;
+}
+
+void weir_soft_nodes_clear(struct weir_soft_nodes *nodes)
+{
+    free(nodes->at);
+    free(nodes->edges);
+    memset(nodes, 0, sizeof(*nodes));
+}
+
 /* ------------------------------------------------------------------ life */
 
 static void node_release(void *object)
@@ -20,19 +58,6 @@ static void node_release(void *object)
     if (node->child) {
         weir_soft_object_retire(node->child);
         weir_soft_object_put(node->child);
-    }
-}
-
-void weir_soft_user_object_drop(struct weir_soft_user_object *object, uint64_t count)
-{
-    object->count -= count;
-    if (object->count == 0) {
-        CUhostFn destroy = object->destroy;
-        void *ptr = object->ptr;
-        weir_soft_object_retire(object);
-        weir_soft_unlock(); /* this is the program's code, so no lock is held */
-        destroy(ptr);
-        weir_soft_lock();
     }
 }
 
@@ -79,17 +104,6 @@ CUresult weir_soft_users_add(struct weir_soft_users **users, const struct weir_s
     *users = both;
     weir_soft_users_put(old);
     return CUDA_SUCCESS;
-}
-
-void weir_soft_users_put(struct weir_soft_users *users)
-{
-    if (!users || --users->refs != 0) {
-        return;
-    }
-    for (uint32_t i = 0; i < users->n; i++) {
-        weir_soft_user_object_drop(users->at[i].object, users->at[i].count);
-    }
-    free(users);
 }
 
 static CUresult clone_users(const struct weir_soft_graph *graph, struct weir_soft_graph *clone)
@@ -216,12 +230,12 @@ static CUresult clone_nodes(const struct weir_soft_graph *graph, struct weir_sof
         if (n->op) {
             n->op->refs++;
         }
-        WEIR_SOFT_TRY(weir_soft_graph_add(clone, n->type, n->op, &none, &copy));
+        WEIR_TRY(weir_soft_graph_add(clone, n->type, n->op, &none, &copy));
         copy->cloned_from = n;
         n->order = number;
         ret_copies[number++] = copy;
         if (n->child) {
-            WEIR_SOFT_TRY(weir_soft_graph_clone(n->child, &copy->child));
+            WEIR_TRY(weir_soft_graph_clone(n->child, &copy->child));
             weir_soft_object_ref(copy->child);
             copy->child->is_child = true;
         }
@@ -291,7 +305,7 @@ CUresult weir_soft_cuGraphCreate(CUgraph *ret, unsigned int flags)
     if (!ret || flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_graph_make(&graph));
+    WEIR_TRY(weir_soft_graph_make(&graph));
     *ret = (CUgraph)graph;
     return CUDA_SUCCESS;
 }
@@ -300,7 +314,7 @@ CUresult weir_soft_cuGraphDestroy(CUgraph handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph *graph;
-    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
+    WEIR_TRY(weir_soft_graph_find(handle, &graph));
     if (graph->is_child) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -318,8 +332,8 @@ CUresult weir_soft_cuGraphClone(CUgraph *ret, CUgraph handle)
     if (!ret) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
-    WEIR_SOFT_TRY(weir_soft_graph_clone(graph, &clone));
+    WEIR_TRY(weir_soft_graph_find(handle, &graph));
+    WEIR_TRY(weir_soft_graph_clone(graph, &clone));
     *ret = (CUgraph)clone;
     return CUDA_SUCCESS;
 }
@@ -333,8 +347,8 @@ CUresult weir_soft_cuGraphNodeFindInClone(CUgraphNode *ret, CUgraphNode original
     if (!ret) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_graph_find(clone_handle, &clone));
-    WEIR_SOFT_TRY(weir_soft_node_find(original, &node));
+    WEIR_TRY(weir_soft_graph_find(clone_handle, &clone));
+    WEIR_TRY(weir_soft_node_find(original, &node));
     struct weir_soft_node *found = clone_of(clone, node);
     if (!found) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -371,7 +385,7 @@ CUresult weir_soft_cuGraphGetNodes(CUgraph handle, CUgraphNode *nodes, size_t *n
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph *graph;
-    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
+    WEIR_TRY(weir_soft_graph_find(handle, &graph));
     return list_nodes(graph, false, nodes, n_nodes);
 }
 
@@ -379,7 +393,7 @@ CUresult weir_soft_cuGraphGetRootNodes(CUgraph handle, CUgraphNode *nodes, size_
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph *graph;
-    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
+    WEIR_TRY(weir_soft_graph_find(handle, &graph));
     return list_nodes(graph, true, nodes, n_nodes);
 }
 
@@ -388,7 +402,7 @@ CUresult weir_soft_cuGraphGetEdges_v2(CUgraph handle, CUgraphNode *from, CUgraph
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph *graph;
-    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
+    WEIR_TRY(weir_soft_graph_find(handle, &graph));
     if (!n_edges || !from != !to) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -416,7 +430,7 @@ CUresult weir_soft_cuGraphNodeGetDependencies_v2(CUgraphNode handle, CUgraphNode
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_node *node;
-    WEIR_SOFT_TRY(weir_soft_node_find(handle, &node));
+    WEIR_TRY(weir_soft_node_find(handle, &node));
     if (!n_nodes) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -436,7 +450,7 @@ CUresult weir_soft_cuGraphNodeGetDependentNodes_v2(CUgraphNode handle, CUgraphNo
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_node *node;
-    WEIR_SOFT_TRY(weir_soft_node_find(handle, &node));
+    WEIR_TRY(weir_soft_node_find(handle, &node));
     if (!n_nodes) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -470,8 +484,8 @@ static CUresult check_edges(const struct weir_soft_graph *graph, const CUgraphNo
     }
     for (size_t i = 0; i < n; i++) {
         struct weir_soft_node *a, *b;
-        WEIR_SOFT_TRY(weir_soft_node_find(from[i], &a));
-        WEIR_SOFT_TRY(weir_soft_node_find(to[i], &b));
+        WEIR_TRY(weir_soft_node_find(from[i], &a));
+        WEIR_TRY(weir_soft_node_find(to[i], &b));
         if (a->graph != graph || b->graph != graph || a == b) {
             return CUDA_ERROR_INVALID_VALUE;
         }
@@ -485,8 +499,8 @@ CUresult weir_soft_cuGraphAddDependencies_v2(CUgraph handle, const CUgraphNode *
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph *graph;
-    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
-    WEIR_SOFT_TRY(check_edges(graph, from, to, n));
+    WEIR_TRY(weir_soft_graph_find(handle, &graph));
+    WEIR_TRY(check_edges(graph, from, to, n));
     for (size_t i = 0; i < n; i++) {
         struct weir_soft_node *node = (struct weir_soft_node *)to[i];
         uint32_t had = node->before.n;
@@ -523,8 +537,8 @@ CUresult weir_soft_cuGraphRemoveDependencies_v2(CUgraph handle, const CUgraphNod
     WEIR_SOFT_LOCKED();
     (void)data;
     struct weir_soft_graph *graph;
-    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
-    WEIR_SOFT_TRY(check_edges(graph, from, to, n));
+    WEIR_TRY(weir_soft_graph_find(handle, &graph));
+    WEIR_TRY(check_edges(graph, from, to, n));
     for (size_t i = 0; i < n; i++) {
         if (!edge_remove((struct weir_soft_node *)to[i], (struct weir_soft_node *)from[i])) {
             return CUDA_ERROR_INVALID_VALUE;
@@ -537,7 +551,7 @@ CUresult weir_soft_cuGraphDestroyNode(CUgraphNode handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_node *node;
-    WEIR_SOFT_TRY(weir_soft_node_find(handle, &node));
+    WEIR_TRY(weir_soft_node_find(handle, &node));
     struct weir_soft_graph *graph = node->graph;
     if (weir_soft_capture_uses(graph)) {
         return CUDA_ERROR_ILLEGAL_STATE;
@@ -573,7 +587,7 @@ CUresult weir_soft_cuGraphDebugDotPrint(CUgraph handle, const char *path, unsign
     if (!path) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
+    WEIR_TRY(weir_soft_graph_find(handle, &graph));
     FILE *file = fopen(path, "w");
     if (!file) {
         return CUDA_ERROR_OPERATING_SYSTEM;
@@ -642,7 +656,7 @@ CUresult weir_soft_cuGraphRetainUserObject(CUgraph handle, CUuserObject object_h
     struct weir_soft_graph *graph;
     struct weir_soft_user_object *object =
         weir_soft_object_find(WEIR_SOFT_USER_OBJECT, object_handle);
-    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
+    WEIR_TRY(weir_soft_graph_find(handle, &graph));
     if (!object || count == 0 || count > INT32_MAX ||
         (flags & ~(unsigned)CU_GRAPH_USER_OBJECT_MOVE) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -673,7 +687,7 @@ CUresult weir_soft_cuGraphReleaseUserObject(CUgraph handle, CUuserObject object_
     struct weir_soft_graph *graph;
     struct weir_soft_user_object *object =
         weir_soft_object_find(WEIR_SOFT_USER_OBJECT, object_handle);
-    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
+    WEIR_TRY(weir_soft_graph_find(handle, &graph));
     for (uint32_t i = 0; object && i < graph->n_user_objects; i++) {
         if (graph->user_objects[i].object == object && count != 0 &&
             count <= graph->user_objects[i].count) {

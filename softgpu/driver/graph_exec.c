@@ -139,7 +139,7 @@ static CUresult exec_fill(struct weir_soft_graph_exec *exec, struct weir_soft_no
             exec->nodes[out->before[b]].has_next = true;
         }
         if (node->child) {
-            WEIR_SOFT_TRY(exec_make(node->child, exec->flags, exec->object.ctx, &out->child));
+            WEIR_TRY(exec_make(node->child, exec->flags, exec->object.ctx, &out->child));
         }
     }
     return CUDA_SUCCESS;
@@ -193,9 +193,9 @@ static CUresult instantiate(CUgraphExec *ret, CUgraph handle, unsigned long long
     if ((flags & ~(unsigned long long)INSTANTIATE_FLAGS) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    WEIR_SOFT_TRY(exec_make(graph, flags, ctx, &exec));
+    WEIR_TRY(weir_soft_graph_find(handle, &graph));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(exec_make(graph, flags, ctx, &exec));
     CUresult result = weir_soft_users_add(&exec->users, graph);
     if (result != CUDA_SUCCESS) {
         weir_soft_object_retire(exec);
@@ -251,7 +251,7 @@ CUresult weir_soft_cuGraphExecDestroy(CUgraphExec handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph_exec *exec;
-    WEIR_SOFT_TRY(weir_soft_exec_find(handle, &exec));
+    WEIR_TRY(weir_soft_exec_find(handle, &exec));
     weir_soft_object_retire(exec);
     return CUDA_SUCCESS;
 }
@@ -263,7 +263,7 @@ CUresult weir_soft_cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t *flags)
     if (!flags) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_exec_find(handle, &exec));
+    WEIR_TRY(weir_soft_exec_find(handle, &exec));
     *flags = exec->flags & SHOWN_FLAGS;
     return CUDA_SUCCESS;
 }
@@ -371,8 +371,8 @@ CUresult weir_soft_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle)
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph_exec *exec;
     struct weir_soft_stream *stream;
-    WEIR_SOFT_TRY(weir_soft_exec_find(handle, &exec));
-    WEIR_SOFT_TRY(weir_soft_stream_find(stream_handle, &stream));
+    WEIR_TRY(weir_soft_exec_find(handle, &exec));
+    WEIR_TRY(weir_soft_stream_find(stream_handle, &stream));
     if (stream->capture) {
         stream->capture->invalidated = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -381,7 +381,7 @@ CUresult weir_soft_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle)
         return CUDA_ERROR_INVALID_HANDLE;
     }
     if (stream->legacy) {
-        WEIR_SOFT_TRY(weir_soft_capture_check_legacy(stream->object.ctx));
+        WEIR_TRY(weir_soft_capture_check_legacy(stream->object.ctx));
     }
     if ((exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) == 0 && any_live(exec)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -436,7 +436,7 @@ static CUresult exec_node_find(CUgraphExec handle, CUgraphNode node, const void 
                                CUgraphNodeType type, struct exec_node **ret_node)
 {
     struct weir_soft_graph_exec *exec;
-    WEIR_SOFT_TRY(weir_soft_exec_find(handle, &exec));
+    WEIR_TRY(weir_soft_exec_find(handle, &exec));
     *ret_node = !node ? NULL : exec_node_of(exec, node);
     return !*ret_node || !params || (*ret_node)->type != type ? CUDA_ERROR_INVALID_VALUE
                                                               : CUDA_SUCCESS;
@@ -455,7 +455,7 @@ static CUresult exec_replace(struct exec_node *node, CUresult made, struct weir_
     do {                                                                                           \
         struct exec_node *node;                                                                    \
         struct weir_soft_op *op = NULL;                                                            \
-        WEIR_SOFT_TRY(exec_node_find(handle, source, (params), (node_type), &node));               \
+        WEIR_TRY(exec_node_find(handle, source, (params), (node_type), &node));                    \
         CUresult made = (make);                                                                    \
         return exec_replace(node, made, op);                                                       \
     } while (0)
@@ -522,7 +522,7 @@ CUresult weir_soft_cuGraphExecNodeSetParams(CUgraphExec handle, CUgraphNode sour
         params->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(exec_node_find(handle, source, params, params->type, &node));
+    WEIR_TRY(exec_node_find(handle, source, params, params->type, &node));
     CUresult made = weir_soft_node_any(params, node->op, &op);
     return exec_replace(node, made, op);
 }
@@ -594,10 +594,10 @@ CUresult weir_soft_cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, CUgrap
     struct exec_node *node;
     struct weir_soft_graph *graph;
     struct weir_soft_node *bad;
-    WEIR_SOFT_TRY(exec_node_find(handle, source, child, CU_GRAPH_NODE_TYPE_GRAPH, &node));
-    WEIR_SOFT_TRY(weir_soft_exec_find(handle, &exec));
-    WEIR_SOFT_TRY(weir_soft_graph_find(child, &graph));
-    WEIR_SOFT_TRY(weir_soft_users_add(&exec->users, graph)); /* the objects from before stay, too */
+    WEIR_TRY(exec_node_find(handle, source, child, CU_GRAPH_NODE_TYPE_GRAPH, &node));
+    WEIR_TRY(weir_soft_exec_find(handle, &exec));
+    WEIR_TRY(weir_soft_graph_find(child, &graph));
+    WEIR_TRY(weir_soft_users_add(&exec->users, graph)); /* the objects from before stay, too */
     return exec_update(node->child, graph, &bad) == CU_GRAPH_EXEC_UPDATE_SUCCESS
                ? CUDA_SUCCESS
                : CUDA_ERROR_INVALID_VALUE;
@@ -613,10 +613,10 @@ CUresult weir_soft_cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph_handle
     if (!info) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_exec_find(handle, &exec));
-    WEIR_SOFT_TRY(weir_soft_graph_find(graph_handle, &graph));
+    WEIR_TRY(weir_soft_exec_find(handle, &exec));
+    WEIR_TRY(weir_soft_graph_find(graph_handle, &graph));
     struct weir_soft_users *users = NULL;
-    WEIR_SOFT_TRY(weir_soft_users_add(&users, graph));
+    WEIR_TRY(weir_soft_users_add(&users, graph));
     *info = (CUgraphExecUpdateResultInfo){.result = exec_update(exec, graph, &bad)};
     info->errorNode = (CUgraphNode)bad;
     if (info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS) {
@@ -649,7 +649,7 @@ CUresult weir_soft_cuGraphNodeSetEnabled(CUgraphExec handle, CUgraphNode source,
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph_exec *exec;
-    WEIR_SOFT_TRY(weir_soft_exec_find(handle, &exec));
+    WEIR_TRY(weir_soft_exec_find(handle, &exec));
     struct exec_node *node = !source ? NULL : exec_node_of(exec, source);
     if (!node ||
         (node->type != CU_GRAPH_NODE_TYPE_KERNEL && node->type != CU_GRAPH_NODE_TYPE_MEMCPY &&
@@ -665,7 +665,7 @@ CUresult weir_soft_cuGraphNodeGetEnabled(CUgraphExec handle, CUgraphNode source,
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph_exec *exec;
-    WEIR_SOFT_TRY(weir_soft_exec_find(handle, &exec));
+    WEIR_TRY(weir_soft_exec_find(handle, &exec));
     const struct exec_node *node = !source ? NULL : exec_node_of(exec, source);
     if (!node || !enabled) {
         return CUDA_ERROR_INVALID_VALUE;

@@ -23,7 +23,7 @@ CUresult weir_soft_node_kernel(const CUDA_KERNEL_NODE_PARAMS *params,
     if (!params) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_find(params->ctx, &ctx));
+    WEIR_TRY(weir_soft_ctx_find(params->ctx, &ctx));
     void *function = params->func ? (void *)params->func : (void *)params->kern;
     struct weir_soft_launch_args args = {
         .function = function,
@@ -34,7 +34,7 @@ CUresult weir_soft_node_kernel(const CUDA_KERNEL_NODE_PARAMS *params,
         .sms = node_sms(params, old),
         .params = params->kernelParams,
         .extra = params->extra};
-    WEIR_SOFT_TRY(weir_soft_launch_make(ctx, &args, ret_op));
+    WEIR_TRY(weir_soft_launch_make(ctx, &args, ret_op));
     if (old) { /* attributes stay when parameters change */
         memcpy((*ret_op)->kernel.attributes, old->kernel.attributes,
                sizeof(old->kernel.attributes));
@@ -52,7 +52,7 @@ CUresult weir_soft_node_copy(const CUDA_MEMCPY3D *params, CUcontext ctx_handle,
     if (!params) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_find(ctx_handle, &ctx));
+    WEIR_TRY(weir_soft_ctx_find(ctx_handle, &ctx));
     return weir_soft_copy_resolve(params, ctx, ret_op, &host_src, &host_dst);
 }
 
@@ -63,7 +63,7 @@ CUresult weir_soft_node_set(const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ctx
     if (!params) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_find(ctx_handle, &ctx));
+    WEIR_TRY(weir_soft_ctx_find(ctx_handle, &ctx));
     return weir_soft_set_make(params, ctx, ret_op);
 }
 
@@ -73,7 +73,7 @@ CUresult weir_soft_node_host(const CUDA_HOST_NODE_PARAMS *params, struct weir_so
     if (!params || !params->fn) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_HOST, ctx);
     if (!op) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -88,7 +88,7 @@ CUresult weir_soft_node_event(enum weir_soft_op_kind kind, CUevent handle,
                               struct weir_soft_op **ret_op)
 {
     struct weir_soft_event *event;
-    WEIR_SOFT_TRY(weir_soft_event_find(handle, &event));
+    WEIR_TRY(weir_soft_event_find(handle, &event));
     struct weir_soft_op *op = weir_soft_op_new(kind, event->object.ctx);
     if (!op) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -105,21 +105,8 @@ CUresult weir_soft_node_memops(const CUDA_BATCH_MEM_OP_NODE_PARAMS *params,
     if (!params) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_find(params->ctx, &ctx));
+    WEIR_TRY(weir_soft_ctx_find(params->ctx, &ctx));
     return weir_soft_memops_make(ctx, params->count, params->paramArray, params->flags, ret_op);
-}
-
-void weir_soft_graph_memory_put(struct weir_soft_graph_memory *memory)
-{
-    if (memory && --memory->refs == 0) {
-        /* The context may have freed the memory; another allocation may have its address. */
-        struct weir_soft_alloc *alloc = weir_soft_space_at(memory->base);
-        if (alloc && alloc->id == memory->id) {
-            alloc->device->graph_used_bytes -= alloc->bytes;
-            weir_soft_space_free(alloc);
-        }
-        free(memory);
-    }
 }
 
 CUresult weir_soft_graph_memory_make(struct weir_soft_op *op)
@@ -160,13 +147,13 @@ static CUresult node_alloc(CUDA_MEM_ALLOC_NODE_PARAMS *params, struct weir_soft_
         params->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_ALLOC, ctx);
     if (!op) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     op->alloc.asked = *params;
-    WEIR_SOFT_TRY(weir_soft_graph_memory_make(op));
+    WEIR_TRY(weir_soft_graph_memory_make(op));
     params->dptr = op->alloc.asked.dptr;
     *ret_op = op;
     return CUDA_SUCCESS;
@@ -175,7 +162,7 @@ static CUresult node_alloc(CUDA_MEM_ALLOC_NODE_PARAMS *params, struct weir_soft_
 static CUresult node_free(CUdeviceptr address, struct weir_soft_op **ret_op)
 {
     struct weir_soft_ctx *ctx;
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     const struct weir_soft_alloc *alloc = weir_soft_space_at(address);
     if (!alloc || alloc->kind != WEIR_SOFT_ALLOC_GRAPH) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -223,7 +210,7 @@ CUresult weir_soft_node_any(CUgraphNodeParams *params, const struct weir_soft_op
         CUDA_MEM_ALLOC_NODE_PARAMS alloc;
         _Static_assert(sizeof(alloc) == sizeof(params->alloc), "one layout");
         memcpy(&alloc, &params->alloc, sizeof(alloc));
-        WEIR_SOFT_TRY(node_alloc(&alloc, ret_op));
+        WEIR_TRY(node_alloc(&alloc, ret_op));
         params->alloc.dptr = alloc.dptr;
         return CUDA_SUCCESS;
     }
@@ -252,7 +239,7 @@ static CUresult add_begin(CUgraphNode *ret, CUgraph handle, const CUgraphNode *b
     if (!ret || (n > 0 && !before)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_graph_find(handle, ret_graph));
+    WEIR_TRY(weir_soft_graph_find(handle, ret_graph));
     for (size_t i = 0; i < n; i++) {
         struct weir_soft_node *node = weir_soft_object_find(WEIR_SOFT_NODE, before[i]);
         uint32_t had = ret_before->n;
@@ -295,7 +282,7 @@ static CUresult add_end(CUgraphNode *ret, struct weir_soft_graph *graph, CUgraph
         struct weir_soft_graph *graph;                                                             \
         struct weir_soft_nodes nodes;                                                              \
         struct weir_soft_op *op = NULL;                                                            \
-        WEIR_SOFT_TRY(add_begin(ret, handle, before, NULL, n, &graph, &nodes));                    \
+        WEIR_TRY(add_begin(ret, handle, before, NULL, n, &graph, &nodes));                         \
         CUresult made = (make);                                                                    \
         return add_end(ret, graph, (type), made, op, (child), &nodes);                             \
     } while (0)
@@ -343,7 +330,7 @@ CUresult weir_soft_cuGraphAddChildGraphNode(CUgraphNode *ret, CUgraph handle,
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph *child;
-    WEIR_SOFT_TRY(weir_soft_graph_find(child_handle, &child));
+    WEIR_TRY(weir_soft_graph_find(child_handle, &child));
     if (child_handle == handle) { /* NVIDIA's driver faults */
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -401,9 +388,9 @@ CUresult weir_soft_cuGraphAddNode_v2(CUgraphNode *ret, CUgraph handle, const CUg
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (params->type == CU_GRAPH_NODE_TYPE_GRAPH) {
-        WEIR_SOFT_TRY(weir_soft_graph_find(params->graph.graph, &child));
+        WEIR_TRY(weir_soft_graph_find(params->graph.graph, &child));
     }
-    WEIR_SOFT_TRY(add_begin(ret, handle, before, edges, n, &graph, &nodes));
+    WEIR_TRY(add_begin(ret, handle, before, edges, n, &graph, &nodes));
     CUresult made = weir_soft_node_any(params, NULL, &op);
     return add_end(ret, graph, params->type, made, op, child, &nodes);
 }
@@ -413,7 +400,7 @@ CUresult weir_soft_cuGraphAddNode_v2(CUgraphNode *ret, CUgraph handle, const CUg
 CUresult weir_soft_node_of(CUgraphNode handle, CUgraphNodeType type,
                            struct weir_soft_node **ret_node)
 {
-    WEIR_SOFT_TRY(weir_soft_node_find(handle, ret_node));
+    WEIR_TRY(weir_soft_node_find(handle, ret_node));
     return (*ret_node)->type == type ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -429,7 +416,7 @@ CUresult weir_soft_cuGraphKernelNodeGetParams_v2(CUgraphNode handle,
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_node *node;
-    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_KERNEL, params, &node));
+    WEIR_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_KERNEL, params, &node));
     const struct weir_soft_op_kernel *k = &node->op->kernel;
     *params = (CUDA_KERNEL_NODE_PARAMS){
         .func = (CUfunction)k->function,
@@ -450,7 +437,7 @@ CUresult weir_soft_cuGraphHostNodeGetParams(CUgraphNode handle, CUDA_HOST_NODE_P
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_node *node;
-    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_HOST, params, &node));
+    WEIR_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_HOST, params, &node));
     *params = (CUDA_HOST_NODE_PARAMS){node->op->host.fn, node->op->host.user};
     return CUDA_SUCCESS;
 }
@@ -460,7 +447,7 @@ CUresult weir_soft_cuGraphBatchMemOpNodeGetParams(CUgraphNode handle,
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_node *node;
-    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, params, &node));
+    WEIR_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, params, &node));
     *params = (CUDA_BATCH_MEM_OP_NODE_PARAMS){(CUcontext)node->op->ctx, node->op->memops.n_items,
                                               node->op->memops.items, node->op->memops.flags};
     return CUDA_SUCCESS;
@@ -481,7 +468,7 @@ static CUresult node_replace(struct weir_soft_node *node, CUresult made, struct 
     do {                                                                                           \
         struct weir_soft_node *node;                                                               \
         struct weir_soft_op *op = NULL;                                                            \
-        WEIR_SOFT_TRY(node_of(handle, (node_type), (params), &node));                              \
+        WEIR_TRY(node_of(handle, (node_type), (params), &node));                                   \
         CUresult made = (make);                                                                    \
         return node_replace(node, made, op);                                                       \
     } while (0)
@@ -540,7 +527,7 @@ CUresult weir_soft_cuGraphNodeSetParams(CUgraphNode handle, CUgraphNodeParams *p
     WEIR_SOFT_LOCKED();
     struct weir_soft_node *node;
     struct weir_soft_op *op = NULL;
-    WEIR_SOFT_TRY(weir_soft_node_find(handle, &node));
+    WEIR_TRY(weir_soft_node_find(handle, &node));
     if (!params || params->type != node->type || node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
         node->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -556,7 +543,7 @@ CUresult weir_soft_cuGraphKernelNodeGetAttribute(CUgraphNode handle, CUkernelNod
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_node *node;
-    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_KERNEL, value, &node));
+    WEIR_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_KERNEL, value, &node));
     const struct weir_soft_op_kernel *k = &node->op->kernel;
     if ((unsigned)id >= WEIR_SOFT_LAUNCH_ATTRIBUTES) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -573,9 +560,9 @@ CUresult weir_soft_cuGraphKernelNodeSetAttribute(CUgraphNode handle, CUkernelNod
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_node *node;
-    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_KERNEL, value, &node));
+    WEIR_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_KERNEL, value, &node));
     struct weir_soft_op_kernel *k = &node->op->kernel;
-    WEIR_SOFT_TRY(weir_soft_attribute_check((unsigned)id, value));
+    WEIR_TRY(weir_soft_attribute_check((unsigned)id, value));
     k->attributes[id] = *value;
     k->attributes_set |= 1u << (unsigned)id;
     if (id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
@@ -590,8 +577,8 @@ CUresult weir_soft_cuGraphKernelNodeCopyAttributes(CUgraphNode dst_handle, CUgra
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_node *dst, *src;
-    WEIR_SOFT_TRY(node_of(dst_handle, CU_GRAPH_NODE_TYPE_KERNEL, dst_handle, &dst));
-    WEIR_SOFT_TRY(node_of(src_handle, CU_GRAPH_NODE_TYPE_KERNEL, src_handle, &src));
+    WEIR_TRY(node_of(dst_handle, CU_GRAPH_NODE_TYPE_KERNEL, dst_handle, &dst));
+    WEIR_TRY(node_of(src_handle, CU_GRAPH_NODE_TYPE_KERNEL, src_handle, &src));
     memcpy(dst->op->kernel.attributes, src->op->kernel.attributes,
            sizeof(src->op->kernel.attributes));
     dst->op->kernel.attributes_set = src->op->kernel.attributes_set;

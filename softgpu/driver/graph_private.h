@@ -22,8 +22,6 @@ CUresult weir_soft_node_memops(const CUDA_BATCH_MEM_OP_NODE_PARAMS *params,
 CUresult weir_soft_node_any(CUgraphNodeParams *params, const struct weir_soft_op *old,
                             struct weir_soft_op **ret_op);
 
-/** Give back references of a user object; calls its destructor, without the lock, at the last. */
-void weir_soft_user_object_drop(struct weir_soft_user_object *object, uint64_t count);
 /** Add those of a graph and its child graphs, with as many references more. What others have of
  * *users stays as it is.
  * @param users  a reference of the caller's; NULL where there is no user object. */

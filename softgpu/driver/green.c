@@ -47,7 +47,7 @@ CUresult weir_soft_cuGreenCtxCreate(CUgreenCtx *ret, CUdevResourceDesc desc_hand
     if (desc->device != device) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_retain_primary(device));
+    WEIR_TRY(weir_soft_ctx_retain_primary(device));
     if (weir_soft_device_waits()) {
         weir_soft_ctx_wait_keeping_out(device->primary);
     }
@@ -88,7 +88,7 @@ CUresult weir_soft_cuCtxFromGreenCtx(CUcontext *ret, CUgreenCtx handle)
     if (!ret) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_green_find(handle, &green));
+    WEIR_TRY(weir_soft_green_find(handle, &green));
     *ret = (CUcontext)green;
     return CUDA_SUCCESS;
 }
@@ -98,7 +98,7 @@ CUresult weir_soft_cuGreenCtxGetDevResource(CUgreenCtx handle, CUdevResource *re
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_green *green;
-    WEIR_SOFT_TRY(weir_soft_green_find(handle, &green));
+    WEIR_TRY(weir_soft_green_find(handle, &green));
     return weir_soft_resource_get(green->object.ctx->device, &green->sms, resource, type);
 }
 
@@ -112,7 +112,7 @@ CUresult weir_soft_cuGreenCtxStreamCreate(CUstream *ret, CUgreenCtx handle, unsi
     if (!ret || flags != CU_STREAM_NON_BLOCKING) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_green_find(handle, &green));
+    WEIR_TRY(weir_soft_green_find(handle, &green));
     struct weir_soft_stream *stream = weir_soft_stream_make(green->object.ctx, flags, priority);
     if (!stream) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -146,12 +146,12 @@ CUresult weir_soft_cuGreenCtxRecordEvent(CUgreenCtx handle, CUevent event_handle
     WEIR_SOFT_LOCKED();
     struct weir_soft_green *green;
     struct weir_soft_event *event;
-    WEIR_SOFT_TRY(weir_soft_green_find(handle, &green));
-    WEIR_SOFT_TRY(weir_soft_event_find(event_handle, &event));
+    WEIR_TRY(weir_soft_green_find(handle, &green));
+    WEIR_TRY(weir_soft_event_find(event_handle, &event));
     if (event->object.ctx != green->object.ctx) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    WEIR_SOFT_TRY(refuse_captures(green));
+    WEIR_TRY(refuse_captures(green));
     struct weir_soft_task *mark = weir_soft_task_new(green->object.ctx, NULL, 0);
     if (!mark) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -172,9 +172,9 @@ CUresult weir_soft_cuGreenCtxWaitEvent(CUgreenCtx handle, CUevent event_handle)
     WEIR_SOFT_LOCKED();
     struct weir_soft_green *green;
     struct weir_soft_event *event;
-    WEIR_SOFT_TRY(weir_soft_green_find(handle, &green));
-    WEIR_SOFT_TRY(weir_soft_event_find(event_handle, &event));
-    WEIR_SOFT_TRY(refuse_captures(green));
+    WEIR_TRY(weir_soft_green_find(handle, &green));
+    WEIR_TRY(weir_soft_event_find(event_handle, &event));
+    WEIR_TRY(refuse_captures(green));
     if (event->capture) {
         event->capture->invalidated = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;

@@ -20,11 +20,6 @@ enum { STATE_NONE, STATE_READY, STATE_FORKED, STATE_EXITING };
 
 static int state = STATE_NONE;
 
-bool weir_soft_exiting(void)
-{
-    return __atomic_load_n(&state, __ATOMIC_ACQUIRE) == STATE_EXITING;
-}
-
 CUresult weir_soft_enter(const char *name, bool always)
 {
     weir_log_debug("softgpu: %s", name);
@@ -101,14 +96,14 @@ static CUresult front_stream_id(CUcontext context, CUstream stream, unsigned lon
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    WEIR_SOFT_TRY(weir_soft_ctx_find(context, &ctx));
+    WEIR_TRY(weir_soft_ctx_find(context, &ctx));
     CUstream named = !stream ? CU_STREAM_LEGACY : stream;
     if (named == CU_STREAM_LEGACY) {
         *ret_id = ctx->legacy->id;
         return CUDA_SUCCESS;
     }
     struct weir_soft_stream *found;
-    WEIR_SOFT_TRY(weir_soft_stream_find(named, &found));
+    WEIR_TRY(weir_soft_stream_find(named, &found));
     *ret_id = found->id;
     return CUDA_SUCCESS;
 }
@@ -158,6 +153,7 @@ static void at_exit(void)
                                      __ATOMIC_RELAXED)) {
         return;
     }
+    weir_soft_exit_begins();
     weir_soft_print_flush();
     weir_soft_lock();
     weir_soft_object_visit(WEIR_SOFT_CONTEXT, cancel_context, NULL);
@@ -166,20 +162,20 @@ static void at_exit(void)
 
 static CUresult init_locked(void)
 {
-    WEIR_SOFT_TRY(weir_soft_devices_init());
+    WEIR_TRY(weir_soft_devices_init());
     uint64_t total = 0;
     for (uint32_t i = 0; i < weir_soft_device_count(); i++) {
         total += weir_soft_device_at((int)i)->total_bytes;
     }
-    WEIR_SOFT_TRY(weir_soft_space_init(total));
+    WEIR_TRY(weir_soft_space_init(total));
     for (uint32_t i = 0; i < weir_soft_device_count(); i++) {
         struct weir_soft_device *device = weir_soft_device_at((int)i);
-        WEIR_SOFT_TRY(weir_soft_ctx_make_primary(device));
+        WEIR_TRY(weir_soft_ctx_make_primary(device));
         CUmemPoolProps props = {
             .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
             .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->ordinal},
         };
-        WEIR_SOFT_TRY(weir_soft_pool_make(device, &props, &device->default_pool));
+        WEIR_TRY(weir_soft_pool_make(device, &props, &device->default_pool));
         device->default_pool->is_default = true;
         device->current_pool = device->default_pool;
     }
@@ -202,7 +198,7 @@ CUresult weir_soft_cuInit(unsigned int flags)
     if (state != STATE_NONE) {
         return CUDA_SUCCESS;
     }
-    WEIR_SOFT_TRY(init_locked());
+    WEIR_TRY(init_locked());
     weir_soft_lock_at_fork(after_fork);
     atexit(at_exit);
     __atomic_store_n(&state, STATE_READY, __ATOMIC_RELEASE);

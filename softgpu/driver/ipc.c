@@ -78,7 +78,7 @@ CUresult weir_soft_cuIpcGetMemHandle(CUipcMemHandle *ret, CUdeviceptr address)
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
     uint64_t arena;
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     const struct weir_soft_alloc *alloc = weir_soft_space_find(address);
     int fd = weir_soft_space_arena(&arena);
     if (!ret || !alloc || alloc->kind != WEIR_SOFT_ALLOC_DEVICE) {
@@ -110,7 +110,7 @@ CUresult weir_soft_cuIpcOpenMemHandle_v2(CUdeviceptr *ret, CUipcMemHandle opaque
         handle.bytes == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     if (handle.pid == getpid()) {
         return CUDA_ERROR_INVALID_CONTEXT; /* a GPU also refuses a handle in the process that
                                               made it */
@@ -163,7 +163,7 @@ CUresult weir_soft_cuIpcCloseMemHandle(CUdeviceptr address)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_alloc *alloc = weir_soft_space_at(address);
     if (!alloc || alloc->kind != WEIR_SOFT_ALLOC_IPC || alloc->freeing) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -191,7 +191,7 @@ CUresult weir_soft_cuIpcGetEventHandle(CUipcEventHandle *ret, CUevent event_hand
     if (!ret) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_event_find(event_handle, &event));
+    WEIR_TRY(weir_soft_event_find(event_handle, &event));
     if (!event->shared) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -211,12 +211,12 @@ CUresult weir_soft_cuIpcOpenEventHandle(CUevent *ret, CUipcEventHandle opaque)
     if (!ret || handle.magic != EVENT_MAGIC) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     int fd = handle_open(&handle, "/memfd:weir-softgpu-event");
     if (fd < 0) {
         return CUDA_ERROR_MAP_FAILED;
     }
-    WEIR_SOFT_TRY(
+    WEIR_TRY(
         weir_soft_event_make(ctx, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING, fd, &event));
     *ret = (CUevent)event;
     return CUDA_SUCCESS;

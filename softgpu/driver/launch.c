@@ -92,7 +92,7 @@ static CUresult pack_params(struct weir_soft_op_kernel *k, const struct weir_sof
     if (args->extra) {
         const void *data;
         size_t bytes;
-        WEIR_SOFT_TRY(read_extra(args->extra, &data, &bytes));
+        WEIR_TRY(read_extra(args->extra, &data, &bytes));
         if (bytes > MAX_PARAM_BYTES) {
             return CUDA_ERROR_INVALID_VALUE;
         }
@@ -145,7 +145,7 @@ static CUresult take_attributes(struct weir_soft_op_kernel *k, const CUlaunchAtt
     for (unsigned i = 0; i < n; i++) {
         unsigned id = (unsigned)attributes[i].id;
         const CUlaunchAttributeValue *v = &attributes[i].value;
-        WEIR_SOFT_TRY(weir_soft_attribute_check(id, v));
+        WEIR_TRY(weir_soft_attribute_check(id, v));
         if (id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
             k->cooperative = v->cooperative != 0;
         } else if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
@@ -186,8 +186,8 @@ CUresult weir_soft_launch_make(struct weir_soft_ctx *ctx, const struct weir_soft
     if (args->params && args->extra) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_function_find(args->function, ctx, &function));
-    WEIR_SOFT_TRY(check_geometry(args, function));
+    WEIR_TRY(weir_soft_function_find(args->function, ctx, &function));
+    WEIR_TRY(check_geometry(args, function));
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_KERNEL, ctx);
     if (!op) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -226,14 +226,14 @@ static CUresult launch(struct weir_soft_launch_args *args, CUstream stream_handl
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
     struct weir_soft_op *op;
-    WEIR_SOFT_TRY(weir_soft_stream_find(stream_handle, &stream));
+    WEIR_TRY(weir_soft_stream_find(stream_handle, &stream));
     struct weir_soft_ctx *current;
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&current));
+    WEIR_TRY(weir_soft_ctx_current(&current));
     if (stream->object.ctx->device != current->device) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     args->sms = stream->green ? &stream->green->sms : NULL;
-    WEIR_SOFT_TRY(weir_soft_launch_make(stream->object.ctx, args, &op));
+    WEIR_TRY(weir_soft_launch_make(stream->object.ctx, args, &op));
     CUevent events[2] = {NULL, NULL};
     const struct weir_soft_op_kernel *k = &op->kernel;
     if ((k->attributes_set >> CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT & 1u) != 0) {
@@ -243,12 +243,12 @@ static CUresult launch(struct weir_soft_launch_args *args, CUstream stream_handl
         events[1] =
             k->attributes[CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT].launchCompletionEvent.event;
     }
-    WEIR_SOFT_TRY(weir_soft_stream_submit(stream, op));
+    WEIR_TRY(weir_soft_stream_submit(stream, op));
     for (int i = 0; i < 2; i++) {
         struct weir_soft_event *event;
         if (events[i]) {
-            WEIR_SOFT_TRY(weir_soft_event_find(events[i], &event));
-            WEIR_SOFT_TRY(weir_soft_event_record(event, stream, 0));
+            WEIR_TRY(weir_soft_event_find(events[i], &event));
+            WEIR_TRY(weir_soft_event_record(event, stream, 0));
         }
     }
     return CUDA_SUCCESS;

@@ -54,7 +54,7 @@ static CUresult instance_load(struct weir_soft_library *library, struct weir_sof
     }
     library->instances = grown;
     struct weir_soft_module *module;
-    WEIR_SOFT_TRY(weir_soft_module_load(ctx, &library->image, log, &module));
+    WEIR_TRY(weir_soft_module_load(ctx, &library->image, log, &module));
     module->library = library;
     library->instances[library->n_instances++] = module;
     instance_adopt(library, module);
@@ -62,8 +62,8 @@ static CUresult instance_load(struct weir_soft_library *library, struct weir_sof
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_library_instance(struct weir_soft_library *library, struct weir_soft_ctx *ctx,
-                                    struct weir_soft_module **ret_module)
+static CUresult instance_of(struct weir_soft_library *library, struct weir_soft_ctx *ctx,
+                            struct weir_soft_module **ret_module)
 {
     for (uint32_t i = 0; i < library->n_instances; i++) {
         if (library->instances[i]->object.ctx == ctx) {
@@ -105,7 +105,7 @@ static CUresult any_instance(struct weir_soft_library *library,
     if (weir_soft_ctx_current(&ctx) != CUDA_SUCCESS) {
         ctx = weir_soft_device_at(0)->primary;
     }
-    return weir_soft_library_instance(library, ctx, ret_module);
+    return instance_of(library, ctx, ret_module);
 }
 
 CUresult weir_soft_library_find(CUlibrary handle, struct weir_soft_library **ret_library)
@@ -123,7 +123,7 @@ CUresult weir_soft_library_find(CUlibrary handle, struct weir_soft_library **ret
 static CUresult library_make(CUlibrary *ret, struct weir_soft_image *image, bool now,
                              struct weir_soft_log *log)
 {
-    WEIR_SOFT_TRY(weir_soft_image_verdict(image));
+    WEIR_TRY(weir_soft_image_verdict(image));
     struct weir_soft_library *library =
         weir_soft_object_new(WEIR_SOFT_LIBRARY, sizeof(*library), NULL, library_release);
     if (!library) {
@@ -175,7 +175,7 @@ CUresult weir_soft_cuLibraryLoadData(CUlibrary *ret, const void *data, CUjit_opt
     if (!ret || !data || (n_library_options > 0 && (!library_options || !library_values))) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
+    WEIR_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
     CUresult result = weir_soft_image_read(data, capability_here(), &image, &log);
     if (result == CUDA_SUCCESS) {
         bool text = ((const char *)data)[0] == '/' || ((const char *)data)[0] == '.' ||
@@ -202,8 +202,8 @@ CUresult weir_soft_cuLibraryLoadFromFile(CUlibrary *ret, const char *path, CUjit
     if (!ret || !path || (n_library_options > 0 && (!library_options || !library_values))) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
-    WEIR_SOFT_TRY(weir_soft_file_read(path, &data, &bytes));
+    WEIR_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
+    WEIR_TRY(weir_soft_file_read(path, &data, &bytes));
     CUresult result = weir_soft_image_read_sized(data, bytes, capability_here(), &image, &log);
     if (result == CUDA_SUCCESS) {
         wait_here();
@@ -220,7 +220,7 @@ CUresult weir_soft_cuLibraryUnload(CUlibrary handle)
     WEIR_SOFT_LOCKED();
     struct weir_soft_library *library;
     wait_here();
-    WEIR_SOFT_TRY(weir_soft_library_find(handle, &library));
+    WEIR_TRY(weir_soft_library_find(handle, &library));
     uint32_t n = library->n_instances;
     library->n_instances = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -280,8 +280,8 @@ CUresult weir_soft_cuLibraryGetKernel(CUkernel *ret, CUlibrary handle, const cha
     if (!ret || !name || name[0] == '\0') {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_library_find(handle, &library));
-    WEIR_SOFT_TRY(any_instance(library, &module));
+    WEIR_TRY(weir_soft_library_find(handle, &library));
+    WEIR_TRY(any_instance(library, &module));
     if (!weir_soft_module_function(module, name)) {
         return CUDA_ERROR_NOT_FOUND;
     }
@@ -301,8 +301,8 @@ CUresult weir_soft_cuLibraryGetKernelCount(unsigned int *count, CUlibrary handle
     if (!count) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_library_find(handle, &library));
-    WEIR_SOFT_TRY(any_instance(library, &module));
+    WEIR_TRY(weir_soft_library_find(handle, &library));
+    WEIR_TRY(any_instance(library, &module));
     *count = module->n_functions;
     return CUDA_SUCCESS;
 }
@@ -315,8 +315,8 @@ CUresult weir_soft_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int n, 
     if (!kernels || n == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_library_find(handle, &library));
-    WEIR_SOFT_TRY(any_instance(library, &module));
+    WEIR_TRY(weir_soft_library_find(handle, &library));
+    WEIR_TRY(any_instance(library, &module));
     for (unsigned i = 0; i < n && i < module->n_functions; i++) {
         struct weir_soft_kernel *kernel = kernel_of(library, module->functions[i]->info->name);
         if (!kernel) {
@@ -336,9 +336,9 @@ CUresult weir_soft_cuLibraryGetModule(CUmodule *ret, CUlibrary handle)
     if (!ret) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    WEIR_SOFT_TRY(weir_soft_library_find(handle, &library));
-    WEIR_SOFT_TRY(weir_soft_library_instance(library, ctx, &module));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_library_find(handle, &library));
+    WEIR_TRY(instance_of(library, ctx, &module));
     *ret = (CUmodule)module;
     return CUDA_SUCCESS;
 }
@@ -353,13 +353,12 @@ CUresult weir_soft_library_global(CUlibrary handle, const char *name, bool manag
     if (!name || name[0] == '\0' || (!address && !bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_library_find(handle, &library));
+    WEIR_TRY(weir_soft_library_find(handle, &library));
     CUresult result = weir_soft_ctx_current(&ctx);
     if (result != CUDA_SUCCESS && !managed) {
         return result;
     }
-    WEIR_SOFT_TRY(managed ? any_instance(library, &module)
-                          : weir_soft_library_instance(library, ctx, &module));
+    WEIR_TRY(managed ? any_instance(library, &module) : instance_of(library, ctx, &module));
     return weir_soft_module_global(module, name, managed, address, bytes);
 }
 
@@ -375,7 +374,7 @@ CUresult weir_soft_function_find(void *handle, struct weir_soft_ctx *ctx,
         if (!kernel) {
             return CUDA_ERROR_INVALID_HANDLE;
         }
-        WEIR_SOFT_TRY(weir_soft_library_instance(kernel->library, ctx, &module));
+        WEIR_TRY(instance_of(kernel->library, ctx, &module));
         function = weir_soft_module_function(module, kernel->name);
         if (!function) {
             return CUDA_ERROR_NOT_FOUND;
@@ -398,8 +397,8 @@ CUresult weir_soft_cuKernelGetFunction(CUfunction *ret, CUkernel handle)
     if (!weir_soft_object_find(WEIR_SOFT_KERNEL, handle)) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    WEIR_SOFT_TRY(weir_soft_function_find(handle, ctx, &function));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_function_find(handle, ctx, &function));
     *ret = (CUfunction)function;
     return CUDA_SUCCESS;
 }

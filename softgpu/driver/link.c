@@ -34,8 +34,8 @@ CUresult weir_soft_cuLinkCreate_v2(unsigned int n_options, CUjit_option *options
     if (!ret) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_link *link =
         weir_soft_object_new(WEIR_SOFT_LINK, sizeof(*link), ctx, link_release);
     if (!link) {
@@ -88,7 +88,7 @@ CUresult weir_soft_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void
     if (!link || link->output) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    WEIR_SOFT_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
+    WEIR_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
     return add(link, type, data, bytes);
 }
 
@@ -106,8 +106,8 @@ CUresult weir_soft_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, cons
     if (!link || link->output) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    WEIR_SOFT_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
-    WEIR_SOFT_TRY(weir_soft_file_read(path, &data, &bytes));
+    WEIR_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
+    WEIR_TRY(weir_soft_file_read(path, &data, &bytes));
     CUresult result = add(link, type, data, bytes);
     free(data);
     return result;

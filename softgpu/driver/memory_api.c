@@ -15,7 +15,7 @@ CUresult weir_soft_cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     if (total_bytes) {
         *total_bytes = ctx->device->total_bytes;
     }
@@ -33,8 +33,8 @@ CUresult weir_soft_cuMemAlloc_v2(CUdeviceptr *ret, size_t bytes)
     if (!ret || bytes == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    WEIR_SOFT_TRY(weir_soft_space_alloc(ctx, bytes, 0, WEIR_SOFT_ALLOC_DEVICE, &alloc));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_space_alloc(ctx, bytes, 0, WEIR_SOFT_ALLOC_DEVICE, &alloc));
     *ret = alloc->base;
     return CUDA_SUCCESS;
 }
@@ -54,7 +54,7 @@ CUresult weir_soft_cuMemAllocPitch_v2(CUdeviceptr *ret, size_t *pitch, size_t wi
     if (__builtin_mul_overflow(row, height, &bytes)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    WEIR_SOFT_TRY(weir_soft_cuMemAlloc_v2(ret, bytes));
+    WEIR_TRY(weir_soft_cuMemAlloc_v2(ret, bytes));
     *pitch = row;
     return CUDA_SUCCESS;
 }
@@ -67,31 +67,18 @@ CUresult weir_soft_cuMemAllocManaged(CUdeviceptr *ret, size_t bytes, unsigned in
     if (!ret || bytes == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    WEIR_SOFT_TRY(weir_soft_space_alloc(ctx, bytes, PAGE_BYTES, WEIR_SOFT_ALLOC_MANAGED, &alloc));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_space_alloc(ctx, bytes, PAGE_BYTES, WEIR_SOFT_ALLOC_MANAGED, &alloc));
     alloc->flags = flags;
     *ret = alloc->base;
     return CUDA_SUCCESS;
-}
-
-void weir_soft_ctx_settle(struct weir_soft_ctx *ctx)
-{
-    if (weir_soft_device_waits()) {
-        weir_soft_ctx_wait_keeping_out(ctx);
-        return;
-    }
-    struct weir_soft_task *barrier = !ctx->tasks ? NULL : weir_soft_task_barrier(ctx);
-    if (barrier) {
-        weir_soft_task_wait_unlocked(barrier);
-        weir_soft_task_put(barrier);
-    }
 }
 
 CUresult weir_soft_cuMemFree_v2(CUdeviceptr address)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     if (address == 0) {
         return CUDA_SUCCESS;
     }
@@ -121,7 +108,7 @@ CUresult weir_soft_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUd
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     const struct weir_soft_alloc *alloc = weir_soft_space_find(address);
     if (!alloc) {
         return CUDA_ERROR_NOT_FOUND;
@@ -149,7 +136,7 @@ CUresult weir_soft_cuMemHostAlloc(void **ret, size_t bytes, unsigned int flags)
     if (!ret || (flags & ~HOST_ALLOC_FLAGS) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     if (bytes == 0) {
         *ret = NULL;
         return CUDA_SUCCESS;
@@ -196,7 +183,7 @@ CUresult weir_soft_cuMemFreeHost(void *p)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     if (!p) {
         return CUDA_SUCCESS;
     }
@@ -235,7 +222,7 @@ CUresult weir_soft_cuMemHostRegister_v2(void *p, size_t bytes, unsigned int flag
         (flags & ~(HOST_REGISTER_FLAGS | CU_MEMHOSTREGISTER_IOMEMORY)) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     if ((flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
@@ -265,7 +252,7 @@ CUresult weir_soft_cuMemHostUnregister(void *p)
     if (!p) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_alloc *alloc = weir_soft_space_at((uint64_t)(uintptr_t)p);
     if (!alloc || alloc->kind != WEIR_SOFT_ALLOC_REGISTERED || alloc->freeing) {
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
@@ -286,7 +273,7 @@ CUresult weir_soft_cuMemHostGetDevicePointer_v2(CUdeviceptr *ret, void *p, unsig
     if (!ret || !p || flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     const struct weir_soft_alloc *alloc = weir_soft_space_find((uint64_t)(uintptr_t)p);
     if (!alloc || !is_host(alloc)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -302,7 +289,7 @@ CUresult weir_soft_cuMemHostGetFlags(unsigned int *flags, void *p)
     if (!flags || !p) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     const struct weir_soft_alloc *alloc = weir_soft_space_find((uint64_t)(uintptr_t)p);
     if (!alloc || alloc->kind != WEIR_SOFT_ALLOC_HOST) {
         return CUDA_ERROR_INVALID_VALUE;

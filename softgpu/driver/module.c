@@ -4,12 +4,13 @@
  * A function holds a reference to its module, so that queued launches outlive cuModuleUnload; the
  * module only borrows its functions.
  */
-#include "softgpu/driver/forms.h"
 #include "softgpu/driver/forward.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+const struct weir_soft_forms *weir_soft_forms;
 
 /* ------------------------------------------------------------------ JIT options */
 
@@ -113,7 +114,9 @@ static CUresult load_result(enum weir_status status)
 static void module_release(void *object)
 {
     struct weir_soft_module *module = object;
-    weir_soft_apart_destroy(module->apart);
+    if (module->twins) {
+        weir_soft_forms->unload(module->twins);
+    }
     weir_exec_module_destroy(module->exec);
     free(module->functions);
 }
@@ -155,33 +158,6 @@ static bool is_too_new(const struct weir_exec_source *source)
            major * 10 + minor > MAX_PTX_VERSION;
 }
 
-/* Load the module with twins of its kernels if the environment asks for them: see forms.h. */
-static enum weir_status load_with_twins(struct weir_exec_device *engine,
-                                        const struct weir_soft_image *image,
-                                        const struct weir_exec_memory *memory,
-                                        struct weir_diag *diag,
-                                        struct weir_exec_module **ret_module)
-{
-    struct weir_exec_source *sources = calloc(image->n_sources, sizeof(*sources));
-    char **texts = calloc(image->n_sources, sizeof(char *));
-    enum weir_status status = WEIR_ERR_NO_MEMORY;
-
-    if (sources && texts) {
-        for (uint32_t i = 0; i < image->n_sources; i++) {
-            sources[i] = image->sources[i];
-            weir_soft_forms_rewrite(&image->sources[i], &texts[i], &sources[i].bytes);
-            sources[i].text = texts[i] ? texts[i] : image->sources[i].text;
-        }
-        status = weir_exec_module_load(engine, sources, image->n_sources, memory, diag, ret_module);
-        for (uint32_t i = 0; i < image->n_sources; i++) {
-            free(texts[i]);
-        }
-    }
-    free(texts);
-    free(sources);
-    return status;
-}
-
 CUresult weir_soft_module_load(struct weir_soft_ctx *ctx, const struct weir_soft_image *image,
                                struct weir_soft_log *log, struct weir_soft_module **ret_module)
 {
@@ -194,21 +170,18 @@ CUresult weir_soft_module_load(struct weir_soft_ctx *ctx, const struct weir_soft
             return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
         }
     }
-    WEIR_SOFT_TRY(weir_soft_device_engine(ctx->device, &engine));
+    WEIR_TRY(weir_soft_device_engine(ctx->device, &engine));
     struct weir_soft_module *module =
         weir_soft_object_new(WEIR_SOFT_MODULE, sizeof(*module), ctx, module_release);
     if (!module) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     const struct weir_exec_memory memory = {variable_allocate, variable_release, ctx};
-    enum weir_status status = weir_soft_forms_on() && !weir_soft_forms_are_apart(image->n_sources)
-                                  ? load_with_twins(engine, image, &memory, &diag, &module->exec)
-                                  : weir_exec_module_load(engine, image->sources, image->n_sources,
-                                                          &memory, &diag, &module->exec);
-    if (status == WEIR_OK && weir_soft_forms_are_apart(image->n_sources)) {
-        status =
-            weir_soft_apart_load(engine, image->sources, &memory, module->exec, &module->apart);
-    }
+    enum weir_status status =
+        weir_soft_forms ? weir_soft_forms->load(engine, image->sources, image->n_sources, &memory,
+                                                &diag, &module->exec, &module->twins)
+                        : weir_exec_module_load(engine, image->sources, image->n_sources, &memory,
+                                                &diag, &module->exec);
     CUresult result = load_result(status);
     if (result != CUDA_SUCCESS) {
         snprintf(log->text, sizeof(log->text), "ptxas application ptx input, line %u; error   : %s",
@@ -224,7 +197,7 @@ CUresult weir_soft_module_load(struct weir_soft_ctx *ctx, const struct weir_soft
     bool good = module->functions != NULL;
     for (uint32_t i = 0; good && i < n; i++) {
         const struct weir_exec_kernel *kernel = weir_exec_module_kernel_at(module->exec, i);
-        good = (weir_soft_forms_on() && weir_soft_forms_is_twin(kernel)) ||
+        good = (weir_soft_forms && weir_soft_forms->hides(kernel)) ||
                module_add_function(module, kernel);
     }
     if (!good) {
@@ -259,10 +232,10 @@ static CUresult load_image(CUmodule *ret, const struct weir_soft_image *image,
 {
     struct weir_soft_ctx *ctx;
     struct weir_soft_module *module;
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    WEIR_SOFT_TRY(weir_soft_image_verdict(image));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_image_verdict(image));
     weir_soft_ctx_wait_for_code(ctx);
-    WEIR_SOFT_TRY(weir_soft_module_load(ctx, image, log, &module));
+    WEIR_TRY(weir_soft_module_load(ctx, image, log, &module));
     *ret = (CUmodule)module;
     return CUDA_SUCCESS;
 }
@@ -278,8 +251,8 @@ CUresult weir_soft_cuModuleLoadDataEx(CUmodule *ret, const void *data, unsigned 
     if (!ret || !data) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_jit_parse(n_options, options, values, &jit));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     CUresult result = weir_soft_image_read(data, ctx->device->compute_capability, &image, &log);
     if (result == CUDA_SUCCESS) {
         result = load_image(ret, &image, &log);
@@ -327,8 +300,8 @@ CUresult weir_soft_cuModuleLoad(CUmodule *ret, const char *path)
     if (!ret || !path) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    WEIR_SOFT_TRY(weir_soft_file_read(path, &data, &bytes));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_file_read(path, &data, &bytes));
     CUresult result =
         weir_soft_image_read_sized(data, bytes, ctx->device->compute_capability, &image, &log);
     if (result == CUDA_SUCCESS) {
@@ -344,7 +317,7 @@ CUresult weir_soft_cuModuleUnload(CUmodule handle)
     weir_soft_device_free_slowly();
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_module *module = weir_soft_object_find(WEIR_SOFT_MODULE, handle);
     if (!module || module->library) {
         return CUDA_ERROR_INVALID_HANDLE;
@@ -373,7 +346,7 @@ CUresult weir_soft_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 CUresult weir_soft_module_find(CUmodule handle, struct weir_soft_module **ret_module)
 {
     struct weir_soft_ctx *ctx;
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_module *module = weir_soft_object_find(WEIR_SOFT_MODULE, handle);
     if (!module) {
         return CUDA_ERROR_INVALID_HANDLE;
@@ -401,7 +374,7 @@ CUresult weir_soft_cuModuleGetFunction(CUfunction *ret, CUmodule handle, const c
     if (!ret || !name || name[0] == '\0') {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_module_find(handle, &module));
+    WEIR_TRY(weir_soft_module_find(handle, &module));
     struct weir_soft_function *function = weir_soft_module_function(module, name);
     if (!function) {
         return CUDA_ERROR_NOT_FOUND;
@@ -418,7 +391,7 @@ CUresult weir_soft_cuModuleEnumerateFunctions(CUfunction *functions, unsigned in
     if (!functions || n == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_module_find(handle, &module));
+    WEIR_TRY(weir_soft_module_find(handle, &module));
     for (unsigned i = 0; i < n && i < module->n_functions; i++) {
         functions[i] = (CUfunction)module->functions[i];
     }
@@ -450,7 +423,7 @@ CUresult weir_soft_cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUm
     if (!name || name[0] == '\0' || (!address && !bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_module_find(handle, &module));
+    WEIR_TRY(weir_soft_module_find(handle, &module));
     return weir_soft_module_global(module, name, false, address, bytes);
 }
 
@@ -461,7 +434,7 @@ CUresult weir_soft_cuModuleGetTexRef(CUtexref *ret, CUmodule handle, const char 
     if (!ret || !name) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_module_find(handle, &module));
+    WEIR_TRY(weir_soft_module_find(handle, &module));
     return CUDA_ERROR_NOT_FOUND; /* the toolkits that Weir supports have no texture references */
 }
 

@@ -1,8 +1,8 @@
 /*
- * The handle table: which addresses are live objects, and of which kind.
+ * The driver's lock, and the handle table: which addresses are live objects, and of which kind.
  *
- * An open-addressed hash set that grows when it is half full. A removed entry leaves a tombstone
- * until the next growth. Every caller holds the driver's lock.
+ * The table is an open-addressed hash set that grows when it is half full. A removed entry leaves a
+ * tombstone until the next growth. Every caller holds the driver's lock.
  */
 #include "softgpu/driver/driver.h"
 
@@ -43,29 +43,24 @@ void weir_soft_lock_runs_tasks(void)
     runs_tasks = true;
 }
 
-void weir_soft_ctx_wait_keeping_out(struct weir_soft_ctx *ctx)
+void weir_soft_unlock(void)
 {
-    struct weir_soft_task *barrier;
+    pthread_mutex_unlock(&lock);
+}
 
-    weir_soft_object_ref(ctx);
+void weir_soft_lock_keep_out(void)
+{
     while (holder.busy) {
         pthread_cond_wait(&holder.over, &lock);
     }
     holder.busy = true;
     holder.by = pthread_self();
-    barrier = weir_soft_task_barrier(ctx);
-    if (barrier) {
-        weir_soft_task_wait_unlocked(barrier);
-        weir_soft_task_put(barrier);
-    }
-    weir_soft_object_put(ctx);
-    holder.busy = false;
-    pthread_cond_broadcast(&holder.over);
 }
 
-void weir_soft_unlock(void)
+void weir_soft_lock_let_in(void)
 {
-    pthread_mutex_unlock(&lock);
+    holder.busy = false;
+    pthread_cond_broadcast(&holder.over);
 }
 
 bool weir_soft_lock_wait(pthread_cond_t *cond, const struct timespec *until)
@@ -196,4 +191,44 @@ void weir_soft_object_visit(enum weir_soft_kind kind, void (*fn)(void *object, v
             fn(object, user);
         }
     }
+}
+
+/* ------------------------------------------------------------------ user objects of graphs */
+
+void weir_soft_user_object_drop(struct weir_soft_user_object *object, uint64_t count)
+{
+    object->count -= count;
+    if (object->count == 0) {
+        CUhostFn destroy = object->destroy;
+        void *ptr = object->ptr;
+        weir_soft_object_retire(object);
+        weir_soft_unlock(); /* this is the program's code, so no lock is held */
+        destroy(ptr);
+        weir_soft_lock();
+    }
+}
+
+void weir_soft_users_put(struct weir_soft_users *users)
+{
+    if (!users || --users->refs != 0) {
+        return;
+    }
+    for (uint32_t i = 0; i < users->n; i++) {
+        weir_soft_user_object_drop(users->at[i].object, users->at[i].count);
+    }
+    free(users);
+}
+
+/* ------------------------------------------------------------------ the process' end */
+
+static bool exiting;
+
+void weir_soft_exit_begins(void)
+{
+    __atomic_store_n(&exiting, true, __ATOMIC_RELEASE);
+}
+
+bool weir_soft_exiting(void)
+{
+    return __atomic_load_n(&exiting, __ATOMIC_ACQUIRE);
 }

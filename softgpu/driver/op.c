@@ -2,7 +2,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "softgpu/driver/driver.h"
-#include "softgpu/driver/forms.h"
 #include "softgpu/memory.h"
 
 #include <stdio.h>
@@ -145,7 +144,7 @@ static void clear(char *at, size_t bytes)
     memset(at + head + whole, 0, bytes - head - whole);
 }
 
-void weir_soft_set_run(const CUDA_MEMSET_NODE_PARAMS *set)
+static void fill_memory(const CUDA_MEMSET_NODE_PARAMS *set)
 {
     for (size_t y = 0; y < set->height; y++) {
         char *row = (char *)(uintptr_t)(set->dst + y * set->pitch);
@@ -224,7 +223,7 @@ static CUresult run_set(const CUDA_MEMSET_NODE_PARAMS *set)
     if (!weir_soft_memory_covers(set->dst, span, WEIR_SOFT_WRITE)) {
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     }
-    weir_soft_set_run(set);
+    fill_memory(set);
     return CUDA_SUCCESS;
 }
 
@@ -241,7 +240,6 @@ static CUresult run_kernel(const struct weir_soft_op *op)
         .dynamic_shared_bytes = k->shared_bytes,
         .params = k->params,
         .params_bytes = k->params_bytes,
-        .order_seed = weir_soft_forms_order_seed(),
         .cooperative = k->cooperative,
         .print = weir_soft_print,
         .heap_bytes = op->ctx->limits[CU_LIMIT_MALLOC_HEAP_SIZE],
@@ -254,9 +252,11 @@ static CUresult run_kernel(const struct weir_soft_op *op)
         launch.cluster[1] = v->clusterDim.y;
         launch.cluster[2] = v->clusterDim.z;
     }
+    struct weir_exec_device *engine = op->ctx->device->engine;
+    const struct weir_soft_module *module = k->function->module;
     enum weir_status status =
-        weir_soft_forms_run(op->ctx->device->engine, k->function->module->exec,
-                            k->function->module->apart, &launch, &fault);
+        weir_soft_forms ? weir_soft_forms->run(engine, module->exec, module->twins, &launch, &fault)
+                        : weir_exec_run(engine, &launch, &fault);
     if (status == WEIR_OK) {
         return CUDA_SUCCESS;
     }
@@ -349,7 +349,7 @@ static CUresult run_memops(const struct weir_soft_op *op)
             if (!weir_soft_memory_covers(item->waitValue.address, wide ? 8 : 4, WEIR_SOFT_READ)) {
                 return CUDA_ERROR_ILLEGAL_ADDRESS;
             }
-            WEIR_SOFT_TRY(wait_value(item, op->ctx));
+            WEIR_TRY(wait_value(item, op->ctx));
             break;
         case CU_STREAM_MEM_OP_BARRIER:
         case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:

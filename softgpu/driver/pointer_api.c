@@ -122,13 +122,13 @@ CUresult weir_soft_cuPointerGetAttribute(void *data, CUpointer_attribute attribu
     if (!data || bytes == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     const struct weir_soft_alloc *alloc = weir_soft_space_find(address);
     uint64_t value;
     if (!alloc) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(attribute_value(alloc, attribute, address, &value));
+    WEIR_TRY(attribute_value(alloc, attribute, address, &value));
     memcpy(data, &value, bytes); /* little endian: the low bytes */
     return CUDA_SUCCESS;
 }
@@ -141,7 +141,7 @@ CUresult weir_soft_cuPointerGetAttributes(unsigned int n, CUpointer_attribute *a
     if (n == 0 || !attributes || !data) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     for (unsigned i = 0; i < n; i++) {
         if (!data[i] || attribute_bytes(attributes[i]) == 0) {
             return CUDA_ERROR_INVALID_VALUE;
@@ -170,7 +170,7 @@ CUresult weir_soft_cuPointerSetAttribute(const void *value, CUpointer_attribute 
     if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_alloc *alloc = weir_soft_space_find(address);
     if (!alloc || is_host(alloc)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -184,7 +184,7 @@ CUresult weir_soft_cuPointerSetAttribute(const void *value, CUpointer_attribute 
 static CUresult managed_range(CUdeviceptr address, size_t bytes, struct weir_soft_alloc **ret_alloc)
 {
     struct weir_soft_ctx *ctx;
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_alloc *alloc = weir_soft_space_find(address);
     if (bytes == 0 || !alloc || alloc->kind != WEIR_SOFT_ALLOC_MANAGED ||
         bytes > alloc->bytes - (address - alloc->base)) {
@@ -198,8 +198,8 @@ static CUresult say(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUme
 {
     bool exists = at.type == CU_MEM_LOCATION_TYPE_DEVICE && weir_soft_device_at(at.id);
     struct weir_soft_alloc *alloc;
-    WEIR_SOFT_TRY(managed_range(address, bytes, &alloc));
-    WEIR_SOFT_TRY(weir_advice_check(advice, &at, exists));
+    WEIR_TRY(managed_range(address, bytes, &alloc));
+    WEIR_TRY(weir_advice_check(advice, &at, exists));
     const struct weir_advice_span span = {alloc->base, alloc->bytes, address, bytes};
     return weir_advice_say(&alloc->advice, &span, advice, at) ? CUDA_SUCCESS
                                                               : CUDA_ERROR_OUT_OF_MEMORY;
@@ -226,7 +226,7 @@ CUresult weir_soft_cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUme
     if (flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_stream_find(stream, &s));
+    WEIR_TRY(weir_soft_stream_find(stream, &s));
     return say(address, bytes, WEIR_ADVICE_PREFETCH, location);
 }
 
@@ -251,8 +251,8 @@ CUresult weir_soft_cuMemPrefetchBatchAsync(CUdeviceptr *addresses, size_t *sizes
         while (location + 1 < n_locations && first[location + 1] <= i) {
             location++;
         }
-        WEIR_SOFT_TRY(weir_soft_cuMemPrefetchAsync_v2(addresses[i], sizes[i], locations[location],
-                                                      0, stream));
+        WEIR_TRY(weir_soft_cuMemPrefetchAsync_v2(addresses[i], sizes[i], locations[location], 0,
+                                                 stream));
     }
     return CUDA_SUCCESS;
 }
@@ -266,10 +266,9 @@ CUresult weir_soft_cuMemDiscardBatchAsync(CUdeviceptr *addresses, size_t *sizes,
     if (!addresses || !sizes || count == 0 || flags != 0 || !stream || stream == CU_STREAM_LEGACY) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_stream_find(stream, &s));
+    WEIR_TRY(weir_soft_stream_find(stream, &s));
     for (size_t i = 0; i < count; i++) {
-        WEIR_SOFT_TRY(
-            managed_range(addresses[i], sizes[i], &alloc)); /* contents may stay: allowed */
+        WEIR_TRY(managed_range(addresses[i], sizes[i], &alloc)); /* contents may stay: allowed */
     }
     return CUDA_SUCCESS;
 }
@@ -279,7 +278,7 @@ CUresult weir_soft_cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *addresses, siz
                                                      size_t *first, size_t n_locations,
                                                      unsigned long long flags, CUstream stream)
 {
-    WEIR_SOFT_TRY(weir_soft_cuMemDiscardBatchAsync(addresses, sizes, count, flags, stream));
+    WEIR_TRY(weir_soft_cuMemDiscardBatchAsync(addresses, sizes, count, flags, stream));
     return weir_soft_cuMemPrefetchBatchAsync(addresses, sizes, count, locations, first, n_locations,
                                              flags, stream);
 }
@@ -290,7 +289,7 @@ CUresult weir_soft_cuMemRangeGetAttribute(void *data, size_t data_bytes,
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_alloc *alloc;
-    WEIR_SOFT_TRY(managed_range(address, bytes, &alloc));
+    WEIR_TRY(managed_range(address, bytes, &alloc));
     const struct weir_advice_span span = {alloc->base, alloc->bytes, address, bytes};
     return weir_advice_attribute(&alloc->advice, &span, attribute, data, data_bytes);
 }
@@ -303,8 +302,8 @@ CUresult weir_soft_cuMemRangeGetAttributes(void **data, size_t *data_bytes,
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (size_t i = 0; i < n; i++) {
-        WEIR_SOFT_TRY(weir_soft_cuMemRangeGetAttribute(data[i], data_bytes[i], attributes[i],
-                                                       address, bytes));
+        WEIR_TRY(weir_soft_cuMemRangeGetAttribute(data[i], data_bytes[i], attributes[i], address,
+                                                  bytes));
     }
     return CUDA_SUCCESS;
 }

@@ -24,22 +24,6 @@ CUresult weir_soft_pool_make(struct weir_soft_device *device, const CUmemPoolPro
     return CUDA_SUCCESS;
 }
 
-static void raise_to(uint64_t *high, uint64_t value)
-{
-    *high = *high < value ? value : *high;
-}
-
-void weir_soft_pool_account(struct weir_soft_pool *pool, int64_t bytes)
-{
-    pool->used += (uint64_t)bytes;
-    raise_to(&pool->reserved, pool->used);
-    if (pool->reserved > pool->threshold) {
-        pool->reserved = pool->used > pool->threshold ? pool->used : pool->threshold;
-    }
-    raise_to(&pool->used_high, pool->used);
-    raise_to(&pool->reserved_high, pool->reserved);
-}
-
 CUresult weir_soft_cuMemPoolCreate(CUmemoryPool *ret, const CUmemPoolProps *props)
 {
     WEIR_SOFT_LOCKED();
@@ -57,7 +41,7 @@ CUresult weir_soft_cuMemPoolCreate(CUmemoryPool *ret, const CUmemPoolProps *prop
     if (props->handleTypes != CU_MEM_HANDLE_TYPE_NONE) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    WEIR_SOFT_TRY(weir_soft_pool_make(device, props, &pool));
+    WEIR_TRY(weir_soft_pool_make(device, props, &pool));
     *ret = (CUmemoryPool)pool;
     return CUDA_SUCCESS;
 }
@@ -225,21 +209,21 @@ static CUresult check_place(const CUmemLocation *location, CUmemAllocationType t
 CUresult weir_soft_cuMemGetDefaultMemPool(CUmemoryPool *ret, CUmemLocation *location,
                                           CUmemAllocationType type)
 {
-    WEIR_SOFT_TRY(check_place(location, type));
+    WEIR_TRY(check_place(location, type));
     return weir_soft_cuDeviceGetDefaultMemPool(ret, location->id);
 }
 
 CUresult weir_soft_cuMemGetMemPool(CUmemoryPool *ret, CUmemLocation *location,
                                    CUmemAllocationType type)
 {
-    WEIR_SOFT_TRY(check_place(location, type));
+    WEIR_TRY(check_place(location, type));
     return weir_soft_cuDeviceGetMemPool(ret, location->id);
 }
 
 CUresult weir_soft_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
                                    CUmemoryPool pool)
 {
-    WEIR_SOFT_TRY(check_place(location, type));
+    WEIR_TRY(check_place(location, type));
     return weir_soft_cuDeviceSetMemPool(location->id, pool);
 }
 
@@ -252,13 +236,13 @@ static CUresult alloc_from(CUdeviceptr *ret, size_t bytes, CUmemoryPool handle, 
     struct weir_soft_ctx *ctx;
     struct weir_soft_stream *stream;
     struct weir_soft_alloc *alloc;
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_pool *pool =
         current ? ctx->device->current_pool : weir_soft_object_find(WEIR_SOFT_POOL, handle);
     if (!ret || bytes == 0 || !pool) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_stream_find(stream_handle, &stream));
+    WEIR_TRY(weir_soft_stream_find(stream_handle, &stream));
     if (stream->capture) {
         struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_ALLOC, ctx);
         if (!op) {
@@ -266,18 +250,18 @@ static CUresult alloc_from(CUdeviceptr *ret, size_t bytes, CUmemoryPool handle, 
         }
         op->alloc.asked.poolProps = pool->props;
         op->alloc.asked.bytesize = bytes;
-        WEIR_SOFT_TRY(weir_soft_graph_memory_make(op));
+        WEIR_TRY(weir_soft_graph_memory_make(op));
         uint64_t address = op->alloc.asked.dptr;
-        WEIR_SOFT_TRY(weir_soft_stream_submit(stream, op));
+        WEIR_TRY(weir_soft_stream_submit(stream, op));
         *ret = address;
         return CUDA_SUCCESS;
     }
-    WEIR_SOFT_TRY(weir_soft_capture_check_legacy(stream->legacy ? ctx : NULL));
-    WEIR_SOFT_TRY(weir_soft_capture_check(NULL));
+    WEIR_TRY(weir_soft_capture_check_legacy(stream->legacy ? ctx : NULL));
+    WEIR_TRY(weir_soft_capture_check(NULL));
     if (pool->props.maxSize != 0 && bytes > pool->props.maxSize - pool->used) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    WEIR_SOFT_TRY(weir_soft_space_alloc(ctx, bytes, 0, WEIR_SOFT_ALLOC_POOL, &alloc));
+    WEIR_TRY(weir_soft_space_alloc(ctx, bytes, 0, WEIR_SOFT_ALLOC_POOL, &alloc));
     alloc->pool = weir_soft_object_ref(pool);
     weir_soft_pool_account(pool, (int64_t)bytes);
     *ret = alloc->base;
@@ -300,8 +284,8 @@ CUresult weir_soft_cuMemFreeAsync(CUdeviceptr address, CUstream stream_handle)
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
     struct weir_soft_stream *stream;
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    WEIR_SOFT_TRY(weir_soft_stream_find(stream_handle, &stream));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_stream_find(stream_handle, &stream));
     struct weir_soft_alloc *alloc = weir_soft_space_at(address);
     if (!alloc || alloc->freeing ||
         (alloc->kind != WEIR_SOFT_ALLOC_POOL && alloc->kind != WEIR_SOFT_ALLOC_GRAPH &&
@@ -309,7 +293,7 @@ CUresult weir_soft_cuMemFreeAsync(CUdeviceptr address, CUstream stream_handle)
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (!stream->capture) {
-        WEIR_SOFT_TRY(weir_soft_capture_check(NULL));
+        WEIR_TRY(weir_soft_capture_check(NULL));
         alloc->graph_live = false;
     }
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_FREE, ctx);

@@ -107,7 +107,7 @@ CUresult weir_soft_cuCtxGetDevResource(CUcontext handle, CUdevResource *resource
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    WEIR_SOFT_TRY(weir_soft_ctx_find(handle, &ctx));
+    WEIR_TRY(weir_soft_ctx_find(handle, &ctx));
     return weir_soft_resource_get(ctx->device, NULL, resource, type);
 }
 
@@ -147,10 +147,10 @@ CUresult weir_soft_cuDevSmResourceSplitByCount(CUdevResource *result, unsigned i
     if (!n_groups || !input || (result && *n_groups == 0)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(resource_read(input, &whole));
+    WEIR_TRY(resource_read(input, &whole));
     struct weir_soft_device *device = weir_soft_device_at(whole.device);
     struct weir_exec_device *engine;
-    WEIR_SOFT_TRY(check_flags(device, flags));
+    WEIR_TRY(check_flags(device, flags));
     uint32_t n_sms = weir_exec_sms_count(&whole.sms), step = step_of(n_sms, flags);
     if (least > n_sms) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -159,7 +159,7 @@ CUresult weir_soft_cuDevSmResourceSplitByCount(CUdevResource *result, unsigned i
     if (whole.cut != 0 || size > n_sms) {
         return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
     }
-    WEIR_SOFT_TRY(weir_soft_device_engine(device, &engine));
+    WEIR_TRY(weir_soft_device_engine(device, &engine));
     uint32_t n = n_sms / size, place = 0;
     if (result && *n_groups < n) {
         n = *n_groups;
@@ -240,10 +240,10 @@ CUresult weir_soft_cuDevResourceGenerateDesc(CUdevResourceDesc *ret, CUdevResour
     if (!ret || !resources || n == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(resource_read(&resources[0], &sum));
+    WEIR_TRY(resource_read(&resources[0], &sum));
     for (unsigned i = 1; i < n; i++) {
-        WEIR_SOFT_TRY(resource_read(&resources[i], &part));
-        WEIR_SOFT_TRY(sum_up(&sum, &part));
+        WEIR_TRY(resource_read(&resources[i], &part));
+        WEIR_TRY(sum_up(&sum, &part));
     }
     return desc_of(weir_soft_device_at(sum.device), &sum.sms, ret);
 }

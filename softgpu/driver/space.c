@@ -7,6 +7,7 @@
  * does not fail from fragmentation long before used_bytes reaches the limit. Each allocation is
  * followed by a gap, so that an overrun leaves every range of the memory map and faults.
  */
+#include "base/grow.h"
 #include "base/log.h"
 #include "softgpu/driver/driver.h"
 #include "softgpu/memory.h"
@@ -229,14 +230,8 @@ bool weir_soft_space_is_empty(uint64_t base, uint64_t bytes)
 
 static bool list_insert(struct weir_soft_alloc *alloc)
 {
-    if (space.n_allocs == space.cap_allocs) {
-        uint32_t cap = space.cap_allocs == 0 ? 256 : space.cap_allocs * 2;
-        struct weir_soft_alloc **grown = realloc(space.allocs, cap * sizeof(*grown));
-        if (!grown) {
-            return false;
-        }
-        space.allocs = grown;
-        space.cap_allocs = cap;
+    if (!WEIR_GROW(space.allocs, space.n_allocs, space.cap_allocs)) {
+        return false;
     }
     uint32_t at = alloc_above(alloc->base);
     memmove(&space.allocs[at + 1], &space.allocs[at],
@@ -373,5 +368,36 @@ void weir_soft_space_visit(struct weir_soft_ctx *ctx, void (*fn)(struct weir_sof
         if (i <= space.n_allocs && space.allocs[i - 1]->ctx == ctx) {
             fn(space.allocs[i - 1]);
         }
+    }
+}
+
+/* ------------------------------------------------------------------ pools */
+
+static void raise_to(uint64_t *high, uint64_t value)
+{
+    *high = *high < value ? value : *high;
+}
+
+void weir_soft_pool_account(struct weir_soft_pool *pool, int64_t bytes)
+{
+    pool->used += (uint64_t)bytes;
+    raise_to(&pool->reserved, pool->used);
+    if (pool->reserved > pool->threshold) {
+        pool->reserved = pool->used > pool->threshold ? pool->used : pool->threshold;
+    }
+    raise_to(&pool->used_high, pool->used);
+    raise_to(&pool->reserved_high, pool->reserved);
+}
+
+void weir_soft_graph_memory_put(struct weir_soft_graph_memory *memory)
+{
+    if (memory && --memory->refs == 0) {
+        /* The context may have freed the memory; another allocation may have its address. */
+        struct weir_soft_alloc *alloc = weir_soft_space_at(memory->base);
+        if (alloc && alloc->id == memory->id) {
+            alloc->device->graph_used_bytes -= alloc->bytes;
+            weir_soft_space_free(alloc);
+        }
+        free(memory);
     }
 }

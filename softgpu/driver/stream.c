@@ -143,7 +143,7 @@ CUresult weir_soft_stream_find(CUstream handle, struct weir_soft_stream **ret_st
 {
     if (!handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
         struct weir_soft_ctx *ctx;
-        WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+        WEIR_TRY(weir_soft_ctx_current(&ctx));
         *ret_stream = handle == CU_STREAM_PER_THREAD ? per_thread_stream(ctx) : ctx->legacy;
         return *ret_stream ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -237,7 +237,7 @@ CUresult weir_soft_cuStreamCreateWithPriority(CUstream *ret, unsigned int flags,
     if (!ret || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    WEIR_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_stream *stream = weir_soft_stream_make(ctx, flags, priority);
     if (!stream) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -267,13 +267,13 @@ CUresult weir_soft_cuStreamQuery(CUstream handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
-    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    WEIR_TRY(weir_soft_stream_find(handle, &stream));
     if (stream->capture) {
         stream->capture->invalidated = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     if (stream->legacy) {
-        WEIR_SOFT_TRY(weir_soft_capture_check_legacy(stream->object.ctx));
+        WEIR_TRY(weir_soft_capture_check_legacy(stream->object.ctx));
     }
     struct weir_soft_task *mark = stream_mark(stream);
     bool done = weir_soft_task_is_done(mark);
@@ -285,13 +285,13 @@ static CUresult synchronize(CUstream handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
-    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    WEIR_TRY(weir_soft_stream_find(handle, &stream));
     if (stream->capture) {
         stream->capture->invalidated = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     if (stream->legacy) {
-        WEIR_SOFT_TRY(weir_soft_capture_check_legacy(stream->object.ctx));
+        WEIR_TRY(weir_soft_capture_check_legacy(stream->object.ctx));
     }
     return weir_soft_stream_sync(stream);
 }
@@ -308,7 +308,7 @@ CUresult weir_soft_cuStreamAttachMemAsync(CUstream handle, CUdeviceptr address, 
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
-    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    WEIR_TRY(weir_soft_stream_find(handle, &stream));
     const struct weir_soft_alloc *alloc = weir_soft_space_find(address);
     if (!alloc || alloc->kind != WEIR_SOFT_ALLOC_MANAGED || (bytes != 0 && bytes != alloc->bytes) ||
         (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
@@ -342,7 +342,7 @@ CUresult weir_soft_cuStreamGetAttribute(CUstream handle, CUstreamAttrID id,
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
-    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    WEIR_TRY(weir_soft_stream_find(handle, &stream));
     const CUstreamAttrValue *mine = attribute_of(stream, id);
     if (!value || (!mine && id != CU_LAUNCH_ATTRIBUTE_PRIORITY)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -361,7 +361,7 @@ CUresult weir_soft_cuStreamSetAttribute(CUstream handle, CUstreamAttrID id,
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
-    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    WEIR_TRY(weir_soft_stream_find(handle, &stream));
     CUstreamAttrValue *mine = attribute_of(stream, id);
     if (!value || (!mine && id != CU_LAUNCH_ATTRIBUTE_PRIORITY)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -378,8 +378,8 @@ CUresult weir_soft_cuStreamCopyAttributes(CUstream dst_handle, CUstream src_hand
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *dst, *src;
-    WEIR_SOFT_TRY(weir_soft_stream_find(dst_handle, &dst));
-    WEIR_SOFT_TRY(weir_soft_stream_find(src_handle, &src));
+    WEIR_TRY(weir_soft_stream_find(dst_handle, &dst));
+    WEIR_TRY(weir_soft_stream_find(src_handle, &src));
     dst->policy_window = src->policy_window;
     dst->sync_policy = src->sync_policy;
     dst->sync_domain = src->sync_domain;
@@ -396,7 +396,7 @@ CUresult weir_soft_cuLaunchHostFunc(CUstream handle, CUhostFn fn, void *user)
     if (!fn) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    WEIR_TRY(weir_soft_stream_find(handle, &stream));
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_HOST, stream->object.ctx);
     if (!op) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -414,7 +414,7 @@ CUresult weir_soft_cuStreamAddCallback(CUstream handle, CUstreamCallback fn, voi
     if (!fn || flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
+    WEIR_TRY(weir_soft_stream_find(handle, &stream));
     if (stream->capture) {
         stream->capture->invalidated = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -465,7 +465,7 @@ CUresult weir_soft_memops_make(struct weir_soft_ctx *ctx, unsigned count,
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (unsigned i = 0; i < count; i++) {
-        WEIR_SOFT_TRY(check_item(&items[i]));
+        WEIR_TRY(check_item(&items[i]));
     }
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_MEMOPS, ctx);
     if (!op) {
@@ -489,8 +489,8 @@ CUresult weir_soft_cuStreamBatchMemOp_v2(CUstream handle, unsigned int count,
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
     struct weir_soft_op *op;
-    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
-    WEIR_SOFT_TRY(weir_soft_memops_make(stream->object.ctx, count, items, flags, &op));
+    WEIR_TRY(weir_soft_stream_find(handle, &stream));
+    WEIR_TRY(weir_soft_memops_make(stream->object.ctx, count, items, flags, &op));
     return weir_soft_stream_submit(stream, op);
 }
 

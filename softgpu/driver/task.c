@@ -12,6 +12,7 @@
  * The driver's lock guards all of this; operations run without the lock.
  */
 #include "base/clock.h"
+#include "base/grow.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "softgpu/driver/driver.h"
@@ -82,15 +83,8 @@ bool weir_soft_task_after(struct weir_soft_task *task, struct weir_soft_task *ea
     if (weir_soft_task_is_done(earlier) || earlier == task) {
         return true;
     }
-    if (earlier->n_next == earlier->cap_next) {
-        uint32_t cap = earlier->cap_next == 0 ? 4 : earlier->cap_next * 2;
-        struct weir_soft_task **next =
-            realloc(earlier->next, cap * sizeof(struct weir_soft_task *));
-        if (!next) {
-            return false;
-        }
-        earlier->next = next;
-        earlier->cap_next = cap;
+    if (!WEIR_GROW(earlier->next, earlier->n_next, earlier->cap_next)) {
+        return false;
     }
     earlier->next[earlier->n_next++] = task;
     task->n_waits++;
@@ -189,6 +183,31 @@ void weir_soft_task_start(struct weir_soft_task *task)
     }
 }
 
+static void make_sticky(struct weir_soft_ctx *ctx, CUresult result)
+{
+    if (ctx->sticky == CUDA_SUCCESS) {
+        ctx->sticky = result;
+    }
+}
+
+/* Under MPS, work queued behind a failed assert still runs (seen on an H200, driver 580). */
+void weir_soft_ctx_kernel_failed(struct weir_soft_ctx *ctx, CUresult result)
+{
+    if (result == CUDA_ERROR_ASSERT && ctx->device->under_mps) {
+        ctx->untold = result;
+    } else {
+        make_sticky(ctx, result);
+    }
+}
+
+CUresult weir_soft_ctx_tell(struct weir_soft_ctx *ctx)
+{
+    if (ctx->untold != CUDA_SUCCESS) {
+        make_sticky(ctx, ctx->untold);
+    }
+    return ctx->sticky;
+}
+
 /* Does this work run even in a faulted context, since other contexts may wait for it? */
 static bool runs_after_fault(const struct weir_soft_op *op)
 {
@@ -280,4 +299,31 @@ void weir_soft_tasks_forget(void)
     pool.first = NULL;
     pool.n_ready = pool.n_idle = pool.n_threads = 0;
     pool.have_cond = false;
+}
+
+static void wait_for_tasks(struct weir_soft_ctx *ctx)
+{
+    struct weir_soft_task *barrier = ctx->tasks ? weir_soft_task_barrier(ctx) : NULL;
+    if (barrier) {
+        weir_soft_task_wait_unlocked(barrier);
+        weir_soft_task_put(barrier);
+    }
+}
+
+void weir_soft_ctx_wait_keeping_out(struct weir_soft_ctx *ctx)
+{
+    weir_soft_object_ref(ctx);
+    weir_soft_lock_keep_out();
+    wait_for_tasks(ctx);
+    weir_soft_object_put(ctx);
+    weir_soft_lock_let_in();
+}
+
+void weir_soft_ctx_settle(struct weir_soft_ctx *ctx)
+{
+    if (weir_soft_device_waits()) {
+        weir_soft_ctx_wait_keeping_out(ctx);
+    } else {
+        wait_for_tasks(ctx);
+    }
 }

@@ -286,7 +286,7 @@ CUresult weir_soft_cuMemCreate(CUmemGenericAllocationHandle *ret, size_t bytes,
     if (!ret || bytes == 0 || bytes % GRANULARITY_BYTES != 0 || flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(check_prop(prop, &device));
+    WEIR_TRY(check_prop(prop, &device));
     if (device && bytes > weir_soft_device_free_bytes(device)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -421,7 +421,7 @@ CUresult weir_soft_cuMemSetAccess(CUdeviceptr base, size_t bytes, const CUmemAcc
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (size_t i = 0; i < count; i++) {
-        WEIR_SOFT_TRY(check_access(&descs[i], base, bytes));
+        WEIR_TRY(check_access(&descs[i], base, bytes));
     }
     for (uint64_t at = base; at < base + bytes;) {
         struct weir_soft_alloc *alloc = weir_soft_space_at(at);
@@ -429,10 +429,10 @@ CUresult weir_soft_cuMemSetAccess(CUdeviceptr base, size_t bytes, const CUmemAcc
             if (is_host_place(&descs[i].location)) {
                 continue; /* this process always reaches it */
             }
-            WEIR_SOFT_TRY(weir_soft_space_set_accessible(alloc, false));
+            WEIR_TRY(weir_soft_space_set_accessible(alloc, false));
             alloc->read_only = descs[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ;
-            WEIR_SOFT_TRY(weir_soft_space_set_accessible(alloc, descs[i].flags !=
-                                                                    CU_MEM_ACCESS_FLAGS_PROT_NONE));
+            WEIR_TRY(weir_soft_space_set_accessible(alloc, descs[i].flags !=
+                                                               CU_MEM_ACCESS_FLAGS_PROT_NONE));
         }
         at += alloc->bytes;
     }
@@ -515,7 +515,7 @@ CUresult weir_soft_cuMemGetAllocationGranularity(size_t *granularity,
                          option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(check_prop(prop, &device));
+    WEIR_TRY(check_prop(prop, &device));
     *granularity = GRANULARITY_BYTES;
     return CUDA_SUCCESS;
 }

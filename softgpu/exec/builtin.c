@@ -374,7 +374,7 @@ static void *heap_alloc(struct weir_exec_device *device, uint64_t limit, uint64_
     bytes += sizeof(struct heap_block);
     uint32_t class = bytes <= 32 ? 5 : 64u - (uint32_t)__builtin_clzll(bytes - 1);
     void *p = NULL;
-    pthread_mutex_lock(&device->heap_lock);
+    WEIR_LOCKED(&device->heap_lock);
     if (!device->heaps || device->heaps->bytes < limit) {
         struct weir_x_heap *heap = heap_create(limit);
         if (heap) {
@@ -385,14 +385,13 @@ static void *heap_alloc(struct weir_exec_device *device, uint64_t limit, uint64_
     if (device->heaps && class < HEAP_CLASSES) {
         p = heap_take(device->heaps, class);
     }
-    pthread_mutex_unlock(&device->heap_lock);
     return p;
 }
 
 static bool heap_free(struct weir_exec_device *device, uint64_t address)
 {
     bool ok = false;
-    pthread_mutex_lock(&device->heap_lock);
+    WEIR_LOCKED(&device->heap_lock);
     for (struct weir_x_heap *heap = device->heaps; heap && !ok; heap = heap->next) {
         uint64_t at = address - sizeof(struct heap_block);
         if (!heap_holds(heap, at, 5)) {
@@ -407,7 +406,6 @@ static bool heap_free(struct weir_exec_device *device, uint64_t address)
             ok = true;
         }
     }
-    pthread_mutex_unlock(&device->heap_lock);
     return ok;
 }
 

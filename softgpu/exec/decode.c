@@ -12,7 +12,7 @@
  */
 #include "softgpu/exec/decode.h"
 
-#include <stdarg.h>
+#include "base/thread.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,50 +22,6 @@
  * register narrower than the operand, so even the widest access at the last row must stay inside.
  */
 #define SLACK_BYTES 512u
-
-void *weir_x_decode_alloc(struct weir_x_decoder *x, size_t bytes)
-{
-    struct weir_x_piece *piece = calloc(1, sizeof *piece + bytes);
-    if (!piece) {
-        x->no_memory = true;
-        return NULL;
-    }
-    piece->next = x->func->pieces;
-    x->func->pieces = piece;
-    return piece->bytes;
-}
-
-struct weir_x_inst *weir_x_emit(struct weir_x_decoder *x)
-{
-    static struct weir_x_inst spare;
-    if (x->func->n_code == x->code_room) {
-        uint32_t room = x->code_room * 2 + 64;
-        struct weir_x_inst *grown = realloc(x->func->code, room * sizeof *grown);
-        if (!grown) {
-            x->no_memory = true;
-            return &spare;
-        }
-        x->func->code = grown;
-        x->code_room = room;
-    }
-    struct weir_x_inst *i = &x->func->code[x->func->n_code++];
-    memset(i, 0, sizeof *i);
-    i->d = i->a = i->b = i->c = i->e = i->guard = WEIR_X_NO_REF;
-    i->line = x->ir ? x->ir->line : 0;
-    return i;
-}
-
-void weir_x_unsupported(struct weir_x_decoder *x, const char *fmt, ...)
-{
-    if (x->failed) {
-        return;
-    }
-    x->failed = true;
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(x->reason, sizeof x->reason, fmt, args);
-    va_end(args);
-}
 
 /* Print the instruction as in its source, for messages. */
 static void describe(const struct weir_ptx_inst *ir, char *text, size_t bytes)
@@ -440,7 +396,7 @@ static enum weir_status decode_locked(struct weir_exec_kernel *kernel)
 
 enum weir_status weir_x_kernel_decode(struct weir_exec_kernel *kernel)
 {
-    pthread_mutex_lock(&kernel->lock);
+    WEIR_LOCKED(&kernel->lock);
     enum weir_status status = WEIR_OK;
     if (!kernel->decoded) {
         status = decode_locked(kernel);
@@ -449,31 +405,14 @@ enum weir_status weir_x_kernel_decode(struct weir_exec_kernel *kernel)
         }
         kernel->decoded = status == WEIR_OK;
     }
-    pthread_mutex_unlock(&kernel->lock);
     return status;
 }
 
-void weir_x_kernel_release(struct weir_exec_kernel *kernel)
+const struct weir_exec_kernel_info *weir_exec_kernel_info(const struct weir_exec_kernel *kernel)
 {
-    while (kernel->funcs) {
-        struct weir_x_func *func = kernel->funcs;
-        kernel->funcs = func->next;
-        while (func->pieces) {
-            struct weir_x_piece *piece = func->pieces;
-            func->pieces = piece->next;
-            free(piece);
-        }
-        free(func->code);
-        free(func->consts);
-        free(func->callees);
-        free(func);
+    struct weir_exec_kernel *mutable_kernel = (struct weir_exec_kernel *)(uintptr_t)kernel;
+    if (weir_x_kernel_decode(mutable_kernel) != WEIR_OK) {
+        mutable_kernel->info.unsupported = "no memory to decode it";
     }
-    free(kernel->by_id);
-    free(kernel->shared);
-    kernel->by_id = NULL;
-    kernel->shared = NULL;
-    kernel->n_shared = 0;
-    kernel->n_funcs = 0;
-    kernel->nesting = 0;
-    kernel->entry = NULL;
+    return &kernel->info;
 }

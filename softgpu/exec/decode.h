@@ -55,8 +55,6 @@ bool weir_x_place_shared(struct weir_exec_kernel *kernel);
 /* decode_operand.c */
 /** A row of 32 lanes with this value. */
 weir_x_ref weir_x_const(struct weir_x_decoder *x, uint64_t bits, bool wide);
-/** A new row of the frame. */
-weir_x_ref weir_x_temp(struct weir_x_decoder *x, uint32_t bits);
 /** Width class of an operand's row: bits of its register, or those asked for. */
 uint32_t weir_x_operand_bits(const struct weir_x_decoder *x, const struct weir_ptx_operand *o,
                              uint32_t otherwise);
@@ -69,10 +67,6 @@ weir_x_ref weir_x_dest(struct weir_x_decoder *x, const struct weir_ptx_operand *
 /** Fill space, a, imm (or e for atomics), ADDR64 from a memory operand. */
 bool weir_x_memory(struct weir_x_decoder *x, struct weir_x_inst *out,
                    const struct weir_ptx_operand *o, uint8_t space, bool offset_in_e);
-/** Address constant of a variable, or false when it has none (frame variables). */
-bool weir_x_var_address(struct weir_x_decoder *x, const struct weir_ptx_var *var,
-                        uint64_t *ret_address);
-uint64_t weir_x_func_address(struct weir_x_decoder *x, struct weir_ptx_func *func);
 /** Offset of a .local or .param variable of this function in its frame. */
 uint32_t weir_x_frame_place(const struct weir_x_decoder *x, const struct weir_ptx_var *var);
 

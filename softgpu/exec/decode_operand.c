@@ -1,9 +1,50 @@
 /* Translates IR operands to rows, and variables to addresses: see decode.h. */
+#include "base/grow.h"
 #include "softgpu/exec/decode.h"
 #include "softgpu/exec/half.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+void *weir_x_decode_alloc(struct weir_x_decoder *x, size_t bytes)
+{
+    struct weir_x_piece *piece = calloc(1, sizeof *piece + bytes);
+    if (!piece) {
+        x->no_memory = true;
+        return NULL;
+    }
+    piece->next = x->func->pieces;
+    x->func->pieces = piece;
+    return piece->bytes;
+}
+
+struct weir_x_inst *weir_x_emit(struct weir_x_decoder *x)
+{
+    static struct weir_x_inst spare;
+    if (!WEIR_GROW(x->func->code, x->func->n_code, x->code_room)) {
+        x->no_memory = true;
+        return &spare;
+    }
+    struct weir_x_inst *i = &x->func->code[x->func->n_code++];
+    memset(i, 0, sizeof *i);
+    i->d = i->a = i->b = i->c = i->e = i->guard = WEIR_X_NO_REF;
+    i->line = x->ir ? x->ir->line : 0;
+    return i;
+}
+
+void weir_x_unsupported(struct weir_x_decoder *x, const char *fmt, ...)
+{
+    if (x->failed) {
+        return;
+    }
+    x->failed = true;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(x->reason, sizeof x->reason, fmt, args);
+    va_end(args);
+}
 
 weir_x_ref weir_x_const(struct weir_x_decoder *x, uint64_t bits, bool wide)
 {
@@ -18,15 +59,9 @@ weir_x_ref weir_x_const(struct weir_x_decoder *x, uint64_t bits, bool wide)
             break; /* look back only a little, so that decoding many constants takes linear time */
         }
     }
-    if (x->n_consts == x->consts_room) {
-        uint32_t room = x->consts_room * 2 + 32;
-        struct weir_x_const *grown = realloc(x->consts, room * sizeof *grown);
-        if (!grown) {
-            x->no_memory = true;
-            return WEIR_X_BASE_CONSTS;
-        }
-        x->consts = grown;
-        x->consts_room = room;
+    if (!WEIR_GROW(x->consts, x->n_consts, x->consts_room)) {
+        x->no_memory = true;
+        return WEIR_X_BASE_CONSTS;
     }
     struct weir_x_const *k = &x->consts[x->n_consts++];
     *k = (struct weir_x_const){.bits = bits, .at = x->consts_bytes, .wide = wide};
@@ -34,7 +69,8 @@ weir_x_ref weir_x_const(struct weir_x_decoder *x, uint64_t bits, bool wide)
     return k->at | WEIR_X_BASE_CONSTS;
 }
 
-weir_x_ref weir_x_temp(struct weir_x_decoder *x, uint32_t bits)
+/* A new row of the frame. */
+static weir_x_ref temp(struct weir_x_decoder *x, uint32_t bits)
 {
     weir_x_ref ref = x->func->frame_bytes;
     x->func->frame_bytes += bits == 1 ? 64 : bits <= 32 ? 128 : bits <= 64 ? 256 : 512;
@@ -80,7 +116,8 @@ static bool in_frame(const struct weir_x_decoder *x, const struct weir_ptx_var *
            (var->space == WEIR_PTX_SPACE_PARAM && !is_entry_param(x, var));
 }
 
-bool weir_x_var_address(struct weir_x_decoder *x, const struct weir_ptx_var *var,
+/* Address constant of a variable, or false when it has none (frame variables). */
+static bool var_address(struct weir_x_decoder *x, const struct weir_ptx_var *var,
                         uint64_t *ret_address)
 {
     if (in_frame(x, var)) {
@@ -107,7 +144,7 @@ bool weir_x_var_address(struct weir_x_decoder *x, const struct weir_ptx_var *var
     return true;
 }
 
-uint64_t weir_x_func_address(struct weir_x_decoder *x, struct weir_ptx_func *func)
+static uint64_t func_address(struct weir_x_decoder *x, struct weir_ptx_func *func)
 {
     const struct weir_ptx_func *definition = weir_x_func_resolve(x->kernel->module, func);
     uint64_t id = (uint64_t)(uintptr_t)definition->user;
@@ -160,7 +197,7 @@ static weir_x_ref clock_source(struct weir_x_decoder *x, const struct weir_ptx_o
     struct weir_x_inst *i = weir_x_emit(x);
     i->fn = weir_x_exec_sreg;
     i->sub = (uint8_t)o->sreg;
-    i->d = weir_x_temp(x, bits);
+    i->d = temp(x, bits);
     i->flags = bits > 32 ? WEIR_X_F_WIDE : 0;
     return i->d;
 }
@@ -174,7 +211,7 @@ static weir_x_ref widened(struct weir_x_decoder *x, weir_x_ref ref)
     i->type2 = WEIR_PTX_TYPE_U32;
     i->sub = 2;
     i->a = ref;
-    i->d = weir_x_temp(x, 64);
+    i->d = temp(x, 64);
     i->fn = weir_x_find_cvt(&none, i);
     return i->d;
 }
@@ -284,7 +321,7 @@ static weir_x_ref special(struct weir_x_decoder *x, const struct weir_ptx_operan
 static weir_x_ref variable(struct weir_x_decoder *x, const struct weir_ptx_operand *o, bool wide)
 {
     uint64_t address;
-    if (weir_x_var_address(x, o->var, &address)) {
+    if (var_address(x, o->var, &address)) {
         return weir_x_const(x, address + (uint64_t)o->offset, wide);
     }
     uint32_t place = weir_x_frame_place(x, o->var);
@@ -296,7 +333,7 @@ static weir_x_ref variable(struct weir_x_decoder *x, const struct weir_ptx_opera
     struct weir_x_inst *i = weir_x_emit(x);
     i->fn = weir_x_exec_frame_address;
     i->imm = place + (uint64_t)o->offset;
-    i->d = weir_x_temp(x, 64);
+    i->d = temp(x, 64);
     weir_x_ref ref = i->d;
     if (!wide) {
         struct weir_ptx_inst none = {.n_operands = 2};
@@ -305,7 +342,7 @@ static weir_x_ref variable(struct weir_x_decoder *x, const struct weir_ptx_opera
         i->type2 = WEIR_PTX_TYPE_U64;
         i->sub = 1;
         i->a = ref;
-        i->d = weir_x_temp(x, 32);
+        i->d = temp(x, 32);
         i->fn = weir_x_find_cvt(&none, i);
         ref = i->d;
     }
@@ -329,7 +366,7 @@ weir_x_ref weir_x_source(struct weir_x_decoder *x, const struct weir_ptx_operand
     case WEIR_PTX_OPERAND_VAR:
         return variable(x, o, bits > 32);
     case WEIR_PTX_OPERAND_FUNC:
-        return weir_x_const(x, weir_x_func_address(x, o->func), bits > 32);
+        return weir_x_const(x, func_address(x, o->func), bits > 32);
     case WEIR_PTX_OPERAND_SINK:
     case WEIR_PTX_OPERAND_MEM:
     case WEIR_PTX_OPERAND_VECTOR:
@@ -359,7 +396,7 @@ weir_x_ref weir_x_pred_source(struct weir_x_decoder *x, const struct weir_ptx_op
         struct weir_x_inst *i = weir_x_emit(x);
         i->fn = weir_x_exec_not_pred;
         i->a = ref;
-        i->d = weir_x_temp(x, 1);
+        i->d = temp(x, 1);
         ref = i->d;
     }
     return ref;
@@ -375,7 +412,7 @@ weir_x_ref weir_x_dest(struct weir_x_decoder *x, const struct weir_ptx_operand *
         return WEIR_X_NO_REF;
     }
     if (!x->has_sink) {
-        x->sink = weir_x_temp(x, 128);
+        x->sink = temp(x, 128);
         x->has_sink = true;
     }
     return x->sink;
@@ -433,7 +470,7 @@ bool weir_x_memory(struct weir_x_decoder *x, struct weir_x_inst *out,
     }
     uint64_t address;
     out->flags |= WEIR_X_F_ADDR64;
-    if (weir_x_var_address(x, o->var, &address)) {
+    if (var_address(x, o->var, &address)) {
         out->a = weir_x_const(x, address, true);
         if (out->space == WEIR_X_GENERIC && is_shared(o->var->space)) {
             out->space = WEIR_X_SHARED;
@@ -482,14 +519,8 @@ static bool scan_add(struct scan *scan, const struct weir_ptx_func *func)
     if (scan->n_seen == WEIR_X_MAX_FUNCS) {
         return true; /* too large: the kernel will be refused */
     }
-    if (scan->n_seen == scan->room) {
-        uint32_t room = scan->room * 2 + 16;
-        const struct weir_ptx_func **grown = realloc(scan->seen, room * sizeof *grown);
-        if (!grown) {
-            return false;
-        }
-        scan->seen = grown;
-        scan->room = room;
+    if (!WEIR_GROW(scan->seen, scan->n_seen, scan->room)) {
+        return false;
     }
     scan->seen[scan->n_seen++] = func;
     return true;

@@ -14,10 +14,10 @@
 #ifndef WEIR_SOFTGPU_EXEC_INTERNAL_H
 #define WEIR_SOFTGPU_EXEC_INTERNAL_H
 
+#include "base/thread.h"
 #include "ptx/ir.h"
 #include "softgpu/exec/exec.h"
 #include "softgpu/memory.h"
-#include <pthread.h>
 
 #define WEIR_X_LANES 32
 #define WEIR_X_FULL  0xffffffffu
@@ -549,8 +549,6 @@ enum weir_status weir_x_kernel_decode(struct weir_exec_kernel *kernel);
 void weir_x_kernel_release(struct weir_exec_kernel *kernel);
 
 /* module.c */
-const struct weir_x_symbol *weir_x_symbol_find(const struct weir_exec_module *module,
-                                               const char *name);
 struct weir_ptx_func *weir_x_func_resolve(const struct weir_exec_module *module,
                                           struct weir_ptx_func *func);
 const struct weir_ptx_var *weir_x_var_resolve(const struct weir_exec_module *module,

@@ -41,7 +41,7 @@ static int by_name(const void *a, const void *b)
 }
 
 /* Find the strongest symbol of this name, which is the first. */
-const struct weir_x_symbol *weir_x_symbol_find(const struct weir_exec_module *module,
+static const struct weir_x_symbol *find_symbol(const struct weir_exec_module *module,
                                                const char *name)
 {
     uint32_t low = 0;
@@ -67,7 +67,7 @@ struct weir_ptx_func *weir_x_func_resolve(const struct weir_exec_module *module,
     if (func->has_body && func->linkage != WEIR_PTX_LINKAGE_WEAK) {
         return func;
     }
-    const struct weir_x_symbol *symbol = weir_x_symbol_find(module, func->name);
+    const struct weir_x_symbol *symbol = find_symbol(module, func->name);
     return symbol && symbol->func && symbol->rank < 3 ? symbol->func : func;
 }
 
@@ -78,7 +78,7 @@ const struct weir_ptx_var *weir_x_var_resolve(const struct weir_exec_module *mod
     if (var->linkage == WEIR_PTX_LINKAGE_NONE || var->unsized) {
         return var;
     }
-    const struct weir_x_symbol *symbol = weir_x_symbol_find(module, var->name);
+    const struct weir_x_symbol *symbol = find_symbol(module, var->name);
     return symbol && symbol->var ? symbol->var : var;
 }
 
@@ -289,10 +289,7 @@ static enum weir_status check_references(struct weir_exec_module *module, struct
             const struct weir_ptx_func *func = module->sources[s]->funcs[f];
             for (uint32_t k = 0; k < func->n_insts; k++) {
                 for (uint32_t o = 0; o < func->insts[k].n_operands; o++) {
-                    enum weir_status status = check_operand(module, &func->insts[k], o, diag);
-                    if (status != WEIR_OK) {
-                        return status;
-                    }
+                    WEIR_TRY(check_operand(module, &func->insts[k], o, diag));
                 }
             }
         }
@@ -353,11 +350,8 @@ static enum weir_status parse_all(struct weir_exec_module *module,
                                   struct weir_diag *diag)
 {
     for (uint32_t s = 0; s < n_sources; s++) {
-        enum weir_status status = weir_ptx_parse(sources[s].text, sources[s].bytes,
-                                                 WEIR_PTX_DROP_DEBUG, diag, &module->sources[s]);
-        if (status != WEIR_OK) {
-            return status;
-        }
+        WEIR_TRY(weir_ptx_parse(sources[s].text, sources[s].bytes, WEIR_PTX_DROP_DEBUG, diag,
+                                &module->sources[s]));
         module->n_sources++;
         uint32_t target = module->sources[s]->sm;
         if (target > module->device->params.compute_capability) {
@@ -423,6 +417,31 @@ enum weir_status weir_exec_module_load(struct weir_exec_device *device,
     return WEIR_OK;
 }
 
+void weir_x_kernel_release(struct weir_exec_kernel *kernel)
+{
+    while (kernel->funcs) {
+        struct weir_x_func *func = kernel->funcs;
+        kernel->funcs = func->next;
+        while (func->pieces) {
+            struct weir_x_piece *piece = func->pieces;
+            func->pieces = piece->next;
+            free(piece);
+        }
+        free(func->code);
+        free(func->consts);
+        free(func->callees);
+        free(func);
+    }
+    free(kernel->by_id);
+    free(kernel->shared);
+    kernel->by_id = NULL;
+    kernel->shared = NULL;
+    kernel->n_shared = 0;
+    kernel->n_funcs = 0;
+    kernel->nesting = 0;
+    kernel->entry = NULL;
+}
+
 void weir_exec_module_destroy(struct weir_exec_module *module)
 {
     if (!module) {
@@ -466,19 +485,10 @@ const struct weir_exec_kernel *weir_exec_module_kernel(const struct weir_exec_mo
     return NULL;
 }
 
-const struct weir_exec_kernel_info *weir_exec_kernel_info(const struct weir_exec_kernel *kernel)
-{
-    struct weir_exec_kernel *mutable_kernel = (struct weir_exec_kernel *)(uintptr_t)kernel;
-    if (weir_x_kernel_decode(mutable_kernel) != WEIR_OK) {
-        mutable_kernel->info.unsupported = "no memory to decode it";
-    }
-    return &kernel->info;
-}
-
 enum weir_status weir_exec_module_global(const struct weir_exec_module *module, const char *name,
                                          struct weir_exec_global *ret_global)
 {
-    const struct weir_x_symbol *symbol = weir_x_symbol_find(module, name);
+    const struct weir_x_symbol *symbol = find_symbol(module, name);
     if (!symbol || !symbol->var || !in_memory(symbol->var) ||
         weir_ptx_type_class(symbol->var->type) == 'O') {
         return WEIR_ERR_NOT_FOUND;

@@ -190,7 +190,7 @@ static struct weir_x_grid *take_block_locked(struct weir_x_core *core, struct we
 static void blocks_over(struct weir_x_grid *grid, uint32_t n)
 {
     struct weir_exec_device *device = grid->device;
-    pthread_mutex_lock(&device->lock);
+    WEIR_LOCKED(&device->lock);
     grid->active -= n;
     bool left =
         grid->next_block < grid->n_blocks && __atomic_load_n(&grid->stop, __ATOMIC_RELAXED) == 0;
@@ -198,7 +198,6 @@ static void blocks_over(struct weir_x_grid *grid, uint32_t n)
         grid->done = true;
         pthread_cond_signal(&grid->wake);
     }
-    pthread_mutex_unlock(&device->lock);
 }
 
 static void no_memory(struct weir_x_grid *grid)
@@ -415,9 +414,8 @@ static bool has_core_locked(const struct weir_x_grid *grid)
 static enum weir_status run_on_pool(struct weir_x_grid *grid)
 {
     struct weir_exec_device *device = grid->device;
-    pthread_mutex_lock(&device->lock);
+    WEIR_LOCKED(&device->lock);
     if (!start_threads_locked(device) || !has_core_locked(grid)) {
-        pthread_mutex_unlock(&device->lock);
         return WEIR_ERR_NO_MEMORY;
     }
     struct weir_x_grid **end = &device->grids;
@@ -434,7 +432,6 @@ static enum weir_status run_on_pool(struct weir_x_grid *grid)
         p = &(*p)->next;
     }
     *p = grid->next;
-    pthread_mutex_unlock(&device->lock);
     return WEIR_OK;
 }
 
@@ -457,10 +454,9 @@ static struct weir_x_core *core_get(struct weir_exec_device *device)
 
 static void core_put(struct weir_exec_device *device, struct weir_x_core *core)
 {
-    pthread_mutex_lock(&device->lock);
+    WEIR_LOCKED(&device->lock);
     core->next = device->spare_cores;
     device->spare_cores = core;
-    pthread_mutex_unlock(&device->lock);
 }
 
 static enum weir_status run_grid(struct weir_x_grid *grid)
@@ -617,10 +613,7 @@ enum weir_status weir_exec_run(struct weir_exec_device *device,
 {
     /* Decoding changes a kernel that is const for callers; the kernel's lock hides that. */
     struct weir_exec_kernel *kernel = (struct weir_exec_kernel *)(uintptr_t)launch->kernel;
-    enum weir_status status = weir_x_kernel_decode(kernel);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(weir_x_kernel_decode(kernel));
     if (kernel->info.unsupported) {
         return WEIR_ERR_UNSUPPORTED;
     }
@@ -630,14 +623,11 @@ enum weir_status weir_exec_run(struct weir_exec_device *device,
     }
     grid.id = __atomic_add_fetch(&device->n_grids, 1, __ATOMIC_RELAXED);
     if (launch->cooperative) {
-        status = make_workspace(&grid);
-        if (status != WEIR_OK) {
-            return status;
-        }
+        WEIR_TRY(make_workspace(&grid));
     }
     pthread_cond_init(&grid.wake, NULL);
     weir_x_textures_enter();
-    status = run_grid(&grid);
+    enum weir_status status = run_grid(&grid);
     weir_x_textures_leave();
     pthread_cond_destroy(&grid.wake);
     drop_workspace(&grid);

@@ -91,7 +91,7 @@ enum weir_status weir_exec_texture_unregister(uint64_t object)
     if (!entry) {
         return WEIR_ERR_NO_MEMORY;
     }
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     struct weir_exec_texture *old = objects[object - 1];
     if (!old) {
         free(entry);
@@ -103,7 +103,6 @@ enum weir_status weir_exec_texture_unregister(uint64_t object)
             free_retired_locked();
         }
     }
-    pthread_mutex_unlock(&lock);
     return old ? WEIR_OK : WEIR_ERR_NOT_FOUND;
 }
 

@@ -15,6 +15,7 @@ import lib
 
 FULL = os.environ.get("WEIR_E2E_FULL") == "1"
 LIMIT_S = 900 if FULL else 800
+FORMS = os.path.join(lib.places.build, "tests/e2e/softgpu_forms")  # a driver that knows forms (e2e_softgpu_forms.c)
 
 
 class Forms(lib.Case):
@@ -23,8 +24,8 @@ class Forms(lib.Case):
     def arrangements(self, seeds):
         """As they are, in another order, and every form; nothing but softgpu is under them."""
         _, env = lib.guest_argv(None, lib.SOFTGPU, None, "", [])
-        base = f"LD_LIBRARY_PATH={env['LD_LIBRARY_PATH']}"
-        out = {"as they are": base}
+        base = f"LD_LIBRARY_PATH={FORMS}"
+        out = {"as they are": f"LD_LIBRARY_PATH={env['LD_LIBRARY_PATH']}"}
         for seed in seeds:
             out[f"order {seed}"] = f"{base} WEIR_SOFTGPU_ORDER_SEED={seed}"
             for form in ("ticket", "persistent"):
@@ -58,7 +59,7 @@ class Forms(lib.Case):
         """Otherwise the tests above would compare the same with the same."""
         argv, env = lib.guest_argv(None, lib.SOFTGPU, None,
                                    os.path.join(lib.places.cuda, "drv_vector_add"), [])
-        env |= {"WEIR_SOFTGPU_FORM": "persistent", "WEIR_SOFTGPU_FORM_APART": "1",
+        env |= {"LD_LIBRARY_PATH": FORMS, "WEIR_SOFTGPU_FORM": "persistent", "WEIR_SOFTGPU_FORM_APART": "1",
                 "WEIR_SOFTGPU_LOG": "debug"}
         result = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=180)
         self.assertEqual(result.returncode, 0, result.stderr)

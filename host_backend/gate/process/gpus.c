@@ -225,13 +225,12 @@ static void tell_all(struct weir_gate_process *process, const struct served_gpu 
 void served_gpu_tick(struct weir_gate_process *process, struct served_gpu *gpu, uint64_t now_ns)
 {
     uint32_t crowded = crowded_at(gpu, now_ns), was_slot = gpu->alone_slot;
-    weir_sched_id alone;
 
     if (now_ns >= gpu->timer_ns) {
         gpu->timer_ns = UINT64_MAX;
         weir_sched_tick(gpu->sched, now_ns);
     }
-    alone = atomic_load(&gpu->shared->alone);
+    weir_sched_id alone = atomic_load(&gpu->shared->alone);
     if (alone == gpu->alone && crowded == gpu->crowded) {
         return;
     }
@@ -260,13 +259,12 @@ uint64_t served_gpu_next_ns(const struct served_gpu *gpu)
 static void put_in_force(struct served_gpu *gpu, int kind, const struct weir_policy_ops *ops)
 {
     uint64_t now_ns = weir_clock_now_ns();
-    enum weir_status status;
 
     if (ops == gpu->policies.policy[kind]) {
         return; /* the scheduler keeps the policies that it has */
     }
-    status = ops ? weir_sched_policy_set(gpu->sched, now_ns, ops)
-                 : weir_sched_policy_clear(gpu->sched, now_ns, kind);
+    enum weir_status status = ops ? weir_sched_policy_set(gpu->sched, now_ns, ops)
+                                  : weir_sched_policy_clear(gpu->sched, now_ns, kind);
     if (status != WEIR_OK) {
         weir_log_error("sched: policy not changed device=%u policy=%s why=\"%s\"", gpu->index,
                        ops ? ops->name : "none", weir_status_text(status));

@@ -42,10 +42,9 @@ static void on_port(struct host *host, struct weir_link_heard *heard)
 {
     const struct weir_link_gate_port *wanted = &heard->message.gate_port;
     struct weir_link_message message = {.type = WEIR_LINK_GATE_PORT, .gate_port = *wanted};
-    enum weir_status status;
     int fd, bell;
 
-    status = weir_gate_port_create(&fd, &bell);
+    enum weir_status status = weir_gate_port_create(&fd, &bell);
     if (status == WEIR_OK) {
         status = weir_gate_process_port_add(host->process, wanted->id, wanted->tenant,
                                             wanted->domain, fd, bell);
@@ -149,14 +148,13 @@ static void on_status(struct host *host, struct weir_link_heard *heard)
 static void on_trace(const struct host *host, char **words, size_t n_words,
                      struct weir_link_heard *heard, char *answer, size_t answer_bytes)
 {
-    unsigned long device;
     char *end;
 
     if (n_words == 2 && strcmp(words[1], "stop") == 0) {
         weir_gate_process_trace_stop(host->process, answer, answer_bytes);
         return;
     }
-    device = n_words == 3 ? strtoul(words[2], &end, 10) : 0;
+    unsigned long device = n_words == 3 ? strtoul(words[2], &end, 10) : 0;
     if (n_words != 3 || strcmp(words[1], "start") != 0 || words[2][0] < '0' || words[2][0] > '9' ||
         *end != 0 || heard->fd < 0) {
         snprintf(answer, answer_bytes, "error: start, a device and a file are wanted, or stop");
@@ -286,7 +284,6 @@ static int open_host(struct host *host)
 int weir_gate_main(int argc, char **argv)
 {
     struct host *host = calloc(1, sizeof *host);
-    int result;
 
     (void)argv;
     if (!host || argc > 1) {
@@ -300,7 +297,7 @@ int weir_gate_main(int argc, char **argv)
     signal(SIGINT, SIG_IGN); /* a terminal and systemd signal all; the supervisor decides */
     signal(SIGTERM, SIG_IGN);
     host->link = WEIR_LINK_FD;
-    result = open_host(host);
+    int result = open_host(host);
     if (result == WEIR_WORKER_EXIT_OK) {
         result = weir_gate_process_run(host->process, host->link, on_message, host) == WEIR_OK
                      ? WEIR_WORKER_EXIT_OK

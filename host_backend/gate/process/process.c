@@ -107,14 +107,12 @@ enum weir_status weir_gate_process_port_add(struct weir_gate_process *process, u
                                             int32_t tenant, uint32_t domain, int port_fd,
                                             int bell_fd)
 {
-    struct served_port *port;
-    enum weir_status status;
     uint32_t index;
 
     if (port_of(process, id, &index) || process->n_ports == SERVED_PORTS_MAX) {
         return WEIR_ERR_EXISTS;
     }
-    port = calloc(1, sizeof *port);
+    struct served_port *port = calloc(1, sizeof *port);
     if (!port) {
         return WEIR_ERR_NO_MEMORY;
     }
@@ -123,7 +121,7 @@ enum weir_status weir_gate_process_port_add(struct weir_gate_process *process, u
         served_tenants_put(&port->may_serve, (uint32_t)tenant, true);
     }
     port->domain = domain;
-    status = open_port(process, port, port_fd, bell_fd);
+    enum weir_status status = open_port(process, port, port_fd, bell_fd);
     if (status != WEIR_OK) {
         free(port);
         return status;
@@ -280,14 +278,13 @@ static bool wait_for_events(struct weir_gate_process *process, int fd, uint64_t 
     struct pollfd all = {process->epoll, POLLIN, 0};
     struct epoll_event events[EVENTS];
     bool mine = false;
-    int n;
 
     /* Wait by ppoll() first, because epoll_wait() counts milliseconds. */
     if (for_ns != 0 && ppoll(&all, 1, &limit, NULL) <= 0) {
         process->heard++;
         return false;
     }
-    n = epoll_wait(process->epoll, events, EVENTS, 0);
+    int n = epoll_wait(process->epoll, events, EVENTS, 0);
     for (int i = 0; i < n; i++) {
         mine |= events[i].data.fd == fd;
     }
@@ -298,10 +295,9 @@ static bool wait_for_events(struct weir_gate_process *process, int fd, uint64_t 
 static bool sleep_until(struct weir_gate_process *process, int fd, uint64_t at_ns)
 {
     uint64_t now_ns = weir_clock_now_ns(), for_ns = at_ns > now_ns ? at_ns - now_ns : 0;
-    bool mine;
 
     say_asleep(process, true);
-    mine = wait_for_events(process, fd, any_request(process) ? 0 : for_ns);
+    bool mine = wait_for_events(process, fd, any_request(process) ? 0 : for_ns);
     say_asleep(process, false);
     return mine;
 }

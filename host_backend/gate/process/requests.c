@@ -176,7 +176,6 @@ static bool on_arrive(const struct about *a)
                                             .blocks_per_sm = r->blocks_per_sm,
                                             .predicted_ns = r->ns < NS_MAX ? r->ns : NS_MAX};
     bool started = (r->flags & WEIR_SCHED_STARTED) != 0;
-    struct served_item *item;
 
     if (!a->queue) {
         pass(a); /* the tenant was removed, or the port may not serve it */
@@ -187,7 +186,7 @@ static bool on_arrive(const struct about *a)
         pass(a);
         return false;
     }
-    item = item_at(a->port, r->item);
+    struct served_item *item = item_at(a->port, r->item);
     if (!item || item->id != 0) {
         pass(a);
         return false;
@@ -319,12 +318,11 @@ static bool on_charge(const struct about *a)
 static bool on_device(const struct about *a)
 {
     const struct weir_gate_request *r = a->request;
-    struct served_gpu *gpu;
 
     if (a->gpu) {
         return false;
     }
-    gpu = served_gpu_of(a->process, r);
+    struct served_gpu *gpu = served_gpu_of(a->process, r);
     if (!gpu) {
         if (!a->port->told_not_served) {
             weir_log_error("gate: a worker's GPU is not scheduled port=%u", a->port->id);
@@ -380,7 +378,6 @@ static void begin_to_predict(struct served_queue *queue)
 static bool on_queue(const struct about *a)
 {
     const struct weir_gate_request *r = a->request;
-    struct served_queue *queue;
 
     if (!a->gpu || a->queue || r->queue >= WEIR_GATE_PORT_QUEUES ||
         r->item >= WEIR_CONFIG_TENANTS_MAX || r->blocks == 0 || r->blocks > 100) {
@@ -389,7 +386,7 @@ static bool on_queue(const struct about *a)
     if (!may_serve(a)) {
         return hold(a);
     }
-    queue = calloc(1, sizeof *queue);
+    struct served_queue *queue = calloc(1, sizeof *queue);
     if (!queue) {
         return false; /* work of this queue will pass undecided */
     }
@@ -517,12 +514,10 @@ uint32_t served_port_read(struct weir_gate_process *process, struct served_port 
 void served_port_rooms(struct served_port *port)
 {
     for (struct served_queue *q = port->queues; q; q = q->next) {
-        bool room;
-
         if (!q->waiting) {
             continue;
         }
-        room = weir_sched_waits_for_room(q->gpu->sched, q->waiting->id);
+        bool room = weir_sched_waits_for_room(q->gpu->sched, q->waiting->id);
         atomic_store(&q->slot->room, room ? q->waiting->sequence : 0);
     }
 }

@@ -147,11 +147,9 @@ static bool has_members(const struct served_gpu *gpu)
 
 static enum weir_status make_flusher(struct served_trace *t)
 {
-    bool made;
-
     pthread_mutex_init(&t->lock, NULL);
     weir_thread_condition_init(&t->wake);
-    made = pthread_create(&t->flusher, NULL, flush, t) == 0;
+    bool made = pthread_create(&t->flusher, NULL, flush, t) == 0;
     if (!made) {
         pthread_cond_destroy(&t->wake);
         pthread_mutex_destroy(&t->lock);
@@ -192,7 +190,6 @@ static enum weir_status start(struct served_gpu *gpu, int fd)
 
 void served_trace_start(struct served_gpu *gpu, int fd, char *text, size_t bytes)
 {
-    enum weir_status status;
     struct stat info;
 
     if (gpu->trace || fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
@@ -201,7 +198,7 @@ void served_trace_start(struct served_gpu *gpu, int fd, char *text, size_t bytes
         close(fd);
         return;
     }
-    status = start(gpu, fd);
+    enum weir_status status = start(gpu, fd);
     if (status != WEIR_OK) {
         snprintf(text, bytes, "error: %s", weir_status_text(status));
         return;
@@ -216,7 +213,6 @@ void served_trace_stop(struct served_gpu *gpu, char *text, size_t bytes)
 {
     struct served_trace *t = gpu->trace;
     uint64_t lost, records;
-    enum weir_status status;
 
     if (!t) {
         return;
@@ -230,7 +226,7 @@ void served_trace_stop(struct served_gpu *gpu, char *text, size_t bytes)
     pthread_join(t->flusher, NULL);
     lost = weir_sched_trace_lost(t->trace);
     records = t->records;
-    status = weir_sched_trace_destroy(t->trace);
+    enum weir_status status = weir_sched_trace_destroy(t->trace);
     pthread_cond_destroy(&t->wake);
     pthread_mutex_destroy(&t->lock);
     free(t);

@@ -119,14 +119,13 @@ static void accept_vsock(struct weir_supervisor *sup)
     struct sockaddr_vm peer = {0};
     socklen_t len = sizeof peer;
     int fd = weir_sup_accept_guest(sup, sup->machines->vsock_fd, (struct sockaddr *)&peer, &len);
-    struct weir_sup_tenant *tenant;
     char text[80];
-    int worker;
 
     if (fd < 0) {
         return;
     }
-    tenant = tenant_of_cid(sup, peer.svm_cid == 0 ? UINT32_MAX : peer.svm_cid);
+    struct weir_sup_tenant *tenant =
+        tenant_of_cid(sup, peer.svm_cid == 0 ? UINT32_MAX : peer.svm_cid);
     if (!tenant) {
         weir_log_limit_thread(&sup->rates.strangers, "-");
         weir_log_warn("supervisor: no tenant has this vsock_cid cid=%u", peer.svm_cid);
@@ -139,7 +138,7 @@ static void accept_vsock(struct weir_supervisor *sup)
     message.guest.tenant_index = tenant->index;
     message.guest.generation = tenant->generation;
     message.guest.session = ++sup->programs.n_guests;
-    worker = weir_sup_machine_worker(sup, tenant);
+    int worker = weir_sup_machine_worker(sup, tenant);
     if (worker >= 0 && sup->workers[worker].ready &&
         weir_sup_worker_send(sup, worker, &message, fd)) {
         close(fd);

@@ -124,19 +124,20 @@ void weir_sup_vm_user_follow(struct weir_supervisor *sup)
     }
 }
 
-enum weir_status weir_sup_listen_for_qemu(const struct weir_supervisor *sup,
-                                          const struct weir_sup_tenant *tenant, const char *path,
-                                          int *ret_fd)
+/* Listen on a unix socket that only root and QEMU's user, or the tenant's own user, may open.
+ * @return WEIR_OK, WEIR_ERR_EXISTS, WEIR_ERR_DENIED, WEIR_ERR_IO */
+static enum weir_status listen_for_qemu(const struct weir_supervisor *sup,
+                                        const struct weir_sup_tenant *tenant, const char *path,
+                                        int *ret_fd)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    bool taken;
 
     if (fd < 0) {
         return WEIR_ERR_IO;
     }
     memcpy(address.sun_path, path, strlen(path) + 1);
-    taken = connect(fd, (struct sockaddr *)&address, sizeof address) == 0 || errno == EAGAIN;
+    bool taken = connect(fd, (struct sockaddr *)&address, sizeof address) == 0 || errno == EAGAIN;
     close(fd);
     if (taken) {
         return WEIR_ERR_EXISTS;
@@ -176,9 +177,9 @@ void weir_sup_vm_listen(struct weir_supervisor *sup, struct weir_sup_tenant *ten
         status = WEIR_ERR_IO;
     } else {
         tenant->vm_listen_fd = weir_book_listener(sup, tenant->vm_path);
-        status = tenant->vm_listen_fd >= 0 ? WEIR_OK
-                                           : weir_sup_listen_for_qemu(sup, tenant, tenant->vm_path,
-                                                                      &tenant->vm_listen_fd);
+        status = tenant->vm_listen_fd >= 0
+                     ? WEIR_OK
+                     : listen_for_qemu(sup, tenant, tenant->vm_path, &tenant->vm_listen_fd);
     }
     if (status == WEIR_OK) {
         weir_book_listens(sup, tenant->vm_path, tenant->vm_listen_fd);
@@ -199,10 +200,9 @@ static int make_region(const char *tenant, uint64_t bytes)
     char name[WEIR_TENANT_NAME_BYTES + sizeof WEIR_VM_MEMORY_NAME];
     struct weir_region_header header = {
         .magic = WEIR_REGION_MAGIC, .version = WEIR_REGION_VERSION, .bytes = bytes};
-    int fd;
 
     snprintf(name, sizeof name, WEIR_VM_MEMORY_NAME "%s", tenant);
-    fd = weir_memfd_sealed(name, bytes);
+    int fd = weir_memfd_sealed(name, bytes);
     if (fd >= 0 && pwrite(fd, &header, sizeof header, 0) != (ssize_t)sizeof header) {
         close(fd);
         fd = -1;
@@ -483,7 +483,7 @@ void weir_sup_vm_renew(struct weir_supervisor *sup, struct weir_sup_tenant *tena
     *slash = 0;
     (void)mkdir(tenant->vm_path, 0711);
     *slash = '/';
-    if (weir_sup_listen_for_qemu(sup, tenant, tenant->vm_path, &tenant->vm_listen_fd) != WEIR_OK) {
+    if (listen_for_qemu(sup, tenant, tenant->vm_path, &tenant->vm_listen_fd) != WEIR_OK) {
         tenant->vm_listen_fd = -1;
     } else {
         weir_book_listens(sup, tenant->vm_path, tenant->vm_listen_fd);

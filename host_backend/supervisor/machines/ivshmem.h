@@ -32,13 +32,6 @@ struct weir_sup_vm {
     bool adopted; /* taken over after a restart: fd is a pidfd */
 };
 
-/**
- * Listen on a unix socket that only root and QEMU's user, or the tenant's own user, may open.
- * @return WEIR_OK, WEIR_ERR_EXISTS, WEIR_ERR_DENIED, WEIR_ERR_IO
- */
-enum weir_status weir_sup_listen_for_qemu(const struct weir_supervisor *sup,
-                                          const struct weir_sup_tenant *tenant, const char *path,
-                                          int *ret_fd) WEIR_MUST_CHECK;
 /** Let only root and QEMU's user, or the tenant's own user, open a file. Errors go to the log. */
 void weir_sup_give_to_qemu(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
                            const char *path);

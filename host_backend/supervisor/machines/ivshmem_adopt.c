@@ -47,13 +47,12 @@ unsigned long long weir_sup_process_started(int pid)
 {
     char path[64], text[1024];
     unsigned long long started = 0;
-    const char *at;
 
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
     if (!weir_proc_text(path, text, sizeof text)) {
         return 0;
     }
-    at = strrchr(text, ')'); /* the program's name may contain anything */
+    const char *at = strrchr(text, ')'); /* the program's name may contain anything */
     if (!at || sscanf(at + 1,
                       " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d "
                       "%*d %*d %*d %llu",
@@ -67,11 +66,10 @@ unsigned long long weir_sup_process_started(int pid)
 static int eventfd_number(const char *pid, const char *fd)
 {
     char path[300], text[512];
-    const char *at;
     int number;
 
     snprintf(path, sizeof path, "/proc/%s/fdinfo/%s", pid, fd);
-    at = weir_proc_text(path, text, sizeof text) ? strstr(text, "eventfd-id:") : NULL;
+    const char *at = weir_proc_text(path, text, sizeof text) ? strstr(text, "eventfd-id:") : NULL;
     return at && sscanf(at, "eventfd-id: %d", &number) == 1 ? number : -1;
 }
 
@@ -145,16 +143,13 @@ static void search(const struct note *note, int pid_fd, const char *memory_name,
 {
     char folder[64], pid[16], path[400], target[256];
     const struct dirent *entry;
-    DIR *fds;
 
     snprintf(folder, sizeof folder, "/proc/%d/fd", note->pid);
     snprintf(pid, sizeof pid, "%d", note->pid);
-    fds = opendir(folder);
+    DIR *fds = opendir(folder);
     while (fds && (entry = readdir(fds))) {
-        ssize_t n;
-
         snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        n = readlink(path, target, sizeof target - 1);
+        ssize_t n = readlink(path, target, sizeof target - 1);
         target[n > 0 ? n : 0] = 0;
         if (vm->region_fd < 0 && strcmp(target, memory_name) == 0) {
             vm->region_fd = open(path, O_RDWR | O_CLOEXEC);
@@ -213,10 +208,9 @@ void weir_sup_vms_adopt(struct weir_supervisor *sup, struct weir_sup_tenant *ten
 {
     char path[512];
     struct note note;
-    FILE *file;
 
     path_of(sup, tenant, "", path, sizeof path);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
     while (file && fscanf(file, "%d %llu %d", &note.pid, &note.started, &note.bell) == 3) {
         if (note.bell == NVDIMM_BELL) {
             tenant->nvdimm.noted_pid = note.pid;

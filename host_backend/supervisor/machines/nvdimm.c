@@ -149,7 +149,6 @@ static void offer(const struct weir_supervisor *sup, struct weir_sup_tenant *ten
 {
     struct weir_sup_nvdimm *n = &tenant->nvdimm;
     bool again = n->again_ns != 0;
-    int why;
 
     if (make_file(sup, tenant)) {
         n->again_ns = 0;
@@ -159,7 +158,7 @@ static void offer(const struct weir_supervisor *sup, struct weir_sup_tenant *ten
         }
         return;
     }
-    why = errno;
+    int why = errno;
     unlink(n->path);
     forget(sup, n);
     if (why == EFBIG) { /* common in containers, which need no such file */

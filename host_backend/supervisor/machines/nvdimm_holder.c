@@ -52,10 +52,9 @@ static bool has_open(const char *pid, const struct stat *file)
     struct stat link;
     char path[300];
     bool found = false;
-    DIR *fds;
 
     snprintf(path, sizeof path, "/proc/%s/fd", pid);
-    fds = opendir(path);
+    DIR *fds = opendir(path);
     while (fds && !found && (entry = readdir(fds))) {
         /* Ask only for what the kernel knows without the file system: a file server that hangs must
          * not block us. The link's mode is the descriptor's access mode. */
@@ -114,12 +113,11 @@ pid_t weir_sup_holder_of(const struct weir_supervisor *sup, int fd, int *ret_pid
     const struct dirent *entry;
     struct stat file;
     pid_t found = 0;
-    DIR *processes;
 
     if (fstat(fd, &file) != 0) {
         return 0;
     }
-    processes = opendir("/proc");
+    DIR *processes = opendir("/proc");
     while (processes && found == 0 && (entry = readdir(processes))) {
         pid_t pid = isdigit((unsigned char)entry->d_name[0]) ? (pid_t)atoi(entry->d_name) : 0;
 

@@ -61,7 +61,6 @@ int weir_sup_accept_guest(struct weir_supervisor *sup, int listen_fd, struct soc
                           socklen_t *bytes)
 {
     int fd = accept4(listen_fd, address, bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    uint64_t now_ns;
 
     if (fd >= 0 || !is_shortage(errno)) {
         return fd;
@@ -74,7 +73,7 @@ int weir_sup_accept_guest(struct weir_supervisor *sup, int listen_fd, struct soc
     }
     weir_sup_reserve_fill(sup);
     sup->reserve.refused++;
-    now_ns = weir_host_clock_ns();
+    uint64_t now_ns = weir_host_clock_ns();
     if (sup->reserve.said_ns == 0 || now_ns - sup->reserve.said_ns >= SAY_NS) {
         sup->reserve.said_ns = now_ns;
         weir_log_error("supervisor: no descriptors left, guests are turned away refused=%llu",

@@ -33,8 +33,6 @@ enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct stat info;
-    mode_t mask;
-    bool good;
     int fd, why;
 
     if (strlen(path) >= sizeof address.sun_path) {
@@ -51,8 +49,8 @@ enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd)
     if (fd < 0) {
         return errno == EMFILE || errno == ENFILE ? WEIR_ERR_NO_DESCRIPTOR : WEIR_ERR_IO;
     }
-    mask = umask(0777 & ~mode);
-    good = bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 16) == 0;
+    mode_t mask = umask(0777 & ~mode);
+    bool good = bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 16) == 0;
     why = errno;
     umask(mask);
     if (!good) {
@@ -67,18 +65,14 @@ enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd)
 enum weir_status weir_sup_listen_kept(struct weir_supervisor *sup, const char *path, mode_t mode,
                                       int *ret_fd)
 {
-    enum weir_status status;
-
     *ret_fd = weir_book_listener(sup, path);
     if (*ret_fd >= 0) {
         (void)chmod(path, mode); /* the mode may have changed */
         return WEIR_OK;
     }
-    status = weir_listen_unix(path, mode, ret_fd);
-    if (status == WEIR_OK) {
-        weir_book_listens(sup, path, *ret_fd);
-    }
-    return status;
+    WEIR_TRY(weir_listen_unix(path, mode, ret_fd));
+    weir_book_listens(sup, path, *ret_fd);
+    return WEIR_OK;
 }
 
 bool weir_sup_socket_lost(const char *path, int *listen_fd)

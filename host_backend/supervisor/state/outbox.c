@@ -46,12 +46,10 @@ enum weir_status weir_outbox_flush(struct weir_outbox *box, int link, uint64_t n
 static enum weir_status append(struct weir_outbox *box, const struct weir_link_message *message,
                                int fd, uint64_t now_ns)
 {
-    struct weir_outbox_item *item;
-
     if (box->n == WEIR_OUTBOX_MAX) {
         return WEIR_ERR_AGAIN;
     }
-    item = malloc(sizeof *item);
+    struct weir_outbox_item *item = malloc(sizeof *item);
     if (!item) {
         return WEIR_ERR_NO_MEMORY;
     }

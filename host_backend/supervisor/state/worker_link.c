@@ -58,13 +58,12 @@ void weir_sup_worker_flush(struct weir_supervisor *sup, int worker, uint64_t now
 bool weir_sup_worker_send(struct weir_supervisor *sup, int worker,
                           const struct weir_link_message *message, int fd)
 {
-    enum weir_status status;
-
     if (worker < 0 || worker >= WEIR_WORKERS_MAX || !sup->workers[worker].used ||
         sup->workers[worker].link < 0) {
         return false;
     }
-    status = weir_outbox_send(&sup->workers[worker].outbox, sup->workers[worker].link, message, fd);
+    enum weir_status status =
+        weir_outbox_send(&sup->workers[worker].outbox, sup->workers[worker].link, message, fd);
     if (status != WEIR_OK) {
         on_failure(sup, worker, status);
     }

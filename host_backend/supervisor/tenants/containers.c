@@ -59,16 +59,15 @@ static bool folder_of(const struct weir_supervisor *sup, const struct weir_sup_t
                       char folder[PATH_MAX])
 {
     uint32_t uid;
-    int n;
 
     if (!weir_sup_tenant_has_user(tenant)) {
         return weir_container_folder(sup->config.run_dir, tenant->config.name, folder, PATH_MAX) ==
                WEIR_OK;
     }
-    n = weir_sup_owner(&tenant->config, &uid) == WEIR_OK
-            ? snprintf(folder, PATH_MAX, "%s/" WEIR_CONTAINER_USERS "/%u/%s", sup->config.run_dir,
-                       uid, tenant->config.name)
-            : -1;
+    int n = weir_sup_owner(&tenant->config, &uid) == WEIR_OK
+                ? snprintf(folder, PATH_MAX, "%s/" WEIR_CONTAINER_USERS "/%u/%s",
+                           sup->config.run_dir, uid, tenant->config.name)
+                : -1;
     return n > 0 && n < PATH_MAX;
 }
 
@@ -120,10 +119,9 @@ static enum weir_status make_users_folder(const struct weir_supervisor *sup,
                                           const struct weir_sup_tenant *tenant)
 {
     char path[PATH_MAX], link[PATH_MAX], to[PATH_MAX];
-    enum weir_status status;
     uint32_t uid;
 
-    status = weir_sup_owner(&tenant->config, &uid);
+    enum weir_status status = weir_sup_owner(&tenant->config, &uid);
     if (status != WEIR_OK || weir_container_folder(sup->config.run_dir, tenant->config.name, link,
                                                    sizeof link) != WEIR_OK) {
         return status;
@@ -202,10 +200,9 @@ static void sweep_users(struct weir_supervisor *sup)
 {
     char users[PATH_MAX], path[PATH_MAX + 512];
     const struct dirent *entry;
-    DIR *dir;
 
     snprintf(users, sizeof users, "%s/" WEIR_CONTAINER_USERS, sup->config.run_dir);
-    dir = opendir(users);
+    DIR *dir = opendir(users);
     while (dir && (entry = readdir(dir))) {
         if (entry->d_name[0] != '.') {
             snprintf(path, sizeof path, "%s/%s", users, entry->d_name);

@@ -111,8 +111,6 @@ static void sweep(const struct weir_supervisor *sup, const char *folder, bool in
 enum weir_status weir_sup_share_listen(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     char user[PATH_MAX], folder[PATH_MAX];
-    enum weir_status status;
-    int n;
 
     if (weir_sup_owner(&tenant->config, &tenant->demand_uid) != WEIR_OK) {
         return WEIR_ERR_INVALID;
@@ -121,14 +119,11 @@ enum weir_status weir_sup_share_listen(struct weir_supervisor *sup, struct weir_
         !path_of_share(sup, tenant, folder, sizeof folder)) {
         return WEIR_ERR_TOO_BIG;
     }
-    n = snprintf(tenant->path, sizeof tenant->path, "%s/" WEIR_CONTAINER_SOCKET, folder);
+    int n = snprintf(tenant->path, sizeof tenant->path, "%s/" WEIR_CONTAINER_SOCKET, folder);
     if (n < 0 || (size_t)n >= sizeof tenant->path) {
         return WEIR_ERR_TOO_BIG;
     }
-    status = weir_sup_user_folder(user, tenant->demand_uid);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(weir_sup_user_folder(user, tenant->demand_uid));
     if (!make_folder(folder, 0755)) {
         return WEIR_ERR_IO;
     }
@@ -383,10 +378,9 @@ static int64_t user_of_process(pid_t pid)
     char path[64], line[256];
     unsigned uid;
     int64_t found = -1;
-    FILE *file;
 
     snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
     while (file && found < 0 && fgets(line, sizeof line, file)) {
         found = sscanf(line, "Uid: %u", &uid) == 1 ? (int64_t)uid : -1;
     }
@@ -430,8 +424,6 @@ static bool watch_process(const struct weir_supervisor *sup, const struct wish *
 static bool name_share(struct weir_supervisor *sup, const struct wish *wish,
                        struct weir_tenant_config *config, struct weir_diag *diag)
 {
-    const struct weir_sup_tenant *other;
-
     if (wish->container) {
         snprintf(config->name, sizeof config->name, "ctr-%u-%.*s", wish->uid, ID_SHOWN,
                  wish->container);
@@ -440,7 +432,7 @@ static bool name_share(struct weir_supervisor *sup, const struct wish *wish,
                  (unsigned long long)++sup->demand.n_runs);
     }
     weir_sup_own(config, wish->uid);
-    other = weir_sup_tenant_find(sup, config->name);
+    const struct weir_sup_tenant *other = weir_sup_tenant_find(sup, config->name);
     if (other && !other->gone) {
         weir_diag_set(diag, 0, 0, "there is a tenant '%s' already", config->name);
         return false;
@@ -588,14 +580,13 @@ static struct weir_sup_demand_client *find_client(struct weir_supervisor *sup)
 void weir_sup_demand_accept(struct weir_supervisor *sup)
 {
     int fd = weir_sup_accept_guest(sup, sup->demand.fd, NULL, NULL);
-    struct weir_sup_demand_client *client;
     struct weir_peer peer = {0};
 
     if (fd < 0) {
         return;
     }
     (void)!weir_peer_of(fd, &peer);
-    client = find_client(sup);
+    struct weir_sup_demand_client *client = find_client(sup);
     if (client->fd >= 0) {
         close_client(client); /* the oldest connection makes room */
     }

@@ -287,7 +287,6 @@ static enum weir_status make(struct weir_supervisor *sup, int worker,
                              const struct weir_link_entry *about, int fd)
 {
     struct weir_sup_entry *e = calloc(1, sizeof *e);
-    enum weir_status status;
 
     if (!e) {
         close(fd);
@@ -295,7 +294,7 @@ static enum weir_status make(struct weir_supervisor *sup, int worker,
     }
     e->about = *about;
     e->fd = fd;
-    status = prepare(sup, worker, e);
+    enum weir_status status = prepare(sup, worker, e);
     if (status == WEIR_OK) {
         e->key = ++sup->directory.last_key;
         enter(sup, e);

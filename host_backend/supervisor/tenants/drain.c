@@ -38,7 +38,6 @@ static bool store(const struct weir_supervisor *sup)
 {
     char path[WEIR_CONFIG_PATH_BYTES + 16];
     bool any = sup->drain.all;
-    FILE *file;
 
     path_of(sup, path, sizeof path);
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
@@ -47,7 +46,7 @@ static bool store(const struct weir_supervisor *sup)
     if (!any) {
         return unlink(path) == 0 || errno == ENOENT;
     }
-    file = weir_replace_begin(path);
+    FILE *file = weir_replace_begin(path);
     if (!file) {
         return false;
     }
@@ -112,15 +111,12 @@ void weir_sup_drain_forget(struct weir_supervisor *sup, struct weir_sup_tenant *
 void weir_sup_drain_load(struct weir_supervisor *sup)
 {
     char path[WEIR_CONFIG_PATH_BYTES + 16], name[WEIR_TENANT_NAME_BYTES + 2];
-    FILE *file;
 
     path_of(sup, path, sizeof path);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
     while (file && fgets(name, sizeof name, file)) {
-        struct weir_sup_tenant *tenant;
-
         name[strcspn(name, "\n")] = 0;
-        tenant = weir_sup_tenant_find(sup, name);
+        struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, name);
         if (strcmp(name, ALL) == 0 || tenant) {
             (void)change(sup, tenant, true);
             weir_log_warn(

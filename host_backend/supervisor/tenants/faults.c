@@ -37,12 +37,10 @@
 static struct weir_sup_tenant *tenant_of(struct weir_supervisor *sup,
                                          const struct weir_link_fault *fault)
 {
-    struct weir_sup_tenant *tenant;
-
     if (fault->tenant_index >= WEIR_CONFIG_TENANTS_MAX) {
         return NULL;
     }
-    tenant = &sup->tenants[fault->tenant_index];
+    struct weir_sup_tenant *tenant = &sup->tenants[fault->tenant_index];
     return tenant->used && !tenant->gone && tenant->generation == fault->generation ? tenant : NULL;
 }
 
@@ -108,14 +106,13 @@ void weir_sup_quarantine_begin(struct weir_supervisor *sup, int worker)
 {
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         struct weir_sup_tenant *tenant = &sup->tenants[i];
-        int own;
 
         if (!tenant->used || tenant->gone || tenant->worker != worker || !tenant->faults.leaves ||
             is_moved(sup, tenant)) {
             continue;
         }
         tenant->faults.leaves = false;
-        own = weir_sup_worker_for(sup, tenant);
+        int own = weir_sup_worker_for(sup, tenant);
         if (own < 0) {
             tenant->faults.quarantine_end_ns = 0;
             weir_log_error("supervisor: no worker for a quarantine, the tenant stays tenant=%s",
@@ -140,16 +137,14 @@ bool weir_sup_quarantine_end(struct weir_supervisor *sup, int worker)
 {
     int index = sup->workers[worker].tenant;
     struct weir_sup_tenant *tenant = index >= 0 ? &sup->tenants[index] : NULL;
-    bool quarantined;
-    int shared;
 
     if (!tenant || !is_moved(sup, tenant) || tenant->gone ||
         !is_over(tenant, weir_host_clock_ns())) {
         return false;
     }
-    quarantined = tenant->faults.quarantine_end_ns != 0;
+    bool quarantined = tenant->faults.quarantine_end_ns != 0;
     tenant->faults.quarantine_end_ns = 0;
-    shared = weir_sup_worker_for(sup, tenant);
+    int shared = weir_sup_worker_for(sup, tenant);
     if (shared < 0) { /* the next death of the worker tries again */
         tenant->faults.quarantine_end_ns = quarantined ? weir_host_clock_ns() : 0;
         return false;
@@ -246,7 +241,6 @@ static void count(struct weir_supervisor *sup, const struct weir_link_fault *fau
     uint64_t end_ns = weir_host_clock_ns() + sup->config.quarantine_s * WEIR_NS_PER_S;
     bool quarantined = is_to_be_quarantined(sup, fault, place);
     struct weir_sup_tenant *tenant = tenant_of(sup, fault);
-    struct weir_sup_faults *f;
 
     if (quarantined && tenant && place == PLACE_MPS) {
         take_out_of_mps(sup, tenant, end_ns);
@@ -260,7 +254,7 @@ static void count(struct weir_supervisor *sup, const struct weir_link_fault *fau
     if (!tenant) {
         return;
     }
-    f = &tenant->faults;
+    struct weir_sup_faults *f = &tenant->faults;
     f->sure += fault->n_suspects == 1;
     f->suspected += fault->n_suspects != 1;
     f->last_ns = weir_host_clock_ns();

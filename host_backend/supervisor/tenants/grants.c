@@ -78,19 +78,17 @@ void weir_sup_grant(struct weir_supervisor *sup, int worker, const struct weir_l
 {
     struct weir_sup_tenant *tenant = &sup->tenants[more->tenant_index];
     enum weir_account_item item = (enum weir_account_item)more->item;
-    atomic_uint *answered;
-    uint64_t bytes;
 
     if (!tenant->account || more->item >= WEIR_ACCOUNT_COUNT || !weir_account_is_divided(item)) {
         return;
     }
-    bytes = lack(tenant, item, more->amount);
+    uint64_t bytes = lack(tenant, item, more->amount);
     if (bytes != 0 && more->amount < total_of(item) &&
         !grant(sup, tenant, item, bytes + SLACK_BYTES) && !grant(sup, tenant, item, bytes)) {
         take_back(sup, item);
         (void)grant(sup, tenant, item, lack(tenant, item, more->amount));
     }
-    answered = &tenant->account->answered[worker];
+    atomic_uint *answered = &tenant->account->answered[worker];
     atomic_store(answered, more->question);
     weir_futex_wake((uint32_t *)(void *)answered, INT_MAX);
 }

@@ -45,7 +45,6 @@ bool weir_sup_kept_store(const struct weir_supervisor *sup)
 {
     char path[WEIR_CONFIG_PATH_BYTES + 16];
     bool any = false;
-    FILE *file;
 
     path_of(sup, path, sizeof path);
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
@@ -57,7 +56,7 @@ bool weir_sup_kept_store(const struct weir_supervisor *sup)
     if (is_machines(sup)) {
         (void)mkdir(STATE_DIR, 0755); /* a failure shows below */
     }
-    file = weir_replace_begin(path);
+    FILE *file = weir_replace_begin(path);
     if (!file) {
         return false;
     }
@@ -117,10 +116,9 @@ void weir_sup_kept_load(struct weir_supervisor *sup)
 {
     char path[WEIR_CONFIG_PATH_BYTES + 16], *line = NULL;
     size_t room = 0;
-    FILE *file;
 
     path_of(sup, path, sizeof path);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
     while (file && getline(&line, &room, file) > 0) {
         line[strcspn(line, "\n")] = 0;
         load_line(sup, line);

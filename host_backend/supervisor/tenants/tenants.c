@@ -67,7 +67,6 @@ static void close_tenant(struct weir_supervisor *sup, struct weir_sup_tenant *te
 static enum weir_status listen_at(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
                                   mode_t mode)
 {
-    enum weir_status status;
     int fd = weir_book_listener(sup, tenant->path);
 
     if (fd >= 0) {
@@ -77,11 +76,9 @@ static enum weir_status listen_at(struct weir_supervisor *sup, struct weir_sup_t
         (void)chmod(tenant->path, owned ? 0600 : mode); /* the mode may have changed */
         return owned ? weir_sup_give_to_user(tenant, tenant->path) : WEIR_OK;
     }
-    status = weir_sup_listen_for(tenant, tenant->path, mode, &tenant->listen_fd);
-    if (status == WEIR_OK) {
-        weir_book_listens(sup, tenant->path, tenant->listen_fd);
-    }
-    return status;
+    WEIR_TRY(weir_sup_listen_for(tenant, tenant->path, mode, &tenant->listen_fd));
+    weir_book_listens(sup, tenant->path, tenant->listen_fd);
+    return WEIR_OK;
 }
 
 static enum weir_status open_tenant(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
@@ -467,7 +464,6 @@ enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,
                                      enum weir_origin source, struct weir_diag *ret_diag)
 {
     const struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, config->name);
-    enum weir_status status;
 
     if (tenant && !tenant->gone) {
         weir_diag_set(ret_diag, 0, 0, "there is a tenant '%s' already", config->name);
@@ -486,7 +482,7 @@ enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,
             return WEIR_ERR_INVALID;
         }
     }
-    status = apply(sup, source, config);
+    enum weir_status status = apply(sup, source, config);
     if (status != WEIR_OK) {
         struct weir_sup_tenant *half = weir_sup_tenant_find(sup, config->name);
 
@@ -530,12 +526,11 @@ enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
     }
     for (uint32_t k = 0; k < config->n_tenants; k++) {
         struct weir_sup_tenant *there = weir_sup_tenant_find(sup, config->tenants[k].name);
-        enum weir_status one;
 
         if (there && !there->gone && weir_sup_is_of_user(there)) {
             weir_sup_tenant_remove(sup, there); /* the file may use the name */
         }
-        one = apply(sup, WEIR_ORIGIN_FILE, &config->tenants[k]);
+        enum weir_status one = apply(sup, WEIR_ORIGIN_FILE, &config->tenants[k]);
 
         status = status == WEIR_OK ? one : status;
     }
@@ -568,16 +563,14 @@ void weir_sup_tenants_tell(struct weir_supervisor *sup, int worker)
 static void program_of(pid_t pid, char *name, size_t bytes)
 {
     char path[64];
-    ssize_t n;
-    int fd;
 
     name[0] = 0;
     snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return;
     }
-    n = read(fd, name, bytes - 1);
+    ssize_t n = read(fd, name, bytes - 1);
     close(fd);
     name[n > 0 ? n : 0] = 0;
     name[strcspn(name, "\n")] = 0;

@@ -171,7 +171,6 @@ static struct weir_sup_tenant *make(struct weir_supervisor *sup,
                                     struct weir_diag *diag)
 {
     char name[WEIR_TENANT_NAME_BYTES] = "";
-    struct weir_tenant_config config;
     uint32_t most = sup->config.demand.user_tenants;
 
     if (count(sup) >= most && !remove_idle(sup, LOOK_NS)) {
@@ -182,7 +181,7 @@ static struct weir_sup_tenant *make(struct weir_supervisor *sup,
         return NULL;
     }
     choose_name(sup, sup->users[user].uid, name);
-    config = settings_of(whole, name);
+    struct weir_tenant_config config = settings_of(whole, name);
     sup->demand.asking_user = user;
     return weir_sup_tenant_add(sup, &config, WEIR_ORIGIN_USER, diag) == WEIR_OK
                ? weir_sup_tenant_find(sup, name)
@@ -194,14 +193,13 @@ struct weir_sup_tenant *weir_sup_tenant_of_peer(struct weir_supervisor *sup,
                                                 const struct weir_peer *peer, int fd)
 {
     struct weir_diag diag = {0};
-    struct weir_sup_tenant *own;
-    uint32_t user;
 
     if (!is_divided(sup, tenant) || !peer->known || peer->uid == 0 || peer->uid == geteuid()) {
         return tenant;
     }
-    user = (uint32_t)(weir_sup_user(sup, weir_sup_user_owner(peer->uid, peer->pid)) - sup->users);
-    own = given(sup, sup->users[user].uid);
+    uint32_t user =
+        (uint32_t)(weir_sup_user(sup, weir_sup_user_owner(peer->uid, peer->pid)) - sup->users);
+    struct weir_sup_tenant *own = given(sup, sup->users[user].uid);
     if (own) {
         return own;
     }

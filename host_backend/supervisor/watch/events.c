@@ -209,7 +209,6 @@ static void follow(struct weir_supervisor *sup, struct weir_admin_client *client
 static void make_room(struct weir_sup_events *events)
 {
     uint32_t n[WEIR_HOLDERS_MAX + 1] = {0}, most = 0, i = 0;
-    struct kept *oldest;
 
     for (uint32_t k = 0; k < events->n_kept; k++) {
         n[events->kept[k]->holder]++;
@@ -220,7 +219,7 @@ static void make_room(struct weir_sup_events *events)
     while (events->kept[i]->holder != most) {
         i++;
     }
-    oldest = events->kept[i];
+    struct kept *oldest = events->kept[i];
     events->n_kept--;
     memmove(&events->kept[i], &events->kept[i + 1], (events->n_kept - i) * sizeof oldest);
     events->kept[events->n_kept] = oldest;
@@ -315,12 +314,10 @@ void weir_sup_event(struct weir_supervisor *sup, const struct weir_sup_event *wh
 static struct weir_sup_tenant *tenant_of(struct weir_supervisor *sup,
                                          const struct weir_link_event *event)
 {
-    struct weir_sup_tenant *tenant;
-
     if (event->tenant_index >= WEIR_CONFIG_TENANTS_MAX) {
         return NULL;
     }
-    tenant = &sup->tenants[event->tenant_index];
+    struct weir_sup_tenant *tenant = &sup->tenants[event->tenant_index];
     return tenant->used && !tenant->gone && tenant->generation == event->generation ? tenant : NULL;
 }
 

@@ -13,8 +13,6 @@
 CUresult weir_function_here(struct weir_session *s, struct weir_host_function *f,
                             CUfunction *ret_native)
 {
-    CUfunction *native;
-
     if (!f->kernel || s->device == f->o.device) {
         *ret_native = f->o.native;
         return CUDA_SUCCESS;
@@ -25,13 +23,12 @@ CUresult weir_function_here(struct weir_session *s, struct weir_host_function *f
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
     }
-    native = &f->elsewhere[s->device];
+    CUfunction *native = &f->elsewhere[s->device];
     if (!*native) { /* cuKernelGetFunction() loads the library into the context */
-        CUresult result;
         uint32_t idle;
 
         WEIR_TRY(weir_device_idle_begin_or_fail(s, &idle));
-        result = s->driver->cuKernelGetFunction(native, f->kernel);
+        CUresult result = s->driver->cuKernelGetFunction(native, f->kernel);
         weir_device_idle_end(s->worker, idle);
         WEIR_TRY(result);
     }
@@ -42,7 +39,6 @@ CUresult weir_function_here(struct weir_session *s, struct weir_host_function *f
 CUresult weir_function_load(struct weir_session *s, struct weir_host_function *f, CUfunction native)
 {
     const struct weir_session_hooks *hooks = weir_worker_hooks(s->worker);
-    CUresult result;
     uint32_t idle = 0;
 
     if ((f->loaded_on >> s->device & 1) != 0) {
@@ -51,7 +47,8 @@ CUresult weir_function_load(struct weir_session *s, struct weir_host_function *f
     if (hooks) {
         (void)hooks->device_idle_begin(weir_worker_forms(s->worker), RUNS_WAIT_NS, &idle);
     }
-    result = s->driver->cuFuncLoad ? s->driver->cuFuncLoad(native) : CUDA_ERROR_NOT_SUPPORTED;
+    CUresult result =
+        s->driver->cuFuncLoad ? s->driver->cuFuncLoad(native) : CUDA_ERROR_NOT_SUPPORTED;
     if (hooks) {
         hooks->device_idle_end(weir_worker_forms(s->worker), idle);
     }

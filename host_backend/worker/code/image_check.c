@@ -131,12 +131,11 @@ static bool texts_ok(const uint8_t *e, uint64_t header)
 static bool next_entry(const uint8_t *payload, uint64_t bytes, uint64_t *at, struct entry *ret)
 {
     const uint8_t *e = payload + *at;
-    uint64_t header;
 
     if (!inside(*at, ENTRY_HEADER, bytes)) {
         return false;
     }
-    header = read_u32(e + 4);
+    uint64_t header = read_u32(e + 4);
     *ret = (struct entry){.start = e,
                           .kind = read_u16(e),
                           .stored = read_u64(e + 8),
@@ -157,13 +156,12 @@ static bool next_entry(const uint8_t *payload, uint64_t bytes, uint64_t *at, str
 static uint8_t *unpack(const struct entry *entry, uint64_t *budget, uint64_t *ret_bytes)
 {
     bool good = false;
-    uint8_t *room;
 
     if (entry->unpacked > *budget || entry->unpacked == 0) {
         return NULL;
     }
     *budget -= entry->unpacked;
-    room = malloc(entry->unpacked);
+    uint8_t *room = malloc(entry->unpacked);
     if (!room) {
         return NULL;
     }
@@ -311,18 +309,16 @@ static bool is_good_elf(const uint8_t *data, uint64_t bytes)
 static bool packed_ok(const struct entry *entry, uint64_t *budget, struct tally *tally)
 {
     uint64_t n = 0;
-    uint8_t *room;
-    bool good;
 
     if ((entry->flags & (ENTRY_LZ4 | ENTRY_ZSTD)) == 0 || entry->unpacked == 0 ||
         entry->unpacked > UNPACKED_MAX_BYTES || entry->packed > INT32_MAX) {
         return false;
     }
-    room = unpack(entry, budget, &n);
+    uint8_t *room = unpack(entry, budget, &n);
     if (!room) {
         return false;
     }
-    good = entry->kind == KIND_ELF ? is_good_elf(room, n) : n == entry->unpacked;
+    bool good = entry->kind == KIND_ELF ? is_good_elf(room, n) : n == entry->unpacked;
     if (good) {
         look_at(tally, entry, room, n);
     }
@@ -395,7 +391,6 @@ enum weir_status weir_fatbin_select(const uint8_t *data, uint64_t bytes, uint32_
     uint64_t payload, at = 0, kept = 0;
     struct tally tally = {0};
     struct entry entry;
-    uint8_t *copy;
     enum keep keep;
 
     if (bytes < FATBIN_HEADER || read_u32(data) != FATBIN_MAGIC || read_u16(data + 4) != 1 ||
@@ -407,7 +402,7 @@ enum weir_status weir_fatbin_select(const uint8_t *data, uint64_t bytes, uint32_
         !choose(data + FATBIN_HEADER, payload, sm, &keep)) {
         return WEIR_ERR_INVALID;
     }
-    copy = calloc(1, FATBIN_HEADER + payload + WEIR_IMAGE_TAIL_BYTES);
+    uint8_t *copy = calloc(1, FATBIN_HEADER + payload + WEIR_IMAGE_TAIL_BYTES);
     if (!copy) {
         return WEIR_ERR_NO_MEMORY;
     }
@@ -530,7 +525,6 @@ enum weir_status weir_image_ptx(const uint8_t *data, uint64_t bytes,
                                 size_t *ret_bytes)
 {
     enum weir_image_form form;
-    size_t n;
 
     if (weir_fatbin_begins(data, bytes)) {
         return fatbin_ptx(data, bytes, want, ret_text, ret_bytes);
@@ -538,7 +532,7 @@ enum weir_status weir_image_ptx(const uint8_t *data, uint64_t bytes,
     if (weir_image_check(data, bytes, &form) != WEIR_OK || form != WEIR_IMAGE_PTX) {
         return WEIR_ERR_NOT_FOUND;
     }
-    n = strnlen((const char *)data, bytes);
+    size_t n = strnlen((const char *)data, bytes);
     if (n > want->max_bytes) {
         return WEIR_ERR_TOO_BIG;
     }
@@ -574,8 +568,6 @@ static bool fatbin_ok(const uint8_t *data, uint64_t bytes)
 enum weir_status weir_image_check(const uint8_t *data, uint64_t bytes,
                                   enum weir_image_form *ret_form)
 {
-    size_t text;
-
     if (weir_fatbin_begins(data, bytes)) {
         *ret_form = WEIR_IMAGE_FATBIN;
         return fatbin_ok(data, bytes) ? WEIR_OK : WEIR_ERR_INVALID;
@@ -589,7 +581,7 @@ enum weir_status weir_image_check(const uint8_t *data, uint64_t bytes,
         return inside(0, read_u64(data + 8), bytes) ? WEIR_OK : WEIR_ERR_INVALID;
     }
     /* The NUL bytes behind an image end its text. An earlier NUL would hide what follows. */
-    text = strnlen((const char *)data, bytes);
+    size_t text = strnlen((const char *)data, bytes);
     if (text == 0 || (text != bytes && text + 1 != bytes)) {
         return WEIR_ERR_INVALID;
     }
@@ -606,9 +598,7 @@ enum weir_status weir_image_check(const uint8_t *data, uint64_t bytes,
 enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
                                    struct weir_bundle_part **ret_parts, uint32_t *ret_n_parts)
 {
-    struct weir_bundle_part *parts;
     struct weir_bundle_header header;
-    uint64_t at;
 
     if (bytes < sizeof header) {
         return WEIR_ERR_INVALID;
@@ -619,11 +609,11 @@ enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
         weir_bundle_header_bytes(header.n_parts) > bytes) {
         return WEIR_ERR_INVALID;
     }
-    parts = malloc(header.n_parts * sizeof *parts);
+    struct weir_bundle_part *parts = malloc(header.n_parts * sizeof *parts);
     if (!parts) {
         return WEIR_ERR_NO_MEMORY;
     }
-    at = weir_bundle_header_bytes(header.n_parts);
+    uint64_t at = weir_bundle_header_bytes(header.n_parts);
     for (uint32_t i = 0; i < header.n_parts; i++) {
         parts[i].offset = at;
         parts[i].bytes = read_u64(data + sizeof header + 8ul * i);
@@ -642,11 +632,10 @@ struct weir_image_facts weir_image_facts(const uint8_t *data, uint64_t bytes,
                                          enum weir_image_form form)
 {
     struct tally tally = {0};
-    struct weir_image_facts facts;
 
     note_addresses(&tally, data, bytes);
     note_calls(&tally, data, bytes, form == WEIR_IMAGE_ELF);
-    facts = facts_of(&tally);
+    struct weir_image_facts facts = facts_of(&tally);
     if (form == WEIR_IMAGE_PTX) {
         facts.has_unknown_globals =
             !weir_ptx_globals((const char *)data, bytes, &facts.global_bytes);

@@ -14,6 +14,7 @@
 #include "host_backend/worker/code/image_closed.h"
 
 #include "base/cubin.h"
+#include "base/grow.h"
 #include "base/hash.h"
 #include <elf.h>
 #include <stdlib.h>
@@ -179,15 +180,8 @@ static void look_at_section(struct file *file, uint32_t i)
 static bool add_kernel(struct weir_closed_kernels *closed, const char *name, size_t bytes,
                        bool open)
 {
-    if (closed->n == closed->room) {
-        uint32_t room = closed->room != 0 ? 2 * closed->room : 16;
-        struct kernel *longer = realloc(closed->kernels, room * sizeof *longer);
-
-        if (!longer) {
-            return false;
-        }
-        closed->kernels = longer;
-        closed->room = room;
+    if (!WEIR_GROW(closed->kernels, closed->n, closed->room)) {
+        return false;
     }
     closed->kernels[closed->n++] = (struct kernel){weir_hash64_of(name, bytes), open};
     return true;
@@ -197,14 +191,13 @@ static bool add_kernel(struct weir_closed_kernels *closed, const char *name, siz
 static bool add_symbol(struct weir_closed_kernels *closed, struct file *file,
                        const Elf64_Sym *symbol, const char *names, uint64_t names_bytes)
 {
-    struct section *section;
     uint64_t left, n;
 
     if (symbol->st_shndx >= file->header.e_shnum || ELF64_ST_TYPE(symbol->st_info) != STT_FUNC ||
         (symbol->st_other & OTHER_ENTRY) == 0 || symbol->st_name >= names_bytes) {
         return true;
     }
-    section = file->sections + symbol->st_shndx;
+    struct section *section = file->sections + symbol->st_shndx;
     if (!section->code || section->was_entered) {
         return true;
     }
@@ -219,13 +212,12 @@ static bool add_symbols(struct weir_closed_kernels *closed, struct file *file,
                         const Elf64_Shdr *table)
 {
     const uint8_t *symbols = contents(file, table);
-    const uint8_t *names;
     Elf64_Shdr strings;
 
     if (!symbols || !section_at(file, table->sh_link, &strings) || strings.sh_type != SHT_STRTAB) {
         return false;
     }
-    names = contents(file, &strings);
+    const uint8_t *names = contents(file, &strings);
     for (uint64_t at = 0; names && table->sh_size - at >= sizeof(Elf64_Sym);
          at += sizeof(Elf64_Sym)) {
         Elf64_Sym symbol;

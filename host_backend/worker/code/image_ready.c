@@ -117,7 +117,6 @@ static enum weir_status ready_plain(struct weir_image_code *code,
                                     const struct weir_host_image *image)
 {
     enum weir_image_form form;
-    enum weir_status status;
 
     if (weir_fatbin_begins(image->data, image->bytes)) {
         code->copies = calloc(1, sizeof *code->copies);
@@ -127,7 +126,7 @@ static enum weir_status ready_plain(struct weir_image_code *code,
         code->n_copies = 1;
         return select_part(code, 0, image->data, image->bytes, &code->given);
     }
-    status = weir_image_check(image->data, image->bytes, &form);
+    enum weir_status status = weir_image_check(image->data, image->bytes, &form);
     code->given = image->data;
     if (status == WEIR_OK) {
         code->facts = weir_image_facts(image->data, image->bytes, form);
@@ -153,7 +152,6 @@ static enum weir_status make_locked(struct weir_host_image_store *store,
                                     struct weir_image_code **ret_code)
 {
     struct weir_image_code *code = calloc(1, sizeof *code);
-    enum weir_status status;
 
     if (!code) {
         return WEIR_ERR_NO_MEMORY;
@@ -163,8 +161,9 @@ static enum weir_status make_locked(struct weir_host_image_store *store,
     code->is_bundle = is_bundle;
     code->verdict = is_bundle ? ready_bundle(code, image) : ready_plain(code, image);
     code->bytes += weir_closed_kernels_bytes(code->facts.closed);
-    status = code->verdict == WEIR_ERR_NO_MEMORY ? WEIR_ERR_NO_MEMORY
-                                                 : weir_image_reserve(store, code->bytes);
+    enum weir_status status = code->verdict == WEIR_ERR_NO_MEMORY
+                                  ? WEIR_ERR_NO_MEMORY
+                                  : weir_image_reserve(store, code->bytes);
     if (status != WEIR_OK) {
         destroy_code(code);
         return status;
@@ -180,10 +179,9 @@ enum weir_status weir_image_ready(struct weir_host_image_store *store,
                                   const void **ret_code, struct weir_image_facts *ret_facts)
 {
     enum weir_status status = WEIR_OK;
-    struct weir_image_code *code;
 
     pthread_mutex_lock(&image->lock);
-    code = find_locked(image, is_bundle, sm);
+    struct weir_image_code *code = find_locked(image, is_bundle, sm);
     if (!code) {
         status = make_locked(store, image, is_bundle, sm, &code);
     }

@@ -57,14 +57,11 @@ static struct weir_host_image *find_locked(struct weir_host_image_store *store,
 struct weir_host_image *weir_image_get(struct weir_host_image_store *store,
                                        const struct weir_hash *hash, uint64_t bytes)
 {
-    struct weir_host_image *image;
-
-    pthread_mutex_lock(&store->lock);
-    image = find_locked(store, hash, bytes);
+    WEIR_LOCKED(&store->lock);
+    struct weir_host_image *image = find_locked(store, hash, bytes);
     if (image) {
         image->refs++;
     }
-    pthread_mutex_unlock(&store->lock);
     return image;
 }
 
@@ -87,7 +84,6 @@ void weir_image_put(struct weir_host_image_store *store, struct weir_host_image 
 static bool drop_one_locked(struct weir_host_image_store *store)
 {
     struct weir_host_image **last = NULL, *victim;
-    uint64_t bytes;
 
     for (struct weir_host_image **at = &store->images; *at; at = &(*at)->next) {
         last = (*at)->refs == 0 ? at : last;
@@ -97,7 +93,7 @@ static bool drop_one_locked(struct weir_host_image_store *store)
     }
     victim = *last;
     *last = victim->next;
-    bytes = victim->bytes + victim->more_bytes;
+    uint64_t bytes = victim->bytes + victim->more_bytes;
     store->bytes -= bytes;
     weir_image_unreserve(store, bytes);
     destroy_image(victim);
@@ -111,11 +107,10 @@ enum weir_status weir_image_reserve(struct weir_host_image_store *store, uint64_
     if (bytes > weir_account_limit(store->account, WEIR_ACCOUNT_HOST_MEMORY)) {
         return WEIR_ERR_QUOTA;
     }
-    pthread_mutex_lock(&store->lock);
+    WEIR_LOCKED(&store->lock);
     do {
         good = weir_account_charge(store->account, WEIR_ACCOUNT_HOST_MEMORY, bytes);
     } while (!good && drop_one_locked(store));
-    pthread_mutex_unlock(&store->lock);
     return good ? WEIR_OK : WEIR_ERR_QUOTA;
 }
 
@@ -159,32 +154,26 @@ enum weir_status weir_image_add(struct weir_host_image_store *store, const struc
 void weir_image_grew(struct weir_host_image_store *store, struct weir_host_image *image,
                      uint64_t bytes)
 {
-    pthread_mutex_lock(&store->lock);
+    WEIR_LOCKED(&store->lock);
     image->more_bytes += bytes;
     store->bytes += bytes;
-    pthread_mutex_unlock(&store->lock);
 }
 
 bool weir_host_image_store_in_use(struct weir_host_image_store *store)
 {
     bool used = false;
 
-    pthread_mutex_lock(&store->lock);
+    WEIR_LOCKED(&store->lock);
     for (const struct weir_host_image *image = store->images; image; image = image->next) {
         used |= image->refs != 0;
     }
-    pthread_mutex_unlock(&store->lock);
     return used;
 }
 
 uint64_t weir_host_image_store_bytes(struct weir_host_image_store *store)
 {
-    uint64_t bytes;
-
-    pthread_mutex_lock(&store->lock);
-    bytes = store->bytes;
-    pthread_mutex_unlock(&store->lock);
-    return bytes;
+    WEIR_LOCKED(&store->lock);
+    return store->bytes;
 }
 
 void weir_uploads_free(struct weir_host_image_store *store, struct weir_upload *first)

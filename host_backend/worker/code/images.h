@@ -12,8 +12,8 @@
 #include "base/account.h"
 #include "base/hash.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "host_backend/worker/state/tenant.h"
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 

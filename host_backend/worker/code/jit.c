@@ -43,12 +43,11 @@ bool weir_jit_ptxas_options(const struct weir_jit_options *options,
 static CUresult link_text(const struct weir_driver *d, CUlinkState state, const char *text,
                           size_t text_bytes, struct weir_compile_result *result)
 {
-    CUresult done;
     void *image;
     size_t bytes;
 
-    done = d->cuLinkAddData_v2(state, CU_JIT_INPUT_PTX, (void *)(uintptr_t)text, text_bytes + 1,
-                               "input", 0, NULL, NULL);
+    CUresult done = d->cuLinkAddData_v2(state, CU_JIT_INPUT_PTX, (void *)(uintptr_t)text,
+                                        text_bytes + 1, "input", 0, NULL, NULL);
     if (done == CUDA_SUCCESS) {
         done = d->cuLinkComplete(state, &image, &bytes);
     }
@@ -71,7 +70,6 @@ enum weir_status weir_jit_by_driver(const struct weir_driver *driver, const char
     void *values[OPTIONS_MAX + 2];
     uint32_t n = options->n < OPTIONS_MAX ? options->n : OPTIONS_MAX;
     CUlinkState state;
-    CUresult result;
 
     *ret_result = (struct weir_compile_result){.image = NULL};
     for (uint32_t i = 0; i < n; i++) {
@@ -82,7 +80,7 @@ enum weir_status weir_jit_by_driver(const struct weir_driver *driver, const char
     values[n++] = ret_result->log;
     ids[n] = CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES;
     values[n++] = (void *)(uintptr_t)(sizeof ret_result->log - 1);
-    result = driver->cuLinkCreate_v2(n, ids, values, &state);
+    CUresult result = driver->cuLinkCreate_v2(n, ids, values, &state);
     if (result == CUDA_SUCCESS) {
         result = link_text(driver, state, text, text_bytes, ret_result);
         (void)driver->cuLinkDestroy(state);

@@ -65,12 +65,10 @@ struct weir_program_ptx *weir_program_ptx_create(const struct weir_platform *pla
                                                  const struct weir_forms_config *config,
                                                  const struct weir_compiler *compiler)
 {
-    struct weir_program_ptx *ptx;
-
     if (platform->by_program || (!platform->real && !weir_compiler_is_there(compiler))) {
         return NULL;
     }
-    ptx = calloc(1, sizeof *ptx);
+    struct weir_program_ptx *ptx = calloc(1, sizeof *ptx);
     if (ptx) {
         ptx->compiler = compiler;
         ptx->limits = (struct weir_compile_limits){.memory_bytes = config->compile_memory_bytes,
@@ -168,12 +166,11 @@ static bool make_key(const struct text *t, const struct weir_host_image *image,
 {
     const struct weir_session *s = t->session;
     char room[KEY_BYTES];
-    size_t at;
 
-    at = (size_t)snprintf(room, sizeof room, "code|%s|%s|%s|%d|%u|%d|%" PRIu64 "|", WEIR_VERSION,
-                          s->tenant->name, t->ptx->compiler->id,
-                          s->platform->devices[s->device].about.driver_version, t->sm,
-                          t->relocatable, image->bytes);
+    size_t at = (size_t)snprintf(room, sizeof room, "code|%s|%s|%s|%d|%u|%d|%" PRIu64 "|",
+                                 WEIR_VERSION, s->tenant->name, t->ptx->compiler->id,
+                                 s->platform->devices[s->device].about.driver_version, t->sm,
+                                 t->relocatable, image->bytes);
     for (uint32_t i = 0; i < t->options->n && at < sizeof room; i++) {
         at += (size_t)snprintf(room + at, sizeof room - at, "|%d=%llu", (int)t->options->ids[i],
                                (unsigned long long)(uintptr_t)t->options->values[i]);
@@ -189,10 +186,8 @@ static bool make_key(const struct text *t, const struct weir_host_image *image,
 static const struct weir_image_compiled *find(struct weir_host_image *image,
                                               const struct weir_hash *key)
 {
-    const struct weir_image_compiled *c;
-
     pthread_mutex_lock(&image->lock);
-    c = image->compiled;
+    const struct weir_image_compiled *c = image->compiled;
     while (c && memcmp(&c->key, key, sizeof *key) != 0) {
         c = c->next;
     }
@@ -206,13 +201,12 @@ static const struct weir_image_compiled *keep(struct text *t, struct weir_host_i
                                               size_t bytes)
 {
     struct weir_host_image_store *store = &t->session->tenant->images;
-    struct weir_image_compiled *c;
 
     if (weir_image_reserve(store, bytes) != WEIR_OK) {
         weir_tenant_refused(t->session->tenant, WEIR_ACCOUNT_HOST_MEMORY);
         return NULL;
     }
-    c = calloc(1, sizeof *c + bytes + WEIR_IMAGE_TAIL_BYTES);
+    struct weir_image_compiled *c = calloc(1, sizeof *c + bytes + WEIR_IMAGE_TAIL_BYTES);
     if (!c) {
         weir_image_unreserve(store, bytes);
         return NULL;
@@ -221,10 +215,9 @@ static const struct weir_image_compiled *keep(struct text *t, struct weir_host_i
     c->bytes = bytes;
     memcpy(c->data, data, bytes);
     weir_image_grew(store, image, bytes);
-    pthread_mutex_lock(&image->lock);
+    WEIR_LOCKED(&image->lock);
     c->next = image->compiled;
     image->compiled = c;
-    pthread_mutex_unlock(&image->lock);
     return c;
 }
 
@@ -336,7 +329,6 @@ static void compile_image(struct text *t, struct weir_host_image *image,
                           struct weir_program_code *code)
 {
     struct weir_hash key;
-    char *log;
 
     if (!make_key(t, image, &key) || get_kept(t, image, &key, code) ||
         !text_get(t, image->data, image->bytes) || !compile(t, true, code)) {
@@ -344,7 +336,8 @@ static void compile_image(struct text *t, struct weir_host_image *image,
     }
     (void)!weir_file_cache_put(&t->ptx->cache, &key, t->result->image, t->result->bytes);
     give(code, keep(t, image, &key, t->result->image, t->result->bytes));
-    log = t->result->log[0] != 0 ? weir_session_alloc(t->session, WEIR_COMPILE_LOG_BYTES) : NULL;
+    char *log =
+        t->result->log[0] != 0 ? weir_session_alloc(t->session, WEIR_COMPILE_LOG_BYTES) : NULL;
     if (log) {
         memcpy(log, t->result->log, WEIR_COMPILE_LOG_BYTES);
         code->log = log;

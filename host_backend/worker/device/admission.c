@@ -369,8 +369,6 @@ CUresult weir_admission_enter(struct weir_session *session, struct weir_host_str
                               struct weir_admission *ret_admission)
 {
     struct weir_gate_pass *pass = &ret_admission->pass;
-    struct weir_gate_queue *q;
-    enum weir_status status;
 
     pass->queue = NULL;
     pass->item = NULL;
@@ -381,11 +379,11 @@ CUresult weir_admission_enter(struct weir_session *session, struct weir_host_str
     if (!gate_of(session) || weir_host_stream_capturing(session, stream)) {
         return CUDA_SUCCESS;
     }
-    q = weir_admission_queue(session, session->device);
+    struct weir_gate_queue *q = weir_admission_queue(session, session->device);
     if (!q && !(q = make_queue(session))) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    status = weir_gate_enter(q, work, pass);
+    enum weir_status status = weir_gate_enter(q, work, pass);
     if (status != WEIR_OK) {
         pass->queue = NULL;
         return status == WEIR_ERR_CLOSED ? CUDA_ERROR_DEVICE_UNAVAILABLE : CUDA_ERROR_OUT_OF_MEMORY;
@@ -406,13 +404,12 @@ void weir_admission_leave(struct weir_admission *admission, CUresult result)
     struct weir_host_stream *stream = admission->stream;
     struct weir_session *s = admission->session;
     struct weir_gate_pass *pass = &admission->pass;
-    bool due;
 
     weir_part_put(admission->part);
     if (!pass->queue) {
         return;
     }
-    due = weir_gate_leave(pass, &stream->gate.unmarked, result == CUDA_SUCCESS);
+    bool due = weir_gate_leave(pass, &stream->gate.unmarked, result == CUDA_SUCCESS);
     if (stream->gate.unmarked.n != 0 && !stream->gate.listed) {
         stream->gate.queue = pass->queue;
         stream->gate.next = s->unmarked;

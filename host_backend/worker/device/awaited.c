@@ -164,7 +164,6 @@ static CUresult make_room(struct weir_session *s)
 {
     struct weir_awaited *a = s->awaited;
     size_t room = a->room != 0 ? a->room * 2 : FIRST_ROOM;
-    struct value *bigger;
 
     if (a->n < a->room) {
         return CUDA_SUCCESS;
@@ -176,7 +175,8 @@ static CUresult make_room(struct weir_session *s)
     if (a->n < a->room && (a->n <= a->room / 4 * 3 || a->room == WEIR_AWAITED_MAX)) {
         return CUDA_SUCCESS;
     }
-    bigger = room <= WEIR_AWAITED_MAX ? realloc(a->values, room * sizeof *bigger) : NULL;
+    struct value *bigger =
+        room <= WEIR_AWAITED_MAX ? realloc(a->values, room * sizeof *bigger) : NULL;
     if (!bigger) {
         return a->n < a->room ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     }

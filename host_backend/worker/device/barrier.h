@@ -5,9 +5,9 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_BARRIER_H
 #define WEIR_HOST_BACKEND_WORKER_DEVICE_BARRIER_H
 
+#include "base/thread.h"
 #include "proto/cuda_abi.h"
 #include "proto/wire/control.h"
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 

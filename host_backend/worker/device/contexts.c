@@ -185,19 +185,15 @@ static CUresult set_locked(struct weir_session *s, uint32_t limit, uint64_t valu
     struct weir_worker_device *device = &s->worker->platform.devices[s->device];
     uint64_t *needed = &device->limit_bytes[limit], before = *needed,
              after = bytes_beyond_open(device, limit, value);
-    CUresult result;
 
     if (after > before) {
-        result = weir_session_charge(s, s->device, WEIR_ACCOUNT_DEVICE_MEMORY, after - before);
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
+        WEIR_TRY(weir_session_charge(s, s->device, WEIR_ACCOUNT_DEVICE_MEMORY, after - before));
         *needed = after;
         s->tenant->limits.bytes[s->device] += after - before;
         s->tenant->limits.of[s->device] += after - before;
         s->tenant->limits.charged += after - before;
     }
-    result = weir_session_note_lack(s, s->driver->cuCtxSetLimit(limits[limit], value));
+    CUresult result = weir_session_note_lack(s, s->driver->cuCtxSetLimit(limits[limit], value));
     after = result == CUDA_SUCCESS ? after : before;
     if (*needed > after) {
         give_back(s->tenant, s->device, needed, *needed - after);
@@ -207,7 +203,7 @@ static CUresult set_locked(struct weir_session *s, uint32_t limit, uint64_t valu
 
 void weir_context_limits_join(struct weir_tenant *tenant)
 {
-    pthread_mutex_lock(&limits_lock);
+    WEIR_LOCKED(&limits_lock);
     bool first = tenant->limits.n_sessions++ == 0;
 
     for (uint32_t i = 0; first && i < WEIR_ACCOUNT_DEVICES; i++) {
@@ -219,12 +215,11 @@ void weir_context_limits_join(struct weir_tenant *tenant)
             tenant->limits.charged += tenant->limits.of[i];
         }
     }
-    pthread_mutex_unlock(&limits_lock);
 }
 
 void weir_context_limits_leave(struct weir_tenant *tenant)
 {
-    pthread_mutex_lock(&limits_lock);
+    WEIR_LOCKED(&limits_lock);
     bool last = --tenant->limits.n_sessions == 0;
 
     for (uint32_t i = 0; last && i < WEIR_ACCOUNT_DEVICES; i++) {
@@ -232,17 +227,15 @@ void weir_context_limits_leave(struct weir_tenant *tenant)
         tenant->limits.charged -= tenant->limits.of[i];
         tenant->limits.of[i] = 0;
     }
-    pthread_mutex_unlock(&limits_lock);
 }
 
 CUresult weir_context_limit_set(struct weir_session *session, uint32_t limit, uint64_t value,
                                 bool may_lower, uint64_t *ret_now)
 {
     size_t now = 0;
-    CUresult result;
 
     pthread_mutex_lock(&limits_lock);
-    result = session->driver->cuCtxGetLimit(&now, limits[limit]);
+    CUresult result = session->driver->cuCtxGetLimit(&now, limits[limit]);
     if (result == CUDA_SUCCESS && (may_lower || value > now)) {
         result = set_locked(session, limit, value);
     }
@@ -294,12 +287,11 @@ static CUresult retain(struct weir_worker *worker, uint32_t index)
 {
     const struct weir_driver *driver = &worker->platform.driver;
     struct weir_worker_device *device = &worker->platform.devices[index];
-    CUresult result;
 
     /* The worker itself waits only during clean-up, so it does not spin. */
     (void)driver->cuDevicePrimaryCtxSetFlags_v2(device->cu,
                                                 CU_CTX_SCHED_BLOCKING_SYNC | CU_CTX_MAP_HOST);
-    result = driver->cuDevicePrimaryCtxRetain(&device->context, device->cu);
+    CUresult result = driver->cuDevicePrimaryCtxRetain(&device->context, device->cu);
     if (result != CUDA_SUCCESS && room_was_made(worker, index, result)) {
         result = driver->cuDevicePrimaryCtxRetain(&device->context, device->cu);
     }
@@ -311,7 +303,6 @@ static CUresult make_parts(struct weir_worker *worker, uint32_t index)
 {
     struct weir_platform *platform = &worker->platform;
     struct weir_worker_device *device = &platform->devices[index];
-    enum weir_status status;
 
     check_mps(worker, device);
     if (index == 0) {
@@ -321,7 +312,7 @@ static CUresult make_parts(struct weir_worker *worker, uint32_t index)
         platform->zeroes = map_registered(&platform->driver, WEIR_ZEROES_BYTES);
     }
     device->write_value_ok = try_write_value(platform, index);
-    status = weir_gates_add(worker, index);
+    enum weir_status status = weir_gates_add(worker, index);
     read_limits(&platform->driver, device->limits); /* the values that Weir starts with */
     return status == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -332,10 +323,9 @@ static CUresult open_locked(struct weir_worker *worker, uint32_t index)
     struct weir_worker_device *device = &worker->platform.devices[index];
     uint64_t start_ns = weir_clock_now_ns();
     CUcontext before = NULL;
-    CUresult result;
 
     (void)driver->cuCtxGetCurrent(&before);
-    result = retain(worker, index);
+    CUresult result = retain(worker, index);
     if (index == 0) {
         weir_start_stage_ends(WEIR_START_CONTEXT);
     }
@@ -363,13 +353,12 @@ static CUresult open_locked(struct weir_worker *worker, uint32_t index)
 CUresult weir_worker_device_open(struct weir_worker *worker, uint32_t index)
 {
     struct weir_worker_device *device = &worker->platform.devices[index];
-    struct weir_session *inside;
     CUresult result = CUDA_SUCCESS;
 
     if (weir_device_is_open(device)) {
         return CUDA_SUCCESS;
     }
-    inside = weir_device_barrier_pause();
+    struct weir_session *inside = weir_device_barrier_pause();
     pthread_mutex_lock(&device->opening);
     if (!weir_device_is_open(device)) {
         result = open_locked(worker, index);
@@ -402,18 +391,14 @@ void weir_worker_contexts_close(struct weir_worker *worker)
 
 CUresult weir_session_switch(struct weir_session *session, uint32_t device)
 {
-    CUresult result;
-
     if ((session->devices.used >> device & 1) == 0) {
         WEIR_TRY(weir_worker_device_open(session->worker, device));
         session->devices.used |= 1u << device;
         session->devices.first_use(session, device);
     }
-    result = session->driver->cuCtxSetCurrent(session->platform->devices[device].context);
-    if (result == CUDA_SUCCESS) {
-        session->device = device;
-    }
-    return result;
+    WEIR_TRY(session->driver->cuCtxSetCurrent(session->platform->devices[device].context));
+    session->device = device;
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_session_work_stream(struct weir_session *session, CUstream *ret_stream)

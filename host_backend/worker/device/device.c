@@ -36,7 +36,6 @@ static enum weir_status open_driver(struct weir_worker *worker, const char *path
 {
     char why[200] = "";
     enum weir_status status = weir_driver_open(path, &worker->platform.driver, why, sizeof why);
-    CUresult result;
 
     if (status != WEIR_OK) {
         weir_log_write(tried ? WEIR_LOG_DEBUG : WEIR_LOG_ERROR,
@@ -44,7 +43,7 @@ static enum weir_status open_driver(struct weir_worker *worker, const char *path
         return status;
     }
     weir_start_stage_ends(WEIR_START_DRIVER);
-    result = worker->platform.driver.cuInit(0);
+    CUresult result = worker->platform.driver.cuInit(0);
     if (result == CUDA_SUCCESS) {
         result = worker->platform.driver.cuDeviceGetCount(ret_devices);
     }
@@ -64,12 +63,11 @@ static enum weir_status open_softgpu(struct weir_worker *worker, int *ret_device
         "%s/libweir-softgpu.so", "%s/../lib/weir/libweir-softgpu.so",
         "%s/../lib/x86_64-linux-gnu/weir/libweir-softgpu.so", "%s/../softgpu/libweir-softgpu.so"};
     char program[PATH_MAX], path[PATH_MAX + 64];
-    ssize_t n;
 
     if (worker->config.softgpu[0] != 0) {
         return open_driver(worker, worker->config.softgpu, false, ret_devices);
     }
-    n = readlink("/proc/self/exe", program, sizeof program - 1);
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
     program[n > 0 ? n : 0] = 0;
     if (strrchr(program, '/')) {
         *strrchr(program, '/') = 0;
@@ -93,10 +91,7 @@ static enum weir_status choose_driver(struct weir_worker *worker, int *ret_devic
 
     /* If libcuda.so.1 is Weir's own, it must find no host here and so have no device. */
     setenv("WEIR_HOST", "none:", 1);
-    status = weir_connections_choose(worker);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(weir_connections_choose(worker));
     if (strcmp(wanted, "softgpu") == 0) {
         status = open_softgpu(worker, ret_devices);
     } else if (strcmp(wanted, "auto") != 0 && strcmp(wanted, "nvidia") != 0) {
@@ -274,12 +269,11 @@ static bool ask_and_close(struct weir_worker *worker, struct weir_worker_device 
 {
     const struct weir_driver *driver = &worker->platform.driver;
     CUcontext context;
-    bool asked;
 
     if (driver->cuDevicePrimaryCtxRetain(&context, device->cu) != CUDA_SUCCESS) {
         return false;
     }
-    asked = driver->cuCtxSetCurrent(context) == CUDA_SUCCESS;
+    bool asked = driver->cuCtxSetCurrent(context) == CUDA_SUCCESS;
     if (asked) {
         ask_context(driver, &device->about);
     }
@@ -476,7 +470,6 @@ enum weir_status weir_worker_open_device(struct weir_worker *worker)
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     struct weir_diag why = {0};
     enum weir_status status = weir_worker_find_devices(worker, &why);
-    CUresult result;
 
     if (status != WEIR_OK) {
         weir_log_error("worker: %s", why.message);
@@ -491,7 +484,7 @@ enum weir_status weir_worker_open_device(struct weir_worker *worker)
     worker->platform.keeps_out = worker->platform.real || softgpu_does("WEIR_SOFTGPU_WAITS");
     worker->platform.moves_every = worker->platform.real ? 0 : moves_for_tests();
     worker->platform.away_tests = !worker->platform.real && softgpu_does("WEIR_SOFTGPU_AWAY");
-    result = weir_worker_device_open(worker, 0);
+    CUresult result = weir_worker_device_open(worker, 0);
     if (result == CUDA_ERROR_OUT_OF_MEMORY || result == CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED) {
         return WEIR_ERR_NO_MEMORY;
     }

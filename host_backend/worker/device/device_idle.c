@@ -156,17 +156,15 @@ void weir_device_barrier_resume(struct weir_session *session)
  */
 static bool others_may_come(struct weir_worker *w, const struct weir_session *self)
 {
-    uint32_t others;
-
     if (!w->platform.by_program) {
         return true;
     }
-    pthread_mutex_lock(&w->lock);
-    others = w->n_sessions - (self != NULL); /* also counts sessions that are starting or ending */
+    WEIR_LOCKED(&w->lock);
+    uint32_t others =
+        w->n_sessions - (self != NULL); /* also counts sessions that are starting or ending */
     for (const struct weir_session *s = w->sessions; s; s = s->next) {
         others -= s->about->monitor && s != self;
     }
-    pthread_mutex_unlock(&w->lock);
     return others != 0;
 }
 
@@ -181,20 +179,18 @@ static bool any_inside(struct weir_worker *w)
 {
     bool any = false;
 
-    pthread_mutex_lock(&w->lock);
+    WEIR_LOCKED(&w->lock);
     for (struct weir_session *s = w->sessions; s && !any; s = s->next) {
         any = atomic_load(&s->idle->inside) != 0;
     }
-    pthread_mutex_unlock(&w->lock);
     return any;
 }
 
 static void open_barrier(struct weir_device_idle *d)
 {
-    pthread_mutex_lock(&d->barrier);
+    WEIR_LOCKED(&d->barrier);
     atomic_store(&d->closed, 0);
     pthread_cond_broadcast(&d->opened);
-    pthread_mutex_unlock(&d->barrier);
 }
 
 static void sleep_for(uint64_t ns)
@@ -311,7 +307,6 @@ struct turn {
 static bool turn(struct weir_worker *w, uint64_t moment_ns, struct turn *t)
 {
     struct weir_device_idle *d = w->device_idle;
-    CUresult result;
 
     *t = (struct turn){.give_up = t->give_up};
     if (!begin_runs(w, &t->idle)) {
@@ -321,7 +316,7 @@ static bool turn(struct weir_worker *w, uint64_t moment_ns, struct turn *t)
     if (t->stayed) {
         return false;
     }
-    result = atomic_load(&d->captures) == 0 ? record(w) : CUDA_ERROR_NOT_READY;
+    CUresult result = atomic_load(&d->captures) == 0 ? record(w) : CUDA_ERROR_NOT_READY;
     t->recorded = result == CUDA_SUCCESS;
     if (weir_error_is_sticky(result) ||
         (t->recorded && wait_until(w, weir_clock_now_ns() + moment_ns, NULL))) {

@@ -9,13 +9,13 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "base/thread.h"
 #include "host_backend/config/link.h"
 #include "host_backend/worker/device/mark.h"
 #include "host_backend/worker/device/streams.h"
 #include "host_backend/worker/state/host_calls.h"
 #include "host_backend/worker/state/tenant.h"
 #include "host_backend/worker/state/worker.h"
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -201,7 +201,7 @@ bool weir_fault_kernels(const struct weir_session *session, char *text, size_t b
     bool any = false;
 
     text[0] = 0;
-    pthread_mutex_lock(&faults->lock);
+    WEIR_LOCKED(&faults->lock);
     for (const struct weir_fault_stream *s = faults->streams; s; s = s->next) {
         if (!weir_mark_kernels_pending(s->marks) &&
             !atomic_load_explicit(&s->unchecked, memory_order_relaxed)) {
@@ -213,7 +213,6 @@ bool weir_fault_kernels(const struct weir_session *session, char *text, size_t b
         }
         any = true;
     }
-    pthread_mutex_unlock(&faults->lock);
     return any;
 }
 
@@ -222,14 +221,13 @@ static size_t describe(const struct weir_session *s, char *text, size_t bytes)
 {
     char kernels[WEIR_FAULT_TEXT_BYTES], program[2 * WEIR_HOST_TEXT_BYTES];
     bool any = weir_fault_kernels(s, kernels, sizeof kernels), calls = weir_host_calls_any(s);
-    int n;
 
     if (!any && !calls) {
         return 0;
     }
     quotable(weir_session_program(s), program, sizeof program);
-    n = snprintf(text, bytes, "tenant=%s program=%s%s%s%s", s->tenant->name, program,
-                 any ? " kernels=" : "", kernels, calls ? " host_function=1" : "");
+    int n = snprintf(text, bytes, "tenant=%s program=%s%s%s%s", s->tenant->name, program,
+                     any ? " kernels=" : "", kernels, calls ? " host_function=1" : "");
     return n > 0 ? (size_t)n : 0;
 }
 
@@ -238,7 +236,7 @@ void weir_fault_running(struct weir_worker *worker, char *text, size_t bytes)
     size_t used = 0;
 
     text[0] = 0;
-    pthread_mutex_lock(&worker->lock);
+    WEIR_LOCKED(&worker->lock);
     for (const struct weir_session *s = worker->sessions; s && used + 3 < bytes; s = s->next) {
         size_t gap = used != 0 ? 2 : 0;
         size_t n = describe(s, text + used + gap, bytes - used - gap);
@@ -250,7 +248,6 @@ void weir_fault_running(struct weir_worker *worker, char *text, size_t bytes)
             text[used] = 0;
         }
     }
-    pthread_mutex_unlock(&worker->lock);
 }
 
 /* ---------------------------------------------------------------- the report */

@@ -124,7 +124,6 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
                                struct weir_device_gate **ret_gate)
 {
     struct weir_device_gate *g = calloc(1, sizeof *g);
-    enum weir_status status;
 
     if (!g) {
         return WEIR_ERR_NO_MEMORY;
@@ -137,8 +136,8 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
     g->ops.event_put = event_put;
     g->ops.deaf = deaf;
     find_levels(g, worker, device);
-    status = weir_marks_create(&worker->platform.driver,
-                               worker->platform.devices[device].write_value_ok, &g->marks);
+    enum weir_status status = weir_marks_create(
+        &worker->platform.driver, worker->platform.devices[device].write_value_ok, &g->marks);
     if (status != WEIR_OK) {
         destroy(g);
         return status;
@@ -176,16 +175,12 @@ enum weir_status weir_gates_create(struct weir_worker *worker, const struct weir
                                    size_t item_room)
 {
     struct weir_device_gate *g;
-    enum weir_status status;
 
     if (strcmp(worker->config.scheduler.policy, "off") == 0) {
         return WEIR_OK;
     }
-    status = create(worker, 0, runs, item_room, &g);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    status = begin(g);
+    WEIR_TRY(create(worker, 0, runs, item_room, &g));
+    enum weir_status status = begin(g);
     if (status != WEIR_OK) {
         destroy(g);
         return status;
@@ -197,17 +192,13 @@ enum weir_status weir_gates_create(struct weir_worker *worker, const struct weir
 enum weir_status weir_gates_add(struct weir_worker *worker, uint32_t device)
 {
     struct weir_device_gate *first = worker->gates[0], *g;
-    enum weir_status status;
 
     if (!first) { /* nothing is scheduled, or the first device is being opened */
         return WEIR_OK;
     }
-    status = create(worker, device, &first->ops, first->item_room, &g);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(create(worker, device, &first->ops, first->item_room, &g));
     pthread_mutex_lock(&first->lock);
-    status = begin(g);
+    enum weir_status status = begin(g);
     if (status == WEIR_OK && first->attached) {
         weir_gate_attach(g->gate, first->client);
     }

@@ -1,7 +1,8 @@
 /* Words and events of marks: see mark.h. */
 #include "host_backend/worker/device/mark.h"
 
-#include <pthread.h>
+#include "base/grow.h"
+#include "base/thread.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,11 +92,10 @@ static struct page *add_page_locked(struct weir_marks *marks)
 
 void weir_marks_prepare(struct weir_marks *marks)
 {
-    pthread_mutex_lock(&marks->lock);
+    WEIR_LOCKED(&marks->lock);
     if (marks->words && !marks->pages) {
         (void)add_page_locked(marks);
     }
-    pthread_mutex_unlock(&marks->lock);
 }
 
 /* Free the words to which no mark is pending any more. */
@@ -117,7 +117,7 @@ static bool take_word(struct weir_marks *marks, struct weir_mark_word *word)
 {
     struct page *page;
 
-    pthread_mutex_lock(&marks->lock);
+    WEIR_LOCKED(&marks->lock);
     for (page = marks->pages; page; page = page->next) {
         reclaim_locked(page);
         if (page->used != UINT64_MAX) {
@@ -136,19 +136,17 @@ static bool take_word(struct weir_marks *marks, struct weir_mark_word *word)
         word->next = *word->word; /* start behind the value that the word's last stream left */
         word->page = page;
     }
-    pthread_mutex_unlock(&marks->lock);
     return page != NULL;
 }
 
 void weir_mark_word_put(struct weir_marks *marks, struct weir_mark_word *word)
 {
     struct page *page = word->page;
-    size_t i;
 
     if (!page) {
         return;
     }
-    i = (size_t)((uint8_t *)word->word - page->host) / LINE_BYTES;
+    size_t i = (size_t)((uint8_t *)word->word - page->host) / LINE_BYTES;
     pthread_mutex_lock(&marks->lock);
     page->leaving |= UINT64_C(1) << i;
     page->expected[i] = word->next;
@@ -176,16 +174,7 @@ static CUevent take_event(struct weir_marks *marks)
 void weir_mark_event_put(struct weir_marks *marks, CUevent event)
 {
     pthread_mutex_lock(&marks->lock);
-    if (marks->n_events == marks->room) {
-        uint32_t room = marks->room * 2 + 64;
-        CUevent *bigger = realloc(marks->events, room * sizeof(CUevent));
-
-        if (bigger) {
-            marks->events = bigger;
-            marks->room = room;
-        }
-    }
-    if (marks->n_events < marks->room) {
+    if (WEIR_GROW(marks->events, marks->n_events, marks->room)) {
         marks->events[marks->n_events++] = event;
         event = NULL;
     }

@@ -217,10 +217,9 @@ static nvmlReturn_t call_field(void *fn, D d, const uint32_t *a, struct weir_nvm
 static nvmlReturn_t call_last_flush(void *fn, D d, struct weir_nvml_answer *answer)
 {
     unsigned long duration_us = 0;
-    nvmlReturn_t result;
 
-    result = CALL((D, OUT64, unsigned long *), d, (unsigned long long *)(void *)answer->data,
-                  &duration_us);
+    nvmlReturn_t result = CALL((D, OUT64, unsigned long *), d,
+                               (unsigned long long *)(void *)answer->data, &duration_us);
     memcpy(answer->data + 8, &(uint64_t){duration_us}, 8);
     return result;
 }
@@ -437,14 +436,12 @@ static nvmlReturn_t ask_locked(struct weir_nvml *nvml, const struct key *key,
     const struct weir_nvml_row *row = &rows[key->row];
     void *fn = nvml->functions[key->row];
     nvmlDevice_t peer = NULL;
-    struct kept *k;
-    nvmlReturn_t result;
     bool fresh;
 
     if (!fn || (peer_device && !find_handle(nvml, peer_device, &peer))) {
         return fn ? NVML_ERROR_NOT_FOUND : NVML_ERROR_FUNCTION_NOT_FOUND;
     }
-    k = find_kept(nvml, key, &fresh);
+    struct kept *k = find_kept(nvml, key, &fresh);
     if (fresh) {
         memcpy(answer->data, k->data, k->n_data);
         answer->n_data = k->n_data;
@@ -452,7 +449,7 @@ static nvmlReturn_t ask_locked(struct weir_nvml *nvml, const struct key *key,
     }
     memcpy(answer->data, key->data, key->n_data < KEY_BYTES ? key->n_data : KEY_BYTES);
     answer->n_data = bytes;
-    result = call(fn, nvml->handle, peer, row, key->arguments, answer);
+    nvmlReturn_t result = call(fn, nvml->handle, peer, row, key->arguments, answer);
     if (result != NVML_SUCCESS && result != NVML_ERROR_INSUFFICIENT_SIZE) {
         answer->n_data = 0;
     }
@@ -475,10 +472,7 @@ nvmlReturn_t weir_nvml_ask(struct weir_nvml *nvml, const struct weir_nvml_questi
     if (!rows[key.row].name) {
         return NVML_ERROR_FUNCTION_NOT_FOUND;
     }
-    result = measure(&rows[key.row], question, &bytes);
-    if (result != NVML_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(measure(&rows[key.row], question, &bytes));
     memset(answer->data, 0, sizeof answer->data);
     memcpy(key.arguments, question->arguments,
            n_arguments(rows[key.row].shape) * sizeof key.arguments[0]);
@@ -509,7 +503,6 @@ bool weir_nvml_free_bytes(struct weir_nvml *nvml, uint64_t *ret_bytes)
 {
     nvmlReturn_t (*memory_info)(nvmlDevice_t, nvmlMemory_t *) = NULL;
     nvmlMemory_t memory;
-    bool known;
 
     pthread_mutex_lock(&nvml->lock);
     if (!nvml->tried) {
@@ -518,7 +511,7 @@ bool weir_nvml_free_bytes(struct weir_nvml *nvml, uint64_t *ret_bytes)
     if (nvml->library) {
         *(void **)&memory_info = dlsym(nvml->library, "nvmlDeviceGetMemoryInfo");
     }
-    known = memory_info && memory_info(nvml->handle, &memory) == NVML_SUCCESS;
+    bool known = memory_info && memory_info(nvml->handle, &memory) == NVML_SUCCESS;
     pthread_mutex_unlock(&nvml->lock);
     if (known) {
         *ret_bytes = memory.free;

@@ -69,16 +69,11 @@ CUresult weir_order_refuse(struct weir_session *session, const struct weir_host_
 static CUresult legacy_takes_in(struct weir_session *session, struct weir_host_ctx *ctx)
 {
     for (struct weir_host_stream *s = ctx->streams; s; s = s->next) {
-        CUresult result;
-
         if (!s->blocking || s->legacy || !s->dirty || weir_host_stream_capturing(session, s)) {
             continue;
         }
-        result = weir_order_join(session->driver, &s->join, weir_host_stream_at(s),
-                                 weir_host_stream_at(ctx->legacy));
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
+        WEIR_TRY(weir_order_join(session->driver, &s->join, weir_host_stream_at(s),
+                                 weir_host_stream_at(ctx->legacy)));
         s->dirty = false;
     }
     return CUDA_SUCCESS;
@@ -105,12 +100,9 @@ CUresult weir_order_begin(struct weir_session *session, struct weir_host_stream 
     if (stream->seen_epoch != ctx->legacy_epoch) {
         bool recorded = ctx->event_epoch == ctx->legacy_epoch;
 
-        result = weir_order_join(session->driver, &ctx->legacy_event,
+        WEIR_TRY(weir_order_join(session->driver, &ctx->legacy_event,
                                  recorded ? NULL : weir_host_stream_at(ctx->legacy),
-                                 weir_host_stream_at(stream));
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
+                                 weir_host_stream_at(stream)));
         ctx->event_epoch = stream->seen_epoch = ctx->legacy_epoch;
     }
     stream->dirty = true;

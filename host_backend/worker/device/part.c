@@ -1,10 +1,10 @@
 /* Parts of a device by green contexts: see part.h. */
 #include "host_backend/worker/device/part.h"
 
+#include "base/thread.h"
 #include "host_backend/worker/device/order.h"
 #include "host_backend/worker/device/streams.h"
 #include "proto/driver_table.h"
-#include <pthread.h>
 #include <stdlib.h>
 
 struct weir_part {
@@ -144,19 +144,14 @@ static struct weir_part *find_locked(struct weir_parts *parts, uint32_t sm_first
 
 struct weir_part *weir_parts_find(struct weir_parts *parts, uint32_t sm_first, uint32_t sm_count)
 {
-    struct weir_part *part;
-
-    pthread_mutex_lock(&parts->lock);
-    part = find_locked(parts, sm_first, sm_count);
-    pthread_mutex_unlock(&parts->lock);
-    return part;
+    WEIR_LOCKED(&parts->lock);
+    return find_locked(parts, sm_first, sm_count);
 }
 
 void weir_part_use(struct weir_part *part)
 {
-    pthread_mutex_lock(&part->parts->lock);
+    WEIR_LOCKED(&part->parts->lock);
     part->users++;
-    pthread_mutex_unlock(&part->parts->lock);
 }
 
 void weir_part_put(struct weir_part *part)
@@ -185,12 +180,8 @@ static struct weir_part *oldest_locked(struct weir_parts *parts, bool unused)
 
 const struct weir_part *weir_parts_oldest(struct weir_parts *parts)
 {
-    const struct weir_part *part;
-
-    pthread_mutex_lock(&parts->lock);
-    part = oldest_locked(parts, false);
-    pthread_mutex_unlock(&parts->lock);
-    return part;
+    WEIR_LOCKED(&parts->lock);
+    return oldest_locked(parts, false);
 }
 
 static enum weir_status make_locked(struct weir_parts *parts, uint32_t sm_first, uint32_t sm_count,
@@ -217,12 +208,11 @@ enum weir_status weir_parts_make(struct weir_parts *parts, uint32_t sm_first, ui
 {
     enum weir_status status = WEIR_OK;
 
-    pthread_mutex_lock(&parts->lock);
+    WEIR_LOCKED(&parts->lock);
     *ret_part = find_locked(parts, sm_first, sm_count);
     if (!*ret_part) {
         status = make_locked(parts, sm_first, sm_count, ret_part);
     }
-    pthread_mutex_unlock(&parts->lock);
     return status;
 }
 

@@ -98,7 +98,6 @@ static struct weir_part *make(struct weir_session *s, uint32_t sm_first, uint32_
     struct weir_device_gate *g = gate_of(s);
     uint64_t start_ns = weir_clock_now_ns();
     struct weir_part *part = NULL;
-    enum weir_status status;
     uint32_t idle;
 
     all_streams_whole(s);
@@ -107,7 +106,7 @@ static struct weir_part *make(struct weir_session *s, uint32_t sm_first, uint32_
         atomic_store(&g->parts_retry_ns, weir_clock_now_ns() + BUSY_NS);
         return NULL;
     }
-    status = weir_parts_make(g->parts, sm_first, sm_count, &part);
+    enum weir_status status = weir_parts_make(g->parts, sm_first, sm_count, &part);
     if (status == WEIR_ERR_AGAIN) {
         let_go(s, weir_parts_oldest(g->parts));
         status = weir_parts_make(g->parts, sm_first, sm_count, &part);
@@ -132,12 +131,11 @@ struct weir_part *weir_place_part(struct weir_session *session, struct weir_host
 {
     struct weir_session *s = session;
     struct weir_device_gate *g = gate_of(s);
-    struct weir_part *part;
 
     if (!weir_place_has_parts(s) || !weir_place_is_part(s, place)) {
         return NULL;
     }
-    part = weir_parts_find(g->parts, place->sm_first, place->sm_count);
+    struct weir_part *part = weir_parts_find(g->parts, place->sm_first, place->sm_count);
     if (!part && s->n_captures == 0 && !has_runs(s, stream) &&
         weir_clock_now_ns() >= atomic_load(&g->parts_retry_ns)) {
         part = make(s, place->sm_first, place->sm_count);

@@ -10,11 +10,12 @@
 #include "host_backend/worker/device/prints.h"
 
 #include "base/clock.h"
+#include "base/grow.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "host_backend/worker/device/streams.h"
 #include "host_backend/worker/state/worker.h"
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,18 +107,16 @@ void weir_session_prints_destroy(struct weir_session_prints *prints)
 static void collect_locked(struct weir_prints *prints, struct weir_session_prints *owner)
 {
     struct stat info;
-    size_t bytes;
-    char *bigger;
 
     fflush(stdout);
     if (fstat(prints->fd, &info) != 0 || info.st_size == 0) {
         return;
     }
-    bytes = (size_t)info.st_size;
+    size_t bytes = (size_t)info.st_size;
     if (owner->bytes + bytes > TEXT_MAX_BYTES) {
         bytes = TEXT_MAX_BYTES - owner->bytes;
     }
-    bigger = bytes != 0 ? realloc(owner->text, owner->bytes + bytes) : NULL;
+    char *bigger = bytes != 0 ? realloc(owner->text, owner->bytes + bytes) : NULL;
     if (bigger) {
         ssize_t n = pread(prints->fd, bigger + owner->bytes, bytes, 0);
 
@@ -297,28 +296,18 @@ static CUresult remember_locked(struct weir_session *self, CUstream stream)
 {
     struct weir_session_prints *own = self->prints;
     struct print_stream s = {.stream = stream, .device = self->device};
-    CUresult result;
 
     forget_gone_locked(self);
     own->launched = place_of(own, stream);
     if (own->launched < own->n) {
         return CUDA_SUCCESS;
     }
-    if (own->n == own->room) {
-        size_t room = own->room != 0 ? own->room * 2 : 8;
-        struct print_stream *bigger = realloc(own->streams, room * sizeof *bigger);
-
-        if (!bigger) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-        own->streams = bigger;
-        own->room = room;
+    if (!WEIR_GROW(own->streams, own->n, own->room)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    result = self->driver->cuEventCreate(&s.event, CU_EVENT_DISABLE_TIMING);
-    if (result == CUDA_SUCCESS) {
-        own->streams[own->n++] = s;
-    }
-    return result;
+    WEIR_TRY(self->driver->cuEventCreate(&s.event, CU_EVENT_DISABLE_TIMING));
+    own->streams[own->n++] = s;
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_prints_begin(struct weir_session *session, CUstream stream)
@@ -350,10 +339,9 @@ void weir_prints_end(struct weir_session *session, CUstream at, bool launched)
         launched =
             session->driver->cuEventRecord(own->streams[own->launched].event, at) == CUDA_SUCCESS;
     }
-    pthread_mutex_lock(&prints->lock);
+    WEIR_LOCKED(&prints->lock);
     own->streams[own->launched].pending |= launched;
     own->launching = false;
-    pthread_mutex_unlock(&prints->lock);
 }
 
 CUresult weir_prints_collect(struct weir_session *session)
@@ -365,28 +353,24 @@ CUresult weir_prints_collect(struct weir_session *session)
     if (!session->prints) {
         return CUDA_SUCCESS;
     }
-    pthread_mutex_lock(&prints->lock);
+    WEIR_LOCKED(&prints->lock);
     if (prints->owner == session) {
         result = look_locked(session, session->prints, &left);
         collect_locked(prints, session->prints);
         prints->owner = left ? session : NULL;
     }
-    pthread_mutex_unlock(&prints->lock);
     return result;
 }
 
 size_t weir_prints_bytes(const struct weir_session *session)
 {
     struct weir_prints *prints = session->worker->prints;
-    size_t bytes;
 
     if (!session->prints) {
         return 0;
     }
-    pthread_mutex_lock(&prints->lock);
-    bytes = session->prints->bytes;
-    pthread_mutex_unlock(&prints->lock);
-    return bytes;
+    WEIR_LOCKED(&prints->lock);
+    return session->prints->bytes;
 }
 
 void weir_prints_take(struct weir_session *session, void *to, size_t n)
@@ -394,11 +378,10 @@ void weir_prints_take(struct weir_session *session, void *to, size_t n)
     struct weir_prints *prints = session->worker->prints;
     struct weir_session_prints *own = session->prints;
 
-    pthread_mutex_lock(&prints->lock);
+    WEIR_LOCKED(&prints->lock);
     memcpy(to, own->text, n);
     memmove(own->text, own->text + n, own->bytes - n);
     own->bytes -= n;
-    pthread_mutex_unlock(&prints->lock);
 }
 
 void weir_prints_forget(struct weir_session *session, CUstream stream)
@@ -409,7 +392,7 @@ void weir_prints_forget(struct weir_session *session, CUstream stream)
     if (!own) {
         return;
     }
-    pthread_mutex_lock(&prints->lock);
+    WEIR_LOCKED(&prints->lock);
     for (size_t i = 0; i < own->n; i++) {
         if (!stream || own->streams[i].stream == stream) {
             own->streams[i].stream = NULL;
@@ -422,5 +405,4 @@ void weir_prints_forget(struct weir_session *session, CUstream stream)
         prints->owner = NULL;
     }
     forget_gone_locked(session);
-    pthread_mutex_unlock(&prints->lock);
 }

@@ -118,18 +118,15 @@ void weir_put_off_try(struct weir_session *session)
 
 CUresult weir_put_off_settle(struct weir_session *session)
 {
-    CUresult result;
     uint32_t idle;
 
     if (!weir_put_off_any(session)) {
         return CUDA_SUCCESS;
     }
-    result = weir_device_idle_begin_or_fail(session, &idle);
-    if (result == CUDA_SUCCESS) {
-        make_all(session);
-        weir_device_idle_end(session->worker, idle);
-    }
-    return result;
+    WEIR_TRY(weir_device_idle_begin_or_fail(session, &idle));
+    make_all(session);
+    weir_device_idle_end(session->worker, idle);
+    return CUDA_SUCCESS;
 }
 
 void weir_put_off_finish(struct weir_session *session)

@@ -29,7 +29,6 @@ CUresult weir_memory_access(struct weir_worker *worker, uint32_t device, uint32_
 {
     CUmemAccessDesc access[WEIR_DEVICES_MAX];
     size_t n = 1;
-    CUresult result;
 
     memset(access, 0, sizeof access);
     for (uint32_t i = 0; i < weir_worker_platform(worker)->n_devices; i++) {
@@ -42,7 +41,7 @@ CUresult weir_memory_access(struct weir_worker *worker, uint32_t device, uint32_
             n += i != device;
         }
     }
-    result = weir_worker_platform(worker)->driver.cuMemSetAccess(base, bytes, access, n);
+    CUresult result = weir_worker_platform(worker)->driver.cuMemSetAccess(base, bytes, access, n);
     if (result != CUDA_SUCCESS && n > 1) {
         /* The number of links to peers is limited: beyond that, copies are staged. */
         result = weir_worker_platform(worker)->driver.cuMemSetAccess(base, bytes, access, 1);

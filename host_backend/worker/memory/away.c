@@ -194,11 +194,10 @@ static CUresult copy_out(struct weir_session *s)
 static CUresult take_room(struct weir_session *s)
 {
     struct weir_away *away = s->holdings->away;
-    void *at;
 
     away->charged = weir_host_memory_cost(away->bytes, false);
     WEIR_TRY(weir_session_charge_all(s, s->device, &away->charged));
-    at = mmap(NULL, away->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *at = mmap(NULL, away->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) {
         weir_account_release_all(&s->tenant->account, &away->charged);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -287,7 +286,6 @@ CUresult weir_away_begin(struct weir_session *session, uint64_t least_bytes)
 {
     struct weir_session *s = session;
     uint64_t begin_ns = weir_clock_now_ns();
-    CUresult result;
     uint32_t idle;
 
     if (s->holdings->away) {
@@ -296,7 +294,7 @@ CUresult weir_away_begin(struct weir_session *session, uint64_t least_bytes)
     if (!weir_session_has_no_work(s) || weir_device_idle_begin_or_fail(s, &idle) != CUDA_SUCCESS) {
         return CUDA_ERROR_NOT_READY;
     }
-    result = begin(s, least_bytes);
+    CUresult result = begin(s, least_bytes);
     weir_device_idle_end(s->worker, idle);
     WEIR_TRY(result);
     if (s->platform->posix_fds) {

@@ -62,11 +62,10 @@ static CUresult charge(struct weir_session *session, struct weir_host_chunk *chu
 static CUresult take_place(struct weir_host_chunk *chunk, uint64_t alignment)
 {
     struct weir_tenant *t = chunk->tenant;
-    enum weir_status status;
 
     pthread_mutex_lock(&t->lock);
-    status = weir_window_take(chunk->pinned ? &t->host_window : &t->device_window, chunk->bytes,
-                              alignment, &chunk->base);
+    enum weir_status status = weir_window_take(chunk->pinned ? &t->host_window : &t->device_window,
+                                               chunk->bytes, alignment, &chunk->base);
     pthread_mutex_unlock(&t->lock);
     if (status != WEIR_OK) {
         weir_account_release_all(&t->account, &chunk->charged);
@@ -87,13 +86,12 @@ static void give_address(struct weir_host_chunk *chunk)
     struct weir_tenant *t = chunk->tenant;
 
     weir_account_release_all(&t->account, &chunk->charged);
-    pthread_mutex_lock(&t->lock);
+    WEIR_LOCKED(&t->lock);
     if (weir_window_give(chunk->pinned ? &t->host_window : &t->device_window, chunk->base,
                          chunk->bytes) != WEIR_OK) {
         weir_log_error("chunk: addresses lost tenant=%s base=0x%llx", t->name,
                        (unsigned long long)chunk->base);
     }
-    pthread_mutex_unlock(&t->lock);
 }
 
 static CUresult create_memory(struct weir_worker *worker, uint32_t device, uint64_t bytes,
@@ -143,7 +141,6 @@ bool weir_memory_keep(struct weir_tenant *tenant, CUmemGenericAllocationHandle m
 {
     struct weir_worker *w = tenant->worker;
     struct weir_link_message message = {.type = WEIR_LINK_KEEP};
-    bool kept;
 
     if (!w->platform.posix_fds || w->link < 0 ||
         (*fd < 0 && w->platform.driver.cuMemExportToShareableHandle(
@@ -154,7 +151,7 @@ bool weir_memory_keep(struct weir_tenant *tenant, CUmemGenericAllocationHandle m
     message.chunk.base = base;
     message.chunk.bytes = bytes;
     message.chunk.tenant_index = tenant->index;
-    kept = weir_link_send(w->link, &message, *fd) == WEIR_OK;
+    bool kept = weir_link_send(w->link, &message, *fd) == WEIR_OK;
     if (!holds_file(w, *fd)) {
         close(*fd);
         *fd = -1;
@@ -174,11 +171,10 @@ void weir_memory_drop(struct weir_worker *worker, uint64_t id)
 static CUresult map_memory(struct weir_host_chunk *chunk, const struct weir_session *session)
 {
     struct weir_worker *w = chunk->tenant->worker;
-    CUresult result;
 
     WEIR_TRY(w->platform.driver.cuMemMap(chunk->base, chunk->bytes, 0, chunk->memory, 0));
-    result = weir_memory_access(w, chunk->device, session->devices.used, chunk->base, chunk->bytes,
-                                CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CUresult result = weir_memory_access(w, chunk->device, session->devices.used, chunk->base,
+                                         chunk->bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     if (result != CUDA_SUCCESS) {
         (void)w->platform.driver.cuMemUnmap(chunk->base, chunk->bytes);
     }
@@ -202,10 +198,9 @@ static CUresult map_device(struct weir_host_chunk *chunk, struct weir_session *s
                            CUstream stream)
 {
     struct weir_worker *w = chunk->tenant->worker;
-    CUresult result;
 
     WEIR_TRY(weir_memory_create(session, chunk->device, chunk->bytes, &chunk->memory));
-    result = map_memory(chunk, session);
+    CUresult result = map_memory(chunk, session);
     if (result == CUDA_SUCCESS && stream) {
         result = clear_device(chunk, stream);
     }
@@ -282,7 +277,6 @@ static CUresult map_pinned(struct weir_host_chunk *chunk)
     const struct weir_driver *driver = &chunk->tenant->worker->platform.driver;
     void *at = (void *)(uintptr_t)chunk->base;
     CUdeviceptr device = 0;
-    CUresult result;
     int fd;
 
     if (!take_pages(chunk, &fd)) {
@@ -296,7 +290,7 @@ static CUresult map_pinned(struct weir_host_chunk *chunk)
         give_pages(chunk);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    result = driver->cuMemHostRegister_v2(
+    CUresult result = driver->cuMemHostRegister_v2(
         at, chunk->bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     if (result == CUDA_SUCCESS) {
         result = driver->cuMemHostGetDevicePointer_v2(&device, at, 0);
@@ -334,13 +328,12 @@ CUresult weir_chunk_ready_make(struct weir_worker *worker, CUstream stream)
                                      .base = weir_worker_ready_window_base(worker),
                                      .bytes = READY_BYTES,
                                      .clearing = stream};
-    CUresult result;
 
     if (ready.bytes % worker->platform.granularity_bytes != 0) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     WEIR_TRY(create_memory(worker, 0, ready.bytes, &ready.memory));
-    result = d->cuMemMap(ready.base, ready.bytes, 0, ready.memory, 0);
+    CUresult result = d->cuMemMap(ready.base, ready.bytes, 0, ready.memory, 0);
     if (result != CUDA_SUCCESS) {
         (void)d->cuMemRelease(ready.memory);
         return result;
@@ -367,16 +360,13 @@ void weir_chunk_ready_cleared(struct weir_worker *worker)
 static bool take_ready(struct weir_worker *worker, uint64_t bytes,
                        struct weir_ready_chunk *ret_ready)
 {
-    bool taken;
-
-    pthread_mutex_lock(&worker->lock);
-    taken = worker->platform.ready.chunk.there &&
-            (bytes == 0 || bytes == worker->platform.ready.chunk.bytes);
+    WEIR_LOCKED(&worker->lock);
+    bool taken = worker->platform.ready.chunk.there &&
+                 (bytes == 0 || bytes == worker->platform.ready.chunk.bytes);
     if (taken) {
         *ret_ready = worker->platform.ready.chunk;
         worker->platform.ready.chunk.there = false;
     }
-    pthread_mutex_unlock(&worker->lock);
     return taken;
 }
 
@@ -430,10 +420,8 @@ static CUresult use_ready(struct weir_session *session, struct weir_host_chunk *
 /* Find an address for pinned memory, or for memory of another worker, and map it there. */
 static CUresult map_at_new_address(struct weir_session *session, struct weir_host_chunk *chunk)
 {
-    CUresult result;
-
     WEIR_TRY(take_address(session, chunk, session->platform->granularity_bytes));
-    result = chunk->pinned ? map_pinned(chunk) : map_memory(chunk, session);
+    CUresult result = chunk->pinned ? map_pinned(chunk) : map_memory(chunk, session);
     if (result != CUDA_SUCCESS) {
         give_address(chunk);
     }
@@ -463,10 +451,8 @@ static CUresult make_device(struct weir_session *session, struct weir_host_chunk
 static CUresult make_managed(struct weir_session *session, struct weir_host_chunk *chunk,
                              uint64_t unit, CUstream stream)
 {
-    CUresult result;
-
     WEIR_TRY(take_place(chunk, unit));
-    result = weir_pieces_make(session, chunk, stream);
+    CUresult result = weir_pieces_make(session, chunk, stream);
     if (result != CUDA_SUCCESS) {
         session->op.lack = WEIR_LACK_REFUSED; /* the guest asks for pinned memory then */
         give_address(chunk);
@@ -502,7 +488,6 @@ CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64
     struct weir_worker *w = session->worker;
     uint64_t unit = w->platform.granularity_bytes;
     bool pinned = kind == WEIR_GRANT_PINNED;
-    struct weir_host_chunk *chunk;
     CUresult result;
 
     if (bytes == 0 || bytes > w->config.window_bytes) {
@@ -512,7 +497,7 @@ CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64
     if (kind == WEIR_GRANT_DEVICE && use_spare(session, device, bytes, &result, ret_chunk)) {
         return result;
     }
-    chunk = calloc(1, sizeof *chunk);
+    struct weir_host_chunk *chunk = calloc(1, sizeof *chunk);
     if (!chunk) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -617,11 +602,10 @@ static void enter_shared(struct weir_host_chunk *chunk)
 {
     struct weir_tenant *t = chunk->tenant;
 
-    pthread_mutex_lock(&t->lock);
+    WEIR_LOCKED(&t->lock);
     chunk->shared = true;
     chunk->next_shared = t->shared_chunks;
     t->shared_chunks = chunk;
-    pthread_mutex_unlock(&t->lock);
 }
 
 static void leave_shared_locked(struct weir_host_chunk *chunk)
@@ -666,17 +650,14 @@ static bool is_same_key(const uint8_t *a, const uint8_t *b)
 
 static struct weir_host_chunk *find_shared(struct weir_tenant *t, const uint8_t *key)
 {
-    struct weir_host_chunk *chunk;
-
-    pthread_mutex_lock(&t->lock);
-    chunk = t->shared_chunks;
+    WEIR_LOCKED(&t->lock);
+    struct weir_host_chunk *chunk = t->shared_chunks;
     while (chunk && !is_same_key(chunk->key, key)) {
         chunk = chunk->next_shared;
     }
     if (chunk) {
         chunk->refs++;
     }
-    pthread_mutex_unlock(&t->lock);
     return chunk;
 }
 
@@ -776,10 +757,9 @@ void weir_chunk_put(struct weir_session *session, struct weir_host_chunk *chunk)
 {
     struct weir_tenant *t = chunk->tenant;
     uint32_t idle;
-    bool last;
 
     pthread_mutex_lock(&t->lock);
-    last = --chunk->refs == 0;
+    bool last = --chunk->refs == 0;
     if (last && chunk->shared) {
         leave_shared_locked(chunk);
     }

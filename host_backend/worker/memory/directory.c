@@ -8,9 +8,9 @@
 #include "host_backend/worker/memory/directory.h"
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "host_backend/worker/state/platform.h"
 #include "host_backend/worker/state/tenant.h"
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -121,7 +121,7 @@ void weir_directory_resume(struct weir_worker *worker, bool ask_again)
 {
     struct weir_directory *d = weir_worker_directory(worker);
 
-    pthread_mutex_lock(&d->lock);
+    WEIR_LOCKED(&d->lock);
     for (const struct question *q = d->questions; q && ask_again; q = q->next) {
         if (!q->is_answered && q->entry->question <= d->asked_before) {
             const struct weir_link_message message = {.type = q->type, .entry = *q->entry};
@@ -130,7 +130,6 @@ void weir_directory_resume(struct weir_worker *worker, bool ask_again)
         }
     }
     d->asked_before = d->last_question;
-    pthread_mutex_unlock(&d->lock);
 }
 
 CUresult weir_directory_publish(struct weir_tenant *tenant, const struct weir_link_entry *entry,
@@ -177,12 +176,11 @@ static const uint8_t *memory_of(const struct weir_link_entry *entry)
 CUresult weir_directory_find(struct weir_tenant *tenant, struct weir_link_entry *entry, int *ret_fd)
 {
     struct question question = {.entry = entry, .fd = -1};
-    CUresult result;
 
     if (!ask(tenant, WEIR_LINK_FIND, &question, -1)) {
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
     }
-    result = result_of(entry->status);
+    CUresult result = result_of(entry->status);
     if (result == CUDA_SUCCESS && has_descriptor(entry->kind) && question.fd < 0) {
         weir_directory_withdraw(tenant, WEIR_ENTRY_MEMORY, memory_of(entry));
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -228,8 +226,7 @@ void weir_directory_close(struct weir_worker *worker)
 {
     struct weir_directory *d = weir_worker_directory(worker);
 
-    pthread_mutex_lock(&d->lock);
+    WEIR_LOCKED(&d->lock);
     d->is_closed = true;
     pthread_cond_broadcast(&d->answered);
-    pthread_mutex_unlock(&d->lock);
 }

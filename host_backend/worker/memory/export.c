@@ -78,7 +78,7 @@ static bool enter(struct weir_export *export)
     struct epoll_event event = {.events = 0, .data = {.ptr = export}}; /* hang-up is always seen */
     bool ok = false;
 
-    pthread_mutex_lock(&t->lock);
+    WEIR_LOCKED(&t->lock);
     if (epoll_ctl(weir_directory_watch_fd(t->worker), EPOLL_CTL_ADD, export->fd, &event) == 0) {
         export->next = t->exports;
         t->exports = export;
@@ -88,7 +88,6 @@ static bool enter(struct weir_export *export)
         }
         ok = true;
     }
-    pthread_mutex_unlock(&t->lock);
     return ok;
 }
 
@@ -138,7 +137,6 @@ static CUresult publish(const struct weir_export *export)
 static CUresult create(struct weir_tenant *tenant, struct weir_vmm_alloc *alloc,
                        const uint8_t name[16], int *ret_fd)
 {
-    CUresult result;
     struct weir_export *export = calloc(1, sizeof *export);
 
     if (!export) {
@@ -152,7 +150,7 @@ static CUresult create(struct weir_tenant *tenant, struct weir_vmm_alloc *alloc,
         free(export);
         return CUDA_ERROR_OPERATING_SYSTEM;
     }
-    result = publish(export);
+    CUresult result = publish(export);
     if (result == CUDA_SUCCESS && !enter(export)) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -200,10 +198,9 @@ CUresult weir_export_find_alloc(struct weir_tenant *tenant, const uint8_t token[
                                 struct weir_vmm_alloc **ret_alloc)
 {
     struct weir_vmm_alloc *alloc = NULL;
-    const struct weir_export *export;
 
     pthread_mutex_lock(&tenant->lock);
-    export = find_locked(tenant, token);
+    const struct weir_export *export = find_locked(tenant, token);
     if (export && export->alloc) {
         alloc = export->alloc;
         alloc->refs++;
@@ -236,12 +233,9 @@ static CUresult find_name_elsewhere(struct weir_tenant *tenant, const uint8_t to
 CUresult weir_export_find_name(struct weir_tenant *tenant, const uint8_t token[16],
                                uint8_t ret_name[16])
 {
-    const struct weir_export *export;
-    bool found;
-
     pthread_mutex_lock(&tenant->lock);
-    export = find_locked(tenant, token);
-    found = export && !export->alloc;
+    const struct weir_export *export = find_locked(tenant, token);
+    bool found = export && !export->alloc;
     if (found) {
         memcpy(ret_name, export->name, sizeof export->name);
     }

@@ -17,7 +17,6 @@ static CUresult publish_fd(struct weir_tenant *tenant, CUmemGenericAllocationHan
                            int file, const struct weir_link_entry *entry)
 {
     const struct weir_platform *platform = weir_worker_platform(tenant->worker);
-    CUresult result;
     int fd;
 
     if (entry->device == WEIR_ENTRY_ON_HOST) {
@@ -28,7 +27,7 @@ static CUresult publish_fd(struct weir_tenant *tenant, CUmemGenericAllocationHan
     }
     WEIR_TRY(platform->driver.cuMemExportToShareableHandle(
         &fd, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    result = weir_directory_publish(tenant, entry, fd);
+    CUresult result = weir_directory_publish(tenant, entry, fd);
     close(fd);
     return result;
 }
@@ -44,13 +43,11 @@ CUresult weir_ipc_memory_publish(struct weir_tenant *tenant, CUmemGenericAllocat
                                  int file, struct weir_link_entry *entry,
                                  struct weir_amounts *charged)
 {
-    CUresult result;
-
     entry->kind = WEIR_ENTRY_MEMORY;
     if (!weir_directory_new_key(entry->key)) {
         return CUDA_ERROR_OPERATING_SYSTEM;
     }
-    result = publish_fd(tenant, memory, file, entry);
+    CUresult result = publish_fd(tenant, memory, file, entry);
     /* The worker is ending if no answer comes; then the supervisor settles its charges. */
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEVICE_UNAVAILABLE) {
         for (int i = 0; i < WEIR_ACCOUNT_COUNT; i++) {
@@ -114,10 +111,9 @@ static struct weir_amounts cost_of_event(const struct weir_tenant *tenant)
 static CUresult new_event(struct weir_session *session, struct weir_ipc_event **ret_event)
 {
     struct weir_amounts cost = cost_of_event(session->tenant);
-    struct weir_ipc_event *event;
 
     WEIR_TRY(weir_tenant_charge(session->tenant, &cost));
-    event = calloc(1, sizeof *event);
+    struct weir_ipc_event *event = calloc(1, sizeof *event);
     if (!event) {
         weir_account_release_all(&session->tenant->account, &cost);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -144,10 +140,9 @@ static unsigned native_flags(const struct weir_tenant *tenant)
 CUresult weir_ipc_event_create(struct weir_session *session, struct weir_ipc_event **ret_event)
 {
     struct weir_ipc_event *event;
-    CUresult result;
 
     WEIR_TRY(new_event(session, &event));
-    result = session->driver->cuEventCreate(&event->native, native_flags(session->tenant));
+    CUresult result = session->driver->cuEventCreate(&event->native, native_flags(session->tenant));
     if (result != CUDA_SUCCESS) {
         free_event(session, event);
         return result;
@@ -172,11 +167,10 @@ static CUresult publish_event(struct weir_session *session, struct weir_ipc_even
 /* List the event, so that sessions of this worker find it. */
 static void enter_event(struct weir_tenant *tenant, struct weir_ipc_event *event)
 {
-    pthread_mutex_lock(&tenant->lock);
+    WEIR_LOCKED(&tenant->lock);
     event->has_key = true;
     event->next = tenant->events;
     tenant->events = event;
-    pthread_mutex_unlock(&tenant->lock);
 }
 
 CUresult weir_ipc_event_share(struct weir_session *session, struct weir_ipc_event *event)
@@ -198,14 +192,13 @@ static struct weir_ipc_event *find_event(struct weir_tenant *tenant, const uint8
 {
     struct weir_ipc_event *event;
 
-    pthread_mutex_lock(&tenant->lock);
+    WEIR_LOCKED(&tenant->lock);
     for (event = tenant->events; event; event = event->next) {
         if (memcmp(event->key, key, sizeof event->key) == 0) {
             event->refs++;
             break;
         }
     }
-    pthread_mutex_unlock(&tenant->lock);
     return event;
 }
 
@@ -215,14 +208,13 @@ static CUresult import_event(struct weir_session *session, const uint8_t *key,
     struct weir_link_entry entry = {.kind = WEIR_ENTRY_EVENT};
     struct weir_ipc_event *event;
     CUipcEventHandle handle;
-    CUresult result;
     int no_fd;
 
     memcpy(entry.key, key, sizeof entry.key);
     WEIR_TRY(weir_directory_find(session->tenant, &entry, &no_fd));
     WEIR_TRY(new_event(session, &event));
     memcpy(&handle, entry.value, sizeof handle);
-    result = session->driver->cuIpcOpenEventHandle(&event->native, handle);
+    CUresult result = session->driver->cuIpcOpenEventHandle(&event->native, handle);
     if (result != CUDA_SUCCESS) {
         free_event(session, event);
         return result;
@@ -257,11 +249,9 @@ static void leave_locked(struct weir_tenant *tenant, const struct weir_ipc_event
 CUresult weir_ipc_event_put(struct weir_session *session, struct weir_ipc_event *event)
 {
     struct weir_tenant *tenant = session->tenant;
-    CUresult result;
-    bool is_last;
 
     pthread_mutex_lock(&tenant->lock);
-    is_last = --event->refs == 0;
+    bool is_last = --event->refs == 0;
     if (is_last) {
         leave_locked(tenant, event);
     }
@@ -272,7 +262,7 @@ CUresult weir_ipc_event_put(struct weir_session *session, struct weir_ipc_event 
     if (event->is_published) {
         weir_directory_withdraw(tenant, WEIR_ENTRY_EVENT, event->key);
     }
-    result = session->driver->cuEventDestroy_v2(event->native);
+    CUresult result = session->driver->cuEventDestroy_v2(event->native);
     free_event(session, event);
     return result;
 }

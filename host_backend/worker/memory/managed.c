@@ -35,7 +35,7 @@
 
 /* ---------------------------------------------------------------- parts */
 
-void weir_managed_kick(struct weir_managed *m)
+static void kick(struct weir_managed *m)
 {
     uint64_t one = 1;
 
@@ -144,7 +144,7 @@ static void destroy(struct weir_managed *m)
 
     if (m->threaded) {
         atomic_store(&m->ends, true);
-        weir_managed_kick(m);
+        kick(m);
         (void)pthread_cancel(m->thread);
         (void)pthread_join(m->thread, NULL);
     }
@@ -176,14 +176,13 @@ static void destroy(struct weir_managed *m)
 CUresult weir_managed_begin(struct weir_session *session, int fd)
 {
     struct weir_managed *m;
-    CUresult result;
 
     if (session->devices.managed || weir_session_is_remote(session) ||
         weir_session_region(session) || !(m = calloc(1, sizeof *m))) {
         close(fd);
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    result = weir_session_charge_all(session, session->device, &descriptors);
+    CUresult result = weir_session_charge_all(session, session->device, &descriptors);
     if (result != CUDA_SUCCESS) {
         close(fd);
         free(m);
@@ -313,21 +312,18 @@ static CUresult add(struct weir_session *session, struct weir_managed_range *r, 
         return result;
     }
     weir_session_pins(session, bytes);
-    pthread_mutex_lock(&m->lock);
+    WEIR_LOCKED(&m->lock);
     r->next = m->ranges;
     m->ranges = r;
-    pthread_mutex_unlock(&m->lock);
     return CUDA_SUCCESS;
 }
 
 CUresult weir_managed_add(struct weir_session *session, struct weir_host_chunk *chunk, int *ret_fd)
 {
-    struct weir_managed_range *r;
-
     if (!session->devices.managed) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    r = calloc(1, sizeof *r);
+    struct weir_managed_range *r = calloc(1, sizeof *r);
     if (!r) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -378,7 +374,6 @@ CUresult weir_managed_watch(struct weir_session *session, uint64_t base)
     struct weir_managed *m = session->devices.managed;
     struct weir_managed_range *r = m ? m->ranges : NULL;
     struct uffdio_register watch = {.mode = UFFDIO_REGISTER_MODE_MINOR};
-    bool good;
 
     while (r && r->chunk->base != base) {
         r = r->next;
@@ -388,14 +383,13 @@ CUresult weir_managed_watch(struct weir_session *session, uint64_t base)
     }
     watch.range = (struct uffdio_range){base, r->chunk->bytes};
     watch.mode |= m->protects ? UFFDIO_REGISTER_MODE_WP : 0;
-    good = ioctl(m->fd, UFFDIO_REGISTER, &watch) == 0 &&
-           (watch.ioctls & (UINT64_C(1) << _UFFDIO_CONTINUE)) != 0;
-    pthread_mutex_lock(&m->lock);
+    bool good = ioctl(m->fd, UFFDIO_REGISTER, &watch) == 0 &&
+                (watch.ioctls & (UINT64_C(1) << _UFFDIO_CONTINUE)) != 0;
+    WEIR_LOCKED(&m->lock);
     if (good) {
         r->watched = true;
         weir_managed_show_locked(m);
     }
-    pthread_mutex_unlock(&m->lock);
     return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -479,7 +473,7 @@ void weir_managed_take(struct weir_session *session, uint64_t address, uint64_t 
     if (!m) {
         return;
     }
-    pthread_mutex_lock(&m->lock);
+    WEIR_LOCKED(&m->lock);
     for (struct weir_managed_range *r = m->ranges; r; r = r->next) {
         if (!r->watched || !part_of(r, address, bytes, &at, &end)) {
             continue;
@@ -489,7 +483,6 @@ void weir_managed_take(struct weir_session *session, uint64_t address, uint64_t 
             sizes[(*n)++] = count * WEIR_BLOCK_BYTES;
         }
     }
-    pthread_mutex_unlock(&m->lock);
 }
 
 static CUresult move(struct weir_managed *m, struct weir_managed_range *r)
@@ -531,7 +524,7 @@ CUresult weir_managed_taken(struct weir_session *session)
     }
     weir_managed_show_locked(m);
     pthread_mutex_unlock(&m->lock);
-    weir_managed_kick(m);
+    kick(m);
     return result;
 }
 
@@ -672,11 +665,10 @@ CUresult weir_managed_merge(struct weir_session *session)
     if (!m) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    pthread_mutex_lock(&m->lock);
+    WEIR_LOCKED(&m->lock);
     if (weir_managed_any_merged_locked(m)) {
         result = weir_managed_carry_all_locked(m, settle_locked(session, m));
     }
-    pthread_mutex_unlock(&m->lock);
     return result;
 }
 
@@ -685,13 +677,12 @@ CUresult weir_managed_fetch(struct weir_session *session, uint64_t address, uint
     struct weir_managed *m = session->devices.managed;
     CUresult result = CUDA_SUCCESS;
     uint32_t at, end;
-    bool idle;
 
     if (!m || bytes == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     pthread_mutex_lock(&m->lock);
-    idle = settle_locked(session, m);
+    bool idle = settle_locked(session, m);
     weir_managed_merging_locked(m, !idle);
     for (struct weir_managed_range *r = m->ranges; r && result == CUDA_SUCCESS; r = r->next) {
         if (r->watched && part_of(r, address, bytes, &at, &end)) {
@@ -700,7 +691,7 @@ CUresult weir_managed_fetch(struct weir_session *session, uint64_t address, uint
     }
     weir_managed_merging_locked(m, false);
     pthread_mutex_unlock(&m->lock);
-    weir_managed_kick(m);
+    kick(m);
     return result;
 }
 
@@ -712,7 +703,7 @@ void weir_managed_reached_slow(struct weir_session *session, uint64_t address, u
     const unsigned int looked_at = WEIR_BLOCK_ON_CPU | WEIR_BLOCK_MERGED;
     uint32_t at, end;
 
-    pthread_mutex_lock(&m->lock);
+    WEIR_LOCKED(&m->lock);
     for (struct weir_managed_range *r = m->ranges; r && m->n_cpu != 0; r = r->next) {
         if (!r->watched || !part_of(r, address, bytes, &at, &end)) {
             continue;
@@ -731,24 +722,21 @@ void weir_managed_reached_slow(struct weir_session *session, uint64_t address, u
         }
     }
     (void)(m->n_cpu != 0 ? copied(m, CUDA_SUCCESS) : CUDA_SUCCESS);
-    pthread_mutex_unlock(&m->lock);
 }
 
 void weir_managed_function_ran(struct weir_session *session)
 {
     struct weir_managed *m = session->devices.managed;
     uint64_t asked, end_ns = weir_clock_now_ns() + WEIR_NS_PER_S;
-    bool any;
 
     if (!m) {
         return;
     }
-    pthread_mutex_lock(&m->lock);
-    any = weir_managed_any_merged_locked(m);
+    WEIR_LOCKED(&m->lock);
+    bool any = weir_managed_any_merged_locked(m);
     asked = any ? ++m->asked : 0;
-    weir_managed_kick(m);
+    kick(m);
     while (any && m->merges < asked && !atomic_load(&m->ends) &&
            weir_thread_condition_wait(&m->merged, &m->lock, end_ns)) {
     }
-    pthread_mutex_unlock(&m->lock);
 }

@@ -97,7 +97,6 @@ static void open_pages(const struct weir_managed *m, uint64_t address, uint64_t 
 static bool make_before_locked(struct weir_managed *m, struct weir_managed_range *r)
 {
     const struct weir_amounts cost = {.of = {[WEIR_ACCOUNT_PINNED_MEMORY] = r->chunk->bytes}};
-    void *at;
 
     if (r->before) {
         return true;
@@ -105,8 +104,8 @@ static bool make_before_locked(struct weir_managed *m, struct weir_managed_range
     if (weir_tenant_charge(m->session->tenant, &cost) != CUDA_SUCCESS) {
         return false;
     }
-    at = mmap(NULL, r->chunk->bytes, PROT_READ | PROT_WRITE,
-              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *at = mmap(NULL, r->chunk->bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) {
         weir_account_release_all(&m->session->tenant->account, &cost);
         return false;
@@ -469,10 +468,9 @@ static bool read_faults(struct weir_managed *m)
 {
     struct uffd_msg messages[16];
     size_t room = WEIR_MANAGED_FAULTS - m->n_faults, most = sizeof messages / sizeof messages[0];
-    ssize_t got;
 
     (void)pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
-    got = read(m->fd, messages, (room < most ? room : most) * sizeof messages[0]);
+    ssize_t got = read(m->fd, messages, (room < most ? room : most) * sizeof messages[0]);
     (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
     for (size_t i = 0; got > 0 && i < (size_t)got / sizeof messages[0]; i++) {
         if (messages[i].event == UFFD_EVENT_PAGEFAULT) {

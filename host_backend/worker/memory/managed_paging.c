@@ -136,10 +136,9 @@ static CUresult begin(struct weir_managed *m, const struct move *v)
 static CUresult exchange(struct weir_managed *m, const struct move *v, uint64_t bytes)
 {
     struct weir_backing was = v->range->chunk->pieces[v->piece].now;
-    CUresult result;
 
     WEIR_TRY(m->session->driver->cuMemUnmap(address_of(v), bytes));
-    result = weir_backing_map(m->session, m->device, address_of(v), bytes, v->with);
+    CUresult result = weir_backing_map(m->session, m->device, address_of(v), bytes, v->with);
     if (result != CUDA_SUCCESS &&
         weir_backing_map(m->session, m->device, address_of(v), bytes, was) != CUDA_SUCCESS) {
         weir_log_error("managed: memory is lost, for the driver does not map it again; kernels "
@@ -362,7 +361,7 @@ void weir_managed_launches_slow(struct weir_session *session, const void *params
     if (weir_session_lacking_room(session) == 0) {
         return;
     }
-    pthread_mutex_lock(&m->lock);
+    WEIR_LOCKED(&m->lock);
     m->paging.launches++;
     for (size_t at = 0; at + sizeof(uint64_t) <= bytes; at += sizeof(uint64_t)) {
         uint64_t word;
@@ -382,7 +381,6 @@ void weir_managed_launches_slow(struct weir_session *session, const void *params
             m->paging.waits_at = m->paging.launches + m->paging.pause;
         }
     }
-    pthread_mutex_unlock(&m->lock);
 }
 
 /* ---------------------------------------------------------------- for other memory */
@@ -417,7 +415,7 @@ uint64_t weir_managed_give_way(struct weir_session *session, uint64_t bytes, uin
     if (!m) {
         return 0;
     }
-    pthread_mutex_lock(&m->lock);
+    WEIR_LOCKED(&m->lock);
     if (find_victim(m, NULL, &out) && prepare(m) && rest_locked(m, ALLOCATION_WAIT_NS)) {
         while (gone < bytes && find_victim(m, NULL, &out)) {
             uint64_t piece_bytes = weir_piece_bytes(out.range->chunk, out.piece);
@@ -428,7 +426,6 @@ uint64_t weir_managed_give_way(struct weir_session *session, uint64_t bytes, uin
             gone += piece_bytes;
         }
     }
-    pthread_mutex_unlock(&m->lock);
     return gone;
 }
 
@@ -470,7 +467,7 @@ void weir_managed_place(struct weir_session *session, uint64_t address, uint64_t
     if (!m || weir_session_enter(session, m->device) != CUDA_SUCCESS) {
         return;
     }
-    pthread_mutex_lock(&m->lock);
+    WEIR_LOCKED(&m->lock);
     for (v.range = m->ranges; v.range; v.range = v.range->next) {
         for (v.piece = 0; v.piece < weir_pieces_count(v.range->chunk); v.piece++) {
             if (has_most(&v, address, bytes)) {
@@ -483,5 +480,4 @@ void weir_managed_place(struct weir_session *session, uint64_t address, uint64_t
         while (find_misplaced(m, &v) && leave_locked(m, &v)) {
         }
     }
-    pthread_mutex_unlock(&m->lock);
 }

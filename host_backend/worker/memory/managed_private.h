@@ -3,11 +3,11 @@
 #define WEIR_HOST_BACKEND_WORKER_MEMORY_MANAGED_PRIVATE_H
 
 #include "base/account.h"
+#include "base/thread.h"
 #include "host_backend/worker/memory/chunk.h"
 #include "host_backend/worker/memory/managed.h"
 #include "host_backend/worker/memory/managed_blocks.h"
 #include "host_backend/worker/memory/pieces.h"
-#include <pthread.h>
 
 /* How long a prefetch, and advice, waits for work that was just given. An H200 shows an event after
  * 5 us. */
@@ -112,7 +112,6 @@ CUresult weir_managed_carry_locked(struct weir_managed *m, struct weir_managed_r
 /** The same for all MERGED blocks. @param idle  no kernel changes them: none stays MERGED */
 CUresult weir_managed_carry_all_locked(struct weir_managed *m, bool idle);
 bool weir_managed_any_merged_locked(const struct weir_managed *m);
-void weir_managed_kick(struct weir_managed *m);
 /**
  * Map blocks [first, end) for reading where nothing else must change, in threads of its own: a
  * block once weir_managed_map_up_to() says that it has its bytes. The lock is held until

@@ -69,13 +69,12 @@ CUresult weir_backing_make(struct weir_session *session, uint32_t device, uint64
     struct weir_backing backing = {.on_host = on_host};
     struct weir_account *account = &session->tenant->account;
     enum weir_account_item refused;
-    CUresult result;
 
     if ((!on_host && weir_session_device_left(session, device) < bytes) ||
         !weir_account_charge_all(account, &cost, &refused)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    result = create(session, device, bytes, &backing);
+    CUresult result = create(session, device, bytes, &backing);
     if (result != CUDA_SUCCESS) {
         weir_account_release_all(account, &cost);
         return result;
@@ -107,10 +106,10 @@ CUresult weir_backing_map(struct weir_session *session, uint32_t device, uint64_
                           uint64_t bytes, struct weir_backing backing)
 {
     const CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    CUresult result;
 
     WEIR_TRY(session->driver->cuMemMap(at, bytes, 0, backing.memory, 0));
-    result = weir_memory_access(session->worker, device, session->devices.used, at, bytes, flags);
+    CUresult result =
+        weir_memory_access(session->worker, device, session->devices.used, at, bytes, flags);
     if (result == CUDA_SUCCESS && backing.on_host) {
         /* Give this process access: the driver may copy between places of the host here. */
         const CUmemAccessDesc here = {host_location(session, device), flags};

@@ -1,6 +1,7 @@
 /* The address ranges that a session may name: a sorted array with a binary search. */
 #include "host_backend/worker/memory/ranges.h"
 
+#include "base/grow.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,22 +25,13 @@ static size_t upper(const struct weir_range_set *set, uint64_t address)
 enum weir_status weir_host_range_add(struct weir_range_set *set, uint64_t base, uint64_t bytes,
                                      const void *owner)
 {
-    size_t at;
-
     if (bytes == 0 || base + bytes < base) {
         return WEIR_ERR_INVALID;
     }
-    if (set->n == set->room) {
-        size_t room = set->room != 0 ? set->room * 2 : 16;
-        struct weir_range *bigger = realloc(set->ranges, room * sizeof *bigger);
-
-        if (!bigger) {
-            return WEIR_ERR_NO_MEMORY;
-        }
-        set->ranges = bigger;
-        set->room = room;
+    if (!WEIR_GROW(set->ranges, set->n, set->room)) {
+        return WEIR_ERR_NO_MEMORY;
     }
-    at = upper(set, base);
+    size_t at = upper(set, base);
     memmove(set->ranges + at + 1, set->ranges + at, (set->n - at) * sizeof *set->ranges);
     set->ranges[at] = (struct weir_range){base, bytes, owner};
     set->n++;

@@ -2,12 +2,12 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_REGION_PRIVATE_H
 #define WEIR_HOST_BACKEND_WORKER_MEMORY_REGION_PRIVATE_H
 
+#include "base/thread.h"
 #include "host_backend/config/link.h"
 #include "host_backend/worker/memory/region.h"
 #include "host_backend/worker/memory/vm_clock.h"
 #include "proto/transport/region.h"
 #include "proto/transport/transport.h"
-#include <pthread.h>
 #include <stdatomic.h>
 
 struct weir_worker;

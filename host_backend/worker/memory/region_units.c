@@ -14,10 +14,8 @@
 
 void weir_region_put(struct region *region)
 {
-    bool last;
-
     pthread_mutex_lock(&region->lock);
-    last = --region->refs == 0;
+    bool last = --region->refs == 0;
     pthread_mutex_unlock(&region->lock);
     if (!last) {
         return;
@@ -36,9 +34,8 @@ void weir_region_put(struct region *region)
 
 void weir_region_get(struct region *region)
 {
-    pthread_mutex_lock(&region->lock);
+    WEIR_LOCKED(&region->lock);
     region->refs++;
-    pthread_mutex_unlock(&region->lock);
 }
 
 /* ---------------------------------------------------------------- units */
@@ -113,13 +110,12 @@ enum weir_status weir_region_take(struct weir_region_end *end, uint64_t bytes, i
 {
     struct region *region = end->region;
     uint32_t unit = 0;
-    bool found;
 
     if (bytes == 0 || bytes > region->about.bytes) {
         return WEIR_ERR_QUOTA;
     }
     pthread_mutex_lock(&region->lock);
-    found = weir_region_take_locked(region, end->slot, weir_region_units(bytes), &unit);
+    bool found = weir_region_take_locked(region, end->slot, weir_region_units(bytes), &unit);
     pthread_mutex_unlock(&region->lock);
     if (!found) {
         return WEIR_ERR_QUOTA;
@@ -134,9 +130,8 @@ void weir_region_give(struct weir_region_end *end, uint64_t offset, uint64_t byt
     if (atomic_load(&end->closing)) {
         return;
     }
-    pthread_mutex_lock(&end->region->lock);
+    WEIR_LOCKED(&end->region->lock);
     give_locked(end->region, (uint32_t)(offset / WEIR_REGION_UNIT_BYTES), weir_region_units(bytes));
-    pthread_mutex_unlock(&end->region->lock);
 }
 
 void weir_region_end_closing(struct weir_region_end *end)

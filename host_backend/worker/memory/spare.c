@@ -100,7 +100,7 @@ bool weir_spare_keep(struct weir_session *session, struct weir_host_chunk *chunk
     }
     weir_account_release_all(&chunk->tenant->account, &chunk->charged);
     chunk->charged = (struct weir_amounts){{0}};
-    pthread_mutex_lock(&spares->lock);
+    WEIR_LOCKED(&spares->lock);
     chunk->spare.session = session;
     chunk->spare.since_ns = weir_clock_now_ns();
     chunk->spare.next = spares->first;
@@ -108,7 +108,6 @@ bool weir_spare_keep(struct weir_session *session, struct weir_host_chunk *chunk
     spares->n++;
     trim_locked(spares, session, most);
     show_locked(session->worker, spares);
-    pthread_mutex_unlock(&spares->lock);
     return true;
 }
 
@@ -121,7 +120,7 @@ struct weir_host_chunk *weir_spare_take(struct weir_session *session, uint32_t d
     if (!spares) {
         return NULL;
     }
-    pthread_mutex_lock(&spares->lock);
+    WEIR_LOCKED(&spares->lock);
     for (struct weir_host_chunk **at = &spares->first; (chunk = *at); at = &chunk->spare.next) {
         if (chunk->spare.session == session && chunk->device == device && chunk->bytes == bytes) {
             *at = chunk->spare.next;
@@ -130,7 +129,6 @@ struct weir_host_chunk *weir_spare_take(struct weir_session *session, uint32_t d
             break;
         }
     }
-    pthread_mutex_unlock(&spares->lock);
     return chunk;
 }
 
@@ -142,14 +140,13 @@ uint64_t weir_spare_bytes(const struct weir_session *session, uint32_t device)
     if (!spares) {
         return 0;
     }
-    pthread_mutex_lock(&spares->lock);
+    WEIR_LOCKED(&spares->lock);
     for (const struct weir_host_chunk *chunk = spares->first; chunk; chunk = chunk->spare.next) {
         if (chunk->device == device &&
             weir_session_pid(chunk->spare.session) == weir_session_pid(session)) {
             bytes += chunk->bytes;
         }
     }
-    pthread_mutex_unlock(&spares->lock);
     return bytes;
 }
 
@@ -164,7 +161,7 @@ static bool release(struct weir_worker *worker, const struct weir_session *sessi
     if (!spares) {
         return false;
     }
-    pthread_mutex_lock(&spares->lock);
+    WEIR_LOCKED(&spares->lock);
     for (struct weir_host_chunk **at = &spares->first; *at;) {
         if ((!session || (*at)->spare.session == session) && (*at)->spare.since_ns <= before_ns) {
             release_at_locked(spares, at);
@@ -176,7 +173,6 @@ static bool release(struct weir_worker *worker, const struct weir_session *sessi
     if (any) {
         show_locked(worker, spares);
     }
-    pthread_mutex_unlock(&spares->lock);
     return any;
 }
 
@@ -193,14 +189,11 @@ bool weir_spares_release(struct weir_worker *worker)
 bool weir_spares_age(struct weir_worker *worker, uint64_t now_ns)
 {
     struct weir_spares *spares = spares_of(worker);
-    bool any;
 
     if (!spares) {
         return false;
     }
     (void)release(worker, NULL, now_ns - AGE_NS);
-    pthread_mutex_lock(&spares->lock);
-    any = spares->first != NULL;
-    pthread_mutex_unlock(&spares->lock);
-    return any;
+    WEIR_LOCKED(&spares->lock);
+    return spares->first != NULL;
 }

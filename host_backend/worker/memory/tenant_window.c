@@ -39,14 +39,13 @@ bool weir_tenant_windows_overlap(struct weir_worker *worker, uint64_t address, u
     const struct weir_link_config *c = &worker->config;
     bool found = address < c->vmm_base + c->vmm_bytes && address + bytes > c->vmm_base;
 
-    pthread_mutex_lock(&worker->lock);
+    WEIR_LOCKED(&worker->lock);
     for (uint32_t i = 0; i < WEIR_WINDOWS_MAX && !found; i++) {
         uint64_t base = c->window_base + i * c->window_bytes;
 
         found = address < base + c->window_bytes && address + bytes > base &&
                 (worker->platform.window_taken[i] || base + c->window_bytes <= LOWEST_HEAP);
     }
-    pthread_mutex_unlock(&worker->lock);
     return found;
 }
 
@@ -63,7 +62,7 @@ static uint32_t take_window(struct weir_worker *worker)
 {
     uint32_t window = 0;
 
-    pthread_mutex_lock(&worker->lock);
+    WEIR_LOCKED(&worker->lock);
     while (window < WEIR_WINDOWS_MAX &&
            (worker->platform.window_taken[window] || has_heaps(worker, window))) {
         window++;
@@ -71,15 +70,13 @@ static uint32_t take_window(struct weir_worker *worker)
     if (window != WEIR_WINDOWS_MAX) {
         worker->platform.window_taken[window] = true;
     }
-    pthread_mutex_unlock(&worker->lock);
     return window;
 }
 
 static void give_window_back(struct weir_worker *worker, uint32_t window)
 {
-    pthread_mutex_lock(&worker->lock);
+    WEIR_LOCKED(&worker->lock);
     worker->platform.window_taken[window] = false;
-    pthread_mutex_unlock(&worker->lock);
 }
 
 /* Reserve the window's addresses. CUDA_ERROR_ALREADY_MAPPED: they are in use. */
@@ -89,14 +86,9 @@ static CUresult hold_window(struct weir_worker *worker, uint32_t window)
     uint64_t base = worker->config.window_base + window * worker->config.window_bytes;
     uint64_t half = worker->config.window_bytes / 2;
     CUdeviceptr got = 0;
-    CUresult result;
-    bool held;
 
-    result = driver->cuMemAddressReserve(&got, half, worker->platform.granularity_bytes, base, 0);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    held = weir_addresses_hold(base + half, half);
+    WEIR_TRY(driver->cuMemAddressReserve(&got, half, worker->platform.granularity_bytes, base, 0));
+    bool held = weir_addresses_hold(base + half, half);
     if (got == base && held) {
         return CUDA_SUCCESS;
     }
@@ -163,13 +155,10 @@ void weir_worker_window_finish(struct weir_worker *worker)
 
 static bool take_ready_window(struct weir_worker *worker, uint32_t *ret_window)
 {
-    bool has;
-
-    pthread_mutex_lock(&worker->lock);
-    has = worker->platform.ready.has_window;
+    WEIR_LOCKED(&worker->lock);
+    bool has = worker->platform.ready.has_window;
     worker->platform.ready.has_window = false;
     *ret_window = worker->platform.ready.window;
-    pthread_mutex_unlock(&worker->lock);
     return has;
 }
 
@@ -213,12 +202,11 @@ CUresult weir_tenant_reserve(struct weir_tenant *tenant)
 {
     CUresult result = CUDA_SUCCESS;
 
-    pthread_mutex_lock(&tenant->lock);
+    WEIR_LOCKED(&tenant->lock);
     if (!tenant->reserved) {
         result = reserve_window(tenant);
         tenant->reserved = result == CUDA_SUCCESS;
     }
-    pthread_mutex_unlock(&tenant->lock);
     return result;
 }
 

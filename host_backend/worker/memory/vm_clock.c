@@ -38,13 +38,12 @@ static bool signs_of_thread(const char *folder, const char *thread, char name[32
 {
     unsigned long long user = 0, system = 0;
     char path[128], text[4096];
-    const char *at;
 
     snprintf(path, sizeof path, "%s/%.20s/stat", folder, thread);
     if (!weir_proc_text(path, text, sizeof text) || sscanf(text, "%*d (%31[^)]", name) != 1) {
         return false;
     }
-    at = strrchr(text, ')'); /* the process name may contain anything */
+    const char *at = strrchr(text, ')'); /* the process name may contain anything */
     if (!at || sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user,
                       &system) != 2) {
         return false;
@@ -70,11 +69,10 @@ uint64_t weir_vm_signs(int64_t pid)
     unsigned n_processors = 0, n_others = 0;
     char folder[64], first[24], name[32];
     const struct dirent *entry;
-    DIR *threads;
 
     snprintf(folder, sizeof folder, "/proc/%lld/task", (long long)pid);
     snprintf(first, sizeof first, "%lld", (long long)pid);
-    threads = pid > 0 ? opendir(folder) : NULL;
+    DIR *threads = pid > 0 ? opendir(folder) : NULL;
     if (!threads) {
         return WEIR_VM_SIGNS_UNKNOWN;
     }

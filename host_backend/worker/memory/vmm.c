@@ -50,11 +50,10 @@ CUresult weir_vmm_alloc_make(struct weir_session *session, const struct weir_vmm
                              weir_vmm_back_fn back, struct weir_vmm_alloc **ret_alloc)
 {
     struct weir_tenant *tenant = session->tenant;
-    struct weir_vmm_alloc *alloc;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
     WEIR_TRY(weir_session_charge_all(session, as->device, &as->charged));
-    alloc = malloc(sizeof *alloc);
+    struct weir_vmm_alloc *alloc = malloc(sizeof *alloc);
     if (alloc) {
         *alloc = *as;
         alloc->tenant = tenant;
@@ -92,7 +91,6 @@ CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, ui
 static CUresult import_memory(struct weir_vmm_alloc *alloc, const uint8_t token[16])
 {
     struct weir_link_entry entry = {.kind = WEIR_ENTRY_DESCRIPTOR};
-    CUresult result;
     int fd;
 
     memcpy(entry.key, token, WEIR_EXPORT_TOKEN_BYTES);
@@ -105,7 +103,7 @@ static CUresult import_memory(struct weir_vmm_alloc *alloc, const uint8_t token[
         alloc->device = entry.device;
         return CUDA_SUCCESS;
     }
-    result = weir_vmm_host_adopt(alloc, fd);
+    CUresult result = weir_vmm_host_adopt(alloc, fd);
     if (result != CUDA_SUCCESS) {
         weir_directory_withdraw(alloc->tenant, WEIR_ENTRY_MEMORY, alloc->key);
     }
@@ -116,12 +114,10 @@ CUresult weir_vmm_alloc_import(struct weir_tenant *tenant, const uint8_t token[1
                                struct weir_vmm_alloc **ret_alloc)
 {
     const struct weir_amounts cost = weir_device_memory_cost(tenant->worker, 0, 0);
-    struct weir_vmm_alloc *alloc;
-    CUresult result;
 
     WEIR_TRY(weir_tenant_charge(tenant, &cost));
-    alloc = calloc(1, sizeof *alloc);
-    result = CUDA_ERROR_OUT_OF_MEMORY;
+    struct weir_vmm_alloc *alloc = calloc(1, sizeof *alloc);
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     if (alloc) {
         *alloc = (struct weir_vmm_alloc){.tenant = tenant, .file = -1, .charged = cost, .refs = 1};
         result = import_memory(alloc, token);
@@ -193,10 +189,9 @@ CUresult weir_vmm_alloc_adopt(struct weir_session *session, struct weir_vmm_allo
 void weir_vmm_alloc_put(struct weir_vmm_alloc *alloc)
 {
     struct weir_tenant *t = alloc->tenant;
-    bool last;
 
     pthread_mutex_lock(&t->lock);
-    last = --alloc->refs == 0;
+    bool last = --alloc->refs == 0;
     pthread_mutex_unlock(&t->lock);
     if (!last) {
         return;
@@ -227,13 +222,12 @@ CUresult weir_vmm_alloc_clear(struct weir_vmm_alloc *alloc, CUstream stream)
     struct weir_worker *w = alloc->tenant->worker;
     const struct weir_driver *driver = &w->platform.driver;
     CUdeviceptr at = 0;
-    CUresult result;
 
     if (alloc->cleared_bytes == alloc->bytes) {
         return CUDA_SUCCESS;
     }
     WEIR_TRY(driver->cuMemAddressReserve(&at, alloc->bytes, w->platform.granularity_bytes, 0, 0));
-    result = driver->cuMemMap(at, alloc->bytes, 0, alloc->memory, 0);
+    CUresult result = driver->cuMemMap(at, alloc->bytes, 0, alloc->memory, 0);
     if (result == CUDA_SUCCESS) {
         result = weir_memory_access(w, alloc->device, 0, at, alloc->bytes,
                                     CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
@@ -287,13 +281,12 @@ static void give_area(struct weir_session *s, const struct weir_vmm_space *space
 {
     struct weir_worker *w = s->worker;
 
-    pthread_mutex_lock(&w->vmm_area->lock);
+    WEIR_LOCKED(&w->vmm_area->lock);
     s->tenant->vmm_bytes -= space->room;
     if (weir_window_give(&w->vmm_area->window, space->base, space->room) != WEIR_OK) {
         weir_log_error("vmm: addresses lost tenant=%s base=0x%llx", s->tenant->name,
                        (unsigned long long)space->base);
     }
-    pthread_mutex_unlock(&w->vmm_area->lock);
 }
 
 /* Take addresses at the hint if they are free; else wherever there is room. */
@@ -303,11 +296,10 @@ static CUresult take_area(struct weir_session *s, uint64_t hint, uint64_t alignm
     struct weir_worker *w = s->worker;
     enum weir_status status = WEIR_ERR_QUOTA;
 
-    pthread_mutex_lock(&w->vmm_area->lock);
+    WEIR_LOCKED(&w->vmm_area->lock);
     if (w->vmm_area->window.bytes == 0 && /* the first reservation sets the window up */
         weir_window_init(&w->vmm_area->window, w->config.vmm_base, w->config.vmm_bytes) !=
             WEIR_OK) {
-        pthread_mutex_unlock(&w->vmm_area->lock);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (space->room <= w->config.vmm_bytes / TENANT_SHARE &&
@@ -323,7 +315,6 @@ static CUresult take_area(struct weir_session *s, uint64_t hint, uint64_t alignm
     if (status == WEIR_OK) {
         s->tenant->vmm_bytes += space->room;
     }
-    pthread_mutex_unlock(&w->vmm_area->lock);
     return status == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -369,10 +360,9 @@ static CUresult reserve_area(struct weir_session *s, uint64_t alignment, uint64_
 {
     for (int i = 0; i < RESERVE_TRIES; i++) {
         CUdeviceptr got = 0;
-        CUresult result;
 
         WEIR_TRY(take_area(s, hint, alignment, space));
-        result = get_addresses(s, space, &got);
+        CUresult result = get_addresses(s, space, &got);
         if (result != CUDA_SUCCESS) {
             give_area(s, space);
             return result;
@@ -424,12 +414,11 @@ static CUresult settle(struct weir_session *s, const struct weir_vmm_space *spac
 CUresult weir_session_vmm_unreserve(struct weir_session *s, uint64_t base)
 {
     struct weir_vmm_space space;
-    CUresult result;
 
     if (weir_vmm_space_remove(&s->holdings->vmm, base, &space) != WEIR_OK) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    result = settle(s, &space);
+    CUresult result = settle(s, &space);
     result = result == CUDA_SUCCESS ? free_addresses(s, &space) : result;
     if (result != CUDA_SUCCESS) { /* the driver keeps the addresses, so nobody else may have them */
         weir_log_error("vmm: addresses not freed session=%llu base=0x%llx bytes=%llu result=%d",
@@ -496,29 +485,26 @@ CUresult weir_session_vmm_map(struct weir_session *s, uint64_t base, uint64_t by
 {
     uint64_t unit = s->platform->granularity_bytes;
     struct weir_session_vmm_map map = {.base = base, .bytes = bytes, .alloc = alloc};
-    enum weir_status status;
-    CUresult result;
     size_t first;
 
     if (base % unit != 0 || bytes % unit != 0 || bytes > alloc->bytes) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(prepare_space(s, base, bytes, alloc));
-    status = weir_vmm_map_add(&s->holdings->vmm, map);
+    enum weir_status status = weir_vmm_map_add(&s->holdings->vmm, map);
     if (status != WEIR_OK) {
         return status == WEIR_ERR_INVALID ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
     }
-    result = alloc->on_host ? weir_vmm_host_map(s, base, bytes, alloc)
-                            : s->driver->cuMemMap(base, bytes, 0, alloc->memory, 0);
+    CUresult result = alloc->on_host ? weir_vmm_host_map(s, base, bytes, alloc)
+                                     : s->driver->cuMemMap(base, bytes, 0, alloc->memory, 0);
     if (result != CUDA_SUCCESS) {
         size_t n = weir_vmm_maps_of(&s->holdings->vmm, base, bytes, &first);
 
         weir_vmm_maps_remove(&s->holdings->vmm, first, n);
         return result;
     }
-    pthread_mutex_lock(&alloc->tenant->lock);
+    WEIR_LOCKED(&alloc->tenant->lock);
     alloc->refs++;
-    pthread_mutex_unlock(&alloc->tenant->lock);
     return CUDA_SUCCESS;
 }
 
@@ -642,14 +628,13 @@ CUresult weir_session_vmm_access(struct weir_session *s, uint64_t base, uint64_t
                                  uint32_t flags)
 {
     size_t first, n = weir_vmm_maps_of(&s->holdings->vmm, base, bytes, &first);
-    bool fresh;
 
     if (n == 0 ||
         (flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
          flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    fresh = flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && any_new(s, first, n);
+    bool fresh = flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && any_new(s, first, n);
     if (fresh) {
         WEIR_TRY(set_access(s, first, n, base, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
         WEIR_TRY(clear_new(s, first, n));
@@ -666,13 +651,12 @@ CUresult weir_session_vmm_access(struct weir_session *s, uint64_t base, uint64_t
 CUresult weir_session_vmm_try_host(struct weir_session *s, struct weir_vmm_alloc *alloc)
 {
     uint64_t unit = s->platform->granularity_bytes, base;
-    CUresult result;
 
     if (atomic_load(&s->worker->vmm_area->maps_host_memory)) {
         return CUDA_SUCCESS;
     }
     WEIR_TRY(weir_session_vmm_reserve(s, unit, 0, 0, true, &base));
-    result = weir_session_vmm_map(s, base, unit, alloc);
+    CUresult result = weir_session_vmm_map(s, base, unit, alloc);
     if (result == CUDA_SUCCESS) {
         result = weir_session_vmm_unmap(s, base, unit);
         atomic_store(&s->worker->vmm_area->maps_host_memory, true);

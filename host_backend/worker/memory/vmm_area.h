@@ -5,8 +5,8 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_VMM_AREA_H
 #define WEIR_HOST_BACKEND_WORKER_MEMORY_VMM_AREA_H
 
+#include "base/thread.h"
 #include "host_backend/worker/state/window.h"
-#include <pthread.h>
 #include <stdatomic.h>
 
 struct weir_vmm_area {

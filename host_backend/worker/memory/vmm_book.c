@@ -50,7 +50,6 @@ static bool overlaps(const void *array, size_t stride, size_t n, uint64_t base, 
 static void *insert(void *array, size_t stride, size_t *n, size_t *room, const void *entry)
 {
     size_t more = *room != 0 ? *room * 2 : 16;
-    char *at;
 
     if (*n == *room) {
         void *bigger = realloc(array, more * stride);
@@ -61,7 +60,8 @@ static void *insert(void *array, size_t stride, size_t *n, size_t *room, const v
         array = bigger;
         *room = more;
     }
-    at = (char *)array + upper(array, stride, *n, ((const struct entry *)entry)->base) * stride;
+    char *at =
+        (char *)array + upper(array, stride, *n, ((const struct entry *)entry)->base) * stride;
     memmove(at + stride, at, (size_t)((char *)array + *n * stride - at));
     memcpy(at, entry, stride);
     ++*n;
@@ -70,8 +70,6 @@ static void *insert(void *array, size_t stride, size_t *n, size_t *room, const v
 
 enum weir_status weir_vmm_space_add(struct weir_vmm_book *book, struct weir_vmm_space space)
 {
-    void *array;
-
     if (space.bytes == 0 || space.base + space.bytes < space.base) {
         return WEIR_ERR_INVALID;
     }
@@ -81,7 +79,7 @@ enum weir_status weir_vmm_space_add(struct weir_vmm_book *book, struct weir_vmm_
     if (book->n_spaces >= WEIR_VMM_SPACES_MAX) {
         return WEIR_ERR_QUOTA;
     }
-    array = insert(book->spaces, sizeof space, &book->n_spaces, &book->spaces_room, &space);
+    void *array = insert(book->spaces, sizeof space, &book->n_spaces, &book->spaces_room, &space);
     book->spaces = array ? array : book->spaces;
     return array ? WEIR_OK : WEIR_ERR_NO_MEMORY;
 }
@@ -122,8 +120,6 @@ bool weir_vmm_space_is_empty(const struct weir_vmm_book *book, const struct weir
 
 enum weir_status weir_vmm_map_add(struct weir_vmm_book *book, struct weir_session_vmm_map map)
 {
-    void *array;
-
     if (map.bytes == 0 || map.base + map.bytes < map.base ||
         !weir_vmm_space_of(book, map.base, map.bytes) ||
         overlaps(book->maps, sizeof map, book->n_maps, map.base, map.bytes)) {
@@ -132,7 +128,7 @@ enum weir_status weir_vmm_map_add(struct weir_vmm_book *book, struct weir_sessio
     if (book->n_maps >= WEIR_VMM_MAPS_MAX) {
         return WEIR_ERR_QUOTA;
     }
-    array = insert(book->maps, sizeof map, &book->n_maps, &book->maps_room, &map);
+    void *array = insert(book->maps, sizeof map, &book->n_maps, &book->maps_room, &map);
     if (!array) {
         return WEIR_ERR_NO_MEMORY;
     }
@@ -185,12 +181,10 @@ void weir_vmm_map_set_access(struct weir_vmm_book *book, size_t at, uint32_t acc
 
 bool weir_vmm_touches_read_only(const struct weir_vmm_book *book, uint64_t base, uint64_t bytes)
 {
-    size_t at;
-
     if (book->n_read_only == 0 || bytes == 0) {
         return false;
     }
-    at = upper(book->maps, sizeof *book->maps, book->n_maps, base + bytes - 1);
+    size_t at = upper(book->maps, sizeof *book->maps, book->n_maps, base + bytes - 1);
     for (; at > 0 && book->maps[at - 1].base + book->maps[at - 1].bytes > base; at--) {
         if (book->maps[at - 1].access == READ_ONLY) {
             return true;

@@ -29,11 +29,10 @@ static CUresult pin(const struct weir_session *s, uint64_t base, uint64_t bytes)
 {
     void *at = (void *)(uintptr_t)base;
     CUdeviceptr device = 0;
-    CUresult result;
 
     WEIR_TRY(s->driver->cuMemHostRegister_v2(
         at, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
-    result = s->driver->cuMemHostGetDevicePointer_v2(&device, at, 0);
+    CUresult result = s->driver->cuMemHostGetDevicePointer_v2(&device, at, 0);
     if (result == CUDA_SUCCESS && device != base) {
         result = CUDA_ERROR_NOT_SUPPORTED;
     }
@@ -47,12 +46,12 @@ CUresult weir_vmm_host_map(struct weir_session *session, uint64_t base, uint64_t
                            const struct weir_vmm_alloc *alloc)
 {
     void *at = (void *)(uintptr_t)base;
-    CUresult result;
 
     WEIR_TRY(weir_tenant_charge(session->tenant, &map_cost));
-    result = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, alloc->file, 0) == at
-                 ? pin(session, base, bytes)
-                 : CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result =
+        mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, alloc->file, 0) == at
+            ? pin(session, base, bytes)
+            : CUDA_ERROR_OUT_OF_MEMORY;
     if (result != CUDA_SUCCESS) {
         (void)weir_addresses_reclaim(base, bytes);
         weir_account_release_all(&session->tenant->account, &map_cost);
@@ -102,13 +101,11 @@ void weir_vmm_host_unmap(struct weir_session *session, uint64_t base, uint64_t b
 
 static CUresult make(struct weir_session *session, struct weir_vmm_alloc *alloc)
 {
-    CUresult result;
-
     alloc->file = weir_memfd_sealed("weir-host", alloc->bytes);
     if (alloc->file < 0) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    result = weir_session_vmm_try_host(session, alloc);
+    CUresult result = weir_session_vmm_try_host(session, alloc);
     if (result != CUDA_SUCCESS) {
         close(alloc->file);
     }

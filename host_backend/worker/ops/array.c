@@ -109,11 +109,10 @@ static CUresult begin(struct weir_session *s, enum weir_kind kind, uint64_t hand
                       struct weir_host_ctx *ctx, uint64_t bytes, struct weir_object **ret_object)
 {
     struct weir_object *o;
-    CUresult result;
 
     WEIR_TRY(weir_session_free_name(s, kind, handle));
     WEIR_TRY(weir_host_object_create(s, kind, sizeof *o, handle, NULL, ctx, &o));
-    result = weir_session_charge(s, o->device, WEIR_ACCOUNT_DEVICE_MEMORY, bytes);
+    CUresult result = weir_session_charge(s, o->device, WEIR_ACCOUNT_DEVICE_MEMORY, bytes);
     if (result != CUDA_SUCCESS) {
         weir_host_object_forget(s, o);
         return result;
@@ -186,11 +185,10 @@ static CUresult copy_zeroes(struct weir_session *s, CUarray array, const size_t 
 static CUresult clear_array(struct weir_session *s, CUarray array, CUstream stream)
 {
     CUDA_ARRAY3D_DESCRIPTOR d;
-    size_t texel;
 
     memset(&d, 0, sizeof d);
     WEIR_TRY(s->driver->cuArray3DGetDescriptor_v2(&d, array));
-    texel = (size_t)channel_bytes(d.Format) * d.NumChannels;
+    size_t texel = (size_t)channel_bytes(d.Format) * d.NumChannels;
     if (texel == 0 || d.Width == 0) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
@@ -242,13 +240,11 @@ static CUresult clear(struct weir_session *s, const struct weir_object *o,
 static CUresult finish(struct weir_session *s, struct weir_object *o, CUresult made, void *native,
                        const CUDA_ARRAY3D_DESCRIPTOR *desc)
 {
-    CUresult result;
-
     if (made != CUDA_SUCCESS) {
         weir_host_object_forget(s, o);
         return weir_session_note_lack(s, made);
     }
-    result = weir_host_object_bind(s, o, native);
+    CUresult result = weir_host_object_bind(s, o, native);
     if (result == CUDA_SUCCESS) {
         result = clear(s, o, desc);
     }
@@ -258,40 +254,34 @@ static CUresult finish(struct weir_session *s, struct weir_object *o, CUresult m
     return result;
 }
 
-CUresult weir_host_array_create(struct weir_session *s, const struct weir_op_array_create_in *in,
-                                struct weir_op_array_create_out *out)
+CUresult weir_host_array_create(struct weir_session *s, const struct weir_op_array_create_in *in)
 {
     struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
     CUarray native = NULL;
     struct weir_object *o;
     uint64_t bytes;
-    CUresult made;
 
-    (void)out;
     if (!ctx || !array_bytes(&in->desc, &bytes)) {
         return !ctx ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(check_clearable(s, &in->desc));
     WEIR_TRY(begin(s, WEIR_KIND_ARRAY, in->a, ctx, bytes, &o));
-    made = s->driver->cuArray3DCreate_v2(&native, &in->desc);
+    CUresult made = s->driver->cuArray3DCreate_v2(&native, &in->desc);
     return finish(s, o, made, native, &in->desc);
 }
 
-CUresult weir_host_mipmap_create(struct weir_session *s, const struct weir_op_mipmap_create_in *in,
-                                 struct weir_op_mipmap_create_out *out)
+CUresult weir_host_mipmap_create(struct weir_session *s, const struct weir_op_mipmap_create_in *in)
 {
     struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
     CUmipmappedArray native = NULL;
     struct weir_object *o;
     uint64_t bytes;
-    CUresult made;
 
-    (void)out;
     if (!ctx || !mipmap_bytes(&in->desc, in->levels, &bytes)) {
         return !ctx ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(check_clearable(s, &in->desc));
     WEIR_TRY(begin(s, WEIR_KIND_MIPMAP, in->m, ctx, bytes, &o));
-    made = s->driver->cuMipmappedArrayCreate(&native, &in->desc, in->levels);
+    CUresult made = s->driver->cuMipmappedArrayCreate(&native, &in->desc, in->levels);
     return finish(s, o, made, native, &in->desc);
 }

@@ -15,17 +15,14 @@ CUcontext weir_ops_context(const struct weir_session *s)
     return s->platform->devices[s->device].context;
 }
 
-CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_create_in *in,
-                              struct weir_op_ctx_create_out *out)
+CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_create_in *in)
 {
     struct weir_object *ctx_object, *stream_object;
     struct weir_host_stream *stream;
     struct weir_host_ctx *ctx;
     CUstream native;
     CUresult result;
-    int priority;
 
-    (void)out;
     if (in->device < 0 || (uint32_t)in->device >= s->platform->n_devices) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
@@ -37,7 +34,7 @@ CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_c
     if (!weir_session_contexts(s)) {
         WEIR_TRY(weir_ops_libraries_reload(s));
     }
-    priority = weir_admission_stream_priority(s, 0);
+    int priority = weir_admission_stream_priority(s, 0);
     WEIR_TRY(s->driver->cuStreamCreateWithPriority(&native, CU_STREAM_NON_BLOCKING, priority));
     result =
         weir_host_object_create(s, WEIR_KIND_CONTEXT, sizeof *ctx, in->c, NULL, NULL, &ctx_object);
@@ -64,12 +61,10 @@ CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_c
     return CUDA_SUCCESS;
 }
 
-CUresult weir_host_ctx_destroy(struct weir_session *s, const struct weir_op_ctx_destroy_in *in,
-                               struct weir_op_ctx_destroy_out *out)
+CUresult weir_host_ctx_destroy(struct weir_session *s, const struct weir_op_ctx_destroy_in *in)
 {
     struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
 
-    (void)out;
     if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -149,19 +144,15 @@ CUresult weir_host_ctx_limit_get(struct weir_session *s, const struct weir_op_ct
 CUresult weir_host_printf_flush(struct weir_session *s, const struct weir_op_printf_flush_in *in,
                                 struct weir_op_printf_flush_out *out)
 {
-    CUresult result;
-    size_t n;
-    void *text;
-
     (void)in;
-    result = weir_prints_collect(s);
+    CUresult result = weir_prints_collect(s);
     result = result == CUDA_SUCCESS ? weir_fault_check_asserts(s) : result;
     /* Return printed text even if a kernel failed, since it may explain the failure. */
-    n = weir_prints_bytes(s) < PRINT_PIECE_BYTES ? weir_prints_bytes(s) : PRINT_PIECE_BYTES;
+    size_t n = weir_prints_bytes(s) < PRINT_PIECE_BYTES ? weir_prints_bytes(s) : PRINT_PIECE_BYTES;
     if (n == 0) {
         return result;
     }
-    text = weir_session_alloc(s, n);
+    void *text = weir_session_alloc(s, n);
     if (!text) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

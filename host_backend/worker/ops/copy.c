@@ -86,16 +86,13 @@ static CUresult submit_copy(struct weir_session *s, struct weir_host_stream *str
     return CUDA_SUCCESS;
 }
 
-CUresult weir_host_copy(struct weir_session *s, const struct weir_op_copy_in *in,
-                        struct weir_op_copy_out *out)
+CUresult weir_host_copy(struct weir_session *s, const struct weir_op_copy_in *in)
 {
     bool dst_in_arena = (in->flags & WEIR_COPY_DST_IN_ARENA) != 0;
     bool src_in_arena = (in->flags & WEIR_COPY_SRC_IN_ARENA) != 0;
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct copy copy = {.bytes = in->bytes};
-    struct weir_gate_work work;
 
-    (void)out;
     if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -104,7 +101,8 @@ CUresult weir_host_copy(struct weir_session *s, const struct weir_op_copy_in *in
     }
     WEIR_TRY(place(s, dst_in_arena, in->dst, in->bytes, true, &copy.dst));
     WEIR_TRY(place(s, src_in_arena, in->src, in->bytes, false, &copy.src));
-    work = work_of(of_host(s, dst_in_arena, in->dst), of_host(s, src_in_arena, in->src), in->bytes);
+    struct weir_gate_work work =
+        work_of(of_host(s, dst_in_arena, in->dst), of_host(s, src_in_arena, in->src), in->bytes);
     return submit_copy(s, stream, &copy, work.class, in->rest);
 }
 
@@ -206,15 +204,13 @@ static CUresult call_copy_3d(struct weir_session *s, CUstream at, const void *us
     return s->driver->cuMemcpy3DAsync_v2(user, at);
 }
 
-CUresult weir_host_copy_3d(struct weir_session *s, const struct weir_op_copy_3d_in *in,
-                           struct weir_op_copy_3d_out *out)
+CUresult weir_host_copy_3d(struct weir_session *s, const struct weir_op_copy_3d_in *in)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct weir_object *arrays[2];
     CUDA_MEMCPY3D copy;
     struct weir_submission what = {.call = call_copy_3d, .user = &copy};
 
-    (void)out;
     if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -286,8 +282,7 @@ static CUresult call_memset(struct weir_session *s, CUstream at, const void *use
     return in->height == 1 ? fill_row(s->driver, in, at) : fill_rows(s->driver, in, at);
 }
 
-CUresult weir_host_memset(struct weir_session *s, const struct weir_op_memset_in *in,
-                          struct weir_op_memset_out *out)
+CUresult weir_host_memset(struct weir_session *s, const struct weir_op_memset_in *in)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct weir_submission what = {
@@ -295,7 +290,6 @@ CUresult weir_host_memset(struct weir_session *s, const struct weir_op_memset_in
         .call = call_memset,
         .user = in};
 
-    (void)out;
     if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -306,12 +300,10 @@ CUresult weir_host_memset(struct weir_session *s, const struct weir_op_memset_in
     return weir_submit(s, stream, &what);
 }
 
-CUresult weir_host_arena_write(struct weir_session *s, const struct weir_op_arena_write_in *in,
-                               struct weir_op_arena_write_out *out)
+CUresult weir_host_arena_write(struct weir_session *s, const struct weir_op_arena_write_in *in)
 {
     uint8_t *at = weir_session_arena(s, in->offset, in->bytes);
 
-    (void)out;
     if (in->bytes != s->op.bulk_bytes || !at) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -321,12 +313,10 @@ CUresult weir_host_arena_write(struct weir_session *s, const struct weir_op_aren
     return CUDA_SUCCESS;
 }
 
-CUresult weir_host_arena_read(struct weir_session *s, const struct weir_op_arena_read_in *in,
-                              struct weir_op_arena_read_out *out)
+CUresult weir_host_arena_read(struct weir_session *s, const struct weir_op_arena_read_in *in)
 {
     const uint8_t *at = weir_session_arena(s, in->offset, in->bytes);
 
-    (void)out;
     if (!weir_session_is_remote(s) || in->bytes > WEIR_BULK_MAX_BYTES || !at) {
         return CUDA_ERROR_INVALID_VALUE;
     }

@@ -21,17 +21,14 @@ static CUresult make_native(struct weir_session *s, uint32_t flags, CUevent *ret
     return CUDA_SUCCESS;
 }
 
-CUresult weir_host_event_create(struct weir_session *s, const struct weir_op_event_create_in *in,
-                                struct weir_op_event_create_out *out)
+CUresult weir_host_event_create(struct weir_session *s, const struct weir_op_event_create_in *in)
 {
     const uint32_t known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
     struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
     struct weir_ipc_event *shared;
     struct weir_object *o;
     CUevent native;
-    CUresult result;
 
-    (void)out;
     if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -40,8 +37,8 @@ CUresult weir_host_event_create(struct weir_session *s, const struct weir_op_eve
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(make_native(s, in->flags, &native, &shared));
-    result = weir_host_object_create(s, WEIR_KIND_EVENT, sizeof(struct weir_host_event), in->e,
-                                     native, ctx, &o);
+    CUresult result = weir_host_object_create(s, WEIR_KIND_EVENT, sizeof(struct weir_host_event),
+                                              in->e, native, ctx, &o);
     if (result != CUDA_SUCCESS) {
         (void)(shared ? weir_ipc_event_put(s, shared) : s->driver->cuEventDestroy_v2(native));
         return result;
@@ -51,12 +48,10 @@ CUresult weir_host_event_create(struct weir_session *s, const struct weir_op_eve
     return CUDA_SUCCESS;
 }
 
-CUresult weir_host_event_destroy(struct weir_session *s, const struct weir_op_event_destroy_in *in,
-                                 struct weir_op_event_destroy_out *out)
+CUresult weir_host_event_destroy(struct weir_session *s, const struct weir_op_event_destroy_in *in)
 {
     struct weir_host_event *event = weir_ops_event(s, in->e);
 
-    (void)out;
     return event ? weir_host_object_destroy(s, &event->o) : CUDA_ERROR_INVALID_HANDLE;
 }
 
@@ -132,11 +127,9 @@ CUresult weir_host_event_elapsed(struct weir_session *s, const struct weir_op_ev
     }
 }
 
-CUresult weir_host_event_query(struct weir_session *s, const struct weir_op_event_query_in *in,
-                               struct weir_op_event_query_out *out)
+CUresult weir_host_event_query(struct weir_session *s, const struct weir_op_event_query_in *in)
 {
     struct weir_host_event *event = weir_ops_event(s, in->e);
 
-    (void)out;
     return event ? s->driver->cuEventQuery(event->o.native) : CUDA_ERROR_INVALID_HANDLE;
 }

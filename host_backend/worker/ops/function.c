@@ -71,7 +71,6 @@ static CUresult enter(struct weir_session *s, struct weir_host_module *owner, ui
     uint32_t *sizes = weir_session_alloc(s, PARAMS_MAX * sizeof *sizes);
     struct weir_host_function *f;
     struct weir_object *o;
-    CUresult result;
 
     if (!offsets || !sizes) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -83,7 +82,7 @@ static CUresult enter(struct weir_session *s, struct weir_host_module *owner, ui
     f->uses_printf = owner->uses_printf;
     f->may_assert = owner->may_assert;
     f->forms = owner->forms;
-    result = read_layout(s, f, offsets, sizes);
+    CUresult result = read_layout(s, f, offsets, sizes);
     if (result != CUDA_SUCCESS) {
         weir_host_object_forget(s, o);
         return result;
@@ -176,13 +175,12 @@ CUresult weir_host_module_functions(struct weir_session *s,
 {
     struct weir_host_module *m = weir_host_object_get(s, WEIR_KIND_MODULE, in->m);
     struct names names = {weir_session_alloc(s, NAMES_BYTES), 0};
-    CUfunction *functions;
 
     if (!m) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(s->driver->cuModuleGetFunctionCount(&out->count, m->o.native));
-    functions = weir_session_alloc(s, (out->count + 1) * sizeof *functions);
+    CUfunction *functions = weir_session_alloc(s, (out->count + 1) * sizeof *functions);
     if (!functions || !names.text) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -204,11 +202,10 @@ CUresult weir_host_library_kernels(struct weir_session *s,
 {
     struct names names = {weir_session_alloc(s, NAMES_BYTES), 0};
     struct weir_host_module *m;
-    CUkernel *kernels;
 
     WEIR_TRY(weir_ops_library(s, in->l, &m));
     WEIR_TRY(s->driver->cuLibraryGetKernelCount(&out->count, m->o.native));
-    kernels = weir_session_alloc(s, (out->count + 1) * sizeof *kernels);
+    CUkernel *kernels = weir_session_alloc(s, (out->count + 1) * sizeof *kernels);
     if (!kernels || !names.text) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -266,13 +263,11 @@ CUresult weir_ops_set_attribute(struct weir_session *s, struct weir_host_functio
     return s->driver->cuFuncSetAttribute(native, id, value);
 }
 
-CUresult weir_host_function_load(struct weir_session *s, const struct weir_op_function_load_in *in,
-                                 struct weir_op_function_load_out *out)
+CUresult weir_host_function_load(struct weir_session *s, const struct weir_op_function_load_in *in)
 {
     struct weir_host_function *f = weir_ops_function(s, in->f);
     CUfunction native;
 
-    (void)out;
     if (!f) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -282,13 +277,11 @@ CUresult weir_host_function_load(struct weir_session *s, const struct weir_op_fu
 }
 
 CUresult weir_host_function_attribute_set(struct weir_session *s,
-                                          const struct weir_op_function_attribute_set_in *in,
-                                          struct weir_op_function_attribute_set_out *out)
+                                          const struct weir_op_function_attribute_set_in *in)
 {
     struct weir_host_function *f = weir_ops_function(s, in->f);
     CUfunction_attribute id = (CUfunction_attribute)in->attribute;
 
-    (void)out;
     if (!f) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -303,13 +296,11 @@ CUresult weir_host_function_attribute_set(struct weir_session *s,
 }
 
 CUresult weir_host_function_cache_config(struct weir_session *s,
-                                         const struct weir_op_function_cache_config_in *in,
-                                         struct weir_op_function_cache_config_out *out)
+                                         const struct weir_op_function_cache_config_in *in)
 {
     struct weir_host_function *f = weir_ops_function(s, in->f);
     CUfunction native;
 
-    (void)out;
     if (!f) {
         return CUDA_ERROR_INVALID_HANDLE;
     }

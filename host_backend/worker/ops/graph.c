@@ -110,7 +110,6 @@ static CUresult name_captured(struct weir_session *s, struct weir_host_stream *s
 {
     struct weir_object *known = weir_host_object_find(s, WEIR_KIND_GRAPH, native);
     struct weir_object *o;
-    CUresult result;
 
     if (known && known->handle == handle) { /* the guest has already got it under this handle */
         known->borrowed = false;
@@ -120,7 +119,8 @@ static CUresult name_captured(struct weir_session *s, struct weir_host_stream *s
     if (known) {
         weir_host_object_hide(s, known);
     }
-    result = weir_host_object_create(s, WEIR_KIND_GRAPH, sizeof *o, handle, native, NULL, &o);
+    CUresult result =
+        weir_host_object_create(s, WEIR_KIND_GRAPH, sizeof *o, handle, native, NULL, &o);
     if (result != CUDA_SUCCESS) {
         if (known) {
             weir_host_object_forget(s, known);
@@ -144,13 +144,11 @@ static CUresult name_captured(struct weir_session *s, struct weir_host_stream *s
 static CUresult end_capture(struct weir_session *s, struct weir_host_stream *stream,
                             uint64_t handle)
 {
-    struct weir_object *graph;
     CUgraph native = NULL;
-    CUresult result;
 
-    result = s->driver->cuStreamEndCapture(stream->o.native, &native);
+    CUresult result = s->driver->cuStreamEndCapture(stream->o.native, &native);
     weir_session_capture_end(s, stream);
-    graph = weir_host_object_get(s, WEIR_KIND_GRAPH, stream->capture_graph);
+    struct weir_object *graph = weir_host_object_get(s, WEIR_KIND_GRAPH, stream->capture_graph);
     stream->capture_graph = 0;
     if (graph && stream->capture_given) {
         weir_graph_nest_capture_end(s, stream, graph);
@@ -167,14 +165,11 @@ static CUresult end_capture(struct weir_session *s, struct weir_host_stream *str
     return result == CUDA_SUCCESS ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : result;
 }
 
-CUresult weir_host_capture_end(struct weir_session *s, const struct weir_op_capture_end_in *in,
-                               struct weir_op_capture_end_out *out)
+CUresult weir_host_capture_end(struct weir_session *s, const struct weir_op_capture_end_in *in)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     CUgraph none = NULL;
-    CUresult result;
 
-    (void)out;
     if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -183,7 +178,7 @@ CUresult weir_host_capture_end(struct weir_session *s, const struct weir_op_capt
                    ? s->driver->cuStreamEndCapture(stream->o.native, &none)
                    : CUDA_ERROR_ILLEGAL_STATE;
     }
-    result = end_capture(s, stream, in->g);
+    CUresult result = end_capture(s, stream, in->g);
     weir_ops_streams_sweep(s);
     return result;
 }
@@ -208,13 +203,11 @@ static void name_of_its_own(struct weir_session *s, const struct weir_host_ctx *
 static CUresult name_capture(struct weir_session *s, CUgraph graph, const CUgraphNode *nodes,
                              size_t n, struct weir_op_capture_info_out *out)
 {
-    uint64_t *names;
-
     WEIR_TRY(weir_session_name(s, WEIR_KIND_GRAPH, graph, &out->graph));
     for (struct weir_host_ctx *ctx = weir_session_contexts(s); ctx; ctx = ctx->next) {
         name_of_its_own(s, ctx, graph, out->graph);
     }
-    names = weir_session_alloc(s, (n + 1) * sizeof *names);
+    uint64_t *names = weir_session_alloc(s, (n + 1) * sizeof *names);
     if (!names || n > 4096) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -257,14 +250,12 @@ CUresult weir_host_capture_info(struct weir_session *s, const struct weir_op_cap
 }
 
 CUresult weir_host_capture_update(struct weir_session *s,
-                                  const struct weir_op_capture_update_in *in,
-                                  struct weir_op_capture_update_out *out)
+                                  const struct weir_op_capture_update_in *in)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     const CUgraphEdgeData *edges;
     CUgraphNode *nodes;
 
-    (void)out;
     if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -291,7 +282,6 @@ CUresult weir_host_graph_instantiate(struct weir_session *s,
     struct weir_exec_priority priority;
     CUgraphExec native = NULL;
     size_t nodes = 0;
-    CUresult result;
 
     if (!graph) {
         return CUDA_ERROR_INVALID_HANDLE;
@@ -303,7 +293,7 @@ CUresult weir_host_graph_instantiate(struct weir_session *s,
     memset(&params, 0, sizeof params);
     params.flags = weir_graph_priority_flags(s, graph->native, in->flags, &priority);
     params.flags &= ~(uint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD; /* at the launch */
-    result = s->driver->cuGraphInstantiateWithParams(&native, graph->native, &params);
+    CUresult result = s->driver->cuGraphInstantiateWithParams(&native, graph->native, &params);
     out->result = (uint32_t)params.result_out;
     if (result != CUDA_SUCCESS) {
         return result;
@@ -355,14 +345,13 @@ CUresult weir_host_graph_exec_update(struct weir_session *s,
     struct weir_object *exec = weir_host_object_get(s, WEIR_KIND_EXEC, in->x);
     struct weir_object *graph = weir_host_object_get(s, WEIR_KIND_GRAPH, in->g);
     CUgraphExecUpdateResultInfo info;
-    CUresult result;
 
     if (!exec || !graph) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     weir_exec_changes(s->driver, (struct weir_exec *)exec);
     memset(&info, 0, sizeof info);
-    result = s->driver->cuGraphExecUpdate_v2(exec->native, graph->native, &info);
+    CUresult result = s->driver->cuGraphExecUpdate_v2(exec->native, graph->native, &info);
     if (result == CUDA_SUCCESS) {
         weir_graph_priority_updated(s, (struct weir_exec *)exec, graph->native);
         weir_ops_graph_sms_updated(s, (struct weir_exec *)exec, graph->native);
@@ -397,8 +386,7 @@ static CUresult call_graph(struct weir_session *s, CUstream at, const void *user
     return weir_graph_probe_launch(s, launch->exec, at);
 }
 
-CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_graph_launch_in *in,
-                                struct weir_op_graph_launch_out *out)
+CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_graph_launch_in *in)
 {
     struct weir_exec *exec = weir_host_object_get(s, WEIR_KIND_EXEC, in->x);
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
@@ -409,7 +397,6 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
         .call = call_graph,
         .user = &launch};
 
-    (void)out;
     if (!exec || !stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }

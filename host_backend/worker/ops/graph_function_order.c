@@ -67,7 +67,6 @@ static bool make_room(void **array, uint32_t *room, uint32_t n, size_t more, siz
                       uint32_t limit)
 {
     size_t wanted = n + more;
-    void *larger;
 
     if (wanted <= *room) {
         return true;
@@ -76,7 +75,7 @@ static bool make_room(void **array, uint32_t *room, uint32_t n, size_t more, siz
         return false;
     }
     wanted = wanted < 64 ? 64 : wanted > limit / 2 ? limit : 2 * wanted;
-    larger = realloc(*array, wanted * element_bytes);
+    void *larger = realloc(*array, wanted * element_bytes);
     if (!larger) {
         return false;
     }
@@ -139,12 +138,11 @@ static uint32_t find_block(const struct plan *p, CUmemorytype type, const void *
 static uint32_t block_of(const struct plan *p, CUgraphNode node)
 {
     CUDA_MEMCPY3D copy;
-    uint32_t block;
 
     if (p->driver->cuGraphMemcpyNodeGetParams(node, &copy) != CUDA_SUCCESS) {
         return NONE;
     }
-    block = find_block(p, copy.dstMemoryType, copy.dstHost, copy.dstDevice, false);
+    uint32_t block = find_block(p, copy.dstMemoryType, copy.dstHost, copy.dstDevice, false);
     return block != NONE ? block
                          : find_block(p, copy.srcMemoryType, copy.srcHost, copy.srcDevice, true);
 }
@@ -359,7 +357,6 @@ CUresult weir_host_graph_function_order(struct weir_session *s,
 {
     struct weir_object *graph = weir_host_object_get(s, WEIR_KIND_GRAPH, in->g);
     struct plan plan = {.driver = s->driver};
-    CUresult result;
 
     if (!graph) {
         return CUDA_ERROR_INVALID_HANDLE;
@@ -367,7 +364,7 @@ CUresult weir_host_graph_function_order(struct weir_session *s,
     if (in->n_in_arena != in->n_places || in->n_to_gpu != in->n_places) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    result = find_pairs(s, in, graph->native, &plan);
+    CUresult result = find_pairs(s, in, graph->native, &plan);
     out->tokens = plan.tokens;
     out->n_tokens = plan.n_pairs;
     out->blocks = plan.found;

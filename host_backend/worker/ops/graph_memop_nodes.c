@@ -49,14 +49,12 @@ static CUresult read_memops(struct weir_session *s, const CUstreamBatchMemOpPara
 }
 
 CUresult weir_host_graph_add_memops(struct weir_session *s,
-                                    const struct weir_op_graph_add_memops_in *in,
-                                    struct weir_op_graph_add_memops_out *out)
+                                    const struct weir_op_graph_add_memops_in *in)
 {
     CUDA_BATCH_MEM_OP_NODE_PARAMS params;
     struct weir_ops_place p;
     CUgraphNode node;
 
-    (void)out;
     WEIR_TRY(weir_ops_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
     WEIR_TRY(read_memops(s, in->ops, in->n_ops, &params));
     WEIR_TRY(
@@ -65,14 +63,12 @@ CUresult weir_host_graph_add_memops(struct weir_session *s,
 }
 
 CUresult weir_host_graph_memops_set(struct weir_session *s,
-                                    const struct weir_op_graph_memops_set_in *in,
-                                    struct weir_op_graph_memops_set_out *out)
+                                    const struct weir_op_graph_memops_set_in *in)
 {
     CUDA_BATCH_MEM_OP_NODE_PARAMS params;
     CUgraphExec exec = NULL;
     CUgraphNode node;
 
-    (void)out;
     if (in->x != 0) {
         WEIR_TRY(weir_session_use(s, WEIR_KIND_EXEC, in->x, (void **)&exec));
     }

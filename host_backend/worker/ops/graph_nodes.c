@@ -90,14 +90,12 @@ static CUresult fill_kernel(struct weir_session *s, uint64_t function, const uin
 }
 
 CUresult weir_host_graph_add_kernel(struct weir_session *s,
-                                    const struct weir_op_graph_add_kernel_in *in,
-                                    struct weir_op_graph_add_kernel_out *out)
+                                    const struct weir_op_graph_add_kernel_in *in)
 {
     struct kernel k;
     struct weir_ops_place p;
     CUgraphNode node;
 
-    (void)out;
     WEIR_TRY(weir_ops_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
     WEIR_TRY(
         fill_kernel(s, in->f, in->grid, in->block, in->shared_bytes, in->params, in->n_params, &k));
@@ -108,21 +106,18 @@ CUresult weir_host_graph_add_kernel(struct weir_session *s,
 }
 
 CUresult weir_host_graph_kernel_set(struct weir_session *s,
-                                    const struct weir_op_graph_kernel_set_in *in,
-                                    struct weir_op_graph_kernel_set_out *out)
+                                    const struct weir_op_graph_kernel_set_in *in)
 {
-    struct weir_object *o;
     CUgraphExec exec;
     CUgraphNode node;
     struct kernel k;
 
-    (void)out;
     WEIR_TRY(exec_of(s, in->x, &exec));
     WEIR_TRY(node_of(s, in->n, &node));
     WEIR_TRY(
         fill_kernel(s, in->f, in->grid, in->block, in->shared_bytes, in->params, in->n_params, &k));
     WEIR_TRY(node_holds(s, in->n, in->x, &weir_ops_function(s, in->f)->o));
-    o = weir_host_object_get(s, WEIR_KIND_NODE, in->n);
+    struct weir_object *o = weir_host_object_get(s, WEIR_KIND_NODE, in->n);
     if (!exec) {
         o->altered = true;
         return s->driver->cuGraphKernelNodeSetParams_v2(node, &k.params);
@@ -227,15 +222,13 @@ CUresult weir_host_graph_kernel_get(struct weir_session *s,
                                     struct weir_op_graph_kernel_get_out *out)
 {
     CUDA_KERNEL_NODE_PARAMS params;
-    struct weir_host_function *f;
     CUgraphNode node;
-    uint8_t *room;
 
     WEIR_TRY(node_of(s, in->n, &node));
     memset(&params, 0, sizeof params);
     WEIR_TRY(s->driver->cuGraphKernelNodeGetParams_v2(node, &params));
-    f = weir_ops_node_function(s, &params);
-    room = weir_session_alloc(s, WEIR_OPS_PARAMS_BYTES);
+    struct weir_host_function *f = weir_ops_node_function(s, &params);
+    uint8_t *room = weir_session_alloc(s, WEIR_OPS_PARAMS_BYTES);
     if (!f || !room) {
         return !f ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -286,15 +279,13 @@ CUresult weir_host_graph_kernel_attribute(struct weir_session *s,
 /* ---------------------------------------------------------------- copies and fills */
 
 CUresult weir_host_graph_add_copy(struct weir_session *s,
-                                  const struct weir_op_graph_add_copy_in *in,
-                                  struct weir_op_graph_add_copy_out *out)
+                                  const struct weir_op_graph_add_copy_in *in)
 {
     struct weir_object *arrays[2];
     CUDA_MEMCPY3D copy;
     struct weir_ops_place p;
     CUgraphNode node;
 
-    (void)out;
     if (!weir_ops_ctx(s, in->c)) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -310,15 +301,13 @@ CUresult weir_host_graph_add_copy(struct weir_session *s,
 }
 
 CUresult weir_host_graph_copy_set(struct weir_session *s,
-                                  const struct weir_op_graph_copy_set_in *in,
-                                  struct weir_op_graph_copy_set_out *out)
+                                  const struct weir_op_graph_copy_set_in *in)
 {
     struct weir_object *arrays[2];
     CUDA_MEMCPY3D copy;
     CUgraphExec exec;
     CUgraphNode node;
 
-    (void)out;
     WEIR_TRY(exec_of(s, in->x, &exec));
     WEIR_TRY(node_of(s, in->n, &node));
     WEIR_TRY(WEIR_HAND_COPY_3D(s, in, &copy));
@@ -350,14 +339,12 @@ static CUresult fill_memset(struct weir_session *s, uint64_t dst, uint64_t pitch
 }
 
 CUresult weir_host_graph_add_memset(struct weir_session *s,
-                                    const struct weir_op_graph_add_memset_in *in,
-                                    struct weir_op_graph_add_memset_out *out)
+                                    const struct weir_op_graph_add_memset_in *in)
 {
     CUDA_MEMSET_NODE_PARAMS params;
     struct weir_ops_place p;
     CUgraphNode node;
 
-    (void)out;
     if (!weir_ops_ctx(s, in->c)) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -370,14 +357,12 @@ CUresult weir_host_graph_add_memset(struct weir_session *s,
 }
 
 CUresult weir_host_graph_memset_set(struct weir_session *s,
-                                    const struct weir_op_graph_memset_set_in *in,
-                                    struct weir_op_graph_memset_set_out *out)
+                                    const struct weir_op_graph_memset_set_in *in)
 {
     CUDA_MEMSET_NODE_PARAMS params;
     CUgraphExec exec;
     CUgraphNode node;
 
-    (void)out;
     WEIR_TRY(exec_of(s, in->x, &exec));
     WEIR_TRY(node_of(s, in->n, &node));
     WEIR_TRY(fill_memset(s, in->dst, in->pitch, in->value, in->element_bytes, in->width, in->height,
@@ -393,25 +378,22 @@ CUresult weir_host_graph_memset_set(struct weir_session *s,
 /* ---------------------------------------------------------------- functions of the guest */
 
 CUresult weir_host_graph_add_host(struct weir_session *s,
-                                  const struct weir_op_graph_add_host_in *in,
-                                  struct weir_op_graph_add_host_out *out)
+                                  const struct weir_op_graph_add_host_in *in)
 {
     CUDA_HOST_NODE_PARAMS params;
-    struct weir_host_call *call;
     struct weir_ops_place p;
     CUgraphNode node;
-    CUresult result;
 
-    (void)out;
     WEIR_TRY(weir_ops_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
-    call = weir_host_call_create(s, in->token, false);
+    struct weir_host_call *call = weir_host_call_create(s, in->token, false);
     if (!call) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memset(&params, 0, sizeof params);
     params.fn = weir_host_call_run;
     params.userData = call;
-    result = s->driver->cuGraphAddHostNode(&node, p.graph, p.nodes, in->n_dependencies, &params);
+    CUresult result =
+        s->driver->cuGraphAddHostNode(&node, p.graph, p.nodes, in->n_dependencies, &params);
     if (result != CUDA_SUCCESS) {
         weir_host_call_cancel(call);
         return result;
@@ -440,24 +422,22 @@ CUresult weir_host_graph_host_set(struct weir_session *s,
                                   struct weir_op_graph_host_set_out *out)
 {
     CUDA_HOST_NODE_PARAMS params, old;
-    struct weir_host_call *call;
     CUgraphExec exec;
     CUgraphNode node;
-    CUresult result;
 
     WEIR_TRY(exec_of(s, in->x, &exec));
     WEIR_TRY(node_of(s, in->n, &node));
     WEIR_TRY(s->driver->cuGraphHostNodeGetParams(node, &old));
     out->replaced = old.fn == weir_host_call_run ? weir_host_call_token(old.userData) : 0;
-    call = weir_host_call_create(s, in->token, false);
+    struct weir_host_call *call = weir_host_call_create(s, in->token, false);
     if (!call) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memset(&params, 0, sizeof params);
     params.fn = weir_host_call_run;
     params.userData = call;
-    result = exec ? s->driver->cuGraphExecHostNodeSetParams(exec, node, &params)
-                  : s->driver->cuGraphHostNodeSetParams(node, &params);
+    CUresult result = exec ? s->driver->cuGraphExecHostNodeSetParams(exec, node, &params)
+                           : s->driver->cuGraphHostNodeSetParams(node, &params);
     if (result != CUDA_SUCCESS) {
         weir_host_call_cancel(call);
     } else if (!exec) {

@@ -153,10 +153,9 @@ static CUresult make(struct weir_session *s, const struct weir_exec *exec,
     CUDA_GRAPH_INSTANTIATE_PARAMS params = {.flags = exec->inside.flags};
     struct placing p = {.session = s, .part = part};
     uint64_t start_ns = weir_clock_now_ns();
-    CUresult result;
 
     WEIR_TRY(s->driver->cuGraphClone(&p.graph, exec->inside.graph));
-    result = place_nodes(&p, exec->inside.n_nodes);
+    CUresult result = place_nodes(&p, exec->inside.n_nodes);
     if (result == CUDA_SUCCESS && p.n_placed != 0) {
         result = s->driver->cuGraphInstantiateWithParams(ret_native, p.graph, &params);
     }

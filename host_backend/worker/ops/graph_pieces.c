@@ -227,13 +227,12 @@ static CUresult launch_piece(struct weir_session *s, struct weir_exec *exec, uin
                                    .priority = weir_graph_priority_asked(exec),
                                    .call = call_piece,
                                    .user = piece};
-    CUresult result;
 
     if (weir_graph_parts_possible(s, exec, stream)) {
         what.work.flags |= WEIR_SCHED_PARTABLE;
         what.ret_part = &part;
     }
-    result = weir_submit(s, stream, &what);
+    CUresult result = weir_submit(s, stream, &what);
     exec->is_divided |= part != NULL;
     return result;
 }
@@ -242,7 +241,6 @@ CUresult weir_graph_pieces_launch(struct weir_session *session, struct weir_exec
                                   struct weir_host_stream *stream)
 {
     CUresult result = CUDA_SUCCESS;
-    CUresult marked;
 
     exec->is_divided = false;
     for (uint32_t i = 0; i < exec->pieces->n && result == CUDA_SUCCESS; i++) {
@@ -250,7 +248,7 @@ CUresult weir_graph_pieces_launch(struct weir_session *session, struct weir_exec
     }
     exec->stream = stream->o.handle;
     exec->was_other = true;
-    marked = session->driver->cuEventRecord(exec->done, weir_host_stream_at(stream));
+    CUresult marked = session->driver->cuEventRecord(exec->done, weir_host_stream_at(stream));
     weir_forms_note(session, WEIR_FORMS_LAUNCHED_CUT_GRAPHS);
     return result != CUDA_SUCCESS ? result : marked;
 }

@@ -42,23 +42,20 @@ CUresult weir_host_ipc_event_export(struct weir_session *s,
 }
 
 CUresult weir_host_ipc_event_open(struct weir_session *s,
-                                  const struct weir_op_ipc_event_open_in *in,
-                                  struct weir_op_ipc_event_open_out *out)
+                                  const struct weir_op_ipc_event_open_in *in)
 {
     struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
     struct weir_ipc_handle handle;
     struct weir_ipc_event *shared;
     struct weir_object *o;
-    CUresult result;
 
-    (void)out;
     if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     memcpy(&handle, in->handle, sizeof handle);
     WEIR_TRY(weir_ipc_event_open(s, handle.key, &shared));
-    result = weir_host_object_create(s, WEIR_KIND_EVENT, sizeof(struct weir_host_event), in->e,
-                                     shared->native, ctx, &o);
+    CUresult result = weir_host_object_create(s, WEIR_KIND_EVENT, sizeof(struct weir_host_event),
+                                              in->e, shared->native, ctx, &o);
     if (result != CUDA_SUCCESS) {
         (void)weir_ipc_event_put(s, shared);
         return result;

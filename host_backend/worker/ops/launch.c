@@ -130,12 +130,10 @@ CUresult weir_host_occupancy_clusters(struct weir_session *s,
 CUresult weir_ops_params(struct weir_session *s, const struct weir_host_function *f,
                          const void **params, size_t *bytes)
 {
-    uint8_t *whole;
-
     if (!f->layout_known || *bytes >= f->param_bytes) {
         return CUDA_SUCCESS;
     }
-    whole = weir_session_alloc(s, f->param_bytes);
+    uint8_t *whole = weir_session_alloc(s, f->param_bytes);
     if (!whole) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -212,8 +210,7 @@ static CUresult call_launch(struct weir_session *s, CUstream at, const void *use
                                      in->block[1], in->block[2], in->shared_bytes, at, NULL, extra);
 }
 
-CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in *in,
-                          struct weir_op_launch_out *out)
+CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in *in)
 {
     struct weir_host_function *f = weir_ops_function(s, in->f);
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
@@ -221,7 +218,6 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
     struct launch launch = {.in = in, .params = in->params, .bytes = in->n_params};
     struct weir_submission what = {.kernel = &kernel, .call = call_launch, .user = &launch};
 
-    (void)out;
     if (!f || !stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }

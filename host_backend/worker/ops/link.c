@@ -17,16 +17,13 @@ struct link {
     char error[WEIR_LOG_BYTES];
 };
 
-CUresult weir_host_link_create(struct weir_session *s, const struct weir_op_link_create_in *in,
-                               struct weir_op_link_create_out *out)
+CUresult weir_host_link_create(struct weir_session *s, const struct weir_op_link_create_in *in)
 {
     struct weir_host_jit_options options;
     struct weir_object *o;
     struct link *link;
     CUlinkState state;
-    CUresult result;
 
-    (void)out;
     WEIR_TRY(weir_ops_jit_options(in->option_ids, in->n_option_ids, in->option_values,
                                   in->n_option_values, &options));
     WEIR_TRY(weir_host_object_create(s, WEIR_KIND_LINK, sizeof *link, in->l, NULL, NULL, &o));
@@ -34,8 +31,8 @@ CUresult weir_host_link_create(struct weir_session *s, const struct weir_op_link
     link->options = options;
     link->n_own = options.n;
     weir_ops_jit_logs(&link->options, link->info, link->error);
-    result = s->driver->cuLinkCreate_v2(link->options.n, link->options.ids, link->options.values,
-                                        &state);
+    CUresult result = s->driver->cuLinkCreate_v2(link->options.n, link->options.ids,
+                                                 link->options.values, &state);
     if (result != CUDA_SUCCESS) {
         weir_host_object_forget(s, o);
         return result;
@@ -110,13 +107,12 @@ CUresult weir_host_link_add(struct weir_session *s, const struct weir_op_link_ad
 {
     struct link *link = weir_host_object_get(s, WEIR_KIND_LINK, in->l);
     struct weir_program_code code = {.log = ""};
-    struct weir_host_image *image;
 
     if (!link) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     weir_ops_image_named(s);
-    image = weir_ops_image(s, in->hash, in->bytes);
+    struct weir_host_image *image = weir_ops_image(s, in->hash, in->bytes);
     if (!image) {
         return CUDA_ERROR_NOT_FOUND;
     }
@@ -145,10 +141,8 @@ CUresult weir_host_link_complete(struct weir_session *s, const struct weir_op_li
 {
     struct link *link = weir_host_object_get(s, WEIR_KIND_LINK, in->l);
     struct weir_host_image *image;
-    struct weir_hash hash;
     size_t bytes = 0;
     void *cubin = NULL;
-    uint8_t *data;
 
     if (!link) {
         return CUDA_ERROR_INVALID_HANDLE;
@@ -162,13 +156,13 @@ CUresult weir_host_link_complete(struct weir_session *s, const struct weir_op_li
         weir_tenant_refused(s->tenant, WEIR_ACCOUNT_HOST_MEMORY);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    data = calloc(1, bytes + WEIR_IMAGE_TAIL_BYTES);
+    uint8_t *data = calloc(1, bytes + WEIR_IMAGE_TAIL_BYTES);
     if (!data) {
         weir_image_unreserve(&s->tenant->images, bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memcpy(data, cubin, bytes);
-    hash = weir_hash_of(data, bytes);
+    struct weir_hash hash = weir_hash_of(data, bytes);
     if (weir_image_add(&s->tenant->images, &hash, data, bytes, &image) != WEIR_OK) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -178,11 +172,9 @@ CUresult weir_host_link_complete(struct weir_session *s, const struct weir_op_li
     return CUDA_SUCCESS;
 }
 
-CUresult weir_host_link_destroy(struct weir_session *s, const struct weir_op_link_destroy_in *in,
-                                struct weir_op_link_destroy_out *out)
+CUresult weir_host_link_destroy(struct weir_session *s, const struct weir_op_link_destroy_in *in)
 {
     struct weir_object *o = weir_host_object_get(s, WEIR_KIND_LINK, in->l);
 
-    (void)out;
     return o ? weir_host_object_destroy(s, o) : CUDA_ERROR_INVALID_HANDLE;
 }

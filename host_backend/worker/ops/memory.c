@@ -185,12 +185,10 @@ struct weir_host_chunk *weir_ops_granted(const struct weir_session *s, uint64_t 
  * would block a channel that the work may need (for a host function's answer). If a guest lies, its
  * kernels fault as with any wild pointer.
  */
-CUresult weir_host_mem_return(struct weir_session *s, const struct weir_op_mem_return_in *in,
-                              struct weir_op_mem_return_out *out)
+CUresult weir_host_mem_return(struct weir_session *s, const struct weir_op_mem_return_in *in)
 {
     struct weir_grant *grant = find_grant(s, in->chunk, false);
 
-    (void)out;
     if (!grant) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -204,18 +202,14 @@ CUresult weir_host_mem_return(struct weir_session *s, const struct weir_op_mem_r
     return CUDA_SUCCESS;
 }
 
-CUresult weir_host_memory_refused(struct weir_session *s,
-                                  const struct weir_op_memory_refused_in *in,
-                                  struct weir_op_memory_refused_out *out)
+CUresult weir_host_memory_refused(struct weir_session *s, struct weir_op_memory_refused_out *out)
 {
-    (void)in;
     out->text = (const void *)weir_session_last_refusal(s);
     out->n_text = (uint32_t)strlen(weir_session_last_refusal(s));
     return CUDA_SUCCESS;
 }
 
-CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_info_in *in,
-                            struct weir_op_mem_info_out *out)
+CUresult weir_host_mem_info(struct weir_session *s, struct weir_op_mem_info_out *out)
 {
     const struct weir_account *account = &s->tenant->account;
     const enum weir_account_item item = WEIR_ACCOUNT_OF_DEVICE + s->op.device;
@@ -224,7 +218,6 @@ CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_inf
     uint64_t device_free = device->about.total_memory_bytes, ended, left;
     size_t free_bytes, total_bytes;
 
-    (void)in;
     /* Count memory of ended programs as free. Read this first, since they may free it in
      * between. */
     ended = weir_tenant_held_by_ended(s->tenant, WEIR_ENDING_NS);
@@ -274,39 +267,29 @@ static CUresult receive_fd(struct weir_session *s)
     return CUDA_SUCCESS;
 }
 
-CUresult weir_host_managed_begin(struct weir_session *s, const struct weir_op_managed_begin_in *in,
-                                 struct weir_op_managed_begin_out *out)
+CUresult weir_host_managed_begin(struct weir_session *s)
 {
-    int fd;
-
-    (void)in;
-    (void)out;
     WEIR_TRY(receive_fd(s));
-    fd = s->op.fd;
+    int fd = s->op.fd;
     s->op.fd = -1;
     return weir_managed_begin(s, fd) == CUDA_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 CUresult weir_host_managed_mapped(struct weir_session *s,
-                                  const struct weir_op_managed_mapped_in *in,
-                                  struct weir_op_managed_mapped_out *out)
+                                  const struct weir_op_managed_mapped_in *in)
 {
     struct weir_grant *grant = find_grant(s, in->chunk, false);
 
-    (void)out;
     return weir_managed_watch(s, grant ? grant->base : in->chunk);
 }
 
 CUresult weir_host_managed_variable(struct weir_session *s,
-                                    const struct weir_op_managed_variable_in *in,
-                                    struct weir_op_managed_variable_out *out)
+                                    const struct weir_op_managed_variable_in *in)
 {
     const struct weir_range *own = weir_host_range_find(&s->holdings->ranges, in->address);
     const void *owner = weir_host_object_get(s, WEIR_KIND_MODULE, in->owner);
-    enum weir_status status;
     int fd;
 
-    (void)out;
     owner = owner ? owner : weir_host_object_get(s, WEIR_KIND_LIBRARY, in->owner);
     if (!owner || !own || own->owner != owner || in->bytes == 0 ||
         in->bytes > own->bytes - (in->address - own->base)) {
@@ -316,7 +299,7 @@ CUresult weir_host_managed_variable(struct weir_session *s,
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     WEIR_TRY(weir_managed_add_variable(s, owner, in->address, in->bytes, &fd));
-    status = weir_session_send_fd(s, fd);
+    enum weir_status status = weir_session_send_fd(s, fd);
     close(fd);
     if (status != WEIR_OK) {
         weir_session_end(s); /* the guest waits for the descriptor that a success announces */
@@ -340,26 +323,18 @@ CUresult weir_host_managed_take(struct weir_session *s, const struct weir_op_man
     return CUDA_SUCCESS;
 }
 
-CUresult weir_host_managed_taken(struct weir_session *s, const struct weir_op_managed_taken_in *in,
-                                 struct weir_op_managed_taken_out *out)
+CUresult weir_host_managed_taken(struct weir_session *s)
 {
-    (void)in;
-    (void)out;
     return weir_managed_taken(s);
 }
 
-CUresult weir_host_managed_merge(struct weir_session *s, const struct weir_op_managed_merge_in *in,
-                                 struct weir_op_managed_merge_out *out)
+CUresult weir_host_managed_merge(struct weir_session *s)
 {
-    (void)in;
-    (void)out;
     return weir_managed_merge(s);
 }
 
-CUresult weir_host_managed_place(struct weir_session *s, const struct weir_op_managed_place_in *in,
-                                 struct weir_op_managed_place_out *out)
+CUresult weir_host_managed_place(struct weir_session *s, const struct weir_op_managed_place_in *in)
 {
-    (void)out;
     if (in->place >= WEIR_MANAGED_PLACE_COUNT) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -367,10 +342,8 @@ CUresult weir_host_managed_place(struct weir_session *s, const struct weir_op_ma
     return CUDA_SUCCESS;
 }
 
-CUresult weir_host_managed_fetch(struct weir_session *s, const struct weir_op_managed_fetch_in *in,
-                                 struct weir_op_managed_fetch_out *out)
+CUresult weir_host_managed_fetch(struct weir_session *s, const struct weir_op_managed_fetch_in *in)
 {
-    (void)out;
     return weir_managed_fetch(s, in->address, in->bytes);
 }
 
@@ -391,9 +364,8 @@ static void give_addresses(struct weir_session *s, const struct weir_registratio
         return;
     }
     (void)weir_addresses_reclaim(r->device, r->room);
-    pthread_mutex_lock(&t->lock);
+    WEIR_LOCKED(&t->lock);
     (void)!weir_window_give(&t->host_window, r->device, r->room);
-    pthread_mutex_unlock(&t->lock);
 }
 
 /* Unregister memory. The device is idle, or has never accessed it. */
@@ -455,7 +427,6 @@ static CUresult map_guest(struct weir_session *s, struct weir_registration *r, u
                           int fd, uint64_t offset)
 {
     struct weir_tenant *t = s->tenant;
-    enum weir_status status;
 
     if (!weir_tenant_windows_overlap(s->worker, address, r->bytes) &&
         map_at(r, address, MAP_FIXED_NOREPLACE, fd, offset)) {
@@ -463,7 +434,8 @@ static CUresult map_guest(struct weir_session *s, struct weir_registration *r, u
     }
     r->room = (r->bytes + REGISTRATION_UNIT - 1) / REGISTRATION_UNIT * REGISTRATION_UNIT;
     pthread_mutex_lock(&t->lock);
-    status = weir_window_take(&t->host_window, r->room, REGISTRATION_UNIT, &r->device);
+    enum weir_status status =
+        weir_window_take(&t->host_window, r->room, REGISTRATION_UNIT, &r->device);
     pthread_mutex_unlock(&t->lock);
     r->in_window = status == WEIR_OK;
     return r->in_window && map_at(r, r->device, MAP_FIXED, fd, offset) ? CUDA_SUCCESS
@@ -515,8 +487,6 @@ static CUresult begin(struct weir_session *s, uint64_t address, uint64_t bytes, 
                       struct weir_registration **ret)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    struct weir_registration *r;
-    CUresult result;
 
     if (bytes == 0 || bytes % page != 0 || address % page != 0 || address < LOWEST_ADDRESS ||
         bytes > HIGHEST_ADDRESS || address > HIGHEST_ADDRESS - bytes) {
@@ -525,13 +495,13 @@ static CUresult begin(struct weir_session *s, uint64_t address, uint64_t bytes, 
     if (weir_put_off_holds(s, address, bytes)) { /* otherwise it would get a different address */
         WEIR_TRY(weir_put_off_settle(s));
     }
-    r = calloc(1, sizeof *r);
+    struct weir_registration *r = calloc(1, sizeof *r);
     if (!r) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     r->bytes = bytes;
     r->charged = weir_host_memory_cost(bytes, guarded);
-    result = weir_session_charge_all(s, s->device, &r->charged);
+    CUresult result = weir_session_charge_all(s, s->device, &r->charged);
     if (result != CUDA_SUCCESS) {
         free(r);
         return result;
@@ -561,7 +531,6 @@ static CUresult register_fd(struct weir_session *s, const struct weir_op_host_re
                             int fd, uint64_t *ret_device)
 {
     struct weir_registration *r;
-    CUresult result;
     bool sealed;
 
     if (!weir_ops_ctx(s, in->c)) {
@@ -576,7 +545,7 @@ static CUresult register_fd(struct weir_session *s, const struct weir_op_host_re
     r->read_only = (in->flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0;
     s->holdings->n_read_only += r->read_only;
     r->guarded = !sealed && weir_bus_guard(r->device, r->bytes);
-    result = r->guarded == !sealed ? pin(s, r) : CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = r->guarded == !sealed ? pin(s, r) : CUDA_ERROR_OUT_OF_MEMORY;
     *ret_device = r->device;
     if (result != CUDA_SUCCESS) {
         weir_registration_drop(s, r);
@@ -613,7 +582,6 @@ CUresult weir_host_host_replace(struct weir_session *s, const struct weir_op_hos
 {
     struct weir_registration *r;
     uint64_t offset;
-    CUresult result;
     int fd;
 
     if (!weir_ops_ctx(s, in->c)) {
@@ -627,7 +595,7 @@ CUresult weir_host_host_replace(struct weir_session *s, const struct weir_op_hos
         unregister(s, r);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    result = place(s, r, in->address, fd, offset);
+    CUresult result = place(s, r, in->address, fd, offset);
     if (!weir_session_region(s)) {
         if (result == CUDA_SUCCESS && weir_session_send_fd(s, fd) != WEIR_OK) {
             weir_registration_drop(s, r);
@@ -651,22 +619,18 @@ static struct weir_registration *find(const struct weir_session *s, uint64_t dev
     return range && range->base == device ? (void *)(uintptr_t)range->owner : NULL;
 }
 
-CUresult weir_host_host_replaced(struct weir_session *s, const struct weir_op_host_replaced_in *in,
-                                 struct weir_op_host_replaced_out *out)
+CUresult weir_host_host_replaced(struct weir_session *s, const struct weir_op_host_replaced_in *in)
 {
     struct weir_registration *r = find(s, in->device_address);
 
-    (void)out;
     return !r || r->pinned ? CUDA_ERROR_INVALID_VALUE : pin(s, r);
 }
 
 CUresult weir_host_host_unregister(struct weir_session *s,
-                                   const struct weir_op_host_unregister_in *in,
-                                   struct weir_op_host_unregister_out *out)
+                                   const struct weir_op_host_unregister_in *in)
 {
     struct weir_registration *r = find(s, in->device_address);
 
-    (void)out;
     if (!r) {
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     }
@@ -709,12 +673,10 @@ CUresult weir_host_ipc_open(struct weir_session *s, const struct weir_op_ipc_ope
     return CUDA_SUCCESS;
 }
 
-CUresult weir_host_ipc_close(struct weir_session *s, const struct weir_op_ipc_close_in *in,
-                             struct weir_op_ipc_close_out *out)
+CUresult weir_host_ipc_close(struct weir_session *s, const struct weir_op_ipc_close_in *in)
 {
     struct weir_grant *grant = find_grant(s, in->reference, true);
 
-    (void)out;
     if (!grant) {
         return CUDA_ERROR_INVALID_VALUE;
     }

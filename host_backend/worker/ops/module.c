@@ -117,10 +117,10 @@ static void unlist_upload(struct weir_session *s, const struct weir_upload *uplo
 static CUresult store_upload(struct weir_session *s, struct weir_upload *u)
 {
     struct weir_host_image *image;
-    enum weir_status status;
 
     unlist_upload(s, u);
-    status = weir_image_add(&s->tenant->images, &u->hash, u->data, u->bytes, &image);
+    enum weir_status status =
+        weir_image_add(&s->tenant->images, &u->hash, u->data, u->bytes, &image);
     free(u);
     if (status != WEIR_OK) {
         return status == WEIR_ERR_INVALID ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
@@ -132,13 +132,11 @@ static CUresult store_upload(struct weir_session *s, struct weir_upload *u)
     return CUDA_SUCCESS;
 }
 
-CUresult weir_host_image_put(struct weir_session *s, const struct weir_op_image_put_in *in,
-                             struct weir_op_image_put_out *out)
+CUresult weir_host_image_put(struct weir_session *s, const struct weir_op_image_put_in *in)
 {
     const uint8_t *piece = weir_session_arena(s, in->arena, in->piece_bytes);
     struct weir_upload *u;
 
-    (void)out;
     WEIR_TRY(find_upload(s, in, &u));
     if (in->offset != u->received || in->piece_bytes > u->bytes - u->received || !piece) {
         unlist_upload(s, u);
@@ -151,18 +149,15 @@ CUresult weir_host_image_put(struct weir_session *s, const struct weir_op_image_
     return u->received < u->bytes ? CUDA_SUCCESS : store_upload(s, u);
 }
 
-CUresult weir_host_image_get(struct weir_session *s, const struct weir_op_image_get_in *in,
-                             struct weir_op_image_get_out *out)
+CUresult weir_host_image_get(struct weir_session *s, const struct weir_op_image_get_in *in)
 {
     struct weir_host_image_store *store = &s->tenant->images;
     uint8_t *piece = weir_session_arena(s, in->arena, in->piece_bytes);
     struct weir_hash hash;
-    struct weir_host_image *image;
     CUresult result = CUDA_ERROR_INVALID_VALUE;
 
-    (void)out;
     memcpy(hash.bytes, in->hash, sizeof hash.bytes);
-    image = weir_image_get_any(store, &hash);
+    struct weir_host_image *image = weir_image_get_any(store, &hash);
     if (!image) {
         return CUDA_ERROR_NOT_FOUND;
     }
@@ -310,7 +305,6 @@ static CUresult charge_unknown(struct weir_session *s, struct load *load,
                                const struct weir_program_code *code)
 {
     enum weir_image_form form;
-    uint64_t bytes;
 
     if (!code->code || weir_image_check(code->code, code->bytes, &form) != WEIR_OK ||
         form != WEIR_IMAGE_ELF) {
@@ -321,7 +315,7 @@ static CUresult charge_unknown(struct weir_session *s, struct load *load,
         }
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    bytes = weir_elf_globals(code->code, code->bytes);
+    uint64_t bytes = weir_elf_globals(code->code, code->bytes);
     if (bytes > load->facts.global_bytes) {
         WEIR_TRY(weir_session_charge(s, s->device, WEIR_ACCOUNT_DEVICE_MEMORY,
                                      bytes - load->facts.global_bytes));
@@ -355,10 +349,8 @@ static bool compile(struct weir_session *s, const struct weir_host_jit_options *
 /* Begin calls in which the driver may wait for all of the device's work. */
 static CUresult begin(struct weir_session *s, struct load *load, uint32_t *ret_idle)
 {
-    CUresult result;
-
     weir_admission_idle(s);
-    result = weir_device_idle_begin_or_fail(s, ret_idle);
+    CUresult result = weir_device_idle_begin_or_fail(s, ret_idle);
     if (result != CUDA_SUCCESS) {
         if (load->error) {
             snprintf(load->error, WEIR_LOG_BYTES,
@@ -465,7 +457,6 @@ CUresult weir_host_module_load(struct weir_session *s, const struct weir_op_modu
     struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
     struct weir_host_jit_options options;
     struct load load;
-    CUresult result;
     uint32_t idle;
 
     if (!ctx) {
@@ -485,7 +476,7 @@ CUresult weir_host_module_load(struct weir_session *s, const struct weir_op_modu
     if (out->result != CUDA_SUCCESS) {
         return CUDA_SUCCESS;
     }
-    result = make_module(s, in, ctx, &options, &load, out);
+    CUresult result = make_module(s, in, ctx, &options, &load, out);
     weir_device_idle_end(s->worker, idle);
     return result;
 }
@@ -560,7 +551,6 @@ CUresult weir_host_library_load(struct weir_session *s, const struct weir_op_lib
 {
     struct weir_host_jit_options options;
     struct load load;
-    CUresult result;
     uint32_t idle;
 
     if (in->n_library_option_ids != in->n_library_option_values) {
@@ -585,17 +575,15 @@ CUresult weir_host_library_load(struct weir_session *s, const struct weir_op_lib
     if (out->result != CUDA_SUCCESS) {
         return CUDA_SUCCESS;
     }
-    result = make_library(s, in, &options, &load, out);
+    CUresult result = make_library(s, in, &options, &load, out);
     weir_device_idle_end(s->worker, idle);
     return result;
 }
 
-CUresult weir_host_module_unload(struct weir_session *s, const struct weir_op_module_unload_in *in,
-                                 struct weir_op_module_unload_out *out)
+CUresult weir_host_module_unload(struct weir_session *s, const struct weir_op_module_unload_in *in)
 {
     struct weir_host_module *m = weir_host_object_get(s, WEIR_KIND_MODULE, in->m);
 
-    (void)out;
     if (!m || m->of_library) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -603,25 +591,21 @@ CUresult weir_host_module_unload(struct weir_session *s, const struct weir_op_mo
 }
 
 CUresult weir_host_library_unload(struct weir_session *s,
-                                  const struct weir_op_library_unload_in *in,
-                                  struct weir_op_library_unload_out *out)
+                                  const struct weir_op_library_unload_in *in)
 {
     struct weir_host_module *m = weir_host_object_get(s, WEIR_KIND_LIBRARY, in->l);
 
-    (void)out;
     return m ? weir_host_object_destroy(s, &m->o) : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult weir_host_library_module(struct weir_session *s,
-                                  const struct weir_op_library_module_in *in,
-                                  struct weir_op_library_module_out *out)
+                                  const struct weir_op_library_module_in *in)
 {
     struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
     struct weir_host_module *library;
     struct weir_object *o;
     CUmodule native;
 
-    (void)out;
     WEIR_TRY(weir_ops_library(s, in->l, &library));
     if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;

@@ -110,15 +110,12 @@ static void add_programs(struct processes *all, struct weir_tenant *tenant)
     }
 }
 
-CUresult weir_host_nvml_processes(struct weir_session *s,
-                                  const struct weir_op_nvml_processes_in *in,
-                                  struct weir_op_nvml_processes_out *out)
+CUresult weir_host_nvml_processes(struct weir_session *s, struct weir_op_nvml_processes_out *out)
 {
     struct processes all = {.pids = weir_session_alloc(s, PROCESSES_MAX * sizeof *all.pids),
                             .used = weir_session_alloc(s, PROCESSES_MAX * sizeof *all.used),
                             .names = weir_session_alloc(s, PROCESSES_MAX * NAME_BYTES)};
 
-    (void)in;
     if (!all.pids || !all.used || !all.names) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

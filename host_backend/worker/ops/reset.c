@@ -140,10 +140,9 @@ static CUresult load_again(struct weir_session *s, struct weir_host_module *m)
     struct weir_host_jit_options none = {.n = 0};
     struct weir_host_jit_options *options = m->options ? m->options : &none;
     CUlibrary native;
-    CUresult result;
 
-    result = s->driver->cuLibraryLoadData(&native, m->code, options->ids, options->values,
-                                          options->n, library_ids, library_values, 1);
+    CUresult result = s->driver->cuLibraryLoadData(&native, m->code, options->ids, options->values,
+                                                   options->n, library_ids, library_values, 1);
     if (result == CUDA_SUCCESS && weir_host_object_bind(s, &m->o, native) != CUDA_SUCCESS) {
         unbind(s, &m->o);
         (void)s->driver->cuLibraryUnload(native);

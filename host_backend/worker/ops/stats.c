@@ -2,16 +2,12 @@
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/stats_page.h"
 
-CUresult weir_host_stats_put(struct weir_session *s, const struct weir_op_stats_put_in *in,
-                             struct weir_op_stats_put_out *out)
+CUresult weir_host_stats_put(struct weir_session *s, const struct weir_op_stats_put_in *in)
 {
-    struct weir_stats_set *set;
-
-    (void)out;
     if (!weir_session_is_remote(s)) {
         return CUDA_ERROR_NOT_SUPPORTED; /* a local guest's page has them */
     }
-    set = weir_stats_read_rows(in->data, in->n_data);
+    struct weir_stats_set *set = weir_stats_read_rows(in->data, in->n_data);
     if (!set) {
         return CUDA_ERROR_INVALID_VALUE;
     }

@@ -7,17 +7,13 @@
 #include "host_backend/worker/device/awaited.h"
 #include "host_backend/worker/state/host_calls.h"
 
-CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_stream_create_in *in,
-                                 struct weir_op_stream_create_out *out)
+CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_stream_create_in *in)
 {
     struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
     struct weir_host_stream *stream;
     struct weir_object *o;
     CUstream native;
-    CUresult result;
-    int priority;
 
-    (void)out;
     if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -25,9 +21,10 @@ CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_st
         !weir_session_word_ok(s, in->word)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    priority = weir_admission_stream_priority(s, in->priority);
+    int priority = weir_admission_stream_priority(s, in->priority);
     WEIR_TRY(s->driver->cuStreamCreateWithPriority(&native, CU_STREAM_NON_BLOCKING, priority));
-    result = weir_host_object_create(s, WEIR_KIND_STREAM, sizeof *stream, in->s, native, ctx, &o);
+    CUresult result =
+        weir_host_object_create(s, WEIR_KIND_STREAM, sizeof *stream, in->s, native, ctx, &o);
     if (result != CUDA_SUCCESS) {
         (void)s->driver->cuStreamDestroy_v2(native);
         return result;
@@ -70,13 +67,11 @@ void weir_ops_streams_sweep(struct weir_session *s)
  * earlier work, for which a captured stream can have no event.
  */
 CUresult weir_host_stream_destroy(struct weir_session *s,
-                                  const struct weir_op_stream_destroy_in *in,
-                                  struct weir_op_stream_destroy_out *out)
+                                  const struct weir_op_stream_destroy_in *in)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     CUresult result = CUDA_SUCCESS;
 
-    (void)out;
     if (!stream || stream->legacy) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -92,12 +87,10 @@ CUresult weir_host_stream_destroy(struct weir_session *s,
     return result;
 }
 
-CUresult weir_host_stream_mark(struct weir_session *s, const struct weir_op_stream_mark_in *in,
-                               struct weir_op_stream_mark_out *out)
+CUresult weir_host_stream_mark(struct weir_session *s, const struct weir_op_stream_mark_in *in)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
 
-    (void)out;
     if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -111,13 +104,11 @@ CUresult weir_host_stream_mark(struct weir_session *s, const struct weir_op_stre
 }
 
 CUresult weir_host_stream_wait_event(struct weir_session *s,
-                                     const struct weir_op_stream_wait_event_in *in,
-                                     struct weir_op_stream_wait_event_out *out)
+                                     const struct weir_op_stream_wait_event_in *in)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct weir_host_event *event = weir_ops_event(s, in->e);
 
-    (void)out;
     if (!stream || !event) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -128,8 +119,7 @@ CUresult weir_host_stream_wait_event(struct weir_session *s,
     return s->driver->cuStreamWaitEvent(weir_host_stream_at(stream), event->o.native, in->flags);
 }
 
-CUresult weir_host_stream_value(struct weir_session *s, const struct weir_op_stream_value_in *in,
-                                struct weir_op_stream_value_out *out)
+CUresult weir_host_stream_value(struct weir_session *s, const struct weir_op_stream_value_in *in)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     bool wide = in->kind == WEIR_VALUE_WRITE64 || in->kind == WEIR_VALUE_WAIT64;
@@ -137,7 +127,6 @@ CUresult weir_host_stream_value(struct weir_session *s, const struct weir_op_str
     const struct weir_driver *d = s->driver;
     uint32_t small = (uint32_t)in->value;
 
-    (void)out;
     if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -164,12 +153,10 @@ CUresult weir_host_stream_value(struct weir_session *s, const struct weir_op_str
                                              in->flags);
 }
 
-CUresult weir_host_stream_query(struct weir_session *s, const struct weir_op_stream_query_in *in,
-                                struct weir_op_stream_query_out *out)
+CUresult weir_host_stream_query(struct weir_session *s, const struct weir_op_stream_query_in *in)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
 
-    (void)out;
     if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -222,22 +209,20 @@ CUresult weir_host_stream_attribute(struct weir_session *s,
 static CUresult launch_function(struct weir_session *s, const struct weir_op_host_func_in *in)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
-    struct weir_host_call *call;
     CUgraph graph;
-    CUresult result;
-    bool captured;
 
     if (!stream) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_order_begin(s, stream, false));
     /* In a capture the function becomes a node, which may run any number of times. */
-    captured = weir_host_stream_capturing(s, stream);
-    call = weir_host_call_create(s, in->token, !captured);
+    bool captured = weir_host_stream_capturing(s, stream);
+    struct weir_host_call *call = weir_host_call_create(s, in->token, !captured);
     if (!call) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    result = s->driver->cuLaunchHostFunc(weir_host_stream_at(stream), weir_host_call_run, call);
+    CUresult result =
+        s->driver->cuLaunchHostFunc(weir_host_stream_at(stream), weir_host_call_run, call);
     if (result != CUDA_SUCCESS) {
         weir_host_call_cancel(call);
     } else if (captured && weir_capture_graph(s, stream, &graph) == CUDA_SUCCESS) {
@@ -247,12 +232,10 @@ static CUresult launch_function(struct weir_session *s, const struct weir_op_hos
 }
 
 /* The guest has mostly posted this, and listed the function: tell it of a failure. */
-CUresult weir_host_host_func(struct weir_session *s, const struct weir_op_host_func_in *in,
-                             struct weir_op_host_func_out *out)
+CUresult weir_host_host_func(struct weir_session *s, const struct weir_op_host_func_in *in)
 {
     CUresult result = launch_function(s, in);
 
-    (void)out;
     if (result != CUDA_SUCCESS) {
         weir_host_call_refuse(s, in->token);
     }
@@ -260,10 +243,8 @@ CUresult weir_host_host_func(struct weir_session *s, const struct weir_op_host_f
 }
 
 CUresult weir_host_host_func_done(struct weir_session *s,
-                                  const struct weir_op_host_func_done_in *in,
-                                  struct weir_op_host_func_done_out *out)
+                                  const struct weir_op_host_func_done_in *in)
 {
-    (void)out;
     CUresult result = weir_host_call_done(s, in->ticket);
 
     return weir_session_is_remote(s) ? CUDA_SUCCESS : result; /* remote: handled when it arrived */
@@ -271,20 +252,16 @@ CUresult weir_host_host_func_done(struct weir_session *s,
 
 /* Both operations are handled when they arrive (weir_host_call_glance()). */
 CUresult weir_host_host_func_read(struct weir_session *s,
-                                  const struct weir_op_host_func_read_in *in,
-                                  struct weir_op_host_func_read_out *out)
+                                  const struct weir_op_host_func_read_in *in)
 {
     (void)in;
-    (void)out;
     return weir_session_is_remote(s) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult weir_host_host_func_write(struct weir_session *s,
-                                   const struct weir_op_host_func_write_in *in,
-                                   struct weir_op_host_func_write_out *out)
+                                   const struct weir_op_host_func_write_in *in)
 {
     (void)in;
-    (void)out;
     return weir_session_is_remote(s) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -59,7 +59,6 @@ CUresult weir_host_texture_create(struct weir_session *s,
     struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
     CUDA_RESOURCE_DESC resource;
     CUtexObject object;
-    CUresult result;
 
     if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -67,7 +66,7 @@ CUresult weir_host_texture_create(struct weir_session *s,
     WEIR_TRY(fill_resource(s, in, &resource));
     WEIR_TRY(s->driver->cuTexObjectCreate(&object, &resource, &in->desc,
                                           in->has_view != 0 ? &in->view : NULL));
-    result = enter(s, WEIR_KIND_TEXTURE, object, ctx);
+    CUresult result = enter(s, WEIR_KIND_TEXTURE, object, ctx);
     if (result != CUDA_SUCCESS) {
         (void)s->driver->cuTexObjectDestroy(object);
         return result;
@@ -77,13 +76,11 @@ CUresult weir_host_texture_create(struct weir_session *s,
 }
 
 CUresult weir_host_texture_destroy(struct weir_session *s,
-                                   const struct weir_op_texture_destroy_in *in,
-                                   struct weir_op_texture_destroy_out *out)
+                                   const struct weir_op_texture_destroy_in *in)
 {
     struct weir_object *o =
         weir_host_object_find(s, WEIR_KIND_TEXTURE, (void *)(uintptr_t)in->object);
 
-    (void)out;
     return o ? weir_host_object_destroy(s, o) : CUDA_ERROR_INVALID_HANDLE;
 }
 
@@ -94,7 +91,6 @@ CUresult weir_host_surface_create(struct weir_session *s,
     struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
     CUDA_RESOURCE_DESC resource;
     CUsurfObject object;
-    CUresult result;
 
     if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -103,7 +99,7 @@ CUresult weir_host_surface_create(struct weir_session *s,
     resource.resType = CU_RESOURCE_TYPE_ARRAY;
     WEIR_TRY(weir_session_use(s, WEIR_KIND_ARRAY, in->a, (void **)&resource.res.array.hArray));
     WEIR_TRY(s->driver->cuSurfObjectCreate(&object, &resource));
-    result = enter(s, WEIR_KIND_SURFACE, object, ctx);
+    CUresult result = enter(s, WEIR_KIND_SURFACE, object, ctx);
     if (result != CUDA_SUCCESS) {
         (void)s->driver->cuSurfObjectDestroy(object);
         return result;
@@ -113,12 +109,10 @@ CUresult weir_host_surface_create(struct weir_session *s,
 }
 
 CUresult weir_host_surface_destroy(struct weir_session *s,
-                                   const struct weir_op_surface_destroy_in *in,
-                                   struct weir_op_surface_destroy_out *out)
+                                   const struct weir_op_surface_destroy_in *in)
 {
     struct weir_object *o =
         weir_host_object_find(s, WEIR_KIND_SURFACE, (void *)(uintptr_t)in->object);
 
-    (void)out;
     return o ? weir_host_object_destroy(s, o) : CUDA_ERROR_INVALID_HANDLE;
 }

@@ -43,10 +43,8 @@ CUresult weir_host_vmm_reserve_any(struct weir_session *s,
     return weir_session_vmm_reserve(s, in->bytes, in->alignment, in->hint, true, &out->base);
 }
 
-CUresult weir_host_vmm_unreserve(struct weir_session *s, const struct weir_op_vmm_unreserve_in *in,
-                                 struct weir_op_vmm_unreserve_out *out)
+CUresult weir_host_vmm_unreserve(struct weir_session *s, const struct weir_op_vmm_unreserve_in *in)
 {
-    (void)out;
     return weir_session_vmm_unreserve(s, in->base);
 }
 
@@ -83,13 +81,11 @@ static CUresult check_create(const struct weir_session *s, uint64_t bytes, uint3
     return (handle_types & ~known) != 0 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 }
 
-CUresult weir_host_vmm_create(struct weir_session *s, const struct weir_op_vmm_create_in *in,
-                              struct weir_op_vmm_create_out *out)
+CUresult weir_host_vmm_create(struct weir_session *s, const struct weir_op_vmm_create_in *in)
 {
     struct weir_vmm_alloc *alloc;
     CUdevice device;
 
-    (void)out;
     WEIR_TRY(weir_session_device(s, in->device, &device));
     WEIR_TRY(check_create(s, in->bytes, in->handle_types));
     WEIR_TRY(weir_vmm_alloc_create(s, (uint32_t)in->device, in->bytes, in->handle_types, &alloc));
@@ -97,12 +93,10 @@ CUresult weir_host_vmm_create(struct weir_session *s, const struct weir_op_vmm_c
 }
 
 CUresult weir_host_vmm_create_host(struct weir_session *s,
-                                   const struct weir_op_vmm_create_host_in *in,
-                                   struct weir_op_vmm_create_host_out *out)
+                                   const struct weir_op_vmm_create_host_in *in)
 {
     struct weir_vmm_alloc *alloc;
 
-    (void)out;
     if (!weir_session_passes_fds(s)) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
@@ -111,21 +105,17 @@ CUresult weir_host_vmm_create_host(struct weir_session *s,
     return weir_ops_name_alloc(s, in->h, alloc, false);
 }
 
-CUresult weir_host_vmm_release(struct weir_session *s, const struct weir_op_vmm_release_in *in,
-                               struct weir_op_vmm_release_out *out)
+CUresult weir_host_vmm_release(struct weir_session *s, const struct weir_op_vmm_release_in *in)
 {
     struct weir_host_vmm_handle *handle = find(s, in->h);
 
-    (void)out;
     return handle ? weir_host_object_destroy(s, &handle->o) : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult weir_host_vmm_map(struct weir_session *s, const struct weir_op_vmm_map_in *in,
-                           struct weir_op_vmm_map_out *out)
+CUresult weir_host_vmm_map(struct weir_session *s, const struct weir_op_vmm_map_in *in)
 {
     const struct weir_host_vmm_handle *handle = find(s, in->h);
 
-    (void)out;
     return must(s,
                 handle && !handle->alloc->on_host
                     ? weir_session_vmm_map(s, in->address, in->bytes, handle->alloc)
@@ -133,12 +123,10 @@ CUresult weir_host_vmm_map(struct weir_session *s, const struct weir_op_vmm_map_
                 "mapping");
 }
 
-CUresult weir_host_vmm_map_host(struct weir_session *s, const struct weir_op_vmm_map_host_in *in,
-                                struct weir_op_vmm_map_host_out *out)
+CUresult weir_host_vmm_map_host(struct weir_session *s, const struct weir_op_vmm_map_host_in *in)
 {
     const struct weir_host_vmm_handle *handle = find(s, in->h);
 
-    (void)out;
     if (!handle || !handle->alloc->on_host) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -150,17 +138,13 @@ CUresult weir_host_vmm_map_host(struct weir_session *s, const struct weir_op_vmm
     return CUDA_SUCCESS;
 }
 
-CUresult weir_host_vmm_unmap(struct weir_session *s, const struct weir_op_vmm_unmap_in *in,
-                             struct weir_op_vmm_unmap_out *out)
+CUresult weir_host_vmm_unmap(struct weir_session *s, const struct weir_op_vmm_unmap_in *in)
 {
-    (void)out;
     return must(s, weir_session_vmm_unmap(s, in->address, in->bytes), "unmapping");
 }
 
-CUresult weir_host_vmm_access(struct weir_session *s, const struct weir_op_vmm_access_in *in,
-                              struct weir_op_vmm_access_out *out)
+CUresult weir_host_vmm_access(struct weir_session *s, const struct weir_op_vmm_access_in *in)
 {
-    (void)out;
     return must(s, weir_session_vmm_access(s, in->address, in->bytes, in->flags), "access");
 }
 
@@ -169,26 +153,23 @@ CUresult weir_host_vmm_access(struct weir_session *s, const struct weir_op_vmm_a
 static CUresult send_export(struct weir_session *s, struct weir_vmm_alloc *alloc,
                             const uint8_t name[16])
 {
-    enum weir_status status;
     int fd;
 
     if (!weir_session_passes_fds(s)) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     WEIR_TRY(weir_export_create(s->tenant, alloc, name, &fd));
-    status = weir_session_send_fd(s, fd);
+    enum weir_status status = weir_session_send_fd(s, fd);
     close(fd);
     return status == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
-CUresult weir_host_vmm_export(struct weir_session *s, const struct weir_op_vmm_export_in *in,
-                              struct weir_op_vmm_export_out *out)
+CUresult weir_host_vmm_export(struct weir_session *s, const struct weir_op_vmm_export_in *in)
 {
     static const uint8_t no_name[16];
     const struct weir_host_vmm_handle *handle = find(s, in->h);
     CUstream work;
 
-    (void)out;
     if (!handle || (handle->alloc->handle_types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -212,10 +193,8 @@ CUresult weir_host_vmm_import(struct weir_session *s, const struct weir_op_vmm_i
     return weir_ops_name_alloc(s, in->h, alloc, true);
 }
 
-CUresult weir_host_pool_export(struct weir_session *s, const struct weir_op_pool_export_in *in,
-                               struct weir_op_pool_export_out *out)
+CUresult weir_host_pool_export(struct weir_session *s, const struct weir_op_pool_export_in *in)
 {
-    (void)out;
     return send_export(s, NULL, in->name);
 }
 

@@ -12,12 +12,13 @@
 #include "host_backend/worker/profile/cupti.h"
 
 #include "base/clock.h"
+#include "base/grow.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "proto/profile/cupti_abi.h"
 #include "proto/profile/record.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,7 +134,6 @@ static const char *keep_name_locked(const char *text)
 {
     const char **known = &recent[(uintptr_t)text / 8 % RECENT];
     uint32_t hash = 5381;
-    struct name *name;
 
     if (*known && strcmp(*known, text) == 0) {
         return *known;
@@ -141,7 +141,7 @@ static const char *keep_name_locked(const char *text)
     for (const char *c = text; *c; c++) {
         hash = hash * 33 + (uint8_t)*c;
     }
-    name = names[hash % NAMES];
+    struct name *name = names[hash % NAMES];
     while (name && strcmp(name->text, text) != 0) {
         name = name->next;
     }
@@ -171,18 +171,9 @@ static void forget_locked(void)
 
 static struct weir_cupti_record *add(struct records *records)
 {
-    if (records->n == records->room) {
-        uint32_t room = records->room == 0 ? 1024 : 2 * records->room;
-        struct weir_cupti_record *at =
-            room <= 2 * SINK_MAX ? realloc(records->at, room * sizeof *at) : NULL;
-
-        if (!at) {
-            return NULL;
-        }
-        records->at = at;
-        records->room = room;
-    }
-    return &records->at[records->n++];
+    return records->n < 2 * SINK_MAX && WEIR_GROW(records->at, records->n, records->room)
+               ? &records->at[records->n++]
+               : NULL;
 }
 
 /* Add a record to the sink of the call's owner. @return NULL: the call has no owner, or its sink no
@@ -388,7 +379,6 @@ static void load(const char *wanted)
 {
     char path[256];
     uint64_t began_ns = weir_clock_now_ns();
-    CUptiResult result;
 
     state = USELESS;
     if (!find_library(wanted, path, sizeof path)) {
@@ -397,7 +387,7 @@ static void load(const char *wanted)
                       wanted);
         return;
     }
-    result = lib.cuptiActivityRegisterTimestampCallback(weir_clock_now_ns);
+    CUptiResult result = lib.cuptiActivityRegisterTimestampCallback(weir_clock_now_ns);
     if (result == CUPTI_SUCCESS) {
         result = lib.cuptiActivityRegisterCallbacks(on_request, on_complete);
     }
@@ -419,42 +409,37 @@ static void load(const char *wanted)
 /* Add a sink to the list. @return false: no memory */
 static bool add_sink(struct weir_cupti_sink *sink)
 {
-    bool added;
-
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     if (!calls) {
         calls = calloc(1, sizeof *calls);
     }
-    added = calls != NULL;
+    bool added = calls != NULL;
     if (added) {
         sink->number = ++last_sink != 0 ? last_sink : ++last_sink;
         sink->next = sinks;
         sinks = sink;
     }
-    pthread_mutex_unlock(&lock);
     return added;
 }
 
 struct weir_cupti_sink *weir_cupti_open(const char *wanted)
 {
     struct weir_cupti_sink *sink = calloc(1, sizeof *sink);
-    bool first;
 
     if (!sink) {
         return NULL;
     }
-    pthread_mutex_lock(&switching);
+    WEIR_LOCKED(&switching);
     if (state == UNTRIED) {
         load(wanted);
     }
-    first = !sinks; /* changes only while switching is held */
+    bool first = !sinks; /* changes only while switching is held */
     if (state != WORKS || !add_sink(sink)) {
         free(sink);
         sink = NULL;
     } else if (first) {
         (void)switch_on(); /* worked once */
     }
-    pthread_mutex_unlock(&switching);
     return sink;
 }
 
@@ -500,11 +485,9 @@ void weir_cupti_pop(void)
 const struct weir_cupti_record *weir_cupti_take(struct weir_cupti_sink *sink, uint32_t *ret_n,
                                                 uint32_t *ret_lost)
 {
-    struct records taken;
-
     (void)lib.cuptiActivityFlushAll(0);
     pthread_mutex_lock(&lock);
-    taken = sink->fresh;
+    struct records taken = sink->fresh;
     sink->fresh = sink->taken;
     sink->fresh.n = 0;
     sink->taken = taken;
@@ -517,10 +500,6 @@ const struct weir_cupti_record *weir_cupti_take(struct weir_cupti_sink *sink, ui
 
 bool weir_cupti_was_used(void)
 {
-    bool used;
-
-    pthread_mutex_lock(&switching);
-    used = state == WORKS;
-    pthread_mutex_unlock(&switching);
-    return used;
+    WEIR_LOCKED(&switching);
+    return state == WORKS;
 }

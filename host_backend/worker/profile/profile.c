@@ -17,6 +17,7 @@
 #include "host_backend/worker/profile/profile.h"
 
 #include "base/clock.h"
+#include "base/grow.h"
 #include "host_backend/worker/device/order.h"
 #include "host_backend/worker/device/streams.h"
 #include "host_backend/worker/profile/cupti.h"
@@ -249,18 +250,10 @@ static uint32_t take_node(struct weir_profile *profile)
         profile->free_nodes = profile->nodes[at].next;
         return at;
     }
-    if (profile->used_nodes == profile->room_nodes) {
-        uint32_t room = profile->room_nodes == 0 ? 1024 : 2 * profile->room_nodes;
-        struct node *nodes =
-            room <= NODES_MAX ? realloc(profile->nodes, room * sizeof *nodes) : NULL;
-
-        if (!nodes) {
-            return NONE;
-        }
-        profile->nodes = nodes;
-        profile->room_nodes = room;
-    }
-    return profile->used_nodes++;
+    return profile->used_nodes < NODES_MAX &&
+                   WEIR_GROW(profile->nodes, profile->used_nodes, profile->room_nodes)
+               ? profile->used_nodes++
+               : NONE;
 }
 
 static void put_node(struct weir_profile *profile, uint32_t at)
@@ -284,13 +277,12 @@ static void add_node(struct weir_session *s, struct weir_profile_span *span,
 {
     struct weir_profile *profile = s->devices.profile;
     uint32_t at = take_node(profile), previous = span->last_node;
-    struct node *node;
 
     if (at == NONE) {
         profile->dropped++;
         return;
     }
-    node = &profile->nodes[at];
+    struct node *node = &profile->nodes[at];
     node->record =
         (struct weir_profile_record){.begin_ns = from->begin_ns,
                                      .end_ns = from->end_ns,
@@ -370,7 +362,6 @@ struct weir_profile_span *weir_profile_arrives(struct weir_session *session,
                                                weir_profile_function_fn *function_of)
 {
     struct weir_profile *profile = session->devices.profile;
-    struct weir_profile_span *span;
 
     if (weir_host_stream_capturing(session, stream)) {
         return NULL;
@@ -386,7 +377,7 @@ struct weir_profile_span *weir_profile_arrives(struct weir_session *session,
         profile->without_cupti = !profile->sink;
     }
     profile->used_ns = weir_clock_now_ns();
-    span = take_span(profile);
+    struct weir_profile_span *span = take_span(profile);
     if (!span) {
         profile->dropped++;
         return NULL;
@@ -504,13 +495,12 @@ static bool time_span(const struct weir_session *s, struct weir_profile_span *sp
 {
     struct weir_profile_record *record = &span->record;
     struct stream_end *before = &s->devices.profile->ends[span->stream % STREAM_ENDS];
-    bool by_events;
     uint64_t took_ns = record->end_ns - record->begin_ns;
     float ms;
 
-    by_events = span->timed &&
-                weir_event_elapsed(s->driver, &ms, span->begin, span->end) == CUDA_SUCCESS &&
-                (span->n_got == 0 || plus_ms(0, ms) > took_ns + EVENTS_NS);
+    bool by_events = span->timed &&
+                     weir_event_elapsed(s->driver, &ms, span->begin, span->end) == CUDA_SUCCESS &&
+                     (span->n_got == 0 || plus_ms(0, ms) > took_ns + EVENTS_NS);
     if (span->n_got == 0 && !by_events) {
         return false;
     }
@@ -642,12 +632,11 @@ void weir_profile_take(struct weir_session *session, struct weir_op_profile_take
 void weir_profile_rests(struct weir_session *session)
 {
     struct weir_profile *profile = session->devices.profile;
-    uint64_t now_ns;
 
     if (!profile->sink) {
         return;
     }
-    now_ns = weir_clock_now_ns();
+    uint64_t now_ns = weir_clock_now_ns();
     if (now_ns - profile->used_ns < REST_NS) {
         return;
     }

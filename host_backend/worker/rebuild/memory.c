@@ -2,6 +2,7 @@
  * files. */
 #include "host_backend/worker/rebuild/private.h"
 
+#include "base/thread.h"
 #include "host_backend/worker/memory/chunk.h"
 #include "host_backend/worker/memory/holdings.h"
 #include "host_backend/worker/memory/tenant_window.h"
@@ -39,12 +40,8 @@ static void look_at_handle(weir_handle handle, void *object, void *user)
 
 static bool has_exports(struct weir_tenant *tenant)
 {
-    bool any;
-
-    pthread_mutex_lock(&tenant->lock);
-    any = tenant->exports != NULL;
-    pthread_mutex_unlock(&tenant->lock);
-    return any;
+    WEIR_LOCKED(&tenant->lock);
+    return tenant->exports != NULL;
 }
 
 const char *weir_rebuild_memory_why(struct weir_session *session)

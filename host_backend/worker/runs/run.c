@@ -22,10 +22,10 @@ static CUresult make_streams(struct weir_runs *runs)
 {
     const struct weir_driver *d = runs->driver;
     int least = 0, greatest = 0;
-    CUresult result;
 
     (void)d->cuCtxGetStreamPriorityRange(&least, &greatest);
-    result = d->cuStreamCreateWithPriority(&runs->control, CU_STREAM_NON_BLOCKING, greatest);
+    CUresult result =
+        d->cuStreamCreateWithPriority(&runs->control, CU_STREAM_NON_BLOCKING, greatest);
     if (result == CUDA_SUCCESS) {
         result = d->cuStreamCreateWithPriority(&runs->keeping, CU_STREAM_NON_BLOCKING, greatest);
     }
@@ -72,12 +72,10 @@ enum weir_status weir_runs_create(const struct weir_driver *driver, CUcontext co
 
 void weir_runs_destroy(struct weir_runs *runs)
 {
-    const struct weir_driver *d;
-
     if (!runs) {
         return;
     }
-    d = runs->driver;
+    const struct weir_driver *d = runs->driver;
     if (runs->watching) {
         pthread_mutex_lock(&runs->lock);
         runs->quit = true;
@@ -174,7 +172,8 @@ static CUresult launch_packed(const struct weir_driver *d, CUfunction f, uint32_
                              NULL, extra);
 }
 
-CUresult weir_run_launch(struct weir_run *run, CUstream stream)
+/* Put one more grid of a run into a stream. */
+static CUresult launch(struct weir_run *run, CUstream stream)
 {
     const struct weir_driver *d = run->runs->driver;
     static const uint32_t one[3] = {1, 1, 1};
@@ -270,10 +269,9 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
 {
     struct weir_run *run = NULL;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    bool idle;
 
     pthread_mutex_lock(&runs->lock);
-    idle = runs->idle_wanted != 0;
+    bool idle = runs->idle_wanted != 0;
     if (weir_run_streams_are_many(runs->streams, params->stream)) {
         runs->counts.crowded++;
         result = CUDA_ERROR_NOT_PERMITTED;
@@ -291,7 +289,7 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
         result = runs->driver->cuEventRecord(run->events.before, params->stream);
     }
     if (result == CUDA_SUCCESS) {
-        result = weir_run_launch(run, params->stream);
+        result = launch(run, params->stream);
     }
     pthread_mutex_lock(&runs->lock);
     if (result != CUDA_SUCCESS) {
@@ -344,7 +342,7 @@ CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns)
     struct weir_runs *runs = run->runs;
     CUresult result = CUDA_SUCCESS;
 
-    pthread_mutex_lock(&runs->lock);
+    WEIR_LOCKED(&runs->lock);
     if (run->state == WEIR_RUN_FINISHED) {
         runs->counts.no_finished++;
         result = CUDA_ERROR_NOT_PERMITTED;
@@ -362,7 +360,6 @@ CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns)
         run->time.lease_end_ns = weir_clock_now_ns() + lease_ns;
         run->want.resume = false;
     }
-    pthread_mutex_unlock(&runs->lock);
     return result;
 }
 
@@ -375,34 +372,32 @@ static CUresult ask_ahead_of(struct weir_run *run, struct weir_run_lane *lane)
 {
     const struct weir_driver *d = run->runs->driver;
     CUstream control = run->runs->control;
-    CUresult result;
 
     if (d->cuStreamQuery(control) == CUDA_SUCCESS) {
         return weir_run_ask(run, lane->stream, false);
     }
-    result = weir_run_ask(run, control, false);
-    result = result == CUDA_SUCCESS ? d->cuEventRecord(lane->asked, control) : result;
-    return result == CUDA_SUCCESS ? d->cuStreamWaitEvent(lane->stream, lane->asked, 0) : result;
+    WEIR_TRY(weir_run_ask(run, control, false));
+    WEIR_TRY(d->cuEventRecord(lane->asked, control));
+    return d->cuStreamWaitEvent(lane->stream, lane->asked, 0);
 }
 
 CUresult weir_run_again_locked(struct weir_run *run)
 {
     const struct weir_driver *d = run->runs->driver;
     struct weir_run_lane *lane = weir_run_lane_take_locked(run);
-    CUresult result;
 
     if (!lane) {
         return CUDA_ERROR_NOT_READY;
     }
     run->plain = false;
-    result = ask_ahead_of(run, lane);
+    CUresult result = ask_ahead_of(run, lane);
     if (result == CUDA_SUCCESS) {
         result = d->cuEventRecord(lane->reached, lane->stream);
         lane->is_reached = false;
         lane->given_ns = weir_clock_now_ns();
     }
     if (result == CUDA_SUCCESS) {
-        result = weir_run_launch(run, lane->stream);
+        result = launch(run, lane->stream);
     }
     if (result == CUDA_SUCCESS) {
         result = d->cuEventRecord(lane->event, lane->stream);
@@ -446,12 +441,9 @@ CUresult weir_run_resume_locked(struct weir_run *run)
 
 CUresult weir_run_resume(struct weir_run *run)
 {
-    CUresult result;
-
-    pthread_mutex_lock(&run->runs->lock);
-    result = weir_run_resume_locked(run);
+    WEIR_LOCKED(&run->runs->lock);
+    CUresult result = weir_run_resume_locked(run);
     pthread_cond_signal(&run->runs->work);
-    pthread_mutex_unlock(&run->runs->lock);
     return result;
 }
 
@@ -497,13 +489,12 @@ CUresult weir_run_resize(struct weir_run *run, const struct weir_run_place *plac
         place->sm_count > WEIR_PTX_ASK_MAX_SMS) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    pthread_mutex_lock(&runs->lock);
+    WEIR_LOCKED(&runs->lock);
     if (runs->idle_wanted != 0) {
         result = CUDA_ERROR_NOT_READY;
     } else if (!run->end.no_stop) {
         result = resize_locked(run, place);
     }
-    pthread_mutex_unlock(&runs->lock);
     return result;
 }
 
@@ -513,7 +504,7 @@ void weir_run_query(struct weir_run *run, struct weir_run_info *ret_info)
 {
     uint32_t total = run->args.total;
 
-    pthread_mutex_lock(&run->runs->lock);
+    WEIR_LOCKED(&run->runs->lock);
     *ret_info = (struct weir_run_info){.state = run->state,
                                        .begun = run->begun,
                                        .timed = run->p.timed,
@@ -528,21 +519,19 @@ void weir_run_query(struct weir_run *run, struct weir_run_info *ret_info)
                                        .started_ns = run->time.started_ns,
                                        .finished_ns = run->time.finished_ns,
                                        .place = run->place};
-    pthread_mutex_unlock(&run->runs->lock);
 }
 
 void weir_run_put(struct weir_run *run)
 {
     struct weir_runs *runs = run->runs;
 
-    pthread_mutex_lock(&runs->lock);
+    WEIR_LOCKED(&runs->lock);
     weir_run_drop_locked(run);
-    pthread_mutex_unlock(&runs->lock);
 }
 
 void weir_runs_release(struct weir_runs *runs, const void *owner)
 {
-    pthread_mutex_lock(&runs->lock);
+    WEIR_LOCKED(&runs->lock);
     for (struct weir_run *run = runs->first; run; run = run->next) {
         if (!owner || run->p.owner == owner) {
             run->end.no_stop = true;
@@ -550,14 +539,13 @@ void weir_runs_release(struct weir_runs *runs, const void *owner)
         }
     }
     pthread_cond_signal(&runs->work);
-    pthread_mutex_unlock(&runs->lock);
 }
 
 /* Stop all runs of the owner before any of their streams continues, so that no work begins on
  * unfinished results of a stopped run. If a run cannot be stopped, the watcher lets it finish. */
 void weir_runs_withdraw(struct weir_runs *runs, const void *owner)
 {
-    pthread_mutex_lock(&runs->lock);
+    WEIR_LOCKED(&runs->lock);
     for (struct weir_run *run = runs->first; run; run = run->next) {
         if (run->p.owner != owner || run->state == WEIR_RUN_FINISHED) {
             continue;
@@ -569,7 +557,6 @@ void weir_runs_withdraw(struct weir_runs *runs, const void *owner)
         }
     }
     pthread_cond_signal(&runs->work);
-    pthread_mutex_unlock(&runs->lock);
 }
 
 bool weir_runs_any_stopped_locked(const struct weir_runs *runs)
@@ -621,24 +608,20 @@ static void let_go_if_needed_locked(struct weir_runs *runs)
 bool weir_runs_device_idle_begin(struct weir_runs *runs, uint64_t limit_ns)
 {
     uint64_t end_ns = weir_clock_now_ns() + limit_ns;
-    bool idle;
 
-    pthread_mutex_lock(&runs->lock);
+    WEIR_LOCKED(&runs->lock);
     runs->idle_wanted++;
     let_go_if_needed_locked(runs);
     while (any_needs_us_locked(runs) &&
            weir_thread_condition_wait(&runs->ended, &runs->lock, end_ns)) {
     }
-    idle = !any_needs_us_locked(runs);
-    pthread_mutex_unlock(&runs->lock);
-    return idle;
+    return !any_needs_us_locked(runs);
 }
 
 void weir_runs_device_idle_end(struct weir_runs *runs)
 {
-    pthread_mutex_lock(&runs->lock);
+    WEIR_LOCKED(&runs->lock);
     runs->idle_wanted--;
-    pthread_mutex_unlock(&runs->lock);
 }
 
 static bool any_of(const struct weir_runs *runs, const void *owner)
@@ -654,28 +637,23 @@ static bool any_of(const struct weir_runs *runs, const void *owner)
 bool weir_runs_wait(struct weir_runs *runs, const void *owner, uint64_t timeout_ns)
 {
     uint64_t end_ns = weir_clock_now_ns() + timeout_ns;
-    bool none;
 
-    pthread_mutex_lock(&runs->lock);
+    WEIR_LOCKED(&runs->lock);
     while (any_of(runs, owner) && weir_thread_condition_wait(&runs->ended, &runs->lock, end_ns)) {
     }
-    none = !any_of(runs, owner);
-    pthread_mutex_unlock(&runs->lock);
-    return none;
+    return !any_of(runs, owner);
 }
 
 void weir_runs_stop_missed(struct weir_runs *runs)
 {
-    pthread_mutex_lock(&runs->lock);
+    WEIR_LOCKED(&runs->lock);
     runs->counts.no_run++;
-    pthread_mutex_unlock(&runs->lock);
 }
 
 void weir_runs_count(struct weir_runs *runs, struct weir_runs_counts *ret_counts)
 {
-    pthread_mutex_lock(&runs->lock);
+    WEIR_LOCKED(&runs->lock);
     *ret_counts = runs->counts;
-    pthread_mutex_unlock(&runs->lock);
 }
 
 bool weir_runs_are_under_way(struct weir_runs *runs)
@@ -690,10 +668,8 @@ bool weir_runs_are_under_way(struct weir_runs *runs)
 
 struct weir_run *weir_runs_pick(struct weir_runs *runs, uint32_t pick)
 {
-    struct weir_run *run;
-
-    pthread_mutex_lock(&runs->lock);
-    run = runs->first;
+    WEIR_LOCKED(&runs->lock);
+    struct weir_run *run = runs->first;
     for (uint32_t i = runs->counts.flying != 0 ? pick % runs->counts.flying : 0;
          i != 0 && run && run->next; i--) {
         run = run->next;
@@ -701,6 +677,5 @@ struct weir_run *weir_runs_pick(struct weir_runs *runs, uint32_t pick)
     if (run) {
         run->refs++;
     }
-    pthread_mutex_unlock(&runs->lock);
     return run;
 }

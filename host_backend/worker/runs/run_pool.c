@@ -151,7 +151,6 @@ static bool have_event(const struct weir_driver *d, CUevent *event)
 struct weir_run *weir_run_take_locked(struct weir_runs *runs)
 {
     struct weir_run_chunk *chunk = runs->n_chunks != 0 ? runs->chunks[runs->open] : NULL;
-    struct weir_run *run;
     CUevent before, first;
 
     if (!chunk || chunk->state != WEIR_RUN_CHUNK_OPEN) {
@@ -160,7 +159,7 @@ struct weir_run *weir_run_take_locked(struct weir_runs *runs)
         }
         chunk = runs->chunks[runs->open];
     }
-    run = &chunk->runs[chunk->used];
+    struct weir_run *run = &chunk->runs[chunk->used];
     if (!have_event(runs->driver, &run->events.before) ||
         !have_event(runs->driver, &run->events.first)) {
         return NULL;

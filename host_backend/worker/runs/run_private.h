@@ -2,9 +2,9 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_RUNS_RUN_PRIVATE_H
 #define WEIR_HOST_BACKEND_WORKER_RUNS_RUN_PRIVATE_H
 
+#include "base/thread.h"
 #include "host_backend/worker/runs/run.h"
 #include "ptx/twin/control_block.h"
-#include <pthread.h>
 
 #define WEIR_RUN_CHUNK_SLOTS  256u
 #define WEIR_RUN_CHUNKS_MAX   64u
@@ -145,8 +145,6 @@ static inline CUdeviceptr weir_run_control(const struct weir_run *run)
 /** Is a run stopped, or about to be? */
 bool weir_runs_any_stopped_locked(const struct weir_runs *runs);
 
-/** Put one more grid of a run into a stream. */
-CUresult weir_run_launch(struct weir_run *run, CUstream stream);
 /** Start a further grid on a lane. CUDA_ERROR_NOT_READY: no lane is free. */
 CUresult weir_run_again_locked(struct weir_run *run);
 CUresult weir_run_resume_locked(struct weir_run *run);

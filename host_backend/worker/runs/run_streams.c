@@ -121,12 +121,10 @@ static bool are_all_idle_locked(const struct weir_run_streams *streams)
 
 static bool are_many_locked(struct weir_run_streams *streams, CUstream stream)
 {
-    uint64_t now_ns;
-
     if (!streams->lost && others_locked(streams, stream) < streams->most) {
         return false;
     }
-    now_ns = weir_clock_now_ns();
+    uint64_t now_ns = weir_clock_now_ns();
     if (streams->full || now_ns - streams->seen_ns < SEEN_NS) {
         return true;
     }
@@ -140,19 +138,15 @@ static bool are_many_locked(struct weir_run_streams *streams, CUstream stream)
 
 bool weir_run_streams_are_many(struct weir_run_streams *streams, CUstream stream)
 {
-    bool many;
-
-    pthread_mutex_lock(&streams->lock);
-    many = are_many_locked(streams, stream);
-    pthread_mutex_unlock(&streams->lock);
-    return many;
+    WEIR_LOCKED(&streams->lock);
+    return are_many_locked(streams, stream);
 }
 
 /* Note a stream with work. With two connections the driver does not always find the free one. So
  * once several streams had work, there are no runs until all are idle at the same time. */
 static void add(struct weir_run_streams *streams, struct weir_stream_told *told, CUstream stream)
 {
-    pthread_mutex_lock(&streams->lock);
+    WEIR_LOCKED(&streams->lock);
     if (others_locked(streams, stream) < streams->n) {
         /* the stream is noted already */
     } else if (streams->n < STREAMS_MAX) {
@@ -167,14 +161,11 @@ static void add(struct weir_run_streams *streams, struct weir_stream_told *told,
     }
     told->stream = stream;
     told->since = atomic_load_explicit(&streams->changes, memory_order_relaxed);
-    pthread_mutex_unlock(&streams->lock);
 }
 
 void weir_run_streams_given(struct weir_run_streams *streams, struct weir_runs *runs,
                             struct weir_stream_told *told, CUstream stream, bool forks)
 {
-    bool let_go;
-
     /* S2: meets S1. If a stream is removed as idle at this moment, its new work comes after the
      * removal in any case: with the lock held it would, too. */
     if (told->stream != stream ||
@@ -185,7 +176,7 @@ void weir_run_streams_given(struct weir_run_streams *streams, struct weir_runs *
         return;
     }
     pthread_mutex_lock(&runs->lock);
-    let_go = runs->counts.flying != 0 && (forks || weir_run_streams_are_many(streams, stream));
+    bool let_go = runs->counts.flying != 0 && (forks || weir_run_streams_are_many(streams, stream));
     for (struct weir_run *run = runs->first; run && let_go; run = run->next) {
         run->end.no_stop = true;
     }
@@ -203,7 +194,7 @@ void weir_run_streams_gone(struct weir_run_streams *streams, struct weir_stream_
 {
     uint32_t n = 0;
 
-    pthread_mutex_lock(&streams->lock);
+    WEIR_LOCKED(&streams->lock);
     for (uint32_t i = 0; i < streams->n; i++) {
         if (streams->busy[i].owner != told) {
             streams->busy[n++] = streams->busy[i];
@@ -214,5 +205,4 @@ void weir_run_streams_gone(struct weir_run_streams *streams, struct weir_stream_
     streams->full = streams->full && n != 0;
     changed_locked(streams);
     *told = (struct weir_stream_told){NULL, 0};
-    pthread_mutex_unlock(&streams->lock);
 }

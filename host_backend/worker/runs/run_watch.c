@@ -41,10 +41,9 @@ static bool read_words(struct weir_run *run, uint32_t *ret_finished)
     const struct weir_driver *d = runs->driver;
     CUdeviceptr at = weir_run_control(run) + offsetof(struct weir_ptx_control, next);
     uint64_t end_ns = weir_clock_now_ns() + READ_LIMIT_NS;
-    CUresult result;
 
     pthread_mutex_unlock(&runs->lock);
-    result = d->cuMemcpyDtoHAsync_v2(runs->words, at, 5 * sizeof(uint32_t), runs->control);
+    CUresult result = d->cuMemcpyDtoHAsync_v2(runs->words, at, 5 * sizeof(uint32_t), runs->control);
     while (result == CUDA_SUCCESS) {
         result = d->cuStreamQuery(runs->control);
         if (result != CUDA_ERROR_NOT_READY) {
@@ -357,7 +356,7 @@ void *weir_runs_watch(void *user)
     (void)prctl(PR_SET_NAME, "weir-watch");
     (void)prctl(PR_SET_TIMERSLACK, SLACK_NS);
     (void)runs->driver->cuCtxSetCurrent(runs->context);
-    pthread_mutex_lock(&runs->lock);
+    WEIR_LOCKED(&runs->lock);
     while (!runs->quit) {
         bool soon = look_at_all(runs);
 
@@ -373,6 +372,5 @@ void *weir_runs_watch(void *user)
             sleep_locked(runs, soon ? LOOK_SOON_NS : LOOK_NS);
         }
     }
-    pthread_mutex_unlock(&runs->lock);
     return NULL;
 }

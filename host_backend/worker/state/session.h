@@ -129,14 +129,6 @@ struct weir_session {
     struct weir_forms_exposures *exposures; /* variables of modules with twins; NULL: none */
 };
 
-#define WEIR_TRY(call)                                                                             \
-    do {                                                                                           \
-        CUresult try_result = (call);                                                              \
-        if (try_result != CUDA_SUCCESS) {                                                          \
-            return try_result;                                                                     \
-        }                                                                                          \
-    } while (0)
-
 /**
  * Take the worker's lock, under which its list of sessions does not change.
  * @return the first session; ->next is the following one. NULL: there is none.

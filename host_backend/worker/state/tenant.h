@@ -7,11 +7,11 @@
 
 #include "base/account.h"
 #include "base/log_rate.h"
+#include "base/thread.h"
 #include "host_backend/config/link.h"
 #include "host_backend/worker/state/limits.h"
 #include "host_backend/worker/state/window.h"
 #include "proto/cuda_abi.h"
-#include <pthread.h>
 #include <stdatomic.h>
 
 struct weir_export;

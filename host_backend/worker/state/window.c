@@ -2,20 +2,14 @@
  * sorted array is enough. */
 #include "host_backend/worker/state/window.h"
 
+#include "base/grow.h"
 #include <stdlib.h>
 #include <string.h>
 
 static enum weir_status insert(struct weir_window *w, size_t at, struct weir_extent extent)
 {
-    if (w->n == w->room) {
-        size_t room = w->room != 0 ? w->room * 2 : 16;
-        struct weir_extent *bigger = realloc(w->free_extents, room * sizeof *bigger);
-
-        if (!bigger) {
-            return WEIR_ERR_NO_MEMORY;
-        }
-        w->free_extents = bigger;
-        w->room = room;
+    if (!WEIR_GROW(w->free_extents, w->n, w->room)) {
+        return WEIR_ERR_NO_MEMORY;
     }
     memmove(w->free_extents + at + 1, w->free_extents + at, (w->n - at) * sizeof extent);
     w->free_extents[at] = extent;

@@ -5,9 +5,9 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_STATE_WORKER_H
 #define WEIR_HOST_BACKEND_WORKER_STATE_WORKER_H
 
+#include "base/thread.h"
 #include "host_backend/config/link.h"
 #include "host_backend/worker/state/platform.h"
-#include <pthread.h>
 
 struct weir_device_gate;
 struct weir_directory;

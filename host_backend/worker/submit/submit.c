@@ -17,16 +17,14 @@
 static bool choose_twin(struct weir_session *s, const struct weir_host_stream *stream,
                         const struct weir_submit_kernel *k, struct weir_forms_choice *ret_choice)
 {
-    uint32_t cost_pct;
-
     ret_choice->times_original = ret_choice->divisible = false;
     if (!k->function->forms) {
         weir_forms_note(s, WEIR_FORMS_LAUNCHED_NO_TWIN);
         return false;
     }
-    cost_pct = weir_forms_is_auto(s, k->function)
-                   ? weir_admission_run_cost_pct(s, &k->function->hint)
-                   : UINT32_MAX;
+    uint32_t cost_pct = weir_forms_is_auto(s, k->function)
+                            ? weir_admission_run_cost_pct(s, &k->function->hint)
+                            : UINT32_MAX;
     if (cost_pct == 0) {
         weir_forms_note(s, WEIR_FORMS_LAUNCHED_ALONE);
         return false;
@@ -104,7 +102,6 @@ static bool note_kernel(struct weir_session *s, struct weir_host_stream *stream,
 static void explore_parts(struct weir_session *s, struct weir_host_stream *stream,
                           const struct weir_submission *what, struct weir_admission *admission)
 {
-    struct weir_part *part;
     uint64_t draw;
 
     if ((what->work.class != WEIR_SCHED_KERNEL && !what->ret_part) || what->may_print ||
@@ -112,7 +109,7 @@ static void explore_parts(struct weir_session *s, struct weir_host_stream *strea
         (draw & 1) == 0) {
         return;
     }
-    part = weir_place_any_part(s, stream, draw >> 1);
+    struct weir_part *part = weir_place_any_part(s, stream, draw >> 1);
     if (what->work.class == WEIR_SCHED_KERNEL) {
         weir_place_stream(s, stream, part);
         weir_part_put(part);
@@ -125,13 +122,11 @@ static void explore_parts(struct weir_session *s, struct weir_host_stream *strea
 static CUresult call_driver(struct weir_session *s, struct weir_host_stream *stream,
                             const struct weir_submission *what, struct weir_admission *admission)
 {
-    CUresult result;
-
     explore_parts(s, stream, what, admission);
     if (what->ret_part) {
         *what->ret_part = admission->part;
     }
-    result = what->call(s, weir_host_stream_at(stream), what->user);
+    CUresult result = what->call(s, weir_host_stream_at(stream), what->user);
     if (result != CUDA_SUCCESS && weir_host_stream_at(stream) != stream->o.native) {
         weir_admission_stream_whole(s, stream); /* a cluster of blocks may not fit the part */
         result = what->call(s, stream->o.native, what->user);
@@ -172,7 +167,6 @@ static CUresult give(struct weir_session *s, struct weir_host_stream *stream,
     struct weir_forms_choice choice;
     struct weir_admission admission;
     struct weir_profile_span *span = NULL;
-    CUresult result;
     bool twin = false, noted;
 
     if (what->kernel) {
@@ -183,7 +177,7 @@ static CUresult give(struct weir_session *s, struct weir_host_stream *stream,
     } else if (__builtin_expect(s->devices.profile != NULL, 0)) {
         weir_profile_rests(s);
     }
-    result = weir_admission_enter(s, stream, &work, what->priority, &admission);
+    CUresult result = weir_admission_enter(s, stream, &work, what->priority, &admission);
     if (result != CUDA_SUCCESS) {
         if (span) {
             weir_profile_given(s, stream, span, false);
@@ -218,8 +212,6 @@ static CUresult give(struct weir_session *s, struct weir_host_stream *stream,
 CUresult weir_submit(struct weir_session *session, struct weir_host_stream *stream,
                      const struct weir_submission *what)
 {
-    CUresult result;
-
     WEIR_TRY(weir_order_begin(session, stream, what->work.class == WEIR_SCHED_GRAPH));
     if (what->kernel) {
         WEIR_TRY(weir_graph_hold_captured(session, stream, &what->kernel->function->o));
@@ -233,7 +225,7 @@ CUresult weir_submit(struct weir_session *session, struct weir_host_stream *stre
     }
     weir_admission_idle(session); /* weir_prints_begin() may wait for other sessions */
     WEIR_TRY(weir_prints_begin(session, stream->o.native));
-    result = give(session, stream, what);
+    CUresult result = give(session, stream, what);
     weir_prints_end(session, weir_host_stream_at(stream), result == CUDA_SUCCESS);
     return result;
 }

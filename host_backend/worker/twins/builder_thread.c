@@ -191,8 +191,6 @@ static CUresult find_twins(const struct weir_driver *d, struct weir_forms_module
 static enum weir_status load(struct weir_forms_module *m)
 {
     const struct weir_driver *d = m->device->forms->driver;
-    CUresult loaded;
-    uint32_t idle;
 
     m->kernels = calloc(m->set->n_kernels + 1u, sizeof *m->kernels);
     if (!m->kernels) {
@@ -202,8 +200,8 @@ static enum weir_status load(struct weir_forms_module *m)
         m->kernels[i].module = m;
         m->kernels[i].info = &m->set->kernels[i];
     }
-    idle = weir_device_idle_begin(m->device->forms->worker, NULL);
-    loaded = d->cuModuleLoadDataEx(&m->twins, m->set->image, 0, NULL, NULL);
+    uint32_t idle = weir_device_idle_begin(m->device->forms->worker, NULL);
+    CUresult loaded = d->cuModuleLoadDataEx(&m->twins, m->set->image, 0, NULL, NULL);
     if (loaded != CUDA_SUCCESS) {
         m->twins = NULL;
     } else {
@@ -279,19 +277,16 @@ static void build(struct build *b)
 static bool load_other(struct weir_forms_kernel *k, struct weir_forms_other *c)
 {
     const struct weir_driver *d = k->module->device->forms->driver;
-    const struct weir_forms_twin *twin;
-    CUresult loaded;
-    uint32_t idle;
 
     if (c->set->n_kernels != 1 || c->set->n_consts != 0) {
         return false;
     }
-    twin = &c->set->kernels[0].twins[WEIR_PTX_FORM_PERSISTENT];
+    const struct weir_forms_twin *twin = &c->set->kernels[0].twins[WEIR_PTX_FORM_PERSISTENT];
     if (!twin->name) {
         return false;
     }
-    idle = weir_device_idle_begin(k->module->device->forms->worker, NULL);
-    loaded = d->cuModuleLoadDataEx(&c->module, c->set->image, 0, NULL, NULL);
+    uint32_t idle = weir_device_idle_begin(k->module->device->forms->worker, NULL);
+    CUresult loaded = d->cuModuleLoadDataEx(&c->module, c->set->image, 0, NULL, NULL);
     if (loaded != CUDA_SUCCESS) {
         c->module = NULL;
     } else {
@@ -306,11 +301,10 @@ static void do_other(struct weir_forms_kernel *k, enum weir_forms_variant varian
     struct weir_forms_other *o = &k->others[variant];
     struct weir_forms_module *m = k->module;
     struct build b = {.module = m, .kernel = k, .other = o};
-    bool ready;
 
     build(&b);
     o->set = b.set;
-    ready = b.status == WEIR_OK && load_other(k, o);
+    bool ready = b.status == WEIR_OK && load_other(k, o);
     weir_log_debug("forms: %s tenant=%s kernel=%.100s registers=%u ready=%d cached=%d why=\"%s\"",
                    variant == WEIR_FORMS_CAPPED ? "capped" : "roomy", m->tenant, k->info->name,
                    o->max_regs, ready, b.report.cached, b.report.why);
@@ -394,8 +388,6 @@ static void wait_locked(struct weir_forms_device *device, uint64_t until_ns)
 /* @return the next job; without a module: the thread must end. */
 static struct weir_forms_job next_job_locked(struct weir_forms_device *device)
 {
-    struct weir_forms_job job;
-
     while (!device->quit && (due_ns_locked(device) != 0 || device->dead)) {
         if (device->dead) {
             bury_locked(device);
@@ -406,7 +398,7 @@ static struct weir_forms_job next_job_locked(struct weir_forms_device *device)
     if (device->quit) {
         return (struct weir_forms_job){0};
     }
-    job = device->jobs[device->first_job];
+    struct weir_forms_job job = device->jobs[device->first_job];
     device->first_job = (device->first_job + 1) % WEIR_FORMS_JOBS_MAX;
     device->n_jobs--;
     return job;
@@ -440,20 +432,18 @@ bool weir_forms_enqueue(struct weir_forms_module *module, struct weir_forms_kern
                         enum weir_forms_variant variant)
 {
     struct weir_forms_device *device = module->device;
-    bool room;
 
-    pthread_mutex_lock(&device->lock);
+    WEIR_LOCKED(&device->lock);
     if (!device->building) {
         device->building = pthread_create(&device->builder, NULL, builder, device) == 0;
     }
-    room = device->building && device->n_jobs < WEIR_FORMS_JOBS_MAX;
+    bool room = device->building && device->n_jobs < WEIR_FORMS_JOBS_MAX;
     if (room) {
         atomic_fetch_add(&module->refs, 1);
         device->jobs[(device->first_job + device->n_jobs++) % WEIR_FORMS_JOBS_MAX] =
             (struct weir_forms_job){module, kernel, variant};
         pthread_cond_signal(&device->work);
     }
-    pthread_mutex_unlock(&device->lock);
     return room;
 }
 
@@ -527,8 +517,6 @@ static void log_runs(uint32_t device, struct weir_runs *runs)
 
 static void device_finish(struct weir_forms_device *device)
 {
-    struct weir_runs *runs;
-
     pthread_mutex_lock(&device->lock);
     device->quit = true;
     pthread_cond_signal(&device->work);
@@ -536,7 +524,7 @@ static void device_finish(struct weir_forms_device *device)
     if (device->building) {
         pthread_join(device->builder, NULL);
     }
-    runs = atomic_load(&device->runs);
+    struct weir_runs *runs = atomic_load(&device->runs);
     if (device->exploring) {
         pthread_join(device->explorer, NULL);
     }

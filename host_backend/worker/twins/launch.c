@@ -259,7 +259,6 @@ static CUresult start(struct weir_session *s, const struct weir_forms_choice *c,
                                 .notify = on_event,
                                 .ended = on_ended};
     struct weir_run *run;
-    CUresult result;
 
     if (explore && c->form == WEIR_PTX_FORM_PERSISTENT) {
         p.place = weir_forms_draw_place(device, c->blocks_per_sm);
@@ -281,7 +280,8 @@ static CUresult start(struct weir_session *s, const struct weir_forms_choice *c,
     p.timed = !explore && p.place.sm_count == 0 && p.place.block_limit == 0 &&
               weir_forms_timing_begin(s->driver, k, variant, c->blocks, c->workers, stream);
     atomic_fetch_add(&k->module->refs, 1);
-    result = weir_run_start(atomic_load(&device->runs), &p, explore || order ? &run : NULL);
+    CUresult result =
+        weir_run_start(atomic_load(&device->runs), &p, explore || order ? &run : NULL);
     if (p.timed) {
         weir_forms_timing_end(s->driver, k, result == CUDA_SUCCESS, stream);
     }
@@ -321,15 +321,12 @@ static struct weir_forms_kernel *find(struct weir_session *session,
                                       const struct weir_op_launch_in *in,
                                       enum weir_forms_launched *ret_why)
 {
-    struct weir_forms_module *m;
-    struct weir_forms_kernel *k;
-
     if (weir_host_stream_capturing(session, stream)) {
         *ret_why = WEIR_FORMS_LAUNCHED_CAPTURED;
         return NULL;
     }
-    m = weir_forms_here(session, function->forms);
-    k = m && !m->refused ? find_kernel(m, function) : NULL;
+    struct weir_forms_module *m = weir_forms_here(session, function->forms);
+    struct weir_forms_kernel *k = m && !m->refused ? find_kernel(m, function) : NULL;
     *ret_why = !m                   ? WEIR_FORMS_LAUNCHED_NOT_YET
                : !k || k->useless   ? WEIR_FORMS_LAUNCHED_NO_TWIN
                : !attributes_ok(in) ? WEIR_FORMS_LAUNCHED_ATTRIBUTES
@@ -346,7 +343,6 @@ static enum weir_forms_launched choose(struct weir_session *session, struct weir
                                        CUfunction native, const struct weir_op_launch_in *in,
                                        uint32_t cost_pct, struct weir_forms_choice *c)
 {
-    enum weir_forms_verdict verdict;
     const struct weir_driver *d = session->driver;
     struct weir_forms_module *m = k->module;
     uint32_t threads = in->block[0] * in->block[1] * in->block[2];
@@ -371,7 +367,7 @@ static enum weir_forms_launched choose(struct weir_session *session, struct weir
     if (m->mode == WEIR_FORMS_AUTO && !worth_it(k, c->blocks, c->workers)) {
         return WEIR_FORMS_LAUNCHED_SHORT;
     }
-    verdict = weir_forms_judge(k, c->blocks, cost_pct);
+    enum weir_forms_verdict verdict = weir_forms_judge(k, c->blocks, cost_pct);
     if (verdict != WEIR_FORMS_TAKES_TWIN) {
         c->times_original = verdict == WEIR_FORMS_TIMES_ORIGINAL;
         c->divisible = verdict == WEIR_FORMS_TAKES_ORIGINAL_UNLESS_DIVIDED;

@@ -83,14 +83,13 @@ bool weir_forms_learned_take(struct weir_forms_module *module)
     uint32_t n = module->set->n_kernels;
     uint8_t *bytes;
     size_t n_bytes;
-    bool good;
 
     if (module->mode == WEIR_FORMS_EXPLORE ||
         weir_file_cache_get(&module->device->forms->cache, &module->learned_key, &bytes,
                             &n_bytes) != WEIR_OK) {
         return false;
     }
-    good = n_bytes == n * sizeof(struct row);
+    bool good = n_bytes == n * sizeof(struct row);
     for (uint32_t i = 0; i < n && good; i++) {
         struct row row;
 
@@ -105,13 +104,12 @@ void weir_forms_learned_keep(const struct weir_forms_module *module)
 {
     bool ready = atomic_load(&module->state) == WEIR_FORMS_READY;
     uint32_t n = ready ? module->set->n_kernels : 0;
-    struct row *rows;
     bool more = false;
 
     if (n == 0 || module->mode == WEIR_FORMS_EXPLORE) {
         return;
     }
-    rows = calloc(n, sizeof *rows);
+    struct row *rows = calloc(n, sizeof *rows);
     for (uint32_t i = 0; rows && i < n; i++) {
         rows[i] = row_of(&module->kernels[i]);
         more |= gist(&rows[i]) != module->kernels[i].learned;

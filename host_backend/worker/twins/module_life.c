@@ -35,9 +35,6 @@ void weir_forms_loaded(struct weir_session *session, struct weir_host_module *mo
 {
     struct weir_forms *forms = weir_worker_forms(session->worker);
     struct weir_tenant *tenant = session->tenant;
-    struct weir_forms_module *m;
-    enum weir_forms_mode mode;
-    bool asked;
 
     if (!forms || !module->image || module->is_bundle) {
         return;
@@ -45,13 +42,14 @@ void weir_forms_loaded(struct weir_session *session, struct weir_host_module *mo
     if (!forms->devices[session->device].gpu->write_value_ok) {
         return; /* runs need stream writes */
     }
-    mode = weir_forms_mode_of(forms->config.mode, weir_tenant_setting(tenant, forms));
-    asked = mode != WEIR_FORMS_DEFAULT;
+    enum weir_forms_mode mode =
+        weir_forms_mode_of(forms->config.mode, weir_tenant_setting(tenant, forms));
+    bool asked = mode != WEIR_FORMS_DEFAULT;
     mode = asked ? mode : WEIR_FORMS_AUTO;
     if (mode == WEIR_FORMS_OFF) {
         return;
     }
-    m = calloc(1, sizeof *m);
+    struct weir_forms_module *m = calloc(1, sizeof *m);
     if (!m) {
         return;
     }

@@ -20,12 +20,10 @@
 static CUresult find_original(const struct weir_driver *d, const struct weir_forms_module *m,
                               const char *name, CUdeviceptr *ret_address, size_t *ret_bytes)
 {
-    CUresult result;
-
     if (!m->library) {
         return d->cuModuleGetGlobal_v2(ret_address, ret_bytes, m->original, name);
     }
-    result = d->cuLibraryGetGlobal(ret_address, ret_bytes, (CUlibrary)m->original, name);
+    CUresult result = d->cuLibraryGetGlobal(ret_address, ret_bytes, (CUlibrary)m->original, name);
     return result == CUDA_SUCCESS
                ? result
                : d->cuLibraryGetManaged(ret_address, ret_bytes, (CUlibrary)m->original, name);
@@ -40,13 +38,12 @@ bool weir_forms_bind_globals(struct weir_session *session, struct weir_forms_mod
     CUdeviceptr table;
     CUstream work;
     size_t bytes;
-    uint64_t *addresses;
     bool good = true;
 
     if (n == 0) {
         return true;
     }
-    addresses = calloc(n, sizeof *addresses);
+    uint64_t *addresses = calloc(n, sizeof *addresses);
     if (!addresses || weir_session_work_stream(session, &work) != CUDA_SUCCESS ||
         d->cuModuleGetGlobal_v2(&table, &bytes, twins, WEIR_PTX_BINDS_NAME) != CUDA_SUCCESS ||
         bytes < n * sizeof *addresses) {
@@ -171,7 +168,6 @@ bool weir_forms_bind(struct weir_session *session, struct weir_forms_module *mod
 {
     CUstream work;
     uint32_t idle;
-    bool ok;
 
     if (module->bound || module->refused) {
         return !module->refused;
@@ -181,9 +177,9 @@ bool weir_forms_bind(struct weir_session *session, struct weir_forms_module *mod
     }
     /* The look-up may load code. */
     (void)weir_forms_device_idle_begin(module->device->forms, WEIR_FORMS_LOOK_UP_NS, &idle);
-    ok = weir_session_work_stream(session, &work) == CUDA_SUCCESS &&
-         weir_forms_bind_globals(session, module, module->twins, module->set) &&
-         bind_consts(session, module, work);
+    bool ok = weir_session_work_stream(session, &work) == CUDA_SUCCESS &&
+              weir_forms_bind_globals(session, module, module->twins, module->set) &&
+              bind_consts(session, module, work);
     weir_forms_device_idle_end(module->device->forms, idle);
     if (!ok) {
         weir_forms_refuse(module, "its variables cannot be bound");

@@ -37,12 +37,10 @@ static struct weir_run_place run_place(const struct weir_sched_place *place)
 
 struct weir_forms_order *weir_orders_begin(const struct weir_gate_pass *pass)
 {
-    struct weir_forms_order *order;
-
     if (!pass->item) {
         return NULL;
     }
-    order = weir_gate_item_room(pass->item);
+    struct weir_forms_order *order = weir_gate_item_room(pass->item);
     *order = (struct weir_forms_order){.place = run_place(&pass->place),
                                        .beside_bytes = pass->beside_bytes,
                                        .item = pass->item,
@@ -58,13 +56,12 @@ static enum weir_gate_stop stop(void *user, void *room, uint64_t lease_ns)
 {
     const struct weir_device_gate *gate = user;
     struct weir_run *run = ((struct weir_forms_order *)room)->run;
-    CUresult result;
 
     if (!run) { /* the kernel was launched in its original form */
         weir_forms_stop_missed(weir_worker_forms(gate->worker), gate->device);
         return WEIR_GATE_STOPS_NEVER;
     }
-    result = weir_run_stop(run, lease_ns);
+    CUresult result = weir_run_stop(run, lease_ns);
     return result == CUDA_SUCCESS           ? WEIR_GATE_STOPS
            : result == CUDA_ERROR_NOT_READY ? WEIR_GATE_STOPS_NOT_NOW
                                             : WEIR_GATE_STOPS_NEVER;

@@ -76,7 +76,6 @@ enum weir_status weir_forms_set_encode(const struct weir_ptx_twins *twins, const
     size_t n_bytes = 0;
     FILE *out = open_memstream(&bytes, &n_bytes);
     uint32_t n = 0;
-    bool good;
 
     if (!made || !out) {
         free(made);
@@ -105,7 +104,7 @@ enum weir_status weir_forms_set_encode(const struct weir_ptx_twins *twins, const
         put_text(out, twins->consts[i]);
     }
     (void)fwrite(image ? image : (const uint8_t *)"", 1, image_bytes, out);
-    good = ferror(out) == 0;
+    bool good = ferror(out) == 0;
     good = fclose(out) == 0 && good;
     free(made);
     if (!good) {
@@ -214,7 +213,6 @@ enum weir_status weir_forms_set_decode(uint8_t *bytes, size_t n_bytes,
 {
     struct weir_forms_set *set = calloc(1, sizeof *set);
     uint8_t *longer = set ? realloc(bytes, n_bytes + TAIL_BYTES) : NULL;
-    enum weir_status status;
 
     if (!longer) {
         free(set);
@@ -224,7 +222,7 @@ enum weir_status weir_forms_set_decode(uint8_t *bytes, size_t n_bytes,
     memset(longer + n_bytes, 0, TAIL_BYTES);
     set->bytes = longer;
     set->n_bytes = n_bytes;
-    status = decode(set);
+    enum weir_status status = decode(set);
     if (status != WEIR_OK) {
         weir_forms_set_destroy(set);
         return status;

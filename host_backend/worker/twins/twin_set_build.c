@@ -100,7 +100,6 @@ static enum weir_status make_twins(struct weir_ptx_module *module, enum weir_for
                                    struct weir_ptx_twins *ret_twins, uint32_t *ret_n_kernels)
 {
     struct weir_ptx_analysis *analysis;
-    struct weir_ptx_twin_want *wants;
     enum weir_status status = weir_ptx_analyze(module, 0, &analysis);
     uint32_t n = 0;
 
@@ -108,7 +107,7 @@ static enum weir_status make_twins(struct weir_ptx_module *module, enum weir_for
         return status;
     }
     *ret_n_kernels = analysis->n_kernels;
-    wants = calloc(analysis->n_kernels + 1u, sizeof *wants);
+    struct weir_ptx_twin_want *wants = calloc(analysis->n_kernels + 1u, sizeof *wants);
     for (uint32_t i = 0; wants && i < analysis->n_kernels; i++) {
         const struct weir_ptx_kernel *kernel = &analysis->kernels[i];
         uint32_t forms = wanted_forms(kernel, which);
@@ -201,10 +200,7 @@ enum weir_status weir_forms_build(const struct weir_forms_build_params *params,
     if (params->text_bytes > WEIR_FORMS_TEXT_MAX_BYTES) {
         return WEIR_ERR_TOO_BIG;
     }
-    status = make_key(params, &key);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(make_key(params, &key));
     ret_report->key = key;
     if (weir_file_cache_get(params->cache, &key, &bytes, &n_bytes) == WEIR_OK &&
         weir_forms_set_decode(bytes, n_bytes, ret_set) == WEIR_OK) {

@@ -4,10 +4,8 @@
 
 #include <stddef.h>
 
-CUresult weir_host_cuGraphCreate(struct weir_session *s, const struct weir_op_cuGraphCreate_in *in,
-                            struct weir_op_cuGraphCreate_out *out)
+CUresult weir_host_cuGraphCreate(struct weir_session *s, const struct weir_op_cuGraphCreate_in *in)
 {
-    (void)out;
     CUresult result;
     result = weir_session_free_name(s, WEIR_KIND_GRAPH, in->phGraph);
     if (result != CUDA_SUCCESS) {
@@ -25,8 +23,9 @@ CUresult weir_host_cuGraphCreate(struct weir_session *s, const struct weir_op_cu
     return CUDA_SUCCESS;
 }
 
-CUresult weir_host_cuGraphGetNodes(struct weir_session *s, const struct weir_op_cuGraphGetNodes_in *in,
-                            struct weir_op_cuGraphGetNodes_out *out)
+CUresult weir_host_cuGraphGetNodes(struct weir_session *s,
+                                   const struct weir_op_cuGraphGetNodes_in *in,
+                                   struct weir_op_cuGraphGetNodes_out *out)
 {
     CUresult result;
     if (in->numNodes > 64) {
@@ -69,7 +68,7 @@ CUresult weir_host_cuGraphGetNodes(struct weir_session *s, const struct weir_op_
 }
 
 CUresult weir_host_cuGraphPeek(struct weir_session *s, const struct weir_op_cuGraphPeek_in *in,
-                            struct weir_op_cuGraphPeek_out *out)
+                               struct weir_op_cuGraphPeek_out *out)
 {
     CUresult result;
     CUgraph hGraph;

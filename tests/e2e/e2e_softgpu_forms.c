@@ -1,9 +1,20 @@
-#include "softgpu/driver/forms.h"
-
+/*
+ * softgpu that runs kernels in another form, to test the PTX passes: a libcuda.so.1 for programs.
+ *
+ * With WEIR_SOFTGPU_FORM=ticket or persistent every module gets twins of its kernels when it is
+ * loaded, and every launch of a kernel that admits the form runs the twin. The twin is cut at
+ * random places, stopped and resumed, with random SMs, block limits and task sizes, chosen from
+ * WEIR_SOFTGPU_FORM_SEED. The program must not notice. WEIR_SOFTGPU_FORM_APART=1 loads the twins as
+ * a module of their own, as a host does (weir_ptx_twins()): then this file plays both parts, the
+ * driver, and the host that binds the twins to the program's variables.
+ *
+ * WEIR_SOFTGPU_ORDER_SEED chooses the order in which blocks begin, for kernels in any form.
+ */
 #include "base/log.h"
 #include "ptx/analysis.h"
 #include "ptx/ptx.h"
 #include "ptx/twin/twin.h"
+#include "softgpu/driver/driver.h"
 #include "softgpu/memory.h"
 
 #include <pthread.h>
@@ -13,17 +24,12 @@
 
 #define MAX_ROUNDS 64 /* most rounds of one launch; the last one runs to the end */
 
-enum weir_ptx_form weir_soft_forms_which(void)
+static enum weir_ptx_form wanted_form(void)
 {
     const char *text = getenv("WEIR_SOFTGPU_FORM");
     enum weir_ptx_form form = text ? weir_ptx_form_from_text(text) : WEIR_PTX_FORM_ORIGINAL;
 
     return form == WEIR_PTX_FORM_COUNT ? WEIR_PTX_FORM_ORIGINAL : form;
-}
-
-bool weir_soft_forms_on(void)
-{
-    return weir_soft_forms_which() != WEIR_PTX_FORM_ORIGINAL;
 }
 
 /* A pseudorandom number for each launch, the same in every run with the same order. */
@@ -36,7 +42,7 @@ static uint64_t mixed(const char *text, uint64_t number)
     return x + !x;
 }
 
-uint64_t weir_soft_forms_order_seed(void)
+static uint64_t order_seed(void)
 {
     static uint64_t launches;
     const char *text = getenv("WEIR_SOFTGPU_ORDER_SEED");
@@ -44,12 +50,145 @@ uint64_t weir_soft_forms_order_seed(void)
     return text ? mixed(text, __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED)) : 0;
 }
 
-bool weir_soft_forms_are_apart(uint32_t n_sources)
+static bool are_apart(uint32_t n_sources)
 {
     const char *text = getenv("WEIR_SOFTGPU_FORM_APART");
 
-    return weir_soft_forms_on() && n_sources == 1 && text && strcmp(text, "1") == 0;
+    return n_sources == 1 && text && strcmp(text, "1") == 0;
 }
+
+/* ---------------------------------------------------------------- twins apart */
+
+struct copied {
+    void *to;
+    const void *from;
+    size_t bytes;
+};
+
+struct weir_soft_twins {
+    struct weir_ptx_module *ptx; /* holds the twins' infos */
+    struct weir_ptx_twins twins;
+    struct weir_exec_module *exec;
+    struct copied *consts;
+};
+
+static void unload(struct weir_soft_twins *apart)
+{
+    if (apart) {
+        weir_exec_module_destroy(apart->exec);
+        weir_ptx_destroy(apart->ptx);
+        free(apart->consts);
+        free(apart);
+    }
+}
+
+static enum weir_status make(struct weir_soft_twins *apart, const struct weir_exec_source *source)
+{
+    const struct weir_ptx_twin_want want = {.forms = WEIR_PTX_FORM_BIT(wanted_form())};
+    struct weir_diag diag;
+    enum weir_status status = weir_ptx_parse(source->text, source->bytes, 0, NULL, &apart->ptx);
+
+    if (status == WEIR_OK) {
+        status = weir_ptx_twins(apart->ptx, &want, 1, &apart->twins);
+    }
+    for (uint32_t i = 0; status == WEIR_OK && i < apart->twins.n_infos; i++) {
+        const struct weir_ptx_twin_info *info = &apart->twins.infos[i];
+
+        weir_log_info("softgpu: form apart kernel=%s form=%s result=%s reason=%s", info->kernel,
+                      weir_ptx_form_text(info->form), weir_status_text(info->status), info->reason);
+    }
+    return status == WEIR_OK ? weir_ptx_check(apart->ptx, &diag) : status;
+}
+
+/* Give the twins the addresses of the original module's variables and constants. */
+static enum weir_status bind(struct weir_soft_twins *apart, const struct weir_exec_module *original)
+{
+    const struct weir_ptx_twins *twins = &apart->twins;
+    struct weir_exec_global table = {0}, from, to;
+    enum weir_status status = WEIR_OK;
+
+    if (twins->n_binds) {
+        status = weir_exec_module_global(apart->exec, WEIR_PTX_BINDS_NAME, &table);
+    }
+    for (uint32_t i = 0; i < twins->n_binds && status == WEIR_OK; i++) {
+        status = weir_exec_module_global(original, twins->binds[i], &from);
+        if (status == WEIR_OK) {
+            ((uint64_t *)(uintptr_t)table.address)[i] = from.address;
+        }
+    }
+    apart->consts = calloc(twins->n_consts + 1u, sizeof(*apart->consts));
+    for (uint32_t i = 0; i < twins->n_consts && apart->consts && status == WEIR_OK; i++) {
+        status = weir_exec_module_global(original, twins->consts[i], &from);
+        if (status == WEIR_OK) {
+            status = weir_exec_module_global(apart->exec, twins->consts[i], &to);
+        }
+        if (status == WEIR_OK) {
+            apart->consts[i] = (struct copied){(void *)(uintptr_t)to.address,
+                                               (const void *)(uintptr_t)from.address, from.bytes};
+        }
+    }
+    return apart->consts ? status : WEIR_ERR_NO_MEMORY;
+}
+
+static enum weir_status load_apart(struct weir_exec_device *engine,
+                                   const struct weir_exec_source *source,
+                                   const struct weir_exec_memory *memory,
+                                   const struct weir_exec_module *original,
+                                   struct weir_soft_twins **ret_apart)
+{
+    struct weir_soft_twins *apart = calloc(1, sizeof(*apart));
+    struct weir_exec_source twins = {.name = "twins"};
+    struct weir_diag diag = {0};
+    char *text = NULL;
+
+    if (!apart) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    enum weir_status status = make(apart, source);
+
+    if (status == WEIR_OK) {
+        status = weir_ptx_print_buffer(apart->ptx, &text, &twins.bytes);
+    }
+    if (status == WEIR_OK) {
+        twins.text = text;
+        status = weir_exec_module_load(engine, &twins, 1, memory, &diag, &apart->exec);
+    }
+    if (status == WEIR_OK) {
+        status = bind(apart, original);
+    }
+    free(text);
+    if (status != WEIR_OK) {
+        weir_log_error("softgpu: no module of twins: %s line=%u %s", weir_status_text(status),
+                       diag.line, diag.message);
+        unload(apart);
+        return status;
+    }
+    *ret_apart = apart;
+    return WEIR_OK;
+}
+
+static const struct weir_exec_kernel *apart_twin(struct weir_soft_twins *apart, const char *kernel,
+                                                 uint32_t *ret_dynamic)
+{
+    for (uint32_t i = 0; i < apart->twins.n_infos; i++) {
+        const struct weir_ptx_twin_info *info = &apart->twins.infos[i];
+
+        if (info->name && strcmp(info->kernel, kernel) == 0) {
+            *ret_dynamic = info->dynamic_shared_bytes;
+            return weir_exec_module_kernel(apart->exec, info->name);
+        }
+    }
+    return NULL;
+}
+
+static void copy_consts(struct weir_soft_twins *apart)
+{
+    for (uint32_t i = 0; i < apart->twins.n_consts; i++) {
+        memcpy(apart->consts[i].to, apart->consts[i].from, apart->consts[i].bytes);
+    }
+}
+
+/* ---------------------------------------------------------------- twins in the program's module */
 
 static bool make_twins(struct weir_ptx_module *module, enum weir_ptx_form form)
 {
@@ -73,8 +212,7 @@ static bool make_twins(struct weir_ptx_module *module, enum weir_ptx_form form)
     return ok && weir_ptx_check(module, &diag) == WEIR_OK;
 }
 
-void weir_soft_forms_rewrite(const struct weir_exec_source *source, char **ret_text,
-                             size_t *ret_len)
+static void rewrite(const struct weir_exec_source *source, char **ret_text, size_t *ret_len)
 {
     struct weir_ptx_module *module;
 
@@ -82,7 +220,7 @@ void weir_soft_forms_rewrite(const struct weir_exec_source *source, char **ret_t
     if (weir_ptx_parse(source->text, source->bytes, 0, NULL, &module) != WEIR_OK) {
         return; /* loading will give the reason */
     }
-    if (!make_twins(module, weir_soft_forms_which()) ||
+    if (!make_twins(module, wanted_form()) ||
         weir_ptx_print_buffer(module, ret_text, ret_len) != WEIR_OK) {
         weir_log_error("softgpu: twins could not be made");
         *ret_text = NULL;
@@ -90,7 +228,7 @@ void weir_soft_forms_rewrite(const struct weir_exec_source *source, char **ret_t
     weir_ptx_destroy(module);
 }
 
-bool weir_soft_forms_is_twin(const struct weir_exec_kernel *kernel)
+static bool is_twin(const struct weir_exec_kernel *kernel)
 {
     const char *dollar = strrchr(weir_exec_kernel_info(kernel)->name, '$');
 
@@ -254,7 +392,7 @@ static enum weir_status run_twin(struct run *run, enum weir_ptx_form form)
 #define SLOT_BYTES 48u
 
 static const struct weir_exec_kernel *twin_of(const struct weir_exec_module *module,
-                                              struct weir_soft_apart *apart,
+                                              struct weir_soft_twins *apart,
                                               const struct weir_exec_kernel *kernel,
                                               enum weir_ptx_form form, uint32_t *ret_dynamic)
 {
@@ -262,7 +400,7 @@ static const struct weir_exec_kernel *twin_of(const struct weir_exec_module *mod
     char twin[4096];
 
     if (apart) {
-        return weir_soft_apart_twin(apart, name, ret_dynamic);
+        return apart_twin(apart, name, ret_dynamic);
     }
     int len = snprintf(twin, sizeof(twin), "%s$%s", name, weir_ptx_form_text(form));
 
@@ -287,14 +425,17 @@ static char *twin_params(const struct weir_exec_launch *launch,
     return params;
 }
 
-enum weir_status weir_soft_forms_run(struct weir_exec_device *engine,
-                                     const struct weir_exec_module *module,
-                                     struct weir_soft_apart *apart,
-                                     const struct weir_exec_launch *launch,
-                                     struct weir_exec_fault *ret_fault)
+static enum weir_status run_launch(struct weir_exec_device *engine,
+                                   const struct weir_exec_module *module,
+                                   struct weir_soft_twins *apart,
+                                   const struct weir_exec_launch *asked,
+                                   struct weir_exec_fault *ret_fault)
 {
-    enum weir_ptx_form form = weir_soft_forms_which();
-    struct run run = {.engine = engine, .launch = *launch, .fault = ret_fault};
+    enum weir_ptx_form form = wanted_form();
+    struct weir_exec_launch plain = *asked;
+    plain.order_seed = order_seed();
+    const struct weir_exec_launch *launch = &plain;
+    struct run run = {.engine = engine, .launch = plain, .fault = ret_fault};
     struct weir_ptx_form_args args;
     uint32_t dynamic = 0;
     const struct weir_exec_kernel *twin =
@@ -319,7 +460,7 @@ enum weir_status weir_soft_forms_run(struct weir_exec_device *engine,
         return WEIR_ERR_NO_MEMORY;
     }
     if (apart) {
-        weir_soft_apart_copy_consts(apart);
+        copy_consts(apart);
     }
     run.launch.kernel = twin;
     run.launch.params = params;
@@ -331,4 +472,52 @@ enum weir_status weir_soft_forms_run(struct weir_exec_device *engine,
                    run.starts);
     free(params);
     return status;
+}
+
+/* ---------------------------------------------------------------- for the driver */
+
+/* Load a module whose texts have twins of its kernels. */
+static enum weir_status load_rewritten(struct weir_exec_device *engine,
+                                       const struct weir_exec_source *asked, uint32_t n,
+                                       const struct weir_exec_memory *memory,
+                                       struct weir_diag *diag, struct weir_exec_module **ret_module)
+{
+    struct weir_exec_source *sources = calloc(n, sizeof(*sources));
+    char **texts = calloc(n, sizeof(char *));
+    enum weir_status status = WEIR_ERR_NO_MEMORY;
+
+    if (sources && texts) {
+        for (uint32_t i = 0; i < n; i++) {
+            sources[i] = asked[i];
+            rewrite(&asked[i], &texts[i], &sources[i].bytes);
+            sources[i].text = texts[i] ? texts[i] : asked[i].text;
+        }
+        status = weir_exec_module_load(engine, sources, n, memory, diag, ret_module);
+        for (uint32_t i = 0; i < n; i++) {
+            free(texts[i]);
+        }
+    }
+    free(texts);
+    free(sources);
+    return status;
+}
+
+static enum weir_status load(struct weir_exec_device *engine,
+                             const struct weir_exec_source *sources, uint32_t n,
+                             const struct weir_exec_memory *memory, struct weir_diag *diag,
+                             struct weir_exec_module **ret_module,
+                             struct weir_soft_twins **ret_twins)
+{
+    bool other = wanted_form() != WEIR_PTX_FORM_ORIGINAL;
+    if (other && !are_apart(n)) {
+        return load_rewritten(engine, sources, n, memory, diag, ret_module);
+    }
+    WEIR_TRY(weir_exec_module_load(engine, sources, n, memory, diag, ret_module));
+    return other ? load_apart(engine, sources, memory, *ret_module, ret_twins) : WEIR_OK;
+}
+
+__attribute__((constructor)) static void offer(void)
+{
+    static const struct weir_soft_forms forms = {load, unload, is_twin, run_launch};
+    weir_soft_forms = &forms;
 }
