@@ -36,7 +36,7 @@ void alone_look(struct weir_sched *sched, struct tenant *tenant)
             weir_sched_close(sched);
         }
     } else if (sched->alone.allowed && alone == 0 && tenant->counts.stopped == 0 &&
-               tenant->bound.limits == 0 &&
+               tenant->bound.limits == 0 && tenant->span == WEIR_SCHED_SPAN_FREE &&
                sched->now_ns - sched->alone.sole_since_ns >= sched->config.quiet_ns) {
         atomic_store(&sched->alone.shared.alone, tenant->view.id);
     }

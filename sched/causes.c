@@ -69,6 +69,9 @@ static struct why why_of_compute(const struct weir_sched *sched, const struct qu
     if (queue->held) {
         return why_for(WEIR_SCHED_CAUSE_LIMIT, NULL);
     }
+    if (tenant->blocked) {
+        return why_for(WEIR_SCHED_CAUSE_TURN, leader);
+    }
     if (is_at_front(sched, WEIR_SCHED_COMPUTE, tenant)) {
         return why_for(WEIR_SCHED_CAUSE_OWN, NULL);
     }
@@ -156,6 +159,7 @@ static void look_at_copies(struct weir_sched *sched, enum weir_sched_resource wa
 
 void causes_look(struct weir_sched *sched)
 {
+    const struct tenant *tenant;
     bool is_all = is_traced(sched);
     uint32_t most = is_all ? UINT32_MAX : LOOKS_MAX, left = most, n = sched->ready.count;
     uint32_t from = (uint32_t)sched->counts.arrivals; /* another tenant each time */
@@ -172,6 +176,11 @@ void causes_look(struct weir_sched *sched)
     left = most;
     for (const struct tenant *t = sched->limited; t; t = t->bound.next) {
         look_at_all(sched, t, &left);
+    }
+    for (uint32_t i = 0; sched->blocked != 0 && (tenant = table_next(&sched->tenants, &i));) {
+        uint32_t few = tenant->blocked ? most : 0;
+
+        look_at_all(sched, tenant, &few);
     }
     for (int way = WEIR_SCHED_TO_DEVICE; way < RESOURCES; way++) {
         look_at_copies(sched, (enum weir_sched_resource)way, most);

@@ -81,9 +81,9 @@ void weir_sched_destroy(struct weir_sched *sched)
     free(sched);
 }
 
-weir_sched_id weir_sched_leader(const struct weir_sched *sched)
+uint64_t weir_sched_span_news(const struct weir_sched *sched)
 {
-    return sched->turn.leader ? sched->turn.leader->view.id : 0;
+    return sched->span_news;
 }
 
 static bool params_are_sound(const struct weir_sched_tenant_params *params)
@@ -91,7 +91,8 @@ static bool params_are_sound(const struct weir_sched_tenant_params *params)
     return params->weight >= 1 && params->weight <= WEIR_SCHED_WEIGHT_MAX &&
            params->sm_limit >= 1 && params->sm_limit <= 100 && params->min_share <= 100 &&
            (unsigned)params->priority < WEIR_PRIORITY_COUNT &&
-           (unsigned)params->span <= WEIR_SCHED_SPAN_LEADS;
+           (unsigned)params->span <= WEIR_SCHED_SPAN_WAITS &&
+           params->span_more <= WEIR_SCHED_SPAN_MORE_MAX;
 }
 
 static void take_params(struct weir_sched *sched, struct tenant *tenant,
@@ -101,7 +102,6 @@ static void take_params(struct weir_sched *sched, struct tenant *tenant,
     tenant->view.priority = params->priority;
     tenant->sm_limit_pct = params->sm_limit;
     tenant->exclusive = params->exclusive;
-    tenant->span = params->span;
     limit_set(sched, tenant, &tenant->bound.limit, params->sm_limit);
     tenant->view.sm_limit = tenant->bound.limit.sms;
 }
@@ -115,6 +115,7 @@ static struct weir_sched_tenant_params params_of(const struct tenant *tenant)
                                              .priority = tenant->view.priority,
                                              .exclusive = tenant->exclusive,
                                              .span = tenant->span,
+                                             .span_more = tenant->span_more,
                                              .user = tenant->user};
 }
 
@@ -160,6 +161,7 @@ enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns
         return status;
     }
     policies_join(sched, tenant);
+    span_set(sched, tenant, params->span, params->span_more);
     trace(sched, WEIR_SCHED_REC_TENANT_ADD, tenant, NULL, NULL, packed(tenant));
     *ret_tenant = id;
     return WEIR_OK;
@@ -215,14 +217,14 @@ enum weir_status weir_sched_tenant_set(struct weir_sched *sched, uint64_t now_ns
         return WEIR_ERR_INVALID;
     }
     time_is(sched, now_ns);
-    sched->news.changed = true;
     struct weir_sched_tenant_params now = params_of(tenant);
     now.span = params->span;
-    if (weir_sched_tenant_packed(&now) == weir_sched_tenant_packed(params)) {
-        tenant->span = params->span;
-    } else {
+    now.span_more = params->span_more;
+    if (weir_sched_tenant_packed(&now) != weir_sched_tenant_packed(params)) {
+        sched->news.changed = true;
         change(sched, tenant, params);
     }
+    span_set(sched, tenant, params->span, params->span_more);
     trace(sched, WEIR_SCHED_REC_TENANT_SET, tenant, NULL, NULL, packed(tenant));
     decide(sched);
     return WEIR_OK;
@@ -370,7 +372,20 @@ enum weir_status weir_sched_tenant_query(const struct weir_sched *sched, weir_sc
         .waiting = tenant->counts.waiting,
         .granted = tenant->counts.granted,
         .stopped = tenant->counts.stopped,
+        .weight = tenant->view.weight,
+        .compute = {.works = tenant->works,
+                    .blocked = tenant->blocked,
+                    .starves =
+                        tenant->blocked && sched->now_ns - tenant->blocked_ns >= patience_ns(sched),
+                    .starts = tenant->told.kernels},
     };
+    for (const struct queue *queue = tenant->queues; queue; queue = queue->next) {
+        uint32_t fixed = queue->kernels - queue->stoppable;
+
+        ret_info->compute.fixed += fixed;
+        ret_info->compute.rest_ns =
+            max_u64(ret_info->compute.rest_ns, fixed != 0 ? queue_rest_ns(sched, queue) : 0);
+    }
     memcpy(ret_info->service_ns, tenant->view.service_ns, sizeof(ret_info->service_ns));
     memcpy(ret_info->waits, tenant->told.waits, sizeof(ret_info->waits));
     return WEIR_OK;

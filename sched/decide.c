@@ -32,31 +32,6 @@ static uint32_t longest_waiting(struct weir_sched *sched,
     return best;
 }
 
-/*
- * A tenant that works on several devices leads on all of them together: its kernels may wait for
- * each other there, and two such tenants that led on one device each would wait without end. But a
- * tenant chosen here that is behind its share by two of the longest slices leads at once: the one
- * that leads elsewhere may have little work there.
- */
-static uint32_t leads_elsewhere(const struct weir_policy *policy,
-                                const struct weir_policy_tenant *const *ready, uint32_t count,
-                                uint32_t chosen)
-{
-    const struct tenant *tenant = tenant_of(ready[chosen]);
-
-    if (tenant->span != WEIR_SCHED_SPAN_OTHERS || !policy->ops->lag_ns ||
-        policy->ops->lag_ns(policy, &tenant->view) > 2 * (int64_t)tuning.slice_max_ns) {
-        return chosen;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        if (tenant_of(ready[i])->span == WEIR_SCHED_SPAN_LEADS &&
-            ready[i]->priority >= ready[chosen]->priority) {
-            return i;
-        }
-    }
-    return chosen;
-}
-
 /* Ask the policy to choose among these tenants. leader: the present one, or NULL. */
 static struct weir_policy_choice ask_next(struct weir_sched *sched, bool arrived,
                                           const struct tenant *leader,
@@ -83,7 +58,6 @@ static struct weir_policy_choice ask_next(struct weir_sched *sched, bool arrived
         policy_blame(sched, WEIR_POLICY_NEXT, MISTAKE_NONSENSE, "named nobody", NULL);
         choice = plain;
     }
-    choice.ready = leads_elsewhere(policy, ready, count, choice.ready);
     choice.slice_ns = choice.slice_ns < SLICE_MIN_NS ? SLICE_MIN_NS : choice.slice_ns;
     choice.slice_ns = min_u64(choice.slice_ns, SLICE_MAX_NS);
     choice.linger_ns = min_u64(choice.linger_ns, choice.slice_ns);
@@ -300,14 +274,14 @@ static void evict(struct weir_sched *sched, uint64_t *wake_ns)
     }
 }
 
-/* Stop items that an SM limit holds. Wake up when the budget of an item without a range is used
+/* Stop items that are held. Wake up when the budget of an item without a range is used
  * up. */
 static void hold(struct weir_sched *sched, uint64_t *wake_ns)
 {
     struct item *front = sched->fronts.first[WEIR_SCHED_COMPUTE];
 
-    for (; front && sched->limited; front = front->front_next) {
-        if (front->queue->held) {
+    for (; front && (sched->limited || sched->blocked != 0); front = front->front_next) {
+        if (queue_is_held(front->queue)) {
             stop_queue(sched, front->queue, wake_ns);
         } else if (front->place.sm_count == 0 && is_stoppable(front)) {
             uint64_t room_ns = limit_room_ns(sched, front->queue);
@@ -345,9 +319,10 @@ static void settle(struct weir_sched *sched, struct queue *queue,
                                 .valid = true};
     struct item *item = queue->first;
 
-    if (queue->held || (queue->settled.valid && same_place(&queue->settled.place, &now.place) &&
-                        queue->settled.limit_sms == now.limit_sms &&
-                        queue->settled.in_company == now.in_company)) {
+    if (queue_is_held(queue) ||
+        (queue->settled.valid && same_place(&queue->settled.place, &now.place) &&
+         queue->settled.limit_sms == now.limit_sms &&
+         queue->settled.in_company == now.in_company)) {
         return;
     }
     for (uint32_t left = queue->on_device; left > 0; left--, item = item->next) {
@@ -627,7 +602,8 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
     group_wake(sched, wake_ns);
 }
 
-/* A leader that ran out of work keeps its place for a while, or loses it. */
+/* A leader that ran out of work keeps its place for a while, or loses it: at once if it is
+ * blocked. */
 static void look_at_leader(struct weir_sched *sched)
 {
     struct turn *turn = &sched->turn;
@@ -636,6 +612,9 @@ static void look_at_leader(struct weir_sched *sched)
         return;
     }
     if (turn->leader->is_ready) {
+        turn->linger_until_ns = 0;
+    } else if (turn->leader->blocked) {
+        turn->leader = NULL;
         turn->linger_until_ns = 0;
     } else if (turn->linger_until_ns == 0 && turn->linger_ns > 0) {
         turn->linger_until_ns = sched->now_ns + turn->linger_ns;
@@ -654,6 +633,9 @@ static void decide_compute(struct weir_sched *sched, uint64_t *wake_ns)
     look_at_leader(sched);
     lingers = sched->turn.leader && !sched->turn.leader->is_ready;
     held = group_is_held(sched);
+    if (sched->blocked != 0) {
+        sched->alone.quiet_from_ns = sched->now_ns + sched->config.quiet_ns;
+    }
     if (sched->ready.count > 1 || (sched->ready.count == 1 && (lingers || held))) {
         rule(sched, wake_ns);
         if (sched->turn.has_equals || held) {

@@ -174,6 +174,7 @@ void item_grant(struct weir_sched *sched, struct item *item)
     item->at.started_ns = sched->now_ns;
     count_beside(sched, item);
     if (resource == WEIR_SCHED_COMPUTE) {
+        tenant->told.kernels++;
         item->saw.new_domain =
             sched->domains.switch_ns != 0 && queue->domain != sched->domains.last;
         sched->domains.last = queue->domain;
@@ -188,6 +189,11 @@ void item_grant(struct weir_sched *sched, struct item *item)
         front_add(sched, item);
     }
     queue_refresh(sched, queue);
+    if (tenant->span_more != 0 && is_compute(item) && --tenant->span_more == 0) {
+        for (struct queue *other = tenant->queues; other; other = other->next) {
+            queue_refresh(sched, other);
+        }
+    }
 }
 
 /* Values of a START record. */

@@ -25,7 +25,7 @@ _Static_assert(WHOLE <= WEIR_SCHED_WEIGHT_MAX, "policies see such weights");
 
 static bool is_active(const struct weir_sched *sched, const struct tenant *tenant)
 {
-    return tenant->is_ready ||
+    return tenant->works ||
            (tenant->idle_ns != NEVER && sched->now_ns - tenant->idle_ns < tuning.lately_ns);
 }
 

@@ -156,22 +156,26 @@ struct tenant {
     uint32_t sm_limit_pct;
     bool exclusive; /* never in a group with others */
     enum weir_sched_span span;
+    uint32_t span_more;
     void *user;
     char name[NAME_BYTES];
     struct queue *queues;
-    uint64_t credit_ns; /* service paid for others' work, to be deducted from its charges */
-    uint32_t domain;    /* of its queues, if one_domain */
-    bool one_domain;    /* all its queues have the same domain */
-    bool is_ready;
-    bool stale;       /* view.kernel and its neighbours must be computed again */
-    uint64_t idle_ns; /* when it was last ready; NEVER: not yet */
+    uint64_t credit_ns;  /* service paid for others' work, to be deducted from its charges */
+    uint32_t domain;     /* of its queues, if one_domain */
+    bool one_domain;     /* all its queues have the same domain */
+    bool works;          /* it has compute, as policies are told */
+    bool is_ready;       /* and some of it is at work or could be granted */
+    bool blocked;        /* and it only waits for what `span` lets others have: ready.c */
+    bool stale;          /* view.kernel and its neighbours must be computed again */
+    uint64_t idle_ns;    /* when it last had compute; NEVER: not yet */
+    uint64_t blocked_ns; /* if it is blocked: since when */
     struct {
         struct budget limit;            /* its own limit, for all its queues together */
         uint32_t limits;                /* how many limits it and its queues have */
         struct tenant *next, *previous; /* links in sched->limited, if it has limits */
     } bound;
     struct {
-        uint64_t waited_ns, finished, stops;
+        uint64_t waited_ns, finished, stops, kernels;
         uint64_t waits[WEIR_SCHED_WAITS];
     } told; /* for weir_sched_tenant_query() */
     struct {
@@ -357,6 +361,8 @@ struct weir_sched {
     struct copy_way way[RESOURCES];
     struct alone alone;
     struct tenant *limited; /* list of tenants with limits */
+    uint32_t blocked;       /* tenants that are */
+    uint64_t span_news;     /* weir_sched_span_news() */
     struct weir_policy policy[WEIR_POLICY_KIND_COUNT];
     uint32_t named[WEIR_POLICY_KIND_COUNT]; /* logged mistakes: bits of enum mistake */
 };
@@ -412,6 +418,11 @@ static inline bool is_at_work(const struct item *item)
 {
     return item->state == WEIR_SCHED_GRANTED || item->state == WEIR_SCHED_STOPPING;
 }
+/* Do an SM limit, or turns on several devices, hold all compute of the queue back? */
+static inline bool queue_is_held(const struct queue *queue)
+{
+    return queue->held || queue->tenant->span == WEIR_SCHED_SPAN_WAITS;
+}
 /* Can the device run both tenants' work at the same time (one domain)? */
 static inline bool is_beside(const struct tenant *a, const struct tenant *b)
 {
@@ -428,6 +439,11 @@ static inline uint64_t min_u64(uint64_t a, uint64_t b)
 static inline uint64_t max_u64(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
+}
+/* How long a tenant's work may wait before it is helped. */
+static inline uint64_t patience_ns(const struct weir_sched *sched)
+{
+    return min_u64(sched->config.starve_ns, sched->config.lease_ns);
 }
 /* Does the place mean all SMs, with as many blocks on each as fit? */
 static inline bool is_everywhere(const struct weir_sched_place *place)
@@ -514,6 +530,8 @@ void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_
 void queue_refresh(struct weir_sched *sched, struct queue *queue);
 void tenant_refresh(struct weir_sched *sched, struct tenant *tenant);
 enum weir_status ready_reserve(struct weir_sched *sched);
+void span_set(struct weir_sched *sched, struct tenant *tenant, enum weir_sched_span span,
+              uint32_t more);
 
 /* policy_view.c */
 void view_refresh(struct weir_sched *sched, struct tenant *tenant);

@@ -5,8 +5,11 @@
  * A queue is *listed* when its candidate, the first item that waits, could be granted. A copy
  * always can. Compute cannot while copies of some length are before it on the device, because
  * a tenant that gets SMs must be able to use them. A tenant is *ready* when one of its queues has
- * listed compute, or has compute at its head on the device. A queue that an SM limit holds has
- * neither.
+ * listed compute, or has compute at its head on the device. A queue that is held (queue_is_held())
+ * has neither.
+ *
+ * A tenant that is not ready because others have the turn on several devices (`span`) is *blocked*.
+ * Policies are not told of that: they keep its place, as if it had work and were not chosen.
  */
 #include "sched/private.h"
 #include <stdlib.h>
@@ -61,12 +64,18 @@ enum weir_status ready_reserve(struct weir_sched *sched)
     return WEIR_OK;
 }
 
+/* Does the tenant's turn on several devices end, and was all granted that it still needs? */
+static bool has_ended(const struct tenant *tenant)
+{
+    return tenant->span == WEIR_SCHED_SPAN_ENDS && tenant->span_more == 0;
+}
+
 static bool can_be_granted(const struct weir_sched *sched, const struct queue *queue)
 {
     const struct item *item = queue->candidate;
 
-    return item &&
-           (!is_compute(item) || (queue->copies_ns <= sched->config.inflight_ns && !queue->held));
+    return item && (!is_compute(item) || (queue->copies_ns <= sched->config.inflight_ns &&
+                                          !queue_is_held(queue) && !has_ended(queue->tenant)));
 }
 
 static void unlist(struct weir_sched *sched, struct queue *queue)
@@ -81,7 +90,7 @@ static void unlist(struct weir_sched *sched, struct queue *queue)
 void queue_refresh(struct weir_sched *sched, struct queue *queue)
 {
     struct item *item = can_be_granted(sched, queue) ? queue->candidate : NULL;
-    bool heads = queue->on_device > 0 && is_compute(queue->first) && !queue->held;
+    bool heads = queue->on_device > 0 && is_compute(queue->first) && !queue_is_held(queue);
 
     queue->tenant->stale = true;
     queue->tenant->counts.heads += heads - queue->heads;
@@ -105,54 +114,101 @@ void queue_refresh(struct weir_sched *sched, struct queue *queue)
     }
 }
 
-static void became_ready(struct weir_sched *sched, struct tenant *tenant)
+/* A tenant without compute got some. */
+static void begins(struct weir_sched *sched, struct tenant *tenant)
 {
     uint64_t gap_ns;
 
-    sched->ready.list[sched->ready.count++] = &tenant->view;
     tenant->view.ready_since_ns = sched->now_ns;
     if (tenant->idle_ns != NEVER) {
         gap_ns = min_u64(sched->now_ns - tenant->idle_ns, tuning.wait_max_ns);
         tenant->view.gap_ns =
             tenant->view.gap_ns == NEVER ? gap_ns : (7 * tenant->view.gap_ns + gap_ns) / 8;
     }
-    sched->news.arrived = true;
     sched->min_shares.stale |= sched->min_shares.tenants != 0 && !tenant->active;
     policies_ready(sched, tenant, true);
     tenant->view.passed = false;
 }
 
-static void became_idle(struct weir_sched *sched, struct tenant *tenant)
+/* A tenant has no compute left. */
+static void ends(struct weir_sched *sched, struct tenant *tenant)
 {
-    uint32_t at = 0;
-
-    while (sched->ready.list[at] != &tenant->view) {
-        at++;
-    }
-    sched->ready.count--;
-    memmove(&sched->ready.list[at], &sched->ready.list[at + 1],
-            (sched->ready.count - at) * sizeof(*sched->ready.list));
     tenant->idle_ns = sched->now_ns;
     tenant->view.ready_since_ns = NEVER;
     tenant->view.waiting_since_ns = NEVER;
     policies_ready(sched, tenant, false);
 }
 
+static void list_ready(struct weir_sched *sched, const struct tenant *tenant, bool ready)
+{
+    const struct weir_policy_tenant **list = sched->ready.list;
+    uint32_t at = 0;
+
+    if (ready) {
+        list[sched->ready.count++] = &tenant->view;
+        sched->news.arrived = true;
+        return;
+    }
+    while (list[at] != &tenant->view) {
+        at++;
+    }
+    sched->ready.count--;
+    memmove(&list[at], &list[at + 1], (sched->ready.count - at) * sizeof(*list));
+}
+
+/* Has a tenant that is not ready compute that waits, or is on the device? */
+static bool has_compute(const struct tenant *tenant)
+{
+    const struct queue *queue = tenant->queues;
+
+    while (queue && (!queue->candidate || !is_compute(queue->candidate)) && queue->kernels == 0) {
+        queue = queue->next;
+    }
+    return queue != NULL;
+}
+
 void tenant_refresh(struct weir_sched *sched, struct tenant *tenant)
 {
     bool ready = tenant->view.waiting + tenant->counts.heads > 0;
+    bool works = ready || (tenant->span >= WEIR_SCHED_SPAN_ENDS && has_compute(tenant));
+    bool blocked = works && !ready;
 
-    if (ready == tenant->is_ready) {
-        return;
+    if (ready != tenant->is_ready) {
+        tenant->is_ready = ready;
+        sched->news.ready = true;
+        sched->news.group = true;
+        list_ready(sched, tenant, ready);
     }
-    tenant->is_ready = ready;
-    sched->news.ready = true;
-    sched->news.group = true;
-    if (ready) {
-        became_ready(sched, tenant);
-    } else {
-        became_idle(sched, tenant);
+    sched->span_news += blocked != tenant->blocked ||
+                        (works != tenant->works && tenant->span != WEIR_SCHED_SPAN_FREE);
+    if (blocked != tenant->blocked) {
+        tenant->blocked = blocked;
+        tenant->blocked_ns = sched->now_ns;
+        sched->blocked += blocked ? 1 : -1u;
     }
+    if (works != tenant->works) {
+        tenant->works = works;
+        (works ? begins : ends)(sched, tenant);
+    }
+}
+
+void span_set(struct weir_sched *sched, struct tenant *tenant, enum weir_sched_span span,
+              uint32_t more)
+{
+    tenant->span = span;
+    tenant->span_more = more;
+    if (span == WEIR_SCHED_SPAN_WAITS && tenant->view.member && sched->turn.members > 1) {
+        group_alone(sched);
+        sched->news.group = true;
+    }
+    if (span != WEIR_SCHED_SPAN_FREE &&
+        atomic_load_explicit(&sched->alone.shared.alone, memory_order_relaxed) == tenant->view.id) {
+        weir_sched_close(sched);
+    }
+    for (struct queue *queue = tenant->queues; queue; queue = queue->next) {
+        queue_refresh(sched, queue);
+    }
+    tenant_refresh(sched, tenant);
 }
 
 /* Wake up when the queue can be granted more, if its head item is at work. */

@@ -74,14 +74,17 @@ struct weir_sched_place {
 
 #define WEIR_SCHED_WEIGHT_MAX 10000u
 
-/* Whether a tenant works on several devices. Its kernels on one device may wait for those on
- * another, so it should lead on all of them together: one that leads elsewhere is preferred here to
- * other such tenants of its class or a lower one. */
+/* What a tenant that works on several devices may do on this one. Its kernels here may wait for
+ * those on another device, so such tenants take turns on all of their devices together (spans.h).
+ */
 enum weir_sched_span {
-    WEIR_SCHED_SPAN_NONE,   /* it works on this device alone */
-    WEIR_SCHED_SPAN_OTHERS, /* it works on others, too */
-    WEIR_SCHED_SPAN_LEADS   /* and it leads on the device that comes first in the owner's order */
+    WEIR_SCHED_SPAN_FREE, /* it takes no such turns */
+    WEIR_SCHED_SPAN_TURN, /* it has the turn, and none of its work bypasses the scheduler */
+    WEIR_SCHED_SPAN_ENDS, /* its turn ends: only span_more more of its compute items are granted */
+    WEIR_SCHED_SPAN_WAITS /* none are, and those on the device that can be stopped are stopped */
 };
+
+#define WEIR_SCHED_SPAN_MORE_MAX 15u
 
 struct weir_sched_tenant_params {
     const char *name;   /* for the log; copied, cut at 63 bytes; NULL: "" */
@@ -93,6 +96,7 @@ struct weir_sched_tenant_params {
     enum weir_priority priority;
     bool exclusive; /* its compute work never runs together with other tenants' */
     enum weir_sched_span span;
+    uint32_t span_more; /* 0 .. WEIR_SCHED_SPAN_MORE_MAX; counts down */
     void *user; /* the owner's; returned by weir_sched_tenant_query() and not used otherwise */
 };
 
@@ -353,7 +357,7 @@ enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns
 
 /**
  * Change a tenant's parameters except name and user. They count from a decision made at once. A
- * change of `span` alone leaves the tenant's shares and groups as they are.
+ * change of `span` or span_more alone leaves the tenant's share as it is.
  * params->name and params->user are ignored.
  * @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_STALE
  * @thread owner
@@ -516,9 +520,20 @@ struct weir_sched_tenant_info {
     uint64_t stops;
     uint32_t queues;
     uint32_t waiting, granted, stopped; /* numbers of items; granted includes stopping */
+    uint32_t weight;                    /* as policies see it: sched/min_share.c */
+    struct {                            /* its compute, for spans.h */
+        bool works;                     /* it waits or is on the device */
+        bool blocked;                   /* it waits for `span` alone */
+        bool starves;                   /* and has done so for starve_ns */
+        uint32_t fixed;                 /* items on the device that cannot be stopped */
+        uint64_t rest_ns;               /* predicted time of the queue that has most of these */
+        uint64_t starts;                /* items that came onto the device so far */
+    } compute;
 };
-/** The tenant that leads; 0: none. @thread owner */
-weir_sched_id weir_sched_leader(const struct weir_sched *sched);
+
+/** A number that changes when a tenant with a `span` gets its first compute, has none left, or is
+ * blocked or no longer blocked by `span`. @thread owner */
+uint64_t weir_sched_span_news(const struct weir_sched *sched);
 
 /** @return WEIR_OK, WEIR_ERR_STALE @thread owner */
 enum weir_status weir_sched_tenant_query(const struct weir_sched *sched, weir_sched_id tenant,
@@ -603,19 +618,20 @@ static inline uint64_t weir_sched_tenant_packed(const struct weir_sched_tenant_p
 {
     return params->weight | (uint64_t)params->priority << 32 | (uint64_t)params->sm_limit << 40 |
            (uint64_t)params->exclusive << 48 | (uint64_t)params->min_share << 49 |
-           (uint64_t)params->span << 56;
+           (uint64_t)params->span << 58 | (uint64_t)params->span_more << 60;
 }
 
-/** Unpack a tenant's parameters; from an invalid value with a weight of 0. @thread any */
+/** Unpack a tenant's parameters. Older traces have two bits that count no more. @thread any */
 static inline struct weir_sched_tenant_params weir_sched_tenant_unpacked(uint64_t value)
 {
     return (struct weir_sched_tenant_params){
-        .weight = value >> 56 <= WEIR_SCHED_SPAN_LEADS ? (uint32_t)value : 0,
+        .weight = (uint32_t)value,
         .priority = (enum weir_priority)(value >> 32 & 0xff),
         .sm_limit = (uint32_t)(value >> 40 & 0xff),
         .exclusive = (value >> 48 & 1) != 0,
         .min_share = (uint32_t)(value >> 49 & 0x7f),
-        .span = (enum weir_sched_span)(value >> 56 & 3),
+        .span = (enum weir_sched_span)(value >> 58 & 3),
+        .span_more = (uint32_t)(value >> 60),
     };
 }
 

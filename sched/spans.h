@@ -1,6 +1,7 @@
 /*
- * Tenants that work on several devices: the rule by which they lead on all of them together. Each
- * device has a scheduler of its own (sched.h); the gate process and the simulator apply the rule.
+ * Tenants that work on several devices: the rule by which they take turns on all of them together.
+ * Each device has a scheduler of its own (sched.h); the gate process and the simulator apply the
+ * rule.
  *
  * Source: docs/design/scheduling.md
  */
@@ -15,35 +16,62 @@
 struct weir_sched_member {
     struct weir_sched *sched; /* the device's, whether the tenant is there or not */
     weir_sched_id id;         /* of the tenant in that scheduler; 0: it is not there */
-    uint64_t seen_ns;         /* when its last work came that had to be decided; 0: none came */
 };
 
-/* Finds a tenant on a device. Both are numbers from 0; params.user of a tenant is its number + 1 in
- * all schedulers. */
+/* Finds a tenant on a device. Both are numbers from 0. */
 typedef struct weir_sched_member (*weir_sched_member_fn)(void *user, uint32_t device,
                                                          uint32_t tenant);
 
-/* What the rule remembers. Zeroed: nobody leads. */
-struct weir_sched_spans {
-    struct {
-        uint32_t leads; /* number + 1 of the tenant that leads and works on others, too; 0: none */
-        uint32_t led;   /* and of the one that is to lead, as on an earlier device */
-    } device[WEIR_SCHED_SPANS_DEVICES];
+/* What the rule knows of a tenant. Zeroed: it has no queue. */
+struct weir_sched_span_tenant {
+    uint64_t devices;          /* bits: devices on which it has a queue */
+    uint32_t next;             /* number + 1 of the next tenant that takes turns; 0: none */
+    enum weir_sched_span span; /* on all of its devices */
+    enum weir_priority class;
+    bool works, waits, starves; /* on any of its devices, as last seen */
+    bool helped;                /* it got its turn because it starved */
+    uint64_t virtual_ns;        /* time in which it had the turn, at the largest weight */
+    uint64_t seen_ns;           /* up to when virtual_ns counts */
+    uint64_t turn_ns;           /* when its turn began, or was renewed */
+    uint64_t idle_ns;           /* in its turn: since when it has no work; 0: it has some */
+    uint64_t unseen_ns;         /* until then it may have work on devices that nobody told */
+    uint64_t moved_ns;          /* its turn ends: when the last item came, went or was let in */
+    uint64_t moves;             /* items that have come or gone until then */
+    uint64_t rest_ns;           /* predicted time of what was on the devices then */
+    uint32_t tries;             /* how often items were let in since nothing came or went */
+    uint64_t starts[WEIR_SCHED_SPANS_DEVICES]; /* its starts when its turn began */
 };
 
-/** A tenant leaves a device. @param tenant  its number. @thread owner of all schedulers */
+/* What the rule remembers. Zeroed but for `tenants`: nobody works on several devices. */
+struct weir_sched_spans {
+    weir_sched_member_fn member;
+    void *user;
+    struct weir_sched_span_tenant *tenants; /* the owner's, n_tenants of them */
+    uint32_t n_tenants, n_devices;
+    uint32_t first;   /* number + 1 of the first tenant that takes turns; 0: nobody does */
+    bool stale;       /* who takes turns must be found out again */
+    uint64_t news;    /* sum of weir_sched_span_news() when the rule looked last */
+    uint64_t next_ns; /* when it wants to look again; UINT64_MAX: when something happens */
+};
+
+/**
+ * A tenant has a queue on a device: its work will come. Call it before that comes. The schedulers
+ * may give orders meanwhile.
+ * @param tenant  its number.
+ * @thread owner of all schedulers
+ */
+void weir_sched_spans_come(struct weir_sched_spans *spans, uint64_t now_ns, uint32_t device,
+                           uint32_t tenant);
+
+/** A tenant has no queue on a device any more. @thread owner of all schedulers */
 void weir_sched_spans_forget(struct weir_sched_spans *spans, uint32_t device, uint32_t tenant);
 
 /**
- * Look who leads where, and set the tenants' `span`. Call it after each call into a scheduler; the
+ * Let turns begin and end. Call it after each call into a scheduler, and at spans->next_ns. The
  * schedulers may give orders meanwhile.
- *
- * @param devices  number of devices, 0 .. WEIR_SCHED_SPANS_DEVICES; their order is the order in
- *                 which the rule looks at them.
- * @param now_ns   the time of the schedulers' calls.
+ * @param now_ns  the time of the schedulers' calls.
  * @thread owner of all schedulers
  */
-void weir_sched_spans_tick(struct weir_sched_spans *spans, weir_sched_member_fn member, void *user,
-                           uint32_t devices, uint64_t now_ns);
+void weir_sched_spans_tick(struct weir_sched_spans *spans, uint64_t now_ns);
 
 #endif

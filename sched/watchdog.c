@@ -11,11 +11,6 @@
 
 #include <assert.h>
 
-static uint64_t patience_ns(const struct weir_sched *sched)
-{
-    return min_u64(sched->config.starve_ns, sched->config.lease_ns);
-}
-
 /* Does the tenant wait? Not if it is the leader, or a member with items on the device. */
 static bool may_starve(struct weir_sched *sched, struct tenant *tenant)
 {

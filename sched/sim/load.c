@@ -113,6 +113,15 @@ static enum weir_status introduce(struct reading *r, struct weir_sim_idmap *map,
     return weir_sim_idmap_set(map, id, index) ? WEIR_OK : WEIR_ERR_NO_MEMORY;
 }
 
+/* A recorded tenant's settings. What it might do because of other devices is the rule's. */
+static struct weir_sched_tenant_params params_of(const struct weir_sched_record *rec)
+{
+    struct weir_sched_tenant_params params = weir_sched_tenant_unpacked(rec->value);
+    params.span = WEIR_SCHED_SPAN_FREE;
+    params.span_more = 0;
+    return params;
+}
+
 static enum weir_status add_tenant(struct reading *r, const struct weir_sched_record *rec)
 {
     struct weir_sim_load *load = r->load;
@@ -123,7 +132,7 @@ static enum weir_status add_tenant(struct reading *r, const struct weir_sched_re
             add_one(&load->tenants, &load->n_tenants, &load->cap_tenants, sizeof *load->tenants);
     }
     if (status == WEIR_OK) {
-        load->tenants[load->n_tenants - 1].params = weir_sched_tenant_unpacked(rec->value);
+        load->tenants[load->n_tenants - 1].params = params_of(rec);
         load->tenants[load->n_tenants - 1].context = weir_sched_trace_context(rec);
     }
     return status;
@@ -139,10 +148,8 @@ static enum weir_status change_tenant(struct reading *r, const struct weir_sched
             add_one(&load->changes, &load->n_changes, &load->cap_changes, sizeof *load->changes);
     }
     if (status == WEIR_OK) {
-        load->changes[load->n_changes - 1] =
-            (struct weir_sim_change){.at_ns = rec->at_ns - r->base_ns,
-                                     .tenant = tenant,
-                                     .params = weir_sched_tenant_unpacked(rec->value)};
+        load->changes[load->n_changes - 1] = (struct weir_sim_change){
+            .at_ns = rec->at_ns - r->base_ns, .tenant = tenant, .params = params_of(rec)};
     }
     return status;
 }

@@ -287,7 +287,7 @@ static enum weir_status called(struct device *device, uint64_t began_ns, enum we
         run->wrong = "it refuses what became of an item";
         return WEIR_ERR_INTERNAL;
     }
-    weir_sim_jobs_lead(run);
+    weir_sim_jobs_tick(run);
     return status == WEIR_OK ? carry_out(run) : status;
 }
 
@@ -301,7 +301,7 @@ static enum weir_status arrive(struct run *run, uint32_t i)
     if (run->params->learns) {
         params.predicted_ns = 0;
     }
-    run->result->arrived_ns[i] = device->seen_ns[item->tenant] = run->now_ns;
+    run->result->arrived_ns[i] = run->now_ns;
     if (!tenant->items++) {
         tenant->first_ns = run->now_ns;
     }
@@ -389,9 +389,9 @@ static enum weir_status change(struct run *run)
         struct weir_sched_tenant_params params = c->params;
         struct weir_sched_tenant_info info;
         weir_sched_id tenant = device->tenants[c->tenant];
-        if (run->n_devices > 1 &&
-            weir_sched_tenant_query(device->sched, tenant, &info) == WEIR_OK) {
+        if (weir_sched_tenant_query(device->sched, tenant, &info) == WEIR_OK) {
             params.span = info.params.span; /* this one is the rule's */
+            params.span_more = info.params.span_more;
         }
         uint64_t began_ns = clock_of(run);
         status = called(device, began_ns,
@@ -457,10 +457,11 @@ static enum weir_status step(struct run *run, uint64_t until_ns, bool *ret_over)
     uint64_t arrival_ns = run->n_heap ? run->heap[0].at_ns : NEVER;
     uint64_t gpu_ns = weir_sim_devices_next_ns(run);
     struct device *timer = first_timer(run);
+    uint64_t timer_ns = min_of(timer->timer_ns, run->spans.next_ns);
     uint64_t next_ns = min_of(min_of(lease_ns, change_ns), arrival_ns);
     enum weir_status status =
-        run->left ? check_alive(run, min_of(next_ns, gpu_ns), timer->timer_ns) : WEIR_OK;
-    next_ns = min_of(next_ns, timer->timer_ns);
+        run->left ? check_alive(run, min_of(next_ns, gpu_ns), timer_ns) : WEIR_OK;
+    next_ns = min_of(next_ns, timer_ns);
     if (status != WEIR_OK || min_of(next_ns, gpu_ns) > until_ns || !run->left) {
         *ret_over = true;
         return status;
@@ -484,7 +485,13 @@ static enum weir_status step(struct run *run, uint64_t until_ns, bool *ret_over)
     if (lease_ns <= to_ns) {
         return lease_is_over(run, lease);
     }
-    return timer->timer_ns <= to_ns ? tick(timer) : WEIR_OK;
+    if (timer->timer_ns <= to_ns) {
+        return tick(timer);
+    }
+    if (run->spans.next_ns <= to_ns) {
+        weir_sim_jobs_tick(run);
+    }
+    return carry_out(run);
 }
 
 static enum weir_status loop(struct run *run)
@@ -577,6 +584,7 @@ static enum weir_status add_queues(struct run *run)
         status = weir_sched_queue_add(
             device->sched, device->tenants[queue->tenant], queue->sm_limit,
             run->params->knows_contexts ? context_of(run, i) : queue->domain, &run->queues[i]);
+        weir_sim_jobs_come(run, queue->gpu, queue->tenant);
         if (queue->first != WEIR_SIM_NONE) {
             heap_push(run, (struct arrival){load->items[queue->first].delay_ns, queue->first});
         }
@@ -587,6 +595,7 @@ static enum weir_status add_queues(struct run *run)
 static void run_finish(struct run *run)
 {
     weir_sim_devices_finish(run);
+    free(run->spans.tenants);
     free(run->queues);
     free(run->ranks);
     free(run->fates);
@@ -604,6 +613,9 @@ enum weir_status weir_sim_run(const struct weir_sim_load *load,
     enum weir_status status = make_result(&run);
     if (status == WEIR_OK) {
         status = weir_sim_devices_make(&run);
+    }
+    if (status == WEIR_OK) {
+        status = weir_sim_jobs_make(&run);
     }
     if (status == WEIR_OK && run.n_devices > 1 && (params->watch.record || params->watch.hold)) {
         run.wrong = "recordings and timelines are of one GPU only";

@@ -213,8 +213,7 @@ static enum weir_status make(struct device *device)
     enum weir_status status = weir_sim_gpu_create(&device->run->params->gpu, &device->gpu);
     device->timer_ns = NEVER;
     device->tenants = calloc(load->n_tenants + 1u, sizeof *device->tenants);
-    device->seen_ns = calloc(load->n_tenants + 1u, sizeof *device->seen_ns);
-    if (status == WEIR_OK && (!device->tenants || !device->seen_ns)) {
+    if (status == WEIR_OK && !device->tenants) {
         status = WEIR_ERR_NO_MEMORY;
     }
     if (status == WEIR_OK) {
@@ -224,7 +223,6 @@ static enum weir_status make(struct device *device)
     for (uint32_t i = 0; status == WEIR_OK && i < load->n_tenants; i++) {
         struct weir_sched_tenant_params params = load->tenants[i].params;
         params.name = load->tenants[i].name;
-        params.user = (void *)(uintptr_t)(i + 1); /* as the rule wants it: sched/spans.h */
         status = weir_sched_tenant_add(device->sched, 0, &params, &device->tenants[i]);
     }
     return status;
@@ -261,7 +259,6 @@ void weir_sim_devices_finish(struct run *run)
         weir_predict_destroy(run->devices[g].predict);
         weir_sim_gpu_destroy(run->devices[g].gpu);
         free(run->devices[g].tenants);
-        free(run->devices[g].seen_ns);
     }
     free(run->devices);
 }

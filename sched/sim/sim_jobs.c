@@ -1,6 +1,8 @@
 /* Loads on several GPUs: kernels of jobs, which wait for their peers, and who leads where. */
 #include "sched/sim/sim_private.h"
 
+#include <stdlib.h>
+
 /* Jobs are stuck when for so long nothing but a scheduler's timer has been due. A
  * scheduler's watchdog has helped who waits long before that. */
 #define STUCK_NS UINT64_C(60000000000)
@@ -55,12 +57,29 @@ bool weir_sim_jobs_are_stuck(const struct run *run, uint64_t timer_ns)
 static struct weir_sched_member member_of(void *user, uint32_t device, uint32_t tenant)
 {
     const struct device *d = &((const struct run *)user)->devices[device];
-    return (struct weir_sched_member){d->sched, d->tenants[tenant], d->seen_ns[tenant]};
+    return (struct weir_sched_member){d->sched, d->tenants[tenant]};
 }
 
-void weir_sim_jobs_lead(struct run *run)
+enum weir_status weir_sim_jobs_make(struct run *run)
+{
+    uint32_t n = run->load->n_tenants;
+    run->spans = (struct weir_sched_spans){.member = member_of,
+                                           .user = run,
+                                           .tenants = calloc(n + 1u, sizeof *run->spans.tenants),
+                                           .n_tenants = n,
+                                           .n_devices = run->n_devices,
+                                           .next_ns = UINT64_MAX};
+    return run->spans.tenants ? WEIR_OK : WEIR_ERR_NO_MEMORY;
+}
+
+void weir_sim_jobs_come(struct run *run, uint32_t gpu, uint32_t tenant)
 {
     if (!run->params->apart) {
-        weir_sched_spans_tick(&run->spans, member_of, run, run->n_devices, run->now_ns);
+        weir_sched_spans_come(&run->spans, run->now_ns, gpu, tenant);
     }
+}
+
+void weir_sim_jobs_tick(struct run *run)
+{
+    weir_sched_spans_tick(&run->spans, run->now_ns);
 }

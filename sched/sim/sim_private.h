@@ -37,7 +37,6 @@ struct device {
     struct weir_predict *predict;
     struct weir_sim_gpu *gpu;
     weir_sched_id *tenants; /* by index: their ids in this scheduler */
-    uint64_t *seen_ns;      /* by tenant: when its last work came; 0: none came after the start */
     double *sm_ns;          /* by tenant: SM-nanoseconds held; of the result */
     uint64_t timer_ns;
 };
@@ -97,7 +96,11 @@ bool weir_sim_job_has(const struct weir_sim_load *load, uint32_t queue);
 void weir_sim_job_begun(struct run *run, uint32_t item);
 /** Nothing but a scheduler's timer, at timer_ns, is due: do jobs wait for each other? */
 bool weir_sim_jobs_are_stuck(const struct run *run, uint64_t timer_ns);
-/** Apply the rule for tenants that work on several GPUs. */
-void weir_sim_jobs_lead(struct run *run);
+/** Prepare the rule for tenants that work on several GPUs. */
+enum weir_status weir_sim_jobs_make(struct run *run) WEIR_MUST_CHECK;
+/** A tenant has a queue on a GPU. */
+void weir_sim_jobs_come(struct run *run, uint32_t gpu, uint32_t tenant);
+/** Apply the rule. */
+void weir_sim_jobs_tick(struct run *run);
 
 #endif

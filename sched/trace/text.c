@@ -91,6 +91,7 @@ static void print_place(FILE *out, const struct weir_sched_place *place)
 
 static void print_core(FILE *out, const struct weir_sched_record *r)
 {
+    static const char *const spans[] = {"", " has_turn", " turn_ends", " waits_for_turn"};
     struct weir_sched_tenant_params tenant;
 
     switch ((enum weir_sched_record_kind)r->kind) {
@@ -99,8 +100,7 @@ static void print_core(FILE *out, const struct weir_sched_record *r)
         tenant = weir_sched_tenant_unpacked(r->value);
         fprintf(out, " weight=%u priority=%s sm_limit=%u%s%s", tenant.weight,
                 weir_priority_names[tenant.priority], tenant.sm_limit,
-                tenant.exclusive ? " exclusive" : "",
-                tenant.span == WEIR_SCHED_SPAN_LEADS ? " leads_elsewhere" : "");
+                tenant.exclusive ? " exclusive" : "", spans[tenant.span]);
         if (tenant.min_share != 0) {
             fprintf(out, " min_share=%u", tenant.min_share);
         }

@@ -4,7 +4,7 @@
 
 /* Sums over all queues and items. */
 struct sums {
-    uint32_t items, queues, busy, members, fillers, equal_fillers, teachers;
+    uint32_t items, queues, busy, members, fillers, equal_fillers, teachers, blocked;
     uint32_t fronts[RESOURCES], listed[RESOURCES], on[RESOURCES], tenants[RESOURCES];
 };
 
@@ -81,7 +81,7 @@ static const char *check_queue(const struct queue *queue, struct sums *sums, uin
     if (candidate && !is_compute(candidate) && !queue->listed) {
         return "a copy that could be granted is not listed";
     }
-    if (queue->heads != (on_device > 0 && is_compute(queue->first) && !queue->held)) {
+    if (queue->heads != (on_device > 0 && is_compute(queue->first) && !queue_is_held(queue))) {
         return "a queue does not know what is at its head";
     }
     return NULL;
@@ -96,7 +96,7 @@ static const char *check_tenant(const struct weir_sched *sched, const struct ten
     uint32_t waiting = 0;
     uint32_t heads = 0;
     uint32_t limits = tenant->bound.limit.sms < sched->config.sms;
-    bool is_ready = false;
+    bool is_ready = false, works = false;
 
     for (const struct queue *queue = tenant->queues; queue; queue = queue->next) {
         uint32_t before[RESOURCES] = {sums->on[0], sums->on[1], sums->on[2]};
@@ -114,6 +114,7 @@ static const char *check_tenant(const struct weir_sched *sched, const struct ten
         }
         waiting += queue->listed && is_compute(queue->listed);
         heads += queue->heads;
+        works |= queue->kernels != 0 || (queue->candidate && is_compute(queue->candidate));
         limits += queue->limit.sms < sched->config.sms;
         queues++;
     }
@@ -145,6 +146,11 @@ static const char *check_tenant(const struct weir_sched *sched, const struct ten
     if (is_ready != tenant->is_ready || is_ready != (waiting + heads > 0)) {
         return "a tenant with work is not ready, or one without is";
     }
+    works = is_ready || (works && tenant->span >= WEIR_SCHED_SPAN_ENDS);
+    if (tenant->works != works || tenant->blocked != (works && !is_ready)) {
+        return "it is not known who has work, or who waits for a turn on several devices";
+    }
+    sums->blocked += tenant->blocked;
     return NULL;
 }
 
@@ -268,8 +274,9 @@ const char *tl_sched_check(const struct weir_sched *sched)
     }
     if (sums.items != sched->items.live || sums.queues != sched->queues.live ||
         sums.fillers != sched->fill.items || sums.equal_fillers != sched->fill.equals ||
-        sums.teachers != sched->fill.teachers || sums.busy != sched->alone.busy) {
-        return "an item or queue belongs to nobody";
+        sums.teachers != sched->fill.teachers || sums.busy != sched->alone.busy ||
+        sums.blocked != sched->blocked) {
+        return "an item, a queue or a tenant is counted wrong";
     }
     if (sums.members != sched->turn.members) {
         return "somebody is taken for a member of the group, or is there twice";

@@ -355,7 +355,7 @@ static struct served_gpu *make(struct weir_gate_process *process, const struct w
     served_gpu_policies(gpu, &process->policies);
     weir_sched_allow_alone(gpu->sched, true);
     gpu->shared = weir_sched_shared(gpu->sched);
-    process->n_gpus++;
+    process->spans.n_devices = ++process->n_gpus;
     served_times_open(process, gpu);
     process->real |= of->real;
     weir_log_info("gate: a GPU gpu=%u sms=%u", gpu->index, of->sms);

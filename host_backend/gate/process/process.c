@@ -42,6 +42,7 @@ enum weir_status weir_gate_process_create(const struct weir_gate_process_params 
     process->policies = *params->policies;
     process->spin = params->spin;
     process->times = (struct served_times){.fd = -1, .kept_ns = weir_clock_now_ns()};
+    served_spans_begin(process);
     process->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (process->epoll < 0) {
         free(process);
@@ -226,8 +227,7 @@ static void tell_ports(struct weir_gate_process *process)
     for (uint32_t i = 0; i < process->n_gpus; i++) {
         served_gpu_tick(process, &process->gpus[i], weir_clock_now_ns());
     }
-    weir_sched_spans_tick(&process->spans, served_member_of, process, process->n_gpus,
-                          weir_clock_now_ns());
+    weir_sched_spans_tick(&process->spans, weir_clock_now_ns());
     for (uint32_t i = 0; i < process->n_ports; i++) {
         struct served_port *port = process->ports[i];
 
@@ -242,7 +242,7 @@ static void tell_ports(struct weir_gate_process *process)
 /* The earliest time at which a GPU's scheduler wants to be called. */
 static uint64_t next_ns(const struct weir_gate_process *process)
 {
-    uint64_t at_ns = UINT64_MAX;
+    uint64_t at_ns = process->spans.next_ns;
 
     for (uint32_t i = 0; i < process->n_gpus; i++) {
         uint64_t gpu_ns = served_gpu_next_ns(&process->gpus[i]);

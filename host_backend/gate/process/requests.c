@@ -413,6 +413,7 @@ void served_queue_close(struct served_queue *queue)
 {
     struct served_port *port = queue->port;
     struct served_queue **at = &port->queues;
+    struct weir_sched_tenant_info info;
 
     while (queue->items) {
         forget(queue->items);
@@ -424,6 +425,10 @@ void served_queue_close(struct served_queue *queue)
     port->queue[queue->index] = NULL;
     served_use_end(queue);
     (void)weir_sched_queue_remove(queue->gpu->sched, weir_clock_now_ns(), queue->id);
+    if (weir_sched_tenant_query(queue->gpu->sched, queue->member->id, &info) != WEIR_OK ||
+        info.queues == 0) {
+        weir_sched_spans_forget(&queue->gpu->process->spans, queue->gpu->index, queue->tenant);
+    }
     free(queue);
 }
 

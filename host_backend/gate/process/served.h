@@ -166,6 +166,7 @@ struct weir_gate_process {
     struct served_gpu gpus[WEIR_LINK_GPUS_MAX];     /* the GPUs that workers have used */
     uint32_t n_named, n_gpus;
     struct weir_sched_spans spans; /* of tenants that work on several of `gpus` */
+    struct weir_sched_span_tenant span_tenants[WEIR_CONFIG_TENANTS_MAX];
     struct served_port *ports[SERVED_PORTS_MAX];
     uint32_t n_ports;
     struct served_tenant tenants[WEIR_CONFIG_TENANTS_MAX];
@@ -201,8 +202,8 @@ uint32_t served_beside_bytes(const struct served_item *item, uint32_t block_limi
 
 /** A tenant's parameters in the scheduler of a GPU. */
 struct weir_sched_tenant_params served_params(const struct served_gpu *gpu, uint32_t slot);
-/** A tenant on a GPU, for weir_sched_spans_tick(). @param process  struct weir_gate_process */
-struct weir_sched_member served_member_of(void *process, uint32_t gpu, uint32_t slot);
+/** Prepare the rule for tenants that work on several GPUs. */
+void served_spans_begin(struct weir_gate_process *process);
 /** Add a queue, whose port, GPU, tenant and limit are filled in, to its scheduler. */
 enum weir_status served_queue_enlist(struct weir_gate_process *process,
                                      struct served_queue *queue) WEIR_MUST_CHECK;

@@ -8,11 +8,21 @@
 
 /* ---------------------------------------------------------------- adding and removing them */
 
-struct weir_sched_member served_member_of(void *process, uint32_t gpu, uint32_t slot)
+static struct weir_sched_member member_of(void *process, uint32_t gpu, uint32_t slot)
 {
     const struct served_gpu *g = &((struct weir_gate_process *)process)->gpus[gpu];
 
-    return (struct weir_sched_member){g->sched, g->members[slot].id, g->members[slot].seen_ns};
+    return (struct weir_sched_member){g->sched, g->members[slot].id};
+}
+
+void served_spans_begin(struct weir_gate_process *process)
+{
+    process->spans = (struct weir_sched_spans){.member = member_of,
+                                               .user = process,
+                                               .tenants = process->span_tenants,
+                                               .n_tenants = WEIR_CONFIG_TENANTS_MAX,
+                                               .n_devices = process->n_gpus,
+                                               .next_ns = UINT64_MAX};
 }
 
 struct weir_sched_tenant_params served_params(const struct served_gpu *gpu, uint32_t slot)
@@ -23,6 +33,7 @@ struct weir_sched_tenant_params served_params(const struct served_gpu *gpu, uint
     if (gpu->members[slot].id != 0 &&
         weir_sched_tenant_query(gpu->sched, gpu->members[slot].id, &info) == WEIR_OK) {
         params.span = info.params.span;
+        params.span_more = info.params.span_more;
     }
     return params;
 }
@@ -140,6 +151,7 @@ enum weir_status served_queue_enlist(struct weir_gate_process *process, struct s
         served_trace_name(gpu, queue->tenant);
     }
     queue->member = member;
+    weir_sched_spans_come(&process->spans, weir_clock_now_ns(), gpu->index, queue->tenant);
     return status == WEIR_OK ? weir_sched_queue_add(gpu->sched, member->id, queue->sm_limit_pct,
                                                     queue->port->domain, &queue->id)
                              : status;

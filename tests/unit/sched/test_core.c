@@ -52,7 +52,7 @@ static void params_out_of_range_are_refused(void **state)
     bad[3].sm_limit = 101;
     bad[4].priority = WEIR_PRIORITY_COUNT;
     bad[5].priority = (enum weir_priority) - 1;
-    bad[6].span = WEIR_SCHED_SPAN_LEADS + 1;
+    bad[6].span = WEIR_SCHED_SPAN_WAITS + 1;
     assert_int_equal(weir_sched_tenant_add(b.sched, 0, &good, &id), WEIR_OK);
     for (int i = 0; i < 7; i++) {
         weir_sched_id none;

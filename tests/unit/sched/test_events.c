@@ -229,7 +229,8 @@ static struct weir_sched_tenant_params any_params(void)
             once_in(4) ? (enum weir_priority)any(WEIR_PRIORITY_COUNT) : WEIR_PRIORITY_NORMAL,
         .min_share = once_in(8) ? (uint32_t)any(101) : 0,
         .exclusive = once_in(20),
-        .span = once_in(8) ? (enum weir_sched_span)any(3) : WEIR_SCHED_SPAN_NONE};
+        .span = once_in(8) ? (enum weir_sched_span)any(4) : WEIR_SCHED_SPAN_FREE,
+        .span_more = any(4)};
 }
 
 static void come(struct tenant *tenant, struct queue *queue)
