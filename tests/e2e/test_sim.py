@@ -93,9 +93,9 @@ class Simulation(lib.Case):
         path = os.path.join(self.folder(), "made.trace")
         self.weir("trace", "generate", "--out", path, "--duration", "1ms", spec[-1])
         self.assertRegex(self.weir("trace", "show", path).stdout, r" queue tenant=1 queue=2 gpu=1 rank=1\n")
-        stuck = "ranks=2 kernel=40us form=original depth=8"
+        stuck = "ranks=2 streams=2 kernel=40us form=original depth=8; gpu=1 kernel=30us items=20 form=original"
         self.assertIn("jobs wait for each other",
-                      self.weir("sim", "--duration", "1s", "--generate", f"{stuck} weight=3; {stuck}", expect=1).stderr)
+                      self.weir("sim", "--quick", "--duration", "50ms", "--generate", stuck, expect=1).stderr)
 
     def test_tune(self):
         spec = ("sim", "--json", "--quick", "--duration", "50ms", "--until", "50ms", "--generate", "name=a; name=b")
