@@ -74,9 +74,8 @@ struct weir_sched_place {
 
 #define WEIR_SCHED_WEIGHT_MAX 10000u
 
-/* What a tenant that works on several devices may do on this one. Its kernels here may wait for
- * those on another device, so such tenants take turns on all of their devices together (spans.h).
- */
+/* What a tenant whose kernels here may wait for those on another device may do on this one. Such
+ * tenants take turns on all of their devices together (spans.h). */
 enum weir_sched_span {
     WEIR_SCHED_SPAN_FREE, /* it takes no such turns */
     WEIR_SCHED_SPAN_TURN, /* it has the turn, and none of its work bypasses the scheduler */
@@ -116,7 +115,9 @@ enum weir_sched_item_flags {
     WEIR_SCHED_DIVISIBLE = 128, /* a kernel that is not MOVABLE, because that form costs too much
                                    otherwise. After one was granted with a block limit, its
                                    successors come in that form for a while */
-    WEIR_SCHED_ITEM_FLAGS = 1 | 2 | 4 | 16 | 32 | 64 | 128 /* all of them */
+    WEIR_SCHED_PEERS = 256,     /* kernels of its session may wait for work on other devices. The
+                                   scheduler makes no use of this: its owner does (spans.h) */
+    WEIR_SCHED_ITEM_FLAGS = 1 | 2 | 4 | 16 | 32 | 64 | 128 | 256 /* all of them */
 };
 
 /* Borrowed for the call of weir_sched_arrive(). */

@@ -1,5 +1,6 @@
 /*
- * Tenants that work on several devices: the rule by which they take turns on all of them together.
+ * Tenants whose kernels on several devices wait for each other: the rule by which they take turns
+ * on all of these devices together. The owner says which these are (WEIR_SCHED_PEERS).
  * Each device has a scheduler of its own (sched.h); the gate process and the simulator apply the
  * rule.
  *
@@ -24,7 +25,7 @@ typedef struct weir_sched_member (*weir_sched_member_fn)(void *user, uint32_t de
 
 /* What the rule knows of a tenant. Zeroed: it has no queue. */
 struct weir_sched_span_tenant {
-    uint64_t devices;          /* bits: devices on which it has a queue */
+    uint64_t devices;          /* bits: devices where it has a queue of such work */
     uint32_t next;             /* number + 1 of the next tenant that takes turns; 0: none */
     enum weir_sched_span span; /* on all of its devices */
     enum weir_priority class;
@@ -42,7 +43,7 @@ struct weir_sched_span_tenant {
     uint64_t starts[WEIR_SCHED_SPANS_DEVICES]; /* its starts when its turn began */
 };
 
-/* What the rule remembers. Zeroed but for `tenants`: nobody works on several devices. */
+/* What the rule remembers. Zeroed but for `tenants`: nobody has such work. */
 struct weir_sched_spans {
     weir_sched_member_fn member;
     void *user;
@@ -55,15 +56,15 @@ struct weir_sched_spans {
 };
 
 /**
- * A tenant has a queue on a device: its work will come. Call it before that comes. The schedulers
- * may give orders meanwhile.
+ * A tenant has a queue on a device whose kernels may wait for those on another device. Call it
+ * before the first of these comes. The schedulers may give orders meanwhile.
  * @param tenant  its number.
  * @thread owner of all schedulers
  */
 void weir_sched_spans_come(struct weir_sched_spans *spans, uint64_t now_ns, uint32_t device,
                            uint32_t tenant);
 
-/** A tenant has no queue on a device any more. @thread owner of all schedulers */
+/** A tenant has no such queue on a device any more. @thread owner of all schedulers */
 void weir_sched_spans_forget(struct weir_sched_spans *spans, uint32_t device, uint32_t tenant);
 
 /**

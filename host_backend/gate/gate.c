@@ -204,6 +204,7 @@ static enum weir_status bring_locked(struct weir_gate_queue *q, const struct wei
         weir_gate_item_put_locked(gate, item);
         return status;
     }
+    q->has_peers |= (work->flags & WEIR_SCHED_PEERS) != 0;
     gate->n_items++;
     q->waiting = item;
     *ret_item = item;
@@ -330,6 +331,14 @@ static enum weir_status beside(struct weir_gate_queue *q, const struct weir_gate
     return weir_gate_may_pass(q) ? WEIR_OK : WEIR_ERR_AGAIN;
 }
 
+/* Must the gate process, if there is one, get the work even while the tenant is alone? Nobody else
+ * can stop it, or says that the queue's kernels may wait for others. */
+static bool is_news(const struct weir_gate_queue *q, const struct weir_gate_work *work)
+{
+    return (work->flags & WEIR_SCHED_STOPPABLE) != 0 ||
+           ((work->flags & WEIR_SCHED_PEERS) != 0 && !q->has_peers);
+}
+
 enum weir_status weir_gate_enter(struct weir_gate_queue *queue, const struct weir_gate_work *work,
                                  struct weir_gate_pass *ret_pass)
 {
@@ -346,9 +355,7 @@ enum weir_status weir_gate_enter(struct weir_gate_queue *queue, const struct wei
                                         .class = (uint8_t)work->class,
                                         .key = work->key,
                                         .size = weir_gate_size_of(work)};
-    /* Stoppable work passes undecided only while there is no gate process to stop it. */
-    if (weir_gate_may_pass(q) &&
-        ((work->flags & WEIR_SCHED_STOPPABLE) == 0 || !weir_gate_client_of(q->gate))) {
+    if (weir_gate_may_pass(q) && (!is_news(q, work) || !weir_gate_client_of(q->gate))) {
         status = beside(q, work, ret_pass);
     }
     if (status == WEIR_ERR_AGAIN) {

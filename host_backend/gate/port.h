@@ -46,7 +46,7 @@ enum weir_gate_request_kind {
     WEIR_GATE_REQUEST_DEVICE =
         1,                   /* the worker begins to use a device, whose UUID is in key and size */
     WEIR_GATE_REQUEST_QUEUE, /* a queue begins: item is its tenant's slot, blocks its own SM
-                                limit in percent */
+                                limit in percent; flags: WEIR_SCHED_PEERS if its work had it */
     WEIR_GATE_REQUEST_QUEUE_GONE, /* a queue ends: its items are withdrawn */
     WEIR_GATE_REQUEST_ARRIVE,     /* class, flags, key (of a copy: rest_bytes), size: bytes as in
                                      weir_gate_work, blocks, blocks_per_sm; ns: predicted duration,

@@ -65,7 +65,8 @@ struct weir_gate_queue {
     /* Only the session's thread writes these members; others read the sums. */
     const struct weir_gate_hint *last; /* the last undecided launch; only compared */
     uint32_t gated;                    /* items that the gate process decided about */
-    atomic_uint_fast64_t given_ns;     /* predicted duration of all work that streams were given */
+    bool has_peers; /* an item with WEIR_SCHED_PEERS was brought. Written under the gate's lock */
+    atomic_uint_fast64_t given_ns;    /* predicted duration of all work that streams were given */
     atomic_uint_fast64_t unmarked_ns; /* the part of it that passed undecided and has no mark yet */
     atomic_uint_fast64_t passed;      /* items that passed without a decision */
     atomic_uint_fast64_t bytes[2];    /* bytes copied to the device, and from it */

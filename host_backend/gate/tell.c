@@ -188,6 +188,7 @@ static void take_order_locked(struct weir_gate *gate, struct weir_gate_client *c
 static void enlist_locked(struct weir_gate_queue *q, struct weir_gate_client *client)
 {
     struct weir_gate_request request = {.kind = WEIR_GATE_REQUEST_QUEUE,
+                                        .flags = q->has_peers ? WEIR_SCHED_PEERS : 0,
                                         .device = q->gate->device,
                                         .item = (uint32_t)(q->member - q->gate->members),
                                         .blocks = q->sm_limit_pct};

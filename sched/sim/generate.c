@@ -286,6 +286,7 @@ static bool make_item(struct generator *g, uint32_t index)
     double ns = (is_first && has_h2d) || (is_last && group->copies.d2h.high > 0)
                     ? fill_copy(g, s, is_first && has_h2d)
                     : fill_kernel(g, s);
+    r->flags |= group->streams.ranks > 1 ? WEIR_SCHED_PEERS : 0;
     uint64_t took_ns = (uint64_t)fmax(1, ns);
     r->value = group->is_predicted ? took_ns : 0;
     r->place.block_limit = group->arrivals != WEIR_SIM_LOOP; /* see weir_sched_trace_is_open() */
@@ -333,6 +334,11 @@ static void introduce_kernels(struct generator *g, const struct weir_sim_group *
     flush(g);
 }
 
+static uint32_t streams_of(const struct weir_sim_group *group)
+{
+    return group->streams.n * group->streams.ranks * group->streams.gpus;
+}
+
 static void introduce_tenant(struct generator *g, const struct weir_sim_group *group, uint32_t nth,
                              uint32_t first_stream)
 {
@@ -352,11 +358,12 @@ static void introduce_tenant(struct generator *g, const struct weir_sim_group *g
                .bytes = group->context == WEIR_SIM_OWN_CONTEXT ? OWN_CONTEXTS + id : group->context,
                .value = weir_sched_tenant_packed(&params)});
     weir_sched_trace_tenant_name(g->trace, 0, id, name);
-    for (uint32_t i = 0; i < group->streams.n * group->streams.ranks; i++) {
+    for (uint32_t i = 0; i < streams_of(group); i++) {
+        uint32_t on = i % (group->streams.ranks * group->streams.gpus);
         uint32_t rank = i % group->streams.ranks; /* all ranks draw alike: they do the same work */
         put(g, &(struct weir_sched_record){.tenant = id,
                                            .queue = first_stream + i + UINT64_C(1),
-                                           .bytes = group->streams.gpu + rank,
+                                           .bytes = group->streams.gpu + on,
                                            .blocks = rank,
                                            .kind = WEIR_SCHED_REC_QUEUE_ADD});
         g->streams[first_stream + i] = (struct stream){
@@ -377,8 +384,7 @@ static enum weir_status introduce(struct generator *g)
     uint64_t streams = 0;
     for (uint32_t i = 0; i < g->n_groups; i++) {
         tenants += g->groups[i].tenants;
-        streams +=
-            (uint64_t)g->groups[i].tenants * g->groups[i].streams.n * g->groups[i].streams.ranks;
+        streams += (uint64_t)g->groups[i].tenants * streams_of(&g->groups[i]);
     }
     if (tenants > WEIR_SIM_GENERATE_TENANTS_MAX || streams > WEIR_SIM_GENERATE_STREAMS_MAX) {
         return WEIR_ERR_TOO_BIG;
@@ -392,7 +398,7 @@ static enum weir_status introduce(struct generator *g)
         introduce_kernels(g, &g->groups[i]);
         for (uint32_t k = 0; k < g->groups[i].tenants; k++) {
             introduce_tenant(g, &g->groups[i], k, g->n_streams);
-            g->n_streams += g->groups[i].streams.n * g->groups[i].streams.ranks;
+            g->n_streams += streams_of(&g->groups[i]);
         }
     }
     return WEIR_OK;

@@ -584,8 +584,8 @@ static enum weir_status add_queues(struct run *run)
         status = weir_sched_queue_add(
             device->sched, device->tenants[queue->tenant], queue->sm_limit,
             run->params->knows_contexts ? context_of(run, i) : queue->domain, &run->queues[i]);
-        weir_sim_jobs_come(run, queue->gpu, queue->tenant);
         if (queue->first != WEIR_SIM_NONE) {
+            weir_sim_jobs_come(run, queue);
             heap_push(run, (struct arrival){load->items[queue->first].delay_ns, queue->first});
         }
     }

@@ -72,10 +72,11 @@ enum weir_status weir_sim_jobs_make(struct run *run)
     return run->spans.tenants ? WEIR_OK : WEIR_ERR_NO_MEMORY;
 }
 
-void weir_sim_jobs_come(struct run *run, uint32_t gpu, uint32_t tenant)
+void weir_sim_jobs_come(struct run *run, const struct weir_sim_queue *queue)
 {
-    if (!run->params->apart) {
-        weir_sched_spans_come(&run->spans, run->now_ns, gpu, tenant);
+    if (!run->params->apart &&
+        (run->load->items[queue->first].params.flags & WEIR_SCHED_PEERS) != 0) {
+        weir_sched_spans_come(&run->spans, run->now_ns, queue->gpu, queue->tenant);
     }
 }
 

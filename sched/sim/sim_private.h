@@ -98,8 +98,9 @@ void weir_sim_job_begun(struct run *run, uint32_t item);
 bool weir_sim_jobs_are_stuck(const struct run *run, uint64_t timer_ns);
 /** Prepare the rule for tenants that work on several GPUs. */
 enum weir_status weir_sim_jobs_make(struct run *run) WEIR_MUST_CHECK;
-/** A tenant has a queue on a GPU. */
-void weir_sim_jobs_come(struct run *run, uint32_t gpu, uint32_t tenant);
+/** A queue has work: the rule knows a job's before the first of it comes, as it does on a host,
+ * where programs copy to each GPU first. */
+void weir_sim_jobs_come(struct run *run, const struct weir_sim_queue *queue);
 /** Apply the rule. */
 void weir_sim_jobs_tick(struct run *run);
 

@@ -34,6 +34,7 @@ static const struct key keys[] = {
     {"min", COUNT, AT(min_share), 0, 100},
     {"gpu", COUNT, AT(streams.gpu), 0, WEIR_SCHED_TRACE_GPUS_MAX - 1},
     {"ranks", COUNT, AT(streams.ranks), 1, WEIR_SCHED_TRACE_GPUS_MAX},
+    {"gpus", COUNT, AT(streams.gpus), 1, WEIR_SCHED_TRACE_GPUS_MAX},
     {"streams", COUNT, AT(streams.n), 1, 64},
     {"keys", COUNT, AT(keys), 1, 1000},
     {"kernel", SPAN, AT(kernel_ns), 100, SECONDS_MAX * 1e9},
@@ -309,7 +310,7 @@ static struct weir_sim_group defaults(const struct scan *scan, uint32_t number)
         .weight = {1, 1, false},
         .priority = WEIR_PRIORITY_NORMAL,
         .sm_limit = 100,
-        .streams = {.n = 1, .ranks = 1},
+        .streams = {.n = 1, .ranks = 1, .gpus = 1},
         .keys = 1,
         .kernel_ns = {1e6, 1e6, false},
         .blocks_per_sm = 8,
@@ -357,8 +358,9 @@ static enum weir_status read_group(struct scan *scan, struct weir_sim_group *gro
                       "a task without kernels and copies is none");
         return WEIR_ERR_SYNTAX;
     }
-    if (group->streams.gpu + group->streams.ranks > WEIR_SCHED_TRACE_GPUS_MAX) {
-        weir_diag_set(scan->diag, group->line, group->column, "a rank on a GPU above %u",
+    if (group->streams.gpu + group->streams.ranks * group->streams.gpus >
+        WEIR_SCHED_TRACE_GPUS_MAX) {
+        weir_diag_set(scan->diag, group->line, group->column, "a queue on a GPU above %u",
                       WEIR_SCHED_TRACE_GPUS_MAX - 1);
         return WEIR_ERR_SYNTAX;
     }

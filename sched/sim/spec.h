@@ -37,6 +37,7 @@ struct weir_sim_group {
         uint32_t n;     /* on each GPU */
         uint32_t gpu;   /* the first GPU that they are on */
         uint32_t ranks; /* above 1: the tenant is a job, with its streams on so many GPUs */
+        uint32_t gpus;  /* so often, on further GPUs, each for itself */
     } streams;
     uint32_t keys;                   /* number of different kernels */
     struct weir_sim_range kernel_ns; /* duration alone, drawn for each key */

@@ -67,14 +67,15 @@ static void print_arrival(FILE *out, const struct weir_sched_record *r)
     if (weir_sched_trace_rest_bytes(r)) {
         fprintf(out, " rest=%" PRIu64, weir_sched_trace_rest_bytes(r));
     }
-    fprintf(out, " predicted_ns=%" PRIu64 "%s%s%s%s%s%s%s", r->value,
+    fprintf(out, " predicted_ns=%" PRIu64 "%s%s%s%s%s%s%s%s", r->value,
             r->flags & WEIR_SCHED_STOPPABLE ? " stoppable" : "",
             r->flags & WEIR_SCHED_MOVABLE ? " movable" : "",
             r->flags & WEIR_SCHED_STARTED ? " started" : "",
             r->flags & WEIR_SCHED_UNSURE ? " unsure" : "",
             r->flags & WEIR_SCHED_OWN_LEVELS ? " own-levels" : "",
             r->flags & WEIR_SCHED_PARTABLE ? " partable" : "",
-            r->flags & WEIR_SCHED_DIVISIBLE ? " divisible" : "");
+            r->flags & WEIR_SCHED_DIVISIBLE ? " divisible" : "",
+            r->flags & WEIR_SCHED_PEERS ? " peers" : "");
 }
 
 static void print_place(FILE *out, const struct weir_sched_place *place)

@@ -141,6 +141,44 @@ class Devices(Base):
                                       "--driver", "softgpu").returncode, 69)
 
 
+class Peers(Base):
+    """Whether kernels of a program may wait for those on another GPU (WEIR_SCHED_PEERS), as a recording says."""
+
+    def seen(self, host, work):
+        """For arrivals on the first GPU while something runs: how many there are, and how many of them have peers."""
+        path = os.path.join(self.folder(), "live.trace")
+        for action in (("start", path), ("stop",)):
+            result = lib.run_weir("trace", action[0], "--run-dir", host.run_dir, *action[1:])
+            self.assertEqual(result.returncode, 0, result.stderr)
+            if action[0] == "start":
+                work()
+        shown = lib.run_weir("trace", "show", path).stdout
+        arrivals = [line for line in shown.splitlines() if " arrive " in line]
+        return len(arrivals), len([line for line in arrivals if line.endswith(" peers")])
+
+    def test_who_has_peers(self):
+        host = self.devices_host()
+        self.finished(host, "e2e_devices", "all")  # so that the GPU is there to be recorded
+        alone, peers = self.seen(host, lambda: self.one(host, 0))
+        self.assertGreater(alone, 1)
+        self.assertEqual(peers, 0)
+        n, peers = self.seen(host, lambda: self.finished(host, "e2e_devices", "all"))
+        self.assertGreater(peers, 0)
+        self.assertLess(peers, n)  # it begins on one GPU
+        n, peers = self.seen(host, lambda: self.finished(host, "e2e_registered", "kinds"))  # of files, and others
+        self.assertGreater(peers, 0)
+        self.assertLess(peers, n)
+        for on, other in ((0, 1), (1, 0)):  # who gives its memory, and who takes it
+            self.assertGreater(self.seen(host, lambda: self.passed(host, on, other))[1], 0)
+        host.wait_idle()
+
+    def one(self, host, device):
+        guest = self.guest(host, "e2e_devices", "one", device)
+        guest.wait_line("^ready$")
+        guest.say("")
+        self.ends(host, guest)
+
+
 class Ranks(Base):
     """Programs whose kernels wait for each other on all GPUs, as those of collective operations do."""
 

@@ -155,7 +155,8 @@ uint64_t next_random(uint64_t *seed)
 static void *go_through(void *user)
 {
     struct launch *l = user;
-    struct weir_gate_work work = {.class = WEIR_SCHED_KERNEL, .key = l->key, .blocks = 1000};
+    struct weir_gate_work work = {
+        .class = WEIR_SCHED_KERNEL, .key = l->key, .blocks = 1000, .flags = l->worker->flags};
 
     l->status = weir_gate_enter(l->worker->queue, &work, &l->pass);
     atomic_store(&l->passed, true);

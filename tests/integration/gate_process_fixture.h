@@ -30,7 +30,8 @@ struct worker {
     struct weir_gate_queue *queue;
     struct weir_gate_batch batch;
     uint32_t id, tenant, given;
-    int32_t of; /* the tenant that the port is for; -1: none yet */
+    uint32_t flags; /* of its work: enum weir_sched_item_flags */
+    int32_t of;     /* the tenant that the port is for; -1: none yet */
     int port_fd, bell_fd;
     uint32_t words[WORDS];
     struct tl_gate_session session;

@@ -106,6 +106,14 @@ static void the_end_is_seen_of_what_comes_while_the_watcher_sleeps(void **state)
     host_close();
 }
 
+/* A worker's gate for its second device goes. */
+static void leave(struct worker *second)
+{
+    weir_gate_queue_destroy(second->queue);
+    weir_gate_detach(second->gate);
+    weir_gate_destroy(second->gate);
+}
+
 /* What is posted about an item names no queue, and the first queue is another device's. */
 static void each_device_of_a_worker_is_decided_about(void **state)
 {
@@ -122,9 +130,105 @@ static void each_device_of_a_worker_is_decided_about(void **state)
     device_reaches(&second);
     await(counts_of(1).items == 0);
     assert_int_equal(counts_of(0).items, 1);
-    weir_gate_queue_destroy(second.queue);
-    weir_gate_detach(second.gate);
-    weir_gate_destroy(second.gate);
+    leave(&second);
+    worker_gone(a);
+    host_close();
+}
+
+static void get_spans(void *user)
+{
+    memcpy(user, host.process->span_tenants, 2 * sizeof(struct weir_sched_span_tenant));
+}
+
+/* On which GPUs (bits) tenants 0 and 1 have peers, and whether they take turns. */
+static void assert_spans(uint64_t first, uint64_t second, bool take_turns)
+{
+    struct weir_sched_span_tenant spans[2];
+
+    in_process(get_spans, spans);
+    assert_int_equal(spans[0].devices, first);
+    assert_int_equal(spans[1].devices, second);
+    assert_int_equal(spans[0].span != WEIR_SCHED_SPAN_FREE, take_turns);
+    assert_int_equal(spans[1].span != WEIR_SCHED_SPAN_FREE, take_turns);
+}
+
+/* Tenants with work on both GPUs take turns once kernels of both may wait for others there, and
+ * until queues of such kernels are gone. */
+static void tenants_with_peers_take_turns(void **state)
+{
+    struct worker *a[2], *b[2], second[2] = {{0}};
+
+    (void)state;
+    process_open();
+    a[0] = worker_new(1, 0, 0);
+    b[0] = worker_new(2, 1, 1);
+    a[1] = &second[0];
+    b[1] = &second[1];
+    for (int i = 0; i < 2; i++) {
+        second[i].client = (i ? b : a)[0]->client;
+        second[i].tenant = (uint32_t)i;
+        open_gate(&second[i], 1);
+    }
+    for (int i = 0; i < 4; i++) {
+        launch(i % 2 ? b[i / 2] : a[i / 2], 1);
+    }
+    assert_spans(0, 0, false);
+    for (int i = 0; i < 4; i++) {
+        struct worker *w = i % 2 ? b[i / 2] : a[i / 2];
+
+        device_reaches(w);
+        w->flags = i == 3 ? 0 : WEIR_SCHED_PEERS;
+        launch(w, 1);
+        device_reaches(w);
+    }
+    assert_spans(3, 1, false);
+    b[1]->flags = WEIR_SCHED_PEERS;
+    launch(b[1], 1);
+    assert_spans(3, 3, true);
+    device_reaches(b[1]);
+    leave(b[1]);
+    settle();
+    assert_spans(3, 1, false);
+    leave(a[1]);
+    worker_gone(a[0]);
+    settle();
+    assert_spans(0, 1, false);
+    worker_gone(b[0]);
+    host_close();
+}
+
+/* The process is told once of a queue whose work may wait for others, while the tenant is alone,
+ * and knows it when the queue comes to it again. */
+static void work_with_peers_is_told_of_once(void **state)
+{
+    struct worker *a;
+    uint64_t arrivals;
+
+    (void)state;
+    process_open();
+    a = worker_new(1, 0, 0);
+    make_alone(a);
+    arrivals = counts_now().arrivals;
+    launch(a, 1);
+    assert_int_equal(counts_now().arrivals, arrivals);
+    a->flags = WEIR_SCHED_PEERS;
+    launch(a, 1);
+    assert_int_equal(counts_now().arrivals, arrivals + 1);
+    assert_spans(1, 0, false);
+    assert_true(weir_gate_may_pass(a->queue));
+    launch(a, 1);
+    assert_int_equal(counts_now().arrivals, arrivals + 1);
+    device_reaches(a);
+    pthread_mutex_lock(&a->gate->lock);
+    weir_gate_delist_locked(a->queue);
+    pthread_mutex_unlock(&a->gate->lock);
+    settle();
+    assert_spans(0, 0, false);
+    pthread_mutex_lock(&a->gate->lock);
+    weir_gate_enlist_locked(a->queue);
+    pthread_mutex_unlock(&a->gate->lock);
+    settle();
+    assert_spans(1, 0, false);
     worker_gone(a);
     host_close();
 }
@@ -272,9 +376,7 @@ static void work_passes_until_there_is_a_process(void **state)
     assert_int_equal(counts_of(1).items, 4);
     device_reaches(&second);
     await(counts_of(1).items == 0);
-    weir_gate_queue_destroy(second.queue);
-    weir_gate_detach(second.gate);
-    weir_gate_destroy(second.gate);
+    leave(&second);
     worker_gone(other);
     host_close();
 }
@@ -404,6 +506,8 @@ int main(void)
         cmocka_unit_test(grants_come_from_the_process),
         cmocka_unit_test(the_end_is_seen_of_what_comes_while_the_watcher_sleeps),
         cmocka_unit_test(each_device_of_a_worker_is_decided_about),
+        cmocka_unit_test(tenants_with_peers_take_turns),
+        cmocka_unit_test(work_with_peers_is_told_of_once),
         cmocka_unit_test(alone_ends_when_another_worker_has_work),
         cmocka_unit_test(unmarked_work_that_is_dropped_ends),
         cmocka_unit_test(a_worker_that_dies_takes_its_work_along),

@@ -143,9 +143,21 @@ static void pass(const struct about *a)
     }
 }
 
+/* If the flags say so, kernels of the queue may wait for work on other GPUs, until it is closed. */
+static void note_peers(struct served_queue *queue, uint32_t flags)
+{
+    if ((flags & WEIR_SCHED_PEERS) != 0 && !queue->has_peers) {
+        queue->has_peers = true;
+        queue->member->with_peers++;
+        weir_sched_spans_come(&queue->gpu->process->spans, weir_clock_now_ns(), queue->gpu->index,
+                              queue->tenant);
+    }
+}
+
 static void arrive(const struct about *a, struct served_item *item,
                    struct weir_sched_item_params *params)
 {
+    note_peers(a->queue, params->flags);
     if (item->sequence != 0) {
         served_gpu_comes(a->gpu, a->queue->member, a->now_ns);
         predict(a, params);
@@ -402,6 +414,7 @@ static bool on_queue(const struct about *a)
         return false; /* work of this queue will pass undecided */
     }
     begin_to_predict(queue);
+    note_peers(queue, r->flags);
     served_use_begin(a->process, queue, r);
     queue->next = a->port->queues;
     a->port->queues = queue;
@@ -413,7 +426,6 @@ void served_queue_close(struct served_queue *queue)
 {
     struct served_port *port = queue->port;
     struct served_queue **at = &port->queues;
-    struct weir_sched_tenant_info info;
 
     while (queue->items) {
         forget(queue->items);
@@ -425,8 +437,7 @@ void served_queue_close(struct served_queue *queue)
     port->queue[queue->index] = NULL;
     served_use_end(queue);
     (void)weir_sched_queue_remove(queue->gpu->sched, weir_clock_now_ns(), queue->id);
-    if (weir_sched_tenant_query(queue->gpu->sched, queue->member->id, &info) != WEIR_OK ||
-        info.queues == 0) {
+    if (queue->has_peers && --queue->member->with_peers == 0) {
         weir_sched_spans_forget(&queue->gpu->process->spans, queue->gpu->index, queue->tenant);
     }
     free(queue);

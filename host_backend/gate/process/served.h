@@ -29,6 +29,7 @@ struct served_item {
 struct served_member {
     weir_sched_id id;     /* 0: it has had no queue there */
     uint64_t owner;       /* owner of the keys of its work; 0: none yet */
+    uint32_t with_peers;  /* queues that have peers */
     uint64_t seen_ns;     /* when its last work came that the scheduler decides about */
     uint64_t gated;       /* items that needed a decision */
     uint64_t alone_sm_ns; /* SM time of its work that passed undecided */
@@ -88,6 +89,7 @@ struct served_queue {
     struct weir_gate_slot *slot; /* the queue's slot in the port */
     uint32_t index, device, tenant;
     uint32_t sm_limit_pct;       /* the queue's own limit; 100: none */
+    bool has_peers;              /* its work had WEIR_SCHED_PEERS */
     uint64_t alone_sm_ns;        /* SM time of its work that passed undecided */
     struct served_item *items;   /* the queue's items that are in use */
     struct served_item *waiting; /* the queue's item that waits for its grant */

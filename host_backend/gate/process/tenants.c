@@ -106,7 +106,6 @@ static void leave_gpu(struct served_gpu *gpu, struct served_member *member)
     if (member->owner != 0) {
         weir_predict_owner_goes(gpu->predict, member->owner);
     }
-    weir_sched_spans_forget(&gpu->process->spans, gpu->index, (uint32_t)(member - gpu->members));
     *member = (struct served_member){0};
 }
 
@@ -151,7 +150,6 @@ enum weir_status served_queue_enlist(struct weir_gate_process *process, struct s
         served_trace_name(gpu, queue->tenant);
     }
     queue->member = member;
-    weir_sched_spans_come(&process->spans, weir_clock_now_ns(), gpu->index, queue->tenant);
     return status == WEIR_OK ? weir_sched_queue_add(gpu->sched, member->id, queue->sm_limit_pct,
                                                     queue->port->domain, &queue->id)
                              : status;

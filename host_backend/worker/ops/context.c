@@ -57,6 +57,9 @@ CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_c
     stream->word = in->legacy_word;
     ctx->legacy = ctx->streams = stream;
     ctx->flags = in->flags;
+    for (const struct weir_host_ctx *c = weir_session_contexts(s); c; c = c->next) {
+        s->devices.has_peers |= c->o.device != ctx->o.device;
+    }
     weir_ctx_list(s, ctx);
     return CUDA_SUCCESS;
 }

@@ -16,6 +16,7 @@ CUresult weir_host_ipc_export(struct weir_session *s, const struct weir_op_ipc_e
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(weir_chunk_share(chunk));
+    s->devices.has_peers = true;
     handle.offset = in->base - chunk->base;
     memcpy(handle.key, chunk->key, sizeof handle.key);
     memcpy(out->handle, &handle, sizeof out->handle);

@@ -546,6 +546,7 @@ static CUresult register_fd(struct weir_session *s, const struct weir_op_host_re
     s->holdings->n_read_only += r->read_only;
     r->guarded = !sealed && weir_bus_guard(r->device, r->bytes);
     CUresult result = r->guarded == !sealed ? pin(s, r) : CUDA_ERROR_OUT_OF_MEMORY;
+    s->devices.has_peers |= !sealed; /* other programs may have mapped that file */
     *ret_device = r->device;
     if (result != CUDA_SUCCESS) {
         weir_registration_drop(s, r);
@@ -666,6 +667,7 @@ CUresult weir_host_ipc_open(struct weir_session *s, const struct weir_op_ipc_ope
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(add_grant(s, chunk, true, chunk->base + handle.offset, handle.bytes, &grant));
+    s->devices.has_peers = true;
     out->base = grant->base;
     out->bytes = grant->bytes;
     out->device = chunk->device;

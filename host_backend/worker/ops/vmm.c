@@ -178,6 +178,7 @@ CUresult weir_host_vmm_export(struct weir_session *s, const struct weir_op_vmm_e
         WEIR_TRY(weir_session_work_stream(s, &work));
         WEIR_TRY(weir_vmm_alloc_clear(handle->alloc, work));
     }
+    s->devices.has_peers = true;
     return send_export(s, handle->alloc, no_name);
 }
 
@@ -187,6 +188,7 @@ CUresult weir_host_vmm_import(struct weir_session *s, const struct weir_op_vmm_i
     struct weir_vmm_alloc *alloc;
 
     WEIR_TRY(weir_export_find_alloc(s->tenant, in->token, &alloc));
+    s->devices.has_peers = true;
     out->bytes = alloc->bytes;
     out->handle_types = alloc->handle_types;
     out->device = alloc->on_host ? WEIR_VMM_HOST : alloc->device;

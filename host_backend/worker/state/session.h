@@ -81,7 +81,9 @@ struct weir_operation {
 
 /* The devices that a session has used. */
 struct weir_session_devices {
-    uint32_t used; /* bit mask of the devices whose context was current */
+    uint32_t used;  /* bit mask of the devices whose context was current */
+    bool has_peers; /* kernels may wait for work on another device: it has contexts on two, or
+                       shares memory with other programs (WEIR_SCHED_PEERS) */
     /* Called at the first use of each device but the first: makes the session's memory accessible
      * there. */
     void (*first_use)(struct weir_session *session, uint32_t device);

@@ -164,7 +164,7 @@ static CUresult give(struct weir_session *s, struct weir_host_stream *stream,
                      const struct weir_submission *what)
 {
     struct weir_gate_work work = what->work;
-    struct weir_forms_choice choice;
+    struct weir_forms_choice choice = {.divisible = false};
     struct weir_admission admission;
     struct weir_profile_span *span = NULL;
     bool twin = false, noted;
@@ -177,6 +177,7 @@ static CUresult give(struct weir_session *s, struct weir_host_stream *stream,
     } else if (__builtin_expect(s->devices.profile != NULL, 0)) {
         weir_profile_rests(s);
     }
+    work.flags |= s->devices.has_peers ? WEIR_SCHED_PEERS : 0;
     CUresult result = weir_admission_enter(s, stream, &work, what->priority, &admission);
     if (result != CUDA_SUCCESS) {
         if (span) {

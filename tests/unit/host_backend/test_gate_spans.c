@@ -306,6 +306,31 @@ static void assert_spans(struct model *m, enum weir_sched_span first, enum weir_
     assert_int_equal(info[1].params.span, second);
 }
 
+/* Two tenants work on both GPUs, and only one of them has peers. */
+static void who_has_no_peers_takes_no_turns(void **state)
+{
+    static const uint32_t weights[TENANTS] = {1, 1, 0};
+    struct model *m = calloc(1, sizeof *m);
+
+    (void)state;
+    assert_non_null(m);
+    m->apart = true;
+    begin(m, weights);
+    weir_sched_spans_come(&m->process.spans, m->now_ns, 0, 0);
+    weir_sched_spans_come(&m->process.spans, m->now_ns, 1, 0);
+    m->together = true;
+    for (uint64_t end_ns = m->now_ns + 10 * WEIR_NS_PER_MS; m->now_ns < end_ns;) {
+        step(m);
+        assert_int_equal(m->process.span_tenants[0].span, WEIR_SCHED_SPAN_FREE);
+        assert_spans(m, WEIR_SCHED_SPAN_FREE, WEIR_SCHED_SPAN_FREE);
+    }
+    weir_sched_spans_come(&m->process.spans, m->now_ns, 0, 1);
+    assert_spans(m, WEIR_SCHED_SPAN_FREE, WEIR_SCHED_SPAN_FREE);
+    weir_sched_spans_come(&m->process.spans, m->now_ns, 1, 1);
+    assert_spans(m, WEIR_SCHED_SPAN_WAITS, WEIR_SCHED_SPAN_WAITS);
+    finish(m);
+}
+
 /* Who has no queue on a second GPU any more takes no turns, nor does who then has nobody to take
  * them with; and both may come back. */
 static void who_leaves_a_gpu_takes_no_turns(void **state)
@@ -337,9 +362,11 @@ static void who_leaves_a_gpu_takes_no_turns(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_jobs_share_alike), cmocka_unit_test(weights_hold_over_several_gpus),
+        cmocka_unit_test(equal_jobs_share_alike),
+        cmocka_unit_test(weights_hold_over_several_gpus),
         cmocka_unit_test(a_tenant_with_one_gpu_keeps_its_share),
         cmocka_unit_test(who_seldom_uses_a_gpu_has_its_share_of_another),
+        cmocka_unit_test(who_has_no_peers_takes_no_turns),
         cmocka_unit_test(who_leaves_a_gpu_takes_no_turns)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);

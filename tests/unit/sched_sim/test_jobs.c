@@ -73,6 +73,22 @@ static void assert_between(double value, double least, double most)
     }
 }
 
+/* The rule changes nothing. */
+static void assert_same_runs(const char *spec, enum weir_sched_fill fill)
+{
+    struct weir_sim_result results[2];
+    struct tl_recorded r;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(run(spec, fill, i, &r, &results[i]), WEIR_OK);
+        weir_sim_load_finish(&r.load);
+    }
+    assert_int_equal(results[0].n_items, results[1].n_items);
+    assert_memory_equal(results[0].finished_ns, results[1].finished_ns,
+                        results[0].n_items * sizeof(uint64_t));
+    weir_sim_result_finish(&results[0]);
+    weir_sim_result_finish(&results[1]);
+}
+
 /* Where tenants strictly take turns, each scheduler by itself has one job hold a GPU while it waits
  * for the other, which the other job has: 7.3:1, and 0.61 of one alone. */
 static void without_the_rule_jobs_hold_gpus_that_wait(void **state)
@@ -145,6 +161,25 @@ static void only_jobs_with_common_gpus_take_turns(void **state)
     for (int i = 0; i < 3; i++) {
         assert_between(three.progress[i], 0.45, 0.55);
     }
+}
+
+/* Programs of their own on each GPU wait for none on another, also beside a job: they take no
+ * turns, and fill each other's gaps. A job that needs both GPUs takes its turns with nobody. */
+static void programs_of_their_own_are_left_alone(void **state)
+{
+    static const char programs[] = " gpus=2 kernel=40us think=80us form=original; ";
+    char spec[512];
+    struct outcome o;
+    (void)state;
+    (void)snprintf(spec, sizeof spec, "name=a%sname=b%s%s", programs, programs, AT_FIRST);
+    o = outcome_of(spec, WEIR_SCHED_FILL_ALL, false);
+    for (int gpu = 0; gpu < 2; gpu++) {
+        assert_between(o.done[0][gpu] / o.done[1][gpu], 0.97, 1.03);
+    }
+    assert_between(o.progress[0] + o.progress[1], 1.3, 2);
+    assert_same_runs(spec, WEIR_SCHED_FILL_ALL);
+    (void)snprintf(spec, sizeof spec, "name=a%sname=b" JOB("40us") AT_FIRST, programs);
+    assert_same_runs(spec, WEIR_SCHED_FILL_ALL);
 }
 
 /* A job of a higher class goes first. Who starves is helped, also on several GPUs. */
@@ -265,6 +300,7 @@ int main(void)
         cmocka_unit_test(weights_hold_on_each_gpu),
         cmocka_unit_test(jobs_whose_kernels_fill_gpus_go_on),
         cmocka_unit_test(only_jobs_with_common_gpus_take_turns),
+        cmocka_unit_test(programs_of_their_own_are_left_alone),
         cmocka_unit_test(a_job_of_a_lower_class_is_helped),
         cmocka_unit_test(a_job_and_a_tenant_with_one_gpu_have_their_shares),
         cmocka_unit_test(jobs_that_wait_without_end_are_named),

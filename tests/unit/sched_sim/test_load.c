@@ -338,6 +338,7 @@ static void spec_refuses_nonsense_with_its_place(void **state)
         {"gpu=16", 1, 5},
         {"ranks=0", 1, 7},
         {"name=a;gpu=9 ranks=8", 1, 8},
+        {"name=a;gpus=6 ranks=3", 1, 8},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct weir_sim_group *groups;

@@ -314,7 +314,7 @@ static void next_refuses_hostile_records(void **state)
         {"class of work",
          {.kind = WEIR_SCHED_REC_ARRIVE, .tenant = 1, .queue = 1, .item = 1, .class = 6}},
         {"flags",
-         {.kind = WEIR_SCHED_REC_ARRIVE, .tenant = 1, .queue = 1, .item = 1, .flags = 256}},
+         {.kind = WEIR_SCHED_REC_ARRIVE, .tenant = 1, .queue = 1, .item = 1, .flags = 512}},
         {"time", {.kind = WEIR_SCHED_REC_TICK, .at_ns = UINT64_MAX}},
         {"place", {.kind = WEIR_SCHED_REC_START, .item = 1, .place = {0, 133, 0}}},
         {"place that overflows",
