@@ -160,7 +160,7 @@ static void a_worker_that_stands_still_is_killed_when_its_link_is_lost(void **st
 /* Its end is no failure only if it was asked to start again. */
 static void one_that_ends_well_without_being_asked_has_failed(void **state)
 {
-    uint64_t began_ns = weir_clock_now_ns();
+    uint64_t began_ns = weir_host_clock_ns();
 
     (void)state;
     sup.workers[0].kind = WEIR_WORKER_TENANT;
