@@ -24,8 +24,8 @@ static bool is_stopped(int pid)
     return name_end && name_end[1] == ' ' && (name_end[2] == 'T' || name_end[2] == 't');
 }
 
-/* Has a signal or a debugger stopped the process that listens at the socket's other end? No
- * also if that process is not visible: in another pid namespace, or without /proc. */
+/* Has a signal or a debugger stopped the process that listens at the socket's other end?
+ * false if this process cannot see that one: without /proc, or from another pid namespace. */
 static bool peer_is_stopped(int socket_fd)
 {
     int saved_errno = errno;

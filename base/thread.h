@@ -51,7 +51,8 @@ static inline void weir_thread_let_go(pthread_mutex_t *const *mutex)
     pthread_mutex_unlock(*mutex);
 }
 
-/** Hold a mutex until the end of the block. A value that the block returns is read before that. */
+/** Hold a mutex until the end of the block. The value of a return statement is computed while the
+ * mutex is held. */
 #define WEIR_LOCKED(mutex)                                                                         \
     __attribute__((cleanup(weir_thread_let_go), unused)) pthread_mutex_t *const held_mutex =       \
         weir_thread_hold(mutex)

@@ -117,7 +117,9 @@ enum weir_sched_item_flags {
                                    successors come in that form for a while */
     WEIR_SCHED_PEERS = 256,     /* kernels of its session may wait for work on other devices. The
                                    scheduler makes no use of this: its owner does (spans.h) */
-    WEIR_SCHED_ITEM_FLAGS = 1 | 2 | 4 | 16 | 32 | 64 | 128 | 256 /* all of them */
+    WEIR_SCHED_ITEM_FLAGS =     /* all of them */
+    WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE | WEIR_SCHED_STARTED | WEIR_SCHED_UNSURE |
+    WEIR_SCHED_OWN_LEVELS | WEIR_SCHED_PARTABLE | WEIR_SCHED_DIVISIBLE | WEIR_SCHED_PEERS
 };
 
 /* Borrowed for the call of weir_sched_arrive(). */

@@ -29,9 +29,9 @@ struct weir_sched_span_tenant {
     uint32_t next;             /* number + 1 of the next tenant that takes turns; 0: none */
     enum weir_sched_span span; /* on all of its devices */
     enum weir_priority class;
-    bool works, waits, starves; /* on any of its devices, as last seen */
+    bool works, waits, starves; /* when the rule last looked: is that so on any of its devices? */
     bool helped;                /* it got its turn because it starved */
-    uint64_t virtual_ns;        /* time in which it had the turn, at the largest weight */
+    uint64_t virtual_ns;        /* the length of its turns, in 1/1024 ns, divided by its weight */
     uint64_t seen_ns;           /* up to when virtual_ns counts */
     uint64_t turn_ns;           /* when its turn began, or was renewed */
     uint64_t idle_ns;           /* in its turn: since when it has no work; 0: it has some */

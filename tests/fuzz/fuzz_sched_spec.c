@@ -1,7 +1,7 @@
 /*
- * Any text as a line for the generator; what it takes makes a trace that the reader takes. Jobs of
- * it over several GPUs, which have one stream on each, get all of their work done in the simulator:
- * they never wait for each other without end.
+ * Any text as a line for the generator; what it takes makes a trace that the reader takes. If the
+ * line describes jobs over several GPUs with one stream on each GPU, they run in the simulator and
+ * must end: they may never wait for each other for ever.
  */
 #include "sched/sim/generate.h"
 #include "sched/sim/sim.h"

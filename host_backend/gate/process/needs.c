@@ -5,10 +5,11 @@
  * have neighbours sets aside shared memory for them, too (worker/twins/carve_out.h). The grant
  * tells the worker how much, since the neighbour is in another worker.
  *
- * The gate process does not know yet which kernel the neighbour will be. Policies divide an SM by
- * blocks, counting a block of a kernel as 1/blocks of the SM, and give each kernel at least one. So
- * it assumes that the rest of the SM is filled with blocks of one kernel, at least one of them: the
- * kernel that needs most of those that came to other queues lately.
+ * The gate process does not know yet which kernel the neighbour will be. Where n blocks of a kernel
+ * fit on an SM, a policy counts each as 1/n of the SM. It gives two kernels one SM between them,
+ * but each at least one block. So the gate process assumes that blocks of a single kernel fill the
+ * rest of the SM, and that there is at least one. It takes the kernel that needs most memory for
+ * that, among those that came to other queues lately.
  */
 #include "host_backend/gate/process/served.h"
 

@@ -58,18 +58,21 @@ static CUresult charge(struct weir_session *session, struct weir_host_chunk *chu
     return weir_session_charge_all(session, chunk->device, &chunk->charged);
 }
 
-/* Take a place in the window. If there is none, the charge is given back. */
+/* Take a place in the window. If there is none, the charge is given back. @param alignment 0: the
+ * place must be at the chunk's own base */
 static CUresult take_place(struct weir_host_chunk *chunk, uint64_t alignment)
 {
     struct weir_tenant *t = chunk->tenant;
+    struct weir_window *window = chunk->pinned ? &t->host_window : &t->device_window;
 
     pthread_mutex_lock(&t->lock);
-    enum weir_status status = weir_window_take(chunk->pinned ? &t->host_window : &t->device_window,
-                                               chunk->bytes, alignment, &chunk->base);
+    enum weir_status status = alignment == 0
+                                  ? weir_window_take_at(window, chunk->base, chunk->bytes)
+                                  : weir_window_take(window, chunk->bytes, alignment, &chunk->base);
     pthread_mutex_unlock(&t->lock);
     if (status != WEIR_OK) {
         weir_account_release_all(&t->account, &chunk->charged);
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return alignment == 0 ? CUDA_ERROR_ALREADY_MAPPED : CUDA_ERROR_OUT_OF_MEMORY;
     }
     return CUDA_SUCCESS;
 }
@@ -521,23 +524,6 @@ CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64
     return CUDA_SUCCESS;
 }
 
-/* Take the chunk's own place in the window. If it is not free, the charge is given back. */
-static CUresult take_own_place(struct weir_host_chunk *chunk)
-{
-    struct weir_tenant *t = chunk->tenant;
-    enum weir_status status;
-
-    pthread_mutex_lock(&t->lock);
-    status = weir_window_take_at(chunk->pinned ? &t->host_window : &t->device_window, chunk->base,
-                                 chunk->bytes);
-    pthread_mutex_unlock(&t->lock);
-    if (status != WEIR_OK) {
-        weir_account_release_all(&t->account, &chunk->charged);
-        return CUDA_ERROR_ALREADY_MAPPED;
-    }
-    return CUDA_SUCCESS;
-}
-
 static CUresult import_device(struct weir_session *session, struct weir_host_chunk *chunk)
 {
     CUresult result;
@@ -568,8 +554,7 @@ CUresult weir_chunk_adopt(struct weir_session *session, const struct weir_host_c
     chunk->tenant = session->tenant;
     chunk->id = atomic_fetch_add(&session->worker->counts.next_chunk, 1) + 1;
     chunk->refs = 1;
-    result = charge(session, chunk);
-    result = result == CUDA_SUCCESS ? take_own_place(chunk) : result;
+    result = take_address(session, chunk, 0);
     if (result == CUDA_SUCCESS) {
         result = chunk->pinned ? map_pinned(chunk) : import_device(session, chunk);
         if (result != CUDA_SUCCESS) {

@@ -1,6 +1,7 @@
 /* Bytes and descriptors in the queue of a socket: see box.h. */
 #include "host_backend/worker/rebuild/box.h"
 
+#include "base/grow.h"
 #include "base/memfd.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -36,16 +37,9 @@ size_t weir_box_put(struct weir_box *box, const void *from, size_t bytes)
 
 void weir_box_put_file(struct weir_box *box, enum weir_box_kind kind, uint64_t number, int fd)
 {
-    if (box->n_files == box->files_room) {
-        uint32_t room = 2 * box->files_room + 16;
-        struct weir_box_file *bigger = realloc(box->files, room * sizeof *bigger);
-
-        if (!bigger) {
-            box->failed = true;
-            return;
-        }
-        box->files = bigger;
-        box->files_room = room;
+    if (!WEIR_GROW(box->files, box->n_files, box->files_room)) {
+        box->failed = true;
+        return;
     }
     box->files[box->n_files++] = (struct weir_box_file){kind, fd, number};
 }

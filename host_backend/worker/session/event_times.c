@@ -73,9 +73,8 @@ CUresult weir_event_times_note(struct weir_session *session)
     uint32_t device = session->device;
 
     for (uint32_t i = 0; i < session->platform->n_devices; i++) {
-        if (session->devices.book
-                ->bases[i]) { /* from an old one the driver's answer would be rounded */
-            WEIR_TRY(record_base(session, i));
+        if (session->devices.book->bases[i]) {
+            WEIR_TRY(record_base(session, i)); /* a time since long ago would be rounded */
         }
     }
     weir_host_objects_visit(session, WEIR_KIND_EVENT, note, &visit);

@@ -238,7 +238,8 @@ void weir_forms_fit(struct weir_session *session, struct weir_forms_kernel *k, C
 /** The variant to launch next, of those that fit. */
 enum weir_forms_variant weir_forms_variant_next(const struct weir_driver *driver,
                                                 struct weir_forms_kernel *k);
-/** Note that a launch is, or would be, kept to a place: also to fewer blocks on an SM than fit? */
+/** Note that the scheduler has granted a launch of the kernel only some of the SMs, or only some of
+ * the blocks on each. @param divided  fewer blocks on an SM than fit */
 void weir_forms_placed(struct weir_forms_kernel *k, bool divided);
 /**
  * Should a launch use a twin, which may be cost_pct percent slower than the original?
