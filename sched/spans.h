@@ -4,7 +4,7 @@
  * Each device has a scheduler of its own (sched.h); the gate process and the simulator apply the
  * rule.
  *
- * Source: docs/design/scheduling.md
+ * Source: docs/design/jobs.md
  */
 #ifndef WEIR_SCHED_SPANS_H
 #define WEIR_SCHED_SPANS_H
