@@ -199,6 +199,7 @@ static enum weir_status open_all(struct weir_supervisor *sup)
     }
     if (status == WEIR_OK) {
         weir_sup_workers_resume(sup);
+        weir_sup_pending_adopt(sup);
         status = weir_sup_gate_open(sup);
     }
     if (status == WEIR_OK) {

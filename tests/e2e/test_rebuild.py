@@ -6,6 +6,7 @@ WEIR_E2E_FULL=1: all programs of tests/cuda, moved after each record; those that
 import os
 import random
 import re
+import signal
 import time
 import unittest
 
@@ -132,6 +133,34 @@ class NeighboursFault(UnderMps):
             self.assertEqual(guest.wait(20), 0, guest.tail())
         host.wait_idle(20)
         self.assertEqual([host.tenant(name)["used_bytes"] for name in names], 6 * [0])
+
+    def test_without_the_supervisor(self):
+        """It is killed when it has got the first of three sessions. The next one finds workers for all."""
+        names = [f"rests{i}" for i in range(3)]
+        host = self.under_mps({name: {"isolation": "program"} for name in (*names, "alice")},
+                              lines=["quarantine_s = 30", "linger_s = 30"])
+        guests = [self.guest(host, "e2e_away", BYTES, 0, "plain", tenant=name) for name in names]
+        for guest in guests:
+            guest.wait_line("^ready$")
+            guest.say("")
+            guest.wait_line("^round 0$")
+            lib.until(lambda: self.rebuilt(host, guest) == "portable", 10, "it can be moved")
+        fault = self.guest(host, "e2e_fault", "address", tenant="alice")
+        lib.until(lambda: any(host.tenant(name)["moved_sessions"] for name in names), 20, "a session has left", 0.001)
+        host.process.signal(signal.SIGKILL)
+        host.process.wait(10)
+        host.start()
+        self.assertRegex(host.process.err, "sessions of the last host wait for workers sessions=[123]")
+        for guest in guests:
+            guest.say("")
+        for guest in guests:
+            guest.wait_line("^round 1$", 20)
+            guest.close_stdin()
+            self.assertEqual(guest.wait(20), 0, guest.tail())
+        fault.close_stdin()
+        self.ends(host, fault, said="the one with the fault")
+        host.wait_idle(20)
+        self.assertEqual([host.tenant(name)["used_bytes"] for name in names], 3 * [0])
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ enum weir_book_owner {
     WEIR_BOOK_CHUNK = 9,     /* a kept piece of device memory */
     WEIR_BOOK_MACHINE = 10,  /* key: the machine's id */
     WEIR_BOOK_LISTENER = 11, /* a listening socket; the bytes are its name */
+    WEIR_BOOK_MOVED = 13,    /* a session that has left its worker; its box */
 };
 
 /* A row of the last supervisor. */

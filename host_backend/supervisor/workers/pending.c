@@ -6,7 +6,11 @@
  * with most of them. If all have sent a hello, one of the holder with most places is dropped for a
  * holder with fewer. So each of n holders has an n-th of the places, whatever the others do. A
  * dropped program gets the answer to try again.
+ *
+ * A session that has left its worker waits here, too. It has no connection to try again with, so
+ * the keeper has its box for the next supervisor.
  */
+#include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/users.h"
 #include "host_backend/supervisor/watch/events.h"
@@ -25,8 +29,18 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-void weir_sup_pending_forget(struct weir_sup_pending *p)
+/* Of the session's row in the keeper's book: the same if its message comes again, and no worker can
+ * make it that of another worker's session. */
+static uint64_t key_of(const struct weir_sup_pending *moved)
 {
+    return (uint64_t)moved->from_pid << 32 | (uint32_t)moved->guest.session;
+}
+
+void weir_sup_pending_forget(struct weir_supervisor *sup, struct weir_sup_pending *p)
+{
+    if (p->moved) {
+        weir_book_drop(sup, WEIR_BOOK_MOVED, key_of(p));
+    }
     close(p->fd);
     *p = (struct weir_sup_pending){.fd = -1};
 }
@@ -59,7 +73,7 @@ void weir_sup_turn_away(struct weir_supervisor *sup, struct weir_sup_pending *p,
                         enum weir_status reason, int32_t result, const char *why)
 {
     refuse(sup, &p->guest, p->fd, reason, result, why);
-    weir_sup_pending_forget(p);
+    weir_sup_pending_forget(sup, p);
 }
 
 void weir_sup_pending_close(struct weir_supervisor *sup)
@@ -98,7 +112,7 @@ static void peek_hello(struct weir_supervisor *sup, struct weir_sup_pending *p)
         weir_sup_turn_away(sup, p, WEIR_ERR_PEER, CUDA_ERROR_UNKNOWN,
                            "not a hello of this protocol");
     } else if (!later) {
-        weir_sup_pending_forget(p);
+        weir_sup_pending_forget(sup, p);
     }
     free(bytes);
 }
@@ -212,18 +226,29 @@ void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup
     peek_hello(sup, place); /* the hello may have arrived already */
 }
 
-void weir_sup_program_moved(struct weir_supervisor *sup, int worker,
-                            const struct weir_link_moved *moved, int box_fd)
+/* ---------------------------------------------------------------- sessions that move */
+
+/* In the keeper's book. */
+struct moved_row {
+    int32_t from; /* as in struct weir_sup_pending */
+    pid_t from_pid;
+    uint32_t from_domain;
+    struct weir_link_moved moved; /* last, since it may grow */
+};
+
+/* Let the session wait. @param box_fd  taken. @return its place; NULL: there is none */
+static struct weir_sup_pending *let_wait(struct weir_supervisor *sup, const struct moved_row *row,
+                                         int box_fd)
 {
+    const struct weir_link_moved *moved = &row->moved;
     struct weir_sup_tenant *tenant = &sup->tenants[moved->guest.tenant_index];
-    const struct weir_sup_worker *w = &sup->workers[worker];
     struct weir_sup_pending *place = find_place(sup, weir_sup_holder(tenant), true);
 
-    if (w->kind != WEIR_WORKER_PROGRAM || !place) {
+    if (!place) {
         weir_log_warn("supervisor: a session is lost tenant=%s pid=%lld why=\"no place for it\"",
                       tenant->config.name, (long long)moved->guest.pid);
         close(box_fd);
-        return;
+        return NULL;
     }
     *place = (struct weir_sup_pending){.used = true,
                                        .fd = box_fd,
@@ -232,14 +257,92 @@ void weir_sup_program_moved(struct weir_supervisor *sup, int worker,
                                        .sm_pct = moved->sm_pct,
                                        .native = moved->native,
                                        .moved = true,
-                                       .from = worker,
-                                       .from_pid = w->pid,
-                                       .from_domain = w->program.domain,
+                                       .from = row->from,
+                                       .from_pid = row->from_pid,
+                                       .from_domain = row->from_domain,
                                        .since_ns = weir_host_clock_ns(),
                                        .guest = moved->guest};
-    tenant->moved++;
     place->guest.channel = WEIR_CHANNEL_BOX;
     place->guest.program[sizeof place->guest.program - 1] = 0;
+    return place;
+}
+
+void weir_sup_program_moved(struct weir_supervisor *sup, int worker,
+                            const struct weir_link_moved *moved, int box_fd)
+{
+    const struct weir_sup_worker *w = &sup->workers[worker];
+    const struct moved_row row = {worker, w->pid, w->program.domain, *moved};
+    struct weir_sup_pending *place;
+
+    if (w->kind != WEIR_WORKER_PROGRAM) {
+        close(box_fd);
+    } else if ((place = let_wait(sup, &row, box_fd))) {
+        sup->tenants[moved->guest.tenant_index].moved++;
+        weir_book_put(sup, WEIR_BOOK_MOVED, key_of(place), &row, sizeof row, &box_fd, 1);
+    }
+}
+
+/* Does the session wait here, since its message has come again? */
+static bool waits(const struct weir_supervisor *sup, uint64_t key)
+{
+    for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
+        const struct weir_sup_pending *p = &sup->programs.pending[i];
+
+        if (p->used && p->moved && key_of(p) == key) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Did the last supervisor give it to another worker, and die before it removed the row? */
+static bool is_served(const struct weir_supervisor *sup, const struct moved_row *row)
+{
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        if (w->used && w->program.busy && w->tenant == (int)row->moved.guest.tenant_index &&
+            w->program.pid == (pid_t)row->moved.guest.pid && w->pid != row->from_pid) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool adopt(struct weir_supervisor *sup, const struct weir_book_row *row, int box_fd)
+{
+    struct moved_row old;
+
+    weir_book_read(row, &old, sizeof old);
+    if (box_fd < 0 || old.moved.guest.tenant_index >= WEIR_CONFIG_TENANTS_MAX || old.from < 0 ||
+        old.from >= WEIR_WORKERS_MAX || is_served(sup, &old)) {
+        close(box_fd);
+        return false;
+    }
+    if (old.moved.guest.session > sup->programs.n_guests) {
+        sup->programs.n_guests = old.moved.guest.session;
+    }
+    return let_wait(sup, &old, box_fd) != NULL;
+}
+
+void weir_sup_pending_adopt(struct weir_supervisor *sup)
+{
+    struct weir_book_row *row;
+    uint32_t n = 0;
+
+    while ((row = weir_book_adopt(sup, WEIR_BOOK_MOVED))) {
+        if (waits(sup, row->key)) { /* the row is that of the later message already */
+            continue;
+        }
+        if (adopt(sup, row, weir_book_take_fd(row, 0))) {
+            n++;
+        } else {
+            weir_book_drop(sup, WEIR_BOOK_MOVED, row->key);
+        }
+    }
+    if (n != 0) {
+        weir_log_info("supervisor: sessions of the last host wait for workers sessions=%u", n);
+    }
 }
 
 bool weir_sup_pending_is_left(const struct weir_supervisor *sup,
@@ -268,7 +371,7 @@ static void on_pending(void *user, int index)
     if (pending->used && !pending->said_hello) {
         peek_hello(sup, pending);
     } else if (pending->used) {
-        weir_sup_pending_forget(pending); /* no events are watched, so this is a hang-up */
+        weir_sup_pending_forget(sup, pending); /* no events are watched, so this is a hang-up */
     }
 }
 

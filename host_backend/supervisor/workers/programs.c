@@ -209,7 +209,7 @@ static void send_to(struct weir_supervisor *sup, struct weir_sup_pending *p, int
     if (!weir_sup_worker_send(sup, worker, &message, p->fd)) {
         weir_refuse(p->fd, WEIR_ERR_AGAIN, CUDA_ERROR_UNKNOWN, "the worker is not ready");
     }
-    weir_sup_pending_forget(p);
+    weir_sup_pending_forget(sup, p);
 }
 
 /*

@@ -39,8 +39,11 @@ void weir_sup_pending_watch(struct weir_supervisor *sup, int i, struct weir_host
  */
 uint32_t weir_sup_pending_in_turn(const struct weir_supervisor *sup,
                                   uint16_t ret_slots[WEIR_PENDING_MAX]);
+/** Take over sessions that have left their workers, when all workers of the last host have answered
+ * what they serve. */
+void weir_sup_pending_adopt(struct weir_supervisor *sup);
 /** Close a pending connection that its worker has received, or that has ended. */
-void weir_sup_pending_forget(struct weir_sup_pending *pending);
+void weir_sup_pending_forget(struct weir_supervisor *sup, struct weir_sup_pending *pending);
 /** Refuse all pending connections, since the host stops. */
 void weir_sup_pending_close(struct weir_supervisor *sup);
 /** Close a pending connection, and send the reason. @param result CUresult for the program. */

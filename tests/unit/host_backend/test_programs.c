@@ -3,6 +3,7 @@
 
 #include "host_backend/supervisor/domains/mps.h"
 #include "keeper_fixture.h"
+#include <sys/eventfd.h>
 
 static bool was_stopped(int worker)
 {
@@ -56,7 +57,7 @@ static void one_that_a_program_waits_for_does_not(void **state)
     assert_int_equal(n_giving(BUSY, weir_clock_now_ns()), 1);
     assert_false(was_stopped(SPARE));
     assert_true(was_stopped(KEPT));
-    weir_sup_pending_forget(&sup.programs.pending[0]);
+    weir_sup_pending_forget(&sup, &sup.programs.pending[0]);
     close(end);
 }
 
@@ -520,10 +521,83 @@ static void no_more_than_three_start_at_once(void **state)
     assert_int_equal(sup.running.starts, WAITING);
     for (int i = 0; i < WAITING; i++) {
         assert_true(sup.programs.pending[i].used);
-        weir_sup_pending_forget(&sup.programs.pending[i]);
+        weir_sup_pending_forget(&sup, &sup.programs.pending[i]);
         close(ends[i]);
     }
     weir_sup_workers_close(&sup);
+    weir_book_close(&sup, true);
+    assert_int_equal(waitpid(keeper, NULL, 0), keeper);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+/* A session leaves a worker for this one's next place. */
+static void leaves(int worker, uint64_t session, int64_t pid)
+{
+    const struct weir_link_moved moved = {.guest = {.session = session, .pid = pid}};
+    int box = eventfd(0, EFD_CLOEXEC);
+
+    assert_true(box >= 0);
+    weir_sup_program_moved(&sup, worker, &moved, box);
+}
+
+static uint32_t n_waiting(uint64_t session)
+{
+    uint32_t n = 0;
+
+    for (int i = 0; i < WEIR_PENDING_MAX; i++) {
+        const struct weir_sup_pending *p = &sup.programs.pending[i];
+
+        n += p->used && p->moved && p->guest.session == session;
+    }
+    return n;
+}
+
+/* The supervisor ends while five sessions wait for workers. */
+static void the_next_supervisor_has_the_sessions_that_wait(void **state)
+{
+    char folder[] = "/tmp/weir-test-programs-XXXXXX";
+    pid_t keeper;
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    sup.config.linger_s = 60;
+    keeper = start_keeper(&sup, folder);
+    for (uint64_t session = 1; session <= 5; session++) {
+        leaves(BUSY, session, 100 + (int64_t)session);
+    }
+    leaves(SHARED, 6, 106); /* its sessions have no boxes */
+    for (int i = 0; i < WEIR_PENDING_MAX; i++) {
+        struct weir_sup_pending *p = &sup.programs.pending[i];
+
+        if (p->used && p->guest.session == 5) {
+            weir_sup_pending_forget(&sup, p); /* its worker has it */
+        } else if (p->used) {
+            close(p->fd);
+        }
+    }
+    weir_book_close(&sup, false);
+    memset(&sup.programs, 0, sizeof sup.programs);
+    assert_true(weir_book_open(&sup));
+    leaves(BUSY, 2, 102);                  /* its message comes again */
+    sup.workers[KEPT].program.busy = true; /* and 3 has been sent to this one */
+    sup.workers[KEPT].program.pid = 103;
+    sup.workers[KEPT].pid = sup.workers[BUSY].pid + 1;
+    weir_sup_pending_adopt(&sup);
+    assert_int_equal(n_waiting(1), 1);
+    assert_int_equal(n_waiting(2), 1);
+    assert_int_equal(n_waiting(3), 0);
+    assert_int_equal(n_waiting(4), 1);
+    assert_int_equal(n_waiting(5), 0);
+    assert_int_equal(n_waiting(6), 0);
+    assert_int_equal(sup.programs.n_guests, 4); /* nobody else gets such a number */
+    for (int i = 0; i < WEIR_PENDING_MAX; i++) {
+        if (sup.programs.pending[i].used) {
+            weir_sup_pending_forget(&sup, &sup.programs.pending[i]);
+        }
+    }
+    weir_book_close(&sup, false);
+    assert_true(weir_book_open(&sup));
+    assert_null(weir_book_next(&sup, WEIR_BOOK_MOVED, NULL)); /* all have been removed */
     weir_book_close(&sup, true);
     assert_int_equal(waitpid(keeper, NULL, 0), keeper);
     assert_int_equal(rmdir(folder), 0);
@@ -546,7 +620,7 @@ static void a_worker_goes_to_who_has_waited_for_longest(void **state)
     assert_false(sup.programs.pending[WAITING - 1].used);
     for (int i = 0; i < WAITING; i++) {
         if (sup.programs.pending[i].used) {
-            weir_sup_pending_forget(&sup.programs.pending[i]);
+            weir_sup_pending_forget(&sup, &sup.programs.pending[i]);
         }
         close(ends[i]);
     }
@@ -667,7 +741,7 @@ static void an_idle_worker_gives_way_to_a_program_on_a_full_gpu(void **state)
     assert_true(sup.programs.pending[0].used);
     assert_int_equal(sup.running.starts, 0);
     assert_true(was_stopped(KEPT));
-    weir_sup_pending_forget(&sup.programs.pending[0]);
+    weir_sup_pending_forget(&sup, &sup.programs.pending[0]);
     close(end);
 }
 
@@ -705,6 +779,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             a_host_without_a_driver_ends_and_one_with_a_broken_gpu_does_not, set_up, tear_down),
         cmocka_unit_test_setup_teardown(no_more_than_three_start_at_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_next_supervisor_has_the_sessions_that_wait, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(a_worker_goes_to_who_has_waited_for_longest, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(tenants_have_their_turns, set_up, tear_down),
