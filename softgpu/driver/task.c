@@ -276,6 +276,7 @@ void weir_soft_task_wait_unlocked(struct weir_soft_task *task)
         weir_futex_wait(&task->done, 0, WEIR_FOREVER);
     }
     weir_soft_lock();
+    assert(task->refs > 1); /* the caller has a reference, too */
     weir_soft_task_put(task);
 }
 
