@@ -148,12 +148,9 @@ static enum weir_status check(const struct weir_cdi_spec *spec, const char **ret
 enum weir_status weir_cdi_write(FILE *out, const struct weir_cdi_spec *spec)
 {
     const char *version;
-    enum weir_status status = check(spec, &version);
     bool first = true;
-
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(check(spec, &version));
+    enum weir_status status = WEIR_OK;
     fprintf(out, "{\n  \"cdiVersion\": \"%s\",\n  \"kind\": \"" WEIR_CDI_KIND "\",\n", version);
     fputs("  \"devices\": [", out);
     for (size_t i = 0; i < spec->n_tenants && status == WEIR_OK; i++) {

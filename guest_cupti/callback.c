@@ -5,6 +5,7 @@
  * Calls are watched only if callbacks of calls, or activities, are wanted. The other callbacks come
  * only while calls are watched: profilers subscribe to them for good, which must not slow calls.
  */
+#include "base/status.h"
 #include "guest_cupti/lib.h"
 
 #include <pthread.h>
@@ -230,10 +231,7 @@ CUptiResult cuptiSubscribe(CUpti_SubscriberHandle *handle, CUpti_CallbackFunc ca
 
 CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle handle)
 {
-    CUptiResult result = check(handle, CUPTI_CB_DOMAIN_DRIVER_API);
-    if (result != CUPTI_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(check(handle, CUPTI_CB_DOMAIN_DRIVER_API));
     __atomic_store_n(&subscriber.callback, NULL, __ATOMIC_RELEASE);
     for (int domain = 0; domain < CUPTI_CB_DOMAIN_SIZE; domain++) {
         want_all((CUpti_CallbackDomain)domain, false);
@@ -265,12 +263,10 @@ CUptiResult cuptiEnableCallback(uint32_t enable, CUpti_SubscriberHandle handle,
 CUptiResult cuptiEnableDomain(uint32_t enable, CUpti_SubscriberHandle handle,
                               CUpti_CallbackDomain domain)
 {
-    CUptiResult result = check(handle, domain);
-    if (result == CUPTI_SUCCESS) {
-        want_all(domain, enable != 0);
-        weir_cupti_watch();
-    }
-    return result;
+    WEIR_TRY(check(handle, domain));
+    want_all(domain, enable != 0);
+    weir_cupti_watch();
+    return CUPTI_SUCCESS;
 }
 
 CUptiResult cuptiEnableAllDomains(uint32_t enable, CUpti_SubscriberHandle handle)
@@ -288,11 +284,9 @@ CUptiResult cuptiEnableAllDomains(uint32_t enable, CUpti_SubscriberHandle handle
 CUptiResult cuptiGetCallbackState(uint32_t *enable, CUpti_SubscriberHandle handle,
                                   CUpti_CallbackDomain domain, uint32_t cbid)
 {
-    CUptiResult result = enable ? check(handle, domain) : CUPTI_ERROR_INVALID_PARAMETER;
-    if (result == CUPTI_SUCCESS) {
-        *enable = is_wanted(domain, cbid);
-    }
-    return result;
+    WEIR_TRY(enable ? check(handle, domain) : CUPTI_ERROR_INVALID_PARAMETER);
+    *enable = is_wanted(domain, cbid);
+    return CUPTI_SUCCESS;
 }
 
 CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t cbid, const char **name)

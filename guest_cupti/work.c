@@ -13,6 +13,7 @@
  * room for them is never half full. A graph counts by its nodes. While their number is unknown,
  * each launch of the graph takes records at once.
  */
+#include "base/thread.h"
 #include "guest_cupti/lib.h"
 
 #include <pthread.h>
@@ -100,10 +101,8 @@ static const char *keep_name_locked(const char *name)
 
 const char *weir_cupti_keep_name(const char *name)
 {
-    pthread_mutex_lock(&lock);
-    const char *kept = keep_name_locked(name);
-    pthread_mutex_unlock(&lock);
-    return kept;
+    WEIR_LOCKED(&lock);
+    return keep_name_locked(name);
 }
 
 static struct call **place_locked(uint32_t number)
@@ -496,11 +495,10 @@ static void make_all(const struct weir_profile_record *records, uint32_t n, int6
 /* Functions that are unloaded later may leave their handles to others. */
 static void forget_node_kernels(void)
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     for (uint32_t i = 0; i < NODE_KERNELS; i++) {
         node_kernels[i].function = 0;
     }
-    pthread_mutex_unlock(&lock);
 }
 
 /* Try again the records that came before their call. */
@@ -519,7 +517,7 @@ static void make_early(void)
 /* Forget the calls up to this number: all their work has ended, and its records were taken. */
 static void forget_until(uint32_t number)
 {
-    pthread_mutex_lock(&lock);
+    WEIR_LOCKED(&lock);
     for (uint32_t i = 0; i < BUCKETS && n_calls; i++) {
         for (struct call **at = &buckets[i]; *at;) {
             if (!is_later(number, (*at)->number)) {
@@ -529,7 +527,6 @@ static void forget_until(uint32_t number)
             }
         }
     }
-    pthread_mutex_unlock(&lock);
 }
 
 /* @return false: the host has no more records of ended work */

@@ -268,14 +268,11 @@ static nvmlReturn_t monitor_processes(uint32_t device, struct weir_nvml_process 
 {
     WEIR_GUEST_KEEP_ERRNO;
     WEIR_LOCKED(&lock);
-    nvmlReturn_t result = ready_locked(device);
-    if (result == NVML_SUCCESS) {
-        struct weir_op_nvml_processes_out out = {0};
-        CUresult cuda_result = weir_call_nvml_processes(&channel, NULL, &out);
-        result = cuda_result == CUDA_SUCCESS ? take_processes(&out, processes, ret_count)
-                                             : from_result(cuda_result);
-    }
-    return result;
+    WEIR_TRY(ready_locked(device));
+    struct weir_op_nvml_processes_out out = {0};
+    CUresult cuda_result = weir_call_nvml_processes(&channel, NULL, &out);
+    return cuda_result == CUDA_SUCCESS ? take_processes(&out, processes, ret_count)
+                                       : from_result(cuda_result);
 }
 
 static int monitor_cuda_version(void)

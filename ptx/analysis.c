@@ -236,11 +236,7 @@ static enum weir_status find_waits(struct builder *b)
             return WEIR_ERR_NO_MEMORY;
         }
         if (!polls && b->flows[i].n_blocks) {
-            enum weir_status status = weir_ptx_find_wait(&b->flows[i], call_sees, b, &spare, &inst);
-
-            if (status != WEIR_OK) {
-                return status;
-            }
+            WEIR_TRY(weir_ptx_find_wait(&b->flows[i], call_sees, b, &spare, &inst));
         }
         if ((polls || inst != WEIR_PTX_NONE) &&
             !weir_ptx_scan_note(&b->scans[i], WEIR_PTX_FACT_POLL, inst)) {
@@ -643,13 +639,9 @@ static void finish(struct builder *b)
 
 static enum weir_status analyze(struct builder *b, struct weir_ptx_analysis *analysis)
 {
-    enum weir_status status = scan_all(b);
-
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(scan_all(b));
     find_targets(b);
-    status = find_parts(b);
+    enum weir_status status = find_parts(b);
     if (status == WEIR_OK) {
         status = find_sees(b);
     }

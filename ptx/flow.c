@@ -564,11 +564,7 @@ static void give_up(struct weir_ptx_flow *flow)
 static enum weir_status build(struct builder *b)
 {
     struct weir_ptx_flow *flow = b->flow;
-    enum weir_status status = find_blocks(b);
-
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(find_blocks(b));
     WEIR_TRY(find_edges(b));
     size_t n = (size_t)flow->n_blocks + 1;
 

@@ -497,11 +497,7 @@ static enum weir_status find_loops(struct waits *w)
     }
     w->first[n] = w->first[n + 1] = w->flow->n_succs;
     memcpy(w->to, w->flow->succs, w->flow->n_succs * sizeof(*w->to));
-    enum weir_status status = weir_ptx_parts_init(&graph, &w->parts);
-
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(weir_ptx_parts_init(&graph, &w->parts));
     for (uint32_t i = 0; i < w->parts.n_parts; i++) {
         struct part part = part_at(w, i);
 

@@ -376,11 +376,7 @@ static enum weir_status search(struct search *s, uint32_t *ret_inst)
 {
     size_t n_nodes = (size_t)s->n_regs + s->n_insts;
     size_t n_blocks = (size_t)s->flow->n_blocks + 1;
-    enum weir_status status = find_data(s);
-
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(find_data(s));
     WEIR_TRY(find_control(s));
     s->change = calloc((size_t)s->parts.n_parts + 1, 1);
     s->stack = calloc(n_nodes + n_blocks, sizeof(*s->stack));

@@ -239,13 +239,9 @@ static bool is_whole(const struct image *image)
 enum weir_status weir_predict_load(struct weir_predict *predict, const void *buffer, size_t bytes)
 {
     struct image image;
-    enum weir_status status = open_image(buffer, bytes, &image);
     uint32_t owner = 0, of = 0;
     struct entry entry;
-
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(open_image(buffer, bytes, &image));
     if (!is_whole(&image)) {
         return WEIR_ERR_INVALID;
     }

@@ -82,12 +82,10 @@ static void set(const struct look *l, const struct weir_sched_span_tenant *t, ui
     struct weir_sched_tenant_info info;
 
     if (ask(l, t, device, &info)) {
-        enum weir_status status;
-
         info.params.span = span;
         info.params.span_more =
             more < WEIR_SCHED_SPAN_MORE_MAX ? (uint32_t)more : WEIR_SCHED_SPAN_MORE_MAX;
-        status = weir_sched_tenant_set(m.sched, l->now_ns, m.id, &info.params);
+        enum weir_status status = weir_sched_tenant_set(m.sched, l->now_ns, m.id, &info.params);
         assert(status == WEIR_OK); /* the rest is what the scheduler has */
         (void)status;
     }
@@ -155,7 +153,6 @@ static bool drain(const struct look *l, struct weir_sched_span_tenant *t)
 {
     const struct sums sums = sum_up(l, t);
     struct weir_sched_tenant_info info;
-    bool is_due;
 
     if (sums.fixed == 0 && l->now_ns >= t->unseen_ns) {
         set_all(l, t, WEIR_SCHED_SPAN_WAITS);
@@ -166,7 +163,7 @@ static bool drain(const struct look *l, struct weir_sched_span_tenant *t)
         t->rest_ns = sums.rest_ns;
         t->moved_ns = l->now_ns;
     }
-    is_due = l->now_ns - t->moved_ns >= patience_ns(t);
+    bool is_due = l->now_ns - t->moved_ns >= patience_ns(t);
     for (uint32_t i = 0; i < l->spans->n_devices; i++) {
         if (ask(l, t, i, &info) && info.params.span_more == 0) {
             uint64_t more = sums.most - sums.starts[i];
@@ -460,8 +457,6 @@ void weir_sched_spans_forget(struct weir_sched_spans *spans, uint32_t device, ui
 void weir_sched_spans_tick(struct weir_sched_spans *spans, uint64_t now_ns)
 {
     const struct look l = {spans, now_ns};
-    uint64_t news;
-    bool is_due;
 
     if (spans->stale) {
         review(&l, NULL);
@@ -470,8 +465,8 @@ void weir_sched_spans_tick(struct weir_sched_spans *spans, uint64_t now_ns)
         spans->next_ns = NEVER;
         return;
     }
-    news = news_of(spans);
-    is_due = news != spans->news || now_ns >= spans->next_ns;
+    uint64_t news = news_of(spans);
+    bool is_due = news != spans->news || now_ns >= spans->next_ns;
     for (struct weir_sched_span_tenant *t = next_of(&l, NULL); t; t = next_of(&l, t)) {
         is_due |= t->span == WEIR_SCHED_SPAN_ENDS && drain(&l, t);
     }

@@ -65,11 +65,7 @@ enum weir_status table_add(struct table *table, weir_sched_id *ret_id, void **re
             return WEIR_ERR_TOO_BIG;
         }
         if (table->made == table->chunks * TABLE_CHUNK) {
-            enum weir_status status = grow(table);
-
-            if (status != WEIR_OK) {
-                return status;
-            }
+            WEIR_TRY(grow(table));
         }
         index = table->made++;
     }

@@ -254,11 +254,7 @@ static enum weir_status json_kernel(const struct weir_ptx_module *module,
                                     const struct weir_ptx_kernel *kernel)
 {
     uint64_t hash;
-    enum weir_status status = hash_kernel(module, kernel, &hash);
-
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(hash_kernel(module, kernel, &hash));
     printf("{\"kernel\":\"%s\",\"line\":%u,", kernel->entry->name, kernel->entry->line);
     json_forms(kernel);
     json_refused(kernel);

@@ -173,11 +173,7 @@ static enum weir_status ask(const char *run_dir, const char *request, int passed
 enum weir_status weir_control_status_text(const char *run_dir, char **ret_text)
 {
     char *text, *end;
-    enum weir_status status = ask(run_dir, "status\n", -1, &text);
-
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(ask(run_dir, "status\n", -1, &text));
     end = strstr(text, WEIR_STATUS_TEXT_END); /* no value contains it: quotes there are escaped */
     if (!end) {
         free(text); /* the answer was cut off */

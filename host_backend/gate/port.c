@@ -45,11 +45,7 @@ enum weir_status weir_gate_port_create(int *ret_fd, int *ret_bell)
 enum weir_status weir_gate_port_map(int fd, struct weir_gate_port **ret_port)
 {
     void *page;
-    enum weir_status status = weir_shared_page_map(fd, sizeof **ret_port, &page);
-
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(weir_shared_page_map(fd, sizeof **ret_port, &page));
     *ret_port = page;
     if ((*ret_port)->version != WEIR_GATE_PORT_VERSION) {
         weir_gate_port_unmap(*ret_port);

@@ -150,7 +150,6 @@ static void on_spawn(struct weir_fds *fds)
     const uint8_t *row_data = weir_keep_spawn_row(&k.message, &spawn);
     uint32_t n_used = row_data ? spawn.n_fds + spawn.by_file : 0;
     struct weir_fds row_fds = {.n = 0};
-    struct weir_keep_row *row;
     pid_t pid = -1;
     int why = EINVAL;
 
@@ -165,9 +164,10 @@ static void on_spawn(struct weir_fds *fds)
         memcpy(row_fds.fd, fds->fd + n_used, row_fds.n * sizeof row_fds.fd[0]);
         fds->n = n_used;
     }
-    row = pid > 0 ? weir_keep_book_put(&k.book, k.message.owner, k.message.key, row_data,
-                                       spawn.row_bytes, &row_fds)
-                  : NULL;
+    struct weir_keep_row *row = pid > 0
+                                    ? weir_keep_book_put(&k.book, k.message.owner, k.message.key,
+                                                         row_data, spawn.row_bytes, &row_fds)
+                                    : NULL;
     if (pid > 0 && !row) {
         kill(pid, SIGKILL);
         (void)waitpid(pid, NULL, 0);
@@ -309,7 +309,6 @@ static void on_connection(void)
 static void on_deadline(void)
 {
     struct weir_keep_spawn spawn = {.death_signal = SIGKILL};
-    int null;
 
     for (uint32_t i = 0; i < k.end_bytes; i++) {
         spawn.n_argv += k.end_words[i] == 0;
@@ -321,7 +320,7 @@ static void on_deadline(void)
     if (k.ender > 0 || spawn.n_argv == 0) {
         kill_all(); /* the command hangs, or there is none */
     }
-    null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     spawn.n_fds = 2;
     k.ender = weir_keep_fork(&spawn, k.end_words, k.end_words + k.end_bytes,
                              (int[]){null, STDERR_FILENO});

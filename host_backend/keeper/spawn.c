@@ -127,7 +127,6 @@ static _Noreturn void become(const struct weir_keep_spawn *spawn, char *at, cons
 {
     static char *words[WORDS_MAX];
     sigset_t none;
-    int program;
 
     take_words(spawn->n_argv, at, end, words);
     if (spawn->is_worker) {
@@ -139,7 +138,7 @@ static _Noreturn void become(const struct weir_keep_spawn *spawn, char *at, cons
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     signal(SIGPIPE, SIG_DFL);
-    program = place(fds, spawn->n_fds, spawn->by_file);
+    int program = place(fds, spawn->n_fds, spawn->by_file);
     if (program < 0) {
         _exit(errno == EMFILE || errno == ENFILE ? WEIR_WORKER_EXIT_NO_FD
                                                  : WEIR_WORKER_EXIT_FAILED);

@@ -161,15 +161,13 @@ static void resume_all(struct weir_supervisor *sup)
 
 static enum weir_status open_all(struct weir_supervisor *sup)
 {
-    enum weir_status status;
-
     if (mkdir(sup->config.run_dir, 0711) != 0 && errno != EEXIST) {
         fprintf(stderr, "weir serve: run_dir '%s': %s%s\n", sup->config.run_dir, strerror(errno),
                 errno == ENOENT ? " (only its last folder is made)" : "");
         return WEIR_ERR_IO;
     }
     sup->mps.wanted = weir_mps_is_wanted(&sup->config);
-    status = weir_sup_signals_open(sup);
+    enum weir_status status = weir_sup_signals_open(sup);
     status = status == WEIR_OK ? weir_sup_admin_open(sup) : status;
     if (status == WEIR_OK && !weir_book_open(sup)) {
         status = WEIR_ERR_IO;

@@ -410,7 +410,6 @@ static void serve(struct weir_arrival *a, struct weir_transport *transport, uint
                                          .unknown = &a->unknown,
                                          .program = a->program};
     struct weir_session *session;
-    int box;
 
     if (weir_session_create(&params, &session) != WEIR_OK) {
         weir_log_warn("guest: session not made tenant=%s pid=%lld", a->tenant->name,
@@ -429,7 +428,7 @@ static void serve(struct weir_arrival *a, struct weir_transport *transport, uint
     (void)prctl(PR_SET_NAME, "weir-session");
     weir_session_run(session);
     delist(session);
-    box = session->devices.book ? session->devices.book->box : -1;
+    int box = session->devices.book ? session->devices.book->box : -1;
     if (box >= 0 &&
         !atomic_load(&session->ending)) { /* its context is dead, and the process ends */
         weir_arrival_pass_on(a, id, box);

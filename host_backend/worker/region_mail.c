@@ -188,16 +188,12 @@ static enum weir_status open_end(struct weir_region_mail *mail, struct weir_welc
     struct weir_ivshmem_owner owner = {weir_region_end_gone, weir_region_end_close, end};
     struct weir_segment_view view = {0};
     bool loose = weir_region_is_loose(mail->region);
-    enum weir_status status =
-        open_slot(mail, welcome->session, weir_segment_bytes(params, WEIR_REGION_UNIT_BYTES), end);
-
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(
+        open_slot(mail, welcome->session, weir_segment_bytes(params, WEIR_REGION_UNIT_BYTES), end));
     weir_bus_tolerate(loose); /* tolerate bus errors until the guard knows the address */
-    status = weir_segment_create_at(params, mail->region->fd,
-                                    weir_region_file_offset(end, end->segment_offset),
-                                    WEIR_REGION_UNIT_BYTES, &view);
+    enum weir_status status = weir_segment_create_at(
+        params, mail->region->fd, weir_region_file_offset(end, end->segment_offset),
+        WEIR_REGION_UNIT_BYTES, &view);
     if (status == WEIR_OK && loose && !weir_bus_guard((uint64_t)(uintptr_t)view.base, view.bytes)) {
         status = WEIR_ERR_NO_MEMORY;
     } else if (status == WEIR_OK && loose) {

@@ -307,9 +307,6 @@ static void refuse(struct weir_session *s, const struct weir_record *record)
 static CUresult execute(struct weir_session *s, const struct weir_record *record, bool posted,
                         const union weir_op_any_in *in, union weir_op_any_out *out)
 {
-    struct weir_kept_record *kept;
-    CUresult result;
-
     s->op.code = record->op;
     s->op.seq = record->seq;
     s->op.caller = record->status;
@@ -323,8 +320,9 @@ static CUresult execute(struct weir_session *s, const struct weir_record *record
     s->op.reply_bulk_bytes = 0;
     s->op.answer_later = false;
     weir_arena_reset(&s->op.arena);
-    kept = weir_session_book_copy(s, record); /* handling may overwrite the record */
-    result = carry_out(s, record, in, out);
+    struct weir_kept_record *kept =
+        weir_session_book_copy(s, record); /* handling may overwrite the record */
+    CUresult result = carry_out(s, record, in, out);
     if (kept) {
         weir_session_book_note(s, kept, in, result);
     }

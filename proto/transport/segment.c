@@ -164,11 +164,8 @@ static enum weir_status map_checked(int fd, uint64_t offset, uint64_t bytes,
 {
     int saved_errno = errno;
     void *base;
-    enum weir_status status = map_memory(fd, offset, bytes, &base);
     errno = saved_errno;
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(map_memory(fd, offset, bytes, &base));
     struct weir_segment_header header; /* copied once, then checked */
     memcpy(&header, base, sizeof header);
     if (!geometry_is_sound(&header, bytes)) {

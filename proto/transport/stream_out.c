@@ -134,11 +134,8 @@ enum weir_status weir_stream_send_frame(struct stream *s, enum weir_stream_kind 
     out.parts[1] = (struct iovec){(void *)(uintptr_t)head, head_bytes};
     out.parts[2] = (struct iovec){(void *)(uintptr_t)bulk, bulk_bytes};
     WEIR_LOCKED(&s->out_lock);
-    enum weir_status status = weir_stream_push_rest_locked(s, deadline_ns);
-    if (status == WEIR_OK) {
-        status = write_frame_locked(s, &out, deadline_ns);
-    }
-    return status;
+    WEIR_TRY(weir_stream_push_rest_locked(s, deadline_ns));
+    return write_frame_locked(s, &out, deadline_ns);
 }
 
 /* ---------------------------------------------------------------- the helper */

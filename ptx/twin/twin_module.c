@@ -127,11 +127,8 @@ static enum weir_status analyze_and_make(struct weir_ptx_module *module,
                                          struct weir_ptx_twins *twins)
 {
     struct weir_ptx_analysis *analysis;
-    enum weir_status status = weir_ptx_analyze(module, WEIR_PTX_ASSUME_OWN_POINTERS, &analysis);
-
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(weir_ptx_analyze(module, WEIR_PTX_ASSUME_OWN_POINTERS, &analysis));
+    enum weir_status status = WEIR_OK;
     for (uint32_t i = 0; i < n_wants && status == WEIR_OK; i++) {
         status = has_kernel(analysis, wants[i].kernel) ? WEIR_OK : WEIR_ERR_NOT_FOUND;
     }

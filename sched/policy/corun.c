@@ -383,7 +383,6 @@ static struct couple *look_what_they_run(struct corun *state,
     struct couple *couple = state->now, *other;
     const struct period was = state->period;
     uint64_t *key = state->period.key;
-    bool again;
 
     if (couple->seen_ns - was.from_ns < window_of(couple) || was.work_ns[0] == 0 ||
         was.work_ns[1] == 0) {
@@ -393,7 +392,7 @@ static struct couple *look_what_they_run(struct corun *state,
     for (uint32_t i = 0; i < 2; i++) {
         key[i] = was.votes[i] > tuning.corun_changed * was.work_ns[i] ? was.key[i] : 0;
     }
-    again = memcmp(key, state->last_key, sizeof state->last_key) == 0;
+    bool again = memcmp(key, state->last_key, sizeof state->last_key) == 0;
     memcpy(state->last_key, key, sizeof state->last_key);
     if (couple->named && memcmp(couple->key, key, sizeof couple->key) != 0) {
         couple->mixed = true;
@@ -660,13 +659,12 @@ static void corun_together(struct weir_policy *self, const struct weir_policy_to
 {
     struct corun *state = self->state;
     const struct weir_policy_tenant *tenant[2];
-    struct couple *couple;
     uint64_t learns_ns, usual_ns;
 
     if (!are_two(self, view, tenant)) {
         return;
     }
-    couple = couple_of(state, tenant);
+    struct couple *couple = couple_of(state, tenant);
     learns_ns = couple->seen_ns;
     couple->learns &= !state->broke;
     couple->counts &= !state->broke;

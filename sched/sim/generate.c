@@ -433,9 +433,8 @@ static enum weir_status take(struct generator *g, const struct event *event)
     r.kind = WEIR_SCHED_REC_START;
     r.class = s->next.arrival.class;
     put(g, &r);
-    enum weir_status status =
-        push(g, (struct event){finish_ns, event->item, FINISH, event->stream});
-    return status == WEIR_OK ? prepare(g, event->stream) : status;
+    WEIR_TRY(push(g, (struct event){finish_ns, event->item, FINISH, event->stream}));
+    return prepare(g, event->stream);
 }
 
 static enum weir_status generate(struct generator *g)

@@ -158,14 +158,12 @@ static enum weir_status name_tenant(struct reading *r, const struct weir_sched_r
 {
     char text[WEIR_SCHED_TRACE_TEXT_BYTES + 1];
     uint32_t tenant;
-    enum weir_status status = look_up(r, &r->tenants, rec->tenant, "no tenant", &tenant);
-    if (status == WEIR_OK) {
-        char *name = r->load->tenants[tenant].name;
-        size_t length = rec->flags ? strlen(name) : 0;
-        weir_sched_trace_text(rec, text);
-        (void)snprintf(name + length, sizeof r->load->tenants[tenant].name - length, "%s", text);
-    }
-    return status;
+    WEIR_TRY(look_up(r, &r->tenants, rec->tenant, "no tenant", &tenant));
+    char *name = r->load->tenants[tenant].name;
+    size_t length = rec->flags ? strlen(name) : 0;
+    weir_sched_trace_text(rec, text);
+    (void)snprintf(name + length, sizeof r->load->tenants[tenant].name - length, "%s", text);
+    return WEIR_OK;
 }
 
 static enum weir_status add_queue(struct reading *r, const struct weir_sched_record *rec)
@@ -298,12 +296,10 @@ static enum weir_status put_beside(struct reading *r, uint32_t i)
     if (r->stories[i].is_beside || r->n_beside > BESIDE_MAX) {
         return WEIR_OK;
     }
-    enum weir_status status = add_one(&r->beside, &r->n_beside, &r->cap_beside, sizeof *r->beside);
-    if (status == WEIR_OK) {
-        r->beside[r->n_beside - 1] = i;
-        r->stories[i].is_beside = true;
-    }
-    return status;
+    WEIR_TRY(add_one(&r->beside, &r->n_beside, &r->cap_beside, sizeof *r->beside));
+    r->beside[r->n_beside - 1] = i;
+    r->stories[i].is_beside = true;
+    return WEIR_OK;
 }
 
 static void take_from_beside(struct reading *r, uint32_t i)
@@ -366,10 +362,7 @@ static enum weir_status follow(struct reading *r, const struct weir_sched_record
 {
     uint64_t now_ns = rec->at_ns - r->base_ns;
     uint32_t i;
-    enum weir_status status = look_up(r, &r->items, rec->item, "no item", &i);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(look_up(r, &r->items, rec->item, "no item", &i));
     struct story *story = &r->stories[i];
     switch (rec->kind) {
     case WEIR_SCHED_REC_START:

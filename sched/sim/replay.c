@@ -100,14 +100,13 @@ static enum weir_status tell_tenant(struct replay *r, const struct weir_sched_re
 {
     const struct weir_sched_tenant_params params = weir_sched_tenant_unpacked(rec->value);
     weir_sched_id id = mapped(r, rec->tenant, TENANT);
-    enum weir_status status;
     if (rec->kind == WEIR_SCHED_REC_TENANT_SET) {
         return weir_sched_tenant_set(r->sched, rec->at_ns, id, &params);
     }
     if (rec->kind == WEIR_SCHED_REC_TENANT_REMOVE) {
         return weir_sched_tenant_remove(r->sched, rec->at_ns, id);
     }
-    status = weir_sched_tenant_add(r->sched, rec->at_ns, &params, &id);
+    enum weir_status status = weir_sched_tenant_add(r->sched, rec->at_ns, &params, &id);
     return status == WEIR_OK && !map(r, rec->tenant, TENANT, id) ? WEIR_ERR_NO_MEMORY : status;
 }
 

@@ -230,8 +230,8 @@ static enum weir_status carry_out_one(struct run *run, const struct order *order
     switch (order->kind) {
     case ORDER_START:
         work.delay_ns = wake_ns(run, order->item);
-        status = weir_sim_gpu_start(gpu, run->now_ns, order->item, &work, &order->place);
-        return status == WEIR_OK ? started(run, order->item) : status;
+        WEIR_TRY(weir_sim_gpu_start(gpu, run->now_ns, order->item, &work, &order->place));
+        return started(run, order->item);
     case ORDER_STOP:
         status = weir_sim_gpu_stop(gpu, run->now_ns, order->item);
         run->result->tenants[work.owner].stops++;
@@ -467,10 +467,7 @@ static enum weir_status step(struct run *run, uint64_t until_ns, bool *ret_over)
         return status;
     }
     uint64_t to_ns = min_of(next_ns, until_ns);
-    status = grow_buckets(run, min_of(to_ns, gpu_ns));
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(grow_buckets(run, min_of(to_ns, gpu_ns)));
     to_ns = min_of(to_ns, gpu_ns > run->now_ns ? gpu_ns : run->now_ns);
     if (weir_sim_devices_advance(run, to_ns, &event)) {
         return take_event(run, &event);
@@ -501,10 +498,7 @@ static enum weir_status loop(struct run *run)
     bool is_over = false;
     while (!is_over) {
         uint64_t before_ns = run->now_ns;
-        enum weir_status status = step(run, until_ns, &is_over);
-        if (status != WEIR_OK) {
-            return status;
-        }
+        WEIR_TRY(step(run, until_ns, &is_over));
         standstill = run->now_ns == before_ns ? standstill + 1 : 0;
         if (standstill > STANDSTILL_MAX) {
             run->wrong = "time stands still";
@@ -522,10 +516,7 @@ static enum weir_status close_run(struct run *run, uint64_t until_ns)
     uint64_t bucket_ns = run->params->bucket_ns;
     result->was_cut = run->left != 0;
     if (result->was_cut) {
-        enum weir_status status = grow_buckets(run, until_ns);
-        if (status != WEIR_OK) {
-            return status;
-        }
+        WEIR_TRY(grow_buckets(run, until_ns));
         for (uint32_t g = 0; g < run->n_devices; g++) {
             while (weir_sim_gpu_advance(run->devices[g].gpu, until_ns, &event)) {
             }

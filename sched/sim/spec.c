@@ -348,10 +348,7 @@ static bool skip(struct scan *scan)
 static enum weir_status read_group(struct scan *scan, struct weir_sim_group *group)
 {
     do {
-        enum weir_status status = read_word(scan, group);
-        if (status != WEIR_OK) {
-            return status;
-        }
+        WEIR_TRY(read_word(scan, group));
     } while (!skip(scan));
     if (!group->kernels && !group->copies.h2d.high && !group->copies.d2h.high) {
         weir_diag_set(scan->diag, group->line, group->column,

@@ -464,12 +464,11 @@ static void flush_locked(void)
 void weir_soft_print(void *user, const char *text, size_t bytes)
 {
     (void)user;
-    pthread_mutex_lock(&print_lock);
+    WEIR_LOCKED(&print_lock);
     if (print_bytes + bytes > print_room) {
         size_t room = (print_bytes + bytes) * 2 + 4096;
         char *grown = realloc(print_text, room);
         if (!grown) {
-            pthread_mutex_unlock(&print_lock);
             return;
         }
         print_text = grown;
@@ -480,7 +479,6 @@ void weir_soft_print(void *user, const char *text, size_t bytes)
     if (print_bytes >= PRINT_FLUSH_BYTES) {
         flush_locked();
     }
-    pthread_mutex_unlock(&print_lock);
 }
 
 void weir_soft_print_flush(void)
@@ -488,7 +486,6 @@ void weir_soft_print_flush(void)
     if (__atomic_load_n(&print_bytes, __ATOMIC_ACQUIRE) == 0) {
         return;
     }
-    pthread_mutex_lock(&print_lock);
+    WEIR_LOCKED(&print_lock);
     flush_locked();
-    pthread_mutex_unlock(&print_lock);
 }

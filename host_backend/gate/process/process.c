@@ -89,11 +89,7 @@ static enum weir_status open_port(struct weir_gate_process *process, struct serv
                                   int port_fd, int bell_fd)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.fd = -1};
-    enum weir_status status = weir_gate_port_map(port_fd, &port->port);
-
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(weir_gate_port_map(port_fd, &port->port));
     port->bell = dup(bell_fd);
     event.data.fd = port->bell;
     if (port->bell < 0 || epoll_ctl(process->epoll, EPOLL_CTL_ADD, port->bell, &event) != 0) {

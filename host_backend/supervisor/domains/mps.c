@@ -198,10 +198,9 @@ static void kill_servers(const struct weir_sup_mps *m)
 {
     char path[64], pids[WEIR_MPS_ANSWER_BYTES], *rest = NULL;
     ssize_t n = -1;
-    int fd;
 
     snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)m->pid, (int)m->pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd >= 0) {
         n = read(fd, pids, sizeof pids - 1);
         close(fd);
@@ -245,14 +244,12 @@ static struct weir_sup_mps *least_needed(struct weir_supervisor *sup)
 
 bool weir_mps_make_place(struct weir_supervisor *sup)
 {
-    struct weir_sup_mps *m;
-
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
         if (!sup->mps.of[i].used || sup->mps.of[i].closing) {
             return true;
         }
     }
-    m = least_needed(sup);
+    struct weir_sup_mps *m = least_needed(sup);
     if (!m) {
         return false;
     }
@@ -396,7 +393,6 @@ void weir_mps_kill(struct weir_supervisor *sup, struct weir_sup_worker *worker)
 {
     struct weir_sup_mps *m = weir_mps_of(sup, worker);
     int pidfd = (int)syscall(SYS_pidfd_open, worker->pid, 0);
-    pid_t helper;
 
     worker->program.terminated = true;
     if (!m || m->leaving || pidfd < 0) { /* without a context it can cause no fault */
@@ -406,7 +402,7 @@ void weir_mps_kill(struct weir_supervisor *sup, struct weir_sup_worker *worker)
         }
         return;
     }
-    helper = fork();
+    pid_t helper = fork();
     if (helper == 0) {
         char servers[WEIR_MPS_ANSWER_BYTES], answer[WEIR_MPS_ANSWER_BYTES], line[64], *rest = NULL;
 
@@ -614,13 +610,11 @@ static bool has_room_for_reserve(const struct weir_supervisor *sup)
 /* Keep a domain in reserve beside each domain that serves. */
 static void keep_reserve(struct weir_supervisor *sup, const struct weir_sup_mps *m, uint64_t now_ns)
 {
-    struct weir_sup_mps *reserve;
-
     if (!sup->life.announced || sup->life.stopping || m->reserve || m->served_ns == 0 ||
         !has_room_for_reserve(sup) || has_reserve(sup, m->devices, now_ns)) {
         return;
     }
-    reserve = open_one(sup, m->devices, now_ns);
+    struct weir_sup_mps *reserve = open_one(sup, m->devices, now_ns);
     if (reserve) {
         reserve->reserve = true;
         weir_mps_note(sup, reserve);

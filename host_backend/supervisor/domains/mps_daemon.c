@@ -230,7 +230,6 @@ bool weir_mps_say(const struct weir_sup_mps *m, const char *line, int wait_ms, c
     int in[2], out[2];
     size_t n = 0;
     bool over = false;
-    pid_t pid;
 
     if (pipe2(in, O_CLOEXEC) != 0) {
         return false;
@@ -240,7 +239,7 @@ bool weir_mps_say(const struct weir_sup_mps *m, const char *line, int wait_ms, c
         close(in[1]);
         return false;
     }
-    pid = fork();
+    pid_t pid = fork();
     if (pid == 0) {
         become_user(m);
         if (dup2(in[0], 0) < 0 || dup2(out[1], 1) < 0) {

@@ -115,11 +115,9 @@ static enum weir_keep_type receive(struct weir_book *book)
 
 static bool socket_path(const struct weir_supervisor *sup, struct sockaddr_un *address)
 {
-    int n;
-
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    n = snprintf(address->sun_path, sizeof address->sun_path, "%s/" WEIR_KEEP_SOCKET,
-                 sup->config.run_dir);
+    int n = snprintf(address->sun_path, sizeof address->sun_path, "%s/" WEIR_KEEP_SOCKET,
+                     sup->config.run_dir);
     return n >= 0 && (size_t)n < sizeof address->sun_path;
 }
 
@@ -164,11 +162,11 @@ static bool start_keeper(const struct weir_supervisor *sup, int program_fd,
                          const struct sockaddr_un *address)
 {
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    bool good;
 
     (void)unlink(address->sun_path);
-    good = fd >= 0 && fchmod(fd, S_IRUSR | S_IWUSR) == 0 &&
-           bind(fd, (const struct sockaddr *)address, sizeof *address) == 0 && listen(fd, 4) == 0;
+    bool good = fd >= 0 && fchmod(fd, S_IRUSR | S_IWUSR) == 0 &&
+                bind(fd, (const struct sockaddr *)address, sizeof *address) == 0 &&
+                listen(fd, 4) == 0;
     if (good) {
         pid_t pid = fork();
 
@@ -208,7 +206,6 @@ static void fill_command(struct weir_keep_message *message)
     size_t used = n > 0 ? (size_t)n : 0;
     int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
     char words[16384], *deleted;
-    size_t skip;
 
     at[used] = 0;
     deleted = strstr(at, " (deleted)");
@@ -218,7 +215,7 @@ static void fill_command(struct weir_keep_message *message)
     used = strlen(at) + 1;
     n = fd >= 0 ? read(fd, words, sizeof words - 1) : -1;
     words[n > 0 ? n : 0] = 0;
-    skip = strlen(words) + 1;
+    size_t skip = strlen(words) + 1;
     if (n > 0 && skip < (size_t)n) {
         memcpy(at + used, words + skip, (size_t)n - skip);
         used += (size_t)n - skip;

@@ -219,7 +219,6 @@ static void on_element(struct weir_supervisor *sup, const struct weir_libvirt_me
 {
     const char *name = message->element.tenant[0] != 0 ? message->element.tenant : message->domain;
     struct weir_sup_domain *d = find_domain(sup, message->domain);
-    struct weir_sup_tenant *tenant;
 
     if (!d) {
         d = add_domain(sup, message->domain);
@@ -239,7 +238,7 @@ static void on_element(struct weir_supervisor *sup, const struct weir_libvirt_me
     if (strlen(name) < sizeof d->tenant) { /* a longer name is no tenant's */
         memcpy(d->tenant, name, strlen(name) + 1);
     }
-    tenant = tenant_of(sup, d);
+    struct weir_sup_tenant *tenant = tenant_of(sup, d);
     d->missing = !tenant;
     if (!tenant) {
         weir_log_warn("libvirt: domain=\"%s\" there is no tenant '%s'", message->domain, name);
@@ -300,13 +299,11 @@ static bool check(struct weir_libvirt_message *message)
 
 void weir_sup_libvirt_message(struct weir_supervisor *sup, struct weir_libvirt_message *message)
 {
-    struct weir_sup_domain *d;
-
     if (!check(message)) {
         weir_log_warn("libvirt: a message that cannot be");
         return;
     }
-    d = find_domain(sup, message->domain);
+    struct weir_sup_domain *d = find_domain(sup, message->domain);
     switch (message->type) {
     case WEIR_LIBVIRT_ELEMENT:
         on_element(sup, message);

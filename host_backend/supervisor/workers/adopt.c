@@ -29,10 +29,9 @@ static void adopt_one(struct weir_supervisor *sup, struct weir_book_row *row)
 {
     struct weir_sup_worker *w = &sup->workers[row->key];
     struct weir_sup_log *log;
-    enum weir_status status;
     int link, page_fd;
 
-    status = weir_sup_adopt(row, w, &link, &log, &page_fd);
+    enum weir_status status = weir_sup_adopt(row, w, &link, &log, &page_fd);
     weir_log_rate_init(&w->log_rate);
     w->used = true;
     w->pid = row->pid;

@@ -48,12 +48,11 @@ static void let_go(struct weir_supervisor *sup, const struct weir_kept_chunk *ke
 static bool make_room(struct weir_supervisor *sup)
 {
     size_t room = sup->chunks.room != 0 ? sup->chunks.room * 2 : 64;
-    struct weir_kept_chunk *bigger;
 
     if (sup->chunks.n_kept < sup->chunks.room) {
         return true;
     }
-    bigger = realloc(sup->chunks.kept, room * sizeof *bigger);
+    struct weir_kept_chunk *bigger = realloc(sup->chunks.kept, room * sizeof *bigger);
     if (bigger) {
         sup->chunks.kept = bigger;
         sup->chunks.room = room;

@@ -35,10 +35,8 @@
 
 static socklen_t name_of(const char *uuid, struct sockaddr_un *address)
 {
-    int n;
-
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    n = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "weir-gpu-%s", uuid);
+    int n = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "weir-gpu-%s", uuid);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
@@ -50,14 +48,13 @@ static bool ask_holder(const struct sockaddr_un *name, socklen_t bytes,
     struct pollfd wait = {fd, POLLIN, 0};
     struct ucred peer;
     socklen_t peer_bytes = sizeof peer;
-    bool there;
 
     *holder = (struct weir_claim_holder){.uid = (uid_t)-1};
     if (fd < 0) {
         return true;
     }
     /* EAGAIN: a process listens, but its backlog is full. */
-    there = connect(fd, (const struct sockaddr *)name, bytes) == 0 || errno == EAGAIN;
+    bool there = connect(fd, (const struct sockaddr *)name, bytes) == 0 || errno == EAGAIN;
     if (there && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) == 0) {
         holder->pid = peer.pid;
         holder->uid = peer.uid;
@@ -92,7 +89,6 @@ enum weir_status weir_claims_take(struct weir_claims *claims, const char *uuid,
 {
     struct sockaddr_un name;
     socklen_t bytes = name_of(uuid, &name);
-    int fd;
 
     *ret_holder = (struct weir_claim_holder){.pid = -1};
     for (unsigned i = 0; i < claims->n; i++) {
@@ -103,7 +99,7 @@ enum weir_status weir_claims_take(struct weir_claims *claims, const char *uuid,
     if (claims->n == WEIR_CLAIMS_MAX) {
         return WEIR_ERR_TOO_BIG;
     }
-    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
         return WEIR_ERR_IO;
     }

@@ -284,12 +284,7 @@ static enum weir_status start(struct weir_supervisor *sup)
 {
     struct weir_sup_gate *gate = &sup->gate;
     struct weir_link_message message = {.type = WEIR_LINK_CONFIG};
-    enum weir_status status =
-        weir_sup_spawn(sup, NULL, -1, sup->spin.page_fd, &gate->pid, &gate->link, &gate->log);
-
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(weir_sup_spawn(sup, NULL, -1, sup->spin.page_fd, &gate->pid, &gate->link, &gate->log));
     gate->started_ns = weir_host_clock_ns();
     gate->restart_at_ns = 0;
     weir_log_info("supervisor: gate started pid=%d", (int)gate->pid);

@@ -177,7 +177,6 @@ static struct weir_sup_pending *find_place(struct weir_supervisor *sup, uint32_t
 {
     struct weir_sup_pending *place = NULL;
     struct counts counts;
-    uint32_t most;
 
     for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
         if (!sup->programs.pending[i].used) {
@@ -185,7 +184,7 @@ static struct weir_sup_pending *find_place(struct weir_supervisor *sup, uint32_t
         }
     }
     count(sup, &counts);
-    most = largest(counts.silent);
+    uint32_t most = largest(counts.silent);
     if (counts.silent[most] != 0) {
         place = spoke || most == holder || counts.silent[most] > counts.silent[holder] + 1
                     ? one_of(sup, most, true)

@@ -119,14 +119,14 @@ static int free_worker(const struct weir_supervisor *sup, const struct weir_sup_
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
         bool kept = w->tenant == (int)p->guest.tenant_index;
-        uint32_t worth;
 
         if (!is_free(w) || (!kept && w->tenant >= 0) || !is_of_kind(w, wanted) ||
             weir_sup_pending_is_left(sup, p, i)) {
             continue;
         }
-        worth = (2 * weir_mps_busy(sup, w) + kept + 1) * (WEIR_CONTROL_MAX_CONNECTIONS + 1) +
-                w->program.connections;
+        uint32_t worth =
+            (2 * weir_mps_busy(sup, w) + kept + 1) * (WEIR_CONTROL_MAX_CONNECTIONS + 1) +
+            w->program.connections;
         if (worth > best_worth) {
             best_worth = worth;
             best = i;
@@ -450,7 +450,6 @@ static bool place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint3
     struct weir_program_kind wanted = weir_program_kind_wanted(sup, p);
     struct lack lack = {.stays = true};
     int worker = worker_of_process(sup, p);
-    uint32_t busy;
 
     if (worker < 0 && p->monitor) {
         worker = shared_with(sup, p, &wanted); /* a status client needs no context of its own */
@@ -459,7 +458,7 @@ static bool place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint3
         send_to(sup, p, worker);
         return false;
     }
-    busy = n_busy(sup, tenant->index);
+    uint32_t busy = n_busy(sup, tenant->index);
     if (busy >= tenant->config.sessions_max) {
         if (now_ns >= place_until_ns(sup, p)) {
             refuse_session(sup, p);

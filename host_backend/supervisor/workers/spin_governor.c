@@ -79,15 +79,11 @@ void weir_sup_spin_show(struct weir_supervisor *sup, uint32_t tenants)
 enum weir_status weir_sup_spin_worker_starts(struct weir_supervisor *sup,
                                              struct weir_sup_worker *worker, int *ret_fd)
 {
-    enum weir_status status;
-
     weir_sup_spin_worker_gone(worker);
-    status = weir_spin_page_create(ret_fd, &worker->spin_page);
-    if (status == WEIR_OK) {
-        show(&sup->spin, worker->spin_page);
-        worker->giving.n_syncs = 0; /* the new page counts from 0 */
-    }
-    return status;
+    WEIR_TRY(weir_spin_page_create(ret_fd, &worker->spin_page));
+    show(&sup->spin, worker->spin_page);
+    worker->giving.n_syncs = 0; /* the new page counts from 0 */
+    return WEIR_OK;
 }
 
 void weir_sup_spin_worker_gone(struct weir_sup_worker *worker)
@@ -134,7 +130,6 @@ static bool count_running(int fd, uint32_t *ret_running)
 {
     char text[128], *at;
     ssize_t n = fd >= 0 ? pread(fd, text, sizeof text - 1, 0) : -1;
-    unsigned long running;
 
     if (n <= 0) {
         return false;
@@ -144,7 +139,7 @@ static bool count_running(int fd, uint32_t *ret_running)
     while (at && at > text && at[-1] != ' ') {
         at--;
     }
-    running = at ? strtoul(at, NULL, 10) : 0;
+    unsigned long running = at ? strtoul(at, NULL, 10) : 0;
     *ret_running = running > 1 ? (uint32_t)running - 1 : 0;
     return at != NULL;
 }

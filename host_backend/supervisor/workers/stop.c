@@ -74,10 +74,9 @@ static void wait_for_end(struct weir_supervisor *sup)
 {
     uint64_t since_ns = weir_host_clock_ns(), now_ns = since_ns, next_ns = since_ns,
              said_ns = since_ns;
-    unsigned left;
 
     weir_sup_workers_reap(sup);
-    left = n_alive(sup);
+    unsigned left = n_alive(sup);
     while (left != 0 && now_ns - next_ns < NEXT_WAIT_NS && now_ns - since_ns < ALL_WAIT_NS) {
         wait_once(sup);
         weir_sup_logs_read(sup);

@@ -35,12 +35,11 @@ static bool has_account(struct weir_supervisor *sup, struct weir_sup_tenant *ten
 void weir_sup_tenant_join(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, int worker)
 {
     struct weir_link_message message = message_of(sup, tenant, WEIR_LINK_TENANT);
-    bool shares;
 
     if (!weir_sup_worker_is_told(sup, worker)) {
         return;
     }
-    shares = has_account(sup, tenant);
+    bool shares = has_account(sup, tenant);
     if (!shares) {
         weir_log_error("supervisor: a worker counts for itself worker=%d tenant=%s", worker,
                        tenant->config.name);

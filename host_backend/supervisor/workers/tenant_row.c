@@ -49,12 +49,11 @@ void weir_sup_tenant_write(FILE *file, const struct weir_tenant_config *config)
 static int store(char *word, struct weir_tenant_config *config, struct weir_diag *diag)
 {
     char *value = strchr(word, '=');
-    int setting;
 
     if (value) {
         *value++ = 0;
     }
-    setting = value ? weir_setting_find(word) : -1;
+    int setting = value ? weir_setting_find(word) : -1;
     if (setting < 0) {
         weir_diag_set(diag, 0, 0, "unknown setting '%.40s'", word);
         return -1;
@@ -247,13 +246,12 @@ void weir_sup_tenants_adopt(struct weir_supervisor *sup)
 
     while ((row = weir_book_adopt(sup, WEIR_BOOK_TENANT))) {
         uint32_t head_bytes = 0;
-        char *text;
 
         weir_book_read(row, &head_bytes, sizeof head_bytes);
         if (row->key >= WEIR_CONFIG_TENANTS_MAX || head_bytes > row->bytes) {
             continue;
         }
-        text = strndup((const char *)row->data + head_bytes, row->bytes - head_bytes);
+        char *text = strndup((const char *)row->data + head_bytes, row->bytes - head_bytes);
         if (text) {
             adopt(sup, row, &sup->tenants[row->key], text);
         }

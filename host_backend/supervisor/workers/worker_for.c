@@ -30,7 +30,6 @@ static bool is_same_kind(const struct weir_sup_worker *a, const struct weir_sup_
 int weir_sup_worker_for(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
     struct weir_sup_worker wanted = {.kind = WEIR_WORKER_TENANT, .tenant = (int)tenant->index};
-    enum weir_status status;
     int worker;
 
     if (weir_sup_uses_shared_worker(sup, tenant) && tenant->faults.quarantine_end_ns == 0) {
@@ -44,7 +43,7 @@ int weir_sup_worker_for(struct weir_supervisor *sup, const struct weir_sup_tenan
             return i;
         }
     }
-    status = weir_sup_worker_new(sup, &wanted, &worker);
+    enum weir_status status = weir_sup_worker_new(sup, &wanted, &worker);
     if (status != WEIR_OK) {
         weir_log_error("supervisor: no worker for a tenant tenant=%s why=\"%s\"",
                        tenant->config.name, weir_sup_no_worker_text(status));

@@ -80,17 +80,15 @@ static pid_t start(struct weir_supervisor *sup, const struct weir_sup_worker *w,
                                         .row_bytes = sizeof row,
                                         .row_fds = to_keep,
                                         .n_row_fds = 3};
-    pid_t pid;
-    int why;
 
     env[0][0] = NULL;
     if (w) {
         weir_mps_environment(sup, w, env, &texts);
     }
-    pid = null >= 0 ? weir_book_spawn(sup, w ? WEIR_BOOK_WORKER : WEIR_BOOK_GATE,
-                                      w ? (uint64_t)(w - sup->workers) : 0, &process)
-                    : -1;
-    why = errno;
+    pid_t pid = null >= 0 ? weir_book_spawn(sup, w ? WEIR_BOOK_WORKER : WEIR_BOOK_GATE,
+                                            w ? (uint64_t)(w - sup->workers) : 0, &process)
+                          : -1;
+    int why = errno;
     if (null >= 0) {
         close(null);
     }
@@ -132,15 +130,11 @@ enum weir_status weir_sup_spawn(struct weir_supervisor *sup, const struct weir_s
                                 struct weir_sup_log **ret_log)
 {
     struct weir_sup_log *log = NULL;
-    enum weir_status status;
     pid_t pid = -1;
     int pair[2], log_fd = -1;
 
-    status = open_link(pair);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    status = weir_sup_log_open(&log, &log_fd);
+    WEIR_TRY(open_link(pair));
+    enum weir_status status = weir_sup_log_open(&log, &log_fd);
     if (status == WEIR_OK) {
         pid = start(sup, worker, listener, (int[]){pair[1], log_fd},
                     (int[]){pair[0], weir_sup_log_fd(log), page_fd});

@@ -33,14 +33,13 @@ void weir_sup_cache_follow(struct weir_supervisor *sup)
 {
     const struct weir_confine_user *user = &sup->running.user;
     char dir[sizeof sup->running.cache_dir];
-    const char *fault;
 
     weir_file_cache_find(sup->config.forms.cache_dir, dir, sizeof dir);
     if (dir[0] == 0) {
         weir_sup_extra_unwanted(sup, WEIR_EXTRA_CACHE);
         return;
     }
-    fault = weir_file_cache_fault(dir, user->is_other ? user->uid : geteuid());
+    const char *fault = weir_file_cache_fault(dir, user->is_other ? user->uid : geteuid());
     if (!fault && user->is_other && !weir_file_cache_give(dir, user->uid, user->gid)) {
         fault = "it cannot be made and given to the workers' user";
     }

@@ -48,7 +48,6 @@
 enum weir_status weir_sup_worker_new(struct weir_supervisor *sup,
                                      const struct weir_sup_worker *like, int *ret_worker)
 {
-    enum weir_status status;
     int slot = 0;
 
     while (slot < WEIR_WORKERS_MAX && sup->workers[slot].used) {
@@ -61,7 +60,7 @@ enum weir_status weir_sup_worker_new(struct weir_supervisor *sup,
     weir_log_rate_init(&sup->workers[slot].log_rate);
     sup->workers[slot].used = true;
     sup->workers[slot].link = -1;
-    status = weir_sup_worker_start(sup, slot);
+    enum weir_status status = weir_sup_worker_start(sup, slot);
     if (status != WEIR_OK) {
         sup->workers[slot].used = false;
         return status;
@@ -164,11 +163,10 @@ static enum weir_status open_endpoint(struct weir_supervisor *sup, const struct 
     *ret_fd = -1;
 #ifdef WEIR_WITH_ZMQ
     char path[ENDPOINT_BYTES];
-    enum weir_status status;
 
     endpoint_of(sup, w, path);
     unlink(path); /* the process that listened there before has ended */
-    status = weir_sup_listen(path, 0666, ret_fd);
+    enum weir_status status = weir_sup_listen(path, 0666, ret_fd);
     if (status != WEIR_OK && status != WEIR_ERR_NO_DESCRIPTOR) { /* the caller reports that */
         int why = errno;
 
@@ -218,13 +216,12 @@ static int find_without_tcp(const struct weir_supervisor *sup)
 void weir_sup_tcp_again(struct weir_supervisor *sup)
 {
     const struct weir_link_message release = {.type = WEIR_LINK_RELEASE};
-    int worker;
 
     weir_sup_tcp_open(sup);
     if (sup->tcp_fd < 0) {
         return;
     }
-    worker = find_without_tcp(sup);
+    int worker = find_without_tcp(sup);
     if (worker < 0) {
         weir_sup_extra_works(sup, WEIR_EXTRA_TCP);
         return;
@@ -242,14 +239,10 @@ void weir_sup_tcp_again(struct weir_supervisor *sup)
 /* Start a worker's process, with its descriptors. */
 static enum weir_status launch(struct weir_supervisor *sup, struct weir_sup_worker *w, int page_fd)
 {
-    enum weir_status status;
     int listener;
 
-    status = open_endpoint(sup, w, &listener);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    status = weir_sup_spawn(sup, w, listener, page_fd, &w->pid, &w->link, &w->log);
+    WEIR_TRY(open_endpoint(sup, w, &listener));
+    enum weir_status status = weir_sup_spawn(sup, w, listener, page_fd, &w->pid, &w->link, &w->log);
     if (listener >= 0) {
         close(listener);
     }
@@ -272,15 +265,11 @@ static void tell_event(struct weir_supervisor *sup, const struct weir_sup_worker
 enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
-    enum weir_status status;
     int page_fd;
 
     w->started_ns = weir_host_clock_ns();
-    status = weir_sup_spin_worker_starts(sup, w, &page_fd);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    status = launch(sup, w, page_fd);
+    WEIR_TRY(weir_sup_spin_worker_starts(sup, w, &page_fd));
+    enum weir_status status = launch(sup, w, page_fd);
     if (status != WEIR_OK) {
         weir_sup_spin_worker_gone(w);
         close(page_fd);
@@ -493,7 +482,6 @@ void weir_sup_workers_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         struct weir_sup_worker *w = &sup->workers[i];
-        enum weir_status status;
 
         if (w->used && weir_outbox_due_ns(&w->outbox) <= now_ns) {
             weir_sup_worker_flush(sup, i, now_ns);
@@ -504,7 +492,7 @@ void weir_sup_workers_tick(struct weir_supervisor *sup, uint64_t now_ns)
         if (!w->used || w->pid != 0 || w->restart_at_ns == 0 || w->restart_at_ns > now_ns) {
             continue;
         }
-        status = weir_sup_worker_start(sup, i);
+        enum weir_status status = weir_sup_worker_start(sup, i);
         if (status != WEIR_OK) {
             w->restart_at_ns = now_ns + PAUSE_LAST_NS;
             weir_log_error("supervisor: cannot start a worker worker=%d why=\"%s\"", i,

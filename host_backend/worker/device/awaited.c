@@ -189,11 +189,7 @@ CUresult weir_awaited_note(struct weir_session *session, struct weir_host_stream
                            uint64_t address, uint64_t value, bool wide)
 {
     struct weir_awaited *a = session->awaited;
-    CUresult result = make_room(session);
-
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(make_room(session));
     a->values[a->n++] = (struct value){
         .stream = stream, .address = address, .value = value, .number = ++a->noted, .wide = wide};
     if (stream) {

@@ -313,13 +313,9 @@ static CUresult remember_locked(struct weir_session *self, CUstream stream)
 CUresult weir_prints_begin(struct weir_session *session, CUstream stream)
 {
     struct weir_prints *prints = session->worker->prints;
-    CUresult result = weir_prints_expect(session);
-
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    WEIR_TRY(weir_prints_expect(session));
     pthread_mutex_lock(&prints->lock);
-    result = remember_locked(session, stream);
+    CUresult result = remember_locked(session, stream);
     pthread_mutex_unlock(&prints->lock);
     if (result == CUDA_SUCCESS) {
         wait_for_late(session);

@@ -526,11 +526,9 @@ CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64
 
 static CUresult import_device(struct weir_session *session, struct weir_host_chunk *chunk)
 {
-    CUresult result;
-
     WEIR_TRY(session->driver->cuMemImportFromShareableHandle(
         &chunk->memory, (void *)(intptr_t)chunk->fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
-    result = map_memory(chunk, session);
+    CUresult result = map_memory(chunk, session);
     if (result != CUDA_SUCCESS) {
         (void)session->driver->cuMemRelease(chunk->memory);
         return result;
@@ -544,7 +542,6 @@ CUresult weir_chunk_adopt(struct weir_session *session, const struct weir_host_c
                           struct weir_host_chunk **ret_chunk)
 {
     struct weir_host_chunk *chunk = calloc(1, sizeof *chunk);
-    CUresult result;
 
     if (!chunk) {
         close(as->fd);
@@ -554,7 +551,7 @@ CUresult weir_chunk_adopt(struct weir_session *session, const struct weir_host_c
     chunk->tenant = session->tenant;
     chunk->id = atomic_fetch_add(&session->worker->counts.next_chunk, 1) + 1;
     chunk->refs = 1;
-    result = take_address(session, chunk, 0);
+    CUresult result = take_address(session, chunk, 0);
     if (result == CUDA_SUCCESS) {
         result = chunk->pinned ? map_pinned(chunk) : import_device(session, chunk);
         if (result != CUDA_SUCCESS) {

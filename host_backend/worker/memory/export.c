@@ -165,12 +165,8 @@ static CUresult create(struct weir_tenant *tenant, struct weir_vmm_alloc *alloc,
 CUresult weir_export_create(struct weir_tenant *tenant, struct weir_vmm_alloc *alloc,
                             const uint8_t name[16], int *ret_fd)
 {
-    CUresult result = weir_tenant_charge(tenant, &cost);
-
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    result = create(tenant, alloc, name, ret_fd);
+    WEIR_TRY(weir_tenant_charge(tenant, &cost));
+    CUresult result = create(tenant, alloc, name, ret_fd);
     if (result != CUDA_SUCCESS) {
         weir_account_release_all(&tenant->account, &cost);
     }

@@ -1,5 +1,7 @@
 #include "host_backend/worker/state/bus_guard.h"
 
+#include "base/thread.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -66,7 +68,7 @@ bool weir_bus_guard(uint64_t base, uint64_t bytes)
 {
     bool done = false;
 
-    pthread_mutex_lock(&guards_lock);
+    WEIR_LOCKED(&guards_lock);
     for (unsigned i = 0; i < WEIR_BUS_GUARDS_MAX && !done; i++) {
         if (atomic_load_explicit(&guards[i].bytes, memory_order_relaxed) == 0) {
             atomic_store_explicit(&guards[i].base, base, memory_order_relaxed);
@@ -78,7 +80,6 @@ bool weir_bus_guard(uint64_t base, uint64_t bytes)
             done = true;
         }
     }
-    pthread_mutex_unlock(&guards_lock);
     return done;
 }
 
@@ -89,7 +90,7 @@ void weir_bus_tolerate(bool on)
 
 void weir_bus_unguard(uint64_t base, uint64_t bytes)
 {
-    pthread_mutex_lock(&guards_lock);
+    WEIR_LOCKED(&guards_lock);
     for (unsigned i = 0; i < atomic_load_explicit(&n_used, memory_order_relaxed); i++) {
         if (atomic_load_explicit(&guards[i].bytes, memory_order_relaxed) == bytes &&
             atomic_load_explicit(&guards[i].base, memory_order_relaxed) == base) {
@@ -97,5 +98,4 @@ void weir_bus_unguard(uint64_t base, uint64_t bytes)
             break;
         }
     }
-    pthread_mutex_unlock(&guards_lock);
 }

@@ -95,10 +95,9 @@ void weir_host_calls_destroy(struct weir_host_calls *calls)
 
 void weir_host_calls_end(struct weir_session *session)
 {
-    pthread_mutex_lock(&session->host_calls->lock);
+    WEIR_LOCKED(&session->host_calls->lock);
     atomic_store(&session->ending, true);
     pthread_cond_broadcast(&session->host_calls->done);
-    pthread_mutex_unlock(&session->host_calls->lock);
 }
 
 struct weir_host_call *weir_host_call_create(struct weir_session *session, uint64_t token,
@@ -109,7 +108,7 @@ struct weir_host_call *weir_host_call_create(struct weir_session *session, uint6
     if (!call) {
         return NULL;
     }
-    pthread_mutex_lock(&session->host_calls->lock);
+    WEIR_LOCKED(&session->host_calls->lock);
     if (session->host_calls->n_calls >= WEIR_HOST_CALLS_MAX) {
         free(call);
         call = NULL;
@@ -123,7 +122,6 @@ struct weir_host_call *weir_host_call_create(struct weir_session *session, uint6
         session->host_calls->calls = call;
         session->host_calls->n_calls++;
     }
-    pthread_mutex_unlock(&session->host_calls->lock);
     return call;
 }
 
@@ -287,12 +285,11 @@ static void wait_for_change(struct weir_session *session, const struct ticket *t
         attend(session->channel->transport, SLICE_NS);
         return;
     }
-    pthread_mutex_lock(&session->host_calls->lock);
+    WEIR_LOCKED(&session->host_calls->lock);
     if (!ticket->done && !ticket->wants) {
         (void)weir_thread_condition_wait(&session->host_calls->done, &session->host_calls->lock,
                                          weir_clock_now_ns() + SLICE_NS);
     }
-    pthread_mutex_unlock(&session->host_calls->lock);
 }
 
 static void wait_for_guest(struct weir_session *session, struct ticket *ticket)
@@ -337,10 +334,9 @@ void CUDA_CB weir_host_call_run(void *user_data)
     struct weir_session *session = call->session;
     struct ticket ticket = {0};
     uint64_t token = call->token;
-    bool ending;
 
     pthread_mutex_lock(&session->host_calls->lock);
-    ending = atomic_load(&session->ending);
+    bool ending = atomic_load(&session->ending);
     if (call->once) {
         unlink_locked(call);
         free(call);
@@ -372,12 +368,9 @@ void CUDA_CB weir_host_call_run(void *user_data)
 bool weir_host_calls_any(const struct weir_session *session)
 {
     struct weir_host_calls *calls = session->host_calls;
-    bool any;
 
-    pthread_mutex_lock(&calls->lock);
-    any = calls->n_running != 0;
-    pthread_mutex_unlock(&calls->lock);
-    return any;
+    WEIR_LOCKED(&calls->lock);
+    return calls->n_running != 0;
 }
 
 static struct ticket *find_ticket_locked(struct weir_session *session, uint64_t number)
@@ -394,7 +387,7 @@ CUresult weir_host_call_done(struct weir_session *session, uint64_t ticket)
 {
     CUresult result = CUDA_ERROR_INVALID_VALUE;
 
-    pthread_mutex_lock(&session->host_calls->lock);
+    WEIR_LOCKED(&session->host_calls->lock);
     struct ticket *found = find_ticket_locked(session, ticket);
 
     if (found) {
@@ -402,13 +395,12 @@ CUresult weir_host_call_done(struct weir_session *session, uint64_t ticket)
         result = CUDA_SUCCESS;
         pthread_cond_broadcast(&session->host_calls->done);
     }
-    pthread_mutex_unlock(&session->host_calls->lock);
     return result;
 }
 
 static void note_read(struct weir_session *session, const struct weir_op_host_func_read_in *in)
 {
-    pthread_mutex_lock(&session->host_calls->lock);
+    WEIR_LOCKED(&session->host_calls->lock);
     struct ticket *ticket = find_ticket_locked(session, in->ticket);
 
     if (ticket) {
@@ -417,12 +409,11 @@ static void note_read(struct weir_session *session, const struct weir_op_host_fu
         ticket->read_bytes = in->bytes;
         pthread_cond_broadcast(&session->host_calls->done);
     }
-    pthread_mutex_unlock(&session->host_calls->lock);
 }
 
 static void write_arena(struct weir_session *session, const struct weir_op_host_func_write_in *in)
 {
-    pthread_mutex_lock(&session->host_calls->lock);
+    WEIR_LOCKED(&session->host_calls->lock);
     uint8_t *to = find_ticket_locked(session, in->ticket)
                       ? weir_session_arena(session, in->offset, in->n_data)
                       : NULL;
@@ -430,7 +421,6 @@ static void write_arena(struct weir_session *session, const struct weir_op_host_
     if (to && in->n_data != 0) {
         memcpy(to, in->data, in->n_data);
     }
-    pthread_mutex_unlock(&session->host_calls->lock);
 }
 
 void weir_host_call_glance(void *user, const struct weir_record *record)

@@ -119,20 +119,17 @@ void weir_tenant_ask(struct weir_account *account, enum weir_account_item item, 
 {
     static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
     const struct weir_tenant *tenant = tenant_of(account);
-    atomic_uint *answered;
     struct weir_link_message message = {
         .type = WEIR_LINK_MORE,
         .more = {.tenant_index = tenant->index, .item = item, .amount = amount}};
-    unsigned before;
 
-    pthread_mutex_lock(&one_at_a_time);
-    answered = &account->page->answered[account->place];
-    before = atomic_load(answered);
+    WEIR_LOCKED(&one_at_a_time);
+    atomic_uint *answered = &account->page->answered[account->place];
+    unsigned before = atomic_load(answered);
     message.more.question = before + 1;
     if (weir_link_send(tenant->worker->link, &message, -1) == WEIR_OK) {
         wait_for_answer(answered, before);
     }
-    pthread_mutex_unlock(&one_at_a_time);
 }
 
 /* ---------------------------------------------------------------- refusals */
@@ -201,13 +198,12 @@ static void tell_of_refusal(struct weir_session *session, enum weir_account_item
                             uint64_t bytes, const char *why)
 {
     struct weir_tenant *tenant = session->tenant;
-    struct weir_link_event event;
 
     atomic_fetch_add(pending_of(tenant, item), 1);
     if (!is_due(&tenant->refusals)) {
         return;
     }
-    event = describe(session, WEIR_EVENT_ALLOCATION_REFUSED, why);
+    struct weir_link_event event = describe(session, WEIR_EVENT_ALLOCATION_REFUSED, why);
     event.n = weir_refusals_take(tenant, item);
     event.bytes = bytes;
     event.pinned = item == WEIR_ACCOUNT_PINNED_MEMORY;

@@ -22,12 +22,11 @@ static enum weir_status grow(struct weir_native_map *map)
     }
     for (size_t i = 0; i < map->room; i++) {
         struct weir_object *o = map->slots[i];
-        size_t at;
 
         if (!o) {
             continue;
         }
-        at = place(&bigger, o->kind, o->native);
+        size_t at = place(&bigger, o->kind, o->native);
         while (bigger.slots[at]) {
             at = (at + 1) & (bigger.room - 1);
         }
@@ -54,15 +53,13 @@ struct weir_object *weir_native_find(const struct weir_native_map *map, int kind
 
 enum weir_status weir_native_add(struct weir_native_map *map, struct weir_object *object)
 {
-    size_t at;
-
     if (weir_native_find(map, object->kind, object->native)) {
         return WEIR_ERR_EXISTS;
     }
     if (map->n * 2 >= map->room && grow(map) != WEIR_OK) {
         return WEIR_ERR_NO_MEMORY;
     }
-    at = place(map, object->kind, object->native);
+    size_t at = place(map, object->kind, object->native);
     while (map->slots[at]) {
         at = (at + 1) & (map->room - 1);
     }

@@ -18,13 +18,9 @@
 static CUresult register_range(struct weir_session *s, void *at, uint64_t bytes, uint64_t *ret_dptr)
 {
     CUdeviceptr dptr;
-    CUresult result = s->driver->cuMemHostRegister_v2(
-        at, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
-
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    result = s->driver->cuMemHostGetDevicePointer_v2(&dptr, at, 0);
+    WEIR_TRY(s->driver->cuMemHostRegister_v2(
+        at, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
+    CUresult result = s->driver->cuMemHostGetDevicePointer_v2(&dptr, at, 0);
     if (result != CUDA_SUCCESS) {
         (void)s->driver->cuMemHostUnregister(at);
         return result;
@@ -58,12 +54,11 @@ CUresult weir_session_arena_dptr(struct weir_session *session, uint64_t offset, 
 {
     struct weir_session_channel *c = session->channel;
     uint64_t arena_bytes = c->view.arena_bytes, start, end;
-    uint32_t part;
 
     if (bytes == 0 || offset >= arena_bytes || bytes > arena_bytes - offset) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    part = weir_segment_part(offset);
+    uint32_t part = weir_segment_part(offset);
     start = weir_segment_part_start(part);
     end = weir_segment_part_end(part, arena_bytes);
     if (bytes > end - offset) {
@@ -138,8 +133,6 @@ CUresult weir_session_word_write(struct weir_session *session, CUstream stream, 
                                  uint32_t value)
 {
     struct weir_session_channel *c = session->channel;
-    struct word_write *write;
-    CUresult result;
 
     if (word == WEIR_WORD_NONE) {
         return CUDA_SUCCESS;
@@ -149,12 +142,12 @@ CUresult weir_session_word_write(struct weir_session *session, CUstream stream, 
         return session->driver->cuStreamWriteValue32_v2(stream, c->words_dptr + UINT64_C(4) * word,
                                                         value, CU_STREAM_WRITE_VALUE_DEFAULT);
     }
-    write = malloc(sizeof *write);
+    struct word_write *write = malloc(sizeof *write);
     if (!write) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *write = (struct word_write){&c->view.words[word], value};
-    result = session->driver->cuLaunchHostFunc(stream, write_word, write);
+    CUresult result = session->driver->cuLaunchHostFunc(stream, write_word, write);
     if (result != CUDA_SUCCESS) {
         free(write);
     }
@@ -192,12 +185,11 @@ bool weir_session_word_wait(struct weir_session *session, uint32_t word, uint32_
 bool weir_session_answer_waits(struct weir_session *session)
 {
     struct weir_session_channel *c = session->channel;
-    CUresult sticky;
 
     if (c->n_waits == 0) {
         return false;
     }
-    sticky = weir_worker_sticky_error(session->worker);
+    CUresult sticky = weir_worker_sticky_error(session->worker);
     for (uint32_t i = 0; i < c->n_waits;) {
         struct weir_word_wait wait = c->waits[i];
 

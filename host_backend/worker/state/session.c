@@ -68,14 +68,13 @@ void weir_session_defer(struct weir_session *session, CUresult error)
 {
     struct weir_session_channel *channel = session->channel;
 
-    pthread_mutex_lock(&channel->send_lock); /* a trampoline's record carries them, too */
+    WEIR_LOCKED(&channel->send_lock); /* a trampoline's record carries them, too */
     channel->deferred_error = (uint32_t)error;
     channel->deferred_seq++;
     /* D1: publishes the error; meets the guest's acquire of the count. */
     __atomic_store_n(&channel->view.header->deferred_error, channel->deferred_error,
                      __ATOMIC_RELAXED);
     __atomic_store_n(&channel->view.header->deferred_seq, channel->deferred_seq, __ATOMIC_RELEASE);
-    pthread_mutex_unlock(&channel->send_lock);
 }
 
 /* ---------------------------------------------------------------- replies */
@@ -83,12 +82,11 @@ void weir_session_defer(struct weir_session *session, CUresult error)
 static bool grow_reply(struct weir_session *s, size_t bytes)
 {
     struct weir_session_channel *channel = s->channel;
-    uint8_t *bigger;
 
     if (bytes <= channel->reply_room) {
         return true;
     }
-    bigger = realloc(channel->reply, bytes + 4096);
+    uint8_t *bigger = realloc(channel->reply, bytes + 4096);
     if (!bigger) {
         return false;
     }
@@ -132,13 +130,12 @@ void weir_session_reply(struct weir_session *session, uint16_t op, uint64_t seq,
     struct weir_session *s = session;
     const struct weir_op_info *info = &weir_ops[op];
     struct weir_record *record;
-    size_t body;
 
     if (result != CUDA_SUCCESS) {
         weir_session_reply_error(s, op, seq, result);
         return;
     }
-    body = info->out_bytes(out);
+    size_t body = info->out_bytes(out);
     if (body == WEIR_OP_BYTES_INVALID || body + sizeof *record > WEIR_RECORD_MAX_BYTES) {
         weir_log_error("session: reply cannot be encoded op=%s", info->name);
         weir_session_reply_error(s, op, seq, CUDA_ERROR_UNKNOWN);
@@ -183,10 +180,8 @@ bool weir_session_is_monitor(const struct weir_session *session)
 
 void weir_session_say_stats(struct weir_session *session, struct weir_stats_set *set)
 {
-    struct weir_stats_set *old;
-
     (void)weir_sessions_lock(session->worker);
-    old = session->about->stats;
+    struct weir_stats_set *old = session->about->stats;
     session->about->stats = set;
     weir_sessions_unlock(session->worker);
     free(old);

@@ -46,11 +46,7 @@ static enum weir_status cut(struct weir_window *w, size_t at, uint64_t base, uin
     struct weir_extent after = {base + bytes, e.base + e.bytes - (base + bytes)};
 
     if (before.bytes != 0 && after.bytes != 0) {
-        enum weir_status status = insert(w, at + 1, after);
-
-        if (status != WEIR_OK) {
-            return status;
-        }
+        WEIR_TRY(insert(w, at + 1, after));
         w->free_extents[at] = before;
     } else if (before.bytes != 0 || after.bytes != 0) {
         w->free_extents[at] = before.bytes != 0 ? before : after;

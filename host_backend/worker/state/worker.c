@@ -86,14 +86,13 @@ void weir_worker_tell(const struct weir_worker *worker, const struct weir_link_m
 static bool send_first(struct weir_worker *worker, enum weir_link_type first, unsigned *ret_ticket)
 {
     const struct weir_link_message message = {.type = first}, sync = {.type = WEIR_LINK_SYNC};
-    bool sent;
 
-    pthread_mutex_lock(&worker->counts.sync_lock); /* tickets must have the messages' order */
+    WEIR_LOCKED(&worker->counts.sync_lock); /* tickets must have the messages' order */
     *ret_ticket = ++worker->counts.syncs;
-    sent = (first == WEIR_LINK_SYNC || weir_link_send(worker->link, &message, -1) == WEIR_OK) &&
-           weir_link_send(worker->link, &sync, -1) == WEIR_OK;
+    bool sent =
+        (first == WEIR_LINK_SYNC || weir_link_send(worker->link, &message, -1) == WEIR_OK) &&
+        weir_link_send(worker->link, &sync, -1) == WEIR_OK;
     worker->counts.syncs -= !sent;
-    pthread_mutex_unlock(&worker->counts.sync_lock);
     return sent;
 }
 

@@ -187,7 +187,6 @@ void weir_forms_fit(struct weir_session *s, struct weir_forms_kernel *k, CUfunct
                     enum weir_ptx_form form, uint32_t threads, uint32_t shared_bytes)
 {
     const struct weir_driver *d = s->driver;
-    uint32_t native_blocks;
 
     for (uint32_t v = WEIR_FORMS_PLAIN + 1;
          form == WEIR_PTX_FORM_PERSISTENT && v < WEIR_FORMS_VARIANTS; v++) {
@@ -202,7 +201,7 @@ void weir_forms_fit(struct weir_session *s, struct weir_forms_kernel *k, CUfunct
             d, weir_forms_twin_function(k, k->fit.form, (enum weir_forms_variant)v),
             WEIR_FORMS_NO_CARVEOUT, &k->fit.carve_out[v]);
     }
-    native_blocks = blocks_on_sm(d, native, threads, shared_bytes);
+    uint32_t native_blocks = blocks_on_sm(d, native, threads, shared_bytes);
     k->cost = (struct weir_forms_cost){0};
     k->fit = (struct weir_forms_fit){.threads = threads,
                                      .shared_bytes = shared_bytes,
@@ -211,13 +210,12 @@ void weir_forms_fit(struct weir_session *s, struct weir_forms_kernel *k, CUfunct
     for (uint32_t v = 0; v < WEIR_FORMS_VARIANTS; v++) {
         enum weir_forms_variant variant = (enum weir_forms_variant)v;
         uint32_t dynamic_bytes, twin_bytes;
-        CUfunction twin;
 
         if (v != WEIR_FORMS_PLAIN &&
             (form != WEIR_PTX_FORM_PERSISTENT || !other_is_ready(&k->others[v]))) {
             continue;
         }
-        twin = weir_forms_twin_function(k, form, variant);
+        CUfunction twin = weir_forms_twin_function(k, form, variant);
         dynamic_bytes =
             weir_forms_twin_shared(weir_forms_twin_info(k, form, variant), shared_bytes);
         twin_bytes = attribute(d, twin, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES) + dynamic_bytes;
@@ -262,14 +260,13 @@ static void note(struct weir_forms_kernel *k, double ns)
     uint64_t now_ps = (uint64_t)(ns * 1e3 / (double)t->blocks) + 1;
     uint64_t waves = (t->blocks + t->workers - 1) / t->workers;
     uint64_t block_ns = (uint64_t)(ns / (double)waves) + 1;
-    uint64_t *ps;
 
     note_cost(k, (uint64_t)ns);
     if (t->variant == WEIR_FORMS_ORIGINAL) {
         return;
     }
     /* The first time, with tasks of any size, determines their size. */
-    ps = &t->grid_ps[t->variant];
+    uint64_t *ps = &t->grid_ps[t->variant];
     *ps = t->n[t->variant] == 1 ? now_ps : shortest(*ps, now_ps);
     t->n[t->variant]++;
     atomic_store_explicit(

@@ -100,12 +100,8 @@ static enum weir_status make_twins(struct weir_ptx_module *module, enum weir_for
                                    struct weir_ptx_twins *ret_twins, uint32_t *ret_n_kernels)
 {
     struct weir_ptx_analysis *analysis;
-    enum weir_status status = weir_ptx_analyze(module, 0, &analysis);
     uint32_t n = 0;
-
-    if (status != WEIR_OK) {
-        return status;
-    }
+    WEIR_TRY(weir_ptx_analyze(module, 0, &analysis));
     *ret_n_kernels = analysis->n_kernels;
     struct weir_ptx_twin_want *wants = calloc(analysis->n_kernels + 1u, sizeof *wants);
     for (uint32_t i = 0; wants && i < analysis->n_kernels; i++) {
@@ -121,7 +117,7 @@ static enum weir_status make_twins(struct weir_ptx_module *module, enum weir_for
         return WEIR_ERR_NO_MEMORY;
     }
     *ret_twins = (struct weir_ptx_twins){0};
-    status = n != 0 ? weir_ptx_twins(module, wants, n, ret_twins) : WEIR_OK;
+    enum weir_status status = n != 0 ? weir_ptx_twins(module, wants, n, ret_twins) : WEIR_OK;
     free(wants);
     return status;
 }
