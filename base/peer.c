@@ -1,6 +1,7 @@
 #include "base/peer.h"
 
 #include "base/clock.h"
+#include "base/file_text.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -13,12 +14,7 @@ static bool is_stopped(int pid)
 {
     char path[32], text[128];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-    if (fd >= 0) {
-        close(fd);
-    }
-    text[n > 0 ? n : 0] = 0;
+    (void)weir_file_text(path, text, sizeof text);
     const char *name_end =
         strrchr(text, ')'); /* "17 (a name) T 1 ..."; a name may have any letter */
     return name_end && name_end[1] == ' ' && (name_end[2] == 'T' || name_end[2] == 't');

@@ -1,6 +1,7 @@
 /* The call log's file: lines from all threads, through one buffer. */
 #include "guest_lib/calls_log.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "guest_lib/calls.h"
@@ -162,9 +163,7 @@ static void unlock_in_parent(void)
 static void restart_in_child(void)
 {
     bool again = call_log.fd >= 0 && strstr(getenv("WEIR_TRACE") ? getenv("WEIR_TRACE") : "", "%p");
-    if (call_log.fd >= 0) {
-        close(call_log.fd);
-    }
+    weir_fd_close(call_log.fd);
     free(call_log.buffer);
     call_log.buffer = NULL;
     call_log.fd = -1;

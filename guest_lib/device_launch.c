@@ -6,6 +6,8 @@
  */
 #include "guest_lib/device_launch.h"
 
+#include "base/fd.h"
+
 #include <elf.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -137,8 +139,6 @@ bool weir_device_launch_is_in(const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     bool launches = fd >= 0 && file_launches(fd);
-    if (fd >= 0) {
-        close(fd);
-    }
+    weir_fd_close(fd);
     return launches;
 }

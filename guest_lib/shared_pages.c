@@ -10,6 +10,7 @@
  * the program may have unmapped some, or mapped others. Without /proc nothing is shared.
  */
 #include "guest_lib/shared_pages.h"
+#include "base/fd.h"
 #include "base/grow.h"
 #include "base/log.h"
 #include "guest_lib/maps.h"
@@ -667,10 +668,7 @@ CUresult weir_pages_share(struct weir_guest_ctx *ctx, const struct weir_page_run
     if (!step.why) {
         result = share_parts(ctx, runs, n, &parts, made);
     }
-    if (step.uffd >= 0) {
-        close(step.uffd);
-        step.uffd = -1;
-    }
+    step.uffd = weir_fd_close(step.uffd);
     *ret_why = step.why;
     free(parts.all);
     free(made);

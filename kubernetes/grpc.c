@@ -7,6 +7,7 @@
  */
 #include "kubernetes/grpc.h"
 
+#include "base/fd.h"
 #include "base/thread.h"
 #include <errno.h>
 #include <nghttp2/nghttp2.h>
@@ -421,9 +422,7 @@ enum weir_status weir_grpc_listen(const char *path, const struct weir_grpc_metho
         bind(l->fd, (const struct sockaddr *)(const void *)&address, sizeof address) != 0 ||
         chmod(path, 0600) != 0 || listen(l->fd, 16) != 0 ||
         weir_thread_start(&thread, STACK_BYTES, run_listener, l) != 0) {
-        if (l->fd >= 0) {
-            close(l->fd);
-        }
+        weir_fd_close(l->fd);
         free(l);
         return WEIR_ERR_IO;
     }

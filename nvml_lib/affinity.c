@@ -2,10 +2,10 @@
  * Which processors and memory of the program's machine are near a device. If the machine has no
  * NVIDIA device at the address (a VM, a remote guest), all are equally near.
  */
+#include "base/file_text.h"
 #include "nvml_lib/lib.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,23 +20,12 @@
     WEIR_NVML_EXPORT nvmlReturn_t name parameters;                                                 \
     nvmlReturn_t name parameters
 
-static bool read_text(const char *path, char text[TEXT_BYTES])
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, TEXT_BYTES - 1);
-    if (fd >= 0) {
-        close(fd);
-    }
-    text[n > 0 ? n : 0] = '\0';
-    return n > 0;
-}
-
 /* "0-27,56-83" */
 static bool read_list(const char *path, cpu_set_t *ret_set)
 {
     char text[TEXT_BYTES];
     CPU_ZERO(ret_set);
-    if (!read_text(path, text)) {
+    if (!weir_file_text(path, text, sizeof text)) {
         return false;
     }
     for (char *at = text, *end; *at; at = *end == ',' ? end + 1 : end + strlen(end)) {
@@ -62,7 +51,8 @@ static nvmlReturn_t near(nvmlDevice_t device, const char *file, const char *else
     snprintf(folder, sizeof folder, "/sys/bus/pci/devices/%04x:%02x:%02x.0", pci.domain, pci.bus,
              pci.device);
     snprintf(path, sizeof path, "%s/vendor", folder);
-    bool here = read_text(path, text) && strncmp(text, VENDOR, strlen(VENDOR)) == 0;
+    bool here =
+        weir_file_text(path, text, sizeof text) && strncmp(text, VENDOR, strlen(VENDOR)) == 0;
     snprintf(path, sizeof path, "%s/%s", folder, file);
     bool known = (here && read_list(path, ret_set)) || read_list(elsewhere, ret_set);
     errno = saved;

@@ -2,6 +2,7 @@
  * The tenant's processes with a CUDA context, each by its pid in its own PID namespace. All are
  * reported as compute processes, none as graphics or MPS ones. Use per process is not measured.
  */
+#include "base/file_text.h"
 #include "nvml_lib/lib.h"
 
 #include <fcntl.h>
@@ -161,17 +162,7 @@ static bool name_from_proc(unsigned int pid, char *name, size_t bytes)
 {
     char path[32];
     snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return false;
-    }
-    ssize_t n = read(fd, name, bytes - 1);
-    close(fd);
-    if (n <= 0) {
-        return false;
-    }
-    name[n] = '\0'; /* NULs separate the arguments, so the text ends after the first */
-    return true;
+    return weir_file_text(path, name, bytes); /* NULs separate the arguments: it is the first */
 }
 
 void weir_nvml_process_name(const struct weir_nvml_process *process, char *name, size_t bytes)

@@ -7,8 +7,8 @@
  * a program would use it, so that a broken library cannot crash the doctor.
  */
 #include "base/clock.h"
+#include "base/file_text.h"
 #include "host_backend/config/control.h"
-#include "host_backend/config/proc_text.h"
 #include "host_backend/confine/confine.h"
 #include "proto/cuda_abi.h"
 #include "proto/wire/discover.h"
@@ -256,7 +256,7 @@ static bool look_at_process(uint64_t pid, struct confinement *ret_found)
     char path[40];
     char text[4096];
     snprintf(path, sizeof path, "/proc/%llu/status", (unsigned long long)pid);
-    if (!weir_proc_text(path, text, sizeof text)) {
+    if (!weir_file_text(path, text, sizeof text)) {
         return false;
     }
     ret_found->uid = (uid_t)fact_of(text, "\nUid:", 10);

@@ -2,6 +2,7 @@
  * Finds out what another user can reach: a child becomes that user and tries. So modes, access
  * lists, groups and mounts count as they do for the user's programs.
  */
+#include "base/fd.h"
 #include "tools/doctor.h"
 
 #include <dlfcn.h>
@@ -211,8 +212,6 @@ bool weir_doctor_is_served(const char *path, int type)
         served = connect(fd, (const struct sockaddr *)&address, sizeof address) == 0 ||
                  errno != ECONNREFUSED;
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    weir_fd_close(fd);
     return served;
 }

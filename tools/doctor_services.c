@@ -1,4 +1,5 @@
 /* Checks what workers, remote and virtual machines, Prometheus, MPS and Slurm need of a host. */
+#include "base/fd.h"
 #include "host_backend/config/config.h"
 #include "host_backend/config/file_cache.h"
 #include "host_backend/config/program_path.h"
@@ -48,9 +49,7 @@ static bool listens(const char *address)
     int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     bool there =
         fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen) == 0 || errno != ECONNREFUSED;
-    if (fd >= 0) {
-        close(fd);
-    }
+    weir_fd_close(fd);
     freeaddrinfo(found);
     return there;
 }

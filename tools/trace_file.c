@@ -1,5 +1,6 @@
 #include "tools/trace_file.h"
 
+#include "base/fd.h"
 #include "sched/sim/generate.h"
 #include "tools/command.h"
 #include <errno.h>
@@ -142,8 +143,6 @@ bool weir_trace_generate_data(const char *command, const char *spec, const char 
             fprintf(stderr, "weir %s: %s\n", command, strerror(errno));
         }
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    weir_fd_close(fd);
     return is_good;
 }

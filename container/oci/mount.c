@@ -8,6 +8,8 @@
  */
 #include "container/oci/mount.h"
 
+#include "base/fd.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -42,9 +44,7 @@ static enum weir_status enter(pid_t pid, struct weir_diag *ret_diag)
     int entered = fd >= 0 ? setns(fd, CLONE_NEWNS) : -1;
     int why = errno;
 
-    if (fd >= 0) {
-        close(fd);
-    }
+    weir_fd_close(fd);
     return entered == 0 ? WEIR_OK
                         : FAILED("the container's mounts, process %d: %s", (int)pid, strerror(why));
 }
@@ -57,9 +57,7 @@ static int open_below(const char *root, const char *target)
     int below = fd >= 0 ? (int)syscall(SYS_openat2, fd, target, &how, sizeof how) : -1;
     int why = errno;
 
-    if (fd >= 0) {
-        close(fd);
-    }
+    weir_fd_close(fd);
     errno = why;
     return below;
 }
@@ -88,9 +86,7 @@ enum weir_status weir_oci_mount(const char *folder, pid_t pid, const char *root,
                               MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0) {
             status = FAILED("%s in the container: mount: %s", target, strerror(errno));
         }
-        if (place >= 0) {
-            close(place);
-        }
+        weir_fd_close(place);
     }
     close(tree);
     return status;

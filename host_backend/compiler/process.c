@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/fd_pass.h"
+#include "base/file_text.h"
 #include "host_backend/confine/confine.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -116,18 +117,14 @@ static _Noreturn void become_ptxas(const char *program, const struct weir_compil
 /* Resident memory of a process; 0: not known. */
 static uint64_t resident_bytes(pid_t pid)
 {
-    unsigned long long all, resident = 0;
-    char path[40];
+    unsigned long long all, resident;
+    char path[40], text[128];
 
     snprintf(path, sizeof path, "/proc/%d/statm", (int)pid);
-    FILE *file = fopen(path, "re");
-    if (!file) {
+    if (!weir_file_text(path, text, sizeof text) ||
+        sscanf(text, "%llu %llu", &all, &resident) != 2) {
         return 0;
     }
-    if (fscanf(file, "%llu %llu", &all, &resident) != 2) {
-        resident = 0;
-    }
-    (void)fclose(file);
     return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 

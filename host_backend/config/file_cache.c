@@ -1,5 +1,6 @@
 #include "host_backend/config/file_cache.h"
 
+#include "base/fd.h"
 #include "base/grow.h"
 #include "base/log.h"
 #include <dirent.h>
@@ -91,9 +92,7 @@ static bool for_each_file(int dir, bool give, uid_t uid, gid_t gid)
     bool good = entries != NULL;
 
     if (!entries) {
-        if (copy >= 0) {
-            close(copy);
-        }
+        weir_fd_close(copy);
         return false;
     }
     rewinddir(entries);
@@ -323,9 +322,7 @@ enum weir_status weir_file_cache_get(struct weir_file_cache *cache, const struct
         }
         close(fd);
     }
-    if (dir >= 0) {
-        close(dir);
-    }
+    weir_fd_close(dir);
     return status;
 }
 
@@ -393,9 +390,7 @@ static void make_room(struct weir_file_cache *cache, int dir, uint64_t bytes)
     struct dirent *entry;
 
     if (!entries) {
-        if (copy >= 0) {
-            close(copy);
-        }
+        weir_fd_close(copy);
         return;
     }
     rewinddir(entries);

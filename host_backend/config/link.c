@@ -1,6 +1,7 @@
 /* Messages between supervisor and worker: one struct a packet, at most one descriptor with it. */
 #include "host_backend/config/link.h"
 
+#include "base/fd.h"
 #include "base/fd_pass.h"
 #include <errno.h>
 #include <string.h>
@@ -85,7 +86,5 @@ void weir_link_finish(struct weir_link_heard *heard)
 {
     int fd = weir_link_take_fd(heard);
 
-    if (fd >= 0) {
-        close(fd);
-    }
+    weir_fd_close(fd);
 }

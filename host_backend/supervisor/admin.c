@@ -9,6 +9,7 @@
  * A client gets its answer as fast as it reads: the supervisor never waits for it.
  */
 #include "host_backend/supervisor/admin.h"
+#include "base/fd.h"
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/users.h"
@@ -42,9 +43,7 @@
 
 static void close_client(struct weir_admin_client *client)
 {
-    if (client->fd >= 0) {
-        close(client->fd);
-    }
+    weir_fd_close(client->fd);
     if (client->has_passed) {
         close(client->passed_fd);
     }

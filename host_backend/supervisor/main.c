@@ -5,6 +5,7 @@
  * device memory, and the lists of guests and workers. It never loads a CUDA driver, so nothing that
  * happens on the GPU can end it. It sleeps in poll() until something happens.
  */
+#include "base/fd.h"
 #include "host_backend/config/notify.h"
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/domains/mps.h"
@@ -315,9 +316,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     }
     weir_sup_pending_close(sup);
     weir_sup_why_close(sup);
-    if (sup->tcp_fd >= 0) {
-        close(sup->tcp_fd); /* new guests find a closed port, and retry until the next host */
-    }
+    weir_fd_close(sup->tcp_fd); /* new guests find a closed port, and retry until the next host */
     close_doors(sup);
     weir_sup_libvirt_close(sup);
     if (sup->signal_fd >= 0 && sup->book) {
@@ -332,9 +331,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     weir_sup_directory_close(sup);
     weir_claims_release(&sup->claims);
     weir_sup_reserve_close(sup);
-    if (sup->signal_fd >= 0) {
-        close(sup->signal_fd);
-    }
+    weir_fd_close(sup->signal_fd);
     exit_status = sup->life.exit_status;
     weir_sup_machines_close(sup);
     weir_book_close(sup, true);

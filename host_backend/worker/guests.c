@@ -5,6 +5,7 @@
  * cleans up. A tenant's connections are limited before the thread exists; its sessions and monitors
  * are limited after the hello.
  */
+#include "base/fd.h"
 #include "host_backend/worker/guests_private.h"
 
 #include "host_backend/worker/device/device.h"
@@ -560,9 +561,7 @@ static void *guest_thread(void *argument)
             refuse(a, status, CUDA_ERROR_UNKNOWN, weir_status_text(status));
         }
     }
-    if (a->fd >= 0) {
-        close(a->fd);
-    }
+    weir_fd_close(a->fd);
     if (a->stream) {
         a->stream->ops->destroy(a->stream);
     }
@@ -665,9 +664,7 @@ void weir_guest_wrote(struct weir_worker *worker, const struct weir_link_guest *
 
 static void close_own(struct weir_guests *guests)
 {
-    if (guests->gone_fd >= 0) {
-        close(guests->gone_fd);
-    }
+    weir_fd_close(guests->gone_fd);
     free(guests);
 }
 
@@ -735,9 +732,7 @@ enum weir_status weir_guests_listen(struct weir_worker *worker, int tcp_fd)
     enum weir_status status = weir_zmq_server_create(&params, &g->zmq);
     explicit_bzero(worker->config.server_key, sizeof worker->config.server_key);
     close(WEIR_LINK_LISTENER_FD); /* ZeroMQ has its own copy */
-    if (tcp_fd >= 0) {
-        close(tcp_fd);
-    }
+    weir_fd_close(tcp_fd);
     if (status != WEIR_OK) {
         weir_log_error("worker: cannot listen for ZeroMQ endpoint=%s why=\"%s\"",
                        params.n_endpoints == 2 ? endpoint : ipc, weir_status_text(status));
@@ -757,9 +752,7 @@ void weir_guests_destroy(struct weir_guests *guests)
 #else
 enum weir_status weir_guests_listen(struct weir_worker *worker, int tcp_fd)
 {
-    if (tcp_fd >= 0) {
-        close(tcp_fd);
-    }
+    weir_fd_close(tcp_fd);
     if (worker->config.listen_tcp[0] != 0) {
         weir_log_error("worker: built without ZeroMQ, cannot listen on tcp");
         return WEIR_ERR_UNSUPPORTED;

@@ -6,6 +6,7 @@
  * of the link. It ends with the keeper (the parent-death signal), when told to stop, or when the
  * GPU's context has died; then it waits a little, so that guests can read the reason.
  */
+#include "base/fd.h"
 #include "host_backend/config/shared_page.h"
 #include "host_backend/confine/confine.h"
 #include "host_backend/worker/code/program_ptx.h"
@@ -186,9 +187,7 @@ static bool free_gone(struct weir_worker *worker)
 static void on_region(struct weir_worker *worker, struct weir_link_heard *heard)
 {
     (void)worker;
-    if (told.region_fd >= 0) {
-        close(told.region_fd);
-    }
+    weir_fd_close(told.region_fd);
     told.region_fd = weir_link_take_fd(heard);
     told.region = heard->message.region;
 }
@@ -209,9 +208,7 @@ static void on_region_gone(struct weir_worker *worker, struct weir_link_heard *h
 /* Keep the port to the gate process until its bell comes. */
 static void keep_gate_port(int fd)
 {
-    if (told.gate_port_fd >= 0) {
-        close(told.gate_port_fd);
-    }
+    weir_fd_close(told.gate_port_fd);
     told.gate_port_fd = fd;
 }
 

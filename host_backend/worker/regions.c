@@ -14,6 +14,7 @@
 #include "host_backend/worker/regions.h"
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "host_backend/worker/memory/region_private.h"
 #include "host_backend/worker/state/bus_guard.h"
@@ -233,9 +234,7 @@ static struct region *make_region(struct weir_worker *worker, const struct weir_
             munmap(region->base, about->bytes);
             weir_bus_unguard((uint64_t)(uintptr_t)region->base, about->bytes);
         }
-        if (region->stop_fd >= 0) {
-            close(region->stop_fd);
-        }
+        weir_fd_close(region->stop_fd);
         free(region->owners);
         free(region);
         return NULL;
@@ -255,9 +254,7 @@ void weir_region_attach(struct weir_worker *worker, const struct weir_link_regio
     }
     if (region) { /* a new supervisor sends the region again */
         close(fd);
-        if (bell_fd >= 0) {
-            close(bell_fd);
-        }
+        weir_fd_close(bell_fd);
         return;
     }
     if (about->bytes >= WEIR_REGION_MIN_BYTES && about->bytes <= WEIR_REGION_MAX_BYTES &&
@@ -279,9 +276,7 @@ void weir_region_attach(struct weir_worker *worker, const struct weir_link_regio
         weir_region_put(region);
     } else {
         close(fd);
-        if (bell_fd >= 0) {
-            close(bell_fd);
-        }
+        weir_fd_close(bell_fd);
     }
     weir_log_error("worker: cannot serve a virtual machine's region region=%llu",
                    (unsigned long long)about->id);

@@ -5,6 +5,7 @@
  * and addresses by the handlers. A guest that breaks the protocol, or does not read what it is sent
  * for 10 s, loses its session; one log line says why.
  */
+#include "base/fd.h"
 #include "host_backend/worker/guests.h"
 #include "host_backend/worker/memory/managed.h"
 #include "host_backend/worker/memory/spare.h"
@@ -242,10 +243,7 @@ static CUresult carry_out(struct weir_session *s, const struct weir_record *reco
         weir_session_note_refusal(s, WEIR_ACCOUNT_DEVICE_MEMORY, s->op.asked_bytes,
                                   "the host or the driver has no memory or addresses left");
     }
-    if (s->op.fd >= 0) {
-        close(s->op.fd);
-        s->op.fd = -1;
-    }
+    s->op.fd = weir_fd_close(s->op.fd);
     return result;
 }
 

@@ -1,5 +1,6 @@
 #include "proto/transport/fd_message.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/fd_pass.h"
 #include <errno.h>
 #include <poll.h>
@@ -137,8 +138,8 @@ enum weir_status weir_fd_message_receive(int socket_fd, void *bytes, size_t capa
         if (ret_fd) {
             *ret_fd = fd;
         }
-    } else if (fd >= 0) {
-        close(fd);
+    } else {
+        weir_fd_close(fd);
     }
     errno = saved_errno;
     return status;

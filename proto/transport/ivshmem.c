@@ -10,6 +10,8 @@
  */
 #include "proto/transport/ivshmem.h"
 #include "base/clock.h"
+#include "base/fd.h"
+#include "base/file_text.h"
 #include "base/thread.h"
 #include "proto/transport/segment_map.h"
 #include "proto/transport/shm.h"
@@ -62,18 +64,12 @@ static bool beside(const char *path, const char *name, char text[PATH_MAX])
  * do that. */
 static void enable_device(const char *path)
 {
-    char name[PATH_MAX], now = 0;
+    char name[PATH_MAX], now[2];
     if (!beside(path, "enable", name)) {
         return;
     }
-    int fd = open(name, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || read(fd, &now, 1) != 1) {
-        now = 0;
-    }
-    if (fd >= 0) {
-        close(fd);
-    }
-    fd = now == '1' ? -1 : open(name, O_WRONLY | O_CLOEXEC);
+    (void)weir_file_text(name, now, sizeof now);
+    int fd = now[0] == '1' ? -1 : open(name, O_WRONLY | O_CLOEXEC);
     if (fd >= 0) {
         (void)!write(fd, "1", 1); /* if memory space is still off, reading the magic shows that */
         close(fd);
@@ -107,12 +103,7 @@ static uint64_t size_of_device(const struct statx *info)
     char name[64], text[32];
     snprintf(name, sizeof name, "/sys/dev/char/%u:%u/size", info->stx_rdev_major,
              info->stx_rdev_minor);
-    int fd = open(name, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-    if (fd >= 0) {
-        close(fd);
-    }
-    text[n > 0 ? n : 0] = 0;
+    (void)weir_file_text(name, text, sizeof text);
     return strtoull(text, NULL, 10);
 }
 
@@ -177,9 +168,7 @@ void weir_region_close(struct weir_region *region)
     if (region->bell_page) {
         munmap(region->bell_page, BAR0_BYTES);
     }
-    if (region->fd >= 0) {
-        close(region->fd);
-    }
+    weir_fd_close(region->fd);
     *region = (struct weir_region){.fd = -1};
 }
 

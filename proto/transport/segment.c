@@ -5,6 +5,7 @@
  * grow. Each end works from its own struct weir_segment_view; the geometry in the shared header is
  * read once, by the guest, when it maps.
  */
+#include "base/fd.h"
 #include "base/memfd.h"
 #include "proto/transport/segment_map.h"
 #include <errno.h>
@@ -130,9 +131,7 @@ enum weir_status weir_segment_create(const struct weir_segment_params *params, i
     *ret_fd = fd;
     fd = -1;
 out:
-    if (fd >= 0) {
-        close(fd);
-    }
+    weir_fd_close(fd);
     errno = saved_errno;
     return status;
 }

@@ -13,6 +13,7 @@
  */
 #include "proto/transport/shm.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "proto/transport/fd_message.h"
 #include "proto/transport/ring.h"
 #include "proto/transport/segment_map.h"
@@ -375,12 +376,8 @@ static void let_go(struct weir_transport *t, bool child)
     if (has_socket(shm)) {
         close(shm->socket_fd);
     }
-    if (shm->pid_fd >= 0) {
-        close(shm->pid_fd);
-    }
-    if (shm->segment_fd >= 0) {
-        close(shm->segment_fd);
-    }
+    weir_fd_close(shm->pid_fd);
+    weir_fd_close(shm->segment_fd);
     /* Wake a peer that sleeps on either index, so that it asks the socket now and not after its
      * slice. */
     if (!shm->to_peer.bell) {

@@ -12,6 +12,7 @@
  * Locks: out_lock guards writing; lock guards reading and the inbox. lock is taken last, and glance
  * is called with it held.
  */
+#include "base/fd.h"
 #include "base/thread.h"
 #include "proto/transport/fd_message.h"
 #include "proto/transport/ring.h"
@@ -183,9 +184,7 @@ static void free_stream(struct stream *s)
     for (struct weir_stream_node *node; (node = take_first_locked(s));) {
         free(node);
     }
-    if (s->wake_fd >= 0) {
-        close(s->wake_fd);
-    }
+    weir_fd_close(s->wake_fd);
     weir_segment_unmap(&s->view);
     pthread_cond_destroy(&s->pumped);
     pthread_cond_destroy(&s->out_changed);

@@ -19,6 +19,7 @@
  */
 #include "proto/transport/zmq.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/thread.h"
 #include "proto/transport/fd_message.h"
 #include "proto/transport/ring.h"
@@ -599,12 +600,8 @@ static enum weir_status open_descriptors(struct client *client)
 
 static void close_descriptors(const struct client *client)
 {
-    if (client->socket_fd >= 0) {
-        close(client->socket_fd);
-    }
-    if (client->wake_fd >= 0) {
-        close(client->wake_fd);
-    }
+    weir_fd_close(client->socket_fd);
+    weir_fd_close(client->wake_fd);
 }
 
 static enum weir_status begin(struct client *client)

@@ -1,5 +1,6 @@
 /* The worker's handshake over a unix socket, and the listening socket. */
 #include "proto/wire/accept.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "proto/transport/fd_message.h"
 #include "proto/transport/segment_map.h"
@@ -275,9 +276,7 @@ static enum weir_status welcome_shm(int fd, const struct weir_welcome_params *pa
         *ret_transport = transport;
     } else {
         weir_segment_unmap(&end.view);
-        if (end.pid_fd >= 0) {
-            close(end.pid_fd);
-        }
+        weir_fd_close(end.pid_fd);
     }
     return status;
 }
@@ -311,9 +310,7 @@ static enum weir_status welcome_zmq(int fd, const struct weir_welcome_params *pa
         }
         transport->ops->destroy(transport);
     }
-    if (pid_fd >= 0) {
-        close(pid_fd);
-    }
+    weir_fd_close(pid_fd);
     return status;
 }
 #endif

@@ -7,6 +7,7 @@
  */
 #include "proto/wire/connect.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/peer.h"
 #include "proto/transport/fd_message.h"
 #include "proto/transport/segment_map.h"
@@ -156,8 +157,8 @@ static enum weir_status exchange(int fd, const struct weir_hello *hello, uint64_
     }
     if (status == WEIR_OK) {
         *ret_segment_fd = segment_fd;
-    } else if (segment_fd >= 0) {
-        close(segment_fd);
+    } else {
+        weir_fd_close(segment_fd);
     }
     free(answer);
     return status;
@@ -311,9 +312,7 @@ static enum weir_status connect_ipc(const char *path, struct weir_hello *hello,
         }
 #endif
     }
-    if (segment_fd >= 0) {
-        close(segment_fd);
-    }
+    weir_fd_close(segment_fd);
     if (!keep_socket) {
         close(fd);
     }
@@ -462,9 +461,7 @@ static enum weir_status read_text(int fd, uint64_t deadline_ns, char **ret_text)
         text = bigger;
         status = weir_fd_message_receive(fd, text + used, WEIR_CONTROL_MAX_BYTES, deadline_ns, &len,
                                          &passed);
-        if (passed >= 0) {
-            close(passed);
-        }
+        weir_fd_close(passed);
         if (status == WEIR_OK && used == 0 && text[0] != '{') {
             status = read_refusal((const uint8_t *)text, len, ret_text);
             status = status == WEIR_OK ? WEIR_ERR_PEER : status;
@@ -501,9 +498,7 @@ enum weir_status weir_connect_why(const char *host, uint64_t timeout_ns, char **
         status = weir_peer_await(fd, deadline_ns);
         status = status == WEIR_OK ? read_text(fd, deadline_ns, ret_text) : status;
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    weir_fd_close(fd);
     errno = saved_errno;
     return status;
 }

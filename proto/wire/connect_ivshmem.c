@@ -7,6 +7,7 @@
  */
 #include "proto/wire/connect_ivshmem.h"
 #include "base/clock.h"
+#include "base/file_text.h"
 #include "proto/transport/fd_message.h"
 #include "proto/transport/ivshmem.h"
 #include "proto/transport/segment_map.h"
@@ -59,13 +60,9 @@ static void read_boot_id(uint8_t id[WEIR_REGION_BOOT_ID_BYTES])
 {
     char text[64];
     memset(id, 0, WEIR_REGION_BOOT_ID_BYTES);
-    int fd = open(BOOT_FILE, O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd >= 0 ? read(fd, text, sizeof text) : 0;
-    if (fd >= 0) {
-        close(fd);
-    }
+    (void)weir_file_text(BOOT_FILE, text, sizeof text);
     int digits = 0;
-    for (ssize_t i = 0; i < len && digits < 2 * WEIR_REGION_BOOT_ID_BYTES; i++) {
+    for (size_t i = 0; text[i] != 0 && digits < 2 * WEIR_REGION_BOOT_ID_BYTES; i++) {
         int digit = hex_digit(text[i]);
         if (digit >= 0) {
             id[digits / 2] = (uint8_t)(id[digits / 2] << 4 | digit);

@@ -1,5 +1,6 @@
 #include "proto/wire/discover.h"
 #include "base/clock.h"
+#include "base/file_text.h"
 #include "proto/transport/ivshmem.h"
 #include "proto/wire/connect_stream.h"
 #include <dirent.h>
@@ -135,16 +136,7 @@ static long read_number(const char *device, const char *name)
 {
     char path[320], text[32];
     snprintf(path, sizeof path, PCI_DEVICES "/%.64s/%s", device, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-    if (fd >= 0) {
-        close(fd);
-    }
-    if (n <= 0) {
-        return -1;
-    }
-    text[n] = 0;
-    return strtol(text, NULL, 16);
+    return weir_file_text(path, text, sizeof text) ? strtol(text, NULL, 16) : -1;
 }
 
 static bool try_pci(const char *device, struct weir_route *route)

@@ -27,6 +27,7 @@
 #include "proto/wire/zmq_accept.h"
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "proto/transport/zmq_wire.h"
@@ -120,9 +121,7 @@ static void turn_away_one(int listener)
     if (guard.reserve >= 0) {
         close(guard.reserve);
         fd = system_accept(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0) {
-            close(fd);
-        }
+        weir_fd_close(fd);
     }
     guard.reserve = open_reserve();
     say_refused_locked();
@@ -222,9 +221,7 @@ static bool begin_handshake(int fd)
     int oldest;
 
     if (h.own < 0 || h.own >= guard.first_refused || !find_address(fd, h.from)) {
-        if (h.own >= 0) {
-            close(h.own);
-        }
+        weir_fd_close(h.own);
         return false;
     }
     WEIR_LOCKED(&guard.lock);

@@ -13,6 +13,7 @@
  * Messages of a peer without a session are dropped.
  */
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "proto/transport/fd_message.h"
@@ -747,9 +748,7 @@ void weir_zmq_server_destroy(struct weir_zmq_server *server)
     if (server->ctx) {
         zmq_ctx_term(server->ctx);
     }
-    if (server->wake_fd >= 0) {
-        close(server->wake_fd);
-    }
+    weir_fd_close(server->wake_fd);
     free(server->ports);
     weir_log_rate_finish(&server->log_rate);
     pthread_mutex_destroy(&server->lock);

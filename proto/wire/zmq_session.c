@@ -8,6 +8,7 @@
  */
 #include "proto/wire/zmq_session.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "proto/transport/fd_message.h"
@@ -327,12 +328,8 @@ void weir_zmq_session_free(struct weir_zmq_session *session)
     for (struct weir_zmq_node *node; (node = weir_zmq_inbox_take(&session->inbox));) {
         weir_zmq_node_free(api, node);
     }
-    if (session->socket_fd >= 0) {
-        close(session->socket_fd);
-    }
-    if (session->pid_fd >= 0) {
-        close(session->pid_fd);
-    }
+    weir_fd_close(session->socket_fd);
+    weir_fd_close(session->pid_fd);
     weir_segment_unmap(&session->view);
     pthread_cond_destroy(&session->changed);
     free(session);
@@ -364,9 +361,7 @@ static void session_destroy(struct weir_transport *t)
 static void session_abandon(struct weir_transport *t)
 {
     struct weir_zmq_session *session = session_of(t);
-    if (session->socket_fd >= 0) {
-        close(session->socket_fd);
-    }
+    weir_fd_close(session->socket_fd);
     weir_segment_unmap(&session->view);
 }
 

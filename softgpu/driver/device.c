@@ -5,6 +5,7 @@
  * the same code as on such a GPU. Environment variables (WEIR_SOFTGPU_*) configure the devices, and
  * CUDA_VISIBLE_DEVICES filters them as in NVIDIA's libcuda.
  */
+#include "base/fd.h"
 #include "base/log.h"
 #include "proto/common/visible.h"
 #include "softgpu/driver/driver.h"
@@ -82,18 +83,13 @@ static CUresult take_place(struct weir_soft_device *device)
             return CUDA_SUCCESS;
         }
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    weir_fd_close(fd);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 void weir_soft_device_give_room(struct weir_soft_device *device)
 {
-    if (device->place_fd >= 0) {
-        close(device->place_fd);
-        device->place_fd = -1;
-    }
+    device->place_fd = weir_fd_close(device->place_fd);
 }
 
 /* For tests: making a context takes time, a place and memory, and fails without them. The lock is

@@ -4,6 +4,7 @@
  * An interprocess event also counts records in a page that both processes map: the call takes the
  * record's number, and the stream publishes the number when it reaches the record.
  */
+#include "base/fd.h"
 #include "softgpu/driver/driver.h"
 
 #include <fcntl.h>
@@ -23,9 +24,7 @@ static void event_release(void *object)
     if (event->shared) {
         munmap(event->shared, PAGE_BYTES);
     }
-    if (event->shared_fd >= 0) {
-        close(event->shared_fd);
-    }
+    weir_fd_close(event->shared_fd);
 }
 
 CUresult weir_soft_event_make(struct weir_soft_ctx *ctx, unsigned flags, int fd,
@@ -144,9 +143,7 @@ CUresult weir_soft_cuEventCreate(CUevent *ret, unsigned int flags)
     if ((flags & CU_EVENT_INTERPROCESS) != 0) {
         fd = memfd_create("weir-softgpu-event", MFD_CLOEXEC);
         if (fd < 0 || ftruncate(fd, PAGE_BYTES) != 0) {
-            if (fd >= 0) {
-                close(fd);
-            }
+            weir_fd_close(fd);
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
     }

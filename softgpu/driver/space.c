@@ -7,6 +7,7 @@
  * does not fail from fragmentation long before used_bytes reaches the limit. Each allocation is
  * followed by a gap, so that an overrun leaves every range of the memory map and faults.
  */
+#include "base/fd.h"
 #include "base/grow.h"
 #include "base/log.h"
 #include "softgpu/driver/driver.h"
@@ -62,10 +63,7 @@ static void *map_arena(uint64_t bytes)
             return at;
         }
     }
-    if (space.fd >= 0) {
-        close(space.fd);
-        space.fd = -1;
-    }
+    space.fd = weir_fd_close(space.fd);
     weir_log_warn("softgpu: no shared arena, memory cannot be shared between processes");
     return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                 -1, 0);

@@ -6,6 +6,7 @@
  * unmapped between a kernel's check and its access, the kernel uses such a page instead of crashing
  * the process.
  */
+#include "base/fd.h"
 #include "softgpu/driver/forward.h"
 #include "softgpu/memory.h"
 
@@ -292,9 +293,7 @@ CUresult weir_soft_cuMemCreate(CUmemGenericAllocationHandle *ret, size_t bytes,
     }
     int fd = chunk_file(device);
     if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) {
-        if (fd >= 0) {
-            close(fd);
-        }
+        weir_fd_close(fd);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     return chunk_make(fd, bytes, prop, device, ret);

@@ -9,6 +9,7 @@
  * The file is written when the process ends, and each minute if something was learned: at a moment
  * without work, but within ten minutes.
  */
+#include "base/fd.h"
 #include "host_backend/gate/process/served.h"
 
 #include "base/hash.h"
@@ -297,8 +298,6 @@ void served_times_tick(struct weir_gate_process *process, uint64_t now_ns)
 void served_times_close(struct weir_gate_process *process)
 {
     keep(process);
-    if (process->times.fd >= 0) {
-        close(process->times.fd);
-    }
+    weir_fd_close(process->times.fd);
     free(process->times.found);
 }

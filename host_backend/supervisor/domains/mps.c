@@ -18,6 +18,8 @@
  */
 #include "host_backend/supervisor/domains/mps.h"
 
+#include "base/fd.h"
+#include "base/file_text.h"
 #include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/worker_link.h"
@@ -197,15 +199,9 @@ bool weir_mps_open(struct weir_supervisor *sup, const char *devices)
 static void kill_servers(const struct weir_sup_mps *m)
 {
     char path[64], pids[WEIR_MPS_ANSWER_BYTES], *rest = NULL;
-    ssize_t n = -1;
 
     snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)m->pid, (int)m->pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        n = read(fd, pids, sizeof pids - 1);
-        close(fd);
-    }
-    pids[n > 0 ? n : 0] = 0;
+    (void)weir_file_text(path, pids, sizeof pids);
     for (char *pid = strtok_r(pids, " ", &rest); pid; pid = strtok_r(NULL, " ", &rest)) {
         long value = strtol(pid, NULL, 10);
 
@@ -397,9 +393,7 @@ void weir_mps_kill(struct weir_supervisor *sup, struct weir_sup_worker *worker)
     worker->program.terminated = true;
     if (!m || m->leaving || pidfd < 0) { /* without a context it can cause no fault */
         kill(worker->pid, SIGKILL);
-        if (pidfd >= 0) {
-            close(pidfd);
-        }
+        weir_fd_close(pidfd);
         return;
     }
     pid_t helper = fork();

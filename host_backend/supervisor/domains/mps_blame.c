@@ -7,6 +7,7 @@
  * domain, and the log is read until it names one of them. If it does not, the first to report is
  * only a suspect.
  */
+#include "base/fd.h"
 #include "host_backend/supervisor/domains/mps.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/users.h"
@@ -44,9 +45,7 @@ static pid_t read_culprit(struct weir_sup_mps *m)
     off_t from = fd >= 0 ? lseek(fd, 0, SEEK_END) - (off_t)TAIL_BYTES : 0;
     ssize_t n = fd >= 0 ? pread(fd, text, TAIL_BYTES, from > m->log_seen ? from : m->log_seen) : -1;
 
-    if (fd >= 0) {
-        close(fd);
-    }
+    weir_fd_close(fd);
     text[n > 0 ? n : 0] = 0;
     return weir_mps_log_culprit(text);
 }

@@ -2,6 +2,7 @@
  * MPS's control daemon: starts it in a folder of its own, sends commands with NVIDIA's control
  * program, and ends it.
  */
+#include "base/fd.h"
 #include "host_backend/supervisor/domains/mps.h"
 #include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -198,9 +199,7 @@ static pid_t start(struct weir_supervisor *sup, const struct weir_sup_mps *m)
     (void)path_of(m, LOG, spawn.log_path, sizeof spawn.log_path);
     pid =
         null >= 0 ? weir_book_spawn(sup, WEIR_BOOK_MPS, (uint64_t)(m - sup->mps.of), &process) : -1;
-    if (null >= 0) {
-        close(null);
-    }
+    weir_fd_close(null);
     return pid;
 }
 

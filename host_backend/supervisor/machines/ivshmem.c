@@ -13,6 +13,7 @@
  */
 #include "host_backend/supervisor/machines/ivshmem.h"
 
+#include "base/fd.h"
 #include "host_backend/supervisor/machines/channels.h"
 #include "host_backend/supervisor/machines/nvdimm.h"
 #include "host_backend/supervisor/state/book.h"
@@ -266,9 +267,7 @@ static void close_vm(struct weir_sup_vm *vm)
     const int fds[] = {vm->fd, vm->region_fd, vm->bell_fd, vm->guest_fd};
 
     for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
-        if (fds[i] >= 0) {
-            close(fds[i]);
-        }
+        weir_fd_close(fds[i]);
     }
     *vm = (struct weir_sup_vm){.fd = -1};
 }

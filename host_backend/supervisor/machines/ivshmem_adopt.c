@@ -10,11 +10,12 @@
  * Only the supervisor can write the file (mode 0600), but a process number may have been reused: so
  * the time of its start must agree. A found memfd must be sealed and contain a region.
  */
+#include "base/fd.h"
+#include "base/file_text.h"
 #include "host_backend/supervisor/machines/ivshmem.h"
 #include "host_backend/supervisor/state/supervisor.h"
 
 #include "base/log.h"
-#include "host_backend/config/proc_text.h"
 #include "host_backend/supervisor/machines/private.h"
 #include "proto/transport/region.h"
 #include <dirent.h>
@@ -49,7 +50,7 @@ unsigned long long weir_sup_process_started(int pid)
     unsigned long long started = 0;
 
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    if (!weir_proc_text(path, text, sizeof text)) {
+    if (!weir_file_text(path, text, sizeof text)) {
         return 0;
     }
     const char *at = strrchr(text, ')'); /* the program's name may contain anything */
@@ -69,7 +70,7 @@ static int eventfd_number(const char *pid, const char *fd)
     int number;
 
     snprintf(path, sizeof path, "/proc/%s/fdinfo/%s", pid, fd);
-    const char *at = weir_proc_text(path, text, sizeof text) ? strstr(text, "eventfd-id:") : NULL;
+    const char *at = weir_file_text(path, text, sizeof text) ? strstr(text, "eventfd-id:") : NULL;
     return at && sscanf(at, "eventfd-id: %d", &number) == 1 ? number : -1;
 }
 
@@ -180,9 +181,7 @@ static void adopt(struct weir_supervisor *sup, const struct weir_sup_tenant *ten
 
     vm.fd = (int)syscall(SYS_pidfd_open, note->pid, 0);
     if (vm.fd < 0 || note->started == 0 || weir_sup_process_started(note->pid) != note->started) {
-        if (vm.fd >= 0) {
-            close(vm.fd);
-        }
+        weir_fd_close(vm.fd);
         return; /* the process has ended */
     }
     snprintf(memory_name, sizeof memory_name, "/memfd:" WEIR_VM_MEMORY_NAME "%s (deleted)",
@@ -191,12 +190,8 @@ static void adopt(struct weir_supervisor *sup, const struct weir_sup_tenant *ten
     if (vm.region_fd < 0 || !weir_sup_vm_enter(sup, &vm)) {
         weir_log_warn("supervisor: a running machine's region is not to be had tenant=%s pid=%d",
                       tenant->config.name, note->pid);
-        if (vm.region_fd >= 0) {
-            close(vm.region_fd);
-        }
-        if (vm.bell_fd >= 0) {
-            close(vm.bell_fd);
-        }
+        weir_fd_close(vm.region_fd);
+        weir_fd_close(vm.bell_fd);
         close(vm.fd);
         return;
     }

@@ -20,6 +20,7 @@
  */
 #include "host_backend/supervisor/machines/nvdimm.h"
 
+#include "base/fd.h"
 #include "host_backend/supervisor/machines/dax_info.h"
 #include "host_backend/supervisor/machines/ivshmem.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -137,9 +138,7 @@ static void forget(const struct weir_supervisor *sup, struct weir_sup_nvdimm *n)
     if (n->watch >= 0) {
         (void)inotify_rm_watch(sup->machines->nvdimm_watch_fd, n->watch);
     }
-    if (n->fd >= 0) {
-        close(n->fd);
-    }
+    weir_fd_close(n->fd);
     n->fd = n->watch = -1;
     n->look_until_ns = n->again_ns = 0;
 }
@@ -217,9 +216,7 @@ static bool enter(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, p
         weir_log_warn("supervisor: a machine's NVDIMM is not served tenant=%s pid=%d",
                       tenant->config.name, (int)pid);
         close(pid_fd);
-        if (vm.region_fd >= 0) {
-            close(vm.region_fd);
-        }
+        weir_fd_close(vm.region_fd);
         return false;
     }
     weir_log_info("supervisor: virtual machine %stenant=%s pid=%d nvdimm=%lluMiB",
@@ -383,10 +380,7 @@ void weir_sup_nvdimms_finish(struct weir_supervisor *sup)
 {
     char path[sizeof((struct weir_sup_nvdimm *)NULL)->path];
 
-    if (sup->machines->nvdimm_watch_fd >= 0) {
-        close(sup->machines->nvdimm_watch_fd);
-        sup->machines->nvdimm_watch_fd = -1;
-    }
+    sup->machines->nvdimm_watch_fd = weir_fd_close(sup->machines->nvdimm_watch_fd);
     if (weir_control_vm_memory(sup->config.run_dir, "x", path, sizeof path)) {
         *strrchr(path, '/') = 0;
         (void)rmdir(path); /* fails while a machine's file is in it */

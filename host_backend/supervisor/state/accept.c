@@ -7,6 +7,7 @@
  * status, metrics) keep a descriptor of the reserve, so that they can find out what is wrong. Only
  * the last one is used to refuse them, too.
  */
+#include "base/fd.h"
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
 
@@ -93,9 +94,7 @@ int weir_sup_accept_operator(struct weir_supervisor *sup, int listen_fd, int fla
         return accept_with_reserve(sup, listen_fd, NULL, NULL, flags);
     }
     fd = accept_with_reserve(sup, listen_fd, NULL, NULL, flags); /* only accepted to be refused */
-    if (fd >= 0) {
-        close(fd);
-    }
+    weir_fd_close(fd);
     weir_sup_reserve_fill(sup);
     return -1;
 }

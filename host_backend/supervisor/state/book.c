@@ -6,6 +6,7 @@
  */
 #include "host_backend/supervisor/state/book.h"
 
+#include "base/fd.h"
 #include "host_backend/supervisor/state/supervisor.h"
 
 #include "base/log.h"
@@ -175,9 +176,7 @@ static bool start_keeper(const struct weir_supervisor *sup, int program_fd,
         }
         good = pid > 0;
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    weir_fd_close(fd);
     return good;
 }
 
@@ -222,9 +221,7 @@ static void fill_command(struct weir_keep_message *message)
     }
     memcpy(at + used, "--end", 6);
     message->bytes = (uint32_t)used + 6;
-    if (fd >= 0) {
-        close(fd);
-    }
+    weir_fd_close(fd);
 }
 
 static bool say_hello(const struct weir_supervisor *sup, struct weir_book *book)
@@ -290,9 +287,7 @@ static void free_rows(struct weir_book *book)
 
         book->rows = row->next;
         for (uint32_t i = 0; i < row->fds.n; i++) {
-            if (row->fds.fd[i] >= 0) {
-                close(row->fds.fd[i]);
-            }
+            weir_fd_close(row->fds.fd[i]);
         }
         free(row);
     }
@@ -318,12 +313,8 @@ void weir_book_close(struct weir_supervisor *sup, bool end)
         book->events = event->next;
         free(event);
     }
-    if (book->fd >= 0) {
-        close(book->fd);
-    }
-    if (book->program_fd >= 0) {
-        close(book->program_fd);
-    }
+    weir_fd_close(book->fd);
+    weir_fd_close(book->program_fd);
     free(book);
     sup->book = NULL;
 }

@@ -1,4 +1,5 @@
 /* Listens on sockets in the run directory, and removes those that a killed host has left there. */
+#include "base/fd.h"
 #include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -23,9 +24,7 @@ static bool is_served(const struct sockaddr_un *address)
         probe >= 0 && (connect(probe, (const struct sockaddr *)address, sizeof *address) == 0 ||
                        errno == EAGAIN); /* it is served, but its backlog is full */
 
-    if (probe >= 0) {
-        close(probe);
-    }
+    weir_fd_close(probe);
     return served;
 }
 

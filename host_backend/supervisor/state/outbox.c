@@ -1,4 +1,5 @@
 #include "host_backend/supervisor/state/outbox.h"
+#include "base/fd.h"
 #include "host_backend/loop/loop.h"
 
 #include "base/clock.h"
@@ -23,9 +24,7 @@ static void drop_first(struct weir_outbox *box)
 
     box->first = item->next;
     box->n--;
-    if (item->fd >= 0) {
-        close(item->fd);
-    }
+    weir_fd_close(item->fd);
     free(item);
 }
 

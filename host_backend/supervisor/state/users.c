@@ -1,6 +1,7 @@
 /* Users who ask for shares on demand: see users.h. */
 #include "host_backend/supervisor/state/users.h"
 
+#include "base/fd.h"
 #include "host_backend/supervisor/state/supervisor.h"
 
 #include "base/clock.h"
@@ -43,12 +44,8 @@ static bool owner_of_namespace(pid_t pid, uint32_t *ret_uid)
         close(ns);
         ns = parent;
     }
-    if (ns >= 0) {
-        close(ns);
-    }
-    if (own >= 0) {
-        close(own);
-    }
+    weir_fd_close(ns);
+    weir_fd_close(own);
     return found;
 }
 

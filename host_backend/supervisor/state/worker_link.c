@@ -4,6 +4,7 @@
  */
 #include "host_backend/supervisor/state/worker_link.h"
 
+#include "base/fd.h"
 #include "host_backend/supervisor/state/outbox.h"
 #include "host_backend/supervisor/state/supervisor.h"
 
@@ -14,10 +15,7 @@
 void weir_sup_worker_close_link(struct weir_sup_worker *w)
 {
     weir_outbox_clear(&w->outbox);
-    if (w->link >= 0) {
-        close(w->link);
-        w->link = -1;
-    }
+    w->link = weir_fd_close(w->link);
     w->ready = w->told = false;
     w->answering = false;
 }

@@ -17,6 +17,7 @@
  * Only the host's user can write in these folders, so nobody else can put a symbolic link there
  * that leads out of them.
  */
+#include "base/fd.h"
 #include "host_backend/supervisor/state/extras.h"
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -606,10 +607,7 @@ void weir_sup_share_gone(struct weir_supervisor *sup, struct weir_sup_tenant *te
     if (path_of_user(sup, tenant->demand_uid, path, sizeof path)) {
         (void)rmdir(path); /* fails unless it is empty */
     }
-    if (tenant->demand_fd >= 0) {
-        close(tenant->demand_fd);
-        tenant->demand_fd = -1;
-    }
+    tenant->demand_fd = weir_fd_close(tenant->demand_fd);
 }
 
 void weir_sup_demand_tick(struct weir_supervisor *sup, uint64_t now_ns)

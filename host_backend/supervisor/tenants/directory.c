@@ -17,6 +17,7 @@
  *
  * Source: docs/design/ipc.md
  */
+#include "base/fd.h"
 #include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/worker_link.h"
@@ -155,9 +156,7 @@ static void free_entry(struct weir_supervisor *sup, struct weir_sup_entry *e)
     if (is_descriptor(e)) { /* a worker's copy would keep it in the set */
         (void)epoll_ctl(sup->directory.watch_fd, EPOLL_CTL_DEL, e->fd, NULL);
     }
-    if (e->fd >= 0) {
-        close(e->fd);
-    }
+    weir_fd_close(e->fd);
     free(e->workers);
     free(e);
 }
@@ -386,9 +385,7 @@ static enum weir_status publish(struct weir_supervisor *sup, int worker,
         status = weir_account_charge(kept, WEIR_ACCOUNT_DESCRIPTORS, 1) ? WEIR_OK : WEIR_ERR_QUOTA;
     }
     if (status != WEIR_OK || there) {
-        if (fd >= 0) {
-            close(fd);
-        }
+        weir_fd_close(fd);
         return status;
     }
     status = make(sup, worker, about, fd);
@@ -541,9 +538,7 @@ void weir_sup_directory_close(struct weir_supervisor *sup)
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         weir_sup_directory_tenant_gone(sup, &sup->tenants[i]);
     }
-    if (sup->directory.watch_fd >= 0) {
-        close(sup->directory.watch_fd);
-    }
+    weir_fd_close(sup->directory.watch_fd);
 }
 
 uint64_t weir_sup_directory_bytes(const struct weir_sup_tenant *tenant, enum weir_account_item item)

@@ -12,6 +12,7 @@
  */
 #include "host_backend/supervisor/tenants/libvirt.h"
 
+#include "base/fd.h"
 #include "host_backend/supervisor/state/extras.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/users.h"
@@ -405,10 +406,7 @@ void weir_sup_libvirt_open(struct weir_supervisor *sup)
 
 static void close_link(struct weir_sup_libvirt *l)
 {
-    if (l->link >= 0) {
-        close(l->link);
-        l->link = -1;
-    }
+    l->link = weir_fd_close(l->link);
 }
 
 static void on_link(void *user, int index)

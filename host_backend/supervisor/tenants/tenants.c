@@ -7,6 +7,7 @@
  * its slot back.
  */
 #include "host_backend/supervisor/tenants/tenants.h"
+#include "base/file_text.h"
 #include "host_backend/supervisor/machines/channels.h"
 #include "host_backend/supervisor/machines/ivshmem.h"
 #include "host_backend/supervisor/state/book.h"
@@ -564,15 +565,8 @@ static void program_of(pid_t pid, char *name, size_t bytes)
 {
     char path[64];
 
-    name[0] = 0;
     snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return;
-    }
-    ssize_t n = read(fd, name, bytes - 1);
-    close(fd);
-    name[n > 0 ? n : 0] = 0;
+    (void)weir_file_text(path, name, bytes);
     name[strcspn(name, "\n")] = 0;
 }
 

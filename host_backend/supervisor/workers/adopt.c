@@ -6,6 +6,7 @@
  * moment the last supervisor ended. A worker that was not ready has had no program: it is killed,
  * and another one starts.
  */
+#include "base/fd.h"
 #include "host_backend/supervisor/domains/mps.h"
 #include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -42,9 +43,7 @@ static void adopt_one(struct weir_supervisor *sup, struct weir_book_row *row)
     if (weir_spin_page_map(page_fd, &w->spin_page) != WEIR_OK || link < 0) {
         status = WEIR_ERR_IO;
     }
-    if (page_fd >= 0) {
-        close(page_fd);
-    }
+    weir_fd_close(page_fd);
     if (status != WEIR_OK) {
         weir_log_error("supervisor: a worker of the last host is not understood, killed worker=%d "
                        "pid=%d why=\"%s\"",

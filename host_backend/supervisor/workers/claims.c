@@ -12,6 +12,7 @@
  * Any user can listen on such a name. A host of root starts nevertheless.
  */
 #include "host_backend/supervisor/workers/claims.h"
+#include "base/fd.h"
 #include "host_backend/supervisor/state/book.h"
 
 #include "host_backend/supervisor/domains/mps.h"
@@ -133,9 +134,7 @@ enum weir_status weir_claims_take(struct weir_claims *claims, const char *uuid,
 void weir_claims_release(struct weir_claims *claims)
 {
     for (unsigned i = 0; i < claims->n; i++) {
-        if (claims->of[i].fd >= 0) {
-            close(claims->of[i].fd);
-        }
+        weir_fd_close(claims->of[i].fd);
     }
     claims->n = 0;
 }

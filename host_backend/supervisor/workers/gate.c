@@ -11,6 +11,7 @@
  * A worker does not need the gate to work. Until it has a port, and when the gate has died, its
  * work passes undecided.
  */
+#include "base/fd.h"
 #include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/outbox.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -410,10 +411,7 @@ static void on_death(struct weir_supervisor *sup, int wait_status)
 
     weir_sup_log_close(sup, NULL);
     weir_outbox_clear(&gate->outbox);
-    if (gate->link >= 0) {
-        close(gate->link);
-    }
-    gate->link = -1;
+    gate->link = weir_fd_close(gate->link);
     gate->answering = false;
     gate->alive_by_ns = 0;
     if (!sup->life.stopping) {
@@ -526,8 +524,5 @@ void weir_sup_gate_close(struct weir_supervisor *sup)
     }
     weir_sup_log_close(sup, NULL);
     weir_outbox_clear(&sup->gate.outbox);
-    if (sup->gate.link >= 0) {
-        close(sup->gate.link);
-        sup->gate.link = -1;
-    }
+    sup->gate.link = weir_fd_close(sup->gate.link);
 }

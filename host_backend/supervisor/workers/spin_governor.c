@@ -6,6 +6,7 @@
  * machine have or want a core. Otherwise it only checks the pages once a second for an active
  * session.
  */
+#include "base/fd.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/workers/workers.h"
 
@@ -111,12 +112,8 @@ static uint32_t take_active(const struct weir_supervisor *sup, uint32_t epoch)
 
 void weir_sup_spin_close(struct weir_supervisor *sup)
 {
-    if (sup->spin.loadavg_fd >= 0) {
-        close(sup->spin.loadavg_fd);
-    }
-    if (sup->spin.page_fd >= 0) {
-        close(sup->spin.page_fd);
-    }
+    weir_fd_close(sup->spin.loadavg_fd);
+    weir_fd_close(sup->spin.page_fd);
 }
 
 void weir_sup_spin_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)

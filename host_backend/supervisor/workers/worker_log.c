@@ -5,6 +5,7 @@
  */
 #include "host_backend/supervisor/workers/worker_log.h"
 
+#include "base/fd.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/users.h"
 
@@ -61,8 +62,8 @@ struct weir_sup_log *weir_sup_log_adopt(int fd)
     if (log) {
         weir_log_rate_init(&log->rate);
         log->fd = fd;
-    } else if (fd >= 0) {
-        close(fd);
+    } else {
+        weir_fd_close(fd);
     }
     return log;
 }

@@ -7,6 +7,7 @@
  */
 #include "host_backend/supervisor/workers/worker_process.h"
 
+#include "base/fd.h"
 #include "host_backend/supervisor/domains/mps.h"
 #include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -89,9 +90,7 @@ static pid_t start(struct weir_supervisor *sup, const struct weir_sup_worker *w,
                                             w ? (uint64_t)(w - sup->workers) : 0, &process)
                           : -1;
     int why = errno;
-    if (null >= 0) {
-        close(null);
-    }
+    weir_fd_close(null);
     errno = why;
     return pid;
 }

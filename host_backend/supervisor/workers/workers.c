@@ -10,6 +10,7 @@
  * second.
  */
 #include "host_backend/supervisor/workers/workers.h"
+#include "base/fd.h"
 #include "host_backend/supervisor/domains/mps.h"
 #include "host_backend/supervisor/state/book.h"
 #include "host_backend/supervisor/state/extras.h"
@@ -243,9 +244,7 @@ static enum weir_status launch(struct weir_supervisor *sup, struct weir_sup_work
 
     WEIR_TRY(open_endpoint(sup, w, &listener));
     enum weir_status status = weir_sup_spawn(sup, w, listener, page_fd, &w->pid, &w->link, &w->log);
-    if (listener >= 0) {
-        close(listener);
-    }
+    weir_fd_close(listener);
     if (status != WEIR_OK) {
         remove_endpoint(sup, w);
     }

@@ -10,6 +10,7 @@
 #include "host_backend/worker/device/prints.h"
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/grow.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -78,9 +79,7 @@ void weir_prints_destroy(struct weir_prints *prints)
     if (!prints) {
         return;
     }
-    if (prints->fd >= 0) {
-        close(prints->fd);
-    }
+    weir_fd_close(prints->fd);
     pthread_mutex_destroy(&prints->lock);
     pthread_mutex_destroy(&prints->turn);
     free(prints);

@@ -10,6 +10,7 @@
  * again, and not cleared.
  */
 #include "host_backend/worker/memory/chunk.h"
+#include "base/fd.h"
 #include "host_backend/worker/memory/access.h"
 #include "host_backend/worker/memory/ipc.h"
 #include "host_backend/worker/memory/managed.h"
@@ -238,10 +239,7 @@ static bool take_pages(struct weir_host_chunk *chunk, int *ret_fd)
 
 static void close_file(struct weir_host_chunk *chunk)
 {
-    if (chunk->fd >= 0) {
-        close(chunk->fd);
-        chunk->fd = -1;
-    }
+    chunk->fd = weir_fd_close(chunk->fd);
 }
 
 void weir_chunk_file_sent(struct weir_host_chunk *chunk)

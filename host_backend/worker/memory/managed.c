@@ -5,6 +5,7 @@
  * Only this session's own files and device memory are copied. An address that the guest or the
  * kernel names is looked up among the ranges, and only its offset in a range is used.
  */
+#include "base/fd.h"
 #include "host_backend/worker/memory/managed_private.h"
 
 #include "base/clock.h"
@@ -163,9 +164,7 @@ static void destroy(struct weir_managed *m)
             (void)d->cuEventDestroy_v2(m->join[i]);
         }
     }
-    if (m->kick >= 0) {
-        close(m->kick);
-    }
+    weir_fd_close(m->kick);
     close(m->fd);
     weir_account_release_all(&m->session->tenant->account, &descriptors);
     pthread_cond_destroy(&m->merged);
@@ -275,9 +274,7 @@ static CUresult map_file(struct weir_session *session, struct weir_managed_range
     if (at != MAP_FAILED) {
         munmap(at, bytes);
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    weir_fd_close(fd);
     return result;
 }
 

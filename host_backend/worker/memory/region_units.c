@@ -2,6 +2,7 @@
  * Units of a region, and the ends of the sessions that own them.
  * See regions.c for the model.
  */
+#include "base/fd.h"
 #include "host_backend/worker/memory/region_private.h"
 
 #include "base/clock.h"
@@ -24,9 +25,7 @@ void weir_region_put(struct region *region)
     weir_bus_unguard((uint64_t)(uintptr_t)region->base, region->about.bytes);
     close(region->fd);
     close(region->stop_fd);
-    if (region->bell_fd >= 0) {
-        close(region->bell_fd);
-    }
+    weir_fd_close(region->bell_fd);
     pthread_mutex_destroy(&region->lock);
     free(region->owners);
     free(region);

@@ -1,7 +1,7 @@
 #include "host_backend/worker/memory/vm_clock.h"
 
 #include "base/clock.h"
-#include "host_backend/config/proc_text.h"
+#include "base/file_text.h"
 #include <dirent.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -40,7 +40,7 @@ static bool signs_of_thread(const char *folder, const char *thread, char name[32
     char path[128], text[4096];
 
     snprintf(path, sizeof path, "%s/%.20s/stat", folder, thread);
-    if (!weir_proc_text(path, text, sizeof text) || sscanf(text, "%*d (%31[^)]", name) != 1) {
+    if (!weir_file_text(path, text, sizeof text) || sscanf(text, "%*d (%31[^)]", name) != 1) {
         return false;
     }
     const char *at = strrchr(text, ')'); /* the process name may contain anything */
@@ -49,7 +49,7 @@ static bool signs_of_thread(const char *folder, const char *thread, char name[32
         return false;
     }
     snprintf(path, sizeof path, "%s/%.20s/status", folder, thread);
-    if (!weir_proc_text(path, text, sizeof text)) {
+    if (!weir_file_text(path, text, sizeof text)) {
         return false;
     }
     *ret_signs = user + system + number_of(text, "\nvoluntary_ctxt_switches:") +

@@ -6,6 +6,7 @@
  * mapping is accessible, it is in the session's ranges, which copies are checked against.
  */
 #include "host_backend/worker/memory/vmm.h"
+#include "base/fd.h"
 #include "host_backend/worker/memory/access.h"
 
 #include "base/addresses.h"
@@ -143,10 +144,7 @@ void weir_vmm_alloc_unback(struct weir_vmm_alloc *alloc)
         return;
     }
     (void)w->platform.driver.cuMemRelease(alloc->memory);
-    if (alloc->file >= 0) {
-        close(alloc->file);
-        alloc->file = -1;
-    }
+    alloc->file = weir_fd_close(alloc->file);
     if (alloc->kept) {
         weir_memory_drop(w, alloc->id);
     }

@@ -1,6 +1,7 @@
 /* Charges for a session's memory and other resources: see limits.h. */
 #include "host_backend/worker/state/limits.h"
 
+#include "base/file_text.h"
 #include "host_backend/worker/state/about.h"
 #include "host_backend/worker/state/bus_guard.h"
 #include "host_backend/worker/state/ending.h"
@@ -12,7 +13,6 @@
 #include "host_backend/worker/state/session.h"
 #include "host_backend/worker/state/worker.h"
 #include "proto/ops.h"
-#include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,14 +73,11 @@ static uint64_t descriptors_of_tenants(void)
 /* Half is reserved for sessions' segments and threads, the driver and this process. */
 static uint64_t mappings_of_tenants(void)
 {
-    FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
-    uint64_t most = 65530; /* the kernel's default */
+    char text[32];
 
-    if (file) {
-        (void)!fscanf(file, "%" SCNu64, &most);
-        fclose(file);
-    }
-    return most / 2;
+    return weir_file_text("/proc/sys/vm/max_map_count", text, sizeof text)
+               ? strtoull(text, NULL, 10) / 2
+               : 65530 / 2; /* the kernel's default */
 }
 
 struct weir_account_pool *weir_worker_pool_create(void)

@@ -1,11 +1,12 @@
-/* Reads short files of /proc. */
-#ifndef WEIR_HOST_BACKEND_CONFIG_PROC_TEXT_H
-#define WEIR_HOST_BACKEND_CONFIG_PROC_TEXT_H
+/* Reads short files, such as those of /proc and /sys. */
+#ifndef WEIR_BASE_FILE_TEXT_H
+#define WEIR_BASE_FILE_TEXT_H
+
+#include "base/fd.h"
 
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <unistd.h>
 
 /**
  * @param ret_text  ends with NUL, also where there is nothing to read; what does not fit is cut
@@ -14,14 +15,11 @@
  * @return false: it is not there, not to be read, or empty
  * @thread any
  */
-static inline bool weir_proc_text(const char *path, char *ret_text, size_t bytes)
+static inline bool weir_file_text(const char *path, char *ret_text, size_t bytes)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd >= 0 ? read(fd, ret_text, bytes - 1) : -1;
-
-    if (fd >= 0) {
-        close(fd);
-    }
+    weir_fd_close(fd);
     ret_text[n > 0 ? n : 0] = 0;
     return n > 0;
 }
