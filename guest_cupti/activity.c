@@ -85,26 +85,13 @@ static void record_call(CUpti_ActivityKind kind, uint32_t id, uint32_t number, u
     }
 }
 
-static uint32_t sync_type(enum weir_profile_what what)
-{
-    switch (what) {
-    case WEIR_PROFILE_WAIT_CONTEXT:
-        return CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE;
-    case WEIR_PROFILE_WAIT_STREAM:
-        return CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE;
-    case WEIR_PROFILE_WAIT_EVENT:
-        return CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE;
-    case WEIR_PROFILE_STREAM_WAITS:
-        return CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT;
-    case WEIR_PROFILE_NOTHING:
-    case WEIR_PROFILE_LAUNCH:
-    case WEIR_PROFILE_LAUNCH_GRAPH:
-    case WEIR_PROFILE_COPY:
-    case WEIR_PROFILE_FILL:
-    default:
-        return 0;
-    }
-}
+/* The type of a record of a wait; 0: the call does not wait. */
+static const uint32_t sync_types[] = {
+    [WEIR_PROFILE_WAIT_CONTEXT] = CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE,
+    [WEIR_PROFILE_WAIT_STREAM] = CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE,
+    [WEIR_PROFILE_WAIT_EVENT] = CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE,
+    [WEIR_PROFILE_STREAM_WAITS] = CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT,
+};
 
 static void record_wait(const struct weir_profile_call *call)
 {
@@ -112,7 +99,7 @@ static void record_wait(const struct weir_profile_call *call)
         call->work.what == WEIR_PROFILE_WAIT_STREAM || call->work.what == WEIR_PROFILE_STREAM_WAITS;
     CUpti_ActivitySynchronization2 *record = weir_cupti_record(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION);
     if (record) {
-        record->type = sync_type(call->work.what);
+        record->type = sync_types[call->work.what];
         record->start = call->start_ns;
         record->end = call->end_ns;
         record->correlationId = call->number;
@@ -136,7 +123,7 @@ void weir_cupti_driver_called(const struct weir_profile_call *call)
     bool told = !call->in_runtime && weir_cupti_wants(CUPTI_ACTIVITY_KIND_DRIVER) && id &&
                 is_wanted(unwanted_driver, id);
     bool named = !call->in_runtime && weir_cupti_wants(CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION);
-    bool waited = call->result == CUDA_SUCCESS && sync_type(call->work.what) &&
+    bool waited = call->result == CUDA_SUCCESS && sync_types[call->work.what] &&
                   weir_cupti_wants(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION);
     if (told || named || waited) {
         weir_cupti_lock();

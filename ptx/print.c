@@ -25,29 +25,14 @@ struct printer {
 
 static const char *const linkage_text[] = {"", ".visible ", ".extern ", ".weak ", ".common "};
 
-static const char *reg_prefix(enum weir_ptx_type type)
-{
-    switch ((int)type) {
-    case WEIR_PTX_TYPE_PRED:
-        return "p";
-    case WEIR_PTX_TYPE_B16:
-        return "rs";
-    case WEIR_PTX_TYPE_B32:
-        return "r";
-    case WEIR_PTX_TYPE_B64:
-        return "rd";
-    case WEIR_PTX_TYPE_F32:
-        return "f";
-    case WEIR_PTX_TYPE_F64:
-        return "fd";
-    default:
-        return NULL;
-    }
-}
+static const char *const reg_prefixes[WEIR_PTX_TYPE_COUNT] = {
+    [WEIR_PTX_TYPE_PRED] = "p", [WEIR_PTX_TYPE_B16] = "rs", [WEIR_PTX_TYPE_B32] = "r",
+    [WEIR_PTX_TYPE_B64] = "rd", [WEIR_PTX_TYPE_F32] = "f",  [WEIR_PTX_TYPE_F64] = "fd",
+};
 
 static void print_reg_prefix(FILE *out, enum weir_ptx_type type)
 {
-    const char *prefix = reg_prefix(type);
+    const char *prefix = reg_prefixes[type];
 
     if (prefix) {
         fprintf(out, "%%%s", prefix);

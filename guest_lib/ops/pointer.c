@@ -28,91 +28,65 @@ static CUmemorytype type_of(const struct weir_mem *mem)
                                                                     : CU_MEMORYTYPE_HOST;
 }
 
-/* false: the attribute has no value for this memory. */
-static bool host_or_device(const struct weir_mem *mem, CUpointer_attribute attribute, uint64_t at,
-                           struct value *ret)
+static const struct value no_value = {0};
+
+static struct value host_pointer(const struct weir_mem *mem, uint64_t at)
 {
-    if (attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER) {
-        bool host = !weir_mem_on_device(mem) || weir_mem_is_managed(mem);
-        *ret = word(host ? at : 0);
-        return host;
-    }
-    struct weir_mem shared = *mem;
-    if (weir_register_reach(at) != CUDA_SUCCESS || !weir_mem_find(at, &shared)) {
-        return false;
-    }
-    mem = &shared;
-    bool visible = weir_mem_gpu_visible(mem);
-    *ret = word(visible ? mem->device_base + (at - mem->base) : 0);
-    return visible;
+    return !weir_mem_on_device(mem) || weir_mem_is_managed(mem) ? word(at) : no_value;
 }
 
-/*
- * Get an attribute; one flat switch. Returns CUDA_SUCCESS, or CUDA_ERROR_INVALID_VALUE if the call
- * for one attribute fails; *ret then has the neutral value that the call for several returns.
- */
-static CUresult value_of(const struct weir_mem *mem, CUpointer_attribute attribute, uint64_t at,
-                         struct value *ret)
+static struct value device_pointer(uint64_t at)
 {
-    bool has = true;
+    struct weir_mem mem;
+    bool visible = weir_register_reach(at) == CUDA_SUCCESS && weir_mem_find(at, &mem) &&
+                   weir_mem_gpu_visible(&mem);
+    return visible ? word(mem.device_base + (at - mem.base)) : no_value;
+}
+
+/* Get an attribute; one flat switch. */
+static struct value value_of(const struct weir_mem *mem, CUpointer_attribute attribute, uint64_t at)
+{
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-        *ret = word(mem->ctx ? mem->ctx->handle : 0);
-        break;
+        return word(mem->ctx ? mem->ctx->handle : 0);
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        *ret = (struct value){type_of(mem), 4};
-        break;
+        return (struct value){type_of(mem), 4};
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        return device_pointer(at);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-        has = host_or_device(mem, attribute, at, ret);
-        break;
+        return host_pointer(mem, at);
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-        *ret = flag(mem->sync_memops);
-        break;
+        return flag(mem->sync_memops);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-        *ret = word(mem->buffer_id);
-        break;
+        return word(mem->buffer_id);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        *ret = flag(weir_mem_is_managed(mem));
-        break;
+        return flag(weir_mem_is_managed(mem));
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        *ret = (struct value){(uint32_t)weir_mem_device(mem), 4};
-        break;
+        return (struct value){(uint32_t)weir_mem_device(mem), 4};
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-        *ret = flag(mem->kind == WEIR_MEM_DEVICE && !mem->pool && !weir_guest.channel.remote);
-        break;
+        return flag(mem->kind == WEIR_MEM_DEVICE && !mem->pool && !weir_guest.channel.remote);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        *ret = word(mem->device_base ? mem->device_base : mem->base);
-        break;
+        return word(mem->device_base ? mem->device_base : mem->base);
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        *ret = word(mem->bytes);
-        break;
+        return word(mem->bytes);
     case CU_POINTER_ATTRIBUTE_MAPPED:
-        *ret = flag(true);
-        break;
+        return flag(true);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        *ret = word(mem->handle_types);
-        break;
+        return word(mem->handle_types);
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-        *ret = flag(false);
-        break;
+        return flag(false);
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-        *ret = (struct value){CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE, 4};
-        break;
+        return (struct value){CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE, 4};
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-        *ret = word(mem->pool ? weir_pool_handle(mem->pool) : 0);
-        break;
+        return word(mem->pool ? weir_pool_handle(mem->pool) : 0);
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
     default:
-        *ret = word(0);
-        has = false;
-        break;
+        return no_value;
     }
-    return has ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* The value that the call for several attributes returns for memory unknown to CUDA. */
@@ -139,13 +113,12 @@ CUresult weir_guest_cuPointerGetAttribute(void *data, CUpointer_attribute attrib
                                           CUdeviceptr ptr)
 {
     struct weir_mem mem;
-    struct value value;
     if (!data || !weir_mem_find(ptr, &mem)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_TRY(value_of(&mem, attribute, ptr, &value));
+    struct value value = value_of(&mem, attribute, ptr);
     memcpy(data, &value.bits, value.bytes);
-    return CUDA_SUCCESS;
+    return value.bytes != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult weir_guest_cuPointerGetAttributes(unsigned int numAttributes,
@@ -158,11 +131,11 @@ CUresult weir_guest_cuPointerGetAttributes(unsigned int numAttributes,
     struct weir_mem mem;
     bool known = weir_mem_find(ptr, &mem);
     for (unsigned int i = 0; i < numAttributes; i++) {
-        struct value value;
         if (!data[i]) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        if (!known || value_of(&mem, attributes[i], ptr, &value) != CUDA_SUCCESS) {
+        struct value value = known ? value_of(&mem, attributes[i], ptr) : no_value;
+        if (value.bytes == 0) {
             /* For unknown memory, driver 580 returns the address itself as host pointer. */
             bool host = !known && attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER;
             value = host ? word(ptr) : neutral(attributes[i]);

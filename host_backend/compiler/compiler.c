@@ -198,23 +198,15 @@ enum weir_compile_end weir_compiler_run(const struct weir_compiler *compiler,
 
 const char *weir_compile_end_text(enum weir_compile_end end)
 {
-    switch (end) {
-    case WEIR_COMPILE_DONE:
-        return "it is compiled";
-    case WEIR_COMPILE_REFUSED:
-        return "ptxas refused the text";
-    case WEIR_COMPILE_MEMORY:
-        return "it needed more memory than compile_memory";
-    case WEIR_COMPILE_TIME:
-        return "it needed more time than compile_s";
-    case WEIR_COMPILE_SIZE:
-        return "its code is too large";
-    case WEIR_COMPILE_CRASHED:
-        return "the compiler crashed";
-    case WEIR_COMPILE_GIVEN_UP:
-        return "the program is gone";
-    case WEIR_COMPILE_NOT_DONE:
-    default:
-        return "the compiler cannot run";
-    }
+    static const char *const texts[] = {
+        [WEIR_COMPILE_DONE] = "it is compiled",
+        [WEIR_COMPILE_REFUSED] = "ptxas refused the text",
+        [WEIR_COMPILE_MEMORY] = "it needed more memory than compile_memory",
+        [WEIR_COMPILE_TIME] = "it needed more time than compile_s",
+        [WEIR_COMPILE_SIZE] = "its code is too large",
+        [WEIR_COMPILE_CRASHED] = "the compiler crashed",
+        [WEIR_COMPILE_GIVEN_UP] = "the program is gone",
+        [WEIR_COMPILE_NOT_DONE] = "the compiler cannot run",
+    };
+    return texts[end];
 }

@@ -149,32 +149,22 @@ CUresult weir_soft_graph_make(struct weir_soft_graph **ret_graph)
 
 CUgraphNodeType weir_soft_op_node_type(const struct weir_soft_op *op)
 {
-    switch (op->kind) {
-    case WEIR_SOFT_OP_KERNEL:
-        return CU_GRAPH_NODE_TYPE_KERNEL;
-    case WEIR_SOFT_OP_COPY:
-        return CU_GRAPH_NODE_TYPE_MEMCPY;
-    case WEIR_SOFT_OP_SET:
-        return CU_GRAPH_NODE_TYPE_MEMSET;
-    case WEIR_SOFT_OP_HOST:
-    case WEIR_SOFT_OP_CALLBACK:
-        return CU_GRAPH_NODE_TYPE_HOST;
-    case WEIR_SOFT_OP_RECORD:
-        return CU_GRAPH_NODE_TYPE_EVENT_RECORD;
-    case WEIR_SOFT_OP_WAIT:
-        return CU_GRAPH_NODE_TYPE_WAIT_EVENT;
-    case WEIR_SOFT_OP_MEMOPS:
-        return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
-    case WEIR_SOFT_OP_ALLOC:
-        return CU_GRAPH_NODE_TYPE_MEM_ALLOC;
-    case WEIR_SOFT_OP_FREE:
-        return CU_GRAPH_NODE_TYPE_MEM_FREE;
-    case WEIR_SOFT_OP_EMPTY:
-    case WEIR_SOFT_OP_IPC_SIGNAL:
-    case WEIR_SOFT_OP_IPC_WAIT:
-        break;
-    }
-    return CU_GRAPH_NODE_TYPE_EMPTY;
+    static const CUgraphNodeType types[] = {
+        [WEIR_SOFT_OP_EMPTY] = CU_GRAPH_NODE_TYPE_EMPTY,
+        [WEIR_SOFT_OP_KERNEL] = CU_GRAPH_NODE_TYPE_KERNEL,
+        [WEIR_SOFT_OP_COPY] = CU_GRAPH_NODE_TYPE_MEMCPY,
+        [WEIR_SOFT_OP_SET] = CU_GRAPH_NODE_TYPE_MEMSET,
+        [WEIR_SOFT_OP_HOST] = CU_GRAPH_NODE_TYPE_HOST,
+        [WEIR_SOFT_OP_CALLBACK] = CU_GRAPH_NODE_TYPE_HOST,
+        [WEIR_SOFT_OP_RECORD] = CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+        [WEIR_SOFT_OP_WAIT] = CU_GRAPH_NODE_TYPE_WAIT_EVENT,
+        [WEIR_SOFT_OP_MEMOPS] = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+        [WEIR_SOFT_OP_ALLOC] = CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+        [WEIR_SOFT_OP_FREE] = CU_GRAPH_NODE_TYPE_MEM_FREE,
+        [WEIR_SOFT_OP_IPC_SIGNAL] = CU_GRAPH_NODE_TYPE_EMPTY,
+        [WEIR_SOFT_OP_IPC_WAIT] = CU_GRAPH_NODE_TYPE_EMPTY,
+    };
+    return types[op->kind];
 }
 
 CUresult weir_soft_graph_add(struct weir_soft_graph *graph, CUgraphNodeType type,

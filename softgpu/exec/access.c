@@ -110,32 +110,17 @@ void *weir_x_generic(struct weir_x_warp *w, uint32_t lane, uint64_t address, uin
     return global_ok(w->core, address, bytes, access) ? (void *)(uintptr_t)address : NULL;
 }
 
-static const char *space_name(enum weir_x_space space)
-{
-    switch (space) {
-    case WEIR_X_GLOBAL:
-        return "global";
-    case WEIR_X_SHARED:
-    case WEIR_X_CLUSTER:
-        return "shared";
-    case WEIR_X_CONST:
-        return "const";
-    case WEIR_X_LOCAL:
-    case WEIR_X_FRAME:
-        return "local";
-    case WEIR_X_PARAM:
-        return "param";
-    case WEIR_X_GENERIC:
-        break;
-    }
-    return "generic";
-}
+static const char *const space_names[] = {
+    [WEIR_X_GENERIC] = "generic", [WEIR_X_GLOBAL] = "global", [WEIR_X_SHARED] = "shared",
+    [WEIR_X_CLUSTER] = "shared",  [WEIR_X_CONST] = "const",   [WEIR_X_LOCAL] = "local",
+    [WEIR_X_FRAME] = "local",     [WEIR_X_PARAM] = "param",
+};
 
 static bool bad_address(struct weir_x_warp *w, const struct weir_x_inst *i, uint32_t lane,
                         enum weir_x_space space, uint64_t address, uint32_t bytes, uint32_t access)
 {
     weir_x_fault(w, i, 700, lane, address, "illegal address: %s %s of %u bytes at 0x%llx",
-                 space_name(space), (access & WEIR_SOFT_WRITE) != 0 ? "write" : "read", bytes,
+                 space_names[space], (access & WEIR_SOFT_WRITE) != 0 ? "write" : "read", bytes,
                  (unsigned long long)address);
     return false;
 }

@@ -2,8 +2,6 @@
 #include "softgpu/exec/half.h"
 #include "softgpu/exec/internal.h"
 
-#include <string.h>
-
 #define NATIVE(name, type, builtin)                                                                \
     static uint64_t name(void *place, uint64_t value, uint64_t compare)                            \
     {                                                                                              \
@@ -59,12 +57,8 @@ LOOP(exch_16, uint16_t, v)
 
 static uint32_t add_bits_f32(uint32_t a, uint32_t b)
 {
-    float x, y;
-    memcpy(&x, &a, 4);
-    memcpy(&y, &b, 4);
-    x += y;
-    memcpy(&a, &x, 4);
-    return x != x ? 0x7fffffffu : a;
+    float sum = weir_x_as_f32(a) + weir_x_as_f32(b);
+    return sum != sum ? 0x7fffffffu : weir_x_bits_f32(sum);
 }
 
 static bool is_nan_f64(uint64_t a)
@@ -76,15 +70,10 @@ static bool is_nan_f64(uint64_t a)
  * the operands of an addition. */
 static uint64_t add_bits_f64(uint64_t a, uint64_t b)
 {
-    double x, y;
     if (is_nan_f64(a) || is_nan_f64(b)) {
         return (is_nan_f64(a) ? a : b) | 0x0008000000000000ull;
     }
-    memcpy(&x, &a, 8);
-    memcpy(&y, &b, 8);
-    x += y;
-    memcpy(&a, &x, 8);
-    return a;
+    return weir_x_bits_f64(weir_x_as_f64(a) + weir_x_as_f64(b));
 }
 
 static uint16_t add_f16_bits(uint16_t a, uint16_t b)

@@ -64,6 +64,14 @@ weir_x_ref weir_x_source(struct weir_x_decoder *x, const struct weir_ptx_operand
 /** A source predicate; negation emits an instruction. */
 weir_x_ref weir_x_pred_source(struct weir_x_decoder *x, const struct weir_ptx_operand *o);
 weir_x_ref weir_x_dest(struct weir_x_decoder *x, const struct weir_ptx_operand *o);
+/**
+ * Emit an instruction: operand 0 becomes d, and the next ones a, b, c and e.
+ *
+ * @param types  of the sources, in order; a predicate's is PRED. The first NONE ends them.
+ */
+struct weir_x_inst *weir_x_emit_op(struct weir_x_decoder *x, weir_x_fn fn, const uint8_t types[4]);
+/** The same with one source, or none (NONE), and then the member mask, which becomes e. */
+struct weir_x_inst *weir_x_emit_members(struct weir_x_decoder *x, weir_x_fn fn, uint8_t type);
 /** Fill space, a, imm (or e for atomics), ADDR64 from a memory operand. */
 bool weir_x_memory(struct weir_x_decoder *x, struct weir_x_inst *out,
                    const struct weir_ptx_operand *o, uint8_t space, bool offset_in_e);

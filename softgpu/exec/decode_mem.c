@@ -235,25 +235,17 @@ static bool decode_cvta(struct weir_x_decoder *x)
     if (space == WEIR_X_PARAM && !x->func->ir->is_entry) {
         space = WEIR_X_LOCAL;
     }
-    weir_x_ref a = weir_x_source(x, &ir->operands[1], 64, ir->types[0]);
-    struct weir_x_inst *i = weir_x_emit(x);
-    i->a = a;
-    i->d = weir_x_dest(x, &ir->operands[0]);
-    i->space = space;
-    i->fn = space == WEIR_X_GLOBAL || space == WEIR_X_CONST ? weir_x_exec_mov64
-            : (ir->flags & WEIR_PTX_FLAG_TO) != 0           ? weir_x_exec_cvta_to
-                                                            : weir_x_exec_cvta_from;
+    weir_x_fn fn = space == WEIR_X_GLOBAL || space == WEIR_X_CONST ? weir_x_exec_mov64
+                   : (ir->flags & WEIR_PTX_FLAG_TO) != 0           ? weir_x_exec_cvta_to
+                                                                   : weir_x_exec_cvta_from;
+    weir_x_emit_op(x, fn, (uint8_t[4]){ir->types[0]})->space = space;
     return true;
 }
 
 static bool decode_isspacep(struct weir_x_decoder *x)
 {
-    weir_x_ref a = weir_x_source(x, &x->ir->operands[1], 64, WEIR_PTX_TYPE_U64);
-    struct weir_x_inst *i = weir_x_emit(x);
-    i->fn = weir_x_exec_isspacep;
-    i->space = window_space(x->ir->space);
-    i->a = a;
-    i->d = weir_x_dest(x, &x->ir->operands[0]);
+    weir_x_emit_op(x, weir_x_exec_isspacep, (uint8_t[4]){WEIR_PTX_TYPE_U64})->space =
+        window_space(x->ir->space);
     return true;
 }
 

@@ -88,17 +88,13 @@ static bool decode_arithmetic(struct weir_x_decoder *x)
 static bool decode_pred_logic(struct weir_x_decoder *x)
 {
     const struct weir_ptx_inst *ir = x->ir;
-    weir_x_ref a = weir_x_pred_source(x, &ir->operands[1]);
-    weir_x_ref b = ir->n_operands > 2 ? weir_x_pred_source(x, &ir->operands[2]) : WEIR_X_NO_REF;
-    struct weir_x_inst *i = weir_x_emit(x);
-    i->d = weir_x_dest(x, &ir->operands[0]);
-    i->a = a;
-    i->b = b;
-    i->fn = ir->op == WEIR_PTX_OP_AND   ? weir_x_exec_and_pred
-            : ir->op == WEIR_PTX_OP_OR  ? weir_x_exec_or_pred
-            : ir->op == WEIR_PTX_OP_XOR ? weir_x_exec_xor_pred
-            : ir->op == WEIR_PTX_OP_NOT ? weir_x_exec_not_pred
-                                        : weir_x_exec_mov_pred;
+    weir_x_fn fn = ir->op == WEIR_PTX_OP_AND   ? weir_x_exec_and_pred
+                   : ir->op == WEIR_PTX_OP_OR  ? weir_x_exec_or_pred
+                   : ir->op == WEIR_PTX_OP_XOR ? weir_x_exec_xor_pred
+                   : ir->op == WEIR_PTX_OP_NOT ? weir_x_exec_not_pred
+                                               : weir_x_exec_mov_pred;
+    uint8_t second = ir->n_operands > 2 ? WEIR_PTX_TYPE_PRED : WEIR_PTX_TYPE_NONE;
+    (void)weir_x_emit_op(x, fn, (uint8_t[4]){WEIR_PTX_TYPE_PRED, second});
     return true;
 }
 
@@ -180,16 +176,10 @@ static bool decode_setp(struct weir_x_decoder *x)
     const struct weir_ptx_inst *ir = x->ir;
     bool is_set = ir->op == WEIR_PTX_OP_SET;
     uint8_t type = ir->types[is_set ? 1 : 0];
-    uint32_t bits = weir_ptx_type_bits(type);
     if (ir->n_operands == 4 && ir->operands[3].kind != WEIR_PTX_OPERAND_REG) {
         return false;
     }
-    weir_x_ref a = weir_x_source(x, &ir->operands[1], bits, type);
-    weir_x_ref b = weir_x_source(x, &ir->operands[2], bits, type);
-    struct weir_x_inst *i = weir_x_emit(x);
-    i->a = a;
-    i->b = b;
-    i->d = weir_x_dest(x, &ir->operands[0]);
+    struct weir_x_inst *i = weir_x_emit_op(x, NULL, (uint8_t[4]){type, type});
     uint32_t second = ir->operands[0].reg2;
     bool has_second = !is_set && second != WEIR_PTX_NONE &&
                       (ir->operands[0].kind == WEIR_PTX_OPERAND_REG ||
@@ -207,27 +197,22 @@ static bool decode_select(struct weir_x_decoder *x)
 {
     const struct weir_ptx_inst *ir = x->ir;
     uint32_t bits = weir_ptx_type_bits(ir->types[0]);
-    weir_x_ref a = weir_x_source(x, &ir->operands[1], bits, ir->types[0]);
-    weir_x_ref b = weir_x_source(x, &ir->operands[2], bits, ir->types[0]);
-    bool slct = ir->op == WEIR_PTX_OP_SLCT;
-    weir_x_ref c = slct ? weir_x_source(x, &ir->operands[3], 32, ir->types[1])
-                        : weir_x_pred_source(x, &ir->operands[3]);
-    struct weir_x_inst *i = weir_x_emit(x);
-    i->d = weir_x_dest(x, &ir->operands[0]);
-    i->a = a;
-    i->b = b;
-    i->c = c;
-    if (slct) {
-        i->fn = weir_x_exec_slct;
+    uint8_t type = ir->types[0];
+    if (ir->op == WEIR_PTX_OP_SLCT) {
+        struct weir_x_inst *i =
+            weir_x_emit_op(x, weir_x_exec_slct, (uint8_t[4]){type, type, ir->types[1]});
         i->sub = ir->types[1] != WEIR_PTX_TYPE_F32      ? 0
                  : (ir->flags & WEIR_PTX_FLAG_FTZ) != 0 ? 2
                                                         : 1;
         i->flags = bits > 32 ? WEIR_X_F_WIDE : 0;
     } else {
-        i->fn = bits > 32 ? weir_x_exec_selp64 : weir_x_exec_selp32;
+        (void)weir_x_emit_op(x, bits > 32 ? weir_x_exec_selp64 : weir_x_exec_selp32,
+                             (uint8_t[4]){type, type, WEIR_PTX_TYPE_PRED});
     }
     return bits <= 64;
 }
+
+static const uint8_t three_words[4] = {WEIR_PTX_TYPE_B32, WEIR_PTX_TYPE_B32, WEIR_PTX_TYPE_B32};
 
 /* lop3.or.b32 d|p, a, b, c, lut, q: p tells whether the result is not zero, combined with q. */
 static bool decode_lop3_pred(struct weir_x_decoder *x)
@@ -235,21 +220,12 @@ static bool decode_lop3_pred(struct weir_x_decoder *x)
     const struct weir_ptx_inst *ir = x->ir;
     weir_x_ref *refs = weir_x_decode_alloc(x, 2 * sizeof *refs);
     weir_x_ref q = weir_x_pred_source(x, &ir->operands[5]);
-    weir_x_ref sources[3];
-    for (uint32_t k = 0; k < 3; k++) {
-        sources[k] = weir_x_source(x, &ir->operands[k + 1], 32, WEIR_PTX_TYPE_B32);
-    }
     if (!refs || ir->operands[0].reg2 == WEIR_PTX_NONE) {
         return false;
     }
     refs[0] = x->regs[ir->operands[0].reg2];
     refs[1] = q;
-    struct weir_x_inst *i = weir_x_emit(x);
-    i->fn = weir_x_exec_lop3_pred;
-    i->d = weir_x_dest(x, &ir->operands[0]);
-    i->a = sources[0];
-    i->b = sources[1];
-    i->c = sources[2];
+    struct weir_x_inst *i = weir_x_emit_op(x, weir_x_exec_lop3_pred, three_words);
     i->imm = ir->operands[4].bits;
     i->refs = refs;
     i->sub = ir->action == WEIR_PTX_MOD_OR;
@@ -265,16 +241,7 @@ static bool decode_lop3(struct weir_x_decoder *x)
     if (ir->n_operands == 6) {
         return decode_lop3_pred(x);
     }
-    weir_x_ref refs[3];
-    for (uint32_t k = 0; k < 3; k++) {
-        refs[k] = weir_x_source(x, &ir->operands[k + 1], 32, WEIR_PTX_TYPE_B32);
-    }
-    struct weir_x_inst *i = weir_x_emit(x);
-    i->fn = weir_x_exec_lop3;
-    i->d = weir_x_dest(x, &ir->operands[0]);
-    i->a = refs[0];
-    i->b = refs[1];
-    i->c = refs[2];
+    struct weir_x_inst *i = weir_x_emit_op(x, weir_x_exec_lop3, three_words);
     i->imm = ir->operands[4].bits;
     return i->d != WEIR_X_NO_REF;
 }
@@ -286,16 +253,9 @@ static bool decode_cvt(struct weir_x_decoder *x)
     if (ir->n_types < 2 || ir->round == WEIR_PTX_MOD_RS) {
         return false;
     }
-    weir_x_ref a = weir_x_source(x, &ir->operands[1], from_bits, ir->types[1]);
-    weir_x_ref b = ir->n_operands > 2 ? weir_x_source(x, &ir->operands[2], from_bits, ir->types[1])
-                                      : WEIR_X_NO_REF;
-    weir_x_ref c = ir->n_operands > 3 ? weir_x_source(x, &ir->operands[3], 32, WEIR_PTX_TYPE_B32)
-                                      : WEIR_X_NO_REF;
-    struct weir_x_inst *i = weir_x_emit(x);
-    i->d = weir_x_dest(x, &ir->operands[0]);
-    i->a = a;
-    i->b = b;
-    i->c = c;
+    const uint8_t types[4] = {ir->types[1], ir->n_operands > 2 ? ir->types[1] : WEIR_PTX_TYPE_NONE,
+                              ir->n_operands > 3 ? WEIR_PTX_TYPE_B32 : WEIR_PTX_TYPE_NONE};
+    struct weir_x_inst *i = weir_x_emit_op(x, NULL, types);
     i->type = ir->types[0];
     i->type2 = ir->types[1];
     i->round = rounding(ir->round);
@@ -381,19 +341,10 @@ static bool decode_shfl(struct weir_x_decoder *x)
     static const uint16_t modes[] = {WEIR_PTX_MOD_UP, WEIR_PTX_MOD_DOWN, WEIR_PTX_MOD_BFLY,
                                      WEIR_PTX_MOD_IDX};
     const struct weir_ptx_inst *ir = x->ir;
-    weir_x_ref refs[4];
-    for (uint32_t k = 1; k < 4; k++) {
-        refs[k] = weir_x_source(x, &ir->operands[k], 32, WEIR_PTX_TYPE_B32);
-    }
     weir_x_ref members = ir->n_operands > 4
                              ? weir_x_source(x, &ir->operands[4], 32, WEIR_PTX_TYPE_B32)
                              : weir_x_const(x, 0, false);
-    struct weir_x_inst *i = weir_x_emit(x);
-    i->fn = weir_x_exec_shfl;
-    i->d = weir_x_dest(x, &ir->operands[0]);
-    i->a = refs[1];
-    i->b = refs[2];
-    i->c = refs[3];
+    struct weir_x_inst *i = weir_x_emit_op(x, weir_x_exec_shfl, three_words);
     i->e = members;
     i->sub = action_index(ir, modes, 4);
     i->sub2 = ir->operands[0].reg2 != WEIR_PTX_NONE;
@@ -409,15 +360,7 @@ static bool decode_vote(struct weir_x_decoder *x)
         ir->operands[1].kind != WEIR_PTX_OPERAND_INT) {
         return false;
     }
-    weir_x_ref a = weir_x_pred_source(x, &ir->operands[1]);
-    weir_x_ref members = ir->n_operands > 2
-                             ? weir_x_source(x, &ir->operands[2], 32, WEIR_PTX_TYPE_B32)
-                             : weir_x_const(x, 0, false);
-    struct weir_x_inst *i = weir_x_emit(x);
-    i->fn = weir_x_exec_vote;
-    i->d = weir_x_dest(x, &ir->operands[0]);
-    i->a = a;
-    i->e = members;
+    struct weir_x_inst *i = weir_x_emit_members(x, weir_x_exec_vote, WEIR_PTX_TYPE_PRED);
     i->sub = action_index(ir, modes, 4);
     return i->sub < 4 && i->d != WEIR_X_NO_REF && ir->n_operands > 2;
 }
@@ -425,16 +368,9 @@ static bool decode_vote(struct weir_x_decoder *x)
 static bool decode_match(struct weir_x_decoder *x)
 {
     const struct weir_ptx_inst *ir = x->ir;
-    uint32_t bits = weir_ptx_type_bits(ir->types[0]);
-    weir_x_ref a = weir_x_source(x, &ir->operands[1], bits, ir->types[0]);
-    weir_x_ref members = weir_x_source(x, &ir->operands[2], 32, WEIR_PTX_TYPE_B32);
-    struct weir_x_inst *i = weir_x_emit(x);
-    i->fn = weir_x_exec_match;
-    i->d = weir_x_dest(x, &ir->operands[0]);
-    i->a = a;
-    i->e = members;
+    struct weir_x_inst *i = weir_x_emit_members(x, weir_x_exec_match, ir->types[0]);
     i->sub = weir_ptx_inst_has(ir, WEIR_PTX_MOD_ALL);
-    i->flags = bits > 32 ? WEIR_X_F_WIDE : 0;
+    i->flags = weir_ptx_type_bits(ir->types[0]) > 32 ? WEIR_X_F_WIDE : 0;
     return pair_ref(x, i);
 }
 
@@ -443,13 +379,7 @@ static bool decode_redux(struct weir_x_decoder *x)
     static const uint16_t modes[] = {WEIR_PTX_MOD_ADD, WEIR_PTX_MOD_MIN, WEIR_PTX_MOD_MAX,
                                      WEIR_PTX_MOD_AND, WEIR_PTX_MOD_OR,  WEIR_PTX_MOD_XOR};
     const struct weir_ptx_inst *ir = x->ir;
-    weir_x_ref a = weir_x_source(x, &ir->operands[1], 32, ir->types[0]);
-    weir_x_ref members = weir_x_source(x, &ir->operands[2], 32, WEIR_PTX_TYPE_B32);
-    struct weir_x_inst *i = weir_x_emit(x);
-    i->fn = weir_x_exec_redux;
-    i->d = weir_x_dest(x, &ir->operands[0]);
-    i->a = a;
-    i->e = members;
+    struct weir_x_inst *i = weir_x_emit_members(x, weir_x_exec_redux, ir->types[0]);
     i->sub = action_index(ir, modes, 6);
     i->sub2 = ir->types[0] == WEIR_PTX_TYPE_S32;
     return i->sub < 6 && i->d != WEIR_X_NO_REF && ir->types[0] != WEIR_PTX_TYPE_F32;
@@ -457,12 +387,7 @@ static bool decode_redux(struct weir_x_decoder *x)
 
 static bool decode_elect(struct weir_x_decoder *x)
 {
-    weir_x_ref members = weir_x_source(x, &x->ir->operands[1], 32, WEIR_PTX_TYPE_B32);
-    struct weir_x_inst *i = weir_x_emit(x);
-    i->fn = weir_x_exec_elect;
-    i->d = weir_x_dest(x, &x->ir->operands[0]);
-    i->e = members;
-    return pair_ref(x, i);
+    return pair_ref(x, weir_x_emit_members(x, weir_x_exec_elect, WEIR_PTX_TYPE_NONE));
 }
 
 static bool decode_branch(struct weir_x_decoder *x)
@@ -494,13 +419,8 @@ static bool decode_mapa(struct weir_x_decoder *x)
     const struct weir_ptx_inst *ir = x->ir;
     bool rank = ir->op == WEIR_PTX_OP_GETCTARANK;
     uint32_t bits = weir_ptx_type_bits(ir->types[0]);
-    weir_x_ref a = weir_x_source(x, &ir->operands[1], bits, ir->types[0]);
-    weir_x_ref b = rank ? WEIR_X_NO_REF : weir_x_source(x, &ir->operands[2], 32, WEIR_PTX_TYPE_U32);
-    struct weir_x_inst *i = weir_x_emit(x);
-    i->fn = rank ? weir_x_exec_ctarank : weir_x_exec_mapa;
-    i->d = weir_x_dest(x, &ir->operands[0]);
-    i->a = a;
-    i->b = b;
+    const uint8_t types[4] = {ir->types[0], rank ? WEIR_PTX_TYPE_NONE : WEIR_PTX_TYPE_U32};
+    struct weir_x_inst *i = weir_x_emit_op(x, rank ? weir_x_exec_ctarank : weir_x_exec_mapa, types);
     i->sub = ir->space == WEIR_PTX_SPACE_NONE;
     i->flags = bits > 32 ? WEIR_X_F_WIDE : 0;
     return i->d != WEIR_X_NO_REF && (i->sub == 0 || bits == 64);

@@ -161,33 +161,18 @@ static uint64_t immediate(const struct weir_ptx_operand *o, uint8_t type, uint32
     if (o->kind == WEIR_PTX_OPERAND_INT) {
         return o->bits;
     }
-    double d;
-    float f;
-    if (o->float_bits == 32) {
-        uint32_t low = (uint32_t)o->bits;
-        memcpy(&f, &low, 4);
-        d = (double)f;
-        if (bits <= 32 && type != WEIR_PTX_TYPE_F16 && type != WEIR_PTX_TYPE_BF16) {
-            return low;
-        }
-    } else {
-        memcpy(&d, &o->bits, 8);
+    bool single = o->float_bits == 32;
+    if (single && bits <= 32 && type != WEIR_PTX_TYPE_F16 && type != WEIR_PTX_TYPE_BF16) {
+        return (uint32_t)o->bits;
     }
+    double d = single ? (double)weir_x_as_f32((uint32_t)o->bits) : weir_x_as_f64(o->bits);
     if (type == WEIR_PTX_TYPE_F16) {
         return weir_x_half_from_double(d);
     }
     if (type == WEIR_PTX_TYPE_BF16) {
         return weir_x_bf16_from_double(d);
     }
-    if (is_float && bits <= 32) {
-        f = (float)d;
-        uint32_t low;
-        memcpy(&low, &f, 4);
-        return low;
-    }
-    uint64_t out;
-    memcpy(&out, &d, 8);
-    return out;
+    return is_float && bits <= 32 ? weir_x_bits_f32((float)d) : weir_x_bits_f64(d);
 }
 
 /* Clocks and timers change, so emit an instruction that reads them. */
@@ -216,10 +201,40 @@ static weir_x_ref widened(struct weir_x_decoder *x, weir_x_ref ref)
     return i->d;
 }
 
+/* Rows of the special registers that do not change; those with components are the rows of .x. All
+ * other %envreg and %pm registers read as 0. */
+static const uint8_t special_rows[WEIR_PTX_SREG_COUNT] = {
+    [WEIR_PTX_SREG_TID] = WEIR_X_TID_X,
+    [WEIR_PTX_SREG_NTID] = WEIR_X_NTID_X,
+    [WEIR_PTX_SREG_CTAID] = WEIR_X_CTAID_X,
+    [WEIR_PTX_SREG_NCTAID] = WEIR_X_NCTAID_X,
+    [WEIR_PTX_SREG_CLUSTERID] = WEIR_X_CLUSTERID_X,
+    [WEIR_PTX_SREG_NCLUSTERID] = WEIR_X_NCLUSTERID_X,
+    [WEIR_PTX_SREG_CLUSTER_CTAID] = WEIR_X_CLUSTER_CTAID_X,
+    [WEIR_PTX_SREG_CLUSTER_NCTAID] = WEIR_X_CLUSTER_NCTAID_X,
+    [WEIR_PTX_SREG_CLUSTER_CTARANK] = WEIR_X_CLUSTER_RANK,
+    [WEIR_PTX_SREG_CLUSTER_NCTARANK] = WEIR_X_CLUSTER_SIZE,
+    [WEIR_PTX_SREG_LANEID] = WEIR_X_LANEID,
+    [WEIR_PTX_SREG_WARPID] = WEIR_X_WARPID,
+    [WEIR_PTX_SREG_NWARPID] = WEIR_X_NWARPID,
+    [WEIR_PTX_SREG_SMID] = WEIR_X_SMID,
+    [WEIR_PTX_SREG_NSMID] = WEIR_X_NSMID,
+    [WEIR_PTX_SREG_GRIDID] = WEIR_X_GRIDID,
+    [WEIR_PTX_SREG_LANEMASK_EQ] = WEIR_X_MASK_EQ,
+    [WEIR_PTX_SREG_LANEMASK_LE] = WEIR_X_MASK_LE,
+    [WEIR_PTX_SREG_LANEMASK_LT] = WEIR_X_MASK_LT,
+    [WEIR_PTX_SREG_LANEMASK_GE] = WEIR_X_MASK_GE,
+    [WEIR_PTX_SREG_LANEMASK_GT] = WEIR_X_MASK_GT,
+    [WEIR_PTX_SREG_ENVREG1] = WEIR_X_ENVREG1,
+    [WEIR_PTX_SREG_ENVREG2] = WEIR_X_ENVREG2,
+    [WEIR_PTX_SREG_DYNAMIC_SMEM_SIZE] = WEIR_X_DYNAMIC_SMEM,
+    [WEIR_PTX_SREG_TOTAL_SMEM_SIZE] = WEIR_X_TOTAL_SMEM,
+    [WEIR_PTX_SREG_AGGR_SMEM_SIZE] = WEIR_X_TOTAL_SMEM,
+};
+
 static weir_x_ref special(struct weir_x_decoder *x, const struct weir_ptx_operand *o, uint32_t bits)
 {
-    uint32_t c = o->component < 3 ? o->component : 0;
-    uint32_t row = WEIR_X_ZERO;
+    uint32_t row = special_rows[o->sreg];
     if (o->component == 3) {
         row = o->sreg == WEIR_PTX_SREG_TID || o->sreg == WEIR_PTX_SREG_CTAID ||
                       o->sreg == WEIR_PTX_SREG_CLUSTERID || o->sreg == WEIR_PTX_SREG_CLUSTER_CTAID
@@ -227,93 +242,10 @@ static weir_x_ref special(struct weir_x_decoder *x, const struct weir_ptx_operan
                   : WEIR_X_ONE;
         return row * 128 | WEIR_X_BASE_SPECIALS;
     }
-    switch (o->sreg) {
-    case WEIR_PTX_SREG_TID:
-        row = WEIR_X_TID_X + c;
-        break;
-    case WEIR_PTX_SREG_NTID:
-        row = WEIR_X_NTID_X + c;
-        break;
-    case WEIR_PTX_SREG_CTAID:
-        row = WEIR_X_CTAID_X + c;
-        break;
-    case WEIR_PTX_SREG_NCTAID:
-        row = WEIR_X_NCTAID_X + c;
-        break;
-    case WEIR_PTX_SREG_CLUSTERID:
-        row = WEIR_X_CLUSTERID_X + c;
-        break;
-    case WEIR_PTX_SREG_NCLUSTERID:
-        row = WEIR_X_NCLUSTERID_X + c;
-        break;
-    case WEIR_PTX_SREG_CLUSTER_CTAID:
-        row = WEIR_X_CLUSTER_CTAID_X + c;
-        break;
-    case WEIR_PTX_SREG_CLUSTER_NCTAID:
-        row = WEIR_X_CLUSTER_NCTAID_X + c;
-        break;
-    case WEIR_PTX_SREG_CLUSTER_CTARANK:
-        row = WEIR_X_CLUSTER_RANK;
-        break;
-    case WEIR_PTX_SREG_CLUSTER_NCTARANK:
-        row = WEIR_X_CLUSTER_SIZE;
-        break;
-    case WEIR_PTX_SREG_LANEID:
-        row = WEIR_X_LANEID;
-        break;
-    case WEIR_PTX_SREG_WARPID:
-        row = WEIR_X_WARPID;
-        break;
-    case WEIR_PTX_SREG_NWARPID:
-        row = WEIR_X_NWARPID;
-        break;
-    case WEIR_PTX_SREG_SMID:
-        row = WEIR_X_SMID;
-        break;
-    case WEIR_PTX_SREG_NSMID:
-        row = WEIR_X_NSMID;
-        break;
-    case WEIR_PTX_SREG_GRIDID:
-        row = WEIR_X_GRIDID;
-        break;
-    case WEIR_PTX_SREG_LANEMASK_EQ:
-        row = WEIR_X_MASK_EQ;
-        break;
-    case WEIR_PTX_SREG_LANEMASK_LE:
-        row = WEIR_X_MASK_LE;
-        break;
-    case WEIR_PTX_SREG_LANEMASK_LT:
-        row = WEIR_X_MASK_LT;
-        break;
-    case WEIR_PTX_SREG_LANEMASK_GE:
-        row = WEIR_X_MASK_GE;
-        break;
-    case WEIR_PTX_SREG_LANEMASK_GT:
-        row = WEIR_X_MASK_GT;
-        break;
-    case WEIR_PTX_SREG_ENVREG1:
-        row = WEIR_X_ENVREG1;
-        break;
-    case WEIR_PTX_SREG_ENVREG2:
-        row = WEIR_X_ENVREG2;
-        break;
-    case WEIR_PTX_SREG_DYNAMIC_SMEM_SIZE:
-        row = WEIR_X_DYNAMIC_SMEM;
-        break;
-    case WEIR_PTX_SREG_TOTAL_SMEM_SIZE:
-    case WEIR_PTX_SREG_AGGR_SMEM_SIZE:
-        row = WEIR_X_TOTAL_SMEM;
-        break;
-    case WEIR_PTX_SREG_CLOCK:
-    case WEIR_PTX_SREG_CLOCK_HI:
-    case WEIR_PTX_SREG_CLOCK64:
-    case WEIR_PTX_SREG_GLOBALTIMER:
-    case WEIR_PTX_SREG_GLOBALTIMER_LO:
-    case WEIR_PTX_SREG_GLOBALTIMER_HI:
+    if (o->sreg >= WEIR_PTX_SREG_CLOCK && o->sreg <= WEIR_PTX_SREG_GLOBALTIMER_HI) {
         return clock_source(x, o, bits);
-    default: /* all other %envreg and %pm registers read as 0 */
-        break;
     }
+    row += o->component < 3 ? o->component : 0;
     weir_x_ref ref = row * 128 | WEIR_X_BASE_SPECIALS;
     return bits > 32 && row != WEIR_X_GRIDID ? widened(x, ref) : ref;
 }
@@ -416,6 +348,36 @@ weir_x_ref weir_x_dest(struct weir_x_decoder *x, const struct weir_ptx_operand *
         x->has_sink = true;
     }
     return x->sink;
+}
+
+struct weir_x_inst *weir_x_emit_op(struct weir_x_decoder *x, weir_x_fn fn, const uint8_t types[4])
+{
+    const struct weir_ptx_operand *o = x->ir->operands;
+    weir_x_ref refs[4] = {WEIR_X_NO_REF, WEIR_X_NO_REF, WEIR_X_NO_REF, WEIR_X_NO_REF};
+    for (uint32_t k = 0; k < 4 && types[k] != WEIR_PTX_TYPE_NONE; k++) {
+        refs[k] = types[k] == WEIR_PTX_TYPE_PRED
+                      ? weir_x_pred_source(x, &o[k + 1])
+                      : weir_x_source(x, &o[k + 1], weir_ptx_type_bits(types[k]), types[k]);
+    }
+    struct weir_x_inst *i = weir_x_emit(x);
+    i->fn = fn;
+    i->d = weir_x_dest(x, &o[0]);
+    i->a = refs[0];
+    i->b = refs[1];
+    i->c = refs[2];
+    i->e = refs[3];
+    return i;
+}
+
+struct weir_x_inst *weir_x_emit_members(struct weir_x_decoder *x, weir_x_fn fn, uint8_t type)
+{
+    uint32_t at = type == WEIR_PTX_TYPE_NONE ? 1 : 2;
+    weir_x_ref members = x->ir->n_operands > at
+                             ? weir_x_source(x, &x->ir->operands[at], 32, WEIR_PTX_TYPE_B32)
+                             : weir_x_const(x, 0, false);
+    struct weir_x_inst *i = weir_x_emit_op(x, fn, (uint8_t[4]){type});
+    i->e = members;
+    return i;
 }
 
 static uint8_t access_space(const struct weir_x_decoder *x, uint8_t space)

@@ -88,8 +88,7 @@ uint64_t weir_x_format_pack(const struct weir_x_format *f, int negative, uint64_
 uint64_t weir_x_format_from_double(const struct weir_x_format *f, double value, int round,
                                    int saturate)
 {
-    uint64_t bits;
-    memcpy(&bits, &value, 8);
+    uint64_t bits = weir_x_bits_f64(value);
     int negative = (int)(bits >> 63);
     int e = (int)(bits >> 52 & 0x7ffu);
     uint64_t m = bits & 0xfffffffffffffull;

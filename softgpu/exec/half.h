@@ -27,12 +27,37 @@ uint64_t weir_x_format_from_double(const struct weir_x_format *format, double va
                                    int saturate);
 double weir_x_format_to_double(const struct weir_x_format *format, uint64_t bits);
 
-static inline float weir_x_bf16_to_float(uint16_t h)
+static inline float weir_x_as_f32(uint32_t bits)
 {
-    uint32_t bits = (uint32_t)h << 16;
     float f;
     memcpy(&f, &bits, 4);
     return f;
+}
+
+static inline uint32_t weir_x_bits_f32(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    return bits;
+}
+
+static inline double weir_x_as_f64(uint64_t bits)
+{
+    double d;
+    memcpy(&d, &bits, 8);
+    return d;
+}
+
+static inline uint64_t weir_x_bits_f64(double d)
+{
+    uint64_t bits;
+    memcpy(&bits, &d, 8);
+    return bits;
+}
+
+static inline float weir_x_bf16_to_float(uint16_t h)
+{
+    return weir_x_as_f32((uint32_t)h << 16);
 }
 
 /* Converts without branches, so that loops of it vectorise: the multiplication moves the exponent
@@ -40,22 +65,15 @@ static inline float weir_x_bf16_to_float(uint16_t h)
 static inline float weir_x_half_to_float(uint16_t h)
 {
     uint32_t rest = (uint32_t)h & 0x7fffu;
-    uint32_t bits = rest << 13;
-    float f;
-    memcpy(&f, &bits, 4);
-    f *= 0x1p112f;
-    memcpy(&bits, &f, 4);
+    uint32_t bits = weir_x_bits_f32(weir_x_as_f32(rest << 13) * 0x1p112f);
     bits |= rest >= 0x7c00u ? 0x7f800000u : 0;
-    bits |= ((uint32_t)h & 0x8000u) << 16;
-    memcpy(&f, &bits, 4);
-    return f;
+    return weir_x_as_f32(bits | ((uint32_t)h & 0x8000u) << 16);
 }
 
 /* Nearest even; NaN becomes the canonical 0x7fff. */
 static inline uint16_t weir_x_half_from_float(float f)
 {
-    uint32_t bits;
-    memcpy(&bits, &f, 4);
+    uint32_t bits = weir_x_bits_f32(f);
     uint16_t sign = (uint16_t)(bits >> 16 & 0x8000u);
     bits &= 0x7fffffffu;
     if (bits > 0x7f800000u) {
@@ -65,11 +83,7 @@ static inline uint16_t weir_x_half_from_float(float f)
         return (uint16_t)(sign | 0x7c00u);
     }
     if (bits < 0x38800000u) { /* subnormal: let the FPU round at bit 2^-24 */
-        float a;
-        memcpy(&a, &bits, 4);
-        a += 0.5f;
-        memcpy(&bits, &a, 4);
-        return (uint16_t)(sign | (bits - 0x3f000000u));
+        return (uint16_t)(sign | (weir_x_bits_f32(weir_x_as_f32(bits) + 0.5f) - 0x3f000000u));
     }
     bits += 0xfffu + (bits >> 13 & 1u);
     return (uint16_t)(sign | ((bits - (112u << 23)) >> 13));
@@ -77,8 +91,7 @@ static inline uint16_t weir_x_half_from_float(float f)
 
 static inline uint16_t weir_x_bf16_from_float(float f)
 {
-    uint32_t bits;
-    memcpy(&bits, &f, 4);
+    uint32_t bits = weir_x_bits_f32(f);
     if ((bits & 0x7fffffffu) > 0x7f800000u) {
         return 0x7fffu;
     }
@@ -90,8 +103,7 @@ static inline uint16_t weir_x_bf16_from_float(float f)
  * format then gives the same result as rounding the double. */
 static inline float weir_x_float_odd(double d)
 {
-    uint64_t bits;
-    memcpy(&bits, &d, 8);
+    uint64_t bits = weir_x_bits_f64(d);
     uint32_t sign = (uint32_t)(bits >> 32) & 0x80000000u;
     uint32_t out = sign;
     bits &= UINT64_MAX >> 1;
@@ -107,9 +119,7 @@ static inline float weir_x_float_odd(double d)
         uint64_t m = (bits & 0xfffffffffffffull) | 1ull << 52;
         out |= shift > 52 ? 1u : (uint32_t)(m >> shift) | ((m & ((1ull << shift) - 1)) != 0);
     }
-    float f;
-    memcpy(&f, &out, 4);
-    return f;
+    return weir_x_as_f32(out);
 }
 
 static inline uint16_t weir_x_half_from_double(double d)

@@ -30,6 +30,7 @@ typedef uint32_t weir_x_ref;
 
 /* Rows of the special registers, in units of 32-bit rows; 64-bit ones take two. */
 enum weir_x_special {
+    WEIR_X_ZERO, /* also for the registers that have no row */
     WEIR_X_TID_X,
     WEIR_X_TID_Y,
     WEIR_X_TID_Z,
@@ -56,7 +57,6 @@ enum weir_x_special {
     WEIR_X_ENVREG2,
     WEIR_X_DYNAMIC_SMEM,
     WEIR_X_TOTAL_SMEM,
-    WEIR_X_ZERO,
     WEIR_X_ONE,
     WEIR_X_CLUSTERID_X,
     WEIR_X_CLUSTERID_Y,

@@ -141,21 +141,6 @@ static bool find_places(struct weir_x_decoder *x, const struct weir_x_matrix_op 
         }                                                                                          \
     } while (0)
 
-static double f32_value(uint64_t bits)
-{
-    uint32_t low = (uint32_t)bits;
-    float v;
-    memcpy(&v, &low, 4);
-    return (double)v;
-}
-
-static double f64_value(uint64_t bits)
-{
-    double v;
-    memcpy(&v, &bits, 8);
-    return v;
-}
-
 static void gather_float(const struct weir_x_warp *w, const struct weir_x_fragment *f,
                          double *matrix)
 {
@@ -167,10 +152,10 @@ static void gather_float(const struct weir_x_warp *w, const struct weir_x_fragme
         GATHER(matrix, (double)weir_x_bf16_to_float((uint16_t)bits));
         break;
     case WEIR_PTX_TYPE_TF32:
-        GATHER(matrix, f32_value(bits & 0xffffe000u));
+        GATHER(matrix, (double)weir_x_as_f32((uint32_t)(bits & 0xffffe000u)));
         break;
     case WEIR_PTX_TYPE_F32:
-        GATHER(matrix, f32_value(bits));
+        GATHER(matrix, (double)weir_x_as_f32((uint32_t)(bits)));
         break;
     case WEIR_PTX_TYPE_E4M3:
         GATHER(matrix, weir_x_format_to_double(&weir_x_format_e4m3, bits));
@@ -179,7 +164,7 @@ static void gather_float(const struct weir_x_warp *w, const struct weir_x_fragme
         GATHER(matrix, weir_x_format_to_double(&weir_x_format_e5m2, bits));
         break;
     default:
-        GATHER(matrix, f64_value(bits));
+        GATHER(matrix, weir_x_as_f64(bits));
         break;
     }
 }
@@ -202,18 +187,13 @@ static void gather_int(const struct weir_x_warp *w, const struct weir_x_fragment
 
 static uint64_t encode_float(uint8_t type, double v)
 {
-    uint64_t bits = 0;
-    float single;
     switch (type) {
     case WEIR_PTX_TYPE_F16:
         return weir_x_half_from_double(v);
     case WEIR_PTX_TYPE_F32:
-        single = (float)v;
-        memcpy(&bits, &single, 4);
-        return v != v ? 0x7fffffffu : (uint32_t)bits;
+        return v != v ? 0x7fffffffu : weir_x_bits_f32((float)v);
     default:
-        memcpy(&bits, &v, 8);
-        return bits;
+        return weir_x_bits_f64(v);
     }
 }
 

@@ -191,11 +191,7 @@ static bool decode_pending(struct weir_x_decoder *x)
     if (x->ir->n_operands != 2) {
         return false;
     }
-    weir_x_ref a = weir_x_source(x, &x->ir->operands[1], 64, WEIR_PTX_TYPE_B64);
-    struct weir_x_inst *i = weir_x_emit(x);
-    i->fn = pending_count;
-    i->a = a;
-    i->d = weir_x_dest(x, &x->ir->operands[0]);
+    (void)weir_x_emit_op(x, pending_count, (uint8_t[4]){WEIR_PTX_TYPE_B64});
     return true;
 }
 

@@ -166,32 +166,19 @@ static const struct weir_x_inst *setp_packed(struct weir_x_warp *w, const struct
     return i + 1;
 }
 
-static uint32_t true_value(uint8_t type)
-{
-    switch (type) {
-    case WEIR_PTX_TYPE_F32:
-        return 0x3f800000u;
-    case WEIR_PTX_TYPE_F16:
-        return 0x3c00u;
-    case WEIR_PTX_TYPE_F16X2:
-        return 0x3c003c00u;
-    case WEIR_PTX_TYPE_BF16:
-        return 0x3f80u;
-    case WEIR_PTX_TYPE_BF16X2:
-        return 0x3f803f80u;
-    case WEIR_PTX_TYPE_U16:
-    case WEIR_PTX_TYPE_S16:
-        return 0xffffu;
-    default:
-        return UINT32_MAX;
-    }
-}
+/* What set gives for true, where that is not all ones. */
+static const uint32_t true_values[WEIR_PTX_TYPE_COUNT] = {
+    [WEIR_PTX_TYPE_F32] = 0x3f800000u,    [WEIR_PTX_TYPE_F16] = 0x3c00u,
+    [WEIR_PTX_TYPE_BF16] = 0x3f80u,       [WEIR_PTX_TYPE_F16X2] = 0x3c003c00u,
+    [WEIR_PTX_TYPE_U16] = 0xffffu,        [WEIR_PTX_TYPE_S16] = 0xffffu,
+    [WEIR_PTX_TYPE_BF16X2] = 0x3f803f80u,
+};
 
 static const struct weir_x_inst *set(struct weir_x_warp *w, const struct weir_x_inst *i)
 {
     uint32_t low = combine(w, i, i->compare(w, i));
     uint32_t high = low;
-    uint32_t value = true_value(i->type);
+    uint32_t value = true_values[i->type] != 0 ? true_values[i->type] : UINT32_MAX;
     if (i->refs) {
         high = combine(w, i, ((weir_x_compare_fn)(uintptr_t)i->refs)(w, i));
     }

@@ -10,13 +10,6 @@
 #include <fenv.h>
 #include <math.h>
 
-static inline uint32_t bits_of(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, 4);
-    return bits;
-}
-
 #define DIRECT(name, wa, ca, Ta, wd, cd, expr)                                                     \
     static const struct weir_x_inst *name(struct weir_x_warp *w, const struct weir_x_inst *i)      \
     {                                                                                              \
@@ -42,7 +35,7 @@ DIRECT(f64_s32, weir_x_w32, weir_x_u32, int32_t, weir_x_w64, weir_x_f64, x)
 DIRECT(f64_u32, weir_x_w32, weir_x_u32, uint32_t, weir_x_w64, weir_x_f64, x)
 DIRECT(f64_f32, weir_x_w32, weir_x_f32, float, weir_x_w64, weir_x_f64, x)
 DIRECT(f32_f16, weir_x_w32, weir_x_u32, uint16_t, weir_x_w32, weir_x_u32,
-       (x & 0x7fffu) > 0x7c00u ? 0x7fffffffu : bits_of(weir_x_half_to_float(x)))
+       (x & 0x7fffu) > 0x7c00u ? 0x7fffffffu : weir_x_bits_f32(weir_x_half_to_float(x)))
 DIRECT(f32_bf16, weir_x_w32, weir_x_u32, uint16_t, weir_x_w32, weir_x_f32, weir_x_bf16_to_float(x))
 DIRECT(f16_f32, weir_x_w32, weir_x_f32, float, weir_x_w32, weir_x_u32, weir_x_half_from_float(x))
 DIRECT(bf16_f32, weir_x_w32, weir_x_f32, float, weir_x_w32, weir_x_u32, weir_x_bf16_from_float(x))
@@ -65,40 +58,23 @@ static void write_cell(const struct weir_x_warp *w, const struct weir_x_inst *i,
 
 static const struct weir_x_format *format_of(uint8_t type)
 {
-    switch (type) {
-    case WEIR_PTX_TYPE_F16:
-    case WEIR_PTX_TYPE_F16X2:
-        return &weir_x_format_f16;
-    case WEIR_PTX_TYPE_BF16:
-    case WEIR_PTX_TYPE_BF16X2:
-        return &weir_x_format_bf16;
-    case WEIR_PTX_TYPE_F32:
-        return &weir_x_format_f32;
-    case WEIR_PTX_TYPE_F64:
-        return &weir_x_format_f64;
-    case WEIR_PTX_TYPE_TF32:
-        return &weir_x_format_tf32;
-    case WEIR_PTX_TYPE_E4M3X2:
-        return &weir_x_format_e4m3;
-    case WEIR_PTX_TYPE_E5M2X2:
-        return &weir_x_format_e5m2;
-    default:
-        return NULL;
-    }
+    static const struct weir_x_format *const formats[WEIR_PTX_TYPE_COUNT] = {
+        [WEIR_PTX_TYPE_F16] = &weir_x_format_f16,     [WEIR_PTX_TYPE_F16X2] = &weir_x_format_f16,
+        [WEIR_PTX_TYPE_BF16] = &weir_x_format_bf16,   [WEIR_PTX_TYPE_BF16X2] = &weir_x_format_bf16,
+        [WEIR_PTX_TYPE_F32] = &weir_x_format_f32,     [WEIR_PTX_TYPE_F64] = &weir_x_format_f64,
+        [WEIR_PTX_TYPE_TF32] = &weir_x_format_tf32,   [WEIR_PTX_TYPE_E4M3X2] = &weir_x_format_e4m3,
+        [WEIR_PTX_TYPE_E5M2X2] = &weir_x_format_e5m2,
+    };
+    return formats[type];
 }
 
 static double read_float(uint8_t type, uint64_t bits)
 {
-    float f;
-    double d;
     if (type == WEIR_PTX_TYPE_F64) {
-        memcpy(&d, &bits, 8);
-        return d;
+        return weir_x_as_f64(bits);
     }
     if (type == WEIR_PTX_TYPE_F32) {
-        uint32_t low = (uint32_t)bits;
-        memcpy(&f, &low, 4);
-        return (double)f;
+        return (double)weir_x_as_f32((uint32_t)bits);
     }
     if (type == WEIR_PTX_TYPE_F16) {
         return (double)weir_x_half_to_float((uint16_t)bits);

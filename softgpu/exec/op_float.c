@@ -6,44 +6,16 @@
  * the flags of each lane. A computed f32 NaN is always 0x7fffffff, as on a GPU. Approximate
  * instructions are more exact than required: they round from double.
  */
+#include "softgpu/exec/half.h"
 #include "softgpu/exec/internal.h"
 
 #include <fenv.h>
 #include <float.h>
 #include <math.h>
-#include <string.h>
-
-static inline float as_f32(uint32_t bits)
-{
-    float f;
-    memcpy(&f, &bits, 4);
-    return f;
-}
-
-static inline uint32_t bits_f32(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, 4);
-    return bits;
-}
-
-static inline double as_f64(uint64_t bits)
-{
-    double d;
-    memcpy(&d, &bits, 8);
-    return d;
-}
-
-static inline uint64_t bits_f64(double d)
-{
-    uint64_t bits;
-    memcpy(&bits, &d, 8);
-    return bits;
-}
 
 static inline float canon(float f)
 {
-    return f != f ? as_f32(0x7fffffffu) : f;
+    return f != f ? weir_x_as_f32(0x7fffffffu) : f;
 }
 
 static inline float flush(float f)
@@ -55,7 +27,7 @@ static inline float flush(float f)
 #define QUIET64 0x0008000000000000ull
 static double chosen_nan(double x, double y, double z)
 {
-    const uint64_t bits[3] = {bits_f64(x), bits_f64(y), bits_f64(z)};
+    const uint64_t bits[3] = {weir_x_bits_f64(x), weir_x_bits_f64(y), weir_x_bits_f64(z)};
     uint64_t nan = 0;
     for (uint32_t k = 3; k-- > 0;) {
         bool is_nan = (bits[k] & (UINT64_MAX >> 1)) > 0x7ff0000000000000ull;
@@ -64,7 +36,7 @@ static double chosen_nan(double x, double y, double z)
             nan = bits[k];
         }
     }
-    return nan != 0 ? as_f64(nan | QUIET64) : as_f64(0xfff8000000000000ull);
+    return nan != 0 ? weir_x_as_f64(nan | QUIET64) : weir_x_as_f64(0xfff8000000000000ull);
 }
 
 #define HW_FMA __attribute__((target("avx2,fma")))
@@ -279,9 +251,9 @@ static const struct weir_x_inst *general_f32(struct weir_x_warp *w, const struct
         fesetround(host_rounding(i->round));
     }
     WEIR_X_EACH_ACTIVE(w, l, {
-        float x = as_f32(a[l]);
-        float y = as_f32(b[l]);
-        float z = as_f32(c[l]);
+        float x = weir_x_as_f32(a[l]);
+        float y = weir_x_as_f32(b[l]);
+        float z = weir_x_as_f32(c[l]);
         if (ftz) {
             x = flush(x);
             y = flush(y);
@@ -293,7 +265,7 @@ static const struct weir_x_inst *general_f32(struct weir_x_warp *w, const struct
             r = tiny ? copysignf(0.0f, r) : flush(r);
         }
         r = sat ? saturate_f32(r) : canon(r);
-        d[l] = (i->flags & WEIR_X_F_RELU) != 0 && r < 0 ? 0 : bits_f32(r);
+        d[l] = (i->flags & WEIR_X_F_RELU) != 0 && r < 0 ? 0 : weir_x_bits_f32(r);
     });
     if (i->round != WEIR_X_RN) {
         fesetround(FE_TONEAREST);
@@ -311,11 +283,11 @@ static const struct weir_x_inst *general_f64(struct weir_x_warp *w, const struct
         fesetround(host_rounding(i->round));
     }
     WEIR_X_EACH_ACTIVE(w, l, {
-        double x = as_f64(a[l]);
-        double y = as_f64(b[l]);
-        double z = as_f64(c[l]);
+        double x = weir_x_as_f64(a[l]);
+        double y = weir_x_as_f64(b[l]);
+        double z = weir_x_as_f64(c[l]);
         double r = compute_f64(i->sub, x, y, z);
-        d[l] = bits_f64(r == r || i->sub == G_DIV ? r : chosen_nan(x, y, z));
+        d[l] = weir_x_bits_f64(r == r || i->sub == G_DIV ? r : chosen_nan(x, y, z));
     });
     if (i->round != WEIR_X_RN) {
         fesetround(FE_TONEAREST);
@@ -398,9 +370,11 @@ static const struct weir_x_inst *minmax_f64(struct weir_x_warp *w, const struct 
 #define IS_NAN64(v)   (((v) & (UINT64_MAX >> 1)) > 0x7ff0000000000000ull)
 /* abs and neg make an f32 NaN canonical; an f64 NaN keeps its sign and is quieted. */
 BITS1(abs_f32, weir_x_u32, weir_x_w32, CANON_BITS(x & 0x7fffffffu))
-BITS1(abs_ftz, weir_x_u32, weir_x_w32, CANON_BITS(bits_f32(flush(as_f32(x & 0x7fffffffu)))))
+BITS1(abs_ftz, weir_x_u32, weir_x_w32,
+      CANON_BITS(weir_x_bits_f32(flush(weir_x_as_f32(x & 0x7fffffffu)))))
 BITS1(neg_f32, weir_x_u32, weir_x_w32, CANON_BITS(x ^ 0x80000000u))
-BITS1(neg_ftz, weir_x_u32, weir_x_w32, CANON_BITS(bits_f32(flush(as_f32(x ^ 0x80000000u)))))
+BITS1(neg_ftz, weir_x_u32, weir_x_w32,
+      CANON_BITS(weir_x_bits_f32(flush(weir_x_as_f32(x ^ 0x80000000u)))))
 BITS1(abs_f64, weir_x_u64, weir_x_w64, IS_NAN64(x) ? x | QUIET64 : x & 0x7fffffffffffffffull)
 BITS1(neg_f64, weir_x_u64, weir_x_w64, IS_NAN64(x) ? x | QUIET64 : x ^ 0x8000000000000000ull)
 
@@ -472,7 +446,7 @@ static const struct weir_x_inst *unary_approx_f64(struct weir_x_warp *w,
     uint16_t op = (uint16_t)(i->sub | i->sub2 << 8);
     bool gross = (i->flags & WEIR_X_F_FTZ) != 0;
     WEIR_X_EACH_ACTIVE(w, l, {
-        double x = as_f64(gross ? a[l] & 0xffffffff00000000ull : a[l]);
+        double x = weir_x_as_f64(gross ? a[l] & 0xffffffff00000000ull : a[l]);
         if (gross && fabs(x) < DBL_MIN) {
             x = copysign(0.0, x);
         }
@@ -480,7 +454,9 @@ static const struct weir_x_inst *unary_approx_f64(struct weir_x_warp *w,
         if (gross && fabs(y) < DBL_MIN) {
             y = copysign(0.0, y);
         }
-        d[l] = !gross ? bits_f64(y) : y != y ? GROSS_NAN : bits_f64(y) & 0xffffffff00000000ull;
+        d[l] = !gross   ? weir_x_bits_f64(y)
+               : y != y ? GROSS_NAN
+                        : weir_x_bits_f64(y) & 0xffffffff00000000ull;
     });
     return i + 1;
 }
@@ -511,7 +487,8 @@ static const struct weir_x_inst *testp(struct weir_x_warp *w, const struct weir_
     bool wide = i->type == WEIR_PTX_TYPE_F64;
     uint32_t out = 0;
     WEIR_X_EACH_ACTIVE(w, l, {
-        double x = wide ? as_f64(weir_x_w64(w, i->a)[l]) : (double)as_f32(weir_x_w32(w, i->a)[l]);
+        double x = wide ? weir_x_as_f64(weir_x_w64(w, i->a)[l])
+                        : (double)weir_x_as_f32(weir_x_w32(w, i->a)[l]);
         double smallest = wide ? DBL_MIN : (double)FLT_MIN;
         bool sub = x != 0 && fabs(x) < smallest;
         bool yes = i->sub == 0   ? isfinite(x)
@@ -526,32 +503,12 @@ static const struct weir_x_inst *testp(struct weir_x_warp *w, const struct weir_
     return i + 1;
 }
 
-static uint8_t general_op(uint16_t op)
-{
-    switch (op) {
-    case WEIR_PTX_OP_ADD:
-        return G_ADD;
-    case WEIR_PTX_OP_SUB:
-        return G_SUB;
-    case WEIR_PTX_OP_MUL:
-        return G_MUL;
-    case WEIR_PTX_OP_FMA:
-    case WEIR_PTX_OP_MAD:
-        return G_FMA;
-    case WEIR_PTX_OP_DIV:
-        return G_DIV;
-    case WEIR_PTX_OP_RCP:
-        return G_RCP;
-    case WEIR_PTX_OP_SQRT:
-        return G_SQRT;
-    case WEIR_PTX_OP_MIN:
-        return G_MIN;
-    case WEIR_PTX_OP_MAX:
-        return G_MAX;
-    default:
-        return 0;
-    }
-}
+static const uint8_t operations[WEIR_PTX_OP_COUNT] = {
+    [WEIR_PTX_OP_ADD] = G_ADD, [WEIR_PTX_OP_SUB] = G_SUB,   [WEIR_PTX_OP_MUL] = G_MUL,
+    [WEIR_PTX_OP_FMA] = G_FMA, [WEIR_PTX_OP_MAD] = G_FMA,   [WEIR_PTX_OP_DIV] = G_DIV,
+    [WEIR_PTX_OP_RCP] = G_RCP, [WEIR_PTX_OP_SQRT] = G_SQRT, [WEIR_PTX_OP_MIN] = G_MIN,
+    [WEIR_PTX_OP_MAX] = G_MAX,
+};
 
 static weir_x_fn pick_fma(weir_x_fn plain, weir_x_fn hw)
 {
@@ -662,7 +619,7 @@ weir_x_fn weir_x_find_float(const struct weir_ptx_inst *ir, struct weir_x_inst *
     if (fn) {
         return fn;
     }
-    uint8_t op = general_op(ir->op);
+    uint8_t op = operations[ir->op];
     if (op == 0) {
         return NULL;
     }

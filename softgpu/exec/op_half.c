@@ -24,8 +24,7 @@ static double add_odd(double x, double y)
     double sum = x + y;
     double part = sum - x;
     double error = (x - (sum - part)) + (y - part);
-    uint64_t bits;
-    memcpy(&bits, &sum, 8);
+    uint64_t bits = weir_x_bits_f64(sum);
     if (error == error && error != 0 && (bits & 1u) == 0) {
         bits += ((error > 0) == (sum > 0)) ? 1 : UINT64_MAX;
         memcpy(&sum, &bits, 8);
@@ -123,40 +122,19 @@ static const struct weir_x_inst *half(struct weir_x_warp *w, const struct weir_x
     return i + 1;
 }
 
-static uint8_t operation(uint16_t op)
-{
-    switch (op) {
-    case WEIR_PTX_OP_ADD:
-        return H_ADD;
-    case WEIR_PTX_OP_SUB:
-        return H_SUB;
-    case WEIR_PTX_OP_MUL:
-        return H_MUL;
-    case WEIR_PTX_OP_FMA:
-        return H_FMA;
-    case WEIR_PTX_OP_MIN:
-        return H_MIN;
-    case WEIR_PTX_OP_MAX:
-        return H_MAX;
-    case WEIR_PTX_OP_NEG:
-        return H_NEG;
-    case WEIR_PTX_OP_ABS:
-        return H_ABS;
-    case WEIR_PTX_OP_EX2:
-        return H_EX2;
-    case WEIR_PTX_OP_TANH:
-        return H_TANH;
-    default:
-        return 0;
-    }
-}
+static const uint8_t operations[WEIR_PTX_OP_COUNT] = {
+    [WEIR_PTX_OP_ADD] = H_ADD,   [WEIR_PTX_OP_SUB] = H_SUB, [WEIR_PTX_OP_MUL] = H_MUL,
+    [WEIR_PTX_OP_FMA] = H_FMA,   [WEIR_PTX_OP_MIN] = H_MIN, [WEIR_PTX_OP_MAX] = H_MAX,
+    [WEIR_PTX_OP_NEG] = H_NEG,   [WEIR_PTX_OP_ABS] = H_ABS, [WEIR_PTX_OP_EX2] = H_EX2,
+    [WEIR_PTX_OP_TANH] = H_TANH,
+};
 
 weir_x_fn weir_x_find_half(const struct weir_ptx_inst *ir, struct weir_x_inst *out)
 {
     uint8_t type = ir->types[0];
     bool bf16 = type == WEIR_PTX_TYPE_BF16 || type == WEIR_PTX_TYPE_BF16X2;
     bool pair = type == WEIR_PTX_TYPE_F16X2 || type == WEIR_PTX_TYPE_BF16X2;
-    out->sub = operation(ir->op);
+    out->sub = operations[ir->op];
     out->sub2 = (uint8_t)((bf16 ? H_BF16 : 0) | (pair ? H_PAIR : 0));
     bool known = bf16 || pair || type == WEIR_PTX_TYPE_F16;
     bool three = ir->n_operands > 3 && (out->sub == H_MIN || out->sub == H_MAX);

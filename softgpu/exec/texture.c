@@ -203,18 +203,13 @@ static float from_srgb(float v)
 static float float_channel(const struct weir_exec_texture *t, const char *p, uint32_t channel)
 {
     int64_t raw = raw_channel(t, p, channel);
-    float f;
     switch (t->format) {
-    case WEIR_EXEC_TEX_F32: {
-        uint32_t bits = (uint32_t)raw;
-        memcpy(&f, &bits, 4);
-        return f;
-    }
+    case WEIR_EXEC_TEX_F32:
+        return weir_x_as_f32((uint32_t)raw);
     case WEIR_EXEC_TEX_F16:
         return weir_x_half_to_float((uint16_t)raw);
     case WEIR_EXEC_TEX_U8:
-        f = (float)raw / 255.0f;
-        return t->srgb && channel < 3 ? from_srgb(f) : f;
+        return t->srgb && channel < 3 ? from_srgb((float)raw / 255.0f) : (float)raw / 255.0f;
     case WEIR_EXEC_TEX_U16:
         return (float)raw / 65535.0f;
     case WEIR_EXEC_TEX_S8:
@@ -348,9 +343,7 @@ static float coordinate(const struct weir_x_warp *w, const struct weir_x_inst *i
                         uint32_t lane, bool integer)
 {
     uint32_t bits = weir_x_w32(w, i->refs[4 + k])[lane];
-    float f;
-    memcpy(&f, &bits, 4);
-    return integer ? (float)(int32_t)bits : f;
+    return integer ? (float)(int32_t)bits : weir_x_as_f32(bits);
 }
 
 static uint32_t geometry_dims(uint8_t geom)
@@ -374,10 +367,8 @@ static void store_result(struct weir_x_warp *w, const struct weir_x_inst *i, uin
 static void float_result(const struct weir_x_inst *i, const float from[4], uint32_t out[4])
 {
     for (uint32_t c = 0; c < 4; c++) {
-        memcpy(&out[c], &from[c], 4);
-        if (i->type == WEIR_PTX_TYPE_F16) {
-            out[c] = weir_x_half_from_float(from[c]);
-        }
+        out[c] = i->type == WEIR_PTX_TYPE_F16 ? weir_x_half_from_float(from[c])
+                                              : weir_x_bits_f32(from[c]);
     }
 }
 
@@ -434,8 +425,7 @@ static bool fetch_lane(struct weir_x_warp *w, const struct weir_x_inst *i, uint3
     float lod = 0;
     if (i->c != WEIR_X_NO_REF) {
         uint32_t bits = weir_x_w32(w, i->c)[l];
-        memcpy(&lod, &bits, 4);
-        lod = integer ? (float)(int32_t)bits : lod;
+        lod = integer ? (float)(int32_t)bits : weir_x_as_f32(bits);
     }
     int64_t level = to_index(lod + 0.5f);
     level = level < 0 ? 0 : level >= t->n_levels ? t->n_levels - 1 : level;
